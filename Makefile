@@ -1,0 +1,210 @@
+# unmask: GNU make, pkg-config and a C11 compiler. `make help` lists the targets.
+#
+# Top to bottom: settings, what is built, rules, tests, installation, tools. Sources are found by wildcard: src/cli is
+# the program, every other folder of src the library, tests/*/*_test.c one test program each.
+
+# ---- Settings ----------------------------------------------------------------------------------------------------- #
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CFLAGS ?= -O2 -g
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+PROMPT ?= What is 12 + 30?
+FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 600
+# Which tests `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
+TESTS ?= */*
+# Sanitizers: SAN=address,undefined or SAN=thread. They build beside the ordinary objects.
+SAN ?=
+comma := ,
+BUILD ?= build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+
+VERSION := $(shell sed -n 's/^.define UM_VERSION_[A-Z]* //p' include/unmask.h | paste -sd.)
+SONAME := libunmask.so.$(firstword $(subst ., ,$(VERSION)))
+
+# All cores, unless the caller says how many.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+PACKAGES := jansson libpcre2-8 libutf8proc
+LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
+             -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) $(SAN_FLAGS)
+COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
+# V=1 shows the commands.
+Q := $(if $(V),,@)
+say = @$(if $(V),:,printf '  %-5s %s\n' $(1) $@)
+LINK = $(CC) $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
+
+# ---- What is built ------------------------------------------------------------------------------------------------ #
+
+objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
+
+CLI_SRC := $(sort $(wildcard src/cli/*.c))
+LIB_SRC := $(filter-out $(CLI_SRC),$(sort $(wildcard src/*/*.c src/*/*/*.c)))
+TEST_SRC := $(sort $(wildcard $(TESTS:%=tests/%_test.c)))
+TEST_SUPPORT_SRC := $(sort $(wildcard tests/*.c))
+TEST_SCRIPTS := $(sort $(wildcard $(TESTS:%=tests/%.sh)))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/*_fuzz.c))
+EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
+FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] bench/*.[ch])
+
+TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
+LIBRARY := $(BUILD)/libunmask.a
+SHARED := $(BUILD)/libunmask.so.$(VERSION)
+# The program without its main, so that tests can call its parts.
+CLI_PARTS := $(BUILD)/libcli.a
+# What tests share.
+TEST_SUPPORT := $(BUILD)/libtest.a
+
+all: $(BUILD)/unmask $(LIBRARY) $(SHARED) ## build program, static and shared library (default)
+
+tests: $(TEST_PROGRAMS) ## build the test programs
+
+examples: $(EXAMPLES) ## build examples/
+
+# ---- Rules -------------------------------------------------------------------------------------------------------- #
+
+$(BUILD)/unmask: $(call objects,src/cli/main.c) $(CLI_PARTS) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
+# Archives are made anew: a source that went away must not live on in them.
+$(LIBRARY): $(call objects,$(LIB_SRC))
+$(CLI_PARTS): $(call objects,$(filter-out src/cli/main.c,$(CLI_SRC)))
+$(TEST_SUPPORT): $(call objects,$(TEST_SUPPORT_SRC))
+$(LIBRARY) $(CLI_PARTS) $(TEST_SUPPORT):
+	$(call say,ar)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(SHARED): $(call objects,$(LIB_SRC))
+	$(call say,link)
+	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(LIBS)
+	$(Q)ln -sf $(notdir $@) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libunmask.so
+
+$(TEST_PROGRAMS): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS)
+
+$(FUZZ_PROGRAMS): %: %.o $(CLI_PARTS) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+$(EXAMPLES): %: %.o $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/%.o: UM_CFLAGS += -Itests
+
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
+	@mkdir -p $(@D)
+	$(call say,cc)
+	$(Q)$(COMPILE) -c -o $@ $<
+
+# Both files are rewritten only when their content changes: other flags rebuild everything, another commit --version.
+rewrite = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
+
+$(BUILD)/flags: FORCE
+	@pkg-config --exists --print-errors $(PACKAGES) || { echo "libraries are missing; run: make deps" >&2; exit 1; }
+	@$(call rewrite,$(COMPILE))
+
+$(BUILD)/gen/commit.h: FORCE
+	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
+
+FORCE:
+-include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples -name "*.d" 2>/dev/null)
+
+# ---- Demonstration and tests -------------------------------------------------------------------------------------- #
+
+demo: ## install what is missing, build, watch the bundled model answer
+	@tools/deps.sh build
+	@$(MAKE) all
+	@printf '\n$$ unmask run --model models/tiny-block "%s"\n' '$(PROMPT)'
+	@$(BUILD)/unmask run --model models/tiny-block '$(PROMPT)'
+	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
+	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
+
+check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*'
+	@tools/deps.sh test
+	@$(MAKE) all tests examples
+	@tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+
+fuzz: ## run each fuzz target for FUZZ_SECONDS
+	@tools/deps.sh tools
+	@$(MAKE) fuzz-programs CC=clang BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined
+	@for f in $(FUZZ_SRC:tests/fuzz/%_fuzz.c=%); do tools/fuzz.sh build/fuzz $$f $(FUZZ_SECONDS) || exit 1; done
+
+fuzz-programs: $(FUZZ_PROGRAMS)
+
+soak: tests/soak/engine_soak.c ## random requests for SOAK_SECONDS; memory, pages and answers must hold
+	@$(MAKE) $(BUILD)/tests/soak/engine_soak
+	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
+
+$(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
+bench: all ## measure the bundled model
+	$(BUILD)/unmask bench --model models/tiny-block
+
+# ---- Installation ------------------------------------------------------------------------------------------------- #
+
+MODEL_FILES := $(wildcard models/*/*)
+HAS_MANUAL := $(wildcard docs/unmask.1)
+D := $(DESTDIR)$(PREFIX)
+L := $(DESTDIR)$(LIBDIR)
+
+$(BUILD)/unmask.pc: packaging/unmask.pc.in FORCE
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
+
+install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
+	install -d $D/bin $D/include $L/pkgconfig $(if $(HAS_MANUAL),$D/share/man/man1)
+	install $(BUILD)/unmask $D/bin/unmask
+	install -m 644 include/unmask.h $D/include/unmask.h
+	install -m 644 $(LIBRARY) $L/libunmask.a
+	install -m 755 $(SHARED) $L/$(notdir $(SHARED))
+	ln -sf $(notdir $(SHARED)) $L/$(SONAME)
+	ln -sf $(SONAME) $L/libunmask.so
+	install -m 644 $(BUILD)/unmask.pc $L/pkgconfig/unmask.pc
+	$(if $(HAS_MANUAL),install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1)
+	@for f in $(MODEL_FILES); do install -D -m 644 $$f $D/share/unmask/$$f || exit 1; done
+	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+uninstall: ## remove what install put there
+	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
+	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1
+	rm -rf $D/share/unmask
+
+# ---- Tools -------------------------------------------------------------------------------------------------------- #
+
+deps: ## install compiler, libraries, test and formatting tools
+	@tools/deps.sh build
+	@tools/deps.sh test
+	@tools/deps.sh tools
+
+CLANG_FORMAT ?= $(or $(shell command -v clang-format-14),clang-format)
+
+format: ## rewrite every source in the style of .clang-format (version 14)
+	$(CLANG_FORMAT) -i $(FORMATTED)
+
+format-check: ## fail when a source is not formatted
+	@$(CLANG_FORMAT) --version | grep -q 'version 14\.' || { echo "clang-format 14 is needed: make deps" >&2; exit 1; }
+	@bad=; for f in $(FORMATTED); do $(CLANG_FORMAT) $$f | cmp -s - $$f || bad="$$bad $$f"; done; \
+	 [ -z "$$bad" ] || { echo "not formatted; run make format:$$bad" >&2; exit 1; }
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+
+.PHONY: all tests examples demo check fuzz fuzz-programs soak bench install uninstall deps format format-check clean help FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:

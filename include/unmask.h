@@ -1,0 +1,312 @@
+/* unmask: runs diffusion language models.
+ *
+ * Two objects matter. A `um_model` is a loaded checkpoint: weights, tokenizer, chat template; it never changes after it
+ * is opened and may be shared by several engines. A `um_engine` is one mutable timeline: it owns requests, the KV pages
+ * and the step. Add requests, call um_engine_step until um_engine_pending is 0, and read what happens through the
+ * callback of each request.
+ *
+ * Threads: an object belongs to one thread at a time; different objects may live on different threads. Functions whose
+ * comment says "any thread" only read immutable state.
+ * Errors: a function that can fail returns a um_status (0 is success, negative failed) and writes one helpful sentence
+ * to `err`, which may be NULL. Ownership: what a um_*_open/new/… call returned is released by the um_*_close/free of
+ * the same object; strings and arrays given to a call are copied unless the comment says otherwise; those inside an
+ * event live until the callback returns.
+ *
+ * A complete program is examples/hello.c. */
+#ifndef UNMASK_H
+#define UNMASK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(UM_BUILD) && defined(__GNUC__)
+#define UM_API __attribute__((visibility("default")))
+#else
+#define UM_API
+#endif
+
+#define UM_VERSION_MAJOR 0
+#define UM_VERSION_MINOR 1
+#define UM_VERSION_PATCH 0
+
+/* Version of the library at run time, "major.minor.patch". Any thread. */
+UM_API const char *um_version(void);
+
+/* ---- Status codes ------------------------------------------------------------------------------------------------ */
+
+#define UM_STATUS_MAP(X)                                                                                               \
+    X(UM_OK, 0, "success")                                                                                             \
+    X(UM_EINVAL, -1, "invalid argument")                                                                               \
+    X(UM_ENOENT, -2, "not found")                                                                                      \
+    X(UM_EIO, -3, "input or output failed")                                                                            \
+    X(UM_EPARSE, -4, "malformed input")                                                                                \
+    X(UM_ENOMEM, -5, "not enough memory")                                                                              \
+    X(UM_EUNSUPPORTED, -6, "not supported")                                                                            \
+    X(UM_EMODEL, -7, "the model folder contradicts itself")                                                            \
+    X(UM_ERANGE, -8, "value out of range")                                                                             \
+    X(UM_ELIMIT, -9, "a limit was exceeded")                                                                           \
+    X(UM_ETEMPLATE, -10, "chat template failed")                                                                       \
+    X(UM_EDEVICE, -11, "device failed")                                                                                \
+    X(UM_ECANCELED, -12, "canceled")
+
+typedef enum um_status {
+#define UM_X(name, value, text) name = value,
+    UM_STATUS_MAP(UM_X)
+#undef UM_X
+} um_status;
+
+/* The symbol ("UM_EINVAL") and the text ("invalid argument") of a code. Any thread. */
+UM_API const char *um_status_name(um_status s);
+UM_API const char *um_status_text(um_status s);
+
+#define UM_ERR_MAX 512
+typedef struct um_err {
+    um_status code;
+    char msg[UM_ERR_MAX]; /* one sentence: what was expected, what was found, where, what to do */
+} um_err;
+
+/* ---- Parameters -------------------------------------------------------------------------------------------------- */
+
+/* Decoding parameters. An engine holds defaults, a request may carry its own. `unmask list options` prints each row
+ * with its range; "auto" values (NAN, 0, "auto") are resolved from the model's family. Fields are set by name through
+ * um_decoding_set or directly. */
+typedef struct um_decoding {
+    char strategy[24];               /* "auto", "multi_bd", "full"; see `unmask list strategies` */
+    int32_t block_size;              /* tokens of a block, 0 = the model's */
+    int32_t buffer_size;             /* blocks in flight at once, 0 = auto */
+    float accept_threshold;          /* 0..1, NAN = the family's; a token is taken when its probability is greater */
+    float add_block_threshold;       /* share of the last block that must be filled before the next one starts */
+    float semi_complete_threshold;   /* share of a block from which its successor may be forced to accept a token */
+    float token_stability_threshold; /* share of a block that must be stable before the next one starts */
+    int32_t confidence;              /* UM_CONFIDENCE_*: which score ranks the forced choice */
+    int32_t gen_length;              /* `full`: tokens of the canvas, 0 = max_tokens */
+    int32_t steps;                   /* `full`: denoising passes in all, 0 = gen_length */
+    int32_t remasking;               /* `full`: UM_REMASK_* */
+    float cfg_scale;                 /* `full`: classifier-free guidance, 0 = off */
+} um_decoding;
+
+enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
+enum { UM_REMASK_LOW_CONFIDENCE, UM_REMASK_RANDOM };
+
+/* Sampling and limits of one request. */
+typedef struct um_sampling_params {
+    float temperature;          /* >= 0; 0 = greedy; NAN = the checkpoint's generation_config.json, else 0 */
+    float top_p, min_p;         /* 0..1; top_p 1 and min_p 0 switch them off */
+    int32_t top_k;              /* 0 = off */
+    int64_t seed;               /* -1 = drawn at submission and reported in the result */
+    int32_t max_tokens;         /* exact upper bound of the answer, in tokens; 0 = the checkpoint's, else 512 */
+    int32_t max_nfe;            /* bound on forward passes, 0 = none */
+    int32_t max_repetition_run; /* stop when this many equal tokens end the answer, 0 = never */
+    bool ignore_eos;
+} um_sampling_params;
+
+enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
+
+/* Everything that is fixed for an engine. um_config_init fills in the defaults of the option table. Strings are
+ * borrowed until the call that reads them returns. */
+typedef struct um_config {
+    size_t size;                    /* sizeof(um_config); set by um_config_init */
+    const char *model;              /* checkpoint folder or the name of one in the Hugging Face cache */
+    char model_name[32];            /* family to use in place of the detected one, "auto" = detect */
+    char device[16];                /* "cpu" or "ref" (plain C, one thread: the reference) */
+    char dtype[16];                 /* "auto", "float32", "bfloat16": arithmetic of weights and products */
+    char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16" */
+    int32_t threads;                /* 0 = one per core */
+    int32_t max_num_reqs;           /* requests that run at once */
+    int32_t max_num_batched_tokens; /* tokens of one step */
+    int32_t max_model_len;          /* prompt and answer together, 0 = the model's */
+    int32_t page_size;              /* tokens of a KV page, 0 = auto */
+    int32_t num_pages;              /* KV pages, -1 = auto */
+    int32_t compat;                 /* UM_COMPAT_* */
+    um_decoding decoding;           /* defaults of requests */
+    um_sampling_params sampling;
+} um_config;
+
+/* Fills `c` with the default of every option. Any thread. */
+UM_API void um_config_init(um_config *c);
+
+/* Sets one option by its name ("accept_threshold"), from text, with the range check of its row. Unknown names are
+ * UM_EINVAL and name the nearest one. String values (model) are borrowed. */
+UM_API um_status um_config_set(um_config *c, const char *name, const char *value, um_err *err);
+
+/* ---- Model ------------------------------------------------------------------------------------------------------- */
+
+typedef struct um_model um_model;
+
+/* Facts of a checkpoint; strings live as long as the model. */
+typedef struct um_model_info {
+    const char *path, *family, *model_type, *architecture, *rule; /* rule: how the family was recognised */
+    const char *mask_rule;                                        /* attention between positions */
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_ff, vocab, tokenizer_vocab, max_position;
+    int32_t block_size, shift, mask_id, n_stop;
+    const int32_t *stop; /* [n_stop] ids that end an answer */
+    int64_t n_params;
+    bool has_chat_template;
+    const char *default_strategy;
+    double load_seconds;
+} um_model_info;
+
+/* Opens the folder of a checkpoint: configuration, tokenizer, template and weights, for the device and dtype in `c`.
+ * Cost: reads every weight once. Errors: UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ENOMEM. */
+UM_API um_status um_model_open(um_model **out, const um_config *c, um_err *err);
+UM_API void um_model_close(um_model *m); /* NULL is fine; every engine of the model must be gone */
+UM_API void um_model_get_info(const um_model *m, um_model_info *out);
+
+/* Text to ids. *ids [*n] is released with um_free. `special`: text that spells a special token becomes that token.
+ * Errors: UM_EINVAL when the text is not UTF-8 (the byte is named). Any thread. */
+UM_API um_status um_model_encode(const um_model *m, const char *text, size_t len, bool special, int32_t **ids,
+                                 size_t *n, um_err *err);
+/* Ids to text. *text is NUL-terminated and released with um_free; special tokens are left out unless `special`. */
+UM_API um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text,
+                                 size_t *len, um_err *err);
+
+typedef struct um_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* UTF-8, NUL-terminated */
+} um_message;
+
+/* Renders a conversation with the model's chat template, the assistant's turn opened. Released with um_free. */
+UM_API um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len,
+                                 um_err *err);
+
+UM_API void um_free(void *p);
+
+/* ---- Requests and events ----------------------------------------------------------------------------------------- */
+
+/* Why an answer ended. */
+#define UM_FINISH_MAP(X)                                                                                               \
+    X(UM_FINISH_NONE, "none")                                                                                          \
+    X(UM_FINISH_EOS, "eos_token_generated")                                                                            \
+    X(UM_FINISH_STOP, "stop_string_matched")                                                                           \
+    X(UM_FINISH_MAX_TOKENS, "max_new_tokens_reached")                                                                  \
+    X(UM_FINISH_MAX_LEN, "max_model_len_reached")                                                                      \
+    X(UM_FINISH_MAX_NFE, "max_nfe_reached")                                                                            \
+    X(UM_FINISH_REPETITION, "max_repetition_run_reached")                                                              \
+    X(UM_FINISH_STEPS, "completed")                                                                                    \
+    X(UM_FINISH_ABORTED, "aborted")
+
+typedef enum um_finish {
+#define UM_X(name, text) name,
+    UM_FINISH_MAP(UM_X)
+#undef UM_X
+} um_finish;
+UM_API const char *um_finish_name(um_finish f);
+
+/* The finished answer. */
+typedef struct um_result {
+    int64_t id;
+    const int32_t *token_ids; /* [n_tokens], stop token excluded */
+    const int32_t *pass;      /* [n_tokens] forward pass that wrote the token, from 1 */
+    size_t n_tokens;
+    const char *text; /* NUL-terminated UTF-8 */
+    size_t text_len;
+    um_finish finish;
+    int32_t nfe, prompt_tokens;
+    int32_t denoise_tokens, denoise_passes; /* answer tokens written by, and number of, passes other than prefill */
+    int64_t seed;
+    double queue_seconds, first_token_seconds, total_seconds; /* since submission */
+} um_result;
+
+/* State of one position in a snapshot. */
+enum { UM_TOKEN_MASK, UM_TOKEN_FRESH, UM_TOKEN_SET, UM_TOKEN_SETTLED };
+
+/* The answer as it stands after a pass: settled prefix, then the blocks in flight. */
+typedef struct um_snapshot {
+    size_t n;
+    const int32_t *id;    /* [n]; meaningless where state is UM_TOKEN_MASK */
+    const uint8_t *state; /* [n] UM_TOKEN_*: FRESH was written in this pass, SETTLED can no longer change */
+    const int32_t *pass;  /* [n] forward pass that wrote the token, from 1; -1 for a mask */
+    int32_t nfe;
+} um_snapshot;
+
+/* One pass in the form of the golden recordings (blocks of the buffer, their tokens, status and masks left). */
+typedef struct um_trace {
+    bool prefill;
+    int32_t n_new, n_blocks, n_tokens;
+    const int32_t *block;      /* [n_blocks] block ids */
+    const int32_t *token;      /* [n_tokens] */
+    const char *const *status; /* [n_blocks] "DUMMY", "ACTIVE", "TO_CACHE", "IN_CACHE" */
+    const int32_t *masks;      /* [n_blocks] */
+} um_trace;
+
+enum { UM_EVENT_TEXT = 1, UM_EVENT_SNAPSHOT = 2, UM_EVENT_TRACE = 4, UM_EVENT_FINISH = 8 };
+
+typedef struct um_event {
+    int type;
+    int64_t id;
+    const char *text; /* TEXT: settled text that is new, never half a character, never past a stop */
+    size_t text_len;
+    const um_snapshot *snapshot;
+    const um_trace *trace;
+    const um_result *result; /* FINISH */
+} um_event;
+
+/* Called from um_engine_step on the engine's thread. May add and abort requests; must not step or close the engine. */
+typedef void (*um_event_fn)(void *arg, const um_event *ev);
+
+/* What to write. Exactly one of text, ids, messages is given. um_request_init copies the engine's defaults. */
+typedef struct um_request {
+    size_t size;
+    const char *text;
+    size_t text_len;
+    const int32_t *ids;
+    size_t n_ids;
+    const um_message *messages;
+    size_t n_messages;
+    const char *const *stop; /* [n_stop] strings that end the answer and are not part of it */
+    size_t n_stop;
+    um_decoding decoding;
+    um_sampling_params sampling;
+    unsigned events; /* UM_EVENT_* wanted; FINISH always comes */
+    um_event_fn on_event;
+    void *arg;
+} um_request;
+
+/* ---- Engine ------------------------------------------------------------------------------------------------------ */
+
+typedef struct um_engine um_engine;
+
+/* Creates an engine on an open model; every buffer that a step needs is allocated here. The model outlives the engine.
+ * Errors: UM_ERANGE or UM_EINVAL for parameters that do not fit the model, UM_ENOMEM with the bytes asked for. */
+UM_API um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err);
+UM_API void um_engine_free(um_engine *e); /* NULL is fine; requests that run end without an event */
+
+UM_API void um_request_init(const um_engine *e, um_request *r);
+/* Sets a decoding or sampling parameter of a request by its option name. */
+UM_API um_status um_request_set(um_request *r, const char *name, const char *value, um_err *err);
+
+/* Queues a request; *id (may be NULL) receives its number, from 1. Everything in `r` is copied. A request that could
+ * never run is refused here with the arithmetic: UM_EINVAL, UM_ERANGE, UM_ELIMIT. */
+UM_API um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err);
+
+/* One engine iteration: schedules, runs one batched forward pass, applies it, calls callbacks. Cost: one pass over the
+ * weights. Does nothing when nothing waits. An error here is the device's; requests fail one by one in their events. */
+UM_API um_status um_engine_step(um_engine *e, um_err *err);
+UM_API size_t um_engine_pending(const um_engine *e); /* requests that wait or run */
+
+/* Ends a request between steps; its FINISH event comes with UM_FINISH_ABORTED before this returns. UM_ENOENT if there
+ * is no such request. */
+UM_API um_status um_engine_abort(um_engine *e, int64_t id, um_err *err);
+
+/* Adds one request, steps until it ends. *text (NUL-terminated, um_free) receives the answer. Other requests of the
+ * engine go on meanwhile. */
+UM_API um_status um_generate(um_engine *e, const um_request *r, char **text, um_err *err);
+
+typedef struct um_stats {
+    int64_t steps, passes, tokens, requests; /* since creation */
+    int64_t forward_tokens;                  /* tokens fed */
+    double step_seconds, forward_seconds;
+    size_t weight_bytes, kv_bytes, workspace_bytes;
+    int32_t pages_total, pages_used;
+} um_stats;
+UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,269 @@
+/* base: what every other room stands on: errors, log, memory, bytes, numbers, threads, time, JSON, options.
+ *
+ * It knows nothing of models. Each section says which thread may call what; without a word: any thread, on objects that
+ * belong to it. */
+#ifndef UM_BASE_H
+#define UM_BASE_H
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "unmask.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UM_LEN(a)         (sizeof(a) / sizeof((a)[0]))
+#define UM_MIN(a, b)      ((a) < (b) ? (a) : (b))
+#define UM_MAX(a, b)      ((a) > (b) ? (a) : (b))
+#define UM_CEIL_DIV(a, b) (((a) + (b)-1) / (b))
+#define UM_PRINTF(f, a)   __attribute__((format(printf, f, a)))
+
+/* ---- Errors (err.c) ---------------------------------------------------------------------------------------------- */
+
+/* Writes code and message to err (NULL is fine) and returns the code: `return um_fail(err, UM_EPARSE, "…", …)`. */
+um_status um_fail(um_err *err, um_status code, const char *fmt, ...) UM_PRINTF(3, 4);
+/* Puts "context: " before the message that is there and returns its code. */
+um_status um_fail_in(um_err *err, const char *fmt, ...) UM_PRINTF(2, 3);
+
+/* ---- Log (log.c) ------------------------------------------------------------------------------------------------- */
+
+typedef enum { UM_LOG_ERROR, UM_LOG_WARN, UM_LOG_INFO, UM_LOG_DEBUG } um_log_level;
+/* Lines go to stderr, whole, from any thread. The level is process-wide; default UM_LOG_WARN. */
+void um_log_set_level(um_log_level level);
+um_log_level um_log_get_level(void);
+void um_log(um_log_level level, const char *fmt, ...) UM_PRINTF(2, 3);
+#define um_warn(...) um_log(UM_LOG_WARN, __VA_ARGS__)
+#define um_info(...) um_log(UM_LOG_INFO, __VA_ARGS__)
+
+/* ---- Memory (mem.c, arena.c, buf.c) ------------------------------------------------------------------------------ */
+
+/* Every allocation of the project goes through these; they count, so that a test can prove that a step allocates
+ * nothing. Small allocations abort with a clear line when memory is out; um_try_alloc returns UM_ENOMEM instead and is
+ * for what grows with the model (weights, pages, workspace). Memory is not zeroed unless the name says so. */
+void *um_alloc(size_t n);
+void *um_zalloc(size_t n);
+void *um_realloc(void *p, size_t n);
+char *um_strdup(const char *s);
+char *um_strndup(const char *s, size_t n);
+um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err); /* zeroed; um_free */
+int64_t um_alloc_count(void);     /* allocations made so far by this thread */
+size_t um_memory_available(void); /* bytes the system could still give, 0 if unknown */
+#define UM_NEW(T)          ((T *)um_zalloc(sizeof(T)))
+#define UM_NEW_ARRAY(T, n) ((T *)um_zalloc(um_mul(n, sizeof(T))))
+
+/* Checked sizes. um_mul aborts on overflow (our own mistake); um_mul_ok answers, for sizes from files and users. */
+size_t um_mul(size_t a, size_t b);
+bool um_mul_ok(size_t a, size_t b, size_t *out);
+bool um_add_ok(size_t a, size_t b, size_t *out);
+
+/* Arena: bump allocation, freed as a whole. Aligned to 16. Pointers stay valid until um_arena_free. */
+typedef struct um_arena {
+    struct um_arena_chunk *chunk;
+    size_t used, total, limit; /* limit: bytes in all, 0 = none; exceeding it makes um_arena_alloc return NULL */
+} um_arena;
+void um_arena_init(um_arena *a, size_t limit);
+void *um_arena_alloc(um_arena *a, size_t n); /* zeroed */
+char *um_arena_strndup(um_arena *a, const char *s, size_t n);
+void um_arena_reset(um_arena *a); /* keeps the largest chunk */
+void um_arena_free(um_arena *a);
+
+/* Buffer: a growing byte string, always NUL-terminated behind `len` once something was appended. Zero is an empty one.
+ */
+typedef struct um_buf {
+    char *data;
+    size_t len, cap;
+} um_buf;
+void um_buf_reserve(um_buf *b, size_t more);
+void um_buf_append(um_buf *b, const void *data, size_t n);
+void um_buf_puts(um_buf *b, const char *s);
+void um_buf_putc(um_buf *b, char c);
+void um_buf_printf(um_buf *b, const char *fmt, ...) UM_PRINTF(2, 3);
+void um_buf_clear(um_buf *b); /* keeps the memory */
+void um_buf_free(um_buf *b);
+char *um_buf_take(um_buf *b); /* hands the string over (um_free); never NULL */
+
+/* A run of bytes that somebody else owns. */
+typedef struct um_str {
+    const char *p;
+    size_t n;
+} um_str;
+#define UM_STR(literal) ((um_str){(literal), sizeof(literal) - 1})
+um_str um_str_of(const char *s);
+bool um_str_eq(um_str a, um_str b);
+bool um_streq(const char *a, const char *b); /* NULL equals NULL only */
+
+/* ---- Files (file.c) ---------------------------------------------------------------------------------------------- */
+
+/* Reads a whole file, at most `max` bytes, NUL-terminated behind. Messages name the path. */
+um_status um_file_read(const char *path, size_t max, um_buf *out, um_err *err);
+bool um_file_exists(const char *path);
+bool um_dir_exists(const char *path);
+/* Maps a file read-only; *size its length (0 gives NULL). */
+typedef struct um_map {
+    const uint8_t *data;
+    size_t size;
+} um_map;
+um_status um_map_open(um_map *m, const char *path, um_err *err);
+void um_map_close(um_map *m);
+/* "dir/name" in a new string. */
+char *um_path_join(const char *dir, const char *name);
+
+/* ---- UTF-8 (utf8.c) ---------------------------------------------------------------------------------------------- */
+
+/* Reads the code point at s[0..n); returns its length 1..4, or 0 when the bytes there are not valid UTF-8 (overlong,
+ * surrogate, above U+10FFFF, cut). */
+int um_utf8_next(const char *s, size_t n, uint32_t *cp);
+/* Writes a code point, returns 1..4. */
+int um_utf8_put(uint32_t cp, char out[4]);
+/* Index of the first byte that is not valid UTF-8, or n. */
+size_t um_utf8_check(const char *s, size_t n);
+/* Length of the maximal subpart of an ill-formed sequence at s (>= 1): what one U+FFFD replaces. *incomplete: the
+ * sequence was well-formed as far as the bytes go. */
+size_t um_utf8_bad(const char *s, size_t n, bool *incomplete);
+/* Columns a terminal uses for the code point: 0, 1 or 2. */
+int um_utf8_width(uint32_t cp);
+
+/* ---- Random numbers (rng.c) -------------------------------------------------------------------------------------- */
+
+/* Counter-based: a value is a pure function of the key and a counter, so nothing that schedules or resumes can move it.
+ * um_rng_key mixes the parts of a key (seed, position, pass of its block, use). */
+uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t use);
+uint64_t um_rng_u64(uint64_t key, uint64_t counter);
+double um_rng_uniform(uint64_t key, uint64_t counter); /* (0, 1), both ends excluded */
+/* Standard Gumbel noise, fp32: -ln(-ln u). */
+float um_rng_gumbel(uint64_t key, uint64_t counter);
+int64_t um_rng_seed(void); /* fresh, from the system, 0..2^53-1 so that JSON keeps it */
+
+/* ---- Threads (pool.c) -------------------------------------------------------------------------------------------- */
+
+/* A fixed pool. um_pool_run calls fn(arg, task, thread) for every task in [0, n) on the pool's threads and the caller
+ * (thread 0), and returns when all are done. Which thread runs which task is not fixed: results must not depend on it.
+ * One caller at a time. */
+typedef struct um_pool um_pool;
+typedef void (*um_task_fn)(void *arg, int task, int thread);
+um_status um_pool_new(um_pool **out, int n_threads, um_err *err); /* 0 = one per core this process may use */
+void um_pool_free(um_pool *p);
+int um_pool_threads(const um_pool *p);
+void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n);
+
+/* ---- Time (clock.c) ---------------------------------------------------------------------------------------------- */
+
+double um_now(void); /* seconds, monotonic */
+
+/* ---- Numbers as text (number.c) ---------------------------------------------------------------------------------- */
+
+/* Decimal point '.', whatever the locale. Parsing takes the whole text or nothing: no space, no hexadecimal, no
+ * infinity; false: not a number or out of range. Formatting gives the shortest text that reads back. */
+bool um_parse_int(const char *s, int64_t *out);
+bool um_parse_double(const char *s, double *out);
+#define UM_NUMBER_MAX 32
+void um_format_double(double v, char out[UM_NUMBER_MAX]); /* finite */
+void um_format_float(float v, char out[UM_NUMBER_MAX]);   /* finite; reads back as a float */
+
+/* ---- JSON (json.c, jwriter.c) ------------------------------------------------------------------------------------ */
+
+/* Reading is jansson's; these add messages with file, line and column, and typed access with the key in the message.
+ * U+0000 in strings is accepted; doubled keys: the last wins. Depth is bounded by jansson (2048). */
+struct json_t;
+um_status um_json_parse(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
+um_status um_json_load(struct json_t **out, const char *path, um_err *err); /* UM_ENOENT when missing */
+/* um_json_get_*: value of key in obj. Missing or null: *out is left alone, UM_OK. Wrong type or range: UM_EPARSE and a
+ * message with `where`, key, what was expected and what was found. */
+um_status um_json_get_int(const struct json_t *obj, const char *key, const char *where, int64_t min, int64_t max,
+                          int64_t *out, um_err *err);
+um_status um_json_get_int32(const struct json_t *obj, const char *key, const char *where, int32_t min, int32_t max,
+                            int32_t *out, um_err *err);
+um_status um_json_get_double(const struct json_t *obj, const char *key, const char *where, double *out, um_err *err);
+um_status um_json_get_bool(const struct json_t *obj, const char *key, const char *where, bool *out, um_err *err);
+/* Borrowed from obj. */
+um_status um_json_get_str(const struct json_t *obj, const char *key, const char *where, const char **out, um_err *err);
+
+/* Streaming writer into a buffer: commas and escapes are its work. Numbers that JSON lacks (NaN, infinity) become null.
+ */
+typedef struct um_jw {
+    um_buf *out;
+    int depth;
+    bool comma[64];
+} um_jw;
+void um_jw_init(um_jw *w, um_buf *out);
+void um_jw_begin_object(um_jw *w);
+void um_jw_end_object(um_jw *w);
+void um_jw_begin_array(um_jw *w);
+void um_jw_end_array(um_jw *w);
+void um_jw_key(um_jw *w, const char *key);
+void um_jw_str(um_jw *w, const char *s, size_t n); /* UTF-8; invalid bytes become U+FFFD */
+void um_jw_cstr(um_jw *w, const char *s);          /* NULL gives null */
+void um_jw_int(um_jw *w, int64_t v);
+void um_jw_double(um_jw *w, double v); /* shortest text that reads back */
+void um_jw_bool(um_jw *w, bool v);
+void um_jw_null(um_jw *w);
+
+/* ---- Options (option.c, option_argv.c, option_help.c) ------------------------------------------------------------ */
+
+/* One row describes one option; parsing, --help, docs and messages all come from it. The flag is the name with dashes
+ * ("--accept-threshold"), the environment name UNMASK_ and the name in capitals. A bool flag takes no value on the
+ * command line ("--ignore-eos", "--no-ignore-eos"); in text it is true/false. */
+typedef enum {
+    UM_OPT_BOOL,   /* bool */
+    UM_OPT_INT,    /* int32_t */
+    UM_OPT_INT64,  /* int64_t */
+    UM_OPT_FLOAT,  /* float */
+    UM_OPT_NAME,   /* char[size]: a word, perhaps one of choices */
+    UM_OPT_CHOICE, /* int32_t: index into choices */
+    UM_OPT_STR     /* const char *: borrowed text (paths, prompts) */
+} um_opt_type;
+
+typedef struct um_option {
+    const char *name;  /* "accept_threshold" */
+    const char *alias; /* other names, comma-separated, or NULL */
+    um_opt_type type;
+    size_t offset, size; /* of the field in its struct */
+    double min, max;     /* numbers; ignored when both are 0 */
+    const char *choices; /* "a|b|c" for NAME and CHOICE, or NULL */
+    const char *def;     /* default as text; NULL: no default (STR) */
+    const char *autos;   /* what "auto" stores, as text ("nan", "0", "-1"), or NULL when auto is not allowed */
+    const char *metavar; /* "N", "DIR" */
+    const char *group;   /* heading in --help */
+    const char *help;    /* one sentence without full stop */
+} um_option;
+
+#define UM_FIELD(type, field) offsetof(type, field), sizeof(((type *)0)->field)
+
+/* Several tables over one struct each. */
+typedef struct um_option_set {
+    const um_option *rows;
+    size_t n;
+    void *base; /* struct that the offsets of these rows refer to */
+} um_option_set;
+
+/* Stores the default of every row into base. */
+void um_options_init(const um_option *rows, size_t n, void *base);
+/* The row with this name or alias ('-' and '_' are the same), or NULL. */
+const um_option *um_options_find(const um_option *rows, size_t n, const char *name);
+/* Parses text into the field; the message names option, value and range. */
+um_status um_option_set_text(const um_option *row, void *base, const char *value, um_err *err);
+/* Value of the field as text, "auto" where it holds that. */
+void um_option_get_text(const um_option *row, const void *base, um_buf *out);
+/* Range or choices as text: "0..1", "a, b or c"; empty when free. */
+void um_option_range(const um_option *row, um_buf *out);
+/* Sets an option by name in the first set that has it. Unknown: UM_EINVAL with the nearest name. */
+um_status um_options_set(const um_option_set *sets, size_t n_sets, const char *name, const char *value, um_err *err);
+/* Takes the environment (UNMASK_NAME) into the fields. */
+um_status um_options_env(const um_option_set *sets, size_t n_sets, um_err *err);
+/* Parses argv[1..argc): flags ("--name value", "--name=value", "--no-name") into the sets; the other words are moved to
+ * the front of `rest` (capacity argc), *n_rest their number. "--" ends the flags. "-h" and "--help" set *help. */
+um_status um_options_argv(const um_option_set *sets, size_t n_sets, int argc, char **argv, const char **rest,
+                          int *n_rest, bool *help, um_err *err);
+/* Prints the rows by group with default and range, wrapped to `columns`. */
+void um_options_help(const um_option_set *sets, size_t n_sets, int columns, um_buf *out);
+/* The word of `words` [n] nearest to `word` by edit distance, or NULL when none is near. */
+const char *um_nearest(const char *word, const char *const *words, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

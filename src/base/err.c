@@ -1,0 +1,66 @@
+/* Errors: a code and one sentence, and the names of the codes. */
+#include "base/base.h"
+
+#define VERSION_TEXT(a, b, c)  #a "." #b "." #c
+#define VERSION_VALUE(a, b, c) VERSION_TEXT(a, b, c)
+
+const char *um_version(void) { return VERSION_VALUE(UM_VERSION_MAJOR, UM_VERSION_MINOR, UM_VERSION_PATCH); }
+
+const char *um_status_name(um_status s) {
+    switch (s) {
+#define UM_X(name, value, text)                                                                                        \
+    case name: return #name;
+        UM_STATUS_MAP(UM_X)
+#undef UM_X
+    }
+    return "unknown status";
+}
+
+const char *um_status_text(um_status s) {
+    switch (s) {
+#define UM_X(name, value, text)                                                                                        \
+    case name: return text;
+        UM_STATUS_MAP(UM_X)
+#undef UM_X
+    }
+    return "unknown status";
+}
+
+/* Copies a message that may be too long; a character that the end would cut in two goes as a whole. */
+static void set_message(um_err *err, const char *text) {
+    size_t n = UM_MIN(strlen(text), sizeof err->msg - 1);
+    while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
+    memcpy(err->msg, text, n);
+    err->msg[n] = '\0';
+}
+
+/* Formats aside first: an argument may be the message that is about to be replaced. One byte more than a message holds,
+ * so that set_message sees the byte behind the cut. */
+static void format_message(um_err *err, const char *fmt, va_list ap) {
+    char text[UM_ERR_MAX + 1];
+    vsnprintf(text, sizeof text, fmt, ap);
+    set_message(err, text);
+}
+
+um_status um_fail(um_err *err, um_status code, const char *fmt, ...) {
+    assert(code < 0);
+    if (!err) return code;
+    va_list ap;
+    va_start(ap, fmt);
+    format_message(err, fmt, ap);
+    va_end(ap);
+    err->code = code;
+    return code;
+}
+
+um_status um_fail_in(um_err *err, const char *fmt, ...) {
+    assert(err && err->code < 0);
+    char context[UM_ERR_MAX], text[2 * UM_ERR_MAX + 2];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(context, sizeof context, fmt, ap);
+    va_end(ap);
+    snprintf(text, sizeof text, "%s: %s", context, err->msg);
+    set_message(err, text);
+    return err->code;
+}

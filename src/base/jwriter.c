@@ -1,0 +1,101 @@
+/* JSON writing: straight into a buffer, no tree. comma[depth] says that the next value there needs a comma before it.
+ */
+#include "base/base.h"
+
+#include <math.h>
+
+void um_jw_init(um_jw *w, um_buf *out) { *w = (um_jw){.out = out}; }
+
+static void begin_value(um_jw *w) {
+    if (w->comma[w->depth]) um_buf_putc(w->out, ',');
+    w->comma[w->depth] = true;
+}
+
+static void open_level(um_jw *w, char c) {
+    begin_value(w);
+    um_buf_putc(w->out, c);
+    w->depth++;
+    assert((size_t)w->depth < UM_LEN(w->comma));
+    w->comma[w->depth] = false;
+}
+
+static void close_level(um_jw *w, char c) {
+    assert(w->depth > 0);
+    w->depth--;
+    um_buf_putc(w->out, c);
+}
+
+void um_jw_begin_object(um_jw *w) { open_level(w, '{'); }
+void um_jw_end_object(um_jw *w) { close_level(w, '}'); }
+void um_jw_begin_array(um_jw *w) { open_level(w, '['); }
+void um_jw_end_array(um_jw *w) { close_level(w, ']'); }
+
+static void put_escape(um_buf *b, unsigned char c) {
+    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
+    const char *p = c ? strchr(from, c) : NULL;
+    if (p) um_buf_printf(b, "\\%c", to[p - from]);
+    else um_buf_printf(b, "\\u%04x", c);
+}
+
+/* Runs that need no escape are copied at once. */
+static void put_string(um_buf *b, const char *s, size_t n) {
+    um_buf_putc(b, '"');
+    size_t i = 0, from = 0;
+    while (i < n) {
+        unsigned char c = (unsigned char)s[i];
+        uint32_t cp;
+        size_t step = (size_t)um_utf8_next(s + i, n - i, &cp);
+        if (step && c >= 0x20 && c != '"' && c != '\\') {
+            i += step;
+            continue;
+        }
+        bool incomplete;
+        um_buf_append(b, s + from, i - from);
+        if (step) put_escape(b, c);
+        else um_buf_puts(b, "\xEF\xBF\xBD");
+        i += step ? step : um_utf8_bad(s + i, n - i, &incomplete);
+        from = i;
+    }
+    um_buf_append(b, s + from, n - from);
+    um_buf_putc(b, '"');
+}
+
+void um_jw_key(um_jw *w, const char *key) {
+    begin_value(w);
+    put_string(w->out, key, strlen(key));
+    um_buf_putc(w->out, ':');
+    w->comma[w->depth] = false;
+}
+
+void um_jw_str(um_jw *w, const char *s, size_t n) {
+    begin_value(w);
+    put_string(w->out, n ? s : "", n);
+}
+
+void um_jw_cstr(um_jw *w, const char *s) {
+    if (s) um_jw_str(w, s, strlen(s));
+    else um_jw_null(w);
+}
+
+void um_jw_int(um_jw *w, int64_t v) {
+    begin_value(w);
+    um_buf_printf(w->out, "%lld", (long long)v);
+}
+
+/* A reader takes "-0" for an integer, which has no sign at zero. */
+void um_jw_double(um_jw *w, double v) {
+    char text[UM_NUMBER_MAX] = "null";
+    if (isfinite(v)) um_format_double(v, text);
+    begin_value(w);
+    um_buf_puts(w->out, v == 0 && signbit(v) ? "-0.0" : text);
+}
+
+void um_jw_bool(um_jw *w, bool v) {
+    begin_value(w);
+    um_buf_puts(w->out, v ? "true" : "false");
+}
+
+void um_jw_null(um_jw *w) {
+    begin_value(w);
+    um_buf_puts(w->out, "null");
+}

@@ -1,0 +1,100 @@
+/* Memory: the counting allocator, checked sizes, and how much memory the system has left. */
+#include "base/base.h"
+
+#include <stdlib.h>
+
+static _Thread_local int64_t n_allocs;
+
+static void die_of_memory(size_t n) {
+    fprintf(stderr, "unmask: out of memory: %zu bytes could not be allocated\n", n);
+    abort();
+}
+
+static void *checked(void *p, size_t n) {
+    if (!p) die_of_memory(n);
+    n_allocs++;
+    return p;
+}
+
+/* malloc(0) may return NULL; one byte makes NULL mean failure alone. */
+void *um_alloc(size_t n) { return checked(malloc(UM_MAX(n, 1u)), n); }
+
+void *um_zalloc(size_t n) { return checked(calloc(1, UM_MAX(n, 1u)), n); }
+
+void *um_realloc(void *p, size_t n) { return checked(realloc(p, UM_MAX(n, 1u)), n); }
+
+char *um_strdup(const char *s) { return um_strndup(s, strlen(s)); }
+
+char *um_strndup(const char *s, size_t n) {
+    char *p = (char *)um_alloc(n + 1);
+    if (n) memcpy(p, s, n);
+    p[n] = '\0';
+    return p;
+}
+
+void um_free(void *p) { free(p); }
+
+int64_t um_alloc_count(void) { return n_allocs; }
+
+/* Linux hands out addresses freely and kills the process when pages are touched, so a large request is held against
+ * what is really there before it is zeroed. */
+um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err) {
+    enum { ASK_FROM = 64 << 20 };
+    const double mib = 1 << 20;
+    assert(align && (align & (align - 1)) == 0);
+    *out = NULL;
+    size_t available = n >= ASK_FROM ? um_memory_available() : 0;
+    if (available && n > available)
+        return um_fail(err, UM_ENOMEM, "%s: %.1f MiB needed, %.1f MiB of memory are free", what, (double)n / mib,
+                       (double)available / mib);
+    size_t size = UM_MAX(n, 1u);
+    void *p = NULL;
+    if (align <= _Alignof(max_align_t)) p = calloc(1, size);
+    else if (posix_memalign(&p, align, size) == 0) memset(p, 0, size);
+    else p = NULL;
+    if (!p) return um_fail(err, UM_ENOMEM, "%s: %.1f MiB could not be allocated", what, (double)n / mib);
+    n_allocs++;
+    *out = p;
+    return UM_OK;
+}
+
+/* Reads the number behind `key` in a file of "key number" lines; with an empty key the first number. -1: not there. */
+static int64_t read_number(const char *path, const char *key) {
+    FILE *f = fopen(path, "re");
+    if (!f) return -1;
+    char line[256];
+    size_t n = strlen(key);
+    long long value = -1;
+    while (value < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, "%lld", &value) != 1) value = -1;
+    fclose(f);
+    return value;
+}
+
+/* A control group (container) may allow less than the machine has. File pages that are not in use count as free. */
+static int64_t group_available(void) {
+    int64_t max = read_number("/sys/fs/cgroup/memory.max", "");
+    int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
+    int64_t cache = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    if (max < 0 || used < 0) return INT64_MAX;
+    return UM_MAX(max - used + UM_MAX(cache, 0), 0);
+}
+
+size_t um_memory_available(void) {
+    int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+    if (kib < 0) return 0;
+    return (size_t)UM_MAX(UM_MIN(kib * 1024, group_available()), 1);
+}
+
+bool um_mul_ok(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+
+bool um_add_ok(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+size_t um_mul(size_t a, size_t b) {
+    size_t n = 0;
+    if (!um_mul_ok(a, b, &n)) {
+        fprintf(stderr, "unmask: size overflow: %zu * %zu\n", a, b);
+        abort();
+    }
+    return n;
+}

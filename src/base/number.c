@@ -1,0 +1,64 @@
+/* Numbers as text, independent of the locale that the program around us may have set. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+
+bool um_parse_int(const char *s, int64_t *out) {
+    const char *digits = s + (*s == '-' || *s == '+');
+    if (!*digits || strspn(digits, "0123456789") != strlen(digits)) return false;
+    errno = 0;
+    long long v = strtoll(s, NULL, 10);
+    if (errno) return false;
+    *out = v;
+    return true;
+}
+
+/* strtod in the C locale: the calling thread's locale is changed for the moment of the call. */
+static double c_strtod(const char *s, char **end) {
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = uselocale(c);
+    double v = strtod(s, end);
+    uselocale(before);
+    freelocale(c);
+    return v;
+}
+
+bool um_parse_double(const char *s, double *out) {
+    if (!*s || strspn(s, "0123456789+-.eE") != strlen(s)) return false;
+    char *end = NULL;
+    double v = c_strtod(s, &end);
+    if (*end || !isfinite(v)) return false;
+    *out = v;
+    return true;
+}
+
+/* Whatever is no digit, sign or exponent in %g of a finite number is the locale's decimal point, perhaps some bytes. */
+static void fix_point(char *s) {
+    char *w = s;
+    for (const char *r = s; *r; r++) {
+        if (strchr("0123456789+-e", *r)) *w++ = *r;
+        else if (w == s || w[-1] != '.') *w++ = '.';
+    }
+    *w = '\0';
+}
+
+void um_format_double(double v, char out[UM_NUMBER_MAX]) {
+    assert(isfinite(v));
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, UM_NUMBER_MAX, "%.*g", digits, v);
+        if (strtod(out, NULL) == v) break;
+    }
+    fix_point(out);
+}
+
+void um_format_float(float v, char out[UM_NUMBER_MAX]) {
+    assert(isfinite(v));
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(out, UM_NUMBER_MAX, "%.*g", digits, (double)v);
+        if (strtof(out, NULL) == v) break;
+    }
+    fix_point(out);
+}

@@ -1,0 +1,202 @@
+/* Thread pool.
+ *
+ * One atomic word, the ticket, is the whole queue: the number of the run in its upper half, the tasks not yet taken in
+ * its lower half. Taking a task is one compare-and-swap that lowers it. A thread that comes late finds an empty or a
+ * newer ticket and touches nothing of the old run, so the caller waits for tasks, never for threads to wake up.
+ *
+ * A forward pass of a small model is a hundred runs a millisecond apart or less. Threads therefore look at the ticket
+ * for a while before they sleep (waking a sleeper takes 5 to 50 us), unless there are more threads than cores. */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define SPIN_SECONDS 40e-6
+#define THREADS_MAX  1024
+#define LEFT_MASK    UINT64_C(0xFFFFFFFF)
+
+struct um_pool {
+    /* Written by the caller before the ticket, read by whoever took a task: valid as long as a task is not done. */
+    um_task_fn fn;
+    void *arg;
+    int n_tasks;
+    bool spins;
+    int n_threads, n_started; /* n_started: without the caller */
+    pthread_t *thread;
+
+    _Alignas(64) atomic_uint_least64_t ticket;
+    _Alignas(64) atomic_int n_undone; /* tasks of the run that are not done */
+    atomic_int n_sleeping;            /* threads asleep or about to be */
+    atomic_bool stop, caller_sleeps;
+    pthread_mutex_t lock; /* guards nothing but the way to sleep */
+    pthread_cond_t wake, done;
+};
+
+typedef struct worker_arg {
+    um_pool *pool;
+    int thread;
+} worker_arg;
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Takes a task of the present run; -1 when none is left. */
+static int take(um_pool *p) {
+    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_relaxed);
+    while (t & LEFT_MASK) {
+        if (atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acquire, memory_order_relaxed))
+            return p->n_tasks - (int)(t & LEFT_MASK);
+    }
+    return -1;
+}
+
+static void finish_task(um_pool *p) {
+    if (atomic_fetch_sub(&p->n_undone, 1) != 1 || !atomic_load(&p->caller_sleeps)) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_signal(&p->done);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void work(um_pool *p, int thread) {
+    for (int task; (task = take(p)) >= 0;) {
+        p->fn(p->arg, task, thread);
+        finish_task(p);
+    }
+}
+
+static bool has_news(um_pool *p) { return (atomic_load(&p->ticket) & LEFT_MASK) || atomic_load(&p->stop); }
+
+static bool is_done(um_pool *p) { return atomic_load(&p->n_undone) == 0; }
+
+/* Looks at the claim for SPIN_SECONDS; the clock is read every few rounds only. */
+static bool spin_until(um_pool *p, bool (*claim)(um_pool *)) {
+    if (claim(p)) return true;
+    if (!p->spins) return false;
+    double end = um_now() + SPIN_SECONDS;
+    do {
+        for (int i = 0; i < 32; i++) {
+            relax();
+            if (claim(p)) return true;
+        }
+    } while (um_now() < end);
+    return false;
+}
+
+/* The sleeper announces itself, then looks; the caller writes, then looks for sleepers. Both orders are sequentially
+ * consistent, so at least one of them sees the other, and the lock keeps the signal from falling between. */
+static void sleep_until(um_pool *p, bool (*claim)(um_pool *), pthread_cond_t *cond) {
+    pthread_mutex_lock(&p->lock);
+    while (!claim(p)) pthread_cond_wait(cond, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void *worker_main(void *v) {
+    worker_arg a = *(worker_arg *)v;
+    um_free(v);
+    um_pool *p = a.pool;
+    while (!atomic_load(&p->stop)) {
+        if (!spin_until(p, has_news)) {
+            atomic_fetch_add(&p->n_sleeping, 1);
+            sleep_until(p, has_news, &p->wake);
+            atomic_fetch_sub(&p->n_sleeping, 1);
+        }
+        work(p, a.thread);
+    }
+    return NULL;
+}
+
+static void wake_all(um_pool *p) {
+    if (atomic_load(&p->n_sleeping) == 0) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void await_tasks(um_pool *p) {
+    if (spin_until(p, is_done)) return;
+    atomic_store(&p->caller_sleeps, true);
+    sleep_until(p, is_done, &p->done);
+    atomic_store(&p->caller_sleeps, false);
+}
+
+void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n) {
+    if (n <= 0) return;
+    if (n == 1 || p->n_threads == 1) {
+        for (int i = 0; i < n; i++) fn(arg, i, 0);
+        return;
+    }
+    assert(is_done(p));
+    p->fn = fn;
+    p->arg = arg;
+    p->n_tasks = n;
+    atomic_store(&p->n_undone, n);
+    uint64_t run = (atomic_load(&p->ticket) >> 32) + 1;
+    atomic_store(&p->ticket, run << 32 | (uint64_t)n);
+    wake_all(p);
+    work(p, 0);
+    await_tasks(p);
+}
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return UM_MAX(CPU_COUNT(&set), 1);
+    return (int)UM_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1); /* more cores than the set has bits */
+}
+
+static um_status start_threads(um_pool *p, um_err *err) {
+    for (int i = 1; i < p->n_threads; i++) {
+        worker_arg *a = UM_NEW(worker_arg);
+        *a = (worker_arg){p, i};
+        int e = pthread_create(&p->thread[i - 1], NULL, worker_main, a);
+        if (e) {
+            um_free(a);
+            return um_fail(err, UM_ELIMIT, "thread %d of %d could not be started: %s; ask for fewer with --threads",
+                           i + 1, p->n_threads, strerror(e));
+        }
+        p->n_started++;
+    }
+    return UM_OK;
+}
+
+um_status um_pool_new(um_pool **out, int n_threads, um_err *err) {
+    *out = NULL;
+    int cores = usable_cores();
+    if (n_threads == 0) n_threads = UM_MIN(cores, THREADS_MAX);
+    if (n_threads < 0 || n_threads > THREADS_MAX)
+        return um_fail(err, UM_ERANGE, "threads: %d is outside 0..%d", n_threads, THREADS_MAX);
+    void *mem = NULL;
+    um_status s = um_try_alloc(&mem, sizeof(um_pool), _Alignof(um_pool), "thread pool", err);
+    if (s) return s;
+    um_pool *p = (um_pool *)mem;
+    p->n_threads = n_threads;
+    p->spins = n_threads <= cores;
+    p->thread = UM_NEW_ARRAY(pthread_t, (size_t)n_threads);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->done, NULL);
+    s = start_threads(p, err);
+    if (s) um_pool_free(p);
+    else *out = p;
+    return s;
+}
+
+void um_pool_free(um_pool *p) {
+    if (!p) return;
+    atomic_store(&p->stop, true);
+    wake_all(p);
+    for (int i = 0; i < p->n_started; i++) pthread_join(p->thread[i], NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    um_free(p->thread);
+    um_free(p);
+}
+
+int um_pool_threads(const um_pool *p) { return p->n_threads; }

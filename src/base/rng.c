@@ -1,0 +1,48 @@
+/* Random numbers as a function of a key and a counter.
+ *
+ * The mixer is the output function of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+ * OOPSLA 2014) with David Stafford's constants "Mix13": a bijection of 64 bits in which every input bit flips every
+ * output bit with probability close to one half. A key with counters 0, 1, 2, ... is the SplitMix64 sequence whose
+ * state starts at the key; that generator passes BigCrush. */
+#include "base/base.h"
+
+#include <math.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define GOLDEN UINT64_C(0x9E3779B97F4A7C15) /* 2^64 divided by the golden ratio, odd: steps visit every state */
+
+static uint64_t mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+uint64_t um_rng_u64(uint64_t key, uint64_t counter) { return mix(key + GOLDEN * (counter + 1)); }
+
+/* Each part is mixed in before the next, so that (1, 2) and (2, 1) are different keys. */
+uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t use) {
+    uint64_t key = um_rng_u64(0, seed);
+    key = um_rng_u64(key, position);
+    key = um_rng_u64(key, count);
+    return um_rng_u64(key, use);
+}
+
+/* 52 bits and a half: the middle of one of 2^52 equal cells. 53 bits and a half would round up to 1. */
+double um_rng_uniform(uint64_t key, uint64_t counter) {
+    return ((double)(um_rng_u64(key, counter) >> 12) + 0.5) * 0x1p-52;
+}
+
+float um_rng_gumbel(uint64_t key, uint64_t counter) { return (float)-log(-log(um_rng_uniform(key, counter))); }
+
+/* Without a random source of the system (a jail without the call) the clock must do: seeds need to differ, they are no
+ * secret. */
+int64_t um_rng_seed(void) {
+    uint64_t v = 0;
+    if (getentropy(&v, sizeof v) != 0) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        v = mix((uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
+    }
+    return (int64_t)(v >> 11);
+}

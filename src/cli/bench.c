@@ -1,0 +1,433 @@
+/* unmask bench: how fast a model answers on this machine.
+ *
+ * Timed, for each run: from handing the first prompt to the engine until the last answer is complete, so tokenizing,
+ * scheduling, every forward pass and turning ids into text. Not timed: loading, making the engine, the warm-up.
+ * Each batch size answers the same prompts, with a fresh engine that runs so many requests at once; as an answer does
+ * not depend on what runs beside it, all sizes produce the same tokens. */
+#include <math.h>
+#include <stddef.h>
+
+#include "cli/cli.h"
+#include "cli/dataset.h"
+#include "cli/feed.h"
+#include "cli/report.h"
+#include "model/model.h"
+
+#if __has_include("commit.h")
+#include "commit.h"
+#endif
+#ifndef UM_COMMIT
+#define UM_COMMIT "unknown"
+#endif
+
+enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 64 };
+
+typedef struct bench_options {
+    const char *batch, *prompts;
+    int32_t runs, requests;
+    bool json, quiet;
+} bench_options;
+
+#define B(field) UM_FIELD(bench_options, field)
+
+static const um_option options[] = {
+    {"batch", NULL, UM_OPT_STR, B(batch), 0, 0, NULL, "1,8,32", NULL, "N,N", "Measurement",
+     "numbers of requests that run at once, each is measured"},
+    {"requests", NULL, UM_OPT_INT, B(requests), 1, 1e6, NULL, "64", NULL, "N", "Measurement",
+     "requests of a run; prompts are repeated when there are fewer"},
+    {"runs", NULL, UM_OPT_INT, B(runs), 1, RUNS_MAX, NULL, "3", NULL, "N", "Measurement",
+     "timed runs of each batch size, after one that only warms up"},
+    {"prompts", NULL, UM_OPT_STR, B(prompts), 0, 0, NULL, NULL, NULL, "FILE", "Measurement",
+     "prompts {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder, or "
+     "random tokens"},
+    {"json", NULL, UM_OPT_BOOL, B(json), 0, 0, NULL, "false", NULL, NULL, "Measurement", "print the report as JSON"},
+    {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement", "no progress on stderr"},
+};
+
+/* What one run counted. */
+typedef struct sample {
+    double seconds;
+    int64_t tokens, denoise_tokens, denoise_passes, passes, steps;
+} sample;
+
+typedef struct point {
+    int32_t batch;
+    sample run[RUNS_MAX];
+} point;
+
+typedef struct bench {
+    bench_options opt;
+    int32_t batch[BATCHES_MAX];
+    int n_batches;
+    um_dataset data; /* empty: random prompts */
+    char *beside;
+    const char *path;
+    int32_t (*random)[RANDOM_TOKENS]; /* [RANDOM_PROMPTS] */
+    bool has_template;
+    um_model *model;
+    double load_seconds;
+    um_progress *bar;
+    int64_t n_answered; /* of all runs */
+
+    /* Of the run that goes on. */
+    int32_t next;
+    um_message message;
+    sample now;
+
+    point *point; /* [n_batches] */
+} bench;
+
+/* ---- Prompts ----------------------------------------------------------------------------------------------------- */
+
+/* The same on every machine. Ordinary tokens only: a special one might end the answer or be the mask. */
+static void make_random(bench *b) {
+    const um_model *m = b->model;
+    uint64_t key = um_rng_key(1, 0, 0, 0), counter = 0;
+    b->random = (int32_t(*)[RANDOM_TOKENS])um_zalloc(sizeof(int32_t[RANDOM_PROMPTS][RANDOM_TOKENS]));
+    for (int i = 0; i < RANDOM_PROMPTS; i++) {
+        for (int k = 0; k < RANDOM_TOKENS; k++) {
+            int32_t id;
+            do id = (int32_t)(um_rng_u64(key, counter++) % (uint64_t)m->n_text);
+            while (!um_tok_exists(m->tok, id) || um_tok_is_special(m->tok, id) || id == m->arch.mask_id);
+            b->random[i][k] = id;
+        }
+    }
+}
+
+static um_feed_got next_prompt(void *arg, um_ticket *t, um_request *r, bool wait) {
+    bench *b = (bench *)arg;
+    (void)t, (void)wait;
+    if (b->next == b->opt.requests) return UM_FEED_END;
+    int32_t i = b->next++;
+    if (b->random) {
+        r->ids = b->random[i % RANDOM_PROMPTS];
+        r->n_ids = RANDOM_TOKENS;
+        return UM_FEED_REQUEST;
+    }
+    const char *prompt = b->data.example[(size_t)i % b->data.n].prompt;
+    b->message = (um_message){"user", prompt};
+    if (b->has_template) {
+        r->messages = &b->message;
+        r->n_messages = 1;
+    } else {
+        r->text = prompt;
+        r->text_len = strlen(prompt);
+    }
+    return UM_FEED_REQUEST;
+}
+
+static void describe_prompts(const bench *b, um_buf *out) {
+    if (b->random) um_buf_printf(out, "%d prompts of %d random tokens", RANDOM_PROMPTS, RANDOM_TOKENS);
+    else um_buf_printf(out, "%s, %s", b->path, b->has_template ? "through the chat template" : "as plain text");
+}
+
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
+static void on_event(void *arg, um_ticket *t, const um_event *ev) {
+    bench *b = (bench *)arg;
+    (void)t;
+    if (ev->type != UM_EVENT_FINISH) return;
+    b->now.tokens += (int64_t)ev->result->n_tokens;
+    b->now.denoise_tokens += ev->result->denoise_tokens;
+    b->now.denoise_passes += ev->result->denoise_passes;
+    b->n_answered++;
+}
+
+static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
+    (void)arg;
+    return t->err.code ? um_fail(err, t->err.code, "%s", t->err.msg) : UM_OK;
+}
+
+static void show_progress(void *arg) {
+    bench *b = (bench *)arg;
+    um_progress_set(b->bar, b->n_answered, NULL);
+}
+
+static um_status run_once(bench *b, um_engine *e, int32_t batch, sample *out, um_err *err) {
+    um_feed feed = {.arg = b, .next = next_prompt, .event = on_event, .take = take_answer, .tick = show_progress};
+    um_stats before, after;
+    b->next = 0;
+    b->now = (sample){0};
+    um_engine_get_stats(e, &before);
+    double start = um_now();
+    um_status st = um_feed_run(e, batch, &feed, err);
+    b->now.seconds = um_now() - start;
+    um_engine_get_stats(e, &after);
+    b->now.passes = after.passes - before.passes;
+    b->now.steps = after.steps - before.steps;
+    *out = b->now;
+    return st;
+}
+
+static um_status measure(bench *b, const um_config *c, point *p, um_err *err) {
+    um_config mine = *c;
+    um_engine *e = NULL;
+    sample warm_up;
+    mine.max_num_reqs = p->batch;
+    um_status st = um_engine_new(&e, b->model, &mine, err);
+    if (!st) st = run_once(b, e, p->batch, &warm_up, err);
+    for (int i = 0; i < b->opt.runs && !st; i++) st = run_once(b, e, p->batch, &p->run[i], err);
+    um_engine_free(e);
+    return st;
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+static double tokens_per_second(const sample *s) { return um_ratio((double)s->tokens, s->seconds); }
+static double passes_per_second(const sample *s) { return um_ratio((double)s->passes, s->seconds); }
+static double tokens_per_pass(const sample *s) {
+    return um_ratio((double)s->denoise_tokens, (double)s->denoise_passes);
+}
+static double requests_per_step(const sample *s) { return um_ratio((double)s->passes, (double)s->steps); }
+static double ms_per_step(const sample *s) { return 1e3 * um_ratio(s->seconds, (double)s->steps); }
+
+static const struct {
+    const char *key, *format;
+    double (*of)(const sample *);
+} columns[] = {
+    {"tokens_per_second", "%10.1f", tokens_per_second},
+    {"forwards_per_second", "%11.1f", passes_per_second},
+    {"tokens_per_forward", "%15.2f", tokens_per_pass},
+    {"forwards_per_step", "%14.1f", requests_per_step},
+    {"ms_per_step", "%9.2f", ms_per_step},
+};
+
+static um_spread spread_of(const bench *b, const point *p, size_t column) {
+    double v[RUNS_MAX];
+    for (int i = 0; i < b->opt.runs; i++) v[i] = columns[column].of(&p->run[i]);
+    return um_spread_of(v, (size_t)b->opt.runs);
+}
+
+/* ---- The report -------------------------------------------------------------------------------------------------- */
+
+static const char timed[] = "first prompt handed over to last answer complete: tokenizing, forward passes, text; "
+                            "not loading, not the warm-up";
+
+static void print_conditions(const bench *b, const um_config *c) {
+    um_machine machine;
+    um_model_info info;
+    um_buf prompts = {0}, changes = {0};
+    const um_model *m = b->model;
+    um_machine_get(&machine);
+    um_model_get_info(m, &info);
+    describe_prompts(b, &prompts);
+    um_report_changes(&changes, c);
+    printf("timed     %s\n", timed);
+    printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, m->ops->isa(m->dev));
+    printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
+    printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads\n", info.path, info.family,
+           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->threads(m->dev));
+    printf("loading   %.3f s\n", b->load_seconds);
+    printf("requests  %d a run: %s\n", b->opt.requests, prompts.data);
+    printf("options   %s\n\n", changes.data);
+    um_buf_free(&prompts);
+    um_buf_free(&changes);
+}
+
+static void print_point(const bench *b, const point *p) {
+    printf("%5d", p->batch);
+    for (size_t i = 0; i < UM_LEN(columns); i++) {
+        um_spread s = spread_of(b, p, i);
+        printf(columns[i].format, s.median);
+        if (i == 0) printf("  %9.1f..%-9.1f", s.min, s.max);
+    }
+    printf("\n");
+}
+
+static void print_table(const bench *b, const um_config *c) {
+    print_conditions(b, c);
+    printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step\n");
+    for (int i = 0; i < b->n_batches; i++) print_point(b, &b->point[i]);
+    printf("\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch;\n"
+           "tokens/forward counts the passes that denoise, forwards/s all.\n",
+           b->opt.runs);
+}
+
+static void put_text(um_jw *w, const char *key, const char *text) {
+    um_jw_key(w, key);
+    um_jw_cstr(w, text);
+}
+
+static void put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+static void put_double(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
+    um_machine machine;
+    um_model_info info;
+    um_buf prompts = {0};
+    um_machine_get(&machine);
+    um_model_get_info(b->model, &info);
+    describe_prompts(b, &prompts);
+    put_text(w, "timed", timed);
+    put_text(w, "cpu", machine.cpu);
+    put_int(w, "cores", machine.cores);
+    put_text(w, "isa", b->model->ops->isa(b->model->dev));
+    put_text(w, "version", um_version());
+    put_text(w, "commit", UM_COMMIT);
+    put_text(w, "model", info.path);
+    put_text(w, "family", info.family);
+    put_int(w, "parameters", info.n_params);
+    put_text(w, "dtype", um_dtype_name(b->model->dtype));
+    put_int(w, "threads", b->model->ops->threads(b->model->dev));
+    put_double(w, "load_seconds", b->load_seconds);
+    put_text(w, "prompts", prompts.data);
+    put_int(w, "requests", b->opt.requests);
+    put_int(w, "runs", b->opt.runs);
+    um_jw_key(w, "options");
+    um_report_options(w, c);
+    um_buf_free(&prompts);
+}
+
+static void put_point(const bench *b, const point *p, um_jw *w) {
+    um_jw_begin_object(w);
+    put_int(w, "batch", p->batch);
+    put_int(w, "tokens", p->run[0].tokens);
+    put_int(w, "forwards", p->run[0].passes);
+    for (size_t i = 0; i < UM_LEN(columns); i++) {
+        um_spread s = spread_of(b, p, i);
+        um_jw_key(w, columns[i].key);
+        um_jw_begin_object(w);
+        put_double(w, "median", s.median);
+        put_double(w, "min", s.min);
+        put_double(w, "max", s.max);
+        um_jw_end_object(w);
+    }
+    um_jw_end_object(w);
+}
+
+static void print_json(const bench *b, const um_config *c) {
+    um_buf out = {0};
+    um_jw w;
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    put_conditions(b, c, &w);
+    um_jw_key(&w, "batches");
+    um_jw_begin_array(&w);
+    for (int i = 0; i < b->n_batches; i++) put_point(b, &b->point[i], &w);
+    um_jw_end_array(&w);
+    um_jw_end_object(&w);
+    puts(out.data);
+    um_buf_free(&out);
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
+/* "1,8,32" */
+static um_status parse_batches(bench *b, um_err *err) {
+    for (const char *p = b->opt.batch; *p;) {
+        size_t n = strcspn(p, ",");
+        char *word = um_strndup(p, n);
+        int64_t v = 0;
+        bool ok = um_parse_int(word, &v) && v >= 1 && v <= 4096 && b->n_batches < BATCHES_MAX;
+        um_free(word);
+        if (!ok) break;
+        b->batch[b->n_batches++] = (int32_t)v;
+        p += n + (p[n] == ',');
+        if (!*p && p[-1] != ',') return UM_OK;
+    }
+    return um_fail(err, UM_EINVAL,
+                   "--batch: expected up to %d numbers 1..4096 with commas between them, found \"%.80s\"", BATCHES_MAX,
+                   b->opt.batch);
+}
+
+static um_status open_prompts(bench *b, const um_config *c, um_err *err) {
+    if (!b->opt.prompts) b->beside = um_dataset_beside(c->model);
+    b->path = b->opt.prompts ? b->opt.prompts : b->beside;
+    return b->path ? um_dataset_load(&b->data, b->path, 0, err) : UM_OK;
+}
+
+static um_status open_model(bench *b, um_config *c, um_err *err) {
+    um_model_info info;
+    double start = um_now();
+    um_status st = um_model_open(&b->model, c, err);
+    if (st) return um_cli_blame_model(err);
+    b->load_seconds = um_now() - start;
+    um_model_get_info(b->model, &info);
+    b->has_template = info.has_chat_template;
+    if (b->path) return UM_OK;
+    make_random(b);
+    c->sampling.ignore_eos = true; /* random text may end anywhere: lengths must not hang on that */
+    return UM_OK;
+}
+
+static um_status measure_all(bench *b, const um_config *c, um_err *err) {
+    um_status st = UM_OK;
+    int64_t n = (int64_t)b->n_batches * (b->opt.runs + 1) * b->opt.requests;
+    if (!b->opt.quiet) b->bar = um_progress_new("requests", n, 0);
+    b->point = UM_NEW_ARRAY(point, (size_t)b->n_batches);
+    for (int i = 0; i < b->n_batches && !st; i++) {
+        b->point[i].batch = b->batch[i];
+        st = measure(b, c, &b->point[i], err);
+    }
+    um_progress_free(b->bar);
+    return st;
+}
+
+static int run_bench(const um_command *self, bench *b, um_config *c) {
+    um_err err = {0};
+    if (isnan(c->sampling.temperature)) c->sampling.temperature = 0; /* every run must do the same work */
+    um_status st = parse_batches(b, &err);
+    if (!st) st = um_cli_need_model(c->model, &err);
+    if (!st) st = open_prompts(b, c, &err);
+    if (st) {
+        um_cli_error(self, &err);
+        return UM_EXIT_USAGE;
+    }
+    st = open_model(b, c, &err);
+    if (!st) st = measure_all(b, c, &err);
+    if (st) return um_cli_error(self, &err);
+    if (b->opt.json) print_json(b, c);
+    else print_table(b, c);
+    return UM_EXIT_OK;
+}
+
+static int run(const um_command *self, int argc, char **argv) {
+    bench b = {0};
+    um_config config = {0};
+    um_args args;
+    um_err err;
+    int code;
+    um_args_parse(&args, self, argc, argv, &b.opt, &config);
+    if (args.done) {
+        code = args.exit;
+    } else if (args.n_words) {
+        um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the prompts are read from --prompts", args.word[0]);
+        code = um_cli_error(self, &err);
+    } else {
+        um_cli_catch_signals();
+        code = run_bench(self, &b, &config);
+    }
+    um_model_close(b.model);
+    um_dataset_free(&b.data);
+    um_free(b.beside);
+    um_free(b.random);
+    um_free(b.point);
+    um_args_free(&args);
+    return code;
+}
+
+const um_command um_cmd_bench = {
+    .name = "bench",
+    .summary = "measure how fast a model answers",
+    .usage = "unmask bench --model DIR [--batch 1,8,32] [options]",
+    .description =
+        "Answers a fixed set of prompts with each batch size, once to warm up and then --runs times, and prints the "
+        "median with its spread and the conditions: machine, commit, type, threads. Timed is the span from handing "
+        "over "
+        "the first prompt to the end of the last answer; loading is reported apart. Decoding is greedy unless "
+        "--temperature is given.",
+    .examples = "unmask bench --model models/tiny-block\n"
+                "unmask bench --model models/tiny-block --batch 1,2,4,8 --runs 5\n"
+                "unmask bench --model models/tiny-block --batch 1 --threads 1 --json\n",
+    .options = options,
+    .n_options = UM_LEN(options),
+    .engine_options = true,
+    .run = run,
+};

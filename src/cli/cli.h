@@ -1,0 +1,133 @@
+/* cli: the command line. main.c finds the subcommand in the table of commands.c; every subcommand is one file with a
+ * row of its own options beside the engine's. Results go to stdout, everything else to stderr. */
+#ifndef UM_CLI_H
+#define UM_CLI_H
+
+#include "base/base.h"
+
+/* Exit statuses. */
+enum { UM_EXIT_OK = 0, UM_EXIT_FAILED = 1, UM_EXIT_USAGE = 2, UM_EXIT_DEVICE = 3 };
+
+typedef struct um_command {
+    const char *name, *summary, *usage; /* usage: "unmask run [options] PROMPT" */
+    const char *description;            /* a paragraph for --help */
+    const char *examples;               /* lines that work as pasted from the repository's root */
+    const um_option *options;           /* rows over the command's own struct, or NULL */
+    size_t n_options;
+    bool engine_options; /* takes model, engine, decoding and sampling options too */
+    /* argv[0] is the command's name. Returns an exit status. */
+    int (*run)(const struct um_command *self, int argc, char **argv);
+} um_command;
+extern const um_command *const um_commands[]; /* NULL ends the list */
+extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
+    um_cmd_bench, um_cmd_tokenize;
+
+/* ---- args.c: what every subcommand does with its arguments ---- */
+typedef struct um_args {
+    const char **word; /* [n_words] arguments that are no options; owned */
+    int n_words;
+    bool done; /* --help was printed: return `exit` */
+    int exit;
+} um_args;
+/* Takes defaults, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be NULL
+ * when the command takes no engine options). On a usage error prints it with a hint and sets done and exit 2. */
+void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config);
+void um_args_free(um_args *a);
+/* Prints "unmask NAME: message" to stderr and returns the exit status that belongs to the code. */
+int um_cli_error(const um_command *self, const um_err *err);
+int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 for what failed on the way */
+/* Text from the words joined by spaces, or from standard input when the word is "-" or there is none and standard input
+ * is no terminal; one newline at its end is taken off. UM_EINVAL when there is neither. */
+um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
+/* How the program was called, for examples; borrowed. Default "unmask". */
+void um_cli_set_program(const char *name);
+/* Appends lines of examples as they work here: "unmask" at the start of a command becomes the program as it was called,
+ * "models/" the folder of the bundled checkpoints. */
+void um_cli_put_examples(const char *lines, um_buf *out);
+/* Looks up a subcommand by name, NULL if there is none. */
+const um_command *um_command_find(const char *name);
+
+/* Opens model and engine with one line of start-up facts on stderr (unless `quiet`). Both are closed by um_cli_close.
+ */
+typedef struct um_session {
+    um_model *model;
+    um_engine *engine;
+} um_session;
+um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err);
+void um_cli_close(um_session *s);
+/* Fails with UM_EINVAL when no model was named, and says how to name one and which ones lie nearby. */
+um_status um_cli_need_model(const char *model, um_err *err);
+/* Folder of the bundled checkpoints: "models" in the current directory, else the one beside the program; um_free.
+ * "models" when there is none. */
+char *um_cli_bundled(void);
+/* What is malformed or missing in a model folder is the model's fault, not the input's: turns the code into UM_EMODEL.
+ */
+um_status um_cli_blame_model(um_err *err);
+/* Defaults for one request at a time, to be called before um_args_parse: max_num_reqs 1, max_num_batched_tokens open.
+ */
+void um_cli_one_request(um_config *c);
+/* Where max_num_batched_tokens is still open: room for a prompt of up to prompt_bytes (SIZE_MAX: as long as the model
+ * allows) and its answer in one pass. */
+void um_cli_size_pass(um_config *c, size_t prompt_bytes);
+/* Tokens that an open-ended pass keeps free behind the prompt, for blocks in flight: a conversation may change them. */
+#define UM_CHAT_WINDOW 512
+
+/* Raised by SIGINT and SIGTERM after um_cli_catch_signals; a second signal within a second ends the process. */
+void um_cli_catch_signals(void);
+bool um_cli_interrupted(void);
+bool um_cli_terminated(void); /* SIGTERM came: stays true, for programs that outlive an interrupt */
+void um_cli_clear_interrupt(void);
+
+/* ---- view.c: an answer drawn while it is denoised ---- */
+typedef struct um_view um_view;
+/* Draws to stderr-or-stdout fd when it is a terminal. Colours follow NO_COLOR; width is the terminal's. */
+um_view *um_view_new(const um_model *m, int fd);
+void um_view_free(um_view *v);
+/* Another answer follows on the same view. */
+void um_view_reset(um_view *v);
+/* Event handler: give it to a request with UM_EVENT_SNAPSHOT | UM_EVENT_FINISH and the view as argument. */
+void um_view_event(void *view, const um_event *ev);
+/* The line of numbers below an answer: tokens, tokens/s, tokens per forward, passes, finish reason. */
+void um_view_summary(FILE *f, const um_result *r, bool colour);
+
+/* ---- ask.c: one request from submission to its end ---- */
+typedef struct um_reply {
+    um_result result; /* its text and token_ids point into the buffers below */
+    um_buf text;
+    int32_t *ids;
+} um_reply;
+typedef struct um_ask {
+    um_session *session;
+    um_view *view;    /* draws the answer, or NULL */
+    FILE *plain;      /* without a view: settled text goes here as it comes, or NULL */
+    bool safe;        /* plain is a terminal: control characters are taken out */
+    int32_t delay_ms; /* pause behind each pass, so that people can watch */
+} um_ask;
+/* Runs `r` (its callback and events are set here). An interrupt aborts the request, which is no error: the reply says
+ * UM_FINISH_ABORTED and holds what was settled. */
+um_status um_ask_run(const um_ask *a, um_request *r, um_reply *out, um_err *err);
+void um_reply_free(um_reply *r);
+
+/* ---- progress.c: a bar with ETA on stderr ---- */
+typedef struct um_progress um_progress;
+/* `what` names the unit ("requests"). Nothing is drawn when stderr is no terminal, but a line every 10 s. */
+um_progress *um_progress_new(const char *what, int64_t total, int64_t done);
+/* Sets done so far; `note` stands behind the bar ("512 tok/s"). */
+void um_progress_set(um_progress *p, int64_t done, const char *note);
+void um_progress_free(um_progress *p); /* finishes the line */
+
+/* Columns of the terminal at fd, 80 when unknown. */
+int um_cli_columns(int fd);
+int um_cli_lines(int fd); /* rows, 24 when unknown */
+bool um_cli_colour(int fd);
+/* Is fd a terminal that understands cursor movement? */
+bool um_cli_can_draw(int fd);
+bool um_cli_utf8(void); /* does the locale write UTF-8? */
+/* Stops (or allows again) the echo of typed characters, which would break what is drawn. Does nothing when standard
+ * input is no terminal of ours. um_cli_echo(true) may be called from a signal handler. */
+void um_cli_echo(bool on);
+/* Appends text for a terminal: control characters but newline and tab, and bytes that are not UTF-8, become U+FFFD or
+ * '?'. An answer may spell escape sequences. */
+void um_cli_put_safe(um_buf *out, const char *text, size_t n);
+
+#endif

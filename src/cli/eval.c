@@ -1,0 +1,391 @@
+/* unmask eval: asks questions with known answers and counts the right ones, and what each forward pass brought. */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/dataset.h"
+#include "cli/feed.h"
+#include "cli/report.h"
+#include "cli/results.h"
+
+#define KINDS_MAX 256
+
+typedef struct eval_options {
+    const char *data, *output;
+    int32_t limit, batch, show_failures;
+    bool json, raw, quiet;
+} eval_options;
+
+#define E(field) UM_FIELD(eval_options, field)
+
+static const um_option options[] = {
+    {"data", NULL, UM_OPT_STR, E(data), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
+     "questions {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder"},
+    {"limit", NULL, UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation", "ask the first N only, 0 is all"},
+    {"batch", NULL, UM_OPT_INT, E(batch), 0, 4096, NULL, "0", NULL, "N", "Evaluation",
+     "questions in the engine at once, 0 is --max-num-reqs"},
+    {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
+     "give the prompts as plain text, without the chat template"},
+    {"output", NULL, UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
+     "write each answer and whether it is right, one JSON object a line"},
+    {"show_failures", NULL, UM_OPT_INT, E(show_failures), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
+     "print the first N questions that were answered wrong"},
+    {"json", NULL, UM_OPT_BOOL, E(json), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "print the report as JSON"},
+    {"quiet", NULL, UM_OPT_BOOL, E(quiet), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "no progress on stderr"},
+};
+
+/* What is counted for a kind of question, and for all. */
+typedef struct tally {
+    const char *kind;
+    int64_t n, correct, failed;
+    int64_t tokens, forwards, denoise_tokens, denoise_passes;
+    double ratio_sum; /* of tokens per forward, over the requests that had a denoise pass */
+    int64_t n_ratios;
+} tally;
+
+typedef struct eval {
+    eval_options opt;
+    um_dataset data;
+    char *beside; /* path found beside the model, or NULL */
+    const char *path;
+    um_results out; /* fd -1: none */
+    um_session session;
+    um_progress *bar;
+    um_message message; /* of the request that `next_question` fills in */
+    tally kind[KINDS_MAX], all;
+    size_t n_kinds, next;
+    int64_t n_shown;
+    um_buf failures;
+    double start, seconds;
+} eval;
+
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+
+static um_feed_got next_question(void *arg, um_ticket *t, um_request *r, bool wait) {
+    eval *v = (eval *)arg;
+    (void)t, (void)wait;
+    if (v->next == v->data.n) return UM_FEED_END;
+    const char *prompt = v->data.example[v->next++].prompt;
+    v->message = (um_message){"user", prompt};
+    if (v->opt.raw) {
+        r->text = prompt;
+        r->text_len = strlen(prompt);
+    } else {
+        r->messages = &v->message;
+        r->n_messages = 1;
+    }
+    return UM_FEED_REQUEST;
+}
+
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+static um_str trimmed(const char *s, size_t n) {
+    while (n && is_space(s[n - 1])) n--;
+    return (um_str){s, n};
+}
+
+static bool is_right(const um_example *x, um_str text) {
+    return um_str_eq(trimmed(x->answer, strlen(x->answer)), trimmed(text.p, text.n));
+}
+
+/* ---- Counting ---------------------------------------------------------------------------------------------------- */
+
+static tally *tally_of(eval *v, const char *kind) {
+    size_t i = 0;
+    while (i < v->n_kinds && !um_streq(v->kind[i].kind, kind)) i++;
+    if (i == v->n_kinds) v->kind[v->n_kinds++].kind = kind;
+    return &v->kind[i];
+}
+
+/* A request that failed counts as not right. */
+static void count(tally *y, const um_result *r, bool right) {
+    y->n++;
+    y->correct += right;
+    y->failed += !r;
+    if (!r) return;
+    y->tokens += (int64_t)r->n_tokens;
+    y->forwards += r->nfe;
+    y->denoise_tokens += r->denoise_tokens;
+    y->denoise_passes += r->denoise_passes;
+    if (r->denoise_passes == 0) return;
+    y->ratio_sum += (double)r->denoise_tokens / r->denoise_passes;
+    y->n_ratios++;
+}
+
+static void put_pair(um_jw *w, const char *key, const char *text, size_t n) {
+    um_jw_key(w, key);
+    um_jw_str(w, text, n);
+}
+
+static void put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+static void put_double(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+/* The line of --output. r NULL: the request failed with t->err. */
+static void put_answer(const um_example *x, um_ticket *t, const um_result *r, bool right) {
+    um_jw w;
+    um_jw_init(&w, &t->out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "id");
+    um_buf_puts(&t->out, x->id); /* JSON already */
+    w.comma[w.depth] = true;
+    put_pair(&w, "kind", x->kind, strlen(x->kind));
+    put_pair(&w, "prompt", x->prompt, strlen(x->prompt));
+    put_pair(&w, "expected", x->answer, strlen(x->answer));
+    if (r) {
+        put_pair(&w, "text", r->text, r->text_len);
+        put_int(&w, "completion_tokens", (int64_t)r->n_tokens);
+        put_int(&w, "nfe", r->nfe);
+        put_pair(&w, "finish_reason", um_finish_name(r->finish), strlen(um_finish_name(r->finish)));
+    } else {
+        put_pair(&w, "error", t->err.msg, strlen(t->err.msg));
+    }
+    um_jw_key(&w, "correct");
+    um_jw_bool(&w, right);
+    um_jw_end_object(&w);
+}
+
+static void settle(eval *v, um_ticket *t, const um_result *r) {
+    const um_example *x = &v->data.example[t->number];
+    bool right = r && is_right(x, (um_str){r->text, r->text_len});
+    count(tally_of(v, x->kind), r, right);
+    count(&v->all, r, right);
+    if (v->out.fd >= 0) put_answer(x, t, r, right);
+    if (right) return;
+    /* Kept in the ticket, so that they are shown in the order of the questions. */
+    um_buf_printf(&t->trace, "%s (%s)\n  prompt    %s\n  expected  %s\n  %s  %s\n", x->id, x->kind, x->prompt,
+                  x->answer, r ? "answered" : "failed  ", r ? r->text : t->err.msg);
+}
+
+static void on_event(void *arg, um_ticket *t, const um_event *ev) {
+    if (ev->type == UM_EVENT_FINISH) settle((eval *)arg, t, ev->result);
+}
+
+static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
+    eval *v = (eval *)arg;
+    if (t->err.code) settle(v, t, NULL);
+    if (t->trace.len && v->n_shown++ < v->opt.show_failures) um_buf_append(&v->failures, t->trace.data, t->trace.len);
+    return v->out.fd >= 0 ? um_results_write(&v->out, &t->out, err) : UM_OK;
+}
+
+static void show_progress(void *arg) {
+    eval *v = (eval *)arg;
+    char note[64];
+    snprintf(note, sizeof note, "%.1f %% right  %.0f tok/s", 100 * um_ratio((double)v->all.correct, (double)v->all.n),
+             um_ratio((double)v->all.tokens, um_now() - v->start));
+    um_progress_set(v->bar, v->all.n, note);
+}
+
+/* ---- The report -------------------------------------------------------------------------------------------------- */
+
+static int by_kind(const void *a, const void *b) { return strcmp(((const tally *)a)->kind, ((const tally *)b)->kind); }
+
+static double per_forward(const tally *y) { return um_ratio((double)y->denoise_tokens, (double)y->denoise_passes); }
+
+static void print_row(const tally *y, int width) {
+    printf("%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
+           100 * um_ratio((double)y->correct, (double)y->n), per_forward(y));
+}
+
+static void print_table(const eval *v, const um_config *c) {
+    int width = 8;
+    um_buf changes = {0};
+    um_model_info info;
+    um_model_get_info(v->session.model, &info);
+    for (size_t i = 0; i < v->n_kinds; i++) width = UM_MAX(width, (int)strlen(v->kind[i].kind));
+    printf("%-*s %7s %9s %10s %15s\n", width, "kind", "asked", "right", "accuracy", "tokens/forward");
+    for (size_t i = 0; i < v->n_kinds; i++) print_row(&v->kind[i], width);
+    print_row(&v->all, width);
+    um_report_changes(&changes, c);
+    printf("\nmodel           %s (%s)\n", info.path, info.family);
+    printf("questions       %s%s\n", v->path, v->opt.raw ? ", as plain text" : ", through the chat template");
+    printf("options         %s\n", changes.data);
+    printf("failed          %lld\n", (long long)v->all.failed);
+    printf("tokens          %lld in %.2f s, %.1f tokens/s\n", (long long)v->all.tokens, v->seconds,
+           um_ratio((double)v->all.tokens, v->seconds));
+    printf("forwards        %lld, of them %lld denoise passes\n", (long long)v->all.forwards,
+           (long long)v->all.denoise_passes);
+    printf("tokens/forward  %.2f (tokens of denoise passes over these passes), %.2f as the mean over questions\n",
+           per_forward(&v->all), um_ratio(v->all.ratio_sum, (double)v->all.n_ratios));
+    printf("                %.2f (all tokens over all forwards)\n",
+           um_ratio((double)v->all.tokens, (double)v->all.forwards));
+    um_buf_free(&changes);
+}
+
+static void put_tally(um_jw *w, const tally *y) {
+    put_int(w, "n", y->n);
+    put_int(w, "correct", y->correct);
+    put_int(w, "failed", y->failed);
+    put_double(w, "accuracy", um_ratio((double)y->correct, (double)y->n));
+    put_int(w, "tokens", y->tokens);
+    put_int(w, "forwards", y->forwards);
+    put_int(w, "denoise_tokens", y->denoise_tokens);
+    put_int(w, "denoise_passes", y->denoise_passes);
+    put_double(w, "tokens_per_forward", per_forward(y));
+    put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
+}
+
+static void print_json(const eval *v, const um_config *c) {
+    um_buf out = {0};
+    um_jw w;
+    um_model_info info;
+    um_model_get_info(v->session.model, &info);
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    put_pair(&w, "model", info.path, strlen(info.path));
+    put_pair(&w, "family", info.family, strlen(info.family));
+    put_pair(&w, "data", v->path, strlen(v->path));
+    put_tally(&w, &v->all);
+    put_double(&w, "seconds", v->seconds);
+    put_double(&w, "tokens_per_second", um_ratio((double)v->all.tokens, v->seconds));
+    um_jw_key(&w, "kinds");
+    um_jw_begin_array(&w);
+    for (size_t i = 0; i < v->n_kinds; i++) {
+        um_jw_begin_object(&w);
+        put_pair(&w, "kind", v->kind[i].kind, strlen(v->kind[i].kind));
+        put_tally(&w, &v->kind[i]);
+        um_jw_end_object(&w);
+    }
+    um_jw_end_array(&w);
+    um_jw_key(&w, "options");
+    um_report_options(&w, c);
+    um_jw_end_object(&w);
+    puts(out.data);
+    um_buf_free(&out);
+}
+
+static void print_report(eval *v, const um_config *c) {
+    v->all.kind = "all";
+    qsort(v->kind, v->n_kinds, sizeof v->kind[0], by_kind);
+    if (v->opt.json) print_json(v, c);
+    else print_table(v, c);
+    /* Beside a report for programs, those for people go where people look. */
+    um_buf safe = {0};
+    um_cli_put_safe(&safe, v->failures.data, v->failures.len);
+    if (safe.len)
+        fprintf(v->opt.json ? stderr : stdout, "\nanswered wrong (%lld of %lld):\n%s",
+                (long long)UM_MIN(v->n_shown, v->opt.show_failures), (long long)(v->all.n - v->all.correct), safe.data);
+    um_buf_free(&safe);
+}
+
+/* ---- The run ----------------------------------------------------------------------------------------------------- */
+
+static um_status check_kinds(const um_dataset *d, const char *path, um_err *err) {
+    const char *seen[KINDS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        size_t k = 0;
+        while (k < n && !um_streq(seen[k], d->example[i].kind)) k++;
+        if (k == KINDS_MAX)
+            return um_fail(err, UM_ELIMIT,
+                           "%s has more than %d kinds of questions; they are groups to be counted, as "
+                           "\"arithmetic\"",
+                           path, KINDS_MAX);
+        if (k == n) seen[n++] = d->example[i].kind;
+    }
+    return UM_OK;
+}
+
+static um_status open_data(eval *v, const um_config *c, um_err *err) {
+    if (!v->opt.data) v->beside = um_dataset_beside(c->model);
+    v->path = v->opt.data ? v->opt.data : v->beside;
+    if (!v->path)
+        return um_fail(err, UM_EINVAL, "there is no eval.jsonl beside %s; name a file of questions with --data",
+                       c->model);
+    um_status st = um_dataset_load(&v->data, v->path, (size_t)v->opt.limit, err);
+    if (!st) st = check_kinds(&v->data, v->path, err);
+    if (!st && v->opt.output) st = um_results_open(&v->out, v->opt.output, err);
+    return st ? st : um_results_begin(&v->out, err);
+}
+
+static um_status ask_all(eval *v, int32_t places, um_err *err) {
+    um_feed feed = {.arg = v, .next = next_question, .event = on_event, .take = take_answer, .tick = show_progress};
+    if (!v->opt.quiet) v->bar = um_progress_new("questions", (int64_t)v->data.n, 0);
+    v->start = um_now();
+    um_status st = um_feed_run(v->session.engine, places, &feed, err);
+    v->seconds = um_now() - v->start;
+    um_progress_free(v->bar);
+    return st ? st : um_results_close(&v->out, err);
+}
+
+static um_status open_session(eval *v, const um_config *c, um_err *err) {
+    um_model_info info;
+    um_status st = um_cli_open(&v->session, c, v->opt.quiet, err);
+    if (st) return st;
+    um_model_get_info(v->session.model, &info);
+    if (v->opt.raw || info.has_chat_template) return UM_OK;
+    return um_fail(err, UM_EINVAL, "the model in %s has no chat template; pass --raw to give the prompts as plain text",
+                   info.path);
+}
+
+static int run_eval(const um_command *self, eval *v, um_config *c) {
+    um_err err = {0};
+    if (v->opt.batch) c->max_num_reqs = v->opt.batch;
+    if (isnan(c->sampling.temperature)) c->sampling.temperature = 0; /* so that a run can be repeated */
+    um_status st = um_cli_need_model(c->model, &err);
+    if (!st) st = open_data(v, c, &err);
+    if (st) {
+        um_cli_error(self, &err);
+        return UM_EXIT_USAGE;
+    }
+    st = open_session(v, c, &err);
+    if (st) return um_cli_error(self, &err);
+    st = ask_all(v, c->max_num_reqs, &err);
+    if (st) um_cli_error(self, &err);
+    if (!st || st == UM_ECANCELED) print_report(v, c); /* of an interrupted run: what was counted so far */
+    if (st) return st == UM_EDEVICE ? UM_EXIT_DEVICE : UM_EXIT_FAILED;
+    return v->all.failed ? UM_EXIT_FAILED : UM_EXIT_OK;
+}
+
+static int run(const um_command *self, int argc, char **argv) {
+    eval *v = UM_NEW(eval);
+    um_config config = {0};
+    um_args args;
+    um_err err;
+    int code;
+    v->out.fd = -1;
+    um_args_parse(&args, self, argc, argv, &v->opt, &config);
+    if (args.done) {
+        code = args.exit;
+    } else if (args.n_words) {
+        um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the questions are read from --data", args.word[0]);
+        code = um_cli_error(self, &err);
+    } else {
+        um_cli_catch_signals();
+        code = run_eval(self, v, &config);
+    }
+    um_cli_close(&v->session);
+    (void)um_results_close(&v->out, NULL);
+    um_dataset_free(&v->data);
+    um_buf_free(&v->failures);
+    um_free(v->beside);
+    um_args_free(&args);
+    um_free(v);
+    return code;
+}
+
+const um_command um_cmd_eval = {
+    .name = "eval",
+    .summary = "count right answers to questions with known ones",
+    .usage = "unmask eval --model DIR [--data FILE] [options]",
+    .description =
+        "Asks each question as one user message, greedily unless --temperature is given, and compares the answer with "
+        "the known one letter by letter, white space at the end aside. Prints accuracy by kind of question, and how "
+        "many "
+        "tokens a forward pass brought. Wrong answers are no error; the exit status is 1 when a question could not be "
+        "asked.",
+    .examples = "unmask eval --model models/tiny-block\n"
+                "unmask eval --model models/tiny-block --limit 50 --show-failures 5\n"
+                "unmask eval --model models/tiny-block --accept-threshold 0.7 --json\n",
+    .options = options,
+    .n_options = UM_LEN(options),
+    .engine_options = true,
+    .run = run,
+};

@@ -1,0 +1,163 @@
+/* Lines of a file, and the set of ids. */
+#include "cli/jsonl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_BYTES ((size_t)64 << 10)
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------- */
+
+void um_lines_from(um_lines *l, int fd, const char *name) {
+    *l = (um_lines){.name = name, .fd = fd, .origin = UM_MAX((int64_t)lseek(fd, 0, SEEK_CUR), 0)};
+}
+
+um_status um_lines_open(um_lines *l, const char *path, um_err *err) {
+    bool standard = um_streq(path, "-");
+    int fd = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC), saved = errno;
+    struct stat st;
+    um_lines_from(l, fd, standard ? "standard input" : path);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        um_lines_close(l);
+        return um_fail(err, UM_EIO, "%s is a folder; a file of one JSON object a line is expected", path);
+    }
+    if (fd >= 0) return UM_OK;
+    return um_fail(err, saved == ENOENT ? UM_ENOENT : UM_EIO, "cannot read %s: %s", l->name, strerror(saved));
+}
+
+void um_lines_close(um_lines *l) {
+    if (l->fd >= 0 && l->name) close(l->fd);
+    um_buf_free(&l->buf);
+    *l = (um_lines){.fd = -1};
+}
+
+um_status um_lines_rewind(um_lines *l, um_err *err) {
+    if (lseek(l->fd, (off_t)l->origin, SEEK_SET) < 0)
+        return um_fail(err, UM_EIO, "cannot go back to the start of %s: %s", l->name, strerror(errno));
+    um_buf_free(&l->buf);
+    um_lines_from(l, l->fd, l->name);
+    return UM_OK;
+}
+
+bool um_lines_is_file(const um_lines *l) {
+    struct stat st;
+    return fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Drops what was handed out, so that the buffer grows to one line and no further. */
+static void make_room(um_lines *l) {
+    if (l->start) {
+        memmove(l->buf.data, l->buf.data + l->start, l->buf.len - l->start);
+        l->buf.len -= l->start;
+        l->looked -= l->start;
+        l->start = 0;
+    }
+    if (l->buf.len > UM_LINE_MAX) l->skipping = true;
+    if (l->skipping) {
+        l->offset += (int64_t)l->buf.len;
+        l->buf.len = l->looked = 0;
+    }
+    um_buf_reserve(&l->buf, READ_BYTES + 1);
+}
+
+/* Reads more bytes. UM_LINES_LINE: go on looking. A poll comes first because, unlike a read, it always ends with a
+ * signal, whatever flags the handler was installed with. */
+static um_lines_got read_more(um_lines *l, bool wait, um_err *err) {
+    struct pollfd p = {.fd = l->fd, .events = POLLIN};
+    int ready = poll(&p, 1, wait ? -1 : 0);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return UM_LINES_LATER;
+    make_room(l);
+    ssize_t n = read(l->fd, l->buf.data + l->buf.len, READ_BYTES);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return UM_LINES_LATER;
+    if (n < 0) {
+        um_fail(err, UM_EIO, "cannot read %s: %s", l->name, strerror(errno));
+        return UM_LINES_FAILED;
+    }
+    l->buf.len += (size_t)n;
+    l->eof = n == 0;
+    return UM_LINES_LINE;
+}
+
+/* Hands out [start, end); the newline behind it, if there is one, is consumed too. */
+static um_lines_got hand_out(um_lines *l, size_t end, um_str *line) {
+    *line = (um_str){l->buf.data + l->start, end - l->start};
+    l->cut = end == l->buf.len;
+    size_t next = end + !l->cut;
+    l->offset += (int64_t)(next - l->start);
+    l->start = l->looked = next;
+    bool skipped = l->skipping;
+    l->skipping = false;
+    if (++l->number == 1 && line->n >= 3 && memcmp(line->p, "\xEF\xBB\xBF", 3) == 0)
+        *line = (um_str){line->p + 3, line->n - 3}; /* a byte order mark, as some editors write it */
+    return skipped ? UM_LINES_TOO_LONG : UM_LINES_LINE;
+}
+
+static bool is_blank(um_str s) {
+    size_t i = 0;
+    while (i < s.n && (s.p[i] == ' ' || s.p[i] == '\t' || s.p[i] == '\r')) i++;
+    return i == s.n;
+}
+
+um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
+    for (;;) {
+        size_t n = l->buf.len - l->looked;
+        const char *newline = n ? (const char *)memchr(l->buf.data + l->looked, '\n', n) : NULL;
+        bool last = !newline && l->eof && (l->start < l->buf.len || l->skipping);
+        if (newline || last) {
+            um_lines_got got = hand_out(l, newline ? (size_t)(newline - l->buf.data) : l->buf.len, line);
+            if (got == UM_LINES_TOO_LONG || !is_blank(*line)) return got;
+            continue;
+        }
+        if (l->eof) return UM_LINES_END;
+        l->looked = l->buf.len;
+        um_lines_got got = read_more(l, wait, err);
+        if (got != UM_LINES_LINE) return got;
+    }
+}
+
+/* ---- Ids --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash(const char *s) { /* FNV-1a */
+    uint64_t h = 14695981039346656037u;
+    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
+    return h;
+}
+
+/* The slot where key is, or would be. */
+static um_idset_entry *probe(const um_idset *s, const char *key) {
+    size_t i = hash(key) & (s->cap - 1);
+    while (s->slot[i].key && !um_streq(s->slot[i].key, key)) i = (i + 1) & (s->cap - 1);
+    return &s->slot[i];
+}
+
+um_idset_entry *um_idset_find(const um_idset *s, const char *key) {
+    um_idset_entry *e = s->cap ? probe(s, key) : NULL;
+    return e && e->key ? e : NULL;
+}
+
+static void grow(um_idset *s) {
+    um_idset old = *s;
+    s->cap = old.cap ? 2 * old.cap : 256;
+    s->slot = UM_NEW_ARRAY(um_idset_entry, s->cap);
+    for (size_t i = 0; i < old.cap; i++)
+        if (old.slot[i].key) *probe(s, old.slot[i].key) = old.slot[i];
+    um_free(old.slot);
+}
+
+um_idset_entry *um_idset_add(um_idset *s, const char *key, int64_t line) {
+    if (4 * s->n >= 3 * s->cap) grow(s);
+    um_idset_entry *e = probe(s, key);
+    assert(!e->key);
+    *e = (um_idset_entry){.key = um_arena_strndup(&s->keys, key, strlen(key)), .line = line};
+    s->n++;
+    return e;
+}
+
+void um_idset_free(um_idset *s) {
+    um_arena_free(&s->keys);
+    um_free(s->slot);
+    *s = (um_idset){0};
+}

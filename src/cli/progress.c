@@ -1,0 +1,86 @@
+/* The bar on stderr: redrawn in place on a terminal, a line now and then elsewhere, so that a log shows life. */
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+#define DRAW_SECONDS 0.1
+#define LINE_SECONDS 10.0
+#define BAR_MAX      30
+
+struct um_progress {
+    const char *what;
+    int64_t total, before, done; /* total < 0: unknown; before: done when it began, which says nothing of the speed */
+    double start, drawn;
+    bool terminal, shown;
+    char note[64];
+};
+
+um_progress *um_progress_new(const char *what, int64_t total, int64_t done) {
+    um_progress *p = UM_NEW(um_progress);
+    p->what = what;
+    p->total = total;
+    p->before = p->done = done;
+    p->start = p->drawn = um_now();
+    p->terminal = isatty(STDERR_FILENO);
+    return p;
+}
+
+/* "7 s", "2:05", "1:00:05" */
+static void put_duration(um_buf *b, double seconds) {
+    int64_t s = (int64_t)(seconds + 0.5);
+    if (s < 60) um_buf_printf(b, "%d s", (int)s);
+    else if (s < 3600) um_buf_printf(b, "%d:%02d", (int)(s / 60), (int)(s % 60));
+    else um_buf_printf(b, "%lld:%02d:%02d", (long long)(s / 3600), (int)(s / 60 % 60), (int)(s % 60));
+}
+
+static void put_bar(const um_progress *p, um_buf *b) {
+    int width = UM_MIN(BAR_MAX, um_cli_columns(STDERR_FILENO) - 60);
+    if (!p->terminal || p->total <= 0 || width < 8) return;
+    int full = (int)((double)width * (double)p->done / (double)p->total);
+    um_buf_putc(b, '[');
+    for (int i = 0; i < width; i++) um_buf_putc(b, i < full ? '#' : '.');
+    um_buf_puts(b, "] ");
+}
+
+static void put_status(const um_progress *p, um_buf *b) {
+    um_buf_printf(b, "%lld", (long long)p->done);
+    if (p->total >= 0) um_buf_printf(b, "/%lld", (long long)p->total);
+    um_buf_printf(b, " %s", p->what);
+    if (*p->note) um_buf_printf(b, "  %s", p->note);
+    int64_t fresh = p->done - p->before, left = p->total - p->done;
+    if (p->total < 0 || fresh <= 0 || left <= 0) return;
+    um_buf_puts(b, "  ETA ");
+    put_duration(b, (um_now() - p->start) / (double)fresh * (double)left);
+}
+
+/* One write, so that lines of the log do not get into it. A line wider than the terminal would not be redrawn. */
+static void draw(um_progress *p) {
+    um_buf b = {0};
+    if (p->terminal) um_buf_putc(&b, '\r');
+    put_bar(p, &b);
+    put_status(p, &b);
+    size_t columns = (size_t)um_cli_columns(STDERR_FILENO);
+    if (p->terminal && b.len > columns) b.len = columns;
+    um_buf_puts(&b, p->terminal ? "\033[K" : "\n");
+    fwrite(b.data, 1, b.len, stderr);
+    fflush(stderr);
+    um_buf_free(&b);
+    p->drawn = um_now();
+    p->shown = true;
+}
+
+void um_progress_set(um_progress *p, int64_t done, const char *note) {
+    if (!p) return;
+    p->done = done;
+    snprintf(p->note, sizeof p->note, "%s", note ? note : "");
+    if (um_now() - p->drawn >= (p->terminal ? DRAW_SECONDS : LINE_SECONDS)) draw(p);
+}
+
+void um_progress_free(um_progress *p) {
+    if (!p) return;
+    if (p->terminal && p->shown) {
+        draw(p);
+        fputc('\n', stderr);
+    }
+    um_free(p);
+}

@@ -1,0 +1,89 @@
+/* Machine, options and numbers of a report. */
+#include "cli/report.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include "engine/engine.h"
+
+/* "model name : X" of the first core. Other architectures than x86 call it otherwise or say nothing. */
+static void read_cpu_name(char *out, size_t size) {
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    snprintf(out, size, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        snprintf(out, size, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+void um_machine_get(um_machine *m) {
+    cpu_set_t set;
+    read_cpu_name(m->cpu, sizeof m->cpu);
+    m->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void um_report_options(um_jw *w, const um_config *c) {
+    um_config copy = *c;
+    um_option_set sets[UM_CONFIG_SETS_MAX];
+    size_t n = um_config_option_sets(sets, &copy);
+    um_buf text = {0};
+    um_jw_begin_object(w);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < sets[i].n; k++) {
+            um_buf_clear(&text);
+            um_option_get_text(&sets[i].rows[k], sets[i].base, &text);
+            um_jw_key(w, sets[i].rows[k].name);
+            um_jw_cstr(w, text.data);
+        }
+    }
+    um_jw_end_object(w);
+    um_buf_free(&text);
+}
+
+static void put_change(const um_option *row, const char *value, um_buf *out) {
+    bool off = row->type == UM_OPT_BOOL && um_streq(value, "false");
+    um_buf_printf(out, "%s--%s", out->len ? " " : "", off ? "no-" : "");
+    for (const char *p = row->name; *p; p++) um_buf_putc(out, *p == '_' ? '-' : *p);
+    if (row->type != UM_OPT_BOOL) um_buf_printf(out, " %s", value);
+}
+
+void um_report_changes(um_buf *out, const um_config *c) {
+    um_config now = *c, plain;
+    um_option_set a[UM_CONFIG_SETS_MAX], b[UM_CONFIG_SETS_MAX];
+    um_buf value = {0}, def = {0};
+    size_t start = out->len;
+    um_config_init(&plain);
+    size_t n = um_config_option_sets(a, &now);
+    (void)um_config_option_sets(b, &plain);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < a[i].n; k++) {
+            um_buf_clear(&value);
+            um_buf_clear(&def);
+            um_option_get_text(&a[i].rows[k], a[i].base, &value);
+            um_option_get_text(&b[i].rows[k], b[i].base, &def);
+            if (!um_streq(a[i].rows[k].name, "model") && !um_streq(value.data, def.data))
+                put_change(&a[i].rows[k], value.data, out);
+        }
+    }
+    if (out->len == start) um_buf_puts(out, "none");
+    um_buf_free(&value);
+    um_buf_free(&def);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+um_spread um_spread_of(double *values, size_t n) {
+    assert(n > 0);
+    qsort(values, n, sizeof values[0], by_value);
+    double middle = n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+    return (um_spread){values[0], middle, values[n - 1]};
+}
+
+double um_ratio(double a, double b) { return b > 0 ? a / b : 0; }

@@ -1,0 +1,234 @@
+/* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}. */
+#include "cli/requests.h"
+
+#include <jansson.h>
+
+#include "decode/decode.h"
+
+static const char *const own_keys[] = {"id", "prompt", "prompt_token_ids", "messages", "stop"};
+
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+static const char *kind_of(const json_t *v) {
+    static const char *const name[] = {"an object", "an array",      "a string",      "an integer",
+                                       "a number",  "true or false", "true or false", "null"};
+    return v ? name[json_typeof(v)] : "nothing";
+}
+
+um_status um_line_object(json_t **root, um_str line, um_err *err) {
+    json_error_t e;
+    *root = json_loadb(line.p, line.n, JSON_ALLOW_NUL, &e);
+    if (!*root) return um_fail(err, UM_EPARSE, "no JSON: %s (column %d)", e.text, UM_MAX(e.column, 0));
+    if (json_is_object(*root)) return UM_OK;
+    um_status st = um_fail(err, UM_EPARSE, "expected a JSON object, found %s", kind_of(*root));
+    json_decref(*root);
+    *root = NULL;
+    return st;
+}
+
+um_status um_line_id(const json_t *root, um_buf *out, um_err *err) {
+    const json_t *id = json_object_get(root, "id");
+    um_jw w;
+    um_buf_clear(out);
+    um_jw_init(&w, out);
+    if (json_is_string(id)) um_jw_str(&w, json_string_value(id), json_string_length(id));
+    else if (json_is_integer(id)) um_jw_int(&w, json_integer_value(id));
+    else return um_fail(err, UM_EINVAL, "\"id\": expected a string or an integer, found %s", kind_of(id));
+    return UM_OK;
+}
+
+/* `what` is named in messages: "\"prompt\"", "stop string 2". */
+static um_status take_text(const json_t *v, const char *what, const char **out, um_err *err) {
+    if (!json_is_string(v)) return um_fail(err, UM_EINVAL, "%s: expected a string, found %s", what, kind_of(v));
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return um_fail(err, UM_EINVAL, "%s: a string without U+0000 is expected", what);
+    *out = json_string_value(v);
+    return UM_OK;
+}
+
+um_status um_line_text(const json_t *root, const char *key, const char **out, um_err *err) {
+    char what[64];
+    snprintf(what, sizeof what, "\"%s\"", key);
+    return take_text(json_object_get(root, key), what, out, err);
+}
+
+/* ---- The prompt -------------------------------------------------------------------------------------------------- */
+
+static um_status take_prompt(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_string(v)) return um_fail(err, UM_EINVAL, "\"prompt\": expected a string, found %s", kind_of(v));
+    q->request.text = json_string_value(v);
+    q->request.text_len = json_string_length(v);
+    return UM_OK;
+}
+
+static um_status take_ids(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_array(v))
+        return um_fail(err, UM_EINVAL, "\"prompt_token_ids\": expected an array of integers, found %s", kind_of(v));
+    size_t n = json_array_size(v);
+    q->ids = UM_NEW_ARRAY(int32_t, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(v, i);
+        if (!json_is_integer(id))
+            return um_fail(err, UM_EINVAL, "\"prompt_token_ids\"[%zu]: expected an integer, found %s", i, kind_of(id));
+        if (json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
+            return um_fail(err, UM_ERANGE, "\"prompt_token_ids\"[%zu]: %lld is no token id", i,
+                           (long long)json_integer_value(id));
+        q->ids[i] = (int32_t)json_integer_value(id);
+    }
+    q->request.ids = q->ids;
+    q->request.n_ids = n;
+    return UM_OK;
+}
+
+/* Keys of a message that change what it says must not be dropped in silence, so all but the two are refused. */
+static um_status take_message(um_message *m, const json_t *v, size_t i, um_err *err) {
+    char what[64];
+    const char *key;
+    json_t *value;
+    if (!json_is_object(v)) return um_fail(err, UM_EINVAL, "message %zu: expected an object, found %s", i, kind_of(v));
+    json_object_foreach((json_t *)v, key, value) {
+        if (!um_streq(key, "role") && !um_streq(key, "content"))
+            return um_fail(err, UM_EINVAL, "message %zu: unknown key \"%.60s\"; a message has role and content", i,
+                           key);
+    }
+    snprintf(what, sizeof what, "message %zu: \"role\"", i);
+    um_status st = take_text(json_object_get(v, "role"), what, &m->role, err);
+    snprintf(what, sizeof what, "message %zu: \"content\"", i);
+    return st ? st : take_text(json_object_get(v, "content"), what, &m->content, err);
+}
+
+static um_status take_messages(um_request_line *q, const json_t *v, um_err *err) {
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n == 0)
+        return um_fail(err, UM_EINVAL, "\"messages\": expected an array of at least one message, found %s",
+                       json_is_array(v) ? "none" : kind_of(v));
+    q->messages = UM_NEW_ARRAY(um_message, n);
+    um_status st = UM_OK;
+    for (size_t i = 0; i < n && !st; i++) st = take_message(&q->messages[i], json_array_get(v, i), i, err);
+    q->request.messages = q->messages;
+    q->request.n_messages = n;
+    return st;
+}
+
+/* ---- Parameters -------------------------------------------------------------------------------------------------- */
+
+static um_status take_stop(um_request_line *q, const json_t *v, um_err *err) {
+    bool one = json_is_string(v);
+    size_t n = one ? 1 : json_array_size(v);
+    if (!one && !json_is_array(v))
+        return um_fail(err, UM_EINVAL, "\"stop\": expected a string or an array of strings, found %s", kind_of(v));
+    q->stop = UM_NEW_ARRAY(const char *, n + 1);
+    um_status st = UM_OK;
+    for (size_t i = 0; i < n && !st; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "stop string %zu", i);
+        st = take_text(one ? v : json_array_get(v, i), what, &q->stop[i], err);
+        if (!st && !*q->stop[i]) st = um_fail(err, UM_EINVAL, "stop string %zu is empty", i);
+    }
+    q->request.stop = q->stop;
+    q->request.n_stop = n;
+    return st;
+}
+
+static um_status fail_unknown(const um_option_set *sets, size_t n_sets, const char *key, um_err *err) {
+    const char *words[128];
+    size_t n = 0;
+    for (size_t i = 0; i < UM_LEN(own_keys); i++) words[n++] = own_keys[i];
+    for (size_t i = 0; i < n_sets; i++)
+        for (size_t k = 0; k < sets[i].n && n < UM_LEN(words); k++) words[n++] = sets[i].rows[k].name;
+    const char *near = um_nearest(key, words, n);
+    if (near) return um_fail(err, UM_EINVAL, "unknown key \"%.80s\"; did you mean \"%s\"?", key, near);
+    return um_fail(err, UM_EINVAL, "unknown key \"%.80s\"; `unmask list options` names the parameters", key);
+}
+
+/* The JSON type must be the option's: "7" is no number. The word "auto" stands for the default of many. */
+static bool type_fits(const um_option *row, const json_t *v) {
+    if (json_is_string(v) && row->autos && um_streq(json_string_value(v), "auto")) return true;
+    switch (row->type) {
+    case UM_OPT_BOOL: return json_is_boolean(v);
+    case UM_OPT_INT:
+    case UM_OPT_INT64:
+    case UM_OPT_FLOAT: return json_is_number(v);
+    case UM_OPT_NAME:
+    case UM_OPT_CHOICE:
+    case UM_OPT_STR: return json_is_string(v);
+    }
+    return false;
+}
+
+static const char *expected_of(const um_option *row) {
+    if (row->type == UM_OPT_BOOL) return "true or false";
+    return row->type >= UM_OPT_INT && row->type <= UM_OPT_FLOAT ? "a number" : "a string";
+}
+
+static um_status take_parameter(um_request_line *q, const char *key, const json_t *v, um_err *err) {
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    size_t n = um_decode_option_sets(sets, &q->request.decoding, &q->request.sampling);
+    const um_option *row = NULL;
+    for (size_t i = 0; i < n && !row; i++) row = um_options_find(sets[i].rows, sets[i].n, key);
+    if (!row) return fail_unknown(sets, n, key, err);
+    if (json_is_null(v)) return UM_OK;
+    if (!type_fits(row, v))
+        return um_fail(err, UM_EINVAL, "\"%.80s\": expected %s%s, found %s", key, expected_of(row),
+                       row->autos ? " or \"auto\"" : "", kind_of(v));
+    char number[UM_NUMBER_MAX];
+    const char *text = json_is_true(v) ? "true" : "false";
+    if (json_is_integer(v)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(v));
+    if (json_is_real(v)) um_format_double(json_real_value(v), number);
+    if (json_is_number(v)) text = number;
+    if (json_is_string(v)) {
+        um_status st = take_text(v, "a parameter", &text, err);
+        if (st) return st;
+    }
+    return um_request_set(&q->request, row->name, text, err);
+}
+
+/* null is what programs write for "not given". */
+static um_status take_key(um_request_line *q, const char *key, const json_t *v, um_err *err) {
+    bool own = false;
+    for (size_t i = 0; i < UM_LEN(own_keys); i++) own = own || um_streq(key, own_keys[i]);
+    if (!own) return take_parameter(q, key, v, err);
+    if (um_streq(key, "id") || json_is_null(v)) return UM_OK; /* the id was read before everything else */
+    if (um_streq(key, "prompt")) return take_prompt(q, v, err);
+    if (um_streq(key, "prompt_token_ids")) return take_ids(q, v, err);
+    if (um_streq(key, "messages")) return take_messages(q, v, err);
+    return take_stop(q, v, err);
+}
+
+/* ---- The line ---------------------------------------------------------------------------------------------------- */
+
+static void clear(um_request_line *q) {
+    json_decref(q->root);
+    um_free(q->ids);
+    um_free(q->messages);
+    um_free(q->stop);
+    q->root = NULL;
+    q->ids = NULL;
+    q->messages = NULL;
+    q->stop = NULL;
+    um_buf_clear(&q->id);
+}
+
+um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err) {
+    clear(q);
+    q->request = *defaults;
+    um_status st = um_line_object(&q->root, line, err);
+    if (!st) st = um_line_id(q->root, &q->id, err);
+    if (st) return st;
+    const char *key;
+    json_t *value;
+    json_object_foreach(q->root, key, value) {
+        st = take_key(q, key, value, err);
+        if (st) return st;
+    }
+    int n = !!q->request.text + !!q->request.ids + !!q->request.messages;
+    if (n != 1)
+        return um_fail(err, UM_EINVAL, "expected one of \"prompt\", \"prompt_token_ids\" and \"messages\", found %s",
+                       n ? "several" : "none");
+    return UM_OK;
+}
+
+void um_request_line_free(um_request_line *q) {
+    clear(q);
+    um_buf_free(&q->id);
+}

@@ -1,0 +1,31 @@
+/* requests: one line of a request file to one um_request. Needs no engine and no model, so it can be fuzzed alone. */
+#ifndef UM_CLI_REQUESTS_H
+#define UM_CLI_REQUESTS_H
+
+#include "base/base.h"
+
+struct json_t;
+
+typedef struct um_request_line {
+    um_buf id;          /* the id as JSON ("\"a\"", "7"); len 0 while the line has none that can be used */
+    um_request request; /* its strings and arrays belong to this struct */
+    struct json_t *root;
+    int32_t *ids;
+    um_message *messages;
+    const char **stop;
+} um_request_line;
+
+/* Parses a line into q, which is zero or was parsed before. Parameters that the line does not name are those of
+ * `defaults`. Errors: UM_EPARSE, UM_EINVAL, UM_ERANGE; q->id is set when the line has a usable one all the same. */
+um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err);
+void um_request_line_free(um_request_line *q);
+
+/* Parses any line of JSON that must be an object; *root is released with json_decref. */
+um_status um_line_object(struct json_t **root, um_str line, um_err *err);
+/* Writes the "id" of an object as JSON to out (cleared first). UM_EINVAL when there is none, or neither a string nor an
+ * integer. */
+um_status um_line_id(const struct json_t *root, um_buf *out, um_err *err);
+/* Strings of an object that must be there, without U+0000; borrowed. */
+um_status um_line_text(const struct json_t *root, const char *key, const char **out, um_err *err);
+
+#endif

@@ -1,0 +1,211 @@
+/* run: one prompt, one answer. */
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+typedef struct run_options {
+    bool raw, json, view, show_prompt, quiet;
+    const char *system, *stop;
+    int32_t delay;
+} run_options;
+
+#define O(field) UM_FIELD(run_options, field)
+static const um_option rows[] = {
+    {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
+     "system message in front of the prompt"},
+    {"raw", NULL, UM_OPT_BOOL, O(raw), 0, 0, NULL, "false", NULL, NULL, "Prompt",
+     "feed the prompt as it is, without the model's chat template"},
+    {"show_prompt", NULL, UM_OPT_BOOL, O(show_prompt), 0, 0, NULL, "false", NULL, NULL, "Prompt",
+     "write the text that the model gets to standard error"},
+    {"stop", NULL, UM_OPT_STR, O(stop), 0, 0, NULL, NULL, NULL, "TEXT", "Limits",
+     "end the answer before this text; \\n, \\t and \\\\ are understood"},
+    {"view", NULL, UM_OPT_BOOL, O(view), 0, 0, NULL, "true", NULL, NULL, "Output",
+     "on a terminal, draw the answer while it is denoised; else its text streams"},
+    {"delay", NULL, UM_OPT_INT, O(delay), 0, 60000, NULL, "0", NULL, "MS", "Output",
+     "pause after each pass that is drawn, in milliseconds"},
+    {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output",
+     "print a JSON object with the answer, its ids and its numbers"},
+    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
+     "no facts at the start, no numbers at the end"},
+};
+
+/* ---- Prompt ------------------------------------------------------------------------------------------------------ */
+
+/* The stop string with its escapes replaced. */
+static um_status read_stop(const char *text, um_buf *out, um_err *err) {
+    for (const char *p = text; *p; p++) {
+        if (*p != '\\') {
+            um_buf_putc(out, *p);
+            continue;
+        }
+        p++;
+        if (*p != 'n' && *p != 't' && *p != '\\')
+            return um_fail(err, UM_EINVAL,
+                           "--stop: expected \\n, \\t or \\\\, found \"\\%.1s\"; write \\\\ for a backslash", p);
+        um_buf_putc(out, *p == 'n' ? '\n' : *p == 't' ? '\t' : '\\');
+    }
+    return UM_OK;
+}
+
+/* A prompt as the engine takes it: the text itself, or messages for the chat template. */
+typedef struct prompt {
+    um_buf text, stop;
+    const char *stops[1];
+    um_message message[2];
+} prompt;
+
+static um_status check_messages(const prompt *p, um_err *err) {
+    size_t n = p->text.data ? strlen(p->text.data) : 0;
+    if (n == p->text.len) return UM_OK;
+    return um_fail(err, UM_EINVAL, "the prompt holds U+0000 at byte %zu, which a chat template can't carry; use --raw",
+                   n);
+}
+
+static um_status fill_request(const run_options *o, const um_session *s, prompt *p, um_request *r, um_err *err) {
+    um_model_info info;
+    um_model_get_info(s->model, &info);
+    um_request_init(s->engine, r);
+    if (p->stop.len) {
+        p->stops[0] = p->stop.data;
+        r->stop = p->stops;
+        r->n_stop = 1;
+    }
+    if (o->raw || !info.has_chat_template) {
+        if (o->system)
+            return um_fail(err, UM_EINVAL, "--system needs a chat template, %s",
+                           o->raw ? "which --raw leaves out" : "and this model has none");
+        r->text = p->text.data;
+        r->text_len = p->text.len;
+        return UM_OK;
+    }
+    size_t n = 0;
+    if (o->system) p->message[n++] = (um_message){"system", o->system};
+    p->message[n++] = (um_message){"user", p->text.data};
+    r->messages = p->message;
+    r->n_messages = n;
+    return check_messages(p, err);
+}
+
+static um_status show_prompt(const um_session *s, const um_request *r, um_err *err) {
+    char *text = NULL;
+    size_t n = r->text_len;
+    um_buf safe = {0};
+    um_status st = r->messages ? um_model_render(s->model, r->messages, r->n_messages, &text, &n, err) : UM_OK;
+    if (!st) um_cli_put_safe(&safe, text ? text : r->text, n);
+    if (!st) fprintf(stderr, "%s\n", safe.len ? safe.data : "");
+    um_buf_free(&safe);
+    um_free(text);
+    return st;
+}
+
+/* ---- Answer ------------------------------------------------------------------------------------------------------ */
+
+static void print_json(const um_result *r) {
+    um_buf out = {0};
+    um_jw w;
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "text");
+    um_jw_str(&w, r->text, r->text_len);
+    um_jw_key(&w, "token_ids");
+    um_jw_begin_array(&w);
+    for (size_t i = 0; i < r->n_tokens; i++) um_jw_int(&w, r->token_ids[i]);
+    um_jw_end_array(&w);
+    um_jw_key(&w, "finish_reason");
+    um_jw_cstr(&w, um_finish_name(r->finish));
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"nfe", r->nfe},
+                  {"seed", r->seed},
+                  {"prompt_tokens", r->prompt_tokens},
+                  {"completion_tokens", (int64_t)r->n_tokens},
+                  {"denoise_tokens", r->denoise_tokens},
+                  {"denoise_passes", r->denoise_passes}};
+    for (size_t i = 0; i < UM_LEN(counts); i++) {
+        um_jw_key(&w, counts[i].name);
+        um_jw_int(&w, counts[i].value);
+    }
+    um_jw_key(&w, "first_token_seconds");
+    um_jw_double(&w, r->first_token_seconds);
+    um_jw_key(&w, "total_seconds");
+    um_jw_double(&w, r->total_seconds);
+    um_jw_end_object(&w);
+    puts(out.data);
+    um_buf_free(&out);
+}
+
+/* The view and the streamed text show the answer themselves; what is left is its last newline. */
+static int print_reply(const run_options *o, const um_reply *reply, bool drawn) {
+    const um_result *r = &reply->result;
+    if (o->json) print_json(r);
+    else if (!drawn) putchar('\n');
+    fflush(stdout); /* the answer stands before its numbers where both go to one terminal */
+    if (!o->quiet && isatty(STDERR_FILENO)) um_view_summary(stderr, r, um_cli_colour(STDERR_FILENO));
+    return r->finish == UM_FINISH_ABORTED ? UM_EXIT_FAILED : UM_EXIT_OK;
+}
+
+static int answer(const um_command *self, const run_options *o, um_session *s, prompt *p) {
+    um_request request;
+    um_reply reply = {0};
+    um_err err;
+    bool draw = !o->json && o->view && um_cli_can_draw(STDOUT_FILENO);
+    um_ask ask = {.session = s, .safe = isatty(STDOUT_FILENO), .delay_ms = o->delay};
+    um_status st = fill_request(o, s, p, &request, &err);
+    if (!st && o->show_prompt) st = show_prompt(s, &request, &err);
+    if (draw) ask.view = um_view_new(s->model, STDOUT_FILENO);
+    else if (!o->json) ask.plain = stdout;
+    if (!st) st = um_ask_run(&ask, &request, &reply, &err);
+    int status = st ? um_cli_error(self, &err) : print_reply(o, &reply, draw);
+    um_view_free(ask.view);
+    um_reply_free(&reply);
+    return status;
+}
+
+static int run(const um_command *self, int argc, char **argv) {
+    run_options o;
+    um_config config;
+    um_args args;
+    um_session session = {0};
+    prompt p = {0};
+    um_err err;
+    um_cli_one_request(&config);
+    um_args_parse(&args, self, argc, argv, &o, &config);
+    int status = args.exit;
+    if (args.done) goto done;
+    um_status st = um_cli_need_model(config.model, &err);
+    if (!st) st = um_cli_text(&args, &p.text, &err);
+    if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
+    if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
+    if (!st) {
+        um_cli_size_pass(&config, p.text.len + (o.system ? strlen(o.system) : 0));
+        st = um_cli_open(&session, &config, o.quiet || !isatty(STDERR_FILENO), &err);
+    }
+    if (!st) um_cli_catch_signals();
+    status = st ? um_cli_error(self, &err) : answer(self, &o, &session, &p);
+done:
+    um_cli_close(&session);
+    um_buf_free(&p.text);
+    um_buf_free(&p.stop);
+    um_args_free(&args);
+    return status;
+}
+
+const um_command um_cmd_run = {
+    .name = "run",
+    .summary = "answer one prompt",
+    .usage = "unmask run --model DIR [options] [PROMPT | -]",
+    .description =
+        "The words of PROMPT are joined by spaces; without any, or with -, the prompt is standard input less "
+        "one newline at its end. It goes through the model's chat template where there is one. On a terminal "
+        "the answer is drawn while it is denoised; elsewhere standard output gets the answer and nothing "
+        "else. The engine is sized for this one request, whatever the defaults below of max-num-reqs and "
+        "max-num-batched-tokens say. Ctrl-C ends the answer.",
+    .examples = "  unmask run --model models/tiny-block \"What is 12 + 30?\"\n"
+                "  echo \"What is 12 + 30?\" | unmask run --model models/tiny-block --json\n"
+                "  unmask run --model models/tiny-full --max-tokens 64 --steps 32 --delay 50 \"Count from 3 to 9.\"\n",
+    .options = rows,
+    .n_options = UM_LEN(rows),
+    .engine_options = true,
+    .run = run,
+};

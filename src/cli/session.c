@@ -1,0 +1,167 @@
+/* A model and an engine for one command, and the signals that stop its answers. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "engine/engine.h"
+
+/* ---- Which model ------------------------------------------------------------------------------------------------- */
+
+/* Appends the folders of dir that hold a checkpoint, "dir/a, dir/b". */
+static void list_models(const char *dir, um_buf *out) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        if (e->d_name[0] == '.') continue;
+        char *path = um_path_join(dir, e->d_name), *config = um_path_join(path, "config.json");
+        if (um_file_exists(config)) um_buf_printf(out, "%s%s", out->len ? ", " : "", path);
+        um_free(config);
+        um_free(path);
+    }
+    if (d) closedir(d);
+}
+
+/* Beside an installed program they lie in share/; in a source tree the current directory has them. */
+char *um_cli_bundled(void) {
+    char exe[4096];
+    ssize_t n = um_dir_exists("models") ? 0 : readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0) return um_strdup("models");
+    exe[n] = '\0';
+    for (int up = 0; up < 2 && strrchr(exe, '/'); up++) *strrchr(exe, '/') = '\0';
+    char *dir = um_path_join(exe, "share/unmask/models");
+    if (um_dir_exists(dir)) return dir;
+    um_free(dir);
+    return um_strdup("models");
+}
+
+um_status um_cli_need_model(const char *model, um_err *err) {
+    if (model && *model) return UM_OK;
+    um_buf near = {0};
+    char *bundled = um_cli_bundled();
+    list_models(bundled, &near);
+    um_free(bundled);
+    um_status s = um_fail(err, UM_EINVAL,
+                          "no model: name a checkpoint folder with --model DIR or in the environment variable "
+                          "UNMASK_MODEL, which is unset%s%s",
+                          near.len ? "; there are " : "", near.len ? near.data : "");
+    um_buf_free(&near);
+    return s;
+}
+
+um_status um_cli_blame_model(um_err *err) {
+    um_status s = err->code;
+    if (s == UM_ENOENT || s == UM_EIO || s == UM_EPARSE || s == UM_ETEMPLATE || s == UM_ELIMIT) err->code = UM_EMODEL;
+    return err->code;
+}
+
+/* ---- Sizes for one request --------------------------------------------------------------------------------------- */
+
+enum {
+    PASS_LEAST = 256,
+    PASS_MOST = 8192,     /* buffers of a pass grow with its tokens: beyond this the user decides */
+    TEMPLATE_SLACK = 1024 /* tokens that a chat template may put around a message */
+};
+
+void um_cli_one_request(um_config *c) {
+    um_config_init(c);
+    c->max_num_reqs = 1;
+    c->max_num_batched_tokens = 0;
+}
+
+/* A token stands for one byte at least, so bytes bound tokens. Guidance feeds everything twice. */
+static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_bytes) {
+    int64_t longest = c->max_model_len ? c->max_model_len : UM_MIN(a->max_position, UM_POSITIONS_MAX);
+    int64_t answer = c->sampling.max_tokens ? c->sampling.max_tokens : um_arch_answer_tokens(a);
+    int64_t wanted = (int64_t)UM_MIN(prompt_bytes, (size_t)UM_POSITIONS_MAX) + TEMPLATE_SLACK + answer;
+    int64_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    int64_t window = block * UM_MAX(c->decoding.buffer_size, 1);
+    int64_t tokens = UM_MIN(longest, wanted) + window;
+    if (prompt_bytes == SIZE_MAX) tokens = UM_MIN(longest, PASS_MOST) + UM_MAX(window, UM_CHAT_WINDOW);
+    return UM_MAX(tokens * (c->decoding.cfg_scale > 0 ? 2 : 1), PASS_LEAST);
+}
+
+/* What is wrong with the model is left to um_cli_open to say. */
+void um_cli_size_pass(um_config *c, size_t prompt_bytes) {
+    if (c->max_num_batched_tokens > 0) return;
+    const char *family = um_streq(c->model_name, "auto") ? NULL : c->model_name;
+    um_arch a = {.max_position = PASS_MOST};
+    char *path = NULL;
+    if (c->model && !um_model_find(&path, c->model, NULL)) {
+        um_log_level level = um_log_get_level();
+        um_log_set_level(UM_LOG_ERROR); /* um_cli_open reads the same files and warns once */
+        (void)um_arch_load(&a, path, family, NULL, NULL);
+        um_log_set_level(level);
+    }
+    um_free(path);
+    c->max_num_batched_tokens = (int32_t)pass_tokens(c, &a, prompt_bytes);
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static double megabytes(size_t n) { return (double)n / 1e6; }
+
+static void print_facts(const um_session *s, const um_config *c) {
+    um_model_info info;
+    um_stats stats;
+    um_model_get_info(s->model, &info);
+    um_engine_get_stats(s->engine, &stats);
+    const um_model *m = s->model;
+    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads); ", um_version(), info.path,
+            info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->isa(m->dev),
+            m->ops->threads(m->dev));
+    fprintf(stderr, "weights %.1f MB, KV %.1f MB, workspace %.1f MB; opened in %.2f s\n", megabytes(stats.weight_bytes),
+            megabytes(stats.kv_bytes), megabytes(stats.workspace_bytes), info.load_seconds);
+}
+
+um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err) {
+    um_err own;
+    *s = (um_session){0};
+    if (!err) err = &own;
+    um_status st = um_cli_need_model(c->model, err);
+    if (st) return st;
+    st = um_model_open(&s->model, c, err);
+    if (st) return um_cli_blame_model(err);
+    st = um_engine_new(&s->engine, s->model, c, err);
+    if (st) um_cli_close(s);
+    else if (!quiet) print_facts(s, c);
+    return st;
+}
+
+void um_cli_close(um_session *s) {
+    um_engine_free(s->engine);
+    um_model_close(s->model);
+    *s = (um_session){0};
+}
+
+/* ---- Signals ----------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted, terminated;
+static struct timespec last_signal; /* of the handler alone */
+
+static void on_signal(int number) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double since = (double)(now.tv_sec - last_signal.tv_sec) + 1e-9 * (double)(now.tv_nsec - last_signal.tv_nsec);
+    if (interrupted && since < 1) {
+        um_cli_echo(true);
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    last_signal = now;
+    interrupted = 1;
+    if (number == SIGTERM) terminated = 1;
+}
+
+/* Without SA_RESTART: a read at the prompt returns, so that it can be given up. */
+void um_cli_catch_signals(void) {
+    struct sigaction a = {.sa_handler = on_signal};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+bool um_cli_interrupted(void) { return interrupted; }
+bool um_cli_terminated(void) { return terminated; }
+void um_cli_clear_interrupt(void) { interrupted = 0; }

@@ -1,0 +1,175 @@
+/* Facts as text or JSON. Every function has the two halves side by side. */
+#include <math.h>
+
+#include "cli/sheet.h"
+
+void um_sheet_begin(um_sheet *s, bool json) {
+    *s = (um_sheet){.json = json};
+    um_jw_init(&s->w, &s->out);
+    if (json) um_jw_begin_object(&s->w);
+}
+
+void um_sheet_end(um_sheet *s) {
+    if (s->json) {
+        um_jw_end_object(&s->w);
+        um_buf_putc(&s->out, '\n');
+    }
+    fwrite(s->out.data, 1, s->out.len, stdout);
+    um_buf_free(&s->out);
+}
+
+/* ---- Structure --------------------------------------------------------------------------------------------------- */
+
+static void put_heading(um_sheet *s, const char *name) {
+    if (s->depth == 0 && s->out.len) um_buf_putc(&s->out, '\n');
+    um_buf_printf(&s->out, "%*s%s\n", 2 * s->depth, "", name);
+    s->depth++;
+}
+
+void um_sheet_group(um_sheet *s, const char *name) {
+    if (!s->json) {
+        put_heading(s, name);
+        return;
+    }
+    um_jw_key(&s->w, name);
+    um_jw_begin_object(&s->w);
+}
+
+void um_sheet_group_end(um_sheet *s) {
+    if (s->json) um_jw_end_object(&s->w);
+    else s->depth--;
+}
+
+void um_sheet_list(um_sheet *s, const char *name) {
+    if (!s->json) {
+        put_heading(s, name);
+        return;
+    }
+    um_jw_key(&s->w, name);
+    um_jw_begin_array(&s->w);
+}
+
+void um_sheet_list_end(um_sheet *s) {
+    if (s->json) um_jw_end_array(&s->w);
+    else s->depth--;
+}
+
+void um_sheet_item(um_sheet *s, const char *name, const char *summary) {
+    if (s->json) {
+        um_jw_begin_object(&s->w);
+        um_jw_key(&s->w, "name");
+        um_jw_cstr(&s->w, name);
+        um_jw_key(&s->w, "summary");
+        um_jw_cstr(&s->w, summary);
+        return;
+    }
+    if (summary) um_buf_printf(&s->out, "%*s%-*s %s\n", 2 * s->depth, "", 26 - 2 * s->depth, name, summary);
+    else um_buf_printf(&s->out, "%*s%s\n", 2 * s->depth, "", name);
+    s->depth++;
+}
+
+void um_sheet_note(um_sheet *s, const char *text) {
+    if (!s->json) um_buf_printf(&s->out, "%*s%s\n", 2 * s->depth, "", text);
+}
+
+void um_sheet_item_end(um_sheet *s) {
+    if (s->json) um_jw_end_object(&s->w);
+    else s->depth--;
+}
+
+/* ---- Facts ------------------------------------------------------------------------------------------------------- */
+
+/* "  name      " with spaces for underscores. */
+static void put_label(um_sheet *s, const char *name) {
+    um_buf_printf(&s->out, "%*s", 2 * s->depth, "");
+    for (const char *p = name; *p; p++) um_buf_putc(&s->out, *p == '_' ? ' ' : *p);
+    um_buf_printf(&s->out, "%*s ", (int)UM_MAX(26 - (int)strlen(name) - 2 * s->depth, 0), "");
+}
+
+void um_sheet_str(um_sheet *s, const char *name, const char *value) {
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_cstr(&s->w, value);
+    } else if (value && *value) {
+        put_label(s, name);
+        um_buf_printf(&s->out, "%s\n", value);
+    }
+}
+
+void um_sheet_int(um_sheet *s, const char *name, int64_t value, const char *unit) {
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_int(&s->w, value);
+        return;
+    }
+    put_label(s, name);
+    um_buf_printf(&s->out, "%lld%s%s\n", (long long)value, unit ? " " : "", unit ? unit : "");
+}
+
+void um_sheet_number(um_sheet *s, const char *name, double value) {
+    char text[UM_NUMBER_MAX] = "auto";
+    if (value == (double)(float)value) um_format_float((float)value, text);
+    else if (isfinite(value)) um_format_double(value, text);
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_double(&s->w, isfinite(value) && um_parse_double(text, &value) ? value : (double)NAN);
+    } else {
+        um_sheet_str(s, name, text);
+    }
+}
+
+void um_sheet_bool(um_sheet *s, const char *name, bool value) {
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_bool(&s->w, value);
+        return;
+    }
+    um_sheet_str(s, name, value ? "yes" : "no");
+}
+
+void um_sheet_bytes(um_sheet *s, const char *name, int64_t value) {
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_int(&s->w, value);
+        return;
+    }
+    double v = (double)value;
+    size_t unit = 0;
+    for (; v >= 1000 && unit + 1 < UM_LEN(units); unit++) v /= 1000;
+    put_label(s, name);
+    um_buf_printf(&s->out, "%.*f %s\n", unit && v < 100 ? 1 : 0, v, units[unit]);
+}
+
+void um_sheet_words(um_sheet *s, const char *name, const char *words, char sep) {
+    const char any[] = {sep, '\0'};
+    bool first = true;
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_begin_array(&s->w);
+    } else if (words && *words) {
+        put_label(s, name);
+    }
+    for (const char *p = words ? words : ""; *p;) {
+        size_t n = strcspn(p, any);
+        if (s->json) um_jw_str(&s->w, p, n);
+        else um_buf_printf(&s->out, "%s%.*s", first ? "" : ", ", (int)n, p);
+        first = false;
+        p += n + (p[n] == sep);
+    }
+    if (s->json) um_jw_end_array(&s->w);
+    else if (!first) um_buf_putc(&s->out, '\n');
+}
+
+void um_sheet_ints(um_sheet *s, const char *name, const int32_t *v, size_t n) {
+    if (s->json) {
+        um_jw_key(&s->w, name);
+        um_jw_begin_array(&s->w);
+        for (size_t i = 0; i < n; i++) um_jw_int(&s->w, v[i]);
+        um_jw_end_array(&s->w);
+        return;
+    }
+    put_label(s, name);
+    for (size_t i = 0; i < n; i++) um_buf_printf(&s->out, "%s%d", i ? ", " : "", v[i]);
+    um_buf_puts(&s->out, n ? "\n" : "none\n");
+}

@@ -1,0 +1,266 @@
+/* An answer drawn in place while it is denoised.
+ *
+ * Settled text is kept as text; what is in flight is decoded anew for every frame. A frame is laid out into rows of the
+ * terminal's width and written in one go over the rows of the last one. Rows that no longer fit leave at the top for
+ * good, which only settled ones may: when what is in flight is itself too tall, its end is cut instead. The end of the
+ * answer is printed as ordinary text, so that it can be copied and reflows. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "model/model.h"
+
+#define FRAME_SECONDS (1.0 / 60)
+
+/* A row of the frame. */
+typedef struct row {
+    size_t start; /* of its bytes in `cells` */
+    size_t text;  /* bytes of settled text before it */
+    int width;
+    bool open; /* something in it may still change */
+} row;
+
+/* What tells the states apart, by UM_TOKEN_*: escape sequences, empty for plain. */
+typedef struct palette {
+    const char *style[4];
+} palette;
+static const palette coloured = {{"\x1b[2m", "\x1b[1;32m", "\x1b[36m", ""}};
+static const palette plain = {{"\x1b[2m", "\x1b[1m", "\x1b[2m", ""}}; /* NO_COLOR forbids colours, not weight */
+
+struct um_view {
+    const um_tok *tok;
+    int fd;
+    bool draws; /* fd is a terminal that can move its cursor */
+    const palette *palette;
+    const char *mask, *special; /* one column each */
+
+    um_stream stream;       /* has read the settled tokens */
+    size_t n_settled, base; /* tokens it has read; bytes of text that were printed for good */
+    um_buf text;            /* settled text, safe for a terminal */
+
+    um_buf cells, piece, scratch, frame;
+    row *rows;
+    int n_rows, cap_rows, columns, column;
+    const char *style;          /* that is on at the end of `cells`: a row begins and ends plain */
+    int first_drawn, end_drawn; /* rows that are on the screen; the cursor stands in the last one */
+    double last_frame;
+};
+
+um_view *um_view_new(const um_model *m, int fd) {
+    um_view *v = UM_NEW(um_view);
+    bool utf8 = um_cli_utf8();
+    v->tok = m->tok;
+    v->fd = fd;
+    v->draws = um_cli_can_draw(fd);
+    v->palette = um_cli_colour(fd) ? &coloured : &plain;
+    v->mask = utf8 ? "\u2591" : "_";
+    v->special = utf8 ? "\u00b7" : ".";
+    um_buf_reserve(&v->text, 4096);
+    um_buf_reserve(&v->scratch, 256);
+    um_view_reset(v);
+    return v;
+}
+
+void um_view_free(um_view *v) {
+    if (!v) return;
+    um_buf_free(&v->text);
+    um_buf_free(&v->cells);
+    um_buf_free(&v->piece);
+    um_buf_free(&v->scratch);
+    um_buf_free(&v->frame);
+    um_free(v->rows);
+    um_free(v);
+}
+
+void um_view_reset(um_view *v) {
+    um_stream_init(&v->stream, v->tok, true);
+    um_buf_clear(&v->text);
+    v->n_settled = v->base = 0;
+    v->n_rows = v->first_drawn = v->end_drawn = 0;
+    v->last_frame = 0;
+}
+
+/* ---- Layout ------------------------------------------------------------------------------------------------------ */
+
+static void set_style(um_view *v, const char *style) {
+    if (um_streq(v->style, style)) return;
+    if (*v->style) um_buf_puts(&v->cells, "\x1b[m");
+    um_buf_puts(&v->cells, style);
+    v->style = style;
+}
+
+static void begin_row(um_view *v, size_t text) {
+    set_style(v, "");
+    if (v->n_rows == v->cap_rows) {
+        v->cap_rows = UM_MAX(2 * v->cap_rows, 64);
+        v->rows = (row *)um_realloc(v->rows, um_mul((size_t)v->cap_rows, sizeof(row)));
+    }
+    v->rows[v->n_rows++] = (row){.start = v->cells.len, .text = text};
+    v->column = 0;
+}
+
+/* Places n bytes of w columns into the current row, or into a new one; `text` settled bytes come before them. */
+static void put_cell(um_view *v, int state, const char *bytes, size_t n, int w, size_t text) {
+    if (v->column + w > v->columns && v->column > 0) begin_row(v, text);
+    row *r = &v->rows[v->n_rows - 1];
+    set_style(v, v->palette->style[state]);
+    um_buf_append(&v->cells, bytes, n);
+    v->column += w;
+    r->width = v->column;
+    r->open |= state != UM_TOKEN_SETTLED;
+}
+
+/* Lays out safe text. Settled text starts `text` bytes into v->text; for text in flight `text` is its end. */
+static void put_text(um_view *v, int state, const char *s, size_t n, size_t text) {
+    size_t moves = state == UM_TOKEN_SETTLED;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp = 0;
+        size_t len = (size_t)um_utf8_next(s + i, n - i, &cp);
+        assert(len > 0);
+        if (cp == '\n') {
+            v->rows[v->n_rows - 1].open |= !moves;
+            begin_row(v, text + moves * (i + 1));
+        } else if (cp == '\t') {
+            int w = UM_MIN(8 - v->column % 8, UM_MAX(v->columns - v->column, 1));
+            put_cell(v, state, "        ", (size_t)w, w, text + moves * i);
+        } else {
+            put_cell(v, state, s + i, len, um_utf8_width(cp), text + moves * i);
+        }
+        i += len;
+    }
+}
+
+static void put_piece(um_view *v, int state) {
+    um_buf_clear(&v->scratch);
+    um_cli_put_safe(&v->scratch, v->piece.data, v->piece.len);
+    put_text(v, state, v->scratch.data, v->scratch.len, v->text.len);
+    um_buf_clear(&v->piece);
+}
+
+/* Reads what has settled since the last frame into v->text. */
+static void take_settled(um_view *v, const um_snapshot *s) {
+    um_buf_clear(&v->piece);
+    while (v->n_settled < s->n && s->state[v->n_settled] == UM_TOKEN_SETTLED)
+        um_stream_push(&v->stream, s->id[v->n_settled++], &v->piece);
+    um_cli_put_safe(&v->text, v->piece.data, v->piece.len);
+    um_buf_clear(&v->piece);
+}
+
+/* Positions in flight. Neighbouring tokens are decoded as one run, since a character may be spread over several; the
+ * first run goes on where the settled text ended, in a copy of its decoder. */
+static void put_flight(um_view *v, const um_snapshot *s) {
+    um_stream run = v->stream;
+    int state = UM_TOKEN_SETTLED;
+    for (size_t i = v->n_settled; i < s->n; i++) {
+        bool masked = s->state[i] == UM_TOKEN_MASK;
+        if (masked && state != UM_TOKEN_MASK) {
+            um_stream_flush(&run, &v->piece);
+            put_piece(v, UM_TOKEN_SET);
+            um_stream_init(&run, v->tok, true);
+            run.first = false; /* masks stand before it */
+        }
+        state = s->state[i];
+        if (masked) {
+            put_cell(v, state, v->mask, strlen(v->mask), 1, v->text.len);
+        } else if (um_tok_is_special(v->tok, s->id[i])) {
+            put_cell(v, UM_TOKEN_MASK, v->special, strlen(v->special), 1, v->text.len);
+        } else {
+            um_stream_push(&run, s->id[i], &v->piece);
+            put_piece(v, state);
+        }
+    }
+    um_stream_flush(&run, &v->piece);
+    put_piece(v, UM_TOKEN_SET);
+}
+
+static void lay_out(um_view *v, const um_snapshot *s) {
+    take_settled(v, s);
+    um_buf_clear(&v->cells);
+    v->n_rows = 0;
+    v->style = "";
+    begin_row(v, v->base);
+    put_text(v, UM_TOKEN_SETTLED, v->text.data + v->base, v->text.len - v->base, v->base);
+    put_flight(v, s);
+    set_style(v, "");
+}
+
+/* ---- Drawing ----------------------------------------------------------------------------------------------------- */
+
+/* A terminal that fails to write has gone away; the answer is still delivered to whoever asked. */
+static void send(um_view *v) {
+    const char *p = v->frame.data;
+    for (size_t left = v->frame.len; left > 0;) {
+        ssize_t n = write(v->fd, p, left);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        p += n;
+        left -= (size_t)n;
+    }
+    um_buf_clear(&v->frame);
+}
+
+/* Moves to the first drawn row. Terminals of another width than at the last frame have wrapped its rows anew. */
+static void to_top(um_view *v, int columns) {
+    int up = -1;
+    for (int i = v->first_drawn; i < v->end_drawn; i++) up += UM_MAX(1, UM_CEIL_DIV(v->rows[i].width, columns));
+    um_buf_putc(&v->frame, '\r');
+    if (up > 0) um_buf_printf(&v->frame, "\x1b[%dA", up);
+}
+
+/* Chooses the rows that stay on the screen: the last ones, but nothing that may still change leaves at the top. */
+static void choose_window(um_view *v, int height) {
+    int open = 0;
+    while (open < v->n_rows - 1 && !v->rows[open].open) open++;
+    v->first_drawn = UM_MAX(0, UM_MIN(open, v->n_rows - height));
+    v->end_drawn = UM_MIN(v->n_rows, v->first_drawn + height);
+}
+
+/* A line is cleared before it is written: behind a full one the cursor still stands on its last character. */
+static void draw(um_view *v, const um_snapshot *s) {
+    int columns = um_cli_columns(v->fd);
+    to_top(v, columns);
+    v->columns = columns;
+    lay_out(v, s);
+    choose_window(v, UM_MAX(um_cli_lines(v->fd) - 1, 1));
+    for (int i = 0; i < v->end_drawn; i++) {
+        size_t end = i + 1 < v->n_rows ? v->rows[i + 1].start : v->cells.len;
+        um_buf_puts(&v->frame, i + 1 == v->end_drawn ? "\x1b[J" : "\x1b[K");
+        um_buf_append(&v->frame, v->cells.data + v->rows[i].start, end - v->rows[i].start);
+        if (i + 1 < v->end_drawn) um_buf_puts(&v->frame, "\r\n");
+    }
+    v->base = v->rows[v->first_drawn].text;
+    send(v);
+}
+
+/* The rest of the answer as ordinary text in place of the last frame. */
+static void finish(um_view *v, const um_result *r) {
+    um_buf_clear(&v->scratch);
+    um_cli_put_safe(&v->scratch, r->text, r->text_len);
+    size_t from = UM_MIN(v->base, v->scratch.len);
+    if (v->end_drawn > v->first_drawn) {
+        to_top(v, um_cli_columns(v->fd));
+        um_buf_puts(&v->frame, "\x1b[J");
+    }
+    um_buf_append(&v->frame, v->scratch.data + from, v->scratch.len - from);
+    if (v->frame.len && v->frame.data[v->frame.len - 1] != '\n') um_buf_putc(&v->frame, '\n');
+    send(v);
+    v->first_drawn = v->end_drawn = 0;
+}
+
+void um_view_event(void *view, const um_event *ev) {
+    um_view *v = (um_view *)view;
+    if (ev->type == UM_EVENT_FINISH) finish(v, ev->result);
+    if (ev->type != UM_EVENT_SNAPSHOT || !v->draws) return;
+    double now = um_now();
+    if (now - v->last_frame < FRAME_SECONDS) return;
+    v->last_frame = now;
+    draw(v, ev->snapshot);
+}
+
+void um_view_summary(FILE *f, const um_result *r, bool colour) {
+    double seconds = r->total_seconds - r->queue_seconds;
+    fprintf(f, "%s[%zu tokens in %d passes", colour ? "\x1b[2m" : "", r->n_tokens, r->nfe);
+    if (seconds > 0) fprintf(f, ", %.1f tokens/s", (double)r->n_tokens / seconds);
+    if (r->denoise_passes > 0) fprintf(f, ", %.2f tokens/forward", (double)r->denoise_tokens / r->denoise_passes);
+    fprintf(f, ", %s]%s\n", um_finish_name(r->finish), colour ? "\x1b[m" : "");
+}

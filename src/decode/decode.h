@@ -1,0 +1,229 @@
+/* decode: how a request's positions turn from masks into tokens.
+ *
+ * A strategy owns the life of a request between two forward passes: it plans what to feed and which predictions it
+ * wants, and applies the answers. A sampler is a pure function of the answers of one block. Nothing here computes
+ * logits, schedules requests or knows text; the engine calls plan, runs the batch, calls apply.
+ *
+ * A request belongs to the engine's thread. plan and apply allocate nothing. */
+#ifndef UM_DECODE_H
+#define UM_DECODE_H
+
+#include "base/base.h"
+#include "ops/batch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct um_req um_req;
+typedef struct um_strategy um_strategy;
+typedef struct um_sampler um_sampler;
+
+/* What decoding has to know of a model. */
+typedef struct um_traits {
+    int32_t mask_id, vocab; /* ids at or above vocab can't be written */
+    int32_t eos;            /* the tokenizer's end of sequence: what --compat looks for */
+    const int32_t *stop;    /* [n_stop] ids that end an answer */
+    int32_t n_stop;
+    um_see see;
+    int32_t block;          /* trained block length, 0 when the family has none */
+    int32_t shift;          /* 1: row i-1 predicts position i */
+    bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
+    bool prefill_is_silent; /* nothing is sampled in the prefill pass */
+    float accept_threshold;
+} um_traits;
+
+/* Switches that restore behaviour of the system we are compared with (spec items in brackets). All off by default;
+ * read by strategies, samplers and limits only. */
+typedef struct um_compat {
+    bool allocated_limits; /* limits count allocated slots, masks included; the answer may end early [Q1, Q2, Q3, Q6] */
+    bool eos_drains;       /* end of sequence stops growth, and every running block is still decoded [Q4, Q5, Q8, Q9] */
+    float threshold;       /* accept_threshold that no option changes, NAN: none [Q27] */
+} um_compat;
+
+/* ---- Request ----------------------------------------------------------------------------------------------------- */
+
+struct um_req {
+    /* fixed at submission */
+    const um_traits *traits;
+    const um_compat *compat;
+    const um_strategy *strategy;
+    um_decoding how;
+    um_sampling_params sampling;
+    uint64_t seed;
+    int32_t n_prompt, max_len; /* max_len: positions of prompt and answer together */
+    int32_t limit;             /* first position that is never written: min(max_len, n_prompt + max_tokens) */
+    int32_t cap;               /* length of the arrays below */
+    const int32_t *page[2];    /* page tables: of the request, and of its unconditional twin under guidance */
+    int32_t saved;             /* saved hidden row that is its own */
+    um_edit ban_mask;
+
+    /* positions: the prompt, then masks that turn into tokens */
+    int32_t *token;   /* [cap]; the mask id where nothing is written */
+    int32_t *written; /* [cap] pass that wrote the token, from 1; 0 the prompt; -1 it is a mask */
+    int32_t end;      /* first position behind those in flight */
+    int32_t filled;   /* first answer position that is a mask; those before it are final */
+
+    /* counters */
+    int32_t nfe, n_new;     /* passes; tokens written in the last pass */
+    int32_t prefill_passes; /* of those, passes that stored the prompt */
+    int32_t run_length;     /* equal tokens at the end of the filled prefix */
+
+    um_finish finish;
+    int32_t n_answer; /* tokens of the answer once finished */
+    void *state;      /* the strategy's */
+};
+
+static inline bool um_req_masked(const um_req *r, int32_t pos) { return r->written[pos] < 0; }
+
+/* Random key of a draw at `pos` in the `count`-th denoising pass of its block. */
+enum { UM_USE_SAMPLE, UM_USE_REMASK };
+static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, int use) {
+    return um_rng_key(r->seed, (uint64_t)pos, (uint64_t)count, (uint64_t)use);
+}
+
+/* Writes a token where a mask was, in the pass that is being applied. */
+void um_req_write(um_req *r, int32_t pos, int32_t id);
+/* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first of: a
+ * stop id, a repetition run, the limit; the number of passes is checked last. */
+void um_req_check_stop(um_req *r);
+/* The same by the rules of um_compat; `allocated` = slots in use, DUMMY blocks included, `soft` = every running block
+ * is complete. */
+void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft);
+/* compat: a stop condition holds (limits, end of sequence); it names a terminal block. */
+bool um_req_truncated_compat(const um_req *r, int32_t allocated);
+bool um_req_eos_compat(const um_req *r);
+
+/* ---- Pass -------------------------------------------------------------------------------------------------------- */
+
+/* What one request wants of the next forward pass. The arrays belong to the engine and hold what need() asked for. Row
+ * and save indices count the tokens of this pass from 0. */
+typedef struct um_pass {
+    um_segment *seg;
+    um_row *row;
+    int32_t *id, *pos; /* token space, shared by the segments in order */
+    int32_t n_seg, n_rows, n_tokens;
+} um_pass;
+
+/* Appends a segment over positions [start, end) of the request's tokens; ids are copied. keys end at `end`. */
+um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
+/* Appends a row that predicts from hidden row `src`, set up for the request's sampling, the mask id banned. */
+um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
+
+typedef struct um_need {
+    int32_t tokens, rows;         /* of the next pass */
+    int32_t tokens_max, rows_max; /* at most, of any pass */
+    int32_t slots_max;            /* positions whose keys and values are stored, in each table */
+    int32_t positions_max;        /* length of the request's arrays, DUMMY blocks included */
+    int32_t tables;               /* page tables: 1, or 2 under guidance */
+} um_need;
+
+/* ---- Blocks ------------------------------------------------------------------------------------------------------ */
+
+typedef enum { UM_BLOCK_DUMMY, UM_BLOCK_ACTIVE, UM_BLOCK_TO_CACHE, UM_BLOCK_IN_CACHE } um_block_status;
+typedef enum { UM_BLOCK_IN_CONTEXT, UM_BLOCK_LAST_IN_CONTEXT, UM_BLOCK_OUT_OF_CONTEXT } um_block_type;
+
+/* A block's state: plain data without pointers, so that it can live on a device beside the token array. */
+typedef struct um_block {
+    int32_t id, start, len;
+    um_block_status status;
+    um_block_type type;
+    int32_t editable_start; /* first relative index that may be written: behind the prompt's tokens */
+    int32_t n_masks;
+    bool commit_ready;
+    float same_token_ratio; /* share of filled positions that the model would keep */
+    int32_t total_steps;    /* passes in which it was ACTIVE at the start */
+    int32_t count;          /* passes in which it was sampled: part of the random key */
+} um_block;
+
+const char *um_block_status_name(um_block_status s);
+static inline float um_block_progress(const um_block *b) { return (float)(b->len - b->n_masks) / (float)b->len; }
+
+#define UM_BLOCK_MAX  256 /* tokens of a block */
+#define UM_BUFFER_MAX 64  /* blocks of a buffer */
+
+/* Block buffer: K consecutive blocks. The running ones (TO_CACHE first, then ACTIVE) stand before the DUMMY ones; every
+ * block before the head is IN_CACHE. */
+typedef struct um_buffer {
+    int32_t n, block_len, run; /* blocks; tokens of each; blocks that run */
+    bool terminal;             /* compat: a terminal block was named, no block grows behind it */
+    um_block block[UM_BUFFER_MAX];
+} um_buffer;
+
+/* A buffer of n blocks behind a prompt of n_prompt tokens: a cut last block of the prompt is ACTIVE in front. */
+void um_buffer_init(um_buffer *b, int32_t n, int32_t block_len, int32_t n_prompt);
+static inline int32_t um_buffer_start(const um_buffer *b) { return b->block[0].start; }
+/* First position behind the running blocks, and behind the DUMMY ones. */
+static inline int32_t um_buffer_end(const um_buffer *b) { return um_buffer_start(b) + b->run * b->block_len; }
+static inline int32_t um_buffer_allocated(const um_buffer *b) { return um_buffer_start(b) + b->n * b->block_len; }
+/* Turns the first DUMMY block ACTIVE. */
+void um_buffer_grow(um_buffer *b);
+/* The head was stored: drops it and appends a DUMMY block, OUT_OF_CONTEXT when `out`. */
+void um_buffer_shift(um_buffer *b, bool out);
+bool um_buffer_complete(const um_buffer *b); /* no running block has a mask */
+
+/* ---- Samplers ---------------------------------------------------------------------------------------------------- */
+
+/* What a sampler sees of a block: the candidates in ascending position, and whether it may be forced to accept one. */
+typedef struct um_choice {
+    const um_answer *answer; /* [n] */
+    int32_t n;
+    float threshold;
+    int32_t confidence; /* UM_CONFIDENCE_* */
+    bool forced;        /* take the best one when none passes */
+} um_choice;
+
+struct um_sampler {
+    const char *name, *summary, *source;
+    uint32_t (*want)(const um_req *r); /* UM_WANT_* bits of its rows */
+    /* Chooses candidates to write; accept [n] receives their indices ascending; returns their number. */
+    int32_t (*accept)(const um_choice *c, int32_t *accept);
+};
+extern const um_sampler *const um_samplers[]; /* NULL ends the list */
+
+/* Accepts every candidate above the threshold, or the best one. Pure. Source: spec 3.3, 3.4. */
+extern const um_sampler um_sampler_confidence;
+
+/* The n candidates of largest score, ties to the smaller index; score [n_all] is destroyed. Pure, O(n * n_all). */
+void um_choose_largest(float *score, int32_t n_all, int32_t n, int32_t *chosen);
+
+/* ---- Strategies -------------------------------------------------------------------------------------------------- */
+
+/* Room for the arrays of a um_trace. */
+typedef struct um_trace_space {
+    int32_t block[UM_BUFFER_MAX], masks[UM_BUFFER_MAX];
+    const char *status[UM_BUFFER_MAX];
+} um_trace_space;
+
+struct um_strategy {
+    const char *name, *aliases, *summary, *source;
+    const um_option *params; /* rows over um_decoding that only this strategy reads */
+    size_t n_params;
+    /* Resolves automatic values in r->how and checks them against the model: errors name parameter, value and range. */
+    um_status (*init)(um_req *r, um_err *err);
+    um_need (*need)(const um_req *r);
+    void (*plan)(um_req *r, um_pass *pass);
+    void (*apply)(um_req *r, const um_answer *answer);
+    /* The pass in the form of the golden recordings; the arrays of `out` point into `space`. */
+    void (*trace)(const um_req *r, um_trace_space *space, um_trace *out);
+    void (*free)(um_req *r);
+};
+extern const um_strategy *const um_strategies[]; /* NULL ends the list */
+extern const um_strategy um_strategy_multi_bd, um_strategy_full;
+
+/* By name or alias; UM_EINVAL names those that exist. */
+um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
+
+/* Decoding rows that every strategy shares (over um_decoding), and sampling rows (over um_sampling_params). */
+extern const um_option um_decoding_options[];
+extern const size_t um_n_decoding_options;
+extern const um_option um_sampling_options[];
+extern const size_t um_n_sampling_options;
+#define UM_DECODE_SETS_MAX 16
+/* All sets of decoding and sampling rows with their bases; returns their number (<= UM_DECODE_SETS_MAX). */
+size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* Option rows of decoding that every strategy shares, and of sampling. A strategy brings its own rows. */
+#include "decode/decode.h"
+
+#define D(field) UM_FIELD(um_decoding, field)
+#define S(field) UM_FIELD(um_sampling_params, field)
+
+const um_option um_decoding_options[] = {
+    {"decoding_strategy", "strategy", UM_OPT_NAME, D(strategy), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
+     "how masks become tokens; auto is the model's own, see `unmask list strategies`"},
+    {"block_size", "block_length", UM_OPT_INT, D(block_size), 1, 65536, NULL, "auto", "0", "N", "Decoding",
+     "tokens of a block; auto is what the model was trained with, else 32"},
+    {"accept_threshold", "threshold", UM_OPT_FLOAT, D(accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
+     "a token is taken when its probability is above this; auto is the family's"},
+    {"confidence", NULL, UM_OPT_CHOICE, D(confidence), 0, 0, "probability|margin|entropy", "probability", NULL, "SCORE",
+     "Decoding", "which score ranks positions when none is above the threshold"},
+};
+const size_t um_n_decoding_options = UM_LEN(um_decoding_options);
+
+const um_option um_sampling_options[] = {
+    {"temperature", NULL, UM_OPT_FLOAT, S(temperature), 0, 100, NULL, "auto", "nan", "T", "Sampling",
+     "0 takes the most probable token; auto is the checkpoint's, else 0"},
+    {"top_p", NULL, UM_OPT_FLOAT, S(top_p), 0, 1, NULL, "1", NULL, "P", "Sampling",
+     "draw from the smallest set of tokens whose probability passes this"},
+    {"top_k", NULL, UM_OPT_INT, S(top_k), 0, 1e9, NULL, "0", NULL, "N", "Sampling",
+     "draw from this many most probable tokens, 0 is all"},
+    {"min_p", NULL, UM_OPT_FLOAT, S(min_p), 0, 1, NULL, "0", NULL, "P", "Sampling",
+     "drop tokens less probable than this share of the best one"},
+    {"seed", NULL, UM_OPT_INT64, S(seed), 0, 9007199254740991.0, NULL, "auto", "-1", "N", "Sampling",
+     "random seed of the answer; auto draws one and reports it"},
+    {"max_tokens", "max_new_tokens", UM_OPT_INT, S(max_tokens), 1, 1e9, NULL, "auto", "0", "N", "Limits",
+     "longest answer in tokens; auto is the checkpoint's, else 512"},
+    {"max_nfe", NULL, UM_OPT_INT, S(max_nfe), 0, 1e9, NULL, "0", NULL, "N", "Limits",
+     "most forward passes of an answer, 0 is no limit"},
+    {"max_repetition_run", NULL, UM_OPT_INT, S(max_repetition_run), 0, 1e9, NULL, "0", NULL, "N", "Limits",
+     "stop when this many equal tokens follow each other, 0 is never"},
+    {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
+     "go on behind the end-of-sequence token"},
+};
+const size_t um_n_sampling_options = UM_LEN(um_sampling_options);
+
+size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s) {
+    size_t n = 0;
+    sets[n++] = (um_option_set){um_decoding_options, um_n_decoding_options, d};
+    for (const um_strategy *const *p = um_strategies; *p; p++) {
+        assert(n + 1 < UM_DECODE_SETS_MAX);
+        sets[n++] = (um_option_set){(*p)->params, (*p)->n_params, d};
+    }
+    sets[n++] = (um_option_set){um_sampling_options, um_n_sampling_options, s};
+    return n;
+}

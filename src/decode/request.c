@@ -1,0 +1,140 @@
+/* A request's tokens, its stop conditions, and the building of its passes. */
+#include <math.h>
+
+#include "decode/decode.h"
+
+void um_req_write(um_req *r, int32_t pos, int32_t id) {
+    assert(pos >= r->n_prompt && pos < r->cap && um_req_masked(r, pos));
+    assert(id >= 0 && id != r->traits->mask_id);
+    r->token[pos] = id;
+    r->written[pos] = r->nfe + 1;
+    r->n_new++;
+}
+
+/* ---- Stop conditions --------------------------------------------------------------------------------------------- */
+
+static bool is_stop_id(const um_req *r, int32_t id) {
+    if (r->sampling.ignore_eos) return false;
+    for (int32_t i = 0; i < r->traits->n_stop; i++)
+        if (r->traits->stop[i] == id) return true;
+    return false;
+}
+
+static void finish(um_req *r, um_finish why, int32_t end) {
+    assert(end >= r->n_prompt);
+    r->finish = why;
+    r->n_answer = end - r->n_prompt;
+}
+
+static int32_t run_limit(const um_req *r) {
+    return r->sampling.max_repetition_run > 0 ? r->sampling.max_repetition_run : INT32_MAX;
+}
+
+void um_req_check_stop(um_req *r) {
+    r->nfe++;
+    for (; r->filled < r->limit && !um_req_masked(r, r->filled); r->filled++) {
+        int32_t pos = r->filled;
+        if (is_stop_id(r, r->token[pos])) {
+            finish(r, UM_FINISH_EOS, pos);
+            return;
+        }
+        bool same = pos > r->n_prompt && r->token[pos] == r->token[pos - 1];
+        r->run_length = same ? r->run_length + 1 : 1;
+        if (r->run_length >= run_limit(r)) {
+            r->filled++;
+            finish(r, UM_FINISH_REPETITION, r->filled);
+            return;
+        }
+    }
+    if (r->filled == r->limit) finish(r, r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS, r->limit);
+    else if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) finish(r, UM_FINISH_MAX_NFE, r->filled);
+}
+
+/* ---- Stop conditions of the compared system ---------------------------------------------------------------------- */
+
+static int32_t eos_position(const um_req *r) {
+    if (r->sampling.ignore_eos) return -1;
+    for (int32_t p = r->n_prompt; p < r->end; p++)
+        if (r->token[p] == r->traits->eos && !um_req_masked(r, p)) return p;
+    return -1;
+}
+
+bool um_req_eos_compat(const um_req *r) { return eos_position(r) >= 0; }
+
+/* Tokens at the end of the answer that are equal, masks included: the system counts them too. */
+static int32_t trailing_run(const um_req *r, int32_t end) {
+    int32_t n = 0;
+    while (end - n > r->n_prompt && r->token[end - 1 - n] == r->token[end - 1]) n++;
+    return n;
+}
+
+static int32_t answer_end_compat(const um_req *r, int32_t allocated) {
+    int32_t eos = eos_position(r);
+    if (eos >= 0) return eos;
+    if (allocated >= r->max_len) return r->max_len;
+    if (allocated - r->n_prompt >= r->sampling.max_tokens) return r->n_prompt + r->sampling.max_tokens;
+    return UM_MAX(r->end, r->n_prompt);
+}
+
+static um_finish hard_stop_compat(const um_req *r, int32_t allocated) {
+    if (allocated - r->n_prompt >= r->sampling.max_tokens) return UM_FINISH_MAX_TOKENS;
+    if (allocated >= r->max_len) return UM_FINISH_MAX_LEN;
+    if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) return UM_FINISH_MAX_NFE;
+    if (trailing_run(r, answer_end_compat(r, allocated)) >= run_limit(r)) return UM_FINISH_REPETITION;
+    return UM_FINISH_NONE;
+}
+
+bool um_req_truncated_compat(const um_req *r, int32_t allocated) {
+    return um_req_eos_compat(r) || hard_stop_compat(r, allocated) != UM_FINISH_NONE;
+}
+
+void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft) {
+    r->nfe++;
+    um_finish why = hard_stop_compat(r, allocated); /* overwrites the reason of a soft stop */
+    if (why == UM_FINISH_NONE && soft && um_req_eos_compat(r)) why = UM_FINISH_EOS;
+    int32_t end = answer_end_compat(r, allocated);
+    while (r->filled < end && !um_req_masked(r, r->filled)) r->filled++;
+    if (why == UM_FINISH_NONE) return;
+    /* Masks never leave the engine: the answer ends before the first one. */
+    finish(r, why, UM_MIN(end, r->filled));
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------------------ */
+
+um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule) {
+    assert(start >= 0 && end > start && end <= r->cap);
+    um_segment *s = &p->seg[p->n_seg++];
+    int32_t *id = p->id + p->n_tokens, *pos = p->pos + p->n_tokens, n = end - start;
+    for (int32_t i = 0; i < n; i++) {
+        id[i] = r->token[start + i];
+        pos[i] = start + i;
+    }
+    p->n_tokens += n;
+    *s = (um_segment){.req = r,
+                      .kind = kind,
+                      .n = n,
+                      .id = id,
+                      .pos = pos,
+                      .vis = pos,
+                      .page = r->page[0],
+                      .keys = {0, end},
+                      .rule = rule,
+                      .save_src = -1};
+    return s;
+}
+
+um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count) {
+    um_row *row = &p->row[p->n_rows++];
+    const um_sampling_params *s = &r->sampling;
+    *row = (um_row){.src = {src, 0},
+                    .w = {1, 0},
+                    .edit = &r->ban_mask,
+                    .n_edit = 1,
+                    .how = {.temperature = s->temperature,
+                            .top_p = s->top_p,
+                            .min_p = s->min_p,
+                            .top_k = s->top_k,
+                            .key = um_req_key(r, pos, count, UM_USE_SAMPLE)},
+                    .want = UM_WANT_SAMPLE};
+    return row;
+}

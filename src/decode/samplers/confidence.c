@@ -1,0 +1,39 @@
+/* Confidence acceptance: what is sure enough is taken; when nothing is, the surest one may be forced.
+ *
+ * The threshold is compared with the probability of the chosen token under the distribution it was drawn from; the
+ * forced choice may rank by another score (margin of the two best, negative entropy). */
+#include "decode/decode.h"
+
+static uint32_t confidence_want(const um_req *r) {
+    switch (r->how.confidence) {
+    case UM_CONFIDENCE_MARGIN: return UM_WANT_SAMPLE | UM_WANT_BEST | UM_WANT_SECOND;
+    case UM_CONFIDENCE_ENTROPY: return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
+    default: return UM_WANT_SAMPLE;
+    }
+}
+
+static float score_of(const um_answer *a, int32_t confidence) {
+    switch (confidence) {
+    case UM_CONFIDENCE_MARGIN: return a->q_best - a->q_second;
+    case UM_CONFIDENCE_ENTROPY: return -a->entropy;
+    default: return a->q_sample;
+    }
+}
+
+static int32_t confidence_accept(const um_choice *c, int32_t *accept) {
+    int32_t n = 0, best = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        if (c->answer[i].q_sample > c->threshold) accept[n++] = i;
+        if (score_of(&c->answer[i], c->confidence) > score_of(&c->answer[best], c->confidence)) best = i;
+    }
+    if (n == 0 && c->n > 0 && c->forced) accept[n++] = best;
+    return n;
+}
+
+const um_sampler um_sampler_confidence = {
+    .name = "confidence",
+    .summary = "accept every position whose probability is above accept_threshold, or else the surest one",
+    .source = "Fast-dLLM, arXiv 2505.22618, algorithm 1 (threshold); SDAR, arXiv 2510.06303 (dynamic low confidence)",
+    .want = confidence_want,
+    .accept = confidence_accept,
+};

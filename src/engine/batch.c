@@ -1,0 +1,39 @@
+/* From planned segments to the flat arrays that the forward pass reads. */
+#include "engine/engine.h"
+
+static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t first) {
+    int32_t page_size = e->pages.page_size;
+    for (int32_t i = 0; i < s->n; i++) {
+        int32_t vis = s->vis[i];
+        e->slot[first + i] = s->page[vis / page_size] * page_size + vis % page_size;
+        e->seen_end[first + i] = UM_MIN(um_visible_end(s->rule, vis), s->keys.end);
+    }
+    *span = (um_span){.first = first, .n = s->n, .page = s->page, .keys = s->keys};
+}
+
+void um_batch_build(um_engine *e, um_batch *b) {
+    const um_pass *p = &e->space;
+    int32_t first = 0, n_saves = 0;
+    for (int32_t i = 0; i < p->n_seg; i++) {
+        const um_segment *s = &p->seg[i];
+        flatten(e, s, &e->span[i], first);
+        if (s->save_src >= 0) {
+            e->save[n_saves][0] = first + s->save_src;
+            e->save[n_saves++][1] = s->save_to;
+        }
+        first += s->n;
+    }
+    assert(first == p->n_tokens);
+    *b = (um_batch){.n_tokens = p->n_tokens,
+                    .n_spans = p->n_seg,
+                    .n_rows = p->n_rows,
+                    .n_saves = n_saves,
+                    .id = p->id,
+                    .pos = p->pos,
+                    .slot = e->slot,
+                    .seen_end = e->seen_end,
+                    .span = e->span,
+                    .row = p->row,
+                    .save = (const int32_t(*)[2])e->save,
+                    .answer = e->answer};
+}

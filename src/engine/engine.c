@@ -1,0 +1,297 @@
+/* The engine: creation, the step, and the public doors. */
+#include <math.h>
+
+#include "engine/engine.h"
+
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
+
+static void set_traits(um_engine *e) {
+    const um_arch *a = &e->model->arch;
+    const um_family *f = a->family;
+    int32_t eos = um_tok_special_id(e->model->tok, "eos_token");
+    e->traits = (um_traits){.mask_id = a->mask_id,
+                            .vocab = e->model->n_text,
+                            .eos = eos >= 0    ? eos
+                                   : a->n_stop ? a->stop[0]
+                                               : -1,
+                            .stop = a->stop,
+                            .n_stop = a->n_stop,
+                            .see = a->see,
+                            .block = a->block,
+                            .shift = a->shift,
+                            .always_forced = um_streq(f->gate, "always"),
+                            .prefill_is_silent = f->prefill_is_silent,
+                            .accept_threshold = f->accept_threshold};
+    bool diffulex = e->config.compat == UM_COMPAT_DIFFULEX;
+    e->compat = (um_compat){
+        .allocated_limits = diffulex, .eos_drains = diffulex, .threshold = diffulex ? f->compat_threshold : NAN};
+}
+
+static um_status kv_type(const um_engine *e, um_dtype *out, um_err *err) {
+    const char *name = e->config.kv_cache_dtype;
+    if (um_streq(name, "auto")) *out = e->model->dtype;
+    else if (um_streq(name, "float32")) *out = UM_F32;
+    else if (um_streq(name, "bfloat16")) *out = UM_BF16;
+    else return um_fail(err, UM_EINVAL, "kv_cache_dtype: %s is not one of auto, float32, bfloat16", name);
+    return UM_OK;
+}
+
+/* Automatic sizes that depend on the model. */
+static void resolve_sizes(um_engine *e, um_dtype kv) {
+    const um_arch *a = &e->model->arch;
+    um_config *c = &e->config;
+    e->max_len = c->max_model_len ? c->max_model_len : a->max_position;
+    if (e->max_len > a->max_position) {
+        um_warn("max_model_len %d is more than the model's %d positions; using %d", e->max_len, a->max_position,
+                a->max_position);
+        e->max_len = a->max_position;
+    }
+    int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
+    if (c->num_pages > 0) return;
+    /* Two tables for guidance would double this; they find room because few requests are as long as the model allows.
+     */
+    int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
+    double bytes = (double)um_arch_kv_bytes(a, kv) * c->page_size;
+    double wanted = (double)per_request * c->max_num_reqs, room = 0.25 * (double)um_memory_available() / bytes;
+    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
+}
+
+static um_status allocate(um_engine *e, um_err *err) {
+    const um_config *c = &e->config;
+    size_t T = (size_t)c->max_num_batched_tokens, R = (size_t)c->max_num_reqs;
+    struct {
+        void **out;
+        size_t bytes;
+    } want[] = {
+        {(void **)&e->space.id, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->space.pos, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->space.row, um_mul(T, sizeof(um_row))},
+        {(void **)&e->space.seg, um_mul(2 * R, sizeof(um_segment))},
+        {(void **)&e->slot, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->seen_end, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->span, um_mul(2 * R, sizeof(um_span))},
+        {(void **)&e->save, um_mul(2 * R, sizeof(int32_t[2]))},
+        {(void **)&e->answer, um_mul(T, sizeof(um_answer))},
+        {(void **)&e->running, um_mul(R, sizeof(um_job *))},
+        {(void **)&e->free_saved, um_mul(R, sizeof(int32_t))},
+    };
+    for (size_t i = 0; i < UM_LEN(want); i++) {
+        um_status st = um_try_alloc(want[i].out, want[i].bytes, 64, "batch tables", err);
+        if (st) return st;
+        e->stats.workspace_bytes += want[i].bytes;
+    }
+    while (e->n_free_saved < c->max_num_reqs) {
+        e->free_saved[e->n_free_saved] = c->max_num_reqs - 1 - e->n_free_saved;
+        e->n_free_saved++;
+    }
+    return UM_OK;
+}
+
+static size_t longest_token(const um_tok *t) {
+    size_t most = 4; /* a U+FFFD and a separator */
+    for (int32_t i = 0; i < um_tok_size(t); i++) most = UM_MAX(most, um_tok_bytes(t, i).n + 1);
+    /* An invalid byte becomes three. */
+    return 3 * most;
+}
+
+um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
+    um_engine *e = UM_NEW(um_engine);
+    um_dtype kv = UM_F32;
+    e->model = m;
+    e->config = *c;
+    e->config.model = NULL; /* borrowed by the caller's struct only */
+    e->waiting_tail = &e->waiting;
+    e->next_id = 1;
+    e->token_bytes_max = longest_token(m->tok);
+    set_traits(e);
+    um_status st = kv_type(e, &kv, err);
+    if (st) goto done;
+    resolve_sizes(e, kv);
+    st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
+    if (st) goto done;
+    st = um_forward_new(&e->forward, m,
+                        &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
+                                             .max_rows = e->config.max_num_batched_tokens,
+                                             .n_saved = e->config.max_num_reqs,
+                                             .page_size = e->config.page_size,
+                                             .n_pages = e->config.num_pages,
+                                             .kv_type = kv},
+                        err);
+    if (!st) st = allocate(e, err);
+done:
+    if (st) {
+        um_engine_free(e);
+        return st;
+    }
+    e->stats.weight_bytes = m->weight_bytes;
+    e->stats.kv_bytes = um_forward_kv_bytes(e->forward);
+    e->stats.workspace_bytes += um_forward_workspace_bytes(e->forward);
+    e->stats.pages_total = e->pages.n_pages;
+    *out = e;
+    return UM_OK;
+}
+
+void um_engine_free(um_engine *e) {
+    if (!e) return;
+    for (int32_t i = 0; i < e->n_running; i++) um_job_free(e->running[i], e);
+    while (e->waiting) {
+        um_job *next = e->waiting->next;
+        um_job_free(e->waiting, e);
+        e->waiting = next;
+    }
+    um_forward_free(e->forward);
+    um_pages_deinit(&e->pages);
+    um_free(e->space.id);
+    um_free(e->space.pos);
+    um_free(e->space.row);
+    um_free(e->space.seg);
+    um_free(e->slot);
+    um_free(e->seen_end);
+    um_free(e->span);
+    um_free(e->save);
+    um_free(e->answer);
+    um_free(e->running);
+    um_free(e->free_saved);
+    um_free(e);
+}
+
+/* ---- The step ---------------------------------------------------------------------------------------------------- */
+
+/* Takes the request out of the running ones, frees what it holds, tells its owner. */
+static void retire(um_engine *e, um_job *j) {
+    memmove(&e->running[j->slot], &e->running[j->slot + 1],
+            (size_t)(e->n_running - 1 - j->slot) * sizeof(e->running[0]));
+    e->n_running--;
+    for (int32_t i = j->slot; i < e->n_running; i++) e->running[i]->slot = i;
+    e->free_saved[e->n_free_saved++] = j->req.saved;
+    um_output_finish(e, j);
+    um_job_free(j, e);
+}
+
+/* What was settled so far is the answer of an aborted request. */
+static void mark_aborted(um_job *j) {
+    j->req.finish = UM_FINISH_ABORTED;
+    j->req.n_answer = j->n_text;
+}
+
+static void apply_all(um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++) {
+        um_job *j = e->running[i];
+        if (!j->in_pass) continue;
+        j->req.strategy->apply(&j->req, e->answer + j->first_row);
+        e->stats.passes++;
+        um_output_pass(e, j);
+    }
+    for (int32_t i = 0; i < e->n_running;) {
+        um_job *j = e->running[i];
+        j->in_pass = false;
+        if (j->aborted && !j->req.finish) mark_aborted(j);
+        if (j->req.finish) retire(e, j);
+        else i++;
+    }
+}
+
+um_status um_engine_step(um_engine *e, um_err *err) {
+    if (e->stepping) return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
+    double start = um_now();
+    um_schedule_admit(e);
+    if (e->n_running == 0) return UM_OK;
+    e->stepping = true;
+    um_batch batch;
+    um_schedule_plan(e);
+    um_batch_build(e, &batch);
+    double submit = um_now();
+    um_forward_submit(e->forward, &batch);
+    um_forward_wait(e->forward);
+    e->stats.forward_seconds += um_now() - submit;
+    apply_all(e);
+    e->stats.steps++;
+    e->stats.forward_tokens += batch.n_tokens;
+    e->stats.step_seconds += um_now() - start;
+    e->stepping = false;
+    return UM_OK;
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {
+    um_job *j = NULL;
+    um_status st = um_job_new(&j, e, r, err);
+    if (st) return st;
+    *e->waiting_tail = j;
+    e->waiting_tail = &j->next;
+    e->n_waiting++;
+    if (id) *id = j->id;
+    return UM_OK;
+}
+
+size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->n_waiting); }
+
+static bool abort_waiting(um_engine *e, int64_t id) {
+    for (um_job **p = &e->waiting; *p; p = &(*p)->next) {
+        um_job *j = *p;
+        if (j->id != id) continue;
+        *p = j->next;
+        if (!j->next) e->waiting_tail = p;
+        e->n_waiting--;
+        mark_aborted(j);
+        um_output_finish(e, j);
+        um_job_free(j, e);
+        return true;
+    }
+    return false;
+}
+
+um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
+    if (abort_waiting(e, id)) return UM_OK;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        um_job *j = e->running[i];
+        if (j->id != id) continue;
+        if (e->stepping) { /* from a callback: the step that runs ends it */
+            j->aborted = true;
+            return UM_OK;
+        }
+        mark_aborted(j);
+        retire(e, j);
+        return UM_OK;
+    }
+    return um_fail(err, UM_ENOENT, "there is no request %lld", (long long)id);
+}
+
+void um_engine_get_stats(const um_engine *e, um_stats *out) {
+    *out = e->stats;
+    out->pages_used = e->pages.n_pages - e->pages.n_free;
+}
+
+/* ---- One answer -------------------------------------------------------------------------------------------------- */
+
+typedef struct wait_for {
+    um_event_fn on_event;
+    void *arg;
+    unsigned events;
+    um_buf text;
+    bool done;
+} wait_for;
+
+static void on_wait_event(void *arg, const um_event *ev) {
+    wait_for *w = (wait_for *)arg;
+    if (w->on_event && (w->events & (unsigned)ev->type)) w->on_event(w->arg, ev);
+    if (ev->type != UM_EVENT_FINISH) return;
+    um_buf_append(&w->text, ev->result->text, ev->result->text_len);
+    w->done = true;
+}
+
+um_status um_generate(um_engine *e, const um_request *r, char **text, um_err *err) {
+    wait_for w = {.on_event = r->on_event, .arg = r->arg, .events = r->events | UM_EVENT_FINISH};
+    um_request mine = *r;
+    int64_t id = 0;
+    mine.on_event = on_wait_event;
+    mine.arg = &w;
+    um_status st = um_engine_add(e, &mine, &id, err);
+    while (!st && !w.done) st = um_engine_step(e, err);
+    if (st && id) (void)um_engine_abort(e, id, NULL);
+    if (!st) *text = um_buf_take(&w.text);
+    else um_buf_free(&w.text);
+    return st;
+}

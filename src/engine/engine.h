@@ -1,0 +1,106 @@
+/* engine: requests in, events out. It owns the queue, the pages and the flat batch, and turns the crank:
+ *
+ *   plan     schedule.c picks running requests, their strategies describe segments and rows, batch.c makes them flat
+ *   forward  model/transformer.c answers the rows
+ *   apply    the strategies write tokens; output.c turns what settled into text and events
+ *
+ * Everything a step touches is allocated when the engine is made or when a request is added. One owner thread. */
+#ifndef UM_ENGINE_H
+#define UM_ENGINE_H
+
+#include "base/base.h"
+#include "decode/decode.h"
+#include "kv/kv.h"
+#include "model/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A request inside the engine: its decoding state and everything around it. */
+typedef struct um_job {
+    um_req req;
+    int64_t id;
+    um_need bound; /* what it may need at most */
+    um_table table[2];
+    int32_t slot;                      /* place among the running ones, -1 while it waits */
+    int32_t n_planned_rows, first_row; /* of the current pass */
+    bool in_pass, prefill, aborted;
+
+    um_event_fn on_event;
+    void *arg;
+    unsigned events;
+
+    /* Settled text. A token's text may be completed by a later token, so ends are kept per token. */
+    um_stream stream;
+    um_buf text;
+    int32_t *text_end; /* [max answer] length of `text` behind each answer token */
+    int32_t n_text;    /* answer tokens pushed into the stream */
+    size_t sent;       /* bytes given to the callback */
+    char **stop;
+    size_t n_stop, stop_longest;
+    uint8_t *state; /* [cap] of snapshots */
+
+    double added, started, first_token;
+    struct um_job *next; /* in the waiting queue */
+} um_job;
+
+struct um_engine {
+    um_model *model;
+    um_config config; /* resolved */
+    um_traits traits;
+    um_compat compat;
+    int32_t max_len;
+    um_forward *forward;
+    um_pages pages;
+    size_t token_bytes_max; /* longest text of a token */
+
+    um_job *waiting, **waiting_tail; /* first come, first served */
+    um_job **running;                /* [max_num_reqs], the first n_running in order of admission */
+    int32_t n_running, n_waiting;
+    int32_t *free_saved, n_free_saved; /* saved rows that no running request owns */
+    int32_t next_first;                /* running request that is looked at first, so that none starves */
+    int64_t next_id;
+    bool stepping;
+
+    /* The flat batch. T = max_num_batched_tokens. */
+    um_pass space;            /* [T] ids and positions, [T] rows, [2 * max_num_reqs] segments */
+    int32_t *slot, *seen_end; /* [T] */
+    um_span *span;            /* [2 * max_num_reqs] */
+    int32_t (*save)[2];       /* [2 * max_num_reqs] */
+    um_answer *answer;        /* [T] */
+    um_trace_space trace;
+    um_stats stats;
+};
+
+/* ---- job.c: submission and end of a request ---- */
+/* Checks and copies a request; refuses what could never run, with the arithmetic. */
+um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *err);
+void um_job_free(um_job *j, um_engine *e);
+
+/* ---- schedule.c ---- */
+/* Moves waiting requests to the running ones while pages and places last. */
+void um_schedule_admit(um_engine *e);
+/* Plans the passes of this step into e->space; returns the number of requests that take part. */
+int32_t um_schedule_plan(um_engine *e);
+
+/* ---- batch.c ---- */
+/* Makes the planned passes flat: global rows, slots, visibility. */
+void um_batch_build(um_engine *e, um_batch *b);
+
+/* ---- output.c ---- */
+/* Events of one request after apply: trace, snapshot, settled text, and the end. */
+void um_output_pass(um_engine *e, um_job *j);
+void um_output_finish(um_engine *e, um_job *j);
+
+/* ---- options.c: rows over um_config ---- */
+extern const um_option um_engine_options[];
+extern const size_t um_n_engine_options;
+#define UM_CONFIG_SETS_MAX (UM_DECODE_SETS_MAX + 1)
+/* Every set of rows of a configuration: engine, decoding, sampling. */
+size_t um_config_option_sets(um_option_set *sets, um_config *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

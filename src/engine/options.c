@@ -1,0 +1,58 @@
+/* Option rows of an engine, and the functions that set parameters by name. */
+#include "engine/engine.h"
+
+#define C(field) UM_FIELD(um_config, field)
+
+const um_option um_engine_options[] = {
+    {"model", NULL, UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+     "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
+    {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
+     "family to use in place of the detected one"},
+    {"device", NULL, UM_OPT_NAME, C(device), 0, 0, "cpu|ref", "cpu", NULL, "NAME", "Model",
+     "where to compute; ref is plain C, slow and simple"},
+    {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
+     "arithmetic of matrix products; auto is the checkpoint's"},
+    {"kv_cache_dtype", NULL, UM_OPT_NAME, C(kv_cache_dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE",
+     "Engine", "type of stored keys and values; auto follows dtype"},
+    {"threads", NULL, UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
+     "threads; auto is one per core"},
+    {"max_num_reqs", "max_num_seqs", UM_OPT_INT, C(max_num_reqs), 1, 4096, NULL, "32", NULL, "N", "Engine",
+     "requests that run at once"},
+    {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "4096", NULL, "N",
+     "Engine", "most tokens of one step"},
+    {"max_model_len", NULL, UM_OPT_INT, C(max_model_len), 1, 16777216, NULL, "auto", "0", "N", "Engine",
+     "most tokens of prompt and answer; auto is the model's"},
+    {"page_size", "kvcache_block_size", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
+     "tokens of a KV page; auto is the smallest multiple of the block from 32"},
+    {"num_pages", "num_kvcache_blocks", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1", "N", "Engine",
+     "KV pages; auto is enough for max_num_reqs, at most a quarter of the free memory"},
+    {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex", "none", NULL, "SYSTEM", "Engine",
+     "decode exactly as another system does, its defects included"},
+};
+const size_t um_n_engine_options = UM_LEN(um_engine_options);
+
+size_t um_config_option_sets(um_option_set *sets, um_config *c) {
+    sets[0] = (um_option_set){um_engine_options, um_n_engine_options, c};
+    return 1 + um_decode_option_sets(sets + 1, &c->decoding, &c->sampling);
+}
+
+void um_config_init(um_config *c) {
+    *c = (um_config){.size = sizeof(*c)};
+    um_option_set sets[UM_CONFIG_SETS_MAX];
+    size_t n = um_config_option_sets(sets, c);
+    for (size_t i = 0; i < n; i++) um_options_init(sets[i].rows, sets[i].n, sets[i].base);
+}
+
+um_status um_config_set(um_config *c, const char *name, const char *value, um_err *err) {
+    um_option_set sets[UM_CONFIG_SETS_MAX];
+    return um_options_set(sets, um_config_option_sets(sets, c), name, value, err);
+}
+
+void um_request_init(const um_engine *e, um_request *r) {
+    *r = (um_request){.size = sizeof(*r), .decoding = e->config.decoding, .sampling = e->config.sampling};
+}
+
+um_status um_request_set(um_request *r, const char *name, const char *value, um_err *err) {
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    return um_options_set(sets, um_decode_option_sets(sets, &r->decoding, &r->sampling), name, value, err);
+}

@@ -1,0 +1,137 @@
+/* What a request says to the outside: settled text, snapshots, traces, the end. */
+#include "engine/engine.h"
+
+static void emit(um_job *j, um_event *ev) {
+    ev->id = j->id;
+    if (j->on_event && (j->events & (unsigned)ev->type)) j->on_event(j->arg, ev);
+}
+
+/* ---- Settled text ------------------------------------------------------------------------------------------------ */
+
+/* Detokenizes answer tokens up to position `end`. */
+static void push_text(um_job *j, int32_t end) {
+    const um_req *q = &j->req;
+    while (q->n_prompt + j->n_text < end) {
+        um_stream_push(&j->stream, q->token[q->n_prompt + j->n_text], &j->text);
+        j->text_end[j->n_text++] = (int32_t)j->text.len;
+    }
+}
+
+/* First stop string in text[from..), or len. */
+static size_t find_stop(const um_job *j, size_t from) {
+    size_t best = j->text.len;
+    for (size_t i = 0; i < j->n_stop; i++) {
+        const char *at = (const char *)memmem(j->text.data + from, j->text.len - from, j->stop[i], strlen(j->stop[i]));
+        if (at) best = UM_MIN(best, (size_t)(at - j->text.data));
+    }
+    return best;
+}
+
+/* Bytes at the end that could be the beginning of a stop string. */
+static size_t held_back(const um_job *j) {
+    size_t most = UM_MIN(j->text.len - j->sent, j->stop_longest ? j->stop_longest - 1 : 0);
+    for (size_t n = most; n > 0; n--)
+        for (size_t i = 0; i < j->n_stop; i++)
+            if (strlen(j->stop[i]) > n && memcmp(j->text.data + j->text.len - n, j->stop[i], n) == 0) return n;
+    return 0;
+}
+
+static void send_text(um_job *j, size_t end) {
+    if (end <= j->sent) return;
+    um_event ev = {.type = UM_EVENT_TEXT, .text = j->text.data + j->sent, .text_len = end - j->sent};
+    j->sent = end;
+    if (!j->first_token) j->first_token = um_now();
+    emit(j, &ev);
+}
+
+/* Cuts the answer before a stop string that begins at `at`: ids that contribute to the text stay. */
+static void cut_at_stop(um_job *j, size_t at) {
+    um_req *q = &j->req;
+    int32_t n = 0;
+    while (n < j->n_text && (n == 0 ? 0 : (size_t)j->text_end[n - 1]) < at) n++;
+    q->n_answer = n;
+    q->finish = UM_FINISH_STOP;
+    j->text.len = at;
+    j->text.data[at] = '\0';
+}
+
+static void settle_text(um_job *j) {
+    um_req *q = &j->req;
+    size_t searched = j->text.len - UM_MIN(j->text.len, j->stop_longest);
+    push_text(j, q->finish ? q->n_prompt + q->n_answer : q->filled);
+    if (q->finish) um_stream_flush(&j->stream, &j->text);
+    if (j->text.len == 0) return;
+    size_t at = j->n_stop ? find_stop(j, searched) : j->text.len;
+    if (at < j->text.len) cut_at_stop(j, at);
+    send_text(j, q->finish ? j->text.len : j->text.len - held_back(j));
+}
+
+/* ---- Snapshots and traces ---------------------------------------------------------------------------------------- */
+
+static void send_snapshot(um_job *j) {
+    const um_req *q = &j->req;
+    int32_t n = q->finish ? q->n_answer : UM_MAX(0, UM_MIN(q->end, q->limit) - q->n_prompt);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t pos = q->n_prompt + i;
+        if (um_req_masked(q, pos)) j->state[i] = UM_TOKEN_MASK;
+        else if (q->written[pos] == q->nfe) j->state[i] = UM_TOKEN_FRESH;
+        else j->state[i] = pos < q->filled ? UM_TOKEN_SETTLED : UM_TOKEN_SET;
+    }
+    um_snapshot s = {.n = (size_t)n,
+                     .id = q->token + q->n_prompt,
+                     .state = j->state,
+                     .pass = q->written + q->n_prompt,
+                     .nfe = q->nfe};
+    emit(j, &(um_event){.type = UM_EVENT_SNAPSHOT, .snapshot = &s});
+}
+
+static void send_trace(um_engine *e, um_job *j) {
+    um_trace t = {.prefill = j->prefill};
+    j->req.strategy->trace(&j->req, &e->trace, &t);
+    emit(j, &(um_event){.type = UM_EVENT_TRACE, .trace = &t});
+}
+
+void um_output_pass(um_engine *e, um_job *j) {
+    if (j->events & UM_EVENT_TRACE) send_trace(e, j);
+    settle_text(j); /* first, since a stop string ends the request */
+    if (j->events & UM_EVENT_SNAPSHOT) send_snapshot(j);
+}
+
+/* Answer tokens that passes other than prefill wrote. */
+static int32_t denoised(const um_req *q) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_answer; i++) n += q->written[q->n_prompt + i] > q->prefill_passes;
+    return n;
+}
+
+void um_output_finish(um_engine *e, um_job *j) {
+    const um_req *q = &j->req;
+    double now = um_now();
+    um_result r = {.id = j->id,
+                   .token_ids = q->token + q->n_prompt,
+                   .pass = q->written + q->n_prompt,
+                   .n_tokens = (size_t)q->n_answer,
+                   .text = j->text.len ? j->text.data : "",
+                   .text_len = j->text.len,
+                   .finish = q->finish,
+                   .nfe = q->nfe,
+                   .prompt_tokens = q->n_prompt,
+                   .denoise_tokens = denoised(q),
+                   .denoise_passes = q->nfe - q->prefill_passes,
+                   .seed = (int64_t)q->seed,
+                   .queue_seconds = (j->started ? j->started : now) - j->added,
+                   .first_token_seconds = (j->first_token ? j->first_token : now) - j->added,
+                   .total_seconds = now - j->added};
+    e->stats.requests++;
+    e->stats.tokens += q->n_answer;
+    emit(j, &(um_event){.type = UM_EVENT_FINISH, .result = &r});
+}
+
+const char *um_finish_name(um_finish f) {
+    static const char *const name[] = {
+#define UM_X(symbol, text) text,
+        UM_FINISH_MAP(UM_X)
+#undef UM_X
+    };
+    return (size_t)f < UM_LEN(name) ? name[f] : "unknown";
+}

@@ -1,0 +1,130 @@
+/* LLaDA 8B and 1.5: Llama's arithmetic under OLMo's names; every position sees every other.
+ *
+ * `ff_out` names two tensors: the down projection inside a block and, at the top, the head. Some tools write the names
+ * without the leading "model."; the loader accepts both. */
+#include <jansson.h>
+#include <math.h>
+
+#include "model/config.h"
+
+static const um_tensor_names names = {
+    .embed = "model.transformer.wte",
+    .final_norm = "model.transformer.ln_f",
+    .head = "model.transformer.ff_out",
+    .attn_norm = "model.transformer.blocks.%d.attn_norm",
+    .ffn_norm = "model.transformer.blocks.%d.ff_norm",
+    .q = "model.transformer.blocks.%d.q_proj",
+    .k = "model.transformer.blocks.%d.k_proj",
+    .v = "model.transformer.blocks.%d.v_proj",
+    .o = "model.transformer.blocks.%d.attn_out",
+    .q_norm = "model.transformer.blocks.%d.q_norm",
+    .k_norm = "model.transformer.blocks.%d.k_norm",
+    .gate = "model.transformer.blocks.%d.ff_proj",
+    .up = "model.transformer.blocks.%d.up_proj",
+    .down = "model.transformer.blocks.%d.ff_out",
+};
+
+/* The variants that OLMo's configuration could ask for. `rope` and the three words must be said: the class
+ * behind the file would choose a GPT-2-like model without them. */
+static um_status refuse_variants(const json_t *config, const char *where, um_err *err) {
+    static const char *const words[][2] = {
+        {"block_type", "llama"}, {"layer_norm_type", "rms"}, {"activation_type", "silu"}};
+    static const char *const off[] = {"alibi", "attention_layer_norm", "bias_for_layer_norm"};
+    bool rope = false;
+    um_status s = um_hf_need_bool(config, "rope", where, &rope, err);
+    if (!s) s = um_hf_only_bool(config, "rope", where, true, err);
+    for (size_t i = 0; i < UM_LEN(words) && !s; i++) {
+        if (!json_is_string(json_object_get(config, words[i][0])))
+            return um_fail(err, UM_EMODEL, "%s: \"%s\" is missing; unmask computes \"%s\"", where, words[i][0],
+                           words[i][1]);
+        s = um_hf_only_str(config, words[i][0], where, words[i][1], err);
+    }
+    for (size_t i = 0; i < UM_LEN(off) && !s; i++) s = um_hf_only_bool(config, off[i], where, false, err);
+    json_t *clip = json_object_get(config, "clip_qkv");
+    if (!s && clip && !json_is_null(clip))
+        return um_fail(err, UM_EUNSUPPORTED, "%s: \"clip_qkv\" is set, which unmask does not compute", where);
+    return s;
+}
+
+static um_status read_heads(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    bool one = false;
+    um_status s = um_hf_need_int(config, "n_heads", where, 1, UM_HF_HEADS_MAX, &a->n_heads, err);
+    if (!s) s = um_json_get_bool(config, "multi_query_attention", where, &one, err);
+    if (s) return s;
+    a->n_kv_heads = one ? 1 : a->n_heads;
+    s = um_json_get_int32(config, "n_kv_heads", where, 1, UM_HF_HEADS_MAX, &a->n_kv_heads, err);
+    if (!s && a->hidden % a->n_heads)
+        return um_fail(err, UM_EMODEL, "%s: \"d_model\" %d is no multiple of \"n_heads\" %d", where, a->hidden,
+                       a->n_heads);
+    a->head_dim = a->hidden / a->n_heads;
+    return s;
+}
+
+/* mlp_hidden_size null means mlp_ratio * d_model. */
+static um_status read_ff(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    int32_t ratio = 0;
+    um_status s = um_json_get_int32(config, "mlp_hidden_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
+    if (s || a->n_ff) return s;
+    if (!json_is_integer(json_object_get(config, "mlp_ratio")))
+        return um_fail(err, UM_EMODEL, "%s: neither \"mlp_hidden_size\" nor \"mlp_ratio\" is there", where);
+    s = um_json_get_int32(config, "mlp_ratio", where, 1, 64, &ratio, err);
+    a->n_ff = ratio * a->hidden;
+    return s;
+}
+
+static um_status read_sizes(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    double eps = 0;
+    um_status s = um_hf_need_int(config, "d_model", where, 1, UM_HF_HIDDEN_MAX, &a->hidden, err);
+    if (!s) s = um_hf_need_int(config, "n_layers", where, 1, UM_HF_LAYERS_MAX, &a->n_layers, err);
+    if (!s) s = um_hf_need_int(config, "vocab_size", where, 1, UM_HF_VOCAB_MAX, &a->vocab, err);
+    if (!s) s = um_json_get_int32(config, "embedding_size", where, a->vocab, UM_HF_VOCAB_MAX, &a->vocab, err);
+    if (!s) s = um_hf_need_int(config, "max_sequence_length", where, 1, UM_HF_POSITIONS_MAX, &a->max_position, err);
+    if (!s) s = um_hf_need_double(config, "rms_norm_eps", where, &eps, err);
+    a->norm_eps = (float)eps;
+    return s;
+}
+
+static um_status read_switches(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    bool bias = false, qkv_bias = false, scale_embed = false, scale_logits = false;
+    um_status s = um_json_get_bool(config, "include_bias", where, &bias, err);
+    if (!s) s = um_json_get_bool(config, "include_qkv_bias", where, &qkv_bias, err);
+    if (!s) s = um_json_get_bool(config, "input_emb_norm", where, &scale_embed, err);
+    if (!s) s = um_json_get_bool(config, "scale_logits", where, &scale_logits, err);
+    if (!s) s = um_json_get_bool(config, "weight_tying", where, &a->tied, err);
+    if (s) return s;
+    a->tied_stated = json_is_boolean(json_object_get(config, "weight_tying"));
+    a->qkv_bias = bias || qkv_bias;
+    a->o_bias = a->mlp_bias = bias;
+    a->embed_scale = scale_embed ? sqrtf((float)a->hidden) : 1;
+    a->logit_scale = scale_logits ? 1 / sqrtf((float)a->hidden) : 1;
+    return UM_OK;
+}
+
+static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    um_status s = refuse_variants(config, where, err);
+    if (!s) s = read_sizes(a, config, where, err);
+    if (!s) s = read_heads(a, config, where, err);
+    if (!s) s = read_ff(a, config, where, err);
+    if (!s) s = um_hf_rope(a, config, where, err);
+    if (!s) s = read_switches(a, config, where, err);
+    a->see = UM_SEE_FULL;
+    return s;
+}
+
+const um_family um_family_llada = {
+    .name = "llada",
+    .aliases = "llada_instruct",
+    .summary = "LLaDA 8B and 1.5: Llama arithmetic, full attention",
+    .source = "GSAI-ML/LLaDA-8B-*, GSAI-ML/LLaDA-1.5",
+    .architectures = "LLaDAModelLM",
+    .model_types = "llada",
+    .names = &names,
+    .mask_id = 126336,
+    .mask_token = "<|mdm_mask|>",
+    .turn_end = "<|eot_id|>",
+    .strategies = "full",
+    .gate = "previous",
+    .accept_threshold = 0.9f,
+    .compat_threshold = NAN,
+    .configure = configure,
+};

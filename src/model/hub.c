@@ -1,0 +1,137 @@
+/* A model's name on the command line: a folder, or a hub name looked up in the local Hugging Face cache.
+ *
+ * The cache keeps models--ORG--NAME/refs/main, a file with the name of a revision, and snapshots/REVISION/, the folder.
+ * Nothing is ever downloaded. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "model/model.h"
+
+#define CACHES_MAX     4
+#define NAME_MAX_BYTES 200
+
+/* "org/name" of letters, digits, '-', '_' and '.': what the hub allows, and what can't leave the cache's folder. */
+static bool is_hub_name(const char *name) {
+    int slashes = 0;
+    size_t n = strlen(name);
+    if (!n || n > NAME_MAX_BYTES || strstr(name, "..") || name[0] == '/' || name[0] == '.' || name[n - 1] == '/')
+        return false;
+    for (const char *p = name; *p; p++) {
+        bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9');
+        if (*p == '/') slashes++;
+        else if (!word && *p != '-' && *p != '_' && *p != '.') return false;
+    }
+    return slashes == 1;
+}
+
+/* The folders that the hub's own tools use, in their order. */
+static int cache_folders(char *folder[CACHES_MAX]) {
+    const char *cache = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int n = 0;
+    if (cache && *cache) folder[n++] = um_strdup(cache);
+    if (hf && *hf) folder[n++] = um_path_join(hf, "hub");
+    if (xdg && *xdg) folder[n++] = um_path_join(xdg, "huggingface/hub");
+    if (home && *home) folder[n++] = um_path_join(home, ".cache/huggingface/hub");
+    return n;
+}
+
+/* models--ORG--NAME inside a cache folder. */
+static char *model_folder(const char *cache, const char *name) {
+    um_buf b = {0};
+    um_buf_puts(&b, "models--");
+    for (const char *p = name; *p; p++) {
+        if (*p == '/') um_buf_puts(&b, "--");
+        else um_buf_putc(&b, *p);
+    }
+    char *path = um_path_join(cache, b.data);
+    um_buf_free(&b);
+    return path;
+}
+
+/* A snapshot counts when its configuration is there: an interrupted download leaves a folder without it. */
+static char *snapshot_at(const char *snapshots, const char *revision) {
+    char *path = um_path_join(snapshots, revision), *config = um_path_join(path, "config.json");
+    bool whole = um_file_exists(config);
+    um_free(config);
+    if (whole) return path;
+    um_free(path);
+    return NULL;
+}
+
+static char *main_snapshot(const char *model, const char *snapshots) {
+    char *ref = um_path_join(model, "refs/main"), *path = NULL;
+    um_buf revision = {0};
+    if (um_file_exists(ref) && !um_file_read(ref, 256, &revision, NULL) && revision.len) {
+        revision.data[strcspn(revision.data, " \t\r\n/")] = '\0';
+        if (revision.data[0] && revision.data[0] != '.') path = snapshot_at(snapshots, revision.data);
+    }
+    um_buf_free(&revision);
+    um_free(ref);
+    return path;
+}
+
+/* Without refs/main: the newest snapshot, by the time its folder was written. */
+static char *newest_snapshot(const char *snapshots) {
+    DIR *d = opendir(snapshots);
+    char *best = NULL;
+    time_t best_time = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        struct stat st;
+        char *path = e->d_name[0] == '.' ? NULL : snapshot_at(snapshots, e->d_name);
+        if (path && !stat(path, &st) && (!best || st.st_mtime > best_time)) {
+            um_free(best);
+            best = path;
+            best_time = st.st_mtime;
+        } else {
+            um_free(path);
+        }
+    }
+    if (d) closedir(d);
+    return best;
+}
+
+static char *find_in_cache(const char *cache, const char *name) {
+    char *model = model_folder(cache, name), *snapshots = um_path_join(model, "snapshots");
+    char *path = main_snapshot(model, snapshots);
+    if (!path) path = newest_snapshot(snapshots);
+    um_free(snapshots);
+    um_free(model);
+    return path;
+}
+
+static um_status find_hub(char **path, const char *name, um_err *err) {
+    char *folder[CACHES_MAX];
+    int n = cache_folders(folder);
+    um_buf looked = {0};
+    for (int i = 0; i < n; i++) {
+        if (!*path) *path = find_in_cache(folder[i], name);
+        um_buf_printf(&looked, "%s%s", i ? ", " : "", folder[i]);
+        um_free(folder[i]);
+    }
+    um_status s = UM_OK;
+    if (!*path)
+        s = um_fail(err, UM_ENOENT,
+                    "%s: no such folder, and no model of that name in the Hugging Face cache (looked in "
+                    "%s); unmask downloads nothing: fetch it with 'huggingface-cli download %s'",
+                    name, n ? looked.data : "no folder, HOME is unset", name);
+    um_buf_free(&looked);
+    return s;
+}
+
+um_status um_model_find(char **path, const char *name, um_err *err) {
+    *path = NULL;
+    if (!name || !*name) return um_fail(err, UM_EINVAL, "no model given: name a checkpoint folder with --model");
+    if (um_dir_exists(name)) {
+        *path = um_strdup(name);
+        return UM_OK;
+    }
+    if (um_file_exists(name))
+        return um_fail(err, UM_EINVAL,
+                       "%s is a file; a model is a folder with config.json, tokenizer.json and "
+                       "model.safetensors: give the folder",
+                       name);
+    if (is_hub_name(name)) return find_hub(path, name, err);
+    return um_fail(err, UM_ENOENT, "%s: no such folder", name);
+}

@@ -1,0 +1,61 @@
+/* Facts of an architecture, counted from its numbers, and of an open model. */
+#include "model/model.h"
+
+static int64_t layer_params(const um_arch *a) {
+    int64_t q = (int64_t)a->n_heads * a->head_dim, kv = (int64_t)a->n_kv_heads * a->head_dim;
+    int64_t n = (q + 2 * kv) * a->hidden + q * a->hidden + 3LL * a->hidden * a->n_ff + 2LL * a->hidden;
+    if (a->qkv_bias) n += q + 2 * kv;
+    if (a->o_bias) n += a->hidden;
+    if (a->mlp_bias) n += 2LL * a->n_ff + a->hidden;
+    if (a->qk_norm) n += 2LL * a->head_dim;
+    return n;
+}
+
+int64_t um_arch_params(const um_arch *a) {
+    int64_t table = (int64_t)a->vocab * a->hidden;
+    return table * (a->tied ? 1 : 2) + a->n_layers * layer_params(a) + a->hidden;
+}
+
+size_t um_arch_kv_bytes(const um_arch *a, um_dtype t) {
+    size_t row = um_mul((size_t)a->n_kv_heads, (size_t)a->head_dim) * 2 * um_dtype_size(t);
+    return um_mul(row, (size_t)a->n_layers);
+}
+
+static const char *mask_rule(um_see see) {
+    switch (see) {
+    case UM_SEE_FULL: return "full";
+    case UM_SEE_CAUSAL: return "causal";
+    case UM_SEE_BLOCK_CAUSAL: return "block-causal";
+    }
+    return "unknown";
+}
+
+void um_model_get_info(const um_model *m, um_model_info *out) {
+    const um_arch *a = &m->arch;
+    *out = (um_model_info){.path = m->path,
+                           .family = a->family->name,
+                           .model_type = a->model_type,
+                           .architecture = a->architecture,
+                           .rule = a->rule,
+                           .mask_rule = mask_rule(a->see),
+                           .n_layers = a->n_layers,
+                           .hidden = a->hidden,
+                           .n_heads = a->n_heads,
+                           .n_kv_heads = a->n_kv_heads,
+                           .head_dim = a->head_dim,
+                           .n_ff = a->n_ff,
+                           .vocab = a->vocab,
+                           .tokenizer_vocab = um_tok_size(m->tok),
+                           .max_position = a->max_position,
+                           .block_size = a->block,
+                           .shift = a->shift,
+                           .mask_id = a->mask_id,
+                           .n_stop = a->n_stop,
+                           .stop = a->stop,
+                           .n_params = m->n_params,
+                           .has_chat_template = m->chat != NULL,
+                           .default_strategy = a->default_strategy,
+                           .load_seconds = m->load_seconds};
+}
+
+int32_t um_arch_answer_tokens(const um_arch *a) { return a->max_new_tokens ? a->max_new_tokens : 512; }

@@ -1,0 +1,146 @@
+/* Opening a checkpoint, and the public functions between text and ids. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "model/config.h"
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static um_status choose_dtype(um_model *m, const char *name, const um_safetensors *s, um_err *err) {
+    if (!strcmp(name, "auto")) return um_model_stored_dtype(&m->arch, s, &m->dtype, err);
+    if (!strcmp(name, "float32")) m->dtype = UM_F32;
+    else if (!strcmp(name, "bfloat16")) m->dtype = UM_BF16;
+    else return um_fail(err, UM_EUNSUPPORTED, "dtype \"%s\": expected auto, float32 or bfloat16", name);
+    return UM_OK;
+}
+
+/* The device is opened for passes of this model: its scratch is sized once, here. */
+static um_status open_device(um_model *m, const um_config *c, um_err *err) {
+    const um_arch *a = &m->arch;
+    int32_t q = a->n_heads * a->head_dim, tokens = UM_MAX(c->max_num_batched_tokens, 1);
+    um_dev_config d = {.threads = c->threads,
+                       .dtype = m->dtype,
+                       .max_tokens = tokens,
+                       .max_rows = tokens,
+                       .max_in = UM_MAX(UM_MAX(a->hidden, a->n_ff), q),
+                       .max_head_dim = a->head_dim,
+                       .max_heads = a->n_heads,
+                       .max_vocab = a->vocab,
+                       .max_hidden = a->hidden};
+    um_status s = um_ops_find(&m->ops, c->device, err);
+    return s ? s : m->ops->open(&m->dev, &d, err);
+}
+
+/* cos and sin of position * theta^(-2i/r). As in the reference, frequency and angle are rounded to fp32; the functions
+ * themselves are evaluated in double, so that no libm can shift a token. */
+static um_status fill_rope(um_model *m, um_err *err) {
+    const um_arch *a = &m->arch;
+    const size_t half = (size_t)a->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
+    void *cos_table = NULL, *sin_table = NULL;
+    um_status s = m->ops->buffer(m->dev, &cos_table, um_mul(n, sizeof(float)), "rotary tables", err);
+    m->rope_cos = cos_table;
+    if (!s) s = m->ops->buffer(m->dev, &sin_table, um_mul(n, sizeof(float)), "rotary tables", err);
+    m->rope_sin = sin_table;
+    if (s) return s;
+    for (size_t i = 0; i < half; i++) {
+        float frequency = (float)(1 / pow(a->rope_theta, (double)(2 * i) / a->rope_dim));
+        for (size_t p = 0; p < (size_t)a->max_position; p++) {
+            float angle = (float)p * frequency;
+            m->rope_cos[p * half + i] = (float)cos((double)angle);
+            m->rope_sin[p * half + i] = (float)sin((double)angle);
+        }
+    }
+    return UM_OK;
+}
+
+/* What is cheap to find wrong is looked at first: the configuration (an autoregressive model should be called that, not
+ * blamed for its tokenizer), the tokenizer with the ids that both name, the names and shapes of tensors, the weights.
+ */
+static um_status open_parts(um_model *m, const um_config *c, um_safetensors **files, um_err *err) {
+    const char *family = um_streq(c->model_name, "auto") || !c->model_name[0] ? NULL : c->model_name;
+    um_status s = um_arch_load(&m->arch, m->path, family, NULL, err);
+    if (!s) s = um_tok_open(&m->tok, m->path, err);
+    if (!s) s = um_arch_load(&m->arch, m->path, family, m->tok, err);
+    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, err);
+    if (!s) s = um_safetensors_open(files, m->path, err);
+    if (s) return s;
+    m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
+    m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
+    s = choose_dtype(m, c->dtype, *files, err);
+    if (!s) s = um_model_check(m, *files, err);
+    if (!s) s = open_device(m, c, err);
+    if (!s) s = um_model_load(m, *files, err);
+    return s ? s : fill_rope(m, err);
+}
+
+um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
+    um_model *m = UM_NEW(um_model);
+    um_safetensors *files = NULL;
+    double start = um_now();
+    um_status s = um_model_find(&m->path, c->model, err);
+    if (!s) s = open_parts(m, c, &files, err);
+    um_safetensors_close(files); /* the backend has its own copy */
+    m->load_seconds = um_now() - start;
+    if (s) {
+        um_model_close(m);
+        m = NULL;
+    }
+    *out = m;
+    return s;
+}
+
+void um_model_close(um_model *m) {
+    if (!m) return;
+    if (m->dev) {
+        um_model_unload(m);
+        if (m->rope_cos) m->ops->buffer_free(m->dev, m->rope_cos);
+        if (m->rope_sin) m->ops->buffer_free(m->dev, m->rope_sin);
+        m->ops->close(m->dev);
+    }
+    um_chat_close(m->chat);
+    um_tok_close(m->tok);
+    um_free(m->path);
+    um_free(m);
+}
+
+/* ---- Text and ids ------------------------------------------------------------------------------------------------ */
+
+um_status um_model_encode(const um_model *m, const char *text, size_t len, bool special, int32_t **ids, size_t *n,
+                          um_err *err) {
+    um_ids v = {0};
+    um_status s = um_tok_encode(m->tok, (um_str){text, len}, special ? UM_PARSE_ALL : UM_PARSE_PLAIN, false, &v, err);
+    if (s) {
+        um_ids_free(&v);
+        v = (um_ids){0};
+    }
+    *ids = v.data;
+    *n = v.n;
+    return s;
+}
+
+static um_status hand_over(um_buf *b, um_status s, char **text, size_t *len) {
+    *text = NULL;
+    if (len) *len = s ? 0 : b->len;
+    if (s) um_buf_free(b);
+    else *text = um_buf_take(b);
+    return s;
+}
+
+um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text, size_t *len,
+                          um_err *err) {
+    um_buf b = {0};
+    um_status s = UM_OK;
+    for (size_t i = 0; i < n && !s; i++)
+        if (ids[i] < 0 || ids[i] >= m->arch.vocab)
+            s = um_fail(err, UM_ERANGE, "id %d at index %zu: expected 0 to %d", ids[i], i, m->arch.vocab - 1);
+    if (!s) um_tok_decode(m->tok, ids, n, !special, &b);
+    return hand_over(&b, s, text, len);
+}
+
+um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len, um_err *err) {
+    um_buf b = {0};
+    um_status s;
+    if (m->chat) s = um_chat_render(m->chat, msg, n, true, &b, err);
+    else s = um_fail(err, UM_ETEMPLATE, "%s has no chat template: give the prompt as text", m->path);
+    return hand_over(&b, s, text, len);
+}

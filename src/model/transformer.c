@@ -1,0 +1,213 @@
+/* The forward pass: the one sequence of operations that every family runs, over one flat batch of tokens.
+ *
+ *     x = E[id]
+ *     each layer:  x += Wo attention(rope(Wqkv norm(x)))
+ *                  x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
+ *     hidden = norm(x)
+ *     answers of the wanted rows = statistics of softmax(Whead hidden[row])
+ *
+ * Families differ in numbers and in which optional weights are there (biases, norms of queries and keys), never in this
+ * order. What is visible to whom, and which page a key goes to, is data of the batch. Nothing here knows the backend,
+ * and nothing here allocates once um_forward_new has returned. */
+#include <math.h>
+
+#include "model/model.h"
+
+struct um_forward {
+    const um_model *m;
+    um_forward_config c;
+    um_kv *kv;
+    float *x;         /* [T, H] residual stream */
+    float *normed;    /* [T, H] */
+    float *qkv;       /* [T, (heads + 2 kv heads) * d] */
+    float *attended;  /* [T, heads * d] */
+    float *gate_up;   /* [T, 2 * ff] */
+    float *gated;     /* [T, ff] */
+    float *hidden;    /* [T, H] after the final norm; lives until the next pass */
+    float *saved;     /* [n_saved, H] hidden rows kept over passes */
+    size_t workspace; /* bytes of the above */
+};
+
+/* ---- The pass ---------------------------------------------------------------------------------------------------- */
+
+/* Row widths of the model, named once. */
+static int32_t q_width(const um_arch *a) { return a->n_heads * a->head_dim; }
+
+static int32_t qkv_width(const um_arch *a) { return (a->n_heads + 2 * a->n_kv_heads) * a->head_dim; }
+
+static um_rope_kv rope_args(const um_forward *f, const um_layer *y, int32_t layer, const um_batch *b) {
+    const um_arch *a = &f->m->arch;
+    return (um_rope_kv){.layer = layer,
+                        .n_tokens = b->n_tokens,
+                        .n_heads = a->n_heads,
+                        .n_kv_heads = a->n_kv_heads,
+                        .head_dim = a->head_dim,
+                        .rope_dim = a->rope_dim,
+                        .qkv = f->qkv,
+                        .q_norm = y->q_norm,
+                        .k_norm = y->k_norm,
+                        .eps = a->norm_eps,
+                        .cos = f->m->rope_cos,
+                        .sin = f->m->rope_sin,
+                        .pos = b->pos,
+                        .slot = b->slot};
+}
+
+static um_attention attention_args(const um_forward *f, int32_t layer, const um_batch *b) {
+    const um_arch *a = &f->m->arch;
+    return (um_attention){.layer = layer,
+                          .n_heads = a->n_heads,
+                          .n_kv_heads = a->n_kv_heads,
+                          .head_dim = a->head_dim,
+                          .page_size = f->c.page_size,
+                          .stride = qkv_width(a),
+                          .q = f->qkv,
+                          .out = f->attended,
+                          .scale = 1 / sqrtf((float)a->head_dim),
+                          .batch = b};
+}
+
+/* x += Wo attention(rope(Wqkv norm(x))). Keys and values reach their pages before attention reads any. */
+static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_ops *ops = f->m->ops;
+    um_dev *dev = f->m->dev;
+    const um_arch *a = &f->m->arch;
+    const um_layer *y = &f->m->layer[layer];
+    const int32_t T = b->n_tokens;
+    um_rope_kv rope = rope_args(f, y, layer, b);
+    um_attention attention = attention_args(f, layer, b);
+
+    ops->norm(dev, f->x, y->attn_norm, a->norm_eps, T, a->hidden, f->normed);
+    ops->linear(dev, y->qkv, y->qkv_bias, f->normed, T, false, f->qkv);
+    ops->rope_kv(dev, f->kv, &rope);
+    ops->attention(dev, f->kv, &attention);
+    ops->linear(dev, y->o, y->o_bias, f->attended, T, true, f->x);
+}
+
+/* x += Wdown (silu(Wgate norm(x)) * Wup norm(x)) */
+static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_ops *ops = f->m->ops;
+    um_dev *dev = f->m->dev;
+    const um_arch *a = &f->m->arch;
+    const um_layer *y = &f->m->layer[layer];
+    const int32_t T = b->n_tokens;
+
+    ops->norm(dev, f->x, y->ffn_norm, a->norm_eps, T, a->hidden, f->normed);
+    ops->linear(dev, y->gate_up, y->gate_up_bias, f->normed, T, false, f->gate_up);
+    ops->gate(dev, f->gate_up, T, a->n_ff, f->gated);
+    ops->linear(dev, y->down, y->down_bias, f->gated, T, true, f->x);
+}
+
+static void answer_rows(um_forward *f, const um_batch *b) {
+    const um_arch *a = &f->m->arch;
+    um_head head = {.w = f->m->head,
+                    .hidden = f->hidden,
+                    .saved = f->saved,
+                    .hidden_size = a->hidden,
+                    .vocab = f->m->n_text,
+                    .scale = a->logit_scale,
+                    .row = b->row,
+                    .n_rows = b->n_rows,
+                    .answer = b->answer};
+    if (b->n_rows) f->m->ops->head(f->m->dev, &head);
+}
+
+/* Rows of this pass may read what an earlier pass saved, so saving comes after the answers. */
+static void save_rows(um_forward *f, const um_batch *b) {
+    const size_t H = (size_t)f->m->arch.hidden;
+    for (int32_t i = 0; i < b->n_saves; i++) {
+        const int32_t from = b->save[i][0], to = b->save[i][1];
+        assert(from >= 0 && from < b->n_tokens && to >= 0 && to < f->c.n_saved);
+        memcpy(f->saved + (size_t)to * H, f->hidden + (size_t)from * H, H * sizeof(float));
+    }
+}
+
+void um_forward_submit(um_forward *f, const um_batch *b) {
+    const um_ops *ops = f->m->ops;
+    um_dev *dev = f->m->dev;
+    const um_arch *a = &f->m->arch;
+    assert(b->n_tokens <= f->c.max_tokens && b->n_rows <= f->c.max_rows);
+
+    if (b->n_tokens) {
+        ops->embed(dev, f->m->embed, b->id, b->n_tokens, a->embed_scale, f->x);
+        for (int32_t layer = 0; layer < a->n_layers; layer++) {
+            attention_half(f, layer, b);
+            feed_forward_half(f, layer, b);
+        }
+        ops->norm(dev, f->x, f->m->final_norm, a->norm_eps, b->n_tokens, a->hidden, f->hidden);
+    }
+    answer_rows(f, b);
+    save_rows(f, b);
+}
+
+/* The CPU's operations are done when they return. */
+void um_forward_wait(um_forward *f) { (void)f; }
+
+const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t width, const char *what, um_err *err) {
+    size_t bytes = um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), sizeof(float));
+    void *p = NULL;
+    um_status s = f->m->ops->buffer(f->m->dev, &p, bytes, what, err);
+    if (s) return s;
+    *out = p;
+    f->workspace += bytes;
+    return UM_OK;
+}
+
+static um_status new_workspace(um_forward *f, um_err *err) {
+    const um_arch *a = &f->m->arch;
+    const int32_t T = f->c.max_tokens;
+    um_status s = new_rows(f, &f->x, T, a->hidden, "residual stream", err);
+    if (!s) s = new_rows(f, &f->normed, T, a->hidden, "normed activations", err);
+    if (!s) s = new_rows(f, &f->qkv, T, qkv_width(a), "queries, keys and values", err);
+    if (!s) s = new_rows(f, &f->attended, T, q_width(a), "attention output", err);
+    if (!s) s = new_rows(f, &f->gate_up, T, 2 * a->n_ff, "gate and up activations", err);
+    if (!s) s = new_rows(f, &f->gated, T, a->n_ff, "gated activations", err);
+    if (!s) s = new_rows(f, &f->hidden, T, a->hidden, "final hidden rows", err);
+    if (!s) s = new_rows(f, &f->saved, f->c.n_saved, a->hidden, "saved hidden rows", err);
+    return s;
+}
+
+static um_kv_shape kv_shape(const um_forward *f) {
+    const um_arch *a = &f->m->arch;
+    return (um_kv_shape){.n_layers = a->n_layers,
+                         .n_kv_heads = a->n_kv_heads,
+                         .head_dim = a->head_dim,
+                         .page_size = f->c.page_size,
+                         .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
+                         .type = f->c.kv_type};
+}
+
+um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_config *c, um_err *err) {
+    um_forward *f = UM_NEW(um_forward);
+    f->m = m;
+    f->c = *c;
+    um_kv_shape shape = kv_shape(f);
+    um_status s = m->ops->kv_new(m->dev, &f->kv, &shape, err);
+    if (!s) s = new_workspace(f, err);
+    if (s) {
+        um_forward_free(f);
+        f = NULL;
+    }
+    *out = f;
+    return s;
+}
+
+void um_forward_free(um_forward *f) {
+    if (!f) return;
+    float *buffer[] = {f->x, f->normed, f->qkv, f->attended, f->gate_up, f->gated, f->hidden, f->saved};
+    for (size_t i = 0; i < UM_LEN(buffer); i++)
+        if (buffer[i]) f->m->ops->buffer_free(f->m->dev, buffer[i]);
+    if (f->kv) f->m->ops->kv_free(f->m->dev, f->kv);
+    um_free(f);
+}
+
+size_t um_forward_kv_bytes(const um_forward *f) {
+    um_kv_shape shape = kv_shape(f);
+    return f->m->ops->kv_bytes(&shape);
+}
+
+size_t um_forward_workspace_bytes(const um_forward *f) { return f->workspace + f->m->ops->scratch_bytes(f->m->dev); }

@@ -1,0 +1,121 @@
+/* The flat batch: what one forward pass computes, as data. It is the contract between those who plan (strategies, the
+ * engine) and those who compute (transformer.c, the backends), and holds no policy.
+ *
+ * Positions of a request are numbered from 0. Three numbers belong to a fed token: its rotary position `pos`, its
+ * visibility index `vis` (its place in the order in which keys are read; equal to the position in every family so far)
+ * and its KV slot. Every fed token's keys and values are written to its slot before attention reads, whether they are
+ * final or provisional, so attention knows one source of keys: pages. */
+#ifndef UM_OPS_BATCH_H
+#define UM_OPS_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct um_range {
+    int32_t start, end; /* [start, end) */
+} um_range;
+
+/* Which keys a query sees: those with vis index below a bound that depends on the query's own index alone. */
+typedef enum { UM_SEE_FULL, UM_SEE_CAUSAL, UM_SEE_BLOCK_CAUSAL } um_see;
+typedef struct um_visibility {
+    um_see see;
+    int32_t block, anchor; /* block-causal: blocks of this length start at anchor; what lies before is one block */
+} um_visibility;
+
+/* First index that the query at `vis` does not see. */
+static inline int32_t um_visible_end(um_visibility v, int32_t vis) {
+    if (v.see == UM_SEE_FULL) return INT32_MAX;
+    if (v.see == UM_SEE_CAUSAL) return vis + 1;
+    if (vis < v.anchor) return v.anchor;
+    return v.anchor + ((vis - v.anchor) / v.block + 1) * v.block;
+}
+
+typedef enum { UM_PASS_PREFILL, UM_PASS_DENOISE, UM_PASS_COMMIT } um_pass_kind;
+
+struct um_req;
+
+/* A run of tokens of one request in this pass; a request may own several (guidance, branches). */
+typedef struct um_segment {
+    struct um_req *req;
+    um_pass_kind kind;
+    int32_t n;                     /* tokens fed */
+    const int32_t *id, *pos, *vis; /* [n] token ids, rotary positions, visibility indices */
+    const int32_t *page;           /* page table: index vis lies in page[vis / page_size] */
+    um_range keys;                 /* vis indices of the keys that exist for this pass, those fed now included */
+    um_visibility rule;
+    int32_t save_src,
+        save_to; /* keep final hidden row save_src (index in the segment) as saved row save_to; -1: none */
+} um_segment;
+
+/* Edits of a row work in their order; within one, scale comes before add. */
+typedef struct um_edit {
+    int32_t id;
+    float add;   /* added to the logit */
+    float scale; /* > 0: a positive logit is divided by it, a negative one multiplied (repetition penalty); 0: off */
+    bool ban;    /* the id can't be chosen and has no share of the probability */
+} um_edit;
+
+/* Filters work in the order top-p, top-k, min-p, on logits divided by the temperature (by 1 when that is 0); the
+ * likeliest id always stays. */
+typedef struct um_sampling {
+    float temperature; /* 0 = greedy */
+    float top_p;       /* 1 = off; an id goes when those before it have more than this together */
+    float min_p;       /* 0 = off; an id goes when it has less than this share of the likeliest one's probability */
+    int32_t top_k;     /* 0 = off; ids equal to the k-th stay */
+    uint64_t key;      /* random key; the counter is the vocabulary id */
+} um_sampling;
+
+enum {
+    UM_WANT_BEST = 1,    /* best id and its probability */
+    UM_WANT_SECOND = 2,  /* runner-up */
+    UM_WANT_ENTROPY = 4, /* after temperature and filters, nats */
+    UM_WANT_SAMPLE = 8,  /* a draw; equals best when temperature is 0 */
+    UM_WANT_PROB_OF = 16 /* probability of `id` */
+};
+
+/* One wanted prediction. */
+typedef struct um_row {
+    int32_t src[2]; /* final hidden rows: index in the batch, or -1 - k for saved row k; src[1] unused when w[1] is 0 */
+    float w[2];     /* the logits are those of w[0]*row0 + w[1]*row1; guidance g is {1+g, -g} */
+    const um_edit *edit;
+    int32_t n_edit;
+    const uint32_t *allow; /* vocabulary bitmap, or NULL: all below the vocabulary limit */
+    um_sampling how;
+    uint32_t want;
+    int32_t id; /* for UM_WANT_PROB_OF */
+} um_row;
+
+/* Ids and probabilities: p before temperature and filters, q after (equal to p when temperature is 0 and no filter is
+ * set). Both over the ids that edits and `allow` leave. Ties go to the highest id. */
+typedef struct um_answer {
+    int32_t best, second, sample; /* -1 when not wanted or when nothing is allowed */
+    float p_best, p_second, p_sample, p_id;
+    float q_best, q_second, q_sample;
+    float entropy, logsumexp;
+} um_answer;
+
+/* A segment's place in the flat arrays. */
+typedef struct um_span {
+    int32_t first, n; /* tokens [first, first + n) */
+    const int32_t *page;
+    um_range keys;
+} um_span;
+
+typedef struct um_batch {
+    int32_t n_tokens, n_spans, n_rows, n_saves;
+    const int32_t *id, *pos, *slot; /* [n_tokens] */
+    const int32_t *seen_end;        /* [n_tokens] first vis index that the token does not see */
+    const um_span *span;            /* [n_spans] */
+    const um_row *row;              /* [n_rows] */
+    const int32_t (*save)[2];       /* [n_saves] {hidden row, saved row}; taken after the answers are computed */
+    um_answer *answer;              /* [n_rows] written by the pass */
+} um_batch;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

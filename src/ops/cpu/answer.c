@@ -1,0 +1,147 @@
+/* Row answers from tiles of logits: what a tile says about a row, how two such answers merge, what comes out. */
+#include <math.h>
+
+#include "ops/cpu/dev.h"
+
+um_partial um_partial_none(void) {
+    return (um_partial){-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -1, -1, -1, 0, 0, 0};
+}
+
+void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z) {
+    for (int32_t e = 0; e < r->n_edit; e++) {
+        const um_edit *edit = &r->edit[e];
+        if (edit->id < first || edit->id >= first + n) continue;
+        float *l = &z[edit->id - first];
+        if (edit->scale > 0) *l = *l > 0 ? *l / edit->scale : *l * edit->scale;
+        *l = edit->ban ? -INFINITY : *l + edit->add;
+    }
+    for (int32_t i = 0; r->allow && i < n; i++)
+        if (!(r->allow[(first + i) / 32] >> ((first + i) % 32) & 1)) z[i] = -INFINITY;
+}
+
+static float rate_of(const um_sampling *how) { return how->temperature > 0 ? 1 / how->temperature : 1; }
+
+static bool keeps(um_cut cut, float z, int32_t id) { return z > cut.value || (z == cut.value && id >= cut.id); }
+
+/* Highest id at the maximum, and the runner-up when it is wanted. */
+static void find_best(um_partial *p, const um_row *r, int32_t first, const float *z) {
+    int32_t best = UM_HEAD_TILE - 1, second = -1;
+    while (best >= 0 && z[best] != p->max) best--;
+    p->best = best < 0 ? -1 : first + best;
+    if (!(r->want & UM_WANT_SECOND)) return;
+    for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
+        if (i == best || z[i] == -INFINITY || !(z[i] >= p->second_z)) continue;
+        second = i;
+        p->second_z = z[i];
+    }
+    p->second = second < 0 ? -1 : first + second;
+}
+
+/* Upper bound of the Gumbel noise of an id, without its logarithms: noise = -ln(-ln u) and -ln u >= 1 - u >= 2^e, with
+ * e the exponent of 1 - u, so noise <= -e ln 2. */
+static float noise_bound(uint64_t key, int32_t id) {
+    double rest = 1 - um_rng_uniform(key, (uint64_t)id);
+    uint64_t bits;
+    memcpy(&bits, &rest, sizeof bits);
+    return (float)(1023 - (int)(bits >> 52)) * 0.6931472f + 1e-3f;
+}
+
+/* The largest z / temperature + noise of the kept ids; the logarithms only for ids that can win. */
+static void find_draw(um_partial *p, const um_row *r, um_cut cut, int32_t first, const float *z) {
+    const float noise_max = 38; /* of 52 random bits: 36.8 */
+    for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
+        int32_t id = first + i;
+        if (z[i] == -INFINITY || !keeps(cut, z[i], id)) continue;
+        float x = z[i] / r->how.temperature, need = p->draw_score - x;
+        if (need > noise_max || need > noise_bound(r->how.key, id)) continue;
+        float score = x + um_rng_gumbel(r->how.key, (uint64_t)id);
+        if (!(score >= p->draw_score)) continue;
+        p->draw_score = score;
+        p->draw_z = z[i];
+        p->draw = id;
+    }
+}
+
+um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z) {
+    um_partial p = um_partial_none();
+    p.max = dev->k->max(z, UM_HEAD_TILE);
+    if (p.max == -INFINITY) return p;
+    find_best(&p, r, first, z);
+    if (r->id >= first && r->id < first + UM_HEAD_TILE) p.id_z = z[r->id - first];
+    if (r->want & UM_WANT_SAMPLE && r->how.temperature > 0) find_draw(&p, r, cut, first, z);
+    float rate = rate_of(&r->how), sum, kept, moment;
+    dev->k->exp_sums(z, UM_HEAD_TILE, p.max, 1, &sum, &moment);
+    kept = sum;
+    if (cut.value > -INFINITY) {
+        for (int32_t i = 0; i < UM_HEAD_TILE; i++) t->z_cut[i] = keeps(cut, z[i], first + i) ? z[i] : -INFINITY;
+        z = t->z_cut;
+    }
+    if (cut.value > -INFINITY || rate != 1) dev->k->exp_sums(z, UM_HEAD_TILE, p.max, rate, &kept, &moment);
+    p.sum = sum;
+    p.kept = kept;
+    p.moment = moment;
+    return p;
+}
+
+/* Moves the sums of p to a maximum that is at least its own. */
+static void raise_max(um_partial *p, float max, float rate) {
+    if (p->max == max || p->max == -INFINITY) return;
+    double by = (double)p->max - max, factor = exp(by * rate);
+    p->sum *= rate == 1 ? factor : exp(by);
+    p->moment = factor * (p->moment + p->kept * by * rate);
+    p->kept *= factor;
+}
+
+um_partial um_partial_merge(um_partial a, um_partial b, float temperature) {
+    if (b.max == -INFINITY) return a; /* nothing is allowed in b */
+    float max = UM_MAX(a.max, b.max), rate = temperature > 0 ? 1 / temperature : 1;
+    raise_max(&a, max, rate);
+    raise_max(&b, max, rate);
+    um_partial p = {.max = max, .sum = a.sum + b.sum, .kept = a.kept + b.kept, .moment = a.moment + b.moment};
+    p.id_z = UM_MAX(a.id_z, b.id_z); /* one of the two has it */
+    /* Ids of b are higher, so b wins what is equal. */
+    bool from_b = b.max >= a.max, runner_b = from_b ? b.second_z >= a.max : b.max >= a.second_z;
+    p.best = from_b ? b.best : a.best;
+    p.second = runner_b ? (from_b ? b.second : b.best) : (from_b ? a.best : a.second);
+    p.second_z = runner_b ? (from_b ? b.second_z : b.max) : (from_b ? a.max : a.second_z);
+    bool draw_b = b.draw_score >= a.draw_score;
+    p.draw = draw_b ? b.draw : a.draw;
+    p.draw_z = draw_b ? b.draw_z : a.draw_z;
+    p.draw_score = draw_b ? b.draw_score : a.draw_score;
+    return p;
+}
+
+/* Probability before temperature and filters of an id with logit z. */
+static float prob(const um_partial *p, float z) { return (float)(exp((double)z - p->max) / p->sum); }
+
+/* Probability after them. */
+static float kept_prob(const um_partial *p, const um_row *r, um_cut cut, float z, int32_t id) {
+    if (!keeps(cut, z, id)) return 0;
+    return (float)(exp(((double)z - p->max) * rate_of(&r->how)) / p->kept);
+}
+
+um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
+    um_answer a = {.best = -1, .second = -1, .sample = -1, .logsumexp = -INFINITY};
+    if (p->best < 0) return a;
+    bool draws = r->how.temperature > 0;
+    a.logsumexp = (float)(p->max + log(p->sum));
+    if (r->want & UM_WANT_BEST) {
+        a.best = p->best;
+        a.p_best = prob(p, p->max);
+        a.q_best = kept_prob(p, r, cut, p->max, p->best);
+    }
+    if (r->want & UM_WANT_SECOND && p->second >= 0) {
+        a.second = p->second;
+        a.p_second = prob(p, p->second_z);
+        a.q_second = kept_prob(p, r, cut, p->second_z, p->second);
+    }
+    if (r->want & UM_WANT_SAMPLE) {
+        float z = draws ? p->draw_z : p->max;
+        a.sample = draws ? p->draw : p->best;
+        a.p_sample = prob(p, z);
+        a.q_sample = kept_prob(p, r, cut, z, a.sample);
+    }
+    if (r->want & UM_WANT_ENTROPY) a.entropy = (float)(log(p->kept) - p->moment / p->kept);
+    if (r->want & UM_WANT_PROB_OF) a.p_id = prob(p, p->id_z);
+    return a;
+}

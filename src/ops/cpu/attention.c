@@ -1,0 +1,176 @@
+/* Attention through pages. A task is one span, one KV head and up to UM_QUERY_ROWS queries: tokens of the span times
+ * the query heads that share the KV head. It goes once through the keys in tiles of UM_PANEL at fixed multiples of the
+ * visibility index, with an online softmax for each query. A tile in which a query sees no key leaves its sums as they
+ * are bit by bit, so it does not matter which queries share a task. */
+#include <math.h>
+
+#include "ops/cpu/dev.h"
+
+typedef struct attention_job {
+    const um_dev *dev;
+    const um_kv *kv;
+    const um_attention *a;
+    const um_product *p;
+    int group; /* query heads of a KV head */
+} attention_job;
+
+/* What a task works on. */
+typedef struct query_block {
+    const um_span *span;
+    int32_t kv_head, first, n; /* rows [first, first + n) of the span's tokens x group */
+    int32_t seen_end;          /* the largest of the rows */
+} query_block;
+
+static int32_t tasks_of_head(const attention_job *j, const um_span *s) {
+    return UM_CEIL_DIV(s->n * j->group, UM_QUERY_ROWS);
+}
+
+static query_block find_block(const attention_job *j, int task) {
+    const um_batch *b = j->a->batch;
+    int32_t lo = 0, hi = b->n_spans; /* the last span whose first task is not behind this one */
+    while (hi - lo > 1) {
+        int32_t mid = (lo + hi) / 2;
+        if (j->dev->first_task[mid] <= task) lo = mid;
+        else hi = mid;
+    }
+    const um_span *s = &b->span[lo];
+    int32_t local = task - j->dev->first_task[lo], per_head = tasks_of_head(j, s);
+    query_block q = {.span = s, .kv_head = local / per_head, .first = local % per_head * UM_QUERY_ROWS};
+    q.n = UM_MIN(UM_QUERY_ROWS, s->n * j->group - q.first);
+    return q;
+}
+
+/* Token and query head of a row of the block. */
+static int32_t row_token(const attention_job *j, const query_block *q, int32_t row) {
+    return q->span->first + (q->first + row) / j->group;
+}
+
+static int32_t row_head(const attention_job *j, const query_block *q, int32_t row) {
+    return q->kv_head * j->group + (q->first + row) % j->group;
+}
+
+/* Packs the queries, resets the sums. */
+static void begin_rows(const attention_job *j, query_block *q, um_thread *t) {
+    const um_attention *a = j->a;
+    int step = UM_BLOCK_WORDS * j->p->per_word, d = a->head_dim;
+    q->seen_end = 0;
+    for (int32_t row = 0; row < q->n; row++) {
+        int32_t token = row_token(j, q, row);
+        const float *x = a->q + (size_t)token * (size_t)a->stride + (size_t)row_head(j, q, row) * (size_t)d;
+        uint32_t *to = t->query + row * UM_X_STRIDE;
+        for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) j->p->pack(x + i, UM_MIN(step, d - i), to);
+        t->max[row] = -INFINITY;
+        t->sum[row] = 0;
+        t->seen_end[row] = a->batch->seen_end[token];
+        q->seen_end = UM_MAX(q->seen_end, t->seen_end[row]);
+    }
+    memset(t->out, 0, (size_t)UM_CEIL_DIV(d, UM_PANEL) * UM_QUERY_ROWS * UM_PANEL * sizeof(float));
+}
+
+/* s [n, UM_PANEL] = products of the rows [row, row + n) with the keys of the unit. */
+static void score(const attention_job *j, const um_thread *t, const unsigned char *unit, int row, int n, float *s) {
+    int words = um_product_words(j->p, j->a->head_dim);
+    const uint32_t *x = t->query + row * UM_X_STRIDE;
+    for (int at = 0; at < words; at += UM_BLOCK_WORDS, x += UM_QUERY_ROWS * UM_X_STRIDE)
+        j->p->tile(unit + (size_t)at * j->p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
+}
+
+/* The sums so far of a row whose maximum rose. */
+static void shrink_row(const attention_job *j, um_thread *t, int row, float by) {
+    for (int p = 0; p < UM_CEIL_DIV(j->a->head_dim, UM_PANEL); p++) {
+        float *out = t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL;
+        j->dev->k->scale_to(out, by, UM_PANEL, out);
+    }
+}
+
+/* The rows [row, row + n) meet the keys [lo, hi) of the tile. */
+static void attend(const attention_job *j, um_thread *t, const unsigned char *unit, int32_t tile, int lo, int hi,
+                   int row, int n) {
+    int panels = UM_CEIL_DIV(j->a->head_dim, UM_PANEL);
+    float *s = t->acc, shrink[UM_QUERY_ROWS];
+    int end[UM_QUERY_ROWS];
+    score(j, t, unit, row, n, s);
+    for (int i = 0; i < n; i++) end[i] = UM_MIN(hi, t->seen_end[row + i] - tile);
+    j->dev->k->softmax(s, n, j->a->scale, lo, end, t->max + row, t->sum + row, shrink);
+    for (int i = 0; i < n; i++) {
+        j->p->pack(s + i * UM_PANEL, UM_PANEL, t->weight + i * UM_X_STRIDE);
+        if (shrink[i] != 1) shrink_row(j, t, row + i, shrink[i]);
+    }
+    /* Slots outside of [lo, hi) may hold anything, even NaN, so the sum leaves them out; a pair that lo or hi would cut
+     * was collected, with a zero in place of the other half. */
+    int from = (j->kv->shape.type == UM_BF16 ? lo - lo % 2 : lo) / j->p->per_word;
+    int words = um_product_words(j->p, hi - from * j->p->per_word);
+    const unsigned char *value = unit + j->kv->key_bytes + (size_t)from * j->p->bytes_per_word;
+    for (int p = 0; p < panels; p++, value += j->kv->value_panel_bytes)
+        j->p->tile(value, t->weight + from, words, n, t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL, false);
+}
+
+/* The keys [lo, hi) of a tile as a unit: where they are, or collected when pages are no multiple of a tile or a pair
+ * of bf16 values would reach beyond them. */
+static const unsigned char *find_unit(const attention_job *j, um_thread *t, const query_block *q, int32_t tile,
+                                      int32_t lo, int32_t hi) {
+    int32_t page_size = j->a->page_size;
+    bool halves_pair = j->kv->shape.type == UM_BF16 && (lo % 2 || hi % 2);
+    if (page_size % UM_PANEL == 0 && !halves_pair) {
+        int64_t slot = (int64_t)q->span->page[tile / page_size] * page_size + tile % page_size;
+        return um_kv_unit(j->kv, j->a->layer, q->kv_head, slot);
+    }
+    um_kv_collect(j->kv, j->a->layer, q->kv_head, q->span, tile, lo, hi, (unsigned char *)t->unit);
+    return (const unsigned char *)t->unit;
+}
+
+static int32_t largest(const int32_t *v, int n) {
+    int32_t max = v[0];
+    for (int i = 1; i < n; i++) max = UM_MAX(max, v[i]);
+    return max;
+}
+
+static void meet_tile(const attention_job *j, um_thread *t, const query_block *q, int32_t tile) {
+    int32_t lo = UM_MAX(q->span->keys.start - tile, 0), hi = UM_MIN(q->span->keys.end - tile, UM_PANEL);
+    const unsigned char *unit = find_unit(j, t, q, tile, lo, hi);
+    int n_tiles = UM_CEIL_DIV(q->n, j->dev->k->tile_rows);
+    for (int i = 0, row = 0; i < n_tiles; i++) {
+        int n = q->n / n_tiles + (i < q->n % n_tiles);
+        if (largest(t->seen_end + row, n) > tile) attend(j, t, unit, tile, lo, hi, row, n);
+        row += n;
+    }
+}
+
+static void end_rows(const attention_job *j, const query_block *q, const um_thread *t) {
+    const um_attention *a = j->a;
+    for (int32_t row = 0; row < q->n; row++) {
+        size_t at = (size_t)row_token(j, q, row) * (size_t)a->n_heads + (size_t)row_head(j, q, row);
+        float *out = a->out + at * (size_t)a->head_dim;
+        for (int i = 0; i < a->head_dim; i++) {
+            float sum = t->out[(i / UM_PANEL * UM_QUERY_ROWS + row) * UM_PANEL + i % UM_PANEL];
+            out[i] = t->sum[row] > 0 ? sum / t->sum[row] : 0;
+        }
+    }
+}
+
+static void attention_task(void *arg, int task, int thread) {
+    const attention_job *j = (const attention_job *)arg;
+    um_thread *t = &j->dev->thread[thread];
+    query_block q = find_block(j, task);
+    begin_rows(j, &q, t);
+    int32_t end = UM_MIN(q.span->keys.end, q.seen_end);
+    for (int32_t tile = q.span->keys.start / UM_PANEL * UM_PANEL; tile < end; tile += UM_PANEL)
+        meet_tile(j, t, &q, tile);
+    end_rows(j, &q, t);
+}
+
+void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
+    const um_batch *b = a->batch;
+    attention_job j = {dev, kv, a, um_product_for(dev, kv->shape.type), a->n_heads / a->n_kv_heads};
+    assert(a->n_heads % a->n_kv_heads == 0 && a->head_dim <= dev->config.max_head_dim);
+    assert(b->n_spans <= dev->config.max_tokens && a->page_size == kv->shape.page_size);
+    int n_tasks = 0;
+    double work = 0;
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        const um_span *s = &b->span[i];
+        dev->first_task[i] = n_tasks;
+        n_tasks += tasks_of_head(&j, s) * a->n_kv_heads;
+        work += 2.0 * s->n * a->n_heads * a->head_dim * (s->keys.end - s->keys.start);
+    }
+    um_cpu_run(dev, attention_task, &j, n_tasks, work);
+}

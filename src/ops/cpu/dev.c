@@ -1,0 +1,140 @@
+/* Device of the cpu backend: threads, scratch for every operation, and its row of functions. */
+#include "ops/cpu/dev.h"
+
+/* Below this many multiplications a run stays on the calling thread: about 10 us of one core's work. */
+#define WORK_MIN 1e5
+
+void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work) {
+    if (work >= WORK_MIN) um_pool_run(dev->pool, fn, arg, n);
+    else
+        for (int task = 0; task < n; task++) fn(arg, task, 0);
+}
+
+/* Hands out aligned parts of the scratch; without a base it only counts. */
+typedef struct cursor {
+    unsigned char *base;
+    size_t used;
+} cursor;
+
+static void *take(cursor *c, size_t n, size_t size) {
+    void *p = c->base ? c->base + c->used : NULL;
+    c->used += (um_mul(n, size) + 63) / 64 * 64;
+    return p;
+}
+
+static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM_BLOCK_WORDS); }
+
+static void lay_out_thread(um_thread *t, const um_dev *dev, cursor *c) {
+    int32_t d = UM_MAX(dev->config.max_head_dim, 1);
+    size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
+    t->acc = (float *)take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
+    t->query = (uint32_t *)take(c, blocks_of(d) * UM_QUERY_ROWS * UM_X_STRIDE, sizeof(uint32_t));
+    t->weight = (uint32_t *)take(c, (size_t)dev->k->tile_rows * UM_X_STRIDE, sizeof(uint32_t));
+    t->out = (float *)take(c, panels * UM_QUERY_ROWS * UM_PANEL, sizeof(float));
+    t->max = (float *)take(c, UM_QUERY_ROWS, sizeof(float));
+    t->sum = (float *)take(c, UM_QUERY_ROWS, sizeof(float));
+    t->seen_end = (int32_t *)take(c, UM_QUERY_ROWS, sizeof(int32_t));
+    t->unit = take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
+    t->z = (float *)take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
+    t->z_cut = (float *)take(c, UM_HEAD_TILE, sizeof(float));
+    t->bins = (struct um_bins *)take(c, 1, um_bins_bytes());
+}
+
+static void lay_out(um_dev *dev, cursor *c) {
+    const um_dev_config *cfg = &dev->config;
+    size_t tiles = (size_t)UM_CEIL_DIV(UM_MAX(cfg->max_vocab, 1), UM_HEAD_TILE);
+    int32_t in = UM_MAX(cfg->max_in, cfg->max_hidden);
+    dev->thread = (um_thread *)take(c, (size_t)dev->n_threads, sizeof(um_thread));
+    dev->x = (uint32_t *)take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
+    dev->mix = (float *)take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
+    dev->logit = (float *)take(c, UM_FILTERED_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
+    dev->first_task = (int32_t *)take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
+    dev->row_of = (int32_t *)take(c, (size_t)cfg->max_rows + 1, sizeof(int32_t));
+    dev->partial = (um_partial *)take(c, tiles * UM_HEAD_ROWS, sizeof(um_partial));
+    for (int i = 0; i < dev->n_threads; i++) {
+        um_thread unused;
+        lay_out_thread(c->base ? &dev->thread[i] : &unused, dev, c);
+    }
+}
+
+/* fp32 panels take activations as they are. bf16 panels: exact products need them in fp32; a device that computes in
+ * bf16 rounds them and uses the pairs when there is an instruction for it. */
+static void choose_products(um_dev *dev) {
+    const um_kernels *k = dev->k;
+    bool rounds = dev->config.dtype == UM_BF16;
+    um_pack_fn pack = rounds ? k->pack_round : k->pack_f32;
+    dev->f32 = (um_product){k->tile_f32, pack, 1, UM_PANEL * sizeof(float), false};
+    dev->bf16 = (um_product){k->tile_bf16, pack, 1, UM_PANEL * sizeof(uint16_t), true};
+    if (rounds && k->tile_pairs)
+        dev->bf16 = (um_product){k->tile_pairs, k->pack_pairs, 2, UM_PANEL * 2 * sizeof(uint16_t), false};
+}
+
+static void cpu_close(um_dev *dev) {
+    if (!dev) return;
+    um_pool_free(dev->pool);
+    um_free(dev->scratch);
+    um_free(dev);
+}
+
+static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
+    if (c->dtype != UM_F32 && c->dtype != UM_BF16)
+        return um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device cpu, found %s",
+                       um_dtype_name(c->dtype));
+    um_dev *dev = UM_NEW(um_dev);
+    dev->config = *c;
+    dev->k = um_kernels_pick(NULL);
+    choose_products(dev);
+    um_status s = um_pool_new(&dev->pool, c->threads, err);
+    if (s) goto failed;
+    dev->n_threads = um_pool_threads(dev->pool);
+    cursor count = {NULL, 0};
+    lay_out(dev, &count);
+    s = um_try_alloc(&dev->scratch, count.used, 64, "scratch of the cpu", err);
+    if (s) goto failed;
+    dev->scratch_bytes = count.used;
+    lay_out(dev, &(cursor){(unsigned char *)dev->scratch, 0});
+    *out = dev;
+    return UM_OK;
+failed:
+    cpu_close(dev);
+    return s;
+}
+
+static int cpu_threads(const um_dev *dev) { return dev->n_threads; }
+static const char *cpu_isa(const um_dev *dev) { return dev->k->name; }
+static size_t cpu_scratch_bytes(const um_dev *dev) { return dev->scratch_bytes; }
+
+static um_status cpu_buffer(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err) {
+    (void)dev;
+    return um_try_alloc(out, bytes, 64, what, err);
+}
+
+static void cpu_buffer_free(um_dev *dev, void *p) {
+    (void)dev;
+    um_free(p);
+}
+
+const um_ops um_ops_cpu = {
+    .name = "cpu",
+    .summary = "processor: threads, vector code chosen at run time",
+    .open = cpu_open,
+    .close = cpu_close,
+    .threads = cpu_threads,
+    .isa = cpu_isa,
+    .scratch_bytes = cpu_scratch_bytes,
+    .buffer = cpu_buffer,
+    .buffer_free = cpu_buffer_free,
+    .weight = um_cpu_weight,
+    .weight_free = um_cpu_weight_free,
+    .weight_bytes = um_cpu_weight_bytes,
+    .kv_new = um_cpu_kv_new,
+    .kv_free = um_cpu_kv_free,
+    .kv_bytes = um_cpu_kv_bytes,
+    .embed = um_cpu_embed,
+    .norm = um_cpu_norm,
+    .linear = um_cpu_linear,
+    .rope_kv = um_cpu_rope_kv,
+    .attention = um_cpu_attention,
+    .gate = um_cpu_gate,
+    .head = um_cpu_head,
+};

@@ -1,0 +1,157 @@
+/* Inside the cpu backend: device, weights, KV, scratch, and the product that linear layers and the head share. */
+#ifndef UM_OPS_CPU_DEV_H
+#define UM_OPS_CPU_DEV_H
+
+#include <math.h>
+
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    UM_GROUP_ROWS = 264,   /* rows of the left operand that one walk over the weights serves */
+    UM_ACC_ROWS = 4 * 264, /* rows of products that a thread holds: panels times rows */
+    UM_QUERY_ROWS = 48,    /* queries of an attention task */
+    UM_HEAD_TILE = 256,    /* vocabulary ids whose logits are reduced together */
+    UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one walk over the vocabulary */
+    UM_FILTERED_ROWS = 24  /* rows of whole logits kept for top-p, top-k and min-p */
+};
+
+/* How a kind of panel is multiplied: the words of the left operand and the kernel. */
+typedef struct um_product {
+    um_tile_fn tile;
+    um_pack_fn pack;
+    int per_word;          /* elements of k in a word: 1, or 2 for pairs */
+    size_t bytes_per_word; /* of a panel */
+    bool even;             /* the number of words must be even */
+} um_product;
+
+/* Scratch of one thread. */
+typedef struct um_thread {
+    float *acc; /* [UM_ACC_ROWS, UM_PANEL] */
+    /* attention */
+    uint32_t *query;   /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
+    uint32_t *weight;  /* [tile_rows, UM_X_STRIDE] probabilities as a left operand */
+    float *out;        /* [panels of a head][UM_QUERY_ROWS, UM_PANEL] */
+    float *max, *sum;  /* [UM_QUERY_ROWS] of the online softmax */
+    int32_t *seen_end; /* [UM_QUERY_ROWS] */
+    void *unit;        /* a KV unit collected from scattered slots */
+    /* head */
+    float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
+    float *z_cut;         /* [UM_HEAD_TILE] */
+    struct um_bins *bins; /* of the filters */
+} um_thread;
+
+struct um_partial;
+
+struct um_dev {
+    um_dev_config config;
+    const um_kernels *k;
+    um_pool *pool;
+    int n_threads;
+    um_product f32, bf16;       /* products with fp32 and bf16 weights */
+    um_thread *thread;          /* [n_threads] */
+    uint32_t *x;                /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
+    float *mix;                 /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
+    float *logit;               /* [UM_FILTERED_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
+    int32_t *first_task;        /* [max_tokens + 1] attention: first task of each span */
+    int32_t *row_of;            /* [max_rows] head: rows without a filter, then rows with one */
+    struct um_partial *partial; /* [head tiles][UM_HEAD_ROWS] */
+    size_t scratch_bytes;
+    void *scratch; /* all of the above in one allocation */
+};
+
+struct um_weight {
+    int32_t rows, in;
+    um_dtype type;      /* of the panels: UM_F32 or UM_BF16 */
+    size_t panel_bytes; /* of one panel of UM_PANEL rows; the last one is padded with zeros */
+    unsigned char *panel;
+};
+
+/* Keys and values lie in units of UM_PANEL slots, one unit per layer, KV head and run of slots: first the keys as a
+ * panel with one key per row, then the values as panels with one dimension per row (kv.c). */
+struct um_kv {
+    um_kv_shape shape;
+    int64_t n_units;
+    size_t key_bytes, value_panel_bytes, unit_bytes;
+    unsigned char *unit;
+};
+
+/* Runs fn over n tasks, on the calling thread alone when the work (multiplications or elements touched, all tasks
+ * together) is too small to be worth waking others. */
+void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
+
+/* ---- product.c: panels times a left operand ---- */
+/* Words of the left operand for k elements. */
+int um_product_words(const um_product *p, int k);
+/* Packs rows x[i * stride], i < n_rows, of `in` elements into dev->x. */
+void um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, int n_rows, int in);
+/* acc [n_panels, n_rows, UM_PANEL] = panels [panel, panel + n_panels) of w times the packed rows of dev->x;
+ * n_panels * n_rows <= UM_ACC_ROWS. Several panels at once spare reading the rows again for each. */
+void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, int n_rows,
+                       float *acc);
+/* What multiplies a weight on this device. */
+static inline const um_product *um_product_for(const um_dev *dev, um_dtype type) {
+    return type == UM_F32 ? &dev->f32 : &dev->bf16;
+}
+
+/* ---- kv.c ---- */
+/* The unit that holds a slot. */
+unsigned char *um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot);
+/* Copies keys and values of the vis indices [lo, hi) of a tile that starts at `tile` into a zeroed unit, as if their
+ * slots were neighbours. */
+void um_kv_collect(const um_kv *kv, int32_t layer, int32_t head, const um_span *span, int32_t tile, int32_t lo,
+                   int32_t hi, unsigned char *unit);
+
+/* ---- filter.c ---- */
+/* The kept ids of a row: those with a logit above `value`, and those at `value` from `id` up. */
+typedef struct um_cut {
+    float value;
+    int32_t id;
+} um_cut;
+#define UM_CUT_NONE ((um_cut){-INFINITY, 0})
+static inline bool um_has_filter(const um_sampling *how) { return how->top_p < 1 || how->top_k > 0 || how->min_p > 0; }
+/* What top-p, top-k and min-p leave of the logits z [n]; max is the largest of them; n a multiple of UM_HEAD_TILE. */
+um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max);
+size_t um_bins_bytes(void);
+
+/* ---- answer.c: reductions of logits ---- */
+/* What a tile of logits, or several merged, says about a row. */
+typedef struct um_partial {
+    float max, second_z, draw_score, draw_z, id_z; /* id_z: logit of the row's `id` */
+    int32_t best, second, draw;                    /* -1: none */
+    double sum;                                    /* of exp(z - max) */
+    double kept, moment; /* over the kept ids, with x = (z - max) / temperature: of exp(x) and of x exp(x) */
+} um_partial;
+um_partial um_partial_none(void);
+/* Excludes what edits and `allow` exclude and applies the edits; z holds the logits of ids [first, first + n). */
+void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z);
+/* Reduces the logits of UM_HEAD_TILE ids from `first` on. */
+um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z);
+/* a, then b, as if reduced together. */
+um_partial um_partial_merge(um_partial a, um_partial b, float temperature);
+um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
+
+/* The operations; arguments as in um_ops. */
+um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err);
+void um_cpu_weight_free(um_dev *dev, um_weight *w);
+size_t um_cpu_weight_bytes(const um_weight *w);
+um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
+void um_cpu_kv_free(um_dev *dev, um_kv *kv);
+size_t um_cpu_kv_bytes(const um_kv_shape *shape);
+void um_cpu_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
+void um_cpu_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
+                   float *y);
+void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
+void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
+void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_head(um_dev *dev, const um_head *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+/* Norm, and the gated activation. A task is a run of tokens. */
+#include <math.h>
+
+#include "ops/cpu/dev.h"
+
+enum { TASK_TOKENS = 8 };
+
+typedef struct norm_job {
+    const um_dev *dev;
+    const float *x, *w;
+    float eps;
+    int32_t n_tokens, n;
+    float *y;
+} norm_job;
+
+static void norm_task(void *arg, int task, int thread) {
+    (void)thread;
+    const norm_job *j = (const norm_job *)arg;
+    int32_t end = UM_MIN((task + 1) * TASK_TOKENS, j->n_tokens);
+    for (int32_t t = task * TASK_TOKENS; t < end; t++) {
+        const float *x = j->x + (size_t)t * (size_t)j->n;
+        float r = 1 / sqrtf(j->dev->k->sum_squares(x, j->n) / (float)j->n + j->eps);
+        j->dev->k->scale_by(x, r, j->w, j->n, j->y + (size_t)t * (size_t)j->n);
+    }
+}
+
+void um_cpu_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y) {
+    norm_job j = {dev, x, w, eps, n_tokens, n, y};
+    um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n);
+}
+
+typedef struct gate_job {
+    const um_dev *dev;
+    const float *gu;
+    int32_t n_tokens, n;
+    float *y;
+} gate_job;
+
+static void gate_task(void *arg, int task, int thread) {
+    (void)thread;
+    const gate_job *j = (const gate_job *)arg;
+    int32_t end = UM_MIN((task + 1) * TASK_TOKENS, j->n_tokens);
+    for (int32_t t = task * TASK_TOKENS; t < end; t++) {
+        const float *g = j->gu + (size_t)t * 2 * (size_t)j->n;
+        j->dev->k->gate(g, g + j->n, j->n, j->y + (size_t)t * (size_t)j->n);
+    }
+}
+
+void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
+    gate_job j = {dev, gu, n_tokens, n, y};
+    um_cpu_run(dev, gate_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n * 4);
+}

@@ -1,0 +1,146 @@
+/* top-p, top-k and min-p on a row of logits, without sorting it.
+ *
+ * Each filter keeps a prefix of the ids in falling order of their logit (equal ones: highest id first), so each is a
+ * cut: a logit, and an id among those that have it. The cut of top-p and top-k is where the running mass, or the
+ * running number, passes a limit. Three passes find it: each sorts the candidates into bins by the next 11 bits of
+ * their logit and walks the bins from the top to the one where the limit is passed. */
+#include <math.h>
+
+#include "ops/cpu/dev.h"
+
+enum { N_BINS = 2048, N_LEVELS = 3 };
+static const int level_shift[N_LEVELS] = {21, 10, 0}, level_bits[N_LEVELS] = {11, 11, 10};
+
+struct um_bins {
+    float mass[UM_HEAD_TILE]; /* exponentials of a tile */
+    double weight[N_BINS];
+    int32_t count[N_BINS];
+};
+
+size_t um_bins_bytes(void) { return sizeof(struct um_bins); }
+
+/* What is searched: where the running weight of the ids exceeds the limit. */
+typedef struct search {
+    const um_dev *dev;
+    struct um_bins *bins;
+    const float *z;
+    int32_t n;
+    float max, rate;
+    bool by_mass; /* an id weighs exp((z - max) * rate), else 1 */
+    double limit;
+} search;
+
+/* Orders floats like unsigned integers; both zeros are the same. */
+static uint32_t key_of(float z) {
+    uint32_t bits;
+    z += 0.0f;
+    memcpy(&bits, &z, sizeof bits);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+static float value_of(uint32_t key) {
+    uint32_t bits = key >> 31 ? key & 0x7fffffffu : ~key;
+    float z;
+    memcpy(&z, &bits, sizeof z);
+    return z;
+}
+
+/* Sorts the ids whose key begins with `prefix` (its lowest bit is at `shift` + `bits`) into bins. */
+static void fill_bins(const search *s, uint32_t prefix, int shift, int bits) {
+    memset(s->bins->weight, 0, sizeof s->bins->weight);
+    memset(s->bins->count, 0, sizeof s->bins->count);
+    for (int32_t tile = 0; tile < s->n; tile += UM_HEAD_TILE) {
+        const float *z = s->z + tile;
+        if (s->by_mass) s->dev->k->exps(z, UM_HEAD_TILE, s->max, s->rate, s->bins->mass);
+        for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
+            uint32_t key = key_of(z[i]);
+            if (z[i] == -INFINITY || (uint64_t)key >> (shift + bits) != prefix) continue;
+            uint32_t bin = key >> shift & ((1u << bits) - 1);
+            s->bins->weight[bin] += s->by_mass ? (double)s->bins->mass[i] : 1;
+            s->bins->count[bin]++;
+        }
+    }
+}
+
+/* The bin, from the top, where *before exceeds the limit; the last one in use if rounding hides that; -1 when none is
+ * in use. *before ends as the weight above that bin. */
+static int32_t walk_bins(const search *s, double *before, bool *passed) {
+    int32_t last = -1;
+    double above_last = *before;
+    for (int32_t bin = N_BINS; bin-- > 0;) {
+        if (s->bins->count[bin] == 0) continue;
+        last = bin;
+        above_last = *before;
+        if (*before + s->bins->weight[bin] > s->limit) {
+            *passed = true;
+            return bin;
+        }
+        *before += s->bins->weight[bin];
+    }
+    *before = above_last;
+    *passed = false;
+    return last;
+}
+
+/* The nth id, counted from the highest, with this logit. */
+static int32_t nth_id(const search *s, float value, int32_t nth) {
+    for (int32_t id = s->n; id-- > 0;)
+        if (s->z[id] == value && --nth == 0) return id;
+    return 0;
+}
+
+/* The last id that is kept: the one with which the weight exceeds the limit. */
+static um_cut find_cut(const search *s) {
+    uint32_t prefix = 0;
+    double before = 0;
+    int32_t bin = 0;
+    for (int level = 0; level < N_LEVELS; level++) {
+        bool passed;
+        fill_bins(s, prefix, level_shift[level], level_bits[level]);
+        bin = walk_bins(s, &before, &passed);
+        if (bin < 0 || (level == 0 && !passed)) return UM_CUT_NONE;
+        prefix = prefix << level_bits[level] | (uint32_t)bin;
+    }
+    um_cut cut = {value_of(prefix), 0};
+    if (!s->by_mass) return cut; /* top-k keeps all that equal the k-th */
+    int32_t count = s->bins->count[bin];
+    double each = s->bins->weight[bin] / count, more = each > 0 ? floor((s->limit - before) / each) + 1 : count;
+    cut.id = nth_id(s, cut.value, (int32_t)UM_MIN(UM_MAX(more, 1), count));
+    return cut;
+}
+
+static um_cut stricter(um_cut a, um_cut b) {
+    if (a.value == b.value) return a.id > b.id ? a : b;
+    return a.value > b.value ? a : b;
+}
+
+static double total_mass(const search *s) {
+    double total = 0;
+    for (int32_t tile = 0; tile < s->n; tile += UM_HEAD_TILE) {
+        float sum, moment;
+        s->dev->k->exp_sums(s->z + tile, UM_HEAD_TILE, s->max, s->rate, &sum, &moment);
+        total += sum;
+    }
+    return total;
+}
+
+um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max) {
+    float temperature = how->temperature > 0 ? how->temperature : 1;
+    search s = {.dev = dev, .bins = t->bins, .z = z, .n = n, .max = max, .rate = 1 / temperature};
+    um_cut cut = UM_CUT_NONE;
+    if (how->top_p < 1) {
+        s.by_mass = true;
+        s.limit = how->top_p * total_mass(&s);
+        cut = stricter(cut, find_cut(&s));
+    }
+    if (how->top_k > 0) {
+        s.by_mass = false;
+        s.limit = how->top_k - 0.5;
+        cut = stricter(cut, find_cut(&s));
+    }
+    if (how->min_p > 0) {
+        float lowest = max + temperature * logf(how->min_p);
+        cut = stricter(cut, (um_cut){UM_MIN(lowest, max), 0});
+    }
+    return cut;
+}

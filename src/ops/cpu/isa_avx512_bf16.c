@@ -1,0 +1,13 @@
+/* The kernels for x86-64 with AVX-512 and its bf16 dot products. */
+#include "ops/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#define TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+#define HAVE_PAIRS
+#include "ops/cpu/vec_avx512.inc"
+
+#include "ops/cpu/kernels_body.inc"
+
+const um_kernels um_kernels_avx512_bf16 = {
+    .name = "avx512_bf16", COMMON_KERNELS, .tile_pairs = tile_pairs, .pack_pairs = pack_pairs};
+#endif

@@ -1,0 +1,61 @@
+/* Panels times a left operand, block by block along k. A block of the operand and of a panel fit the first-level
+ * cache, so every row tile goes over the block before the next one is read. The sums of an element continue from block
+ * to block through memory, in the order of k: cutting changes no bit. */
+#include "ops/cpu/dev.h"
+
+int um_product_words(const um_product *p, int k) {
+    int words = UM_CEIL_DIV(k, p->per_word);
+    return p->even ? words + words % 2 : words;
+}
+
+typedef struct pack_job {
+    um_dev *dev;
+    const um_product *p;
+    const float *x;
+    size_t stride;
+    int n_rows, in;
+} pack_job;
+
+/* One row, all blocks. */
+static void pack_row(void *arg, int row, int thread) {
+    (void)thread;
+    const pack_job *j = (const pack_job *)arg;
+    int step = UM_BLOCK_WORDS * j->p->per_word;
+    const float *x = j->x + (size_t)row * j->stride;
+    uint32_t *to = j->dev->x + (size_t)row * UM_X_STRIDE;
+    for (int k = 0; k < j->in; k += step, to += (size_t)j->n_rows * UM_X_STRIDE)
+        j->p->pack(x + k, UM_MIN(step, j->in - k), to);
+}
+
+void um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, int n_rows, int in) {
+    assert(n_rows <= UM_GROUP_ROWS && in <= UM_MAX(dev->config.max_in, dev->config.max_hidden));
+    pack_job j = {dev, p, x, stride, n_rows, in};
+    um_cpu_run(dev, pack_row, &j, n_rows, (double)n_rows * in / 4);
+}
+
+/* Rows [row, row + n) of every tile meet one block of one panel. */
+static void multiply_block(const um_dev *dev, const um_product *p, const unsigned char *w, const uint32_t *x,
+                           int n_words, int n_rows, float *acc, bool first) {
+    int n_tiles = UM_CEIL_DIV(n_rows, dev->k->tile_rows);
+    for (int tile = 0, row = 0; tile < n_tiles; tile++) { /* rows are split evenly, never padded */
+        int n = n_rows / n_tiles + (tile < n_rows % n_tiles);
+        p->tile(w, x + (size_t)row * UM_X_STRIDE, n_words, n, acc + row * UM_PANEL, first);
+        row += n;
+    }
+}
+
+void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, int n_rows,
+                       float *acc) {
+    int words = um_product_words(p, w->in);
+    const uint32_t *x = dev->x;
+    const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
+    assert(n_panels * n_rows <= UM_ACC_ROWS);
+    for (int at = 0; at < words; at += UM_BLOCK_WORDS) {
+        int n_words = UM_MIN(UM_BLOCK_WORDS, words - at);
+        for (int i = 0; i < n_panels; i++)
+            multiply_block(dev, p, block + (size_t)i * w->panel_bytes, x, n_words, n_rows,
+                           acc + (size_t)(i * n_rows) * UM_PANEL, at == 0);
+        block += (size_t)n_words * p->bytes_per_word;
+        x += (size_t)n_rows * UM_X_STRIDE;
+    }
+}

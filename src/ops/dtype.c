@@ -1,0 +1,34 @@
+/* Element types: names, sizes and exact conversions. */
+#include "ops/ops.h"
+
+size_t um_dtype_size(um_dtype t) { return t == UM_F32 ? 4 : 2; }
+
+const char *um_dtype_name(um_dtype t) {
+    static const char *const name[] = {[UM_F32] = "float32", [UM_BF16] = "bfloat16", [UM_F16] = "float16"};
+    assert((size_t)t < UM_LEN(name));
+    return name[t];
+}
+
+static float float_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+float um_bf16_to_f32(uint16_t v) { return float_of_bits((uint32_t)v << 16); }
+
+uint16_t um_f32_to_bf16(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    /* Rounding could carry a NaN's mantissa into infinity: keep its top bits and make it quiet. */
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float um_f16_to_f32(uint16_t v) {
+    uint32_t sign = (uint32_t)(v & 0x8000) << 16, exponent = v >> 10 & 31, mantissa = v & 0x3ff;
+    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | mantissa << 13);
+    if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    float tiny = (float)mantissa * 0x1p-24f; /* subnormal: exact in fp32 */
+    return sign ? -tiny : tiny;
+}

@@ -1,0 +1,139 @@
+/* ops: the table of tensor operations. A backend is one um_ops; transformer.c is the only caller and knows no backend.
+ *
+ * Backends: `ref` (ops/ref: the formulas in plain C, one thread, fp32: the oracle), `cpu` (ops/cpu: threads, AVX2 and
+ * AVX-512 chosen at run time). Both answer the same questions; tests/ops compares them.
+ *
+ * Activations are fp32, row-major, in memory from `buffer`. Shapes stand beside the names: T tokens, H hidden size,
+ * V vocabulary rows, d head size.
+ *
+ * Invariance: for one device and build, an output element is a function of its own inputs alone. Reduction orders are
+ * fixed per element: they never depend on T, on the other rows of a batch, or on the number of threads; attention goes
+ * through keys in tiles at fixed multiples of the tile length of the visibility index.
+ *
+ * Threads: a um_dev belongs to one thread; operations spread over its own pool. No operation allocates. Sizes and
+ * pointers are our own business and are asserted, not checked. */
+#ifndef UM_OPS_H
+#define UM_OPS_H
+
+#include "base/base.h"
+#include "ops/batch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { UM_F32, UM_BF16, UM_F16 } um_dtype;
+size_t um_dtype_size(um_dtype t);
+const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16" */
+float um_bf16_to_f32(uint16_t v);
+uint16_t um_f32_to_bf16(float v); /* round to nearest even; NaN stays NaN */
+float um_f16_to_f32(uint16_t v);
+
+/* A tensor as the checkpoint stores it; data is borrowed and lives as long as the model's files are mapped. It may be
+ * unaligned. */
+typedef struct um_tensor {
+    const char *name;
+    um_dtype type;
+    int32_t n_dims;
+    int64_t dim[4];
+    const void *data;
+} um_tensor;
+
+typedef struct um_dev um_dev;       /* a backend's instance */
+typedef struct um_weight um_weight; /* a matrix [out, in] in the backend's own layout */
+typedef struct um_kv um_kv;         /* keys and values of all layers in the backend's own layout */
+
+typedef struct um_dev_config {
+    int threads;        /* 0 = one per core */
+    um_dtype dtype;     /* UM_F32: exact products of the stored weights. UM_BF16: weights and the left operand of each
+                           product are rounded to bf16, sums are fp32 */
+    int32_t max_tokens; /* largest T of a pass */
+    int32_t max_rows;   /* largest number of wanted rows */
+    int32_t max_in;     /* widest input of a linear layer */
+    int32_t max_head_dim, max_heads; /* query heads */
+    int32_t max_vocab;               /* vocabulary rows */
+    int32_t max_hidden;
+} um_dev_config;
+
+typedef struct um_kv_shape {
+    int32_t n_layers, n_kv_heads, head_dim, page_size;
+    int64_t n_slots; /* pages * page_size */
+    um_dtype type;
+} um_kv_shape;
+
+/* Arguments of rope_kv: normalises and rotates queries and keys in place, writes keys and values to their slots. */
+typedef struct um_rope_kv {
+    int32_t layer, n_tokens, n_heads, n_kv_heads, head_dim, rope_dim; /* rope_dim: leading dims rotated, half-split */
+    float *qkv;                   /* [T, (n_heads + 2 * n_kv_heads) * head_dim]: queries | keys | values */
+    const float *q_norm, *k_norm; /* [d] or NULL */
+    float eps;
+    const float *cos, *sin;    /* [max position, rope_dim / 2] */
+    const int32_t *pos, *slot; /* [T]; slot -1 writes nothing */
+} um_rope_kv;
+
+typedef struct um_attention {
+    int32_t layer, n_heads, n_kv_heads, head_dim, page_size;
+    int32_t stride; /* floats from a token's queries to the next token's */
+    const float *q; /* [T, stride]: the queries stand first in each row */
+    float *out;     /* [T, n_heads * d] */
+    float scale;
+    const um_batch *batch; /* spans, seen_end */
+} um_attention;
+
+typedef struct um_head {
+    const um_weight *w;         /* [V, H] */
+    const float *hidden;        /* [T, H] after the final norm */
+    const float *saved;         /* [n_saved, H] */
+    int32_t hidden_size, vocab; /* ids at or above vocab do not exist */
+    float scale;                /* of the logits */
+    const um_row *row;          /* [n_rows] */
+    int32_t n_rows;
+    um_answer *answer; /* [n_rows] */
+} um_head;
+
+typedef struct um_ops {
+    const char *name, *summary;
+    um_status (*open)(um_dev **out, const um_dev_config *c, um_err *err);
+    void (*close)(um_dev *dev); /* NULL is fine */
+    int (*threads)(const um_dev *dev);
+    const char *(*isa)(const um_dev *dev); /* "plain C", "avx2", "avx512_bf16": what was chosen */
+    size_t (*scratch_bytes)(const um_dev *dev);
+
+    /* Zeroed memory that operations read and write. */
+    um_status (*buffer)(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err);
+    void (*buffer_free)(um_dev *dev, void *p);
+
+    /* The rows of `part` [n_parts] stacked into one matrix: part i is [rows_i, in]. Their data may go afterwards. */
+    um_status (*weight)(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err);
+    void (*weight_free)(um_dev *dev, um_weight *w);
+    size_t (*weight_bytes)(const um_weight *w); /* memory of its own */
+
+    um_status (*kv_new)(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
+    void (*kv_free)(um_dev *dev, um_kv *kv);
+    size_t (*kv_bytes)(const um_kv_shape *shape);
+
+    /* x[t] = scale * W[id[t]]; W [V, H]. */
+    void (*embed)(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
+    /* y[t] = x[t] * rsqrt(mean(x[t]^2) + eps) * w; x, y [T, H], y may be x. */
+    void (*norm)(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+    /* y[t] (+)= W x[t] + bias; W [out, in], bias [out] or NULL; add: y is added to. */
+    void (*linear)(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
+                   float *y);
+    void (*rope_kv)(um_dev *dev, um_kv *kv, const um_rope_kv *a);
+    void (*attention)(um_dev *dev, const um_kv *kv, const um_attention *a);
+    /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
+    void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+    /* Answers rows without storing [rows, V]: the product and its reduction are fused over vocabulary tiles, partial
+     * answers merge in order of the tiles. */
+    void (*head)(um_dev *dev, const um_head *a);
+} um_ops;
+
+/* All backends; NULL ends the list. */
+extern const um_ops *const um_ops_all[];
+/* By name ("cpu", "ref"); UM_EUNSUPPORTED names those that exist. */
+um_status um_ops_find(const um_ops **out, const char *name, um_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+/* out[t, h] = sum over visible j of softmax_j(scale * q[t, h] . k[j, g]) v[j, g], with g = h / (n_heads / n_kv_heads).
+ * Key j of a span is visible to token t when j lies in span->keys and below seen_end[t]. */
+#include <math.h>
+
+#include "ops/ref/ref.h"
+
+/* One query head over the keys [start, end) of its span. A query that sees no key answers zeros. */
+static void attend(const um_dev *dev, const um_kv *kv, const um_attention *a, const um_span *span, const float *q,
+                   int32_t kv_head, int32_t end, float *out) {
+    int32_t d = a->head_dim;
+    float max = -INFINITY, sum = 0;
+    for (int32_t i = 0; i < d; i++) out[i] = 0;
+    for (int pass = 0; pass < 2; pass++) { /* the largest score first, then the weighted sum */
+        for (int32_t j = span->keys.start; j < end; j++) {
+            int64_t slot = (int64_t)span->page[j / a->page_size] * a->page_size + j % a->page_size;
+            size_t at = um_ref_kv_at(kv, a->layer, slot) + (size_t)kv_head * (size_t)d;
+            float score = a->scale * um_ref_dot(q, kv->key + at, d);
+            if (pass == 0) {
+                max = fmaxf(max, score);
+                continue;
+            }
+            float p = expf(score - max), rounded = um_ref_round(dev, p);
+            sum += p;
+            for (int32_t i = 0; i < d; i++) out[i] += rounded * kv->value[at + (size_t)i];
+        }
+    }
+    for (int32_t i = 0; i < d && sum > 0; i++) out[i] /= sum;
+}
+
+void um_ref_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
+    const um_batch *b = a->batch;
+    int32_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    for (int32_t s = 0; s < b->n_spans; s++) {
+        const um_span *span = &b->span[s];
+        for (int32_t t = span->first; t < span->first + span->n; t++) {
+            int32_t end = UM_MIN(span->keys.end, b->seen_end[t]);
+            for (int32_t h = 0; h < a->n_heads; h++) {
+                const float *q = um_ref_operand(dev, a->q + (size_t)t * (size_t)a->stride + (size_t)(h * d), d);
+                attend(dev, kv, a, span, q, h / group, end,
+                       a->out + ((size_t)t * (size_t)a->n_heads + (size_t)h) * (size_t)d);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+/* Device, weights and KV of the reference backend, and its row of functions. */
+#include "ops/ref/ref.h"
+
+float um_ref_round(const um_dev *dev, float v) {
+    return dev->config.dtype == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(v)) : v;
+}
+
+const float *um_ref_operand(um_dev *dev, const float *x, int32_t n) {
+    for (int32_t i = 0; i < n; i++) dev->operand[i] = um_ref_round(dev, x[i]);
+    return dev->operand;
+}
+
+float um_ref_dot(const float *a, const float *b, int32_t n) {
+    float sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static void ref_close(um_dev *dev) {
+    if (!dev) return;
+    um_free(dev->operand);
+    um_free(dev->logit);
+    um_free(dev->scaled);
+    um_free(dev->order);
+    um_free(dev);
+}
+
+static int32_t operand_length(const um_dev_config *c) {
+    return UM_MAX(UM_MAX(c->max_in, c->max_hidden), UM_MAX(c->max_head_dim, 1));
+}
+
+static um_status ref_open(um_dev **out, const um_dev_config *c, um_err *err) {
+    if (c->dtype != UM_F32 && c->dtype != UM_BF16)
+        return um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device ref, found %s",
+                       um_dtype_name(c->dtype));
+    um_dev *dev = UM_NEW(um_dev);
+    dev->config = *c;
+    dev->operand = UM_NEW_ARRAY(float, (size_t)operand_length(c));
+    dev->logit = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
+    dev->scaled = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
+    dev->order = UM_NEW_ARRAY(int32_t, (size_t)c->max_vocab + 1);
+    *out = dev;
+    return UM_OK;
+}
+
+static int ref_threads(const um_dev *dev) {
+    (void)dev;
+    return 1;
+}
+
+static const char *ref_isa(const um_dev *dev) {
+    (void)dev;
+    return "plain C";
+}
+
+static size_t ref_scratch_bytes(const um_dev *dev) {
+    return sizeof(float) * (size_t)operand_length(&dev->config) +
+           ((size_t)dev->config.max_vocab + 1) * (2 * sizeof(float) + sizeof(int32_t));
+}
+
+static um_status ref_buffer(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err) {
+    (void)dev;
+    return um_try_alloc(out, bytes, 64, what, err);
+}
+
+static void ref_buffer_free(um_dev *dev, void *p) {
+    (void)dev;
+    um_free(p);
+}
+
+/* Element i of a tensor that may be unaligned. */
+static float tensor_get(const um_tensor *t, size_t i) {
+    const char *p = (const char *)t->data + i * um_dtype_size(t->type);
+    float wide;
+    uint16_t half;
+    if (t->type == UM_F32) {
+        memcpy(&wide, p, sizeof wide);
+        return wide;
+    }
+    memcpy(&half, p, sizeof half);
+    return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
+}
+
+static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err) {
+    int64_t rows = 0, in = part[0].dim[1];
+    for (int i = 0; i < n_parts; i++) {
+        assert(part[i].n_dims == 2 && part[i].dim[1] == in);
+        rows += part[i].dim[0];
+    }
+    void *data;
+    um_status s = um_try_alloc(&data, um_mul(um_mul((size_t)rows, (size_t)in), sizeof(float)), 64, part[0].name, err);
+    if (s) return s;
+    um_weight *w = UM_NEW(um_weight);
+    *w = (um_weight){(int32_t)rows, (int32_t)in, data};
+    float *to = w->data;
+    for (int i = 0; i < n_parts; i++) {
+        size_t n = (size_t)(part[i].dim[0] * in);
+        for (size_t j = 0; j < n; j++) *to++ = um_ref_round(dev, tensor_get(&part[i], j));
+    }
+    *out = w;
+    return UM_OK;
+}
+
+static void ref_weight_free(um_dev *dev, um_weight *w) {
+    (void)dev;
+    if (w) um_free(w->data);
+    um_free(w);
+}
+
+static size_t ref_weight_bytes(const um_weight *w) { return sizeof(float) * (size_t)w->rows * (size_t)w->in; }
+
+/* Elements of the keys of all layers; values take as many. */
+static size_t kv_elements(const um_kv_shape *s) {
+    return um_mul(um_mul((size_t)s->n_layers, (size_t)s->n_slots), um_mul((size_t)s->n_kv_heads, (size_t)s->head_dim));
+}
+
+static size_t ref_kv_bytes(const um_kv_shape *shape) { return um_mul(kv_elements(shape), 2 * sizeof(float)); }
+
+static um_status ref_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err) {
+    (void)dev;
+    void *data;
+    um_status s = um_try_alloc(&data, ref_kv_bytes(shape), 64, "KV pages", err);
+    if (s) return s;
+    um_kv *kv = UM_NEW(um_kv);
+    *kv = (um_kv){*shape, data, (float *)data + kv_elements(shape)};
+    *out = kv;
+    return UM_OK;
+}
+
+static void ref_kv_free(um_dev *dev, um_kv *kv) {
+    (void)dev;
+    if (kv) um_free(kv->key);
+    um_free(kv);
+}
+
+size_t um_ref_kv_at(const um_kv *kv, int32_t layer, int64_t slot) {
+    const um_kv_shape *s = &kv->shape;
+    assert(layer >= 0 && layer < s->n_layers && slot >= 0 && slot < s->n_slots);
+    return ((size_t)layer * (size_t)s->n_slots + (size_t)slot) * (size_t)s->n_kv_heads * (size_t)s->head_dim;
+}
+
+const um_ops um_ops_ref = {
+    .name = "ref",
+    .summary = "plain C, one thread: the formulas, for comparison",
+    .open = ref_open,
+    .close = ref_close,
+    .threads = ref_threads,
+    .isa = ref_isa,
+    .scratch_bytes = ref_scratch_bytes,
+    .buffer = ref_buffer,
+    .buffer_free = ref_buffer_free,
+    .weight = ref_weight,
+    .weight_free = ref_weight_free,
+    .weight_bytes = ref_weight_bytes,
+    .kv_new = ref_kv_new,
+    .kv_free = ref_kv_free,
+    .kv_bytes = ref_kv_bytes,
+    .embed = um_ref_embed,
+    .norm = um_ref_norm,
+    .linear = um_ref_linear,
+    .rope_kv = um_ref_rope_kv,
+    .attention = um_ref_attention,
+    .gate = um_ref_gate,
+    .head = um_ref_head,
+};

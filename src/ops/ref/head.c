@@ -1,0 +1,146 @@
+/* Answers rows: z = scale * W (w0 row0 + w1 row1), edited; p = softmax(z); q = softmax over what the filters keep of
+ * z / temperature. The order of the filters is top-p, top-k, min-p; each keeps a prefix of the ids sorted by falling
+ * logit (ties: highest id first). A draw is the largest z / temperature + Gumbel noise of the kept ids. */
+#include <math.h>
+
+#include "ops/ref/ref.h"
+
+/* The hidden row that src names: of the batch, or saved. */
+static const float *source_row(const um_head *a, int32_t src) {
+    int64_t k = src >= 0 ? src : -1 - (int64_t)src;
+    return (src >= 0 ? a->hidden : a->saved) + (size_t)k * (size_t)a->hidden_size;
+}
+
+/* The row's logits over [0, vocab); ids that edits or `allow` exclude get minus infinity. */
+static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float *z) {
+    const float *x0 = source_row(a, r->src[0]), *x1 = r->w[1] != 0 ? source_row(a, r->src[1]) : NULL;
+    for (int32_t i = 0; i < a->hidden_size; i++) {
+        float x = r->w[0] * x0[i] + (x1 ? r->w[1] * x1[i] : 0);
+        dev->operand[i] = um_ref_round(dev, x);
+    }
+    for (int32_t v = 0; v < a->vocab; v++)
+        z[v] = a->scale * um_ref_dot(a->w->data + (size_t)v * (size_t)a->hidden_size, dev->operand, a->hidden_size);
+    for (int32_t e = 0; e < r->n_edit; e++) {
+        const um_edit *edit = &r->edit[e];
+        if (edit->id < 0 || edit->id >= a->vocab) continue;
+        float *l = &z[edit->id];
+        if (edit->scale > 0) *l = *l > 0 ? *l / edit->scale : *l * edit->scale;
+        *l = edit->ban ? -INFINITY : *l + edit->add;
+    }
+    for (int32_t v = 0; r->allow && v < a->vocab; v++)
+        if (!(r->allow[v / 32] >> (v % 32) & 1)) z[v] = -INFINITY;
+}
+
+/* The id with the largest z other than `except`; the highest of equals; -1 when there is none above minus infinity. */
+static int32_t argmax(const float *z, int32_t n, int32_t except) {
+    int32_t best = -1;
+    for (int32_t v = 0; v < n; v++)
+        if (v != except && z[v] > -INFINITY && (best < 0 || z[v] >= z[best])) best = v;
+    return best;
+}
+
+/* ln sum over v of exp(z[v]). */
+static double log_sum_exp(const float *z, int32_t n, double max) {
+    double sum = 0;
+    for (int32_t v = 0; v < n; v++) sum += exp((double)z[v] - max);
+    return max + log(sum);
+}
+
+static bool comes_before(const float *z, int32_t a, int32_t b) { return z[a] > z[b] || (z[a] == z[b] && a > b); }
+
+/* Moves order[i] down a heap of n whose root comes last. */
+static void sift_down(int32_t *order, int32_t n, int32_t i, const float *z) {
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && comes_before(z, order[child], order[child + 1])) child++;
+        if (comes_before(z, order[child], order[i])) return;
+        int32_t id = order[i];
+        order[i] = order[child];
+        order[child] = id;
+    }
+}
+
+/* Heap sort of the ids [0, n), likeliest first: no memory, no recursion. */
+static void sort_ids(int32_t *order, int32_t n, const float *z) {
+    for (int32_t v = 0; v < n; v++) order[v] = v;
+    for (int32_t i = n / 2; i-- > 0;) sift_down(order, n, i, z);
+    for (int32_t end = n; end-- > 1;) {
+        int32_t last = order[0];
+        order[0] = order[end];
+        order[end] = last;
+        sift_down(order, end, 0, z);
+    }
+}
+
+static bool has_filter(const um_sampling *how) { return how->top_p < 1 || how->top_k > 0 || how->min_p > 0; }
+
+/* Sets what top-p, top-k and min-p drop to minus infinity. The first id always stays. */
+static void apply_filters(const um_sampling *how, float *z, int32_t *order, int32_t n) {
+    if (!has_filter(how)) return;
+    sort_ids(order, n, z);
+    double max = z[order[0]], lse = log_sum_exp(z, n, max), before = 0;
+    float kth = how->top_k > 0 && how->top_k < n ? z[order[how->top_k - 1]] : -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        float *l = &z[order[i]];
+        double mass = exp((double)*l - lse);
+        bool drop = (how->top_p < 1 && before > how->top_p) || *l < kth || exp((double)*l - max) < how->min_p;
+        if (drop && i > 0) *l = -INFINITY;
+        before += mass;
+    }
+}
+
+static int32_t draw(const um_sampling *how, const float *z, int32_t n) {
+    int32_t best = -1;
+    float best_score = 0;
+    for (int32_t v = 0; v < n; v++) {
+        if (z[v] == -INFINITY) continue;
+        float score = z[v] + um_rng_gumbel(how->key, (uint64_t)v);
+        if (best < 0 || score >= best_score) {
+            best = v;
+            best_score = score;
+        }
+    }
+    return best;
+}
+
+static double entropy(const float *z, int32_t n, double lse) {
+    double sum = 0;
+    for (int32_t v = 0; v < n; v++) {
+        double log_q = (double)z[v] - lse;
+        if (z[v] > -INFINITY) sum -= exp(log_q) * log_q;
+    }
+    return sum;
+}
+
+static float prob(const float *z, int32_t id, double lse) { return id < 0 ? 0 : (float)exp((double)z[id] - lse); }
+
+/* q [n] holds the logits after temperature and filters. */
+static void answer_row(const um_row *r, const float *z, const float *q, int32_t n, um_answer *out) {
+    int32_t best = argmax(z, n, -1), second = argmax(z, n, best);
+    double lse = log_sum_exp(z, n, z[best]), lse_q = log_sum_exp(q, n, q[best]);
+    out->logsumexp = (float)lse;
+    if (r->want & UM_WANT_BEST) out->best = best;
+    if (r->want & UM_WANT_SECOND) out->second = second;
+    if (r->want & UM_WANT_SAMPLE) out->sample = r->how.temperature > 0 ? draw(&r->how, q, n) : best;
+    if (r->want & UM_WANT_ENTROPY) out->entropy = (float)entropy(q, n, lse_q);
+    if (r->want & UM_WANT_PROB_OF && r->id >= 0 && r->id < n) out->p_id = prob(z, r->id, lse);
+    out->p_best = prob(z, out->best, lse);
+    out->q_best = prob(q, out->best, lse_q);
+    out->p_second = prob(z, out->second, lse);
+    out->q_second = prob(q, out->second, lse_q);
+    out->p_sample = prob(z, out->sample, lse);
+    out->q_sample = prob(q, out->sample, lse_q);
+}
+
+void um_ref_head(um_dev *dev, const um_head *a) {
+    assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
+    for (int32_t i = 0; i < a->n_rows; i++) {
+        const um_row *r = &a->row[i];
+        compute_logits(dev, a, r, dev->logit);
+        a->answer[i] = (um_answer){.best = -1, .second = -1, .sample = -1, .logsumexp = -INFINITY};
+        if (argmax(dev->logit, a->vocab, -1) < 0) continue; /* nothing is allowed */
+        float t = r->how.temperature;
+        for (int32_t v = 0; v < a->vocab; v++) dev->scaled[v] = t > 0 ? dev->logit[v] / t : dev->logit[v];
+        apply_filters(&r->how, dev->scaled, dev->order, a->vocab);
+        answer_row(r, dev->logit, dev->scaled, a->vocab, &a->answer[i]);
+    }
+}

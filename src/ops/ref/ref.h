@@ -1,0 +1,58 @@
+/* ref: the formulas in plain C, one thread. It is what the other backends are tested against, so it is written to be
+ * read, not to be fast: no tiles, no fused steps, one file an operation.
+ *
+ * Arithmetic is fp32; row answers, which are the oracle for decoding, sum in double. With UM_BF16 weights are rounded
+ * when they are loaded, and the left operand of every product (a layer's input, queries, attention probabilities)
+ * where it is used. */
+#ifndef UM_OPS_REF_H
+#define UM_OPS_REF_H
+
+#include "ops/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct um_dev {
+    um_dev_config config;
+    float *operand; /* [max(max_in, max_hidden, max_head_dim)] a left operand, rounded */
+    float *logit;   /* [max_vocab] logits of one row, as the head and the edits leave them */
+    float *scaled;  /* [max_vocab] after temperature and filters */
+    int32_t *order; /* [max_vocab] ids, likeliest first */
+};
+
+struct um_weight {
+    int32_t rows, in;
+    float *data; /* [rows, in] */
+};
+
+struct um_kv {
+    um_kv_shape shape;
+    float *key, *value; /* [n_layers, n_slots, n_kv_heads, head_dim], rounded to shape.type */
+};
+
+extern const um_ops um_ops_ref;
+
+/* Copies x [n] to dev->operand, rounded to bf16 when the device computes in bf16. */
+const float *um_ref_operand(um_dev *dev, const float *x, int32_t n);
+/* v as a left operand: rounded to bf16 when the device computes in bf16. */
+float um_ref_round(const um_dev *dev, float v);
+/* Sum over i of a[i] * b[i], in order of i. */
+float um_ref_dot(const float *a, const float *b, int32_t n);
+/* Where key and value of a slot begin: [n_kv_heads, head_dim] of one layer. */
+size_t um_ref_kv_at(const um_kv *kv, int32_t layer, int64_t slot);
+
+/* The operations; arguments as in um_ops. */
+void um_ref_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
+void um_ref_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
+                   float *y);
+void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
+void um_ref_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
+void um_ref_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+void um_ref_head(um_dev *dev, const um_head *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,241 @@
+/* The pipeline of encode, and the small public functions. */
+#include "text/tok.h"
+
+#define TEXT_MAX ((size_t)1 << 30) /* positions of symbols are 32 bits */
+
+/* ---- Ids --------------------------------------------------------------------------------------------------------- */
+
+void um_ids_push(um_ids *v, int32_t id) {
+    if (v->n == v->cap) {
+        v->cap = v->cap ? v->cap * 2 : 64;
+        v->data = (int32_t *)um_realloc(v->data, um_mul(v->cap, sizeof *v->data));
+    }
+    v->data[v->n++] = id;
+}
+
+void um_ids_free(um_ids *v) {
+    um_free(v->data);
+    *v = (um_ids){NULL, 0, 0};
+}
+
+/* ---- Facts ------------------------------------------------------------------------------------------------------- */
+
+int32_t um_tok_size(const um_tok *t) { return t->size; }
+
+bool um_tok_exists(const um_tok *t, int32_t id) {
+    if (id < 0 || id >= t->size) return false;
+    return t->added_of[id] >= 0 || (id < t->vocab.size && t->vocab.token[id].p);
+}
+
+bool um_tok_is_special(const um_tok *t, int32_t id) {
+    return id >= 0 && id < t->size && t->added_of[id] >= 0 && t->added[t->added_of[id]].special;
+}
+
+um_str um_tok_bytes(const um_tok *t, int32_t id) { return um_tok_exists(t, id) ? t->bytes[id] : (um_str){NULL, 0}; }
+
+um_str um_tok_text(const um_tok *t, int32_t id) {
+    if (id >= 0 && id < t->size && t->added_of[id] >= 0) return t->added[t->added_of[id]].text;
+    return id >= 0 && id < t->vocab.size ? t->vocab.token[id] : (um_str){NULL, 0};
+}
+
+int32_t um_tok_find(const um_tok *t, um_str token) {
+    for (size_t i = 0; i < t->n_added; i++)
+        if (um_str_eq(t->added[i].text, token)) return t->added[i].id;
+    return um_vocab_find(&t->vocab, token);
+}
+
+static const um_named *find_named(const um_tok *t, const char *name) {
+    for (size_t i = 0; i < t->n_named; i++)
+        if (um_streq(t->named[i].name, name)) return &t->named[i];
+    return NULL;
+}
+
+int32_t um_tok_special_id(const um_tok *t, const char *name) {
+    const um_named *n = find_named(t, name);
+    return n ? n->id : -1;
+}
+
+um_str um_tok_special_text(const um_tok *t, const char *name) {
+    const um_named *n = find_named(t, name);
+    return n ? n->text : (um_str){NULL, 0};
+}
+
+/* ---- Encode ------------------------------------------------------------------------------------------------------ */
+
+#define WORDS     4096 /* slots of the cache of pieces */
+#define WORD_MAX  32   /* bytes of a piece that is kept */
+#define WORDS_MIN 256  /* pieces from which the cache pays */
+
+/* A piece of the text at hand and the ids that it was given: most words of a text come again. Both are places in
+ * buffers that are there anyway. */
+typedef struct word {
+    const char *p;
+    size_t out;
+    uint32_t len, n, round;
+} word;
+
+/* Scratch of one call. */
+typedef struct encoder {
+    const um_tok *t;
+    um_parse parse;
+    uint32_t guard;
+    um_ids *out;
+    um_err *err;
+    um_scan scan;
+    um_pieces pieces;
+    um_bpe_scratch bpe;
+    um_buf norm[2], bare, word;
+    word *words;
+    uint32_t round; /* of texts: pieces of an earlier one are gone */
+} encoder;
+
+static void encoder_free(encoder *e) {
+    um_scan_free(&e->scan);
+    um_pieces_free(&e->pieces);
+    um_bpe_scratch_free(&e->bpe);
+    um_buf_free(&e->norm[0]);
+    um_buf_free(&e->norm[1]);
+    um_buf_free(&e->bare);
+    um_buf_free(&e->word);
+    um_free(e->words);
+}
+
+/* The text without guards. */
+static um_str without_guard(encoder *e, um_str s) {
+    char g[4];
+    size_t n = e->guard ? (size_t)um_utf8_put(e->guard, g) : 0;
+    if (n == 0 || !memmem(s.p, s.n, g, n)) return s;
+    um_buf_clear(&e->bare);
+    um_pattern p = {.literal = {g, n}};
+    um_pattern_replace(&p, &e->scan, s, UM_STR(""), &e->bare, NULL); /* a literal can't fail */
+    return (um_str){e->bare.data, e->bare.len};
+}
+
+/* A whole word may be a special token even where the guard kept it out of the list of added tokens. */
+static um_status encode_word(encoder *e, um_str piece) {
+    const um_wordlevel *w = &e->t->wordlevel;
+    um_status st = um_wordlevel_encode(w, &e->t->vocab, &e->word, piece, e->out, e->err);
+    if (!st && e->guard && w->unk_id >= 0 && um_tok_is_special(e->t, e->out->data[e->out->n - 1]))
+        e->out->data[e->out->n - 1] = w->unk_id;
+    return st;
+}
+
+/* BPE through the cache. */
+static void encode_piece(encoder *e, um_str piece) {
+    if (!e->words || piece.n > WORD_MAX) {
+        um_bpe_encode(&e->t->bpe, &e->t->vocab, &e->bpe, piece, e->out);
+        return;
+    }
+    word *w = &e->words[um_hash(piece) % WORDS];
+    if (w->round == e->round && w->len == piece.n && memcmp(w->p, piece.p, piece.n) == 0) {
+        for (uint32_t i = 0; i < w->n; i++) um_ids_push(e->out, e->out->data[w->out + i]);
+        return;
+    }
+    size_t before = e->out->n;
+    um_bpe_encode(&e->t->bpe, &e->t->vocab, &e->bpe, piece, e->out);
+    *w = (word){piece.p, before, (uint32_t)piece.n, (uint32_t)(e->out->n - before), e->round};
+}
+
+/* Stages 3 and 4: text without added tokens. */
+static um_status encode_text(encoder *e, um_str s, bool at_start) {
+    um_status st = um_pretok_run(&e->t->pre, &e->scan, s, at_start, &e->pieces, e->err);
+    if (!e->words && e->pieces.n >= WORDS_MIN) e->words = UM_NEW_ARRAY(word, WORDS);
+    e->round++;
+    for (size_t i = 0; i < e->pieces.n && !st; i++) {
+        um_str piece = {e->pieces.text + e->pieces.cut[i].off, e->pieces.cut[i].len};
+        if (e->t->is_wordlevel) st = encode_word(e, piece);
+        else encode_piece(e, piece);
+    }
+    return st;
+}
+
+/* Calls part for the text between the tokens of one matcher and pushes the tokens. */
+static um_status encode_around(encoder *e, int matcher, uint32_t guard, um_str s, bool at_start,
+                               um_status (*part)(encoder *, um_str, bool)) {
+    um_hit hit;
+    size_t done = 0;
+    const um_tok *t = e->t;
+    while (um_added_next(&t->trie[matcher], t->added, e->parse, guard, s, done, &hit)) {
+        if (hit.start > done) {
+            um_status st = part(e, (um_str){s.p + done, hit.start - done}, at_start && done == 0);
+            if (st) return st;
+        }
+        um_ids_push(e->out, t->added[hit.added].id);
+        done = hit.end;
+    }
+    return done < s.n ? part(e, (um_str){s.p + done, s.n - done}, at_start && done == 0) : UM_OK;
+}
+
+static um_status encode_bare(encoder *e, um_str s, bool at_start) {
+    return encode_text(e, without_guard(e, s), at_start);
+}
+
+/* Stage 2. Guards end here, before the normalizer, unless a special token is looked for behind it. */
+static um_status encode_section(encoder *e, um_str s, bool at_start) {
+    bool keep = e->guard && e->t->has_normalized_special;
+    if (!keep) s = without_guard(e, s);
+    um_status st = um_norm_apply(&e->t->norm, &e->scan, s, e->norm, &s, e->err);
+    if (st) return st;
+    return encode_around(e, 1, keep ? e->guard : 0, s, at_start, keep ? encode_bare : encode_text);
+}
+
+static um_status check_text(um_str text, um_err *err) {
+    if (text.n > TEXT_MAX)
+        return um_fail(err, UM_ELIMIT, "text of %zu bytes is too long to encode, at most %zu are allowed", text.n,
+                       TEXT_MAX);
+    size_t good = um_utf8_check(text.p, text.n);
+    if (good < text.n) return um_fail(err, UM_EINVAL, "text is not valid UTF-8 at byte %zu", good);
+    return UM_OK;
+}
+
+um_status um_tok_encode_guarded(const um_tok *t, um_str text, um_parse parse, bool add_special, uint32_t guard,
+                                um_ids *out, um_err *err) {
+    um_status st = check_text(text, err);
+    if (st) return st;
+    if (parse == UM_PARSE_ALL && t->split_special && !guard) parse = UM_PARSE_PLAIN;
+    encoder e = {.t = t, .parse = parse, .guard = guard, .out = out, .err = err};
+    size_t before = out->n;
+    for (size_t i = 0; add_special && i < t->post.before.n; i++) um_ids_push(out, t->post.before.data[i]);
+    if (text.n) st = encode_around(&e, 0, guard, text, true, encode_section);
+    for (size_t i = 0; add_special && i < t->post.after.n; i++) um_ids_push(out, t->post.after.data[i]);
+    if (st) out->n = before;
+    encoder_free(&e);
+    return st;
+}
+
+um_status um_tok_encode(const um_tok *t, um_str text, um_parse parse, bool add_special, um_ids *out, um_err *err) {
+    return um_tok_encode_guarded(t, text, parse, add_special, 0, out, err);
+}
+
+/* ---- Decode ------------------------------------------------------------------------------------------------------ */
+
+static bool is_wanted(const um_tok *t, int32_t id, bool skip_special) {
+    return um_tok_exists(t, id) && !(skip_special && um_tok_is_special(t, id));
+}
+
+/* Byte-level decoding is the same work on a stream and on the whole. */
+static void decode_stream(const um_tok *t, const int32_t *id, size_t n, bool skip_special, um_buf *out) {
+    um_stream s;
+    um_stream_init(&s, t, skip_special);
+    for (size_t i = 0; i < n; i++) um_stream_push(&s, id[i], out);
+    um_stream_flush(&s, out);
+}
+
+void um_tok_decode(const um_tok *t, const int32_t *id, size_t n, bool skip_special, um_buf *out) {
+    if (t->dec.mode == UM_STREAM_BYTES) {
+        decode_stream(t, id, n, skip_special, out);
+        return;
+    }
+    um_pieces p = {0};
+    um_buf text = {0};
+    for (size_t i = 0; i < n; i++) {
+        if (!is_wanted(t, id[i], skip_special)) continue;
+        um_str s = um_tok_text(t, id[i]);
+        um_pieces_push(&p, text.len, s.n);
+        um_buf_append(&text, s.p, s.n);
+    }
+    p.text = text.data;
+    um_decoder_run(&t->dec, &p, out);
+    um_pieces_free(&p);
+    um_buf_free(&text);
+}

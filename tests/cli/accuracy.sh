@@ -1,0 +1,39 @@
+#!/bin/bash
+# The bundled models answer 60 held-out questions as their cards say: exactly, and several tokens a pass; and they give
+# the same answers on one and two threads, alone and in a batch.
+set -euo pipefail
+: "${UNMASK:=build/unmask}"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# ask NAME RIGHT TOKENS_PER_FORWARD ARG...: 60 questions; the report must reach both.
+ask() {
+    local name=$1 right=$2 rate=$3 correct tokens forwards
+    shift 3
+    "$UNMASK" eval "$@" --limit 60 --json --quiet --output "$dir/$name" > "$dir/report"
+    correct=$(sed -n 's/.*"n":60,"correct":\([0-9]*\),.*/\1/p' "$dir/report")
+    tokens=$(sed -n 's/.*"failed":0,"accuracy":[^,]*,"tokens":\([0-9]*\),"forwards".*"kinds".*/\1/p' "$dir/report")
+    forwards=$(sed -n 's/.*"tokens_per_forward":\([0-9.]*\),"tokens_per_forward_mean".*"kinds".*/\1/p' "$dir/report")
+    echo "$name: ${correct:-none} of 60 right, $tokens tokens, $forwards tokens per forward"
+    [ "${correct:-0}" -ge "$right" ] || fail "$name: ${correct:-no} right answers of 60, expected $right: $(cat "$dir/report")"
+    awk "BEGIN { exit !($forwards >= $rate) }" || fail "$name: $forwards tokens per forward, expected $rate"
+}
+
+block="--model models/tiny-block --accept-threshold 0.95"
+ask one 57 3 $block --buffer-size 1
+ask two 57 3 $block --buffer-size 2
+ask four 57 3 $block --buffer-size 4
+# One pass fixes two tokens of the canvas; what it fixes behind the end does not count.
+ask full 57 0.5 --model models/tiny-full --steps 64
+
+ask one_thread 57 3 $block --buffer-size 4 --threads 1
+cmp "$dir/four" "$dir/one_thread" || fail "one thread answers differently"
+ask batch_of_16 57 3 $block --buffer-size 4 --batch 16
+cmp "$dir/four" "$dir/batch_of_16" || fail "a batch of 16 answers differently"
+ask alone 57 3 $block --buffer-size 4 --batch 1
+cmp "$dir/four" "$dir/alone" || fail "a question alone is answered differently"

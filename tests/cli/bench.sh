@@ -1,0 +1,48 @@
+#!/bin/bash
+# unmask bench: every batch size does the same work; the report names its conditions.
+set -euo pipefail
+: "${UNMASK:=build/unmask}"
+golden=tests/golden/models/sdar
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+expect() {
+    local want=$1 rc=0
+    shift
+    "$UNMASK" bench "$@" > "$dir/out" 2> "$dir/err" || rc=$?
+    [ "$rc" = "$want" ] || fail "bench $* ended with $rc, not $want: $(cat "$dir/err")"
+}
+
+has() { grep -qF -- "$1" "$dir/out" || fail "the report lacks '$1': $(cat "$dir/out")"; }
+says() { grep -qF -- "$1" "$dir/err" || fail "the message lacks '$1': $(cat "$dir/err")"; }
+
+# Random prompts, of full length: 5 requests of 16 tokens with every batch size, in equally many passes.
+expect 0 --model $golden --batch 1,2,4 --requests 5 --runs 2 --max-tokens 16 --json --quiet
+has '"prompts":"32 prompts of 64 random tokens"'
+[ "$(grep -o '"tokens":80,' "$dir/out" | wc -l)" = 3 ] || fail "80 tokens for each batch size: $(cat "$dir/out")"
+[ "$(grep -o '"forwards":[0-9]*' "$dir/out" | sort -u | wc -l)" = 1 ] || fail "passes depend on the batch size"
+for key in cpu cores isa commit dtype threads load_seconds timed runs; do has "\"$key\":"; done
+[ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
+
+# The table says first what is timed.
+expect 0 --model $golden --batch 2 --requests 2 --runs 1 --max-tokens 4
+head -n 1 "$dir/out" | grep -q '^timed ' || fail "what is timed comes first"
+for word in 'machine ' 'program ' 'loading ' 'tokens/s' 'ms/step'; do has "$word"; done
+
+# Prompts from a file, as plain text where the model has no template.
+echo '{"id": 1, "kind": "k", "prompt": "t1 t2", "answer": ""}' > "$dir/prompts.jsonl"
+expect 0 --model $golden --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4
+has 'prompts.jsonl, as plain text'
+
+for batch in '' 0 1, ,1 1,x 5000 1-2; do
+    expect 2 --model $golden --batch="$batch"
+    says '--batch: expected'
+done
+expect 2 --model $golden --batch 1 --prompts "$dir/nowhere.jsonl"
+expect 2 --model $golden more
+expect 3 --model "$dir" --batch 1

@@ -1,0 +1,149 @@
+#!/bin/bash
+# `unmask chat`: conversations through a pipe and on a terminal.
+source tests/cli/claims.bash
+MODEL=models/tiny-block
+
+# Chats with the lines of standard input.
+talk() {
+    rc=0
+    "$UNMASK" chat --model "$MODEL" --max-tokens 24 "$@" > "$work/out" 2> "$work/err" || rc=$?
+    tail -n 40 "$work/out" "$work/err"
+}
+
+# A conversation on a terminal that is typed by the test: begin, type, and end.
+begin_typing() {
+    local command
+    mkfifo "$work/keys"
+    printf -v command '%q ' "$UNMASK" chat --model "$MODEL" "$@"
+    script -qec "stty cols 60 rows 20; $command" /dev/null < "$work/keys" > "$work/out" &
+    typist=$!
+    exec 9> "$work/keys"
+    wait_for '> ' "$work/out"
+}
+type_keys() { printf '%b' "$1" >&9; }
+end_typing() {
+    exec 9>&-
+    rc=0
+    wait "$typist" || rc=$?
+    cat -v "$work/out"
+    rm "$work/keys"
+}
+
+claims_begin
+
+answers_each_line_of_a_pipe() {
+    talk --ignore-eos <<< $'Hello\nWhat is 2 + 2?'
+    [ "$rc" = 0 ]
+    [ -s "$work/out" ]
+    not grep -q '> ' "$work/out"
+    [ ! -s "$work/err" ]
+}
+first_answer_equals_that_of_run() {
+    "$UNMASK" run --model "$MODEL" --max-tokens 24 'What is 12 + 30?' > "$work/run"
+    talk <<< 'What is 12 + 30?'
+    cmp "$work/run" "$work/out"
+}
+remembers_the_turns_before() {
+    # With room for a single question the second turn must drop the first, and say so.
+    talk --max-model-len 64 <<< $'Hello there\nHello again'
+    [ "$rc" = 0 ]
+    grep -q 'first 1 turn is left out' "$work/err"
+    talk --max-model-len 64 <<< $'Hello there\n/reset\nHello again'
+    not grep -q 'left out' "$work/err"
+}
+reset_forgets_the_conversation() {
+    talk <<< 'What is 12 + 30?'
+    cp "$work/out" "$work/once"
+    talk <<< $'What is 12 + 30?\n/reset\nWhat is 12 + 30?'
+    cat "$work/once" "$work/once" | cmp - "$work/out"
+}
+set_changes_a_parameter() {
+    talk <<< $'/set buffer_size 4\n/set temperature=0.5\n/params'
+    [ "$rc" = 0 ]
+    grep -qE '^ *buffer_size +4$' "$work/err"
+    grep -qE '^ *temperature +0\.5$' "$work/err"
+}
+set_refuses_what_is_out_of_range() {
+    talk <<< $'/set accept_threshold 2\n/set acept_threshold 1\n/set'
+    [ "$rc" = 1 ]
+    grep -q '0\.\.1' "$work/err"
+    grep -q 'did you mean accept_threshold' "$work/err"
+    grep -q '/set NAME VALUE' "$work/err"
+}
+unknown_command_names_the_nearest() {
+    talk <<< '/rest'
+    [ "$rc" = 1 ]
+    grep -q 'did you mean /reset' "$work/err"
+}
+help_lists_every_command() {
+    talk <<< '/help'
+    for command in /help /reset /set /params /stats /quit; do grep -q "^ *$command " "$work/err"; done
+}
+stats_count_answers() {
+    talk <<< $'Hello\nHello\n/stats'
+    grep -qE 'answers +2,' "$work/err"
+}
+quit_ends_before_the_next_line() {
+    talk <<< $'/quit\nHello'
+    [ "$rc" = 0 ]
+    [ ! -s "$work/out" ]
+}
+two_slashes_begin_an_ordinary_line() {
+    talk <<< '//reset is not a command here'
+    [ "$rc" = 0 ]
+    [ -s "$work/out" ]
+}
+words_on_the_command_line_are_refused() {
+    try chat --model "$MODEL" hello
+    [ "$rc" = 2 ]
+    grep -q hello "$work/err"
+}
+model_without_a_template_is_refused() {
+    try chat --model tests/golden/models/sdar
+    [ "$rc" = 3 ]
+    grep -q 'chat template' "$work/err"
+}
+interrupt_stops_the_answer_and_not_the_program() {
+    begin_typing --ignore-eos --max-tokens 900 --delay 100 --accept-threshold 1
+    type_keys 'Hello\n'
+    wait_for '░' "$work/out"
+    type_keys '\003'
+    wait_for 'aborted' "$work/out"
+    type_keys '/stats\n'
+    wait_for 'answers  *1,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+}
+interrupt_at_the_prompt_clears_the_line() {
+    begin_typing --max-tokens 24
+    type_keys 'half a line'
+    wait_for 'half a line' "$work/out"
+    type_keys '\003'
+    wait_for '\^C' "$work/out"
+    type_keys '/stats\n'
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+}
+end_of_input_leaves_the_program() {
+    begin_typing --max-tokens 24
+    type_keys '\004'
+    end_typing
+    [ "$rc" = 0 ]
+}
+typed_characters_are_not_echoed_into_the_answer() {
+    begin_typing --ignore-eos --max-tokens 900 --delay 50 --accept-threshold 1
+    type_keys 'Hello\n'
+    wait_for '░' "$work/out"
+    type_keys 'zzzzzz'
+    sleep 0.3
+    type_keys '\003'
+    wait_for 'aborted' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    not grep -q zzzzzz "$work/out"
+}
+
+claims_all

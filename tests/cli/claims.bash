@@ -1,0 +1,77 @@
+# For scripts that test the program by its command line. Sourced from the repository root:
+#
+#   source tests/cli/claims.bash
+#   helpers ...
+#   claims_begin
+#   each_claim_is_a_function() { ... }
+#   claims_all
+#
+# claims_all runs every function defined since claims_begin, prints TAP and exits. A claim fails at its first command
+# that fails.
+set -euo pipefail
+UNMASK=${UNMASK:-build/unmask}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for name in $(compgen -e UNMASK_); do unset "$name"; done
+unset NO_COLOR COLUMNS LINES
+export LC_ALL=C.UTF-8 TERM=xterm
+
+claims_begin() { claims_helpers=" $(compgen -A function | xargs) "; }
+
+# In the background, because bash ignores -e in what a condition runs.
+claims_one() {
+    "$1" > "$work/claim.log" 2>&1 &
+    wait $!
+}
+
+claims_all() {
+    local name n=0 failed=0
+    for name in $(compgen -A function); do
+        [[ $claims_helpers != *" $name "* ]] || continue
+        n=$((n + 1))
+        if claims_one "$name"; then
+            echo "ok $n - $name"
+        else
+            echo "not ok $n - $name"
+            sed 's/^/# /' "$work/claim.log"
+            failed=1
+        fi
+    done
+    echo "1..$n"
+    exit $failed
+}
+
+not() { ! "$@"; } # bash ignores -e for a plain "!"
+
+# Runs the program: output in $work/out and $work/err, its exit status in rc.
+try() {
+    rc=0
+    "$UNMASK" "$@" > "$work/out" 2> "$work/err" < /dev/null || rc=$?
+    tail -n 20 "$work/out" "$work/err"
+}
+
+# Runs it on a terminal of $columns columns and $rows rows; what it wrote, escape sequences and all, is in $work/out.
+# Fails when the program fails.
+columns=60 rows=20
+on_terminal() {
+    local command
+    printf -v command '%q ' "$UNMASK" "$@"
+    rc=0
+    script -qec "stty cols $columns rows $rows; $command" /dev/null < /dev/null > "$work/out" || rc=$?
+    cat -v "$work/out"
+    [ "$rc" = 0 ]
+}
+
+# The lines of that terminal as they stood last.
+screen() { awk -v COLS=$columns -v ROWS=$rows -f tests/cli/screen.awk "$work/out"; }
+
+# Waits until a file holds a pattern, 10 seconds at most.
+wait_for() {
+    local pattern=$1 file=$2
+    for _ in $(seq 200); do
+        ! grep -q -- "$pattern" "$file" || return 0
+        sleep 0.05
+    done
+    echo "no \"$pattern\" in $file within 10 s"
+    return 1
+}

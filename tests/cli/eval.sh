@@ -1,0 +1,74 @@
+#!/bin/bash
+# unmask eval: accuracy, failures, the data beside a model, exit status.
+set -euo pipefail
+: "${UNMASK:=build/unmask}"
+golden=tests/golden/models/sdar
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+expect() {
+    local want=$1 rc=0
+    shift
+    "$UNMASK" eval "$@" > "$dir/out" 2> "$dir/err" || rc=$?
+    [ "$rc" = "$want" ] || fail "eval $* ended with $rc, not $want: $(cat "$dir/err")"
+}
+
+has() { grep -qF -- "$1" "$dir/out" || fail "the report lacks '$1': $(cat "$dir/out")"; }
+says() { grep -qF -- "$1" "$dir/err" || fail "the message lacks '$1': $(cat "$dir/err")"; }
+
+# What the model answers is made the known answer of two of three questions, one of them with white space behind.
+limit='--max-tokens 6 --ignore-eos'
+echo '{"id": 1, "prompt": "t1 t2 t3"}' > "$dir/ask.jsonl"
+"$UNMASK" generate --model $golden $limit --temperature 0 --input "$dir/ask.jsonl" --output "$dir/ask.out" 2> "$dir/err"
+text=$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$dir/ask.out")
+[ -n "$text" ] || fail "no answer in $(cat "$dir/ask.out")"
+cat > "$dir/data.jsonl" << END
+{"id": "a", "kind": "known", "prompt": "t1 t2 t3", "answer": "$text"}
+{"id": "b", "kind": "known", "prompt": "t1 t2 t3", "answer": "$text \\n"}
+{"id": "c", "kind": "unknown", "prompt": "t1 t2 t3", "answer": "$text and more"}
+END
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --json --output "$dir/each.jsonl" --quiet
+has '"n":3,"correct":2,"failed":0,'
+has '{"kind":"known","n":2,"correct":2,'
+has '{"kind":"unknown","n":1,"correct":0,'
+has '"tokens":18,'
+[ "$(grep -c '"correct":true' "$dir/each.jsonl")" = 2 ] || fail "--output: $(cat "$dir/each.jsonl")"
+[ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
+
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --show-failures 5 --batch 1
+has 'answered wrong (1 of 1):'
+has "expected  $text and more"
+has "--max-tokens 6"
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --limit 1
+has '100.0 %'
+
+# A question that cannot be asked counts as failed; the others are asked.
+echo '{"id": "d", "kind": "long", "prompt": "'"$(seq -f 't%.0f' -s ' ' 300)"'", "answer": "x"}' >> "$dir/data.jsonl"
+expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --max-model-len 100 --json
+has '"n":4,"correct":2,"failed":1,'
+
+# Bad usage and data.
+expect 2 --model $golden --data "$dir/data.jsonl"
+says '--raw'
+expect 2 --model $golden
+says '--data'
+echo '{"id": "a", "prompt": "t1", "answer": "x"}' > "$dir/bad.jsonl"
+expect 2 --model $golden --raw --data "$dir/bad.jsonl"
+says 'bad.jsonl:1: "kind": expected a string, found nothing'
+: > "$dir/empty.jsonl"
+expect 2 --model $golden --raw --data "$dir/empty.jsonl"
+says 'holds no questions'
+expect 2 --model $golden --raw --data "$dir/nowhere.jsonl"
+expect 3 --model "$dir" --raw --data "$dir/data.jsonl"
+
+# The bundled model finds the questions beside it, and answers the same in a batch of one.
+expect 0 --model models/tiny-block --limit 6 --json --quiet
+has '"data":"models/eval.jsonl"'
+sed 's/"seconds".*//' "$dir/out" > "$dir/batch"
+expect 0 --model models/tiny-block/ --limit 6 --json --quiet --batch 1
+sed 's/"seconds".*//; s|tiny-block/|tiny-block|' "$dir/out" | cmp - "$dir/batch"

@@ -1,0 +1,149 @@
+#!/bin/bash
+# `unmask list`, `inspect`, `tokenize`, help and version: what needs no answer from a model.
+source tests/cli/claims.bash
+TABLES='families strategies samplers options backends commands'
+
+# Names of the items of one table.
+names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p'; }
+
+claims_begin
+
+version_is_that_of_the_header() {
+    try --version
+    [ "$rc" = 0 ]
+    version=$(sed -n 's/^.define UM_VERSION_[A-Z]* //p' include/unmask.h | paste -sd.)
+    grep -qE "^unmask ${version//./\\.} \(.+\)\$" "$work/out"
+}
+help_names_every_command() {
+    try --help
+    [ "$rc" = 0 ]
+    for c in $(names_in commands); do grep -qE "^  $c +[a-z]" "$work/out"; done
+    [ ! -s "$work/err" ]
+}
+every_command_has_help_with_three_examples() {
+    for c in $(names_in commands); do
+        try "$c" --help
+        [ "$rc" = 0 ]
+        grep -q '^Usage: unmask' "$work/out"
+        [ "$(sed -n '/^Examples:/,$p' "$work/out" | grep -c "$UNMASK")" -ge 3 ]
+        cp "$work/out" "$work/help"
+        try help "$c"
+        cmp "$work/help" "$work/out"
+    done
+}
+help_of_run_tells_every_option_with_its_default() {
+    try run --help
+    for o in $(names_in options); do grep -qE -- "^  --(\[no-\])?${o//_/-}( |\$)" "$work/out"; done
+    tr -s ' \n' ' ' < "$work/out" | grep 'share of the last one is filled (0..1; default 0.1)'
+}
+no_command_is_bad_usage() {
+    try
+    [ "$rc" = 2 ]
+    grep -q '^Usage:' "$work/err"
+    [ ! -s "$work/out" ]
+}
+unknown_command_names_the_nearest() {
+    try inspekt
+    [ "$rc" = 2 ]
+    grep -q 'did you mean inspect' "$work/err"
+    try --versoin
+    grep -q 'did you mean --version' "$work/err"
+}
+lists_every_table() {
+    try list
+    [ "$rc" = 0 ]
+    for t in $TABLES; do grep -qx "$t" "$work/out"; done
+    try list --json
+    for t in $TABLES; do grep -q "\"$t\":\[{" "$work/out"; done
+}
+lists_one_table_alone() {
+    try list backends
+    grep -q '^  ref ' "$work/out"
+    not grep -q '^families' "$work/out"
+}
+list_shows_range_and_default_of_a_parameter() {
+    try list strategies
+    grep -A1 '^ *buffer_size ' "$work/out" | grep -q '1..64, or auto; default auto'
+}
+unknown_table_names_the_nearest() {
+    try list strategy
+    [ "$rc" = 2 ]
+    grep -q 'did you mean strategies' "$work/err"
+}
+inspect_tells_family_rule_and_sizes() {
+    try inspect tests/golden/models/sdar
+    [ "$rc" = 0 ]
+    grep -qE '^family +sdar$' "$work/out"
+    grep -qE '^recognised by +architectures\[0\]$' "$work/out"
+    grep -qE '^attention +block-causal$' "$work/out"
+    grep -qE '^ +layers +3$' "$work/out"
+    grep -qE '^ +mask id +500$' "$work/out"
+}
+inspect_counts_the_parameters_that_are_stored() {
+    for m in tests/golden/models/sdar tests/golden/models/llada models/tiny-block; do
+        try inspect --json "$m"
+        counted=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
+        stored=$(grep -oE '"elements":[0-9]+' "$work/out" | cut -d: -f2)
+        [ "$counted" = "$stored" ]
+    done
+}
+inspect_reads_no_weights() {
+    mkdir "$work/bare"
+    cp tests/golden/models/sdar/*.json "$work/bare/"
+    try inspect "$work/bare"
+    [ "$rc" = 0 ]
+    grep -q safetensors "$work/err"
+    not grep -q '^weights' "$work/out"
+}
+inspect_takes_the_family_that_it_is_told() {
+    try inspect models/tiny-block --model-name sdar
+    grep -q 'named by the user' "$work/out"
+    try inspect models/tiny-block --model-name nonsense
+    [ "$rc" = 3 ]
+    grep -q nonsense "$work/err"
+}
+inspect_refuses_an_autoregressive_model_by_name() {
+    mkdir "$work/llama"
+    cp models/tiny-block/*.json "$work/llama/"
+    sed -i 's/SDARForCausalLM/LlamaForCausalLM/' "$work/llama/config.json"
+    try inspect "$work/llama"
+    [ "$rc" = 3 ]
+    grep -q autoregressive "$work/err"
+}
+tokenize_prints_ids_and_pieces() {
+    try tokenize --model tests/golden/models/sdar t5 t6
+    [ "$rc" = 0 ]
+    diff "$work/out" <(printf '     0        5  "t5"\n     1        6  "t6"\n')
+    try tokenize --model tests/golden/models/sdar --ids t5 t6
+    [ "$(cat "$work/out")" = '5 6' ]
+    try tokenize --model tests/golden/models/sdar --json t5 t6
+    [ "$(cat "$work/out")" = '{"n":2,"ids":[5,6],"pieces":["t5","t6"]}' ]
+}
+tokenize_marks_special_tokens() {
+    try tokenize --model models/tiny-block '<|im_end|>'
+    grep -q 'special' "$work/out"
+    [ "$(wc -l < "$work/out")" = 1 ]
+    try tokenize --model models/tiny-block --no-special '<|im_end|>'
+    not grep -q 'special$' "$work/out"
+}
+tokenize_of_a_chat_keeps_special_text_of_the_user_ordinary() {
+    try tokenize --model models/tiny-block --chat 'Hello'
+    grep -q '"<|im_start|>"  special' "$work/out"
+    plain=$(grep -c special "$work/out")
+    try tokenize --model models/tiny-block --chat 'Hello <|im_end|>'
+    [ "$(grep -c special "$work/out")" = "$plain" ]
+}
+write_to_a_full_disk_is_reported() {
+    rc=0
+    "$UNMASK" list > /dev/full 2> "$work/err" || rc=$?
+    [ "$rc" = 1 ]
+    grep -q 'standard output' "$work/err"
+}
+reader_that_goes_away_is_no_drama() {
+    rc=0
+    { sleep 0.3 && "$UNMASK" list --json 2> "$work/err" || echo $? > "$work/rc"; } | true
+    [ "$(cat "$work/rc")" = 1 ]
+    [ ! -s "$work/err" ]
+}
+
+claims_all

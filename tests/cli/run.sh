@@ -1,0 +1,200 @@
+#!/bin/bash
+# `unmask run`: what it prints where, what ends it, and its exit status.
+source tests/cli/claims.bash
+WORDS=tests/golden/models/sdar # its vocabulary is t0..t511, so every answer can be told from other text
+
+words_try() { try run --model "$WORDS" --ignore-eos --max-tokens 12 "$@"; }
+words() { words_try "$@" && [ "$rc" = 0 ] && [ -s "$work/out" ]; }
+terminal() { on_terminal run --model "$WORDS" --ignore-eos "$@"; }
+text_of_json() { sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$1"; }
+
+claims_begin
+
+prints_only_the_answer_into_a_pipe() {
+    words t5 t6 t7
+    grep -qxE 't[0-9]+( t[0-9]+){11}' "$work/out"
+    [ "$(wc -l < "$work/out")" = 1 ]
+    [ ! -s "$work/err" ]
+}
+joins_the_words_of_the_prompt() {
+    words t5 t6 t7
+    cp "$work/out" "$work/three"
+    words 't5 t6 t7'
+    cmp "$work/three" "$work/out"
+}
+reads_the_prompt_from_standard_input() {
+    words t5 t6 t7
+    cp "$work/out" "$work/given"
+    echo 't5 t6 t7' | "$UNMASK" run --model "$WORDS" --ignore-eos --max-tokens 12 > "$work/piped"
+    echo 't5 t6 t7' | "$UNMASK" run --model "$WORDS" --ignore-eos --max-tokens 12 - > "$work/dash"
+    cmp "$work/given" "$work/piped"
+    cmp "$work/given" "$work/dash"
+}
+json_holds_the_answer_and_its_numbers() {
+    words t5 t6 t7
+    cp "$work/out" "$work/plain"
+    words --json --seed 7 t5 t6 t7
+    [ "$(text_of_json "$work/out")" = "$(cat "$work/plain")" ]
+    grep -q '"finish_reason":"max_new_tokens_reached"' "$work/out"
+    grep -q '"seed":7,"prompt_tokens":3,"completion_tokens":12' "$work/out"
+    grep -qE '"token_ids":\[[0-9]+(,[0-9]+){11}\]' "$work/out"
+}
+one_seed_gives_one_answer() {
+    words --temperature 1 --seed 5 t5 t6
+    cp "$work/out" "$work/first"
+    words --temperature 1 --seed 5 --threads 1 t5 t6
+    cmp "$work/first" "$work/out"
+    words --temperature 1 --seed 6 t5 t6
+    not cmp -s "$work/first" "$work/out"
+}
+stop_text_is_not_part_of_the_answer() {
+    words t5 t6 t7
+    read -r one two three rest < "$work/out"
+    [ -n "$three" ]
+    not grep -q " $three" <<< "$one $two"
+    words --stop " $three" t5 t6 t7
+    [ "$(cat "$work/out")" = "$one $two" ]
+}
+stop_text_understands_escapes_and_refuses_others() {
+    words --stop '\n' t5
+    words_try --stop 'a\q' t5
+    [ "$rc" = 2 ] && grep -q -- '--stop' "$work/err"
+}
+show_prompt_goes_to_standard_error() {
+    words --raw --show-prompt t5 t6
+    [ "$(cat "$work/err")" = 't5 t6' ] && [ "$(wc -l < "$work/out")" = 1 ]
+}
+chat_template_is_used_unless_raw() {
+    try run --model models/tiny-block --max-tokens 1 --show-prompt --system 'Be brief.' Hello
+    [ "$rc" = 0 ]
+    grep -q '<|im_start|>user' "$work/err"
+    grep -q 'Be brief.' "$work/err"
+    try run --model models/tiny-block --max-tokens 1 --show-prompt --raw Hello
+    [ "$(cat "$work/err")" = Hello ]
+}
+system_message_needs_a_template() {
+    words_try --system hello t5
+    [ "$rc" = 2 ] && grep -q 'chat template' "$work/err"
+}
+longest_prompt_of_the_model_fits() {
+    printf 't7 %.0s' {1..2000} > "$work/long"
+    "$UNMASK" run --model "$WORDS" --ignore-eos --max-tokens 8 --json < "$work/long" > "$work/out"
+    grep -q '"prompt_tokens":2000' "$work/out"
+}
+too_long_prompt_is_refused_with_the_numbers() {
+    printf 't7 %.0s' {1..3000} > "$work/long"
+    rc=0
+    "$UNMASK" run --model "$WORDS" < "$work/long" 2> "$work/err" > "$work/out" || rc=$?
+    [ "$rc" = 2 ] && grep -q 3000 "$work/err" && grep -q 2048 "$work/err" && [ ! -s "$work/out" ]
+}
+missing_model_says_how_to_name_one() {
+    try run hello
+    [ "$rc" = 2 ]
+    grep -q -- '--model DIR' "$work/err"
+    grep -q UNMASK_MODEL "$work/err"
+    grep -q models/tiny-block "$work/err"
+}
+model_may_come_from_the_environment() {
+    UNMASK_MODEL=$WORDS try run --max-tokens 3 --ignore-eos t5
+    [ "$rc" = 0 ] && grep -qE '^t[0-9]+' "$work/out"
+}
+folder_that_is_not_there_exits_3() {
+    try run --model "$work/nothing" hello
+    [ "$rc" = 3 ] && grep -q "$work/nothing" "$work/err"
+}
+broken_model_exits_3() {
+    mkdir -p "$work/broken" && cp "$WORDS"/*.json "$work/broken/"
+    echo '{' > "$work/broken/config.json"
+    head -c 100 "$WORDS/model.safetensors" > "$work/broken/model.safetensors"
+    try run --model "$work/broken" t5
+    [ "$rc" = 3 ] && grep -q config.json "$work/err"
+}
+unknown_option_names_the_nearest() {
+    words_try --max-token 3 t5
+    [ "$rc" = 2 ] && grep -q 'did you mean --max-tokens' "$work/err"
+}
+value_out_of_range_names_option_and_range() {
+    words_try --accept-threshold 1.5 t5
+    [ "$rc" = 2 ] && grep -q -- '--accept-threshold' "$work/err" && grep -q '0\.\.1' "$work/err"
+}
+empty_prompt_is_refused() {
+    words_try ''
+    [ "$rc" = 2 ] && grep -q empty "$work/err"
+}
+invalid_text_is_refused_with_its_byte() {
+    words_try --raw $'t5 \xff'
+    [ "$rc" = 2 ] && grep -q 3 "$work/err"
+}
+full_disk_is_reported() {
+    rc=0
+    "$UNMASK" run --model "$WORDS" --ignore-eos --max-tokens 4 t5 > /dev/full 2> "$work/err" || rc=$?
+    [ "$rc" = 1 ] && grep -q 'standard output' "$work/err"
+}
+interrupt_ends_the_answer_with_what_was_settled() {
+    rc=0
+    "$UNMASK" run --model models/tiny-block --raw --ignore-eos --max-tokens 900 --accept-threshold 1 --json hello \
+        > "$work/out" 2> "$work/err" &
+    local pid=$!
+    # It is computing once it has used some processor time beyond its start.
+    for _ in $(seq 200); do
+        [ "$(awk '{ print $14 }' "/proc/$pid/stat")" -gt 30 ] && break
+        sleep 0.05
+    done
+    kill -TERM $pid
+    wait $pid || rc=$?
+    cat "$work/out"
+    [ "$rc" = 1 ] && grep -q '"finish_reason":"aborted"' "$work/out"
+}
+draws_masks_and_tokens_on_a_terminal() {
+    terminal --max-tokens 12 --buffer-size 2 --delay 20 t5 t6 t7
+    grep -q '░' "$work/out"            # a mask
+    grep -q $'\e\\[1;32m' "$work/out"  # fresh tokens
+    grep -q $'\e\\[J' "$work/out"
+}
+terminal_is_left_with_the_answer_alone() {
+    words --buffer-size 2 t5 t6 t7
+    cp "$work/out" "$work/plain"
+    LC_ALL=C terminal --quiet --max-tokens 12 --buffer-size 2 --delay 20 t5 t6 t7
+    diff <(screen | sed '/^$/d') "$work/plain"
+}
+narrow_terminal_shows_every_row_once() {
+    words --max-tokens 60 --buffer-size 4 --accept-threshold 0.02 t5 t6
+    cp "$work/out" "$work/plain"
+    columns=9 rows=5
+    LC_ALL=C terminal --quiet --max-tokens 60 --buffer-size 4 --accept-threshold 0.02 --delay 20 t5 t6
+    [ "$(screen | tr -d '\n')" = "$(cat "$work/plain")" ]
+}
+canvas_taller_than_the_terminal_leaves_no_mask_behind() {
+    WORDS=tests/golden/models/llada
+    words --max-tokens 64 --steps 16 t5 t6
+    cp "$work/out" "$work/plain"
+    columns=11 rows=4
+    LC_ALL=C terminal --quiet --max-tokens 64 --steps 16 --delay 20 t5 t6
+    [ "$(screen | tr -d '\n')" = "$(cat "$work/plain")" ]
+}
+no_color_leaves_out_colours_but_draws() {
+    NO_COLOR=1 terminal --quiet --max-tokens 12 --delay 20 t5 t6 t7
+    grep -q '░' "$work/out"
+    not grep -qE $'\e\\[([0-9]+;)*(3[0-9]|9[0-7])m' "$work/out"
+}
+dumb_terminal_gets_plain_text() {
+    TERM=dumb terminal --quiet --max-tokens 12 t5 t6 t7
+    not grep -q $'\e' "$work/out"
+    tr -d '\r' < "$work/out" | grep -qxE 't[0-9]+( t[0-9]+){11}'
+}
+no_view_streams_plain_text() {
+    terminal --quiet --no-view --max-tokens 12 t5 t6 t7
+    not grep -q $'\e' "$work/out"
+    tr -d '\r' < "$work/out" | grep -qxE 't[0-9]+( t[0-9]+){11}'
+}
+locale_without_utf8_gets_ascii_masks() {
+    LC_ALL=C terminal --quiet --max-tokens 12 --delay 20 t5 t6 t7
+    grep -q '_' "$work/out"
+    not grep -q '░' "$work/out"
+}
+summary_gives_speed_and_tokens_per_forward() {
+    terminal --max-tokens 12 t5 t6 t7
+    grep -qE '12 tokens in [0-9]+ passes, [0-9.]+ tokens/s, [0-9.]+ tokens/forward, max_new_tokens_reached' "$work/out"
+}
+
+claims_all

@@ -1,0 +1,369 @@
+/* The engine through its public doors: refusals with the arithmetic, limits, stops, streams, aborts, and that a step
+ * allocates nothing. */
+#include "support.h"
+
+static test_engine sdar;
+static char sdar_path[128];
+
+static int open_sdar(void **state) {
+    (void)state;
+    um_config c;
+    test_config(&c, "sdar", sdar_path, sizeof(sdar_path));
+    c.max_num_reqs = 4;
+    c.num_pages = 40;
+    test_open(&sdar, &c);
+    return 0;
+}
+
+static int close_sdar(void **state) {
+    (void)state;
+    test_close(&sdar);
+    return 0;
+}
+
+static const int32_t prompt[] = {231, 443, 286, 438, 473};
+
+static um_request request(test_answer *a) {
+    um_request r;
+    um_request_init(sdar.engine, &r);
+    r.ids = prompt;
+    r.n_ids = UM_LEN(prompt);
+    r.sampling.max_tokens = 24;
+    r.decoding.buffer_size = 2;
+    r.events = UM_EVENT_TEXT;
+    r.on_event = test_collect;
+    r.arg = a;
+    return r;
+}
+
+static void run(const um_request *r) {
+    um_err err = {0};
+    if (um_engine_add(sdar.engine, r, NULL, &err)) fail_msg("%s", err.msg);
+    test_drain(sdar.engine);
+}
+
+static void check_refused(const um_request *r, um_status code, const char *part) {
+    um_err err = {0};
+    assert_int_equal(um_engine_add(sdar.engine, r, NULL, &err), code);
+    if (!strstr(err.msg, part)) fail_msg("expected \"%s\" in: %s", part, err.msg);
+    assert_int_equal(um_engine_pending(sdar.engine), 0);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static void refuses_an_empty_prompt(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    r.n_ids = 0;
+    check_refused(&r, UM_EINVAL, "empty");
+}
+
+static void refuses_more_than_one_prompt(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    r.text = "t1 t2";
+    r.text_len = 5;
+    check_refused(&r, UM_EINVAL, "exactly one");
+}
+
+static void refuses_text_that_is_not_utf8(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    r.ids = NULL;
+    r.text = "t1 \xff";
+    r.text_len = 4;
+    check_refused(&r, UM_EINVAL, "3");
+}
+
+static void refuses_a_prompt_that_is_too_long(void **state) {
+    (void)state;
+    static int32_t ids[256];
+    um_request r = request(NULL);
+    r.ids = ids;
+    r.n_ids = 256;
+    check_refused(&r, UM_ELIMIT, "max_model_len is 256");
+}
+
+static void refuses_ids_outside_the_vocabulary(void **state) {
+    (void)state;
+    static const int32_t ids[] = {1, 512};
+    um_request r = request(NULL);
+    r.ids = ids;
+    r.n_ids = 2;
+    check_refused(&r, UM_ERANGE, "512");
+}
+
+static void refuses_parameters_out_of_range(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    r.decoding.accept_threshold = 1.5F;
+    check_refused(&r, UM_ERANGE, "accept_threshold");
+    r = request(NULL);
+    r.sampling.max_tokens = -1;
+    check_refused(&r, UM_ERANGE, "max_tokens");
+    r = request(NULL);
+    r.sampling.temperature = -1;
+    check_refused(&r, UM_ERANGE, "temperature");
+    r = request(NULL);
+    snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "nonsense");
+    check_refused(&r, UM_EINVAL, "multi_bd");
+    r = request(NULL);
+    snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "full");
+    check_refused(&r, UM_EUNSUPPORTED, "multi_bd");
+}
+
+static void refuses_what_no_page_pool_could_hold(void **state) {
+    (void)state;
+    um_config c;
+    um_err err = {0};
+    test_engine t;
+    char path[128];
+    test_config(&c, "sdar", path, sizeof(path));
+    c.num_pages = 2;
+    c.page_size = 8;
+    test_open(&t, &c);
+    um_request r = request(NULL);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_ELIMIT);
+    assert_non_null(strstr(err.msg, "KV pages"));
+    test_close(&t);
+}
+
+static void refuses_an_unknown_name_with_the_nearest(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    um_err err = {0};
+    assert_int_equal(um_request_set(&r, "acept_threshold", "0.5", &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "accept"));
+    assert_int_equal(um_request_set(&r, "accept_threshold", "0.5", &err), UM_OK);
+    assert_true(r.decoding.accept_threshold == 0.5F);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+static void max_tokens_is_exact(void **state) {
+    (void)state;
+    for (int32_t n = 1; n < 30; n += 7) {
+        test_answer a = {0};
+        um_request r = request(&a);
+        r.sampling.max_tokens = n;
+        r.sampling.ignore_eos = true;
+        run(&r);
+        assert_int_equal(a.n, n);
+        assert_int_equal(a.finish, UM_FINISH_MAX_TOKENS);
+        for (int32_t i = 0; i < n; i++) assert_true(a.token[i] >= 0 && a.token[i] < 512 && a.token[i] != 500);
+    }
+}
+
+static void the_model_length_ends_an_answer(void **state) {
+    (void)state;
+    static int32_t ids[250];
+    test_answer a = {0};
+    um_request r = request(&a);
+    r.ids = ids;
+    r.n_ids = 250;
+    r.sampling.ignore_eos = true;
+    run(&r);
+    assert_int_equal(a.n, 6);
+    assert_int_equal(a.finish, UM_FINISH_MAX_LEN);
+}
+
+static void a_mask_id_in_the_prompt_is_ordinary_text(void **state) {
+    (void)state;
+    static const int32_t ids[] = {500, 12, 500, 500, 7, 500};
+    test_answer a = {0};
+    um_request r = request(&a);
+    r.ids = ids;
+    r.n_ids = UM_LEN(ids);
+    r.sampling.ignore_eos = true;
+    run(&r);
+    assert_int_equal(a.n, 24);
+}
+
+static void the_stream_joined_is_the_answer(void **state) {
+    (void)state;
+    test_answer a = {0};
+    um_request r = request(&a);
+    run(&r);
+    assert_string_equal(a.text, a.streamed);
+    assert_true(strlen(a.text) > 0);
+}
+
+static void a_stop_string_cuts_the_text_exactly(void **state) {
+    (void)state;
+    test_answer whole = {0};
+    um_request r = request(&whole);
+    run(&r);
+    /* Every stop string that occurs ends the text just before its first occurrence, also across tokens. */
+    size_t len = strlen(whole.text);
+    for (size_t from = 0; from + 5 < len; from += 3) {
+        char stop[6];
+        memcpy(stop, whole.text + from, 5);
+        stop[5] = '\0';
+        const char *list[] = {"never", stop};
+        test_answer a = {0};
+        r = request(&a);
+        r.stop = list;
+        r.n_stop = 2;
+        run(&r);
+        size_t want = (size_t)(strstr(whole.text, stop) - whole.text);
+        assert_int_equal(a.finish, UM_FINISH_STOP);
+        assert_int_equal(strlen(a.text), want);
+        assert_memory_equal(a.text, whole.text, want);
+        assert_string_equal(a.text, a.streamed);
+    }
+}
+
+static void an_unset_seed_is_drawn_and_repeats_the_answer(void **state) {
+    (void)state;
+    test_answer a = {0}, b = {0};
+    um_request r = request(&a);
+    r.sampling.temperature = 1;
+    run(&r);
+    assert_true(a.seed >= 0);
+    r.arg = &b;
+    r.sampling.seed = a.seed;
+    run(&r);
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.token, b.token, (size_t)a.n * sizeof(int32_t));
+}
+
+/* ---- Snapshots --------------------------------------------------------------------------------------------------- */
+
+typedef struct film {
+    test_answer answer;
+    int32_t passes;
+    size_t settled;
+    char wrong[64];
+} film;
+
+static void watch(void *arg, const um_event *ev) {
+    film *f = (film *)arg;
+    if (ev->type == UM_EVENT_FINISH) test_collect(&f->answer, ev);
+    if (ev->type != UM_EVENT_SNAPSHOT) return;
+    const um_snapshot *s = ev->snapshot;
+    f->passes++;
+    if (s->nfe != f->passes) snprintf(f->wrong, sizeof(f->wrong), "pass %d has nfe %d", f->passes, s->nfe);
+    for (size_t i = 0; i < f->settled && i < s->n; i++)
+        if (s->state[i] == UM_TOKEN_MASK) snprintf(f->wrong, sizeof(f->wrong), "position %zu became a mask", i);
+    for (size_t i = 0; i < s->n && s->state[i] != UM_TOKEN_MASK; i++) f->settled = UM_MAX(f->settled, i + 1);
+}
+
+static void a_settled_token_never_changes_back(void **state) {
+    (void)state;
+    film f = {0};
+    um_request r = request(NULL);
+    r.events = UM_EVENT_SNAPSHOT;
+    r.on_event = watch;
+    r.arg = &f;
+    run(&r);
+    assert_string_equal(f.wrong, "");
+    assert_int_equal(f.passes, f.answer.nfe);
+}
+
+/* ---- Abort and life ---------------------------------------------------------------------------------------------- */
+
+static void abort_frees_everything_at_once(void **state) {
+    (void)state;
+    static test_answer a[6];
+    int64_t id[6];
+    um_stats s;
+    memset(a, 0, sizeof(a));
+    for (int i = 0; i < 6; i++) { /* four run, two wait */
+        um_request r = request(&a[i]);
+        assert_int_equal(um_engine_add(sdar.engine, &r, &id[i], NULL), UM_OK);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(um_engine_step(sdar.engine, NULL), UM_OK);
+    for (int i = 5; i >= 0; i--) assert_int_equal(um_engine_abort(sdar.engine, id[i], NULL), UM_OK);
+    um_engine_get_stats(sdar.engine, &s);
+    assert_int_equal(s.pages_used, 0);
+    assert_int_equal(um_engine_pending(sdar.engine), 0);
+    for (int i = 0; i < 6; i++) assert_true(a[i].done && a[i].finish == UM_FINISH_ABORTED);
+    assert_int_equal(um_engine_abort(sdar.engine, id[0], NULL), UM_ENOENT);
+}
+
+static void abort_self(void *arg, const um_event *ev) {
+    if (ev->type == UM_EVENT_TEXT) assert_int_equal(um_engine_abort(sdar.engine, ev->id, NULL), UM_OK);
+    test_collect(arg, ev);
+}
+
+static void a_callback_may_abort_its_request(void **state) {
+    (void)state;
+    test_answer a = {0};
+    um_request r = request(&a);
+    r.on_event = abort_self;
+    run(&r);
+    assert_true(a.done);
+    assert_int_equal(a.finish, UM_FINISH_ABORTED);
+    assert_string_equal(a.text, a.streamed);
+}
+
+static void step_inside(void *arg, const um_event *ev) {
+    (void)ev;
+    *(um_status *)arg = um_engine_step(sdar.engine, NULL);
+}
+
+static void a_callback_must_not_step(void **state) {
+    (void)state;
+    um_status st = UM_OK;
+    um_request r = request(NULL);
+    r.events = 0;
+    r.on_event = step_inside;
+    r.arg = &st;
+    run(&r);
+    assert_int_equal(st, UM_EINVAL);
+}
+
+static void a_failed_request_leaves_others_alone(void **state) {
+    (void)state;
+    test_answer a = {0};
+    um_request good = request(&a), bad = request(NULL);
+    assert_int_equal(um_engine_add(sdar.engine, &good, NULL, NULL), UM_OK);
+    assert_int_equal(um_engine_step(sdar.engine, NULL), UM_OK);
+    bad.n_ids = 0;
+    assert_int_equal(um_engine_add(sdar.engine, &bad, NULL, NULL), UM_EINVAL);
+    test_drain(sdar.engine);
+    assert_true(a.done);
+}
+
+static void a_step_allocates_nothing(void **state) {
+    (void)state;
+    static test_answer a[4];
+    memset(a, 0, sizeof(a));
+    for (int i = 0; i < 4; i++) {
+        um_request r = request(&a[i]);
+        r.events = UM_EVENT_TEXT | UM_EVENT_SNAPSHOT | UM_EVENT_TRACE;
+        r.sampling.temperature = i % 2 ? 1 : 0;
+        r.sampling.top_p = 0.9F;
+        r.decoding.buffer_size = 1 + i;
+        assert_int_equal(um_engine_add(sdar.engine, &r, NULL, NULL), UM_OK);
+    }
+    int64_t before = um_alloc_count();
+    test_drain(sdar.engine);
+    assert_int_equal(um_alloc_count(), before);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_an_empty_prompt),
+        cmocka_unit_test(refuses_more_than_one_prompt),
+        cmocka_unit_test(refuses_text_that_is_not_utf8),
+        cmocka_unit_test(refuses_a_prompt_that_is_too_long),
+        cmocka_unit_test(refuses_ids_outside_the_vocabulary),
+        cmocka_unit_test(refuses_parameters_out_of_range),
+        cmocka_unit_test(refuses_what_no_page_pool_could_hold),
+        cmocka_unit_test(refuses_an_unknown_name_with_the_nearest),
+        cmocka_unit_test(max_tokens_is_exact),
+        cmocka_unit_test(the_model_length_ends_an_answer),
+        cmocka_unit_test(a_mask_id_in_the_prompt_is_ordinary_text),
+        cmocka_unit_test(the_stream_joined_is_the_answer),
+        cmocka_unit_test(a_stop_string_cuts_the_text_exactly),
+        cmocka_unit_test(an_unset_seed_is_drawn_and_repeats_the_answer),
+        cmocka_unit_test(a_settled_token_never_changes_back),
+        cmocka_unit_test(abort_frees_everything_at_once),
+        cmocka_unit_test(a_callback_may_abort_its_request),
+        cmocka_unit_test(a_callback_must_not_step),
+        cmocka_unit_test(a_failed_request_leaves_others_alone),
+        cmocka_unit_test(a_step_allocates_nothing),
+    };
+    return cmocka_run_group_tests_name("engine", tests, open_sdar, close_sdar);
+}

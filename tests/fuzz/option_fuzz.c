@@ -1,0 +1,77 @@
+/* Fuzz: a command line, its words separated by NUL. Whatever is accepted must lie in the range of its row and read back
+ * from its own text; whatever is refused must say why. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+typedef struct settings {
+    bool quiet;
+    int32_t threads, order;
+    int64_t seed;
+    float threshold;
+    char device[8];
+    const char *model;
+} settings;
+
+static const um_option rows[] = {
+    {"quiet", NULL, UM_OPT_BOOL, UM_FIELD(settings, quiet), 0, 0, NULL, "true", NULL, NULL, "A", "say nothing"},
+    {"threads", "cores", UM_OPT_INT, UM_FIELD(settings, threads), 1, 64, NULL, "auto", "0", "N", "A", "threads"},
+    {"order", NULL, UM_OPT_CHOICE, UM_FIELD(settings, order), 0, 0, "first|last", "last", NULL, "O", "B", "order"},
+    {"seed", NULL, UM_OPT_INT64, UM_FIELD(settings, seed), 0, 0, NULL, "-1", NULL, "N", "B", "seed"},
+    {"accept_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(settings, threshold), 0, 1, NULL, "auto", "nan", "P", "A", "p"},
+    {"device", NULL, UM_OPT_NAME, UM_FIELD(settings, device), 0, 0, NULL, "cpu", NULL, "D", "B", "device"},
+    {"model", NULL, UM_OPT_STR, UM_FIELD(settings, model), 0, 0, NULL, NULL, NULL, "DIR", "B", "folder"},
+};
+
+static void require(bool claim) {
+    if (!claim) abort();
+}
+
+static int split(char *text, size_t size, char **argv, int capacity) {
+    int n = 0;
+    argv[n++] = text;
+    for (size_t i = 0; i + 1 < size && n < capacity; i++)
+        if (!text[i]) argv[n++] = text + i + 1;
+    return n;
+}
+
+static void check_ranges(const settings *s) {
+    require(s->threads >= 0 && s->threads <= 64);
+    require(s->order == 0 || s->order == 1);
+    require(isnan(s->threshold) || (s->threshold >= 0 && s->threshold <= 1));
+    require(memchr(s->device, 0, sizeof s->device) != NULL);
+}
+
+static void check_text(const settings *s) {
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        settings copy = *s;
+        um_buf a = {0}, b = {0};
+        um_option_get_text(&rows[i], s, &a);
+        require(um_option_set_text(&rows[i], &copy, a.data, NULL) == UM_OK);
+        um_option_get_text(&rows[i], &copy, &b);
+        require(um_streq(a.data, b.data));
+        um_buf_free(&a);
+        um_buf_free(&b);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *text = um_strndup((const char *)data, size), *argv[32];
+    const char *rest[32];
+    settings s = {0};
+    um_option_set set = {rows, UM_LEN(rows), &s};
+    um_err err = {UM_OK, ""};
+    int n_rest = 0, argc = split(text, size, argv, 32);
+    bool help;
+    um_options_init(rows, UM_LEN(rows), &s);
+    um_status status = um_options_argv(&set, 1, argc, argv, rest, &n_rest, &help, &err);
+    require(status == UM_OK || err.msg[0]);
+    require(n_rest >= 0 && n_rest < argc);
+    check_ranges(&s);
+    check_text(&s);
+    um_free(text);
+    return 0;
+}

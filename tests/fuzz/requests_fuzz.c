@@ -1,0 +1,54 @@
+/* Fuzz: a request line. What is accepted must have an id and one prompt, its id must name it again, and every parameter
+ * must pass its own row; what is refused must say why. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "cli/requests.c" /* fuzz programs link the library, which holds nothing of the command line */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool claim) {
+    if (!claim) abort();
+}
+
+/* A value that a row let in must be let in again in the row's own spelling. */
+static void check_parameters(um_request *r) {
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    size_t n = um_decode_option_sets(sets, &r->decoding, &r->sampling);
+    um_buf text = {0};
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < sets[i].n; k++) {
+            um_buf_clear(&text);
+            um_option_get_text(&sets[i].rows[k], sets[i].base, &text);
+            require(um_option_set_text(&sets[i].rows[k], sets[i].base, text.data, NULL) == UM_OK);
+        }
+    }
+    um_buf_free(&text);
+}
+
+static void check_accepted(um_request_line *q) {
+    const um_request *r = &q->request;
+    json_t *id = json_loadb(q->id.data, q->id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    require(json_equal(id, json_object_get(q->root, "id")));
+    json_decref(id);
+    require((r->text != NULL) + (r->ids != NULL) + (r->messages != NULL) == 1);
+    for (size_t i = 0; i < r->n_ids; i++) require(r->ids[i] >= 0);
+    for (size_t i = 0; i < r->n_messages; i++) require(r->messages[i].role && r->messages[i].content);
+    for (size_t i = 0; i < r->n_stop; i++) require(r->stop[i] && *r->stop[i]);
+    check_parameters(&q->request);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    um_config c;
+    um_request_line q = {0};
+    um_err err = {0};
+    um_config_init(&c);
+    um_request defaults = {.size = sizeof defaults, .decoding = c.decoding, .sampling = c.sampling};
+    /* The second parse reuses what the first one left. */
+    um_status first = um_request_line_parse(&q, (um_str){(const char *)data, size}, &defaults, &err);
+    require(first == UM_OK || err.msg[0]);
+    require(um_request_line_parse(&q, (um_str){(const char *)data, size}, &defaults, &err) == first);
+    if (first == UM_OK) check_accepted(&q);
+    um_request_line_free(&q);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* Chat templates from anywhere: compile or are refused, render or fail with a message, within their limits. */
+#include <stdlib.h>
+
+#include "text/template.h"
+
+static const char variables[] =
+    "{\"x\": 3, \"s\": \"Hello\", \"e\": \"\", \"z\": 0, \"n\": null, \"t\": true, \"f\": false, \"l\": [1, 2, 3],"
+    " \"d\": {\"a\": 1, \"b\": {\"c\": \"deep\"}, \"items\": [9]}, \"u\": \"\\u00e9\\u4e2d\\ud83d\\ude00\", \"fl\": "
+    "1.5,"
+    " \"msgs\": [{\"role\": \"user\", \"content\": \"hi\"}], \"ws\": \"  pad \\n\", \"nested\": [[1, 2], [3]], "
+    "\"neg\": -7,"
+    " \"words\": \"a,b,,c\", \"mixed\": [3, \"b\", null, true, 1.0], \"messages\": [{\"role\": \"user\", \"content\":"
+    " \"Hello\"}, {\"role\": \"assistant\", \"content\": \"<think>a</think>b\"}], \"tools\": null, \"bos_token\": "
+    "\"<s>\"}";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    um_template *t;
+    um_err err = {UM_OK, ""};
+    um_buf out = {0};
+    if (um_template_new(&t, (um_str){(const char *)data, size}, &err)) {
+        if (!err.msg[0]) abort();
+        return 0;
+    }
+    json_t *vars = json_loads(variables, 0, NULL);
+    if (!vars) abort();
+    if (um_template_render_at(t, vars, 1753535109, &out, &err) == UM_OK) {
+        if (out.len && um_utf8_check(out.data, out.len) < out.len) abort();
+    } else if (!err.msg[0] || out.len) abort();
+    json_decref(vars);
+    um_buf_free(&out);
+    um_template_free(t);
+    return 0;
+}

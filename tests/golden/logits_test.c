@@ -1,0 +1,328 @@
+/* Logits of the forward pass against recordings: the first three passes of the first request of each case, every row,
+ * on every backend, in fp32. What the recordings are is said in README.md beside this file. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "model/model.h"
+
+#define TOLERANCE 3e-4f
+#define PAGE      32
+#define PAGES     16
+#define TOKENS    128 /* of the largest recorded pass */
+
+typedef struct recording {
+    const char *name;
+    json_t *json;
+    um_map map;
+    um_safetensors *tensors;
+    int32_t block, prompt;
+} recording;
+
+typedef struct fixture {
+    um_model *model;
+    um_forward *forward;
+    float *logits; /* [TOKENS, vocab] */
+} fixture;
+
+/* One recorded pass as a batch of one span. */
+typedef struct pass {
+    int32_t n, id[TOKENS], pos[TOKENS], slot[TOKENS], end[TOKENS], page[PAGES];
+    const float *logits; /* [n, vocab] recorded */
+    um_span span;
+    um_batch batch;
+} pass;
+
+/* ---- Recordings -------------------------------------------------------------------------------------------------- */
+
+static void open_recording(recording *r, const char *name) {
+    char path[256];
+    um_err err = {0};
+    *r = (recording){.name = name};
+    snprintf(path, sizeof path, "tests/golden/cases/%s.json", name);
+    if (um_json_load(&r->json, path, &err)) fail_msg("%s", err.msg);
+    snprintf(path, sizeof path, "tests/golden/cases/%s.logits.safetensors", name);
+    if (um_map_open(&r->map, path, &err)) fail_msg("%s", err.msg);
+    r->tensors = um_safetensors_new();
+    if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, &err)) fail_msg("%s", err.msg);
+    json_t *engine = json_object_get(r->json, "engine");
+    r->block = (int32_t)json_integer_value(json_object_get(engine, "block_size"));
+    json_t *request = json_array_get(json_object_get(r->json, "requests"), 0);
+    r->prompt = (int32_t)json_array_size(json_object_get(request, "prompt"));
+}
+
+static void close_recording(recording *r) {
+    um_safetensors_close(r->tensors);
+    um_map_close(&r->map);
+    json_decref(r->json);
+}
+
+static const um_tensor *recorded(const recording *r, int step, const char *what) {
+    char name[32];
+    snprintf(name, sizeof name, "step%d.%s", step, what);
+    const um_tensor *t = um_safetensors_find(r->tensors, name);
+    assert_non_null(t);
+    return t;
+}
+
+static int32_t int_at(const um_tensor *t, int32_t i) {
+    int64_t v;
+    memcpy(&v, (const char *)t->data + (size_t)i * sizeof v, sizeof v);
+    return (int32_t)v;
+}
+
+/* First position of pass `step` whose block did not run: those rows of a recording are undefined. A block that was in
+ * use after the pass before runs in this one. */
+static int32_t defined_end(const recording *r, int step) {
+    if (step == 0) return INT32_MAX;
+    json_t *request = json_array_get(json_object_get(r->json, "requests"), 0);
+    json_t *state = json_object_get(json_array_get(json_object_get(request, "steps"), (size_t)step - 1), "state");
+    int32_t end = 0;
+    for (size_t i = 0; i < json_array_size(state); i++) {
+        json_t *block = json_array_get(state, i);
+        int32_t id = (int32_t)json_integer_value(json_array_get(block, 0));
+        if (strcmp(json_string_value(json_array_get(block, 1)), "DUMMY")) end = UM_MAX(end, (id + 1) * r->block);
+    }
+    assert_true(end > 0);
+    return end;
+}
+
+/* Block-causal from position 0; the d2f strategy's prefill lets the prompt see all of itself, and the rest of the
+ * prompt's last block all of that block. */
+static int32_t visible_end(const recording *r, int step, int32_t pos) {
+    um_visibility rule = {UM_SEE_BLOCK_CAUSAL, r->block, 0};
+    bool prefix_full = step == 0 && !strncmp(r->name, "llada", 5);
+    if (prefix_full && pos < r->prompt) return r->prompt;
+    return um_visible_end(rule, pos);
+}
+
+static void load_pass(pass *p, const recording *r, int step) {
+    const um_tensor *id = recorded(r, step, "ids"), *pos = recorded(r, step, "pos");
+    *p = (pass){.n = (int32_t)id->dim[0], .logits = recorded(r, step, "logits")->data};
+    assert_in_range(p->n, 1, TOKENS);
+    for (int32_t i = 0; i < PAGES; i++) p->page[i] = PAGES - 1 - i; /* pages need not be in order */
+    for (int32_t i = 0; i < p->n; i++) {
+        p->id[i] = int_at(id, i);
+        p->pos[i] = int_at(pos, i);
+        p->slot[i] = p->page[p->pos[i] / PAGE] * PAGE + p->pos[i] % PAGE;
+        p->end[i] = visible_end(r, step, p->pos[i]);
+    }
+    p->span = (um_span){.first = 0, .n = p->n, .page = p->page, .keys = {0, p->pos[p->n - 1] + 1}};
+    p->batch = (um_batch){.n_tokens = p->n,
+                          .n_spans = 1,
+                          .id = p->id,
+                          .pos = p->pos,
+                          .slot = p->slot,
+                          .seen_end = p->end,
+                          .span = &p->span};
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+static void open_fixture(fixture *f, const char *family, const char *device) {
+    char path[256];
+    um_err err = {0};
+    um_config c = {.size = sizeof c, .model = path, .threads = 2, .max_num_batched_tokens = 2 * TOKENS};
+    snprintf(path, sizeof path, "tests/golden/models/%s", family);
+    strcpy(c.model_name, "auto");
+    strcpy(c.device, device);
+    strcpy(c.dtype, "float32");
+    if (um_model_open(&f->model, &c, &err)) fail_msg("%s", err.msg);
+    um_forward_config fc = {.max_tokens = 2 * TOKENS,
+                            .max_rows = 2 * TOKENS,
+                            .n_saved = 2,
+                            .page_size = PAGE,
+                            .n_pages = PAGES,
+                            .kv_type = UM_F32};
+    if (um_forward_new(&f->forward, f->model, &fc, &err)) fail_msg("%s", err.msg);
+    void *p = NULL;
+    size_t bytes = sizeof(float) * TOKENS * (size_t)f->model->arch.vocab;
+    if (f->model->ops->buffer(f->model->dev, &p, bytes, "logits", &err)) fail_msg("%s", err.msg);
+    f->logits = p;
+}
+
+static void close_fixture(fixture *f) {
+    f->model->ops->buffer_free(f->model->dev, f->logits);
+    um_forward_free(f->forward);
+    um_model_close(f->model);
+}
+
+static void run(fixture *f, const um_batch *b) {
+    um_forward_submit(f->forward, b);
+    um_forward_wait(f->forward);
+}
+
+static void compute_logits(fixture *f, int32_t n) {
+    const um_model *m = f->model;
+    m->ops->linear(m->dev, m->head, NULL, um_forward_hidden(f->forward), n, false, f->logits);
+}
+
+static void compare(const fixture *f, const pass *p, const recording *r, int step, const char *device) {
+    const int32_t V = f->model->arch.vocab, end = defined_end(r, step);
+    float worst = 0;
+    int32_t rows = 0;
+    for (int32_t i = 0; i < p->n && p->pos[i] < end; i++, rows++) {
+        for (int32_t v = 0; v < V; v++) {
+            float want;
+            memcpy(&want, p->logits + (size_t)i * (size_t)V + v, sizeof want);
+            worst = fmaxf(worst, fabsf(want - f->logits[(size_t)i * (size_t)V + v]));
+        }
+    }
+    assert_true(rows > 0);
+    print_message("%s step %d on %s: %d rows, largest difference %.2g\n", r->name, step, device, rows, (double)worst);
+    if (!(worst <= TOLERANCE)) fail_msg("%s step %d on %s differs by %g", r->name, step, device, (double)worst);
+}
+
+static void check_case(const char *family, const char *name) {
+    recording r;
+    open_recording(&r, name);
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        fixture f;
+        open_fixture(&f, family, (*ops)->name);
+        for (int step = 0; step < 3; step++) {
+            pass p;
+            load_pass(&p, &r, step);
+            run(&f, &p.batch);
+            compute_logits(&f, p.n);
+            compare(&f, &p, &r, step, (*ops)->name);
+        }
+        close_fixture(&f);
+    }
+    close_recording(&r);
+}
+
+/* ---- Cases ------------------------------------------------------------------------------------------------------- */
+
+static void sdar_block_of_4(void **state) {
+    (void)state;
+    check_case("sdar", "sdar_single");
+}
+
+static void sdar_block_of_32(void **state) {
+    (void)state;
+    check_case("sdar", "sdar_single_b32");
+}
+
+static void sdar_four_blocks_at_once(void **state) {
+    (void)state;
+    check_case("sdar", "sdar_multi");
+}
+
+static void sdar_two_blocks_at_once(void **state) {
+    (void)state;
+    check_case("sdar", "sdar_multi_low");
+}
+
+static void fast_dllm_v2_logits(void **state) {
+    (void)state;
+    check_case("fast_dllm_v2", "fdv2_multi");
+}
+
+static void stable_diffcoder_logits(void **state) {
+    (void)state;
+    check_case("stable_diffcoder", "stable_diffcoder");
+}
+
+static void llada_prompt_sees_itself(void **state) {
+    (void)state;
+    check_case("llada", "llada_d2f");
+}
+
+/* ---- What the pass promises -------------------------------------------------------------------------------------- */
+
+/* The recorded pass as second span of a batch whose first span is another request on other pages. */
+static void hidden_rows_do_not_depend_on_the_batch(void **state) {
+    (void)state;
+    recording r;
+    open_recording(&r, "sdar_multi");
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        fixture f;
+        pass p;
+        open_fixture(&f, "sdar", (*ops)->name);
+        load_pass(&p, &r, 0);
+        run(&f, &p.batch);
+        size_t H = (size_t)f.model->arch.hidden, bytes = (size_t)p.n * H * sizeof(float);
+        float *alone = um_alloc(bytes);
+        memcpy(alone, um_forward_hidden(f.forward), bytes);
+
+        enum { OTHER = 7 };
+        int32_t id[TOKENS], pos[TOKENS], slot[TOKENS], end[TOKENS], other_page[] = {0};
+        for (int32_t i = 0; i < OTHER + p.n; i++) {
+            bool first = i < OTHER;
+            int32_t k = first ? i : i - OTHER;
+            id[i] = first ? 3 * i : p.id[k];
+            pos[i] = first ? i : p.pos[k];
+            slot[i] = first ? i : p.slot[k];
+            end[i] = first ? OTHER : p.end[k];
+        }
+        um_span span[2] = {{0, OTHER, other_page, {0, OTHER}}, {OTHER, p.n, p.page, p.span.keys}};
+        um_batch both = {
+            .n_tokens = OTHER + p.n, .n_spans = 2, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
+        run(&f, &both);
+        assert_memory_equal(alone, um_forward_hidden(f.forward) + OTHER * H, bytes);
+        um_free(alone);
+        close_fixture(&f);
+    }
+    close_recording(&r);
+}
+
+static int32_t recorded_best(const pass *p, int32_t row, int32_t V) {
+    int32_t best = 0;
+    float top = -INFINITY;
+    for (int32_t v = 0; v < V; v++) {
+        float z;
+        memcpy(&z, p->logits + (size_t)row * (size_t)V + v, sizeof z);
+        if (z >= top) best = v, top = z;
+    }
+    return best;
+}
+
+/* A row saved in one pass answers in the next as it answered in its own: what shifted families live on. */
+static void saved_row_answers_in_the_next_pass(void **state) {
+    (void)state;
+    recording r;
+    open_recording(&r, "fdv2_multi");
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        fixture f;
+        pass p;
+        open_fixture(&f, "fast_dllm_v2", (*ops)->name);
+        load_pass(&p, &r, 0);
+        um_answer own = {0}, later = {0};
+        um_row fresh = {.src = {p.n - 1, 0}, .w = {1, 0}, .want = UM_WANT_BEST}, carried = fresh;
+        carried.src[0] = -1 - 1;
+        const int32_t save[1][2] = {{p.n - 1, 1}};
+        p.batch.row = &fresh;
+        p.batch.n_rows = p.batch.n_saves = 1;
+        p.batch.save = save;
+        p.batch.answer = &own;
+        run(&f, &p.batch);
+        assert_int_equal(own.best, recorded_best(&p, p.n - 1, f.model->arch.vocab));
+
+        um_batch next = {.n_rows = 1, .row = &carried, .answer = &later};
+        run(&f, &next);
+        assert_int_equal(later.best, own.best);
+        assert_true(later.p_best == own.p_best);
+        close_fixture(&f);
+    }
+    close_recording(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sdar_block_of_4),
+        cmocka_unit_test(sdar_block_of_32),
+        cmocka_unit_test(sdar_four_blocks_at_once),
+        cmocka_unit_test(sdar_two_blocks_at_once),
+        cmocka_unit_test(fast_dllm_v2_logits),
+        cmocka_unit_test(stable_diffcoder_logits),
+        cmocka_unit_test(llada_prompt_sees_itself),
+        cmocka_unit_test(hidden_rows_do_not_depend_on_the_batch),
+        cmocka_unit_test(saved_row_answers_in_the_next_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

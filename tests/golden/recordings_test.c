@@ -1,0 +1,197 @@
+/* Replays the recordings in tests/golden/cases pass for pass: token, block state and finish reason, on both backends,
+ * one request at a time and all requests of a case in one batch. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+/* cmocka.h wants the headers above first. */
+#include <cmocka.h>
+
+#include "engine/engine.h"
+
+static const char *const cases[] = {"sdar_single",    "sdar_single_b32", "sdar_multi",
+                                    "sdar_multi_low", "fdv2_multi",      "stable_diffcoder"};
+
+/* One request of a recording while it is replayed. */
+typedef struct replay {
+    const char *name;
+    json_t *want;
+    size_t index, pass;
+    bool finished;
+} replay;
+
+static json_t *load(const char *name) {
+    char path[256];
+    um_err err;
+    json_t *root = NULL;
+    snprintf(path, sizeof(path), "tests/golden/cases/%s.json", name);
+    if (um_json_load(&root, path, &err)) fail_msg("%s", err.msg);
+    return root;
+}
+
+static int64_t number(const json_t *obj, const char *key) { return json_integer_value(json_object_get(obj, key)); }
+
+static void check_ids(const replay *r, const char *what, const json_t *want, const int32_t *have, size_t n) {
+    if (json_array_size(want) != n)
+        fail_msg("%s[%zu] pass %zu: %s: expected %zu, found %zu", r->name, r->index, r->pass, what,
+                 json_array_size(want), n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = json_integer_value(json_array_get(want, i));
+        if (id != have[i])
+            fail_msg("%s[%zu] pass %zu: %s %zu: expected %lld, found %d", r->name, r->index, r->pass, what, i,
+                     (long long)id, have[i]);
+    }
+}
+
+static void check_state(const replay *r, const json_t *want, const um_trace *t) {
+    assert_int_equal(json_array_size(want), t->n_blocks);
+    for (int32_t i = 0; i < t->n_blocks; i++) {
+        const json_t *s = json_array_get(want, (size_t)i);
+        const char *status = json_string_value(json_array_get(s, 1));
+        int64_t masks = json_integer_value(json_array_get(s, 2));
+        if (!um_streq(status, t->status[i]) || masks != t->masks[i])
+            fail_msg("%s[%zu] pass %zu: block %d: expected %s with %lld masks, found %s with %d", r->name, r->index,
+                     r->pass, t->block[i], status, (long long)masks, t->status[i], t->masks[i]);
+    }
+}
+
+static void check_pass(replay *r, const um_trace *t) {
+    const json_t *steps = json_object_get(r->want, "steps"), *step = json_array_get(steps, r->pass);
+    if (!step) fail_msg("%s[%zu]: more passes than the %zu recorded", r->name, r->index, json_array_size(steps));
+    assert_int_equal(json_is_true(json_object_get(step, "prefill")), t->prefill);
+    assert_int_equal(number(step, "new"), t->n_new);
+    check_ids(r, "blocks", json_object_get(step, "blocks"), t->block, (size_t)t->n_blocks);
+    /* The recorded engine had released the request after its last pass and shows no tokens there. */
+    if (r->pass + 1 < json_array_size(steps))
+        check_ids(r, "tokens", json_object_get(step, "tokens"), t->token, (size_t)t->n_tokens);
+    check_state(r, json_object_get(step, "state"), t);
+    r->pass++;
+}
+
+static void check_result(replay *r, const um_result *res) {
+    assert_int_equal(r->pass, json_array_size(json_object_get(r->want, "steps")));
+    assert_int_equal(r->pass, res->nfe);
+    check_ids(r, "output", json_object_get(r->want, "output"), res->token_ids, res->n_tokens);
+    assert_string_equal(um_finish_name(res->finish), json_string_value(json_object_get(r->want, "finish")));
+    r->finished = true;
+}
+
+static void on_event(void *arg, const um_event *ev) {
+    replay *r = (replay *)arg;
+    if (ev->type == UM_EVENT_TRACE) check_pass(r, ev->trace);
+    else if (ev->type == UM_EVENT_FINISH) check_result(r, ev->result);
+}
+
+static void set(um_config *c, const char *name, const json_t *obj, const char *key) {
+    const json_t *v = json_object_get(obj, key);
+    char text[64];
+    um_err err;
+    if (!v) return;
+    if (json_is_string(v)) snprintf(text, sizeof(text), "%s", json_string_value(v));
+    else snprintf(text, sizeof(text), "%.9g", json_number_value(v));
+    if (um_config_set(c, name, text, &err)) fail_msg("%s", err.msg);
+}
+
+static void configure(um_config *c, const json_t *root, const char *device) {
+    const json_t *engine = json_object_get(root, "engine"), *sampling = json_object_get(root, "sampling");
+    const json_t *thresholds = json_object_get(engine, "decoding_thresholds");
+    static const char *const engine_keys[] = {"page_size",  "max_model_len", "max_num_batched_tokens", "max_num_reqs",
+                                              "block_size", "buffer_size",   "decoding_strategy"};
+    static const char *const threshold_keys[] = {"add_block_threshold", "semi_complete_threshold", "accept_threshold",
+                                                 "token_stability_threshold"};
+    static const char *const sampling_keys[] = {"temperature", "max_tokens", "max_nfe"};
+    um_config_init(c);
+    for (size_t i = 0; i < UM_LEN(engine_keys); i++) set(c, engine_keys[i], engine, engine_keys[i]);
+    for (size_t i = 0; i < UM_LEN(threshold_keys); i++) set(c, threshold_keys[i], thresholds, threshold_keys[i]);
+    for (size_t i = 0; i < UM_LEN(sampling_keys); i++) set(c, sampling_keys[i], sampling, sampling_keys[i]);
+    c->sampling.ignore_eos = json_is_true(json_object_get(sampling, "ignore_eos"));
+    c->compat = UM_COMPAT_DIFFULEX;
+    snprintf(c->device, sizeof(c->device), "%s", device);
+    snprintf(c->dtype, sizeof(c->dtype), "float32");
+}
+
+static void add(um_engine *e, replay *r, int32_t *ids) {
+    const json_t *prompt = json_object_get(r->want, "prompt");
+    size_t n = json_array_size(prompt);
+    um_request q;
+    um_err err;
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)json_integer_value(json_array_get(prompt, i));
+    um_request_init(e, &q);
+    q.ids = ids;
+    q.n_ids = n;
+    q.events = UM_EVENT_TRACE;
+    q.on_event = on_event;
+    q.arg = r;
+    if (um_engine_add(e, &q, NULL, &err)) fail_msg("%s", err.msg);
+}
+
+static void drain(um_engine *e) {
+    um_err err;
+    while (um_engine_pending(e))
+        if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
+}
+
+static void replay_case(const char *name, const char *device, bool batched) {
+    json_t *root = load(name), *requests = json_object_get(root, "requests");
+    char folder[256];
+    um_config c;
+    um_err err;
+    um_model *m = NULL;
+    um_engine *e = NULL;
+    replay r[16];
+    int32_t ids[1024];
+    size_t n = json_array_size(requests), passes = 0;
+    assert_true(n > 0 && n <= UM_LEN(r));
+    configure(&c, root, device);
+    snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
+    c.model = folder;
+    if (um_model_open(&m, &c, &err) || um_engine_new(&e, m, &c, &err)) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < n; i++) {
+        r[i] = (replay){.name = name, .want = json_array_get(requests, i), .index = i};
+        add(e, &r[i], ids);
+        if (!batched) drain(e);
+    }
+    drain(e);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(r[i].finished);
+        passes += r[i].pass;
+    }
+    print_message("# %-18s %-4s %-7s %zu requests, %zu passes equal\n", name, device, batched ? "batched" : "alone", n,
+                  passes);
+    um_engine_free(e);
+    um_model_close(m);
+    json_decref(root);
+}
+
+static void replay_all(const char *device, bool batched) {
+    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, batched);
+}
+
+static void equals_recordings_on_ref_alone(void **state) {
+    (void)state;
+    replay_all("ref", false);
+}
+static void equals_recordings_on_ref_batched(void **state) {
+    (void)state;
+    replay_all("ref", true);
+}
+static void equals_recordings_on_cpu_alone(void **state) {
+    (void)state;
+    replay_all("cpu", false);
+}
+static void equals_recordings_on_cpu_batched(void **state) {
+    (void)state;
+    replay_all("cpu", true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_recordings_on_ref_alone),
+        cmocka_unit_test(equals_recordings_on_ref_batched),
+        cmocka_unit_test(equals_recordings_on_cpu_alone),
+        cmocka_unit_test(equals_recordings_on_cpu_batched),
+    };
+    return cmocka_run_group_tests_name("golden recordings", tests, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* Random inputs of the two operations that take more than arrays: attention and head. */
+#ifndef UM_TESTS_OPS_CASES_H
+#define UM_TESTS_OPS_CASES_H
+
+#include "ops_world.h"
+
+/* ---- Attention ---- */
+
+enum { CASE_SPANS = 3 };
+
+typedef struct attention_shape {
+    int32_t n_heads, n_kv_heads, head_dim, page_size;
+    um_dtype kv_type;
+    int32_t n[CASE_SPANS], n_keys[CASE_SPANS]; /* queries and keys of each request; 0 keys: no such request */
+    int32_t start;                             /* first key that exists */
+    um_visibility rule;
+} attention_shape;
+
+/* Requests whose last n tokens are the queries. */
+typedef struct attention_case {
+    attention_shape s;
+    paged pages[CASE_SPANS];
+    float *key[CASE_SPANS], *value[CASE_SPANS];
+    um_span span[CASE_SPANS];
+    int32_t *seen_end;
+    float *q;
+    um_batch batch;
+} attention_case;
+
+static inline int32_t pages_of(const attention_shape *s, int i) { return UM_CEIL_DIV(s->n_keys[i], s->page_size); }
+
+static inline attention_case new_attention(const attention_shape *s) {
+    attention_case c = {.s = *s};
+    int64_t n_pages = 2;
+    int32_t taken = 0;
+    for (int i = 0; i < CASE_SPANS; i++) n_pages += pages_of(s, i);
+    um_kv_shape shape = {2, s->n_kv_heads, s->head_dim, s->page_size, n_pages * s->page_size, s->kv_type};
+    paged all = deal_pages(shape, (int32_t)(n_pages * s->page_size));
+    for (int i = 0; i < CASE_SPANS && s->n_keys[i]; i++) {
+        size_t n = (size_t)s->n_keys[i] * (size_t)s->n_kv_heads * (size_t)s->head_dim;
+        c.pages[i] = (paged){shape, pages_of(s, i), s->n_keys[i], UM_NEW_ARRAY(int32_t, (size_t)pages_of(s, i))};
+        memcpy(c.pages[i].page, all.page + taken, (size_t)pages_of(s, i) * sizeof(int32_t));
+        taken += pages_of(s, i);
+        c.key[i] = random_floats(n);
+        c.value[i] = random_floats(n);
+        c.span[i] =
+            (um_span){c.batch.n_tokens, s->n[i], c.pages[i].page, {UM_MIN(s->start, s->n_keys[i]), s->n_keys[i]}};
+        c.batch.n_tokens += s->n[i];
+        c.batch.n_spans++;
+    }
+    um_free(all.page);
+    c.seen_end = UM_NEW_ARRAY(int32_t, (size_t)c.batch.n_tokens + 1);
+    for (int i = 0; i < c.batch.n_spans; i++)
+        for (int32_t t = 0; t < s->n[i]; t++)
+            c.seen_end[c.span[i].first + t] = um_visible_end(s->rule, s->n_keys[i] - s->n[i] + t);
+    c.q = random_floats((size_t)c.batch.n_tokens * (size_t)(s->n_heads * s->head_dim));
+    return c;
+}
+
+static inline void free_attention(attention_case *c) {
+    for (int i = 0; i < c->batch.n_spans; i++) {
+        um_free(c->pages[i].page);
+        um_free(c->key[i]);
+        um_free(c->value[i]);
+    }
+    um_free(c->seen_end);
+    um_free(c->q);
+}
+
+static inline size_t attention_width(const attention_case *c) { return (size_t)c->s.n_heads * (size_t)c->s.head_dim; }
+
+/* Keys and values of the case in fresh KV of the device. `poison`: every slot held NaN before. */
+static inline um_kv *fill_kv(const world *w, const attention_case *c, bool poison) {
+    um_kv *kv = make_kv(w, &c->pages[0].shape);
+    if (poison) {
+        int32_t n = (int32_t)c->pages[0].shape.n_slots;
+        paged all = deal_pages(c->pages[0].shape, n);
+        float *bad = poisoned_floats((size_t)n * (size_t)c->s.n_kv_heads * (size_t)c->s.head_dim);
+        write_keys(w, kv, &all, 1, bad, bad);
+        um_free(bad);
+        um_free(all.page);
+    }
+    for (int i = 0; i < c->batch.n_spans; i++) write_keys(w, kv, &c->pages[i], 1, c->key[i], c->value[i]);
+    return kv;
+}
+
+/* out [n_tokens, n_heads * d] of the given spans and their queries. */
+static inline float *attend_spans(const world *w, const um_kv *kv, const attention_case *c, const um_batch *b) {
+    um_attention a = {.layer = 1,
+                      .n_heads = c->s.n_heads,
+                      .n_kv_heads = c->s.n_kv_heads,
+                      .head_dim = c->s.head_dim,
+                      .page_size = c->s.page_size,
+                      .stride = c->s.n_heads * c->s.head_dim,
+                      .q = c->q,
+                      .scale = 3 / sqrtf((float)c->s.head_dim),
+                      .batch = b};
+    a.out = poisoned_floats((size_t)c->batch.n_tokens * attention_width(c));
+    w->ops->attention(w->dev, kv, &a);
+    return a.out;
+}
+
+static inline float *run_attention(const world *w, const attention_case *c, bool poison) {
+    um_batch b = c->batch;
+    b.span = c->span;
+    b.seen_end = c->seen_end;
+    um_kv *kv = fill_kv(w, c, poison);
+    float *out = attend_spans(w, kv, c, &b);
+    w->ops->kv_free(w->dev, kv);
+    return out;
+}
+
+static const um_visibility see_full = {UM_SEE_FULL, 0, 0}, see_causal = {UM_SEE_CAUSAL, 0, 0},
+                           see_blocks = {UM_SEE_BLOCK_CAUSAL, 4, 0}, see_anchored = {UM_SEE_BLOCK_CAUSAL, 32, 5};
+
+static inline size_t attention_shapes(attention_shape *out) {
+    const attention_shape shapes[] = {
+        {1, 1, 1, 1, UM_F32, {1}, {1}, 0, see_full},                      /* the least */
+        {5, 5, 64, 32, UM_F32, {32}, {64}, 0, see_full},                  /* whole tiles */
+        {6, 2, 64, 32, UM_F32, {31, 7, 1}, {95, 33, 100}, 0, see_blocks}, /* several requests, GQA */
+        {14, 2, 40, 4, UM_F32, {9, 16}, {41, 16}, 0, see_blocks},         /* small pages, head of no panel */
+        {4, 4, 32, 7, UM_F32, {20}, {64}, 0, see_causal},                 /* pages across tiles */
+        {4, 1, 128, 96, UM_F32, {40, 3}, {200, 97}, 37, see_anchored},    /* keys that start late */
+        {3, 3, 300, 64, UM_F32, {5}, {70}, 0, see_causal},                /* head wider than a block */
+        {2, 1, 33, 32, UM_F32, {0, 3}, {8, 9}, 0, see_full},              /* a request without queries */
+    };
+    for (size_t i = 0; i < UM_LEN(shapes); i++) {
+        out[2 * i] = out[2 * i + 1] = shapes[i];
+        out[2 * i + 1].kv_type = UM_BF16;
+    }
+    return 2 * UM_LEN(shapes);
+}
+enum { ATTENTION_SHAPES_MAX = 32 };
+
+/* ---- Head ---- */
+
+enum { HEAD_SAVED = 3, HEAD_EDITS = 4 };
+
+typedef struct head_case {
+    um_tensor tensor;
+    float *hidden, *saved;
+    um_row *row;
+    um_edit (*edit)[HEAD_EDITS];
+    uint32_t *allow; /* about a third of the ids */
+    um_head args;    /* without weight and answers */
+} head_case;
+
+/* The kinds of rows, so that every test of the head meets all of them: greedy, warm, and each filter. */
+static inline um_sampling random_sampling(int32_t kind) {
+    um_sampling how = {.temperature = 0, .top_p = 1, .key = um_rng_key(world_seed, world_counter++, 0, 0)};
+    if (kind % 3) how.temperature = (float)(0.3 + random_unit());
+    if (kind % 8 == 4 || kind % 8 == 7) how.top_p = (float)(0.2 + 0.7 * random_unit());
+    if (kind % 8 == 5 || kind % 8 == 7) how.top_k = 1 + random_below(20);
+    if (kind % 8 == 6) how.min_p = (float)(0.3 * random_unit());
+    return how;
+}
+
+static inline void random_row(head_case *c, int32_t i, int32_t n_hidden) {
+    um_row *r = &c->row[i];
+    *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = 31, .id = random_below(c->args.vocab)};
+    r->src[0] = i % 5 == 4 ? -1 - random_below(HEAD_SAVED) : random_below(n_hidden);
+    r->src[1] = random_below(n_hidden);
+    if (i % 7 == 6) r->w[0] = 2.5f, r->w[1] = -1.5f; /* guidance */
+    if (i % 4 == 1) r->allow = c->allow;
+    r->edit = c->edit[i];
+    r->n_edit = i % (HEAD_EDITS + 1);
+    for (int32_t e = 0; e < r->n_edit; e++)
+        c->edit[i][e] = (um_edit){random_below(c->args.vocab), e == 1 ? 2 : 0, e == 2 ? 1.3f : 0, e == 0 || e == 3};
+}
+
+static inline head_case new_head(um_dtype type, int32_t rows_of_w, int32_t vocab, int32_t h, int32_t n_rows) {
+    int32_t n_hidden = UM_MAX(n_rows / 2, 1);
+    head_case c = {.tensor = random_tensor(type, rows_of_w, h)};
+    c.hidden = random_floats((size_t)n_hidden * (size_t)h);
+    c.saved = random_floats(HEAD_SAVED * (size_t)h);
+    c.row = UM_NEW_ARRAY(um_row, (size_t)n_rows);
+    c.edit = (um_edit(*)[HEAD_EDITS])um_zalloc(sizeof(um_edit[HEAD_EDITS]) * (size_t)n_rows);
+    c.allow = UM_NEW_ARRAY(uint32_t, (size_t)UM_CEIL_DIV(vocab, 32));
+    for (int32_t v = 0; v < vocab; v++)
+        if (v % 3 == 0) c.allow[v / 32] |= 1u << v % 32;
+    c.args = (um_head){.hidden = c.hidden,
+                       .saved = c.saved,
+                       .hidden_size = h,
+                       .vocab = vocab,
+                       .scale = 4 / sqrtf((float)h),
+                       .row = c.row,
+                       .n_rows = n_rows};
+    for (int32_t i = 0; i < n_rows; i++) random_row(&c, i, n_hidden);
+    return c;
+}
+
+static inline void free_head(head_case *c) {
+    free_tensor(&c->tensor);
+    um_free(c->hidden);
+    um_free(c->saved);
+    um_free(c->row);
+    um_free(c->edit);
+    um_free(c->allow);
+}
+
+/* Answers of rows [first, first + n). */
+static inline um_answer *run_head(const world *w, const head_case *c, const um_weight *m, int32_t first, int32_t n) {
+    um_head a = c->args;
+    a.w = m;
+    a.row += first;
+    a.n_rows = n;
+    a.answer = UM_NEW_ARRAY(um_answer, (size_t)n + 1);
+    memset(a.answer, 0xff, sizeof(um_answer) * (size_t)n);
+    w->ops->head(w->dev, &a);
+    return a.answer;
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* What a backend promises beside the values: on one device and build, an output is a function of its own inputs, bit
+ * for bit: not of its neighbours in the batch, of the number of threads, of where pages lie; and nothing allocates. */
+#include "ops_cases.h"
+
+/* ---- Neighbours ---- */
+
+static void check_linear_rows(const world *w, um_dtype type, int32_t in, int32_t out, int32_t n_tokens) {
+    size_t T = (size_t)n_tokens, K = (size_t)in, N = (size_t)out;
+    um_tensor part = random_tensor(type, out, in);
+    um_weight *m = make_weight(w, &part, 1);
+    float *x = random_floats(T * K), *all = poisoned_floats(T * N), *some = poisoned_floats(T * N);
+    w->ops->linear(w->dev, m, NULL, x, n_tokens, false, all);
+    for (int32_t t = 0; t < n_tokens;) { /* pieces of 1, 2, 3 ... rows */
+        int32_t n = UM_MIN(1 + t % 14, n_tokens - t);
+        w->ops->linear(w->dev, m, NULL, x + (size_t)t * K, n, false, some + (size_t)t * N);
+        t += n;
+    }
+    same_bits(w, "linear: rows in pieces", all, some, T * N * sizeof *all);
+    w->ops->weight_free(w->dev, m);
+    free_tensor(&part);
+    um_free(x);
+    um_free(all);
+    um_free(some);
+}
+
+static void check_linear(const world *w, const world *ref) {
+    (void)ref;
+    for (int i = 0; i < 6; i++)
+        check_linear_rows(w, i % 2 ? UM_F32 : UM_BF16, 1 + random_below(1100), 1 + random_below(200),
+                          1 + random_below(90));
+    check_linear_rows(w, UM_BF16, 700, 40, 600);
+}
+
+static void linear_row_is_the_same_alone_and_in_a_batch(void **state) {
+    (void)state;
+    for_each_world(check_linear);
+}
+
+/* Each query alone, as a span of its own. */
+static void check_attention_alone(const world *w, const attention_case *c) {
+    size_t width = attention_width(c);
+    um_kv *kv = fill_kv(w, c, true);
+    um_batch b = c->batch;
+    b.span = c->span;
+    b.seen_end = c->seen_end;
+    float *all = attend_spans(w, kv, c, &b);
+    for (int i = 0; i < c->batch.n_spans; i++) {
+        for (int32_t t = c->span[i].first; t < c->span[i].first + c->span[i].n; t++) {
+            um_span one = {t, 1, c->span[i].page, c->span[i].keys};
+            b.span = &one;
+            b.n_spans = 1;
+            float *alone = attend_spans(w, kv, c, &b);
+            same_bits(w, "attention: one query alone", all + (size_t)t * width, alone + (size_t)t * width,
+                      width * sizeof *all);
+            um_free(alone);
+        }
+    }
+    um_free(all);
+    w->ops->kv_free(w->dev, kv);
+}
+
+static void check_attention(const world *w, const world *ref) {
+    (void)ref;
+    attention_shape shapes[ATTENTION_SHAPES_MAX];
+    size_t n = attention_shapes(shapes);
+    for (size_t i = 0; i < n; i++) {
+        attention_case c = new_attention(&shapes[i]);
+        check_attention_alone(w, &c);
+        free_attention(&c);
+    }
+}
+
+static void attention_query_is_the_same_alone_and_in_a_batch(void **state) {
+    (void)state;
+    for_each_world(check_attention);
+}
+
+static void check_head(const world *w, const world *ref) {
+    (void)ref;
+    enum { N = 110 };
+    head_case c = new_head(UM_BF16, 1024, 1001, 320, N);
+    um_weight *m = make_weight(w, &c.tensor, 1);
+    um_answer *all = run_head(w, &c, m, 0, N);
+    for (int32_t i = 0; i < N; i++) {
+        um_answer *alone = run_head(w, &c, m, i, 1);
+        same_bits(w, "head: one row alone", &all[i], alone, sizeof *alone);
+        um_free(alone);
+    }
+    w->ops->weight_free(w->dev, m);
+    um_free(all);
+    free_head(&c);
+}
+
+static void head_row_is_the_same_alone_and_in_a_batch(void **state) {
+    (void)state;
+    for_each_world(check_head);
+}
+
+/* ---- Threads and pages ---- */
+
+static void same_with_threads(const world *a, const world *b) {
+    um_tensor part = random_tensor(UM_BF16, 330, 700);
+    float *x = random_floats(50 * 700), *y[2] = {poisoned_floats(50 * 330), poisoned_floats(50 * 330)};
+    head_case h = new_head(UM_BF16, 1024, 1001, 320, 40);
+    attention_shape shape = {6, 2, 64, 32, UM_BF16, {60, 17}, {130, 99}, 0, {UM_SEE_BLOCK_CAUSAL, 8, 0}};
+    attention_case c = new_attention(&shape);
+    um_answer *answer[2];
+    float *out[2];
+    for (int i = 0; i < 2; i++) {
+        const world *w = i ? b : a;
+        um_weight *m = make_weight(w, &part, 1), *vocab = make_weight(w, &h.tensor, 1);
+        w->ops->linear(w->dev, m, NULL, x, 50, false, y[i]);
+        answer[i] = run_head(w, &h, vocab, 0, 40);
+        out[i] = run_attention(w, &c, false);
+        w->ops->weight_free(w->dev, m);
+        w->ops->weight_free(w->dev, vocab);
+    }
+    same_bits(b, "linear: threads", y[0], y[1], 50 * 330 * sizeof(float));
+    same_bits(b, "head: threads", answer[0], answer[1], 40 * sizeof(um_answer));
+    same_bits(b, "attention: threads", out[0], out[1], (size_t)c.batch.n_tokens * attention_width(&c) * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        um_free(y[i]);
+        um_free(answer[i]);
+        um_free(out[i]);
+    }
+    um_free(x);
+    free_tensor(&part);
+    free_attention(&c);
+    free_head(&h);
+}
+
+static void results_do_not_depend_on_threads(void **state) {
+    (void)state;
+    static const um_dtype types[] = {UM_F32, UM_BF16};
+    for (size_t t = 0; t < UM_LEN(types); t++) {
+        for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+            world one = open_world(ops_named("cpu"), *isa, types[t], 1);
+            for (int n = 2; n <= 5; n++) {
+                world many = open_world(ops_named("cpu"), *isa, types[t], n);
+                assert_int_equal(many.ops->threads(many.dev), n);
+                same_with_threads(&one, &many);
+                close_world(&many);
+            }
+            close_world(&one);
+        }
+    }
+}
+
+/* The same request in pages of another size and order. */
+static void check_pages(const world *w, const world *ref) {
+    (void)ref;
+    static const int32_t sizes[] = {1, 5, 16, 33, 64};
+    for (int type = 0; type < 2; type++) {
+        attention_shape shape = {4, 2, 48, 32, type ? UM_BF16 : UM_F32, {13}, {77}, 3, {UM_SEE_CAUSAL, 0, 0}};
+        attention_case first = new_attention(&shape);
+        float *want = run_attention(w, &first, true);
+        for (size_t i = 0; i < UM_LEN(sizes); i++) {
+            shape.page_size = sizes[i];
+            attention_case c = new_attention(&shape);
+            size_t n = 77 * 2 * 48, n_q = 13 * attention_width(&c);
+            memcpy(c.key[0], first.key[0], n * sizeof(float));
+            memcpy(c.value[0], first.value[0], n * sizeof(float));
+            memcpy(c.q, first.q, n_q * sizeof(float));
+            float *got = run_attention(w, &c, true);
+            same_bits(w, "attention: page sizes", got, want, n_q * sizeof(float));
+            um_free(got);
+            free_attention(&c);
+        }
+        um_free(want);
+        free_attention(&first);
+    }
+}
+
+static void attention_does_not_depend_on_pages(void **state) {
+    (void)state;
+    for_each_world(check_pages);
+}
+
+/* ---- Memory ---- */
+
+static void check_allocations(const world *w, const world *ref) {
+    (void)ref;
+    head_case h = new_head(UM_BF16, 1024, 1001, 320, 60);
+    um_weight *m = make_weight(w, &h.tensor, 1);
+    h.args.w = m;
+    h.args.answer = UM_NEW_ARRAY(um_answer, 60);
+    attention_shape shape = {6, 2, 64, 5, UM_BF16, {60, 17}, {130, 99}, 0, {UM_SEE_CAUSAL, 0, 0}};
+    attention_case c = new_attention(&shape);
+    um_kv *kv = fill_kv(w, &c, false);
+    um_batch b = c.batch;
+    b.span = c.span;
+    b.seen_end = c.seen_end;
+    float *x = random_floats(60 * 640), *y = poisoned_floats(60 * 1024), *gain = random_floats(640);
+    float *out = poisoned_floats((size_t)b.n_tokens * attention_width(&c));
+    int32_t id[60] = {0}, slot[60];
+    for (int32_t t = 0; t < 60; t++) slot[t] = t;
+    um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, &b};
+    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, gain, gain, id, slot};
+    int64_t before = um_alloc_count();
+    w->ops->embed(w->dev, m, id, 60, 1, y);
+    w->ops->norm(w->dev, y, gain, 1e-6f, 60, 320, y);
+    w->ops->linear(w->dev, m, NULL, x, 60, false, y);
+    w->ops->rope_kv(w->dev, kv, &r);
+    w->ops->attention(w->dev, kv, &a);
+    w->ops->gate(w->dev, x, 60, 320, y);
+    w->ops->head(w->dev, &h.args);
+    assert_int_equal(um_alloc_count(), before);
+    w->ops->kv_free(w->dev, kv);
+    w->ops->weight_free(w->dev, m);
+    um_free(h.args.answer);
+    um_free(x);
+    um_free(y);
+    um_free(gain);
+    um_free(out);
+    free_attention(&c);
+    free_head(&h);
+}
+
+static void check_both(const world *w, const world *ref) {
+    check_allocations(w, ref);
+    check_allocations(ref, ref);
+}
+
+static void operations_allocate_nothing(void **state) {
+    (void)state;
+    for_each_world(check_both);
+}
+
+static void sizes_are_reported_and_buffers_are_zero(void **state) {
+    (void)state;
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        world w = open_world(*ops, NULL, UM_F32, 1);
+        um_tensor part = random_tensor(UM_F32, 64, 32);
+        um_weight *m = make_weight(&w, &part, 1);
+        um_kv_shape shape = {2, 2, 32, 4, 64, UM_F32};
+        void *p = NULL;
+        assert_int_equal(w.ops->buffer(w.dev, &p, 1000, "test", NULL), UM_OK);
+        for (int i = 0; i < 1000; i++) assert_int_equal(((char *)p)[i], 0);
+        assert_int_equal(w.ops->weight_bytes(m), 64 * 32 * sizeof(float));
+        assert_int_equal(w.ops->kv_bytes(&shape), 2 * 2 * 2 * 32 * 64 * sizeof(float));
+        assert_true(w.ops->scratch_bytes(w.dev) > 0);
+        w.ops->buffer_free(w.dev, p);
+        w.ops->weight_free(w.dev, m);
+        free_tensor(&part);
+        close_world(&w);
+        w.ops->close(NULL);
+    }
+}
+
+static void arithmetic_in_f16_is_refused(void **state) {
+    (void)state;
+    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+        um_dev_config c = world_config;
+        um_dev *dev = NULL;
+        um_err err;
+        c.dtype = UM_F16;
+        assert_int_equal((*ops)->open(&dev, &c, &err), UM_EUNSUPPORTED);
+        assert_non_null(strstr(err.msg, "float16"));
+        assert_null(dev);
+    }
+}
+
+int main(void) {
+    seed_world();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_row_is_the_same_alone_and_in_a_batch),
+        cmocka_unit_test(attention_query_is_the_same_alone_and_in_a_batch),
+        cmocka_unit_test(head_row_is_the_same_alone_and_in_a_batch),
+        cmocka_unit_test(results_do_not_depend_on_threads),
+        cmocka_unit_test(attention_does_not_depend_on_pages),
+        cmocka_unit_test(operations_allocate_nothing),
+        cmocka_unit_test(sizes_are_reported_and_buffers_are_zero),
+        cmocka_unit_test(arithmetic_in_f16_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,324 @@
+/* Every backend against the reference, operation by operation, over types and shapes: odd sizes, one row, page edges.
+ * |x - reference| <= atol + rtol * |reference| for every element; the worst one is printed. */
+#include "ops_cases.h"
+
+/* Rounding of a sum of n terms of size about 1, in either order. */
+static tolerance sum_tolerance(int32_t n) { return (tolerance){1e-6 * sqrt(n) + 1e-6, 3e-6}; }
+
+static void check_dtype_conversions(void) {
+    assert_true(um_f32_to_bf16(1.00390625f) == 0x3f80); /* a tie goes to the even neighbour, below */
+    assert_true(um_f32_to_bf16(1.01171875f) == 0x3f82); /* and above */
+    assert_true(isinf(um_bf16_to_f32(um_f32_to_bf16(3.4e38f))));
+    assert_true(um_f16_to_f32(0x0001) == 0x1p-24f && um_f16_to_f32(0x83ff) == -1023 * 0x1p-24f);
+    assert_true(um_f16_to_f32(0xfbff) == -65504 && isinf(um_f16_to_f32(0x7c00)) && isnan(um_f16_to_f32(0x7e00)));
+    const uint32_t nans[] = {0x7f800001, 0x7fffffff, 0xff80ffff};
+    for (size_t i = 0; i < UM_LEN(nans); i++) {
+        float nan;
+        memcpy(&nan, &nans[i], sizeof nan);
+        assert_true(isnan(um_bf16_to_f32(um_f32_to_bf16(nan))));
+    }
+}
+
+static void dtype_conversions_are_exact(void **state) {
+    (void)state;
+    check_dtype_conversions();
+    for (uint32_t v = 0; v < 0x10000; v++) { /* every value survives the way there and back */
+        float wide = um_bf16_to_f32((uint16_t)v);
+        if (!isnan(wide)) assert_int_equal(um_f32_to_bf16(wide), v);
+    }
+    assert_int_equal(um_dtype_size(UM_F32), 4);
+    assert_int_equal(um_dtype_size(UM_F16), 2);
+    assert_string_equal(um_dtype_name(UM_BF16), "bfloat16");
+}
+
+static void unknown_backend_is_refused_with_the_known_ones(void **state) {
+    (void)state;
+    um_err err;
+    const um_ops *ops = NULL;
+    assert_int_equal(um_ops_find(&ops, "cuda", &err), UM_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "\"cpu\", \"ref\""));
+    assert_non_null(strstr(err.msg, "\"cuda\""));
+}
+
+/* ---- Linear and embed ---- */
+
+typedef struct linear_shape {
+    int32_t in, out[3], n_tokens;
+    um_dtype type[3];
+    bool bias, add;
+} linear_shape;
+
+static const linear_shape linear_shapes[] = {
+    {1, {1}, 1, {UM_F32}, false, false},
+    {320, {320, 64, 64}, 1, {UM_BF16, UM_BF16, UM_BF16}, false, false},
+    {320, {320, 64, 64}, 33, {UM_BF16, UM_BF16, UM_BF16}, true, false},
+    {511, {33}, 12, {UM_BF16}, true, true},
+    {513, {65}, 13, {UM_F32}, false, true},
+    {1025, {31, 2, 64}, 7, {UM_F32, UM_F16, UM_BF16}, true, false},
+    {257, {96}, 300, {UM_F16}, false, false},
+    {64, {500}, 253, {UM_BF16}, true, true},
+    {2, {32}, 5, {UM_BF16}, false, false},
+};
+
+static void check_linear_shape(const world *w, const world *ref, const linear_shape *s) {
+    um_tensor part[3];
+    int n_parts = 0;
+    size_t out = 0, T = (size_t)s->n_tokens;
+    for (; n_parts < 3 && s->out[n_parts]; out += (size_t)s->out[n_parts++])
+        part[n_parts] = random_tensor(s->type[n_parts], s->out[n_parts], s->in);
+    um_weight *m = make_weight(w, part, n_parts), *m_ref = make_weight(ref, part, n_parts);
+    for (int i = 0; i < n_parts; i++) free_tensor(&part[i]);
+    float *x = random_floats(T * (size_t)s->in), *bias = s->bias ? random_floats(out) : NULL;
+    float *got = s->add ? random_floats(T * out) : poisoned_floats(T * out), *want = copy_floats(got, T * out);
+    w->ops->linear(w->dev, m, bias, x, s->n_tokens, s->add, got);
+    ref->ops->linear(ref->dev, m_ref, bias, x, s->n_tokens, s->add, want);
+    compare(w, "linear", got, want, T * out, out, sum_tolerance(s->in));
+    w->ops->weight_free(w->dev, m);
+    ref->ops->weight_free(ref->dev, m_ref);
+    um_free(x);
+    um_free(bias);
+    um_free(got);
+    um_free(want);
+}
+
+static void check_linear(const world *w, const world *ref) {
+    for (size_t i = 0; i < UM_LEN(linear_shapes); i++) check_linear_shape(w, ref, &linear_shapes[i]);
+}
+
+static void linear_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_linear);
+    print_worst("linear");
+}
+
+static void check_embed(const world *w, const world *ref) {
+    enum { IN = 77, ROWS = 45, N = 20 };
+    for (um_dtype type = UM_F32; type <= UM_F16; type++) {
+        um_tensor part = random_tensor(type, ROWS, IN);
+        um_weight *m = make_weight(w, &part, 1), *m_ref = make_weight(ref, &part, 1);
+        int32_t id[N] = {0, ROWS - 1};
+        for (int i = 2; i < N; i++) id[i] = random_below(ROWS);
+        float *got = poisoned_floats(N * IN), *want = poisoned_floats(N * IN);
+        w->ops->embed(w->dev, m, id, N, 1.5f, got);
+        ref->ops->embed(ref->dev, m_ref, id, N, 1.5f, want);
+        compare(w, "embed", got, want, N * IN, IN, (tolerance){1e-12, 0});
+        w->ops->weight_free(w->dev, m);
+        ref->ops->weight_free(ref->dev, m_ref);
+        free_tensor(&part);
+        um_free(got);
+        um_free(want);
+    }
+}
+
+static void embed_equals_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_embed);
+    print_worst("embed");
+}
+
+/* ---- Norm and gate ---- */
+
+static void check_norm(const world *w, const world *ref) {
+    static const int32_t sizes[] = {1, 3, 16, 77, 320};
+    for (size_t i = 0; i < UM_LEN(sizes); i++) {
+        size_t n = (size_t)sizes[i], T = 21;
+        float *x = random_floats(T * n), *weight = random_floats(n);
+        float *got = copy_floats(x, T * n), *want = poisoned_floats(T * n);
+        w->ops->norm(w->dev, got, weight, 1e-5f, (int32_t)T, (int32_t)n, got); /* in place */
+        ref->ops->norm(ref->dev, x, weight, 1e-5f, (int32_t)T, (int32_t)n, want);
+        compare(w, "norm", got, want, T * n, n, (tolerance){1e-7, 3e-6});
+        um_free(x);
+        um_free(weight);
+        um_free(got);
+        um_free(want);
+    }
+}
+
+static void norm_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_norm);
+    print_worst("norm");
+}
+
+static void check_gate(const world *w, const world *ref) {
+    static const int32_t sizes[] = {1, 5, 32, 131};
+    for (size_t i = 0; i < UM_LEN(sizes); i++) {
+        size_t n = (size_t)sizes[i], T = 19;
+        float *gu = random_floats(T * 2 * n);
+        for (size_t k = 0; k < T * 2 * n; k++) gu[k] *= powf(10, (float)random_below(3)); /* also far out: +-100 */
+        float *got = poisoned_floats(T * n), *want = poisoned_floats(T * n);
+        w->ops->gate(w->dev, gu, (int32_t)T, (int32_t)n, got);
+        ref->ops->gate(ref->dev, gu, (int32_t)T, (int32_t)n, want);
+        compare(w, "gate", got, want, T * n, n, (tolerance){1e-7, 3e-6});
+        um_free(gu);
+        um_free(got);
+        um_free(want);
+    }
+}
+
+static void gate_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_gate);
+    print_worst("gate");
+}
+
+/* ---- Rotation and KV ---- */
+
+typedef struct rope_shape {
+    int32_t n_heads, n_kv_heads, head_dim, rope_dim, n_tokens;
+    bool norms;
+} rope_shape;
+
+static const rope_shape rope_shapes[] = {
+    {1, 1, 2, 2, 1, false},   {4, 2, 64, 64, 37, true}, {6, 3, 40, 24, 18, true},
+    {2, 1, 33, 30, 5, false}, {3, 1, 128, 0, 9, true},
+};
+
+static void check_rope_shape(const world *w, const world *ref, const rope_shape *s) {
+    enum { POSITIONS = 50, PAGE = 8 };
+    size_t d = (size_t)s->head_dim, half = (size_t)s->rope_dim / 2, T = (size_t)s->n_tokens;
+    size_t width = (size_t)(s->n_heads + 2 * s->n_kv_heads) * d;
+    um_kv_shape shape = {1, s->n_kv_heads, s->head_dim, PAGE, 10 * PAGE, UM_F32};
+    paged p = deal_pages(shape, s->n_tokens);
+    float *q_norm = random_floats(d), *k_norm = random_floats(d), *angle = random_floats(POSITIONS * (half + 1));
+    float *cosine = copy_floats(angle, POSITIONS * half), *sine = copy_floats(angle, POSITIONS * half);
+    for (size_t i = 0; i < POSITIONS * half; i++) cosine[i] = cosf(9 * angle[i]), sine[i] = sinf(9 * angle[i]);
+    int32_t pos[64], slot[64];
+    for (int32_t t = 0; t < s->n_tokens; t++) {
+        pos[t] = random_below(POSITIONS);
+        slot[t] = t % 5 == 4 ? -1 : slot_of(&p, t);
+    }
+    float *got = random_floats(T * width), *want = copy_floats(got, T * width);
+    um_rope_kv a = {0,
+                    s->n_tokens,
+                    s->n_heads,
+                    s->n_kv_heads,
+                    s->head_dim,
+                    s->rope_dim,
+                    got,
+                    s->norms ? q_norm : NULL,
+                    s->norms ? k_norm : NULL,
+                    1e-6f,
+                    cosine,
+                    sine,
+                    pos,
+                    slot};
+    um_kv *kv = make_kv(w, &shape), *kv_ref = make_kv(ref, &shape);
+    w->ops->rope_kv(w->dev, kv, &a);
+    a.qkv = want;
+    ref->ops->rope_kv(ref->dev, kv_ref, &a);
+    compare(w, "rope_kv", got, want, T * width, width, (tolerance){2e-6, 3e-6});
+    w->ops->kv_free(w->dev, kv);
+    ref->ops->kv_free(ref->dev, kv_ref);
+    um_free(p.page);
+    um_free(q_norm);
+    um_free(k_norm);
+    um_free(angle);
+    um_free(cosine);
+    um_free(sine);
+    um_free(got);
+    um_free(want);
+}
+
+static void check_rope(const world *w, const world *ref) {
+    for (size_t i = 0; i < UM_LEN(rope_shapes); i++) check_rope_shape(w, ref, &rope_shapes[i]);
+}
+
+static void rope_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_rope);
+    print_worst("rope_kv");
+}
+
+/* ---- Attention ---- */
+
+static void check_attention(const world *w, const world *ref) {
+    attention_shape shapes[ATTENTION_SHAPES_MAX];
+    size_t n = attention_shapes(shapes);
+    bool exact = strstr(w->label, "float32") != NULL;
+    for (size_t i = 0; i < n; i++) {
+        attention_case c = new_attention(&shapes[i]);
+        float *got = run_attention(w, &c, true), *want = run_attention(ref, &c, false);
+        char what[64];
+        snprintf(what, sizeof what, "attention shape %zu, KV %s", i, um_dtype_name(shapes[i].kv_type));
+        size_t width = attention_width(&c);
+        /* Probabilities are rounded to bf16 before or after the division by their sum: two roundings of 2^-9. */
+        compare(w, what, got, want, (size_t)c.batch.n_tokens * width, width,
+                exact ? (tolerance){2e-6, 1e-5} : (tolerance){4e-3, 4e-3});
+        um_free(got);
+        um_free(want);
+        free_attention(&c);
+    }
+}
+
+static void attention_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_attention);
+    print_worst("attention");
+}
+
+/* ---- Head ---- */
+
+/* Ids must be equal: random logits are farther apart than they are off. (Equal ones: ops_head_test.) */
+static void compare_answers(const world *w, const um_row *r, const um_answer *got, const um_answer *want, size_t i) {
+    const float g[] = {got->p_best,   got->p_second, got->p_sample, got->p_id,     got->q_best,
+                       got->q_second, got->q_sample, got->entropy,  got->logsumexp};
+    const float f[] = {want->p_best,   want->p_second, want->p_sample, want->p_id,     want->q_best,
+                       want->q_second, want->q_sample, want->entropy,  want->logsumexp};
+    char what[64];
+    snprintf(what, sizeof what, "answer of row %zu, field", i);
+    compare(w, what, g, f, UM_LEN(g), UM_LEN(g), (tolerance){2e-6, 1e-4});
+    assert_int_equal(got->best, want->best);
+    assert_int_equal(got->second, want->second);
+    assert_int_equal(got->sample, want->sample);
+    assert_true(r->how.temperature > 0 || got->sample == got->best);
+}
+
+static void check_head_shape(const world *w, const world *ref, um_dtype type, int32_t rows, int32_t vocab, int32_t h,
+                             int32_t n) {
+    head_case c = new_head(type, rows, vocab, h, n);
+    um_weight *m = make_weight(w, &c.tensor, 1), *m_ref = make_weight(ref, &c.tensor, 1);
+    um_answer *got = run_head(w, &c, m, 0, n), *want = run_head(ref, &c, m_ref, 0, n);
+    for (int32_t i = 0; i < n; i++) compare_answers(w, &c.row[i], &got[i], &want[i], (size_t)i);
+    w->ops->weight_free(w->dev, m);
+    ref->ops->weight_free(ref->dev, m_ref);
+    um_free(got);
+    um_free(want);
+    free_head(&c);
+}
+
+static void check_head(const world *w, const world *ref) {
+    check_head_shape(w, ref, UM_F32, 1, 1, 1, 1);
+    check_head_shape(w, ref, UM_BF16, 1024, 1001, 320, 50);
+    check_head_shape(w, ref, UM_F32, 1333, 1333, 65, 110);
+    check_head_shape(w, ref, UM_F16, 300, 256, 40, 16);
+}
+
+static void head_matches_the_reference(void **state) {
+    (void)state;
+    begin_worst();
+    for_each_world(check_head);
+    print_worst("head");
+}
+
+int main(void) {
+    seed_world();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dtype_conversions_are_exact),
+        cmocka_unit_test(unknown_backend_is_refused_with_the_known_ones),
+        cmocka_unit_test(linear_matches_the_reference),
+        cmocka_unit_test(embed_equals_the_reference),
+        cmocka_unit_test(norm_matches_the_reference),
+        cmocka_unit_test(gate_matches_the_reference),
+        cmocka_unit_test(rope_matches_the_reference),
+        cmocka_unit_test(attention_matches_the_reference),
+        cmocka_unit_test(head_matches_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

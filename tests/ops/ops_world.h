@@ -1,0 +1,247 @@
+/* What the tests of the operations share: devices, random inputs, weights, KV with pages, and comparison. */
+#ifndef UM_TESTS_OPS_WORLD_H
+#define UM_TESTS_OPS_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "ops/cpu/cpu.h"
+#include "ops/ops.h"
+
+/* ---- Random numbers: the seed is printed by main and taken from the environment ---- */
+
+static uint64_t world_seed = 1, world_counter;
+
+static void seed_world(void) {
+    const char *text = getenv("UM_TEST_SEED");
+    if (text) world_seed = strtoull(text, NULL, 10);
+    printf("seed %llu (UM_TEST_SEED)\n", (unsigned long long)world_seed);
+}
+
+static inline double random_unit(void) { return um_rng_uniform(world_seed, world_counter++); }
+static inline float random_signed(void) { return (float)(2 * random_unit() - 1); }
+static inline int32_t random_below(int32_t n) { return (int32_t)(random_unit() * n); }
+
+static inline float *random_floats(size_t n) {
+    float *x = UM_NEW_ARRAY(float, n + 1);
+    for (size_t i = 0; i < n; i++) x[i] = random_signed();
+    return x;
+}
+
+/* Outputs start as NaN, so that an element that was not written shows. */
+static inline float *poisoned_floats(size_t n) {
+    float *x = UM_NEW_ARRAY(float, n + 1);
+    for (size_t i = 0; i < n; i++) x[i] = NAN;
+    return x;
+}
+
+static inline float *copy_floats(const float *x, size_t n) {
+    float *y = UM_NEW_ARRAY(float, n + 1);
+    memcpy(y, x, n * sizeof *x);
+    return y;
+}
+
+/* ---- Tensors ---- */
+
+static inline uint16_t f16_of(float v) { /* |v| in [2^-14, 1], rounded towards zero: enough for test data */
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    int exponent = (int)(bits >> 23 & 255) - 112;
+    if (exponent <= 0) return 0;
+    return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
+}
+
+/* A random matrix in the given type. Its data starts at an odd byte: tensors of a file may be unaligned. The data is
+ * released with free_tensor. */
+static inline um_tensor random_tensor(um_dtype type, int64_t rows, int64_t in) {
+    size_t n = (size_t)(rows * in), size = um_dtype_size(type);
+    char *data = (char *)um_alloc(n * size + 1);
+    for (size_t i = 0; i < n; i++) {
+        float v = random_signed();
+        uint16_t half = type == UM_F16 ? f16_of(v) : um_f32_to_bf16(v);
+        if (type == UM_F32) memcpy(data + 1 + i * size, &v, sizeof v);
+        else memcpy(data + 1 + i * size, &half, sizeof half);
+    }
+    return (um_tensor){.name = "random", .type = type, .n_dims = 2, .dim = {rows, in}, .data = data + 1};
+}
+
+static inline void free_tensor(um_tensor *t) { um_free((char *)t->data - 1); }
+
+/* ---- Devices ---- */
+
+static const um_dev_config world_config = {.threads = 2,
+                                           .dtype = UM_F32,
+                                           .max_tokens = 600,
+                                           .max_rows = 120,
+                                           .max_in = 1100,
+                                           .max_head_dim = 300,
+                                           .max_heads = 16,
+                                           .max_vocab = 1400,
+                                           .max_hidden = 320};
+
+typedef struct world {
+    const um_ops *ops;
+    um_dev *dev;
+    char label[64]; /* "cpu avx2 bfloat16" */
+} world;
+
+static inline world open_world(const um_ops *ops, const char *isa, um_dtype dtype, int threads) {
+    um_err err;
+    world w = {.ops = ops};
+    um_dev_config c = world_config;
+    c.dtype = dtype;
+    c.threads = threads;
+    if (isa) um_cpu_use_isa(isa);
+    if (ops->open(&w.dev, &c, &err)) fail_msg("%s", err.msg);
+    um_cpu_use_isa(NULL);
+    snprintf(w.label, sizeof w.label, "%s %s %s", ops->name, ops->isa(w.dev), um_dtype_name(dtype));
+    return w;
+}
+
+static inline void close_world(world *w) { w->ops->close(w->dev); }
+
+static inline const um_ops *ops_named(const char *name) {
+    const um_ops *ops = NULL;
+    assert_int_equal(um_ops_find(&ops, name, NULL), UM_OK);
+    return ops;
+}
+
+/* Calls check(device, reference) for every backend but the reference, instruction set and arithmetic. */
+static inline void for_each_world(void (*check)(const world *w, const world *ref)) {
+    static const um_dtype types[] = {UM_F32, UM_BF16};
+    for (size_t t = 0; t < UM_LEN(types); t++) {
+        world ref = open_world(ops_named("ref"), NULL, types[t], 1);
+        for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
+            if (*ops == ref.ops) continue;
+            static const char *const none[] = {NULL, NULL};
+            bool is_cpu = um_streq((*ops)->name, "cpu");
+            const char *const *isa = is_cpu ? um_cpu_isas() : none;
+            do {
+                world w = open_world(*ops, *isa, types[t], 2);
+                check(&w, &ref);
+                close_world(&w);
+            } while (*isa && *++isa);
+        }
+        close_world(&ref);
+    }
+}
+
+static inline um_weight *make_weight(const world *w, const um_tensor *part, int n_parts) {
+    um_err err;
+    um_weight *m = NULL;
+    if (w->ops->weight(w->dev, &m, part, n_parts, &err)) fail_msg("%s", err.msg);
+    return m;
+}
+
+/* ---- Comparison ---- */
+
+typedef struct tolerance {
+    double atol, rtol;
+} tolerance;
+
+/* The element that came nearest to its tolerance, over all comparisons of a test. */
+typedef struct worst {
+    double share; /* of the tolerance */
+    char text[256];
+} worst;
+static worst world_worst;
+
+static inline void begin_worst(void) { world_worst = (worst){0}; }
+static inline void print_worst(const char *op) {
+    printf("    %-10s worst element at %.3f of its tolerance: %s\n", op, world_worst.share, world_worst.text);
+}
+
+/* |got - want| <= atol + rtol * |want| for every element; rows of `columns` elements. */
+static inline void compare(const world *w, const char *what, const float *got, const float *want, size_t n,
+                           size_t columns, tolerance tol) {
+    for (size_t i = 0; i < n; i++) {
+        double bound = tol.atol + tol.rtol * fabs((double)want[i]), error = fabs((double)got[i] - (double)want[i]);
+        bool same = got[i] == want[i]; /* also infinities */
+        double share = same ? 0 : error / bound;
+        if (share > world_worst.share || isnan(share)) {
+            world_worst.share = share;
+            snprintf(world_worst.text, sizeof world_worst.text, "%s, %s [%zu, %zu] = %.9g, reference %.9g", w->label,
+                     what, i / columns, i % columns, (double)got[i], (double)want[i]);
+        }
+        if (!(share <= 1)) fail_msg("%s: error %.3g, allowed %.3g", world_worst.text, error, bound);
+    }
+}
+
+static inline void same_bits(const world *w, const char *what, const void *a, const void *b, size_t bytes) {
+    if (memcmp(a, b, bytes) == 0) return;
+    const unsigned char *x = (const unsigned char *)a, *y = (const unsigned char *)b;
+    size_t i = 0;
+    while (x[i] == y[i]) i++;
+    fail_msg("%s: %s differ from byte %zu of %zu on", w->label, what, i, bytes);
+}
+
+/* ---- Pages ---- */
+
+/* One request's pages, dealt at random out of a pool, with the vis indices [0, n_keys). */
+typedef struct paged {
+    um_kv_shape shape;
+    int32_t n_pages, n_keys;
+    int32_t *page;
+} paged;
+
+static inline paged deal_pages(um_kv_shape shape, int32_t n_keys) {
+    paged p = {.shape = shape, .n_keys = n_keys, .n_pages = UM_CEIL_DIV(n_keys, shape.page_size)};
+    int32_t pool = (int32_t)(shape.n_slots / shape.page_size);
+    assert(p.n_pages <= pool);
+    p.page = UM_NEW_ARRAY(int32_t, (size_t)pool);
+    for (int32_t i = 0; i < pool; i++) {
+        int32_t j = random_below(i + 1);
+        p.page[i] = p.page[j];
+        p.page[j] = i;
+    }
+    return p;
+}
+
+static inline int32_t slot_of(const paged *p, int32_t vis) {
+    return p->page[vis / p->shape.page_size] * p->shape.page_size + vis % p->shape.page_size;
+}
+
+/* Writes keys and values [n_keys, n_kv_heads, d] of vis indices 0.. through rope_kv, without norm or rotation. */
+static inline void write_keys(const world *w, um_kv *kv, const paged *p, int32_t layer, const float *key,
+                              const float *value) {
+    size_t width = (size_t)p->shape.n_kv_heads * (size_t)p->shape.head_dim, d = (size_t)p->shape.head_dim;
+    float *qkv = UM_NEW_ARRAY(float, (size_t)p->n_keys *(d + 2 * width) + 1);
+    int32_t *pos = UM_NEW_ARRAY(int32_t, (size_t)p->n_keys + 1), *slot = UM_NEW_ARRAY(int32_t, (size_t)p->n_keys + 1);
+    for (int32_t i = 0; i < p->n_keys; i++) {
+        float *row = qkv + (size_t)i * (d + 2 * width);
+        memcpy(row + d, key + (size_t)i * width, width * sizeof *key);
+        memcpy(row + d + width, value + (size_t)i * width, width * sizeof *value);
+        slot[i] = slot_of(p, i);
+    }
+    um_rope_kv a = {.layer = layer,
+                    .n_tokens = p->n_keys,
+                    .n_heads = 1,
+                    .n_kv_heads = p->shape.n_kv_heads,
+                    .head_dim = p->shape.head_dim,
+                    .rope_dim = 0,
+                    .qkv = qkv,
+                    .eps = 1e-6f,
+                    .cos = qkv,
+                    .sin = qkv,
+                    .pos = pos,
+                    .slot = slot};
+    w->ops->rope_kv(w->dev, kv, &a);
+    um_free(qkv);
+    um_free(pos);
+    um_free(slot);
+}
+
+static inline um_kv *make_kv(const world *w, const um_kv_shape *shape) {
+    um_err err;
+    um_kv *kv = NULL;
+    if (w->ops->kv_new(w->dev, &kv, shape, &err)) fail_msg("%s", err.msg);
+    return kv;
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* Shared by engine tests; see support.h. */
+#include "support.h"
+
+uint64_t test_seed(void) {
+    const char *env = getenv("UM_TEST_SEED");
+    uint64_t seed = env ? strtoull(env, NULL, 10) : (uint64_t)um_rng_seed();
+    print_message("           seed %llu (UM_TEST_SEED repeats it)\n", (unsigned long long)seed);
+    return seed;
+}
+
+void test_config(um_config *c, const char *name, char *path, size_t path_size) {
+    snprintf(path, path_size, "tests/golden/models/%s", name);
+    um_config_init(c);
+    c->model = path;
+    c->max_model_len = 256;
+    c->max_num_batched_tokens = 1024;
+    snprintf(c->dtype, sizeof(c->dtype), "float32");
+}
+
+void test_open(test_engine *t, const um_config *c) {
+    um_err err = {0};
+    *t = (test_engine){0};
+    if (um_model_open(&t->model, c, &err) || um_engine_new(&t->engine, t->model, c, &err)) fail_msg("%s", err.msg);
+}
+
+void test_close(test_engine *t) {
+    um_engine_free(t->engine);
+    um_model_close(t->model);
+}
+
+void test_drain(um_engine *e) {
+    um_err err = {0};
+    while (um_engine_pending(e))
+        if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
+}
+
+void test_collect(void *answer, const um_event *ev) {
+    test_answer *a = (test_answer *)answer;
+    a->n_events++;
+    if (ev->type == UM_EVENT_TEXT) {
+        size_t n = strlen(a->streamed);
+        assert_true(n + ev->text_len < sizeof(a->streamed));
+        memcpy(a->streamed + n, ev->text, ev->text_len);
+        a->streamed[n + ev->text_len] = '\0';
+    }
+    if (ev->type != UM_EVENT_FINISH) return;
+    const um_result *r = ev->result;
+    assert_true(r->n_tokens <= UM_LEN(a->token) && r->text_len < sizeof(a->text));
+    assert_false(a->done);
+    if (r->n_tokens) memcpy(a->token, r->token_ids, r->n_tokens * sizeof(int32_t));
+    a->n = (int32_t)r->n_tokens;
+    memcpy(a->text, r->text, r->text_len + 1);
+    a->nfe = r->nfe;
+    a->finish = r->finish;
+    a->seed = r->seed;
+    a->done = true;
+}

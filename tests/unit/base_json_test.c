@@ -1,0 +1,252 @@
+/* base: JSON in and out, numbers as text. */
+#include "base/base.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+
+static json_t *parse(const char *text) {
+    json_t *v = NULL;
+    um_err err;
+    if (um_json_parse(&v, text, strlen(text), "test.json", &err) != UM_OK) fail_msg("%s", err.msg);
+    return v;
+}
+
+static void names_file_line_and_column(void **state) {
+    (void)state;
+    json_t *v = NULL;
+    um_err err;
+    const char text[] = "{\n  \"a\": 1,\n  \"b\" 2\n}";
+    assert_int_equal(um_json_parse(&v, text, strlen(text), "conf.json", &err), UM_EPARSE);
+    assert_null(v);
+    assert_memory_equal(err.msg, "conf.json:3:", 12);
+    assert_int_equal(um_json_parse(&v, "", 0, "conf.json", &err), UM_EPARSE);
+    assert_memory_equal(err.msg, "conf.json:1:", 12);
+}
+
+static void accepts_nul_in_strings_and_takes_the_last_double(void **state) {
+    (void)state;
+    json_t *v = parse("{\"a\": \"x\\u0000y\", \"b\": 1, \"b\": 2}");
+    int64_t b = 0;
+    assert_int_equal(json_string_length(json_object_get(v, "a")), 3);
+    assert_int_equal(um_json_get_int(v, "b", "t", 0, 9, &b, NULL), UM_OK);
+    assert_int_equal(b, 2);
+    json_decref(v);
+}
+
+static void refuses_depth_without_end(void **state) {
+    (void)state;
+    char text[5000];
+    memset(text, '[', sizeof text);
+    json_t *v = NULL;
+    um_err err;
+    assert_int_equal(um_json_parse(&v, text, sizeof text, "deep", &err), UM_EPARSE);
+}
+
+static void says_which_file_is_missing(void **state) {
+    (void)state;
+    json_t *v = NULL;
+    um_err err;
+    assert_int_equal(um_json_load(&v, "/nowhere/config.json", &err), UM_ENOENT);
+    assert_non_null(strstr(err.msg, "/nowhere/config.json"));
+}
+
+static void reads_each_type(void **state) {
+    (void)state;
+    json_t *v = parse("{\"i\": -5, \"d\": 2.5, \"n\": 3, \"b\": true, \"s\": \"text\"}");
+    int64_t i = 0;
+    int32_t i32 = 0;
+    double d = 0, n = 0;
+    bool b = false;
+    const char *s = NULL;
+    assert_int_equal(um_json_get_int(v, "i", "t", -5, 5, &i, NULL), UM_OK);
+    assert_int_equal(um_json_get_int32(v, "i", "t", -5, 5, &i32, NULL), UM_OK);
+    assert_int_equal(um_json_get_double(v, "d", "t", &d, NULL), UM_OK);
+    assert_int_equal(um_json_get_double(v, "n", "t", &n, NULL), UM_OK);
+    assert_int_equal(um_json_get_bool(v, "b", "t", &b, NULL), UM_OK);
+    assert_int_equal(um_json_get_str(v, "s", "t", &s, NULL), UM_OK);
+    assert_true(i == -5 && i32 == -5 && d == 2.5 && n == 3 && b);
+    assert_string_equal(s, "text");
+    json_decref(v);
+}
+
+static void leaves_defaults_where_a_key_is_missing_or_null(void **state) {
+    (void)state;
+    json_t *v = parse("{\"a\": null}");
+    int64_t i = 7;
+    const char *s = "mine";
+    assert_int_equal(um_json_get_int(v, "a", "t", 0, 1, &i, NULL), UM_OK);
+    assert_int_equal(um_json_get_int(v, "b", "t", 0, 1, &i, NULL), UM_OK);
+    assert_int_equal(um_json_get_str(v, "a", "t", &s, NULL), UM_OK);
+    assert_int_equal(i, 7);
+    assert_string_equal(s, "mine");
+    json_decref(v);
+}
+
+static void names_key_expectation_and_finding(void **state) {
+    (void)state;
+    json_t *v = parse("{\"a\": \"abc\", \"b\": 70000, \"c\": [1], \"d\": 1.5, \"e\": \"x\\u0000\"}");
+    um_err err;
+    int64_t i = 7;
+    int32_t i32 = 7;
+    double d = 7;
+    bool b = true;
+    const char *s = "mine";
+    assert_int_equal(um_json_get_int(v, "a", "c.json", 1, 9, &i, &err), UM_EPARSE);
+    assert_string_equal(err.msg, "c.json: \"a\": expected an integer 1..9, found \"abc\"");
+    assert_int_equal(um_json_get_int32(v, "b", "c.json", 1, 9, &i32, &err), UM_EPARSE);
+    assert_string_equal(err.msg, "c.json: \"b\": expected an integer 1..9, found 70000");
+    assert_int_equal(um_json_get_double(v, "c", "c.json", &d, &err), UM_EPARSE);
+    assert_string_equal(err.msg, "c.json: \"c\": expected a number, found an array");
+    assert_int_equal(um_json_get_bool(v, "b", "c.json", &b, &err), UM_EPARSE);
+    assert_int_equal(um_json_get_int(v, "d", "c.json", 0, 9, &i, &err), UM_EPARSE);
+    assert_int_equal(um_json_get_str(v, "b", "c.json", &s, &err), UM_EPARSE);
+    assert_int_equal(um_json_get_str(v, "e", "c.json", &s, &err), UM_EPARSE);
+    assert_true(i == 7 && i32 == 7 && d == 7 && b);
+    assert_string_equal(s, "mine");
+    json_decref(v);
+}
+
+static void writes_commas_where_they_belong(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    um_jw_init(&w, &b);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "a");
+    um_jw_begin_array(&w);
+    um_jw_int(&w, -1);
+    um_jw_begin_object(&w);
+    um_jw_end_object(&w);
+    um_jw_bool(&w, true);
+    um_jw_end_array(&w);
+    um_jw_key(&w, "b");
+    um_jw_cstr(&w, NULL);
+    um_jw_key(&w, "c");
+    um_jw_double(&w, 0.1);
+    um_jw_end_object(&w);
+    assert_string_equal(b.data, "{\"a\":[-1,{},true],\"b\":null,\"c\":0.1}");
+    um_buf_free(&b);
+}
+
+static const char *written(um_buf *b, const char *s, size_t n) {
+    um_jw w;
+    um_buf_clear(b);
+    um_jw_init(&w, b);
+    um_jw_str(&w, s, n);
+    return b->data;
+}
+
+static void escapes_what_json_forbids(void **state) {
+    (void)state;
+    um_buf b = {0};
+    assert_string_equal(written(&b, "a\"b\\c\n\x01", 7), "\"a\\\"b\\\\c\\n\\u0001\"");
+    assert_string_equal(written(&b, "\0", 1), "\"\\u0000\"");
+    assert_string_equal(written(&b, "\xE2\x82\xAC", 3), "\"\xE2\x82\xAC\"");
+    assert_string_equal(written(&b, NULL, 0), "\"\"");
+    um_buf_free(&b);
+}
+
+static void replaces_invalid_bytes(void **state) {
+    (void)state;
+    um_buf b = {0};
+    assert_string_equal(written(&b, "a\xFFz\xE2\x82", 5), "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\"");
+    um_buf_free(&b);
+}
+
+/* Every byte string comes out as JSON that jansson accepts. */
+static void any_bytes_become_valid_json(void **state) {
+    (void)state;
+    um_buf b = {0};
+    for (uint64_t round = 0; round < 500; round++) {
+        char s[24];
+        for (size_t i = 0; i < sizeof s; i++) s[i] = (char)(um_rng_u64(round, i) >> (round % 2 ? 56 : 58));
+        json_t *v = json_loads(written(&b, s, sizeof s), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        assert_non_null(v);
+        json_decref(v);
+    }
+    um_buf_free(&b);
+}
+
+static void numbers_without_json_become_null(void **state) {
+    (void)state;
+    const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+    for (size_t i = 0; i < UM_LEN(values); i++) {
+        um_buf b = {0};
+        um_jw w;
+        um_jw_init(&w, &b);
+        um_jw_double(&w, values[i]);
+        assert_string_equal(b.data, "null");
+        um_buf_free(&b);
+    }
+}
+
+static void zero_keeps_its_sign(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    um_jw_init(&w, &b);
+    um_jw_begin_array(&w);
+    um_jw_double(&w, 0.0);
+    um_jw_double(&w, -0.0);
+    um_jw_end_array(&w);
+    json_t *v = parse(b.data);
+    assert_false(signbit(json_number_value(json_array_get(v, 0))));
+    assert_true(signbit(json_number_value(json_array_get(v, 1))));
+    json_decref(v);
+    um_buf_free(&b);
+}
+
+static void numbers_are_short_and_read_back(void **state) {
+    (void)state;
+    char text[UM_NUMBER_MAX];
+    const char *shortest[] = {"0", "0.1", "1", "-2.5", "1e+22", "1e-07", "0.3", "1.7976931348623157e+308"};
+    for (size_t i = 0; i < UM_LEN(shortest); i++) {
+        um_format_double(strtod(shortest[i], NULL), text);
+        assert_string_equal(text, shortest[i]);
+    }
+    for (uint64_t i = 0; i < 2000; i++) {
+        double back, v = (um_rng_uniform(1, i) - 0.5) * pow(10, (double)(i % 600) - 300);
+        um_format_double(v, text);
+        assert_true(um_parse_double(text, &back) && back == v);
+        um_format_float((float)um_rng_uniform(2, i), text);
+        assert_true(um_parse_double(text, &back) && (float)back == (float)um_rng_uniform(2, i));
+    }
+}
+
+static void parsing_takes_whole_numbers_only(void **state) {
+    (void)state;
+    const char *no_int[] = {"", " 1", "1 ", "1x", "0x10", "1.0", "-", "+-1", "9223372036854775808"};
+    const char *no_double[] = {"", " 1", "1 ", "1x", "0x10", "nan", "inf", "1e999", "-", "1.2.3"};
+    int64_t i;
+    double d;
+    for (size_t k = 0; k < UM_LEN(no_int); k++) assert_false(um_parse_int(no_int[k], &i));
+    for (size_t k = 0; k < UM_LEN(no_double); k++) assert_false(um_parse_double(no_double[k], &d));
+    assert_true(um_parse_int("-9223372036854775808", &i) && i == INT64_MIN);
+    assert_true(um_parse_double("+1e3", &d) && d == 1000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_file_line_and_column),
+        cmocka_unit_test(accepts_nul_in_strings_and_takes_the_last_double),
+        cmocka_unit_test(refuses_depth_without_end),
+        cmocka_unit_test(says_which_file_is_missing),
+        cmocka_unit_test(reads_each_type),
+        cmocka_unit_test(leaves_defaults_where_a_key_is_missing_or_null),
+        cmocka_unit_test(names_key_expectation_and_finding),
+        cmocka_unit_test(writes_commas_where_they_belong),
+        cmocka_unit_test(escapes_what_json_forbids),
+        cmocka_unit_test(replaces_invalid_bytes),
+        cmocka_unit_test(any_bytes_become_valid_json),
+        cmocka_unit_test(numbers_without_json_become_null),
+        cmocka_unit_test(zero_keeps_its_sign),
+        cmocka_unit_test(numbers_are_short_and_read_back),
+        cmocka_unit_test(parsing_takes_whole_numbers_only),
+    };
+    return cmocka_run_group_tests_name("base_json", tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* base: the option mechanism. */
+#include "base/base.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+typedef struct settings {
+    bool quiet, cache;
+    int32_t threads, block;
+    int64_t seed;
+    float threshold;
+    char device[8];
+    int32_t order;
+    const char *model;
+} settings;
+
+static const um_option rows[] = {
+    {"quiet", NULL, UM_OPT_BOOL, UM_FIELD(settings, quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "say nothing"},
+    {"prefix_cache", NULL, UM_OPT_BOOL, UM_FIELD(settings, cache), 0, 0, NULL, "true", NULL, NULL, "Memory",
+     "share pages"},
+    {"threads", "num_threads,cores", UM_OPT_INT, UM_FIELD(settings, threads), 0, 1024, NULL, "0", NULL, "N", "Output",
+     "threads that compute"},
+    {"block_size", NULL, UM_OPT_INT, UM_FIELD(settings, block), 1, 256, NULL, "auto", "0", "N", "Memory",
+     "tokens of a block"},
+    {"seed", NULL, UM_OPT_INT64, UM_FIELD(settings, seed), -1, 9e15, NULL, "-1", NULL, "N", "Output", "random seed"},
+    {"accept_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(settings, threshold), 0, 1, NULL, "auto", "nan", "P", "Output",
+     "probability from which a token is taken"},
+    {"device", NULL, UM_OPT_NAME, UM_FIELD(settings, device), 0, 0, "cpu|ref", "cpu", NULL, "NAME", "Memory",
+     "what computes"},
+    {"order", NULL, UM_OPT_CHOICE, UM_FIELD(settings, order), 0, 0, "low_first|random|none", "random", NULL, "NAME",
+     "Memory", "order of tokens"},
+    {"model", NULL, UM_OPT_STR, UM_FIELD(settings, model), 0, 0, NULL, NULL, NULL, "DIR", "Memory", "folder"},
+};
+
+static settings fresh(void) {
+    settings s;
+    memset(&s, 0x55, sizeof s);
+    um_options_init(rows, UM_LEN(rows), &s);
+    return s;
+}
+
+static um_status set(settings *s, const char *name, const char *value, um_err *err) {
+    um_option_set sets[] = {{rows, 4, s}, {rows + 4, UM_LEN(rows) - 4, s}};
+    return um_options_set(sets, 2, name, value, err);
+}
+
+static um_status parse(settings *s, const char **argv, int argc, const char **rest, int *n_rest, bool *help,
+                       um_err *err) {
+    um_option_set sets[] = {{rows, UM_LEN(rows), s}};
+    char *copy[16] = {NULL};
+    for (int i = 0; i < argc; i++) copy[i] = (char *)(uintptr_t)argv[i];
+    return um_options_argv(sets, 1, argc, copy, rest, n_rest, help, err);
+}
+
+static void defaults_come_from_the_rows(void **state) {
+    (void)state;
+    settings s = fresh();
+    assert_true(!s.quiet && s.cache && s.threads == 0 && s.block == 0 && s.seed == -1 && isnan(s.threshold));
+    assert_string_equal(s.device, "cpu");
+    assert_int_equal(s.order, 1);
+    assert_null(s.model);
+}
+
+static void sets_each_type_from_text(void **state) {
+    (void)state;
+    settings s = fresh();
+    const char *pairs[][2] = {{"quiet", "true"},    {"prefix-cache", "0"},    {"threads", "8"},
+                              {"block_size", "32"}, {"seed", "123456789012"}, {"accept-threshold", "0.9"},
+                              {"device", "ref"},    {"order", "low-first"},   {"model", "dir"}};
+    for (size_t i = 0; i < UM_LEN(pairs); i++) assert_int_equal(set(&s, pairs[i][0], pairs[i][1], NULL), UM_OK);
+    assert_true(s.quiet && !s.cache && s.threads == 8 && s.block == 32 && s.seed == INT64_C(123456789012));
+    assert_true(s.threshold == 0.9f && s.order == 0);
+    assert_string_equal(s.device, "ref");
+    assert_string_equal(s.model, "dir");
+}
+
+static void finds_rows_by_alias(void **state) {
+    (void)state;
+    assert_ptr_equal(um_options_find(rows, UM_LEN(rows), "num-threads"), &rows[2]);
+    assert_ptr_equal(um_options_find(rows, UM_LEN(rows), "cores"), &rows[2]);
+    assert_null(um_options_find(rows, UM_LEN(rows), "core"));
+    assert_null(um_options_find(rows, UM_LEN(rows), "num_threads,cores"));
+}
+
+static void refuses_bad_values_and_says_why(void **state) {
+    (void)state;
+    const char *bad[][3] = {
+        {"accept_threshold", "1.5", "accept_threshold: 1.5 is outside 0..1"},
+        {"accept_threshold", "x", "accept_threshold: expected a number 0..1, or auto, found \"x\""},
+        {"accept_threshold", "nan", "accept_threshold: expected a number 0..1, or auto, found \"nan\""},
+        {"threads", "-1", "threads: -1 is outside 0..1024"},
+        {"threads", "8x", "threads: expected an integer 0..1024, found \"8x\""},
+        {"threads", "auto", "threads: expected an integer 0..1024, found \"auto\""},
+        {"threads", "99999999999", "threads: expected an integer of 32 bits 0..1024, found \"99999999999\""},
+        {"block_size", "0", "block_size: 0 is outside 1..256"},
+        {"seed", "-2", "seed: -2 is outside -1 or more"},
+        {"quiet", "maybe", "quiet: expected true or false, found \"maybe\""},
+        {"device", "gpu", "device: expected cpu or ref, found \"gpu\""},
+        {"order", "1", "order: expected low_first, random or none, found \"1\""},
+    };
+    for (size_t i = 0; i < UM_LEN(bad); i++) {
+        settings s = fresh(), untouched = s;
+        um_err err;
+        assert_true(set(&s, bad[i][0], bad[i][1], &err) < 0);
+        assert_string_equal(err.msg, bad[i][2]);
+        assert_memory_equal(&s, &untouched, sizeof s);
+    }
+}
+
+static void words_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    const um_option free_word = {"device", NULL, UM_OPT_NAME, UM_FIELD(settings, device), 0, 0, NULL, "cpu", NULL,
+                                 NULL,     NULL, NULL};
+    settings s = fresh();
+    um_err err;
+    assert_int_equal(um_option_set_text(&free_word, &s, "1234567", &err), UM_OK);
+    assert_string_equal(s.device, "1234567");
+    assert_int_equal(um_option_set_text(&free_word, &s, "12345678", &err), UM_EINVAL);
+    assert_string_equal(s.device, "1234567");
+}
+
+static void suggests_the_nearest_name(void **state) {
+    (void)state;
+    settings s = fresh();
+    um_err err;
+    assert_int_equal(set(&s, "accept_treshold", "0.5", &err), UM_EINVAL);
+    assert_string_equal(err.msg, "unknown option accept_treshold; did you mean accept_threshold?");
+    assert_int_equal(set(&s, "sede", "5", &err), UM_EINVAL);
+    assert_string_equal(err.msg, "unknown option sede; did you mean seed?");
+    assert_int_equal(set(&s, "zzzzzz", "5", &err), UM_EINVAL);
+    assert_string_equal(err.msg, "unknown option zzzzzz");
+}
+
+static void nearest_prefers_the_smallest_distance(void **state) {
+    (void)state;
+    const char *words[] = {"generate", "serve", "run"};
+    assert_string_equal(um_nearest("generat", words, 3), "generate");
+    assert_string_equal(um_nearest("server", words, 3), "serve");
+    assert_null(um_nearest("bench", words, 3));
+    assert_null(um_nearest("run", words, 0));
+}
+
+static void text_reads_back(void **state) {
+    (void)state;
+    settings s = fresh();
+    const char *values[][3] = {{"accept_threshold", "0.9", "0.9"},
+                               {"accept_threshold", "auto", "auto"},
+                               {"block_size", "auto", "auto"},
+                               {"block_size", "16", "16"},
+                               {"order", "none", "none"},
+                               {"quiet", "1", "true"},
+                               {"seed", "-1", "-1"},
+                               {"device", "ref", "ref"},
+                               {"model", "x/y", "x/y"}};
+    for (size_t i = 0; i < UM_LEN(values); i++) {
+        um_buf b = {0};
+        assert_int_equal(set(&s, values[i][0], values[i][1], NULL), UM_OK);
+        um_option_get_text(um_options_find(rows, UM_LEN(rows), values[i][0]), &s, &b);
+        assert_string_equal(b.data, values[i][2]);
+        um_buf_free(&b);
+    }
+}
+
+static void environment_sets_options(void **state) {
+    (void)state;
+    settings s = fresh();
+    um_option_set sets[] = {{rows, UM_LEN(rows), &s}};
+    um_err err;
+    setenv("UNMASK_ACCEPT_THRESHOLD", "0.25", 1);
+    setenv("UNMASK_THREADS", "", 1);
+    assert_int_equal(um_options_env(sets, 1, &err), UM_OK);
+    assert_true(s.threshold == 0.25f && s.threads == 0);
+    setenv("UNMASK_THREADS", "many", 1);
+    assert_int_equal(um_options_env(sets, 1, &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "environment variable UNMASK_THREADS: threads: expected an integer"));
+    unsetenv("UNMASK_THREADS");
+    unsetenv("UNMASK_ACCEPT_THRESHOLD");
+}
+
+static void command_line_mixes_flags_and_words(void **state) {
+    (void)state;
+    settings s = fresh();
+    const char *argv[] = {"unmask", "one",         "--threads", "4",  "--seed=-1", "--quiet", "--no-prefix-cache",
+                          "-",      "--model=a=b", "two",       "--", "--quiet",   "-x"};
+    const char *rest[UM_LEN(argv)];
+    const char *expected[] = {"one", "-", "two", "--quiet", "-x"};
+    int n_rest;
+    bool help;
+    assert_int_equal(parse(&s, argv, UM_LEN(argv), rest, &n_rest, &help, NULL), UM_OK);
+    assert_true(s.threads == 4 && s.seed == -1 && s.quiet && !s.cache && !help);
+    assert_string_equal(s.model, "a=b");
+    assert_int_equal(n_rest, UM_LEN(expected));
+    for (size_t i = 0; i < UM_LEN(expected); i++) assert_string_equal(rest[i], expected[i]);
+}
+
+static void command_line_errors_help(void **state) {
+    (void)state;
+    const char *bad[][3] = {
+        {"--treads", "4", "unknown option --treads; did you mean --threads?"},
+        {"--accept-treshold=1", "", "unknown option --accept-treshold; did you mean --accept-threshold?"},
+        {"--no-threads", "", "unknown option --no-threads; did you mean --threads?"},
+        {"--no-quiet=1", "", "--no-quiet takes no value, found \"1\""},
+        {"--threads", "--quiet", "--threads needs a value, found --quiet; write --threads=VALUE if that is it"},
+        {"-t", "4", "unknown option -t; options start with two dashes, text after --"},
+    };
+    for (size_t i = 0; i < UM_LEN(bad); i++) {
+        settings s = fresh();
+        const char *argv[] = {"unmask", bad[i][0], bad[i][1]}, *rest[3];
+        int n_rest;
+        bool help;
+        um_err err;
+        assert_int_equal(parse(&s, argv, 3, rest, &n_rest, &help, &err), UM_EINVAL);
+        assert_string_equal(err.msg, bad[i][2]);
+    }
+}
+
+static void value_missing_at_the_end_is_named(void **state) {
+    (void)state;
+    settings s = fresh();
+    const char *argv[] = {"unmask", "--threads"}, *rest[2];
+    int n_rest;
+    bool help;
+    um_err err;
+    assert_int_equal(parse(&s, argv, 2, rest, &n_rest, &help, &err), UM_EINVAL);
+    assert_string_equal(err.msg, "--threads needs a value, found the end of the command line");
+}
+
+static void help_is_a_flag(void **state) {
+    (void)state;
+    const char *flags[] = {"-h", "--help"};
+    for (size_t i = 0; i < 2; i++) {
+        settings s = fresh();
+        const char *argv[] = {"unmask", flags[i]}, *rest[2];
+        int n_rest;
+        bool help;
+        assert_int_equal(parse(&s, argv, 2, rest, &n_rest, &help, NULL), UM_OK);
+        assert_true(help);
+    }
+}
+
+static void help_lists_every_row_by_group_within_the_width(void **state) {
+    (void)state;
+    settings s = fresh();
+    um_option_set sets[] = {{rows, UM_LEN(rows), &s}};
+    um_buf b = {0};
+    um_options_help(sets, 1, 60, &b);
+    const char *expected[] = {"Output:\n  --quiet                       say nothing\n",
+                              "  --accept-threshold P          probability from which a\n",
+                              "                                token is taken (0..1, or\n",
+                              "                                auto; default auto)\n",
+                              "\nMemory:\n  --[no-]prefix-cache           share pages (default true)\n",
+                              "  --model DIR                   folder\n"};
+    for (size_t i = 0; i < UM_LEN(expected); i++) assert_non_null(strstr(b.data, expected[i]));
+    for (char *line = strtok(b.data, "\n"); line; line = strtok(NULL, "\n")) assert_in_range(strlen(line), 1, 60);
+    um_buf_free(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_come_from_the_rows),
+        cmocka_unit_test(sets_each_type_from_text),
+        cmocka_unit_test(finds_rows_by_alias),
+        cmocka_unit_test(refuses_bad_values_and_says_why),
+        cmocka_unit_test(words_that_do_not_fit_are_refused),
+        cmocka_unit_test(suggests_the_nearest_name),
+        cmocka_unit_test(nearest_prefers_the_smallest_distance),
+        cmocka_unit_test(text_reads_back),
+        cmocka_unit_test(environment_sets_options),
+        cmocka_unit_test(command_line_mixes_flags_and_words),
+        cmocka_unit_test(command_line_errors_help),
+        cmocka_unit_test(value_missing_at_the_end_is_named),
+        cmocka_unit_test(help_is_a_flag),
+        cmocka_unit_test(help_lists_every_row_by_group_within_the_width),
+    };
+    return cmocka_run_group_tests_name("base_option", tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* base: the thread pool. */
+#include "base/base.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define TASKS_MAX 300
+
+typedef struct job {
+    int n_threads;
+    int plain[TASKS_MAX]; /* written without atomics: the pool must order them before um_pool_run returns */
+    atomic_int calls, bad_thread;
+} job;
+
+static void mark(void *arg, int task, int thread) {
+    job *j = (job *)arg;
+    j->plain[task]++;
+    atomic_fetch_add(&j->calls, 1);
+    if (thread < 0 || thread >= j->n_threads) atomic_store(&j->bad_thread, 1);
+}
+
+static um_pool *make_pool(int n) {
+    um_pool *p = NULL;
+    um_err err;
+    if (um_pool_new(&p, n, &err) != UM_OK) fail_msg("%s", err.msg);
+    return p;
+}
+
+static void runs_every_task_once(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 5; threads += 2) {
+        um_pool *p = make_pool(threads);
+        assert_int_equal(um_pool_threads(p), threads);
+        for (int n = 0; n <= TASKS_MAX; n += 1 + n / 2) {
+            job j = {.n_threads = threads};
+            um_pool_run(p, mark, &j, n);
+            assert_int_equal(atomic_load(&j.calls), n);
+            assert_int_equal(atomic_load(&j.bad_thread), 0);
+            for (int i = 0; i < TASKS_MAX; i++) assert_int_equal(j.plain[i], i < n);
+        }
+        um_pool_free(p);
+    }
+}
+
+/* Back to back, so that late threads of one run meet the next. */
+static void survives_many_short_runs(void **state) {
+    (void)state;
+    um_pool *p = make_pool(4);
+    job j = {.n_threads = 4};
+    for (int round = 1; round <= 3000; round++) {
+        um_pool_run(p, mark, &j, 2 + round % 7);
+        assert_int_equal(j.plain[0], round);
+        assert_int_equal(j.plain[1], round);
+    }
+    um_pool_free(p);
+}
+
+static void wakes_threads_that_fell_asleep(void **state) {
+    (void)state;
+    um_pool *p = make_pool(3);
+    job j = {.n_threads = 3};
+    for (int round = 1; round <= 20; round++) {
+        usleep(2000);
+        um_pool_run(p, mark, &j, 8);
+        assert_int_equal(atomic_load(&j.calls), 8 * round);
+    }
+    um_pool_free(p);
+}
+
+/* Each task waits for the other: they end only when two threads run at the same time. */
+static void meet(void *arg, int task, int thread) {
+    (void)task, (void)thread;
+    atomic_int *met = (atomic_int *)arg;
+    atomic_fetch_add(met, 1);
+    double limit = um_now() + 20;
+    while (atomic_load(met) < 2 && um_now() < limit) usleep(100);
+}
+
+static void runs_tasks_at_the_same_time(void **state) {
+    (void)state;
+    um_pool *p = make_pool(2);
+    atomic_int met = 0;
+    double start = um_now();
+    um_pool_run(p, meet, &met, 2);
+    assert_true(um_now() - start < 15);
+    um_pool_free(p);
+}
+
+static void nap(void *arg, int task, int thread) {
+    (void)thread;
+    usleep(task == 0 ? 100 : 20000);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* The caller runs out of tasks first and has to sleep. */
+static void waits_for_the_slowest_task(void **state) {
+    (void)state;
+    um_pool *p = make_pool(2);
+    atomic_int done = 0;
+    um_pool_run(p, nap, &done, 3);
+    assert_int_equal(atomic_load(&done), 3);
+    um_pool_free(p);
+}
+
+static void a_run_allocates_nothing(void **state) {
+    (void)state;
+    um_pool *p = make_pool(2);
+    job j = {.n_threads = 2};
+    int64_t before = um_alloc_count();
+    um_pool_run(p, mark, &j, 100);
+    assert_int_equal(um_alloc_count(), before);
+    um_pool_free(p);
+}
+
+static void refuses_impossible_numbers_of_threads(void **state) {
+    (void)state;
+    um_pool *p = NULL;
+    um_err err;
+    assert_int_equal(um_pool_new(&p, -1, &err), UM_ERANGE);
+    assert_int_equal(um_pool_new(&p, 100000, &err), UM_ERANGE);
+    assert_non_null(strstr(err.msg, "100000"));
+    assert_null(p);
+}
+
+static void zero_means_one_thread_a_core(void **state) {
+    (void)state;
+    um_pool *p = make_pool(0);
+    assert_in_range(um_pool_threads(p), 1, sysconf(_SC_NPROCESSORS_CONF));
+    um_pool_free(p);
+    um_pool_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_every_task_once),
+        cmocka_unit_test(survives_many_short_runs),
+        cmocka_unit_test(wakes_threads_that_fell_asleep),
+        cmocka_unit_test(runs_tasks_at_the_same_time),
+        cmocka_unit_test(waits_for_the_slowest_task),
+        cmocka_unit_test(a_run_allocates_nothing),
+        cmocka_unit_test(refuses_impossible_numbers_of_threads),
+        cmocka_unit_test(zero_means_one_thread_a_core),
+    };
+    return cmocka_run_group_tests_name("base_pool", tests, NULL, NULL);
+}

@@ -1,0 +1,337 @@
+/* cli: request lines, lines of files, the set of ids, result lines. */
+#include "cli/requests.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "cli/jsonl.h"
+#include "cli/results.h"
+
+/* ---- Request lines ----------------------------------------------------------------------------------------------- */
+
+static um_request defaults(void) {
+    um_config c;
+    um_config_init(&c);
+    return (um_request){.size = sizeof(um_request), .decoding = c.decoding, .sampling = c.sampling};
+}
+
+static um_status parse(um_request_line *q, const char *text, um_err *err) {
+    um_request d = defaults();
+    return um_request_line_parse(q, um_str_of(text), &d, err);
+}
+
+/* The line is refused, and the message has `part` in it. */
+static void refuse(const char *text, um_status code, const char *part) {
+    um_request_line q = {0};
+    um_err err = {0};
+    assert_int_equal(parse(&q, text, &err), code);
+    if (!strstr(err.msg, part)) fail_msg("\"%s\" is not in: %s", part, err.msg);
+    um_request_line_free(&q);
+}
+
+static void accept(um_request_line *q, const char *text) {
+    um_err err = {0};
+    if (parse(q, text, &err)) fail_msg("%s", err.msg);
+}
+
+static void reads_every_kind_of_prompt(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": \"a\", \"prompt\": \"x\\u0000y\"}");
+    assert_int_equal(q.request.text_len, 3);
+    accept(&q, "{\"id\": 7, \"prompt_token_ids\": [3, 0, 5]}");
+    assert_null(q.request.text);
+    assert_int_equal(q.request.n_ids, 3);
+    assert_int_equal(q.request.ids[2], 5);
+    accept(&q, "{\"id\": 7, \"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
+               "\"content\": \"u\"}]}");
+    assert_int_equal(q.request.n_messages, 2);
+    assert_string_equal(q.request.messages[1].role, "user");
+    assert_string_equal(q.request.messages[1].content, "u");
+    um_request_line_free(&q);
+}
+
+static void keeps_string_and_integer_ids_apart(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 7, \"prompt\": \"x\"}");
+    assert_string_equal(q.id.data, "7");
+    accept(&q, "{\"id\": \"7\", \"prompt\": \"x\"}");
+    assert_string_equal(q.id.data, "\"7\"");
+    um_request_line_free(&q);
+}
+
+static void takes_parameters_by_option_name(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q,
+           "{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 12, \"temperature\": 0.5, \"ignore_eos\": true, \"seed\": "
+           "9007199254740991, \"accept_threshold\": 0.25, \"confidence\": \"margin\", \"decoding_strategy\": "
+           "\"full\", \"max_nfe\": 3}");
+    assert_int_equal(q.request.sampling.max_tokens, 12);
+    assert_int_equal(q.request.sampling.max_nfe, 3);
+    assert_true(q.request.sampling.temperature == 0.5f);
+    assert_true(q.request.sampling.ignore_eos);
+    assert_true(q.request.sampling.seed == 9007199254740991);
+    assert_true(q.request.decoding.accept_threshold == 0.25f);
+    assert_int_equal(q.request.decoding.confidence, UM_CONFIDENCE_MARGIN);
+    assert_string_equal(q.request.decoding.strategy, "full");
+    um_request_line_free(&q);
+}
+
+static void forgets_the_line_before(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 12, \"stop\": [\"a\", \"b\"]}");
+    assert_int_equal(q.request.n_stop, 2);
+    accept(&q, "{\"id\": 2, \"prompt_token_ids\": [1]}");
+    assert_int_equal(q.request.n_stop, 0);
+    assert_null(q.request.text);
+    assert_int_equal(q.request.sampling.max_tokens, defaults().sampling.max_tokens);
+    um_request_line_free(&q);
+}
+
+static void null_and_auto_mean_the_default(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"messages\": null, \"max_tokens\": null, \"stop\": null, "
+               "\"temperature\": \"auto\"}");
+    assert_int_equal(q.request.sampling.max_tokens, defaults().sampling.max_tokens);
+    assert_true(isnan(q.request.sampling.temperature));
+    assert_int_equal(q.request.n_messages, 0);
+    um_request_line_free(&q);
+}
+
+static void stop_is_a_string_or_a_list(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"stop\": \"END\"}");
+    assert_int_equal(q.request.n_stop, 1);
+    assert_string_equal(q.request.stop[0], "END");
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"stop\": [\"a\", \"\"]}", UM_EINVAL, "stop string 1");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"stop\": [1]}", UM_EINVAL, "expected a string, found an integer");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"stop\": 3}", UM_EINVAL, "array of strings");
+}
+
+static void names_the_nearest_key(void **state) {
+    (void)state;
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_token\": 3}", UM_EINVAL, "did you mean \"max_tokens\"");
+    refuse("{\"id\": 1, \"promt\": \"x\"}", UM_EINVAL, "did you mean \"prompt\"");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"zzzzzzzz\": 3}", UM_EINVAL, "unknown key \"zzzzzzzz\"");
+}
+
+static void refuses_values_of_another_type(void **state) {
+    (void)state;
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": \"12\"}", UM_EINVAL, "\"max_tokens\": expected a number");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"ignore_eos\": 1}", UM_EINVAL, "true or false");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"confidence\": 1}", UM_EINVAL, "expected a string");
+    refuse("{\"id\": 1, \"prompt\": 5}", UM_EINVAL, "\"prompt\": expected a string");
+    refuse("{\"id\": 1, \"prompt_token_ids\": [1, \"2\"]}", UM_EINVAL, "\"prompt_token_ids\"[1]");
+    refuse("{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": [1]}]}", UM_EINVAL, "message 0: \"content\"");
+    refuse("{\"id\": 1, \"messages\": []}", UM_EINVAL, "at least one message");
+}
+
+static void refuses_values_out_of_range(void **state) {
+    (void)state;
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 0}", UM_ERANGE, "outside");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 1.5}", UM_EINVAL, "integer");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"accept_threshold\": 1.5}", UM_ERANGE, "0..1");
+    refuse("{\"id\": 1, \"prompt_token_ids\": [-1]}", UM_ERANGE, "no token id");
+    refuse("{\"id\": 1, \"prompt_token_ids\": [4294967296]}", UM_ERANGE, "no token id");
+}
+
+static void does_not_drop_parts_of_a_message(void **state) {
+    (void)state;
+    refuse("{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"n\"}]}", UM_EINVAL,
+           "unknown key \"name\"");
+}
+
+static void wants_exactly_one_prompt(void **state) {
+    (void)state;
+    refuse("{\"id\": 1}", UM_EINVAL, "found none");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "found several");
+}
+
+static void wants_an_id(void **state) {
+    (void)state;
+    refuse("{\"prompt\": \"x\"}", UM_EINVAL, "\"id\": expected a string or an integer, found nothing");
+    refuse("{\"id\": 1.5, \"prompt\": \"x\"}", UM_EINVAL, "\"id\"");
+    refuse("[1]", UM_EPARSE, "found an array");
+    refuse("nonsense", UM_EPARSE, "no JSON");
+}
+
+static void keeps_the_id_of_a_line_that_fails(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    um_err err;
+    assert_int_equal(parse(&q, "{\"prompt\": 3, \"id\": \"k\"}", &err), UM_EINVAL);
+    assert_string_equal(q.id.data, "\"k\"");
+    assert_int_equal(parse(&q, "{\"prompt\": 3", &err), UM_EPARSE);
+    assert_int_equal(q.id.len, 0);
+    um_request_line_free(&q);
+}
+
+/* ---- Lines of files ---------------------------------------------------------------------------------------------- */
+
+/* A reader over a file with these bytes that has no name any more. */
+static void open_text(um_lines *l, const char *text, size_t n) {
+    char path[] = "/tmp/unmask-lines-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    unlink(path);
+    assert_int_equal(write(fd, text, n), n);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    um_lines_from(l, fd, "test");
+}
+
+static void expect_line(um_lines *l, const char *text, int64_t number) {
+    um_str line;
+    assert_int_equal(um_lines_next(l, true, &line, NULL), UM_LINES_LINE);
+    assert_int_equal(line.n, strlen(text));
+    assert_memory_equal(line.p, text, line.n);
+    assert_int_equal(l->number, number);
+}
+
+static void skips_blank_lines_but_counts_them(void **state) {
+    (void)state;
+    um_lines l;
+    um_str line;
+    static const char text[] = "\xEF\xBB\xBF"
+                               "a\n\n \t\r\nb\r\nc";
+    open_text(&l, text, sizeof text - 1);
+    expect_line(&l, "a", 1);
+    expect_line(&l, "b\r", 4);
+    assert_false(l.cut);
+    assert_int_equal(l.offset, sizeof text - 2);
+    expect_line(&l, "c", 5);
+    assert_true(l.cut);
+    assert_int_equal(um_lines_next(&l, true, &line, NULL), UM_LINES_END);
+    assert_int_equal(um_lines_rewind(&l, NULL), UM_OK);
+    expect_line(&l, "a", 1);
+    um_lines_close(&l);
+}
+
+static void goes_on_behind_a_line_that_is_too_long(void **state) {
+    (void)state;
+    size_t n = UM_LINE_MAX + 200000;
+    char *text = (char *)malloc(n);
+    um_lines l;
+    um_str line;
+    memset(text, 'x', n);
+    text[n - 3] = '\n';
+    memcpy(text + n - 2, "b\n", 2);
+    open_text(&l, text, n);
+    assert_int_equal(um_lines_next(&l, true, &line, NULL), UM_LINES_TOO_LONG);
+    assert_int_equal(l.offset, n - 2);
+    assert_true(l.buf.cap < 3 * UM_LINE_MAX / 2 + 200000);
+    expect_line(&l, "b", 2);
+    assert_int_equal(l.offset, n);
+    um_lines_close(&l);
+    free(text);
+}
+
+static void does_not_wait_for_a_silent_pipe(void **state) {
+    (void)state;
+    int end[2];
+    um_lines l;
+    um_str line;
+    assert_int_equal(pipe(end), 0);
+    um_lines_from(&l, end[0], "pipe");
+    assert_false(um_lines_is_file(&l));
+    assert_int_equal(write(end[1], "half", 4), 4);
+    assert_int_equal(um_lines_next(&l, false, &line, NULL), UM_LINES_LATER);
+    assert_int_equal(write(end[1], " line\n", 6), 6);
+    expect_line(&l, "half line", 1);
+    close(end[1]);
+    assert_int_equal(um_lines_next(&l, false, &line, NULL), UM_LINES_END);
+    um_lines_close(&l);
+}
+
+static void finds_every_id_and_no_other(void **state) {
+    (void)state;
+    um_idset s = {0};
+    char key[32];
+    assert_null(um_idset_find(&s, "0"));
+    for (int i = 0; i < 5000; i += 2) {
+        snprintf(key, sizeof key, "%d", i);
+        um_idset_add(&s, key, i);
+    }
+    for (int i = 0; i < 5000; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        um_idset_entry *e = um_idset_find(&s, key);
+        assert_int_equal(e != NULL, i % 2 == 0);
+        if (e) assert_int_equal(e->line, i);
+    }
+    um_idset_free(&s);
+}
+
+/* ---- Result lines ------------------------------------------------------------------------------------------------ */
+
+static void a_result_reads_back(void **state) {
+    (void)state;
+    um_buf out = {0};
+    int32_t ids[] = {4, 5};
+    um_result r = {.token_ids = ids,
+                   .n_tokens = 2,
+                   .text = "a\"b",
+                   .text_len = 3,
+                   .finish = UM_FINISH_EOS,
+                   .nfe = 6,
+                   .prompt_tokens = 3,
+                   .seed = 11};
+    um_result_line(&out, "\"k\"", &r, UM_STR("[{\"new\":2}]"));
+    json_t *v = NULL;
+    assert_int_equal(um_json_parse(&v, out.data, out.len, "line", NULL), UM_OK);
+    assert_string_equal(json_string_value(json_object_get(v, "id")), "k");
+    assert_string_equal(json_string_value(json_object_get(v, "text")), "a\"b");
+    assert_string_equal(json_string_value(json_object_get(v, "finish_reason")), "eos_token_generated");
+    assert_int_equal(json_array_size(json_object_get(v, "token_ids")), 2);
+    assert_int_equal(json_integer_value(json_object_get(v, "completion_tokens")), 2);
+    assert_int_equal(json_array_size(json_object_get(v, "trace")), 1);
+    json_decref(v);
+    um_buf_free(&out);
+}
+
+static void an_error_without_id_names_its_line(void **state) {
+    (void)state;
+    um_buf out = {0};
+    um_err e = {UM_EPARSE, "bad"};
+    um_error_line(&out, NULL, 12, &e);
+    assert_string_equal(out.data, "{\"id\":null,\"line\":12,\"error\":{\"code\":\"UM_EPARSE\",\"message\":\"bad\"}}");
+    um_buf_clear(&out);
+    um_error_line(&out, "7", 12, &e);
+    assert_string_equal(out.data, "{\"id\":7,\"error\":{\"code\":\"UM_EPARSE\",\"message\":\"bad\"}}");
+    um_buf_free(&out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_every_kind_of_prompt),
+        cmocka_unit_test(keeps_string_and_integer_ids_apart),
+        cmocka_unit_test(takes_parameters_by_option_name),
+        cmocka_unit_test(forgets_the_line_before),
+        cmocka_unit_test(null_and_auto_mean_the_default),
+        cmocka_unit_test(stop_is_a_string_or_a_list),
+        cmocka_unit_test(names_the_nearest_key),
+        cmocka_unit_test(refuses_values_of_another_type),
+        cmocka_unit_test(refuses_values_out_of_range),
+        cmocka_unit_test(does_not_drop_parts_of_a_message),
+        cmocka_unit_test(wants_exactly_one_prompt),
+        cmocka_unit_test(wants_an_id),
+        cmocka_unit_test(keeps_the_id_of_a_line_that_fails),
+        cmocka_unit_test(skips_blank_lines_but_counts_them),
+        cmocka_unit_test(goes_on_behind_a_line_that_is_too_long),
+        cmocka_unit_test(does_not_wait_for_a_silent_pipe),
+        cmocka_unit_test(finds_every_id_and_no_other),
+        cmocka_unit_test(a_result_reads_back),
+        cmocka_unit_test(an_error_without_id_names_its_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

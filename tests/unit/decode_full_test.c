@@ -1,0 +1,205 @@
+/* full (whole-sequence decoding) against scripted predictions. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "decode/decode.h"
+
+enum { MASK = 999, EOS = 900, CAP = 64 };
+static const int32_t prompt[] = {11, 12, 13};
+enum { P = 3 };
+
+typedef struct bench {
+    um_traits traits;
+    um_compat compat;
+    um_req req;
+    int32_t stop, token[CAP], id[2 * CAP], pos[2 * CAP], page[2][CAP];
+    int32_t written[CAP];
+    um_row row[CAP];
+    um_segment seg[2];
+    um_answer answer[CAP];
+    um_pass pass;
+} bench;
+
+static um_status start(bench *b, um_decoding how, int32_t max_tokens, um_err *err) {
+    b->stop = EOS;
+    b->traits =
+        (um_traits){.mask_id = MASK, .vocab = 1000, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_FULL};
+    b->compat = (um_compat){.threshold = NAN};
+    b->req = (um_req){.traits = &b->traits,
+                      .compat = &b->compat,
+                      .strategy = &um_strategy_full,
+                      .how = how,
+                      .sampling = {.max_tokens = max_tokens},
+                      .seed = 7,
+                      .n_prompt = P,
+                      .max_len = CAP,
+                      .limit = UM_MIN(CAP, P + max_tokens),
+                      .cap = CAP,
+                      .page = {b->page[0], b->page[1]},
+                      .token = b->token,
+                      .written = b->written,
+                      .end = P,
+                      .filled = P};
+    for (int32_t i = 0; i < CAP; i++) {
+        b->token[i] = i < P ? prompt[i] : MASK;
+        b->written[i] = i < P ? 0 : -1;
+    }
+    b->pass = (um_pass){.seg = b->seg, .row = b->row, .id = b->id, .pos = b->pos};
+    return b->req.strategy->init(&b->req, err);
+}
+
+static void plan(bench *b) {
+    b->pass.n_seg = b->pass.n_rows = b->pass.n_tokens = 0;
+    b->req.strategy->plan(&b->req, &b->pass);
+}
+
+/* confidence[i]: of answer position i, by position in the canvas. */
+static void step(bench *b, const float *confidence) {
+    plan(b);
+    for (int32_t i = 0; i < b->pass.n_rows; i++) {
+        int32_t pos = b->pos[b->row[i].src[0]];
+        b->answer[i] =
+            (um_answer){.sample = 100 + pos, .p_sample = confidence[pos - P], .q_sample = confidence[pos - P]};
+    }
+    b->req.strategy->apply(&b->req, b->answer);
+}
+
+static void end(bench *b) { b->req.strategy->free(&b->req); }
+
+static void fixes_a_scheduled_number_of_the_surest(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 4, .block_size = 4, .steps = 3}, 4, NULL), UM_OK);
+    step(&b, (float[]){.90F, .40F, .75F, .20F}); /* 4 masks in 3 passes: 2, 1, 1 */
+    assert_int_equal(b.req.n_new, 2);
+    assert_int_equal(b.token[P], 103);
+    assert_int_equal(b.token[P + 2], 105);
+    step(&b, (float[]){0, .60F, 0, .50F});
+    assert_int_equal(b.token[P + 1], 104);
+    step(&b, (float[]){0, 0, 0, .1F});
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+    assert_int_equal(b.req.nfe, 3);
+    assert_int_equal(b.req.n_answer, 4);
+    end(&b);
+}
+
+static void fills_blocks_from_left_to_right(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .block_size = 4, .steps = 8}, 8, NULL), UM_OK);
+    static const float rising[] = {.1F, .2F, .3F, .4F, .5F, .6F, .7F, .8F};
+    for (int i = 0; i < 4; i++) {
+        step(&b, rising);
+        assert_int_equal(b.token[P + 3 - i], 100 + P + 3 - i);
+        assert_int_equal(b.token[P + 4], MASK);
+        assert_int_equal(b.pass.n_tokens, P + 8); /* everything is fed */
+    }
+    step(&b, rising);
+    assert_int_equal(b.token[P + 7], 110);
+    end(&b);
+}
+
+static void a_short_last_block_is_filled_too(void **state) {
+    (void)state;
+    bench b;
+    static const float same[16] = {0};
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 7, .block_size = 4}, 7, NULL), UM_OK);
+    while (!b.req.finish) step(&b, same);
+    assert_int_equal(b.req.n_answer, 7);
+    assert_int_equal(b.req.nfe, 7);
+    end(&b);
+}
+
+static void stops_early_when_everything_before_eos_is_known(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .block_size = 8, .steps = 8}, 8, NULL), UM_OK);
+    for (int i = 0; i < 2; i++) {
+        plan(&b);
+        for (int32_t k = 0; k < b.pass.n_rows; k++) {
+            int32_t pos = b.pos[b.row[k].src[0]];
+            b.answer[k] = (um_answer){.sample = pos == P + 1 ? EOS : 50,
+                                      .p_sample = pos == P + 1 ? .9F
+                                                  : pos == P   ? .8F
+                                                               : .1F};
+        }
+        b.req.strategy->apply(&b.req, b.answer);
+    }
+    assert_int_equal(b.req.finish, UM_FINISH_EOS);
+    assert_int_equal(b.req.n_answer, 1);
+    assert_int_equal(b.req.nfe, 2);
+    end(&b);
+}
+
+static void guidance_feeds_a_masked_prompt_beside_the_real_one(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 4, .block_size = 4, .cfg_scale = 0.5F}, 4, NULL), UM_OK);
+    plan(&b);
+    assert_int_equal(b.pass.n_seg, 2);
+    assert_int_equal(b.pass.n_tokens, 2 * (P + 4));
+    for (int i = 0; i < P; i++) assert_int_equal(b.seg[1].id[i], MASK);
+    assert_ptr_equal(b.seg[1].page, b.page[1]);
+    assert_int_equal(b.row[0].src[0], P);
+    assert_int_equal(b.row[0].src[1], P + 4 + P);
+    assert_true(b.row[0].w[0] == 1.5F && b.row[0].w[1] == -0.5F);
+    end(&b);
+}
+
+static void random_remasking_depends_on_the_seed_alone(void **state) {
+    (void)state;
+    static const float same[16] = {0};
+    int32_t first[4][8];
+    for (int i = 0; i < 4; i++) {
+        bench b;
+        um_decoding how = {.gen_length = 8, .block_size = 8, .steps = 2, .remasking = UM_REMASK_RANDOM};
+        assert_int_equal(start(&b, how, 8, NULL), UM_OK);
+        b.req.seed = i < 2 ? 7 : (uint64_t)(8 + i);
+        step(&b, same);
+        memcpy(first[i], b.token + P, sizeof(first[i]));
+        end(&b);
+    }
+    assert_memory_equal(first[0], first[1], sizeof(first[0]));
+    assert_true(memcmp(first[0], first[2], sizeof(first[0])) != 0 || memcmp(first[0], first[3], sizeof(first[0])) != 0);
+}
+
+static void names_the_arithmetic_of_what_does_not_fit(void **state) {
+    (void)state;
+    bench b;
+    um_err err;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 62}, 8, &err), UM_ERANGE);
+    assert_non_null(strstr(err.msg, "3 + gen_length 62 = 65"));
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .block_size = 2, .steps = 3}, 8, &err), UM_ERANGE);
+    assert_non_null(strstr(err.msg, "3 passes for 4 blocks"));
+}
+
+static void canvas_longer_than_max_tokens_is_cut(void **state) {
+    (void)state;
+    bench b;
+    static const float falling[] = {.9F, .8F, .7F, .6F, .5F, .4F, .3F, .2F};
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .block_size = 8}, 3, NULL), UM_OK);
+    while (!b.req.finish) step(&b, falling);
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+    assert_int_equal(b.req.n_answer, 3);
+    end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixes_a_scheduled_number_of_the_surest),
+        cmocka_unit_test(fills_blocks_from_left_to_right),
+        cmocka_unit_test(a_short_last_block_is_filled_too),
+        cmocka_unit_test(stops_early_when_everything_before_eos_is_known),
+        cmocka_unit_test(guidance_feeds_a_masked_prompt_beside_the_real_one),
+        cmocka_unit_test(random_remasking_depends_on_the_seed_alone),
+        cmocka_unit_test(names_the_arithmetic_of_what_does_not_fit),
+        cmocka_unit_test(canvas_longer_than_max_tokens_is_cut),
+    };
+    return cmocka_run_group_tests_name("full", tests, NULL, NULL);
+}

@@ -1,0 +1,98 @@
+/* Page pool and tables. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "kv/kv.h"
+
+static void hands_out_every_page_once(void **state) {
+    (void)state;
+    um_pages p;
+    um_table t;
+    bool seen[10] = {false};
+    assert_int_equal(um_pages_init(&p, 10, 4, NULL), UM_OK);
+    um_table_init(&t, 10);
+    assert_true(um_table_grow(&t, &p, 10));
+    for (int i = 0; i < 10; i++) {
+        assert_in_range(t.page[i], 0, 9);
+        assert_false(seen[t.page[i]]);
+        seen[t.page[i]] = true;
+    }
+    um_table_release(&t, &p);
+    assert_int_equal(p.n_free, 10);
+    um_table_deinit(&t);
+    um_pages_deinit(&p);
+}
+
+static void takes_nothing_when_too_few_are_free(void **state) {
+    (void)state;
+    um_pages p;
+    um_table a, b;
+    assert_int_equal(um_pages_init(&p, 3, 4, NULL), UM_OK);
+    um_table_init(&a, 3);
+    um_table_init(&b, 3);
+    assert_true(um_table_grow(&a, &p, 2));
+    assert_false(um_table_grow(&b, &p, 2));
+    assert_int_equal(b.n, 0);
+    assert_int_equal(p.n_free, 1);
+    um_table_release(&a, &p);
+    um_table_deinit(&a);
+    um_table_deinit(&b);
+    um_pages_deinit(&p);
+}
+
+static void rounds_tokens_up_to_pages(void **state) {
+    (void)state;
+    um_pages p = {.page_size = 32};
+    assert_int_equal(um_pages_for(&p, 0), 0);
+    assert_int_equal(um_pages_for(&p, 1), 1);
+    assert_int_equal(um_pages_for(&p, 32), 1);
+    assert_int_equal(um_pages_for(&p, 33), 2);
+}
+
+/* Random growth and release: the pool always knows what is free, no page has two owners. */
+static void no_page_is_lost_or_shared(void **state) {
+    (void)state;
+    enum { PAGES = 64, TABLES = 8 };
+    const char *env = getenv("UM_TEST_SEED");
+    uint64_t seed = env ? strtoull(env, NULL, 10) : (uint64_t)um_rng_seed();
+    um_pages p;
+    um_table t[TABLES];
+    print_message("           seed %llu (UM_TEST_SEED repeats it)\n", (unsigned long long)seed);
+    assert_int_equal(um_pages_init(&p, PAGES, 4, NULL), UM_OK);
+    for (int i = 0; i < TABLES; i++) um_table_init(&t[i], PAGES);
+    for (uint64_t step = 0; step < 20000; step++) {
+        um_table *one = &t[um_rng_u64(seed, 3 * step) % TABLES];
+        if (um_rng_u64(seed, 3 * step + 1) % 3 == 0) um_table_release(one, &p);
+        else {
+            int32_t n = one->n + (int32_t)(um_rng_u64(seed, 3 * step + 2) % 9);
+            (void)um_table_grow(one, &p, UM_MIN(n, PAGES));
+        }
+        int owner[PAGES] = {0}, used = 0;
+        for (int i = 0; i < TABLES; i++)
+            for (int k = 0; k < t[i].n; k++) {
+                assert_int_equal(owner[t[i].page[k]]++, 0);
+                used++;
+            }
+        assert_int_equal(used + p.n_free, PAGES);
+    }
+    for (int i = 0; i < TABLES; i++) {
+        um_table_release(&t[i], &p);
+        um_table_deinit(&t[i]);
+    }
+    um_pages_deinit(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hands_out_every_page_once),
+        cmocka_unit_test(takes_nothing_when_too_few_are_free),
+        cmocka_unit_test(rounds_tokens_up_to_pages),
+        cmocka_unit_test(no_page_is_lost_or_shared),
+    };
+    return cmocka_run_group_tests_name("pages", tests, NULL, NULL);
+}

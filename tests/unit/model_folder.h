@@ -1,0 +1,91 @@
+/* Folders of tiny checkpoints, written and removed by the tests of the model room. */
+#ifndef TESTS_MODEL_FOLDER_H
+#define TESTS_MODEL_FOLDER_H
+
+#include <ftw.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "model/model.h"
+
+static inline char *folder_new(void) {
+    char name[] = "/tmp/unmask-model-XXXXXX";
+    assert_non_null(mkdtemp(name));
+    return um_strdup(name);
+}
+
+static inline int folder_remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static inline void folder_free(char *dir) {
+    assert_int_equal(nftw(dir, folder_remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    um_free(dir);
+}
+
+static inline void folder_write(const char *dir, const char *name, const void *data, size_t n) {
+    char *path = um_path_join(dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    um_free(path);
+}
+
+static inline void folder_write_text(const char *dir, const char *name, const char *text) {
+    folder_write(dir, name, text, strlen(text));
+}
+
+/* A safetensors file from its header's text and `n` bytes of data. */
+static inline void safetensors_put(um_buf *out, const char *header, const void *data, size_t n) {
+    uint64_t len = strlen(header);
+    for (int i = 0; i < 8; i++) um_buf_putc(out, (char)(len >> (8 * i)));
+    um_buf_puts(out, header);
+    um_buf_append(out, data, n);
+}
+
+static inline void folder_write_safetensors(const char *dir, const char *name, const char *header, const void *data,
+                                            size_t n) {
+    um_buf b = {0};
+    safetensors_put(&b, header, data, n);
+    folder_write(dir, name, b.data, b.len);
+    um_buf_free(&b);
+}
+
+/* A word-level tokenizer of `n` words w0, w1, …; `side` is the text of tokenizer_config.json. */
+static inline void folder_write_tokenizer(const char *dir, int n, const char *side) {
+    um_buf b = {0};
+    um_buf_puts(&b, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":"
+                    "\"WhitespaceSplit\"},\"post_processor\":null,\"decoder\":null,\"model\":{\"type\":\"WordLevel\","
+                    "\"vocab\":{");
+    for (int i = 0; i < n; i++) um_buf_printf(&b, "%s\"w%d\":%d", i ? "," : "", i, i);
+    um_buf_puts(&b, "},\"unk_token\":\"w0\"}}");
+    folder_write(dir, "tokenizer.json", b.data, b.len);
+    folder_write_text(dir, "tokenizer_config.json", side);
+    um_buf_free(&b);
+}
+
+/* A JSON text that a test may write with single quotes. */
+static inline char *quoted(const char *text) {
+    char *s = um_strdup(text);
+    for (char *p = s; *p; p++)
+        if (*p == '\'') *p = '"';
+    return s;
+}
+
+static inline json_t *json_of(const char *text) {
+    char *s = quoted(text);
+    json_t *v = json_loads(s, JSON_DECODE_ANY, NULL);
+    um_free(s);
+    assert_non_null(v);
+    return v;
+}
+
+static inline void assert_says(const um_err *err, const char *part) {
+    if (!strstr(err->msg, part)) fail_msg("expected \"%s\" in the message, found \"%s\"", part, err->msg);
+}
+
+#endif

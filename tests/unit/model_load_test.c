@@ -1,0 +1,461 @@
+/* Opening whole folders: weights by name and shape, what the tensors decide, and names in the hub's cache. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+
+#include "model_folder.h"
+
+enum { H = 8, FF = 12, V = 32, D = 4, NQ = 2, NKV = 1, LAYERS = 2, SPECS_MAX = 64 };
+
+static const char sdar[] =
+    "{'architectures':['SDARForCausalLM'],'model_type':'sdar','hidden_size':8,'intermediate_size':12,"
+    "'num_hidden_layers':2,'num_attention_heads':2,'num_key_value_heads':1,'head_dim':4,'vocab_size':32,"
+    "'max_position_embeddings':64,'rope_theta':1000000,'rms_norm_eps':1e-6,'tie_word_embeddings':%s,"
+    "'mask_token_id':30,'eos_token_id':31}";
+static const char llada[] =
+    "{'architectures':['LLaDAModelLM'],'model_type':'llada','d_model':8,'n_heads':2,'n_kv_heads':1,'n_layers':2,"
+    "'mlp_hidden_size':12,'vocab_size':32,'embedding_size':32,'max_sequence_length':64,'rope':true,"
+    "'rope_theta':500000.0,'rms_norm_eps':1e-5,'layer_norm_type':'rms','block_type':'llama','activation_type':'silu',"
+    "'weight_tying':false,'include_bias':false,'mask_token_id':30,'eos_token_id':31}";
+
+/* ---- A checkpoint as a list of tensors --------------------------------------------------------------------------- */
+
+typedef struct spec {
+    char name[96], dtype[8];
+    int rows, cols; /* cols 0: a vector */
+} spec;
+
+typedef struct checkpoint {
+    char *dir;
+    spec t[SPECS_MAX];
+    int n;
+} checkpoint;
+
+static void add(checkpoint *c, const char *pattern, int layer, const char *suffix, int rows, int cols) {
+    spec *t = &c->t[c->n++];
+    const char *hole = strstr(pattern, "%d");
+    if (hole) snprintf(t->name, sizeof t->name, "%.*s%d%s%s", (int)(hole - pattern), pattern, layer, hole + 2, suffix);
+    else snprintf(t->name, sizeof t->name, "%s%s", pattern, suffix);
+    strcpy(t->dtype, "F32");
+    t->rows = rows;
+    t->cols = cols;
+}
+
+static void list_tensors(checkpoint *c, const um_family *f, bool qk_norm) {
+    const um_tensor_names *n = f->names;
+    add(c, n->embed, 0, ".weight", V, H);
+    add(c, n->final_norm, 0, ".weight", H, 0);
+    add(c, n->head, 0, ".weight", V, H);
+    for (int i = 0; i < LAYERS; i++) {
+        add(c, n->attn_norm, i, ".weight", H, 0);
+        add(c, n->q, i, ".weight", NQ * D, H);
+        add(c, n->k, i, ".weight", NKV * D, H);
+        add(c, n->v, i, ".weight", NKV * D, H);
+        add(c, n->o, i, ".weight", H, NQ * D);
+        if (qk_norm) add(c, n->q_norm, i, ".weight", D, 0);
+        if (qk_norm) add(c, n->k_norm, i, ".weight", D, 0);
+        add(c, n->ffn_norm, i, ".weight", H, 0);
+        add(c, n->gate, i, ".weight", FF, H);
+        add(c, n->up, i, ".weight", FF, H);
+        add(c, n->down, i, ".weight", H, FF);
+    }
+}
+
+/* An SDAR folder; `tied` is the text of tie_word_embeddings. */
+static checkpoint new_sdar(const char *tied, bool qk_norm) {
+    checkpoint c = {.dir = folder_new()};
+    char text[sizeof sdar + 8];
+    snprintf(text, sizeof text, sdar, tied);
+    char *config = quoted(text);
+    folder_write_text(c.dir, "config.json", config);
+    um_free(config);
+    folder_write_tokenizer(c.dir, V, "{}");
+    list_tensors(&c, um_family_find("sdar"), qk_norm);
+    return c;
+}
+
+static spec *tensor(checkpoint *c, const char *name) {
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->t[i].name, name)) return &c->t[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static void take_away(checkpoint *c, const char *name) {
+    spec *t = tensor(c, name);
+    *t = c->t[--c->n];
+}
+
+static void write_weights(const checkpoint *c) {
+    um_buf header = {0}, data = {0};
+    for (int i = 0; i < c->n; i++) {
+        const spec *t = &c->t[i];
+        size_t from = data.len, item = strcmp(t->dtype, "F32") ? 2 : 4;
+        for (size_t k = 0; k < (size_t)t->rows * (size_t)(t->cols ? t->cols : 1); k++) {
+            float v = (float)((k * 7 + (size_t)i) % 11) / 16;
+            um_buf_append(&data, (const char *)&v + 4 - item, item); /* bf16 is the upper half of a float */
+        }
+        um_buf_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d", i ? "," : "{", t->name, t->dtype, t->rows);
+        if (t->cols) um_buf_printf(&header, ",%d", t->cols);
+        um_buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", from, data.len);
+    }
+    um_buf_puts(&header, "}");
+    folder_write_safetensors(c->dir, "model.safetensors", header.data, data.data, data.len);
+    um_buf_free(&header);
+    um_buf_free(&data);
+}
+
+/* ---- Opening it -------------------------------------------------------------------------------------------------- */
+
+static um_status open_on(um_model **m, const char *dir, const char *device, const char *dtype, um_err *err) {
+    um_config c = {.size = sizeof c, .model = dir, .max_num_batched_tokens = 16, .threads = 1};
+    strcpy(c.model_name, "auto");
+    strcpy(c.device, device);
+    strcpy(c.dtype, dtype);
+    return um_model_open(m, &c, err);
+}
+
+static um_status open_dir(um_model **m, const char *dir, const char *dtype, um_err *err) {
+    return open_on(m, dir, "ref", dtype, err);
+}
+
+static um_model *opens(checkpoint *c) {
+    um_model *m;
+    um_err err = {0};
+    write_weights(c);
+    if (open_dir(&m, c->dir, "auto", &err)) fail_msg("%s", err.msg);
+    return m;
+}
+
+static void done(checkpoint *c, um_model *m) {
+    um_model_close(m);
+    folder_free(c->dir);
+}
+
+static void refuses(checkpoint *c, um_status want, const char *part) {
+    um_model *m;
+    um_err err = {0};
+    write_weights(c);
+    assert_int_equal(open_dir(&m, c->dir, "auto", &err), want);
+    assert_null(m);
+    assert_says(&err, part);
+    folder_free(c->dir);
+}
+
+/* Opens with stderr caught; *said (um_buf_free) receives the warnings. */
+static um_model *opens_saying(checkpoint *c, um_buf *said) {
+    char *path = um_path_join(c->dir, "stderr.txt");
+    int old = dup(2), file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+    assert_true(old >= 0 && file >= 0);
+    assert_int_equal(dup2(file, 2), 2);
+    um_model *m = opens(c);
+    assert_int_equal(dup2(old, 2), 2);
+    close(file);
+    close(old);
+    assert_int_equal(um_file_read(path, 1 << 16, said, NULL), UM_OK);
+    um_free(path);
+    return m;
+}
+
+static void assert_warned(um_buf *said, const char *part) {
+    if (!said->data || !strstr(said->data, part)) fail_msg("expected a warning with \"%s\"", part);
+    um_buf_free(said);
+}
+
+static void opens_a_whole_folder(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("false", true);
+    um_model *m = opens(&c);
+    um_model_info info;
+    um_model_get_info(m, &info);
+    assert_string_equal(info.family, "sdar");
+    assert_string_equal(info.mask_rule, "block-causal");
+    assert_string_equal(info.rule, "architectures[0]");
+    assert_int_equal(info.n_layers, LAYERS);
+    assert_int_equal(info.mask_id, 30);
+    assert_int_equal(info.n_params, um_arch_params(&m->arch));
+    assert_ptr_not_equal(m->head, m->embed);
+    assert_int_equal(m->dtype, UM_F32);
+    assert_true(m->rope_cos[0] == 1 && m->rope_sin[0] == 0);
+    done(&c, m);
+}
+
+static void bf16_files_are_computed_in_bf16(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("false", true);
+    for (int i = 0; i < c.n; i++) strcpy(c.t[i].dtype, "BF16");
+    um_model *m = opens(&c);
+    assert_int_equal(m->dtype, UM_BF16);
+    /* The tensor's place in the list seeds its values, see write_weights. */
+    int at = (int)(tensor(&c, "model.layers.1.self_attn.k_norm.weight") - c.t);
+    for (int k = 0; k < D; k++) assert_true(m->layer[1].k_norm[k] == (float)((k * 7 + at) % 11) / 16);
+    done(&c, m);
+}
+
+static void missing_tensor_is_named_with_its_shape(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("false", true);
+    take_away(&c, "model.layers.1.mlp.up_proj.weight");
+    refuses(&c, UM_EMODEL, "tensor model.layers.1.mlp.up_proj.weight: expected [12, 8] from config.json, but no file");
+    c = new_sdar("false", true);
+    take_away(&c, "model.embed_tokens.weight");
+    refuses(&c, UM_EMODEL, "tensor model.embed_tokens.weight");
+    c = new_sdar("false", true);
+    take_away(&c, "lm_head.weight");
+    refuses(&c, UM_EMODEL, "tensor lm_head.weight");
+}
+
+static void wrong_shape_is_named_with_both(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("false", true);
+    tensor(&c, "model.layers.0.self_attn.q_proj.weight")->rows = 4;
+    refuses(&c, UM_EMODEL,
+            "tensor model.layers.0.self_attn.q_proj.weight: expected [8, 8] from config.json, found "
+            "[4, 8] in model.safetensors");
+    c = new_sdar("false", true);
+    tensor(&c, "model.norm.weight")->cols = 1;
+    refuses(&c, UM_EMODEL, "expected [8] from config.json, found [8, 1]");
+}
+
+static void type_that_is_not_computed_is_named(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("false", true);
+    strcpy(tensor(&c, "model.layers.0.mlp.down_proj.weight")->dtype, "I16");
+    refuses(&c, UM_EUNSUPPORTED, "has type I16");
+}
+
+static void extra_tensors_are_counted(void **state) {
+    (void)state;
+    um_buf said = {0};
+    checkpoint c = new_sdar("false", true);
+    add(&c, "vision.tower", 0, ".weight", 2, 2);
+    add(&c, "audio.tower", 0, ".weight", 2, 2);
+    um_model *m = opens_saying(&c, &said);
+    assert_warned(&said, "2 tensors are not part of the sdar architecture and are not used, the first is audio.tower");
+    done(&c, m);
+}
+
+static void tensors_decide_about_head_norms(void **state) {
+    (void)state;
+    um_buf said = {0};
+    checkpoint c = new_sdar("false", false);
+    um_model *m = opens_saying(&c, &said);
+    assert_warned(&said, "the tensors decide");
+    assert_false(m->arch.qk_norm);
+    assert_null(m->layer[0].q_norm);
+    done(&c, m);
+}
+
+static void tensors_decide_about_biases_in_every_layer(void **state) {
+    (void)state;
+    um_buf said = {0};
+    checkpoint c = new_sdar("false", true);
+    for (int i = 0; i < LAYERS; i++) {
+        add(&c, "model.layers.%d.self_attn.q_proj", i, ".bias", NQ * D, 0);
+        add(&c, "model.layers.%d.self_attn.k_proj", i, ".bias", NKV * D, 0);
+        add(&c, "model.layers.%d.self_attn.v_proj", i, ".bias", NKV * D, 0);
+    }
+    um_model *m = opens_saying(&c, &said);
+    assert_warned(&said, "biases of queries, keys and values");
+    assert_non_null(m->layer[1].qkv_bias);
+    done(&c, m);
+    c = new_sdar("false", true);
+    add(&c, "model.layers.%d.self_attn.q_proj", 1, ".bias", NQ * D, 0);
+    refuses(&c, UM_EMODEL, "tensor model.layers.0.self_attn.q_proj.bias");
+}
+
+static void tied_head_is_the_embedding(void **state) {
+    (void)state;
+    checkpoint c = new_sdar("true", true);
+    take_away(&c, "lm_head.weight");
+    um_model *m = opens(&c);
+    assert_ptr_equal(m->head, m->embed);
+    assert_int_equal(m->n_params, um_arch_params(&m->arch));
+    done(&c, m);
+    c = new_sdar("null", true);
+    take_away(&c, "lm_head.weight");
+    m = opens(&c);
+    assert_ptr_equal(m->head, m->embed);
+    done(&c, m);
+    c = new_sdar("null", true);
+    m = opens(&c);
+    assert_ptr_not_equal(m->head, m->embed);
+    done(&c, m);
+}
+
+static void llada_may_leave_out_the_leading_model(void **state) {
+    (void)state;
+    checkpoint c = {.dir = folder_new()};
+    char *config = quoted(llada);
+    folder_write_text(c.dir, "config.json", config);
+    um_free(config);
+    folder_write_tokenizer(c.dir, V, "{}");
+    list_tensors(&c, um_family_find("llada"), false);
+    for (int i = 0; i < c.n; i++) memmove(c.t[i].name, c.t[i].name + 6, strlen(c.t[i].name + 6) + 1);
+    um_model *m = opens(&c);
+    assert_int_equal(m->n_params, um_arch_params(&m->arch));
+    done(&c, m);
+}
+
+static void autoregressive_folder_is_called_that_before_its_tokenizer_is_read(void **state) {
+    (void)state;
+    um_model *m;
+    um_err err = {0};
+    char *dir = folder_new();
+    folder_write_text(dir, "config.json", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"}");
+    assert_int_equal(open_dir(&m, dir, "auto", &err), UM_EUNSUPPORTED);
+    assert_says(&err, "LlamaForCausalLM: an autoregressive model");
+    folder_free(dir);
+}
+
+static void template_that_does_not_compile_leaves_the_model(void **state) {
+    (void)state;
+    um_buf said = {0};
+    char *text;
+    um_err err = {0};
+    um_message hello = {"user", "w1"};
+    checkpoint c = new_sdar("false", true);
+    folder_write_text(c.dir, "chat_template.jinja", "{% nonsense %}");
+    um_model *m = opens_saying(&c, &said);
+    assert_warned(&said, "chat is not possible with this model");
+    assert_int_equal(um_model_render(m, &hello, 1, &text, NULL, &err), UM_ETEMPLATE);
+    assert_null(text);
+    done(&c, m);
+}
+
+static void text_becomes_ids_and_back(void **state) {
+    (void)state;
+    um_err err = {0};
+    int32_t *ids;
+    char *text;
+    size_t n, len;
+    checkpoint c = new_sdar("false", true);
+    um_model *m = opens(&c);
+    assert_int_equal(um_model_encode(m, "w3 w7 w1", 8, false, &ids, &n, &err), UM_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[1], 7);
+    assert_int_equal(um_model_decode(m, ids, n, false, &text, &len, &err), UM_OK);
+    assert_string_equal(text, "w3 w7 w1");
+    assert_int_equal(len, 8);
+    um_free(text);
+    ids[0] = V;
+    assert_int_equal(um_model_decode(m, ids, n, false, &text, &len, &err), UM_ERANGE);
+    assert_says(&err, "id 32 at index 0: expected 0 to 31");
+    assert_null(text);
+    um_free(ids);
+    done(&c, m);
+}
+
+static void unknown_dtype_and_device_are_refused(void **state) {
+    (void)state;
+    um_model *m;
+    um_err err = {0};
+    checkpoint c = new_sdar("false", true);
+    write_weights(&c);
+    assert_int_equal(open_dir(&m, c.dir, "float8", &err), UM_EUNSUPPORTED);
+    assert_says(&err, "expected auto, float32 or bfloat16");
+    assert_int_equal(open_on(&m, c.dir, "abacus", "auto", &err), UM_EUNSUPPORTED);
+    assert_says(&err, "abacus");
+    assert_null(m);
+    folder_free(c.dir);
+}
+
+/* ---- Names of models --------------------------------------------------------------------------------------------- */
+
+static void finds(const char *name, const char *end) {
+    char *path;
+    um_err err = {0};
+    if (um_model_find(&path, name, &err)) fail_msg("%s", err.msg);
+    size_t n = strlen(path), k = strlen(end);
+    assert_true(n >= k && !strcmp(path + n - k, end));
+    um_free(path);
+}
+
+static void finds_none(const char *name, um_status want, const char *part) {
+    char *path;
+    um_err err = {0};
+    assert_int_equal(um_model_find(&path, name, &err), want);
+    assert_null(path);
+    assert_says(&err, part);
+}
+
+static void make_snapshot(const char *cache, const char *revision) {
+    char dir[512];
+    static const char *const steps[] = {"", "/models--org--tiny", "/models--org--tiny/refs",
+                                        "/models--org--tiny/snapshots"};
+    for (size_t i = 0; i < UM_LEN(steps); i++) {
+        snprintf(dir, sizeof dir, "%s%s", cache, steps[i]);
+        mkdir(dir, 0700);
+    }
+    snprintf(dir, sizeof dir, "%s/models--org--tiny/snapshots/%s", cache, revision);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    folder_write_text(dir, "config.json", "{}");
+}
+
+static void hub_names_are_found_in_the_cache(void **state) {
+    (void)state;
+    char *cache = folder_new(), *refs;
+    setenv("HF_HUB_CACHE", cache, 1);
+    unsetenv("HF_HOME");
+    make_snapshot(cache, "aaaa");
+    finds("org/tiny", "/snapshots/aaaa");
+    make_snapshot(cache, "bbbb");
+    refs = um_path_join(cache, "models--org--tiny/refs");
+    folder_write_text(refs, "main", "aaaa\n");
+    finds("org/tiny", "/snapshots/aaaa");
+    folder_write_text(refs, "main", "bbbb");
+    finds("org/tiny", "/snapshots/bbbb");
+    finds_none("org/other", UM_ENOENT, cache);
+    finds_none("org/other", UM_ENOENT, "downloads nothing");
+    um_free(refs);
+    folder_free(cache);
+    unsetenv("HF_HUB_CACHE");
+}
+
+static void hub_cache_moves_with_hf_home(void **state) {
+    (void)state;
+    char *home = folder_new(), *hub = um_path_join(home, "hub");
+    setenv("HF_HOME", home, 1);
+    make_snapshot(hub, "cccc");
+    finds("org/tiny", "hub/models--org--tiny/snapshots/cccc");
+    um_free(hub);
+    folder_free(home);
+    unsetenv("HF_HOME");
+}
+
+static void bad_model_names_are_explained(void **state) {
+    (void)state;
+    finds("tests/golden/models/sdar", "tests/golden/models/sdar");
+    finds_none("tests/golden/models/sdar/config.json", UM_EINVAL, "is a file");
+    finds_none("/no/such/folder", UM_ENOENT, "no such folder");
+    finds_none("no-such/..", UM_ENOENT, "no such folder");
+    finds_none("", UM_EINVAL, "no model given");
+    finds_none(NULL, UM_EINVAL, "no model given");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opens_a_whole_folder),
+        cmocka_unit_test(bf16_files_are_computed_in_bf16),
+        cmocka_unit_test(missing_tensor_is_named_with_its_shape),
+        cmocka_unit_test(wrong_shape_is_named_with_both),
+        cmocka_unit_test(type_that_is_not_computed_is_named),
+        cmocka_unit_test(extra_tensors_are_counted),
+        cmocka_unit_test(tensors_decide_about_head_norms),
+        cmocka_unit_test(tensors_decide_about_biases_in_every_layer),
+        cmocka_unit_test(tied_head_is_the_embedding),
+        cmocka_unit_test(llada_may_leave_out_the_leading_model),
+        cmocka_unit_test(autoregressive_folder_is_called_that_before_its_tokenizer_is_read),
+        cmocka_unit_test(template_that_does_not_compile_leaves_the_model),
+        cmocka_unit_test(text_becomes_ids_and_back),
+        cmocka_unit_test(unknown_dtype_and_device_are_refused),
+        cmocka_unit_test(hub_names_are_found_in_the_cache),
+        cmocka_unit_test(hub_cache_moves_with_hf_home),
+        cmocka_unit_test(bad_model_names_are_explained),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

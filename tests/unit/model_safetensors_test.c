@@ -1,0 +1,302 @@
+/* safetensors files and indexes: what is read, and what every lie of a header is answered with. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "model_folder.h"
+
+/* ---- One file ---------------------------------------------------------------------------------------------------- */
+
+/* Parses a file of this header (single quotes for double ones) and 32 bytes of data 0, 1, 2, … */
+static um_status parse(um_safetensors **out, um_buf *file, const char *header, um_err *err) {
+    uint8_t data[32];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)i;
+    char *text = quoted(header);
+    safetensors_put(file, text, data, sizeof data);
+    um_free(text);
+    *out = um_safetensors_new();
+    return um_safetensors_parse(*out, (const uint8_t *)file->data, file->len, "x.safetensors", err);
+}
+
+static void rejects(const char *header, um_status want, const char *part) {
+    um_safetensors *s;
+    um_buf file = {0};
+    um_err err = {0};
+    assert_int_equal(parse(&s, &file, header, &err), want);
+    assert_says(&err, "x.safetensors");
+    assert_says(&err, part);
+    um_safetensors_close(s);
+    um_buf_free(&file);
+}
+
+static void rejects_bytes(const void *data, size_t n, const char *part) {
+    um_safetensors *s = um_safetensors_new();
+    um_err err = {0};
+    assert_int_not_equal(um_safetensors_parse(s, data, n, "x.safetensors", &err), UM_OK);
+    assert_says(&err, part);
+    um_safetensors_close(s);
+}
+
+static void reads_name_type_shape_and_data(void **state) {
+    (void)state;
+    um_safetensors *s;
+    um_buf file = {0};
+    um_err err = {0};
+    um_status st = parse(&s, &file,
+                         "{'b':{'dtype':'BF16','shape':[2,4],'data_offsets':[16,32]},"
+                         "'__metadata__':{'format':'pt'},"
+                         "'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16]}}",
+                         &err);
+    assert_int_equal(st, UM_OK);
+    assert_int_equal(um_safetensors_count(s), 2);
+    const um_tensor *b = um_safetensors_find(s, "b");
+    assert_non_null(b);
+    assert_int_equal(b->type, UM_BF16);
+    assert_int_equal(b->n_dims, 2);
+    assert_int_equal(b->dim[0], 2);
+    assert_int_equal(b->dim[1], 4);
+    assert_int_equal(((const uint8_t *)b->data)[0], 16);
+    assert_ptr_equal(um_safetensors_at(s, um_safetensors_index(s, b)), b);
+    assert_string_equal(um_safetensors_file(s, b), "x.safetensors");
+    assert_null(um_safetensors_find(s, "__metadata__"));
+    um_safetensors_close(s);
+    um_buf_free(&file);
+}
+
+static void accepts_a_file_without_tensors(void **state) {
+    (void)state;
+    um_safetensors *s;
+    um_buf file = {0};
+    um_err err = {0};
+    assert_int_equal(parse(&s, &file, "{}", &err), UM_OK);
+    assert_int_equal(um_safetensors_count(s), 0);
+    assert_null(um_safetensors_find(s, "a"));
+    um_safetensors_close(s);
+    um_buf_free(&file);
+}
+
+static void lists_types_that_nothing_computes_with(void **state) {
+    (void)state;
+    um_safetensors *s;
+    um_buf file = {0};
+    um_err err = {0};
+    assert_int_equal(parse(&s, &file,
+                           "{'i':{'dtype':'I64','shape':[2],'data_offsets':[0,16]},"
+                           "'n':{'dtype':'F4_NEW','shape':[2],'data_offsets':[16,17]}}",
+                           &err),
+                     UM_OK);
+    assert_true(um_safetensors_find(s, "i")->type == UM_DTYPE_OTHER);
+    assert_string_equal(um_safetensors_dtype(um_safetensors_find(s, "n")), "F4_NEW");
+    um_safetensors_close(s);
+    um_buf_free(&file);
+}
+
+static void rejects_file_without_length(void **state) {
+    (void)state;
+    rejects_bytes("1234567", 7, "7 bytes");
+    rejects_bytes("", 0, "0 bytes");
+}
+
+static void rejects_header_longer_than_file(void **state) {
+    (void)state;
+    rejects_bytes("\x03\0\0\0\0\0\0\0{}", 10, "the header claims 3 bytes, the file holds 2");
+    rejects_bytes("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "truncated or no safetensors file");
+}
+
+static void recognises_a_git_lfs_pointer(void **state) {
+    (void)state;
+    static const char text[] = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+    rejects_bytes(text, sizeof text - 1, "git lfs pull");
+}
+
+static void rejects_header_that_is_no_json(void **state) {
+    (void)state;
+    rejects("{'a':\n  nonsense}", UM_EPARSE, "line 2, column");
+    rejects("[]", UM_EPARSE, "must be a JSON object");
+}
+
+static void rejects_tensor_beyond_the_file(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[9],'data_offsets':[0,36]}}", UM_EPARSE, "tensor a ends at byte 36");
+}
+
+static void rejects_shape_that_contradicts_offsets(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[3],'data_offsets':[0,16]}}", UM_EPARSE,
+            "need 12 bytes, data_offsets give 16");
+}
+
+static void rejects_shape_that_overflows(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[4294967296,4294967296,4],'data_offsets':[0,0]}}", UM_EPARSE, "overflows");
+}
+
+static void rejects_malformed_entries(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[-1],'data_offsets':[0,4]}}", UM_EPARSE, "dimension 0");
+    rejects("{'a':{'dtype':'F32','shape':[1.5],'data_offsets':[0,4]}}", UM_EPARSE, "dimension 0");
+    rejects("{'a':{'dtype':'F32','shape':4,'data_offsets':[0,16]}}", UM_EPARSE, "no \"shape\"");
+    rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[16,0]}}", UM_EPARSE, "data_offsets");
+    rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[-4,12]}}", UM_EPARSE, "data_offsets");
+    rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16,32]}}", UM_EPARSE, "data_offsets");
+    rejects("{'a':{'shape':[4],'data_offsets':[0,16]}}", UM_EPARSE, "no \"dtype\"");
+    rejects("{'a':7}", UM_EPARSE, "tensor a");
+}
+
+static void rejects_overlapping_tensors(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16]},"
+            "'b':{'dtype':'F32','shape':[4],'data_offsets':[12,28]}}",
+            UM_EPARSE, "tensors a and b overlap at byte 12");
+}
+
+static void rejects_a_tensor_named_twice(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16]},"
+            "'a':{'dtype':'F32','shape':[4],'data_offsets':[16,32]}}",
+            UM_EPARSE, "duplicate");
+}
+
+/* ---- Folders ----------------------------------------------------------------------------------------------------- */
+
+static void write_one(const char *dir, const char *file, const char *tensor) {
+    char header[128];
+    float data[4] = {1, 2, 3, 4};
+    snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", tensor);
+    folder_write_safetensors(dir, file, header, data, sizeof data);
+}
+
+static void write_index(const char *dir, const char *map) {
+    um_buf b = {0};
+    char *text = quoted(map);
+    um_buf_printf(&b, "{\"metadata\":{},\"weight_map\":%s}", text);
+    folder_write(dir, "model.safetensors.index.json", b.data, b.len);
+    um_free(text);
+    um_buf_free(&b);
+}
+
+static void refuses_folder(const char *dir, um_status want, const char *part) {
+    um_safetensors *s;
+    um_err err = {0};
+    assert_int_equal(um_safetensors_open(&s, dir, &err), want);
+    assert_null(s);
+    assert_says(&err, part);
+}
+
+static void opens_the_shards_of_an_index(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    um_safetensors *s;
+    um_err err = {0};
+    write_one(dir, "one.safetensors", "a");
+    write_one(dir, "two.safetensors", "b");
+    write_index(dir, "{'a':'one.safetensors','b':'two.safetensors'}");
+    assert_int_equal(um_safetensors_open(&s, dir, &err), UM_OK);
+    assert_int_equal(um_safetensors_count(s), 2);
+    assert_string_equal(um_safetensors_file(s, um_safetensors_find(s, "b")), "two.safetensors");
+    um_safetensors_close(s);
+    folder_free(dir);
+}
+
+static void names_a_missing_shard(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    write_one(dir, "one.safetensors", "a");
+    write_index(dir, "{'a':'one.safetensors','b':'two.safetensors'}");
+    refuses_folder(dir, UM_ENOENT, "two.safetensors for tensor b");
+    folder_free(dir);
+}
+
+static void names_a_tensor_that_its_shard_lacks(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    write_one(dir, "one.safetensors", "a");
+    write_index(dir, "{'a':'one.safetensors','b':'one.safetensors'}");
+    refuses_folder(dir, UM_EMODEL, "tensor b is not in one.safetensors");
+    folder_free(dir);
+}
+
+static void rejects_a_tensor_in_two_shards(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    write_one(dir, "one.safetensors", "a");
+    write_one(dir, "two.safetensors", "a");
+    write_index(dir, "{'a':'one.safetensors','b':'two.safetensors'}");
+    refuses_folder(dir, UM_EMODEL, "tensor a is stored twice");
+    folder_free(dir);
+}
+
+static void rejects_shards_outside_the_folder(void **state) {
+    (void)state;
+    static const char *const maps[] = {"{'a':'../one.safetensors'}", "{'a':'/etc/passwd'}", "{'a':''}", "{'a':7}"};
+    for (size_t i = 0; i < UM_LEN(maps); i++) {
+        char *dir = folder_new();
+        write_index(dir, maps[i]);
+        refuses_folder(dir, UM_EPARSE, "a file of the same folder");
+        folder_free(dir);
+    }
+}
+
+static void rejects_an_index_without_a_map(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{}", "{\"weight_map\":[]}", "{\"weight_map\":"};
+    static const char *const says[] = {"\"weight_map\"", "\"weight_map\"", "model.safetensors.index.json:1:"};
+    for (size_t i = 0; i < UM_LEN(texts); i++) {
+        char *dir = folder_new();
+        folder_write_text(dir, "model.safetensors.index.json", texts[i]);
+        refuses_folder(dir, UM_EPARSE, says[i]);
+        folder_free(dir);
+    }
+}
+
+static void says_what_a_folder_without_safetensors_holds(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    refuses_folder(dir, UM_ENOENT, "neither model.safetensors nor");
+    folder_write_text(dir, "pytorch_model.bin", "x");
+    refuses_folder(dir, UM_EUNSUPPORTED, "pytorch_model.bin");
+    folder_free(dir);
+}
+
+static void names_a_truncated_file(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    write_one(dir, "model.safetensors", "a");
+    char *path = um_path_join(dir, "model.safetensors");
+    assert_int_equal(truncate(path, 70), 0);
+    refuses_folder(dir, UM_EPARSE, path);
+    assert_int_equal(truncate(path, 0), 0);
+    refuses_folder(dir, UM_EPARSE, "0 bytes");
+    um_free(path);
+    folder_free(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_name_type_shape_and_data),
+        cmocka_unit_test(accepts_a_file_without_tensors),
+        cmocka_unit_test(lists_types_that_nothing_computes_with),
+        cmocka_unit_test(rejects_file_without_length),
+        cmocka_unit_test(rejects_header_longer_than_file),
+        cmocka_unit_test(recognises_a_git_lfs_pointer),
+        cmocka_unit_test(rejects_header_that_is_no_json),
+        cmocka_unit_test(rejects_tensor_beyond_the_file),
+        cmocka_unit_test(rejects_shape_that_contradicts_offsets),
+        cmocka_unit_test(rejects_shape_that_overflows),
+        cmocka_unit_test(rejects_malformed_entries),
+        cmocka_unit_test(rejects_overlapping_tensors),
+        cmocka_unit_test(rejects_a_tensor_named_twice),
+        cmocka_unit_test(opens_the_shards_of_an_index),
+        cmocka_unit_test(names_a_missing_shard),
+        cmocka_unit_test(names_a_tensor_that_its_shard_lacks),
+        cmocka_unit_test(rejects_a_tensor_in_two_shards),
+        cmocka_unit_test(rejects_shards_outside_the_folder),
+        cmocka_unit_test(rejects_an_index_without_a_map),
+        cmocka_unit_test(says_what_a_folder_without_safetensors_holds),
+        cmocka_unit_test(names_a_truncated_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* text: the template language. */
+#include <time.h>
+
+#include "text/template.h"
+#include "text_vectors.h"
+
+/* 2025-07-26 13:05:09 UTC, the clock of the vectors. */
+#define NOW 1753535109
+
+static um_status render_text(um_str source, const json_t *vars, um_buf *out, um_err *err) {
+    um_template *t;
+    um_buf_clear(out);
+    um_status st = um_template_new(&t, source, err);
+    if (!st) st = um_template_render_at(t, vars, NOW, out, err);
+    um_template_free(t);
+    return st;
+}
+
+static void small_templates_render_as_the_reference(void **state) {
+    (void)state;
+    json_t *vars, *rows = vector_rows(VECTORS "template.jsonl"), *row;
+    size_t i, wrong = 0;
+    um_err err;
+    um_buf out = {0};
+    assert_int_equal(um_json_load(&vars, VECTORS "template_context.json", &err), UM_OK);
+    json_array_foreach(rows, i, row) {
+        um_str source = vector_str(json_object_get(row, "template"));
+        const json_t *want = json_object_get(row, "out");
+        um_status st = render_text(source, vars, &out, &err);
+        if (want ? !st && um_str_eq(buf_str(&out), vector_str(want)) : st == UM_ETEMPLATE) continue;
+        print_error("%.*s: %s\n", (int)source.n, source.p, st ? err.msg : out.data);
+        wrong++;
+    }
+    um_buf_free(&out);
+    json_decref(vars);
+    json_decref(rows);
+    assert_int_equal(wrong, 0);
+}
+
+static void assert_renders(const char *source, const char *want) {
+    um_buf out = {0};
+    um_err err;
+    if (render_text(um_str_of(source), NULL, &out, &err)) fail_msg("%s", err.msg);
+    assert_text(buf_str(&out), um_str_of(want));
+    um_buf_free(&out);
+}
+
+static void white_space_is_kept_and_taken_as_in_jinja(void **state) {
+    (void)state;
+    assert_renders("a\n  {% if true %}\n  b\n  {% endif %}\nc", "a\n  b\nc");
+    assert_renders("a {%- if true %} b {%- endif %} c", "a b c");
+    assert_renders("  {%+ if true +%}\nx{% endif %}", "  \nx");
+    assert_renders("{# one\ntwo #}\nx\n", "x");
+    assert_renders("{% raw -%}  {{ x }} {%- endraw %}|", "{{ x }}|");
+    assert_renders("{{ '{%' }} {{ '#}' }}", "{% #}");
+}
+
+static void scopes_end_where_they_end(void **state) {
+    (void)state;
+    assert_renders("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}", "21");
+    assert_renders("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}",
+                   "4");
+    assert_renders("{% for i in [1, 2, 3] %}{% if loop.last %}{% break %}{% endif %}{{ i }}{% endfor %}", "12");
+    assert_renders("{% for i in [1, 2, 3, 4] if i % 2 == 0 %}{{ loop.index }}:{{ i }} {% endfor %}", "1:2 2:4 ");
+    assert_renders("{% macro m(n) %}{{ n }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(3) }}", "3210");
+    assert_renders(
+        "{% macro m() %}[{{ caller(2) }}]{% endmacro %}{% for i in [7] %}{% call(x) m() %}{{ x }}{{ i }}{% endcall %}"
+        "{% endfor %}",
+        "[27]");
+}
+
+/* Source, and what the message must say. */
+static const struct {
+    const char *source, *says;
+} broken[] = {
+    {"a\nb {{ x ", "line 2, column 3"},
+    {"{% for %}", "line 1, column 8"},
+    {"x\n\n {% if true %}", "'{% endif %}'"},
+    {"{{ 1 | nosuch }}", "line 1, column 8: there is no filter 'nosuch'"},
+    {"{{ 1 is nosuch }}", "there is no test 'nosuch'"},
+    {"{% include 'x' %}", "line 1, column 4: '{% include %}' is not known"},
+    {"{{ 'abc }}", "a string has no end"},
+    {"{{ (1 }}", "closing bracket"},
+    {"{% break %}", "loops only"},
+    {"{% endif %}", "endif"},
+    {"{# never closed", "comment"},
+    {"{% set true = 1 %}", "can't be assigned"},
+};
+
+static void compile_errors_name_line_column_and_construct(void **state) {
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(broken); i++) {
+        um_template *t;
+        um_err err;
+        assert_int_equal(um_template_new(&t, um_str_of(broken[i].source), &err), UM_ETEMPLATE);
+        assert_null(t);
+        if (!strstr(err.msg, broken[i].says)) fail_msg("%s: %s", broken[i].source, err.msg);
+    }
+}
+
+static void run_time_errors_name_the_line_and_discard_the_output(void **state) {
+    (void)state;
+    um_buf out = {0};
+    um_err err;
+    assert_int_equal(render_text(UM_STR("text\n{{ raise_exception('roles must alternate') }}"), NULL, &out, &err),
+                     UM_ETEMPLATE);
+    assert_non_null(strstr(err.msg, "line 2: roles must alternate"));
+    assert_int_equal(out.len, 0);
+    assert_int_equal(render_text(UM_STR("a\n\n{{ a.b.c }}"), NULL, &out, &err), UM_ETEMPLATE);
+    assert_non_null(strstr(err.msg, "line 3: 'a' is undefined"));
+    um_buf_free(&out);
+}
+
+/* Each would run, grow or nest without end. */
+static const struct {
+    const char *source, *says;
+} endless[] = {
+    {"{% for i in range(100001) %}{% endfor %}", "range"},
+    {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "steps"},
+    {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "deeper"},
+    {"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "deeper"},
+    {"{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "MiB"},
+    {"{% set s = 'x' * 1000000 %}{% for i in range(99) %}{{ s }}{% endfor %}", "output"},
+    {"{% set ns = namespace(l=[]) %}{% for i in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}", "nested"},
+    {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+    {"{{ 'x' * 99999999999 }}", "more than"},
+};
+
+static void limits_end_what_would_not_end(void **state) {
+    (void)state;
+    um_buf out = {0};
+    um_err err;
+    for (size_t i = 0; i < UM_LEN(endless); i++) {
+        assert_int_equal(render_text(um_str_of(endless[i].source), NULL, &out, &err), UM_ETEMPLATE);
+        if (!strstr(err.msg, endless[i].says)) fail_msg("%s: %s", endless[i].source, err.msg);
+    }
+    um_buf_free(&out);
+}
+
+static void assert_too_deep(const char *open, const char *middle, const char *close, int times) {
+    um_buf source = {0};
+    um_template *t;
+    um_err err;
+    for (int i = 0; i < times; i++) um_buf_puts(&source, open);
+    um_buf_puts(&source, middle);
+    for (int i = 0; i < times; i++) um_buf_puts(&source, close);
+    assert_int_equal(um_template_new(&t, buf_str(&source), &err), UM_ETEMPLATE);
+    um_buf_free(&source);
+}
+
+static void deep_nesting_is_refused(void **state) {
+    (void)state;
+    assert_too_deep("{% if true %}", "x", "{% endif %}", 5000);
+    assert_too_deep("{{ ((((((((((", "1", ")))))))))) }}", 1000);
+    assert_too_deep("{{ 1", "", " + 1", 5000);
+    assert_too_deep("{{ not not not ", "1", " }}", 5000);
+    assert_too_deep("{{ - - - ", "1", " }}", 5000);
+    um_template *t;
+    um_err err;
+    char *big = (char *)um_zalloc((256 << 10) + 2);
+    memset(big, 'x', (256 << 10) + 1);
+    assert_int_equal(um_template_new(&t, um_str_of(big), &err), UM_ELIMIT);
+    um_free(big);
+}
+
+static void nothing_internal_is_reachable(void **state) {
+    (void)state;
+    assert_renders("{{ ''.__class__ }}{{ [].__init__ is defined }}{{ namespace._x is defined }}", "FalseFalse");
+}
+
+int main(void) {
+    setenv("TZ", "UTC", 1);
+    tzset();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_templates_render_as_the_reference),
+        cmocka_unit_test(white_space_is_kept_and_taken_as_in_jinja),
+        cmocka_unit_test(scopes_end_where_they_end),
+        cmocka_unit_test(compile_errors_name_line_column_and_construct),
+        cmocka_unit_test(run_time_errors_name_the_line_and_discard_the_output),
+        cmocka_unit_test(limits_end_what_would_not_end),
+        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(nothing_internal_is_reachable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

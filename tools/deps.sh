@@ -1,0 +1,68 @@
+#!/bin/bash
+# Installs the packages that are missing: tools/deps.sh build|test|tools
+#
+#   build   compiler, pkg-config, libraries
+#   test    what `make check` needs beside that
+#   tools   clang, its sanitizers and fuzzer, clang-format
+#
+# What is there is found by asking for it, not by asking the package manager, so a system without apt-get goes on when
+# it has everything under other names. Nothing is printed when nothing is missing.
+set -euo pipefail
+
+has() { command -v "$1" > /dev/null; }
+library() { has pkg-config && pkg-config --exists "$1"; }
+clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
+clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
+
+# Prints the packages whose check fails. A row is: package, check.
+missing() {
+    while read -r package check; do
+        if [ -n "$package" ] && ! $check; then echo "$package"; fi
+    done
+}
+
+rows() {
+    case $1 in
+    build) cat <<-'END'
+		build-essential has cc
+		build-essential has g++
+		pkgconf has pkg-config
+		libjansson-dev library jansson
+		libpcre2-dev library libpcre2-8
+		libutf8proc-dev library libutf8proc
+	END
+        ;;
+    test) rows build && cat <<-'END'
+		libcmocka-dev library cmocka
+	END
+        ;;
+    tools) rows test && cat <<-'END'
+		clang has clang
+		libclang-rt-14-dev clang_runtime
+		clang-format-14 clang_format_14
+	END
+        ;;
+    *) echo "usage: tools/deps.sh build|test|tools" >&2 && return 2 ;;
+    esac
+}
+
+table=$(rows "${1:-}")
+packages=$(missing <<< "$table" | sort -u | xargs)
+[ -n "$packages" ] || exit 0
+
+sudo=
+if ! has apt-get; then
+    echo "missing: $packages (names of Debian packages); install them or what your system calls them" >&2
+    exit 1
+elif [ "$(id -u)" != 0 ]; then
+    has sudo || { echo "missing: $packages; as root: apt-get install $packages" >&2; exit 1; }
+    sudo=sudo
+fi
+
+echo "installing: $packages" >&2
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages > /dev/null
+
+packages=$(missing <<< "$table" | sort -u | xargs)
+[ -z "$packages" ] || { echo "installed, but still not found: $packages" >&2; exit 1; }
