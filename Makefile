@@ -11,7 +11,7 @@ endif
 CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
-PROMPT ?= What is 12 + 30?
+PROMPT ?= A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 # Which tests `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
@@ -123,11 +123,14 @@ FORCE:
 
 # ---- Demonstration and tests -------------------------------------------------------------------------------------- #
 
+# Few tokens a pass and a pause after each, so that the eye can follow.
+DEMO := --model models/tiny-full --max-tokens 64 --block-size 64 --steps 24 --delay 120
+
 demo: ## install what is missing, build, watch the bundled model answer
 	@tools/deps.sh build
 	@$(MAKE) all
-	@printf '\n$$ unmask run --model models/tiny-block "%s"\n' '$(PROMPT)'
-	@$(BUILD)/unmask run --model models/tiny-block '$(PROMPT)'
+	@printf '\n$$ unmask run %s "%s"\n' '$(DEMO)' '$(PROMPT)'
+	@$(BUILD)/unmask run $(DEMO) '$(PROMPT)'
 	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
 	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
 
