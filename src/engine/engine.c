@@ -96,6 +96,8 @@ static size_t longest_token(const um_tok *t) {
 }
 
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
+    um_status st = um_config_check(c, err);
+    if (st) return st;
     um_engine *e = UM_NEW(um_engine);
     um_dtype kv = UM_F32;
     e->model = m;
@@ -105,7 +107,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
-    um_status st = kv_type(e, &kv, err);
+    st = kv_type(e, &kv, err);
     if (st) goto done;
     resolve_sizes(e, kv);
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);

@@ -5,6 +5,14 @@
 
 /* ---- Prompt ------------------------------------------------------------------------------------------------------ */
 
+static um_status check_struct(const um_request *r, um_err *err) {
+    if (r->size == sizeof(*r)) return UM_OK;
+    return um_fail(err, UM_EINVAL,
+                   "um_request: size is %zu, expected %zu; call um_request_init first, with the header of "
+                   "this library",
+                   r->size, sizeof(*r));
+}
+
 static um_status encode_prompt(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
     int given = (r->text != NULL) + (r->ids != NULL) + (r->messages != NULL);
     if (given != 1)
@@ -138,7 +146,8 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *er
     q->sampling = r->sampling;
     q->ban_mask = (um_edit){.id = e->traits.mask_id, .ban = true};
 
-    um_status st = encode_prompt(e, r, &prompt, err);
+    um_status st = check_struct(r, err);
+    if (!st) st = encode_prompt(e, r, &prompt, err);
     if (!st) st = check_prompt(e, prompt.n, err);
     if (!st) q->n_prompt = q->filled = q->end = (int32_t)prompt.n;
     if (!st) st = check_parameters(q, err);

@@ -73,7 +73,18 @@ static um_status open_parts(um_model *m, const um_config *c, um_safetensors **fi
     return s ? s : fill_rope(m, err);
 }
 
+um_status um_config_check(const um_config *c, um_err *err) {
+    if (c->size == sizeof(*c)) return UM_OK;
+    return um_fail(err, UM_EINVAL,
+                   "um_config: size is %zu, expected %zu; call um_config_init first, with the header of this "
+                   "library",
+                   c->size, sizeof(*c));
+}
+
 um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
+    *out = NULL;
+    um_status checked = um_config_check(c, err);
+    if (checked) return checked;
     um_model *m = UM_NEW(um_model);
     um_safetensors *files = NULL;
     double start = um_now();

@@ -134,6 +134,8 @@ um_status um_arch_load(um_arch *arch, const char *dir, const char *family, const
  * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). *path is released with um_free. Errors: UM_ENOENT says where
  * was looked. */
 um_status um_model_find(char **path, const char *name, um_err *err);
+/* The caller's um_config was initialised and is the struct that this library knows. */
+um_status um_config_check(const um_config *c, um_err *err);
 /* Longest answer when nobody says: what generation_config.json names, else 512 tokens. */
 int32_t um_arch_answer_tokens(const um_arch *a);
 /* Parameters of the architecture, counted from its numbers. */

@@ -58,6 +58,18 @@ static void refuses_an_empty_prompt(void **state) {
     check_refused(&r, UM_EINVAL, "empty");
 }
 
+static void refuses_structs_that_were_not_initialised(void **state) {
+    (void)state;
+    um_request r = request(NULL);
+    um_config c = {.size = 8};
+    um_engine *e = NULL;
+    um_err err = {0};
+    r.size--;
+    check_refused(&r, UM_EINVAL, "um_request_init");
+    assert_int_equal(um_engine_new(&e, sdar.model, &c, &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "um_config_init"));
+}
+
 static void refuses_more_than_one_prompt(void **state) {
     (void)state;
     um_request r = request(NULL);
@@ -345,6 +357,7 @@ static void a_step_allocates_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_an_empty_prompt),
+        cmocka_unit_test(refuses_structs_that_were_not_initialised),
         cmocka_unit_test(refuses_more_than_one_prompt),
         cmocka_unit_test(refuses_text_that_is_not_utf8),
         cmocka_unit_test(refuses_a_prompt_that_is_too_long),
