@@ -214,6 +214,7 @@ FILTER(f_slice) {
 static um_args args_behind(const um_args *args, size_t skip) {
     um_args rest = *args;
     skip = UM_MIN(skip, rest.n);
+    if (skip == 0) return rest; /* pos is NULL when there are none */
     rest.pos += skip;
     rest.n -= skip;
     return rest;
