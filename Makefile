@@ -126,11 +126,12 @@ FORCE:
 # Few tokens a pass and a pause after each, so that the eye can follow.
 DEMO := --model models/tiny-full --max-tokens 64 --block-size 64 --steps 24 --delay 120
 
+demo: export PROMPT := $(PROMPT)
 demo: ## install what is missing, build, watch the bundled model answer
 	@tools/deps.sh build
 	@$(MAKE) all
-	@printf '\n$$ unmask run %s "%s"\n' '$(DEMO)' '$(PROMPT)'
-	@$(BUILD)/unmask run $(DEMO) '$(PROMPT)'
+	@printf '\n$$ unmask run %s "%s"\n' '$(DEMO)' "$$PROMPT"
+	@$(BUILD)/unmask run $(DEMO) "$$PROMPT"
 	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
 	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
 
@@ -154,8 +155,9 @@ $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
-bench: all ## measure the bundled model
+bench: all ## measure the bundled models
 	$(BUILD)/unmask bench --model models/tiny-block
+	$(BUILD)/unmask bench --model models/tiny-full
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
