@@ -17,7 +17,6 @@ void um_buffer_init(um_buffer *b, int32_t n, int32_t block_len, int32_t n_prompt
     for (int32_t i = 0; i < n; i++) b->block[i] = dummy_block(first + i, block_len, UM_BLOCK_IN_CONTEXT);
     if (tail == 0) return;
     um_buffer_grow(b);
-    b->block[0].editable_start = tail;
     b->block[0].n_masks = block_len - tail;
 }
 

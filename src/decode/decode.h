@@ -21,9 +21,9 @@ typedef struct um_sampler um_sampler;
 
 /* What decoding has to know of a model. */
 typedef struct um_traits {
-    int32_t mask_id, vocab; /* ids at or above vocab can't be written */
-    int32_t eos;            /* the tokenizer's end of sequence: what --compat looks for */
-    const int32_t *stop;    /* [n_stop] ids that end an answer */
+    int32_t mask_id;
+    int32_t eos;         /* the tokenizer's end of sequence: what --compat looks for */
+    const int32_t *stop; /* [n_stop] ids that end an answer */
     int32_t n_stop;
     um_see see;
     int32_t block;          /* trained block length, 0 when the family has none */
@@ -33,12 +33,12 @@ typedef struct um_traits {
     float accept_threshold;
 } um_traits;
 
-/* Switches that restore behaviour of the system we are compared with (spec items in brackets). All off by default;
+/* Switches that restore behaviour of the system whose recordings we replay (--compat diffulex). All off by default;
  * read by strategies, samplers and limits only. */
 typedef struct um_compat {
-    bool allocated_limits; /* limits count allocated slots, masks included; the answer may end early [Q1, Q2, Q3, Q6] */
-    bool eos_drains;       /* end of sequence stops growth, and every running block is still decoded [Q4, Q5, Q8, Q9] */
-    float threshold;       /* accept_threshold that no option changes, NAN: none [Q27] */
+    bool allocated_limits; /* limits count allocated slots, masks included; the answer may end early */
+    bool eos_drains;       /* end of sequence stops growth, and every running block is still decoded */
+    float threshold;       /* accept_threshold that no option changes, NAN: none */
 } um_compat;
 
 /* ---- Request ----------------------------------------------------------------------------------------------------- */
@@ -111,11 +111,11 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
 
 typedef struct um_need {
-    int32_t tokens, rows;         /* of the next pass */
-    int32_t tokens_max, rows_max; /* at most, of any pass */
-    int32_t slots_max;            /* positions whose keys and values are stored, in each table */
-    int32_t positions_max;        /* length of the request's arrays, DUMMY blocks included */
-    int32_t tables;               /* page tables: 1, or 2 under guidance */
+    int32_t tokens, rows;  /* of the next pass */
+    int32_t tokens_max;    /* at most, of any pass */
+    int32_t slots_max;     /* positions whose keys and values are stored, in each table */
+    int32_t positions_max; /* length of the request's arrays, DUMMY blocks included */
+    int32_t tables;        /* page tables: 1, or 2 under guidance */
 } um_need;
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------ */
@@ -128,11 +128,9 @@ typedef struct um_block {
     int32_t id, start, len;
     um_block_status status;
     um_block_type type;
-    int32_t editable_start; /* first relative index that may be written: behind the prompt's tokens */
     int32_t n_masks;
     bool commit_ready;
     float same_token_ratio; /* share of filled positions that the model would keep */
-    int32_t total_steps;    /* passes in which it was ACTIVE at the start */
     int32_t count;          /* passes in which it was sampled: part of the random key */
 } um_block;
 
@@ -181,7 +179,7 @@ struct um_sampler {
 };
 extern const um_sampler *const um_samplers[]; /* NULL ends the list */
 
-/* Accepts every candidate above the threshold, or the best one. Pure. Source: spec 3.3, 3.4. */
+/* Accepts every candidate above the threshold, or the best one. Pure. */
 extern const um_sampler um_sampler_confidence;
 
 /* The n candidates of largest score, ties to the smaller index; score [n_all] is destroyed. Pure, O(n * n_all). */

@@ -10,7 +10,6 @@ static void set_traits(um_engine *e) {
     const um_family *f = a->family;
     int32_t eos = um_tok_special_id(e->model->tok, "eos_token");
     e->traits = (um_traits){.mask_id = a->mask_id,
-                            .vocab = e->model->n_text,
                             .eos = eos >= 0    ? eos
                                    : a->n_stop ? a->stop[0]
                                                : -1,

@@ -28,8 +28,7 @@ typedef struct bench {
 
 static um_status start(bench *b, um_decoding how, int32_t max_tokens, um_err *err) {
     b->stop = EOS;
-    b->traits =
-        (um_traits){.mask_id = MASK, .vocab = 1000, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_FULL};
+    b->traits = (um_traits){.mask_id = MASK, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_FULL};
     b->compat = (um_compat){.threshold = NAN};
     b->req = (um_req){.traits = &b->traits,
                       .compat = &b->compat,

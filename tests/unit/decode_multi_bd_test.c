@@ -41,8 +41,7 @@ static void start(bench *b, const int32_t *prompt, int32_t n, int32_t B, int32_t
                        .add_block_threshold = 0.1F,
                        .semi_complete_threshold = 0.9F};
     b->stop = EOS;
-    b->traits = (um_traits){
-        .mask_id = MASK, .vocab = 1000, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_BLOCK_CAUSAL};
+    b->traits = (um_traits){.mask_id = MASK, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_BLOCK_CAUSAL};
     b->compat = (um_compat){.allocated_limits = compat, .eos_drains = compat, .threshold = NAN};
     um_req *r = &b->req;
     *r = (um_req){.traits = &b->traits,

@@ -82,7 +82,6 @@ static um_need need(const um_req *r) {
     return (um_need){.tokens = tokens,
                      .rows = r->how.block_size,
                      .tokens_max = tokens,
-                     .rows_max = r->how.block_size,
                      .slots_max = s->canvas_end,
                      .positions_max = s->canvas_end,
                      .tables = twice};

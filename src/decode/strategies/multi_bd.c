@@ -71,7 +71,6 @@ static um_need need(const um_req *r) {
     return (um_need){.tokens = tokens,
                      .rows = window,
                      .tokens_max = prompt + B * K,
-                     .rows_max = B * K,
                      .slots_max = slots,
                      .positions_max = slots + B * K,
                      .tables = 1};
@@ -96,8 +95,6 @@ static bool must_start(const um_req *r, const multi_bd *s) {
 
 static void prepare(um_req *r, multi_bd *s) {
     um_buffer *b = &s->buffer;
-    for (int32_t i = 0; i < b->run; i++)
-        if (b->block[i].status == UM_BLOCK_ACTIVE) b->block[i].total_steps++;
     if (!may_grow(r, s) && !must_start(r, s)) return;
     if (b->block[b->run].start < r->limit || r->compat->allocated_limits) um_buffer_grow(b);
 }
