@@ -157,7 +157,7 @@ $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 
 bench: all ## measure the bundled models
 	$(BUILD)/unmask bench --model models/tiny-block
-	$(BUILD)/unmask bench --model models/tiny-full
+	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
