@@ -159,6 +159,13 @@ bench: all ## measure the bundled models
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
+bench-ops: $(BUILD)/bench/ops_bench ## time the single operations of the cpu backend
+	$(BUILD)/bench/ops_bench
+
+$(BUILD)/bench/ops_bench: %: %.o $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
 MODEL_FILES := $(wildcard models/*/*)
@@ -210,6 +217,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check fuzz fuzz-programs soak bench install uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples demo check fuzz fuzz-programs soak bench bench-ops install uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
