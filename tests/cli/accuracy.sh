@@ -1,15 +1,8 @@
 #!/bin/bash
 # The bundled models answer 60 held-out questions as their cards say: exactly, and several tokens a pass; and they give
 # the same answers on one and two threads, alone and in a batch.
-set -euo pipefail
-: "${UNMASK:=build/unmask}"
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
+command=eval
+. tests/cli/expect.bash
 
 # ask NAME RIGHT TOKENS_PER_FORWARD ARG...: 60 questions; the report must reach both.
 ask() {

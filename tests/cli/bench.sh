@@ -1,25 +1,7 @@
 #!/bin/bash
 # unmask bench: every batch size does the same work; the report names its conditions.
-set -euo pipefail
-: "${UNMASK:=build/unmask}"
-golden=tests/golden/models/sdar
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-expect() {
-    local want=$1 rc=0
-    shift
-    "$UNMASK" bench "$@" > "$dir/out" 2> "$dir/err" || rc=$?
-    [ "$rc" = "$want" ] || fail "bench $* ended with $rc, not $want: $(cat "$dir/err")"
-}
-
-has() { grep -qF -- "$1" "$dir/out" || fail "the report lacks '$1': $(cat "$dir/out")"; }
-says() { grep -qF -- "$1" "$dir/err" || fail "the message lacks '$1': $(cat "$dir/err")"; }
+command=bench
+. tests/cli/expect.bash
 
 # Random prompts, of full length: 5 requests of 16 tokens with every batch size, in equally many passes.
 expect 0 --model $golden --batch 1,2,4 --requests 5 --runs 2 --max-tokens 16 --json --quiet

@@ -1,25 +1,7 @@
 #!/bin/bash
 # unmask eval: accuracy, failures, the data beside a model, exit status.
-set -euo pipefail
-: "${UNMASK:=build/unmask}"
-golden=tests/golden/models/sdar
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-expect() {
-    local want=$1 rc=0
-    shift
-    "$UNMASK" eval "$@" > "$dir/out" 2> "$dir/err" || rc=$?
-    [ "$rc" = "$want" ] || fail "eval $* ended with $rc, not $want: $(cat "$dir/err")"
-}
-
-has() { grep -qF -- "$1" "$dir/out" || fail "the report lacks '$1': $(cat "$dir/out")"; }
-says() { grep -qF -- "$1" "$dir/err" || fail "the message lacks '$1': $(cat "$dir/err")"; }
+command=eval
+. tests/cli/expect.bash
 
 # What the model answers is made the known answer of two of three questions, one of them with white space behind.
 limit='--max-tokens 6 --ignore-eos'

@@ -1,25 +1,7 @@
 #!/bin/bash
 # unmask generate: order, errors, resuming, full disks, interrupts.
-set -euo pipefail
-: "${UNMASK:=build/unmask}"
-model=tests/golden/models/sdar
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-# expect STATUS ARGUMENT...: runs generate with the model; its messages are in $dir/err.
-expect() {
-    local want=$1 rc=0
-    shift
-    "$UNMASK" generate --model "$model" "$@" 2> "$dir/err" || rc=$?
-    [ "$rc" = "$want" ] || fail "generate $* ended with $rc, not $want: $(cat "$dir/err")"
-}
-
-says() { grep -qF -- "$1" "$dir/err" || fail "the message lacks '$1': $(cat "$dir/err")"; }
+command=generate
+. tests/cli/expect.bash
 
 # 240 requests; the first is the longest, so that others wait for it.
 for i in $(seq 240); do
@@ -36,7 +18,7 @@ this is no JSON
 END
 
 # One line a request, in order; what fails fails alone.
-expect 1 --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
+expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
 [ "$(grep -c . "$dir/mixed.out")" = 5 ] || fail "5 results expected: $(cat "$dir/mixed.out")"
 sed -n 1p "$dir/mixed.out" | grep -q '^{"id":1,"token_ids":\[.*"finish_reason":"' || fail "first result"
 sed -n 2p "$dir/mixed.out" | grep -q '^{"id":"1","error":{"code":"UM_EINVAL".*max_tokens' || fail "unknown key"
@@ -48,22 +30,23 @@ if grep -q '"trace"' "$dir/mixed.out"; then fail "a trace that nobody asked for"
 
 # A finished output is left alone, errors included.
 cp "$dir/mixed.out" "$dir/mixed.before"
-expect 1 --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
+expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
 cmp "$dir/mixed.out" "$dir/mixed.before"
 says 'answers every request already'
 
 # A trace has an entry a pass.
 head -n 1 "$dir/mixed.jsonl" > "$dir/one.jsonl"
-expect 0 --input "$dir/one.jsonl" --output "$dir/trace.out" --trace
+expect 0 --model $golden --input "$dir/one.jsonl" --output "$dir/trace.out" --trace
 nfe=$(sed -n 's/.*"nfe":\([0-9]*\).*/\1/p' "$dir/trace.out")
 [ "$(grep -o '"prefill"' "$dir/trace.out" | wc -l)" = "$nfe" ] || fail "$nfe passes, another number of trace entries"
 
 # The order is the input's, whatever ends first, and the same in a batch of 1 and from a pipe.
-expect 0 --input "$dir/many.jsonl" --output "$dir/many.out"
+expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/many.out"
 sed 's/.*"id":"\(r[0-9]*\)".*/\1/' "$dir/many.out" | cmp - <(seq -f 'r%.0f' 240) || fail "order"
-expect 0 --input "$dir/many.jsonl" --output "$dir/alone.out" --max-num-reqs 1
+expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/alone.out" --max-num-reqs 1
 cmp "$dir/many.out" "$dir/alone.out"
-expect 0 --input - --output - --quiet < <(cat "$dir/many.jsonl") > "$dir/pipe.out"
+expect 0 --model $golden --input - --output - --quiet < <(cat "$dir/many.jsonl")
+mv "$dir/out" "$dir/pipe.out"
 cmp "$dir/many.out" "$dir/pipe.out"
 [ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
 
@@ -71,21 +54,21 @@ cmp "$dir/many.out" "$dir/pipe.out"
 size=$(stat -c %s "$dir/many.out")
 for bytes in 0 1 $((size / 3)) $((size / 2 + 7)) $((size - 1)) "$size"; do
     head -c "$bytes" "$dir/many.out" > "$dir/cut.out"
-    expect 0 --input "$dir/many.jsonl" --output "$dir/cut.out"
+    expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/cut.out"
     cmp "$dir/many.out" "$dir/cut.out" || fail "resumed from $bytes bytes"
 done
 sed -i 17d "$dir/cut.out"
-expect 0 --input "$dir/many.jsonl" --output "$dir/cut.out"
+expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/cut.out"
 cmp <(sort "$dir/many.out") <(sort "$dir/cut.out") || fail "a line that was taken out is answered again"
 
 # Standard input may be a file that was read in part.
-{ read -r _; expect 0 --input - --output "$dir/rest.out"; } < "$dir/many.jsonl"
+{ read -r _; expect 0 --model $golden --input - --output "$dir/rest.out"; } < "$dir/many.jsonl"
 cmp <(tail -n +2 "$dir/many.out") "$dir/rest.out"
 
 # An interrupted run says how to go on, and goes on.
 for i in $(seq 4000); do echo "{\"id\": $i, \"prompt\": \"t$((i % 400))\", \"max_tokens\": 64, \"ignore_eos\": true}"; done \
     > "$dir/long.jsonl"
-"$UNMASK" generate --model "$model" --input "$dir/long.jsonl" --output "$dir/long.out" 2> "$dir/err" &
+"$UNMASK" generate --model $golden --input "$dir/long.jsonl" --output "$dir/long.out" 2> "$dir/err" &
 pid=$!
 while [ ! -s "$dir/long.out" ] && kill -0 $pid 2> /dev/null; do sleep 0.01; done
 kill -INT $pid
@@ -97,7 +80,7 @@ done_lines=$(wc -l < "$dir/long.out")
 [ "$done_lines" -gt 0 ] && [ "$done_lines" -lt 4000 ] || fail "$done_lines lines after the interrupt"
 head -n $((done_lines + 1)) "$dir/long.jsonl" > "$dir/short.jsonl"
 cp "$dir/long.out" "$dir/short.out"
-expect 0 --input "$dir/short.jsonl" --output "$dir/short.out"
+expect 0 --model $golden --input "$dir/short.jsonl" --output "$dir/short.out"
 [ "$(wc -l < "$dir/short.out")" = $((done_lines + 1)) ] || fail "resuming after an interrupt"
 
 # A disk that is full ends the run; what fitted stays and is resumed.
@@ -105,45 +88,45 @@ rc=0
 (
     trap '' XFSZ
     ulimit -f 8
-    exec "$UNMASK" generate --model "$model" --input "$dir/many.jsonl" --output "$dir/full.out"
+    exec "$UNMASK" generate --model $golden --input "$dir/many.jsonl" --output "$dir/full.out"
 ) 2> "$dir/err" || rc=$?
 [ $rc = 1 ] || fail "a full disk ended the run with $rc"
 says 'cannot write'
-expect 0 --input "$dir/many.jsonl" --output "$dir/full.out"
+expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/full.out"
 cmp "$dir/many.out" "$dir/full.out"
 if [ -e /dev/full ]; then
-    expect 1 --input "$dir/one.jsonl" --output /dev/full
+    expect 1 --model $golden --input "$dir/one.jsonl" --output /dev/full
     says 'cannot write /dev/full'
 fi
 
 # Bad usage and input end with 2, before any model is opened.
 cat "$dir/one.jsonl" "$dir/one.jsonl" > "$dir/doubled.jsonl"
-expect 2 --input "$dir/doubled.jsonl" --output "$dir/none.out"
+expect 2 --model $golden --input "$dir/doubled.jsonl" --output "$dir/none.out"
 says 'id 1 is doubled: lines 1 and 2'
 [ ! -s "$dir/none.out" ] || fail "answers to doubled ids"
-expect 1 --input - --output "$dir/doubled.out" < <(cat "$dir/doubled.jsonl")
+expect 1 --model $golden --input - --output "$dir/doubled.out" < <(cat "$dir/doubled.jsonl")
 sed -n 2p "$dir/doubled.out" | grep -q '^{"id":null,"line":2,"error".*doubled' || fail "a doubled id in a stream"
-expect 2 --input "$dir/one.jsonl" --output "$dir/many.out"
+expect 2 --model $golden --input "$dir/one.jsonl" --output "$dir/many.out"
 says 'belongs to another run'
-expect 2 --input - --output "$dir/many.out" < <(cat "$dir/many.jsonl")
+expect 2 --model $golden --input - --output "$dir/many.out" < <(cat "$dir/many.jsonl")
 says 'cannot be compared'
-expect 2 --input "$dir/many.jsonl" --output "$dir/many.jsonl"
+expect 2 --model $golden --input "$dir/many.jsonl" --output "$dir/many.jsonl"
 says 'same file'
 { head -n 2 "$dir/many.out"; echo 'garbage'; tail -n 1 "$dir/many.out"; } > "$dir/broken.out"
-expect 2 --input "$dir/many.jsonl" --output "$dir/broken.out"
+expect 2 --model $golden --input "$dir/many.jsonl" --output "$dir/broken.out"
 says 'broken.out:3 is no result'
-expect 2 --input "$dir/missing.jsonl" --output "$dir/none.out"
-expect 2 --input "$dir/one.jsonl" --output "$dir/no/such/folder"
-expect 2 --input "$dir/one.jsonl"
+expect 2 --model $golden --input "$dir/missing.jsonl" --output "$dir/none.out"
+expect 2 --model $golden --input "$dir/one.jsonl" --output "$dir/no/such/folder"
+expect 2 --model $golden --input "$dir/one.jsonl"
 says '--output is missing'
-expect 2 --output "$dir/none.out"
+expect 2 --model $golden --output "$dir/none.out"
 says '--input is missing'
-expect 2 --input "$dir/one.jsonl" --output "$dir/none.out" --accept-treshold 0.5
+expect 2 --model $golden --input "$dir/one.jsonl" --output "$dir/none.out" --accept-treshold 0.5
 says '--accept-threshold'
 rc=0
 "$UNMASK" generate --model "$dir" --input "$dir/one.jsonl" --output "$dir/none.out" 2> "$dir/err" || rc=$?
 [ $rc = 3 ] || fail "a folder without a model ended with $rc"
 
 # --overwrite starts anew.
-expect 0 --input "$dir/one.jsonl" --output "$dir/many.out" --overwrite
+expect 0 --model $golden --input "$dir/one.jsonl" --output "$dir/many.out" --overwrite
 [ "$(wc -l < "$dir/many.out")" = 1 ] || fail "--overwrite"

@@ -3,7 +3,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "cli/requests.c" /* fuzz programs link the library, which holds nothing of the command line */
+#include "cli/requests.h"
+#include "decode/decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
