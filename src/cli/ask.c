@@ -35,6 +35,7 @@ static void keep_result(waiting *w, const um_result *r) {
     if (r->n_tokens) memcpy(reply->ids, r->token_ids, r->n_tokens * sizeof(int32_t));
     reply->result.text = reply->text.data;
     reply->result.token_ids = reply->ids;
+    reply->result.pass = NULL; /* lives in the event only, and no caller wants it */
 }
 
 static void on_event(void *arg, const um_event *ev) {
