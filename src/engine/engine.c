@@ -170,10 +170,13 @@ static void retire(um_engine *e, um_job *j) {
     um_job_free(j, e);
 }
 
-/* What was settled so far is the answer of an aborted request. */
+/* What was settled so far is the answer of an aborted request; its text is what was streamed: bytes held back because a
+ * stop string could begin with them are not part of it. */
 static void mark_aborted(um_job *j) {
     j->req.finish = UM_FINISH_ABORTED;
     j->req.n_answer = j->n_text;
+    j->text.len = j->sent;
+    j->text.data[j->sent] = '\0';
 }
 
 static void apply_all(um_engine *e) {

@@ -309,6 +309,30 @@ static void a_callback_may_abort_its_request(void **state) {
     assert_string_equal(a.text, a.streamed);
 }
 
+static void an_aborted_answer_is_what_was_streamed(void **state) {
+    (void)state;
+    test_answer whole = {0};
+    um_request r = request(&whole);
+    char stop[64];
+    int n_differing = 0;
+    run(&r);
+    snprintf(stop, sizeof(stop), "%.20s never", whole.text + 1); /* most of the text could begin it */
+    const char *list[] = {stop};
+    for (int steps = 0; steps < whole.nfe; steps++) {
+        test_answer a = {0};
+        int64_t id = 0;
+        r = request(&a);
+        r.stop = list;
+        r.n_stop = 1;
+        assert_int_equal(um_engine_add(sdar.engine, &r, &id, NULL), UM_OK);
+        for (int i = 0; i < steps; i++) assert_int_equal(um_engine_step(sdar.engine, NULL), UM_OK);
+        assert_int_equal(um_engine_abort(sdar.engine, id, NULL), UM_OK);
+        assert_string_equal(a.text, a.streamed);
+        n_differing += a.n > 0 && strlen(a.text) < 20;
+    }
+    assert_true(n_differing > 0); /* bytes were held back in at least one of them */
+}
+
 static void step_inside(void *arg, const um_event *ev) {
     (void)ev;
     *(um_status *)arg = um_engine_step(sdar.engine, NULL);
@@ -374,6 +398,7 @@ int main(void) {
         cmocka_unit_test(a_settled_token_never_changes_back),
         cmocka_unit_test(abort_frees_everything_at_once),
         cmocka_unit_test(a_callback_may_abort_its_request),
+        cmocka_unit_test(an_aborted_answer_is_what_was_streamed),
         cmocka_unit_test(a_callback_must_not_step),
         cmocka_unit_test(a_failed_request_leaves_others_alone),
         cmocka_unit_test(a_step_allocates_nothing),
