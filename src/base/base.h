@@ -37,7 +37,6 @@ void um_log_set_level(um_log_level level);
 um_log_level um_log_get_level(void);
 void um_log(um_log_level level, const char *fmt, ...) UM_PRINTF(2, 3);
 #define um_warn(...) um_log(UM_LOG_WARN, __VA_ARGS__)
-#define um_info(...) um_log(UM_LOG_INFO, __VA_ARGS__)
 
 /* ---- Memory (mem.c, arena.c, buf.c) ------------------------------------------------------------------------------ */
 

@@ -61,14 +61,8 @@ static um_status check_parameters(um_req *q, um_err *err) {
 }
 
 static um_status resolve_strategy(const um_engine *e, um_req *q, um_err *err) {
-    const char *can = e->model->arch.family->strategies; /* "multi_bd|full", the default first */
-    char *name = q->how.strategy;
-    if (um_streq(name, "auto")) {
-        size_t n = strcspn(can, "|");
-        assert(n < sizeof(q->how.strategy));
-        memcpy(name, can, n);
-        name[n] = '\0';
-    }
+    const char *name = q->how.strategy;
+    if (um_streq(name, "auto")) name = e->model->arch.default_strategy;
     return um_strategy_find(&q->strategy, name, err);
 }
 
