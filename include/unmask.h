@@ -86,12 +86,13 @@ typedef struct um_decoding {
     int32_t confidence;              /* UM_CONFIDENCE_*: which score ranks the forced choice */
     int32_t gen_length;              /* `full`: tokens of the canvas, 0 = max_tokens */
     int32_t steps;                   /* `full`: denoising passes in all, 0 = gen_length */
-    int32_t remasking;               /* `full`: UM_REMASK_* */
+    char sampler[24];                /* "auto" = the family's; see `unmask list samplers` */
+    float eps;                       /* `full`: masked share that the time schedule ends at */
+    float alg_temp;                  /* `full`: temperature of the choice among positions, 0 = the best ones */
     float cfg_scale;                 /* `full`: classifier-free guidance, 0 = off */
 } um_decoding;
 
 enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
-enum { UM_REMASK_LOW_CONFIDENCE, UM_REMASK_RANDOM };
 
 /* Sampling and limits of one request. */
 typedef struct um_sampling_params {

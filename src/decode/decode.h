@@ -31,6 +31,7 @@ typedef struct um_traits {
     bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
     bool prefill_is_silent; /* nothing is sampled in the prefill pass */
     float accept_threshold;
+    const char *sampler; /* of whole-sequence decoding when nobody says */
 } um_traits;
 
 /* Switches that restore behaviour of the system whose recordings we replay (--compat diffulex). All off by default;
@@ -162,28 +163,50 @@ bool um_buffer_complete(const um_buffer *b); /* no running block has a mask */
 
 /* ---- Samplers ---------------------------------------------------------------------------------------------------- */
 
-/* What a sampler sees of a block: the candidates in ascending position, and whether it may be forced to accept one. */
+/* How many positions a pass fixes when the number of passes is given. */
+typedef enum {
+    UM_SCHEDULE_NONE,   /* the sampler decides by what it sees; passes follow until nothing is masked */
+    UM_SCHEDULE_EVEN,   /* an even split, the remainder first */
+    UM_SCHEDULE_LINEAR, /* what stays masked falls in a line, rounded down */
+    UM_SCHEDULE_TIME    /* the masked share falls in a line from 1 to eps; a pass fixes its share of what is masked */
+} um_schedule;
+
+/* What a sampler sees of a block: the candidates in ascending position, and what limits the choice. */
 typedef struct um_choice {
     const um_answer *answer; /* [n] */
+    const int32_t *position; /* [n] */
     int32_t n;
-    float threshold;
-    int32_t confidence; /* UM_CONFIDENCE_* */
-    bool forced;        /* take the best one when none passes */
+    const um_decoding *how;
+    uint64_t seed;
+    int32_t count; /* pass within the block: part of the random key */
+    bool forced;   /* UM_SCHEDULE_NONE: take the best one when none passes */
+    int32_t keep;  /* scheduled: how many to fix */
+    double rate;   /* UM_SCHEDULE_TIME: probability with which each one is fixed */
+    float *score;  /* [n] scratch of scheduled samplers */
 } um_choice;
 
 struct um_sampler {
     const char *name, *summary, *source;
+    um_schedule schedule;
+    bool is_independent;               /* draws each position by itself with c->rate instead of fixing c->keep */
     uint32_t (*want)(const um_req *r); /* UM_WANT_* bits of its rows */
-    /* Chooses candidates to write; accept [n] receives their indices ascending; returns their number. */
+    /* Chooses candidates to write; accept [n] receives their indices; returns their number. Pure. */
     int32_t (*accept)(const um_choice *c, int32_t *accept);
 };
 extern const um_sampler *const um_samplers[]; /* NULL ends the list */
+/* By name; UM_EINVAL names those that exist. */
+um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err);
 
-/* Accepts every candidate above the threshold, or the best one. Pure. */
+/* Accepts every candidate above accept_threshold, or the best one. */
 extern const um_sampler um_sampler_confidence;
+/* Scheduled ones (samplers/scheduled.c). */
+extern const um_sampler um_sampler_low_confidence, um_sampler_random, um_sampler_origin, um_sampler_maskgit_plus,
+    um_sampler_topk_margin, um_sampler_entropy, um_sampler_linear_entropy;
 
-/* The n candidates of largest score, ties to the smaller index; score [n_all] is destroyed. Pure, O(n * n_all). */
-void um_choose_largest(float *score, int32_t n_all, int32_t n, int32_t *chosen);
+/* Positions to fix in pass `step` of `n`, `masks` of a block's `len` positions being masked; 0 is possible. */
+int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, int32_t masks, int32_t len);
+/* UM_SCHEDULE_TIME: share of the masks that pass `step` of `n` fixes; 1 in the last. */
+double um_schedule_rate(double eps, int32_t step, int32_t n);
 
 /* ---- Strategies -------------------------------------------------------------------------------------------------- */
 

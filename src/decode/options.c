@@ -11,6 +11,8 @@ const um_option um_decoding_options[] = {
      "tokens of a block; auto is what the model was trained with, else 32"},
     {"accept_threshold", "threshold", UM_OPT_FLOAT, D(accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
      "a token is taken when its probability is above this; auto is the family's"},
+    {"sampler", "remasking,alg", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
+     "which predictions of a pass are kept; auto is the model's own, see `unmask list samplers`"},
     {"confidence", NULL, UM_OPT_CHOICE, D(confidence), 0, 0, "probability|margin|entropy", "probability", NULL, "SCORE",
      "Decoding", "which score ranks positions when none is above the threshold"},
 };

@@ -1,4 +1,23 @@
 /* The table of samplers. */
 #include "decode/decode.h"
 
-const um_sampler *const um_samplers[] = {&um_sampler_confidence, NULL};
+const um_sampler *const um_samplers[] = {
+    &um_sampler_confidence, &um_sampler_low_confidence, &um_sampler_random,
+    &um_sampler_origin,     &um_sampler_maskgit_plus,   &um_sampler_topk_margin,
+    &um_sampler_entropy,    &um_sampler_linear_entropy, NULL,
+};
+
+um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {
+    um_buf names = {0};
+    for (const um_sampler *const *s = um_samplers; *s; s++) {
+        if (um_streq((*s)->name, name)) {
+            *out = *s;
+            um_buf_free(&names);
+            return UM_OK;
+        }
+        um_buf_printf(&names, "%s%s", names.len ? ", " : "", (*s)->name);
+    }
+    um_status st = um_fail(err, UM_EINVAL, "sampler: no sampler named %s; there are: %s", name, names.data);
+    um_buf_free(&names);
+    return st;
+}

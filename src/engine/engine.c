@@ -20,7 +20,8 @@ static void set_traits(um_engine *e) {
                             .shift = a->shift,
                             .always_forced = um_streq(f->gate, "always"),
                             .prefill_is_silent = f->prefill_is_silent,
-                            .accept_threshold = f->accept_threshold};
+                            .accept_threshold = f->accept_threshold,
+                            .sampler = f->sampler ? f->sampler : um_sampler_low_confidence.name};
     bool diffulex = e->config.compat == UM_COMPAT_DIFFULEX;
     e->compat = (um_compat){
         .allocated_limits = diffulex, .eos_drains = diffulex, .threshold = diffulex ? f->compat_threshold : NAN};

@@ -8,8 +8,9 @@ typedef struct plan {
     int32_t prompt[PROMPT_MAX], n_prompt, max_tokens, blocks, block_size;
     float temperature, top_p;
     int64_t seed;
-    bool full, random;
-    float cfg;
+    bool full;
+    uint32_t sampler; /* of full */
+    float cfg, alg_temp;
 } plan;
 
 static uint32_t draw(uint64_t seed, uint64_t *counter, uint32_t below) {
@@ -26,7 +27,8 @@ static plan make_plan(uint64_t seed, uint64_t *c, bool full) {
     p.temperature = draw(seed, c, 2) ? 0.0F : 1.0F;
     p.top_p = draw(seed, c, 3) ? 1.0F : 0.8F;
     p.seed = draw(seed, c, 1000);
-    p.random = draw(seed, c, 2);
+    p.sampler = draw(seed, c, 8);
+    p.alg_temp = draw(seed, c, 2) ? 0.0F : 0.5F;
     p.cfg = draw(seed, c, 2) ? 0.0F : 0.7F;
     return p;
 }
@@ -45,7 +47,8 @@ static void add(um_engine *e, const plan *p, test_answer *a) {
     r.decoding.accept_threshold = 0.3F;
     if (p->full) {
         r.decoding.cfg_scale = p->cfg;
-        r.decoding.remasking = p->random ? UM_REMASK_RANDOM : UM_REMASK_LOW_CONFIDENCE;
+        snprintf(r.decoding.sampler, sizeof r.decoding.sampler, "%s", um_samplers[p->sampler]->name);
+        r.decoding.alg_temp = p->alg_temp;
     } else r.decoding.buffer_size = p->blocks;
     r.events = UM_EVENT_TEXT;
     r.on_event = test_collect;

@@ -27,8 +27,11 @@ typedef struct bench {
 } bench;
 
 static um_status start(bench *b, um_decoding how, int32_t max_tokens, um_err *err) {
+    if (!how.sampler[0]) strcpy(how.sampler, "auto");
+    if (how.eps == 0) how.eps = 1e-3F;
     b->stop = EOS;
-    b->traits = (um_traits){.mask_id = MASK, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_FULL};
+    b->traits = (um_traits){
+        .mask_id = MASK, .eos = EOS, .stop = &b->stop, .n_stop = 1, .see = UM_SEE_FULL, .sampler = "low_confidence"};
     b->compat = (um_compat){.threshold = NAN};
     b->req = (um_req){.traits = &b->traits,
                       .compat = &b->compat,
@@ -151,13 +154,13 @@ static void guidance_feeds_a_masked_prompt_beside_the_real_one(void **state) {
     end(&b);
 }
 
-static void random_remasking_depends_on_the_seed_alone(void **state) {
+static void random_choice_depends_on_the_seed_alone(void **state) {
     (void)state;
     static const float same[16] = {0};
     int32_t first[4][8];
     for (int i = 0; i < 4; i++) {
         bench b;
-        um_decoding how = {.gen_length = 8, .block_size = 8, .steps = 2, .remasking = UM_REMASK_RANDOM};
+        um_decoding how = {.gen_length = 8, .block_size = 8, .steps = 2, .sampler = "random"};
         assert_int_equal(start(&b, how, 8, NULL), UM_OK);
         b.req.seed = i < 2 ? 7 : (uint64_t)(8 + i);
         step(&b, same);
@@ -178,6 +181,83 @@ static void names_the_arithmetic_of_what_does_not_fit(void **state) {
     assert_non_null(strstr(err.msg, "3 passes for 4 blocks"));
 }
 
+/* 8 masks in 12 passes of Dream's schedule: the first passes would fix nothing. */
+static void passes_that_would_fix_nothing_are_not_run(void **state) {
+    (void)state;
+    bench b;
+    static const float falling[] = {.9F, .8F, .7F, .6F, .5F, .4F, .3F, .2F};
+    um_decoding how = {.gen_length = 8, .steps = 12, .sampler = "maskgit_plus"};
+    assert_int_equal(start(&b, how, 8, NULL), UM_OK);
+    assert_int_equal(b.req.how.block_size, 8); /* the canvas is one block */
+    int32_t left = 8;
+    while (!b.req.finish) {
+        step(&b, falling);
+        assert_true(b.req.n_new > 0);
+        left -= b.req.n_new;
+    }
+    assert_int_equal(left, 0);
+    assert_true(b.req.nfe < 12);
+    assert_int_equal(b.req.n_answer, 8);
+    end(&b);
+}
+
+static void origin_runs_no_empty_pass_either(void **state) {
+    (void)state;
+    static const float same[8] = {0};
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        bench b;
+        assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .sampler = "origin"}, 8, NULL), UM_OK);
+        b.req.seed = seed;
+        while (!b.req.finish) {
+            step(&b, same);
+            assert_true(b.req.n_new > 0);
+        }
+        assert_int_equal(b.req.n_answer, 8);
+        end(&b);
+    }
+}
+
+static void confidence_takes_as_many_passes_as_it_needs(void **state) {
+    (void)state;
+    bench b;
+    um_decoding how = {.gen_length = 8, .block_size = 4, .accept_threshold = .75F, .sampler = "confidence"};
+    assert_int_equal(start(&b, how, 8, NULL), UM_OK);
+    step(&b, (float[]){.9F, .8F, .1F, .2F, .9F, .9F, .9F, .9F});
+    assert_int_equal(b.req.n_new, 2); /* of the first block alone */
+    step(&b, (float[]){0, 0, .1F, .2F, .9F, .9F, .9F, .9F});
+    assert_int_equal(b.req.n_new, 1); /* none is above the threshold: the best one is forced */
+    assert_int_equal(b.token[P + 3], 100 + P + 3);
+    step(&b, (float[]){0, 0, .1F, 0, .9F, .9F, .9F, .9F});
+    step(&b, (float[]){0, 0, 0, 0, .9F, .9F, .9F, .9F});
+    assert_int_equal(b.req.n_new, 4);
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+    end(&b);
+}
+
+static void steps_contradict_a_sampler_without_a_schedule(void **state) {
+    (void)state;
+    bench b;
+    um_err err;
+    um_decoding how = {.gen_length = 8, .steps = 4, .sampler = "confidence"};
+    assert_int_equal(start(&b, how, 8, &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "follows no schedule"));
+    strcpy(how.sampler, "gumbel");
+    assert_int_equal(start(&b, how, 8, &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "no sampler named gumbel"));
+}
+
+/* With shifted predictions row p - 1 predicts p, the last prompt row the first answer position. */
+static void shifted_predictions_come_from_the_left_neighbour(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 4, .sampler = "entropy"}, 4, NULL), UM_OK);
+    b.traits.shift = 1;
+    plan(&b);
+    for (int32_t i = 0; i < 4; i++) assert_int_equal(b.row[i].src[0], P + i - 1);
+    assert_true(b.row[0].want & UM_WANT_ENTROPY);
+    end(&b);
+}
+
 static void canvas_longer_than_max_tokens_is_cut(void **state) {
     (void)state;
     bench b;
@@ -196,9 +276,14 @@ int main(void) {
         cmocka_unit_test(a_short_last_block_is_filled_too),
         cmocka_unit_test(stops_early_when_everything_before_eos_is_known),
         cmocka_unit_test(guidance_feeds_a_masked_prompt_beside_the_real_one),
-        cmocka_unit_test(random_remasking_depends_on_the_seed_alone),
+        cmocka_unit_test(random_choice_depends_on_the_seed_alone),
         cmocka_unit_test(names_the_arithmetic_of_what_does_not_fit),
         cmocka_unit_test(canvas_longer_than_max_tokens_is_cut),
+        cmocka_unit_test(passes_that_would_fix_nothing_are_not_run),
+        cmocka_unit_test(origin_runs_no_empty_pass_either),
+        cmocka_unit_test(confidence_takes_as_many_passes_as_it_needs),
+        cmocka_unit_test(steps_contradict_a_sampler_without_a_schedule),
+        cmocka_unit_test(shifted_predictions_come_from_the_left_neighbour),
     };
     return cmocka_run_group_tests_name("full", tests, NULL, NULL);
 }

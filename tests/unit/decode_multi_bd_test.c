@@ -35,7 +35,8 @@ typedef struct bench {
 } bench;
 
 static void start(bench *b, const int32_t *prompt, int32_t n, int32_t B, int32_t K, int32_t max_tokens, bool compat) {
-    um_decoding how = {.block_size = B,
+    um_decoding how = {.sampler = "auto",
+                       .block_size = B,
                        .buffer_size = K,
                        .accept_threshold = 0.9F,
                        .add_block_threshold = 0.1F,

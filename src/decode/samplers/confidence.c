@@ -21,10 +21,11 @@ static float score_of(const um_answer *a, int32_t confidence) {
 }
 
 static int32_t confidence_accept(const um_choice *c, int32_t *accept) {
+    const int32_t rank = c->how->confidence;
     int32_t n = 0, best = 0;
     for (int32_t i = 0; i < c->n; i++) {
-        if (c->answer[i].q_sample > c->threshold) accept[n++] = i;
-        if (score_of(&c->answer[i], c->confidence) > score_of(&c->answer[best], c->confidence)) best = i;
+        if (c->answer[i].q_sample > c->how->accept_threshold) accept[n++] = i;
+        if (score_of(&c->answer[i], rank) > score_of(&c->answer[best], rank)) best = i;
     }
     if (n == 0 && c->n > 0 && c->forced) accept[n++] = best;
     return n;
@@ -34,6 +35,7 @@ const um_sampler um_sampler_confidence = {
     .name = "confidence",
     .summary = "accept every position whose probability is above accept_threshold, or else the surest one",
     .source = "Fast-dLLM, arXiv 2505.22618, algorithm 1 (threshold); SDAR, arXiv 2510.06303 (dynamic low confidence)",
+    .schedule = UM_SCHEDULE_NONE,
     .want = confidence_want,
     .accept = confidence_accept,
 };

@@ -43,6 +43,12 @@ static um_status init(um_req *r, um_err *err) {
         return um_fail(err, UM_EUNSUPPORTED,
                        "strategy multi_bd needs a block-causal model; this one sees all positions "
                        "at once: use --decoding-strategy full");
+    if (!um_streq(d->sampler, "auto") && !um_streq(d->sampler, um_sampler_confidence.name))
+        return um_fail(
+            err, UM_EUNSUPPORTED,
+            "sampler: strategy multi_bd runs %s, which decides by what it sees; %s follows a schedule over a "
+            "whole canvas: use --decoding-strategy full with a model that sees all positions",
+            um_sampler_confidence.name, d->sampler);
     if (d->block_size == 0) d->block_size = r->traits->block > 0 ? r->traits->block : 32;
     if (d->block_size > UM_BLOCK_MAX)
         return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
@@ -153,9 +159,9 @@ static int32_t accept(um_req *r, um_block *b, const um_answer *answer, bool prev
     for (int32_t p = b->start; p < b->start + b->len; p++)
         if (um_req_masked(r, p) && (p < r->limit || r->compat->allocated_limits)) position[n++] = p;
     um_choice c = {.answer = answer,
+                   .position = position,
                    .n = n,
-                   .threshold = r->how.accept_threshold,
-                   .confidence = r->how.confidence,
+                   .how = &r->how,
                    .forced = previous_known || r->traits->always_forced};
     int32_t n_chosen = um_sampler_confidence.accept(&c, chosen);
     for (int32_t i = 0; i < n_chosen; i++) um_req_write(r, position[chosen[i]], answer[chosen[i]].sample);

@@ -1,0 +1,164 @@
+/* Scheduled samplers: a pass fixes a number of positions that was decided beforehand; they differ in which.
+ *
+ * LLaDA ranks by the probability of the chosen token as the model gives it, Dream by what temperature and filters left.
+ * Every rank here is "larger is fixed first"; among equal ones the left one is. */
+#include <math.h>
+
+#include "decode/decode.h"
+
+/* ---- How many ---------------------------------------------------------------------------------------------------- */
+
+/* The share of the masks that pass `step` of `n` fixes when the masked share falls in a line from 1 to eps. */
+double um_schedule_rate(double eps, int32_t step, int32_t n) {
+    if (step + 1 >= n) return 1;
+    double now = 1 + (eps - 1) * step / n, next = 1 + (eps - 1) * (step + 1) / n;
+    return 1 - next / now;
+}
+
+int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, int32_t masks, int32_t len) {
+    switch (s) {
+    case UM_SCHEDULE_NONE: return masks;
+    case UM_SCHEDULE_EVEN: return UM_CEIL_DIV(masks, n - step);
+    case UM_SCHEDULE_LINEAR: return UM_MAX(masks - (int32_t)((int64_t)len * (n - 1 - step) / n), 0);
+    case UM_SCHEDULE_TIME: return (int32_t)((double)masks * um_schedule_rate(eps, step, n));
+    }
+    return masks;
+}
+
+/* ---- Which ------------------------------------------------------------------------------------------------------- */
+
+static int32_t choose_largest(float *score, int32_t n_all, int32_t n, int32_t *chosen) {
+    assert(n <= n_all);
+    for (int32_t k = 0; k < n; k++) {
+        int32_t best = 0;
+        for (int32_t i = 1; i < n_all; i++)
+            if (score[i] > score[best]) best = i;
+        chosen[k] = best;
+        score[best] = -INFINITY;
+    }
+    return n;
+}
+
+/* Random key of candidate i in this pass. */
+static uint64_t key(const um_choice *c, int32_t i) {
+    return um_rng_key(c->seed, (uint64_t)c->position[i], (uint64_t)c->count, UM_USE_REMASK);
+}
+
+/* The keep best of c->score. With alg_temp they are drawn one after the other from softmax(score / alg_temp), which is
+ * taking the largest of score / alg_temp + Gumbel noise. */
+static int32_t keep_best(const um_choice *c, int32_t *chosen) {
+    const float t = c->how->alg_temp;
+    for (int32_t i = 0; i < c->n && t > 0; i++) c->score[i] = c->score[i] / t + um_rng_gumbel(key(c, i), 0);
+    return choose_largest(c->score, c->n, c->keep, chosen);
+}
+
+static int32_t by_model_probability(const um_choice *c, int32_t *chosen) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].p_sample;
+    return choose_largest(c->score, c->n, c->keep, chosen);
+}
+
+static int32_t by_chance(const um_choice *c, int32_t *chosen) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = (float)um_rng_uniform(key(c, i), 0);
+    return choose_largest(c->score, c->n, c->keep, chosen);
+}
+
+static int32_t by_probability(const um_choice *c, int32_t *chosen) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_sample;
+    return keep_best(c, chosen);
+}
+
+static int32_t by_margin(const um_choice *c, int32_t *chosen) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_best - c->answer[i].q_second;
+    return keep_best(c, chosen);
+}
+
+static int32_t by_entropy(const um_choice *c, int32_t *chosen) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = -c->answer[i].entropy;
+    return keep_best(c, chosen);
+}
+
+/* Every position by itself: the schedule holds on average only, until the last pass takes what is left. */
+static int32_t each_by_chance(const um_choice *c, int32_t *chosen) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->n; i++)
+        if (um_rng_uniform(key(c, i), 0) < c->rate) chosen[n++] = i;
+    return n;
+}
+
+/* ---- The rows ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t want_sample(const um_req *r) {
+    (void)r;
+    return UM_WANT_SAMPLE;
+}
+
+static uint32_t want_two_best(const um_req *r) {
+    (void)r;
+    return UM_WANT_SAMPLE | UM_WANT_BEST | UM_WANT_SECOND;
+}
+
+static uint32_t want_entropy(const um_req *r) {
+    (void)r;
+    return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
+}
+
+#define LLADA "LLaDA, arXiv 2502.09992, section 2.4 and algorithm 5"
+#define DREAM "Dream 7B, arXiv 2508.15487, generation options"
+
+const um_sampler um_sampler_low_confidence = {
+    .name = "low_confidence",
+    .summary = "an even number of positions a pass, those of largest probability",
+    .source = LLADA,
+    .schedule = UM_SCHEDULE_EVEN,
+    .want = want_sample,
+    .accept = by_model_probability,
+};
+const um_sampler um_sampler_random = {
+    .name = "random",
+    .summary = "an even number of positions a pass, picked at random",
+    .source = LLADA,
+    .schedule = UM_SCHEDULE_EVEN,
+    .want = want_sample,
+    .accept = by_chance,
+};
+const um_sampler um_sampler_origin = {
+    .name = "origin",
+    .summary = "every position by itself with the probability that the schedule gives the pass",
+    .source = DREAM,
+    .schedule = UM_SCHEDULE_TIME,
+    .is_independent = true,
+    .want = want_sample,
+    .accept = each_by_chance,
+};
+const um_sampler um_sampler_maskgit_plus = {
+    .name = "maskgit_plus",
+    .summary = "the positions of largest probability, after temperature and filters",
+    .source = DREAM,
+    .schedule = UM_SCHEDULE_TIME,
+    .want = want_sample,
+    .accept = by_probability,
+};
+const um_sampler um_sampler_topk_margin = {
+    .name = "topk_margin",
+    .summary = "the positions of largest distance between the two best probabilities",
+    .source = DREAM,
+    .schedule = UM_SCHEDULE_TIME,
+    .want = want_two_best,
+    .accept = by_margin,
+};
+const um_sampler um_sampler_entropy = {
+    .name = "entropy",
+    .summary = "the positions of smallest entropy",
+    .source = DREAM,
+    .schedule = UM_SCHEDULE_TIME,
+    .want = want_entropy,
+    .accept = by_entropy,
+};
+const um_sampler um_sampler_linear_entropy = {
+    .name = "linear_entropy",
+    .summary = "the positions of smallest entropy, on RND1's straight schedule",
+    .source = "RND1, radicalnumerics/RND1-Base-0910, its sampling loop",
+    .schedule = UM_SCHEDULE_LINEAR,
+    .want = want_entropy,
+    .accept = by_entropy,
+};
