@@ -108,6 +108,18 @@ static void samplers_rank_by_their_own_score(void **state) {
     }
 }
 
+/* A model with broken weights predicts NaN: each position is still fixed once. */
+static void scores_that_are_no_numbers_come_last(void **state) {
+    (void)state;
+    um_answer a[] = {{.p_sample = NAN}, {.p_sample = -INFINITY}, {.p_sample = .5F}, {.p_sample = NAN}};
+    int32_t out[4];
+    assert_int_equal(fix(&um_sampler_low_confidence, a, 4, 0, 0, out), 4);
+    assert_int_equal(out[0], 2);
+    assert_int_equal(out[1], 0);
+    assert_int_equal(out[2], 1);
+    assert_int_equal(out[3], 3);
+}
+
 /* With scores ln w and alg_temp 1 candidate i comes first in w_i / sum(w) of all draws. */
 static void alg_temp_draws_positions_by_their_scores(void **state) {
     (void)state;
@@ -207,6 +219,7 @@ int main(void) {
         cmocka_unit_test(entropy_prefers_the_sharpest_distribution),
         cmocka_unit_test(equal_scores_go_to_the_left_position),
         cmocka_unit_test(samplers_rank_by_their_own_score),
+        cmocka_unit_test(scores_that_are_no_numbers_come_last),
         cmocka_unit_test(alg_temp_draws_positions_by_their_scores),
         cmocka_unit_test(origin_fixes_each_position_by_itself),
         cmocka_unit_test(the_time_schedule_is_dreams),

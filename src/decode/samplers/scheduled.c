@@ -27,14 +27,17 @@ int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, in
 
 /* ---- Which ------------------------------------------------------------------------------------------------------- */
 
+/* NaN marks what is taken; a score that is NaN itself (of a broken model) counts as the smallest. */
 static int32_t choose_largest(float *score, int32_t n_all, int32_t n, int32_t *chosen) {
     assert(n <= n_all);
+    for (int32_t i = 0; i < n_all; i++)
+        if (isnan(score[i])) score[i] = -INFINITY;
     for (int32_t k = 0; k < n; k++) {
-        int32_t best = 0;
-        for (int32_t i = 1; i < n_all; i++)
-            if (score[i] > score[best]) best = i;
+        int32_t best = -1;
+        for (int32_t i = 0; i < n_all; i++)
+            if (!isnan(score[i]) && (best < 0 || score[i] > score[best])) best = i;
         chosen[k] = best;
-        score[best] = -INFINITY;
+        score[best] = NAN;
     }
     return n;
 }
