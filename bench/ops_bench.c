@@ -81,7 +81,7 @@ static um_weight *random_weight(um_dtype type, int64_t rows, int64_t in) {
         else ((uint16_t *)data)[i] = um_f32_to_bf16(v);
     }
     um_tensor t = {"bench", type, 2, {rows, in}, data};
-    if (ops->weight(dev, &w, &t, 1, &err)) stop(&err);
+    if (ops->weight(dev, &w, &t, 1, t.type == UM_BF16 ? UM_BF16 : UM_F32, &err)) stop(&err);
     um_free(data);
     return w;
 }
@@ -144,7 +144,7 @@ static void bench_attention(um_dtype type, int32_t heads, int32_t kv_heads, int3
     for (int32_t i = 0; i < n; i++) seen_end[i] = n_keys;
     size_t width = (size_t)(heads + 2 * kv_heads) * (size_t)d;
     float *qkv = random_floats((size_t)n_keys * width), *out = random_floats((size_t)n * (size_t)(heads * d));
-    b.rope = (um_rope_kv){0, n_keys, heads, kv_heads, d, 0, qkv, NULL, NULL, 1e-6f, qkv, qkv, index, index};
+    b.rope = (um_rope_kv){0, n_keys, heads, kv_heads, d, 0, qkv, NULL, NULL, 1e-6f, 0, qkv, qkv, index, index};
     for (int32_t layer = 0; layer < LAYERS; layer++) run_rope(&b, layer);
     b.span.page = page;
     b.batch = (um_batch){.n_tokens = n, .n_spans = 1, .span = &b.span, .seen_end = seen_end};
@@ -203,7 +203,7 @@ typedef struct vector_bench {
 static void run_norm(void *arg, int round) {
     (void)round;
     vector_bench *b = (vector_bench *)arg;
-    ops->norm(dev, b->x, b->w, 1e-6f, b->n_tokens, b->n, b->y);
+    ops->norm(dev, b->x, &(um_norm){b->w, NULL, 1e-6f}, b->n_tokens, b->n, b->y);
 }
 
 static void run_gate(void *arg, int round) {

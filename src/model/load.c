@@ -148,7 +148,7 @@ static um_status load_matrix(loader *l, um_weight **out, const part *p, int n, i
         t[i] = *found;
     }
     if (l->check) return UM_OK;
-    um_status s = l->m->ops->weight(l->m->dev, out, t, n, err);
+    um_status s = l->m->ops->weight(l->m->dev, out, t, n, l->m->dtype, err);
     for (int i = 0; i < n; i++) um_safetensors_release(l->s, &t[i]);
     if (!s) l->m->weight_bytes += l->m->ops->weight_bytes(*out);
     return s;

@@ -77,7 +77,8 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     um_rope_kv rope = rope_args(f, y, layer, b);
     um_attention attention = attention_args(f, layer, b);
 
-    ops->norm(dev, f->x, y->attn_norm, a->norm_eps, T, a->hidden, f->normed);
+    const um_norm norm = {y->attn_norm, NULL, a->norm_eps};
+    ops->norm(dev, f->x, &norm, T, a->hidden, f->normed);
     ops->linear(dev, y->qkv, y->qkv_bias, f->normed, T, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
     ops->attention(dev, f->kv, &attention);
@@ -92,7 +93,8 @@ static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->m->layer[layer];
     const int32_t T = b->n_tokens;
 
-    ops->norm(dev, f->x, y->ffn_norm, a->norm_eps, T, a->hidden, f->normed);
+    const um_norm norm = {y->ffn_norm, NULL, a->norm_eps};
+    ops->norm(dev, f->x, &norm, T, a->hidden, f->normed);
     ops->linear(dev, y->gate_up, y->gate_up_bias, f->normed, T, false, f->gate_up);
     ops->gate(dev, f->gate_up, T, a->n_ff, f->gated);
     ops->linear(dev, y->down, y->down_bias, f->gated, T, true, f->x);
@@ -134,7 +136,8 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
             attention_half(f, layer, b);
             feed_forward_half(f, layer, b);
         }
-        ops->norm(dev, f->x, f->m->final_norm, a->norm_eps, b->n_tokens, a->hidden, f->hidden);
+        const um_norm norm = {f->m->final_norm, NULL, a->norm_eps};
+        ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->hidden);
     }
     answer_rows(f, b);
     save_rows(f, b);

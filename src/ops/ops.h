@@ -53,6 +53,7 @@ typedef struct um_dev_config {
     int32_t max_head_dim, max_heads; /* query heads */
     int32_t max_vocab;               /* vocabulary rows */
     int32_t max_hidden;
+    int32_t max_experts, max_top_k, max_expert_ff; /* of a mixture of experts; 0 when the model has none */
 } um_dev_config;
 
 typedef struct um_kv_shape {
@@ -61,12 +62,19 @@ typedef struct um_kv_shape {
     um_dtype type;
 } um_kv_shape;
 
+/* Without bias the root mean square norm x / rms(x) * w; with bias LayerNorm: (x - mean) / deviation * w + bias. */
+typedef struct um_norm {
+    const float *w, *bias; /* [n]; bias may be NULL */
+    float eps;
+} um_norm;
+
 /* Arguments of rope_kv: normalises and rotates queries and keys in place, writes keys and values to their slots. */
 typedef struct um_rope_kv {
     int32_t layer, n_tokens, n_heads, n_kv_heads, head_dim, rope_dim; /* rope_dim: leading dims rotated, half-split */
     float *qkv;                   /* [T, (n_heads + 2 * n_kv_heads) * head_dim]: queries | keys | values */
     const float *q_norm, *k_norm; /* [d] or NULL */
     float eps;
+    float clip;                /* > 0: queries, keys and values are clamped to [-clip, clip] before the rotation */
     const float *cos, *sin;    /* [max position, rope_dim / 2] */
     const int32_t *pos, *slot; /* [T]; slot -1 writes nothing */
 } um_rope_kv;
@@ -79,6 +87,40 @@ typedef struct um_attention {
     float scale;
     const um_batch *batch; /* spans, seen_end */
 } um_attention;
+
+/* How a token chooses its experts. Scores are softmax or sigmoid of the router's products. */
+typedef enum { UM_SCORE_SOFTMAX, UM_SCORE_SIGMOID } um_score;
+typedef enum {
+    UM_BIAS_NONE,
+    UM_BIAS_CHOICE,
+    UM_BIAS_SCORE
+} um_route_bias; /* what the correction bias is added to:
+          the choice alone, or the weights too */
+typedef struct um_route {
+    int32_t n_experts, top_k;
+    um_score score;
+    um_route_bias bias;
+    bool normalize;              /* the chosen weights are divided by their sum */
+    float scale;                 /* of the weights, last */
+    int32_t n_group, topk_group; /* experts in n_group equal runs, of which the topk_group with the largest sums of
+                                    their two best are eligible; 1, 1: no groups */
+    int32_t capacity;            /* experts that the tokens of a routing block may use together; 0: no limit */
+} um_route;
+
+/* y[t] += sum over the chosen experts e of weight_e * down_e (silu(gate_e x[t]) * up_e x[t]).
+ * Contributions are added in ascending order of the expert. Equal scores go to the lower expert. */
+typedef struct um_moe {
+    const um_route *route;
+    const float *logits;             /* [T, E] products of the router */
+    const float *bias;               /* [E], or NULL when route->bias is UM_BIAS_NONE */
+    const int32_t *block;            /* [T] routing block of each token, equal ones stand together; NULL when
+                                        route->capacity is 0 */
+    const um_weight *const *gate_up; /* [E] of [2 * n_ff, H]: gate rows, then up rows */
+    const um_weight *const *down;    /* [E] of [H, n_ff] */
+    const float *x;                  /* [T, H] */
+    int32_t n_tokens, hidden, n_ff;
+    float *y; /* [T, H] */
+} um_moe;
 
 typedef struct um_head {
     const um_weight *w;         /* [V, H] */
@@ -103,8 +145,9 @@ typedef struct um_ops {
     um_status (*buffer)(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err);
     void (*buffer_free)(um_dev *dev, void *p);
 
-    /* The rows of `part` [n_parts] stacked into one matrix: part i is [rows_i, in]. Their data may go afterwards. */
-    um_status (*weight)(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err);
+    /* The rows of `part` [n_parts] stacked into one matrix: part i is [rows_i, in]. Their data may go afterwards.
+     * type: arithmetic of its products: that of the device, or UM_F32 for a layer that stays exact (routers). */
+    um_status (*weight)(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_dev *dev, um_weight *w);
     size_t (*weight_bytes)(const um_weight *w); /* memory of its own */
 
@@ -114,8 +157,8 @@ typedef struct um_ops {
 
     /* x[t] = scale * W[id[t]]; W [V, H]. */
     void (*embed)(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
-    /* y[t] = x[t] * rsqrt(mean(x[t]^2) + eps) * w; x, y [T, H], y may be x. */
-    void (*norm)(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+    /* y[t] = norm(x[t]); x, y [T, n], y may be x. */
+    void (*norm)(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
     /* y[t] (+)= W x[t] + bias; W [out, in], bias [out] or NULL; add: y is added to. */
     void (*linear)(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
@@ -123,6 +166,7 @@ typedef struct um_ops {
     void (*attention)(um_dev *dev, const um_kv *kv, const um_attention *a);
     /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
     void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+    void (*moe)(um_dev *dev, const um_moe *a);
     /* Answers rows without storing [rows, V]: the product and its reduction are fused over vocabulary tiles, partial
      * answers merge in order of the tiles. */
     void (*head)(um_dev *dev, const um_head *a);

@@ -195,10 +195,10 @@ static void check_allocations(const world *w, const world *ref) {
     int32_t id[60] = {0}, slot[60];
     for (int32_t t = 0; t < 60; t++) slot[t] = t;
     um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, &b};
-    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, gain, gain, id, slot};
+    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, 0, gain, gain, id, slot};
     int64_t before = um_alloc_count();
     w->ops->embed(w->dev, m, id, 60, 1, y);
-    w->ops->norm(w->dev, y, gain, 1e-6f, 60, 320, y);
+    w->ops->norm(w->dev, y, &(um_norm){gain, NULL, 1e-6f}, 60, 320, y);
     w->ops->linear(w->dev, m, NULL, x, 60, false, y);
     w->ops->rope_kv(w->dev, kv, &r);
     w->ops->attention(w->dev, kv, &a);

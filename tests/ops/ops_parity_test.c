@@ -126,8 +126,9 @@ static void check_norm(const world *w, const world *ref) {
         size_t n = (size_t)sizes[i], T = 21;
         float *x = random_floats(T * n), *weight = random_floats(n);
         float *got = copy_floats(x, T * n), *want = poisoned_floats(T * n);
-        w->ops->norm(w->dev, got, weight, 1e-5f, (int32_t)T, (int32_t)n, got); /* in place */
-        ref->ops->norm(ref->dev, x, weight, 1e-5f, (int32_t)T, (int32_t)n, want);
+        const um_norm norm = {weight, NULL, 1e-5f};
+        w->ops->norm(w->dev, got, &norm, (int32_t)T, (int32_t)n, got); /* in place */
+        ref->ops->norm(ref->dev, x, &norm, (int32_t)T, (int32_t)n, want);
         compare(w, "norm", got, want, T * n, n, (tolerance){1e-7, 3e-6});
         um_free(x);
         um_free(weight);
@@ -203,6 +204,7 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
                     s->norms ? q_norm : NULL,
                     s->norms ? k_norm : NULL,
                     1e-6f,
+                    0,
                     cosine,
                     sine,
                     pos,

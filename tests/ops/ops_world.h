@@ -88,12 +88,13 @@ static const um_dev_config world_config = {.threads = 2,
 typedef struct world {
     const um_ops *ops;
     um_dev *dev;
+    um_dtype dtype;
     char label[64]; /* "cpu avx2 bfloat16" */
 } world;
 
 static inline world open_world(const um_ops *ops, const char *isa, um_dtype dtype, int threads) {
     um_err err;
-    world w = {.ops = ops};
+    world w = {.ops = ops, .dtype = dtype};
     um_dev_config c = world_config;
     c.dtype = dtype;
     c.threads = threads;
@@ -135,7 +136,7 @@ static inline void for_each_world(void (*check)(const world *w, const world *ref
 static inline um_weight *make_weight(const world *w, const um_tensor *part, int n_parts) {
     um_err err;
     um_weight *m = NULL;
-    if (w->ops->weight(w->dev, &m, part, n_parts, &err)) fail_msg("%s", err.msg);
+    if (w->ops->weight(w->dev, &m, part, n_parts, w->dtype, &err)) fail_msg("%s", err.msg);
     return m;
 }
 

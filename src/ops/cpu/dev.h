@@ -136,14 +136,14 @@ um_partial um_partial_merge(um_partial a, um_partial b, float temperature);
 um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
 
 /* The operations; arguments as in um_ops. */
-um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err);
+um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
 void um_cpu_weight_free(um_dev *dev, um_weight *w);
 size_t um_cpu_weight_bytes(const um_weight *w);
 um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
 void um_cpu_kv_free(um_dev *dev, um_kv *kv);
 size_t um_cpu_kv_bytes(const um_kv_shape *shape);
 void um_cpu_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
-void um_cpu_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
 void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
 void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);

@@ -24,8 +24,9 @@ static void norm_task(void *arg, int task, int thread) {
     }
 }
 
-void um_cpu_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y) {
-    norm_job j = {dev, x, w, eps, n_tokens, n, y};
+void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y) {
+    norm_job j = {dev, x, norm->w, norm->eps, n_tokens, n, y};
+    assert(!norm->bias);
     um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n);
 }
 

@@ -62,7 +62,8 @@ static um_dtype panel_type(const um_dev *dev, const um_tensor *part, int n_parts
     return UM_BF16;
 }
 
-um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err) {
+um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err) {
+    (void)type;
     int64_t rows = 0, in = part[0].dim[1];
     for (int i = 0; i < n_parts; i++) {
         assert(part[i].n_dims == 2 && part[i].dim[1] == in);

@@ -1,6 +1,8 @@
 /* Device, weights and KV of the reference backend, and its row of functions. */
 #include "ops/ref/ref.h"
 
+#include "ops/route.h"
+
 float um_ref_round(const um_dev *dev, float v) {
     return dev->config.dtype == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(v)) : v;
 }
@@ -22,6 +24,12 @@ static void ref_close(um_dev *dev) {
     um_free(dev->logit);
     um_free(dev->scaled);
     um_free(dev->order);
+    um_free(dev->expert);
+    um_free(dev->weight);
+    um_free(dev->route_scratch);
+    um_free(dev->expert_gate_up);
+    um_free(dev->expert_gated);
+    um_free(dev->expert_out);
     um_free(dev);
 }
 
@@ -39,6 +47,13 @@ static um_status ref_open(um_dev **out, const um_dev_config *c, um_err *err) {
     dev->logit = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
     dev->scaled = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
     dev->order = UM_NEW_ARRAY(int32_t, (size_t)c->max_vocab + 1);
+    size_t choices = um_mul((size_t)c->max_tokens, (size_t)c->max_top_k);
+    dev->expert = UM_NEW_ARRAY(int32_t, choices + 1);
+    dev->weight = UM_NEW_ARRAY(float, choices + 1);
+    dev->route_scratch = UM_NEW_ARRAY(float, um_route_scratch(c->max_experts) + 1);
+    dev->expert_gate_up = UM_NEW_ARRAY(float, 2 * (size_t)c->max_expert_ff + 1);
+    dev->expert_gated = UM_NEW_ARRAY(float, (size_t)c->max_expert_ff + 1);
+    dev->expert_out = UM_NEW_ARRAY(float, (size_t)c->max_hidden + 1);
     *out = dev;
     return UM_OK;
 }
@@ -81,7 +96,8 @@ static float tensor_get(const um_tensor *t, size_t i) {
     return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
 }
 
-static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_err *err) {
+static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
+                            um_err *err) {
     int64_t rows = 0, in = part[0].dim[1];
     for (int i = 0; i < n_parts; i++) {
         assert(part[i].n_dims == 2 && part[i].dim[1] == in);
@@ -91,11 +107,12 @@ static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part,
     um_status s = um_try_alloc(&data, um_mul(um_mul((size_t)rows, (size_t)in), sizeof(float)), 64, part[0].name, err);
     if (s) return s;
     um_weight *w = UM_NEW(um_weight);
-    *w = (um_weight){(int32_t)rows, (int32_t)in, data};
+    *w = (um_weight){(int32_t)rows, (int32_t)in, data, type == UM_F32};
     float *to = w->data;
     for (int i = 0; i < n_parts; i++) {
         size_t n = (size_t)(part[i].dim[0] * in);
-        for (size_t j = 0; j < n; j++) *to++ = um_ref_round(dev, tensor_get(&part[i], j));
+        for (size_t j = 0; j < n; j++)
+            *to++ = w->exact ? tensor_get(&part[i], j) : um_ref_round(dev, tensor_get(&part[i], j));
     }
     *out = w;
     return UM_OK;
@@ -161,5 +178,6 @@ const um_ops um_ops_ref = {
     .rope_kv = um_ref_rope_kv,
     .attention = um_ref_attention,
     .gate = um_ref_gate,
+    .moe = um_ref_moe,
     .head = um_ref_head,
 };

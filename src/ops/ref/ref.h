@@ -19,11 +19,16 @@ struct um_dev {
     float *logit;   /* [max_vocab] logits of one row, as the head and the edits leave them */
     float *scaled;  /* [max_vocab] after temperature and filters */
     int32_t *order; /* [max_vocab] ids, likeliest first */
+    /* mixture of experts */
+    int32_t *expert;                                                   /* [max_tokens, max_top_k] chosen experts */
+    float *weight;                                                     /* beside them */
+    float *route_scratch, *expert_gate_up, *expert_gated, *expert_out; /* of one token */
 };
 
 struct um_weight {
     int32_t rows, in;
     float *data; /* [rows, in] */
+    bool exact;  /* the left operand is not rounded either */
 };
 
 struct um_kv {
@@ -44,11 +49,12 @@ size_t um_ref_kv_at(const um_kv *kv, int32_t layer, int64_t slot);
 
 /* The operations; arguments as in um_ops. */
 void um_ref_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
-void um_ref_norm(um_dev *dev, const float *x, const float *w, float eps, int32_t n_tokens, int32_t n, float *y);
+void um_ref_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
 void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
 void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
 void um_ref_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
+void um_ref_moe(um_dev *dev, const um_moe *a);
 void um_ref_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
 void um_ref_head(um_dev *dev, const um_head *a);
 

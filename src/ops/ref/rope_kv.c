@@ -19,6 +19,10 @@ static void rotate_head(float *x, const float *cos, const float *sin, int32_t ro
     }
 }
 
+static void clamp(float *x, size_t n, float limit) {
+    for (size_t i = 0; i < n; i++) x[i] = UM_MIN(UM_MAX(x[i], -limit), limit);
+}
+
 static void store(float *to, const float *from, size_t n, um_dtype type) {
     for (size_t i = 0; i < n; i++) to[i] = type == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(from[i])) : from[i];
 }
@@ -33,8 +37,10 @@ void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
         for (int32_t h = 0; h < a->n_heads + a->n_kv_heads; h++) {
             const float *w = h < a->n_heads ? a->q_norm : a->k_norm;
             if (w) norm_head(row + (size_t)h * (size_t)d, w, a->eps, d);
-            rotate_head(row + (size_t)h * (size_t)d, cos, sin, a->rope_dim);
         }
+        if (a->clip > 0) clamp(row, q_width + 2 * kv_width, a->clip);
+        for (int32_t h = 0; h < a->n_heads + a->n_kv_heads; h++)
+            rotate_head(row + (size_t)h * (size_t)d, cos, sin, a->rope_dim);
         if (a->slot[t] < 0) continue;
         size_t at = um_ref_kv_at(kv, a->layer, a->slot[t]);
         store(kv->key + at, row + q_width, kv_width, kv->shape.type);

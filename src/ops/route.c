@@ -1,0 +1,108 @@
+/* Routing: scores, restrictions (groups of experts, a block's pool of experts), the top k, their weights. Formulas:
+ * LLaDA2's group-limited gate (sigmoid), Qwen3-MoE's and OLMoE's softmax gates. */
+#include <math.h>
+
+#include "ops/route.h"
+
+static void softmax(const float *z, int32_t n, float *p) {
+    float max = z[0], sum = 0;
+    for (int32_t i = 1; i < n; i++) max = UM_MAX(max, z[i]);
+    for (int32_t i = 0; i < n; i++) sum += p[i] = expf(z[i] - max);
+    for (int32_t i = 0; i < n; i++) p[i] /= sum;
+}
+
+/* score: what weights are made of; choice: what the experts compete with. */
+static void token_scores(const um_route *r, const float *z, const float *bias, float *score, float *choice) {
+    const int32_t E = r->n_experts;
+    if (r->score == UM_SCORE_SOFTMAX) softmax(z, E, score);
+    else
+        for (int32_t e = 0; e < E; e++) score[e] = 1 / (1 + expf(-z[e]));
+    if (r->bias == UM_BIAS_SCORE)
+        for (int32_t e = 0; e < E; e++) score[e] += bias[e];
+    for (int32_t e = 0; e < E; e++) choice[e] = score[e] + (r->bias == UM_BIAS_CHOICE ? bias[e] : 0);
+}
+
+static int32_t largest(const float *v, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (v[i] > v[best]) best = i;
+    return best;
+}
+
+/* Sum of the two largest of v [n]. */
+static float best_two(const float *v, int32_t n) {
+    float a = -INFINITY, b = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        if (v[i] > a) {
+            b = a;
+            a = v[i];
+        } else if (v[i] > b) b = v[i];
+    }
+    return n > 1 ? a + b : a;
+}
+
+/* Leaves the topk_group best groups; group: scratch [n_group]. */
+static void limit_to_groups(const um_route *r, float *choice, float *group) {
+    const int32_t width = r->n_experts / r->n_group;
+    for (int32_t g = 0; g < r->n_group; g++) group[g] = best_two(choice + g * width, width);
+    for (int32_t k = 0; k < r->topk_group; k++) group[largest(group, r->n_group)] = -INFINITY;
+    for (int32_t g = 0; g < r->n_group; g++)
+        for (int32_t i = 0; group[g] != -INFINITY && i < width; i++) choice[g * width + i] = -INFINITY;
+}
+
+/* Leaves the experts of a block's pool: pool[e] is 1 for those in it. */
+static void limit_to_pool(const um_route *r, float *choice, const float *pool) {
+    for (int32_t e = 0; e < r->n_experts; e++)
+        if (pool[e] == 0) choice[e] = -INFINITY;
+}
+
+/* The pool of a block of tokens: the `capacity` experts with the largest best choice score among them. */
+static void choose_pool(const um_route *r, const float *logits, const float *bias, int32_t n, float *score,
+                        float *choice, float *pool) {
+    const int32_t E = r->n_experts;
+    for (int32_t e = 0; e < E; e++) pool[e] = -INFINITY;
+    for (int32_t t = 0; t < n; t++) {
+        token_scores(r, logits + (size_t)t * (size_t)E, bias, score, choice);
+        for (int32_t e = 0; e < E; e++) pool[e] = UM_MAX(pool[e], choice[e]);
+    }
+    for (int32_t e = 0; e < E; e++) choice[e] = 0;
+    for (int32_t k = 0; k < UM_MIN(r->capacity, E); k++) {
+        int32_t e = largest(pool, E);
+        choice[e] = 1;
+        pool[e] = -INFINITY;
+    }
+    memcpy(pool, choice, (size_t)E * sizeof(float));
+}
+
+static void choose_experts(const um_route *r, const float *score, float *choice, int32_t *expert, float *weight) {
+    float sum = 0;
+    for (int32_t k = 0; k < r->top_k; k++) {
+        int32_t e = largest(choice, r->n_experts), at = k;
+        choice[e] = -INFINITY;
+        for (; at > 0 && expert[at - 1] > e; at--) expert[at] = expert[at - 1];
+        expert[at] = e;
+    }
+    for (int32_t k = 0; k < r->top_k; k++) sum += weight[k] = score[expert[k]];
+    for (int32_t k = 0; k < r->top_k; k++) {
+        if (r->normalize) weight[k] /= sum + 1e-20f;
+        weight[k] *= r->scale;
+    }
+}
+
+void um_route_tokens(const um_route *r, const float *logits, const float *bias, const int32_t *block, int32_t n_tokens,
+                     float *scratch, int32_t *expert, float *weight) {
+    const size_t E = (size_t)r->n_experts, K = (size_t)r->top_k;
+    float *score = scratch, *choice = scratch + E, *pool = scratch + 2 * E;
+    for (int32_t t = 0; t < n_tokens; t++) {
+        const float *z = logits + (size_t)t * E;
+        if (r->capacity && (t == 0 || block[t] != block[t - 1])) {
+            int32_t n = 1;
+            while (t + n < n_tokens && block[t + n] == block[t]) n++;
+            choose_pool(r, z, bias, n, score, choice, pool);
+        }
+        token_scores(r, z, bias, score, choice);
+        if (r->capacity) limit_to_pool(r, choice, pool);
+        else if (r->n_group > 1) limit_to_groups(r, choice, pool);
+        choose_experts(r, score, choice, expert + (size_t)t * K, weight + (size_t)t * K);
+    }
+}
