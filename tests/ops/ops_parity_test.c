@@ -45,19 +45,22 @@ static void unknown_backend_is_refused_with_the_known_ones(void **state) {
 typedef struct linear_shape {
     int32_t in, out[3], n_tokens;
     um_dtype type[3];
-    bool bias, add;
+    bool bias, add, exact; /* exact: arithmetic UM_F32 whatever the device's */
 } linear_shape;
 
 static const linear_shape linear_shapes[] = {
-    {1, {1}, 1, {UM_F32}, false, false},
-    {320, {320, 64, 64}, 1, {UM_BF16, UM_BF16, UM_BF16}, false, false},
-    {320, {320, 64, 64}, 33, {UM_BF16, UM_BF16, UM_BF16}, true, false},
-    {511, {33}, 12, {UM_BF16}, true, true},
-    {513, {65}, 13, {UM_F32}, false, true},
-    {1025, {31, 2, 64}, 7, {UM_F32, UM_F16, UM_BF16}, true, false},
-    {257, {96}, 300, {UM_F16}, false, false},
-    {64, {500}, 253, {UM_BF16}, true, true},
-    {2, {32}, 5, {UM_BF16}, false, false},
+    {1, {1}, 1, {UM_F32}, false, false, false},
+    {320, {320, 64, 64}, 1, {UM_BF16, UM_BF16, UM_BF16}, false, false, false},
+    {320, {320, 64, 64}, 33, {UM_BF16, UM_BF16, UM_BF16}, true, false, false},
+    {511, {33}, 12, {UM_BF16}, true, true, false},
+    {513, {65}, 13, {UM_F32}, false, true, false},
+    {1025, {31, 2, 64}, 7, {UM_F32, UM_F16, UM_BF16}, true, false, false},
+    {257, {96}, 300, {UM_F16}, false, false, false},
+    {64, {500}, 253, {UM_BF16}, true, true, false},
+    {2, {32}, 5, {UM_BF16}, false, false, false},
+    {301, {33}, 9, {UM_BF16}, false, false, true},
+    {300, {40}, 14, {UM_F32}, true, false, true},
+    {64, {32, 5}, 3, {UM_F16, UM_BF16}, false, true, true},
 };
 
 static void check_linear_shape(const world *w, const world *ref, const linear_shape *s) {
@@ -66,7 +69,8 @@ static void check_linear_shape(const world *w, const world *ref, const linear_sh
     size_t out = 0, T = (size_t)s->n_tokens;
     for (; n_parts < 3 && s->out[n_parts]; out += (size_t)s->out[n_parts++])
         part[n_parts] = random_tensor(s->type[n_parts], s->out[n_parts], s->in);
-    um_weight *m = make_weight(w, part, n_parts), *m_ref = make_weight(ref, part, n_parts);
+    um_dtype type = s->exact ? UM_F32 : w->dtype;
+    um_weight *m = make_weight_as(w, part, n_parts, type), *m_ref = make_weight_as(ref, part, n_parts, type);
     for (int i = 0; i < n_parts; i++) free_tensor(&part[i]);
     float *x = random_floats(T * (size_t)s->in), *bias = s->bias ? random_floats(out) : NULL;
     float *got = s->add ? random_floats(T * out) : poisoned_floats(T * out), *want = copy_floats(got, T * out);
@@ -120,20 +124,28 @@ static void embed_equals_the_reference(void **state) {
 
 /* ---- Norm and gate ---- */
 
+static void check_norm_size(const world *w, const world *ref, size_t n, bool has_bias) {
+    enum { T = 21 };
+    float *x = random_floats(T * n), *weight = random_floats(n), *bias = has_bias ? random_floats(n) : NULL;
+    for (size_t i = 0; i < T * n; i++) x[i] += 2; /* far from the mean that LayerNorm takes off */
+    float *got = copy_floats(x, T * n), *want = poisoned_floats(T * n);
+    const um_norm norm = {weight, bias, 1e-5f};
+    w->ops->norm(w->dev, got, &norm, T, (int32_t)n, got); /* in place */
+    ref->ops->norm(ref->dev, x, &norm, T, (int32_t)n, want);
+    /* The mean is a sum of n terms of size 2, in another order; divided by a deviation of about 0.6. */
+    compare(w, has_bias ? "LayerNorm" : "norm", got, want, T * n, n, (tolerance){has_bias ? 6e-6 : 1e-7, 3e-6});
+    um_free(x);
+    um_free(weight);
+    um_free(bias);
+    um_free(got);
+    um_free(want);
+}
+
 static void check_norm(const world *w, const world *ref) {
     static const int32_t sizes[] = {1, 3, 16, 77, 320};
     for (size_t i = 0; i < UM_LEN(sizes); i++) {
-        size_t n = (size_t)sizes[i], T = 21;
-        float *x = random_floats(T * n), *weight = random_floats(n);
-        float *got = copy_floats(x, T * n), *want = poisoned_floats(T * n);
-        const um_norm norm = {weight, NULL, 1e-5f};
-        w->ops->norm(w->dev, got, &norm, (int32_t)T, (int32_t)n, got); /* in place */
-        ref->ops->norm(ref->dev, x, &norm, (int32_t)T, (int32_t)n, want);
-        compare(w, "norm", got, want, T * n, n, (tolerance){1e-7, 3e-6});
-        um_free(x);
-        um_free(weight);
-        um_free(got);
-        um_free(want);
+        check_norm_size(w, ref, (size_t)sizes[i], false);
+        if (sizes[i] > 1) check_norm_size(w, ref, (size_t)sizes[i], true);
     }
 }
 
@@ -172,11 +184,12 @@ static void gate_matches_the_reference(void **state) {
 typedef struct rope_shape {
     int32_t n_heads, n_kv_heads, head_dim, rope_dim, n_tokens;
     bool norms;
+    float clip;
 } rope_shape;
 
 static const rope_shape rope_shapes[] = {
-    {1, 1, 2, 2, 1, false},   {4, 2, 64, 64, 37, true}, {6, 3, 40, 24, 18, true},
-    {2, 1, 33, 30, 5, false}, {3, 1, 128, 0, 9, true},
+    {1, 1, 2, 2, 1, false, 0},      {4, 2, 64, 64, 37, true, 0}, {6, 3, 40, 24, 18, true, 0.4f},
+    {2, 1, 33, 30, 5, false, 0.7f}, {3, 1, 128, 0, 9, true, 0},
 };
 
 static void check_rope_shape(const world *w, const world *ref, const rope_shape *s) {
@@ -204,7 +217,7 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
                     s->norms ? q_norm : NULL,
                     s->norms ? k_norm : NULL,
                     1e-6f,
-                    0,
+                    s->clip,
                     cosine,
                     sine,
                     pos,

@@ -83,7 +83,10 @@ static const um_dev_config world_config = {.threads = 2,
                                            .max_head_dim = 300,
                                            .max_heads = 16,
                                            .max_vocab = 1400,
-                                           .max_hidden = 320};
+                                           .max_hidden = 320,
+                                           .max_experts = 40,
+                                           .max_top_k = 10,
+                                           .max_expert_ff = 100};
 
 typedef struct world {
     const um_ops *ops;
@@ -133,11 +136,15 @@ static inline void for_each_world(void (*check)(const world *w, const world *ref
     }
 }
 
-static inline um_weight *make_weight(const world *w, const um_tensor *part, int n_parts) {
+static inline um_weight *make_weight_as(const world *w, const um_tensor *part, int n_parts, um_dtype type) {
     um_err err;
     um_weight *m = NULL;
-    if (w->ops->weight(w->dev, &m, part, n_parts, w->dtype, &err)) fail_msg("%s", err.msg);
+    if (w->ops->weight(w->dev, &m, part, n_parts, type, &err)) fail_msg("%s", err.msg);
     return m;
+}
+
+static inline um_weight *make_weight(const world *w, const um_tensor *part, int n_parts) {
+    return make_weight_as(w, part, n_parts, w->dtype);
 }
 
 /* ---- Comparison ---- */

@@ -161,7 +161,7 @@ static void attention_task(void *arg, int task, int thread) {
 
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
     const um_batch *b = a->batch;
-    attention_job j = {dev, kv, a, um_product_for(dev, kv->shape.type), a->n_heads / a->n_kv_heads};
+    attention_job j = {dev, kv, a, um_product_kv(dev, kv->shape.type), a->n_heads / a->n_kv_heads};
     assert(a->n_heads % a->n_kv_heads == 0 && a->head_dim <= dev->config.max_head_dim);
     assert(b->n_spans <= dev->config.max_tokens && a->page_size == kv->shape.page_size);
     int n_tasks = 0;

@@ -10,61 +10,61 @@ void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work) {
         for (int task = 0; task < n; task++) fn(arg, task, 0);
 }
 
-/* Hands out aligned parts of the scratch; without a base it only counts. */
-typedef struct cursor {
-    unsigned char *base;
-    size_t used;
-} cursor;
-
-static void *take(cursor *c, size_t n, size_t size) {
+void *um_scratch_take(um_scratch *c, size_t n, size_t size) {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += (um_mul(n, size) + 63) / 64 * 64;
     return p;
 }
 
+int32_t um_widest_in(const um_dev_config *c) { return UM_MAX(UM_MAX(c->max_in, c->max_hidden), c->max_expert_ff); }
+
 static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM_BLOCK_WORDS); }
 
-static void lay_out_thread(um_thread *t, const um_dev *dev, cursor *c) {
+static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
     size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
-    t->acc = (float *)take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
-    t->query = (uint32_t *)take(c, blocks_of(d) * UM_QUERY_ROWS * UM_X_STRIDE, sizeof(uint32_t));
-    t->weight = (uint32_t *)take(c, (size_t)dev->k->tile_rows * UM_X_STRIDE, sizeof(uint32_t));
-    t->out = (float *)take(c, panels * UM_QUERY_ROWS * UM_PANEL, sizeof(float));
-    t->max = (float *)take(c, UM_QUERY_ROWS, sizeof(float));
-    t->sum = (float *)take(c, UM_QUERY_ROWS, sizeof(float));
-    t->seen_end = (int32_t *)take(c, UM_QUERY_ROWS, sizeof(int32_t));
-    t->unit = take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
-    t->z = (float *)take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
-    t->z_cut = (float *)take(c, UM_HEAD_TILE, sizeof(float));
-    t->bins = (struct um_bins *)take(c, 1, um_bins_bytes());
+    t->acc = (float *)um_scratch_take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
+    t->query = (uint32_t *)um_scratch_take(c, blocks_of(d) * UM_QUERY_ROWS * UM_X_STRIDE, sizeof(uint32_t));
+    t->weight = (uint32_t *)um_scratch_take(c, (size_t)dev->k->tile_rows * UM_X_STRIDE, sizeof(uint32_t));
+    t->out = (float *)um_scratch_take(c, panels * UM_QUERY_ROWS * UM_PANEL, sizeof(float));
+    t->max = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
+    t->sum = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
+    t->seen_end = (int32_t *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(int32_t));
+    t->unit = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
+    t->z = (float *)um_scratch_take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
+    t->z_cut = (float *)um_scratch_take(c, UM_HEAD_TILE, sizeof(float));
+    t->bins = (struct um_bins *)um_scratch_take(c, 1, um_bins_bytes());
 }
 
-static void lay_out(um_dev *dev, cursor *c) {
+static void lay_out(um_dev *dev, um_scratch *c) {
     const um_dev_config *cfg = &dev->config;
     size_t tiles = (size_t)UM_CEIL_DIV(UM_MAX(cfg->max_vocab, 1), UM_HEAD_TILE);
-    int32_t in = UM_MAX(cfg->max_in, cfg->max_hidden);
-    dev->thread = (um_thread *)take(c, (size_t)dev->n_threads, sizeof(um_thread));
-    dev->x = (uint32_t *)take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
-    dev->mix = (float *)take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
-    dev->logit = (float *)take(c, UM_FILTERED_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
-    dev->first_task = (int32_t *)take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
-    dev->row_of = (int32_t *)take(c, (size_t)cfg->max_rows + 1, sizeof(int32_t));
-    dev->partial = (um_partial *)take(c, tiles * UM_HEAD_ROWS, sizeof(um_partial));
+    int32_t in = um_widest_in(cfg);
+    dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
+    dev->x = (uint32_t *)um_scratch_take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
+    dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
+    dev->logit = (float *)um_scratch_take(c, UM_FILTERED_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
+    dev->first_task = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
+    dev->row_of = (int32_t *)um_scratch_take(c, (size_t)cfg->max_rows + 1, sizeof(int32_t));
+    dev->partial = (um_partial *)um_scratch_take(c, tiles * UM_HEAD_ROWS, sizeof(um_partial));
+    dev->moe = (struct um_moe_scratch *)um_scratch_take(c, um_moe_lay_out(cfg, dev->n_threads, NULL), 1);
+    if (dev->moe) um_moe_lay_out(cfg, dev->n_threads, dev->moe);
     for (int i = 0; i < dev->n_threads; i++) {
         um_thread unused;
         lay_out_thread(c->base ? &dev->thread[i] : &unused, dev, c);
     }
 }
 
-/* fp32 panels take activations as they are. bf16 panels: exact products need them in fp32; a device that computes in
- * bf16 rounds them and uses the pairs when there is an instruction for it. */
+/* Exact products take activations as they are. A device that computes in bf16 rounds them, and uses pairs on bf16
+ * panels when there is an instruction for it. */
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
-    um_pack_fn pack = rounds ? k->pack_round : k->pack_f32;
-    dev->f32 = (um_product){k->tile_f32, pack, 1, UM_PANEL * sizeof(float), false};
-    dev->bf16 = (um_product){k->tile_bf16, pack, 1, UM_PANEL * sizeof(uint16_t), true};
+    dev->exact_f32 = (um_product){k->tile_f32, k->pack_f32, 1, UM_PANEL * sizeof(float), false};
+    dev->exact_bf16 = (um_product){k->tile_bf16, k->pack_f32, 1, UM_PANEL * sizeof(uint16_t), true};
+    dev->f32 = dev->exact_f32;
+    dev->bf16 = dev->exact_bf16;
+    if (rounds) dev->f32.pack = dev->bf16.pack = k->pack_round;
     if (rounds && k->tile_pairs)
         dev->bf16 = (um_product){k->tile_pairs, k->pack_pairs, 2, UM_PANEL * 2 * sizeof(uint16_t), false};
 }
@@ -87,12 +87,12 @@ static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     um_status s = um_pool_new(&dev->pool, c->threads, err);
     if (s) goto failed;
     dev->n_threads = um_pool_threads(dev->pool);
-    cursor count = {NULL, 0};
+    um_scratch count = {NULL, 0};
     lay_out(dev, &count);
     s = um_try_alloc(&dev->scratch, count.used, 64, "scratch of the cpu", err);
     if (s) goto failed;
     dev->scratch_bytes = count.used;
-    lay_out(dev, &(cursor){(unsigned char *)dev->scratch, 0});
+    lay_out(dev, &(um_scratch){(unsigned char *)dev->scratch, 0});
     *out = dev;
     return UM_OK;
 failed:
@@ -136,5 +136,6 @@ const um_ops um_ops_cpu = {
     .rope_kv = um_cpu_rope_kv,
     .attention = um_cpu_attention,
     .gate = um_cpu_gate,
+    .moe = um_cpu_moe,
     .head = um_cpu_head,
 };

@@ -46,20 +46,23 @@ typedef struct um_thread {
 } um_thread;
 
 struct um_partial;
+struct um_moe_scratch;
 
 struct um_dev {
     um_dev_config config;
     const um_kernels *k;
     um_pool *pool;
     int n_threads;
-    um_product f32, bf16;       /* products with fp32 and bf16 weights */
-    um_thread *thread;          /* [n_threads] */
-    uint32_t *x;                /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
-    float *mix;                 /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
-    float *logit;               /* [UM_FILTERED_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
-    int32_t *first_task;        /* [max_tokens + 1] attention: first task of each span */
-    int32_t *row_of;            /* [max_rows] head: rows without a filter, then rows with one */
-    struct um_partial *partial; /* [head tiles][UM_HEAD_ROWS] */
+    um_product f32, bf16;             /* products with fp32 and bf16 panels, in the arithmetic of the device */
+    um_product exact_f32, exact_bf16; /* the same with a left operand that is not rounded */
+    um_thread *thread;                /* [n_threads] */
+    uint32_t *x;                      /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
+    float *mix;                       /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
+    float *logit;                     /* [UM_FILTERED_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
+    int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */
+    int32_t *row_of;                  /* [max_rows] head: rows without a filter, then rows with one */
+    struct um_partial *partial;       /* [head tiles][UM_HEAD_ROWS] */
+    struct um_moe_scratch *moe;       /* mixture of experts (moe.c) */
     size_t scratch_bytes;
     void *scratch; /* all of the above in one allocation */
 };
@@ -67,6 +70,7 @@ struct um_dev {
 struct um_weight {
     int32_t rows, in;
     um_dtype type;      /* of the panels: UM_F32 or UM_BF16 */
+    bool exact;         /* the left operand is not rounded, whatever the device computes in */
     size_t panel_bytes; /* of one panel of UM_PANEL rows; the last one is padded with zeros */
     unsigned char *panel;
 };
@@ -80,6 +84,16 @@ struct um_kv {
     unsigned char *unit;
 };
 
+/* Hands out aligned parts of the scratch; without a base it only counts. */
+typedef struct um_scratch {
+    unsigned char *base;
+    size_t used;
+} um_scratch;
+void *um_scratch_take(um_scratch *c, size_t n, size_t size);
+
+/* Elements of the widest left operand. */
+int32_t um_widest_in(const um_dev_config *c);
+
 /* Runs fn over n tasks, on the calling thread alone when the work (multiplications or elements touched, all tasks
  * together) is too small to be worth waking others. */
 void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
@@ -87,15 +101,32 @@ void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
 /* ---- product.c: panels times a left operand ---- */
 /* Words of the left operand for k elements. */
 int um_product_words(const um_product *p, int k);
-/* Packs rows x[i * stride], i < n_rows, of `in` elements into dev->x. */
-void um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, int n_rows, int in);
-/* acc [n_panels, n_rows, UM_PANEL] = panels [panel, panel + n_panels) of w times the packed rows of dev->x;
+/* Packed rows of a left operand: row i of block b stands at x + b * block_stride + i * UM_X_STRIDE. */
+typedef struct um_left {
+    const uint32_t *x;
+    size_t block_stride;
+    int n_rows;
+} um_left;
+/* Packs n_rows rows of `in` elements into dev->x: row i is x[i * stride], or x[row[i] * stride] when there are `row`.
+ */
+um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
+                        int in);
+/* Rows [first, first + n) of packed ones. */
+static inline um_left um_left_rows(um_left all, int first, int n) {
+    return (um_left){all.x + (size_t)first * UM_X_STRIDE, all.block_stride, n};
+}
+/* acc [n_panels, n_rows, UM_PANEL] = panels [panel, panel + n_panels) of w times the rows;
  * n_panels * n_rows <= UM_ACC_ROWS. Several panels at once spare reading the rows again for each. */
-void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, int n_rows,
+void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, um_left x,
                        float *acc);
-/* What multiplies a weight on this device. */
-static inline const um_product *um_product_for(const um_dev *dev, um_dtype type) {
+/* What multiplies keys and values of a type on this device. */
+static inline const um_product *um_product_kv(const um_dev *dev, um_dtype type) {
     return type == UM_F32 ? &dev->f32 : &dev->bf16;
+}
+/* What multiplies a weight on this device. */
+static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {
+    if (w->exact) return w->type == UM_F32 ? &dev->exact_f32 : &dev->exact_bf16;
+    return um_product_kv(dev, w->type);
 }
 
 /* ---- kv.c ---- */
@@ -105,6 +136,11 @@ unsigned char *um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t 
  * slots were neighbours. */
 void um_kv_collect(const um_kv *kv, int32_t layer, int32_t head, const um_span *span, int32_t tile, int32_t lo,
                    int32_t hi, unsigned char *unit);
+
+/* ---- moe.c ---- */
+/* Scratch of a mixture of experts at `base`, for models as large as the configuration says; returns the bytes it takes.
+ * base NULL: counts only. */
+size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base);
 
 /* ---- filter.c ---- */
 /* The kept ids of a row: those with a logit above `value`, and those at `value` from `id` up. */
@@ -148,6 +184,7 @@ void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const flo
                    float *y);
 void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
+void um_cpu_moe(um_dev *dev, const um_moe *a);
 void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
 void um_cpu_head(um_dev *dev, const um_head *a);
 

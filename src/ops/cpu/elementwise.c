@@ -7,8 +7,8 @@ enum { TASK_TOKENS = 8 };
 
 typedef struct norm_job {
     const um_dev *dev;
-    const float *x, *w;
-    float eps;
+    const float *x;
+    const um_norm *norm;
     int32_t n_tokens, n;
     float *y;
 } norm_job;
@@ -16,17 +16,19 @@ typedef struct norm_job {
 static void norm_task(void *arg, int task, int thread) {
     (void)thread;
     const norm_job *j = (const norm_job *)arg;
+    const um_kernels *k = j->dev->k;
+    const um_norm *norm = j->norm;
     int32_t end = UM_MIN((task + 1) * TASK_TOKENS, j->n_tokens);
     for (int32_t t = task * TASK_TOKENS; t < end; t++) {
         const float *x = j->x + (size_t)t * (size_t)j->n;
-        float r = 1 / sqrtf(j->dev->k->sum_squares(x, j->n) / (float)j->n + j->eps);
-        j->dev->k->scale_by(x, r, j->w, j->n, j->y + (size_t)t * (size_t)j->n);
+        float mean = norm->bias ? k->sum(x, j->n) / (float)j->n : 0;
+        float r = 1 / sqrtf(k->sum_squares(x, mean, j->n) / (float)j->n + norm->eps);
+        k->normalize(x, mean, r, norm->w, norm->bias, j->n, j->y + (size_t)t * (size_t)j->n);
     }
 }
 
 void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y) {
-    norm_job j = {dev, x, norm->w, norm->eps, n_tokens, n, y};
-    assert(!norm->bias);
+    norm_job j = {dev, x, norm, n_tokens, n, y};
     um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n);
 }
 

@@ -9,6 +9,7 @@ typedef struct head_job {
     um_dev *dev;
     const um_head *a;
     const um_product *p;
+    um_left x;
     const int32_t *row; /* [n] index of each row of the group */
     int32_t n, n_tiles;
     bool keeps; /* logits go to dev->logit */
@@ -28,7 +29,7 @@ static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
     const um_head *a = j->a;
     int32_t first = tile * UM_HEAD_TILE;
     int n_panels = UM_MIN(UM_CEIL_DIV(a->vocab - first, UM_PANEL), PANELS);
-    um_product_panels(j->dev, j->p, a->w, first / UM_PANEL, n_panels, j->n, t->acc);
+    um_product_panels(j->dev, j->p, a->w, first / UM_PANEL, n_panels, j->x, t->acc);
     for (int32_t row = 0; row < j->n; row++) {
         float *z = tile_logits(j, t, tile, row);
         for (int i = 0; i < n_panels; i++)
@@ -94,13 +95,13 @@ static void mix_rows(const head_job *j) {
     }
 }
 
-static void answer_group(const head_job *j) {
+static void answer_group(head_job *j) {
     um_dev *dev = j->dev;
     int32_t h = j->a->hidden_size;
     mix_rows(j);
-    um_product_pack(dev, j->p, dev->mix, (size_t)h, j->n, h);
-    um_cpu_run(dev, tile_task, (void *)j, j->n_tiles, (double)j->n * h * j->a->vocab);
-    um_cpu_run(dev, j->keeps ? filter_task : merge_task, (void *)j, j->n, (double)j->n * j->n_tiles * 100);
+    j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h);
+    um_cpu_run(dev, tile_task, j, j->n_tiles, (double)j->n * h * j->a->vocab);
+    um_cpu_run(dev, j->keeps ? filter_task : merge_task, j, j->n, (double)j->n * j->n_tiles * 100);
 }
 
 static void answer_rows(head_job *j, const int32_t *row, int32_t n, bool filtered) {
@@ -119,7 +120,7 @@ void um_cpu_head(um_dev *dev, const um_head *a) {
     int32_t n_plain = 0, n_filtered = 0;
     for (int32_t i = 0; i < a->n_rows; i++) /* plain rows from the front, filtered rows from the back */
         dev->row_of[um_has_filter(&a->row[i].how) ? a->n_rows - ++n_filtered : n_plain++] = i;
-    head_job j = {.dev = dev, .a = a, .p = um_product_for(dev, a->w->type)};
+    head_job j = {.dev = dev, .a = a, .p = um_product_for(dev, a->w)};
     j.n_tiles = UM_CEIL_DIV(a->vocab, UM_HEAD_TILE);
     answer_rows(&j, dev->row_of, n_plain, false);
     answer_rows(&j, dev->row_of + n_plain, n_filtered, true);

@@ -46,17 +46,24 @@ typedef struct um_kernels {
     um_pack_fn pack_round; /* rounded to bf16, kept as fp32 */
     um_pack_fn pack_pairs; /* rounded to bf16, in pairs; NULL without the instruction */
 
-    float (*sum_squares)(const float *x, int n);
-    /* y[i] = x[i] * r * w[i]; y may be x. */
-    void (*scale_by)(const float *x, float r, const float *w, int n, float *y);
+    float (*sum)(const float *x, int n);
+    /* Sum of (x[i] - mean)^2. */
+    float (*sum_squares)(const float *x, float mean, int n);
+    /* y[i] = (x[i] - mean) * r * w[i] + bias[i]; bias may be NULL, y may be x. */
+    void (*normalize)(const float *x, float mean, float r, const float *w, const float *bias, int n, float *y);
+    /* x[i] into [-limit, limit]. */
+    void (*clamp)(float *x, float limit, int n);
     /* [x1 | x2] becomes [x1 cos - x2 sin | x2 cos + x1 sin]; x [2 * half]. */
     void (*rotate)(float *x, const float *cos, const float *sin, int half);
-    /* y[i] = silu(g[i]) * u[i]. */
+    /* y[i] = silu(g[i]) * u[i]; y may be g. */
     void (*gate)(const float *g, const float *u, int n, float *y);
     /* y[i] = x[i] * r; n a multiple of UM_PANEL; y may be x. */
     void (*scale_to)(const float *x, float r, int n, float *y);
     /* y[i] = acc[i] + bias[i], or y[i] + that when `add`; bias may be NULL. */
     void (*finish)(const float *acc, const float *bias, bool add, int n, float *y);
+
+    /* y[i] += scale * acc[i]. */
+    void (*add_scaled)(const float *acc, float scale, int n, float *y);
 
     /* One step of the online softmax: n_rows queries meet a tile of keys. s [n_rows, UM_PANEL] holds products and
      * becomes exp(scale * s - max) where lo <= key < hi[row], and 0 elsewhere. max and sum [n_rows] are the queries'

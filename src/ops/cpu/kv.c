@@ -106,9 +106,12 @@ static void rope_token(const rope_job *j, int32_t t) {
     for (size_t h = 0; h < n_heads + n_kv; h++) {
         float *x = row + h * d;
         const float *w = h < n_heads ? a->q_norm : a->k_norm;
-        if (w) j->k->scale_by(x, 1 / sqrtf(j->k->sum_squares(x, (int)d) / (float)d + a->eps), w, (int)d, x);
+        float r = w ? 1 / sqrtf(j->k->sum_squares(x, 0, (int)d) / (float)d + a->eps) : 1;
+        if (w) j->k->normalize(x, 0, r, w, NULL, (int)d, x);
+        if (a->clip > 0) j->k->clamp(x, a->clip, (int)d);
         j->k->rotate(x, cos, sin, (int)half);
     }
+    if (a->clip > 0) j->k->clamp(row + (n_heads + n_kv) * d, a->clip, (int)(n_kv * d));
     if (a->slot[t] < 0) return;
     for (size_t h = 0; h < n_kv; h++) {
         const float *key = row + (n_heads + h) * d;

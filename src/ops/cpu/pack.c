@@ -54,23 +54,24 @@ static void pack_panel(void *arg, int panel, int thread) {
     }
 }
 
-/* bf16 when the device rounds to it, or when every part is stored so; else fp32. */
-static um_dtype panel_type(const um_dev *dev, const um_tensor *part, int n_parts) {
-    if (dev->config.dtype == UM_BF16) return UM_BF16;
+/* bf16 when products are rounded to it, or when every part is stored so; else fp32. */
+static um_dtype panel_type(um_dtype type, const um_tensor *part, int n_parts) {
+    if (type == UM_BF16) return UM_BF16;
     for (int i = 0; i < n_parts; i++)
         if (part[i].type != UM_BF16) return UM_F32;
     return UM_BF16;
 }
 
 um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err) {
-    (void)type;
     int64_t rows = 0, in = part[0].dim[1];
     for (int i = 0; i < n_parts; i++) {
         assert(part[i].n_dims == 2 && part[i].dim[1] == in);
         rows += part[i].dim[0];
     }
+    assert(type == UM_F32 || type == dev->config.dtype);
     assert(rows > 0 && rows < INT32_MAX - UM_PANEL && in > 0 && in < INT32_MAX);
-    um_weight w = {.rows = (int32_t)rows, .in = (int32_t)in, .type = panel_type(dev, part, n_parts)};
+    um_weight w = {.rows = (int32_t)rows, .in = (int32_t)in, .type = panel_type(type, part, n_parts)};
+    w.exact = type == UM_F32;
     size_t k = w.type == UM_F32 ? (size_t)in : (size_t)(in + in % 2), n_panels = (size_t)UM_CEIL_DIV(rows, UM_PANEL);
     w.panel_bytes = um_mul(k, UM_PANEL * um_dtype_size(w.type));
     void *panels;

@@ -13,6 +13,7 @@ typedef struct pack_job {
     const um_product *p;
     const float *x;
     size_t stride;
+    const int32_t *row;
     int n_rows, in;
 } pack_job;
 
@@ -21,16 +22,18 @@ static void pack_row(void *arg, int row, int thread) {
     (void)thread;
     const pack_job *j = (const pack_job *)arg;
     int step = UM_BLOCK_WORDS * j->p->per_word;
-    const float *x = j->x + (size_t)row * j->stride;
+    const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
     uint32_t *to = j->dev->x + (size_t)row * UM_X_STRIDE;
     for (int k = 0; k < j->in; k += step, to += (size_t)j->n_rows * UM_X_STRIDE)
         j->p->pack(x + k, UM_MIN(step, j->in - k), to);
 }
 
-void um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, int n_rows, int in) {
-    assert(n_rows <= UM_GROUP_ROWS && in <= UM_MAX(dev->config.max_in, dev->config.max_hidden));
-    pack_job j = {dev, p, x, stride, n_rows, in};
+um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
+                        int in) {
+    assert(n_rows <= UM_GROUP_ROWS && in <= um_widest_in(&dev->config));
+    pack_job j = {dev, p, x, stride, row, n_rows, in};
     um_cpu_run(dev, pack_row, &j, n_rows, (double)n_rows * in / 4);
+    return (um_left){dev->x, (size_t)n_rows * UM_X_STRIDE, n_rows};
 }
 
 /* Rows [row, row + n) of every tile meet one block of one panel. */
@@ -44,18 +47,17 @@ static void multiply_block(const um_dev *dev, const um_product *p, const unsigne
     }
 }
 
-void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, int n_rows,
+void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, um_left x,
                        float *acc) {
-    int words = um_product_words(p, w->in);
-    const uint32_t *x = dev->x;
+    int words = um_product_words(p, w->in), n_rows = x.n_rows;
     const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
     assert(n_panels * n_rows <= UM_ACC_ROWS);
     for (int at = 0; at < words; at += UM_BLOCK_WORDS) {
         int n_words = UM_MIN(UM_BLOCK_WORDS, words - at);
         for (int i = 0; i < n_panels; i++)
-            multiply_block(dev, p, block + (size_t)i * w->panel_bytes, x, n_words, n_rows,
+            multiply_block(dev, p, block + (size_t)i * w->panel_bytes, x.x, n_words, n_rows,
                            acc + (size_t)(i * n_rows) * UM_PANEL, at == 0);
         block += (size_t)n_words * p->bytes_per_word;
-        x += (size_t)n_rows * UM_X_STRIDE;
+        x.x += x.block_stride;
     }
 }

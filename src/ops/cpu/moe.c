@@ -1,0 +1,187 @@
+/* Mixture of experts. Most of its time is the memory's: at 32 tokens and 8 of 256 experts each, an expert has one or
+ * two tokens, so its weights must stream by once, from all threads, for all of its tokens.
+ *
+ * The pairs (token, expert) are sorted by expert and worked off in waves of up to UM_GROUP_ROWS pairs, so scratch stays
+ * small whatever the batch. In a wave every pair is a row of a left operand and every expert a run of rows:
+ *   gate_up   tasks are runs of an expert's panels, so that one expert alone also keeps all threads busy
+ *   gate      tasks are rows; the result is packed as the next left operand
+ *   down      tasks are runs of output columns; each goes through the wave's experts and adds to y
+ * So an output element is added to by one task, in ascending order of the experts, and waves follow that order too:
+ * batch and threads change no bit. */
+#include "ops/cpu/dev.h"
+
+#include "ops/route.h"
+
+struct um_moe_scratch {
+    int32_t *expert; /* [max_tokens, max_top_k] chosen experts */
+    float *weight;   /* beside them */
+    int32_t *first;  /* [max_experts + 1] first pair of each expert */
+    int32_t *token;  /* [max_tokens * max_top_k] token of each pair, sorted by expert, then token */
+    float *share;    /* beside them: weight of the pair */
+    float *gate_up;  /* [UM_GROUP_ROWS, 2 * max_expert_ff] of a wave */
+    float *route;    /* [threads][um_route_scratch] */
+};
+
+size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base) {
+    struct um_moe_scratch *s = (struct um_moe_scratch *)base, unused;
+    size_t pairs = um_mul((size_t)c->max_tokens, (size_t)c->max_top_k), E = (size_t)c->max_experts;
+    um_scratch at = {(unsigned char *)base, 0};
+    um_scratch_take(&at, 1, sizeof *s);
+    if (!s) s = &unused;
+    s->expert = (int32_t *)um_scratch_take(&at, pairs, sizeof(int32_t));
+    s->weight = (float *)um_scratch_take(&at, pairs, sizeof(float));
+    s->first = (int32_t *)um_scratch_take(&at, E + 1, sizeof(int32_t));
+    s->token = (int32_t *)um_scratch_take(&at, pairs, sizeof(int32_t));
+    s->share = (float *)um_scratch_take(&at, pairs, sizeof(float));
+    s->gate_up = (float *)um_scratch_take(&at, um_mul(UM_GROUP_ROWS * 2, (size_t)c->max_expert_ff), sizeof(float));
+    s->route =
+        (float *)um_scratch_take(&at, um_mul((size_t)n_threads, um_route_scratch(c->max_experts)), sizeof(float));
+    return at.used;
+}
+
+/* Pairs [first, first + n) of one expert. */
+typedef struct expert_run {
+    int32_t expert, first, n;
+} expert_run;
+
+typedef struct moe_job {
+    um_dev *dev;
+    struct um_moe_scratch *s;
+    const um_moe *a;
+    um_left x;                     /* the wave's rows */
+    int32_t first, n_runs;         /* first pair of the wave */
+    int n_parts, panels_per_part;  /* of gate_up */
+    expert_run run[UM_GROUP_ROWS]; /* of the wave */
+} moe_job;
+
+/* ---- Which pairs there are ---- */
+
+enum { ROUTE_TOKENS = 8 };
+
+/* First token at or after t that may start a call of um_route_tokens: routing blocks stay whole. */
+static int32_t route_start(const um_moe *a, int32_t t) {
+    t = UM_MIN(t, a->n_tokens);
+    while (a->route->capacity && t > 0 && t < a->n_tokens && a->block[t] == a->block[t - 1]) t++;
+    return t;
+}
+
+static void route_task(void *arg, int task, int thread) {
+    const moe_job *j = (const moe_job *)arg;
+    const um_moe *a = j->a;
+    const um_route *r = a->route;
+    int32_t begin = route_start(a, task * ROUTE_TOKENS), n = route_start(a, (task + 1) * ROUTE_TOKENS) - begin;
+    size_t pair = (size_t)begin * (size_t)r->top_k;
+    um_route_tokens(r, a->logits + (size_t)begin * (size_t)r->n_experts, a->bias, a->block ? a->block + begin : NULL, n,
+                    j->s->route + (size_t)thread * um_route_scratch(j->dev->config.max_experts), j->s->expert + pair,
+                    j->s->weight + pair);
+}
+
+/* Sorts the pairs by expert, and by token within one. */
+static void sort_pairs(const moe_job *j) {
+    struct um_moe_scratch *s = j->s;
+    int32_t E = j->a->route->n_experts, K = j->a->route->top_k, n_pairs = j->a->n_tokens * K, sum = 0;
+    memset(s->first, 0, ((size_t)E + 1) * sizeof *s->first);
+    for (int32_t i = 0; i < n_pairs; i++) s->first[s->expert[i]]++;
+    for (int32_t e = 0; e <= E; e++) {
+        int32_t n = s->first[e];
+        s->first[e] = sum;
+        sum += n;
+    }
+    for (int32_t i = 0; i < n_pairs; i++) {
+        int32_t to = s->first[s->expert[i]]++;
+        s->token[to] = i / K;
+        s->share[to] = s->weight[i];
+    }
+    for (int32_t e = E; e > 0; e--) s->first[e] = s->first[e - 1]; /* each stood at its expert's end */
+    s->first[0] = 0;
+}
+
+/* The next wave, from pair `first` of *expert on: whole experts as long as they fit; only one that is larger than a
+ * wave is cut. Returns the first pair behind it. */
+static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
+    const int32_t *start = j->s->first, E = j->a->route->n_experts;
+    int32_t at = first;
+    j->first = first;
+    for (j->n_runs = 0; *expert < E; ++*expert) {
+        int32_t left = start[*expert + 1] - at, room = UM_GROUP_ROWS - (at - first);
+        if (left > room && j->n_runs > 0) break;
+        int32_t n = UM_MIN(left, room);
+        if (n > 0) j->run[j->n_runs++] = (expert_run){*expert, at, n};
+        at += n;
+        if (n < left) break;
+    }
+    return at;
+}
+
+/* ---- What a wave does ---- */
+
+static um_left run_rows(const moe_job *j, const expert_run *r) { return um_left_rows(j->x, r->first - j->first, r->n); }
+
+/* Panels of one expert's gate_up. */
+static void gate_up_task(void *arg, int task, int thread) {
+    const moe_job *j = (const moe_job *)arg;
+    const expert_run *r = &j->run[task / j->n_parts];
+    const um_weight *w = j->a->gate_up[r->expert];
+    float *acc = j->dev->thread[thread].acc;
+    int begin = task % j->n_parts * j->panels_per_part;
+    int end = UM_MIN(begin + j->panels_per_part, UM_CEIL_DIV(w->rows, UM_PANEL));
+    for (int panel = begin; panel < end; panel++) {
+        int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, w->rows - column);
+        float *to = j->s->gate_up + (size_t)(r->first - j->first) * (size_t)w->rows + column;
+        um_product_panels(j->dev, um_product_for(j->dev, w), w, panel, 1, run_rows(j, r), acc);
+        for (int32_t i = 0; i < r->n; i++, to += w->rows) memcpy(to, acc + i * UM_PANEL, (size_t)n * sizeof(float));
+    }
+}
+
+static void gate_task(void *arg, int row, int thread) {
+    (void)thread;
+    const moe_job *j = (const moe_job *)arg;
+    float *g = j->s->gate_up + (size_t)row * 2 * (size_t)j->a->n_ff;
+    j->dev->k->gate(g, g + j->a->n_ff, j->a->n_ff, g);
+}
+
+/* A panel of output columns: what the experts of the wave add to it. */
+static void down_task(void *arg, int panel, int thread) {
+    const moe_job *j = (const moe_job *)arg;
+    float *acc = j->dev->thread[thread].acc;
+    int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, j->a->hidden - column);
+    for (const expert_run *r = j->run; r < j->run + j->n_runs; r++) {
+        const um_weight *w = j->a->down[r->expert];
+        um_product_panels(j->dev, um_product_for(j->dev, w), w, panel, 1, run_rows(j, r), acc);
+        for (int32_t i = 0; i < r->n; i++) {
+            float *y = j->a->y + (size_t)j->s->token[r->first + i] * (size_t)j->a->hidden + column;
+            j->dev->k->add_scaled(acc + i * UM_PANEL, j->s->share[r->first + i], n, y);
+        }
+    }
+}
+
+static void run_wave(moe_job *j, int n_rows) {
+    um_dev *dev = j->dev;
+    const um_moe *a = j->a;
+    const um_weight *gate_up = a->gate_up[j->run[0].expert], *down = a->down[j->run[0].expert];
+    int n_panels = UM_CEIL_DIV(gate_up->rows, UM_PANEL), tasks_min = 8 * dev->n_threads;
+    double work = (double)n_rows * a->hidden * a->n_ff;
+    j->n_parts = UM_MIN(UM_CEIL_DIV(tasks_min, j->n_runs), n_panels);
+    j->panels_per_part = UM_CEIL_DIV(n_panels, j->n_parts);
+    j->x = um_product_pack(dev, um_product_for(dev, gate_up), a->x, (size_t)a->hidden, j->s->token + j->first, n_rows,
+                           a->hidden);
+    um_cpu_run(dev, gate_up_task, j, j->n_parts * j->n_runs, 2 * work);
+    um_cpu_run(dev, gate_task, j, n_rows, (double)n_rows * a->n_ff * 4);
+    j->x = um_product_pack(dev, um_product_for(dev, down), j->s->gate_up, 2 * (size_t)a->n_ff, NULL, n_rows, a->n_ff);
+    um_cpu_run(dev, down_task, j, UM_CEIL_DIV(a->hidden, UM_PANEL), work);
+}
+
+void um_cpu_moe(um_dev *dev, const um_moe *a) {
+    const um_dev_config *c = &dev->config;
+    const um_route *r = a->route;
+    assert(a->n_tokens <= c->max_tokens && r->n_experts <= c->max_experts && r->top_k <= c->max_top_k);
+    assert(a->n_ff <= c->max_expert_ff && a->hidden <= c->max_hidden);
+    moe_job j = {.dev = dev, .s = dev->moe, .a = a};
+    um_cpu_run(dev, route_task, &j, UM_CEIL_DIV(a->n_tokens, ROUTE_TOKENS), (double)a->n_tokens * r->n_experts * 40);
+    sort_pairs(&j);
+    int32_t n_pairs = a->n_tokens * r->top_k, expert = 0;
+    for (int32_t first = 0, end; first < n_pairs; first = end) {
+        end = choose_wave(&j, first, &expert);
+        run_wave(&j, end - first);
+    }
+}
