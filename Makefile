@@ -119,7 +119,7 @@ $(BUILD)/gen/commit.h: FORCE
 	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
 
 FORCE:
--include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples -name "*.d" 2>/dev/null)
+-include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench -name "*.d" 2>/dev/null)
 
 # ---- Demonstration and tests -------------------------------------------------------------------------------------- #
 
@@ -159,12 +159,22 @@ bench: all ## measure the bundled models
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
-bench-ops: $(BUILD)/bench/ops_bench ## time the single operations of the cpu backend
+bench-ops: ## time the single operations of the cpu backend, linear layers beside oneDNN's
+	-@tools/deps.sh bench
+	@$(MAKE) $(BUILD)/bench/ops_bench
 	$(BUILD)/bench/ops_bench
 
-$(BUILD)/bench/ops_bench: %: %.o $(LIBRARY)
+# oneDNN is a yardstick of this benchmark alone, which is built without it too.
+ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)
+
+$(BUILD)/gen/onednn: FORCE
+	@$(call rewrite,$(ONEDNN))
+
+$(BUILD)/bench/onednn.o: $(BUILD)/gen/onednn
+
+$(BUILD)/bench/ops_bench: $(call objects,$(wildcard bench/*.c)) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $^ $(ONEDNN) $(LIBS)
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 

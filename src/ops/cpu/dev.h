@@ -24,6 +24,7 @@ enum {
 typedef struct um_product {
     um_tile_fn tile;
     um_pack_fn pack;
+    um_softmax_fn softmax; /* of attention: packs as `pack` does */
     int per_word;          /* elements of k in a word: 1, or 2 for pairs */
     size_t bytes_per_word; /* of a panel */
     bool even;             /* the number of words must be even */
@@ -42,6 +43,7 @@ typedef struct um_thread {
     /* head */
     float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
     float *z_cut;         /* [UM_HEAD_TILE] */
+    float *candidate;     /* [max_vocab rounded up to UM_HEAD_TILE] of the filters */
     struct um_bins *bins; /* of the filters */
 } um_thread;
 
@@ -107,8 +109,7 @@ typedef struct um_left {
     size_t block_stride;
     int n_rows;
 } um_left;
-/* Packs n_rows rows of `in` elements into dev->x: row i is x[i * stride], or x[row[i] * stride] when there are `row`.
- */
+/* Packs n_rows rows of `in` elements into dev->x: row i is x[i * stride], with `row` (else NULL) x[row[i] * stride]. */
 um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
                         int in);
 /* Rows [first, first + n) of packed ones. */

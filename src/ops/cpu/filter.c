@@ -2,14 +2,18 @@
  *
  * Each filter keeps a prefix of the ids in falling order of their logit (equal ones: highest id first), so each is a
  * cut: a logit, and an id among those that have it. The cut of top-p and top-k is where the running mass, or the
- * running number, passes a limit. Three passes find it: each sorts the candidates into bins by the next 11 bits of
- * their logit and walks the bins from the top to the one where the limit is passed. */
+ * running number, passes a limit.
+ *
+ * Nearly always a few hundred ids near the largest logit pass the limit, so those are collected first, by vectors: all
+ * within a distance of the largest, which grows until they are enough. Four passes over these candidates then find the
+ * cut: each sorts them into bins by the next 8 bits of their logit, walks the bins from the top to the one where the
+ * limit is passed, and leaves that bin's candidates to the next pass. */
+#include <float.h>
 #include <math.h>
 
 #include "ops/cpu/dev.h"
 
-enum { N_BINS = 2048, N_LEVELS = 3 };
-static const int level_shift[N_LEVELS] = {21, 10, 0}, level_bits[N_LEVELS] = {11, 11, 10};
+enum { BIN_BITS = 8, N_BINS = 1 << BIN_BITS };
 
 struct um_bins {
     float mass[UM_HEAD_TILE]; /* exponentials of a tile */
@@ -28,6 +32,8 @@ typedef struct search {
     float max, rate;
     bool by_mass; /* an id weighs exp((z - max) * rate), else 1 */
     double limit;
+    float *candidate; /* [n_candidates] logits that may be at the cut, in order of their ids */
+    int32_t n_candidates;
 } search;
 
 /* Orders floats like unsigned integers; both zeros are the same. */
@@ -45,21 +51,53 @@ static float value_of(uint32_t key) {
     return z;
 }
 
-/* Sorts the ids whose key begins with `prefix` (its lowest bit is at `shift` + `bits`) into bins. */
-static void fill_bins(const search *s, uint32_t prefix, int shift, int bits) {
+/* The weights of UM_HEAD_TILE candidates from `first` on; candidates behind the last one weigh nothing that counts. */
+static const float *weigh_candidates(const search *s, int32_t first) {
+    s->dev->k->exps(s->candidate + first, UM_HEAD_TILE, s->max, s->rate, s->bins->mass);
+    return s->bins->mass;
+}
+
+/* Collects the ids with logits from `from` up; returns their weight. */
+static double collect(search *s, float from) {
+    double sum = 0;
+    s->n_candidates = s->dev->k->select(s->z, s->n, from, s->candidate);
+    if (!s->by_mass) return s->n_candidates;
+    for (int32_t i = s->n_candidates; i % UM_HEAD_TILE; i++) s->candidate[i] = -INFINITY;
+    for (int32_t tile = 0; tile < s->n_candidates; tile += UM_HEAD_TILE) {
+        const float *mass = weigh_candidates(s, tile);
+        for (int32_t i = 0; i < UM_MIN(UM_HEAD_TILE, s->n_candidates - tile); i++) sum += (double)mass[i];
+    }
+    return sum;
+}
+
+/* Candidates that exceed the limit for sure, however their weights are summed, or all ids. */
+static void find_candidates(search *s) {
+    const double enough = s->limit * (1 + 1e-9);
+    for (float distance = 2; distance < 40; distance *= 1.5f)
+        if (collect(s, UM_MAX(s->max - distance / s->rate, -FLT_MAX)) > enough) return;
+    collect(s, -FLT_MAX);
+}
+
+/* Sorts the candidates into bins by BIN_BITS bits of their keys from `shift` up. */
+static void fill_bins(const search *s, int shift) {
     memset(s->bins->weight, 0, sizeof s->bins->weight);
     memset(s->bins->count, 0, sizeof s->bins->count);
-    for (int32_t tile = 0; tile < s->n; tile += UM_HEAD_TILE) {
-        const float *z = s->z + tile;
-        if (s->by_mass) s->dev->k->exps(z, UM_HEAD_TILE, s->max, s->rate, s->bins->mass);
-        for (int32_t i = 0; i < UM_HEAD_TILE; i++) {
-            uint32_t key = key_of(z[i]);
-            if (z[i] == -INFINITY || (uint64_t)key >> (shift + bits) != prefix) continue;
-            uint32_t bin = key >> shift & ((1u << bits) - 1);
-            s->bins->weight[bin] += s->by_mass ? (double)s->bins->mass[i] : 1;
+    for (int32_t tile = 0; tile < s->n_candidates; tile += UM_HEAD_TILE) {
+        const float *mass = s->by_mass ? weigh_candidates(s, tile) : NULL;
+        for (int32_t i = 0; i < UM_MIN(UM_HEAD_TILE, s->n_candidates - tile); i++) {
+            uint32_t bin = key_of(s->candidate[tile + i]) >> shift & (N_BINS - 1);
+            s->bins->weight[bin] += mass ? (double)mass[i] : 1;
             s->bins->count[bin]++;
         }
     }
+}
+
+/* Leaves the candidates whose keys begin with `prefix`, whose lowest bit is at `shift`. */
+static void keep_bin(search *s, uint32_t prefix, int shift) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_candidates; i++)
+        if (key_of(s->candidate[i]) >> shift == prefix) s->candidate[n++] = s->candidate[i];
+    s->n_candidates = n;
 }
 
 /* The bin, from the top, where *before exceeds the limit; the last one in use if rounding hides that; -1 when none is
@@ -90,16 +128,18 @@ static int32_t nth_id(const search *s, float value, int32_t nth) {
 }
 
 /* The last id that is kept: the one with which the weight exceeds the limit. */
-static um_cut find_cut(const search *s) {
+static um_cut find_cut(search *s) {
     uint32_t prefix = 0;
     double before = 0;
     int32_t bin = 0;
-    for (int level = 0; level < N_LEVELS; level++) {
-        bool passed;
-        fill_bins(s, prefix, level_shift[level], level_bits[level]);
+    find_candidates(s);
+    for (int shift = 32 - BIN_BITS; shift >= 0; shift -= BIN_BITS) {
+        bool passed, first = shift == 32 - BIN_BITS;
+        fill_bins(s, shift);
         bin = walk_bins(s, &before, &passed);
-        if (bin < 0 || (level == 0 && !passed)) return UM_CUT_NONE;
-        prefix = prefix << level_bits[level] | (uint32_t)bin;
+        if (bin < 0 || (first && !passed)) return UM_CUT_NONE;
+        prefix = prefix << BIN_BITS | (uint32_t)bin;
+        keep_bin(s, prefix, shift);
     }
     um_cut cut = {value_of(prefix), 0};
     if (!s->by_mass) return cut; /* top-k keeps all that equal the k-th */
@@ -126,7 +166,8 @@ static double total_mass(const search *s) {
 
 um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max) {
     float temperature = how->temperature > 0 ? how->temperature : 1;
-    search s = {.dev = dev, .bins = t->bins, .z = z, .n = n, .max = max, .rate = 1 / temperature};
+    search s = {
+        .dev = dev, .bins = t->bins, .z = z, .n = n, .max = max, .rate = 1 / temperature, .candidate = t->candidate};
     um_cut cut = UM_CUT_NONE;
     if (how->top_p < 1) {
         s.by_mass = true;

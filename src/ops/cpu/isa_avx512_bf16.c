@@ -8,6 +8,5 @@
 
 #include "ops/cpu/kernels_body.inc"
 
-const um_kernels um_kernels_avx512_bf16 = {
-    .name = "avx512_bf16", COMMON_KERNELS, .tile_pairs = tile_pairs, .pack_pairs = pack_pairs};
+const um_kernels um_kernels_avx512_bf16 = {.name = "avx512_bf16", COMMON_KERNELS, .tile_pairs = tile_pairs};
 #endif

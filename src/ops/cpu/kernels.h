@@ -34,6 +34,13 @@ typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, in
 /* Writes x [n] as words of a left operand, a zero behind when n is odd. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
 
+/* One step of the online softmax: n_rows queries meet a tile of keys, whose products with them are s [n_rows,
+ * UM_PANEL], overwritten. p [n_rows, UM_X_STRIDE] gets exp(scale * s - max) as a left operand where lo <= key <
+ * hi[row], and 0 elsewhere. max and sum [n_rows] are the queries' running values; what a row accumulated under its old
+ * maximum must be multiplied by shrink[row], 1 if that stayed. */
+typedef void (*um_softmax_fn)(float *s, int n_rows, float scale, int lo, const int *hi, float *max, float *sum,
+                              float *shrink, uint32_t *p);
+
 typedef struct um_kernels {
     const char *name;
     int tile_rows; /* most rows of the left operand that a tile kernel takes */
@@ -44,7 +51,10 @@ typedef struct um_kernels {
 
     um_pack_fn pack_f32;   /* as they are */
     um_pack_fn pack_round; /* rounded to bf16, kept as fp32 */
-    um_pack_fn pack_pairs; /* rounded to bf16, in pairs; NULL without the instruction */
+    um_pack_fn pack_pairs; /* rounded to bf16, in pairs */
+
+    /* out[i] is the pair (even[i], odd[i]), rounded to bf16. */
+    void (*join_bf16)(const float *even, const float *odd, int n, uint32_t *out);
 
     float (*sum)(const float *x, int n);
     /* Sum of (x[i] - mean)^2. */
@@ -65,16 +75,18 @@ typedef struct um_kernels {
     /* y[i] += scale * acc[i]. */
     void (*add_scaled)(const float *acc, float scale, int n, float *y);
 
-    /* One step of the online softmax: n_rows queries meet a tile of keys. s [n_rows, UM_PANEL] holds products and
-     * becomes exp(scale * s - max) where lo <= key < hi[row], and 0 elsewhere. max and sum [n_rows] are the queries'
-     * running values; what a row accumulated under its old maximum must be multiplied by shrink[row], 1 if that stayed.
-     */
-    void (*softmax)(float *s, int n_rows, float scale, int lo, const int *hi, float *max, float *sum, float *shrink);
+    um_softmax_fn softmax_f32, softmax_round, softmax_pairs; /* by how p is packed */
 
     /* Reductions over logits; n a multiple of UM_PANEL. */
     float (*max)(const float *z, int n);
     /* *sum = sum of e(i), *weighted = sum of e(i) * x(i), with x = (z - max) * rate and e = exp(x). */
     void (*exp_sums)(const float *z, int n, float max, float rate, float *sum, float *weighted);
+    /* The highest i with z[i] >= from; -1: none. */
+    int (*last_from)(const float *z, int n, float from);
+    /* out[i] = z[i] where that is at least `from`, else minus infinity. */
+    void (*cut_below)(const float *z, int n, float from, float *out);
+    /* Copies the logits that are at least `from`, in their order; returns how many. out has room for n. */
+    int (*select)(const float *z, int n, float from, float *out);
     /* e[i] = exp((z[i] - max) * rate). */
     void (*exps)(const float *z, int n, float max, float rate, float *e);
 } um_kernels;
@@ -83,6 +95,9 @@ extern const um_kernels um_kernels_c;
 #if defined(__x86_64__)
 extern const um_kernels um_kernels_avx2, um_kernels_avx512, um_kernels_avx512_bf16;
 #endif
+
+/* How far ahead of its reading a product with few rows asks for the panel, in bytes. */
+extern size_t um_prefetch_few_rows;
 
 /* The kernels of an instruction set that this processor has, by name; NULL: the best, or what um_cpu_use_isa chose. */
 const um_kernels *um_kernels_pick(const char *name);

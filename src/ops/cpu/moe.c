@@ -49,8 +49,10 @@ typedef struct moe_job {
     struct um_moe_scratch *s;
     const um_moe *a;
     um_left x;                     /* the wave's rows */
+    const um_product *p;           /* what multiplies them: all experts' weights are of one type */
     int32_t first, n_runs;         /* first pair of the wave */
-    int n_parts, panels_per_part;  /* of gate_up */
+    int n_parts, panels_per_part;  /* gate_up: tasks of an expert */
+    int panels_per_task;           /* down */
     expert_run run[UM_GROUP_ROWS]; /* of the wave */
 } moe_job;
 
@@ -115,7 +117,16 @@ static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
 
 /* ---- What a wave does ---- */
 
-static um_left run_rows(const moe_job *j, const expert_run *r) { return um_left_rows(j->x, r->first - j->first, r->n); }
+/* acc [r->n, UM_PANEL] = a panel of an expert's w times the rows of its pairs. */
+static void multiply_panel(const moe_job *j, const expert_run *r, const um_weight *w, int panel, float *acc) {
+    assert(um_product_for(j->dev, w) == j->p);
+    um_product_panels(j->dev, j->p, w, panel, 1, um_left_rows(j->x, r->first - j->first, r->n), acc);
+}
+
+static void pack_rows(moe_job *j, const um_weight *w, const float *x, size_t stride, const int32_t *row, int n_rows) {
+    j->p = um_product_for(j->dev, w);
+    j->x = um_product_pack(j->dev, j->p, x, stride, row, n_rows, w->in);
+}
 
 /* Panels of one expert's gate_up. */
 static void gate_up_task(void *arg, int task, int thread) {
@@ -128,7 +139,7 @@ static void gate_up_task(void *arg, int task, int thread) {
     for (int panel = begin; panel < end; panel++) {
         int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, w->rows - column);
         float *to = j->s->gate_up + (size_t)(r->first - j->first) * (size_t)w->rows + column;
-        um_product_panels(j->dev, um_product_for(j->dev, w), w, panel, 1, run_rows(j, r), acc);
+        multiply_panel(j, r, w, panel, acc);
         for (int32_t i = 0; i < r->n; i++, to += w->rows) memcpy(to, acc + i * UM_PANEL, (size_t)n * sizeof(float));
     }
 }
@@ -140,35 +151,41 @@ static void gate_task(void *arg, int row, int thread) {
     j->dev->k->gate(g, g + j->a->n_ff, j->a->n_ff, g);
 }
 
-/* A panel of output columns: what the experts of the wave add to it. */
-static void down_task(void *arg, int panel, int thread) {
-    const moe_job *j = (const moe_job *)arg;
-    float *acc = j->dev->thread[thread].acc;
+/* A panel of an expert's output columns. */
+static void add_panel(const moe_job *j, const expert_run *r, int panel, float *acc) {
     int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, j->a->hidden - column);
-    for (const expert_run *r = j->run; r < j->run + j->n_runs; r++) {
-        const um_weight *w = j->a->down[r->expert];
-        um_product_panels(j->dev, um_product_for(j->dev, w), w, panel, 1, run_rows(j, r), acc);
-        for (int32_t i = 0; i < r->n; i++) {
-            float *y = j->a->y + (size_t)j->s->token[r->first + i] * (size_t)j->a->hidden + column;
-            j->dev->k->add_scaled(acc + i * UM_PANEL, j->s->share[r->first + i], n, y);
-        }
+    multiply_panel(j, r, j->a->down[r->expert], panel, acc);
+    for (int32_t i = 0; i < r->n; i++) {
+        float *y = j->a->y + (size_t)j->s->token[r->first + i] * (size_t)j->a->hidden + column;
+        j->dev->k->add_scaled(acc + i * UM_PANEL, j->s->share[r->first + i], n, y);
     }
+}
+
+/* A run of output columns: what the experts of the wave add to it. Several panels of an expert in a row, because what a
+ * panel prefetches is the next one. */
+static void down_task(void *arg, int task, int thread) {
+    const moe_job *j = (const moe_job *)arg;
+    int begin = task * j->panels_per_task, n_panels = UM_CEIL_DIV(j->a->hidden, UM_PANEL);
+    for (const expert_run *r = j->run; r < j->run + j->n_runs; r++)
+        for (int panel = begin; panel < UM_MIN(begin + j->panels_per_task, n_panels); panel++)
+            add_panel(j, r, panel, j->dev->thread[thread].acc);
 }
 
 static void run_wave(moe_job *j, int n_rows) {
     um_dev *dev = j->dev;
     const um_moe *a = j->a;
     const um_weight *gate_up = a->gate_up[j->run[0].expert], *down = a->down[j->run[0].expert];
-    int n_panels = UM_CEIL_DIV(gate_up->rows, UM_PANEL), tasks_min = 8 * dev->n_threads;
+    int n_panels = UM_CEIL_DIV(gate_up->rows, UM_PANEL), n_down = UM_CEIL_DIV(a->hidden, UM_PANEL);
+    int tasks_min = 4 * dev->n_threads;
     double work = (double)n_rows * a->hidden * a->n_ff;
     j->n_parts = UM_MIN(UM_CEIL_DIV(tasks_min, j->n_runs), n_panels);
     j->panels_per_part = UM_CEIL_DIV(n_panels, j->n_parts);
-    j->x = um_product_pack(dev, um_product_for(dev, gate_up), a->x, (size_t)a->hidden, j->s->token + j->first, n_rows,
-                           a->hidden);
+    pack_rows(j, gate_up, a->x, (size_t)a->hidden, j->s->token + j->first, n_rows);
     um_cpu_run(dev, gate_up_task, j, j->n_parts * j->n_runs, 2 * work);
     um_cpu_run(dev, gate_task, j, n_rows, (double)n_rows * a->n_ff * 4);
-    j->x = um_product_pack(dev, um_product_for(dev, down), j->s->gate_up, 2 * (size_t)a->n_ff, NULL, n_rows, a->n_ff);
-    um_cpu_run(dev, down_task, j, UM_CEIL_DIV(a->hidden, UM_PANEL), work);
+    pack_rows(j, down, j->s->gate_up, 2 * (size_t)a->n_ff, NULL, n_rows);
+    j->panels_per_task = UM_CEIL_DIV(n_down, UM_MIN(tasks_min, n_down));
+    um_cpu_run(dev, down_task, j, UM_CEIL_DIV(n_down, j->panels_per_task), work);
 }
 
 void um_cpu_moe(um_dev *dev, const um_moe *a) {
