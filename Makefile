@@ -55,6 +55,7 @@ EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
 FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] bench/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
 FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
 LIBRARY := $(BUILD)/libunmask.a
@@ -89,7 +90,7 @@ $(SHARED): $(call objects,$(LIB_SRC))
 	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(LIBS)
 	$(Q)ln -sf $(notdir $@) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libunmask.so
 
-$(TEST_PROGRAMS): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
+$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS)
 
@@ -140,6 +141,11 @@ check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*
 	@$(MAKE) all tests examples
 	@tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
+DATA ?= tests/data/tokenizers
+
+vectors: $(VECTOR_TESTS) ## compare every tokenizer below DATA with its vectors, counts shown
+	@for t in $(VECTOR_TESTS); do UM_TOKENIZER_DATA='$(DATA)' $$t || exit 1; done
+
 fuzz: ## run each fuzz target for FUZZ_SECONDS
 	@tools/deps.sh tools
 	@$(MAKE) fuzz-programs CC=clang BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined
@@ -155,7 +161,12 @@ $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
-bench: all ## measure the bundled models
+bench: ## measure the bundled models, single operations and text, one after the other
+	@$(MAKE) bench-models
+	@$(MAKE) bench-ops
+	@$(MAKE) bench-text
+
+bench-models: all
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
@@ -164,17 +175,24 @@ bench-ops: ## time the single operations of the cpu backend, linear layers besid
 	@$(MAKE) $(BUILD)/bench/ops_bench
 	$(BUILD)/bench/ops_bench
 
-# oneDNN is a yardstick of this benchmark alone, which is built without it too.
+bench-text: $(BUILD)/bench/text_bench ## time the tokenizers below DATA
+	$(BUILD)/bench/text_bench '$(DATA)'
+
+BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench
+
+# oneDNN is a yardstick of the operations alone; they are timed without it too.
 ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)
 
 $(BUILD)/gen/onednn: FORCE
 	@$(call rewrite,$(ONEDNN))
 
 $(BUILD)/bench/onednn.o: $(BUILD)/gen/onednn
+$(BUILD)/bench/ops_bench: $(BUILD)/bench/onednn.o $(BUILD)/bench/timing.o
+$(BUILD)/bench/ops_bench: LIBS += $(ONEDNN)
 
-$(BUILD)/bench/ops_bench: $(call objects,$(wildcard bench/*.c)) $(LIBRARY)
+$(BENCHES): %: %.o $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $^ $(ONEDNN) $(LIBS)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
@@ -227,6 +245,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check fuzz fuzz-programs soak bench bench-ops install uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples demo check vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text install uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

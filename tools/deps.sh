@@ -36,6 +36,7 @@ rows() {
         ;;
     test) rows build && cat <<-'END'
 		libcmocka-dev library cmocka
+		xz-utils has xz
 	END
         ;;
     bench) rows build && cat <<-'END'

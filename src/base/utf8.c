@@ -47,11 +47,19 @@ int um_utf8_put(uint32_t cp, char out[4]) {
 
 size_t um_utf8_check(const char *s, size_t n) {
     size_t i = 0;
-    uint32_t cp;
+    int need;
     while (i < n) {
-        int k = um_utf8_next(s + i, n - i, &cp);
-        if (k == 0) return i;
-        i += (size_t)k;
+        uint64_t eight;
+        if ((unsigned char)s[i] < 0x80) { /* most text is ASCII: eight bytes a round */
+            for (; i + 8 <= n; i += 8) {
+                memcpy(&eight, s + i, 8);
+                if (eight & 0x8080808080808080u) break;
+            }
+            while (i < n && (unsigned char)s[i] < 0x80) i++;
+            continue;
+        }
+        if (well_formed(s + i, n - i, &need) != (size_t)need || need == 0) return i;
+        i += (size_t)need;
     }
     return n;
 }

@@ -1,30 +1,17 @@
 /* Byte-pair encoding of one piece. Among all neighbouring pairs the one with the lowest rank is merged, at equal rank
  * the leftmost, until no pair has a rank. Nearly all pieces are a few bytes and are merged by scanning an array; long
- * ones (a megabyte of spaces is real input) go through a heap, so that the cost stays O(n log n). */
+ * ones (a megabyte of spaces is real input) go through a queue of ranks, so that the cost stays O(n log n). */
+#include <stdlib.h>
+
 #include "text/tok.h"
 
 #define NO_RANK   UINT32_MAX
 #define SHORT_MAX 64 /* symbols that the scan handles: its cost is quadratic, but without a cache miss */
 
-typedef struct um_bpe_pair {
-    uint64_t key; /* left << 32 | right; UINT64_MAX: free */
-    uint32_t rank;
-    int32_t id;
-} um_bpe_pair;
-
-typedef struct um_bpe_entry {
-    uint32_t rank, at;
-    int32_t id;
-} um_bpe_entry;
-
-/* ---- Pair table -------------------------------------------------------------------------------------------------- */
-
-static size_t pair_slot(const um_bpe *b, uint64_t key) { return (size_t)((key * 0x9E3779B97F4A7C15u) >> b->shift); }
-
 /* Rank of a pair, NO_RANK if it never merges; *id receives the result. */
 static uint32_t pair_find(const um_bpe *b, int32_t left, int32_t right, int32_t *id) {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    for (size_t i = pair_slot(b, key);; i = (i + 1) & b->mask) {
+    uint64_t key = um_pair_key(left, right);
+    for (size_t i = um_pair_slot(b, key);; i = (i + 1) & b->mask) {
         if (b->pair[i].key == key) {
             *id = b->pair[i].id;
             return b->pair[i].rank;
@@ -33,89 +20,7 @@ static uint32_t pair_find(const um_bpe *b, int32_t left, int32_t right, int32_t 
     }
 }
 
-static void pair_put(um_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id) {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t i = pair_slot(b, key);
-    while (b->pair[i].key != UINT64_MAX && b->pair[i].key != key) i = (i + 1) & b->mask;
-    b->pair[i] = (um_bpe_pair){key, rank, id};
-}
-
-static void pair_init(um_bpe *b, size_t n) {
-    int bits = 6;
-    while (((size_t)1 << bits) < 2 * n) bits++;
-    b->shift = 64 - bits;
-    b->mask = ((size_t)1 << bits) - 1;
-    b->pair = (um_bpe_pair *)um_alloc(um_mul(b->mask + 1, sizeof *b->pair));
-    for (size_t i = 0; i <= b->mask; i++) b->pair[i].key = UINT64_MAX;
-}
-
 /* ---- Loading ----------------------------------------------------------------------------------------------------- */
-
-typedef struct loader {
-    um_bpe *b;
-    const um_vocab *v;
-    um_buf joined;
-    const char *where;
-    um_err *err;
-} loader;
-
-/* Both forms of an entry: "a b", whose parts hold no space, and ["a", "b"]. */
-static um_status merge_parts(const loader *l, const json_t *entry, size_t at, um_str part[2]) {
-    if (json_is_array(entry) && json_array_size(entry) == 2) {
-        const json_t *x = json_array_get(entry, 0), *y = json_array_get(entry, 1);
-        if (json_is_string(x) && json_is_string(y)) {
-            part[0] = (um_str){json_string_value(x), json_string_length(x)};
-            part[1] = (um_str){json_string_value(y), json_string_length(y)};
-            return UM_OK;
-        }
-    } else if (json_is_string(entry)) {
-        const char *s = json_string_value(entry);
-        size_t n = json_string_length(entry);
-        const char *space = (const char *)memchr(s, ' ', n);
-        if (space && !memchr(space + 1, ' ', n - (size_t)(space + 1 - s))) {
-            part[0] = (um_str){s, (size_t)(space - s)};
-            part[1] = (um_str){space + 1, n - (size_t)(space + 1 - s)};
-            return UM_OK;
-        }
-    }
-    return um_fail(l->err, UM_EPARSE, "%s: model.merges[%zu] must be \"a b\" or [\"a\", \"b\"]", l->where, at);
-}
-
-static um_status load_merge(loader *l, const json_t *entry, size_t at, uint32_t rank) {
-    um_str part[2];
-    um_status st = merge_parts(l, entry, at, part);
-    if (st) return st;
-    int32_t left = um_vocab_find(l->v, part[0]), right = um_vocab_find(l->v, part[1]);
-    size_t skip = l->b->prefix.n;
-    if (skip > part[1].n) skip = part[1].n;
-    um_buf_clear(&l->joined);
-    um_buf_append(&l->joined, part[0].p, part[0].n);
-    um_buf_append(&l->joined, part[1].p + skip, part[1].n - skip);
-    int32_t id = um_vocab_find(l->v, (um_str){l->joined.data, l->joined.len});
-    if (left < 0 || right < 0 || id < 0)
-        return um_fail(l->err, UM_EPARSE, "%s: model.merges[%zu]: %s of \"%.40s\" + \"%.40s\" is not in the vocabulary",
-                       l->where, at, left < 0 ? "the left part" : (right < 0 ? "the right part" : "the result"),
-                       part[0].p, part[1].p);
-    pair_put(l->b, left, right, rank, id);
-    return UM_OK;
-}
-
-static um_status load_merges(loader *l, const json_t *merges) {
-    if (!json_is_array(merges) || json_array_size(merges) > UM_TOK_MERGES_MAX)
-        return um_fail(l->err, UM_EPARSE, "%s: model.merges must be a list of at most %d entries", l->where,
-                       UM_TOK_MERGES_MAX);
-    pair_init(l->b, json_array_size(merges));
-    uint32_t rank = 0;
-    const json_t *entry;
-    size_t i;
-    json_array_foreach(merges, i, entry) {
-        const char *s = json_string_value(entry);
-        if (s && strncmp(s, "#version", 8) == 0) continue;
-        um_status st = load_merge(l, entry, i, rank++);
-        if (st) return st;
-    }
-    return UM_OK;
-}
 
 static um_status load_affix(const json_t *model, const char *key, um_arena *a, um_str *out, const char *where,
                             um_err *err) {
@@ -161,11 +66,7 @@ um_status um_bpe_load(um_bpe *b, const um_vocab *v, const json_t *model, bool by
     um_status st = load_switches(b, v, model, where, err);
     if (!st) st = load_affix(model, "continuing_subword_prefix", a, &b->prefix, where, err);
     if (!st) st = load_affix(model, "end_of_word_suffix", a, &b->suffix, where, err);
-    if (st) return st;
     find_bytes(b, v);
-    loader l = {.b = b, .v = v, .where = where, .err = err};
-    st = load_merges(&l, json_object_get(model, "merges"));
-    um_buf_free(&l.joined);
     return st;
 }
 
@@ -183,16 +84,7 @@ static void scratch_reserve(um_bpe_scratch *s, size_t n) {
     s->rank = (uint32_t *)um_realloc(s->rank, um_mul(s->cap, sizeof *s->rank));
     s->prev = (uint32_t *)um_realloc(s->prev, um_mul(s->cap, sizeof *s->prev));
     s->next = (uint32_t *)um_realloc(s->next, um_mul(s->cap, sizeof *s->next));
-}
-
-void um_bpe_scratch_free(um_bpe_scratch *s) {
-    um_free(s->id);
-    um_free(s->rank);
-    um_free(s->prev);
-    um_free(s->next);
-    um_free(s->heap);
-    um_buf_free(&s->text);
-    memset(s, 0, sizeof *s);
+    s->to = (int32_t *)um_realloc(s->to, um_mul(s->cap, sizeof *s->to));
 }
 
 /* Symbols of a character that the vocabulary lacks: its bytes, or the unknown token, or nothing. */
@@ -270,62 +162,149 @@ static size_t merge_short(const um_bpe *b, int32_t *id, size_t n) {
     return n;
 }
 
-static bool entry_less(um_bpe_entry x, um_bpe_entry y) { return x.rank < y.rank || (x.rank == y.rank && x.at < y.at); }
+/* Pairs that wait to be merged, by rank. A long piece repeats few pairs many times, so ranks are few and the heap that
+ * orders them is small; the places of one rank form a list. Everything is empty again when the last one was taken. */
+typedef struct um_bpe_queue {
+    uint32_t *first, *last; /* [n_ranks] entries of a rank, 0 = none */
+    struct um_bpe_entry {
+        uint32_t at, next;
+    } * entry; /* entry 0 is not used */
+    size_t n, cap;
+    uint32_t *heap; /* ranks that have entries, the lowest on top */
+    size_t heap_n, heap_cap;
+    uint32_t *place; /* of the rank at hand, left to right */
+    size_t place_cap;
+} queue;
 
-static void heap_push(um_bpe_scratch *s, um_bpe_entry e) {
-    if (s->heap_n == s->heap_cap) {
-        s->heap_cap = s->heap_cap ? s->heap_cap * 2 : 1024;
-        s->heap = (um_bpe_entry *)um_realloc(s->heap, um_mul(s->heap_cap, sizeof *s->heap));
+static queue *queue_of(const um_bpe *b, um_bpe_scratch *s) {
+    if (!s->queue) {
+        s->queue = UM_NEW(queue);
+        s->queue->first = UM_NEW_ARRAY(uint32_t, b->n_ranks);
+        s->queue->last = UM_NEW_ARRAY(uint32_t, b->n_ranks);
     }
-    size_t i = s->heap_n++;
-    for (; i > 0 && entry_less(e, s->heap[(i - 1) / 2]); i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = e;
+    s->queue->n = 1;
+    return s->queue;
 }
 
-static um_bpe_entry heap_pop(um_bpe_scratch *s) {
-    um_bpe_entry top = s->heap[0], e = s->heap[--s->heap_n];
+static void queue_free(queue *q) {
+    if (!q) return;
+    um_free(q->first);
+    um_free(q->last);
+    um_free(q->entry);
+    um_free(q->heap);
+    um_free(q->place);
+    um_free(q);
+}
+
+static void heap_push(queue *q, uint32_t rank) {
+    if (q->heap_n == q->heap_cap) {
+        q->heap_cap = q->heap_cap ? q->heap_cap * 2 : 256;
+        q->heap = (uint32_t *)um_realloc(q->heap, um_mul(q->heap_cap, sizeof *q->heap));
+    }
+    size_t i = q->heap_n++;
+    for (; i > 0 && rank < q->heap[(i - 1) / 2]; i = (i - 1) / 2) q->heap[i] = q->heap[(i - 1) / 2];
+    q->heap[i] = rank;
+}
+
+static uint32_t heap_pop(queue *q) {
+    uint32_t top = q->heap[0], rank = q->heap[--q->heap_n];
     size_t i = 0;
     for (;;) {
         size_t c = 2 * i + 1;
-        if (c >= s->heap_n) break;
-        if (c + 1 < s->heap_n && entry_less(s->heap[c + 1], s->heap[c])) c++;
-        if (!entry_less(s->heap[c], e)) break;
-        s->heap[i] = s->heap[c];
+        if (c >= q->heap_n) break;
+        if (c + 1 < q->heap_n && q->heap[c + 1] < q->heap[c]) c++;
+        if (q->heap[c] >= rank) break;
+        q->heap[i] = q->heap[c];
         i = c;
     }
-    s->heap[i] = e;
+    q->heap[i] = rank;
     return top;
+}
+
+static void queue_push(queue *q, uint32_t rank, uint32_t at) {
+    if (q->n >= q->cap) {
+        q->cap = q->cap ? q->cap * 2 : 1024;
+        q->entry = (struct um_bpe_entry *)um_realloc(q->entry, um_mul(q->cap, sizeof *q->entry));
+    }
+    uint32_t e = (uint32_t)q->n++;
+    q->entry[e] = (struct um_bpe_entry){at, 0};
+    if (!q->first[rank]) {
+        q->first[rank] = e;
+        heap_push(q, rank);
+    } else q->entry[q->last[rank]].next = e;
+    q->last[rank] = e;
+}
+
+static int by_place(const void *x, const void *y) {
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Takes the places of the lowest rank, left to right; returns their number. */
+static size_t queue_take(queue *q, uint32_t *rank) {
+    size_t n = 0;
+    bool sorted = true;
+    *rank = heap_pop(q);
+    for (uint32_t e = q->first[*rank]; e; e = q->entry[e].next) {
+        if (n == q->place_cap) {
+            q->place_cap = q->place_cap ? q->place_cap * 2 : 256;
+            q->place = (uint32_t *)um_realloc(q->place, um_mul(q->place_cap, sizeof *q->place));
+        }
+        q->place[n] = q->entry[e].at;
+        sorted = sorted && (n == 0 || q->place[n - 1] <= q->place[n]);
+        n++;
+    }
+    q->first[*rank] = 0;
+    if (!sorted) qsort(q->place, n, sizeof *q->place, by_place);
+    return n;
 }
 
 /* Looks the pair that begins at `at` up again and queues it if it merges. */
 static void queue_pair(const um_bpe *b, um_bpe_scratch *s, size_t n, uint32_t at) {
-    int32_t id = -1;
     uint32_t right = s->next[at];
-    s->rank[at] = right < n ? pair_find(b, s->id[at], s->id[right], &id) : NO_RANK;
-    if (s->rank[at] != NO_RANK) heap_push(s, (um_bpe_entry){s->rank[at], at, id});
+    s->rank[at] = right < n ? pair_find(b, s->id[at], s->id[right], &s->to[at]) : NO_RANK;
+    if (s->rank[at] != NO_RANK) queue_push(s->queue, s->rank[at], at);
 }
 
+static void merge_at(const um_bpe *b, um_bpe_scratch *s, size_t n, uint32_t at) {
+    uint32_t gone = s->next[at], after = s->next[gone];
+    s->id[at] = s->to[at];
+    s->rank[gone] = NO_RANK;
+    s->next[at] = after;
+    if (after < n) s->prev[after] = at;
+    if (at > 0) queue_pair(b, s, n, s->prev[at]);
+    queue_pair(b, s, n, at);
+}
+
+/* A merge makes a longer token, so the pairs that it forms are others than the one at hand: a rank that was taken gets
+ * no new places while it is worked on, and left to right is the order of the definition. */
 static size_t merge_long(const um_bpe *b, um_bpe_scratch *s, size_t n) {
-    s->heap_n = 0;
+    queue *q = queue_of(b, s);
     for (uint32_t i = 0; i < n; i++) {
         s->prev[i] = i - 1;
         s->next[i] = i + 1;
         queue_pair(b, s, n, i);
     }
-    while (s->heap_n) {
-        um_bpe_entry e = heap_pop(s);
-        if (s->rank[e.at] != e.rank) continue; /* its pair has changed since */
-        uint32_t gone = s->next[e.at], after = s->next[gone];
-        s->id[e.at] = e.id;
-        s->rank[gone] = NO_RANK;
-        s->next[e.at] = after;
-        if (after < n) s->prev[after] = e.at;
-        queue_pair(b, s, n, e.at);
-        if (e.at > 0) queue_pair(b, s, n, s->prev[e.at]);
+    while (q->heap_n) {
+        uint32_t rank;
+        size_t n_places = queue_take(q, &rank);
+        for (size_t i = 0; i < n_places; i++) /* a pair may have changed since it was queued */
+            if (s->rank[q->place[i]] == rank) merge_at(b, s, n, q->place[i]);
     }
     size_t kept = 0;
     for (uint32_t i = 0; i < n; i = s->next[i]) s->id[kept++] = s->id[i];
     return kept;
+}
+
+void um_bpe_scratch_free(um_bpe_scratch *s) {
+    um_free(s->id);
+    um_free(s->rank);
+    um_free(s->prev);
+    um_free(s->next);
+    um_free(s->to);
+    queue_free(s->queue);
+    um_buf_free(&s->text);
+    memset(s, 0, sizeof *s);
 }
 
 /* A piece that is a token as a whole, for ignore_merges. */

@@ -223,7 +223,7 @@ static um_status compile(um_pattern *p, const rewrite *r) {
     return st;
 }
 
-um_status um_pattern_regex(um_pattern *p, um_str regex, const char *where, um_err *err) {
+um_status um_pattern_pcre(um_pattern *p, um_str regex, const char *where, um_err *err) {
     memset(p, 0, sizeof *p);
     if (regex.n > PATTERN_MAX)
         return um_fail(err, UM_ELIMIT, "%s: expression of %zu bytes, at most %d are allowed", where, regex.n,
@@ -234,6 +234,11 @@ um_status um_pattern_regex(um_pattern *p, um_str regex, const char *where, um_er
     if (!st) st = compile(p, &r);
     um_buf_free(&r.out);
     return st;
+}
+
+um_status um_pattern_regex(um_pattern *p, um_str regex, const char *where, um_err *err) {
+    *p = (um_pattern){.known = um_known_find(regex)};
+    return p->known ? UM_OK : um_pattern_pcre(p, regex, where, err);
 }
 
 um_status um_pattern_load(um_pattern *p, const json_t *json, um_arena *a, const char *where, um_err *err) {
@@ -313,7 +318,13 @@ um_status um_pattern_next(const um_pattern *p, um_scan *scan, um_str s, size_t f
                           bool *found, um_err *err) {
     *found = false;
     if (p->code) return next_regex(p, scan, s, from, start, end, found, err);
-    if (p->literal.n == 0 || from >= s.n) return UM_OK;
+    if (from >= s.n || (p->literal.n == 0 && !p->known)) return UM_OK;
+    if (p->known) {
+        *start = from;
+        *end = um_known_end(p->known, s, from);
+        *found = true;
+        return UM_OK;
+    }
     const char *hit = (const char *)memmem(s.p + from, s.n - from, p->literal.p, p->literal.n);
     if (!hit) return UM_OK;
     *start = (size_t)(hit - s.p);

@@ -312,6 +312,15 @@ static um_status split_pattern(cutter *c, um_scan *scan, const char *text, um_cu
     return UM_OK;
 }
 
+/* A known expression leaves nothing between its matches, so isolating them is pushing them. */
+static void split_known(const um_pretok_step *step, um_pieces *p, um_cut piece) {
+    um_str s = {p->text + piece.off, piece.len};
+    for (size_t at = 0, end; at < s.n; at = end) {
+        end = um_known_end(step->pattern.known, s, at);
+        um_pieces_push(p, piece.off + at, end - at);
+    }
+}
+
 static um_status run_split(const um_pretok_step *step, um_scan *scan, um_pieces *p, um_err *err) {
     size_t n;
     const um_cut *source = um_pieces_turn(p, &n);
@@ -319,6 +328,7 @@ static um_status run_split(const um_pretok_step *step, um_scan *scan, um_pieces 
         cutter c = {.out = p, .step = step};
         um_status st = UM_OK;
         if (step->is_match) split_class(&c, p->text, source[i]);
+        else if (step->pattern.known && step->how == CUT_ISOLATED) split_known(step, p, source[i]);
         else st = split_pattern(&c, scan, p->text, source[i], err);
         if (st) return st;
         cutter_flush(&c);

@@ -75,9 +75,8 @@ static void push_step(um_stream *s, int32_t id, bool last, um_buf *out) {
     }
 }
 
-void um_stream_push(um_stream *s, int32_t id, um_buf *out) {
+static void push(um_stream *s, int32_t id, um_buf *out) {
     const um_tok *t = s->tok;
-    if (!um_tok_exists(t, id) || (s->skip_special && um_tok_is_special(t, id))) return;
     size_t from = out->len;
     switch (t->dec.mode) {
     case UM_STREAM_BYTES: push_bytes(s, id, out); break;
@@ -103,10 +102,20 @@ void um_stream_push(um_stream *s, int32_t id, um_buf *out) {
     if (s->n_strip) um_decoder_strip_front(&t->dec, out, from, &s->n_strip);
 }
 
+void um_stream_push(um_stream *s, int32_t id, um_buf *out) {
+    if (!um_tok_exists(s->tok, id) || (s->skip_special && um_tok_is_special(s->tok, id))) return;
+    size_t from = out->len;
+    push(s, id, out);
+    if (s->tok->clean_up) um_clean_text(s->cleaning, out, from);
+}
+
 void um_stream_flush(um_stream *s, um_buf *out) {
     size_t from = out->len;
     if (s->pending >= 0) push_step(s, s->pending, true, out);
     s->pending = -1;
     drop_held(s, out);
     if (s->n_strip) um_decoder_strip_front(&s->tok->dec, out, from, &s->n_strip);
+    if (!s->tok->clean_up) return;
+    um_clean_text(s->cleaning, out, from);
+    um_clean_end(s->cleaning, out);
 }

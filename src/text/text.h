@@ -20,16 +20,19 @@ typedef struct um_ids {
 void um_ids_push(um_ids *v, int32_t id);
 void um_ids_free(um_ids *v);
 
-/* Opens the tokenizer of a checkpoint folder: tokenizer.json, tokenizer_config.json, special_tokens_map.json.
- * Errors: UM_ENOENT (names the files looked for), UM_EPARSE, UM_EUNSUPPORTED (names the type and the file). */
+/* Opens the tokenizer of a checkpoint folder. The vocabulary is the first of tokenizer.json, vocab.json with
+ * merges.txt, tokenizer.model (SentencePiece) and *.tiktoken; tokenizer_config.json, special_tokens_map.json and
+ * added_tokens.json stand beside it. Errors: UM_ENOENT (names the files looked for), UM_EPARSE, UM_EUNSUPPORTED (names
+ * the type and the file). */
 um_status um_tok_open(um_tok **out, const char *dir, um_err *err);
 void um_tok_close(um_tok *t);
 int32_t um_tok_size(const um_tok *t); /* 1 + highest id */
 
 /* Which added tokens are recognised in text. */
 typedef enum { UM_PARSE_NONE, UM_PARSE_PLAIN, UM_PARSE_ALL } um_parse; /* none; those not special; all */
-/* Text to ids, appended to out. `add_special` adds what the post-processor says. Errors: UM_EINVAL with the byte of
- * invalid UTF-8; UM_ELIMIT when a pattern gives up. */
+/* Text to ids, appended to out. `add_special` adds what the post-processor or
+ * add_bos_token and add_eos_token say; a text that begins with BOS gets no second one. Errors: UM_EINVAL with the byte
+ * of invalid UTF-8; UM_ELIMIT when a pattern gives up. */
 um_status um_tok_encode(const um_tok *t, um_str text, um_parse parse, bool add_special, um_ids *out, um_err *err);
 /* Ids to text, appended to out. Unknown ids are skipped. */
 void um_tok_decode(const um_tok *t, const int32_t *id, size_t n, bool skip_special, um_buf *out);
@@ -43,13 +46,15 @@ um_str um_tok_special_text(const um_tok *t, const char *name); /* p NULL when un
 
 /* Incremental decode: push ids in order, receive text that can no longer change: never half a character. The pieces
  * joined, flush included, equal um_tok_decode of all ids. Zero-initialise through um_stream_init. */
+#define UM_CLEAN_RULES 10
 typedef struct um_stream {
     const um_tok *tok;
     bool skip_special, first;
     char held[4];
     int n_held;
-    int32_t pending; /* token that waits for its successor, or -1 */
-    int32_t n_strip; /* characters that may still be taken off the front */
+    int32_t pending;                  /* token that waits for its successor, or -1 */
+    int32_t n_strip;                  /* characters that may still be taken off the front */
+    uint8_t cleaning[UM_CLEAN_RULES]; /* clean_up_tokenization_spaces: bytes that wait in each of its replacements */
 } um_stream;
 void um_stream_init(um_stream *s, const um_tok *t, bool skip_special);
 void um_stream_push(um_stream *s, int32_t id, um_buf *out);

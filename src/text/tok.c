@@ -13,6 +13,10 @@ void um_ids_push(um_ids *v, int32_t id) {
     v->data[v->n++] = id;
 }
 
+void um_ids_append(um_ids *v, const um_ids *more) {
+    for (size_t i = 0; i < more->n; i++) um_ids_push(v, more->data[i]);
+}
+
 void um_ids_free(um_ids *v) {
     um_free(v->data);
     *v = (um_ids){NULL, 0, 0};
@@ -39,9 +43,8 @@ um_str um_tok_text(const um_tok *t, int32_t id) {
 }
 
 int32_t um_tok_find(const um_tok *t, um_str token) {
-    for (size_t i = 0; i < t->n_added; i++)
-        if (um_str_eq(t->added[i].text, token)) return t->added[i].id;
-    return um_vocab_find(&t->vocab, token);
+    int32_t added = um_vocab_find(&t->added_names, token);
+    return added >= 0 ? t->added[added].id : um_vocab_find(&t->vocab, token);
 }
 
 static const um_named *find_named(const um_tok *t, const char *name) {
@@ -188,6 +191,15 @@ static um_status check_text(um_str text, um_err *err) {
     return UM_OK;
 }
 
+/* The text spells the one id that would be put in front of it. */
+static bool begins_with_bos(const um_tok *t, um_str text, um_parse parse) {
+    um_hit hit;
+    int32_t bos = um_tok_special_id(t, "bos_token");
+    if (t->post.before.n != 1 || bos < 0 || t->post.before.data[0] != bos || text.n == 0) return false;
+    return t->added_of[bos] >= 0 && um_added_next(&t->trie[0], t->added, parse, 0, text, 0, &hit) && hit.start == 0 &&
+           t->added[hit.added].id == bos;
+}
+
 um_status um_tok_encode_guarded(const um_tok *t, um_str text, um_parse parse, bool add_special, uint32_t guard,
                                 um_ids *out, um_err *err) {
     um_status st = check_text(text, err);
@@ -195,9 +207,9 @@ um_status um_tok_encode_guarded(const um_tok *t, um_str text, um_parse parse, bo
     if (parse == UM_PARSE_ALL && t->split_special && !guard) parse = UM_PARSE_PLAIN;
     encoder e = {.t = t, .parse = parse, .guard = guard, .out = out, .err = err};
     size_t before = out->n;
-    for (size_t i = 0; add_special && i < t->post.before.n; i++) um_ids_push(out, t->post.before.data[i]);
+    if (add_special && !begins_with_bos(t, text, parse)) um_ids_append(out, &t->post.before);
     if (text.n) st = encode_around(&e, 0, guard, text, true, encode_section);
-    for (size_t i = 0; add_special && i < t->post.after.n; i++) um_ids_push(out, t->post.after.data[i]);
+    if (add_special) um_ids_append(out, &t->post.after);
     if (st) out->n = before;
     encoder_free(&e);
     return st;
@@ -234,8 +246,14 @@ void um_tok_decode(const um_tok *t, const int32_t *id, size_t n, bool skip_speci
         um_pieces_push(&p, text.len, s.n);
         um_buf_append(&text, s.p, s.n);
     }
+    size_t from = out->len;
     p.text = text.data;
     um_decoder_run(&t->dec, &p, out);
+    if (t->clean_up) {
+        uint8_t held[UM_CLEAN_RULES] = {0};
+        um_clean_text(held, out, from);
+        um_clean_end(held, out);
+    }
     um_pieces_free(&p);
     um_buf_free(&text);
 }

@@ -24,9 +24,19 @@ extern "C" {
 #define UM_TOK_ADDED_MAX  16384
 #define UM_TOK_FILE_MAX   ((size_t)64 << 20)
 #define UM_TOK_NEST_MAX   16 /* Sequence inside Sequence */
+#define UM_JSON_NEST_MAX  64
+
+void um_ids_append(um_ids *v, const um_ids *more);
 
 /* ---- Characters (unicode.c) -------------------------------------------------------------------------------------- */
 
+/* Letter, number, white space or none of them, in Unicode 16 whatever the libraries know (classes_table.c). */
+typedef enum { UM_CLASS_OTHER, UM_CLASS_LETTER, UM_CLASS_NUMBER, UM_CLASS_SPACE } um_class;
+extern const uint8_t um_class_page[0x1100];
+extern const uint64_t um_class_bits[]; /* pages of 8 */
+static inline um_class um_class_of(uint32_t cp) {
+    return (um_class)(um_class_bits[um_class_page[cp >> 8] * 8u + (cp >> 5 & 7)] >> (cp & 31) * 2 & 3);
+}
 bool um_is_space(uint32_t cp);  /* the 25 White_Space code points */
 bool um_is_word(uint32_t cp);   /* \w: letter, mark, decimal digit, connector punctuation */
 bool um_is_number(uint32_t cp); /* Nd, Nl, No */
@@ -49,9 +59,11 @@ void um_stand_in_encode(um_str bytes, um_buf *out);
 
 /* ---- Patterns (pattern.c) ---------------------------------------------------------------------------------------- */
 
-/* A literal, or a regular expression run by PCRE2 after it was rewritten to mean what it means to Oniguruma. */
+/* A literal, one of the known expressions, or a regular expression run by PCRE2 after it was rewritten to mean what it
+ * means to Oniguruma. */
 typedef struct um_pattern {
     um_str literal;
+    const struct um_known *known;
     struct pcre2_real_code_8 *code;
 } um_pattern;
 
@@ -62,6 +74,13 @@ typedef struct um_scan {
     struct pcre2_real_jit_stack_8 *stack;
 } um_scan;
 
+/* The expression if it is one of those that families use, else NULL (known.c). */
+const struct um_known *um_known_find(um_str regex);
+/* The end of the piece that begins at s[at], at < s.n. Such an expression leaves nothing out: pieces touch. */
+size_t um_known_end(const struct um_known *k, um_str s, size_t at);
+
+/* um_pattern_regex without the known expressions. */
+um_status um_pattern_pcre(um_pattern *p, um_str regex, const char *where, um_err *err);
 /* Compiles `regex`. `where` names the file. UM_EUNSUPPORTED: a construct that PCRE2 reads differently. */
 um_status um_pattern_regex(um_pattern *p, um_str regex, const char *where, um_err *err);
 /* Reads {"String": s} or {"Regex": r}; the literal is copied into a. */
@@ -74,17 +93,45 @@ um_status um_pattern_next(const um_pattern *p, um_scan *scan, um_str s, size_t f
 um_status um_pattern_replace(const um_pattern *p, um_scan *scan, um_str s, um_str by, um_buf *out, um_err *err);
 void um_scan_free(um_scan *scan);
 
+/* ---- Large JSON (jread.c) ---------------------------------------------------------------------------------------- */
+
+/* A place in a text of JSON that is known to be UTF-8. Errors are UM_EPARSE with file, line and column. */
+typedef struct um_jread {
+    const char *path;
+    um_str text;
+    size_t at;
+    um_err *err;
+} um_jread;
+um_status um_jread_fail(const um_jread *r, size_t at, const char *expected);
+char um_jread_peek(um_jread *r);         /* the next character that is no white space; 0 at the end */
+bool um_jread_take(um_jread *r, char c); /* skips c if it is next */
+/* The string that stands here; it lives in the text or, if it holds escapes, in scratch. */
+um_status um_jread_string(um_jread *r, um_buf *scratch, um_str *out);
+um_status um_jread_int(um_jread *r, int64_t *out);
+/* Goes behind a value without checking it. `nest` lists and objects are open around it; UM_ELIMIT above
+ * UM_JSON_NEST_MAX. */
+um_status um_jread_skip(um_jread *r, int nest);
+/* A file of moderate size, as a tree. `flags` are jansson's. */
+um_status um_json_read(json_t **out, um_str text, const char *path, int flags, um_err *err);
+
 /* ---- Vocabulary (vocab.c) ---------------------------------------------------------------------------------------- */
 
 typedef struct um_vocab {
-    um_str *token; /* [size] by id, as spelled in the file; p NULL: a hole */
+    um_str *token; /* [size] by id, as spelled in the file, NUL behind; p NULL: a hole */
     int32_t size, n;
-    int32_t *slot;      /* [mask + 1] open addressing, id or -1 */
-    uint32_t *slot_tag; /* [mask + 1] upper bits of the hash */
+    size_t cap;                 /* of token */
+    struct um_vocab_slot *slot; /* [mask + 1] open addressing */
     uint32_t mask;
+    um_arena *arena; /* of the strings */
+    char *room;
+    size_t n_room;
 } um_vocab;
-/* Reads the object token -> id; strings are copied into a. */
-um_status um_vocab_load(um_vocab *v, const json_t *object, um_arena *a, const char *where, um_err *err);
+/* An empty vocabulary; strings are copied into a. */
+void um_vocab_init(um_vocab *v, um_arena *a);
+/* UM_EPARSE when the id is another token's or out of range. A text that is there already moves to the new id. */
+um_status um_vocab_add(um_vocab *v, um_str text, int64_t id, const char *where, um_err *err);
+/* Adds an object token -> id. */
+um_status um_vocab_read(um_vocab *v, um_jread *r);
 void um_vocab_free(um_vocab *v);
 int32_t um_vocab_find(const um_vocab *v, um_str token); /* id or -1 */
 uint64_t um_hash(um_str s);
@@ -165,10 +212,16 @@ um_status um_pretok_run(const um_pretok *t, um_scan *scan, um_str s, bool at_sta
 
 /* ---- Models (bpe.c, wordlevel.c) --------------------------------------------------------------------------------- */
 
+typedef struct um_bpe_pair {
+    uint64_t key; /* um_pair_key; UINT64_MAX: free */
+    uint32_t rank;
+    int32_t id; /* of the result */
+} um_bpe_pair;
+
 typedef struct um_bpe {
-    struct um_bpe_pair *pair; /* open addressing: (left, right) -> rank, merged id */
-    int shift;                /* of the multiplicative hash */
-    size_t mask;
+    um_bpe_pair *pair; /* [mask + 1] open addressing */
+    int shift;         /* of the multiplicative hash */
+    size_t mask, n_pairs, n_ranks;
     int32_t byte_id[256];     /* byte-level: symbol of a byte, or -1 */
     int32_t fallback_id[256]; /* byte_fallback: <0xHH>, or -1 */
     int32_t unk_id;           /* -1: unknown characters are dropped */
@@ -177,18 +230,46 @@ typedef struct um_bpe {
 } um_bpe;
 
 typedef struct um_bpe_scratch {
-    int32_t *id;
+    int32_t *id, *to; /* [cap] symbols, and what each becomes with its right neighbour */
     uint32_t *rank, *prev, *next;
-    struct um_bpe_entry *heap;
-    size_t cap, heap_n, heap_cap;
+    size_t cap;
+    struct um_bpe_queue *queue;
     um_buf text;
 } um_bpe_scratch;
 
+static inline uint64_t um_pair_key(int32_t left, int32_t right) {
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+static inline size_t um_pair_slot(const um_bpe *b, uint64_t key) {
+    return (size_t)((key * 0x9E3779B97F4A7C15u) >> b->shift);
+}
+
+/* Everything but the merges; `model` is the object of tokenizer.json. */
 um_status um_bpe_load(um_bpe *b, const um_vocab *v, const json_t *model, bool byte_level, um_arena *a,
                       const char *where, um_err *err);
 void um_bpe_free(um_bpe *b);
 void um_bpe_encode(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece, um_ids *out);
 void um_bpe_scratch_free(um_bpe_scratch *s);
+
+/* Fills the table of pairs, once, behind um_bpe_load (merges.c). */
+typedef struct um_merging {
+    um_bpe *b;
+    const um_vocab *v;
+    uint32_t rank; /* of the next merge */
+    int32_t last;  /* id of the last result */
+    const char *path;
+    size_t at; /* entry or line, for messages */
+    bool is_lines;
+    um_buf joined;
+    um_err *err;
+} um_merging;
+void um_merging_begin(um_merging *m, um_bpe *b, const um_vocab *v, um_err *err);
+um_status um_merging_read_json(um_merging *m, um_jread *r); /* a list of "a b" and ["a", "b"] */
+um_status um_merging_read_lines(um_merging *m, um_str text, const char *path);
+/* No file lists them: every token merges from any two tokens that it can be cut into. score [size] orders them, the
+ * highest first, NaN: not a result; NULL: by id. */
+um_status um_merging_imply(um_merging *m, const float *score, const char *path);
+void um_merging_end(um_merging *m);
 
 typedef struct um_wordlevel {
     int32_t unk_id; /* -1: an unknown word is an error */
@@ -239,6 +320,13 @@ int um_decoder_byte(const um_decoder *d, um_str token);
 /* The byte of a string `<0xHH>`, else -1. */
 int um_byte_token(um_str token);
 
+/* ---- Clean-up (cleanup.c) ---------------------------------------------------------------------------------------- */
+
+/* Takes the spaces out that clean_up_tokenization_spaces means, of what out holds from `from` on. What may still become
+ * a match is held back until more text or the end comes. `held` begins as zeros. */
+void um_clean_text(uint8_t held[UM_CLEAN_RULES], um_buf *out, size_t from);
+void um_clean_end(uint8_t held[UM_CLEAN_RULES], um_buf *out);
+
 /* ---- The tokenizer (load.c, tok.c) ------------------------------------------------------------------------------- */
 
 #define UM_TOK_NAMED_MAX 64
@@ -256,18 +344,21 @@ struct um_tok {
     um_wordlevel wordlevel;
     um_added *added;
     size_t n_added, cap_added;
-    um_trie trie[2]; /* by `normalized` */
+    um_vocab added_names; /* content -> index into added */
+    um_trie trie[2];      /* by `normalized` */
     um_norm norm;
     um_pretok pre;
     um_post post;
     um_decoder dec;
     int32_t size;      /* 1 + highest id */
     um_str *bytes;     /* [size] */
-    int32_t *added_of; /* [size] index into added, or -1 */
+    int32_t *added_of; /* [n_added_of >= size] index into added, or -1 */
+    size_t n_added_of;
     um_named named[UM_TOK_NAMED_MAX];
     size_t n_named;
     json_t *extra_special; /* additional_special_tokens as a list of strings, or NULL */
     bool split_special;    /* text never spells a special token */
+    bool clean_up;         /* clean_up_tokenization_spaces (cleanup.c) */
 };
 
 /* Builds a tokenizer from the texts of tokenizer.json, tokenizer_config.json and special_tokens_map.json; the latter
@@ -279,6 +370,65 @@ um_status um_tok_config_load(json_t **out, const char *path, um_err *err);
  */
 um_status um_tok_encode_guarded(const um_tok *t, um_str text, um_parse parse, bool add_special, uint32_t guard,
                                 um_ids *out, um_err *err);
+/* ---- Files and formats (load.c, format_*.c, special.c) ----------------------------------------------------------- */
+
+enum {
+    UM_FILE_TOKENIZER,
+    UM_FILE_VOCAB,
+    UM_FILE_MERGES,
+    UM_FILE_SPM,
+    UM_FILE_TIKTOKEN,
+    UM_FILE_CONFIG,
+    UM_FILE_SPECIAL_MAP,
+    UM_FILE_ADDED,
+    UM_N_FILES
+};
+/* The files of a folder that count. */
+typedef struct um_tok_files {
+    const char *dir;
+    char *path[UM_N_FILES];
+    um_str text[UM_N_FILES]; /* p NULL: not there */
+    um_buf read[UM_N_FILES]; /* what text points into, when it was read from a file */
+} um_tok_files;
+void um_tok_files_init(um_tok_files *f, const char *dir);
+void um_tok_files_free(um_tok_files *f);
+um_status um_tok_build(um_tok **out, const um_tok_files *files, um_err *err);
+
+/* What a format makes of its files: every stage in the terms of tokenizer.json, and how to read the two large parts. */
+typedef struct um_parts {
+    const um_tok_files *files;
+    json_t *config;       /* tokenizer_config.json, or NULL */
+    const char *path;     /* of the file that messages about the stages name */
+    json_t *stages;       /* a tokenizer.json without vocabulary and merges */
+    json_t *named;        /* special tokens that the vocabulary file names, like special_tokens_map.json, or NULL */
+    bool takes_added_map; /* added_tokens.json belongs to the format */
+    size_t vocab, merges; /* format_json.c: where they stand in the text, SIZE_MAX: nowhere */
+    um_status (*read_vocab)(const struct um_parts *p, um_vocab *v, um_arena *a, um_err *err);
+    um_status (*read_merges)(const struct um_parts *p, um_merging *m);
+} um_parts;
+/* What the slow formats share: the class that tokenizer_config.json names, and stages from a text with %s where
+ * add_prefix_space goes. UM_QWEN_JSON is the expression of the Qwen tokenizers as JSON spells it. */
+um_str um_config_class(const json_t *config);
+um_status um_stages_of(const char *stages, const um_parts *p, json_t **out, um_err *err);
+#define UM_QWEN_JSON                                                                                                   \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "                                  \
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"                                     \
+    "\\\\s+"
+
+um_status um_format_json(um_parts *p, um_err *err);     /* tokenizer.json */
+um_status um_format_slow(um_parts *p, um_err *err);     /* vocab.json and merges.txt */
+um_status um_format_spm(um_parts *p, um_err *err);      /* tokenizer.model of SentencePiece */
+um_status um_format_tiktoken(um_parts *p, um_err *err); /* *.tiktoken */
+
+um_status um_added_load(um_tok *t, const json_t *list, const char *where, um_err *err); /* added_tokens */
+um_status um_added_load_map(um_tok *t, const json_t *object, const char *where, um_err *err);
+void um_added_reach(um_tok *t, size_t n); /* makes added_of at least n long */
+/* Special tokens by name: special_tokens_map.json, or the same fields of the configuration. */
+um_status um_special_load(um_tok *t, const json_t *json, const char *where, um_err *err);
+um_status um_config_load(um_tok *t, const json_t *config, const char *where, um_err *err);
+/* add_bos_token and add_eos_token, when every token is known. */
+um_status um_config_around(um_tok *t, const json_t *config, const char *where, um_err *err);
+
 /* String of a token as decoders see it: an added token's content, else the spelling in the vocabulary. */
 um_str um_tok_text(const um_tok *t, int32_t id);
 

@@ -1,13 +1,11 @@
-/* Character classes, case, and the byte table. Categories come from utf8proc. */
+/* Character classes, case, and the byte table. Categories other than letter, number and white space come
+ * from utf8proc. */
 #include <utf8proc.h>
 
 #include "text/tok.h"
 
-bool um_is_space(uint32_t cp) {
-    if (cp < 0x80) return cp == ' ' || (cp >= 9 && cp <= 13);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202F || cp == 0x205F || cp == 0x3000;
-}
+bool um_is_space(uint32_t cp) { return um_class_of(cp) == UM_CLASS_SPACE; }
+bool um_is_number(uint32_t cp) { return um_class_of(cp) == UM_CLASS_NUMBER; }
 
 bool um_is_word(uint32_t cp) {
     switch (utf8proc_category((utf8proc_int32_t)cp)) {
@@ -23,12 +21,6 @@ bool um_is_word(uint32_t cp) {
     case UTF8PROC_CATEGORY_PC: return true;
     default: return false;
     }
-}
-
-bool um_is_number(uint32_t cp) {
-    if (cp < 0x80) return cp >= '0' && cp <= '9';
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
 }
 
 bool um_is_punct(uint32_t cp) {

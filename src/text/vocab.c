@@ -1,6 +1,8 @@
 /* Token strings and ids: an array by id and an open-addressing table by string. */
 #include "text/tok.h"
 
+#define ROOM ((size_t)256 << 10) /* strings are stored one behind the other in blocks of this size */
+
 /* Eight bytes a round; only the distribution matters, the value is never stored in a file. */
 uint64_t um_hash(um_str s) {
     const uint64_t k = 0x9E3779B97F4A7C15u;
@@ -15,77 +17,123 @@ uint64_t um_hash(um_str s) {
     uint64_t w = 0;
     if (i < s.n) memcpy(&w, s.p + i, s.n - i);
     h = (h ^ w) * k;
+    h = (h ^ (h >> 32)) * k;
     return h ^ (h >> 29);
 }
 
-int32_t um_vocab_find(const um_vocab *v, um_str token) {
-    if (!v->slot) return -1;
+typedef struct um_vocab_slot {
+    uint32_t tag; /* upper bits of the hash */
+    int32_t id;   /* or -1 */
+} um_vocab_slot;
+
+/* The slot of a token, or NULL. */
+static um_vocab_slot *find_slot(const um_vocab *v, um_str token) {
     uint64_t h = um_hash(token);
     uint32_t tag = (uint32_t)(h >> 32);
-    for (uint32_t i = (uint32_t)h & v->mask; v->slot[i] >= 0; i = (i + 1) & v->mask)
-        if (v->slot_tag[i] == tag && um_str_eq(v->token[v->slot[i]], token)) return v->slot[i];
-    return -1;
+    for (uint32_t i = (uint32_t)h & v->mask; v->slot[i].id >= 0; i = (i + 1) & v->mask)
+        if (v->slot[i].tag == tag && um_str_eq(v->token[v->slot[i].id], token)) return &v->slot[i];
+    return NULL;
 }
 
-static void insert(um_vocab *v, int32_t id) {
-    uint64_t h = um_hash(v->token[id]);
+int32_t um_vocab_find(const um_vocab *v, um_str token) {
+    const um_vocab_slot *slot = v->slot ? find_slot(v, token) : NULL;
+    return slot ? slot->id : -1;
+}
+
+/* ---- Building ---------------------------------------------------------------------------------------------------- */
+
+static void insert(um_vocab *v, uint64_t h, int32_t id) {
     uint32_t i = (uint32_t)h & v->mask;
-    while (v->slot[i] >= 0) i = (i + 1) & v->mask;
-    v->slot[i] = id;
-    v->slot_tag[i] = (uint32_t)(h >> 32);
+    while (v->slot[i].id >= 0) i = (i + 1) & v->mask;
+    v->slot[i] = (um_vocab_slot){(uint32_t)(h >> 32), id};
 }
 
-static um_status check_entry(const char *key, size_t len, const json_t *value, const char *where, um_err *err) {
-    if (len > UM_TOK_BYTES_MAX)
-        return um_fail(err, UM_ELIMIT, "%s: token of %zu bytes in the vocabulary, at most %d are allowed", where, len,
-                       UM_TOK_BYTES_MAX);
-    json_int_t id = json_integer_value(value);
-    if (!json_is_integer(value) || id < 0 || id >= UM_TOK_ID_MAX)
-        return um_fail(err, UM_EPARSE, "%s: vocabulary: id of \"%.60s\" must be an integer from 0 to %d", where, key,
-                       UM_TOK_ID_MAX - 1);
-    return UM_OK;
+/* Makes a table that n tokens fill to three quarters at most: a small one stays in the processor's cache. */
+static void make_slots(um_vocab *v, size_t n) {
+    size_t slots = 64;
+    while (3 * slots < 4 * n) slots *= 2;
+    um_free(v->slot);
+    v->mask = (uint32_t)(slots - 1);
+    v->slot = (um_vocab_slot *)um_alloc(um_mul(slots, sizeof *v->slot));
+    memset(v->slot, 0xFF, slots * sizeof *v->slot);
+    for (int32_t id = 0; id < v->size; id++)
+        if (v->token[id].p) insert(v, um_hash(v->token[id]), id);
 }
 
-/* Sizes the arrays: ids may have holes, so the highest id counts. */
-static um_status measure(um_vocab *v, const json_t *object, const char *where, um_err *err) {
-    json_t *o = (json_t *)object; /* jansson's iterators take no const */
-    for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
-        const json_t *value = json_object_iter_value(it);
-        um_status st = check_entry(json_object_iter_key(it), json_object_iter_key_len(it), value, where, err);
-        if (st) return st;
-        v->size = (int32_t)UM_MAX(v->size, json_integer_value(value) + 1);
+static void make_room(um_vocab *v, int32_t id) {
+    if ((size_t)id >= v->cap) {
+        size_t cap = UM_MAX((size_t)id + 64, v->cap * 2);
+        v->token = (um_str *)um_realloc(v->token, um_mul(cap, sizeof *v->token));
+        memset(v->token + v->cap, 0, (cap - v->cap) * sizeof *v->token);
+        v->cap = cap;
+    }
+    if (4 * ((size_t)v->n + 1) > 3 * ((size_t)v->mask + 1)) make_slots(v, 2 * (size_t)v->n);
+}
+
+static char *store(um_vocab *v, um_str text) {
+    if (text.n + 1 > v->n_room) {
+        v->n_room = UM_MAX(ROOM, text.n + 1);
+        v->room = (char *)um_arena_alloc(v->arena, v->n_room);
+    }
+    char *p = v->room;
+    if (text.n) memcpy(p, text.p, text.n);
+    v->room += text.n + 1; /* the arena's memory is zero: strings end with NUL */
+    v->n_room -= text.n + 1;
+    return p;
+}
+
+void um_vocab_init(um_vocab *v, um_arena *a) {
+    *v = (um_vocab){.arena = a};
+    make_slots(v, 0);
+}
+
+um_status um_vocab_add(um_vocab *v, um_str text, int64_t id, const char *where, um_err *err) {
+    if (text.n > UM_TOK_BYTES_MAX)
+        return um_fail(err, UM_ELIMIT, "%s: token of %zu bytes in the vocabulary, at most %d are allowed", where,
+                       text.n, UM_TOK_BYTES_MAX);
+    if (id < 0 || id >= UM_TOK_ID_MAX)
+        return um_fail(err, UM_EPARSE, "%s: vocabulary: id of \"%.*s\" must be an integer from 0 to %d, not %lld",
+                       where, (int)UM_MIN(text.n, 60), text.p, UM_TOK_ID_MAX - 1, (long long)id);
+    make_room(v, (int32_t)id);
+    um_vocab_slot *slot = find_slot(v, text);
+    if (slot && slot->id == id) return UM_OK;
+    if (v->token[id].p)
+        return um_fail(err, UM_EPARSE, "%s: tokens \"%.60s\" and \"%.*s\" share the id %d", where, v->token[id].p,
+                       (int)UM_MIN(text.n, 60), text.p, (int)id);
+    if (slot) { /* the last of several entries with one text counts, as everywhere in JSON */
+        v->token[id] = v->token[slot->id];
+        v->token[slot->id] = (um_str){NULL, 0};
+        slot->id = (int32_t)id;
+    } else {
+        v->token[id] = (um_str){store(v, text), text.n};
         v->n++;
+        insert(v, um_hash(text), (int32_t)id);
     }
+    v->size = (int32_t)UM_MAX(v->size, id + 1);
     return UM_OK;
 }
 
-um_status um_vocab_load(um_vocab *v, const json_t *object, um_arena *a, const char *where, um_err *err) {
-    memset(v, 0, sizeof *v);
-    if (!json_is_object(object)) return um_fail(err, UM_EPARSE, "%s: model.vocab must be an object token -> id", where);
-    um_status st = measure(v, object, where, err);
-    if (st) return st;
-    uint32_t slots = 64;
-    while (slots < 2 * (uint32_t)v->n) slots *= 2;
-    v->mask = slots - 1;
-    v->token = UM_NEW_ARRAY(um_str, (size_t)v->size + 1);
-    v->slot_tag = UM_NEW_ARRAY(uint32_t, slots);
-    v->slot = (int32_t *)um_alloc(um_mul(slots, sizeof(int32_t)));
-    memset(v->slot, 0xFF, slots * sizeof(int32_t));
-    json_t *o = (json_t *)object;
-    for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
-        int32_t id = (int32_t)json_integer_value(json_object_iter_value(it));
-        size_t len = json_object_iter_key_len(it);
-        if (v->token[id].p)
-            return um_fail(err, UM_EPARSE, "%s: tokens \"%.60s\" and \"%.60s\" share the id %d", where, v->token[id].p,
-                           json_object_iter_key(it), id);
-        v->token[id] = (um_str){um_arena_strndup(a, json_object_iter_key(it), len), len};
-        insert(v, id);
+um_status um_vocab_read(um_vocab *v, um_jread *r) {
+    um_buf scratch = {0};
+    um_status st = UM_OK;
+    if (!um_jread_take(r, '{')) return um_jread_fail(r, r->at, "an object token -> id");
+    bool more = um_jread_peek(r) != '}';
+    while (more && !st) {
+        um_str text;
+        int64_t id = 0;
+        st = um_jread_string(r, &scratch, &text);
+        if (!st && !um_jread_take(r, ':')) st = um_jread_fail(r, r->at, "':' behind a token");
+        if (!st) st = um_jread_int(r, &id);
+        if (!st) st = um_vocab_add(v, text, id, r->path, r->err);
+        more = !st && um_jread_take(r, ',');
     }
-    return UM_OK;
+    if (!st && !um_jread_take(r, '}')) st = um_jread_fail(r, r->at, "',' or '}' in the vocabulary");
+    while (v->size > 0 && !v->token[v->size - 1].p) v->size--;
+    um_buf_free(&scratch);
+    return st;
 }
 
 void um_vocab_free(um_vocab *v) {
     um_free(v->token);
     um_free(v->slot);
-    um_free(v->slot_tag);
 }

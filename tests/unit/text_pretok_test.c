@@ -3,32 +3,6 @@
 
 #include "text_vectors.h"
 
-static void normalizers_rewrite_as_the_reference(void **state) {
-    (void)state;
-    json_t *rows = vector_rows(VECTORS "normalizers.jsonl"), *row, *c;
-    size_t i, k;
-    um_err err;
-    json_array_foreach(rows, i, row) {
-        um_arena a;
-        um_norm norm;
-        um_arena_init(&a, 0);
-        assert_int_equal(um_norm_load(&norm, json_object_get(row, "normalizer"), &a, "file", &err), UM_OK);
-        json_array_foreach(json_object_get(row, "cases"), k, c) {
-            um_scan scan = {0};
-            um_buf buf[2] = {{0}, {0}};
-            um_str out;
-            assert_int_equal(um_norm_apply(&norm, &scan, vector_str(json_object_get(c, "in")), buf, &out, &err), UM_OK);
-            assert_text(out, vector_str(json_object_get(c, "out")));
-            um_buf_free(&buf[0]);
-            um_buf_free(&buf[1]);
-            um_scan_free(&scan);
-        }
-        um_norm_free(&norm);
-        um_arena_free(&a);
-    }
-    json_decref(rows);
-}
-
 /* NFC sends only the stretches to the library that it may change; the result must be that of the whole text. */
 static void nfc_in_stretches_equals_nfc_of_the_whole(void **state) {
     (void)state;
@@ -64,73 +38,11 @@ static void nfc_in_stretches_equals_nfc_of_the_whole(void **state) {
     json_decref(json);
 }
 
-/* Cuts text and compares the pieces, in stand-in characters where the pre-tokenizer is byte-level. */
-static bool cuts_into(const um_pretok *pre, um_str text, const json_t *want) {
-    um_scan scan = {0};
-    um_pieces p = {0};
-    um_err err;
-    if (um_pretok_run(pre, &scan, text, true, &p, &err)) fail_msg("%s", err.msg);
-    bool same = p.n == json_array_size(want);
-    for (size_t i = 0; i < p.n && same; i++) {
-        um_buf piece = {0};
-        um_str raw = {p.text + p.cut[i].off, p.cut[i].len};
-        if (pre->byte_level) um_stand_in_encode(raw, &piece);
-        else um_buf_append(&piece, raw.p, raw.n);
-        same = um_str_eq(buf_str(&piece), vector_str(json_array_get(want, i)));
-        um_buf_free(&piece);
-    }
-    um_pieces_free(&p);
-    um_scan_free(&scan);
-    return same;
-}
-
-static void pre_tokenizers_cut_as_the_reference(void **state) {
-    (void)state;
-    json_t *rows = vector_rows(VECTORS "pre_tokenizers.jsonl"), *row, *c;
-    size_t i, k, wrong = 0;
-    um_err err;
-    json_array_foreach(rows, i, row) {
-        um_arena a;
-        um_pretok pre;
-        um_arena_init(&a, 0);
-        assert_int_equal(um_pretok_load(&pre, json_object_get(row, "pre_tokenizer"), &a, "file", &err), UM_OK);
-        json_array_foreach(json_object_get(row, "cases"), k, c) {
-            if (cuts_into(&pre, vector_str(json_object_get(c, "in")), json_object_get(c, "pieces"))) continue;
-            print_error("row %zu, case %zu is cut differently\n", i, k);
-            wrong++;
-        }
-        um_pretok_free(&pre);
-        um_arena_free(&a);
-    }
-    json_decref(rows);
-    assert_int_equal(wrong, 0);
-}
-
 static void split_by(um_pretok *pre, const char *regex) {
     json_t *json = json_pack("{s:s, s:{s:s}, s:s}", "type", "Split", "pattern", "Regex", regex, "behavior", "Isolated");
     um_err err;
     if (um_pretok_load(pre, json, NULL, "file", &err)) fail_msg("%s", err.msg);
     json_decref(json);
-}
-
-static void expressions_of_known_families_cut_as_the_reference(void **state) {
-    (void)state;
-    static const char *const names[] = {"qwen", "ling", "seed", "gpt2", "llama3"};
-    json_t *regexes, *rows = vector_rows(VECTORS "splits.jsonl"), *row;
-    um_err err;
-    assert_int_equal(um_json_load(&regexes, VECTORS "split_regexes.json", &err), UM_OK);
-    for (size_t k = 0; k < UM_LEN(names); k++) {
-        um_pretok pre;
-        size_t i;
-        split_by(&pre, json_string_value(json_object_get(regexes, names[k])));
-        json_array_foreach(rows, i, row) {
-            if (!cuts_into(&pre, vector_str(json_object_get(row, "text")), json_object_get(row, names[k])))
-                fail_msg("%s: row %zu is cut differently", names[k], i);
-        }
-        um_pretok_free(&pre);
-    }
-    json_decref(regexes);
-    json_decref(rows);
 }
 
 static void constructs_with_another_meaning_are_refused(void **state) {
@@ -194,10 +106,7 @@ static void long_runs_are_cut_without_hitting_a_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(normalizers_rewrite_as_the_reference),
         cmocka_unit_test(nfc_in_stretches_equals_nfc_of_the_whole),
-        cmocka_unit_test(pre_tokenizers_cut_as_the_reference),
-        cmocka_unit_test(expressions_of_known_families_cut_as_the_reference),
         cmocka_unit_test(constructs_with_another_meaning_are_refused),
         cmocka_unit_test(classes_mean_what_they_mean_to_the_reference),
         cmocka_unit_test(long_runs_are_cut_without_hitting_a_limit),

@@ -1,15 +1,6 @@
 /* text: decoders, and streams that never say what they would have to take back. */
 #include "text_vectors.h"
 
-static um_tok *tok_of_decoder(const json_t *row) {
-    json_t *json =
-        json_pack("{s:s, s:O, s:{s:s, s:O, s:[]}}", "version", "1.0", "decoder", json_object_get(row, "decoder"),
-                  "model", "type", "BPE", "vocab", json_object_get(row, "vocab"), "merges");
-    um_tok *t = tok_of_json(json);
-    json_decref(json);
-    return t;
-}
-
 static void stream_all(const um_tok *t, const um_ids *ids, bool skip_special, um_buf *out) {
     um_stream s;
     um_stream_init(&s, t, skip_special);
@@ -18,57 +9,6 @@ static void stream_all(const um_tok *t, const um_ids *ids, bool skip_special, um
         assert_int_equal(um_utf8_check(out->data ? out->data : "", out->len), out->len);
     }
     um_stream_flush(&s, out);
-}
-
-static void decoders_write_as_the_reference(void **state) {
-    (void)state;
-    json_t *rows = vector_rows(VECTORS "decoders.jsonl"), *row, *c;
-    size_t i, k;
-    json_array_foreach(rows, i, row) {
-        um_tok *t = tok_of_decoder(row);
-        json_array_foreach(json_object_get(row, "cases"), k, c) {
-            um_ids ids = vector_ids(c, "ids");
-            um_buf out = {0};
-            um_tok_decode(t, ids.data, ids.n, false, &out);
-            assert_text(buf_str(&out), vector_str(json_object_get(c, "decoded")));
-            um_ids_free(&ids);
-            um_buf_free(&out);
-        }
-        um_tok_close(t);
-    }
-    json_decref(rows);
-}
-
-/* <0xFF> and then <0x41>: the whole run is invalid, but a stream has said "A" before it could know. */
-static bool waits_for_a_run(const um_tok *t, const um_ids *ids) {
-    uint8_t bytes[64];
-    size_t n = 0;
-    for (size_t i = 0; i < ids->n && n < sizeof bytes; i++) {
-        int b = um_decoder_byte(&t->dec, um_tok_text(t, ids->data[i]));
-        if (b >= 0) bytes[n++] = (uint8_t)b;
-    }
-    return um_utf8_check((const char *)bytes, n) < n;
-}
-
-static void streams_join_to_the_whole_for_every_decoder(void **state) {
-    (void)state;
-    json_t *rows = vector_rows(VECTORS "decoders.jsonl"), *row, *c;
-    size_t i, k;
-    json_array_foreach(rows, i, row) {
-        um_tok *t = tok_of_decoder(row);
-        json_array_foreach(json_object_get(row, "cases"), k, c) {
-            um_ids ids = vector_ids(c, "ids");
-            um_buf whole = {0}, pieces = {0};
-            um_tok_decode(t, ids.data, ids.n, false, &whole);
-            stream_all(t, &ids, false, &pieces);
-            if (!waits_for_a_run(t, &ids)) assert_text(buf_str(&pieces), buf_str(&whole));
-            um_ids_free(&ids);
-            um_buf_free(&whole);
-            um_buf_free(&pieces);
-        }
-        um_tok_close(t);
-    }
-    json_decref(rows);
 }
 
 /* Ids of a byte-level tokenizer that has only bytes: id = byte. */
@@ -158,8 +98,6 @@ static void a_special_token_that_is_kept_ends_a_character(void **state) {
 int main(void) {
     um_log_set_level(UM_LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decoders_write_as_the_reference),
-        cmocka_unit_test(streams_join_to_the_whole_for_every_decoder),
         cmocka_unit_test(random_bytes_stream_to_the_whole_and_never_half_a_character),
         cmocka_unit_test(a_character_waits_for_its_last_byte),
         cmocka_unit_test(a_special_token_that_is_kept_ends_a_character),

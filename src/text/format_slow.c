@@ -1,0 +1,83 @@
+/* vocab.json and merges.txt: the vocabulary without a word about how text is cut. The class of the tokenizer, named in
+ * tokenizer_config.json, says that. */
+#include "text/tok.h"
+
+/* A tokenizer.json without vocabulary and merges; %s is add_prefix_space. */
+#define MODEL "\"model\":{\"type\":\"BPE\"},\"decoder\":{\"type\":\"ByteLevel\"}"
+#define GPT2_STAGES                                                                                                    \
+    "{\"version\":\"1.0\"," MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,"                \
+    "\"use_regex\":true}}"
+#define QWEN_STAGES                                                                                                    \
+    "{\"version\":\"1.0\"," MODEL ",\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","       \
+    "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" UM_QWEN_JSON                                    \
+    "\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":false}]}}"
+
+static const struct {
+    const char *name; /* without a final "Fast" */
+    const char *stages;
+} classes[] = {
+    {"Qwen2Tokenizer", QWEN_STAGES},
+    {"Qwen3Tokenizer", QWEN_STAGES},
+    {"DreamTokenizer", QWEN_STAGES},
+    {"GPT2Tokenizer", GPT2_STAGES},
+};
+
+/* The class that the configuration names: behind the last dot, without "Fast". */
+um_str um_config_class(const json_t *config) {
+    const json_t *value = json_object_get(config, "tokenizer_class");
+    um_str s = json_is_string(value) ? (um_str){json_string_value(value), json_string_length(value)} : (um_str){"", 0};
+    const char *dot = s.n ? (const char *)memrchr(s.p, '.', s.n) : NULL;
+    if (dot) s = (um_str){dot + 1, s.n - (size_t)(dot + 1 - s.p)};
+    if (s.n > 4 && memcmp(s.p + s.n - 4, "Fast", 4) == 0) s.n -= 4;
+    return s;
+}
+
+static um_status fail_class(const um_parts *p, um_str name, um_err *err) {
+    um_buf known = {0};
+    for (size_t i = 0; i < UM_LEN(classes); i++)
+        um_buf_printf(&known, "%s%s", i == 0 ? "" : (i + 1 < UM_LEN(classes) ? ", " : " and "), classes[i].name);
+    um_status st = um_fail(
+        err, UM_EUNSUPPORTED,
+        "%s: tokenizer_class \"%.*s\" does not say how text is cut, which vocab.json and merges.txt need; %s do, "
+        "or a tokenizer.json",
+        p->files->path[UM_FILE_CONFIG], (int)UM_MIN(name.n, 60), name.p, known.data);
+    um_buf_free(&known);
+    return st;
+}
+
+um_status um_stages_of(const char *stages, const um_parts *p, json_t **out, um_err *err) {
+    bool prefix = false;
+    um_buf text = {0};
+    um_status st = UM_OK;
+    if (p->config) st = um_json_get_bool(p->config, "add_prefix_space", p->files->path[UM_FILE_CONFIG], &prefix, err);
+    if (st) return st;
+    um_buf_printf(&text, stages, prefix ? "true" : "false");
+    st = um_json_read(out, (um_str){text.data, text.len}, p->path, 0, err);
+    um_buf_free(&text);
+    return st;
+}
+
+static um_status read_vocab(const um_parts *p, um_vocab *v, um_arena *a, um_err *err) {
+    um_jread r = {p->path, p->files->text[UM_FILE_VOCAB], 0, err};
+    size_t good = um_utf8_check(r.text.p, r.text.n);
+    if (good < r.text.n) return um_jread_fail(&r, good, "valid UTF-8");
+    um_vocab_init(v, a);
+    um_status st = um_vocab_read(v, &r);
+    if (!st && (um_jread_peek(&r) || r.at < r.text.n)) st = um_jread_fail(&r, r.at, "the end of the file");
+    return st;
+}
+
+static um_status read_merges(const um_parts *p, um_merging *m) {
+    return um_merging_read_lines(m, p->files->text[UM_FILE_MERGES], p->files->path[UM_FILE_MERGES]);
+}
+
+um_status um_format_slow(um_parts *p, um_err *err) {
+    p->path = p->files->path[UM_FILE_VOCAB];
+    p->read_vocab = read_vocab;
+    p->read_merges = read_merges;
+    p->takes_added_map = true;
+    um_str name = um_config_class(p->config);
+    for (size_t i = 0; i < UM_LEN(classes); i++)
+        if (um_str_eq(name, um_str_of(classes[i].name))) return um_stages_of(classes[i].stages, p, &p->stages, err);
+    return fail_class(p, name, err);
+}
