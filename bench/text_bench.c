@@ -213,6 +213,10 @@ static void bench_folder(const char *name, const char *dir) {
 
 /* Unpacks into a folder of its own, times, removes it. Folders without a vocabulary are passed over. */
 static void bench_packed(const char *data, const char *name) {
+    char *dir = um_path_join(data, name);
+    bool is_folder = um_dir_exists(dir);
+    um_free(dir);
+    if (!is_folder) return;
     char temp[] = "/tmp/unmask-bench-XXXXXX", command[2048];
     if (!mkdtemp(temp)) stop("can't make a folder below /tmp");
     snprintf(command, sizeof command,

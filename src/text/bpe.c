@@ -1,8 +1,6 @@
 /* Byte-pair encoding of one piece. Among all neighbouring pairs the one with the lowest rank is merged, at equal rank
  * the leftmost, until no pair has a rank. Nearly all pieces are a few bytes and are merged by scanning an array; long
- * ones (a megabyte of spaces is real input) go through a queue of ranks, so that the cost stays O(n log n). */
-#include <stdlib.h>
-
+ * ones (a megabyte of spaces is real input) go through a queue, so that the cost stays O(n log n). */
 #include "text/tok.h"
 
 #define NO_RANK   UINT32_MAX
@@ -70,9 +68,34 @@ um_status um_bpe_load(um_bpe *b, const um_vocab *v, const json_t *model, bool by
     return st;
 }
 
+static void find_chars(um_bpe *b, const um_vocab *v) {
+    b->char_id = (int32_t *)um_alloc(UM_CHARS * sizeof *b->char_id);
+    for (uint32_t cp = 0; cp < UM_CHARS; cp++) {
+        char c[4];
+        b->char_id[cp] = um_vocab_find(v, (um_str){c, (size_t)um_utf8_put(cp, c)});
+    }
+}
+
+void um_bpe_finish(um_bpe *b, const um_vocab *v) {
+    if (b->prefix.n || b->suffix.n) return;
+    if (!b->byte_level) {
+        find_chars(b, v);
+        if (!b->ignore_merges) um_cuts_find(&b->cuts, v); /* a part may be a token where the whole is not */
+        return;
+    }
+    b->byte_pair = (um_byte_pair *)um_alloc(65536 * sizeof *b->byte_pair);
+    for (uint32_t i = 0; i < 65536; i++) {
+        um_byte_pair *p = &b->byte_pair[i];
+        p->id = -1;
+        p->rank = pair_find(b, b->byte_id[i >> 8], b->byte_id[i & 0xFF], &p->id);
+    }
+}
+
 void um_bpe_free(um_bpe *b) {
     um_free(b->pair);
-    b->pair = NULL;
+    um_free(b->byte_pair);
+    um_free(b->char_id);
+    *b = (um_bpe){0};
 }
 
 /* ---- Start symbols ----------------------------------------------------------------------------------------------- */
@@ -101,24 +124,39 @@ static size_t push_missing(const um_bpe *b, um_bpe_scratch *s, size_t n, um_str 
     return n;
 }
 
-/* One symbol per character, or per byte through the byte table, with prefix and suffix. */
+/* The text of the symbol at piece[at] with prefix and suffix, in s->text; *len: what it takes of the piece. */
+static um_str symbol_text(const um_bpe *b, um_bpe_scratch *s, um_str piece, size_t at, int *len) {
+    *len = 1;
+    um_buf_clear(&s->text);
+    if (at > 0) um_buf_append(&s->text, b->prefix.p, b->prefix.n);
+    if (b->byte_level) um_stand_in_encode((um_str){piece.p + at, 1}, &s->text);
+    else {
+        um_cp_at(piece.p + at, piece.n - at, len);
+        um_buf_append(&s->text, piece.p + at, (size_t)*len);
+    }
+    if (at + (size_t)*len == piece.n) um_buf_append(&s->text, b->suffix.p, b->suffix.n);
+    return (um_str){s->text.data, s->text.len};
+}
+
+/* The usual character, straight from the table; -1 when it takes the long way. */
+static int32_t usual_char(const um_bpe *b, um_str piece, size_t at, int *len) {
+    uint32_t cp = b->char_id ? um_cp_at(piece.p + at, piece.n - at, len) : UM_CHARS;
+    return cp < UM_CHARS ? b->char_id[cp] : -1;
+}
+
+/* One symbol per character, or per byte through the byte table. */
 static size_t start_symbols(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece) {
-    size_t n = 0, at = 0;
+    size_t n = 0;
     bool unknown = false;
-    while (at < piece.n) {
-        int len = 1;
-        um_buf_clear(&s->text);
-        if (at > 0) um_buf_append(&s->text, b->prefix.p, b->prefix.n);
-        if (b->byte_level) um_stand_in_encode((um_str){piece.p + at, 1}, &s->text);
-        else {
-            um_cp_at(piece.p + at, piece.n - at, &len);
-            um_buf_append(&s->text, piece.p + at, (size_t)len);
+    int len;
+    for (size_t at = 0; at < piece.n; at += (size_t)len) {
+        um_str symbol = {NULL, 1};
+        int32_t id = usual_char(b, piece, at, &len);
+        if (id < 0) {
+            symbol = symbol_text(b, s, piece, at, &len);
+            id = um_vocab_find(v, symbol);
         }
-        at += (size_t)len;
-        if (at == piece.n) um_buf_append(&s->text, b->suffix.p, b->suffix.n);
-        um_str symbol = {s->text.data, s->text.len};
         scratch_reserve(s, n + symbol.n + 1);
-        int32_t id = um_vocab_find(v, symbol);
         if (id >= 0) {
             s->id[n++] = id;
             unknown = false;
@@ -139,10 +177,19 @@ static bool start_bytes(const um_bpe *b, um_bpe_scratch *s, um_str piece) {
 
 /* ---- Merging ----------------------------------------------------------------------------------------------------- */
 
-static size_t merge_short(const um_bpe *b, int32_t *id, size_t n) {
+/* Rank of the pair that begins at `at`, when the symbols are still those of `bytes` (NULL: they are others). Half of
+ * all pairs are looked up here, and the table of bytes is small enough to stay in the processor's cache. */
+static uint32_t first_pair(const um_bpe *b, const int32_t *id, const uint8_t *bytes, size_t at, int32_t *to) {
+    if (!bytes) return pair_find(b, id[at], id[at + 1], to);
+    const um_byte_pair *p = &b->byte_pair[bytes[at] << 8 | bytes[at + 1]];
+    *to = p->id;
+    return p->rank;
+}
+
+static size_t merge_short(const um_bpe *b, int32_t *id, const uint8_t *bytes, size_t n) {
     uint32_t rank[SHORT_MAX];
     int32_t to[SHORT_MAX];
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = pair_find(b, id[i], id[i + 1], &to[i]);
+    for (size_t i = 0; i + 1 < n; i++) rank[i] = first_pair(b, id, bytes, i, &to[i]);
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
@@ -162,18 +209,17 @@ static size_t merge_short(const um_bpe *b, int32_t *id, size_t n) {
     return n;
 }
 
-/* Pairs that wait to be merged, by rank. A long piece repeats few pairs many times, so ranks are few and the heap that
- * orders them is small; the places of one rank form a list. Everything is empty again when the last one was taken. */
+/* Pairs that wait to be merged: the lowest rank first, at equal rank the leftmost. A long piece repeats few pairs many
+ * times, mostly found from left to right, so the places of a rank form a list of which only the first is in the heap. A
+ * place that is left of the last one of its list goes into the heap by itself. */
 typedef struct um_bpe_queue {
     uint32_t *first, *last; /* [n_ranks] entries of a rank, 0 = none */
     struct um_bpe_entry {
         uint32_t at, next;
     } * entry; /* entry 0 is not used */
     size_t n, cap;
-    uint32_t *heap; /* ranks that have entries, the lowest on top */
+    uint64_t *heap; /* rank << 32 | place */
     size_t heap_n, heap_cap;
-    uint32_t *place; /* of the rank at hand, left to right */
-    size_t place_cap;
 } queue;
 
 static queue *queue_of(const um_bpe *b, um_bpe_scratch *s) {
@@ -192,71 +238,62 @@ static void queue_free(queue *q) {
     um_free(q->last);
     um_free(q->entry);
     um_free(q->heap);
-    um_free(q->place);
     um_free(q);
 }
 
-static void heap_push(queue *q, uint32_t rank) {
+static void heap_push(queue *q, uint64_t key) {
     if (q->heap_n == q->heap_cap) {
         q->heap_cap = q->heap_cap ? q->heap_cap * 2 : 256;
-        q->heap = (uint32_t *)um_realloc(q->heap, um_mul(q->heap_cap, sizeof *q->heap));
+        q->heap = (uint64_t *)um_realloc(q->heap, um_mul(q->heap_cap, sizeof *q->heap));
     }
     size_t i = q->heap_n++;
-    for (; i > 0 && rank < q->heap[(i - 1) / 2]; i = (i - 1) / 2) q->heap[i] = q->heap[(i - 1) / 2];
-    q->heap[i] = rank;
+    for (; i > 0 && key < q->heap[(i - 1) / 2]; i = (i - 1) / 2) q->heap[i] = q->heap[(i - 1) / 2];
+    q->heap[i] = key;
 }
 
-static uint32_t heap_pop(queue *q) {
-    uint32_t top = q->heap[0], rank = q->heap[--q->heap_n];
+/* Puts key in place of the top. */
+static void heap_replace(queue *q, uint64_t key) {
     size_t i = 0;
     for (;;) {
         size_t c = 2 * i + 1;
         if (c >= q->heap_n) break;
         if (c + 1 < q->heap_n && q->heap[c + 1] < q->heap[c]) c++;
-        if (q->heap[c] >= rank) break;
+        if (q->heap[c] >= key) break;
         q->heap[i] = q->heap[c];
         i = c;
     }
-    q->heap[i] = rank;
-    return top;
+    q->heap[i] = key;
 }
 
 static void queue_push(queue *q, uint32_t rank, uint32_t at) {
+    uint64_t key = (uint64_t)rank << 32 | at;
+    if (q->first[rank] && at < q->entry[q->last[rank]].at) {
+        heap_push(q, key);
+        return;
+    }
     if (q->n >= q->cap) {
         q->cap = q->cap ? q->cap * 2 : 1024;
         q->entry = (struct um_bpe_entry *)um_realloc(q->entry, um_mul(q->cap, sizeof *q->entry));
     }
     uint32_t e = (uint32_t)q->n++;
     q->entry[e] = (struct um_bpe_entry){at, 0};
-    if (!q->first[rank]) {
+    if (q->first[rank]) q->entry[q->last[rank]].next = e;
+    else {
         q->first[rank] = e;
-        heap_push(q, rank);
-    } else q->entry[q->last[rank]].next = e;
+        heap_push(q, key);
+    }
     q->last[rank] = e;
 }
 
-static int by_place(const void *x, const void *y) {
-    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    return (a > b) - (a < b);
-}
-
-/* Takes the places of the lowest rank, left to right; returns their number. */
-static size_t queue_take(queue *q, uint32_t *rank) {
-    size_t n = 0;
-    bool sorted = true;
-    *rank = heap_pop(q);
-    for (uint32_t e = q->first[*rank]; e; e = q->entry[e].next) {
-        if (n == q->place_cap) {
-            q->place_cap = q->place_cap ? q->place_cap * 2 : 256;
-            q->place = (uint32_t *)um_realloc(q->place, um_mul(q->place_cap, sizeof *q->place));
-        }
-        q->place[n] = q->entry[e].at;
-        sorted = sorted && (n == 0 || q->place[n - 1] <= q->place[n]);
-        n++;
-    }
-    q->first[*rank] = 0;
-    if (!sorted) qsort(q->place, n, sizeof *q->place, by_place);
-    return n;
+/* The next place and its rank. When it is the first of its list, the list's next one takes its place in the heap. */
+static uint32_t queue_take(queue *q, uint32_t *rank) {
+    uint64_t key = q->heap[0];
+    uint32_t at = (uint32_t)key, e = q->first[ *rank = (uint32_t)(key >> 32)];
+    bool listed = e && q->entry[e].at == at;
+    if (listed) q->first[*rank] = e = q->entry[e].next;
+    if (listed && e) heap_replace(q, (uint64_t)*rank << 32 | q->entry[e].at);
+    else if (--q->heap_n) heap_replace(q, q->heap[q->heap_n]);
+    return at;
 }
 
 /* Looks the pair that begins at `at` up again and queues it if it merges. */
@@ -276,20 +313,17 @@ static void merge_at(const um_bpe *b, um_bpe_scratch *s, size_t n, uint32_t at) 
     queue_pair(b, s, n, at);
 }
 
-/* A merge makes a longer token, so the pairs that it forms are others than the one at hand: a rank that was taken gets
- * no new places while it is worked on, and left to right is the order of the definition. */
-static size_t merge_long(const um_bpe *b, um_bpe_scratch *s, size_t n) {
+static size_t merge_long(const um_bpe *b, um_bpe_scratch *s, const uint8_t *bytes, size_t n) {
     queue *q = queue_of(b, s);
     for (uint32_t i = 0; i < n; i++) {
         s->prev[i] = i - 1;
         s->next[i] = i + 1;
-        queue_pair(b, s, n, i);
+        s->rank[i] = i + 1 < n ? first_pair(b, s->id, bytes, i, &s->to[i]) : NO_RANK;
+        if (s->rank[i] != NO_RANK) queue_push(q, s->rank[i], i);
     }
     while (q->heap_n) {
-        uint32_t rank;
-        size_t n_places = queue_take(q, &rank);
-        for (size_t i = 0; i < n_places; i++) /* a pair may have changed since it was queued */
-            if (s->rank[q->place[i]] == rank) merge_at(b, s, n, q->place[i]);
+        uint32_t rank, at = queue_take(q, &rank);
+        if (s->rank[at] == rank) merge_at(b, s, n, at); /* its pair may have changed since it was queued */
     }
     size_t kept = 0;
     for (uint32_t i = 0; i < n; i = s->next[i]) s->id[kept++] = s->id[i];
@@ -315,17 +349,17 @@ static int32_t whole_piece(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s
     return um_vocab_find(v, (um_str){s->text.data, s->text.len});
 }
 
+/* Without ignore_merges a piece is merged also when it is a token: looking it up first, and remembering which tokens
+ * their own text merges to, was slower than the merges, which mostly stay in the processor's cache. */
 void um_bpe_encode(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece, um_ids *out) {
-    if (b->ignore_merges) {
-        int32_t id = whole_piece(b, v, s, piece);
-        if (id >= 0) {
-            um_ids_push(out, id);
-            return;
-        }
+    int32_t whole = b->ignore_merges ? whole_piece(b, v, s, piece) : -1;
+    if (whole >= 0) {
+        um_ids_push(out, whole);
+        return;
     }
     size_t n = piece.n;
-    bool plain = b->byte_level && b->prefix.n == 0 && b->suffix.n == 0;
-    if (!plain || !start_bytes(b, s, piece)) n = start_symbols(b, v, s, piece);
-    n = n <= SHORT_MAX ? merge_short(b, s->id, n) : merge_long(b, s, n);
+    const uint8_t *bytes = b->byte_pair && start_bytes(b, s, piece) ? (const uint8_t *)piece.p : NULL;
+    if (!bytes) n = start_symbols(b, v, s, piece);
+    n = n <= SHORT_MAX ? merge_short(b, s->id, bytes, n) : merge_long(b, s, bytes, n);
     for (size_t i = 0; i < n; i++) um_ids_push(out, s->id[i]);
 }

@@ -2,25 +2,35 @@
  * tokenizer_config.json, says that. */
 #include "text/tok.h"
 
-/* A tokenizer.json without vocabulary and merges; %s is add_prefix_space. */
-#define MODEL "\"model\":{\"type\":\"BPE\"},\"decoder\":{\"type\":\"ByteLevel\"}"
-#define GPT2_STAGES                                                                                                    \
-    "{\"version\":\"1.0\"," MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,"                \
-    "\"use_regex\":true}}"
-#define QWEN_STAGES                                                                                                    \
-    "{\"version\":\"1.0\"," MODEL ",\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\","       \
-    "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" UM_QWEN_JSON                                    \
-    "\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":false}]}}"
+/* ---- Stages of a class, a tokenizer.json without vocabulary and merges ---------------------------------------------
+ */
+
+json_t *um_qwen_stages(bool prefix) {
+    json_t *split =
+        json_pack("{s:s, s:{s:s}, s:s}", "type", "Split", "pattern", "Regex", UM_QWEN_REGEX, "behavior", "Isolated");
+    json_t *bytes = json_pack("{s:s, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", prefix, "use_regex", false);
+    return json_pack("{s:s, s:{s:s}, s:{s:s}, s:{s:s, s:[o, o]}, s:{s:s}}", "version", "1.0", "model", "type", "BPE",
+                     "normalizer", "type", "NFC", "pre_tokenizer", "type", "Sequence", "pretokenizers", split, bytes,
+                     "decoder", "type", "ByteLevel");
+}
+
+static json_t *gpt2_stages(bool prefix) {
+    return json_pack("{s:s, s:{s:s}, s:{s:s, s:b, s:b}, s:{s:s}}", "version", "1.0", "model", "type", "BPE",
+                     "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", prefix, "use_regex", true, "decoder",
+                     "type", "ByteLevel");
+}
 
 static const struct {
     const char *name; /* without a final "Fast" */
-    const char *stages;
+    json_t *(*stages)(bool prefix);
 } classes[] = {
-    {"Qwen2Tokenizer", QWEN_STAGES},
-    {"Qwen3Tokenizer", QWEN_STAGES},
-    {"DreamTokenizer", QWEN_STAGES},
-    {"GPT2Tokenizer", GPT2_STAGES},
+    {"Qwen2Tokenizer", um_qwen_stages},
+    {"Qwen3Tokenizer", um_qwen_stages},
+    {"DreamTokenizer", um_qwen_stages},
+    {"GPT2Tokenizer", gpt2_stages},
 };
+
+/* ---- The configuration ------------------------------------------------------------------------------------------- */
 
 /* The class that the configuration names: behind the last dot, without "Fast". */
 um_str um_config_class(const json_t *config) {
@@ -45,17 +55,13 @@ static um_status fail_class(const um_parts *p, um_str name, um_err *err) {
     return st;
 }
 
-um_status um_stages_of(const char *stages, const um_parts *p, json_t **out, um_err *err) {
-    bool prefix = false;
-    um_buf text = {0};
-    um_status st = UM_OK;
-    if (p->config) st = um_json_get_bool(p->config, "add_prefix_space", p->files->path[UM_FILE_CONFIG], &prefix, err);
-    if (st) return st;
-    um_buf_printf(&text, stages, prefix ? "true" : "false");
-    st = um_json_read(out, (um_str){text.data, text.len}, p->path, 0, err);
-    um_buf_free(&text);
-    return st;
+um_status um_config_prefix(const um_parts *p, bool *prefix, um_err *err) {
+    *prefix = false;
+    if (!p->config) return UM_OK;
+    return um_json_get_bool(p->config, "add_prefix_space", p->files->path[UM_FILE_CONFIG], prefix, err);
 }
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 static um_status read_vocab(const um_parts *p, um_vocab *v, um_arena *a, um_err *err) {
     um_jread r = {p->path, p->files->text[UM_FILE_VOCAB], 0, err};
@@ -76,8 +82,11 @@ um_status um_format_slow(um_parts *p, um_err *err) {
     p->read_vocab = read_vocab;
     p->read_merges = read_merges;
     p->takes_added_map = true;
+    bool prefix;
+    um_status st = um_config_prefix(p, &prefix, err);
+    if (st) return st;
     um_str name = um_config_class(p->config);
-    for (size_t i = 0; i < UM_LEN(classes); i++)
-        if (um_str_eq(name, um_str_of(classes[i].name))) return um_stages_of(classes[i].stages, p, &p->stages, err);
-    return fail_class(p, name, err);
+    for (size_t i = 0; i < UM_LEN(classes) && !p->stages; i++)
+        if (um_str_eq(name, um_str_of(classes[i].name))) p->stages = classes[i].stages(prefix);
+    return p->stages ? UM_OK : fail_class(p, name, err);
 }

@@ -3,12 +3,6 @@
  * tokens are in the file; they come with the class of the tokenizer. */
 #include "text/tok.h"
 
-#define STAGES                                                                                                         \
-    "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\"},\"decoder\":{\"type\":\"ByteLevel\"},"                          \
-    "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"         \
-    "\"Split\",\"pattern\":{\"Regex\":\"" UM_QWEN_JSON                                                                 \
-    "\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":%s,\"use_regex\":false}]},"           \
-    "\"added_tokens\":[]}"
 #define N_EXTRA 205 /* <|extra_0|> ... */
 
 static int digit64(char c) {
@@ -76,13 +70,14 @@ static um_status read_merges(const um_parts *p, um_merging *m) { return um_mergi
  * known, so it is counted here by its lines. */
 static void add_specials(json_t *stages, int64_t id) {
     static const char *const names[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-    json_t *list = json_object_get(stages, "added_tokens");
+    json_t *list = json_array();
     for (int i = 0; i < (int)UM_LEN(names) + N_EXTRA; i++) {
         char extra[32];
         snprintf(extra, sizeof extra, "<|extra_%d|>", i - (int)UM_LEN(names));
         json_array_append_new(list, json_pack("{s:I, s:s, s:b}", "id", (json_int_t)(id + i), "content",
                                               i < (int)UM_LEN(names) ? names[i] : extra, "special", 1));
     }
+    json_object_set_new(stages, "added_tokens", list);
 }
 
 /* One above the highest rank. Lines that are wrong are reported where the vocabulary is read. */
@@ -110,7 +105,10 @@ um_status um_format_tiktoken(um_parts *p, um_err *err) {
                        "%s: the file says neither how text is cut nor which tokens are special, and tokenizer_class "
                        "\"%.*s\" in %s is not known to; QWenTokenizer is",
                        p->path, (int)UM_MIN(name.n, 60), name.p, p->files->path[UM_FILE_CONFIG]);
-    um_status st = um_stages_of(STAGES, p, &p->stages, err);
-    if (!st) add_specials(p->stages, count_ranks(p->files->text[UM_FILE_TIKTOKEN]));
-    return st;
+    bool prefix;
+    um_status st = um_config_prefix(p, &prefix, err);
+    if (st) return st;
+    p->stages = um_qwen_stages(prefix);
+    add_specials(p->stages, count_ranks(p->files->text[UM_FILE_TIKTOKEN]));
+    return UM_OK;
 }

@@ -14,8 +14,7 @@ typedef struct um_known {
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 
 static const um_known known[] = {
-    {CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", true,
-     false, true, 1}, /* Qwen */
+    {UM_QWEN_REGEX, true, false, true, 1}, /* Qwen */
     {"'(?i:[sdmt]|ll|ve|re)|[^\r\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
      "?[^\\s\\p{L}\\p{N}]++[\r\n]*|\\s*[\r\n]|\\s+(?!\\S)|\\s+",
      true, false, true, 1}, /* Ling, LLaDA: possessive quantifiers cut alike */

@@ -13,6 +13,7 @@ static um_status load_bpe(um_tok *t, const um_parts *p, const json_t *model, um_
     um_merging_begin(&m, &t->bpe, &t->vocab, err);
     st = p->read_merges(p, &m);
     um_merging_end(&m);
+    if (!st) um_bpe_finish(&t->bpe, &t->vocab);
     return st;
 }
 
@@ -133,7 +134,7 @@ static um_status read_format(um_parts *p, um_err *err) {
     if (f->text[UM_FILE_TIKTOKEN].p) return um_format_tiktoken(p, err);
     return um_fail(err, UM_ENOENT,
                    "no tokenizer in %s: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model and "
-                   "*.tiktoken",
+                   "*.tiktoken, or the tokenizer_file that tokenizer_config.json names",
                    f->dir);
 }
 
@@ -219,6 +220,21 @@ static void find_tiktoken(um_tok_files *f) {
     um_free(first);
 }
 
+/* A tiktoken file by another name, in the same folder: tokenizer_file of the configuration. */
+static um_status find_named_file(um_tok_files *f, um_err *err) {
+    json_t *config = NULL;
+    um_status st = UM_OK;
+    if (f->text[UM_FILE_CONFIG].p)
+        st = um_json_read(&config, f->text[UM_FILE_CONFIG], f->path[UM_FILE_CONFIG], JSON_DECODE_INT_AS_REAL, err);
+    const char *name = json_string_value(json_object_get(config, "tokenizer_file"));
+    if (name && *name && !strchr(name, '/')) {
+        um_free(f->path[UM_FILE_TIKTOKEN]);
+        f->path[UM_FILE_TIKTOKEN] = um_path_join(f->dir, name);
+    }
+    json_decref(config);
+    return st;
+}
+
 /* The vocabulary is the first that exists; the rest of that kind is not read. */
 static um_status read_files(um_tok_files *f, um_err *err) {
     um_status st = read_file(f, UM_FILE_CONFIG, err);
@@ -232,8 +248,11 @@ static um_status read_files(um_tok_files *f, um_err *err) {
     }
     if (!st && !found) st = read_file(f, UM_FILE_SPM, err);
     found = found || f->text[UM_FILE_SPM].p;
-    if (!found) find_tiktoken(f);
-    if (!st && !found) st = read_file(f, UM_FILE_TIKTOKEN, err);
+    if (!st && !found) {
+        find_tiktoken(f);
+        if (!um_file_exists(f->path[UM_FILE_TIKTOKEN])) st = find_named_file(f, err);
+        if (!st) st = read_file(f, UM_FILE_TIKTOKEN, err);
+    }
     return st ? st : read_file(f, UM_FILE_SPECIAL_MAP, err);
 }
 

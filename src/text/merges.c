@@ -4,6 +4,7 @@
 
 #include "text/tok.h"
 
+#define BATCH     32   /* merges whose look-ups wait for memory together */
 #define SPLIT_MAX 1024 /* bytes of a token that is tried at every cut: the work is quadratic */
 
 /* ---- Pair table -------------------------------------------------------------------------------------------------- */
@@ -41,12 +42,27 @@ static void put(um_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t i
     b->pair[i] = (um_bpe_pair){key, rank, id};
 }
 
+/* A merge that was read and waits for its ids. */
+typedef struct um_merge {
+    um_str left, right; /* in the text, or in scratch */
+    um_buf scratch[2];
+    size_t at; /* entry or line, for messages */
+} um_merge;
+
 void um_merging_begin(um_merging *m, um_bpe *b, const um_vocab *v, um_err *err) {
     *m = (um_merging){.b = b, .v = v, .last = -1, .err = err};
+    m->batch = UM_NEW_ARRAY(um_merge, BATCH);
     pair_init(b, (size_t)v->n);
 }
 
-void um_merging_end(um_merging *m) { um_buf_free(&m->joined); }
+void um_merging_end(um_merging *m) {
+    for (size_t i = 0; i < BATCH; i++) {
+        um_buf_free(&m->batch[i].scratch[0]);
+        um_buf_free(&m->batch[i].scratch[1]);
+    }
+    um_free(m->batch);
+    um_buf_free(&m->joined);
+}
 
 /* ---- Lists of merges --------------------------------------------------------------------------------------------- */
 
@@ -68,26 +84,45 @@ static int32_t find_result(um_merging *m, um_str left, um_str right) {
     return um_vocab_find(m->v, (um_str){m->joined.data, m->joined.len});
 }
 
-/* The entry at hand, for messages: "file: model.merges[7]" or "file:8". */
-static const char *place(const um_merging *m, char out[512]) {
-    snprintf(out, 512, m->is_lines ? "%.400s:%zu" : "%.400s: model.merges[%zu]", m->path, m->at);
+/* An entry, for messages: "file: model.merges[7]" or "file:8". */
+static const char *place(const um_merging *m, size_t at, char out[512]) {
+    snprintf(out, 512, m->is_lines ? "%.400s:%zu" : "%.400s: model.merges[%zu]", m->path, at);
     return out;
 }
 
-static um_status add(um_merging *m, um_str left, um_str right) {
+static um_status add(um_merging *m, const um_merge *e) {
     char where[512];
+    um_str left = e->left, right = e->right;
     if (m->rank >= UM_TOK_MERGES_MAX)
-        return um_fail(m->err, UM_ELIMIT, "%s: a model may have at most %d merges", place(m, where), UM_TOK_MERGES_MAX);
+        return um_fail(m->err, UM_ELIMIT, "%s: a model may have at most %d merges", place(m, e->at, where),
+                       UM_TOK_MERGES_MAX);
     int32_t l = um_vocab_find(m->v, left), r = um_vocab_find(m->v, right), id = find_result(m, left, right);
     if (left.n == 0 || right.n == 0)
-        return um_fail(m->err, UM_EPARSE, "%s: a part of the merge is empty", place(m, where));
+        return um_fail(m->err, UM_EPARSE, "%s: a part of the merge is empty", place(m, e->at, where));
     if (l < 0 || r < 0 || id < 0)
-        return um_fail(m->err, UM_EPARSE, "%s: %s of \"%.*s\" + \"%.*s\" is not in the vocabulary", place(m, where),
-                       l < 0 ? "the left part" : (r < 0 ? "the right part" : "the result"), (int)UM_MIN(left.n, 40),
-                       left.p, (int)UM_MIN(right.n, 40), right.p);
+        return um_fail(m->err, UM_EPARSE, "%s: %s of \"%.*s\" + \"%.*s\" is not in the vocabulary",
+                       place(m, e->at, where), l < 0 ? "the left part" : (r < 0 ? "the right part" : "the result"),
+                       (int)UM_MIN(left.n, 40), left.p, (int)UM_MIN(right.n, 40), right.p);
     put(m->b, l, r, m->rank++, id);
     m->last = id;
     return UM_OK;
+}
+
+/* Looks the merges of the batch up. A vocabulary is larger than the processor's cache, and each look-up touches it at
+ * three places one after the other; asking for all of them first lets the waits overlap. */
+static um_status add_batch(um_merging *m) {
+    um_status st = UM_OK;
+    for (size_t i = 0; i < m->n_batch; i++) {
+        um_vocab_expect(m->v, m->batch[i].left);
+        um_vocab_expect(m->v, m->batch[i].right);
+    }
+    for (size_t i = 0; i < m->n_batch; i++) {
+        um_vocab_expect_token(m->v, m->batch[i].left);
+        um_vocab_expect_token(m->v, m->batch[i].right);
+    }
+    for (size_t i = 0; i < m->n_batch && !st; i++) st = add(m, &m->batch[i]);
+    m->n_batch = 0;
+    return st;
 }
 
 /* "a b": the parts hold no space. */
@@ -101,63 +136,62 @@ static bool split_entry(um_str s, um_str *left, um_str *right) {
 
 static bool is_version(um_str s) { return s.n >= 8 && memcmp(s.p, "#version", 8) == 0; }
 
-/* One entry of the list: "a b" or ["a", "b"]. */
-static um_status read_entry(um_merging *m, um_jread *r, um_buf scratch[2]) {
-    um_str left, right;
-    um_status st;
+/* One entry of the list: "a b" or ["a", "b"]. *skip: it counts for nothing. */
+static um_status read_entry(um_merging *m, um_jread *r, um_merge *e, bool *skip) {
     char where[512];
-    size_t start = r->at;
-    bool ok = true;
+    um_str both;
+    um_status st;
+    *skip = false;
     if (um_jread_take(r, '[')) {
-        st = um_jread_string(r, &scratch[0], &left);
+        st = um_jread_string(r, &e->scratch[0], &e->left);
         if (!st && !um_jread_take(r, ',')) st = um_jread_fail(r, r->at, "',' and the right part of a merge");
-        if (!st) st = um_jread_string(r, &scratch[1], &right);
+        if (!st) st = um_jread_string(r, &e->scratch[1], &e->right);
         if (!st && !um_jread_take(r, ']')) st = um_jread_fail(r, r->at, "']' behind the two parts of a merge");
-    } else {
-        um_str both;
-        if (um_jread_peek(r) != '"') return um_jread_fail(r, start, "\"a b\" or [\"a\", \"b\"] in model.merges");
-        st = um_jread_string(r, &scratch[0], &both);
-        if (!st && is_version(both)) return UM_OK;
-        ok = !st && split_entry(both, &left, &right);
+        return st;
     }
-    if (st) return st;
-    if (!ok) return um_fail(m->err, UM_EPARSE, "%s must be \"a b\" or [\"a\", \"b\"]", place(m, where));
-    return add(m, left, right);
+    if (um_jread_peek(r) != '"') return um_jread_fail(r, r->at, "\"a b\" or [\"a\", \"b\"] in model.merges");
+    st = um_jread_string(r, &e->scratch[0], &both);
+    *skip = !st && is_version(both);
+    if (st || *skip || split_entry(both, &e->left, &e->right)) return st;
+    return um_fail(m->err, UM_EPARSE, "%s must be \"a b\" or [\"a\", \"b\"]", place(m, e->at, where));
 }
 
 um_status um_merging_read_json(um_merging *m, um_jread *r) {
-    um_buf scratch[2] = {{0}, {0}};
     um_status st = UM_OK;
+    bool skip;
     if (!um_jread_take(r, '[')) return um_jread_fail(r, r->at, "a list of merges");
     bool more = um_jread_peek(r) != ']';
     m->path = r->path;
-    for (m->at = 0; more && !st; m->at++) {
-        st = read_entry(m, r, scratch);
+    for (size_t at = 0; more && !st; at++) {
+        m->batch[m->n_batch].at = at;
+        st = read_entry(m, r, &m->batch[m->n_batch], &skip);
+        m->n_batch += !st && !skip;
+        if (m->n_batch == BATCH) st = add_batch(m);
         more = !st && um_jread_take(r, ',');
     }
     if (!st && !um_jread_take(r, ']')) st = um_jread_fail(r, r->at, "',' or ']' in model.merges");
-    um_buf_free(&scratch[0]);
-    um_buf_free(&scratch[1]);
-    return st;
+    return st ? st : add_batch(m);
 }
 
 um_status um_merging_read_lines(um_merging *m, um_str text, const char *path) {
     m->path = path;
     m->is_lines = true;
-    for (m->at = 1; text.n; m->at++) {
+    um_status st = UM_OK;
+    for (size_t at = 1; text.n && !st; at++) {
         const char *end = (const char *)memchr(text.p, '\n', text.n);
-        um_str line = {text.p, end ? (size_t)(end - text.p) : text.n}, left, right;
+        um_str line = {text.p, end ? (size_t)(end - text.p) : text.n};
+        um_merge *e = &m->batch[m->n_batch];
+        char where[512];
         text = end ? (um_str){end + 1, text.n - line.n - 1} : (um_str){text.p, 0};
         if (line.n && line.p[line.n - 1] == '\r') line.n--;
         if (line.n == 0 || is_version(line)) continue;
-        char where[512];
-        if (!split_entry(line, &left, &right))
+        e->at = at;
+        if (!split_entry(line, &e->left, &e->right))
             return um_fail(m->err, UM_EPARSE, "%s: a merge must be two tokens with a space between, not \"%.*s\"",
-                           place(m, where), (int)UM_MIN(line.n, 60), line.p);
-        um_status st = add(m, left, right);
-        if (st) return st;
+                           place(m, at, where), (int)UM_MIN(line.n, 60), line.p);
+        if (++m->n_batch == BATCH) st = add_batch(m);
     }
-    return UM_OK;
+    return st ? st : add_batch(m);
 }
 
 /* ---- Implied merges ---------------------------------------------------------------------------------------------- */
@@ -217,7 +251,7 @@ um_status um_merging_imply(um_merging *m, const float *score, const char *path) 
         if (m->v->token[id].p && !(score && isnan(score[id]))) st = collect(&s, m, id, score ? score[id] : 0);
     if (!st && s.n > UM_TOK_MERGES_MAX)
         st = um_fail(m->err, UM_ELIMIT, "%s: its tokens imply more than %d merges", path, UM_TOK_MERGES_MAX);
-    if (!st && score) qsort(s.list, s.n, sizeof *s.list, by_priority);
+    if (!st && score && s.n) qsort(s.list, s.n, sizeof *s.list, by_priority);
     for (size_t i = 0; i < s.n && !st; i++)
         put(m->b, s.list[i].left, s.list[i].right, score ? (uint32_t)i : (uint32_t)s.list[i].id, s.list[i].id);
     um_free(s.list);

@@ -56,6 +56,7 @@ const um_cut *um_pieces_turn(um_pieces *p, size_t *n) {
 um_buf *um_pieces_other(um_pieces *p) {
     um_buf *b = p->buf[0].data == p->text && p->text ? &p->buf[1] : &p->buf[0];
     um_buf_clear(b);
+    um_buf_reserve(b, 1); /* an empty text is one, too */
     return b;
 }
 

@@ -203,13 +203,14 @@ static um_status add_extra(um_tok *t, const json_t *list, const char *where, um_
 }
 
 um_status um_special_load(um_tok *t, const json_t *json, const char *where, um_err *err) {
+    bool listed = t->extra_special != NULL; /* by a file that goes before this one */
     for (size_t i = 0; i < UM_LEN(special_names); i++) {
         um_status st = add_named(t, special_names[i], json_object_get(json, special_names[i]), where, err);
         if (st) return st;
     }
-    um_status st = add_extra(t, json_object_get(json, "additional_special_tokens"), where, err);
     json_t *extra = json_object_get(json, "extra_special_tokens");
-    if (!st) st = add_extra(t, extra, where, err);
+    um_status st = listed ? UM_OK : add_extra(t, json_object_get(json, "additional_special_tokens"), where, err);
+    if (!st && !listed) st = add_extra(t, extra, where, err);
     if (!json_is_object(extra)) return st;
     for (void *it = json_object_iter(extra); it && !st; it = json_object_iter_next(extra, it))
         st = add_named(t, json_object_iter_key(it), json_object_iter_value(it), where, err);

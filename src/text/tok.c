@@ -65,9 +65,9 @@ um_str um_tok_special_text(const um_tok *t, const char *name) {
 
 /* ---- Encode ------------------------------------------------------------------------------------------------------ */
 
-#define WORDS     4096 /* slots of the cache of pieces */
-#define WORD_MAX  32   /* bytes of a piece that is kept */
-#define WORDS_MIN 256  /* pieces from which the cache pays */
+#define WORDS_MAX 65536 /* slots of the cache of pieces */
+#define WORDS_MIN 1024  /* bytes of text from which the cache pays */
+#define WORD_MAX  255   /* bytes of a piece that is kept */
 
 /* A piece of the text at hand and the ids that it was given: most words of a text come again. Both are places in
  * buffers that are there anyway. */
@@ -88,7 +88,8 @@ typedef struct encoder {
     um_pieces pieces;
     um_bpe_scratch bpe;
     um_buf norm[2], bare, word;
-    word *words;
+    word *words; /* [n_words] a power of two */
+    size_t n_words;
     uint32_t round; /* of texts: pieces of an earlier one are gone */
 } encoder;
 
@@ -123,13 +124,19 @@ static um_status encode_word(encoder *e, um_str piece) {
     return st;
 }
 
-/* BPE through the cache. */
-static void encode_piece(encoder *e, um_str piece) {
+static void make_words(encoder *e, size_t bytes) {
+    e->n_words = 256;
+    while (e->n_words < bytes / 4 && e->n_words < WORDS_MAX) e->n_words *= 2;
+    e->words = UM_NEW_ARRAY(word, e->n_words);
+}
+
+/* BPE of one part through the cache. */
+static void encode_part(encoder *e, um_str piece) {
     if (!e->words || piece.n > WORD_MAX) {
         um_bpe_encode(&e->t->bpe, &e->t->vocab, &e->bpe, piece, e->out);
         return;
     }
-    word *w = &e->words[um_hash(piece) % WORDS];
+    word *w = &e->words[um_hash(piece) & (e->n_words - 1)];
     if (w->round == e->round && w->len == piece.n && memcmp(w->p, piece.p, piece.n) == 0) {
         for (uint32_t i = 0; i < w->n; i++) um_ids_push(e->out, e->out->data[w->out + i]);
         return;
@@ -139,10 +146,17 @@ static void encode_piece(encoder *e, um_str piece) {
     *w = (word){piece.p, before, (uint32_t)piece.n, (uint32_t)(e->out->n - before), e->round};
 }
 
+static void encode_piece(encoder *e, um_str piece) {
+    for (size_t at = 0, end; at < piece.n; at = end) {
+        end = um_cuts_next(&e->t->bpe.cuts, piece, at);
+        encode_part(e, (um_str){piece.p + at, end - at});
+    }
+}
+
 /* Stages 3 and 4: text without added tokens. */
 static um_status encode_text(encoder *e, um_str s, bool at_start) {
     um_status st = um_pretok_run(&e->t->pre, &e->scan, s, at_start, &e->pieces, e->err);
-    if (!e->words && e->pieces.n >= WORDS_MIN) e->words = UM_NEW_ARRAY(word, WORDS);
+    if (!e->words && s.n >= WORDS_MIN) make_words(e, s.n);
     e->round++;
     for (size_t i = 0; i < e->pieces.n && !st; i++) {
         um_str piece = {e->pieces.text + e->pieces.cut[i].off, e->pieces.cut[i].len};
@@ -240,6 +254,7 @@ void um_tok_decode(const um_tok *t, const int32_t *id, size_t n, bool skip_speci
     }
     um_pieces p = {0};
     um_buf text = {0};
+    um_buf_reserve(&text, 1);
     for (size_t i = 0; i < n; i++) {
         if (!is_wanted(t, id[i], skip_special)) continue;
         um_str s = um_tok_text(t, id[i]);

@@ -1,12 +1,15 @@
 /* The rooms inside the tokenizer, one file a stage. Text flows downwards through them:
  *
- *   added.c    cuts out added tokens            tok.c    the pipeline itself and the public functions
- *   norm.c     rewrites what is left            load.c   builds every stage from JSON
- *   pretok.c   cuts it into pieces              vocab.c  token strings <-> ids
- *   bpe.c      turns a piece into ids           pattern.c, unicode.c  shared by the stages
- *   decode.c   ids back to text, stream.c the same bit by bit
+ *   added.c    cuts out added tokens            tok.c      the pipeline itself and the public functions
+ *   norm.c     rewrites what is left            pattern.c  literals and expressions, of which known.c runs some by hand
+ *   pretok.c   cuts it into pieces              unicode.c, classes_table.c  what characters are
+ *   cuts.c     cuts those further               vocab.c    token strings <-> ids
+ *   bpe.c      turns a piece into ids           merges.c   what bpe.c merges
+ *   decode.c   ids back to text, stream.c the same bit by bit, cleanup.c spaces in front of punctuation
  *
- * Every stage is built once and then only read; what changes while encoding lives in the caller's um_scan. */
+ * load.c opens a folder: one of format_*.c says what its vocabulary files mean, in the terms of tokenizer.json; jread.c
+ * reads their large parts; special.c reads the files beside them; then every stage is built once and after that only
+ * read. What changes while encoding lives in the caller's um_scan. */
 #ifndef UM_TOK_H
 #define UM_TOK_H
 
@@ -74,6 +77,9 @@ typedef struct um_scan {
     struct pcre2_real_jit_stack_8 *stack;
 } um_scan;
 
+#define UM_QWEN_REGEX                                                                                                  \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+|"        \
+    "\\s+(?!\\S)|\\s+"
 /* The expression if it is one of those that families use, else NULL (known.c). */
 const struct um_known *um_known_find(um_str regex);
 /* The end of the piece that begins at s[at], at < s.n. Such an expression leaves nothing out: pieces touch. */
@@ -134,6 +140,9 @@ um_status um_vocab_add(um_vocab *v, um_str text, int64_t id, const char *where, 
 um_status um_vocab_read(um_vocab *v, um_jread *r);
 void um_vocab_free(um_vocab *v);
 int32_t um_vocab_find(const um_vocab *v, um_str token); /* id or -1 */
+/* Has memory fetched that finding this token will read: first the table, then, when that is there, the token. */
+void um_vocab_expect(const um_vocab *v, um_str token);
+void um_vocab_expect_token(const um_vocab *v, um_str token);
 uint64_t um_hash(um_str s);
 
 /* ---- Added tokens (added.c) -------------------------------------------------------------------------------------- */
@@ -218,15 +227,34 @@ typedef struct um_bpe_pair {
     int32_t id; /* of the result */
 } um_bpe_pair;
 
+/* Places where a piece may be cut before it is merged (cuts.c). */
+typedef struct um_cuts {
+    bool at_lines, at_meta; /* around line ends; before U+2581 */
+    uint32_t before[64];    /* but not behind these characters */
+    size_t n_before;
+} um_cuts;
+void um_cuts_find(um_cuts *c, const um_vocab *v);
+/* The end of the part of s that begins at `at`. */
+size_t um_cuts_next(const um_cuts *c, um_str s, size_t at);
+
+#define UM_CHARS 0x3000 /* all alphabets and U+2581 */
+typedef struct um_byte_pair {
+    uint32_t rank;
+    int32_t id;
+} um_byte_pair;
+
 typedef struct um_bpe {
     um_bpe_pair *pair; /* [mask + 1] open addressing */
     int shift;         /* of the multiplicative hash */
     size_t mask, n_pairs, n_ranks;
+    um_byte_pair *byte_pair;  /* [256 * 256] byte-level: the same for two bytes, or NULL */
+    int32_t *char_id;         /* [UM_CHARS] otherwise: symbols of the first characters, or NULL */
     int32_t byte_id[256];     /* byte-level: symbol of a byte, or -1 */
     int32_t fallback_id[256]; /* byte_fallback: <0xHH>, or -1 */
     int32_t unk_id;           /* -1: unknown characters are dropped */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
     um_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix */
+    um_cuts cuts;
 } um_bpe;
 
 typedef struct um_bpe_scratch {
@@ -247,7 +275,9 @@ static inline size_t um_pair_slot(const um_bpe *b, uint64_t key) {
 /* Everything but the merges; `model` is the object of tokenizer.json. */
 um_status um_bpe_load(um_bpe *b, const um_vocab *v, const json_t *model, bool byte_level, um_arena *a,
                       const char *where, um_err *err);
+void um_bpe_finish(um_bpe *b, const um_vocab *v); /* what is derived from the merges */
 void um_bpe_free(um_bpe *b);
+/* A piece to ids; it may be cut at b->cuts before. */
 void um_bpe_encode(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece, um_ids *out);
 void um_bpe_scratch_free(um_bpe_scratch *s);
 
@@ -258,8 +288,9 @@ typedef struct um_merging {
     uint32_t rank; /* of the next merge */
     int32_t last;  /* id of the last result */
     const char *path;
-    size_t at; /* entry or line, for messages */
-    bool is_lines;
+    bool is_lines; /* path holds a merge a line, not JSON */
+    struct um_merge *batch;
+    size_t n_batch;
     um_buf joined;
     um_err *err;
 } um_merging;
@@ -406,14 +437,11 @@ typedef struct um_parts {
     um_status (*read_vocab)(const struct um_parts *p, um_vocab *v, um_arena *a, um_err *err);
     um_status (*read_merges)(const struct um_parts *p, um_merging *m);
 } um_parts;
-/* What the slow formats share: the class that tokenizer_config.json names, and stages from a text with %s where
- * add_prefix_space goes. UM_QWEN_JSON is the expression of the Qwen tokenizers as JSON spells it. */
+/* What the slow formats share: the class and add_prefix_space of tokenizer_config.json, and the stages of Qwen's
+ * tokenizers, a new reference. */
 um_str um_config_class(const json_t *config);
-um_status um_stages_of(const char *stages, const um_parts *p, json_t **out, um_err *err);
-#define UM_QWEN_JSON                                                                                                   \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "                                  \
-    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"                                     \
-    "\\\\s+"
+um_status um_config_prefix(const um_parts *p, bool *prefix, um_err *err);
+json_t *um_qwen_stages(bool prefix);
 
 um_status um_format_json(um_parts *p, um_err *err);     /* tokenizer.json */
 um_status um_format_slow(um_parts *p, um_err *err);     /* vocab.json and merges.txt */

@@ -40,6 +40,15 @@ int32_t um_vocab_find(const um_vocab *v, um_str token) {
     return slot ? slot->id : -1;
 }
 
+void um_vocab_expect(const um_vocab *v, um_str token) {
+    __builtin_prefetch(&v->slot[(uint32_t)um_hash(token) & v->mask]);
+}
+
+void um_vocab_expect_token(const um_vocab *v, um_str token) {
+    int32_t id = v->slot[(uint32_t)um_hash(token) & v->mask].id;
+    if (id >= 0) __builtin_prefetch(&v->token[id]);
+}
+
 /* ---- Building ---------------------------------------------------------------------------------------------------- */
 
 static void insert(um_vocab *v, uint64_t h, int32_t id) {

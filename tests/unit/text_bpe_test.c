@@ -10,7 +10,7 @@
 typedef struct rules {
     char token[N_LETTERS + N_MERGES][256];
     int n;
-    struct {
+    struct merge {
         int left, right, to;
     } merge[N_MERGES];
     int n_merges;
@@ -105,6 +105,76 @@ static void short_and_long_pieces_merge_as_defined(void **state) {
     }
 }
 
+/* Runs of one letter up to 11, made by every pair of shorter ones in random order: a merge often allows another one of
+ * a lower rank, which must come before the other places of the first. */
+static void make_runs(rules *r, uint64_t key) {
+    memset(r, 0, sizeof *r);
+    for (; r->n < 11; r->n++) memset(r->token[r->n], 'a', (size_t)r->n + 1);
+    for (int to = 1; to < r->n; to++)
+        for (int left = 0; left < to; left++) {
+            r->merge[r->n_merges].left = left;
+            r->merge[r->n_merges].right = to - left - 1;
+            r->merge[r->n_merges++].to = to;
+        }
+    for (int i = r->n_merges - 1; i > 0; i--) {
+        int k = (int)(um_rng_u64(key, (uint64_t)i) % (uint64_t)(i + 1));
+        struct merge swap = r->merge[i];
+        r->merge[i] = r->merge[k];
+        r->merge[k] = swap;
+    }
+}
+
+static void ranks_in_any_order_merge_as_defined(void **state) {
+    (void)state;
+    for (uint64_t round = 0; round < 60; round++) {
+        static rules r;
+        make_runs(&r, round);
+        um_tok *t = tok_of_rules(&r);
+        um_buf text = {0};
+        for (uint64_t i = 0; i < 65 + 3 * round; i++) um_buf_putc(&text, 'a');
+        um_ids want = naive(&r, buf_str(&text)), got = encode(t, buf_str(&text), UM_PARSE_ALL, false);
+        if (!same_ids(&want, &got)) fail_msg("expected %s, found %s", show_ids(&want), show_ids(&got));
+        um_ids_free(&want);
+        um_ids_free(&got);
+        um_buf_free(&text);
+        um_tok_close(t);
+    }
+}
+
+/* U+2581 stands for a space; one token reaches across it. */
+static void cutting_a_message_before_merging_changes_nothing(void **state) {
+    (void)state;
+    static const char *const letters[] = {"a", "b", ">", "\n", "\xE2\x96\x81", "z"};
+    um_tok *t =
+        tok_of("{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"fuse_unk\":true,\"vocab\":{"
+               "\"a\":0,\"b\":1,\">\":2,\"\\n\":3,\"\xE2\x96\x81\":4,\"\xE2\x96\x81"
+               "a\":5,\"ab\":6,"
+               "\"\xE2\x96\x81"
+               "ab\":7,\">\xE2\x96\x81\":8,\">\xE2\x96\x81"
+               "a\":9,\"\\n\\n\":10,"
+               "\"\xE2\x96\x81\xE2\x96\x81\":11,\"?\":12},\"merges\":[\"> \xE2\x96\x81\",\"\xE2\x96\x81 a\","
+               "\">\xE2\x96\x81 a\",\"a b\",\"\xE2\x96\x81"
+               "a b\",\"\\n \\n\",\"\xE2\x96\x81 \xE2\x96\x81\"]}}",
+               NULL);
+    assert_true(t->bpe.cuts.at_meta && t->bpe.cuts.at_lines);
+    assert_int_equal(t->bpe.cuts.n_before, 1);
+    for (uint64_t round = 0; round < 2000; round++) {
+        um_buf text = {0};
+        um_bpe_scratch scratch = {0};
+        um_ids want = {0};
+        for (uint64_t i = 0; i < 1 + round % 30; i++)
+            um_buf_puts(&text, letters[um_rng_u64(round, i) % UM_LEN(letters)]);
+        um_ids got = encode(t, buf_str(&text), UM_PARSE_ALL, false);
+        um_bpe_encode(&t->bpe, &t->vocab, &scratch, buf_str(&text), &want);
+        if (!same_ids(&want, &got)) fail_msg("%s: expected %s, found %s", text.data, show_ids(&want), show_ids(&got));
+        um_bpe_scratch_free(&scratch);
+        um_ids_free(&want);
+        um_ids_free(&got);
+        um_buf_free(&text);
+    }
+    um_tok_close(t);
+}
+
 static void overlapping_pairs_merge_from_the_left(void **state) {
     (void)state;
     um_tok *t = tok_of(
@@ -155,6 +225,8 @@ static void unknown_characters_become_bytes_or_unk_or_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(short_and_long_pieces_merge_as_defined),
+        cmocka_unit_test(ranks_in_any_order_merge_as_defined),
+        cmocka_unit_test(cutting_a_message_before_merging_changes_nothing),
         cmocka_unit_test(overlapping_pairs_merge_from_the_left),
         cmocka_unit_test(a_megabyte_of_one_character_takes_no_time),
         cmocka_unit_test(unknown_characters_become_bytes_or_unk_or_nothing),
