@@ -30,7 +30,7 @@ MAKEFLAGS += -j$(shell nproc)
 endif
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
-PACKAGES := jansson libpcre2-8 libutf8proc
+PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
@@ -194,10 +194,15 @@ $(BENCHES): %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
+# What the program says of itself; tests/cli/docs.sh fails when the files differ from it.
+docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completion from the option tables
+	$(BUILD)/unmask help --format man > docs/unmask.1
+	$(BUILD)/unmask help --format markdown > docs/options.md
+	$(BUILD)/unmask help --format bash > completion/unmask.bash
+
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
 MODEL_FILES := $(wildcard models/*/*)
-HAS_MANUAL := $(wildcard docs/unmask.1)
 D := $(DESTDIR)$(PREFIX)
 L := $(DESTDIR)$(LIBDIR)
 
@@ -205,7 +210,7 @@ $(BUILD)/unmask.pc: packaging/unmask.pc.in FORCE
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
 
 install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
-	install -d $D/bin $D/include $L/pkgconfig $(if $(HAS_MANUAL),$D/share/man/man1)
+	install -d $D/bin $D/include $L/pkgconfig $D/share/man/man1 $D/share/bash-completion/completions
 	install $(BUILD)/unmask $D/bin/unmask
 	install -m 644 include/unmask.h $D/include/unmask.h
 	install -m 644 $(LIBRARY) $L/libunmask.a
@@ -213,13 +218,14 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	ln -sf $(notdir $(SHARED)) $L/$(SONAME)
 	ln -sf $(SONAME) $L/libunmask.so
 	install -m 644 $(BUILD)/unmask.pc $L/pkgconfig/unmask.pc
-	$(if $(HAS_MANUAL),install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1)
+	install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1
+	install -m 644 completion/unmask.bash $D/share/bash-completion/completions/unmask
 	@for f in $(MODEL_FILES); do install -D -m 644 $$f $D/share/unmask/$$f || exit 1; done
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 uninstall: ## remove what install put there
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
-	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1
+	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
 	rm -rf $D/share/unmask
 
 # ---- Tools -------------------------------------------------------------------------------------------------------- #
@@ -245,6 +251,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text install uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text install uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

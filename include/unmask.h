@@ -98,7 +98,7 @@ enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
 typedef struct um_sampling_params {
     float temperature;          /* >= 0; 0 = greedy; NAN = the checkpoint's generation_config.json, else 0 */
     float top_p, min_p;         /* 0..1; top_p 1 and min_p 0 switch them off */
-    int32_t top_k;              /* 0 = off */
+    int32_t top_k;              /* 0 or -1 = off */
     int64_t seed;               /* -1 = drawn at submission and reported in the result */
     int32_t max_tokens;         /* exact upper bound of the answer, in tokens; 0 = the checkpoint's, else 512 */
     int32_t max_nfe;            /* bound on forward passes, 0 = none */
@@ -119,7 +119,7 @@ typedef struct um_config {
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16" */
     int32_t threads;                /* 0 = one per core */
     int32_t max_num_reqs;           /* requests that run at once */
-    int32_t max_num_batched_tokens; /* tokens of one step */
+    int32_t max_num_batched_tokens; /* tokens of one step, 0 = 4096 */
     int32_t max_model_len;          /* prompt and answer together, 0 = the model's */
     int32_t page_size;              /* tokens of a KV page, 0 = auto */
     int32_t num_pages;              /* KV pages, -1 = auto */

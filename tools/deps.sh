@@ -32,6 +32,7 @@ rows() {
 		libjansson-dev library jansson
 		libpcre2-dev library libpcre2-8
 		libutf8proc-dev library libutf8proc
+		libyaml-dev library yaml-0.1
 	END
         ;;
     test) rows build && cat <<-'END'

@@ -1,4 +1,4 @@
-/* base: what every other room stands on: errors, log, memory, bytes, numbers, threads, time, JSON, options.
+/* base: what every other room stands on: errors, log, memory, bytes, numbers, threads, time, JSON, YAML, options.
  *
  * It knows nothing of models. Each section says which thread may call what; without a word: any thread, on objects that
  * belong to it. */
@@ -201,11 +201,37 @@ void um_jw_double(um_jw *w, double v); /* shortest text that reads back */
 void um_jw_bool(um_jw *w, bool v);
 void um_jw_null(um_jw *w);
 
-/* ---- Options (option.c, option_argv.c, option_help.c) ------------------------------------------------------------ */
+/* ---- YAML (yaml.c) ----------------------------------------------------------------------------------------------- */
+
+/* A configuration file: names and scalars in sections. Scalars stay text, the option's row gives them a type. Lists,
+ * anchors, aliases, tags, doubled keys and further documents are refused. Positions count from 1. */
+typedef enum { UM_YAML_PLAIN, UM_YAML_QUOTED, UM_YAML_NULL, UM_YAML_SECTION } um_yaml_kind;
+typedef struct um_yaml_entry {
+    const char *section; /* the names above, with dots: "", "engine", "engine.decoding_thresholds" */
+    const char *key, *value;
+    um_yaml_kind kind; /* SECTION: `key` opens one; value is NULL, as for NULL */
+    int key_line, key_column, line, column;
+} um_yaml_entry;
+typedef struct um_yaml {
+    um_yaml_entry *entry;
+    size_t n, cap;
+} um_yaml;
+#define UM_YAML_BYTES_MAX   ((size_t)1 << 20)
+#define UM_YAML_ENTRIES_MAX 1000
+#define UM_YAML_DEPTH_MAX   3 /* mappings, the outermost counted */
+/* Strings go into `strings`; um_yaml_free frees the entries alone. `where` names the text in messages. */
+um_status um_yaml_parse(um_yaml *out, um_arena *strings, const char *text, size_t len, const char *where, um_err *err);
+void um_yaml_free(um_yaml *y);
+/* Appends UTF-8 text as a double-quoted scalar. */
+void um_yaml_put_quoted(um_buf *out, const char *s);
+/* Appends text that can stand in a comment: what can't becomes '?'. */
+void um_yaml_put_comment(um_buf *out, const char *s);
+
+/* ---- Options (option.c, option_name.c, option_help.c) ------------------------------------------------------------ */
 
 /* One row describes one option; parsing, --help, docs and messages all come from it. The flag is the name with dashes
  * ("--accept-threshold"), the environment name UNMASK_ and the name in capitals. A bool flag takes no value on the
- * command line ("--ignore-eos", "--no-ignore-eos"); in text it is true/false. */
+ * command line ("--ignore-eos", "--no-ignore-eos"); in text it is true/false, yes/no, on/off or 1/0. */
 typedef enum {
     UM_OPT_BOOL,   /* bool */
     UM_OPT_INT,    /* int32_t */
@@ -218,13 +244,14 @@ typedef enum {
 
 typedef struct um_option {
     const char *name;  /* "accept_threshold" */
-    const char *alias; /* other names, comma-separated, or NULL */
+    const char *alias; /* other names, comma-separated, or NULL; "name%256" takes multiples of 256 only */
     um_opt_type type;
     size_t offset, size; /* of the field in its struct */
     double min, max;     /* numbers; ignored when both are 0 */
     const char *choices; /* "a|b|c" for NAME and CHOICE, or NULL */
     const char *def;     /* default as text; NULL: no default (STR) */
-    const char *autos;   /* what "auto" stores, as text ("nan", "0", "-1"), or NULL when auto is not allowed */
+    const char *autos;   /* what "auto" stores, as text ("nan", "0", "-1"), or NULL when auto is not allowed; programs
+                            write -1 for it, so that means auto too where it is stored */
     const char *metavar; /* "N", "DIR" */
     const char *group;   /* heading in --help */
     const char *help;    /* one sentence without full stop */
@@ -245,22 +272,98 @@ void um_options_init(const um_option *rows, size_t n, void *base);
 const um_option *um_options_find(const um_option *rows, size_t n, const char *name);
 /* Parses text into the field; the message names option, value and range. */
 um_status um_option_set_text(const um_option *row, void *base, const char *value, um_err *err);
+/* The same for a value that was given by `name`, perhaps an alias with a check of its own, and is called `label` in
+ * messages. base NULL: the value is checked and not stored. */
+um_status um_option_set_as(const um_option *row, void *base, const char *name, const char *label, const char *value,
+                           um_err *err);
 /* Value of the field as text, "auto" where it holds that. */
 void um_option_get_text(const um_option *row, const void *base, um_buf *out);
+/* "integer", "text"; a type of its own for people and other programs. */
+const char *um_option_type(const um_option *row);
 /* Range or choices as text: "0..1", "a, b or c"; empty when free. */
 void um_option_range(const um_option *row, um_buf *out);
 /* Sets an option by name in the first set that has it. Unknown: UM_EINVAL with the nearest name. */
 um_status um_options_set(const um_option_set *sets, size_t n_sets, const char *name, const char *value, um_err *err);
-/* Takes the environment (UNMASK_NAME) into the fields. */
-um_status um_options_env(const um_option_set *sets, size_t n_sets, um_err *err);
-/* Parses argv[1..argc): flags ("--name value", "--name=value", "--no-name") into the sets; the other words are moved to
- * the front of `rest` (capacity argc), *n_rest their number. "--" ends the flags. "-h" and "--help" set *help. */
-um_status um_options_argv(const um_option_set *sets, size_t n_sets, int argc, char **argv, const char **rest,
-                          int *n_rest, bool *help, um_err *err);
-/* Prints the rows by group with default and range, wrapped to `columns`. */
-void um_options_help(const um_option_set *sets, size_t n_sets, int columns, um_buf *out);
+
+/* The name behind the dashes of the flag, and the name of the environment variable. */
+void um_option_put_flag(const char *name, um_buf *out);
+void um_option_put_env(const char *name, um_buf *out);
+/* Other name number i; false behind the last. */
+bool um_option_alias(const um_option *row, size_t i, um_str *name);
+/* What values given by this name must be a multiple of; 1 is any. */
+int32_t um_option_multiple(const um_option *row, const char *name);
+/* Place of a word in a list with separators, or -1; '-' and '_' are the same. *at: the list's own spelling. */
+int um_word_index(const char *list, char separator, const char *word, um_str *at);
+/* The name in the sets that is nearest to a mistyped one, or NULL. */
+const char *um_options_nearest(const um_option_set *sets, size_t n_sets, const char *name);
 /* The word of `words` [n] nearest to `word` by edit distance, or NULL when none is near. */
 const char *um_nearest(const char *word, const char *const *words, size_t n);
+
+/* Calls fn for every row, those of a group together, groups in the order of their first rows. */
+typedef void (*um_option_fn)(void *arg, const um_option_set *set, const um_option *row, bool opens_group);
+void um_options_each(const um_option_set *sets, size_t n_sets, um_option_fn fn, void *arg);
+/* Appends "--flag METAVAR"; "--[no-]flag" for a bool that is on. */
+void um_option_put_usage(const um_option *row, const void *base, um_buf *out);
+/* Appends " (0..1; default 0.5)", nothing for a flag that is off. The value in base is taken for the default. */
+void um_option_put_facts(const um_option *row, const void *base, um_buf *out);
+/* Prints the rows by group with range and default, wrapped to `columns`. The values in base are taken for defaults. */
+void um_options_help(const um_option_set *sets, size_t n_sets, int columns, um_buf *out);
+
+/* ---- Settings (settings.c, settings_argv.c, settings_env.c, settings_file.c, settings_print.c) --------------------
+ */
+
+/* Who gave an option its value; a later one wins over an earlier one, in whatever order they are read. SECTION is the
+ * part of a file that is for one command. */
+typedef enum { UM_BY_DEFAULT, UM_BY_FILE, UM_BY_SECTION, UM_BY_ENV, UM_BY_ARGV } um_giver;
+typedef struct um_given {
+    um_giver by;
+    const char *where; /* "unmask.yaml:3:5", "UNMASK_THREADS", "--threads"; NULL for a default */
+} um_given;
+
+/* The options of one command while they are read. */
+typedef struct um_settings {
+    const um_option_set *sets;
+    size_t n_sets;
+    size_t n_outer;      /* the last so many sets are about the file itself (--config), which can't set them */
+    const char *command; /* its section in a file */
+    /* Does a command (NULL: any) know the option? Asked with option NULL: is there such a command? File and environment
+     * serve all commands, so what another one knows is no mistake. */
+    bool (*known)(const char *command, const char *option);
+    um_arena *strings; /* what fields borrow from files */
+    um_given *given;   /* beside each row */
+} um_settings;
+void um_settings_init(um_settings *s); /* after the fields above `given` are set */
+void um_settings_free(um_settings *s); /* leaves `strings` */
+
+/* One option and its value as somebody wrote them. */
+typedef struct um_setting {
+    const um_option *row;
+    void *base;
+    um_given *given;
+    bool is_outer;
+} um_setting;
+typedef struct um_written {
+    um_giver by;
+    const char *where, *name, *value; /* value is borrowed where the row is UM_OPT_STR */
+} um_written;
+bool um_settings_find(const um_settings *s, const char *name, um_setting *out);
+/* Checks the value and stores it, unless a stronger giver was there before. Twice from one giver is an error, but not
+ * on the command line, where the last one counts. */
+um_status um_settings_give(um_settings *s, const um_setting *o, const um_written *w, um_err *err);
+
+/* Parses argv[1..argc): flags ("--name value", "--name=value", "--no-name"); the other words go to `rest` (capacity
+ * argc), *n_rest their number. "--" ends the flags. "-h" and "--help" set *help. */
+um_status um_settings_argv(um_settings *s, int argc, char **argv, const char **rest, int *n_rest, bool *help,
+                           um_err *err);
+/* Takes UNMASK_NAME of the environment; warns of names that no command knows. An empty variable counts as unset. */
+um_status um_settings_env(um_settings *s, um_err *err);
+/* Takes a YAML file: options by their names, at the top, in a section `engine` or in one named after a command, the
+ * thresholds perhaps in a section `decoding_thresholds` there. null leaves an option as it is. */
+um_status um_settings_file(um_settings *s, const char *path, um_err *err);
+/* The same from text; `where` stands for the path. */
+um_status um_settings_yaml(um_settings *s, const char *text, size_t len, const char *where, um_err *err);
+/* Writes all options as such a file, each with the giver of its value. UM_EINVAL when a text is not UTF-8. */
+um_status um_settings_print(const um_settings *s, um_buf *out, um_err *err);
 
 #ifdef __cplusplus
 }

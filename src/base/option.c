@@ -1,78 +1,11 @@
-/* Options: rows, their values, and the names people mistype. */
+/* Options: the value of a row, from text and to text. */
 #include "base/base.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #define OPEN_END 2147483647.0 /* a maximum from here on is no limit that a person should read */
-
-static void *field_of(const um_option *row, void *base) { return (char *)base + row->offset; }
-
-/* ---- Names ------------------------------------------------------------------------------------------------------- */
-
-/* Compares a with the n bytes at b; '-' and '_' are the same. */
-static bool same_name(const char *a, const char *b, size_t n) {
-    size_t i = 0;
-    for (; a[i] && i < n; i++)
-        if ((a[i] == '-' ? '_' : a[i]) != (b[i] == '-' ? '_' : b[i])) return false;
-    return !a[i] && i == n;
-}
-
-/* Place of `word` in a list with separators, or -1. *at, *n: the list's own spelling. */
-static int index_in(const char *list, char separator, const char *word, const char **at, size_t *n) {
-    int i = 0;
-    for (const char *p = list; p; i++) {
-        const char *end = strchr(p, separator);
-        *at = p;
-        *n = end ? (size_t)(end - p) : strlen(p);
-        if (same_name(word, p, *n)) return i;
-        p = end ? end + 1 : NULL;
-    }
-    return -1;
-}
-
-const um_option *um_options_find(const um_option *rows, size_t n, const char *name) {
-    const char *at;
-    size_t len;
-    for (size_t i = 0; i < n; i++) {
-        if (same_name(name, rows[i].name, strlen(rows[i].name))) return &rows[i];
-        if (rows[i].alias && index_in(rows[i].alias, ',', name, &at, &len) >= 0) return &rows[i];
-    }
-    return NULL;
-}
-
-/* Distance of Levenshtein: the least number of letters to put in, take out or replace. One row of the table is kept;
- * row[j] is the distance of the letters of a so far to the first j of b. */
-static size_t edit_distance(const char *a, const char *b, size_t nb) {
-    size_t row[65];
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
-    for (size_t i = 0; a[i]; i++) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < nb; j++) {
-            size_t replaced = diagonal + !same_name((char[]){a[i], 0}, b + j, 1);
-            diagonal = row[j + 1];
-            row[j + 1] = UM_MIN(replaced, UM_MIN(row[j], row[j + 1]) + 1);
-        }
-    }
-    return row[nb];
-}
-
-/* Near: at most one letter in three is wrong. */
-const char *um_nearest(const char *word, const char *const *words, size_t n) {
-    const char *best = NULL;
-    size_t best_distance = (strlen(word) + 2) / 3 + 1;
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strlen(words[i]);
-        if (len > 64 || strlen(word) > 64) continue;
-        size_t d = edit_distance(word, words[i], len);
-        if (d < best_distance) {
-            best = words[i];
-            best_distance = d;
-        }
-    }
-    return best;
-}
 
 /* ---- Text to value ----------------------------------------------------------------------------------------------- */
 
@@ -100,6 +33,11 @@ static void put_choices(const char *choices, um_buf *out) {
     }
 }
 
+const char *um_option_type(const um_option *row) {
+    static const char *const name[] = {"bool", "integer", "integer", "number", "word", "word", "text"};
+    return name[row->type];
+}
+
 void um_option_range(const um_option *row, um_buf *out) {
     if (row->choices) put_choices(row->choices, out);
     else if (has_range(row)) put_range(row, out);
@@ -113,7 +51,7 @@ static um_status fail_kind(const um_option *row, const char *kind, const char *v
     if (kind && has_range(row)) um_buf_putc(&expected, ' ');
     if (!kind || has_range(row)) um_option_range(row, &expected);
     else if (row->autos) um_buf_puts(&expected, ", or auto");
-    um_status s = um_fail(err, UM_EINVAL, "%s: expected %s, found \"%.80s\"", row->name, expected.data, value);
+    um_status s = um_fail(err, UM_EINVAL, "expected %s, found \"%.80s\"", expected.data, value);
     um_buf_free(&expected);
     return s;
 }
@@ -121,16 +59,19 @@ static um_status fail_kind(const um_option *row, const char *kind, const char *v
 static um_status fail_range(const um_option *row, const char *value, um_err *err) {
     um_buf range = {0};
     put_range(row, &range);
-    um_status s = um_fail(err, UM_ERANGE, "%s: %s is outside %s", row->name, value, range.data);
+    um_status s = um_fail(err, UM_ERANGE, "%.80s is outside %s", value, range.data);
     um_buf_free(&range);
     return s;
 }
 
 static um_status set_bool(const um_option *row, void *field, const char *value, um_err *err) {
-    bool yes = um_streq(value, "true") || um_streq(value, "1");
-    if (!yes && !um_streq(value, "false") && !um_streq(value, "0")) return fail_kind(row, "true or false", value, err);
-    *(bool *)field = yes;
-    return UM_OK;
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+    for (size_t i = 0; i < UM_LEN(words); i++) {
+        if (strcasecmp(value, words[i]) != 0) continue;
+        *(bool *)field = i % 2;
+        return UM_OK;
+    }
+    return fail_kind(row, "true or false", value, err);
 }
 
 static um_status set_int(const um_option *row, void *field, const char *value, bool check, um_err *err) {
@@ -154,21 +95,19 @@ static um_status set_float(const um_option *row, void *field, const char *value,
 
 /* A word with choices is stored in the table's spelling. */
 static um_status set_name(const um_option *row, void *field, const char *value, bool check, um_err *err) {
-    const char *at = value;
-    size_t n = strlen(value);
-    if (check && row->choices && index_in(row->choices, '|', value, &at, &n) < 0)
+    um_str word = um_str_of(value);
+    if (check && row->choices && um_word_index(row->choices, '|', value, &word) < 0)
         return fail_kind(row, NULL, value, err);
-    if (n >= row->size) return fail_kind(row, "a shorter word", value, err);
-    memcpy(field, at, n);
-    memset((char *)field + n, 0, row->size - n);
+    if (word.n >= row->size) return fail_kind(row, "a shorter word", value, err);
+    memcpy(field, word.p, word.n);
+    memset((char *)field + word.n, 0, row->size - word.n);
     return UM_OK;
 }
 
 static um_status set_choice(const um_option *row, void *field, const char *value, bool check, um_err *err) {
-    const char *at;
-    size_t n;
+    um_str word;
     int64_t raw;
-    int i = index_in(row->choices, '|', value, &at, &n);
+    int i = um_word_index(row->choices, '|', value, &word);
     if (i < 0 && !check && um_parse_int(value, &raw)) i = (int)raw;
     else if (i < 0) return fail_kind(row, NULL, value, err);
     *(int32_t *)field = i;
@@ -186,13 +125,41 @@ static um_status store(const um_option *row, void *field, const char *value, boo
     case UM_OPT_CHOICE: return set_choice(row, field, value, check, err);
     case UM_OPT_STR: *(const char **)field = value; return UM_OK;
     }
-    return um_fail(err, UM_EINVAL, "%s: unknown type of option", row->name);
+    return um_fail(err, UM_EINVAL, "unknown type of option");
+}
+
+static bool means_auto(const um_option *row, const char *value) {
+    if (!row->autos) return false;
+    return um_streq(value, "auto") || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
+}
+
+/* A system that uses the name may take multiples of a number only. */
+static um_status check_multiple(const um_option *row, const char *name, const char *value, um_err *err) {
+    int32_t multiple = um_option_multiple(row, name);
+    int64_t v = 0;
+    if (multiple == 1 || !um_parse_int(value, &v) || v % multiple == 0) return UM_OK;
+    return um_fail(err, UM_ERANGE, "%.80s is no multiple of %d, which this name asks for; %s takes any", value,
+                   multiple, row->name);
+}
+
+static um_status set_field(const um_option *row, void *field, const char *name, const char *value, um_err *err) {
+    if (means_auto(row, value)) return store(row, field, row->autos, false, err);
+    um_status s = store(row, field, value, true, err);
+    return s ? s : check_multiple(row, name, value, err);
+}
+
+um_status um_option_set_as(const um_option *row, void *base, const char *name, const char *label, const char *value,
+                           um_err *err) {
+    um_err own, *e = err ? err : &own;
+    void *aside = um_zalloc(row->size); /* a value that is refused leaves the field as it was */
+    um_status s = set_field(row, aside, name, value, e);
+    if (!s && base) memcpy((char *)base + row->offset, aside, row->size);
+    um_free(aside);
+    return s ? um_fail_in(e, "%s", label) : UM_OK;
 }
 
 um_status um_option_set_text(const um_option *row, void *base, const char *value, um_err *err) {
-    void *field = field_of(row, base);
-    if (row->autos && um_streq(value, "auto")) return store(row, field, row->autos, false, err);
-    return store(row, field, value, true, err);
+    return um_option_set_as(row, base, row->name, row->name, value, err);
 }
 
 void um_options_init(const um_option *rows, size_t n, void *base) {
@@ -200,7 +167,7 @@ void um_options_init(const um_option *rows, size_t n, void *base) {
         um_err err;
         assert(rows[i].def || rows[i].type == UM_OPT_STR);
         if (!rows[i].def) {
-            *(const char **)field_of(&rows[i], base) = NULL;
+            *(const char **)((char *)base + rows[i].offset) = NULL;
         } else if (um_option_set_text(&rows[i], base, rows[i].def, &err) != UM_OK) {
             fprintf(stderr, "unmask: default of an option: %s\n", err.msg);
             abort();

@@ -35,13 +35,18 @@ static void put_wrapped(um_buf *out, const char *text, int columns) {
     um_buf_putc(out, '\n');
 }
 
-/* "  --flag METAVAR" and the way to HELP_COLUMN, on the next line when the flag is too long. */
-static void put_head(const um_option *row, um_buf *out) {
-    size_t start = out->len;
-    bool is_on = row->type == UM_OPT_BOOL && um_streq(row->def, "true");
-    um_buf_puts(out, is_on ? "  --[no-]" : "  --");
-    for (const char *p = row->name; *p; p++) um_buf_putc(out, *p == '_' ? '-' : *p);
+void um_option_put_usage(const um_option *row, const void *base, um_buf *out) {
+    bool is_on = row->type == UM_OPT_BOOL && *(const bool *)((const char *)base + row->offset);
+    um_buf_puts(out, is_on ? "--[no-]" : "--");
+    um_option_put_flag(row->name, out);
     if (row->type != UM_OPT_BOOL) um_buf_printf(out, " %s", row->metavar ? row->metavar : "VALUE");
+}
+
+/* Flag and metavar, and the way to HELP_COLUMN, on the next line when they are too long. */
+static void put_head(const um_option *row, const void *base, um_buf *out) {
+    size_t start = out->len;
+    um_buf_puts(out, "  ");
+    um_option_put_usage(row, base, out);
     int width = text_width(out->data + start, out->len - start);
     if (width + 2 > HELP_COLUMN) {
         um_buf_putc(out, '\n');
@@ -50,46 +55,35 @@ static void put_head(const um_option *row, um_buf *out) {
     um_buf_printf(out, "%*s", HELP_COLUMN - width, "");
 }
 
-/* " (0..1; default 0.5)"; nothing for a flag that is off. */
-static void put_facts(const um_option *row, um_buf *out) {
-    um_buf range = {0};
+void um_option_put_facts(const um_option *row, const void *base, um_buf *out) {
+    um_buf range = {0}, def = {0};
+    um_buf_puts(&def, "");
     um_option_range(row, &range);
-    bool has_default = row->def && *row->def && !um_streq(row->def, "false");
+    um_option_get_text(row, base, &def);
+    bool has_default = def.len && !um_streq(def.data, "false");
     if (range.len || has_default)
         um_buf_printf(out, " (%s%s%s%s)", range.len ? range.data : "", range.len && has_default ? "; " : "",
-                      has_default ? "default " : "", has_default ? row->def : "");
+                      has_default ? "default " : "", has_default ? def.data : "");
     um_buf_free(&range);
+    um_buf_free(&def);
 }
 
-static void put_row(const um_option *row, int columns, um_buf *out) {
+typedef struct page {
+    int columns;
+    um_buf *out;
+} page;
+
+static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
+    const page *p = arg;
     um_buf text = {0};
-    put_head(row, out);
+    if (opens_group) um_buf_printf(p->out, "%s%s:\n", p->out->len ? "\n" : "", row->group ? row->group : "Options");
+    put_head(row, set->base, p->out);
     um_buf_puts(&text, row->help);
-    put_facts(row, &text);
-    put_wrapped(out, text.data, columns);
+    um_option_put_facts(row, set->base, &text);
+    put_wrapped(p->out, text.data, p->columns);
     um_buf_free(&text);
 }
 
-/* Has a row before (set, k) the same group? */
-static bool seen_before(const um_option_set *sets, size_t set, size_t k) {
-    const char *group = sets[set].rows[k].group;
-    for (size_t i = 0; i <= set; i++)
-        for (size_t j = 0; j < (i == set ? k : sets[i].n); j++)
-            if (um_streq(sets[i].rows[j].group, group)) return true;
-    return false;
-}
-
-static void put_group(const um_option_set *sets, size_t n_sets, const char *group, int columns, um_buf *out) {
-    if (out->len) um_buf_putc(out, '\n');
-    um_buf_printf(out, "%s:\n", group ? group : "Options");
-    for (size_t i = 0; i < n_sets; i++)
-        for (size_t k = 0; k < sets[i].n; k++)
-            if (um_streq(sets[i].rows[k].group, group)) put_row(&sets[i].rows[k], columns, out);
-}
-
 void um_options_help(const um_option_set *sets, size_t n_sets, int columns, um_buf *out) {
-    columns = UM_MAX(columns, HELP_COLUMN + 24);
-    for (size_t i = 0; i < n_sets; i++)
-        for (size_t k = 0; k < sets[i].n; k++)
-            if (!seen_before(sets, i, k)) put_group(sets, n_sets, sets[i].rows[k].group, columns, out);
+    um_options_each(sets, n_sets, put_row, &(page){UM_MAX(columns, HELP_COLUMN + 24), out});
 }

@@ -53,8 +53,11 @@ static void print_help(const um_command *self, const um_option_set *sets, size_t
     if (self->description) put_paragraph(self->description, columns, &text);
     um_options_help(sets, n_sets, columns, &rows);
     if (rows.len) um_buf_printf(&text, "\n%s", rows.data);
-    um_buf_puts(&text, "\nAn option may also come from the environment: UNMASK_ and its name in capitals "
-                       "(UNMASK_MODEL).\n");
+    um_buf_putc(&text, '\n');
+    put_paragraph(
+        "An option may also come from the environment, UNMASK_ and its name in capitals (UNMASK_MODEL), or from "
+        "a file; 'man unmask' tells more.",
+        columns, &text);
     if (self->examples) {
         um_buf_puts(&text, "\nExamples:\n");
         um_cli_put_examples(self->examples, &text);
@@ -64,15 +67,72 @@ static void print_help(const um_command *self, const um_option_set *sets, size_t
     um_buf_free(&text);
 }
 
-/* ---- Parsing ----------------------------------------------------------------------------------------------------- */
+/* ---- Options of a command ---------------------------------------------------------------------------------------- */
 
-/* The command's own rows come first, so that --help starts with them. */
-static size_t all_sets(const um_command *self, void *own, um_config *config, um_option_set *sets) {
+typedef struct um_common common;
+
+#define M(field) UM_FIELD(common, field)
+
+static const um_option common_rows[] = {
+    {"config", NULL, UM_OPT_STR, M(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration",
+     "take options from this YAML file"},
+    {"print_config", NULL, UM_OPT_BOOL, M(print_config), 0, 0, NULL, "false", NULL, NULL, "Configuration",
+     "print every option as such a file, with where its value comes from, and stop"},
+};
+
+_Static_assert(UM_COMMAND_SETS_MAX >= UM_CONFIG_SETS_MAX + 2, "room for the command's own rows and the common ones");
+
+/* The command's own rows come first, so that --help starts with them; those about the file last. */
+static size_t all_sets(const um_command *self, void *own, um_config *config, common *shared, um_option_set *sets) {
     size_t n = 0;
     if (self->n_options) sets[n++] = (um_option_set){self->options, self->n_options, own};
     if (self->engine_options) n += um_config_option_sets(sets + n, config);
+    sets[n++] = (um_option_set){common_rows, UM_LEN(common_rows), shared};
     return n;
 }
+
+static void set_defaults(const um_command *self, const um_option_set *sets, size_t n) {
+    for (size_t i = 0; i < n; i++) um_options_init(sets[i].rows, sets[i].n, sets[i].base);
+    for (size_t i = 0; i < UM_LEN(self->defaults) && self->defaults[i].name; i++) {
+        um_status st = um_options_set(sets, n, self->defaults[i].name, self->defaults[i].value, NULL);
+        assert(st == UM_OK);
+        (void)st;
+    }
+}
+
+void um_command_options_init(um_command_options *o, const um_command *self) {
+    size_t size = 1;
+    for (size_t i = 0; i < self->n_options; i++) size = UM_MAX(size, self->options[i].offset + self->options[i].size);
+    *o = (um_command_options){.own = um_zalloc(size), .n_own = self->n_options > 0};
+    um_config_init(&o->config);
+    o->n = all_sets(self, o->own, &o->config, &o->common, o->sets);
+    o->n_shared = o->n - o->n_own - 1;
+    set_defaults(self, o->sets, o->n);
+}
+
+void um_command_options_free(um_command_options *o) {
+    um_free(o->own);
+    o->own = NULL;
+}
+
+static bool has_option(const um_command *c, const char *name) {
+    um_command_options o;
+    bool found = false;
+    um_command_options_init(&o, c);
+    for (size_t i = 0; i < o.n; i++) found = found || um_options_find(o.sets[i].rows, o.sets[i].n, name);
+    um_command_options_free(&o);
+    return found;
+}
+
+static bool is_known(const char *command, const char *option) {
+    for (const um_command *const *c = um_commands; *c; c++) {
+        bool asked = !command || um_streq(command, (*c)->name);
+        if (asked && (!option || has_option(*c, option))) return true;
+    }
+    return false;
+}
+
+/* ---- Parsing ----------------------------------------------------------------------------------------------------- */
 
 static void fail_usage(um_args *a, const um_command *self, const um_err *err) {
     fprintf(stderr, "unmask %s: %s\nTry 'unmask %s --help'.\n", self->name, err->msg, self->name);
@@ -80,31 +140,54 @@ static void fail_usage(um_args *a, const um_command *self, const um_err *err) {
     a->exit = UM_EXIT_USAGE;
 }
 
+static um_status print_config(const um_command *self, const um_settings *s, um_err *err) {
+    um_buf text = {0};
+    um_buf_printf(&text, "# Options of unmask %s\n", self->name);
+    um_status st = um_settings_print(s, &text, err);
+    if (!st) fwrite(text.data, 1, text.len, stdout);
+    um_buf_free(&text);
+    return st;
+}
+
+/* The command line is read first because it names the file; it is the strongest whenever it is read. */
+static um_status read_all(um_args *a, um_settings *s, int argc, char **argv, const common *shared, bool *help,
+                          um_err *err) {
+    um_status st = um_settings_argv(s, argc, argv, a->word, &a->n_words, help, err);
+    if (*help) return UM_OK; /* a person who asks for help is not told off for the rest of the line */
+    if (!st) st = um_settings_env(s, err);
+    if (!st && shared->config && *shared->config) st = um_settings_file(s, shared->config, err);
+    return st;
+}
+
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config) {
-    um_option_set sets[UM_CONFIG_SETS_MAX + 1];
+    um_option_set sets[UM_COMMAND_SETS_MAX];
+    common shared;
     um_err err;
     bool help = false;
     *a = (um_args){.word = UM_NEW_ARRAY(const char *, (size_t)argc + 1)};
-    /* A command that wants other defaults has initialised the configuration itself (um_cli_one_request). */
-    if (self->engine_options && config->size != sizeof *config) um_config_init(config);
-    if (self->n_options) um_options_init(self->options, self->n_options, own);
-    size_t n = all_sets(self, own, config, sets);
-    um_status s = um_options_argv(sets, n, argc, argv, a->word, &a->n_words, &help, &err);
-    if (help) { /* asked for help, a person is not told off for the rest of the line */
+    if (self->engine_options) um_config_init(config);
+    size_t n = all_sets(self, own, config, &shared, sets);
+    um_settings s = {.sets = sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
+    s.strings = &a->strings;
+    um_arena_init(s.strings, 0);
+    um_settings_init(&s);
+    set_defaults(self, sets, n);
+    um_status st = read_all(a, &s, argc, argv, &shared, &help, &err);
+    a->done = help || shared.print_config;
+    if (help) {
+        set_defaults(self, sets, n);
         print_help(self, sets, n);
-        a->done = true;
-        a->exit = UM_EXIT_OK;
-        return;
+    } else if (!st && shared.print_config) {
+        st = print_config(self, &s, &err);
     }
-    /* The environment is weaker than the command line: take it first, then the arguments again over it. */
-    if (!s) s = um_options_env(sets, n, &err);
-    if (!s) s = um_options_argv(sets, n, argc, argv, a->word, &a->n_words, &help, &err);
-    if (s) fail_usage(a, self, &err);
+    if (st) fail_usage(a, self, &err);
+    um_settings_free(&s);
 }
 
 void um_args_free(um_args *a) {
     um_free(a->word);
     a->word = NULL;
+    um_arena_free(&a->strings);
 }
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */

@@ -372,7 +372,6 @@ static um_status measure_all(bench *b, const um_config *c, um_err *err) {
 
 static int run_bench(const um_command *self, bench *b, um_config *c) {
     um_err err = {0};
-    if (isnan(c->sampling.temperature)) c->sampling.temperature = 0; /* every run must do the same work */
     um_status st = parse_batches(b, &err);
     if (!st) st = um_cli_need_model(c->model, &err);
     if (!st) st = open_prompts(b, c, &err);
@@ -429,5 +428,6 @@ const um_command um_cmd_bench = {
     .options = options,
     .n_options = UM_LEN(options),
     .engine_options = true,
+    .defaults = {{"temperature", "0"}}, /* so that every run does the same work */
     .run = run,
 };

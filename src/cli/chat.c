@@ -274,7 +274,6 @@ static int run(const um_command *self, int argc, char **argv) {
     um_args args;
     um_err err;
     chat c = {.self = self, .options = &o};
-    um_cli_one_request(&config);
     um_args_parse(&args, self, argc, argv, &o, &config);
     c.status = args.exit;
     if (args.done) goto done;
@@ -311,5 +310,6 @@ const um_command um_cmd_chat = {
     .options = rows,
     .n_options = UM_LEN(rows),
     .engine_options = true,
+    .defaults = {{"max_num_reqs", "1"}},
     .run = run,
 };

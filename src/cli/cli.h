@@ -14,25 +14,47 @@ typedef struct um_command {
     const char *examples;               /* lines that work as pasted from the repository's root */
     const um_option *options;           /* rows over the command's own struct, or NULL */
     size_t n_options;
-    bool engine_options; /* takes model, engine, decoding and sampling options too */
+    bool engine_options;   /* takes model, engine, decoding and sampling options too */
+    const char *arguments; /* what its words may be, for completion: "DIR", "a|b|c", or NULL for text */
+    struct {
+        const char *name, *value;
+    } defaults[4]; /* where they differ from those of the rows; unused ones are NULL */
     /* argv[0] is the command's name. Returns an exit status. */
     int (*run)(const struct um_command *self, int argc, char **argv);
 } um_command;
 extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
-    um_cmd_bench, um_cmd_tokenize;
+    um_cmd_bench, um_cmd_tokenize, um_cmd_help;
 
 /* ---- args.c: what every subcommand does with its arguments ---- */
 typedef struct um_args {
     const char **word; /* [n_words] arguments that are no options; owned */
     int n_words;
-    bool done; /* --help was printed: return `exit` */
+    bool done; /* --help or --print-config was answered: return `exit` */
     int exit;
+    um_arena strings; /* what options borrow from a configuration file */
 } um_args;
-/* Takes defaults, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be NULL
- * when the command takes no engine options). On a usage error prints it with a hint and sets done and exit 2. */
+/* Takes defaults, file, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be
+ * NULL when the command takes no engine options); texts live until um_args_free. On a usage error prints it with a hint
+ * and sets done and exit 2. */
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config);
 void um_args_free(um_args *a);
+/* The option tables of a command, over structs that hold its defaults, for whoever prints them. `own` is the command's
+ * own table, `shared` those of the engine, `common` what every command takes; the parts of `sets` in this order. Not to
+ * be copied: sets point into it. */
+#define UM_COMMAND_SETS_MAX 24
+typedef struct um_command_options {
+    um_option_set sets[UM_COMMAND_SETS_MAX];
+    size_t n, n_own, n_shared;
+    void *own;
+    um_config config;
+    struct um_common {
+        const char *config;
+        bool print_config;
+    } common;
+} um_command_options;
+void um_command_options_init(um_command_options *o, const um_command *self);
+void um_command_options_free(um_command_options *o);
 /* Prints "unmask NAME: message" to stderr and returns the exit status that belongs to the code. */
 int um_cli_error(const um_command *self, const um_err *err);
 int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 for what failed on the way */
@@ -46,6 +68,17 @@ void um_cli_set_program(const char *name);
 void um_cli_put_examples(const char *lines, um_buf *out);
 /* Looks up a subcommand by name, NULL if there is none. */
 const um_command *um_command_find(const char *name);
+/* Says that there is no such command or option and what is nearest; returns UM_EXIT_USAGE. */
+int um_cli_unknown_command(const char *name);
+/* Appends the page that `unmask --help` prints. */
+void um_cli_put_overview(um_buf *out);
+/* Append what describes the whole program, made from its tables: a manual page (roff), a reference (Markdown), and a
+ * completion script for bash. */
+void um_cli_put_man(um_buf *out);
+void um_cli_put_markdown(um_buf *out);
+void um_cli_put_completion(um_buf *out);
+/* Paragraphs that the first two share: values, the file with an example, the environment. */
+extern const char um_cli_about_values[], um_cli_about_file[], um_cli_file_example[], um_cli_about_environment[];
 
 /* Opens model and engine with one line of start-up facts on stderr (unless `quiet`). Both are closed by um_cli_close.
  */
@@ -63,10 +96,7 @@ char *um_cli_bundled(void);
 /* What is malformed or missing in a model folder is the model's fault, not the input's: turns the code into UM_EMODEL.
  */
 um_status um_cli_blame_model(um_err *err);
-/* Defaults for one request at a time, to be called before um_args_parse: max_num_reqs 1, max_num_batched_tokens open.
- */
-void um_cli_one_request(um_config *c);
-/* Where max_num_batched_tokens is still open: room for a prompt of up to prompt_bytes (SIZE_MAX: as long as the model
+/* Where max_num_batched_tokens is auto: room for a prompt of up to prompt_bytes (SIZE_MAX: as long as the model
  * allows) and its answer in one pass. */
 void um_cli_size_pass(um_config *c, size_t prompt_bytes);
 /* Tokens that an open-ended pass keeps free behind the prompt, for blocks in flight: a conversation may change them. */

@@ -1,5 +1,4 @@
 /* unmask eval: asks questions with known answers and counts the right ones, and what each forward pass brought. */
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -22,7 +21,8 @@ typedef struct eval_options {
 static const um_option options[] = {
     {"data", NULL, UM_OPT_STR, E(data), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
      "questions {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder"},
-    {"limit", NULL, UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation", "ask the first N only, 0 is all"},
+    {"limit", "dataset_limit", UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
+     "ask the first N only, 0 is all"},
     {"batch", NULL, UM_OPT_INT, E(batch), 0, 4096, NULL, "0", NULL, "N", "Evaluation",
      "questions in the engine at once, 0 is --max-num-reqs"},
     {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
@@ -328,7 +328,6 @@ static um_status open_session(eval *v, const um_config *c, um_err *err) {
 static int run_eval(const um_command *self, eval *v, um_config *c) {
     um_err err = {0};
     if (v->opt.batch) c->max_num_reqs = v->opt.batch;
-    if (isnan(c->sampling.temperature)) c->sampling.temperature = 0; /* so that a run can be repeated */
     um_status st = um_cli_need_model(c->model, &err);
     if (!st) st = open_data(v, c, &err);
     if (st) {
@@ -387,5 +386,6 @@ const um_command um_cmd_eval = {
     .options = options,
     .n_options = UM_LEN(options),
     .engine_options = true,
+    .defaults = {{"temperature", "0"}}, /* so that a run can be repeated */
     .run = run,
 };

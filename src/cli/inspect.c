@@ -14,7 +14,7 @@ typedef struct inspect_options {
 
 #define O(field) UM_FIELD(inspect_options, field)
 static const um_option rows[] = {
-    {"model", NULL, UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+    {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
     {"model_name", NULL, UM_OPT_NAME, O(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
      "family to use in place of the detected one"},
@@ -204,5 +204,6 @@ const um_command um_cmd_inspect = {
                 "  unmask inspect --model models/tiny-block --model-name sdar\n",
     .options = rows,
     .n_options = UM_LEN(rows),
+    .arguments = "DIR",
     .run = run,
 };

@@ -15,44 +15,40 @@ static const um_option rows[] = {
 
 /* ---- Option rows ------------------------------------------------------------------------------------------------- */
 
-static const char *type_name(um_opt_type t) {
-    switch (t) {
-    case UM_OPT_BOOL: return "bool";
-    case UM_OPT_INT:
-    case UM_OPT_INT64: return "integer";
-    case UM_OPT_FLOAT: return "number";
-    case UM_OPT_NAME:
-    case UM_OPT_CHOICE: return "word";
-    case UM_OPT_STR: return "text";
-    }
-    return "unknown";
+/* "max_num_seqs,page_block" without the checks that an alias may carry. */
+static void put_aliases(const um_option *row, um_buf *out) {
+    um_str alias;
+    for (size_t i = 0; um_option_alias(row, i, &alias); i++)
+        um_buf_printf(out, "%s%.*s", i ? "," : "", (int)alias.n, alias.p);
 }
 
 /* For people the facts of a row fit on a line. */
-static void put_facts(um_sheet *s, const um_option *row, const char *range) {
+static void put_facts(um_sheet *s, const um_option *row, const char *range, const char *aliases) {
     um_buf line = {0};
-    um_buf_puts(&line, *range ? range : type_name(row->type));
+    um_buf_puts(&line, *range ? range : um_option_type(row));
     if (row->def) um_buf_printf(&line, "; default %s", row->def);
-    if (row->alias) um_buf_printf(&line, "; also %s", row->alias);
+    if (aliases) um_buf_printf(&line, "; also %s", aliases);
     um_sheet_note(s, line.data);
     um_buf_free(&line);
 }
 
 static void put_option(um_sheet *s, const um_option *row) {
-    um_buf range = {0};
+    um_buf range = {0}, aliases = {0};
     um_option_range(row, &range);
+    put_aliases(row, &aliases);
     um_sheet_item(s, row->name, row->help);
     if (s->json) {
-        um_sheet_words(s, "aliases", row->alias, ',');
-        um_sheet_str(s, "type", type_name(row->type));
+        um_sheet_words(s, "aliases", aliases.data, ',');
+        um_sheet_str(s, "type", um_option_type(row));
         um_sheet_str(s, "range", range.len ? range.data : NULL);
         um_sheet_str(s, "default", row->def);
         um_sheet_str(s, "group", row->group);
     } else {
-        put_facts(s, row, range.len ? range.data : "");
+        put_facts(s, row, range.len ? range.data : "", aliases.data);
     }
     um_sheet_item_end(s);
     um_buf_free(&range);
+    um_buf_free(&aliases);
 }
 
 static void put_options(um_sheet *s, const char *name, const um_option *row, size_t n) {
@@ -187,5 +183,6 @@ const um_command um_cmd_list = {
                 "  unmask list options --json\n",
     .options = rows,
     .n_options = UM_LEN(rows),
+    .arguments = "families|strategies|samplers|options|backends|commands",
     .run = run,
 };

@@ -180,7 +180,7 @@ static um_status take_parameter(um_request_line *q, const char *key, const json_
         um_status st = take_text(v, "a parameter", &text, err);
         if (st) return st;
     }
-    return um_request_set(&q->request, row->name, text, err);
+    return um_request_set(&q->request, key, text, err);
 }
 
 /* null is what programs write for "not given". */

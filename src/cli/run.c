@@ -169,7 +169,6 @@ static int run(const um_command *self, int argc, char **argv) {
     um_session session = {0};
     prompt p = {0};
     um_err err;
-    um_cli_one_request(&config);
     um_args_parse(&args, self, argc, argv, &o, &config);
     int status = args.exit;
     if (args.done) goto done;
@@ -199,13 +198,13 @@ const um_command um_cmd_run = {
         "The words of PROMPT are joined by spaces; without any, or with -, the prompt is standard input less "
         "one newline at its end. It goes through the model's chat template where there is one. On a terminal "
         "the answer is drawn while it is denoised; elsewhere standard output gets the answer and nothing "
-        "else. The engine is sized for this one request, whatever the defaults below of max-num-reqs and "
-        "max-num-batched-tokens say. Ctrl-C ends the answer.",
+        "else. Ctrl-C ends the answer.",
     .examples = "  unmask run --model models/tiny-block \"What is 12 + 30?\"\n"
                 "  echo \"What is 12 + 30?\" | unmask run --model models/tiny-block --json\n"
                 "  unmask run --model models/tiny-full --max-tokens 64 --steps 32 --delay 50 \"Count from 3 to 9.\"\n",
     .options = rows,
     .n_options = UM_LEN(rows),
     .engine_options = true,
+    .defaults = {{"max_num_reqs", "1"}},
     .run = run,
 };

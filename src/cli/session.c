@@ -64,12 +64,6 @@ enum {
     TEMPLATE_SLACK = 1024 /* tokens that a chat template may put around a message */
 };
 
-void um_cli_one_request(um_config *c) {
-    um_config_init(c);
-    c->max_num_reqs = 1;
-    c->max_num_batched_tokens = 0;
-}
-
 /* A token stands for one byte at least, so bytes bound tokens. Guidance feeds everything twice. */
 static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_bytes) {
     int64_t longest = c->max_model_len ? c->max_model_len : UM_MIN(a->max_position, UM_POSITIONS_MAX);

@@ -9,7 +9,7 @@ typedef struct tokenize_options {
 
 #define O(field) UM_FIELD(tokenize_options, field)
 static const um_option rows[] = {
-    {"model", NULL, UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+    {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
     {"chat", NULL, UM_OPT_BOOL, O(chat), 0, 0, NULL, "false", NULL, NULL, "Text",
      "put the text through the chat template as a user's message"},

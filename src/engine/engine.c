@@ -40,6 +40,7 @@ static um_status kv_type(const um_engine *e, um_dtype *out, um_err *err) {
 static void resolve_sizes(um_engine *e, um_dtype kv) {
     const um_arch *a = &e->model->arch;
     um_config *c = &e->config;
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = UM_BATCHED_TOKENS_AUTO;
     e->max_len = c->max_model_len ? c->max_model_len : a->max_position;
     if (e->max_len > a->max_position) {
         um_warn("max_model_len %d is more than the model's %d positions; using %d", e->max_len, a->max_position,

@@ -4,7 +4,7 @@
 #define C(field) UM_FIELD(um_config, field)
 
 const um_option um_engine_options[] = {
-    {"model", NULL, UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+    {"model", "model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
     {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
      "family to use in place of the detected one"},
@@ -18,14 +18,14 @@ const um_option um_engine_options[] = {
      "threads; auto is one per core"},
     {"max_num_reqs", "max_num_seqs", UM_OPT_INT, C(max_num_reqs), 1, 4096, NULL, "32", NULL, "N", "Engine",
      "requests that run at once"},
-    {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "4096", NULL, "N",
-     "Engine", "most tokens of one step"},
+    {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "auto", "0", "N",
+     "Engine", "most tokens of one step; auto is what the prompt of run and chat needs, else 4096"},
     {"max_model_len", NULL, UM_OPT_INT, C(max_model_len), 1, 16777216, NULL, "auto", "0", "N", "Engine",
      "most tokens of prompt and answer; auto is the model's"},
-    {"page_size", "kvcache_block_size", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
+    {"page_size", "kvcache_block_size%256", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
      "tokens of a KV page; auto is the smallest multiple of the block from 32"},
-    {"num_pages", "num_kvcache_blocks", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1", "N", "Engine",
-     "KV pages; auto is enough for max_num_reqs, at most a quarter of the free memory"},
+    {"num_pages", "num_kvcache_blocks,num_gpu_blocks_override", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1",
+     "N", "Engine", "KV pages; auto is enough for max_num_reqs, at most a quarter of the free memory"},
     {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex", "none", NULL, "SYSTEM", "Engine",
      "decode exactly as another system does, its defects included"},
 };

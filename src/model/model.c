@@ -17,7 +17,8 @@ static um_status choose_dtype(um_model *m, const char *name, const um_safetensor
 /* The device is opened for passes of this model: its scratch is sized once, here. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
-    int32_t q = a->n_heads * a->head_dim, tokens = UM_MAX(c->max_num_batched_tokens, 1);
+    int32_t q = a->n_heads * a->head_dim;
+    int32_t tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
     um_dev_config d = {.threads = c->threads,
                        .dtype = m->dtype,
                        .max_tokens = tokens,

@@ -17,6 +17,8 @@ extern "C" {
 #define UM_STOP_MAX 16
 /* Positions that the rotary tables of an open model cover at most: 64 MB of tables at a head size of 128. */
 #define UM_POSITIONS_MAX (128 * 1024)
+/* What max_num_batched_tokens 0 stands for. */
+#define UM_BATCHED_TOKENS_AUTO 4096
 
 typedef struct um_family um_family;
 

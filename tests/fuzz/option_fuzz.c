@@ -1,7 +1,9 @@
-/* Fuzz: a command line, its words separated by NUL. Whatever is accepted must lie in the range of its row and read back
- * from its own text; whatever is refused must say why. */
+/* Fuzz: a command line and an environment: words separated by NUL; those that begin with UNMASK_ are variables.
+ * Whatever is accepted must lie in the range of its row and read back from its own text; whatever is refused must say
+ * why. */
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/base.h"
 
@@ -30,12 +32,20 @@ static void require(bool claim) {
     if (!claim) abort();
 }
 
-static int split(char *text, size_t size, char **argv, int capacity) {
-    int n = 0;
-    argv[n++] = text;
-    for (size_t i = 0; i + 1 < size && n < capacity; i++)
-        if (!text[i]) argv[n++] = text + i + 1;
-    return n;
+enum { WORDS_MAX = 32 };
+
+typedef struct words {
+    char *argv[WORDS_MAX + 1], *env[WORDS_MAX + 1]; /* NULL ends both */
+    int argc, n_env;
+} words;
+
+static void split(words *w, char *text, size_t size) {
+    w->argv[w->argc++] = text;
+    for (size_t i = 0; i + 1 < size && w->argc + w->n_env < WORDS_MAX; i++) {
+        if (text[i]) continue;
+        if (strncmp(text + i + 1, "UNMASK_", 7) == 0) w->env[w->n_env++] = text + i + 1;
+        else w->argv[w->argc++] = text + i + 1;
+    }
 }
 
 static void check_ranges(const settings *s) {
@@ -59,19 +69,33 @@ static void check_text(const settings *s) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    char *text = um_strndup((const char *)data, size), *argv[32];
-    const char *rest[32];
-    settings s = {0};
-    um_option_set set = {rows, UM_LEN(rows), &s};
+    char *text = um_zalloc(size + 1), **outside = environ;
+    const char *rest[WORDS_MAX];
+    settings v = {0};
+    words w = {.argc = 0};
+    um_option_set set = {rows, UM_LEN(rows), &v};
+    um_arena strings;
+    um_settings s = {.sets = &set, .n_sets = 1, .command = "run", .strings = &strings};
     um_err err = {UM_OK, ""};
-    int n_rest = 0, argc = split(text, size, argv, 32);
+    int n_rest = 0;
     bool help;
-    um_options_init(rows, UM_LEN(rows), &s);
-    um_status status = um_options_argv(&set, 1, argc, argv, rest, &n_rest, &help, &err);
+    memcpy(text, data, size);
+    split(&w, text, size);
+    um_log_set_level(UM_LOG_ERROR);
+    um_arena_init(&strings, 0);
+    um_options_init(rows, UM_LEN(rows), &v);
+    um_settings_init(&s);
+    um_status status = um_settings_argv(&s, w.argc, w.argv, rest, &n_rest, &help, &err);
     require(status == UM_OK || err.msg[0]);
-    require(n_rest >= 0 && n_rest < argc);
-    check_ranges(&s);
-    check_text(&s);
+    require(n_rest >= 0 && n_rest < w.argc);
+    environ = w.env;
+    status = um_settings_env(&s, &err);
+    environ = outside;
+    require(status == UM_OK || err.msg[0]);
+    check_ranges(&v);
+    check_text(&v);
+    um_settings_free(&s);
+    um_arena_free(&strings);
     um_free(text);
     return 0;
 }

@@ -48,14 +48,6 @@ static um_status set(settings *s, const char *name, const char *value, um_err *e
     return um_options_set(sets, 2, name, value, err);
 }
 
-static um_status parse(settings *s, const char **argv, int argc, const char **rest, int *n_rest, bool *help,
-                       um_err *err) {
-    um_option_set sets[] = {{rows, UM_LEN(rows), s}};
-    char *copy[16] = {NULL};
-    for (int i = 0; i < argc; i++) copy[i] = (char *)(uintptr_t)argv[i];
-    return um_options_argv(sets, 1, argc, copy, rest, n_rest, help, err);
-}
-
 static void defaults_come_from_the_rows(void **state) {
     (void)state;
     settings s = fresh();
@@ -165,81 +157,55 @@ static void text_reads_back(void **state) {
     }
 }
 
-static void environment_sets_options(void **state) {
+static void bools_are_read_in_every_spelling(void **state) {
     (void)state;
-    settings s = fresh();
-    um_option_set sets[] = {{rows, UM_LEN(rows), &s}};
-    um_err err;
-    setenv("UNMASK_ACCEPT_THRESHOLD", "0.25", 1);
-    setenv("UNMASK_THREADS", "", 1);
-    assert_int_equal(um_options_env(sets, 1, &err), UM_OK);
-    assert_true(s.threshold == 0.25f && s.threads == 0);
-    setenv("UNMASK_THREADS", "many", 1);
-    assert_int_equal(um_options_env(sets, 1, &err), UM_EINVAL);
-    assert_non_null(strstr(err.msg, "environment variable UNMASK_THREADS: threads: expected an integer"));
-    unsetenv("UNMASK_THREADS");
-    unsetenv("UNMASK_ACCEPT_THRESHOLD");
-}
-
-static void command_line_mixes_flags_and_words(void **state) {
-    (void)state;
-    settings s = fresh();
-    const char *argv[] = {"unmask", "one",         "--threads", "4",  "--seed=-1", "--quiet", "--no-prefix-cache",
-                          "-",      "--model=a=b", "two",       "--", "--quiet",   "-x"};
-    const char *rest[UM_LEN(argv)];
-    const char *expected[] = {"one", "-", "two", "--quiet", "-x"};
-    int n_rest;
-    bool help;
-    assert_int_equal(parse(&s, argv, UM_LEN(argv), rest, &n_rest, &help, NULL), UM_OK);
-    assert_true(s.threads == 4 && s.seed == -1 && s.quiet && !s.cache && !help);
-    assert_string_equal(s.model, "a=b");
-    assert_int_equal(n_rest, UM_LEN(expected));
-    for (size_t i = 0; i < UM_LEN(expected); i++) assert_string_equal(rest[i], expected[i]);
-}
-
-static void command_line_errors_help(void **state) {
-    (void)state;
-    const char *bad[][3] = {
-        {"--treads", "4", "unknown option --treads; did you mean --threads?"},
-        {"--accept-treshold=1", "", "unknown option --accept-treshold; did you mean --accept-threshold?"},
-        {"--no-threads", "", "unknown option --no-threads; did you mean --threads?"},
-        {"--no-quiet=1", "", "--no-quiet takes no value, found \"1\""},
-        {"--threads", "--quiet", "--threads needs a value, found --quiet; write --threads=VALUE if that is it"},
-        {"-t", "4", "unknown option -t; options start with two dashes, text after --"},
-    };
-    for (size_t i = 0; i < UM_LEN(bad); i++) {
+    const char *words[][2] = {{"true", "false"}, {"yes", "no"}, {"on", "off"}, {"1", "0"}, {"True", "FALSE"}};
+    for (size_t i = 0; i < UM_LEN(words); i++) {
         settings s = fresh();
-        const char *argv[] = {"unmask", bad[i][0], bad[i][1]}, *rest[3];
-        int n_rest;
-        bool help;
-        um_err err;
-        assert_int_equal(parse(&s, argv, 3, rest, &n_rest, &help, &err), UM_EINVAL);
-        assert_string_equal(err.msg, bad[i][2]);
+        assert_int_equal(set(&s, "quiet", words[i][0], NULL), UM_OK);
+        assert_true(s.quiet);
+        assert_int_equal(set(&s, "quiet", words[i][1], NULL), UM_OK);
+        assert_false(s.quiet);
     }
 }
 
-static void value_missing_at_the_end_is_named(void **state) {
+static void minus_one_is_auto_where_auto_is_stored_so(void **state) {
     (void)state;
+    const um_option pages = {"pages", NULL, UM_OPT_INT, UM_FIELD(settings, block), 1, 9, NULL, "auto", "-1",
+                             NULL,    NULL, NULL};
     settings s = fresh();
-    const char *argv[] = {"unmask", "--threads"}, *rest[2];
-    int n_rest;
-    bool help;
     um_err err;
-    assert_int_equal(parse(&s, argv, 2, rest, &n_rest, &help, &err), UM_EINVAL);
-    assert_string_equal(err.msg, "--threads needs a value, found the end of the command line");
+    assert_int_equal(um_option_set_text(&pages, &s, "3", &err), UM_OK);
+    assert_int_equal(um_option_set_text(&pages, &s, "-1", &err), UM_OK);
+    assert_int_equal(s.block, -1);
+    assert_int_equal(um_option_set_text(&pages, &s, "-2", &err), UM_ERANGE);
+    assert_int_equal(set(&s, "block_size", "-1", &err), UM_ERANGE); /* which stores 0 for auto */
 }
 
-static void help_is_a_flag(void **state) {
+static void alias_brings_its_own_check(void **state) {
     (void)state;
-    const char *flags[] = {"-h", "--help"};
-    for (size_t i = 0; i < 2; i++) {
-        settings s = fresh();
-        const char *argv[] = {"unmask", flags[i]}, *rest[2];
-        int n_rest;
-        bool help;
-        assert_int_equal(parse(&s, argv, 2, rest, &n_rest, &help, NULL), UM_OK);
-        assert_true(help);
-    }
+    const um_option size = {
+        "size", "rooms,cells%64", UM_OPT_INT, UM_FIELD(settings, block), 1, 256, NULL, "auto", "0", NULL, NULL, NULL};
+    settings s = fresh();
+    um_option_set sets[] = {{&size, 1, &s}};
+    um_err err;
+    assert_int_equal(um_options_set(sets, 1, "cells", "128", &err), UM_OK);
+    assert_int_equal(s.block, 128);
+    assert_int_equal(um_options_set(sets, 1, "cells", "100", &err), UM_ERANGE);
+    assert_string_equal(err.msg, "cells: 100 is no multiple of 64, which this name asks for; size takes any");
+    assert_int_equal(s.block, 128);
+    assert_int_equal(um_options_set(sets, 1, "cells", "auto", &err), UM_OK);
+    assert_int_equal(um_options_set(sets, 1, "rooms", "100", &err), UM_OK);
+    assert_int_equal(um_options_set(sets, 1, "size", "100", &err), UM_OK);
+    assert_null(um_options_find(&size, 1, "cells%64"));
+}
+
+static void alias_names_the_value_in_messages(void **state) {
+    (void)state;
+    settings s = fresh();
+    um_err err;
+    assert_int_equal(set(&s, "num-threads", "x", &err), UM_EINVAL);
+    assert_string_equal(err.msg, "num-threads: expected an integer 0..1024, found \"x\"");
 }
 
 static void help_lists_every_row_by_group_within_the_width(void **state) {
@@ -269,11 +235,10 @@ int main(void) {
         cmocka_unit_test(suggests_the_nearest_name),
         cmocka_unit_test(nearest_prefers_the_smallest_distance),
         cmocka_unit_test(text_reads_back),
-        cmocka_unit_test(environment_sets_options),
-        cmocka_unit_test(command_line_mixes_flags_and_words),
-        cmocka_unit_test(command_line_errors_help),
-        cmocka_unit_test(value_missing_at_the_end_is_named),
-        cmocka_unit_test(help_is_a_flag),
+        cmocka_unit_test(bools_are_read_in_every_spelling),
+        cmocka_unit_test(minus_one_is_auto_where_auto_is_stored_so),
+        cmocka_unit_test(alias_brings_its_own_check),
+        cmocka_unit_test(alias_names_the_value_in_messages),
         cmocka_unit_test(help_lists_every_row_by_group_within_the_width),
     };
     return cmocka_run_group_tests_name("base_option", tests, NULL, NULL);

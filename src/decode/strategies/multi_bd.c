@@ -21,10 +21,10 @@ typedef struct multi_bd {
 static const um_option params[] = {
     {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX, NULL, "auto", "0", "N",
      "Decoding (multi_bd)", "blocks in flight at once; auto is 1, what checkpoints are trained for"},
-    {"add_block_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL, "0.1", NULL,
-     "SHARE", "Decoding (multi_bd)", "start the next block when this share of the last one is filled"},
-    {"semi_complete_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold), 0, 1, NULL, "0.9",
-     NULL, "SHARE", "Decoding (multi_bd)",
+    {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
+     "0.1", NULL, "SHARE", "Decoding (multi_bd)", "start the next block when this share of the last one is filled"},
+    {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
+     0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (multi_bd)",
      "a block may be forced to accept a token when this share of its predecessor is filled"},
     {"token_stability_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_stability_threshold), 0, 1, NULL, "0",
      NULL, "SHARE", "Decoding (multi_bd)",
@@ -257,7 +257,7 @@ static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
 
 const um_strategy um_strategy_multi_bd = {
     .name = "multi_bd",
-    .aliases = "multi_block_diffusion,block_diffusion,single_bd",
+    .aliases = "multi_block_diffusion,block_diffusion,fast_dllm,single_bd",
     .summary = "block diffusion with a stored prefix and up to buffer_size blocks in flight",
     .source = "SDAR, arXiv 2510.06303; Diffulex multi_bd (revision 184ba97)",
     .params = params,

@@ -1,0 +1,152 @@
+/* The manual page in roff, from the tables. */
+#include "cli/cli.h"
+
+#define COLUMNS 78
+
+/* A hyphen of a name must stay one, and a backslash a backslash. */
+static void put_escaped(um_buf *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '-') um_buf_puts(out, "\\-");
+        else if (text[i] == '\\') um_buf_puts(out, "\\e");
+        else um_buf_putc(out, text[i]);
+    }
+}
+
+/* Filled text on lines of its own. A dot at the start of a line would be a request. */
+static void put_text(um_buf *out, const char *text) {
+    size_t line = out->len;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, " ");
+        if (out->len > line && out->len - line + 1 + n > COLUMNS) {
+            um_buf_putc(out, '\n');
+            line = out->len;
+        }
+        if (out->len > line) um_buf_putc(out, ' ');
+        else if (*p == '.' || *p == '\'') um_buf_puts(out, "\\&");
+        put_escaped(out, p, n);
+        p += n + strspn(p + n, " ");
+    }
+    um_buf_putc(out, '\n');
+}
+
+static void put_paragraph(um_buf *out, const char *text) {
+    um_buf_puts(out, ".PP\n");
+    put_text(out, text);
+}
+
+static void put_example(um_buf *out, const char *lines) {
+    um_buf_puts(out, ".PP\n.RS 4\n.nf\n");
+    for (const char *p = lines; *p;) {
+        size_t n = strcspn(p, "\n");
+        put_escaped(out, p, n);
+        um_buf_putc(out, '\n');
+        p += n + (p[n] == '\n');
+    }
+    um_buf_puts(out, ".fi\n.RE\n");
+}
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+/* ", also --max-num-seqs, --n (multiples of 256)" */
+static void put_aliases(const um_option *row, um_buf *text) {
+    um_str alias;
+    for (size_t i = 0; um_option_alias(row, i, &alias); i++) {
+        char *name = um_strndup(alias.p, alias.n);
+        um_buf_puts(text, i ? ", --" : "; also --");
+        um_option_put_flag(name, text);
+        if (um_option_multiple(row, name) > 1) um_buf_printf(text, " (multiples of %d)", um_option_multiple(row, name));
+        um_free(name);
+    }
+}
+
+static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
+    um_buf *out = arg, text = {0};
+    if (opens_group) um_buf_printf(out, ".PP\n%s:\n", row->group);
+    um_option_put_usage(row, set->base, &text);
+    size_t n = strcspn(text.data, " ");
+    um_buf_puts(out, ".TP\n\\fB");
+    put_escaped(out, text.data, n);
+    um_buf_puts(out, "\\fR");
+    if (text.data[n]) um_buf_printf(out, " \\fI%s\\fR", text.data + n + 1);
+    um_buf_putc(out, '\n');
+    um_buf_clear(&text);
+    um_buf_puts(&text, row->help);
+    um_option_put_facts(row, set->base, &text);
+    put_aliases(row, &text);
+    put_text(out, text.data);
+    um_buf_free(&text);
+}
+
+static void put_command(um_buf *out, const um_command *c) {
+    um_command_options o;
+    um_buf text = {0};
+    um_command_options_init(&o, c);
+    um_buf_printf(out, ".SS \"unmask %s\"\n\\fB", c->name);
+    put_escaped(out, c->usage, strlen(c->usage));
+    um_buf_puts(out, "\\fR\n");
+    put_paragraph(out, c->description);
+    um_options_each(o.sets, o.n_own, put_row, out);
+    if (c->engine_options) um_buf_puts(&text, "Takes the options of models and decoding too.");
+    for (size_t i = 0; i < UM_LEN(c->defaults) && c->defaults[i].name; i++)
+        um_buf_printf(&text, " The default of %s is %s here.", c->defaults[i].name, c->defaults[i].value);
+    if (text.len) put_paragraph(out, text.data);
+    um_buf_free(&text);
+    um_command_options_free(&o);
+}
+
+/* ---- The page ---------------------------------------------------------------------------------------------------- */
+
+static void put_commands(um_buf *out) {
+    um_buf_puts(out, ".SH COMMANDS\n");
+    for (const um_command *const *c = um_commands; *c; c++) put_command(out, *c);
+}
+
+static void put_shared(um_buf *out) {
+    um_command_options o;
+    um_command_options_init(&o, &um_cmd_generate);
+    um_buf text = {0};
+    um_buf_puts(out, ".SH \"OPTIONS OF MODELS AND DECODING\"\n");
+    for (const um_command *const *c = um_commands; *c; c++)
+        if ((*c)->engine_options) um_buf_printf(&text, "%s%s", text.len ? ", " : "Of ", (*c)->name);
+    um_buf_putc(&text, '.');
+    put_text(out, text.data);
+    um_buf_free(&text);
+    um_options_each(o.sets + o.n_own, o.n_shared, put_row, out);
+    um_buf_puts(out, ".SH \"OPTIONS OF EVERY COMMAND\"\n");
+    put_text(out, "--help prints what a command does and takes.");
+    um_options_each(o.sets + o.n - 1, 1, put_row, out);
+    um_command_options_free(&o);
+}
+
+static void put_configuration(um_buf *out) {
+    um_buf_puts(out, ".SH CONFIGURATION\n");
+    put_text(out, um_cli_about_values);
+    put_paragraph(out, um_cli_about_file);
+    put_example(out, um_cli_file_example);
+    put_paragraph(out, um_cli_about_environment);
+}
+
+static void put_examples(um_buf *out) {
+    um_buf_puts(out, ".SH EXAMPLES\nIn the folder of the sources:\n");
+    for (const um_command *const *c = um_commands; *c; c++) put_example(out, (*c)->examples);
+}
+
+/* Without a date: a page that a program writes must not change by itself. */
+void um_cli_put_man(um_buf *out) {
+    um_buf_printf(out,
+                  ".\\\" Made by `unmask help --format man`: change the tables instead.\n"
+                  ".TH UNMASK 1 \"\" \"unmask %s\" \"User Commands\"\n"
+                  ".SH NAME\nunmask \\- run diffusion language models\n"
+                  ".SH SYNOPSIS\n\\fBunmask\\fR \\fICOMMAND\\fR [\\fIoptions\\fR] [\\fIarguments\\fR]\n"
+                  ".SH DESCRIPTION\n",
+                  um_version());
+    put_text(out, "Runs diffusion language models, which write a text by unmasking many positions at once, from the "
+                  "folders in which such checkpoints are published. Results go to standard output, everything else to "
+                  "standard error.");
+    put_commands(out);
+    put_shared(out);
+    put_configuration(out);
+    um_buf_puts(out, ".SH \"EXIT STATUS\"\n");
+    put_text(out, "0: all fine. 1: some request failed. 2: bad usage or input. 3: the model or device can't be used.");
+    put_examples(out);
+}

@@ -1,0 +1,282 @@
+/* cli: the option tables of every command: names, other systems' names, and each place that a value may come from. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <ctype.h>
+
+#include "cli/cli.h"
+#include "cli/requests.h"
+#include "decode/decode.h"
+
+/* ---- Walking ----------------------------------------------------------------------------------------------------- */
+
+/* Calls fn for every row of every command. */
+static void walk(void (*fn)(const um_command *c, const um_option *row)) {
+    for (const um_command *const *c = um_commands; *c; c++) {
+        um_command_options o;
+        um_command_options_init(&o, *c);
+        for (size_t i = 0; i < o.n; i++)
+            for (size_t k = 0; k < o.sets[i].n; k++) fn(*c, &o.sets[i].rows[k]);
+        um_command_options_free(&o);
+    }
+}
+
+/* A value that is not the default, good for the name. */
+static void sample(const um_option *row, const char *name, char *out, size_t size) {
+    int32_t multiple = um_option_multiple(row, name);
+    switch (row->type) {
+    case UM_OPT_BOOL: snprintf(out, size, "%s", um_streq(row->def, "true") ? "false" : "true"); return;
+    case UM_OPT_INT:
+    case UM_OPT_INT64: snprintf(out, size, "%d", multiple > 1 ? multiple : 7); return;
+    case UM_OPT_FLOAT: snprintf(out, size, "0.25"); return;
+    case UM_OPT_NAME:
+    case UM_OPT_CHOICE: snprintf(out, size, "%s", row->choices ? strrchr(row->choices, '|') + 1 : "word"); return;
+    case UM_OPT_STR: snprintf(out, size, "text"); return;
+    }
+}
+
+/* ---- Each place -------------------------------------------------------------------------------------------------- */
+
+typedef struct place {
+    const char *name;
+    um_status (*take)(um_settings *s, const um_option *row, const char *name, const char *value, um_err *err);
+} place;
+
+static um_status take_argv(um_settings *s, const um_option *row, const char *name, const char *value, um_err *err) {
+    static char flag[128]; /* texts are borrowed */
+    char *argv[] = {flag, flag};
+    const char *rest[2];
+    int n_rest;
+    bool help;
+    (void)row;
+    snprintf(flag, sizeof flag, "--%s=%s", name, value);
+    for (char *p = flag; *p && *p != '='; p++)
+        if (*p == '_') *p = '-';
+    return um_settings_argv(s, 2, argv, rest, &n_rest, &help, err);
+}
+
+static um_status take_env(um_settings *s, const um_option *row, const char *name, const char *value, um_err *err) {
+    um_buf variable = {0};
+    (void)row;
+    um_option_put_env(name, &variable);
+    setenv(variable.data, value, 1);
+    um_status st = um_settings_env(s, err);
+    unsetenv(variable.data);
+    um_buf_free(&variable);
+    return st;
+}
+
+static um_status take_yaml(um_settings *s, const um_option *row, const char *name, const char *value, um_err *err) {
+    char text[128];
+    (void)row;
+    int n = snprintf(text, sizeof text, "%s: %s\n", name, value);
+    return um_settings_yaml(s, text, (size_t)n, "file", err);
+}
+
+static const place places[] = {{"command line", take_argv}, {"environment", take_env}, {"file", take_yaml}};
+
+/* What the field holds, as text, after the value came by this name from this place. */
+static char *taken(const um_command *c, const place *p, const um_option *row, const char *name, const char *value) {
+    um_command_options o;
+    um_arena strings;
+    um_setting found;
+    um_buf text = {0};
+    um_err err;
+    um_command_options_init(&o, c);
+    um_arena_init(&strings, 0);
+    um_settings s = {.sets = o.sets, .n_sets = o.n, .command = c->name, .strings = &strings};
+    um_settings_init(&s);
+    if (p->take(&s, row, name, value, &err)) fail_msg("%s, %s: %s", c->name, p->name, err.msg);
+    assert_true(um_settings_find(&s, row->name, &found));
+    um_option_get_text(row, found.base, &text);
+    um_settings_free(&s);
+    um_arena_free(&strings);
+    um_command_options_free(&o);
+    return um_buf_take(&text);
+}
+
+static void check_name(const um_command *c, const um_option *row, const char *name) {
+    char value[64];
+    sample(row, name, value, sizeof value);
+    for (size_t i = 0; i < UM_LEN(places); i++) {
+        char *text = taken(c, &places[i], row, name, value);
+        if (!um_streq(text, value)) fail_msg("%s, %s, %s: %s became %s", c->name, places[i].name, name, value, text);
+        um_free(text);
+    }
+}
+
+static void check_all_names(const um_command *c, const um_option *row) {
+    um_str alias;
+    check_name(c, row, row->name);
+    for (size_t i = 0; um_option_alias(row, i, &alias); i++) {
+        char *name = um_strndup(alias.p, alias.n);
+        check_name(c, row, name);
+        um_free(name);
+    }
+}
+
+static void every_name_is_taken_in_every_place(void **state) {
+    (void)state;
+    walk(check_all_names);
+}
+
+/* ---- Request lines ----------------------------------------------------------------------------------------------- */
+
+/* The parameter as text after a request line set it. */
+static void check_line(const um_option *row, const char *name) {
+    char value[64], line[256];
+    um_config c;
+    um_request_line q = {0};
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    um_buf text = {0};
+    um_err err;
+    sample(row, name, value, sizeof value);
+    const char *quote = row->type == UM_OPT_NAME || row->type == UM_OPT_CHOICE ? "\"" : "";
+    snprintf(line, sizeof line, "{\"id\": 1, \"prompt\": \"x\", \"%s\": %s%s%s}", name, quote, value, quote);
+    um_config_init(&c);
+    um_request defaults = {.size = sizeof defaults, .decoding = c.decoding, .sampling = c.sampling};
+    if (um_request_line_parse(&q, um_str_of(line), &defaults, &err)) fail_msg("%s: %s", line, err.msg);
+    size_t n = um_decode_option_sets(sets, &q.request.decoding, &q.request.sampling);
+    for (size_t i = 0; i < n; i++)
+        if (row >= sets[i].rows && row < sets[i].rows + sets[i].n) um_option_get_text(row, sets[i].base, &text);
+    assert_string_equal(text.data, value);
+    um_buf_free(&text);
+    um_request_line_free(&q);
+}
+
+static void every_name_of_decoding_is_taken_in_request_lines(void **state) {
+    (void)state;
+    um_config c;
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    um_str alias;
+    um_config_init(&c);
+    size_t n = um_decode_option_sets(sets, &c.decoding, &c.sampling);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < sets[i].n; k++) {
+            const um_option *row = &sets[i].rows[k];
+            check_line(row, row->name);
+            for (size_t a = 0; um_option_alias(row, a, &alias); a++) {
+                char *name = um_strndup(alias.p, alias.n);
+                check_line(row, name);
+                um_free(name);
+            }
+        }
+    }
+}
+
+/* ---- Tables ------------------------------------------------------------------------------------------------------ */
+
+static void check_row(const um_command *c, const um_option *row) {
+    for (const char *p = row->name; *p; p++)
+        if (!islower((unsigned char)*p) && *p != '_')
+            fail_msg("%s: a name has small letters and _: %s", c->name, row->name);
+    if (!row->group || !row->help || !*row->help) fail_msg("%s: %s has no group or help", c->name, row->name);
+    if (row->help[strlen(row->help) - 1] == '.') fail_msg("%s: the help of %s ends in a full stop", c->name, row->name);
+    if (row->type != UM_OPT_BOOL && !row->metavar) fail_msg("%s: %s has no metavar", c->name, row->name);
+}
+
+static void rows_are_complete(void **state) {
+    (void)state;
+    walk(check_row);
+}
+
+static size_t rows_called(const um_command_options *o, const char *name) {
+    size_t n = 0;
+    for (size_t i = 0; i < o->n; i++)
+        for (size_t k = 0; k < o->sets[i].n; k++) n += um_options_find(&o->sets[i].rows[k], 1, name) != NULL;
+    return n;
+}
+
+static void no_name_stands_for_two_options(void **state) {
+    (void)state;
+    for (const um_command *const *c = um_commands; *c; c++) {
+        um_command_options o;
+        um_str alias;
+        um_command_options_init(&o, *c);
+        for (size_t i = 0; i < o.n; i++) {
+            for (size_t k = 0; k < o.sets[i].n; k++) {
+                const um_option *row = &o.sets[i].rows[k];
+                if (rows_called(&o, row->name) != 1) fail_msg("%s: %s", (*c)->name, row->name);
+                for (size_t a = 0; um_option_alias(row, a, &alias); a++) {
+                    char *name = um_strndup(alias.p, alias.n);
+                    if (rows_called(&o, name) != 1) fail_msg("%s: %s", (*c)->name, name);
+                    um_free(name);
+                }
+            }
+        }
+        um_command_options_free(&o);
+    }
+}
+
+/* Names by which Diffulex, dLLM-Serve, vLLM and its diffusion plugin, and the models' own scripts call our options. */
+static void names_of_other_systems_are_known(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"model_path", "model"},
+        {"max_num_seqs", "max_num_reqs"},
+        {"kvcache_block_size", "page_size"},
+        {"num_kvcache_blocks", "num_pages"},
+        {"num_gpu_blocks_override", "num_pages"},
+        {"block_length", "block_size"},
+        {"diffusion_block_size", "block_size"},
+        {"threshold", "accept_threshold"},
+        {"commit_confidence_threshold", "accept_threshold"},
+        {"block_add_threshold", "add_block_threshold"},
+        {"decoded_token_threshold", "semi_complete_threshold"},
+        {"diffusion_steps", "steps"},
+        {"max_new_tokens", "max_tokens"},
+        {"remasking", "sampler"},
+        {"alg", "sampler"},
+        {"max_completion_tokens", "max_tokens"},
+    };
+    um_command_options o;
+    um_command_options_init(&o, &um_cmd_generate);
+    for (size_t i = 0; i < UM_LEN(names); i++) {
+        const um_option *row = NULL;
+        for (size_t k = 0; k < o.n && !row; k++) row = um_options_find(o.sets[k].rows, o.sets[k].n, names[i][0]);
+        if (!row || !um_streq(row->name, names[i][1])) fail_msg("%s is not %s", names[i][0], names[i][1]);
+    }
+    um_command_options_free(&o);
+}
+
+static void values_of_other_systems_mean_the_same(void **state) {
+    (void)state;
+    um_config c;
+    um_err err;
+    um_config_init(&c);
+    assert_int_equal(um_config_set(&c, "num_kvcache_blocks", "-1", &err), UM_OK); /* as many as fit */
+    assert_int_equal(c.num_pages, -1);
+    assert_int_equal(um_config_set(&c, "seed", "-1", &err), UM_OK); /* drawn */
+    assert_int_equal(c.sampling.seed, -1);
+    assert_int_equal(um_config_set(&c, "top_k", "-1", &err), UM_OK); /* off */
+    assert_int_equal(um_config_set(&c, "kvcache_block_size", "512", &err), UM_OK);
+    assert_int_equal(um_config_set(&c, "kvcache_block_size", "32", &err), UM_ERANGE);
+    assert_int_equal(c.page_size, 512);
+}
+
+static void defaults_of_a_command_are_its_own(void **state) {
+    (void)state;
+    um_command_options o;
+    um_command_options_init(&o, &um_cmd_run);
+    assert_int_equal(o.config.max_num_reqs, 1);
+    um_command_options_free(&o);
+    um_command_options_init(&o, &um_cmd_generate);
+    assert_int_equal(o.config.max_num_reqs, 32);
+    um_command_options_free(&o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_name_is_taken_in_every_place),
+        cmocka_unit_test(every_name_of_decoding_is_taken_in_request_lines),
+        cmocka_unit_test(rows_are_complete),
+        cmocka_unit_test(no_name_stands_for_two_options),
+        cmocka_unit_test(names_of_other_systems_are_known),
+        cmocka_unit_test(values_of_other_systems_mean_the_same),
+        cmocka_unit_test(defaults_of_a_command_are_its_own),
+    };
+    return cmocka_run_group_tests_name("cli_options", tests, NULL, NULL);
+}
