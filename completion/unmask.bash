@@ -17,13 +17,13 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench help'
 
 _unmask_options() {
-    local shared=' --model --model-name --device --dtype --kv-cache-dtype --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
+    local shared=' --model --model-name --mask-token-id --device --dtype --check-weights --kv-cache-dtype --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
     case $1 in
     run) echo "--help --config --print-config --system --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
     chat) echo "--help --config --print-config --system --no-view --delay --quiet$shared" ;;
     generate) echo "--help --config --print-config --input --output --overwrite --trace --quiet$shared" ;;
     eval) echo "--help --config --print-config --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
-    inspect) echo "--help --config --print-config --model --model-name --json" ;;
+    inspect) echo "--help --config --print-config --model --model-name --mask-token-id --json" ;;
     list) echo "--help --config --print-config --json" ;;
     tokenize) echo "--help --config --print-config --model --chat --system --no-special --ids --json" ;;
     bench) echo "--help --config --print-config --batch --requests --runs --prompts --json --quiet$shared" ;;
@@ -47,7 +47,8 @@ _unmask_value() {
     'eval --output') reply='FILE' ;;
     'eval --show-failures') reply='' ;;
     'inspect --model') reply='DIR' ;;
-    'inspect --model-name') reply='auto sdar llada fast_dllm_v2 stable_diffcoder' ;;
+    'inspect --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
+    'inspect --mask-token-id') reply='' ;;
     'tokenize --model') reply='DIR' ;;
     'tokenize --system') reply='' ;;
     'bench --batch') reply='' ;;
@@ -56,9 +57,11 @@ _unmask_value() {
     'bench --prompts') reply='FILE' ;;
     'help --format') reply='text man markdown bash' ;;
     *' --model') reply='DIR' ;;
-    *' --model-name') reply='auto sdar llada fast_dllm_v2 stable_diffcoder' ;;
+    *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
+    *' --mask-token-id') reply='' ;;
     *' --device') reply='cpu ref' ;;
     *' --dtype') reply='auto float32 bfloat16' ;;
+    *' --check-weights') reply='off warn error' ;;
     *' --kv-cache-dtype') reply='auto float32 bfloat16' ;;
     *' --threads') reply='' ;;
     *' --max-num-reqs') reply='' ;;

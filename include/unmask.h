@@ -107,6 +107,7 @@ typedef struct um_sampling_params {
 } um_sampling_params;
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
+enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
 
 /* Everything that is fixed for an engine. um_config_init fills in the defaults of the option table. Strings are
  * borrowed until the call that reads them returns. */
@@ -117,6 +118,8 @@ typedef struct um_config {
     char device[16];                /* "cpu" or "ref" (plain C, one thread: the reference) */
     char dtype[16];                 /* "auto", "float32", "bfloat16": arithmetic of weights and products */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16" */
+    int32_t mask_token_id;          /* id of the mask token, -1 = the checkpoint's */
+    int32_t check_weights;          /* UM_CHECK_*: NaN and infinity among the weights */
     int32_t threads;                /* 0 = one per core */
     int32_t max_num_reqs;           /* requests that run at once */
     int32_t max_num_batched_tokens; /* tokens of one step, 0 = 4096 */

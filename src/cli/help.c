@@ -90,6 +90,7 @@ const um_command um_cmd_help = {
         "every command and option, made from the tables that also parse them.",
     .examples = "  unmask help run\n"
                 "  unmask help --format man | man -l -\n"
+                "  unmask help --format markdown > options.md\n"
                 "  eval \"$(unmask help --format bash)\"\n",
     .options = rows,
     .n_options = UM_LEN(rows),

@@ -9,6 +9,7 @@
 typedef struct inspect_options {
     const char *model;
     char model_name[32];
+    int32_t mask_token_id;
     bool json;
 } inspect_options;
 
@@ -18,14 +19,16 @@ static const um_option rows[] = {
      "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
     {"model_name", NULL, UM_OPT_NAME, O(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
      "family to use in place of the detected one"},
+    {"mask_token_id", NULL, UM_OPT_INT, O(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",
+     "id of the mask token; auto is the checkpoint's"},
     {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output", "print a JSON object"},
 };
 
 /* A folder as far as it could be read. */
 typedef struct folder {
     char *path;
-    um_tok *tok;
-    um_chat *chat;
+    um_tok *tok;   /* NULL: there is none that can be read */
+    um_chat *chat; /* NULL: no template */
     um_safetensors *weights;
     um_arch arch;
 } folder;
@@ -39,7 +42,7 @@ static const char *attention_name(um_see see) {
     return "unknown";
 }
 
-/* ---- Sections ---------------------------------------------------------------------------------------------------- */
+/* ---- What it is -------------------------------------------------------------------------------------------------- */
 
 static void put_family(um_sheet *s, const folder *f) {
     const um_arch *a = &f->arch;
@@ -49,8 +52,66 @@ static void put_family(um_sheet *s, const folder *f) {
     um_sheet_str(s, "recognised_by", a->rule);
     um_sheet_str(s, "architecture", a->architecture);
     um_sheet_str(s, "model_type", a->model_type);
+    um_sheet_str(s, "declared_dtype", a->declared_dtype);
     um_sheet_str(s, "attention", attention_name(a->see));
     um_sheet_int(s, "shift", a->shift, a->shift ? "(row i-1 predicts position i)" : "(row i predicts position i)");
+}
+
+static void put_id(um_sheet *s, const folder *f, const char *role, int32_t id, const char *from) {
+    um_str token = f->tok && id >= 0 ? um_tok_bytes(f->tok, id) : (um_str){NULL, 0};
+    um_buf text = {0}, line = {0};
+    if (id < 0) return;
+    um_buf_append(&text, token.p, token.n);
+    um_buf_printf(&line, "%d%s%s, from %s", id, token.n ? " " : "", token.n ? text.data : "", from);
+    um_sheet_item(s, role, line.data);
+    if (s->json) {
+        um_sheet_int(s, "id", id, NULL);
+        um_sheet_str(s, "token", token.n ? text.data : NULL);
+        um_sheet_str(s, "from", from);
+    }
+    um_sheet_item_end(s);
+    um_buf_free(&text);
+    um_buf_free(&line);
+}
+
+static void put_special_ids(um_sheet *s, const folder *f) {
+    const um_arch *a = &f->arch;
+    um_sheet_list(s, "ids");
+    put_id(s, f, "mask", a->mask_id, a->mask_from);
+    for (int32_t i = 0; i < a->n_stop; i++) put_id(s, f, "stop", a->stop[i], a->stop_from[i]);
+    put_id(s, f, "pad", a->pad_id, a->pad_from);
+    put_id(s, f, "bos", a->bos_id, a->bos_from);
+    um_sheet_list_end(s);
+}
+
+/* ---- How large it is --------------------------------------------------------------------------------------------- */
+
+static int32_t count_dense(const um_arch *a) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < a->n_layers; i++) n += !um_arch_is_moe(a, i);
+    return n;
+}
+
+static void put_experts(um_sheet *s, const um_arch *a) {
+    static const char *const scores[] = {[UM_SCORE_SOFTMAX] = "softmax", [UM_SCORE_SIGMOID] = "sigmoid"};
+    static const char *const biases[] = {
+        [UM_BIAS_NONE] = "none", [UM_BIAS_CHOICE] = "of the choice", [UM_BIAS_SCORE] = "of choice and weights"};
+    const um_route *r = &a->route;
+    um_sheet_group(s, "experts");
+    um_sheet_int(s, "routed", r->n_experts, NULL);
+    um_sheet_int(s, "per_token", r->top_k, NULL);
+    um_sheet_int(s, "width", a->expert_ff, NULL);
+    um_sheet_int(s, "shared_width", a->shared_ff, a->shared_ff ? NULL : "(none)");
+    um_sheet_int(s, "dense_layers", count_dense(a), NULL);
+    um_sheet_str(s, "score", scores[r->score]);
+    um_sheet_str(s, "correction_bias", biases[r->bias]);
+    um_sheet_int(s, "groups", r->n_group, r->n_group == 1 ? "(none)" : NULL);
+    um_sheet_int(s, "groups_kept", r->topk_group, NULL);
+    um_sheet_bool(s, "normalised", r->normalize);
+    um_sheet_number(s, "scale", (double)r->scale);
+    um_sheet_int(s, "pool", r->capacity, r->capacity ? "experts that a routing block shares" : "(none)");
+    um_sheet_int(s, "routing_block", a->route_block, a->route_block ? NULL : "(none)");
+    um_sheet_group_end(s);
 }
 
 static void put_sizes(um_sheet *s, const um_arch *a) {
@@ -60,8 +121,11 @@ static void put_sizes(um_sheet *s, const um_arch *a) {
     um_sheet_int(s, "heads", a->n_heads, NULL);
     um_sheet_int(s, "kv_heads", a->n_kv_heads, NULL);
     um_sheet_int(s, "head_dim", a->head_dim, NULL);
-    um_sheet_int(s, "feed_forward", a->n_ff, NULL);
+    um_sheet_int(s, "rotated_dims", a->rope_dim, NULL);
+    um_sheet_int(s, "feed_forward", a->n_ff, a->n_ff ? NULL : "(no dense layer)");
+    if (a->route.n_experts) put_experts(s, a);
     um_sheet_int(s, "vocabulary", a->vocab, "rows");
+    um_sheet_str(s, "norm", a->layer_norm ? "mean and deviation" : "root mean square");
     um_sheet_bool(s, "tied_head", a->tied);
     um_sheet_bool(s, "qk_norm", a->qk_norm);
     um_sheet_bool(s, "qkv_bias", a->qkv_bias);
@@ -69,6 +133,8 @@ static void put_sizes(um_sheet *s, const um_arch *a) {
     um_sheet_int(s, "positions", a->max_position, NULL);
     um_sheet_int(s, "block_size", a->block, a->block ? NULL : "(none)");
     um_sheet_int(s, "parameters", um_arch_params(a), NULL);
+    um_sheet_int(s, "active_parameters", um_arch_active_params(a), "for a token, embedding and head in full");
+    um_sheet_int(s, "active_without_tables", um_arch_active_params(a) - um_arch_table_params(a), NULL);
     um_sheet_group_end(s);
 }
 
@@ -87,6 +153,17 @@ static void put_memory(um_sheet *s, const um_arch *a) {
     um_sheet_group_end(s);
 }
 
+/* ---- How it decodes ---------------------------------------------------------------------------------------------- */
+
+/* The rows that only this strategy reads, with their defaults. */
+static void put_strategy(um_sheet *s, const char *name) {
+    const um_strategy *strategy;
+    if (um_strategy_find(&strategy, name, NULL)) return;
+    um_sheet_group(s, strategy->name);
+    for (size_t i = 0; i < strategy->n_params; i++) um_sheet_str(s, strategy->params[i].name, strategy->params[i].def);
+    um_sheet_group_end(s);
+}
+
 static void put_defaults(um_sheet *s, const um_arch *a) {
     um_sheet_group(s, "decoding");
     um_sheet_words(s, "strategies", a->family->strategies, '|');
@@ -94,6 +171,7 @@ static void put_defaults(um_sheet *s, const um_arch *a) {
     um_sheet_number(s, "accept_threshold", a->family->accept_threshold);
     um_sheet_number(s, "temperature", isnan(a->temperature) ? 0 : (double)a->temperature);
     um_sheet_int(s, "answer_tokens", um_arch_answer_tokens(a), "at most, unless --max-tokens says otherwise");
+    put_strategy(s, a->default_strategy);
     um_sheet_int(s, "mask_id", a->mask_id, NULL);
     um_sheet_ints(s, "stop_ids", a->stop, (size_t)a->n_stop);
     um_sheet_group_end(s);
@@ -135,20 +213,20 @@ static void put_weights(um_sheet *s, const folder *f) {
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
-/* Configuration without weights is worth a look; so missing weights are said, not fatal. */
+/* Configuration alone is worth a look; so a tokenizer or weights that can't be read are said, not fatal. */
 static um_status open_folder(folder *f, const inspect_options *o, um_err *err) {
-    const char *family = um_streq(o->model_name, "auto") ? NULL : o->model_name;
+    um_arch_source from = {.family = o->model_name, .mask_id = o->mask_token_id};
     um_err why;
     um_status s = um_model_find(&f->path, o->model, err);
-    if (!s) s = um_tok_open(&f->tok, f->path, err);
-    if (!s) s = um_arch_load(&f->arch, f->path, family, f->tok, err);
-    if (!s) s = um_chat_open(&f->chat, f->path, f->tok, err);
-    if (s) return um_cli_blame_model(err);
-    if (um_safetensors_open(&f->weights, f->path, &why)) {
-        f->weights = NULL;
-        um_warn("%s", why.msg);
-    }
-    return UM_OK;
+    from.dir = f->path;
+    if (!s) s = um_arch_load(&f->arch, &from, err); /* what it is not is said before what is missing */
+    if (!s && um_safetensors_open(&f->weights, f->path, &why)) um_warn("%s", why.msg);
+    if (!s && um_tok_open(&f->tok, f->path, &why)) um_warn("%s", why.msg);
+    from.tok = f->tok;
+    from.tensors = f->weights;
+    if (!s) s = um_arch_load(&f->arch, &from, err);
+    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, err);
+    return s ? um_cli_blame_model(err) : UM_OK;
 }
 
 static void close_folder(folder *f) {
@@ -162,10 +240,11 @@ static void print_folder(const folder *f, bool json) {
     um_sheet s;
     um_sheet_begin(&s, json);
     put_family(&s, f);
+    put_special_ids(&s, f);
     put_sizes(&s, &f->arch);
     put_memory(&s, &f->arch);
     put_defaults(&s, &f->arch);
-    put_tokenizer(&s, f);
+    if (f->tok) put_tokenizer(&s, f);
     if (f->weights) put_weights(&s, f);
     um_sheet_end(&s);
 }

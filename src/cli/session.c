@@ -79,13 +79,13 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
 /* What is wrong with the model is left to um_cli_open to say. */
 void um_cli_size_pass(um_config *c, size_t prompt_bytes) {
     if (c->max_num_batched_tokens > 0) return;
-    const char *family = um_streq(c->model_name, "auto") ? NULL : c->model_name;
     um_arch a = {.max_position = PASS_MOST};
     char *path = NULL;
     if (c->model && !um_model_find(&path, c->model, NULL)) {
         um_log_level level = um_log_get_level();
         um_log_set_level(UM_LOG_ERROR); /* um_cli_open reads the same files and warns once */
-        (void)um_arch_load(&a, path, family, NULL, NULL);
+        const um_arch_source from = {.dir = path, .family = c->model_name, .mask_id = c->mask_token_id};
+        (void)um_arch_load(&a, &from, NULL);
         um_log_set_level(level);
     }
     um_free(path);

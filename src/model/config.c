@@ -19,17 +19,23 @@ const um_tensor_names um_hf_llama_names = {
     .gate = "model.layers.%d.mlp.gate_proj",
     .up = "model.layers.%d.mlp.up_proj",
     .down = "model.layers.%d.mlp.down_proj",
+    .router = "model.layers.%d.mlp.gate",
+    .router_bias = {"model.layers.%d.mlp.expert_bias"},
+    .shared_gate = "model.layers.%d.shared_expert.gate_proj",
+    .shared_up = "model.layers.%d.shared_expert.up_proj",
+    .shared_down = "model.layers.%d.shared_expert.down_proj",
+    .experts = um_hf_expert_layouts,
 };
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
-static bool has(const json_t *config, const char *key) {
+bool um_hf_has(const json_t *config, const char *key) {
     json_t *v = json_object_get(config, key);
     return v && !json_is_null(v);
 }
 
 static um_status need(const json_t *config, const char *key, const char *where, um_err *err) {
-    if (has(config, key)) return UM_OK;
+    if (um_hf_has(config, key)) return UM_OK;
     return um_fail(err, UM_EMODEL,
                    "%s: \"%s\" is missing; it shapes the model and has no safe default: take the "
                    "config.json that belongs to the checkpoint",
@@ -45,6 +51,14 @@ um_status um_hf_need_int(const json_t *config, const char *key, const char *wher
 um_status um_hf_need_double(const json_t *config, const char *key, const char *where, double *out, um_err *err) {
     um_status s = need(config, key, where, err);
     return s ? s : um_json_get_double(config, key, where, out, err);
+}
+
+um_status um_hf_need_eps(um_arch *a, const json_t *config, const char *key, const char *where, um_err *err) {
+    double eps = 0;
+    um_status s = um_hf_need_double(config, key, where, &eps, err);
+    a->norm_eps = (float)eps;
+    if (s || (a->norm_eps > 0 && a->norm_eps < 1)) return s;
+    return um_fail(err, UM_EPARSE, "%s: \"%s\" is %g, expected above 0 and below 1", where, key, eps);
 }
 
 um_status um_hf_need_bool(const json_t *config, const char *key, const char *where, bool *out, um_err *err) {
@@ -88,9 +102,9 @@ static um_status rope_object(const json_t *config, const char *key, const char *
 }
 
 static const json_t *rope_holder(const json_t *config, const json_t *params, const json_t *scaling, const char *key) {
-    if (has(config, key)) return config;
-    if (params && has(params, key)) return params;
-    if (scaling && has(scaling, key)) return scaling;
+    if (um_hf_has(config, key)) return config;
+    if (params && um_hf_has(params, key)) return params;
+    if (scaling && um_hf_has(scaling, key)) return scaling;
     return config;
 }
 
@@ -108,14 +122,23 @@ um_status um_hf_rope(um_arch *a, const json_t *config, const char *where, um_err
     if (s) return s;
     if (!(a->rope_theta >= 1) || a->rope_theta > 1e15)
         return um_fail(err, UM_EPARSE, "%s: \"rope_theta\" is %g, expected 1 or more", where, a->rope_theta);
-    if (!(part > 0 && part <= 1))
-        return um_fail(err, UM_EPARSE, "%s: \"partial_rotary_factor\" is %g, expected above 0 and at most 1", where,
-                       part);
+    if (part <= 0) part = 1; /* LLaDA-MoE's class writes -1 for unset */
+    if (!(part <= 1))
+        return um_fail(err, UM_EPARSE, "%s: \"partial_rotary_factor\" is %g, expected at most 1", where, part);
     a->rope_dim = (int32_t)(a->head_dim * part);
     if (a->rope_dim < 2 || a->rope_dim % 2)
         return um_fail(err, UM_EMODEL, "%s: %d rotated dimensions of %d per head; their number must be even", where,
                        a->rope_dim, a->head_dim);
     return UM_OK;
+}
+
+um_status um_hf_clip(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    double clip = 0;
+    um_status s = um_json_get_double(config, "clip_qkv", where, &clip, err);
+    if (!s && um_hf_has(config, "clip_qkv") && !(clip > 0 && clip < 1e30))
+        s = um_fail(err, UM_EPARSE, "%s: \"clip_qkv\" is %g, expected null or above 0", where, clip);
+    a->clip_qkv = (float)clip;
+    return s;
 }
 
 /* ---- Llama, Qwen2, Qwen3 ----------------------------------------------------------------------------------------- */
@@ -126,7 +149,7 @@ static um_status read_heads(um_arch *a, const json_t *config, const char *where,
     if (!s) s = um_hf_need_int(config, "num_key_value_heads", where, 1, UM_HF_HEADS_MAX, &a->n_kv_heads, err);
     if (s) return s;
     a->head_dim = a->hidden / a->n_heads;
-    if (!has(config, "head_dim") && a->hidden % a->n_heads)
+    if (!um_hf_has(config, "head_dim") && a->hidden % a->n_heads)
         return um_fail(err, UM_EMODEL,
                        "%s: \"head_dim\" is missing and \"hidden_size\" %d is no multiple of "
                        "\"num_attention_heads\" %d",
@@ -135,18 +158,14 @@ static um_status read_heads(um_arch *a, const json_t *config, const char *where,
 }
 
 static um_status read_sizes(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    double eps = 0;
     um_status s = um_hf_need_int(config, "hidden_size", where, 1, UM_HF_HIDDEN_MAX, &a->hidden, err);
-    if (!s) s = um_hf_need_int(config, "num_hidden_layers", where, 1, UM_HF_LAYERS_MAX, &a->n_layers, err);
-    if (!s) s = um_hf_need_int(config, "intermediate_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
+    if (!s) s = um_hf_need_int(config, "num_hidden_layers", where, 1, UM_LAYERS_MAX, &a->n_layers, err);
     if (!s) s = um_hf_need_int(config, "vocab_size", where, 1, UM_HF_VOCAB_MAX, &a->vocab, err);
     if (!s) s = um_hf_need_int(config, "max_position_embeddings", where, 1, UM_HF_POSITIONS_MAX, &a->max_position, err);
-    if (!s) s = um_hf_need_double(config, "rms_norm_eps", where, &eps, err);
-    a->norm_eps = (float)eps;
-    return s;
+    return s ? s : um_hf_need_eps(a, config, "rms_norm_eps", where, err);
 }
 
-um_status um_hf_llama(um_arch *a, const json_t *config, const char *where, um_err *err) {
+um_status um_hf_body(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = read_sizes(a, config, where, err);
     if (!s) s = read_heads(a, config, where, err);
     if (!s) s = um_hf_rope(a, config, where, err);
@@ -156,8 +175,13 @@ um_status um_hf_llama(um_arch *a, const json_t *config, const char *where, um_er
     if (!s) s = um_json_get_bool(config, "mlp_bias", where, &a->mlp_bias, err);
     if (!s) s = um_json_get_bool(config, "tie_word_embeddings", where, &a->tied, err);
     a->o_bias = a->qkv_bias;
-    a->tied_stated = has(config, "tie_word_embeddings");
+    a->tied_stated = um_hf_has(config, "tie_word_embeddings");
     return s;
+}
+
+um_status um_hf_llama(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    um_status s = um_hf_body(a, config, where, err);
+    return s ? s : um_hf_need_int(config, "intermediate_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
 }
 
 /* ---- Recognition and checks -------------------------------------------------------------------------------------- */
@@ -173,9 +197,6 @@ static um_status check_numbers(const um_arch *a, const char *where, um_err *err)
     if (a->head_dim < 1 || a->head_dim > UM_HF_HEAD_DIM_MAX || a->n_heads > UM_HF_HEADS_MAX)
         return um_fail(err, UM_EUNSUPPORTED, "%s: %d heads of %d dimensions; unmask runs up to %d of up to %d", where,
                        a->n_heads, a->head_dim, UM_HF_HEADS_MAX, UM_HF_HEAD_DIM_MAX);
-    if (!(a->norm_eps > 0) || a->norm_eps >= 1)
-        return um_fail(err, UM_EPARSE, "%s: \"rms_norm_eps\" is %g, expected above 0 and below 1", where,
-                       (double)a->norm_eps);
     return UM_OK;
 }
 
@@ -193,7 +214,7 @@ static um_status check_quantization(const json_t *config, const char *where, um_
 um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, const char *family, um_err *err) {
     memset(a, 0, sizeof *a);
     a->embed_scale = a->logit_scale = 1;
-    a->mask_id = a->pad_id = -1;
+    a->mask_id = a->pad_id = a->bos_id = -1;
     a->temperature = NAN;
     if (!json_is_object(config)) return um_fail(err, UM_EPARSE, "%s: expected a JSON object", where);
     um_status s = um_family_detect(&a->family, &a->rule, config, where, family, err);
@@ -206,131 +227,34 @@ um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, con
     copy_word(a->model_type, sizeof a->model_type, json_string_value(json_object_get(config, "model_type")));
     copy_word(a->architecture, sizeof a->architecture,
               json_string_value(json_array_get(json_object_get(config, "architectures"), 0)));
-    s = um_json_get_int32(config, "mask_token_id", where, 0, a->vocab - 1, &a->mask_id, err);
-    return s ? s : um_json_get_int32(config, "pad_token_id", where, -1, a->vocab - 1, &a->pad_id, err);
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype")); /* the older name */
+    copy_word(a->declared_dtype, sizeof a->declared_dtype, dtype);
+    return um_arch_config_ids(a, config, where, err);
 }
 
-/* ---- Special ids ------------------------------------------------------------------------------------------------- */
-
-static bool id_exists(const um_arch *a, const um_tok *tok, int64_t id) {
-    return id >= 0 && id < a->vocab && (!tok || um_tok_exists(tok, (int32_t)id));
-}
-
-static um_status add_stop(um_arch *a, const um_tok *tok, int64_t id, um_err *err) {
-    if (!id_exists(a, tok, id)) return UM_OK;
-    for (int32_t i = 0; i < a->n_stop; i++)
-        if (a->stop[i] == id) return UM_OK;
-    if (a->n_stop == UM_STOP_MAX) return um_fail(err, UM_ELIMIT, "more than %d ids end an answer", UM_STOP_MAX);
-    a->stop[a->n_stop++] = (int32_t)id;
-    return UM_OK;
-}
-
-/* eos_token_id is a number or a list of them. */
-static um_status add_eos(um_arch *a, const um_tok *tok, const json_t *config, const char *where, um_err *err) {
-    json_t *v = json_object_get(config, "eos_token_id");
-    if (!v || json_is_null(v)) return UM_OK;
-    size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    for (size_t i = 0; i < n; i++) {
-        json_t *id = json_is_array(v) ? json_array_get(v, i) : v;
-        if (!json_is_integer(id))
-            return um_fail(err, UM_EPARSE, "%s: \"eos_token_id\" must be a whole number or a list of them", where);
-        um_status s = add_stop(a, tok, json_integer_value(id), err);
-        if (s) return um_fail_in(err, "%s", where);
-    }
-    return UM_OK;
-}
-
-static um_status read_temperature(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    double t = NAN;
-    um_status s = um_json_get_double(config, "temperature", where, &t, err);
-    if (s) return s;
-    if (t < 0 || isinf(t)) return um_fail(err, UM_EPARSE, "%s: \"temperature\" is %g, expected 0 or more", where, t);
-    a->temperature = json_is_false(json_object_get(config, "do_sample")) ? 0 : (float)t;
-    return UM_OK;
-}
-
-/* generation_config.json may add ids that end an answer, a temperature and a usual length; many folders have none. */
-static um_status read_generation(um_arch *a, const char *dir, const um_tok *tok, um_err *err) {
-    char *path = um_path_join(dir, "generation_config.json");
-    json_t *g = NULL;
-    um_status s = UM_OK;
-    if (um_file_exists(path)) {
-        s = um_json_load(&g, path, err);
-        if (!s) s = add_eos(a, tok, g, path, err);
-        if (!s) s = read_temperature(a, g, path, err);
-        if (!s) s = um_json_get_int32(g, "max_new_tokens", path, 1, INT32_MAX, &a->max_new_tokens, err);
-    }
-    json_decref(g);
-    um_free(path);
+/* The name of the architecture first; then, where two families share a model_type, the tensors. */
+static um_status parse_with_tensors(um_arch *a, const json_t *config, const char *where, const um_arch_source *from,
+                                    um_err *err) {
+    um_status s = um_arch_parse(a, config, where, from->family, err);
+    if (s || !from->tensors || um_family_named(from->family)) return s;
+    const um_family *stored = um_family_by_tensors(a->family, from->tensors);
+    if (stored == a->family) return UM_OK;
+    um_warn("%s: %s says %s, but the tensors are those of %s; the tensors decide", where, a->rule, a->family->name,
+            stored->name);
+    s = um_arch_parse(a, config, where, stored->name, err);
+    a->rule = "norms of queries among the tensors";
     return s;
 }
 
-/* Ids of the tokenizer and of the family: each counts only where the token exists. */
-static um_status add_named_stops(um_arch *a, const um_tok *tok, um_err *err) {
-    if (!tok) return UM_OK;
-    um_status s = add_stop(a, tok, um_tok_special_id(tok, "eos_token"), err);
-    if (!s && a->family->turn_end) s = add_stop(a, tok, um_tok_find(tok, um_str_of(a->family->turn_end)), err);
-    return s;
-}
-
-static int32_t tokenizer_mask(const um_arch *a, const um_tok *tok) {
-    int32_t id = um_tok_special_id(tok, "mask_token");
-    if (id < 0 && a->family->mask_token) id = um_tok_find(tok, um_str_of(a->family->mask_token));
-    return id < a->vocab ? id : -1;
-}
-
-/* The id that the family's releases use is a guess about this folder: it is taken only where it can't be the id of an
- * ordinary word. */
-static bool family_mask_fits(const um_arch *a, const um_tok *tok) {
-    int32_t id = a->family->mask_id;
-    if (id < 0 || id >= a->vocab) return false;
-    return !tok || !um_tok_exists(tok, id) || um_tok_is_special(tok, id);
-}
-
-/* Order: config.json, the tokenizer's mask token, the family's id. */
-static um_status resolve_mask(um_arch *a, const json_t *config, const char *where, const um_tok *tok, um_err *err) {
-    um_status s = UM_OK;
-    json_t *text = json_object_get(config, "text_config");
-    if (a->mask_id < 0 && json_is_object(text))
-        s = um_json_get_int32(text, "mask_token_id", where, 0, a->vocab - 1, &a->mask_id, err);
-    if (s) return s;
-    int32_t known = tok ? tokenizer_mask(a, tok) : -1;
-    if (a->mask_id >= 0 && known >= 0 && known != a->mask_id)
-        um_warn("%s: mask_token_id is %d but the tokenizer's mask token is %d; %d is used", where, a->mask_id, known,
-                a->mask_id);
-    if (a->mask_id < 0) a->mask_id = known;
-    if (a->mask_id < 0 && family_mask_fits(a, tok)) a->mask_id = a->family->mask_id;
-    if (a->mask_id >= 0 || !tok) return UM_OK;
-    return um_fail(err, UM_EMODEL,
-                   "%s: no mask token: \"mask_token_id\" is missing and the tokenizer has no "
-                   "\"mask_token\"; set \"mask_token_id\" in config.json or \"mask_token\" in tokenizer_config.json",
-                   where);
-}
-
-static um_status read_ids(um_arch *a, const json_t *config, const char *where, const char *dir, const um_tok *tok,
-                          um_err *err) {
-    if (tok && um_tok_size(tok) > a->vocab)
-        return um_fail(err, UM_EMODEL,
-                       "%s: the tokenizer has ids up to %d, but the model only %d rows; the tokenizer "
-                       "belongs to another checkpoint",
-                       where, um_tok_size(tok) - 1, a->vocab);
-    um_status s = add_eos(a, tok, config, where, err);
-    if (!s) s = read_generation(a, dir, tok, err);
-    if (!s) s = add_named_stops(a, tok, err);
-    if (!s) s = resolve_mask(a, config, where, tok, err);
-    if (s) return s;
-    if (a->pad_id < 0 && tok) a->pad_id = um_tok_special_id(tok, "pad_token");
-    if (!a->n_stop && tok) um_warn("%s: no token ends an answer; answers end at their length", where);
-    return UM_OK;
-}
-
-um_status um_arch_load(um_arch *arch, const char *dir, const char *family, const um_tok *tok, um_err *err) {
-    char *path = um_path_join(dir, "config.json");
+um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err) {
+    char *path = um_path_join(from->dir, "config.json");
     json_t *config = NULL;
     um_arch a;
     um_status s = um_json_load(&config, path, err);
-    if (!s) s = um_arch_parse(&a, config, path, family, err);
-    if (!s) s = read_ids(&a, config, path, dir, tok, err);
+    if (!s) s = parse_with_tensors(&a, config, path, from, err);
+    if (!s) s = um_arch_read_ids(&a, config, path, from, err);
+    if (!s && from->tensors) um_arch_settle(&a, from->tensors, path);
     if (!s) *arch = a;
     json_decref(config);
     um_free(path);

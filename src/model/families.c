@@ -9,24 +9,19 @@
 #include "model/config.h"
 
 const um_family *const um_families[] = {
-    &um_family_sdar, &um_family_llada, &um_family_fast_dllm_v2, &um_family_stable_diffcoder, NULL,
+    &um_family_llada,        &um_family_illada,           &um_family_llada_moe, &um_family_llada2,
+    &um_family_dream,        &um_family_dream_reasoner,   &um_family_sdar,      &um_family_sdar_moe,
+    &um_family_fast_dllm_v2, &um_family_stable_diffcoder, &um_family_rnd1,      NULL,
 };
 
 /* Diffusion models that are known but have no row above: the message names them instead of calling them unknown. */
 static const struct {
     const char *name, *architectures, *model_types;
 } not_yet[] = {
-    {"iLLaDA", "ILLaDAForCausalLM", "illada"},
-    {"LLaDA-MoE", "LLaDAMoEModelLM|LLaDAMoEModel|FusedLLaDAMoEModelLM|FusedOlmoeForCausalLM", "lladamoe"},
-    {"Dream or DiffuCoder", "DreamModel", "Dream"},
-    {"DreamReasoner", "DreamForCausalLM", NULL},
-    {"LLaDA2", "LLaDA2MoeModelLM", "llada2_moe|llada2_moe_veomni|llada21_moe"},
-    {"SDAR-MoE", "SDARMoeForCausalLM", "sdar_moe"},
     {"WeDLM", "WeDLMForCausalLM", "wedlm"},
     {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
     {"Nemotron-Labs-Diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion"},
     {"Nemotron-Diffusion-Research", "DiffEncoderModel", NULL},
-    {"RND1", "RND1|RND1LM", "rnd1"},
 };
 
 /* Models that write from left to right. Their layouts equal those of some families, so they would load and write
@@ -61,6 +56,8 @@ const um_family *um_family_find(const char *name) {
     return NULL;
 }
 
+bool um_family_named(const char *name) { return name && *name && strcmp(name, "auto"); }
+
 /* ---- Recognition ------------------------------------------------------------------------------------------------- */
 
 static um_status refuse(um_err *err, const char *where, const char *what, const char *name, const char *why) {
@@ -78,10 +75,13 @@ static const um_family *by_architecture(const char *architecture) {
     return NULL;
 }
 
-static const um_family *by_model_type(const char *model_type) {
+/* "llada" is the model_type of the dense model and of a mixture of experts. */
+static const um_family *by_model_type(const char *model_type, bool experts) {
+    const um_family *f = NULL;
     for (size_t i = 0; um_families[i]; i++)
-        if (in_list(um_families[i]->model_types, model_type, false)) return um_families[i];
-    return NULL;
+        if (in_list(um_families[i]->model_types, model_type, false) && (!f || um_families[i]->experts == experts))
+            f = um_families[i];
+    return f;
 }
 
 /* Name of a family of the second table, or NULL. */
@@ -93,7 +93,6 @@ static const char *known_but_not_yet(const char *architecture, const char *model
     return NULL;
 }
 
-/* "llada" is the model_type of a mixture of experts too, and some of its files carry the dense architecture's name. */
 static bool has_experts(const json_t *config) {
     static const char *const keys[] = {"num_experts", "n_routed_experts", "num_local_experts", "moe_layer_freq"};
     for (size_t i = 0; i < UM_LEN(keys); i++) {
@@ -129,18 +128,18 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
     if (!architecture) architecture = "";
     if (!model_type) model_type = "";
     *out = NULL;
-    if (override && *override && strcmp(override, "auto")) return by_override(out, rule, where, override, err);
+    if (um_family_named(override)) return by_override(out, rule, where, override, err);
 
     const um_family *f = by_architecture(architecture);
     *rule = "architectures[0]";
     if (!f && !known_but_not_yet(architecture, "") && !in_list(autoregressive, architecture, true)) {
-        f = by_model_type(model_type);
+        f = by_model_type(model_type, has_experts(config));
         *rule = "model_type";
     }
     if (!f) return refuse_unknown(where, architecture, model_type, err);
-    if (has_experts(config))
+    if (has_experts(config) && !f->experts)
         return refuse(err, where, "a mixture of experts with architecture", *architecture ? architecture : model_type,
-                      "this version runs dense models only");
+                      "that name is a dense model's");
     *out = f;
     return UM_OK;
 }

@@ -50,7 +50,8 @@ static char *model_folder(const char *cache, const char *name) {
     return path;
 }
 
-/* A snapshot counts when its configuration is there: an interrupted download leaves a folder without it. */
+/* A snapshot counts when its configuration is there: an interrupted download leaves a folder without it, or with a link
+ * to a file that never came. */
 static char *snapshot_at(const char *snapshots, const char *revision) {
     char *path = um_path_join(snapshots, revision), *config = um_path_join(path, "config.json");
     bool whole = um_file_exists(config);
@@ -60,16 +61,17 @@ static char *snapshot_at(const char *snapshots, const char *revision) {
     return NULL;
 }
 
-static char *main_snapshot(const char *model, const char *snapshots) {
-    char *ref = um_path_join(model, "refs/main"), *path = NULL;
-    um_buf revision = {0};
-    if (um_file_exists(ref) && !um_file_read(ref, 256, &revision, NULL) && revision.len) {
-        revision.data[strcspn(revision.data, " \t\r\n/")] = '\0';
-        if (revision.data[0] && revision.data[0] != '.') path = snapshot_at(snapshots, revision.data);
+/* The revision that refs/main names, um_free; NULL when there is none. */
+static char *main_revision(const char *model) {
+    char *ref = um_path_join(model, "refs/main"), *revision = NULL;
+    um_buf text = {0};
+    if (um_file_exists(ref) && !um_file_read(ref, 256, &text, NULL) && text.len) {
+        text.data[strcspn(text.data, " \t\r\n/")] = '\0';
+        if (text.data[0] && text.data[0] != '.') revision = um_strdup(text.data);
     }
-    um_buf_free(&revision);
+    um_buf_free(&text);
     um_free(ref);
-    return path;
+    return revision;
 }
 
 /* Without refs/main: the newest snapshot, by the time its folder was written. */
@@ -92,26 +94,54 @@ static char *newest_snapshot(const char *snapshots) {
     return best;
 }
 
-static char *find_in_cache(const char *cache, const char *name) {
+/* Files of a download that was cut off: the hub's tools write blobs/HASH.incomplete first. */
+static int count_incomplete(const char *model) {
+    static const char suffix[] = ".incomplete";
+    char *blobs = um_path_join(model, "blobs");
+    DIR *d = opendir(blobs);
+    int n = 0;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        size_t len = strlen(e->d_name);
+        n += len >= sizeof suffix && !strcmp(e->d_name + len - (sizeof suffix - 1), suffix);
+    }
+    if (d) closedir(d);
+    um_free(blobs);
+    return n;
+}
+
+static um_status fail_incomplete(const char *model, const char *revision, const char *name, um_err *err) {
+    char what[128] = "no snapshot is whole";
+    if (revision) snprintf(what, sizeof what, "snapshots/%.64s has no config.json", revision);
+    return um_fail(err, UM_ENOENT,
+                   "%s: the download in %s is incomplete: %s, files still *.incomplete in blobs: %d; finish it with "
+                   "'huggingface-cli download %s'",
+                   name, model, what, count_incomplete(model), name);
+}
+
+/* Looks into one cache folder; *path stays NULL, UM_OK, when it does not know the model. */
+static um_status find_in_cache(char **path, const char *cache, const char *name, um_err *err) {
     char *model = model_folder(cache, name), *snapshots = um_path_join(model, "snapshots");
-    char *path = main_snapshot(model, snapshots);
-    if (!path) path = newest_snapshot(snapshots);
+    char *revision = main_revision(model);
+    um_status s = UM_OK;
+    *path = revision ? snapshot_at(snapshots, revision) : newest_snapshot(snapshots);
+    if (!*path && um_dir_exists(model)) s = fail_incomplete(model, revision, name, err);
+    um_free(revision);
     um_free(snapshots);
     um_free(model);
-    return path;
+    return s;
 }
 
 static um_status find_hub(char **path, const char *name, um_err *err) {
     char *folder[CACHES_MAX];
     int n = cache_folders(folder);
     um_buf looked = {0};
+    um_status s = UM_OK;
     for (int i = 0; i < n; i++) {
-        if (!*path) *path = find_in_cache(folder[i], name);
+        if (!*path && !s) s = find_in_cache(path, folder[i], name, err);
         um_buf_printf(&looked, "%s%s", i ? ", " : "", folder[i]);
         um_free(folder[i]);
     }
-    um_status s = UM_OK;
-    if (!*path)
+    if (!*path && !s)
         s = um_fail(err, UM_ENOENT,
                     "%s: no such folder, and no model of that name in the Hugging Face cache (looked in "
                     "%s); unmask downloads nothing: fetch it with 'huggingface-cli download %s'",

@@ -1,20 +1,39 @@
 /* Facts of an architecture, counted from its numbers, and of an open model. */
 #include "model/model.h"
 
-static int64_t layer_params(const um_arch *a) {
+/* Gate, up and down of one feed-forward layer. */
+static int64_t ffn_params(const um_arch *a, int32_t width) { return 3LL * a->hidden * width; }
+
+static int64_t attention_params(const um_arch *a) {
     int64_t q = (int64_t)a->n_heads * a->head_dim, kv = (int64_t)a->n_kv_heads * a->head_dim;
-    int64_t n = (q + 2 * kv) * a->hidden + q * a->hidden + 3LL * a->hidden * a->n_ff + 2LL * a->hidden;
+    int64_t n = (q + 2 * kv) * a->hidden + q * a->hidden;
     if (a->qkv_bias) n += q + 2 * kv;
     if (a->o_bias) n += a->hidden;
-    if (a->mlp_bias) n += 2LL * a->n_ff + a->hidden;
     if (a->qk_norm) n += 2LL * a->head_dim;
     return n;
 }
 
-int64_t um_arch_params(const um_arch *a) {
-    int64_t table = (int64_t)a->vocab * a->hidden;
-    return table * (a->tied ? 1 : 2) + a->n_layers * layer_params(a) + a->hidden;
+static int64_t norm_params(const um_arch *a) { return (a->layer_norm ? 2LL : 1LL) * a->hidden; }
+
+/* A layer of which `experts` routed experts count. */
+static int64_t layer_params(const um_arch *a, int32_t layer, int64_t experts) {
+    int64_t n = attention_params(a) + 2 * norm_params(a);
+    if (!um_arch_is_moe(a, layer)) return n + ffn_params(a, a->n_ff) + (a->mlp_bias ? 2LL * a->n_ff + a->hidden : 0);
+    n += (int64_t)a->route.n_experts * a->hidden + experts * ffn_params(a, a->expert_ff) + ffn_params(a, a->shared_ff);
+    return n + (a->route.bias == UM_BIAS_NONE ? 0 : a->route.n_experts);
 }
+
+static int64_t count_params(const um_arch *a, int64_t experts) {
+    int64_t n = um_arch_table_params(a) + norm_params(a);
+    for (int32_t i = 0; i < a->n_layers; i++) n += layer_params(a, i, experts);
+    return n;
+}
+
+int64_t um_arch_table_params(const um_arch *a) { return (int64_t)a->vocab * a->hidden * (a->tied ? 1 : 2); }
+
+int64_t um_arch_params(const um_arch *a) { return count_params(a, a->route.n_experts); }
+
+int64_t um_arch_active_params(const um_arch *a) { return count_params(a, a->route.top_k); }
 
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t) {
     size_t row = um_mul((size_t)a->n_kv_heads, (size_t)a->head_dim) * 2 * um_dtype_size(t);

@@ -17,17 +17,20 @@ static um_status choose_dtype(um_model *m, const char *name, const um_safetensor
 /* The device is opened for passes of this model: its scratch is sized once, here. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
-    int32_t q = a->n_heads * a->head_dim;
+    int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
     int32_t tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
     um_dev_config d = {.threads = c->threads,
                        .dtype = m->dtype,
                        .max_tokens = tokens,
                        .max_rows = tokens,
-                       .max_in = UM_MAX(UM_MAX(a->hidden, a->n_ff), q),
+                       .max_in = UM_MAX(UM_MAX(a->hidden, q), ff),
                        .max_head_dim = a->head_dim,
                        .max_heads = a->n_heads,
                        .max_vocab = a->vocab,
-                       .max_hidden = a->hidden};
+                       .max_hidden = a->hidden,
+                       .max_experts = a->route.n_experts,
+                       .max_top_k = a->route.top_k,
+                       .max_expert_ff = a->expert_ff};
     um_status s = um_ops_find(&m->ops, c->device, err);
     return s ? s : m->ops->open(&m->dev, &d, err);
 }
@@ -58,19 +61,21 @@ static um_status fill_rope(um_model *m, um_err *err) {
  * blamed for its tokenizer), the tokenizer with the ids that both name, the names and shapes of tensors, the weights.
  */
 static um_status open_parts(um_model *m, const um_config *c, um_safetensors **files, um_err *err) {
-    const char *family = um_streq(c->model_name, "auto") || !c->model_name[0] ? NULL : c->model_name;
-    um_status s = um_arch_load(&m->arch, m->path, family, NULL, err);
+    um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
+    um_status s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_tok_open(&m->tok, m->path, err);
-    if (!s) s = um_arch_load(&m->arch, m->path, family, m->tok, err);
-    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, err);
     if (!s) s = um_safetensors_open(files, m->path, err);
+    from.tok = m->tok;
+    from.tensors = *files;
+    if (!s) s = um_arch_load(&m->arch, &from, err);
+    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, err);
     if (s) return s;
     m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     s = choose_dtype(m, c->dtype, *files, err);
     if (!s) s = um_model_check(m, *files, err);
     if (!s) s = open_device(m, c, err);
-    if (!s) s = um_model_load(m, *files, err);
+    if (!s) s = um_model_load(m, *files, c->check_weights, err);
     return s ? s : fill_rope(m, err);
 }
 

@@ -14,42 +14,78 @@
 extern "C" {
 #endif
 
-#define UM_STOP_MAX 16
+#define UM_STOP_MAX   16
+#define UM_LAYERS_MAX 4096
 /* Positions that the rotary tables of an open model cover at most: 64 MB of tables at a head size of 128. */
 #define UM_POSITIONS_MAX (128 * 1024)
 /* What max_num_batched_tokens 0 stands for. */
 #define UM_BATCHED_TOKENS_AUTO 4096
 
 typedef struct um_family um_family;
+typedef struct um_safetensors um_safetensors;
 
 /* Architecture as data. */
 typedef struct um_arch {
     const um_family *family;
-    char model_type[48], architecture[64];
+    char model_type[48], architecture[64], declared_dtype[16];
     char default_strategy[24]; /* the first of the family's list */
     const char *rule;          /* which recognition rule matched */
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, rope_dim, n_ff;
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, rope_dim;
+    int32_t n_ff;         /* width of the dense layers; 0: there are none */
     int32_t vocab;        /* rows of embedding and head */
     int32_t max_position; /* trained length; of an open model at most UM_POSITIONS_MAX */
     float norm_eps, embed_scale, logit_scale;
+    float clip_qkv; /* > 0: queries, keys and values are clamped to [-clip, clip] */
     double rope_theta;
     bool qk_norm, qkv_bias, o_bias, mlp_bias;
+    bool layer_norm;        /* norms subtract the mean and have a bias */
     bool tied, tied_stated; /* head is the embedding; not stated in config.json: whether a head is stored decides */
     um_see see;             /* how positions see each other */
     int32_t block;          /* block-causal: block length the checkpoint was trained with */
     int32_t shift;          /* 1: row i-1 predicts position i */
-    int32_t mask_id, pad_id;
+
+    /* mixture of experts */
+    um_route route;               /* n_experts 0: there is none */
+    int32_t route_block;          /* under route.capacity: positions of a routing block, on the grid from 0 */
+    int32_t expert_ff, shared_ff; /* widths of one expert and of the shared one; 0: none */
+    uint64_t moe_layers[UM_LAYERS_MAX / 64]; /* bit of a layer: it has experts; read it through um_arch_is_moe */
+
+    /* special ids, -1: none; *_from: the file, or whoever else, that named each, NULL: nobody */
+    int32_t mask_id, pad_id, bos_id;
     int32_t stop[UM_STOP_MAX], n_stop;
+    const char *mask_from, *pad_from, *bos_from, *stop_from[UM_STOP_MAX];
     float temperature;      /* of generation_config.json, NAN when absent */
     int32_t max_new_tokens; /* of generation_config.json, 0 when absent */
 } um_arch;
 
-/* Where a tensor of the forward pass is: pattern with %d for the layer. Shapes are those of the arch. */
+static inline bool um_arch_is_moe(const um_arch *a, int32_t layer) {
+    return a->moe_layers[layer / 64] >> (layer % 64) & 1;
+}
+
+/* One way to store the experts of a layer; whole names, with %d for the layer. Stacked: one tensor [E, rows, cols]
+ * holds all experts. Else each has its own, and a second %d stands for its number. up NULL: gate rows, then up rows. */
+typedef struct um_expert_names {
+    const char *gate, *up, *down;
+    bool stacked;
+} um_expert_names;
+
+/* Where the tensors of the forward pass are: patterns with %d for the layer, without ".weight" and ".bias" where not
+ * said otherwise. Shapes are those of the arch. */
 typedef struct um_tensor_names {
     const char *embed, *final_norm, *head;
-    const char *attn_norm, *ffn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *gate, *up,
-        *down; /* without ".weight"/".bias" */
+    const char *attn_norm, *ffn_norm, *q, *k, *v, *o, *q_norm, *k_norm;
+    const char *qkv; /* queries, keys and values in one tensor, in place of q, k and v; or NULL */
+    const char *gate, *up, *down;
+    const char *router, *shared_gate, *shared_up, *shared_down;
+    const char *router_bias[2];     /* whole names of the correction bias, tried in order */
+    const um_expert_names *experts; /* layouts, the first that is found counts; gate NULL ends the list */
 } um_tensor_names;
+
+/* A token whose id the releases of a family agree on. */
+typedef struct um_known_token {
+    const char *text; /* NULL ends a list */
+    int32_t id;
+} um_known_token;
 
 /* One row of the family table. */
 struct um_family {
@@ -57,15 +93,23 @@ struct um_family {
     const char *architectures; /* "A|B": values of config.json architectures[0] */
     const char *model_types;   /* "a|b", or NULL when the architecture alone decides */
     const um_tensor_names *names;
-    int32_t mask_id;        /* when neither config nor tokenizer names one; -1: none */
-    const char *mask_token; /* spelling looked up in the tokenizer, or NULL */
-    const char *turn_end;   /* token that ends an assistant's turn, or NULL */
-    const char *strategies; /* "multi_bd|full": what the family can run, the default first */
-    const char *gate;       /* acceptance gate: "previous" or "always" */
-    float accept_threshold; /* default */
-    float compat_threshold; /* fixed threshold of the peer under --compat, NAN: none */
-    const char *sampler;    /* of whole-sequence decoding; NULL: low_confidence */
-    bool prefill_is_silent; /* nothing is sampled in the prefill pass */
+    bool experts;              /* layers are mixtures of experts */
+    um_route_bias router_bias; /* what a correction bias is added to, where there is one */
+    /* Another family under the same model_type, and whether this one's checkpoints store norms of queries: the other's
+     * do where these don't, so the tensors tell them apart. */
+    const um_family *twin;
+    bool stores_qk_norm;
+    const um_known_token *tokens; /* of the releases' tokenizer, or NULL */
+    int32_t tokenizer_size;       /* a tokenizer with fewer ids is another one: tokens say nothing about it */
+    int32_t mask_id;              /* when neither config nor tokenizer names one; -1: none */
+    const char *mask_token;       /* spelling looked up in the tokenizer, or NULL */
+    const char *turn_end;         /* token that ends an assistant's turn, or NULL */
+    const char *strategies;       /* "multi_bd|full": what the family can run, the default first */
+    const char *gate;             /* acceptance gate: "previous" or "always" */
+    float accept_threshold;       /* default */
+    float compat_threshold;       /* fixed threshold of the peer under --compat, NAN: none */
+    const char *sampler;          /* of whole-sequence decoding; NULL: low_confidence */
+    bool prefill_is_silent;       /* nothing is sampled in the prefill pass */
     /* Reads the family's fields of config.json into arch. `where` names the file in messages. */
     um_status (*configure)(um_arch *arch, const struct json_t *config, const char *where, um_err *err);
 };
@@ -76,6 +120,8 @@ extern const um_family *const um_families[]; /* NULL ends the list */
 um_status um_family_detect(const um_family **out, const char **rule, const struct json_t *config, const char *where,
                            const char *override, um_err *err);
 
+/* `name`, from a user, names a family: it is neither unset nor "auto". */
+bool um_family_named(const char *name);
 /* The family with this name or alias, or NULL. */
 const um_family *um_family_find(const char *name);
 /* Reads config.json: recognises the family, reads its fields, checks the numbers against each other. Special ids are
@@ -83,7 +129,6 @@ const um_family *um_family_find(const char *name);
 um_status um_arch_parse(um_arch *arch, const struct json_t *config, const char *where, const char *family, um_err *err);
 
 /* ---- safetensors (safetensors.c) ---- */
-typedef struct um_safetensors um_safetensors;
 /* Type of a tensor that is stored but that nothing computes with (integers, 8-bit floats …). */
 #define UM_DTYPE_OTHER ((um_dtype)255)
 /* Opens model.safetensors or the shards of model.safetensors.index.json in dir; maps, checks every header. Errors:
@@ -98,17 +143,23 @@ const um_tensor *um_safetensors_find(const um_safetensors *s, const char *name);
 size_t um_safetensors_index(const um_safetensors *s, const um_tensor *t);
 const char *um_safetensors_file(const um_safetensors *s, const um_tensor *t);
 const char *um_safetensors_dtype(const um_tensor *t);
-/* Says that the bytes of t have been read: their memory may go to others. They stay readable, from the file. */
+/* Says that the bytes of t, a tensor of s or some of its rows, have been read: their memory may go to others. They stay
+ * readable, from the file. */
 void um_safetensors_release(const um_safetensors *s, const um_tensor *t);
 /* Reads one file of n bytes, which the caller keeps alive as long as s: also the fuzz target's door. */
 um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n, const char *path, um_err *err);
 um_safetensors *um_safetensors_new(void);
 
 /* ---- the loaded model ---- */
+/* What an architecture lacks is NULL. */
 typedef struct um_layer {
-    um_weight *qkv, *o, *gate_up, *down;
-    float *attn_norm, *ffn_norm, *q_norm, *k_norm;       /* q_norm, k_norm: NULL when the family has none */
-    float *qkv_bias, *o_bias, *gate_up_bias, *down_bias; /* NULL when absent */
+    um_weight *qkv, *o;
+    um_weight *gate_up, *down;                        /* of a dense layer */
+    um_weight *router, *shared_gate_up, *shared_down; /* of a mixture of experts */
+    um_weight **expert_gate_up, **expert_down;        /* [E] */
+    float *attn_norm, *ffn_norm, *q_norm, *k_norm;
+    float *attn_norm_bias, *ffn_norm_bias, *qkv_bias, *o_bias, *gate_up_bias, *down_bias;
+    float *router_bias; /* [E] */
 } um_layer;
 
 struct um_model {
@@ -122,17 +173,25 @@ struct um_model {
     um_dtype dtype;
     um_weight *embed, *head; /* head == embed when tied */
     um_layer *layer;
-    float *final_norm;
-    float *rope_cos, *rope_sin; /* [max_position, rope_dim / 2] */
+    float *final_norm, *final_norm_bias; /* bias: NULL when there is none */
+    float *rope_cos, *rope_sin;          /* [max_position, rope_dim / 2] */
     int64_t n_params;
     size_t weight_bytes;
     double load_seconds;
 };
 
-/* Configuration only: no weights are read. Fills arch from config.json, generation_config.json and the tokenizer of the
- * folder dir; on failure arch is left alone. tok NULL: what only the tokenizer knows stays unset (stop ids, mask id
- * -1). family: name or alias from the user, or NULL. Errors: UM_ENOENT, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED. */
-um_status um_arch_load(um_arch *arch, const char *dir, const char *family, const um_tok *tok, um_err *err);
+/* What um_arch_load reads; all but dir may be unset. */
+typedef struct um_arch_source {
+    const char *dir;
+    const char *family;            /* name or alias from the user; NULL or "auto": recognise it */
+    int32_t mask_id;               /* from the user, -1: none */
+    const um_tok *tok;             /* NULL: what only the tokenizer knows stays unset (stop ids, mask id -1) */
+    const um_safetensors *tensors; /* NULL: what tensors decide is as config.json says */
+} um_arch_source;
+/* Configuration only: no weights are read. Fills arch from config.json, generation_config.json, the tokenizer and the
+ * names of the tensors; on failure arch is left alone. Errors: UM_ENOENT, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED,
+ * UM_ERANGE (the user's mask id does not exist). */
+um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err);
 /* The folder of a model: `name` itself, or a hub name ("org/name") found in the local Hugging Face cache
  * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). *path is released with um_free. Errors: UM_ENOENT says where
  * was looked. */
@@ -141,8 +200,11 @@ um_status um_model_find(char **path, const char *name, um_err *err);
 um_status um_config_check(const um_config *c, um_err *err);
 /* Longest answer when nobody says: what generation_config.json names, else 512 tokens. */
 int32_t um_arch_answer_tokens(const um_arch *a);
-/* Parameters of the architecture, counted from its numbers. */
+/* Parameters of the architecture, counted from its numbers; those of embedding and head alone; and those that one token
+ * meets: of the routed experts only top_k. */
 int64_t um_arch_params(const um_arch *a);
+int64_t um_arch_table_params(const um_arch *a);
+int64_t um_arch_active_params(const um_arch *a);
 /* Bytes of keys and values of one token. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 

@@ -11,6 +11,7 @@
 
 #define HEADER_MAX ((size_t)100 * 1000 * 1000) /* the format's own limit */
 #define SHARDS_MAX 4096
+enum { MISSING_NAMED = 4 }; /* missing shards that a message lists */
 
 typedef struct entry {
     um_tensor tensor;  /* first: a um_tensor of ours is an entry */
@@ -263,30 +264,75 @@ static int32_t file_index(const um_safetensors *s, const char *dir, const char *
 }
 
 /* A shard's name comes from a file that somebody else wrote: it must not leave the folder. */
-static um_status check_shard(const char *shard, const char *tensor, const char *dir, const char *where, um_err *err) {
-    if (!shard || !*shard || strchr(shard, '/') || !strcmp(shard, ".."))
-        return um_fail(err, UM_EPARSE, "%s: \"weight_map\": tensor %s must name a file of the same folder", where,
-                       tensor);
-    char *path = um_path_join(dir, shard);
-    bool found = um_file_exists(path);
-    um_free(path);
-    if (found) return UM_OK;
-    return um_fail(err, UM_ENOENT, "%s names %s for tensor %s, but that file is not in %s: fetch it", where, shard,
-                   tensor, dir);
+static um_status check_shard_name(const char *shard, const char *tensor, const char *where, um_err *err) {
+    if (shard && *shard && !strchr(shard, '/') && strcmp(shard, "..")) return UM_OK;
+    return um_fail(err, UM_EPARSE, "%s: \"weight_map\": tensor %s must name a file of the same folder", where, tensor);
+}
+
+/* The different files that an index names, in its order. */
+typedef struct shards {
+    const char **name;
+    int32_t n;
+} shards;
+
+static um_status list_shards(shards *list, json_t *map, const char *where, um_err *err) {
+    const char *tensor;
+    json_t *v;
+    list->name = UM_NEW_ARRAY(const char *, SHARDS_MAX);
+    json_object_foreach(map, tensor, v) {
+        const char *shard = json_string_value(v);
+        int32_t at = list->n - 1; /* tensors of one shard mostly stand together */
+        um_status st = check_shard_name(shard, tensor, where, err);
+        if (st) return st;
+        while (at >= 0 && strcmp(list->name[at], shard)) at--;
+        if (at >= 0) continue;
+        if (list->n == SHARDS_MAX) return um_fail(err, UM_ELIMIT, "%s: more than %d shards", where, SHARDS_MAX);
+        list->name[list->n++] = shard;
+    }
+    return UM_OK;
+}
+
+static um_status check_present(const shards *list, const char *dir, const char *where, um_err *err) {
+    um_buf missing = {0};
+    int32_t n = 0;
+    for (int32_t i = 0; i < list->n; i++) {
+        char *path = um_path_join(dir, list->name[i]);
+        if (!um_file_exists(path) && n++ < MISSING_NAMED)
+            um_buf_printf(&missing, "%s%s", n > 1 ? ", " : "", list->name[i]);
+        um_free(path);
+    }
+    if (!n) return UM_OK;
+    if (n > MISSING_NAMED) um_buf_printf(&missing, " and %d more", n - MISSING_NAMED);
+    um_status st = um_fail(err, UM_ENOENT, "%s names %d shards, but %s does not hold %s: fetch what is missing", where,
+                           list->n, dir, missing.data);
+    um_buf_free(&missing);
+    return st;
+}
+
+/* Shards are called NAME-00002-of-00005.safetensors: a number that the index does not name is a shard that was lost on
+ * the way. What it held shows as missing tensors later; here is the reason. */
+static void warn_of_gaps(const shards *list, const char *where) {
+    const char *dash = list->n ? strstr(list->name[0], "-of-") : NULL;
+    int total = dash ? atoi(dash + 4) : 0;
+    if (total <= list->n || total > SHARDS_MAX || dash - list->name[0] < 5) return;
+    const int stem = (int)(dash - list->name[0]) - 5;
+    for (int k = 1; k <= total; k++) {
+        char name[256];
+        bool named = false;
+        snprintf(name, sizeof name, "%.*s%05d%s", stem, list->name[0], k, dash);
+        for (int32_t i = 0; i < list->n; i++) named |= !strcmp(list->name[i], name);
+        if (!named) um_warn("%s names no tensor of %s: the index is incomplete", where, name);
+    }
 }
 
 static um_status open_shards(um_safetensors *s, json_t *map, const char *dir, const char *where, um_err *err) {
-    const char *tensor;
-    json_t *v;
-    json_object_foreach(map, tensor, v) {
-        const char *shard = json_string_value(v);
-        if (shard && file_index(s, dir, shard) >= 0) continue;
-        um_status st = check_shard(shard, tensor, dir, where, err);
-        if (!st && s->n_files == SHARDS_MAX) st = um_fail(err, UM_ELIMIT, "%s: more than %d shards", where, SHARDS_MAX);
-        if (!st) st = open_file(s, dir, shard, err);
-        if (st) return st;
-    }
-    return UM_OK;
+    shards list = {0};
+    um_status st = list_shards(&list, map, where, err);
+    if (!st) st = check_present(&list, dir, where, err);
+    if (!st) warn_of_gaps(&list, where);
+    for (int32_t i = 0; i < list.n && !st; i++) st = open_file(s, dir, list.name[i], err);
+    um_free(list.name);
+    return st;
 }
 
 static um_status check_index(const um_safetensors *s, json_t *map, const char *dir, const char *where, um_err *err) {
@@ -317,6 +363,12 @@ static um_status open_index(um_safetensors *s, const char *dir, const char *inde
     return st;
 }
 
+/* A link whose file is not there: what an interrupted download leaves in the hub's cache. */
+static bool is_dangling(const char *path) {
+    char target[8];
+    return !um_file_exists(path) && readlink(path, target, sizeof target) >= 0;
+}
+
 /* What a folder without safetensors holds instead, so that the message can say what to do. */
 static um_status fail_no_weights(const char *dir, um_err *err) {
     static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"};
@@ -330,6 +382,14 @@ static um_status fail_no_weights(const char *dir, um_err *err) {
                            "or fetch its model.safetensors",
                            dir, other[i]);
     }
+    char *single = um_path_join(dir, "model.safetensors");
+    bool dangling = is_dangling(single);
+    um_free(single);
+    if (dangling)
+        return um_fail(err, UM_ENOENT,
+                       "%s: model.safetensors is a link to a file that is not there: the download is "
+                       "incomplete, finish it",
+                       dir);
     return um_fail(err, UM_ENOENT, "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
 }
 
@@ -398,7 +458,9 @@ const char *um_safetensors_dtype(const um_tensor *t) { return ((const entry *)t)
 void um_safetensors_release(const um_safetensors *s, const um_tensor *t) {
     const entry *e = (const entry *)um_safetensors_find(s, t->name);
     if (!e || !s->map[e->file].data) return;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)e->tensor.data;
-    const uintptr_t first = UM_CEIL_DIV(from, page) * page, last = (from + (e->end - e->begin)) / page * page;
+    size_t bytes = um_dtype_size(t->type);
+    for (int32_t i = 0; i < t->n_dims; i++) bytes = um_mul(bytes, (size_t)t->dim[i]);
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)t->data;
+    const uintptr_t first = UM_CEIL_DIV(from, page) * page, last = (from + bytes) / page * page;
     if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);
 }

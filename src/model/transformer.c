@@ -2,13 +2,15 @@
  *
  *     x = E[id]
  *     each layer:  x += Wo attention(rope(Wqkv norm(x)))
- *                  x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
+ *                  x += ffn(norm(x))     or, where the layer has experts,
+ *                  x += shared(norm(x)) + sum over chosen experts e of weight_e * expert_e(norm(x))
+ *           where  ffn(h) = shared(h) = expert_e(h) = Wdown (silu(Wgate h) * Wup h), each with its own weights
  *     hidden = norm(x)
  *     answers of the wanted rows = statistics of softmax(Whead hidden[row])
  *
- * Families differ in numbers and in which optional weights are there (biases, norms of queries and keys), never in this
- * order. What is visible to whom, and which page a key goes to, is data of the batch. Nothing here knows the backend,
- * and nothing here allocates once um_forward_new has returned. */
+ * Families differ in numbers and in which optional weights are there (biases, norms of queries and keys, experts),
+ * never in this order. What is visible to whom, and which page a key goes to, is data of the batch. Nothing here knows
+ * the backend, and nothing here allocates once um_forward_new has returned. */
 #include <math.h>
 
 #include "model/model.h"
@@ -21,8 +23,10 @@ struct um_forward {
     float *normed;    /* [T, H] */
     float *qkv;       /* [T, (heads + 2 kv heads) * d] */
     float *attended;  /* [T, heads * d] */
-    float *gate_up;   /* [T, 2 * ff] */
-    float *gated;     /* [T, ff] */
+    float *gate_up;   /* [T, 2 * widest ff] */
+    float *gated;     /* [T, widest ff] */
+    float *routed;    /* [T, E] products of the router */
+    int32_t *block;   /* [T] routing block of each token; NULL where experts are not pooled */
     float *hidden;    /* [T, H] after the final norm; lives until the next pass */
     float *saved;     /* [n_saved, H] hidden rows kept over passes */
     size_t workspace; /* bytes of the above */
@@ -47,6 +51,7 @@ static um_rope_kv rope_args(const um_forward *f, const um_layer *y, int32_t laye
                         .q_norm = y->q_norm,
                         .k_norm = y->k_norm,
                         .eps = a->norm_eps,
+                        .clip = a->clip_qkv,
                         .cos = f->m->rope_cos,
                         .sin = f->m->rope_sin,
                         .pos = b->pos,
@@ -77,7 +82,7 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     um_rope_kv rope = rope_args(f, y, layer, b);
     um_attention attention = attention_args(f, layer, b);
 
-    const um_norm norm = {y->attn_norm, NULL, a->norm_eps};
+    const um_norm norm = {y->attn_norm, y->attn_norm_bias, a->norm_eps};
     ops->norm(dev, f->x, &norm, T, a->hidden, f->normed);
     ops->linear(dev, y->qkv, y->qkv_bias, f->normed, T, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
@@ -85,19 +90,66 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     ops->linear(dev, y->o, y->o_bias, f->attended, T, true, f->x);
 }
 
-/* x += Wdown (silu(Wgate norm(x)) * Wup norm(x)) */
-static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
+/* The weights of one ffn(h). */
+typedef struct ffn {
+    const um_weight *gate_up, *down;
+    const float *gate_up_bias, *down_bias; /* or NULL */
+    int32_t width;
+} ffn;
+
+/* x += Wdown (silu(Wgate h) * Wup h), h in f->normed */
+static void feed_forward(um_forward *f, const ffn *w, int32_t T) {
+    const um_ops *ops = f->m->ops;
+    um_dev *dev = f->m->dev;
+    ops->linear(dev, w->gate_up, w->gate_up_bias, f->normed, T, false, f->gate_up);
+    ops->gate(dev, f->gate_up, T, w->width, f->gated);
+    ops->linear(dev, w->down, w->down_bias, f->gated, T, true, f->x);
+}
+
+/* x += sum of weight_e * expert_e(h) over the experts that each token chooses, h in f->normed */
+static void experts(um_forward *f, const um_layer *y, int32_t T) {
     const um_ops *ops = f->m->ops;
     um_dev *dev = f->m->dev;
     const um_arch *a = &f->m->arch;
-    const um_layer *y = &f->m->layer[layer];
-    const int32_t T = b->n_tokens;
+    const um_moe moe = {.route = &a->route,
+                        .logits = f->routed,
+                        .bias = y->router_bias,
+                        .block = f->block,
+                        .gate_up = (const um_weight *const *)y->expert_gate_up,
+                        .down = (const um_weight *const *)y->expert_down,
+                        .x = f->normed,
+                        .n_tokens = T,
+                        .hidden = a->hidden,
+                        .n_ff = a->expert_ff,
+                        .y = f->x};
+    ops->linear(dev, y->router, NULL, f->normed, T, false, f->routed);
+    ops->moe(dev, &moe);
+}
 
-    const um_norm norm = {y->ffn_norm, NULL, a->norm_eps};
-    ops->norm(dev, f->x, &norm, T, a->hidden, f->normed);
-    ops->linear(dev, y->gate_up, y->gate_up_bias, f->normed, T, false, f->gate_up);
-    ops->gate(dev, f->gate_up, T, a->n_ff, f->gated);
-    ops->linear(dev, y->down, y->down_bias, f->gated, T, true, f->x);
+static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_arch *a = &f->m->arch;
+    const um_layer *y = &f->m->layer[layer];
+    const um_norm norm = {y->ffn_norm, y->ffn_norm_bias, a->norm_eps};
+    const ffn dense = {y->gate_up, y->down, y->gate_up_bias, y->down_bias, a->n_ff};
+    const ffn shared = {y->shared_gate_up, y->shared_down, NULL, NULL, a->shared_ff};
+
+    f->m->ops->norm(f->m->dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
+    if (dense.gate_up) feed_forward(f, &dense, b->n_tokens);
+    if (shared.gate_up) feed_forward(f, &shared, b->n_tokens);
+    if (y->router) experts(f, y, b->n_tokens);
+}
+
+/* Tokens of a span that lie in the same routing block get the same number; no two spans share one. */
+static void number_blocks(const um_forward *f, const um_batch *b) {
+    const int32_t length = f->m->arch.route_block;
+    int32_t number = 0;
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        const um_span *s = &b->span[i];
+        for (int32_t t = s->first; t < s->first + s->n; t++) {
+            if (t == s->first || b->pos[t] / length != b->pos[t - 1] / length) number++;
+            f->block[t] = number;
+        }
+    }
 }
 
 static void answer_rows(um_forward *f, const um_batch *b) {
@@ -131,12 +183,13 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
     assert(b->n_tokens <= f->c.max_tokens && b->n_rows <= f->c.max_rows);
 
     if (b->n_tokens) {
+        if (f->block) number_blocks(f, b);
         ops->embed(dev, f->m->embed, b->id, b->n_tokens, a->embed_scale, f->x);
         for (int32_t layer = 0; layer < a->n_layers; layer++) {
             attention_half(f, layer, b);
             feed_forward_half(f, layer, b);
         }
-        const um_norm norm = {f->m->final_norm, NULL, a->norm_eps};
+        const um_norm norm = {f->m->final_norm, f->m->final_norm_bias, a->norm_eps};
         ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->hidden);
     }
     answer_rows(f, b);
@@ -151,6 +204,7 @@ const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t width, const char *what, um_err *err) {
+    if (!width) return UM_OK;
     size_t bytes = um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), sizeof(float));
     void *p = NULL;
     um_status s = f->m->ops->buffer(f->m->dev, &p, bytes, what, err);
@@ -160,15 +214,27 @@ static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t widt
     return UM_OK;
 }
 
+static um_status new_blocks(um_forward *f, um_err *err) {
+    if (!f->m->arch.route.capacity) return UM_OK;
+    size_t bytes = um_mul((size_t)UM_MAX(f->c.max_tokens, 1), sizeof(int32_t));
+    void *p = NULL;
+    um_status s = f->m->ops->buffer(f->m->dev, &p, bytes, "routing blocks", err);
+    f->block = p;
+    f->workspace += bytes;
+    return s;
+}
+
 static um_status new_workspace(um_forward *f, um_err *err) {
     const um_arch *a = &f->m->arch;
-    const int32_t T = f->c.max_tokens;
+    const int32_t T = f->c.max_tokens, ff = UM_MAX(a->n_ff, a->shared_ff);
     um_status s = new_rows(f, &f->x, T, a->hidden, "residual stream", err);
     if (!s) s = new_rows(f, &f->normed, T, a->hidden, "normed activations", err);
     if (!s) s = new_rows(f, &f->qkv, T, qkv_width(a), "queries, keys and values", err);
     if (!s) s = new_rows(f, &f->attended, T, q_width(a), "attention output", err);
-    if (!s) s = new_rows(f, &f->gate_up, T, 2 * a->n_ff, "gate and up activations", err);
-    if (!s) s = new_rows(f, &f->gated, T, a->n_ff, "gated activations", err);
+    if (!s) s = new_rows(f, &f->gate_up, T, 2 * ff, "gate and up activations", err);
+    if (!s) s = new_rows(f, &f->gated, T, ff, "gated activations", err);
+    if (!s) s = new_rows(f, &f->routed, T, a->route.n_experts, "router products", err);
+    if (!s) s = new_blocks(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, a->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, a->hidden, "saved hidden rows", err);
     return s;
@@ -201,7 +267,8 @@ um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_c
 
 void um_forward_free(um_forward *f) {
     if (!f) return;
-    float *buffer[] = {f->x, f->normed, f->qkv, f->attended, f->gate_up, f->gated, f->hidden, f->saved};
+    void *buffer[] = {f->x,     f->normed, f->qkv,   f->attended, f->gate_up,
+                      f->gated, f->routed, f->block, f->hidden,   f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->m->ops->buffer_free(f->m->dev, buffer[i]);
     if (f->kv) f->m->ops->kv_free(f->m->dev, f->kv);

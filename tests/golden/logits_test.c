@@ -127,7 +127,8 @@ static void load_pass(pass *p, const recording *r, int step) {
 static void open_fixture(fixture *f, const char *family, const char *device) {
     char path[256];
     um_err err = {0};
-    um_config c = {.size = sizeof c, .model = path, .threads = 2, .max_num_batched_tokens = 2 * TOKENS};
+    um_config c = {
+        .size = sizeof c, .model = path, .threads = 2, .max_num_batched_tokens = 2 * TOKENS, .mask_token_id = -1};
     snprintf(path, sizeof path, "tests/golden/models/%s", family);
     strcpy(c.model_name, "auto");
     strcpy(c.device, device);

@@ -147,7 +147,6 @@ static void what_is_not_computed_is_refused(void **state) {
     refuses(llada, "rope", "false", UM_EUNSUPPORTED, NULL);
     refuses(llada, "alibi", "true", UM_EUNSUPPORTED, NULL);
     refuses(llada, "attention_layer_norm", "true", UM_EUNSUPPORTED, NULL);
-    refuses(llada, "clip_qkv", "8.0", UM_EUNSUPPORTED, NULL);
     assert_true(accepts(sdar, "rope_scaling", "false").rope_theta == 1e6);
 }
 
@@ -161,6 +160,13 @@ static void llada_fills_in_what_its_own_rules_say(void **state) {
     assert_true(accepts(llada, "include_qkv_bias", "true").qkv_bias);
     assert_true(accepts(llada, "input_emb_norm", "true").embed_scale == 8);
     assert_true(accepts(llada, "scale_logits", "true").logit_scale == 0.125f);
+}
+
+static void projections_may_be_clamped(void **state) {
+    (void)state;
+    assert_true(accepts(llada, "clip_qkv", "8.0").clip_qkv == 8);
+    assert_true(accepts(llada, "clip_qkv", "null").clip_qkv == 0);
+    refuses(llada, "clip_qkv", "-8.0", UM_EPARSE, NULL);
 }
 
 static void biases_follow_their_switches(void **state) {
@@ -196,7 +202,7 @@ static um_status load(um_arch *a, const checkpoint *c, um_err *err) {
         folder_write_tokenizer(dir, c->n_words, side);
         if (um_tok_open(&tok, dir, err)) fail_msg("%s", err->msg);
     }
-    um_status s = um_arch_load(a, dir, NULL, tok, err);
+    um_status s = um_arch_load(a, &(um_arch_source){.dir = dir, .mask_id = -1, .tok = tok}, err);
     um_tok_close(tok);
     um_free(side);
     um_free(generation);
@@ -255,7 +261,7 @@ static void tokenizer_without_a_mask_token_is_explained(void **state) {
     checkpoint c = {.config = diffcoder, .side = "{'eos_token':'w2'}", .n_words = 256};
     assert_int_equal(load(&a, &c, &err), UM_EMODEL);
     assert_says(&err, "no mask token");
-    assert_says(&err, "set \"mask_token_id\" in config.json or \"mask_token\" in tokenizer_config.json");
+    assert_says(&err, "name it with --mask-token-id");
 }
 
 static void tokenizer_larger_than_the_model_is_refused(void **state) {
@@ -290,7 +296,7 @@ static void folder_without_config_is_named(void **state) {
     um_arch a = {.vocab = 7};
     um_err err = {0};
     char *dir = folder_new();
-    assert_int_equal(um_arch_load(&a, dir, NULL, NULL, &err), UM_ENOENT);
+    assert_int_equal(um_arch_load(&a, &(um_arch_source){.dir = dir, .mask_id = -1}, &err), UM_ENOENT);
     assert_says(&err, dir);
     assert_says(&err, "config.json");
     assert_int_equal(a.vocab, 7);
@@ -306,6 +312,7 @@ int main(void) {
         cmocka_unit_test(rope_theta_may_sit_in_rope_parameters),
         cmocka_unit_test(what_is_not_computed_is_refused),
         cmocka_unit_test(llada_fills_in_what_its_own_rules_say),
+        cmocka_unit_test(projections_may_be_clamped),
         cmocka_unit_test(biases_follow_their_switches),
         cmocka_unit_test(tying_may_be_left_to_the_tensors),
         cmocka_unit_test(stop_ids_are_the_union_of_all_files),

@@ -2,6 +2,7 @@
 #ifndef TESTS_MODEL_FOLDER_H
 #define TESTS_MODEL_FOLDER_H
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -37,6 +38,30 @@ static inline void folder_write(const char *dir, const char *name, const void *d
 
 static inline void folder_write_text(const char *dir, const char *name, const char *text) {
     folder_write(dir, name, text, strlen(text));
+}
+
+/* Sends stderr to a file of the folder until release_stderr, which gives what was said (um_buf_free; data never NULL).
+ */
+static inline int catch_stderr(const char *dir) {
+    char *path = um_path_join(dir, "stderr.txt");
+    int old = dup(2), file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+    assert_true(old >= 0 && file >= 0);
+    assert_int_equal(dup2(file, 2), 2);
+    close(file);
+    um_free(path);
+    return old;
+}
+
+static inline um_buf release_stderr(const char *dir, int old) {
+    char *path = um_path_join(dir, "stderr.txt");
+    um_buf said = {0};
+    assert_int_equal(dup2(old, 2), 2);
+    close(old);
+    assert_int_equal(um_file_read(path, 1 << 16, &said, NULL), UM_OK);
+    um_buf_puts(&said, "");
+    remove(path);
+    um_free(path);
+    return said;
 }
 
 /* A safetensors file from its header's text and `n` bytes of data. */

@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <fcntl.h>
 
 #include "model_folder.h"
 
@@ -112,7 +111,7 @@ static void write_weights(const checkpoint *c) {
 /* ---- Opening it -------------------------------------------------------------------------------------------------- */
 
 static um_status open_on(um_model **m, const char *dir, const char *device, const char *dtype, um_err *err) {
-    um_config c = {.size = sizeof c, .model = dir, .max_num_batched_tokens = 16, .threads = 1};
+    um_config c = {.size = sizeof c, .model = dir, .max_num_batched_tokens = 16, .threads = 1, .mask_token_id = -1};
     strcpy(c.model_name, "auto");
     strcpy(c.device, device);
     strcpy(c.dtype, dtype);
@@ -148,16 +147,9 @@ static void refuses(checkpoint *c, um_status want, const char *part) {
 
 /* Opens with stderr caught; *said (um_buf_free) receives the warnings. */
 static um_model *opens_saying(checkpoint *c, um_buf *said) {
-    char *path = um_path_join(c->dir, "stderr.txt");
-    int old = dup(2), file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
-    assert_true(old >= 0 && file >= 0);
-    assert_int_equal(dup2(file, 2), 2);
+    int old = catch_stderr(c->dir);
     um_model *m = opens(c);
-    assert_int_equal(dup2(old, 2), 2);
-    close(file);
-    close(old);
-    assert_int_equal(um_file_read(path, 1 << 16, said, NULL), UM_OK);
-    um_free(path);
+    *said = release_stderr(c->dir, old);
     return m;
 }
 
@@ -416,6 +408,45 @@ static void hub_names_are_found_in_the_cache(void **state) {
     unsetenv("HF_HUB_CACHE");
 }
 
+static void interrupted_downloads_are_named(void **state) {
+    (void)state;
+    char *cache = folder_new(), path[512];
+    setenv("HF_HUB_CACHE", cache, 1);
+    unsetenv("HF_HOME");
+    make_snapshot(cache, "aaaa");
+    snprintf(path, sizeof path, "%s/models--org--tiny/refs", cache);
+    folder_write_text(path, "main", "bbbb");
+    snprintf(path, sizeof path, "%s/models--org--tiny/snapshots/bbbb", cache);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/models--org--tiny/blobs", cache);
+    mkdir(path, 0700);
+    folder_write_text(path, "0123.incomplete", "half");
+    folder_write_text(path, "4567", "whole");
+    finds_none("org/tiny", UM_ENOENT, "snapshots/bbbb has no config.json, files still *.incomplete in blobs: 1");
+    folder_free(cache);
+    unsetenv("HF_HUB_CACHE");
+}
+
+/* The hub's tools store files under blobs and link to them. */
+static void snapshots_of_links_are_followed(void **state) {
+    (void)state;
+    char *cache = folder_new(), path[512];
+    setenv("HF_HUB_CACHE", cache, 1);
+    unsetenv("HF_HOME");
+    make_snapshot(cache, "aaaa");
+    snprintf(path, sizeof path, "%s/models--org--tiny/snapshots/aaaa/config.json", cache);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(symlink("../../blobs/0123", path), 0);
+    finds_none("org/tiny", UM_ENOENT, "no snapshot is whole");
+    char blobs[512];
+    snprintf(blobs, sizeof blobs, "%s/models--org--tiny/blobs", cache);
+    mkdir(blobs, 0700);
+    folder_write_text(blobs, "0123", "{}");
+    finds("org/tiny", "/snapshots/aaaa");
+    folder_free(cache);
+    unsetenv("HF_HUB_CACHE");
+}
+
 static void hub_cache_moves_with_hf_home(void **state) {
     (void)state;
     char *home = folder_new(), *hub = um_path_join(home, "hub");
@@ -454,6 +485,8 @@ int main(void) {
         cmocka_unit_test(text_becomes_ids_and_back),
         cmocka_unit_test(unknown_dtype_and_device_are_refused),
         cmocka_unit_test(hub_names_are_found_in_the_cache),
+        cmocka_unit_test(interrupted_downloads_are_named),
+        cmocka_unit_test(snapshots_of_links_are_followed),
         cmocka_unit_test(hub_cache_moves_with_hf_home),
         cmocka_unit_test(bad_model_names_are_explained),
     };

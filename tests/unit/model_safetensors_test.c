@@ -206,7 +206,39 @@ static void names_a_missing_shard(void **state) {
     char *dir = folder_new();
     write_one(dir, "one.safetensors", "a");
     write_index(dir, "{'a':'one.safetensors','b':'two.safetensors'}");
-    refuses_folder(dir, UM_ENOENT, "two.safetensors for tensor b");
+    refuses_folder(dir, UM_ENOENT, "names 2 shards");
+    folder_free(dir);
+    dir = folder_new();
+    write_index(dir, "{'a':'1','b':'2','c':'3','d':'4','e':'5','f':'5','g':'6'}");
+    refuses_folder(dir, UM_ENOENT, "does not hold 1, 2, 3, 4 and 2 more");
+    folder_free(dir);
+}
+
+static void names_a_shard_that_the_index_leaves_out(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    um_safetensors *s;
+    um_err err = {0};
+    write_one(dir, "model-00001-of-00003.safetensors", "a");
+    write_one(dir, "model-00003-of-00003.safetensors", "b");
+    write_index(dir, "{'a':'model-00001-of-00003.safetensors','b':'model-00003-of-00003.safetensors'}");
+    int old = catch_stderr(dir);
+    um_status st = um_safetensors_open(&s, dir, &err);
+    um_buf said = release_stderr(dir, old);
+    assert_int_equal(st, UM_OK);
+    assert_non_null(strstr(said.data, "names no tensor of model-00002-of-00003.safetensors"));
+    assert_null(strstr(said.data, "model-00001"));
+    um_buf_free(&said);
+    um_safetensors_close(s);
+    folder_free(dir);
+}
+
+static void tells_a_dangling_link_from_no_weights(void **state) {
+    (void)state;
+    char *dir = folder_new(), *link = um_path_join(dir, "model.safetensors");
+    assert_int_equal(symlink("/no/such/blob", link), 0);
+    refuses_folder(dir, UM_ENOENT, "a link to a file that is not there");
+    um_free(link);
     folder_free(dir);
 }
 
@@ -291,6 +323,8 @@ int main(void) {
         cmocka_unit_test(rejects_a_tensor_named_twice),
         cmocka_unit_test(opens_the_shards_of_an_index),
         cmocka_unit_test(names_a_missing_shard),
+        cmocka_unit_test(names_a_shard_that_the_index_leaves_out),
+        cmocka_unit_test(tells_a_dangling_link_from_no_weights),
         cmocka_unit_test(names_a_tensor_that_its_shard_lacks),
         cmocka_unit_test(rejects_a_tensor_in_two_shards),
         cmocka_unit_test(rejects_shards_outside_the_folder),

@@ -40,9 +40,6 @@ static um_status refuse_variants(const json_t *config, const char *where, um_err
         s = um_hf_only_str(config, words[i][0], where, words[i][1], err);
     }
     for (size_t i = 0; i < UM_LEN(off) && !s; i++) s = um_hf_only_bool(config, off[i], where, false, err);
-    json_t *clip = json_object_get(config, "clip_qkv");
-    if (!s && clip && !json_is_null(clip))
-        return um_fail(err, UM_EUNSUPPORTED, "%s: \"clip_qkv\" is set, which unmask does not compute", where);
     return s;
 }
 
@@ -73,15 +70,12 @@ static um_status read_ff(um_arch *a, const json_t *config, const char *where, um
 }
 
 static um_status read_sizes(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    double eps = 0;
     um_status s = um_hf_need_int(config, "d_model", where, 1, UM_HF_HIDDEN_MAX, &a->hidden, err);
-    if (!s) s = um_hf_need_int(config, "n_layers", where, 1, UM_HF_LAYERS_MAX, &a->n_layers, err);
+    if (!s) s = um_hf_need_int(config, "n_layers", where, 1, UM_LAYERS_MAX, &a->n_layers, err);
     if (!s) s = um_hf_need_int(config, "vocab_size", where, 1, UM_HF_VOCAB_MAX, &a->vocab, err);
     if (!s) s = um_json_get_int32(config, "embedding_size", where, a->vocab, UM_HF_VOCAB_MAX, &a->vocab, err);
     if (!s) s = um_hf_need_int(config, "max_sequence_length", where, 1, UM_HF_POSITIONS_MAX, &a->max_position, err);
-    if (!s) s = um_hf_need_double(config, "rms_norm_eps", where, &eps, err);
-    a->norm_eps = (float)eps;
-    return s;
+    return s ? s : um_hf_need_eps(a, config, "rms_norm_eps", where, err);
 }
 
 static um_status read_switches(um_arch *a, const json_t *config, const char *where, um_err *err) {
@@ -106,6 +100,7 @@ static um_status configure(um_arch *a, const json_t *config, const char *where, 
     if (!s) s = read_heads(a, config, where, err);
     if (!s) s = read_ff(a, config, where, err);
     if (!s) s = um_hf_rope(a, config, where, err);
+    if (!s) s = um_hf_clip(a, config, where, err);
     if (!s) s = read_switches(a, config, where, err);
     a->see = UM_SEE_FULL;
     return s;
@@ -119,6 +114,8 @@ const um_family um_family_llada = {
     .architectures = "LLaDAModelLM",
     .model_types = "llada",
     .names = &names,
+    .tokens = um_tokens_llada,
+    .tokenizer_size = UM_TOKENS_LLADA_SIZE,
     .mask_id = 126336,
     .mask_token = "<|mdm_mask|>",
     .turn_end = "<|eot_id|>",

@@ -1,0 +1,208 @@
+/* Named tensors of a checkpoint: each is asked for by the name that the family gives and with the shape that the
+ * configuration implies; a difference is an error that names both. */
+#include "model/loader.h"
+
+enum { NAME_MAX_BYTES = 160, PARTS_MAX = 3 };
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+size_t um_loader_strip(const um_tensor_names *names, const um_safetensors *s) {
+    char name[NAME_MAX_BYTES];
+    snprintf(name, sizeof name, "%s.weight", names->embed);
+    if (um_safetensors_find(s, name) || strncmp(names->embed, "model.", 6)) return 0;
+    return um_safetensors_find(s, name + 6) ? 6 : 0;
+}
+
+/* The name in this checkpoint: the pattern with the numbers of layer and expert in its holes, then the suffix. */
+static void tensor_name(const um_loader *l, char out[NAME_MAX_BYTES], const char *pattern, int32_t layer,
+                        int32_t expert, const char *suffix) {
+    const int32_t number[] = {layer, expert};
+    size_t at = 0, hole = 0;
+    if (!strncmp(pattern, "model.", 6)) pattern += l->strip;
+    for (const char *next; (next = strstr(pattern, "%d")) && hole < UM_LEN(number) && at < NAME_MAX_BYTES;
+         pattern = next + 2)
+        at += (size_t)snprintf(out + at, NAME_MAX_BYTES - at, "%.*s%d", (int)(next - pattern), pattern, number[hole++]);
+    assert(at < NAME_MAX_BYTES);
+    snprintf(out + at, NAME_MAX_BYTES - at, "%s%s", pattern, suffix);
+}
+
+static const um_tensor *find(const um_loader *l, const char *pattern, int32_t layer, int32_t expert,
+                             const char *suffix) {
+    char name[NAME_MAX_BYTES];
+    tensor_name(l, name, pattern, layer, expert, suffix);
+    return um_safetensors_find(l->s, name);
+}
+
+const um_tensor *um_loader_find(const um_loader *l, const char *pattern, int32_t layer, const char *suffix) {
+    return find(l, pattern, layer, 0, suffix);
+}
+
+const um_tensor *um_loader_find_expert(const um_loader *l, const char *pattern, int32_t layer, int32_t expert) {
+    return find(l, pattern, layer, expert, "");
+}
+
+/* ---- One tensor -------------------------------------------------------------------------------------------------- */
+
+typedef struct shape {
+    int64_t dim[3];
+    int32_t n;
+} shape;
+
+static void print_shape(char *out, size_t size, const int64_t *dim, int32_t n) {
+    size_t at = (size_t)snprintf(out, size, "[");
+    for (int32_t i = 0; i < UM_MIN(n, 4) && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    if (at < size) snprintf(out + at, size - at, n > 4 ? ", ...]" : "]");
+}
+
+static bool has_shape(const um_tensor *t, const shape *want) {
+    if (t->n_dims != want->n) return false;
+    for (int32_t i = 0; i < want->n; i++)
+        if (t->dim[i] != want->dim[i]) return false;
+    return true;
+}
+
+static size_t elements(const um_tensor *t) {
+    size_t n = 1;
+    for (int32_t i = 0; i < t->n_dims; i++) n = um_mul(n, (size_t)t->dim[i]);
+    return n;
+}
+
+/* What the first walk keeps of a tensor; a stack of experts is asked for once for each of them. */
+static void count(um_loader *l, const um_tensor *t) {
+    bool *used = &l->used[um_safetensors_index(l->s, t)];
+    size_t n = elements(t);
+    if (*used) return;
+    *used = true;
+    l->m->n_params += (int64_t)n;
+    l->bytes += n * UM_MIN(um_dtype_size(t->type), um_dtype_size(l->m->dtype));
+}
+
+/* A tensor that must be there. */
+static um_status get(um_loader *l, const char *name, const shape *want, const um_tensor **out, um_err *err) {
+    char wanted[64], found[128];
+    print_shape(wanted, sizeof wanted, want->dim, want->n);
+    const um_tensor *t = um_safetensors_find(l->s, name);
+    if (!t)
+        return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, but no file of %s holds it", name,
+                       wanted, l->m->path);
+    if (!has_shape(t, want)) {
+        print_shape(found, sizeof found, t->dim, t->n_dims);
+        return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, found %s in %s", name, wanted, found,
+                       um_safetensors_file(l->s, t));
+    }
+    if (t->type == UM_DTYPE_OTHER)
+        return um_fail(err, UM_EUNSUPPORTED, "tensor %s in %s has type %s; unmask reads BF16, F16 and F32", name,
+                       um_safetensors_file(l->s, t), um_safetensors_dtype(t));
+    if (l->check) count(l, t);
+    *out = t;
+    return UM_OK;
+}
+
+/* Looks for NaN and infinity in t, a tensor of the checkpoint or some rows of one. */
+static void scan(um_loader *l, const um_tensor *t) {
+    size_t first, n = l->scan ? um_not_finite(t, &first) : 0;
+    if (!n) return;
+    const um_tensor *whole = um_safetensors_find(l->s, t->name);
+    bool *bad = &l->bad[um_safetensors_index(l->s, whole)];
+    if (!*bad) l->n_bad_tensors++;
+    *bad = true;
+    l->n_bad_values += n;
+    if (l->first_bad) return;
+    l->first_bad = whole;
+    l->first_index = first + (size_t)((const char *)t->data - (const char *)whole->data) / um_dtype_size(t->type);
+}
+
+/* ---- Vectors ----------------------------------------------------------------------------------------------------- */
+
+/* Vectors (norms, biases) are small and kept in fp32; data of a file may lie at any address. */
+static void widen(const um_tensor *t, float *out) {
+    const uint8_t *p = t->data;
+    for (int64_t i = 0; i < t->dim[0]; i++) {
+        uint16_t half;
+        if (t->type == UM_F32) {
+            memcpy(&out[i], p + 4 * i, 4);
+            continue;
+        }
+        memcpy(&half, p + 2 * i, 2);
+        out[i] = t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
+    }
+}
+
+um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int32_t layer, const char *suffix,
+                         um_err *err) {
+    const um_tensor *t[PARTS_MAX];
+    size_t total = 0;
+    for (int i = 0; i < n; i++) {
+        char name[NAME_MAX_BYTES];
+        const shape want = {{p[i].rows}, 1};
+        tensor_name(l, name, p[i].pattern, layer, 0, suffix);
+        um_status s = get(l, name, &want, &t[i], err);
+        if (s) return s;
+        total += (size_t)p[i].rows;
+    }
+    if (l->check) return UM_OK;
+    void *v = NULL;
+    um_status s = l->m->ops->buffer(l->m->dev, &v, um_mul(total, sizeof(float)), "norms and biases", err);
+    if (s) return s;
+    *out = v;
+    l->m->weight_bytes += total * sizeof(float);
+    for (int i = 0; i < n; i++) {
+        scan(l, t[i]);
+        widen(t[i], v);
+        v = (float *)v + p[i].rows;
+    }
+    return UM_OK;
+}
+
+/* ---- Matrices ---------------------------------------------------------------------------------------------------- */
+
+/* The backend takes its copy of the matrices t [n], one below the other. */
+static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
+    if (l->check) return UM_OK;
+    for (int i = 0; i < n; i++) scan(l, &t[i]);
+    um_status s = l->m->ops->weight(l->m->dev, out, t, n, type, err);
+    for (int i = 0; i < n; i++) um_safetensors_release(l->s, &t[i]);
+    if (!s) l->m->weight_bytes += l->m->ops->weight_bytes(*out);
+    return s;
+}
+
+um_status um_load_matrix(um_loader *l, um_weight **out, const um_part *p, int n, int64_t cols, int32_t layer,
+                         um_dtype type, um_err *err) {
+    um_tensor t[PARTS_MAX];
+    for (int i = 0; i < n; i++) {
+        char name[NAME_MAX_BYTES];
+        const um_tensor *found;
+        const shape want = {{p[i].rows, cols}, 2};
+        tensor_name(l, name, p[i].pattern, layer, 0, ".weight");
+        um_status s = get(l, name, &want, &found, err);
+        if (s) return s;
+        t[i] = *found;
+    }
+    return pack(l, out, t, n, type, err);
+}
+
+/* Matrix `i` of a stack [n, rows, cols]. */
+static um_tensor slice(const um_tensor *stack, int32_t i) {
+    um_tensor t = *stack;
+    t.n_dims = 2;
+    t.dim[0] = stack->dim[1];
+    t.dim[1] = stack->dim[2];
+    t.data = (const char *)stack->data + (size_t)i * elements(&t) * um_dtype_size(t.type);
+    return t;
+}
+
+um_status um_load_expert(um_loader *l, um_weight **out, const um_part *p, int n, int64_t cols, int32_t layer,
+                         int32_t expert, bool stacked, um_err *err) {
+    um_tensor t[PARTS_MAX];
+    for (int i = 0; i < n; i++) {
+        char name[NAME_MAX_BYTES];
+        const um_tensor *found;
+        const shape one = {{p[i].rows, cols}, 2}, all = {{l->m->arch.route.n_experts, p[i].rows, cols}, 3};
+        tensor_name(l, name, p[i].pattern, layer, expert, "");
+        um_status s = get(l, name, stacked ? &all : &one, &found, err);
+        if (s) return s;
+        t[i] = stacked ? slice(found, expert) : *found;
+    }
+    return pack(l, out, t, n, l->m->dtype, err);
+}

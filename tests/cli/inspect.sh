@@ -1,0 +1,131 @@
+#!/bin/bash
+# `unmask inspect`: mixtures of experts, special ids, folders that are not whole; and weights that are no numbers.
+source tests/cli/claims.bash
+GOLDEN=tests/golden/models
+
+# A folder of links to the files of a golden model, so that one of them can be replaced.
+folder_like() {
+    mkdir -p "$work/$2"
+    ln -sf "$PWD/$GOLDEN/$1"/* "$work/$2/"
+}
+# Takes files of the folder out of the links, to be changed.
+own() {
+    for f in "${@:2}"; do
+        cp --remove-destination "$(readlink "$work/$1/$f")" "$work/$1/$f"
+        chmod u+w "$work/$1/$f"
+    done
+}
+tells() { grep -qE "^ *$1 +$2\$" "$work/out"; }
+
+claims_begin
+
+experts_are_told_with_their_routing() {
+    try inspect $GOLDEN/llada2
+    [ "$rc" = 0 ]
+    tells family llada2
+    tells routed 16
+    tells 'per token' 4
+    tells 'dense layers' 1
+    tells score sigmoid
+    tells 'correction bias' 'of the choice'
+    tells groups 4
+    tells 'groups kept' 2
+    tells 'shared width' 64
+    tells scale 2.5
+    try inspect $GOLDEN/sdar
+    not grep -q experts "$work/out"
+}
+active_parameters_leave_out_the_experts_that_rest() {
+    try inspect --json $GOLDEN/sdar_moe
+    # Each of three layers rests 6 of 8 experts of 3 * 128 * 64 parameters.
+    total=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
+    grep -q "\"active_parameters\":$((total - 3 * 6 * 3 * 128 * 64))," "$work/out"
+    grep -q "\"active_without_tables\":$((total - 3 * 6 * 3 * 128 * 64 - 2 * 512 * 128))}" "$work/out"
+}
+counted_parameters_are_those_stored() {
+    for m in dream dream_reasoner llada2 sdar_moe; do
+        try inspect --json $GOLDEN/$m
+        counted=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
+        grep -q "\"elements\":$counted," "$work/out"
+        grep -q "\"weights\":$((2 * counted))," "$work/out"
+        [ ! -s "$work/err" ]
+    done
+}
+special_ids_are_told_with_their_source() {
+    try inspect $GOLDEN/dream
+    tells mask '500 <mask>, from config.json'
+    tells stop '501 <eos>, from config.json'
+    tells bos '501 <eos>, from config.json'
+    folder_like dream unnamed
+    own unnamed config.json
+    sed -i '/mask_token_id/d' "$work/unnamed/config.json"
+    try inspect "$work/unnamed"
+    tells mask '500 <mask>, from the tokenizer'
+    try inspect $GOLDEN/dream --mask-token-id 7
+    tells mask '7 t7, from the user'
+    try inspect $GOLDEN/dream --mask-token-id 512
+    [ "$rc" = 2 ]
+    grep -q 'ids up to 511' "$work/err"
+}
+tensors_overrule_the_name_of_the_architecture() {
+    folder_like dream_reasoner twin
+    own twin config.json
+    sed -i 's/DreamForCausalLM/DreamModel/' "$work/twin/config.json"
+    try inspect "$work/twin"
+    tells family dream_reasoner
+    tells 'recognised by' 'norms of queries among the tensors'
+    grep -q 'the tensors are those of dream_reasoner; the tensors decide' "$work/err"
+    try inspect "$work/twin" --model-name dream
+    tells family dream
+}
+folder_without_tokenizer_is_worth_a_look() {
+    mkdir "$work/bare"
+    cp $GOLDEN/llada2/config.json "$work/bare/"
+    try inspect "$work/bare"
+    [ "$rc" = 0 ]
+    tells parameters 1217632
+    tells mask '500, from config.json'
+    grep -q tokenizer.json "$work/err"
+    grep -q model.safetensors "$work/err"
+}
+missing_shards_are_named() {
+    mkdir "$work/shards"
+    cp $GOLDEN/dream/{config,tokenizer,tokenizer_config}.json "$work/shards/"
+    echo '{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}}' \
+        > "$work/shards/model.safetensors.index.json"
+    cp $GOLDEN/dream/model.safetensors "$work/shards/model-00001-of-00002.safetensors"
+    try inspect "$work/shards"
+    [ "$rc" = 0 ]
+    grep -q 'does not hold model-00002-of-00002.safetensors' "$work/err"
+    tells family dream
+}
+weights_may_be_holes() {
+    folder_like llada2 sparse
+    own sparse model.safetensors
+    size=$(stat -c %s "$work/sparse/model.safetensors")
+    header=$(od -An -tu8 -N8 "$work/sparse/model.safetensors")
+    truncate -s $((8 + header)) "$work/sparse/model.safetensors"
+    truncate -s "$size" "$work/sparse/model.safetensors"
+    try inspect "$work/sparse"
+    [ "$rc" = 0 ]
+    tells parameters 1217632
+}
+weights_that_are_no_numbers_are_reported() {
+    folder_like dream broken
+    own broken model.safetensors
+    # The last two bytes of the file are a bf16 value: infinity.
+    truncate -s -2 "$work/broken/model.safetensors"
+    printf '\x80\x7f' >> "$work/broken/model.safetensors"
+    answer=(run --model "$work/broken" --max-tokens 4 t5)
+    try "${answer[@]}" --check-weights error
+    [ "$rc" = 3 ]
+    grep -qE '1 values in 1 tensors are NaN or infinite, the first is [a-z0-9_.]+\[' "$work/err"
+    try "${answer[@]}"
+    [ "$rc" = 0 ]
+    grep -q 'warning: .*NaN or infinite' "$work/err"
+    try "${answer[@]}" --check-weights off
+    [ "$rc" = 0 ]
+    not grep -q 'NaN' "$work/err"
+}
+
+claims_all
