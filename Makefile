@@ -109,6 +109,13 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 	$(call say,cc)
 	$(Q)$(COMPILE) -c -o $@ $<
 
+# The text of the built-in chat templates as numbers, for an array.
+TEMPLATES := $(wildcard src/text/templates/*.jinja)
+$(BUILD)/src/text/chat_builtin.o: $(TEMPLATES:src/text/%.jinja=$(BUILD)/gen/%.inc)
+$(BUILD)/gen/templates/%.inc: src/text/templates/%.jinja
+	@mkdir -p $(@D)
+	$(Q)od -An -v -td1 $< | sed 's/[0-9][0-9]*/&,/g' > $@
+
 # Both files are rewritten only when their content changes: other flags rebuild everything, another commit --version.
 rewrite = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
 
@@ -175,10 +182,11 @@ bench-ops: ## time the single operations of the cpu backend, linear layers besid
 	@$(MAKE) $(BUILD)/bench/ops_bench
 	$(BUILD)/bench/ops_bench
 
-bench-text: $(BUILD)/bench/text_bench ## time the tokenizers below DATA
+bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench ## time the tokenizers below DATA, and the templates
 	$(BUILD)/bench/text_bench '$(DATA)'
+	$(BUILD)/bench/chat_bench '$(DATA)'
 
-BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench
+BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
 # oneDNN is a yardstick of the operations alone; they are timed without it too.
 ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)

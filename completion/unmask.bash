@@ -17,15 +17,15 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --dtype --check-weights --kv-cache-dtype --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
+    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --kv-cache-dtype --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
     case $1 in
-    run) echo "--help --config --print-config --system --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
-    chat) echo "--help --config --print-config --system --no-view --delay --quiet$shared" ;;
+    run) echo "--help --config --print-config --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
+    chat) echo "--help --config --print-config --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
     generate) echo "--help --config --print-config --input --output --overwrite --trace --quiet$shared" ;;
     eval) echo "--help --config --print-config --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
     inspect) echo "--help --config --print-config --model --model-name --mask-token-id --json" ;;
     list) echo "--help --config --print-config --json" ;;
-    tokenize) echo "--help --config --print-config --model --chat --system --no-special --ids --json" ;;
+    tokenize) echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     bench) echo "--help --config --print-config --batch --requests --runs --prompts --json --quiet$shared" ;;
     help) echo "--help --config --print-config --format" ;;
     esac
@@ -35,9 +35,13 @@ _unmask_options() {
 _unmask_value() {
     case "$1 $2" in
     'run --system') reply='' ;;
+    'run --tools') reply='FILE' ;;
+    'run --chat-template-kwargs') reply='' ;;
     'run --stop') reply='' ;;
     'run --delay') reply='' ;;
     'chat --system') reply='' ;;
+    'chat --tools') reply='FILE' ;;
+    'chat --chat-template-kwargs') reply='' ;;
     'chat --delay') reply='' ;;
     'generate --input') reply='FILE' ;;
     'generate --output') reply='FILE' ;;
@@ -50,7 +54,12 @@ _unmask_value() {
     'inspect --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     'inspect --mask-token-id') reply='' ;;
     'tokenize --model') reply='DIR' ;;
+    'tokenize --special-in-content') reply='auto parse text strict reject' ;;
     'tokenize --system') reply='' ;;
+    'tokenize --messages') reply='FILE' ;;
+    'tokenize --tools') reply='FILE' ;;
+    'tokenize --chat-template') reply='FILE' ;;
+    'tokenize --chat-template-kwargs') reply='' ;;
     'bench --batch') reply='' ;;
     'bench --requests') reply='' ;;
     'bench --runs') reply='' ;;
@@ -61,6 +70,8 @@ _unmask_value() {
     *' --mask-token-id') reply='' ;;
     *' --device') reply='cpu ref' ;;
     *' --dtype') reply='auto float32 bfloat16' ;;
+    *' --chat-template') reply='FILE' ;;
+    *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
     *' --kv-cache-dtype') reply='auto float32 bfloat16' ;;
     *' --threads') reply='' ;;

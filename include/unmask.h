@@ -127,6 +127,8 @@ typedef struct um_config {
     int32_t page_size;              /* tokens of a KV page, 0 = auto */
     int32_t num_pages;              /* KV pages, -1 = auto */
     int32_t compat;                 /* UM_COMPAT_* */
+    const char *chat_template;      /* a file, a template's source or the name of one; NULL: what the model brings */
+    int32_t special_in_content;     /* UM_SPECIAL_* of requests that do not say it */
     um_decoding decoding;           /* defaults of requests */
     um_sampling_params sampling;
 } um_config;
@@ -170,13 +172,47 @@ UM_API um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n
                                  size_t *len, um_err *err);
 
 typedef struct um_message {
-    const char *role;    /* "system", "user", "assistant" */
+    const char *role;    /* "system", "developer", "user", "assistant", "tool" */
     const char *content; /* UTF-8, NUL-terminated */
 } um_message;
+
+/* What text may do that spells a special token, as "<|im_end|>" does. AUTO is TEXT for messages, PARSE for a prompt
+ * that is given as text. */
+enum {
+    UM_SPECIAL_AUTO,
+    UM_SPECIAL_PARSE,  /* it becomes the token */
+    UM_SPECIAL_TEXT,   /* in messages of users and tools it stays text; the mask does so in every message */
+    UM_SPECIAL_STRICT, /* as TEXT, but for all added tokens, and in system messages too */
+    UM_SPECIAL_REJECT  /* what TEXT keeps text is refused: UM_EINVAL */
+};
+
+/* A conversation with everything that a chat request of the OpenAI style carries. um_chat_init sets the size, and
+ * add_generation_prompt to true; all else is zero. The JSON texts are NUL-terminated; numbers in them keep their
+ * digits and objects their order, because both are part of the prompt. */
+typedef struct um_chat_request {
+    size_t size;
+    const um_message *messages; /* [n_messages], or NULL and messages_json */
+    size_t n_messages;
+    const char *messages_json; /* array of {role, content, name, reasoning_content, tool_calls, …}. content: a string,
+                                  null, or a list of {"type": "text", "text"}; roles also "function", which is "tool" */
+    const char *tools_json;    /* array of tool definitions, or NULL */
+    const char *kwargs_json;   /* object of further template variables ({"enable_thinking": false}), or NULL */
+    const char
+        *chat_template; /* source of a template for this request alone, or the name of one of the model's; NULL */
+    bool add_generation_prompt;  /* the assistant's turn is opened behind the last message */
+    bool continue_final_message; /* the answer goes on with the last message, the assistant's; excludes the former */
+    int32_t special_in_content;  /* UM_SPECIAL_* */
+} um_chat_request;
+UM_API void um_chat_init(um_chat_request *c);
 
 /* Renders a conversation with the model's chat template, the assistant's turn opened. Released with um_free. */
 UM_API um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len,
                                  um_err *err);
+/* The same for a whole request, and its ids, exactly those that the engine feeds. `text` and `ids` may be NULL; both
+ * are released with um_free. Errors: UM_EINVAL and UM_EPARSE say what is wrong with the request, UM_ETEMPLATE names
+ * template, line and message, that of raise_exception too. Any thread. */
+UM_API um_status um_model_render_chat(const um_model *m, const um_chat_request *c, char **text, size_t *len,
+                                      int32_t **ids, size_t *n_ids, um_err *err);
 
 UM_API void um_free(void *p);
 
@@ -253,7 +289,7 @@ typedef struct um_event {
 /* Called from um_engine_step on the engine's thread. May add and abort requests; must not step or close the engine. */
 typedef void (*um_event_fn)(void *arg, const um_event *ev);
 
-/* What to write. Exactly one of text, ids, messages is given. um_request_init copies the engine's defaults. */
+/* What to write. Exactly one of text, ids, messages, chat is given. um_request_init copies the engine's defaults. */
 typedef struct um_request {
     size_t size;
     const char *text;
@@ -262,7 +298,9 @@ typedef struct um_request {
     size_t n_ids;
     const um_message *messages;
     size_t n_messages;
-    const char *const *stop; /* [n_stop] strings that end the answer and are not part of it */
+    const um_chat_request *chat;
+    int32_t special_in_content; /* UM_SPECIAL_* of text and messages; a chat has its own */
+    const char *const *stop;    /* [n_stop] strings that end the answer and are not part of it */
     size_t n_stop;
     um_decoding decoding;
     um_sampling_params sampling;

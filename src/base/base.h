@@ -170,6 +170,10 @@ void um_format_float(float v, char out[UM_NUMBER_MAX]);   /* finite; reads back 
 struct json_t;
 um_status um_json_parse(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
 um_status um_json_load(struct json_t **out, const char *path, um_err *err); /* UM_ENOENT when missing */
+/* The same for JSON that is handed on (json_exact.c): an integer beyond 64 bits keeps its digits, in an object that
+ * um_json_big_integer knows and that survives being written and read again; half a surrogate pair becomes U+FFFD. */
+um_status um_json_parse_exact(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
+um_str um_json_big_integer(const struct json_t *v); /* the digits with their sign; p NULL: v is something else */
 /* um_json_get_*: value of key in obj. Missing or null: *out is left alone, UM_OK. Wrong type or range: UM_EPARSE and a
  * message with `where`, key, what was expected and what was found. */
 um_status um_json_get_int(const struct json_t *obj, const char *key, const char *where, int64_t min, int64_t max,

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/requests.h"
 #include "engine/engine.h"
 
 typedef struct chat_options {
-    const char *system;
+    const char *system, *tools, *chat_template_kwargs;
     bool view, quiet;
     int32_t delay;
 } chat_options;
@@ -16,6 +17,10 @@ typedef struct chat_options {
 static const um_option rows[] = {
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
      "system message at the start of the conversation"},
+    {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Prompt",
+     "a JSON array of tool definitions for the chat template; calls are shown, not made"},
+    {"chat_template_kwargs", NULL, UM_OPT_STR, O(chat_template_kwargs), 0, 0, NULL, NULL, NULL, "JSON", "Prompt",
+     "variables for the chat template, as in {\"enable_thinking\": false}"},
     {"view", NULL, UM_OPT_BOOL, O(view), 0, 0, NULL, "true", NULL, NULL, "Output",
      "on a terminal, draw answers while they are denoised; else their text streams"},
     {"delay", NULL, UM_OPT_INT, O(delay), 0, 60000, NULL, "0", NULL, "MS", "Output",
@@ -30,6 +35,8 @@ typedef struct chat {
     um_session session;
     um_ask ask;
     um_request request; /* parameters of the next answer */
+    um_chat_request conversation;
+    um_buf tools;
     um_message *message;
     size_t n_messages, cap_messages, n_system; /* the system message is never dropped */
     bool tty;                                  /* a person types */
@@ -76,7 +83,9 @@ static um_status fit_history(chat *c, um_err *err) {
     size_t dropped = 0;
     for (;;) {
         um_ids ids = {0};
-        um_status s = um_chat_encode(c->session.model->chat, c->message, c->n_messages, true, &ids, err);
+        c->conversation.messages = c->message;
+        c->conversation.n_messages = c->n_messages;
+        um_status s = um_chat_render(c->session.model->chat, &c->conversation, NULL, &ids, err);
         bool fits = (int64_t)ids.n <= room_for_history(c);
         um_ids_free(&ids);
         if (s) return s;
@@ -107,8 +116,6 @@ static void ask(chat *c, const char *text) {
     um_cli_clear_interrupt();
     if (c->ask.view) um_view_reset(c->ask.view);
     um_status s = fit_history(c, &err);
-    c->request.messages = c->message;
-    c->request.n_messages = c->n_messages;
     if (!s) s = um_ask_run(&c->ask, &c->request, &reply, &err);
     um_cli_clear_interrupt();
     if (s) {
@@ -251,12 +258,18 @@ static void converse(chat *c) {
 
 static um_status begin(chat *c, const chat_options *o, um_config *config, um_err *err) {
     um_cli_size_pass(config, SIZE_MAX);
-    um_status s = um_cli_open(&c->session, config, o->quiet || !isatty(STDERR_FILENO), err);
+    um_status s = o->tools ? um_chat_file(o->tools, &c->tools, err) : UM_OK;
+    if (!s) s = um_cli_open(&c->session, config, o->quiet || !isatty(STDERR_FILENO), err);
     if (s) return s;
     if (!c->session.model->chat)
         return um_fail(err, UM_EUNSUPPORTED,
                        "%s has no chat template, so it can't hold a conversation; use 'unmask run'", config->model);
     um_request_init(c->session.engine, &c->request);
+    um_chat_init(&c->conversation);
+    c->conversation.special_in_content = config->special_in_content;
+    c->conversation.tools_json = o->tools ? c->tools.data : NULL;
+    c->conversation.kwargs_json = o->chat_template_kwargs;
+    c->request.chat = &c->conversation;
     bool draw = o->view && um_cli_can_draw(STDOUT_FILENO);
     c->ask = (um_ask){.session = &c->session, .safe = isatty(STDOUT_FILENO), .delay_ms = o->delay};
     if (draw) c->ask.view = um_view_new(c->session.model, STDOUT_FILENO);
@@ -292,6 +305,7 @@ done:
     um_view_free(c.ask.view);
     drop_messages(&c, 0, c.n_messages);
     um_free(c.message);
+    um_buf_free(&c.tools);
     um_cli_close(&c.session);
     um_args_free(&args);
     return c.status;

@@ -304,7 +304,10 @@ const um_command um_cmd_generate = {
     .description =
         "Reads requests, one JSON object a line, and writes one result a line in the same order. A request has an id, "
         "one of prompt, prompt_token_ids and messages, and any decoding, sampling and limit option by its name with "
-        "underscores. A request that fails gets an error in place of an answer; the others go on. When a run is "
+        "underscores. With messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt "
+        "and "
+        "continue_final_message. A request that fails gets an error in place of an answer; the others go on. When a "
+        "run is "
         "interrupted, the same command answers what is left. Exit status: 0 all answered, 1 some failed or the run was "
         "interrupted, 2 bad usage or input, 3 model or device could not be used.",
     .examples = "unmask generate --model models/tiny-block --input examples/requests.jsonl --output results.jsonl\n"

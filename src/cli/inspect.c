@@ -188,7 +188,7 @@ static void put_tokenizer(um_sheet *s, const folder *f) {
         um_sheet_str(s, names[i], line.data);
         um_buf_free(&line);
     }
-    um_sheet_bool(s, "chat_template", f->chat != NULL);
+    um_sheet_str(s, "chat_template", f->chat ? um_chat_where(f->chat) : NULL);
     um_sheet_group_end(s);
 }
 
@@ -225,7 +225,7 @@ static um_status open_folder(folder *f, const inspect_options *o, um_err *err) {
     from.tok = f->tok;
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, err);
+    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, NULL, f->arch.family->chat, err);
     return s ? um_cli_blame_model(err) : UM_OK;
 }
 

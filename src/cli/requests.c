@@ -1,26 +1,27 @@
-/* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}. */
+/* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}. With
+ * messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt, continue_final_message.
+ */
 #include "cli/requests.h"
 
 #include <jansson.h>
 
 #include "decode/decode.h"
 
-static const char *const own_keys[] = {"id", "prompt", "prompt_token_ids", "messages", "stop"};
+#define CHAT_FILE_MAX ((size_t)64 << 20)
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static const char *kind_of(const json_t *v) {
     static const char *const name[] = {"an object", "an array",      "a string",      "an integer",
                                        "a number",  "true or false", "true or false", "null"};
+    if (um_json_big_integer(v).p) return "an integer beyond 64 bits";
     return v ? name[json_typeof(v)] : "nothing";
 }
 
 um_status um_line_object(json_t **root, um_str line, um_err *err) {
-    json_error_t e;
-    *root = json_loadb(line.p, line.n, JSON_ALLOW_NUL, &e);
-    if (!*root) return um_fail(err, UM_EPARSE, "no JSON: %s (column %d)", e.text, UM_MAX(e.column, 0));
-    if (json_is_object(*root)) return UM_OK;
-    um_status st = um_fail(err, UM_EPARSE, "expected a JSON object, found %s", kind_of(*root));
+    um_status st = um_json_parse_exact(root, line.p, line.n, "the line", err);
+    if (st || json_is_object(*root)) return st;
+    st = um_fail(err, UM_EPARSE, "expected a JSON object, found %s", kind_of(*root));
     json_decref(*root);
     *root = NULL;
     return st;
@@ -80,34 +81,74 @@ static um_status take_ids(um_request_line *q, const json_t *v, um_err *err) {
     return UM_OK;
 }
 
-/* Keys of a message that change what it says must not be dropped in silence, so all but the two are refused. */
-static um_status take_message(um_message *m, const json_t *v, size_t i, um_err *err) {
-    char what[64];
-    const char *key;
-    json_t *value;
-    if (!json_is_object(v)) return um_fail(err, UM_EINVAL, "message %zu: expected an object, found %s", i, kind_of(v));
-    json_object_foreach((json_t *)v, key, value) {
-        if (!um_streq(key, "role") && !um_streq(key, "content"))
-            return um_fail(err, UM_EINVAL, "message %zu: unknown key \"%.60s\"; a message has role and content", i,
-                           key);
-    }
-    snprintf(what, sizeof what, "message %zu: \"role\"", i);
-    um_status st = take_text(json_object_get(v, "role"), what, &m->role, err);
-    snprintf(what, sizeof what, "message %zu: \"content\"", i);
-    return st ? st : take_text(json_object_get(v, "content"), what, &m->content, err);
+/* ---- The conversation -------------------------------------------------------------------------------------------- */
+
+static int append(const char *data, size_t n, void *buf) {
+    um_buf_append((um_buf *)buf, data, n);
+    return 0;
+}
+
+um_status um_chat_file(const char *path, um_buf *out, um_err *err) {
+    um_status st = um_file_read(path, CHAT_FILE_MAX, out, err);
+    um_buf_puts(out, "");
+    if (!st && strlen(out->data) != out->len)
+        st = um_fail(err, UM_EPARSE, "%s holds a byte 0, which JSON does not allow", path);
+    return st;
+}
+
+/* The value as the JSON text that a um_chat_request takes. */
+static const char *text_of(const json_t *v, um_buf *out) {
+    um_buf_clear(out);
+    json_dump_callback(v, append, out, JSON_COMPACT | JSON_ENCODE_ANY);
+    return out->data;
 }
 
 static um_status take_messages(um_request_line *q, const json_t *v, um_err *err) {
-    size_t n = json_array_size(v);
-    if (!json_is_array(v) || n == 0)
+    if (!json_is_array(v) || json_array_size(v) == 0)
         return um_fail(err, UM_EINVAL, "\"messages\": expected an array of at least one message, found %s",
                        json_is_array(v) ? "none" : kind_of(v));
-    q->messages = UM_NEW_ARRAY(um_message, n);
-    um_status st = UM_OK;
-    for (size_t i = 0; i < n && !st; i++) st = take_message(&q->messages[i], json_array_get(v, i), i, err);
-    q->request.messages = q->messages;
-    q->request.n_messages = n;
-    return st;
+    q->chat.messages_json = text_of(v, &q->messages);
+    q->request.chat = &q->chat;
+    return UM_OK;
+}
+
+static um_status take_tools(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_array(v)) return um_fail(err, UM_EINVAL, "\"tools\": expected an array, found %s", kind_of(v));
+    q->chat.tools_json = text_of(v, &q->tools);
+    return UM_OK;
+}
+
+static um_status take_kwargs(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_object(v))
+        return um_fail(err, UM_EINVAL, "\"chat_template_kwargs\": expected an object, found %s", kind_of(v));
+    q->chat.kwargs_json = text_of(v, &q->kwargs);
+    return UM_OK;
+}
+
+static um_status take_tool_choice(um_request_line *q, const json_t *v, um_err *err) {
+    (void)q;
+    const char *word = json_string_value(v);
+    if (um_streq(word, "none") || um_streq(word, "auto")) return UM_OK;
+    return um_fail(err, UM_EINVAL, "\"tool_choice\": expected \"auto\" or \"none\"; a call can't be forced");
+}
+
+static um_status take_template(um_request_line *q, const json_t *v, um_err *err) {
+    return take_text(v, "\"chat_template\"", &q->chat.chat_template, err);
+}
+
+static um_status take_switch(const json_t *v, const char *key, bool *out, um_err *err) {
+    if (!json_is_boolean(v))
+        return um_fail(err, UM_EINVAL, "\"%s\": expected true or false, found %s", key, kind_of(v));
+    *out = json_is_true(v);
+    return UM_OK;
+}
+
+static um_status take_add(um_request_line *q, const json_t *v, um_err *err) {
+    return take_switch(v, "add_generation_prompt", &q->chat.add_generation_prompt, err);
+}
+
+static um_status take_continue(um_request_line *q, const json_t *v, um_err *err) {
+    return take_switch(v, "continue_final_message", &q->chat.continue_final_message, err);
 }
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
@@ -130,10 +171,28 @@ static um_status take_stop(um_request_line *q, const json_t *v, um_err *err) {
     return st;
 }
 
+/* What a line may hold beside parameters. */
+static const struct {
+    const char *key;
+    um_status (*take)(um_request_line *q, const json_t *v, um_err *err); /* NULL: read before everything else */
+} own[] = {
+    {"id", NULL},
+    {"prompt", take_prompt},
+    {"prompt_token_ids", take_ids},
+    {"messages", take_messages},
+    {"tools", take_tools},
+    {"tool_choice", take_tool_choice},
+    {"chat_template", take_template},
+    {"chat_template_kwargs", take_kwargs},
+    {"add_generation_prompt", take_add},
+    {"continue_final_message", take_continue},
+    {"stop", take_stop},
+};
+
 static um_status fail_unknown(const um_option_set *sets, size_t n_sets, const char *key, um_err *err) {
     const char *words[128];
     size_t n = 0;
-    for (size_t i = 0; i < UM_LEN(own_keys); i++) words[n++] = own_keys[i];
+    for (size_t i = 0; i < UM_LEN(own); i++) words[n++] = own[i].key;
     for (size_t i = 0; i < n_sets; i++)
         for (size_t k = 0; k < sets[i].n && n < UM_LEN(words); k++) words[n++] = sets[i].rows[k].name;
     const char *near = um_nearest(key, words, n);
@@ -185,14 +244,29 @@ static um_status take_parameter(um_request_line *q, const char *key, const json_
 
 /* null is what programs write for "not given". */
 static um_status take_key(um_request_line *q, const char *key, const json_t *v, um_err *err) {
-    bool own = false;
-    for (size_t i = 0; i < UM_LEN(own_keys); i++) own = own || um_streq(key, own_keys[i]);
-    if (!own) return take_parameter(q, key, v, err);
-    if (um_streq(key, "id") || json_is_null(v)) return UM_OK; /* the id was read before everything else */
-    if (um_streq(key, "prompt")) return take_prompt(q, v, err);
-    if (um_streq(key, "prompt_token_ids")) return take_ids(q, v, err);
-    if (um_streq(key, "messages")) return take_messages(q, v, err);
-    return take_stop(q, v, err);
+    size_t i = 0;
+    while (i < UM_LEN(own) && !um_streq(key, own[i].key)) i++;
+    if (i == UM_LEN(own)) return take_parameter(q, key, v, err);
+    return own[i].take && !json_is_null(v) ? own[i].take(q, v, err) : UM_OK;
+}
+
+/* Keys that say something of a conversation must not be dropped in silence. */
+static um_status check_chat(um_request_line *q, um_err *err) {
+    static const char *const keys[] = {"tools",
+                                       "tool_choice",
+                                       "chat_template",
+                                       "chat_template_kwargs",
+                                       "add_generation_prompt",
+                                       "continue_final_message"};
+    for (size_t i = 0; i < UM_LEN(keys) && !q->request.chat; i++) {
+        const json_t *v = json_object_get(q->root, keys[i]);
+        if (v && !json_is_null(v)) return um_fail(err, UM_EINVAL, "\"%s\" goes with \"messages\"", keys[i]);
+    }
+    if (um_streq(json_string_value(json_object_get(q->root, "tool_choice")), "none")) q->chat.tools_json = NULL;
+    /* Who continues a message wants no new turn, unless the line says so, which is an error. */
+    if (!json_is_boolean(json_object_get(q->root, "add_generation_prompt")))
+        q->chat.add_generation_prompt = !q->chat.continue_final_message;
+    return UM_OK;
 }
 
 /* ---- The line ---------------------------------------------------------------------------------------------------- */
@@ -200,18 +274,18 @@ static um_status take_key(um_request_line *q, const char *key, const json_t *v, 
 static void clear(um_request_line *q) {
     json_decref(q->root);
     um_free(q->ids);
-    um_free(q->messages);
     um_free(q->stop);
     q->root = NULL;
     q->ids = NULL;
-    q->messages = NULL;
     q->stop = NULL;
+    um_chat_init(&q->chat);
     um_buf_clear(&q->id);
 }
 
 um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err) {
     clear(q);
     q->request = *defaults;
+    q->chat.special_in_content = defaults->special_in_content;
     um_status st = um_line_object(&q->root, line, err);
     if (!st) st = um_line_id(q->root, &q->id, err);
     if (st) return st;
@@ -221,14 +295,17 @@ um_status um_request_line_parse(um_request_line *q, um_str line, const um_reques
         st = take_key(q, key, value, err);
         if (st) return st;
     }
-    int n = !!q->request.text + !!q->request.ids + !!q->request.messages;
+    int n = !!q->request.text + !!q->request.ids + !!q->request.chat;
     if (n != 1)
         return um_fail(err, UM_EINVAL, "expected one of \"prompt\", \"prompt_token_ids\" and \"messages\", found %s",
                        n ? "several" : "none");
-    return UM_OK;
+    return check_chat(q, err);
 }
 
 void um_request_line_free(um_request_line *q) {
     clear(q);
     um_buf_free(&q->id);
+    um_buf_free(&q->messages);
+    um_buf_free(&q->tools);
+    um_buf_free(&q->kwargs);
 }

@@ -11,14 +11,20 @@ typedef struct um_request_line {
     um_request request; /* its strings and arrays belong to this struct */
     struct json_t *root;
     int32_t *ids;
-    um_message *messages;
+    um_chat_request chat; /* `request` points to it when there are messages */
+    um_buf messages, tools, kwargs;
     const char **stop;
 } um_request_line;
 
 /* Parses a line into q, which is zero or was parsed before. Parameters that the line does not name are those of
- * `defaults`. Errors: UM_EPARSE, UM_EINVAL, UM_ERANGE; q->id is set when the line has a usable one all the same. */
+ * `defaults`. Messages, tools and template variables are looked at when they are rendered. Errors: UM_EPARSE,
+ * UM_EINVAL, UM_ERANGE; q->id is set when the line has a usable one all the same. */
 um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err);
 void um_request_line_free(um_request_line *q);
+
+/* The text of a JSON file for a um_chat_request; out->data is "" for an empty one. UM_ENOENT, UM_EIO, UM_ELIMIT,
+ * UM_EPARSE. */
+um_status um_chat_file(const char *path, um_buf *out, um_err *err);
 
 /* Parses any line of JSON that must be an object; *root is released with json_decref. */
 um_status um_line_object(struct json_t **root, um_str line, um_err *err);

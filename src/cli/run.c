@@ -2,10 +2,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/requests.h"
 
 typedef struct run_options {
     bool raw, json, view, show_prompt, quiet;
-    const char *system, *stop;
+    const char *system, *tools, *chat_template_kwargs, *stop;
     int32_t delay;
 } run_options;
 
@@ -13,6 +14,10 @@ typedef struct run_options {
 static const um_option rows[] = {
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
      "system message in front of the prompt"},
+    {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Prompt",
+     "a JSON array of tool definitions for the chat template"},
+    {"chat_template_kwargs", NULL, UM_OPT_STR, O(chat_template_kwargs), 0, 0, NULL, NULL, NULL, "JSON", "Prompt",
+     "variables for the chat template, as in {\"enable_thinking\": false}"},
     {"raw", NULL, UM_OPT_BOOL, O(raw), 0, 0, NULL, "false", NULL, NULL, "Prompt",
      "feed the prompt as it is, without the model's chat template"},
     {"show_prompt", NULL, UM_OPT_BOOL, O(show_prompt), 0, 0, NULL, "false", NULL, NULL, "Prompt",
@@ -49,9 +54,10 @@ static um_status read_stop(const char *text, um_buf *out, um_err *err) {
 
 /* A prompt as the engine takes it: the text itself, or messages for the chat template. */
 typedef struct prompt {
-    um_buf text, stop;
+    um_buf text, tools, stop;
     const char *stops[1];
     um_message message[2];
+    um_chat_request chat;
 } prompt;
 
 static um_status check_messages(const prompt *p, um_err *err) {
@@ -71,18 +77,22 @@ static um_status fill_request(const run_options *o, const um_session *s, prompt 
         r->n_stop = 1;
     }
     if (o->raw || !info.has_chat_template) {
-        if (o->system)
-            return um_fail(err, UM_EINVAL, "--system needs a chat template, %s",
+        const char *option = o->system ? "--system" : o->tools ? "--tools" : "--chat-template-kwargs";
+        if (o->system || o->tools || o->chat_template_kwargs)
+            return um_fail(err, UM_EINVAL, "%s needs a chat template, %s", option,
                            o->raw ? "which --raw leaves out" : "and this model has none");
         r->text = p->text.data;
         r->text_len = p->text.len;
         return UM_OK;
     }
-    size_t n = 0;
-    if (o->system) p->message[n++] = (um_message){"system", o->system};
-    p->message[n++] = (um_message){"user", p->text.data};
-    r->messages = p->message;
-    r->n_messages = n;
+    um_chat_init(&p->chat);
+    if (o->system) p->message[p->chat.n_messages++] = (um_message){"system", o->system};
+    p->message[p->chat.n_messages++] = (um_message){"user", p->text.data};
+    p->chat.messages = p->message;
+    p->chat.tools_json = o->tools ? p->tools.data : NULL;
+    p->chat.kwargs_json = o->chat_template_kwargs;
+    p->chat.special_in_content = r->special_in_content;
+    r->chat = &p->chat;
     return check_messages(p, err);
 }
 
@@ -90,7 +100,7 @@ static um_status show_prompt(const um_session *s, const um_request *r, um_err *e
     char *text = NULL;
     size_t n = r->text_len;
     um_buf safe = {0};
-    um_status st = r->messages ? um_model_render(s->model, r->messages, r->n_messages, &text, &n, err) : UM_OK;
+    um_status st = r->chat ? um_model_render_chat(s->model, r->chat, &text, &n, NULL, NULL, err) : UM_OK;
     if (!st) um_cli_put_safe(&safe, text ? text : r->text, n);
     if (!st) fprintf(stderr, "%s\n", safe.len ? safe.data : "");
     um_buf_free(&safe);
@@ -175,9 +185,10 @@ static int run(const um_command *self, int argc, char **argv) {
     um_status st = um_cli_need_model(config.model, &err);
     if (!st) st = um_cli_text(&args, &p.text, &err);
     if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
+    if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
     if (!st) {
-        um_cli_size_pass(&config, p.text.len + (o.system ? strlen(o.system) : 0));
+        um_cli_size_pass(&config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0));
         st = um_cli_open(&session, &config, o.quiet || !isatty(STDERR_FILENO), &err);
     }
     if (!st) um_cli_catch_signals();
@@ -185,6 +196,7 @@ static int run(const um_command *self, int argc, char **argv) {
 done:
     um_cli_close(&session);
     um_buf_free(&p.text);
+    um_buf_free(&p.tools);
     um_buf_free(&p.stop);
     um_args_free(&args);
     return status;

@@ -1,69 +1,198 @@
-/* tokenize: the ids that a text becomes, one a line. */
+/* tokenize: what the model reads of a text or a conversation, and what ids stand for. Needs the tokenizer's files only.
+ */
+#include <unistd.h>
+
 #include "cli/cli.h"
+#include "cli/requests.h"
 #include "model/model.h"
 
 typedef struct tokenize_options {
-    const char *model, *system;
-    bool chat, special, ids, json;
+    const char *model, *system, *messages, *tools, *chat_template, *chat_template_kwargs;
+    int32_t special_in_content;
+    bool chat, generation_prompt, continue_final_message, decode, special, text, ids, json;
 } tokenize_options;
 
 #define O(field) UM_FIELD(tokenize_options, field)
 static const um_option rows[] = {
     {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
-     "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
-    {"chat", NULL, UM_OPT_BOOL, O(chat), 0, 0, NULL, "false", NULL, NULL, "Text",
-     "put the text through the chat template as a user's message"},
-    {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Text", "system message, with --chat"},
+     "folder with a tokenizer, or the hub name of a model in the local Hugging Face cache"},
+    {"decode", NULL, UM_OPT_BOOL, O(decode), 0, 0, NULL, "false", NULL, NULL, "Text",
+     "the words are ids, of which the text is printed"},
     {"special", NULL, UM_OPT_BOOL, O(special), 0, 0, NULL, "true", NULL, NULL, "Text",
-     "text that spells a special token becomes that token, as in a raw prompt"},
+     "with --decode: write special tokens too"},
+    {"special_in_content", NULL, UM_OPT_CHOICE, O(special_in_content), 0, 0, "auto|parse|text|strict|reject", "auto",
+     NULL, "LEVEL", "Text",
+     "text that spells a special token: parse it, keep it text in messages of users and tools (text) or in nearly all "
+     "(strict), or reject it; auto is text for messages, parse for raw prompts"},
+    {"chat", NULL, UM_OPT_BOOL, O(chat), 0, 0, NULL, "false", NULL, NULL, "Conversation",
+     "put the text through the chat template as a user's message"},
+    {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Conversation",
+     "system message, with --chat"},
+    {"messages", NULL, UM_OPT_STR, O(messages), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
+     "a JSON array of messages in place of a text"},
+    {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
+     "a JSON array of tool definitions"},
+    {"chat_template", NULL, UM_OPT_STR, O(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
+     "chat template to use in place of the model's: a file, its text, or a name: " UM_CHAT_BUILTIN_NAMES},
+    {"chat_template_kwargs", NULL, UM_OPT_STR, O(chat_template_kwargs), 0, 0, NULL, NULL, NULL, "JSON", "Conversation",
+     "variables for the template, as in {\"enable_thinking\": false}"},
+    {"generation_prompt", NULL, UM_OPT_BOOL, O(generation_prompt), 0, 0, NULL, "true", NULL, NULL, "Conversation",
+     "open the assistant's turn behind the last message"},
+    {"continue_final_message", NULL, UM_OPT_BOOL, O(continue_final_message), 0, 0, NULL, "false", NULL, NULL,
+     "Conversation", "leave the last message, the assistant's, open"},
+    {"text", NULL, UM_OPT_BOOL, O(text), 0, 0, NULL, "false", NULL, NULL, "Output",
+     "print the text that the template makes of a conversation, and nothing else"},
     {"ids", NULL, UM_OPT_BOOL, O(ids), 0, 0, NULL, "false", NULL, NULL, "Output", "print the ids alone, on one line"},
     {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output",
-     "print a JSON object with ids and pieces"},
+     "print a JSON object with ids, pieces and places of special tokens, and the text of a conversation"},
 };
 
-static um_status encode_chat(const tokenize_options *o, const char *path, const um_tok *tok, const um_buf *text,
-                             um_ids *ids, um_err *err) {
-    um_chat *chat = NULL;
+/* All that is open while one text or conversation is looked at. */
+typedef struct job {
+    tokenize_options o;
+    um_args args;
+    char *path;
+    um_tok *tok;
+    um_buf text, messages, tools;
+    um_ids ids;
+} job;
+
+static bool is_conversation(const job *j) { return j->o.chat || j->o.messages; }
+
+/* ---- What is asked for ---------------------------------------------------------------------------------------------
+ */
+
+static um_status check_options(const job *j, um_err *err) {
+    const tokenize_options *o = &j->o;
+    const struct {
+        const char *name;
+        bool given;
+    } chat_only[] = {{"--system", o->system},
+                     {"--tools", o->tools},
+                     {"--chat-template", o->chat_template},
+                     {"--chat-template-kwargs", o->chat_template_kwargs},
+                     {"--text", o->text},
+                     {"--continue-final-message", o->continue_final_message}};
+    for (size_t i = 0; i < UM_LEN(chat_only) && !is_conversation(j); i++)
+        if (chat_only[i].given) return um_fail(err, UM_EINVAL, "%s needs --chat or --messages", chat_only[i].name);
+    if (o->decode && is_conversation(j)) return um_fail(err, UM_EINVAL, "--decode takes ids, not a conversation");
+    if (o->messages && (o->chat || o->system || j->args.n_words))
+        return um_fail(err, UM_EINVAL, "--messages is the whole conversation; leave out --chat, --system and TEXT");
+    return UM_OK;
+}
+
+/* ---- Text to ids ---------------------------------------------------------------------------------------------------
+ */
+
+static um_status open_chat(const job *j, um_chat **chat, um_err *err) {
+    const um_family *family = um_family_of(j->path);
+    um_status s = um_chat_open(chat, j->path, j->tok, j->o.chat_template, family ? family->chat : NULL, err);
+    if (s) return j->o.chat_template ? s : um_cli_blame_model(err);
+    if (*chat) return UM_OK;
+    return um_fail(
+        err, UM_ETEMPLATE,
+        "%s has no chat template, and no config.json of a family that has one; give one with --chat-template", j->path);
+}
+
+static um_status render(job *j, const um_chat *chat, um_err *err) {
     um_message message[2];
-    size_t n = 0;
-    if (o->system) message[n++] = (um_message){"system", o->system};
-    message[n++] = (um_message){"user", text->data};
-    um_status s = um_chat_open(&chat, path, tok, err);
-    if (s) return um_cli_blame_model(err);
-    if (!chat) s = um_fail(err, UM_ETEMPLATE, "%s has no chat template; leave out --chat", path);
-    else if (strlen(text->data) != text->len) s = um_fail(err, UM_EINVAL, "a chat message can't hold U+0000");
-    else s = um_chat_encode(chat, message, n, true, ids, err);
+    um_chat_request r;
+    um_buf text = {0};
+    um_chat_init(&r);
+    if (j->o.system) message[r.n_messages++] = (um_message){"system", j->o.system};
+    message[r.n_messages++] = (um_message){"user", j->text.data};
+    if (j->o.messages) r.messages_json = j->messages.data;
+    else r.messages = message;
+    r.tools_json = j->o.tools ? j->tools.data : NULL;
+    r.kwargs_json = j->o.chat_template_kwargs;
+    r.continue_final_message = j->o.continue_final_message;
+    r.add_generation_prompt = j->o.generation_prompt && !r.continue_final_message;
+    r.special_in_content = j->o.special_in_content;
+    um_status s = um_chat_render(chat, &r, &text, &j->ids, err);
+    um_buf_free(&j->text);
+    j->text = text;
+    return s;
+}
+
+static um_status encode_chat(job *j, um_err *err) {
+    um_chat *chat = NULL;
+    um_status s = open_chat(j, &chat, err);
+    if (!s && !j->o.messages && strlen(j->text.data ? j->text.data : "") != j->text.len)
+        s = um_fail(err, UM_EINVAL, "a message on the command line can't hold U+0000; give --messages");
+    if (!s) s = render(j, chat, err);
     um_chat_close(chat);
     return s;
 }
 
-static um_status encode(const tokenize_options *o, const char *path, const um_tok *tok, const um_buf *text, um_ids *ids,
-                        um_err *err) {
-    if (o->chat) return encode_chat(o, path, tok, text, ids, err);
-    if (o->system) return um_fail(err, UM_EINVAL, "--system needs --chat");
-    return um_tok_encode(tok, (um_str){text->data, text->len}, o->special ? UM_PARSE_ALL : UM_PARSE_PLAIN, true, ids,
-                         err);
+/* ---- Ids to text
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* Numbers between anything that is no digit, so that lists can be pasted: "[1, 2]". */
+static um_status read_ids(job *j, um_err *err) {
+    for (const char *p = j->text.data ? j->text.data : ""; *p;) {
+        size_t n = strspn(p, "0123456789");
+        if (n == 0 && !strchr(" \t\r\n,[]", *p))
+            return um_fail(err, UM_EINVAL, "--decode: expected ids, found \"%.20s\"", p);
+        int64_t id = 0;
+        for (size_t i = 0; i < n && id <= INT32_MAX; i++) id = id * 10 + (p[i] - '0');
+        if (n && (id >= um_tok_size(j->tok) || !um_tok_exists(j->tok, (int32_t)id)))
+            return um_fail(err, UM_ERANGE, "--decode: %.*s is no token of %s", (int)UM_MIN(n, (size_t)20), p, j->path);
+        if (n) um_ids_push(&j->ids, (int32_t)id);
+        p += n ? n : 1;
+    }
+    return UM_OK;
+}
+
+static um_status decode(job *j, um_err *err) {
+    um_status s = read_ids(j, err);
+    um_buf_clear(&j->text);
+    if (!s) um_tok_decode(j->tok, j->ids.data, j->ids.n, !j->o.special, &j->text);
+    return s;
+}
+
+static um_status work(job *j, um_err *err) {
+    um_status s = um_cli_need_model(j->o.model, err);
+    if (!s) s = check_options(j, err);
+    if (!s) s = j->o.messages ? um_chat_file(j->o.messages, &j->messages, err) : um_cli_text(&j->args, &j->text, err);
+    if (!s && j->o.tools) s = um_chat_file(j->o.tools, &j->tools, err);
+    if (s) return s;
+    if (um_model_find(&j->path, j->o.model, err) || um_tok_open(&j->tok, j->path, err)) return um_cli_blame_model(err);
+    if (j->o.decode) return decode(j, err);
+    if (is_conversation(j)) return encode_chat(j, err);
+    return um_prompt_encode(j->tok, (um_str){j->text.data, j->text.len}, j->o.special_in_content, &j->ids, err);
 }
 
 /* ---- Output ------------------------------------------------------------------------------------------------------ */
 
-static void put_json(const um_tok *tok, const um_ids *ids, um_buf *out) {
+static void put_numbers(um_jw *w, const char *key, const job *j, bool special) {
+    um_jw_key(w, key);
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < j->ids.n; i++) {
+        if (!special) um_jw_int(w, j->ids.data[i]);
+        else if (um_tok_is_special(j->tok, j->ids.data[i])) um_jw_int(w, (int64_t)i);
+    }
+    um_jw_end_array(w);
+}
+
+static void put_json(const job *j, um_buf *out) {
     um_jw w;
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
+    if (is_conversation(j) || j->o.decode) {
+        um_jw_key(&w, "text");
+        um_jw_str(&w, j->text.data ? j->text.data : "", j->text.len);
+    }
     um_jw_key(&w, "n");
-    um_jw_int(&w, (int64_t)ids->n);
-    um_jw_key(&w, "ids");
-    um_jw_begin_array(&w);
-    for (size_t i = 0; i < ids->n; i++) um_jw_int(&w, ids->data[i]);
-    um_jw_end_array(&w);
+    um_jw_int(&w, (int64_t)j->ids.n);
+    put_numbers(&w, "ids", j, false);
     um_jw_key(&w, "pieces");
     um_jw_begin_array(&w);
-    for (size_t i = 0; i < ids->n; i++) {
-        um_str piece = um_tok_bytes(tok, ids->data[i]);
+    for (size_t i = 0; i < j->ids.n; i++) {
+        um_str piece = um_tok_bytes(j->tok, j->ids.data[i]);
         um_jw_str(&w, piece.p, piece.n);
     }
     um_jw_end_array(&w);
+    put_numbers(&w, "special", j, true);
     um_jw_end_object(&w);
     um_buf_putc(out, '\n');
 }
@@ -84,25 +213,31 @@ static void put_piece(um_str piece, um_buf *out) {
     um_buf_putc(out, '"');
 }
 
-static void put_text(const um_tok *tok, const um_ids *ids, um_buf *out) {
-    for (size_t i = 0; i < ids->n; i++) {
-        int32_t id = ids->data[i];
+static void put_table(const job *j, um_buf *out) {
+    for (size_t i = 0; i < j->ids.n; i++) {
+        int32_t id = j->ids.data[i];
         um_buf_printf(out, "%6zu %8d  ", i, id);
-        put_piece(um_tok_bytes(tok, id), out);
-        um_buf_puts(out, um_tok_is_special(tok, id) ? "  special\n" : "\n");
+        put_piece(um_tok_bytes(j->tok, id), out);
+        um_buf_puts(out, um_tok_is_special(j->tok, id) ? "  special\n" : "\n");
     }
+    um_buf_printf(out, "%zu token%s, %zu bytes\n", j->ids.n, j->ids.n == 1 ? "" : "s", j->text.len);
 }
 
-static void print(const tokenize_options *o, const um_tok *tok, const um_ids *ids) {
+/* Text is written as it is, so that it can go into a file; but not onto a terminal. */
+static void put_text(const job *j, um_buf *out) {
+    if (isatty(STDOUT_FILENO)) um_cli_put_safe(out, j->text.data ? j->text.data : "", j->text.len);
+    else um_buf_append(out, j->text.data, j->text.len);
+    if (j->o.decode) um_buf_putc(out, '\n');
+}
+
+static void print(const job *j) {
     um_buf out = {0};
-    if (o->json) {
-        put_json(tok, ids, &out);
-    } else if (o->ids) {
-        for (size_t i = 0; i < ids->n; i++) um_buf_printf(&out, "%s%d", i ? " " : "", ids->data[i]);
+    if (j->o.json) put_json(j, &out);
+    else if (j->o.text || j->o.decode) put_text(j, &out);
+    else if (j->o.ids) {
+        for (size_t i = 0; i < j->ids.n; i++) um_buf_printf(&out, "%s%d", i ? " " : "", j->ids.data[i]);
         um_buf_putc(&out, '\n');
-    } else {
-        put_text(tok, ids, &out);
-    }
+    } else put_table(j, &out);
     if (out.len) fwrite(out.data, 1, out.len, stdout);
     um_buf_free(&out);
 }
@@ -110,41 +245,37 @@ static void print(const tokenize_options *o, const um_tok *tok, const um_ids *id
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static int run(const um_command *self, int argc, char **argv) {
-    tokenize_options o;
-    um_args args;
-    um_tok *tok = NULL;
-    um_buf text = {0};
-    um_ids ids = {0};
-    char *path = NULL;
+    job j = {0};
     um_err err;
-    um_args_parse(&args, self, argc, argv, &o, NULL);
-    int status = args.exit;
-    if (args.done) goto done;
-    um_status s = um_cli_need_model(o.model, &err);
-    if (!s) s = um_cli_text(&args, &text, &err);
-    if (!s && (um_model_find(&path, o.model, &err) || um_tok_open(&tok, path, &err))) s = um_cli_blame_model(&err);
-    if (!s) s = encode(&o, path, tok, &text, &ids, &err);
-    if (s) status = um_cli_error(self, &err);
-    else print(&o, tok, &ids);
-done:
-    um_ids_free(&ids);
-    um_buf_free(&text);
-    um_tok_close(tok);
-    um_free(path);
-    um_args_free(&args);
+    um_args_parse(&j.args, self, argc, argv, &j.o, NULL);
+    int status = j.args.exit;
+    if (!j.args.done) {
+        if (work(&j, &err)) status = um_cli_error(self, &err);
+        else print(&j);
+    }
+    um_ids_free(&j.ids);
+    um_buf_free(&j.text);
+    um_buf_free(&j.messages);
+    um_buf_free(&j.tools);
+    um_tok_close(j.tok);
+    um_free(j.path);
+    um_args_free(&j.args);
     return status;
 }
 
 const um_command um_cmd_tokenize = {
     .name = "tokenize",
-    .summary = "the token ids of a text",
+    .summary = "the token ids of a text or a conversation, and back",
     .usage = "unmask tokenize --model DIR [options] [TEXT | -]",
     .description =
-        "Prints place, id and piece of every token, exactly as 'unmask run --raw' (with --chat: 'unmask run') "
-        "would feed them. Without TEXT, or with -, the text is standard input less one newline at its end.",
+        "Prints place, id and piece of every token, exactly as 'unmask run --raw' (with --chat or --messages: the chat "
+        "commands) would feed them, and their number. The folder needs a tokenizer, but no weights. Without TEXT, or "
+        "with -, the text is standard input less one newline at its end.",
     .examples = "  unmask tokenize --model models/tiny-block \"What is 12 + 30?\"\n"
                 "  unmask tokenize --model models/tiny-block --chat --system \"Be brief.\" \"Hello\"\n"
-                "  echo \"12 + 30\" | unmask tokenize --model models/tiny-full --json\n",
+                "  unmask tokenize --model models/tiny-block --chat --chat-template qwen3 --text \"Hello\"\n"
+                "  unmask tokenize --model models/tiny-block --ids \"12 + 30\" | "
+                "unmask tokenize --model models/tiny-block --decode\n",
     .options = rows,
     .n_options = UM_LEN(rows),
     .run = run,

@@ -13,17 +13,27 @@ static um_status check_struct(const um_request *r, um_err *err) {
                    r->size, sizeof(*r));
 }
 
+static um_status encode_chat(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
+    um_chat_request c;
+    if (!e->model->chat)
+        return um_fail(err, UM_ETEMPLATE, "the model in %s has no chat template; give the prompt as text",
+                       e->model->path);
+    if (r->chat) return um_chat_render(e->model->chat, r->chat, NULL, ids, err);
+    um_chat_init(&c);
+    c.messages = r->messages;
+    c.n_messages = r->n_messages;
+    c.special_in_content = r->special_in_content;
+    return um_chat_render(e->model->chat, &c, NULL, ids, err);
+}
+
 static um_status encode_prompt(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
-    int given = (r->text != NULL) + (r->ids != NULL) + (r->messages != NULL);
+    int given = (r->text != NULL) + (r->ids != NULL) + (r->messages != NULL) + (r->chat != NULL);
     if (given != 1)
-        return um_fail(err, UM_EINVAL, "a request has exactly one of text, ids and messages; %d were given", given);
-    if (r->messages) {
-        if (!e->model->chat)
-            return um_fail(err, UM_ETEMPLATE, "the model in %s has no chat template; give the prompt as text",
-                           e->model->path);
-        return um_chat_encode(e->model->chat, r->messages, r->n_messages, true, ids, err);
-    }
-    if (r->text) return um_tok_encode(e->model->tok, (um_str){r->text, r->text_len}, UM_PARSE_ALL, true, ids, err);
+        return um_fail(err, UM_EINVAL, "a request has exactly one of text, ids, messages and chat; %d were given",
+                       given);
+    if (r->messages || r->chat) return encode_chat(e, r, ids, err);
+    if (r->text)
+        return um_prompt_encode(e->model->tok, (um_str){r->text, r->text_len}, r->special_in_content, ids, err);
     for (size_t i = 0; i < r->n_ids; i++) {
         if (r->ids[i] < 0 || r->ids[i] >= e->model->arch.vocab)
             return um_fail(err, UM_ERANGE, "prompt token %zu is %d, outside the vocabulary 0..%d", i, r->ids[i],

@@ -14,6 +14,12 @@ const um_option um_engine_options[] = {
      "where to compute; ref is plain C, slow and simple"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "arithmetic of matrix products; auto is the checkpoint's"},
+    {"chat_template", NULL, UM_OPT_STR, C(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Model",
+     "chat template to use in place of the model's: a file, its text, or a name: " UM_CHAT_BUILTIN_NAMES},
+    {"special_in_content", NULL, UM_OPT_CHOICE, C(special_in_content), 0, 0, "auto|parse|text|strict|reject", "auto",
+     NULL, "LEVEL", "Model",
+     "text that spells a special token: parse it, keep it text in messages of users and tools (text) or in nearly all "
+     "(strict), or reject it; auto is text for messages, parse for raw prompts"},
     {"check_weights", NULL, UM_OPT_CHOICE, C(check_weights), 0, 0, "off|warn|error", "warn", NULL, "WHAT", "Model",
      "what to do about weights that are NaN or infinite"},
     {"kv_cache_dtype", NULL, UM_OPT_NAME, C(kv_cache_dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE",
@@ -53,7 +59,10 @@ um_status um_config_set(um_config *c, const char *name, const char *value, um_er
 }
 
 void um_request_init(const um_engine *e, um_request *r) {
-    *r = (um_request){.size = sizeof(*r), .decoding = e->config.decoding, .sampling = e->config.sampling};
+    *r = (um_request){.size = sizeof(*r),
+                      .special_in_content = e->config.special_in_content,
+                      .decoding = e->config.decoding,
+                      .sampling = e->config.sampling};
 }
 
 um_status um_request_set(um_request *r, const char *name, const char *value, um_err *err) {

@@ -143,3 +143,14 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
     *out = f;
     return UM_OK;
 }
+
+const um_family *um_family_of(const char *dir) {
+    const um_family *family = NULL;
+    const char *rule;
+    json_t *config = NULL;
+    char *path = um_path_join(dir, "config.json");
+    if (um_json_load(&config, path, NULL) || um_family_detect(&family, &rule, config, path, NULL, NULL)) family = NULL;
+    json_decref(config);
+    um_free(path);
+    return family;
+}

@@ -68,7 +68,7 @@ static um_status open_parts(um_model *m, const um_config *c, um_safetensors **fi
     from.tok = m->tok;
     from.tensors = *files;
     if (!s) s = um_arch_load(&m->arch, &from, err);
-    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, err);
+    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, c->chat_template, m->arch.family->chat, err);
     if (s) return s;
     m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
@@ -154,10 +154,27 @@ um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool 
     return hand_over(&b, s, text, len);
 }
 
-um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len, um_err *err) {
+um_status um_model_render_chat(const um_model *m, const um_chat_request *c, char **text, size_t *len, int32_t **ids,
+                               size_t *n_ids, um_err *err) {
     um_buf b = {0};
-    um_status s;
-    if (m->chat) s = um_chat_render(m->chat, msg, n, true, &b, err);
-    else s = um_fail(err, UM_ETEMPLATE, "%s has no chat template: give the prompt as text", m->path);
-    return hand_over(&b, s, text, len);
+    um_ids v = {0};
+    um_status s = UM_OK;
+    if (!m->chat) s = um_fail(err, UM_ETEMPLATE, "%s has no chat template: give the prompt as text", m->path);
+    if (!s) s = um_chat_render(m->chat, c, text ? &b : NULL, ids ? &v : NULL, err);
+    if (s) {
+        um_ids_free(&v);
+        v = (um_ids){0};
+    }
+    if (ids) *ids = v.data;
+    if (n_ids) *n_ids = v.n;
+    if (text) return hand_over(&b, s, text, len);
+    return s;
+}
+
+um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len, um_err *err) {
+    um_chat_request c;
+    um_chat_init(&c);
+    c.messages = msg;
+    c.n_messages = n;
+    return um_model_render_chat(m, &c, text, len, NULL, NULL, err);
 }

@@ -104,6 +104,7 @@ struct um_family {
     int32_t mask_id;              /* when neither config nor tokenizer names one; -1: none */
     const char *mask_token;       /* spelling looked up in the tokenizer, or NULL */
     const char *turn_end;         /* token that ends an assistant's turn, or NULL */
+    const char *chat;             /* built-in chat template for folders that have none, see um_chat_open, or NULL */
     const char *strategies;       /* "multi_bd|full": what the family can run, the default first */
     const char *gate;             /* acceptance gate: "previous" or "always" */
     float accept_threshold;       /* default */
@@ -120,6 +121,8 @@ extern const um_family *const um_families[]; /* NULL ends the list */
 um_status um_family_detect(const um_family **out, const char **rule, const struct json_t *config, const char *where,
                            const char *override, um_err *err);
 
+/* The family of the config.json in a folder; NULL when there is none that is known. For folders without weights. */
+const um_family *um_family_of(const char *dir);
 /* `name`, from a user, names a family: it is neither unset nor "auto". */
 bool um_family_named(const char *name);
 /* The family with this name or alias, or NULL. */

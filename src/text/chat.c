@@ -1,183 +1,197 @@
-/* Conversations: finds a folder's chat template, fills in its variables, renders and encodes. */
-#include "text/guard.h"
+/* A conversation becomes a prompt: messages are put into order and protected, the template is rendered, a message that
+ * is to be continued is cut, the text is encoded. */
+#include "text/chat.h"
 
-#define TEMPLATE_FILE_MAX ((size_t)1 << 20)
+/* A request on its way. */
+typedef struct conversation {
+    const um_chat *chat;
+    const um_chat_request *request;
+    const um_chat_template *tmpl;
+    um_chat_template own; /* compiled for this request */
+    json_t *messages, *tools, *kwargs;
+    int level;            /* UM_SPECIAL_*, without AUTO */
+    uint32_t guard, mark; /* noncharacters of this conversation; mark 0: nothing is continued */
+} conversation;
 
-struct um_chat {
-    um_template *tmpl; /* NULL: it did not compile, see error */
-    um_err error;
-    const um_tok *tok;
-    json_t *base;         /* variables that every conversation has */
-    bool knows_developer; /* the template treats the role "developer" itself */
-};
+void um_chat_init(um_chat_request *c) { *c = (um_chat_request){.size = sizeof *c, .add_generation_prompt = true}; }
 
-/* ---- Finding the source ------------------------------------------------------------------------------------------ */
-
-/* A template is a string, or a list of {name, template}: then the one named "default", or the only one. */
-static const json_t *pick_template(const json_t *value) {
-    const json_t *item;
-    size_t i;
-    if (json_is_string(value)) return value;
-    json_array_foreach(value, i, item) {
-        if (um_streq(json_string_value(json_object_get(item, "name")), "default"))
-            return json_object_get(item, "template");
-    }
-    return json_array_size(value) == 1 ? json_object_get(json_array_get(value, 0), "template") : NULL;
+const char *um_chat_where(const um_chat *c) {
+    const um_chat_template *t = c->is_chosen ? &c->tmpl[c->chosen] : um_chat_template_find(c, "default");
+    return t ? t->where : c->tmpl[0].where;
 }
 
-static void take_source(const json_t *json, um_buf *out) {
-    const json_t *t = pick_template(json_object_get(json, "chat_template"));
-    if (json_is_string(t)) um_buf_append(out, json_string_value(t), json_string_length(t));
-}
+/* ---- Which template ---------------------------------------------------------------------------------------------- */
 
-static um_status source_of_json(const char *dir, const char *name, um_buf *out, bool *found, um_err *err) {
-    json_t *json;
-    char *path = um_path_join(dir, name);
-    um_status st = um_tok_config_load(&json, path, err);
-    size_t before = out->len;
-    if (!st && json) take_source(json, out);
-    *found = out->len > before;
-    json_decref(json);
-    um_free(path);
+static um_status no_default(const um_chat *c, um_err *err) {
+    um_buf names = {0};
+    for (size_t i = 0; i < c->n_tmpl; i++) um_buf_printf(&names, "%s%s", i ? ", " : "", c->tmpl[i].name);
+    um_status st = um_fail(err, UM_ETEMPLATE, "%s has no default chat template; name one of: %s", c->dir, names.data);
+    um_buf_free(&names);
     return st;
 }
 
-static um_status find_source(const char *dir, um_buf *out, bool *found, um_err *err) {
-    char *path = um_path_join(dir, "chat_template.jinja");
-    um_status st = UM_OK;
-    *found = um_file_exists(path);
-    if (*found) st = um_file_read(path, TEMPLATE_FILE_MAX, out, err);
-    um_free(path);
-    if (!st && !*found) st = source_of_json(dir, "chat_template.json", out, found, err);
-    if (!st && !*found) st = source_of_json(dir, "tokenizer_config.json", out, found, err);
-    return st;
+/* The request's own one is a source or a name; files are the operator's business. */
+static um_status find_own(conversation *v, um_err *err) {
+    const char *own = v->request->chat_template;
+    v->tmpl = um_chat_template_find(v->chat, own);
+    if (v->tmpl) return UM_OK;
+    if (!um_chat_is_source(own))
+        return um_fail(err, UM_EINVAL, "chat_template: \"%.60s\" has no tags and is no template of %s", own,
+                       v->chat->dir);
+    v->tmpl = &v->own;
+    return um_chat_template_new(&v->own, "own", "of the request", um_str_of(own), err);
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------------------------- */
-
-/* A special token that is not set stays undefined, as templates expect; tools and documents are none. */
-static json_t *base_variables(const um_tok *t) {
-    json_t *vars = json_object();
-    for (size_t i = 0; i < t->n_named; i++)
-        json_object_set_new(vars, t->named[i].name, json_stringn(t->named[i].text.p, t->named[i].text.n));
-    if (t->extra_special) json_object_set(vars, "additional_special_tokens", t->extra_special);
-    json_object_set_new(vars, "tools", json_null());
-    json_object_set_new(vars, "documents", json_null());
-    return vars;
+static um_status find_template(conversation *v, um_err *err) {
+    const um_chat *c = v->chat;
+    if (v->request->chat_template) return find_own(v, err);
+    if (c->is_chosen) v->tmpl = &c->tmpl[c->chosen];
+    if (!v->tmpl && v->tools) v->tmpl = um_chat_template_find(c, "tool_use");
+    if (!v->tmpl) v->tmpl = um_chat_template_find(c, "default");
+    if (!v->tmpl && c->n_tmpl == 1) v->tmpl = c->tmpl;
+    if (!v->tmpl) return no_default(c, err);
+    return v->tmpl->tmpl ? UM_OK : um_fail(err, v->tmpl->error.code, "%s", v->tmpl->error.msg);
 }
 
-um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, um_err *err) {
-    um_buf source = {0};
-    bool found;
-    *out = NULL;
-    um_status st = find_source(dir, &source, &found, err);
-    if (!st && found) {
-        um_chat *c = UM_NEW(um_chat);
-        um_str text = {source.data ? source.data : "", source.len};
-        c->tok = t;
-        c->base = base_variables(t);
-        c->knows_developer = text.n && memmem(text.p, text.n, "developer", 9);
-        if (um_template_new(&c->tmpl, text, &c->error)) /* the model is still good for plain prompts */
-            um_warn("%s: %s; chat is not possible with this model", dir, c->error.msg);
-        *out = c;
-    }
-    um_buf_free(&source);
-    return st;
-}
+/* ---- Preparation ------------------------------------------------------------------------------------------------- */
 
-void um_chat_close(um_chat *c) {
-    if (!c) return;
-    um_template_free(c->tmpl);
-    json_decref(c->base);
-    um_free(c);
-}
-
-/* ---- Messages ---------------------------------------------------------------------------------------------------- */
-
-static const char *role_of(const um_chat *c, const char *role) {
-    if (um_streq(role, "function")) return "tool";
-    return um_streq(role, "developer") && !c->knows_developer ? "system" : role;
-}
-
-static um_status check_messages(const um_message *msg, size_t n, um_err *err) {
-    if (n == 0) return um_fail(err, UM_EINVAL, "a conversation needs at least one message");
-    for (size_t i = 0; i < n; i++) {
-        um_str role = um_str_of(msg[i].role ? msg[i].role : ""), text = um_str_of(msg[i].content ? msg[i].content : "");
-        if (role.n == 0 || um_utf8_check(role.p, role.n) < role.n)
-            return um_fail(err, UM_EINVAL, "message %zu has no valid role", i);
-        size_t good = um_utf8_check(text.p, text.n);
-        if (good < text.n) return um_fail(err, UM_EINVAL, "message %zu is not valid UTF-8 at byte %zu", i, good);
-    }
+static um_status check_flags(const um_chat_request *q, um_err *err) {
+    if (q->size != sizeof *q)
+        return um_fail(err, UM_EINVAL,
+                       "um_chat_request: size is %zu, expected %zu; call um_chat_init first, with the header of this "
+                       "library",
+                       q->size, sizeof *q);
+    if (q->messages && q->messages_json)
+        return um_fail(err, UM_EINVAL, "a conversation has messages or messages_json, not both");
+    if (q->continue_final_message && q->add_generation_prompt)
+        return um_fail(err, UM_EINVAL,
+                       "continue_final_message and add_generation_prompt contradict each other: one goes on with the "
+                       "last message, the other opens a new one");
+    if (q->special_in_content < UM_SPECIAL_AUTO || q->special_in_content > UM_SPECIAL_REJECT)
+        return um_fail(err, UM_EINVAL, "special_in_content: %d is no level", q->special_in_content);
     return UM_OK;
 }
 
-/* Which tokens a message must not spell: users and tools none of the special ones, nobody the mask. */
-static um_status guarded_content(const um_chat *c, const char *role, um_str text, uint32_t guard, um_buf *out,
-                                 um_err *err) {
-    bool all = um_streq(role, "user") || um_streq(role, "tool");
-    int32_t mask = um_tok_special_id(c->tok, "mask_token");
-    if (guard && (all || mask >= 0)) return um_guard_text(c->tok, text, guard, all ? -1 : mask, out, err);
-    um_buf_append(out, text.p, text.n);
-    return UM_OK;
+/* Characters that the conversation and its template do not use. */
+static um_status choose_marks(conversation *v, um_err *err) {
+    uint32_t used =
+        v->tmpl->guards | um_chat_guards_in(v->messages) | um_chat_guards_in(v->tools) | um_chat_guards_in(v->kwargs);
+    v->guard = um_guard_take(&used);
+    if (v->guard && v->request->continue_final_message) v->mark = um_guard_take(&used);
+    if (v->guard && (v->mark || !v->request->continue_final_message)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "the messages use all of the noncharacters U+FDD0 to U+FDEF; leave one out");
 }
 
-static um_status add_message(const um_chat *c, const um_message *m, uint32_t guard, json_t *list, um_err *err) {
-    um_buf content = {0};
-    const char *role = role_of(c, m->role);
-    um_status st = guarded_content(c, role, um_str_of(m->content ? m->content : ""), guard, &content, err);
-    if (!st) {
-        json_t *o = json_object();
-        json_object_set_new(o, "role", json_string(role));
-        json_object_set_new(o, "content", json_stringn(content.data ? content.data : "", content.len));
-        json_array_append_new(list, o);
-    }
-    um_buf_free(&content);
-    return st;
+/* The mark is followed by a space, which shows whether the template takes white space off the end. */
+static um_status mark_last(conversation *v, um_err *err) {
+    char mark[8];
+    size_t n = (size_t)um_utf8_put(v->mark, mark);
+    mark[n++] = ' ';
+    return um_chat_mark_last(v->messages, (um_str){mark, n}, err);
 }
 
-static um_status render(const um_chat *c, const um_message *msg, size_t n, bool open_turn, uint32_t guard, um_buf *out,
-                        um_err *err) {
-    json_t *vars = json_copy(c->base), *list = json_array();
-    json_object_set_new(vars, "messages", list);
-    json_object_set_new(vars, "add_generation_prompt", json_boolean(open_turn));
-    um_status st = UM_OK;
-    for (size_t i = 0; i < n && !st; i++) st = add_message(c, &msg[i], guard, list, err);
-    if (!st) st = um_template_render(c->tmpl, vars, out, err);
-    json_decref(vars);
-    return st;
-}
-
-static um_status check(const um_chat *c, const um_message *msg, size_t n, um_err *err) {
-    if (!c->tmpl) return um_fail(err, c->error.code, "%s", c->error.msg);
-    return check_messages(msg, n, err);
-}
-
-um_status um_chat_render(const um_chat *c, const um_message *msg, size_t n, bool add_generation_prompt, um_buf *out,
-                         um_err *err) {
-    um_status st = check(c, msg, n, err);
-    return st ? st : render(c, msg, n, add_generation_prompt, 0, out, err);
-}
-
-static uint32_t choose_guard(const um_message *msg, size_t n) {
-    um_str *text = UM_NEW_ARRAY(um_str, n);
-    for (size_t i = 0; i < n; i++) text[i] = um_str_of(msg[i].content ? msg[i].content : "");
-    uint32_t guard = um_guard_choose(text, n);
-    um_free(text);
-    return guard;
-}
-
-um_status um_chat_encode(const um_chat *c, const um_message *msg, size_t n, bool add_generation_prompt, um_ids *out,
-                         um_err *err) {
-    um_status st = check(c, msg, n, err);
+static um_status prepare(conversation *v, um_err *err) {
+    const um_chat_request *q = v->request;
+    um_status st = check_flags(q, err);
     if (st) return st;
+    v->level = q->special_in_content == UM_SPECIAL_AUTO ? UM_SPECIAL_TEXT : q->special_in_content;
+    st = um_chat_tools(q->tools_json, &v->tools, err);
+    if (!st) st = um_chat_kwargs(q->kwargs_json, &v->kwargs, err);
+    if (!st) st = find_template(v, err);
+    if (!st) st = um_chat_messages(q, v->tmpl->knows_developer, v->tmpl->reads_parts, &v->messages, err);
+    if (!st) st = choose_marks(v, err);
+    if (!st) st = um_chat_protect(v->chat->tok, v->messages, v->level, v->guard, err);
+    if (!st && v->mark) st = mark_last(v, err);
+    return st;
+}
+
+static void release(conversation *v) {
+    um_chat_template_free(&v->own);
+    json_decref(v->messages);
+    json_decref(v->tools);
+    json_decref(v->kwargs);
+}
+
+/* ---- Rendering --------------------------------------------------------------------------------------------------- */
+
+static um_status render(const conversation *v, um_buf *out, um_err *err) {
+    json_t *vars = json_copy(v->chat->base);
+    if (v->tmpl->default_system) json_object_set_new(vars, "default_system", json_string(v->tmpl->default_system));
+    json_object_set(vars, "messages", v->messages);
+    if (v->tools) json_object_set(vars, "tools", v->tools);
+    json_object_set_new(vars, "add_generation_prompt", json_boolean(v->request->add_generation_prompt));
+    if (v->kwargs) json_object_update(vars, v->kwargs);
+    um_err why;
+    um_status st = um_template_render(v->tmpl->tmpl, vars, out, &why);
+    json_decref(vars);
+    return st ? um_fail(err, st, "chat template %s: %s", v->tmpl->where, why.msg) : UM_OK;
+}
+
+static bool is_mark(const um_buf *b, size_t at, um_str mark) {
+    return b->len - at >= mark.n && memcmp(b->data + at, mark.p, mark.n) == 0;
+}
+
+/* Cuts at the last mark; marks before it, from a template that writes the message twice, go away. */
+static um_status cut(um_buf *b, size_t from, uint32_t mark, um_err *err) {
+    char text[4];
+    um_str m = {text, (size_t)um_utf8_put(mark, text)};
+    size_t at = b->len;
+    while (at > from && !is_mark(b, at - 1, m)) at--;
+    if (at == from)
+        return um_fail(err, UM_EINVAL,
+                       "continue_final_message: the chat template does not end with the text of the last message");
+    at--;
+    bool trimmed = at + m.n >= b->len || b->data[at + m.n] != ' ';
+    um_str kept = {b->data + from, at - from};
+    if (trimmed) kept = um_strip(kept, NULL, false, true);
+    size_t n = from;
+    for (size_t i = from; i < from + kept.n;) {
+        bool hit = is_mark(b, i, m);
+        if (!hit) b->data[n++] = b->data[i];
+        i += hit ? m.n + (b->data[i + m.n] == ' ') : 1;
+    }
+    b->len = n;
+    b->data[n] = '\0';
+    return UM_OK;
+}
+
+/* The text with its guards. */
+static um_status rendered(conversation *v, um_buf *out, um_err *err) {
+    size_t from = out->len;
+    um_status st = prepare(v, err);
+    if (!st) st = render(v, out, err);
+    if (!st && v->mark) st = cut(out, from, v->mark, err);
+    if (st) out->len = from;
+    return st;
+}
+
+um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out, um_ids *ids, um_err *err) {
+    conversation v = {.chat = c, .request = q};
     um_buf text = {0};
-    uint32_t guard = choose_guard(msg, n);
-    if (!guard)
-        return um_fail(err, UM_EINVAL, "the messages use all of the noncharacters U+FDD0 to U+FDEF; leave one out");
-    st = render(c, msg, n, add_generation_prompt, guard, &text, err);
-    if (!st)
-        st = um_tok_encode_guarded(c->tok, (um_str){text.data ? text.data : "", text.len}, UM_PARSE_ALL, false, guard,
-                                   out, err);
+    um_status st = rendered(&v, &text, err);
+    um_str s = {text.data ? text.data : "", text.len};
+    if (!st && ids) st = um_tok_encode_guarded(c->tok, s, UM_PARSE_ALL, false, v.guard, ids, err);
+    if (!st && out) um_guard_remove(s, v.guard, out);
     um_buf_free(&text);
+    release(&v);
+    return st;
+}
+
+um_status um_prompt_encode(const um_tok *t, um_str text, int level, um_ids *ids, um_err *err) {
+    static const um_parse parse[] = {[UM_SPECIAL_AUTO] = UM_PARSE_ALL,
+                                     [UM_SPECIAL_PARSE] = UM_PARSE_ALL,
+                                     [UM_SPECIAL_TEXT] = UM_PARSE_PLAIN,
+                                     [UM_SPECIAL_STRICT] = UM_PARSE_NONE,
+                                     [UM_SPECIAL_REJECT] = UM_PARSE_PLAIN};
+    um_str token = {NULL, 0};
+    size_t before = ids->n;
+    if (level < UM_SPECIAL_AUTO || level > UM_SPECIAL_REJECT)
+        return um_fail(err, UM_EINVAL, "special_in_content: %d is no level", level);
+    um_status st = um_tok_encode(t, text, parse[level], true, ids, err);
+    if (!st && level == UM_SPECIAL_REJECT) st = um_guard_find(t, text, UM_GUARD_SPECIAL, &token, err);
+    if (!st && token.p)
+        st = um_fail(err, UM_EINVAL, "the prompt spells the token \"%.*s\", which the level reject does not let pass",
+                     (int)UM_MIN(token.n, 60), token.p);
+    if (st) ids->n = before;
     return st;
 }

@@ -2,57 +2,155 @@
  * uses travels along with them unharmed; behind the template it keeps the tokens apart and is then removed. */
 #include "text/guard.h"
 
-#define FIRST_GUARD 0xFDD0u
-#define LAST_GUARD  0xFDEFu
+#include "text/template.h"
 
-uint32_t um_guard_choose(const um_str *text, size_t n) {
-    for (uint32_t g = FIRST_GUARD; g <= LAST_GUARD; g++) {
-        char c[4];
-        size_t len = (size_t)um_utf8_put(g, c), i = 0;
-        while (i < n && !(text[i].n && memmem(text[i].p, text[i].n, c, len))) i++;
-        if (i == n) return g;
+#define FIRST_GUARD 0xFDD0u
+#define N_GUARDS    32
+
+uint32_t um_guards_in(um_str s) { /* U+FDD0 to U+FDEF are EF B7 90 to EF B7 AF */
+    uint32_t found = 0;
+    for (size_t i = 0; i + 2 < s.n; i++) {
+        const char *p = (const char *)memchr(s.p + i, 0xEF, s.n - 2 - i);
+        if (!p) break;
+        i = (size_t)(p - s.p);
+        uint8_t last = (uint8_t)p[2];
+        if ((uint8_t)p[1] == 0xB7 && last >= 0x90 && last < 0x90 + N_GUARDS) found |= 1u << (last - 0x90);
     }
+    return found;
+}
+
+uint32_t um_guard_take(uint32_t *used) {
+    for (uint32_t i = 0; i < N_GUARDS; i++)
+        if (!(*used >> i & 1)) {
+            *used |= 1u << i;
+            return FIRST_GUARD + i;
+        }
     return 0;
 }
 
-static bool spells(const um_tok *t, um_str s, size_t at, int32_t only) {
-    return um_trie_is_special(&t->trie[0], t->added, s, at, only) ||
-           um_trie_is_special(&t->trie[1], t->added, s, at, only);
-}
-
-/* `every`: behind every character. */
-static void insert_guards(const um_tok *t, um_str s, uint32_t guard, int32_t only, bool every, um_buf *out) {
+void um_guard_remove(um_str s, uint32_t guard, um_buf *out) {
     char g[4];
-    int len;
     size_t n = (size_t)um_utf8_put(guard, g);
-    for (size_t i = 0; i < s.n; i += (size_t)len) {
-        um_cp_at(s.p + i, s.n - i, &len);
-        um_buf_append(out, s.p + i, (size_t)len);
-        if (every || spells(t, s, i, only)) um_buf_append(out, g, n);
+    for (size_t at = 0; at < s.n;) {
+        const char *hit = (const char *)memmem(s.p + at, s.n - at, g, n);
+        size_t end = hit ? (size_t)(hit - s.p) : s.n;
+        um_buf_append(out, s.p + at, end - at);
+        at = end + n;
     }
 }
 
-/* The normalizer makes a special token out of the guarded text. */
-static um_status normalizes_to_special(const um_tok *t, um_str s, int32_t only, bool *yes, um_err *err) {
+/* ---- Tokens in text ---------------------------------------------------------------------------------------------- */
+
+static bool is_meant(const um_added *a, um_guard_what what, int32_t mask) {
+    return what == UM_GUARD_ADDED || a->id == mask || (what == UM_GUARD_SPECIAL && a->special);
+}
+
+static bool spells_in(const um_tok *t, int trie, um_str s, size_t at, um_guard_what what, int32_t mask) {
+    size_t end;
+    if (what == UM_GUARD_ADDED) return um_trie_match(&t->trie[trie], t->added, UM_PARSE_ALL, s, at, &end) >= 0;
+    if (what == UM_GUARD_SPECIAL && um_trie_is_special(&t->trie[trie], t->added, s, at, -1)) return true;
+    return mask >= 0 && um_trie_is_special(&t->trie[trie], t->added, s, at, mask);
+}
+
+static bool spells(const um_tok *t, um_str s, size_t at, um_guard_what what, int32_t mask) {
+    return spells_in(t, 0, s, at, what, mask) || spells_in(t, 1, s, at, what, mask);
+}
+
+/* The normalizer makes such a token out of the text, which may hold guards. */
+static um_status normalizes_to_token(const um_tok *t, um_str s, um_guard_what what, int32_t mask, bool *yes,
+                                     um_err *err) {
     um_scan scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_status st = um_norm_apply(&t->norm, &scan, s, buf, &s, err);
     *yes = false;
-    for (size_t i = 0; i < s.n && !st && !*yes; i++) *yes = um_trie_is_special(&t->trie[1], t->added, s, i, only);
+    for (size_t i = 0; i < s.n && !st && !*yes; i++) *yes = spells_in(t, 1, s, i, what, mask);
     um_buf_free(&buf[0]);
     um_buf_free(&buf[1]);
     um_scan_free(&scan);
     return st;
 }
 
-um_status um_guard_text(const um_tok *t, um_str s, uint32_t guard, int32_t only, um_buf *out, um_err *err) {
+/* Some token is compared with normalized text. */
+static bool has_normalized(const um_tok *t, um_guard_what what) {
+    return t->has_normalized_special || (what == UM_GUARD_ADDED && t->trie[1].n > 0);
+}
+
+/* ---- Guards in ----------------------------------------------------------------------------------------------------
+ */
+
+/* s begins with the end of the token, of two characters at least: a guard goes between them. */
+static bool ends_a_token(um_str s, um_str token) {
+    for (size_t n = 2; n < token.n && n <= s.n; n++)
+        if (memcmp(s.p, token.p + token.n - n, n) == 0) return true;
+    return false;
+}
+
+static bool begins_a_token(um_str s, um_str token) {
+    for (size_t n = 1; n < token.n && n <= s.n; n++)
+        if (memcmp(s.p + s.n - n, token.p, n) == 0) return true;
+    return false;
+}
+
+/* Whether s could be the rest of a token that its neighbour in the rendered text begins, or the reverse. */
+static void look_at_borders(const um_tok *t, um_str s, um_guard_what what, int32_t mask, bool *front, bool *back) {
+    for (size_t i = 0; i < t->n_added && s.n && !(*front && *back); i++) {
+        if (!is_meant(&t->added[i], what, mask)) continue;
+        *front = *front || ends_a_token(s, t->added[i].text);
+        *back = *back || begins_a_token(s, t->added[i].text);
+    }
+}
+
+typedef struct guarding {
+    const um_tok *tok;
+    um_guard_what what;
+    int32_t mask;
+    bool borders;
+    char g[4];
+    size_t n;
+} guarding;
+
+/* `every`: behind every character. */
+static void insert_guards(const guarding *w, um_str s, bool every, um_buf *out) {
+    um_str middle = um_strip(s, NULL, true, true);
+    const char *first = middle.p, *last = middle.p + middle.n;
+    bool front = false, back = false;
+    int len;
+    if (w->borders) look_at_borders(w->tok, middle, w->what, w->mask, &front, &back);
+    for (size_t i = 0; i < s.n; i += (size_t)len) {
+        um_cp_at(s.p + i, s.n - i, &len);
+        um_buf_append(out, s.p + i, (size_t)len);
+        bool border = (front && s.p + i == first) || (back && s.p + i + len == last);
+        if (every || border || spells(w->tok, s, i, w->what, w->mask)) um_buf_append(out, w->g, w->n);
+    }
+}
+
+um_status um_guard_text(const um_tok *t, um_str s, uint32_t guard, um_guard_what what, bool borders, um_buf *out,
+                        um_err *err) {
+    guarding w = {.tok = t, .what = what, .borders = borders, .mask = um_tok_special_id(t, "mask_token")};
     size_t from = out->len;
-    insert_guards(t, s, guard, only, false, out);
-    if (!t->has_normalized_special || s.n == 0) return UM_OK;
     bool again;
-    um_status st = normalizes_to_special(t, (um_str){out->data + from, out->len - from}, only, &again, err);
+    w.n = (size_t)um_utf8_put(guard, w.g);
+    insert_guards(&w, s, false, out);
+    if (!has_normalized(t, what) || s.n == 0) return UM_OK;
+    um_status st = normalizes_to_token(t, (um_str){out->data + from, out->len - from}, what, w.mask, &again, err);
     if (st || !again) return st;
     out->len = from;
-    insert_guards(t, s, guard, only, true, out);
+    insert_guards(&w, s, true, out);
     return UM_OK;
+}
+
+um_status um_guard_find(const um_tok *t, um_str s, um_guard_what what, um_str *token, um_err *err) {
+    int32_t mask = um_tok_special_id(t, "mask_token");
+    *token = (um_str){NULL, 0};
+    for (size_t i = 0; i < s.n && !token->p; i++) {
+        size_t end[2] = {i, i};
+        if (!spells(t, s, i, what, mask)) continue;
+        for (int k = 0; k < 2; k++) um_trie_match(&t->trie[k], t->added, UM_PARSE_ALL, s, i, &end[k]);
+        *token = (um_str){s.p + i, UM_MAX(end[0], end[1]) - i};
+    }
+    if (token->p || !has_normalized(t, what) || s.n == 0) return UM_OK;
+    bool yes;
+    um_status st = normalizes_to_token(t, s, what, mask, &yes, err);
+    if (!st && yes) *token = s;
+    return st;
 }

@@ -2,7 +2,7 @@
  *
  *   tmpl_lex.c      source -> tokens; the rules of white space live here
  *   tmpl_parse.c, tmpl_expr.c   tokens -> tree, in the arena of the template
- *   tmpl_run.c      statements; tmpl_eval.c   expressions
+ *   tmpl_run.c      statements; tmpl_eval.c   expressions; tmpl_scan.c   what a template does with contents
  *   tmpl_value.c    values: truth, equality, order, text; tmpl_dict.c   dictionaries; tmpl_json.c   JSON in and out
  *   tmpl_filter.c, tmpl_filter_list.c, tmpl_test.c, tmpl_method.c, tmpl_global.c   what names mean
  *   tmpl_str.c      Python's str operations that several of these share
@@ -55,7 +55,8 @@ typedef enum um_kind {
     UM_V_METHOD,
     UM_V_LOOP,
     UM_V_CYCLER,
-    UM_V_JOINER
+    UM_V_JOINER,
+    UM_V_BIGINT /* s: the digits of an integer beyond 64 bits; only printed, never calculated with */
 } um_kind;
 
 typedef struct um_val {
@@ -317,6 +318,10 @@ UM_NORETURN void um_run_undefined(um_run *r, um_val v); /* "'name' is undefined"
 void *um_run_alloc(um_run *r, size_t n);                /* zeroed */
 um_str um_run_copy(um_run *r, um_str s);
 void um_run_step(um_run *r);
+/* The steps of an operation that looks at so many bytes, or at all of v, without allocating: one for 8 bytes, one an
+ * element. */
+void um_run_scan(um_run *r, size_t bytes);
+void um_run_work(um_run *r, um_val v);
 um_val um_eval(um_run *r, const um_node *n);
 um_val um_call(um_run *r, um_val callee, const um_args *args);
 um_val um_call_macro(um_run *r, const um_macro *m, const um_args *args); /* tmpl_run.c */

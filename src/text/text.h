@@ -69,17 +69,26 @@ void um_template_free(um_template *t);
  * the line of the tag and the template's own message. */
 um_status um_template_render(const um_template *t, const struct json_t *vars, um_buf *out, um_err *err);
 
-/* The chat template of a folder and the tokenizer's special tokens: source found in chat_template.jinja,
- * chat_template.json or tokenizer_config.json. *out is NULL, UM_OK, when there is none. */
+/* The template goes through the parts of a message's content; else it takes the content for a string. */
+bool um_template_reads_parts(const um_template *t);
+
+/* The chat templates of a folder and the tokenizer's special tokens. `given`: what the operator names, a file, a
+ * template's source, the name of one of the folder's or of a built-in one; NULL. `builtin`: the built-in template that
+ * a folder without one gets, or NULL. *out is NULL, UM_OK, when there is none at all. A broken template of the folder
+ * is a warning now and an error when it is used. t outlives *out. Errors: UM_ENOENT, UM_EIO, UM_EPARSE, UM_ETEMPLATE.
+ */
 typedef struct um_chat um_chat;
-um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, um_err *err);
+#define UM_CHAT_BUILTIN_NAMES "llada, llada2, qwen2_5, dream, qwen3"
+um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const char *given, const char *builtin,
+                       um_err *err);
 void um_chat_close(um_chat *c);
-/* Renders a conversation; `add_generation_prompt` opens the assistant's turn. */
-um_status um_chat_render(const um_chat *c, const um_message *msg, size_t n, bool add_generation_prompt, um_buf *out,
-                         um_err *err);
-/* Renders and encodes: text that spells a special token inside a user's message stays ordinary text. */
-um_status um_chat_encode(const um_chat *c, const um_message *msg, size_t n, bool add_generation_prompt, um_ids *out,
-                         um_err *err);
+/* Where the template of ordinary requests comes from: a path, "built-in qwen3", "given as text". */
+const char *um_chat_where(const um_chat *c);
+/* A conversation becomes a prompt, appended to out and ids, either of which may be NULL. Any thread. Errors: UM_EINVAL
+ * and UM_EPARSE for what is wrong with the request, UM_ETEMPLATE with the template's name, line and message. */
+um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out, um_ids *ids, um_err *err);
+/* A raw prompt becomes ids, those of the post-processor included; level: UM_SPECIAL_*, AUTO being PARSE. */
+um_status um_prompt_encode(const um_tok *t, um_str text, int level, um_ids *ids, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,8 @@ uint64_t um_val_hash(um_run *r, um_val k) {
     double f;
     uint64_t h;
     switch (k.kind) {
-    case UM_V_STR: return um_hash(k.s);
+    case UM_V_STR:
+    case UM_V_BIGINT: um_run_work(r, k); return um_hash(k.s);
     case UM_V_BOOL:
     case UM_V_INT:
     case UM_V_FLOAT:

@@ -83,6 +83,7 @@ um_val um_item(um_run *r, um_val obj, um_val key) {
     if (index && (obj.kind == UM_V_LIST || obj.kind == UM_V_TUPLE)) return item_at(obj.list, i, UM_STR("list item"));
     if (index && obj.kind == UM_V_RANGE) return item_at(um_elements(r, obj), i, UM_STR("range item"));
     if (index && obj.kind == UM_V_STR) {
+        um_run_work(r, obj);
         int64_t n = (int64_t)um_cp_count(obj.s);
         if (i < 0) i += n;
         if (i < 0 || i >= n) return um_val_undef(UM_STR("character"));
@@ -123,6 +124,7 @@ static um_val slice(um_run *r, um_val obj, um_val start, um_val stop, um_val by)
     if (obj.kind == UM_V_UNDEF) um_run_undefined(r, obj);
     if (obj.kind != UM_V_STR && obj.kind != UM_V_LIST && obj.kind != UM_V_TUPLE && obj.kind != UM_V_RANGE)
         um_run_fail(r, "%s can't be sliced", um_kind_name(obj.kind));
+    um_run_work(r, obj);
     int64_t n = (int64_t)um_length(r, obj), step = by.kind == UM_V_NONE ? 1 : um_as_int(r, by, "a slice step");
     if (step == 0) um_run_fail(r, "a slice step can't be 0");
     if (step > n + 1) step = n + 1;
@@ -145,6 +147,7 @@ static um_val slice(um_run *r, um_val obj, um_val start, um_val stop, um_val by)
 static _Noreturn void bad_operands(um_run *r, const char *op, um_val a, um_val b) {
     if (a.kind == UM_V_UNDEF) um_run_undefined(r, a);
     if (b.kind == UM_V_UNDEF) um_run_undefined(r, b);
+    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT) um_run_fail(r, "an integer beyond 64 bits can only be printed");
     um_run_fail(r, "%s %s %s is not possible", um_kind_name(a.kind), op, um_kind_name(b.kind));
 }
 
@@ -263,6 +266,7 @@ bool um_contains(um_run *r, um_val in, um_val x) {
     case UM_V_UNDEF: return false;
     case UM_V_STR: {
         um_str s = um_as_str(r, x, "what is looked for in a string");
+        um_run_work(r, in);
         return s.n == 0 || memmem(in.s.p, in.s.n, s.p, s.n) != NULL;
     }
     case UM_V_DICT: return um_dict_get(r, in.dict, x) != NULL;

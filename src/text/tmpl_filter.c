@@ -34,8 +34,9 @@ FILTER(f_tojson) {
 
 FILTER(f_trim) {
     UNUSED;
-    um_str chars = str_or(r, a[0], UM_STR(""), "trim: chars");
-    return um_val_str(um_strip(um_text(r, in), GIVEN(a[0]) ? &chars : NULL, true, true));
+    um_str chars = str_or(r, a[0], UM_STR(""), "trim: chars"), s = um_text(r, in);
+    um_run_scan(r, s.n * chars.n);
+    return um_val_str(um_strip(s, GIVEN(a[0]) ? &chars : NULL, true, true));
 }
 
 FILTER(f_upper) {
@@ -300,6 +301,7 @@ int um_filter_find(um_str name) {
 um_val um_filter_apply(um_run *r, int index, um_val in, const um_args *args) {
     const um_filter *f = filter_at((size_t)index);
     um_val a[UM_PARAMS_MAX];
+    um_run_work(r, in);
     if (f->params) um_args_bind(r, f->name, args, f->params, a);
     return f->fn(r, in, a, args);
 }

@@ -12,6 +12,9 @@ um_val um_val_from_json(um_run *r, const json_t *j, int nest) {
     if (nest > UM_TMPL_VALUE_MAX) um_run_fail(r, "the variables are nested deeper than %d", UM_TMPL_VALUE_MAX);
     switch (json_typeof(j)) {
     case JSON_OBJECT:
+        v = um_val_of(UM_V_BIGINT);
+        v.s = um_json_big_integer(j);
+        if (v.s.p) return v;
         v = um_dict_new(r);
         for (void *it = json_object_iter((json_t *)j); it; it = json_object_iter_next((json_t *)j, it))
             um_dict_set(r, v.dict, um_val_str((um_str){json_object_iter_key(it), json_object_iter_key_len(it)}),
@@ -92,7 +95,7 @@ static void write_key(writer *w, um_val k) {
     um_run *r = w->out.r;
     if (k.kind == UM_V_NONE) write_str(w, UM_STR("null"));
     else if (k.kind == UM_V_BOOL) write_str(w, k.b ? UM_STR("true") : UM_STR("false"));
-    else if (k.kind == UM_V_STR || um_is_numeric(k)) write_str(w, um_text(r, k));
+    else if (k.kind == UM_V_STR || k.kind == UM_V_BIGINT || um_is_numeric(k)) write_str(w, um_text(r, k));
     else um_run_fail(r, "tojson: %s can't be a key", um_kind_name(k.kind));
 }
 
@@ -118,7 +121,8 @@ static void write_value(writer *w, um_val v, int depth) {
     switch (v.kind) {
     case UM_V_NONE: um_sb_puts(&w->out, "null"); break;
     case UM_V_BOOL: um_sb_puts(&w->out, v.b ? "true" : "false"); break;
-    case UM_V_INT: um_sb_repr(&w->out, v); break;
+    case UM_V_INT:
+    case UM_V_BIGINT: um_sb_repr(&w->out, v); break;
     case UM_V_FLOAT: write_float(w, v.f); break;
     case UM_V_STR: write_str(w, v.s); break;
     case UM_V_LIST:

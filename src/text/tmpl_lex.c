@@ -11,7 +11,7 @@ void um_compile_fail(um_compile *c, int line, int column, const char *fmt, ...) 
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    um_fail(c->err, UM_ETEMPLATE, "chat template, line %d, column %d: %s", line, column, text);
+    um_fail(c->err, UM_ETEMPLATE, "line %d, column %d: %s", line, column, text);
     longjmp(c->jump, 1);
 }
 

@@ -17,6 +17,7 @@ static um_str arg_str(um_run *r, um_val v) {
 
 static um_val strip(um_run *r, um_val self, um_val chars, bool left, bool right) {
     um_str set = GIVEN(chars) ? arg_str(r, chars) : UM_STR("");
+    um_run_scan(r, self.s.n * set.n);
     return um_val_str(um_strip(self.s, GIVEN(chars) ? &set : NULL, left, right));
 }
 
@@ -443,6 +444,7 @@ const um_method *um_method_find(um_kind kind, um_str name) {
 
 um_val um_method_call(um_run *r, const um_bound *b, const um_args *args) {
     um_val a[UM_PARAMS_MAX];
+    um_run_work(r, b->self);
     if (b->method->params) um_args_bind(r, b->method->name, args, b->method->params, a);
     return b->method->fn(r, b->self, a, args);
 }

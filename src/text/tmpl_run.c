@@ -14,7 +14,7 @@ void um_run_fail(um_run *r, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    um_fail(r->err, UM_ETEMPLATE, "chat template, line %d: %s", r->line, text);
+    um_fail(r->err, UM_ETEMPLATE, "line %d: %s", r->line, text);
     longjmp(r->jump, 1);
 }
 
@@ -36,6 +36,17 @@ um_str um_run_copy(um_run *r, um_str s) {
 
 void um_run_step(um_run *r) {
     if (++r->steps > UM_TMPL_STEPS_MAX) um_run_fail(r, "rendering takes more than %d steps", UM_TMPL_STEPS_MAX);
+}
+
+void um_run_scan(um_run *r, size_t bytes) {
+    r->steps += (int64_t)(bytes / 8);
+    um_run_step(r);
+}
+
+void um_run_work(um_run *r, um_val v) {
+    if (v.kind == UM_V_LIST || v.kind == UM_V_TUPLE) r->steps += (int64_t)v.list->n;
+    else if (v.kind == UM_V_DICT) r->steps += (int64_t)v.dict->n;
+    um_run_scan(r, v.kind == UM_V_STR ? v.s.n : 0);
 }
 
 static void write_out(um_run *r, um_str s) {
@@ -337,10 +348,9 @@ static um_str normal_source(um_arena *a, um_str s) {
 
 static um_status check_source(um_str source, um_err *err) {
     if (source.n > UM_TMPL_SOURCE_MAX)
-        return um_fail(err, UM_ELIMIT, "chat template of %zu bytes, at most %zu are allowed", source.n,
-                       UM_TMPL_SOURCE_MAX);
+        return um_fail(err, UM_ELIMIT, "%zu bytes of source, at most %zu are allowed", source.n, UM_TMPL_SOURCE_MAX);
     size_t good = um_utf8_check(source.p, source.n);
-    if (good < source.n) return um_fail(err, UM_ETEMPLATE, "chat template is not valid UTF-8 at byte %zu", good);
+    if (good < source.n) return um_fail(err, UM_ETEMPLATE, "not valid UTF-8 at byte %zu", good);
     return UM_OK;
 }
 

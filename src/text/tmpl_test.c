@@ -31,7 +31,7 @@ TEST(t_false) {
 }
 TEST(t_integer) {
     UNUSED;
-    return v.kind == UM_V_INT;
+    return v.kind == UM_V_INT || v.kind == UM_V_BIGINT;
 }
 TEST(t_float) {
     UNUSED;
@@ -39,7 +39,7 @@ TEST(t_float) {
 }
 TEST(t_number) {
     UNUSED;
-    return um_is_numeric(v);
+    return um_is_numeric(v) || v.kind == UM_V_BIGINT;
 }
 TEST(t_string) {
     UNUSED;
@@ -178,6 +178,7 @@ int um_test_find(um_str name) {
 }
 
 bool um_test_apply(um_run *r, int index, um_val in, const um_args *args) {
+    um_run_step(r);
     if ((int)args->n != tests[index].n_args || args->n_kw)
         um_run_fail(r, "test '%s' takes %d arguments, found %zu", tests[index].name, tests[index].n_args,
                     args->n + args->n_kw);

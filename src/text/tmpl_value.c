@@ -72,10 +72,10 @@ void um_list_push(um_run *r, um_list *l, um_val v) {
 }
 
 const char *um_kind_name(um_kind k) {
-    static const char *const names[] = {"nothing", "undefined", "none",   "boolean", "integer",  "float",
-                                        "string",  "list",      "tuple",  "dict",    "range",    "namespace",
-                                        "macro",   "function",  "method", "loop",    "function", "function"};
-    _Static_assert(UM_LEN(names) == UM_V_JOINER + 1, "one name a kind");
+    static const char *const names[] = {
+        "nothing", "undefined", "none",  "boolean",  "integer", "float", "string",   "list",     "tuple",  "dict",
+        "range",   "namespace", "macro", "function", "method",  "loop",  "function", "function", "integer"};
+    _Static_assert(UM_LEN(names) == UM_V_BIGINT + 1, "one name a kind");
     return names[k];
 }
 
@@ -104,6 +104,7 @@ double um_as_double(um_val v) { return v.kind == UM_V_FLOAT ? v.f : (double)(v.k
 int64_t um_as_int(um_run *r, um_val v, const char *what) {
     if (v.kind == UM_V_UNDEF) um_run_undefined(r, v);
     if (v.kind == UM_V_BOOL) return v.b;
+    if (v.kind == UM_V_BIGINT) um_run_fail(r, "%s: an integer beyond 64 bits can only be printed", what);
     if (v.kind != UM_V_INT) um_run_fail(r, "%s must be an integer, found %s", what, um_kind_name(v.kind));
     return v.i;
 }
@@ -198,7 +199,8 @@ bool um_same(um_val a, um_val b) {
     case UM_V_INT:
     case UM_V_GLOBAL: return a.i == b.i;
     case UM_V_FLOAT: return a.f == b.f;
-    case UM_V_STR: return um_str_eq(a.s, b.s);
+    case UM_V_STR:
+    case UM_V_BIGINT: return um_str_eq(a.s, b.s);
     default: return a.list == b.list;
     }
 }
@@ -207,6 +209,7 @@ static bool equal(um_run *r, um_val a, um_val b, int depth) {
     check_depth(r, depth);
     if (um_is_numeric(a) && um_is_numeric(b)) return equal_numbers(a, b);
     if (a.kind != b.kind) return false;
+    if (a.kind == UM_V_STR) um_run_work(r, a);
     if (a.kind == UM_V_LIST || a.kind == UM_V_TUPLE) return equal_lists(r, a.list, b.list, depth);
     if (a.kind == UM_V_DICT) return equal_dicts(r, a.dict, b.dict, depth);
     if (a.kind == UM_V_RANGE) return equal_lists(r, um_elements(r, a), um_elements(r, b), depth);
@@ -229,7 +232,11 @@ static int order(um_run *r, um_val a, um_val b, int depth) {
         double x = um_as_double(a), y = um_as_double(b);
         return (x > y) - (x < y);
     }
-    if (a.kind == UM_V_STR && b.kind == UM_V_STR) return order_bytes(a.s, b.s);
+    if (a.kind == UM_V_STR && b.kind == UM_V_STR) {
+        um_run_work(r, a);
+        return order_bytes(a.s, b.s);
+    }
+    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT) um_run_fail(r, "an integer beyond 64 bits can only be printed");
     if (a.kind != b.kind || (a.kind != UM_V_LIST && a.kind != UM_V_TUPLE))
         um_run_fail(r, "%s and %s have no order", um_kind_name(a.kind), um_kind_name(b.kind));
     size_t n = UM_MIN(a.list->n, b.list->n);
@@ -383,6 +390,7 @@ static void plain(um_sb *b, um_val v) {
         um_sb_puts(b, text);
         break;
     case UM_V_FLOAT: um_sb_float(b, v.f); break;
+    case UM_V_BIGINT: um_sb_add(b, v.s); break;
     default:
         snprintf(text, sizeof text, "<%s>", um_kind_name(v.kind));
         um_sb_puts(b, text);

@@ -28,6 +28,35 @@ sed -n 5p "$dir/mixed.out" | grep -q '^{"id":"far","error":{"code":"UM_ERANGE"' 
 says 'failed 3'
 if grep -q '"trace"' "$dir/mixed.out"; then fail "a trace that nobody asked for"; fi
 
+# Conversations carry all that a chat request says; what is wrong with one is said in its result.
+cat > "$dir/chats.jsonl" << 'END'
+{"id": "tools", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "tools": [{"name": "f"}], "max_tokens": 1}
+{"id": "none", "messages": [{"role": "user", "content": "Hi"}], "tools": [{"name": "f"}], "tool_choice": "none", "max_tokens": 1}
+{"id": "plain", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+{"id": "think", "messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"enable_thinking": false}, "max_tokens": 1}
+{"id": "more", "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "I"}], "continue_final_message": true, "max_tokens": 1}
+{"id": "both", "messages": [{"role": "user", "content": "Hi"}], "continue_final_message": true, "add_generation_prompt": true}
+{"id": "role", "messages": [{"role": "boss", "content": "Hi"}]}
+{"id": "own", "messages": [{"role": "user", "content": "Hi"}], "chat_template": "{{ raise_exception('own words') }}"}
+END
+expect 1 --model models/tiny-block --chat-template qwen3 --input "$dir/chats.jsonl" --output "$dir/chats.out"
+prompt_of() { sed -n "s/^{\"id\":\"$1\".*\"prompt_tokens\":\([0-9]*\).*/\1/p" "$dir/chats.out"; }
+[ "$(prompt_of tools)" -gt "$(prompt_of plain)" ] || fail "tools are not in the prompt"
+[ "$(prompt_of none)" = "$(prompt_of plain)" ] || fail "tool_choice none"
+[ "$(prompt_of think)" -gt "$(prompt_of plain)" ] || fail "variables do not reach the template"
+[ "$(prompt_of more)" -gt 0 ] || fail "a continued message"
+grep -q '^{"id":"both","error":{"code":"UM_EINVAL".*contradict' "$dir/chats.out" || fail "both switches"
+grep -q '^{"id":"role","error":{"code":"UM_EINVAL".*message 0: role' "$dir/chats.out" || fail "unknown role"
+grep -q '^{"id":"own","error":{"code":"UM_ETEMPLATE".*line 1: own words' "$dir/chats.out" || fail "raise_exception"
+
+# The level of special text is the operator's, for prompts and conversations alike.
+cat > "$dir/special.jsonl" << 'END'
+{"id": "chat", "messages": [{"role": "user", "content": "a <|im_end|>"}], "max_tokens": 1}
+{"id": "text", "prompt": "a <|im_end|>", "max_tokens": 1}
+END
+expect 1 --model models/tiny-block --special-in-content reject --input "$dir/special.jsonl" --output "$dir/special.out"
+[ "$(grep -c 'UM_EINVAL.*spells the token' "$dir/special.out")" = 2 ] || fail "reject: $(cat "$dir/special.out")"
+
 # A finished output is left alone, errors included.
 cp "$dir/mixed.out" "$dir/mixed.before"
 expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `unmask list`, `inspect`, `tokenize`, help and version: what needs no answer from a model.
+# `unmask list`, `inspect`, help and version: what needs no answer from a model.
 source tests/cli/claims.bash
 TABLES='families strategies samplers options backends commands'
 
@@ -109,29 +109,6 @@ inspect_refuses_an_autoregressive_model_by_name() {
     try inspect "$work/llama"
     [ "$rc" = 3 ]
     grep -q autoregressive "$work/err"
-}
-tokenize_prints_ids_and_pieces() {
-    try tokenize --model tests/golden/models/sdar t5 t6
-    [ "$rc" = 0 ]
-    diff "$work/out" <(printf '     0        5  "t5"\n     1        6  "t6"\n')
-    try tokenize --model tests/golden/models/sdar --ids t5 t6
-    [ "$(cat "$work/out")" = '5 6' ]
-    try tokenize --model tests/golden/models/sdar --json t5 t6
-    [ "$(cat "$work/out")" = '{"n":2,"ids":[5,6],"pieces":["t5","t6"]}' ]
-}
-tokenize_marks_special_tokens() {
-    try tokenize --model models/tiny-block '<|im_end|>'
-    grep -q 'special' "$work/out"
-    [ "$(wc -l < "$work/out")" = 1 ]
-    try tokenize --model models/tiny-block --no-special '<|im_end|>'
-    not grep -q 'special$' "$work/out"
-}
-tokenize_of_a_chat_keeps_special_text_of_the_user_ordinary() {
-    try tokenize --model models/tiny-block --chat 'Hello'
-    grep -q '"<|im_start|>"  special' "$work/out"
-    plain=$(grep -c special "$work/out")
-    try tokenize --model models/tiny-block --chat 'Hello <|im_end|>'
-    [ "$(grep -c special "$work/out")" = "$plain" ]
 }
 write_to_a_full_disk_is_reported() {
     rc=0

@@ -72,6 +72,26 @@ chat_template_is_used_unless_raw() {
     try run --model models/tiny-block --max-tokens 1 --show-prompt --raw Hello
     [ "$(cat "$work/err")" = Hello ]
 }
+tools_and_variables_reach_the_template() {
+    echo '[{"name": "f"}]' > "$work/tools.json"
+    try run --model models/tiny-block --max-tokens 1 --show-prompt --tools "$work/tools.json" --chat-template qwen3 \
+        --chat-template-kwargs '{"enable_thinking": false}' Hello
+    [ "$rc" = 0 ]
+    grep -qxF '{"name": "f"}' "$work/err"
+    grep -qx '</think>' "$work/err"
+    words_try --tools "$work/tools.json" t5
+    [ "$rc" = 2 ] && grep -q -- '--tools needs a chat template' "$work/err"
+}
+template_of_ones_own_is_used_for_every_command() {
+    echo 'My {{ messages[0].content }}' > "$work/own.jinja"
+    try run --model models/tiny-block --max-tokens 1 --show-prompt --chat-template "$work/own.jinja" Hello
+    [ "$(cat "$work/err")" = 'My Hello' ]
+    UNMASK_CHAT_TEMPLATE='Text {{ messages[0].content }}' try run --model models/tiny-block --max-tokens 1 --show-prompt Hello
+    [ "$(cat "$work/err")" = 'Text Hello' ]
+    try run --model models/tiny-block --chat-template "$work/none.jinja" Hello
+    [ "$rc" = 2 ] || [ "$rc" = 3 ]
+    grep -q "$work/none.jinja" "$work/err"
+}
 system_message_needs_a_template() {
     words_try --system hello t5
     [ "$rc" = 2 ] && grep -q 'chat template' "$work/err"

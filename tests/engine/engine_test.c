@@ -76,6 +76,13 @@ static void refuses_more_than_one_prompt(void **state) {
     r.text = "t1 t2";
     r.text_len = 5;
     check_refused(&r, UM_EINVAL, "exactly one");
+    um_chat_request chat;
+    um_chat_init(&chat);
+    r.text = NULL;
+    r.chat = &chat;
+    check_refused(&r, UM_EINVAL, "exactly one");
+    r.ids = NULL;
+    check_refused(&r, UM_ETEMPLATE, "no chat template");
 }
 
 static void refuses_text_that_is_not_utf8(void **state) {

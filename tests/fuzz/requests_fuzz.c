@@ -27,14 +27,22 @@ static void check_parameters(um_request *r) {
     um_buf_free(&text);
 }
 
+/* What is handed on must be JSON again. */
+static void check_json(const char *text) {
+    json_t *v = NULL;
+    if (!text) return;
+    require(um_json_parse_exact(&v, text, strlen(text), "x", NULL) == UM_OK);
+    json_decref(v);
+}
+
 static void check_accepted(um_request_line *q) {
     const um_request *r = &q->request;
     json_t *id = json_loadb(q->id.data, q->id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     require(json_equal(id, json_object_get(q->root, "id")));
     json_decref(id);
-    require((r->text != NULL) + (r->ids != NULL) + (r->messages != NULL) == 1);
+    require((r->text != NULL) + (r->ids != NULL) + (r->chat != NULL) == 1);
     for (size_t i = 0; i < r->n_ids; i++) require(r->ids[i] >= 0);
-    for (size_t i = 0; i < r->n_messages; i++) require(r->messages[i].role && r->messages[i].content);
+    if (r->chat) check_json(r->chat->messages_json), check_json(r->chat->tools_json), check_json(r->chat->kwargs_json);
     for (size_t i = 0; i < r->n_stop; i++) require(r->stop[i] && *r->stop[i]);
     check_parameters(&q->request);
 }

@@ -1,4 +1,5 @@
-/* Chat templates from anywhere: compile or are refused, render or fail with a message, within their limits. */
+/* Chat templates from anywhere: compile or are refused, render or fail with a message, within their limits. Behind a
+ * byte 0 the input goes on with the variables, a JSON object. */
 #include <stdlib.h>
 
 #include "text/template.h"
@@ -13,21 +14,39 @@ static const char variables[] =
     " \"Hello\"}, {\"role\": \"assistant\", \"content\": \"<think>a</think>b\"}], \"tools\": null, \"bos_token\": "
     "\"<s>\"}";
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    um_template *t;
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static json_t *read_variables(um_str text) {
+    json_t *vars;
+    if (um_json_parse_exact(&vars, text.p, text.n, "x", NULL)) return NULL;
+    if (json_is_object(vars)) return vars;
+    json_decref(vars);
+    return NULL;
+}
+
+static void render(const um_template *t, const json_t *vars) {
     um_err err = {UM_OK, ""};
     um_buf out = {0};
-    if (um_template_new(&t, (um_str){(const char *)data, size}, &err)) {
-        if (!err.msg[0]) abort();
-        return 0;
-    }
-    json_t *vars = json_loads(variables, 0, NULL);
-    if (!vars) abort();
     if (um_template_render_at(t, vars, 1753535109, &out, &err) == UM_OK) {
         if (out.len && um_utf8_check(out.data, out.len) < out.len) abort();
     } else if (!err.msg[0] || out.len) abort();
-    json_decref(vars);
     um_buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    um_template *t;
+    um_err err = {UM_OK, ""};
+    const uint8_t *end = size ? (const uint8_t *)memchr(data, 0, size) : NULL;
+    um_str source = {(const char *)data, end ? (size_t)(end - data) : size};
+    um_str context = end ? (um_str){(const char *)end + 1, size - source.n - 1} : UM_STR(variables);
+    if (um_template_new(&t, source, &err)) {
+        if (!err.msg[0]) abort();
+        return 0;
+    }
+    (void)um_template_reads_parts(t);
+    json_t *vars = read_variables(context);
+    if (vars) render(t, vars);
+    json_decref(vars);
     um_template_free(t);
     return 0;
 }

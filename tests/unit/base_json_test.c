@@ -230,6 +230,70 @@ static void parsing_takes_whole_numbers_only(void **state) {
     assert_true(um_parse_double("+1e3", &d) && d == 1000);
 }
 
+static char *exact(const char *text) {
+    json_t *v;
+    um_err err;
+    if (um_json_parse_exact(&v, text, strlen(text), "x.json", &err)) fail_msg("%s", err.msg);
+    char *again = json_dumps(v, JSON_COMPACT);
+    json_decref(v);
+    return again;
+}
+
+static void integers_beyond_64_bits_keep_their_digits(void **state) {
+    (void)state;
+    static const char *const big[] = {"9223372036854775808", "-9223372036854775809", "123456789012345678901234567890"};
+    static const char *const other[] = {"9223372036854775807",    "-9223372036854775808",     "1e30",
+                                        "12345678901234567890.5", "\"12345678901234567890\"", "0"};
+    json_t *v, *again;
+    um_err err;
+    char text[64];
+    for (size_t i = 0; i < UM_LEN(big); i++) {
+        snprintf(text, sizeof text, "[%s]", big[i]);
+        assert_int_equal(um_json_parse_exact(&v, text, strlen(text), "x.json", &err), UM_OK);
+        assert_true(um_str_eq(um_json_big_integer(json_array_get(v, 0)), um_str_of(big[i])));
+        char *written = json_dumps(v, 0); /* and they survive being handed on */
+        assert_int_equal(um_json_parse_exact(&again, written, strlen(written), "x.json", &err), UM_OK);
+        assert_true(um_str_eq(um_json_big_integer(json_array_get(again, 0)), um_str_of(big[i])));
+        free(written);
+        json_decref(v);
+        json_decref(again);
+    }
+    for (size_t i = 0; i < UM_LEN(other); i++) {
+        snprintf(text, sizeof text, "[%s]", other[i]);
+        assert_int_equal(um_json_parse_exact(&v, text, strlen(text), "x.json", &err), UM_OK);
+        assert_null(um_json_big_integer(json_array_get(v, 0)).p);
+        json_decref(v);
+    }
+    assert_null(um_json_big_integer(NULL).p);
+}
+
+static void lone_surrogates_become_replacements(void **state) {
+    (void)state;
+    char *text = exact("[\"\\ud83d\\ude00\", \"\\ud83d\", \"\\ude00\\ud83d\", \"\\\\ud83d\", \"\\uD83Dx\"]");
+    assert_string_equal(text, "[\"\xF0\x9F\x98\x80\",\"\xEF\xBF\xBD\",\"\xEF\xBF\xBD\xEF\xBF\xBD\","
+                              "\"\\\\ud83d\",\"\xEF\xBF\xBDx\"]");
+    free(text);
+}
+
+static void exact_json_is_still_checked(void **state) {
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "[",
+                                      "[1 2]",
+                                      "\"",
+                                      "[\"\\u12\"]",
+                                      "[01234567890123456789012]",
+                                      "[--12345678901234567890]",
+                                      "[12345678901234567890-]"};
+    json_t *v;
+    um_err err;
+    for (size_t i = 0; i < UM_LEN(bad); i++) {
+        assert_int_equal(um_json_parse_exact(&v, bad[i], strlen(bad[i]), "x.json", &err), UM_EPARSE);
+        assert_non_null(strstr(err.msg, "x.json"));
+        assert_null(v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_file_line_and_column),
@@ -247,6 +311,9 @@ int main(void) {
         cmocka_unit_test(zero_keeps_its_sign),
         cmocka_unit_test(numbers_are_short_and_read_back),
         cmocka_unit_test(parsing_takes_whole_numbers_only),
+        cmocka_unit_test(integers_beyond_64_bits_keep_their_digits),
+        cmocka_unit_test(lone_surrogates_become_replacements),
+        cmocka_unit_test(exact_json_is_still_checked),
     };
     return cmocka_run_group_tests_name("base_json", tests, NULL, NULL);
 }

@@ -51,9 +51,9 @@ static void reads_every_kind_of_prompt(void **state) {
     assert_int_equal(q.request.ids[2], 5);
     accept(&q, "{\"id\": 7, \"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
                "\"content\": \"u\"}]}");
-    assert_int_equal(q.request.n_messages, 2);
-    assert_string_equal(q.request.messages[1].role, "user");
-    assert_string_equal(q.request.messages[1].content, "u");
+    assert_string_equal(q.request.chat->messages_json,
+                        "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}]");
+    assert_true(q.request.chat->add_generation_prompt);
     um_request_line_free(&q);
 }
 
@@ -104,7 +104,7 @@ static void null_and_auto_mean_the_default(void **state) {
                "\"temperature\": \"auto\"}");
     assert_int_equal(q.request.sampling.max_tokens, defaults().sampling.max_tokens);
     assert_true(isnan(q.request.sampling.temperature));
-    assert_int_equal(q.request.n_messages, 0);
+    assert_null(q.request.chat);
     um_request_line_free(&q);
 }
 
@@ -134,7 +134,7 @@ static void refuses_values_of_another_type(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"confidence\": 1}", UM_EINVAL, "expected a string");
     refuse("{\"id\": 1, \"prompt\": 5}", UM_EINVAL, "\"prompt\": expected a string");
     refuse("{\"id\": 1, \"prompt_token_ids\": [1, \"2\"]}", UM_EINVAL, "\"prompt_token_ids\"[1]");
-    refuse("{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": [1]}]}", UM_EINVAL, "message 0: \"content\"");
+    refuse("{\"id\": 1, \"messages\": {}}", UM_EINVAL, "expected an array");
     refuse("{\"id\": 1, \"messages\": []}", UM_EINVAL, "at least one message");
 }
 
@@ -147,10 +147,54 @@ static void refuses_values_out_of_range(void **state) {
     refuse("{\"id\": 1, \"prompt_token_ids\": [4294967296]}", UM_ERANGE, "no token id");
 }
 
-static void does_not_drop_parts_of_a_message(void **state) {
+#define HI "\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]"
+
+static void a_conversation_keeps_all_that_it_says(void **state) {
     (void)state;
-    refuse("{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"x\", \"name\": \"n\"}]}", UM_EINVAL,
-           "unknown key \"name\"");
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}], "
+               "\"name\": \"n\"}], \"tools\": [{\"z\": 1, \"a\": 123456789012345678901234567890}], "
+               "\"chat_template_kwargs\": {\"enable_thinking\": false}, \"chat_template\": \"{{ x }}\", "
+               "\"tool_choice\": \"auto\", \"add_generation_prompt\": false}");
+    const um_chat_request *c = q.request.chat;
+    assert_string_equal(c->messages_json,
+                        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}],\"name\":\"n\"}]");
+    assert_string_equal(c->kwargs_json, "{\"enable_thinking\":false}");
+    assert_string_equal(c->chat_template, "{{ x }}");
+    assert_false(c->add_generation_prompt);
+    json_t *tools;
+    um_err err;
+    assert_int_equal(um_json_parse_exact(&tools, c->tools_json, strlen(c->tools_json), "tools", &err), UM_OK);
+    um_str big = um_json_big_integer(json_object_get(json_array_get(tools, 0), "a"));
+    assert_true(um_str_eq(big, UM_STR("123456789012345678901234567890")));
+    json_decref(tools);
+    accept(&q, "{\"id\": 1, " HI ", \"tools\": [{}], \"tool_choice\": \"none\"}");
+    assert_null(q.request.chat->tools_json);
+    assert_null(q.request.chat->kwargs_json);
+    um_request_line_free(&q);
+}
+
+static void a_continued_message_opens_no_turn(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, " HI ", \"continue_final_message\": true}");
+    assert_true(q.request.chat->continue_final_message);
+    assert_false(q.request.chat->add_generation_prompt);
+    accept(&q, "{\"id\": 1, " HI ", \"continue_final_message\": true, \"add_generation_prompt\": true}");
+    assert_true(q.request.chat->add_generation_prompt); /* the engine says that this is an error */
+    um_request_line_free(&q);
+}
+
+static void refuses_what_only_a_conversation_may_say(void **state) {
+    (void)state;
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"tools\": []}", UM_EINVAL, "\"tools\" goes with \"messages\"");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"add_generation_prompt\": true}", UM_EINVAL, "goes with");
+    refuse("{\"id\": 1, " HI ", \"tools\": {}}", UM_EINVAL, "\"tools\": expected an array");
+    refuse("{\"id\": 1, " HI ", \"tool_choice\": \"required\"}", UM_EINVAL, "\"auto\" or \"none\"");
+    refuse("{\"id\": 1, " HI ", \"chat_template_kwargs\": []}", UM_EINVAL, "expected an object");
+    refuse("{\"id\": 1, " HI ", \"chat_template\": 1}", UM_EINVAL, "\"chat_template\"");
+    refuse("{\"id\": 1, " HI ", \"continue_final_message\": 1}", UM_EINVAL, "true or false");
+    refuse("{\"id\": 123456789012345678901, " HI "}", UM_EINVAL, "an integer beyond 64 bits");
 }
 
 static void wants_exactly_one_prompt(void **state) {
@@ -322,7 +366,9 @@ int main(void) {
         cmocka_unit_test(names_the_nearest_key),
         cmocka_unit_test(refuses_values_of_another_type),
         cmocka_unit_test(refuses_values_out_of_range),
-        cmocka_unit_test(does_not_drop_parts_of_a_message),
+        cmocka_unit_test(a_conversation_keeps_all_that_it_says),
+        cmocka_unit_test(a_continued_message_opens_no_turn),
+        cmocka_unit_test(refuses_what_only_a_conversation_may_say),
         cmocka_unit_test(wants_exactly_one_prompt),
         cmocka_unit_test(wants_an_id),
         cmocka_unit_test(keeps_the_id_of_a_line_that_fails),

@@ -319,6 +319,77 @@ static void template_that_does_not_compile_leaves_the_model(void **state) {
     done(&c, m);
 }
 
+static void a_template_whose_turns_cannot_end_is_warned_about(void **state) {
+    (void)state;
+    um_buf said = {0};
+    checkpoint c = new_sdar("false", true);
+    folder_write_text(c.dir, "chat_template.jinja", "w1");
+    um_model *m = opens_saying(&c, &said);
+    assert_warned(&said, "\"<|im_end|>\" is no token of it: a base model");
+    done(&c, m);
+}
+
+static void a_conversation_becomes_text_and_its_ids(void **state) {
+    (void)state;
+    um_err err = {0};
+    char *text, *simple;
+    int32_t *ids;
+    size_t n, len;
+    um_message message = {"user", "w3 w7"};
+    um_chat_request q;
+    checkpoint c = new_sdar("false", true);
+    folder_write_text(c.dir, "chat_template.jinja", "w1 {{ messages[0].content }} {{ last }}");
+    um_model *m = opens(&c);
+    um_chat_init(&q);
+    q.messages = &message;
+    q.n_messages = 1;
+    q.kwargs_json = "{\"last\": \"w2\"}";
+    assert_int_equal(um_model_render_chat(m, &q, &text, &len, &ids, &n, &err), UM_OK);
+    assert_string_equal(text, "w1 w3 w7 w2");
+    assert_int_equal(len, 11);
+    assert_int_equal(n, 4);
+    assert_int_equal(ids[3], 2);
+    um_free(text);
+    um_free(ids);
+    assert_int_equal(um_model_render_chat(m, &q, NULL, NULL, &ids, &n, &err), UM_OK);
+    assert_int_equal(n, 4);
+    um_free(ids);
+    assert_int_equal(um_model_render(m, &message, 1, &simple, NULL, &err), UM_OK);
+    assert_string_equal(simple, "w1 w3 w7 ");
+    um_free(simple);
+    q.kwargs_json = "{";
+    assert_int_equal(um_model_render_chat(m, &q, &text, &len, &ids, &n, &err), UM_EPARSE);
+    assert_null(text);
+    assert_null(ids);
+    assert_int_equal(n + len, 0);
+    done(&c, m);
+}
+
+static void the_configuration_names_another_template(void **state) {
+    (void)state;
+    um_err err = {0};
+    char *text;
+    um_model *m;
+    um_message message = {"user", "w3"};
+    checkpoint c = new_sdar("false", true);
+    write_weights(&c);
+    um_config config;
+    um_config_init(&config);
+    config.model = c.dir;
+    config.threads = 1;
+    strcpy(config.device, "ref");
+    config.chat_template = "{{ messages[0].content }} w4";
+    assert_int_equal(um_model_open(&m, &config, &err), UM_OK);
+    assert_int_equal(um_model_render(m, &message, 1, &text, NULL, &err), UM_OK);
+    assert_string_equal(text, "w3 w4");
+    um_free(text);
+    um_model_close(m);
+    config.chat_template = "{% broken";
+    assert_int_equal(um_model_open(&m, &config, &err), UM_ETEMPLATE);
+    assert_says(&err, "line 1");
+    folder_free(c.dir);
+}
+
 static void text_becomes_ids_and_back(void **state) {
     (void)state;
     um_err err = {0};
@@ -482,6 +553,9 @@ int main(void) {
         cmocka_unit_test(llada_may_leave_out_the_leading_model),
         cmocka_unit_test(autoregressive_folder_is_called_that_before_its_tokenizer_is_read),
         cmocka_unit_test(template_that_does_not_compile_leaves_the_model),
+        cmocka_unit_test(a_template_whose_turns_cannot_end_is_warned_about),
+        cmocka_unit_test(a_conversation_becomes_text_and_its_ids),
+        cmocka_unit_test(the_configuration_names_another_template),
         cmocka_unit_test(text_becomes_ids_and_back),
         cmocka_unit_test(unknown_dtype_and_device_are_refused),
         cmocka_unit_test(hub_names_are_found_in_the_cache),

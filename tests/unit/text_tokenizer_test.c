@@ -183,7 +183,7 @@ static void a_folder_without_tokenizer_is_not_found(void **state) {
     (void)state;
     um_tok *t;
     um_err err;
-    assert_int_equal(um_tok_open(&t, "tests/data/text", &err), UM_ENOENT);
+    assert_int_equal(um_tok_open(&t, "tests/data", &err), UM_ENOENT);
     assert_non_null(strstr(err.msg, "tokenizer.json"));
 }
 

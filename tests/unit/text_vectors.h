@@ -1,4 +1,4 @@
-/* Reads the vectors of tests/data/text: one JSON object a line. */
+/* Reads vectors: one JSON object a line. */
 #ifndef TESTS_TEXT_VECTORS_H
 #define TESTS_TEXT_VECTORS_H
 
@@ -9,8 +9,6 @@
 #include <cmocka.h>
 
 #include "text/tok.h"
-
-#define VECTORS "tests/data/text/"
 
 /* The rows of a file as an array; fails the test when one is missing. */
 static inline json_t *vector_rows(const char *path) {

@@ -30,6 +30,7 @@ const um_family um_family_dream = {
     .mask_id = 151666,
     .mask_token = "<|mask|>",
     .turn_end = "<|im_end|>",
+    .chat = "dream",
     .strategies = "full",
     .gate = "previous",
     .accept_threshold = 0.9f,

@@ -27,6 +27,7 @@ const um_family um_family_dream_reasoner = {
     .tokenizer_size = UM_TOKENS_QWEN_SIZE,
     .mask_id = 151669,
     .turn_end = "<|im_end|>",
+    .chat = "qwen3",
     .strategies = "multi_bd",
     .gate = "previous",
     .accept_threshold = 0.9f,

@@ -30,6 +30,7 @@ const um_family um_family_fast_dllm_v2 = {
     .mask_id = 151665,
     .mask_token = "|<MASK>|",
     .turn_end = "<|im_end|>",
+    .chat = "qwen2_5",
     .strategies = "multi_bd",
     .gate = "previous",
     .accept_threshold = 0.9f,

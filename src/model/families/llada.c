@@ -119,6 +119,7 @@ const um_family um_family_llada = {
     .mask_id = 126336,
     .mask_token = "<|mdm_mask|>",
     .turn_end = "<|eot_id|>",
+    .chat = "llada",
     .strategies = "full",
     .gate = "previous",
     .accept_threshold = 0.9f,

@@ -106,6 +106,7 @@ const um_family um_family_llada2 = {
     .mask_id = 156895,
     .mask_token = "<|mask|>",
     .turn_end = "<|role_end|>",
+    .chat = "llada2",
     .strategies = "multi_bd",
     .gate = "previous",
     .accept_threshold = 0.95f,

@@ -49,6 +49,7 @@ const um_family um_family_llada_moe = {
     .mask_id = 156895,
     .mask_token = "<|mask|>",
     .turn_end = "<|role_end|>",
+    .chat = "llada2",
     .strategies = "full",
     .gate = "previous",
     .accept_threshold = 0.9f,

@@ -30,6 +30,7 @@ const um_family um_family_sdar_moe = {
     .mask_id = 151669,
     .mask_token = "<|MASK|>",
     .turn_end = "<|im_end|>",
+    .chat = "qwen3",
     .strategies = "multi_bd",
     .gate = "previous",
     .accept_threshold = 0.95f,

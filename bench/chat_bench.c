@@ -1,0 +1,175 @@
+/* Times chat templates: numbers only, no pass or fail.
+ *
+ *   chat_bench [folder]        (default: tests/data/tokenizers, with chat/NAME.jsonl and NAME/tokenizer.json.xz)
+ *
+ * For each built-in template: compiling it; rendering the conversations of its vectors that do not fail, from JSON
+ * values to text; and whole requests, from JSON text to ids: normalized, protected, rendered, encoded. One thread. A
+ * point is the time of one conversation, averaged over all of the file, in the fastest of REPS windows of
+ * WINDOW_SECONDS, and in brackets the median window. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "text/chat.h"
+
+enum { REPS = 15, ROWS_MAX = 64 };
+#define WINDOW_SECONDS 0.02
+
+static void stop(const char *what) {
+    fprintf(stderr, "chat_bench: %s\n", what);
+    exit(1);
+}
+
+/* ---- Timing ------------------------------------------------------------------------------------------------------ */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* One call does `amount` things; prints the time of one. */
+static void report(const char *name, const char *what, void (*op)(void *arg), void *arg, double amount) {
+    double s[REPS];
+    op(arg);
+    for (int r = 0; r < REPS; r++) {
+        int n = 0;
+        double begin = um_now(), now;
+        do {
+            op(arg);
+            n++;
+        } while ((now = um_now()) - begin < WINDOW_SECONDS);
+        s[r] = (now - begin) / n / amount * 1e6;
+    }
+    qsort(s, REPS, sizeof *s, by_value);
+    printf("%-8s %-8s %8.1f us  (%.1f)\n", name, what, s[0], s[REPS / 2]);
+    fflush(stdout);
+}
+
+/* ---- What is timed ----------------------------------------------------------------------------------------------- */
+
+typedef struct set {
+    const um_chat_builtin *builtin;
+    um_tok *tok;
+    um_chat *chat;
+    um_template *tmpl;
+    size_t n;
+    json_t *vars[ROWS_MAX];
+    um_chat_request request[ROWS_MAX];
+    char *text[ROWS_MAX][2]; /* messages, tools */
+    um_buf out;
+    um_ids ids;
+} set;
+
+static void compile(void *arg) {
+    set *s = (set *)arg;
+    um_template *t;
+    if (um_template_new(&t, s->builtin->source, NULL)) stop(s->builtin->name);
+    um_template_free(t);
+}
+
+static void render(void *arg) {
+    set *s = (set *)arg;
+    for (size_t i = 0; i < s->n; i++) {
+        um_buf_clear(&s->out);
+        if (um_template_render(s->tmpl, s->vars[i], &s->out, NULL)) stop("a conversation does not render");
+    }
+}
+
+static void request(void *arg) {
+    set *s = (set *)arg;
+    for (size_t i = 0; i < s->n; i++) {
+        s->ids.n = 0;
+        if (um_chat_render(s->chat, &s->request[i], NULL, &s->ids, NULL)) stop("a request fails");
+    }
+}
+
+/* ---- Conversations ----------------------------------------------------------------------------------------------- */
+
+static json_t *variables_of(const set *s, const json_t *row) {
+    json_t *vars = json_copy(json_object_get(row, "special")), *tools = json_object_get(row, "tools");
+    if (s->builtin->default_system)
+        json_object_set_new(vars, "default_system", json_string(s->builtin->default_system));
+    json_object_set(vars, "messages", json_object_get(row, "messages"));
+    json_object_set(vars, "tools", tools ? tools : json_null());
+    json_object_update(vars, json_object_get(row, "kwargs"));
+    return vars;
+}
+
+static void free_row(set *s, size_t i) {
+    json_decref(s->vars[i]);
+    free(s->text[i][0]);
+    free(s->text[i][1]);
+}
+
+static void add_row(set *s, const json_t *row) {
+    um_err err;
+    um_chat_request *q = &s->request[s->n];
+    json_t *tools = json_object_get(row, "tools");
+    s->text[s->n][0] = json_dumps(json_object_get(row, "messages"), 0);
+    s->text[s->n][1] = tools ? json_dumps(tools, 0) : NULL;
+    um_chat_init(q);
+    q->messages_json = s->text[s->n][0];
+    q->tools_json = s->text[s->n][1];
+    s->vars[s->n] = variables_of(s, row);
+    bool good =
+        !um_template_render(s->tmpl, s->vars[s->n], &s->out, &err) && !um_chat_render(s->chat, q, NULL, &s->ids, &err);
+    if (good) s->n++;
+    else free_row(s, s->n);
+}
+
+static void read_rows(set *s, const char *path) {
+    um_buf text = {0};
+    um_err err;
+    if (um_file_read(path, (size_t)16 << 20, &text, &err)) stop(err.msg);
+    for (char *line = text.data, *end; (end = strchr(line, '\n')) && s->n < ROWS_MAX; line = end + 1) {
+        json_t *row;
+        if (um_json_parse(&row, line, (size_t)(end - line), path, &err)) stop(err.msg);
+        add_row(s, row);
+        json_decref(row);
+    }
+    um_buf_free(&text);
+}
+
+static void open_tokenizer(set *s, const char *dir) {
+    char temp[] = "/tmp/unmask-bench-XXXXXX", command[2048];
+    um_err err;
+    if (!mkdtemp(temp)) stop("no folder in /tmp");
+    snprintf(command, sizeof command,
+             "xz -dc '%s/tokenizer.json.xz' > %s/tokenizer.json && for f in '%s'/*_config.json; do "
+             "[ ! -e \"$f\" ] || cp \"$f\" %s; done",
+             dir, temp, dir, temp);
+    if (system(command)) stop(command);
+    if (um_tok_open(&s->tok, temp, &err)) stop(err.msg);
+    snprintf(command, sizeof command, "rm -r %s", temp);
+    if (system(command)) stop(command);
+}
+
+static void bench(const char *folder, const char *name, const char *vectors, const char *vocabulary) {
+    set s = {.builtin = um_chat_builtin_find(name)};
+    char path[512];
+    um_err err;
+    snprintf(path, sizeof path, "%s/%s", folder, vocabulary);
+    open_tokenizer(&s, path);
+    if (um_chat_open(&s.chat, "/nonexistent", s.tok, name, NULL, &err)) stop(err.msg);
+    if (um_template_new(&s.tmpl, s.builtin->source, &err)) stop(err.msg);
+    snprintf(path, sizeof path, "%s/chat/%s.jsonl", folder, vectors);
+    read_rows(&s, path);
+    report(name, "compile", compile, &s, 1);
+    report(name, "render", render, &s, (double)s.n);
+    report(name, "request", request, &s, (double)s.n);
+    for (size_t i = 0; i < s.n; i++) free_row(&s, i);
+    um_template_free(s.tmpl);
+    um_chat_close(s.chat);
+    um_tok_close(s.tok);
+    um_buf_free(&s.out);
+    um_ids_free(&s.ids);
+}
+
+int main(int argc, char **argv) {
+    const char *folder = argc > 1 ? argv[1] : "tests/data/tokenizers";
+    bench(folder, "llada", "llada", "llada");
+    bench(folder, "llada2", "llada2", "llada2");
+    bench(folder, "qwen2_5", "qwen2_5", "qwen2_5");
+    bench(folder, "dream", "qwen2_5_base_dream", "dream");
+    bench(folder, "qwen3", "qwen3", "qwen3");
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* JSON as programs send it. Two things that jansson refuses are rewritten before it sees the text: integers beyond 64
+ * bits, which become an object that no reader takes for one of its own, and halves of surrogate pairs. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+
+/* U+FFFF is no character, so nobody means this key. (jansson has no U+0000 in keys.) */
+#define BIG_KEY                                                                                                        \
+    "\xEF\xBF\xBF"                                                                                                     \
+    "integer"
+
+static size_t string_end(um_str s, size_t at) { /* at: behind the opening quote; the result: behind the closing one */
+    while (at < s.n && s.p[at] != '"') at += s.p[at] == '\\' && at + 1 < s.n ? 2 : 1;
+    return UM_MIN(at + 1, s.n);
+}
+
+/* The code unit of the escape \uXXXX at s[at], else -1. */
+static int32_t unit_at(um_str s, size_t at) {
+    char hex[5] = {0};
+    if (s.n - at < 6 || s.p[at] != '\\' || s.p[at + 1] != 'u') return -1;
+    memcpy(hex, s.p + at + 2, 4);
+    if (strspn(hex, "0123456789abcdefABCDEF") != 4) return -1;
+    return (int32_t)strtol(hex, NULL, 16);
+}
+
+static bool is_high(int32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
+static bool is_low(int32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+/* Copies the string s[from..to) with lone surrogates replaced. */
+static void copy_string(um_str s, size_t from, size_t to, um_buf *out) {
+    um_str part = {s.p, to};
+    for (size_t at = from; at < to;) {
+        int32_t unit = unit_at(part, at);
+        size_t n = unit >= 0 ? 6 : s.p[at] == '\\' && at + 1 < to ? 2 : 1;
+        if (is_high(unit) && to - at > 6 && is_low(unit_at(part, at + 6))) n = 12;
+        else if (is_high(unit) || is_low(unit)) {
+            um_buf_puts(out, "\\uFFFD");
+            at += n;
+            continue;
+        }
+        um_buf_append(out, s.p + at, n);
+        at += n;
+    }
+}
+
+static bool in_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 32) == 'e'; }
+
+/* An integer in JSON's own form that 64 bits do not hold. */
+static bool is_big(um_str number) {
+    char text[24];
+    size_t sign = number.n && number.p[0] == '-', digits = number.n - sign;
+    if (digits < 19 || number.p[sign] == '0') return false;
+    for (size_t i = sign; i < number.n; i++)
+        if (number.p[i] < '0' || number.p[i] > '9') return false;
+    if (digits > 19) return true;
+    memcpy(text, number.p, number.n);
+    text[number.n] = '\0';
+    errno = 0;
+    (void)strtoll(text, NULL, 10);
+    return errno == ERANGE;
+}
+
+static void rewrite(um_str s, um_buf *out) {
+    for (size_t at = 0, end; at < s.n; at = end) {
+        end = at + 1;
+        if (s.p[at] == '"') {
+            end = string_end(s, at + 1);
+            copy_string(s, at, end, out);
+            continue;
+        }
+        while (in_number(s.p[at]) && end < s.n && in_number(s.p[end])) end++;
+        um_str part = {s.p + at, end - at};
+        if (is_big(part)) um_buf_printf(out, "{\"" BIG_KEY "\":\"%.*s\"}", (int)part.n, part.p);
+        else um_buf_append(out, part.p, part.n);
+    }
+}
+
+um_status um_json_parse_exact(json_t **out, const char *text, size_t len, const char *where, um_err *err) {
+    um_buf fixed = {0};
+    rewrite((um_str){text, len}, &fixed);
+    json_error_t e;
+    *out = json_loadb(fixed.len ? fixed.data : "", fixed.len, JSON_ALLOW_NUL, &e);
+    um_buf_free(&fixed);
+    if (*out) return UM_OK;
+    return um_fail(err, UM_EPARSE, "%s: no JSON: %s (line %d, column %d)", where, e.text, UM_MAX(e.line, 1),
+                   UM_MAX(e.column, 0));
+}
+
+um_str um_json_big_integer(const json_t *v) {
+    const json_t *digits = json_object_size(v) == 1 ? json_object_get(v, BIG_KEY) : NULL;
+    um_str s = {json_string_value(digits), json_string_length(digits)};
+    return is_big(s) ? s : (um_str){NULL, 0};
+}
