@@ -1,0 +1,62 @@
+/* What the tests of recorded logits share: a model in fp32, forward passes over it, and every logit of a pass. */
+#ifndef TESTS_FORWARD_FIXTURE_H
+#define TESTS_FORWARD_FIXTURE_H
+
+#include "model/model.h"
+
+#define PAGE   32
+#define PAGES  24
+#define TOKENS 128 /* of the largest pass whose logits are wanted */
+
+typedef struct fixture {
+    um_model *model;
+    um_forward *forward;
+    float *logits; /* [TOKENS, vocab] */
+} fixture;
+
+static inline void open_fixture(fixture *f, const char *folder, const char *device) {
+    um_err err = {0};
+    um_config c = {
+        .size = sizeof c, .model = folder, .threads = 2, .max_num_batched_tokens = 2 * TOKENS, .mask_token_id = -1};
+    strcpy(c.model_name, "auto");
+    strcpy(c.device, device);
+    strcpy(c.dtype, "float32");
+    if (um_model_open(&f->model, &c, &err)) fail_msg("%s", err.msg);
+    um_forward_config fc = {.max_tokens = 2 * TOKENS,
+                            .max_rows = 2 * TOKENS,
+                            .n_saved = 2,
+                            .page_size = PAGE,
+                            .n_pages = PAGES,
+                            .kv_type = UM_F32};
+    if (um_forward_new(&f->forward, f->model, &fc, &err)) fail_msg("%s", err.msg);
+    void *p = NULL;
+    size_t bytes = sizeof(float) * TOKENS * (size_t)f->model->arch.vocab;
+    if (f->model->ops->buffer(f->model->dev, &p, bytes, "logits", &err)) fail_msg("%s", err.msg);
+    f->logits = p;
+}
+
+static inline void close_fixture(fixture *f) {
+    f->model->ops->buffer_free(f->model->dev, f->logits);
+    um_forward_free(f->forward);
+    um_model_close(f->model);
+}
+
+static inline void run(fixture *f, const um_batch *b) {
+    um_forward_submit(f->forward, b);
+    um_forward_wait(f->forward);
+}
+
+/* Of the first n rows of the pass that ran last. */
+static inline void compute_logits(fixture *f, int32_t n) {
+    const um_model *m = f->model;
+    m->ops->linear(m->dev, m->head, NULL, um_forward_hidden(f->forward), n, false, f->logits);
+}
+
+/* Element i of a recorded tensor of 64-bit integers. */
+static inline int32_t int_at(const um_tensor *t, int32_t i) {
+    int64_t v;
+    memcpy(&v, (const char *)t->data + (size_t)i * sizeof v, sizeof v);
+    return (int32_t)v;
+}
+
+#endif
