@@ -19,6 +19,7 @@ typedef struct recording {
     um_map map;
     um_safetensors *tensors;
     int32_t block, prompt;
+    bool is_d2f;
 } recording;
 
 /* One recorded pass as a batch of one span. */
@@ -43,6 +44,7 @@ static void open_recording(recording *r, const char *name) {
     if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, &err)) fail_msg("%s", err.msg);
     json_t *engine = json_object_get(r->json, "engine");
     r->block = (int32_t)json_integer_value(json_object_get(engine, "block_size"));
+    r->is_d2f = um_streq(json_string_value(json_object_get(engine, "decoding_strategy")), "d2f");
     json_t *request = json_array_get(json_object_get(r->json, "requests"), 0);
     r->prompt = (int32_t)json_array_size(json_object_get(request, "prompt"));
 }
@@ -81,8 +83,7 @@ static int32_t defined_end(const recording *r, int step) {
  * prompt's last block all of that block. */
 static int32_t visible_end(const recording *r, int step, int32_t pos) {
     um_visibility rule = {UM_SEE_BLOCK_CAUSAL, r->block, 0};
-    bool prefix_full = step == 0 && !strncmp(r->name, "llada", 5);
-    if (prefix_full && pos < r->prompt) return r->prompt;
+    if (step == 0 && r->is_d2f && pos < r->prompt) return r->prompt;
     return um_visible_end(rule, pos);
 }
 
@@ -187,6 +188,27 @@ static void llada_prompt_sees_itself(void **state) {
     check_case("llada", "llada_d2f");
 }
 
+static void dream_prompt_sees_itself(void **state) {
+    (void)state;
+    check_case("dream", "dream_d2f");
+}
+
+static void dream_reasoner_logits(void **state) {
+    (void)state;
+    check_case("dream_reasoner", "dream_reasoner");
+}
+
+static void sdar_moe_logits(void **state) {
+    (void)state;
+    check_case("sdar_moe", "sdar_moe_multi");
+}
+
+static void llada2_logits(void **state) {
+    (void)state;
+    check_case("llada2", "llada2_single");
+    check_case("llada2", "llada2_multi");
+}
+
 /* ---- What the pass promises -------------------------------------------------------------------------------------- */
 
 /* The recorded pass as second span of a batch whose first span is another request on other pages. */
@@ -275,6 +297,10 @@ int main(void) {
         cmocka_unit_test(fast_dllm_v2_logits),
         cmocka_unit_test(stable_diffcoder_logits),
         cmocka_unit_test(llada_prompt_sees_itself),
+        cmocka_unit_test(dream_prompt_sees_itself),
+        cmocka_unit_test(dream_reasoner_logits),
+        cmocka_unit_test(sdar_moe_logits),
+        cmocka_unit_test(llada2_logits),
         cmocka_unit_test(hidden_rows_do_not_depend_on_the_batch),
         cmocka_unit_test(saved_row_answers_in_the_next_pass),
     };

@@ -11,14 +11,16 @@
 
 #include "engine/engine.h"
 
-static const char *const cases[] = {"sdar_single",    "sdar_single_b32", "sdar_multi",
-                                    "sdar_multi_low", "fdv2_multi",      "stable_diffcoder"};
+static const char *const cases[] = {"sdar_single",  "sdar_single_b32",  "sdar_multi",     "sdar_multi_low",
+                                    "fdv2_multi",   "stable_diffcoder", "sdar_moe_multi", "llada2_single",
+                                    "llada2_multi", "dream_reasoner"};
 
 /* One request of a recording while it is replayed. */
 typedef struct replay {
     const char *name;
     json_t *want;
     size_t index, pass;
+    size_t fragile; /* first pass in which rounding may decide otherwise: nothing is compared from there on */
     bool finished;
 } replay;
 
@@ -58,6 +60,7 @@ static void check_state(const replay *r, const json_t *want, const um_trace *t) 
 }
 
 static void check_pass(replay *r, const um_trace *t) {
+    if (r->pass >= r->fragile) return;
     const json_t *steps = json_object_get(r->want, "steps"), *step = json_array_get(steps, r->pass);
     if (!step) fail_msg("%s[%zu]: more passes than the %zu recorded", r->name, r->index, json_array_size(steps));
     assert_int_equal(json_is_true(json_object_get(step, "prefill")), t->prefill);
@@ -71,11 +74,15 @@ static void check_pass(replay *r, const um_trace *t) {
 }
 
 static void check_result(replay *r, const um_result *res) {
+    r->finished = true;
+    if (r->fragile != SIZE_MAX) {
+        assert_int_equal(r->pass, r->fragile);
+        return;
+    }
     assert_int_equal(r->pass, json_array_size(json_object_get(r->want, "steps")));
     assert_int_equal(r->pass, res->nfe);
     check_ids(r, "output", json_object_get(r->want, "output"), res->token_ids, res->n_tokens);
     assert_string_equal(um_finish_name(res->finish), json_string_value(json_object_get(r->want, "finish")));
-    r->finished = true;
 }
 
 static void on_event(void *arg, const um_event *ev) {
@@ -144,12 +151,18 @@ static void replay_case(const char *name, const char *device, bool batched) {
     int32_t ids[1024];
     size_t n = json_array_size(requests), passes = 0;
     assert_true(n > 0 && n <= UM_LEN(r));
+    /* The reference backend is slow; what batching could change shows on the other one. */
+    if (um_streq(device, "ref") && !batched) n = 1;
     configure(&c, root, device);
     snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
     c.model = folder;
     if (um_model_open(&m, &c, &err) || um_engine_new(&e, m, &c, &err)) fail_msg("%s", err.msg);
     for (size_t i = 0; i < n; i++) {
-        r[i] = (replay){.name = name, .want = json_array_get(requests, i), .index = i};
+        const json_t *want = json_array_get(requests, i), *fragile = json_object_get(want, "fragile_from");
+        r[i] = (replay){.name = name,
+                        .want = json_array_get(requests, i),
+                        .index = i,
+                        .fragile = fragile ? (size_t)json_integer_value(fragile) : SIZE_MAX};
         add(e, &r[i], ids);
         if (!batched) drain(e);
     }
