@@ -168,6 +168,7 @@ static void put_defaults(um_sheet *s, const um_arch *a) {
     um_sheet_group(s, "decoding");
     um_sheet_words(s, "strategies", a->family->strategies, '|');
     um_sheet_str(s, "default_strategy", a->default_strategy);
+    um_sheet_str(s, "sampler", a->family->sampler);
     um_sheet_number(s, "accept_threshold", a->family->accept_threshold);
     um_sheet_number(s, "temperature", isnan(a->temperature) ? 0 : (double)a->temperature);
     um_sheet_int(s, "answer_tokens", um_arch_answer_tokens(a), "at most, unless --max-tokens says otherwise");

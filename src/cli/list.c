@@ -67,6 +67,7 @@ static void put_families(um_sheet *s) {
         um_sheet_words(s, "architectures", (*f)->architectures, '|');
         um_sheet_words(s, "model_types", (*f)->model_types, '|');
         um_sheet_words(s, "strategies", (*f)->strategies, '|');
+        um_sheet_str(s, "sampler", (*f)->sampler);
         um_sheet_number(s, "accept_threshold", (*f)->accept_threshold);
         um_sheet_item_end(s);
     }
@@ -82,9 +83,20 @@ static void put_strategies(um_sheet *s) {
     }
 }
 
+static const char *schedule_name(um_schedule s) {
+    switch (s) {
+    case UM_SCHEDULE_NONE: return "none: as many as it accepts";
+    case UM_SCHEDULE_EVEN: return "an even number of positions a pass";
+    case UM_SCHEDULE_LINEAR: return "what stays masked falls in a line";
+    case UM_SCHEDULE_TIME: return "the masked share falls in a line from 1 to eps";
+    }
+    return "unknown";
+}
+
 static void put_samplers(um_sheet *s) {
     for (const um_sampler *const *t = um_samplers; *t; t++) {
         um_sheet_item(s, (*t)->name, (*t)->summary);
+        um_sheet_str(s, "schedule", schedule_name((*t)->schedule));
         um_sheet_str(s, "source", (*t)->source);
         um_sheet_item_end(s);
     }

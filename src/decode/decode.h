@@ -27,11 +27,12 @@ typedef struct um_traits {
     int32_t n_stop;
     um_see see;
     int32_t block;          /* trained block length, 0 when the family has none */
+    int32_t route_block;    /* experts are chosen per block of this many positions, 0: per token */
     int32_t shift;          /* 1: row i-1 predicts position i */
     bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
     bool prefill_is_silent; /* nothing is sampled in the prefill pass */
     float accept_threshold;
-    const char *sampler; /* of whole-sequence decoding when nobody says */
+    const char *sampler; /* what `auto` is */
 } um_traits;
 
 /* Switches that restore behaviour of the system whose recordings we replay (--compat diffulex). All off by default;

@@ -8,7 +8,9 @@ const um_option um_decoding_options[] = {
     {"decoding_strategy", "strategy", UM_OPT_NAME, D(strategy), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
      "how masks become tokens; auto is the model's own, see `unmask list strategies`"},
     {"block_size", "block_length,diffusion_block_size", UM_OPT_INT, D(block_size), 1, 65536, NULL, "auto", "0", "N",
-     "Decoding", "tokens of a block; auto is what the model was trained with, else 32"},
+     "Decoding",
+     "tokens of a block; auto is what the model was trained with, else 32; all of the canvas for samplers of Dream and "
+     "RND1"},
     {"accept_threshold", "threshold,commit_confidence_threshold", UM_OPT_FLOAT, D(accept_threshold), 0, 1, NULL, "auto",
      "nan", "P", "Decoding", "a token is taken when its probability is above this; auto is the family's"},
     {"sampler", "remasking,alg", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",

@@ -17,11 +17,12 @@ static void set_traits(um_engine *e) {
                             .n_stop = a->n_stop,
                             .see = a->see,
                             .block = a->block,
+                            .route_block = a->route_block,
                             .shift = a->shift,
                             .always_forced = um_streq(f->gate, "always"),
                             .prefill_is_silent = f->prefill_is_silent,
                             .accept_threshold = f->accept_threshold,
-                            .sampler = f->sampler ? f->sampler : um_sampler_low_confidence.name};
+                            .sampler = f->sampler};
     bool diffulex = e->config.compat == UM_COMPAT_DIFFULEX;
     e->compat = (um_compat){
         .allocated_limits = diffulex, .eos_drains = diffulex, .threshold = diffulex ? f->compat_threshold : NAN};

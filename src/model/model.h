@@ -109,7 +109,7 @@ struct um_family {
     const char *gate;             /* acceptance gate: "previous" or "always" */
     float accept_threshold;       /* default */
     float compat_threshold;       /* fixed threshold of the peer under --compat, NAN: none */
-    const char *sampler;          /* of whole-sequence decoding; NULL: low_confidence */
+    const char *sampler;          /* what `auto` is */
     bool prefill_is_silent;       /* nothing is sampled in the prefill pass */
     /* Reads the family's fields of config.json into arch. `where` names the file in messages. */
     um_status (*configure)(um_arch *arch, const struct json_t *config, const char *where, um_err *err);

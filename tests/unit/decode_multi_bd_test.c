@@ -289,6 +289,21 @@ static void max_nfe_ends_with_the_filled_prefix(void **state) {
     end(&b);
 }
 
+/* A model that chooses experts for 8 positions together must be fed all 8 of them. */
+static void blocks_do_not_cut_what_is_routed_together(void **state) {
+    (void)state;
+    bench b = {0};
+    um_err err;
+    start(&b, prompt5, 5, 4, 1, 32, false);
+    end(&b);
+    b.traits.route_block = 8;
+    assert_int_equal(b.req.strategy->init(&b.req, &err), UM_ERANGE);
+    assert_non_null(strstr(err.msg, "block_size: 4"));
+    b.req.how.block_size = 16;
+    assert_int_equal(b.req.strategy->init(&b.req, &err), UM_OK);
+    end(&b);
+}
+
 static void a_run_of_equal_tokens_ends_the_answer(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 7, .99F}, {1, 6, 8, .99F}, {1, 7, 8, .99F},
@@ -341,6 +356,7 @@ int main(void) {
         cmocka_unit_test(a_threshold_is_passed_only_from_above),
         cmocka_unit_test(equal_confidence_forces_the_first_position),
         cmocka_unit_test(max_nfe_ends_with_the_filled_prefix),
+        cmocka_unit_test(blocks_do_not_cut_what_is_routed_together),
         cmocka_unit_test(a_run_of_equal_tokens_ends_the_answer),
         cmocka_unit_test(shifted_rows_come_from_the_position_before),
         cmocka_unit_test(refuses_a_model_with_full_attention),

@@ -3,7 +3,7 @@
 
 /* ---- Whole tokenizers -------------------------------------------------------------------------------------------- */
 
-/* Prints where a row differs; true when it does not. */
+/* True when a row is as the reference; prints where it differs, under the name of `feature` unless that is NULL. */
 static bool case_is_right(const um_tok *t, const json_t *row, const char *feature) {
     um_str text = vector_str(json_object_get(row, "text")), decoded = vector_text(row, "decoded", text);
     um_ids want = vector_ids(row, "ids"), got = encode(t, text, UM_PARSE_ALL, false);
@@ -18,7 +18,7 @@ static bool case_is_right(const um_tok *t, const json_t *row, const char *featur
         um_ids_free(&around);
         um_ids_free(&with);
     }
-    if (!ok) print_error("%s: \"%.*s\" gives %s\n", feature, (int)text.n, text.p, show_ids(&got));
+    if (!ok && feature) print_error("%s: \"%.*s\" gives %s\n", feature, (int)text.n, text.p, show_ids(&got));
     um_ids_free(&want);
     um_ids_free(&got);
     um_buf_free(&plain);
@@ -26,25 +26,29 @@ static bool case_is_right(const um_tok *t, const json_t *row, const char *featur
     return ok;
 }
 
+/* Tokenizers with a `quirk` show behaviour of the reference that we do not take over. It touches 13 of their cases: ids
+ * in place of the file's, bytes of decoded added tokens, the place of an unknown token among bytes. */
+enum { QUIRK_CASES = 51, QUIRK_CASES_RIGHT = 38 };
+
 static void every_feature_encodes_and_decodes_as_the_reference(void **state) {
     (void)state;
     json_t *rows = data_rows("features", "tokenizers.jsonl"), *row, *c;
-    size_t i, k, n = 0, right = 0, n_left_out = 0;
+    size_t i, k, n = 0, right = 0, n_quirk = 0, quirk_right = 0;
     json_array_foreach(rows, i, row) {
-        if (json_object_get(row, "quirk")) { /* behaviour that we do not take over */
-            n_left_out++;
-            continue;
-        }
+        bool quirk = json_object_get(row, "quirk");
         um_tok *t = tok_of_json(json_object_get(row, "tokenizer"));
         json_array_foreach(json_object_get(row, "cases"), k, c) {
             if (json_object_get(c, "pair")) continue; /* two texts at once: the engine has no use for it */
-            n++;
-            right += case_is_right(t, c, json_string_value(json_object_get(row, "feature")));
+            bool ok = case_is_right(t, c, quirk ? NULL : json_string_value(json_object_get(row, "feature")));
+            *(quirk ? &n_quirk : &n) += 1;
+            *(quirk ? &quirk_right : &right) += ok;
         }
         um_tok_close(t);
     }
     json_decref(rows);
-    print_message("features tokenizers: %zu tokenizers with a quirk of the reference left out\n", n_left_out);
+    print_message("features tokenizers with a quirk of the reference: %zu of %zu\n", quirk_right, n_quirk);
+    assert_int_equal(n_quirk, QUIRK_CASES);
+    assert_int_equal(quirk_right, QUIRK_CASES_RIGHT);
     report_count("features", "tokenizers", right, n);
 }
 

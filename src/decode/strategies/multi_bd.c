@@ -52,6 +52,11 @@ static um_status init(um_req *r, um_err *err) {
     if (d->block_size == 0) d->block_size = r->traits->block > 0 ? r->traits->block : 32;
     if (d->block_size > UM_BLOCK_MAX)
         return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+    if (r->traits->route_block && d->block_size % r->traits->route_block)
+        return um_fail(err, UM_ERANGE,
+                       "block_size: %d; this model chooses its experts for %d positions together, so a block must be a "
+                       "multiple of that",
+                       d->block_size, r->traits->route_block);
     if (d->buffer_size == 0) d->buffer_size = 1;
     if (isnan(d->accept_threshold)) d->accept_threshold = r->traits->accept_threshold;
     if (!isnan(r->compat->threshold)) d->accept_threshold = r->compat->threshold;

@@ -32,6 +32,7 @@ const um_family um_family_dream = {
     .turn_end = "<|im_end|>",
     .chat = "dream",
     .strategies = "full",
+    .sampler = "entropy",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

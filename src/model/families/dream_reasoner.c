@@ -29,6 +29,7 @@ const um_family um_family_dream_reasoner = {
     .turn_end = "<|im_end|>",
     .chat = "qwen3",
     .strategies = "multi_bd",
+    .sampler = "confidence",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

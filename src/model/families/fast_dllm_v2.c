@@ -32,6 +32,7 @@ const um_family um_family_fast_dllm_v2 = {
     .turn_end = "<|im_end|>",
     .chat = "qwen2_5",
     .strategies = "multi_bd",
+    .sampler = "confidence",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

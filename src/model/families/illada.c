@@ -26,6 +26,7 @@ const um_family um_family_illada = {
     .mask_id = 5,
     .mask_token = "<[MASK_TOKEN]>",
     .strategies = "full",
+    .sampler = "low_confidence",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

@@ -121,6 +121,7 @@ const um_family um_family_llada = {
     .turn_end = "<|eot_id|>",
     .chat = "llada",
     .strategies = "full",
+    .sampler = "low_confidence",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

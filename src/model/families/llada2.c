@@ -108,6 +108,7 @@ const um_family um_family_llada2 = {
     .turn_end = "<|role_end|>",
     .chat = "llada2",
     .strategies = "multi_bd",
+    .sampler = "confidence",
     .gate = "previous",
     .accept_threshold = 0.95f,
     .compat_threshold = NAN,

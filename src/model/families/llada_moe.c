@@ -51,6 +51,7 @@ const um_family um_family_llada_moe = {
     .turn_end = "<|role_end|>",
     .chat = "llada2",
     .strategies = "full",
+    .sampler = "low_confidence",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

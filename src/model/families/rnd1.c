@@ -27,6 +27,7 @@ const um_family um_family_rnd1 = {
     .mask_id = 151669,
     .turn_end = "<|im_end|>",
     .strategies = "full",
+    .sampler = "linear_entropy",
     .gate = "previous",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,

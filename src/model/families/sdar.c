@@ -34,6 +34,7 @@ const um_family um_family_sdar = {
     .turn_end = "<|im_end|>",
     .chat = "qwen3",
     .strategies = "multi_bd",
+    .sampler = "confidence",
     .gate = "previous",
     .accept_threshold = 0.95f,
     .compat_threshold = 0.95f,

@@ -26,6 +26,7 @@ const um_family um_family_stable_diffcoder = {
     .mask_id = -1,
     .mask_token = "<[MASK_TOKEN]>",
     .strategies = "multi_bd",
+    .sampler = "confidence",
     .gate = "always",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,
