@@ -57,7 +57,7 @@ static um_status load_fields(um_norm_step *s, const json_t *json, um_arena *a, c
     return st;
 }
 
-static um_status load_step(um_norm *n, const json_t *json, const char *type, um_arena *a, const char *where,
+static um_status load_step(um_normalizer *n, const json_t *json, const char *type, um_arena *a, const char *where,
                            um_err *err) {
     size_t k = 0;
     while (k < UM_LEN(kinds) && !um_streq(kinds[k].type, type)) k++;
@@ -69,7 +69,7 @@ static um_status load_step(um_norm *n, const json_t *json, const char *type, um_
     return load_fields(s, json, a, where, err);
 }
 
-static um_status load_any(um_norm *n, const json_t *json, int nest, um_arena *a, const char *where, um_err *err) {
+static um_status load_any(um_normalizer *n, const json_t *json, int nest, um_arena *a, const char *where, um_err *err) {
     if (nest > UM_TOK_NEST_MAX) return um_fail(err, UM_ELIMIT, "%s: normalizers are nested too deeply", where);
     const char *type = json_string_value(json_object_get(json, "type"));
     if (!type) return um_fail(err, UM_EPARSE, "%s: normalizer must be an object with a \"type\", or null", where);
@@ -84,13 +84,13 @@ static um_status load_any(um_norm *n, const json_t *json, int nest, um_arena *a,
     return UM_OK;
 }
 
-um_status um_norm_load(um_norm *n, const json_t *json, um_arena *a, const char *where, um_err *err) {
+um_status um_norm_load(um_normalizer *n, const json_t *json, um_arena *a, const char *where, um_err *err) {
     memset(n, 0, sizeof *n);
     if (!json || json_is_null(json)) return UM_OK;
     return load_any(n, json, 0, a, where, err);
 }
 
-void um_norm_free(um_norm *n) {
+void um_norm_free(um_normalizer *n) {
     for (size_t i = 0; i < n->n; i++) um_pattern_free(&n->step[i].pattern);
     um_free(n->step);
     n->step = NULL;
@@ -204,7 +204,7 @@ static um_status apply_step(const um_norm_step *st, um_scan *scan, um_str *s, um
     return UM_OK;
 }
 
-um_status um_norm_apply(const um_norm *n, um_scan *scan, um_str s, um_buf buf[2], um_str *out, um_err *err) {
+um_status um_norm_apply(const um_normalizer *n, um_scan *scan, um_str s, um_buf buf[2], um_str *out, um_err *err) {
     int at = 0;
     for (size_t i = 0; i < n->n; i++) {
         bool same;

@@ -68,7 +68,7 @@ typedef struct um_val {
         um_str s;
         struct um_list *list; /* LIST, TUPLE, CYCLER */
         struct um_dict *dict; /* DICT, NAMESPACE */
-        struct um_range *range;
+        struct um_int_range *range;
         struct um_macro *macro;
         struct um_bound *bound;
         struct um_loop *loop;
@@ -89,9 +89,9 @@ typedef struct um_dict {
     size_t slots;
 } um_dict;
 
-typedef struct um_range {
+typedef struct um_int_range {
     int64_t start, step, n;
-} um_range;
+} um_int_range;
 
 typedef struct um_macro {
     const struct um_node *node;
@@ -106,7 +106,7 @@ typedef struct um_bound {
 
 typedef struct um_loop {
     um_list *items; /* NULL: range */
-    const um_range *range;
+    const um_int_range *range;
     size_t n, at;
     int depth;
     const struct um_node *node; /* of a recursive loop, else NULL */

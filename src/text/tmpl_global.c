@@ -33,8 +33,8 @@ GLOBAL(g_range) {
     __int128 n = span > 0 ? (span + by - 1) / by : 0;
     if (n > UM_TMPL_RANGE_MAX) um_run_fail(r, "range: more than %d elements", UM_TMPL_RANGE_MAX);
     um_val v = um_val_of(UM_V_RANGE);
-    v.range = (um_range *)um_run_alloc(r, sizeof *v.range);
-    *v.range = (um_range){start, step, (int64_t)n};
+    v.range = (um_int_range *)um_run_alloc(r, sizeof *v.range);
+    *v.range = (um_int_range){start, step, (int64_t)n};
     return v;
 }
 

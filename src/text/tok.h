@@ -178,14 +178,15 @@ bool um_added_next(const um_trie *t, const um_added *list, um_parse parse, uint3
 
 /* ---- Normalizers (norm.c) ---------------------------------------------------------------------------------------- */
 
-typedef struct um_norm {
+typedef struct um_normalizer {
     struct um_norm_step *step;
     size_t n;
-} um_norm;
-um_status um_norm_load(um_norm *n, const json_t *json, um_arena *a, const char *where, um_err *err); /* null is fine */
-void um_norm_free(um_norm *n);
+} um_normalizer;
+um_status um_norm_load(um_normalizer *n, const json_t *json, um_arena *a, const char *where,
+                       um_err *err); /* null is fine */
+void um_norm_free(um_normalizer *n);
 /* *out points into s or into one of the two buffers, which the caller keeps and frees. */
-um_status um_norm_apply(const um_norm *n, um_scan *scan, um_str s, um_buf buf[2], um_str *out, um_err *err);
+um_status um_norm_apply(const um_normalizer *n, um_scan *scan, um_str s, um_buf buf[2], um_str *out, um_err *err);
 
 /* ---- Pre-tokenizers (pretok.c) ----------------------------------------------------------------------------------- */
 
@@ -377,7 +378,7 @@ struct um_tok {
     size_t n_added, cap_added;
     um_vocab added_names; /* content -> index into added */
     um_trie trie[2];      /* by `normalized` */
-    um_norm norm;
+    um_normalizer norm;
     um_pretok pre;
     um_post post;
     um_decoder dec;

@@ -13,7 +13,7 @@ static void nfc_in_stretches_equals_nfc_of_the_whole(void **state) {
     uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)um_rng_seed();
     print_message("UM_TEST_SEED=%llu\n", (unsigned long long)seed);
     json_t *json = json_pack("{s:s}", "type", "NFC");
-    um_norm norm;
+    um_normalizer norm;
     um_err err;
     assert_int_equal(um_norm_load(&norm, json, NULL, "file", &err), UM_OK);
     for (uint64_t round = 0; round < 20000; round++) {

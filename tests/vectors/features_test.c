@@ -54,7 +54,7 @@ static void every_feature_encodes_and_decodes_as_the_reference(void **state) {
 
 /* ---- Stages ------------------------------------------------------------------------------------------------------ */
 
-static bool normalizes(const um_norm *norm, const json_t *c) {
+static bool normalizes(const um_normalizer *norm, const json_t *c) {
     um_scan scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_str out;
@@ -74,7 +74,7 @@ static void normalizers_rewrite_as_the_reference(void **state) {
     um_err err;
     json_array_foreach(rows, i, row) {
         um_arena a;
-        um_norm norm;
+        um_normalizer norm;
         um_arena_init(&a, 0);
         assert_int_equal(um_norm_load(&norm, json_object_get(row, "normalizer"), &a, "file", &err), UM_OK);
         json_array_foreach(json_object_get(row, "cases"), k, c) {
