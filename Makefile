@@ -195,10 +195,10 @@ $(BUILD)/gen/onednn: FORCE
 	@$(call rewrite,$(ONEDNN))
 
 $(BUILD)/bench/onednn.o: $(BUILD)/gen/onednn
-$(BUILD)/bench/ops_bench: $(BUILD)/bench/onednn.o $(BUILD)/bench/timing.o
+$(BUILD)/bench/ops_bench: $(BUILD)/bench/onednn.o
 $(BUILD)/bench/ops_bench: LIBS += $(ONEDNN)
 
-$(BENCHES): %: %.o $(LIBRARY)
+$(BENCHES): %: %.o $(BUILD)/bench/timing.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 

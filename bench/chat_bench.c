@@ -4,43 +4,27 @@
  *
  * For each built-in template: compiling it; rendering the conversations of its vectors that do not fail, from JSON
  * values to text; and whole requests, from JSON text to ids: normalized, protected, rendered, encoded. One thread. A
- * point is the time of one conversation, averaged over all of the file, in the fastest of REPS windows of
- * WINDOW_SECONDS, and in brackets the median window. */
+ * point is the time of one conversation, averaged over all of the file: the median of several windows (timing.c), in
+ * brackets the fastest and the slowest. */
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "bench.h"
 #include "text/chat.h"
 
-enum { REPS = 15, ROWS_MAX = 64 };
-#define WINDOW_SECONDS 0.02
+enum { ROWS_MAX = 64 };
 
 static void stop(const char *what) {
     fprintf(stderr, "chat_bench: %s\n", what);
     exit(1);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------------------------ */
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* One call does `amount` things; prints the time of one. */
-static void report(const char *name, const char *what, void (*op)(void *arg), void *arg, double amount) {
-    double s[REPS];
-    op(arg);
-    for (int r = 0; r < REPS; r++) {
-        int n = 0;
-        double begin = um_now(), now;
-        do {
-            op(arg);
-            n++;
-        } while ((now = um_now()) - begin < WINDOW_SECONDS);
-        s[r] = (now - begin) / n / amount * 1e6;
-    }
-    qsort(s, REPS, sizeof *s, by_value);
-    printf("%-8s %-8s %8.1f us  (%.1f)\n", name, what, s[0], s[REPS / 2]);
+static void report(const char *name, const char *what, void (*op)(void *arg, int round), void *arg, double amount) {
+    const double us = 1e6 / amount;
+    um_bench_time t;
+    um_bench_measure(&(um_bench_task){op, arg}, 1, &t);
+    printf("%-8s %-8s %8.1f us [%.1f..%.1f]\n", name, what, t.median * us, t.best * us, t.worst * us);
     fflush(stdout);
 }
 
@@ -59,14 +43,16 @@ typedef struct set {
     um_ids ids;
 } set;
 
-static void compile(void *arg) {
+static void compile(void *arg, int round) {
+    (void)round;
     set *s = (set *)arg;
     um_template *t;
     if (um_template_new(&t, s->builtin->source, NULL)) stop(s->builtin->name);
     um_template_free(t);
 }
 
-static void render(void *arg) {
+static void render(void *arg, int round) {
+    (void)round;
     set *s = (set *)arg;
     for (size_t i = 0; i < s->n; i++) {
         um_buf_clear(&s->out);
@@ -74,7 +60,8 @@ static void render(void *arg) {
     }
 }
 
-static void request(void *arg) {
+static void request(void *arg, int round) {
+    (void)round;
     set *s = (set *)arg;
     for (size_t i = 0; i < s->n; i++) {
         s->ids.n = 0;
@@ -166,6 +153,8 @@ static void bench(const char *folder, const char *name, const char *vectors, con
 
 int main(int argc, char **argv) {
     const char *folder = argc > 1 ? argv[1] : "tests/data/tokenizers";
+    printf("%s; one thread\n%-8s %-8s %8s\n", um_bench_machine(), "template", "what",
+           "median [best..worst], one conversation");
     bench(folder, "llada", "llada", "llada");
     bench(folder, "llada2", "llada2", "llada2");
     bench(folder, "qwen2_5", "qwen2_5", "qwen2_5");

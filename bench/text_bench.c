@@ -4,8 +4,8 @@
  *
  * In the timed window: um_tok_open with its files in the page cache; um_tok_encode of a text of about 1 MiB,
  * validation, normalization and everything else included; um_tok_decode of all ids; um_stream_push of each. One thread.
- * A point is the median of REPS windows of WINDOW_SECONDS; spread is (max - min) / median; best is the fastest window,
- * which says more on a machine that does other work. MB/s counts bytes of text, Mid/s millions of ids.
+ * A point is the median of several windows (timing.c), with the slowest and the fastest in brackets. MB/s counts bytes
+ * of text, Mid/s millions of ids.
  *
  * English and code are this repository's own documents and sources, repeated. Chinese is a random sequence of the
  * vocabulary's own Chinese tokens, the frequent ones more often, with punctuation. */
@@ -13,47 +13,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "commit.h"
+#include "bench.h"
 #include "text/tok.h"
 
-enum { REPS = 5, TEXT_BYTES = 1 << 20 };
-#define WINDOW_SECONDS 0.05
+enum { TEXT_BYTES = 1 << 20 };
 
 static void stop(const char *what) {
     fprintf(stderr, "text_bench: %s\n", what);
     exit(1);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------------------------ */
-
-typedef void (*op_fn)(void *arg);
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Seconds of one call: seconds[0] the best window, seconds[REPS / 2] the median. */
-static void measure(op_fn op, void *arg, double seconds[REPS]) {
-    op(arg);
-    for (int r = 0; r < REPS; r++) {
-        int n = 0;
-        double begin = um_now(), now;
-        do {
-            op(arg);
-            n++;
-        } while ((now = um_now()) - begin < WINDOW_SECONDS);
-        seconds[r] = (now - begin) / n;
-    }
-    qsort(seconds, REPS, sizeof *seconds, by_value);
-}
-
-static void report(const char *family, const char *name, op_fn op, void *arg, double amount, const char *unit) {
-    double s[REPS], median;
-    measure(op, arg, s);
-    median = s[REPS / 2];
-    printf("%-15s %-22s %10.2f ms  %4.0f %%  %8.1f %s  best %8.1f\n", family, name, median * 1e3,
-           (s[REPS - 1] - s[0]) / median * 100, amount / median, unit, amount / s[0]);
+static void report(const char *family, const char *name, void (*op)(void *arg, int round), void *arg, double amount,
+                   const char *unit) {
+    um_bench_time t;
+    um_bench_measure(&(um_bench_task){op, arg}, 1, &t);
+    printf("%-15s %-22s %10.2f ms %9.1f %s [%.1f..%.1f]\n", family, name, t.median * 1e3, amount / t.median, unit,
+           amount / t.worst, amount / t.best);
     fflush(stdout);
 }
 
@@ -137,27 +112,31 @@ typedef struct bench {
     um_buf out;
 } bench;
 
-static void run_open(void *arg) {
+static void run_open(void *arg, int round) {
+    (void)round;
     um_tok *t;
     um_err err;
     if (um_tok_open(&t, ((const bench *)arg)->dir, &err)) stop(err.msg);
     um_tok_close(t);
 }
 
-static void run_encode(void *arg) {
+static void run_encode(void *arg, int round) {
+    (void)round;
     bench *b = (bench *)arg;
     um_err err;
     b->ids.n = 0;
     if (um_tok_encode(b->tok, b->text, UM_PARSE_ALL, false, &b->ids, &err)) stop(err.msg);
 }
 
-static void run_decode(void *arg) {
+static void run_decode(void *arg, int round) {
+    (void)round;
     bench *b = (bench *)arg;
     um_buf_clear(&b->out);
     um_tok_decode(b->tok, b->ids.data, b->ids.n, true, &b->out);
 }
 
-static void run_stream(void *arg) {
+static void run_stream(void *arg, int round) {
+    (void)round;
     bench *b = (bench *)arg;
     um_stream s;
     um_buf_clear(&b->out);
@@ -200,7 +179,7 @@ static void bench_folder(const char *name, const char *dir) {
         report(name, row, run_encode, &b, (double)b.text.n * 1e-6, "MB/s");
     }
     b.text = (um_str){text[MIXED].data, text[MIXED].len};
-    run_encode(&b);
+    run_encode(&b, 0);
     report(name, "decode mixed", run_decode, &b, (double)b.ids.n * 1e-6, "Mid/s");
     report(name, "stream mixed", run_stream, &b, (double)b.ids.n * 1e-6, "Mid/s");
     for (int i = 0; i < N_TEXTS; i++) um_buf_free(&text[i]);
@@ -229,21 +208,13 @@ static void bench_packed(const char *data, const char *name) {
     if (system(command)) stop("can't remove the folder below /tmp");
 }
 
-static void print_machine(void) {
-    char line[256], name[200] = "unknown processor";
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "model name : %199[^\n]", name) == 1) break;
-    if (f) fclose(f);
-    printf("%s; one thread; commit %s\n", name, UM_COMMIT);
-}
-
 int main(int argc, char **argv) {
     const char *data = argc > 1 ? argv[1] : "tests/data/tokenizers";
     struct dirent **entry;
     int n = scandir(data, &entry, NULL, alphasort);
     if (n < 0) stop("the folder can't be read");
-    print_machine();
+    printf("%s; one thread\n", um_bench_machine());
+    printf("%-15s %-22s %10s    %s\n", "tokenizer", "what", "median", "rate: median [worst..best]");
     for (int i = 0; i < n; i++) {
         if (entry[i]->d_name[0] != '.' && !strchr(entry[i]->d_name, '\'')) bench_packed(data, entry[i]->d_name);
         free(entry[i]);
