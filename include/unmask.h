@@ -228,6 +228,7 @@ UM_API void um_free(void *p);
     X(UM_FINISH_MAX_NFE, "max_nfe_reached")                                                                            \
     X(UM_FINISH_REPETITION, "max_repetition_run_reached")                                                              \
     X(UM_FINISH_STEPS, "completed")                                                                                    \
+    X(UM_FINISH_NO_PREDICTION, "no_prediction") /* the logits of a position are NaN: broken weights */                 \
     X(UM_FINISH_ABORTED, "aborted")
 
 typedef enum um_finish {

@@ -164,6 +164,7 @@ static void count(generate *g, const um_result *r) {
     g->tokens += (int64_t)r->n_tokens;
     g->forwards += r->nfe;
     g->n_done++;
+    g->n_failed += r->finish == UM_FINISH_NO_PREDICTION;
 }
 
 static void on_event(void *arg, um_ticket *t, const um_event *ev) {

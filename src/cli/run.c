@@ -152,7 +152,9 @@ static int print_reply(const run_options *o, const um_reply *reply, bool drawn) 
     else if (!drawn) putchar('\n');
     fflush(stdout); /* the answer stands before its numbers where both go to one terminal */
     if (!o->quiet && isatty(STDERR_FILENO)) um_view_summary(stderr, r, um_cli_colour(STDERR_FILENO));
-    return r->finish == UM_FINISH_ABORTED ? UM_EXIT_FAILED : UM_EXIT_OK;
+    if (r->finish == UM_FINISH_NO_PREDICTION)
+        fputs("unmask run: the model predicts no token, its logits are no numbers: see --check-weights\n", stderr);
+    return r->finish == UM_FINISH_ABORTED || r->finish == UM_FINISH_NO_PREDICTION ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
 
 static int answer(const um_command *self, const run_options *o, um_session *s, prompt *p) {

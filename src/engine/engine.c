@@ -182,11 +182,30 @@ static void mark_aborted(um_job *j) {
     j->text.data[j->sent] = '\0';
 }
 
+/* Every row has a token. Weights that are no numbers yield logits that are none, of which no token is the best. */
+static bool is_answered(const um_engine *e, const um_job *j) {
+    for (int32_t i = 0; i < j->n_planned_rows; i++)
+        if (e->answer[j->first_row + i].sample < 0) return false;
+    return true;
+}
+
+static void apply(um_engine *e, um_job *j) {
+    um_req *q = &j->req;
+    if (is_answered(e, j)) {
+        q->strategy->apply(q, e->answer + j->first_row);
+        return;
+    }
+    q->nfe++;
+    q->n_new = 0;
+    q->finish = UM_FINISH_NO_PREDICTION;
+    q->n_answer = q->filled - q->n_prompt;
+}
+
 static void apply_all(um_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++) {
         um_job *j = e->running[i];
         if (!j->in_pass) continue;
-        j->req.strategy->apply(&j->req, e->answer + j->first_row);
+        apply(e, j);
         e->stats.passes++;
         um_output_pass(e, j);
     }

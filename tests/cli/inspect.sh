@@ -127,5 +127,22 @@ weights_that_are_no_numbers_are_reported() {
     [ "$rc" = 0 ]
     not grep -q 'NaN' "$work/err"
 }
+# All of the head is NaN, so no token is the best one: a request ends with that as the reason.
+a_model_without_predictions_fails_its_requests() {
+    folder_like dream nothing
+    own nothing model.safetensors
+    file=$work/nothing/model.safetensors header=$(od -An -tu8 -N8 "$work/nothing/model.safetensors")
+    read -r from to < <(head -c $((8 + header)) "$file" | grep -aoE '"lm_head.weight":\{[^}]*' |
+        sed 's/.*"data_offsets":\[\([0-9]*\), *\([0-9]*\).*/\1 \2/')
+    head -c $((to - from)) /dev/zero | tr '\0' '\377' |
+        dd of="$file" bs=4096 seek=$((8 + header + from)) oflag=seek_bytes conv=notrunc status=none
+    try run --model "$work/nothing" --max-tokens 4 t5
+    [ "$rc" = 1 ]
+    grep -q 'predicts no token' "$work/err"
+    echo '{"id": "a", "prompt": "t5", "max_tokens": 4}' > "$work/in.jsonl"
+    try generate --model "$work/nothing" --input "$work/in.jsonl" --output "$work/out.jsonl"
+    [ "$rc" = 1 ]
+    grep -qE '"finish_reason": ?"no_prediction"' "$work/out.jsonl"
+}
 
 claims_all
