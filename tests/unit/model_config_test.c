@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "model_folder.h"
+#include "model_fields.h"
 
 static const char sdar[] =
     "{'architectures':['SDARForCausalLM'],'model_type':'sdar','hidden_size':64,'intermediate_size':160,"
@@ -27,32 +27,6 @@ static const char diffcoder[] =
     "'hidden_act':'silu','tie_word_embeddings':false,'eos_token_id':2}";
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
-
-/* Parses `base` with `key` set to `value` (JSON text; NULL takes the key away). */
-static um_status parse(um_arch *a, const char *base, const char *key, const char *value, um_err *err) {
-    json_t *config = json_of(base);
-    if (key && value) json_object_set_new(config, key, json_of(value));
-    else if (key) json_object_del(config, key);
-    um_status s = um_arch_parse(a, config, "config.json", NULL, err);
-    json_decref(config);
-    return s;
-}
-
-static um_arch accepts(const char *base, const char *key, const char *value) {
-    um_arch a;
-    um_err err = {0};
-    if (parse(&a, base, key, value, &err)) fail_msg("%s", err.msg);
-    return a;
-}
-
-/* The message names the file and the field, or says `part`. */
-static void refuses(const char *base, const char *key, const char *value, um_status want, const char *part) {
-    um_arch a;
-    um_err err = {0};
-    assert_int_equal(parse(&a, base, key, value, &err), want);
-    assert_says(&err, "config.json");
-    assert_says(&err, part ? part : key);
-}
 
 static void reads_the_numbers(void **state) {
     (void)state;

@@ -1,0 +1,35 @@
+/* What a config.json with one field changed is taken for. */
+#ifndef TESTS_MODEL_FIELDS_H
+#define TESTS_MODEL_FIELDS_H
+
+#include "model_folder.h"
+
+/* Parses `base` with `key` set to `value` (JSON text; NULL takes the key away). */
+static inline um_status parse(um_arch *a, const char *base, const char *key, const char *value, um_err *err) {
+    json_t *config = json_of(base);
+    if (key && value) json_object_set_new(config, key, json_of(value));
+    else if (key) json_object_del(config, key);
+    um_status s = um_arch_parse(a, config, "config.json", NULL, err);
+    json_decref(config);
+    return s;
+}
+
+static inline um_arch accepts(const char *base, const char *key, const char *value) {
+    um_arch a;
+    um_err err = {0};
+    if (parse(&a, base, key, value, &err)) fail_msg("%s", err.msg);
+    return a;
+}
+
+/* `key` set to `value` (NULL: taken away) is refused with the words of `part`, or with the name of the key. */
+static inline void refuses(const char *base, const char *key, const char *value, um_status want, const char *part) {
+    um_arch a;
+    um_err err = {0};
+    um_status s = parse(&a, base, key, value, &err);
+    if (s != want)
+        fail_msg("%s = %s gives status %d, expected %d: %s", key, value ? value : "(absent)", s, want, err.msg);
+    assert_says(&err, "config.json");
+    assert_says(&err, part ? part : key);
+}
+
+#endif
