@@ -304,9 +304,9 @@ static void a_folder_without_vocabulary_names_what_was_looked_for(void **state) 
     static const char *const names[] = {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "*.tiktoken"};
     um_tok *t;
     um_err err;
-    assert_int_equal(um_tok_open(&t, "tests/data/text", &err), UM_ENOENT);
+    assert_int_equal(um_tok_open(&t, "tests/golden", &err), UM_ENOENT);
     for (size_t i = 0; i < UM_LEN(names); i++) assert_non_null(strstr(err.msg, names[i]));
-    assert_non_null(strstr(err.msg, "tests/data/text"));
+    assert_non_null(strstr(err.msg, "tests/golden"));
 }
 
 static void write_file(const char *dir, const char *name, const char *text) {
