@@ -90,9 +90,33 @@ typedef struct um_decoding {
     float eps;                       /* `full`: masked share that the time schedule ends at */
     float alg_temp;                  /* `full`: temperature of the choice among positions, 0 = the best ones */
     float cfg_scale;                 /* `full`: classifier-free guidance, 0 = off */
+    float remask_threshold;          /* a filled token less probable than this becomes a mask again; NAN = never */
+    float factor;                    /* sampler `factor` */
+    float low_threshold;             /* sampler `hierarchy` */
+    float credit_alpha, boost_gamma, decay_beta; /* sampler `credit` */
+    float entropy_bound;                         /* sampler `entropy_bound`, nats */
+    int32_t denoising_steps;                     /* samplers that fix a number of positions a pass: passes of a block,
+                                                    0 = one per position */
+    float edit_threshold;         /* samplers that edit: a filled token is replaced above this probability */
+    int32_t max_post_edit_steps;  /* they stop editing a filled block after this many passes */
+    float penalty_lambda;         /* taken from the logit of the token before, within a block */
+    int32_t token_merge_mode;     /* UM_MERGE_* */
+    int32_t token_merge_top_k;    /* ids that are blended */
+    bool token_merge_renormalize; /* a blend gets the length of its parts */
+    float token_merge_weight;     /* 0 = off */
+    bool dmax_fast_path;          /* only masks have a confidence, filled positions count as sure */
+    float commit_confidence;      /* `dmax`: a block is done when every position is as sure as this */
+    bool clean_commit;            /* `dmax`: store the keys of tokens, not of blends */
+    bool block_cache;             /* `fast_dllm_v2`: passes over a sub-block reuse the keys of the others */
+    bool sparse;                  /* `sparse`: false feeds everything in every pass */
+    float retention_ratio;        /* `sparse`: share of the keys outside the block that is kept */
+    int32_t delay_step;           /* `sparse`: pass of a block in which the kept keys are chosen */
+    int32_t pool_kernel;          /* `sparse`: scores are max-pooled over this many neighbours, odd */
+    bool head_select;             /* `sparse`: each KV head keeps keys of its own */
 } um_decoding;
 
 enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
+enum { UM_MERGE_DMAX, UM_MERGE_ITER_SMOOTH };
 
 /* Sampling and limits of one request. */
 typedef struct um_sampling_params {
@@ -103,6 +127,11 @@ typedef struct um_sampling_params {
     int32_t max_tokens;         /* exact upper bound of the answer, in tokens; 0 = the checkpoint's, else 512 */
     int32_t max_nfe;            /* bound on forward passes, 0 = none */
     int32_t max_repetition_run; /* stop when this many equal tokens end the answer, 0 = never */
+    int32_t min_tokens;         /* no stop id before this many tokens of the answer */
+    float repetition_penalty;   /* > 0; 1 = off; over prompt and answer */
+    float presence_penalty;     /* -2..2, over the answer; penalties count tokens outside the blocks in flight */
+    float frequency_penalty;    /* -2..2 */
+    int32_t logprobs;           /* log-probabilities of the answer's tokens and of this many likeliest ids; -1 = none */
     bool ignore_eos;
 } um_sampling_params;
 
@@ -127,11 +156,23 @@ typedef struct um_config {
     int32_t page_size;              /* tokens of a KV page, 0 = auto */
     int32_t num_pages;              /* KV pages, -1 = auto */
     int32_t compat;                 /* UM_COMPAT_* */
+    char kv_cache_layout[16];       /* "unified", "distinct": how keys and values lie in memory */
+    bool disable_prefix_caching;    /* prompts do not share the keys of equal beginnings */
+    int32_t schedule_policy;        /* UM_POLICY_* */
+    int32_t max_skips;              /* steps that a request may be passed over for others that fit */
+    int32_t max_refresh_per_step;   /* whole-sequence refreshes in one step, 0 = any number */
+    int32_t data_parallel_size;     /* engines of a um_router */
+    int32_t route_policy;           /* UM_ROUTE_*: how a um_router chooses */
+    const char *lora;               /* adapters: "name=folder,..."; NULL = none */
+    bool lora_merge;                /* merge the one adapter into the weights */
     const char *chat_template;      /* a file, a template's source or the name of one; NULL: what the model brings */
     int32_t special_in_content;     /* UM_SPECIAL_* of requests that do not say it */
     um_decoding decoding;           /* defaults of requests */
     um_sampling_params sampling;
 } um_config;
+
+enum { UM_POLICY_MIXED, UM_POLICY_PREFILL_FIRST };
+enum { UM_ROUTE_PREFIX, UM_ROUTE_LEAST_LOADED, UM_ROUTE_ROUND_ROBIN };
 
 /* Fills `c` with the default of every option. Any thread. */
 UM_API void um_config_init(um_config *c);
@@ -238,15 +279,29 @@ typedef enum um_finish {
 } um_finish;
 UM_API const char *um_finish_name(um_finish f);
 
+/* One of the likeliest ids of a position. */
+typedef struct um_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm, before temperature and filters */
+} um_logprob;
+
 /* The finished answer. */
 typedef struct um_result {
     int64_t id;
+    int32_t index;            /* of the answers of one request, from 0; see um_request.n */
     const int32_t *token_ids; /* [n_tokens], stop token excluded */
     const int32_t *pass;      /* [n_tokens] forward pass that wrote the token, from 1 */
     size_t n_tokens;
+    const float *logprob;        /* [n_tokens] of each token in the pass that wrote it; NULL unless asked for */
+    const um_logprob *likeliest; /* [n_tokens, n_likeliest]; id -1: there are no more; NULL unless asked for */
+    int32_t n_likeliest;
     const char *text; /* NUL-terminated UTF-8 */
     size_t text_len;
     um_finish finish;
+    const char *stop;      /* the stop string that ended the answer, or NULL */
+    int32_t stop_id;       /* the stop id that did, or -1 */
+    int32_t cached_tokens; /* of the prompt, found in the prefix cache */
+    int32_t preemptions;
     int32_t nfe, prompt_tokens;
     int32_t denoise_tokens, denoise_passes; /* answer tokens written by, and number of, passes other than prefill */
     int64_t seed;
@@ -290,6 +345,12 @@ typedef struct um_event {
 /* Called from um_engine_step on the engine's thread. May add and abort requests; must not step or close the engine. */
 typedef void (*um_event_fn)(void *arg, const um_event *ev);
 
+/* An addition to the logit of an id; -INFINITY bans it. */
+typedef struct um_bias {
+    int32_t id;
+    float value;
+} um_bias;
+
 /* What to write. Exactly one of text, ids, messages, chat is given. um_request_init copies the engine's defaults. */
 typedef struct um_request {
     size_t size;
@@ -303,6 +364,13 @@ typedef struct um_request {
     int32_t special_in_content; /* UM_SPECIAL_* of text and messages; a chat has its own */
     const char *const *stop;    /* [n_stop] strings that end the answer and are not part of it */
     size_t n_stop;
+    const int32_t *stop_ids; /* [n_stop_ids] ids that end the answer, beside the model's */
+    size_t n_stop_ids;
+    const um_bias *bias; /* [n_bias] added to logits */
+    size_t n_bias;
+    int32_t n;           /* answers, 1..64; answer i runs with seed + i, all have the same id */
+    const char *adapter; /* name of a loaded adapter; NULL: the plain model */
+    uint64_t cache_salt; /* only requests with the same salt share keys of equal beginnings */
     um_decoding decoding;
     um_sampling_params sampling;
     unsigned events; /* UM_EVENT_* wanted; FINISH always comes */
@@ -346,6 +414,14 @@ typedef struct um_stats {
     double step_seconds, forward_seconds;
     size_t weight_bytes, kv_bytes, workspace_bytes;
     int32_t pages_total, pages_used;
+    int32_t pages_used_most; /* so far */
+    int32_t requests_running, requests_waiting;
+    int64_t preemptions, aborted;
+    int64_t prefix_queries, prefix_hits; /* prompt tokens that were looked up, and found, in the prefix cache */
+    int64_t prefill_tokens;              /* fed to store prompts */
+    int64_t decode_tokens;               /* accepted in passes other than prefill */
+    int64_t decode_passes;
+    double schedule_seconds, apply_seconds; /* of step_seconds */
 } um_stats;
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 

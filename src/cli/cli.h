@@ -42,7 +42,7 @@ void um_args_free(um_args *a);
 /* The option tables of a command, over structs that hold its defaults, for whoever prints them. `own` is the command's
  * own table, `shared` those of the engine, `common` what every command takes; the parts of `sets` in this order. Not to
  * be copied: sets point into it. */
-#define UM_COMMAND_SETS_MAX 24
+#define UM_COMMAND_SETS_MAX 48
 typedef struct um_command_options {
     um_option_set sets[UM_COMMAND_SETS_MAX];
     size_t n, n_own, n_shared;

@@ -160,7 +160,8 @@ static void put_strategy(um_sheet *s, const char *name) {
     const um_strategy *strategy;
     if (um_strategy_find(&strategy, name, NULL)) return;
     um_sheet_group(s, strategy->name);
-    for (size_t i = 0; i < strategy->n_params; i++) um_sheet_str(s, strategy->params[i].name, strategy->params[i].def);
+    for (const um_params *p = strategy->params; p < strategy->params + UM_PARAMS_MAX && p->rows; p++)
+        for (size_t i = 0; i < p->n; i++) um_sheet_str(s, p->rows[i].name, p->rows[i].def);
     um_sheet_group_end(s);
 }
 

@@ -73,12 +73,16 @@ static void put_families(um_sheet *s) {
     }
 }
 
+static void put_params(um_sheet *s, const um_params *params) {
+    for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++) put_options(s, "parameters", params[i].rows, params[i].n);
+}
+
 static void put_strategies(um_sheet *s) {
     for (const um_strategy *const *t = um_strategies; *t; t++) {
         um_sheet_item(s, (*t)->name, (*t)->summary);
         um_sheet_words(s, "aliases", (*t)->aliases, ',');
         um_sheet_str(s, "source", (*t)->source);
-        put_options(s, "parameters", (*t)->params, (*t)->n_params);
+        put_params(s, (*t)->params);
         um_sheet_item_end(s);
     }
 }

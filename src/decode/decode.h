@@ -40,7 +40,11 @@ typedef struct um_traits {
 typedef struct um_compat {
     bool allocated_limits; /* limits count allocated slots, masks included; the answer may end early */
     bool eos_drains;       /* end of sequence stops growth, and every running block is still decoded */
-    float threshold;       /* accept_threshold that no option changes, NAN: none */
+    bool separate_commit;  /* a block's commit and the prefill of an aligned prompt are passes of their own */
+    bool literal_edits; /* edit samplers may choose the mask id, know no edit_threshold, drop noise under a penalty */
+    bool merged_commit; /* dmax stores keys of blended embeddings */
+    bool zero_anchor;   /* d2f: blocks lie on a grid from position 0 */
+    float threshold;    /* accept_threshold that no option changes, NAN: none */
 } um_compat;
 
 /* ---- Request ----------------------------------------------------------------------------------------------------- */
@@ -58,13 +62,26 @@ struct um_req {
     int32_t cap;               /* length of the arrays below */
     const int32_t *page[2];    /* page tables: of the request, and of its unconditional twin under guidance */
     int32_t saved;             /* saved hidden row that is its own */
-    um_edit ban_mask;
+    int32_t adapter;           /* adapter its tokens run through, -1: none */
+    int32_t n_top;             /* likeliest ids kept for each token, 0..UM_TOP_MAX */
+
+    /* What edits its rows share (request.c): bans of the mask id and, until min_tokens are there, of stop ids; bias and
+     * penalties. [n_edit] by rising id for rows before min_tokens, [n_late_edit] for the others. */
+    um_edit *edit, *late_edit;
+    int32_t n_edit, n_late_edit;
 
     /* positions: the prompt, then masks that turn into tokens */
     int32_t *token;   /* [cap]; the mask id where nothing is written */
     int32_t *written; /* [cap] pass that wrote the token, from 1; 0 the prompt; -1 it is a mask */
+    float *logprob;   /* [cap] natural logarithm of the token's probability in the pass that wrote it; NULL: not kept */
+    um_top *top;      /* [cap, n_top] the likeliest ids in that pass; NULL: not kept */
     int32_t end;      /* first position behind those in flight */
-    int32_t filled;   /* first answer position that is a mask; those before it are final */
+    int32_t settled; /* positions from here on may still change, filled or not; INT32_MAX when nothing is ever edited */
+    int32_t filled;  /* first answer position that is a mask or may change; those before it are final */
+
+    /* Leading positions whose final keys and values lie in the pages. The engine sets it when the request is admitted
+     * (prefix found, table forked) and to 0 when it takes the pages away; the strategy moves it on. */
+    int32_t stored;
 
     /* counters */
     int32_t nfe, n_new;     /* passes; tokens written in the last pass */
@@ -84,8 +101,15 @@ static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, i
     return um_rng_key(r->seed, (uint64_t)pos, (uint64_t)count, (uint64_t)use);
 }
 
-/* Writes a token where a mask was, in the pass that is being applied. */
-void um_req_write(um_req *r, int32_t pos, int32_t id);
+/* Writes a token, in the pass that is being applied: where a mask was, or over a token that is not settled. `a` is the
+ * answer it comes from, `top` that row's likeliest ids or NULL. */
+void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a);
+/* Turns a token that is not settled back into a mask. */
+void um_req_erase(um_req *r, int32_t pos);
+/* The token that stood at pos after pass `pass`; the mask id if there was none. Not for requests that edit. */
+static inline int32_t um_req_token_after(const um_req *r, int32_t pos, int32_t pass) {
+    return r->written[pos] >= 0 && r->written[pos] <= pass ? r->token[pos] : r->traits->mask_id;
+}
 /* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first of: a
  * stop id, a repetition run, the limit; the number of passes is checked last. */
 void um_req_check_stop(um_req *r);
@@ -104,18 +128,50 @@ typedef struct um_pass {
     um_segment *seg;
     um_row *row;
     int32_t *id, *pos; /* token space, shared by the segments in order */
-    int32_t n_seg, n_rows, n_tokens;
+    um_edit *edit;     /* own edits of rows */
+    um_top *top;       /* likeliest ids of rows */
+    um_soft *soft;     /* and the lists of its entries */
+    int32_t *soft_id;
+    float *soft_w;
+    um_kv_select *select;
+    int32_t *scratch; /* page tables of scratch pages */
+    int32_t n_seg, n_rows, n_tokens, n_edits, n_tops, n_softs, n_soft_ids, n_selects, n_scratch;
+
+    int32_t page_size, first_scratch; /* tokens of a page; number of the next free scratch page */
+    int32_t budget;                   /* tokens that this pass may feed: at least need().least */
+    bool partial; /* set by plan: it only stores what is known (a chunk of the prompt, keys that were taken away). It
+                     wants no rows, counts as no pass and is not shown; apply runs with no answers */
 } um_pass;
 
 /* Appends a segment over positions [start, end) of the request's tokens; ids are copied. keys end at `end`. */
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
-/* Appends a row that predicts from hidden row `src`, set up for the request's sampling, the mask id banned. */
+/* Lets the keys of a segment, vis indices [0, end), live in scratch pages: nothing of it is stored. */
+void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
+/* Feeds the segment's tokens as they stood after pass `pass`. Not for requests that edit. */
+void um_pass_as_of(um_segment *s, const um_pass *p, const um_req *r, int32_t pass);
+/* Appends a row that predicts position pos from hidden row `src`, set up for the request's sampling, edits and
+ * log-probabilities; count: denoising passes that the position's block has had (part of the random key). */
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
+/* Room for n own edits of the row; the caller fills them in. */
+um_edit *um_pass_edits(um_pass *p, um_row *row, int32_t n);
+/* Appends a blend of n ids for the segment's token `at`; the caller fills in id and w. Entries by rising `at`. */
+um_soft *um_pass_soft(um_pass *p, um_segment *s, int32_t at, int32_t n, int32_t **id, float **w);
+/* The segment keeps sparse keys. */
+um_kv_select *um_pass_select(um_pass *p, um_segment *s);
 
+/* What a request needs. The first group is of the next pass, plan must keep to it; the second holds for its whole life,
+ * is asked once after init, and decides admission. */
 typedef struct um_need {
-    int32_t tokens, rows;  /* of the next pass */
-    int32_t tokens_max;    /* at most, of any pass */
-    int32_t slots_max;     /* positions whose keys and values are stored, in each table */
+    int32_t tokens, rows; /* fed and wanted */
+    int32_t least;        /* tokens with which a smaller pass is possible (a chunk); == tokens: none is */
+    int32_t slots;        /* length of each page table, in positions */
+    int32_t scratch;      /* positions in scratch pages, of all its segments, each rounded up to pages */
+    int32_t edits, soft;  /* own edits of rows; ids in blends */
+    bool refresh;         /* a pass over everything, among cheap ones: the scheduler may spread these */
+
+    int32_t tokens_max, rows_max; /* least budget with which every pass is possible */
+    int32_t slots_max;            /* positions whose keys and values are stored, in each table */
+    int32_t scratch_max, edits_max, soft_max;
     int32_t positions_max; /* length of the request's arrays, DUMMY blocks included */
     int32_t tables;        /* page tables: 1, or 2 under guidance */
 } um_need;
@@ -131,9 +187,12 @@ typedef struct um_block {
     um_block_status status;
     um_block_type type;
     int32_t n_masks;
+    int32_t editable_start; /* first index that may be written: the prompt's tail lies before it */
     bool commit_ready;
-    float same_token_ratio; /* share of filled positions that the model would keep */
-    int32_t count;          /* passes in which it was sampled: part of the random key */
+    float same_token_ratio;  /* share of filled positions that the model would keep */
+    int32_t count;           /* passes in which it was sampled: part of the random key */
+    int32_t total_steps;     /* passes that it began as ACTIVE */
+    int32_t post_edit_steps; /* of those sampled, the ones that began without a mask */
 } um_block;
 
 const char *um_block_status_name(um_block_status s);
@@ -172,30 +231,77 @@ typedef enum {
     UM_SCHEDULE_TIME    /* the masked share falls in a line from 1 to eps; a pass fixes its share of what is masked */
 } um_schedule;
 
-/* What a sampler sees of a block: the candidates in ascending position, and what limits the choice. */
+#define UM_MASKED (-1) /* in place of a token id: a mask */
+
+/* What a sampler sees of one block in one pass: its candidates in ascending position. These are its masks or, for
+ * samplers that edit, all of its editable positions. */
 typedef struct um_choice {
-    const um_answer *answer; /* [n] */
-    const int32_t *position; /* [n] */
-    int32_t n;
+    const um_answer *answer;  /* [n]; NULL when only edits are asked for */
+    const um_top *const *top; /* [n] what the sampler wanted of likeliest ids, or NULL */
+    const int32_t *position;  /* [n] */
+    const int32_t *token;     /* [n] what stands there, UM_MASKED for a mask */
+    int32_t n, n_masks;
+    int32_t n_fixed;  /* the first n_fixed candidates are prompt: seen, never written (--compat only, else 0) */
+    int32_t previous; /* token before the first candidate if it lies in the same block, else UM_MASKED */
+    int32_t block_len;
     const um_decoding *how;
+    const um_compat *compat;
     uint64_t seed;
-    int32_t count; /* pass within the block: part of the random key */
-    bool forced;   /* UM_SCHEDULE_NONE: take the best one when none passes */
-    int32_t keep;  /* scheduled: how many to fix */
-    double rate;   /* UM_SCHEDULE_TIME: probability with which each one is fixed */
-    float *score;  /* [n] scratch of scheduled samplers */
+    int32_t mask_id;
+    int32_t count;           /* pass within the block: part of the random key */
+    int32_t total_steps;     /* passes that the block began as ACTIVE */
+    int32_t post_edit_steps; /* passes it began without a mask, this one included */
+    bool forced;             /* UM_SCHEDULE_NONE: take the best one when none passes */
+    int32_t keep;            /* scheduled: how many to fix */
+    double rate;             /* UM_SCHEDULE_TIME: probability with which each one is fixed */
+    float *score;            /* [n] scratch */
+    void *memory;            /* what the sampler remembers of the block, zero when it starts; NULL when it has none */
 } um_choice;
 
+/* What it decides. */
+typedef struct um_decision {
+    int32_t n;
+    int32_t *at,
+        *id; /* [n], room for the candidates: index of one, and the token it gets or UM_MASKED to take it back */
+    /* Samplers that edit say what becomes of the block; others leave it to the count of masks. */
+    bool committable;
+    float same_token_ratio;
+} um_decision;
+
+/* The sampled token of candidate i is written. */
+static inline void um_decide(um_decision *d, const um_choice *c, int32_t i) {
+    d->at[d->n] = i;
+    d->id[d->n++] = c->answer ? c->answer[i].sample : UM_MASKED;
+}
+
+/* A run of rows over um_decoding. Strategies or samplers that read the same rows name the same array. */
+typedef struct um_params {
+    const um_option *rows;
+    size_t n;
+} um_params;
+#define UM_PARAMS_MAX 4
+
 struct um_sampler {
-    const char *name, *summary, *source;
+    const char *name, *aliases, *summary, *source;
+    um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
     um_schedule schedule;
-    bool is_independent;               /* draws each position by itself with c->rate instead of fixing c->keep */
+    bool is_independent; /* draws each position by itself with c->rate instead of fixing c->keep */
+    bool edits;          /* sees filled positions too; a block lives on until the sampler calls it committable */
+    bool block_only;     /* needs the blocks of block diffusion, no whole-sequence decoding */
+    /* Resolves and checks its parameters; NULL: nothing to check. */
+    um_status (*init)(um_req *r, um_err *err);
     uint32_t (*want)(const um_req *r); /* UM_WANT_* bits of its rows */
-    /* Chooses candidates to write; accept [n] receives their indices; returns their number. Pure. */
-    int32_t (*accept)(const um_choice *c, int32_t *accept);
+    int32_t (*n_top)(const um_req *r); /* likeliest ids it wants of each row; NULL: none */
+    /* Bytes of memory for a block of n positions; NULL: none. */
+    size_t (*memory)(const um_req *r, int32_t n);
+    /* Own edits of candidate i's logits: fills out [edits_max], returns their number. Both NULL: none. */
+    int32_t (*edits_max)(const um_req *r);
+    int32_t (*edit)(const um_choice *c, int32_t i, um_edit *out);
+    /* Decides; d comes empty. Pure but for c->score and c->memory. */
+    void (*accept)(const um_choice *c, um_decision *d);
 };
 extern const um_sampler *const um_samplers[]; /* NULL ends the list */
-/* By name; UM_EINVAL names those that exist. */
+/* By name or alias; UM_EINVAL names those that exist. */
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err);
 
 /* Accepts every candidate above accept_threshold, or the best one. */
@@ -203,6 +309,11 @@ extern const um_sampler um_sampler_confidence;
 /* Scheduled ones (samplers/scheduled.c). */
 extern const um_sampler um_sampler_low_confidence, um_sampler_random, um_sampler_origin, um_sampler_maskgit_plus,
     um_sampler_topk_margin, um_sampler_entropy, um_sampler_linear_entropy;
+
+/* remask_threshold, for every sampler that does not edit: of the filled candidates that the model gives less than
+ * how->remask_threshold now (answer.p_id), the least probable first, up to `most` go back to being masks; appended to
+ * d. The caller lets `most` be less than what the pass filled, so that every pass leaves fewer masks. */
+void um_remask(const um_choice *filled, int32_t most, um_decision *d);
 
 /* Positions to fix in pass `step` of `n`, `masks` of a block's `len` positions being masked; 0 is possible. */
 int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, int32_t masks, int32_t len);
@@ -219,8 +330,7 @@ typedef struct um_trace_space {
 
 struct um_strategy {
     const char *name, *aliases, *summary, *source;
-    const um_option *params; /* rows over um_decoding that only this strategy reads */
-    size_t n_params;
+    um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
     /* Resolves automatic values in r->how and checks them against the model: errors name parameter, value and range. */
     um_status (*init)(um_req *r, um_err *err);
     um_need (*need)(const um_req *r);
@@ -228,11 +338,20 @@ struct um_strategy {
     void (*apply)(um_req *r, const um_answer *answer);
     /* The pass in the form of the golden recordings; the arrays of `out` point into `space`. */
     void (*trace)(const um_req *r, um_trace_space *space, um_trace *out);
+    /* Its pages were taken away; r->stored is 0. What it knows of stored keys beside that is forgotten; what follows
+     * must write the same tokens as if nothing had happened. NULL: r->stored is all it knows. */
+    void (*preempt)(um_req *r);
+    /* Keys of stored positions depend on the tokens up to the end of their page alone: a number that is equal for
+     * requests that may share pages, and 0 for those that may not. *most: leading positions that may come from another
+     * request. NULL: it never shares. */
+    uint64_t (*share)(const um_req *r, int32_t *most);
     void (*free)(um_req *r);
 };
 extern const um_strategy *const um_strategies[]; /* NULL ends the list */
 extern const um_strategy um_strategy_multi_bd, um_strategy_full;
 
+/* `name` is one of the comma-separated words of `list`, which may be NULL. */
+bool um_name_in(const char *list, const char *name);
 /* By name or alias; UM_EINVAL names those that exist. */
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
 
@@ -241,8 +360,9 @@ extern const um_option um_decoding_options[];
 extern const size_t um_n_decoding_options;
 extern const um_option um_sampling_options[];
 extern const size_t um_n_sampling_options;
-#define UM_DECODE_SETS_MAX 16
-/* All sets of decoding and sampling rows with their bases; returns their number (<= UM_DECODE_SETS_MAX). */
+#define UM_DECODE_SETS_MAX 40
+/* All sets of decoding and sampling rows, those of strategies and samplers among them, with their bases; returns their
+ * number (<= UM_DECODE_SETS_MAX). */
 size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s);
 
 #ifdef __cplusplus

@@ -42,13 +42,22 @@ const um_option um_sampling_options[] = {
 };
 const size_t um_n_sampling_options = UM_LEN(um_sampling_options);
 
+/* Adds the sets that are not there yet. */
+static size_t add_params(um_option_set *sets, size_t n, const um_params *params, um_decoding *d) {
+    for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++) {
+        bool there = false;
+        for (size_t k = 0; k < n; k++) there |= sets[k].rows == params[i].rows;
+        assert(n + 1 < UM_DECODE_SETS_MAX);
+        if (!there) sets[n++] = (um_option_set){params[i].rows, params[i].n, d};
+    }
+    return n;
+}
+
 size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s) {
     size_t n = 0;
     sets[n++] = (um_option_set){um_decoding_options, um_n_decoding_options, d};
-    for (const um_strategy *const *p = um_strategies; *p; p++) {
-        assert(n + 1 < UM_DECODE_SETS_MAX);
-        sets[n++] = (um_option_set){(*p)->params, (*p)->n_params, d};
-    }
+    for (const um_strategy *const *p = um_strategies; *p; p++) n = add_params(sets, n, (*p)->params, d);
+    for (const um_sampler *const *p = um_samplers; *p; p++) n = add_params(sets, n, (*p)->params, d);
     sets[n++] = (um_option_set){um_sampling_options, um_n_sampling_options, s};
     return n;
 }

@@ -3,12 +3,20 @@
 
 #include "decode/decode.h"
 
-void um_req_write(um_req *r, int32_t pos, int32_t id) {
-    assert(pos >= r->n_prompt && pos < r->cap && um_req_masked(r, pos));
+void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
+    assert(pos >= r->n_prompt && pos < r->cap && pos >= r->filled);
+    assert(um_req_masked(r, pos) || pos >= r->settled);
     assert(id >= 0 && id != r->traits->mask_id);
+    r->n_new += um_req_masked(r, pos);
     r->token[pos] = id;
     r->written[pos] = r->nfe + 1;
-    r->n_new++;
+    if (r->logprob) r->logprob[pos] = logf(a->p_sample);
+}
+
+void um_req_erase(um_req *r, int32_t pos) {
+    assert(pos >= r->filled && pos >= r->settled && !um_req_masked(r, pos));
+    r->token[pos] = r->traits->mask_id;
+    r->written[pos] = -1;
 }
 
 /* ---- Stop conditions --------------------------------------------------------------------------------------------- */
@@ -32,7 +40,8 @@ static int32_t run_limit(const um_req *r) {
 
 void um_req_check_stop(um_req *r) {
     r->nfe++;
-    for (; r->filled < r->limit && !um_req_masked(r, r->filled); r->filled++) {
+    int32_t end = UM_MIN(r->limit, r->settled);
+    for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;
         if (is_stop_id(r, r->token[pos])) {
             finish(r, UM_FINISH_EOS, pos);
@@ -119,6 +128,7 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
                       .page = r->page[0],
                       .keys = {0, end},
                       .rule = rule,
+                      .adapter = r->adapter,
                       .save_src = -1};
     return s;
 }
@@ -126,15 +136,59 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count) {
     um_row *row = &p->row[p->n_rows++];
     const um_sampling_params *s = &r->sampling;
+    bool early = pos < r->n_prompt + s->min_tokens;
     *row = (um_row){.src = {src, 0},
                     .w = {1, 0},
-                    .edit = &r->ban_mask,
-                    .n_edit = 1,
+                    .edit = early ? r->edit : r->late_edit,
+                    .n_edit = early ? r->n_edit : r->n_late_edit,
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,
                             .top_k = s->top_k,
                             .key = um_req_key(r, pos, count, UM_USE_SAMPLE)},
-                    .want = UM_WANT_SAMPLE};
+                    .want = UM_WANT_SAMPLE,
+                    .n_top = r->n_top};
+    if (r->n_top) {
+        row->top = p->top + p->n_tops;
+        p->n_tops += r->n_top;
+    }
     return row;
+}
+
+um_edit *um_pass_edits(um_pass *p, um_row *row, int32_t n) {
+    um_edit *e = p->edit + p->n_edits;
+    row->own = e;
+    row->n_own = n;
+    p->n_edits += n;
+    return e;
+}
+
+void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end) {
+    int32_t n = UM_CEIL_DIV(end, p->page_size);
+    int32_t *page = p->scratch + p->n_scratch;
+    for (int32_t i = 0; i < n; i++) page[i] = p->first_scratch++;
+    p->n_scratch += n;
+    s->page = page;
+}
+
+void um_pass_as_of(um_segment *s, const um_pass *p, const um_req *r, int32_t pass) {
+    int32_t *id = p->id + (s->id - p->id);
+    for (int32_t i = 0; i < s->n; i++) id[i] = um_req_token_after(r, s->pos[i], pass);
+}
+
+um_soft *um_pass_soft(um_pass *p, um_segment *s, int32_t at, int32_t n, int32_t **id, float **w) {
+    um_soft *soft = p->soft + p->n_softs++;
+    if (!s->soft) s->soft = soft;
+    s->n_soft++;
+    *id = p->soft_id + p->n_soft_ids;
+    *w = p->soft_w + p->n_soft_ids;
+    p->n_soft_ids += n;
+    *soft = (um_soft){.at = at, .n = n, .id = *id, .w = *w};
+    return soft;
+}
+
+um_kv_select *um_pass_select(um_pass *p, um_segment *s) {
+    um_kv_select *select = p->select + p->n_selects++;
+    s->select = select;
+    return select;
 }

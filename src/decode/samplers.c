@@ -10,7 +10,7 @@ const um_sampler *const um_samplers[] = {
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {
     um_buf names = {0};
     for (const um_sampler *const *s = um_samplers; *s; s++) {
-        if (um_streq((*s)->name, name)) {
+        if (um_streq((*s)->name, name) || um_name_in((*s)->aliases, name)) {
             *out = *s;
             um_buf_free(&names);
             return UM_OK;

@@ -3,8 +3,7 @@
 
 const um_strategy *const um_strategies[] = {&um_strategy_multi_bd, &um_strategy_full, NULL};
 
-/* `name` is one of the comma-separated words of `list`. */
-static bool is_in_list(const char *list, const char *name) {
+bool um_name_in(const char *list, const char *name) {
     size_t n = strlen(name);
     for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
         if (strcspn(p, ",") == n && strncmp(p, name, n) == 0) return true;
@@ -14,7 +13,7 @@ static bool is_in_list(const char *list, const char *name) {
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err) {
     um_buf names = {0};
     for (const um_strategy *const *s = um_strategies; *s; s++) {
-        if (um_streq((*s)->name, name) || is_in_list((*s)->aliases, name)) {
+        if (um_streq((*s)->name, name) || um_name_in((*s)->aliases, name)) {
             *out = *s;
             um_buf_free(&names);
             return UM_OK;

@@ -8,7 +8,13 @@ static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t fi
         e->slot[first + i] = s->page[vis / page_size] * page_size + vis % page_size;
         e->seen_end[first + i] = UM_MIN(um_visible_end(s->rule, vis), s->keys.end);
     }
-    *span = (um_span){.first = first, .n = s->n, .page = s->page, .keys = s->keys};
+    *span = (um_span){.first = first,
+                      .n = s->n,
+                      .page = s->page,
+                      .keys = s->keys,
+                      .hole = s->hole,
+                      .select = s->select,
+                      .adapter = s->adapter};
 }
 
 void um_batch_build(um_engine *e, um_batch *b) {
@@ -21,6 +27,7 @@ void um_batch_build(um_engine *e, um_batch *b) {
             e->save[n_saves][0] = first + s->save_src;
             e->save[n_saves++][1] = s->save_to;
         }
+        for (int32_t k = 0; k < s->n_soft; k++) e->space.soft[s->soft - e->space.soft + k].at += first;
         first += s->n;
     }
     assert(first == p->n_tokens);
@@ -33,6 +40,8 @@ void um_batch_build(um_engine *e, um_batch *b) {
                     .slot = e->slot,
                     .seen_end = e->seen_end,
                     .span = e->span,
+                    .soft = p->soft,
+                    .n_soft = p->n_softs,
                     .row = p->row,
                     .save = (const int32_t(*)[2])e->save,
                     .answer = e->answer};

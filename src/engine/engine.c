@@ -59,22 +59,48 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
 }
 
+/* How much the passes of one step may take together. */
+static um_pass step_room(const um_engine *e) {
+    const um_config *c = &e->config;
+    const int32_t T = c->max_num_batched_tokens, R = c->max_num_reqs, S = c->page_size;
+    bool whole_sequence = e->traits.see == UM_SEE_FULL;
+    return (um_pass){.n_seg = 2 * R,
+                     .n_rows = T,
+                     .n_tokens = T,
+                     .n_edits = 16 * T,
+                     .n_tops = 16 * T,
+                     .n_softs = T,
+                     .n_soft_ids = 16 * T,
+                     .n_selects = R,
+                     .n_scratch = whole_sequence ? UM_CEIL_DIV(T, S) + R : 0,
+                     .page_size = S,
+                     .first_scratch = c->num_pages};
+}
+
 static um_status allocate(um_engine *e, um_err *err) {
     const um_config *c = &e->config;
-    size_t T = (size_t)c->max_num_batched_tokens, R = (size_t)c->max_num_reqs;
+    const um_pass *m = &e->room;
+    size_t T = (size_t)m->n_tokens, R = (size_t)c->max_num_reqs;
     struct {
         void **out;
         size_t bytes;
     } want[] = {
         {(void **)&e->space.id, um_mul(T, sizeof(int32_t))},
         {(void **)&e->space.pos, um_mul(T, sizeof(int32_t))},
-        {(void **)&e->space.row, um_mul(T, sizeof(um_row))},
-        {(void **)&e->space.seg, um_mul(2 * R, sizeof(um_segment))},
+        {(void **)&e->space.row, um_mul((size_t)m->n_rows, sizeof(um_row))},
+        {(void **)&e->space.seg, um_mul((size_t)m->n_seg, sizeof(um_segment))},
+        {(void **)&e->space.edit, um_mul((size_t)m->n_edits, sizeof(um_edit))},
+        {(void **)&e->space.top, um_mul((size_t)m->n_tops, sizeof(um_top))},
+        {(void **)&e->space.soft, um_mul((size_t)m->n_softs, sizeof(um_soft))},
+        {(void **)&e->space.soft_id, um_mul((size_t)m->n_soft_ids, sizeof(int32_t))},
+        {(void **)&e->space.soft_w, um_mul((size_t)m->n_soft_ids, sizeof(float))},
+        {(void **)&e->space.select, um_mul((size_t)m->n_selects, sizeof(um_kv_select))},
+        {(void **)&e->space.scratch, um_mul((size_t)m->n_scratch + 1, sizeof(int32_t))},
         {(void **)&e->slot, um_mul(T, sizeof(int32_t))},
         {(void **)&e->seen_end, um_mul(T, sizeof(int32_t))},
-        {(void **)&e->span, um_mul(2 * R, sizeof(um_span))},
-        {(void **)&e->save, um_mul(2 * R, sizeof(int32_t[2]))},
-        {(void **)&e->answer, um_mul(T, sizeof(um_answer))},
+        {(void **)&e->span, um_mul((size_t)m->n_seg, sizeof(um_span))},
+        {(void **)&e->save, um_mul((size_t)m->n_seg, sizeof(int32_t[2]))},
+        {(void **)&e->answer, um_mul((size_t)m->n_rows, sizeof(um_answer))},
         {(void **)&e->running, um_mul(R, sizeof(um_job *))},
         {(void **)&e->free_saved, um_mul(R, sizeof(int32_t))},
     };
@@ -112,6 +138,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     st = kv_type(e, &kv, err);
     if (st) goto done;
     resolve_sizes(e, kv);
+    e->room = step_room(e);
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (st) goto done;
     st = um_forward_new(&e->forward, m,
@@ -120,6 +147,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
                                              .n_saved = e->config.max_num_reqs,
                                              .page_size = e->config.page_size,
                                              .n_pages = e->config.num_pages,
+                                             .n_scratch_pages = e->room.n_scratch,
                                              .kv_type = kv},
                         err);
     if (!st) st = allocate(e, err);
@@ -146,10 +174,10 @@ void um_engine_free(um_engine *e) {
     }
     um_forward_free(e->forward);
     um_pages_deinit(&e->pages);
-    um_free(e->space.id);
-    um_free(e->space.pos);
-    um_free(e->space.row);
-    um_free(e->space.seg);
+    um_pass *s = &e->space;
+    void *array[] = {s->id,   s->pos,     s->row,    s->seg,    s->edit,   s->top,
+                     s->soft, s->soft_id, s->soft_w, s->select, s->scratch};
+    for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
     um_free(e->slot);
     um_free(e->seen_end);
     um_free(e->span);

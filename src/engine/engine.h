@@ -64,10 +64,11 @@ struct um_engine {
     bool stepping;
 
     /* The flat batch. T = max_num_batched_tokens. */
-    um_pass space;            /* [T] ids and positions, [T] rows, [2 * max_num_reqs] segments */
+    um_pass space; /* what requests of a step share: the arrays of their passes, as long as `room` says */
+    um_pass room;
     int32_t *slot, *seen_end; /* [T] */
-    um_span *span;            /* [2 * max_num_reqs] */
-    int32_t (*save)[2];       /* [2 * max_num_reqs] */
+    um_span *span;            /* [room.n_seg] */
+    int32_t (*save)[2];       /* [room.n_seg] */
     um_answer *answer;        /* [T] */
     um_trace_space trace;
     um_stats stats;

@@ -122,6 +122,9 @@ static void allocate(um_job *j, const um_engine *e, const um_ids *prompt) {
     q->cap = j->bound.positions_max;
     q->token = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
     q->written = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
+    q->late_edit = q->edit = UM_NEW(um_edit);
+    *q->edit = (um_edit){.id = q->traits->mask_id, .ban = true};
+    q->n_edit = q->n_late_edit = 1;
     for (int32_t i = 0; i < q->cap; i++) {
         q->token[i] = i < q->n_prompt ? prompt->data[i] : q->traits->mask_id;
         q->written[i] = i < q->n_prompt ? 0 : -1;
@@ -148,7 +151,8 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *er
     q->compat = &e->compat;
     q->how = r->decoding;
     q->sampling = r->sampling;
-    q->ban_mask = (um_edit){.id = e->traits.mask_id, .ban = true};
+    q->adapter = -1;
+    q->settled = INT32_MAX;
 
     um_status st = check_struct(r, err);
     if (!st) st = encode_prompt(e, r, &prompt, err);
@@ -185,6 +189,7 @@ void um_job_free(um_job *j, um_engine *e) {
     um_free(j->stop);
     um_free(j->req.token);
     um_free(j->req.written);
+    um_free(j->req.edit);
     um_free(j->text_end);
     um_free(j->state);
     um_buf_free(&j->text);

@@ -34,7 +34,17 @@ static void plan_job(um_engine *e, um_job *j) {
     um_pass own = {.seg = all->seg + all->n_seg,
                    .row = all->row + all->n_rows,
                    .id = all->id + all->n_tokens,
-                   .pos = all->pos + all->n_tokens};
+                   .pos = all->pos + all->n_tokens,
+                   .edit = all->edit + all->n_edits,
+                   .top = all->top + all->n_tops,
+                   .soft = all->soft + all->n_softs,
+                   .soft_id = all->soft_id + all->n_soft_ids,
+                   .soft_w = all->soft_w + all->n_soft_ids,
+                   .select = all->select + all->n_selects,
+                   .scratch = all->scratch + all->n_scratch,
+                   .page_size = e->room.page_size,
+                   .first_scratch = e->room.first_scratch + all->n_scratch,
+                   .budget = e->room.n_tokens - all->n_tokens};
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0);
     j->in_pass = true;
@@ -47,11 +57,19 @@ static void plan_job(um_engine *e, um_job *j) {
     all->n_seg += own.n_seg;
     all->n_rows += own.n_rows;
     all->n_tokens += own.n_tokens;
+    all->n_edits += own.n_edits;
+    all->n_tops += own.n_tops;
+    all->n_softs += own.n_softs;
+    all->n_soft_ids += own.n_soft_ids;
+    all->n_selects += own.n_selects;
+    all->n_scratch += own.n_scratch;
 }
 
 int32_t um_schedule_plan(um_engine *e) {
     int32_t budget = e->config.max_num_batched_tokens, taken = 0, first = e->next_first;
-    e->space.n_seg = e->space.n_rows = e->space.n_tokens = 0;
+    um_pass *s = &e->space;
+    s->n_seg = s->n_rows = s->n_tokens = 0;
+    s->n_edits = s->n_tops = s->n_softs = s->n_soft_ids = s->n_selects = s->n_scratch = 0;
     for (int32_t i = 0; i < e->n_running; i++) {
         int32_t k = (first + i) % e->n_running;
         um_job *j = e->running[k];

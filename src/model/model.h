@@ -214,8 +214,9 @@ size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 /* ---- the forward pass (transformer.c) ---- */
 typedef struct um_forward um_forward;
 typedef struct um_forward_config {
-    int32_t max_tokens, max_rows, n_saved, page_size, n_pages;
+    int32_t max_tokens, max_rows, n_saved, page_size, n_pages, n_scratch_pages;
     um_dtype kv_type;
+    um_kv_layout layout;
 } um_forward_config;
 /* Allocates KV, activations and saved rows for passes up to the given sizes; m must outlive it. Sizes may not exceed
  * those that the model was opened for. Errors: UM_ENOMEM. */

@@ -30,6 +30,7 @@ struct um_forward {
     float *hidden;    /* [T, H] after the final norm; lives until the next pass */
     float *saved;     /* [n_saved, H] hidden rows kept over passes */
     size_t workspace; /* bytes of the above */
+    bool selects;     /* some span of this pass keeps sparse keys */
 };
 
 /* ---- The pass ---------------------------------------------------------------------------------------------------- */
@@ -87,6 +88,7 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     ops->linear(dev, y->qkv, y->qkv_bias, f->normed, T, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
     ops->attention(dev, f->kv, &attention);
+    if (f->selects) ops->kv_select(dev, f->kv, &attention);
     ops->linear(dev, y->o, y->o_bias, f->attended, T, true, f->x);
 }
 
@@ -182,9 +184,12 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     assert(b->n_tokens <= f->c.max_tokens && b->n_rows <= f->c.max_rows);
 
+    f->selects = false;
+    for (int32_t i = 0; i < b->n_spans; i++) f->selects |= b->span[i].select != NULL;
     if (b->n_tokens) {
         if (f->block) number_blocks(f, b);
         ops->embed(dev, f->m->embed, b->id, b->n_tokens, a->embed_scale, f->x);
+        if (b->n_soft) ops->embed_soft(dev, f->m->embed, b->soft, b->n_soft, a->embed_scale, f->x);
         for (int32_t layer = 0; layer < a->n_layers; layer++) {
             attention_half(f, layer, b);
             feed_forward_half(f, layer, b);
@@ -247,7 +252,9 @@ static um_kv_shape kv_shape(const um_forward *f) {
                          .head_dim = a->head_dim,
                          .page_size = f->c.page_size,
                          .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
-                         .type = f->c.kv_type};
+                         .n_scratch_slots = (int64_t)f->c.n_scratch_pages * f->c.page_size,
+                         .type = f->c.kv_type,
+                         .layout = f->c.layout};
 }
 
 um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_config *c, um_err *err) {

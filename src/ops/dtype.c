@@ -1,10 +1,11 @@
 /* Element types: names, sizes and exact conversions. */
 #include "ops/ops.h"
 
-size_t um_dtype_size(um_dtype t) { return t == UM_F32 ? 4 : 2; }
+size_t um_dtype_size(um_dtype t) { return t == UM_F32 ? 4 : t == UM_F8 ? 1 : 2; }
 
 const char *um_dtype_name(um_dtype t) {
-    static const char *const name[] = {[UM_F32] = "float32", [UM_BF16] = "bfloat16", [UM_F16] = "float16"};
+    static const char *const name[] = {
+        [UM_F32] = "float32", [UM_BF16] = "bfloat16", [UM_F16] = "float16", [UM_F8] = "float8_e4m3"};
     assert((size_t)t < UM_LEN(name));
     return name[t];
 }

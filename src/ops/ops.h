@@ -22,9 +22,11 @@
 extern "C" {
 #endif
 
-typedef enum { UM_F32, UM_BF16, UM_F16 } um_dtype;
+/* UM_F8: 8-bit floats e4m3 (4 bits exponent, 3 mantissa, largest 448, no infinity), for keys and values alone; each
+ * stored head vector has a scale of its own, fp32: largest magnitude / 448. */
+typedef enum { UM_F32, UM_BF16, UM_F16, UM_F8 } um_dtype;
 size_t um_dtype_size(um_dtype t);
-const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16" */
+const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16", "float8_e4m3" */
 float um_bf16_to_f32(uint16_t v);
 uint16_t um_f32_to_bf16(float v); /* round to nearest even; NaN stays NaN */
 float um_f16_to_f32(uint16_t v);
@@ -56,10 +58,13 @@ typedef struct um_dev_config {
     int32_t max_experts, max_top_k, max_expert_ff; /* of a mixture of experts; 0 when the model has none */
 } um_dev_config;
 
+typedef enum { UM_KV_UNIFIED, UM_KV_DISTINCT } um_kv_layout; /* keys and values in one pool, or in one each */
 typedef struct um_kv_shape {
     int32_t n_layers, n_kv_heads, head_dim, page_size;
-    int64_t n_slots; /* pages * page_size */
-    um_dtype type;
+    int64_t n_slots;         /* pages * page_size */
+    int64_t n_scratch_slots; /* of the scratch pages, which are one layer deep; slots [n_slots, n_slots + this) */
+    um_dtype type;           /* UM_F32, UM_BF16, UM_F8 */
+    um_kv_layout layout;
 } um_kv_shape;
 
 /* Without bias the root mean square norm x / rms(x) * w; with bias LayerNorm: (x - mean) / deviation * w + bias. */
@@ -154,9 +159,13 @@ typedef struct um_ops {
     um_status (*kv_new)(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
     void (*kv_free)(um_dev *dev, um_kv *kv);
     size_t (*kv_bytes)(const um_kv_shape *shape);
+    /* Copies the first n slots of a page to another, in all layers. Both below n_pages. */
+    void (*kv_copy)(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, int32_t n);
 
     /* x[t] = scale * W[id[t]]; W [V, H]. */
     void (*embed)(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
+    /* Overwrites x[soft[i].at] with the blend; rows are not scaled but by `scale`, like embed. */
+    void (*embed_soft)(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
     /* y[t] = norm(x[t]); x, y [T, n], y may be x. */
     void (*norm)(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
     /* y[t] (+)= W x[t] + bias; W [out, in], bias [out] or NULL; add: y is added to. */
@@ -164,6 +173,8 @@ typedef struct um_ops {
                    float *y);
     void (*rope_kv)(um_dev *dev, um_kv *kv, const um_rope_kv *a);
     void (*attention)(um_dev *dev, const um_kv *kv, const um_attention *a);
+    /* Carries out span[i].select of every span that has one; queries and keys are those that attention just used. */
+    void (*kv_select)(um_dev *dev, um_kv *kv, const um_attention *a);
     /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
     void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
     void (*moe)(um_dev *dev, const um_moe *a);

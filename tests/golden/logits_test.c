@@ -82,7 +82,7 @@ static int32_t defined_end(const recording *r, int step) {
 /* Block-causal from position 0; the d2f strategy's prefill lets the prompt see all of itself, and the rest of the
  * prompt's last block all of that block. */
 static int32_t visible_end(const recording *r, int step, int32_t pos) {
-    um_visibility rule = {UM_SEE_BLOCK_CAUSAL, r->block, 0};
+    um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = r->block};
     if (step == 0 && r->is_d2f && pos < r->prompt) return r->prompt;
     return um_visible_end(rule, pos);
 }
@@ -236,7 +236,8 @@ static void hidden_rows_do_not_depend_on_the_batch(void **state) {
             slot[i] = first ? i : p.slot[k];
             end[i] = first ? OTHER : p.end[k];
         }
-        um_span span[2] = {{0, OTHER, other_page, {0, OTHER}}, {OTHER, p.n, p.page, p.span.keys}};
+        um_span span[2] = {{.n = OTHER, .page = other_page, .keys = {0, OTHER}, .adapter = -1},
+                           {.first = OTHER, .n = p.n, .page = p.page, .keys = p.span.keys, .adapter = -1}};
         um_batch both = {
             .n_tokens = OTHER + p.n, .n_spans = 2, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
         run(&f, &both);

@@ -89,7 +89,7 @@ static void begin_pass(pass *p) {
 static void add_sequence(pass *p, const fixture *f, const folder *d, const char *sequence, int32_t from, int32_t to) {
     const um_arch *a = &f->model->arch;
     const um_tensor *id = expected(d, sequence, "ids"), *pos = expected(d, sequence, "pos");
-    const um_visibility rule = {a->see, a->block, 0};
+    const um_visibility rule = {.see = a->see, .block = a->block};
     const int32_t *page = p->page[p->n_spans];
     p->span[p->n_spans++] = (um_span){.first = p->n, .n = to - from, .page = page, .keys = {0, to}};
     for (int32_t k = from; k < to; k++) {

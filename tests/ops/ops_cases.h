@@ -34,7 +34,12 @@ static inline attention_case new_attention(const attention_shape *s) {
     int64_t n_pages = 2;
     int32_t taken = 0;
     for (int i = 0; i < CASE_SPANS; i++) n_pages += pages_of(s, i);
-    um_kv_shape shape = {2, s->n_kv_heads, s->head_dim, s->page_size, n_pages * s->page_size, s->kv_type};
+    um_kv_shape shape = {.n_layers = 2,
+                         .n_kv_heads = s->n_kv_heads,
+                         .head_dim = s->head_dim,
+                         .page_size = s->page_size,
+                         .n_slots = n_pages * s->page_size,
+                         .type = s->kv_type};
     paged all = deal_pages(shape, (int32_t)(n_pages * s->page_size));
     for (int i = 0; i < CASE_SPANS && s->n_keys[i]; i++) {
         size_t n = (size_t)s->n_keys[i] * (size_t)s->n_kv_heads * (size_t)s->head_dim;
@@ -43,8 +48,11 @@ static inline attention_case new_attention(const attention_shape *s) {
         taken += pages_of(s, i);
         c.key[i] = random_floats(n);
         c.value[i] = random_floats(n);
-        c.span[i] =
-            (um_span){c.batch.n_tokens, s->n[i], c.pages[i].page, {UM_MIN(s->start, s->n_keys[i]), s->n_keys[i]}};
+        c.span[i] = (um_span){.first = c.batch.n_tokens,
+                              .n = s->n[i],
+                              .page = c.pages[i].page,
+                              .keys = {UM_MIN(s->start, s->n_keys[i]), s->n_keys[i]},
+                              .adapter = -1};
         c.batch.n_tokens += s->n[i];
         c.batch.n_spans++;
     }
@@ -110,8 +118,9 @@ static inline float *run_attention(const world *w, const attention_case *c, bool
     return out;
 }
 
-static const um_visibility see_full = {UM_SEE_FULL, 0, 0}, see_causal = {UM_SEE_CAUSAL, 0, 0},
-                           see_blocks = {UM_SEE_BLOCK_CAUSAL, 4, 0}, see_anchored = {UM_SEE_BLOCK_CAUSAL, 32, 5};
+static const um_visibility see_full = {.see = UM_SEE_FULL}, see_causal = {.see = UM_SEE_CAUSAL},
+                           see_blocks = {.see = UM_SEE_BLOCK_CAUSAL, .block = 4},
+                           see_anchored = {.see = UM_SEE_BLOCK_CAUSAL, .block = 32, .anchor = 5};
 
 static inline size_t attention_shapes(attention_shape *out) {
     const attention_shape shapes[] = {

@@ -46,7 +46,7 @@ static void check_attention_alone(const world *w, const attention_case *c) {
     float *all = attend_spans(w, kv, c, &b);
     for (int i = 0; i < c->batch.n_spans; i++) {
         for (int32_t t = c->span[i].first; t < c->span[i].first + c->span[i].n; t++) {
-            um_span one = {t, 1, c->span[i].page, c->span[i].keys};
+            um_span one = {.first = t, .n = 1, .page = c->span[i].page, .keys = c->span[i].keys, .adapter = -1};
             b.span = &one;
             b.n_spans = 1;
             float *alone = attend_spans(w, kv, c, &b);
@@ -102,7 +102,7 @@ static void same_with_threads(const world *a, const world *b) {
     um_tensor part = random_tensor(UM_BF16, 330, 700);
     float *x = random_floats(50 * 700), *y[2] = {poisoned_floats(50 * 330), poisoned_floats(50 * 330)};
     head_case h = new_head(UM_BF16, 1024, 1001, 320, 40);
-    attention_shape shape = {6, 2, 64, 32, UM_BF16, {60, 17}, {130, 99}, 0, {UM_SEE_BLOCK_CAUSAL, 8, 0}};
+    attention_shape shape = {6, 2, 64, 32, UM_BF16, {60, 17}, {130, 99}, 0, {.see = UM_SEE_BLOCK_CAUSAL, .block = 8}};
     attention_case c = new_attention(&shape);
     um_answer *answer[2];
     float *out[2];
@@ -151,7 +151,7 @@ static void check_pages(const world *w, const world *ref) {
     (void)ref;
     static const int32_t sizes[] = {1, 5, 16, 33, 64};
     for (int type = 0; type < 2; type++) {
-        attention_shape shape = {4, 2, 48, 32, type ? UM_BF16 : UM_F32, {13}, {77}, 3, {UM_SEE_CAUSAL, 0, 0}};
+        attention_shape shape = {4, 2, 48, 32, type ? UM_BF16 : UM_F32, {13}, {77}, 3, {.see = UM_SEE_CAUSAL}};
         attention_case first = new_attention(&shape);
         float *want = run_attention(w, &first, true);
         for (size_t i = 0; i < UM_LEN(sizes); i++) {
@@ -184,7 +184,7 @@ static void check_allocations(const world *w, const world *ref) {
     um_weight *m = make_weight(w, &h.tensor, 1);
     h.args.w = m;
     h.args.answer = UM_NEW_ARRAY(um_answer, 60);
-    attention_shape shape = {6, 2, 64, 5, UM_BF16, {60, 17}, {130, 99}, 0, {UM_SEE_CAUSAL, 0, 0}};
+    attention_shape shape = {6, 2, 64, 5, UM_BF16, {60, 17}, {130, 99}, 0, {.see = UM_SEE_CAUSAL}};
     attention_case c = new_attention(&shape);
     um_kv *kv = fill_kv(w, &c, false);
     um_batch b = c.batch;
@@ -232,7 +232,7 @@ static void sizes_are_reported_and_buffers_are_zero(void **state) {
         world w = open_world(*ops, NULL, UM_F32, 1);
         um_tensor part = random_tensor(UM_F32, 64, 32);
         um_weight *m = make_weight(&w, &part, 1);
-        um_kv_shape shape = {2, 2, 32, 4, 64, UM_F32};
+        um_kv_shape shape = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 32, .page_size = 4, .n_slots = 64};
         void *p = NULL;
         assert_int_equal(w.ops->buffer(w.dev, &p, 1000, "test", NULL), UM_OK);
         for (int i = 0; i < 1000; i++) assert_int_equal(((char *)p)[i], 0);

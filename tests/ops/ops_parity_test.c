@@ -196,7 +196,8 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
     enum { POSITIONS = 50, PAGE = 8 };
     size_t d = (size_t)s->head_dim, half = (size_t)s->rope_dim / 2, T = (size_t)s->n_tokens;
     size_t width = (size_t)(s->n_heads + 2 * s->n_kv_heads) * d;
-    um_kv_shape shape = {1, s->n_kv_heads, s->head_dim, PAGE, 10 * PAGE, UM_F32};
+    um_kv_shape shape = {
+        .n_layers = 1, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .page_size = PAGE, .n_slots = 10 * PAGE};
     paged p = deal_pages(shape, s->n_tokens);
     float *q_norm = random_floats(d), *k_norm = random_floats(d), *angle = random_floats(POSITIONS * (half + 1));
     float *cosine = copy_floats(angle, POSITIONS * half), *sine = copy_floats(angle, POSITIONS * half);

@@ -47,7 +47,9 @@ static um_status start(bench *b, um_decoding how, int32_t max_tokens, um_err *er
                       .token = b->token,
                       .written = b->written,
                       .end = P,
-                      .filled = P};
+                      .filled = P,
+                      .settled = INT32_MAX,
+                      .adapter = -1};
     for (int32_t i = 0; i < CAP; i++) {
         b->token[i] = i < P ? prompt[i] : MASK;
         b->written[i] = i < P ? 0 : -1;

@@ -58,7 +58,9 @@ static void start(bench *b, const int32_t *prompt, int32_t n, int32_t B, int32_t
                   .token = b->token,
                   .written = b->written,
                   .end = n,
-                  .filled = n};
+                  .filled = n,
+                  .settled = INT32_MAX,
+                  .adapter = -1};
     for (int32_t i = 0; i < CAP; i++) {
         b->token[i] = i < n ? prompt[i] : MASK;
         b->written[i] = i < n ? 0 : -1;

@@ -275,10 +275,10 @@ static inline float *zoo_run(const um_model *m, int n_requests, const int *n, co
                             .page_size = ZOO_PAGE,
                             .n_pages = n_requests,
                             .kv_type = UM_F32};
-    const um_visibility rule = {m->arch.see, m->arch.block, 0};
+    const um_visibility rule = {.see = m->arch.see, .block = m->arch.block};
     for (int i = 0; i < n_requests; i++) {
         page[i] = n_requests - 1 - i;
-        span[i] = (um_span){total, n[i], &page[i], {0, n[i]}};
+        span[i] = (um_span){.first = total, .n = n[i], .page = &page[i], .keys = {0, n[i]}, .adapter = -1};
         for (int k = 0; k < n[i]; k++, total++) {
             id[total] = (31 * number[i] + 7 * k) % 200;
             pos[total] = k;

@@ -20,15 +20,14 @@ static float score_of(const um_answer *a, int32_t confidence) {
     }
 }
 
-static int32_t confidence_accept(const um_choice *c, int32_t *accept) {
+static void confidence_accept(const um_choice *c, um_decision *d) {
     const int32_t rank = c->how->confidence;
-    int32_t n = 0, best = 0;
+    int32_t best = 0;
     for (int32_t i = 0; i < c->n; i++) {
-        if (c->answer[i].q_sample > c->how->accept_threshold) accept[n++] = i;
+        if (c->answer[i].q_sample > c->how->accept_threshold) um_decide(d, c, i);
         if (score_of(&c->answer[i], rank) > score_of(&c->answer[best], rank)) best = i;
     }
-    if (n == 0 && c->n > 0 && c->forced) accept[n++] = best;
-    return n;
+    if (d->n == 0 && c->n > 0 && c->forced) um_decide(d, c, best);
 }
 
 const um_sampler um_sampler_confidence = {

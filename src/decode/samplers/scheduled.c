@@ -27,19 +27,20 @@ int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, in
 
 /* ---- Which ------------------------------------------------------------------------------------------------------- */
 
-/* NaN marks what is taken; a score that is NaN itself (of a broken model) counts as the smallest. */
-static int32_t choose_largest(float *score, int32_t n_all, int32_t n, int32_t *chosen) {
-    assert(n <= n_all);
-    for (int32_t i = 0; i < n_all; i++)
+/* Decides for the c->keep best of c->score. NaN marks what is taken; a score that is NaN itself (of a broken model)
+ * counts as the smallest. */
+static void choose_largest(const um_choice *c, um_decision *d) {
+    float *score = c->score;
+    assert(c->keep <= c->n);
+    for (int32_t i = 0; i < c->n; i++)
         if (isnan(score[i])) score[i] = -INFINITY;
-    for (int32_t k = 0; k < n; k++) {
+    for (int32_t k = 0; k < c->keep; k++) {
         int32_t best = -1;
-        for (int32_t i = 0; i < n_all; i++)
+        for (int32_t i = 0; i < c->n; i++)
             if (!isnan(score[i]) && (best < 0 || score[i] > score[best])) best = i;
-        chosen[k] = best;
+        um_decide(d, c, best);
         score[best] = NAN;
     }
-    return n;
 }
 
 /* Random key of candidate i in this pass. */
@@ -49,43 +50,41 @@ static uint64_t key(const um_choice *c, int32_t i) {
 
 /* The keep best of c->score. With alg_temp they are drawn one after the other from softmax(score / alg_temp), which is
  * taking the largest of score / alg_temp + Gumbel noise. */
-static int32_t keep_best(const um_choice *c, int32_t *chosen) {
+static void keep_best(const um_choice *c, um_decision *d) {
     const float t = c->how->alg_temp;
     for (int32_t i = 0; i < c->n && t > 0; i++) c->score[i] = c->score[i] / t + um_rng_gumbel(key(c, i), 0);
-    return choose_largest(c->score, c->n, c->keep, chosen);
+    choose_largest(c, d);
 }
 
-static int32_t by_model_probability(const um_choice *c, int32_t *chosen) {
+static void by_model_probability(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].p_sample;
-    return choose_largest(c->score, c->n, c->keep, chosen);
+    choose_largest(c, d);
 }
 
-static int32_t by_chance(const um_choice *c, int32_t *chosen) {
+static void by_chance(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = (float)um_rng_uniform(key(c, i), 0);
-    return choose_largest(c->score, c->n, c->keep, chosen);
+    choose_largest(c, d);
 }
 
-static int32_t by_probability(const um_choice *c, int32_t *chosen) {
+static void by_probability(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_sample;
-    return keep_best(c, chosen);
+    keep_best(c, d);
 }
 
-static int32_t by_margin(const um_choice *c, int32_t *chosen) {
+static void by_margin(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_best - c->answer[i].q_second;
-    return keep_best(c, chosen);
+    keep_best(c, d);
 }
 
-static int32_t by_entropy(const um_choice *c, int32_t *chosen) {
+static void by_entropy(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = -c->answer[i].entropy;
-    return keep_best(c, chosen);
+    keep_best(c, d);
 }
 
 /* Every position by itself: the schedule holds on average only, until the last pass takes what is left. */
-static int32_t each_by_chance(const um_choice *c, int32_t *chosen) {
-    int32_t n = 0;
+static void each_by_chance(const um_choice *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++)
-        if (um_rng_uniform(key(c, i), 0) < c->rate) chosen[n++] = i;
-    return n;
+        if (um_rng_uniform(key(c, i), 0) < c->rate) um_decide(d, c, i);
 }
 
 /* ---- The rows ---------------------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ typedef struct full {
     int32_t n_blocks, block; /* blocks of the canvas; the current one */
     int32_t step, n_steps;   /* pass within the block; passes it gets */
     int32_t n_masks;         /* masks of the current block, as planned */
-    int32_t position[];      /* [block_size] where they are; then room for the choice and the scores */
+    int32_t position[];      /* [block_size] where they are; then the scores, the decision (at, id) and the tokens */
 } full;
 
 enum { AUTO_BLOCK = 32 }; /* the block length of LLaDA's own evaluations of the instruct models */
@@ -86,7 +86,8 @@ static um_status init(um_req *r, um_err *err) {
     um_status st = resolve(r, &sampler, err);
     if (st) return st;
     /* Positions, choice and scores of one block. */
-    full *s = (full *)um_zalloc(sizeof(full) + um_mul((size_t)r->how.block_size, 3 * sizeof(int32_t)));
+    full *s = (full *)um_zalloc(sizeof(full) + um_mul((size_t)r->how.block_size, 5 * sizeof(int32_t)));
+    for (int32_t i = 0; i < r->how.block_size; i++) s->position[4 * r->how.block_size + i] = UM_MASKED;
     s->sampler = sampler;
     s->canvas_end = r->n_prompt + r->how.gen_length;
     s->n_blocks = UM_CEIL_DIV(r->how.gen_length, r->how.block_size);
@@ -108,6 +109,9 @@ static um_need need(const um_req *r) {
                      .tokens_max = tokens,
                      .slots_max = s->canvas_end,
                      .positions_max = s->canvas_end,
+                     .least = tokens,
+                     .slots = s->canvas_end,
+                     .rows_max = r->how.block_size,
                      .tables = twice};
 }
 
@@ -132,29 +136,41 @@ static um_choice choice(const um_req *r, full *s, const um_answer *answer) {
     const um_schedule schedule = s->sampler->schedule;
     return (um_choice){.answer = answer,
                        .position = s->position,
+                       .token = s->position + 4 * r->how.block_size, /* all of them masks */
                        .n = s->n_masks,
+                       .n_masks = s->n_masks,
+                       .previous = UM_MASKED,
+                       .block_len = len,
+                       .compat = r->compat,
+                       .mask_id = r->traits->mask_id,
                        .how = &r->how,
                        .seed = r->seed,
                        .count = s->step,
                        .forced = true,
                        .keep = um_schedule_count(schedule, eps, s->step, s->n_steps, s->n_masks, len),
                        .rate = um_schedule_rate(eps, s->step, s->n_steps),
-                       .score = (float *)(void *)(s->position + 2 * r->how.block_size)};
+                       .score = (float *)(void *)(s->position + r->how.block_size)};
 }
 
-static int32_t *chosen(const um_req *r, full *s) { return s->position + r->how.block_size; }
+/* Room for what the sampler decides. */
+static um_decision no_decision(const um_req *r, full *s) {
+    int32_t *room = s->position + 2 * r->how.block_size;
+    return (um_decision){.at = room, .id = room + r->how.block_size};
+}
 
 /* Steps over those in which nothing would be fixed: what they fix does not depend on the model. */
 static void skip_empty_steps(const um_req *r, full *s) {
     for (;; s->step++) {
         um_choice c = choice(r, s, NULL);
-        if (s->sampler->is_independent ? s->sampler->accept(&c, chosen(r, s)) : c.keep) return;
+        um_decision d = no_decision(r, s);
+        if (s->sampler->is_independent) s->sampler->accept(&c, &d);
+        if (s->sampler->is_independent ? d.n : c.keep) return;
     }
 }
 
 static void plan(um_req *r, um_pass *pass) {
     full *s = (full *)r->state;
-    um_visibility all = {UM_SEE_FULL, 0, 0};
+    um_visibility all = {.see = UM_SEE_FULL};
     float g = r->how.cfg_scale;
     find_masks(r, s);
     skip_empty_steps(r, s);
@@ -181,14 +197,14 @@ static void next_block(um_req *r, full *s) {
 
 static void apply(um_req *r, const um_answer *answer) {
     full *s = (full *)r->state;
-    int32_t *pick = chosen(r, s);
     um_choice c = choice(r, s, answer);
-    int32_t n = s->sampler->accept(&c, pick);
+    um_decision d = no_decision(r, s);
+    s->sampler->accept(&c, &d);
     r->end = s->canvas_end;
     r->n_new = 0;
-    for (int32_t i = 0; i < n; i++) um_req_write(r, s->position[pick[i]], answer[pick[i]].sample);
+    for (int32_t i = 0; i < d.n; i++) um_req_write(r, s->position[d.at[i]], d.id[i], &answer[d.at[i]]);
     s->step++;
-    if (n == s->n_masks) next_block(r, s);
+    if (d.n == s->n_masks) next_block(r, s);
     um_req_check_stop(r);
     if (r->finish == UM_FINISH_NONE && s->block == s->n_blocks) {
         r->finish = UM_FINISH_STEPS;
@@ -217,8 +233,7 @@ const um_strategy um_strategy_full = {
     .aliases = "whole_sequence,llada,dream",
     .summary = "whole-sequence decoding: every position is fed in every pass, a sampler fixes some",
     .source = "LLaDA, arXiv 2502.09992, algorithm 5 and its semi-autoregressive form; Dream, arXiv 2508.15487",
-    .params = params,
-    .n_params = UM_LEN(params),
+    .params = {{params, UM_LEN(params)}},
     .init = init,
     .need = need,
     .plan = plan,

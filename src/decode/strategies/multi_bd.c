@@ -20,21 +20,21 @@ typedef struct multi_bd {
 
 static const um_option params[] = {
     {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX, NULL, "auto", "0", "N",
-     "Decoding (multi_bd)", "blocks in flight at once; auto is 1, what checkpoints are trained for"},
+     "Decoding (blocks)", "blocks in flight at once; auto is 1, what checkpoints are trained for"},
     {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
-     "0.1", NULL, "SHARE", "Decoding (multi_bd)", "start the next block when this share of the last one is filled"},
+     "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
     {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
-     0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (multi_bd)",
+     0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (blocks)",
      "a block may be forced to accept a token when this share of its predecessor is filled"},
     {"token_stability_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_stability_threshold), 0, 1, NULL, "0",
-     NULL, "SHARE", "Decoding (multi_bd)",
+     NULL, "SHARE", "Decoding (blocks)",
      "start the next block when this share of the last one is stable; above 0: when it is complete"},
 };
 
 static bool is_mixed(const um_req *r, const multi_bd *s) { return r->n_prompt % s->buffer.block_len != 0; }
 
 static um_visibility visibility(const multi_bd *s) {
-    return (um_visibility){UM_SEE_BLOCK_CAUSAL, s->buffer.block_len, 0};
+    return (um_visibility){.see = UM_SEE_BLOCK_CAUSAL, .block = s->buffer.block_len};
 }
 
 static um_status init(um_req *r, um_err *err) {
@@ -84,6 +84,9 @@ static um_need need(const um_req *r) {
                      .tokens_max = prompt + B * K,
                      .slots_max = slots,
                      .positions_max = slots + B * K,
+                     .least = tokens,
+                     .slots = slots,
+                     .rows_max = B * K,
                      .tables = 1};
 }
 
@@ -160,7 +163,7 @@ static void plan(um_req *r, um_pass *pass) {
 /* Decides one ACTIVE block; returns the answers that belong to it. `previous_known`: its predecessor was semi-complete
  * before this pass. */
 static int32_t accept(um_req *r, um_block *b, const um_answer *answer, bool previous_known) {
-    int32_t position[UM_BLOCK_MAX], chosen[UM_BLOCK_MAX], n = 0;
+    int32_t position[UM_BLOCK_MAX], chosen[UM_BLOCK_MAX], id[UM_BLOCK_MAX], n = 0;
     for (int32_t p = b->start; p < b->start + b->len; p++)
         if (um_req_masked(r, p) && (p < r->limit || r->compat->allocated_limits)) position[n++] = p;
     um_choice c = {.answer = answer,
@@ -168,10 +171,11 @@ static int32_t accept(um_req *r, um_block *b, const um_answer *answer, bool prev
                    .n = n,
                    .how = &r->how,
                    .forced = previous_known || r->traits->always_forced};
-    int32_t n_chosen = um_sampler_confidence.accept(&c, chosen);
-    for (int32_t i = 0; i < n_chosen; i++) um_req_write(r, position[chosen[i]], answer[chosen[i]].sample);
-    b->n_masks -= n_chosen;
-    if (n_chosen > 0) b->commit_ready = false;
+    um_decision d = {.at = chosen, .id = id};
+    um_sampler_confidence.accept(&c, &d);
+    for (int32_t i = 0; i < d.n; i++) um_req_write(r, position[d.at[i]], d.id[i], &answer[d.at[i]]);
+    b->n_masks -= d.n;
+    if (d.n > 0) b->commit_ready = false;
     return n;
 }
 
@@ -265,8 +269,7 @@ const um_strategy um_strategy_multi_bd = {
     .aliases = "multi_block_diffusion,block_diffusion,fast_dllm,single_bd",
     .summary = "block diffusion with a stored prefix and up to buffer_size blocks in flight",
     .source = "SDAR, arXiv 2510.06303; Diffulex multi_bd (revision 184ba97)",
-    .params = params,
-    .n_params = UM_LEN(params),
+    .params = {{params, UM_LEN(params)}},
     .init = init,
     .need = need,
     .plan = plan,
