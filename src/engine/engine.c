@@ -315,7 +315,10 @@ um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
 
 void um_engine_get_stats(const um_engine *e, um_stats *out) {
     *out = e->stats;
-    out->pages_used = e->pages.n_pages - e->pages.n_free;
+    out->pages_used = um_pages_used(&e->pages);
+    out->pages_used_most = e->pages.used_most;
+    out->prefix_queries = e->pages.queries;
+    out->prefix_hits = e->pages.hits;
 }
 
 /* ---- One answer -------------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
 static bool take_pages(um_engine *e, um_job *j) {
     int32_t pages = um_pages_for(&e->pages, j->bound.slots_max);
-    if (pages * j->bound.tables > e->pages.n_free) return false;
+    if (pages * j->bound.tables > um_pages_available(&e->pages)) return false;
     for (int i = 0; i < j->bound.tables; i++) {
         bool ok = um_table_grow(&j->table[i], &e->pages, pages);
         assert(ok);

@@ -23,7 +23,7 @@ static void hands_out_every_page_once(void **state) {
         seen[t.page[i]] = true;
     }
     um_table_release(&t, &p);
-    assert_int_equal(p.n_free, 10);
+    assert_int_equal(um_pages_available(&p), 10);
     um_table_deinit(&t);
     um_pages_deinit(&p);
 }
@@ -38,7 +38,7 @@ static void takes_nothing_when_too_few_are_free(void **state) {
     assert_true(um_table_grow(&a, &p, 2));
     assert_false(um_table_grow(&b, &p, 2));
     assert_int_equal(b.n, 0);
-    assert_int_equal(p.n_free, 1);
+    assert_int_equal(um_pages_available(&p), 1);
     um_table_release(&a, &p);
     um_table_deinit(&a);
     um_table_deinit(&b);
@@ -52,6 +52,25 @@ static void rounds_tokens_up_to_pages(void **state) {
     assert_int_equal(um_pages_for(&p, 1), 1);
     assert_int_equal(um_pages_for(&p, 32), 1);
     assert_int_equal(um_pages_for(&p, 33), 2);
+}
+
+static void a_cut_table_keeps_its_beginning(void **state) {
+    (void)state;
+    um_pages p;
+    um_table t;
+    assert_int_equal(um_pages_init(&p, 4, 8, NULL), UM_OK);
+    um_table_init(&t, 4);
+    assert_true(um_table_grow(&t, &p, 4));
+    um_table_truncate(&t, &p, 2);
+    assert_int_equal(t.n, 2);
+    assert_int_equal(um_pages_used(&p), 2);
+    assert_int_equal(p.used_most, 4);
+    um_table_truncate(&t, &p, 3); /* nothing to cut */
+    assert_int_equal(t.n, 2);
+    um_table_release(&t, &p);
+    assert_int_equal(um_pages_used(&p), 0);
+    um_table_deinit(&t);
+    um_pages_deinit(&p);
 }
 
 /* Random growth and release: the pool always knows what is free, no page has two owners. */
@@ -78,7 +97,7 @@ static void no_page_is_lost_or_shared(void **state) {
                 assert_int_equal(owner[t[i].page[k]]++, 0);
                 used++;
             }
-        assert_int_equal(used + p.n_free, PAGES);
+        assert_int_equal(used + um_pages_available(&p), PAGES);
     }
     for (int i = 0; i < TABLES; i++) {
         um_table_release(&t[i], &p);
@@ -92,6 +111,7 @@ int main(void) {
         cmocka_unit_test(hands_out_every_page_once),
         cmocka_unit_test(takes_nothing_when_too_few_are_free),
         cmocka_unit_test(rounds_tokens_up_to_pages),
+        cmocka_unit_test(a_cut_table_keeps_its_beginning),
         cmocka_unit_test(no_page_is_lost_or_shared),
     };
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);

@@ -1,0 +1,67 @@
+/* Page tables: the pages of one request, in order. */
+#include "kv/pool.h"
+
+void um_table_init(um_table *t, int32_t cap) {
+    *t = (um_table){.page = UM_NEW_ARRAY(int32_t, (size_t)cap), .cap = cap};
+}
+
+void um_table_deinit(um_table *t) {
+    assert(t->n == 0);
+    um_free(t->page);
+    *t = (um_table){0};
+}
+
+bool um_table_grow(um_table *t, um_pages *p, int32_t n) {
+    assert(n <= t->cap);
+    if (n - t->n > um_pages_available(p)) return false;
+    while (t->n < n) t->page[t->n++] = um_page_take(p);
+    return true;
+}
+
+/* What the index knows of the table ends before page n. The next um_table_publish begins at the root again and finds
+ * the pages before n there. */
+static void forget_published(um_table *t, int32_t n) {
+    if (t->n_published > n) t->n_published = 0;
+}
+
+void um_table_truncate(um_table *t, um_pages *p, int32_t n) {
+    assert(n >= 0);
+    forget_published(t, n);
+    while (t->n > n) um_page_put(p, t->page[--t->n]);
+}
+
+void um_table_release(um_table *t, um_pages *p) { um_table_truncate(t, p, 0); }
+
+void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_positions) {
+    int32_t n = um_pages_for(p, n_positions);
+    assert(to->n == 0 && n <= to->cap && n <= from->n);
+    for (int32_t i = 0; i < n; i++) {
+        um_page_hold(p, from->page[i]);
+        to->page[i] = from->page[i];
+    }
+    to->n = n;
+    to->n_published = from->n_published;
+    to->last = from->last;
+    to->n_dropped = from->n_dropped;
+    forget_published(to, n_positions / p->page_size);
+}
+
+bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *copy) {
+    int32_t i = first / p->page_size;
+    assert(first >= 0 && i < t->n);
+    int32_t page = t->page[i];
+    *copy = (um_page_copy){.from = page, .to = page};
+    for (int32_t k = i + 1; k < t->n; k++) assert(um_page_may_write(p, t->page[k]));
+    if (um_page_may_write(p, page)) return true;
+    if (p->page[page].n_holders == 1) {
+        /* Published, but nobody else's: a copy would need a page that there may not be. */
+        um_prefix_drop(p, page);
+    } else {
+        if (um_pages_available(p) == 0) return false;
+        copy->to = t->page[i] = um_page_take(p);
+        copy->n = first % p->page_size;
+        um_page_put(p, page);
+    }
+    forget_published(t, i);
+    return true;
+}

@@ -1,0 +1,534 @@
+/* Prefix index, forks and copy-on-write. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kv/kv.h"
+
+enum { TABLES = 4, CAP = 16, SPACE = 7 };
+
+/* A pool and empty tables. */
+typedef struct world {
+    um_pages pool;
+    um_table t[TABLES];
+} world;
+
+static void open_world(world *w, int32_t n_pages, int32_t page_size) {
+    assert_int_equal(um_pages_init(&w->pool, n_pages, page_size, NULL), UM_OK);
+    for (int i = 0; i < TABLES; i++) um_table_init(&w->t[i], CAP);
+}
+
+static void close_world(world *w) {
+    for (int i = 0; i < TABLES; i++) {
+        um_table_release(&w->t[i], &w->pool);
+        um_table_deinit(&w->t[i]);
+    }
+    assert_int_equal(um_pages_available(&w->pool), w->pool.n_pages);
+    um_pages_deinit(&w->pool);
+}
+
+/* A request that finds nothing: pages for n tokens, all of them stored, whole ones published. */
+static void store(world *w, int table, const int32_t *ids, int32_t n) {
+    assert_true(um_table_grow(&w->t[table], &w->pool, um_pages_for(&w->pool, n)));
+    um_table_publish(&w->t[table], &w->pool, SPACE, ids, n);
+}
+
+static void store_and_release(world *w, int table, const int32_t *ids, int32_t n) {
+    store(w, table, ids, n);
+    um_table_release(&w->t[table], &w->pool);
+}
+
+static int32_t matched(const world *w, const int32_t *ids, int32_t n) {
+    return um_prefix_match(&w->pool, SPACE, ids, n, n, NULL);
+}
+
+static int32_t adopt(world *w, int table, const int32_t *ids, int32_t n) {
+    return um_table_adopt(&w->t[table], &w->pool, SPACE, ids, n, n);
+}
+
+static void count_up(int32_t *ids, int32_t n, int32_t first) {
+    for (int32_t i = 0; i < n; i++) ids[i] = first + i;
+}
+
+/* ---- What is found ----------------------------------------------------------------------------------------------- */
+
+/* spec: requests with prompts 1..8, 1..8 again, 1..9 and 1 2 3 4 6 6 6 6, one after the other. */
+static void finds_the_leading_pages_that_were_stored_before(void **state) {
+    (void)state;
+    static const int32_t a[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, d[] = {1, 2, 3, 4, 6, 6, 6, 6};
+    world w;
+    open_world(&w, 8, 4);
+    store_and_release(&w, 0, a, 8);
+    assert_int_equal(adopt(&w, 1, a, 8), 8);
+    assert_int_equal(w.t[1].n, 2);
+    assert_int_equal(adopt(&w, 2, a, 9), 8);
+    assert_int_equal(adopt(&w, 3, d, 8), 4);
+    assert_int_equal(w.t[2].page[1], w.t[1].page[1]);
+    assert_int_equal(w.t[3].page[0], w.t[1].page[0]);
+    assert_int_equal(w.t[3].n, 1);
+    close_world(&w);
+}
+
+static void finds_all_of_a_prompt_that_ends_with_a_page(void **state) {
+    (void)state;
+    static const int32_t shape[][2] = {{32, 64}, {8, 16}, {1, 5}};
+    int32_t ids[64];
+    count_up(ids, 64, 100);
+    for (size_t i = 0; i < UM_LEN(shape); i++) {
+        world w;
+        open_world(&w, 8, shape[i][0]);
+        store(&w, 0, ids, shape[i][1]);
+        assert_int_equal(adopt(&w, 1, ids, shape[i][1]), shape[i][1]);
+        assert_int_equal(um_pages_used(&w.pool), w.t[0].n);
+        close_world(&w);
+    }
+}
+
+static void finds_whole_pages_up_to_the_given_position(void **state) {
+    (void)state;
+    int32_t ids[12];
+    world w;
+    count_up(ids, 12, 1);
+    open_world(&w, 8, 4);
+    store(&w, 0, ids, 12);
+    static const int32_t expected[] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12};
+    for (int32_t most = 0; most <= 12; most++) {
+        assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, 12, most, NULL), expected[most]);
+        assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, most, 12, NULL), expected[most]);
+    }
+    assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, 12, -1, NULL), 0);
+    close_world(&w);
+}
+
+static void a_page_is_found_once_all_of_it_is_stored(void **state) {
+    (void)state;
+    int32_t ids[12];
+    world w;
+    count_up(ids, 12, 1);
+    open_world(&w, 8, 4);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 3));
+    for (int32_t stored = 0; stored <= 12; stored++) {
+        um_table_publish(&w.t[0], &w.pool, SPACE, ids, stored);
+        assert_int_equal(matched(&w, ids, 12), stored / 4 * 4);
+    }
+    close_world(&w);
+}
+
+/* spec: a table of 2 pages, 128 tokens known, grows to 4; page 2 is entered behind page 1, page 3 when it is full. */
+static void pages_filled_by_an_answer_are_found_behind_the_prompt(void **state) {
+    (void)state;
+    int32_t ids[160];
+    world w;
+    count_up(ids, 160, 1);
+    open_world(&w, 8, 32);
+    store(&w, 0, ids, 64);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 4));
+    um_table_publish(&w.t[0], &w.pool, SPACE, ids, 127);
+    assert_int_equal(w.t[0].n_published, 3);
+    assert_int_equal(w.pool.page[w.t[0].page[2]].before.page, w.t[0].page[1]);
+    assert_false(w.pool.page[w.t[0].page[3]].published);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 5));
+    um_table_publish(&w.t[0], &w.pool, SPACE, ids, 150);
+    assert_int_equal(w.pool.page[w.t[0].page[3]].before.page, w.t[0].page[2]);
+    assert_false(w.pool.page[w.t[0].page[4]].published);
+    um_table_release(&w.t[0], &w.pool);
+    assert_int_equal(matched(&w, ids, 160), 128);
+    close_world(&w);
+}
+
+static void equal_tokens_behind_another_beginning_are_not_found(void **state) {
+    (void)state;
+    static const int32_t a[] = {1, 1, 5, 5}, b[] = {2, 2, 5, 5}, c[] = {2, 2, 9, 9};
+    for (int collide = 0; collide < 2; collide++) {
+        world w;
+        open_world(&w, 8, 2);
+        if (collide) w.pool.hash_mask = 0; /* the entry that the hash leads to has other contents */
+        store(&w, 0, a, 4);
+        store(&w, 1, c, 4);
+        assert_int_equal(matched(&w, b, 4), 2);
+        assert_int_equal(matched(&w, b + 2, 2), 0);
+        close_world(&w);
+    }
+}
+
+static void equal_hashes_do_not_mix_contents(void **state) {
+    (void)state;
+    int32_t ids[3][8];
+    world w;
+    open_world(&w, 16, 2);
+    w.pool.hash_mask = 0;
+    for (int i = 0; i < 3; i++) {
+        count_up(ids[i], 8, 10 * i);
+        store_and_release(&w, i, ids[i], 8);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(adopt(&w, i, ids[i], 8), 8);
+        for (int32_t k = 0; k < 4; k++)
+            assert_memory_equal(w.pool.ids + 2 * w.t[i].page[k], ids[i] + 2 * k, 2 * sizeof(int32_t));
+    }
+    close_world(&w);
+}
+
+static void namespaces_do_not_share(void **state) {
+    (void)state;
+    int32_t ids[8];
+    world w;
+    count_up(ids, 8, 1);
+    open_world(&w, 8, 4);
+    store(&w, 0, ids, 8);
+    assert_int_equal(um_prefix_match(&w.pool, SPACE + 1, ids, 8, 8, NULL), 0);
+    assert_int_equal(um_table_adopt(&w.t[1], &w.pool, SPACE + 1, ids, 8, 8), 0);
+    close_world(&w);
+}
+
+static void namespace_0_shares_nothing(void **state) {
+    (void)state;
+    int32_t ids[8];
+    world w;
+    count_up(ids, 8, 1);
+    open_world(&w, 8, 4);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 2));
+    um_table_publish(&w.t[0], &w.pool, 0, ids, 8);
+    assert_true(um_page_may_write(&w.pool, w.t[0].page[0]));
+    assert_int_equal(um_prefix_match(&w.pool, 0, ids, 8, 8, NULL), 0);
+    assert_int_equal(um_table_adopt(&w.t[1], &w.pool, 0, ids, 8, 8), 0);
+    assert_int_equal(w.pool.queries, 0);
+    close_world(&w);
+}
+
+static void counts_tokens_looked_up_and_found(void **state) {
+    (void)state;
+    int32_t ids[10];
+    world w;
+    count_up(ids, 10, 1);
+    open_world(&w, 8, 4);
+    (void)adopt(&w, 0, ids, 10);
+    store(&w, 0, ids, 10);
+    (void)um_table_adopt(&w.t[1], &w.pool, SPACE, ids, 10, 9);
+    assert_int_equal(w.pool.queries, 19);
+    assert_int_equal(w.pool.hits, 8);
+    assert_int_equal(um_pages_used(&w.pool), 3);
+    assert_int_equal(w.pool.used_most, 3);
+    close_world(&w);
+}
+
+/* ---- Which page is reused ---------------------------------------------------------------------------------------- */
+
+static void blank_pages_are_handed_out_before_kept_ones(void **state) {
+    (void)state;
+    int32_t ids[8];
+    world w;
+    count_up(ids, 8, 1);
+    open_world(&w, 4, 4);
+    store_and_release(&w, 0, ids, 8);
+    assert_int_equal(um_pages_available(&w.pool), 4);
+    assert_true(um_table_grow(&w.t[1], &w.pool, 2));
+    assert_int_equal(matched(&w, ids, 8), 8);
+    assert_true(um_table_grow(&w.t[1], &w.pool, 4));
+    assert_int_equal(matched(&w, ids, 8), 0);
+    close_world(&w);
+}
+
+static void what_was_released_first_is_reused_first_and_ends_before_beginnings(void **state) {
+    (void)state;
+    int32_t a[8], b[8];
+    world w;
+    count_up(a, 8, 1);
+    count_up(b, 8, 11);
+    open_world(&w, 4, 4);
+    store(&w, 0, a, 8);
+    store_and_release(&w, 1, b, 8);
+    um_table_release(&w.t[0], &w.pool);
+    static const int32_t left[][2] = {{8, 8}, {8, 4}, {8, 0}, {4, 0}, {0, 0}};
+    for (int32_t taken = 0; taken <= 4; taken++) {
+        assert_true(um_table_grow(&w.t[2], &w.pool, taken));
+        assert_int_equal(matched(&w, a, 8), left[taken][0]);
+        assert_int_equal(matched(&w, b, 8), left[taken][1]);
+    }
+    close_world(&w);
+}
+
+static void use_makes_a_kept_page_young_again(void **state) {
+    (void)state;
+    int32_t a[4], b[4];
+    world w;
+    count_up(a, 4, 1);
+    count_up(b, 4, 11);
+    open_world(&w, 2, 4);
+    store_and_release(&w, 0, a, 4);
+    store_and_release(&w, 0, b, 4);
+    (void)adopt(&w, 1, a, 4);
+    um_table_release(&w.t[1], &w.pool);
+    assert_true(um_table_grow(&w.t[2], &w.pool, 1));
+    assert_int_equal(matched(&w, a, 4), 4);
+    assert_int_equal(matched(&w, b, 4), 0);
+    close_world(&w);
+}
+
+static void a_held_page_is_found_even_when_none_is_available(void **state) {
+    (void)state;
+    int32_t ids[8], n = -1;
+    world w;
+    count_up(ids, 8, 1);
+    open_world(&w, 2, 4);
+    store(&w, 0, ids, 8);
+    assert_int_equal(um_pages_available(&w.pool), 0);
+    assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, 8, 8, &n), 8);
+    assert_int_equal(n, 0);
+    assert_int_equal(adopt(&w, 1, ids, 8), 8);
+    assert_true(um_table_grow(&w.t[1], &w.pool, 2));
+    assert_int_equal(w.pool.page[w.t[0].page[0]].n_holders, 2);
+    um_table_release(&w.t[0], &w.pool);
+    assert_int_equal(um_pages_available(&w.pool), 0);
+    um_table_release(&w.t[1], &w.pool);
+    assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, 8, 8, &n), 8);
+    assert_int_equal(n, 2);
+    close_world(&w);
+}
+
+/* ---- Equal pages ------------------------------------------------------------------------------------------------- */
+
+/* Two requests with one prompt that were admitted together. */
+static void an_equal_page_is_published_once_and_each_table_keeps_its_own(void **state) {
+    (void)state;
+    int32_t ids[12];
+    world w;
+    count_up(ids, 12, 1);
+    open_world(&w, 8, 4);
+    store(&w, 0, ids, 8);
+    store(&w, 1, ids, 8);
+    for (int32_t i = 0; i < 2; i++) {
+        assert_int_not_equal(w.t[0].page[i], w.t[1].page[i]);
+        assert_false(w.pool.page[w.t[1].page[i]].published);
+    }
+    store(&w, 1, ids, 12); /* the second one's answer stands behind the first one's prompt */
+    assert_int_equal(adopt(&w, 2, ids, 12), 12);
+    assert_int_equal(w.t[2].page[0], w.t[0].page[0]);
+    assert_int_equal(w.t[2].page[2], w.t[1].page[2]);
+    close_world(&w);
+}
+
+static void a_table_publishes_its_own_pages_when_the_equal_ones_were_reused(void **state) {
+    (void)state;
+    int32_t ids[16];
+    world w;
+    count_up(ids, 16, 1);
+    open_world(&w, 6, 4);
+    store(&w, 0, ids, 8);
+    store(&w, 1, ids, 12);
+    um_table_release(&w.t[0], &w.pool);
+    assert_true(um_table_grow(&w.t[1], &w.pool, 4)); /* the blank page */
+    assert_true(um_table_grow(&w.t[2], &w.pool, 2)); /* what the first table held */
+    assert_int_equal(matched(&w, ids, 16), 0);       /* the third page stands behind one that is gone */
+    um_table_publish(&w.t[1], &w.pool, SPACE, ids, 16);
+    assert_int_equal(matched(&w, ids, 16), 16);
+    close_world(&w);
+}
+
+static void what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents(void **state) {
+    (void)state;
+    static const int32_t a[] = {1, 1, 5, 5}, b[] = {2, 2, 5, 5};
+    world w;
+    open_world(&w, 3, 2);
+    store(&w, 0, a, 2);
+    store(&w, 1, a, 4); /* its second page is published behind the first table's */
+    int32_t first = w.t[0].page[0];
+    um_table_release(&w.t[0], &w.pool);
+    store(&w, 2, b, 2); /* the same page with other tokens */
+    assert_int_equal(w.t[2].page[0], first);
+    assert_int_equal(matched(&w, b, 4), 2);
+    assert_int_equal(matched(&w, a, 4), 0);
+    close_world(&w);
+}
+
+static void a_flush_forgets_everything_and_tables_publish_anew(void **state) {
+    (void)state;
+    int32_t a[12], b[8];
+    world w;
+    count_up(a, 12, 1);
+    count_up(b, 8, 21);
+    open_world(&w, 8, 4);
+    store(&w, 0, a, 8);
+    store_and_release(&w, 1, b, 8);
+    um_prefix_flush(&w.pool);
+    assert_int_equal(matched(&w, a, 8) + matched(&w, b, 8), 0);
+    assert_int_equal(w.pool.n_kept, 0);
+    assert_int_equal(um_pages_used(&w.pool), 2);
+    store(&w, 0, a, 12);
+    assert_int_equal(matched(&w, a, 12), 12);
+    close_world(&w);
+}
+
+/* ---- Forks and writing ------------------------------------------------------------------------------------------- */
+
+static void the_first_to_write_to_a_shared_page_copies_it(void **state) {
+    (void)state;
+    um_page_copy copy;
+    world w;
+    open_world(&w, 4, 4);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 2));
+    um_table_fork(&w.t[1], &w.t[0], &w.pool, 6);
+    assert_int_equal(um_pages_used(&w.pool), 2);
+    int32_t cut = w.t[0].page[1];
+    assert_int_equal(w.t[1].page[1], cut);
+    assert_false(um_page_may_write(&w.pool, cut));
+
+    assert_true(um_table_writable(&w.t[1], &w.pool, 6, &copy));
+    assert_int_equal(copy.from, cut);
+    assert_int_equal(copy.to, w.t[1].page[1]);
+    assert_int_equal(copy.n, 2);
+    assert_int_equal(w.t[0].page[1], cut);
+    assert_true(um_page_may_write(&w.pool, copy.to));
+
+    assert_true(um_table_writable(&w.t[0], &w.pool, 6, &copy)); /* nobody shares it any more */
+    assert_int_equal(copy.n, 0);
+    assert_int_equal(w.t[0].page[1], cut);
+    assert_int_equal(w.t[0].page[0], w.t[1].page[0]);
+    close_world(&w);
+}
+
+static void a_shared_page_stays_as_it_is_when_no_page_is_available(void **state) {
+    (void)state;
+    um_page_copy copy;
+    world w;
+    open_world(&w, 2, 4);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 2));
+    um_table_fork(&w.t[1], &w.t[0], &w.pool, 6);
+    assert_false(um_table_writable(&w.t[1], &w.pool, 6, &copy));
+    assert_int_equal(w.t[1].page[1], w.t[0].page[1]);
+    um_table_release(&w.t[0], &w.pool);
+    assert_true(um_table_writable(&w.t[1], &w.pool, 6, &copy));
+    assert_int_equal(copy.n, 0);
+    close_world(&w);
+}
+
+static void a_fork_at_a_page_border_copies_nothing(void **state) {
+    (void)state;
+    um_page_copy copy;
+    world w;
+    open_world(&w, 4, 4);
+    assert_true(um_table_grow(&w.t[0], &w.pool, 2));
+    um_table_fork(&w.t[1], &w.t[0], &w.pool, 4);
+    assert_int_equal(w.t[1].n, 1);
+    assert_true(um_table_grow(&w.t[1], &w.pool, 2));
+    assert_true(um_table_writable(&w.t[1], &w.pool, 4, &copy));
+    assert_int_equal(copy.n, 0);
+    close_world(&w);
+}
+
+static void a_published_page_is_written_by_no_one(void **state) {
+    (void)state;
+    int32_t ids[8];
+    um_page_copy copy;
+    world w;
+    count_up(ids, 8, 1);
+    open_world(&w, 4, 4);
+    store(&w, 0, ids, 8);
+    assert_false(um_page_may_write(&w.pool, w.t[0].page[1]));
+    um_table_fork(&w.t[1], &w.t[0], &w.pool, 7);
+    assert_true(um_table_writable(&w.t[1], &w.pool, 7, &copy)); /* shared: copied, and the published one stays */
+    assert_int_equal(copy.n, 3);
+    assert_int_equal(matched(&w, ids, 8), 8);
+    um_table_release(&w.t[1], &w.pool);
+
+    assert_true(um_table_writable(&w.t[0], &w.pool, 5, &copy)); /* its own: no longer published */
+    assert_int_equal(copy.n, 0);
+    assert_true(um_page_may_write(&w.pool, w.t[0].page[1]));
+    assert_int_equal(matched(&w, ids, 8), 4);
+    ids[6] = 99;
+    um_table_publish(&w.t[0], &w.pool, SPACE, ids, 8);
+    assert_int_equal(matched(&w, ids, 8), 8);
+    close_world(&w);
+}
+
+static void forks_publish_what_they_write(void **state) {
+    (void)state;
+    int32_t a[12], b[12];
+    um_page_copy copy;
+    world w;
+    count_up(a, 12, 1);
+    count_up(b, 12, 1);
+    b[7] = 77;
+    open_world(&w, 8, 4);
+    store(&w, 0, a, 6);
+    um_table_fork(&w.t[1], &w.t[0], &w.pool, 6);
+    for (int i = 0; i < 2; i++) {
+        assert_true(um_table_writable(&w.t[i], &w.pool, 6, &copy));
+        store(&w, i, i == 0 ? a : b, 12);
+    }
+    assert_int_equal(matched(&w, a, 12), 12);
+    assert_int_equal(matched(&w, b, 12), 12);
+    close_world(&w);
+}
+
+static void a_cut_table_publishes_what_replaces_its_end(void **state) {
+    (void)state;
+    int32_t a[12], b[12];
+    world w;
+    count_up(a, 12, 1);
+    count_up(b, 12, 1);
+    b[5] = 55;
+    open_world(&w, 8, 4);
+    store(&w, 0, a, 12);
+    um_table_truncate(&w.t[0], &w.pool, 1);
+    store(&w, 0, b, 12);
+    assert_int_equal(matched(&w, b, 12), 12);
+    assert_int_equal(w.pool.page[w.t[0].page[0]].n_holders, 1);
+    close_world(&w);
+}
+
+static void nothing_allocates_after_creation(void **state) {
+    (void)state;
+    int32_t ids[16];
+    um_page_copy copy;
+    world w;
+    count_up(ids, 16, 1);
+    open_world(&w, 6, 4);
+    int64_t before = um_alloc_count();
+    for (int32_t i = 0; i < 50; i++) {
+        ids[i % 16] = i % 3;
+        (void)adopt(&w, 0, ids, 16);
+        store(&w, 0, ids, 15);
+        um_table_fork(&w.t[1], &w.t[0], &w.pool, 15);
+        assert_true(um_table_writable(&w.t[1], &w.pool, 15, &copy));
+        store(&w, 1, ids, 16);
+        for (int k = 0; k < 2; k++) um_table_release(&w.t[k], &w.pool);
+        if (i % 20 == 0) um_prefix_flush(&w.pool);
+    }
+    assert_int_equal(um_alloc_count(), before);
+    close_world(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_leading_pages_that_were_stored_before),
+        cmocka_unit_test(finds_all_of_a_prompt_that_ends_with_a_page),
+        cmocka_unit_test(finds_whole_pages_up_to_the_given_position),
+        cmocka_unit_test(a_page_is_found_once_all_of_it_is_stored),
+        cmocka_unit_test(pages_filled_by_an_answer_are_found_behind_the_prompt),
+        cmocka_unit_test(equal_tokens_behind_another_beginning_are_not_found),
+        cmocka_unit_test(equal_hashes_do_not_mix_contents),
+        cmocka_unit_test(namespaces_do_not_share),
+        cmocka_unit_test(namespace_0_shares_nothing),
+        cmocka_unit_test(counts_tokens_looked_up_and_found),
+        cmocka_unit_test(blank_pages_are_handed_out_before_kept_ones),
+        cmocka_unit_test(what_was_released_first_is_reused_first_and_ends_before_beginnings),
+        cmocka_unit_test(use_makes_a_kept_page_young_again),
+        cmocka_unit_test(a_held_page_is_found_even_when_none_is_available),
+        cmocka_unit_test(an_equal_page_is_published_once_and_each_table_keeps_its_own),
+        cmocka_unit_test(a_table_publishes_its_own_pages_when_the_equal_ones_were_reused),
+        cmocka_unit_test(what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents),
+        cmocka_unit_test(a_flush_forgets_everything_and_tables_publish_anew),
+        cmocka_unit_test(the_first_to_write_to_a_shared_page_copies_it),
+        cmocka_unit_test(a_shared_page_stays_as_it_is_when_no_page_is_available),
+        cmocka_unit_test(a_fork_at_a_page_border_copies_nothing),
+        cmocka_unit_test(a_published_page_is_written_by_no_one),
+        cmocka_unit_test(forks_publish_what_they_write),
+        cmocka_unit_test(a_cut_table_publishes_what_replaces_its_end),
+        cmocka_unit_test(nothing_allocates_after_creation),
+    };
+    return cmocka_run_group_tests_name("prefix index", tests, NULL, NULL);
+}
