@@ -248,7 +248,8 @@ static void run_rope(void *arg, int round) {
 /* n queries, the last of n_keys tokens; their keys and values are what rope_kv writes. */
 static void set_up_attention(attention_bench *b, um_dtype type, int32_t heads, int32_t kv_heads, int32_t d, int32_t n,
                              int32_t n_keys) {
-    um_kv_shape shape = {LAYERS, kv_heads, d, PAGE, n_keys, type};
+    um_kv_shape shape = {
+        .n_layers = LAYERS, .n_kv_heads = kv_heads, .head_dim = d, .page_size = PAGE, .n_slots = n_keys, .type = type};
     size_t width = (size_t)(heads + 2 * kv_heads) * (size_t)d, half = (size_t)n_keys * (size_t)d / 2;
     um_err err;
     if (ops->kv_new(dev, &b->kv, &shape, &err)) stop(&err);
@@ -262,7 +263,7 @@ static void set_up_attention(attention_bench *b, um_dtype type, int32_t heads, i
     for (int32_t layer = 0; layer < LAYERS; layer++) run_rope(b, layer);
     b->rope.n_tokens = n;
     b->rope.slot = b->rope.pos = b->index + n_keys - n;
-    b->span = (um_span){0, n, b->page, {0, n_keys}};
+    b->span = (um_span){.n = n, .page = b->page, .keys = {0, n_keys}, .adapter = -1};
     b->batch = (um_batch){.n_tokens = n, .n_spans = 1, .span = &b->span, .seen_end = b->seen_end};
     b->a = (um_attention){0, heads, kv_heads, d, PAGE, (int32_t)width, b->qkv, b->out, 0.1f, &b->batch};
 }
@@ -306,13 +307,16 @@ static void run_head(void *arg, int round) {
     ops->head(dev, (const um_head *)arg);
 }
 
-static void bench_head(um_dtype type, int32_t h, int32_t n_rows, const char *kind, um_sampling how) {
+static void bench_head(um_dtype type, int32_t h, int32_t n_rows, const char *kind, um_sampling how, int32_t n_top) {
     if (!is_wanted("head")) return;
     um_row rows[64];
     um_answer answer[64];
+    static um_top top[64][UM_TOP_MAX];
     const um_edit ban = {.id = 7, .ban = true};
     for (int32_t i = 0; i < n_rows; i++) {
         rows[i] = (um_row){.src = {i, 0}, .w = {1, 0}, .edit = &ban, .n_edit = 1, .how = how};
+        rows[i].n_top = n_top;
+        rows[i].top = top[i];
         rows[i].want = UM_WANT_BEST | UM_WANT_SAMPLE | UM_WANT_ENTROPY;
         rows[i].how.key = um_rng_key(1, (uint64_t)i, 0, 0);
     }
@@ -387,10 +391,11 @@ static void bench_bf16(void) {
         bench_rope(kv, 28, 4, 32);
         bench_rope(kv, 32, 32, 512);
     }
-    bench_head(UM_BF16, 2048, 1, "greedy", greedy);
-    bench_head(UM_BF16, 2048, 32, "greedy", greedy);
-    bench_head(UM_BF16, 2048, 32, "warm", warm);
-    bench_head(UM_BF16, 2048, 32, "top-p, top-k", nucleus);
+    bench_head(UM_BF16, 2048, 1, "greedy", greedy, 0);
+    bench_head(UM_BF16, 2048, 32, "greedy", greedy, 0);
+    bench_head(UM_BF16, 2048, 32, "warm", warm, 0);
+    bench_head(UM_BF16, 2048, 32, "top-p, top-k", nucleus, 0);
+    bench_head(UM_BF16, 2048, 32, "likeliest 20", greedy, 20);
     bench_vectors(32, 4096, 12288);
 }
 
@@ -401,7 +406,7 @@ static void bench_f32(void) {
     bench_linear(UM_F32, 2048, 2048);
     bench_attention(UM_F32, 32, 32, 32, 512);
     bench_attention(UM_BF16, 32, 32, 32, 512);
-    bench_head(UM_F32, 2048, 32, "greedy", (um_sampling){.top_p = 1});
+    bench_head(UM_F32, 2048, 32, "greedy", (um_sampling){.top_p = 1}, 0);
 }
 
 /* oneDNN's threads are OpenMP's, which are counted when the library is loaded. */

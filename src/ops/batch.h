@@ -23,6 +23,17 @@ typedef struct um_range {
     int32_t start, end; /* [start, end) */
 } um_range;
 
+/* What is left of `all` without `gone`, ascending and without empty ranges; returns how many there are. */
+static inline int um_range_without(um_range all, um_range gone, um_range out[2]) {
+    int n = 0;
+    if (gone.start >= gone.end) gone.start = gone.end = all.end;
+    um_range part[2] = {{all.start, gone.start < all.end ? gone.start : all.end},
+                        {gone.end > all.start ? gone.end : all.start, all.end}};
+    for (int i = 0; i < 2; i++)
+        if (part[i].start < part[i].end) out[n++] = part[i];
+    return n;
+}
+
 /* Which keys a query sees: those with vis index below a bound that depends on the query's own index alone. */
 typedef enum { UM_SEE_FULL, UM_SEE_CAUSAL, UM_SEE_BLOCK_CAUSAL } um_see;
 typedef struct um_visibility {
@@ -143,6 +154,7 @@ typedef struct um_answer {
     float p_best, p_second, p_sample, p_id;
     float q_best, q_second, q_sample;
     float entropy, logsumexp;
+    const um_top *top; /* the row's likeliest ids; NULL: none were wanted. Set by whoever runs the pass. */
 } um_answer;
 
 /* A segment's place in the flat arrays. */

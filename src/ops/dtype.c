@@ -1,4 +1,6 @@
 /* Element types: names, sizes and exact conversions. */
+#include <math.h>
+
 #include "ops/ops.h"
 
 size_t um_dtype_size(um_dtype t) { return t == UM_F32 ? 4 : t == UM_F8 ? 1 : 2; }
@@ -16,11 +18,16 @@ static float float_of_bits(uint32_t bits) {
     return f;
 }
 
+static uint32_t bits_of_float(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
 float um_bf16_to_f32(uint16_t v) { return float_of_bits((uint32_t)v << 16); }
 
 uint16_t um_f32_to_bf16(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
+    uint32_t bits = bits_of_float(v);
     /* Rounding could carry a NaN's mantissa into infinity: keep its top bits and make it quiet. */
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -33,3 +40,34 @@ float um_f16_to_f32(uint16_t v) {
     float tiny = (float)mantissa * 0x1p-24f; /* subnormal: exact in fp32 */
     return sign ? -tiny : tiny;
 }
+
+float um_f8_to_f32(uint8_t v) {
+    uint32_t sign = (uint32_t)(v & 0x80) << 24, exponent = v >> 3 & 15, mantissa = v & 7;
+    if ((v & 0x7f) == 0x7f) return NAN;
+    if (exponent) return float_of_bits(sign | (exponent + 120) << 23 | mantissa << 20);
+    float tiny = (float)mantissa * 0x1p-9f;
+    return sign ? -tiny : tiny;
+}
+
+uint8_t um_f32_to_f8(float v) {
+    uint32_t bits = bits_of_float(v), sign = bits >> 24 & 0x80;
+    float size = fabsf(v);
+    if (isnan(v)) return (uint8_t)(sign | 0x7f);
+    if (size > 448) return (uint8_t)(sign | 0x7e);
+    /* Subnormal: 2^14 has the same distance to its neighbours in fp32, 2^-9, so adding it rounds. */
+    if (size < 0x1p-6f) return (uint8_t)(sign | (bits_of_float(size + 0x1p14f) - bits_of_float(0x1p14f)));
+    bits &= 0x7fffffffu;
+    bits += 0x7ffff + (bits >> 20 & 1);
+    return (uint8_t)(sign | ((bits >> 20) - (120 << 3)));
+}
+
+float um_f8_scale(const float *x, size_t n) {
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return NAN;
+        largest = UM_MAX(largest, fabsf(x[i]));
+    }
+    return largest / 448;
+}
+
+uint8_t um_f8_code(float v, float scale) { return scale > 0 ? um_f32_to_f8(v / scale) : 0; }

@@ -30,6 +30,12 @@ const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16", "flo
 float um_bf16_to_f32(uint16_t v);
 uint16_t um_f32_to_bf16(float v); /* round to nearest even; NaN stays NaN */
 float um_f16_to_f32(uint16_t v);
+float um_f8_to_f32(uint8_t v);
+uint8_t um_f32_to_f8(float v); /* round to nearest even; beyond the largest: the largest; NaN stays NaN */
+/* The scale of a vector that is stored in 8 bits; 0 for zeros, NaN when not all elements are finite. */
+float um_f8_scale(const float *x, size_t n);
+/* What is stored for an element of such a vector: v / scale, 0 when the scale is 0 or NaN. */
+uint8_t um_f8_code(float v, float scale);
 
 /* A tensor as the checkpoint stores it; data is borrowed and lives as long as the model's files are mapped. It may be
  * unaligned. */
@@ -158,7 +164,8 @@ typedef struct um_ops {
 
     um_status (*kv_new)(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
     void (*kv_free)(um_dev *dev, um_kv *kv);
-    size_t (*kv_bytes)(const um_kv_shape *shape);
+    size_t (*kv_bytes)(const um_kv_shape *shape);         /* of the pages that requests own */
+    size_t (*kv_scratch_bytes)(const um_kv_shape *shape); /* of the scratch pages */
     /* Copies the first n slots of a page to another, in all layers. Both below n_pages. */
     void (*kv_copy)(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, int32_t n);
 
@@ -173,7 +180,8 @@ typedef struct um_ops {
                    float *y);
     void (*rope_kv)(um_dev *dev, um_kv *kv, const um_rope_kv *a);
     void (*attention)(um_dev *dev, const um_kv *kv, const um_attention *a);
-    /* Carries out span[i].select of every span that has one; queries and keys are those that attention just used. */
+    /* Carries out span[i].select of every span that has one; queries and keys are those that attention just used. Keys
+     * are read as attention reads them, all else is fp32. At most max_tokens keys outside a block. */
     void (*kv_select)(um_dev *dev, um_kv *kv, const um_attention *a);
     /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
     void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);

@@ -16,6 +16,13 @@ typedef struct attention_shape {
     um_visibility rule;
 } attention_shape;
 
+/* How and where keys and values lie. */
+typedef struct kv_variant {
+    um_kv_layout layout;
+    bool scratch;  /* of every second request in scratch pages */
+    um_range hole; /* clipped to the keys of a request */
+} kv_variant;
+
 /* Requests whose last n tokens are the queries. */
 typedef struct attention_case {
     attention_shape s;
@@ -29,29 +36,49 @@ typedef struct attention_case {
 
 static inline int32_t pages_of(const attention_shape *s, int i) { return UM_CEIL_DIV(s->n_keys[i], s->page_size); }
 
-static inline attention_case new_attention(const attention_shape *s) {
-    attention_case c = {.s = *s};
-    int64_t n_pages = 2;
-    int32_t taken = 0;
-    for (int i = 0; i < CASE_SPANS; i++) n_pages += pages_of(s, i);
-    um_kv_shape shape = {.n_layers = 2,
+static inline bool in_scratch(kv_variant v, int i) { return v.scratch && i % 2 == 0; }
+
+static inline um_kv_shape shape_of(const attention_shape *s, kv_variant v) {
+    int64_t n[2] = {2, 0}; /* pages: of the pool, of scratch */
+    for (int i = 0; i < CASE_SPANS; i++) n[in_scratch(v, i)] += pages_of(s, i);
+    return (um_kv_shape){.n_layers = 2,
                          .n_kv_heads = s->n_kv_heads,
                          .head_dim = s->head_dim,
                          .page_size = s->page_size,
-                         .n_slots = n_pages * s->page_size,
-                         .type = s->kv_type};
-    paged all = deal_pages(shape, (int32_t)(n_pages * s->page_size));
+                         .n_slots = n[0] * s->page_size,
+                         .n_scratch_slots = n[1] * s->page_size,
+                         .type = s->kv_type,
+                         .layout = v.layout};
+}
+
+static inline paged take_pages(const attention_shape *s, um_kv_shape shape, kv_variant v, int i, const paged *all,
+                               int32_t taken[2]) {
+    bool scratch = in_scratch(v, i);
+    paged p = {.shape = shape, .n_pages = pages_of(s, i), .n_keys = s->n_keys[i]};
+    p.hole = (um_range){UM_MIN(v.hole.start, p.n_keys), UM_MIN(v.hole.end, p.n_keys)};
+    p.page = UM_NEW_ARRAY(int32_t, (size_t)p.n_pages + 1);
+    for (int32_t k = 0; k < p.n_pages; k++) {
+        int32_t n = taken[scratch]++;
+        p.page[k] = scratch ? (int32_t)(shape.n_slots / shape.page_size) + n : all->page[n];
+    }
+    return p;
+}
+
+static inline attention_case new_attention_in(const attention_shape *s, kv_variant v) {
+    attention_case c = {.s = *s};
+    um_kv_shape shape = shape_of(s, v);
+    int32_t taken[2] = {0, 0};
+    paged all = deal_pages(shape, (int32_t)shape.n_slots);
     for (int i = 0; i < CASE_SPANS && s->n_keys[i]; i++) {
         size_t n = (size_t)s->n_keys[i] * (size_t)s->n_kv_heads * (size_t)s->head_dim;
-        c.pages[i] = (paged){shape, pages_of(s, i), s->n_keys[i], UM_NEW_ARRAY(int32_t, (size_t)pages_of(s, i))};
-        memcpy(c.pages[i].page, all.page + taken, (size_t)pages_of(s, i) * sizeof(int32_t));
-        taken += pages_of(s, i);
+        c.pages[i] = take_pages(s, shape, v, i, &all, taken);
         c.key[i] = random_floats(n);
         c.value[i] = random_floats(n);
         c.span[i] = (um_span){.first = c.batch.n_tokens,
                               .n = s->n[i],
                               .page = c.pages[i].page,
                               .keys = {UM_MIN(s->start, s->n_keys[i]), s->n_keys[i]},
+                              .hole = c.pages[i].hole,
                               .adapter = -1};
         c.batch.n_tokens += s->n[i];
         c.batch.n_spans++;
@@ -65,6 +92,8 @@ static inline attention_case new_attention(const attention_shape *s) {
     return c;
 }
 
+static inline attention_case new_attention(const attention_shape *s) { return new_attention_in(s, (kv_variant){0}); }
+
 static inline void free_attention(attention_case *c) {
     for (int i = 0; i < c->batch.n_spans; i++) {
         um_free(c->pages[i].page);
@@ -77,41 +106,60 @@ static inline void free_attention(attention_case *c) {
 
 static inline size_t attention_width(const attention_case *c) { return (size_t)c->s.n_heads * (size_t)c->s.head_dim; }
 
+/* Every slot of the layer, scratch included, holds NaN. */
+static inline void poison_kv(const world *w, um_kv *kv, const um_kv_shape *shape, int32_t layer) {
+    int32_t n = (int32_t)(shape->n_slots + shape->n_scratch_slots);
+    paged all = {.shape = *shape, .n_pages = n / shape->page_size, .n_keys = n};
+    all.page = UM_NEW_ARRAY(int32_t, (size_t)all.n_pages);
+    for (int32_t i = 0; i < all.n_pages; i++) all.page[i] = i;
+    float *bad = poisoned_floats((size_t)n * (size_t)shape->n_kv_heads * (size_t)shape->head_dim);
+    write_keys(w, kv, &all, layer, bad, bad);
+    um_free(bad);
+    um_free(all.page);
+}
+
 /* Keys and values of the case in fresh KV of the device. `poison`: every slot held NaN before. */
 static inline um_kv *fill_kv(const world *w, const attention_case *c, bool poison) {
     um_kv *kv = make_kv(w, &c->pages[0].shape);
-    if (poison) {
-        int32_t n = (int32_t)c->pages[0].shape.n_slots;
-        paged all = deal_pages(c->pages[0].shape, n);
-        float *bad = poisoned_floats((size_t)n * (size_t)c->s.n_kv_heads * (size_t)c->s.head_dim);
-        write_keys(w, kv, &all, 1, bad, bad);
-        um_free(bad);
-        um_free(all.page);
-    }
+    if (poison) poison_kv(w, kv, &c->pages[0].shape, 1);
     for (int i = 0; i < c->batch.n_spans; i++) write_keys(w, kv, &c->pages[i], 1, c->key[i], c->value[i]);
     return kv;
 }
 
+static inline um_attention attention_args(const attention_case *c, const um_batch *b, int32_t layer) {
+    return (um_attention){.layer = layer,
+                          .n_heads = c->s.n_heads,
+                          .n_kv_heads = c->s.n_kv_heads,
+                          .head_dim = c->s.head_dim,
+                          .page_size = c->s.page_size,
+                          .stride = c->s.n_heads * c->s.head_dim,
+                          .q = c->q,
+                          .scale = 3 / sqrtf((float)c->s.head_dim),
+                          .batch = b};
+}
+
 /* out [n_tokens, n_heads * d] of the given spans and their queries. */
-static inline float *attend_spans(const world *w, const um_kv *kv, const attention_case *c, const um_batch *b) {
-    um_attention a = {.layer = 1,
-                      .n_heads = c->s.n_heads,
-                      .n_kv_heads = c->s.n_kv_heads,
-                      .head_dim = c->s.head_dim,
-                      .page_size = c->s.page_size,
-                      .stride = c->s.n_heads * c->s.head_dim,
-                      .q = c->q,
-                      .scale = 3 / sqrtf((float)c->s.head_dim),
-                      .batch = b};
+static inline float *attend_layer(const world *w, const um_kv *kv, const attention_case *c, const um_batch *b,
+                                  int32_t layer) {
+    um_attention a = attention_args(c, b, layer);
     a.out = poisoned_floats((size_t)c->batch.n_tokens * attention_width(c));
     w->ops->attention(w->dev, kv, &a);
     return a.out;
 }
 
-static inline float *run_attention(const world *w, const attention_case *c, bool poison) {
+static inline float *attend_spans(const world *w, const um_kv *kv, const attention_case *c, const um_batch *b) {
+    return attend_layer(w, kv, c, b, 1);
+}
+
+static inline um_batch batch_of(const attention_case *c) {
     um_batch b = c->batch;
     b.span = c->span;
     b.seen_end = c->seen_end;
+    return b;
+}
+
+static inline float *run_attention(const world *w, const attention_case *c, bool poison) {
+    um_batch b = batch_of(c);
     um_kv *kv = fill_kv(w, c, poison);
     float *out = attend_spans(w, kv, c, &b);
     w->ops->kv_free(w->dev, kv);
@@ -145,11 +193,14 @@ enum { ATTENTION_SHAPES_MAX = 32 };
 
 enum { HEAD_SAVED = 3, HEAD_EDITS = 4 };
 
+typedef um_top top_list[UM_TOP_MAX];
+
 typedef struct head_case {
     um_tensor tensor;
     float *hidden, *saved;
     um_row *row;
-    um_edit (*edit)[HEAD_EDITS];
+    um_edit (*edit)[2 * HEAD_EDITS]; /* shared ones, then the row's own */
+    top_list *top;
     uint32_t *allow; /* about a third of the ids */
     um_head args;    /* without weight and answers */
 } head_case;
@@ -164,6 +215,14 @@ static inline um_sampling random_sampling(int32_t kind) {
     return how;
 }
 
+static inline int by_id(const void *a, const void *b) { return ((const um_edit *)a)->id - ((const um_edit *)b)->id; }
+
+/* Some of the ids are outside the vocabulary. */
+static inline void random_edits(um_edit *edit, int32_t n, int32_t vocab) {
+    for (int32_t e = 0; e < n; e++)
+        edit[e] = (um_edit){random_below(vocab + 9) - 4, e == 1 ? 2 : 0, e == 2 ? 1.3f : 0, e == 0 || e == 3};
+}
+
 static inline void random_row(head_case *c, int32_t i, int32_t n_hidden) {
     um_row *r = &c->row[i];
     *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = 31, .id = random_below(c->args.vocab)};
@@ -173,8 +232,13 @@ static inline void random_row(head_case *c, int32_t i, int32_t n_hidden) {
     if (i % 4 == 1) r->allow = c->allow;
     r->edit = c->edit[i];
     r->n_edit = i % (HEAD_EDITS + 1);
-    for (int32_t e = 0; e < r->n_edit; e++)
-        c->edit[i][e] = (um_edit){random_below(c->args.vocab), e == 1 ? 2 : 0, e == 2 ? 1.3f : 0, e == 0 || e == 3};
+    random_edits(c->edit[i], r->n_edit, c->args.vocab);
+    qsort(c->edit[i], (size_t)r->n_edit, sizeof(um_edit), by_id);
+    r->own = c->edit[i] + HEAD_EDITS;
+    r->n_own = i / 3 % (HEAD_EDITS + 1);
+    random_edits(c->edit[i] + HEAD_EDITS, r->n_own, c->args.vocab);
+    if (i % 3 == 2) r->n_top = 1 + random_below(UM_TOP_MAX);
+    r->top = c->top[i];
 }
 
 static inline head_case new_head(um_dtype type, int32_t rows_of_w, int32_t vocab, int32_t h, int32_t n_rows) {
@@ -183,7 +247,8 @@ static inline head_case new_head(um_dtype type, int32_t rows_of_w, int32_t vocab
     c.hidden = random_floats((size_t)n_hidden * (size_t)h);
     c.saved = random_floats(HEAD_SAVED * (size_t)h);
     c.row = UM_NEW_ARRAY(um_row, (size_t)n_rows);
-    c.edit = (um_edit(*)[HEAD_EDITS])um_zalloc(sizeof(um_edit[HEAD_EDITS]) * (size_t)n_rows);
+    c.edit = (um_edit(*)[2 * HEAD_EDITS]) um_zalloc(sizeof(um_edit[2 * HEAD_EDITS]) * (size_t)n_rows);
+    c.top = UM_NEW_ARRAY(top_list, (size_t)n_rows);
     c.allow = UM_NEW_ARRAY(uint32_t, (size_t)UM_CEIL_DIV(vocab, 32));
     for (int32_t v = 0; v < vocab; v++)
         if (v % 3 == 0) c.allow[v / 32] |= 1u << v % 32;
@@ -204,19 +269,34 @@ static inline void free_head(head_case *c) {
     um_free(c->saved);
     um_free(c->row);
     um_free(c->edit);
+    um_free(c->top);
     um_free(c->allow);
 }
 
+/* What a run of the head wrote. */
+typedef struct head_result {
+    um_answer *answer; /* [n] */
+    top_list *top;     /* [n] */
+} head_result;
+
+static inline void free_result(head_result *r) {
+    um_free(r->answer);
+    um_free(r->top);
+}
+
 /* Answers of rows [first, first + n). */
-static inline um_answer *run_head(const world *w, const head_case *c, const um_weight *m, int32_t first, int32_t n) {
+static inline head_result run_head(const world *w, const head_case *c, const um_weight *m, int32_t first, int32_t n) {
     um_head a = c->args;
+    head_result out = {UM_NEW_ARRAY(um_answer, (size_t)n + 1), UM_NEW_ARRAY(top_list, (size_t)n + 1)};
     a.w = m;
     a.row += first;
     a.n_rows = n;
-    a.answer = UM_NEW_ARRAY(um_answer, (size_t)n + 1);
+    a.answer = out.answer;
     memset(a.answer, 0xff, sizeof(um_answer) * (size_t)n);
+    memset(c->top + first, 0xff, sizeof(top_list) * (size_t)n);
     w->ops->head(w->dev, &a);
-    return a.answer;
+    memcpy(out.top, c->top + first, sizeof(top_list) * (size_t)n);
+    return out;
 }
 
 #endif

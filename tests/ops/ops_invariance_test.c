@@ -40,9 +40,7 @@ static void linear_row_is_the_same_alone_and_in_a_batch(void **state) {
 static void check_attention_alone(const world *w, const attention_case *c) {
     size_t width = attention_width(c);
     um_kv *kv = fill_kv(w, c, true);
-    um_batch b = c->batch;
-    b.span = c->span;
-    b.seen_end = c->seen_end;
+    um_batch b = batch_of(c);
     float *all = attend_spans(w, kv, c, &b);
     for (int i = 0; i < c->batch.n_spans; i++) {
         for (int32_t t = c->span[i].first; t < c->span[i].first + c->span[i].n; t++) {
@@ -80,20 +78,92 @@ static void check_head(const world *w, const world *ref) {
     enum { N = 110 };
     head_case c = new_head(UM_BF16, 1024, 1001, 320, N);
     um_weight *m = make_weight(w, &c.tensor, 1);
-    um_answer *all = run_head(w, &c, m, 0, N);
+    head_result all = run_head(w, &c, m, 0, N);
     for (int32_t i = 0; i < N; i++) {
-        um_answer *alone = run_head(w, &c, m, i, 1);
-        same_bits(w, "head: one row alone", &all[i], alone, sizeof *alone);
-        um_free(alone);
+        head_result alone = run_head(w, &c, m, i, 1);
+        same_bits(w, "head: one row alone", &all.answer[i], alone.answer, sizeof(um_answer));
+        same_bits(w, "head: likeliest ids of one row alone", all.top[i], alone.top, sizeof(top_list));
+        free_result(&alone);
     }
     w->ops->weight_free(w->dev, m);
-    um_free(all);
+    free_result(&all);
     free_head(&c);
 }
 
 static void head_row_is_the_same_alone_and_in_a_batch(void **state) {
     (void)state;
     for_each_world(check_head);
+}
+
+static void check_top_beside(const world *w, const world *ref) {
+    (void)ref;
+    enum { N = 60 };
+    head_case c = new_head(UM_F32, 1333, 1333, 65, N);
+    um_weight *m = make_weight(w, &c.tensor, 1);
+    head_result with = run_head(w, &c, m, 0, N);
+    for (int32_t i = 0; i < N; i++) c.row[i].n_top = 0;
+    head_result without = run_head(w, &c, m, 0, N);
+    same_bits(w, "head: answers beside the likeliest ids", with.answer, without.answer, N * sizeof(um_answer));
+    w->ops->weight_free(w->dev, m);
+    free_result(&with);
+    free_result(&without);
+    free_head(&c);
+}
+
+static void wanting_the_likeliest_ids_changes_nothing_else(void **state) {
+    (void)state;
+    for_each_world(check_top_beside);
+}
+
+/* ---- Blends of embeddings ---- */
+
+enum { SOFT_ROWS = 70, SOFT_IN = 1091, SOFT_N = 40, SOFT_IDS = 5 };
+
+typedef struct soft_case {
+    um_tensor tensor;
+    um_soft soft[SOFT_N];
+    int32_t id[SOFT_N][SOFT_IDS];
+    float w[SOFT_N][SOFT_IDS];
+} soft_case;
+
+static void set_soft(soft_case *c) {
+    c->tensor = random_tensor(UM_BF16, SOFT_ROWS, SOFT_IN);
+    for (int i = 0; i < SOFT_N; i++) {
+        c->soft[i] = (um_soft){2 * i + 1, 1 + i % SOFT_IDS, c->id[i], c->w[i], i % 2};
+        for (int k = 0; k < SOFT_IDS; k++) {
+            c->id[i][k] = random_below(SOFT_ROWS);
+            c->w[i][k] = (float)random_unit();
+        }
+    }
+}
+
+static float *run_soft(const world *w, const soft_case *c, const um_weight *m, int first, int n) {
+    float *x = poisoned_floats(2 * SOFT_N * SOFT_IN);
+    w->ops->embed_soft(w->dev, m, c->soft + first, n, 1.5f, x);
+    return x;
+}
+
+static void check_soft(const world *w, const world *ref) {
+    (void)ref;
+    soft_case c;
+    set_soft(&c);
+    um_weight *m = make_weight(w, &c.tensor, 1);
+    float *all = run_soft(w, &c, m, 0, SOFT_N);
+    for (int i = 0; i < SOFT_N; i++) {
+        float *alone = run_soft(w, &c, m, i, 1);
+        size_t at = (size_t)c.soft[i].at * SOFT_IN;
+        same_bits(w, "embed_soft: one token alone", all + at, alone + at, SOFT_IN * sizeof *all);
+        um_free(alone);
+        for (size_t k = at - SOFT_IN; k < at; k++) assert_true(isnan(all[k])); /* a token that is no blend */
+    }
+    w->ops->weight_free(w->dev, m);
+    um_free(all);
+    free_tensor(&c.tensor);
+}
+
+static void blend_is_the_same_alone_and_in_a_batch(void **state) {
+    (void)state;
+    for_each_world(check_soft);
 }
 
 /* ---- Threads and pages ---- */
@@ -104,27 +174,36 @@ static void same_with_threads(const world *a, const world *b) {
     head_case h = new_head(UM_BF16, 1024, 1001, 320, 40);
     attention_shape shape = {6, 2, 64, 32, UM_BF16, {60, 17}, {130, 99}, 0, {.see = UM_SEE_BLOCK_CAUSAL, .block = 8}};
     attention_case c = new_attention(&shape);
-    um_answer *answer[2];
-    float *out[2];
+    soft_case soft;
+    set_soft(&soft);
+    head_result answer[2];
+    float *out[2], *blend[2];
     for (int i = 0; i < 2; i++) {
         const world *w = i ? b : a;
-        um_weight *m = make_weight(w, &part, 1), *vocab = make_weight(w, &h.tensor, 1);
+        um_weight *m = make_weight(w, &part, 1), *vocab = make_weight(w, &h.tensor, 1),
+                  *embed = make_weight(w, &soft.tensor, 1);
         w->ops->linear(w->dev, m, NULL, x, 50, false, y[i]);
         answer[i] = run_head(w, &h, vocab, 0, 40);
         out[i] = run_attention(w, &c, false);
+        blend[i] = run_soft(w, &soft, embed, 0, SOFT_N);
+        w->ops->weight_free(w->dev, embed);
         w->ops->weight_free(w->dev, m);
         w->ops->weight_free(w->dev, vocab);
     }
     same_bits(b, "linear: threads", y[0], y[1], 50 * 330 * sizeof(float));
-    same_bits(b, "head: threads", answer[0], answer[1], 40 * sizeof(um_answer));
+    same_bits(b, "head: threads", answer[0].answer, answer[1].answer, 40 * sizeof(um_answer));
+    same_bits(b, "likeliest ids: threads", answer[0].top, answer[1].top, 40 * sizeof(top_list));
+    same_bits(b, "embed_soft: threads", blend[0], blend[1], 2 * SOFT_N * SOFT_IN * sizeof(float));
     same_bits(b, "attention: threads", out[0], out[1], (size_t)c.batch.n_tokens * attention_width(&c) * sizeof(float));
     for (int i = 0; i < 2; i++) {
         um_free(y[i]);
-        um_free(answer[i]);
+        free_result(&answer[i]);
         um_free(out[i]);
+        um_free(blend[i]);
     }
     um_free(x);
     free_tensor(&part);
+    free_tensor(&soft.tensor);
     free_attention(&c);
     free_head(&h);
 }
@@ -187,17 +266,17 @@ static void check_allocations(const world *w, const world *ref) {
     attention_shape shape = {6, 2, 64, 5, UM_BF16, {60, 17}, {130, 99}, 0, {.see = UM_SEE_CAUSAL}};
     attention_case c = new_attention(&shape);
     um_kv *kv = fill_kv(w, &c, false);
-    um_batch b = c.batch;
-    b.span = c.span;
-    b.seen_end = c.seen_end;
+    um_batch b = batch_of(&c);
     float *x = random_floats(60 * 640), *y = poisoned_floats(60 * 1024), *gain = random_floats(640);
     float *out = poisoned_floats((size_t)b.n_tokens * attention_width(&c));
     int32_t id[60] = {0}, slot[60];
     for (int32_t t = 0; t < 60; t++) slot[t] = t;
     um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, &b};
     um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, 0, gain, gain, id, slot};
+    const um_soft soft = {.at = 3, .n = 60, .id = slot, .w = x, .renormalize = true};
     int64_t before = um_alloc_count();
     w->ops->embed(w->dev, m, id, 60, 1, y);
+    w->ops->embed_soft(w->dev, m, &soft, 1, 1, y);
     w->ops->norm(w->dev, y, &(um_norm){gain, NULL, 1e-6f}, 60, 320, y);
     w->ops->linear(w->dev, m, NULL, x, 60, false, y);
     w->ops->rope_kv(w->dev, kv, &r);
@@ -266,6 +345,8 @@ int main(void) {
         cmocka_unit_test(linear_row_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(attention_query_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(head_row_is_the_same_alone_and_in_a_batch),
+        cmocka_unit_test(wanting_the_likeliest_ids_changes_nothing_else),
+        cmocka_unit_test(blend_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(results_do_not_depend_on_threads),
         cmocka_unit_test(attention_does_not_depend_on_pages),
         cmocka_unit_test(operations_allocate_nothing),

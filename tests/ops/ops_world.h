@@ -18,7 +18,7 @@
 
 static uint64_t world_seed = 1, world_counter;
 
-static void seed_world(void) {
+static inline void seed_world(void) {
     const char *text = getenv("UM_TEST_SEED");
     if (text) world_seed = strtoull(text, NULL, 10);
     printf("seed %llu (UM_TEST_SEED)\n", (unsigned long long)world_seed);
@@ -191,11 +191,12 @@ static inline void same_bits(const world *w, const char *what, const void *a, co
 
 /* ---- Pages ---- */
 
-/* One request's pages, dealt at random out of a pool, with the vis indices [0, n_keys). */
+/* One request's pages, dealt at random out of a pool, with the vis indices [0, n_keys) but for those in the hole. */
 typedef struct paged {
     um_kv_shape shape;
     int32_t n_pages, n_keys;
     int32_t *page;
+    um_range hole;
 } paged;
 
 static inline paged deal_pages(um_kv_shape shape, int32_t n_keys) {
@@ -225,7 +226,7 @@ static inline void write_keys(const world *w, um_kv *kv, const paged *p, int32_t
         float *row = qkv + (size_t)i * (d + 2 * width);
         memcpy(row + d, key + (size_t)i * width, width * sizeof *key);
         memcpy(row + d + width, value + (size_t)i * width, width * sizeof *value);
-        slot[i] = slot_of(p, i);
+        slot[i] = i >= p->hole.start && i < p->hole.end ? -1 : slot_of(p, i);
     }
     um_rope_kv a = {.layer = layer,
                     .n_tokens = p->n_keys,

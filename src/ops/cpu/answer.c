@@ -1,4 +1,5 @@
 /* Row answers from tiles of logits: what a tile says about a row, how two such answers merge, what comes out. */
+#include <float.h>
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -7,14 +8,27 @@ um_partial um_partial_none(void) {
     return (um_partial){-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -1, -1, -1, 0, 0, 0};
 }
 
-void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z) {
-    for (int32_t e = 0; e < r->n_edit; e++) {
-        const um_edit *edit = &r->edit[e];
-        if (edit->id < first || edit->id >= first + n) continue;
-        float *l = &z[edit->id - first];
-        if (edit->scale > 0) *l = *l > 0 ? *l / edit->scale : *l * edit->scale;
-        *l = edit->ban ? -INFINITY : *l + edit->add;
+static void apply_edit(const um_edit *e, float *l) {
+    if (e->scale > 0) *l = *l > 0 ? *l / e->scale : *l * e->scale;
+    *l = e->ban ? -INFINITY : *l + e->add;
+}
+
+/* The first of the edits, which are sorted by id, with at least this id; n_edit: none. */
+static int32_t first_edit(const um_row *r, int32_t id) {
+    int32_t low = 0, high = r->n_edit;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (r->edit[middle].id < id) low = middle + 1;
+        else high = middle;
     }
+    return low;
+}
+
+void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z) {
+    for (int32_t e = first_edit(r, first); e < r->n_edit && r->edit[e].id < first + n; e++)
+        apply_edit(&r->edit[e], &z[r->edit[e].id - first]);
+    for (int32_t e = 0; e < r->n_own; e++)
+        if (r->own[e].id >= first && r->own[e].id < first + n) apply_edit(&r->own[e], &z[r->own[e].id - first]);
     for (int32_t i = 0; r->allow && i < n; i++)
         if (!(r->allow[(first + i) / 32] >> ((first + i) % 32) & 1)) z[i] = -INFINITY;
 }
@@ -159,4 +173,36 @@ um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
     if (r->want & UM_WANT_ENTROPY) a.entropy = (float)(log(p->kept) - p->moment / p->kept);
     if (r->want & UM_WANT_PROB_OF) a.p_id = prob(p, p->id_z);
     return a;
+}
+
+typedef struct ranked {
+    float z;
+    int32_t id;
+} ranked;
+
+/* Puts an id in its place among the n likeliest so far, of which most `n_max` stay; returns how many they are now. Ids
+ * come in rising order, so it stands before its equals. */
+static int32_t rank(ranked *list, int32_t n, int32_t n_max, ranked one) {
+    int32_t at = n < n_max ? n++ : n_max - 1;
+    for (; at > 0 && list[at - 1].z <= one.z; at--) list[at] = list[at - 1];
+    list[at] = one;
+    return n;
+}
+
+void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n) {
+    ranked list[UM_TOP_MAX];
+    int32_t found = 0;
+    float least = -FLT_MAX; /* of the logits that still get in */
+    for (int32_t run = 0; run < n; run += UM_PANEL) {
+        if (k->max(z + run, UM_PANEL) < least) continue;
+        for (int32_t id = run; id < run + UM_PANEL; id++) {
+            if (z[id] < least) continue;
+            found = rank(list, found, r->n_top, (ranked){z[id], id});
+            if (found == r->n_top) least = list[found - 1].z;
+        }
+    }
+    for (int32_t i = 0; i < r->n_top; i++) {
+        if (i >= found) r->top[i] = (um_top){.id = -1};
+        else r->top[i] = (um_top){list[i].id, prob(p, list[i].z), kept_prob(p, r, cut, list[i].z, list[i].id)};
+    }
 }

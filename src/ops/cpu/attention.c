@@ -49,30 +49,36 @@ static int32_t row_head(const attention_job *j, const query_block *q, int32_t ro
     return q->kv_head * j->group + (q->first + row) % j->group;
 }
 
+/* Rows of a block of words stand together. */
+void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, int d) {
+    int step = UM_BLOCK_WORDS * p->per_word;
+    uint32_t *to = t->query + row * UM_X_STRIDE;
+    for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) p->pack(x + i, UM_MIN(step, d - i), to);
+}
+
+void um_query_products(const um_product *p, const um_thread *t, const unsigned char *key, int d, int row, int n,
+                       float *s) {
+    int words = um_product_words(p, d);
+    const uint32_t *x = t->query + row * UM_X_STRIDE;
+    for (int at = 0; at < words; at += UM_BLOCK_WORDS, x += UM_QUERY_ROWS * UM_X_STRIDE)
+        p->tile(key + (size_t)at * p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
+}
+
 /* Packs the queries, resets the sums. */
 static void begin_rows(const attention_job *j, query_block *q, um_thread *t) {
     const um_attention *a = j->a;
-    int step = UM_BLOCK_WORDS * j->p->per_word, d = a->head_dim;
+    int d = a->head_dim;
     q->seen_end = 0;
     for (int32_t row = 0; row < q->n; row++) {
         int32_t token = row_token(j, q, row);
         const float *x = a->q + (size_t)token * (size_t)a->stride + (size_t)row_head(j, q, row) * (size_t)d;
-        uint32_t *to = t->query + row * UM_X_STRIDE;
-        for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) j->p->pack(x + i, UM_MIN(step, d - i), to);
+        um_query_pack(j->p, t, row, x, d);
         t->max[row] = -INFINITY;
         t->sum[row] = 0;
         t->seen_end[row] = a->batch->seen_end[token];
         q->seen_end = UM_MAX(q->seen_end, t->seen_end[row]);
     }
     memset(t->out, 0, (size_t)UM_CEIL_DIV(d, UM_PANEL) * UM_QUERY_ROWS * UM_PANEL * sizeof(float));
-}
-
-/* s [n, UM_PANEL] = products of the rows [row, row + n) with the keys of the unit. */
-static void score(const attention_job *j, const um_thread *t, const unsigned char *unit, int row, int n, float *s) {
-    int words = um_product_words(j->p, j->a->head_dim);
-    const uint32_t *x = t->query + row * UM_X_STRIDE;
-    for (int at = 0; at < words; at += UM_BLOCK_WORDS, x += UM_QUERY_ROWS * UM_X_STRIDE)
-        j->p->tile(unit + (size_t)at * j->p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
 }
 
 /* The sums so far of a row whose maximum rose. */
@@ -84,37 +90,24 @@ static void shrink_row(const attention_job *j, um_thread *t, int row, float by) 
 }
 
 /* The rows [row, row + n) meet the keys [lo, hi) of the tile. */
-static void attend(const attention_job *j, um_thread *t, const unsigned char *unit, int32_t tile, int lo, int hi,
-                   int row, int n) {
+static void attend(const attention_job *j, um_thread *t, const um_kv_tile *keys, int32_t tile, int lo, int hi, int row,
+                   int n) {
     int panels = UM_CEIL_DIV(j->a->head_dim, UM_PANEL);
     float *s = t->acc, shrink[UM_QUERY_ROWS];
     int end[UM_QUERY_ROWS];
-    score(j, t, unit, row, n, s);
+    um_query_products(j->p, t, keys->key, j->a->head_dim, row, n, s);
     for (int i = 0; i < n; i++) end[i] = UM_MIN(hi, t->seen_end[row + i] - tile);
-    j->p->softmax(s, n, j->a->scale, lo, end, t->max + row, t->sum + row, shrink, t->weight);
+    j->p->softmax(s, n, j->a->scale, lo, end, keys->key_scale, keys->value_scale, t->max + row, t->sum + row, shrink,
+                  t->weight);
     for (int i = 0; i < n; i++)
         if (shrink[i] != 1) shrink_row(j, t, row + i, shrink[i]);
     /* Slots outside of [lo, hi) may hold anything, even NaN, so the sum leaves them out; a pair that lo or hi would cut
-     * was collected, with a zero in place of the other half. */
-    int from = (j->kv->shape.type == UM_BF16 ? lo - lo % 2 : lo) / j->p->per_word;
+     * was collected, with a zero in place of the other half, or has a zero for its scale. */
+    int from = (j->kv->shape.type == UM_F32 ? lo : lo - lo % 2) / j->p->per_word;
     int words = um_product_words(j->p, hi - from * j->p->per_word);
-    const unsigned char *value = unit + j->kv->key_bytes + (size_t)from * j->p->bytes_per_word;
-    for (int p = 0; p < panels; p++, value += j->kv->value_panel_bytes)
+    const unsigned char *value = keys->value + (size_t)from * j->p->bytes_per_word;
+    for (int p = 0; p < panels; p++, value += keys->value_panel_bytes)
         j->p->tile(value, t->weight + from, words, n, t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL, false);
-}
-
-/* The keys [lo, hi) of a tile as a unit: where they are, or collected when pages are no multiple of a tile or a pair
- * of bf16 values would reach beyond them. */
-static const unsigned char *find_unit(const attention_job *j, um_thread *t, const query_block *q, int32_t tile,
-                                      int32_t lo, int32_t hi) {
-    int32_t page_size = j->a->page_size;
-    bool halves_pair = j->kv->shape.type == UM_BF16 && (lo % 2 || hi % 2);
-    if (page_size % UM_PANEL == 0 && !halves_pair) {
-        int64_t slot = (int64_t)q->span->page[tile / page_size] * page_size + tile % page_size;
-        return um_kv_unit(j->kv, j->a->layer, q->kv_head, slot);
-    }
-    um_kv_collect(j->kv, j->a->layer, q->kv_head, q->span, tile, lo, hi, (unsigned char *)t->unit);
-    return (const unsigned char *)t->unit;
 }
 
 static int32_t largest(const int32_t *v, int n) {
@@ -123,13 +116,13 @@ static int32_t largest(const int32_t *v, int n) {
     return max;
 }
 
-static void meet_tile(const attention_job *j, um_thread *t, const query_block *q, int32_t tile) {
-    int32_t lo = UM_MAX(q->span->keys.start - tile, 0), hi = UM_MIN(q->span->keys.end - tile, UM_PANEL);
-    const unsigned char *unit = find_unit(j, t, q, tile, lo, hi);
+static void meet_tile(const attention_job *j, um_thread *t, const query_block *q, um_range keys, int32_t tile) {
+    int32_t lo = UM_MAX(keys.start - tile, 0), hi = UM_MIN(keys.end - tile, UM_PANEL);
+    um_kv_tile found = um_kv_find(j->dev, j->kv, t, j->a->layer, q->kv_head, q->span->page, tile, lo, hi);
     int n_tiles = UM_CEIL_DIV(q->n, j->dev->k->tile_rows);
     for (int i = 0, row = 0; i < n_tiles; i++) {
         int n = q->n / n_tiles + (i < q->n % n_tiles);
-        if (largest(t->seen_end + row, n) > tile) attend(j, t, unit, tile, lo, hi, row, n);
+        if (largest(t->seen_end + row, n) > tile) attend(j, t, &found, tile, lo, hi, row, n);
         row += n;
     }
 }
@@ -152,9 +145,12 @@ static void attention_task(void *arg, int task, int thread) {
     um_thread *t = &j->dev->thread[thread];
     query_block q = find_block(j, task);
     begin_rows(j, &q, t);
-    int32_t end = UM_MIN(q.span->keys.end, q.seen_end);
-    for (int32_t tile = q.span->keys.start / UM_PANEL * UM_PANEL; tile < end; tile += UM_PANEL)
-        meet_tile(j, t, &q, tile);
+    um_range keys[2]; /* before and behind the hole; a tile that it cuts is met twice */
+    int n_ranges = um_range_without(q.span->keys, q.span->hole, keys);
+    for (int i = 0; i < n_ranges; i++)
+        for (int32_t tile = keys[i].start / UM_PANEL * UM_PANEL; tile < UM_MIN(keys[i].end, q.seen_end);
+             tile += UM_PANEL)
+            meet_tile(j, t, &q, keys[i], tile);
     end_rows(j, &q, t);
 }
 

@@ -33,6 +33,8 @@ static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     t->sum = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
     t->seen_end = (int32_t *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(int32_t));
     t->unit = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
+    t->wide = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(uint16_t));
+    t->scale = (float *)um_scratch_take(c, 2 * UM_PANEL, sizeof(float));
     t->z = (float *)um_scratch_take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
     t->z_cut = (float *)um_scratch_take(c, UM_HEAD_TILE, sizeof(float));
     t->candidate = (float *)um_scratch_take(c, head_tiles(&dev->config) * UM_HEAD_TILE, sizeof(float));
@@ -46,9 +48,15 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
     dev->x = (uint32_t *)um_scratch_take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
     dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
-    dev->logit = (float *)um_scratch_take(c, UM_FILTERED_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
+    dev->logit = (float *)um_scratch_take(c, UM_WHOLE_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
     dev->first_task = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
-    dev->row_of = (int32_t *)um_scratch_take(c, (size_t)cfg->max_rows + 1, sizeof(int32_t));
+    size_t heads = (size_t)UM_MAX(cfg->max_heads, 1), keys = um_mul(heads, (size_t)cfg->max_tokens);
+    dev->mean = (float *)um_scratch_take(c, heads * (size_t)UM_MAX(cfg->max_head_dim, 1), sizeof(float));
+    dev->score = (float *)um_scratch_take(c, keys, sizeof(float));
+    dev->pooled = (float *)um_scratch_take(c, keys, sizeof(float));
+    dev->best = (int32_t *)um_scratch_take(c, keys, sizeof(int32_t));
+    dev->key = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens, sizeof(int32_t));
+    dev->block = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens, sizeof(int32_t));
     dev->partial = (um_partial *)um_scratch_take(c, tiles * UM_HEAD_ROWS, sizeof(um_partial));
     dev->moe = (struct um_moe_scratch *)um_scratch_take(c, um_moe_lay_out(cfg, dev->n_threads, NULL), 1);
     if (dev->moe) um_moe_lay_out(cfg, dev->n_threads, dev->moe);
@@ -135,11 +143,15 @@ const um_ops um_ops_cpu = {
     .kv_new = um_cpu_kv_new,
     .kv_free = um_cpu_kv_free,
     .kv_bytes = um_cpu_kv_bytes,
+    .kv_scratch_bytes = um_cpu_kv_scratch_bytes,
+    .kv_copy = um_cpu_kv_copy,
     .embed = um_cpu_embed,
+    .embed_soft = um_cpu_embed_soft,
     .norm = um_cpu_norm,
     .linear = um_cpu_linear,
     .rope_kv = um_cpu_rope_kv,
     .attention = um_cpu_attention,
+    .kv_select = um_cpu_kv_select,
     .gate = um_cpu_gate,
     .moe = um_cpu_moe,
     .head = um_cpu_head,

@@ -17,7 +17,7 @@ enum {
     UM_QUERY_ROWS = 48,    /* queries of an attention task */
     UM_HEAD_TILE = 256,    /* vocabulary ids whose logits are reduced together */
     UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one walk over the vocabulary */
-    UM_FILTERED_ROWS = 24  /* rows of whole logits kept for top-p, top-k and min-p */
+    UM_WHOLE_ROWS = 32     /* of those, rows whose logits are kept whole, for filters and the likeliest ids */
 };
 
 /* How a kind of panel is multiplied: the words of the left operand and the kernel. */
@@ -40,6 +40,8 @@ typedef struct um_thread {
     float *max, *sum;  /* [UM_QUERY_ROWS] of the online softmax */
     int32_t *seen_end; /* [UM_QUERY_ROWS] */
     void *unit;        /* a KV unit collected from scattered slots */
+    void *wide;        /* an 8-bit one as bf16 */
+    float *scale;      /* [2, UM_PANEL] scales of its keys, of its values */
     /* head */
     float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
     float *z_cut;         /* [UM_HEAD_TILE] */
@@ -60,11 +62,16 @@ struct um_dev {
     um_thread *thread;                /* [n_threads] */
     uint32_t *x;                      /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
     float *mix;                       /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
-    float *logit;                     /* [UM_FILTERED_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
+    float *logit;                     /* [UM_WHOLE_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
     int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */
-    int32_t *row_of;                  /* [max_rows] head: rows without a filter, then rows with one */
-    struct um_partial *partial;       /* [head tiles][UM_HEAD_ROWS] */
-    struct um_moe_scratch *moe;       /* mixture of experts (moe.c) */
+    /* selection of keys */
+    float *mean;                /* [max_heads, max_head_dim] mean queries of a block */
+    float *score, *pooled;      /* [max_heads, max_tokens] of the keys outside the block */
+    int32_t *best;              /* [max_heads, max_tokens] the order of their scores */
+    int32_t *key;               /* [max_tokens] their vis indices */
+    int32_t *block;             /* [max_tokens] tokens of the block */
+    struct um_partial *partial; /* [head tiles][UM_HEAD_ROWS] */
+    struct um_moe_scratch *moe; /* mixture of experts (moe.c) */
     size_t scratch_bytes;
     void *scratch; /* all of the above in one allocation */
 };
@@ -77,13 +84,17 @@ struct um_weight {
     unsigned char *panel;
 };
 
-/* Keys and values lie in units of UM_PANEL slots, one unit per layer, KV head and run of slots: first the keys as a
- * panel with one key per row, then the values as panels with one dimension per row (kv.c). */
+/* Keys and values lie in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). Units of all
+ * layers come first, then those of the scratch slots. Unit i has its keys at key + i * key_stride, its values at
+ * value + i * value_stride. */
 struct um_kv {
     um_kv_shape shape;
-    int64_t n_units;
-    size_t key_bytes, value_panel_bytes, unit_bytes;
-    unsigned char *unit;
+    int64_t n_units, n_scratch_units; /* of a layer and head; of a head */
+    size_t key_panel_bytes, value_panel_bytes;
+    size_t key_bytes, value_bytes; /* of a unit, scales included */
+    size_t key_stride, value_stride;
+    unsigned char *key, *value;
+    void *pool[2]; /* the second one when they are distinct */
 };
 
 /* Hands out aligned parts of the scratch; without a base it only counts. */
@@ -120,7 +131,7 @@ static inline um_left um_left_rows(um_left all, int first, int n) {
  * n_panels * n_rows <= UM_ACC_ROWS. Several panels at once spare reading the rows again for each. */
 void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, um_left x,
                        float *acc);
-/* What multiplies keys and values of a type on this device. */
+/* What multiplies keys and values of a type on this device: 8 bits are widened to bf16. */
 static inline const um_product *um_product_kv(const um_dev *dev, um_dtype type) {
     return type == UM_F32 ? &dev->f32 : &dev->bf16;
 }
@@ -131,12 +142,38 @@ static inline const um_product *um_product_for(const um_dev *dev, const um_weigh
 }
 
 /* ---- kv.c ---- */
-/* The unit that holds a slot. */
-unsigned char *um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot);
-/* Copies keys and values of the vis indices [lo, hi) of a tile that starts at `tile` into a zeroed unit, as if their
- * slots were neighbours. */
-void um_kv_collect(const um_kv *kv, int32_t layer, int32_t head, const um_span *span, int32_t tile, int32_t lo,
-                   int32_t hi, unsigned char *unit);
+/* Keys and values of UM_PANEL slots of a layer and KV head, as they are stored. */
+typedef struct um_unit {
+    unsigned char *key, *value;
+} um_unit;
+/* The unit that holds a slot, as its slot % UM_PANEL. */
+um_unit um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot);
+/* [UM_PANEL] scales of a unit in 8 bits. */
+static inline float *um_key_scales(const um_kv *kv, um_unit u) { return (float *)(u.key + kv->key_panel_bytes); }
+static inline float *um_value_scales(const um_kv *kv, um_unit u) {
+    return (float *)(u.value + kv->value_bytes) - UM_PANEL;
+}
+/* Copies key and value of a slot to another one. */
+void um_kv_move(um_kv *kv, int32_t layer, int32_t head, int64_t from, int64_t to);
+/* A tile of keys and values as the products take it. Scales are NULL, or factors of the elements, zero outside of the
+ * keys that were asked for. */
+typedef struct um_kv_tile {
+    const unsigned char *key, *value;
+    size_t value_panel_bytes;
+    const float *key_scale, *value_scale; /* [UM_PANEL] */
+} um_kv_tile;
+/* The vis indices [tile + lo, tile + hi) of a page table, tile a multiple of UM_PANEL: where they are stored, or in the
+ * thread's scratch when pages are no multiple of a tile, a pair of bf16 values would reach beyond them, or bytes must
+ * be widened. What lies beside them may be anything, but in their last pair. */
+um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
+                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi);
+
+/* ---- attention.c ---- */
+/* Packs a row of d elements into the thread's queries. */
+void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, int d);
+/* s [n, UM_PANEL] = products of the queries [row, row + n) with a panel of keys. */
+void um_query_products(const um_product *p, const um_thread *t, const unsigned char *key, int d, int row, int n,
+                       float *s);
 
 /* ---- moe.c ---- */
 /* Scratch of a mixture of experts at `base`, for models as large as the configuration says; returns the bytes it takes.
@@ -164,13 +201,15 @@ typedef struct um_partial {
     double kept, moment; /* over the kept ids, with x = (z - max) / temperature: of exp(x) and of x exp(x) */
 } um_partial;
 um_partial um_partial_none(void);
-/* Excludes what edits and `allow` exclude and applies the edits; z holds the logits of ids [first, first + n). */
+/* Applies the edits and excludes what `allow` excludes; z holds the logits of ids [first, first + n). */
 void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z);
 /* Reduces the logits of UM_HEAD_TILE ids from `first` on. */
 um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z);
 /* a, then b, as if reduced together. */
 um_partial um_partial_merge(um_partial a, um_partial b, float temperature);
 um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
+/* Writes r->top from all logits of the row, z [n] from id 0 on, and what they say together. */
+void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n);
 
 /* The operations; arguments as in um_ops. */
 um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
@@ -179,12 +218,16 @@ size_t um_cpu_weight_bytes(const um_weight *w);
 um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
 void um_cpu_kv_free(um_dev *dev, um_kv *kv);
 size_t um_cpu_kv_bytes(const um_kv_shape *shape);
+size_t um_cpu_kv_scratch_bytes(const um_kv_shape *shape);
+void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, int32_t n);
 void um_cpu_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
+void um_cpu_embed_soft(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
 void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
 void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
 void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
+void um_cpu_kv_select(um_dev *dev, um_kv *kv, const um_attention *a);
 void um_cpu_moe(um_dev *dev, const um_moe *a);
 void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
 void um_cpu_head(um_dev *dev, const um_head *a);

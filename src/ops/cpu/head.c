@@ -1,6 +1,7 @@
 /* The head: the product with the vocabulary, fused with what rows want of it. A task computes the logits of a tile of
- * UM_HEAD_TILE ids for all rows of a group. Without a filter it reduces them at once; only the partial answers stay,
- * and merge in order of the tiles. Rows with a filter come in smaller groups whose logits are kept. */
+ * UM_HEAD_TILE ids for all rows of a group. Most rows are reduced at once; only their partial answers stay, and merge
+ * in order of the tiles. The logits of a row with a filter, or whose likeliest ids are wanted, are kept whole, and a
+ * group holds only so many of these. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -10,18 +11,15 @@ typedef struct head_job {
     const um_head *a;
     const um_product *p;
     um_left x;
-    const int32_t *row; /* [n] index of each row of the group */
+    const um_row *row; /* [n] the group */
+    um_answer *answer; /* [n] */
     int32_t n, n_tiles;
-    bool keeps; /* logits go to dev->logit */
+    float *whole[UM_HEAD_ROWS]; /* [n] all logits of the row, in dev->logit; NULL: they don't stay */
 } head_job;
-
-static float *kept_logits(const head_job *j, int32_t row) {
-    return j->dev->logit + (size_t)row * (size_t)j->n_tiles * UM_HEAD_TILE;
-}
 
 /* Where the tile's logits of a row are computed: [UM_HEAD_TILE]. */
 static float *tile_logits(const head_job *j, um_thread *t, int32_t tile, int32_t row) {
-    return j->keeps ? kept_logits(j, row) + (size_t)tile * UM_HEAD_TILE : t->z + row * UM_HEAD_TILE;
+    return j->whole[row] ? j->whole[row] + (size_t)tile * UM_HEAD_TILE : t->z + row * UM_HEAD_TILE;
 }
 
 static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
@@ -44,39 +42,42 @@ static void tile_task(void *arg, int tile, int thread) {
     int32_t first = tile * UM_HEAD_TILE;
     compute_logits(j, t, tile);
     for (int32_t row = 0; row < j->n; row++) {
-        const um_row *r = &j->a->row[j->row[row]];
+        const um_row *r = &j->row[row];
         float *z = tile_logits(j, t, tile, row);
         um_logits_edit(r, first, UM_MIN(UM_HEAD_TILE, j->a->vocab - first), z);
-        if (j->keeps) continue;
+        if (j->whole[row]) continue;
         um_partial *p = &j->dev->partial[(size_t)tile * UM_HEAD_ROWS + (size_t)row];
         *p = um_partial_of(j->dev, t, r, UM_CUT_NONE, first, z);
     }
 }
 
-/* Merges the partial answers of a row without a filter. */
-static void merge_task(void *arg, int row, int thread) {
-    (void)thread;
-    const head_job *j = (const head_job *)arg;
-    const um_row *r = &j->a->row[j->row[row]];
+/* Merges the partial answers of a row. */
+static void merge_partials(const head_job *j, int row) {
+    const um_row *r = &j->row[row];
     um_partial p = um_partial_none();
     for (int32_t tile = 0; tile < j->n_tiles; tile++)
         p = um_partial_merge(p, j->dev->partial[(size_t)tile * UM_HEAD_ROWS + (size_t)row], r->how.temperature);
-    j->a->answer[j->row[row]] = um_partial_answer(r, UM_CUT_NONE, &p);
+    j->answer[row] = um_partial_answer(r, UM_CUT_NONE, &p);
 }
 
-/* Filters and reduces the kept logits of a row. */
-static void filter_task(void *arg, int row, int thread) {
-    const head_job *j = (const head_job *)arg;
-    const um_row *r = &j->a->row[j->row[row]];
-    um_thread *t = &j->dev->thread[thread];
-    const float *z = kept_logits(j, row);
+/* Filters and reduces the whole logits of a row. */
+static void reduce_whole(const head_job *j, um_thread *t, int row) {
+    const um_row *r = &j->row[row];
+    const float *z = j->whole[row];
     int32_t n = j->n_tiles * UM_HEAD_TILE;
     float max = j->dev->k->max(z, n);
     um_cut cut = max == -INFINITY ? UM_CUT_NONE : um_filter(j->dev, t, &r->how, z, n, max);
     um_partial p = um_partial_none();
     for (int32_t tile = 0; tile < n; tile += UM_HEAD_TILE)
         p = um_partial_merge(p, um_partial_of(j->dev, t, r, cut, tile, z + tile), r->how.temperature);
-    j->a->answer[j->row[row]] = um_partial_answer(r, cut, &p);
+    j->answer[row] = um_partial_answer(r, cut, &p);
+    if (r->n_top > 0) um_find_top(j->dev->k, r, cut, &p, z, n);
+}
+
+static void answer_task(void *arg, int row, int thread) {
+    const head_job *j = (const head_job *)arg;
+    if (j->whole[row]) reduce_whole(j, &j->dev->thread[thread], row);
+    else merge_partials(j, row);
 }
 
 /* Weighted sums of hidden rows, into dev->mix. */
@@ -84,7 +85,7 @@ static void mix_rows(const head_job *j) {
     const um_head *a = j->a;
     size_t h = (size_t)a->hidden_size;
     for (int32_t row = 0; row < j->n; row++) {
-        const um_row *r = &a->row[j->row[row]];
+        const um_row *r = &j->row[row];
         float *to = j->dev->mix + (size_t)row * h;
         for (int k = 0; k < 2; k++) {
             if (k == 1 && r->w[1] == 0) break;
@@ -95,33 +96,37 @@ static void mix_rows(const head_job *j) {
     }
 }
 
+static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n_top > 0; }
+
+/* Makes a group of the first of n rows, as many as fit. */
+static void set_group(head_job *j, const um_row *row, int32_t n) {
+    int32_t n_whole = 0;
+    j->row = row;
+    for (j->n = 0; j->n < UM_MIN(n, UM_HEAD_ROWS); j->n++) {
+        bool whole = needs_whole(&row[j->n]);
+        if (whole && n_whole == UM_WHOLE_ROWS) return;
+        assert(row[j->n].n_top >= 0 && row[j->n].n_top <= UM_TOP_MAX);
+        j->whole[j->n] = whole ? j->dev->logit + (size_t)n_whole++ * (size_t)j->n_tiles * UM_HEAD_TILE : NULL;
+    }
+}
+
 static void answer_group(head_job *j) {
     um_dev *dev = j->dev;
     int32_t h = j->a->hidden_size;
     mix_rows(j);
     j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h);
     um_cpu_run(dev, tile_task, j, j->n_tiles, (double)j->n * h * j->a->vocab);
-    um_cpu_run(dev, j->keeps ? filter_task : merge_task, j, j->n, (double)j->n * j->n_tiles * 100);
-}
-
-static void answer_rows(head_job *j, const int32_t *row, int32_t n, bool filtered) {
-    int32_t group = filtered ? UM_FILTERED_ROWS : UM_HEAD_ROWS;
-    j->keeps = filtered;
-    for (int32_t i = 0; i < n; i += group) {
-        j->row = row + i;
-        j->n = UM_MIN(group, n - i);
-        answer_group(j);
-    }
+    um_cpu_run(dev, answer_task, j, j->n, (double)j->n * j->n_tiles * 100);
 }
 
 void um_cpu_head(um_dev *dev, const um_head *a) {
     assert(a->n_rows <= dev->config.max_rows && a->hidden_size <= dev->config.max_hidden);
     assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
-    int32_t n_plain = 0, n_filtered = 0;
-    for (int32_t i = 0; i < a->n_rows; i++) /* plain rows from the front, filtered rows from the back */
-        dev->row_of[um_has_filter(&a->row[i].how) ? a->n_rows - ++n_filtered : n_plain++] = i;
     head_job j = {.dev = dev, .a = a, .p = um_product_for(dev, a->w)};
     j.n_tiles = UM_CEIL_DIV(a->vocab, UM_HEAD_TILE);
-    answer_rows(&j, dev->row_of, n_plain, false);
-    answer_rows(&j, dev->row_of + n_plain, n_filtered, true);
+    for (int32_t i = 0; i < a->n_rows; i += j.n) {
+        j.answer = a->answer + i;
+        set_group(&j, a->row + i, a->n_rows - i);
+        answer_group(&j);
+    }
 }

@@ -36,10 +36,11 @@ typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
 
 /* One step of the online softmax: n_rows queries meet a tile of keys, whose products with them are s [n_rows,
  * UM_PANEL], overwritten. p [n_rows, UM_X_STRIDE] gets exp(scale * s - max) as a left operand where lo <= key <
- * hi[row], and 0 elsewhere. max and sum [n_rows] are the queries' running values; what a row accumulated under its old
+ * hi[row], and 0 elsewhere. s_scale and p_scale [UM_PANEL], NULL or both, are factors of s before, and of p after that,
+ * key by key. max and sum [n_rows] are the queries' running values; what a row accumulated under its old
  * maximum must be multiplied by shrink[row], 1 if that stayed. */
-typedef void (*um_softmax_fn)(float *s, int n_rows, float scale, int lo, const int *hi, float *max, float *sum,
-                              float *shrink, uint32_t *p);
+typedef void (*um_softmax_fn)(float *s, int n_rows, float scale, int lo, const int *hi, const float *s_scale,
+                              const float *p_scale, float *max, float *sum, float *shrink, uint32_t *p);
 
 typedef struct um_kernels {
     const char *name;
@@ -55,6 +56,9 @@ typedef struct um_kernels {
 
     /* out[i] is the pair (even[i], odd[i]), rounded to bf16. */
     void (*join_bf16)(const float *even, const float *odd, int n, uint32_t *out);
+
+    /* Pairs of f8 as pairs of bf16; n pairs, a multiple of UM_PANEL. The codes of NaN are not handled. */
+    void (*widen_f8)(const unsigned char *pair, int n, uint32_t *out);
 
     float (*sum)(const float *x, int n);
     /* Sum of (x[i] - mean)^2. */

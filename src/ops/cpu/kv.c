@@ -1,50 +1,87 @@
-/* Keys and values, and the operation that writes them.
+/* Where keys and values lie, and how they move.
  *
- * A unit holds UM_PANEL slots of one layer and KV head: the keys as one panel (a row is a slot, k runs over the head's
- * dims), then the values as panels of UM_PANEL dims (a row is a dim, k runs over the slots). So both products of
- * attention run on the kernels of the linear layers, without a transposition when they read. */
-#include <math.h>
-
+ * A unit is UM_PANEL slots of one layer and KV head: the keys as one panel (a row is a slot, k runs over the head's
+ * dims), the values as panels of UM_PANEL dims (a row is a dim, k runs over the slots). So both products of attention
+ * run on the kernels of the linear layers, without a transposition when they read.
+ *
+ * In 8 bits the panels are those of bf16 with a byte in place of each element, and the slots' scales lie behind the
+ * keys, and behind the values. Bytes widen to bf16 exactly, so they meet the kernels of bf16; scales of keys belong to
+ * a score, those of values to a probability, in fp32. */
 #include "ops/cpu/dev.h"
 
 static um_kv lay_out(const um_kv_shape *s) {
     um_kv kv = {.shape = *s, .n_units = UM_CEIL_DIV(s->n_slots, UM_PANEL)};
     size_t d = (size_t)s->head_dim, size = um_dtype_size(s->type);
-    assert(s->type == UM_F32 || s->type == UM_BF16);
-    kv.key_bytes = (s->type == UM_F32 ? d : d + d % 2) * UM_PANEL * size;
+    size_t scales = s->type == UM_F8 ? UM_PANEL * sizeof(float) : 0;
+    assert(s->type == UM_F32 || s->type == UM_BF16 || s->type == UM_F8);
+    /* A slot keeps its place in a unit, wherever scratch begins. */
+    if (s->n_scratch_slots)
+        kv.n_scratch_units = UM_CEIL_DIV(s->n_slots + s->n_scratch_slots, UM_PANEL) - s->n_slots / UM_PANEL;
+    kv.key_panel_bytes = (s->type == UM_F32 ? d : d + d % 2) * UM_PANEL * size;
     kv.value_panel_bytes = UM_PANEL * UM_PANEL * size;
-    kv.unit_bytes = kv.key_bytes + UM_CEIL_DIV(d, UM_PANEL) * kv.value_panel_bytes;
+    kv.key_bytes = kv.key_panel_bytes + scales;
+    kv.value_bytes = UM_CEIL_DIV(d, UM_PANEL) * kv.value_panel_bytes + scales;
+    bool distinct = s->layout == UM_KV_DISTINCT;
+    kv.key_stride = distinct ? kv.key_bytes : kv.key_bytes + kv.value_bytes;
+    kv.value_stride = distinct ? kv.value_bytes : kv.key_stride;
     return kv;
+}
+
+/* Units of all layers, without scratch. */
+static size_t count_units(const um_kv *kv) {
+    return um_mul(um_mul((size_t)kv->shape.n_layers, (size_t)kv->shape.n_kv_heads), (size_t)kv->n_units);
+}
+
+static size_t count_scratch_units(const um_kv *kv) {
+    return um_mul((size_t)kv->shape.n_kv_heads, (size_t)kv->n_scratch_units);
 }
 
 size_t um_cpu_kv_bytes(const um_kv_shape *shape) {
     um_kv kv = lay_out(shape);
-    return um_mul(um_mul((size_t)shape->n_layers * (size_t)shape->n_kv_heads, (size_t)kv.n_units), kv.unit_bytes);
+    return um_mul(count_units(&kv), kv.key_bytes + kv.value_bytes);
+}
+
+size_t um_cpu_kv_scratch_bytes(const um_kv_shape *shape) {
+    um_kv kv = lay_out(shape);
+    return um_mul(count_scratch_units(&kv), kv.key_bytes + kv.value_bytes);
 }
 
 um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err) {
-    (void)dev;
-    void *units;
-    um_status s = um_try_alloc(&units, um_cpu_kv_bytes(shape), 64, "KV pages", err);
-    if (s) return s;
+    um_kv kv = lay_out(shape);
+    size_t n = count_units(&kv) + count_scratch_units(&kv);
+    bool distinct = shape->layout == UM_KV_DISTINCT;
+    um_status s = um_try_alloc(&kv.pool[0], um_mul(n, kv.key_stride), 64, "KV pages", err);
+    if (!s && distinct) s = um_try_alloc(&kv.pool[1], um_mul(n, kv.value_stride), 64, "KV pages", err);
     *out = UM_NEW(um_kv);
-    **out = lay_out(shape);
-    (*out)->unit = (unsigned char *)units;
+    **out = kv;
+    if (s) {
+        um_cpu_kv_free(dev, *out);
+        *out = NULL;
+        return s;
+    }
+    (*out)->key = (unsigned char *)kv.pool[0];
+    (*out)->value = distinct ? (unsigned char *)kv.pool[1] : (*out)->key + kv.key_bytes;
     return UM_OK;
 }
 
 void um_cpu_kv_free(um_dev *dev, um_kv *kv) {
     (void)dev;
-    if (kv) um_free(kv->unit);
+    for (int i = 0; kv && i < 2; i++) um_free(kv->pool[i]);
     um_free(kv);
 }
 
-unsigned char *um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot) {
+um_unit um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot) {
     const um_kv_shape *s = &kv->shape;
-    assert(layer >= 0 && layer < s->n_layers && head >= 0 && head < s->n_kv_heads && slot >= 0 && slot < s->n_slots);
-    size_t run = (size_t)layer * (size_t)s->n_kv_heads + (size_t)head;
-    return kv->unit + (run * (size_t)kv->n_units + (size_t)slot / UM_PANEL) * kv->unit_bytes;
+    assert(layer >= 0 && layer < s->n_layers && head >= 0 && head < s->n_kv_heads);
+    assert(slot >= 0 && slot < s->n_slots + s->n_scratch_slots);
+    int64_t unit = slot / UM_PANEL;
+    if (slot < s->n_slots) unit += ((int64_t)layer * s->n_kv_heads + head) * kv->n_units;
+    else /* behind all layers */
+        unit += (int64_t)s->n_layers * s->n_kv_heads * kv->n_units + head * kv->n_scratch_units - s->n_slots / UM_PANEL;
+    return (um_unit){kv->key + (size_t)unit * kv->key_stride, kv->value + (size_t)unit * kv->value_stride};
 }
+
+/* ---- Moving ------------------------------------------------------------------------------------------------------ */
 
 /* Index of element (row, k) in a panel of the type. */
 static size_t panel_at(um_dtype type, size_t row, size_t k) {
@@ -53,130 +90,95 @@ static size_t panel_at(um_dtype type, size_t row, size_t k) {
 
 static void copy(um_dtype type, unsigned char *to, size_t to_at, const unsigned char *from, size_t from_at) {
     if (type == UM_F32) ((float *)to)[to_at] = ((const float *)from)[from_at];
-    else ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
+    else if (type == UM_BF16) ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
+    else to[to_at] = from[from_at];
 }
 
-void um_kv_collect(const um_kv *kv, int32_t layer, int32_t head, const um_span *span, int32_t tile, int32_t lo,
-                   int32_t hi, unsigned char *unit) {
+/* Key and value of one slot. */
+static void copy_slot(const um_kv *kv, um_unit to, size_t to_lane, um_unit from, size_t from_lane) {
     um_dtype type = kv->shape.type;
-    int32_t page_size = kv->shape.page_size;
-    memset(unit, 0, kv->unit_bytes);
-    for (size_t to = (size_t)lo; to < (size_t)hi; to++) {
-        int32_t vis = tile + (int32_t)to;
-        int64_t slot = (int64_t)span->page[vis / page_size] * page_size + vis % page_size;
-        const unsigned char *source = um_kv_unit(kv, layer, head, slot);
-        size_t from = (size_t)slot % UM_PANEL;
-        for (size_t i = 0; i < (size_t)kv->shape.head_dim; i++) {
-            size_t panel = kv->key_bytes + i / UM_PANEL * kv->value_panel_bytes, row = i % UM_PANEL;
-            copy(type, unit, panel_at(type, to, i), source, panel_at(type, from, i));
-            copy(type, unit + panel, panel_at(type, row, to), source + panel, panel_at(type, row, from));
-        }
+    for (size_t i = 0; i < (size_t)kv->shape.head_dim; i++) {
+        size_t panel = i / UM_PANEL * kv->value_panel_bytes, row = i % UM_PANEL;
+        copy(type, to.key, panel_at(type, to_lane, i), from.key, panel_at(type, from_lane, i));
+        copy(type, to.value + panel, panel_at(type, row, to_lane), from.value + panel, panel_at(type, row, from_lane));
     }
+    if (type != UM_F8) return;
+    um_key_scales(kv, to)[to_lane] = um_key_scales(kv, from)[from_lane];
+    um_value_scales(kv, to)[to_lane] = um_value_scales(kv, from)[from_lane];
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+void um_kv_move(um_kv *kv, int32_t layer, int32_t head, int64_t from, int64_t to) {
+    copy_slot(kv, um_kv_unit(kv, layer, head, to), (size_t)to % UM_PANEL, um_kv_unit(kv, layer, head, from),
+              (size_t)from % UM_PANEL);
+}
 
-/* A task is a KV head with its share of the query heads, and a run of tokens. Their slots are neighbours as a rule, so
- * a task writes into one or two units, which stay in its cache: a key touches a line for each of its words, its
- * neighbour the same lines. (Token by token through all heads it was five times slower: 32 heads' units don't fit a
- * cache.) */
-enum { TASK_TOKENS = 32 };
-
-typedef struct rope_job {
-    const um_kernels *k;
+typedef struct copy_job {
     um_kv *kv;
-    const um_rope_kv *a;
-} rope_job;
+    int64_t from, to; /* slots */
+    int32_t n;
+} copy_job;
 
-static float *head_of(const um_rope_kv *a, int32_t t, int32_t head) {
-    size_t n_heads = (size_t)a->n_heads + 2 * (size_t)a->n_kv_heads;
-    return a->qkv + ((size_t)t * n_heads + (size_t)head) * (size_t)a->head_dim;
-}
-
-static void rotate_head(const rope_job *j, int32_t t, int32_t head, const float *norm) {
-    const um_rope_kv *a = j->a;
-    const um_kernels *k = j->k;
-    int d = a->head_dim, half = a->rope_dim / 2;
-    float *x = head_of(a, t, head);
-    size_t at = (size_t)a->pos[t] * (size_t)half;
-    if (norm) k->normalize(x, 0, 1 / sqrtf(k->sum_squares(x, 0, d) / (float)d + a->eps), norm, NULL, d, x);
-    if (a->clip > 0) k->clamp(x, a->clip, d);
-    k->rotate(x, a->cos + at, a->sin + at, half);
-}
-
-/* A key is a column of its panel: each word goes to a line of its own. */
-static void store_key(const rope_job *j, const float *key, uint32_t *panel, size_t lane) {
-    enum { PART = 64 };
-    uint32_t word[PART];
-    bool is_bf16 = j->kv->shape.type == UM_BF16;
-    int d = j->a->head_dim, per_word = is_bf16 ? 2 : 1;
-    uint32_t *to = panel + lane;
-    for (int i = 0; i < d; i += PART * per_word) {
-        int n = UM_MIN(PART * per_word, d - i);
-        (is_bf16 ? j->k->pack_pairs : j->k->pack_f32)(key + i, n, word);
-        for (int w = 0; w < UM_CEIL_DIV(n, per_word); w++, to += UM_PANEL) *to = word[w];
-    }
-}
-
-/* A value is a row of its panels in fp32; in bf16 half of a row, whose other half may be another task's. */
-static void store_value(const rope_job *j, const float *value, unsigned char *panel, size_t lane) {
-    for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes) {
-        int n = UM_MIN(UM_PANEL, j->a->head_dim - i);
-        if (j->kv->shape.type == UM_F32) memcpy((float *)panel + lane * UM_PANEL, value + i, (size_t)n * sizeof(float));
-        else {
-            uint32_t word[UM_PANEL];
-            uint16_t *to = (uint16_t *)panel + lane / 2 * UM_PANEL * 2 + lane % 2;
-            j->k->join_bf16(value + i, value + i, n, word);
-            for (int r = 0; r < n; r++) to[2 * r] = (uint16_t)word[r];
-        }
-    }
-}
-
-/* The bf16 values of the slots lane and lane + 1, lane even: whole rows. */
-static void store_two_values(const rope_job *j, const float *even, const float *odd, unsigned char *panel,
-                             size_t lane) {
-    for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes)
-        j->k->join_bf16(even + i, odd + i, UM_MIN(UM_PANEL, j->a->head_dim - i),
-                        (uint32_t *)panel + lane / 2 * UM_PANEL);
-}
-
-/* Keys and values of the tokens [begin, end). */
-static void store_tokens(const rope_job *j, int32_t kv_head, int32_t begin, int32_t end) {
-    const um_rope_kv *a = j->a;
-    int32_t key = a->n_heads + kv_head, value = key + a->n_kv_heads;
-    bool is_bf16 = j->kv->shape.type == UM_BF16, done = false; /* done: the value, with that of the token before */
-    for (int32_t t = begin; t < end; t++) {
-        int32_t slot = a->slot[t];
-        bool two = is_bf16 && !done && slot >= 0 && slot % 2 == 0 && t + 1 < end && a->slot[t + 1] == slot + 1;
-        if (slot >= 0) {
-            size_t lane = (size_t)slot % UM_PANEL;
-            unsigned char *unit = um_kv_unit(j->kv, a->layer, kv_head, slot), *values = unit + j->kv->key_bytes;
-            store_key(j, head_of(a, t, key), (uint32_t *)unit, lane);
-            if (two) store_two_values(j, head_of(a, t, value), head_of(a, t + 1, value), values, lane);
-            else if (!done) store_value(j, head_of(a, t, value), values, lane);
-        }
-        done = two;
-    }
-}
-
-static void rope_task(void *arg, int task, int thread) {
+/* One layer and KV head: whole units where they coincide, else slot by slot. */
+static void copy_task(void *arg, int task, int thread) {
     (void)thread;
-    const rope_job *j = (const rope_job *)arg;
-    const um_rope_kv *a = j->a;
-    int32_t kv_head = task % a->n_kv_heads, key = a->n_heads + kv_head, value = key + a->n_kv_heads;
-    int32_t query = kv_head * a->n_heads / a->n_kv_heads, query_end = (kv_head + 1) * a->n_heads / a->n_kv_heads;
-    int32_t begin = task / a->n_kv_heads * TASK_TOKENS, end = UM_MIN(begin + TASK_TOKENS, a->n_tokens);
-    for (int32_t t = begin; t < end; t++) {
-        for (int32_t h = query; h < query_end; h++) rotate_head(j, t, h, a->q_norm);
-        rotate_head(j, t, key, a->k_norm);
-        if (a->clip > 0) j->k->clamp(head_of(a, t, value), a->clip, a->head_dim);
+    const copy_job *j = (const copy_job *)arg;
+    um_kv *kv = j->kv;
+    int32_t layer = task / kv->shape.n_kv_heads, head = task % kv->shape.n_kv_heads, i = 0;
+    bool aligned = j->from % UM_PANEL == 0 && j->to % UM_PANEL == 0;
+    for (; aligned && i + UM_PANEL <= j->n; i += UM_PANEL) {
+        um_unit to = um_kv_unit(kv, layer, head, j->to + i), from = um_kv_unit(kv, layer, head, j->from + i);
+        memcpy(to.key, from.key, kv->key_bytes);
+        memcpy(to.value, from.value, kv->value_bytes);
     }
-    store_tokens(j, kv_head, begin, end);
+    for (; i < j->n; i++) um_kv_move(kv, layer, head, j->from + i, j->to + i);
 }
 
-void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
-    assert(a->head_dim == kv->shape.head_dim && a->n_kv_heads == kv->shape.n_kv_heads && a->rope_dim <= a->head_dim);
-    rope_job j = {dev->k, kv, a};
-    double work = (double)a->n_tokens * (a->n_heads + 2 * a->n_kv_heads) * a->head_dim * 4;
-    um_cpu_run(dev, rope_task, &j, a->n_kv_heads * UM_CEIL_DIV(a->n_tokens, TASK_TOKENS), work);
+void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, int32_t n) {
+    const um_kv_shape *s = &kv->shape;
+    copy_job j = {kv, (int64_t)from_page * s->page_size, (int64_t)to_page * s->page_size, n};
+    assert(n <= s->page_size && from_page != to_page);
+    assert(UM_MAX(j.from, j.to) + s->page_size <= s->n_slots);
+    um_cpu_run(dev, copy_task, &j, s->n_layers * s->n_kv_heads, 2.0 * n * s->n_layers * s->n_kv_heads * s->head_dim);
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+/* The keys [lo, hi) of a tile in the thread's unit, zeros beside them, as if their slots were neighbours. */
+static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t head, const int32_t *page, int32_t tile,
+                       int32_t lo, int32_t hi) {
+    int32_t page_size = kv->shape.page_size;
+    um_unit unit = {(unsigned char *)t->unit, (unsigned char *)t->unit + kv->key_bytes};
+    memset(t->unit, 0, kv->key_bytes + kv->value_bytes);
+    for (int32_t lane = lo; lane < hi; lane++) {
+        int32_t vis = tile + lane;
+        int64_t slot = (int64_t)page[vis / page_size] * page_size + vis % page_size;
+        copy_slot(kv, unit, (size_t)lane, um_kv_unit(kv, layer, head, slot), (size_t)slot % UM_PANEL);
+    }
+    return unit;
+}
+
+/* The bytes of a unit as bf16. Slots beside [lo, hi) may hold anything: their scales become zero. */
+static um_kv_tile widen(const um_kv *kv, um_thread *t, const um_kernels *k, um_unit unit, int32_t lo, int32_t hi) {
+    size_t keys = kv->key_panel_bytes, values = kv->value_bytes - UM_PANEL * sizeof(float);
+    uint32_t *key = (uint32_t *)t->wide, *value = key + keys / 2;
+    size_t n = (size_t)(hi - lo) * sizeof(float);
+    k->widen_f8(unit.key, (int)(keys / 2), key);
+    k->widen_f8(unit.value, (int)(values / 2), value);
+    memset(t->scale, 0, 2 * UM_PANEL * sizeof(float));
+    memcpy(t->scale + lo, um_key_scales(kv, unit) + lo, n);
+    memcpy(t->scale + UM_PANEL + lo, um_value_scales(kv, unit) + lo, n);
+    return (um_kv_tile){(unsigned char *)key, (unsigned char *)value, UM_PANEL * UM_PANEL * sizeof(uint16_t), t->scale,
+                        t->scale + UM_PANEL};
+}
+
+um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
+                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi) {
+    int32_t page_size = kv->shape.page_size;
+    um_unit unit;
+    bool halves_pair = kv->shape.type == UM_BF16 && (lo % 2 || hi % 2);
+    if (page_size % UM_PANEL == 0 && !halves_pair)
+        unit = um_kv_unit(kv, layer, head, (int64_t)page[tile / page_size] * page_size + tile % page_size);
+    else unit = collect(kv, t, layer, head, page, tile, lo, hi);
+    if (kv->shape.type == UM_F8) return widen(kv, t, dev->k, unit, lo, hi);
+    return (um_kv_tile){unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};
 }

@@ -92,31 +92,3 @@ void um_cpu_weight_free(um_dev *dev, um_weight *w) {
 }
 
 size_t um_cpu_weight_bytes(const um_weight *w) { return w->panel_bytes * (size_t)UM_CEIL_DIV(w->rows, UM_PANEL); }
-
-typedef struct embed_job {
-    const um_weight *w;
-    const int32_t *id;
-    float scale;
-    float *x;
-} embed_job;
-
-/* One row of the embedding, collected from its panel. */
-static void embed_token(void *arg, int t, int thread) {
-    (void)thread;
-    const embed_job *j = (const embed_job *)arg;
-    const um_weight *w = j->w;
-    assert(j->id[t] >= 0 && j->id[t] < w->rows);
-    const unsigned char *panel = w->panel + (size_t)(j->id[t] / UM_PANEL) * w->panel_bytes;
-    size_t r = (size_t)(j->id[t] % UM_PANEL), in = (size_t)w->in;
-    float *x = j->x + (size_t)t * in;
-    for (size_t k = 0; k < in; k++) {
-        float v = w->type == UM_F32 ? ((const float *)panel)[k * UM_PANEL + r]
-                                    : um_bf16_to_f32(((const uint16_t *)panel)[(k / 2 * UM_PANEL + r) * 2 + k % 2]);
-        x[k] = j->scale * v;
-    }
-}
-
-void um_cpu_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x) {
-    embed_job j = {w, id, scale, x};
-    um_cpu_run(dev, embed_token, &j, n_tokens, (double)n_tokens * w->in * 4);
-}

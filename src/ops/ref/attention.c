@@ -1,5 +1,5 @@
 /* out[t, h] = sum over visible j of softmax_j(scale * q[t, h] . k[j, g]) v[j, g], with g = h / (n_heads / n_kv_heads).
- * Key j of a span is visible to token t when j lies in span->keys and below seen_end[t]. */
+ * Key j of a span is visible to token t when j lies in span->keys, not in span->hole, and below seen_end[t]. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
@@ -12,6 +12,7 @@ static void attend(const um_dev *dev, const um_kv *kv, const um_attention *a, co
     for (int32_t i = 0; i < d; i++) out[i] = 0;
     for (int pass = 0; pass < 2; pass++) { /* the largest score first, then the weighted sum */
         for (int32_t j = span->keys.start; j < end; j++) {
+            if (j >= span->hole.start && j < span->hole.end) continue;
             int64_t slot = (int64_t)span->page[j / a->page_size] * a->page_size + j % a->page_size;
             size_t at = um_ref_kv_at(kv, a->layer, slot) + (size_t)kv_head * (size_t)d;
             float score = a->scale * um_ref_dot(q, kv->key + at, d);

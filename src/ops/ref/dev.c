@@ -1,4 +1,4 @@
-/* Device, weights and KV of the reference backend, and its row of functions. */
+/* Device and weights of the reference backend, and its row of functions. */
 #include "ops/ref/ref.h"
 
 #include "ops/route.h"
@@ -26,6 +26,11 @@ static void ref_close(um_dev *dev) {
     um_free(dev->order);
     um_free(dev->expert);
     um_free(dev->weight);
+    um_free(dev->mean);
+    um_free(dev->score);
+    um_free(dev->pooled);
+    um_free(dev->key);
+    um_free(dev->best);
     um_free(dev->route_scratch);
     um_free(dev->expert_gate_up);
     um_free(dev->expert_gated);
@@ -47,6 +52,11 @@ static um_status ref_open(um_dev **out, const um_dev_config *c, um_err *err) {
     dev->logit = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
     dev->scaled = UM_NEW_ARRAY(float, (size_t)c->max_vocab + 1);
     dev->order = UM_NEW_ARRAY(int32_t, (size_t)c->max_vocab + 1);
+    dev->mean = UM_NEW_ARRAY(float, um_mul((size_t)c->max_heads, (size_t)c->max_head_dim) + 1);
+    dev->score = UM_NEW_ARRAY(float, (size_t)c->max_tokens + 1);
+    dev->pooled = UM_NEW_ARRAY(float, (size_t)c->max_tokens + 1);
+    dev->key = UM_NEW_ARRAY(int32_t, (size_t)c->max_tokens + 1);
+    dev->best = UM_NEW_ARRAY(int32_t, (size_t)c->max_tokens + 1);
     size_t choices = um_mul((size_t)c->max_tokens, (size_t)c->max_top_k);
     dev->expert = UM_NEW_ARRAY(int32_t, choices + 1);
     dev->weight = UM_NEW_ARRAY(float, choices + 1);
@@ -126,36 +136,6 @@ static void ref_weight_free(um_dev *dev, um_weight *w) {
 
 static size_t ref_weight_bytes(const um_weight *w) { return sizeof(float) * (size_t)w->rows * (size_t)w->in; }
 
-/* Elements of the keys of all layers; values take as many. */
-static size_t kv_elements(const um_kv_shape *s) {
-    return um_mul(um_mul((size_t)s->n_layers, (size_t)s->n_slots), um_mul((size_t)s->n_kv_heads, (size_t)s->head_dim));
-}
-
-static size_t ref_kv_bytes(const um_kv_shape *shape) { return um_mul(kv_elements(shape), 2 * sizeof(float)); }
-
-static um_status ref_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err) {
-    (void)dev;
-    void *data;
-    um_status s = um_try_alloc(&data, ref_kv_bytes(shape), 64, "KV pages", err);
-    if (s) return s;
-    um_kv *kv = UM_NEW(um_kv);
-    *kv = (um_kv){*shape, data, (float *)data + kv_elements(shape)};
-    *out = kv;
-    return UM_OK;
-}
-
-static void ref_kv_free(um_dev *dev, um_kv *kv) {
-    (void)dev;
-    if (kv) um_free(kv->key);
-    um_free(kv);
-}
-
-size_t um_ref_kv_at(const um_kv *kv, int32_t layer, int64_t slot) {
-    const um_kv_shape *s = &kv->shape;
-    assert(layer >= 0 && layer < s->n_layers && slot >= 0 && slot < s->n_slots);
-    return ((size_t)layer * (size_t)s->n_slots + (size_t)slot) * (size_t)s->n_kv_heads * (size_t)s->head_dim;
-}
-
 const um_ops um_ops_ref = {
     .name = "ref",
     .summary = "plain C, one thread: the formulas, for comparison",
@@ -169,14 +149,18 @@ const um_ops um_ops_ref = {
     .weight = ref_weight,
     .weight_free = ref_weight_free,
     .weight_bytes = ref_weight_bytes,
-    .kv_new = ref_kv_new,
-    .kv_free = ref_kv_free,
-    .kv_bytes = ref_kv_bytes,
+    .kv_new = um_ref_kv_new,
+    .kv_free = um_ref_kv_free,
+    .kv_bytes = um_ref_kv_bytes,
+    .kv_scratch_bytes = um_ref_kv_scratch_bytes,
+    .kv_copy = um_ref_kv_copy,
     .embed = um_ref_embed,
+    .embed_soft = um_ref_embed_soft,
     .norm = um_ref_norm,
     .linear = um_ref_linear,
     .rope_kv = um_ref_rope_kv,
     .attention = um_ref_attention,
+    .kv_select = um_ref_kv_select,
     .gate = um_ref_gate,
     .moe = um_ref_moe,
     .head = um_ref_head,

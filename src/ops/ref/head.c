@@ -1,6 +1,7 @@
 /* Answers rows: z = scale * W (w0 row0 + w1 row1), edited; p = softmax(z); q = softmax over what the filters keep of
  * z / temperature. The order of the filters is top-p, top-k, min-p; each keeps a prefix of the ids sorted by falling
- * logit (ties: highest id first). A draw is the largest z / temperature + Gumbel noise of the kept ids. */
+ * logit (ties: highest id first), the order of the likeliest ids too. A draw is the largest z / temperature + Gumbel
+ * noise of the kept ids. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
@@ -9,6 +10,16 @@
 static const float *source_row(const um_head *a, int32_t src) {
     int64_t k = src >= 0 ? src : -1 - (int64_t)src;
     return (src >= 0 ? a->hidden : a->saved) + (size_t)k * (size_t)a->hidden_size;
+}
+
+static void apply_edits(const um_edit *edit, int32_t n_edit, float *z, int32_t n) {
+    for (int32_t i = 0; i < n_edit; i++) {
+        const um_edit *e = &edit[i];
+        if (e->id < 0 || e->id >= n) continue;
+        float *l = &z[e->id];
+        if (e->scale > 0) *l = *l > 0 ? *l / e->scale : *l * e->scale;
+        *l = e->ban ? -INFINITY : *l + e->add;
+    }
 }
 
 /* The row's logits over [0, vocab); ids that edits or `allow` exclude get minus infinity. */
@@ -20,22 +31,22 @@ static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float
     }
     for (int32_t v = 0; v < a->vocab; v++)
         z[v] = a->scale * um_ref_dot(a->w->data + (size_t)v * (size_t)a->hidden_size, dev->operand, a->hidden_size);
-    for (int32_t e = 0; e < r->n_edit; e++) {
-        const um_edit *edit = &r->edit[e];
-        if (edit->id < 0 || edit->id >= a->vocab) continue;
-        float *l = &z[edit->id];
-        if (edit->scale > 0) *l = *l > 0 ? *l / edit->scale : *l * edit->scale;
-        *l = edit->ban ? -INFINITY : *l + edit->add;
-    }
+    for (int32_t e = 1; e < r->n_edit; e++) assert(r->edit[e - 1].id <= r->edit[e].id);
+    apply_edits(r->edit, r->n_edit, z, a->vocab);
+    apply_edits(r->own, r->n_own, z, a->vocab);
     for (int32_t v = 0; r->allow && v < a->vocab; v++)
         if (!(r->allow[v / 32] >> (v % 32) & 1)) z[v] = -INFINITY;
 }
 
-/* The id with the largest z other than `except`; the highest of equals; -1 when there is none above minus infinity. */
-static int32_t argmax(const float *z, int32_t n, int32_t except) {
+static bool comes_before(const float *z, int32_t a, int32_t b) { return z[a] > z[b] || (z[a] == z[b] && a > b); }
+
+/* The likeliest id but those up to `previous`, -1 for all of them; -1 when none is left above minus infinity. */
+static int32_t next_best(const float *z, int32_t n, int32_t previous) {
     int32_t best = -1;
-    for (int32_t v = 0; v < n; v++)
-        if (v != except && z[v] > -INFINITY && (best < 0 || z[v] >= z[best])) best = v;
+    for (int32_t v = 0; v < n; v++) {
+        if (z[v] == -INFINITY || (previous >= 0 && !comes_before(z, previous, v))) continue;
+        if (best < 0 || comes_before(z, v, best)) best = v;
+    }
     return best;
 }
 
@@ -45,8 +56,6 @@ static double log_sum_exp(const float *z, int32_t n, double max) {
     for (int32_t v = 0; v < n; v++) sum += exp((double)z[v] - max);
     return max + log(sum);
 }
-
-static bool comes_before(const float *z, int32_t a, int32_t b) { return z[a] > z[b] || (z[a] == z[b] && a > b); }
 
 /* Moves order[i] down a heap of n whose root comes last. */
 static void sift_down(int32_t *order, int32_t n, int32_t i, const float *z) {
@@ -115,7 +124,7 @@ static float prob(const float *z, int32_t id, double lse) { return id < 0 ? 0 : 
 
 /* q [n] holds the logits after temperature and filters. */
 static void answer_row(const um_row *r, const float *z, const float *q, int32_t n, um_answer *out) {
-    int32_t best = argmax(z, n, -1), second = argmax(z, n, best);
+    int32_t best = next_best(z, n, -1), second = next_best(z, n, best);
     double lse = log_sum_exp(z, n, z[best]), lse_q = log_sum_exp(q, n, q[best]);
     out->logsumexp = (float)lse;
     if (r->want & UM_WANT_BEST) out->best = best;
@@ -129,6 +138,8 @@ static void answer_row(const um_row *r, const float *z, const float *q, int32_t 
     out->q_second = prob(q, out->second, lse_q);
     out->p_sample = prob(z, out->sample, lse);
     out->q_sample = prob(q, out->sample, lse_q);
+    for (int32_t i = 0, id = best; i < r->n_top && id >= 0; i++, id = next_best(z, n, id))
+        r->top[i] = (um_top){id, prob(z, id, lse), prob(q, id, lse_q)};
 }
 
 void um_ref_head(um_dev *dev, const um_head *a) {
@@ -137,7 +148,9 @@ void um_ref_head(um_dev *dev, const um_head *a) {
         const um_row *r = &a->row[i];
         compute_logits(dev, a, r, dev->logit);
         a->answer[i] = (um_answer){.best = -1, .second = -1, .sample = -1, .logsumexp = -INFINITY};
-        if (argmax(dev->logit, a->vocab, -1) < 0) continue; /* nothing is allowed */
+        assert(r->n_top >= 0 && r->n_top <= UM_TOP_MAX);
+        for (int32_t k = 0; k < r->n_top; k++) r->top[k] = (um_top){.id = -1};
+        if (next_best(dev->logit, a->vocab, -1) < 0) continue; /* nothing is allowed */
         float t = r->how.temperature;
         for (int32_t v = 0; v < a->vocab; v++) dev->scaled[v] = t > 0 ? dev->logit[v] / t : dev->logit[v];
         apply_filters(&r->how, dev->scaled, dev->order, a->vocab);

@@ -23,8 +23,14 @@ static void clamp(float *x, size_t n, float limit) {
     for (size_t i = 0; i < n; i++) x[i] = UM_MIN(UM_MAX(x[i], -limit), limit);
 }
 
-static void store(float *to, const float *from, size_t n, um_dtype type) {
-    for (size_t i = 0; i < n; i++) to[i] = type == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(from[i])) : from[i];
+/* One head, rounded to the type. */
+static void store(float *to, const float *from, size_t d, um_dtype type) {
+    float scale = type == UM_F8 ? um_f8_scale(from, d) : 1;
+    for (size_t i = 0; i < d; i++) {
+        if (type == UM_F32) to[i] = from[i];
+        else if (type == UM_BF16) to[i] = um_bf16_to_f32(um_f32_to_bf16(from[i]));
+        else to[i] = um_f8_to_f32(um_f8_code(from[i], scale)) * scale;
+    }
 }
 
 void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
@@ -43,7 +49,9 @@ void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
             rotate_head(row + (size_t)h * (size_t)d, cos, sin, a->rope_dim);
         if (a->slot[t] < 0) continue;
         size_t at = um_ref_kv_at(kv, a->layer, a->slot[t]);
-        store(kv->key + at, row + q_width, kv_width, kv->shape.type);
-        store(kv->value + at, row + q_width + kv_width, kv_width, kv->shape.type);
+        for (size_t i = 0; i < kv_width; i += (size_t)d) {
+            store(kv->key + at + i, row + q_width + i, (size_t)d, kv->shape.type);
+            store(kv->value + at + i, row + q_width + kv_width + i, (size_t)d, kv->shape.type);
+        }
     }
 }

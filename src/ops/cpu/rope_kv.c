@@ -1,0 +1,124 @@
+/* Norm and rotation of queries and keys, then keys and values into their slots. */
+#include "ops/cpu/dev.h"
+
+/* A task is a KV head with its share of the query heads, and a run of tokens. Their slots are neighbours as a rule, so
+ * a task writes into one or two units, which stay in its cache: a key touches a line for each of its words, its
+ * neighbour the same lines. (Token by token through all heads it was five times slower: 32 heads' units don't fit a
+ * cache.) */
+enum { TASK_TOKENS = 32 };
+
+typedef struct rope_job {
+    const um_kernels *k;
+    um_kv *kv;
+    const um_rope_kv *a;
+} rope_job;
+
+static float *head_of(const um_rope_kv *a, int32_t t, int32_t head) {
+    size_t n_heads = (size_t)a->n_heads + 2 * (size_t)a->n_kv_heads;
+    return a->qkv + ((size_t)t * n_heads + (size_t)head) * (size_t)a->head_dim;
+}
+
+static void rotate_head(const rope_job *j, int32_t t, int32_t head, const float *norm) {
+    const um_rope_kv *a = j->a;
+    const um_kernels *k = j->k;
+    int d = a->head_dim, half = a->rope_dim / 2;
+    float *x = head_of(a, t, head);
+    size_t at = (size_t)a->pos[t] * (size_t)half;
+    if (norm) k->normalize(x, 0, 1 / sqrtf(k->sum_squares(x, 0, d) / (float)d + a->eps), norm, NULL, d, x);
+    if (a->clip > 0) k->clamp(x, a->clip, d);
+    k->rotate(x, a->cos + at, a->sin + at, half);
+}
+
+/* A key is a column of its panel: each word goes to a line of its own. */
+static void store_key(const rope_job *j, const float *key, uint32_t *panel, size_t lane) {
+    enum { PART = 64 };
+    uint32_t word[PART];
+    bool is_bf16 = j->kv->shape.type == UM_BF16;
+    int d = j->a->head_dim, per_word = is_bf16 ? 2 : 1;
+    uint32_t *to = panel + lane;
+    for (int i = 0; i < d; i += PART * per_word) {
+        int n = UM_MIN(PART * per_word, d - i);
+        (is_bf16 ? j->k->pack_pairs : j->k->pack_f32)(key + i, n, word);
+        for (int w = 0; w < UM_CEIL_DIV(n, per_word); w++, to += UM_PANEL) *to = word[w];
+    }
+}
+
+/* A value is a row of its panels in fp32; in bf16 half of a row, whose other half may be another task's. */
+static void store_value(const rope_job *j, const float *value, unsigned char *panel, size_t lane) {
+    for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes) {
+        int n = UM_MIN(UM_PANEL, j->a->head_dim - i);
+        if (j->kv->shape.type == UM_F32) memcpy((float *)panel + lane * UM_PANEL, value + i, (size_t)n * sizeof(float));
+        else {
+            uint32_t word[UM_PANEL];
+            uint16_t *to = (uint16_t *)panel + lane / 2 * UM_PANEL * 2 + lane % 2;
+            j->k->join_bf16(value + i, value + i, n, word);
+            for (int r = 0; r < n; r++) to[2 * r] = (uint16_t)word[r];
+        }
+    }
+}
+
+/* The bf16 values of the slots lane and lane + 1, lane even: whole rows. */
+static void store_two_values(const rope_job *j, const float *even, const float *odd, unsigned char *panel,
+                             size_t lane) {
+    for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes)
+        j->k->join_bf16(even + i, odd + i, UM_MIN(UM_PANEL, j->a->head_dim - i),
+                        (uint32_t *)panel + lane / 2 * UM_PANEL);
+}
+
+static void store_bytes(const rope_job *j, const float *key, const float *value, um_unit unit, size_t lane) {
+    const um_kv *kv = j->kv;
+    size_t d = (size_t)j->a->head_dim;
+    float key_scale = um_f8_scale(key, d), value_scale = um_f8_scale(value, d);
+    um_key_scales(kv, unit)[lane] = key_scale;
+    um_value_scales(kv, unit)[lane] = value_scale;
+    for (size_t i = 0; i < d; i++) {
+        unsigned char *panel = unit.value + i / UM_PANEL * kv->value_panel_bytes;
+        unit.key[(i / 2 * UM_PANEL + lane) * 2 + i % 2] = um_f8_code(key[i], key_scale);
+        panel[(lane / 2 * UM_PANEL + i % UM_PANEL) * 2 + lane % 2] = um_f8_code(value[i], value_scale);
+    }
+}
+
+/* Keys and values of the tokens [begin, end). */
+static void store_tokens(const rope_job *j, int32_t kv_head, int32_t begin, int32_t end) {
+    const um_rope_kv *a = j->a;
+    const um_kv_shape *s = &j->kv->shape;
+    int32_t key = a->n_heads + kv_head, value = key + a->n_kv_heads;
+    bool done = false; /* the value, with that of the token before */
+    for (int32_t t = begin; t < end; t++) {
+        int32_t slot = a->slot[t];
+        bool two = s->type == UM_BF16 && !done && slot >= 0 && slot % 2 == 0 && t + 1 < end &&
+                   a->slot[t + 1] == slot + 1 && slot + 1 != s->n_slots; /* there scratch begins, in another unit */
+        if (slot >= 0) {
+            size_t lane = (size_t)slot % UM_PANEL;
+            um_unit unit = um_kv_unit(j->kv, a->layer, kv_head, slot);
+            const float *k = head_of(a, t, key), *v = head_of(a, t, value);
+            if (s->type == UM_F8) store_bytes(j, k, v, unit, lane);
+            else store_key(j, k, (uint32_t *)unit.key, lane);
+            if (two) store_two_values(j, v, head_of(a, t + 1, value), unit.value, lane);
+            else if (!done && s->type != UM_F8) store_value(j, v, unit.value, lane);
+        }
+        done = two;
+    }
+}
+
+static void rope_task(void *arg, int task, int thread) {
+    (void)thread;
+    const rope_job *j = (const rope_job *)arg;
+    const um_rope_kv *a = j->a;
+    int32_t kv_head = task % a->n_kv_heads, key = a->n_heads + kv_head, value = key + a->n_kv_heads;
+    int32_t query = kv_head * a->n_heads / a->n_kv_heads, query_end = (kv_head + 1) * a->n_heads / a->n_kv_heads;
+    int32_t begin = task / a->n_kv_heads * TASK_TOKENS, end = UM_MIN(begin + TASK_TOKENS, a->n_tokens);
+    for (int32_t t = begin; t < end; t++) {
+        for (int32_t h = query; h < query_end; h++) rotate_head(j, t, h, a->q_norm);
+        rotate_head(j, t, key, a->k_norm);
+        if (a->clip > 0) j->k->clamp(head_of(a, t, value), a->clip, a->head_dim);
+    }
+    store_tokens(j, kv_head, begin, end);
+}
+
+void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
+    assert(a->head_dim == kv->shape.head_dim && a->n_kv_heads == kv->shape.n_kv_heads && a->rope_dim <= a->head_dim);
+    rope_job j = {dev->k, kv, a};
+    double work = (double)a->n_tokens * (a->n_heads + 2 * a->n_kv_heads) * a->head_dim * 4;
+    um_cpu_run(dev, rope_task, &j, a->n_kv_heads * UM_CEIL_DIV(a->n_tokens, TASK_TOKENS), work);
+}
