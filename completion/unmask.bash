@@ -17,16 +17,16 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --kv-cache-dtype --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
+    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --kv-cache-dtype --kv-cache-layout --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
     case $1 in
-    run) echo "--help --config --print-config --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
-    chat) echo "--help --config --print-config --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
-    generate) echo "--help --config --print-config --input --output --overwrite --trace --quiet$shared" ;;
-    eval) echo "--help --config --print-config --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
-    inspect) echo "--help --config --print-config --model --model-name --mask-token-id --json" ;;
+    run) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
+    chat) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
+    generate) echo "--help --config --print-config --adapter --input --output --overwrite --trace --quiet$shared" ;;
+    eval) echo "--help --config --print-config --adapter --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
+    inspect) echo "--help --config --print-config --model --model-name --mask-token-id --lora --lora-merge --json" ;;
     list) echo "--help --config --print-config --json" ;;
     tokenize) echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
-    bench) echo "--help --config --print-config --batch --requests --runs --prompts --json --quiet$shared" ;;
+    bench) echo "--help --config --print-config --adapter --batch --requests --runs --prompts --json --quiet$shared" ;;
     help) echo "--help --config --print-config --format" ;;
     esac
 }
@@ -34,17 +34,21 @@ _unmask_options() {
 # Sets reply to what the value of an option may be; fails when it takes none.
 _unmask_value() {
     case "$1 $2" in
+    'run --adapter') reply='' ;;
     'run --system') reply='' ;;
     'run --tools') reply='FILE' ;;
     'run --chat-template-kwargs') reply='' ;;
     'run --stop') reply='' ;;
     'run --delay') reply='' ;;
+    'chat --adapter') reply='' ;;
     'chat --system') reply='' ;;
     'chat --tools') reply='FILE' ;;
     'chat --chat-template-kwargs') reply='' ;;
     'chat --delay') reply='' ;;
+    'generate --adapter') reply='' ;;
     'generate --input') reply='FILE' ;;
     'generate --output') reply='FILE' ;;
+    'eval --adapter') reply='' ;;
     'eval --data') reply='FILE' ;;
     'eval --limit') reply='' ;;
     'eval --batch') reply='' ;;
@@ -53,6 +57,7 @@ _unmask_value() {
     'inspect --model') reply='DIR' ;;
     'inspect --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     'inspect --mask-token-id') reply='' ;;
+    'inspect --lora') reply='' ;;
     'tokenize --model') reply='DIR' ;;
     'tokenize --special-in-content') reply='auto parse text strict reject' ;;
     'tokenize --system') reply='' ;;
@@ -60,6 +65,7 @@ _unmask_value() {
     'tokenize --tools') reply='FILE' ;;
     'tokenize --chat-template') reply='FILE' ;;
     'tokenize --chat-template-kwargs') reply='' ;;
+    'bench --adapter') reply='' ;;
     'bench --batch') reply='' ;;
     'bench --requests') reply='' ;;
     'bench --runs') reply='' ;;
@@ -73,19 +79,25 @@ _unmask_value() {
     *' --chat-template') reply='FILE' ;;
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
-    *' --kv-cache-dtype') reply='auto float32 bfloat16' ;;
+    *' --lora') reply='' ;;
+    *' --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
+    *' --kv-cache-layout') reply='unified distinct' ;;
     *' --threads') reply='' ;;
     *' --max-num-reqs') reply='' ;;
     *' --max-num-batched-tokens') reply='' ;;
     *' --max-model-len') reply='' ;;
     *' --page-size') reply='' ;;
     *' --num-pages') reply='' ;;
+    *' --schedule-policy') reply='mixed prefill-first' ;;
+    *' --max-skips') reply='' ;;
+    *' --max-refresh-per-step') reply='' ;;
     *' --compat') reply='none diffulex' ;;
-    *' --decoding-strategy') reply='auto multi_bd full' ;;
+    *' --decoding-strategy') reply='auto multi_bd d2f dmax full prefix_cache dual_cache sparse' ;;
     *' --block-size') reply='' ;;
     *' --accept-threshold') reply='' ;;
-    *' --sampler') reply='auto confidence low_confidence random origin maskgit_plus topk_margin entropy linear_entropy' ;;
+    *' --sampler') reply='auto confidence dynamic static sequential sdar_dynamic factor hierarchy credit entropy_bound entropy_threshold low_confidence random origin maskgit_plus topk_margin entropy linear_entropy edit dmax' ;;
     *' --confidence') reply='probability margin entropy' ;;
+    *' --remask-threshold') reply='' ;;
     *' --buffer-size') reply='' ;;
     *' --add-block-threshold') reply='' ;;
     *' --semi-complete-threshold') reply='' ;;
@@ -95,6 +107,24 @@ _unmask_value() {
     *' --eps') reply='' ;;
     *' --alg-temp') reply='' ;;
     *' --cfg-scale') reply='' ;;
+    *' --retention-ratio') reply='' ;;
+    *' --delay-step') reply='' ;;
+    *' --pool-kernel') reply='' ;;
+    *' --denoising-steps') reply='' ;;
+    *' --factor') reply='' ;;
+    *' --low-threshold') reply='' ;;
+    *' --credit-alpha') reply='' ;;
+    *' --boost-gamma') reply='' ;;
+    *' --decay-beta') reply='' ;;
+    *' --entropy-bound') reply='' ;;
+    *' --entropy-threshold') reply='' ;;
+    *' --max-post-edit-steps') reply='' ;;
+    *' --edit-threshold') reply='' ;;
+    *' --penalty-lambda') reply='' ;;
+    *' --commit-confidence') reply='' ;;
+    *' --token-merge-mode') reply='dmax_topk iter_smooth_topk' ;;
+    *' --token-merge-top-k') reply='' ;;
+    *' --token-merge-weight') reply='' ;;
     *' --temperature') reply='' ;;
     *' --top-p') reply='' ;;
     *' --top-k') reply='' ;;

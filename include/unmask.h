@@ -95,6 +95,7 @@ typedef struct um_decoding {
     float low_threshold;             /* sampler `hierarchy` */
     float credit_alpha, boost_gamma, decay_beta; /* sampler `credit` */
     float entropy_bound;                         /* sampler `entropy_bound`, nats */
+    float entropy_threshold;                     /* sampler `entropy_threshold`, nats */
     int32_t denoising_steps;                     /* samplers that fix a number of positions a pass: passes of a block,
                                                     0 = one per position */
     float edit_threshold;         /* samplers that edit: a filled token is replaced above this probability */
@@ -110,7 +111,7 @@ typedef struct um_decoding {
     bool block_cache;             /* `fast_dllm_v2`: passes over a sub-block reuse the keys of the others */
     bool sparse;                  /* `sparse`: false feeds everything in every pass */
     float retention_ratio;        /* `sparse`: share of the keys outside the block that is kept */
-    int32_t delay_step;           /* `sparse`: pass of a block in which the kept keys are chosen */
+    int32_t delay_step;           /* `sparse`: pass of a block in which the kept keys are chosen; -1 = auto */
     int32_t pool_kernel;          /* `sparse`: scores are max-pooled over this many neighbours, odd */
     bool head_select;             /* `sparse`: each KV head keeps keys of its own */
 } um_decoding;
@@ -146,7 +147,7 @@ typedef struct um_config {
     char model_name[32];            /* family to use in place of the detected one, "auto" = detect */
     char device[16];                /* "cpu" or "ref" (plain C, one thread: the reference) */
     char dtype[16];                 /* "auto", "float32", "bfloat16": arithmetic of weights and products */
-    char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16" */
+    char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token, -1 = the checkpoint's */
     int32_t check_weights;          /* UM_CHECK_*: NaN and infinity among the weights */
     int32_t threads;                /* 0 = one per core */
@@ -185,6 +186,15 @@ UM_API um_status um_config_set(um_config *c, const char *name, const char *value
 
 typedef struct um_model um_model;
 
+/* A loaded adapter (LoRA). */
+typedef struct um_adapter_info {
+    const char *name, *path;
+    const char *base; /* the model that it was made for, as its adapter_config.json says, or NULL */
+    int32_t rank;     /* "r" of adapter_config.json */
+    int64_t n_params;
+    bool merged; /* it is part of the weights: every request runs through it */
+} um_adapter_info;
+
 /* Facts of a checkpoint; strings live as long as the model. */
 typedef struct um_model_info {
     const char *path, *family, *model_type, *architecture, *rule; /* rule: how the family was recognised */
@@ -196,6 +206,8 @@ typedef struct um_model_info {
     bool has_chat_template;
     const char *default_strategy;
     double load_seconds;
+    const um_adapter_info *adapter; /* [n_adapters] */
+    int32_t n_adapters;
 } um_model_info;
 
 /* Opens the folder of a checkpoint: configuration, tokenizer, template and weights, for the device and dtype in `c`.
@@ -264,6 +276,7 @@ UM_API void um_free(void *p);
     X(UM_FINISH_NONE, "none")                                                                                          \
     X(UM_FINISH_EOS, "eos_token_generated")                                                                            \
     X(UM_FINISH_STOP, "stop_string_matched")                                                                           \
+    X(UM_FINISH_STOP_ID, "stop_token_matched")                                                                         \
     X(UM_FINISH_MAX_TOKENS, "max_new_tokens_reached")                                                                  \
     X(UM_FINISH_MAX_LEN, "max_model_len_reached")                                                                      \
     X(UM_FINISH_MAX_NFE, "max_nfe_reached")                                                                            \
@@ -417,7 +430,7 @@ typedef struct um_stats {
     int32_t pages_used_most; /* so far */
     int32_t requests_running, requests_waiting;
     int64_t preemptions, aborted;
-    int64_t prefix_queries, prefix_hits; /* prompt tokens that were looked up, and found, in the prefix cache */
+    int64_t prefix_queries, prefix_hits; /* prompt tokens, and those that another request had stored */
     int64_t prefill_tokens;              /* fed to store prompts */
     int64_t decode_tokens;               /* accepted in passes other than prefill */
     int64_t decode_passes;

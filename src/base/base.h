@@ -255,7 +255,7 @@ typedef struct um_option {
     const char *choices; /* "a|b|c" for NAME and CHOICE, or NULL */
     const char *def;     /* default as text; NULL: no default (STR) */
     const char *autos;   /* what "auto" stores, as text ("nan", "0", "-1"), or NULL when auto is not allowed; programs
-                            write -1 for it, so that means auto too where it is stored */
+                            write -1 for it, so that means auto too where it is stored; "off=nan": the word is off */
     const char *metavar; /* "N", "DIR" */
     const char *group;   /* heading in --help */
     const char *help;    /* one sentence without full stop */
@@ -282,6 +282,9 @@ um_status um_option_set_as(const um_option *row, void *base, const char *name, c
                            um_err *err);
 /* Value of the field as text, "auto" where it holds that. */
 void um_option_get_text(const um_option *row, const void *base, um_buf *out);
+/* The word that stands for row->autos ("auto"), of length 0 when there is none; and whether `text` is that word. */
+um_str um_option_auto(const um_option *row);
+bool um_option_is_auto(const um_option *row, const char *text);
 /* "integer", "text"; a type of its own for people and other programs. */
 const char *um_option_type(const um_option *row);
 /* Range or choices as text: "0..1", "a, b or c"; empty when free. */

@@ -38,10 +38,27 @@ const char *um_option_type(const um_option *row) {
     return name[row->type];
 }
 
+um_str um_option_auto(const um_option *row) {
+    const char *equals = row->autos ? strchr(row->autos, '=') : NULL;
+    if (equals) return (um_str){row->autos, (size_t)(equals - row->autos)};
+    return row->autos ? um_str_of("auto") : (um_str){0};
+}
+
+/* What its word stores. */
+static const char *auto_value(const um_option *row) {
+    const char *equals = strchr(row->autos, '=');
+    return equals ? equals + 1 : row->autos;
+}
+
+static void put_auto(const um_option *row, um_buf *out) {
+    um_str word = um_option_auto(row);
+    if (word.n) um_buf_printf(out, ", or %.*s", (int)word.n, word.p);
+}
+
 void um_option_range(const um_option *row, um_buf *out) {
     if (row->choices) put_choices(row->choices, out);
     else if (has_range(row)) put_range(row, out);
-    if (row->autos && (row->choices || has_range(row))) um_buf_puts(out, ", or auto");
+    if (row->choices || has_range(row)) put_auto(row, out);
 }
 
 /* kind: what was expected; for a row with choices NULL, they say it themselves. */
@@ -50,7 +67,7 @@ static um_status fail_kind(const um_option *row, const char *kind, const char *v
     if (kind) um_buf_puts(&expected, kind);
     if (kind && has_range(row)) um_buf_putc(&expected, ' ');
     if (!kind || has_range(row)) um_option_range(row, &expected);
-    else if (row->autos) um_buf_puts(&expected, ", or auto");
+    else put_auto(row, &expected);
     um_status s = um_fail(err, UM_EINVAL, "expected %s, found \"%.80s\"", expected.data, value);
     um_buf_free(&expected);
     return s;
@@ -128,9 +145,14 @@ static um_status store(const um_option *row, void *field, const char *value, boo
     return um_fail(err, UM_EINVAL, "unknown type of option");
 }
 
+bool um_option_is_auto(const um_option *row, const char *text) {
+    um_str word = um_option_auto(row);
+    return word.n && strlen(text) == word.n && memcmp(text, word.p, word.n) == 0;
+}
+
 static bool means_auto(const um_option *row, const char *value) {
     if (!row->autos) return false;
-    return um_streq(value, "auto") || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
+    return um_option_is_auto(row, value) || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
 }
 
 /* A system that uses the name may take multiples of a number only. */
@@ -143,7 +165,7 @@ static um_status check_multiple(const um_option *row, const char *name, const ch
 }
 
 static um_status set_field(const um_option *row, void *field, const char *name, const char *value, um_err *err) {
-    if (means_auto(row, value)) return store(row, field, row->autos, false, err);
+    if (means_auto(row, value)) return store(row, field, auto_value(row), false, err);
     um_status s = store(row, field, value, true, err);
     return s ? s : check_multiple(row, name, value, err);
 }
@@ -204,7 +226,7 @@ static bool holds_auto(const um_option *row, const void *field, um_buf *out) {
     if (!row->autos) return false;
     void *other = um_zalloc(row->size);
     um_buf text = {0};
-    bool same = store(row, other, row->autos, false, NULL) == UM_OK;
+    bool same = store(row, other, auto_value(row), false, NULL) == UM_OK;
     if (same) put_value(row, other, &text);
     same = same && um_streq(text.data, out->data + start);
     um_buf_free(&text);
@@ -215,6 +237,7 @@ static bool holds_auto(const um_option *row, const void *field, um_buf *out) {
 void um_option_get_text(const um_option *row, const void *base, um_buf *out) {
     size_t start = out->len;
     if (!holds_auto(row, (const char *)base + row->offset, out)) return;
+    um_str word = um_option_auto(row);
     out->len = start;
-    um_buf_puts(out, "auto");
+    um_buf_append(out, word.p, word.n);
 }

@@ -23,7 +23,7 @@
 enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 64 };
 
 typedef struct bench_options {
-    const char *batch, *prompts;
+    const char *batch, *prompts, *adapter;
     int32_t runs, requests;
     bool json, quiet;
 } bench_options;
@@ -31,6 +31,8 @@ typedef struct bench_options {
 #define B(field) UM_FIELD(bench_options, field)
 
 static const um_option options[] = {
+    {"adapter", NULL, UM_OPT_STR, B(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
+     "run through this adapter of --lora"},
     {"batch", NULL, UM_OPT_STR, B(batch), 0, 0, NULL, "1,8,32", NULL, "N,N", "Measurement",
      "numbers of requests that run at once, each is measured"},
     {"requests", NULL, UM_OPT_INT, B(requests), 1, 1e6, NULL, "64", NULL, "N", "Measurement",
@@ -97,6 +99,7 @@ static void make_random(bench *b) {
 static um_feed_got next_prompt(void *arg, um_ticket *t, um_request *r, bool wait) {
     bench *b = (bench *)arg;
     (void)t, (void)wait;
+    r->adapter = b->opt.adapter;
     if (b->next == b->opt.requests) return UM_FEED_END;
     int32_t i = b->next++;
     if (b->random) {

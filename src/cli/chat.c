@@ -8,13 +8,15 @@
 #include "engine/engine.h"
 
 typedef struct chat_options {
-    const char *system, *tools, *chat_template_kwargs;
+    const char *system, *tools, *chat_template_kwargs, *adapter;
     bool view, quiet;
     int32_t delay;
 } chat_options;
 
 #define O(field) UM_FIELD(chat_options, field)
 static const um_option rows[] = {
+    {"adapter", NULL, UM_OPT_STR, O(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
+     "answer through this adapter of --lora"},
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
      "system message at the start of the conversation"},
     {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Prompt",
@@ -265,6 +267,7 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, um_err
         return um_fail(err, UM_EUNSUPPORTED,
                        "%s has no chat template, so it can't hold a conversation; use 'unmask run'", config->model);
     um_request_init(c->session.engine, &c->request);
+    c->request.adapter = o->adapter;
     um_chat_init(&c->conversation);
     c->conversation.special_in_content = config->special_in_content;
     c->conversation.tools_json = o->tools ? c->tools.data : NULL;

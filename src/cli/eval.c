@@ -11,7 +11,7 @@
 #define KINDS_MAX 256
 
 typedef struct eval_options {
-    const char *data, *output;
+    const char *data, *output, *adapter;
     int32_t limit, batch, show_failures;
     bool json, raw, quiet;
 } eval_options;
@@ -19,6 +19,8 @@ typedef struct eval_options {
 #define E(field) UM_FIELD(eval_options, field)
 
 static const um_option options[] = {
+    {"adapter", NULL, UM_OPT_STR, E(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
+     "answer through this adapter of --lora"},
     {"data", NULL, UM_OPT_STR, E(data), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
      "questions {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder"},
     {"limit", "dataset_limit", UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
@@ -65,6 +67,7 @@ typedef struct eval {
 static um_feed_got next_question(void *arg, um_ticket *t, um_request *r, bool wait) {
     eval *v = (eval *)arg;
     (void)t, (void)wait;
+    r->adapter = v->opt.adapter;
     if (v->next == v->data.n) return UM_FEED_END;
     const char *prompt = v->data.example[v->next++].prompt;
     v->message = (um_message){"user", prompt};

@@ -15,13 +15,15 @@
 #include "cli/results.h"
 
 typedef struct generate_options {
-    const char *input, *output;
+    const char *input, *output, *adapter;
     bool trace, overwrite, quiet;
 } generate_options;
 
 #define G(field) UM_FIELD(generate_options, field)
 
 static const um_option options[] = {
+    {"adapter", NULL, UM_OPT_STR, G(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
+     "adapter of --lora for requests that name none"},
     {"input", NULL, UM_OPT_STR, G(input), 0, 0, NULL, NULL, NULL, "FILE", "Files",
      "requests, one JSON object a line; - is standard input"},
     {"output", NULL, UM_OPT_STR, G(output), 0, 0, NULL, NULL, NULL, "FILE", "Files",
@@ -129,6 +131,7 @@ static um_status open_files(generate *g, um_err *err) {
 /* Fills in the ticket from the line at hand; false when an earlier run answered it. */
 static bool fill_ticket(generate *g, um_ticket *t, um_request *r, um_lines_got got, um_str line) {
     um_request_line *q = &g->request;
+    r->adapter = g->opt.adapter;
     um_buf_clear(&q->id);
     t->line = g->in.number;
     if (got == UM_LINES_TOO_LONG) um_fail(&t->err, UM_ELIMIT, "the line is longer than %zu bytes", UM_LINE_MAX);

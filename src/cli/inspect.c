@@ -10,7 +10,8 @@ typedef struct inspect_options {
     const char *model;
     char model_name[32];
     int32_t mask_token_id;
-    bool json;
+    const char *lora;
+    bool lora_merge, json;
 } inspect_options;
 
 #define O(field) UM_FIELD(inspect_options, field)
@@ -21,6 +22,10 @@ static const um_option rows[] = {
      "family to use in place of the detected one"},
     {"mask_token_id", NULL, UM_OPT_INT, O(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",
      "id of the mask token; auto is the checkpoint's"},
+    {"lora", "lora_path,lora_modules", UM_OPT_STR, O(lora), 0, 0, NULL, NULL, NULL, "NAME=DIR,...", "Model",
+     "LoRA adapters to look at, and to check against the checkpoint"},
+    {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, O(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
+     "check that the adapter can be merged, not that it can be chosen for a request"},
     {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output", "print a JSON object"},
 };
 
@@ -31,6 +36,7 @@ typedef struct folder {
     um_chat *chat; /* NULL: no template */
     um_safetensors *weights;
     um_arch arch;
+    um_model *adapted; /* holds the adapters; NULL: none are asked for */
 } folder;
 
 static const char *attention_name(um_see see) {
@@ -213,6 +219,21 @@ static void put_weights(um_sheet *s, const folder *f) {
     um_sheet_group_end(s);
 }
 
+static void put_adapters(um_sheet *s, const um_model *m) {
+    um_sheet_list(s, "adapters");
+    for (int32_t i = 0; i < m->n_adapters; i++) {
+        const um_adapter_info *a = &m->adapter[i];
+        um_sheet_item(s, a->name, a->path);
+        um_sheet_str(s, "path", a->path);
+        um_sheet_str(s, "made_for", a->base);
+        um_sheet_int(s, "rank", a->rank, NULL);
+        um_sheet_int(s, "parameters", a->n_params, NULL);
+        um_sheet_bool(s, "merged", a->merged);
+        um_sheet_item_end(s);
+    }
+    um_sheet_list_end(s);
+}
+
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 /* Configuration alone is worth a look; so a tokenizer or weights that can't be read are said, not fatal. */
@@ -228,10 +249,14 @@ static um_status open_folder(folder *f, const inspect_options *o, um_err *err) {
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
     if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, NULL, f->arch.family->chat, err);
+    if (!s && o->lora && !f->weights)
+        s = um_fail(err, UM_ENOENT, "%s has no weights that adapters could be checked against", f->path);
+    if (!s && o->lora) s = um_model_sketch(&f->adapted, f->path, &f->arch, f->weights, o->lora, o->lora_merge, err);
     return s ? um_cli_blame_model(err) : UM_OK;
 }
 
 static void close_folder(folder *f) {
+    um_model_close(f->adapted);
     um_safetensors_close(f->weights);
     um_chat_close(f->chat);
     um_tok_close(f->tok);
@@ -248,6 +273,7 @@ static void print_folder(const folder *f, bool json) {
     put_defaults(&s, &f->arch);
     if (f->tok) put_tokenizer(&s, f);
     if (f->weights) put_weights(&s, f);
+    if (f->adapted) put_adapters(&s, f->adapted);
     um_sheet_end(&s);
 }
 

@@ -1,6 +1,6 @@
 /* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}. With
  * messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt, continue_final_message.
- */
+ * "adapter" or "lora" names a loaded adapter, "" the plain model. */
 #include "cli/requests.h"
 
 #include <jansson.h>
@@ -171,6 +171,12 @@ static um_status take_stop(um_request_line *q, const json_t *v, um_err *err) {
     return st;
 }
 
+static um_status take_adapter(um_request_line *q, const json_t *v, um_err *err) {
+    um_status s = take_text(v, "\"adapter\"", &q->request.adapter, err);
+    if (!s && !*q->request.adapter) q->request.adapter = NULL;
+    return s;
+}
+
 /* What a line may hold beside parameters. */
 static const struct {
     const char *key;
@@ -187,6 +193,8 @@ static const struct {
     {"add_generation_prompt", take_add},
     {"continue_final_message", take_continue},
     {"stop", take_stop},
+    {"adapter", take_adapter},
+    {"lora", take_adapter},
 };
 
 static um_status fail_unknown(const um_option_set *sets, size_t n_sets, const char *key, um_err *err) {
@@ -200,9 +208,9 @@ static um_status fail_unknown(const um_option_set *sets, size_t n_sets, const ch
     return um_fail(err, UM_EINVAL, "unknown key \"%.80s\"; `unmask list options` names the parameters", key);
 }
 
-/* The JSON type must be the option's: "7" is no number. The word "auto" stands for the default of many. */
+/* The JSON type must be the option's: "7" is no number. A word, mostly "auto", stands for the default of many. */
 static bool type_fits(const um_option *row, const json_t *v) {
-    if (json_is_string(v) && row->autos && um_streq(json_string_value(v), "auto")) return true;
+    if (json_is_string(v) && um_option_is_auto(row, json_string_value(v))) return true;
     switch (row->type) {
     case UM_OPT_BOOL: return json_is_boolean(v);
     case UM_OPT_INT:
@@ -227,9 +235,10 @@ static um_status take_parameter(um_request_line *q, const char *key, const json_
     for (size_t i = 0; i < n && !row; i++) row = um_options_find(sets[i].rows, sets[i].n, key);
     if (!row) return fail_unknown(sets, n, key, err);
     if (json_is_null(v)) return UM_OK;
+    um_str word = um_option_auto(row);
     if (!type_fits(row, v))
-        return um_fail(err, UM_EINVAL, "\"%.80s\": expected %s%s, found %s", key, expected_of(row),
-                       row->autos ? " or \"auto\"" : "", kind_of(v));
+        return um_fail(err, UM_EINVAL, "\"%.80s\": expected %s%s%.*s%s, found %s", key, expected_of(row),
+                       word.n ? " or \"" : "", (int)word.n, word.p ? word.p : "", word.n ? "\"" : "", kind_of(v));
     char number[UM_NUMBER_MAX];
     const char *text = json_is_true(v) ? "true" : "false";
     if (json_is_integer(v)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(v));

@@ -6,12 +6,14 @@
 
 typedef struct run_options {
     bool raw, json, view, show_prompt, quiet;
-    const char *system, *tools, *chat_template_kwargs, *stop;
+    const char *system, *tools, *chat_template_kwargs, *stop, *adapter;
     int32_t delay;
 } run_options;
 
 #define O(field) UM_FIELD(run_options, field)
 static const um_option rows[] = {
+    {"adapter", NULL, UM_OPT_STR, O(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
+     "answer through this adapter of --lora"},
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
      "system message in front of the prompt"},
     {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Prompt",
@@ -71,6 +73,7 @@ static um_status fill_request(const run_options *o, const um_session *s, prompt 
     um_model_info info;
     um_model_get_info(s->model, &info);
     um_request_init(s->engine, r);
+    r->adapter = o->adapter;
     if (p->stop.len) {
         p->stops[0] = p->stop.data;
         r->stop = p->stops;

@@ -105,6 +105,12 @@ static void print_facts(const um_session *s, const um_config *c) {
     fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads); ", um_version(), info.path,
             info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->isa(m->dev),
             m->ops->threads(m->dev));
+    for (int32_t i = 0; i < info.n_adapters; i++)
+        fprintf(stderr, "%s %s%s",
+                i                        ? ","
+                : info.adapter[0].merged ? "merged adapter"
+                                         : "adapters",
+                info.adapter[i].name, i + 1 < info.n_adapters ? "" : "; ");
     fprintf(stderr, "weights %.1f MB, KV %.1f MB, workspace %.1f MB; opened in %.2f s\n", megabytes(stats.weight_bytes),
             megabytes(stats.kv_bytes), megabytes(stats.workspace_bytes), info.load_seconds);
 }

@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 typedef struct um_req um_req;
+typedef struct um_edits um_edits;
 typedef struct um_strategy um_strategy;
 typedef struct um_sampler um_sampler;
 
@@ -25,8 +26,11 @@ typedef struct um_traits {
     int32_t eos;         /* the tokenizer's end of sequence: what --compat looks for */
     const int32_t *stop; /* [n_stop] ids that end an answer */
     int32_t n_stop;
+    const int32_t *ban; /* [n_ban] ids that no answer contains, beside the mask */
+    int32_t n_ban;
     um_see see;
     int32_t block;          /* trained block length, 0 when the family has none */
+    int32_t page_size;      /* positions of a KV page: what requests share is whole pages */
     int32_t route_block;    /* experts are chosen per block of this many positions, 0: per token */
     int32_t shift;          /* 1: row i-1 predicts position i */
     bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
@@ -64,11 +68,15 @@ struct um_req {
     int32_t saved;             /* saved hidden row that is its own */
     int32_t adapter;           /* adapter its tokens run through, -1: none */
     int32_t n_top;             /* likeliest ids kept for each token, 0..UM_TOP_MAX */
+    int32_t n_top_asked;       /* likeliest ids that its rows ask for: those, or what its sampler needs */
+    bool may_choose_mask;      /* compat: the mask id is an id like others */
+    const int32_t *stop_ids;   /* [n_stop_ids] ids that end the answer, beside the model's */
+    int32_t n_stop_ids;
 
-    /* What edits its rows share (request.c): bans of the mask id and, until min_tokens are there, of stop ids; bias and
-     * penalties. [n_edit] by rising id for rows before min_tokens, [n_late_edit] for the others. */
-    um_edit *edit, *late_edit;
-    int32_t n_edit, n_late_edit;
+    /* What edits its rows share (edits.c), by rising id; rows before min_tokens have a list of their own. */
+    const um_edit *edit, *early_edit;
+    int32_t n_edit, n_early_edit;
+    um_edits *edits;
 
     /* positions: the prompt, then masks that turn into tokens */
     int32_t *token;   /* [cap]; the mask id where nothing is written */
@@ -89,6 +97,7 @@ struct um_req {
     int32_t run_length;     /* equal tokens at the end of the filled prefix */
 
     um_finish finish;
+    int32_t stop_id;  /* the stop id that ended it, or -1 */
     int32_t n_answer; /* tokens of the answer once finished */
     void *state;      /* the strategy's */
 };
@@ -110,6 +119,13 @@ void um_req_erase(um_req *r, int32_t pos);
 static inline int32_t um_req_token_after(const um_req *r, int32_t pos, int32_t pass) {
     return r->written[pos] >= 0 && r->written[pos] <= pass ? r->token[pos] : r->traits->mask_id;
 }
+/* Builds the edits of a request whose sampling parameters and cap are known; bias of ids may be -INFINITY: a ban. */
+void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
+void um_req_edits_free(um_req *r);
+/* Penalties count the tokens of [0, end): strategies call it in plan, before they ask for rows, with the start of the
+ * first block that is being denoised. */
+void um_req_penalize(um_req *r, int32_t end);
+
 /* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first of: a
  * stop id, a repetition run, the limit; the number of passes is checked last. */
 void um_req_check_stop(um_req *r);
@@ -199,18 +215,20 @@ const char *um_block_status_name(um_block_status s);
 static inline float um_block_progress(const um_block *b) { return (float)(b->len - b->n_masks) / (float)b->len; }
 
 #define UM_BLOCK_MAX  256 /* tokens of a block */
-#define UM_BUFFER_MAX 64  /* blocks of a buffer */
+#define UM_BUFFER_MAX 65  /* blocks of a buffer: 64 that are denoised, one that is stored meanwhile */
 
-/* Block buffer: K consecutive blocks. The running ones (TO_CACHE first, then ACTIVE) stand before the DUMMY ones; every
- * block before the head is IN_CACHE. */
+/* Block buffer: consecutive blocks on a grid that starts at anchor. The running ones (TO_CACHE first, then ACTIVE)
+ * stand before the DUMMY ones; every block before the head is IN_CACHE. */
 typedef struct um_buffer {
     int32_t n, block_len, run; /* blocks; tokens of each; blocks that run */
+    int32_t anchor;            /* where block 0 starts */
+    int32_t limit;             /* positions from here on are never written: they are no masks to fill */
     bool terminal;             /* compat: a terminal block was named, no block grows behind it */
     um_block block[UM_BUFFER_MAX];
 } um_buffer;
 
-/* A buffer of n blocks behind a prompt of n_prompt tokens: a cut last block of the prompt is ACTIVE in front. */
-void um_buffer_init(um_buffer *b, int32_t n, int32_t block_len, int32_t n_prompt);
+/* A buffer of n blocks behind a prompt of n_prompt tokens: a block that the prompt's tail cuts is ACTIVE in front. */
+void um_buffer_init(um_buffer *b, int32_t n, int32_t block_len, int32_t anchor, int32_t limit, int32_t n_prompt);
 static inline int32_t um_buffer_start(const um_buffer *b) { return b->block[0].start; }
 /* First position behind the running blocks, and behind the DUMMY ones. */
 static inline int32_t um_buffer_end(const um_buffer *b) { return um_buffer_start(b) + b->run * b->block_len; }
@@ -219,7 +237,8 @@ static inline int32_t um_buffer_allocated(const um_buffer *b) { return um_buffer
 void um_buffer_grow(um_buffer *b);
 /* The head was stored: drops it and appends a DUMMY block, OUT_OF_CONTEXT when `out`. */
 void um_buffer_shift(um_buffer *b, bool out);
-bool um_buffer_complete(const um_buffer *b); /* no running block has a mask */
+bool um_buffer_complete(const um_buffer *b);        /* no running block has a mask */
+int32_t um_buffer_first_active(const um_buffer *b); /* its index; `run` when there is none */
 
 /* ---- Samplers ---------------------------------------------------------------------------------------------------- */
 
@@ -236,10 +255,9 @@ typedef enum {
 /* What a sampler sees of one block in one pass: its candidates in ascending position. These are its masks or, for
  * samplers that edit, all of its editable positions. */
 typedef struct um_choice {
-    const um_answer *answer;  /* [n]; NULL when only edits are asked for */
-    const um_top *const *top; /* [n] what the sampler wanted of likeliest ids, or NULL */
-    const int32_t *position;  /* [n] */
-    const int32_t *token;     /* [n] what stands there, UM_MASKED for a mask */
+    const um_answer *answer; /* [n]; NULL when only edits are asked for */
+    const int32_t *position; /* [n] */
+    const int32_t *token;    /* [n] what stands there, UM_MASKED for a mask */
     int32_t n, n_masks;
     int32_t n_fixed;  /* the first n_fixed candidates are prompt: seen, never written (--compat only, else 0) */
     int32_t previous; /* token before the first candidate if it lies in the same block, else UM_MASKED */
@@ -247,6 +265,7 @@ typedef struct um_choice {
     const um_decoding *how;
     const um_compat *compat;
     uint64_t seed;
+    float temperature; /* that the answers were drawn at */
     int32_t mask_id;
     int32_t count;           /* pass within the block: part of the random key */
     int32_t total_steps;     /* passes that the block began as ACTIVE */
@@ -304,11 +323,20 @@ extern const um_sampler *const um_samplers[]; /* NULL ends the list */
 /* By name or alias; UM_EINVAL names those that exist. */
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err);
 
-/* Accepts every candidate above accept_threshold, or the best one. */
-extern const um_sampler um_sampler_confidence;
+/* Those that decide by what they see, a file each. */
+extern const um_sampler um_sampler_confidence, um_sampler_dynamic, um_sampler_static, um_sampler_sequential,
+    um_sampler_sdar_dynamic, um_sampler_factor, um_sampler_hierarchy, um_sampler_credit, um_sampler_entropy_bound,
+    um_sampler_entropy_threshold;
 /* Scheduled ones (samplers/scheduled.c). */
 extern const um_sampler um_sampler_low_confidence, um_sampler_random, um_sampler_origin, um_sampler_maskgit_plus,
     um_sampler_topk_margin, um_sampler_entropy, um_sampler_linear_entropy;
+
+/* Samplers that edit. */
+extern const um_sampler um_sampler_edit, um_sampler_dmax;
+/* What `dmax` takes for the probability of what it makes of candidate i. */
+float um_dmax_confidence(const um_choice *c, int32_t i);
+/* Rows of token merge, for the strategy `dmax`. */
+extern const um_option um_token_merge_options[5];
 
 /* remask_threshold, for every sampler that does not edit: of the filled candidates that the model gives less than
  * how->remask_threshold now (answer.p_id), the least probable first, up to `most` go back to being masks; appended to
@@ -348,7 +376,8 @@ struct um_strategy {
     void (*free)(um_req *r);
 };
 extern const um_strategy *const um_strategies[]; /* NULL ends the list */
-extern const um_strategy um_strategy_multi_bd, um_strategy_full;
+extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_full,
+    um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
 
 /* `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

@@ -7,16 +7,20 @@
 const um_option um_decoding_options[] = {
     {"decoding_strategy", "strategy", UM_OPT_NAME, D(strategy), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
      "how masks become tokens; auto is the model's own, see `unmask list strategies`"},
-    {"block_size", "block_length,diffusion_block_size", UM_OPT_INT, D(block_size), 1, 65536, NULL, "auto", "0", "N",
-     "Decoding",
+    {"block_size", "block_length,diffusion_block_size,dllm_block_length,default_block_len", UM_OPT_INT, D(block_size),
+     1, 65536, NULL, "auto", "0", "N", "Decoding",
      "tokens of a block; auto is what the model was trained with, else 32; all of the canvas for samplers of Dream and "
      "RND1"},
-    {"accept_threshold", "threshold,commit_confidence_threshold", UM_OPT_FLOAT, D(accept_threshold), 0, 1, NULL, "auto",
-     "nan", "P", "Decoding", "a token is taken when its probability is above this; auto is the family's"},
-    {"sampler", "remasking,alg", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
+    {"accept_threshold", "threshold,commit_confidence_threshold,dllm_confidence_threshold", UM_OPT_FLOAT,
+     D(accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
+     "a token is taken when its probability is above this; auto is the family's"},
+    {"sampler", "remasking,alg,sampling_mode,dllm_unmasking_strategy", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto",
+     "auto", "NAME", "Decoding",
      "which predictions of a pass are kept; auto is the model's own, see `unmask list samplers`"},
     {"confidence", NULL, UM_OPT_CHOICE, D(confidence), 0, 0, "probability|margin|entropy", "probability", NULL, "SCORE",
-     "Decoding", "which score ranks positions when none is above the threshold"},
+     "Decoding", "which score ranks positions; a threshold is always compared with the probability"},
+    {"remask_threshold", NULL, UM_OPT_FLOAT, D(remask_threshold), 0, 1, NULL, "off", "off=nan", "P", "Decoding",
+     "a token that the model gives less than this in a later pass becomes a mask again; not for samplers that edit"},
 };
 const size_t um_n_decoding_options = UM_LEN(um_decoding_options);
 

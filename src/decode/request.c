@@ -11,6 +11,7 @@ void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     r->token[pos] = id;
     r->written[pos] = r->nfe + 1;
     if (r->logprob) r->logprob[pos] = logf(a->p_sample);
+    if (r->top) memcpy(r->top + (size_t)pos * (size_t)r->n_top, a->top, (size_t)r->n_top * sizeof(um_top));
 }
 
 void um_req_erase(um_req *r, int32_t pos) {
@@ -21,11 +22,16 @@ void um_req_erase(um_req *r, int32_t pos) {
 
 /* ---- Stop conditions --------------------------------------------------------------------------------------------- */
 
-static bool is_stop_id(const um_req *r, int32_t id) {
-    if (r->sampling.ignore_eos) return false;
-    for (int32_t i = 0; i < r->traits->n_stop; i++)
-        if (r->traits->stop[i] == id) return true;
+static bool is_among(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
     return false;
+}
+
+static um_finish stops_at(const um_req *r, int32_t id) {
+    if (is_among(r->stop_ids, r->n_stop_ids, id)) return UM_FINISH_STOP_ID;
+    if (!r->sampling.ignore_eos && is_among(r->traits->stop, r->traits->n_stop, id)) return UM_FINISH_EOS;
+    return UM_FINISH_NONE;
 }
 
 static void finish(um_req *r, um_finish why, int32_t end) {
@@ -43,8 +49,10 @@ void um_req_check_stop(um_req *r) {
     int32_t end = UM_MIN(r->limit, r->settled);
     for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;
-        if (is_stop_id(r, r->token[pos])) {
-            finish(r, UM_FINISH_EOS, pos);
+        um_finish stop = stops_at(r, r->token[pos]);
+        if (stop != UM_FINISH_NONE) {
+            r->stop_id = r->token[pos];
+            finish(r, stop, pos);
             return;
         }
         bool same = pos > r->n_prompt && r->token[pos] == r->token[pos - 1];
@@ -101,11 +109,13 @@ void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft) {
     r->nfe++;
     um_finish why = hard_stop_compat(r, allocated); /* overwrites the reason of a soft stop */
     if (why == UM_FINISH_NONE && soft && um_req_eos_compat(r)) why = UM_FINISH_EOS;
-    int32_t end = answer_end_compat(r, allocated);
-    while (r->filled < end && !um_req_masked(r, r->filled)) r->filled++;
+    int32_t end = answer_end_compat(r, allocated), filled = r->filled;
+    while (filled < end && !um_req_masked(r, filled)) filled++;
+    r->filled = UM_MIN(filled, UM_MAX(r->filled, r->settled));
     if (why == UM_FINISH_NONE) return;
     /* Masks never leave the engine: the answer ends before the first one. */
-    finish(r, why, UM_MIN(end, r->filled));
+    r->filled = filled;
+    finish(r, why, UM_MIN(end, filled));
 }
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
@@ -139,18 +149,18 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
     bool early = pos < r->n_prompt + s->min_tokens;
     *row = (um_row){.src = {src, 0},
                     .w = {1, 0},
-                    .edit = early ? r->edit : r->late_edit,
-                    .n_edit = early ? r->n_edit : r->n_late_edit,
+                    .edit = early ? r->early_edit : r->edit,
+                    .n_edit = early ? r->n_early_edit : r->n_edit,
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,
                             .top_k = s->top_k,
                             .key = um_req_key(r, pos, count, UM_USE_SAMPLE)},
                     .want = UM_WANT_SAMPLE,
-                    .n_top = r->n_top};
-    if (r->n_top) {
+                    .n_top = r->n_top_asked};
+    if (r->n_top_asked) {
         row->top = p->top + p->n_tops;
-        p->n_tops += r->n_top;
+        p->n_tops += r->n_top_asked;
     }
     return row;
 }

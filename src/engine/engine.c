@@ -20,21 +20,40 @@ static void set_traits(um_engine *e) {
                             .route_block = a->route_block,
                             .shift = a->shift,
                             .always_forced = um_streq(f->gate, "always"),
-                            .prefill_is_silent = f->prefill_is_silent,
+                            .prefill_is_silent = f->prefill_is_silent && e->config.compat == UM_COMPAT_DIFFULEX,
                             .accept_threshold = f->accept_threshold,
                             .sampler = f->sampler};
     bool diffulex = e->config.compat == UM_COMPAT_DIFFULEX;
-    e->compat = (um_compat){
-        .allocated_limits = diffulex, .eos_drains = diffulex, .threshold = diffulex ? f->compat_threshold : NAN};
+    e->compat = (um_compat){.allocated_limits = diffulex,
+                            .eos_drains = diffulex,
+                            .separate_commit = diffulex,
+                            .literal_edits = diffulex,
+                            .merged_commit = diffulex,
+                            .zero_anchor = diffulex,
+                            .threshold = diffulex ? f->compat_threshold : NAN};
 }
 
 static um_status kv_type(const um_engine *e, um_dtype *out, um_err *err) {
+    static const struct {
+        const char *name;
+        um_dtype type;
+    } types[] = {
+        {"float32", UM_F32}, {"bfloat16", UM_BF16}, {"float8_e4m3", UM_F8}, {"fp8", UM_F8}, {"fp8_e4m3", UM_F8}};
     const char *name = e->config.kv_cache_dtype;
-    if (um_streq(name, "auto")) *out = e->model->dtype;
-    else if (um_streq(name, "float32")) *out = UM_F32;
-    else if (um_streq(name, "bfloat16")) *out = UM_BF16;
-    else return um_fail(err, UM_EINVAL, "kv_cache_dtype: %s is not one of auto, float32, bfloat16", name);
-    return UM_OK;
+    *out = e->model->dtype;
+    if (um_streq(name, "auto")) return UM_OK;
+    for (size_t i = 0; i < UM_LEN(types); i++) {
+        *out = types[i].type;
+        if (um_streq(name, types[i].name)) return UM_OK;
+    }
+    return um_fail(err, UM_EINVAL, "kv_cache_dtype: %s is not one of auto, float32, bfloat16, float8_e4m3", name);
+}
+
+static um_status kv_layout(const um_engine *e, um_kv_layout *out, um_err *err) {
+    const char *name = e->config.kv_cache_layout;
+    *out = um_streq(name, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
+    if (*out == UM_KV_DISTINCT || um_streq(name, "unified")) return UM_OK;
+    return um_fail(err, UM_EINVAL, "kv_cache_layout: %s is not one of unified, distinct", name);
 }
 
 /* Automatic sizes that depend on the model. */
@@ -50,6 +69,7 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     }
     int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
+    e->traits.page_size = c->page_size;
     if (c->num_pages > 0) return;
     /* Two tables for guidance would double this; they find room because few requests are as long as the model allows.
      */
@@ -71,8 +91,8 @@ static um_pass step_room(const um_engine *e) {
                      .n_tops = 16 * T,
                      .n_softs = T,
                      .n_soft_ids = 16 * T,
-                     .n_selects = R,
-                     .n_scratch = whole_sequence ? UM_CEIL_DIV(T, S) + R : 0,
+                     .n_selects = 2 * R,
+                     .n_scratch = whole_sequence ? UM_CEIL_DIV(T, S) + 2 * R : 0,
                      .page_size = S,
                      .first_scratch = c->num_pages};
 }
@@ -128,6 +148,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     if (st) return st;
     um_engine *e = UM_NEW(um_engine);
     um_dtype kv = UM_F32;
+    um_kv_layout layout = UM_KV_UNIFIED;
     e->model = m;
     e->config = *c;
     e->config.model = NULL; /* borrowed by the caller's struct only */
@@ -136,6 +157,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
     st = kv_type(e, &kv, err);
+    if (!st) st = kv_layout(e, &layout, err);
     if (st) goto done;
     resolve_sizes(e, kv);
     e->room = step_room(e);
@@ -148,7 +170,8 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
                                              .page_size = e->config.page_size,
                                              .n_pages = e->config.num_pages,
                                              .n_scratch_pages = e->room.n_scratch,
-                                             .kv_type = kv},
+                                             .kv_type = kv,
+                                             .layout = layout},
                         err);
     if (!st) st = allocate(e, err);
 done:
@@ -192,11 +215,7 @@ void um_engine_free(um_engine *e) {
 
 /* Takes the request out of the running ones, frees what it holds, tells its owner. */
 static void retire(um_engine *e, um_job *j) {
-    memmove(&e->running[j->slot], &e->running[j->slot + 1],
-            (size_t)(e->n_running - 1 - j->slot) * sizeof(e->running[0]));
-    e->n_running--;
-    for (int32_t i = j->slot; i < e->n_running; i++) e->running[i]->slot = i;
-    e->free_saved[e->n_free_saved++] = j->req.saved;
+    um_schedule_leave(e, j);
     um_output_finish(e, j);
     um_job_free(j, e);
 }
@@ -217,10 +236,22 @@ static bool is_answered(const um_engine *e, const um_job *j) {
     return true;
 }
 
+/* Pages that are wholly stored may serve others from now on. */
+static void publish(um_engine *e, um_job *j) {
+    int32_t most;
+    uint64_t space = um_schedule_space(e, j, &most);
+    if (space && j->bound.tables == 1) um_table_publish(&j->table[0], &e->pages, space, j->req.token, j->req.stored);
+}
+
 static void apply(um_engine *e, um_job *j) {
     um_req *q = &j->req;
+    for (int32_t i = 0; i < j->n_planned_rows; i++) {
+        const um_row *row = &e->space.row[j->first_row + i];
+        e->answer[j->first_row + i].top = row->n_top ? row->top : NULL;
+    }
     if (is_answered(e, j)) {
         q->strategy->apply(q, e->answer + j->first_row);
+        publish(e, j);
         return;
     }
     q->nfe++;
@@ -229,13 +260,23 @@ static void apply(um_engine *e, um_job *j) {
     q->n_answer = q->filled - q->n_prompt;
 }
 
+static void count_pass(um_engine *e, const um_job *j) {
+    um_stats *s = &e->stats;
+    if (j->prefill || j->partial) s->prefill_tokens += j->n_tokens;
+    if (j->partial) return;
+    s->passes++;
+    if (j->prefill) return;
+    s->decode_passes++;
+    s->decode_tokens += j->req.n_new;
+}
+
 static void apply_all(um_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++) {
         um_job *j = e->running[i];
         if (!j->in_pass) continue;
         apply(e, j);
-        e->stats.passes++;
-        um_output_pass(e, j);
+        count_pass(e, j);
+        if (!j->partial) um_output_pass(e, j);
     }
     for (int32_t i = 0; i < e->n_running;) {
         um_job *j = e->running[i];
@@ -249,20 +290,23 @@ static void apply_all(um_engine *e) {
 um_status um_engine_step(um_engine *e, um_err *err) {
     if (e->stepping) return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
     double start = um_now();
-    um_schedule_admit(e);
-    if (e->n_running == 0) return UM_OK;
+    if (um_schedule_plan(e) == 0) return UM_OK;
     e->stepping = true;
     um_batch batch;
-    um_schedule_plan(e);
     um_batch_build(e, &batch);
     double submit = um_now();
     um_forward_submit(e->forward, &batch);
     um_forward_wait(e->forward);
-    e->stats.forward_seconds += um_now() - submit;
+    double done = um_now();
     apply_all(e);
-    e->stats.steps++;
-    e->stats.forward_tokens += batch.n_tokens;
-    e->stats.step_seconds += um_now() - start;
+    double end = um_now();
+    um_stats *s = &e->stats;
+    s->steps++;
+    s->forward_tokens += batch.n_tokens;
+    s->schedule_seconds += submit - start;
+    s->forward_seconds += done - submit;
+    s->apply_seconds += end - done;
+    s->step_seconds += end - start;
     e->stepping = false;
     return UM_OK;
 }
@@ -270,46 +314,52 @@ um_status um_engine_step(um_engine *e, um_err *err) {
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
 um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {
-    um_job *j = NULL;
-    um_status st = um_job_new(&j, e, r, err);
+    um_job *j[UM_ANSWERS_MAX] = {0};
+    um_status st = um_request_check(r, err);
+    int32_t made = 0;
+    for (; !st && made < r->n; made += !st) st = um_job_new(&j[made], e, r, made, err);
+    for (int32_t i = 0; i < made && st; i++) um_job_free(j[i], e);
     if (st) return st;
-    *e->waiting_tail = j;
-    e->waiting_tail = &j->next;
-    e->n_waiting++;
-    if (id) *id = j->id;
+    for (int32_t i = 0; i < made; i++) {
+        j[i]->id = e->next_id;
+        j[i]->first = i ? j[0] : NULL;
+        j[i]->req.seed = j[0]->req.seed + (uint64_t)i;
+        um_schedule_add(e, j[i]);
+    }
+    if (id) *id = e->next_id;
+    e->next_id++;
     return UM_OK;
 }
 
 size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->n_waiting); }
 
-static bool abort_waiting(um_engine *e, int64_t id) {
-    for (um_job **p = &e->waiting; *p; p = &(*p)->next) {
-        um_job *j = *p;
-        if (j->id != id) continue;
-        *p = j->next;
-        if (!j->next) e->waiting_tail = p;
-        e->n_waiting--;
-        mark_aborted(j);
-        um_output_finish(e, j);
-        um_job_free(j, e);
-        return true;
-    }
-    return false;
+static um_job *find_waiting(const um_engine *e, int64_t id) {
+    um_job *j = e->waiting;
+    while (j && j->id != id) j = j->next;
+    return j;
 }
 
+static um_job *find_running(const um_engine *e, int64_t id) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->id == id && !e->running[i]->aborted) return e->running[i];
+    return NULL;
+}
+
+static void end_aborted(um_engine *e, um_job *j) {
+    mark_aborted(j);
+    retire(e, j);
+}
+
+/* All answers of the request. From a callback, those that run are ended by the step that runs. */
 um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
-    if (abort_waiting(e, id)) return UM_OK;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        um_job *j = e->running[i];
-        if (j->id != id) continue;
-        if (e->stepping) { /* from a callback: the step that runs ends it */
-            j->aborted = true;
-            return UM_OK;
-        }
-        mark_aborted(j);
-        retire(e, j);
-        return UM_OK;
+    um_job *j;
+    bool found = false;
+    for (; (j = find_waiting(e, id)); found = true) end_aborted(e, j);
+    for (; (j = find_running(e, id)); found = true) {
+        j->aborted = true;
+        if (!e->stepping) end_aborted(e, j);
     }
+    if (found) return UM_OK;
     return um_fail(err, UM_ENOENT, "there is no request %lld", (long long)id);
 }
 
@@ -317,8 +367,8 @@ void um_engine_get_stats(const um_engine *e, um_stats *out) {
     *out = e->stats;
     out->pages_used = um_pages_used(&e->pages);
     out->pages_used_most = e->pages.used_most;
-    out->prefix_queries = e->pages.queries;
-    out->prefix_hits = e->pages.hits;
+    out->requests_running = e->n_running;
+    out->requests_waiting = e->n_waiting;
 }
 
 /* ---- One answer -------------------------------------------------------------------------------------------------- */

@@ -17,15 +17,23 @@
 extern "C" {
 #endif
 
+#define UM_ANSWERS_MAX 64 /* of one request */
+
 /* A request inside the engine: its decoding state and everything around it. */
 typedef struct um_job {
     um_req req;
     int64_t id;
     um_need bound; /* what it may need at most */
     um_table table[2];
-    int32_t slot;                      /* place among the running ones, -1 while it waits */
-    int32_t n_planned_rows, first_row; /* of the current pass */
-    bool in_pass, prefill, aborted;
+    int32_t slot;    /* place among the running ones, -1 while it waits */
+    int64_t arrival; /* rank: who came first */
+    int32_t skips;   /* times in a row that it was passed over */
+    int32_t preemptions, cached_tokens;
+    uint64_t cache_salt;
+    int32_t index, n_answers;                       /* of the answers of one request */
+    struct um_job *first;                           /* answer 0 of the same request while it lives, for the others */
+    int32_t n_planned_rows, first_row, n_tokens;    /* of the current pass */
+    bool asked, in_pass, prefill, partial, aborted; /* in the current step */
 
     um_event_fn on_event;
     void *arg;
@@ -34,11 +42,14 @@ typedef struct um_job {
     /* Settled text. A token's text may be completed by a later token, so ends are kept per token. */
     um_stream stream;
     um_buf text;
-    int32_t *text_end; /* [max answer] length of `text` behind each answer token */
-    int32_t n_text;    /* answer tokens pushed into the stream */
-    size_t sent;       /* bytes given to the callback */
+    int32_t *text_end;     /* [max answer] length of `text` behind each answer token */
+    um_logprob *likeliest; /* [max answer, n_top] for the result; NULL: not asked for */
+    int32_t n_text;        /* answer tokens pushed into the stream */
+    size_t sent;           /* bytes given to the callback */
     char **stop;
     size_t n_stop, stop_longest;
+    const char *stop_found;
+    int32_t *stop_ids;
     uint8_t *state; /* [cap] of snapshots */
 
     double added, started, first_token;
@@ -59,8 +70,8 @@ struct um_engine {
     um_job **running;                /* [max_num_reqs], the first n_running in order of admission */
     int32_t n_running, n_waiting;
     int32_t *free_saved, n_free_saved; /* saved rows that no running request owns */
-    int32_t next_first;                /* running request that is looked at first, so that none starves */
-    int64_t next_id;
+    int32_t n_refreshes;               /* passes over everything in the current step */
+    int64_t next_id, next_arrival;
     bool stepping;
 
     /* The flat batch. T = max_num_batched_tokens. */
@@ -76,14 +87,22 @@ struct um_engine {
 
 /* ---- job.c: submission and end of a request ---- */
 /* Checks and copies a request; refuses what could never run, with the arithmetic. */
-um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *err);
+um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t index, um_err *err);
+/* The caller's struct is the one that this library knows, with a possible number of answers. */
+um_status um_request_check(const um_request *r, um_err *err);
 void um_job_free(um_job *j, um_engine *e);
 
 /* ---- schedule.c ---- */
-/* Moves waiting requests to the running ones while pages and places last. */
-void um_schedule_admit(um_engine *e);
-/* Plans the passes of this step into e->space; returns the number of requests that take part. */
+/* Plans the passes of this step into e->space, admits and preempts; returns the number of segments. */
 int32_t um_schedule_plan(um_engine *e);
+void um_schedule_add(um_engine *e, um_job *j);
+/* Takes a request out, wherever it is; its pages are released with it. */
+void um_schedule_leave(um_engine *e, um_job *j);
+/* Takes the pages of a running request that is in no pass; it waits again. */
+void um_schedule_preempt(um_engine *e, um_job *j);
+/* Namespace in which its stored pages may be shared, 0: they may not; *most: leading positions that may come from
+ * others. */
+uint64_t um_schedule_space(const um_engine *e, const um_job *j, int32_t *most);
 
 /* ---- batch.c ---- */
 /* Makes the planned passes flat: global rows, slots, visibility. */

@@ -5,7 +5,9 @@
 
 /* ---- Prompt ------------------------------------------------------------------------------------------------------ */
 
-static um_status check_struct(const um_request *r, um_err *err) {
+um_status um_request_check(const um_request *r, um_err *err) {
+    if (r->size == sizeof(*r) && (r->n < 1 || r->n > UM_ANSWERS_MAX))
+        return um_fail(err, UM_ERANGE, "n: %d answers; a request has 1..%d", r->n, UM_ANSWERS_MAX);
     if (r->size == sizeof(*r)) return UM_OK;
     return um_fail(err, UM_EINVAL,
                    "um_request: size is %zu, expected %zu; call um_request_init first, with the header of "
@@ -72,14 +74,19 @@ static um_status check_parameters(um_req *q, um_err *err) {
 
 static um_status resolve_strategy(const um_engine *e, um_req *q, um_err *err) {
     const char *name = q->how.strategy;
+    const um_family *f = e->model->arch.family;
     if (um_streq(name, "auto")) name = e->model->arch.default_strategy;
-    return um_strategy_find(&q->strategy, name, err);
+    um_status st = um_strategy_find(&q->strategy, name, err);
+    if (st || um_family_runs(f, q->strategy->name)) return st;
+    return um_fail(err, UM_EUNSUPPORTED, "decoding_strategy: %s is not for models of the family %s, which run: %s",
+                   q->strategy->name, f->name, f->strategies);
 }
 
 static void resolve_sampling(const um_engine *e, um_req *q) {
     um_sampling_params *s = &q->sampling;
     if (isnan(s->temperature)) s->temperature = isnan(e->model->arch.temperature) ? 0 : e->model->arch.temperature;
     if (s->max_tokens == 0) s->max_tokens = um_arch_answer_tokens(&e->model->arch);
+    q->n_top = UM_MAX(s->logprobs, 0);
     if (s->seed < 0) s->seed = um_rng_seed();
     q->seed = (uint64_t)s->seed;
     int64_t end = (int64_t)q->n_prompt + s->max_tokens;
@@ -87,13 +94,35 @@ static void resolve_sampling(const um_engine *e, um_req *q) {
     q->limit = (int32_t)UM_MIN(end, (int64_t)e->max_len);
 }
 
+static um_status check_bound(const char *what, int64_t have, int64_t room, um_err *err) {
+    if (have <= room) return UM_OK;
+    return um_fail(err, UM_ELIMIT,
+                   "a pass of this request needs %lld %s, but a step has room for %lld; raise "
+                   "max_num_batched_tokens",
+                   (long long)have, what, (long long)room);
+}
+
+static um_status check_room(const um_engine *e, const um_job *j, um_err *err) {
+    const um_need *n = &j->bound;
+    const um_pass *room = &e->room;
+    um_status st = check_bound("predictions", n->rows_max, room->n_rows, err);
+    if (!st) st = check_bound("likeliest ids", (int64_t)n->rows_max * j->req.n_top_asked, room->n_tops, err);
+    if (!st) st = check_bound("edits of logits", n->edits_max, room->n_edits, err);
+    if (!st) st = check_bound("ids in blends", n->soft_max, room->n_soft_ids, err);
+    if (!st) st = check_bound("scratch pages", UM_CEIL_DIV(n->scratch_max, room->page_size), room->n_scratch, err);
+    return st;
+}
+
 /* What could never run, even alone, is refused now. */
 static um_status check_need(const um_engine *e, const um_job *j, um_err *err) {
     const um_need *n = &j->bound;
+    um_status st;
     if (n->tokens_max > e->config.max_num_batched_tokens)
         return um_fail(err, UM_ELIMIT,
                        "a pass of this request needs %d tokens (prompt %d), but max_num_batched_tokens is %d",
                        n->tokens_max, j->req.n_prompt, e->config.max_num_batched_tokens);
+    st = check_room(e, j, err);
+    if (st) return st;
     int32_t pages = um_pages_for(&e->pages, n->slots_max) * n->tables;
     if (pages > e->pages.n_pages)
         return um_fail(err, UM_ELIMIT,
@@ -104,6 +133,30 @@ static um_status check_need(const um_engine *e, const um_job *j, um_err *err) {
 }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static um_status check_id(const um_engine *e, const char *what, int32_t id, um_err *err) {
+    if (id >= 0 && id < e->model->arch.vocab) return UM_OK;
+    return um_fail(err, UM_ERANGE, "%s: id %d is outside the vocabulary 0..%d", what, id, e->model->arch.vocab - 1);
+}
+
+static um_status check_ids(const um_engine *e, const um_request *r, um_err *err) {
+    um_status st = UM_OK;
+    for (size_t i = 0; i < r->n_stop_ids && !st; i++) st = check_id(e, "stop_token_ids", r->stop_ids[i], err);
+    for (size_t i = 0; i < r->n_bias && !st; i++) {
+        st = check_id(e, "logit_bias", r->bias[i].id, err);
+        if (!st && (isnan(r->bias[i].value) || r->bias[i].value == INFINITY))
+            st =
+                um_fail(err, UM_ERANGE, "logit_bias: the value of id %d is no number that can be added", r->bias[i].id);
+    }
+    return st;
+}
+
+static void copy_stop_ids(um_job *j, const um_request *r) {
+    j->stop_ids = UM_NEW_ARRAY(int32_t, r->n_stop_ids + 1);
+    memcpy(j->stop_ids, r->stop_ids, r->n_stop_ids * sizeof(int32_t));
+    j->req.stop_ids = j->stop_ids;
+    j->req.n_stop_ids = (int32_t)r->n_stop_ids;
+}
 
 static um_status copy_stops(um_job *j, const um_request *r, um_err *err) {
     j->stop = UM_NEW_ARRAY(char *, r->n_stop + 1);
@@ -122,9 +175,6 @@ static void allocate(um_job *j, const um_engine *e, const um_ids *prompt) {
     q->cap = j->bound.positions_max;
     q->token = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
     q->written = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
-    q->late_edit = q->edit = UM_NEW(um_edit);
-    *q->edit = (um_edit){.id = q->traits->mask_id, .ban = true};
-    q->n_edit = q->n_late_edit = 1;
     for (int32_t i = 0; i < q->cap; i++) {
         q->token[i] = i < q->n_prompt ? prompt->data[i] : q->traits->mask_id;
         q->written[i] = i < q->n_prompt ? 0 : -1;
@@ -133,12 +183,17 @@ static void allocate(um_job *j, const um_engine *e, const um_ids *prompt) {
     if (q->compat->allocated_limits) answer = (size_t)(q->cap - q->n_prompt);
     j->text_end = UM_NEW_ARRAY(int32_t, answer + 1);
     j->state = UM_NEW_ARRAY(uint8_t, (size_t)q->cap);
+    if (q->sampling.logprobs >= 0) {
+        q->logprob = UM_NEW_ARRAY(float, (size_t)q->cap);
+        q->top = UM_NEW_ARRAY(um_top, um_mul((size_t)q->cap, (size_t)q->n_top) + 1);
+        j->likeliest = UM_NEW_ARRAY(um_logprob, um_mul(answer, (size_t)q->n_top) + 1);
+    }
     um_buf_reserve(&j->text, um_mul(answer + 1, e->token_bytes_max) + 1);
     um_stream_init(&j->stream, e->model->tok, true);
     for (int i = 0; i < j->bound.tables; i++) um_table_init(&j->table[i], um_pages_for(&e->pages, j->bound.slots_max));
 }
 
-um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *err) {
+um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t index, um_err *err) {
     um_ids prompt = {0};
     um_job *j = UM_NEW(um_job);
     um_req *q = &j->req;
@@ -151,10 +206,13 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *er
     q->compat = &e->compat;
     q->how = r->decoding;
     q->sampling = r->sampling;
-    q->adapter = -1;
     q->settled = INT32_MAX;
+    q->stop_id = -1;
+    j->index = index;
+    j->n_answers = r->n;
+    j->cache_salt = r->cache_salt;
 
-    um_status st = check_struct(r, err);
+    um_status st = um_model_adapter(e->model, r->adapter, &q->adapter, err);
     if (!st) st = encode_prompt(e, r, &prompt, err);
     if (!st) st = check_prompt(e, prompt.n, err);
     if (!st) q->n_prompt = q->filled = q->end = (int32_t)prompt.n;
@@ -162,18 +220,22 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, um_err *er
     if (!st) resolve_sampling(e, q);
     if (!st) st = resolve_strategy(e, q, err);
     if (!st) st = copy_stops(j, r, err);
+    if (!st) st = check_ids(e, r, err);
+    if (!st) copy_stop_ids(j, r);
     if (!st) st = q->strategy->init(q, err);
     if (!st) {
         j->bound = q->strategy->need(q);
         st = check_need(e, j, err);
     }
-    if (!st) allocate(j, e, &prompt);
+    if (!st) {
+        allocate(j, e, &prompt);
+        um_req_edits_new(q, r->bias, r->n_bias, e->model->arch.vocab);
+    }
     um_ids_free(&prompt);
     if (st) {
         um_job_free(j, e);
         return st;
     }
-    j->id = e->next_id++;
     *out = j;
     return UM_OK;
 }
@@ -189,7 +251,11 @@ void um_job_free(um_job *j, um_engine *e) {
     um_free(j->stop);
     um_free(j->req.token);
     um_free(j->req.written);
-    um_free(j->req.edit);
+    um_free(j->req.logprob);
+    um_free(j->req.top);
+    um_free(j->likeliest);
+    um_free(j->stop_ids);
+    um_req_edits_free(&j->req);
     um_free(j->text_end);
     um_free(j->state);
     um_buf_free(&j->text);

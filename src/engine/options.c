@@ -22,8 +22,16 @@ const um_option um_engine_options[] = {
      "(strict), or reject it; auto is text for messages, parse for raw prompts"},
     {"check_weights", NULL, UM_OPT_CHOICE, C(check_weights), 0, 0, "off|warn|error", "warn", NULL, "WHAT", "Model",
      "what to do about weights that are NaN or infinite"},
-    {"kv_cache_dtype", NULL, UM_OPT_NAME, C(kv_cache_dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE",
-     "Engine", "type of stored keys and values; auto follows dtype"},
+    {"lora", "lora_path,lora_modules", UM_OPT_STR, C(lora), 0, 0, NULL, NULL, NULL, "NAME=DIR,...", "Model",
+     "LoRA adapters to load, folders as PEFT writes them; a folder without NAME= is called as its last part"},
+    {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, C(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
+     "merge the one adapter of --lora into the weights: every request runs through it"},
+    {"kv_cache_dtype", NULL, UM_OPT_NAME, C(kv_cache_dtype), 0, 0, "auto|float32|bfloat16|float8_e4m3|fp8|fp8_e4m3",
+     "auto", NULL, "TYPE", "Engine",
+     "type of stored keys and values; auto follows dtype; float8_e4m3 (fp8, fp8_e4m3) is 8-bit, with a scale for each "
+     "head of each token"},
+    {"kv_cache_layout", NULL, UM_OPT_NAME, C(kv_cache_layout), 0, 0, "unified|distinct", "unified", NULL, "LAYOUT",
+     "Engine", "keys and values in one pool of memory, or in one each; the answers are the same"},
     {"threads", NULL, UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
      "threads; auto is one per core"},
     {"max_num_reqs", "max_num_seqs", UM_OPT_INT, C(max_num_reqs), 1, 4096, NULL, "32", NULL, "N", "Engine",
@@ -36,6 +44,14 @@ const um_option um_engine_options[] = {
      "tokens of a KV page; auto is the smallest multiple of the block from 32"},
     {"num_pages", "num_kvcache_blocks,num_gpu_blocks_override", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1",
      "N", "Engine", "KV pages; auto is enough for max_num_reqs, at most a quarter of the free memory"},
+    {"disable_prefix_caching", NULL, UM_OPT_BOOL, C(disable_prefix_caching), 0, 0, NULL, "false", NULL, NULL, "Engine",
+     "compute the beginning of a prompt anew although another request stored the same"},
+    {"schedule_policy", NULL, UM_OPT_CHOICE, C(schedule_policy), 0, 0, "mixed|prefill-first", "mixed", NULL, "POLICY",
+     "Engine", "mixed runs prompts and answers in the same steps; prefill-first gives prompts steps of their own"},
+    {"max_skips", NULL, UM_OPT_INT, C(max_skips), 0, 1e6, NULL, "8", NULL, "N", "Engine",
+     "times in a row that a request may be passed over for one that fits"},
+    {"max_refresh_per_step", NULL, UM_OPT_INT, C(max_refresh_per_step), 0, 4096, NULL, "0", NULL, "N", "Engine",
+     "whole-sequence passes of cached strategies in one step, 0 is any number"},
     {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex", "none", NULL, "SYSTEM", "Engine",
      "decode exactly as another system does, its defects included"},
 };
@@ -61,6 +77,7 @@ um_status um_config_set(um_config *c, const char *name, const char *value, um_er
 void um_request_init(const um_engine *e, um_request *r) {
     *r = (um_request){.size = sizeof(*r),
                       .special_in_content = e->config.special_in_content,
+                      .n = 1,
                       .decoding = e->config.decoding,
                       .sampling = e->config.sampling};
 }

@@ -1,4 +1,6 @@
 /* What a request says to the outside: settled text, snapshots, traces, the end. */
+#include <math.h>
+
 #include "engine/engine.h"
 
 static void emit(um_job *j, um_event *ev) {
@@ -17,12 +19,22 @@ static void push_text(um_job *j, int32_t end) {
     }
 }
 
+/* Text that stop strings may not begin in, since min_tokens come first. */
+static size_t text_before_min_tokens(const um_job *j) {
+    int32_t n = UM_MIN(j->req.sampling.min_tokens, j->n_text);
+    return n > 0 ? (size_t)j->text_end[n - 1] : 0;
+}
+
 /* First stop string in text[from..), or len. */
-static size_t find_stop(const um_job *j, size_t from) {
+static size_t find_stop(um_job *j, size_t from) {
     size_t best = j->text.len;
+    from = UM_MAX(from, text_before_min_tokens(j));
+    if (from >= j->text.len) return best;
     for (size_t i = 0; i < j->n_stop; i++) {
         const char *at = (const char *)memmem(j->text.data + from, j->text.len - from, j->stop[i], strlen(j->stop[i]));
-        if (at) best = UM_MIN(best, (size_t)(at - j->text.data));
+        if (!at || (size_t)(at - j->text.data) >= best) continue;
+        best = (size_t)(at - j->text.data);
+        j->stop_found = j->stop[i];
     }
     return best;
 }
@@ -51,6 +63,7 @@ static void cut_at_stop(um_job *j, size_t at) {
     while (n < j->n_text && (n == 0 ? 0 : (size_t)j->text_end[n - 1]) < at) n++;
     q->n_answer = n;
     q->finish = UM_FINISH_STOP;
+    q->stop_id = -1;
     j->text.len = at;
     j->text.data[at] = '\0';
 }
@@ -104,6 +117,16 @@ static int32_t denoised(const um_req *q) {
     return n;
 }
 
+/* The likeliest ids of the answer as logarithms; NULL when nobody asked. */
+static const um_logprob *likeliest(um_job *j) {
+    const um_req *q = &j->req;
+    if (!j->likeliest) return NULL;
+    const um_top *top = q->top + (size_t)q->n_prompt * (size_t)q->n_top;
+    size_t n = (size_t)q->n_answer * (size_t)q->n_top;
+    for (size_t i = 0; i < n; i++) j->likeliest[i] = (um_logprob){top[i].id, logf(top[i].p)};
+    return j->likeliest;
+}
+
 void um_output_finish(um_engine *e, um_job *j) {
     const um_req *q = &j->req;
     double now = um_now();
@@ -113,6 +136,14 @@ void um_output_finish(um_engine *e, um_job *j) {
                    .n_tokens = (size_t)q->n_answer,
                    .text = j->text.len ? j->text.data : "",
                    .text_len = j->text.len,
+                   .index = j->index,
+                   .logprob = q->logprob ? q->logprob + q->n_prompt : NULL,
+                   .likeliest = likeliest(j),
+                   .n_likeliest = q->n_top,
+                   .stop = q->finish == UM_FINISH_STOP ? j->stop_found : NULL,
+                   .stop_id = q->stop_id,
+                   .cached_tokens = j->cached_tokens,
+                   .preemptions = j->preemptions,
                    .finish = q->finish,
                    .nfe = q->nfe,
                    .prompt_tokens = q->n_prompt,
@@ -123,6 +154,7 @@ void um_output_finish(um_engine *e, um_job *j) {
                    .first_token_seconds = (j->first_token ? j->first_token : now) - j->added,
                    .total_seconds = now - j->added};
     e->stats.requests++;
+    e->stats.aborted += q->finish == UM_FINISH_ABORTED;
     e->stats.tokens += q->n_answer;
     emit(j, &(um_event){.type = UM_EVENT_FINISH, .result = &r});
 }

@@ -1,32 +1,132 @@
-/* Which requests run, and in which step. First come, first served; prefill, denoise and commit passes share a batch. */
+/* Which requests run, and in which step.
+ *
+ * Requests are ranked by arrival. Those that run are asked first: one that was passed over too often, then those that
+ * denoise, then those that still store their prompts and take what is left of the step, in chunks where their strategy
+ * can cut. Then waiting ones are admitted into what remains. A pass that finds no page takes the pages of the running
+ * request that arrived last; that one waits again and starts over from its tokens, to the same answer.
+ *
+ * Nothing stalls: what could not run alone was refused at submission, the request that arrived first always gets its
+ * pages, and nobody is passed over more than max_skips times. */
 #include "engine/engine.h"
 
-static bool take_pages(um_engine *e, um_job *j) {
-    int32_t pages = um_pages_for(&e->pages, j->bound.slots_max);
-    if (pages * j->bound.tables > um_pages_available(&e->pages)) return false;
+enum { ADMIT_LOOK = 16 }; /* waiting requests that are looked at in one step */
+
+/* ---- Room in the step -------------------------------------------------------------------------------------------- */
+
+static int32_t scratch_pages(const um_engine *e, int32_t positions) {
+    return UM_CEIL_DIV(positions, e->room.page_size);
+}
+
+/* A pass of the needed size, or a chunk of it, fits beside those already planned. */
+static bool fits(const um_engine *e, const um_job *j, const um_need *n) {
+    const um_pass *have = &e->space, *room = &e->room;
+    int32_t tops = n->rows * j->req.n_top_asked;
+    if (n->refresh && e->config.max_refresh_per_step && e->n_refreshes >= e->config.max_refresh_per_step) return false;
+    return have->n_tokens + UM_MIN(n->tokens, n->least) <= room->n_tokens && have->n_rows + n->rows <= room->n_rows &&
+           have->n_tops + tops <= room->n_tops && have->n_edits + n->edits <= room->n_edits &&
+           have->n_soft_ids + n->soft <= room->n_soft_ids &&
+           have->n_scratch + scratch_pages(e, n->scratch) <= room->n_scratch && have->n_seg + 2 <= room->n_seg;
+}
+
+/* ---- Pages ------------------------------------------------------------------------------------------------------- */
+
+uint64_t um_schedule_space(const um_engine *e, const um_job *j, int32_t *most) {
+    const um_req *q = &j->req;
+    uint64_t kind = q->strategy->share ? q->strategy->share(q, most) : 0;
+    if (!q->strategy->share) *most = 0;
+    if (!kind || e->config.disable_prefix_caching) return 0;
+    uint64_t space = um_rng_key(kind, (uint64_t)(q->adapter + 1), j->cache_salt, 0);
+    return space ? space : 1;
+}
+
+static void point_at_tables(um_job *j) {
+    for (int i = 0; i < 2; i++) j->req.page[i] = j->table[i].page;
+}
+
+/* Pages for the next pass; those that others share and this pass writes to are copied first. */
+static bool take_pages(um_engine *e, um_job *j, const um_need *need) {
+    int32_t pages = um_pages_for(&e->pages, need->slots);
     for (int i = 0; i < j->bound.tables; i++) {
-        bool ok = um_table_grow(&j->table[i], &e->pages, pages);
-        assert(ok);
-        (void)ok;
-        j->req.page[i] = j->table[i].page;
+        um_page_copy copy = {0};
+        if (!um_table_grow(&j->table[i], &e->pages, UM_MAX(pages, j->table[i].n))) return false;
+        if (j->table[i].n && !um_table_writable(&j->table[i], &e->pages, j->req.stored, &copy)) return false;
+        if (copy.n) um_forward_copy_page(e->forward, copy.from, copy.to, copy.n);
     }
     return true;
 }
 
-/* A request takes every page it can ever need when it is admitted, so it never waits for memory halfway. */
-void um_schedule_admit(um_engine *e) {
-    while (e->waiting && e->n_running < e->config.max_num_reqs && take_pages(e, e->waiting)) {
-        um_job *j = e->waiting;
-        e->waiting = j->next;
-        if (!e->waiting) e->waiting_tail = &e->waiting;
-        e->n_waiting--;
-        j->next = NULL;
-        j->started = um_now();
-        j->req.saved = e->free_saved[--e->n_free_saved];
-        j->slot = e->n_running;
-        e->running[e->n_running++] = j;
-    }
+static void drop_pages(um_engine *e, um_job *j) {
+    for (int i = 0; i < j->bound.tables; i++) um_table_release(&j->table[i], &e->pages);
+    j->req.stored = 0;
 }
+
+static void leave_running(um_engine *e, um_job *j) {
+    memmove(&e->running[j->slot], &e->running[j->slot + 1],
+            (size_t)(e->n_running - 1 - j->slot) * sizeof(e->running[0]));
+    e->n_running--;
+    for (int32_t i = j->slot; i < e->n_running; i++) e->running[i]->slot = i;
+    e->free_saved[e->n_free_saved++] = j->req.saved;
+    j->slot = -1;
+}
+
+/* By arrival, so that a request that lost its pages is the first to come back. */
+static void enter_waiting(um_engine *e, um_job *j) {
+    um_job **p = j->arrival + 1 == e->next_arrival ? e->waiting_tail : &e->waiting;
+    while (*p && (*p)->arrival < j->arrival) p = &(*p)->next;
+    j->next = *p;
+    *p = j;
+    if (!j->next) e->waiting_tail = &j->next;
+    e->n_waiting++;
+}
+
+void um_schedule_add(um_engine *e, um_job *j) {
+    j->arrival = e->next_arrival++;
+    enter_waiting(e, j);
+}
+
+static void leave_waiting(um_engine *e, um_job *j) {
+    um_job **p = &e->waiting;
+    while (*p != j) p = &(*p)->next;
+    *p = j->next;
+    if (!*p) e->waiting_tail = p;
+    j->next = NULL;
+    e->n_waiting--;
+}
+
+static void forget_first(um_job *j, const um_job *gone) {
+    if (j->first == gone) j->first = NULL;
+}
+
+void um_schedule_leave(um_engine *e, um_job *j) {
+    if (j->slot >= 0) leave_running(e, j);
+    else leave_waiting(e, j);
+    if (j->n_answers == 1) return;
+    for (um_job *k = e->waiting; k; k = k->next) forget_first(k, j);
+    for (int32_t i = 0; i < e->n_running; i++) forget_first(e->running[i], j);
+}
+
+void um_schedule_preempt(um_engine *e, um_job *j) {
+    assert(!j->in_pass);
+    drop_pages(e, j);
+    if (j->req.strategy->preempt) j->req.strategy->preempt(&j->req);
+    leave_running(e, j);
+    enter_waiting(e, j);
+    j->preemptions++;
+    e->stats.preemptions++;
+}
+
+/* The running request that arrived last and is in no pass of this step, other than j; NULL: none. */
+static um_job *victim(const um_engine *e, const um_job *j) {
+    um_job *last = NULL;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        um_job *k = e->running[i];
+        if (k == j || k->in_pass || k->arrival < j->arrival) continue;
+        if (!last || k->arrival > last->arrival) last = k;
+    }
+    return last;
+}
+
+/* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
 /* Plans one request behind those already in e->space. Rows and saves count from its first token. */
 static void plan_job(um_engine *e, um_job *j) {
@@ -45,9 +145,12 @@ static void plan_job(um_engine *e, um_job *j) {
                    .page_size = e->room.page_size,
                    .first_scratch = e->room.first_scratch + all->n_scratch,
                    .budget = e->room.n_tokens - all->n_tokens};
+    point_at_tables(j);
     j->req.strategy->plan(&j->req, &own);
-    assert(own.n_seg > 0);
+    assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
     j->in_pass = true;
+    j->partial = own.partial;
+    j->n_tokens = own.n_tokens;
     j->prefill = own.seg[0].kind == UM_PASS_PREFILL;
     j->first_row = all->n_rows;
     j->n_planned_rows = own.n_rows;
@@ -65,24 +168,153 @@ static void plan_job(um_engine *e, um_job *j) {
     all->n_scratch += own.n_scratch;
 }
 
+/* ---- Running requests -------------------------------------------------------------------------------------------- */
+
+/* Plans j if the step has room and pages; false: it was passed over, or lost its pages. */
+static bool try_running(um_engine *e, um_job *j) {
+    j->asked = true;
+    um_need need = j->req.strategy->need(&j->req);
+    if (!fits(e, j, &need)) {
+        j->skips++;
+        return false;
+    }
+    while (!take_pages(e, j, &need)) {
+        um_job *other = victim(e, j);
+        if (other) {
+            um_schedule_preempt(e, other);
+            continue;
+        }
+        um_schedule_preempt(e, j);
+        return false;
+    }
+    e->n_refreshes += need.refresh;
+    j->skips = 0;
+    plan_job(e, j);
+    return true;
+}
+
+/* When a running request is asked: first who was passed over too often, then who denoises, then who stores a prompt. */
+enum { OVERDUE, DENOISING, STORING, N_TURNS };
+
+static int turn_of(const um_engine *e, const um_job *j) {
+    if (j->skips > e->config.max_skips) return OVERDUE;
+    return j->req.nfe > j->req.prefill_passes ? DENOISING : STORING;
+}
+
+static void plan_running(um_engine *e, bool prefill_only) {
+    for (int turn = 0; turn < N_TURNS; turn++) {
+        for (int32_t i = 0; i < e->n_running; i++) {
+            um_job *j = e->running[i];
+            if (j->asked || turn_of(e, j) != turn || (prefill_only && j->req.nfe > 0)) continue;
+            int32_t before = e->n_running;
+            (void)try_running(e, j);
+            if (e->n_running != before) i = -1; /* some left */
+        }
+    }
+}
+
+/* ---- Waiting requests -------------------------------------------------------------------------------------------- */
+
+/* Starts j's table with what others have stored; returns whether that can be decided now. */
+static bool adopt(um_engine *e, um_job *j) {
+    int32_t most = 0;
+    um_req *q = &j->req;
+    um_job *first = j->first;
+    uint64_t space = um_schedule_space(e, j, &most);
+    if (first && most > 0 && q->nfe == 0 && !first->table[0].n) return false; /* the first answer stores the prompt */
+    if (first && most > 0 && q->nfe == 0) {
+        if (first->req.stored < most) return false;
+        um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
+        q->stored = most;
+    } else if (space && j->bound.tables == 1)
+        q->stored = um_table_adopt(&j->table[0], &e->pages, space, q->token, most, most);
+    return true;
+}
+
+/* Pages that must be there before j may run: for its next pass, or, when it lost its pages once, for all it can ever
+ * need, so that it does not come and go. */
+static bool has_pages(const um_engine *e, const um_job *j, const um_need *need) {
+    int32_t slots = j->preemptions && e->n_running ? j->bound.slots_max : need->slots, pages = 0;
+    for (int i = 0; i < j->bound.tables; i++) pages += UM_MAX(0, um_pages_for(&e->pages, slots) - j->table[i].n);
+    return pages + j->bound.tables <= um_pages_available(&e->pages) ||
+           (e->n_running == 0 && pages <= um_pages_available(&e->pages));
+}
+
+static void enter_running(um_engine *e, um_job *j) {
+    if (!j->started) {
+        j->started = um_now();
+        j->cached_tokens = UM_MIN(j->req.stored, j->req.n_prompt);
+        e->stats.prefix_queries += j->req.n_prompt;
+        e->stats.prefix_hits += j->cached_tokens;
+    }
+    j->req.saved = e->free_saved[--e->n_free_saved];
+    int32_t at = e->n_running++;
+    while (at > 0 && e->running[at - 1]->arrival > j->arrival) {
+        e->running[at] = e->running[at - 1];
+        e->running[at]->slot = at;
+        at--;
+    }
+    e->running[at] = j;
+    j->slot = at;
+}
+
+/* Takes the waiting request *p in, if all it needs is there. */
+static bool try_admit(um_engine *e, um_job **p) {
+    um_job *j = *p;
+    if (!adopt(e, j)) return false;
+    um_need need = j->req.strategy->need(&j->req);
+    if (!fits(e, j, &need) || !has_pages(e, j, &need) || !take_pages(e, j, &need)) {
+        drop_pages(e, j);
+        return false;
+    }
+    *p = j->next;
+    if (!*p) e->waiting_tail = p;
+    j->next = NULL;
+    e->n_waiting--;
+    e->n_refreshes += need.refresh;
+    j->skips = 0;
+    enter_running(e, j);
+    j->asked = true;
+    plan_job(e, j);
+    return true;
+}
+
+static void admit(um_engine *e) {
+    int looked = 0, passed = 0;
+    for (um_job **p = &e->waiting; *p && looked < ADMIT_LOOK; looked++) {
+        if (e->n_running == e->config.max_num_reqs || um_pages_available(&e->pages) == 0) break;
+        um_job *j = *p;
+        if (try_admit(e, p)) {
+            /* Everyone who was looked at before it was passed over. */
+            for (um_job *k = e->waiting; passed && k != *p; k = k->next) k->skips++;
+            continue;
+        }
+        if (j->skips >= e->config.max_skips) break;
+        passed++;
+        p = &j->next;
+    }
+}
+
+static bool any_stores_prompt(const um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->req.nfe == 0) return true;
+    return false;
+}
+
 int32_t um_schedule_plan(um_engine *e) {
-    int32_t budget = e->config.max_num_batched_tokens, taken = 0, first = e->next_first;
     um_pass *s = &e->space;
     s->n_seg = s->n_rows = s->n_tokens = 0;
     s->n_edits = s->n_tops = s->n_softs = s->n_soft_ids = s->n_selects = s->n_scratch = 0;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        int32_t k = (first + i) % e->n_running;
-        um_job *j = e->running[k];
-        j->in_pass = false;
-        um_need need = j->req.strategy->need(&j->req);
-        if (e->space.n_tokens + need.tokens > budget || e->space.n_rows + need.rows > budget) {
-            /* The first that does not fit is the first of the next step. */
-            if (taken == i) e->next_first = k;
-            continue;
-        }
-        plan_job(e, j);
-        taken++;
+    e->n_refreshes = 0;
+    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = e->running[i]->asked = false;
+    if (e->config.schedule_policy == UM_POLICY_PREFILL_FIRST) {
+        /* Prompts have steps of their own, before anyone denoises. */
+        admit(e);
+        if (s->n_seg || any_stores_prompt(e)) plan_running(e, true);
+        if (s->n_seg == 0) plan_running(e, false);
+        return s->n_seg;
     }
-    if (taken == e->n_running) e->next_first = 0;
-    return taken;
+    plan_running(e, false);
+    admit(e);
+    return s->n_seg;
 }

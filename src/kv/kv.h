@@ -1,5 +1,5 @@
-/* kv: who owns which page, and which pages hold what a new request would otherwise compute again. Pages, tables and token
- * ids only; where a key lies inside a page is the backend's business.
+/* kv: who owns which page, and which pages hold what a new request would otherwise compute again. Pages, tables and
+ * token ids only; where a key lies inside a page is the backend's business.
  *
  * A pool hands out page numbers and counts the tables that hold each. A table is the list of pages of one request:
  * position p lies in page p / page_size. A page that is wholly committed may be published: the prefix index then finds
@@ -33,9 +33,9 @@ typedef struct um_link {
 typedef struct um_page {
     int32_t n_holders; /* tables */
     bool published;
-    uint64_t stamp;        /* times it was taken out of the index */
-    uint64_t hash;         /* published: of its tokens and all before them */
-    um_link before;        /* published: its predecessor */
+    uint64_t stamp;       /* times it was taken out of the index */
+    uint64_t hash;        /* published: of its tokens and all before them */
+    um_link before;       /* published: its predecessor */
     int32_t older, newer; /* kept: its neighbours in order of release, -1 at the ends */
 } um_page;
 
@@ -86,8 +86,8 @@ void um_table_truncate(um_table *t, um_pages *p, int32_t n);
 /* Gives every page back. */
 void um_table_release(um_table *t, um_pages *p);
 
-/* Starts the empty table `to` with the first n_positions of `from`: all their pages are shared, the last one too when it
- * is cut. Takes no page; whoever writes to the cut page first needs one (um_table_writable). */
+/* Starts the empty table `to` with the first n_positions of `from`: all their pages are shared, the last one too when
+ * it is cut. Takes no page; whoever writes to the cut page first needs one (um_table_writable). */
 void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_positions);
 
 /* The first n slots of a page that must be copied to another; n = 0: nothing. */

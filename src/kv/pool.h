@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /* ---- pages.c ---- */
-/* A page without a holder gets its first: a blank one or, if there is none, the one that was kept longest, whose contents
- * are forgotten. At least one must be available. */
+/* A page without a holder gets its first: a blank one or, if there is none, the one that was kept longest, whose
+ * contents are forgotten. At least one must be available. */
 int32_t um_page_take(um_pages *p);
 /* One more table holds the page, which may be a kept one. */
 void um_page_hold(um_pages *p, int32_t page);

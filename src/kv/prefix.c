@@ -1,9 +1,10 @@
 /* Prefix index: from tokens to the page that holds their keys.
  *
- * Published pages form a tree: a page's place is the page before it and its own tokens, so equal tokens behind different
- * beginnings are different pages. A hash of both says where in the index to look; whether a page is the right one is
- * decided by comparing predecessor and tokens, never by the hash. A predecessor is named with its stamp, which changes
- * when a page leaves the index: what was published behind its old contents is then behind nothing and can't be found. */
+ * Published pages form a tree: a page's place is the page before it and its own tokens, so equal tokens behind
+ * different beginnings are different pages. A hash of both says where in the index to look; whether a page is the right
+ * one is decided by comparing predecessor and tokens, never by the hash. A predecessor is named with its stamp, which
+ * changes when a page leaves the index: what was published behind its old contents is then behind nothing and can't be
+ * found. */
 #include "kv/pool.h"
 
 static uint64_t hash_of(const um_pages *p, um_link before, const int32_t *ids) {
@@ -47,8 +48,8 @@ void um_prefix_add(um_pages *p, int32_t page, um_link before, const int32_t *ids
     p->entry[at] = page;
 }
 
-/* Empties an entry. Those behind it that would have lain there or before, had it been empty, move up: the index needs no
- * marks for what was deleted. */
+/* Empties an entry. Those behind it that would have lain there or before, had it been empty, move up: the index needs
+ * no marks for what was deleted. */
 static void empty_entry(um_pages *p, uint64_t at) {
     for (uint64_t k = (at + 1) & p->entry_mask; p->entry[k] >= 0; k = (k + 1) & p->entry_mask) {
         uint64_t home = p->page[p->entry[k]].hash & p->entry_mask;

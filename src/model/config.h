@@ -93,8 +93,9 @@ const um_family *um_family_by_tensors(const um_family *f, const um_safetensors *
 /* Optional parts (norms of queries and keys, biases, a head of its own): the tensors decide over the configuration,
  * with a warning that begins with `where`. */
 void um_arch_settle(um_arch *a, const um_safetensors *s, const char *where);
-/* Checks that s holds every tensor of m->arch in its shape and that memory suffices for m->dtype; counts m->n_params
- * and warns of tensors that are not used. */
+/* Checks that s holds every tensor of m->arch in its shape, and the adapters against them. */
+um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err);
+/* The same, and that memory suffices for m->dtype; counts m->n_params and warns of tensors that are not used. */
 um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err);
 /* Weights from s, which um_model_check accepted, into m->ops and m->dev. check: UM_CHECK_*, what is done about values
  * that are NaN or infinite; UM_EMODEL under UM_CHECK_ERROR. */

@@ -144,6 +144,8 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
     return UM_OK;
 }
 
+bool um_family_runs(const um_family *f, const char *strategy) { return in_list(f->strategies, strategy, false); }
+
 const um_family *um_family_of(const char *dir) {
     const um_family *family = NULL;
     const char *rule;

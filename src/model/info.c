@@ -36,8 +36,8 @@ int64_t um_arch_params(const um_arch *a) { return count_params(a, a->route.n_exp
 int64_t um_arch_active_params(const um_arch *a) { return count_params(a, a->route.top_k); }
 
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t) {
-    size_t row = um_mul((size_t)a->n_kv_heads, (size_t)a->head_dim) * 2 * um_dtype_size(t);
-    return um_mul(row, (size_t)a->n_layers);
+    size_t head = um_mul((size_t)a->head_dim, um_dtype_size(t)) + (t == UM_F8 ? sizeof(float) : 0); /* its scale */
+    return um_mul(um_mul((size_t)a->n_kv_heads, 2 * head), (size_t)a->n_layers);
 }
 
 static const char *mask_rule(um_see see) {
@@ -74,7 +74,9 @@ void um_model_get_info(const um_model *m, um_model_info *out) {
                            .n_params = m->n_params,
                            .has_chat_template = m->chat != NULL,
                            .default_strategy = a->default_strategy,
-                           .load_seconds = m->load_seconds};
+                           .load_seconds = m->load_seconds,
+                           .adapter = m->adapter,
+                           .n_adapters = m->n_adapters};
 }
 
 int32_t um_arch_answer_tokens(const um_arch *a) { return a->max_new_tokens ? a->max_new_tokens : 512; }

@@ -19,6 +19,14 @@ static um_status load_head_norm(um_loader *l, float **out, const char *pattern, 
     return um_load_vector(l, out, &p, 1, layer, ".weight", err);
 }
 
+/* The matrices `p` [n] as one layer, without its bias. */
+static um_status load_linear(um_loader *l, um_linear *out, const um_part *p, int n, int64_t cols, int32_t layer,
+                             um_err *err) {
+    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, l->m->dtype, err);
+    if (s) return s;
+    return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, err);
+}
+
 static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
@@ -26,14 +34,13 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
     const um_part apart[] = {{n->q, q}, {n->k, kv}, {n->v, kv}}, fused[] = {{n->qkv, q + 2 * kv}};
     const um_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
     const int n_qkv = n->qkv ? 1 : 3;
-    const um_dtype type = l->m->dtype;
     um_status s = load_norm(l, &y->attn_norm, &y->attn_norm_bias, n->attn_norm, i, err);
-    if (!s) s = um_load_matrix(l, &y->qkv, qkv, n_qkv, a->hidden, i, type, err);
-    if (!s && a->qkv_bias) s = um_load_vector(l, &y->qkv_bias, qkv, n_qkv, i, ".bias", err);
+    if (!s) s = load_linear(l, &y->qkv, qkv, n_qkv, a->hidden, i, err);
+    if (!s && a->qkv_bias) s = um_load_vector(l, &y->qkv.bias, qkv, n_qkv, i, ".bias", err);
     if (!s && a->qk_norm) s = load_head_norm(l, &y->q_norm, n->q_norm, i, err);
     if (!s && a->qk_norm) s = load_head_norm(l, &y->k_norm, n->k_norm, i, err);
-    if (!s) s = um_load_matrix(l, &y->o, &o, 1, q, i, type, err);
-    if (!s && a->o_bias) s = um_load_vector(l, &y->o_bias, &o, 1, i, ".bias", err);
+    if (!s) s = load_linear(l, &y->o, &o, 1, q, i, err);
+    if (!s && a->o_bias) s = um_load_vector(l, &y->o.bias, &o, 1, i, ".bias", err);
     return s;
 }
 
@@ -41,10 +48,10 @@ static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
     const um_part gate_up[] = {{n->gate, a->n_ff}, {n->up, a->n_ff}}, down = {n->down, a->hidden};
-    um_status s = um_load_matrix(l, &y->gate_up, gate_up, 2, a->hidden, i, l->m->dtype, err);
-    if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up_bias, gate_up, 2, i, ".bias", err);
-    if (!s) s = um_load_matrix(l, &y->down, &down, 1, a->n_ff, i, l->m->dtype, err);
-    if (!s && a->mlp_bias) s = um_load_vector(l, &y->down_bias, &down, 1, i, ".bias", err);
+    um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, err);
+    if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", err);
+    if (!s) s = load_linear(l, &y->down, &down, 1, a->n_ff, i, err);
+    if (!s && a->mlp_bias) s = um_load_vector(l, &y->down.bias, &down, 1, i, ".bias", err);
     return s;
 }
 
@@ -83,8 +90,8 @@ static um_status load_shared(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const um_tensor_names *n = a->family->names;
     const um_part gate_up[] = {{n->shared_gate, a->shared_ff}, {n->shared_up, a->shared_ff}},
                   down = {n->shared_down, a->hidden};
-    um_status s = um_load_matrix(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, l->m->dtype, err);
-    return s ? s : um_load_matrix(l, &y->shared_down, &down, 1, a->shared_ff, i, l->m->dtype, err);
+    um_status s = load_linear(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, err);
+    return s ? s : load_linear(l, &y->shared_down, &down, 1, a->shared_ff, i, err);
 }
 
 /* The correction bias under the first of its names that is there. */
@@ -100,7 +107,9 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_part router = {a->family->names->router, a->route.n_experts},
                   bias = {router_bias_name(l, i), a->route.n_experts};
-    um_status s = um_load_matrix(l, &y->router, &router, 1, a->hidden, i, UM_F32, err);
+    um_low_rank **low_rank = &y->router.low_rank;
+    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_F32, err);
+    if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, err);
     if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", err);
     if (!s) s = load_routed(l, y, i, err);
     if (!s && a->shared_ff) s = load_shared(l, y, i, err);
@@ -117,7 +126,10 @@ static um_status load_ends(um_loader *l, um_err *err) {
     if (!s) s = load_norm(l, &m->final_norm, &m->final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
-    if (!m->arch.tied) return um_load_matrix(l, &m->head, &head, 1, m->arch.hidden, 0, m->dtype, err);
+    if (!m->arch.tied) {
+        s = l->check ? um_check_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
+        return s ? s : um_load_matrix(l, &m->head, &head, 1, m->arch.hidden, 0, m->dtype, err);
+    }
     if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* a copy that some tools write */
     m->head = m->embed;
     return UM_OK;
@@ -173,14 +185,31 @@ static um_status check_memory(const um_loader *l, um_err *err) {
                    l->m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
 }
 
-um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err) {
+static um_status check_adapters(const um_loader *l, um_err *err) {
+    um_status s = UM_OK;
+    for (int32_t i = 0; i < l->m->n_adapters && !s; i++)
+        s = um_lora_check_rest(&l->m->lora[i], l->m->arch.family->name, l->leaves.data, err);
+    return s;
+}
+
+static um_status check_model(struct um_model *m, const um_safetensors *s, bool to_load, um_err *err) {
     um_loader l = {.m = m, .s = s, .check = true, .strip = um_loader_strip(m->arch.family->names, s)};
     l.used = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1);
     um_status st = walk(&l, err);
-    if (!st) st = check_memory(&l, err);
-    if (!st) warn_unused(&l);
+    if (!st) st = check_adapters(&l, err);
+    if (!st && to_load) st = check_memory(&l, err);
+    if (!st && to_load) warn_unused(&l);
+    um_buf_free(&l.leaves);
     um_free(l.used);
     return st;
+}
+
+um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err) {
+    return check_model(m, s, false, err);
+}
+
+um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err) {
+    return check_model(m, s, true, err);
 }
 
 /* "name[row, column]" of the first value that is no number. */
@@ -220,6 +249,7 @@ um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t che
     m->layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
     um_status st = walk(&l, err);
     if (!st) st = report_bad(&l, check, err);
+    for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);
     um_free(l.bad);
     return st;
 }
@@ -234,11 +264,20 @@ static void free_experts(const struct um_model *m, um_weight **w) {
     um_free(w);
 }
 
+static void free_linear(const struct um_model *m, um_linear *y) {
+    free_weights(m, &y->w, 1);
+    for (int32_t i = 0; y->low_rank && i < m->n_adapters; i++) {
+        free_weights(m, &y->low_rank[i].a, 1);
+        free_weights(m, &y->low_rank[i].b, 1);
+    }
+    um_free(y->low_rank);
+    if (y->bias) m->ops->buffer_free(m->dev, y->bias);
+}
+
 static void unload_layer(const struct um_model *m, um_layer *y) {
-    um_weight *w[] = {y->qkv, y->o, y->gate_up, y->down, y->router, y->shared_gate_up, y->shared_down};
-    float *v[] = {y->attn_norm, y->ffn_norm, y->q_norm,       y->k_norm,    y->attn_norm_bias, y->ffn_norm_bias,
-                  y->qkv_bias,  y->o_bias,   y->gate_up_bias, y->down_bias, y->router_bias};
-    free_weights(m, w, UM_LEN(w));
+    um_linear *linear[] = {&y->qkv, &y->o, &y->gate_up, &y->down, &y->router, &y->shared_gate_up, &y->shared_down};
+    float *v[] = {y->attn_norm, y->ffn_norm, y->q_norm, y->k_norm, y->attn_norm_bias, y->ffn_norm_bias, y->router_bias};
+    for (size_t i = 0; i < UM_LEN(linear); i++) free_linear(m, linear[i]);
     free_experts(m, y->expert_gate_up);
     free_experts(m, y->expert_down);
     for (size_t i = 0; i < UM_LEN(v); i++)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "model/config.h"
+#include "model/lora.h"
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
@@ -18,12 +19,12 @@ static um_status choose_dtype(um_model *m, const char *name, const um_safetensor
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
     int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
-    int32_t tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
+    m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
     um_dev_config d = {.threads = c->threads,
                        .dtype = m->dtype,
-                       .max_tokens = tokens,
-                       .max_rows = tokens,
-                       .max_in = UM_MAX(UM_MAX(a->hidden, q), ff),
+                       .max_tokens = m->max_tokens,
+                       .max_rows = m->max_tokens,
+                       .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
                        .max_head_dim = a->head_dim,
                        .max_heads = a->n_heads,
                        .max_vocab = a->vocab,
@@ -73,10 +74,27 @@ static um_status open_parts(um_model *m, const um_config *c, um_safetensors **fi
     m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     s = choose_dtype(m, c->dtype, *files, err);
+    if (!s) s = um_adapters_open(m, c->lora, c->lora_merge, err);
     if (!s) s = um_model_check(m, *files, err);
     if (!s) s = open_device(m, c, err);
     if (!s) s = um_model_load(m, *files, c->check_weights, err);
+    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_release(&m->lora[i]);
     return s ? s : fill_rope(m, err);
+}
+
+um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
+                          bool merge, um_err *err) {
+    um_model *m = UM_NEW(um_model);
+    m->path = um_strdup(path);
+    m->arch = *a;
+    um_status st = um_adapters_open(m, lora, merge, err);
+    if (!st) st = um_model_check_names(m, s, err);
+    if (st) {
+        um_model_close(m);
+        m = NULL;
+    }
+    *out = m;
+    return st;
 }
 
 um_status um_config_check(const um_config *c, um_err *err) {
@@ -114,6 +132,7 @@ void um_model_close(um_model *m) {
         if (m->rope_sin) m->ops->buffer_free(m->dev, m->rope_sin);
         m->ops->close(m->dev);
     }
+    um_adapters_close(m);
     um_chat_close(m->chat);
     um_tok_close(m->tok);
     um_free(m->path);

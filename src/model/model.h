@@ -123,6 +123,8 @@ um_status um_family_detect(const um_family **out, const char **rule, const struc
 
 /* The family of the config.json in a folder; NULL when there is none that is known. For folders without weights. */
 const um_family *um_family_of(const char *dir);
+/* The strategy is one of f->strategies. */
+bool um_family_runs(const um_family *f, const char *strategy);
 /* `name`, from a user, names a family: it is neither unset nor "auto". */
 bool um_family_named(const char *name);
 /* The family with this name or alias, or NULL. */
@@ -138,6 +140,8 @@ um_status um_arch_parse(um_arch *arch, const struct json_t *config, const char *
  * UM_ENOENT (no weights, or a shard is missing), UM_EPARSE (file and tensor are named), UM_EMODEL (index and shards
  * contradict each other), UM_EUNSUPPORTED (weights of another format). */
 um_status um_safetensors_open(um_safetensors **out, const char *dir, um_err *err);
+/* The same of one file dir/name. */
+um_status um_safetensors_open_file(um_safetensors **out, const char *dir, const char *name, um_err *err);
 void um_safetensors_close(um_safetensors *s);
 size_t um_safetensors_count(const um_safetensors *s);
 const um_tensor *um_safetensors_at(const um_safetensors *s, size_t i);
@@ -154,15 +158,28 @@ um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n,
 um_safetensors *um_safetensors_new(void);
 
 /* ---- the loaded model ---- */
+/* What an adapter adds to a linear layer: y += b (a x); b holds the adapter's scale. a NULL: nothing. */
+typedef struct um_low_rank {
+    um_weight *a, *b; /* [rank, in], [out, rank]; of stacked matrices the ranks are stacked too */
+    int32_t in, rank, out;
+} um_low_rank;
+
+/* y = w x + bias */
+typedef struct um_linear {
+    um_weight *w;
+    float *bias;           /* or NULL */
+    um_low_rank *low_rank; /* [n_adapters]; NULL: no adapter adds to it */
+} um_linear;
+
 /* What an architecture lacks is NULL. */
 typedef struct um_layer {
-    um_weight *qkv, *o;
-    um_weight *gate_up, *down;                        /* of a dense layer */
-    um_weight *router, *shared_gate_up, *shared_down; /* of a mixture of experts */
-    um_weight **expert_gate_up, **expert_down;        /* [E] */
+    um_linear qkv, o;
+    um_linear gate_up, down;                       /* of a dense layer */
+    um_linear router, shared_gate_up, shared_down; /* of a mixture of experts */
+    um_weight **expert_gate_up, **expert_down;     /* [E] */
     float *attn_norm, *ffn_norm, *q_norm, *k_norm;
-    float *attn_norm_bias, *ffn_norm_bias, *qkv_bias, *o_bias, *gate_up_bias, *down_bias;
-    float *router_bias; /* [E] */
+    float *attn_norm_bias, *ffn_norm_bias;
+    float *router_bias; /* [E] correction bias of the choice, no part of the product */
 } um_layer;
 
 struct um_model {
@@ -172,7 +189,8 @@ struct um_model {
     um_chat *chat;  /* NULL: no template */
     int32_t n_text; /* ids that can be written: below both vocabulary and tokenizer size */
     const um_ops *ops;
-    um_dev *dev; /* holds the weights */
+    um_dev *dev;        /* holds the weights */
+    int32_t max_tokens; /* of a pass, that dev was opened for */
     um_dtype dtype;
     um_weight *embed, *head; /* head == embed when tied */
     um_layer *layer;
@@ -181,6 +199,12 @@ struct um_model {
     int64_t n_params;
     size_t weight_bytes;
     double load_seconds;
+
+    um_adapter_info *adapter; /* [n_adapters] */
+    int32_t n_adapters;
+    bool merged;          /* the one adapter is part of the weights */
+    int32_t rank_max;     /* largest rank of a um_low_rank, 0 without adapters */
+    struct um_lora *lora; /* [n_adapters] their folders */
 };
 
 /* What um_arch_load reads; all but dir may be unset. */
@@ -199,6 +223,13 @@ um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err);
  * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub). *path is released with um_free. Errors: UM_ENOENT says where
  * was looked. */
 um_status um_model_find(char **path, const char *name, um_err *err);
+/* The index of the adapter with this name for segments: -1 for NULL, and for one that is merged. UM_EINVAL names those
+ * that are loaded. */
+um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, um_err *err);
+/* A model without weights that holds adapters, opened and checked against the tensors of a checkpoint: for a look at
+ * `adapter`. um_model_close. */
+um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
+                          bool merge, um_err *err);
 /* The caller's um_config was initialised and is the struct that this library knows. */
 um_status um_config_check(const um_config *c, um_err *err);
 /* Longest answer when nobody says: what generation_config.json names, else 512 tokens. */
@@ -224,9 +255,13 @@ um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_c
 void um_forward_free(um_forward *f);
 size_t um_forward_kv_bytes(const um_forward *f);
 size_t um_forward_workspace_bytes(const um_forward *f);
+/* Copies the keys and values of a page's first n positions to another page. Between passes. */
+void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n);
 /* Starts a pass over the batch; answers are there after um_forward_wait. The batch stays untouched in between. */
 void um_forward_submit(um_forward *f, const um_batch *b);
 void um_forward_wait(um_forward *f);
+/* What is stored, in the backend's layout: tests look into that of ref. */
+const um_kv *um_forward_kv(const um_forward *f);
 /* Final hidden rows of the last pass [n_tokens, hidden], after the final norm: what tests and embeddings read. */
 const float *um_forward_hidden(const um_forward *f);
 

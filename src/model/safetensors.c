@@ -410,6 +410,17 @@ um_status um_safetensors_open(um_safetensors **out, const char *dir, um_err *err
     return st;
 }
 
+um_status um_safetensors_open_file(um_safetensors **out, const char *dir, const char *name, um_err *err) {
+    um_safetensors *s = um_safetensors_new();
+    um_status st = open_file(s, dir, name, err);
+    if (st) {
+        um_safetensors_close(s);
+        s = NULL;
+    }
+    *out = s;
+    return st;
+}
+
 um_safetensors *um_safetensors_new(void) {
     um_safetensors *s = UM_NEW(um_safetensors);
     um_arena_init(&s->arena, 0);

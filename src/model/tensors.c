@@ -2,7 +2,7 @@
  * configuration implies; a difference is an error that names both. */
 #include "model/loader.h"
 
-enum { NAME_MAX_BYTES = 160, PARTS_MAX = 3 };
+enum { NAME_MAX_BYTES = UM_LORA_PATH_SIZE, PARTS_MAX = 3 };
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
@@ -13,17 +13,30 @@ size_t um_loader_strip(const um_tensor_names *names, const um_safetensors *s) {
     return um_safetensors_find(s, name + 6) ? 6 : 0;
 }
 
-/* The name in this checkpoint: the pattern with the numbers of layer and expert in its holes, then the suffix. */
-static void tensor_name(const um_loader *l, char out[NAME_MAX_BYTES], const char *pattern, int32_t layer,
-                        int32_t expert, const char *suffix) {
+/* The pattern with the numbers of layer and expert in its holes, then the suffix. */
+static void fill_name(char out[NAME_MAX_BYTES], const char *pattern, int32_t layer, int32_t expert,
+                      const char *suffix) {
     const int32_t number[] = {layer, expert};
     size_t at = 0, hole = 0;
-    if (!strncmp(pattern, "model.", 6)) pattern += l->strip;
     for (const char *next; (next = strstr(pattern, "%d")) && hole < UM_LEN(number) && at < NAME_MAX_BYTES;
          pattern = next + 2)
         at += (size_t)snprintf(out + at, NAME_MAX_BYTES - at, "%.*s%d", (int)(next - pattern), pattern, number[hole++]);
     assert(at < NAME_MAX_BYTES);
     snprintf(out + at, NAME_MAX_BYTES - at, "%s%s", pattern, suffix);
+}
+
+/* The name in this checkpoint. */
+static void tensor_name(const um_loader *l, char out[NAME_MAX_BYTES], const char *pattern, int32_t layer,
+                        int32_t expert, const char *suffix) {
+    if (!strncmp(pattern, "model.", 6)) pattern += l->strip;
+    fill_name(out, pattern, layer, expert, suffix);
+}
+
+void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t layer, int32_t expert) {
+    static const char suffix[] = ".weight";
+    fill_name(out, pattern, layer, expert, "");
+    char *end = out + strlen(out) - (sizeof suffix - 1);
+    if (end > out && !strcmp(end, suffix)) *end = '\0';
 }
 
 static const um_tensor *find(const um_loader *l, const char *pattern, int32_t layer, int32_t expert,
@@ -48,7 +61,8 @@ typedef struct shape {
     int32_t n;
 } shape;
 
-static void print_shape(char *out, size_t size, const int64_t *dim, int32_t n) {
+void um_shape_print(char out[UM_SHAPE_TEXT], const int64_t *dim, int32_t n) {
+    const size_t size = UM_SHAPE_TEXT;
     size_t at = (size_t)snprintf(out, size, "[");
     for (int32_t i = 0; i < UM_MIN(n, 4) && at < size; i++)
         at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
@@ -62,7 +76,7 @@ static bool has_shape(const um_tensor *t, const shape *want) {
     return true;
 }
 
-static size_t elements(const um_tensor *t) {
+size_t um_tensor_elements(const um_tensor *t) {
     size_t n = 1;
     for (int32_t i = 0; i < t->n_dims; i++) n = um_mul(n, (size_t)t->dim[i]);
     return n;
@@ -71,54 +85,75 @@ static size_t elements(const um_tensor *t) {
 /* What the first walk keeps of a tensor; a stack of experts is asked for once for each of them. */
 static void count(um_loader *l, const um_tensor *t) {
     bool *used = &l->used[um_safetensors_index(l->s, t)];
-    size_t n = elements(t);
+    size_t n = um_tensor_elements(t);
     if (*used) return;
     *used = true;
     l->m->n_params += (int64_t)n;
     l->bytes += n * UM_MIN(um_dtype_size(t->type), um_dtype_size(l->m->dtype));
 }
 
+static um_status check_shape(const char *name, const um_tensor *t, const shape *want, const char *file, um_err *err) {
+    char wanted[UM_SHAPE_TEXT], found[UM_SHAPE_TEXT];
+    if (has_shape(t, want)) return UM_OK;
+    um_shape_print(wanted, want->dim, want->n);
+    um_shape_print(found, t->dim, t->n_dims);
+    return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, found %s in %s", name, wanted, found,
+                   file);
+}
+
+/* What a merged adapter puts in place of the tensor; *t is left alone where it does not. */
+static um_status replace(um_loader *l, const char *name, const shape *want, um_tensor *t, um_err *err) {
+    um_lora_full *full = l->m->merged ? um_lora_find_full(l->m->lora, name) : NULL;
+    if (!full) return UM_OK;
+    um_status s = check_shape(name, full->tensor, want, UM_LORA_FILE, err);
+    full->used = true;
+    *t = *full->tensor;
+    t->name = um_safetensors_find(l->s, name)->name;
+    return s;
+}
+
 /* A tensor that must be there. */
-static um_status get(um_loader *l, const char *name, const shape *want, const um_tensor **out, um_err *err) {
-    char wanted[64], found[128];
-    print_shape(wanted, sizeof wanted, want->dim, want->n);
+static um_status get(um_loader *l, const char *name, const shape *want, um_tensor *out, um_err *err) {
     const um_tensor *t = um_safetensors_find(l->s, name);
-    if (!t)
+    if (!t) {
+        char wanted[UM_SHAPE_TEXT];
+        um_shape_print(wanted, want->dim, want->n);
         return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, but no file of %s holds it", name,
                        wanted, l->m->path);
-    if (!has_shape(t, want)) {
-        print_shape(found, sizeof found, t->dim, t->n_dims);
-        return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, found %s in %s", name, wanted, found,
-                       um_safetensors_file(l->s, t));
     }
+    um_status s = check_shape(name, t, want, um_safetensors_file(l->s, t), err);
+    if (s) return s;
     if (t->type == UM_DTYPE_OTHER)
         return um_fail(err, UM_EUNSUPPORTED, "tensor %s in %s has type %s; unmask reads BF16, F16 and F32", name,
                        um_safetensors_file(l->s, t), um_safetensors_dtype(t));
     if (l->check) count(l, t);
-    *out = t;
-    return UM_OK;
+    *out = *t;
+    return replace(l, name, want, out, err);
 }
 
 /* Looks for NaN and infinity in t, a tensor of the checkpoint or some rows of one. */
 static void scan(um_loader *l, const um_tensor *t) {
-    size_t first, n = l->scan ? um_not_finite(t, &first) : 0;
-    if (!n) return;
     const um_tensor *whole = um_safetensors_find(l->s, t->name);
+    const char *from = t->data, *begin = whole->data;
+    size_t first, bytes = um_mul(um_tensor_elements(whole), um_dtype_size(whole->type));
+    if (!l->scan || from < begin || from >= begin + bytes) return; /* an adapter's own: um_lora_check_values */
+    size_t n = um_not_finite(t, &first);
+    if (!n) return;
     bool *bad = &l->bad[um_safetensors_index(l->s, whole)];
     if (!*bad) l->n_bad_tensors++;
     *bad = true;
     l->n_bad_values += n;
     if (l->first_bad) return;
     l->first_bad = whole;
-    l->first_index = first + (size_t)((const char *)t->data - (const char *)whole->data) / um_dtype_size(t->type);
+    l->first_index = first + (size_t)(from - begin) / um_dtype_size(t->type);
 }
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
-/* Vectors (norms, biases) are small and kept in fp32; data of a file may lie at any address. */
-static void widen(const um_tensor *t, float *out) {
+void um_tensor_widen(const um_tensor *t, float *out) {
     const uint8_t *p = t->data;
-    for (int64_t i = 0; i < t->dim[0]; i++) {
+    const size_t n = um_tensor_elements(t);
+    for (size_t i = 0; i < n; i++) {
         uint16_t half;
         if (t->type == UM_F32) {
             memcpy(&out[i], p + 4 * i, 4);
@@ -129,9 +164,10 @@ static void widen(const um_tensor *t, float *out) {
     }
 }
 
+/* Vectors (norms, biases) are small and kept in fp32. */
 um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int32_t layer, const char *suffix,
                          um_err *err) {
-    const um_tensor *t[PARTS_MAX];
+    um_tensor t[PARTS_MAX];
     size_t total = 0;
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
@@ -148,8 +184,8 @@ um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int
     *out = v;
     l->m->weight_bytes += total * sizeof(float);
     for (int i = 0; i < n; i++) {
-        scan(l, t[i]);
-        widen(t[i], v);
+        scan(l, &t[i]);
+        um_tensor_widen(&t[i], v);
         v = (float *)v + p[i].rows;
     }
     return UM_OK;
@@ -157,12 +193,30 @@ um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int
 
 /* ---- Matrices ---------------------------------------------------------------------------------------------------- */
 
+/* What a merged adapter holds of the matrix, or NULL. */
+static const um_lora_pair *find_pair(const um_loader *l, const um_tensor *t) {
+    char path[NAME_MAX_BYTES];
+    if (!l->m->merged) return NULL;
+    um_loader_module(path, t->name, 0, 0);
+    return um_lora_find(l->m->lora, path);
+}
+
 /* The backend takes its copy of the matrices t [n], one below the other. */
 static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
+    um_tensor part[PARTS_MAX] = {0};
+    const um_lora_pair *pair[PARTS_MAX] = {0};
+    um_status s = UM_OK;
     if (l->check) return UM_OK;
-    for (int i = 0; i < n; i++) scan(l, &t[i]);
-    um_status s = l->m->ops->weight(l->m->dev, out, t, n, type, err);
+    for (int i = 0; i < n && !s; i++) {
+        scan(l, &t[i]);
+        part[i] = t[i];
+        pair[i] = find_pair(l, &t[i]);
+        if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
+    }
+    if (!s) s = l->m->ops->weight(l->m->dev, out, part, n, type, err);
     for (int i = 0; i < n; i++) um_safetensors_release(l->s, &t[i]);
+    for (int i = 0; i < n; i++)
+        if (pair[i]) um_merge_free(l, &part[i]);
     if (!s) l->m->weight_bytes += l->m->ops->weight_bytes(*out);
     return s;
 }
@@ -172,12 +226,10 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_part *p, int n,
     um_tensor t[PARTS_MAX];
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
-        const um_tensor *found;
         const shape want = {{p[i].rows, cols}, 2};
         tensor_name(l, name, p[i].pattern, layer, 0, ".weight");
-        um_status s = get(l, name, &want, &found, err);
+        um_status s = get(l, name, &want, &t[i], err);
         if (s) return s;
-        t[i] = *found;
     }
     return pack(l, out, t, n, type, err);
 }
@@ -188,7 +240,7 @@ static um_tensor slice(const um_tensor *stack, int32_t i) {
     t.n_dims = 2;
     t.dim[0] = stack->dim[1];
     t.dim[1] = stack->dim[2];
-    t.data = (const char *)stack->data + (size_t)i * elements(&t) * um_dtype_size(t.type);
+    t.data = (const char *)stack->data + (size_t)i * um_tensor_elements(&t) * um_dtype_size(t.type);
     return t;
 }
 
@@ -197,12 +249,12 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_part *p, int n,
     um_tensor t[PARTS_MAX];
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
-        const um_tensor *found;
         const shape one = {{p[i].rows, cols}, 2}, all = {{l->m->arch.route.n_experts, p[i].rows, cols}, 3};
         tensor_name(l, name, p[i].pattern, layer, expert, "");
-        um_status s = get(l, name, stacked ? &all : &one, &found, err);
+        um_status s = get(l, name, stacked ? &all : &one, &t[i], err);
+        if (!s && l->check && !stacked) s = um_check_part(l, &p[i], cols, layer, expert, UM_MODULE_EXPERT, err);
         if (s) return s;
-        t[i] = stacked ? slice(found, expert) : *found;
+        if (stacked) t[i] = slice(&t[i], expert);
     }
     return pack(l, out, t, n, l->m->dtype, err);
 }

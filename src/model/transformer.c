@@ -8,6 +8,8 @@
  *     hidden = norm(x)
  *     answers of the wanted rows = statistics of softmax(Whead hidden[row])
  *
+ * To a product W h, tokens that run through an adapter (LoRA) add B (A h).
+ *
  * Families differ in numbers and in which optional weights are there (biases, norms of queries and keys, experts),
  * never in this order. What is visible to whom, and which page a key goes to, is data of the batch. Nothing here knows
  * the backend, and nothing here allocates once um_forward_new has returned. */
@@ -26,6 +28,7 @@ struct um_forward {
     float *gate_up;   /* [T, 2 * widest ff] */
     float *gated;     /* [T, widest ff] */
     float *routed;    /* [T, E] products of the router */
+    float *low;       /* [T, rank_max] between the two matrices of an adapter; NULL without adapters */
     int32_t *block;   /* [T] routing block of each token; NULL where experts are not pooled */
     float *hidden;    /* [T, H] after the final norm; lives until the next pass */
     float *saved;     /* [n_saved, H] hidden rows kept over passes */
@@ -73,45 +76,52 @@ static um_attention attention_args(const um_forward *f, int32_t layer, const um_
                           .batch = b};
 }
 
+/* y (+)= W x + bias; then, for the tokens of spans under an adapter, y += B (A x). A row's product is the same whatever
+ * rows stand beside it, so neighbours under one adapter go together, and none depends on the others. */
+static void linear(um_forward *f, const um_linear *w, const um_batch *b, const float *x, bool add, float *y) {
+    const um_ops *ops = f->m->ops;
+    um_dev *dev = f->m->dev;
+    ops->linear(dev, w->w, w->bias, x, b->n_tokens, add, y);
+    for (int32_t i = 0, next; w->low_rank && i < b->n_spans; i = next) {
+        const um_span *s = &b->span[i];
+        int32_t n = s->n;
+        for (next = i + 1; next < b->n_spans && b->span[next].adapter == s->adapter; next++) n += b->span[next].n;
+        assert(s->adapter < f->m->n_adapters && b->span[next - 1].first + b->span[next - 1].n == s->first + n);
+        const um_low_rank *low = s->adapter >= 0 ? &w->low_rank[s->adapter] : NULL;
+        if (!low || !low->a) continue;
+        ops->linear(dev, low->a, NULL, x + (size_t)s->first * (size_t)low->in, n, false, f->low);
+        ops->linear(dev, low->b, NULL, f->low, n, true, y + (size_t)s->first * (size_t)low->out);
+    }
+}
+
 /* x += Wo attention(rope(Wqkv norm(x))). Keys and values reach their pages before attention reads any. */
 static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_ops *ops = f->m->ops;
     um_dev *dev = f->m->dev;
     const um_arch *a = &f->m->arch;
     const um_layer *y = &f->m->layer[layer];
-    const int32_t T = b->n_tokens;
     um_rope_kv rope = rope_args(f, y, layer, b);
     um_attention attention = attention_args(f, layer, b);
 
     const um_norm norm = {y->attn_norm, y->attn_norm_bias, a->norm_eps};
-    ops->norm(dev, f->x, &norm, T, a->hidden, f->normed);
-    ops->linear(dev, y->qkv, y->qkv_bias, f->normed, T, false, f->qkv);
+    ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
+    linear(f, &y->qkv, b, f->normed, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
     ops->attention(dev, f->kv, &attention);
     if (f->selects) ops->kv_select(dev, f->kv, &attention);
-    ops->linear(dev, y->o, y->o_bias, f->attended, T, true, f->x);
+    linear(f, &y->o, b, f->attended, true, f->x);
 }
 
-/* The weights of one ffn(h). */
-typedef struct ffn {
-    const um_weight *gate_up, *down;
-    const float *gate_up_bias, *down_bias; /* or NULL */
-    int32_t width;
-} ffn;
-
 /* x += Wdown (silu(Wgate h) * Wup h), h in f->normed */
-static void feed_forward(um_forward *f, const ffn *w, int32_t T) {
-    const um_ops *ops = f->m->ops;
-    um_dev *dev = f->m->dev;
-    ops->linear(dev, w->gate_up, w->gate_up_bias, f->normed, T, false, f->gate_up);
-    ops->gate(dev, f->gate_up, T, w->width, f->gated);
-    ops->linear(dev, w->down, w->down_bias, f->gated, T, true, f->x);
+static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
+                         const um_batch *b) {
+    linear(f, gate_up, b, f->normed, false, f->gate_up);
+    f->m->ops->gate(f->m->dev, f->gate_up, b->n_tokens, width, f->gated);
+    linear(f, down, b, f->gated, true, f->x);
 }
 
 /* x += sum of weight_e * expert_e(h) over the experts that each token chooses, h in f->normed */
-static void experts(um_forward *f, const um_layer *y, int32_t T) {
-    const um_ops *ops = f->m->ops;
-    um_dev *dev = f->m->dev;
+static void experts(um_forward *f, const um_layer *y, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     const um_moe moe = {.route = &a->route,
                         .logits = f->routed,
@@ -120,25 +130,22 @@ static void experts(um_forward *f, const um_layer *y, int32_t T) {
                         .gate_up = (const um_weight *const *)y->expert_gate_up,
                         .down = (const um_weight *const *)y->expert_down,
                         .x = f->normed,
-                        .n_tokens = T,
+                        .n_tokens = b->n_tokens,
                         .hidden = a->hidden,
                         .n_ff = a->expert_ff,
                         .y = f->x};
-    ops->linear(dev, y->router, NULL, f->normed, T, false, f->routed);
-    ops->moe(dev, &moe);
+    linear(f, &y->router, b, f->normed, false, f->routed);
+    f->m->ops->moe(f->m->dev, &moe);
 }
 
 static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     const um_layer *y = &f->m->layer[layer];
     const um_norm norm = {y->ffn_norm, y->ffn_norm_bias, a->norm_eps};
-    const ffn dense = {y->gate_up, y->down, y->gate_up_bias, y->down_bias, a->n_ff};
-    const ffn shared = {y->shared_gate_up, y->shared_down, NULL, NULL, a->shared_ff};
-
     f->m->ops->norm(f->m->dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
-    if (dense.gate_up) feed_forward(f, &dense, b->n_tokens);
-    if (shared.gate_up) feed_forward(f, &shared, b->n_tokens);
-    if (y->router) experts(f, y, b->n_tokens);
+    if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, a->n_ff, b);
+    if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, a->shared_ff, b);
+    if (y->router.w) experts(f, y, b);
 }
 
 /* Tokens of a span that lie in the same routing block get the same number; no two spans share one. */
@@ -201,8 +208,14 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
     save_rows(f, b);
 }
 
+void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+    f->m->ops->kv_copy(f->m->dev, f->kv, from, to, n);
+}
+
 /* The CPU's operations are done when they return. */
 void um_forward_wait(um_forward *f) { (void)f; }
+
+const um_kv *um_forward_kv(const um_forward *f) { return f->kv; }
 
 const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
 
@@ -239,6 +252,7 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_rows(f, &f->gate_up, T, 2 * ff, "gate and up activations", err);
     if (!s) s = new_rows(f, &f->gated, T, ff, "gated activations", err);
     if (!s) s = new_rows(f, &f->routed, T, a->route.n_experts, "router products", err);
+    if (!s) s = new_rows(f, &f->low, T, f->m->merged ? 0 : f->m->rank_max, "products of adapters", err);
     if (!s) s = new_blocks(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, a->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, a->hidden, "saved hidden rows", err);
@@ -274,8 +288,8 @@ um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_c
 
 void um_forward_free(um_forward *f) {
     if (!f) return;
-    void *buffer[] = {f->x,     f->normed, f->qkv,   f->attended, f->gate_up,
-                      f->gated, f->routed, f->block, f->hidden,   f->saved};
+    void *buffer[] = {f->x,      f->normed, f->qkv,   f->attended, f->gate_up, f->gated,
+                      f->routed, f->low,    f->block, f->hidden,   f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->m->ops->buffer_free(f->m->dev, buffer[i]);
     if (f->kv) f->m->ops->kv_free(f->m->dev, f->kv);
@@ -287,4 +301,7 @@ size_t um_forward_kv_bytes(const um_forward *f) {
     return f->m->ops->kv_bytes(&shape);
 }
 
-size_t um_forward_workspace_bytes(const um_forward *f) { return f->workspace + f->m->ops->scratch_bytes(f->m->dev); }
+size_t um_forward_workspace_bytes(const um_forward *f) {
+    um_kv_shape shape = kv_shape(f);
+    return f->workspace + f->m->ops->scratch_bytes(f->m->dev) + f->m->ops->kv_scratch_bytes(&shape);
+}

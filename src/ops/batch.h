@@ -23,6 +23,10 @@ typedef struct um_range {
     int32_t start, end; /* [start, end) */
 } um_range;
 
+/* Backends that go through keys in groups begin these at multiples of this visibility index: keys that lie on other
+ * indices, but equally within such groups, give the same sums bit by bit. */
+#define UM_KEY_GROUP 32
+
 /* What is left of `all` without `gone`, ascending and without empty ranges; returns how many there are. */
 static inline int um_range_without(um_range all, um_range gone, um_range out[2]) {
     int n = 0;

@@ -24,7 +24,7 @@ formats_are_of_everything() {
 }
 manual_and_reference_hold_every_option_and_command() {
     for o in $(names_in options); do
-        grep -qF "\\fB\\-\\-${o//_/\\-}\\fR" docs/unmask.1
+        grep -qF -e "\\fB\\-\\-${o//_/\\-}\\fR" -e "\\fB\\-\\-[no\\-]${o//_/\\-}\\fR" docs/unmask.1
         grep -q "| \`$o\` | \`UNMASK_${o^^}\` |" docs/options.md
     done
     for c in $(names_in commands); do
@@ -41,7 +41,7 @@ completes_commands() {
 }
 completes_options_of_the_command_alone() {
     [ "$(complete_words run --max-n)" = '--max-nfe --max-num-batched-tokens --max-num-reqs' ]
-    [ "$(complete_words run --no)" = --no-view ]
+    [ "$(complete_words run --no-v)" = --no-view ]
     [ "$(complete_words list --)" = '--config --help --json --print-config' ]
 }
 completes_values() {

@@ -11,9 +11,10 @@
 
 #include "engine/engine.h"
 
-static const char *const cases[] = {"sdar_single",  "sdar_single_b32",  "sdar_multi",     "sdar_multi_low",
-                                    "fdv2_multi",   "stable_diffcoder", "sdar_moe_multi", "llada2_single",
-                                    "llada2_multi", "dream_reasoner"};
+static const char *const cases[] = {
+    "sdar_single",       "sdar_single_b32", "sdar_multi",   "sdar_multi_low", "fdv2_multi",   "stable_diffcoder",
+    "sdar_moe_multi",    "llada2_single",   "llada2_multi", "dream_reasoner", "llada2_edit",  "llada2_dmax",
+    "llada2_dmax_multi", "llada_d2f",       "llada_d2f_b8", "dream_d2f",      "dream_d2f_b8", "diffucoder_d2f"};
 
 /* One request of a recording while it is replayed. */
 typedef struct replay {
@@ -104,8 +105,9 @@ static void set(um_config *c, const char *name, const json_t *obj, const char *k
 static void configure(um_config *c, const json_t *root, const char *device) {
     const json_t *engine = json_object_get(root, "engine"), *sampling = json_object_get(root, "sampling");
     const json_t *thresholds = json_object_get(engine, "decoding_thresholds");
-    static const char *const engine_keys[] = {"page_size",  "max_model_len", "max_num_batched_tokens", "max_num_reqs",
-                                              "block_size", "buffer_size",   "decoding_strategy"};
+    static const char *const engine_keys[] = {"page_size",         "max_model_len", "max_num_batched_tokens",
+                                              "max_num_reqs",      "block_size",    "buffer_size",
+                                              "decoding_strategy", "sampling_mode", "token_merge_top_k"};
     static const char *const threshold_keys[] = {"add_block_threshold", "semi_complete_threshold", "accept_threshold",
                                                  "token_stability_threshold"};
     static const char *const sampling_keys[] = {"temperature", "max_tokens", "max_nfe"};

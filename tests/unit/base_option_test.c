@@ -169,6 +169,25 @@ static void bools_are_read_in_every_spelling(void **state) {
     }
 }
 
+static void the_word_for_no_value_may_be_another_one(void **state) {
+    (void)state;
+    const um_option row = {"doubt", NULL, UM_OPT_FLOAT, UM_FIELD(settings, threshold), 0, 1, NULL, "off", "off=nan",
+                           NULL,    NULL, NULL};
+    settings s;
+    um_err err;
+    um_buf text = {0};
+    um_options_init(&row, 1, &s);
+    assert_true(isnan(s.threshold));
+    assert_int_equal(um_option_set_text(&row, &s, "0.5", NULL), UM_OK);
+    assert_int_equal(um_option_set_text(&row, &s, "auto", &err), UM_EINVAL);
+    assert_string_equal(err.msg, "doubt: expected a number 0..1, or off, found \"auto\"");
+    assert_int_equal(um_option_set_text(&row, &s, "off", NULL), UM_OK);
+    assert_true(isnan(s.threshold));
+    um_option_get_text(&row, &s, &text);
+    assert_string_equal(text.data, "off");
+    um_buf_free(&text);
+}
+
 static void minus_one_is_auto_where_auto_is_stored_so(void **state) {
     (void)state;
     const um_option pages = {"pages", NULL, UM_OPT_INT, UM_FIELD(settings, block), 1, 9, NULL, "auto", "-1",
@@ -236,6 +255,7 @@ int main(void) {
         cmocka_unit_test(nearest_prefers_the_smallest_distance),
         cmocka_unit_test(text_reads_back),
         cmocka_unit_test(bools_are_read_in_every_spelling),
+        cmocka_unit_test(the_word_for_no_value_may_be_another_one),
         cmocka_unit_test(minus_one_is_auto_where_auto_is_stored_so),
         cmocka_unit_test(alias_brings_its_own_check),
         cmocka_unit_test(alias_names_the_value_in_messages),

@@ -220,6 +220,8 @@ static void names_of_other_systems_are_known(void **state) {
         {"kvcache_block_size", "page_size"},
         {"num_kvcache_blocks", "num_pages"},
         {"num_gpu_blocks_override", "num_pages"},
+        {"kv_cache_dtype", "kv_cache_dtype"},
+        {"kv_cache_layout", "kv_cache_layout"},
         {"block_length", "block_size"},
         {"diffusion_block_size", "block_size"},
         {"threshold", "accept_threshold"},
@@ -231,6 +233,16 @@ static void names_of_other_systems_are_known(void **state) {
         {"remasking", "sampler"},
         {"alg", "sampler"},
         {"max_completion_tokens", "max_tokens"},
+        {"dllm_block_length", "block_size"},
+        {"dllm_confidence_threshold", "accept_threshold"},
+        {"dllm_unmasking_strategy", "sampler"},
+        {"dllm_denoising_steps", "denoising_steps"},
+        {"dmax_sampler_fast_path", "dmax_fast_path"},
+        {"editing_threshold", "edit_threshold"},
+        {"max_post_steps", "max_post_edit_steps"},
+        {"lora_path", "lora"},
+        {"lora_modules", "lora"},
+        {"pre_merge_lora", "lora_merge"},
     };
     um_command_options o;
     um_command_options_init(&o, &um_cmd_generate);
@@ -251,7 +263,10 @@ static void values_of_other_systems_mean_the_same(void **state) {
     assert_int_equal(c.num_pages, -1);
     assert_int_equal(um_config_set(&c, "seed", "-1", &err), UM_OK); /* drawn */
     assert_int_equal(c.sampling.seed, -1);
-    assert_int_equal(um_config_set(&c, "top_k", "-1", &err), UM_OK); /* off */
+    assert_int_equal(um_config_set(&c, "top_k", "-1", &err), UM_OK);           /* off */
+    assert_int_equal(um_config_set(&c, "kv_cache_dtype", "fp8", &err), UM_OK); /* float8_e4m3 */
+    assert_int_equal(um_config_set(&c, "kv_cache_dtype", "fp8_e4m3", &err), UM_OK);
+    assert_int_equal(um_config_set(&c, "kv_cache_layout", "distinct", &err), UM_OK);
     assert_int_equal(um_config_set(&c, "kvcache_block_size", "512", &err), UM_OK);
     assert_int_equal(um_config_set(&c, "kvcache_block_size", "32", &err), UM_ERANGE);
     assert_int_equal(c.page_size, 512);

@@ -1,4 +1,4 @@
-/* Samplers are pure functions: their rules at the edges; and the tables of the room. */
+/* Scheduled samplers, what all samplers have in common, and the tables of the room. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,67 +16,6 @@ static int32_t run(const um_sampler *s, const um_choice *c, int32_t *out) {
     um_decision d = {.at = out, .id = id};
     s->accept(c, &d);
     return d.n;
-}
-
-static int32_t accept(const float *q, int32_t n, float threshold, bool forced, int32_t *out) {
-    um_answer a[8];
-    for (int32_t i = 0; i < n; i++) a[i] = (um_answer){.q_sample = q[i]};
-    um_decoding how = {.accept_threshold = threshold};
-    um_choice c = {.answer = a, .n = n, .how = &how, .forced = forced};
-    return run(&um_sampler_confidence, &c, out);
-}
-
-static void takes_every_position_above_the_threshold(void **state) {
-    (void)state;
-    int32_t out[8];
-    assert_int_equal(accept((float[]){.96F, .2F, .99F, .95F}, 4, .95F, true, out), 2);
-    assert_int_equal(out[0], 0);
-    assert_int_equal(out[1], 2);
-}
-
-static void forces_the_surest_when_none_passes(void **state) {
-    (void)state;
-    int32_t out[8];
-    assert_int_equal(accept((float[]){.2F, .7F, .4F}, 3, .95F, true, out), 1);
-    assert_int_equal(out[0], 1);
-}
-
-static void takes_nothing_when_it_may_not_be_forced(void **state) {
-    (void)state;
-    int32_t out[8];
-    assert_int_equal(accept((float[]){.2F, .7F, .4F}, 3, .95F, false, out), 0);
-    assert_int_equal(accept((float[]){.2F}, 0, .95F, true, out), 0);
-}
-
-static void ties_go_to_the_first_position(void **state) {
-    (void)state;
-    int32_t out[8];
-    assert_int_equal(accept((float[]){.2F, .5F, .5F}, 3, .95F, true, out), 1);
-    assert_int_equal(out[0], 1);
-}
-
-static void margin_ranks_the_forced_choice_only(void **state) {
-    (void)state;
-    um_answer a[] = {{.q_sample = .5F, .q_best = .5F, .q_second = .45F},
-                     {.q_sample = .4F, .q_best = .4F, .q_second = .1F}};
-    int32_t out[2];
-    um_decoding how = {.accept_threshold = .9F, .confidence = UM_CONFIDENCE_MARGIN};
-    um_choice c = {.answer = a, .n = 2, .how = &how, .forced = true};
-    assert_int_equal(run(&um_sampler_confidence, &c, out), 1);
-    assert_int_equal(out[0], 1);
-    how.accept_threshold = .45F; /* still compared with the probability */
-    assert_int_equal(run(&um_sampler_confidence, &c, out), 1);
-    assert_int_equal(out[0], 0);
-}
-
-static void entropy_prefers_the_sharpest_distribution(void **state) {
-    (void)state;
-    um_answer a[] = {{.q_sample = .5F, .entropy = 2}, {.q_sample = .4F, .entropy = .7F}};
-    int32_t out[2];
-    um_decoding how = {.accept_threshold = .9F, .confidence = UM_CONFIDENCE_ENTROPY};
-    um_choice c = {.answer = a, .n = 2, .how = &how, .forced = true};
-    assert_int_equal(run(&um_sampler_confidence, &c, out), 1);
-    assert_int_equal(out[0], 1);
 }
 
 /* Runs a scheduled sampler over four candidates; `keep` of them, drawn at `alg_temp` with `seed`. */
@@ -186,6 +125,175 @@ static void even_and_linear_schedules_round_differently(void **state) {
     expect_counts(UM_SCHEDULE_LINEAR, 2, (int32_t[]){1, 0, 1, 0}, 4);
 }
 
+/* ---- All samplers ------------------------------------------------------------------------------------------------ */
+
+enum { MASK = 500, VOCAB = 6, MAX = 24 };
+
+/* A block under some sampler, with a model that answers at random. */
+typedef struct block {
+    um_req req;
+    um_compat compat;
+    um_choice c;
+    int32_t len, token[MAX];        /* of the block */
+    int32_t position[MAX], is[MAX]; /* of its candidates */
+    um_answer answer[MAX];
+    um_top top[MAX][UM_TOP_MAX];
+    float score[MAX];
+} block;
+
+/* Positions from 37 on: no multiple of a block length. */
+static void start(block *b, const um_sampler *s, int32_t len, uint64_t seed) {
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    *b = (block){.len = len};
+    size_t n = um_decode_option_sets(sets, &b->req.how, &b->req.sampling);
+    for (size_t i = 0; i < n; i++) um_options_init(sets[i].rows, sets[i].n, sets[i].base);
+    b->req.how.accept_threshold = .9F;
+    b->req.how.denoising_steps = (int32_t)(seed % 7);
+    b->req.how.confidence = (int32_t)(seed % 3);
+    b->req.how.max_post_edit_steps = (int32_t)(seed % 5);
+    b->req.how.dmax_fast_path = seed % 2;
+    b->req.compat = &b->compat;
+    for (int32_t i = 0; i < len; i++) b->token[i] = UM_MASKED;
+    b->c = (um_choice){.answer = b->answer,
+
+                       .position = b->position,
+                       .token = b->is,
+                       .previous = UM_MASKED,
+                       .block_len = len,
+                       .how = &b->req.how,
+                       .compat = &b->compat,
+                       .seed = seed,
+                       .mask_id = MASK,
+                       .forced = true,
+                       .score = b->score,
+                       .memory = s->memory ? um_zalloc(s->memory(&b->req, len)) : NULL};
+}
+
+/* Answers candidate i: probabilities of VOCAB ids, every hundredth of them broken. */
+static void answer(block *b, int32_t i) {
+    um_answer *a = &b->answer[i];
+    float p[VOCAB], sum = 0;
+    *a = (um_answer){0};
+    for (int32_t v = 0; v < VOCAB; v++) {
+        uint64_t key = um_rng_key(b->c.seed, (uint64_t)i, (uint64_t)b->c.count, 77);
+        p[v] = expf(6 * (float)um_rng_uniform(key, (uint64_t)v));
+        sum += p[v];
+    }
+    for (int32_t v = 0; v < VOCAB; v++) {
+        p[v] = b->c.seed % 100 == 99 ? NAN : p[v] / sum;
+        a->entropy -= p[v] * logf(p[v]);
+        if (p[v] > p[a->best]) a->best = v;
+        b->top[i][v] = (um_top){.id = v, .p = p[v], .q = p[v]};
+    }
+    b->top[i][VOCAB].id = -1;
+    a->top = b->top[i];
+    a->sample = a->best;
+    a->second = (a->best + 1) % VOCAB;
+    a->p_best = a->p_sample = a->q_best = a->q_sample = p[a->best];
+    a->p_second = a->q_second = p[a->second];
+}
+
+/* One pass; returns whether the sampler says that the block is done. */
+static bool pass(block *b, const um_sampler *s) {
+    int32_t at[MAX], id[MAX], masks = 0;
+    um_decision d = {.at = at, .id = id};
+    um_edit *edit = s->edits_max ? um_zalloc(sizeof(um_edit) * (size_t)UM_MAX(s->edits_max(&b->req), 1)) : NULL;
+    b->c.n = b->c.n_masks = 0;
+    for (int32_t i = 0; i < b->len; i++) {
+        b->c.n_masks += b->token[i] == UM_MASKED;
+        if (b->token[i] != UM_MASKED && !s->edits) continue;
+        b->position[b->c.n] = 37 + i;
+        b->is[b->c.n++] = b->token[i];
+    }
+    masks = b->c.n_masks;
+    b->c.post_edit_steps += masks == 0;
+    b->c.keep = um_schedule_count(s->schedule, .001, b->c.count, b->len, masks, b->len);
+    b->c.rate = um_schedule_rate(.001, b->c.count, b->len);
+    for (int32_t i = 0; i < b->c.n; i++) {
+        if (s->edit) assert_in_range(s->edit(&b->c, i, edit), 0, s->edits_max(&b->req));
+        answer(b, i);
+    }
+    um_free(edit);
+    s->accept(&b->c, &d);
+    assert_in_range(d.n, 0, b->c.n);
+    for (int32_t k = 0; k < d.n; k++) {
+        int32_t *token = &b->token[b->position[at[k]] - 37];
+        assert_in_range(at[k], 0, b->c.n - 1);
+        assert_in_range(id[k], 0, VOCAB - 1);
+        assert_int_not_equal(*token, id[k]); /* nobody writes a position twice, or for nothing */
+        masks -= *token == UM_MASKED;
+        *token = id[k];
+    }
+    bool unscheduled = s->schedule == UM_SCHEDULE_NONE;
+    assert_true(!unscheduled || b->c.n_masks == 0 || masks < b->c.n_masks);
+    b->c.count++;
+    b->c.total_steps++;
+    return masks == 0 && (!s->edits || d.committable);
+}
+
+/* A pass fills a mask at least; where a schedule does not say how many, or editing goes on, there is a last pass. */
+static void every_sampler_ends_whatever_the_model_says(void **state) {
+    (void)state;
+    for (size_t k = 0; um_samplers[k]; k++) {
+        for (uint64_t seed = 0; seed < 300; seed++) {
+            block b;
+            start(&b, um_samplers[k], 1 + (int32_t)(seed % MAX), seed);
+            int32_t passes = 1, most = b.len + (um_samplers[k]->edits ? b.req.how.max_post_edit_steps + 1 : 0);
+            while (!pass(&b, um_samplers[k])) assert_true(++passes <= most);
+            um_free(b.c.memory);
+        }
+    }
+}
+
+static void every_sampler_takes_a_block_without_candidates(void **state) {
+    (void)state;
+    for (size_t k = 0; um_samplers[k]; k++) {
+        for (int forced = 0; forced < 2; forced++) {
+            block b;
+            int32_t at[1], id[1];
+            um_decision d = {.at = at, .id = id};
+            start(&b, um_samplers[k], 4, 0);
+            b.c.forced = forced;
+            um_samplers[k]->accept(&b.c, &d);
+            assert_int_equal(d.n, 0);
+            um_free(b.c.memory);
+        }
+    }
+}
+
+/* What a block that may not be forced takes, it takes when it is forced as well. */
+static void force_only_adds(void **state) {
+    (void)state;
+    for (size_t k = 0; um_samplers[k]; k++) {
+        const um_sampler *s = um_samplers[k];
+        if (s->schedule != UM_SCHEDULE_NONE || s->edits) continue;
+        for (uint64_t seed = 0; seed < 99; seed++) {
+            bool taken[2][MAX] = {{0}};
+            int32_t n[2];
+            for (int forced = 0; forced < 2; forced++) {
+                block b;
+                start(&b, s, MAX, seed);
+                b.c.forced = forced;
+                int32_t at[MAX], id[MAX];
+                um_decision d = {.at = at, .id = id};
+                for (b.c.n = 0; b.c.n < MAX; b.c.n++) {
+                    b.position[b.c.n] = 37 + b.c.n;
+                    b.is[b.c.n] = UM_MASKED;
+                    answer(&b, b.c.n);
+                }
+                s->accept(&b.c, &d);
+                for (int32_t i = 0; i < d.n; i++) taken[forced][at[i]] = true;
+                n[forced] = d.n;
+                um_free(b.c.memory);
+            }
+            for (int32_t i = 0; i < MAX; i++) assert_true(!taken[0][i] || taken[1][i]);
+            assert_true(n[1] > 0);
+        }
+    }
+}
+
+/* ---- Tables ------------------------------------------------------------------------------------------------------ */
+
 /* Every row of a table can be read by `unmask list`: name, summary, source; defaults within their own range. */
 static void tables_are_whole(void **state) {
     (void)state;
@@ -201,6 +309,10 @@ static void tables_are_whole(void **state) {
         assert_true(s->name && s->summary && s->source);
         assert_int_equal(um_sampler_find(&found, s->name, NULL), UM_OK);
         assert_ptr_equal(found, s);
+        for (size_t k = 0; um_samplers[k]; k++) {
+            assert_true(k == i || !um_streq(s->name, um_samplers[k]->name));
+            assert_false(um_name_in(um_samplers[k]->aliases, s->name));
+        }
     }
 }
 
@@ -219,12 +331,6 @@ static void option_names_are_unique_over_all_sets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_every_position_above_the_threshold),
-        cmocka_unit_test(forces_the_surest_when_none_passes),
-        cmocka_unit_test(takes_nothing_when_it_may_not_be_forced),
-        cmocka_unit_test(ties_go_to_the_first_position),
-        cmocka_unit_test(margin_ranks_the_forced_choice_only),
-        cmocka_unit_test(entropy_prefers_the_sharpest_distribution),
         cmocka_unit_test(equal_scores_go_to_the_left_position),
         cmocka_unit_test(samplers_rank_by_their_own_score),
         cmocka_unit_test(scores_that_are_no_numbers_come_last),
@@ -232,6 +338,9 @@ int main(void) {
         cmocka_unit_test(origin_fixes_each_position_by_itself),
         cmocka_unit_test(the_time_schedule_is_dreams),
         cmocka_unit_test(even_and_linear_schedules_round_differently),
+        cmocka_unit_test(every_sampler_ends_whatever_the_model_says),
+        cmocka_unit_test(every_sampler_takes_a_block_without_candidates),
+        cmocka_unit_test(force_only_adds),
         cmocka_unit_test(tables_are_whole),
         cmocka_unit_test(option_names_are_unique_over_all_sets),
     };

@@ -108,10 +108,8 @@ static void no_page_is_lost_or_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hands_out_every_page_once),
-        cmocka_unit_test(takes_nothing_when_too_few_are_free),
-        cmocka_unit_test(rounds_tokens_up_to_pages),
-        cmocka_unit_test(a_cut_table_keeps_its_beginning),
+        cmocka_unit_test(hands_out_every_page_once), cmocka_unit_test(takes_nothing_when_too_few_are_free),
+        cmocka_unit_test(rounds_tokens_up_to_pages), cmocka_unit_test(a_cut_table_keeps_its_beginning),
         cmocka_unit_test(no_page_is_lost_or_shared),
     };
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);

@@ -267,6 +267,8 @@ static void counts_equal_the_published_ones(void **state) {
         }
         assert_int_equal(um_arch_kv_bytes(&a, UM_BF16), releases[i].kv);
         assert_int_equal(um_arch_kv_bytes(&a, UM_F32), 2 * releases[i].kv);
+        size_t heads = (size_t)a.n_layers * (size_t)a.n_kv_heads; /* each with scales of its key and value */
+        assert_int_equal(um_arch_kv_bytes(&a, UM_F8), (size_t)releases[i].kv / 2 + heads * 2 * sizeof(float));
     }
 }
 

@@ -253,7 +253,7 @@ static void tensors_decide_about_biases_in_every_layer(void **state) {
     }
     um_model *m = opens_saying(&c, &said);
     assert_warned(&said, "biases of queries, keys and values");
-    assert_non_null(m->layer[1].qkv_bias);
+    assert_non_null(m->layer[1].qkv.bias);
     done(&c, m);
     c = new_sdar("false", true);
     add(&c, "model.layers.%d.self_attn.q_proj", 1, ".bias", NQ * D, 0);

@@ -263,8 +263,9 @@ static inline um_model *zoo_model(const zoo *z, const char *device) {
 enum { ZOO_PAGE = 32, ZOO_TOKENS = 64 };
 
 /* Final hidden rows [sum of n, hidden] (um_free) of requests of n[i] tokens in one pass; token k of a request is
- * (31 number[i] + 7 k) mod 200. */
-static inline float *zoo_run(const um_model *m, int n_requests, const int *n, const int *number) {
+ * (31 number[i] + 7 k) mod 200. It runs through adapter[i]; NULL: none does. */
+static inline float *zoo_run_adapted(const um_model *m, int n_requests, const int *n, const int *number,
+                                     const int *adapter) {
     int32_t id[ZOO_TOKENS], pos[ZOO_TOKENS], slot[ZOO_TOKENS], end[ZOO_TOKENS], page[ZOO_TOKENS], total = 0;
     um_span span[8];
     um_err err = {0};
@@ -278,7 +279,8 @@ static inline float *zoo_run(const um_model *m, int n_requests, const int *n, co
     const um_visibility rule = {.see = m->arch.see, .block = m->arch.block};
     for (int i = 0; i < n_requests; i++) {
         page[i] = n_requests - 1 - i;
-        span[i] = (um_span){.first = total, .n = n[i], .page = &page[i], .keys = {0, n[i]}, .adapter = -1};
+        span[i] = (um_span){.first = total, .n = n[i], .page = &page[i], .keys = {0, n[i]}};
+        span[i].adapter = adapter ? adapter[i] : -1;
         for (int k = 0; k < n[i]; k++, total++) {
             id[total] = (31 * number[i] + 7 * k) % 200;
             pos[total] = k;
@@ -296,6 +298,10 @@ static inline float *zoo_run(const um_model *m, int n_requests, const int *n, co
     memcpy(hidden, um_forward_hidden(f), floats * sizeof(float));
     um_forward_free(f);
     return hidden;
+}
+
+static inline float *zoo_run(const um_model *m, int n_requests, const int *n, const int *number) {
+    return zoo_run_adapted(m, n_requests, n, number, NULL);
 }
 
 static inline float *zoo_run_one(const um_model *m, int n) { return zoo_run(m, 1, &n, &(int){0}); }

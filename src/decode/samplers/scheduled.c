@@ -2,9 +2,7 @@
  *
  * LLaDA ranks by the probability of the chosen token as the model gives it, Dream by what temperature and filters left.
  * Every rank here is "larger is fixed first"; among equal ones the left one is. */
-#include <math.h>
-
-#include "decode/decode.h"
+#include "decode/samplers/samplers.h"
 
 /* ---- How many ---------------------------------------------------------------------------------------------------- */
 
@@ -27,20 +25,11 @@ int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, in
 
 /* ---- Which ------------------------------------------------------------------------------------------------------- */
 
-/* Decides for the c->keep best of c->score. NaN marks what is taken; a score that is NaN itself (of a broken model)
- * counts as the smallest. */
+/* Decides for the c->keep best of c->score. */
 static void choose_largest(const um_choice *c, um_decision *d) {
-    float *score = c->score;
     assert(c->keep <= c->n);
-    for (int32_t i = 0; i < c->n; i++)
-        if (isnan(score[i])) score[i] = -INFINITY;
-    for (int32_t k = 0; k < c->keep; k++) {
-        int32_t best = -1;
-        for (int32_t i = 0; i < c->n; i++)
-            if (!isnan(score[i]) && (best < 0 || score[i] > score[best])) best = i;
-        um_decide(d, c, best);
-        score[best] = NAN;
-    }
+    um_rank_start(c);
+    for (int32_t k = 0; k < c->keep; k++) um_decide(d, c, um_rank_next(c));
 }
 
 /* Random key of candidate i in this pass. */
@@ -99,11 +88,6 @@ static uint32_t want_two_best(const um_req *r) {
     return UM_WANT_SAMPLE | UM_WANT_BEST | UM_WANT_SECOND;
 }
 
-static uint32_t want_entropy(const um_req *r) {
-    (void)r;
-    return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
-}
-
 #define LLADA "LLaDA, arXiv 2502.09992, section 2.4 and algorithm 5"
 #define DREAM "Dream 7B, arXiv 2508.15487, generation options"
 
@@ -153,7 +137,7 @@ const um_sampler um_sampler_entropy = {
     .summary = "the positions of smallest entropy",
     .source = DREAM,
     .schedule = UM_SCHEDULE_TIME,
-    .want = want_entropy,
+    .want = um_want_entropy,
     .accept = by_entropy,
 };
 const um_sampler um_sampler_linear_entropy = {
@@ -161,6 +145,6 @@ const um_sampler um_sampler_linear_entropy = {
     .summary = "the positions of smallest entropy, on RND1's straight schedule",
     .source = "RND1, radicalnumerics/RND1-Base-0910, its sampling loop",
     .schedule = UM_SCHEDULE_LINEAR,
-    .want = want_entropy,
+    .want = um_want_entropy,
     .accept = by_entropy,
 };

@@ -1,0 +1,122 @@
+/* What a request edits in the logits of its rows: bans, bias, penalties. Rows of a pass share one list by rising id;
+ * those before min_tokens have one of their own, in which stop ids are banned. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "decode/decode.h"
+
+/* How often a token stands outside the blocks in flight. */
+typedef struct seen {
+    int32_t id, in_prompt, in_answer;
+} seen;
+
+struct um_edits {
+    um_edit *fixed, *early_fixed; /* bans and bias; with the bans of stop ids */
+    int32_t n_fixed, n_early_fixed;
+    um_edit *room, *early_room; /* the lists with penalties */
+    seen *seen;                 /* [n_seen] by rising id */
+    int32_t n_seen, cap_seen;
+    int32_t counted; /* positions that `seen` covers */
+};
+
+static bool penalizes(const um_sampling_params *s) {
+    return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+static int by_id(const void *a, const void *b) {
+    const um_edit *x = (const um_edit *)a, *y = (const um_edit *)b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static um_edit ban(int32_t id) { return (um_edit){.id = id, .ban = true}; }
+
+static int32_t list_fixed(const um_req *r, const um_bias *bias, size_t n_bias, bool early, um_edit *out) {
+    int32_t n = 0;
+    if (!r->may_choose_mask) out[n++] = ban(r->traits->mask_id);
+    for (int32_t i = 0; i < r->traits->n_ban; i++) out[n++] = ban(r->traits->ban[i]);
+    for (int32_t i = 0; early && i < r->traits->n_stop; i++) out[n++] = ban(r->traits->stop[i]);
+    for (int32_t i = 0; early && i < r->n_stop_ids; i++) out[n++] = ban(r->stop_ids[i]);
+    for (size_t i = 0; i < n_bias; i++)
+        out[n++] = bias[i].value == -INFINITY ? ban(bias[i].id) : (um_edit){.id = bias[i].id, .add = bias[i].value};
+    qsort(out, (size_t)n, sizeof(um_edit), by_id);
+    return n;
+}
+
+void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab) {
+    um_edits *e = UM_NEW(um_edits);
+    size_t most = 1 + (size_t)r->traits->n_ban + (size_t)r->traits->n_stop + (size_t)r->n_stop_ids + n_bias;
+    e->fixed = UM_NEW_ARRAY(um_edit, most);
+    e->early_fixed = UM_NEW_ARRAY(um_edit, most);
+    e->n_fixed = list_fixed(r, bias, n_bias, false, e->fixed);
+    e->n_early_fixed = list_fixed(r, bias, n_bias, true, e->early_fixed);
+    r->edits = e;
+    r->edit = e->fixed;
+    r->n_edit = e->n_fixed;
+    r->early_edit = e->early_fixed;
+    r->n_early_edit = e->n_early_fixed;
+    if (!penalizes(&r->sampling)) return;
+    e->cap_seen = UM_MIN(r->cap, vocab);
+    e->seen = UM_NEW_ARRAY(seen, (size_t)e->cap_seen);
+    e->room = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
+    e->early_room = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
+}
+
+void um_req_edits_free(um_req *r) {
+    um_edits *e = r->edits;
+    if (!e) return;
+    um_free(e->fixed);
+    um_free(e->early_fixed);
+    um_free(e->room);
+    um_free(e->early_room);
+    um_free(e->seen);
+    um_free(e);
+    r->edits = NULL;
+}
+
+/* The entry of an id; a new one is put in its place. */
+static seen *find_seen(um_edits *e, int32_t id) {
+    int32_t lo = 0, hi = e->n_seen;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (e->seen[mid].id < id) lo = mid + 1;
+        else hi = mid;
+    }
+    if (lo < e->n_seen && e->seen[lo].id == id) return &e->seen[lo];
+    assert(e->n_seen < e->cap_seen);
+    memmove(&e->seen[lo + 1], &e->seen[lo], (size_t)(e->n_seen - lo) * sizeof(seen));
+    e->n_seen++;
+    e->seen[lo] = (seen){.id = id};
+    return &e->seen[lo];
+}
+
+/* Two lists by rising id become one; of equal ids bans and bias come first. */
+static int32_t merge(const um_req *r, const um_edit *fixed, int32_t n_fixed, um_edit *out) {
+    const um_edits *e = r->edits;
+    const um_sampling_params *s = &r->sampling;
+    int32_t n = 0, k = 0;
+    for (int32_t i = 0; i < e->n_seen; i++) {
+        const seen *t = &e->seen[i];
+        while (k < n_fixed && fixed[k].id <= t->id) out[n++] = fixed[k++];
+        float taken = (t->in_answer > 0 ? s->presence_penalty : 0) + s->frequency_penalty * (float)t->in_answer;
+        out[n++] =
+            (um_edit){.id = t->id, .scale = s->repetition_penalty != 1 ? s->repetition_penalty : 0, .add = -taken};
+    }
+    while (k < n_fixed) out[n++] = fixed[k++];
+    return n;
+}
+
+void um_req_penalize(um_req *r, int32_t end) {
+    um_edits *e = r->edits;
+    if (!e || !e->seen || end <= e->counted) return;
+    for (int32_t p = e->counted; p < end; p++) {
+        if (p >= r->n_prompt && um_req_masked(r, p)) continue;
+        seen *t = find_seen(e, r->token[p]);
+        if (p < r->n_prompt) t->in_prompt++;
+        else t->in_answer++;
+    }
+    e->counted = end;
+    r->edit = e->room;
+    r->n_edit = merge(r, e->fixed, e->n_fixed, e->room);
+    r->early_edit = e->early_room;
+    r->n_early_edit = merge(r, e->early_fixed, e->n_early_fixed, e->early_room);
+}

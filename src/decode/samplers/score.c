@@ -1,0 +1,52 @@
+/* Scores of candidates and their order. */
+#include "decode/samplers/samplers.h"
+
+#include <math.h>
+
+uint32_t um_want_score(const um_req *r) {
+    switch (r->how.confidence) {
+    case UM_CONFIDENCE_MARGIN: return UM_WANT_SAMPLE | UM_WANT_BEST | UM_WANT_SECOND;
+    case UM_CONFIDENCE_ENTROPY: return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
+    default: return UM_WANT_SAMPLE;
+    }
+}
+
+uint32_t um_want_entropy(const um_req *r) {
+    (void)r;
+    return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
+}
+
+float um_score(const um_choice *c, int32_t i) {
+    const um_answer *a = &c->answer[i];
+    switch (c->how->confidence) {
+    case UM_CONFIDENCE_MARGIN: return a->q_best - a->q_second;
+    case UM_CONFIDENCE_ENTROPY: return -a->entropy;
+    default: return a->q_sample;
+    }
+}
+
+int32_t um_best_score(const um_choice *c) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < c->n; i++)
+        if (um_score(c, i) > um_score(c, best)) best = i;
+    return best;
+}
+
+/* NaN marks what was taken. */
+void um_rank_start(const um_choice *c) {
+    for (int32_t i = 0; i < c->n; i++)
+        if (isnan(c->score[i])) c->score[i] = -INFINITY;
+}
+
+void um_rank_scores(const um_choice *c) {
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = um_score(c, i);
+    um_rank_start(c);
+}
+
+int32_t um_rank_next(const um_choice *c) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < c->n; i++)
+        if (!isnan(c->score[i]) && (best < 0 || c->score[i] > c->score[best])) best = i;
+    if (best >= 0) c->score[best] = NAN;
+    return best;
+}

@@ -1,0 +1,31 @@
+/* SDAR's own dynamic rule: a schedule says how many positions a pass fixes at least. When more are above the threshold,
+ * all of those are taken; when fewer are, the surest ones that make up the number. With a position a pass it is
+ * `confidence`. The number never exceeds the masks, so that a filled position is not overwritten. */
+#include "decode/samplers/samplers.h"
+
+/* Positions that this pass is to fix: an even split of the block, the remainder first. */
+static int32_t scheduled(const um_choice *c) {
+    int32_t steps = c->how->denoising_steps ? c->how->denoising_steps : c->block_len;
+    int32_t n = c->block_len / steps + (c->count < c->block_len % steps);
+    return UM_MIN(UM_MAX(n, 1), c->n);
+}
+
+static void sdar_accept(const um_choice *c, um_decision *d) {
+    const int32_t least = scheduled(c);
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->answer[i].q_sample > c->how->accept_threshold) um_decide(d, c, i);
+    if (d->n >= least || !c->forced) return;
+    um_rank_scores(c);
+    for (d->n = 0; d->n < least;) um_decide(d, c, um_rank_next(c));
+}
+
+const um_sampler um_sampler_sdar_dynamic = {
+    .name = "sdar_dynamic",
+    .summary = "accept every position above accept_threshold if they are as many as the schedule asks for, or else "
+               "that many of the surest",
+    .source = "JetAstra/SDAR generate.py, low_confidence_dynamic; JetEngine",
+    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}},
+    .schedule = UM_SCHEDULE_NONE,
+    .want = um_want_score,
+    .accept = sdar_accept,
+};

@@ -1,0 +1,397 @@
+/* The life of blocks: a pass from plan to apply. */
+#include <math.h>
+
+#include "decode/strategies/blocks.h"
+
+const um_option um_block_options[4] = {
+    {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX - 1, NULL, "auto", "0", "N",
+     "Decoding (blocks)", "blocks in flight at once; auto is 1, what checkpoints are trained for, and 4 for d2f"},
+    {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
+     "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
+    {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
+     0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (blocks)",
+     "a block may be forced to accept a token when this share of its predecessor is filled"},
+    {"token_stability_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_stability_threshold), 0, 1, NULL, "0",
+     NULL, "SHARE", "Decoding (blocks)",
+     "start the next block when this share of the last one is stable; above 0: when it is complete"},
+};
+
+/* ---- Rules of most ----------------------------------------------------------------------------------------------- */
+
+int32_t um_blocks_anchor_zero(const um_req *r, int32_t block_len) {
+    (void)r;
+    (void)block_len;
+    return 0;
+}
+
+um_visibility um_blocks_see(const um_req *r, const um_blocks *s, bool storing_prompt) {
+    (void)r;
+    (void)storing_prompt;
+    return (um_visibility){.see = UM_SEE_BLOCK_CAUSAL, .block = s->buffer.block_len, .anchor = s->buffer.anchor};
+}
+
+int32_t um_blocks_whole_none(const um_req *r, const um_blocks *s) {
+    (void)r;
+    (void)s;
+    return 0;
+}
+
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
+
+static um_status check_sampler(const um_sampler *s, um_err *err) {
+    if (s->schedule == UM_SCHEDULE_NONE || s->schedule == UM_SCHEDULE_EVEN) return UM_OK;
+    return um_fail(err, UM_EUNSUPPORTED,
+                   "sampler: %s follows a schedule over a whole canvas; block diffusion runs samplers that decide by "
+                   "what they see in a block, see `unmask list samplers`",
+                   s->name);
+}
+
+static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *err) {
+    const char *name = r->how.sampler;
+    /* What `auto` means for whole sequences is no matter of blocks. */
+    if (um_streq(name, "auto")) name = r->traits->see == UM_SEE_FULL ? "confidence" : r->traits->sampler;
+    um_status st = um_sampler_find(sampler, name, err);
+    return st ? st : check_sampler(*sampler, err);
+}
+
+static um_status resolve(um_req *r, um_err *err) {
+    um_decoding *d = &r->how;
+    if (d->block_size == 0) d->block_size = r->traits->block > 0 ? r->traits->block : 32;
+    if (d->block_size > UM_BLOCK_MAX)
+        return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+    if (r->traits->route_block && d->block_size % r->traits->route_block)
+        return um_fail(err, UM_ERANGE,
+                       "block_size: %d; this model chooses its experts for %d positions together, so a block must be a "
+                       "multiple of that",
+                       d->block_size, r->traits->route_block);
+    if (d->buffer_size == 0) d->buffer_size = 1;
+    if (isnan(d->accept_threshold)) d->accept_threshold = r->traits->accept_threshold;
+    if (!isnan(r->compat->threshold)) d->accept_threshold = r->compat->threshold;
+    return UM_OK;
+}
+
+/* What may still change is not settled: the blocks that are being denoised, where a sampler edits or takes back. */
+static void settle(um_req *r, const um_blocks *s) {
+    const um_buffer *b = &s->buffer;
+    if (!s->sampler->edits && !um_remasks(r, s->sampler)) return;
+    r->settled = um_buffer_start(b) + um_buffer_first_active(b) * b->block_len;
+}
+
+um_status um_blocks_init(um_req *r, const um_block_rules *rules, const um_sampler *sampler, um_err *err) {
+    um_status st = sampler ? UM_OK : resolve_sampler(r, &sampler, err);
+    if (!st) st = resolve(r, err);
+    if (!st && sampler->init) st = sampler->init(r, err);
+    if (st) return st;
+    um_blocks *s = UM_NEW(um_blocks);
+    const um_decoding *d = &r->how;
+    s->rules = rules;
+    s->sampler = sampler;
+    /* One more slot than blocks that are denoised: the one that is stored meanwhile. */
+    int32_t n = r->compat->separate_commit ? d->buffer_size : d->buffer_size + 1;
+    int32_t limit = r->compat->allocated_limits ? INT32_MAX : r->limit;
+    um_buffer_init(&s->buffer, n, d->block_size, rules->anchor(r, d->block_size), limit, r->n_prompt);
+    if (sampler->memory) s->memory_bytes = sampler->memory(r, d->block_size);
+    if (s->memory_bytes) s->memory = (unsigned char *)um_zalloc(um_mul((size_t)n, s->memory_bytes));
+    r->state = s;
+    r->may_choose_mask = sampler->edits && r->compat->literal_edits;
+    r->n_top_asked = UM_MAX(r->n_top, sampler->n_top ? sampler->n_top(r) : 0);
+    settle(r, s);
+    return UM_OK;
+}
+
+void um_blocks_free(um_req *r) {
+    um_blocks *s = (um_blocks *)r->state;
+    um_free(s->memory);
+    um_free(s->own);
+    um_free(s);
+    r->state = NULL;
+}
+
+/* ---- What a pass feeds ------------------------------------------------------------------------------------------- */
+
+/* compat: the prefill of a prompt that ends with a block is a pass of its own. */
+static bool prefills_alone(const um_req *r, const um_blocks *s) {
+    return r->compat->separate_commit && !s->prefilled && s->buffer.run == 0;
+}
+
+/* First position that the pass does not feed, were it to feed all, when `run` blocks run. */
+static int32_t feed_end(const um_req *r, const um_blocks *s, int32_t run) {
+    return prefills_alone(r, s) ? r->n_prompt : um_buffer_start(&s->buffer) + run * s->buffer.block_len;
+}
+
+/* The end of the largest chunk of at most `budget` tokens, or of the smallest when it has more. */
+static int32_t chunk_end(const um_req *r, const um_blocks *s, int32_t budget) {
+    const um_buffer *b = &s->buffer;
+    int32_t from = r->stored, whole = s->rules->whole(r, s);
+    int32_t first = from < whole ? whole : b->anchor + ((from - b->anchor) / b->block_len + 1) * b->block_len;
+    int32_t room = UM_MAX(0, from + budget - first);
+    return UM_MIN(first + room / b->block_len * b->block_len, um_buffer_start(b));
+}
+
+static int32_t window_max(const um_blocks *s) { return UM_MIN(s->buffer.run + 1, s->buffer.n); }
+
+/* What a life of passes needs at most. */
+static void add_bounds(const um_req *r, const um_blocks *s, um_need *n) {
+    const um_buffer *b = &s->buffer;
+    int32_t B = b->block_len, whole = s->rules->whole(r, s), window = b->n * B, behind = r->limit - b->anchor;
+    /* Under compat blocks run past the limit until the allocated length reaches it. */
+    if (r->compat->allocated_limits)
+        behind = r->n_prompt / B * B - b->anchor + r->sampling.max_tokens + B * (r->how.buffer_size + 2);
+    n->slots_max = b->anchor + UM_CEIL_DIV(behind, B) * B;
+    /* Under compat a prompt that one pass stores shares it with the window. */
+    n->tokens_max = whole && r->compat->separate_commit ? r->n_prompt + window : UM_MAX(window, whole);
+    n->rows_max = window;
+    n->edits_max = um_view_edits_max(r, s->sampler, window);
+    n->positions_max = n->slots_max + window;
+    n->tables = 1;
+}
+
+/* Tokens of the smallest pass that stores something and nothing else. */
+static int32_t least_chunk(const um_req *r, const um_blocks *s) {
+    int32_t whole = s->rules->whole(r, s), end = chunk_end(r, s, 0);
+    if (r->stored >= um_buffer_start(&s->buffer)) return INT32_MAX;
+    if (r->stored < whole && r->compat->separate_commit && !s->prefilled) return INT32_MAX;
+    return (r->stored < whole ? UM_MAX(end, r->n_prompt) : end) - r->stored;
+}
+
+um_need um_blocks_need(const um_req *r) {
+    const um_blocks *s = (const um_blocks *)r->state;
+    const um_buffer *b = &s->buffer;
+    um_need n = {0};
+    int32_t run = window_max(s), end = feed_end(r, s, run), rows = run * b->block_len;
+    add_bounds(r, s, &n);
+    n.tokens = end - r->stored;
+    n.least = UM_MIN(n.tokens, least_chunk(r, s));
+    n.rows = rows;
+    n.slots = UM_MIN(end, n.slots_max);
+    n.edits = um_view_edits_max(r, s->sampler, rows);
+    return n;
+}
+
+/* ---- Plan -------------------------------------------------------------------------------------------------------- */
+
+static int32_t count_active(const um_buffer *b) { return b->run - um_buffer_first_active(b); }
+
+/* The next block may start: the last one is known well enough, and there is room. */
+static bool may_grow(const um_req *r, const um_blocks *s) {
+    const um_buffer *b = &s->buffer;
+    if (b->run == 0 || b->run == b->n) return false;
+    if (!r->compat->separate_commit && count_active(b) >= r->how.buffer_size) return false;
+    const um_block *last = &b->block[b->run - 1];
+    return um_block_progress(last) >= r->how.add_block_threshold &&
+           last->same_token_ratio >= r->how.token_stability_threshold && last->type != UM_BLOCK_LAST_IN_CONTEXT;
+}
+
+/* Nothing runs: the head starts. */
+static bool must_start(const um_req *r, const um_blocks *s) {
+    if (s->buffer.run > 0 || prefills_alone(r, s)) return false;
+    return !(r->compat->eos_drains && um_req_eos_compat(r));
+}
+
+static void *memory_of(const um_blocks *s, const um_block *b) {
+    return s->memory ? s->memory + (size_t)(b->id % s->buffer.n) * s->memory_bytes : NULL;
+}
+
+static void prepare(um_req *r, um_blocks *s) {
+    um_buffer *b = &s->buffer;
+    for (int32_t i = um_buffer_first_active(b); i < b->run; i++) b->block[i].total_steps++;
+    if (!may_grow(r, s) && !must_start(r, s)) return;
+    if (b->block[b->run].start >= r->limit && !r->compat->allocated_limits) return;
+    um_buffer_grow(b);
+    if (s->memory) memset(memory_of(s, &b->block[b->run - 1]), 0, s->memory_bytes);
+}
+
+/* First position of the block that no pass may write. */
+static int32_t block_end(const um_req *r, const um_block *b) {
+    int32_t end = b->start + b->len;
+    return r->compat->allocated_limits ? end : UM_MIN(end, r->limit);
+}
+
+/* Shift families: keeps the final hidden row of the last stored position, which predicts the position behind it. */
+static void save_carry(um_req *r, um_segment *seg, int32_t first, int32_t stored_end) {
+    if (r->traits->shift == 0 || stored_end <= first) return;
+    seg->save_src = stored_end - 1 - first;
+    seg->save_to = r->saved;
+}
+
+static bool is_silent(const um_req *r, const um_blocks *s) {
+    return !s->prefilled && (r->traits->prefill_is_silent || prefills_alone(r, s));
+}
+
+static um_segment *feed(um_req *r, um_blocks *s, um_pass *pass, um_pass_kind kind, int32_t end) {
+    bool storing_prompt = !s->prefilled || r->stored < s->rules->whole(r, s);
+    int32_t first = r->stored;
+    um_segment *seg = um_pass_add(pass, r, kind, first, end, s->rules->see(r, s, storing_prompt));
+    if (s->rules->feed) s->rules->feed(r, s, pass, seg, first);
+    return seg;
+}
+
+/* Only stores: a chunk of what is known. */
+static void plan_chunk(um_req *r, um_blocks *s, um_pass *pass) {
+    int32_t whole = s->rules->whole(r, s);
+    s->chunk = chunk_end(r, s, r->stored < whole ? whole - r->stored : pass->budget);
+    /* A prompt that sees itself whole is fed whole, with what of it shares a block with the answer. */
+    int32_t end = r->stored < whole ? UM_MAX(s->chunk, r->n_prompt) : s->chunk;
+    um_segment *seg = feed(r, s, pass, s->prefilled ? UM_PASS_COMMIT : UM_PASS_PREFILL, end);
+    save_carry(r, seg, r->stored, s->chunk);
+    pass->partial = true;
+}
+
+void um_blocks_plan(um_req *r, um_pass *pass) {
+    um_blocks *s = (um_blocks *)r->state;
+    um_buffer *b = &s->buffer;
+    int32_t first = r->stored, whole = s->rules->whole(r, s);
+    s->chunk = 0;
+    /* A prompt that must be stored by itself, and was before, comes back as it was; and what does not fit waits. */
+    bool rebuild = s->prefilled && first < whole;
+    if (rebuild || (first < um_buffer_start(b) && feed_end(r, s, window_max(s)) - first > pass->budget)) {
+        plan_chunk(r, s, pass);
+        return;
+    }
+    prepare(r, s);
+    int32_t active = um_buffer_first_active(b), stored_end = um_buffer_start(b) + active * b->block_len;
+    um_pass_kind kind = !s->prefilled ? UM_PASS_PREFILL : active < b->run ? UM_PASS_DENOISE : UM_PASS_COMMIT;
+    um_segment *seg = feed(r, s, pass, kind, feed_end(r, s, b->run));
+    save_carry(r, seg, first, stored_end);
+    if (is_silent(r, s)) return;
+    um_req_penalize(r, stored_end);
+    for (int32_t i = active; i < b->run; i++) {
+        um_view v;
+        um_view_look(&v, r, s->sampler, &b->block[i], block_end(r, &b->block[i]), memory_of(s, &b->block[i]));
+        um_view_ask(&v, r, s->sampler, pass, first);
+    }
+}
+
+/* ---- Apply ------------------------------------------------------------------------------------------------------- */
+
+/* Lets the sampler decide one ACTIVE block; returns the number of answers that belong to it. `previous_known`: its
+ * predecessor was semi-complete before this pass. */
+static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *answer, bool previous_known) {
+    const um_sampler *sampler = s->sampler;
+    int32_t room[2 * UM_BLOCK_MAX];
+    um_view v;
+    um_view_look(&v, r, sampler, b, block_end(r, b), memory_of(s, b));
+    if (v.choice.n == 0 && !sampler->edits) return 0;
+    v.choice.forced = previous_known || r->traits->always_forced;
+    um_decision d = um_view_decide(&v, r, sampler, b, answer, room);
+    if (s->rules->decided) s->rules->decided(r, s, &v.choice);
+    if (sampler->edits) {
+        b->commit_ready = d.committable;
+        b->same_token_ratio = d.same_token_ratio;
+    }
+    return v.choice.n + v.n_filled;
+}
+
+static void decide_all(um_req *r, um_blocks *s, const um_answer *answer) {
+    um_buffer *b = &s->buffer;
+    bool previous_known = true; /* blocks before the buffer are stored */
+    for (int32_t i = 0; i < b->run; i++) {
+        um_block *k = &b->block[i];
+        /* Decisions of a pass see the blocks as they were before it. */
+        bool known = um_block_progress(k) >= r->how.semi_complete_threshold;
+        if (k->status == UM_BLOCK_ACTIVE) answer += decide(r, s, k, answer, previous_known);
+        previous_known = known;
+    }
+}
+
+/* A block without masks is done, unless its sampler edits: then that says so. */
+static void mark_complete(um_blocks *s) {
+    um_buffer *b = &s->buffer;
+    for (int32_t i = um_buffer_first_active(b); i < b->run && !s->sampler->edits; i++) {
+        if (b->block[i].n_masks > 0) continue;
+        b->block[i].commit_ready = true;
+        b->block[i].same_token_ratio = 1;
+    }
+}
+
+/* compat: growth ends at the last running block once a stop condition holds. */
+static void name_terminal(um_req *r, um_buffer *b) {
+    if (!r->compat->eos_drains || !um_req_truncated_compat(r, um_buffer_allocated(b))) return;
+    for (int32_t i = 0; i < b->n; i++) {
+        if (i < b->run - 1) b->block[i].type = UM_BLOCK_IN_CONTEXT;
+        else if (i >= b->run) b->block[i].type = UM_BLOCK_OUT_OF_CONTEXT;
+        else if (b->block[i].type == UM_BLOCK_IN_CONTEXT) b->block[i].type = UM_BLOCK_LAST_IN_CONTEXT;
+    }
+    b->terminal = true;
+}
+
+/* The head was stored by this pass. */
+static void shift(um_req *r, um_buffer *b) {
+    b->block[0].status = UM_BLOCK_IN_CACHE;
+    bool out = b->terminal || b->block[b->n - 1].type != UM_BLOCK_IN_CONTEXT;
+    if (r->compat->allocated_limits) {
+        int32_t len = um_buffer_allocated(b);
+        out |= len - r->n_prompt >= r->sampling.max_tokens || len >= r->max_len;
+    }
+    um_buffer_shift(b, out);
+}
+
+/* A complete block whose predecessor is stored or about to be becomes TO_CACHE; a TO_CACHE block was stored. */
+static void transition(um_req *r, um_blocks *s) {
+    um_buffer *b = &s->buffer;
+    bool previous_done = true;
+    for (int32_t i = 0; i < b->run;) {
+        um_block *k = &b->block[i];
+        if (k->status == UM_BLOCK_TO_CACHE) {
+            assert(i == 0);
+            shift(r, b);
+            continue;
+        }
+        if (k->n_masks == 0 && k->commit_ready && previous_done) k->status = UM_BLOCK_TO_CACHE;
+        previous_done = k->status == UM_BLOCK_TO_CACHE;
+        i++;
+    }
+    r->stored = um_buffer_start(b);
+    name_terminal(r, b);
+    settle(r, s);
+}
+
+void um_blocks_apply(um_req *r, const um_answer *answer) {
+    um_blocks *s = (um_blocks *)r->state;
+    if (s->chunk) {
+        r->stored = s->chunk;
+        return;
+    }
+    bool silent = is_silent(r, s);
+    r->end = um_buffer_end(&s->buffer);
+    r->n_new = 0;
+    if (!silent) decide_all(r, s, answer);
+    mark_complete(s);
+    r->prefill_passes += !s->prefilled;
+    s->prefilled = true;
+    transition(r, s);
+    r->end = um_buffer_end(&s->buffer);
+    if (r->compat->allocated_limits)
+        um_req_check_stop_compat(r, um_buffer_allocated(&s->buffer), um_buffer_complete(&s->buffer));
+    else um_req_check_stop(r);
+}
+
+/* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
+
+/* Keys of a stored position depend on the blocks up to its own, so on the length of blocks, and nothing else. A shift
+ * family keeps a position to feed, whose hidden row predicts the window's first. */
+uint64_t um_blocks_share(const um_req *r, int32_t *most) {
+    const um_blocks *s = (const um_blocks *)r->state;
+    const int32_t B = s->buffer.block_len;
+    *most = (um_buffer_start(&s->buffer) - r->traits->shift) / B * B;
+    if (r->compat->separate_commit) *most = 0;
+    return *most && r->traits->page_size % B == 0 ? (uint64_t)B : 0;
+}
+
+void um_blocks_trace(const um_req *r, um_trace_space *space, um_trace *out) {
+    const um_blocks *s = (const um_blocks *)r->state;
+    const um_buffer *b = &s->buffer;
+    int32_t n = UM_MAX(b->run, r->how.buffer_size);
+    for (int32_t i = 0; i < n; i++) {
+        space->block[i] = b->block[i].id;
+        space->masks[i] = b->block[i].n_masks;
+        space->status[i] = um_block_status_name(b->block[i].status);
+    }
+    out->n_new = r->n_new;
+    out->n_blocks = n;
+    out->block = space->block;
+    out->masks = space->masks;
+    out->status = space->status;
+    out->token = r->token + um_buffer_start(b);
+    out->n_tokens = (out->prefill ? b->run : n) * b->block_len;
+}

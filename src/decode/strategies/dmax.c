@@ -1,0 +1,143 @@
+/* dmax: block diffusion that corrects itself. Every position of a running block is predicted anew in each pass, and the
+ * next pass is fed blends of embeddings in place of tokens the model was not sure of: the token's by its probability,
+ * the mask's for the rest (dmax_topk), or the token's and some of the likeliest ids' on top (iter_smooth_topk).
+ *
+ * A finished block is stored by its tokens (clean_commit), so its keys do not depend on how sure the model was. The
+ * compared system stores the keys of the last blends. */
+#include <math.h>
+
+#include "decode/strategies/blocks.h"
+
+/* The blends of the answer's positions, as the last decision left them. */
+typedef struct merges {
+    int32_t per;    /* ids of a blend, at most */
+    int32_t *n;     /* [positions] ids in use; 0: the token itself is fed */
+    int32_t *id;    /* [positions, per] */
+    float *w;       /* [positions, per] */
+    int32_t data[]; /* where they lie */
+} merges;
+
+static bool is_blended(const um_decoding *d) { return d->token_merge_weight > 0; }
+
+static int32_t ids_per_blend(const um_decoding *d) {
+    return d->token_merge_mode == UM_MERGE_DMAX ? 2 : d->token_merge_top_k + 1;
+}
+
+static void feed(um_req *r, um_blocks *s, um_pass *pass, um_segment *seg, int32_t first) {
+    const merges *m = (const merges *)s->own;
+    if (!m) return;
+    int32_t done = um_buffer_start(&s->buffer) + um_buffer_first_active(&s->buffer) * s->buffer.block_len;
+    int32_t from = UM_MAX(r->n_prompt, r->how.clean_commit ? done : 0);
+    for (int32_t i = UM_MAX(0, from - first); i < seg->n; i++) {
+        int32_t k = first + i - r->n_prompt, *id;
+        float *w;
+        if (m->n[k] == 0) continue;
+        um_soft *soft = um_pass_soft(pass, seg, i, m->n[k], &id, &w);
+        memcpy(id, m->id + (size_t)k * (size_t)m->per, (size_t)m->n[k] * sizeof(int32_t));
+        memcpy(w, m->w + (size_t)k * (size_t)m->per, (size_t)m->n[k] * sizeof(float));
+        soft->renormalize = r->how.token_merge_mode == UM_MERGE_DMAX && r->how.token_merge_renormalize;
+    }
+}
+
+/* The token by its probability, the mask for the rest. */
+static int32_t blend_with_mask(const um_req *r, int32_t token, float p, int32_t *id, float *w) {
+    p = UM_MIN(UM_MAX(p, 0.0F), 1.0F);
+    if (p == 1) return 0; /* the token itself */
+    id[0] = token;
+    w[0] = p;
+    id[1] = r->traits->mask_id;
+    w[1] = 1 - p;
+    return 2;
+}
+
+/* The token, and the likeliest ids by their probabilities on top. */
+static int32_t add_likeliest(const um_req *r, int32_t token, const um_top *top, int32_t *id, float *w) {
+    int32_t n = 0;
+    id[n] = token;
+    w[n++] = 1;
+    for (int32_t i = 0; i < r->how.token_merge_top_k && top[i].id >= 0; i++) {
+        id[n] = top[i].id;
+        w[n++] = r->how.token_merge_weight * top[i].p;
+    }
+    return n;
+}
+
+static void decided(um_req *r, um_blocks *s, const um_choice *c) {
+    merges *m = (merges *)s->own;
+    if (!m) return;
+    for (int32_t i = c->n_fixed; i < c->n; i++) {
+        int32_t p = c->position[i], k = p - r->n_prompt;
+        int32_t *id = m->id + (size_t)k * (size_t)m->per;
+        float *w = m->w + (size_t)k * (size_t)m->per;
+        if (um_req_masked(r, p)) m->n[k] = 0;
+        else if (r->how.token_merge_mode == UM_MERGE_DMAX)
+            m->n[k] = blend_with_mask(r, r->token[p], um_dmax_confidence(c, i), id, w);
+        else m->n[k] = add_likeliest(r, r->token[p], c->answer[i].top, id, w);
+    }
+}
+
+static const um_block_rules rules = {
+    .anchor = um_blocks_anchor_zero,
+    .see = um_blocks_see,
+    .whole = um_blocks_whole_none,
+    .feed = feed,
+    .decided = decided,
+};
+
+static const float AUTO_THRESHOLD = 0.5F; /* published settings */
+
+static um_status check_sampler(const um_req *r, um_err *err) {
+    const char *name = r->how.sampler;
+    /* `edit` is the compared system's word for it. */
+    if (um_streq(name, "auto") || um_streq(name, "edit") || um_streq(name, um_sampler_dmax.name)) return UM_OK;
+    return um_fail(err, UM_EUNSUPPORTED, "sampler: strategy dmax runs %s alone, not %s", um_sampler_dmax.name, name);
+}
+
+static merges *new_merges(const um_req *r) {
+    size_t n = (size_t)(um_blocks_need(r).positions_max - r->n_prompt), per = (size_t)ids_per_blend(&r->how);
+    merges *m = (merges *)um_zalloc(sizeof(merges) + um_mul(n * (1 + 2 * per), sizeof(int32_t)));
+    m->per = (int32_t)per;
+    m->n = m->data;
+    m->id = m->n + n;
+    m->w = (float *)(void *)(m->id + n * per);
+    return m;
+}
+
+static um_status init(um_req *r, um_err *err) {
+    um_status st = check_sampler(r, err);
+    if (st) return st;
+    if (isnan(r->how.accept_threshold)) r->how.accept_threshold = AUTO_THRESHOLD;
+    if (r->compat->merged_commit) r->how.clean_commit = false;
+    st = um_blocks_init(r, &rules, &um_sampler_dmax, err);
+    if (!st && is_blended(&r->how)) ((um_blocks *)r->state)->own = new_merges(r);
+    return st;
+}
+
+/* Blends: of positions in the window, or of all that is fed again where blends are stored. */
+static um_need need(const um_req *r) {
+    um_need n = um_blocks_need(r);
+    int32_t per = is_blended(&r->how) ? ids_per_blend(&r->how) : 0;
+    n.soft = n.tokens * per;
+    n.soft_max = n.rows_max * per;
+    return n;
+}
+
+/* Keys of blends are a request's own. */
+static uint64_t share(const um_req *r, int32_t *most) {
+    uint64_t kind = um_blocks_share(r, most);
+    return r->how.clean_commit || !is_blended(&r->how) ? kind : 0;
+}
+
+const um_strategy um_strategy_dmax = {
+    .name = "dmax",
+    .summary = "block diffusion that predicts every position of its blocks anew and feeds blends of embeddings",
+    .source = "DMax; Diffulex dmax (revision 184ba97)",
+    .params = {{um_block_options, UM_LEN(um_block_options)}},
+    .init = init,
+    .need = need,
+    .plan = um_blocks_plan,
+    .apply = um_blocks_apply,
+    .trace = um_blocks_trace,
+    .share = share,
+    .free = um_blocks_free,
+};

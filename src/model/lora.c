@@ -1,0 +1,278 @@
+/* One adapter folder: the names of its tensors, and what they must be for a layer of the base.
+ *
+ * A matrix is called "base_model.model.PATH.lora_A.weight", where PATH is the module's in the base checkpoint; tools
+ * leave out the prefix or ".weight", or put the adapter's name between ("lora_A.default.weight"). Whatever stands in
+ * front, paths are compared without "model.", which checkpoints leave out too. */
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "model/loader.h"
+#include "model/lora.h"
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+const char *um_lora_bare(const char *path) {
+    while (!strncmp(path, "model.", 6)) path += 6;
+    return path;
+}
+
+static const char *bare_key(const char *key) { return um_lora_bare(strncmp(key, "base_model.", 11) ? key : key + 11); }
+
+/* The letter behind ".lora_" when `tail` is "lora_A", "lora_A.weight", "lora_A.NAME" or "lora_A.NAME.weight". */
+static char matrix_letter(const char *tail) {
+    const char letter = tail[5], *rest = tail + 6, *dot;
+    if (letter != 'A' && letter != 'B') return 0;
+    if (!*rest || !strcmp(rest, ".weight")) return letter;
+    if (*rest++ != '.' || !*rest || !strncmp(rest, "bias", 4)) return 0;
+    dot = strchr(rest, '.');
+    return !dot || !strcmp(dot, ".weight") ? letter : 0;
+}
+
+static um_status fail_kind(const um_lora *a, const um_tensor *t, um_err *err) {
+    const char *what = strstr(t->name, "lora_embedding_")         ? "of an embedding"
+                       : strstr(t->name, "lora_magnitude_vector") ? "of DoRA"
+                       : strstr(t->name, ".bias")                 ? "a bias"
+                                                                  : "of a kind that unmask does not know";
+    return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s is %s; unmask computes LoRA of linear layers only", a->dir,
+                   UM_LORA_FILE, t->name, what);
+}
+
+/* Tensors come by name, so both matrices of a module stand together. */
+static um_lora_pair *add_pair(um_lora *a, const char *path, size_t n) {
+    um_lora_pair *last = a->n_pairs ? &a->pair[a->n_pairs - 1] : NULL;
+    if (last && strlen(last->path) == n && !strncmp(last->path, path, n)) return last;
+    a->pair[a->n_pairs] = (um_lora_pair){.path = um_arena_strndup(&a->arena, path, n)};
+    return &a->pair[a->n_pairs++];
+}
+
+static um_status take_matrix(um_lora *a, const um_tensor *t, const char *path, const char *tail, um_err *err) {
+    const char letter = matrix_letter(tail + 1);
+    if (!letter) return fail_kind(a, t, err);
+    um_lora_pair *p = add_pair(a, path, (size_t)(tail - path));
+    const um_tensor **to = letter == 'A' ? &p->a : &p->b;
+    if (*to)
+        return um_fail(err, UM_EMODEL, "%s/%s: tensors %s and %s are the same matrix", a->dir, UM_LORA_FILE,
+                       (*to)->name, t->name);
+    *to = t;
+    return UM_OK;
+}
+
+/* The name without ".modules_to_save.NAME" in it. */
+static const char *full_name(um_lora *a, const char *key) {
+    static const char infix[] = ".modules_to_save.";
+    const char *at = strstr(key, infix), *rest = at ? strchr(at + sizeof infix - 1, '.') : NULL;
+    um_buf name = {0};
+    if (!rest) return key;
+    um_buf_append(&name, key, (size_t)(at - key));
+    um_buf_puts(&name, rest);
+    const char *kept = um_arena_strndup(&a->arena, name.data, name.len);
+    um_buf_free(&name);
+    return kept;
+}
+
+static um_status take_full(um_lora *a, const um_tensor *t, const char *key, um_err *err) {
+    const char *name = full_name(a, key), *dot = strrchr(name, '.');
+    char *module = um_strndup(name, dot ? (size_t)(dot - name) : strlen(name));
+    bool saved = um_lora_config_saves(a->config, module);
+    um_free(module);
+    if (!saved)
+        return um_fail(err, UM_EMODEL,
+                       "%s/%s: tensor %s is no matrix of a linear layer, and \"modules_to_save\" does not name its "
+                       "module",
+                       a->dir, UM_LORA_FILE, t->name);
+    if (um_lora_find_full(a, name))
+        return um_fail(err, UM_EMODEL, "%s/%s: tensor %s is there twice", a->dir, UM_LORA_FILE, name);
+    a->full[a->n_full++] = (um_lora_full){.name = name, .tensor = t};
+    return UM_OK;
+}
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static int by_path(const void *x, const void *y) {
+    const um_lora_pair *a = x, *b = y;
+    return strcmp(a->path, b->path);
+}
+
+static um_status check_pairs(um_lora *a, um_err *err) {
+    qsort(a->pair, a->n_pairs, sizeof *a->pair, by_path);
+    for (size_t i = 0; i < a->n_pairs; i++) {
+        const um_lora_pair *p = &a->pair[i];
+        if (!p->a || !p->b)
+            return um_fail(err, UM_EMODEL, "%s/%s holds %s, but not lora_%c of the same module", a->dir, UM_LORA_FILE,
+                           (p->a ? p->a : p->b)->name, p->a ? 'B' : 'A');
+        if (i && !strcmp(p->path, p[-1].path))
+            return um_fail(err, UM_EMODEL, "%s/%s: tensors %s and %s are the same matrix", a->dir, UM_LORA_FILE,
+                           p[-1].a->name, p->a->name);
+        a->has_experts |= strstr(p->path, ".experts.") != NULL;
+    }
+    return UM_OK;
+}
+
+static um_status read_tensors(um_lora *a, um_err *err) {
+    const size_t n = um_safetensors_count(a->tensors);
+    if (!n) return um_fail(err, UM_EMODEL, "%s/%s holds no tensor", a->dir, UM_LORA_FILE);
+    a->pair = UM_NEW_ARRAY(um_lora_pair, n);
+    a->full = UM_NEW_ARRAY(um_lora_full, n);
+    for (size_t i = 0; i < n; i++) {
+        const um_tensor *t = um_safetensors_at(a->tensors, i);
+        const char *key = bare_key(t->name), *tail = strstr(key, ".lora_");
+        if (t->type == UM_DTYPE_OTHER)
+            return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s has type %s; unmask reads BF16, F16 and F32", a->dir,
+                           UM_LORA_FILE, t->name, um_safetensors_dtype(t));
+        um_status s = tail ? take_matrix(a, t, key, tail, err) : take_full(a, t, key, err);
+        if (s) return s;
+        a->n_params += (int64_t)um_tensor_elements(t);
+    }
+    const char *word = um_lora_config_not_saved(a->config);
+    if (word)
+        return um_fail(err, UM_EMODEL, "%s/%s: \"modules_to_save\" names %.100s, but %s holds no tensor of it", a->dir,
+                       UM_LORA_CONFIG, word, UM_LORA_FILE);
+    return check_pairs(a, err);
+}
+
+/* A folder without the tensors in the one format that is read. */
+static um_status fail_no_tensors(const um_lora *a, um_err *err) {
+    char *bin = um_path_join(a->dir, "adapter_model.bin");
+    bool found = um_file_exists(bin);
+    um_free(bin);
+    if (found)
+        return um_fail(err, UM_EUNSUPPORTED,
+                       "%s holds adapter_model.bin; unmask reads safetensors only: save the adapter as %s", a->dir,
+                       UM_LORA_FILE);
+    return um_fail(err, UM_ENOENT, "%s: %s is not there", a->dir, UM_LORA_FILE);
+}
+
+static um_status open_files(um_lora *a, um_err *err) {
+    json_t *root = NULL;
+    if (!um_dir_exists(a->dir)) return um_fail(err, UM_ENOENT, "%s is no folder", a->dir);
+    char *config = um_path_join(a->dir, UM_LORA_CONFIG), *file = um_path_join(a->dir, UM_LORA_FILE);
+    um_status s = um_json_load(&root, config, err);
+    if (!s) s = um_lora_config_parse(&a->config, root, config, err);
+    if (!s && !um_file_exists(file)) s = fail_no_tensors(a, err);
+    if (!s) s = um_safetensors_open_file(&a->tensors, a->dir, UM_LORA_FILE, err);
+    if (!s) s = read_tensors(a, err);
+    json_decref(root);
+    um_free(config);
+    um_free(file);
+    return s;
+}
+
+um_status um_lora_open(um_lora *a, const char *name, const char *dir, um_err *err) {
+    *a = (um_lora){.name = um_strdup(name), .dir = um_strdup(dir)};
+    um_arena_init(&a->arena, 0);
+    um_status s = open_files(a, err);
+    if (!s) return UM_OK;
+    um_lora_close(a);
+    return um_fail_in(err, "adapter %s", name);
+}
+
+void um_lora_release(um_lora *a) {
+    um_safetensors_close(a->tensors);
+    a->tensors = NULL;
+    a->n_pairs = a->n_full = 0;
+}
+
+void um_lora_close(um_lora *a) {
+    um_lora_release(a);
+    um_lora_config_free(a->config);
+    um_arena_free(&a->arena);
+    um_free(a->pair);
+    um_free(a->full);
+    um_free(a->name);
+    um_free(a->dir);
+    *a = (um_lora){0};
+}
+
+/* ---- Looking up -------------------------------------------------------------------------------------------------- */
+
+um_lora_pair *um_lora_find(const um_lora *a, const char *path) {
+    const um_lora_pair key = {.path = um_lora_bare(path)};
+    return a->n_pairs ? bsearch(&key, a->pair, a->n_pairs, sizeof key, by_path) : NULL;
+}
+
+um_lora_full *um_lora_find_full(const um_lora *a, const char *name) {
+    name = um_lora_bare(name);
+    for (size_t i = 0; i < a->n_full; i++)
+        if (!strcmp(a->full[i].name, name)) return &a->full[i];
+    return NULL;
+}
+
+/* ---- Against the base -------------------------------------------------------------------------------------------- */
+
+/* What may be a target and stay as it is: a leaf name such as ff_out means the head too, a training program may leave
+ * the routers alone, and the experts all together. */
+static bool may_lack(const um_lora *a, const um_module *m) {
+    return m->kind == UM_MODULE_HEAD || m->kind == UM_MODULE_ROUTER || (m->kind == UM_MODULE_EXPERT && !a->has_experts);
+}
+
+static um_status check_shape(const um_lora *a, const um_tensor *t, int64_t rows, int64_t cols, const char *why,
+                             um_err *err) {
+    char found[UM_SHAPE_TEXT];
+    if (t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols) return UM_OK;
+    um_shape_print(found, t->dim, t->n_dims);
+    return um_fail(err, UM_EMODEL, "adapter %s: tensor %s: expected [%lld, %lld], %s, found %s", a->name, t->name,
+                   (long long)rows, (long long)cols, why, found);
+}
+
+static um_status check_pair(const um_lora *a, um_lora_pair *p, const um_module *m, const um_lora_terms *terms,
+                            um_err *err) {
+    char why[80];
+    snprintf(why, sizeof why, "rank %d from %s and the size of the layer", terms->rank, UM_LORA_CONFIG);
+    um_status s = check_shape(a, p->a, terms->rank, m->cols, why, err);
+    if (!s) s = check_shape(a, p->b, m->rows, terms->rank, why, err);
+    p->scale = terms->scale;
+    p->used = true;
+    return s;
+}
+
+um_status um_lora_check(um_lora *a, const um_module *m, bool merge, um_err *err) {
+    um_lora_pair *p = um_lora_find(a, m->path);
+    um_lora_terms terms;
+    um_status s = um_lora_config_ask(a->config, m->path, &terms, err);
+    if (s) return um_fail_in(err, "adapter %s", a->name);
+    if (!p && terms.is_target && !may_lack(a, m))
+        return um_fail(err, UM_EMODEL, "adapter %s: %s is a target of %s, but %s lacks its lora_A and lora_B", a->name,
+                       m->path, UM_LORA_CONFIG, UM_LORA_FILE);
+    if (!p) return UM_OK;
+    if (!terms.is_target)
+        return um_fail(err, UM_EMODEL, "adapter %s: tensor %s is there, but %s does not make its module a target",
+                       a->name, p->a->name, UM_LORA_CONFIG);
+    if (!merge && (m->kind == UM_MODULE_EXPERT || m->kind == UM_MODULE_HEAD))
+        return um_fail(err, UM_EUNSUPPORTED,
+                       "adapter %s changes %s, %s, which works for an adapter that is merged only: load it alone with "
+                       "--lora-merge",
+                       a->name, m->path, m->kind == UM_MODULE_HEAD ? "the head" : "a routed expert");
+    return check_pair(a, p, m, &terms, err);
+}
+
+um_status um_lora_check_rest(const um_lora *a, const char *family, const char *layers, um_err *err) {
+    const char *word = um_lora_config_no_target(a->config);
+    if (word)
+        return um_fail(err, UM_EMODEL,
+                       "adapter %s: \"target_modules\" of %s/%s names %.100s, which is no linear layer of this %s "
+                       "model: it has %s",
+                       a->name, a->dir, UM_LORA_CONFIG, word, family, layers);
+    for (size_t i = 0; i < a->n_pairs; i++)
+        if (!a->pair[i].used)
+            return um_fail(err, UM_EMODEL, "adapter %s: tensor %s belongs to no linear layer of this %s model", a->name,
+                           a->pair[i].a->name, family);
+    for (size_t i = 0; i < a->n_full; i++)
+        if (!a->full[i].used)
+            return um_fail(err, UM_EMODEL, "adapter %s: tensor %s takes the place of none of this %s model", a->name,
+                           a->full[i].tensor->name, family);
+    return UM_OK;
+}
+
+um_status um_lora_check_values(const um_lora *a, int32_t check, um_err *err) {
+    for (size_t i = 0; check != UM_CHECK_OFF && i < um_safetensors_count(a->tensors); i++) {
+        const um_tensor *t = um_safetensors_at(a->tensors, i);
+        size_t first, n = um_not_finite(t, &first);
+        if (!n) continue;
+        if (check == UM_CHECK_ERROR)
+            return um_fail(err, UM_EMODEL, "adapter %s: %zu values of tensor %s are NaN or infinite; fetch it again",
+                           a->name, n, t->name);
+        um_warn("adapter %s: %zu values of tensor %s are NaN or infinite; answers will be wrong", a->name, n, t->name);
+        return UM_OK;
+    }
+    return UM_OK;
+}

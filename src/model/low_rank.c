@@ -1,0 +1,190 @@
+/* From the matrices of an adapter to what the forward pass multiplies with: merged into a weight, or beside it. */
+#include "model/loader.h"
+
+enum { PARTS_MAX = 3 };
+
+/* An adapter's matrices for the parts of one stack; NULL where it leaves a part alone. */
+typedef struct stack {
+    const um_lora_pair *pair[PARTS_MAX];
+    const um_part *part;
+    int n;
+    int64_t cols;
+    int32_t rank, rows; /* of all parts together */
+} stack;
+
+static stack stack_of(const um_lora *a, const um_part *p, int n, int64_t cols, int32_t layer) {
+    stack s = {.part = p, .n = n, .cols = cols};
+    for (int i = 0; i < n; i++) {
+        char path[UM_LORA_PATH_SIZE];
+        um_loader_module(path, p[i].pattern, layer, 0);
+        s.pair[i] = um_lora_find(a, path);
+        if (s.pair[i]) s.rank += (int32_t)s.pair[i]->a->dim[0];
+        s.rows += (int32_t)p[i].rows;
+    }
+    return s;
+}
+
+/* ---- The first walk ---------------------------------------------------------------------------------------------- */
+
+/* Remembers the last word of a path, for a message about names that no path has. */
+static void note_leaf(um_loader *l, const char *path) {
+    const char *leaf = strrchr(path, '.');
+    leaf = leaf ? leaf + 1 : path;
+    const size_t n = strlen(leaf);
+    for (const char *p = l->leaves.data, *comma; p; p = comma ? comma + 2 : NULL) {
+        if (!strncmp(p, leaf, n) && (p[n] == ',' || !p[n])) return;
+        comma = strstr(p, ", ");
+    }
+    um_buf_printf(&l->leaves, "%s%s", l->leaves.len ? ", " : "", leaf);
+}
+
+um_status um_check_part(um_loader *l, const um_part *p, int64_t cols, int32_t layer, int32_t expert,
+                        um_module_kind kind, um_err *err) {
+    char path[UM_LORA_PATH_SIZE];
+    um_loader_module(path, p->pattern, layer, expert);
+    const um_module module = {path, kind, p->rows, cols};
+    if (l->m->n_adapters) note_leaf(l, path);
+    for (int32_t i = 0; i < l->m->n_adapters; i++) {
+        um_lora *a = &l->m->lora[i];
+        um_status s = um_lora_check(a, &module, l->m->merged, err);
+        if (s) return s;
+        const um_lora_pair *found = um_lora_find(a, path);
+        if (found) l->m->rank_max = UM_MAX(l->m->rank_max, (int32_t)found->a->dim[0]);
+    }
+    return UM_OK;
+}
+
+/* Memory and scratch that the stacks of all adapters will need. */
+static void count(um_loader *l, const um_part *p, int n, int64_t cols, int32_t layer) {
+    struct um_model *m = l->m;
+    for (int32_t i = 0; i < m->n_adapters; i++) {
+        const stack s = stack_of(&m->lora[i], p, n, cols, layer);
+        l->bytes += (size_t)s.rank * ((size_t)cols + (size_t)s.rows) * um_dtype_size(m->dtype);
+        m->rank_max = UM_MAX(m->rank_max, s.rank);
+    }
+}
+
+/* ---- Beside a weight --------------------------------------------------------------------------------------------- */
+
+/* The matrices A, one below the other. */
+static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
+    um_tensor part[PARTS_MAX];
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->pair[i]) part[n++] = *s->pair[i]->a;
+    return l->m->ops->weight(l->m->dev, out, part, n, type, err);
+}
+
+/* s * B of one part to its rows and columns of all. */
+static void place_b(const um_lora_pair *p, const float *b, float *out, int32_t stride) {
+    const size_t rows = (size_t)p->b->dim[0], rank = (size_t)p->b->dim[1];
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < rank; k++) out[i * (size_t)stride + k] = p->scale * b[i * rank + k];
+}
+
+/* The matrices B times their scales: blocks along the diagonal, zero beside them. */
+static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
+    const size_t bytes = um_mul(um_mul((size_t)s->rows, (size_t)s->rank), sizeof(float));
+    void *all = NULL, *one = NULL;
+    um_status st = um_try_alloc(&all, bytes, 64, "an adapter", err);
+    if (!st) st = um_try_alloc(&one, bytes, 64, "an adapter", err);
+    size_t row = 0, column = 0;
+    for (int i = 0; i < s->n && !st; row += (size_t)s->part[i++].rows) {
+        const um_lora_pair *p = s->pair[i];
+        if (!p) continue;
+        um_tensor_widen(p->b, one);
+        place_b(p, one, (float *)all + row * (size_t)s->rank + column, s->rank);
+        column += (size_t)p->b->dim[1];
+    }
+    const um_tensor t = {.name = "lora_B", .type = UM_F32, .n_dims = 2, .dim = {s->rows, s->rank}, .data = all};
+    if (!st) st = l->m->ops->weight(l->m->dev, out, &t, 1, type, err);
+    um_free(all);
+    um_free(one);
+    return st;
+}
+
+static um_status pack(um_loader *l, um_low_rank *out, const stack *s, um_dtype type, um_err *err) {
+    struct um_model *m = l->m;
+    *out = (um_low_rank){.in = (int32_t)s->cols, .rank = s->rank, .out = s->rows};
+    um_status st = pack_a(l, s, &out->a, type, err);
+    if (!st) st = pack_b(l, s, &out->b, type, err);
+    if (!st) m->weight_bytes += m->ops->weight_bytes(out->a) + m->ops->weight_bytes(out->b);
+    return st;
+}
+
+um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_part *p, int n, int64_t cols, int32_t layer,
+                           um_module_kind kind, um_dtype type, um_err *err) {
+    struct um_model *m = l->m;
+    um_status st = UM_OK;
+    assert(n <= PARTS_MAX);
+    for (int i = 0; i < n && l->check && !st; i++) st = um_check_part(l, &p[i], cols, layer, 0, kind, err);
+    if (st || m->merged) return st;
+    if (l->check) {
+        count(l, p, n, cols, layer);
+        return UM_OK;
+    }
+    for (int32_t i = 0; i < m->n_adapters && !st; i++) {
+        const stack s = stack_of(&m->lora[i], p, n, cols, layer);
+        if (!s.rank) continue;
+        if (!*out) *out = UM_NEW_ARRAY(um_low_rank, (size_t)m->n_adapters);
+        st = pack(l, &(*out)[i], &s, type, err);
+    }
+    return st;
+}
+
+/* ---- Into a weight ----------------------------------------------------------------------------------------------- */
+
+/* s * B [rows, r] and the transpose of A [cols, r], as fp32. */
+static void widen_pair(const um_lora_pair *p, float *b, float *a, float *transposed) {
+    const size_t r = (size_t)p->a->dim[0], cols = (size_t)p->a->dim[1], n = um_tensor_elements(p->b);
+    um_tensor_widen(p->b, b);
+    for (size_t i = 0; i < n; i++) b[i] *= p->scale;
+    um_tensor_widen(p->a, a);
+    for (size_t i = 0; i < r; i++)
+        for (size_t k = 0; k < cols; k++) transposed[k * r + i] = a[i * cols + k];
+}
+
+/* w [rows, cols] += b a: a linear layer with the weight a^T, whose tokens are the rows of b. So merging is as fast as
+ * the backend. */
+static um_status add_product(const um_loader *l, float *w, const float *b, const um_tensor *transposed, int64_t rows,
+                             um_err *err) {
+    const struct um_model *m = l->m;
+    const size_t cols = (size_t)transposed->dim[0], r = (size_t)transposed->dim[1];
+    um_weight *a = NULL;
+    um_status s = m->ops->weight(m->dev, &a, transposed, 1, UM_F32, err);
+    if (s) return s;
+    for (size_t i = 0, n; i < (size_t)rows; i += n) {
+        n = UM_MIN((size_t)rows - i, (size_t)m->max_tokens);
+        m->ops->linear(m->dev, a, NULL, b + i * r, (int32_t)n, true, w + i * cols);
+    }
+    m->ops->weight_free(m->dev, a);
+    return UM_OK;
+}
+
+um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um_lora_pair *p, um_err *err) {
+    const struct um_model *m = l->m;
+    const size_t n_a = um_tensor_elements(p->a), n_b = um_tensor_elements(p->b);
+    void *w = NULL, *b = NULL, *a = NULL, *transposed = NULL;
+    um_status s = m->ops->buffer(m->dev, &w, um_mul(um_tensor_elements(base), sizeof(float)), "a merged weight", err);
+    if (!s) s = m->ops->buffer(m->dev, &b, um_mul(n_b, sizeof(float)), "an adapter", err);
+    if (!s) s = um_try_alloc(&a, um_mul(n_a, sizeof(float)), 64, "an adapter", err);
+    if (!s) s = um_try_alloc(&transposed, um_mul(n_a, sizeof(float)), 64, "an adapter", err);
+    if (!s) {
+        const um_tensor t = {
+            .name = "lora_A", .type = UM_F32, .n_dims = 2, .dim = {p->a->dim[1], p->a->dim[0]}, .data = transposed};
+        um_tensor_widen(base, w);
+        widen_pair(p, b, a, transposed);
+        s = add_product(l, w, b, &t, base->dim[0], err);
+    }
+    *out = *base;
+    out->type = UM_F32;
+    out->data = w;
+    if (b) m->ops->buffer_free(m->dev, b);
+    um_free(a);
+    um_free(transposed);
+    return s;
+}
+
+void um_merge_free(um_loader *l, um_tensor *t) {
+    if (t->data) l->m->ops->buffer_free(l->m->dev, (void *)t->data);
+}

@@ -1,0 +1,231 @@
+/* Exactness under any schedule: what a request writes alone is what it writes in any batch, in any order of arrival,
+ * with its pages taken away at any step, with the beginning of its prompt found in the cache, with its prompt stored in
+ * chunks, with any number of threads, in both layouts of keys, under both policies. Greedy and sampled, for every
+ * strategy. */
+#include <math.h>
+
+#include "support.h"
+
+enum { REQUESTS = 10, ROUNDS = 3, PROMPT_MAX = 64, TOPICS = 2 };
+
+/* What is tested: a model, a strategy, and parameters that go with it. */
+typedef struct kind {
+    const char *model, *strategy;
+    const char *set[8][2];
+} kind;
+
+static const kind kinds[] = {
+    {"sdar", "multi_bd", {{"sampler", "confidence"}}},
+    {"sdar", "multi_bd", {{"sampler", "confidence"}, {"remask_threshold", "0.4"}}},
+    {"sdar", "multi_bd", {{"sampler", "credit"}}},
+    {"sdar", "multi_bd", {{"sampler", "hierarchy"}, {"low_threshold", "0.01"}}},
+    {"sdar", "multi_bd", {{"sampler", "static"}, {"denoising_steps", "3"}}},
+    {"sdar_moe", "multi_bd", {{"sampler", "factor"}}},
+    {"llada2", "multi_bd", {{"sampler", "edit"}, {"edit_threshold", "0.2"}, {"max_post_edit_steps", "4"}}},
+    {"llada2", "multi_bd", {{"sampler", "edit"}, {"penalty_lambda", "1.5"}, {"max_post_edit_steps", "2"}}},
+    {"llada2", "dmax", {{"max_post_edit_steps", "4"}}},
+    {"llada2", "dmax", {{"token_merge_mode", "iter_smooth_topk"}, {"token_merge_top_k", "3"}, {"dmax_fast_path", "0"}}},
+    {"stable_diffcoder", "multi_bd", {{"sampler", "entropy_bound"}}},
+    {"fast_dllm_v2", "multi_bd", {{"sampler", "confidence"}}},
+    {"llada", "d2f", {{"sampler", "confidence"}}},
+    {"dream", "d2f", {{"sampler", "confidence"}}},
+    {"llada", "full", {{"sampler", "low_confidence"}, {"cfg_scale", "0.5"}}},
+    {"dream", "full", {{"sampler", "entropy"}, {"alg_temp", "0.5"}}},
+    {"llada", "prefix_cache", {{"sampler", "confidence"}}},
+    {"dream", "dual_cache", {{"sampler", "factor"}}},
+    {"llada", "dual_cache", {{"sampler", "confidence"}}},
+    {"llada", "sparse", {{"sampler", "low_confidence"}, {"retention_ratio", "0.5"}}},
+    {"dream", "sparse", {{"sampler", "low_confidence"}, {"head_select", "1"}, {"delay_step", "0"}}},
+};
+
+static uint64_t seed, counter;
+
+static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
+static bool chance(uint32_t one_in) { return draw(one_in) == 0; }
+
+/* A request; prompts have one of a few beginnings in common. */
+typedef struct plan {
+    int32_t prompt[PROMPT_MAX], n_prompt, block, blocks;
+    um_sampling_params sampling;
+    float threshold;
+    um_bias bias[2];
+    int32_t stop_id, n;
+} plan;
+
+static void set(um_request *r, const char *name, const char *value) {
+    um_err err;
+    if (um_request_set(r, name, value, &err)) fail_msg("%s", err.msg);
+}
+
+static plan make_plan(const um_engine *e) {
+    um_request r;
+    plan p = {.n_prompt = 1 + (int32_t)draw(PROMPT_MAX - 1), .block = 4 << draw(3), .blocks = 1 + (int32_t)draw(3)};
+    uint64_t topic = draw(TOPICS);
+    if (chance(3)) p.n_prompt = (p.n_prompt + 15) / 16 * 16; /* ends with a page */
+    for (int32_t i = 0; i < p.n_prompt; i++) p.prompt[i] = (int32_t)(um_rng_u64(topic, (uint64_t)i) % 480);
+    if (chance(2)) p.prompt[p.n_prompt - 1] = (int32_t)draw(480);
+    um_request_init(e, &r);
+    p.sampling = r.sampling;
+    p.sampling.max_tokens = 1 + (int32_t)draw(32);
+    p.sampling.temperature = chance(2) ? 0.0F : 1.0F;
+    p.sampling.top_p = chance(3) ? 0.8F : 1.0F;
+    p.sampling.seed = draw(1000);
+    p.sampling.logprobs = (int32_t)draw(4) - 1;
+    p.sampling.min_tokens = (int32_t)draw(6);
+    p.sampling.repetition_penalty = chance(3) ? 1.3F : 1.0F;
+    p.sampling.frequency_penalty = chance(3) ? 0.5F : 0.0F;
+    p.threshold = chance(2) ? 0.02F : 0.3F;
+    p.bias[0] = (um_bias){(int32_t)draw(480), 2};
+    p.bias[1] = (um_bias){(int32_t)draw(480), -INFINITY};
+    p.stop_id = (int32_t)draw(480);
+    p.n = chance(4) ? 3 : 1;
+    return p;
+}
+
+/* Answers of one request, and what they were worth: log-probabilities. */
+typedef struct outcome {
+    test_answer answer[3];
+    float logprob[3][64];
+    int n_done;
+} outcome;
+
+static void collect(void *arg, const um_event *ev) {
+    outcome *o = (outcome *)arg;
+    if (ev->type != UM_EVENT_FINISH) return;
+    const um_result *r = ev->result;
+    test_collect(&o->answer[r->index], ev);
+    for (size_t i = 0; r->logprob && i < r->n_tokens; i++) o->logprob[r->index][i] = r->logprob[i];
+    o->n_done++;
+}
+
+static int64_t add(um_engine *e, const kind *k, const plan *p, outcome *o) {
+    um_request r;
+    um_err err;
+    int64_t id = 0;
+    um_request_init(e, &r);
+    r.ids = p->prompt;
+    r.n_ids = (size_t)p->n_prompt;
+    r.sampling = p->sampling;
+    r.bias = p->bias;
+    r.n_bias = 2;
+    r.stop_ids = &p->stop_id;
+    r.n_stop_ids = 1;
+    r.n = p->n;
+    r.on_event = o ? collect : NULL;
+    r.arg = o;
+    set(&r, "decoding_strategy", k->strategy);
+    for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
+    r.decoding.block_size = p->block;
+    r.decoding.buffer_size = p->blocks;
+    if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
+    if (um_engine_add(e, &r, &id, &err)) fail_msg("%s %s: %s", k->model, k->strategy, err.msg);
+    return id;
+}
+
+static void check_equal(const kind *k, const outcome *want, const outcome *have, const plan *p, int request) {
+    if (have->n_done != p->n) fail_msg("request %d: %d of %d answers", request, have->n_done, p->n);
+    for (int i = 0; i < p->n; i++) {
+        const test_answer *a = &want->answer[i], *b = &have->answer[i];
+        if (a->n != b->n || a->nfe != b->nfe || a->finish != b->finish ||
+            memcmp(a->token, b->token, (size_t)a->n * sizeof(int32_t)) != 0 ||
+            memcmp(want->logprob[i], have->logprob[i], sizeof(want->logprob[i])) != 0)
+            fail_msg("%s %s: request %d, answer %d: %d tokens in %d passes (%s); alone %d in %d (%s), seed %llu",
+                     k->model, k->strategy, request, i, b->n, b->nfe, um_finish_name(b->finish), a->n, a->nfe,
+                     um_finish_name(a->finish), (unsigned long long)seed);
+        assert_string_equal(a->text, b->text);
+    }
+}
+
+/* Some running request loses its pages. */
+static void preempt_one(um_engine *e) {
+    if (e->n_running == 0) return;
+    um_job *j = e->running[draw((uint32_t)e->n_running)];
+    j->in_pass = false;
+    um_schedule_preempt(e, j);
+}
+
+static void draw_config(um_config *c) {
+    static const int32_t page[] = {4, 16, 32, 48};
+    c->page_size = page[draw(4)];
+    c->num_pages = 480 / c->page_size + (int32_t)draw(8);
+    c->max_num_reqs = 1 + (int32_t)draw(8);
+    c->max_num_batched_tokens = 260 + (int32_t)draw(200);
+    c->threads = 1 + (int32_t)draw(4);
+    c->schedule_policy = chance(2) ? UM_POLICY_MIXED : UM_POLICY_PREFILL_FIRST;
+    c->disable_prefix_caching = chance(3);
+    c->max_skips = (int32_t)draw(4);
+    snprintf(c->kv_cache_layout, sizeof(c->kv_cache_layout), "%s", chance(2) ? "unified" : "distinct");
+}
+
+/* One disturbed life of all requests. Returns how often pages were taken. */
+static int64_t run_disturbed(const um_config *base, const kind *k, const plan *plans, const outcome *want) {
+    static outcome have[REQUESTS];
+    um_config c = *base;
+    test_engine t;
+    um_stats s;
+    draw_config(&c);
+    memset(have, 0, sizeof(have));
+    test_open(&t, &c);
+    uint32_t first = draw(REQUESTS);
+    bool disturbs = chance(2);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        uint32_t at = (first + 7 * i) % REQUESTS; /* 7 and 10 have no divisor in common: another order */
+        add(t.engine, k, &plans[at], &have[at]);
+        int64_t id = chance(3) ? add(t.engine, k, &plans[at], NULL) : 0;
+        for (uint32_t n = draw(4); n > 0; n--) {
+            assert_int_equal(um_engine_step(t.engine, NULL), UM_OK);
+            if (disturbs && chance(3)) preempt_one(t.engine);
+        }
+        if (id) (void)um_engine_abort(t.engine, id, NULL);
+    }
+    while (um_engine_pending(t.engine)) {
+        assert_int_equal(um_engine_step(t.engine, NULL), UM_OK);
+        if (disturbs && chance(6)) preempt_one(t.engine);
+    }
+    um_engine_get_stats(t.engine, &s);
+    assert_int_equal(s.pages_used, 0);
+    for (int i = 0; i < REQUESTS; i++) check_equal(k, &want[i], &have[i], &plans[i], i);
+    test_close(&t);
+    return s.preemptions;
+}
+
+static void check_kind(const kind *k) {
+    static outcome want[REQUESTS];
+    static const char *const kv[] = {"float32", "bfloat16", "float8_e4m3"};
+    plan plans[REQUESTS];
+    char path[128];
+    um_config c;
+    test_engine t;
+    int64_t preemptions = 0, found = 0;
+    memset(want, 0, sizeof(want));
+    test_config(&c, k->model, path, sizeof(path));
+    snprintf(c.kv_cache_dtype, sizeof(c.kv_cache_dtype), "%s", kv[draw(3)]);
+    c.threads = 1;
+    c.page_size = 16;
+    c.max_num_reqs = 1;
+    c.disable_prefix_caching = true;
+    test_open(&t, &c);
+    for (int i = 0; i < REQUESTS; i++) {
+        plans[i] = make_plan(t.engine);
+        add(t.engine, k, &plans[i], &want[i]);
+        test_drain(t.engine);
+    }
+    test_close(&t);
+    for (int i = 0; i < ROUNDS; i++) preemptions += run_disturbed(&c, k, plans, want);
+    for (int i = 0; i < REQUESTS; i++) found += want[i].answer[0].n;
+    print_message("# %-16s %-12s %lld tokens, %lld preemptions\n", k->model, k->strategy, (long long)found,
+                  (long long)preemptions);
+}
+
+static void no_schedule_changes_an_answer(void **state) {
+    (void)state;
+    const char *only = getenv("UM_TEST_KIND");
+    seed = test_seed();
+    for (size_t i = 0; i < UM_LEN(kinds); i++)
+        if (!only || (size_t)atoi(only) == i) check_kind(&kinds[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_schedule_changes_an_answer)};
+    return cmocka_run_group_tests_name("any schedule", tests, NULL, NULL);
+}

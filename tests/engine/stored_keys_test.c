@@ -1,0 +1,134 @@
+/* What a block-causal strategy has stored for committed positions is what feeding their final tokens once, in one pass,
+ * stores: bit by bit, on the reference backend, while requests run side by side, lose their pages and share them. */
+#include "ops/ref/ref.h"
+#include "support.h"
+
+enum { REQUESTS = 6, PAGE = 16, LEN = 160 };
+
+static uint64_t seed, counter;
+
+static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
+
+/* A forward pass of its own, and a table over its first pages. */
+typedef struct fresh {
+    um_forward *forward;
+    int32_t page[LEN / PAGE];
+    int64_t compared;
+} fresh;
+
+static void open_fresh(fresh *f, const test_engine *t) {
+    um_err err;
+    um_forward_config c = {
+        .max_tokens = LEN, .max_rows = 1, .n_saved = 1, .page_size = PAGE, .n_pages = LEN / PAGE, .kv_type = UM_F32};
+    if (um_forward_new(&f->forward, t->model, &c, &err)) fail_msg("%s", err.msg);
+    for (int32_t i = 0; i < LEN / PAGE; i++) f->page[i] = i;
+}
+
+/* Stores the first n tokens of the request in one pass. */
+static void store_at_once(fresh *f, const um_req *r, int32_t n, um_visibility rule) {
+    int32_t pos[LEN], slot[LEN], seen[LEN];
+    assert_true(n <= LEN);
+    for (int32_t i = 0; i < n; i++) {
+        pos[i] = slot[i] = i;
+        seen[i] = UM_MIN(um_visible_end(rule, i), n);
+    }
+    um_span span = {.n = n, .page = f->page, .keys = {0, n}, .adapter = -1};
+    um_batch b = {
+        .n_tokens = n, .n_spans = 1, .id = r->token, .pos = pos, .slot = slot, .seen_end = seen, .span = &span};
+    um_forward_submit(f->forward, &b);
+    um_forward_wait(f->forward);
+}
+
+static void compare(fresh *f, const um_engine *e, const um_job *j) {
+    const um_kv *have = um_forward_kv(e->forward), *want = um_forward_kv(f->forward);
+    size_t row = (size_t)want->shape.n_kv_heads * (size_t)want->shape.head_dim * sizeof(float);
+    for (int32_t layer = 0; layer < want->shape.n_layers; layer++) {
+        for (int32_t p = 0; p < j->req.stored; p++) {
+            int64_t slot = (int64_t)j->table[0].page[p / PAGE] * PAGE + p % PAGE;
+            size_t a = um_ref_kv_at(have, layer, slot), b = um_ref_kv_at(want, layer, p);
+            if (memcmp(have->key + a, want->key + b, row) != 0 || memcmp(have->value + a, want->value + b, row) != 0)
+                fail_msg("%s: layer %d, position %d of %d stored: keys or values differ, seed %llu",
+                         j->req.strategy->name, layer, p, j->req.stored, (unsigned long long)seed);
+            f->compared++;
+        }
+    }
+}
+
+static void check_running(fresh *f, const um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const um_job *j = e->running[i];
+        const um_decoding *d = &j->req.how;
+        int32_t block =
+            um_streq(j->req.strategy->name, "fast_dllm_v2") ? d->block_size * d->buffer_size : d->block_size;
+        um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = block};
+        if (um_streq(j->req.strategy->name, "d2f")) rule.anchor = j->req.n_prompt;
+        if (j->req.stored == 0) continue;
+        store_at_once(f, &j->req, j->req.stored, rule);
+        compare(f, e, j);
+    }
+}
+
+static void add(um_engine *e, const char *strategy, const char *sampler) {
+    um_request r;
+    um_err err;
+    int32_t ids[64];
+    um_request_init(e, &r);
+    r.n_ids = 1 + draw(60);
+    for (size_t i = 0; i < r.n_ids; i++) ids[i] = (int32_t)(draw(12) ? 7 * i + 3 : draw(480));
+    r.ids = ids;
+    r.sampling.max_tokens = 10 + (int32_t)draw(40);
+    r.sampling.temperature = (float)draw(2);
+    r.sampling.ignore_eos = true;
+    r.decoding.block_size = 4 << draw(2);
+    r.decoding.buffer_size = 2 + (int32_t)draw(2);
+    r.decoding.accept_threshold = 0.05F;
+    r.decoding.max_post_edit_steps = 3;
+    snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "%s", strategy);
+    snprintf(r.decoding.sampler, sizeof(r.decoding.sampler), "%s", sampler);
+    if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s", err.msg);
+}
+
+static void check_strategy(const char *model, const char *strategy, const char *sampler) {
+    char path[128];
+    um_config c;
+    test_engine t;
+    fresh f = {0};
+    test_config(&c, model, path, sizeof(path));
+    snprintf(c.device, sizeof(c.device), "ref");
+    c.page_size = PAGE;
+    c.num_pages = 30;
+    c.max_num_reqs = 4;
+    c.max_num_batched_tokens = 200;
+    test_open(&t, &c);
+    open_fresh(&f, &t);
+    for (int i = 0; i < REQUESTS; i++) add(t.engine, strategy, sampler);
+    for (int n = 0; um_engine_pending(t.engine); n++) {
+        assert_int_equal(um_engine_step(t.engine, NULL), UM_OK);
+        if (n % 4 == 0) check_running(&f, t.engine);
+        if (t.engine->n_running && draw(12) == 0) {
+            um_job *j = t.engine->running[draw((uint32_t)t.engine->n_running)];
+            j->in_pass = false;
+            um_schedule_preempt(t.engine, j);
+        }
+    }
+    print_message("# %-16s %-12s %lld rows equal\n", model, strategy, (long long)f.compared);
+    assert_true(f.compared > 0);
+    um_forward_free(f.forward);
+    test_close(&t);
+}
+
+static void stored_keys_are_those_of_the_final_tokens(void **state) {
+    (void)state;
+    seed = test_seed();
+    check_strategy("sdar", "multi_bd", "auto");
+    check_strategy("llada2", "multi_bd", "edit");
+    check_strategy("llada2", "dmax", "auto");
+    check_strategy("fast_dllm_v2", "multi_bd", "auto");
+    check_strategy("llada", "d2f", "auto");
+    check_strategy("dream", "d2f", "auto");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stored_keys_are_those_of_the_final_tokens)};
+    return cmocka_run_group_tests_name("stored keys", tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+"""How a sequence of prompt and masks is decoded, block by block, and what each pass feeds."""
+
+import numpy as np
+
+from samplers import RULES, SCHEDULED
+
+
+class Block:
+    """Where a block lies and how far it is."""
+
+    def __init__(self, start, end, steps):
+        self.start, self.end, self.steps, self.step = start, end, steps, 0
+
+
+class Run:
+    """One request: the sequence, what happened to it, and how close the closest decision was."""
+
+    def __init__(self, model, prompt, options):
+        self.model, self.options = model, options
+        self.ids = list(prompt) + [model.mask] * options["gen_length"]
+        self.masked = [False] * len(prompt) + [True] * options["gen_length"]
+        self.written = [0] * len(self.ids)  # the pass that wrote each position, from 1
+        self.prompt = len(prompt)
+        self.passes, self.fed, self.margin = 0, 0, np.inf
+        self.sparse = options.get("retention_ratio", 1)
+
+    def blocks(self):
+        length = self.options["block_size"]
+        total = self.options.get("steps", self.options["gen_length"])
+        for start in range(self.prompt, len(self.ids), length):
+            end = min(start + length, len(self.ids))
+            yield Block(start, end, max(1, round(total * (end - start) / self.options["gen_length"])))
+
+    def has_masks(self, block):
+        return any(self.masked[block.start : block.end])
+
+    def feed(self, positions, others=None):
+        """A pass over the tokens at these positions: logits by position, and each layer's projections."""
+        self.passes += 1
+        self.fed += len(positions)
+        logits, projected = self.model.forward([self.ids[p] for p in positions], positions, others)
+        shift = self.model.shift
+        predicted = {p: logits[max(i - shift, 0)] for i, p in enumerate(positions)}
+        return predicted, projected
+
+    def accept(self, block, predicted, first=False):
+        """Fixes what the rule takes of the block's masks. first: the block's first position is fixed in any case, and
+        counts where the rule has a number to keep to."""
+        at = [p for p in range(block.start, block.end) if self.masked[p]]
+        z = np.array([predicted[p] for p in at])
+        z[:, self.model.mask] = -np.inf
+        chosen, margin = RULES[self.options["sampler"]](z, block, self.options)
+        if first and at[0] == block.start and 0 not in chosen:
+            chosen = [0] + (chosen[:-1] if self.options["sampler"] in SCHEDULED else chosen)
+        self.margin = min(self.margin, margin)
+        for i in chosen:
+            best = int(z[i].argmax())
+            self.margin = min(self.margin, z[i][best] - np.delete(z[i], best).max())
+            self.ids[at[i]], self.masked[at[i]], self.written[at[i]] = best, False, self.passes
+        block.step += 1
+
+
+def full(run):
+    everything = range(len(run.ids))
+    for block in run.blocks():
+        while run.has_masks(block):
+            predicted, _ = run.feed(everything)
+            run.accept(block, predicted)
+
+
+def reuse(run, last):
+    """Fast-dLLM: a pass over everything opens a block; later ones feed [start, last) and see what the opening pass made
+    of the other positions that are kept."""
+    everything = range(len(run.ids))
+    for block in run.blocks():
+        predicted, projected = run.feed(everything)
+        run.accept(block, predicted, first=run.model.shift > 0)
+        window = range(block.start, last(run, block))
+        kept = [p for p in everything if p not in window]
+        others = [(k[kept].swapaxes(0, 1), v[kept].swapaxes(0, 1)) for _, k, v in projected]
+        while run.has_masks(block):
+            predicted, _ = run.feed(window, others)
+            run.accept(block, predicted)
+
+
+def prefix_cache(run):
+    reuse(run, lambda run, block: len(run.ids))
+
+
+def dual_cache(run):
+    reuse(run, lambda run, block: block.end)
+
+
+# ---- Sparse keys ----------------------------------------------------------------------------------------------------
+
+
+def pool(score, width):
+    half = width // 2
+    padded = np.concatenate([np.full(half, -np.inf), score, np.full(half, -np.inf)])
+    return np.array([padded[i : i + width].max() for i in range(len(score))])
+
+
+def keep(score, n):
+    """Indices of the n largest, ties lower index first, and how far the choice is from another one. Pooled scores are
+    often equal; equal ones come from the same key and stay equal however they are computed."""
+    order = sorted(range(len(score)), key=lambda i: (-score[i], i))
+    if n == len(order):
+        return order, np.inf
+    last, next_ = score[order[n - 1]], score[order[n]]
+    if last != next_:
+        return order[:n], last - next_
+    apart = np.abs(score - last)
+    apart = apart[apart > 0]
+    return order[:n], apart.min() if len(apart) else np.inf
+
+
+def select(run, block, projected):
+    """Of each layer, keys and values [KV heads, n, d] that a block keeps of the other positions."""
+    options, model = run.options, run.model
+    inside = range(block.start, block.end)
+    outside = [p for p in range(len(run.ids)) if p not in inside]
+    n = min(max(1, int(np.floor(len(outside) * options["retention_ratio"]))), len(outside))
+    group = model.n_heads // model.n_kv_heads
+    others = []
+    for q, k, v in projected:
+        mean = q[inside].mean(axis=0)
+        score = np.stack([k[outside, h // group] @ mean[h] for h in range(model.n_heads)]) / np.sqrt(model.head_dim)
+        if options["head_select"]:
+            score = score.reshape(model.n_kv_heads, group, -1).max(axis=1)
+        else:
+            score = np.tile(score.sum(axis=0), (model.n_kv_heads, 1))
+        keys, values = [], []
+        for c in range(model.n_kv_heads):
+            index, margin = keep(pool(score[c], options["pool_kernel"]), n)
+            run.margin = min(run.margin, margin)
+            rows = [outside[i] for i in index]
+            keys.append(k[rows, c])
+            values.append(v[rows, c])
+        others.append((np.stack(keys), np.stack(values)))
+    return others
+
+
+def sparse(run):
+    """Passes of a block before `delay_step` see everything; that one too, and chooses what is kept; those behind it feed
+    the block alone."""
+    everything = range(len(run.ids))
+    for block in run.blocks():
+        others, done = None, 0
+        while run.has_masks(block):
+            if done <= run.options["delay_step"]:
+                predicted, projected = run.feed(everything)
+                if done == run.options["delay_step"]:
+                    others = select(run, block, projected)
+                run.accept(block, predicted, first=True)
+            else:
+                predicted, _ = run.feed(range(block.start, block.end), others)
+                run.accept(block, predicted)
+            done += 1
+
+
+STRATEGIES = {strategy.__name__: strategy for strategy in (full, prefix_cache, dual_cache, sparse)}
