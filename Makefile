@@ -160,8 +160,9 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## random requests for SOAK_SECONDS; memory, pages and answers must hold
-	@$(MAKE) $(BUILD)/tests/soak/engine_soak
+soak: tests/soak/engine_soak.c ## 100,000 requests under too few pages, then random ones for SOAK_SECONDS
+	@$(MAKE) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test
+	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
 
 $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)

@@ -383,7 +383,9 @@ static void bench_bf16(void) {
     bench_linear(UM_BF16, 5632, 2048);
     bench_moe(UM_BF16, "LLaDA2-mini", 256, 8, 2048, 512);
     bench_moe(UM_BF16, "SDAR-30B", 128, 8, 2048, 768);
-    for (um_dtype kv = UM_F32; kv <= UM_BF16; kv++) {
+    static const um_dtype kv_types[] = {UM_F32, UM_BF16, UM_F8};
+    for (size_t i = 0; i < UM_LEN(kv_types); i++) {
+        um_dtype kv = kv_types[i];
         for (int32_t keys = 512; keys <= KEYS_MAX; keys *= 2) bench_attention(kv, 32, 32, 32, keys);
         for (int32_t keys = 512; keys <= KEYS_MAX; keys *= 2) bench_attention(kv, 28, 4, 32, keys);
         bench_attention(kv, 32, 32, 512, 512);

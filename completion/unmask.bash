@@ -17,16 +17,16 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --kv-cache-dtype --kv-cache-layout --threads --max-num-reqs --max-num-batched-tokens --max-model-len --page-size --num-pages --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --max-tokens --max-nfe --max-repetition-run --ignore-eos'
+    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --kv-cache-dtype --kv-cache-layout --threads --max-num-reqs --data-parallel-size --route-policy --max-num-batched-tokens --max-model-len --page-size --num-pages --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
-    run) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --quiet$shared" ;;
+    run) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     chat) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
-    generate) echo "--help --config --print-config --adapter --input --output --overwrite --trace --quiet$shared" ;;
+    generate) echo "--help --config --print-config --adapter --input --output --overwrite --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
     eval) echo "--help --config --print-config --adapter --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
     inspect) echo "--help --config --print-config --model --model-name --mask-token-id --lora --lora-merge --json" ;;
     list) echo "--help --config --print-config --json" ;;
     tokenize) echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
-    bench) echo "--help --config --print-config --adapter --batch --requests --runs --prompts --json --quiet$shared" ;;
+    bench) echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
     help) echo "--help --config --print-config --format" ;;
     esac
 }
@@ -40,6 +40,7 @@ _unmask_value() {
     'run --chat-template-kwargs') reply='' ;;
     'run --stop') reply='' ;;
     'run --delay') reply='' ;;
+    'run --profile') reply='FILE' ;;
     'chat --adapter') reply='' ;;
     'chat --system') reply='' ;;
     'chat --tools') reply='FILE' ;;
@@ -48,6 +49,8 @@ _unmask_value() {
     'generate --adapter') reply='' ;;
     'generate --input') reply='FILE' ;;
     'generate --output') reply='FILE' ;;
+    'generate --profile') reply='FILE' ;;
+    'generate --progress-interval') reply='' ;;
     'eval --adapter') reply='' ;;
     'eval --data') reply='FILE' ;;
     'eval --limit') reply='' ;;
@@ -70,6 +73,7 @@ _unmask_value() {
     'bench --requests') reply='' ;;
     'bench --runs') reply='' ;;
     'bench --prompts') reply='FILE' ;;
+    'bench --profile') reply='FILE' ;;
     'help --format') reply='text man markdown bash' ;;
     *' --model') reply='DIR' ;;
     *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
@@ -84,6 +88,8 @@ _unmask_value() {
     *' --kv-cache-layout') reply='unified distinct' ;;
     *' --threads') reply='' ;;
     *' --max-num-reqs') reply='' ;;
+    *' --data-parallel-size') reply='' ;;
+    *' --route-policy') reply='prefix least-loaded round-robin' ;;
     *' --max-num-batched-tokens') reply='' ;;
     *' --max-model-len') reply='' ;;
     *' --page-size') reply='' ;;
@@ -92,7 +98,7 @@ _unmask_value() {
     *' --max-skips') reply='' ;;
     *' --max-refresh-per-step') reply='' ;;
     *' --compat') reply='none diffulex' ;;
-    *' --decoding-strategy') reply='auto multi_bd d2f dmax full prefix_cache dual_cache sparse' ;;
+    *' --decoding-strategy') reply='auto multi_bd d2f dmax fast_dllm_v2 full prefix_cache dual_cache sparse' ;;
     *' --block-size') reply='' ;;
     *' --accept-threshold') reply='' ;;
     *' --sampler') reply='auto confidence dynamic static sequential sdar_dynamic factor hierarchy credit entropy_bound entropy_threshold low_confidence random origin maskgit_plus topk_margin entropy linear_entropy edit dmax' ;;
@@ -130,9 +136,14 @@ _unmask_value() {
     *' --top-k') reply='' ;;
     *' --min-p') reply='' ;;
     *' --seed') reply='' ;;
+    *' --repetition-penalty') reply='' ;;
+    *' --presence-penalty') reply='' ;;
+    *' --frequency-penalty') reply='' ;;
     *' --max-tokens') reply='' ;;
+    *' --min-tokens') reply='' ;;
     *' --max-nfe') reply='' ;;
     *' --max-repetition-run') reply='' ;;
+    *' --logprobs') reply='' ;;
     *' --config') reply='FILE' ;;
     *) return 1 ;;
     esac

@@ -78,7 +78,7 @@ typedef struct um_err {
 typedef struct um_decoding {
     char strategy[24];               /* "auto", "multi_bd", "full"; see `unmask list strategies` */
     int32_t block_size;              /* tokens of a block, 0 = the model's */
-    int32_t buffer_size;             /* blocks in flight at once, 0 = auto */
+    int32_t buffer_size;             /* blocks in flight at once, 0 = auto; `fast_dllm_v2`: sub-blocks of a block */
     float accept_threshold;          /* 0..1, NAN = the family's; a token is taken when its probability is greater */
     float add_block_threshold;       /* share of the last block that must be filled before the next one starts */
     float semi_complete_threshold;   /* share of a block from which its successor may be forced to accept a token */
@@ -162,7 +162,7 @@ typedef struct um_config {
     int32_t schedule_policy;        /* UM_POLICY_* */
     int32_t max_skips;              /* steps that a request may be passed over for others that fit */
     int32_t max_refresh_per_step;   /* whole-sequence refreshes in one step, 0 = any number */
-    int32_t data_parallel_size;     /* engines of a um_router */
+    int32_t data_parallel_size;     /* engines of a um_router, 1..64 */
     int32_t route_policy;           /* UM_ROUTE_*: how a um_router chooses */
     const char *lora;               /* adapters: "name=folder,..."; NULL = none */
     bool lora_merge;                /* merge the one adapter into the weights */
@@ -348,6 +348,7 @@ enum { UM_EVENT_TEXT = 1, UM_EVENT_SNAPSHOT = 2, UM_EVENT_TRACE = 4, UM_EVENT_FI
 typedef struct um_event {
     int type;
     int64_t id;
+    int32_t index;    /* of the answer, see um_request.n */
     const char *text; /* TEXT: settled text that is new, never half a character, never past a stop */
     size_t text_len;
     const um_snapshot *snapshot;
@@ -425,6 +426,8 @@ typedef struct um_stats {
     int64_t steps, passes, tokens, requests; /* since creation */
     int64_t forward_tokens;                  /* tokens fed */
     double step_seconds, forward_seconds;
+    double prefill_seconds; /* of steps in which some request stored its prompt */
+    double decode_seconds;  /* of steps in which some request was past that; a mixed one is in both */
     size_t weight_bytes, kv_bytes, workspace_bytes;
     int32_t pages_total, pages_used;
     int32_t pages_used_most; /* so far */
@@ -437,6 +440,35 @@ typedef struct um_stats {
     double schedule_seconds, apply_seconds; /* of step_seconds */
 } um_stats;
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
+
+/* ---- Router ------------------------------------------------------------------------------------------------------ */
+
+/* Several equal engines on one model behind the doors of one. A request goes to one of them, by config.route_policy,
+ * and stays there; its answer is the same whichever it is. The router belongs to one thread, its engines too: a step
+ * steps them in turn. */
+typedef struct um_router um_router;
+
+/* Creates config.data_parallel_size engines; each has the places and KV pages that `c` says, an automatic number of
+ * pages is shared among them. The model outlives the router. Errors as of um_engine_new. */
+UM_API um_status um_router_new(um_router **out, um_model *m, const um_config *c, um_err *err);
+UM_API void um_router_free(um_router *r); /* NULL is fine; requests that run end without an event */
+UM_API int32_t um_router_size(const um_router *r);
+/* Engine i in [0, size), the router's own: for um_request_init (any of them) and um_engine_get_stats. Else NULL. */
+UM_API um_engine *um_router_engine(const um_router *r, int32_t i);
+
+/* As the functions of an engine. Request numbers count from 1 over all engines; callbacks may add and abort. */
+UM_API um_status um_router_add(um_router *r, const um_request *q, int64_t *id, um_err *err);
+UM_API um_status um_router_step(um_router *r, um_err *err); /* one step of every engine that has requests */
+UM_API size_t um_router_pending(const um_router *r);
+UM_API um_status um_router_abort(um_router *r, int64_t id, um_err *err);
+/* Sums over the engines, but weight_bytes, which they share. */
+UM_API void um_router_get_stats(const um_router *r, um_stats *out);
+/* Records what every step does, and how long its parts take, from now on: a trace in the file `path`, for Perfetto
+ * (https://ui.perfetto.dev) or chrome://tracing, and beside it, when it ends, a table of sums: "trace.json" and
+ * "trace.csv". docs/profiling.md explains the names. A profile that runs goes on; one that does not run is not stopped:
+ * both are no error. An engine that is freed stops its own. UM_EIO when a file can't be written. */
+UM_API um_status um_engine_profile_start(um_engine *e, const char *path, um_err *err);
+UM_API um_status um_engine_profile_stop(um_engine *e, um_err *err);
 
 #ifdef __cplusplus
 }

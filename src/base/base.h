@@ -153,6 +153,66 @@ void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n);
 
 double um_now(void); /* seconds, monotonic */
 
+/* ---- Profile (profile.c) ----------------------------------------------------------------------------------------- */
+
+/* Records how long named stretches of work take, spans: as a trace that Perfetto and chrome://tracing open, and as sums
+ * per name. Off, a span costs one branch at each of its ends. On, entering and leaving allocate nothing. Spans nest:
+ * what was entered last is left first. One thread. Zero is a profile that is off. */
+#define UM_PROFILE_DEPTH   8 /* spans inside of each other */
+#define UM_PROFILE_NAMES   48
+#define UM_PROFILE_SPANS   ((size_t)1 << 16)  /* held until they are written */
+#define UM_PROFILE_WRITTEN ((int64_t)2000000) /* of a trace; what comes later is in the sums alone */
+
+typedef struct um_profile_span {
+    const char *name;
+    double start, end;
+    int32_t size;
+} um_profile_span;
+
+typedef struct um_profile_sum {
+    const char *name;
+    int64_t n;
+    double seconds, self; /* self: without the spans inside */
+} um_profile_sum;
+
+typedef struct um_profile {
+    bool on;
+    int32_t depth;
+    double origin, total;                /* when it began; seconds of the outermost spans */
+    double inside[UM_PROFILE_DEPTH + 1]; /* at each depth: seconds of the spans left since the one above was entered */
+    um_profile_sum sum[UM_PROFILE_NAMES];
+    int32_t n_sums;
+    um_profile_span *span; /* [UM_PROFILE_SPANS] */
+    size_t n_spans;
+    int64_t n_written, n_dropped;
+    int fd;
+    char *path;
+    um_buf text; /* lines on their way to the file */
+    um_err err;  /* why the file could not be written */
+} um_profile;
+
+/* Begins a trace in a file, anew when there is one; sums start at 0. Does nothing when it is on already. UM_EIO. */
+um_status um_profile_start(um_profile *p, const char *path, um_err *err);
+/* Ends the trace and writes the sums to a table beside it ("x.json" -> "x.csv"). Sums stay until the next start. Does
+ * nothing when it is off. UM_EIO when something could not be written. */
+um_status um_profile_stop(um_profile *p, um_err *err);
+/* Writes what is held once it is much; for where time does not count. Spans for which no room is left are dropped from
+ * the trace and counted. */
+void um_profile_flush(um_profile *p);
+/* Appends the sums, the longest first, as CSV and as text for people. */
+void um_profile_put_csv(const um_profile *p, um_buf *out);
+void um_profile_put_table(const um_profile *p, um_buf *out);
+
+/* What the two below do when it is on. */
+double um_profile_open(um_profile *p);
+void um_profile_close(um_profile *p, double since, const char *name, int32_t size);
+/* Enters a span; gives what leaving it wants. */
+static inline double um_profile_enter(um_profile *p) { return p->on ? um_profile_open(p) : 0; }
+/* Leaves it. `name` outlives the profile and needs no escapes in JSON; size: of the work, whatever its unit. */
+static inline void um_profile_leave(um_profile *p, double since, const char *name, int32_t size) {
+    if (p->on) um_profile_close(p, since, name, size);
+}
+
 /* ---- Numbers as text (number.c) ---------------------------------------------------------------------------------- */
 
 /* Decimal point '.', whatever the locale. Parsing takes the whole text or nothing: no space, no hexadecimal, no
@@ -204,6 +264,7 @@ void um_jw_int(um_jw *w, int64_t v);
 void um_jw_double(um_jw *w, double v); /* shortest text that reads back */
 void um_jw_bool(um_jw *w, bool v);
 void um_jw_null(um_jw *w);
+void um_jw_raw(um_jw *w, const char *json, size_t n); /* a value that is JSON already */
 
 /* ---- YAML (yaml.c) ----------------------------------------------------------------------------------------------- */
 

@@ -99,3 +99,8 @@ void um_jw_null(um_jw *w) {
     begin_value(w);
     um_buf_puts(w->out, "null");
 }
+
+void um_jw_raw(um_jw *w, const char *json, size_t n) {
+    begin_value(w);
+    um_buf_append(w->out, json, n);
+}

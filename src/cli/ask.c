@@ -35,7 +35,10 @@ static void keep_result(waiting *w, const um_result *r) {
     if (r->n_tokens) memcpy(reply->ids, r->token_ids, r->n_tokens * sizeof(int32_t));
     reply->result.text = reply->text.data;
     reply->result.token_ids = reply->ids;
-    reply->result.pass = NULL; /* lives in the event only, and no caller wants it */
+    reply->result.pass = NULL; /* these live in the event only */
+    reply->result.logprob = NULL;
+    reply->result.likeliest = NULL;
+    reply->result.stop = NULL;
 }
 
 static void on_event(void *arg, const um_event *ev) {
@@ -43,6 +46,7 @@ static void on_event(void *arg, const um_event *ev) {
     if (w->ask->view) um_view_event(w->ask->view, ev);
     if (ev->type == UM_EVENT_TEXT) print_text(w, ev);
     if (ev->type != UM_EVENT_FINISH) return;
+    if (w->ask->finished) w->ask->finished(w->ask->arg, ev->result);
     keep_result(w, ev->result);
     w->done = true;
 }

@@ -23,7 +23,7 @@
 enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 64 };
 
 typedef struct bench_options {
-    const char *batch, *prompts, *adapter;
+    const char *batch, *prompts, *adapter, *profile;
     int32_t runs, requests;
     bool json, quiet;
 } bench_options;
@@ -42,6 +42,7 @@ static const um_option options[] = {
     {"prompts", NULL, UM_OPT_STR, B(prompts), 0, 0, NULL, NULL, NULL, "FILE", "Measurement",
      "prompts {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder, or "
      "random tokens"},
+    UM_PROFILE_ROW(B(profile), "Measurement"),
     {"json", NULL, UM_OPT_BOOL, B(json), 0, 0, NULL, "false", NULL, NULL, "Measurement", "print the report as JSON"},
     {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement", "no progress on stderr"},
 };
@@ -55,6 +56,8 @@ typedef struct sample {
 typedef struct point {
     int32_t batch;
     sample run[RUNS_MAX];
+    um_metrics metrics; /* of all timed runs together */
+    um_rates rates;
 } point;
 
 typedef struct bench {
@@ -75,6 +78,7 @@ typedef struct bench {
     int32_t next;
     um_message message;
     sample now;
+    um_metrics *metrics;
 
     point *point; /* [n_batches] */
 } bench;
@@ -133,6 +137,7 @@ static void on_event(void *arg, um_ticket *t, const um_event *ev) {
     b->now.tokens += (int64_t)ev->result->n_tokens;
     b->now.denoise_tokens += ev->result->denoise_tokens;
     b->now.denoise_passes += ev->result->denoise_passes;
+    um_metrics_add(b->metrics, ev->result);
     b->n_answered++;
 }
 
@@ -146,16 +151,16 @@ static void show_progress(void *arg) {
     um_progress_set(b->bar, b->n_answered, NULL);
 }
 
-static um_status run_once(bench *b, um_engine *e, int32_t batch, sample *out, um_err *err) {
+static um_status run_once(bench *b, um_router *r, int32_t batch, sample *out, um_err *err) {
     um_feed feed = {.arg = b, .next = next_prompt, .event = on_event, .take = take_answer, .tick = show_progress};
     um_stats before, after;
     b->next = 0;
     b->now = (sample){0};
-    um_engine_get_stats(e, &before);
+    um_router_get_stats(r, &before);
     double start = um_now();
-    um_status st = um_feed_run(e, batch, &feed, err);
+    um_status st = um_feed_run(r, batch, &feed, err);
     b->now.seconds = um_now() - start;
-    um_engine_get_stats(e, &after);
+    um_router_get_stats(r, &after);
     b->now.passes = after.passes - before.passes;
     b->now.steps = after.steps - before.steps;
     *out = b->now;
@@ -164,13 +169,22 @@ static um_status run_once(bench *b, um_engine *e, int32_t batch, sample *out, um
 
 static um_status measure(bench *b, const um_config *c, point *p, um_err *err) {
     um_config mine = *c;
-    um_engine *e = NULL;
+    um_router *r = NULL;
+    um_metrics cold = {0};
+    um_stats before, after;
     sample warm_up;
+    b->metrics = &cold;
     mine.max_num_reqs = p->batch;
-    um_status st = um_engine_new(&e, b->model, &mine, err);
-    if (!st) st = run_once(b, e, p->batch, &warm_up, err);
-    for (int i = 0; i < b->opt.runs && !st; i++) st = run_once(b, e, p->batch, &p->run[i], err);
-    um_engine_free(e);
+    um_status st = um_router_new(&r, b->model, &mine, err);
+    if (!st) st = run_once(b, r, p->batch, &warm_up, err);
+    b->metrics = &p->metrics;
+    if (!st) um_router_get_stats(r, &before);
+    if (!st) st = um_cli_profile_start(r, b->opt.profile, err);
+    for (int i = 0; i < b->opt.runs && !st; i++) st = run_once(b, r, p->batch, &p->run[i], err);
+    if (!st) um_router_get_stats(r, &after);
+    if (!st) p->rates = um_metrics_rates(&p->metrics, &before, &after);
+    if (!st) st = um_cli_profile_stop(r, b->opt.profile, b->opt.quiet, err);
+    um_router_free(r);
     return st;
 }
 
@@ -237,13 +251,27 @@ static void print_point(const bench *b, const point *p) {
     printf("\n");
 }
 
+static void print_waits(const point *p) {
+    const um_rates *r = &p->rates;
+    printf("%5d %9.2f %9.3f %10.1f %10.1f %8.2f%%", p->batch, 1e3 * r->ttft, 1e3 * r->tpot, r->prefill_throughput,
+           r->decode_throughput, 1e2 * r->overhead);
+    for (size_t i = 0; i < UM_LEN(um_report_quantiles); i++)
+        printf(" %8.4f", um_histogram_quantile(&p->metrics.total, um_report_quantiles[i]));
+    printf("\n");
+}
+
 static void print_table(const bench *b, const um_config *c) {
     print_conditions(b, c);
     printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step\n");
     for (int i = 0; i < b->n_batches; i++) print_point(b, &b->point[i]);
-    printf("\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch;\n"
-           "tokens/forward counts the passes that denoise, forwards/s all.\n",
-           b->opt.runs);
+    printf("\nbatch   ttft ms   tpot ms  prefill/s   decode/s overhead answer s p50      p90      p95      p99\n");
+    for (int i = 0; i < b->n_batches; i++) print_waits(&b->point[i]);
+    printf(
+        "\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch;\n"
+        "tokens/forward counts the passes that denoise, forwards/s all. Second table: all runs together; ttft and tpot "
+        "are\nmeans over requests, prefill and decode tokens/s, overhead the share of the steps outside of the forward "
+        "pass.\n",
+        b->opt.runs);
 }
 
 static void put_text(um_jw *w, const char *key, const char *text) {
@@ -302,6 +330,7 @@ static void put_point(const bench *b, const point *p, um_jw *w) {
         put_double(w, "max", s.max);
         um_jw_end_object(w);
     }
+    um_report_put_speed(w, &p->metrics, &p->rates);
     um_jw_end_object(w);
 }
 
@@ -322,6 +351,11 @@ static void print_json(const bench *b, const um_config *c) {
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
+static um_status check_profile(const bench *b, um_err *err) {
+    if (!b->opt.profile || b->n_batches == 1) return UM_OK;
+    return um_fail(err, UM_EINVAL, "--profile writes one trace; name one batch size, as in --batch 16");
+}
+
 /* "1,8,32" */
 static um_status parse_batches(bench *b, um_err *err) {
     for (const char *p = b->opt.batch; *p;) {
@@ -333,7 +367,7 @@ static um_status parse_batches(bench *b, um_err *err) {
         if (!ok) break;
         b->batch[b->n_batches++] = (int32_t)v;
         p += n + (p[n] == ',');
-        if (!*p && p[-1] != ',') return UM_OK;
+        if (!*p && p[-1] != ',') return check_profile(b, err);
     }
     return um_fail(err, UM_EINVAL,
                    "--batch: expected up to %d numbers 1..4096 with commas between them, found \"%.80s\"", BATCHES_MAX,
@@ -363,7 +397,7 @@ static um_status open_model(bench *b, um_config *c, um_err *err) {
 static um_status measure_all(bench *b, const um_config *c, um_err *err) {
     um_status st = UM_OK;
     int64_t n = (int64_t)b->n_batches * (b->opt.runs + 1) * b->opt.requests;
-    if (!b->opt.quiet) b->bar = um_progress_new("requests", n, 0);
+    if (!b->opt.quiet) b->bar = um_progress_new("requests", n, 0, UM_PROGRESS_INTERVAL);
     b->point = UM_NEW_ARRAY(point, (size_t)b->n_batches);
     for (int i = 0; i < b->n_batches && !st; i++) {
         b->point[i].batch = b->batch[i];

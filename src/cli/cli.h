@@ -80,14 +80,26 @@ void um_cli_put_completion(um_buf *out);
 /* Paragraphs that the first two share: values, the file with an example, the environment. */
 extern const char um_cli_about_values[], um_cli_about_file[], um_cli_file_example[], um_cli_about_environment[];
 
-/* Opens model and engine with one line of start-up facts on stderr (unless `quiet`). Both are closed by um_cli_close.
+/* Opens model and engines with one line of start-up facts on stderr (unless `quiet`). All are closed by um_cli_close.
  */
 typedef struct um_session {
     um_model *model;
-    um_engine *engine;
+    um_router *router;
+    um_engine *engine; /* the router's first, for commands that have one request at a time */
 } um_session;
 um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err);
 void um_cli_close(um_session *s);
+
+/* The row of --profile, over a const char * of the command's options. */
+#define UM_PROFILE_ROW(field, group)                                                                                   \
+    {                                                                                                                  \
+        "profile", NULL, UM_OPT_STR, field, 0, 0, NULL, NULL, NULL, "FILE", group,                                     \
+            "write a trace of every step for ui.perfetto.dev, and sums beside it, \"x.json\" and \"x.csv\""            \
+    }
+/* Starts a profile, unless path is NULL; ends the one that runs, and, unless `quiet`, prints its sums to stderr. */
+um_status um_cli_profile_start(um_router *r, const char *path, um_err *err);
+um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err);
+
 /* Fails with UM_EINVAL when no model was named, and says how to name one and which ones lie nearby. */
 um_status um_cli_need_model(const char *model, um_err *err);
 /* Folder of the bundled checkpoints: "models" in the current directory, else the one beside the program; um_free.
@@ -96,8 +108,8 @@ char *um_cli_bundled(void);
 /* What is malformed or missing in a model folder is the model's fault, not the input's: turns the code into UM_EMODEL.
  */
 um_status um_cli_blame_model(um_err *err);
-/* Where max_num_batched_tokens is auto: room for a prompt of up to prompt_bytes (SIZE_MAX: as long as the model
- * allows) and its answer in one pass. */
+/* Sizes for one request at a time: one engine, and where max_num_batched_tokens is auto, room for a prompt of up to
+ * prompt_bytes (SIZE_MAX: as long as the model allows) and its answer in one pass. */
 void um_cli_size_pass(um_config *c, size_t prompt_bytes);
 /* Tokens that an open-ended pass keeps free behind the prompt, for blocks in flight: a conversation may change them. */
 #define UM_CHAT_WINDOW 512
@@ -128,10 +140,12 @@ typedef struct um_reply {
 } um_reply;
 typedef struct um_ask {
     um_session *session;
-    um_view *view;    /* draws the answer, or NULL */
-    FILE *plain;      /* without a view: settled text goes here as it comes, or NULL */
-    bool safe;        /* plain is a terminal: control characters are taken out */
-    int32_t delay_ms; /* pause behind each pass, so that people can watch */
+    um_view *view;                                   /* draws the answer, or NULL */
+    FILE *plain;                                     /* without a view: settled text goes here as it comes, or NULL */
+    bool safe;                                       /* plain is a terminal: control characters are taken out */
+    int32_t delay_ms;                                /* pause behind each pass, so that people can watch */
+    void (*finished)(void *arg, const um_result *r); /* sees all of the result, arrays that a reply leaves out too */
+    void *arg;
 } um_ask;
 /* Runs `r` (its callback and events are set here). An interrupt aborts the request, which is no error: the reply says
  * UM_FINISH_ABORTED and holds what was settled. */
@@ -140,8 +154,10 @@ void um_reply_free(um_reply *r);
 
 /* ---- progress.c: a bar with ETA on stderr ---- */
 typedef struct um_progress um_progress;
-/* `what` names the unit ("requests"). Nothing is drawn when stderr is no terminal, but a line every 10 s. */
-um_progress *um_progress_new(const char *what, int64_t total, int64_t done);
+#define UM_PROGRESS_INTERVAL 10
+/* `what` names the unit ("requests"). When stderr is no terminal, nothing is drawn, but a line written every `interval`
+ * seconds; 0 is never. */
+um_progress *um_progress_new(const char *what, int64_t total, int64_t done, double interval);
 /* Sets done so far; `note` stands behind the bar ("512 tok/s"). */
 void um_progress_set(um_progress *p, int64_t done, const char *note);
 void um_progress_free(um_progress *p); /* finishes the line */

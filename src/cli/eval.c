@@ -163,7 +163,7 @@ static void settle(eval *v, um_ticket *t, const um_result *r) {
     if (v->out.fd >= 0) put_answer(x, t, r, right);
     if (right) return;
     /* Kept in the ticket, so that they are shown in the order of the questions. */
-    um_buf_printf(&t->trace, "%s (%s)\n  prompt    %s\n  expected  %s\n  %s  %s\n", x->id, x->kind, x->prompt,
+    um_buf_printf(&t->answer[0].out, "%s (%s)\n  prompt    %s\n  expected  %s\n  %s  %s\n", x->id, x->kind, x->prompt,
                   x->answer, r ? "answered" : "failed  ", r ? r->text : t->err.msg);
 }
 
@@ -174,7 +174,8 @@ static void on_event(void *arg, um_ticket *t, const um_event *ev) {
 static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
     eval *v = (eval *)arg;
     if (t->err.code) settle(v, t, NULL);
-    if (t->trace.len && v->n_shown++ < v->opt.show_failures) um_buf_append(&v->failures, t->trace.data, t->trace.len);
+    const um_buf *failure = &t->answer[0].out;
+    if (failure->len && v->n_shown++ < v->opt.show_failures) um_buf_append(&v->failures, failure->data, failure->len);
     return v->out.fd >= 0 ? um_results_write(&v->out, &t->out, err) : UM_OK;
 }
 
@@ -310,9 +311,9 @@ static um_status open_data(eval *v, const um_config *c, um_err *err) {
 
 static um_status ask_all(eval *v, int32_t places, um_err *err) {
     um_feed feed = {.arg = v, .next = next_question, .event = on_event, .take = take_answer, .tick = show_progress};
-    if (!v->opt.quiet) v->bar = um_progress_new("questions", (int64_t)v->data.n, 0);
+    if (!v->opt.quiet) v->bar = um_progress_new("questions", (int64_t)v->data.n, 0, UM_PROGRESS_INTERVAL);
     v->start = um_now();
-    um_status st = um_feed_run(v->session.engine, places, &feed, err);
+    um_status st = um_feed_run(v->session.router, places, &feed, err);
     v->seconds = um_now() - v->start;
     um_progress_free(v->bar);
     return st ? st : um_results_close(&v->out, err);

@@ -1,11 +1,17 @@
-/* feed: pushes many requests through an engine and takes what came of them in the order they were read.
+/* feed: pushes many requests through engines and takes what came of them in the order they were read.
  *
- * No more than a window of requests is in memory: a few per place in the engine, finished ones that wait for an
+ * No more than a window of requests is in memory: a few per place in the engines, finished ones that wait for an
  * earlier one included. One thread. */
 #ifndef UM_CLI_FEED_H
 #define UM_CLI_FEED_H
 
 #include "base/base.h"
+
+/* What a caller gathers of one answer of a request; empty when `next` gets the ticket. */
+typedef struct um_gathered {
+    um_buf out, trace;
+    um_jw writer; /* over `trace` */
+} um_gathered;
 
 /* One request on its way. */
 typedef struct um_ticket {
@@ -14,11 +20,15 @@ typedef struct um_ticket {
 
     /* The caller's; empty when `next` gets the ticket. */
     int64_t line;
-    um_buf id, trace, out;
-    um_jw writer; /* over `trace` */
+    bool step_map, timings; /* what its results say beside the answers */
+    bool broken;            /* the model predicted nothing */
+    um_buf id, out;
+    um_gathered *answer; /* [n_answers] by um_event.index */
+    int32_t n_answers;   /* that the request asks for */
 
     int64_t engine_id; /* 0: not in the engine */
-    bool finished;
+    int32_t n_open;    /* answers that have not ended */
+    int32_t n_room;    /* of `answer`, which is kept for later requests */
     struct um_feed_state *state;
 } um_ticket;
 
@@ -36,8 +46,9 @@ typedef struct um_feed {
     void (*tick)(void *arg); /* after each step; may be NULL */
 } um_feed;
 
-/* Runs until `next` has no more, with up to `places` requests running in the engine at once. Errors: that of `take`,
- * that of the device; UM_ECANCELED when a signal came. What is unfinished then is aborted without an event. */
-um_status um_feed_run(um_engine *e, int32_t places, const um_feed *f, um_err *err);
+/* Runs until `next` has no more, with up to `places` requests running at once in each of the router's engines. Errors:
+ * that of `take`, that of the device; UM_ECANCELED when a signal came. What is unfinished then is aborted without an
+ * event. */
+um_status um_feed_run(um_router *r, int32_t places, const um_feed *f, um_err *err);
 
 #endif

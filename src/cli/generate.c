@@ -13,10 +13,12 @@
 #include "cli/report.h"
 #include "cli/requests.h"
 #include "cli/results.h"
+#include "model/model.h"
 
 typedef struct generate_options {
-    const char *input, *output, *adapter;
-    bool trace, overwrite, quiet;
+    const char *input, *output, *adapter, *profile;
+    float progress_interval;
+    bool trace, step_map, timings, overwrite, quiet;
 } generate_options;
 
 #define G(field) UM_FIELD(generate_options, field)
@@ -32,6 +34,13 @@ static const um_option options[] = {
      "start anew when the output is there already"},
     {"trace", NULL, UM_OPT_BOOL, G(trace), 0, 0, NULL, "false", NULL, NULL, "Files",
      "add the state after each forward pass to each result"},
+    {"step_map", NULL, UM_OPT_BOOL, G(step_map), 0, 0, NULL, "false", NULL, NULL, "Files",
+     "add the forward pass that fixed each token, as return_step_map in a request does"},
+    {"timings", NULL, UM_OPT_BOOL, G(timings), 0, 0, NULL, "false", NULL, NULL, "Files",
+     "add what depends on the run: seconds, cached prompt tokens, preemptions, as return_timings in a request does"},
+    UM_PROFILE_ROW(G(profile), "Files"),
+    {"progress_interval", "progress_log_interval", UM_OPT_FLOAT, G(progress_interval), 0, 86400, NULL, "10", NULL, "S",
+     "Files", "where standard error is no terminal, a line of progress every so many seconds; 0 is never"},
     {"quiet", NULL, UM_OPT_BOOL, G(quiet), 0, 0, NULL, "false", NULL, NULL, "Files", "print errors only"},
 };
 
@@ -48,8 +57,9 @@ typedef struct generate {
     um_err input_err;
 
     double start;
+    const um_model *model;
     int64_t n_done, n_written, n_failed; /* requests of this run: finished, of them with a line in the output, failed */
-    int64_t tokens, forwards;
+    um_metrics metrics;
 } generate;
 
 /* ---- Before the engine is there ---------------------------------------------------------------------------------- */
@@ -134,6 +144,8 @@ static bool fill_ticket(generate *g, um_ticket *t, um_request *r, um_lines_got g
     r->adapter = g->opt.adapter;
     um_buf_clear(&q->id);
     t->line = g->in.number;
+    q->step_map = g->opt.step_map;
+    q->timings = g->opt.timings;
     if (got == UM_LINES_TOO_LONG) um_fail(&t->err, UM_ELIMIT, "the line is longer than %zu bytes", UM_LINE_MAX);
     else (void)um_request_line_parse(q, line, r, &t->err);
     um_buf_append(&t->id, q->id.data, q->id.len);
@@ -145,6 +157,8 @@ static bool fill_ticket(generate *g, um_ticket *t, um_request *r, um_lines_got g
         if (e && e->answered) return false;
     }
     *r = q->request;
+    t->step_map = q->step_map;
+    t->timings = q->timings;
     return true;
 }
 
@@ -163,55 +177,95 @@ static um_feed_got next_request(void *arg, um_ticket *t, um_request *r, bool wai
 
 /* ---- Results out ------------------------------------------------------------------------------------------------- */
 
-static void count(generate *g, const um_result *r) {
-    g->tokens += (int64_t)r->n_tokens;
-    g->forwards += r->nfe;
-    g->n_done++;
-    g->n_failed += r->finish == UM_FINISH_NO_PREDICTION;
+/* One answer: the line itself or, of several, an entry of its choices. */
+static void put_answer(const generate *g, um_ticket *t, const um_result *r) {
+    um_gathered *a = &t->answer[r->index];
+    const um_result_extras extras = {
+        .tok = g->model->tok, .step_map = t->step_map, .timings = t->timings, .trace = {a->trace.data, a->trace.len}};
+    um_jw w;
+    um_jw_init(&w, &a->out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, t->n_answers > 1 ? "index" : "id");
+    if (t->n_answers > 1) um_jw_int(&w, r->index);
+    else um_jw_raw(&w, t->id.data, t->id.len);
+    um_result_put(&w, r, &extras);
+    um_jw_end_object(&w);
 }
 
 static void on_event(void *arg, um_ticket *t, const um_event *ev) {
     generate *g = (generate *)arg;
+    um_gathered *a = &t->answer[ev->index];
     if (ev->type == UM_EVENT_TRACE) {
-        if (t->trace.len == 0) um_jw_begin_array(&t->writer);
-        um_trace_entry(&t->writer, ev->trace);
+        if (a->trace.len == 0) um_jw_begin_array(&a->writer);
+        um_trace_entry(&a->writer, ev->trace);
     }
     if (ev->type != UM_EVENT_FINISH) return;
-    if (t->trace.len) um_jw_end_array(&t->writer);
-    um_result_line(&t->out, t->id.data, ev->result, (um_str){t->trace.data, t->trace.len});
-    count(g, ev->result);
+    if (a->trace.len) um_jw_end_array(&a->writer);
+    put_answer(g, t, ev->result);
+    um_metrics_add(&g->metrics, ev->result);
+    if (ev->result->finish == UM_FINISH_NO_PREDICTION) t->broken = true;
+    g->n_done += t->n_open == 1;
+}
+
+/* {"id", "choices": [...]}, the choices in their order, whichever came first. */
+static void put_choices(um_ticket *t) {
+    um_jw w;
+    um_jw_init(&w, &t->out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "id");
+    um_jw_raw(&w, t->id.data, t->id.len);
+    um_jw_key(&w, "choices");
+    um_jw_begin_array(&w);
+    for (int32_t i = 0; i < t->n_answers; i++) um_jw_raw(&w, t->answer[i].out.data, t->answer[i].out.len);
+    um_jw_end_array(&w);
+    um_jw_end_object(&w);
 }
 
 static um_status take_result(void *arg, um_ticket *t, um_err *err) {
     generate *g = (generate *)arg;
+    um_buf *line = &t->out;
     if (t->err.code) {
-        um_error_line(&t->out, t->id.len ? t->id.data : NULL, t->line, &t->err);
-        g->n_failed++;
+        um_error_line(line, t->id.len ? t->id.data : NULL, t->line, &t->err);
         g->n_done++;
+    } else if (t->n_answers > 1) {
+        put_choices(t);
+    } else {
+        line = &t->answer[0].out;
     }
-    um_status st = um_results_write(&g->out, &t->out, err);
+    g->n_failed += t->err.code || t->broken;
+    um_status st = um_results_write(&g->out, line, err);
     g->n_written += !st;
     return st;
 }
 
 static void show_progress(void *arg) {
     generate *g = (generate *)arg;
-    char note[48];
-    snprintf(note, sizeof note, "%.0f tok/s", um_ratio((double)g->tokens, um_now() - g->start));
-    um_progress_set(g->bar, g->out.n_answered + g->n_done, g->tokens ? note : NULL);
+    const um_metrics *m = &g->metrics;
+    char note[64];
+    snprintf(note, sizeof note, "%.0f tok/s  %.2f tok/forward", um_ratio((double)m->tokens, um_now() - g->start),
+             um_ratio((double)m->tokens, (double)m->passes));
+    um_progress_set(g->bar, g->out.n_answered + g->n_done, m->tokens ? note : NULL);
 }
 
 /* ---- The run ----------------------------------------------------------------------------------------------------- */
 
-static void print_summary(const generate *g) {
-    double seconds = um_now() - g->start;
+static void print_summary(const generate *g, const um_router *router) {
+    static const um_stats none;
+    um_buf speed = {0};
+    um_stats stats;
     if (g->opt.quiet) return;
+    um_router_get_stats(router, &stats);
+    um_rates r = um_metrics_rates(&g->metrics, &none, &stats);
+    double seconds = um_now() - g->start;
     if (g->out.n_answered)
         fprintf(stderr, "answered before %lld, failed %lld\n", (long long)(g->out.n_answered - g->out.n_failed),
                 (long long)g->out.n_failed);
     fprintf(stderr, "answered %lld, failed %lld; %lld tokens in %.1f s, %.1f tokens/s, %.2f tokens per forward\n",
-            (long long)(g->n_written - g->n_failed), (long long)g->n_failed, (long long)g->tokens, seconds,
-            um_ratio((double)g->tokens, seconds), um_ratio((double)g->tokens, (double)g->forwards));
+            (long long)(g->n_written - g->n_failed), (long long)g->n_failed, (long long)g->metrics.tokens, seconds,
+            um_ratio((double)g->metrics.tokens, seconds), r.tpf_all);
+    if (g->metrics.requests) um_report_speed(&speed, &g->metrics, &r);
+    if (speed.len) fputs(speed.data, stderr);
+    um_buf_free(&speed);
 }
 
 static um_status run_requests(generate *g, const um_config *c, um_session *s, um_err *err) {
@@ -221,18 +275,22 @@ static um_status run_requests(generate *g, const um_config *c, um_session *s, um
                     .event = on_event,
                     .take = take_result,
                     .tick = show_progress};
-    um_status st = um_results_begin(&g->out, err);
+    um_status st = um_cli_profile_start(s->router, g->opt.profile, err);
+    if (!st) st = um_results_begin(&g->out, err);
     if (st) return st;
-    if (!g->opt.quiet) g->bar = um_progress_new("requests", g->stream ? -1 : g->n_lines, g->out.n_answered);
+    if (!g->opt.quiet)
+        g->bar = um_progress_new("requests", g->stream ? -1 : g->n_lines, g->out.n_answered, g->opt.progress_interval);
+    g->model = s->model;
     g->start = um_now();
-    st = um_feed_run(s->engine, c->max_num_reqs, &feed, err);
+    st = um_feed_run(s->router, c->max_num_reqs, &feed, err);
     um_progress_free(g->bar);
     if (!st && g->input_err.code) {
         *err = g->input_err;
         st = err->code;
     }
     if (!st) st = um_results_close(&g->out, err);
-    print_summary(g);
+    if (!st) st = um_cli_profile_stop(s->router, g->opt.profile, g->opt.quiet, err);
+    print_summary(g, s->router);
     return st;
 }
 
@@ -308,7 +366,9 @@ const um_command um_cmd_generate = {
     .description =
         "Reads requests, one JSON object a line, and writes one result a line in the same order. A request has an id, "
         "one of prompt, prompt_token_ids and messages, and any decoding, sampling and limit option by its name with "
-        "underscores. With messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt "
+        "underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, adapter, return_step_map and "
+        "return_timings. "
+        "With messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt "
         "and "
         "continue_final_message. A request that fails gets an error in place of an answer; the others go on. When a "
         "run is "

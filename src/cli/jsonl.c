@@ -120,15 +120,15 @@ um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
 
 /* ---- Ids --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash(const char *s) { /* FNV-1a */
+uint64_t um_key_hash(um_str key) {
     uint64_t h = 14695981039346656037u;
-    for (; *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
+    for (size_t i = 0; i < key.n; i++) h = (h ^ (unsigned char)key.p[i]) * 1099511628211u;
     return h;
 }
 
 /* The slot where key is, or would be. */
 static um_idset_entry *probe(const um_idset *s, const char *key) {
-    size_t i = hash(key) & (s->cap - 1);
+    size_t i = um_key_hash(um_str_of(key)) & (s->cap - 1);
     while (s->slot[i].key && !um_streq(s->slot[i].key, key)) i = (i + 1) & (s->cap - 1);
     return &s->slot[i];
 }

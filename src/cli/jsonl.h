@@ -54,6 +54,7 @@ typedef struct um_idset {
     size_t n, cap;
 } um_idset;
 
+uint64_t um_key_hash(um_str key); /* FNV-1a */
 /* The entry of key, or NULL. Valid until the next um_idset_add. */
 um_idset_entry *um_idset_find(const um_idset *s, const char *key);
 /* Adds a key that is not in the set; the key is copied. Zero is an empty set. */

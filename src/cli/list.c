@@ -73,14 +73,36 @@ static void put_families(um_sheet *s) {
     }
 }
 
+/* Families whose row says so: "sdar|llada2". */
+static void put_families_of(um_sheet *s, const char *key, const char *name,
+                            bool (*fits)(const um_family *, const char *)) {
+    um_buf words = {0};
+    for (const um_family *const *f = um_families; *f; f++)
+        if (fits(*f, name)) um_buf_printf(&words, "%s%s", words.len ? "|" : "", (*f)->name);
+    um_sheet_words(s, key, words.data, '|');
+    um_buf_free(&words);
+}
+
+static bool runs_strategy(const um_family *f, const char *name) {
+    um_str word;
+    return um_word_index(f->strategies, '|', name, &word) >= 0;
+}
+
+static bool has_sampler(const um_family *f, const char *name) { return um_streq(f->sampler, name); }
+
 static void put_params(um_sheet *s, const um_params *params) {
-    for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++) put_options(s, "parameters", params[i].rows, params[i].n);
+    if (!s->json && !params[0].rows) return;
+    um_sheet_list(s, "parameters");
+    for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++)
+        for (size_t k = 0; k < params[i].n; k++) put_option(s, &params[i].rows[k]);
+    um_sheet_list_end(s);
 }
 
 static void put_strategies(um_sheet *s) {
     for (const um_strategy *const *t = um_strategies; *t; t++) {
         um_sheet_item(s, (*t)->name, (*t)->summary);
         um_sheet_words(s, "aliases", (*t)->aliases, ',');
+        put_families_of(s, "families", (*t)->name, runs_strategy);
         um_sheet_str(s, "source", (*t)->source);
         put_params(s, (*t)->params);
         um_sheet_item_end(s);
@@ -100,8 +122,13 @@ static const char *schedule_name(um_schedule s) {
 static void put_samplers(um_sheet *s) {
     for (const um_sampler *const *t = um_samplers; *t; t++) {
         um_sheet_item(s, (*t)->name, (*t)->summary);
+        um_sheet_words(s, "aliases", (*t)->aliases, ',');
+        put_families_of(s, "default_of", (*t)->name, has_sampler);
         um_sheet_str(s, "schedule", schedule_name((*t)->schedule));
+        um_sheet_bool(s, "edits", (*t)->edits);
+        um_sheet_bool(s, "needs_blocks", (*t)->block_only);
         um_sheet_str(s, "source", (*t)->source);
+        put_params(s, (*t)->params);
         um_sheet_item_end(s);
     }
 }

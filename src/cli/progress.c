@@ -4,24 +4,24 @@
 #include "cli/cli.h"
 
 #define DRAW_SECONDS 0.1
-#define LINE_SECONDS 10.0
 #define BAR_MAX      30
 
 struct um_progress {
     const char *what;
     int64_t total, before, done; /* total < 0: unknown; before: done when it began, which says nothing of the speed */
-    double start, drawn;
+    double start, drawn, interval;
     bool terminal, shown;
-    char note[64];
+    char note[80];
 };
 
-um_progress *um_progress_new(const char *what, int64_t total, int64_t done) {
+um_progress *um_progress_new(const char *what, int64_t total, int64_t done, double interval) {
     um_progress *p = UM_NEW(um_progress);
     p->what = what;
     p->total = total;
     p->before = p->done = done;
     p->start = p->drawn = um_now();
     p->terminal = isatty(STDERR_FILENO);
+    p->interval = p->terminal ? DRAW_SECONDS : interval;
     return p;
 }
 
@@ -73,7 +73,7 @@ void um_progress_set(um_progress *p, int64_t done, const char *note) {
     if (!p) return;
     p->done = done;
     snprintf(p->note, sizeof p->note, "%s", note ? note : "");
-    if (um_now() - p->drawn >= (p->terminal ? DRAW_SECONDS : LINE_SECONDS)) draw(p);
+    if (p->interval > 0 && um_now() - p->drawn >= p->interval) draw(p);
 }
 
 void um_progress_free(um_progress *p) {

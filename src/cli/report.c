@@ -86,4 +86,73 @@ um_spread um_spread_of(double *values, size_t n) {
     return (um_spread){values[0], middle, values[n - 1]};
 }
 
-double um_ratio(double a, double b) { return b > 0 ? a / b : 0; }
+/* ---- Speed ------------------------------------------------------------------------------------------------------- */
+
+typedef struct waits {
+    const char *name, *key;
+    const um_histogram *of;
+} waits;
+
+enum { N_WAITS = 3 };
+static void waits_of(const um_metrics *m, waits out[N_WAITS]) {
+    out[0] = (waits){"in the queue", "queue_seconds", &m->queue};
+    out[1] = (waits){"first token", "first_token_seconds", &m->first_token};
+    out[2] = (waits){"whole answer", "total_seconds", &m->total};
+}
+
+const double um_report_quantiles[4] = {0.5, 0.9, 0.95, 0.99};
+
+void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r) {
+    waits w[N_WAITS];
+    waits_of(m, w);
+    um_buf_printf(out, "prefill %.1f tokens/s, decode %.1f tokens/s; ", r->prefill_throughput, r->decode_throughput);
+    um_buf_printf(out, "%.1f requests a step, %.2f %% of the steps' time outside of the forward pass\n",
+                  r->requests_per_step, 1e2 * r->overhead);
+    um_buf_printf(out,
+                  "mean of requests: %.2f tokens a denoising pass; from the first step %.1f ms to the first token, ",
+                  r->tpf, 1e3 * r->ttft);
+    um_buf_printf(out, "then %.2f ms a token\n", 1e3 * r->tpot);
+    um_buf_puts(out, "seconds since submission      mean       p50       p90       p95       p99\n");
+    for (size_t i = 0; i < N_WAITS; i++) {
+        um_buf_printf(out, "  %-22s %9.4f", w[i].name, um_histogram_mean(w[i].of));
+        for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++)
+            um_buf_printf(out, " %9.4f", um_histogram_quantile(w[i].of, um_report_quantiles[k]));
+        um_buf_putc(out, '\n');
+    }
+}
+
+static void put_waits(um_jw *w, const waits *of) {
+    um_jw_key(w, of->key);
+    um_jw_begin_object(w);
+    um_jw_key(w, "mean");
+    um_jw_double(w, um_histogram_mean(of->of));
+    for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++) {
+        char key[8];
+        snprintf(key, sizeof key, "p%.0f", 100 * um_report_quantiles[k]);
+        um_jw_key(w, key);
+        um_jw_double(w, um_histogram_quantile(of->of, um_report_quantiles[k]));
+    }
+    um_jw_end_object(w);
+}
+
+void um_report_put_speed(um_jw *w, const um_metrics *m, const um_rates *r) {
+    const struct {
+        const char *key;
+        double value;
+    } rates[] = {{"tpf", r->tpf},
+                 {"tpf_all", r->tpf_all},
+                 {"ttft_seconds", r->ttft},
+                 {"tpot_seconds", r->tpot},
+                 {"throughput", r->throughput},
+                 {"prefill_throughput", r->prefill_throughput},
+                 {"decode_throughput", r->decode_throughput},
+                 {"requests_per_step", r->requests_per_step},
+                 {"overhead", r->overhead}};
+    waits all[N_WAITS];
+    waits_of(m, all);
+    for (size_t i = 0; i < UM_LEN(rates); i++) {
+        um_jw_key(w, rates[i].key);
+        um_jw_double(w, rates[i].value);
+    }
+    for (size_t i = 0; i < N_WAITS; i++) put_waits(w, &all[i]);
+}

@@ -3,6 +3,7 @@
 #define UM_CLI_REPORT_H
 
 #include "cli/cli.h"
+#include "engine/metrics.h"
 
 typedef struct um_machine {
     char cpu[96];
@@ -22,7 +23,10 @@ typedef struct um_spread {
 } um_spread;
 um_spread um_spread_of(double *values, size_t n);
 
-/* a / b, 0 when b is 0. */
-double um_ratio(double a, double b);
+/* What requests and the steps that served them say of speed (docs/queue.md explains the names): lines for people, and
+ * the members of a JSON object. */
+extern const double um_report_quantiles[4]; /* 0.5, 0.9, 0.95, 0.99 */
+void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r);
+void um_report_put_speed(um_jw *w, const um_metrics *m, const um_rates *r);
 
 #endif

@@ -1,11 +1,14 @@
 /* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}. With
  * messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt, continue_final_message.
- * "adapter" or "lora" names a loaded adapter, "" the plain model. */
+ * What is no option, but a list or of one request alone: stop, stop_token_ids, logit_bias, n, cache_salt,
+ * return_step_map, return_timings. "adapter" or "lora" names a loaded adapter, "" the plain model. */
 #include "cli/requests.h"
 
 #include <jansson.h>
+#include <math.h>
 
-#include "decode/decode.h"
+#include "cli/jsonl.h"
+#include "engine/engine.h"
 
 #define CHAT_FILE_MAX ((size_t)64 << 20)
 
@@ -62,23 +65,28 @@ static um_status take_prompt(um_request_line *q, const json_t *v, um_err *err) {
     return UM_OK;
 }
 
-static um_status take_ids(um_request_line *q, const json_t *v, um_err *err) {
+/* An array of token ids, um_free; which of them exist is the engine's to say. */
+static um_status read_ids(const json_t *v, const char *key, int32_t **out, size_t *n, um_err *err) {
     if (!json_is_array(v))
-        return um_fail(err, UM_EINVAL, "\"prompt_token_ids\": expected an array of integers, found %s", kind_of(v));
-    size_t n = json_array_size(v);
-    q->ids = UM_NEW_ARRAY(int32_t, n + 1);
-    for (size_t i = 0; i < n; i++) {
+        return um_fail(err, UM_EINVAL, "\"%s\": expected an array of integers, found %s", key, kind_of(v));
+    *n = json_array_size(v);
+    *out = UM_NEW_ARRAY(int32_t, *n + 1);
+    for (size_t i = 0; i < *n; i++) {
         const json_t *id = json_array_get(v, i);
         if (!json_is_integer(id))
-            return um_fail(err, UM_EINVAL, "\"prompt_token_ids\"[%zu]: expected an integer, found %s", i, kind_of(id));
+            return um_fail(err, UM_EINVAL, "\"%s\"[%zu]: expected an integer, found %s", key, i, kind_of(id));
         if (json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-            return um_fail(err, UM_ERANGE, "\"prompt_token_ids\"[%zu]: %lld is no token id", i,
+            return um_fail(err, UM_ERANGE, "\"%s\"[%zu]: %lld is no token id", key, i,
                            (long long)json_integer_value(id));
-        q->ids[i] = (int32_t)json_integer_value(id);
+        (*out)[i] = (int32_t)json_integer_value(id);
     }
-    q->request.ids = q->ids;
-    q->request.n_ids = n;
     return UM_OK;
+}
+
+static um_status take_ids(um_request_line *q, const json_t *v, um_err *err) {
+    um_status st = read_ids(v, "prompt_token_ids", &q->ids, &q->request.n_ids, err);
+    q->request.ids = q->ids;
+    return st;
 }
 
 /* ---- The conversation -------------------------------------------------------------------------------------------- */
@@ -171,6 +179,78 @@ static um_status take_stop(um_request_line *q, const json_t *v, um_err *err) {
     return st;
 }
 
+static um_status take_stop_ids(um_request_line *q, const json_t *v, um_err *err) {
+    um_status st = read_ids(v, "stop_token_ids", &q->stop_ids, &q->request.n_stop_ids, err);
+    q->request.stop_ids = q->stop_ids;
+    return st;
+}
+
+/* One entry of {"id": bias}. Programs that know no infinity write -100 for "never". */
+static um_status read_bias(um_bias *out, const char *key, const json_t *v, um_err *err) {
+    int64_t id;
+    if (!um_parse_int(key, &id) || id < 0 || id > INT32_MAX)
+        return um_fail(err, UM_EINVAL, "\"logit_bias\": \"%.40s\" is no token id", key);
+    if (!json_is_number(v))
+        return um_fail(err, UM_EINVAL, "\"logit_bias\"[\"%.40s\"]: expected a number, found %s", key, kind_of(v));
+    double value = json_number_value(v);
+    if (value < -100 || value > 100)
+        return um_fail(err, UM_ERANGE, "\"logit_bias\"[\"%.40s\"]: %g is outside -100..100", key, value);
+    *out = (um_bias){(int32_t)id, value == -100 ? -INFINITY : (float)value};
+    return UM_OK;
+}
+
+static um_status take_bias(um_request_line *q, const json_t *v, um_err *err) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(v))
+        return um_fail(err, UM_EINVAL, "\"logit_bias\": expected an object of token ids and numbers, found %s",
+                       kind_of(v));
+    q->bias = UM_NEW_ARRAY(um_bias, json_object_size(v) + 1);
+    q->request.bias = q->bias;
+    json_object_foreach((json_t *)v, key, value) {
+        um_status st = read_bias(&q->bias[q->request.n_bias++], key, value, err);
+        if (st) return st;
+    }
+    return UM_OK;
+}
+
+static um_status take_n(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_integer(v)) return um_fail(err, UM_EINVAL, "\"n\": expected an integer, found %s", kind_of(v));
+    if (json_integer_value(v) < 1 || json_integer_value(v) > UM_ANSWERS_MAX)
+        return um_fail(err, UM_ERANGE, "\"n\": %lld is outside 1..%d", (long long)json_integer_value(v),
+                       UM_ANSWERS_MAX);
+    q->request.n = (int32_t)json_integer_value(v);
+    return UM_OK;
+}
+
+static um_status take_salt(um_request_line *q, const json_t *v, um_err *err) {
+    if (!json_is_string(v)) return um_fail(err, UM_EINVAL, "\"cache_salt\": expected a string, found %s", kind_of(v));
+    q->request.cache_salt = um_key_hash((um_str){json_string_value(v), json_string_length(v)});
+    return UM_OK;
+}
+
+static um_status take_step_map(um_request_line *q, const json_t *v, um_err *err) {
+    return take_switch(v, "return_step_map", &q->step_map, err);
+}
+
+static um_status take_timings(um_request_line *q, const json_t *v, um_err *err) {
+    return take_switch(v, "return_timings", &q->timings, err);
+}
+
+static um_status take_parameter(um_request_line *q, const char *key, const json_t *v, um_err *err);
+
+/* A number, or the switch of chat requests, beside which top_logprobs is the number: either may come first. */
+static um_status take_logprobs(um_request_line *q, const json_t *v, um_err *err) {
+    int32_t *n = &q->request.sampling.logprobs;
+    const json_t *top = json_object_get(q->root, "top_logprobs");
+    if (!json_is_boolean(v)) return take_parameter(q, "logprobs", v, err);
+    if (json_is_true(v)) *n = UM_MAX(*n, 0);
+    else if (top && !json_is_null(top))
+        return um_fail(err, UM_EINVAL, "\"logprobs\" is false, but \"top_logprobs\" is there");
+    else *n = -1;
+    return UM_OK;
+}
+
 static um_status take_adapter(um_request_line *q, const json_t *v, um_err *err) {
     um_status s = take_text(v, "\"adapter\"", &q->request.adapter, err);
     if (!s && !*q->request.adapter) q->request.adapter = NULL;
@@ -193,6 +273,13 @@ static const struct {
     {"add_generation_prompt", take_add},
     {"continue_final_message", take_continue},
     {"stop", take_stop},
+    {"stop_token_ids", take_stop_ids},
+    {"logit_bias", take_bias},
+    {"n", take_n},
+    {"cache_salt", take_salt},
+    {"return_step_map", take_step_map},
+    {"return_timings", take_timings},
+    {"logprobs", take_logprobs},
     {"adapter", take_adapter},
     {"lora", take_adapter},
 };
@@ -284,9 +371,12 @@ static void clear(um_request_line *q) {
     json_decref(q->root);
     um_free(q->ids);
     um_free(q->stop);
+    um_free(q->stop_ids);
+    um_free(q->bias);
     q->root = NULL;
-    q->ids = NULL;
+    q->ids = q->stop_ids = NULL;
     q->stop = NULL;
+    q->bias = NULL;
     um_chat_init(&q->chat);
     um_buf_clear(&q->id);
 }

@@ -14,11 +14,14 @@ typedef struct um_request_line {
     um_chat_request chat; /* `request` points to it when there are messages */
     um_buf messages, tools, kwargs;
     const char **stop;
+    int32_t *stop_ids;
+    um_bias *bias;
+    bool step_map, timings; /* what the result says beside the answer */
 } um_request_line;
 
 /* Parses a line into q, which is zero or was parsed before. Parameters that the line does not name are those of
- * `defaults`. Messages, tools and template variables are looked at when they are rendered. Errors: UM_EPARSE,
- * UM_EINVAL, UM_ERANGE; q->id is set when the line has a usable one all the same. */
+ * `defaults`; step_map and timings are left as they are. Messages, tools and template variables are looked at when they
+ * are rendered. Errors: UM_EPARSE, UM_EINVAL, UM_ERANGE; q->id is set when the line has a usable one all the same. */
 um_status um_request_line_parse(um_request_line *q, um_str line, const um_request *defaults, um_err *err);
 void um_request_line_free(um_request_line *q);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,43 +13,103 @@
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-/* A value that is JSON already, behind a key. */
-static void put_json(um_jw *w, const char *json, size_t n) {
-    um_buf_append(w->out, json, n);
-    w->comma[w->depth] = true;
-}
-
 static void put_ints(um_jw *w, const int32_t *v, size_t n) {
     um_jw_begin_array(w);
     for (size_t i = 0; i < n; i++) um_jw_int(w, v[i]);
     um_jw_end_array(w);
 }
 
-void um_result_line(um_buf *out, const char *id, const um_result *r, um_str trace) {
-    um_jw w;
-    um_jw_init(&w, out);
-    um_jw_begin_object(&w);
-    um_jw_key(&w, "id");
-    put_json(&w, id, strlen(id));
-    um_jw_key(&w, "token_ids");
-    put_ints(&w, r->token_ids, r->n_tokens);
-    um_jw_key(&w, "text");
-    um_jw_str(&w, r->text, r->text_len);
-    um_jw_key(&w, "finish_reason");
-    um_jw_cstr(&w, um_finish_name(r->finish));
-    um_jw_key(&w, "nfe");
-    um_jw_int(&w, r->nfe);
-    um_jw_key(&w, "seed");
-    um_jw_int(&w, r->seed);
-    um_jw_key(&w, "prompt_tokens");
-    um_jw_int(&w, r->prompt_tokens);
-    um_jw_key(&w, "completion_tokens");
-    um_jw_int(&w, (int64_t)r->n_tokens);
-    if (trace.n) {
-        um_jw_key(&w, "trace");
-        put_json(&w, trace.p, trace.n);
+static void put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+static void put_seconds(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+/* A token may be part of a character: its text shows U+FFFD then, and only its bytes say what it is. */
+static void put_token(um_jw *w, const um_tok *tok, int32_t id, float logprob) {
+    char text[UM_NUMBER_MAX];
+    um_str bytes = um_tok_bytes(tok, id);
+    um_jw_key(w, "token");
+    um_jw_str(w, bytes.p ? bytes.p : "", bytes.n);
+    put_int(w, "token_id", id);
+    um_jw_key(w, "logprob");
+    if (logprob == logprob && logprob > -INFINITY) {
+        um_format_float(logprob, text);
+        um_jw_raw(w, text, strlen(text));
+    } else {
+        um_jw_null(w);
     }
-    um_jw_end_object(&w);
+    um_jw_key(w, "bytes");
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < bytes.n; i++) um_jw_int(w, (uint8_t)bytes.p[i]);
+    um_jw_end_array(w);
+}
+
+/* As chat completions of the OpenAI style have them. */
+static void put_logprobs(um_jw *w, const um_result *r, const um_tok *tok) {
+    size_t n = (size_t)r->n_likeliest;
+    um_jw_key(w, "logprobs");
+    um_jw_begin_object(w);
+    um_jw_key(w, "content");
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        um_jw_begin_object(w);
+        put_token(w, tok, r->token_ids[i], r->logprob[i]);
+        um_jw_key(w, "top_logprobs");
+        um_jw_begin_array(w);
+        for (size_t k = i * n; k < (i + 1) * n && r->likeliest[k].id >= 0; k++) {
+            um_jw_begin_object(w);
+            put_token(w, tok, r->likeliest[k].id, r->likeliest[k].logprob);
+            um_jw_end_object(w);
+        }
+        um_jw_end_array(w);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+    um_jw_end_object(w);
+}
+
+static void put_timings(um_jw *w, const um_result *r) {
+    put_int(w, "cached_tokens", r->cached_tokens);
+    put_int(w, "preemptions", r->preemptions);
+    um_jw_key(w, "timings");
+    um_jw_begin_object(w);
+    put_seconds(w, "queue_seconds", r->queue_seconds);
+    put_seconds(w, "first_token_seconds", r->first_token_seconds);
+    put_seconds(w, "total_seconds", r->total_seconds);
+    um_jw_end_object(w);
+}
+
+void um_result_put(um_jw *w, const um_result *r, const um_result_extras *x) {
+    um_jw_key(w, "token_ids");
+    put_ints(w, r->token_ids, r->n_tokens);
+    um_jw_key(w, "text");
+    um_jw_str(w, r->text, r->text_len);
+    um_jw_key(w, "finish_reason");
+    um_jw_cstr(w, um_finish_name(r->finish));
+    if (r->stop || r->stop_id >= 0) {
+        um_jw_key(w, "stop_reason");
+        if (r->stop) um_jw_cstr(w, r->stop);
+        else um_jw_int(w, r->stop_id);
+    }
+    put_int(w, "nfe", r->nfe);
+    put_int(w, "seed", r->seed);
+    put_int(w, "prompt_tokens", r->prompt_tokens);
+    put_int(w, "completion_tokens", (int64_t)r->n_tokens);
+    if (r->logprob) put_logprobs(w, r, x->tok);
+    if (x->step_map) {
+        um_jw_key(w, "step_map");
+        put_ints(w, r->pass, r->n_tokens);
+    }
+    if (x->timings) put_timings(w, r);
+    if (x->trace.n) {
+        um_jw_key(w, "trace");
+        um_jw_raw(w, x->trace.p, x->trace.n);
+    }
 }
 
 void um_error_line(um_buf *out, const char *id, int64_t line, const um_err *e) {
@@ -57,11 +118,10 @@ void um_error_line(um_buf *out, const char *id, int64_t line, const um_err *e) {
     um_jw_begin_object(&w);
     um_jw_key(&w, "id");
     if (id) {
-        put_json(&w, id, strlen(id));
+        um_jw_raw(&w, id, strlen(id));
     } else {
         um_jw_null(&w);
-        um_jw_key(&w, "line");
-        um_jw_int(&w, line);
+        put_int(&w, "line", line);
     }
     um_jw_key(&w, "error");
     um_jw_begin_object(&w);
@@ -127,8 +187,8 @@ static um_status key_of(um_str line, um_buf *key, bool *failed, um_err *err) {
         st = um_line_id(root, key, err);
     }
     *failed = json_object_get(root, "error") != NULL;
-    if (!st && !*failed && !json_object_get(root, "token_ids"))
-        st = um_fail(err, UM_EPARSE, "it has neither token_ids nor error");
+    if (!st && !*failed && !json_object_get(root, "token_ids") && !json_object_get(root, "choices"))
+        st = um_fail(err, UM_EPARSE, "it has neither token_ids nor choices nor error");
     json_decref(root);
     return st;
 }

@@ -3,9 +3,18 @@
 #define UM_CLI_RESULTS_H
 
 #include "cli/jsonl.h"
+#include "text/text.h"
 
-/* Appends {"id", "token_ids", …}, without a newline. id: as JSON. trace [n]: JSON of an array, n 0 leaves it out. */
-void um_result_line(um_buf *out, const char *id, const um_result *r, um_str trace);
+/* What a result says beside what every one says. What depends on the run and not on the request alone (seconds, keys
+ * that were found in the cache) is said only when it is asked for: else the same requests give the same bytes. */
+typedef struct um_result_extras {
+    const um_tok *tok; /* spells the tokens of log-probabilities, which come when the result has them */
+    bool step_map;     /* the pass that fixed each token */
+    bool timings;
+    um_str trace; /* JSON of an array; n 0 leaves it out */
+} um_result_extras;
+/* Members "token_ids", "text", "finish_reason" … of an object that is open. */
+void um_result_put(um_jw *w, const um_result *r, const um_result_extras *x);
 /* Appends {"id", "error": {"code", "message"}}; id NULL: {"id": null, "line": line, "error": …}. */
 void um_error_line(um_buf *out, const char *id, int64_t line, const um_err *e);
 /* Appends one entry of a trace. */

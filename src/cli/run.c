@@ -3,10 +3,12 @@
 
 #include "cli/cli.h"
 #include "cli/requests.h"
+#include "cli/results.h"
+#include "model/model.h"
 
 typedef struct run_options {
-    bool raw, json, view, show_prompt, quiet;
-    const char *system, *tools, *chat_template_kwargs, *stop, *adapter;
+    bool raw, json, step_map, view, show_prompt, quiet;
+    const char *system, *tools, *chat_template_kwargs, *stop, *adapter, *profile;
     int32_t delay;
 } run_options;
 
@@ -32,6 +34,9 @@ static const um_option rows[] = {
      "pause after each pass that is drawn, in milliseconds"},
     {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output",
      "print a JSON object with the answer, its ids and its numbers"},
+    {"step_map", NULL, UM_OPT_BOOL, O(step_map), 0, 0, NULL, "false", NULL, NULL, "Output",
+     "add the forward pass that fixed each token to that object"},
+    UM_PROFILE_ROW(O(profile), "Output"),
     {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
      "no facts at the start, no numbers at the end"},
 };
@@ -113,45 +118,29 @@ static um_status show_prompt(const um_session *s, const um_request *r, um_err *e
 
 /* ---- Answer ------------------------------------------------------------------------------------------------------ */
 
-static void print_json(const um_result *r) {
-    um_buf out = {0};
+/* The answer as JSON, written while its arrays are there. */
+typedef struct json_answer {
+    um_result_extras extras;
+    um_buf text;
+} json_answer;
+
+static void write_json(void *arg, const um_result *r) {
+    json_answer *a = (json_answer *)arg;
     um_jw w;
-    um_jw_init(&w, &out);
+    um_jw_init(&w, &a->text);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "text");
-    um_jw_str(&w, r->text, r->text_len);
-    um_jw_key(&w, "token_ids");
-    um_jw_begin_array(&w);
-    for (size_t i = 0; i < r->n_tokens; i++) um_jw_int(&w, r->token_ids[i]);
-    um_jw_end_array(&w);
-    um_jw_key(&w, "finish_reason");
-    um_jw_cstr(&w, um_finish_name(r->finish));
-    const struct {
-        const char *name;
-        int64_t value;
-    } counts[] = {{"nfe", r->nfe},
-                  {"seed", r->seed},
-                  {"prompt_tokens", r->prompt_tokens},
-                  {"completion_tokens", (int64_t)r->n_tokens},
-                  {"denoise_tokens", r->denoise_tokens},
-                  {"denoise_passes", r->denoise_passes}};
-    for (size_t i = 0; i < UM_LEN(counts); i++) {
-        um_jw_key(&w, counts[i].name);
-        um_jw_int(&w, counts[i].value);
-    }
-    um_jw_key(&w, "first_token_seconds");
-    um_jw_double(&w, r->first_token_seconds);
-    um_jw_key(&w, "total_seconds");
-    um_jw_double(&w, r->total_seconds);
+    um_result_put(&w, r, &a->extras);
+    um_jw_key(&w, "denoise_tokens");
+    um_jw_int(&w, r->denoise_tokens);
+    um_jw_key(&w, "denoise_passes");
+    um_jw_int(&w, r->denoise_passes);
     um_jw_end_object(&w);
-    puts(out.data);
-    um_buf_free(&out);
 }
 
 /* The view and the streamed text show the answer themselves; what is left is its last newline. */
-static int print_reply(const run_options *o, const um_reply *reply, bool drawn) {
+static int print_reply(const run_options *o, const um_reply *reply, const json_answer *json, bool drawn) {
     const um_result *r = &reply->result;
-    if (o->json) print_json(r);
+    if (o->json) puts(json->text.data);
     else if (!drawn) putchar('\n');
     fflush(stdout); /* the answer stands before its numbers where both go to one terminal */
     if (!o->quiet && isatty(STDERR_FILENO)) um_view_summary(stderr, r, um_cli_colour(STDERR_FILENO));
@@ -165,13 +154,18 @@ static int answer(const um_command *self, const run_options *o, um_session *s, p
     um_reply reply = {0};
     um_err err;
     bool draw = !o->json && o->view && um_cli_can_draw(STDOUT_FILENO);
-    um_ask ask = {.session = s, .safe = isatty(STDOUT_FILENO), .delay_ms = o->delay};
+    json_answer json = {.extras = {.tok = s->model->tok, .step_map = o->step_map, .timings = true}};
+    um_ask ask = {
+        .session = s, .safe = isatty(STDOUT_FILENO), .delay_ms = o->delay, .finished = write_json, .arg = &json};
     um_status st = fill_request(o, s, p, &request, &err);
     if (!st && o->show_prompt) st = show_prompt(s, &request, &err);
     if (draw) ask.view = um_view_new(s->model, STDOUT_FILENO);
     else if (!o->json) ask.plain = stdout;
+    if (!st) st = um_cli_profile_start(s->router, o->profile, &err);
     if (!st) st = um_ask_run(&ask, &request, &reply, &err);
-    int status = st ? um_cli_error(self, &err) : print_reply(o, &reply, draw);
+    if (!st) st = um_cli_profile_stop(s->router, o->profile, o->quiet, &err);
+    int status = st ? um_cli_error(self, &err) : print_reply(o, &reply, &json, draw);
+    um_buf_free(&json.text);
     um_view_free(ask.view);
     um_reply_free(&reply);
     return status;

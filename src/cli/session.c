@@ -1,4 +1,4 @@
-/* A model and an engine for one command, and the signals that stop its answers. */
+/* A model and its engines for one command, and the signals that stop its answers. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -78,6 +78,7 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
 
 /* What is wrong with the model is left to um_cli_open to say. */
 void um_cli_size_pass(um_config *c, size_t prompt_bytes) {
+    c->data_parallel_size = 1;
     if (c->max_num_batched_tokens > 0) return;
     um_arch a = {.max_position = PASS_MOST};
     char *path = NULL;
@@ -100,7 +101,7 @@ static void print_facts(const um_session *s, const um_config *c) {
     um_model_info info;
     um_stats stats;
     um_model_get_info(s->model, &info);
-    um_engine_get_stats(s->engine, &stats);
+    um_router_get_stats(s->router, &stats);
     const um_model *m = s->model;
     fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads); ", um_version(), info.path,
             info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->isa(m->dev),
@@ -111,6 +112,7 @@ static void print_facts(const um_session *s, const um_config *c) {
                 : info.adapter[0].merged ? "merged adapter"
                                          : "adapters",
                 info.adapter[i].name, i + 1 < info.n_adapters ? "" : "; ");
+    if (um_router_size(s->router) > 1) fprintf(stderr, "%d engines, ", um_router_size(s->router));
     fprintf(stderr, "weights %.1f MB, KV %.1f MB, workspace %.1f MB; opened in %.2f s\n", megabytes(stats.weight_bytes),
             megabytes(stats.kv_bytes), megabytes(stats.workspace_bytes), info.load_seconds);
 }
@@ -123,16 +125,53 @@ um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err
     if (st) return st;
     st = um_model_open(&s->model, c, err);
     if (st) return um_cli_blame_model(err);
-    st = um_engine_new(&s->engine, s->model, c, err);
-    if (st) um_cli_close(s);
-    else if (!quiet) print_facts(s, c);
-    return st;
+    st = um_router_new(&s->router, s->model, c, err);
+    if (st) {
+        um_cli_close(s);
+        return st;
+    }
+    s->engine = um_router_engine(s->router, 0);
+    if (!quiet) print_facts(s, c);
+    return UM_OK;
 }
 
 void um_cli_close(um_session *s) {
-    um_engine_free(s->engine);
+    um_router_free(s->router);
     um_model_close(s->model);
     *s = (um_session){0};
+}
+
+/* ---- Profile ----------------------------------------------------------------------------------------------------- */
+
+um_status um_cli_profile_start(um_router *r, const char *path, um_err *err) {
+    um_status st = UM_OK;
+    for (int32_t i = 0; path && i < um_router_size(r) && !st; i++) {
+        um_buf own = {0};
+        um_buf_puts(&own, path);
+        if (i > 0) um_buf_printf(&own, ".%d", i); /* a file for each engine */
+        st = um_engine_profile_start(um_router_engine(r, i), own.data, err);
+        um_buf_free(&own);
+    }
+    return st;
+}
+
+static void print_profile(const um_profile *p) {
+    um_buf table = {0};
+    um_profile_put_table(p, &table);
+    fputs(table.data, stderr);
+    if (p->n_dropped)
+        fprintf(stderr, "%lld spans are in these sums alone: the trace was full\n", (long long)p->n_dropped);
+    um_buf_free(&table);
+}
+
+um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err) {
+    um_status st = UM_OK;
+    for (int32_t i = 0; path && i < um_router_size(r) && !st; i++) {
+        um_engine *e = um_router_engine(r, i);
+        st = um_engine_profile_stop(e, err);
+        if (!st && !quiet) print_profile(&e->profile);
+    }
+    return st;
 }
 
 /* ---- Signals ----------------------------------------------------------------------------------------------------- */

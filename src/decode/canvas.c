@@ -356,8 +356,7 @@ void um_canvas_free(um_req *r) {
     r->state = NULL;
 }
 
-/* ---- Reuse of keys as they are -------------------------------------------------------------------------------------
- */
+/* ---- Reuse of keys as they are ----------------------------------------------------------------------------------- */
 
 um_status um_cached_init(um_req *r, um_err *err) {
     um_canvas *c = UM_NEW(um_canvas);

@@ -60,8 +60,7 @@ um_need um_canvas_need(const um_canvas *c, const um_req *r, int32_t tokens);
 /* Positions in scratch pages of a pass that feeds `tokens` and keeps their keys there. */
 int32_t um_canvas_scratch(const um_req *r, int32_t tokens);
 
-/* ---- Planning: feed, then ask; or rebuild --------------------------------------------------------------------------
- */
+/* ---- Planning: feed, then ask; or rebuild ------------------------------------------------------------------------ */
 
 /* Appends the segment of positions [start, stop); under guidance a second one follows, with the prompt masked and the
  * other page table. Their keys are [0, stop). */
@@ -73,8 +72,7 @@ void um_canvas_keep(um_canvas *c, const um_req *r);
 /* Plans a pass over everything as it was in the pass that stored the lost keys. It wants no rows. */
 void um_canvas_rebuild(um_canvas *c, um_req *r, um_pass *pass);
 
-/* ---- Applying ------------------------------------------------------------------------------------------------------
- */
+/* ---- Applying ---------------------------------------------------------------------------------------------------- */
 
 /* True when the pass was a rebuild: the keys are there again, and nothing else has changed. */
 bool um_canvas_rebuilt(um_canvas *c);
@@ -88,8 +86,7 @@ void um_canvas_trace(const um_req *r, um_trace_space *space, um_trace *out);
 void um_canvas_preempt(um_req *r);
 void um_canvas_free(um_req *r);
 
-/* ---- Reuse of keys as they are: prefix_cache, dual_cache -----------------------------------------------------------
- */
+/* ---- Reuse of keys as they are: prefix_cache, dual_cache --------------------------------------------------------- */
 
 /* The first pass of a block feeds everything and stores all keys; later ones feed [start of the block, stop), read the
  * rest as it was, and overwrite what they feed. */

@@ -115,10 +115,6 @@ static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, i
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a);
 /* Turns a token that is not settled back into a mask. */
 void um_req_erase(um_req *r, int32_t pos);
-/* The token that stood at pos after pass `pass`; the mask id if there was none. Not for requests that edit. */
-static inline int32_t um_req_token_after(const um_req *r, int32_t pos, int32_t pass) {
-    return r->written[pos] >= 0 && r->written[pos] <= pass ? r->token[pos] : r->traits->mask_id;
-}
 /* Builds the edits of a request whose sampling parameters and cap are known; bias of ids may be -INFINITY: a ban. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
 void um_req_edits_free(um_req *r);
@@ -163,8 +159,6 @@ typedef struct um_pass {
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
 /* Lets the keys of a segment, vis indices [0, end), live in scratch pages: nothing of it is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
-/* Feeds the segment's tokens as they stood after pass `pass`. Not for requests that edit. */
-void um_pass_as_of(um_segment *s, const um_pass *p, const um_req *r, int32_t pass);
 /* Appends a row that predicts position pos from hidden row `src`, set up for the request's sampling, edits and
  * log-probabilities; count: denoising passes that the position's block has had (part of the random key). */
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
@@ -376,8 +370,8 @@ struct um_strategy {
     void (*free)(um_req *r);
 };
 extern const um_strategy *const um_strategies[]; /* NULL ends the list */
-extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_full,
-    um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
+extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
+    um_strategy_full, um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
 
 /* `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

@@ -10,7 +10,7 @@ const um_option um_decoding_options[] = {
     {"block_size", "block_length,diffusion_block_size,dllm_block_length,default_block_len", UM_OPT_INT, D(block_size),
      1, 65536, NULL, "auto", "0", "N", "Decoding",
      "tokens of a block; auto is what the model was trained with, else 32; all of the canvas for samplers of Dream and "
-     "RND1"},
+     "RND1, and 8 for fast_dllm_v2, where it is a sub-block"},
     {"accept_threshold", "threshold,commit_confidence_threshold,dllm_confidence_threshold", UM_OPT_FLOAT,
      D(accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
      "a token is taken when its probability is above this; auto is the family's"},
@@ -35,14 +35,24 @@ const um_option um_sampling_options[] = {
      "drop tokens less probable than this share of the best one"},
     {"seed", NULL, UM_OPT_INT64, S(seed), 0, 9007199254740991.0, NULL, "auto", "-1", "N", "Sampling",
      "random seed of the answer; auto draws one and reports it"},
+    {"repetition_penalty", NULL, UM_OPT_FLOAT, S(repetition_penalty), 0.01, 100, NULL, "1", NULL, "X", "Sampling",
+     "logits of tokens of prompt and answer are divided by this, negative ones multiplied; 1 is off"},
+    {"presence_penalty", NULL, UM_OPT_FLOAT, S(presence_penalty), -2, 2, NULL, "0", NULL, "X", "Sampling",
+     "taken from the logits of tokens that the answer holds"},
+    {"frequency_penalty", NULL, UM_OPT_FLOAT, S(frequency_penalty), -2, 2, NULL, "0", NULL, "X", "Sampling",
+     "taken from the logit of a token as often as the answer holds it"},
     {"max_tokens", "max_new_tokens,max_completion_tokens", UM_OPT_INT, S(max_tokens), 1, 1e9, NULL, "auto", "0", "N",
      "Limits", "longest answer in tokens; auto is the checkpoint's, else 512"},
+    {"min_tokens", "min_new_tokens", UM_OPT_INT, S(min_tokens), 0, 1e9, NULL, "0", NULL, "N", "Limits",
+     "no token that ends the answer before it has this many"},
     {"max_nfe", NULL, UM_OPT_INT, S(max_nfe), 0, 1e9, NULL, "0", NULL, "N", "Limits",
      "most forward passes of an answer, 0 is no limit"},
     {"max_repetition_run", NULL, UM_OPT_INT, S(max_repetition_run), 0, 1e9, NULL, "0", NULL, "N", "Limits",
      "stop when this many equal tokens follow each other, 0 is never"},
     {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
      "go on behind the end-of-sequence token"},
+    {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
+     "report the log-probability of each token of the answer, and this many likeliest ones beside it"},
 };
 const size_t um_n_sampling_options = UM_LEN(um_sampling_options);
 

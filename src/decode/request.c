@@ -11,7 +11,8 @@ void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     r->token[pos] = id;
     r->written[pos] = r->nfe + 1;
     if (r->logprob) r->logprob[pos] = logf(a->p_sample);
-    if (r->top) memcpy(r->top + (size_t)pos * (size_t)r->n_top, a->top, (size_t)r->n_top * sizeof(um_top));
+    if (r->top && r->n_top > 0)
+        memcpy(r->top + (size_t)pos * (size_t)r->n_top, a->top, (size_t)r->n_top * sizeof(um_top));
 }
 
 void um_req_erase(um_req *r, int32_t pos) {
@@ -179,11 +180,6 @@ void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end) {
     for (int32_t i = 0; i < n; i++) page[i] = p->first_scratch++;
     p->n_scratch += n;
     s->page = page;
-}
-
-void um_pass_as_of(um_segment *s, const um_pass *p, const um_req *r, int32_t pass) {
-    int32_t *id = p->id + (s->id - p->id);
-    for (int32_t i = 0; i < s->n; i++) id[i] = um_req_token_after(r, s->pos[i], pass);
 }
 
 um_soft *um_pass_soft(um_pass *p, um_segment *s, int32_t at, int32_t n, int32_t **id, float **w) {

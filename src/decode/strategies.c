@@ -1,9 +1,9 @@
 /* The table of strategies. */
 #include "decode/decode.h"
 
-const um_strategy *const um_strategies[] = {
-    &um_strategy_multi_bd,     &um_strategy_d2f,        &um_strategy_dmax,   &um_strategy_full,
-    &um_strategy_prefix_cache, &um_strategy_dual_cache, &um_strategy_sparse, NULL};
+const um_strategy *const um_strategies[] = {&um_strategy_multi_bd,     &um_strategy_d2f,    &um_strategy_dmax,
+                                            &um_strategy_fast_dllm_v2, &um_strategy_full,   &um_strategy_prefix_cache,
+                                            &um_strategy_dual_cache,   &um_strategy_sparse, NULL};
 
 bool um_name_in(const char *list, const char *name) {
     size_t n = strlen(name);

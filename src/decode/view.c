@@ -117,6 +117,5 @@ um_decision um_view_decide(um_view *v, um_req *r, const um_sampler *s, um_block 
     b->n_masks = masks;
     b->post_edit_steps = c.post_edit_steps;
     b->count++;
-    if (d.n > 0) b->commit_ready = false;
     return d;
 }

@@ -30,7 +30,7 @@ int32_t um_view_edits_max(const um_req *r, const um_sampler *s, int32_t len);
  * their number. */
 int32_t um_view_ask(const um_view *v, um_req *r, const um_sampler *s, um_pass *pass, int32_t first);
 /* Lets the sampler decide by the answers of those rows, writes tokens, takes back what remasking takes. Returns what
- * it decided; its arrays point into `room` [2 * UM_BLOCK_MAX]. b->n_masks and commit_ready follow. */
+ * it decided; its arrays point into `room` [2 * UM_BLOCK_MAX]. b->n_masks follows. */
 um_decision um_view_decide(um_view *v, um_req *r, const um_sampler *s, um_block *b, const um_answer *answer,
                            int32_t *room);
 

@@ -15,6 +15,8 @@ static void set_traits(um_engine *e) {
                                                : -1,
                             .stop = a->stop,
                             .n_stop = a->n_stop,
+                            .ban = a->ban,
+                            .n_ban = a->n_ban,
                             .see = a->see,
                             .block = a->block,
                             .route_block = a->route_block,
@@ -76,6 +78,7 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
     double bytes = (double)um_arch_kv_bytes(a, kv) * c->page_size;
     double wanted = (double)per_request * c->max_num_reqs, room = 0.25 * (double)um_memory_available() / bytes;
+    room /= UM_MAX(1, c->data_parallel_size);
     c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
 }
 
@@ -187,14 +190,19 @@ done:
     return UM_OK;
 }
 
+static void free_jobs(um_engine *e, um_job *j) {
+    for (um_job *next; j; j = next) {
+        next = j->next;
+        um_job_free(j, e);
+    }
+}
+
 void um_engine_free(um_engine *e) {
     if (!e) return;
     for (int32_t i = 0; i < e->n_running; i++) um_job_free(e->running[i], e);
-    while (e->waiting) {
-        um_job *next = e->waiting->next;
-        um_job_free(e->waiting, e);
-        e->waiting = next;
-    }
+    free_jobs(e, e->waiting);
+    um_err err;
+    if (um_engine_profile_stop(e, &err)) um_warn("%s", err.msg);
     um_forward_free(e->forward);
     um_pages_deinit(&e->pages);
     um_pass *s = &e->space;
@@ -216,6 +224,7 @@ void um_engine_free(um_engine *e) {
 /* Takes the request out of the running ones, frees what it holds, tells its owner. */
 static void retire(um_engine *e, um_job *j) {
     um_schedule_leave(e, j);
+    e->queued -= j->req.limit;
     um_output_finish(e, j);
     um_job_free(j, e);
 }
@@ -276,7 +285,9 @@ static void apply_all(um_engine *e) {
         if (!j->in_pass) continue;
         apply(e, j);
         count_pass(e, j);
+        double span = um_profile_enter(&e->profile);
         if (!j->partial) um_output_pass(e, j);
+        um_profile_leave(&e->profile, span, "output", j->req.n_new);
     }
     for (int32_t i = 0; i < e->n_running;) {
         um_job *j = e->running[i];
@@ -289,46 +300,101 @@ static void apply_all(um_engine *e) {
 
 um_status um_engine_step(um_engine *e, um_err *err) {
     if (e->stepping) return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
-    double start = um_now();
-    if (um_schedule_plan(e) == 0) return UM_OK;
+    um_profile *p = &e->profile;
+    um_stats *s = &e->stats;
+    const um_stats before = *s;
+    double start = um_now(), step = um_profile_enter(p), part = um_profile_enter(p);
+    int32_t n_segments = um_schedule_plan(e);
+    um_profile_leave(p, part, "plan", n_segments);
+    if (n_segments == 0) {
+        um_profile_leave(p, step, "step", 0);
+        return UM_OK;
+    }
     e->stepping = true;
     um_batch batch;
+    part = um_profile_enter(p);
     um_batch_build(e, &batch);
+    um_profile_leave(p, part, "build", batch.n_tokens);
     double submit = um_now();
+    part = um_profile_enter(p);
     um_forward_submit(e->forward, &batch);
     um_forward_wait(e->forward);
+    um_profile_leave(p, part, "forward", batch.n_tokens);
     double done = um_now();
+    part = um_profile_enter(p);
     apply_all(e);
+    um_profile_leave(p, part, "apply", n_segments);
     double end = um_now();
-    um_stats *s = &e->stats;
     s->steps++;
     s->forward_tokens += batch.n_tokens;
     s->schedule_seconds += submit - start;
     s->forward_seconds += done - submit;
     s->apply_seconds += end - done;
     s->step_seconds += end - start;
+    if (s->prefill_tokens > before.prefill_tokens) s->prefill_seconds += end - start;
+    if (s->decode_passes > before.decode_passes) s->decode_seconds += end - start;
     e->stepping = false;
+    um_profile_leave(p, step, "step", batch.n_tokens);
+    um_profile_flush(p);
     return UM_OK;
+}
+
+/* ---- Profile ----------------------------------------------------------------------------------------------------- */
+
+um_status um_engine_profile_start(um_engine *e, const char *path, um_err *err) {
+    um_status st = um_profile_start(&e->profile, path, err);
+    if (!st) um_forward_profile(e->forward, &e->profile);
+    return st;
+}
+
+um_status um_engine_profile_stop(um_engine *e, um_err *err) {
+    if (e->forward) um_forward_profile(e->forward, NULL);
+    return um_profile_stop(&e->profile, err);
 }
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {
-    um_job *j[UM_ANSWERS_MAX] = {0};
+um_status um_engine_prepare(um_engine *e, const um_request *r, um_job **out, um_err *err) {
+    um_job *first = NULL, **end = &first;
+    double span = um_profile_enter(&e->profile);
     um_status st = um_request_check(r, err);
-    int32_t made = 0;
-    for (; !st && made < r->n; made += !st) st = um_job_new(&j[made], e, r, made, err);
-    for (int32_t i = 0; i < made && st; i++) um_job_free(j[i], e);
-    if (st) return st;
-    for (int32_t i = 0; i < made; i++) {
-        j[i]->id = e->next_id;
-        j[i]->first = i ? j[0] : NULL;
-        j[i]->req.seed = j[0]->req.seed + (uint64_t)i;
-        um_schedule_add(e, j[i]);
+    for (int32_t i = 0; !st && i < r->n; i++) {
+        st = um_job_new(end, e, r, i, err);
+        if (st) break;
+        (*end)->first = i ? first : NULL;
+        (*end)->req.seed = first->req.seed + (uint64_t)i;
+        end = &(*end)->next;
     }
+    um_profile_leave(&e->profile, span, "add", first ? first->req.n_prompt : 0);
+    if (st) free_jobs(e, first);
+    else *out = first;
+    return st;
+}
+
+void um_engine_queue(um_engine *e, um_job *j, int64_t id) {
+    for (um_job *next; j; j = next) {
+        next = j->next;
+        j->id = id;
+        e->queued += j->req.limit;
+        um_schedule_add(e, j);
+    }
+}
+
+um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {
+    um_job *j = NULL;
+    um_status st = um_engine_prepare(e, r, &j, err);
+    if (st) return st;
     if (id) *id = e->next_id;
-    e->next_id++;
+    um_engine_queue(e, j, e->next_id++);
     return UM_OK;
+}
+
+um_replica um_engine_as_replica(const um_engine *e, const um_job *j) {
+    int32_t most = 0;
+    uint64_t space = um_schedule_space(e, j, &most);
+    if (j->bound.tables > 1) space = 0;
+    return (um_replica){.queued = e->queued,
+                        .cached = um_prefix_match(&e->pages, space, j->req.token, most, most, NULL)};
 }
 
 size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->n_waiting); }

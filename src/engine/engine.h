@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "decode/decode.h"
+#include "engine/route.h"
 #include "kv/kv.h"
 #include "model/model.h"
 
@@ -29,6 +30,7 @@ typedef struct um_job {
     int64_t arrival; /* rank: who came first */
     int32_t skips;   /* times in a row that it was passed over */
     int32_t preemptions, cached_tokens;
+    int32_t looked_up; /* leading tokens that were looked for in the prefix index */
     uint64_t cache_salt;
     int32_t index, n_answers;                       /* of the answers of one request */
     struct um_job *first;                           /* answer 0 of the same request while it lives, for the others */
@@ -67,8 +69,9 @@ struct um_engine {
     size_t token_bytes_max; /* longest text of a token */
 
     um_job *waiting, **waiting_tail; /* first come, first served */
-    um_job **running;                /* [max_num_reqs], the first n_running in order of admission */
+    um_job **running;                /* [max_num_reqs], the first n_running in order of arrival */
     int32_t n_running, n_waiting;
+    int64_t queued;                    /* tokens of their prompts and answers at most */
     int32_t *free_saved, n_free_saved; /* saved rows that no running request owns */
     int32_t n_refreshes;               /* passes over everything in the current step */
     int64_t next_id, next_arrival;
@@ -83,6 +86,7 @@ struct um_engine {
     um_answer *answer;        /* [T] */
     um_trace_space trace;
     um_stats stats;
+    um_profile profile;
 };
 
 /* ---- job.c: submission and end of a request ---- */
@@ -91,6 +95,14 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
 /* The caller's struct is the one that this library knows, with a possible number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
 void um_job_free(um_job *j, um_engine *e);
+
+/* ---- engine.c: the two halves of um_engine_add, between which a router chooses ---- */
+/* The answers of a request, linked by `next`; they run in every engine of the same model and configuration. */
+um_status um_engine_prepare(um_engine *e, const um_request *r, um_job **out, um_err *err);
+/* Queues what was prepared under the number `id`. */
+void um_engine_queue(um_engine *e, um_job *j, int64_t id);
+/* What a router has to know about the engine to place a prepared request. */
+um_replica um_engine_as_replica(const um_engine *e, const um_job *j);
 
 /* ---- schedule.c ---- */
 /* Plans the passes of this step into e->space, admits and preempts; returns the number of segments. */

@@ -153,7 +153,7 @@ static um_status check_ids(const um_engine *e, const um_request *r, um_err *err)
 
 static void copy_stop_ids(um_job *j, const um_request *r) {
     j->stop_ids = UM_NEW_ARRAY(int32_t, r->n_stop_ids + 1);
-    memcpy(j->stop_ids, r->stop_ids, r->n_stop_ids * sizeof(int32_t));
+    if (r->n_stop_ids) memcpy(j->stop_ids, r->stop_ids, r->n_stop_ids * sizeof(int32_t));
     j->req.stop_ids = j->stop_ids;
     j->req.n_stop_ids = (int32_t)r->n_stop_ids;
 }

@@ -5,6 +5,7 @@
 
 static void emit(um_job *j, um_event *ev) {
     ev->id = j->id;
+    ev->index = j->index;
     if (j->on_event && (j->events & (unsigned)ev->type)) j->on_event(j->arg, ev);
 }
 

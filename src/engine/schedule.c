@@ -9,7 +9,7 @@
  * pages, and nobody is passed over more than max_skips times. */
 #include "engine/engine.h"
 
-enum { ADMIT_LOOK = 16 }; /* waiting requests that are looked at in one step */
+enum { ADMIT_LOOK = 16 }; /* waiting requests that may be passed over in one step */
 
 /* ---- Room in the step -------------------------------------------------------------------------------------------- */
 
@@ -115,16 +115,14 @@ void um_schedule_preempt(um_engine *e, um_job *j) {
     e->stats.preemptions++;
 }
 
-/* The running request that arrived last and is in no pass of this step, other than j; NULL: none. */
+/* The request that arrived last of those that run, came after j and are in no pass of this step; NULL: none. */
 static um_job *victim(const um_engine *e, const um_job *j) {
-    um_job *last = NULL;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        um_job *k = e->running[i];
-        if (k == j || k->in_pass || k->arrival < j->arrival) continue;
-        if (!last || k->arrival > last->arrival) last = k;
-    }
-    return last;
+    for (int32_t i = e->n_running - 1; i > j->slot; i--)
+        if (!e->running[i]->in_pass) return e->running[i];
+    return NULL;
 }
+
+static bool came_last(const um_engine *e, const um_job *j) { return j->slot == e->n_running - 1; }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
@@ -184,7 +182,9 @@ static bool try_running(um_engine *e, um_job *j) {
             um_schedule_preempt(e, other);
             continue;
         }
-        um_schedule_preempt(e, j);
+        /* Who came later is in this step already: j comes first soon enough. Nobody did: j itself makes room. */
+        if (came_last(e, j)) um_schedule_preempt(e, j);
+        else j->skips++;
         return false;
     }
     e->n_refreshes += need.refresh;
@@ -226,8 +226,10 @@ static bool adopt(um_engine *e, um_job *j) {
         if (first->req.stored < most) return false;
         um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
         q->stored = most;
-    } else if (space && j->bound.tables == 1)
+    } else if (space && j->bound.tables == 1) {
         q->stored = um_table_adopt(&j->table[0], &e->pages, space, q->token, most, most);
+        j->looked_up = most;
+    }
     return true;
 }
 
@@ -244,8 +246,8 @@ static void enter_running(um_engine *e, um_job *j) {
     if (!j->started) {
         j->started = um_now();
         j->cached_tokens = UM_MIN(j->req.stored, j->req.n_prompt);
-        e->stats.prefix_queries += j->req.n_prompt;
-        e->stats.prefix_hits += j->cached_tokens;
+        e->stats.prefix_queries += j->looked_up;
+        if (j->looked_up) e->stats.prefix_hits += j->cached_tokens;
     }
     j->req.saved = e->free_saved[--e->n_free_saved];
     int32_t at = e->n_running++;
@@ -280,8 +282,8 @@ static bool try_admit(um_engine *e, um_job **p) {
 }
 
 static void admit(um_engine *e) {
-    int looked = 0, passed = 0;
-    for (um_job **p = &e->waiting; *p && looked < ADMIT_LOOK; looked++) {
+    int passed = 0;
+    for (um_job **p = &e->waiting; *p && passed < ADMIT_LOOK;) {
         if (e->n_running == e->config.max_num_reqs || um_pages_available(&e->pages) == 0) break;
         um_job *j = *p;
         if (try_admit(e, p)) {

@@ -52,8 +52,7 @@ typedef struct um_pages {
     uint64_t hash_mask; /* all ones; tests take bits away, so that different tokens have equal hashes */
     uint64_t n_dropped; /* pages taken out of the index so far */
 
-    int32_t used_most;     /* largest um_pages_used so far */
-    int64_t queries, hits; /* tokens that um_table_adopt looked up, and found */
+    int32_t used_most; /* largest um_pages_used so far */
 } um_pages;
 
 um_status um_pages_init(um_pages *p, int32_t n_pages, int32_t page_size, um_err *err);
@@ -94,9 +93,9 @@ void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_po
 typedef struct um_page_copy {
     int32_t from, to, n;
 } um_page_copy;
-/* Must be asked before keys are written to position `first`, which lies in the table, or behind it. Where other tables
- * share first's page, the table gets a page in its place, and the caller copies as told, at once. Pages behind that one
- * must be the table's alone. False when no page is available; nothing has changed then. */
+/* Must be asked before keys are written to position `first` or behind it. Where other tables share first's page, the
+ * table gets a page in its place, and the caller copies as told, at once. Pages behind that one must be the table's
+ * alone. False when no page is available; nothing has changed then. */
 bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *copy);
 
 /* ---- Prefix index (prefix.c) ------------------------------------------------------------------------------------- */
@@ -114,7 +113,7 @@ int32_t um_prefix_match(const um_pages *p, uint64_t space, const int32_t *ids, i
 int32_t um_table_adopt(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_ids, int32_t most);
 /* Publishes every page of which all positions lie below n_stored and which the index does not know; ids [n_stored] are
  * their final tokens. Where it knows an equal page, the table keeps its own, unpublished. Cost: a hash over the pages
- * that are new since the last call, and a glance at the earlier ones if pages were reused meanwhile. */
+ * that are new since the last call; if pages were reused meanwhile, a walk over the earlier ones too. */
 void um_table_publish(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_stored);
 /* Forgets every published page; kept ones become blank. Tables keep what they hold and publish it again. */
 void um_prefix_flush(um_pages *p);

@@ -107,8 +107,6 @@ int32_t um_table_adopt(um_table *t, um_pages *p, uint64_t space, const int32_t *
     }
     t->n_published = t->n;
     t->n_dropped = p->n_dropped;
-    p->queries += UM_MAX(0, end);
-    p->hits += n;
     return n;
 }
 
@@ -128,7 +126,7 @@ static um_link publish_page(const um_table *t, um_pages *p, int32_t i, const int
 void um_table_publish(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_stored) {
     int32_t n = n_stored / p->page_size;
     assert(n <= t->n);
-    if (space == 0 || n <= t->n_published) return;
+    if (space == 0) return;
     if (t->n_published > 0 && t->n_dropped != p->n_dropped && !um_link_holds(p, t->last, space)) t->n_published = 0;
     if (t->n_published == 0) t->last = um_link_root(space);
     for (; t->n_published < n; t->n_published++)

@@ -46,22 +46,25 @@ void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_po
     forget_published(to, n_positions / p->page_size);
 }
 
+/* The table gets a page in place of its page i, which others hold too. */
+static void replace_page(um_table *t, um_pages *p, int32_t i, int32_t n_kept, um_page_copy *copy) {
+    int32_t page = t->page[i];
+    t->page[i] = um_page_take(p);
+    *copy = (um_page_copy){.from = page, .to = t->page[i], .n = n_kept};
+    um_page_put(p, page);
+}
+
 bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *copy) {
     int32_t i = first / p->page_size;
-    assert(first >= 0 && i < t->n);
-    int32_t page = t->page[i];
-    *copy = (um_page_copy){.from = page, .to = page};
+    assert(first >= 0);
     for (int32_t k = i + 1; k < t->n; k++) assert(um_page_may_write(p, t->page[k]));
-    if (um_page_may_write(p, page)) return true;
-    if (p->page[page].n_holders == 1) {
-        /* Published, but nobody else's: a copy would need a page that there may not be. */
-        um_prefix_drop(p, page);
-    } else {
-        if (um_pages_available(p) == 0) return false;
-        copy->to = t->page[i] = um_page_take(p);
-        copy->n = first % p->page_size;
-        um_page_put(p, page);
-    }
+    *copy = (um_page_copy){0};
+    if (i >= t->n) return true;
+    const um_page *page = &p->page[t->page[i]];
+    if (page->n_holders > 1 && um_pages_available(p) == 0) return false;
+    if (page->n_holders > 1) replace_page(t, p, i, first % p->page_size, copy);
+    /* Nobody else's: a copy would need a page that there may not be. */
+    else if (page->published) um_prefix_drop(p, t->page[i]);
     forget_published(t, i);
     return true;
 }

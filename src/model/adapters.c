@@ -72,10 +72,11 @@ static um_status check_use(const struct um_model *m, bool merge, um_err *err) {
         return um_fail(err, UM_EINVAL, "lora_merge needs exactly one adapter in lora, found %d", m->n_adapters);
     for (int32_t i = 0; i < m->n_adapters && !merge; i++)
         if (m->lora[i].n_full)
-            return um_fail(err, UM_EUNSUPPORTED,
-                           "adapter %s replaces whole tensors (\"modules_to_save\", the first is %s), which works for "
-                           "an adapter that is merged only: load it alone with --lora-merge",
-                           m->lora[i].name, m->lora[i].full[0].tensor->name);
+            return um_fail(
+                err, UM_EUNSUPPORTED,
+                "adapter %s replaces whole tensors of the model, the first is %s, which works for an adapter "
+                "that is merged only: load it alone with --lora-merge",
+                m->lora[i].name, m->lora[i].full[0].tensor->name);
     return UM_OK;
 }
 

@@ -57,25 +57,35 @@ static um_status take_matrix(um_lora *a, const um_tensor *t, const char *path, c
     return UM_OK;
 }
 
-/* The name without ".modules_to_save.NAME" in it. */
-static const char *full_name(um_lora *a, const char *key) {
-    static const char infix[] = ".modules_to_save.";
-    const char *at = strstr(key, infix), *rest = at ? strchr(at + sizeof infix - 1, '.') : NULL;
-    um_buf name = {0};
-    if (!rest) return key;
-    um_buf_append(&name, key, (size_t)(at - key));
-    um_buf_puts(&name, rest);
-    const char *kept = um_arena_strndup(&a->arena, name.data, name.len);
-    um_buf_free(&name);
+/* The name without the part of it that begins at `from` and goes on up to `rest`. */
+static const char *cut(um_lora *a, const char *name, const char *from, const char *rest) {
+    um_buf b = {0};
+    um_buf_append(&b, name, (size_t)(from - name));
+    um_buf_puts(&b, rest);
+    const char *kept = um_arena_strndup(&a->arena, b.data, b.len);
+    um_buf_free(&b);
     return kept;
 }
 
+/* The base's name of a whole tensor. PEFT wraps modules, and the wrapper may show in the name: it is saved itself
+ * ("modules_to_save.NAME"), or the head beside its matrices ("base_layer"); then *stated: no list has to name it. */
+static const char *full_name(um_lora *a, const char *key, bool *stated) {
+    static const char saved[] = ".modules_to_save.", base[] = ".base_layer.";
+    const char *at = strstr(key, saved), *rest = at ? strchr(at + sizeof saved - 1, '.') : NULL;
+    *stated = false;
+    if (rest) return cut(a, key, at, rest);
+    at = strstr(key, base);
+    *stated = at != NULL;
+    return at ? cut(a, key, at, at + sizeof base - 2) : key;
+}
+
 static um_status take_full(um_lora *a, const um_tensor *t, const char *key, um_err *err) {
-    const char *name = full_name(a, key), *dot = strrchr(name, '.');
+    bool is_saved;
+    const char *name = full_name(a, key, &is_saved), *dot = strrchr(name, '.');
     char *module = um_strndup(name, dot ? (size_t)(dot - name) : strlen(name));
-    bool saved = um_lora_config_saves(a->config, module);
+    is_saved |= um_lora_config_saves(a->config, module);
     um_free(module);
-    if (!saved)
+    if (!is_saved)
         return um_fail(err, UM_EMODEL,
                        "%s/%s: tensor %s is no matrix of a linear layer, and \"modules_to_save\" does not name its "
                        "module",

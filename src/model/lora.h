@@ -24,7 +24,6 @@ typedef struct um_lora_config um_lora_config;
 /* What it says of one linear layer. */
 typedef struct um_lora_terms {
     bool is_target;
-    bool by_kind; /* because all linear layers are */
     int32_t rank;
     float scale;
 } um_lora_terms;
@@ -34,13 +33,12 @@ um_status um_lora_config_parse(um_lora_config **out, struct json_t *root, const 
 void um_lora_config_free(um_lora_config *c);
 /* module: its whole path, "model.layers.3.self_attn.q_proj". UM_ELIMIT: a regular expression takes too long. */
 um_status um_lora_config_ask(um_lora_config *c, const char *module, um_lora_terms *out, um_err *err);
-/* The module's tensors are stored whole. */
+/* The module, or one that it is part of, is stored whole. */
 bool um_lora_config_saves(um_lora_config *c, const char *module);
 /* A word of target_modules, or of modules_to_save, that fitted nothing it was asked about; NULL: there is none. */
 const char *um_lora_config_no_target(const um_lora_config *c);
 const char *um_lora_config_not_saved(const um_lora_config *c);
-int32_t um_lora_config_rank(const um_lora_config *c); /* "r" */
-double um_lora_config_alpha(const um_lora_config *c);
+int32_t um_lora_config_rank(const um_lora_config *c);     /* "r" */
 const char *um_lora_config_base(const um_lora_config *c); /* the base model's name, or NULL */
 
 /* ---- The folder (lora.c) ---- */

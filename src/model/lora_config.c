@@ -142,6 +142,20 @@ static bool names(module_set *s, const char *path) {
     return yes;
 }
 
+/* The words of the set, between dots, are part of the path: it is one of its modules, or inside of one. */
+static bool inside(const module_set *s, const char *path, bool fit) {
+    bool yes = false;
+    for (size_t i = 0; i < s->n; i++) {
+        const size_t n = strlen(s->word[i]);
+        for (const char *p = path; (p = strstr(p, s->word[i])); p++) {
+            if ((p > path && p[-1] != '.') || (p[n] && p[n] != '.')) continue;
+            s->fitted[i] |= fit;
+            yes = true;
+        }
+    }
+    return yes;
+}
+
 static um_status in_set(const um_lora_config *c, module_set *s, const char *path, bool *yes, um_err *err) {
     *yes = names(s, path);
     if (!s->whole.code) return UM_OK;
@@ -175,21 +189,23 @@ static bool holds_number(const json_t *v, int64_t number) {
     return false;
 }
 
-/* Number of the last "word.NUMBER." of a path whose word is one of layers_pattern, or -1. */
+/* Number of the first "word.NUMBER." of a path whose word is one of layers_pattern, or -1. */
 static int64_t layer_of(const um_lora_config *c, const char *path) {
-    int64_t layer = -1;
     for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
         const char *word = dot + 1, *end = strchr(word, '.');
         char *behind = NULL;
         if (!end || end[1] < '0' || end[1] > '9') continue;
         long number = strtol(end + 1, &behind, 10);
-        if (*behind == '.' && holds_word(c->layers_pattern, word, (size_t)(end - word))) layer = number;
+        if (*behind == '.' && holds_word(c->layers_pattern, word, (size_t)(end - word))) return number;
     }
-    return layer;
+    return -1;
 }
 
+/* A target that is named by its whole path is one whatever its layer. */
 static bool in_layers(const um_lora_config *c, const char *path) {
     if (!c->layers) return true;
+    for (size_t i = 0; i < c->target.n; i++)
+        if (!strcmp(c->target.word[i], path)) return true;
     int64_t layer = layer_of(c, path);
     return layer >= 0 && holds_number(c->layers, layer);
 }
@@ -200,10 +216,11 @@ static bool is_numbers(const json_t *v) {
     return json_is_array(v) || (json_is_integer(v) && json_integer_value(v) >= 0);
 }
 
+/* "" and [] stand for none. */
 static bool is_words(const json_t *v) {
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!word_of(json_array_get(v, i))) return false;
-    return json_is_array(v) || word_of(v);
+    return json_is_array(v) || word_of(v) || (json_is_string(v) && !json_string_length(v));
 }
 
 static um_status read_layers(um_lora_config *c, um_err *err) {
@@ -214,14 +231,14 @@ static um_status read_layers(um_lora_config *c, um_err *err) {
                        c->where);
     if (is_given(pattern) && !is_words(pattern))
         return um_fail(err, UM_EPARSE, "%s: \"layers_pattern\": expected a word or a list of words", c->where);
-    if (is_given(layers)) c->layers = layers;
-    if (is_given(pattern) && (json_is_string(pattern) || json_array_size(pattern))) c->layers_pattern = pattern;
+    if (json_is_integer(layers) || json_array_size(layers)) c->layers = layers;
+    if (word_of(pattern) || json_array_size(pattern)) c->layers_pattern = pattern;
     if (c->layers && c->target.whole.code)
         return um_fail(err, UM_EMODEL,
                        "%s: \"layers_to_transform\" goes with a list of \"target_modules\", not with a regular "
                        "expression",
                        c->where);
-    if (c->layers_pattern && !c->layers)
+    if (c->layers_pattern && !is_given(layers))
         return um_fail(err, UM_EMODEL, "%s: \"layers_pattern\" is there without \"layers_to_transform\"", c->where);
     return UM_OK;
 }
@@ -278,10 +295,19 @@ static bool is_off(const json_t *v) {
 
 /* Kinds of LoRA that compute something else. */
 static um_status refuse_variants(const um_lora_config *c, um_err *err) {
-    static const char *const off[] = {"use_dora",       "fan_in_fan_out",          "lora_bias",
-                                      "use_qalora",     "layer_replication",       "target_parameters",
-                                      "use_bdlora",     "trainable_token_indices", "alora_invocation_tokens",
-                                      "megatron_config"};
+    static const char *const off[] = {"use_dora",
+                                      "fan_in_fan_out",
+                                      "lora_bias",
+                                      "use_qalora",
+                                      "layer_replication",
+                                      "target_parameters",
+                                      "use_bdlora",
+                                      "trainable_token_indices",
+                                      "alora_invocation_tokens",
+                                      "megatron_config",
+                                      "arrow_config",
+                                      "kasa_config",
+                                      "monteclora_config"};
     const json_t *type = json_object_get(c->root, "peft_type"), *bias = json_object_get(c->root, "bias");
     um_str unused;
     const char *init = json_string_value(json_object_get(c->root, "init_lora_weights"));
@@ -325,6 +351,8 @@ static um_status read_targets(um_lora_config *c, um_err *err) {
         s = um_fail(err, UM_EMODEL, "%s: \"target_modules\" names no module", c->where);
     if (!s) s = read_set(c, &c->exclude, "exclude_modules", err);
     if (!s) s = read_set(c, &c->saved, "modules_to_save", err);
+    if (!s && c->saved.whole.code)
+        s = um_fail(err, UM_EPARSE, "%s: \"modules_to_save\": expected a list of modules", c->where);
     return s;
 }
 
@@ -374,22 +402,18 @@ um_status um_lora_config_ask(um_lora_config *c, const char *module, um_lora_term
     double rank = c->rank, alpha = c->alpha;
     um_status s = target ? UM_OK : in_set(c, &c->target, module, &target, err);
     if (!s) s = in_set(c, &c->exclude, module, &excluded, err);
+    excluded |= inside(&c->saved, module, false);
     if (!s) s = overridden(c, &c->ranks, module, &rank, err);
     if (!s) s = overridden(c, &c->alphas, module, &alpha, err);
     *out = (um_lora_terms){.is_target = target && !excluded && in_layers(c, module),
-                           .by_kind = c->all_linear,
                            .rank = (int32_t)rank,
                            .scale = (float)(alpha / (c->rslora ? sqrt(rank) : rank))};
     return s;
 }
 
-bool um_lora_config_saves(um_lora_config *c, const char *module) {
-    bool yes = false;
-    return !in_set(c, &c->saved, module, &yes, NULL) && yes;
-}
+bool um_lora_config_saves(um_lora_config *c, const char *module) { return inside(&c->saved, module, true); }
 
 const char *um_lora_config_no_target(const um_lora_config *c) { return unfitted(&c->target); }
 const char *um_lora_config_not_saved(const um_lora_config *c) { return unfitted(&c->saved); }
 int32_t um_lora_config_rank(const um_lora_config *c) { return c->rank; }
-double um_lora_config_alpha(const um_lora_config *c) { return c->alpha; }
 const char *um_lora_config_base(const um_lora_config *c) { return c->base; }

@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 #define UM_STOP_MAX   16
+#define UM_BAN_MAX    4
 #define UM_LAYERS_MAX 4096
 /* Positions that the rotary tables of an open model cover at most: 64 MB of tables at a head size of 128. */
 #define UM_POSITIONS_MAX (128 * 1024)
@@ -53,6 +54,7 @@ typedef struct um_arch {
     /* special ids, -1: none; *_from: the file, or whoever else, that named each, NULL: nobody */
     int32_t mask_id, pad_id, bos_id;
     int32_t stop[UM_STOP_MAX], n_stop;
+    int32_t ban[UM_BAN_MAX], n_ban; /* ids that tell a decoder of another kind what to do: no answer contains them */
     const char *mask_from, *pad_from, *bos_from, *stop_from[UM_STOP_MAX];
     float temperature;      /* of generation_config.json, NAN when absent */
     int32_t max_new_tokens; /* of generation_config.json, 0 when absent */
@@ -262,6 +264,8 @@ void um_forward_submit(um_forward *f, const um_batch *b);
 void um_forward_wait(um_forward *f);
 /* What is stored, in the backend's layout: tests look into that of ref. */
 const um_kv *um_forward_kv(const um_forward *f);
+/* From the next pass on its operations are spans of p, which must outlive them; NULL: no more. */
+void um_forward_profile(um_forward *f, um_profile *p);
 /* Final hidden rows of the last pass [n_tokens, hidden], after the final norm: what tests and embeddings read. */
 const float *um_forward_hidden(const um_forward *f);
 

@@ -20,6 +20,9 @@
 struct um_forward {
     const um_model *m;
     um_forward_config c;
+    const um_ops *ops; /* of the passes: the model's own, or those around them that are timed */
+    um_dev *dev;
+    um_timed timed;
     um_kv *kv;
     float *x;         /* [T, H] residual stream */
     float *normed;    /* [T, H] */
@@ -79,8 +82,8 @@ static um_attention attention_args(const um_forward *f, int32_t layer, const um_
 /* y (+)= W x + bias; then, for the tokens of spans under an adapter, y += B (A x). A row's product is the same whatever
  * rows stand beside it, so neighbours under one adapter go together, and none depends on the others. */
 static void linear(um_forward *f, const um_linear *w, const um_batch *b, const float *x, bool add, float *y) {
-    const um_ops *ops = f->m->ops;
-    um_dev *dev = f->m->dev;
+    const um_ops *ops = f->ops;
+    um_dev *dev = f->dev;
     ops->linear(dev, w->w, w->bias, x, b->n_tokens, add, y);
     for (int32_t i = 0, next; w->low_rank && i < b->n_spans; i = next) {
         const um_span *s = &b->span[i];
@@ -96,8 +99,8 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, const f
 
 /* x += Wo attention(rope(Wqkv norm(x))). Keys and values reach their pages before attention reads any. */
 static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
-    const um_ops *ops = f->m->ops;
-    um_dev *dev = f->m->dev;
+    const um_ops *ops = f->ops;
+    um_dev *dev = f->dev;
     const um_arch *a = &f->m->arch;
     const um_layer *y = &f->m->layer[layer];
     um_rope_kv rope = rope_args(f, y, layer, b);
@@ -116,7 +119,7 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
 static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
                          const um_batch *b) {
     linear(f, gate_up, b, f->normed, false, f->gate_up);
-    f->m->ops->gate(f->m->dev, f->gate_up, b->n_tokens, width, f->gated);
+    f->ops->gate(f->dev, f->gate_up, b->n_tokens, width, f->gated);
     linear(f, down, b, f->gated, true, f->x);
 }
 
@@ -135,14 +138,14 @@ static void experts(um_forward *f, const um_layer *y, const um_batch *b) {
                         .n_ff = a->expert_ff,
                         .y = f->x};
     linear(f, &y->router, b, f->normed, false, f->routed);
-    f->m->ops->moe(f->m->dev, &moe);
+    f->ops->moe(f->dev, &moe);
 }
 
 static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     const um_layer *y = &f->m->layer[layer];
     const um_norm norm = {y->ffn_norm, y->ffn_norm_bias, a->norm_eps};
-    f->m->ops->norm(f->m->dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
+    f->ops->norm(f->dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
     if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, a->n_ff, b);
     if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, a->shared_ff, b);
     if (y->router.w) experts(f, y, b);
@@ -172,7 +175,7 @@ static void answer_rows(um_forward *f, const um_batch *b) {
                     .row = b->row,
                     .n_rows = b->n_rows,
                     .answer = b->answer};
-    if (b->n_rows) f->m->ops->head(f->m->dev, &head);
+    if (b->n_rows) f->ops->head(f->dev, &head);
 }
 
 /* Rows of this pass may read what an earlier pass saved, so saving comes after the answers. */
@@ -186,8 +189,8 @@ static void save_rows(um_forward *f, const um_batch *b) {
 }
 
 void um_forward_submit(um_forward *f, const um_batch *b) {
-    const um_ops *ops = f->m->ops;
-    um_dev *dev = f->m->dev;
+    const um_ops *ops = f->ops;
+    um_dev *dev = f->dev;
     const um_arch *a = &f->m->arch;
     assert(b->n_tokens <= f->c.max_tokens && b->n_rows <= f->c.max_rows);
 
@@ -209,13 +212,18 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
 }
 
 void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
-    f->m->ops->kv_copy(f->m->dev, f->kv, from, to, n);
+    f->ops->kv_copy(f->dev, f->kv, from, to, n);
 }
 
 /* The CPU's operations are done when they return. */
 void um_forward_wait(um_forward *f) { (void)f; }
 
 const um_kv *um_forward_kv(const um_forward *f) { return f->kv; }
+void um_forward_profile(um_forward *f, um_profile *p) {
+    f->timed = (um_timed){f->m->ops, f->m->dev, p};
+    f->ops = p ? &um_ops_timed : f->m->ops;
+    f->dev = p ? (um_dev *)(void *)&f->timed : f->m->dev;
+}
 
 const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
 
@@ -275,6 +283,7 @@ um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_c
     um_forward *f = UM_NEW(um_forward);
     f->m = m;
     f->c = *c;
+    um_forward_profile(f, NULL);
     um_kv_shape shape = kv_shape(f);
     um_status s = m->ops->kv_new(m->dev, &f->kv, &shape, err);
     if (!s) s = new_workspace(f, err);

@@ -191,6 +191,16 @@ typedef struct um_ops {
     void (*head)(um_dev *dev, const um_head *a);
 } um_ops;
 
+/* The operations of a pass around those of another backend, each recorded as a span of its own name whose size is its
+ * tokens, rows or blends (timed.c). Its um_dev is a um_timed; nothing is made or freed through it, so that part of the
+ * table is NULL. */
+typedef struct um_timed {
+    const um_ops *ops;
+    um_dev *dev;
+    um_profile *profile;
+} um_timed;
+extern const um_ops um_ops_timed;
+
 /* All backends; NULL ends the list. */
 extern const um_ops *const um_ops_all[];
 /* By name ("cpu", "ref"); UM_EUNSUPPORTED names those that exist. */

@@ -28,3 +28,25 @@ done
 expect 2 --model $golden --batch 1 --prompts "$dir/nowhere.jsonl"
 expect 2 --model $golden more
 expect 3 --model "$dir" --batch 1
+
+# The report tells waiting times and rates for each batch size.
+expect 0 --model $golden --batch 1,2 --requests 4 --runs 1 --max-tokens 8 --json --quiet
+for key in ttft_seconds tpot_seconds prefill_throughput decode_throughput tpf overhead p99; do
+    [ "$(grep -o "\"$key\":" "$dir/out" | wc -l)" -ge 2 ] || fail "$key of each batch size: $(cat "$dir/out")"
+done
+expect 0 --model $golden --batch 2 --requests 2 --runs 1 --max-tokens 4
+for word in 'ttft ms' 'decode/s' 'overhead'; do has "$word"; done
+
+# A profile is of one batch size: a trace, and the sums that are printed too.
+expect 0 --model $golden --batch 2 --requests 4 --runs 1 --max-tokens 8 --profile "$dir/trace.json"
+head -c 2 "$dir/trace.json" | grep -q '^\[' || fail 'the trace is no list'
+[ "$(tail -n 1 "$dir/trace.json")" = ']' ] || fail 'the trace does not end'
+for span in step plan forward attention head apply output; do
+    grep -q "\"name\":\"$span\"" "$dir/trace.json" || fail "no span $span"
+    grep -q "^$span," "$dir/trace.csv" || fail "no sum of $span"
+    grep -q "^$span " "$dir/err" || fail "$span is not printed"
+done
+expect 2 --model $golden --batch 1,2 --profile "$dir/trace.json"
+says 'name one batch size'
+expect 1 --model $golden --batch 1 --requests 1 --runs 1 --profile "$dir/no/such/folder"
+says 'cannot write the profile'

@@ -74,6 +74,17 @@ expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/many.out"
 sed 's/.*"id":"\(r[0-9]*\)".*/\1/' "$dir/many.out" | cmp - <(seq -f 'r%.0f' 240) || fail "order"
 expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/alone.out" --max-num-reqs 1
 cmp "$dir/many.out" "$dir/alone.out"
+
+# The same from several engines, whichever gets a request.
+for policy in prefix least-loaded round-robin; do
+    expect 0 --model $golden --max-model-len 256 --input "$dir/many.jsonl" --output - --quiet --max-num-reqs 4 --data-parallel-size 3 \
+        --route-policy $policy
+    cmp "$dir/many.out" "$dir/out"
+done
+expect 0 --model $golden --max-model-len 256 --input "$dir/one.jsonl" --output - --data-parallel-size 2
+says '2 engines, '
+expect 2 --model $golden --input "$dir/many.jsonl" --output - --data-parallel-size 65
+says '1..64'
 expect 0 --model $golden --input - --output - --quiet < <(cat "$dir/many.jsonl")
 mv "$dir/out" "$dir/pipe.out"
 cmp "$dir/many.out" "$dir/pipe.out"

@@ -65,6 +65,25 @@ list_shows_range_and_default_of_a_parameter() {
     try list strategies
     grep -A1 '^ *buffer_size ' "$work/out" | grep -q '1..64, or auto; default auto'
 }
+list_tells_which_families_run_a_strategy() {
+    try list strategies
+    sed -n '/^  multi_bd /,/^  [a-z]/p' "$work/out" | grep -E '^ +families +' | grep -q 'sdar'
+    sed -n '/^  full /,/^  [a-z]/p' "$work/out" | grep -E '^ +families +' | grep -q 'dream'
+    sed -n '/^  full /,/^  [a-z]/p' "$work/out" | grep -E '^ +aliases +' | grep -q 'whole_sequence'
+}
+list_tells_whose_default_a_sampler_is_and_its_parameters() {
+    try list samplers
+    sed -n '/^  low_confidence /,/^  [a-z]/p' "$work/out" | grep -qE '^ +default of +llada'
+    [ "$(grep -cE '^ +needs blocks +(yes|no)$' "$work/out")" = "$(names_in samplers | wc -l)" ]
+    grep -A1 '^ *edit_threshold ' "$work/out" | grep -q '0..1'
+}
+parameters_are_one_list_of_each_strategy_and_sampler() {
+    for table in strategies samplers; do
+        try list $table --json
+        grep -o '"source"' "$work/out" | wc -l > "$work/items"
+        [ "$(grep -o '"parameters":\[' "$work/out" | wc -l)" = "$(cat "$work/items")" ]
+    done
+}
 unknown_table_names_the_nearest() {
     try list strategy
     [ "$rc" = 2 ]

@@ -8,16 +8,19 @@ enum { REQUESTS = 6, PROMPT = 9, ANSWER = 24 };
 
 typedef struct layout {
     const char *model, *within, *leaves, *config;
+    const char *strategy; /* NULL: the family's */
 } layout;
 
 #define CONFIG(modules) "{'peft_type':'LORA','r':4,'lora_alpha':8,'bias':'none','target_modules':[" modules "]}"
 #define QKVO            CONFIG("'q_proj','k_proj','v_proj','o_proj'")
 
 static const layout layouts[] = {
-    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'")},
-    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO},
-    {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO},
-    {"llada2", "attention.", "query_key_value|dense", CONFIG("'query_key_value','dense'")},
+    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), NULL},
+    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL},
+    {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL},
+    {"llada2", "attention.", "query_key_value|dense", CONFIG("'query_key_value','dense'"), NULL},
+    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), "d2f"},
+    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, "d2f"},
 };
 
 typedef struct pair {
@@ -46,6 +49,7 @@ static void open_with(test_engine *t, const layout *l, const char *lora, bool me
     um_config c;
     char path[128];
     test_config(&c, l->model, path, sizeof path);
+    if (l->strategy) snprintf(c.decoding.strategy, sizeof c.decoding.strategy, "%s", l->strategy);
     c.lora = lora;
     c.lora_merge = merge;
     test_open(t, &c);

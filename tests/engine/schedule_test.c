@@ -27,6 +27,9 @@ static const kind kinds[] = {
     {"llada2", "dmax", {{"token_merge_mode", "iter_smooth_topk"}, {"token_merge_top_k", "3"}, {"dmax_fast_path", "0"}}},
     {"stable_diffcoder", "multi_bd", {{"sampler", "entropy_bound"}}},
     {"fast_dllm_v2", "multi_bd", {{"sampler", "confidence"}}},
+    {"fast_dllm_v2", "fast_dllm_v2", {{"sampler", "confidence"}}},
+    {"fast_dllm_v2", "fast_dllm_v2", {{"sampler", "confidence"}, {"remask_threshold", "0.4"}}},
+    {"fast_dllm_v2", "fast_dllm_v2", {{"sampler", "factor"}, {"block_cache", "0"}}},
     {"llada", "d2f", {{"sampler", "confidence"}}},
     {"dream", "d2f", {{"sampler", "confidence"}}},
     {"llada", "full", {{"sampler", "low_confidence"}, {"cfg_scale", "0.5"}}},
@@ -91,8 +94,8 @@ typedef struct outcome {
 
 static void collect(void *arg, const um_event *ev) {
     outcome *o = (outcome *)arg;
-    if (ev->type != UM_EVENT_FINISH) return;
     const um_result *r = ev->result;
+    if (ev->type != UM_EVENT_FINISH) return;
     test_collect(&o->answer[r->index], ev);
     for (size_t i = 0; r->logprob && i < r->n_tokens; i++) o->logprob[r->index][i] = r->logprob[i];
     o->n_done++;
@@ -116,7 +119,7 @@ static int64_t add(um_engine *e, const kind *k, const plan *p, outcome *o) {
     set(&r, "decoding_strategy", k->strategy);
     for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
     r.decoding.block_size = p->block;
-    r.decoding.buffer_size = p->blocks;
+    r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* which takes two at least */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (um_engine_add(e, &r, &id, &err)) fail_msg("%s %s: %s", k->model, k->strategy, err.msg);
     return id;
@@ -200,6 +203,7 @@ static void check_kind(const kind *k) {
     memset(want, 0, sizeof(want));
     test_config(&c, k->model, path, sizeof(path));
     snprintf(c.kv_cache_dtype, sizeof(c.kv_cache_dtype), "%s", kv[draw(3)]);
+    snprintf(c.dtype, sizeof(c.dtype), "%s", chance(3) ? "bfloat16" : "float32");
     c.threads = 1;
     c.page_size = 16;
     c.max_num_reqs = 1;

@@ -124,6 +124,7 @@ static void stored_keys_are_those_of_the_final_tokens(void **state) {
     check_strategy("llada2", "multi_bd", "edit");
     check_strategy("llada2", "dmax", "auto");
     check_strategy("fast_dllm_v2", "multi_bd", "auto");
+    check_strategy("fast_dllm_v2", "fast_dllm_v2", "auto");
     check_strategy("llada", "d2f", "auto");
     check_strategy("dream", "d2f", "auto");
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "cli/requests.h"
-#include "decode/decode.h"
+#include "engine/engine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,6 +43,9 @@ static void check_accepted(um_request_line *q) {
     require((r->text != NULL) + (r->ids != NULL) + (r->chat != NULL) == 1);
     for (size_t i = 0; i < r->n_ids; i++) require(r->ids[i] >= 0);
     if (r->chat) check_json(r->chat->messages_json), check_json(r->chat->tools_json), check_json(r->chat->kwargs_json);
+    require(r->n >= 1 && r->n <= UM_ANSWERS_MAX);
+    for (size_t i = 0; i < r->n_stop_ids; i++) require(r->stop_ids[i] >= 0);
+    for (size_t i = 0; i < r->n_bias; i++) require(r->bias[i].id >= 0 && r->bias[i].value <= 100);
     for (size_t i = 0; i < r->n_stop; i++) require(r->stop[i] && *r->stop[i]);
     check_parameters(&q->request);
 }
@@ -52,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_request_line q = {0};
     um_err err = {0};
     um_config_init(&c);
-    um_request defaults = {.size = sizeof defaults, .decoding = c.decoding, .sampling = c.sampling};
+    um_request defaults = {.size = sizeof defaults, .n = 1, .decoding = c.decoding, .sampling = c.sampling};
     /* The second parse reuses what the first one left. */
     um_status first = um_request_line_parse(&q, (um_str){(const char *)data, size}, &defaults, &err);
     require(first == UM_OK || err.msg[0]);

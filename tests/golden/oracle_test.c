@@ -1,5 +1,5 @@
-/* Strategies over whole sequences against an evaluation in NumPy (tools/oracle): token for token, which pass wrote
- * each, and how many tokens were fed, on both backends. */
+/* Strategies against an evaluation in NumPy (tools/oracle): token for token, which pass wrote each, and how many tokens
+ * were fed, on both backends. */
 #include <jansson.h>
 
 #include "support.h"
@@ -91,9 +91,10 @@ static void replay_all(const char *name, const char *device, int32_t page_size) 
     snprintf(c.dtype, sizeof(c.dtype), "float32");
     test_open(&t, &c);
     assert_true(json_array_size(runs) > 0);
-    for (size_t i = 0; i < json_array_size(runs); i++) replay(&t, json_array_get(runs, i), name, i);
-    print_message("# %-6s %-4s pages of %2d: %zu runs equal, pass for pass\n", name, device, page_size,
-                  json_array_size(runs));
+    /* The reference backend is slow: it gets a third of them. */
+    size_t stride = um_streq(device, "ref") ? 3 : 1, n = 0;
+    for (size_t i = 0; i < json_array_size(runs); i += stride, n++) replay(&t, json_array_get(runs, i), name, i);
+    print_message("# %-6s %-4s pages of %2d: %zu runs equal, pass for pass\n", name, device, page_size, n);
     test_close(&t);
     json_decref(root);
 }
@@ -116,6 +117,15 @@ static void dream_equals_the_oracle_on_cpu(void **state) {
     replay_all("dream", "cpu", 32);
     replay_all("dream", "cpu", 4);
 }
+static void fast_dllm_v2_equals_the_oracle_on_ref(void **state) {
+    (void)state;
+    replay_all("fast_dllm_v2", "ref", 32);
+}
+static void fast_dllm_v2_equals_the_oracle_on_cpu(void **state) {
+    (void)state;
+    replay_all("fast_dllm_v2", "cpu", 32);
+    replay_all("fast_dllm_v2", "cpu", 4);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -123,6 +133,8 @@ int main(void) {
         cmocka_unit_test(llada_equals_the_oracle_on_cpu),
         cmocka_unit_test(dream_equals_the_oracle_on_ref),
         cmocka_unit_test(dream_equals_the_oracle_on_cpu),
+        cmocka_unit_test(fast_dllm_v2_equals_the_oracle_on_ref),
+        cmocka_unit_test(fast_dllm_v2_equals_the_oracle_on_cpu),
     };
     return cmocka_run_group_tests_name("oracle", tests, NULL, NULL);
 }

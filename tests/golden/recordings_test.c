@@ -1,5 +1,5 @@
-/* Replays the recordings in tests/golden/cases pass for pass: token, block state and finish reason, on both backends,
- * one request at a time and all requests of a case in one batch. */
+/* Replays the recordings in tests/golden/cases pass for pass: token, block state and finish reason, one request at
+ * a time and all requests of a case in one batch, with keys and values in one pool and in one each. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,7 +142,7 @@ static void drain(um_engine *e) {
         if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
 }
 
-static void replay_case(const char *name, const char *device, bool batched) {
+static void replay_case(const char *name, const char *device, const char *layout, bool batched) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
     char folder[256];
     um_config c;
@@ -153,9 +153,9 @@ static void replay_case(const char *name, const char *device, bool batched) {
     int32_t ids[1024];
     size_t n = json_array_size(requests), passes = 0;
     assert_true(n > 0 && n <= UM_LEN(r));
-    /* The reference backend is slow; what batching could change shows on the other one. */
-    if (um_streq(device, "ref") && !batched) n = 1;
+    if (um_streq(device, "ref")) n = 1; /* it is slow */
     configure(&c, root, device);
+    snprintf(c.kv_cache_layout, sizeof(c.kv_cache_layout), "%s", layout);
     snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
     c.model = folder;
     if (um_model_open(&m, &c, &err) || um_engine_new(&e, m, &c, &err)) fail_msg("%s", err.msg);
@@ -173,40 +173,45 @@ static void replay_case(const char *name, const char *device, bool batched) {
         assert_true(r[i].finished);
         passes += r[i].pass;
     }
-    print_message("# %-18s %-4s %-7s %zu requests, %zu passes equal\n", name, device, batched ? "batched" : "alone", n,
-                  passes);
+    print_message("# %-18s %-4s %-8s %-7s %zu requests, %zu passes equal\n", name, device, layout,
+                  batched ? "batched" : "alone", n, passes);
     um_engine_free(e);
     um_model_close(m);
     json_decref(root);
 }
 
-static void replay_all(const char *device, bool batched) {
-    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, batched);
+static void replay_all(const char *device, const char *layout, bool batched) {
+    for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, layout, batched);
 }
 
-static void equals_recordings_on_ref_alone(void **state) {
+static void equals_recordings_on_ref(void **state) {
     (void)state;
-    replay_all("ref", false);
+    replay_all("ref", "unified", false);
 }
-static void equals_recordings_on_ref_batched(void **state) {
+static void equals_recordings_alone(void **state) {
     (void)state;
-    replay_all("ref", true);
+    replay_all("cpu", "unified", false);
 }
-static void equals_recordings_on_cpu_alone(void **state) {
+static void equals_recordings_alone_with_keys_and_values_apart(void **state) {
     (void)state;
-    replay_all("cpu", false);
+    replay_all("cpu", "distinct", false);
 }
-static void equals_recordings_on_cpu_batched(void **state) {
+static void equals_recordings_batched(void **state) {
     (void)state;
-    replay_all("cpu", true);
+    replay_all("cpu", "unified", true);
+}
+static void equals_recordings_batched_with_keys_and_values_apart(void **state) {
+    (void)state;
+    replay_all("cpu", "distinct", true);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_recordings_on_ref_alone),
-        cmocka_unit_test(equals_recordings_on_ref_batched),
-        cmocka_unit_test(equals_recordings_on_cpu_alone),
-        cmocka_unit_test(equals_recordings_on_cpu_batched),
+        cmocka_unit_test(equals_recordings_on_ref),
+        cmocka_unit_test(equals_recordings_alone),
+        cmocka_unit_test(equals_recordings_alone_with_keys_and_values_apart),
+        cmocka_unit_test(equals_recordings_batched),
+        cmocka_unit_test(equals_recordings_batched_with_keys_and_values_apart),
     };
     return cmocka_run_group_tests_name("golden recordings", tests, NULL, NULL);
 }

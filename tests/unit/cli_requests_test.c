@@ -147,6 +147,107 @@ static void refuses_values_out_of_range(void **state) {
     refuse("{\"id\": 1, \"prompt_token_ids\": [4294967296]}", UM_ERANGE, "no token id");
 }
 
+static void takes_stop_ids_and_biases(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"stop_token_ids\": [7, 0], \"logit_bias\": {\"12\": -1.5, \"3\": 100, "
+               "\"9\": -100}}");
+    assert_int_equal(q.request.n_stop_ids, 2);
+    assert_int_equal(q.request.stop_ids[0], 7);
+    assert_int_equal(q.request.n_bias, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const um_bias *b = &q.request.bias[i];
+        assert_true(b->id == 12 ? b->value == -1.5f : b->id == 3 ? b->value == 100 : b->id == 9 && isinf(b->value));
+    }
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\"}");
+    assert_int_equal(q.request.n_stop_ids + q.request.n_bias, 0);
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"stop_token_ids\": 7}", UM_EINVAL, "\"stop_token_ids\": expected an array");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"stop_token_ids\": [1, -2]}", UM_ERANGE, "\"stop_token_ids\"[1]: -2");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": [1]}", UM_EINVAL, "\"logit_bias\": expected an object");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "\"a\" is no token id");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"5\": 101}}", UM_ERANGE, "101 is outside -100..100");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"5\": \"1\"}}", UM_EINVAL, "expected a number");
+}
+
+static void takes_penalties_and_limits(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"repetition_penalty\": 1.25, \"presence_penalty\": -2, "
+               "\"frequency_penalty\": 0.5, \"min_tokens\": 3}");
+    assert_true(q.request.sampling.repetition_penalty == 1.25f);
+    assert_true(q.request.sampling.presence_penalty == -2);
+    assert_true(q.request.sampling.frequency_penalty == 0.5f);
+    assert_int_equal(q.request.sampling.min_tokens, 3);
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"repetition_penalty\": 0}", UM_ERANGE, "repetition_penalty: 0 is outside");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"presence_penalty\": 2.5}", UM_ERANGE,
+           "presence_penalty: 2.5 is outside -2..2");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"min_tokens\": -1}", UM_ERANGE, "min_tokens");
+}
+
+static void takes_a_number_of_answers(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"n\": 64}");
+    assert_int_equal(q.request.n, 64);
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 65}", UM_ERANGE, "\"n\": 65 is outside 1..64");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 0}", UM_ERANGE, "\"n\": 0 is outside");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 1.5}", UM_EINVAL, "\"n\": expected an integer");
+}
+
+static int32_t logprobs_of(const char *members) {
+    char line[256];
+    um_request_line q = {0};
+    snprintf(line, sizeof line, "{\"id\": 1, \"prompt\": \"x\"%s}", members);
+    accept(&q, line);
+    int32_t n = q.request.sampling.logprobs;
+    um_request_line_free(&q);
+    return n;
+}
+
+static void logprobs_are_a_number_or_a_switch(void **state) {
+    (void)state;
+    assert_int_equal(logprobs_of(""), -1);
+    assert_int_equal(logprobs_of(", \"logprobs\": 0"), 0);
+    assert_int_equal(logprobs_of(", \"logprobs\": 5"), 5);
+    assert_int_equal(logprobs_of(", \"logprobs\": true"), 0);
+    assert_int_equal(logprobs_of(", \"logprobs\": false"), -1);
+    assert_int_equal(logprobs_of(", \"logprobs\": true, \"top_logprobs\": 4"), 4);
+    assert_int_equal(logprobs_of(", \"top_logprobs\": 4, \"logprobs\": true"), 4);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logprobs\": 65}", UM_ERANGE, "logprobs: 65 is outside 0..64");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"top_logprobs\": 4, \"logprobs\": false}", UM_EINVAL,
+           "\"logprobs\" is false");
+}
+
+static void equal_salts_are_equal_numbers(void **state) {
+    (void)state;
+    um_request_line q = {0};
+    uint64_t salt[3];
+    const char *lines[] = {"{\"id\": 1, \"prompt\": \"x\", \"cache_salt\": \"a\"}",
+                           "{\"id\": 2, \"prompt\": \"y\", \"cache_salt\": \"a\"}",
+                           "{\"id\": 3, \"prompt\": \"x\", \"cache_salt\": \"b\"}"};
+    for (int i = 0; i < 3; i++) {
+        accept(&q, lines[i]);
+        salt[i] = q.request.cache_salt;
+    }
+    assert_true(salt[0] == salt[1] && salt[0] != salt[2] && salt[0] && salt[2]);
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"cache_salt\": 5}", UM_EINVAL, "\"cache_salt\": expected a string");
+}
+
+static void what_a_result_says_is_asked_for(void **state) {
+    (void)state;
+    um_request_line q = {.step_map = true};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"return_timings\": true}");
+    assert_true(q.step_map && q.timings);
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"return_step_map\": false}");
+    assert_false(q.step_map);
+    um_request_line_free(&q);
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"return_step_map\": 1}", UM_EINVAL, "true or false");
+}
+
 #define HI "\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]"
 
 static void a_conversation_keeps_all_that_it_says(void **state) {
@@ -318,29 +419,106 @@ static void finds_every_id_and_no_other(void **state) {
 
 /* ---- Result lines ------------------------------------------------------------------------------------------------ */
 
+static um_result some_result(void) {
+    static const int32_t ids[] = {4, 5}, pass[] = {2, 1};
+    return (um_result){.token_ids = ids,
+                       .pass = pass,
+                       .n_tokens = 2,
+                       .text = "a\"b",
+                       .text_len = 3,
+                       .finish = UM_FINISH_EOS,
+                       .stop_id = -1,
+                       .nfe = 6,
+                       .prompt_tokens = 3,
+                       .seed = 11};
+}
+
+/* The result as JSON; json_decref. */
+static json_t *written(const um_result *r, const um_result_extras *x) {
+    um_buf out = {0};
+    um_jw w;
+    um_err err;
+    json_t *v = NULL;
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    um_result_put(&w, r, x);
+    um_jw_end_object(&w);
+    if (um_json_parse(&v, out.data, out.len, "result", &err)) fail_msg("%s: %s", err.msg, out.data);
+    um_buf_free(&out);
+    return v;
+}
+
 static void a_result_reads_back(void **state) {
     (void)state;
-    um_buf out = {0};
-    int32_t ids[] = {4, 5};
-    um_result r = {.token_ids = ids,
-                   .n_tokens = 2,
-                   .text = "a\"b",
-                   .text_len = 3,
-                   .finish = UM_FINISH_EOS,
-                   .nfe = 6,
-                   .prompt_tokens = 3,
-                   .seed = 11};
-    um_result_line(&out, "\"k\"", &r, UM_STR("[{\"new\":2}]"));
-    json_t *v = NULL;
-    assert_int_equal(um_json_parse(&v, out.data, out.len, "line", NULL), UM_OK);
-    assert_string_equal(json_string_value(json_object_get(v, "id")), "k");
+    um_result r = some_result();
+    json_t *v = written(&r, &(um_result_extras){.trace = UM_STR("[{\"new\":2}]")});
     assert_string_equal(json_string_value(json_object_get(v, "text")), "a\"b");
     assert_string_equal(json_string_value(json_object_get(v, "finish_reason")), "eos_token_generated");
     assert_int_equal(json_array_size(json_object_get(v, "token_ids")), 2);
     assert_int_equal(json_integer_value(json_object_get(v, "completion_tokens")), 2);
     assert_int_equal(json_array_size(json_object_get(v, "trace")), 1);
+    const char *const unasked[] = {"stop_reason", "logprobs", "step_map", "timings", "cached_tokens"};
+    for (size_t i = 0; i < UM_LEN(unasked); i++) assert_null(json_object_get(v, unasked[i]));
     json_decref(v);
-    um_buf_free(&out);
+}
+
+static void a_result_says_what_stopped_it(void **state) {
+    (void)state;
+    um_result r = some_result();
+    r.stop_id = 7;
+    json_t *v = written(&r, &(um_result_extras){0});
+    assert_int_equal(json_integer_value(json_object_get(v, "stop_reason")), 7);
+    json_decref(v);
+    r.stop = "END";
+    v = written(&r, &(um_result_extras){0});
+    assert_string_equal(json_string_value(json_object_get(v, "stop_reason")), "END");
+    json_decref(v);
+}
+
+static void a_result_says_more_when_asked(void **state) {
+    (void)state;
+    um_result r = some_result();
+    r.cached_tokens = 2;
+    r.queue_seconds = 0.5;
+    json_t *v = written(&r, &(um_result_extras){.step_map = true, .timings = true});
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(v, "step_map"), 0)), 2);
+    assert_int_equal(json_integer_value(json_object_get(v, "cached_tokens")), 2);
+    assert_true(json_real_value(json_object_get(json_object_get(v, "timings"), "queue_seconds")) == 0.5);
+    json_decref(v);
+}
+
+/* One entry: its id, logarithm and bytes, which are text or, of a broken character, not. */
+static void check_entry(const json_t *e, const um_tok *tok, int32_t id, double logprob) {
+    const json_t *bytes = json_object_get(e, "bytes");
+    um_str text = um_tok_bytes(tok, id);
+    assert_int_equal(json_integer_value(json_object_get(e, "token_id")), id);
+    assert_true(json_number_value(json_object_get(e, "logprob")) == logprob);
+    assert_int_equal(json_array_size(bytes), text.n);
+    for (size_t i = 0; i < text.n; i++)
+        assert_int_equal(json_integer_value(json_array_get(bytes, i)), (unsigned char)text.p[i]);
+    if (um_utf8_check(text.p, text.n) == text.n)
+        assert_memory_equal(json_string_value(json_object_get(e, "token")), text.p, text.n);
+}
+
+static void logprobs_have_the_shape_of_chat_completions(void **state) {
+    (void)state;
+    um_err err;
+    um_tok *tok = NULL;
+    if (um_tok_open(&tok, "models/tiny-block", &err)) fail_msg("%s", err.msg);
+    const float logprob[] = {-0.25f, -1.5f};
+    const um_logprob likeliest[] = {{4, -0.25f}, {200, -2}, {5, -1.5f}, {-1, 0}};
+    um_result r = some_result();
+    r.logprob = logprob;
+    r.likeliest = likeliest;
+    r.n_likeliest = 2;
+    json_t *v = written(&r, &(um_result_extras){.tok = tok});
+    const json_t *content = json_object_get(json_object_get(v, "logprobs"), "content");
+    assert_int_equal(json_array_size(content), 2);
+    check_entry(json_array_get(content, 0), tok, 4, -0.25);
+    check_entry(json_array_get(json_object_get(json_array_get(content, 0), "top_logprobs"), 1), tok, 200, -2);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(content, 1), "top_logprobs")), 1);
+    json_decref(v);
+    um_tok_close(tok);
 }
 
 static void an_error_without_id_names_its_line(void **state) {
@@ -366,6 +544,12 @@ int main(void) {
         cmocka_unit_test(names_the_nearest_key),
         cmocka_unit_test(refuses_values_of_another_type),
         cmocka_unit_test(refuses_values_out_of_range),
+        cmocka_unit_test(takes_stop_ids_and_biases),
+        cmocka_unit_test(takes_penalties_and_limits),
+        cmocka_unit_test(takes_a_number_of_answers),
+        cmocka_unit_test(logprobs_are_a_number_or_a_switch),
+        cmocka_unit_test(equal_salts_are_equal_numbers),
+        cmocka_unit_test(what_a_result_says_is_asked_for),
         cmocka_unit_test(a_conversation_keeps_all_that_it_says),
         cmocka_unit_test(a_continued_message_opens_no_turn),
         cmocka_unit_test(refuses_what_only_a_conversation_may_say),
@@ -377,6 +561,9 @@ int main(void) {
         cmocka_unit_test(does_not_wait_for_a_silent_pipe),
         cmocka_unit_test(finds_every_id_and_no_other),
         cmocka_unit_test(a_result_reads_back),
+        cmocka_unit_test(a_result_says_what_stopped_it),
+        cmocka_unit_test(a_result_says_more_when_asked),
+        cmocka_unit_test(logprobs_have_the_shape_of_chat_completions),
         cmocka_unit_test(an_error_without_id_names_its_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

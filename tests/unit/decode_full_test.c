@@ -1,87 +1,9 @@
 /* full (whole-sequence decoding) against scripted predictions. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include "decode/decode.h"
-
-enum { MASK = 999, EOS = 900, CAP = 64 };
-static const int32_t prompt[] = {11, 12, 13};
-enum { P = 3 };
-
-typedef struct bench {
-    um_traits traits;
-    um_compat compat;
-    um_req req;
-    int32_t stop, token[CAP], id[2 * CAP], pos[2 * CAP], page[2][CAP], scratch[2 * CAP];
-    int32_t written[CAP];
-    um_row row[CAP];
-    um_segment seg[2];
-    um_answer answer[CAP];
-    um_pass pass;
-} bench;
+#include "decode_whole.h"
 
 static um_status start(bench *b, um_decoding how, int32_t max_tokens, um_err *err) {
-    if (!how.sampler[0]) strcpy(how.sampler, "auto");
-    if (how.eps == 0) how.eps = 1e-3F;
-    if (how.remask_threshold == 0) how.remask_threshold = NAN;
-    b->stop = EOS;
-    b->traits = (um_traits){.mask_id = MASK,
-                            .eos = EOS,
-                            .stop = &b->stop,
-                            .n_stop = 1,
-                            .see = UM_SEE_FULL,
-                            .page_size = 8,
-                            .sampler = "low_confidence"};
-    b->compat = (um_compat){.threshold = NAN};
-    b->req = (um_req){.traits = &b->traits,
-                      .compat = &b->compat,
-                      .strategy = &um_strategy_full,
-                      .how = how,
-                      .sampling = {.max_tokens = max_tokens},
-                      .seed = 7,
-                      .n_prompt = P,
-                      .max_len = CAP,
-                      .limit = UM_MIN(CAP, P + max_tokens),
-                      .cap = CAP,
-                      .page = {b->page[0], b->page[1]},
-                      .token = b->token,
-                      .written = b->written,
-                      .end = P,
-                      .filled = P,
-                      .settled = INT32_MAX,
-                      .adapter = -1};
-    for (int32_t i = 0; i < CAP; i++) {
-        b->token[i] = i < P ? prompt[i] : MASK;
-        b->written[i] = i < P ? 0 : -1;
-    }
-    b->pass =
-        (um_pass){.seg = b->seg, .row = b->row, .id = b->id, .pos = b->pos, .scratch = b->scratch, .page_size = 8};
-    return b->req.strategy->init(&b->req, err);
+    return start_with(b, &um_strategy_full, how, max_tokens, 0, err);
 }
-
-static void plan(bench *b) {
-    b->pass.n_seg = b->pass.n_rows = b->pass.n_tokens = b->pass.n_scratch = 0;
-    b->req.strategy->plan(&b->req, &b->pass);
-}
-
-/* confidence[i]: of answer position i, by position in the canvas. */
-static void step(bench *b, const float *confidence) {
-    plan(b);
-    for (int32_t i = 0; i < b->pass.n_rows; i++) {
-        int32_t pos = b->pos[b->row[i].src[0]];
-        b->answer[i] =
-            (um_answer){.sample = 100 + pos, .p_sample = confidence[pos - P], .q_sample = confidence[pos - P]};
-    }
-    b->req.strategy->apply(&b->req, b->answer);
-}
-
-static void end(bench *b) { b->req.strategy->free(&b->req); }
 
 static void fixes_a_scheduled_number_of_the_surest(void **state) {
     (void)state;
@@ -259,12 +181,79 @@ static void steps_contradict_a_sampler_without_a_schedule(void **state) {
 static void shifted_predictions_come_from_the_left_neighbour(void **state) {
     (void)state;
     bench b;
-    assert_int_equal(start(&b, (um_decoding){.gen_length = 4, .sampler = "entropy"}, 4, NULL), UM_OK);
-    b.traits.shift = 1;
+    um_decoding how = {.gen_length = 4, .sampler = "entropy"};
+    assert_int_equal(start_with(&b, &um_strategy_full, how, 4, 1, NULL), UM_OK);
     plan(&b);
     for (int32_t i = 0; i < 4; i++) assert_int_equal(b.row[i].src[0], P + i - 1);
     assert_true(b.row[0].want & UM_WANT_ENTROPY);
     end(&b);
+}
+
+/* Nine positions, blocks of four, nine passes: the short last block gets one, not a third of them. */
+static void a_pass_per_position_is_one_in_short_blocks_too(void **state) {
+    (void)state;
+    bench b;
+    static const float same[16] = {0};
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 9, .block_size = 4}, 9, NULL), UM_OK);
+    while (!b.req.finish) {
+        step(&b, same);
+        assert_int_equal(b.req.n_new, 1);
+    }
+    assert_int_equal(b.req.nfe, 9);
+    end(&b);
+}
+
+static void no_key_outlives_its_pass(void **state) {
+    (void)state;
+    bench b;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .cfg_scale = 1}, 8, NULL), UM_OK);
+    um_need n = b.req.strategy->need(&b.req);
+    assert_int_equal(n.slots_max, 0);
+    assert_int_equal(n.tables, 0);
+    assert_int_equal(n.tokens, 22);
+    assert_int_equal(n.scratch, 2 * 16); /* two pages for each of two segments of 11 */
+    plan(&b);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++) assert_int_equal(b.seg[i].page[k], SCRATCH + 2 * i + k);
+    assert_int_equal(b.pass.n_scratch, 4);
+    end(&b);
+}
+
+/* A pass takes fewer back than it fixes, the most doubtful first, and text waits for the end of the block. */
+static void remasking_takes_back_what_the_model_doubts(void **state) {
+    (void)state;
+    bench b;
+    um_decoding how = {
+        .gen_length = 4, .block_size = 4, .accept_threshold = .6F, .remask_threshold = .3F, .sampler = "confidence"};
+    assert_int_equal(start(&b, how, 4, NULL), UM_OK);
+    step(&b, (float[]){.9F, .1F, .1F, .1F});
+    assert_int_equal(b.pass.n_rows, 4);
+    assert_int_equal(b.req.filled, P); /* the first token may still change */
+    step(&b, (float[]){.2F, .7F, .1F, .1F});
+    assert_int_equal(b.pass.n_rows, 4); /* three masks, and one token that is asked about */
+    assert_true(b.row[3].want & UM_WANT_PROB_OF);
+    assert_int_equal(b.row[3].id, 100 + P);
+    assert_false(um_req_masked(&b.req, P)); /* one was fixed, so none goes */
+    step(&b, (float[]){.2F, .1F, .8F, .7F});
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS); /* a complete block is done */
+    end(&b);
+    assert_int_equal(start(&b, how, 4, NULL), UM_OK);
+    step(&b, (float[]){.9F, .1F, .1F, .1F});
+    step(&b, (float[]){.2F, .7F, .8F, .1F});
+    assert_true(um_req_masked(&b.req, P)); /* two were fixed, one goes */
+    assert_false(b.req.finish);
+    step(&b, (float[]){.9F, .1F, .1F, .9F});
+    assert_int_equal(b.req.n_answer, 4);
+    assert_int_equal(b.written[P], 3);
+    end(&b);
+}
+
+static void samplers_of_blocks_are_refused(void **state) {
+    (void)state;
+    bench b;
+    um_err err;
+    assert_int_equal(start(&b, (um_decoding){.gen_length = 8, .sampler = "edit"}, 8, &err), UM_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "edit needs the blocks of block diffusion, which strategy full does not have"));
 }
 
 static void canvas_longer_than_max_tokens_is_cut(void **state) {
@@ -287,6 +276,10 @@ int main(void) {
         cmocka_unit_test(guidance_feeds_a_masked_prompt_beside_the_real_one),
         cmocka_unit_test(random_choice_depends_on_the_seed_alone),
         cmocka_unit_test(names_the_arithmetic_of_what_does_not_fit),
+        cmocka_unit_test(a_pass_per_position_is_one_in_short_blocks_too),
+        cmocka_unit_test(no_key_outlives_its_pass),
+        cmocka_unit_test(remasking_takes_back_what_the_model_doubts),
+        cmocka_unit_test(samplers_of_blocks_are_refused),
         cmocka_unit_test(canvas_longer_than_max_tokens_is_cut),
         cmocka_unit_test(passes_that_would_fix_nothing_are_not_run),
         cmocka_unit_test(origin_runs_no_empty_pass_either),

@@ -195,23 +195,6 @@ static void namespace_0_shares_nothing(void **state) {
     assert_true(um_page_may_write(&w.pool, w.t[0].page[0]));
     assert_int_equal(um_prefix_match(&w.pool, 0, ids, 8, 8, NULL), 0);
     assert_int_equal(um_table_adopt(&w.t[1], &w.pool, 0, ids, 8, 8), 0);
-    assert_int_equal(w.pool.queries, 0);
-    close_world(&w);
-}
-
-static void counts_tokens_looked_up_and_found(void **state) {
-    (void)state;
-    int32_t ids[10];
-    world w;
-    count_up(ids, 10, 1);
-    open_world(&w, 8, 4);
-    (void)adopt(&w, 0, ids, 10);
-    store(&w, 0, ids, 10);
-    (void)um_table_adopt(&w.t[1], &w.pool, SPACE, ids, 10, 9);
-    assert_int_equal(w.pool.queries, 19);
-    assert_int_equal(w.pool.hits, 8);
-    assert_int_equal(um_pages_used(&w.pool), 3);
-    assert_int_equal(w.pool.used_most, 3);
     close_world(&w);
 }
 
@@ -333,6 +316,7 @@ static void what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents
     static const int32_t a[] = {1, 1, 5, 5}, b[] = {2, 2, 5, 5};
     world w;
     open_world(&w, 3, 2);
+    w.pool.hash_mask = 0;
     store(&w, 0, a, 2);
     store(&w, 1, a, 4); /* its second page is published behind the first table's */
     int32_t first = w.t[0].page[0];
@@ -444,6 +428,25 @@ static void a_published_page_is_written_by_no_one(void **state) {
     close_world(&w);
 }
 
+/* The page in the index is another table's: what is written over the own one must not be taken for it. */
+static void a_page_that_is_written_over_is_known_no_more(void **state) {
+    (void)state;
+    int32_t ids[12];
+    um_page_copy copy;
+    world w;
+    count_up(ids, 12, 1);
+    open_world(&w, 8, 4);
+    store(&w, 0, ids, 8);
+    store(&w, 1, ids, 8);
+    assert_true(um_table_writable(&w.t[1], &w.pool, 5, &copy));
+    ids[5] = 55;
+    store(&w, 1, ids, 12);
+    assert_int_equal(matched(&w, ids, 12), 12);
+    ids[5] = 6;
+    assert_int_equal(matched(&w, ids, 12), 8);
+    close_world(&w);
+}
+
 static void forks_publish_what_they_write(void **state) {
     (void)state;
     int32_t a[12], b[12];
@@ -513,7 +516,6 @@ int main(void) {
         cmocka_unit_test(equal_hashes_do_not_mix_contents),
         cmocka_unit_test(namespaces_do_not_share),
         cmocka_unit_test(namespace_0_shares_nothing),
-        cmocka_unit_test(counts_tokens_looked_up_and_found),
         cmocka_unit_test(blank_pages_are_handed_out_before_kept_ones),
         cmocka_unit_test(what_was_released_first_is_reused_first_and_ends_before_beginnings),
         cmocka_unit_test(use_makes_a_kept_page_young_again),
@@ -526,6 +528,7 @@ int main(void) {
         cmocka_unit_test(a_shared_page_stays_as_it_is_when_no_page_is_available),
         cmocka_unit_test(a_fork_at_a_page_border_copies_nothing),
         cmocka_unit_test(a_published_page_is_written_by_no_one),
+        cmocka_unit_test(a_page_that_is_written_over_is_known_no_more),
         cmocka_unit_test(forks_publish_what_they_write),
         cmocka_unit_test(a_cut_table_publishes_what_replaces_its_end),
         cmocka_unit_test(nothing_allocates_after_creation),

@@ -281,6 +281,15 @@ static void every_family_has_a_release(void **state) {
     }
 }
 
+static void what_tells_another_decoder_to_edit_is_no_answer(void **state) {
+    (void)state;
+    um_arch a = arch_of(llada22_flash);
+    assert_int_equal(a.n_ban, 1);
+    assert_int_equal(a.ban[0], 156930);
+    a = arch_of(llada2_flash);
+    assert_int_equal(a.n_ban, 0);
+}
+
 static void family_facts_are_in_the_arch(void **state) {
     (void)state;
     static const struct {
@@ -297,7 +306,7 @@ static void family_facts_are_in_the_arch(void **state) {
         {llada2_mini, "multi_bd", UM_SEE_BLOCK_CAUSAL, 32, 0, true, false},
         {sdar_4b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, true, false},
         {sdar_30b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, true, false},
-        {fast_7b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 32, 1, false, true},
+        {fast_7b, "fast_dllm_v2", UM_SEE_BLOCK_CAUSAL, 32, 1, false, true},
         {diffcoder_8b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, false, false},
         {rnd1, "full", UM_SEE_FULL, 0, 1, true, false},
     };
@@ -359,6 +368,7 @@ int main(void) {
         cmocka_unit_test(names_and_architectures_are_unique),
         cmocka_unit_test(counts_equal_the_published_ones),
         cmocka_unit_test(every_family_has_a_release),
+        cmocka_unit_test(what_tells_another_decoder_to_edit_is_no_answer),
         cmocka_unit_test(family_facts_are_in_the_arch),
         cmocka_unit_test(routes_are_those_of_the_families),
     };

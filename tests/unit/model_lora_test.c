@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "lora_folder.h"
+#include "model/lora.h"
 #include "model_zoo.h"
 
 #define TOKENS 10
@@ -238,6 +239,32 @@ static void modules_to_save_replace_tensors_when_merged(void **state) {
     folder_free(z.dir);
 }
 
+/* A whole block that is saved is no target, and the head's own tensor stands beside its matrices. */
+static void what_is_saved_whole_is_no_target(void **state) {
+    (void)state;
+    zoo z = written(ZOO_DREAM);
+    lora_folder a = lora_new(15);
+    lora_fit(&a, z.dir, "self_attn.", "q_proj|k_proj|v_proj|o_proj", 4, 2);
+    lora_fit(&a, z.dir, "layers.1.mlp.", "gate_proj|up_proj|down_proj", 4, 2);
+    lora_pair_put(&a, "lm_head", 256, 64, 4, 2);
+    lora_put(&a, "base_model.model.lm_head.base_layer.weight", 256, 64);
+    lora_put(&a, "base_model.model.model.layers.0.mlp.gate_proj.weight", 160, 64);
+    lora_put(&a, "base_model.model.model.layers.0.mlp.up_proj.weight", 160, 64);
+    size_t down = lora_put(&a, "base_model.model.model.layers.0.mlp.down_proj.weight", 64, 160);
+    lora_write(&a, "{'r':4,'lora_alpha':8,'target_modules':'all-linear','modules_to_save':['layers.0.mlp']}");
+    um_model *m = open_model(z.dir, (open_as){.lora = a.dir, .merge = true});
+    float x[160] = {1}, y[HIDDEN];
+    m->ops->linear(m->dev, m->layer[0].down.w, NULL, x, 1, false, y);
+    for (size_t i = 0; i < HIDDEN; i++) {
+        float want;
+        memcpy(&want, a.data.data + down + i * 160 * sizeof want, sizeof want);
+        assert_true(y[i] == want);
+    }
+    um_model_close(m);
+    lora_free(&a);
+    folder_free(z.dir);
+}
+
 /* ---- Side by side ------------------------------------------------------------------------------------------------ */
 
 static void requests_with_different_adapters_share_a_batch(void **state) {
@@ -395,12 +422,69 @@ static void layers_and_exclusions_choose_among_the_targets(void **state) {
                  "{'r':4,'lora_alpha':8,'target_modules':['q_proj','up_proj'],'layers_to_transform':1,"
                  "'layers_pattern':['layers']}");
     check_scales(last, 1,
-                 "{'r':4,'lora_alpha':8,'target_modules':['q_proj','up_proj'],"
-                 "'exclude_modules':'model\\\\.layers\\\\.0\\\\..*'}");
+                 "{'r':4,'lora_alpha':8,'target_modules':['q_proj','up_proj'],'layers_to_transform':[],"
+                 "'layers_pattern':'','exclude_modules':'model\\\\.layers\\\\.0\\\\..*'}");
     static const scaled attention[] = {{"q_proj|k_proj|v_proj|o_proj", "layers.", 4, 2}};
     check_scales(attention, 1,
                  "{'r':4,'lora_alpha':8,'target_modules':'all-linear',"
                  "'exclude_modules':['gate_proj','mlp.up_proj','down_proj']}");
+}
+
+/* Rank 0: no target. The answers are those of PEFT 0.21. */
+static void modules_are_chosen_and_scaled_as_by_peft(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *module;
+        int rank;
+        float scale;
+    } cases[] = {
+        {"'target_modules':['q_proj']", "model.layers.0.self_attn.q_proj", 4, 2},
+        {"'target_modules':['q_proj']", "model.layers.0.self_attn.eq_proj", 0, 0},
+        {"'target_modules':['self_attn.q_proj']", "model.layers.0.self_attn.q_proj", 4, 2},
+        {"'target_modules':'.*q_proj'", "model.layers.0.self_attn.q_proj", 4, 2},
+        {"'target_modules':'q_proj'", "model.layers.0.self_attn.q_proj", 0, 0},
+        {"'target_modules':['up_proj'],'layers_to_transform':[7]", "model.layers.1.mlp.experts.7.up_proj", 0, 0},
+        {"'target_modules':['up_proj'],'layers_to_transform':[7],'layers_pattern':'experts'",
+         "model.layers.1.mlp.experts.7.up_proj", 4, 2},
+        {"'target_modules':['lm_head'],'layers_to_transform':1", "lm_head", 4, 2}, /* the whole path */
+        {"'target_modules':['ff_out'],'layers_to_transform':1", "model.transformer.ff_out", 0, 0},
+        {"'target_modules':['gate_proj'],'modules_to_save':['mlp']", "model.layers.0.mlp.gate_proj", 0, 0},
+        {"'target_modules':['up_proj'],'exclude_modules':['experts.7.up_proj']", "model.layers.1.mlp.experts.7.up_proj",
+         0, 0},
+        {"'target_modules':['q_proj'],'rank_pattern':{'proj':1,'q_proj':8,'.*':2}", "model.layers.0.self_attn.q_proj",
+         8, 1},
+        {"'target_modules':['q_proj'],'alpha_pattern':{'^q_proj':1,'^model.*q_proj':16}",
+         "model.layers.0.self_attn.q_proj", 4, 4},
+        {"'target_modules':['q_proj'],'use_rslora':true,'rank_pattern':{'q_proj':16}",
+         "model.layers.0.self_attn.q_proj", 16, 2},
+    };
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        char text[256];
+        um_lora_config *c;
+        um_lora_terms t;
+        um_err err = {0};
+        snprintf(text, sizeof text, "{'r':4,'lora_alpha':8,%s}", cases[i].config);
+        json_t *root = json_of(text);
+        if (um_lora_config_parse(&c, root, "config", &err)) fail_msg("%s", err.msg);
+        if (um_lora_config_ask(c, cases[i].module, &t, &err)) fail_msg("%s", err.msg);
+        if (t.is_target != (cases[i].rank > 0)) fail_msg("%s: %s", text, cases[i].module);
+        if (t.is_target && (t.rank != cases[i].rank || t.scale != cases[i].scale))
+            fail_msg("%s: rank %d, scale %g", text, t.rank, (double)t.scale);
+        um_lora_config_free(c);
+        json_decref(root);
+    }
+}
+
+/* A routed expert has a number too, which is not the layer's. */
+static void layers_of_experts_are_told_from_their_numbers(void **state) {
+    (void)state;
+    zoo z = written(ZOO_LLADA2(""));
+    lora_folder a = lora_new(16);
+    lora_fit(&a, z.dir, "layers.2.", "up_proj", 4, 2);
+    lora_write(&a, "{'r':4,'lora_alpha':8,'target_modules':['up_proj'],'layers_to_transform':[2]}");
+    check_runs(&z, &a, true);
+    lora_free(&a);
+    folder_free(z.dir);
 }
 
 static void a_name_that_the_head_shares_leaves_the_head_alone(void **state) {
@@ -643,12 +727,15 @@ int main(void) {
         cmocka_unit_test(routed_experts_and_heads_are_merged),
         cmocka_unit_test(merging_rounds_once),
         cmocka_unit_test(modules_to_save_replace_tensors_when_merged),
+        cmocka_unit_test(what_is_saved_whole_is_no_target),
         cmocka_unit_test(requests_with_different_adapters_share_a_batch),
         cmocka_unit_test(adapters_are_found_by_name),
         cmocka_unit_test(all_ways_to_write_a_key_mean_the_same),
         cmocka_unit_test(a_base_without_the_leading_model_takes_the_same_adapters),
         cmocka_unit_test(scales_follow_rank_and_alpha_of_each_module),
         cmocka_unit_test(layers_and_exclusions_choose_among_the_targets),
+        cmocka_unit_test(modules_are_chosen_and_scaled_as_by_peft),
+        cmocka_unit_test(layers_of_experts_are_told_from_their_numbers),
         cmocka_unit_test(a_name_that_the_head_shares_leaves_the_head_alone),
         cmocka_unit_test(refuses_other_kinds_of_adapters),
         cmocka_unit_test(refuses_configurations_that_contradict_themselves),

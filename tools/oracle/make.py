@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/oracle: what each strategy over whole sequences must do on the tiny checkpoints. NumPy alone:
+"""Writes tests/data/oracle: what each strategy must do on the tiny checkpoints. NumPy alone:
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy
     /tmp/venv/bin/python make.py
@@ -12,6 +12,7 @@ import numpy as np
 
 from model import Model
 from strategies import STRATEGIES, Run
+from sub_blocks import fast_dllm_v2
 
 ROOT = Path(__file__).resolve().parents[2]
 MARGIN = 5e-4  # decisions closer than this are no test: rounding of float32 could turn them
@@ -27,6 +28,8 @@ RULES = [
     {"sampler": "confidence", "accept_threshold": 0.35},
     {"sampler": "factor", "factor": 1.5},
     {"sampler": "factor", "factor": 2.5},
+    {"sampler": "factor", "factor": 2.5, "cfg_scale": 0.75},
+    {"sampler": "confidence", "accept_threshold": 0.35, "remask_threshold": 0.3},
 ]
 SPARSE = [  # retention_ratio, delay_step, head_select, pool_kernel
     (0.3, 0, False, 3),
@@ -38,6 +41,21 @@ SPARSE = [  # retention_ratio, delay_step, head_select, pool_kernel
     (1.0, 0, True, 3),
     (0.3, 3, False, 1),
     (0.05, 1, True, 5),
+]
+SUB_BLOCKS = [  # gen_length, block_size, buffer_size
+    (40, 8, 4),
+    (24, 4, 2),
+    (17, 4, 3),
+    (30, 5, 2),
+    (33, 8, 2),
+    (9, 2, 4),
+    (6, 1, 4),
+]
+SUB_BLOCK_RULES = [
+    {"sampler": "confidence", "accept_threshold": 0.9},
+    {"sampler": "confidence", "accept_threshold": 0.3},
+    {"sampler": "low_confidence", "denoising_steps": 2},
+    {"sampler": "factor", "factor": 1.5},
 ]
 
 
@@ -56,19 +74,39 @@ def sparse_cases():
                 yield {**options, "retention_ratio": ratio, "delay_step": delay, "head_select": heads, "pool_kernel": pool}
 
 
-def decode(model, strategy, prompt, options):
-    run = Run(model, prompt, options)
-    STRATEGIES[strategy](run)
-    return run
+def sub_block_cases():
+    for gen_length, block_size, buffer_size in SUB_BLOCKS:
+        shape = {"gen_length": gen_length, "block_size": block_size, "buffer_size": buffer_size}
+        for rule in SUB_BLOCK_RULES:
+            for block_cache in (True, False):
+                yield {**shape, "block_cache": block_cache, **rule}
 
 
-def record(model, strategy, options, random):
+def whole_sequences():
+    """Each strategy, its options, and what the length of its prompts is a multiple of."""
+    for strategy in STRATEGIES.values():
+        for options in sparse_cases() if strategy.__name__ == "sparse" else plain_cases():
+            yield strategy, options, 1
+
+
+def blocks():
+    """Prompts that end within a block, and such that end with one."""
+    for i, options in enumerate(sub_block_cases()):
+        yield fast_dllm_v2, options, options["block_size"] * options["buffer_size"] if i % 3 == 0 else 1
+
+
+CASES = {"llada": whole_sequences, "dream": whole_sequences, "fast_dllm_v2": blocks}
+
+
+def record(model, strategy, options, multiple, random):
     """The first prompt of a few whose every decision is clear, or None."""
     for _ in range(12):
-        prompt = [int(i) for i in random.integers(0, 490, size=random.integers(1, 41))]
-        run = decode(model, strategy, prompt, options)
+        size = -(-int(random.integers(1, 41)) // multiple) * multiple
+        prompt = [int(i) for i in random.integers(0, 490, size=size)]
+        run = Run(model, prompt, {**options, "strategy": strategy.__name__})
+        strategy(run)
         if run.margin >= MARGIN:
-            return {"strategy": strategy, "options": options, "prompt": prompt, "tokens": run.ids[run.prompt :],
+            return {"strategy": strategy.__name__, "options": options, "prompt": prompt, "tokens": run.ids[run.prompt :],
                     "pass": run.written[run.prompt :], "fed": run.fed, "margin": round(float(run.margin), 5)}
     return None
 
@@ -76,13 +114,12 @@ def record(model, strategy, options, random):
 def main():
     out = ROOT / "tests/data/oracle"
     out.mkdir(exist_ok=True)
-    for name in ("llada", "dream"):
+    for name, cases in CASES.items():
         model, random, runs, dropped = Model(ROOT / "tests/golden/models" / name), np.random.default_rng(7), [], 0
-        for strategy in STRATEGIES:
-            for options in sparse_cases() if strategy == "sparse" else plain_cases():
-                run = record(model, strategy, options, random)
-                dropped += run is None
-                runs += [run] if run else []
+        for case in cases():
+            run = record(model, *case, random)
+            dropped += run is None
+            runs += [run] if run else []
         lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)
         (out / f"{name}.json").write_text('{"model":"tests/golden/models/%s","runs":[\n%s\n]}\n' % (name, lines))
         print(name, len(runs), "runs,", dropped, "without a clear prompt")

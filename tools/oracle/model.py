@@ -1,4 +1,4 @@
-"""The forward pass of a dense model in float64: the formulas of LLaDA's and Dream's layouts, nothing else.
+"""The forward pass of a dense model in float64: the formulas of LLaDA's and Qwen2's layouts, nothing else.
 
 Every tensor is a NumPy array. A pass feeds some tokens at some positions; for each layer it may be given further keys and
 values, per KV head, that its queries see beside those of the tokens themselves. Every query sees every key.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from samplers import RULES, SCHEDULED
+from samplers import RULES, SCHEDULED, log_softmax
 
 
 class Block:
@@ -21,8 +21,7 @@ class Run:
         self.masked = [False] * len(prompt) + [True] * options["gen_length"]
         self.written = [0] * len(self.ids)  # the pass that wrote each position, from 1
         self.prompt = len(prompt)
-        self.passes, self.fed, self.margin = 0, 0, np.inf
-        self.sparse = options.get("retention_ratio", 1)
+        self.passes, self.fed, self.taken_back, self.margin = 0, 0, 0, np.inf
 
     def blocks(self):
         length = self.options["block_size"]
@@ -34,21 +33,36 @@ class Run:
     def has_masks(self, block):
         return any(self.masked[block.start : block.end])
 
+    def copies(self):
+        """What is fed: the sequence and, under guidance, its twin with the prompt masked."""
+        if not self.options.get("cfg_scale"):
+            return [self.ids]
+        return [self.ids, [self.model.mask] * self.prompt + self.ids[self.prompt :]]
+
     def feed(self, positions, others=None):
-        """A pass over the tokens at these positions: logits by position, and each layer's projections."""
+        """A pass over the tokens at these positions: logits by position and, of each copy, each layer's projections.
+        others: of each copy, keys and values that it sees too."""
         self.passes += 1
-        self.fed += len(positions)
-        logits, projected = self.model.forward([self.ids[p] for p in positions], positions, others)
+        logits, projected = [], []
+        for i, ids in enumerate(self.copies()):
+            seen = self.model.forward([ids[p] for p in positions], positions, others[i] if others else None)
+            logits.append(seen[0])
+            projected.append(seen[1])
+            self.fed += len(positions)
+        z = logits[0]
+        if len(logits) > 1:
+            z = logits[1] + (self.options["cfg_scale"] + 1) * (logits[0] - logits[1])
         shift = self.model.shift
-        predicted = {p: logits[max(i - shift, 0)] for i, p in enumerate(positions)}
-        return predicted, projected
+        return {p: z[max(i - shift, 0)] for i, p in enumerate(positions)}, projected
 
     def accept(self, block, predicted, first=False):
         """Fixes what the rule takes of the block's masks. first: the block's first position is fixed in any case, and
         counts where the rule has a number to keep to."""
+        for logits in predicted.values():
+            logits[self.model.mask] = -np.inf
         at = [p for p in range(block.start, block.end) if self.masked[p]]
+        filled = [p for p in range(block.start, block.end) if not self.masked[p]]
         z = np.array([predicted[p] for p in at])
-        z[:, self.model.mask] = -np.inf
         chosen, margin = RULES[self.options["sampler"]](z, block, self.options)
         if first and at[0] == block.start and 0 not in chosen:
             chosen = [0] + (chosen[:-1] if self.options["sampler"] in SCHEDULED else chosen)
@@ -57,7 +71,26 @@ class Run:
             best = int(z[i].argmax())
             self.margin = min(self.margin, z[i][best] - np.delete(z[i], best).max())
             self.ids[at[i]], self.masked[at[i]], self.written[at[i]] = best, False, self.passes
+        if len(chosen) < len(at):
+            self.take_back(filled, predicted, len(chosen) - 1)
         block.step += 1
+
+    def take_back(self, filled, predicted, most):
+        """Remasking: of the tokens that were there before the pass, those less probable now than the threshold, the
+        least probable first. A first position whose logits a later pass could not give again stays."""
+        limit = self.options.get("remask_threshold")
+        if not limit:
+            return
+        if self.model.shift and self.options["strategy"] != "full":
+            filled = filled[1:]
+        doubt = sorted((log_softmax(predicted[p])[self.ids[p]], p) for p in filled)
+        below = [p for score, p in doubt if score < np.log(limit)]
+        self.margin = min([self.margin] + [abs(score - np.log(limit)) for score, _ in doubt])
+        if most < len(below):
+            self.margin = min(self.margin, doubt[most][0] - doubt[most - 1][0] if most else np.inf)
+        for p in below[:most]:
+            self.ids[p], self.masked[p] = self.model.mask, True
+            self.taken_back += 1
 
 
 def full(run):
@@ -77,7 +110,7 @@ def reuse(run, last):
         run.accept(block, predicted, first=run.model.shift > 0)
         window = range(block.start, last(run, block))
         kept = [p for p in everything if p not in window]
-        others = [(k[kept].swapaxes(0, 1), v[kept].swapaxes(0, 1)) for _, k, v in projected]
+        others = [[(k[kept].swapaxes(0, 1), v[kept].swapaxes(0, 1)) for _, k, v in copy] for copy in projected]
         while run.has_masks(block):
             predicted, _ = run.feed(window, others)
             run.accept(block, predicted)
@@ -150,7 +183,7 @@ def sparse(run):
             if done <= run.options["delay_step"]:
                 predicted, projected = run.feed(everything)
                 if done == run.options["delay_step"]:
-                    others = select(run, block, projected)
+                    others = [select(run, block, copy) for copy in projected]
                 run.accept(block, predicted, first=True)
             else:
                 predicted, _ = run.feed(range(block.start, block.end), others)

@@ -5,7 +5,10 @@
 
 const um_option um_block_options[4] = {
     {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX - 1, NULL, "auto", "0", "N",
-     "Decoding (blocks)", "blocks in flight at once; auto is 1, what checkpoints are trained for, and 4 for d2f"},
+     "Decoding (blocks)",
+     "blocks in flight at once; auto is 1, what checkpoints are trained for, and 4 for d2f; for fast_dllm_v2 "
+     "sub-blocks of "
+     "a block, at least 2, and auto makes up the block that was trained"},
     {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
      "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
     {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
@@ -316,14 +319,9 @@ static void name_terminal(um_req *r, um_buffer *b) {
 }
 
 /* The head was stored by this pass. */
-static void shift(um_req *r, um_buffer *b) {
+static void shift(um_buffer *b) {
     b->block[0].status = UM_BLOCK_IN_CACHE;
-    bool out = b->terminal || b->block[b->n - 1].type != UM_BLOCK_IN_CONTEXT;
-    if (r->compat->allocated_limits) {
-        int32_t len = um_buffer_allocated(b);
-        out |= len - r->n_prompt >= r->sampling.max_tokens || len >= r->max_len;
-    }
-    um_buffer_shift(b, out);
+    um_buffer_shift(b, b->terminal || b->block[b->n - 1].type != UM_BLOCK_IN_CONTEXT);
 }
 
 /* A complete block whose predecessor is stored or about to be becomes TO_CACHE; a TO_CACHE block was stored. */
@@ -334,7 +332,7 @@ static void transition(um_req *r, um_blocks *s) {
         um_block *k = &b->block[i];
         if (k->status == UM_BLOCK_TO_CACHE) {
             assert(i == 0);
-            shift(r, b);
+            shift(b);
             continue;
         }
         if (k->n_masks == 0 && k->commit_ready && previous_done) k->status = UM_BLOCK_TO_CACHE;

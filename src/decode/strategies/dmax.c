@@ -113,12 +113,12 @@ static um_status init(um_req *r, um_err *err) {
     return st;
 }
 
-/* Blends: of positions in the window, or of all that is fed again where blends are stored. */
+/* Blends: of the blocks in the window, or, where blends are stored, of every position of the answer that is fed. */
 static um_need need(const um_req *r) {
     um_need n = um_blocks_need(r);
-    int32_t per = is_blended(&r->how) ? ids_per_blend(&r->how) : 0;
-    n.soft = n.tokens * per;
-    n.soft_max = n.rows_max * per;
+    int32_t per = is_blended(&r->how) ? ids_per_blend(&r->how) : 0, end = r->stored + n.tokens;
+    n.soft = (r->how.clean_commit ? n.rows : end - UM_MIN(end, UM_MAX(r->stored, r->n_prompt))) * per;
+    n.soft_max = (r->how.clean_commit ? n.rows_max : n.positions_max - r->n_prompt) * per;
     return n;
 }
 

@@ -11,7 +11,7 @@
 
 typedef struct sparse {
     um_canvas canvas;
-    int32_t *table[2]; /* page tables of passes over the block alone: kept rows, then scratch pages */
+    int32_t *table[2]; /* page tables of passes over the block alone: the request's pages, then scratch pages */
     int32_t *vis;      /* [block_size] of such a pass */
 } sparse;
 
@@ -42,6 +42,14 @@ static int32_t n_kept(const um_req *r, const um_canvas *c) {
 
 /* Rows that any block may keep. */
 static int32_t n_slots(const um_req *r, const um_canvas *c) { return UM_MAX(1, (int32_t)ceil(c->end * ratio(r))); }
+
+/* Index of the block's first key: behind n kept rows, where a page begins and a group of keys, so that the length of
+ * pages does not change what attention sums up together. */
+static int32_t first_of_block(const um_req *r, int32_t n) {
+    int32_t step = r->traits->page_size;
+    while (step % UM_KEY_GROUP) step += r->traits->page_size;
+    return UM_CEIL_DIV(n, step) * step;
+}
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
@@ -79,9 +87,9 @@ static um_status init(um_req *r, um_err *err) {
         free_state(r);
         return st;
     }
-    /* In pages of one position. */
-    size_t longest = (size_t)n_slots(r, &s->canvas) + (size_t)r->how.block_size + UM_KEY_GROUP;
-    for (int i = 0; i < 2; i++) s->table[i] = UM_NEW_ARRAY(int32_t, longest);
+    int32_t longest = first_of_block(r, n_slots(r, &s->canvas)) + r->how.block_size;
+    size_t pages = (size_t)UM_CEIL_DIV(longest, r->traits->page_size);
+    for (int i = 0; i < 2; i++) s->table[i] = UM_NEW_ARRAY(int32_t, pages);
     s->vis = UM_NEW_ARRAY(int32_t, (size_t)r->how.block_size);
     return UM_OK;
 }
@@ -91,8 +99,8 @@ static um_need need(const um_req *r) {
     bool reuses = c->keys == UM_KEYS_STORED;
     int32_t tokens = reuses ? um_canvas_stop(c, r) - um_canvas_start(c, r) : c->end;
     um_need n = um_canvas_need(c, r, tokens);
-    n.scratch = um_canvas_scratch(r, reuses ? tokens + UM_KEY_GROUP : tokens);
-    n.scratch_max = um_canvas_scratch(r, UM_MAX(c->end, r->how.block_size + UM_KEY_GROUP));
+    n.scratch = um_canvas_scratch(r, tokens);
+    n.scratch_max = um_canvas_scratch(r, c->end);
     n.refresh = r->how.sparse && !reuses;
     if (r->how.sparse) n.slots = n.slots_max = n_slots(r, c);
     else n.tables = 0;
@@ -114,18 +122,16 @@ static void use_scratch(um_pass *pass, int32_t end) {
     for (int32_t i = 0; i < pass->n_seg; i++) um_pass_use_scratch(pass, &pass->seg[i], end);
 }
 
-/* The block's keys go behind the pages of the kept ones, where a group of keys begins: so the length of pages does not
- * change what attention sums up together. */
+/* The block's keys go behind the kept ones. */
 static void join_kept(sparse *s, um_req *r, um_pass *pass) {
-    const int32_t n = n_kept(r, &s->canvas), size = pass->page_size, pages = UM_CEIL_DIV(n, size);
-    const int32_t first = UM_CEIL_DIV(pages * size, UM_KEY_GROUP) * UM_KEY_GROUP;
+    const int32_t n = n_kept(r, &s->canvas), first = first_of_block(r, n), page = pass->page_size;
+    const size_t kept_pages = (size_t)UM_CEIL_DIV(n, page), pages = (size_t)UM_CEIL_DIV(pass->seg[0].n, page);
     for (int32_t i = 0; i < pass->seg[0].n; i++) s->vis[i] = first + i;
     for (int32_t i = 0; i < pass->n_seg; i++) {
         um_segment *seg = &pass->seg[i];
-        const int32_t behind = first + seg->n - pages * size;
-        um_pass_use_scratch(pass, seg, behind);
-        memcpy(s->table[i], r->page[i], (size_t)pages * sizeof(int32_t));
-        memcpy(s->table[i] + pages, seg->page, (size_t)UM_CEIL_DIV(behind, size) * sizeof(int32_t));
+        um_pass_use_scratch(pass, seg, seg->n);
+        memcpy(s->table[i], r->page[i], kept_pages * sizeof(int32_t));
+        memcpy(s->table[i] + first / page, seg->page, pages * sizeof(int32_t));
         seg->page = s->table[i];
         seg->vis = s->vis;
         seg->keys = (um_range){0, first + seg->n};

@@ -78,6 +78,19 @@ static um_status read_route(um_arch *a, const json_t *config, const char *where,
                                                 : um_hf_expert_groups(a, config, where, err);
 }
 
+/* LLaDA2.2: what a position predicts when its token is to go, or a mask to come before it. Blocks keep their length
+ * here, so no answer may contain either. */
+static um_status read_edits(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    static const char *const key[] = {"delete_token_id", "split_token_id"};
+    um_status s = UM_OK;
+    for (size_t i = 0; i < UM_LEN(key) && !s; i++) {
+        if (!um_hf_has(config, key[i])) continue;
+        s = um_hf_need_int(config, key[i], where, 0, a->vocab - 1, &a->ban[a->n_ban], err);
+        a->n_ban += !s;
+    }
+    return s;
+}
+
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = refuse_variants(config, where, err);
     if (!s) s = um_hf_body(a, config, where, err);
@@ -85,6 +98,7 @@ static um_status configure(um_arch *a, const json_t *config, const char *where, 
     if (!s) s = um_json_get_bool(config, "use_qkv_bias", where, &a->qkv_bias, err);
     if (!s) s = um_json_get_bool(config, "use_bias", where, &a->o_bias, err);
     if (!s) s = read_route(a, config, where, err);
+    if (!s) s = read_edits(a, config, where, err);
     a->qk_norm = true;
     a->see = UM_SEE_BLOCK_CAUSAL;
     a->block = DEFAULT_BLOCK;

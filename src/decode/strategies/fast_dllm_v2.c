@@ -1,0 +1,340 @@
+/* fast_dllm_v2: blocks that are filled sub-block by sub-block, with keys of the block kept between passes.
+ *
+ * Attention is causal over blocks of L = block_size * buffer_size positions; within the one that is being decoded, the
+ * buffer, every position sees every other one. Predictions are shifted: the row of a position predicts its right
+ * neighbour. The buffer's sub-blocks are filled from left to right, by passes of three modes:
+ *
+ *     FULL_BUFFER_INIT   feeds the buffer, samples the current sub-block: at its start, and for as long as its first
+ *                        position is a mask, whose prediction comes from the row before it
+ *     SUB_BLOCK_REFINE   feeds and samples the current sub-block. It reads the keys that the last FULL_BUFFER_INIT
+ *                        left of the others: an approximation. Without block_cache it feeds the whole buffer instead
+ *     FINAL_COMMIT       feeds the finished buffer. Its keys are final, and its last row gives the next buffer its
+ *                        first token, the seed
+ *
+ * A prompt that ends with a block is stored by a pass that yields the seed. One that ends within a block is stored with
+ * the first FULL_BUFFER_INIT: that pass begins at r->stored, wherever that is, and so rebuilds what preemption took.
+ * Only SUB_BLOCK_REFINE needs keys that are not final; `fed` keeps the tokens that they were computed from. */
+#include <math.h>
+
+#include "decode/strategies/blocks.h"
+
+enum { SUB_BLOCK = 8, SUB_BLOCKS = 4 }; /* what Fast-dLLM v2 was published with */
+
+typedef enum { PREFILL, FULL_BUFFER_INIT, SUB_BLOCK_REFINE, FINAL_COMMIT } pass_mode;
+
+typedef struct fast_dllm_v2 {
+    const um_sampler *sampler;
+    um_block block;   /* the current sub-block; its masks end at the request's limit */
+    int32_t start;    /* of the buffer */
+    int32_t known;    /* behind the prompt's tail or the seed; == start: the seed is to come */
+    int32_t partial;  /* the planned pass is partial and ends here, else 0 */
+    bool initialised; /* a FULL_BUFFER_INIT of this buffer was there */
+    bool has_keys;    /* and its keys are in the pages */
+    void *memory;     /* the sampler's, of the current sub-block */
+    size_t n_memory;  /* bytes */
+    int32_t fed[];    /* [L] the buffer's tokens as the last FULL_BUFFER_INIT fed them */
+} fast_dllm_v2;
+
+static const um_option params[] = {
+    {"block_cache", "fdv2_use_block_cache", UM_OPT_BOOL, UM_FIELD(um_decoding, block_cache), 0, 0, NULL, "true", NULL,
+     NULL, "Decoding (fast_dllm_v2)", "passes over a sub-block reuse the keys of the others; false feeds the block"},
+};
+
+static int32_t block_len(const um_req *r) { return r->how.block_size * r->how.buffer_size; }
+
+/* First position behind the buffer, or that is never written. */
+static int32_t buffer_end(const um_req *r, const fast_dllm_v2 *s) { return UM_MIN(s->start + block_len(r), r->limit); }
+
+/* The same of the current sub-block. */
+static int32_t sub_end(const um_req *r, const fast_dllm_v2 *s) {
+    return UM_MIN(s->block.start + s->block.len, r->limit);
+}
+
+/* ---- Sub-blocks -------------------------------------------------------------------------------------------------- */
+
+static void enter_sub_block(const um_req *r, fast_dllm_v2 *s, int32_t start) {
+    int32_t B = r->how.block_size;
+    s->block = (um_block){.id = start / B, .start = start, .len = B, .status = UM_BLOCK_ACTIVE};
+    s->block.editable_start = UM_MAX(0, UM_MIN(s->known - start, B));
+    s->block.n_masks = UM_MAX(0, sub_end(r, s) - start - s->block.editable_start);
+    if (s->memory) memset(s->memory, 0, s->n_memory);
+}
+
+/* Goes on to the first sub-block that has masks, or to the last one. */
+static void skip_done(const um_req *r, fast_dllm_v2 *s) {
+    int32_t last = s->start + block_len(r) - r->how.block_size;
+    while (s->block.n_masks == 0 && s->block.start < last) enter_sub_block(r, s, s->block.start + s->block.len);
+}
+
+/* Goes on to the buffer at `start`, which is known up to `known`. */
+static void enter_buffer(const um_req *r, fast_dllm_v2 *s, int32_t start, int32_t known) {
+    s->start = start;
+    s->known = known;
+    s->initialised = s->has_keys = false;
+    enter_sub_block(r, s, start);
+    skip_done(r, s);
+}
+
+/* Remasking may take back what this sub-block got. */
+static void settle(um_req *r, const fast_dllm_v2 *s) {
+    if (!um_remasks(r, s->sampler)) return;
+    r->settled = s->block.n_masks ? s->block.start + s->block.editable_start : buffer_end(r, s);
+}
+
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
+
+static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *err) {
+    um_status st =
+        um_sampler_find(sampler, um_streq(r->how.sampler, "auto") ? r->traits->sampler : r->how.sampler, err);
+    if (st) return st;
+    const um_sampler *s = *sampler;
+    if (s->edits)
+        return um_fail(err, UM_EUNSUPPORTED,
+                       "sampler: %s edits tokens that are there, which strategy fast_dllm_v2 does not let it do: its "
+                       "sub-blocks are done when no mask is left; use confidence",
+                       s->name);
+    if (s->schedule != UM_SCHEDULE_NONE && s->schedule != UM_SCHEDULE_EVEN)
+        return um_fail(
+            err, UM_EUNSUPPORTED,
+            "sampler: %s follows a schedule over a whole canvas, and strategy fast_dllm_v2 fills sub-blocks; "
+            "use confidence",
+            s->name);
+    return s->init ? s->init(r, err) : UM_OK;
+}
+
+static um_status resolve_lengths(um_req *r, um_err *err) {
+    um_decoding *d = &r->how;
+    if (d->block_size == 0) d->block_size = SUB_BLOCK;
+    if (d->block_size > UM_BLOCK_MAX)
+        return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+    /* The block that the model was trained with, when it can be cut like that. */
+    int32_t trained = r->traits->block;
+    bool cuts = trained % d->block_size == 0 && trained / d->block_size > 1;
+    if (d->buffer_size == 0) d->buffer_size = cuts ? trained / d->block_size : SUB_BLOCKS;
+    if (d->buffer_size < 2 || d->buffer_size >= UM_BUFFER_MAX)
+        return um_fail(
+            err, UM_ERANGE,
+            "buffer_size: %d is outside 2..%d; strategy fast_dllm_v2 cuts a block into that many sub-blocks of "
+            "block_size %d",
+            d->buffer_size, UM_BUFFER_MAX - 1, d->block_size);
+    return UM_OK;
+}
+
+static um_status init(um_req *r, um_err *err) {
+    const um_sampler *sampler;
+    if (r->traits->see != UM_SEE_BLOCK_CAUSAL || !r->traits->shift)
+        return um_fail(
+            err, UM_EUNSUPPORTED,
+            "strategy fast_dllm_v2 needs a block-causal model whose rows predict the position behind them, as "
+            "Fast-dLLM v2's do; use --decoding-strategy auto");
+    um_status st = resolve_lengths(r, err);
+    if (st) return st;
+    if (isnan(r->how.accept_threshold)) r->how.accept_threshold = r->traits->accept_threshold;
+    if (!isnan(r->compat->threshold)) r->how.accept_threshold = r->compat->threshold;
+    st = resolve_sampler(r, &sampler, err);
+    if (st) return st;
+    int32_t L = block_len(r);
+    fast_dllm_v2 *s = (fast_dllm_v2 *)um_zalloc(sizeof(*s) + um_mul((size_t)L, sizeof(int32_t)));
+    s->sampler = sampler;
+    r->n_top_asked = UM_MAX(r->n_top, sampler->n_top ? sampler->n_top(r) : 0);
+    s->n_memory = sampler->memory ? sampler->memory(r, r->how.block_size) : 0;
+    if (s->n_memory) s->memory = um_zalloc(s->n_memory);
+    enter_buffer(r, s, r->n_prompt / L * L, r->n_prompt);
+    r->state = s;
+    settle(r, s);
+    return UM_OK;
+}
+
+static void free_state(um_req *r) {
+    fast_dllm_v2 *s = (fast_dllm_v2 *)r->state;
+    um_free(s->memory);
+    um_free(s);
+    r->state = NULL;
+}
+
+/* ---- What a pass feeds ------------------------------------------------------------------------------------------- */
+
+static pass_mode next_mode(const um_req *r, const fast_dllm_v2 *s) {
+    if (s->known == s->start) return PREFILL;
+    if (s->block.n_masks == 0) return FINAL_COMMIT;
+    if (!s->initialised || um_req_masked(r, s->block.start)) return FULL_BUFFER_INIT;
+    return SUB_BLOCK_REFINE;
+}
+
+/* The next pass feeds [start, end). */
+typedef struct feed {
+    pass_mode mode;
+    int32_t start, end;
+    bool partial; /* it only stores */
+} feed;
+
+/* Cuts what does not fit into chunks of whole blocks; the buffer is never cut. */
+static feed cut(const um_req *r, const fast_dllm_v2 *s, feed f, int32_t budget) {
+    int32_t L = block_len(r);
+    if (f.end - f.start <= budget || f.start >= s->start) return f;
+    int32_t end = UM_MAX(f.start + budget, f.start / L * L + L) / L * L;
+    if (end >= f.end) return f;
+    f.end = UM_MIN(end, s->start);
+    f.partial = true;
+    return f;
+}
+
+static feed next_feed(const um_req *r, const fast_dllm_v2 *s, int32_t budget) {
+    feed f = {.mode = next_mode(r, s), .start = r->stored, .end = buffer_end(r, s)};
+    if (f.mode == PREFILL) f.end = s->start;
+    if (f.mode == SUB_BLOCK_REFINE && r->how.block_cache) {
+        if (s->has_keys) return (feed){f.mode, s->block.start, sub_end(r, s), false};
+        f.partial = true;
+    }
+    return cut(r, s, f, budget);
+}
+
+static um_need need(const um_req *r) {
+    const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
+    feed f = next_feed(r, s, INT32_MAX), least = next_feed(r, s, 0);
+    int32_t B = r->how.block_size;
+    return (um_need){.tokens = f.end - f.start,
+                     .least = least.end - least.start,
+                     .rows = B,
+                     .slots = buffer_end(r, s),
+                     .edits = um_view_edits_max(r, s->sampler, B),
+                     .tokens_max = UM_MIN(block_len(r), r->limit),
+                     .rows_max = B,
+                     .slots_max = r->limit,
+                     .edits_max = um_view_edits_max(r, s->sampler, B),
+                     .positions_max = r->limit,
+                     .tables = 1};
+}
+
+/* ---- Plan -------------------------------------------------------------------------------------------------------- */
+
+/* The first pass that counts, whether or not others had stored the prompt. */
+static bool is_prefill(const um_req *r) { return r->nfe == 0; }
+
+static um_pass_kind kind_of(const um_req *r, const feed *f) {
+    if (is_prefill(r)) return UM_PASS_PREFILL;
+    return f->partial || f->mode == FINAL_COMMIT ? UM_PASS_COMMIT : UM_PASS_DENOISE;
+}
+
+/* The tokens of the buffer in the pass: as they are now, or as the keys that come back were computed from. */
+static void feed_buffer(const um_req *r, fast_dllm_v2 *s, const um_pass *p, const um_segment *seg, const feed *f) {
+    if (f->end <= s->start) return;
+    int32_t n = f->end - s->start, first = UM_MAX(s->start - f->start, 0);
+    if (f->partial) memcpy(p->id + (seg->id - p->id) + first, s->fed, (size_t)n * sizeof(int32_t));
+    else if (f->mode == FULL_BUFFER_INIT) memcpy(s->fed, r->token + s->start, (size_t)n * sizeof(int32_t));
+}
+
+static void plan(um_req *r, um_pass *pass) {
+    fast_dllm_v2 *s = (fast_dllm_v2 *)r->state;
+    feed f = next_feed(r, s, pass->budget);
+    const um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = block_len(r)};
+    um_segment *seg = um_pass_add(pass, r, kind_of(r, &f), f.start, f.end, rule);
+    feed_buffer(r, s, pass, seg, &f);
+    pass->partial = f.partial;
+    s->partial = f.partial ? f.end : 0;
+    if (f.partial) return;
+    if (f.mode == PREFILL || f.mode == FINAL_COMMIT) {
+        um_req_penalize(r, f.end);
+        um_pass_row(pass, r, f.end - 1 - f.start, f.end, 0);
+        return;
+    }
+    if (f.mode == SUB_BLOCK_REFINE) seg->keys.end = buffer_end(r, s);
+    um_view v;
+    s->block.total_steps++;
+    um_req_penalize(r, s->block.start);
+    um_view_look(&v, r, s->sampler, &s->block, sub_end(r, s), s->memory);
+    um_view_ask(&v, r, s->sampler, pass, f.start);
+}
+
+/* ---- Apply ------------------------------------------------------------------------------------------------------- */
+
+static void write_seed(um_req *r, fast_dllm_v2 *s, int32_t at, const um_answer *answer) {
+    um_req_write(r, at, answer->sample, answer);
+    enter_buffer(r, s, at, at + 1);
+}
+
+static void decide(um_req *r, fast_dllm_v2 *s, const um_answer *answer) {
+    int32_t room[2 * UM_BLOCK_MAX];
+    um_view v;
+    um_view_look(&v, r, s->sampler, &s->block, sub_end(r, s), s->memory);
+    v.choice.forced = true;
+    um_view_decide(&v, r, s->sampler, &s->block, answer, room);
+    /* A first token stays: refining passes do not feed the row that would judge it. */
+    if (!um_req_masked(r, s->block.start)) s->block.editable_start = UM_MAX(s->block.editable_start, 1);
+    skip_done(r, s);
+}
+
+static void apply(um_req *r, const um_answer *answer) {
+    fast_dllm_v2 *s = (fast_dllm_v2 *)r->state;
+    if (s->partial) {
+        r->stored = UM_MIN(s->partial, s->start);
+        s->has_keys = s->partial > s->start;
+        return;
+    }
+    pass_mode mode = next_mode(r, s);
+    r->n_new = 0;
+    r->prefill_passes += is_prefill(r);
+    if (mode == PREFILL) write_seed(r, s, s->start, answer);
+    else if (mode == FINAL_COMMIT) write_seed(r, s, s->start + block_len(r), answer);
+    else {
+        s->initialised = s->has_keys = true;
+        decide(r, s, answer);
+    }
+    r->stored = s->start;
+    r->end = buffer_end(r, s);
+    settle(r, s);
+    um_req_check_stop(r);
+}
+
+static void preempt(um_req *r) { ((fast_dllm_v2 *)r->state)->has_keys = false; }
+
+/* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
+
+/* Final keys depend on the blocks up to their own, so on the length of blocks, and nothing else. While the seed is to
+ * come, the block whose last row yields it must be fed. */
+static uint64_t share(const um_req *r, int32_t *most) {
+    const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
+    *most = s->known > s->start ? s->start : s->start - 1;
+    return r->traits->page_size % block_len(r) == 0 ? (uint64_t)block_len(r) : 0;
+}
+
+/* DUMMY: not fed yet; TO_CACHE: nothing to fill, the prompt reaches over it. */
+static um_block_status status_of(const fast_dllm_v2 *s, int32_t start, int32_t end) {
+    if (!s->initialised && s->known <= start) return UM_BLOCK_DUMMY;
+    return s->known >= end ? UM_BLOCK_TO_CACHE : UM_BLOCK_ACTIVE;
+}
+
+static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
+    const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
+    int32_t B = r->how.block_size;
+    out->n_blocks = r->how.buffer_size;
+    for (int32_t i = 0; i < out->n_blocks; i++) {
+        int32_t start = s->start + i * B;
+        space->block[i] = start / B;
+        space->status[i] = um_block_status_name(status_of(s, start, start + B));
+        space->masks[i] = 0;
+        for (int32_t p = start; p < UM_MIN(start + B, r->limit); p++) space->masks[i] += um_req_masked(r, p);
+    }
+    out->n_new = r->n_new;
+    out->block = space->block;
+    out->masks = space->masks;
+    out->status = space->status;
+    out->token = r->token + s->start;
+    out->n_tokens = buffer_end(r, s) - s->start;
+}
+
+const um_strategy um_strategy_fast_dllm_v2 = {
+    .name = "fast_dllm_v2",
+    .aliases = "hierarchy_block",
+    .summary = "Fast-dLLM v2's own: blocks filled sub-block by sub-block, which reuse each other's keys",
+    .source = "Fast-dLLM v2, arXiv 2509.26328; Diffulex fast_dllm_v2 (revision 184ba97)",
+    .params = {{um_block_options, 1}, {params, UM_LEN(params)}}, /* of the former buffer_size alone */
+    .init = init,
+    .need = need,
+    .plan = plan,
+    .apply = apply,
+    .trace = trace,
+    .preempt = preempt,
+    .share = share,
+    .free = free_state,
+};

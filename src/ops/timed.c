@@ -1,0 +1,72 @@
+/* The operations of a pass around those of a backend, each a span of a profile. A backend whose operations return
+ * before they are done shows here how long they take to be handed over. */
+#include "ops/ops.h"
+
+/* What a um_dev is here. */
+#define TIMED(dev) ((um_timed *)(void *)(dev))
+
+#define SPAN(name, size, call)                                                                                         \
+    do {                                                                                                               \
+        um_timed *t = TIMED(dev);                                                                                      \
+        double since = um_profile_enter(t->profile);                                                                   \
+        t->ops->call;                                                                                                  \
+        um_profile_leave(t->profile, since, name, size);                                                               \
+    } while (0)
+
+static void kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, int32_t n) {
+    SPAN("kv_copy", n, kv_copy(t->dev, kv, from_page, to_page, n));
+}
+
+static void embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x) {
+    SPAN("embed", n_tokens, embed(t->dev, w, id, n_tokens, scale, x));
+}
+
+static void embed_soft(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x) {
+    SPAN("embed_soft", n_soft, embed_soft(t->dev, w, soft, n_soft, scale, x));
+}
+
+static void norm(um_dev *dev, const float *x, const um_norm *how, int32_t n_tokens, int32_t n, float *y) {
+    SPAN("norm", n_tokens, norm(t->dev, x, how, n_tokens, n, y));
+}
+
+static void linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
+                   float *y) {
+    SPAN("linear", n_tokens, linear(t->dev, w, bias, x, n_tokens, add, y));
+}
+
+static void rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
+    SPAN("rope_kv", a->n_tokens, rope_kv(t->dev, kv, a));
+}
+
+static void attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
+    SPAN("attention", a->batch->n_tokens, attention(t->dev, kv, a));
+}
+
+static void kv_select(um_dev *dev, um_kv *kv, const um_attention *a) {
+    SPAN("kv_select", a->batch->n_tokens, kv_select(t->dev, kv, a));
+}
+
+static void gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
+    SPAN("gate", n_tokens, gate(t->dev, gu, n_tokens, n, y));
+}
+
+static void moe(um_dev *dev, const um_moe *a) { SPAN("moe", a->n_tokens, moe(t->dev, a)); }
+
+static void head(um_dev *dev, const um_head *a) { SPAN("head", a->n_rows, head(t->dev, a)); }
+
+const um_ops um_ops_timed = {.name = "timed",
+                             .summary = "another backend's operations, timed",
+                             .kv_copy = kv_copy,
+                             .embed = embed,
+                             .embed_soft = embed_soft,
+                             .norm = norm,
+                             .linear = linear,
+                             .rope_kv = rope_kv,
+                             .attention = attention,
+                             .kv_select = kv_select,
+                             .gate = gate,
+                             .moe = moe,
+                             .head = head};
+
+/* Two names, fourteen functions that make and free, eleven operations: a new one needs its wrapper. */
+_Static_assert(sizeof(um_ops) == (2 + 14 + 11) * sizeof(void *), "every operation of a pass is timed");

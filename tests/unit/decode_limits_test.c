@@ -1,0 +1,475 @@
+/* When an answer ends, and with what: the limits, the end of sequence, runs of equal tokens. */
+#include "decode_script.h"
+
+static const int32_t prompt5[] = {11, 12, 13, 14, 15};
+static const int32_t prompt8[] = {11, 12, 13, 14, 15, 16, 17, 18};
+
+/* Positions 5, 6 and 7 in the first pass, 8 in the second. */
+static void set_up_one(bench *b) { set_up(b, &um_strategy_multi_bd, prompt5, 5, 4, 1); }
+
+/* Sure of everything. */
+static um_answer sure(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
+    (void)b;
+    (void)row;
+    (void)seen;
+    return answer_with(100 + pos, .99F);
+}
+
+/* ---- Length ------------------------------------------------------------------------------------------------------ */
+
+static void max_tokens_is_exact(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= 20; n++) {
+        bench b; /* nothing is sure: one forced token a pass */
+        set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 2);
+        b.sampling.max_tokens = n;
+        start(&b);
+        run_to_end(&b);
+        assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+        assert_int_equal(b.req.n_answer, n);
+        for (int32_t i = 0; i < n; i++) assert_int_equal(b.token[5 + i], 105 + i);
+        for (int32_t i = 5 + n; i < CAP; i++) assert_true(um_req_masked(&b.req, i));
+        end(&b);
+    }
+}
+
+/* A prompt that ends with a block, and a limit within the buffer: the compared system ends before the first token. */
+static void an_aligned_prompt_gets_its_tokens(void **state) {
+    (void)state;
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up(&b, &um_strategy_multi_bd, prompt8, 8, 4, 2);
+        b.sampling.max_tokens = 8;
+        b.model = sure;
+        if (compat) as_compared(&b);
+        start(&b);
+        run_to_end(&b);
+        if (compat) check_end(&b, UM_FINISH_MAX_TOKENS, "", 1);
+        else check_end(&b, UM_FINISH_MAX_TOKENS, "108 109 110 111 112 113 114 115", 2);
+        end(&b);
+    }
+}
+
+static void max_len_counts_the_prompt(void **state) {
+    (void)state;
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up_one(&b);
+        b.max_len = 12;
+        b.model = sure;
+        if (compat) as_compared(&b);
+        start(&b);
+        run_to_end(&b);
+        /* compat: as soon as 12 positions are allocated */
+        if (compat) assert_int_equal(b.req.finish, UM_FINISH_MAX_LEN);
+        else check_end(&b, UM_FINISH_MAX_LEN, "105 106 107 108 109 110 111", 2);
+        end(&b);
+    }
+}
+
+/* A block behind the limit never starts, and positions behind it are not asked about. */
+static void nothing_behind_the_limit_is_asked_about(void **state) {
+    (void)state;
+    bench b;
+    char rows[TEXT];
+    set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 4);
+    b.sampling.max_tokens = 5;
+    b.how.add_block_threshold = 0;
+    start(&b);
+    step(&b);
+    put_rows(rows, &b);
+    assert_string_equal(rows, "5<5 6<6 7<7 8<8 9<9");
+    while (!b.req.finish) {
+        step(&b);
+        assert_true(b.seg[0].keys.end <= 12);
+    }
+    assert_int_equal(b.req.n_answer, 5);
+    end(&b);
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------------------ */
+
+static void max_nfe_ends_after_that_many_passes(void **state) {
+    (void)state;
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up_one(&b);
+        b.sampling.max_nfe = 2;
+        if (compat) as_compared(&b);
+        start(&b);
+        step(&b);
+        assert_int_equal(b.req.nfe, 1);
+        assert_int_equal(b.req.finish, UM_FINISH_NONE);
+        step(&b);
+        check_end(&b, UM_FINISH_MAX_NFE, "105 106", 2);
+        end(&b);
+    }
+}
+
+/* A token behind a mask is not part of the answer, by their rules neither. */
+static void max_nfe_ends_with_the_filled_prefix(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 0, .99F}, {1, 7, 0, .99F}};
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up_one(&b);
+        SCRIPT(&b, script);
+        b.sampling.max_nfe = 1;
+        if (compat) as_compared(&b);
+        start(&b);
+        step(&b);
+        check_end(&b, UM_FINISH_MAX_NFE, "105", 1);
+        end(&b);
+    }
+}
+
+/* 4 tokens a pass at first, then one: no limit is derived from how it began. */
+static void a_slow_end_is_no_reason_to_stop(void **state) {
+    (void)state;
+    line script[32];
+    for (int32_t i = 0; i < 32; i++) script[i] = (line){1 + i / 4, 8 + i, 0, .99F};
+    bench b;
+    set_up(&b, &um_strategy_multi_bd, prompt8, 8, 4, 1);
+    SCRIPT(&b, script);
+    b.sampling.max_tokens = 48;
+    b.sampling.max_nfe = 0;
+    start(&b);
+    run_to_end(&b);
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+    assert_int_equal(b.req.n_answer, 48);
+    assert_int_equal(b.req.nfe, 8 + 16);
+    end(&b);
+}
+
+/* ---- End of sequence --------------------------------------------------------------------------------------------- */
+
+static void eos_behind_a_mask_does_not_end_the_answer(void **state) {
+    (void)state;
+    static const line script[] = {{1, 7, EOS, .99F}};
+    bench b;
+    set_up_one(&b);
+    SCRIPT(&b, script);
+    start(&b);
+    step(&b);
+    assert_int_equal(b.token[7], EOS);
+    assert_int_equal(b.req.finish, UM_FINISH_NONE);
+    step(&b);
+    step(&b);
+    check_end(&b, UM_FINISH_EOS, "105 106", 3);
+    assert_int_equal(b.req.stop_id, EOS);
+    end(&b);
+}
+
+/* An end that a later block has while an earlier one is open does not keep blocks from starting. The compared system
+ * stops growing, and still decodes what runs. */
+static void an_early_end_does_not_stop_growth(void **state) {
+    (void)state;
+    static const line script[] = {{1, 9, EOS, .99F}, {1, 8, 0, .99F}, {2, 6, 0, .99F}, {2, 7, EOS, .99F}};
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 3);
+        SCRIPT(&b, script);
+        if (compat) as_compared(&b);
+        start(&b);
+        step(&b);
+        assert_int_equal(b.seg[0].keys.end, 12);
+        step(&b);
+        assert_int_equal(b.seg[0].keys.end, compat ? 12 : 16);
+        if (!compat) check_end(&b, UM_FINISH_EOS, "105 106", 2); /* the first of two ends */
+        end(&b);
+    }
+}
+
+static void eos_is_text_when_ignored(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, EOS, .99F}};
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up_one(&b);
+        SCRIPT(&b, script);
+        b.sampling.max_tokens = 11;
+        b.sampling.ignore_eos = true;
+        b.model = sure;
+        if (compat) as_compared(&b);
+        start(&b);
+        run_to_end(&b);
+        assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
+        assert_int_equal(b.token[5], EOS);
+        assert_true(compat || b.req.n_answer == 11);
+        end(&b);
+    }
+}
+
+static void eos_in_the_prompt_is_text(void **state) {
+    (void)state;
+    static const int32_t prompt[] = {11, EOS, 13, 14, EOS};
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up(&b, &um_strategy_multi_bd, prompt, 5, 4, 1);
+        if (compat) as_compared(&b);
+        start(&b);
+        for (int32_t i = 0; i < 6; i++) step(&b);
+        assert_int_equal(b.req.finish, UM_FINISH_NONE);
+        end(&b);
+    }
+}
+
+/* The pass that reaches a limit brings the end as well: the end comes first in the answer. */
+static void an_end_before_a_limit_is_the_reason(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 0, .99F}, {1, 6, EOS, .99F}, {1, 7, 0, .99F}};
+    bench b;
+    set_up_one(&b);
+    SCRIPT(&b, script);
+    b.sampling.max_tokens = 3;
+    b.sampling.max_nfe = 1;
+    start(&b);
+    step(&b);
+    check_end(&b, UM_FINISH_EOS, "105", 1);
+    end(&b);
+}
+
+static void compat_overwrites_the_reason(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 0, .99F}, {1, 6, EOS, .99F}, {1, 7, 0, .99F}};
+    bench b;
+    set_up_one(&b);
+    SCRIPT(&b, script);
+    b.sampling.max_nfe = 1;
+    as_compared(&b);
+    start(&b);
+    step(&b);
+    check_end(&b, UM_FINISH_MAX_NFE, "105", 1);
+    end(&b);
+}
+
+/* A limit that is reached exactly where the end would stand: the end is behind it. */
+static void an_end_behind_the_limit_is_not_seen(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 0, .99F}, {1, 6, 0, .99F}, {1, 7, EOS, .99F}};
+    bench b;
+    set_up_one(&b);
+    SCRIPT(&b, script);
+    b.sampling.max_tokens = 2;
+    start(&b);
+    step(&b);
+    check_end(&b, UM_FINISH_MAX_TOKENS, "105 106", 1);
+    end(&b);
+}
+
+static void several_ids_may_end_an_answer(void **state) {
+    (void)state;
+    static const int32_t model_stops[] = {EOS, 901}, asked[] = {902};
+    for (int32_t i = 0; i < 3; i++) {
+        line script[] = {{1, 5, 0, .99F}, {1, 6, EOS + i, .99F}};
+        bench b;
+        set_up_one(&b);
+        SCRIPT(&b, script);
+        start(&b);
+        b.traits.stop = model_stops;
+        b.traits.n_stop = 2;
+        b.req.stop_ids = asked;
+        b.req.n_stop_ids = 1;
+        step(&b);
+        check_end(&b, i < 2 ? UM_FINISH_EOS : UM_FINISH_STOP_ID, "105", 1);
+        assert_int_equal(b.req.stop_id, EOS + i);
+        end(&b);
+    }
+}
+
+static bool bans(const um_row *row, int32_t id) {
+    for (int32_t i = 0; i < row->n_edit; i++)
+        if (row->edit[i].id == id && row->edit[i].ban) return true;
+    return false;
+}
+
+static void no_end_before_min_tokens(void **state) {
+    (void)state;
+    bench b;
+    set_up_one(&b);
+    b.sampling.min_tokens = 2;
+    start(&b);
+    step(&b);
+    for (int32_t i = 0; i < b.pass.n_rows; i++) assert_int_equal(bans(&b.row[i], EOS), position_of(&b, &b.row[i]) < 7);
+    end(&b);
+}
+
+/* ---- Repetition -------------------------------------------------------------------------------------------------- */
+
+static void a_run_of_equal_tokens_ends_the_answer(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 7, .99F}, {1, 6, 8, .99F}, {1, 7, 8, .99F},
+                                  {2, 8, 8, .99F}, {2, 9, 8, .99F}, {2, 10, 8, .99F}};
+    bench b;
+    set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 2);
+    SCRIPT(&b, script);
+    b.sampling.max_repetition_run = 4;
+    start(&b);
+    run_to_end(&b);
+    check_end(&b, UM_FINISH_REPETITION, "7 8 8 8 8", 2);
+    end(&b);
+}
+
+static void a_run_of_the_limit_itself_is_enough(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 7, .99F}, {1, 6, 8, .99F}, {1, 7, 8, .99F}};
+    for (int32_t limit = 2; limit <= 3; limit++) {
+        bench b;
+        set_up_one(&b);
+        SCRIPT(&b, script);
+        b.sampling.max_repetition_run = limit;
+        start(&b);
+        step(&b);
+        assert_int_equal(b.req.finish, limit == 2 ? UM_FINISH_REPETITION : UM_FINISH_NONE);
+        end(&b);
+    }
+}
+
+/* Masks are no tokens. The compared system takes a block of them for a run. */
+static void masks_are_no_run(void **state) {
+    (void)state;
+    for (int32_t compat = 0; compat <= 1; compat++) {
+        bench b;
+        set_up_one(&b);
+        b.sampling.max_repetition_run = 2;
+        if (compat) as_compared(&b);
+        start(&b);
+        step(&b);
+        if (compat) check_end(&b, UM_FINISH_REPETITION, "105", 1);
+        else assert_int_equal(b.req.finish, UM_FINISH_NONE);
+        end(&b);
+    }
+}
+
+static void the_prompt_is_no_part_of_a_run(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 15, .99F}, {1, 6, 15, .99F}, {1, 7, 7, .99F}};
+    bench b;
+    set_up_one(&b); /* the prompt ends with 15 */
+    SCRIPT(&b, script);
+    b.sampling.max_repetition_run = 3;
+    start(&b);
+    step(&b);
+    assert_int_equal(b.req.finish, UM_FINISH_NONE);
+    end(&b);
+}
+
+/* ---- Penalties --------------------------------------------------------------------------------------------------- */
+
+static const um_edit *edit_of(const um_row *row, int32_t id) {
+    for (int32_t i = 0; i < row->n_edit; i++)
+        if (row->edit[i].id == id && !row->edit[i].ban) return &row->edit[i];
+    return NULL;
+}
+
+/* Tokens count once their block is final: those of a block that is being denoised, the prompt's among them, do not. */
+static void penalties_count_what_is_final(void **state) {
+    (void)state;
+    static const line script[] = {{1, 5, 7, .99F}, {1, 6, 7, .99F}, {1, 7, 14, .99F}, {2, 8, 8, .99F}};
+    bench b;
+    set_up_one(&b);
+    SCRIPT(&b, script);
+    b.sampling.repetition_penalty = 1.5F;
+    b.sampling.presence_penalty = .5F;
+    b.sampling.frequency_penalty = .25F;
+    start(&b);
+    step(&b);
+    for (int32_t id = 11; id <= 14; id++) {
+        assert_true(edit_of(&b.row[0], id)->scale == 1.5F);
+        assert_true(edit_of(&b.row[0], id)->add == 0); /* of the prompt */
+    }
+    assert_null(edit_of(&b.row[0], 15));
+    step(&b);
+    step(&b);
+    const um_row *row = &b.row[0];
+    assert_true(edit_of(row, 7)->scale == 1.5F && edit_of(row, 7)->add == -1); /* twice */
+    assert_true(edit_of(row, 14)->add == -.75F);
+    assert_true(edit_of(row, 15)->add == 0);
+    assert_null(edit_of(row, 8)); /* its block is not done */
+    end(&b);
+}
+
+/* ---- Remasking --------------------------------------------------------------------------------------------------- */
+
+/* A pass takes back fewer than it fills: where one token comes, a doubted one stays. */
+static void every_pass_leaves_fewer_masks(void **state) {
+    (void)state;
+    static const line script[] = {{1, 8, 0, .95F}, {2, 8, 0, .2F}, {2, 9, 0, .95F}};
+    bench b;
+    char text[TEXT];
+    set_up(&b, &um_strategy_multi_bd, prompt8, 8, 4, 1);
+    b.how.remask_threshold = .3F;
+    SCRIPT(&b, script);
+    start(&b);
+    step(&b);
+    assert_int_equal(b.req.settled, 8); /* the block's tokens may go again */
+    step(&b);
+    put_ids(text, &b, b.token + 8, 4, 8);
+    assert_string_equal(text, "108 109 M M");
+    end(&b);
+}
+
+/* A filled token that the model gives less than remask_threshold is a mask again, the least probable first. */
+static void the_most_doubted_go_first(void **state) {
+    (void)state;
+    static const line script[] = {{1, 8, 0, .95F},  {1, 9, 0, .95F}, {1, 10, 0, .95F}, {2, 8, 0, .2F},
+                                  {2, 9, 0, .1F},   {2, 10, 0, .3F}, {2, 11, 0, .95F}, {2, 12, 0, .95F},
+                                  {2, 13, 0, .95F}, {2, 14, 0, .95F}};
+    bench b;
+    char text[TEXT];
+    set_up(&b, &um_strategy_multi_bd, prompt8, 8, 8, 1);
+    b.how.remask_threshold = .3F;
+    SCRIPT(&b, script);
+    start(&b);
+    step(&b);
+    step(&b);
+    put_ids(text, &b, b.token + 8, 8, 8);
+    assert_string_equal(text, "M M 110 111 112 113 114 M"); /* four came, three might go; one equals the threshold */
+    assert_int_equal(b.req.filled, 8);
+    end(&b);
+}
+
+static void samplers_that_edit_take_nothing_back(void **state) {
+    (void)state;
+    bench b;
+    set_up_one(&b);
+    choose_sampler(&b, "edit");
+    b.how.remask_threshold = 1;
+    b.model = confirming;
+    start(&b);
+    step(&b);
+    step(&b);
+    assert_int_equal(b.req.n_new, 1);
+    assert_int_equal(b.req.token[5], 50);
+    end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(max_tokens_is_exact),
+        cmocka_unit_test(an_aligned_prompt_gets_its_tokens),
+        cmocka_unit_test(max_len_counts_the_prompt),
+        cmocka_unit_test(nothing_behind_the_limit_is_asked_about),
+        cmocka_unit_test(max_nfe_ends_after_that_many_passes),
+        cmocka_unit_test(max_nfe_ends_with_the_filled_prefix),
+        cmocka_unit_test(a_slow_end_is_no_reason_to_stop),
+        cmocka_unit_test(eos_behind_a_mask_does_not_end_the_answer),
+        cmocka_unit_test(an_early_end_does_not_stop_growth),
+        cmocka_unit_test(eos_is_text_when_ignored),
+        cmocka_unit_test(eos_in_the_prompt_is_text),
+        cmocka_unit_test(an_end_before_a_limit_is_the_reason),
+        cmocka_unit_test(compat_overwrites_the_reason),
+        cmocka_unit_test(an_end_behind_the_limit_is_not_seen),
+        cmocka_unit_test(several_ids_may_end_an_answer),
+        cmocka_unit_test(no_end_before_min_tokens),
+        cmocka_unit_test(a_run_of_equal_tokens_ends_the_answer),
+        cmocka_unit_test(a_run_of_the_limit_itself_is_enough),
+        cmocka_unit_test(masks_are_no_run),
+        cmocka_unit_test(the_prompt_is_no_part_of_a_run),
+        cmocka_unit_test(penalties_count_what_is_final),
+        cmocka_unit_test(every_pass_leaves_fewer_masks),
+        cmocka_unit_test(the_most_doubted_go_first),
+        cmocka_unit_test(samplers_that_edit_take_nothing_back),
+    };
+    return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
+}

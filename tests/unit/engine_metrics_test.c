@@ -1,0 +1,153 @@
+/* engine: the arithmetic of metrics, by hand-made requests and counters. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/metrics.h"
+
+static void near(double value, double expected) {
+    if (fabs(value - expected) > 1e-9 * fmax(1, fabs(expected))) fail_msg("%.12g, expected %.12g", value, expected);
+}
+
+/* A request that was served at once. */
+static um_result answer(size_t tokens, double first, double total) {
+    return (um_result){.n_tokens = tokens,
+                       .denoise_tokens = (int32_t)tokens,
+                       .denoise_passes = 1,
+                       .nfe = 1,
+                       .finish = UM_FINISH_MAX_TOKENS,
+                       .first_token_seconds = first,
+                       .total_seconds = total};
+}
+
+static void two_requests_of_one_token_in_one_second(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0}, after = {.step_seconds = 1, .decode_seconds = 1, .decode_tokens = 2, .steps = 1, .passes = 2};
+    um_result r = answer(1, 1, 1);
+    um_metrics_add(&m, &r);
+    um_metrics_add(&m, &r);
+    um_rates rates = um_metrics_rates(&m, &none, &after);
+    near(rates.decode_throughput, 2);
+    near(rates.tpf, 1);
+    near(rates.throughput, 2);
+    near(rates.tpot, 0); /* one token has no next one */
+    near(rates.requests_per_step, 2);
+}
+
+static void a_prefill_step_and_a_decode_step(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0};
+    um_stats after = {.step_seconds = 1.5,
+                      .prefill_seconds = 0.5,
+                      .decode_seconds = 1,
+                      .prefill_tokens = 20,
+                      .decode_tokens = 6,
+                      .steps = 2,
+                      .passes = 4};
+    um_result two = answer(2, 1.5, 1.5), four = answer(4, 1.5, 1.5);
+    two.nfe = four.nfe = 2;
+    um_metrics_add(&m, &two);
+    um_metrics_add(&m, &four);
+    um_rates rates = um_metrics_rates(&m, &none, &after);
+    near(rates.tpf, 3);
+    near(rates.tpf_all, 1.5);
+    near(rates.ttft, 1.5);
+    near(rates.throughput, 4);
+    near(rates.prefill_throughput, 40);
+    near(rates.decode_throughput, 6);
+}
+
+static void nothing_prefilled_is_a_rate_of_zero(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0}, after = {.step_seconds = 1, .decode_seconds = 1, .decode_tokens = 3};
+    um_rates rates = um_metrics_rates(&m, &none, &after);
+    near(rates.prefill_throughput, 0);
+    near(rates.tpf, 0);
+    near(rates.ttft, 0);
+    near(um_histogram_quantile(&m.queue, 0.99), 0);
+}
+
+static void only_what_lies_between_the_readings_counts(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats before = {.step_seconds = 10, .decode_seconds = 8, .decode_tokens = 1000, .forward_seconds = 5};
+    um_stats after = {.step_seconds = 12, .decode_seconds = 10, .decode_tokens = 1100, .forward_seconds = 6.5};
+    um_rates rates = um_metrics_rates(&m, &before, &after);
+    near(rates.decode_throughput, 50);
+    near(rates.overhead, 0.25);
+}
+
+static void ttft_leaves_the_queue_out_and_tpot_the_first_token(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0};
+    um_result r = answer(5, 3, 4), one = answer(1, 1, 9);
+    r.queue_seconds = 2;
+    um_metrics_add(&m, &r);
+    near(um_metrics_rates(&m, &none, &none).ttft, 1);
+    near(um_metrics_rates(&m, &none, &none).tpot, 0.25);
+    um_metrics_add(&m, &one); /* skipped by tpot */
+    near(um_metrics_rates(&m, &none, &none).tpot, 0.25);
+    near(um_histogram_mean(&m.first_token), 2);
+}
+
+static void aborted_requests_say_nothing_of_speed(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_result r = answer(5, 3, 4);
+    r.finish = UM_FINISH_ABORTED;
+    um_metrics_add(&m, &r);
+    assert_int_equal(m.requests, 0);
+    assert_int_equal(m.total.n, 0);
+}
+
+static void quantiles_are_within_one_percent(void **state) {
+    (void)state;
+    static um_histogram h;
+    for (int i = 1; i <= 1000; i++) um_histogram_add(&h, 0.001 * i);
+    const double q[] = {0.5, 0.9, 0.95, 0.99};
+    for (size_t i = 0; i < UM_LEN(q); i++) assert_true(fabs(um_histogram_quantile(&h, q[i]) / q[i] - 1) < 0.011);
+    assert_true(fabs(um_histogram_quantile(&h, 1) - 1) < 0.011);
+    assert_true(um_histogram_quantile(&h, 0) < 0.0011);
+    near(um_histogram_mean(&h), 0.5005);
+}
+
+static void one_value_is_its_own_quantile(void **state) {
+    (void)state;
+    static um_histogram h;
+    um_histogram_add(&h, 0.123);
+    near(um_histogram_quantile(&h, 0.5), 0.123);
+    near(um_histogram_quantile(&h, 0.99), 0.123);
+}
+
+static void values_beyond_the_buckets_are_kept_by_their_ends(void **state) {
+    (void)state;
+    static um_histogram h;
+    um_histogram_add(&h, 0);
+    um_histogram_add(&h, 1e9);
+    assert_true(um_histogram_quantile(&h, 0.5) < 1.1e-6);
+    assert_true(um_histogram_quantile(&h, 0.99) > 9e4);
+    assert_int_equal(h.n, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_requests_of_one_token_in_one_second),
+        cmocka_unit_test(a_prefill_step_and_a_decode_step),
+        cmocka_unit_test(nothing_prefilled_is_a_rate_of_zero),
+        cmocka_unit_test(only_what_lies_between_the_readings_counts),
+        cmocka_unit_test(ttft_leaves_the_queue_out_and_tpot_the_first_token),
+        cmocka_unit_test(aborted_requests_say_nothing_of_speed),
+        cmocka_unit_test(quantiles_are_within_one_percent),
+        cmocka_unit_test(one_value_is_its_own_quantile),
+        cmocka_unit_test(values_beyond_the_buckets_are_kept_by_their_ends),
+    };
+    return cmocka_run_group_tests_name("engine_metrics", tests, NULL, NULL);
+}
