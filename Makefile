@@ -52,12 +52,16 @@ TEST_SUPPORT_SRC := $(sort $(wildcard tests/*.c))
 TEST_SCRIPTS := $(sort $(wildcard $(TESTS:%=tests/%.sh)))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/*_fuzz.c))
 EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
-FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] bench/*.[ch])
+# Rows of one's own and the tables that name them (docs/extending.md): in front of the library, whose tables they replace.
+EXTENDING_SRC := $(sort $(wildcard examples/extending/*.c))
+FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
 FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
+EXTENDED := $(BUILD)/examples/extending/unmask
 LIBRARY := $(BUILD)/libunmask.a
 SHARED := $(BUILD)/libunmask.so.$(VERSION)
 # The program without its main, so that tests can call its parts.
@@ -69,7 +73,7 @@ all: $(BUILD)/unmask $(LIBRARY) $(SHARED) ## build program, static and shared li
 
 tests: $(TEST_PROGRAMS) ## build the test programs
 
-examples: $(EXAMPLES) ## build examples/
+examples: $(EXAMPLES) $(EXTENDED) ## build examples/
 
 # ---- Rules -------------------------------------------------------------------------------------------------------- #
 
@@ -92,7 +96,13 @@ $(SHARED): $(call objects,$(LIB_SRC))
 
 $(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
+
+$(EXTENDING_TESTS): $(call objects,$(EXTENDING_SRC))
+
+$(EXTENDED): $(call objects,src/cli/main.c $(EXTENDING_SRC)) $(CLI_PARTS) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
 $(FUZZ_PROGRAMS): %: %.o $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
@@ -103,6 +113,7 @@ $(EXAMPLES): %: %.o $(LIBRARY)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/%.o: UM_CFLAGS += -Itests
+$(BUILD)/tests/extending/%.o: UM_CFLAGS += -Itests/unit -Iexamples/extending
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 	@mkdir -p $(@D)

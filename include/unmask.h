@@ -110,6 +110,7 @@ typedef struct um_decoding {
     bool clean_commit;            /* `dmax`: store the keys of tokens, not of blends */
     bool block_cache;             /* `fast_dllm_v2`: passes over a sub-block reuse the keys of the others */
     bool sparse;                  /* `sparse`: false feeds everything in every pass */
+    char retention[24];           /* `sparse`: which keys are kept; see `unmask list retentions` */
     float retention_ratio;        /* `sparse`: share of the keys outside the block that is kept */
     int32_t delay_step;           /* `sparse`: pass of a block in which the kept keys are chosen; -1 = auto */
     int32_t pool_kernel;          /* `sparse`: scores are max-pooled over this many neighbours, odd */

@@ -76,6 +76,8 @@ static void put_value(um_buf *out, const um_option *row) {
         for (const um_strategy *const *s = um_strategies; *s; s++) um_buf_printf(out, " %s", (*s)->name);
     else if (um_streq(row->name, "sampler"))
         for (const um_sampler *const *s = um_samplers; *s; s++) um_buf_printf(out, " %s", (*s)->name);
+    else if (um_streq(row->name, "retention"))
+        for (const um_retention *const *s = um_retentions; *s; s++) um_buf_printf(out, " %s", (*s)->name);
     else if (um_streq(row->name, "model_name"))
         for (const um_family *const *f = um_families; *f; f++) um_buf_printf(out, " %s", (*f)->name);
 }

@@ -133,6 +133,15 @@ static void put_samplers(um_sheet *s) {
     }
 }
 
+static void put_retentions(um_sheet *s) {
+    for (const um_retention *const *t = um_retentions; *t; t++) {
+        um_sheet_item(s, (*t)->name, (*t)->summary);
+        um_sheet_words(s, "aliases", (*t)->aliases, ',');
+        um_sheet_str(s, "source", (*t)->source);
+        um_sheet_item_end(s);
+    }
+}
+
 static void put_all_options(um_sheet *s) {
     um_config config;
     um_option_set sets[UM_CONFIG_SETS_MAX];
@@ -162,8 +171,9 @@ static const struct {
     const char *name;
     void (*put)(um_sheet *s);
 } tables[] = {
-    {"families", put_families},   {"strategies", put_strategies}, {"samplers", put_samplers},
-    {"options", put_all_options}, {"backends", put_backends},     {"commands", put_commands},
+    {"families", put_families},     {"strategies", put_strategies}, {"samplers", put_samplers},
+    {"retentions", put_retentions}, {"options", put_all_options},   {"backends", put_backends},
+    {"commands", put_commands},
 };
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -177,8 +187,8 @@ static um_status check_words(const um_args *a, um_err *err) {
         if (known) continue;
         const char *near = um_nearest(a->word[i], names, UM_LEN(tables));
         return um_fail(err, UM_EINVAL,
-                       "no table \"%.60s\"%s%s; there are families, strategies, samplers, options, "
-                       "backends, commands",
+                       "no table \"%.60s\"%s%s; there are families, strategies, samplers, retentions, "
+                       "options, backends, commands",
                        a->word[i], near ? ", did you mean " : "", near ? near : "");
     }
     return UM_OK;
@@ -217,15 +227,15 @@ done:
 
 const um_command um_cmd_list = {
     .name = "list",
-    .summary = "families, strategies, samplers, options, backends, commands",
+    .summary = "families, strategies, samplers, retentions, options, backends, commands",
     .usage = "unmask list [--json] [TABLE ...]",
-    .description = "Prints the tables of the program: families, strategies, samplers, options, backends, commands; all "
-                   "of them without an argument.",
+    .description = "Prints the tables of the program: families, strategies, samplers, retentions, options, backends, "
+                   "commands; all of them without an argument.",
     .examples = "  unmask list families\n"
                 "  unmask list strategies samplers\n"
                 "  unmask list options --json\n",
     .options = rows,
     .n_options = UM_LEN(rows),
-    .arguments = "families|strategies|samplers|options|backends|commands",
+    .arguments = "families|strategies|samplers|retentions|options|backends|commands",
     .run = run,
 };

@@ -342,6 +342,22 @@ int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, in
 /* UM_SCHEDULE_TIME: share of the masks that pass `step` of `n` fixes; 1 in the last. */
 double um_schedule_rate(double eps, int32_t step, int32_t n);
 
+/* ---- Retention rules --------------------------------------------------------------------------------------------- */
+
+/* Which keys outside a block `sparse` keeps: the best retention_ratio of them by what the model gives them
+ * (um_kv_select) plus what the rule does. */
+typedef struct um_retention {
+    const char *name, *aliases, *summary, *source;
+    bool blind; /* the model gives nothing: prior decides alone */
+    /* Fills out [n] for the positions of prompt and canvas, finite; those of the block don't count. Pure: it is asked
+     * again when kept keys were taken away, and must answer the same. NULL: 0 everywhere. */
+    void (*prior)(const um_decoding *how, int32_t n_prompt, um_range block, int32_t n, float *out);
+} um_retention;
+extern const um_retention *const um_retentions[]; /* NULL ends the list */
+extern const um_retention um_retention_attention;
+/* By name or alias; UM_EINVAL names those that exist. */
+um_status um_retention_find(const um_retention **out, const char *name, um_err *err);
+
 /* ---- Strategies -------------------------------------------------------------------------------------------------- */
 
 /* Room for the arrays of a um_trace. */

@@ -13,18 +13,3 @@ const um_sampler *const um_samplers[] = {
     &um_sampler_linear_entropy, &um_sampler_edit,
     &um_sampler_dmax,           NULL,
 };
-
-um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {
-    um_buf names = {0};
-    for (const um_sampler *const *s = um_samplers; *s; s++) {
-        if (um_streq((*s)->name, name) || um_name_in((*s)->aliases, name)) {
-            *out = *s;
-            um_buf_free(&names);
-            return UM_OK;
-        }
-        um_buf_printf(&names, "%s%s", names.len ? ", " : "", (*s)->name);
-    }
-    um_status st = um_fail(err, UM_EINVAL, "sampler: no sampler named %s; there are: %s", name, names.data);
-    um_buf_free(&names);
-    return st;
-}

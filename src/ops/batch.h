@@ -72,14 +72,16 @@ typedef struct um_soft {
  * to a table of their own. With Q the rotated queries of the block's tokens and qbar[h] their mean, a key k outside the
  * block scores, over all query heads h (or, per_head, as the largest of those that share the KV head),
  *     s[k] = qbar[h] . K[k, KV head of h] / sqrt(d)
- * then s is max-pooled over `pool` neighbours of the ascending list of keys outside the block. The n_keep largest go to
- * the table in falling order of score, ties lower index first; row t at index t: the same keys for all KV heads, or,
- * per_head, each head its own. */
+ * then s is max-pooled over `pool` neighbours of the ascending list of keys outside the block, and prior[k] is added.
+ * The n_keep largest go to the table in falling order of that, ties lower index first; row t at index t: the same keys
+ * for all KV heads, or, per_head, each head its own. `blind` leaves the scores out: s is 0. */
 typedef struct um_kv_select {
     um_range block; /* vis indices of the block; its tokens are fed in this pass */
     int32_t n_keep, pool;
     bool per_head;
     const int32_t *page; /* table of the kept rows: row t lies in page[t / page_size] */
+    const float *prior;  /* by vis index, up to the end of the segment's keys, finite; NULL: 0 */
+    bool blind;
 } um_kv_select;
 
 struct um_req;

@@ -33,6 +33,11 @@ void um_select_pool(const float *score, int32_t n, int32_t pool, float *out) {
     }
 }
 
+void um_select_prior(float *score, int32_t n, int32_t d, const int32_t *vis, const um_kv_select *s) {
+    const float scale = 1 / sqrtf((float)d);
+    for (int32_t k = 0; k < n && s->prior; k++) score[k] = score[k] * scale + s->prior[vis[k]];
+}
+
 static bool comes_first(const float *score, int32_t a, int32_t b) {
     return score[a] > score[b] || (score[a] == score[b] && a < b);
 }

@@ -16,6 +16,9 @@ int32_t um_select_token(const um_batch *b, const um_span *span, int32_t page_siz
 /* out[k] = the largest of the `pool` scores around k, half of them in front, NaN left out; minus infinity when there is
  * none. */
 void um_select_pool(const float *score, int32_t n, int32_t pool, float *out);
+/* Divides the scores, sums of products over d elements, by sqrt(d) and adds the prior of key vis[k] to score[k].
+ * Nothing without a prior: the factor alone changes no order. */
+void um_select_prior(float *score, int32_t n, int32_t d, const int32_t *vis, const um_kv_select *s);
 /* Sorts the first n_keep of the indices 0..n-1 by falling score into order [n], ties lower index first; the rest of
  * `order` is in no order. No score is NaN. */
 void um_select_largest(const float *score, int32_t n, int32_t n_keep, int32_t *order);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # `unmask list`, `inspect`, help and version: what needs no answer from a model.
 source tests/cli/claims.bash
-TABLES='families strategies samplers options backends commands'
+TABLES='families strategies samplers retentions options backends commands'
 
 # Names of the items of one table.
 names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p'; }

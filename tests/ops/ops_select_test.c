@@ -13,6 +13,7 @@ typedef struct select_shape {
     int32_t n_keep, pool;
     bool per_head;
     kv_variant where;
+    enum { SCORED, WITH_PRIOR, BLIND } rule;
 } select_shape;
 
 #define PLAIN                                                                                                          \
@@ -28,16 +29,20 @@ typedef struct select_shape {
         UM_KV_DISTINCT, true, { 0, 0 }                                                                                 \
     }
 static const select_shape shapes[] = {
-    {1, 1, 16, 32, UM_F32, 64, {32, 64}, {0, 0}, 8, 1, false, PLAIN},
-    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, false, SCRATCH},
-    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, true, SCRATCH},
-    {4, 4, 33, 4, UM_BF16, 90, {0, 17}, {0, 0}, 73, 2, true, PLAIN},
-    {28, 2, 64, 32, UM_BF16, 300, {250, 282}, {0, 0}, 60, 5, false, SCRATCH},
-    {28, 2, 64, 32, UM_F8, 300, {250, 282}, {0, 0}, 60, 3, true, DISTINCT},
-    {4, 1, 48, 33, UM_F8, 77, {40, 44}, {0, 0}, 1, 1, false, PLAIN},
-    {4, 2, 300, 64, UM_F32, 130, {60, 70}, {0, 0}, 20, 7, true, DISTINCT},
-    {6, 3, 32, 7, UM_BF16, 120, {80, 96}, {20, 43}, 40, 3, false, PLAIN},
-    {6, 3, 32, 7, UM_F8, 120, {80, 96}, {70, 83}, 40, 3, true, PLAIN},
+    {1, 1, 16, 32, UM_F32, 64, {32, 64}, {0, 0}, 8, 1, false, PLAIN, SCORED},
+    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, false, SCRATCH, SCORED},
+    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, true, SCRATCH, SCORED},
+    {4, 4, 33, 4, UM_BF16, 90, {0, 17}, {0, 0}, 73, 2, true, PLAIN, SCORED},
+    {28, 2, 64, 32, UM_BF16, 300, {250, 282}, {0, 0}, 60, 5, false, SCRATCH, SCORED},
+    {28, 2, 64, 32, UM_F8, 300, {250, 282}, {0, 0}, 60, 3, true, DISTINCT, SCORED},
+    {4, 1, 48, 33, UM_F8, 77, {40, 44}, {0, 0}, 1, 1, false, PLAIN, SCORED},
+    {4, 2, 300, 64, UM_F32, 130, {60, 70}, {0, 0}, 20, 7, true, DISTINCT, SCORED},
+    {6, 3, 32, 7, UM_BF16, 120, {80, 96}, {20, 43}, 40, 3, false, PLAIN, SCORED},
+    {6, 3, 32, 7, UM_F8, 120, {80, 96}, {70, 83}, 40, 3, true, PLAIN, SCORED},
+    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, false, SCRATCH, WITH_PRIOR},
+    {28, 2, 64, 32, UM_BF16, 300, {250, 282}, {20, 43}, 60, 3, true, PLAIN, WITH_PRIOR},
+    {6, 2, 40, 12, UM_F32, 101, {31, 63}, {0, 0}, 30, 3, true, SCRATCH, BLIND},
+    {28, 2, 64, 32, UM_F8, 300, {250, 282}, {20, 43}, 60, 3, false, DISTINCT, BLIND},
 };
 
 /* The whole sequence is fed; kept rows go to a table of the pool. */
@@ -45,6 +50,7 @@ typedef struct select_case {
     select_shape s;
     attention_case c;
     um_kv_select select;
+    float prior[400];
     int32_t *slot, *kept_page;
 } select_case;
 
@@ -78,7 +84,14 @@ static void new_select(select_case *x, const select_shape *s) {
     if (where.scratch) /* whose pages follow those of the pool */
         for (int32_t i = 0; i < x->c.pages[0].n_pages; i++) x->c.pages[0].page[i] += n_pages;
     x->kept_page = spare_pages(&x->c, n_pages);
-    x->select = (um_kv_select){s->block, s->n_keep, s->pool, s->per_head, x->kept_page};
+    for (int32_t i = 0; i < s->n_keys; i++) x->prior[i] = (float)(i % 5) - (float)i / 64;
+    x->select = (um_kv_select){.block = s->block,
+                               .n_keep = s->n_keep,
+                               .pool = s->pool,
+                               .per_head = s->per_head,
+                               .page = x->kept_page,
+                               .prior = s->rule == SCORED ? NULL : x->prior,
+                               .blind = s->rule == BLIND};
     x->slot = UM_NEW_ARRAY(int32_t, (size_t)s->n_keys);
     for (int32_t i = 0; i < s->n_keys; i++) x->slot[i] = slot_of(&x->c.pages[0], i);
 }
@@ -158,11 +171,12 @@ static void expected_rows(const select_case *x, int32_t c, int32_t *row) {
     double score[400], pooled[400];
     for (int32_t v = 0; v < s->n_keys; v++)
         if (exists_outside(s, v)) vis[n++] = v;
-    for (int32_t i = 0; i < n; i++) score[i] = key_score(x, c, vis[i]);
+    for (int32_t i = 0; i < n; i++) score[i] = s->rule == BLIND ? 0 : key_score(x, c, vis[i]);
     for (int32_t i = 0; i < n; i++) {
         pooled[i] = -INFINITY;
         for (int32_t k = i - s->pool / 2; k < i - s->pool / 2 + s->pool; k++)
             if (k >= 0 && k < n) pooled[i] = fmax(pooled[i], score[k]);
+        if (s->rule != SCORED) pooled[i] += (double)x->prior[vis[i]];
     }
     for (int32_t t = 0; t < s->n_keep; t++) {
         int32_t best = -1;
@@ -288,7 +302,7 @@ static void check_pages(const world *w, const world *ref) {
     static const int32_t sizes[] = {1, 4, 12, 33, 64};
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_F8};
     for (size_t i = 0; i < UM_LEN(sizes) * UM_LEN(types); i++) {
-        select_shape s = {6, 2, 40, 32, types[i % 3], 101, {31, 63}, {0, 0}, 30, 3, i % 2 == 1, SCRATCH};
+        select_shape s = {6, 2, 40, 32, types[i % 3], 101, {31, 63}, {0, 0}, 30, 3, i % 2 == 1, SCRATCH, SCORED};
         select_case x, y;
         new_select(&x, &s);
         s.page_size = sizes[i / 3];
@@ -315,7 +329,7 @@ static void pages_do_not_change_what_is_kept(void **state) {
 static void check_neighbours(const world *w, const world *ref) {
     (void)ref;
     enum { KEYS = 101, BLOCK = 31, BLOCK_END = 63, N = BLOCK_END - BLOCK };
-    select_shape s = {6, 2, 40, 12, UM_BF16, KEYS, {BLOCK, BLOCK_END}, {0, 0}, 30, 3, true, PLAIN};
+    select_shape s = {6, 2, 40, 12, UM_BF16, KEYS, {BLOCK, BLOCK_END}, {0, 0}, 30, 3, true, PLAIN, SCORED};
     select_case x;
     new_select(&x, &s);
     um_kv *alone = run_select(w, &x), *kv = fill_kv(w, &x.c, true);

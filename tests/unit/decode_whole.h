@@ -35,6 +35,7 @@ static inline um_status start_with(bench *b, const um_strategy *s, um_decoding h
                                    um_err *err) {
     static const int32_t prompt[P] = {11, 12, 13};
     if (!how.sampler[0]) strcpy(how.sampler, "auto");
+    if (!how.retention[0]) strcpy(how.retention, "attention");
     if (how.eps == 0) how.eps = 1e-3F;
     if (how.remask_threshold == 0) how.remask_threshold = NAN;
     *b = (bench){.stop = EOS, .compat = {.threshold = NAN}};

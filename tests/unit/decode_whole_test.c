@@ -274,6 +274,15 @@ static void parameters_that_mean_nothing_are_refused(void **state) {
     }
 }
 
+static void an_unknown_retention_rule_is_refused_with_those_there_are(void **state) {
+    (void)state;
+    bench b;
+    um_err err;
+    um_decoding how = {.sparse = true, .retention = "furthest", .retention_ratio = .5F, .pool_kernel = 3};
+    assert_int_equal(start_with(&b, &um_strategy_sparse, how, 8, 0, &err), UM_EINVAL);
+    assert_string_equal(err.msg, "retention: no rule named furthest; there are: attention");
+}
+
 static void models_with_blocks_are_refused(void **state) {
     (void)state;
     const um_strategy *all[] = {&um_strategy_full, &um_strategy_prefix_cache, &um_strategy_dual_cache,
@@ -304,6 +313,7 @@ int main(void) {
         cmocka_unit_test(sparse_fixes_the_first_position_in_passes_over_everything),
         cmocka_unit_test(sparse_switched_off_is_full),
         cmocka_unit_test(parameters_that_mean_nothing_are_refused),
+        cmocka_unit_test(an_unknown_retention_rule_is_refused_with_those_there_are),
         cmocka_unit_test(models_with_blocks_are_refused),
     };
     return cmocka_run_group_tests_name("reuse of keys over whole sequences", tests, NULL, NULL);

@@ -9,8 +9,16 @@
 
 #include "decode/canvas.h"
 
+const um_retention um_retention_attention = {
+    .name = "attention",
+    .summary = "the keys that the block's queries weigh most",
+    .source = "dLLM-Serve, arXiv 2512.17077; Sparse-dLLM, arXiv 2508.02558",
+};
+
 typedef struct sparse {
     um_canvas canvas;
+    const um_retention *rule;
+    float *prior;      /* [canvas.end] of the rule; NULL when it has none */
     int32_t *table[2]; /* page tables of passes over the block alone: the request's pages, then scratch pages */
     int32_t *vis;      /* [block_size] of such a pass */
 } sparse;
@@ -18,6 +26,8 @@ typedef struct sparse {
 static const um_option params[] = {
     {"sparse", NULL, UM_OPT_BOOL, UM_FIELD(um_decoding, sparse), 0, 0, NULL, "true", NULL, NULL, "Decoding (sparse)",
      "keep a share of the keys for each block; false feeds everything in every pass"},
+    {"retention", NULL, UM_OPT_NAME, UM_FIELD(um_decoding, retention), 0, 0, NULL, "attention", NULL, "NAME",
+     "Decoding (sparse)", "which keys outside a block are kept, see `unmask list retentions`"},
     {"retention_ratio", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, retention_ratio), 0, 1, NULL, "0.5", NULL, "SHARE",
      "Decoding (sparse)", "share of the keys outside a block that is kept, above 0"},
     {"delay_step", NULL, UM_OPT_INT, UM_FIELD(um_decoding, delay_step), 0, 65535, NULL, "auto", "-1", "N",
@@ -53,7 +63,7 @@ static int32_t first_of_block(const um_req *r, int32_t n) {
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-static um_status check(const um_req *r, um_err *err) {
+static um_status check(const um_req *r, const um_retention **rule, um_err *err) {
     const um_decoding *d = &r->how;
     if (!(d->retention_ratio > 0))
         return um_fail(err, UM_ERANGE, "retention_ratio: %g keeps nothing; it is a share above 0, up to 1",
@@ -62,13 +72,14 @@ static um_status check(const um_req *r, um_err *err) {
         return um_fail(err, UM_ERANGE, "delay_step: %d is outside 0..%d (block_size %d)", d->delay_step,
                        d->block_size - 1, d->block_size);
     if (d->pool_kernel % 2 == 0) return um_fail(err, UM_ERANGE, "pool_kernel: %d is not odd", d->pool_kernel);
-    return UM_OK;
+    return um_retention_find(rule, d->retention, err);
 }
 
 static void free_state(um_req *r) {
     sparse *s = (sparse *)r->state;
     for (int i = 0; s && i < 2; i++) um_free(s->table[i]);
     if (s) um_free(s->vis);
+    if (s) um_free(s->prior);
     um_canvas_free(r);
 }
 
@@ -82,7 +93,7 @@ static um_status init(um_req *r, um_err *err) {
     r->state = s;
     if (!r->how.sparse) return UM_OK;
     if (r->how.delay_step < 0) r->how.delay_step = UM_MIN(1, r->how.block_size - 1);
-    st = check(r, err);
+    st = check(r, &s->rule, err);
     if (st) {
         free_state(r);
         return st;
@@ -91,6 +102,7 @@ static um_status init(um_req *r, um_err *err) {
     size_t pages = (size_t)UM_CEIL_DIV(longest, r->traits->page_size);
     for (int i = 0; i < 2; i++) s->table[i] = UM_NEW_ARRAY(int32_t, pages);
     s->vis = UM_NEW_ARRAY(int32_t, (size_t)r->how.block_size);
+    if (s->rule->prior) s->prior = UM_NEW_ARRAY(float, (size_t)s->canvas.end);
     return UM_OK;
 }
 
@@ -109,13 +121,18 @@ static um_need need(const um_req *r) {
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
-static void keep_keys(um_req *r, const um_canvas *c, um_pass *pass) {
+static void keep_keys(um_req *r, const sparse *s, um_pass *pass) {
+    const um_canvas *c = &s->canvas;
+    const um_range block = {um_canvas_start(c, r), um_canvas_stop(c, r)};
+    if (s->prior) s->rule->prior(&r->how, r->n_prompt, block, c->end, s->prior);
     for (int32_t i = 0; i < pass->n_seg; i++)
-        *um_pass_select(pass, &pass->seg[i]) = (um_kv_select){.block = {um_canvas_start(c, r), um_canvas_stop(c, r)},
+        *um_pass_select(pass, &pass->seg[i]) = (um_kv_select){.block = block,
                                                               .n_keep = n_kept(r, c),
                                                               .pool = r->how.pool_kernel,
                                                               .per_head = r->how.head_select,
-                                                              .page = r->page[i]};
+                                                              .page = r->page[i],
+                                                              .prior = s->prior,
+                                                              .blind = s->rule->blind};
 }
 
 static void use_scratch(um_pass *pass, int32_t end) {
@@ -145,7 +162,7 @@ static void plan(um_req *r, um_pass *pass) {
     if (c->keys == UM_KEYS_LOST) {
         um_canvas_rebuild(c, r, pass);
         use_scratch(pass, c->end);
-        keep_keys(r, c, pass);
+        keep_keys(r, s, pass);
     } else if (c->keys == UM_KEYS_STORED) {
         um_canvas_feed(r, pass, UM_PASS_DENOISE, um_canvas_start(c, r), um_canvas_stop(c, r));
         join_kept(s, r, pass);
@@ -155,7 +172,7 @@ static void plan(um_req *r, um_pass *pass) {
         use_scratch(pass, c->end);
         if (r->how.sparse && c->pass == r->how.delay_step) {
             um_canvas_keep(c, r);
-            keep_keys(r, c, pass);
+            keep_keys(r, s, pass);
         }
         um_canvas_ask(c, r, pass, 0);
     }

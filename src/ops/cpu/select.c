@@ -83,15 +83,22 @@ static void score_task(void *arg, int task, int thread) {
     }
 }
 
+/* Brings the scores of all KV heads together in the list of the first. */
+static void sum_heads(const select_job *j, float *score) {
+    for (int32_t c = 1; c < j->a->n_kv_heads; c++)
+        for (int32_t i = 0; i < j->n_keys; i++) score[i] += j->dev->score[list_at(j, c) + (size_t)i];
+}
+
 /* Of one KV head, or of all together. */
 static void choose_task(void *arg, int list, int thread) {
     (void)thread;
     const select_job *j = (const select_job *)arg;
     size_t at = list_at(j, list);
     float *score = j->dev->score + at;
-    for (int32_t c = 1; c < j->a->n_kv_heads && !j->s->per_head; c++)
-        for (int32_t i = 0; i < j->n_keys; i++) score[i] += j->dev->score[list_at(j, c) + (size_t)i];
+    if (j->s->blind) memset(score, 0, (size_t)j->n_keys * sizeof *score);
+    else if (!j->s->per_head) sum_heads(j, score);
     um_select_pool(score, j->n_keys, j->s->pool, j->dev->pooled + at);
+    um_select_prior(j->dev->pooled + at, j->n_keys, j->a->head_dim, j->dev->key, j->s);
     um_select_largest(j->dev->pooled + at, j->n_keys, j->s->n_keep, j->dev->best + at);
 }
 
@@ -104,6 +111,17 @@ static void keep_task(void *arg, int kv_head, int thread) {
                    slot_of(j, j->s->page, t));
 }
 
+/* Scores every key of the list, once for each KV head. */
+static void score_keys(select_job *j) {
+    um_dev *dev = j->dev;
+    const um_attention *a = j->a;
+    double work = (double)j->n_keys * a->head_dim;
+    for (int32_t i = 0; i < j->n_block; i++)
+        dev->block[i] = um_select_token(a->batch, j->span, a->page_size, j->s->block.start + i);
+    um_cpu_run(dev, mean_task, j, a->n_heads, (double)j->n_block * a->n_heads * a->head_dim / 4);
+    um_cpu_run(dev, score_task, j, a->n_kv_heads * UM_CEIL_DIV(j->n_keys, TASK_KEYS), work * a->n_heads);
+}
+
 static void select_span(um_dev *dev, um_kv *kv, const um_attention *a, const um_span *span) {
     const um_kv_select *s = span->select;
     select_job j = {.dev = dev, .kv = kv, .a = a, .span = span, .s = s, .group = a->n_heads / a->n_kv_heads};
@@ -112,11 +130,7 @@ static void select_span(um_dev *dev, um_kv *kv, const um_attention *a, const um_
     assert(span->keys.end - span->keys.start - j.n_block <= dev->config.max_tokens && j.n_block <= span->n);
     j.n_keys = um_select_keys(span, dev->key);
     assert(s->n_keep <= j.n_keys);
-    for (int32_t i = 0; i < j.n_block; i++)
-        dev->block[i] = um_select_token(a->batch, span, a->page_size, s->block.start + i);
-    double work = (double)j.n_keys * a->head_dim;
-    um_cpu_run(dev, mean_task, &j, a->n_heads, (double)j.n_block * a->n_heads * a->head_dim / 4);
-    um_cpu_run(dev, score_task, &j, a->n_kv_heads * UM_CEIL_DIV(j.n_keys, TASK_KEYS), work * a->n_heads);
+    if (!s->blind) score_keys(&j);
     um_cpu_run(dev, choose_task, &j, s->per_head ? a->n_kv_heads : 1, 16.0 * j.n_keys * a->n_kv_heads);
     um_cpu_run(dev, keep_task, &j, a->n_kv_heads, 2.0 * s->n_keep * a->n_kv_heads * a->head_dim);
 }

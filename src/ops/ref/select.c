@@ -18,7 +18,7 @@ static int64_t slot_of(const int32_t *page, int32_t page_size, int32_t index) {
 }
 
 /* The share of the query heads [first, end) in the score of the key in a slot: the sum, or the largest. The factor
- * 1 / sqrt(d) changes no order. */
+ * 1 / sqrt(d) comes later, where it matters. */
 static float score_key(const um_dev *dev, const um_kv *kv, const um_attention *a, int32_t first, int32_t end,
                        int64_t slot, bool largest) {
     int32_t group = a->n_heads / a->n_kv_heads, d = a->head_dim;
@@ -45,9 +45,11 @@ static void select_for(um_dev *dev, um_kv *kv, const um_attention *a, const um_s
     const um_kv_select *s = span->select;
     int32_t group = a->n_heads / a->n_kv_heads;
     for (int32_t k = 0; k < n_keys; k++)
-        dev->score[k] = score_key(dev, kv, a, first * group, end * group,
-                                  slot_of(span->page, a->page_size, dev->key[k]), s->per_head);
+        dev->score[k] = s->blind ? 0
+                                 : score_key(dev, kv, a, first * group, end * group,
+                                             slot_of(span->page, a->page_size, dev->key[k]), s->per_head);
     um_select_pool(dev->score, n_keys, s->pool, dev->pooled);
+    um_select_prior(dev->pooled, n_keys, a->head_dim, dev->key, s);
     um_select_largest(dev->pooled, n_keys, s->n_keep, dev->best);
     for (int32_t t = 0; t < s->n_keep; t++)
         copy_row(kv, a->layer, slot_of(span->page, a->page_size, dev->key[dev->best[t]]),
@@ -60,7 +62,7 @@ void um_ref_kv_select(um_dev *dev, um_kv *kv, const um_attention *a) {
         if (!span->select) continue;
         int32_t n_keys = um_select_keys(span, dev->key);
         assert(n_keys <= dev->config.max_tokens && span->select->n_keep <= n_keys);
-        mean_queries(dev, a, span);
+        if (!span->select->blind) mean_queries(dev, a, span);
         if (!span->select->per_head) select_for(dev, kv, a, span, n_keys, 0, a->n_kv_heads);
         else
             for (int32_t c = 0; c < a->n_kv_heads; c++) select_for(dev, kv, a, span, n_keys, c, c + 1);

@@ -1,0 +1,58 @@
+/* Rows of the room's tables by name. The tables have files of their own, so that a program may link others. */
+#include "decode/decode.h"
+
+bool um_name_in(const char *list, const char *name) {
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && strncmp(p, name, n) == 0) return true;
+    return false;
+}
+
+static bool is_called(const char *name, const char *aliases, const char *wanted) {
+    return um_streq(name, wanted) || um_name_in(aliases, wanted);
+}
+
+static void add_name(um_buf *names, const char *name) { um_buf_printf(names, "%s%s", names->len ? ", " : "", name); }
+
+/* Releases the names. */
+static um_status refuse(const char *option, const char *what, const char *wanted, um_buf *names, um_err *err) {
+    um_status st = um_fail(err, UM_EINVAL, "%s: no %s named %s; there are: %s", option, what, wanted, names->data);
+    um_buf_free(names);
+    return st;
+}
+
+um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err) {
+    um_buf names = {0};
+    *out = NULL;
+    for (const um_strategy *const *s = um_strategies; *s; s++) {
+        if (is_called((*s)->name, (*s)->aliases, name)) *out = *s;
+        add_name(&names, (*s)->name);
+    }
+    if (!*out) return refuse("decoding_strategy", "strategy", name, &names, err);
+    um_buf_free(&names);
+    return UM_OK;
+}
+
+um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {
+    um_buf names = {0};
+    *out = NULL;
+    for (const um_sampler *const *s = um_samplers; *s; s++) {
+        if (is_called((*s)->name, (*s)->aliases, name)) *out = *s;
+        add_name(&names, (*s)->name);
+    }
+    if (!*out) return refuse("sampler", "sampler", name, &names, err);
+    um_buf_free(&names);
+    return UM_OK;
+}
+
+um_status um_retention_find(const um_retention **out, const char *name, um_err *err) {
+    um_buf names = {0};
+    *out = NULL;
+    for (const um_retention *const *s = um_retentions; *s; s++) {
+        if (is_called((*s)->name, (*s)->aliases, name)) *out = *s;
+        add_name(&names, (*s)->name);
+    }
+    if (!*out) return refuse("retention", "rule", name, &names, err);
+    um_buf_free(&names);
+    return UM_OK;
+}

@@ -1,0 +1,153 @@
+/* How a config.json is recognised.
+ *
+ * The first value of "architectures" decides; "model_type" decides only where that is absent or unknown, because
+ * several families share a model_type ("llada" covers the dense model and the mixture of experts) and one even borrows
+ * an autoregressive model's ("llama"). What can't be run is refused by the name under which people know it. */
+#include <jansson.h>
+#include <strings.h>
+
+#include "model/config.h"
+
+/* Diffusion models that are known but have no row in the table: the message names them instead of calling them unknown.
+ */
+static const struct {
+    const char *name, *architectures, *model_types;
+} not_yet[] = {
+    {"WeDLM", "WeDLMForCausalLM", "wedlm"},
+    {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
+    {"Nemotron-Labs-Diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion"},
+    {"Nemotron-Diffusion-Research", "DiffEncoderModel", NULL},
+};
+
+/* Models that write from left to right. Their layouts equal those of some families, so they would load and write
+ * nonsense. A word here stands for every name that starts with it ("Qwen3" for Qwen3MoeForCausalLM). */
+static const char autoregressive[] = "Llama|Qwen2|Qwen3|Mistral|Mixtral|Gemma|GPT|Phi|Falcon|Olmo|Deepseek|"
+                                     "Bloom|OPT|Cohere|InternLM|Baichuan|ChatGLM|Glm|Granite|Starcoder|StableLm|"
+                                     "Mamba|Ministral|SmolLM|Yi|Bamba|Nemotron|Exaone|Kimi|MiniCPM|Ernie|Hunyuan";
+
+/* ---- Words in lists ---------------------------------------------------------------------------------------------- */
+
+/* The word of a "a|b|c" list that equals `word`, or (prefix) that `word` starts with, letter case aside. */
+static bool in_list(const char *list, const char *word, bool prefix) {
+    if (!list || !word || !*word) return false;
+    size_t n = strlen(word);
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, "|");
+        if ((prefix ? n >= len : n == len) && !strncasecmp(p, word, len)) return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+/* "sdar, llada, …" for messages. */
+static void list_families(um_buf *out) {
+    for (size_t i = 0; um_families[i]; i++) um_buf_printf(out, "%s%s", i ? ", " : "", um_families[i]->name);
+}
+
+const um_family *um_family_find(const char *name) {
+    for (size_t i = 0; um_families[i]; i++)
+        if (!strcasecmp(um_families[i]->name, name) || in_list(um_families[i]->aliases, name, false))
+            return um_families[i];
+    return NULL;
+}
+
+bool um_family_named(const char *name) { return name && *name && strcmp(name, "auto"); }
+
+/* ---- Recognition ------------------------------------------------------------------------------------------------- */
+
+static um_status refuse(um_err *err, const char *where, const char *what, const char *name, const char *why) {
+    um_buf known = {0};
+    list_families(&known);
+    um_status s = um_fail(err, UM_EUNSUPPORTED, "%s: %s %s: %s; unmask runs diffusion language models: %s", where, what,
+                          name, why, known.data);
+    um_buf_free(&known);
+    return s;
+}
+
+static const um_family *by_architecture(const char *architecture) {
+    for (size_t i = 0; um_families[i]; i++)
+        if (in_list(um_families[i]->architectures, architecture, false)) return um_families[i];
+    return NULL;
+}
+
+/* "llada" is the model_type of the dense model and of a mixture of experts. */
+static const um_family *by_model_type(const char *model_type, bool experts) {
+    const um_family *f = NULL;
+    for (size_t i = 0; um_families[i]; i++)
+        if (in_list(um_families[i]->model_types, model_type, false) && (!f || um_families[i]->experts == experts))
+            f = um_families[i];
+    return f;
+}
+
+/* Name of a family of the second table, or NULL. */
+static const char *known_but_not_yet(const char *architecture, const char *model_type) {
+    for (size_t i = 0; i < UM_LEN(not_yet); i++)
+        if (in_list(not_yet[i].architectures, architecture, false)) return not_yet[i].name;
+    for (size_t i = 0; i < UM_LEN(not_yet); i++)
+        if (in_list(not_yet[i].model_types, model_type, false)) return not_yet[i].name;
+    return NULL;
+}
+
+static bool has_experts(const json_t *config) {
+    static const char *const keys[] = {"num_experts", "n_routed_experts", "num_local_experts", "moe_layer_freq"};
+    for (size_t i = 0; i < UM_LEN(keys); i++) {
+        json_t *v = json_object_get(config, keys[i]);
+        if (v && !json_is_null(v) && !(json_is_integer(v) && json_integer_value(v) <= 1)) return true;
+    }
+    return false;
+}
+
+static um_status by_override(const um_family **out, const char **rule, const char *where, const char *name,
+                             um_err *err) {
+    *out = um_family_find(name);
+    *rule = "named by the user";
+    return *out ? UM_OK : refuse(err, where, "model name", name, "no such family");
+}
+
+static um_status refuse_unknown(const char *where, const char *architecture, const char *model_type, um_err *err) {
+    const char *what = *architecture ? "architecture" : "model_type", *name = *architecture ? architecture : model_type;
+    const char *not_run = known_but_not_yet(architecture, model_type);
+    if (not_run) {
+        char why[96];
+        snprintf(why, sizeof why, "this is %s, a diffusion model that this version can't run yet", not_run);
+        return refuse(err, where, what, name, why);
+    }
+    if (in_list(autoregressive, name, true)) return refuse(err, where, what, name, "an autoregressive model");
+    return refuse(err, where, what, *name ? name : "(none given)", "not known");
+}
+
+um_status um_family_detect(const um_family **out, const char **rule, const json_t *config, const char *where,
+                           const char *override, um_err *err) {
+    const char *architecture = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    const char *model_type = json_string_value(json_object_get(config, "model_type"));
+    if (!architecture) architecture = "";
+    if (!model_type) model_type = "";
+    *out = NULL;
+    if (um_family_named(override)) return by_override(out, rule, where, override, err);
+
+    const um_family *f = by_architecture(architecture);
+    *rule = "architectures[0]";
+    if (!f && !known_but_not_yet(architecture, "") && !in_list(autoregressive, architecture, true)) {
+        f = by_model_type(model_type, has_experts(config));
+        *rule = "model_type";
+    }
+    if (!f) return refuse_unknown(where, architecture, model_type, err);
+    if (has_experts(config) && !f->experts)
+        return refuse(err, where, "a mixture of experts with architecture", *architecture ? architecture : model_type,
+                      "that name is a dense model's");
+    *out = f;
+    return UM_OK;
+}
+
+bool um_family_runs(const um_family *f, const char *strategy) { return in_list(f->strategies, strategy, false); }
+
+const um_family *um_family_of(const char *dir) {
+    const um_family *family = NULL;
+    const char *rule;
+    json_t *config = NULL;
+    char *path = um_path_join(dir, "config.json");
+    if (um_json_load(&config, path, NULL) || um_family_detect(&family, &rule, config, path, NULL, NULL)) family = NULL;
+    json_decref(config);
+    um_free(path);
+    return family;
+}
