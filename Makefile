@@ -198,6 +198,13 @@ bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench ## time the toke
 	$(BUILD)/bench/text_bench '$(DATA)'
 	$(BUILD)/bench/chat_bench '$(DATA)'
 
+bench-tradeoffs: all ## measure what each choice of decoding costs: accuracy, tokens per forward, speed, memory; with plots
+	@tools/deps.sh bench
+	UNMASK=$(BUILD)/unmask bench/tradeoffs.sh
+
+bench-batching: all ## compare 16 requests at once with one after the other, and where the time of a step goes
+	UNMASK=$(BUILD)/unmask bench/batching.sh
+
 BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
 # oneDNN is a yardstick of the operations alone; they are timed without it too.
@@ -271,6 +278,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text install uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-tradeoffs bench-batching install uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

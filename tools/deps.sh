@@ -3,7 +3,7 @@
 #
 #   build   compiler, pkg-config, libraries
 #   test    what `make check` needs beside that
-#   bench   what `make bench-ops` compares with
+#   bench   what `make bench-ops` compares with, gnuplot for `make bench-tradeoffs`
 #   tools   clang, its sanitizers and fuzzer, clang-format
 #
 # What is there is found by asking for it, not by asking the package manager, so a system without apt-get goes on when
@@ -42,6 +42,7 @@ rows() {
         ;;
     bench) rows build && cat <<-'END'
 		libdnnl-dev header dnnl.h
+		gnuplot-nox has gnuplot
 	END
         ;;
     tools) rows test && cat <<-'END'

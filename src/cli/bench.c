@@ -51,6 +51,7 @@ static const um_option options[] = {
 typedef struct sample {
     double seconds;
     int64_t tokens, denoise_tokens, denoise_passes, passes, steps;
+    int64_t rows; /* tokens fed */
 } sample;
 
 typedef struct point {
@@ -163,6 +164,7 @@ static um_status run_once(bench *b, um_router *r, int32_t batch, sample *out, um
     um_router_get_stats(r, &after);
     b->now.passes = after.passes - before.passes;
     b->now.steps = after.steps - before.steps;
+    b->now.rows = after.forward_tokens - before.forward_tokens;
     *out = b->now;
     return st;
 }
@@ -197,6 +199,7 @@ static double tokens_per_pass(const sample *s) {
 }
 static double requests_per_step(const sample *s) { return um_ratio((double)s->passes, (double)s->steps); }
 static double ms_per_step(const sample *s) { return 1e3 * um_ratio(s->seconds, (double)s->steps); }
+static double us_per_row(const sample *s) { return 1e6 * um_ratio(s->seconds, (double)s->rows); }
 
 static const struct {
     const char *key, *format;
@@ -207,6 +210,7 @@ static const struct {
     {"tokens_per_forward", "%15.2f", tokens_per_pass},
     {"forwards_per_step", "%14.1f", requests_per_step},
     {"ms_per_step", "%9.2f", ms_per_step},
+    {"us_per_row", "%8.1f", us_per_row},
 };
 
 static um_spread spread_of(const bench *b, const point *p, size_t column) {
@@ -262,15 +266,17 @@ static void print_waits(const point *p) {
 
 static void print_table(const bench *b, const um_config *c) {
     print_conditions(b, c);
-    printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step\n");
+    printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step  us/row\n");
     for (int i = 0; i < b->n_batches; i++) print_point(b, &b->point[i]);
     printf("\nbatch   ttft ms   tpot ms  prefill/s   decode/s overhead answer s p50      p90      p95      p99\n");
     for (int i = 0; i < b->n_batches; i++) print_waits(&b->point[i]);
     printf(
-        "\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch;\n"
-        "tokens/forward counts the passes that denoise, forwards/s all. Second table: all runs together; ttft and tpot "
-        "are\nmeans over requests, prefill and decode tokens/s, overhead the share of the steps outside of the forward "
-        "pass.\n",
+        "\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch, a row "
+        "is "
+        "a\ntoken fed; tokens/forward counts the passes that denoise, forwards/s all. Second table: all runs together; "
+        "ttft and\ntpot are means over requests, prefill and decode tokens/s, overhead the share of the steps outside "
+        "of "
+        "the forward\npass.\n",
         b->opt.runs);
 }
 
@@ -321,6 +327,7 @@ static void put_point(const bench *b, const point *p, um_jw *w) {
     put_int(w, "batch", p->batch);
     put_int(w, "tokens", p->run[0].tokens);
     put_int(w, "forwards", p->run[0].passes);
+    put_int(w, "rows", p->run[0].rows);
     for (size_t i = 0; i < UM_LEN(columns); i++) {
         um_spread s = spread_of(b, p, i);
         um_jw_key(w, columns[i].key);

@@ -236,6 +236,16 @@ static void put_tally(um_jw *w, const tally *y) {
     put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
 }
 
+/* What keys and values took at most at once, over all engines. */
+static void put_memory(um_jw *w, const eval *v) {
+    um_stats s;
+    um_router_get_stats(v->session.router, &s);
+    const int64_t page_bytes = (int64_t)s.kv_bytes / s.pages_total;
+    put_int(w, "kv_page_bytes", page_bytes);
+    put_int(w, "kv_pages_used_most", s.pages_used_most);
+    put_int(w, "kv_bytes_used_most", page_bytes * s.pages_used_most);
+}
+
 static void print_json(const eval *v, const um_config *c) {
     um_buf out = {0};
     um_jw w;
@@ -249,6 +259,7 @@ static void print_json(const eval *v, const um_config *c) {
     put_tally(&w, &v->all);
     put_double(&w, "seconds", v->seconds);
     put_double(&w, "tokens_per_second", um_ratio((double)v->all.tokens, v->seconds));
+    put_memory(&w, v);
     um_jw_key(&w, "kinds");
     um_jw_begin_array(&w);
     for (size_t i = 0; i < v->n_kinds; i++) {

@@ -28,8 +28,8 @@ struct um_forward {
     float *normed;    /* [T, H] */
     float *qkv;       /* [T, (heads + 2 kv heads) * d] */
     float *attended;  /* [T, heads * d] */
-    float *gate_up;   /* [T, 2 * widest ff] */
-    float *gated;     /* [T, widest ff] */
+    float *gate_up;   /* [wide rows, 2 * widest ff] */
+    float *gated;     /* [wide rows, widest ff] */
     float *routed;    /* [T, E] products of the router */
     float *low;       /* [T, rank_max] between the two matrices of an adapter; NULL without adapters */
     int32_t *block;   /* [T] routing block of each token; NULL where experts are not pooled */
@@ -79,21 +79,29 @@ static um_attention attention_args(const um_forward *f, int32_t layer, const um_
                           .batch = b};
 }
 
-/* y (+)= W x + bias; then, for the tokens of spans under an adapter, y += B (A x). A row's product is the same whatever
- * rows stand beside it, so neighbours under one adapter go together, and none depends on the others. */
-static void linear(um_forward *f, const um_linear *w, const um_batch *b, const float *x, bool add, float *y) {
+/* Tokens of the batch that an operation works on together. */
+typedef struct rows {
+    int32_t first, n;
+} rows;
+
+/* y (+)= W x + bias; then, for the tokens of spans under an adapter, y += B (A x). x and y start at the first of `at`.
+ * A row's product is the same whatever rows stand beside it, so neighbours under one adapter go together, and none
+ * depends on the others. */
+static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at, const float *x, bool add, float *y) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
-    ops->linear(dev, w->w, w->bias, x, b->n_tokens, add, y);
+    ops->linear(dev, w->w, w->bias, x, at.n, add, y);
     for (int32_t i = 0, next; w->low_rank && i < b->n_spans; i = next) {
         const um_span *s = &b->span[i];
-        int32_t n = s->n;
-        for (next = i + 1; next < b->n_spans && b->span[next].adapter == s->adapter; next++) n += b->span[next].n;
-        assert(s->adapter < f->m->n_adapters && b->span[next - 1].first + b->span[next - 1].n == s->first + n);
+        int32_t end = s->first + s->n;
+        for (next = i + 1; next < b->n_spans && b->span[next].adapter == s->adapter; next++) end += b->span[next].n;
+        assert(s->adapter < f->m->n_adapters && b->span[next - 1].first + b->span[next - 1].n == end);
         const um_low_rank *low = s->adapter >= 0 ? &w->low_rank[s->adapter] : NULL;
-        if (!low || !low->a) continue;
-        ops->linear(dev, low->a, NULL, x + (size_t)s->first * (size_t)low->in, n, false, f->low);
-        ops->linear(dev, low->b, NULL, f->low, n, true, y + (size_t)s->first * (size_t)low->out);
+        const int32_t first = UM_MAX(s->first, at.first) - at.first,
+                      n = UM_MIN(end, at.first + at.n) - at.first - first;
+        if (!low || !low->a || n <= 0) continue;
+        ops->linear(dev, low->a, NULL, x + (size_t)first * (size_t)low->in, n, false, f->low);
+        ops->linear(dev, low->b, NULL, f->low, n, true, y + (size_t)first * (size_t)low->out);
     }
 }
 
@@ -105,22 +113,36 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->m->layer[layer];
     um_rope_kv rope = rope_args(f, y, layer, b);
     um_attention attention = attention_args(f, layer, b);
+    const rows all = {0, b->n_tokens};
 
     const um_norm norm = {y->attn_norm, y->attn_norm_bias, a->norm_eps};
     ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
-    linear(f, &y->qkv, b, f->normed, false, f->qkv);
+    linear(f, &y->qkv, b, all, f->normed, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
     ops->attention(dev, f->kv, &attention);
     if (f->selects) ops->kv_select(dev, f->kv, &attention);
-    linear(f, &y->o, b, f->attended, true, f->x);
+    linear(f, &y->o, b, all, f->attended, true, f->x);
 }
 
-/* x += Wdown (silu(Wgate h) * Wup h), h in f->normed */
+/* Rows that the wide results of feed-forward layers have room for. */
+static int32_t wide_rows(const um_forward *f) {
+    const int32_t most = f->m->ops->rows_at_once, T = UM_MAX(f->c.max_tokens, 1);
+    return most ? UM_MIN(most, T) : T;
+}
+
+/* x += Wdown (silu(Wgate h) * Wup h), h in f->normed. Even groups of rows, one through all three steps after the other:
+ * what lies between the steps is the widest thing of the pass. */
 static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
                          const um_batch *b) {
-    linear(f, gate_up, b, f->normed, false, f->gate_up);
-    f->ops->gate(f->dev, f->gate_up, b->n_tokens, width, f->gated);
-    linear(f, down, b, f->gated, true, f->x);
+    const size_t hidden = (size_t)f->m->arch.hidden;
+    const int32_t n_groups = UM_CEIL_DIV(b->n_tokens, wide_rows(f));
+    rows at = {0, 0};
+    for (int32_t i = 0; i < n_groups; i++, at.first += at.n) {
+        at.n = b->n_tokens / n_groups + (i < b->n_tokens % n_groups);
+        linear(f, gate_up, b, at, f->normed + (size_t)at.first * hidden, false, f->gate_up);
+        f->ops->gate(f->dev, f->gate_up, at.n, width, f->gated);
+        linear(f, down, b, at, f->gated, true, f->x + (size_t)at.first * hidden);
+    }
 }
 
 /* x += sum of weight_e * expert_e(h) over the experts that each token chooses, h in f->normed */
@@ -137,7 +159,7 @@ static void experts(um_forward *f, const um_layer *y, const um_batch *b) {
                         .hidden = a->hidden,
                         .n_ff = a->expert_ff,
                         .y = f->x};
-    linear(f, &y->router, b, f->normed, false, f->routed);
+    linear(f, &y->router, b, (rows){0, b->n_tokens}, f->normed, false, f->routed);
     f->ops->moe(f->dev, &moe);
 }
 
@@ -257,8 +279,8 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_rows(f, &f->normed, T, a->hidden, "normed activations", err);
     if (!s) s = new_rows(f, &f->qkv, T, qkv_width(a), "queries, keys and values", err);
     if (!s) s = new_rows(f, &f->attended, T, q_width(a), "attention output", err);
-    if (!s) s = new_rows(f, &f->gate_up, T, 2 * ff, "gate and up activations", err);
-    if (!s) s = new_rows(f, &f->gated, T, ff, "gated activations", err);
+    if (!s) s = new_rows(f, &f->gate_up, wide_rows(f), 2 * ff, "gate and up activations", err);
+    if (!s) s = new_rows(f, &f->gated, wide_rows(f), ff, "gated activations", err);
     if (!s) s = new_rows(f, &f->routed, T, a->route.n_experts, "router products", err);
     if (!s) s = new_rows(f, &f->low, T, f->m->merged ? 0 : f->m->rank_max, "products of adapters", err);
     if (!s) s = new_blocks(f, err);

@@ -146,6 +146,9 @@ typedef struct um_head {
 
 typedef struct um_ops {
     const char *name, *summary;
+    /* Rows whose results between the products of a feed-forward layer stay in the caches: the layer is worked off in
+     * groups of at most so many. 0: all rows at once. */
+    int32_t rows_at_once;
     um_status (*open)(um_dev **out, const um_dev_config *c, um_err *err);
     void (*close)(um_dev *dev); /* NULL is fine */
     int (*threads)(const um_dev *dev);

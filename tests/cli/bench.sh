@@ -8,6 +8,8 @@ expect 0 --model $golden --batch 1,2,4 --requests 5 --runs 2 --max-tokens 16 --j
 has '"prompts":"32 prompts of 64 random tokens"'
 [ "$(grep -o '"tokens":80,' "$dir/out" | wc -l)" = 3 ] || fail "80 tokens for each batch size: $(cat "$dir/out")"
 [ "$(grep -o '"forwards":[0-9]*' "$dir/out" | sort -u | wc -l)" = 1 ] || fail "passes depend on the batch size"
+[ "$(grep -o '"rows":[0-9]*' "$dir/out" | sort -u | wc -l)" = 1 ] || fail "fed tokens depend on the batch size"
+has '"us_per_row":{"median":'
 for key in cpu cores isa commit dtype threads load_seconds timed runs; do has "\"$key\":"; done
 [ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
 

@@ -29,6 +29,15 @@ has "--max-tokens 6"
 expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --limit 1
 has '100.0 %'
 
+# Keys and values: pages in use at most, and their bytes. One request needs less of them than three at once.
+memory() { sed -n 's/.*"kv_page_bytes":\([0-9]*\),"kv_pages_used_most":\([0-9]*\),"kv_bytes_used_most":\([0-9]*\),.*/\1 \2 \3/p' "$dir/out"; }
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --json --quiet
+read -r page most bytes < <(memory)
+[ "$bytes" = $((page * most)) ] && [ "$most" -gt 0 ] || fail "stored bytes: $(cat "$dir/out")"
+expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --json --quiet --batch 1
+read -r page fewer bytes < <(memory)
+[ "$fewer" -lt "$most" ] || fail "one request stores as much as three: $fewer of $most pages"
+
 # A question that cannot be asked counts as failed; the others are asked.
 echo '{"id": "d", "kind": "long", "prompt": "'"$(seq -f 't%.0f' -s ' ' 300)"'", "answer": "x"}' >> "$dir/data.jsonl"
 expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --max-model-len 100 --json

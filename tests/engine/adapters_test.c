@@ -4,23 +4,26 @@
 #include "support.h"
 #include "unit/lora_folder.h"
 
-enum { REQUESTS = 6, PROMPT = 9, ANSWER = 24 };
+enum { REQUESTS = 6, PROMPT = 9, LONG_PROMPT = 70, ANSWER = 24 };
 
 typedef struct layout {
     const char *model, *within, *leaves, *config;
     const char *strategy; /* NULL: the family's */
+    int prompt;           /* tokens; 0: PROMPT */
 } layout;
 
 #define CONFIG(modules) "{'peft_type':'LORA','r':4,'lora_alpha':8,'bias':'none','target_modules':[" modules "]}"
 #define QKVO            CONFIG("'q_proj','k_proj','v_proj','o_proj'")
 
 static const layout layouts[] = {
-    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), NULL},
-    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL},
-    {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL},
-    {"llada2", "attention.", "query_key_value|dense", CONFIG("'query_key_value','dense'"), NULL},
-    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), "d2f"},
-    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, "d2f"},
+    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), NULL, 0},
+    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL, 0},
+    {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL, 0},
+    {"llada2", "attention.", "query_key_value|dense", CONFIG("'query_key_value','dense'"), NULL, 0},
+    {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), "d2f", 0},
+    {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, "d2f", 0},
+    /* So many rows that feed-forward layers go through them in groups, whose ends lie within requests. */
+    {"sdar", "layers.", "gate_proj|up_proj|down_proj", CONFIG("'gate_proj','up_proj','down_proj'"), NULL, LONG_PROMPT},
 };
 
 typedef struct pair {
@@ -55,14 +58,14 @@ static void open_with(test_engine *t, const layout *l, const char *lora, bool me
     test_open(t, &c);
 }
 
-static void add(const test_engine *t, int i, const char *adapter, test_answer *answer) {
-    int32_t prompt[PROMPT];
+static void add(const test_engine *t, const layout *l, int i, const char *adapter, test_answer *answer) {
+    int32_t prompt[LONG_PROMPT], n = l->prompt ? l->prompt : PROMPT;
     um_request r;
     um_err err = {0};
-    for (int k = 0; k < PROMPT; k++) prompt[k] = (37 * i + 11 * k + 5) % 490;
+    for (int k = 0; k < n; k++) prompt[k] = (37 * i + 11 * k + 5) % 490;
     um_request_init(t->engine, &r);
     r.ids = prompt;
-    r.n_ids = (size_t)(PROMPT - i % 3);
+    r.n_ids = (size_t)(n - i % 3);
     r.adapter = adapter;
     r.sampling.max_tokens = ANSWER;
     r.sampling.ignore_eos = true;
@@ -84,12 +87,12 @@ static void check_side_by_side(const layout *l) {
     open_with(&t, l, p.list, false);
     open_with(&plain, l, NULL, false);
     memset(together, 0, sizeof together);
-    for (int i = 0; i < REQUESTS; i++) add(&t, i, adapter[i], &together[i]);
+    for (int i = 0; i < REQUESTS; i++) add(&t, l, i, adapter[i], &together[i]);
     test_drain(t.engine);
     for (int i = 0; i < REQUESTS; i++) {
         const test_engine *e = adapter[i] ? &t : &plain;
         alone = (test_answer){0};
-        add(e, i, adapter[i], &alone);
+        add(e, l, i, adapter[i], &alone);
         test_drain(e->engine);
         if (!same(&together[i], &alone)) fail_msg("%s: request %d", l->model, i);
     }
@@ -115,9 +118,9 @@ static void check_merged(const layout *l) {
     open_with(&t, l, p.list, false);
     for (int i = 0; i < 3; i++) {
         merged = applied = plain = (test_answer){0};
-        add(&m, i, i % 2 ? "a" : NULL, &merged); /* every request of a merged model runs through it */
-        add(&t, i, "a", &applied);
-        add(&t, i, NULL, &plain);
+        add(&m, l, i, i % 2 ? "a" : NULL, &merged); /* every request of a merged model runs through it */
+        add(&t, l, i, "a", &applied);
+        add(&t, l, i, NULL, &plain);
         test_drain(m.engine);
         test_drain(t.engine);
         if (!same(&merged, &applied)) fail_msg("%s: request %d", l->model, i);
@@ -163,8 +166,8 @@ static void a_step_with_adapters_allocates_nothing(void **state) {
     make(&p, &layouts[2]);
     open_with(&t, &layouts[2], p.list, false);
     memset(answer, 0, sizeof answer);
-    add(&t, 0, "a", &answer[0]);
-    add(&t, 1, "b", &answer[1]);
+    add(&t, &layouts[2], 0, "a", &answer[0]);
+    add(&t, &layouts[2], 1, "b", &answer[1]);
     if (um_engine_step(t.engine, &err)) fail_msg("%s", err.msg); /* admits them */
     int64_t before = um_alloc_count();
     if (um_engine_step(t.engine, &err)) fail_msg("%s", err.msg);

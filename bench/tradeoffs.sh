@@ -1,0 +1,324 @@
+#!/bin/bash
+# What each choice of decoding costs: accuracy, tokens per forward, tokens per second and stored keys of the bundled
+# models, for every strategy and sampler and its main parameter.
+#
+#   bench/tradeoffs.sh [--quick | --measure | --draw] [--runs N] [--questions N] [--out DIR]
+#
+# Writes table.{md,csv,json} and plots as SVG (gnuplot) to DIR, build/tradeoffs if not given. --measure leaves out the
+# plots, --draw makes tables and plots of the rows that another run left in DIR, --quick measures four points without
+# plots. Accuracy is the same in every run; speeds are the median of N runs (3) with least and most. --questions is for
+# the block model; the whole-sequence one, which is far slower, is asked half as many. Strategies that neither bundled
+# model can run go over small models of random weights, which have no accuracy. docs/tradeoffs.md reads the result.
+set -euo pipefail
+export LC_ALL=C
+cd "$(dirname "$0")/.."
+UNMASK=${UNMASK:-build/unmask}
+for name in $(compgen -e UNMASK_); do unset "$name"; done
+runs=3 questions=100 out=build/tradeoffs mode=all
+
+usage() {
+    echo "usage: bench/tradeoffs.sh [--quick | --measure | --draw] [--runs N] [--questions N] [--out DIR]" >&2
+    exit 2
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) mode=quick runs=1 questions=12 ;;
+    --measure) mode=measure ;;
+    --draw) mode=draw ;;
+    --runs) runs=${2:?} && shift ;;
+    --questions) questions=${2:?} && shift ;;
+    --out) out=${2:?} && shift ;;
+    *) usage ;;
+    esac
+    shift
+done
+[[ $runs =~ ^[1-9][0-9]*$ && $questions =~ ^[1-9][0-9]*$ ]] || usage
+whole_questions=$(((questions + 1) / 2))
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+rows=$out/rows.tsv
+
+# ---- Measuring --------------------------------------------------------------------------------------------------- #
+
+columns=(part model strategy sampler parameter value questions accuracy tokens_per_forward tokens_per_second
+    tokens_per_second_min tokens_per_second_max kv_bytes runs)
+
+# The first number of a key: totals come before those of kinds.
+number() { grep -o "\"$1\":[0-9.e+-]*" "$2" | head -n 1 | cut -d: -f2; }
+text() { grep -o "\"$1\":\"[^\"]*\"" "$2" | head -n 1 | cut -d'"' -f4; }
+
+# All tokens over all forward passes, so that a first pass that writes tokens beside storing the prompt counts.
+per_forward() {
+    awk -v tokens="$(number tokens "$work/run")" -v forwards="$(number forwards "$work/run")" \
+        'BEGIN { print tokens / forwards }'
+}
+
+# Middle, least and greatest of numbers, a line each.
+spread() {
+    sort -g | awk '{ v[NR] = $1 } END { m = int((NR + 1) / 2); print (v[m] + v[NR + 1 - m]) / 2, v[1], v[NR] }'
+}
+
+# row PART MODEL SAMPLER PARAMETER VALUE QUESTIONS ACCURACY TOKENS_PER_FORWARD KV_BYTES: adds a row; the strategy is
+# that of the report in $work/run, speeds are the lines of $work/speeds.
+row() {
+    local median least most
+    read -r median least most < <(spread < "$work/speeds")
+    printf '%s\t' "$1" "$2" "$(text decoding_strategy "$work/run")" "$3" "$4" "$5" "$6" "$7" "$8" "$median" "$least" \
+        "$most" >> "$rows"
+    printf '%s\t%s\n' "$9" "$runs" >> "$rows"
+    tail -n 1 "$rows" >&2
+}
+
+# ask PART MODEL N SAMPLER PARAMETER VALUE OPTION...: N questions to a bundled model.
+ask() {
+    local part=$1 model=$2 n=$3 sampler=$4 parameter=$5 value=$6
+    shift 6
+    : > "$work/speeds"
+    for _ in $(seq "$runs"); do
+        "$UNMASK" eval --model "models/$model" --limit "$n" --batch 16 --seed 1 --json --quiet "$@" > "$work/run"
+        number tokens_per_second "$work/run" >> "$work/speeds"
+    done
+    row "$part" "$model" "$sampler" "$parameter" "$value" "$n" "$(number accuracy "$work/run")" \
+        "$(per_forward)" "$(number kv_bytes_used_most "$work/run")"
+}
+
+# drill PART MODEL SAMPLER PARAMETER VALUE OPTION...: random prompts to a model of random weights.
+drill() {
+    local part=$1 model=$2 sampler=$3 parameter=$4 value=$5
+    shift 5
+    "$UNMASK" bench --model "tests/golden/models/$model" --batch 8 --requests 16 --max-tokens 64 --runs "$runs" \
+        --seed 1 --json --quiet "$@" > "$work/run"
+    grep -o '"tokens_per_second":{[^}]*}' "$work/run" | grep -o '[0-9.]*[0-9]' > "$work/speeds"
+    row "$part" "$model" "$sampler" "$parameter" "$value" "" "" "$(per_forward)" ""
+}
+
+# block PART SAMPLER PARAMETER VALUE OPTION...
+block() { ask "$1" tiny-block "$questions" "${@:2}" --decoding-strategy multi_bd; }
+# whole PART STRATEGY SAMPLER PARAMETER VALUE OPTION...
+whole() {
+    ask "$1" tiny-full "$whole_questions" "${@:3}" --decoding-strategy "$2" --gen-length 96 --max-tokens 96 \
+        --block-size 32
+}
+
+# ---- What is measured -------------------------------------------------------------------------------------------- #
+
+block_thresholds() {
+    local v
+    for v in "$@"; do block threshold confidence accept_threshold "$v" --accept-threshold "$v"; done
+}
+
+# One option of a sampler at several values.
+block_sampler() {
+    local sampler=$1 parameter=$2 v
+    shift 2
+    for v in "$@"; do block sampler "$sampler" "$parameter" "$v" --sampler "$sampler" "--${parameter//_/-}" "$v"; done
+}
+
+block_choices() {
+    local v
+    block_thresholds 0.5 0.6 0.7 0.8 0.9 0.95 0.99
+    for v in 1 2 3 4; do block buffer confidence buffer_size "$v" --buffer-size "$v"; done
+    block_sampler dynamic accept_threshold 0.7 0.9 0.95
+    block_sampler static denoising_steps 4 8 16 32
+    block_sampler sequential denoising_steps 8 16 32
+    block_sampler sdar_dynamic denoising_steps 4 8 16
+    block_sampler factor factor 0.25 0.5 1 2
+    block_sampler hierarchy low_threshold 0.2 0.4 0.6 0.8
+    block_sampler credit credit_alpha 0 0.35 0.7 1.4
+    block_sampler entropy_bound entropy_bound 0.05 0.15 0.5 1
+    block_sampler entropy_threshold entropy_threshold 0.1 0.45 1
+    block_sampler edit edit_threshold 0 0.5 0.9
+    for v in low_confidence random; do block sampler "$v" "" "" --sampler "$v"; done
+    for v in off 0.3 0.5; do
+        block remask confidence remask_threshold "$v" --remask-threshold "$v" --accept-threshold 0.7
+    done
+}
+
+whole_choices() {
+    local s v k h
+    for s in low_confidence random origin maskgit_plus topk_margin entropy linear_entropy; do
+        for v in 24 48; do whole steps full "$s" steps "$v" --sampler "$s" --steps "$v"; done
+    done
+    whole steps full low_confidence steps 96 --steps 96
+    for s in dynamic factor; do whole steps full "$s" "" "" --sampler "$s"; done
+    for k in prefix_cache dual_cache; do
+        for v in 24 48; do whole cache "$k" low_confidence steps "$v" --steps "$v"; done
+        whole cache "$k" factor "" "" --sampler factor
+    done
+    for v in 0.7 0.9; do whole d2f d2f confidence accept_threshold "$v" --accept-threshold "$v"; done
+    for h in "" --head-select; do
+        for k in 0 1 2 4; do sparse "$k" "$h" 0.3 0.5 0.7 1.0; done
+    done
+}
+
+# Pages of one position, so that the stored bytes follow the ratio and not the rounding to pages.
+sparse() {
+    local delay=$1 heads=$2 v
+    shift 2
+    for v in "$@"; do
+        whole sparse sparse low_confidence "delay_step $delay${heads:+ head_select}, retention_ratio" "$v" \
+            --steps 48 --page-size 1 --delay-step "$delay" --retention-ratio "$v" $heads
+    done
+}
+dense() { whole dense dual_cache low_confidence steps 48 --steps 48 --page-size 1; }
+
+drills() {
+    local v
+    for v in 0.05 0.9; do
+        drill dmax llada2 dmax accept_threshold "$v" --decoding-strategy dmax --accept-threshold "$v"
+    done
+    for v in true false; do
+        drill fast_dllm_v2 fast_dllm_v2 confidence block_cache "$v" --decoding-strategy fast_dllm_v2 --block-cache="$v"
+    done
+}
+
+# ---- Tables ------------------------------------------------------------------------------------------------------ #
+
+conditions() {
+    cpu=$(text cpu "$out/machine.json") cores=$(number cores "$out/machine.json") isa=$(text isa "$out/machine.json")
+    commit=$(text commit "$out/machine.json") threads=$(number threads "$out/machine.json")
+    dense_bytes=$(select_rows '$1 == "dense"' '$13')
+}
+
+write_csv() {
+    (IFS=, && echo "${columns[*]}")
+    # A name may hold a comma.
+    awk -F'\t' '{ for (i = 1; i <= NF; i++) printf "%s%s", index($i, ",") ? "\"" $i "\"" : $i, i < NF ? "," : "\n" }' \
+        "$rows"
+}
+
+write_json() {
+    printf '{"cpu":"%s","cores":%s,"threads":%s,"isa":"%s","commit":"%s",\n"dense_kv_bytes":%s,"rows":[\n' \
+        "$cpu" "$cores" "$threads" "$isa" "$commit" "$dense_bytes"
+    awk -F'\t' -v names="${columns[*]}" '
+        BEGIN { n = split(names, name, " ") }
+        {
+            printf("%s{", NR > 1 ? ",\n" : "")
+            for (i = 1; i <= n; i++)
+                printf("%s\"%s\":%s", i > 1 ? "," : "", name[i], i <= 6 ? "\"" $i "\"" : $i == "" ? "null" : $i)
+            printf "}"
+        }
+        END { print "\n]}" }' "$rows"
+}
+
+write_md() {
+    echo "$cpu, $cores cores, $threads threads, $isa; commit $commit."
+    echo "Tokens/s: median [least..most] of $(select_rows "NR == 1" "\$14") run(s), 16 requests at once."
+    awk -F'\t' -v dense="$dense_bytes" '
+        $1 != part {
+            part = $1
+            stored = part == "dense" || part == "sparse"
+            print "\n### " part "\n"
+            print "| model | strategy | sampler | parameter | | accuracy | tokens/forward | tokens/s |" \
+                (stored ? " stored keys, bytes | of dense |" : "")
+            print "| --- | --- | --- | --- | --- | --- | --- | --- |" (stored ? " --- | --- |" : "")
+        }
+        {
+            accuracy = $8 == "" ? "" : sprintf("%.1f %%", 100 * $8)
+            printf("| %s | %s | %s | %s | %s | %s | %.2f | %.0f [%.0f..%.0f] |", $2, $3, $4, $5, $6, accuracy, $9, $10,
+                   $11, $12)
+            if (stored) printf " %d | %.2f |", $13, $13 / dense
+            print ""
+        }' "$rows"
+}
+
+# ---- Plots ------------------------------------------------------------------------------------------------------- #
+
+# select_rows AWK-CONDITION AWK-COLUMNS: columns of the rows for which it holds.
+select_rows() { awk -F'\t' "$1 { print $2 }" "$rows"; }
+
+# plot FILE: draws the gnuplot commands of standard input.
+plot() {
+    {
+        cat <<-END
+			set terminal svg noenhanced size 720,440 font "sans-serif,12" background "#ffffff"
+			set output "$out/$1.svg"
+			set key outside right
+			set grid lc "#dddddd"
+			set border 3
+			set tics nomirror
+		END
+        cat
+    } | gnuplot
+}
+
+# The name of a row's series: its sampler, and the part where that says more.
+series_name='function name() { return $4 ($1 ~ /^(sampler|steps)$/ ? "" : " (" ($1 == "cache" ? $3 : $1) ")") }'
+
+# cloud FILE TITLE MODEL PARTS: accuracy over tokens per forward, a series for each sampler of parts that match.
+cloud() {
+    local series="" name i=0
+    local chosen='$2 == model && $1 ~ "^(" parts ")$"'
+    while read -r name; do
+        i=$((i + 1))
+        awk -F'\t' -v model="$3" -v parts="$4" -v wanted="$name" "$series_name
+            $chosen && name() == wanted { print \$9, 100 * \$8 }" "$rows" | sort -g > "$work/series.$i"
+        series+="${series:+, }'$work/series.$i' with linespoints pt $((i % 13 + 1)) ps 0.7 title '$name'"
+    done < <(awk -F'\t' -v model="$3" -v parts="$4" "$series_name
+        $chosen && !seen[name()]++ { print name() }" "$rows")
+    plot "$1" <<-END
+		set title "$2"
+		set xlabel "tokens per forward"
+		set logscale x 2
+		set offsets graph 0, 0, 0.05, 0.05
+		set ylabel "right answers, %"
+		plot $series
+	END
+}
+
+plots() {
+    cloud block "tiny-block: what tokens per forward cost" tiny-block "threshold|buffer|sampler"
+    cloud whole "tiny-full: what tokens per forward cost" tiny-full "steps|cache"
+    select_rows '$1 == "buffer"' '$6, $10, $11, $12' > "$work/buffer"
+    plot buffer <<-END
+		set title "tiny-block: blocks in the buffer"
+		set xlabel "buffer_size"
+		set xrange [0.8:4.2]
+		set xtics 1
+		set ylabel "tokens/s"
+		set yrange [0:*]
+		plot '$work/buffer' with yerrorlines pt 7 title 'median, least, most'
+	END
+    select_rows '$5 ~ /^delay_step 1, /' "\$6, 100 * \$8, \$13 / $dense_bytes" > "$work/one"
+    select_rows '$5 ~ /^delay_step 1 head_select, /' '$6, 100 * $8' > "$work/heads"
+    plot retention <<-END
+		set title "tiny-full: sparse, delay_step 1"
+		set xlabel "retention_ratio"
+		set xrange [0.25:1.05]
+		set ylabel "right answers, %"
+		set yrange [0:105]
+		set y2label "stored keys and values, share of dual_cache"
+		set y2range [0:1.05]
+		set y2tics
+		plot '$work/one' using 1:2 with linespoints pt 7 title 'accuracy', \\
+		    '$work/heads' using 1:2 with linespoints pt 5 title 'accuracy, head_select', \\
+		    '$work/one' using 1:3 axes x1y2 with linespoints pt 9 dt 2 title 'stored'
+	END
+}
+
+# ---- The run ----------------------------------------------------------------------------------------------------- #
+
+measure() {
+    : > "$rows"
+    "$UNMASK" bench --model models/tiny-block --batch 1 --requests 1 --runs 1 --json --quiet > "$out/machine.json"
+    if [ "$mode" = quick ]; then
+        block_thresholds 0.5 0.95
+        dense
+        sparse 1 "" 0.5
+        return
+    fi
+    block_choices
+    dense
+    whole_choices
+    drills
+}
+
+[ "$mode" = draw ] || measure
+conditions
+write_csv > "$out/table.csv"
+write_json > "$out/table.json"
+write_md > "$out/table.md"
+case $mode in all | draw) plots ;; esac
+echo "written to $out: $(cd "$out" && ls | xargs)"
