@@ -85,8 +85,6 @@ int32_t um_view_ask(const um_view *v, um_req *r, const um_sampler *s, um_pass *p
 static void carry_out(um_req *r, const um_decision *d, const int32_t *position, const um_answer *answer) {
     for (int32_t i = 0; i < d->n; i++) {
         int32_t p = position[d->at[i]];
-        /* compat: samplers that may choose the mask id leave the mask where it is */
-        if (d->id[i] == r->traits->mask_id) continue;
         if (d->id[i] == UM_MASKED) um_req_erase(r, p);
         else um_req_write(r, p, d->id[i], &answer[d->at[i]]);
     }
