@@ -84,13 +84,19 @@ void um_schedule_add(um_engine *e, um_job *j) {
     enter_waiting(e, j);
 }
 
-static void leave_waiting(um_engine *e, um_job *j) {
-    um_job **p = &e->waiting;
-    while (*p != j) p = &(*p)->next;
+/* Takes the request that *p points at out of the queue. */
+static void unlink_waiting(um_engine *e, um_job **p) {
+    um_job *j = *p;
     *p = j->next;
     if (!*p) e->waiting_tail = p;
     j->next = NULL;
     e->n_waiting--;
+}
+
+static void leave_waiting(um_engine *e, const um_job *j) {
+    um_job **p = &e->waiting;
+    while (*p != j) p = &(*p)->next;
+    unlink_waiting(e, p);
 }
 
 static void forget_first(um_job *j, const um_job *gone) {
@@ -269,10 +275,7 @@ static bool try_admit(um_engine *e, um_job **p) {
         drop_pages(e, j);
         return false;
     }
-    *p = j->next;
-    if (!*p) e->waiting_tail = p;
-    j->next = NULL;
-    e->n_waiting--;
+    unlink_waiting(e, p);
     e->n_refreshes += need.refresh;
     j->skips = 0;
     enter_running(e, j);
