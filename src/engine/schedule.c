@@ -221,13 +221,13 @@ static void plan_running(um_engine *e, bool prefill_only) {
 
 /* ---- Waiting requests -------------------------------------------------------------------------------------------- */
 
-/* Starts j's table with what others have stored; returns whether that can be decided now. */
+/* Starts j's table with what others have stored. False: the first answer of the same request has not stored the prompt
+ * yet, and j waits for it. */
 static bool adopt(um_engine *e, um_job *j) {
     int32_t most = 0;
     um_req *q = &j->req;
-    um_job *first = j->first;
+    const um_job *first = j->first;
     uint64_t space = um_schedule_space(e, j, &most);
-    if (first && most > 0 && q->nfe == 0 && !first->table[0].n) return false; /* the first answer stores the prompt */
     if (first && most > 0 && q->nfe == 0) {
         if (first->req.stored < most) return false;
         um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
