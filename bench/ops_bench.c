@@ -31,7 +31,12 @@ static void stop(const um_err *err) {
     exit(1);
 }
 
-static bool is_wanted(const char *operation) { return !wanted || strstr(wanted, operation); }
+static bool is_wanted(const char *operation) {
+    size_t n = strlen(operation);
+    for (const char *at = wanted; at; at = strchr(at, ','), at += at != NULL)
+        if (strncmp(at, operation, n) == 0 && (at[n] == ',' || !at[n])) return true;
+    return !wanted;
+}
 
 /* ---- Inputs ---- */
 
@@ -73,7 +78,7 @@ typedef struct row {
 } row;
 
 static void print_head(void) {
-    printf("%-10s %-47s  %-29s%8s  %-29s%6s\n", "operation", "shape", "ours: median [worst..best]", "GB/s",
+    printf("%-11s %-46s  %-29s%8s  %-29s%6s\n", "operation", "shape", "ours: median [worst..best]", "GB/s",
            "oneDNN: median [worst..best]", "ratio");
 }
 
@@ -89,7 +94,7 @@ static void print_rate(const row *r, const um_bench_time *t) {
 static void report(const row *r, const um_bench_task *task, int n) {
     um_bench_time time[UM_BENCH_RIVALS];
     um_bench_measure(task, n, time);
-    printf("%-10s %-47s", r->operation, r->shape);
+    printf("%-11s %-46s", r->operation, r->shape);
     print_rate(r, &time[0]);
     printf(" %7.1f", r->bytes / time[0].median * 1e-9);
     if (n > 1) {
@@ -146,6 +151,33 @@ static void bench_linear(um_dtype type, int32_t in, int32_t out) {
     for (int i = 0; i < b.n_copies; i++) b.w[i] = new_weight(&t);
     for (size_t i = 0; i < UM_LEN(tokens); i++) bench_tokens(&b, &t, tokens[i]);
     for (int i = 0; i < b.n_copies; i++) ops->weight_free(dev, b.w[i]);
+    um_free((void *)t.data);
+    ops->buffer_free(dev, b.x);
+    ops->buffer_free(dev, b.y);
+}
+
+static void run_linear_gate(void *arg, int round) {
+    linear_bench *b = (linear_bench *)arg;
+    ops->linear_gate(dev, b->w[round % b->n_copies], NULL, b->x, b->n_tokens, b->y);
+}
+
+/* The first half of a feed-forward layer, whose weights stay in the caches when they fit. */
+static void bench_linear_gate(um_dtype type, int32_t in, int32_t n) {
+    static const int tokens[] = {8, 32, 256};
+    if (!is_wanted("linear_gate") || !ops->linear_gate) return;
+    um_tensor t = new_tensor(type, 2 * n, in);
+    linear_bench b = {.n_copies = 1, .x = random_floats((size_t)TOKENS_MAX * (size_t)in)};
+    b.y = random_floats(TOKENS_MAX * (size_t)n);
+    b.w[0] = new_weight(&t);
+    for (size_t i = 0; i < UM_LEN(tokens); i++) {
+        char shape[64];
+        double products = 2.0 * in * n;
+        b.n_tokens = tokens[i];
+        snprintf(shape, sizeof shape, "%s %d -> 2 x %d, T=%d", um_dtype_name(type), in, n, tokens[i]);
+        report_alone(&(row){"linear_gate", shape, 2 * products * tokens[i], products * (double)um_dtype_size(type)},
+                     run_linear_gate, &b);
+    }
+    ops->weight_free(dev, b.w[0]);
     um_free((void *)t.data);
     ops->buffer_free(dev, b.x);
     ops->buffer_free(dev, b.y);
@@ -381,6 +413,8 @@ static void bench_bf16(void) {
     bench_linear(UM_BF16, 2048, 2048);
     bench_linear(UM_BF16, 2048, 5632);
     bench_linear(UM_BF16, 5632, 2048);
+    bench_linear_gate(UM_BF16, 320, 960);
+    bench_linear_gate(UM_BF16, 2048, 5632);
     bench_moe(UM_BF16, "LLaDA2-mini", 256, 8, 2048, 512);
     bench_moe(UM_BF16, "SDAR-30B", 128, 8, 2048, 768);
     static const um_dtype kv_types[] = {UM_F32, UM_BF16, UM_F8};

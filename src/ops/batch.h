@@ -23,6 +23,11 @@ typedef struct um_range {
     int32_t start, end; /* [start, end) */
 } um_range;
 
+/* Slot of visibility index `vis` by a table of pages. */
+static inline int64_t um_slot_of(const int32_t *page, int32_t page_size, int32_t vis) {
+    return (int64_t)page[vis / page_size] * page_size + vis % page_size;
+}
+
 /* Backends that go through keys in groups begin these at multiples of this visibility index: keys that lie on other
  * indices, but equally within such groups, give the same sums bit by bit. */
 #define UM_KEY_GROUP 32

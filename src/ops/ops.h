@@ -1,7 +1,7 @@
 /* ops: the table of tensor operations. A backend is one um_ops; transformer.c is the only caller and knows no backend.
  *
- * Backends: `ref` (ops/ref: the formulas in plain C, one thread, fp32: the oracle), `cpu` (ops/cpu: threads, AVX2 and
- * AVX-512 chosen at run time). Both answer the same questions; tests/ops compares them.
+ * Backends: `ref` (ops/ref: the formulas in plain C, one thread, fp32: the oracle), `cpu` (ops/cpu: threads, AVX2,
+ * AVX-512 and AMX chosen at run time). Both answer the same questions; tests/ops compares them.
  *
  * Activations are fp32, row-major, in memory from `buffer`. Shapes stand beside the names: T tokens, H hidden size,
  * V vocabulary rows, d head size.
@@ -152,7 +152,7 @@ typedef struct um_ops {
     um_status (*open)(um_dev **out, const um_dev_config *c, um_err *err);
     void (*close)(um_dev *dev); /* NULL is fine */
     int (*threads)(const um_dev *dev);
-    const char *(*isa)(const um_dev *dev); /* "plain C", "avx2", "avx512_bf16": what was chosen */
+    const char *(*isa)(const um_dev *dev); /* "plain C", "avx2", "amx_bf16": what was chosen */
     size_t (*scratch_bytes)(const um_dev *dev);
 
     /* Zeroed memory that operations read and write. */
@@ -188,6 +188,9 @@ typedef struct um_ops {
     void (*kv_select)(um_dev *dev, um_kv *kv, const um_attention *a);
     /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
     void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+    /* linear and gate in one, with the same bits: y[t, i] = silu(z[i]) * z[n + i], z = W x[t] + bias; W [2n, in],
+     * y [T, n]. NULL: the backend has no such thing. */
+    void (*linear_gate)(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, float *y);
     void (*moe)(um_dev *dev, const um_moe *a);
     /* Answers rows without storing [rows, V]: the product and its reduction are fused over vocabulary tiles, partial
      * answers merge in order of the tiles. */

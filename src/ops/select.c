@@ -18,7 +18,8 @@ int32_t um_select_keys(const um_span *span, int32_t *vis) {
 }
 
 int32_t um_select_token(const um_batch *b, const um_span *span, int32_t page_size, int32_t vis) {
-    int32_t slot = span->page[vis / page_size] * page_size + vis % page_size, t = span->first;
+    const int64_t slot = um_slot_of(span->page, page_size, vis);
+    int32_t t = span->first;
     while (t < span->first + span->n && b->slot[t] != slot) t++;
     assert(t < span->first + span->n);
     return t;

@@ -50,6 +50,11 @@ static void gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, floa
     SPAN("gate", n_tokens, gate(t->dev, gu, n_tokens, n, y));
 }
 
+static void linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens,
+                        float *y) {
+    SPAN("linear_gate", n_tokens, linear_gate(t->dev, w, bias, x, n_tokens, y));
+}
+
 static void moe(um_dev *dev, const um_moe *a) { SPAN("moe", a->n_tokens, moe(t->dev, a)); }
 
 static void head(um_dev *dev, const um_head *a) { SPAN("head", a->n_rows, head(t->dev, a)); }
@@ -65,9 +70,10 @@ const um_ops um_ops_timed = {.name = "timed",
                              .attention = attention,
                              .kv_select = kv_select,
                              .gate = gate,
+                             .linear_gate = linear_gate,
                              .moe = moe,
                              .head = head};
 
-/* Two names, a number in the space of one, fourteen functions that make and free, eleven operations: a new one needs
+/* Two names, a number in the space of one, fourteen functions that make and free, twelve operations: a new one needs
  * its wrapper. */
-_Static_assert(sizeof(um_ops) == (3 + 14 + 11) * sizeof(void *), "every operation of a pass is timed");
+_Static_assert(sizeof(um_ops) == (3 + 14 + 12) * sizeof(void *), "every operation of a pass is timed");

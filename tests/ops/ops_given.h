@@ -39,8 +39,7 @@ static inline void assert_near(double got, double want) {
 /* Calls check for every backend and instruction set, in fp32. */
 static inline void for_each_backend(void (*check)(const world *w)) {
     for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
-        static const char *const none[] = {NULL, NULL};
-        const char *const *isa = um_streq((*ops)->name, "cpu") ? um_cpu_isas() : none;
+        const char *const *isa = isas_of(*ops);
         do {
             world w = open_world(*ops, *isa, UM_F32, 2);
             check(&w);

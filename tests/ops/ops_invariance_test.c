@@ -1,18 +1,20 @@
 /* What a backend promises beside the values: on one device and build, an output is a function of its own inputs, bit
- * for bit: not of its neighbours in the batch, of the number of threads, of where pages lie; and nothing allocates. */
+ * for bit: not of its neighbours in the batch, nor of the number of threads; and nothing allocates. What attention
+ * promises for every kind of KV is in ops_kv_test.c. */
 #include "ops_cases.h"
 
 /* ---- Neighbours ---- */
 
-static void check_linear_rows(const world *w, um_dtype type, int32_t in, int32_t out, int32_t n_tokens) {
+static void check_linear_rows(const world *w, um_dtype type, int32_t in, int32_t out, int32_t n_tokens, bool add) {
     size_t T = (size_t)n_tokens, K = (size_t)in, N = (size_t)out;
     um_tensor part = random_tensor(type, out, in);
     um_weight *m = make_weight(w, &part, 1);
-    float *x = random_floats(T * K), *all = poisoned_floats(T * N), *some = poisoned_floats(T * N);
-    w->ops->linear(w->dev, m, NULL, x, n_tokens, false, all);
-    for (int32_t t = 0; t < n_tokens;) { /* pieces of 1, 2, 3 ... rows */
-        int32_t n = UM_MIN(1 + t % 14, n_tokens - t);
-        w->ops->linear(w->dev, m, NULL, x + (size_t)t * K, n, false, some + (size_t)t * N);
+    float *x = random_floats(T * K), *all = add ? random_floats(T * N) : poisoned_floats(T * N);
+    float *some = copy_floats(all, T * N);
+    w->ops->linear(w->dev, m, NULL, x, n_tokens, add, all);
+    for (int32_t t = 0; t < n_tokens;) { /* pieces of 1 to 35 rows */
+        int32_t n = UM_MIN(1 + t % 35, n_tokens - t);
+        w->ops->linear(w->dev, m, NULL, x + (size_t)t * K, n, add, some + (size_t)t * N);
         t += n;
     }
     same_bits(w, "linear: rows in pieces", all, some, T * N * sizeof *all);
@@ -27,50 +29,15 @@ static void check_linear(const world *w, const world *ref) {
     (void)ref;
     for (int i = 0; i < 6; i++)
         check_linear_rows(w, i % 2 ? UM_F32 : UM_BF16, 1 + random_below(1100), 1 + random_below(200),
-                          1 + random_below(90));
-    check_linear_rows(w, UM_BF16, 700, 40, 600);
+                          1 + random_below(90), i % 3 == 0);
+    check_linear_rows(w, UM_BF16, 700, 40, 600, false);
+    check_linear_rows(w, UM_BF16, 1090, 64, 290, true);
+    check_linear_rows(w, UM_BF16, 320, 64, 47, true); /* whole tiles of inputs; rows that fill none */
 }
 
 static void linear_row_is_the_same_alone_and_in_a_batch(void **state) {
     (void)state;
     for_each_world(check_linear);
-}
-
-/* Each query alone, as a span of its own. */
-static void check_attention_alone(const world *w, const attention_case *c) {
-    size_t width = attention_width(c);
-    um_kv *kv = fill_kv(w, c, true);
-    um_batch b = batch_of(c);
-    float *all = attend_spans(w, kv, c, &b);
-    for (int i = 0; i < c->batch.n_spans; i++) {
-        for (int32_t t = c->span[i].first; t < c->span[i].first + c->span[i].n; t++) {
-            um_span one = {.first = t, .n = 1, .page = c->span[i].page, .keys = c->span[i].keys, .adapter = -1};
-            b.span = &one;
-            b.n_spans = 1;
-            float *alone = attend_spans(w, kv, c, &b);
-            same_bits(w, "attention: one query alone", all + (size_t)t * width, alone + (size_t)t * width,
-                      width * sizeof *all);
-            um_free(alone);
-        }
-    }
-    um_free(all);
-    w->ops->kv_free(w->dev, kv);
-}
-
-static void check_attention(const world *w, const world *ref) {
-    (void)ref;
-    attention_shape shapes[ATTENTION_SHAPES_MAX];
-    size_t n = attention_shapes(shapes);
-    for (size_t i = 0; i < n; i++) {
-        attention_case c = new_attention(&shapes[i]);
-        check_attention_alone(w, &c);
-        free_attention(&c);
-    }
-}
-
-static void attention_query_is_the_same_alone_and_in_a_batch(void **state) {
-    (void)state;
-    for_each_world(check_attention);
 }
 
 static void check_head(const world *w, const world *ref) {
@@ -166,7 +133,7 @@ static void blend_is_the_same_alone_and_in_a_batch(void **state) {
     for_each_world(check_soft);
 }
 
-/* ---- Threads and pages ---- */
+/* ---- Threads ---- */
 
 static void same_with_threads(const world *a, const world *b) {
     um_tensor part = random_tensor(UM_BF16, 330, 700);
@@ -210,49 +177,7 @@ static void same_with_threads(const world *a, const world *b) {
 
 static void results_do_not_depend_on_threads(void **state) {
     (void)state;
-    static const um_dtype types[] = {UM_F32, UM_BF16};
-    for (size_t t = 0; t < UM_LEN(types); t++) {
-        for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
-            world one = open_world(ops_named("cpu"), *isa, types[t], 1);
-            for (int n = 2; n <= 5; n++) {
-                world many = open_world(ops_named("cpu"), *isa, types[t], n);
-                assert_int_equal(many.ops->threads(many.dev), n);
-                same_with_threads(&one, &many);
-                close_world(&many);
-            }
-            close_world(&one);
-        }
-    }
-}
-
-/* The same request in pages of another size and order. */
-static void check_pages(const world *w, const world *ref) {
-    (void)ref;
-    static const int32_t sizes[] = {1, 5, 16, 33, 64};
-    for (int type = 0; type < 2; type++) {
-        attention_shape shape = {4, 2, 48, 32, type ? UM_BF16 : UM_F32, {13}, {77}, 3, {.see = UM_SEE_CAUSAL}};
-        attention_case first = new_attention(&shape);
-        float *want = run_attention(w, &first, true);
-        for (size_t i = 0; i < UM_LEN(sizes); i++) {
-            shape.page_size = sizes[i];
-            attention_case c = new_attention(&shape);
-            size_t n = 77 * 2 * 48, n_q = 13 * attention_width(&c);
-            memcpy(c.key[0], first.key[0], n * sizeof(float));
-            memcpy(c.value[0], first.value[0], n * sizeof(float));
-            memcpy(c.q, first.q, n_q * sizeof(float));
-            float *got = run_attention(w, &c, true);
-            same_bits(w, "attention: page sizes", got, want, n_q * sizeof(float));
-            um_free(got);
-            free_attention(&c);
-        }
-        um_free(want);
-        free_attention(&first);
-    }
-}
-
-static void attention_does_not_depend_on_pages(void **state) {
-    (void)state;
-    for_each_world(check_pages);
+    for_each_number_of_threads(same_with_threads);
 }
 
 /* ---- Memory ---- */
@@ -282,6 +207,7 @@ static void check_allocations(const world *w, const world *ref) {
     w->ops->rope_kv(w->dev, kv, &r);
     w->ops->attention(w->dev, kv, &a);
     w->ops->gate(w->dev, x, 60, 320, y);
+    if (w->ops->linear_gate) w->ops->linear_gate(w->dev, m, NULL, x, 60, y);
     w->ops->head(w->dev, &h.args);
     assert_int_equal(um_alloc_count(), before);
     w->ops->kv_free(w->dev, kv);
@@ -295,14 +221,9 @@ static void check_allocations(const world *w, const world *ref) {
     free_head(&h);
 }
 
-static void check_both(const world *w, const world *ref) {
-    check_allocations(w, ref);
-    check_allocations(ref, ref);
-}
-
 static void operations_allocate_nothing(void **state) {
     (void)state;
-    for_each_world(check_both);
+    for_each_world_and_reference(check_allocations);
 }
 
 static void sizes_are_reported_and_buffers_are_zero(void **state) {
@@ -343,12 +264,10 @@ int main(void) {
     seed_world();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_row_is_the_same_alone_and_in_a_batch),
-        cmocka_unit_test(attention_query_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(head_row_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(wanting_the_likeliest_ids_changes_nothing_else),
         cmocka_unit_test(blend_is_the_same_alone_and_in_a_batch),
         cmocka_unit_test(results_do_not_depend_on_threads),
-        cmocka_unit_test(attention_does_not_depend_on_pages),
         cmocka_unit_test(operations_allocate_nothing),
         cmocka_unit_test(sizes_are_reported_and_buffers_are_zero),
         cmocka_unit_test(arithmetic_in_f16_is_refused),

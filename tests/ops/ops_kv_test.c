@@ -132,21 +132,6 @@ static void same_with_threads(const world *one, const world *many) {
     }
 }
 
-static void for_each_number_of_threads(void (*check)(const world *one, const world *many)) {
-    static const um_dtype types[] = {UM_F32, UM_BF16};
-    for (size_t t = 0; t < UM_LEN(types); t++) {
-        for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
-            world one = open_world(ops_named("cpu"), *isa, types[t], 1);
-            for (int n = 2; n <= 4; n++) {
-                world many = open_world(ops_named("cpu"), *isa, types[t], n);
-                check(&one, &many);
-                close_world(&many);
-            }
-            close_world(&one);
-        }
-    }
-}
-
 static void attention_does_not_depend_on_threads(void **state) {
     (void)state;
     for_each_number_of_threads(same_with_threads);
@@ -154,7 +139,7 @@ static void attention_does_not_depend_on_threads(void **state) {
 
 /* The same request in pages of another size, order and place. */
 static void compare_pages(const world *w, um_dtype type, um_range hole) {
-    static const int32_t sizes[] = {1, 4, 12, 33, 64};
+    static const int32_t sizes[] = {1, 4, 5, 12, 16, 33, 64};
     attention_shape shape = {4, 2, 48, 32, type, {13}, {77}, 3, {.see = UM_SEE_CAUSAL}};
     attention_case first = new_attention_in(&shape, (kv_variant){UM_KV_UNIFIED, false, hole});
     float *want = run_attention(w, &first, true);
@@ -267,14 +252,9 @@ static void check_scratch(const world *w, const world *ref) {
     free_attention(&c);
 }
 
-static void check_scratch_of_both(const world *w, const world *ref) {
-    check_scratch(w, ref);
-    check_scratch(ref, ref);
-}
-
 static void scratch_is_one_layer_deep(void **state) {
     (void)state;
-    for_each_world(check_scratch_of_both);
+    for_each_world_and_reference(check_scratch);
 }
 
 static void bytes_of_scratch_are_counted_apart(void **state) {
@@ -351,14 +331,9 @@ static void check_copies(const world *w, const world *ref) {
             compare_copies(w, types[t], i % 2 ? UM_KV_DISTINCT : UM_KV_UNIFIED, sizes[i][0], sizes[i][1]);
 }
 
-static void check_copies_of_both(const world *w, const world *ref) {
-    check_copies(w, ref);
-    check_copies(ref, ref);
-}
-
 static void copy_of_a_page_has_its_first_slots_in_all_layers(void **state) {
     (void)state;
-    for_each_world(check_copies_of_both);
+    for_each_world_and_reference(check_copies);
 }
 
 /* ---- Numbers ---- */
@@ -453,15 +428,10 @@ static void check_stored_values(const world *w, const world *ref) {
     free_attention(&c);
 }
 
-static void check_stored_values_of_both(const world *w, const world *ref) {
-    check_stored_values(w, ref);
-    check_stored_values(ref, ref);
-}
-
 static void value_in_8_bits_is_off_by_a_sixteenth_at_most(void **state) {
     (void)state;
     begin_worst();
-    for_each_world(check_stored_values_of_both);
+    for_each_world_and_reference(check_stored_values);
     print_worst("8 bits");
 }
 
@@ -479,14 +449,9 @@ static void check_bad_values(const world *w, const world *ref) {
     free_attention(&c);
 }
 
-static void check_bad_values_of_both(const world *w, const world *ref) {
-    check_bad_values(w, ref);
-    check_bad_values(ref, ref);
-}
-
 static void vector_with_infinity_in_8_bits_reads_as_nan(void **state) {
     (void)state;
-    for_each_world(check_bad_values_of_both);
+    for_each_world_and_reference(check_bad_values);
 }
 
 int main(void) {

@@ -174,18 +174,7 @@ static void check_threads(const world *one, const world *many) {
 
 static void moe_does_not_depend_on_threads(void **state) {
     (void)state;
-    static const um_dtype types[] = {UM_F32, UM_BF16};
-    for (size_t t = 0; t < UM_LEN(types); t++) {
-        for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
-            world one = open_world(ops_named("cpu"), *isa, types[t], 1);
-            for (int n = 2; n <= 5; n++) {
-                world many = open_world(ops_named("cpu"), *isa, types[t], n);
-                check_threads(&one, &many);
-                close_world(&many);
-            }
-            close_world(&one);
-        }
-    }
+    for_each_number_of_threads(check_threads);
 }
 
 static void check_allocations(const world *w, const world *ref) {
@@ -199,14 +188,9 @@ static void check_allocations(const world *w, const world *ref) {
     free_moe(&c);
 }
 
-static void check_both(const world *w, const world *ref) {
-    check_allocations(w, ref);
-    check_allocations(ref, ref);
-}
-
 static void moe_allocates_nothing(void **state) {
     (void)state;
-    for_each_world(check_both);
+    for_each_world_and_reference(check_allocations);
 }
 
 int main(void) {

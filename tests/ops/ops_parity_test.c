@@ -61,6 +61,14 @@ static const linear_shape linear_shapes[] = {
     {301, {33}, 9, {UM_BF16}, false, false, true},
     {300, {40}, 14, {UM_F32}, true, false, true},
     {64, {32, 5}, 3, {UM_F16, UM_BF16}, false, true, true},
+    /* around the tiles of matrix units: 16 and 32 rows, 32 inputs; around a block of 1024 inputs */
+    {31, {64}, 15, {UM_BF16}, false, false, false},
+    {32, {32}, 16, {UM_BF16}, true, false, false},
+    {33, {65}, 17, {UM_BF16}, false, true, false},
+    {1023, {31}, 31, {UM_BF16}, false, false, false},
+    {1024, {40}, 32, {UM_BF16}, false, true, false},
+    {1057, {96}, 49, {UM_BF16}, true, true, false},
+    {1090, {70}, 37, {UM_BF16}, false, true, false},
 };
 
 static void check_linear_shape(const world *w, const world *ref, const linear_shape *s) {
@@ -208,6 +216,66 @@ static void gate_matches_the_reference(void **state) {
     begin_worst();
     for_each_world(check_gate);
     print_worst("gate");
+}
+
+/* ---- Linear and gate in one ---- */
+
+typedef struct gated_shape {
+    int32_t in, n, n_tokens; /* n: gated columns, half of the matrix's rows */
+    um_dtype type;
+    bool bias;
+} gated_shape;
+
+/* The upper half begins with a panel of 32 rows, or inside of one and ends in it or in the next. */
+static const gated_shape gated_shapes[] = {
+    {320, 64, 32, UM_BF16, false}, {320, 96, 130, UM_BF16, false}, {333, 96, 49, UM_BF16, true},
+    {64, 1, 3, UM_BF16, false},    {64, 15, 50, UM_BF16, true},    {96, 33, 17, UM_BF16, false},
+    {1057, 47, 60, UM_F32, true},  {64, 80, 270, UM_F16, false},
+};
+
+/* Linear, then gate. */
+static void gate_in_two_steps(const world *w, const gated_shape *s, const um_weight *m, const float *bias,
+                              const float *x, float *y) {
+    float *z = poisoned_floats((size_t)s->n_tokens * 2 * (size_t)s->n);
+    w->ops->linear(w->dev, m, bias, x, s->n_tokens, false, z);
+    w->ops->gate(w->dev, z, s->n_tokens, s->n, y);
+    um_free(z);
+}
+
+static void check_gated_shape(const world *w, const world *ref, const gated_shape *s) {
+    const size_t n = (size_t)s->n_tokens * (size_t)s->n;
+    um_tensor part = random_tensor(s->type, 2 * s->n, s->in);
+    um_weight *m = make_weight(w, &part, 1), *m_ref = make_weight(ref, &part, 1);
+    float *x = random_floats((size_t)s->n_tokens * (size_t)s->in),
+          *bias = s->bias ? random_floats(2 * (size_t)s->n) : NULL;
+    float *got = poisoned_floats(n), *steps = poisoned_floats(n), *want = poisoned_floats(n);
+    w->ops->linear_gate(w->dev, m, bias, x, s->n_tokens, got);
+    gate_in_two_steps(w, s, m, bias, x, steps);
+    gate_in_two_steps(ref, s, m_ref, bias, x, want);
+    same_bits(w, "linear_gate and its two steps", got, steps, n * sizeof *got);
+    const double scale = sqrt(s->in); /* of the products; theirs among each other are as large as its square */
+    compare(w, "linear_gate", got, want, n, (size_t)s->n, (tolerance){4e-6 * scale * scale, 1e-5});
+    w->ops->weight_free(w->dev, m);
+    ref->ops->weight_free(ref->dev, m_ref);
+    free_tensor(&part);
+    um_free(x);
+    um_free(bias);
+    um_free(got);
+    um_free(steps);
+    um_free(want);
+}
+
+static void check_gated(const world *w, const world *ref) {
+    for (size_t i = 0; i < UM_LEN(gated_shapes) && w->ops->linear_gate; i++)
+        check_gated_shape(w, ref, &gated_shapes[i]);
+}
+
+static void linear_gate_equals_its_two_steps(void **state) {
+    (void)state;
+    assert_non_null(um_ops_cpu.linear_gate);
+    begin_worst();
+    for_each_world(check_gated);
+    print_worst("linear_gate");
 }
 
 /* ---- Rotation and KV ---- */
@@ -386,6 +454,7 @@ int main(void) {
         cmocka_unit_test(embed_soft_matches_the_reference),
         cmocka_unit_test(norm_matches_the_reference),
         cmocka_unit_test(gate_matches_the_reference),
+        cmocka_unit_test(linear_gate_equals_its_two_steps),
         cmocka_unit_test(rope_matches_the_reference),
         cmocka_unit_test(attention_matches_the_reference),
         cmocka_unit_test(head_matches_the_reference),

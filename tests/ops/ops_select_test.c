@@ -428,14 +428,9 @@ static void check_allocations(const world *w, const world *ref) {
     free_select(&x);
 }
 
-static void check_allocations_of_both(const world *w, const world *ref) {
-    check_allocations(w, ref);
-    check_allocations(ref, ref);
-}
-
 static void selection_and_copies_allocate_nothing(void **state) {
     (void)state;
-    for_each_world(check_allocations_of_both);
+    for_each_world_and_reference(check_allocations);
 }
 
 int main(void) {

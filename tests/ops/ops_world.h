@@ -116,23 +116,58 @@ static inline const um_ops *ops_named(const char *name) {
     return ops;
 }
 
+static const um_dtype world_types[] = {UM_F32, UM_BF16}; /* of the arithmetic */
+
+/* Instruction sets to open a backend with: NULL is what it is without a choice. */
+static inline const char *const *isas_of(const um_ops *ops) {
+    static const char *const none[] = {NULL, NULL};
+    return um_streq(ops->name, "cpu") ? um_cpu_isas() : none;
+}
+
+/* Calls check(device, ref) for every instruction set of the backend. */
+static inline void for_each_isa(const um_ops *ops, um_dtype type, const world *ref,
+                                void (*check)(const world *w, const world *ref)) {
+    const char *const *isa = isas_of(ops);
+    do {
+        world w = open_world(ops, *isa, type, 2);
+        check(&w, ref);
+        close_world(&w);
+    } while (*isa && *++isa);
+}
+
 /* Calls check(device, reference) for every backend but the reference, instruction set and arithmetic. */
 static inline void for_each_world(void (*check)(const world *w, const world *ref)) {
-    static const um_dtype types[] = {UM_F32, UM_BF16};
-    for (size_t t = 0; t < UM_LEN(types); t++) {
-        world ref = open_world(ops_named("ref"), NULL, types[t], 1);
-        for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
-            if (*ops == ref.ops) continue;
-            static const char *const none[] = {NULL, NULL};
-            bool is_cpu = um_streq((*ops)->name, "cpu");
-            const char *const *isa = is_cpu ? um_cpu_isas() : none;
-            do {
-                world w = open_world(*ops, *isa, types[t], 2);
-                check(&w, &ref);
-                close_world(&w);
-            } while (*isa && *++isa);
-        }
+    for (size_t t = 0; t < UM_LEN(world_types); t++) {
+        world ref = open_world(ops_named("ref"), NULL, world_types[t], 1);
+        for (const um_ops *const *ops = um_ops_all; *ops; ops++)
+            if (*ops != ref.ops) for_each_isa(*ops, world_types[t], &ref, check);
         close_world(&ref);
+    }
+}
+
+/* The same, and check(reference, reference). */
+static inline void for_each_world_and_reference(void (*check)(const world *w, const world *ref)) {
+    for_each_world(check);
+    for (size_t t = 0; t < UM_LEN(world_types); t++) {
+        world ref = open_world(ops_named("ref"), NULL, world_types[t], 1);
+        check(&ref, &ref);
+        close_world(&ref);
+    }
+}
+
+/* Calls check(one, many) for devices of the CPU with one thread and with more. */
+static inline void for_each_number_of_threads(void (*check)(const world *one, const world *many)) {
+    for (size_t t = 0; t < UM_LEN(world_types); t++) {
+        for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+            world one = open_world(ops_named("cpu"), *isa, world_types[t], 1);
+            for (int n = 2; n <= 5; n++) {
+                world many = open_world(ops_named("cpu"), *isa, world_types[t], n);
+                assert_int_equal(many.ops->threads(many.dev), n);
+                check(&one, &many);
+                close_world(&many);
+            }
+            close_world(&one);
+        }
     }
 }
 

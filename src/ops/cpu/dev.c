@@ -46,7 +46,8 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     size_t tiles = head_tiles(cfg);
     int32_t in = um_widest_in(cfg);
     dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
-    dev->x = (uint32_t *)um_scratch_take(c, blocks_of(in) * UM_GROUP_ROWS * UM_X_STRIDE, sizeof(uint32_t));
+    size_t x_rows = blocks_of(in) * UM_GROUP_ROWS + UM_TILE_ROWS; /* whole tiles are read behind the last row */
+    dev->x = (uint32_t *)um_scratch_take(c, x_rows * UM_X_STRIDE, sizeof(uint32_t));
     dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
     dev->logit = (float *)um_scratch_take(c, UM_WHOLE_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
     dev->first_task = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
@@ -66,20 +67,57 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     }
 }
 
-/* Exact products take activations as they are. A device that computes in bf16 rounds them, and uses pairs on bf16
- * panels when there is an instruction for it. */
+/* Those that take the left operand as it is. */
+static void set_exact_products(um_dev *dev) {
+    const um_kernels *k = dev->k;
+    dev->exact_f32 = (um_product){.tile = k->tile_f32,
+                                  .pack = k->pack_f32,
+                                  .softmax = k->softmax_f32,
+                                  .per_word = 1,
+                                  .bytes_per_word = UM_PANEL * sizeof(float),
+                                  .step = 1,
+                                  .tile_rows = k->tile_rows,
+                                  .task_work = 2.5e5};
+    dev->exact_bf16 = dev->exact_f32;
+    dev->exact_bf16.tile = k->tile_bf16;
+    dev->exact_bf16.bytes_per_word = UM_PANEL * sizeof(uint16_t);
+    dev->exact_bf16.step = 2;
+}
+
+static um_product pairs_product(const um_dev *dev) {
+    um_product p = dev->exact_bf16;
+    p.tile = dev->k->tile_pairs;
+    p.pack = dev->k->pack_pairs;
+    p.softmax = dev->k->softmax_pairs;
+    p.per_word = 2;
+    p.bytes_per_word = UM_PANEL * 2 * sizeof(uint16_t);
+    p.step = 1;
+    return p;
+}
+
+static um_product matrix_product(const um_dev *dev) {
+    um_product p = pairs_product(dev);
+    p.matrix = dev->k->matrix;
+    p.pack = dev->k->pack_matrix;
+    p.begin = dev->k->matrix_begin;
+    p.end = dev->k->matrix_end;
+    p.step = UM_TILE_WORDS;
+    p.task_work = 2e6;
+    return p;
+}
+
+/* A device that computes in bf16 rounds the left operand, and uses pairs on bf16 panels when there is an instruction
+ * for it, and the matrix unit on those of weights. Attention stays with vectors: its tiles are cut at any key. */
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
-    dev->exact_f32 = (um_product){k->tile_f32, k->pack_f32, k->softmax_f32, 1, UM_PANEL * sizeof(float), false};
-    dev->exact_bf16 = (um_product){k->tile_bf16, k->pack_f32, k->softmax_f32, 1, UM_PANEL * sizeof(uint16_t), true};
+    set_exact_products(dev);
     dev->f32 = dev->exact_f32;
     dev->bf16 = dev->exact_bf16;
     if (rounds) dev->f32.pack = dev->bf16.pack = k->pack_round;
     if (rounds) dev->f32.softmax = dev->bf16.softmax = k->softmax_round;
-    if (rounds && k->tile_pairs)
-        dev->bf16 =
-            (um_product){k->tile_pairs, k->pack_pairs, k->softmax_pairs, 2, UM_PANEL * 2 * sizeof(uint16_t), false};
+    if (rounds && k->tile_pairs) dev->bf16 = pairs_product(dev);
+    dev->bf16_weights = rounds && k->matrix ? matrix_product(dev) : dev->bf16;
 }
 
 static void cpu_close(um_dev *dev) {
@@ -93,11 +131,14 @@ static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     if (c->dtype != UM_F32 && c->dtype != UM_BF16)
         return um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device cpu, found %s",
                        um_dtype_name(c->dtype));
+    const um_kernels *k;
+    um_status s = um_kernels_choose(&k, err);
+    if (s) return s;
     um_dev *dev = UM_NEW(um_dev);
     dev->config = *c;
-    dev->k = um_kernels_pick(NULL);
+    dev->k = k;
     choose_products(dev);
-    um_status s = um_pool_new(&dev->pool, c->threads, err);
+    s = um_pool_new(&dev->pool, c->threads, err);
     if (s) goto failed;
     dev->n_threads = um_pool_threads(dev->pool);
     um_scratch count = {NULL, 0};
@@ -130,7 +171,7 @@ static void cpu_buffer_free(um_dev *dev, void *p) {
 const um_ops um_ops_cpu = {
     .name = "cpu",
     .summary = "processor: threads, vector code chosen at run time",
-    .rows_at_once = 128, /* of the bundled models 1 MB; with fewer, large weights come from memory too often */
+    .rows_at_once = 256, /* of the bundled models 1 MB; with fewer, large weights come from memory too often */
     .open = cpu_open,
     .close = cpu_close,
     .threads = cpu_threads,
@@ -154,6 +195,7 @@ const um_ops um_ops_cpu = {
     .attention = um_cpu_attention,
     .kv_select = um_cpu_kv_select,
     .gate = um_cpu_gate,
+    .linear_gate = um_cpu_linear_gate,
     .moe = um_cpu_moe,
     .head = um_cpu_head,
 };

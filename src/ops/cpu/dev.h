@@ -27,7 +27,11 @@ typedef struct um_product {
     um_softmax_fn softmax; /* of attention: packs as `pack` does */
     int per_word;          /* elements of k in a word: 1, or 2 for pairs */
     size_t bytes_per_word; /* of a panel */
-    bool even;             /* the number of words must be even */
+    int step;              /* the number of words must be a multiple of it */
+    int tile_rows;         /* most rows of the left operand that `tile` takes */
+    double task_work;      /* multiplications of a task: a few us */
+    um_matrix_fn matrix;   /* in place of `tile`, or NULL: with begin and end */
+    void (*begin)(void), (*end)(void);
 } um_product;
 
 /* Scratch of one thread. */
@@ -58,6 +62,7 @@ struct um_dev {
     um_pool *pool;
     int n_threads;
     um_product f32, bf16;             /* products with fp32 and bf16 panels, in the arithmetic of the device */
+    um_product bf16_weights;          /* `bf16` where the panel is of a weight: by the matrix unit, if there is one */
     um_product exact_f32, exact_bf16; /* the same with a left operand that is not rounded */
     um_thread *thread;                /* [n_threads] */
     uint32_t *x;                      /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
@@ -83,6 +88,12 @@ struct um_weight {
     size_t panel_bytes; /* of one panel of UM_PANEL rows; the last one is padded with zeros */
     unsigned char *panel;
 };
+
+/* Index of element (row, k) in a panel: narrow types (bf16, 8 bits) keep the elements 2 i and 2 i + 1 of a row side by
+ * side. */
+static inline size_t um_panel_at(um_dtype type, size_t row, size_t k) {
+    return type == UM_F32 ? k * UM_PANEL + row : (k / 2 * UM_PANEL + row) * 2 + k % 2;
+}
 
 /* Keys and values lie in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). Units of all
  * layers come first, then those of the scratch slots. Unit i has its keys at key + i * key_stride, its values at
@@ -127,10 +138,20 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
 static inline um_left um_left_rows(um_left all, int first, int n) {
     return (um_left){all.x + (size_t)first * UM_X_STRIDE, all.block_stride, n};
 }
+/* Around products on a thread. */
+static inline void um_product_begin(const um_product *p) {
+    if (p->begin) p->begin();
+}
+static inline void um_product_end(const um_product *p) {
+    if (p->end) p->end();
+}
 /* acc [n_panels, n_rows, UM_PANEL] = panels [panel, panel + n_panels) of w times the rows;
  * n_panels * n_rows <= UM_ACC_ROWS. Several panels at once spare reading the rows again for each. */
-void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, um_left x,
-                       float *acc);
+void um_product_panels(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, float *acc);
+/* The same by a matrix unit straight to n_panels * UM_PANEL columns of y, rows `stride` apart; add: y is added to,
+ * which then is the first term of the sums. */
+void um_product_columns(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, float *y,
+                        size_t stride);
 /* What multiplies keys and values of a type on this device: 8 bits are widened to bf16. */
 static inline const um_product *um_product_kv(const um_dev *dev, um_dtype type) {
     return type == UM_F32 ? &dev->f32 : &dev->bf16;
@@ -138,7 +159,7 @@ static inline const um_product *um_product_kv(const um_dev *dev, um_dtype type) 
 /* What multiplies a weight on this device. */
 static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {
     if (w->exact) return w->type == UM_F32 ? &dev->exact_f32 : &dev->exact_bf16;
-    return um_product_kv(dev, w->type);
+    return w->type == UM_F32 ? &dev->f32 : &dev->bf16_weights;
 }
 
 /* ---- kv.c ---- */
@@ -230,6 +251,7 @@ void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
 void um_cpu_kv_select(um_dev *dev, um_kv *kv, const um_attention *a);
 void um_cpu_moe(um_dev *dev, const um_moe *a);
 void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, float *y);
 void um_cpu_head(um_dev *dev, const um_head *a);
 
 #ifdef __cplusplus

@@ -7,8 +7,8 @@ static void read_row(const um_weight *w, int32_t id, float scale, size_t first, 
     const unsigned char *panel = w->panel + (size_t)(id / UM_PANEL) * w->panel_bytes;
     size_t r = (size_t)(id % UM_PANEL);
     for (size_t k = first; k < first + n; k++) {
-        float v = w->type == UM_F32 ? ((const float *)panel)[k * UM_PANEL + r]
-                                    : um_bf16_to_f32(((const uint16_t *)panel)[(k / 2 * UM_PANEL + r) * 2 + k % 2]);
+        size_t at = um_panel_at(w->type, r, k);
+        float v = w->type == UM_F32 ? ((const float *)panel)[at] : um_bf16_to_f32(((const uint16_t *)panel)[at]);
         out[k - first] = scale * v;
     }
 }

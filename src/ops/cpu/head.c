@@ -27,7 +27,9 @@ static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
     const um_head *a = j->a;
     int32_t first = tile * UM_HEAD_TILE;
     int n_panels = UM_MIN(UM_CEIL_DIV(a->vocab - first, UM_PANEL), PANELS);
-    um_product_panels(j->dev, j->p, a->w, first / UM_PANEL, n_panels, j->x, t->acc);
+    um_product_begin(j->p);
+    um_product_panels(j->p, a->w, first / UM_PANEL, n_panels, j->x, t->acc);
+    um_product_end(j->p);
     for (int32_t row = 0; row < j->n; row++) {
         float *z = tile_logits(j, t, tile, row);
         for (int i = 0; i < n_panels; i++)

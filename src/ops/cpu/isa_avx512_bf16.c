@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 #define TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+#define HAVE_ROUNDING
 #define HAVE_PAIRS
 #include "ops/cpu/vec_avx512.inc"
 

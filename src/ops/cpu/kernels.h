@@ -3,7 +3,8 @@
  *
  * Products. The right operand (weights, keys, values) lies in panels of 32 output rows: for each k the 32 rows'
  * elements stand side by side, so that a vector lane is one output element. Its sum runs over k in order, one addition
- * after the other, whatever stands beside it: that is what makes results independent of batch and threads.
+ * after the other, whatever stands beside it: that is what makes results independent of batch and threads. (A matrix
+ * unit has an order of its own, as fixed: isa_amx.c.)
  *   fp32 panel  [k][32] floats
  *   bf16 panel  [k / 2][32][2]: pairs along k, as the dot product instruction wants them
  * The left operand (activations) is row-major in words of 32 bits: one fp32, or a pair of bf16. It is cut into blocks
@@ -19,9 +20,11 @@ extern "C" {
 #endif
 
 enum {
-    UM_PANEL = 32,         /* output rows of a panel; keys and dims of a KV unit */
-    UM_BLOCK_WORDS = 512,  /* words of the left operand that one call of a tile kernel covers */
-    UM_X_STRIDE = 512 + 16 /* words between rows of the left operand */
+    UM_PANEL = 32,          /* output rows of a panel; keys and dims of a KV unit */
+    UM_BLOCK_WORDS = 512,   /* words of the left operand that one call of a tile kernel covers */
+    UM_X_STRIDE = 512 + 16, /* words between rows of the left operand */
+    UM_TILE_ROWS = 32,      /* rows of the left operand that a matrix unit works on together */
+    UM_TILE_WORDS = 16      /* words of a tile of a matrix unit; bf16 panels of weights are padded to so many */
 };
 
 /* acc[t, r] (+)= sum over k of panel[k, r] * x[t, k], t < n_rows <= tile_rows, r < UM_PANEL.
@@ -30,6 +33,12 @@ enum {
  * n_words       words of x to use, 1..UM_BLOCK_WORDS; even when the panel is bf16 and x fp32
  * acc           [n_rows, UM_PANEL], written when `first`, else added to */
 typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, bool first);
+
+/* The same by a matrix unit: a bf16 panel times bf16 pairs, any number of rows, the sums `stride` floats apart. n_words
+ * is a multiple of UM_TILE_WORDS; x is read up to a multiple of UM_TILE_ROWS rows. The thread has called matrix_begin.
+ */
+typedef void (*um_matrix_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, size_t stride,
+                             bool first);
 
 /* Writes x [n] as words of a left operand, a zero behind when n is odd. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
@@ -53,6 +62,12 @@ typedef struct um_kernels {
     um_pack_fn pack_f32;   /* as they are */
     um_pack_fn pack_round; /* rounded to bf16, kept as fp32 */
     um_pack_fn pack_pairs; /* rounded to bf16, in pairs */
+
+    /* NULL without a matrix unit. A thread sets it up before products, and gives it back before it does other things.
+     */
+    um_matrix_fn matrix;
+    um_pack_fn pack_matrix; /* pack_pairs, then zeros up to a multiple of UM_TILE_WORDS words */
+    void (*matrix_begin)(void), (*matrix_end)(void);
 
     /* out[i] is the pair (even[i], odd[i]), rounded to bf16. */
     void (*join_bf16)(const float *even, const float *odd, int n, uint32_t *out);
@@ -97,14 +112,15 @@ typedef struct um_kernels {
 
 extern const um_kernels um_kernels_c;
 #if defined(__x86_64__)
-extern const um_kernels um_kernels_avx2, um_kernels_avx512, um_kernels_avx512_bf16;
+extern const um_kernels um_kernels_avx2, um_kernels_avx512, um_kernels_avx512_bf16, um_kernels_amx;
 #endif
 
 /* How far ahead of its reading a product with few rows asks for the panel, in bytes. */
 extern size_t um_prefetch_few_rows;
 
-/* The kernels of an instruction set that this processor has, by name; NULL: the best, or what um_cpu_use_isa chose. */
-const um_kernels *um_kernels_pick(const char *name);
+/* The kernels of a device that is opened: of the instruction set that um_cpu_use_isa chose, else of the one that the
+ * environment names in UM_CPU_ISA, else the best. UM_EUNSUPPORTED names those that this processor has. */
+um_status um_kernels_choose(const um_kernels **out, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -83,11 +83,6 @@ um_unit um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot) {
 
 /* ---- Moving ------------------------------------------------------------------------------------------------------ */
 
-/* Index of element (row, k) in a panel of the type. */
-static size_t panel_at(um_dtype type, size_t row, size_t k) {
-    return type == UM_F32 ? k * UM_PANEL + row : (k / 2 * UM_PANEL + row) * 2 + k % 2;
-}
-
 static void copy(um_dtype type, unsigned char *to, size_t to_at, const unsigned char *from, size_t from_at) {
     if (type == UM_F32) ((float *)to)[to_at] = ((const float *)from)[from_at];
     else if (type == UM_BF16) ((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
@@ -99,8 +94,9 @@ static void copy_slot(const um_kv *kv, um_unit to, size_t to_lane, um_unit from,
     um_dtype type = kv->shape.type;
     for (size_t i = 0; i < (size_t)kv->shape.head_dim; i++) {
         size_t panel = i / UM_PANEL * kv->value_panel_bytes, row = i % UM_PANEL;
-        copy(type, to.key, panel_at(type, to_lane, i), from.key, panel_at(type, from_lane, i));
-        copy(type, to.value + panel, panel_at(type, row, to_lane), from.value + panel, panel_at(type, row, from_lane));
+        copy(type, to.key, um_panel_at(type, to_lane, i), from.key, um_panel_at(type, from_lane, i));
+        copy(type, to.value + panel, um_panel_at(type, row, to_lane), from.value + panel,
+             um_panel_at(type, row, from_lane));
     }
     if (type != UM_F8) return;
     um_key_scales(kv, to)[to_lane] = um_key_scales(kv, from)[from_lane];
@@ -146,12 +142,10 @@ void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, 
 /* The keys [lo, hi) of a tile in the thread's unit, zeros beside them, as if their slots were neighbours. */
 static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t head, const int32_t *page, int32_t tile,
                        int32_t lo, int32_t hi) {
-    int32_t page_size = kv->shape.page_size;
     um_unit unit = {(unsigned char *)t->unit, (unsigned char *)t->unit + kv->key_bytes};
     memset(t->unit, 0, kv->key_bytes + kv->value_bytes);
     for (int32_t lane = lo; lane < hi; lane++) {
-        int32_t vis = tile + lane;
-        int64_t slot = (int64_t)page[vis / page_size] * page_size + vis % page_size;
+        int64_t slot = um_slot_of(page, kv->shape.page_size, tile + lane);
         copy_slot(kv, unit, (size_t)lane, um_kv_unit(kv, layer, head, slot), (size_t)slot % UM_PANEL);
     }
     return unit;
@@ -177,7 +171,7 @@ um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t 
     um_unit unit;
     bool halves_pair = kv->shape.type == UM_BF16 && (lo % 2 || hi % 2);
     if (page_size % UM_PANEL == 0 && !halves_pair)
-        unit = um_kv_unit(kv, layer, head, (int64_t)page[tile / page_size] * page_size + tile % page_size);
+        unit = um_kv_unit(kv, layer, head, um_slot_of(page, page_size, tile));
     else unit = collect(kv, t, layer, head, page, tile, lo, hi);
     if (kv->shape.type == UM_F8) return widen(kv, t, dev->k, unit, lo, hi);
     return (um_kv_tile){unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};

@@ -120,7 +120,7 @@ static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
 /* acc [r->n, UM_PANEL] = a panel of an expert's w times the rows of its pairs. */
 static void multiply_panel(const moe_job *j, const expert_run *r, const um_weight *w, int panel, float *acc) {
     assert(um_product_for(j->dev, w) == j->p);
-    um_product_panels(j->dev, j->p, w, panel, 1, um_left_rows(j->x, r->first - j->first, r->n), acc);
+    um_product_panels(j->p, w, panel, 1, um_left_rows(j->x, r->first - j->first, r->n), acc);
 }
 
 static void pack_rows(moe_job *j, const um_weight *w, const float *x, size_t stride, const int32_t *row, int n_rows) {
@@ -136,12 +136,14 @@ static void gate_up_task(void *arg, int task, int thread) {
     float *acc = j->dev->thread[thread].acc;
     int begin = task % j->n_parts * j->panels_per_part;
     int end = UM_MIN(begin + j->panels_per_part, UM_CEIL_DIV(w->rows, UM_PANEL));
+    um_product_begin(j->p);
     for (int panel = begin; panel < end; panel++) {
         int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, w->rows - column);
         float *to = j->s->gate_up + (size_t)(r->first - j->first) * (size_t)w->rows + column;
         multiply_panel(j, r, w, panel, acc);
         for (int32_t i = 0; i < r->n; i++, to += w->rows) memcpy(to, acc + i * UM_PANEL, (size_t)n * sizeof(float));
     }
+    um_product_end(j->p);
 }
 
 static void gate_task(void *arg, int row, int thread) {
@@ -166,9 +168,11 @@ static void add_panel(const moe_job *j, const expert_run *r, int panel, float *a
 static void down_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
     int begin = task * j->panels_per_task, n_panels = UM_CEIL_DIV(j->a->hidden, UM_PANEL);
+    um_product_begin(j->p);
     for (const expert_run *r = j->run; r < j->run + j->n_runs; r++)
         for (int panel = begin; panel < UM_MIN(begin + j->panels_per_task, n_panels); panel++)
             add_panel(j, r, panel, j->dev->thread[thread].acc);
+    um_product_end(j->p);
 }
 
 static void run_wave(moe_job *j, int n_rows) {

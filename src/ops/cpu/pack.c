@@ -48,8 +48,9 @@ static void pack_panel(void *arg, int panel, int thread) {
         size_t at;
         const um_tensor *t = find_row(j, (int64_t)panel * UM_PANEL + r, &at);
         for (size_t k = 0; k < (size_t)w->in; k++) {
-            if (w->type == UM_F32) ((float *)to)[k * UM_PANEL + (size_t)r] = get_f32(t, at + k);
-            else ((uint16_t *)to)[(k / 2 * UM_PANEL + (size_t)r) * 2 + k % 2] = get_bf16(t, at + k);
+            const size_t i = um_panel_at(w->type, (size_t)r, k);
+            if (w->type == UM_F32) ((float *)to)[i] = get_f32(t, at + k);
+            else ((uint16_t *)to)[i] = get_bf16(t, at + k);
         }
     }
 }
@@ -72,7 +73,9 @@ um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int
     assert(rows > 0 && rows < INT32_MAX - UM_PANEL && in > 0 && in < INT32_MAX);
     um_weight w = {.rows = (int32_t)rows, .in = (int32_t)in, .type = panel_type(type, part, n_parts)};
     w.exact = type == UM_F32;
-    size_t k = w.type == UM_F32 ? (size_t)in : (size_t)(in + in % 2), n_panels = (size_t)UM_CEIL_DIV(rows, UM_PANEL);
+    enum { TILE = 2 * UM_TILE_WORDS };
+    size_t k = w.type == UM_F32 ? (size_t)in : (size_t)UM_CEIL_DIV(in, TILE) * TILE;
+    size_t n_panels = (size_t)UM_CEIL_DIV(rows, UM_PANEL);
     w.panel_bytes = um_mul(k, UM_PANEL * um_dtype_size(w.type));
     void *panels;
     um_status s = um_try_alloc(&panels, um_mul(w.panel_bytes, n_panels), 64, part[0].name, err);

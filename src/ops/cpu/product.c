@@ -5,7 +5,7 @@
 
 int um_product_words(const um_product *p, int k) {
     int words = UM_CEIL_DIV(k, p->per_word);
-    return p->even ? words + words % 2 : words;
+    return UM_CEIL_DIV(words, p->step) * p->step;
 }
 
 typedef struct pack_job {
@@ -36,10 +36,20 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
     return (um_left){dev->x, (size_t)n_rows * UM_X_STRIDE, n_rows};
 }
 
-/* Rows [row, row + n) of every tile meet one block of one panel. */
-static void multiply_block(const um_dev *dev, const um_product *p, const unsigned char *w, const uint32_t *x,
-                           int n_words, int n_rows, float *acc, bool first) {
-    int n_tiles = UM_CEIL_DIV(n_rows, dev->k->tile_rows);
+/* Where the sums of the first row and panel are, and how far it is to the next ones. */
+typedef struct sums {
+    float *at;
+    size_t row, panel;
+} sums;
+
+/* All rows meet one block of one panel. */
+static void multiply_block(const um_product *p, const unsigned char *w, const uint32_t *x, int n_words, int n_rows,
+                           float *acc, size_t stride, bool first) {
+    if (p->matrix) {
+        p->matrix(w, x, n_words, n_rows, acc, stride, first);
+        return;
+    }
+    int n_tiles = UM_CEIL_DIV(n_rows, p->tile_rows);
     for (int tile = 0, row = 0; tile < n_tiles; tile++) { /* rows are split evenly, never padded */
         int n = n_rows / n_tiles + (tile < n_rows % n_tiles);
         p->tile(w, x + (size_t)row * UM_X_STRIDE, n_words, n, acc + row * UM_PANEL, first);
@@ -47,17 +57,26 @@ static void multiply_block(const um_dev *dev, const um_product *p, const unsigne
     }
 }
 
-void um_product_panels(const um_dev *dev, const um_product *p, const um_weight *w, int panel, int n_panels, um_left x,
-                       float *acc) {
-    int words = um_product_words(p, w->in), n_rows = x.n_rows;
+static void multiply(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, sums to) {
+    int words = um_product_words(p, w->in);
     const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
-    assert(n_panels * n_rows <= UM_ACC_ROWS);
     for (int at = 0; at < words; at += UM_BLOCK_WORDS) {
         int n_words = UM_MIN(UM_BLOCK_WORDS, words - at);
         for (int i = 0; i < n_panels; i++)
-            multiply_block(dev, p, block + (size_t)i * w->panel_bytes, x.x, n_words, n_rows,
-                           acc + (size_t)(i * n_rows) * UM_PANEL, at == 0);
+            multiply_block(p, block + (size_t)i * w->panel_bytes, x.x, n_words, x.n_rows, to.at + (size_t)i * to.panel,
+                           to.row, at == 0 && !add);
         block += (size_t)n_words * p->bytes_per_word;
         x.x += x.block_stride;
     }
+}
+
+void um_product_panels(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, float *acc) {
+    assert(n_panels * x.n_rows <= UM_ACC_ROWS);
+    multiply(p, w, panel, n_panels, x, false, (sums){acc, UM_PANEL, (size_t)x.n_rows * UM_PANEL});
+}
+
+void um_product_columns(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, float *y,
+                        size_t stride) {
+    assert(p->matrix && (panel + n_panels) * UM_PANEL <= w->rows);
+    multiply(p, w, panel, n_panels, x, add, (sums){y, stride, UM_PANEL});
 }

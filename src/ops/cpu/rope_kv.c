@@ -86,31 +86,37 @@ static void store_bytes(const rope_job *j, const float *key, const float *value,
     um_value_scales(kv, unit)[lane] = value_scale;
     for (size_t i = 0; i < d; i++) {
         unsigned char *panel = unit.value + i / UM_PANEL * kv->value_panel_bytes;
-        unit.key[(i / 2 * UM_PANEL + lane) * 2 + i % 2] = um_f8_code(key[i], key_scale);
-        panel[(lane / 2 * UM_PANEL + i % UM_PANEL) * 2 + lane % 2] = um_f8_code(value[i], value_scale);
+        unit.key[um_panel_at(UM_F8, lane, i)] = um_f8_code(key[i], key_scale);
+        panel[um_panel_at(UM_F8, i % UM_PANEL, lane)] = um_f8_code(value[i], value_scale);
     }
+}
+
+/* The values of the tokens t and t + 1, which is before `end`, fill whole rows together. */
+static bool are_pair(const rope_job *j, int32_t t, int32_t end) {
+    const um_kv_shape *s = &j->kv->shape;
+    if (s->type != UM_BF16 || t + 1 >= end) return false;
+    const int32_t *slot = j->a->slot + t;
+    return slot[0] >= 0 && slot[0] % 2 == 0 && slot[1] == slot[0] + 1 &&
+           slot[1] != s->n_slots; /* there scratch begins, in another unit */
 }
 
 /* Keys and values of the tokens [begin, end). */
 static void store_tokens(const rope_job *j, int32_t kv_head, int32_t begin, int32_t end) {
     const um_rope_kv *a = j->a;
-    const um_kv_shape *s = &j->kv->shape;
-    int32_t key = a->n_heads + kv_head, value = key + a->n_kv_heads;
-    bool done = false; /* the value, with that of the token before */
+    const um_dtype type = j->kv->shape.type;
+    int32_t key_head = a->n_heads + kv_head, value_head = key_head + a->n_kv_heads;
     for (int32_t t = begin; t < end; t++) {
-        int32_t slot = a->slot[t];
-        bool two = s->type == UM_BF16 && !done && slot >= 0 && slot % 2 == 0 && t + 1 < end &&
-                   a->slot[t + 1] == slot + 1 && slot + 1 != s->n_slots; /* there scratch begins, in another unit */
-        if (slot >= 0) {
-            size_t lane = (size_t)slot % UM_PANEL;
-            um_unit unit = um_kv_unit(j->kv, a->layer, kv_head, slot);
-            const float *k = head_of(a, t, key), *v = head_of(a, t, value);
-            if (s->type == UM_F8) store_bytes(j, k, v, unit, lane);
-            else store_key(j, k, (uint32_t *)unit.key, lane);
-            if (two) store_two_values(j, v, head_of(a, t + 1, value), unit.value, lane);
-            else if (!done && s->type != UM_F8) store_value(j, v, unit.value, lane);
+        if (a->slot[t] < 0) continue;
+        size_t lane = (size_t)a->slot[t] % UM_PANEL;
+        um_unit unit = um_kv_unit(j->kv, a->layer, kv_head, a->slot[t]);
+        const float *key = head_of(a, t, key_head), *value = head_of(a, t, value_head);
+        if (type == UM_F8) {
+            store_bytes(j, key, value, unit, lane);
+            continue;
         }
-        done = two;
+        store_key(j, key, (uint32_t *)unit.key, lane);
+        if (are_pair(j, t, end)) store_two_values(j, value, head_of(a, t + 1, value_head), unit.value, lane);
+        else if (t == begin || !are_pair(j, t - 1, end)) store_value(j, value, unit.value, lane);
     }
 }
 

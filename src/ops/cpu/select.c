@@ -21,11 +21,6 @@ static size_t list_at(const select_job *j, int32_t kv_head) {
     return (size_t)kv_head * (size_t)j->dev->config.max_tokens;
 }
 
-static int64_t slot_of(const select_job *j, const int32_t *page, int32_t index) {
-    int32_t page_size = j->a->page_size;
-    return (int64_t)page[index / page_size] * page_size + index % page_size;
-}
-
 static void mean_task(void *arg, int head, int thread) {
     (void)thread;
     const select_job *j = (const select_job *)arg;
@@ -106,9 +101,10 @@ static void keep_task(void *arg, int kv_head, int thread) {
     (void)thread;
     const select_job *j = (const select_job *)arg;
     const int32_t *best = j->dev->best + list_at(j, j->s->per_head ? kv_head : 0);
+    const int32_t page_size = j->a->page_size;
     for (int32_t t = 0; t < j->s->n_keep; t++)
-        um_kv_move(j->kv, j->a->layer, kv_head, slot_of(j, j->span->page, j->dev->key[best[t]]),
-                   slot_of(j, j->s->page, t));
+        um_kv_move(j->kv, j->a->layer, kv_head, um_slot_of(j->span->page, page_size, j->dev->key[best[t]]),
+                   um_slot_of(j->s->page, page_size, t));
 }
 
 /* Scores every key of the list, once for each KV head. */

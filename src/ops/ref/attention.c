@@ -13,7 +13,7 @@ static void attend(const um_dev *dev, const um_kv *kv, const um_attention *a, co
     for (int pass = 0; pass < 2; pass++) { /* the largest score first, then the weighted sum */
         for (int32_t j = span->keys.start; j < end; j++) {
             if (j >= span->hole.start && j < span->hole.end) continue;
-            int64_t slot = (int64_t)span->page[j / a->page_size] * a->page_size + j % a->page_size;
+            int64_t slot = um_slot_of(span->page, a->page_size, j);
             size_t at = um_ref_kv_at(kv, a->layer, slot) + (size_t)kv_head * (size_t)d;
             float score = a->scale * um_ref_dot(q, kv->key + at, d);
             if (pass == 0) {

@@ -13,10 +13,6 @@ static void mean_queries(um_dev *dev, const um_attention *a, const um_span *span
     for (int32_t i = 0; i < width; i++) dev->mean[i] /= (float)(block.end - block.start);
 }
 
-static int64_t slot_of(const int32_t *page, int32_t page_size, int32_t index) {
-    return (int64_t)page[index / page_size] * page_size + index % page_size;
-}
-
 /* The share of the query heads [first, end) in the score of the key in a slot: the sum, or the largest. The factor
  * 1 / sqrt(d) comes later, where it matters. */
 static float score_key(const um_dev *dev, const um_kv *kv, const um_attention *a, int32_t first, int32_t end,
@@ -47,13 +43,13 @@ static void select_for(um_dev *dev, um_kv *kv, const um_attention *a, const um_s
     for (int32_t k = 0; k < n_keys; k++)
         dev->score[k] = s->blind ? 0
                                  : score_key(dev, kv, a, first * group, end * group,
-                                             slot_of(span->page, a->page_size, dev->key[k]), s->per_head);
+                                             um_slot_of(span->page, a->page_size, dev->key[k]), s->per_head);
     um_select_pool(dev->score, n_keys, s->pool, dev->pooled);
     um_select_prior(dev->pooled, n_keys, a->head_dim, dev->key, s);
     um_select_largest(dev->pooled, n_keys, s->n_keep, dev->best);
     for (int32_t t = 0; t < s->n_keep; t++)
-        copy_row(kv, a->layer, slot_of(span->page, a->page_size, dev->key[dev->best[t]]),
-                 slot_of(s->page, a->page_size, t), first, end);
+        copy_row(kv, a->layer, um_slot_of(span->page, a->page_size, dev->key[dev->best[t]]),
+                 um_slot_of(s->page, a->page_size, t), first, end);
 }
 
 void um_ref_kv_select(um_dev *dev, um_kv *kv, const um_attention *a) {

@@ -1,0 +1,162 @@
+/* Instruction sets of the cpu: which there are, how one is chosen, and what the matrix unit must not change: results in
+ * float32, layers that stay exact, rows beside one that holds NaN, and the state of a thread. */
+#include "ops_world.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static bool names(const char *const *list, const char *name) {
+    while (*list && !um_streq(*list, name)) list++;
+    return *list != NULL;
+}
+
+static void every_instruction_set_is_used_or_said_to_be_missing(void **state) {
+    (void)state;
+#if defined(__x86_64__)
+    static const char *const known[] = {"amx_bf16", "avx512_bf16", "avx512", "avx2", "plain C"};
+#else
+    static const char *const known[] = {"plain C"};
+#endif
+    const char *const *here = um_cpu_isas(), *const *missing = um_cpu_isas_missing();
+    for (size_t i = 0; i < UM_LEN(known); i++) {
+        printf("    %-11s %s\n", known[i], names(here, known[i]) ? "tested" : "this processor lacks it: not tested");
+        assert_true(names(here, known[i]) != names(missing, known[i]));
+    }
+    assert_true(names(here, "plain C"));
+}
+
+static void check_opened_with(const char *want) {
+    um_dev *dev = NULL;
+    um_err err;
+    if (um_ops_cpu.open(&dev, &world_config, &err)) fail_msg("%s", err.msg);
+    assert_string_equal(um_ops_cpu.isa(dev), want);
+    um_ops_cpu.close(dev);
+}
+
+static void environment_names_the_instruction_set(void **state) {
+    (void)state;
+    const char *const *isa = um_cpu_isas();
+    for (int i = 0; isa[i]; i++) {
+        setenv("UM_CPU_ISA", isa[i], 1);
+        check_opened_with(isa[i]);
+    }
+    um_cpu_use_isa("plain C"); /* the program's own choice comes first */
+    setenv("UM_CPU_ISA", isa[0], 1);
+    check_opened_with("plain C");
+    um_cpu_use_isa(NULL);
+    setenv("UM_CPU_ISA", "", 1);
+    check_opened_with(isa[0]);
+    unsetenv("UM_CPU_ISA");
+    check_opened_with(isa[0]);
+}
+
+static void unknown_instruction_set_is_refused_with_those_there_are(void **state) {
+    (void)state;
+    um_dev *dev = NULL;
+    um_err err;
+    setenv("UM_CPU_ISA", "mmx", 1);
+    assert_int_equal(um_ops_cpu.open(&dev, &world_config, &err), UM_EUNSUPPORTED);
+    unsetenv("UM_CPU_ISA");
+    assert_null(dev);
+    assert_non_null(strstr(err.msg, "\"mmx\""));
+    assert_non_null(strstr(err.msg, "\"plain C\""));
+}
+
+/* ---- The matrix unit --------------------------------------------------------------------------------------------- */
+
+enum { IN = 333, OUT = 70, TOKENS = 45 };
+
+/* True when this processor has the matrix unit, else the test is skipped, and says so. */
+static bool has_matrix_unit(void) {
+    if (names(um_cpu_isas(), "amx_bf16")) return true;
+    printf("    skipped: this processor has no amx_bf16\n");
+    return false;
+}
+
+/* y [TOKENS, OUT] of a bf16 matrix as `type`, on a device of `dtype`. */
+static float *linear_with(const char *isa, um_dtype dtype, um_dtype type, const um_tensor *part, const float *x) {
+    world w = open_world(&um_ops_cpu, isa, dtype, 2);
+    um_weight *m = make_weight_as(&w, part, 1, type);
+    float *y = poisoned_floats((size_t)TOKENS * OUT);
+    w.ops->linear(w.dev, m, NULL, x, TOKENS, false, y);
+    w.ops->weight_free(w.dev, m);
+    close_world(&w);
+    return y;
+}
+
+/* Its arithmetic is bf16, so wherever fp32 is asked for, results are those of AVX-512 bit for bit. */
+static void matrix_unit_leaves_float32_as_it_is(void **state) {
+    (void)state;
+    if (!has_matrix_unit()) skip();
+    um_tensor part = random_tensor(UM_BF16, OUT, IN);
+    float *x = random_floats((size_t)TOKENS * IN);
+    for (um_dtype dtype = UM_F32; dtype <= UM_BF16; dtype++) { /* of the device; bf16: a layer that stays exact */
+        float *got = linear_with("amx_bf16", dtype, UM_F32, &part, x);
+        float *want = linear_with("avx512", dtype, UM_F32, &part, x);
+        assert_memory_equal(got, want, (size_t)TOKENS * OUT * sizeof *got);
+        um_free(got);
+        um_free(want);
+    }
+    um_free(x);
+    free_tensor(&part);
+}
+
+/* Rows are computed 32 at a time, whatever stands behind the last one. */
+static void row_of_nan_does_not_reach_its_neighbours(void **state) {
+    (void)state;
+    um_tensor part = random_tensor(UM_BF16, OUT, IN);
+    float *x = random_floats((size_t)TOKENS * IN);
+    for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+        world w = open_world(&um_ops_cpu, *isa, UM_BF16, 2);
+        um_weight *m = make_weight(&w, &part, 1);
+        float *want = poisoned_floats((size_t)TOKENS * OUT), *got = poisoned_floats((size_t)TOKENS * OUT);
+        float *bad = copy_floats(x, (size_t)TOKENS * IN);
+        for (int k = 0; k < IN; k++) bad[(TOKENS - 1) * IN + k] = NAN;
+        w.ops->linear(w.dev, m, NULL, x, TOKENS, false, want);
+        w.ops->linear(w.dev, m, NULL, bad, TOKENS, false, got);
+        same_bits(&w, "linear: rows beside NaN", got, want, (size_t)(TOKENS - 1) * OUT * sizeof *got);
+        w.ops->linear(w.dev, m, NULL, x, TOKENS - 1, false, got); /* NaN of the call before lies behind the last row */
+        same_bits(&w, "linear: rows before NaN", got, want, (size_t)(TOKENS - 1) * OUT * sizeof *got);
+        w.ops->weight_free(w.dev, m);
+        close_world(&w);
+        um_free(want);
+        um_free(got);
+        um_free(bad);
+    }
+    um_free(x);
+    free_tensor(&part);
+}
+
+#if defined(__x86_64__)
+/* Bits of the register state that the processor holds for this thread. */
+__attribute__((target("xsave"))) static unsigned long long state_in_use(void) { return _xgetbv(1); }
+#endif
+
+/* Tile registers in use keep a core from sleeping deeply and make every switch of threads copy 8 KB. */
+static void tile_registers_are_released(void **state) {
+    (void)state;
+    if (!has_matrix_unit()) skip();
+#if defined(__x86_64__)
+    enum { TILE_STATE = 3 << 17 };
+    um_tensor part = random_tensor(UM_BF16, OUT, IN);
+    float *x = random_floats((size_t)TOKENS * IN);
+    um_free(linear_with("amx_bf16", UM_BF16, UM_BF16, &part, x));
+    assert_int_equal(state_in_use() & TILE_STATE, 0);
+    um_free(x);
+    free_tensor(&part);
+#endif
+}
+
+int main(void) {
+    seed_world();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_instruction_set_is_used_or_said_to_be_missing),
+        cmocka_unit_test(environment_names_the_instruction_set),
+        cmocka_unit_test(unknown_instruction_set_is_refused_with_those_there_are),
+        cmocka_unit_test(matrix_unit_leaves_float32_as_it_is),
+        cmocka_unit_test(row_of_nan_does_not_reach_its_neighbours),
+        cmocka_unit_test(tile_registers_are_released),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
