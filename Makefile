@@ -1,7 +1,7 @@
 # unmask: GNU make, pkg-config and a C11 compiler. `make help` lists the targets.
 #
-# Top to bottom: settings, what is built, rules, tests, installation, tools. Sources are found by wildcard: src/cli is
-# the program, every other folder of src the library, tests/*/*_test.c one test program each.
+# Top to bottom: settings, what is built, rules, tests, installation, tools. Sources are found by wildcard: src/cli and
+# src/server are the program, every other folder of src the library, tests/*/*_test.c one test program each.
 
 # ---- Settings ----------------------------------------------------------------------------------------------------- #
 
@@ -31,10 +31,13 @@ endif
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
+# What the program needs beside that, for its server.
+SERVER_PACKAGES := libevent_core libzmq
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
+SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
-             -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) $(SAN_FLAGS)
+             -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
 COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 # V=1 shows the commands.
 Q := $(if $(V),,@)
@@ -46,7 +49,8 @@ LINK = $(CC) $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 CLI_SRC := $(sort $(wildcard src/cli/*.c))
-LIB_SRC := $(filter-out $(CLI_SRC),$(sort $(wildcard src/*/*.c src/*/*/*.c)))
+SERVER_SRC := $(sort $(wildcard src/server/*.c src/server/*/*.c))
+LIB_SRC := $(filter-out $(CLI_SRC) $(SERVER_SRC),$(sort $(wildcard src/*/*.c src/*/*/*.c)))
 TEST_SRC := $(sort $(wildcard $(TESTS:%=tests/%_test.c)))
 TEST_SUPPORT_SRC := $(sort $(wildcard tests/*.c))
 TEST_SCRIPTS := $(sort $(wildcard $(TESTS:%=tests/%.sh)))
@@ -65,7 +69,7 @@ EXTENDED := $(BUILD)/examples/extending/unmask
 LIBRARY := $(BUILD)/libunmask.a
 SHARED := $(BUILD)/libunmask.so.$(VERSION)
 # The program without its main, so that tests can call its parts.
-CLI_PARTS := $(BUILD)/libcli.a
+CLI_PARTS := $(BUILD)/libcli.a $(BUILD)/libserver.a
 # What tests share.
 TEST_SUPPORT := $(BUILD)/libtest.a
 
@@ -79,11 +83,12 @@ examples: $(EXAMPLES) $(EXTENDED) ## build examples/
 
 $(BUILD)/unmask: $(call objects,src/cli/main.c) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
 # Archives are made anew: a source that went away must not live on in them.
 $(LIBRARY): $(call objects,$(LIB_SRC))
-$(CLI_PARTS): $(call objects,$(filter-out src/cli/main.c,$(CLI_SRC)))
+$(BUILD)/libcli.a: $(call objects,$(filter-out src/cli/main.c,$(CLI_SRC)))
+$(BUILD)/libserver.a: $(call objects,$(SERVER_SRC))
 $(TEST_SUPPORT): $(call objects,$(TEST_SUPPORT_SRC))
 $(LIBRARY) $(CLI_PARTS) $(TEST_SUPPORT):
 	$(call say,ar)
@@ -96,17 +101,17 @@ $(SHARED): $(call objects,$(LIB_SRC))
 
 $(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(LIBS)
+	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(SERVER_LIBS) $(LIBS)
 
 $(EXTENDING_TESTS): $(call objects,$(EXTENDING_SRC))
 
 $(EXTENDED): $(call objects,src/cli/main.c $(EXTENDING_SRC)) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
 $(FUZZ_PROGRAMS): %: %.o $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
-	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
 $(EXAMPLES): %: %.o $(LIBRARY)
 	$(call say,link)
@@ -127,12 +132,27 @@ $(BUILD)/gen/templates/%.inc: src/text/templates/%.jinja
 	@mkdir -p $(@D)
 	$(Q)od -An -v -td1 $< | sed 's/[0-9][0-9]*/&,/g' > $@
 
-# Both files are rewritten only when their content changes: other flags rebuild everything, another commit --version.
+# The files of the web page as arrays, and the list of them with a tag that changes with the content.
+WEB := $(sort $(wildcard web/*.html web/*.css web/*.js web/*.svg))
+web_array = web_$(subst -,_,$(subst .,_,$(notdir $(1))))
+$(BUILD)/src/server/api/page.o: $(BUILD)/gen/web.inc
+$(BUILD)/gen/web.inc: $(WEB) $(BUILD)/gen/web-list
+	@mkdir -p $(@D)
+	$(Q){ $(foreach f,$(WEB),echo 'static const char $(call web_array,$(f))[] = {'; \
+	      od -An -v -td1 $(f) | sed 's/[0-9][0-9]*/&,/g'; echo '};';) \
+	      printf '\043define UM_WEB_FILES(X)'; \
+	      $(foreach f,$(WEB),printf ' X($(call web_array,$(f)), "$(notdir $(f))", "\\"%s\\"")' $$(sha256sum $(f) | cut -c1-16);) \
+	      echo; } > $@
+
+# These files are rewritten only when their content changes: other flags rebuild everything, another commit --version.
 rewrite = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
 
 $(BUILD)/flags: FORCE
-	@pkg-config --exists --print-errors $(PACKAGES) || { echo "libraries are missing; run: make deps" >&2; exit 1; }
+	@pkg-config --exists --print-errors $(PACKAGES) $(SERVER_PACKAGES) || { echo "libraries are missing; run: make deps" >&2; exit 1; }
 	@$(call rewrite,$(COMPILE))
+
+$(BUILD)/gen/web-list: FORCE
+	@$(call rewrite,$(WEB))
 
 $(BUILD)/gen/commit.h: FORCE
 	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
@@ -171,10 +191,12 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## 100,000 requests under too few pages, then random ones for SOAK_SECONDS
-	@$(MAKE) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test
+soak: tests/soak/engine_soak.c ## 100,000 requests under too few pages, then random ones and a server under load for SOAK_SECONDS each, then lm-eval
+	@$(MAKE) $(BUILD)/unmask $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
+	UNMASK=$(BUILD)/unmask UM_TEST_SECONDS=$(SOAK_SECONDS) $(BUILD)/tests/server/mixed_load_test
+	tests/soak/lm_eval.sh $(BUILD)
 
 $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
@@ -204,6 +226,25 @@ bench-tradeoffs: all ## measure what each choice of decoding costs: accuracy, to
 
 bench-batching: all ## compare 16 requests at once with one after the other, and where the time of a step goes
 	UNMASK=$(BUILD)/unmask bench/batching.sh
+
+bench-http: $(BUILD)/bench/http_bench ## time the HTTP server beside libevent's evhttp, and the memory of open streams
+	$(BUILD)/bench/http_bench
+
+# evhttp is the yardstick; the program itself does without.
+$(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/timing.o $(CLI_PARTS) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
+
+# evhttp is the yardstick's alone; the program does without.
+SERVE_BENCHES := $(BUILD)/bench/stub_worker $(BUILD)/bench/http_load $(BUILD)/bench/evhttp_echo
+
+bench-serve-overhead: all $(SERVE_BENCHES) ## what the server itself costs: CPU of a request and an event, memory of a stream
+	BUILD=$(BUILD) bench/serve_overhead.sh
+
+$(BUILD)/bench/evhttp_echo: SERVER_LIBS += $(shell pkg-config --libs libevent 2>/dev/null)
+$(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
 BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
@@ -250,6 +291,12 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	@for f in $(MODEL_FILES); do install -D -m 644 $$f $D/share/unmask/$$f || exit 1; done
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
+SYSTEMD_DIR ?= /etc/systemd/system
+
+install-service: ## install the unit for systemd, below DESTDIR
+	install -d $(DESTDIR)$(SYSTEMD_DIR)
+	sed 's|@PREFIX@|$(PREFIX)|' packaging/unmask.service.in > $(DESTDIR)$(SYSTEMD_DIR)/unmask.service
+
 uninstall: ## remove what install put there
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
 	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
@@ -278,6 +325,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-tradeoffs bench-batching install uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -11,7 +11,7 @@ shift
 export BUILD UNMASK=$BUILD/unmask CMOCKA_MESSAGE_OUTPUT=tap LOG=$BUILD/log LIMIT_SECONDS=${LIMIT_SECONDS:-900}
 export ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS:-}
 export UBSAN_OPTIONS=print_stacktrace=1:${UBSAN_OPTIONS:-}
-export TSAN_OPTIONS=halt_on_error=1:${TSAN_OPTIONS:-}
+export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp:${TSAN_OPTIONS:-}
 
 for path in models/tiny-block models/tiny-full tests/golden/cases examples/hello.c; do
     [ -e "$path" ] || { echo "$path is missing; the tests need it" >&2; exit 1; }

@@ -13,8 +13,10 @@ set -euo pipefail
 has() { command -v "$1" > /dev/null; }
 library() { has pkg-config && pkg-config --exists "$1"; }
 header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>&1; }
+python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
+python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 
 # Prints the packages whose check fails. A row is: package, check.
 missing() {
@@ -29,14 +31,22 @@ rows() {
 		build-essential has cc
 		build-essential has g++
 		pkgconf has pkg-config
+		libevent-dev library libevent_core
 		libjansson-dev library jansson
 		libpcre2-dev library libpcre2-8
 		libutf8proc-dev library libutf8proc
 		libyaml-dev library yaml-0.1
+		libzmq3-dev library libzmq
 	END
         ;;
     test) rows build && cat <<-'END'
+		chromium has chromium
+		chromium-driver has chromedriver
+		curl has curl
+		jq has jq
 		libcmocka-dev library cmocka
+		procps has pgrep
+		python3-venv python_venv
 		xz-utils has xz
 	END
         ;;

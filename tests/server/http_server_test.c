@@ -1,0 +1,607 @@
+/* server/http: connections, spoken to through raw sockets. */
+#include "http_world.h"
+
+#include <time.h>
+
+#define HOST "Host: x\r\n"
+#define BYE  "Connection: close\r\n"
+
+static void has(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" is not in: %s", part, text);
+}
+
+static void has_not(const char *text, const char *part) {
+    if (strstr(text, part)) fail_msg("\"%s\" is in: %s", part, text);
+}
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, part)); p += strlen(part)) n++;
+    return n;
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+static void answers_with_length_date_and_type(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /a%20b HTTP/1.1\r\n" HOST BYE "\r\n");
+    has(got, "HTTP/1.1 200 OK\r\n");
+    has(got, "\r\nContent-Type: text/plain\r\n");
+    has(got, "\r\nContent-Length: 11\r\n");
+    has(got, "\r\nConnection: close\r\n");
+    struct tm date = {0};
+    const char *end = strptime(strstr(got, "\r\nDate: "), "\r\nDate: %a, %d %b %Y %H:%M:%S GMT\r\n", &date);
+    assert_non_null(end);
+    assert_in_range(time(NULL) - timegm(&date), 0, 60);
+    has(got, "\r\n\r\nGET /a b []");
+    assert_int_equal(w->n_complete, 1);
+    assert_int_equal(w->n_ended, 1);
+    um_free(got);
+}
+
+static void gives_the_same_answer_however_the_bytes_are_split(void **state) {
+    world *w = (world *)*state;
+    const char *request = "POST /p HTTP/1.1\r\n" HOST BYE "Transfer-Encoding: chunked\r\n\r\n"
+                          "3;x=\"y\"\r\nabc\r\n2\r\nde\r\n0\r\nT: t\r\n\r\n";
+    serve(w);
+    for (size_t step = 1; step < 12; step += 3) {
+        um_buf out = {0};
+        int fd = dial(w);
+        for (size_t i = 0; i < strlen(request); i += step) {
+            say_bytes(w, fd, request + i, UM_MIN(step, strlen(request) - i));
+            turn(w);
+        }
+        hear_all(w, fd, &out);
+        has(out.data, "\r\n\r\nPOST /p [abcde]");
+        close(fd);
+        um_buf_free(&out);
+    }
+}
+
+static void keeps_a_connection_and_answers_pipelined_requests_in_order(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /1 HTTP/1.1\r\n" HOST "\r\nPOST /2 HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nhi"
+                       "\r\nGET /stream HTTP/1.1\r\n" HOST "\r\nGET /4 HTTP/1.1\r\n" HOST BYE "\r\n");
+    assert_int_equal(count(got, "HTTP/1.1 200 OK"), 4);
+    const char *parts[] = {"GET /1 []", "POST /2 [hi]", "5\r\nthree\r\n0\r\n\r\nHTTP/1.1", "GET /4 []"}, *at = got;
+    for (size_t i = 0; i < UM_LEN(parts); i++) {
+        at = strstr(at, parts[i]);
+        if (!at) fail_msg("\"%s\" is missing or out of order: %s", parts[i], got);
+    }
+    assert_int_equal(w->n_complete, 4);
+    um_free(got);
+}
+
+/* The second request waits while the first one's answer is pending. */
+static void gives_one_answer_at_a_time(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\nGET /2 HTTP/1.1\r\n" HOST BYE "\r\n");
+    WAIT_FOR(w, w->open);
+    for (int i = 0; i < 20; i++) turn(w);
+    assert_int_equal(w->n_requests, 1);
+    um_exchange_send(w->open, 503, NULL, "no", 2);
+    hear_all(w, fd, &out);
+    has(out.data, "HTTP/1.1 503 Service Unavailable\r\n");
+    has(out.data, "GET /2 []");
+    close(fd);
+    um_buf_free(&out);
+}
+
+static void streams_in_chunks(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /stream HTTP/1.1\r\n" HOST BYE "\r\n");
+    has(got, "Transfer-Encoding: chunked\r\n");
+    has(got, "\r\n\r\n4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n");
+    has_not(got, "Content-Length");
+    um_free(got);
+}
+
+static void closes_behind_the_stream_of_an_old_client(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /stream HTTP/1.0\r\n\r\n");
+    has(got, "Connection: close\r\n");
+    has(got, "\r\n\r\none two three");
+    has_not(got, "chunked");
+    um_free(got);
+    got = ask(w, "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    has(got, "Content-Length: 9\r\nConnection: close\r\n");
+    um_free(got);
+}
+
+static void gives_a_head_alone_to_head(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "HEAD /a HTTP/1.1\r\n" HOST "\r\nHEAD /stream HTTP/1.1\r\n" HOST BYE "\r\n");
+    has(got, "Content-Length: 10\r\n");
+    has_not(got, "HEAD /a");
+    has(got, "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+    has_not(got, "one");
+    um_free(got);
+}
+
+static void asks_for_the_body_of_who_waits_for_that(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "POST /e HTTP/1.1\r\n" HOST BYE "Expect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+    hear(w, fd, &out, "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_int_equal(w->n_requests, 0);
+    say(w, fd, "body");
+    hear_all(w, fd, &out);
+    has(out.data, "POST /e [body]");
+    close(fd);
+    um_buf_free(&out);
+}
+
+static void takes_a_large_body_whole(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0}, body = {0};
+    serve(w);
+    for (int i = 0; i < 200000; i++) um_buf_printf(&body, "%07d ", i);
+    int fd = dial(w);
+    char head[200];
+    snprintf(head, sizeof head, "POST /b HTTP/1.1\r\n" HOST BYE "Content-Length: %zu\r\n\r\n", body.len);
+    say(w, fd, head);
+    say_bytes(w, fd, body.data, body.len);
+    hear_all(w, fd, &out);
+    const char *begin = strstr(out.data, "[");
+    assert_non_null(begin);
+    assert_memory_equal(begin + 1, body.data, body.len);
+    close(fd);
+    um_buf_free(&out);
+    um_buf_free(&body);
+}
+
+static void adds_headers_and_keeps_line_breaks_out_of_them(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST BYE "\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange_add_header(w->open, "X-Request-Id", "a\r\nSet-Cookie: b");
+    um_exchange_send(w->open, 204, NULL, NULL, 0);
+    hear_all(w, fd, &out);
+    has(out.data, "HTTP/1.1 204 No Content\r\n");
+    has(out.data, "\r\nX-Request-Id: a??Set-Cookie: b\r\n");
+    has_not(out.data, "Content-Length");
+    close(fd);
+    um_buf_free(&out);
+}
+
+/* ---- Request ----------------------------------------------------------------------------------------------------- */
+
+static void tells_what_the_request_says(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later?a=1&b=x+y%21&c&a=2 HTTP/1.1\r\n" HOST "Accept: one\r\nX-Y:  z \r\naccept: two\r\n\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange *x = w->open;
+    assert_string_equal(um_exchange_path(x), "/later");
+    assert_string_equal(um_exchange_query(x, "a"), "1");
+    assert_string_equal(um_exchange_query(x, "b"), "x y!");
+    assert_string_equal(um_exchange_query(x, "c"), "");
+    assert_null(um_exchange_query(x, "d"));
+    assert_string_equal(um_exchange_header(x, "ACCEPT"), "one, two");
+    assert_string_equal(um_exchange_header(x, "x-y"), "z");
+    assert_null(um_exchange_header(x, "x"));
+    assert_int_equal(strncmp(um_exchange_peer(x), "127.0.0.1:", 10), 0);
+    assert_true(um_exchange_began(x) <= um_now());
+    assert_null(um_exchange_get_note(x));
+    um_exchange_set_note(x, w);
+    assert_ptr_equal(um_exchange_get_note(x), w);
+    assert_false(um_exchange_begun(x));
+    um_exchange_begin(x, 200, NULL);
+    um_exchange_write(x, "12345", 5);
+    assert_true(um_exchange_begun(x));
+    assert_int_equal(um_exchange_status(x), 200);
+    assert_int_equal(um_exchange_sent(x), 5);
+    close(fd);
+    WAIT_FOR(w, w->n_broken == 1);
+}
+
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+
+static void refuses_in_the_words_of_its_owner(void **state) {
+    world *w = (world *)*state;
+    w->refuses = true;
+    w->config.max_body_bytes = 10;
+    serve(w);
+    char *got = ask(w, "POST / HTTP/1.1\r\n" HOST "Content-Length: 11\r\n\r\nxxxxxxxxxxx");
+    has(got, "HTTP/1.1 413 Content Too Large\r\n");
+    has(got, "Content-Type: application/json\r\n");
+    has(got, "Connection: close\r\n");
+    has(got, "{\"status\": 413");
+    um_free(got);
+    got = ask(w, "GET / HTTP/3.0\r\n");
+    has(got, "HTTP/1.1 505 ");
+    um_free(got);
+    assert_int_equal(w->n_requests, 0);
+    assert_int_equal(w->n_ended, 0);
+}
+
+static void refuses_in_a_plain_sentence_otherwise(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET / HTTP/1.1\r\n\r\n");
+    has(got, "HTTP/1.1 400 Bad Request\r\n");
+    has(got, "header Host is missing\n");
+    um_free(got);
+}
+
+/* A client that sends a large body without asking still gets to read why it is not taken. */
+static void lets_a_client_read_why_its_body_is_too_large(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0}, body = {0};
+    w->config.max_body_bytes = 1000;
+    serve(w);
+    um_buf_reserve(&body, 4000000);
+    for (int i = 0; i < 4000000; i++) um_buf_putc(&body, 'x');
+    int fd = dial(w);
+    say(w, fd, "POST / HTTP/1.1\r\n" HOST "Content-Length: 4000000\r\n\r\n");
+    say_bytes(w, fd, body.data, body.len);
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    hear_all(w, fd, &out);
+    has(out.data, "HTTP/1.1 413 ");
+    close(fd);
+    um_buf_free(&out);
+    um_buf_free(&body);
+}
+
+static void answers_what_came_before_a_malformed_request(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /1 HTTP/1.1\r\n" HOST "\r\nGET /2 HTTP/1.1\nHost: x\n\n");
+    has(got, "GET /1 []HTTP/1.1 400 Bad Request");
+    assert_int_equal(w->n_requests, 1);
+    um_free(got);
+}
+
+/* ---- Clients that leave or are slow ------------------------------------------------------------------------------ */
+
+static void notices_a_hang_up_while_an_answer_is_pending(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "POST /later HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n");
+    WAIT_FOR(w, w->open);
+    close(fd);
+    WAIT_FOR(w, w->n_broken == 1);
+    assert_null(w->open);
+    assert_int_equal(um_http_server_connections(w->server), 0);
+}
+
+/* So much waits behind the request that reading has paused; the rest fits into the kernel. */
+static void notices_a_hang_up_of_a_client_that_pipelines_without_end(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    int fd = dial(w);
+    um_buf many = {0};
+    for (int i = 0; i < 3500; i++) um_buf_puts(&many, "GET /x HTTP/1.1\r\n" HOST "\r\n");
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->open);
+    say_bytes(w, fd, many.data, many.len);
+    for (int i = 0; i < 100; i++) turn(w);
+    assert_int_equal(w->n_requests, 1);
+    close(fd);
+    WAIT_FOR(w, w->n_broken == 1);
+    um_buf_free(&many);
+}
+
+static void goes_on_with_what_was_pipelined_in_excess(void **state) {
+    world *w = (world *)*state;
+    um_buf many = {0}, out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    for (int i = 0; i < 3500; i++) um_buf_puts(&many, "GET /x HTTP/1.1\r\n" HOST "\r\n");
+    um_buf_puts(&many, "GET /last HTTP/1.1\r\n" HOST BYE "\r\n");
+    say_bytes(w, fd, many.data, many.len);
+    WAIT_FOR(w, w->open);
+    for (int i = 0; i < 20; i++) turn(w);
+    um_exchange_send(w->open, 200, NULL, "x", 1);
+    hear_all(w, fd, &out);
+    assert_int_equal(count(out.data, "HTTP/1.1 200 OK"), 3502);
+    has(out.data, "GET /last []");
+    close(fd);
+    um_buf_free(&many);
+    um_buf_free(&out);
+}
+
+static void forgets_a_client_that_leaves_in_the_middle_of_a_request(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    const char *halves[] = {"", "GET /", "POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nabc"};
+    for (size_t i = 0; i < UM_LEN(halves); i++) {
+        int fd = dial(w);
+        WAIT_FOR(w, um_http_server_connections(w->server) == 1);
+        say(w, fd, halves[i]);
+        turn(w);
+        close(fd);
+        WAIT_FOR(w, um_http_server_connections(w->server) == 0);
+    }
+    assert_int_equal(w->n_requests, 0);
+}
+
+/* "nc -N" closes its side behind the request. */
+static void answers_at_once_who_sends_no_more(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /1 HTTP/1.1\r\n" HOST "\r\nGET /2 HTTP/1.1\r\n" HOST "\r\n");
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    hear_all(w, fd, &out);
+    has(out.data, "GET /1 []HTTP/1.1 200 OK");
+    has(out.data, "GET /2 []");
+    close(fd);
+    um_buf_free(&out);
+}
+
+static void fill(um_exchange *x, size_t n) {
+    char bytes[4096];
+    memset(bytes, 'z', sizeof bytes);
+    for (size_t i = 0; i < n; i += sizeof bytes) um_exchange_write(x, bytes, sizeof bytes);
+}
+
+/* The client reads on after a pause, then everything arrives and the drain callback has said so. */
+static void tells_when_a_slow_reader_has_caught_up(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial_with(w, 4096);
+    say(w, fd, "GET /later HTTP/1.0\r\n\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange_begin(w->open, 200, NULL);
+    fill(w->open, 8 << 20);
+    assert_true(um_exchange_unread(w->open) > 0);
+    assert_int_equal(w->n_drained, 0);
+    while (!w->n_drained) {
+        assert_true(hear_some(fd, &out));
+        turn(w);
+    }
+    assert_int_equal(um_exchange_unread(w->open), 0);
+    um_exchange_end(w->open);
+    hear_all(w, fd, &out);
+    assert_true(out.len > 8 << 20);
+    assert_int_equal(w->n_complete, 1);
+    close(fd);
+    um_buf_free(&out);
+}
+
+/* What the socket takes at once is no different: who writes a piece in each callback gets to the end. */
+static void tells_that_nothing_had_to_wait(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later HTTP/1.0\r\n\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange_begin(w->open, 200, NULL);
+    for (int i = 1; i <= 5; i++) {
+        um_exchange_write(w->open, "piece ", 6);
+        assert_int_equal(w->n_drained, i - 1);
+        WAIT_FOR(w, w->n_drained == i);
+    }
+    um_exchange_end(w->open);
+    hear_all(w, fd, &out);
+    has(out.data, "piece piece piece piece piece ");
+    close(fd);
+    um_buf_free(&out);
+}
+
+static void drops_a_client_that_leaves_too_much_unread(void **state) {
+    world *w = (world *)*state;
+    w->config.max_unread_bytes = 100000;
+    serve(w);
+    int fd = dial_with(w, 4096);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange_begin(w->open, 200, NULL);
+    fill(w->open, 16 << 20);
+    assert_true(um_exchange_unread(w->open) < 110000);
+    WAIT_FOR(w, w->n_broken == 1);
+    close(fd);
+}
+
+static void drops_a_client_that_takes_nothing(void **state) {
+    world *w = (world *)*state;
+    w->config.write_timeout = 0.05;
+    serve(w);
+    int fd = dial_with(w, 4096);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->open);
+    um_exchange_begin(w->open, 200, NULL);
+    fill(w->open, 8 << 20);
+    WAIT_FOR(w, w->n_broken == 1);
+    close(fd);
+}
+
+/* Byte after byte in time, and yet the head as a whole takes too long. */
+static void gives_a_head_a_limited_time(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.head_timeout = 0.3;
+    serve(w);
+    int fd = dial(w);
+    double until = um_now() + PATIENCE;
+    say(w, fd, "GET / HTTP/1.1\r\nX: ");
+    while (!out.len) {
+        send(fd, "x", 1, MSG_NOSIGNAL);
+        struct timeval nap = {0, 20000};
+        event_base_loopexit(w->base, &nap);
+        event_base_dispatch(w->base);
+        hear_some(fd, &out);
+        if (um_now() > until) fail_msg("never refused");
+    }
+    has(out.data, "HTTP/1.1 408 Request Timeout\r\n");
+    close(fd);
+    um_buf_free(&out);
+}
+
+static void gives_a_body_a_limited_time_between_bytes(void **state) {
+    world *w = (world *)*state;
+    w->config.body_timeout = 0.05;
+    serve(w);
+    char *got = ask(w, "POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nabc");
+    has(got, "HTTP/1.1 408 Request Timeout\r\n");
+    um_free(got);
+}
+
+static void closes_idle_connections(void **state) {
+    world *w = (world *)*state;
+    w->config.idle_timeout = 0.05;
+    serve(w);
+    char *got = ask(w, "GET /1 HTTP/1.1\r\n" HOST "\r\n");
+    has(got, "GET /1 []");
+    has_not(got, "Connection: close");
+    um_free(got);
+}
+
+static void closes_behind_each_answer_without_keep_alive(void **state) {
+    world *w = (world *)*state;
+    w->config.idle_timeout = 0;
+    serve(w);
+    char *got = ask(w, "GET /1 HTTP/1.1\r\n" HOST "\r\n");
+    has(got, "Connection: close\r\n");
+    um_free(got);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+static void breaks_an_answer_that_cannot_be_finished(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /abort HTTP/1.1\r\n" HOST "\r\n");
+    has(got, "4\r\nhalf\r\n");
+    has_not(got, "0\r\n\r\n");
+    assert_int_equal(w->n_broken, 1);
+    um_free(got);
+}
+
+static void lets_the_rest_wait_when_enough_are_connected(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.max_connections = 1;
+    serve(w);
+    int first = dial(w), second = dial(w);
+    say(w, second, "GET /second HTTP/1.1\r\n" HOST BYE "\r\n");
+    say(w, first, "GET /first HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, first, &out, "GET /first []");
+    for (int i = 0; i < 50; i++) turn(w);
+    assert_int_equal(w->n_requests, 1);
+    assert_int_equal(um_http_server_connections(w->server), 1);
+    close(first);
+    hear(w, second, &out, "GET /second []");
+    close(second);
+    um_buf_free(&out);
+}
+
+static void stops_gracefully(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    serve(w);
+    int busy = dial(w), idle = dial(w), half = dial(w);
+    say(w, busy, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    say(w, half, "GET /half HTTP/1.1\r\n");
+    WAIT_FOR(w, w->open && um_http_server_connections(w->server) == 3);
+    for (int i = 0; i < 20; i++) turn(w);
+    um_http_server_stop(w->server);
+    hear_all(w, idle, &out);
+    assert_int_equal(out.len, 0);
+    um_exchange_send(w->open, 200, NULL, "done", 4);
+    hear_all(w, busy, &out);
+    has(out.data, "Connection: close\r\n\r\ndone");
+    say(w, half, HOST "\r\n");
+    hear_all(w, half, &out);
+    has(out.data, "GET /half []");
+    close(busy), close(idle), close(half);
+    WAIT_FOR(w, um_http_server_connections(w->server) == 0);
+    um_buf_free(&out);
+}
+
+static void tells_open_exchanges_when_it_is_freed(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    int fd = dial(w);
+    say(w, fd, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->open);
+    um_http_server_free(w->server);
+    w->server = NULL;
+    assert_int_equal(w->n_broken, 1);
+    close(fd);
+}
+
+static void says_why_it_cannot_listen(void **state) {
+    world *w = (world *)*state;
+    um_err err = {0};
+    um_http_server *other;
+    serve(w);
+    w->config.port = um_http_server_port(w->server);
+    assert_int_equal(um_http_server_new(&other, w->base, &w->config, handle_world, NULL, w, &err), UM_EIO);
+    has(err.msg, "another program listens there");
+    w->config.host = "no.such.host.invalid";
+    assert_int_equal(um_http_server_new(&other, w->base, &w->config, handle_world, NULL, w, &err), UM_EIO);
+    has(err.msg, "no.such.host.invalid");
+}
+
+static void listens_at_both_families(void **state) {
+    world *w = (world *)*state;
+    need_v6();
+    w->config.host = "::";
+    serve(w);
+    char *got = ask(w, "GET /4 HTTP/1.1\r\n" HOST BYE "\r\n");
+    has(got, "GET /4 []");
+    um_free(got);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, open_world, close_world)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(answers_with_length_date_and_type),
+        T(gives_the_same_answer_however_the_bytes_are_split),
+        T(keeps_a_connection_and_answers_pipelined_requests_in_order),
+        T(gives_one_answer_at_a_time),
+        T(streams_in_chunks),
+        T(closes_behind_the_stream_of_an_old_client),
+        T(gives_a_head_alone_to_head),
+        T(asks_for_the_body_of_who_waits_for_that),
+        T(takes_a_large_body_whole),
+        T(adds_headers_and_keeps_line_breaks_out_of_them),
+        T(tells_what_the_request_says),
+        T(refuses_in_the_words_of_its_owner),
+        T(refuses_in_a_plain_sentence_otherwise),
+        T(lets_a_client_read_why_its_body_is_too_large),
+        T(answers_what_came_before_a_malformed_request),
+        T(notices_a_hang_up_while_an_answer_is_pending),
+        T(notices_a_hang_up_of_a_client_that_pipelines_without_end),
+        T(goes_on_with_what_was_pipelined_in_excess),
+        T(forgets_a_client_that_leaves_in_the_middle_of_a_request),
+        T(answers_at_once_who_sends_no_more),
+        T(tells_when_a_slow_reader_has_caught_up),
+        T(tells_that_nothing_had_to_wait),
+        T(drops_a_client_that_leaves_too_much_unread),
+        T(drops_a_client_that_takes_nothing),
+        T(gives_a_head_a_limited_time),
+        T(gives_a_body_a_limited_time_between_bytes),
+        T(closes_idle_connections),
+        T(closes_behind_each_answer_without_keep_alive),
+        T(breaks_an_answer_that_cannot_be_finished),
+        T(lets_the_rest_wait_when_enough_are_connected),
+        T(stops_gracefully),
+        T(tells_open_exchanges_when_it_is_freed),
+        T(says_why_it_cannot_listen),
+        T(listens_at_both_families),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
