@@ -17,7 +17,7 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --kv-cache-dtype --kv-cache-layout --threads --max-num-reqs --data-parallel-size --route-policy --max-num-batched-tokens --max-model-len --page-size --num-pages --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
+    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --threads --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
     run) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     chat) echo "--help --config --print-config --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
@@ -84,16 +84,17 @@ _unmask_value() {
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
     *' --lora') reply='' ;;
+    *' --threads') reply='' ;;
+    *' --max-num-batched-tokens') reply='' ;;
     *' --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
     *' --kv-cache-layout') reply='unified distinct' ;;
-    *' --threads') reply='' ;;
     *' --max-num-reqs') reply='' ;;
     *' --data-parallel-size') reply='' ;;
     *' --route-policy') reply='prefix least-loaded round-robin' ;;
-    *' --max-num-batched-tokens') reply='' ;;
     *' --max-model-len') reply='' ;;
     *' --page-size') reply='' ;;
     *' --num-pages') reply='' ;;
+    *' --kv-memory-share') reply='' ;;
     *' --schedule-policy') reply='mixed prefill-first' ;;
     *' --max-skips') reply='' ;;
     *' --max-refresh-per-step') reply='' ;;

@@ -68,6 +68,7 @@ UM_API const char *um_status_text(um_status s);
 typedef struct um_err {
     um_status code;
     char msg[UM_ERR_MAX]; /* one sentence: what was expected, what was found, where, what to do */
+    char param[40];       /* name of the parameter or field that is wrong ("max_tokens"); "": it is not about one */
 } um_err;
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
@@ -157,6 +158,7 @@ typedef struct um_config {
     int32_t max_model_len;          /* prompt and answer together, 0 = the model's */
     int32_t page_size;              /* tokens of a KV page, 0 = auto */
     int32_t num_pages;              /* KV pages, -1 = auto */
+    float kv_memory_share;          /* 0..1 of the free memory: the most that automatic KV pages take together */
     int32_t compat;                 /* UM_COMPAT_* */
     char kv_cache_layout[16];       /* "unified", "distinct": how keys and values lie in memory */
     bool disable_prefix_caching;    /* prompts do not share the keys of equal beginnings */
@@ -203,8 +205,10 @@ typedef struct um_model_info {
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_ff, vocab, tokenizer_vocab, max_position;
     int32_t block_size, shift, mask_id, n_stop;
     const int32_t *stop; /* [n_stop] ids that end an answer */
+    int32_t bos_id;      /* put before a text, or -1 */
     int64_t n_params;
     bool has_chat_template;
+    const char *chat_template; /* source of that of ordinary requests, or NULL */
     const char *default_strategy;
     double load_seconds;
     const um_adapter_info *adapter; /* [n_adapters] */
@@ -214,6 +218,9 @@ typedef struct um_model_info {
 /* Opens the folder of a checkpoint: configuration, tokenizer, template and weights, for the device and dtype in `c`.
  * Cost: reads every weight once. Errors: UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ENOMEM. */
 UM_API um_status um_model_open(um_model **out, const um_config *c, um_err *err);
+/* The same without weights: tokenizer, template and facts, for programs that only read and write text. No engine can be
+ * made of it. */
+UM_API um_status um_model_open_text(um_model **out, const um_config *c, um_err *err);
 UM_API void um_model_close(um_model *m); /* NULL is fine; every engine of the model must be gone */
 UM_API void um_model_get_info(const um_model *m, um_model_info *out);
 
@@ -224,6 +231,12 @@ UM_API um_status um_model_encode(const um_model *m, const char *text, size_t len
 /* Ids to text. *text is NUL-terminated and released with um_free; special tokens are left out unless `special`. */
 UM_API um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text,
                                  size_t *len, um_err *err);
+/* The same, and end[i] [n]: the length of the text behind ids[i]. Where a character spans several tokens, its text
+ * belongs to the last of them. An id of -1 is a gap: what was begun before it ends there. */
+UM_API um_status um_model_decode_each(const um_model *m, const int32_t *ids, size_t n, bool special, char **text,
+                                      size_t *end, um_err *err);
+/* The raw bytes of a token, perhaps a part of a character; *n 0 for an id that is none. Lives as long as the model. */
+UM_API const char *um_model_token_bytes(const um_model *m, int32_t id, size_t *n);
 
 typedef struct um_message {
     const char *role;    /* "system", "developer", "user", "assistant", "tool" */
@@ -258,6 +271,12 @@ typedef struct um_chat_request {
     int32_t special_in_content;  /* UM_SPECIAL_* */
 } um_chat_request;
 UM_API void um_chat_init(um_chat_request *c);
+
+/* A raw prompt to ids, as the engine does it for um_request.text: special_in_content is a UM_SPECIAL_*; `around`: with
+ * what the tokenizer puts before and behind a text (BOS, unless the text begins with it). *ids is released with
+ * um_free. Errors: UM_EINVAL when the text is not UTF-8, or spells what the level rejects. Any thread. */
+UM_API um_status um_model_encode_prompt(const um_model *m, const char *text, size_t len, int special_in_content,
+                                        bool around, int32_t **ids, size_t *n, um_err *err);
 
 /* Renders a conversation with the model's chat template, the assistant's turn opened. Released with um_free. */
 UM_API um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len,
@@ -316,21 +335,32 @@ typedef struct um_result {
     int32_t stop_id;       /* the stop id that did, or -1 */
     int32_t cached_tokens; /* of the prompt, found in the prefix cache */
     int32_t preemptions;
-    int32_t nfe, prompt_tokens;
+    int32_t nfe, prompt_tokens;             /* prompt: and suffix */
     int32_t denoise_tokens, denoise_passes; /* answer tokens written by, and number of, passes other than prefill */
     int64_t seed;
     double queue_seconds, first_token_seconds, total_seconds; /* since submission */
+    double decode_seconds;                                    /* of the steps in which it was denoised */
 } um_result;
 
 /* State of one position in a snapshot. */
 enum { UM_TOKEN_MASK, UM_TOKEN_FRESH, UM_TOKEN_SET, UM_TOKEN_SETTLED };
 
+/* A block in flight. */
+typedef struct um_block_view {
+    int32_t start, length; /* in the answer; start < 0: it begins in the prompt */
+    int32_t masks;
+    const char *status; /* "ACTIVE", "TO_CACHE" … */
+} um_block_view;
+
 /* The answer as it stands after a pass: settled prefix, then the blocks in flight. */
 typedef struct um_snapshot {
     size_t n;
-    const int32_t *id;    /* [n]; meaningless where state is UM_TOKEN_MASK */
-    const uint8_t *state; /* [n] UM_TOKEN_*: FRESH was written in this pass, SETTLED can no longer change */
-    const int32_t *pass;  /* [n] forward pass that wrote the token, from 1; -1 for a mask */
+    const int32_t *id;          /* [n]; meaningless where state is UM_TOKEN_MASK */
+    const uint8_t *state;       /* [n] UM_TOKEN_*: FRESH was written in this pass, SETTLED can no longer change */
+    const int32_t *pass;        /* [n] forward pass that wrote the token, from 1; -1 for a mask */
+    const float *confidence;    /* [n] probability of the token in that pass; NAN for a mask */
+    const um_block_view *block; /* [n_blocks] in flight */
+    int32_t n_blocks;
     int32_t nfe;
 } um_snapshot;
 
@@ -352,6 +382,14 @@ typedef struct um_event {
     int32_t index;    /* of the answer, see um_request.n */
     const char *text; /* TEXT: settled text that is new, never half a character, never past a stop */
     size_t text_len;
+    /* TEXT: [n_ids] the tokens that this text completes; those of all events together are the result's. A token that
+     * gives no text comes with the next one that does, or with the last event, whose text may be empty. */
+    const int32_t *ids;
+    size_t n_ids;
+    int32_t offset;        /* TEXT: of ids[0] in the answer */
+    int32_t nfe;           /* TEXT: passes so far */
+    double decode_seconds; /* TEXT, SNAPSHOT: steps in which the answer was denoised, so far */
+    int32_t decode_tokens; /* fixed in them */
     const um_snapshot *snapshot;
     const um_trace *trace;
     const um_result *result; /* FINISH */
@@ -386,6 +424,13 @@ typedef struct um_request {
     int32_t n;           /* answers, 1..64; answer i runs with seed + i, all have the same id */
     const char *adapter; /* name of a loaded adapter; NULL: the plain model */
     uint64_t cache_salt; /* only requests with the same salt share keys of equal beginnings */
+    /* [n_suffix] tokens that follow the answer: strategies over whole sequences fill the gap between, max_tokens
+     * positions (or gen_length), to its end. An end-of-sequence token inside it ends nothing; those at its end, and
+     * padding, are not part of the answer. */
+    const int32_t *suffix;
+    size_t n_suffix;
+    int32_t priority;  /* the lower, the sooner it is admitted; equal ones in the order of arrival */
+    bool keep_special; /* special tokens are part of the text */
     um_decoding decoding;
     um_sampling_params sampling;
     unsigned events; /* UM_EVENT_* wanted; FINISH always comes */
@@ -442,6 +487,32 @@ typedef struct um_stats {
 } um_stats;
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 
+/* What an engine works with, automatic choices made; strings live as long as the engine. */
+typedef struct um_engine_info {
+    int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;
+    int32_t block_size; /* of requests that do not say it; 0: the strategy's */
+    const char *device, *dtype, *strategy;
+    const char *sampler; /* "auto": the strategy chooses, by the model's family */
+} um_engine_info;
+UM_API void um_engine_get_info(const um_engine *e, um_engine_info *out);
+
+/* An answer that is being generated, or waits. */
+typedef struct um_slot {
+    int64_t id;
+    int32_t index;
+    bool running;
+    int32_t prompt_tokens, cached_tokens, max_tokens;
+    int32_t answer_tokens; /* settled */
+    int32_t blocks, masks; /* blocks in flight, and their masks; 0 while it waits */
+    int32_t nfe, preemptions;
+    double seconds; /* since submission */
+    const char *strategy;
+} um_slot;
+/* Fills in at most `most` slots, running ones first; returns how many there are. */
+UM_API size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most);
+/* Forgets the stored beginnings of prompts. UM_EINVAL while requests run or wait. */
+UM_API um_status um_engine_flush_cache(um_engine *e, um_err *err);
+
 /* ---- Router ------------------------------------------------------------------------------------------------------ */
 
 /* Several equal engines on one model behind the doors of one. A request goes to one of them, by config.route_policy,
@@ -464,6 +535,8 @@ UM_API size_t um_router_pending(const um_router *r);
 UM_API um_status um_router_abort(um_router *r, int64_t id, um_err *err);
 /* Sums over the engines, but weight_bytes, which they share. */
 UM_API void um_router_get_stats(const um_router *r, um_stats *out);
+UM_API size_t um_router_slots(const um_router *r, um_slot *out, size_t most);
+UM_API um_status um_router_flush_cache(um_router *r, um_err *err);
 /* Records what every step does, and how long its parts take, from now on: a trace in the file `path`, for Perfetto
  * (https://ui.perfetto.dev) or chrome://tracing, and beside it, when it ends, a table of sums: "trace.json" and
  * "trace.csv". docs/profiling.md explains the names. A profile that runs goes on; one that does not run is not stopped:

@@ -34,23 +34,41 @@ void test_drain(um_engine *e) {
         if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
 }
 
+/* Events go on where the one before ended. */
+static void collect_text(test_answer *a, const um_event *ev) {
+    size_t n = strlen(a->streamed);
+    assert_true(ev->text_len || ev->n_ids);
+    assert_true(n + ev->text_len < sizeof(a->streamed));
+    memcpy(a->streamed + n, ev->text, ev->text_len);
+    a->streamed[n + ev->text_len] = '\0';
+    assert_int_equal(ev->offset, a->n_streamed);
+    assert_true((size_t)a->n_streamed + ev->n_ids <= UM_LEN(a->streamed_token));
+    memcpy(a->streamed_token + a->n_streamed, ev->ids, ev->n_ids * sizeof(int32_t));
+    a->n_streamed += (int32_t)ev->n_ids;
+}
+
+/* All events together are the answer. */
+static void check_streamed(const test_answer *a, const um_result *r) {
+    if (!a->n_streamed && !a->streamed[0]) return; /* nobody asked for them, or there was none */
+    assert_string_equal(a->streamed, r->text);
+    assert_int_equal(a->n_streamed, (int32_t)r->n_tokens);
+    assert_memory_equal(a->streamed_token, r->token_ids, r->n_tokens * sizeof(int32_t));
+}
+
 void test_collect(void *answer, const um_event *ev) {
     test_answer *a = (test_answer *)answer;
     a->n_events++;
-    if (ev->type == UM_EVENT_TEXT) {
-        size_t n = strlen(a->streamed);
-        assert_true(n + ev->text_len < sizeof(a->streamed));
-        memcpy(a->streamed + n, ev->text, ev->text_len);
-        a->streamed[n + ev->text_len] = '\0';
-    }
+    if (ev->type == UM_EVENT_TEXT) collect_text(a, ev);
     if (ev->type != UM_EVENT_FINISH) return;
     const um_result *r = ev->result;
+    check_streamed(a, r);
     assert_true(r->n_tokens <= UM_LEN(a->token) && r->text_len < sizeof(a->text));
     assert_false(a->done);
     if (r->n_tokens) memcpy(a->token, r->token_ids, r->n_tokens * sizeof(int32_t));
     a->n = (int32_t)r->n_tokens;
     memcpy(a->text, r->text, r->text_len + 1);
     a->nfe = r->nfe;
+    a->prompt_tokens = r->prompt_tokens;
     a->finish = r->finish;
     a->seed = r->seed;
     a->done = true;

@@ -30,7 +30,8 @@ void test_drain(um_engine *e);
 /* What a request said. */
 typedef struct test_answer {
     int32_t token[512];
-    int32_t n, nfe, n_events;
+    int32_t n, nfe, n_events, prompt_tokens;
+    int32_t streamed_token[512], n_streamed;
     um_finish finish;
     bool done;
     int64_t seed;

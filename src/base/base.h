@@ -26,8 +26,13 @@ extern "C" {
 
 /* Writes code and message to err (NULL is fine) and returns the code: `return um_fail(err, UM_EPARSE, "…", …)`. */
 um_status um_fail(um_err *err, um_status code, const char *fmt, ...) UM_PRINTF(3, 4);
+/* The same about one parameter: the message gets "param: " in front, and err->param is its name. */
+um_status um_fail_param(um_err *err, um_status code, const char *param, const char *fmt, ...) UM_PRINTF(4, 5);
 /* Puts "context: " before the message that is there and returns its code. */
 um_status um_fail_in(um_err *err, const char *fmt, ...) UM_PRINTF(2, 3);
+/* Names the parameter that the error in err (NULL is fine) is about, unless it says so itself. Returns s; success is
+ * left alone. */
+um_status um_fail_about(um_err *err, um_status s, const char *param);
 
 /* ---- Log (log.c) ------------------------------------------------------------------------------------------------- */
 
@@ -36,6 +41,15 @@ typedef enum { UM_LOG_ERROR, UM_LOG_WARN, UM_LOG_INFO, UM_LOG_DEBUG } um_log_lev
 void um_log_set_level(um_log_level level);
 um_log_level um_log_get_level(void);
 void um_log(um_log_level level, const char *fmt, ...) UM_PRINTF(2, 3);
+/* Text in front of every message, as "worker 0: ". Before other threads run. */
+#define UM_LOG_PREFIX_MAX 32
+void um_log_set_prefix(const char *prefix);
+/* From now on each line is an object {"time", "level", "message"}. Before other threads run. */
+void um_log_set_json(bool on);
+bool um_log_is_json(void);
+/* Time of a line, UTC: "2026-01-31T23:59:59.123Z". */
+#define UM_LOG_TIME_MAX 32
+void um_log_time(char out[UM_LOG_TIME_MAX]);
 #define um_warn(...) um_log(UM_LOG_WARN, __VA_ARGS__)
 
 /* ---- Memory (mem.c, arena.c, buf.c) ------------------------------------------------------------------------------ */
@@ -94,6 +108,7 @@ typedef struct um_str {
 um_str um_str_of(const char *s);
 bool um_str_eq(um_str a, um_str b);
 bool um_streq(const char *a, const char *b); /* NULL equals NULL only */
+uint64_t um_key_hash(um_str key);            /* FNV-1a */
 
 /* ---- Files (file.c) ---------------------------------------------------------------------------------------------- */
 
@@ -110,6 +125,99 @@ um_status um_map_open(um_map *m, const char *path, um_err *err);
 void um_map_close(um_map *m);
 /* "dir/name" in a new string. */
 char *um_path_join(const char *dir, const char *name);
+/* Makes the file be `data`: whatever happens meanwhile, it is afterwards what it was before or all of the new, on the
+ * disk. A file beside it, with ".new" behind the name, is used. UM_EIO. */
+um_status um_file_replace(const char *path, um_str data, um_err *err);
+/* The entries of a folder are on the disk behind this. */
+um_status um_dir_sync(const char *path, um_err *err);
+
+/* ---- Lines of a file (lines.c) ----------------------------------------------------------------------------------- */
+
+/* A reader that holds one line at a time. One thread. */
+
+/* The longest line that is taken; one with a book as its prompt is far below. */
+#define UM_LINE_MAX ((size_t)64 << 20)
+
+typedef enum {
+    UM_LINES_LINE,     /* there it is */
+    UM_LINES_TOO_LONG, /* a line above UM_LINE_MAX was skipped; `number` is its number */
+    UM_LINES_LATER,    /* nothing to read right now, or a signal arrived */
+    UM_LINES_END,
+    UM_LINES_FAILED
+} um_lines_got;
+
+typedef struct um_lines {
+    const char *name; /* for messages, borrowed */
+    int fd;
+    um_buf buf;           /* bytes [start, buf.len) are not handed out yet */
+    size_t start, looked; /* no newline in [start, looked) */
+    int64_t origin;       /* where in the file the first line begins: standard input may stand in the middle */
+    int64_t number;       /* of the line handed out last, from 1 */
+    int64_t offset;       /* bytes from the first line up to and with the newline of that one */
+    bool cut;             /* that line is the last one and has no newline */
+    bool eof, skipping;
+} um_lines;
+
+/* Opens a file, "-" is standard input. UM_ENOENT, UM_EIO. */
+um_status um_lines_open(um_lines *l, const char *path, um_err *err);
+/* Reads from fd, which um_lines_close closes. */
+void um_lines_from(um_lines *l, int fd, const char *name);
+void um_lines_close(um_lines *l);
+/* Back to the first line. Only for files that um_lines_is_file names so. */
+um_status um_lines_rewind(um_lines *l, um_err *err);
+/* An ordinary file, which can be read twice, not a pipe. */
+bool um_lines_is_file(const um_lines *l);
+/* The next line that is not blank, without its newline; valid until the next call. `wait`: may block; a signal ends
+ * the wait with UM_LINES_LATER. */
+um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err);
+
+/* ---- Ids (idset.c) ----------------------------------------------------------------------------------------------- */
+
+/* The ids met so far, with the lines that they stand in. Keys are texts: of JSON ids the JSON, so that 1 and "1"
+ * differ. One thread. */
+typedef struct um_idset_entry {
+    const char *key;
+    int64_t line; /* of the input */
+    bool answered;
+} um_idset_entry;
+
+typedef struct um_idset {
+    um_arena keys;
+    um_idset_entry *slot; /* [cap], cap a power of two */
+    size_t n, cap;
+} um_idset;
+
+/* The entry of key, or NULL. Valid until the next um_idset_add. */
+um_idset_entry *um_idset_find(const um_idset *s, const char *key);
+/* Adds a key that is not in the set; the key is copied. Zero is an empty set. */
+um_idset_entry *um_idset_add(um_idset *s, const char *key, int64_t line);
+void um_idset_free(um_idset *s);
+
+/* ---- Ledgers (ledger.c) ------------------------------------------------------------------------------------------ */
+
+/* A file of lines that only grows, and that survives whatever ends the program: at most its end is torn, and reading it
+ * says how much of it holds. One thread. */
+typedef struct um_ledger {
+    const char *name; /* for messages, borrowed */
+    int fd;           /* -1: closed */
+    bool file;        /* an ordinary file: it can be read again and cut */
+    int64_t keep;     /* bytes of whole lines, which stay */
+} um_ledger;
+/* Opens or creates a file ("-" is standard output) without changing what is in it, and locks it against another
+ * program. UM_EINVAL when one has it, UM_EIO. */
+um_status um_ledger_open(um_ledger *l, const char *path, um_err *err);
+/* Hands out every whole line and counts those that fn takes as kept. A last line that is torn, or that fn calls broken
+ * (UM_EPARSE), is left out; a broken one with others behind it is UM_EPARSE, and nothing from there on is kept. */
+typedef um_status (*um_ledger_fn)(void *arg, um_str line, int64_t number, um_err *err);
+um_status um_ledger_read(um_ledger *l, um_ledger_fn fn, void *arg, um_err *err);
+/* Cuts the file behind what is kept; from here on it is written. */
+um_status um_ledger_begin(um_ledger *l, um_err *err);
+/* Writes whole lines at once. A file to which not all could be written is as it was before. UM_EIO. */
+um_status um_ledger_write(um_ledger *l, um_str lines, um_err *err);
+/* The same, and the lines are on the disk behind this. */
+um_status um_ledger_commit(um_ledger *l, um_str lines, um_err *err);
+/* UM_EIO when the system only now says that it could not write. */
+um_status um_ledger_close(um_ledger *l, um_err *err);
 
 /* ---- UTF-8 (utf8.c) ---------------------------------------------------------------------------------------------- */
 
@@ -244,6 +352,15 @@ um_status um_json_get_double(const struct json_t *obj, const char *key, const ch
 um_status um_json_get_bool(const struct json_t *obj, const char *key, const char *where, bool *out, um_err *err);
 /* Borrowed from obj. */
 um_status um_json_get_str(const struct json_t *obj, const char *key, const char *where, const char **out, um_err *err);
+/* Values of requests (json_take.c). `what` is how messages call them ("\"prompt\"", "stop string 2"); UM_EINVAL for
+ * another type, UM_ERANGE for a number outside. */
+const char *um_json_kind(const struct json_t *v); /* "an object", "an integer beyond 64 bits"; of NULL "nothing" */
+um_status um_json_take_text(const struct json_t *v, const char *what, const char **out, um_err *err); /* no U+0000 */
+um_status um_json_take_bool(const struct json_t *v, const char *what, bool *out, um_err *err);
+um_status um_json_take_int(const struct json_t *v, const char *what, int64_t min, int64_t max, int64_t *out,
+                           um_err *err);
+/* An array of token ids into out [json_array_size(v)]; which of them exist is the model's to say. */
+um_status um_json_take_ids(const struct json_t *v, const char *what, int32_t *out, um_err *err);
 
 /* Streaming writer into a buffer: commas and escapes are its work. Numbers that JSON lacks (NaN, infinity) become null.
  */
@@ -262,6 +379,7 @@ void um_jw_str(um_jw *w, const char *s, size_t n); /* UTF-8; invalid bytes becom
 void um_jw_cstr(um_jw *w, const char *s);          /* NULL gives null */
 void um_jw_int(um_jw *w, int64_t v);
 void um_jw_double(um_jw *w, double v); /* shortest text that reads back */
+void um_jw_share(um_jw *w, double v);  /* 0..1 to six decimals, for where there are many */
 void um_jw_bool(um_jw *w, bool v);
 void um_jw_null(um_jw *w);
 void um_jw_raw(um_jw *w, const char *json, size_t n); /* a value that is JSON already */
@@ -341,6 +459,10 @@ um_status um_option_set_text(const um_option *row, void *base, const char *value
  * messages. base NULL: the value is checked and not stored. */
 um_status um_option_set_as(const um_option *row, void *base, const char *name, const char *label, const char *value,
                            um_err *err);
+/* A JSON value as the text that the row reads (json_take.c); its type must be the row's, or the word that stands for
+ * "auto". `number` holds what *text may point to. UM_EINVAL. */
+um_status um_option_json_text(const um_option *row, const char *label, const struct json_t *v,
+                              char number[UM_NUMBER_MAX], const char **text, um_err *err);
 /* Value of the field as text, "auto" where it holds that. */
 void um_option_get_text(const um_option *row, const void *base, um_buf *out);
 /* The word that stands for row->autos ("auto"), of length 0 when there is none; and whether `text` is that word. */
@@ -352,6 +474,8 @@ const char *um_option_type(const um_option *row);
 void um_option_range(const um_option *row, um_buf *out);
 /* Sets an option by name in the first set that has it. Unknown: UM_EINVAL with the nearest name. */
 um_status um_options_set(const um_option_set *sets, size_t n_sets, const char *name, const char *value, um_err *err);
+/* Every field holds a value that its row allows: a program may have stored one without its name. */
+um_status um_options_check(const um_option_set *sets, size_t n_sets, um_err *err);
 
 /* The name behind the dashes of the flag, and the name of the environment variable. */
 void um_option_put_flag(const char *name, um_buf *out);

@@ -64,3 +64,9 @@ um_str um_str_of(const char *s) { return (um_str){s, s ? strlen(s) : 0}; }
 bool um_str_eq(um_str a, um_str b) { return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0); }
 
 bool um_streq(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+uint64_t um_key_hash(um_str key) {
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < key.n; i++) h = (h ^ (unsigned char)key.p[i]) * 1099511628211u;
+    return h;
+}

@@ -50,7 +50,22 @@ um_status um_fail(um_err *err, um_status code, const char *fmt, ...) {
     format_message(err, fmt, ap);
     va_end(ap);
     err->code = code;
+    err->param[0] = '\0';
     return code;
+}
+
+um_status um_fail_about(um_err *err, um_status s, const char *param) {
+    if (s && err && !err->param[0]) snprintf(err->param, sizeof err->param, "%s", param);
+    return s;
+}
+
+um_status um_fail_param(um_err *err, um_status code, const char *param, const char *fmt, ...) {
+    char text[UM_ERR_MAX + 1];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return um_fail_about(err, um_fail(err, code, "%s: %s", param, text), param);
 }
 
 um_status um_fail_in(um_err *err, const char *fmt, ...) {

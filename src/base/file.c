@@ -1,4 +1,4 @@
-/* Files: reading, mapping, paths. */
+/* Files: reading, mapping, replacing, paths. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -71,6 +71,57 @@ um_status um_map_open(um_map *m, const char *path, um_err *err) {
 void um_map_close(um_map *m) {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
     *m = (um_map){0};
+}
+
+/* ---- Replacing --------------------------------------------------------------------------------------------------- */
+
+static um_status write_all(int fd, const char *path, um_str data, um_err *err) {
+    for (size_t at = 0; at < data.n;) {
+        ssize_t n = write(fd, data.p + at, data.n - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return fail_errno(err, path, "write");
+        at += (size_t)n;
+    }
+    return UM_OK;
+}
+
+/* All of data in a file of its own, on the disk. */
+static um_status write_new(const char *path, um_str data, um_err *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return fail_errno(err, path, "create");
+    um_status s = write_all(fd, path, data, err);
+    if (!s && fsync(fd) != 0) s = fail_errno(err, path, "write");
+    if (close(fd) != 0 && !s) s = fail_errno(err, path, "write");
+    if (s) unlink(path); /* it may be what fills the disk */
+    return s;
+}
+
+um_status um_dir_sync(const char *path, um_err *err) {
+    um_status s = UM_OK;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_errno(err, path, "open");
+    /* Some file systems can't sync a folder; then there is nothing more to be done. */
+    if (fsync(fd) != 0 && errno != EINVAL) s = fail_errno(err, path, "write");
+    close(fd);
+    return s;
+}
+
+static um_status sync_dir_of(const char *path, um_err *err) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? um_strndup(path, UM_MAX((size_t)(slash - path), 1)) : um_strdup(".");
+    um_status s = um_dir_sync(dir, err);
+    um_free(dir);
+    return s;
+}
+
+um_status um_file_replace(const char *path, um_str data, um_err *err) {
+    um_buf other = {0};
+    um_buf_printf(&other, "%s.new", path);
+    um_status s = write_new(other.data, data, err);
+    if (!s && rename(other.data, path) != 0) s = fail_errno(err, path, "replace");
+    if (!s) s = sync_dir_of(path, err);
+    um_buf_free(&other);
+    return s;
 }
 
 char *um_path_join(const char *dir, const char *name) {

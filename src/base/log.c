@@ -2,24 +2,69 @@
 #include "base/base.h"
 
 #include <stdatomic.h>
+#include <time.h>
+
+#define LINE_MAX_BYTES 2048
 
 static atomic_int log_level = UM_LOG_WARN;
+static atomic_bool as_json;
+static char prefix[UM_LOG_PREFIX_MAX];
 
 void um_log_set_level(um_log_level level) { atomic_store_explicit(&log_level, (int)level, memory_order_relaxed); }
 
 um_log_level um_log_get_level(void) { return (um_log_level)atomic_load_explicit(&log_level, memory_order_relaxed); }
 
+void um_log_set_json(bool on) { atomic_store_explicit(&as_json, on, memory_order_relaxed); }
+
+void um_log_set_prefix(const char *text) { snprintf(prefix, sizeof prefix, "%s", text); }
+
+bool um_log_is_json(void) { return atomic_load_explicit(&as_json, memory_order_relaxed); }
+
+void um_log_time(char out[UM_LOG_TIME_MAX]) {
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(out, UM_LOG_TIME_MAX, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + n, UM_LOG_TIME_MAX - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
+static void put_json(um_log_level level, const char *message) {
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    char time[UM_LOG_TIME_MAX];
+    um_buf line = {0};
+    um_jw w;
+    um_log_time(time);
+    um_jw_init(&w, &line);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "time");
+    um_jw_cstr(&w, time);
+    um_jw_key(&w, "level");
+    um_jw_cstr(&w, names[level]);
+    um_jw_key(&w, "message");
+    um_jw_cstr(&w, message);
+    um_jw_end_object(&w);
+    um_buf_putc(&line, '\n');
+    fwrite(line.data, 1, line.len, stderr);
+    um_buf_free(&line);
+}
+
+static void put_text(um_log_level level, const char *message) {
+    static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
+    char line[LINE_MAX_BYTES + 32];
+    int n = snprintf(line, sizeof line, "unmask: %s%s\n", names[level], message);
+    fwrite(line, 1, (size_t)n, stderr);
+}
+
 /* The line is formatted aside and written by one call, so that lines of several threads do not mix. */
 void um_log(um_log_level level, const char *fmt, ...) {
-    static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
     if (level > um_log_get_level()) return;
-    char line[2048];
-    int head = snprintf(line, sizeof line, "unmask: %s", names[level]);
+    char message[LINE_MAX_BYTES];
+    int n = snprintf(message, sizeof message, "%s", prefix);
     va_list ap;
     va_start(ap, fmt);
-    int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, fmt, ap);
+    vsnprintf(message + n, sizeof message - (size_t)n, fmt, ap);
     va_end(ap);
-    size_t n = UM_MIN((size_t)head + (size_t)UM_MAX(body, 0), sizeof line - 2);
-    line[n++] = '\n';
-    fwrite(line, 1, n, stderr);
+    if (um_log_is_json()) put_json(level, message);
+    else put_text(level, message);
 }

@@ -13,10 +13,10 @@ static bool has_range(const um_option *row) {
     return row->type >= UM_OPT_INT && row->type <= UM_OPT_FLOAT && (row->min != 0 || row->max != 0);
 }
 
-static void put_range(const um_option *row, um_buf *out) {
+static void put_range(const um_option *row, double open_end, um_buf *out) {
     char min[UM_NUMBER_MAX], max[UM_NUMBER_MAX];
     um_format_double(row->min, min);
-    if (row->max >= OPEN_END) {
+    if (row->max >= open_end) {
         um_buf_printf(out, "%s or more", min);
         return;
     }
@@ -57,7 +57,7 @@ static void put_auto(const um_option *row, um_buf *out) {
 
 void um_option_range(const um_option *row, um_buf *out) {
     if (row->choices) put_choices(row->choices, out);
-    else if (has_range(row)) put_range(row, out);
+    else if (has_range(row)) put_range(row, OPEN_END, out);
     if (row->choices || has_range(row)) put_auto(row, out);
 }
 
@@ -73,9 +73,10 @@ static um_status fail_kind(const um_option *row, const char *kind, const char *v
     return s;
 }
 
-static um_status fail_range(const um_option *row, const char *value, um_err *err) {
+/* Whoever passed a limit has to read it, however large it is. */
+static um_status fail_range(const um_option *row, bool above, const char *value, um_err *err) {
     um_buf range = {0};
-    put_range(row, &range);
+    put_range(row, above ? INFINITY : OPEN_END, &range);
     um_status s = um_fail(err, UM_ERANGE, "%.80s is outside %s", value, range.data);
     um_buf_free(&range);
     return s;
@@ -95,7 +96,8 @@ static um_status set_int(const um_option *row, void *field, const char *value, b
     int64_t v;
     if (!um_parse_int(value, &v)) return fail_kind(row, "an integer", value, err);
     if (row->type == UM_OPT_INT && v != (int32_t)v) return fail_kind(row, "an integer of 32 bits", value, err);
-    if (check && has_range(row) && ((double)v < row->min || (double)v > row->max)) return fail_range(row, value, err);
+    if (check && has_range(row) && ((double)v < row->min || (double)v > row->max))
+        return fail_range(row, (double)v > row->max, value, err);
     if (row->type == UM_OPT_INT) *(int32_t *)field = (int32_t)v;
     else *(int64_t *)field = v;
     return UM_OK;
@@ -105,7 +107,7 @@ static um_status set_float(const um_option *row, void *field, const char *value,
     double v;
     if (!check && um_streq(value, "nan")) v = (double)NAN;
     else if (!um_parse_double(value, &v) || !isfinite((float)v)) return fail_kind(row, "a number", value, err);
-    if (check && has_range(row) && (v < row->min || v > row->max)) return fail_range(row, value, err);
+    if (check && has_range(row) && (v < row->min || v > row->max)) return fail_range(row, v > row->max, value, err);
     *(float *)field = (float)v;
     return UM_OK;
 }
@@ -177,7 +179,7 @@ um_status um_option_set_as(const um_option *row, void *base, const char *name, c
     um_status s = set_field(row, aside, name, value, e);
     if (!s && base) memcpy((char *)base + row->offset, aside, row->size);
     um_free(aside);
-    return s ? um_fail_in(e, "%s", label) : UM_OK;
+    return s ? um_fail_about(e, um_fail_in(e, "%s", label), name) : UM_OK;
 }
 
 um_status um_option_set_text(const um_option *row, void *base, const char *value, um_err *err) {
@@ -199,22 +201,30 @@ void um_options_init(const um_option *rows, size_t n, void *base) {
 
 /* ---- Value to text ----------------------------------------------------------------------------------------------- */
 
+static void put_float(float v, um_buf *out) {
+    char text[UM_NUMBER_MAX];
+    if (isfinite(v)) um_format_float(v, text);
+    else snprintf(text, sizeof text, "%s", isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+    um_buf_puts(out, text);
+}
+
+/* The word; for an index that has none, which a program may have stored, the index. */
+static void put_choice(const char *choices, int32_t index, um_buf *out) {
+    const char *p = choices;
+    int32_t i = index;
+    for (; i > 0 && strchr(p, '|'); i--) p = strchr(p, '|') + 1;
+    if (i) um_buf_printf(out, "%d", index);
+    else um_buf_append(out, p, strcspn(p, "|"));
+}
+
 static void put_value(const um_option *row, const void *field, um_buf *out) {
-    char text[UM_NUMBER_MAX] = "nan";
-    const char *p = row->choices;
     switch (row->type) {
     case UM_OPT_BOOL: um_buf_puts(out, *(const bool *)field ? "true" : "false"); return;
     case UM_OPT_INT: um_buf_printf(out, "%d", *(const int32_t *)field); return;
     case UM_OPT_INT64: um_buf_printf(out, "%lld", (long long)*(const int64_t *)field); return;
-    case UM_OPT_FLOAT:
-        if (isfinite(*(const float *)field)) um_format_float(*(const float *)field, text);
-        um_buf_puts(out, text);
-        return;
-    case UM_OPT_NAME: um_buf_puts(out, (const char *)field); return;
-    case UM_OPT_CHOICE:
-        for (int32_t i = *(const int32_t *)field; i > 0 && strchr(p, '|'); i--) p = strchr(p, '|') + 1;
-        um_buf_append(out, p, strcspn(p, "|"));
-        return;
+    case UM_OPT_FLOAT: put_float(*(const float *)field, out); return;
+    case UM_OPT_NAME: um_buf_append(out, (const char *)field, strnlen((const char *)field, row->size)); return;
+    case UM_OPT_CHOICE: put_choice(row->choices, *(const int32_t *)field, out); return;
     case UM_OPT_STR: um_buf_puts(out, *(const char *const *)field ? *(const char *const *)field : ""); return;
     }
 }
@@ -240,4 +250,21 @@ void um_option_get_text(const um_option *row, const void *base, um_buf *out) {
     um_str word = um_option_auto(row);
     out->len = start;
     um_buf_append(out, word.p, word.n);
+}
+
+/* ---- Values that are there --------------------------------------------------------------------------------------- */
+
+um_status um_options_check(const um_option_set *sets, size_t n_sets, um_err *err) {
+    um_buf text = {0};
+    um_status st = UM_OK;
+    for (size_t i = 0; i < n_sets && !st; i++) {
+        for (size_t k = 0; k < sets[i].n && !st; k++) {
+            const um_option *row = &sets[i].rows[k];
+            um_buf_clear(&text);
+            um_option_get_text(row, sets[i].base, &text);
+            if (row->type != UM_OPT_STR) st = um_option_set_text(row, NULL, text.data ? text.data : "", err);
+        }
+    }
+    um_buf_free(&text);
+    return st;
 }

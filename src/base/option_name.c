@@ -116,8 +116,9 @@ um_status um_options_set(const um_option_set *sets, size_t n_sets, const char *n
         if (row) return um_option_set_as(row, sets[i].base, name, name, value, err);
     }
     const char *near = um_options_nearest(sets, n_sets, name);
-    if (!near) return um_fail(err, UM_EINVAL, "unknown option %.80s", name);
-    return um_fail(err, UM_EINVAL, "unknown option %.80s; did you mean %s?", name, near);
+    um_status s = near ? um_fail(err, UM_EINVAL, "unknown option %.80s; did you mean %s?", name, near)
+                       : um_fail(err, UM_EINVAL, "unknown option %.80s", name);
+    return um_fail_about(err, s, name);
 }
 
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */

@@ -80,7 +80,7 @@ static const um_option common_rows[] = {
      "print every option as such a file, with where its value comes from, and stop"},
 };
 
-_Static_assert(UM_COMMAND_SETS_MAX >= UM_CONFIG_SETS_MAX + 2, "room for the command's own rows and the common ones");
+_Static_assert(UM_COMMAND_SETS_MAX >= UM_OPTION_SETS_MAX + 2, "room for the command's own rows and the common ones");
 
 /* The command's own rows come first, so that --help starts with them; those about the file last. */
 static size_t all_sets(const um_command *self, void *own, um_config *config, common *shared, um_option_set *sets) {
@@ -240,4 +240,9 @@ um_status um_cli_text(const um_args *a, um_buf *out, um_err *err) {
     if (!a->n_words) return um_fail(err, UM_EINVAL, "no text: give it as arguments, or - to read standard input");
     for (int i = 0; i < a->n_words; i++) um_buf_printf(out, "%s%s", i ? " " : "", a->word[i]);
     return UM_OK;
+}
+
+um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err) {
+    if (!a->n_words) return UM_OK;
+    return um_fail(err, UM_EINVAL, "unexpected word \"%.80s\"; %s", a->word[0], instead);
 }

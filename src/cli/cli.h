@@ -42,7 +42,7 @@ void um_args_free(um_args *a);
 /* The option tables of a command, over structs that hold its defaults, for whoever prints them. `own` is the command's
  * own table, `shared` those of the engine, `common` what every command takes; the parts of `sets` in this order. Not to
  * be copied: sets point into it. */
-#define UM_COMMAND_SETS_MAX 48
+#define UM_COMMAND_SETS_MAX 56
 typedef struct um_command_options {
     um_option_set sets[UM_COMMAND_SETS_MAX];
     size_t n, n_own, n_shared;
@@ -61,6 +61,8 @@ int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 
 /* Text from the words joined by spaces, or from standard input when the word is "-" or there is none and standard input
  * is no terminal; one newline at its end is taken off. UM_EINVAL when there is neither. */
 um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
+/* The command takes no words: `instead` says where what they might be comes from. */
+um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err);
 /* How the program was called, for examples; borrowed. Default "unmask". */
 void um_cli_set_program(const char *name);
 /* Appends lines of examples as they work here: "unmask" at the start of a command becomes the program as it was called,

@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 
-#include "cli/jsonl.h"
 #include "cli/requests.h"
 #include "model/model.h"
 

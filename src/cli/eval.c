@@ -160,7 +160,7 @@ static void settle(eval *v, um_ticket *t, const um_result *r) {
     bool right = r && is_right(x, (um_str){r->text, r->text_len});
     count(tally_of(v, x->kind), r, right);
     count(&v->all, r, right);
-    if (v->out.fd >= 0) put_answer(x, t, r, right);
+    if (v->out.ledger.fd >= 0) put_answer(x, t, r, right);
     if (right) return;
     /* Kept in the ticket, so that they are shown in the order of the questions. */
     um_buf_printf(&t->answer[0].out, "%s (%s)\n  prompt    %s\n  expected  %s\n  %s  %s\n", x->id, x->kind, x->prompt,
@@ -176,7 +176,7 @@ static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
     if (t->err.code) settle(v, t, NULL);
     const um_buf *failure = &t->answer[0].out;
     if (failure->len && v->n_shown++ < v->opt.show_failures) um_buf_append(&v->failures, failure->data, failure->len);
-    return v->out.fd >= 0 ? um_results_write(&v->out, &t->out, err) : UM_OK;
+    return v->out.ledger.fd >= 0 ? um_results_write(&v->out, &t->out, err) : UM_OK;
 }
 
 static void show_progress(void *arg) {
@@ -340,10 +340,11 @@ static um_status open_session(eval *v, const um_config *c, um_err *err) {
                    info.path);
 }
 
-static int run_eval(const um_command *self, eval *v, um_config *c) {
+static int run_eval(const um_command *self, eval *v, const um_args *words, um_config *c) {
     um_err err = {0};
     if (v->opt.batch) c->max_num_reqs = v->opt.batch;
-    um_status st = um_cli_need_model(c->model, &err);
+    um_status st = um_cli_no_words(words, "the questions are read from --data", &err);
+    if (!st) st = um_cli_need_model(c->model, &err);
     if (!st) st = open_data(v, c, &err);
     if (st) {
         um_cli_error(self, &err);
@@ -362,18 +363,14 @@ static int run(const um_command *self, int argc, char **argv) {
     eval *v = UM_NEW(eval);
     um_config config = {0};
     um_args args;
-    um_err err;
     int code;
-    v->out.fd = -1;
+    v->out.ledger.fd = -1;
     um_args_parse(&args, self, argc, argv, &v->opt, &config);
     if (args.done) {
         code = args.exit;
-    } else if (args.n_words) {
-        um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the questions are read from --data", args.word[0]);
-        code = um_cli_error(self, &err);
     } else {
         um_cli_catch_signals();
-        code = run_eval(self, v, &config);
+        code = run_eval(self, v, &args, &config);
     }
     um_cli_close(&v->session);
     (void)um_results_close(&v->out, NULL);
@@ -390,11 +387,10 @@ const um_command um_cmd_eval = {
     .summary = "count right answers to questions with known ones",
     .usage = "unmask eval --model DIR [--data FILE] [options]",
     .description =
-        "Asks each question as one user message, greedily unless --temperature is given, and compares the answer with "
-        "the known one letter by letter, white space at the end aside. Prints accuracy by kind of question, and how "
-        "many "
-        "tokens a forward pass brought. Wrong answers are no error; the exit status is 1 when a question could not be "
-        "asked.",
+        "Asks each question as one user message, greedily unless --temperature is given, and compares the answer "
+        "with the known one letter by letter, white space at the end aside. Prints accuracy by kind of question, and "
+        "how many tokens a forward pass brought. Wrong answers are no error; the exit status is 1 when a question "
+        "could not be asked.",
     .examples = "unmask eval --model models/tiny-block\n"
                 "unmask eval --model models/tiny-block --limit 50 --show-failures 5\n"
                 "unmask eval --model models/tiny-block --accept-threshold 0.7 --json\n",

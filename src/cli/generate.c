@@ -110,18 +110,18 @@ static um_status scan_input(generate *g, um_err *err) {
 
 /* Finds what an earlier run left in the output. */
 static um_status look_back(generate *g, um_err *err) {
-    if (!g->out.file || g->opt.overwrite) return UM_OK;
+    if (!g->out.ledger.file || g->opt.overwrite) return UM_OK;
     if (!g->stream) return um_results_resume(&g->out, &g->ids, err);
     um_str line;
     um_lines earlier;
-    um_lines_from(&earlier, g->out.fd, g->out.name);
+    um_lines_from(&earlier, g->out.ledger.fd, g->out.ledger.name);
     bool empty = um_lines_next(&earlier, true, &line, err) == UM_LINES_END;
     um_buf_free(&earlier.buf);
     if (empty) return UM_OK;
     return um_fail(err, UM_EINVAL,
                    "%s holds results, and requests that come from a stream cannot be compared with them; name another "
                    "output, pass --overwrite, or give the requests as a file to resume",
-                   g->out.name);
+                   g->out.ledger.name);
 }
 
 static um_status open_files(generate *g, um_err *err) {
@@ -296,9 +296,9 @@ static um_status run_requests(generate *g, const um_config *c, um_session *s, um
 
 /* Says how far a run got that ended early. Only a file can go on from there. */
 static void print_how_to_resume(const generate *g) {
-    fprintf(stderr, "unmask generate: %s holds %lld results%s\n", g->out.name,
+    fprintf(stderr, "unmask generate: %s holds %lld results%s\n", g->out.ledger.name,
             (long long)(g->out.n_answered + g->n_written),
-            g->out.file && !g->stream ? "; the same command goes on from there" : "");
+            g->out.ledger.file && !g->stream ? "; the same command goes on from there" : "");
 }
 
 static int run_with_model(const um_command *self, generate *g, const um_config *c) {
@@ -317,8 +317,8 @@ static int run_with_model(const um_command *self, generate *g, const um_config *
 }
 
 static um_status check_words(const um_args *a, const generate_options *o, um_err *err) {
-    if (a->n_words)
-        return um_fail(err, UM_EINVAL, "unexpected word \"%.80s\"; requests are read from --input", a->word[0]);
+    um_status st = um_cli_no_words(a, "requests are read from --input", err);
+    if (st) return st;
     if (!o->input) return um_fail(err, UM_EINVAL, "--input is missing: a file of requests, one JSON object a line");
     if (!o->output)
         return um_fail(err, UM_EINVAL, "--output is missing: the file for the results, or - for the screen");
@@ -326,7 +326,7 @@ static um_status check_words(const um_args *a, const generate_options *o, um_err
 }
 
 static int run(const um_command *self, int argc, char **argv) {
-    generate g = {.in = {.fd = -1}, .out = {.fd = -1}};
+    generate g = {.in = {.fd = -1}, .out = {.ledger = {.fd = -1}}};
     um_config config = {0};
     um_args args;
     um_err err = {0};
@@ -344,7 +344,7 @@ static int run(const um_command *self, int argc, char **argv) {
         um_cli_error(self, &err);
         code = st == UM_ECANCELED ? UM_EXIT_FAILED : UM_EXIT_USAGE;
     } else if (!g.stream && g.out.n_answered == g.n_lines && g.n_lines) {
-        if (!g.opt.quiet) fprintf(stderr, "%s answers every request already\n", g.out.name);
+        if (!g.opt.quiet) fprintf(stderr, "%s answers every request already\n", g.out.ledger.name);
         (void)um_results_begin(&g.out, NULL);
         code = g.out.n_failed ? UM_EXIT_FAILED : UM_EXIT_OK;
     } else {
@@ -364,16 +364,14 @@ const um_command um_cmd_generate = {
     .summary = "answer a file of requests",
     .usage = "unmask generate --model DIR --input FILE --output FILE [options]",
     .description =
-        "Reads requests, one JSON object a line, and writes one result a line in the same order. A request has an id, "
-        "one of prompt, prompt_token_ids and messages, and any decoding, sampling and limit option by its name with "
-        "underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, adapter, return_step_map and "
-        "return_timings. "
-        "With messages go tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt "
-        "and "
-        "continue_final_message. A request that fails gets an error in place of an answer; the others go on. When a "
-        "run is "
-        "interrupted, the same command answers what is left. Exit status: 0 all answered, 1 some failed or the run was "
-        "interrupted, 2 bad usage or input, 3 model or device could not be used.",
+        "Reads requests, one JSON object a line, and writes one result a line in the same order. A request has an "
+        "id, one of prompt, prompt_token_ids and messages, and any decoding, sampling and limit option by its name "
+        "with underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, adapter, return_step_map and "
+        "return_timings. With messages go tools, tool_choice, chat_template, chat_template_kwargs, "
+        "add_generation_prompt and continue_final_message. A request that fails gets an error in place of an answer; "
+        "the others go on. When a run is interrupted, the same command answers what is left. Exit status: 0 all "
+        "answered, 1 some failed or the run was interrupted, 2 bad usage or input, 3 model or device could not be "
+        "used.",
     .examples = "unmask generate --model models/tiny-block --input examples/requests.jsonl --output results.jsonl\n"
                 "echo '{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"What is 2 + 3?\"}]}' | "
                 "unmask generate --model models/tiny-block --input - --output -\n"

@@ -144,7 +144,7 @@ static void put_retentions(um_sheet *s) {
 
 static void put_all_options(um_sheet *s) {
     um_config config;
-    um_option_set sets[UM_CONFIG_SETS_MAX];
+    um_option_set sets[UM_OPTION_SETS_MAX];
     um_config_init(&config);
     size_t n = um_config_option_sets(sets, &config);
     for (size_t i = 0; i < n; i++)

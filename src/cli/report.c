@@ -28,7 +28,7 @@ void um_machine_get(um_machine *m) {
 
 void um_report_options(um_jw *w, const um_config *c) {
     um_config copy = *c;
-    um_option_set sets[UM_CONFIG_SETS_MAX];
+    um_option_set sets[UM_OPTION_SETS_MAX];
     size_t n = um_config_option_sets(sets, &copy);
     um_buf text = {0};
     um_jw_begin_object(w);
@@ -53,7 +53,7 @@ static void put_change(const um_option *row, const char *value, um_buf *out) {
 
 void um_report_changes(um_buf *out, const um_config *c) {
     um_config now = *c, plain;
-    um_option_set a[UM_CONFIG_SETS_MAX], b[UM_CONFIG_SETS_MAX];
+    um_option_set a[UM_OPTION_SETS_MAX], b[UM_OPTION_SETS_MAX];
     um_buf value = {0}, def = {0};
     size_t start = out->len;
     um_config_init(&plain);

@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "cli/jsonl.h"
 #include "engine/engine.h"
 
 #define CHAT_FILE_MAX ((size_t)64 << 20)

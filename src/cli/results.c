@@ -1,13 +1,9 @@
 /* Result lines and their file. */
 #include "cli/results.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/requests.h"
 
@@ -84,9 +80,11 @@ static void put_timings(um_jw *w, const um_result *r) {
     um_jw_end_object(w);
 }
 
+/* A server may have counted the tokens and not named them. */
 void um_result_put(um_jw *w, const um_result *r, const um_result_extras *x) {
     um_jw_key(w, "token_ids");
-    put_ints(w, r->token_ids, r->n_tokens);
+    if (r->token_ids || !r->n_tokens) put_ints(w, r->token_ids, r->n_tokens);
+    else um_jw_null(w);
     um_jw_key(w, "text");
     um_jw_str(w, r->text, r->text_len);
     um_jw_key(w, "finish_reason");
@@ -159,24 +157,17 @@ void um_trace_entry(um_jw *w, const um_trace *t) {
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
 um_status um_results_open(um_results *r, const char *path, um_err *err) {
-    bool standard = um_streq(path, "-");
-    struct stat st;
-    *r = (um_results){.name = standard ? "standard output" : path};
-    r->fd = standard ? dup(STDOUT_FILENO) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (r->fd < 0) return um_fail(err, UM_EIO, "cannot write %s: %s", r->name, strerror(errno));
-    r->file = !standard && fstat(r->fd, &st) == 0 && S_ISREG(st.st_mode);
-    if (!r->file || flock(r->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return UM_OK;
-    close(r->fd);
-    r->fd = -1;
-    return um_fail(err, UM_EINVAL, "another run writes %s now; wait for it or name another output", path);
+    *r = (um_results){0};
+    return um_ledger_open(&r->ledger, path, err);
 }
 
 bool um_results_same(const um_results *r, const um_lines *in) {
     struct stat a, b;
-    return r->file && fstat(r->fd, &a) == 0 && fstat(in->fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return r->ledger.file && fstat(r->ledger.fd, &a) == 0 && fstat(in->fd, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
-/* The key of a result line in the set of ids. Anything but a result is UM_EPARSE. */
+/* The key of a result line in the set of ids. Anything but a result is an error. */
 static um_status key_of(um_str line, um_buf *key, bool *failed, um_err *err) {
     json_t *root = NULL;
     um_status st = um_line_object(&root, line, err);
@@ -193,91 +184,51 @@ static um_status key_of(um_str line, um_buf *key, bool *failed, um_err *err) {
     return st;
 }
 
-static um_status mark_answered(um_results *r, const um_lines *l, um_idset *ids, const char *key, bool failed,
-                               um_err *err) {
-    um_idset_entry *e = um_idset_find(ids, key);
+typedef struct resume {
+    um_results *results;
+    um_idset *ids;
+} resume;
+
+static um_status mark_answered(const resume *s, const char *key, bool failed, int64_t number, um_err *err) {
+    um_results *r = s->results;
+    um_idset_entry *e = um_idset_find(s->ids, key);
     if (!e)
         return um_fail(err, UM_EINVAL,
                        "%s:%lld answers %.80s, which the input does not ask: the file belongs to another run; name "
                        "another output or pass --overwrite",
-                       r->name, (long long)l->number, key);
+                       r->ledger.name, (long long)number, key);
     if (e->answered)
-        return um_fail(err, UM_EINVAL, "%s:%lld answers %.80s a second time; pass --overwrite to start anew", r->name,
-                       (long long)l->number, key);
+        return um_fail(err, UM_EINVAL, "%s:%lld answers %.80s a second time; pass --overwrite to start anew",
+                       r->ledger.name, (long long)number, key);
     e->answered = true;
     r->n_answered++;
     r->n_failed += failed;
-    r->keep = l->offset;
     return UM_OK;
 }
 
-/* A broken line may be the one that was being written when the run died, but only if it is the last one. */
-static um_status check_last(um_results *r, um_lines *l, um_err *err) {
-    long long number = (long long)l->number;
-    um_str line;
-    um_lines_got got = um_lines_next(l, true, &line, err);
-    if (got == UM_LINES_END) return UM_OK;
-    char why[UM_ERR_MAX / 2];
-    snprintf(why, sizeof why, "%.200s", err->msg);
-    return um_fail(err, UM_EINVAL, "%.120s:%lld is no result (%s); name another output or pass --overwrite", r->name,
-                   number, why);
-}
-
-/* One line of an earlier run; *more: there may be another. */
-static um_status resume_line(um_results *r, um_lines *l, um_str line, um_idset *ids, bool *more, um_err *err) {
+/* One line of an earlier run. */
+static um_status resume_line(void *arg, um_str line, int64_t number, um_err *err) {
+    const resume *s = (const resume *)arg;
     um_buf key = {0};
     bool failed;
-    um_status st = UM_OK;
-    *more = !l->cut;
-    if (l->cut) return UM_OK; /* it is redone, even if only its newline is missing */
-    if (key_of(line, &key, &failed, err)) {
-        *more = false;
-        st = check_last(r, l, err);
-    } else {
-        st = mark_answered(r, l, ids, key.data, failed, err);
-    }
+    um_status st = key_of(line, &key, &failed, err) ? UM_EPARSE : UM_OK;
+    if (!st) st = mark_answered(s, key.data, failed, number, err);
     um_buf_free(&key);
     return st;
 }
 
 um_status um_results_resume(um_results *r, um_idset *ids, um_err *err) {
     um_err own, *e = err ? err : &own;
-    um_lines l;
-    um_status st = UM_OK;
-    um_lines_from(&l, dup(r->fd), r->name);
-    for (bool more = true; more && !st;) {
-        um_str line;
-        um_lines_got got = um_lines_next(&l, true, &line, e);
-        if (got == UM_LINES_LINE) st = resume_line(r, &l, line, ids, &more, e);
-        if (got == UM_LINES_FAILED) st = e->code;
-        if (got == UM_LINES_TOO_LONG)
-            st = um_fail(e, UM_EINVAL, "%s:%lld is longer than %zu bytes", r->name, (long long)l.number, UM_LINE_MAX);
-        if (got == UM_LINES_END) more = false;
-    }
-    um_lines_close(&l);
-    return st;
+    um_status st = um_ledger_read(&r->ledger, resume_line, &(resume){r, ids}, e);
+    if (st != UM_EPARSE) return st;
+    return um_fail(e, UM_EINVAL, "%.400s; name another output or pass --overwrite", e->msg);
 }
 
-um_status um_results_begin(um_results *r, um_err *err) {
-    if (!r->file) return UM_OK;
-    if (ftruncate(r->fd, (off_t)r->keep) == 0 && lseek(r->fd, (off_t)r->keep, SEEK_SET) >= 0) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot cut %s to %lld bytes: %s", r->name, (long long)r->keep, strerror(errno));
-}
+um_status um_results_begin(um_results *r, um_err *err) { return um_ledger_begin(&r->ledger, err); }
 
 um_status um_results_write(um_results *r, um_buf *line, um_err *err) {
     um_buf_putc(line, '\n');
-    for (size_t at = 0; at < line->len;) {
-        ssize_t n = write(r->fd, line->data + at, line->len - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return um_fail(err, UM_EIO, "cannot write %s: %s", r->name, strerror(errno));
-        at += (size_t)n;
-    }
-    return UM_OK;
+    return um_ledger_write(&r->ledger, (um_str){line->data, line->len}, err);
 }
 
-um_status um_results_close(um_results *r, um_err *err) {
-    int fd = r->fd;
-    r->fd = -1;
-    if (fd < 0 || close(fd) == 0) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot write %s: %s", r->name, strerror(errno));
-}
+um_status um_results_close(um_results *r, um_err *err) { return um_ledger_close(&r->ledger, err); }

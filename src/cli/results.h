@@ -2,7 +2,7 @@
 #ifndef UM_CLI_RESULTS_H
 #define UM_CLI_RESULTS_H
 
-#include "cli/jsonl.h"
+#include "base/base.h"
 #include "text/text.h"
 
 /* What a result says beside what every one says. What depends on the run and not on the request alone (seconds, keys
@@ -21,11 +21,8 @@ void um_error_line(um_buf *out, const char *id, int64_t line, const um_err *e);
 void um_trace_entry(um_jw *w, const um_trace *t);
 
 typedef struct um_results {
-    const char *name; /* for messages, borrowed */
-    int fd;
-    bool file;                    /* an ordinary file: can be resumed */
-    int64_t keep;                 /* bytes of complete lines that stay */
-    int64_t n_answered, n_failed; /* in those lines */
+    um_ledger ledger;
+    int64_t n_answered, n_failed; /* in the lines that are kept */
 } um_results;
 
 /* Opens the output ("-" is standard output) without changing what is in it, and locks it against a second run.
@@ -33,8 +30,8 @@ typedef struct um_results {
 um_status um_results_open(um_results *r, const char *path, um_err *err);
 /* Whether both are one file. */
 bool um_results_same(const um_results *r, const um_lines *in);
-/* Reads the lines of an earlier run and marks their ids in the set as answered. A last line that is cut is left out of
- * `keep`. UM_EINVAL when the lines do not belong to these ids; UM_EIO. */
+/* Reads the lines of an earlier run and marks their ids in the set as answered. A last line that is cut is not
+ * kept. UM_EINVAL when the lines do not belong to these ids; UM_EIO. */
 um_status um_results_resume(um_results *r, um_idset *ids, um_err *err);
 /* Cuts the file behind the lines that stay; from here on it is written. */
 um_status um_results_begin(um_results *r, um_err *err);

@@ -159,7 +159,7 @@ static um_status work(job *j, um_err *err) {
     if (um_model_find(&j->path, j->o.model, err) || um_tok_open(&j->tok, j->path, err)) return um_cli_blame_model(err);
     if (j->o.decode) return decode(j, err);
     if (is_conversation(j)) return encode_chat(j, err);
-    return um_prompt_encode(j->tok, (um_str){j->text.data, j->text.len}, j->o.special_in_content, &j->ids, err);
+    return um_prompt_encode(j->tok, (um_str){j->text.data, j->text.len}, j->o.special_in_content, true, &j->ids, err);
 }
 
 /* ---- Output ------------------------------------------------------------------------------------------------------ */

@@ -5,8 +5,6 @@
 
 #include "decode/view.h"
 
-enum { AUTO_BLOCK = 32 }; /* the block length of LLaDA's own evaluations of the instruct models, and of Fast-dLLM */
-
 #define FIELD(name) UM_FIELD(um_decoding, name)
 
 const um_option um_canvas_options[UM_N_CANVAS_OPTIONS] = {
@@ -35,50 +33,55 @@ static um_status find_sampler(const um_req *r, const um_sampler **out, um_err *e
     um_status st = um_sampler_find(out, name, err);
     if (st) return st;
     if ((*out)->edits || (*out)->block_only)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "sampler: %s needs the blocks of block diffusion, which strategy %s does not have; see `unmask "
-                       "list samplers`",
-                       (*out)->name, r->strategy->name);
+        return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
+                             "%s needs the blocks of block diffusion, which strategy %s does not have; see `unmask "
+                             "list samplers`",
+                             (*out)->name, r->strategy->name);
     return UM_OK;
 }
 
 static um_status resolve_length(um_req *r, um_err *err) {
     um_decoding *d = &r->how;
     if (d->gen_length == 0) d->gen_length = r->limit - r->n_prompt;
+    if (r->n_suffix && d->gen_length > r->limit - r->n_prompt)
+        return um_fail_param(err, UM_ERANGE, "gen_length",
+                             "%d, but before a suffix all of the canvas is the answer, which may have %d tokens: raise "
+                             "max_tokens or leave gen_length to it",
+                             d->gen_length, r->limit - r->n_prompt);
     if (d->gen_length <= r->max_len - r->n_prompt) return UM_OK;
-    return um_fail(err, UM_ERANGE, "gen_length: prompt %d + gen_length %d = %d tokens, but max_model_len is %d",
-                   r->n_prompt, d->gen_length, r->n_prompt + d->gen_length, r->max_len);
+    return um_fail_param(err, UM_ERANGE, "gen_length", "prompt %d + gen_length %d = %d tokens, but max_model_len is %d",
+                         r->n_prompt, d->gen_length, r->n_prompt + d->gen_length, r->max_len);
 }
 
 /* Blocks are LLaDA's; the samplers of Dream and RND1 fill the canvas as one, unless keys are reused, which is done
  * block by block. */
 static int32_t auto_block(const um_decoding *d, const um_sampler *sampler, bool slices) {
     bool whole = sampler->schedule == UM_SCHEDULE_TIME || sampler->schedule == UM_SCHEDULE_LINEAR;
-    return whole && !slices ? d->gen_length : AUTO_BLOCK;
+    return whole && !slices ? d->gen_length : UM_CANVAS_AUTO_BLOCK;
 }
 
 static um_status resolve_steps(um_decoding *d, const um_sampler *sampler, um_err *err) {
     int32_t n_blocks = UM_CEIL_DIV(d->gen_length, d->block_size);
     if (sampler->schedule == UM_SCHEDULE_NONE && d->steps)
-        return um_fail(err, UM_EINVAL,
-                       "steps: %d is set, but sampler %s follows no schedule: it decides by what it sees", d->steps,
-                       sampler->name);
+        return um_fail_param(err, UM_EINVAL, "steps",
+                             "%d is set, but sampler %s follows no schedule: it decides by what it sees", d->steps,
+                             sampler->name);
     if (d->steps == 0) d->steps = d->gen_length;
     if (d->steps < n_blocks)
-        return um_fail(err, UM_ERANGE,
-                       "steps: %d passes for %d blocks (gen_length %d, block_size %d); every block needs "
-                       "at least one",
-                       d->steps, n_blocks, d->gen_length, d->block_size);
+        return um_fail_param(err, UM_ERANGE, "steps",
+                             "%d passes for %d blocks (gen_length %d, block_size %d); every block needs "
+                             "at least one",
+                             d->steps, n_blocks, d->gen_length, d->block_size);
     return UM_OK;
 }
 
 static um_status resolve(um_req *r, const um_sampler **sampler, bool slices, um_err *err) {
     um_decoding *d = &r->how;
     if (r->traits->see != UM_SEE_FULL)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "decoding_strategy: %s needs a model that sees all positions; this one is block-causal: "
-                       "use multi_bd",
-                       r->strategy->name);
+        return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
+                             "%s needs a model that sees all positions; this one is block-causal: "
+                             "use multi_bd",
+                             r->strategy->name);
     um_status st = find_sampler(r, sampler, err);
     if (!st) st = resolve_length(r, err);
     if (st) return st;
@@ -115,6 +118,7 @@ um_status um_canvas_init(um_canvas *c, um_req *r, bool slices, um_err *err) {
     size_t n = (size_t)r->how.block_size;
     *c = (um_canvas){.sampler = sampler,
                      .end = r->n_prompt + r->how.gen_length,
+                     .length = r->n_prompt + r->how.gen_length + r->n_suffix,
                      .n_blocks = UM_CEIL_DIV(r->how.gen_length, r->how.block_size),
                      .slices = slices,
                      .position = UM_NEW_ARRAY(int32_t, n),
@@ -141,7 +145,7 @@ int32_t um_canvas_scratch(const um_req *r, int32_t tokens) {
 }
 
 um_need um_canvas_need(const um_canvas *c, const um_req *r, int32_t tokens) {
-    int32_t rows = r->how.block_size, most = c->end * copies(r);
+    int32_t rows = r->how.block_size, most = c->length * copies(r);
     int32_t edits = c->sampler->edits_max ? rows * c->sampler->edits_max(r) : 0;
     tokens *= copies(r);
     return (um_need){.tokens = tokens,
@@ -151,7 +155,7 @@ um_need um_canvas_need(const um_canvas *c, const um_req *r, int32_t tokens) {
                      .tokens_max = most,
                      .rows_max = rows,
                      .edits_max = edits,
-                     .positions_max = c->end,
+                     .positions_max = c->length,
                      .tables = copies(r)};
 }
 
@@ -163,7 +167,9 @@ void um_canvas_feed(um_req *r, um_pass *pass, um_pass_kind kind, int32_t start, 
     if (copies(r) == 1) return;
     int32_t *id = pass->id + pass->n_tokens;
     um_pass_add(pass, r, kind, start, stop, all)->page = r->page[1];
+    int32_t suffix = r->cap - r->n_suffix;
     for (int32_t p = start; p < r->n_prompt; p++) id[p - start] = r->traits->mask_id;
+    for (int32_t p = UM_MAX(start, suffix); p < stop; p++) id[p - start] = r->traits->mask_id;
 }
 
 static void add_candidate(um_canvas *c, int32_t i, int32_t position, int32_t token) {
@@ -262,9 +268,9 @@ void um_canvas_keep(um_canvas *c, const um_req *r) {
 void um_canvas_rebuild(um_canvas *c, um_req *r, um_pass *pass) {
     int32_t start = um_canvas_start(c, r), stop = um_canvas_stop(c, r);
     int32_t *id = pass->id + pass->n_tokens;
-    um_canvas_feed(r, pass, UM_PASS_PREFILL, 0, c->end);
+    um_canvas_feed(r, pass, UM_PASS_PREFILL, 0, c->length);
     /* What stands before the block has not changed since then, what follows is masked now as it was. */
-    for (int32_t k = 0; k < copies(r); k++, id += c->end)
+    for (int32_t k = 0; k < copies(r); k++, id += c->length)
         memcpy(id + start, c->fed, (size_t)(stop - start) * sizeof(*c->fed));
     pass->partial = c->rebuilds = true;
 }
@@ -321,12 +327,17 @@ void um_canvas_apply(um_canvas *c, um_req *r, const um_answer *answer, bool lead
     }
     um_req_check_stop(r);
     if (r->finish == UM_FINISH_NONE && c->block == c->n_blocks) {
-        r->finish = UM_FINISH_STEPS;
-        r->n_answer = r->filled - r->n_prompt;
+        um_req_finish(r, UM_FINISH_STEPS);
     }
 }
 
 /* ---- Parts of um_strategy ---------------------------------------------------------------------------------------- */
+
+int32_t um_canvas_blocks(const um_req *r, um_block_view *out) {
+    const um_canvas *c = (const um_canvas *)r->state;
+    const char *active = um_block_status_name(UM_BLOCK_ACTIVE);
+    return um_req_view_block(r, um_canvas_start(c, r), um_canvas_stop(c, r), active, out);
+}
 
 void um_canvas_trace(const um_req *r, um_trace_space *space, um_trace *out) {
     const um_canvas *c = (const um_canvas *)r->state;
@@ -369,9 +380,9 @@ um_status um_cached_init(um_req *r, um_err *err) {
 um_need um_cached_need(const um_req *r, int32_t stop) {
     const um_canvas *c = (const um_canvas *)r->state;
     bool refresh = c->keys != UM_KEYS_STORED;
-    um_need n = um_canvas_need(c, r, refresh ? c->end : stop - um_canvas_start(c, r));
+    um_need n = um_canvas_need(c, r, refresh ? c->length : stop - um_canvas_start(c, r));
     n.refresh = refresh;
-    n.slots = n.slots_max = c->end;
+    n.slots = n.slots_max = c->length;
     return n;
 }
 
@@ -384,10 +395,10 @@ void um_cached_plan(um_req *r, um_pass *pass, int32_t stop) {
     int32_t first = 0;
     if (c->keys == UM_KEYS_NONE) {
         um_canvas_keep(c, r);
-        stop = c->end;
+        stop = c->length;
     } else first = um_canvas_start(c, r);
     um_canvas_feed(r, pass, UM_PASS_DENOISE, first, stop);
-    for (int32_t i = 0; i < pass->n_seg; i++) pass->seg[i].keys.end = c->end;
+    for (int32_t i = 0; i < pass->n_seg; i++) pass->seg[i].keys.end = c->length;
     um_canvas_ask(c, r, pass, first);
 }
 

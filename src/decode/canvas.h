@@ -4,7 +4,10 @@
  * The canvas is cut into blocks that are filled from left to right. In each pass the sampler fixes some masks of the
  * current block: a scheduled number, or those it is sure of. With remask_threshold a pass may also take tokens of that
  * block back, fewer than it fixed. A pass in which the schedule fixes nothing is not run: what it would feed is what
- * the next one feeds. An answer whose end is known ends the request although the rest is still masked. */
+ * the next one feeds. An answer whose end is known ends the request although the rest is still masked.
+ *
+ * A suffix makes the canvas a gap: every pass over everything feeds the suffix too, and the gap is filled to its last
+ * position, whatever ends a text inside it, since what follows is known. */
 #ifndef UM_CANVAS_H
 #define UM_CANVAS_H
 
@@ -13,6 +16,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The block length of LLaDA's own evaluations of the instruct models, and of Fast-dLLM. */
+enum { UM_CANVAS_AUTO_BLOCK = 32 };
 
 /* Keys that later passes of a block read, but do not write. */
 typedef enum {
@@ -23,7 +29,7 @@ typedef enum {
 
 typedef struct um_canvas {
     const um_sampler *sampler;
-    int32_t end;             /* first position behind it */
+    int32_t end, length;     /* first position behind it, and behind the suffix: what a pass over everything feeds */
     int32_t n_blocks, block; /* blocks; the current one */
     int32_t pass;            /* passes that the block has had */
     int32_t step, n_steps;   /* place in the block's schedule, and its length */
@@ -62,8 +68,8 @@ int32_t um_canvas_scratch(const um_req *r, int32_t tokens);
 
 /* ---- Planning: feed, then ask; or rebuild ------------------------------------------------------------------------ */
 
-/* Appends the segment of positions [start, stop); under guidance a second one follows, with the prompt masked and the
- * other page table. Their keys are [0, stop). */
+/* Appends the segment of positions [start, stop); under guidance a second one follows, with prompt and suffix masked
+ * and the other page table. Their keys are [0, stop). */
 void um_canvas_feed(um_req *r, um_pass *pass, um_pass_kind kind, int32_t start, int32_t stop);
 /* Wants a prediction for every candidate of the current block. `first`: position of the first token of the pass. */
 void um_canvas_ask(um_canvas *c, um_req *r, um_pass *pass, int32_t first);
@@ -82,6 +88,7 @@ bool um_canvas_rebuilt(um_canvas *c);
 void um_canvas_apply(um_canvas *c, um_req *r, const um_answer *answer, bool lead);
 
 /* Of um_strategy, for those whose state begins with a canvas. */
+int32_t um_canvas_blocks(const um_req *r, um_block_view *out);
 void um_canvas_trace(const um_req *r, um_trace_space *space, um_trace *out);
 void um_canvas_preempt(um_req *r);
 void um_canvas_free(um_req *r);

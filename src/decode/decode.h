@@ -26,11 +26,13 @@ typedef struct um_traits {
     int32_t eos;         /* the tokenizer's end of sequence: what --compat looks for */
     const int32_t *stop; /* [n_stop] ids that end an answer */
     int32_t n_stop;
+    int32_t pad;        /* id that fills what an answer leaves empty, -1: none */
     const int32_t *ban; /* [n_ban] ids that no answer contains, beside the mask */
     int32_t n_ban;
     um_see see;
     int32_t block;          /* trained block length, 0 when the family has none */
     int32_t page_size;      /* positions of a KV page: what requests share is whole pages */
+    int32_t blend_ids;      /* ids in blends that a step has room for */
     int32_t route_block;    /* experts are chosen per block of this many positions, 0: per token */
     int32_t shift;          /* 1: row i-1 predicts position i */
     bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
@@ -63,6 +65,7 @@ struct um_req {
     uint64_t seed;
     int32_t n_prompt, max_len; /* max_len: positions of prompt and answer together */
     int32_t limit;             /* first position that is never written: min(max_len, n_prompt + max_tokens) */
+    int32_t n_suffix;          /* given tokens behind the answer, which fills the gap before them */
     int32_t cap;               /* length of the arrays below */
     const int32_t *page[2];    /* page tables: of the request, and of its unconditional twin under guidance */
     int32_t saved;             /* saved hidden row that is its own */
@@ -78,12 +81,13 @@ struct um_req {
     int32_t n_edit, n_early_edit;
     um_edits *edits;
 
-    /* positions: the prompt, then masks that turn into tokens */
+    /* positions: the prompt, masks that turn into tokens, the suffix */
     int32_t *token;   /* [cap]; the mask id where nothing is written */
-    int32_t *written; /* [cap] pass that wrote the token, from 1; 0 the prompt; -1 it is a mask */
+    int32_t *written; /* [cap] pass that wrote the token, from 1; 0 it was given; -1 it is a mask */
     float *logprob;   /* [cap] natural logarithm of the token's probability in the pass that wrote it; NULL: not kept */
-    um_top *top;      /* [cap, n_top] the likeliest ids in that pass; NULL: not kept */
-    int32_t end;      /* first position behind those in flight */
+    float *confidence; /* [cap] that probability, NAN for a mask; NULL: not kept */
+    um_top *top;       /* [cap, n_top] the likeliest ids in that pass; NULL: not kept */
+    int32_t end;       /* first position behind those in flight */
     int32_t settled; /* positions from here on may still change, filled or not; INT32_MAX when nothing is ever edited */
     int32_t filled;  /* first answer position that is a mask or may change; those before it are final */
 
@@ -125,12 +129,22 @@ void um_req_penalize(um_req *r, int32_t end);
 /* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first of: a
  * stop id, a repetition run, the limit; the number of passes is checked last. */
 void um_req_check_stop(um_req *r);
+/* Ends the answer at r->filled. Before a suffix the gap has as many positions as it has, and the model pads what it
+ * does not need: the ids at the end of the gap that end a text or pad it are not part of the answer. */
+void um_req_finish(um_req *r, um_finish why);
+/* First position that may not be part of the answer: r->filled, or the first of such ids before it. */
+int32_t um_req_shown(const um_req *r);
 /* The same by the rules of um_compat; `allocated` = slots in use, DUMMY blocks included, `soft` = every running block
  * is complete. */
 void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft);
 /* compat: a stop condition holds (limits, end of sequence); it names a terminal block. */
 bool um_req_truncated_compat(const um_req *r, int32_t allocated);
 bool um_req_eos_compat(const um_req *r);
+
+/* The blocks in flight, at most UM_BUFFER_MAX; returns their number. */
+int32_t um_req_blocks(const um_req *r, um_block_view *out);
+/* The block of positions [start, end), as far as it may be written. False: none of it may. */
+bool um_req_view_block(const um_req *r, int32_t start, int32_t end, const char *status, um_block_view *out);
 
 /* ---- Pass -------------------------------------------------------------------------------------------------------- */
 
@@ -369,11 +383,15 @@ typedef struct um_trace_space {
 struct um_strategy {
     const char *name, *aliases, *summary, *source;
     um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
+    bool fills_gaps;                 /* r->n_suffix tokens may follow the answer */
     /* Resolves automatic values in r->how and checks them against the model: errors name parameter, value and range. */
     um_status (*init)(um_req *r, um_err *err);
     um_need (*need)(const um_req *r);
     void (*plan)(um_req *r, um_pass *pass);
     void (*apply)(um_req *r, const um_answer *answer);
+    /* Blocks in flight by rising position, into out [UM_BUFFER_MAX] through um_req_view_block; returns their number.
+     * NULL: it has none to show. */
+    int32_t (*blocks)(const um_req *r, um_block_view *out);
     /* The pass in the form of the golden recordings; the arrays of `out` point into `space`. */
     void (*trace)(const um_req *r, um_trace_space *space, um_trace *out);
     /* Its pages were taken away; r->stored is 0. What it knows of stored keys beside that is forgotten; what follows
@@ -393,6 +411,8 @@ extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax
 bool um_name_in(const char *list, const char *name);
 /* By name or alias; UM_EINVAL names those that exist. */
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
+/* One of its own rows has this name. */
+bool um_strategy_reads(const um_strategy *s, const char *option);
 
 /* Decoding rows that every strategy shares (over um_decoding), and sampling rows (over um_sampling_params). */
 extern const um_option um_decoding_options[];

@@ -16,7 +16,8 @@ static void add_name(um_buf *names, const char *name) { um_buf_printf(names, "%s
 
 /* Releases the names. */
 static um_status refuse(const char *option, const char *what, const char *wanted, um_buf *names, um_err *err) {
-    um_status st = um_fail(err, UM_EINVAL, "%s: no %s named %s; there are: %s", option, what, wanted, names->data);
+    um_status st =
+        um_fail_param(err, UM_EINVAL, option, "no %s is named \"%s\"; there are: %s", what, wanted, names->data);
     um_buf_free(names);
     return st;
 }
@@ -31,6 +32,12 @@ um_status um_strategy_find(const um_strategy **out, const char *name, um_err *er
     if (!*out) return refuse("decoding_strategy", "strategy", name, &names, err);
     um_buf_free(&names);
     return UM_OK;
+}
+
+bool um_strategy_reads(const um_strategy *s, const char *option) {
+    for (int i = 0; i < UM_PARAMS_MAX && s->params[i].rows; i++)
+        if (um_options_find(s->params[i].rows, s->params[i].n, option)) return true;
+    return false;
 }
 
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err) {

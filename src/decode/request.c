@@ -3,6 +3,16 @@
 
 #include "decode/decode.h"
 
+/* Most samplers write what the row drew. One may prefer another id that the row told of: its best, or one of its
+ * likeliest. */
+static float probability_of(const um_req *r, const um_answer *a, int32_t id) {
+    if (id == a->sample) return a->p_sample;
+    if (id == a->best) return a->p_best;
+    for (int32_t k = 0; a->top && k < r->n_top_asked; k++)
+        if (a->top[k].id == id) return a->top[k].p;
+    return a->p_sample;
+}
+
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     assert(pos >= r->n_prompt && pos < r->cap && pos >= r->filled);
     assert(um_req_masked(r, pos) || pos >= r->settled);
@@ -10,7 +20,9 @@ void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     r->n_new += um_req_masked(r, pos);
     r->token[pos] = id;
     r->written[pos] = r->nfe + 1;
-    if (r->logprob) r->logprob[pos] = logf(a->p_sample);
+    const float p = probability_of(r, a, id);
+    if (r->logprob) r->logprob[pos] = logf(p);
+    if (r->confidence) r->confidence[pos] = p;
     if (r->top && r->n_top > 0)
         memcpy(r->top + (size_t)pos * (size_t)r->n_top, a->top, (size_t)r->n_top * sizeof(um_top));
 }
@@ -19,6 +31,21 @@ void um_req_erase(um_req *r, int32_t pos) {
     assert(pos >= r->filled && pos >= r->settled && !um_req_masked(r, pos));
     r->token[pos] = r->traits->mask_id;
     r->written[pos] = -1;
+    if (r->confidence) r->confidence[pos] = NAN;
+}
+
+/* ---- Blocks in flight -------------------------------------------------------------------------------------------- */
+
+bool um_req_view_block(const um_req *r, int32_t start, int32_t end, const char *status, um_block_view *out) {
+    if (!r->compat->allocated_limits) end = UM_MIN(end, r->limit);
+    end = UM_MIN(end, r->cap - r->n_suffix);
+    *out = (um_block_view){.start = start - r->n_prompt, .length = end - start, .status = status};
+    for (int32_t p = start; p < end; p++) out->masks += um_req_masked(r, p);
+    return end > start;
+}
+
+int32_t um_req_blocks(const um_req *r, um_block_view *out) {
+    return r->finish || !r->strategy->blocks ? 0 : r->strategy->blocks(r, out);
 }
 
 /* ---- Stop conditions --------------------------------------------------------------------------------------------- */
@@ -31,7 +58,8 @@ static bool is_among(const int32_t *ids, int32_t n, int32_t id) {
 
 static um_finish stops_at(const um_req *r, int32_t id) {
     if (is_among(r->stop_ids, r->n_stop_ids, id)) return UM_FINISH_STOP_ID;
-    if (!r->sampling.ignore_eos && is_among(r->traits->stop, r->traits->n_stop, id)) return UM_FINISH_EOS;
+    if (!r->n_suffix && !r->sampling.ignore_eos && is_among(r->traits->stop, r->traits->n_stop, id))
+        return UM_FINISH_EOS;
     return UM_FINISH_NONE;
 }
 
@@ -41,13 +69,33 @@ static void finish(um_req *r, um_finish why, int32_t end) {
     r->n_answer = end - r->n_prompt;
 }
 
+/* At the end of a gap: what the model writes where it has no more to say. */
+static bool is_padding(const um_req *r, int32_t id) {
+    return r->n_suffix && !r->sampling.ignore_eos &&
+           (id == r->traits->pad || is_among(r->traits->stop, r->traits->n_stop, id));
+}
+
+int32_t um_req_shown(const um_req *r) {
+    int32_t end = r->filled;
+    while (end > r->n_prompt && is_padding(r, r->token[end - 1])) end--;
+    return end;
+}
+
+void um_req_finish(um_req *r, um_finish why) { finish(r, why, um_req_shown(r)); }
+
+/* The answer has as many tokens as it may have. */
+static void finish_full(um_req *r) {
+    um_finish why = r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS;
+    um_req_finish(r, r->n_suffix ? UM_FINISH_STEPS : why);
+}
+
 static int32_t run_limit(const um_req *r) {
     return r->sampling.max_repetition_run > 0 ? r->sampling.max_repetition_run : INT32_MAX;
 }
 
 void um_req_check_stop(um_req *r) {
     r->nfe++;
-    int32_t end = UM_MIN(r->limit, r->settled);
+    int32_t end = UM_MIN(UM_MIN(r->limit, r->settled), r->cap - r->n_suffix);
     for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;
         um_finish stop = stops_at(r, r->token[pos]);
@@ -60,12 +108,12 @@ void um_req_check_stop(um_req *r) {
         r->run_length = same ? r->run_length + 1 : 1;
         if (r->run_length >= run_limit(r)) {
             r->filled++;
-            finish(r, UM_FINISH_REPETITION, r->filled);
+            um_req_finish(r, UM_FINISH_REPETITION);
             return;
         }
     }
-    if (r->filled == r->limit) finish(r, r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS, r->limit);
-    else if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) finish(r, UM_FINISH_MAX_NFE, r->filled);
+    if (r->filled == r->limit) finish_full(r);
+    else if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) um_req_finish(r, UM_FINISH_MAX_NFE);
 }
 
 /* ---- Stop conditions of the compared system ---------------------------------------------------------------------- */

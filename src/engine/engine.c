@@ -15,6 +15,7 @@ static void set_traits(um_engine *e) {
                                                : -1,
                             .stop = a->stop,
                             .n_stop = a->n_stop,
+                            .pad = a->pad_id,
                             .ban = a->ban,
                             .n_ban = a->n_ban,
                             .see = a->see,
@@ -35,27 +36,16 @@ static void set_traits(um_engine *e) {
                             .threshold = diffulex ? f->compat_threshold : NAN};
 }
 
-static um_status kv_type(const um_engine *e, um_dtype *out, um_err *err) {
-    static const struct {
-        const char *name;
-        um_dtype type;
-    } types[] = {
-        {"float32", UM_F32}, {"bfloat16", UM_BF16}, {"float8_e4m3", UM_F8}, {"fp8", UM_F8}, {"fp8_e4m3", UM_F8}};
-    const char *name = e->config.kv_cache_dtype;
-    *out = e->model->dtype;
-    if (um_streq(name, "auto")) return UM_OK;
-    for (size_t i = 0; i < UM_LEN(types); i++) {
-        *out = types[i].type;
-        if (um_streq(name, types[i].name)) return UM_OK;
-    }
-    return um_fail(err, UM_EINVAL, "kv_cache_dtype: %s is not one of auto, float32, bfloat16, float8_e4m3", name);
+/* The words are those that the option rows allow; auto is the model's type. */
+static um_dtype kv_type(const um_engine *e) {
+    static const um_dtype types[] = {UM_F32, UM_BF16, UM_F8, UM_F8, UM_F8};
+    um_str word;
+    int i = um_word_index("float32|bfloat16|float8_e4m3|fp8|fp8_e4m3", '|', e->config.kv_cache_dtype, &word);
+    return i < 0 ? e->model->dtype : types[i];
 }
 
-static um_status kv_layout(const um_engine *e, um_kv_layout *out, um_err *err) {
-    const char *name = e->config.kv_cache_layout;
-    *out = um_streq(name, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
-    if (*out == UM_KV_DISTINCT || um_streq(name, "unified")) return UM_OK;
-    return um_fail(err, UM_EINVAL, "kv_cache_layout: %s is not one of unified, distinct", name);
+static um_kv_layout kv_layout(const um_engine *e) {
+    return um_streq(e->config.kv_cache_layout, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
 }
 
 /* Automatic sizes that depend on the model. */
@@ -77,7 +67,8 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
      */
     int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
     double bytes = (double)um_arch_kv_bytes(a, kv) * c->page_size;
-    double wanted = (double)per_request * c->max_num_reqs, room = 0.25 * (double)um_memory_available() / bytes;
+    double wanted = (double)per_request * c->max_num_reqs;
+    double room = (double)c->kv_memory_share * (double)um_memory_available() / bytes;
     room /= UM_MAX(1, c->data_parallel_size);
     c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
 }
@@ -146,25 +137,37 @@ static size_t longest_token(const um_tok *t) {
     return 3 * most;
 }
 
+/* The device has room for passes of what the model was opened for. */
+static um_status check_step(const um_engine *e, um_err *err) {
+    int32_t most = e->model->max_tokens, wanted = e->config.max_num_batched_tokens;
+    if (wanted <= most) return UM_OK;
+    return um_fail_param(err, UM_ERANGE, "max_num_batched_tokens",
+                         "%d is outside 1..%d, for which the model was opened; open it with as many", wanted, most);
+}
+
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
-    um_status st = um_config_check(c, err);
+    um_status st = um_engine_check(c, err);
     if (st) return st;
+    if (!m->dev)
+        return um_fail(err, UM_EINVAL, "the model in %s was opened for its text alone; um_model_open reads the weights",
+                       m->path);
     um_engine *e = UM_NEW(um_engine);
-    um_dtype kv = UM_F32;
-    um_kv_layout layout = UM_KV_UNIFIED;
     e->model = m;
     e->config = *c;
     e->config.model = NULL; /* borrowed by the caller's struct only */
     e->waiting_tail = &e->waiting;
+    e->worst_waiting = INT32_MIN;
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
-    st = kv_type(e, &kv, err);
-    if (!st) st = kv_layout(e, &layout, err);
-    if (st) goto done;
+    const um_dtype kv = kv_type(e);
     resolve_sizes(e, kv);
+    st = check_step(e, err);
+    if (st) goto done;
     e->room = step_room(e);
+    e->traits.blend_ids = e->room.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
+    if (!st) st = um_job_check_defaults(e, err);
     if (st) goto done;
     st = um_forward_new(&e->forward, m,
                         &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
@@ -174,7 +177,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
                                              .n_pages = e->config.num_pages,
                                              .n_scratch_pages = e->room.n_scratch,
                                              .kv_type = kv,
-                                             .layout = layout},
+                                             .layout = kv_layout(e)},
                         err);
     if (!st) st = allocate(e, err);
 done:
@@ -229,11 +232,11 @@ static void retire(um_engine *e, um_job *j) {
     um_job_free(j, e);
 }
 
-/* What was settled so far is the answer of an aborted request; its text is what was streamed: bytes held back because a
- * stop string could begin with them are not part of it. */
+/* What was streamed so far is the answer of an aborted request: tokens that give no text yet, and bytes held back
+ * because a stop string could begin with them, are not part of it. */
 static void mark_aborted(um_job *j) {
     j->req.finish = UM_FINISH_ABORTED;
-    j->req.n_answer = j->n_text;
+    j->req.n_answer = j->n_sent;
     j->text.len = j->sent;
     j->text.data[j->sent] = '\0';
 }
@@ -265,11 +268,10 @@ static void apply(um_engine *e, um_job *j) {
     }
     q->nfe++;
     q->n_new = 0;
-    q->finish = UM_FINISH_NO_PREDICTION;
-    q->n_answer = q->filled - q->n_prompt;
+    um_req_finish(q, UM_FINISH_NO_PREDICTION);
 }
 
-static void count_pass(um_engine *e, const um_job *j) {
+static void count_pass(um_engine *e, um_job *j) {
     um_stats *s = &e->stats;
     if (j->prefill || j->partial) s->prefill_tokens += j->n_tokens;
     if (j->partial) return;
@@ -277,6 +279,8 @@ static void count_pass(um_engine *e, const um_job *j) {
     if (j->prefill) return;
     s->decode_passes++;
     s->decode_tokens += j->req.n_new;
+    j->decode_tokens += j->req.n_new;
+    j->denoised = true;
 }
 
 static void apply_all(um_engine *e) {
@@ -298,12 +302,22 @@ static void apply_all(um_engine *e) {
     }
 }
 
+/* The step has ended: it belongs to those that it denoised and that go on. */
+static void count_seconds(um_engine *e, double seconds) {
+    for (int32_t i = 0; i < e->n_running; i++) {
+        um_job *j = e->running[i];
+        if (j->denoised) j->decode_seconds += seconds;
+        j->denoised = false;
+    }
+}
+
 um_status um_engine_step(um_engine *e, um_err *err) {
     if (e->stepping) return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
     um_profile *p = &e->profile;
     um_stats *s = &e->stats;
     const um_stats before = *s;
     double start = um_now(), step = um_profile_enter(p), part = um_profile_enter(p);
+    e->step_start = start;
     int32_t n_segments = um_schedule_plan(e);
     um_profile_leave(p, part, "plan", n_segments);
     if (n_segments == 0) {
@@ -331,6 +345,7 @@ um_status um_engine_step(um_engine *e, um_err *err) {
     s->forward_seconds += done - submit;
     s->apply_seconds += end - done;
     s->step_seconds += end - start;
+    count_seconds(e, end - start);
     if (s->prefill_tokens > before.prefill_tokens) s->prefill_seconds += end - start;
     if (s->decode_passes > before.decode_passes) s->decode_seconds += end - start;
     e->stepping = false;
@@ -435,6 +450,56 @@ void um_engine_get_stats(const um_engine *e, um_stats *out) {
     out->pages_used_most = e->pages.used_most;
     out->requests_running = e->n_running;
     out->requests_waiting = e->n_waiting;
+}
+
+um_status um_engine_check_idle(const um_engine *e, um_err *err) {
+    size_t n = um_engine_pending(e);
+    if (n == 0) return UM_OK;
+    return um_fail(err, UM_EINVAL, "the cache can't be flushed while requests are there: %zu run or wait", n);
+}
+
+um_status um_engine_flush_cache(um_engine *e, um_err *err) {
+    um_status st = um_engine_check_idle(e, err);
+    if (!st) um_prefix_flush(&e->pages);
+    return st;
+}
+
+/* ---- Slots ------------------------------------------------------------------------------------------------------- */
+
+static um_slot slot_of(const um_job *j) {
+    const um_req *q = &j->req;
+    um_block_view view[UM_BUFFER_MAX];
+    um_slot s = {.id = j->id,
+                 .index = j->index,
+                 .running = j->slot >= 0,
+                 .prompt_tokens = q->n_prompt + q->n_suffix,
+                 .cached_tokens = j->cached_tokens,
+                 .answer_tokens = q->filled - q->n_prompt,
+                 .max_tokens = q->limit - q->n_prompt,
+                 .nfe = q->nfe,
+                 .preemptions = j->preemptions,
+                 .seconds = um_now() - j->added,
+                 .strategy = q->strategy->name};
+    if (s.running) s.blocks = um_req_blocks(q, view);
+    for (int32_t i = 0; i < s.blocks; i++) s.masks += view[i].masks;
+    return s;
+}
+
+static void put_slot(const um_job *j, um_slot *out, size_t most, size_t *n) {
+    if (*n < most) out[*n] = slot_of(j);
+    ++*n;
+}
+
+void um_engine_put_slots(const um_engine *e, bool running, um_slot *out, size_t most, size_t *n) {
+    for (int32_t i = 0; running && i < e->n_running; i++) put_slot(e->running[i], out, most, n);
+    for (const um_job *j = running ? NULL : e->waiting; j; j = j->next) put_slot(j, out, most, n);
+}
+
+size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most) {
+    size_t n = 0;
+    um_engine_put_slots(e, true, out, most, &n);
+    um_engine_put_slots(e, false, out, most, &n);
+    return n;
 }
 
 /* ---- One answer -------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "decode/decode.h"
+#include "engine/options.h"
 #include "engine/route.h"
 #include "kv/kv.h"
 #include "model/model.h"
@@ -26,9 +27,10 @@ typedef struct um_job {
     int64_t id;
     um_need bound; /* what it may need at most */
     um_table table[2];
-    int32_t slot;    /* place among the running ones, -1 while it waits */
-    int64_t arrival; /* rank: who came first */
-    int32_t skips;   /* times in a row that it was passed over */
+    int32_t slot;     /* place among the running ones, -1 while it waits */
+    int32_t priority; /* rank: the lower one, then who came first */
+    int64_t arrival;
+    int32_t skips; /* times in a row that it was passed over */
     int32_t preemptions, cached_tokens;
     int32_t looked_up; /* leading tokens that were looked for in the prefix index */
     uint64_t cache_salt;
@@ -48,14 +50,18 @@ typedef struct um_job {
     um_logprob *likeliest; /* [max answer, n_top] for the result; NULL: not asked for */
     int32_t n_text;        /* answer tokens pushed into the stream */
     size_t sent;           /* bytes given to the callback */
+    int32_t n_sent;        /* tokens given with them */
     char **stop;
     size_t n_stop, stop_longest;
     const char *stop_found;
     int32_t *stop_ids;
-    uint8_t *state; /* [cap] of snapshots */
+    uint8_t *state; /* [cap] of snapshots; NULL: nobody wants them */
 
     double added, started, first_token;
-    struct um_job *next; /* in the waiting queue */
+    double decode_seconds; /* of finished steps in which it was denoised */
+    int32_t decode_tokens; /* fixed in those and in the current one */
+    bool denoised;         /* in the current step */
+    struct um_job *next;   /* in the waiting queue */
 } um_job;
 
 struct um_engine {
@@ -68,8 +74,9 @@ struct um_engine {
     um_pages pages;
     size_t token_bytes_max; /* longest text of a token */
 
-    um_job *waiting, **waiting_tail; /* first come, first served */
-    um_job **running;                /* [max_num_reqs], the first n_running in order of arrival */
+    um_job *waiting, **waiting_tail; /* by rank */
+    int32_t worst_waiting;           /* no request that waits has a higher priority number */
+    um_job **running;                /* [max_num_reqs], the first n_running by rank */
     int32_t n_running, n_waiting;
     int64_t queued;                    /* tokens of their prompts and answers at most */
     int32_t *free_saved, n_free_saved; /* saved rows that no running request owns */
@@ -85,6 +92,8 @@ struct um_engine {
     int32_t (*save)[2];       /* [room.n_seg] */
     um_answer *answer;        /* [T] */
     um_trace_space trace;
+    um_block_view view[UM_BUFFER_MAX]; /* of a snapshot */
+    double step_start;
     um_stats stats;
     um_profile profile;
 };
@@ -94,6 +103,9 @@ struct um_engine {
 um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t index, um_err *err);
 /* The caller's struct is the one that this library knows, with a possible number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
+/* A request by the engine's defaults can run, be it as short as possible: parameters that contradict each other or the
+ * model are refused when the engine is made. */
+um_status um_job_check_defaults(um_engine *e, um_err *err);
 void um_job_free(um_job *j, um_engine *e);
 
 /* ---- engine.c: the two halves of um_engine_add, between which a router chooses ---- */
@@ -101,6 +113,10 @@ void um_job_free(um_job *j, um_engine *e);
 um_status um_engine_prepare(um_engine *e, const um_request *r, um_job **out, um_err *err);
 /* Queues what was prepared under the number `id`. */
 void um_engine_queue(um_engine *e, um_job *j, int64_t id);
+/* No request runs or waits, else UM_EINVAL. */
+um_status um_engine_check_idle(const um_engine *e, um_err *err);
+/* Appends the running or the waiting answers to out [most], *n of them being there already; *n counts all. */
+void um_engine_put_slots(const um_engine *e, bool running, um_slot *out, size_t most, size_t *n);
 /* What a router has to know about the engine to place a prepared request. */
 um_replica um_engine_as_replica(const um_engine *e, const um_job *j);
 
@@ -125,12 +141,11 @@ void um_batch_build(um_engine *e, um_batch *b);
 void um_output_pass(um_engine *e, um_job *j);
 void um_output_finish(um_engine *e, um_job *j);
 
-/* ---- options.c: rows over um_config ---- */
+/* ---- options.c: rows over um_config, beside those of the model ---- */
 extern const um_option um_engine_options[];
 extern const size_t um_n_engine_options;
-#define UM_CONFIG_SETS_MAX (UM_DECODE_SETS_MAX + 1)
-/* Every set of rows of a configuration: engine, decoding, sampling. */
-size_t um_config_option_sets(um_option_set *sets, um_config *c);
+/* The caller's um_config is initialised and every value in it is one that its row allows. */
+um_status um_engine_check(const um_config *c, um_err *err);
 
 #ifdef __cplusplus
 }

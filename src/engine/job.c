@@ -7,7 +7,7 @@
 
 um_status um_request_check(const um_request *r, um_err *err) {
     if (r->size == sizeof(*r) && (r->n < 1 || r->n > UM_ANSWERS_MAX))
-        return um_fail(err, UM_ERANGE, "n: %d answers; a request has 1..%d", r->n, UM_ANSWERS_MAX);
+        return um_fail_param(err, UM_ERANGE, "n", "%d answers; a request has 1..%d", r->n, UM_ANSWERS_MAX);
     if (r->size == sizeof(*r)) return UM_OK;
     return um_fail(err, UM_EINVAL,
                    "um_request: size is %zu, expected %zu; call um_request_init first, with the header of "
@@ -28,21 +28,34 @@ static um_status encode_chat(const um_engine *e, const um_request *r, um_ids *id
     return um_chat_render(e->model->chat, &c, NULL, ids, err);
 }
 
+/* The parameter that a mistake in the prompt is about. */
+static const char *prompt_param(const um_request *r) {
+    return r->ids ? "ids" : r->messages || r->chat ? "messages" : "prompt";
+}
+
+static um_status check_range(const um_engine *e, const char *what, size_t i, int32_t id, um_err *err) {
+    if (id >= 0 && id < e->model->arch.vocab) return UM_OK;
+    return um_fail(err, UM_ERANGE, "%s token %zu is %d, outside the vocabulary 0..%d", what, i, id,
+                   e->model->arch.vocab - 1);
+}
+
+static um_status encode_ids(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
+    um_status st = UM_OK;
+    for (size_t i = 0; i < r->n_ids && !st; i++) {
+        st = check_range(e, "prompt", i, r->ids[i], err);
+        um_ids_push(ids, r->ids[i]);
+    }
+    return st;
+}
+
 static um_status encode_prompt(const um_engine *e, const um_request *r, um_ids *ids, um_err *err) {
     int given = (r->text != NULL) + (r->ids != NULL) + (r->messages != NULL) + (r->chat != NULL);
     if (given != 1)
         return um_fail(err, UM_EINVAL, "a request has exactly one of text, ids, messages and chat; %d were given",
                        given);
     if (r->messages || r->chat) return encode_chat(e, r, ids, err);
-    if (r->text)
-        return um_prompt_encode(e->model->tok, (um_str){r->text, r->text_len}, r->special_in_content, ids, err);
-    for (size_t i = 0; i < r->n_ids; i++) {
-        if (r->ids[i] < 0 || r->ids[i] >= e->model->arch.vocab)
-            return um_fail(err, UM_ERANGE, "prompt token %zu is %d, outside the vocabulary 0..%d", i, r->ids[i],
-                           e->model->arch.vocab - 1);
-        um_ids_push(ids, r->ids[i]);
-    }
-    return UM_OK;
+    if (r->ids) return encode_ids(e, r, ids, err);
+    return um_prompt_encode(e->model->tok, (um_str){r->text, r->text_len}, r->special_in_content, true, ids, err);
 }
 
 static um_status check_prompt(const um_engine *e, size_t n, um_err *err) {
@@ -53,22 +66,73 @@ static um_status check_prompt(const um_engine *e, size_t n, um_err *err) {
     return UM_OK;
 }
 
+/* ---- Suffix ------------------------------------------------------------------------------------------------------ */
+
+/* Strategies of the family that can fill a gap. */
+static void put_fillers(const um_family *f, um_buf *out) {
+    for (const um_strategy *const *s = um_strategies; *s; s++)
+        if ((*s)->fills_gaps && um_family_runs(f, (*s)->name))
+            um_buf_printf(out, "%s%s", out->len ? ", " : "", (*s)->name);
+}
+
+static um_status refuse_suffix(const um_engine *e, const um_strategy *strategy, um_err *err) {
+    um_buf names = {0};
+    const um_family *f = e->model->arch.family;
+    put_fillers(f, &names);
+    um_status st = um_fail_param(err, UM_EUNSUPPORTED, "suffix",
+                                 "strategy %s writes from left to right and sees nothing behind its blocks; %s %s",
+                                 strategy->name, names.len ? "use one of" : "no strategy fills gaps for the family",
+                                 names.len ? names.data : f->name);
+    um_buf_free(&names);
+    return st;
+}
+
+/* The suffix takes its place behind the answer, which gets the room that is left. */
+static um_status check_suffix(const um_engine *e, um_req *q, const um_request *r, um_err *err) {
+    um_status st = UM_OK;
+    if (r->n_suffix == 0) return UM_OK;
+    if (!q->strategy->fills_gaps) return refuse_suffix(e, q->strategy, err);
+    for (size_t i = 0; i < r->n_suffix && !st; i++)
+        st = um_fail_about(err, check_range(e, "suffix", i, r->suffix[i], err), "suffix");
+    if (st) return st;
+    if (r->n_suffix >= (size_t)(e->max_len - q->n_prompt))
+        return um_fail_param(err, UM_ELIMIT, "suffix",
+                             "prompt %d + suffix %zu tokens, but max_model_len is %d and an answer needs room",
+                             q->n_prompt, r->n_suffix, e->max_len);
+    q->n_suffix = (int32_t)r->n_suffix;
+    q->max_len -= q->n_suffix;
+    q->limit = UM_MIN(q->limit, q->max_len);
+    return UM_OK;
+}
+
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-/* A row's range check on the value that is there: a caller may have set the field without its name. */
+/* Names of tables, also where the strategy reads none of them. */
+static um_status check_names(const um_decoding *d, um_err *err) {
+    const um_sampler *sampler;
+    const um_retention *rule;
+    um_status st = um_streq(d->sampler, "auto") ? UM_OK : um_sampler_find(&sampler, d->sampler, err);
+    return st ? st : um_retention_find(&rule, d->retention, err);
+}
+
+/* The fields are checked as they are: a caller may have set them without their names. */
 static um_status check_parameters(um_req *q, um_err *err) {
     um_option_set sets[UM_DECODE_SETS_MAX];
-    size_t n = um_decode_option_sets(sets, &q->how, &q->sampling);
-    um_buf text = {0};
-    um_status st = UM_OK;
-    for (size_t i = 0; i < n && !st; i++) {
-        for (size_t k = 0; k < sets[i].n && !st; k++) {
-            um_buf_clear(&text);
-            um_option_get_text(&sets[i].rows[k], sets[i].base, &text);
-            st = um_option_set_text(&sets[i].rows[k], sets[i].base, text.data ? text.data : "", err);
-        }
-    }
-    um_buf_free(&text);
+    um_status st = um_options_check(sets, um_decode_option_sets(sets, &q->how, &q->sampling), err);
+    return st ? st : check_names(&q->how, err);
+}
+
+/* Guidance must not be dropped in silence. */
+static um_status check_guidance(const um_req *q, um_err *err) {
+    um_buf names = {0};
+    if (!(q->how.cfg_scale > 0) || um_strategy_reads(q->strategy, "cfg_scale")) return UM_OK;
+    for (const um_strategy *const *s = um_strategies; *s; s++)
+        if (um_strategy_reads(*s, "cfg_scale")) um_buf_printf(&names, "%s%s", names.len ? ", " : "", (*s)->name);
+    um_status st = um_fail_param(err, UM_EUNSUPPORTED, "cfg_scale",
+                                 "%g asks for guidance, which strategy %s does not do; it takes 0 alone, and "
+                                 "guidance is done by: %s",
+                                 (double)q->how.cfg_scale, q->strategy->name, names.data);
+    um_buf_free(&names);
     return st;
 }
 
@@ -77,12 +141,20 @@ static um_status resolve_strategy(const um_engine *e, um_req *q, um_err *err) {
     const um_family *f = e->model->arch.family;
     if (um_streq(name, "auto")) name = e->model->arch.default_strategy;
     um_status st = um_strategy_find(&q->strategy, name, err);
-    if (st || um_family_runs(f, q->strategy->name)) return st;
-    return um_fail(err, UM_EUNSUPPORTED, "decoding_strategy: %s is not for models of the family %s, which run: %s",
-                   q->strategy->name, f->name, f->strategies);
+    if (st) return st;
+    if (um_family_runs(f, q->strategy->name)) return check_guidance(q, err);
+    return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
+                         "%s is not for models of the family %s, which run: %s", q->strategy->name, f->name,
+                         f->strategies);
 }
 
-static void resolve_sampling(const um_engine *e, um_req *q) {
+static um_status check_least(const um_sampling_params *s, um_err *err) {
+    if (s->min_tokens <= s->max_tokens) return UM_OK;
+    return um_fail_param(err, UM_ERANGE, "min_tokens", "%d is outside 0..%d (max_tokens %d)", s->min_tokens,
+                         s->max_tokens, s->max_tokens);
+}
+
+static um_status resolve_sampling(const um_engine *e, um_req *q, um_err *err) {
     um_sampling_params *s = &q->sampling;
     if (isnan(s->temperature)) s->temperature = isnan(e->model->arch.temperature) ? 0 : e->model->arch.temperature;
     if (s->max_tokens == 0) s->max_tokens = um_arch_answer_tokens(&e->model->arch);
@@ -92,6 +164,7 @@ static void resolve_sampling(const um_engine *e, um_req *q) {
     int64_t end = (int64_t)q->n_prompt + s->max_tokens;
     q->max_len = e->max_len;
     q->limit = (int32_t)UM_MIN(end, (int64_t)e->max_len);
+    return check_least(s, err);
 }
 
 static um_status check_bound(const char *what, int64_t have, int64_t room, um_err *err) {
@@ -108,7 +181,6 @@ static um_status check_room(const um_engine *e, const um_job *j, um_err *err) {
     um_status st = check_bound("predictions", n->rows_max, room->n_rows, err);
     if (!st) st = check_bound("likeliest ids", (int64_t)n->rows_max * j->req.n_top_asked, room->n_tops, err);
     if (!st) st = check_bound("edits of logits", n->edits_max, room->n_edits, err);
-    if (!st) st = check_bound("ids in blends", n->soft_max, room->n_soft_ids, err);
     if (!st) st = check_bound("scratch pages", UM_CEIL_DIV(n->scratch_max, room->page_size), room->n_scratch, err);
     return st;
 }
@@ -119,8 +191,11 @@ static um_status check_need(const um_engine *e, const um_job *j, um_err *err) {
     um_status st;
     if (n->tokens_max > e->config.max_num_batched_tokens)
         return um_fail(err, UM_ELIMIT,
-                       "a pass of this request needs %d tokens (prompt %d), but max_num_batched_tokens is %d",
-                       n->tokens_max, j->req.n_prompt, e->config.max_num_batched_tokens);
+                       "a pass of this request needs %d tokens (prompt %d, block_size %d%s), but "
+                       "max_num_batched_tokens is %d; raise it",
+                       n->tokens_max, j->req.n_prompt, j->req.how.block_size,
+                       j->req.how.cfg_scale > 0 ? ", all of it twice for cfg_scale" : "",
+                       e->config.max_num_batched_tokens);
     st = check_room(e, j, err);
     if (st) return st;
     int32_t pages = um_pages_for(&e->pages, n->slots_max) * n->tables;
@@ -134,9 +209,9 @@ static um_status check_need(const um_engine *e, const um_job *j, um_err *err) {
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-static um_status check_id(const um_engine *e, const char *what, int32_t id, um_err *err) {
+static um_status check_id(const um_engine *e, const char *param, int32_t id, um_err *err) {
     if (id >= 0 && id < e->model->arch.vocab) return UM_OK;
-    return um_fail(err, UM_ERANGE, "%s: id %d is outside the vocabulary 0..%d", what, id, e->model->arch.vocab - 1);
+    return um_fail_param(err, UM_ERANGE, param, "id %d is outside the vocabulary 0..%d", id, e->model->arch.vocab - 1);
 }
 
 static um_status check_ids(const um_engine *e, const um_request *r, um_err *err) {
@@ -145,8 +220,8 @@ static um_status check_ids(const um_engine *e, const um_request *r, um_err *err)
     for (size_t i = 0; i < r->n_bias && !st; i++) {
         st = check_id(e, "logit_bias", r->bias[i].id, err);
         if (!st && (isnan(r->bias[i].value) || r->bias[i].value == INFINITY))
-            st =
-                um_fail(err, UM_ERANGE, "logit_bias: the value of id %d is no number that can be added", r->bias[i].id);
+            st = um_fail_param(err, UM_ERANGE, "logit_bias", "the value of id %d is no number that can be added",
+                               r->bias[i].id);
     }
     return st;
 }
@@ -162,34 +237,50 @@ static um_status copy_stops(um_job *j, const um_request *r, um_err *err) {
     j->stop = UM_NEW_ARRAY(char *, r->n_stop + 1);
     for (size_t i = 0; i < r->n_stop; i++) {
         size_t n = r->stop[i] ? strlen(r->stop[i]) : 0;
-        if (n == 0) return um_fail(err, UM_EINVAL, "stop string %zu is empty", i);
+        if (n == 0) return um_fail_about(err, um_fail(err, UM_EINVAL, "stop string %zu is empty", i), "stop");
         j->stop[j->n_stop++] = um_strdup(r->stop[i]);
         j->stop_longest = UM_MAX(j->stop_longest, n);
     }
     return UM_OK;
 }
 
-/* Everything that its steps will touch, so that they allocate nothing. */
-static void allocate(um_job *j, const um_engine *e, const um_ids *prompt) {
-    um_req *q = &j->req;
-    q->cap = j->bound.positions_max;
-    q->token = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
-    q->written = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
+/* Prompt, masks, suffix. */
+static void lay_out(um_req *q, const um_ids *prompt, const int32_t *suffix) {
+    const int32_t behind = q->cap - q->n_suffix;
     for (int32_t i = 0; i < q->cap; i++) {
-        q->token[i] = i < q->n_prompt ? prompt->data[i] : q->traits->mask_id;
-        q->written[i] = i < q->n_prompt ? 0 : -1;
+        bool given = i < q->n_prompt || i >= behind;
+        q->token[i] = i < q->n_prompt ? prompt->data[i] : given ? suffix[i - behind] : q->traits->mask_id;
+        q->written[i] = given ? 0 : -1;
     }
-    size_t answer = (size_t)(q->limit - q->n_prompt);
-    if (q->compat->allocated_limits) answer = (size_t)(q->cap - q->n_prompt);
-    j->text_end = UM_NEW_ARRAY(int32_t, answer + 1);
-    j->state = UM_NEW_ARRAY(uint8_t, (size_t)q->cap);
+}
+
+/* What is kept beside the tokens, if somebody asked for it. */
+static void allocate_results(um_job *j, size_t answer) {
+    um_req *q = &j->req;
     if (q->sampling.logprobs >= 0) {
         q->logprob = UM_NEW_ARRAY(float, (size_t)q->cap);
         q->top = UM_NEW_ARRAY(um_top, um_mul((size_t)q->cap, (size_t)q->n_top) + 1);
         j->likeliest = UM_NEW_ARRAY(um_logprob, um_mul(answer, (size_t)q->n_top) + 1);
     }
+    if (!(j->events & UM_EVENT_SNAPSHOT)) return;
+    j->state = UM_NEW_ARRAY(uint8_t, (size_t)q->cap);
+    q->confidence = UM_NEW_ARRAY(float, (size_t)q->cap);
+    for (int32_t i = 0; i < q->cap; i++) q->confidence[i] = NAN;
+}
+
+/* Everything that its steps will touch, so that they allocate nothing. */
+static void allocate(um_job *j, const um_engine *e, const um_ids *prompt, const um_request *r) {
+    um_req *q = &j->req;
+    q->cap = j->bound.positions_max;
+    q->token = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
+    q->written = UM_NEW_ARRAY(int32_t, (size_t)q->cap);
+    lay_out(q, prompt, r->suffix);
+    size_t answer = (size_t)(q->limit - q->n_prompt);
+    if (q->compat->allocated_limits) answer = (size_t)(q->cap - q->n_prompt);
+    j->text_end = UM_NEW_ARRAY(int32_t, answer + 1);
+    allocate_results(j, answer);
     um_buf_reserve(&j->text, um_mul(answer + 1, e->token_bytes_max) + 1);
-    um_stream_init(&j->stream, e->model->tok, true);
+    um_stream_init(&j->stream, e->model->tok, !r->keep_special);
     for (int i = 0; i < j->bound.tables; i++) um_table_init(&j->table[i], um_pages_for(&e->pages, j->bound.slots_max));
 }
 
@@ -211,14 +302,19 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
     j->index = index;
     j->n_answers = r->n;
     j->cache_salt = r->cache_salt;
+    j->priority = r->priority;
 
     um_status st = um_model_adapter(e->model, r->adapter, &q->adapter, err);
-    if (!st) st = encode_prompt(e, r, &prompt, err);
-    if (!st) st = check_prompt(e, prompt.n, err);
+    if (!st) {
+        st = encode_prompt(e, r, &prompt, err);
+        if (!st) st = check_prompt(e, prompt.n, err);
+        st = um_fail_about(err, st, prompt_param(r));
+    }
     if (!st) q->n_prompt = q->filled = q->end = (int32_t)prompt.n;
     if (!st) st = check_parameters(q, err);
-    if (!st) resolve_sampling(e, q);
+    if (!st) st = resolve_sampling(e, q, err);
     if (!st) st = resolve_strategy(e, q, err);
+    if (!st) st = check_suffix(e, q, r, err);
     if (!st) st = copy_stops(j, r, err);
     if (!st) st = check_ids(e, r, err);
     if (!st) copy_stop_ids(j, r);
@@ -228,7 +324,7 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
         st = check_need(e, j, err);
     }
     if (!st) {
-        allocate(j, e, &prompt);
+        allocate(j, e, &prompt, r);
         um_req_edits_new(q, r->bias, r->n_bias, e->model->arch.vocab);
     }
     um_ids_free(&prompt);
@@ -238,6 +334,25 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
     }
     *out = j;
     return UM_OK;
+}
+
+um_status um_job_check_defaults(um_engine *e, um_err *err) {
+    const int32_t any = 0;
+    um_err own, *why = err ? err : &own;
+    um_job *j = NULL;
+    um_request r;
+    um_request_init(e, &r);
+    um_sampling_params s = r.sampling;
+    if (s.max_tokens == 0) s.max_tokens = um_arch_answer_tokens(&e->model->arch);
+    um_status st = check_least(&s, why);
+    if (st) return st;
+    r.ids = &any;
+    r.n_ids = 1;
+    r.sampling.max_tokens = 1;
+    r.sampling.min_tokens = 0;
+    st = um_job_new(&j, e, &r, 0, why);
+    um_job_free(j, e);
+    return st == UM_ELIMIT ? um_fail_in(why, "no request can run, even of one token") : st;
 }
 
 void um_job_free(um_job *j, um_engine *e) {
@@ -252,6 +367,7 @@ void um_job_free(um_job *j, um_engine *e) {
     um_free(j->req.token);
     um_free(j->req.written);
     um_free(j->req.logprob);
+    um_free(j->req.confidence);
     um_free(j->req.top);
     um_free(j->likeliest);
     um_free(j->stop_ids);

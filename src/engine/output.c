@@ -3,10 +3,17 @@
 
 #include "engine/engine.h"
 
+static bool is_wanted(const um_job *j, int type) { return j->on_event && (j->events & (unsigned)type); }
+
 static void emit(um_job *j, um_event *ev) {
     ev->id = j->id;
     ev->index = j->index;
-    if (j->on_event && (j->events & (unsigned)ev->type)) j->on_event(j->arg, ev);
+    if (is_wanted(j, ev->type)) j->on_event(j->arg, ev);
+}
+
+/* Steps in which it was denoised, the current one as far as it has come. */
+static double decode_seconds(const um_engine *e, const um_job *j) {
+    return j->decode_seconds + (j->denoised ? um_now() - e->step_start : 0);
 }
 
 /* ---- Settled text ------------------------------------------------------------------------------------------------ */
@@ -49,11 +56,31 @@ static size_t held_back(const um_job *j) {
     return 0;
 }
 
-static void send_text(um_job *j, size_t end) {
-    if (end <= j->sent) return;
-    um_event ev = {.type = UM_EVENT_TEXT, .text = j->text.data + j->sent, .text_len = end - j->sent};
+/* Answer tokens whose text is complete in text[0..end). A token that gives no text goes with the next one that does: a
+ * stop string that begins behind it would take it out of the answer again. */
+static int32_t tokens_within(const um_job *j, size_t end) {
+    int32_t n = j->n_sent;
+    for (int32_t i = n; i < j->n_text && (size_t)j->text_end[i] <= end; i++)
+        if (j->text_end[i] > (i ? j->text_end[i - 1] : 0)) n = i + 1;
+    return n;
+}
+
+/* Text up to `end` and the first n tokens. */
+static void send_text(um_engine *e, um_job *j, size_t end, int32_t n) {
+    assert(end >= j->sent && n >= j->n_sent); /* what was given is part of the answer for good */
+    if (end == j->sent && n == j->n_sent) return;
+    um_event ev = {.type = UM_EVENT_TEXT,
+                   .text = j->text.data + j->sent,
+                   .text_len = end - j->sent,
+                   .ids = j->req.token + j->req.n_prompt + j->n_sent,
+                   .n_ids = (size_t)(n - j->n_sent),
+                   .offset = j->n_sent,
+                   .nfe = j->req.nfe,
+                   .decode_tokens = j->decode_tokens};
     j->sent = end;
+    j->n_sent = n;
     if (!j->first_token) j->first_token = um_now();
+    if (is_wanted(j, ev.type)) ev.decode_seconds = decode_seconds(e, j);
     emit(j, &ev);
 }
 
@@ -69,20 +96,21 @@ static void cut_at_stop(um_job *j, size_t at) {
     j->text.data[at] = '\0';
 }
 
-static void settle_text(um_job *j) {
+static void settle_text(um_engine *e, um_job *j) {
     um_req *q = &j->req;
     size_t searched = j->text.len - UM_MIN(j->text.len, j->stop_longest);
-    push_text(j, q->finish ? q->n_prompt + q->n_answer : q->filled);
+    push_text(j, q->finish ? q->n_prompt + q->n_answer : um_req_shown(q));
     if (q->finish) um_stream_flush(&j->stream, &j->text);
-    if (j->text.len == 0) return;
     size_t at = j->n_stop ? find_stop(j, searched) : j->text.len;
     if (at < j->text.len) cut_at_stop(j, at);
-    send_text(j, q->finish ? j->text.len : j->text.len - held_back(j));
+    size_t end = q->finish ? j->text.len : j->text.len - held_back(j);
+    /* The last event has the tokens that are left, with text or without. */
+    send_text(e, j, end, q->finish ? q->n_answer : tokens_within(j, end));
 }
 
 /* ---- Snapshots and traces ---------------------------------------------------------------------------------------- */
 
-static void send_snapshot(um_job *j) {
+static void send_snapshot(um_engine *e, um_job *j) {
     const um_req *q = &j->req;
     int32_t n = q->finish ? q->n_answer : UM_MAX(0, UM_MIN(q->end, q->limit) - q->n_prompt);
     for (int32_t i = 0; i < n; i++) {
@@ -95,8 +123,14 @@ static void send_snapshot(um_job *j) {
                      .id = q->token + q->n_prompt,
                      .state = j->state,
                      .pass = q->written + q->n_prompt,
+                     .confidence = q->confidence + q->n_prompt,
+                     .block = e->view,
+                     .n_blocks = um_req_blocks(q, e->view),
                      .nfe = q->nfe};
-    emit(j, &(um_event){.type = UM_EVENT_SNAPSHOT, .snapshot = &s});
+    emit(j, &(um_event){.type = UM_EVENT_SNAPSHOT,
+                        .decode_seconds = decode_seconds(e, j),
+                        .decode_tokens = j->decode_tokens,
+                        .snapshot = &s});
 }
 
 static void send_trace(um_engine *e, um_job *j) {
@@ -107,8 +141,8 @@ static void send_trace(um_engine *e, um_job *j) {
 
 void um_output_pass(um_engine *e, um_job *j) {
     if (j->events & UM_EVENT_TRACE) send_trace(e, j);
-    settle_text(j); /* first, since a stop string ends the request */
-    if (j->events & UM_EVENT_SNAPSHOT) send_snapshot(j);
+    settle_text(e, j); /* first, since a stop string ends the request */
+    if (j->events & UM_EVENT_SNAPSHOT) send_snapshot(e, j);
 }
 
 /* Answer tokens that passes other than prefill wrote. */
@@ -147,13 +181,14 @@ void um_output_finish(um_engine *e, um_job *j) {
                    .preemptions = j->preemptions,
                    .finish = q->finish,
                    .nfe = q->nfe,
-                   .prompt_tokens = q->n_prompt,
+                   .prompt_tokens = q->n_prompt + q->n_suffix,
                    .denoise_tokens = denoised(q),
                    .denoise_passes = q->nfe - q->prefill_passes,
                    .seed = (int64_t)q->seed,
                    .queue_seconds = (j->started ? j->started : now) - j->added,
                    .first_token_seconds = (j->first_token ? j->first_token : now) - j->added,
-                   .total_seconds = now - j->added};
+                   .total_seconds = now - j->added,
+                   .decode_seconds = decode_seconds(e, j)};
     e->stats.requests++;
     e->stats.aborted += q->finish == UM_FINISH_ABORTED;
     e->stats.tokens += q->n_answer;

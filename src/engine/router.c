@@ -8,20 +8,8 @@ struct um_router {
     bool stepping;
 };
 
-static um_status check_config(const um_config *c, um_err *err) {
-    um_status st = um_config_check(c, err);
-    if (st) return st;
-    if (c->data_parallel_size < 1 || c->data_parallel_size > UM_REPLICAS_MAX)
-        return um_fail(err, UM_ERANGE, "data_parallel_size is %d, expected 1..%d", c->data_parallel_size,
-                       UM_REPLICAS_MAX);
-    if (c->route_policy < UM_ROUTE_PREFIX || c->route_policy > UM_ROUTE_ROUND_ROBIN)
-        return um_fail(err, UM_ERANGE, "route_policy is %d, expected one of UM_ROUTE_*: %d..%d", c->route_policy,
-                       UM_ROUTE_PREFIX, UM_ROUTE_ROUND_ROBIN);
-    return UM_OK;
-}
-
 um_status um_router_new(um_router **out, um_model *m, const um_config *c, um_err *err) {
-    um_status st = check_config(c, err);
+    um_status st = um_engine_check(c, err);
     if (st) return st;
     um_router *r = UM_NEW(um_router);
     um_config equal = *c;
@@ -83,17 +71,54 @@ um_status um_router_abort(um_router *r, int64_t id, um_err *err) {
     return st;
 }
 
-static void add_stats(um_stats *sum, const um_stats *s) {
-#define ADD(field) sum->field += s->field
-    ADD(steps), ADD(passes), ADD(tokens), ADD(requests), ADD(forward_tokens);
-    ADD(step_seconds), ADD(forward_seconds), ADD(schedule_seconds), ADD(apply_seconds);
-    ADD(prefill_seconds), ADD(decode_seconds);
-    ADD(kv_bytes), ADD(workspace_bytes);
-    ADD(pages_total), ADD(pages_used), ADD(pages_used_most);
-    ADD(requests_running), ADD(requests_waiting), ADD(preemptions), ADD(aborted);
-    ADD(prefix_queries), ADD(prefix_hits), ADD(prefill_tokens), ADD(decode_tokens), ADD(decode_passes);
-#undef ADD
-    sum->weight_bytes = s->weight_bytes;
+/* A sum for every field of um_stats, in their order and without their names: a field that is missing here is a warning
+ * of the compiler. */
+static um_stats sum_of(const um_stats *a, const um_stats *b) {
+#define SUM(field) a->field + b->field
+    const um_stats sum = {
+        SUM(steps),
+        SUM(passes),
+        SUM(tokens),
+        SUM(requests),
+        SUM(forward_tokens),
+        SUM(step_seconds),
+        SUM(forward_seconds),
+        SUM(prefill_seconds),
+        SUM(decode_seconds),
+        b->weight_bytes,
+        SUM(kv_bytes),
+        SUM(workspace_bytes),
+        SUM(pages_total),
+        SUM(pages_used),
+        SUM(pages_used_most),
+        SUM(requests_running),
+        SUM(requests_waiting),
+        SUM(preemptions),
+        SUM(aborted),
+        SUM(prefix_queries),
+        SUM(prefix_hits),
+        SUM(prefill_tokens),
+        SUM(decode_tokens),
+        SUM(decode_passes),
+        SUM(schedule_seconds),
+        SUM(apply_seconds),
+    };
+#undef SUM
+    return sum;
+}
+
+size_t um_router_slots(const um_router *r, um_slot *out, size_t most) {
+    size_t n = 0;
+    for (int32_t i = 0; i < r->n; i++) um_engine_put_slots(r->engine[i], true, out, most, &n);
+    for (int32_t i = 0; i < r->n; i++) um_engine_put_slots(r->engine[i], false, out, most, &n);
+    return n;
+}
+
+um_status um_router_flush_cache(um_router *r, um_err *err) {
+    um_status st = UM_OK;
+    for (int32_t i = 0; i < r->n && !st; i++) st = um_engine_check_idle(r->engine[i], err);
+    for (int32_t i = 0; i < r->n && !st; i++) st = um_engine_flush_cache(r->engine[i], err);
+    return st;
 }
 
 void um_router_get_stats(const um_router *r, um_stats *out) {
@@ -101,6 +126,6 @@ void um_router_get_stats(const um_router *r, um_stats *out) {
     for (int32_t i = 0; i < r->n; i++) {
         um_stats s;
         um_engine_get_stats(r->engine[i], &s);
-        add_stats(out, &s);
+        *out = sum_of(out, &s);
     }
 }

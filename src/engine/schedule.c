@@ -1,12 +1,13 @@
 /* Which requests run, and in which step.
  *
- * Requests are ranked by arrival. Those that run are asked first: one that was passed over too often, then those that
- * denoise, then those that still store their prompts and take what is left of the step, in chunks where their strategy
- * can cut. Then waiting ones are admitted into what remains. A pass that finds no page takes the pages of the running
- * request that arrived last; that one waits again and starts over from its tokens, to the same answer.
+ * Requests are ranked by priority, and by arrival among equals. Those that run are asked first: one that was passed
+ * over too often, then those that denoise, then those that still store their prompts and take what is left of the step,
+ * in chunks where their strategy can cut. Then waiting ones are admitted into what remains. A pass that finds no page
+ * takes the pages of the running request of the lowest rank; that one waits again and starts over from its tokens, to
+ * the same answer.
  *
- * Nothing stalls: what could not run alone was refused at submission, the request that arrived first always gets its
- * pages, and nobody is passed over more than max_skips times. */
+ * Nothing stalls: what could not run alone was refused at submission, the request of the first rank always gets its
+ * pages, and nobody is passed over for one of a lower rank more than max_skips times. */
 #include "engine/engine.h"
 
 enum { ADMIT_LOOK = 16 }; /* waiting requests that may be passed over in one step */
@@ -69,10 +70,16 @@ static void leave_running(um_engine *e, um_job *j) {
     j->slot = -1;
 }
 
-/* By arrival, so that a request that lost its pages is the first to come back. */
+static bool ranks_before(const um_job *a, const um_job *b) {
+    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+}
+
+/* By rank, so that a request that lost its pages is the first of its kind to come back. Most come last. */
 static void enter_waiting(um_engine *e, um_job *j) {
-    um_job **p = j->arrival + 1 == e->next_arrival ? e->waiting_tail : &e->waiting;
-    while (*p && (*p)->arrival < j->arrival) p = &(*p)->next;
+    bool goes_last = j->arrival + 1 == e->next_arrival && j->priority >= e->worst_waiting;
+    um_job **p = goes_last ? e->waiting_tail : &e->waiting;
+    while (*p && ranks_before(*p, j)) p = &(*p)->next;
+    e->worst_waiting = UM_MAX(e->worst_waiting, j->priority);
     j->next = *p;
     *p = j;
     if (!j->next) e->waiting_tail = &j->next;
@@ -90,7 +97,7 @@ static void unlink_waiting(um_engine *e, um_job **p) {
     *p = j->next;
     if (!*p) e->waiting_tail = p;
     j->next = NULL;
-    e->n_waiting--;
+    if (--e->n_waiting == 0) e->worst_waiting = INT32_MIN;
 }
 
 static void leave_waiting(um_engine *e, const um_job *j) {
@@ -121,14 +128,14 @@ void um_schedule_preempt(um_engine *e, um_job *j) {
     e->stats.preemptions++;
 }
 
-/* The request that arrived last of those that run, came after j and are in no pass of this step; NULL: none. */
+/* The last by rank of those that run, rank behind j and are in no pass of this step; NULL: none. */
 static um_job *victim(const um_engine *e, const um_job *j) {
     for (int32_t i = e->n_running - 1; i > j->slot; i--)
         if (!e->running[i]->in_pass) return e->running[i];
     return NULL;
 }
 
-static bool came_last(const um_engine *e, const um_job *j) { return j->slot == e->n_running - 1; }
+static bool is_last(const um_engine *e, const um_job *j) { return j->slot == e->n_running - 1; }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
@@ -188,8 +195,8 @@ static bool try_running(um_engine *e, um_job *j) {
             um_schedule_preempt(e, other);
             continue;
         }
-        /* Who came later is in this step already: j comes first soon enough. Nobody did: j itself makes room. */
-        if (came_last(e, j)) um_schedule_preempt(e, j);
+        /* Who ranks behind is in this step already: j comes first soon enough. Nobody does: j itself makes room. */
+        if (is_last(e, j)) um_schedule_preempt(e, j);
         else j->skips++;
         return false;
     }
@@ -257,7 +264,7 @@ static void enter_running(um_engine *e, um_job *j) {
     }
     j->req.saved = e->free_saved[--e->n_free_saved];
     int32_t at = e->n_running++;
-    while (at > 0 && e->running[at - 1]->arrival > j->arrival) {
+    while (at > 0 && ranks_before(j, e->running[at - 1])) {
         e->running[at] = e->running[at - 1];
         e->running[at]->slot = at;
         at--;

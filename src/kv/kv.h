@@ -72,6 +72,7 @@ typedef struct um_table {
     int32_t n, cap;
     int32_t n_published; /* leading pages whose contents the index knows, in these pages or in equal ones */
     um_link last;        /* the last of those */
+    um_link found;       /* the last page that um_table_adopt found: asked again, it goes on from there */
     uint64_t n_dropped;  /* of the pool, when `last` was known to lead back to the root */
 } um_table;
 
@@ -109,7 +110,8 @@ bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *co
 int32_t um_prefix_match(const um_pages *p, uint64_t space, const int32_t *ids, int32_t n_ids, int32_t most,
                         int32_t *n_available);
 /* Starts the empty table with the pages of um_prefix_match; returns the positions they hold. Keys behind those are the
- * request's to compute. */
+ * request's to compute. A table is asked again with the same namespace and tokens: then pages that it found before cost
+ * a step along their links, and a hash is taken over the page behind them alone. */
 int32_t um_table_adopt(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_ids, int32_t most);
 /* Publishes every page of which all positions lie below n_stored and which the index does not know; ids [n_stored] are
  * their final tokens. Where it knows an equal page, the table keeps its own, unpublished. Cost: a hash over the pages

@@ -94,20 +94,37 @@ int32_t um_prefix_match(const um_pages *p, uint64_t space, const int32_t *ids, i
     return n;
 }
 
+/* The place to look from: what was found before, as far as it still stands and n_most pages reach. */
+static um_link find_start(const um_table *t, const um_pages *p, uint64_t space, int32_t n_most, int32_t *n) {
+    um_link start = um_link_holds(p, t->found, space) ? t->found : um_link_root(space);
+    *n = 0;
+    for (um_link link = start; link.page >= 0; link = p->page[link.page].before) ++*n;
+    for (; *n > n_most; --*n) start = p->page[start.page].before;
+    return start;
+}
+
+/* Begins the table with the n pages up to `link`. */
+static void hold_chain(um_table *t, um_pages *p, um_link link, int32_t n) {
+    t->n = n;
+    for (int32_t i = n - 1; i >= 0; i--, link = p->page[link.page].before) {
+        um_page_hold(p, link.page);
+        t->page[i] = link.page;
+    }
+}
+
 int32_t um_table_adopt(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_ids, int32_t most) {
     assert(t->n == 0);
     if (space == 0) return 0;
-    int32_t end = UM_MIN(n_ids, most), n = 0;
-    t->last = um_link_root(space);
-    while (end - n >= p->page_size && follow(p, &t->last, ids + n)) {
-        assert(t->n < t->cap);
-        um_page_hold(p, t->last.page);
-        t->page[t->n++] = t->last.page;
-        n += p->page_size;
-    }
-    t->n_published = t->n;
+    const int32_t n_most = UM_MIN(n_ids, most) / p->page_size;
+    int32_t n;
+    t->found = find_start(t, p, space, n_most, &n);
+    while (n < n_most && follow(p, &t->found, ids + (size_t)n * (size_t)p->page_size)) n++;
+    assert(n <= t->cap);
+    hold_chain(t, p, t->found, n);
+    t->last = t->found;
+    t->n_published = n;
     t->n_dropped = p->n_dropped;
-    return n;
+    return n * p->page_size;
 }
 
 /* Publishes the table's page i behind t->last, or finds its equal. */

@@ -2,7 +2,7 @@
 #include "kv/pool.h"
 
 void um_table_init(um_table *t, int32_t cap) {
-    *t = (um_table){.page = UM_NEW_ARRAY(int32_t, (size_t)cap), .cap = cap};
+    *t = (um_table){.page = UM_NEW_ARRAY(int32_t, (size_t)cap), .cap = cap, .found = um_link_root(0)};
 }
 
 void um_table_deinit(um_table *t) {

@@ -114,5 +114,5 @@ um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, 
     um_status s = um_fail(err, UM_EINVAL, "adapter \"%.100s\" is not loaded: %.300s", name,
                           loaded.len ? loaded.data : "the model was opened without any (--lora name=folder)");
     um_buf_free(&loaded);
-    return s;
+    return um_fail_about(err, s, "adapter");
 }

@@ -132,7 +132,8 @@ static bool ends_with(const char *path, const char *word) {
     return n >= k && !strcmp(path + n - k, word) && (n == k || path[n - k - 1] == '.');
 }
 
-static bool names(module_set *s, const char *path) {
+/* A word of the set ends the path. */
+static bool any_word_ends(module_set *s, const char *path) {
     bool yes = false;
     for (size_t i = 0; i < s->n; i++) {
         if (!ends_with(path, s->word[i])) continue;
@@ -142,8 +143,9 @@ static bool names(module_set *s, const char *path) {
     return yes;
 }
 
-/* The words of the set, between dots, are part of the path: it is one of its modules, or inside of one. */
-static bool inside(const module_set *s, const char *path, bool fit) {
+/* A word of the set, between dots, is part of the path: it is one of the set's modules, or inside of one. fit: that
+ * counts as a use of the word. */
+static bool is_inside(const module_set *s, const char *path, bool fit) {
     bool yes = false;
     for (size_t i = 0; i < s->n; i++) {
         const size_t n = strlen(s->word[i]);
@@ -157,13 +159,14 @@ static bool inside(const module_set *s, const char *path, bool fit) {
 }
 
 static um_status in_set(const um_lora_config *c, module_set *s, const char *path, bool *yes, um_err *err) {
-    *yes = names(s, path);
+    *yes = any_word_ends(s, path);
     if (!s->whole.code) return UM_OK;
     um_status st = fits(c, &s->whole, path, yes, err);
     s->whole_fitted |= *yes;
     return st;
 }
 
+/* A word that no module was found for, or NULL. */
 static const char *unfitted(const module_set *s) {
     for (size_t i = 0; i < s->n; i++)
         if (!s->fitted[i]) return s->word[i];
@@ -261,8 +264,9 @@ static um_status read_overrides(um_lora_config *c, overrides *o, const char *fie
         um_buf text = {0};
         double value = json_number_value(v);
         if (whole ? !json_is_integer(v) || value < 1 || value > UM_LORA_RANK_MAX : !is_scale(v))
-            return um_fail(err, UM_EPARSE, "%s: \"%s\": \"%.100s\" needs %s", c->where, field, key,
-                           whole ? "an integer 1..256" : "a number -1e6..1e6");
+            return um_fail(err, UM_EPARSE, "%s: \"%s\": \"%.100s\" needs %s %.0f..%.0f", c->where, field, key,
+                           whole ? "an integer" : "a number", whole ? 1 : -ALPHA_MAX,
+                           whole ? (double)UM_LORA_RANK_MAX : ALPHA_MAX);
         um_buf_printf(&text, "(?:.*\\.)?(?:%s)", key);
         o->value[o->n] = value;
         um_status s = compile(c, &o->module[o->n++], field, um_arena_strndup(&c->arena, text.data, text.len), err);
@@ -338,7 +342,8 @@ static um_status read_numbers(um_lora_config *c, um_err *err) {
     if (!c->rank || !is_given(alpha))
         return um_fail(err, UM_EMODEL, "%s: \"%s\" is missing; it scales the adapter and has no safe default", c->where,
                        c->rank ? "lora_alpha" : "r");
-    if (!is_scale(alpha)) return um_fail(err, UM_EPARSE, "%s: \"lora_alpha\" needs a number -1e6..1e6", c->where);
+    if (!is_scale(alpha))
+        return um_fail(err, UM_EPARSE, "%s: \"lora_alpha\" needs a number %.0f..%.0f", c->where, -ALPHA_MAX, ALPHA_MAX);
     c->alpha = json_number_value(alpha);
     return UM_OK;
 }
@@ -402,7 +407,7 @@ um_status um_lora_config_ask(um_lora_config *c, const char *module, um_lora_term
     double rank = c->rank, alpha = c->alpha;
     um_status s = target ? UM_OK : in_set(c, &c->target, module, &target, err);
     if (!s) s = in_set(c, &c->exclude, module, &excluded, err);
-    excluded |= inside(&c->saved, module, false);
+    excluded |= is_inside(&c->saved, module, false);
     if (!s) s = overridden(c, &c->ranks, module, &rank, err);
     if (!s) s = overridden(c, &c->alphas, module, &alpha, err);
     *out = (um_lora_terms){.is_target = target && !excluded && in_layers(c, module),
@@ -411,7 +416,7 @@ um_status um_lora_config_ask(um_lora_config *c, const char *module, um_lora_term
     return s;
 }
 
-bool um_lora_config_saves(um_lora_config *c, const char *module) { return inside(&c->saved, module, true); }
+bool um_lora_config_saves(um_lora_config *c, const char *module) { return is_inside(&c->saved, module, true); }
 
 const char *um_lora_config_no_target(const um_lora_config *c) { return unfitted(&c->target); }
 const char *um_lora_config_not_saved(const um_lora_config *c) { return unfitted(&c->saved); }

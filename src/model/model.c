@@ -7,11 +7,10 @@
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
+/* A word that the row of the option allows. */
 static um_status choose_dtype(um_model *m, const char *name, const um_safetensors *s, um_err *err) {
-    if (!strcmp(name, "auto")) return um_model_stored_dtype(&m->arch, s, &m->dtype, err);
-    if (!strcmp(name, "float32")) m->dtype = UM_F32;
-    else if (!strcmp(name, "bfloat16")) m->dtype = UM_BF16;
-    else return um_fail(err, UM_EUNSUPPORTED, "dtype \"%s\": expected auto, float32 or bfloat16", name);
+    if (um_streq(name, "auto")) return um_model_stored_dtype(&m->arch, s, &m->dtype, err);
+    m->dtype = um_streq(name, "float32") ? UM_F32 : UM_BF16;
     return UM_OK;
 }
 
@@ -61,11 +60,12 @@ static um_status fill_rope(um_model *m, um_err *err) {
 /* What is cheap to find wrong is looked at first: the configuration (an autoregressive model should be called that, not
  * blamed for its tokenizer), the tokenizer with the ids that both name, the names and shapes of tensors, the weights.
  */
-static um_status open_parts(um_model *m, const um_config *c, um_safetensors **files, um_err *err) {
+static um_status open_facts(um_model *m, const um_config *c, bool weights, um_safetensors **files, um_err *err) {
     um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
     um_status s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_tok_open(&m->tok, m->path, err);
     if (!s) s = um_safetensors_open(files, m->path, err);
+    if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* then what tensors decide is as the configuration says */
     from.tok = m->tok;
     from.tensors = *files;
     if (!s) s = um_arch_load(&m->arch, &from, err);
@@ -73,12 +73,14 @@ static um_status open_parts(um_model *m, const um_config *c, um_safetensors **fi
     if (s) return s;
     m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
-    s = choose_dtype(m, c->dtype, *files, err);
-    if (!s) s = um_adapters_open(m, c->lora, c->lora_merge, err);
-    if (!s) s = um_model_check(m, *files, err);
+    return um_adapters_open(m, c->lora, c->lora_merge, err);
+}
+
+static um_status open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+    um_status s = choose_dtype(m, c->dtype, files, err);
+    if (!s) s = um_model_check(m, files, err);
     if (!s) s = open_device(m, c, err);
-    if (!s) s = um_model_load(m, *files, c->check_weights, err);
-    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_release(&m->lora[i]);
+    if (!s) s = um_model_load(m, files, c->check_weights, err);
     return s ? s : fill_rope(m, err);
 }
 
@@ -97,15 +99,7 @@ um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, co
     return st;
 }
 
-um_status um_config_check(const um_config *c, um_err *err) {
-    if (c->size == sizeof(*c)) return UM_OK;
-    return um_fail(err, UM_EINVAL,
-                   "um_config: size is %zu, expected %zu; call um_config_init first, with the header of this "
-                   "library",
-                   c->size, sizeof(*c));
-}
-
-um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
+static um_status open_model(um_model **out, const um_config *c, bool weights, um_err *err) {
     *out = NULL;
     um_status checked = um_config_check(c, err);
     if (checked) return checked;
@@ -113,7 +107,10 @@ um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
     um_safetensors *files = NULL;
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
-    if (!s) s = open_parts(m, c, &files, err);
+    if (!s) s = open_facts(m, c, weights, &files, err);
+    if (!s && weights) s = open_weights(m, c, files, err);
+    else if (!s) m->n_params = um_arch_params(&m->arch);
+    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_release(&m->lora[i]);
     um_safetensors_close(files); /* the backend has its own copy */
     m->load_seconds = um_now() - start;
     if (s) {
@@ -123,6 +120,10 @@ um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
     *out = m;
     return s;
 }
+
+um_status um_model_open(um_model **out, const um_config *c, um_err *err) { return open_model(out, c, true, err); }
+
+um_status um_model_open_text(um_model **out, const um_config *c, um_err *err) { return open_model(out, c, false, err); }
 
 void um_model_close(um_model *m) {
     if (!m) return;
@@ -141,17 +142,25 @@ void um_model_close(um_model *m) {
 
 /* ---- Text and ids ------------------------------------------------------------------------------------------------ */
 
+static um_status hand_over_ids(um_ids *v, um_status s, int32_t **ids, size_t *n) {
+    if (s) um_ids_free(v);
+    *ids = v->data;
+    *n = s ? 0 : v->n;
+    return s;
+}
+
 um_status um_model_encode(const um_model *m, const char *text, size_t len, bool special, int32_t **ids, size_t *n,
                           um_err *err) {
     um_ids v = {0};
     um_status s = um_tok_encode(m->tok, (um_str){text, len}, special ? UM_PARSE_ALL : UM_PARSE_PLAIN, false, &v, err);
-    if (s) {
-        um_ids_free(&v);
-        v = (um_ids){0};
-    }
-    *ids = v.data;
-    *n = v.n;
-    return s;
+    return hand_over_ids(&v, s, ids, n);
+}
+
+um_status um_model_encode_prompt(const um_model *m, const char *text, size_t len, int special_in_content, bool around,
+                                 int32_t **ids, size_t *n, um_err *err) {
+    um_ids v = {0};
+    um_status s = um_prompt_encode(m->tok, (um_str){text, len}, special_in_content, around, &v, err);
+    return hand_over_ids(&v, s, ids, n);
 }
 
 static um_status hand_over(um_buf *b, um_status s, char **text, size_t *len) {
@@ -162,15 +171,40 @@ static um_status hand_over(um_buf *b, um_status s, char **text, size_t *len) {
     return s;
 }
 
+static um_status check_decoded(const um_model *m, const int32_t *ids, size_t n, int32_t least, um_err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < least || ids[i] >= m->arch.vocab)
+            return um_fail(err, UM_ERANGE, "id %d at index %zu: expected 0 to %d", ids[i], i, m->arch.vocab - 1);
+    return UM_OK;
+}
+
 um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text, size_t *len,
                           um_err *err) {
     um_buf b = {0};
-    um_status s = UM_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        if (ids[i] < 0 || ids[i] >= m->arch.vocab)
-            s = um_fail(err, UM_ERANGE, "id %d at index %zu: expected 0 to %d", ids[i], i, m->arch.vocab - 1);
+    um_status s = check_decoded(m, ids, n, 0, err);
     if (!s) um_tok_decode(m->tok, ids, n, !special, &b);
     return hand_over(&b, s, text, len);
+}
+
+um_status um_model_decode_each(const um_model *m, const int32_t *ids, size_t n, bool special, char **text, size_t *end,
+                               um_err *err) {
+    um_buf b = {0};
+    um_stream stream;
+    um_status s = check_decoded(m, ids, n, -1, err);
+    um_stream_init(&stream, m->tok, !special);
+    for (size_t i = 0; i < n && !s; i++) {
+        bool ends = i + 1 == n || ids[i + 1] < 0;
+        if (ids[i] >= 0) um_stream_push(&stream, ids[i], &b);
+        if (ends) um_stream_flush(&stream, &b);
+        end[i] = b.len;
+    }
+    return hand_over(&b, s, text, NULL);
+}
+
+const char *um_model_token_bytes(const um_model *m, int32_t id, size_t *n) {
+    um_str b = um_tok_bytes(m->tok, id);
+    *n = b.n;
+    return b.p;
 }
 
 um_status um_model_render_chat(const um_model *m, const um_chat_request *c, char **text, size_t *len, int32_t **ids,

@@ -232,7 +232,11 @@ um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, 
  * `adapter`. um_model_close. */
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
                           bool merge, um_err *err);
-/* The caller's um_config was initialised and is the struct that this library knows. */
+/* Rows over um_config of what a model is opened with (options.c). */
+extern const um_option um_model_options[];
+extern const size_t um_n_model_options;
+/* The caller's um_config was initialised, is the struct that this library knows, and holds values that those rows
+ * allow. */
 um_status um_config_check(const um_config *c, um_err *err);
 /* Longest answer when nobody says: what generation_config.json names, else 512 tokens. */
 int32_t um_arch_answer_tokens(const um_arch *a);

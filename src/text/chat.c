@@ -15,10 +15,13 @@ typedef struct conversation {
 
 void um_chat_init(um_chat_request *c) { *c = (um_chat_request){.size = sizeof *c, .add_generation_prompt = true}; }
 
-const char *um_chat_where(const um_chat *c) {
+static const um_chat_template *ordinary(const um_chat *c) {
     const um_chat_template *t = c->is_chosen ? &c->tmpl[c->chosen] : um_chat_template_find(c, "default");
-    return t ? t->where : c->tmpl[0].where;
+    return t ? t : &c->tmpl[0];
 }
+
+const char *um_chat_where(const um_chat *c) { return ordinary(c)->where; }
+const char *um_chat_source(const um_chat *c) { return ordinary(c)->source; }
 
 /* ---- Which template ---------------------------------------------------------------------------------------------- */
 
@@ -36,10 +39,11 @@ static um_status find_own(conversation *v, um_err *err) {
     v->tmpl = um_chat_template_find(v->chat, own);
     if (v->tmpl) return UM_OK;
     if (!um_chat_is_source(own))
-        return um_fail(err, UM_EINVAL, "chat_template: \"%.60s\" has no tags and is no template of %s", own,
-                       v->chat->dir);
+        return um_fail_param(err, UM_EINVAL, "chat_template", "\"%.60s\" has no tags and is no template of %s", own,
+                             v->chat->dir);
     v->tmpl = &v->own;
-    return um_chat_template_new(&v->own, "own", "of the request", um_str_of(own), err);
+    um_status st = um_chat_template_new(&v->own, "own", "of the request", um_str_of(own), err);
+    return um_fail_about(err, st, "chat_template");
 }
 
 static um_status find_template(conversation *v, um_err *err) {
@@ -68,7 +72,8 @@ static um_status check_flags(const um_chat_request *q, um_err *err) {
                        "continue_final_message and add_generation_prompt contradict each other: one goes on with the "
                        "last message, the other opens a new one");
     if (q->special_in_content < UM_SPECIAL_AUTO || q->special_in_content > UM_SPECIAL_REJECT)
-        return um_fail(err, UM_EINVAL, "special_in_content: %d is no level", q->special_in_content);
+        return um_fail_param(err, UM_ERANGE, "special_in_content", "%d is outside %d..%d, the values of UM_SPECIAL_*",
+                             q->special_in_content, UM_SPECIAL_AUTO, UM_SPECIAL_REJECT);
     return UM_OK;
 }
 
@@ -138,8 +143,8 @@ static um_status cut(um_buf *b, size_t from, uint32_t mark, um_err *err) {
     size_t at = b->len;
     while (at > from && !is_mark(b, at - 1, m)) at--;
     if (at == from)
-        return um_fail(err, UM_EINVAL,
-                       "continue_final_message: the chat template does not end with the text of the last message");
+        return um_fail_param(err, UM_EINVAL, "continue_final_message",
+                             "the chat template does not end with the text of the last message");
     at--;
     bool trimmed = at + m.n >= b->len || b->data[at + m.n] != ' ';
     um_str kept = {b->data + from, at - from};
@@ -177,7 +182,7 @@ um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out
     return st;
 }
 
-um_status um_prompt_encode(const um_tok *t, um_str text, int level, um_ids *ids, um_err *err) {
+um_status um_prompt_encode(const um_tok *t, um_str text, int level, bool around, um_ids *ids, um_err *err) {
     static const um_parse parse[] = {[UM_SPECIAL_AUTO] = UM_PARSE_ALL,
                                      [UM_SPECIAL_PARSE] = UM_PARSE_ALL,
                                      [UM_SPECIAL_TEXT] = UM_PARSE_PLAIN,
@@ -186,8 +191,9 @@ um_status um_prompt_encode(const um_tok *t, um_str text, int level, um_ids *ids,
     um_str token = {NULL, 0};
     size_t before = ids->n;
     if (level < UM_SPECIAL_AUTO || level > UM_SPECIAL_REJECT)
-        return um_fail(err, UM_EINVAL, "special_in_content: %d is no level", level);
-    um_status st = um_tok_encode(t, text, parse[level], true, ids, err);
+        return um_fail_param(err, UM_ERANGE, "special_in_content", "%d is outside %d..%d, the values of UM_SPECIAL_*",
+                             level, UM_SPECIAL_AUTO, UM_SPECIAL_REJECT);
+    um_status st = um_tok_encode(t, text, parse[level], around, ids, err);
     if (!st && level == UM_SPECIAL_REJECT) st = um_guard_find(t, text, UM_GUARD_SPECIAL, &token, err);
     if (!st && token.p)
         st = um_fail(err, UM_EINVAL, "the prompt spells the token \"%.*s\", which the level reject does not let pass",

@@ -19,6 +19,7 @@ extern "C" {
 typedef struct um_chat_template {
     char *name;  /* "default", "tool_use", … */
     char *where; /* for messages: "DIR/chat_template.jinja" */
+    char *source;
     um_template *tmpl;
     um_err error;
     const char *default_system; /* of a built-in one: the variable default_system, or NULL */

@@ -18,10 +18,10 @@ static json_t *string_of(um_str s) { return json_stringn(s.p ? s.p : "", s.n); }
 
 static um_status read_array(const char *text, const char *what, json_t **out, um_err *err) {
     um_status st = um_json_parse_exact(out, text, strlen(text), what, err);
-    if (st || json_is_array(*out)) return st;
+    if (st || json_is_array(*out)) return um_fail_about(err, st, what);
     json_decref(*out);
     *out = NULL;
-    return um_fail(err, UM_EINVAL, "%s: expected a JSON array", what);
+    return um_fail_param(err, UM_EINVAL, what, "expected a JSON array");
 }
 
 static um_status read_simple(const um_chat_request *q, json_t **out, um_err *err) {
@@ -63,11 +63,11 @@ um_status um_chat_kwargs(const char *text, json_t **out, um_err *err) {
     if (!text || um_streq(text, "null")) return UM_OK;
     um_status st = um_json_parse_exact(out, text, strlen(text), "chat_template_kwargs", err);
     if (!st && !json_is_object(*out))
-        st = um_fail(err, UM_EINVAL, "chat_template_kwargs: expected a JSON object of variables");
+        st = um_fail_param(err, UM_EINVAL, "chat_template_kwargs", "expected a JSON object of variables");
     for (size_t i = 0; i < UM_LEN(fixed) && !st; i++)
         if (json_object_get(*out, fixed[i]))
-            st =
-                um_fail(err, UM_EINVAL, "chat_template_kwargs: \"%s\" has a place of its own in the request", fixed[i]);
+            st = um_fail_param(err, UM_EINVAL, "chat_template_kwargs", "\"%s\" has a place of its own in the request",
+                               fixed[i]);
     if (st) {
         json_decref(*out);
         *out = NULL;
@@ -191,9 +191,9 @@ static void append(json_t *o, const char *key, um_str mark) {
 um_status um_chat_mark_last(json_t *messages, um_str mark, um_err *err) {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1), *content = json_object_get(last, "content");
     if (!um_streq(json_string_value(json_object_get(last, "role")), "assistant"))
-        return um_fail(err, UM_EINVAL, "continue_final_message: the last message must be the assistant's");
+        return um_fail_param(err, UM_EINVAL, "continue_final_message", "the last message must be the assistant's");
     if (json_is_string(content)) append(last, "content", mark);
     else if (json_array_size(content)) append(json_array_get(content, json_array_size(content) - 1), "text", mark);
-    else return um_fail(err, UM_EINVAL, "continue_final_message: the last message has no text");
+    else return um_fail_param(err, UM_EINVAL, "continue_final_message", "the last message has no text");
     return UM_OK;
 }

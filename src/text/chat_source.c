@@ -11,7 +11,8 @@
 /* ---- One template ------------------------------------------------------------------------------------------------ */
 
 um_status um_chat_template_new(um_chat_template *t, const char *name, const char *where, um_str source, um_err *err) {
-    *t = (um_chat_template){.name = um_strdup(name), .where = um_strdup(where)};
+    *t = (um_chat_template){
+        .name = um_strdup(name), .where = um_strdup(where), .source = um_strndup(source.p, source.n)};
     t->knows_developer = source.n && memmem(source.p, source.n, "developer", 9);
     t->guards = um_guards_in(source);
     um_status st = um_template_new(&t->tmpl, source, &t->error);
@@ -27,6 +28,7 @@ void um_chat_template_free(um_chat_template *t) {
     um_template_free(t->tmpl);
     um_free(t->name);
     um_free(t->where);
+    um_free(t->source);
 }
 
 const um_chat_template *um_chat_template_find(const um_chat *c, const char *name) {

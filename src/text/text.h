@@ -84,11 +84,13 @@ um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const ch
 void um_chat_close(um_chat *c);
 /* Where the template of ordinary requests comes from: a path, "built-in qwen3", "given as text". */
 const char *um_chat_where(const um_chat *c);
+const char *um_chat_source(const um_chat *c); /* its text */
 /* A conversation becomes a prompt, appended to out and ids, either of which may be NULL. Any thread. Errors: UM_EINVAL
  * and UM_EPARSE for what is wrong with the request, UM_ETEMPLATE with the template's name, line and message. */
 um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out, um_ids *ids, um_err *err);
-/* A raw prompt becomes ids, those of the post-processor included; level: UM_SPECIAL_*, AUTO being PARSE. */
-um_status um_prompt_encode(const um_tok *t, um_str text, int level, um_ids *ids, um_err *err);
+/* A raw prompt becomes ids, with `around` those of the post-processor included; level: UM_SPECIAL_*, AUTO being PARSE.
+ */
+um_status um_prompt_encode(const um_tok *t, um_str text, int level, bool around, um_ids *ids, um_err *err);
 
 #ifdef __cplusplus
 }

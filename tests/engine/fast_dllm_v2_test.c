@@ -98,7 +98,7 @@ static void the_answer_is_the_same_however_it_is_scheduled(void **state) {
     assert_true(s.preemptions > 0);
     c.disable_prefix_caching = false;
     (void)run_together(&c, plans, want, "with few pages that are shared");
-    c.num_pages = 0;
+    c.num_pages = -1;
     c.max_num_reqs = 2;
     s = run_together(&c, plans, want, "with a shared prefix");
     assert_true(s.prefix_hits > 0);

@@ -64,8 +64,9 @@ static void refuse(const char *dtype, const char *layout, const char *part) {
 
 static void unknown_types_and_layouts_are_refused_by_name(void **state) {
     (void)state;
-    refuse("int4", "unified", "kv_cache_dtype: int4 is not one of auto, float32, bfloat16, float8_e4m3");
-    refuse("auto", "split", "kv_cache_layout: split is not one of unified, distinct");
+    refuse("int4", "unified",
+           "kv_cache_dtype: expected auto, float32, bfloat16, float8_e4m3, fp8 or fp8_e4m3, found \"int4\"");
+    refuse("auto", "split", "kv_cache_layout: expected unified or distinct, found \"split\"");
 }
 
 int main(void) {

@@ -74,7 +74,7 @@ static plan make_plan(const um_engine *e) {
     p.sampling.top_p = chance(3) ? 0.8F : 1.0F;
     p.sampling.seed = draw(1000);
     p.sampling.logprobs = (int32_t)draw(4) - 1;
-    p.sampling.min_tokens = (int32_t)draw(6);
+    p.sampling.min_tokens = (int32_t)draw(UM_MIN(6, (uint64_t)p.sampling.max_tokens + 1));
     p.sampling.repetition_penalty = chance(3) ? 1.3F : 1.0F;
     p.sampling.frequency_penalty = chance(3) ? 0.5F : 0.0F;
     p.threshold = chance(2) ? 0.02F : 0.3F;

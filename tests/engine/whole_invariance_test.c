@@ -4,10 +4,11 @@
 
 #include "support.h"
 
-enum { REQUESTS = 14, PROMPT_MAX = 30, PAGES = 40 };
+enum { REQUESTS = 14, PROMPT_MAX = 30, SUFFIX_MAX = 9, PAGES = 40 };
 
 typedef struct plan {
     int32_t prompt[PROMPT_MAX], n_prompt, max_tokens;
+    int32_t suffix[SUFFIX_MAX], n_suffix;
     um_decoding how;
     float temperature;
     int64_t seed;
@@ -26,6 +27,8 @@ static plan make_plan(const um_config *c, uint64_t seed, uint64_t *n) {
     um_decoding *d = &p.how;
     p.n_prompt = 1 + (int32_t)draw(seed, n, PROMPT_MAX);
     for (int32_t i = 0; i < p.n_prompt; i++) p.prompt[i] = (int32_t)draw(seed, n, 498);
+    p.n_suffix = draw(seed, n, 3) ? 0 : 1 + (int32_t)draw(seed, n, SUFFIX_MAX);
+    for (int32_t i = 0; i < p.n_suffix; i++) p.suffix[i] = (int32_t)draw(seed, n, 498);
     p.max_tokens = 1 + (int32_t)draw(seed, n, 24);
     p.temperature = draw(seed, n, 2) ? 0.0F : 1.0F;
     p.seed = draw(seed, n, 1000);
@@ -48,6 +51,8 @@ static void add(um_engine *e, const plan *p, test_answer *a) {
     um_request_init(e, &r);
     r.ids = p->prompt;
     r.n_ids = (size_t)p->n_prompt;
+    r.suffix = p->suffix;
+    r.n_suffix = (size_t)p->n_suffix;
     r.decoding = p->how;
     r.sampling.max_tokens = p->max_tokens;
     r.sampling.temperature = p->temperature;
@@ -62,10 +67,11 @@ static void check_equal(const plan *p, const test_answer *want, const test_answe
     const um_decoding *d = &p->how;
     if (want->n != have->n || memcmp(want->token, have->token, (size_t)want->n * sizeof(int32_t)) != 0 ||
         want->finish != have->finish || want->nfe != have->nfe)
-        fail_msg("%s with %s, blocks of %d, guidance %g, remasking below %g, delay %d: another answer %s: %d tokens in "
+        fail_msg("%s with %s, blocks of %d, guidance %g, remasking below %g, delay %d, suffix of %d: another answer "
+                 "%s: %d tokens in "
                  "%d passes, alone %d in %d",
                  d->strategy, d->sampler, d->block_size, (double)d->cfg_scale, (double)d->remask_threshold,
-                 d->delay_step, what, have->n, have->nfe, want->n, want->nfe);
+                 d->delay_step, p->n_suffix, what, have->n, have->nfe, want->n, want->nfe);
     assert_string_equal(want->text, have->text);
 }
 
@@ -150,7 +156,7 @@ static void check_family(const char *name, const char *dtype) {
     c.max_num_reqs = 3;
     c.page_size = 8;
     c.max_num_batched_tokens = 1024;
-    c.num_pages = 2 * UM_CEIL_DIV(PROMPT_MAX + 24, 8) + 2;
+    c.num_pages = 2 * UM_CEIL_DIV(PROMPT_MAX + 24 + SUFFIX_MAX, 8) + 2;
     run_together(&c, plans, want, seed + 3, "with few pages and places");
     configure(&c, name, dtype, path, sizeof(path));
     c.num_pages = PAGES;

@@ -62,6 +62,25 @@ static void every_code_has_its_own_name_and_text(void **state) {
     assert_string_equal(um_status_name((um_status)-1000), "unknown status");
 }
 
+static void names_the_parameter_that_is_wrong(void **state) {
+    (void)state;
+    um_err err;
+    assert_int_equal(um_fail_param(&err, UM_ERANGE, "steps", "%d is too many", 9), UM_ERANGE);
+    assert_string_equal(err.msg, "steps: 9 is too many");
+    assert_string_equal(err.param, "steps");
+    (void)um_fail_in(&err, "line %d", 3);
+    assert_string_equal(err.param, "steps");
+    assert_int_equal(um_fail_about(&err, UM_ERANGE, "other"), UM_ERANGE);
+    assert_string_equal(err.param, "steps");
+    (void)um_fail(&err, UM_EIO, "gone");
+    assert_string_equal(err.param, "");
+    (void)um_fail_about(&err, UM_OK, "none");
+    assert_string_equal(err.param, "");
+    (void)um_fail_about(&err, UM_EIO, "a_name_that_is_much_longer_than_the_field_that_takes_it");
+    assert_int_equal(strlen(err.param), sizeof err.param - 1);
+    assert_int_equal(um_fail_param(NULL, UM_EIO, "x", "y"), UM_EIO);
+}
+
 static void version_is_that_of_the_header(void **state) {
     (void)state;
     char text[32];
@@ -112,6 +131,7 @@ int main(void) {
         cmocka_unit_test(accepts_a_missing_err),
         cmocka_unit_test(puts_context_before_the_message),
         cmocka_unit_test(may_format_the_message_it_replaces),
+        cmocka_unit_test(names_the_parameter_that_is_wrong),
         cmocka_unit_test(cuts_long_messages_between_characters),
         cmocka_unit_test(every_code_has_its_own_name_and_text),
         cmocka_unit_test(version_is_that_of_the_header),

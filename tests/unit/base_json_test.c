@@ -185,6 +185,32 @@ static void numbers_without_json_become_null(void **state) {
     }
 }
 
+static void integers_are_whole_to_their_ends(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    um_jw_init(&w, &b);
+    um_jw_begin_array(&w);
+    const int64_t values[] = {0, 7, -10, 1000000, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < UM_LEN(values); i++) um_jw_int(&w, values[i]);
+    um_jw_end_array(&w);
+    assert_string_equal(b.data, "[0,7,-10,1000000,9223372036854775807,-9223372036854775808]");
+    um_buf_free(&b);
+}
+
+static void shares_have_six_decimals_at_most(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    um_jw_init(&w, &b);
+    um_jw_begin_array(&w);
+    const double values[] = {0, 1, 0.5, 0.1234564, 0.1234567, 1e-6, 1e-7, 0.99999949, 0.9999996, 1.5, -0.25, NAN};
+    for (size_t i = 0; i < UM_LEN(values); i++) um_jw_share(&w, values[i]);
+    um_jw_end_array(&w);
+    assert_string_equal(b.data, "[0,1,0.5,0.123456,0.123457,0.000001,0,0.999999,1,1.5,-0.25,null]");
+    um_buf_free(&b);
+}
+
 static void zero_keeps_its_sign(void **state) {
     (void)state;
     um_buf b = {0};
@@ -308,6 +334,8 @@ int main(void) {
         cmocka_unit_test(replaces_invalid_bytes),
         cmocka_unit_test(any_bytes_become_valid_json),
         cmocka_unit_test(numbers_without_json_become_null),
+        cmocka_unit_test(integers_are_whole_to_their_ends),
+        cmocka_unit_test(shares_have_six_decimals_at_most),
         cmocka_unit_test(zero_keeps_its_sign),
         cmocka_unit_test(numbers_are_short_and_read_back),
         cmocka_unit_test(parsing_takes_whole_numbers_only),

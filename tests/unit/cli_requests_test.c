@@ -10,7 +10,6 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "cli/jsonl.h"
 #include "cli/results.h"
 
 /* ---- Request lines ----------------------------------------------------------------------------------------------- */
@@ -524,7 +523,7 @@ static void logprobs_have_the_shape_of_chat_completions(void **state) {
 static void an_error_without_id_names_its_line(void **state) {
     (void)state;
     um_buf out = {0};
-    um_err e = {UM_EPARSE, "bad"};
+    um_err e = {.code = UM_EPARSE, .msg = "bad"};
     um_error_line(&out, NULL, 12, &e);
     assert_string_equal(out.data, "{\"id\":null,\"line\":12,\"error\":{\"code\":\"UM_EPARSE\",\"message\":\"bad\"}}");
     um_buf_clear(&out);

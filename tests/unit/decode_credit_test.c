@@ -211,12 +211,55 @@ static void credit_forces_the_surest_and_passes_equality(void **state) {
     tear_down(&m);
 }
 
+/* Writes what the sampler decides; returns the reported probability of that token. */
+static double written_probability(mask *m, int32_t id) {
+    um_traits traits = {.mask_id = 500};
+    int32_t token[POSITION + 1], written[POSITION + 1];
+    float logprob[POSITION + 1] = {0};
+    um_req r = {.traits = &traits,
+                .n_prompt = POSITION,
+                .cap = POSITION + 1,
+                .n_top_asked = UM_TOP_MAX,
+                .token = token,
+                .written = written,
+                .logprob = logprob,
+                .filled = POSITION,
+                .settled = INT32_MAX};
+    written[POSITION] = -1;
+    um_req_write(&r, POSITION, id, &m->answer);
+    assert_int_equal(token[POSITION], id);
+    return exp((double)logprob[POSITION]);
+}
+
+/* The row answers with one id, the credit of the pass prefers another: what is reported is the latter's. */
+static void the_token_that_credit_prefers_has_its_own_probability(void **state) {
+    (void)state;
+    int32_t moved = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        mask m;
+        double z[8];
+        set_up(&m, 8, 1);
+        m.c.count = (int32_t)seed; /* draws differ */
+        for (uint64_t v = 0; v < 8; v++) z[v] = 2 * um_rng_uniform(um_rng_key(seed, 0, v, 9), 0);
+        forward(&m, z);
+        int32_t id = decide(&m, 0, true);
+        double plain = 0;
+        for (int32_t k = 0; k < 8; k++)
+            if (m.top[k].id == id) plain = (double)m.top[k].p;
+        assert_true(fabs(written_probability(&m, id) - plain) < 1e-6);
+        moved += id != m.answer.sample;
+        tear_down(&m);
+    }
+    assert_true(moved > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(credit_runs_the_example),
         cmocka_unit_test(credit_follows_its_definition),
         cmocka_unit_test(credit_keeps_as_many_ids_as_it_may_edit),
         cmocka_unit_test(credit_belongs_to_a_position),
+        cmocka_unit_test(the_token_that_credit_prefers_has_its_own_probability),
         cmocka_unit_test(credit_forces_the_surest_and_passes_equality),
     };
     return cmocka_run_group_tests_name("credit decoding", tests, NULL, NULL);

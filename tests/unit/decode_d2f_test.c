@@ -42,8 +42,7 @@ static void compat_runs_the_example(void **state) {
     bench b;
     set_up_shifted(&b);
     SCRIPT(&b, script);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     CHECK_PASSES(&b, passes);
     check_end(&b, UM_FINISH_EOS, "105 106 107 108 109", 6);
     end(&b);
@@ -54,8 +53,7 @@ static void compat_lets_the_prompt_see_itself_in_the_first_pass_alone(void **sta
     bench b;
     set_up_shifted(&b);
     SCRIPT(&b, script);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     step(&b);
     check_seen(&b, (const int32_t[]){5, 5, 5, 5, 5, 8, 8, 8, 12, 12, 12, 12});
     /* Position 4 now sees its block; these are the keys that pass 3 stores. */
@@ -127,9 +125,8 @@ static void compat_rebuilds_keys_as_they_were(void **state) {
     bench b;
     set_up_shifted(&b);
     SCRIPT(&b, script);
-    as_compared(&b);
-    start(&b);
-    for (int32_t i = 0; i < 4; i++) step(&b);
+    start_as(&b, true);
+    steps(&b, 4);
     assert_int_equal(b.req.stored, 8);
     memcpy(before, b.key, sizeof before);
     uint64_t saved = b.saved;

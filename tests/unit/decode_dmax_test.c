@@ -10,6 +10,9 @@ static void set_up_dmax(bench *b, const int32_t *prompt, int32_t n, int32_t K) {
     b->model = confirming;
 }
 
+/* One block in flight, behind a prompt that ends with one. */
+static void set_up_block(bench *b) { set_up_dmax(b, prompt8, 8, 1); }
+
 /* ---- The worked example ------------------------------------------------------------------------------------------ */
 
 static const line script[] = {
@@ -29,6 +32,11 @@ static const line script[] = {
             "1T 2T", 2, 0                                                                                              \
     }
 
+static void set_up_example(bench *b) {
+    set_up_dmax(b, prompt5, 5, 2);
+    SCRIPT(b, script);
+}
+
 /* The pass that stores a block is fed the blends of its last fills. */
 static void compat_runs_the_example(void **state) {
     (void)state;
@@ -39,10 +47,8 @@ static void compat_runs_the_example(void **state) {
                                    "10:100*0.95+999*0.05 11:110*0.92+999*0.08", "51 60 70 80 90 100 110", "3D 4D", 0,
                                    0}};
     bench b;
-    set_up_dmax(&b, prompt5, 5, 2);
-    SCRIPT(&b, script);
-    as_compared(&b);
-    start(&b);
+    set_up_example(&b);
+    start_as(&b, true);
     step(&b);
     check_pass(&b, &passes[0]);
     step(&b);
@@ -63,8 +69,7 @@ static void runs_the_example_and_stores_tokens(void **state) {
                                   {DENOISE, 4, "5 51 60 70 80 90 100 110 M M M M", "12<8 13<9 14<10 15<11", "",
                                    "51 60 70 80 90 100 110 120 M M M", "3A 4D", 1, 0}};
     bench b;
-    set_up_dmax(&b, prompt5, 5, 2);
-    SCRIPT(&b, script);
+    set_up_example(&b);
     start(&b);
     check_passes(&b, passes, 2);
     assert_true(fabsf(((um_blocks *)b.req.state)->buffer.block[0].same_token_ratio - 1.F / 2) < 1e-6F);
@@ -79,11 +84,10 @@ static void clean_commit_decides_what_is_stored(void **state) {
     (void)state;
     for (int32_t clean = 0; clean <= 1; clean++) {
         bench b;
-        set_up_dmax(&b, prompt5, 5, 2);
+        set_up_example(&b);
         b.how.clean_commit = clean;
-        SCRIPT(&b, script);
         start(&b);
-        for (int32_t i = 0; i < 4; i++) step(&b);
+        steps(&b, 4);
         assert_int_equal(b.req.stored, 12);
         assert_int_equal(b.key[10].soft, !clean);
         assert_int_equal(b.key[11].soft, !clean);
@@ -99,7 +103,7 @@ static void without_blends_every_commit_is_shared(void **state) {
     (void)state;
     int32_t most;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.how.clean_commit = false;
     b.how.token_merge_weight = 0;
     start(&b);
@@ -111,8 +115,7 @@ static void compat_always_stores_blends(void **state) {
     (void)state;
     bench b;
     set_up_dmax(&b, prompt5, 5, 1);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     assert_false(b.req.how.clean_commit);
     end(&b);
 }
@@ -121,10 +124,9 @@ static void no_weight_feeds_tokens(void **state) {
     (void)state;
     for (int32_t mode = UM_MERGE_DMAX; mode <= UM_MERGE_ITER_SMOOTH; mode++) {
         bench b;
-        set_up_dmax(&b, prompt5, 5, 2);
+        set_up_example(&b);
         b.how.token_merge_mode = mode;
         b.how.token_merge_weight = 0;
-        SCRIPT(&b, script);
         start(&b);
         assert_int_equal(b.strategy->need(&b.req).soft_max, 0);
         for (int32_t i = 0; i < 4; i++) {
@@ -139,12 +141,10 @@ static void a_blend_gets_the_length_of_its_parts_when_asked(void **state) {
     (void)state;
     for (int32_t renormalize = 0; renormalize <= 1; renormalize++) {
         bench b;
-        set_up_dmax(&b, prompt5, 5, 2);
+        set_up_example(&b);
         b.how.token_merge_renormalize = renormalize;
-        SCRIPT(&b, script);
         start(&b);
-        step(&b);
-        step(&b);
+        steps(&b, 2);
         for (int32_t i = 0; i < b.pass.n_softs; i++) assert_int_equal(b.soft[i].renormalize, renormalize);
         end(&b);
     }
@@ -168,7 +168,7 @@ static void smoothing_adds_the_likeliest_ids(void **state) {
         {DENOISE, 8, "80 90 M M", NULL, "8:80*1+7*0.25+8*0.125 9:90*1+7*0.25+8*0.125", "80 90 100 M", "2A", 1, 0},
     };
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = with_likeliest;
     b.how.token_merge_mode = UM_MERGE_ITER_SMOOTH;
     b.how.token_merge_top_k = 3;
@@ -186,11 +186,10 @@ static void smoothing_adds_the_likeliest_ids(void **state) {
 static void compat_stores_smoothed_keys(void **state) {
     (void)state;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = with_likeliest;
     b.how.token_merge_mode = UM_MERGE_ITER_SMOOTH;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     while (b.req.stored < 12) step(&b);
     for (int32_t p = 8; p < 12; p++) assert_true(b.key[p].soft);
     end(&b);
@@ -208,9 +207,8 @@ static void the_slow_path_blends_filled_positions(void **state) {
          "51 60 70 80 90 100 110", "1T 2T", 2, 0},
     };
     bench b;
-    set_up_dmax(&b, prompt5, 5, 2);
+    set_up_example(&b);
     b.how.dmax_fast_path = false;
-    SCRIPT(&b, script);
     start(&b);
     CHECK_PASSES(&b, passes);
     end(&b);
@@ -229,7 +227,7 @@ static um_answer undecided(const bench *b, const um_row *row, int32_t pos, uint6
 static void the_slow_path_ends_every_block(void **state) {
     (void)state;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = undecided;
     b.how.dmax_fast_path = false;
     b.how.max_post_edit_steps = 2;
@@ -246,12 +244,11 @@ static void the_slow_path_ends_every_block(void **state) {
 static void compat_has_no_such_end(void **state) {
     (void)state;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = undecided;
     b.how.dmax_fast_path = false;
     b.how.max_post_edit_steps = 2;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     run_to_end(&b);
     assert_int_equal(b.req.finish, UM_FINISH_MAX_NFE);
     assert_int_equal(b.req.nfe, 50);
@@ -269,10 +266,9 @@ static um_answer mask_lover(const bench *b, const um_row *row, int32_t pos, uint
 static void compat_may_predict_the_mask(void **state) {
     (void)state;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = mask_lover;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     run_to_end(&b);
     assert_true(um_req_masked(&b.req, 9));
     assert_int_equal(b.req.finish, UM_FINISH_MAX_NFE);
@@ -283,7 +279,7 @@ static void compat_may_predict_the_mask(void **state) {
 static void the_mask_is_never_predicted(void **state) {
     (void)state;
     bench b;
-    set_up_dmax(&b, prompt8, 8, 1);
+    set_up_block(&b);
     b.model = mask_lover;
     b.sampling.max_tokens = 6;
     start(&b);
@@ -298,12 +294,36 @@ static void runs_its_own_sampler_alone(void **state) {
     for (size_t i = 0; i < UM_LEN(names); i++) {
         bench b;
         um_err err;
-        set_up_dmax(&b, prompt8, 8, 1);
+        set_up_block(&b);
         choose_sampler(&b, names[i]);
         um_status st = try_start(&b, &err);
         assert_int_equal(st, i < 3 ? UM_OK : UM_EUNSUPPORTED);
         if (st) assert_non_null(strstr(err.msg, names[i]));
         else end(&b);
+    }
+}
+
+/* Before there is memory for the blends; without clean_commit they are those of the whole answer. */
+static void more_blends_than_a_step_holds_are_refused(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "a pass of this request blends 72 ids (2 for each of 36 positions: all of the answer without clean_commit), "
+        "but "
+        "a step has room for 15; lower token_merge_top_k or max_tokens or raise max_num_batched_tokens",
+        "a pass of this request blends 16 ids (2 for each of 8 positions), but a step has room for 15; lower "
+        "token_merge_top_k, block_size or buffer_size or raise max_num_batched_tokens"};
+    for (int32_t clean = 0; clean <= 1; clean++) {
+        bench b;
+        um_err err;
+        set_up_block(&b);
+        b.how.clean_commit = clean;
+        b.sampling.max_tokens = 26;
+        b.traits.blend_ids = 15;
+        assert_int_equal(try_start(&b, &err), UM_ELIMIT);
+        if (strcmp(err.msg, words[clean]) != 0) fail_msg("%s", err.msg);
+        b.traits.blend_ids = clean ? 16 : 72;
+        start(&b);
+        end(&b);
     }
 }
 
@@ -324,6 +344,7 @@ int main(void) {
         cmocka_unit_test(compat_may_predict_the_mask),
         cmocka_unit_test(the_mask_is_never_predicted),
         cmocka_unit_test(runs_its_own_sampler_alone),
+        cmocka_unit_test(more_blends_than_a_step_holds_are_refused),
     };
     return cmocka_run_group_tests_name("dmax", tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@ static void set_up_edit(bench *b, const int32_t *prompt, int32_t n, int32_t K) {
     b->model = confirming;
 }
 
+/* One block in flight, which the prompt's end cuts. */
+static void set_up_block(bench *b) { set_up_edit(b, prompt5, 5, 1); }
+
 static const um_block *head(const bench *b) { return &((const um_blocks *)b->req.state)->buffer.block[0]; }
 
 /* ---- The worked example ------------------------------------------------------------------------------------------ */
@@ -37,10 +40,9 @@ static void compat_runs_the_example(void **state) {
                                   {COMMIT, 4, "5 51 61 70", "", "", "51 61 70", "2D", 0, 0},
                                   {DENOISE, 8, "M M M M", "8<0 9<1 10<2 11<3", "", "51 61 70 80 M M M", "2A", 1, 0}};
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     SCRIPT(&b, script);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     for (int32_t i = 0; i < 6; i++) {
         step(&b);
         check_pass(&b, &passes[i]);
@@ -57,7 +59,7 @@ static void runs_the_example_in_one_pass_less(void **state) {
     static const want passes[] = {
         PASSES_1_TO_4, {DENOISE, 4, "5 51 61 70 M M M M", "8<4 9<5 10<6 11<7", "", "51 61 70 80 M M M", "2A", 1, 0}};
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     SCRIPT(&b, script);
     start(&b);
     for (int32_t i = 0; i < 5; i++) {
@@ -73,9 +75,8 @@ static void only_positions_of_the_answer_are_asked_about(void **state) {
     for (int32_t compat = 0; compat <= 1; compat++) {
         bench b;
         char rows[TEXT];
-        set_up_edit(&b, prompt5, 5, 1);
-        if (compat) as_compared(&b);
-        start(&b);
+        set_up_block(&b);
+        start_as(&b, compat);
         step(&b);
         put_rows(rows, &b);
         assert_string_equal(rows, compat ? "4<4 5<5 6<6 7<7" : "5<5 6<6 7<7");
@@ -93,13 +94,11 @@ static void editing_is_exhausted(void **state) {
     (void)state;
     for (int32_t compat = 0; compat <= 1; compat++) {
         bench b;
-        set_up_edit(&b, prompt5, 5, 1);
+        set_up_block(&b);
         b.how.max_post_edit_steps = 2;
         SCRIPT(&b, all_at_once);
-        if (compat) as_compared(&b);
-        start(&b);
-        step(&b);
-        step(&b);
+        start_as(&b, compat);
+        steps(&b, 2);
         assert_int_equal(b.token[5], 51);
         step(&b);
         assert_int_equal(b.token[5], 52);
@@ -120,11 +119,10 @@ static void a_block_times_out_with_its_last_edits(void **state) {
     static const line lines[] = {{4, 5, 51, .9F}, {5, 5, 52, .9F}, {6, 5, 53, .9F}};
     for (int32_t compat = 0; compat <= 1; compat++) {
         bench b;
-        set_up_edit(&b, prompt5, 5, 1);
+        set_up_block(&b);
         b.how.max_post_edit_steps = 2;
         SCRIPT(&b, lines);
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         for (int32_t i = 1; i <= 5; i++) {
             step(&b);
             assert_int_equal(head(&b)->status, UM_BLOCK_ACTIVE);
@@ -148,11 +146,10 @@ static um_answer mask_lover(const bench *b, const um_row *row, int32_t pos, uint
 static void compat_never_ends_a_block_with_a_predicted_mask(void **state) {
     (void)state;
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     b.how.max_post_edit_steps = 2;
     b.model = mask_lover;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     run_to_end(&b);
     assert_true(um_req_masked(&b.req, 6));
     check_end(&b, UM_FINISH_MAX_NFE, "50", 50);
@@ -162,7 +159,7 @@ static void compat_never_ends_a_block_with_a_predicted_mask(void **state) {
 static void the_mask_is_never_predicted(void **state) {
     (void)state;
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     b.model = mask_lover;
     b.sampling.max_tokens = 5;
     start(&b);
@@ -254,8 +251,7 @@ static void compat_keeps_the_terminal_block(void **state) {
     set_up_edit(&b, prompt5, 5, 2);
     b.how.add_block_threshold = 1;
     SCRIPT(&b, eos_that_goes);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     step(&b);
     assert_int_equal(head(&b)->type, UM_BLOCK_LAST_IN_CONTEXT);
     assert_int_equal((head(&b) + 1)->type, UM_BLOCK_OUT_OF_CONTEXT);
@@ -279,11 +275,10 @@ static void compat_keeps_the_terminal_block(void **state) {
 static void compat_goes_on_when_the_end_is_gone(void **state) {
     (void)state;
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     b.sampling.max_tokens = 11;
     SCRIPT(&b, eos_that_goes);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     run_to_end(&b);
     assert_int_not_equal(b.req.finish, UM_FINISH_EOS);
     assert_true(b.req.n_answer > 3);
@@ -294,7 +289,7 @@ static void an_end_counts_when_its_block_is_done(void **state) {
     (void)state;
     static const line lines[] = {{1, 5, 50, .95F}, {1, 6, EOS, .95F}, {1, 7, 70, .95F}};
     bench b;
-    set_up_edit(&b, prompt5, 5, 1);
+    set_up_block(&b);
     SCRIPT(&b, lines);
     start(&b);
     step(&b);
@@ -313,13 +308,11 @@ static void an_edit_needs_more_than_its_threshold(void **state) {
         {1, 5, 50, .95F}, {1, 6, 60, .95F}, {1, 7, 70, .95F}, {2, 5, 51, .7F}, {2, 6, 61, .7000001F}};
     for (int32_t compat = 0; compat <= 1; compat++) {
         bench b;
-        set_up_edit(&b, prompt5, 5, 1);
+        set_up_block(&b);
         b.how.edit_threshold = .7F;
         SCRIPT(&b, lines);
-        if (compat) as_compared(&b);
-        start(&b);
-        step(&b);
-        step(&b);
+        start_as(&b, compat);
+        steps(&b, 2);
         assert_int_equal(b.token[5], compat ? 51 : 50); /* the compared system has no such threshold */
         assert_int_equal(b.token[6], 61);
         end(&b);
@@ -376,8 +369,7 @@ static void compat_takes_the_best_under_a_penalty(void **state) {
         set_up_edit(&b, prompt8, 8, 1);
         b.how.penalty_lambda = 1;
         b.model = drawn;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         if (compat) step(&b);
         assert_int_equal(b.token[8], compat ? 7 : 80);

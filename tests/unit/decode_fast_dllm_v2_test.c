@@ -171,27 +171,67 @@ static void check_fed(const bench *b, um_pass_kind kind, int32_t first, int32_t 
     }
 }
 
+enum { TEXT = 256 };
+
+static void put(char *out, const char *format, int32_t number) {
+    size_t n = strlen(out);
+    if (n) out[n++] = ' ';
+    if (number == MASK) snprintf(out + n, TEXT - n, "M");
+    else snprintf(out + n, TEXT - n, format, number);
+}
+
 /* Positions that rows predict. */
-static void check_rows(const bench *b, const int32_t *want, int32_t n) {
-    assert_int_equal(b->pass.n_rows, n);
-    for (int32_t i = 0; i < n; i++) assert_int_equal(b->pos[b->row[i].src[0]] + 1, want[i]);
+static void check_rows(const bench *b, const char *want) {
+    char have[TEXT] = "";
+    for (int32_t i = 0; i < b->pass.n_rows; i++) put(have, "%d", b->pos[b->row[i].src[0]] + 1);
+    assert_string_equal(have, want);
 }
 
 /* "1A 2A 3D": ids and first letters of the statuses in the buffer. */
 static void check_blocks(const bench *b, const char *want) {
     um_trace_space space;
     um_trace t = {0};
-    char have[128] = "";
+    char have[TEXT] = "";
     b->req.strategy->trace(&b->req, &space, &t);
-    for (int32_t i = 0; i < t.n_blocks; i++)
-        snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s%d%c", i ? " " : "", t.block[i], t.status[i][0]);
+    for (int32_t i = 0; i < t.n_blocks; i++) {
+        put(have, "%d", t.block[i]);
+        snprintf(have + strlen(have), TEXT - strlen(have), "%c", t.status[i][0]);
+    }
     assert_string_equal(have, want);
 }
 
-static void check_tokens(const bench *b, int32_t from, const int32_t *want, int32_t n) {
-    for (int32_t i = 0; i < n; i++)
-        if (b->token[from + i] != want[i])
-            fail_msg("position %d: expected %d, found %d", from + i, want[i], b->token[from + i]);
+/* The tokens from a position on, as many as are named; "M" is a mask. */
+static void check_tokens(const bench *b, int32_t from, const char *want) {
+    char have[TEXT] = "";
+    int32_t n = 1;
+    for (const char *p = want; *p; p++) n += *p == ' ';
+    for (int32_t i = 0; i < n; i++) put(have, "%d", b->token[from + i]);
+    assert_string_equal(have, want);
+}
+
+/* A pass: what it feeds, the keys that it sees, the positions it asks about (NULL: any), and tokens behind it. */
+typedef struct want {
+    um_pass_kind kind;
+    int32_t first, n, keys;
+    const char *rows;
+    int32_t from;
+    const char *tokens;
+} want;
+
+static void check_passes(bench *b, const want *w, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        step(b);
+        check_fed(b, w[i].kind, w[i].first, w[i].n, w[i].keys);
+        if (w[i].rows) check_rows(b, w[i].rows);
+        if (w[i].tokens) check_tokens(b, w[i].from, w[i].tokens);
+    }
+}
+#define CHECK_PASSES(b, passes) check_passes(b, passes, UM_LEN(passes))
+
+static void check_end(const bench *b, um_finish why, int32_t n_answer, int32_t nfe) {
+    assert_int_equal(b->req.finish, why);
+    assert_int_equal(b->req.n_answer, n_answer);
+    assert_int_equal(b->req.nfe, nfe);
 }
 
 /* ---- Scripts ----------------------------------------------------------------------------------------------------- */
@@ -207,28 +247,17 @@ static const line example[] = {
 
 /* The first buffer: prompt 0..4, answer 5..7. */
 static void run_first_buffer(bench *b) {
-    static const int32_t after1[] = {15, MASK, 106, MASK}, after2[] = {15, 105, 106, MASK},
-                         after3[] = {15, 105, 106, 107}, after4[] = {200, MASK, MASK, MASK};
-    static const int32_t rows1[] = {5, 6, 7}, rows2[] = {5, 7}, rows3[] = {7}, rows4[] = {8};
+    static const want passes[] = {
+        {UM_PASS_PREFILL, 0, 8, 8, "5 6 7", 4, "15 M 106 M"},
+        {UM_PASS_DENOISE, 4, 4, 8, "5 7", 4, "15 105 106 M"},
+        {UM_PASS_DENOISE, 4, 4, 8, "7", 4, "15 105 106 107"},
+    };
+    static const want commit[] = {{UM_PASS_COMMIT, 0, 8, 8, "8", 8, "200 M M M"}};
     check_blocks(b, "0T 1A");
-    step(b);
-    check_fed(b, UM_PASS_PREFILL, 0, 8, 8);
-    check_rows(b, rows1, 3);
-    check_tokens(b, 4, after1, 4);
-    step(b);
-    check_fed(b, UM_PASS_DENOISE, 4, 4, 8);
-    check_rows(b, rows2, 2);
-    check_tokens(b, 4, after2, 4);
-    step(b);
-    check_fed(b, UM_PASS_DENOISE, 4, 4, 8);
-    check_rows(b, rows3, 1);
-    check_tokens(b, 4, after3, 4);
+    CHECK_PASSES(b, passes);
     check_blocks(b, "0T 1A");
     assert_int_equal(b->req.stored, 0);
-    step(b);
-    check_fed(b, UM_PASS_COMMIT, 0, 8, 8);
-    check_rows(b, rows4, 1);
-    check_tokens(b, 8, after4, 4);
+    CHECK_PASSES(b, commit);
     check_blocks(b, "2A 3D");
     assert_int_equal(b->req.n_new, 1);
     assert_int_equal(b->req.stored, 8);
@@ -237,62 +266,42 @@ static void run_first_buffer(bench *b) {
 
 static void follows_the_worked_example(void **state) {
     (void)state;
-    static const int32_t after5[] = {200, 109, MASK, MASK, MASK, MASK, MASK, MASK},
-                         after6[] = {200, 109, 110, 111, MASK, MASK, MASK, MASK},
-                         after7[] = {200, 109, 110, 111, MASK, MASK, 114, MASK},
-                         after8[] = {200, 109, 110, 111, MASK, 113, 114, 115},
-                         answer[] = {105, 106, 107, 200, 109, 110, 111, 112, 113, 114, 115};
+    static const want passes[] = {
+        {UM_PASS_DENOISE, 8, 8, 16, NULL, 8, "200 109 M M M M M M"},
+        {UM_PASS_DENOISE, 8, 4, 16, NULL, 8, "200 109 110 111 M M M M"},
+        {UM_PASS_DENOISE, 8, 8, 16, NULL, 8, "200 109 110 111 M M 114 M"},
+        {UM_PASS_DENOISE, 8, 8, 16, NULL, 8, "200 109 110 111 M 113 114 115"},
+        {UM_PASS_DENOISE, 8, 8, 16, NULL, 5, "105 106 107 200 109 110 111 112 113 114 115"},
+    };
     bench b = {.script = example, .n_script = UM_LEN(example)};
     start_cached(&b, 5, 4, 2, 11);
     run_first_buffer(&b);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 8, 16);
-    check_tokens(&b, 8, after5, 8);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 4, 16);
-    check_tokens(&b, 8, after6, 8);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 8, 16);
-    check_tokens(&b, 8, after7, 8);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 8, 16);
-    check_tokens(&b, 8, after8, 8);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 8, 16);
-    check_tokens(&b, 5, answer, 11);
-    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
-    assert_int_equal(b.req.n_answer, 11);
-    assert_int_equal(b.req.nfe, 9);
+    CHECK_PASSES(&b, passes);
+    check_end(&b, UM_FINISH_MAX_TOKENS, 11, 9);
     end(&b);
 }
 
 static void feeds_nothing_behind_the_limit(void **state) {
     (void)state;
-    static const int32_t answer[] = {105, 106, 107, 200, 109, 110, 111, MASK};
+    static const want passes[] = {{UM_PASS_DENOISE, 8, 4, 12, NULL, 0, NULL},
+                                  {UM_PASS_DENOISE, 8, 4, 12, NULL, 5, "105 106 107 200 109 110 111 M"}};
     bench b = {.script = example, .n_script = UM_LEN(example)};
     start_cached(&b, 5, 4, 2, 7);
     run_first_buffer(&b);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 4, 12);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 4, 12);
-    check_tokens(&b, 5, answer, 8);
-    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
-    assert_int_equal(b.req.n_answer, 7);
-    assert_int_equal(b.req.nfe, 6);
+    CHECK_PASSES(&b, passes);
+    check_end(&b, UM_FINISH_MAX_TOKENS, 7, 6);
     end(&b);
 }
 
 static void without_block_cache_every_pass_feeds_the_buffer(void **state) {
     (void)state;
-    static const int32_t answer[] = {105, 106, 107, 200, 109, 110, 111, 112, 113, 114, 115};
     bench b = {.script = example, .n_script = UM_LEN(example)};
     start(&b, 5, 4, 2, 11);
     while (!b.req.finish) {
         step(&b);
         assert_int_equal(b.seg[0].n, 8);
     }
-    check_tokens(&b, 5, answer, 11);
+    check_tokens(&b, 5, "105 106 107 200 109 110 111 112 113 114 115");
     assert_int_equal(b.req.nfe, 9);
     end(&b);
 }
@@ -309,26 +318,22 @@ static void modes_follow_the_first_token_of_the_sub_block(void **state) {
     for (int32_t p = 20; p < 24; p++) script[n++] = sure(3, p);
     for (int32_t p = 24; p < 32; p++) script[n++] = sure(4, p);
     script[n++] = (line){5, 32, 777, .1F};
-    static const int32_t rows[] = {20, 21, 22, 23};
+    static const want first[] = {{UM_PASS_PREFILL, 0, 32, 32, NULL, 0, NULL}}; /* fills sub-block 1 */
+    static const want others[] = {
+        {UM_PASS_DENOISE, 0, 32, 32, NULL, 0, NULL},          /* the first token of sub-block 2 is a mask */
+        {UM_PASS_DENOISE, 16, 8, 32, "20 21 22 23", 0, NULL}, /* it is there; rows are shifted within the sub-block */
+        {UM_PASS_DENOISE, 0, 32, 32, NULL, 0, NULL},
+        {UM_PASS_COMMIT, 0, 32, 32, NULL, 32, "777"},
+    };
     bench b = {.script = script, .n_script = n};
     start_cached(&b, 8, 0, 0, 100);
     assert_int_equal(b.req.how.block_size, 8);
     assert_int_equal(b.req.how.buffer_size, 4);
     assert_int_equal(b.req.strategy->need(&b.req).slots, 32);
-    step(&b); /* fills sub-block 1 */
-    check_fed(&b, UM_PASS_PREFILL, 0, 32, 32);
+    CHECK_PASSES(&b, first);
     check_blocks(&b, "0T 1A 2A 3A");
-    step(&b); /* the first token of sub-block 2 is a mask */
-    check_fed(&b, UM_PASS_DENOISE, 0, 32, 32);
-    step(&b); /* it is there; rows are shifted within the sub-block */
-    check_fed(&b, UM_PASS_DENOISE, 16, 8, 32);
-    check_rows(&b, rows, 4);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 0, 32, 32);
-    step(&b);
-    check_fed(&b, UM_PASS_COMMIT, 0, 32, 32);
+    CHECK_PASSES(&b, others);
     check_blocks(&b, "4A 5D 6D 7D");
-    assert_int_equal(b.token[32], 777);
     assert_int_equal(b.req.n_new, 1);
     end(&b);
 }
@@ -336,36 +341,30 @@ static void modes_follow_the_first_token_of_the_sub_block(void **state) {
 static void an_aligned_prompt_yields_the_seed(void **state) {
     (void)state;
     static const line script[] = {{1, 8, 200, .1F}};
-    static const int32_t seed[] = {8}, next[] = {9, 10, 11};
+    static const want prefill[] = {{UM_PASS_PREFILL, 0, 8, 8, "8", 8, "200"}};
+    static const want next[] = {{UM_PASS_DENOISE, 8, 8, 16, "9 10 11", 0, NULL}};
     bench b = {.script = script, .n_script = 1};
     start_cached(&b, 8, 4, 2, 20);
-    step(&b);
-    check_fed(&b, UM_PASS_PREFILL, 0, 8, 8);
-    check_rows(&b, seed, 1);
-    assert_int_equal(b.token[8], 200);
+    CHECK_PASSES(&b, prefill);
     assert_int_equal(b.req.n_new, 1);
     assert_int_equal(b.req.filled, 9);
     assert_int_equal(b.req.prefill_passes, 1);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 8, 8, 16);
-    check_rows(&b, next, 3);
+    CHECK_PASSES(&b, next);
     assert_int_equal(b.req.prefill_passes, 1);
     end(&b);
 }
 
 static void a_cut_prompt_is_stored_with_the_first_buffer(void **state) {
     (void)state;
-    static const int32_t rows[] = {21, 22, 23};
+    static const want prefill[] = {{UM_PASS_PREFILL, 0, 24, 24, "21 22 23", 0, NULL}};
+    static const want next[] = {{UM_PASS_DENOISE, 20, 4, 24, NULL, 0, NULL}};
     bench b = {.script = example, .n_script = 0};
     start_cached(&b, 21, 4, 2, 20);
-    step(&b);
-    check_fed(&b, UM_PASS_PREFILL, 0, 24, 24);
-    check_rows(&b, rows, 3);
+    CHECK_PASSES(&b, prefill);
     assert_int_equal(um_visible_end(b.seg[0].rule, 15), 16);
     assert_int_equal(b.req.stored, 16);
     assert_int_equal(b.req.prefill_passes, 1);
-    step(&b);
-    check_fed(&b, UM_PASS_DENOISE, 20, 4, 24);
+    CHECK_PASSES(&b, next);
     end(&b);
 }
 
@@ -390,9 +389,7 @@ static void eos_ends_the_answer_within_a_sub_block(void **state) {
     bench b = {.script = script, .n_script = 2};
     start_cached(&b, 5, 4, 2, 20);
     step(&b);
-    assert_int_equal(b.req.finish, UM_FINISH_EOS);
-    assert_int_equal(b.req.n_answer, 1);
-    assert_int_equal(b.req.nfe, 1);
+    check_end(&b, UM_FINISH_EOS, 1, 1);
     end(&b);
 }
 
@@ -402,8 +399,7 @@ static void eos_as_seed_ends_the_answer(void **state) {
     bench b = {.script = script, .n_script = 1};
     start_cached(&b, 8, 4, 2, 20);
     step(&b);
-    assert_int_equal(b.req.finish, UM_FINISH_EOS);
-    assert_int_equal(b.req.n_answer, 0);
+    check_end(&b, UM_FINISH_EOS, 0, 1);
     end(&b);
 }
 
@@ -430,8 +426,7 @@ static void max_nfe_ends_with_the_filled_prefix(void **state) {
     b.req.sampling.max_nfe = 1;
     start_cached(&b, 5, 4, 2, 20);
     step(&b);
-    assert_int_equal(b.req.finish, UM_FINISH_MAX_NFE);
-    assert_int_equal(b.req.n_answer, 1);
+    check_end(&b, UM_FINISH_MAX_NFE, 1, 1);
     end(&b);
 }
 
@@ -633,7 +628,7 @@ static void refuses_what_it_cannot_do(void **state) {
     refuses("auto", 4, 1, UM_ERANGE, "buffer_size: 1 is outside 2..");
     refuses("auto", 300, 2, UM_ERANGE, "block_size: 300 is outside 1..256");
     refuses("entropy", 4, 2, UM_EUNSUPPORTED, "sampler: entropy follows a schedule over a whole canvas");
-    refuses("nothing", 4, 2, UM_EINVAL, "no sampler named nothing");
+    refuses("nothing", 4, 2, UM_EINVAL, "no sampler is named \"nothing\"");
 }
 
 static void refuses_models_that_are_not_made_for_it(void **state) {
@@ -646,7 +641,7 @@ static void refuses_models_that_are_not_made_for_it(void **state) {
     assert_int_equal(um_strategy_fast_dllm_v2.init(&r, &err), UM_EUNSUPPORTED);
     r.traits = &in_place;
     assert_int_equal(um_strategy_fast_dllm_v2.init(&r, &err), UM_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, "strategy fast_dllm_v2 needs"));
+    assert_non_null(strstr(err.msg, "fast_dllm_v2 needs"));
 }
 
 static void sub_blocks_make_up_the_block_that_was_trained(void **state) {

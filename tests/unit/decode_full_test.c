@@ -174,7 +174,7 @@ static void steps_contradict_a_sampler_without_a_schedule(void **state) {
     assert_non_null(strstr(err.msg, "follows no schedule"));
     strcpy(how.sampler, "gumbel");
     assert_int_equal(start(&b, how, 8, &err), UM_EINVAL);
-    assert_non_null(strstr(err.msg, "no sampler named gumbel"));
+    assert_non_null(strstr(err.msg, "no sampler is named \"gumbel\""));
 }
 
 /* With shifted predictions row p - 1 predicts p, the last prompt row the first answer position. */

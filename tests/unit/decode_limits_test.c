@@ -41,8 +41,7 @@ static void an_aligned_prompt_gets_its_tokens(void **state) {
         set_up(&b, &um_strategy_multi_bd, prompt8, 8, 4, 2);
         b.sampling.max_tokens = 8;
         b.model = sure;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         run_to_end(&b);
         if (compat) check_end(&b, UM_FINISH_MAX_TOKENS, "", 1);
         else check_end(&b, UM_FINISH_MAX_TOKENS, "108 109 110 111 112 113 114 115", 2);
@@ -57,8 +56,7 @@ static void max_len_counts_the_prompt(void **state) {
         set_up_one(&b);
         b.max_len = 12;
         b.model = sure;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         run_to_end(&b);
         /* compat: as soon as 12 positions are allocated */
         if (compat) assert_int_equal(b.req.finish, UM_FINISH_MAX_LEN);
@@ -95,8 +93,7 @@ static void max_nfe_ends_after_that_many_passes(void **state) {
         bench b;
         set_up_one(&b);
         b.sampling.max_nfe = 2;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         assert_int_equal(b.req.nfe, 1);
         assert_int_equal(b.req.finish, UM_FINISH_NONE);
@@ -115,8 +112,7 @@ static void max_nfe_ends_with_the_filled_prefix(void **state) {
         set_up_one(&b);
         SCRIPT(&b, script);
         b.sampling.max_nfe = 1;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         check_end(&b, UM_FINISH_MAX_NFE, "105", 1);
         end(&b);
@@ -153,8 +149,7 @@ static void eos_behind_a_mask_does_not_end_the_answer(void **state) {
     step(&b);
     assert_int_equal(b.token[7], EOS);
     assert_int_equal(b.req.finish, UM_FINISH_NONE);
-    step(&b);
-    step(&b);
+    steps(&b, 2);
     check_end(&b, UM_FINISH_EOS, "105 106", 3);
     assert_int_equal(b.req.stop_id, EOS);
     end(&b);
@@ -169,8 +164,7 @@ static void an_early_end_does_not_stop_growth(void **state) {
         bench b;
         set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 3);
         SCRIPT(&b, script);
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         assert_int_equal(b.seg[0].keys.end, 12);
         step(&b);
@@ -190,8 +184,7 @@ static void eos_is_text_when_ignored(void **state) {
         b.sampling.max_tokens = 11;
         b.sampling.ignore_eos = true;
         b.model = sure;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         run_to_end(&b);
         assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
         assert_int_equal(b.token[5], EOS);
@@ -206,9 +199,8 @@ static void eos_in_the_prompt_is_text(void **state) {
     for (int32_t compat = 0; compat <= 1; compat++) {
         bench b;
         set_up(&b, &um_strategy_multi_bd, prompt, 5, 4, 1);
-        if (compat) as_compared(&b);
-        start(&b);
-        for (int32_t i = 0; i < 6; i++) step(&b);
+        start_as(&b, compat);
+        steps(&b, 6);
         assert_int_equal(b.req.finish, UM_FINISH_NONE);
         end(&b);
     }
@@ -236,8 +228,7 @@ static void compat_overwrites_the_reason(void **state) {
     set_up_one(&b);
     SCRIPT(&b, script);
     b.sampling.max_nfe = 1;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     step(&b);
     check_end(&b, UM_FINISH_MAX_NFE, "105", 1);
     end(&b);
@@ -332,8 +323,7 @@ static void masks_are_no_run(void **state) {
         bench b;
         set_up_one(&b);
         b.sampling.max_repetition_run = 2;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         if (compat) check_end(&b, UM_FINISH_REPETITION, "105", 1);
         else assert_int_equal(b.req.finish, UM_FINISH_NONE);
@@ -379,8 +369,7 @@ static void penalties_count_what_is_final(void **state) {
         assert_true(edit_of(&b.row[0], id)->add == 0); /* of the prompt */
     }
     assert_null(edit_of(&b.row[0], 15));
-    step(&b);
-    step(&b);
+    steps(&b, 2);
     const um_row *row = &b.row[0];
     assert_true(edit_of(row, 7)->scale == 1.5F && edit_of(row, 7)->add == -1); /* twice */
     assert_true(edit_of(row, 14)->add == -.75F);
@@ -421,8 +410,7 @@ static void the_most_doubted_go_first(void **state) {
     b.how.remask_threshold = .3F;
     SCRIPT(&b, script);
     start(&b);
-    step(&b);
-    step(&b);
+    steps(&b, 2);
     put_ids(text, &b, b.token + 8, 8, 8);
     assert_string_equal(text, "M M 110 111 112 113 114 M"); /* four came, three might go; one equals the threshold */
     assert_int_equal(b.req.filled, 8);
@@ -432,16 +420,13 @@ static void the_most_doubted_go_first(void **state) {
 static void samplers_that_edit_take_nothing_back(void **state) {
     (void)state;
     bench b;
+    um_err err = {0};
     set_up_one(&b);
     choose_sampler(&b, "edit");
     b.how.remask_threshold = 1;
-    b.model = confirming;
-    start(&b);
-    step(&b);
-    step(&b);
-    assert_int_equal(b.req.n_new, 1);
-    assert_int_equal(b.req.token[5], 50);
-    end(&b);
+    assert_int_equal(try_start(&b, &err), UM_EUNSUPPORTED);
+    assert_string_equal(err.msg, "remask_threshold: 1 is not for sampler edit, which replaces the tokens that it "
+                                 "doubts; it takes off alone");
 }
 
 int main(void) {

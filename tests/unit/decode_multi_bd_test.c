@@ -36,8 +36,7 @@ static void compat_runs_the_example_of_two_blocks(void **state) {
     };
     bench b;
     set_up_two_blocks(&b);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     CHECK_PASSES(&b, passes);
     check_end(&b, UM_FINISH_EOS, "105 106 107 108 109", 6);
     end(&b);
@@ -70,8 +69,7 @@ static void compat_counts_allocated_slots(void **state) {
     bench b;
     set_up_two_blocks(&b);
     b.sampling.max_tokens = 7;
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     step(&b);
     check_end(&b, UM_FINISH_MAX_TOKENS, "105", 1);
     end(&b);
@@ -109,8 +107,7 @@ static void compat_runs_the_example_of_one_block(void **state) {
     bench b;
     set_up(&b, &um_strategy_multi_bd, prompt8, 8, 4, 1);
     SCRIPT(&b, one_block);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     CHECK_PASSES(&b, passes);
     check_end(&b, UM_FINISH_EOS, "108 109 110 111 112", 6);
     end(&b);
@@ -218,8 +215,7 @@ static void a_block_is_stored_behind_its_predecessor(void **state) {
     set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 2);
     SCRIPT(&b, script);
     start(&b);
-    step(&b);
-    step(&b);
+    steps(&b, 2);
     put_blocks(blocks, &b);
     assert_string_equal(blocks, "1A 2A");
     step(&b);
@@ -278,8 +274,7 @@ static void a_stored_prefix_is_not_fed(void **state) {
     bench b;
     for (int32_t i = 0; i < 20; i++) prompt[i] = 11 + i;
     set_up(&b, &um_strategy_multi_bd, prompt, 20, 4, 1);
-    as_compared(&b);
-    start(&b);
+    start_as(&b, true);
     for (int32_t i = 0; i < 8; i++) b.key[i].id = prompt[i];
     b.req.stored = 8;
     step(&b);
@@ -309,8 +304,7 @@ static void a_mask_id_in_the_prompt_is_a_token(void **state) {
         bench b;
         set_up(&b, &um_strategy_multi_bd, prompt, 6, 4, 2);
         b.sampling.max_tokens = 10;
-        if (compat) as_compared(&b);
-        start(&b);
+        start_as(&b, compat);
         step(&b);
         assert_int_equal(b.req.stored, 4);
         char rows[TEXT];
@@ -368,8 +362,7 @@ static void requests_share_by_block_length(void **state) {
         bench b;
         set_up(&b, &um_strategy_multi_bd, prompt8, 8, i == 1 ? 8 : 4, 1);
         b.traits.page_size = i == 2 ? 6 : 8;
-        if (i == 3) as_compared(&b);
-        start(&b);
+        start_as(&b, i == 3);
         kind[i] = b.strategy->share(&b.req, &most[i]);
         end(&b);
     }

@@ -53,7 +53,7 @@ static void set_up_recipe(bench *b, recipe *x) {
     d->add_block_threshold = pick(x, 17, shares, UM_LEN(shares));
     d->semi_complete_threshold = pick(x, 18, shares, UM_LEN(shares));
     d->token_stability_threshold = draw(x, 19, 3) ? 0 : pick(x, 20, shares, UM_LEN(shares));
-    d->remask_threshold = draw(x, 21, 2) ? NAN : pick(x, 22, thresholds, UM_LEN(thresholds));
+    d->remask_threshold = x->sampler->edits || draw(x, 21, 2) ? NAN : pick(x, 22, thresholds, UM_LEN(thresholds));
     d->confidence = draw(x, 23, 3);
     d->denoising_steps = draw(x, 24, 2) ? 0 : 1 + draw(x, 25, 5);
     d->edit_threshold = pick(x, 26, shares, UM_LEN(shares));
@@ -393,8 +393,7 @@ static void a_finished_block_is_stored_after_its_pages_went(void **state) {
         set_up(&b, &um_strategy_multi_bd, prompt, 8, 4, 2);
         SCRIPT(&b, script);
         start(&b);
-        step(&b);
-        step(&b);
+        steps(&b, 2);
         put_blocks(text, &b);
         assert_string_equal(text, "2T 3A");
         take_pages_away(&b);

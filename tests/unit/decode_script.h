@@ -94,6 +94,7 @@ static inline void set_up(bench *b, const um_strategy *s, const int32_t *prompt,
                             .n_stop = 1,
                             .see = s == &um_strategy_d2f ? UM_SEE_FULL : UM_SEE_BLOCK_CAUSAL,
                             .page_size = B,
+                            .blend_ids = INT32_MAX,
                             .accept_threshold = 0.9F,
                             .sampler = "confidence"};
 }
@@ -154,6 +155,12 @@ static inline um_status try_start(bench *b, um_err *err) {
 static inline void start(bench *b) {
     um_err err;
     if (try_start(b, &err)) fail_msg("%s", err.msg);
+}
+
+/* The same, as the compared system when asked. */
+static inline void start_as(bench *b, bool compat) {
+    if (compat) as_compared(b);
+    start(b);
 }
 
 static inline void end(bench *b) {
@@ -388,6 +395,10 @@ static inline void take_pages_away(bench *b) {
     if (r->strategy->preempt) r->strategy->preempt(r);
     for (int32_t i = 0; i < CAP; i++) b->key[i] = (key){.id = -1};
     b->saved = 0;
+}
+
+static inline void steps(bench *b, int32_t n) {
+    for (int32_t i = 0; i < n; i++) step(b);
 }
 
 static inline void run_to_end(bench *b) {

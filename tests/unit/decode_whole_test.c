@@ -263,7 +263,7 @@ static void parameters_that_mean_nothing_are_refused(void **state) {
     } wrong[] = {
         {{.pool_kernel = 3}, "retention_ratio: 0 keeps nothing; it is a share above 0, up to 1"},
         {{.retention_ratio = .5F, .pool_kernel = 3, .delay_step = 4}, "delay_step: 4 is outside 0..3 (block_size 4)"},
-        {{.retention_ratio = .5F, .pool_kernel = 2}, "pool_kernel: 2 is not odd"},
+        {{.retention_ratio = .5F, .pool_kernel = 2}, "pool_kernel: 2 is not odd; it takes 1, 3, 5 .. 255"},
     };
     for (size_t i = 0; i < UM_LEN(wrong); i++) {
         um_decoding how = wrong[i].how;
@@ -280,7 +280,7 @@ static void an_unknown_retention_rule_is_refused_with_those_there_are(void **sta
     um_err err;
     um_decoding how = {.sparse = true, .retention = "furthest", .retention_ratio = .5F, .pool_kernel = 3};
     assert_int_equal(start_with(&b, &um_strategy_sparse, how, 8, 0, &err), UM_EINVAL);
-    assert_string_equal(err.msg, "retention: no rule named furthest; there are: attention");
+    assert_string_equal(err.msg, "retention: no rule is named \"furthest\"; there are: attention");
 }
 
 static void models_with_blocks_are_refused(void **state) {

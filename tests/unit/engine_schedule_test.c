@@ -315,6 +315,49 @@ static void who_leaves_gives_back_its_place(void **state) {
     close_house(&h);
 }
 
+/* ---- Priorities -------------------------------------------------------------------------------------------------- */
+
+static void expect_queue(const house *h, const char *want) {
+    char have[64] = "";
+    size_t len = 0;
+    for (const um_job *j = h->e.waiting; j; j = j->next)
+        len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", len ? " " : "", (int)(j - h->job));
+    assert_string_equal(have, want);
+}
+
+static void the_queue_is_in_order_of_priority_then_arrival(void **state) {
+    (void)state;
+    static const int32_t priority[JOBS] = {3, 0, 3, -2, 0, 7, -2, 3};
+    house h;
+    open_house(&h, 1, TOKENS, 64);
+    for (int32_t i = 0; i < JOBS; i++) h.job[i].priority = priority[i];
+    add(&h, 0, JOBS);
+    expect_queue(&h, "3 6 1 4 0 2 7 5");
+    for (int32_t i = 0; i < JOBS; i++) um_schedule_leave(&h.e, &h.job[i]);
+    h.job[1].priority = -5;
+    add(&h, 0, 2);
+    expect_queue(&h, "1 0");
+    close_house(&h);
+}
+
+/* Who ranks behind gives its pages away, though it came first, and waits behind those that came later. */
+static void pages_are_taken_from_the_lowest_rank(void **state) {
+    (void)state;
+    house h;
+    open_house(&h, 3, TOKENS, 4);
+    h.job[0].priority = 1;
+    let_run(&h, 2);
+    expect_step(&h, "1 0");
+    add(&h, 2, 1);
+    expect_step(&h, "1 0 2");
+    h.wish[2].slots = 12;
+    expect_step(&h, "1 2");
+    assert_int_equal(h.job[0].preemptions, 1);
+    add(&h, 3, 1);
+    expect_queue(&h, "3 0");
+    close_house(&h);
+}
+
 /* ---- The flat batch ---------------------------------------------------------------------------------------------- */
 
 /* Page p of 8 positions holds slots 8 p to 8 p + 7; rows, saves and blends count from the start of the step. */
@@ -371,6 +414,8 @@ int main(void) {
         cmocka_unit_test(the_first_to_arrive_keeps_its_pages),
         cmocka_unit_test(shared_pages_need_no_room),
         cmocka_unit_test(who_leaves_gives_back_its_place),
+        cmocka_unit_test(the_queue_is_in_order_of_priority_then_arrival),
+        cmocka_unit_test(pages_are_taken_from_the_lowest_rank),
         cmocka_unit_test(a_batch_has_slots_of_pages),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);

@@ -505,6 +505,30 @@ static void nothing_allocates_after_creation(void **state) {
     close_world(&w);
 }
 
+/* A request that waits asks in every step: what was found stays found, what was stored meanwhile is found too, and what
+ * was lost is not. */
+static void a_table_that_asks_again_goes_on_from_what_it_found(void **state) {
+    (void)state;
+    world w;
+    int32_t ids[16];
+    count_up(ids, 16, 1);
+    open_world(&w, 8, 4);
+    store_and_release(&w, 0, ids, 8);
+    assert_int_equal(adopt(&w, 1, ids, 16), 8);
+    um_table_release(&w.t[1], &w.pool);
+    store_and_release(&w, 2, ids, 16);
+    assert_int_equal(adopt(&w, 1, ids, 16), 16);
+    um_table_release(&w.t[1], &w.pool);
+    assert_int_equal(adopt(&w, 1, ids, 7), 4); /* fewer are wanted */
+    um_table_release(&w.t[1], &w.pool);
+    assert_int_equal(adopt(&w, 1, ids, 16), 16);
+    for (int32_t i = 1; i < 4; i++) assert_true(w.t[1].page[i] != w.t[1].page[i - 1]);
+    um_table_release(&w.t[1], &w.pool);
+    um_prefix_flush(&w.pool);
+    assert_int_equal(adopt(&w, 1, ids, 16), 0);
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_leading_pages_that_were_stored_before),
@@ -532,6 +556,7 @@ int main(void) {
         cmocka_unit_test(forks_publish_what_they_write),
         cmocka_unit_test(a_cut_table_publishes_what_replaces_its_end),
         cmocka_unit_test(nothing_allocates_after_creation),
+        cmocka_unit_test(a_table_that_asks_again_goes_on_from_what_it_found),
     };
     return cmocka_run_group_tests_name("prefix index", tests, NULL, NULL);
 }

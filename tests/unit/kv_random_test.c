@@ -18,6 +18,7 @@ typedef struct owner {
     int32_t ids[POSITIONS];
     int32_t n_stored;
     bool lives;
+    bool has_others; /* tokens that its table has not looked for */
 } owner;
 
 typedef struct world {
@@ -39,14 +40,21 @@ static void draw_ids(world *w, owner *o, int32_t from) {
     const owner *like = &w->owner[draw(w, TABLES)];
     int32_t same = draw(w, 3) == 0 ? from : draw(w, POSITIONS);
     for (int32_t i = from; i < POSITIONS; i++) o->ids[i] = i < same ? like->ids[i] : draw(w, 3);
+    o->has_others = true;
 }
 
 static void start(world *w, owner *o) {
     int32_t most = draw(w, POSITIONS + 1), n_ids = draw(w, POSITIONS + 1), kept = 0;
     int32_t available = um_pages_available(&w->pool);
     o->lives = true;
-    o->space = (uint64_t)draw(w, 3); /* 0: does not share */
-    draw_ids(w, o, 0);
+    /* A table that comes back asks for the tokens that it had; for others there is a new one. */
+    if (o->has_others || draw(w, 2)) {
+        um_table_deinit(&o->table);
+        um_table_init(&o->table, CAP);
+        o->space = (uint64_t)draw(w, 3); /* 0: does not share */
+        draw_ids(w, o, 0);
+        o->has_others = false;
+    }
     int32_t matched = um_prefix_match(&w->pool, o->space, o->ids, n_ids, most, &kept);
     o->n_stored = um_table_adopt(&o->table, &w->pool, o->space, o->ids, n_ids, most);
     assert_int_equal(o->n_stored, matched);

@@ -297,15 +297,16 @@ static void raw_prompts_have_levels_too(void **state) {
     for (size_t i = 0; i < UM_LEN(rows); i++) {
         um_ids ids = {0};
         size_t n = 0;
-        assert_int_equal(um_prompt_encode(tok, UM_STR("a<|im_end|>b"), rows[i].level, &ids, &err), UM_OK);
+        assert_int_equal(um_prompt_encode(tok, UM_STR("a<|im_end|>b"), rows[i].level, true, &ids, &err), UM_OK);
         for (size_t k = 0; k < ids.n; k++) n += um_tok_is_special(tok, ids.data[k]);
         assert_int_equal(n, rows[i].special);
         um_ids_free(&ids);
     }
     um_ids none = {0};
-    assert_int_equal(um_prompt_encode(tok, UM_STR("a<|im_end|>b"), UM_SPECIAL_REJECT, &none, &err), UM_EINVAL);
+    assert_int_equal(um_prompt_encode(tok, UM_STR("a<|im_end|>b"), UM_SPECIAL_REJECT, true, &none, &err), UM_EINVAL);
     assert_non_null(strstr(err.msg, "\"<|im_end|>\""));
-    assert_int_equal(um_prompt_encode(tok, UM_STR("a"), 9, &none, &err), UM_EINVAL);
+    assert_int_equal(um_prompt_encode(tok, UM_STR("a"), 9, true, &none, &err), UM_ERANGE);
+    assert_non_null(strstr(err.msg, "special_in_content: 9 is outside 0..4"));
     assert_int_equal(none.n, 0);
     um_ids_free(&none);
 }

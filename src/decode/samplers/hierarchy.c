@@ -9,10 +9,10 @@ static const um_option params[] = {
 
 static um_status init(um_req *r, um_err *err) {
     if (r->how.low_threshold > r->how.accept_threshold)
-        return um_fail(err, UM_ERANGE,
-                       "low_threshold: %g is above accept_threshold %g; sampler hierarchy takes every position above "
-                       "the latter and the surest of each run above the former",
-                       (double)r->how.low_threshold, (double)r->how.accept_threshold);
+        return um_fail_param(err, UM_ERANGE, "low_threshold",
+                             "%g is above accept_threshold %g; sampler hierarchy takes every position above "
+                             "the latter and the surest of each run above the former",
+                             (double)r->how.low_threshold, (double)r->how.accept_threshold);
     return UM_OK;
 }
 

@@ -7,8 +7,7 @@ const um_option um_block_options[4] = {
     {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX - 1, NULL, "auto", "0", "N",
      "Decoding (blocks)",
      "blocks in flight at once; auto is 1, what checkpoints are trained for, and 4 for d2f; for fast_dllm_v2 "
-     "sub-blocks of "
-     "a block, at least 2, and auto makes up the block that was trained"},
+     "sub-blocks of a block, at least 2, and auto makes up the block that was trained"},
     {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
      "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
     {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
@@ -43,10 +42,19 @@ int32_t um_blocks_whole_none(const um_req *r, const um_blocks *s) {
 
 static um_status check_sampler(const um_sampler *s, um_err *err) {
     if (s->schedule == UM_SCHEDULE_NONE || s->schedule == UM_SCHEDULE_EVEN) return UM_OK;
-    return um_fail(err, UM_EUNSUPPORTED,
-                   "sampler: %s follows a schedule over a whole canvas; block diffusion runs samplers that decide by "
-                   "what they see in a block, see `unmask list samplers`",
-                   s->name);
+    return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
+                         "%s follows a schedule over a whole canvas; block diffusion runs samplers that decide by "
+                         "what they see in a block, see `unmask list samplers`",
+                         s->name);
+}
+
+/* What edits its tokens has no use for masks that come back. */
+static um_status check_remasking(const um_req *r, const um_sampler *s, um_err *err) {
+    if (!s->edits || isnan(r->how.remask_threshold)) return UM_OK;
+    return um_fail_param(err, UM_EUNSUPPORTED, "remask_threshold",
+                         "%g is not for sampler %s, which replaces the tokens that it doubts; it takes off "
+                         "alone",
+                         (double)r->how.remask_threshold, s->name);
 }
 
 static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *err) {
@@ -61,12 +69,12 @@ static um_status resolve(um_req *r, um_err *err) {
     um_decoding *d = &r->how;
     if (d->block_size == 0) d->block_size = r->traits->block > 0 ? r->traits->block : 32;
     if (d->block_size > UM_BLOCK_MAX)
-        return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
     if (r->traits->route_block && d->block_size % r->traits->route_block)
-        return um_fail(err, UM_ERANGE,
-                       "block_size: %d; this model chooses its experts for %d positions together, so a block must be a "
-                       "multiple of that",
-                       d->block_size, r->traits->route_block);
+        return um_fail_param(err, UM_ERANGE, "block_size",
+                             "%d; this model chooses its experts for %d positions together, so a block must be a "
+                             "multiple of that",
+                             d->block_size, r->traits->route_block);
     if (d->buffer_size == 0) d->buffer_size = 1;
     if (isnan(d->accept_threshold)) d->accept_threshold = r->traits->accept_threshold;
     if (!isnan(r->compat->threshold)) d->accept_threshold = r->compat->threshold;
@@ -82,6 +90,7 @@ static void settle(um_req *r, const um_blocks *s) {
 
 um_status um_blocks_init(um_req *r, const um_block_rules *rules, const um_sampler *sampler, um_err *err) {
     um_status st = sampler ? UM_OK : resolve_sampler(r, &sampler, err);
+    if (!st) st = check_remasking(r, sampler, err);
     if (!st) st = resolve(r, err);
     if (!st && sampler->init) st = sampler->init(r, err);
     if (st) return st;
@@ -374,6 +383,17 @@ uint64_t um_blocks_share(const um_req *r, int32_t *most) {
     *most = (um_buffer_start(&s->buffer) - r->traits->shift) / B * B;
     if (r->compat->separate_commit) *most = 0;
     return *most && r->traits->page_size % B == 0 ? (uint64_t)B : 0;
+}
+
+int32_t um_blocks_list(const um_req *r, um_block_view *out) {
+    const um_blocks *s = (const um_blocks *)r->state;
+    const um_buffer *b = &s->buffer;
+    int32_t n = 0;
+    for (int32_t i = 0; i < b->run; i++) {
+        const um_block *k = &b->block[i];
+        n += um_req_view_block(r, k->start, k->start + k->len, um_block_status_name(k->status), &out[n]);
+    }
+    return n;
 }
 
 void um_blocks_trace(const um_req *r, um_trace_space *space, um_trace *out) {

@@ -53,6 +53,7 @@ um_status um_blocks_init(um_req *r, const um_block_rules *rules, const um_sample
 um_need um_blocks_need(const um_req *r);
 void um_blocks_plan(um_req *r, um_pass *pass);
 void um_blocks_apply(um_req *r, const um_answer *answer);
+int32_t um_blocks_list(const um_req *r, um_block_view *out);
 void um_blocks_trace(const um_req *r, um_trace_space *space, um_trace *out);
 uint64_t um_blocks_share(const um_req *r, int32_t *most);
 void um_blocks_free(um_req *r);

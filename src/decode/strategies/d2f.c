@@ -39,9 +39,9 @@ enum { AUTO_BUFFER = 4 }; /* published settings of the adapters: 4 blocks of 32 
 
 static um_status init(um_req *r, um_err *err) {
     if (r->traits->see != UM_SEE_FULL)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "strategy d2f is for models with full attention and an adapter that makes them block-causal; "
-                       "this one is block-causal: use --decoding-strategy multi_bd");
+        return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
+                             "d2f is for models with full attention and an adapter that makes them block-causal; "
+                             "this one is block-causal: use --decoding-strategy multi_bd");
     if (r->how.buffer_size == 0) r->how.buffer_size = AUTO_BUFFER;
     return um_blocks_init(r, &rules, NULL, err);
 }
@@ -56,6 +56,7 @@ const um_strategy um_strategy_d2f = {
     .need = um_blocks_need,
     .plan = um_blocks_plan,
     .apply = um_blocks_apply,
+    .blocks = um_blocks_list,
     .trace = um_blocks_trace,
     .share = share,
     .free = um_blocks_free,

@@ -90,7 +90,8 @@ static um_status check_sampler(const um_req *r, um_err *err) {
     const char *name = r->how.sampler;
     /* `edit` is the compared system's word for it. */
     if (um_streq(name, "auto") || um_streq(name, "edit") || um_streq(name, um_sampler_dmax.name)) return UM_OK;
-    return um_fail(err, UM_EUNSUPPORTED, "sampler: strategy dmax runs %s alone, not %s", um_sampler_dmax.name, name);
+    return um_fail_param(err, UM_EUNSUPPORTED, "sampler", "strategy dmax runs %s alone, not %s", um_sampler_dmax.name,
+                         name);
 }
 
 static merges *new_merges(const um_req *r) {
@@ -103,16 +104,6 @@ static merges *new_merges(const um_req *r) {
     return m;
 }
 
-static um_status init(um_req *r, um_err *err) {
-    um_status st = check_sampler(r, err);
-    if (st) return st;
-    if (isnan(r->how.accept_threshold)) r->how.accept_threshold = AUTO_THRESHOLD;
-    if (r->compat->merged_commit) r->how.clean_commit = false;
-    st = um_blocks_init(r, &rules, &um_sampler_dmax, err);
-    if (!st && is_blended(&r->how)) ((um_blocks *)r->state)->own = new_merges(r);
-    return st;
-}
-
 /* Blends: of the blocks in the window, or, where blends are stored, of every position of the answer that is fed. */
 static um_need need(const um_req *r) {
     um_need n = um_blocks_need(r);
@@ -120,6 +111,32 @@ static um_need need(const um_req *r) {
     n.soft = (r->how.clean_commit ? n.rows : end - UM_MIN(end, UM_MAX(r->stored, r->n_prompt))) * per;
     n.soft_max = (r->how.clean_commit ? n.rows_max : n.positions_max - r->n_prompt) * per;
     return n;
+}
+
+/* A pass that brings stored blends back feeds all of them. Asked before there is memory for them. */
+static um_status check_blends(const um_req *r, um_err *err) {
+    um_need n = need(r);
+    int32_t per = ids_per_blend(&r->how);
+    if (n.soft_max <= r->traits->blend_ids) return UM_OK;
+    return um_fail(err, UM_ELIMIT,
+                   "a pass of this request blends %d ids (%d for each of %d positions%s), but a step has room for %d; "
+                   "lower token_merge_top_k%s or raise max_num_batched_tokens",
+                   n.soft_max, per, n.soft_max / per,
+                   r->how.clean_commit ? "" : ": all of the answer without clean_commit", r->traits->blend_ids,
+                   r->how.clean_commit ? ", block_size or buffer_size" : " or max_tokens");
+}
+
+static um_status init(um_req *r, um_err *err) {
+    um_status st = check_sampler(r, err);
+    if (st) return st;
+    if (isnan(r->how.accept_threshold)) r->how.accept_threshold = AUTO_THRESHOLD;
+    if (r->compat->merged_commit) r->how.clean_commit = false;
+    st = um_blocks_init(r, &rules, &um_sampler_dmax, err);
+    if (st || !is_blended(&r->how)) return st;
+    st = check_blends(r, err);
+    if (st) um_blocks_free(r);
+    else ((um_blocks *)r->state)->own = new_merges(r);
+    return st;
 }
 
 /* Keys of blends are a request's own. */
@@ -137,6 +154,7 @@ const um_strategy um_strategy_dmax = {
     .need = need,
     .plan = um_blocks_plan,
     .apply = um_blocks_apply,
+    .blocks = um_blocks_list,
     .trace = um_blocks_trace,
     .share = share,
     .free = um_blocks_free,

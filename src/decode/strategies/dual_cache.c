@@ -1,4 +1,4 @@
-/* dual_cache: whole-sequence decoding that reuses the keys before a block and of the masks behind it.
+/* dual_cache: whole-sequence decoding that reuses the keys before a block and behind it.
  *
  * As prefix_cache, but later passes of a block feed the block alone. */
 #include "decode/canvas.h"
@@ -15,10 +15,12 @@ const um_strategy um_strategy_dual_cache = {
     .summary = "whole-sequence decoding that computes all keys outside a block once per block",
     .source = "Fast-dLLM, arXiv 2505.22618, section 3.2 (dual cache)",
     .params = {{um_canvas_options, UM_N_CANVAS_OPTIONS}},
+    .fills_gaps = true,
     .init = um_cached_init,
     .need = need,
     .plan = plan,
     .apply = um_cached_apply,
+    .blocks = um_canvas_blocks,
     .trace = um_canvas_trace,
     .preempt = um_canvas_preempt,
     .free = um_canvas_free,

@@ -89,16 +89,15 @@ static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *
     if (st) return st;
     const um_sampler *s = *sampler;
     if (s->edits)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "sampler: %s edits tokens that are there, which strategy fast_dllm_v2 does not let it do: its "
-                       "sub-blocks are done when no mask is left; use confidence",
-                       s->name);
+        return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
+                             "%s edits tokens that are there, which strategy fast_dllm_v2 does not let it do: its "
+                             "sub-blocks are done when no mask is left; use confidence",
+                             s->name);
     if (s->schedule != UM_SCHEDULE_NONE && s->schedule != UM_SCHEDULE_EVEN)
-        return um_fail(
-            err, UM_EUNSUPPORTED,
-            "sampler: %s follows a schedule over a whole canvas, and strategy fast_dllm_v2 fills sub-blocks; "
-            "use confidence",
-            s->name);
+        return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
+                             "%s follows a schedule over a whole canvas, and strategy fast_dllm_v2 fills sub-blocks; "
+                             "use confidence",
+                             s->name);
     return s->init ? s->init(r, err) : UM_OK;
 }
 
@@ -106,27 +105,25 @@ static um_status resolve_lengths(um_req *r, um_err *err) {
     um_decoding *d = &r->how;
     if (d->block_size == 0) d->block_size = SUB_BLOCK;
     if (d->block_size > UM_BLOCK_MAX)
-        return um_fail(err, UM_ERANGE, "block_size: %d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
     /* The block that the model was trained with, when it can be cut like that. */
     int32_t trained = r->traits->block;
     bool cuts = trained % d->block_size == 0 && trained / d->block_size > 1;
     if (d->buffer_size == 0) d->buffer_size = cuts ? trained / d->block_size : SUB_BLOCKS;
     if (d->buffer_size < 2 || d->buffer_size >= UM_BUFFER_MAX)
-        return um_fail(
-            err, UM_ERANGE,
-            "buffer_size: %d is outside 2..%d; strategy fast_dllm_v2 cuts a block into that many sub-blocks of "
-            "block_size %d",
-            d->buffer_size, UM_BUFFER_MAX - 1, d->block_size);
+        return um_fail_param(err, UM_ERANGE, "buffer_size",
+                             "%d is outside 2..%d; strategy fast_dllm_v2 cuts a block into that many sub-blocks of "
+                             "block_size %d",
+                             d->buffer_size, UM_BUFFER_MAX - 1, d->block_size);
     return UM_OK;
 }
 
 static um_status init(um_req *r, um_err *err) {
     const um_sampler *sampler;
     if (r->traits->see != UM_SEE_BLOCK_CAUSAL || !r->traits->shift)
-        return um_fail(
-            err, UM_EUNSUPPORTED,
-            "strategy fast_dllm_v2 needs a block-causal model whose rows predict the position behind them, as "
-            "Fast-dLLM v2's do; use --decoding-strategy auto");
+        return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
+                             "fast_dllm_v2 needs a block-causal model whose rows predict the position behind them, as "
+                             "Fast-dLLM v2's do; use --decoding-strategy auto");
     um_status st = resolve_lengths(r, err);
     if (st) return st;
     if (isnan(r->how.accept_threshold)) r->how.accept_threshold = r->traits->accept_threshold;
@@ -304,6 +301,17 @@ static um_block_status status_of(const fast_dllm_v2 *s, int32_t start, int32_t e
     return s->known >= end ? UM_BLOCK_TO_CACHE : UM_BLOCK_ACTIVE;
 }
 
+static int32_t blocks(const um_req *r, um_block_view *out) {
+    const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
+    int32_t B = r->how.block_size, n = 0;
+    for (int32_t i = 0; i < r->how.buffer_size; i++) {
+        int32_t start = s->start + i * B;
+        const char *status = um_block_status_name(status_of(s, start, start + B));
+        n += um_req_view_block(r, start, start + B, status, &out[n]);
+    }
+    return n;
+}
+
 static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
     const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
     int32_t B = r->how.block_size;
@@ -333,6 +341,7 @@ const um_strategy um_strategy_fast_dllm_v2 = {
     .need = need,
     .plan = plan,
     .apply = apply,
+    .blocks = blocks,
     .trace = trace,
     .preempt = preempt,
     .share = share,

@@ -12,16 +12,16 @@ static um_status init(um_req *r, um_err *err) {
 
 static um_need need(const um_req *r) {
     const um_canvas *c = (const um_canvas *)r->state;
-    um_need n = um_canvas_need(c, r, c->end);
-    n.scratch = n.scratch_max = um_canvas_scratch(r, c->end);
+    um_need n = um_canvas_need(c, r, c->length);
+    n.scratch = n.scratch_max = um_canvas_scratch(r, c->length);
     n.tables = 0;
     return n;
 }
 
 static void plan(um_req *r, um_pass *pass) {
     um_canvas *c = (um_canvas *)r->state;
-    um_canvas_feed(r, pass, UM_PASS_DENOISE, 0, c->end);
-    for (int32_t i = 0; i < pass->n_seg; i++) um_pass_use_scratch(pass, &pass->seg[i], c->end);
+    um_canvas_feed(r, pass, UM_PASS_DENOISE, 0, c->length);
+    for (int32_t i = 0; i < pass->n_seg; i++) um_pass_use_scratch(pass, &pass->seg[i], c->length);
     um_canvas_ask(c, r, pass, 0);
 }
 
@@ -33,10 +33,12 @@ const um_strategy um_strategy_full = {
     .summary = "whole-sequence decoding: every position is fed in every pass, a sampler fixes some",
     .source = "LLaDA, arXiv 2502.09992, algorithm 5 and its semi-autoregressive form; Dream, arXiv 2508.15487",
     .params = {{um_canvas_options, UM_N_CANVAS_OPTIONS}},
+    .fills_gaps = true,
     .init = init,
     .need = need,
     .plan = plan,
     .apply = apply,
+    .blocks = um_canvas_blocks,
     .trace = um_canvas_trace,
     .free = um_canvas_free,
 };

@@ -10,9 +10,9 @@ static const um_block_rules rules = {
 
 static um_status init(um_req *r, um_err *err) {
     if (r->traits->see != UM_SEE_BLOCK_CAUSAL)
-        return um_fail(err, UM_EUNSUPPORTED,
-                       "strategy multi_bd needs a block-causal model; this one sees all positions "
-                       "at once: use --decoding-strategy full");
+        return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
+                             "multi_bd needs a block-causal model; this one sees all positions "
+                             "at once: use --decoding-strategy full");
     return um_blocks_init(r, &rules, NULL, err);
 }
 
@@ -26,6 +26,7 @@ const um_strategy um_strategy_multi_bd = {
     .need = um_blocks_need,
     .plan = um_blocks_plan,
     .apply = um_blocks_apply,
+    .blocks = um_blocks_list,
     .trace = um_blocks_trace,
     .share = um_blocks_share,
     .free = um_blocks_free,

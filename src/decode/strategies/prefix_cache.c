@@ -1,11 +1,11 @@
 /* prefix_cache: whole-sequence decoding that reuses the keys of what stands before a block.
  *
  * The first pass of a block feeds everything and stores all keys; it fixes the block's first tokens too. Later passes
- * feed the block and the masks behind it. What they read of the positions before is as old as that first pass, though
+ * feed the block and what is behind it. What they read of the positions before is as old as that first pass, though
  * these see the block: an approximation. The next block begins with a pass over everything again. */
 #include "decode/canvas.h"
 
-static int32_t stop(const um_req *r) { return ((const um_canvas *)r->state)->end; }
+static int32_t stop(const um_req *r) { return ((const um_canvas *)r->state)->length; }
 
 static um_need need(const um_req *r) { return um_cached_need(r, stop(r)); }
 
@@ -17,10 +17,12 @@ const um_strategy um_strategy_prefix_cache = {
     .summary = "whole-sequence decoding that computes the keys before a block once per block",
     .source = "Fast-dLLM, arXiv 2505.22618, section 3.2 (prefix cache)",
     .params = {{um_canvas_options, UM_N_CANVAS_OPTIONS}},
+    .fills_gaps = true,
     .init = um_cached_init,
     .need = need,
     .plan = plan,
     .apply = um_cached_apply,
+    .blocks = um_canvas_blocks,
     .trace = um_canvas_trace,
     .preempt = um_canvas_preempt,
     .free = um_canvas_free,

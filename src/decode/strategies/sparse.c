@@ -18,7 +18,7 @@ const um_retention um_retention_attention = {
 typedef struct sparse {
     um_canvas canvas;
     const um_retention *rule;
-    float *prior;      /* [canvas.end] of the rule; NULL when it has none */
+    float *prior;      /* [canvas.length] of the rule; NULL when it has none */
     int32_t *table[2]; /* page tables of passes over the block alone: the request's pages, then scratch pages */
     int32_t *vis;      /* [block_size] of such a pass */
 } sparse;
@@ -46,12 +46,12 @@ static double ratio(const um_req *r) { return round((double)r->how.retention_rat
 
 /* Rows that the current block keeps: a share of the positions outside it, at least one. */
 static int32_t n_kept(const um_req *r, const um_canvas *c) {
-    int32_t outside = c->end - (um_canvas_stop(c, r) - um_canvas_start(c, r));
+    int32_t outside = c->length - (um_canvas_stop(c, r) - um_canvas_start(c, r));
     return UM_MAX(1, (int32_t)floor(outside * ratio(r) + 1e-9));
 }
 
 /* Rows that any block may keep. */
-static int32_t n_slots(const um_req *r, const um_canvas *c) { return UM_MAX(1, (int32_t)ceil(c->end * ratio(r))); }
+static int32_t n_slots(const um_req *r, const um_canvas *c) { return UM_MAX(1, (int32_t)ceil(c->length * ratio(r))); }
 
 /* Index of the block's first key: behind n kept rows, where a page begins and a group of keys, so that the length of
  * pages does not change what attention sums up together. */
@@ -63,15 +63,18 @@ static int32_t first_of_block(const um_req *r, int32_t n) {
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-static um_status check(const um_req *r, const um_retention **rule, um_err *err) {
+/* block_size: as it was asked for; a short canvas has shorter blocks, which choose nothing when they end before that.
+ */
+static um_status check(const um_req *r, int32_t block_size, const um_retention **rule, um_err *err) {
     const um_decoding *d = &r->how;
     if (!(d->retention_ratio > 0))
-        return um_fail(err, UM_ERANGE, "retention_ratio: %g keeps nothing; it is a share above 0, up to 1",
-                       (double)d->retention_ratio);
-    if (d->delay_step >= d->block_size)
-        return um_fail(err, UM_ERANGE, "delay_step: %d is outside 0..%d (block_size %d)", d->delay_step,
-                       d->block_size - 1, d->block_size);
-    if (d->pool_kernel % 2 == 0) return um_fail(err, UM_ERANGE, "pool_kernel: %d is not odd", d->pool_kernel);
+        return um_fail_param(err, UM_ERANGE, "retention_ratio", "%g keeps nothing; it is a share above 0, up to 1",
+                             (double)d->retention_ratio);
+    if (d->delay_step >= block_size)
+        return um_fail_param(err, UM_ERANGE, "delay_step", "%d is outside 0..%d (block_size %d)", d->delay_step,
+                             block_size - 1, block_size);
+    if (d->pool_kernel % 2 == 0)
+        return um_fail_param(err, UM_ERANGE, "pool_kernel", "%d is not odd; it takes 1, 3, 5 .. 255", d->pool_kernel);
     return um_retention_find(rule, d->retention, err);
 }
 
@@ -85,6 +88,7 @@ static void free_state(um_req *r) {
 
 static um_status init(um_req *r, um_err *err) {
     sparse *s = UM_NEW(sparse);
+    const int32_t block_size = r->how.block_size ? r->how.block_size : UM_CANVAS_AUTO_BLOCK;
     um_status st = um_canvas_init(&s->canvas, r, r->how.sparse, err);
     if (st) {
         um_free(s);
@@ -93,7 +97,7 @@ static um_status init(um_req *r, um_err *err) {
     r->state = s;
     if (!r->how.sparse) return UM_OK;
     if (r->how.delay_step < 0) r->how.delay_step = UM_MIN(1, r->how.block_size - 1);
-    st = check(r, &s->rule, err);
+    st = check(r, block_size, &s->rule, err);
     if (st) {
         free_state(r);
         return st;
@@ -102,17 +106,17 @@ static um_status init(um_req *r, um_err *err) {
     size_t pages = (size_t)UM_CEIL_DIV(longest, r->traits->page_size);
     for (int i = 0; i < 2; i++) s->table[i] = UM_NEW_ARRAY(int32_t, pages);
     s->vis = UM_NEW_ARRAY(int32_t, (size_t)r->how.block_size);
-    if (s->rule->prior) s->prior = UM_NEW_ARRAY(float, (size_t)s->canvas.end);
+    if (s->rule->prior) s->prior = UM_NEW_ARRAY(float, (size_t)s->canvas.length);
     return UM_OK;
 }
 
 static um_need need(const um_req *r) {
     const um_canvas *c = (const um_canvas *)r->state;
     bool reuses = c->keys == UM_KEYS_STORED;
-    int32_t tokens = reuses ? um_canvas_stop(c, r) - um_canvas_start(c, r) : c->end;
+    int32_t tokens = reuses ? um_canvas_stop(c, r) - um_canvas_start(c, r) : c->length;
     um_need n = um_canvas_need(c, r, tokens);
     n.scratch = um_canvas_scratch(r, tokens);
-    n.scratch_max = um_canvas_scratch(r, c->end);
+    n.scratch_max = um_canvas_scratch(r, c->length);
     n.refresh = r->how.sparse && !reuses;
     if (r->how.sparse) n.slots = n.slots_max = n_slots(r, c);
     else n.tables = 0;
@@ -124,7 +128,7 @@ static um_need need(const um_req *r) {
 static void keep_keys(um_req *r, const sparse *s, um_pass *pass) {
     const um_canvas *c = &s->canvas;
     const um_range block = {um_canvas_start(c, r), um_canvas_stop(c, r)};
-    if (s->prior) s->rule->prior(&r->how, r->n_prompt, block, c->end, s->prior);
+    if (s->prior) s->rule->prior(&r->how, r->n_prompt, block, c->length, s->prior);
     for (int32_t i = 0; i < pass->n_seg; i++)
         *um_pass_select(pass, &pass->seg[i]) = (um_kv_select){.block = block,
                                                               .n_keep = n_kept(r, c),
@@ -161,15 +165,15 @@ static void plan(um_req *r, um_pass *pass) {
     um_canvas *c = &s->canvas;
     if (c->keys == UM_KEYS_LOST) {
         um_canvas_rebuild(c, r, pass);
-        use_scratch(pass, c->end);
+        use_scratch(pass, c->length);
         keep_keys(r, s, pass);
     } else if (c->keys == UM_KEYS_STORED) {
         um_canvas_feed(r, pass, UM_PASS_DENOISE, um_canvas_start(c, r), um_canvas_stop(c, r));
         join_kept(s, r, pass);
         um_canvas_ask(c, r, pass, um_canvas_start(c, r));
     } else {
-        um_canvas_feed(r, pass, UM_PASS_DENOISE, 0, c->end);
-        use_scratch(pass, c->end);
+        um_canvas_feed(r, pass, UM_PASS_DENOISE, 0, c->length);
+        use_scratch(pass, c->length);
         if (r->how.sparse && c->pass == r->how.delay_step) {
             um_canvas_keep(c, r);
             keep_keys(r, s, pass);
@@ -194,10 +198,12 @@ const um_strategy um_strategy_sparse = {
     .summary = "whole-sequence decoding that keeps, for each block, the share of keys that matter most to it",
     .source = "dLLM-Serve, arXiv 2512.17077; Sparse-dLLM, arXiv 2508.02558",
     .params = {{um_canvas_options, UM_N_CANVAS_OPTIONS}, {params, UM_LEN(params)}},
+    .fills_gaps = true,
     .init = init,
     .need = need,
     .plan = plan,
     .apply = apply,
+    .blocks = um_canvas_blocks,
     .trace = um_canvas_trace,
     .preempt = um_canvas_preempt,
     .free = free_state,

@@ -1,5 +1,5 @@
-/* Lines of a file, and the set of ids. */
-#include "cli/jsonl.h"
+/* Lines of a file, one in memory at a time. */
+#include "base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #define READ_BYTES ((size_t)64 << 10)
-
-/* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
 void um_lines_from(um_lines *l, int fd, const char *name) {
     *l = (um_lines){.name = name, .fd = fd, .origin = UM_MAX((int64_t)lseek(fd, 0, SEEK_CUR), 0)};
@@ -116,48 +114,4 @@ um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
         um_lines_got got = read_more(l, wait, err);
         if (got != UM_LINES_LINE) return got;
     }
-}
-
-/* ---- Ids --------------------------------------------------------------------------------------------------------- */
-
-uint64_t um_key_hash(um_str key) {
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < key.n; i++) h = (h ^ (unsigned char)key.p[i]) * 1099511628211u;
-    return h;
-}
-
-/* The slot where key is, or would be. */
-static um_idset_entry *probe(const um_idset *s, const char *key) {
-    size_t i = um_key_hash(um_str_of(key)) & (s->cap - 1);
-    while (s->slot[i].key && !um_streq(s->slot[i].key, key)) i = (i + 1) & (s->cap - 1);
-    return &s->slot[i];
-}
-
-um_idset_entry *um_idset_find(const um_idset *s, const char *key) {
-    um_idset_entry *e = s->cap ? probe(s, key) : NULL;
-    return e && e->key ? e : NULL;
-}
-
-static void grow(um_idset *s) {
-    um_idset old = *s;
-    s->cap = old.cap ? 2 * old.cap : 256;
-    s->slot = UM_NEW_ARRAY(um_idset_entry, s->cap);
-    for (size_t i = 0; i < old.cap; i++)
-        if (old.slot[i].key) *probe(s, old.slot[i].key) = old.slot[i];
-    um_free(old.slot);
-}
-
-um_idset_entry *um_idset_add(um_idset *s, const char *key, int64_t line) {
-    if (4 * s->n >= 3 * s->cap) grow(s);
-    um_idset_entry *e = probe(s, key);
-    assert(!e->key);
-    *e = (um_idset_entry){.key = um_arena_strndup(&s->keys, key, strlen(key)), .line = line};
-    s->n++;
-    return e;
-}
-
-void um_idset_free(um_idset *s) {
-    um_arena_free(&s->keys);
-    um_free(s->slot);
-    *s = (um_idset){0};
 }

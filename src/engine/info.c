@@ -1,0 +1,18 @@
+/* What an engine works with. */
+#include "engine/engine.h"
+
+void um_engine_get_info(const um_engine *e, um_engine_info *out) {
+    const um_config *c = &e->config;
+    const um_arch *a = &e->model->arch;
+    bool is_auto = um_streq(c->decoding.strategy, "auto");
+    *out = (um_engine_info){.max_model_len = e->max_len,
+                            .max_num_reqs = c->max_num_reqs,
+                            .max_num_batched_tokens = c->max_num_batched_tokens,
+                            .page_size = c->page_size,
+                            .num_pages = c->num_pages,
+                            .block_size = c->decoding.block_size ? c->decoding.block_size : a->block,
+                            .device = c->device,
+                            .dtype = um_dtype_name(e->model->dtype),
+                            .strategy = is_auto ? a->default_strategy : c->decoding.strategy,
+                            .sampler = c->decoding.sampler};
+}
