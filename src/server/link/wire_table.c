@@ -1,0 +1,254 @@
+/* The fields of every message. A field's kind follows from its C type, so that the two can't differ. */
+#include "server/link/wire_table.h"
+
+/* clang-format off */
+#define KIND(x)                                                                                                        \
+    _Generic((x),                                                                                                      \
+        bool: UM_WIRE_BOOL, int32_t: UM_WIRE_I32, uint32_t: UM_WIRE_U32, int64_t: UM_WIRE_I64, uint64_t: UM_WIRE_U64,  \
+        double: UM_WIRE_F64, um_str: UM_WIRE_TEXT, const uint8_t *: UM_WIRE_U8S, const int32_t *: UM_WIRE_I32S,        \
+        const float *: UM_WIRE_F32S, const int64_t *: UM_WIRE_I64S, const um_str *: UM_WIRE_TEXTS,                     \
+        const um_pair *: UM_WIRE_PAIRS)
+/* clang-format on */
+
+/* M is the struct of the rows around it. */
+#define ONE(field)                                                                                                     \
+    { #field, KIND(((M *)0)->field), offsetof(M, field), NULL, 0 }
+#define MANY(field, count)                                                                                             \
+    { #field, KIND(((M *)0)->field), offsetof(M, field), #count, offsetof(M, count) }
+
+#define M um_msg_generate
+static const um_wire_field generate[] = {ONE(rid),
+                                         ONE(events),
+                                         ONE(n),
+                                         ONE(priority),
+                                         ONE(cache_salt),
+                                         ONE(keep_special),
+                                         ONE(n_ids),
+                                         MANY(ids, n_ids),
+                                         ONE(n_suffix),
+                                         MANY(suffix, n_suffix),
+                                         ONE(n_set),
+                                         MANY(set, n_set),
+                                         ONE(n_stop),
+                                         MANY(stop, n_stop),
+                                         ONE(n_stop_ids),
+                                         MANY(stop_ids, n_stop_ids),
+                                         ONE(n_bias),
+                                         MANY(bias_id, n_bias),
+                                         MANY(bias, n_bias),
+                                         ONE(adapter)};
+#undef M
+#define M um_msg_abort
+static const um_wire_field abort_[] = {ONE(rid)};
+#undef M
+#define M um_msg_call
+static const um_wire_field call[] = {ONE(call_id), ONE(name), ONE(args)};
+#undef M
+#define M um_msg_return
+static const um_wire_field ret[] = {ONE(call_id), ONE(status), ONE(value)};
+#undef M
+#define M um_msg_ping
+static const um_wire_field ping[] = {ONE(number)};
+#undef M
+#define M um_msg_hello
+static const um_wire_field hello[] = {ONE(pid), ONE(version)};
+#undef M
+#define M um_msg_ready
+static const um_wire_field ready[] = {
+    ONE(n_params),        ONE(load_seconds), ONE(max_model_len), ONE(max_num_reqs), ONE(max_num_batched_tokens),
+    ONE(page_size),       ONE(pages_total),  ONE(block_size),    ONE(weight_bytes), ONE(kv_bytes),
+    ONE(workspace_bytes), ONE(strategy),     ONE(sampler),       ONE(device),       ONE(dtype),
+    ONE(family),          ONE(adapters)};
+#undef M
+#define M um_msg_failed
+static const um_wire_field failed[] = {ONE(status), ONE(message)};
+#undef M
+#define M um_msg_text
+static const um_wire_field text[] = {ONE(rid),   ONE(index),         ONE(offset),
+                                     ONE(nfe),   ONE(decode_tokens), ONE(decode_seconds),
+                                     ONE(n_ids), MANY(ids, n_ids),   ONE(text)};
+#undef M
+#define M um_msg_snapshot
+static const um_wire_field snapshot[] = {ONE(rid),
+                                         ONE(index),
+                                         ONE(nfe),
+                                         ONE(decode_seconds),
+                                         ONE(decode_tokens),
+                                         ONE(n),
+                                         MANY(ids, n),
+                                         MANY(state, n),
+                                         MANY(pass, n),
+                                         MANY(confidence, n),
+                                         ONE(n_blocks),
+                                         MANY(block_start, n_blocks),
+                                         MANY(block_length, n_blocks),
+                                         MANY(block_status, n_blocks)};
+#undef M
+#define M um_msg_finish
+static const um_wire_field finish[] = {ONE(rid),
+                                       ONE(index),
+                                       ONE(finish),
+                                       ONE(stop_id),
+                                       ONE(cached_tokens),
+                                       ONE(preemptions),
+                                       ONE(nfe),
+                                       ONE(prompt_tokens),
+                                       ONE(denoise_tokens),
+                                       ONE(denoise_passes),
+                                       ONE(seed),
+                                       ONE(queue_seconds),
+                                       ONE(first_token_seconds),
+                                       ONE(total_seconds),
+                                       ONE(decode_seconds),
+                                       ONE(n_ids),
+                                       MANY(ids, n_ids),
+                                       MANY(pass, n_ids),
+                                       ONE(n_logprob),
+                                       MANY(logprob, n_logprob),
+                                       ONE(n_likeliest),
+                                       ONE(n_likeliest_all),
+                                       MANY(likeliest_id, n_likeliest_all),
+                                       MANY(likeliest, n_likeliest_all),
+                                       ONE(text),
+                                       ONE(stop)};
+#undef M
+#define M um_msg_error
+static const um_wire_field error[] = {ONE(rid), ONE(status), ONE(param), ONE(message)};
+#undef M
+#define M um_msg_stats
+static const um_wire_field stats[] = {ONE(steps),
+                                      ONE(passes),
+                                      ONE(tokens),
+                                      ONE(requests),
+                                      ONE(forward_tokens),
+                                      ONE(preemptions),
+                                      ONE(aborted),
+                                      ONE(prefix_queries),
+                                      ONE(prefix_hits),
+                                      ONE(prefill_tokens),
+                                      ONE(decode_tokens),
+                                      ONE(decode_passes),
+                                      ONE(step_seconds),
+                                      ONE(forward_seconds),
+                                      ONE(prefill_seconds),
+                                      ONE(decode_seconds),
+                                      ONE(schedule_seconds),
+                                      ONE(apply_seconds),
+                                      ONE(weight_bytes),
+                                      ONE(kv_bytes),
+                                      ONE(workspace_bytes),
+                                      ONE(resident_bytes),
+                                      ONE(pages_total),
+                                      ONE(pages_used),
+                                      ONE(pages_used_most),
+                                      ONE(requests_running),
+                                      ONE(requests_waiting),
+                                      ONE(n_prefill_step),
+                                      MANY(prefill_step, n_prefill_step),
+                                      ONE(n_decode_step),
+                                      MANY(decode_step, n_decode_step),
+                                      ONE(n_step_tokens),
+                                      MANY(step_tokens, n_step_tokens)};
+#undef M
+
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
+
+static um_status check_snapshot(const um_msg *m, um_err *err) {
+    const um_msg_snapshot *s = &m->snapshot;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->state[i] > UM_TOKEN_SETTLED)
+            return um_fail(err, UM_EPARSE, "state %u is %u, expected 0..%d", i, s->state[i], UM_TOKEN_SETTLED);
+    return UM_OK;
+}
+
+static um_status check_finish(const um_msg *m, um_err *err) {
+    const um_msg_finish *f = &m->finish;
+    if (f->finish < UM_FINISH_NONE || f->finish > UM_FINISH_ABORTED)
+        return um_fail(err, UM_EPARSE, "finish is %d, expected 0..%d", f->finish, UM_FINISH_ABORTED);
+    if (f->n_logprob && f->n_logprob != f->n_ids)
+        return um_fail(err, UM_EPARSE, "n_logprob is %u, expected 0 or n_ids, %u", f->n_logprob, f->n_ids);
+    if (f->n_likeliest < 0 || (uint64_t)f->n_likeliest * f->n_ids != f->n_likeliest_all)
+        return um_fail(err, UM_EPARSE, "n_likeliest_all is %u, expected n_ids times n_likeliest, %u * %d",
+                       f->n_likeliest_all, f->n_ids, f->n_likeliest);
+    return UM_OK;
+}
+
+static um_status check_stats(const um_msg *m, um_err *err) {
+    const um_msg_stats *s = &m->stats;
+    const struct {
+        const char *name;
+        uint32_t n;
+    } all[] = {{"n_prefill_step", s->n_prefill_step},
+               {"n_decode_step", s->n_decode_step},
+               {"n_step_tokens", s->n_step_tokens}};
+    for (size_t i = 0; i < UM_LEN(all); i++)
+        if (all[i].n && all[i].n != UM_STATS_BUCKETS)
+            return um_fail(err, UM_EPARSE, "%s is %u, expected 0 or %d", all[i].name, all[i].n, UM_STATS_BUCKETS);
+    return UM_OK;
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+#define LAYOUT(type, name, rows, summary, check)                                                                       \
+    { type, name, summary, rows, UM_LEN(rows), check }
+const um_wire_layout um_wire_layouts[] = {
+    LAYOUT(UM_MSG_GENERATE, "generate", generate, "to a worker: a request", NULL),
+    LAYOUT(UM_MSG_ABORT, "abort", abort_, "to a worker: nobody waits for this request any more", NULL),
+    LAYOUT(UM_MSG_CALL, "call", call, "to a worker: run a named function; args is JSON", NULL),
+    LAYOUT(UM_MSG_PING, "ping", ping, "to a worker: are you there", NULL),
+    {UM_MSG_SHUTDOWN, "shutdown", "to a worker: end", NULL, 0, NULL},
+    LAYOUT(UM_MSG_HELLO, "hello", hello, "from a worker: it is connected and begins to load", NULL),
+    LAYOUT(UM_MSG_READY, "ready", ready, "from a worker: it is loaded and takes requests", NULL),
+    LAYOUT(UM_MSG_FAILED, "failed", failed, "from a worker: it could not start or has to end; its last message", NULL),
+    LAYOUT(UM_MSG_TEXT, "text", text, "from a worker: settled text that is new", NULL),
+    LAYOUT(UM_MSG_SNAPSHOT, "snapshot", snapshot, "from a worker: an answer as it stands", check_snapshot),
+    LAYOUT(UM_MSG_FINISH, "finish", finish, "from a worker: an answer ended", check_finish),
+    LAYOUT(UM_MSG_ERROR, "error", error, "from a worker: a request failed", NULL),
+    LAYOUT(UM_MSG_STATS, "stats", stats, "from a worker: its counters", check_stats),
+    LAYOUT(UM_MSG_PONG, "pong", ping, "from a worker: the number of a ping", NULL),
+    LAYOUT(UM_MSG_RETURN, "return", ret, "from a worker: a call's result as JSON, or the message of its error", NULL),
+};
+const size_t um_n_wire_layouts = UM_LEN(um_wire_layouts);
+
+const um_wire_layout *um_wire_layout_find(um_msg_type type) {
+    for (size_t i = 0; i < um_n_wire_layouts; i++)
+        if (um_wire_layouts[i].type == type) return &um_wire_layouts[i];
+    return NULL;
+}
+
+const char *um_msg_name(um_msg_type type) {
+    const um_wire_layout *l = um_wire_layout_find(type);
+    return l ? l->name : "unknown";
+}
+
+size_t um_wire_bytes(um_wire_kind kind) {
+    static const uint8_t bytes[] = {
+#define UM_X(kind, type, bytes, align) bytes,
+        UM_WIRE_KIND_MAP(UM_X)
+#undef UM_X
+    };
+    return bytes[kind];
+}
+
+size_t um_wire_align(um_wire_kind kind) {
+    static const uint8_t align[] = {
+#define UM_X(kind, type, bytes, align) align,
+        UM_WIRE_KIND_MAP(UM_X)
+#undef UM_X
+    };
+    return align[kind];
+}
+
+/* ---- Status of blocks -------------------------------------------------------------------------------------------- */
+
+static const char *const block_names[] = {"DUMMY", "ACTIVE", "TO_CACHE", "IN_CACHE"};
+
+int32_t um_block_number(const char *status) {
+    int32_t i = 0;
+    while (i < (int32_t)UM_LEN(block_names) && !um_streq(block_names[i], status)) i++;
+    return i;
+}
+
+const char *um_block_name(int32_t number) {
+    return number >= 0 && number < (int32_t)UM_LEN(block_names) ? block_names[number] : "unknown";
+}

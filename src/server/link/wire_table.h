@@ -1,0 +1,65 @@
+/* wire_table: the fields of every message, in the order in which a frame holds them. One table drives writing, reading,
+ * docs/wire.md and the tests. Constant; any thread. */
+#ifndef UM_WIRE_TABLE_H
+#define UM_WIRE_TABLE_H
+
+#include "server/link/wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* name, type in docs/wire.md, bytes of one (a text or pair: 0), alignment in the frame */
+#define UM_WIRE_KIND_MAP(X)                                                                                            \
+    X(UM_WIRE_BOOL, "bool", 1, 1)                                                                                      \
+    X(UM_WIRE_I32, "i32", 4, 4)                                                                                        \
+    X(UM_WIRE_U32, "u32", 4, 4)                                                                                        \
+    X(UM_WIRE_I64, "i64", 8, 8)                                                                                        \
+    X(UM_WIRE_U64, "u64", 8, 8)                                                                                        \
+    X(UM_WIRE_F64, "f64", 8, 8)                                                                                        \
+    X(UM_WIRE_TEXT, "text", 0, 4)                                                                                      \
+    X(UM_WIRE_U8S, "u8", 1, 1)                                                                                         \
+    X(UM_WIRE_I32S, "i32", 4, 4)                                                                                       \
+    X(UM_WIRE_F32S, "f32", 4, 4)                                                                                       \
+    X(UM_WIRE_I64S, "i64", 8, 8)                                                                                       \
+    X(UM_WIRE_TEXTS, "text", 0, 4)                                                                                     \
+    X(UM_WIRE_PAIRS, "pair", 0, 4)
+
+typedef enum um_wire_kind {
+#define UM_X(kind, type, bytes, align) kind,
+    UM_WIRE_KIND_MAP(UM_X)
+#undef UM_X
+} um_wire_kind;
+
+typedef struct um_wire_field {
+    const char *name;
+    um_wire_kind kind;
+    uint16_t offset;   /* in the message's struct */
+    const char *count; /* an array: the field that says how many; it is a u32 in front of it */
+    uint16_t count_offset;
+} um_wire_field;
+
+typedef struct um_wire_layout {
+    um_msg_type type;
+    const char *name, *summary;
+    const um_wire_field *fields;
+    size_t n_fields;
+    /* What the fields must be to each other, beyond what the kinds say; NULL: nothing. */
+    um_status (*check)(const um_msg *m, um_err *err);
+} um_wire_layout;
+
+extern const um_wire_layout um_wire_layouts[];
+extern const size_t um_n_wire_layouts;
+const um_wire_layout *um_wire_layout_find(um_msg_type type); /* or NULL */
+
+#define UM_WIRE_HEAD  16
+#define UM_WIRE_MAGIC "UMSK"
+
+/* Bytes of a number of this kind, or of each in an array of them; 0: texts. And what its place is a multiple of. */
+size_t um_wire_bytes(um_wire_kind kind);
+size_t um_wire_align(um_wire_kind kind);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

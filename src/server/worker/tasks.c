@@ -1,0 +1,222 @@
+/* Requests of the frontend inside a worker: from the message to the engine, and from its events to messages. */
+#include <math.h>
+
+#include "server/worker/parts.h"
+
+/* ---- Which requests there are ------------------------------------------------------------------------------------ */
+
+static um_task **place_of(um_worker *w, uint64_t rid) {
+    um_task **p = &w->task[rid % UM_TASK_CHAINS];
+    while (*p && (*p)->rid != rid) p = &(*p)->next;
+    return p;
+}
+
+uint64_t um_worker_rid(const um_worker *w, int64_t id) {
+    for (size_t i = 0; i < UM_TASK_CHAINS; i++)
+        for (const um_task *t = w->task[i]; t; t = t->next)
+            if (t->id == id) return t->rid;
+    return 0;
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+static void send_text(const um_task *t, const um_event *ev) {
+    um_msg m = {.type = UM_MSG_TEXT,
+                .text = {.rid = t->rid,
+                         .index = ev->index,
+                         .offset = ev->offset,
+                         .ids = ev->ids,
+                         .n_ids = (uint32_t)ev->n_ids,
+                         .text = {ev->text, ev->text_len},
+                         .nfe = ev->nfe,
+                         .decode_seconds = ev->decode_seconds,
+                         .decode_tokens = ev->decode_tokens}};
+    um_worker_send(t->worker, &m);
+}
+
+/* No id of a mask leaves the engine. */
+static const int32_t *visible_ids(um_arena *arena, const um_snapshot *s) {
+    int32_t *id = (int32_t *)um_arena_alloc(arena, um_mul(s->n, sizeof *id));
+    for (size_t i = 0; i < s->n; i++) id[i] = s->state[i] == UM_TOKEN_MASK ? -1 : s->id[i];
+    return id;
+}
+
+static void put_blocks(um_arena *arena, const um_snapshot *s, um_msg_snapshot *m) {
+    size_t n = (size_t)s->n_blocks;
+    int32_t *column = (int32_t *)um_arena_alloc(arena, um_mul(3 * n, sizeof *column));
+    for (size_t i = 0; i < n; i++) {
+        column[i] = s->block[i].start;
+        column[n + i] = s->block[i].length;
+        column[2 * n + i] = um_block_number(s->block[i].status);
+    }
+    m->n_blocks = (uint32_t)n;
+    m->block_start = column;
+    m->block_length = column + n;
+    m->block_status = column + 2 * n;
+}
+
+static void send_snapshot(const um_task *t, const um_event *ev) {
+    const um_snapshot *s = ev->snapshot;
+    um_arena *arena = &t->worker->event;
+    um_msg m = {.type = UM_MSG_SNAPSHOT,
+                .snapshot = {.rid = t->rid,
+                             .index = ev->index,
+                             .nfe = s->nfe,
+                             .decode_seconds = ev->decode_seconds,
+                             .decode_tokens = ev->decode_tokens,
+                             .ids = visible_ids(arena, s),
+                             .state = s->state,
+                             .pass = s->pass,
+                             .confidence = s->confidence,
+                             .n = (uint32_t)s->n}};
+    put_blocks(arena, s, &m.snapshot);
+    um_worker_send(t->worker, &m);
+    um_arena_reset(arena);
+}
+
+/* The likeliest ids of all tokens as two arrays. */
+static void put_likeliest(um_arena *arena, const um_result *r, um_msg_finish *m) {
+    if (!r->likeliest) return;
+    size_t n = um_mul(r->n_tokens, (size_t)r->n_likeliest);
+    int32_t *id = (int32_t *)um_arena_alloc(arena, um_mul(n, sizeof *id));
+    float *logprob = (float *)um_arena_alloc(arena, um_mul(n, sizeof *logprob));
+    for (size_t i = 0; i < n; i++) {
+        id[i] = r->likeliest[i].id;
+        logprob[i] = r->likeliest[i].logprob;
+    }
+    m->likeliest_id = id;
+    m->likeliest = logprob;
+    m->n_likeliest = r->n_likeliest;
+    m->n_likeliest_all = (uint32_t)n;
+}
+
+static void send_finish(const um_task *t, const um_result *r) {
+    um_arena *arena = &t->worker->event;
+    um_msg m = {.type = UM_MSG_FINISH,
+                .finish = {.rid = t->rid,
+                           .index = r->index,
+                           .ids = r->token_ids,
+                           .pass = r->pass,
+                           .n_ids = (uint32_t)r->n_tokens,
+                           .logprob = r->logprob,
+                           .n_logprob = r->logprob ? (uint32_t)r->n_tokens : 0,
+                           .text = {r->text, r->text_len},
+                           .finish = (int32_t)r->finish,
+                           .stop = um_str_of(r->stop),
+                           .stop_id = r->stop_id,
+                           .cached_tokens = r->cached_tokens,
+                           .preemptions = r->preemptions,
+                           .nfe = r->nfe,
+                           .prompt_tokens = r->prompt_tokens,
+                           .denoise_tokens = r->denoise_tokens,
+                           .denoise_passes = r->denoise_passes,
+                           .seed = r->seed,
+                           .queue_seconds = r->queue_seconds,
+                           .first_token_seconds = r->first_token_seconds,
+                           .total_seconds = r->total_seconds,
+                           .decode_seconds = r->decode_seconds}};
+    put_likeliest(arena, r, &m.finish);
+    um_worker_send(t->worker, &m);
+    um_arena_reset(arena);
+}
+
+static void end_answer(um_task *t) {
+    if (--t->left > 0) return;
+    *place_of(t->worker, t->rid) = t->next;
+    um_free(t);
+}
+
+static void on_event(void *arg, const um_event *ev) {
+    um_task *t = (um_task *)arg;
+    switch (ev->type) {
+    case UM_EVENT_TEXT: send_text(t, ev); break;
+    case UM_EVENT_SNAPSHOT: send_snapshot(t, ev); break;
+    case UM_EVENT_FINISH:
+        send_finish(t, ev->result);
+        end_answer(t);
+        break;
+    default: break;
+    }
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+/* The engine's texts end with a NUL, so they can't hold one. */
+static um_status keep_text(um_arena *arena, um_str s, const char *param, const char **out, um_err *err) {
+    *out = um_arena_strndup(arena, s.p, s.n);
+    if (!s.n || !memchr(s.p, '\0', s.n)) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, param, "the text holds U+0000");
+}
+
+static um_status set_parameters(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
+    um_status st = UM_OK;
+    for (uint32_t i = 0; i < g->n_set && !st; i++) {
+        const char *name, *value;
+        st = keep_text(&w->command, g->set[i].name, "name of a parameter", &name, err);
+        if (!st) st = keep_text(&w->command, g->set[i].value, name, &value, err);
+        if (!st) st = um_fail_about(err, um_request_set(r, name, value, err), name);
+    }
+    return st;
+}
+
+static um_status set_stops(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
+    const char **stop = (const char **)um_arena_alloc(&w->command, um_mul(g->n_stop, sizeof *stop));
+    um_status st = UM_OK;
+    for (uint32_t i = 0; i < g->n_stop && !st; i++) st = keep_text(&w->command, g->stop[i], "stop", &stop[i], err);
+    r->stop = stop;
+    r->n_stop = g->n_stop;
+    r->stop_ids = g->stop_ids;
+    r->n_stop_ids = g->n_stop_ids;
+    return st;
+}
+
+static void set_bias(um_worker *w, const um_msg_generate *g, um_request *r) {
+    um_bias *bias = (um_bias *)um_arena_alloc(&w->command, um_mul(g->n_bias, sizeof *bias));
+    for (uint32_t i = 0; i < g->n_bias; i++) bias[i] = (um_bias){g->bias_id[i], g->bias[i]};
+    r->bias = bias;
+    r->n_bias = g->n_bias;
+}
+
+static um_status make_request(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
+    um_request_init(um_router_engine(w->router, 0), r);
+    r->ids = g->ids;
+    r->n_ids = g->n_ids;
+    r->suffix = g->n_suffix ? g->suffix : NULL;
+    r->n_suffix = g->n_suffix;
+    r->n = g->n;
+    r->priority = g->priority;
+    r->cache_salt = g->cache_salt;
+    r->keep_special = g->keep_special;
+    r->events = (g->events & (UM_EVENT_TEXT | UM_EVENT_SNAPSHOT)) | UM_EVENT_FINISH;
+    um_status st = set_parameters(w, g, r, err);
+    if (!st) st = set_stops(w, g, r, err);
+    if (!st && g->adapter.n) st = keep_text(&w->command, g->adapter, "adapter", &r->adapter, err);
+    set_bias(w, g, r);
+    return st;
+}
+
+static um_status add(um_worker *w, const um_msg_generate *g, um_err *err) {
+    um_request r;
+    um_task **place = place_of(w, g->rid), *t;
+    if (*place) return um_fail(err, UM_EINVAL, "request %llu is there already", (unsigned long long)g->rid);
+    um_status st = make_request(w, g, &r, err);
+    if (st) return st;
+    t = UM_NEW(um_task);
+    *t = (um_task){.worker = w, .rid = g->rid, .left = r.n, .next = *place};
+    r.on_event = on_event;
+    r.arg = t;
+    st = um_router_add(w->router, &r, &t->id, err);
+    if (st) um_free(t);
+    else *place = t;
+    return st;
+}
+
+void um_worker_generate(um_worker *w, const um_msg_generate *g) {
+    um_err err = {0};
+    if (add(w, g, &err)) um_worker_fail_request(w, g->rid, &err);
+}
+
+void um_worker_abort(um_worker *w, uint64_t rid) {
+    const um_task *t = *place_of(w, rid);
+    if (t) (void)um_router_abort(w->router, t->id, NULL);
+}

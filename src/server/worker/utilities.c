@@ -1,0 +1,285 @@
+/* Functions of a worker that the frontend calls by name, between two steps. */
+#include <jansson.h>
+#include <time.h>
+
+#include "server/link/wire_table.h"
+#include "server/worker/parts.h"
+
+static const char where[] = "arguments";
+
+static um_status run_echo(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                          um_err *err) {
+    (void)w, (void)call_id, (void)later, (void)err;
+    char *text = json_dumps(args, JSON_COMPACT | JSON_ENCODE_ANY);
+    um_buf_puts(result, text);
+    free(text);
+    return UM_OK;
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+static void put_int_member(um_jw *j, const char *name, int64_t value) {
+    um_jw_key(j, name);
+    um_jw_int(j, value);
+}
+
+static void put_text_member(um_jw *j, const char *name, const char *value) {
+    um_jw_key(j, name);
+    um_jw_cstr(j, value);
+}
+
+static void put_counts(um_jw *j, const int64_t *count, uint32_t n) {
+    um_jw_begin_array(j);
+    for (uint32_t i = 0; i < n; i++) um_jw_int(j, count[i]);
+    um_jw_end_array(j);
+}
+
+/* The members of the message, by its table. */
+static um_status run_stats(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                           um_err *err) {
+    (void)call_id, (void)args, (void)later, (void)err;
+    um_msg_stats s;
+    um_jw j;
+    const um_wire_layout *l = um_wire_layout_find(UM_MSG_STATS);
+    um_worker_get_stats(w, &s);
+    um_jw_init(&j, result);
+    um_jw_begin_object(&j);
+    for (size_t i = 0; i < l->n_fields; i++) {
+        const um_wire_field *f = &l->fields[i];
+        const char *at = (const char *)&s + f->offset;
+        if (f->kind == UM_WIRE_U32) continue; /* the lengths of arrays */
+        um_jw_key(&j, f->name);
+        if (f->kind == UM_WIRE_I64) um_jw_int(&j, *(const int64_t *)at);
+        else if (f->kind == UM_WIRE_I32) um_jw_int(&j, *(const int32_t *)at);
+        else if (f->kind == UM_WIRE_F64) um_jw_double(&j, *(const double *)at);
+        else put_counts(&j, *(const int64_t *const *)at, *(const uint32_t *)((const char *)&s + f->count_offset));
+    }
+    um_jw_end_object(&j);
+    return UM_OK;
+}
+
+static um_status run_memory_report(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                   um_err *err) {
+    (void)call_id, (void)args, (void)later, (void)err;
+    um_msg_stats s;
+    um_engine_info e;
+    um_jw j;
+    um_worker_get_stats(w, &s);
+    um_engine_get_info(um_router_engine(w->router, 0), &e);
+    um_jw_init(&j, result);
+    um_jw_begin_object(&j);
+    put_int_member(&j, "engines", um_router_size(w->router));
+    put_int_member(&j, "weight_bytes", s.weight_bytes);
+    put_int_member(&j, "kv_bytes", s.kv_bytes);
+    put_int_member(&j, "workspace_bytes", s.workspace_bytes);
+    put_int_member(&j, "resident_bytes", s.resident_bytes);
+    put_int_member(&j, "page_size", e.page_size);
+    put_int_member(&j, "pages_total", s.pages_total);
+    put_int_member(&j, "pages_used", s.pages_used);
+    put_int_member(&j, "pages_used_most", s.pages_used_most);
+    um_jw_end_object(&j);
+    return UM_OK;
+}
+
+static void put_slot(um_worker *w, um_jw *j, const um_slot *s) {
+    um_jw_begin_object(j);
+    put_int_member(j, "rid", (int64_t)um_worker_rid(w, s->id));
+    put_int_member(j, "index", s->index);
+    um_jw_key(j, "running");
+    um_jw_bool(j, s->running);
+    put_text_member(j, "strategy", s->strategy);
+    put_int_member(j, "prompt_tokens", s->prompt_tokens);
+    put_int_member(j, "cached_tokens", s->cached_tokens);
+    put_int_member(j, "answer_tokens", s->answer_tokens);
+    put_int_member(j, "max_tokens", s->max_tokens);
+    put_int_member(j, "blocks", s->blocks);
+    put_int_member(j, "masks", s->masks);
+    put_int_member(j, "nfe", s->nfe);
+    put_int_member(j, "preemptions", s->preemptions);
+    um_jw_key(j, "seconds");
+    um_jw_double(j, s->seconds);
+    um_jw_end_object(j);
+}
+
+static um_status run_slots(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                           um_err *err) {
+    (void)call_id, (void)args, (void)later, (void)err;
+    um_jw j;
+    size_t n = um_router_slots(w->router, NULL, 0);
+    um_slot *slot = UM_NEW_ARRAY(um_slot, n + 1);
+    n = UM_MIN(um_router_slots(w->router, slot, n), n);
+    um_jw_init(&j, result);
+    um_jw_begin_array(&j);
+    for (size_t i = 0; i < n; i++) put_slot(w, &j, &slot[i]);
+    um_jw_end_array(&j);
+    um_free(slot);
+    return UM_OK;
+}
+
+static um_status run_list_models(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                 um_err *err) {
+    (void)call_id, (void)args, (void)later, (void)err;
+    um_model_info m;
+    um_jw j;
+    um_model_get_info(w->model, &m);
+    um_jw_init(&j, result);
+    um_jw_begin_array(&j);
+    um_jw_begin_object(&j);
+    put_text_member(&j, "path", m.path);
+    put_text_member(&j, "family", m.family);
+    put_text_member(&j, "parent", NULL);
+    put_int_member(&j, "n_params", m.n_params);
+    um_jw_end_object(&j);
+    for (int32_t i = 0; i < m.n_adapters; i++) {
+        um_jw_begin_object(&j);
+        put_text_member(&j, "path", m.adapter[i].path);
+        put_text_member(&j, "name", m.adapter[i].name);
+        put_text_member(&j, "parent", m.path);
+        put_int_member(&j, "n_params", m.adapter[i].n_params);
+        um_jw_end_object(&j);
+    }
+    um_jw_end_array(&j);
+    return UM_OK;
+}
+
+/* ---- Switches ---------------------------------------------------------------------------------------------------- */
+
+static um_status run_flush_cache(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                 um_err *err) {
+    (void)call_id, (void)args, (void)later;
+    um_status st = um_router_flush_cache(w->router, err);
+    if (!st) um_buf_puts(result, "{\"ok\":true}");
+    return st;
+}
+
+static um_status run_set_log_level(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                   um_err *err) {
+    (void)w, (void)call_id, (void)later;
+    static const char levels[] = "error|warn|info|debug";
+    const char *name = "";
+    um_str word;
+    um_status st = um_json_get_str(args, "level", where, &name, err);
+    int level = st ? 0 : um_word_index(levels, '|', name, &word);
+    if (st) return st;
+    if (level < 0)
+        return um_fail_param(err, UM_EINVAL, "level", "expected one of error, warn, info, debug, found \"%s\"", name);
+    um_log_set_level((um_log_level)level);
+    um_buf_puts(result, "{\"ok\":true}");
+    return UM_OK;
+}
+
+/* A file in the folder that the worker runs in: "prefix-20260131-235959.worker0.json". */
+static um_status name_profile(const um_worker *w, const char *prefix, um_buf *out, um_err *err) {
+    char stamp[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    if (strchr(prefix, '/'))
+        return um_fail_param(err, UM_EINVAL, "prefix", "it begins the name of a file and can't hold a slash: \"%s\"",
+                             prefix);
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &utc);
+    um_buf_printf(out, "%s-%s.worker%u.json", *prefix ? prefix : "unmask", stamp, w->config->index);
+    return UM_OK;
+}
+
+/* Each engine of the router has a file of its own; the first has the name alone. */
+static void name_profile_of(um_buf *out, const um_buf *path, int32_t engine) {
+    um_buf_clear(out);
+    um_buf_puts(out, path->data);
+    if (engine) um_buf_printf(out, ".%d", engine);
+}
+
+static um_status start_profiles(um_worker *w, const um_buf *path, um_err *err) {
+    um_status st = UM_OK;
+    um_buf own = {0};
+    for (int32_t i = 0; i < um_router_size(w->router) && !st; i++) {
+        name_profile_of(&own, path, i);
+        st = um_engine_profile_start(um_router_engine(w->router, i), own.data, err);
+    }
+    um_buf_free(&own);
+    return st;
+}
+
+static um_status run_start_profile(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                   um_err *err) {
+    (void)call_id, (void)later;
+    const char *path = NULL, *prefix = "";
+    um_buf name = {0};
+    um_jw j;
+    um_status st = um_json_get_str(args, "path", where, &path, err);
+    if (!st) st = um_json_get_str(args, "prefix", where, &prefix, err);
+    if (!st && path) um_buf_puts(&name, path);
+    else if (!st) st = name_profile(w, prefix, &name, err);
+    if (!st) st = start_profiles(w, &name, err);
+    if (!st) {
+        um_jw_init(&j, result);
+        um_jw_begin_object(&j);
+        put_text_member(&j, "path", name.data);
+        um_jw_end_object(&j);
+    }
+    um_buf_free(&name);
+    return st;
+}
+
+static um_status run_stop_profile(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                  um_err *err) {
+    (void)call_id, (void)args, (void)later;
+    um_status st = UM_OK;
+    for (int32_t i = 0; i < um_router_size(w->router) && !st; i++)
+        st = um_engine_profile_stop(um_router_engine(w->router, i), err);
+    if (!st) um_buf_puts(result, "{\"ok\":true}");
+    return st;
+}
+
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static const um_utility echo = {"echo", "anything", "gives its arguments back", run_echo},
+                        stats = {"stats", "none", "the counters of the engines", run_stats},
+                        memory_report = {"memory_report", "none",
+                                         "bytes of weights, keys and values, workspace and process", run_memory_report},
+                        slots = {"slots", "none", "the answers that are generated or wait", run_slots},
+                        list_models = {"list_models", "none", "the model and its adapters", run_list_models},
+                        flush_cache = {"flush_cache", "none",
+                                       "forgets the stored beginnings of prompts; nothing may run", run_flush_cache},
+                        set_log_level = {"set_log_level", "{level: error|warn|info|debug}",
+                                         "which messages are written", run_set_log_level},
+                        start_profile = {"start_profile", "{path} or {prefix}", "records every step into a file",
+                                         run_start_profile},
+                        stop_profile = {"stop_profile", "none", "ends that and writes sums beside it",
+                                        run_stop_profile};
+
+const um_utility *const um_utilities[] = {
+    &echo,          &stats,        &memory_report,       &slots, &list_models, &flush_cache, &set_log_level,
+    &start_profile, &stop_profile, &um_utility_generate, NULL};
+
+static const um_utility *find(um_str name, um_err *err) {
+    um_buf known = {0};
+    for (const um_utility *const *u = um_utilities; *u; u++) {
+        if (um_str_eq(um_str_of((*u)->name), name)) return um_buf_free(&known), *u;
+        um_buf_printf(&known, "%s%s", known.len ? ", " : "", (*u)->name);
+    }
+    (void)um_fail(err, UM_ENOENT, "there is no utility \"%.*s\"; there are %s", (int)UM_MIN(name.n, (size_t)64), name.p,
+                  known.data);
+    um_buf_free(&known);
+    return NULL;
+}
+
+static um_status run_call(um_worker *w, const um_msg_call *c, um_buf *result, bool *later, um_err *err) {
+    json_t *args = NULL;
+    const um_utility *u = find(c->name, err);
+    if (!u) return err->code;
+    um_str text = c->args.n ? c->args : UM_STR("{}");
+    um_status st = um_json_parse(&args, text.p, text.n, where, err);
+    if (!st) st = u->run(w, c->call_id, args, result, later, err);
+    json_decref(args);
+    return st;
+}
+
+void um_worker_call(um_worker *w, const um_msg_call *c) {
+    um_err err = {0};
+    um_buf result = {0};
+    bool later = false;
+    um_status st = run_call(w, c, &result, &later, &err);
+    if (st || !later) um_worker_return(w, c->call_id, (um_str){result.data, result.len}, st ? &err : NULL);
+    um_buf_free(&result);
+}

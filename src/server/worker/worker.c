@@ -1,0 +1,262 @@
+/* The life of a worker: it says hello, loads, and takes commands between steps until it is told to end. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "server/worker/parts.h"
+
+#define IDLE_SECONDS 1.0 /* between two looks whether the parent is still there */
+
+/* ---- Saying ------------------------------------------------------------------------------------------------------ */
+
+void um_worker_send(um_worker *w, um_msg *m) {
+    m->worker = w->config->index;
+    m->incarnation = w->incarnation;
+    um_wire_write(&w->frame, m);
+    um_port_send(w->port, &w->frame);
+}
+
+/* A message of an error as UTF-8: it may quote bytes that somebody sent. */
+static um_str clean_message(um_worker *w, const um_err *err) {
+    size_t n = strlen(err->msg);
+    char *copy = um_arena_strndup(&w->event, err->msg, n);
+    for (size_t at = 0; (at += um_utf8_check(copy + at, n - at)) < n;) copy[at] = '?';
+    return (um_str){copy, n};
+}
+
+void um_worker_fail_request(um_worker *w, uint64_t rid, const um_err *why) {
+    um_msg m = {
+        .type = UM_MSG_ERROR,
+        .error = {.rid = rid, .status = why->code, .param = um_str_of(why->param), .message = clean_message(w, why)}};
+    um_worker_send(w, &m);
+    um_arena_reset(&w->event);
+}
+
+void um_worker_return(um_worker *w, uint64_t call_id, um_str result, const um_err *failed) {
+    um_msg m = {.type = UM_MSG_RETURN,
+                .ret = {.call_id = call_id,
+                        .status = failed ? failed->code : UM_OK,
+                        .value = failed ? clean_message(w, failed) : result}};
+    um_worker_send(w, &m);
+    um_arena_reset(&w->event);
+}
+
+static void say_hello(um_worker *w) {
+    um_msg m = {.type = UM_MSG_HELLO, .hello = {.pid = getpid(), .version = um_str_of(um_version())}};
+    um_worker_send(w, &m);
+}
+
+static void say_failed(um_worker *w, const um_err *err) {
+    um_msg m = {.type = UM_MSG_FAILED, .failed = {.status = err->code, .message = clean_message(w, err)}};
+    um_worker_send(w, &m);
+    um_arena_reset(&w->event);
+}
+
+static void put_adapters(const um_model_info *info, um_buf *out) {
+    um_jw w;
+    um_jw_init(&w, out);
+    um_jw_begin_array(&w);
+    for (int32_t i = 0; i < info->n_adapters; i++) {
+        um_jw_begin_object(&w);
+        um_jw_key(&w, "name");
+        um_jw_cstr(&w, info->adapter[i].name);
+        um_jw_key(&w, "path");
+        um_jw_cstr(&w, info->adapter[i].path);
+        um_jw_key(&w, "rank");
+        um_jw_int(&w, info->adapter[i].rank);
+        um_jw_end_object(&w);
+    }
+    um_jw_end_array(&w);
+}
+
+static void say_ready(um_worker *w) {
+    um_model_info model;
+    um_engine_info engine;
+    um_stats stats;
+    um_buf adapters = {0};
+    um_model_get_info(w->model, &model);
+    um_engine_get_info(um_router_engine(w->router, 0), &engine);
+    um_router_get_stats(w->router, &stats);
+    put_adapters(&model, &adapters);
+    um_msg m = {.type = UM_MSG_READY,
+                .ready = {.n_params = model.n_params,
+                          .load_seconds = model.load_seconds,
+                          .max_model_len = engine.max_model_len,
+                          .max_num_reqs = engine.max_num_reqs,
+                          .max_num_batched_tokens = engine.max_num_batched_tokens,
+                          .page_size = engine.page_size,
+                          .pages_total = stats.pages_total,
+                          .block_size = engine.block_size,
+                          .weight_bytes = (int64_t)stats.weight_bytes,
+                          .kv_bytes = (int64_t)stats.kv_bytes,
+                          .workspace_bytes = (int64_t)stats.workspace_bytes,
+                          .strategy = um_str_of(engine.strategy),
+                          .sampler = um_str_of(engine.sampler),
+                          .device = um_str_of(engine.device),
+                          .dtype = um_str_of(engine.dtype),
+                          .family = um_str_of(model.family),
+                          .adapters = {adapters.data, adapters.len}}};
+    um_worker_send(w, &m);
+    um_buf_free(&adapters);
+}
+
+static void say_stats(um_worker *w) {
+    um_msg m = {.type = UM_MSG_STATS};
+    um_worker_get_stats(w, &m.stats);
+    um_worker_send(w, &m);
+    w->stats_at = um_now();
+    w->is_stats_stale = false;
+}
+
+/* ---- Hearing ----------------------------------------------------------------------------------------------------- */
+
+static void say_pong(um_worker *w, uint64_t number) {
+    um_msg m = {.type = UM_MSG_PONG, .ping = {.number = number}};
+    um_worker_send(w, &m);
+}
+
+/* A command that can't be read: whoever waits for it is told. */
+static void refuse(um_worker *w, const um_msg *m, const um_err *err) {
+    um_log(UM_LOG_WARN, "a command was refused: %s", err->msg);
+    if (m->type == UM_MSG_GENERATE && m->generate.rid) um_worker_fail_request(w, m->generate.rid, err);
+    if (m->type == UM_MSG_CALL && m->call.call_id) um_worker_return(w, m->call.call_id, (um_str){0}, err);
+}
+
+static void obey(um_worker *w, const um_msg *m) {
+    switch (m->type) {
+    case UM_MSG_GENERATE: um_worker_generate(w, &m->generate); break;
+    case UM_MSG_ABORT: um_worker_abort(w, m->abort.rid); break;
+    case UM_MSG_CALL: um_worker_call(w, &m->call); break;
+    case UM_MSG_PING: say_pong(w, m->ping.number); break;
+    case UM_MSG_SHUTDOWN: w->is_over = true; break;
+    default: um_log(UM_LOG_WARN, "a worker gets no message \"%s\"", um_msg_name(m->type));
+    }
+}
+
+static void take_commands(um_worker *w) {
+    um_str frame;
+    while (!w->is_over && um_port_receive(w->port, &frame)) {
+        um_msg m;
+        um_err err = {0};
+        if (um_wire_read(&m, &w->command, frame, &err)) refuse(w, &m, &err);
+        else obey(w, &m);
+        um_arena_reset(&w->command);
+        w->is_stats_stale = true;
+    }
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+/* A worker must not outlive its server: the system kills it when its parent dies, unless that has happened already. */
+static um_status bind_to_parent(const um_worker_config *c, um_err *err) {
+    if (c->parent && prctl(PR_SET_PDEATHSIG, SIGKILL))
+        return um_fail(err, UM_EIO, "the worker can't be bound to its server: %s", strerror(errno));
+    return UM_OK;
+}
+
+static um_status check_alive(const um_worker_config *c, um_err *err) {
+    if (c->parent && getppid() != c->parent)
+        return um_fail(err, UM_ECANCELED, "the server that started this worker, process %lld, is gone",
+                       (long long)c->parent);
+    if (c->is_stopped && c->is_stopped()) return um_fail(err, UM_ECANCELED, "the worker was told to stop");
+    return UM_OK;
+}
+
+static void log_facts(const um_worker *w) {
+    um_model_info m;
+    um_engine_info e;
+    um_model_get_info(w->model, &m);
+    um_engine_get_info(um_router_engine(w->router, 0), &e);
+    um_log(UM_LOG_INFO, "%s is loaded (%s, %s on %s, %d pages of %d tokens), %.2f s", m.path, m.family, e.dtype,
+           e.device, e.num_pages, e.page_size, m.load_seconds);
+}
+
+static um_status open_engines(um_worker *w, um_err *err) {
+    um_status st = um_model_open(&w->model, w->config->engine, err);
+    if (!st) st = um_router_new(&w->router, w->model, w->config->engine, err);
+    if (st) return st;
+    w->counts.seen = UM_NEW_ARRAY(um_stats, (size_t)um_router_size(w->router));
+    log_facts(w);
+    return UM_OK;
+}
+
+static um_status work(um_worker *w, um_err *err) {
+    um_status st = um_router_step(w->router, err);
+    um_worker_count_steps(w);
+    w->is_stats_stale = true;
+    if (!um_router_pending(w->router) || um_now() - w->stats_at >= w->config->stats_interval) say_stats(w);
+    return st;
+}
+
+static void rest(um_worker *w) {
+    if (w->is_stats_stale) say_stats(w);
+    um_port_wait(w->port, IDLE_SECONDS);
+}
+
+/* Requests that are left end as aborted, so that each is answered and whoever holds memory for one lets go. */
+static void end_requests(um_worker *w) {
+    um_slot slot;
+    while (w->router && um_router_slots(w->router, &slot, 1)) (void)um_router_abort(w->router, slot.id, NULL);
+}
+
+/* A server that went away may have been started again: to the new one this is a new worker, whose requests are gone.
+ * One that it started itself ends with it instead. */
+static um_status find_server(um_worker *w, um_err *err) {
+    if (w->config->parent || !um_port_is_lost(w->port)) return UM_OK;
+    um_log(UM_LOG_WARN, "the server is gone; waiting for it to come back");
+    end_requests(w);
+    w->incarnation = (uint16_t)(w->incarnation % UINT16_MAX + 1); /* 0 is none */
+    um_status st = um_port_join_again(w->port, w->config->index, w->incarnation, err);
+    if (st) return st;
+    say_hello(w);
+    say_ready(w);
+    say_stats(w);
+    return UM_OK;
+}
+
+static um_status serve(um_worker *w, um_err *err) {
+    um_status st = UM_OK;
+    for (;;) {
+        take_commands(w);
+        if (!w->is_over) st = check_alive(w->config, err);
+        if (!w->is_over && !st) st = find_server(w, err);
+        if (st || w->is_over) return st;
+        if (um_router_pending(w->router)) st = work(w, err);
+        else rest(w);
+        if (st) return st;
+    }
+}
+
+static void close_worker(um_worker *w) {
+    end_requests(w);
+    um_router_free(w->router);
+    um_model_close(w->model);
+    um_free(w->counts.seen);
+    um_arena_free(&w->command);
+    um_arena_free(&w->event);
+    um_buf_free(&w->frame);
+    um_free(w);
+}
+
+um_status um_worker_run(const um_worker_config *c, um_err *err) {
+    um_err own;
+    um_worker *w = UM_NEW(um_worker);
+    w->config = c;
+    w->port = c->port;
+    w->incarnation = c->incarnation;
+    if (!err) err = &own;
+    memset(err, 0, sizeof *err);
+    um_status st = bind_to_parent(c, err);
+    if (!st) st = check_alive(c, err);
+    say_hello(w);
+    if (!st) st = open_engines(w, err);
+    if (!st) {
+        say_ready(w);
+        say_stats(w);
+        st = serve(w, err);
+    }
+    if (st) say_failed(w, err);
+    close_worker(w);
+    return st;
+}

@@ -1,0 +1,471 @@
+/* A worker: what it answers to commands, over a link in one process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "server/worker/worker.h"
+
+#define WAIT_MS 60000 /* for an event that will come */
+
+typedef struct fixture {
+    um_config config;
+    um_worker_config worker;
+    um_hub *hub;
+    uint16_t incarnation; /* that answers */
+    pthread_t thread;
+    um_status status;
+    um_err err;
+    um_arena arena;
+} fixture;
+
+static void *run(void *arg) {
+    fixture *f = (fixture *)arg;
+    f->status = um_worker_run(&f->worker, &f->err);
+    return NULL;
+}
+
+/* Without a link. */
+static void init(fixture *f, const char *model) {
+    memset(f, 0, sizeof *f);
+    um_config_init(&f->config);
+    f->config.model = model;
+    f->config.threads = 1;
+    f->incarnation = 7;
+    f->worker = (um_worker_config){.engine = &f->config, .incarnation = 7, .stats_interval = 1e6};
+}
+
+static void start(fixture *f, const char *model) {
+    um_err err;
+    init(f, model);
+    assert_int_equal(um_hub_open_local(&f->hub, 1, &err), UM_OK);
+    f->worker.port = um_port_open_local(f->hub, 0, 7);
+    assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+}
+
+static void send(fixture *f, um_msg m) {
+    um_buf frame = {0};
+    um_wire_write(&frame, &m);
+    assert_true(um_hub_send(f->hub, 0, f->incarnation, &frame));
+}
+
+/* The next message; it lives until the next but one. */
+static um_msg receive(fixture *f) {
+    um_msg m;
+    um_str frame;
+    um_err err;
+    struct pollfd p = {.fd = um_hub_fd(f->hub), .events = POLLIN};
+    while (!um_hub_receive(f->hub, &frame))
+        if (poll(&p, 1, WAIT_MS) <= 0) fail_msg("no message within %d s", WAIT_MS / 1000);
+    um_arena_reset(&f->arena);
+    if (um_wire_read(&m, &f->arena, frame, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(m.incarnation, f->incarnation);
+    return m;
+}
+
+/* The next one of a type; STATS may come before it, nothing else. */
+static um_msg expect(fixture *f, um_msg_type type) {
+    um_msg m = receive(f);
+    while (m.type == UM_MSG_STATS && type != UM_MSG_STATS) m = receive(f);
+    if (m.type != type) fail_msg("expected \"%s\", found \"%s\"", um_msg_name(type), um_msg_name(m.type));
+    return m;
+}
+
+static void stop(fixture *f) {
+    pthread_join(f->thread, NULL);
+    um_port_close(f->worker.port);
+    um_hub_close(f->hub);
+    um_arena_free(&f->arena);
+}
+
+static void shut_down(fixture *f) {
+    send(f, (um_msg){.type = UM_MSG_SHUTDOWN});
+    stop(f);
+    assert_int_equal(f->status, UM_OK);
+}
+
+static void ready(fixture *f) {
+    start(f, "models/tiny-block");
+    um_msg hello = expect(f, UM_MSG_HELLO);
+    assert_true(um_str_eq(hello.hello.version, um_str_of(um_version())));
+    um_msg m = expect(f, UM_MSG_READY);
+    assert_true(m.ready.pages_total > 0 && m.ready.max_model_len > 0 && m.ready.page_size > 0 && m.ready.n_params > 0);
+    expect(f, UM_MSG_STATS);
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+static const int32_t prompt[] = {70, 71, 72, 73, 74, 75, 76, 77};
+
+static um_msg_generate question(uint64_t rid) {
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("24")}, {UM_STR("ignore_eos"), UM_STR("true")}};
+    return (um_msg_generate){.rid = rid,
+                             .events = UM_EVENT_TEXT | UM_EVENT_SNAPSHOT,
+                             .n = 1,
+                             .ids = prompt,
+                             .n_ids = UM_LEN(prompt),
+                             .set = set,
+                             .n_set = UM_LEN(set)};
+}
+
+/* What the events of one answer add up to. */
+typedef struct answer {
+    um_buf text;
+    int32_t ids[64];
+    uint32_t n;
+    int n_snapshots;
+} answer;
+
+static void add_text(answer *a, const um_msg_text *t) {
+    assert_int_equal(t->offset, a->n);
+    for (uint32_t i = 0; i < t->n_ids; i++) a->ids[a->n++] = t->ids[i];
+    um_buf_append(&a->text, t->text.p, t->text.n);
+}
+
+static void check_snapshot(const um_msg_snapshot *s) {
+    for (uint32_t i = 0; i < s->n; i++) {
+        assert_int_equal(s->ids[i] == -1, s->state[i] == UM_TOKEN_MASK);
+        assert_int_equal(s->pass[i] == -1, s->state[i] == UM_TOKEN_MASK);
+    }
+    for (uint32_t i = 0; i < s->n_blocks; i++) assert_string_not_equal(um_block_name(s->block_status[i]), "unknown");
+}
+
+static void check_finish(answer *a, const um_msg_finish *f) {
+    assert_int_equal(f->n_ids, a->n);
+    assert_memory_equal(f->ids, a->ids, a->n * sizeof(int32_t));
+    assert_true(um_str_eq(f->text, (um_str){a->text.data, a->text.len}));
+    um_buf_free(&a->text);
+}
+
+static void a_generation_streams_what_it_ends_with(void **state) {
+    (void)state;
+    fixture f;
+    answer a = {0};
+    ready(&f);
+    send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = question(5)});
+    for (;;) {
+        um_msg m = receive(&f);
+        if (m.type == UM_MSG_STATS) continue;
+        assert_int_equal(m.text.rid, 5); /* the first field of each */
+        if (m.type == UM_MSG_TEXT) add_text(&a, &m.text);
+        if (m.type == UM_MSG_SNAPSHOT) a.n_snapshots++, check_snapshot(&m.snapshot);
+        if (m.type != UM_MSG_FINISH) continue;
+        assert_int_equal(m.finish.finish, UM_FINISH_MAX_TOKENS);
+        assert_int_equal(m.finish.n_ids, 24);
+        assert_int_equal(m.finish.prompt_tokens, UM_LEN(prompt));
+        check_finish(&a, &m.finish);
+        break;
+    }
+    assert_true(a.n_snapshots > 0);
+    shut_down(&f);
+}
+
+static void requests_run_side_by_side_and_every_answer_ends(void **state) {
+    (void)state;
+    fixture f;
+    answer a[2][2] = {0};
+    int left = 4;
+    ready(&f);
+    for (uint64_t rid = 0; rid < 2; rid++) {
+        um_msg_generate g = question(rid + 1);
+        g.n = 2;
+        g.events = UM_EVENT_TEXT;
+        send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    }
+    while (left > 0) {
+        um_msg m = receive(&f);
+        assert_int_not_equal(m.type, UM_MSG_SNAPSHOT);
+        if (m.type == UM_MSG_TEXT) add_text(&a[m.text.rid - 1][m.text.index], &m.text);
+        if (m.type != UM_MSG_FINISH) continue;
+        check_finish(&a[m.finish.rid - 1][m.finish.index], &m.finish);
+        left--;
+    }
+    um_msg m = expect(&f, UM_MSG_STATS); /* at once when nothing is left */
+    assert_int_equal(m.stats.requests, 4);
+    assert_int_equal(m.stats.requests_running + m.stats.requests_waiting, 0);
+    assert_int_equal(m.stats.pages_used_most > 0, 1);
+    int64_t steps = 0;
+    for (uint32_t i = 0; i < m.stats.n_step_tokens; i++) steps += m.stats.step_tokens[i];
+    assert_int_equal(steps, m.stats.steps);
+    shut_down(&f);
+}
+
+static void an_aborted_request_ends_and_unknown_ones_are_ignored(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    um_msg_generate g = question(9);
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
+    g.set = set;
+    g.events = 0;
+    send(&f, (um_msg){.type = UM_MSG_ABORT, .abort = {.rid = 1234}});
+    send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    send(&f, (um_msg){.type = UM_MSG_ABORT, .abort = {.rid = 9}});
+    um_msg m = expect(&f, UM_MSG_FINISH);
+    assert_int_equal(m.finish.rid, 9);
+    assert_int_equal(m.finish.finish, UM_FINISH_ABORTED);
+    send(&f, (um_msg){.type = UM_MSG_PING, .ping = {.number = 3}});
+    m = expect(&f, UM_MSG_PONG);
+    assert_int_equal(m.ping.number, 3);
+    shut_down(&f);
+}
+
+static void a_bad_request_is_an_error_and_nothing_else(void **state) {
+    (void)state;
+    static const um_pair set[] = {{UM_STR("temperature"), UM_STR("warm")}};
+    static const um_str stop[] = {{"a\0b", 3}};
+    const int32_t outside[] = {1 << 30};
+    fixture f;
+    ready(&f);
+    um_msg_generate parameter = question(1), text = question(2), ids = question(3), empty = question(4);
+    parameter.set = set;
+    parameter.n_set = 1;
+    text.stop = stop;
+    text.n_stop = 1;
+    ids.ids = outside;
+    ids.n_ids = 1;
+    empty.n_ids = 0;
+    const struct {
+        const um_msg_generate *g;
+        const char *param;
+    } cases[] = {{&parameter, "temperature"}, {&text, "stop"}, {&ids, "ids"}, {&empty, "ids"}};
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = *cases[i].g});
+        um_msg m = expect(&f, UM_MSG_ERROR);
+        assert_int_equal(m.error.rid, cases[i].g->rid);
+        assert_true(m.error.status < 0 && m.error.message.n > 0);
+        if (!um_str_eq(m.error.param, um_str_of(cases[i].param)))
+            fail_msg("expected param %s, found \"%.*s\": %.*s", cases[i].param, (int)m.error.param.n, m.error.param.p,
+                     (int)m.error.message.n, m.error.message.p);
+    }
+    shut_down(&f);
+}
+
+static void a_number_that_runs_is_not_taken_twice(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    um_msg_generate g = question(6);
+    g.events = 0;
+    send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    bool failed = false, finished = false;
+    while (!failed || !finished) {
+        um_msg m = receive(&f);
+        failed |= m.type == UM_MSG_ERROR;
+        finished |= m.type == UM_MSG_FINISH;
+    }
+    shut_down(&f);
+}
+
+/* A frame that is cut behind the number of its request. */
+static void a_command_that_cannot_be_read_is_answered(void **state) {
+    (void)state;
+    fixture f;
+    um_buf frame = {0};
+    ready(&f);
+    um_msg m = {.type = UM_MSG_GENERATE, .generate = question(8)};
+    um_wire_write(&frame, &m);
+    frame.len = 32;
+    frame.data[8] = 32, frame.data[9] = 0; /* its length */
+    assert_true(um_hub_send(f.hub, 0, 7, &frame));
+    m = expect(&f, UM_MSG_ERROR);
+    assert_int_equal(m.error.rid, 8);
+    shut_down(&f);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+static um_msg call(fixture *f, const char *name, const char *args) {
+    static uint64_t id;
+    send(f, (um_msg){.type = UM_MSG_CALL, .call = {.call_id = ++id, .name = um_str_of(name), .args = um_str_of(args)}});
+    um_msg m = expect(f, UM_MSG_RETURN);
+    assert_int_equal(m.ret.call_id, id);
+    return m;
+}
+
+/* The result as JSON. */
+static json_t *result(fixture *f, const char *name, const char *args) {
+    json_t *v = NULL;
+    um_err err;
+    um_msg m = call(f, name, args);
+    if (m.ret.status) fail_msg("%s: %.*s", name, (int)m.ret.value.n, m.ret.value.p);
+    if (um_json_parse(&v, m.ret.value.p, m.ret.value.n, name, &err)) fail_msg("%s", err.msg);
+    return v;
+}
+
+static bool mentions(um_str s, const char *what) { return s.n && memmem(s.p, s.n, what, strlen(what)); }
+
+static void calls_answer_by_name(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    json_t *v = result(&f, "echo", "{\"a\": [1, \"\xC3\xA9\"]}");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(v, "a"), 1)), "\xC3\xA9");
+    json_decref(v);
+    v = result(&f, "stats", "");
+    assert_true(json_is_integer(json_object_get(v, "pages_total")));
+    assert_int_equal(json_array_size(json_object_get(v, "step_tokens")), UM_STATS_BUCKETS);
+    json_decref(v);
+    v = result(&f, "memory_report", "{}");
+    assert_true(json_integer_value(json_object_get(v, "weight_bytes")) > 0);
+    json_decref(v);
+    v = result(&f, "list_models", "{}");
+    assert_true(json_array_size(v) == 1 && json_is_string(json_object_get(json_array_get(v, 0), "path")));
+    json_decref(v);
+    v = result(&f, "slots", "{}");
+    assert_int_equal(json_array_size(v), 0);
+    json_decref(v);
+    json_decref(result(&f, "flush_cache", "{}"));
+    shut_down(&f);
+}
+
+static void a_call_that_fails_says_why(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *args, *says;
+    } cases[] = {{"nothing", "{}", "run_diffusion_generation"},
+                 {"echo", "{", "arguments"},
+                 {"set_log_level", "{\"level\": \"loud\"}", "debug"},
+                 {"start_profile", "{\"prefix\": \"../x\"}", "slash"},
+                 {"start_profile", "{\"path\": \"/nowhere/x.json\"}", "/nowhere/x.json"},
+                 {"run_diffusion_generation", "{}", "prompts"},
+                 {"run_diffusion_generation", "{\"prompts\": [1]}", "prompts"},
+                 {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"params\": [{}, {}]}", "params"},
+                 {"run_diffusion_generation", "{\"prompts\": [\"a\", [1]], \"params\": {\"top_k\": []}}", "top_k"}};
+    fixture f;
+    ready(&f);
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        um_msg m = call(&f, cases[i].name, cases[i].args);
+        assert_true(m.ret.status < 0);
+        if (!mentions(m.ret.value, cases[i].says))
+            fail_msg("%s %s: expected \"%s\" in: %.*s", cases[i].name, cases[i].args, cases[i].says, (int)m.ret.value.n,
+                     m.ret.value.p);
+    }
+    shut_down(&f);
+}
+
+static void a_call_generates_a_list(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    json_t *v = result(&f, "run_diffusion_generation",
+                       "{\"prompts\": [\"What is 12 + 30?\", [70, 71, 72], \"x\"],"
+                       " \"params\": {\"max_tokens\": 8, \"ignore_eos\": true, \"temperature\": 0}}");
+    assert_int_equal(json_array_size(v), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *one = json_array_get(v, i);
+        assert_int_equal(json_array_size(json_object_get(one, "token_ids")), 8);
+        assert_true(json_is_string(json_object_get(one, "text")));
+        assert_true(json_integer_value(json_object_get(one, "nfe")) > 0);
+        assert_string_equal(json_string_value(json_object_get(one, "finish_reason")), "max_new_tokens_reached");
+    }
+    json_decref(v);
+    shut_down(&f);
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static void what_runs_at_the_end_is_aborted(void **state) {
+    (void)state;
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
+    fixture f;
+    ready(&f);
+    um_msg_generate g = question(1);
+    g.set = set;
+    send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+    send(&f, (um_msg){.type = UM_MSG_CALL,
+                      .call = {.call_id = 4,
+                               .name = UM_STR("run_diffusion_generation"),
+                               .args = UM_STR("{\"prompts\": [\"a\"], \"params\": {\"max_tokens\": 400}}")}});
+    send(&f, (um_msg){.type = UM_MSG_SHUTDOWN});
+    bool finished = false, returned = false;
+    while (!finished || !returned) {
+        um_msg m = receive(&f);
+        finished |= m.type == UM_MSG_FINISH && m.finish.finish == UM_FINISH_ABORTED;
+        returned |= m.type == UM_MSG_RETURN && m.ret.call_id == 4;
+    }
+    stop(&f);
+    assert_int_equal(f.status, UM_OK);
+}
+
+static void a_model_that_cannot_be_opened_is_reported(void **state) {
+    (void)state;
+    fixture f;
+    start(&f, "models/none");
+    expect(&f, UM_MSG_HELLO);
+    um_msg m = expect(&f, UM_MSG_FAILED);
+    assert_true(mentions(m.failed.message, "models/none"));
+    stop(&f);
+    assert_int_equal(f.status, UM_ENOENT);
+}
+
+/* As on another host: the server is started again while a request runs. */
+static void a_worker_without_a_parent_outlives_its_server(void **state) {
+    (void)state;
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
+    fixture f;
+    um_err err;
+    char folder[] = "/tmp/um-worker-XXXXXX", command_addr[64], event_addr[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(command_addr, sizeof command_addr, "ipc://%s/c", folder);
+    snprintf(event_addr, sizeof event_addr, "ipc://%s/e", folder);
+    init(&f, "models/tiny-block");
+    assert_int_equal(um_port_open_zmq(&f.worker.port, command_addr, event_addr, 0, 7, &err), UM_OK);
+    assert_int_equal(pthread_create(&f.thread, NULL, run, &f), 0);
+    for (; f.incarnation < 10; f.incarnation++) {
+        if (um_hub_open_zmq(&f.hub, 1, command_addr, event_addr, &err)) fail_msg("%s", err.msg);
+        expect(&f, UM_MSG_HELLO);
+        expect(&f, UM_MSG_READY);
+        assert_int_equal(expect(&f, UM_MSG_STATS).stats.requests_running, 0);
+        if (f.incarnation == 9) break;
+        um_msg_generate g = question(1);
+        g.set = set;
+        send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+        expect(&f, UM_MSG_SNAPSHOT);
+        um_hub_close(f.hub);
+    }
+    shut_down(&f);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void an_orphan_ends_at_once(void **state) {
+    (void)state;
+    fixture f;
+    um_err err;
+    init(&f, "models/tiny-block");
+    assert_int_equal(um_hub_open_local(&f.hub, 1, &err), UM_OK);
+    f.worker.port = um_port_open_local(f.hub, 0, 7);
+    f.worker.parent = 4194304; /* no process has this number */
+    assert_int_equal(um_worker_run(&f.worker, &f.err), UM_ECANCELED);
+    expect(&f, UM_MSG_HELLO);
+    expect(&f, UM_MSG_FAILED);
+    um_port_close(f.worker.port);
+    um_hub_close(f.hub);
+    um_arena_free(&f.arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_generation_streams_what_it_ends_with),
+        cmocka_unit_test(requests_run_side_by_side_and_every_answer_ends),
+        cmocka_unit_test(an_aborted_request_ends_and_unknown_ones_are_ignored),
+        cmocka_unit_test(a_bad_request_is_an_error_and_nothing_else),
+        cmocka_unit_test(a_number_that_runs_is_not_taken_twice),
+        cmocka_unit_test(a_command_that_cannot_be_read_is_answered),
+        cmocka_unit_test(calls_answer_by_name),
+        cmocka_unit_test(a_call_that_fails_says_why),
+        cmocka_unit_test(a_call_generates_a_list),
+        cmocka_unit_test(what_runs_at_the_end_is_aborted),
+        cmocka_unit_test(a_model_that_cannot_be_opened_is_reported),
+        cmocka_unit_test(a_worker_without_a_parent_outlives_its_server),
+        cmocka_unit_test(an_orphan_ends_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
