@@ -1,0 +1,71 @@
+// The server's side: models, options, and streams of answers. Knows nothing of the page.
+
+export class ServerError extends Error {
+  constructor(message, status, param) {
+    super(message);
+    Object.assign(this, { status, param });
+  }
+}
+
+/** The server that the settings name: {base, key}. */
+const headers = (server, more = {}) => ({ ...(server.key ? { Authorization: `Bearer ${server.key}` } : {}), ...more });
+const url = (server, path) => (server.base || ".").replace(/\/+$/, "") + path;
+
+async function failure(response) {
+  const text = await response.text().catch(() => "");
+  try {
+    const { error } = JSON.parse(text);
+    return new ServerError(error.message, response.status, error.param);
+  } catch {
+    return new ServerError(text.trim() || response.statusText || `status ${response.status}`, response.status);
+  }
+}
+
+export async function get(server, path, signal) {
+  const response = await fetch(url(server, path), { headers: headers(server), signal });
+  if (!response.ok) throw await failure(response);
+  return response.json();
+}
+
+/** Yields the data of each server-sent event of a body, as text. */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split(/\r?\n\r?\n/);
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.split(/\r?\n/).filter((l) => l.startsWith("data:")).map((l) => l.slice(5).replace(/^ /, ""));
+      if (data.length) yield data.join("\n");
+    }
+  }
+}
+
+/** Posts a request that streams; yields its events as objects. Throws ServerError, or AbortError when signal fires. */
+export async function* stream(server, path, body, signal) {
+  const response = await fetch(url(server, path), {
+    method: "POST",
+    headers: headers(server, { "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+    signal,
+  });
+  if (!response.ok) throw await failure(response);
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const event = JSON.parse(data);
+    const error = event.error ?? (event.event === "error" ? event : null);
+    if (error) throw new ServerError(error.message, error.code, error.param);
+    yield event;
+  }
+  throw new ServerError("the stream ended before the answer did");
+}
+
+/** The same request for a shell. */
+export function curl(server, path, body) {
+  const quoted = (s) => `'${s.replaceAll("'", `'\\''`)}'`;
+  const at = new URL(url(server, path), location.href).href;
+  const key = server.key ? ` -H "Authorization: Bearer $UNMASK_API_KEY"` : "";
+  return `curl -N ${at}${key} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
+}

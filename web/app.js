@@ -1,0 +1,237 @@
+// The page: settings at the side, a conversation, a composer. Everything of an answer is in card.js.
+
+import { curl, get, stream } from "./api.js";
+import { Card, paintLegend } from "./card.js";
+import { ParameterForm, save, settings } from "./settings.js";
+import { templates } from "./templates.js";
+
+const $ = (id) => document.getElementById(id);
+const form = new ParameterForm($("rows"), $("find"));
+const running = new Set(); // AbortControllers
+let messages = [];         // of the conversation, side A
+const cards = [];
+
+const server = () => ({ base: settings.base, key: settings.key });
+
+// ---- Server -----------------------------------------------------------------------------------------------------------
+
+function status(state, text) {
+  $("status").dataset.state = state;
+  $("status").textContent = text;
+}
+
+async function connect() {
+  status("loading", "connecting");
+  try {
+    const models = (await get(server(), "/v1/models")).data;
+    $("model").replaceChildren(...models.map((m) => new Option(m.id, m.id)));
+    if (models.some((m) => m.id === settings.model)) $("model").value = settings.model;
+    form.show((await get(server(), "/options")).data);
+    status("ok", $("model").value);
+  } catch (e) {
+    status("error", e.status === 401 ? "the server asks for a key" : `no server: ${e.message}`);
+  }
+}
+
+// ---- One answer -------------------------------------------------------------------------------------------------------
+
+/** Path and body of a request. */
+function requestOf(template, text, suffix, side) {
+  const body = { model: $("model").value || undefined, ...form.values(side), stream: true, stream_mode: settings.mode };
+  const made = template.make(text);
+  if (template.kind === "chat") {
+    const history = settings.history ? messages : [];
+    body.messages = [...made.filter((m) => m.role === "system"), ...history, ...made.filter((m) => m.role !== "system")];
+    body.stream_options = { include_usage: true };
+    return ["/v1/chat/completions", body];
+  }
+  body.prompt = made;
+  if (template.kind === "raw") return ["/generate", body];
+  return ["/v1/completions", { ...body, suffix, stream_options: { include_usage: true } }];
+}
+
+/** One event of any of the three streams, to the card. */
+function take(card, e) {
+  if (e.usage) card.usage(e.usage);
+  if (e.event === "buffer_snapshot") return card.snapshot(e);
+  if (e.event === "append") return card.append(e.text, e.token_offset + e.token_ids.length, e.nfe);
+  if (e.event === "final") {
+    if (e.nfe) card.numbers.see(e.token_ids.length, e.nfe);
+    card.numbers.engineTps = e.engine_decode_tps ?? card.numbers.engineTps;
+    return card.finish(e.text, e.finish_reason);
+  }
+  const choice = e.choices?.[0];
+  if (!choice) return;
+  const text = choice.delta?.content ?? choice.text ?? "";
+  if (text) card.append(text, card.numbers.tokens + (choice.token_ids?.length ?? 1), card.numbers.nfe);
+  if (choice.dllm) card.provisional(choice.dllm, choice.dllm.nfe);
+  if (choice.finish_reason) card.reason.textContent = choice.finish_reason;
+}
+
+async function answer(card, path, body) {
+  const stop = new AbortController();
+  const late = setTimeout(() => stop.abort(new Error(`no answer within ${settings.timeout} s`)), settings.timeout * 1000);
+  running.add(stop);
+  buttons();
+  try {
+    for await (const e of stream(server(), path, body, stop.signal)) take(card, e);
+    if (card.node.dataset.state !== "done") card.finish(null, card.reason.textContent);
+  } catch (e) {
+    if (stop.signal.aborted && stop.signal.reason === "stop") card.stopped();
+    else card.fail(stop.signal.aborted ? String(stop.signal.reason.message) : e.message + (e.param ? ` (${e.param})` : ""));
+  } finally {
+    clearTimeout(late);
+    running.delete(stop);
+    buttons();
+  }
+  return card;
+}
+
+async function send() {
+  const text = $("prompt").value, template = templates[Number($("template").value)];
+  if (!text.trim() || running.size) return;
+  const question = Object.assign(document.createElement("div"), { className: "question", textContent: text });
+  const answers = Object.assign(document.createElement("div"), { className: "answers" });
+  $("empty").hidden = true;
+  $("conversation").append(question, answers);
+  const sides = settings.compare ? [0, 1] : [0];
+  const work = sides.map((side) => {
+    const [path, body] = requestOf(template, text, $("suffix").value, side);
+    const copies = { "copy text": (c) => c.text, "copy as curl": () => curl(server(), path, body) };
+    const card = new Card(settings.compare ? "AB"[side] : "", copies);
+    cards.push(card);
+    answers.append(card.node);
+    return answer(card, path, body);
+  });
+  $("prompt").value = "";
+  grow($("prompt"));
+  follow();
+  const [first] = await Promise.all(work);
+  if (template.kind === "chat" && first.node.dataset.state === "done")
+    messages.push(...template.make(text).filter((m) => m.role === "user"), { role: "assistant", content: first.text });
+  follow();
+}
+
+function stopAll() {
+  for (const stop of running) stop.abort("stop");
+}
+
+function clear() {
+  stopAll();
+  messages = [];
+  cards.length = 0;
+  $("conversation").replaceChildren($("empty"));
+  $("empty").hidden = false;
+  $("prompt").focus();
+}
+
+// ---- Composer ---------------------------------------------------------------------------------------------------------
+
+function buttons() {
+  $("send").hidden = running.size > 0;
+  $("stop").hidden = running.size === 0;
+}
+function grow(area) {
+  area.style.height = "auto";
+  area.style.height = `${area.scrollHeight + 2}px`;
+}
+/** Scrolls to the newest answer as it grows, unless the reader looks at something else. */
+function follow() {
+  const c = $("conversation");
+  c.scrollTop = c.scrollHeight;
+}
+new MutationObserver(() => {
+  const c = $("conversation");
+  if (running.size && c.scrollHeight - c.scrollTop - c.clientHeight < 200) follow();
+}).observe($("conversation"), { childList: true, subtree: true, characterData: true });
+
+// ---- Settings ---------------------------------------------------------------------------------------------------------
+
+function drawer(open) {
+  document.body.classList.toggle("with-settings", open);
+  $("toggle-settings").setAttribute("aria-expanded", String(open));
+  settings.open = open;
+  save();
+}
+function pick(side) {
+  form.side = side;
+  $("side-a").setAttribute("aria-selected", String(side === 0));
+  $("side-b").setAttribute("aria-selected", String(side === 1));
+  form.fill();
+}
+function theme() {
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  settings.theme = document.documentElement.dataset.theme = dark ? "light" : "dark";
+  save();
+}
+
+/** Ties a field to a setting of the same name. */
+function bind(id, after = () => {}) {
+  const input = $(id), check = input.type === "checkbox";
+  if (check) input.checked = settings[id];
+  else input.value = settings[id];
+  const take = () => {
+    settings[id] = check ? input.checked : typeof settings[id] === "number" ? Number(input.value) : input.value;
+    save();
+    after();
+  };
+  input.addEventListener(check || input.tagName === "SELECT" ? "change" : "input", take);
+  after();
+}
+
+const redrawAll = () => cards.forEach((c) => c.redraw());
+bind("base", () => {});
+bind("key");
+bind("timeout");
+bind("mode");
+bind("mask", redrawAll);
+bind("interval", () => { $("interval-out").textContent = `${settings.interval} ms`; });
+bind("colour", redrawAll);
+bind("borders", redrawAll);
+bind("history");
+bind("compare", () => {
+  $("sides").hidden = !settings.compare;
+  if (!settings.compare) pick(0);
+});
+for (const id of ["base", "key"]) $(id).addEventListener("change", connect);
+$("model").addEventListener("change", () => {
+  settings.model = $("model").value;
+  save();
+  status("ok", settings.model);
+});
+$("template").replaceChildren(...templates.map((t, i) => new Option(t.name, i)));
+$("template").addEventListener("change", () => {
+  $("suffix").hidden = templates[Number($("template").value)].kind !== "infill";
+});
+$("side-a").addEventListener("click", () => pick(0));
+$("side-b").addEventListener("click", () => pick(1));
+$("reset").addEventListener("click", () => form.reset());
+$("toggle-settings").addEventListener("click", () => drawer(!document.body.classList.contains("with-settings")));
+$("theme").addEventListener("click", theme);
+$("clear").addEventListener("click", clear);
+$("help").addEventListener("click", () => $("help-box").showModal());
+$("stop").addEventListener("click", stopAll);
+$("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
+$("prompt").addEventListener("input", () => grow($("prompt")));
+$("prompt").addEventListener("keydown", (e) => {
+  if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
+  e.preventDefault();
+  send();
+});
+
+const typing = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+document.addEventListener("keydown", (e) => {
+  if (e.key === "Escape" && !$("help-box").open) stopAll();
+  else if (e.ctrlKey && e.key === ",") drawer(!document.body.classList.contains("with-settings"));
+  else if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === "o") clear();
+  else if (e.key === "/" && !typing()) $("prompt").focus();
+  else if (e.key === "?" && !typing()) $("help-box").showModal();
+  else return;
+  e.preventDefault();
+});
+
+if (settings.theme) document.documentElement.dataset.theme = settings.theme;
+drawer(settings.open ?? innerWidth > 1000);
+paintLegend($("legend"));
+connect();

@@ -1,0 +1,209 @@
+// A card shows one answer: its text while it is denoised, its numbers, and afterwards a slider over its passes.
+
+import { Film, Numbers } from "./film.js";
+import { settings } from "./settings.js";
+
+const element = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
+const hue = (pass, passes) => Math.round(210 + (130 * (pass - 1)) / Math.max(1, passes - 1)) % 360;
+const fixed = (v, digits, unit = "") => (v === null || v === undefined ? "–" : v.toFixed(digits) + unit);
+
+export function paintLegend(place) {
+  const stops = [1, 2, 3, 4, 5].map((p) => `hsl(${hue(p, 5)} 70% var(--pass-light))`);
+  place.style.background = `linear-gradient(to right, ${stops})`;
+}
+
+export class Card {
+  film = new Film();
+  numbers = new Numbers();
+  text = "";     // settled
+  #spans = [];   // one per position
+  #keys = [];    // what each of them shows
+  #provisional = "";
+  #live = true;
+  #drawn = 0;
+  #timer = 0;
+  #player = 0;
+
+  constructor(side, copies) {
+    this.node = element("article", "card");
+    this.head = element("header");
+    if (side) this.head.append(element("span", "side", side));
+    this.state = element("span", "state", "waiting");
+    this.reason = element("span", "reason");
+    this.head.append(this.state, this.reason);
+    this.body = element("div", "text live");
+    this.body.setAttribute("aria-live", "off");
+    this.replay = this.#makeReplay();
+    this.list = element("dl", "numbers");
+    this.tools = element("div", "tools");
+    for (const [name, make] of Object.entries(copies)) this.tools.append(copyButton(name, () => make(this)));
+    this.node.append(this.head, this.body, this.replay, this.list, this.tools);
+    this.#put();
+  }
+
+  // ---- What arrives ----
+
+  snapshot(s) {
+    this.film.add(s);
+    this.numbers.see(s.pass.filter((p) => p > 0).length, s.nfe);
+    this.numbers.engineTps = s.engine_decode_tps ?? null;
+    this.#soon();
+  }
+  append(text, tokens, nfe) {
+    this.text += text;
+    this.#provisional = "";
+    this.numbers.see(tokens, nfe);
+    this.#soon();
+  }
+  provisional(d, nfe) {
+    this.#provisional = d.provisional_text + settings.mask.repeat(d.mask_count);
+    if (nfe) this.numbers.nfe = nfe;
+    this.#soon();
+  }
+  usage(u) {
+    const n = this.numbers;
+    n.prompt = u.prompt_tokens ?? n.prompt;
+    n.cached = u.prompt_tokens_details?.cached_tokens ?? n.cached;
+    n.nfe = u.nfe ?? n.nfe;
+    n.engineTps = u.engine_decode_tps ?? n.engineTps;
+    if (u.completion_tokens) n.see(u.completion_tokens, n.nfe);
+  }
+  finish(text, reason) {
+    if (text !== null) this.text = text;
+    this.#end("done", reason ?? "");
+  }
+  stopped() { this.#end("stopped", ""); }
+  fail(message) {
+    this.#end("failed", "");
+    this.body.after(element("p", "failure", message));
+  }
+
+  #end(state, reason) {
+    this.numbers.finish();
+    this.#live = false;
+    this.#provisional = "";
+    clearTimeout(this.#timer);
+    this.state.textContent = state;
+    this.reason.textContent = reason;
+    this.body.classList.remove("live");
+    if (this.film.length) {
+      this.slider.max = this.film.length - 1;
+      this.slider.value = this.slider.max;
+      this.replay.hidden = this.film.length < 2;
+    }
+    this.redraw();
+    this.node.dataset.state = state;
+  }
+
+  // ---- Drawing ----
+
+  /** Draws now or when the interval since the last time is over. */
+  #soon() {
+    if (this.#timer) return;
+    const wait = Math.max(0, this.#drawn + settings.interval - performance.now());
+    this.#timer = setTimeout(() => requestAnimationFrame(() => this.redraw()), wait);
+  }
+
+  redraw() {
+    this.#timer = 0;
+    this.#drawn = performance.now();
+    if (this.#live) this.state.textContent = this.numbers.first === null ? "waiting" : "writing";
+    if (this.film.length) this.#drawFilm(this.#live ? this.film.length - 1 : Number(this.slider.value));
+    else this.body.replaceChildren(this.text, element("span", "provisional", this.#provisional));
+    this.#put();
+  }
+
+  #drawFilm(k) {
+    const { nfe, stable, blocks, cells } = this.film.at(k);
+    const starts = settings.borders ? blocks : new Map();
+    const still = !this.#live && k === this.film.length - 1; // the answer itself: what the last pass did is no news
+    this.body.classList.toggle("coloured", settings.colour);
+    while (this.#spans.length < cells.length) this.#spans.push(this.body.appendChild(element("span")));
+    while (this.#spans.length > cells.length) this.#spans.pop().remove();
+    this.#keys.length = cells.length;
+    cells.forEach((c, i) => this.#drawCell(i, c, still ? "" : c.change, starts.get(i), i < stable));
+    this.slider.setAttribute("aria-valuetext", `pass ${nfe}`);
+    this.counter.textContent = `pass ${nfe} of ${this.film.passes}`;
+  }
+
+  #drawCell(i, c, change, block, settled) {
+    const masked = c.pass < 0, text = masked ? settings.mask : c.text;
+    const classes = `${masked ? "mask" : "token"} ${change}${settled ? " settled" : ""}`;
+    const key = `${text}\0${classes}\0${c.pass}\0${this.film.passes}\0${block?.status ?? ""}`;
+    if (this.#keys[i] === key) return;
+    this.#keys[i] = key;
+    const span = this.#spans[i];
+    span.replaceChildren(...(block ? [edge(block)] : []), text);
+    span.className = classes;
+    span.title = masked ? `position ${i}` : `position ${i}, token ${c.id}, pass ${c.pass}` +
+      (c.confidence === null ? "" : `, probability ${c.confidence.toFixed(3)}`);
+    if (!masked) span.style.setProperty("--hue", hue(c.pass, this.film.passes));
+  }
+
+  #put() {
+    const n = this.numbers;
+    const rows = {
+      "first token": fixed(n.ttft, 0, " ms"), "tokens/s": fixed(n.tps, 1), "engine tokens/s": fixed(n.engineTps, 1),
+      "tokens/forward": fixed(n.tpf, 2), tokens: String(n.tokens), passes: String(n.nfe || "–"),
+      prompt: n.prompt === null ? "–" : String(n.prompt), cached: n.cached === null ? "–" : String(n.cached),
+    };
+    this.list.replaceChildren(...Object.entries(rows).map(([name, value]) => {
+      const pair = element("div");
+      pair.append(element("dt", "", name), element("dd", "", value));
+      pair.dataset.name = name;
+      return pair;
+    }));
+  }
+
+  // ---- Replay ----
+
+  #makeReplay() {
+    const box = element("div", "replay");
+    this.slider = Object.assign(element("input"), { type: "range", min: 0, max: 0, step: 1 });
+    this.slider.setAttribute("aria-label", "Pass");
+    this.counter = element("output");
+    const play = Object.assign(element("button", "play", "▶"), { type: "button", title: "Play" });
+    play.addEventListener("click", () => this.#play());
+    this.slider.addEventListener("input", () => { this.#pause(); this.redraw(); });
+    this.slider.addEventListener("keydown", (e) => {
+      if (e.key !== " ") return;
+      e.preventDefault();
+      this.#play();
+    });
+    box.append(play, this.slider, this.counter);
+    box.hidden = true;
+    return box;
+  }
+
+  #pause() {
+    clearInterval(this.#player);
+    this.#player = 0;
+  }
+  #play() {
+    if (this.#player) return this.#pause();
+    if (this.slider.value === this.slider.max) this.slider.value = 0;
+    this.redraw();
+    this.#player = setInterval(() => {
+      this.slider.value = Number(this.slider.value) + 1;
+      this.redraw();
+      if (this.slider.value === this.slider.max) this.#pause();
+    }, Math.max(settings.interval, 60));
+  }
+}
+
+function edge(block) {
+  const bar = element("span", "edge");
+  bar.dataset.status = block.status;
+  bar.title = `block from ${block.start}, ${block.length} tokens, ${block.status}`;
+  return bar;
+}
+
+function copyButton(name, text) {
+  const button = Object.assign(element("button", "", name), { type: "button" });
+  button.addEventListener("click", async () => {
+    await navigator.clipboard?.writeText(text());
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = name; }, 1000);
+  });
+  return button;
+}

@@ -1,0 +1,80 @@
+// A film: what an answer looked like after each pass that was seen, as differences. Knows nothing of the page.
+
+/** One position as it stands: text, id, pass that wrote it (-1: a mask), confidence; and what the pass shown did to it. */
+const blank = () => ({ id: -1, text: "", pass: -1, confidence: null, change: "" });
+
+export class Film {
+  #frames = []; // {nfe, n, stable, blocks, changes: [[i, id, text, pass, confidence]]}
+  #last = [];   // positions after the last frame
+  #shown = this.#nothing(); // positions, and blocks by their start, after frame `at`
+
+  #nothing() { return { at: -1, cells: [], blocks: new Map() }; }
+
+  get length() { return this.#frames.length; }
+  get passes() { return this.length ? this.#frames[this.length - 1].nfe : 0; }
+
+  /** Adds a snapshot as the server sends it. One that says nothing new replaces the frame before. */
+  add(s) {
+    const n = s.token_ids.length, changes = [];
+    for (let i = 0; i < Math.max(n, this.#last.length); i++) {
+      const masked = i >= n || s.pass[i] < 0;
+      const now = masked ? [i, -1, "", -1, null] : [i, s.token_ids[i], s.tokens[i], s.pass[i], s.confidence?.[i] ?? null];
+      const was = this.#last[i];
+      if (was && was.id === now[1] && was.pass === now[3] && was.text === now[2]) continue;
+      changes.push(now);
+      this.#last[i] = { id: now[1], text: now[2], pass: now[3] };
+    }
+    this.#last.length = n;
+    this.#frames.push({ nfe: s.nfe, n, stable: s.stable_len ?? 0, blocks: s.blocks ?? [], changes });
+  }
+
+  /** The answer after frame k: {nfe, stable, blocks, cells}. Blocks and cells are shared: read them, don't keep them. */
+  at(k) {
+    if (this.#shown.at > k) this.#shown = this.#nothing();
+    const { cells, blocks } = this.#shown;
+    for (let f = this.#shown.at + 1; f <= k; f++) {
+      this.#apply(cells, this.#frames[f]);
+      this.#settle(blocks, this.#frames[f]);
+    }
+    this.#shown.at = k;
+    const { nfe, stable } = this.#frames[k];
+    return { nfe, stable, blocks, cells };
+  }
+
+  /** A frame names the blocks in flight; those that it no longer names are stored. */
+  #settle(blocks, frame) {
+    for (const b of blocks.values()) b.status = "IN_CACHE";
+    for (const b of frame.blocks) blocks.set(Math.max(0, b.start), { ...b });
+  }
+
+  #apply(cells, frame) {
+    while (cells.length < frame.n) cells.push(blank());
+    for (const c of cells) c.change = "";
+    for (const [i, id, text, pass, confidence] of frame.changes) {
+      if (i >= frame.n) continue;
+      const c = cells[i], had = c.pass >= 0;
+      if (pass < 0) c.change = had ? "remasked" : "";
+      else c.change = had && c.id !== id ? "edited" : "fresh";
+      Object.assign(c, { id, text, pass, confidence });
+    }
+    cells.length = frame.n;
+  }
+}
+
+/** Counts and rates of one answer; times are in milliseconds. */
+export class Numbers {
+  constructor(now = performance.now()) {
+    Object.assign(this, { sent: now, first: null, end: null, tokens: 0, nfe: 0, engineTps: null, cached: null, prompt: null });
+  }
+  /** Text or tokens became visible. */
+  see(tokens, nfe, now = performance.now()) {
+    if (tokens > 0 && this.first === null) this.first = now;
+    this.tokens = tokens;
+    if (nfe) this.nfe = nfe;
+  }
+  finish(now = performance.now()) { this.end ??= now; }
+  get ttft() { return this.first === null ? null : this.first - this.sent; }
+  get seconds() { return ((this.end ?? performance.now()) - this.sent) / 1000; }
+  get tps() { return this.seconds > 0 ? this.tokens / this.seconds : null; }
+  get tpf() { return this.nfe ? this.tokens / this.nfe : null; }
+}
