@@ -159,6 +159,15 @@ static um_status read_all(um_args *a, um_settings *s, int argc, char **argv, con
     return st;
 }
 
+static void keep_given(um_args *a, const um_settings *s) {
+    const um_given *g = s->given;
+    for (size_t i = 0; i < s->n_sets; i++) {
+        a->given = um_realloc(a->given, um_mul(a->n_given + s->sets[i].n + 1, sizeof *a->given));
+        for (size_t k = 0; k < s->sets[i].n; k++, g++)
+            if (g->by != UM_BY_DEFAULT) a->given[a->n_given++] = (struct um_args_given){&s->sets[i].rows[k], g->by};
+    }
+}
+
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config) {
     um_option_set sets[UM_COMMAND_SETS_MAX];
     common shared;
@@ -181,12 +190,15 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
         st = print_config(self, &s, &err);
     }
     if (st) fail_usage(a, self, &err);
+    keep_given(a, &s);
     um_settings_free(&s);
 }
 
 void um_args_free(um_args *a) {
     um_free(a->word);
+    um_free(a->given);
     a->word = NULL;
+    a->given = NULL;
     um_arena_free(&a->strings);
 }
 

@@ -414,9 +414,10 @@ static um_status measure_all(bench *b, const um_config *c, um_err *err) {
     return st;
 }
 
-static int run_bench(const um_command *self, bench *b, um_config *c) {
+static int run_bench(const um_command *self, bench *b, const um_args *words, um_config *c) {
     um_err err = {0};
-    um_status st = parse_batches(b, &err);
+    um_status st = um_cli_no_words(words, "the prompts are read from --prompts", &err);
+    if (!st) st = parse_batches(b, &err);
     if (!st) st = um_cli_need_model(c->model, &err);
     if (!st) st = open_prompts(b, c, &err);
     if (st) {
@@ -435,17 +436,13 @@ static int run(const um_command *self, int argc, char **argv) {
     bench b = {0};
     um_config config = {0};
     um_args args;
-    um_err err;
     int code;
     um_args_parse(&args, self, argc, argv, &b.opt, &config);
     if (args.done) {
         code = args.exit;
-    } else if (args.n_words) {
-        um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the prompts are read from --prompts", args.word[0]);
-        code = um_cli_error(self, &err);
     } else {
         um_cli_catch_signals();
-        code = run_bench(self, &b, &config);
+        code = run_bench(self, &b, &args, &config);
     }
     um_model_close(b.model);
     um_dataset_free(&b.data);
@@ -463,8 +460,7 @@ const um_command um_cmd_bench = {
     .description =
         "Answers a fixed set of prompts with each batch size, once to warm up and then --runs times, and prints the "
         "median with its spread and the conditions: machine, commit, type, threads. Timed is the span from handing "
-        "over "
-        "the first prompt to the end of the last answer; loading is reported apart. Decoding is greedy unless "
+        "over the first prompt to the end of the last answer; loading is reported apart. Decoding is greedy unless "
         "--temperature is given.",
     .examples = "unmask bench --model models/tiny-block\n"
                 "unmask bench --model models/tiny-block --batch 1,2,4,8 --runs 5\n"
@@ -472,6 +468,7 @@ const um_command um_cmd_bench = {
     .options = options,
     .n_options = UM_LEN(options),
     .engine_options = true,
+    .arguments = "serve",
     .defaults = {{"temperature", "0"}}, /* so that every run does the same work */
     .run = run,
 };

@@ -9,10 +9,11 @@
 enum { UM_EXIT_OK = 0, UM_EXIT_FAILED = 1, UM_EXIT_USAGE = 2, UM_EXIT_DEVICE = 3 };
 
 typedef struct um_command {
-    const char *name, *summary, *usage; /* usage: "unmask run [options] PROMPT" */
-    const char *description;            /* a paragraph for --help */
-    const char *examples;               /* lines that work as pasted from the repository's root */
-    const um_option *options;           /* rows over the command's own struct, or NULL */
+    const char *name;            /* a word, or two: "bench serve" is looked up before "bench" */
+    const char *summary, *usage; /* usage: "unmask run [options] PROMPT" */
+    const char *description;     /* a paragraph for --help */
+    const char *examples;        /* lines that work as pasted from the repository's root */
+    const um_option *options;    /* rows over the command's own struct, or NULL */
     size_t n_options;
     bool engine_options;   /* takes model, engine, decoding and sampling options too */
     const char *arguments; /* what its words may be, for completion: "DIR", "a|b|c", or NULL for text */
@@ -24,7 +25,7 @@ typedef struct um_command {
 } um_command;
 extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
-    um_cmd_bench, um_cmd_tokenize, um_cmd_help;
+    um_cmd_bench, um_cmd_bench_serve, um_cmd_tokenize, um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
 
 /* ---- args.c: what every subcommand does with its arguments ---- */
 typedef struct um_args {
@@ -33,6 +34,11 @@ typedef struct um_args {
     bool done; /* --help or --print-config was answered: return `exit` */
     int exit;
     um_arena strings; /* what options borrow from a configuration file */
+    struct um_args_given {
+        const um_option *row;
+        um_giver by;
+    } * given; /* [n_given] the options that are not left at their defaults; owned */
+    size_t n_given;
 } um_args;
 /* Takes defaults, file, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be
  * NULL when the command takes no engine options); texts live until um_args_free. On a usage error prints it with a hint
@@ -70,6 +76,8 @@ void um_cli_set_program(const char *name);
 void um_cli_put_examples(const char *lines, um_buf *out);
 /* Looks up a subcommand by name, NULL if there is none. */
 const um_command *um_command_find(const char *name);
+/* The subcommand that n words begin with, the longest name first: "bench serve" before "bench". *used: its words. */
+const um_command *um_command_match(int n, char *const *words, int *used);
 /* Says that there is no such command or option and what is nearest; returns UM_EXIT_USAGE. */
 int um_cli_unknown_command(const char *name);
 /* Appends the page that `unmask --help` prints. */
@@ -112,7 +120,7 @@ char *um_cli_bundled(void);
 um_status um_cli_blame_model(um_err *err);
 /* Sizes for one request at a time: one engine, and where max_num_batched_tokens is auto, room for a prompt of up to
  * prompt_bytes (SIZE_MAX: as long as the model allows) and its answer in one pass. */
-void um_cli_size_pass(um_config *c, size_t prompt_bytes);
+void um_cli_size_for_one(um_config *c, size_t prompt_bytes);
 /* Tokens that an open-ended pass keeps free behind the prompt, for blocks in flight: a conversation may change them. */
 #define UM_CHAT_WINDOW 512
 
@@ -123,36 +131,40 @@ bool um_cli_terminated(void); /* SIGTERM came: stays true, for programs that out
 void um_cli_clear_interrupt(void);
 
 /* ---- view.c: an answer drawn while it is denoised ---- */
+/* A token that may still change, as text. */
+typedef struct um_piece {
+    int state;       /* UM_TOKEN_MASK, UM_TOKEN_FRESH, UM_TOKEN_SET */
+    bool is_special; /* a token that is no text: `text` is empty */
+    um_str text;
+} um_piece;
+/* An answer as it stands. */
+typedef struct um_frame {
+    um_str settled;        /* all that can no longer change: whole characters; a later frame begins with the same */
+    const um_piece *piece; /* [n] what is behind it */
+    size_t n;
+} um_frame;
+
 typedef struct um_view um_view;
 /* Draws to stderr-or-stdout fd when it is a terminal. Colours follow NO_COLOR; width is the terminal's. */
-um_view *um_view_new(const um_model *m, int fd);
+um_view *um_view_new(int fd);
 void um_view_free(um_view *v);
 /* Another answer follows on the same view. */
 void um_view_reset(um_view *v);
-/* Event handler: give it to a request with UM_EVENT_SNAPSHOT | UM_EVENT_FINISH and the view as argument. */
-void um_view_event(void *view, const um_event *ev);
+/* Would a frame be drawn now? Not faster than eyes follow, and not on what can't draw. */
+bool um_view_is_due(const um_view *v);
+void um_view_draw(um_view *v, const um_frame *f);
+/* The end: the answer as ordinary text in place of the last frame. */
+void um_view_finish(um_view *v, um_str text);
 /* The line of numbers below an answer: tokens, tokens/s, tokens per forward, passes, finish reason. */
 void um_view_summary(FILE *f, const um_result *r, bool colour);
 
-/* ---- ask.c: one request from submission to its end ---- */
-typedef struct um_reply {
-    um_result result; /* its text and token_ids point into the buffers below */
-    um_buf text;
-    int32_t *ids;
-} um_reply;
-typedef struct um_ask {
-    um_session *session;
-    um_view *view;                                   /* draws the answer, or NULL */
-    FILE *plain;                                     /* without a view: settled text goes here as it comes, or NULL */
-    bool safe;                                       /* plain is a terminal: control characters are taken out */
-    int32_t delay_ms;                                /* pause behind each pass, so that people can watch */
-    void (*finished)(void *arg, const um_result *r); /* sees all of the result, arrays that a reply leaves out too */
-    void *arg;
-} um_ask;
-/* Runs `r` (its callback and events are set here). An interrupt aborts the request, which is no error: the reply says
- * UM_FINISH_ABORTED and holds what was settled. */
-um_status um_ask_run(const um_ask *a, um_request *r, um_reply *out, um_err *err);
-void um_reply_free(um_reply *r);
+/* ---- spell.c: snapshots of an engine as frames ---- */
+typedef struct um_speller um_speller;
+um_speller *um_speller_new(const um_model *m);
+void um_speller_free(um_speller *s);
+void um_speller_reset(um_speller *s); /* another answer follows */
+/* The frame of a snapshot; valid until the next call. */
+const um_frame *um_speller_read(um_speller *s, const um_snapshot *snapshot);
 
 /* ---- progress.c: a bar with ETA on stderr ---- */
 typedef struct um_progress um_progress;

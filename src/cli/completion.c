@@ -36,6 +36,10 @@ static const char tail[] =
     "_unmask() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]} reply\n"
     "    COMPREPLY=()\n"
+    "    # A name of two words.\n"
+    "    if [ \"$COMP_CWORD\" -gt 2 ] && [ -n \"$(_unmask_options \"$command ${COMP_WORDS[2]}\")\" ]; then\n"
+    "        command+=\" ${COMP_WORDS[2]}\"\n"
+    "    fi\n"
     "    # bash makes words of --name=value: name, the sign, value.\n"
     "    if [ \"$cur\" = = ]; then\n"
     "        cur=\n"
@@ -59,9 +63,10 @@ static void put_words(um_buf *out, const char *words) {
     for (const char *p = words; *p; p++) um_buf_putc(out, *p == '|' ? ' ' : *p);
 }
 
+/* First words: the second of a name is an argument of the first. */
 static void put_commands(um_buf *out) {
     for (const um_command *const *c = um_commands; *c; c++)
-        um_buf_printf(out, "%s%s", c == um_commands ? "" : " ", (*c)->name);
+        if (!strchr((*c)->name, ' ')) um_buf_printf(out, "%s%s", c == um_commands ? "" : " ", (*c)->name);
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
@@ -118,7 +123,7 @@ static void put_options_function(um_buf *out) {
     um_buf_puts(out, "'\n    case $1 in\n");
     for (const um_command *const *c = um_commands; *c; c++) {
         um_command_options_init(&o, *c);
-        um_buf_printf(out, "    %s) echo \"--help", (*c)->name);
+        um_buf_printf(out, "    '%s') echo \"--help", (*c)->name);
         um_options_each(o.sets + o.n - 1, 1, put_option, out);
         um_options_each(o.sets, o.n_own, put_option, out);
         um_buf_puts(out, (*c)->engine_options ? "$shared\" ;;\n" : "\" ;;\n");
@@ -149,7 +154,7 @@ static void put_words_function(um_buf *out) {
     um_buf_puts(out, "_unmask_words() {\n    case $1 in\n");
     for (const um_command *const *c = um_commands; *c; c++) {
         if (!(*c)->arguments) continue;
-        um_buf_printf(out, "    %s) echo '", (*c)->name);
+        um_buf_printf(out, "    '%s') echo '", (*c)->name);
         if (um_streq((*c)->arguments, "COMMAND")) put_commands(out);
         else put_words(out, (*c)->arguments);
         um_buf_puts(out, "' ;;\n");

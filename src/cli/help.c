@@ -22,7 +22,7 @@ void um_cli_put_overview(um_buf *out) {
                 "unmask: runs diffusion language models, which write a text by unmasking many positions at once\n\n"
                 "Usage: unmask COMMAND [options] [arguments]\n\nCommands:\n");
     for (const um_command *const *c = um_commands; *c; c++)
-        um_buf_printf(out, "  %-10s %s\n", (*c)->name, (*c)->summary);
+        um_buf_printf(out, "  %-11s %s\n", (*c)->name, (*c)->summary);
     um_buf_puts(out, "\nOptions:\n"
                      "  --help     this page; 'unmask COMMAND --help' and 'unmask help COMMAND' tell about one\n"
                      "  --version  version and commit\n\nExamples:\n");
@@ -43,9 +43,7 @@ int um_cli_unknown_command(const char *name) {
     return UM_EXIT_USAGE;
 }
 
-static int help_of(const char *name) {
-    const um_command *c = um_command_find(name);
-    if (!c) return um_cli_unknown_command(name);
+static int help_of(const um_command *c) {
     char flag[] = "--help", *argv[] = {(char *)(uintptr_t)c->name, flag, NULL};
     return c->run(c, 2, argv);
 }
@@ -68,7 +66,10 @@ static int answer(const um_command *self, const um_args *args, int32_t format) {
         um_fail(&err, UM_EINVAL, "this format holds every command; leave out \"%.80s\"", args->word[0]);
         return um_cli_error(self, &err);
     }
-    for (int i = 0; i < args->n_words && !status; i++) status = help_of(args->word[i]);
+    for (int i = 0, used = 1; i < args->n_words && !status; i += used) {
+        const um_command *c = um_command_match(args->n_words - i, (char *const *)(uintptr_t)(args->word + i), &used);
+        status = c ? help_of(c) : um_cli_unknown_command(args->word[i]);
+    }
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/sheet.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "server/server.h"
 
 typedef struct list_options {
     bool json;
@@ -167,13 +168,31 @@ static void put_commands(um_sheet *s) {
     }
 }
 
+static void put_endpoint(um_sheet *s, const um_endpoint *e) {
+    char name[96];
+    snprintf(name, sizeof name, "%s %s", e->method, e->path);
+    um_sheet_item(s, name, e->summary);
+    if (s->json) {
+        um_sheet_str(s, "method", e->method);
+        um_sheet_str(s, "path", e->path);
+    }
+    um_sheet_str(s, "known_from", e->shape);
+    um_sheet_bool(s, "needs_key", !(e->flags & UM_ENDPOINT_OPEN));
+    um_sheet_item_end(s);
+}
+
+static void put_endpoints(um_sheet *s) {
+    for (const um_endpoint_set *const *set = um_endpoints; *set; set++)
+        for (size_t i = 0; i < (*set)->n; i++) put_endpoint(s, &(*set)->rows[i]);
+}
+
 static const struct {
     const char *name;
     void (*put)(um_sheet *s);
 } tables[] = {
     {"families", put_families},     {"strategies", put_strategies}, {"samplers", put_samplers},
     {"retentions", put_retentions}, {"options", put_all_options},   {"backends", put_backends},
-    {"commands", put_commands},
+    {"commands", put_commands},     {"endpoints", put_endpoints},
 };
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -188,7 +207,7 @@ static um_status check_words(const um_args *a, um_err *err) {
         const char *near = um_nearest(a->word[i], names, UM_LEN(tables));
         return um_fail(err, UM_EINVAL,
                        "no table \"%.60s\"%s%s; there are families, strategies, samplers, retentions, "
-                       "options, backends, commands",
+                       "options, backends, commands, endpoints",
                        a->word[i], near ? ", did you mean " : "", near ? near : "");
     }
     return UM_OK;
@@ -227,15 +246,15 @@ done:
 
 const um_command um_cmd_list = {
     .name = "list",
-    .summary = "families, strategies, samplers, retentions, options, backends, commands",
+    .summary = "families, strategies, samplers, retentions, options, backends, commands, endpoints",
     .usage = "unmask list [--json] [TABLE ...]",
     .description = "Prints the tables of the program: families, strategies, samplers, retentions, options, backends, "
-                   "commands; all of them without an argument.",
+                   "commands, endpoints of the server; all of them without an argument.",
     .examples = "  unmask list families\n"
                 "  unmask list strategies samplers\n"
                 "  unmask list options --json\n",
     .options = rows,
     .n_options = UM_LEN(rows),
-    .arguments = "families|strategies|samplers|retentions|options|backends|commands",
+    .arguments = "families|strategies|samplers|retentions|options|backends|commands|endpoints",
     .run = run,
 };

@@ -29,9 +29,10 @@ static int dispatch(int argc, char **argv) {
         printf("unmask %s (%s)\n", um_version(), UM_COMMIT);
         return UM_EXIT_OK;
     }
-    if (um_streq(name, "--help") || um_streq(name, "-h")) name = "help";
-    const um_command *c = um_command_find(name);
-    return c ? c->run(c, argc - 1, argv + 1) : um_cli_unknown_command(name);
+    if (um_streq(name, "--help") || um_streq(name, "-h")) return um_cmd_help.run(&um_cmd_help, argc - 1, argv + 1);
+    int used;
+    const um_command *c = um_command_match(argc - 1, argv + 1, &used);
+    return c ? c->run(c, argc - used, argv + used) : um_cli_unknown_command(name);
 }
 
 /* stdio keeps no reason of a write that failed earlier, but a pipe tells whether its reader is gone. */

@@ -1,24 +1,21 @@
 /* The reference of options in Markdown, from the tables, and the sentences that it shares with the manual page. */
 #include "cli/cli.h"
+#include "server/server.h"
 
 const char um_cli_about_values[] =
     "Every option can be given on the command line, in the environment and in a file. The command line wins over the "
     "environment, the environment over the file, the file over the default. A bool is true, yes, on or 1, or false, "
-    "no, "
-    "off or 0, in any case of letters; on the command line the flag alone is true and --no-NAME is false. Where auto "
-    "is "
-    "allowed, the model or the machine decides. A name may be written with - or _. What other systems call an option "
-    "is "
-    "accepted in all places, with their check of the value. A request line takes the options of decoding, sampling and "
-    "limits by the same names, with the JSON type that fits.";
+    "no, off or 0, in any case of letters; on the command line the flag alone is true and --no-NAME is false. Where "
+    "auto is allowed, the model or the machine decides. A name may be written with - or _. What other systems call "
+    "an option is accepted in all places, with their check of the value. A request line takes the options of "
+    "decoding, sampling and limits by the same names, with the JSON type that fits.";
 
 const char um_cli_about_file[] =
     "--config FILE, or UNMASK_CONFIG, names a file in YAML: an option a line by its name. Options of one command may "
     "stand in a section of its name, where they win over those at the top; a section engine, and in each "
     "decoding_thresholds, only group. A file may serve several commands: an option that another command knows is "
-    "passed "
-    "over. Unknown and doubled names, lists, anchors, aliases, tags and further documents are errors with line and "
-    "column. null, or nothing, leaves an option as it is. --print-config writes such a file.";
+    "passed over. Unknown and doubled names, lists, anchors, aliases, tags and further documents are errors with "
+    "line and column. null, or nothing, leaves an option as it is. --print-config writes such a file.";
 
 const char um_cli_file_example[] = "model: models/tiny-block\n"
                                    "threads: 4\n"
@@ -99,6 +96,20 @@ static void put_command(um_buf *out, const um_command *c) {
     um_command_options_free(&o);
 }
 
+static void put_endpoints(um_buf *out) {
+    um_buf_puts(out, "\n## Endpoints of the server\n\nAll but those marked open ask for a key where --api-key gave "
+                     "one. {id} is one part of a path, {rest} may be several.\n\n"
+                     "| method | path | known from | | |\n| --- | --- | --- | --- | --- |\n");
+    for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
+        for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {
+            um_buf_printf(out, "| %s | `%s` | %s | %s | ", e->method, e->path, e->shape,
+                          e->flags & UM_ENDPOINT_OPEN ? "open" : "");
+            put_cell(out, e->summary);
+            um_buf_puts(out, " |\n");
+        }
+    }
+}
+
 void um_cli_put_markdown(um_buf *out) {
     um_command_options o;
     um_command_options_init(&o, &um_cmd_generate);
@@ -111,5 +122,6 @@ void um_cli_put_markdown(um_buf *out) {
     um_buf_puts(out, "\n## Models and decoding\n");
     um_options_each(o.sets + o.n_own, o.n_shared, put_row, &(table){true, out});
     for (const um_command *const *c = um_commands; *c; c++) put_command(out, *c);
+    put_endpoints(out);
     um_command_options_free(&o);
 }

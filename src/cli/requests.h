@@ -2,20 +2,12 @@
 #ifndef UM_CLI_REQUESTS_H
 #define UM_CLI_REQUESTS_H
 
-#include "base/base.h"
-
-struct json_t;
+#include "server/body.h"
 
 typedef struct um_request_line {
-    um_buf id;          /* the id as JSON ("\"a\"", "7"); len 0 while the line has none that can be used */
-    um_request request; /* its strings and arrays belong to this struct */
-    struct json_t *root;
-    int32_t *ids;
-    um_chat_request chat; /* `request` points to it when there are messages */
-    um_buf messages, tools, kwargs;
-    const char **stop;
-    int32_t *stop_ids;
-    um_bias *bias;
+    um_buf id;              /* the id as JSON ("\"a\"", "7"); len 0 while the line has none that can be used */
+    um_request request;     /* its strings and arrays belong to the body */
+    um_body body;           /* as read by the tables that the server has, too */
     bool step_map, timings; /* what the result says beside the answer */
 } um_request_line;
 

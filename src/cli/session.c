@@ -77,7 +77,11 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
 }
 
 /* What is wrong with the model is left to um_cli_open to say. */
-void um_cli_size_pass(um_config *c, size_t prompt_bytes) {
+void um_cli_size_for_one(um_config *c, size_t prompt_bytes) {
+    if (c->data_parallel_size > 1)
+        um_warn("data_parallel_size %d: answers come one at a time here, so there is one engine; generate and bench "
+                "spread requests over several",
+                c->data_parallel_size);
     c->data_parallel_size = 1;
     if (c->max_num_batched_tokens > 0) return;
     um_arch a = {.max_position = PASS_MOST};

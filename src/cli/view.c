@@ -1,14 +1,13 @@
 /* An answer drawn in place while it is denoised.
  *
- * Settled text is kept as text; what is in flight is decoded anew for every frame. A frame is laid out into rows of the
- * terminal's width and written in one go over the rows of the last one. Rows that no longer fit leave at the top for
+ * Settled text is kept; what is in flight comes anew with every frame. A frame is laid out into rows of the terminal's
+ * width and written in one go over the rows of the last one. Rows that no longer fit leave at the top for
  * good, which only settled ones may: when what is in flight is itself too tall, its end is cut instead. The end of the
  * answer is printed as ordinary text, so that it can be copied and reflows. */
 #include <errno.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "model/model.h"
 
 #define FRAME_SECONDS (1.0 / 60)
 
@@ -28,17 +27,15 @@ static const palette coloured = {{"\x1b[2m", "\x1b[1;32m", "\x1b[36m", ""}};
 static const palette plain = {{"\x1b[2m", "\x1b[1m", "\x1b[2m", ""}}; /* NO_COLOR forbids colours, not weight */
 
 struct um_view {
-    const um_tok *tok;
     int fd;
     bool draws; /* fd is a terminal that can move its cursor */
     const palette *palette;
     const char *mask, *special; /* one column each */
 
-    um_stream stream;       /* has read the settled tokens */
-    size_t n_settled, base; /* tokens it has read; bytes of text that were printed for good */
-    um_buf text;            /* settled text, safe for a terminal */
+    size_t taken, base; /* bytes of settled text that are in `text`; of `text`, that were printed for good */
+    um_buf text;        /* settled text, safe for a terminal */
 
-    um_buf cells, piece, scratch, frame;
+    um_buf cells, scratch, frame;
     row *rows;
     int n_rows, cap_rows, columns, column;
     const char *style;          /* that is on at the end of `cells`: a row begins and ends plain */
@@ -46,10 +43,9 @@ struct um_view {
     double last_frame;
 };
 
-um_view *um_view_new(const um_model *m, int fd) {
+um_view *um_view_new(int fd) {
     um_view *v = UM_NEW(um_view);
     bool utf8 = um_cli_utf8();
-    v->tok = m->tok;
     v->fd = fd;
     v->draws = um_cli_can_draw(fd);
     v->palette = um_cli_colour(fd) ? &coloured : &plain;
@@ -65,7 +61,6 @@ void um_view_free(um_view *v) {
     if (!v) return;
     um_buf_free(&v->text);
     um_buf_free(&v->cells);
-    um_buf_free(&v->piece);
     um_buf_free(&v->scratch);
     um_buf_free(&v->frame);
     um_free(v->rows);
@@ -73,9 +68,8 @@ void um_view_free(um_view *v) {
 }
 
 void um_view_reset(um_view *v) {
-    um_stream_init(&v->stream, v->tok, true);
     um_buf_clear(&v->text);
-    v->n_settled = v->base = 0;
+    v->taken = v->base = 0;
     v->n_rows = v->first_drawn = v->end_drawn = 0;
     v->last_frame = 0;
 }
@@ -130,57 +124,31 @@ static void put_text(um_view *v, int state, const char *s, size_t n, size_t text
     }
 }
 
-static void put_piece(um_view *v, int state) {
-    um_buf_clear(&v->scratch);
-    um_cli_put_safe(&v->scratch, v->piece.data, v->piece.len);
-    put_text(v, state, v->scratch.data, v->scratch.len, v->text.len);
-    um_buf_clear(&v->piece);
+static void take_settled(um_view *v, um_str settled) {
+    if (settled.n <= v->taken) return;
+    um_cli_put_safe(&v->text, settled.p + v->taken, settled.n - v->taken);
+    v->taken = settled.n;
 }
 
-/* Reads what has settled since the last frame into v->text. */
-static void take_settled(um_view *v, const um_snapshot *s) {
-    um_buf_clear(&v->piece);
-    while (v->n_settled < s->n && s->state[v->n_settled] == UM_TOKEN_SETTLED)
-        um_stream_push(&v->stream, s->id[v->n_settled++], &v->piece);
-    um_cli_put_safe(&v->text, v->piece.data, v->piece.len);
-    um_buf_clear(&v->piece);
-}
-
-/* Positions in flight. Neighbouring tokens are decoded as one run, since a character may be spread over several; the
- * first run goes on where the settled text ended, in a copy of its decoder. */
-static void put_flight(um_view *v, const um_snapshot *s) {
-    um_stream run = v->stream;
-    int state = UM_TOKEN_SETTLED;
-    for (size_t i = v->n_settled; i < s->n; i++) {
-        bool masked = s->state[i] == UM_TOKEN_MASK;
-        if (masked && state != UM_TOKEN_MASK) {
-            um_stream_flush(&run, &v->piece);
-            put_piece(v, UM_TOKEN_SET);
-            um_stream_init(&run, v->tok, true);
-            run.first = false; /* masks stand before it */
-        }
-        state = s->state[i];
-        if (masked) {
-            put_cell(v, state, v->mask, strlen(v->mask), 1, v->text.len);
-        } else if (um_tok_is_special(v->tok, s->id[i])) {
-            put_cell(v, UM_TOKEN_MASK, v->special, strlen(v->special), 1, v->text.len);
-        } else {
-            um_stream_push(&run, s->id[i], &v->piece);
-            put_piece(v, state);
-        }
+static void put_piece(um_view *v, const um_piece *p) {
+    const char *sign = p->state == UM_TOKEN_MASK ? v->mask : p->is_special ? v->special : NULL;
+    if (sign) {
+        put_cell(v, UM_TOKEN_MASK, sign, strlen(sign), 1, v->text.len);
+        return;
     }
-    um_stream_flush(&run, &v->piece);
-    put_piece(v, UM_TOKEN_SET);
+    um_buf_clear(&v->scratch);
+    um_cli_put_safe(&v->scratch, p->text.p, p->text.n);
+    put_text(v, p->state, v->scratch.data, v->scratch.len, v->text.len);
 }
 
-static void lay_out(um_view *v, const um_snapshot *s) {
-    take_settled(v, s);
+static void lay_out(um_view *v, const um_frame *f) {
+    take_settled(v, f->settled);
     um_buf_clear(&v->cells);
     v->n_rows = 0;
     v->style = "";
     begin_row(v, v->base);
     put_text(v, UM_TOKEN_SETTLED, v->text.data + v->base, v->text.len - v->base, v->base);
-    put_flight(v, s);
+    for (size_t i = 0; i < f->n; i++) put_piece(v, &f->piece[i]);
     set_style(v, "");
 }
 
@@ -215,12 +183,16 @@ static void choose_window(um_view *v, int height) {
     v->end_drawn = UM_MIN(v->n_rows, v->first_drawn + height);
 }
 
+bool um_view_is_due(const um_view *v) { return v->draws && um_now() - v->last_frame >= FRAME_SECONDS; }
+
 /* A line is cleared before it is written: behind a full one the cursor still stands on its last character. */
-static void draw(um_view *v, const um_snapshot *s) {
+void um_view_draw(um_view *v, const um_frame *f) {
     int columns = um_cli_columns(v->fd);
+    if (!um_view_is_due(v)) return;
+    v->last_frame = um_now();
     to_top(v, columns);
     v->columns = columns;
-    lay_out(v, s);
+    lay_out(v, f);
     choose_window(v, UM_MAX(um_cli_lines(v->fd) - 1, 1));
     for (int i = 0; i < v->end_drawn; i++) {
         size_t end = i + 1 < v->n_rows ? v->rows[i + 1].start : v->cells.len;
@@ -232,10 +204,10 @@ static void draw(um_view *v, const um_snapshot *s) {
     send(v);
 }
 
-/* The rest of the answer as ordinary text in place of the last frame. */
-static void finish(um_view *v, const um_result *r) {
+/* What was not printed for good. */
+void um_view_finish(um_view *v, um_str text) {
     um_buf_clear(&v->scratch);
-    um_cli_put_safe(&v->scratch, r->text, r->text_len);
+    um_cli_put_safe(&v->scratch, text.p, text.n);
     size_t from = UM_MIN(v->base, v->scratch.len);
     if (v->end_drawn > v->first_drawn) {
         to_top(v, um_cli_columns(v->fd));
@@ -245,16 +217,6 @@ static void finish(um_view *v, const um_result *r) {
     if (v->frame.len && v->frame.data[v->frame.len - 1] != '\n') um_buf_putc(&v->frame, '\n');
     send(v);
     v->first_drawn = v->end_drawn = 0;
-}
-
-void um_view_event(void *view, const um_event *ev) {
-    um_view *v = (um_view *)view;
-    if (ev->type == UM_EVENT_FINISH) finish(v, ev->result);
-    if (ev->type != UM_EVENT_SNAPSHOT || !v->draws) return;
-    double now = um_now();
-    if (now - v->last_frame < FRAME_SECONDS) return;
-    v->last_frame = now;
-    draw(v, ev->snapshot);
 }
 
 void um_view_summary(FILE *f, const um_result *r, bool colour) {

@@ -37,7 +37,21 @@ manual_has_no_line_that_roff_would_take_for_a_request() {
 }
 completes_commands() {
     [ "$(complete_words in)" = inspect ]
-    [ "$(complete_words '')" = "$(printf '%s\n' $(names_in commands) --help --version | sort | paste -sd' ')" ]
+    [ "$(complete_words '')" = "$(printf '%s\n' $(names_in commands) --help --version | sort -u | paste -sd' ')" ]
+}
+completes_names_of_two_words() {
+    [ "$(complete_words bench se)" = serve ]
+    [ "$(complete_words bench serve --request)" = '--request-rate --requests' ]
+    [ "$(complete_words bench serve --endpoint '')" = 'chat completions generate' ]
+    [ -z "$(complete_words bench --request-r)" ]
+}
+help_knows_names_of_two_words() {
+    try help bench serve bench
+    [ "$rc" = 0 ] && grep -q '^unmask bench serve: ' "$work/out" && grep -q '^unmask bench: ' "$work/out"
+    try bench serve --help
+    grep -q '^unmask bench serve: ' "$work/out"
+    try bench sever
+    [ "$rc" = 2 ] && grep -q 'unexpected word "sever"' "$work/err"
 }
 completes_options_of_the_command_alone() {
     [ "$(complete_words run --max-n)" = '--max-nfe --max-num-batched-tokens --max-num-reqs' ]

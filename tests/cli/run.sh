@@ -212,6 +212,15 @@ locale_without_utf8_gets_ascii_masks() {
     grep -q '_' "$work/out"
     not grep -q '░' "$work/out"
 }
+unknown_instruction_set_is_refused_with_those_there_are() {
+    UM_CPU_ISA=mmx words_try t5
+    [ "$rc" = 3 ]
+    grep -qE 'UM_CPU_ISA: "mmx" is no instruction set of this processor; it has .*"plain C"' "$work/err"
+}
+instruction_set_can_be_chosen() {
+    UM_CPU_ISA='plain C' terminal --max-tokens 4 t5
+    grep -q 'plain C' "$work/out"
+}
 summary_gives_speed_and_tokens_per_forward() {
     terminal --max-tokens 12 t5 t6 t7
     grep -qE '12 tokens in [0-9]+ passes, [0-9.]+ tokens/s, [0-9.]+ tokens/forward, max_new_tokens_reached' "$work/out"

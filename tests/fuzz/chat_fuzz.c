@@ -79,9 +79,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     if (um_request_line_parse(&q, (um_str){(const char *)data + 1, size - 1}, &defaults, NULL) == UM_OK &&
         q.request.chat) {
-        q.chat.special_in_content = data[0] / 8 % (UM_SPECIAL_REJECT + 1);
-        if (q.chat.special_in_content == UM_SPECIAL_AUTO) q.chat.special_in_content = UM_SPECIAL_TEXT;
-        render_twice(chats[data[0] % 8 % n_chats], &q.chat);
+        q.body.chat.special_in_content = data[0] / 8 % (UM_SPECIAL_REJECT + 1);
+        if (q.body.chat.special_in_content == UM_SPECIAL_AUTO) q.body.chat.special_in_content = UM_SPECIAL_TEXT;
+        render_twice(chats[data[0] % 8 % n_chats], &q.body.chat);
     }
     um_request_line_free(&q);
     return 0;

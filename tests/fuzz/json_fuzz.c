@@ -79,7 +79,7 @@ static void write_bytes(const char *s, size_t n) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_t *v = NULL;
-    um_err err = {UM_OK, ""};
+    um_err err = {.code = UM_OK};
     um_status s = um_json_parse(&v, (const char *)data, size, "input", &err);
     require(s == UM_OK ? v != NULL : v == NULL && strncmp(err.msg, "input:", 6) == 0);
     if (v && depth_of(v) < 60) round_trip(v);

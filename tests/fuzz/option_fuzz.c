@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_option_set set = {rows, UM_LEN(rows), &v};
     um_arena strings;
     um_settings s = {.sets = &set, .n_sets = 1, .command = "run", .strings = &strings};
-    um_err err = {UM_OK, ""};
+    um_err err = {.code = UM_OK};
     int n_rest = 0;
     bool help;
     memcpy(text, data, size);

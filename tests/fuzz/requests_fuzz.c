@@ -38,7 +38,7 @@ static void check_json(const char *text) {
 static void check_accepted(um_request_line *q) {
     const um_request *r = &q->request;
     json_t *id = json_loadb(q->id.data, q->id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    require(json_equal(id, json_object_get(q->root, "id")));
+    require(json_equal(id, json_object_get(q->body.root, "id")));
     json_decref(id);
     require((r->text != NULL) + (r->ids != NULL) + (r->chat != NULL) == 1);
     for (size_t i = 0; i < r->n_ids; i++) require(r->ids[i] >= 0);

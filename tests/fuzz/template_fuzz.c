@@ -25,7 +25,7 @@ static json_t *read_variables(um_str text) {
 }
 
 static void render(const um_template *t, const json_t *vars) {
-    um_err err = {UM_OK, ""};
+    um_err err = {.code = UM_OK};
     um_buf out = {0};
     if (um_template_render_at(t, vars, 1753535109, &out, &err) == UM_OK) {
         if (out.len && um_utf8_check(out.data, out.len) < out.len) abort();
@@ -35,7 +35,7 @@ static void render(const um_template *t, const json_t *vars) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_template *t;
-    um_err err = {UM_OK, ""};
+    um_err err = {.code = UM_OK};
     const uint8_t *end = size ? (const uint8_t *)memchr(data, 0, size) : NULL;
     um_str source = {(const char *)data, end ? (size_t)(end - data) : size};
     um_str context = end ? (um_str){(const char *)end + 1, size - source.n - 1} : UM_STR(variables);

@@ -55,7 +55,7 @@ static um_status read_and_print(const char *text, size_t n, um_buf *out, um_err 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_buf once = {0}, again = {0};
-    um_err err = {UM_OK, ""};
+    um_err err = {.code = UM_OK};
     if (read_and_print((const char *)data, size, &once, &err)) {
         require(strncmp(err.msg, "file:", 5) == 0 && err.msg[5]);
     } else {

@@ -30,7 +30,7 @@ static void sample(const um_option *row, const char *name, char *out, size_t siz
     switch (row->type) {
     case UM_OPT_BOOL: snprintf(out, size, "%s", um_streq(row->def, "true") ? "false" : "true"); return;
     case UM_OPT_INT:
-    case UM_OPT_INT64: snprintf(out, size, "%d", multiple > 1 ? multiple : 7); return;
+    case UM_OPT_INT64: snprintf(out, size, "%d", multiple > 1 ? multiple : UM_MAX(7, (int32_t)row->min)); return;
     case UM_OPT_FLOAT: snprintf(out, size, "0.25"); return;
     case UM_OPT_NAME:
     case UM_OPT_CHOICE: snprintf(out, size, "%s", row->choices ? strrchr(row->choices, '|') + 1 : "word"); return;
@@ -211,6 +211,17 @@ static void no_name_stands_for_two_options(void **state) {
     }
 }
 
+static void check_meanings(const um_command *c, const char *const (*names)[2], size_t n) {
+    um_command_options o;
+    um_command_options_init(&o, c);
+    for (size_t i = 0; i < n; i++) {
+        const um_option *row = NULL;
+        for (size_t k = 0; k < o.n && !row; k++) row = um_options_find(o.sets[k].rows, o.sets[k].n, names[i][0]);
+        if (!row || !um_streq(row->name, names[i][1])) fail_msg("%s: %s is not %s", c->name, names[i][0], names[i][1]);
+    }
+    um_command_options_free(&o);
+}
+
 /* Names by which Diffulex, dLLM-Serve, vLLM and its diffusion plugin, and the models' own scripts call our options. */
 static void names_of_other_systems_are_known(void **state) {
     (void)state;
@@ -251,14 +262,27 @@ static void names_of_other_systems_are_known(void **state) {
         {"lora_modules", "lora"},
         {"pre_merge_lora", "lora_merge"},
     };
-    um_command_options o;
-    um_command_options_init(&o, &um_cmd_generate);
-    for (size_t i = 0; i < UM_LEN(names); i++) {
-        const um_option *row = NULL;
-        for (size_t k = 0; k < o.n && !row; k++) row = um_options_find(o.sets[k].rows, o.sets[k].n, names[i][0]);
-        if (!row || !um_streq(row->name, names[i][1])) fail_msg("%s is not %s", names[i][0], names[i][1]);
-    }
-    um_command_options_free(&o);
+    check_meanings(&um_cmd_generate, names, UM_LEN(names));
+}
+
+/* Names of the servers of vLLM, SGLang and llama.cpp. */
+static void names_of_other_servers_are_known(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"model_path", "model"},
+        {"alias", "served_model_name"},
+        {"allowed_origins", "cors_allow_origin"},
+        {"timeout_keep_alive", "keep_alive"},
+        {"api_key", "api_key"},
+        {"root_path", "root_path"},
+        {"max_num_seqs", "max_num_reqs"},
+        {"dp_size", "data_parallel_size"},
+        {"lora_modules", "lora"},
+        {"tool_call_parser", "tool_call_parser"},
+        {"reasoning_parser", "reasoning_parser"},
+        {"zmq_command_addr", "zmq_command_addr"},
+    };
+    check_meanings(&um_cmd_serve, names, UM_LEN(names));
 }
 
 static void values_of_other_systems_mean_the_same(void **state) {
@@ -297,6 +321,7 @@ int main(void) {
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(no_name_stands_for_two_options),
         cmocka_unit_test(names_of_other_systems_are_known),
+        cmocka_unit_test(names_of_other_servers_are_known),
         cmocka_unit_test(values_of_other_systems_mean_the_same),
         cmocka_unit_test(defaults_of_a_command_are_its_own),
     };

@@ -123,12 +123,13 @@ static void names_the_nearest_key(void **state) {
     (void)state;
     refuse("{\"id\": 1, \"prompt\": \"x\", \"max_token\": 3}", UM_EINVAL, "did you mean \"max_tokens\"");
     refuse("{\"id\": 1, \"promt\": \"x\"}", UM_EINVAL, "did you mean \"prompt\"");
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"zzzzzzzz\": 3}", UM_EINVAL, "unknown key \"zzzzzzzz\"");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"zzzzzzzz\": 3}", UM_EINVAL, "unknown field \"zzzzzzzz\"");
 }
 
 static void refuses_values_of_another_type(void **state) {
     (void)state;
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": \"12\"}", UM_EINVAL, "\"max_tokens\": expected a number");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": \"12\"}", UM_EINVAL,
+           "\"max_tokens\": expected an integer (1..1000000000, or auto), found a string");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"ignore_eos\": 1}", UM_EINVAL, "true or false");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"confidence\": 1}", UM_EINVAL, "expected a string");
     refuse("{\"id\": 1, \"prompt\": 5}", UM_EINVAL, "\"prompt\": expected a string");
@@ -290,7 +291,7 @@ static void refuses_what_only_a_conversation_may_say(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"tools\": []}", UM_EINVAL, "\"tools\" goes with \"messages\"");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"add_generation_prompt\": true}", UM_EINVAL, "goes with");
     refuse("{\"id\": 1, " HI ", \"tools\": {}}", UM_EINVAL, "\"tools\": expected an array");
-    refuse("{\"id\": 1, " HI ", \"tool_choice\": \"required\"}", UM_EINVAL, "\"auto\" or \"none\"");
+    refuse("{\"id\": 1, " HI ", \"tools\": [{}], \"tool_choice\": \"required\"}", UM_EINVAL, "\"auto\" or \"none\"");
     refuse("{\"id\": 1, " HI ", \"chat_template_kwargs\": []}", UM_EINVAL, "expected an object");
     refuse("{\"id\": 1, " HI ", \"chat_template\": 1}", UM_EINVAL, "\"chat_template\"");
     refuse("{\"id\": 1, " HI ", \"continue_final_message\": 1}", UM_EINVAL, "true or false");
@@ -300,7 +301,7 @@ static void refuses_what_only_a_conversation_may_say(void **state) {
 static void wants_exactly_one_prompt(void **state) {
     (void)state;
     refuse("{\"id\": 1}", UM_EINVAL, "found none");
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "found several");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "several prompts");
 }
 
 static void wants_an_id(void **state) {

@@ -15,8 +15,9 @@
 enum { COLUMNS = 20, LINES = 6, TOKENS_MAX = 64 };
 
 typedef struct fixture {
-    um_model model; /* its tokenizer is all that the view reads */
+    um_model model; /* its tokenizer is all that is read */
     um_view *view;
+    um_speller *speller;
     int master, terminal;
 } fixture;
 
@@ -32,7 +33,8 @@ static int setup(void **state) {
     f->terminal = open(ptsname(f->master), O_RDWR | O_NOCTTY);
     struct winsize size = {.ws_row = LINES, .ws_col = COLUMNS};
     assert_true(f->terminal >= 0 && ioctl(f->terminal, TIOCSWINSZ, &size) == 0);
-    f->view = um_view_new(&f->model, f->terminal);
+    f->view = um_view_new(f->terminal);
+    f->speller = um_speller_new(&f->model);
     *state = f;
     return 0;
 }
@@ -40,6 +42,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     fixture *f = (fixture *)*state;
     um_view_free(f->view);
+    um_speller_free(f->speller);
     close(f->terminal);
     close(f->master);
     um_tok_close(f->model.tok);
@@ -63,13 +66,12 @@ static const char *draw(fixture *f, const int32_t *id, const char *states) {
     size_t n = strlen(states);
     for (size_t i = 0; i < n; i++) state[i] = (uint8_t)(strchr("mfs.", states[i]) - "mfs.");
     um_snapshot s = {.n = n, .id = id, .state = state};
-    um_view_event(f->view, &(um_event){.type = UM_EVENT_SNAPSHOT, .snapshot = &s});
+    um_view_draw(f->view, um_speller_read(f->speller, &s));
     return shown(f);
 }
 
 static const char *finish(fixture *f, const char *text) {
-    um_result r = {.text = text, .text_len = strlen(text)};
-    um_view_event(f->view, &(um_event){.type = UM_EVENT_FINISH, .result = &r});
+    um_view_finish(f->view, um_str_of(text));
     return shown(f);
 }
 

@@ -1,0 +1,350 @@
+/* A server answers: the question becomes a request, the stream of its answer is shown as it comes. Ctrl-C hangs up,
+ * which ends the request there. */
+#include <event2/event.h>
+#include <jansson.h>
+#include <unistd.h>
+
+#include "cli/answerer.h"
+#include "cli/peer.h"
+
+#define LOOK_MS 20 /* how often Ctrl-C is looked for */
+
+typedef struct remote {
+    um_answerer base;
+    um_peer peer;
+    char *url;
+    struct event *look;
+    int64_t prompt_tokens, cached_tokens; /* of all answers */
+
+    /* Of the answer that is being given. */
+    um_reply *reply;
+    um_http_call *call;
+    um_sse_reader events;
+    um_peer_frame frame;
+    um_buf body; /* of an answer that is no stream */
+    int status;
+    bool is_stream, is_over; /* is_over: nothing more is expected */
+    double began;
+    um_err err; /* code UM_OK: none */
+} remote;
+
+/* ---- The question as a body -------------------------------------------------------------------------------------- */
+
+static void put_bool(um_jw *w, const char *key, bool v) {
+    um_jw_key(w, key);
+    um_jw_bool(w, v);
+}
+
+static void put_json(um_jw *w, const char *key, const char *json) {
+    if (!json) return;
+    um_jw_key(w, key);
+    um_jw_raw(w, json, strlen(json));
+}
+
+/* A parameter with the JSON type of its row; "auto" is a word in each. */
+static void put_parameter(um_jw *w, const um_option *row, const void *base) {
+    um_buf text = {0};
+    bool is_number = row->type == UM_OPT_INT || row->type == UM_OPT_INT64 || row->type == UM_OPT_FLOAT;
+    um_option_get_text(row, base, &text);
+    um_jw_key(w, row->name);
+    if ((is_number || row->type == UM_OPT_BOOL) && !um_option_is_auto(row, text.data))
+        um_jw_raw(w, text.data, text.len);
+    else um_jw_str(w, text.data, text.len);
+    um_buf_free(&text);
+}
+
+/* The set that a row is of, or NULL. */
+static const um_option_set *set_of(const um_option_set *sets, size_t n, const um_option *row) {
+    for (size_t i = 0; i < n; i++)
+        if (row >= sets[i].rows && row < sets[i].rows + sets[i].n) return &sets[i];
+    return NULL;
+}
+
+static void put_parameters(um_jw *w, um_question *q) {
+    um_option_set sets[UM_OPTION_SETS_MAX];
+    size_t n = um_request_option_sets(sets, &q->request);
+    for (size_t i = 0; i < q->n_given; i++) put_parameter(w, q->given[i], set_of(sets, n, q->given[i])->base);
+}
+
+static void put_messages(um_jw *w, const um_chat_request *c) {
+    um_jw_key(w, "messages");
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < c->n_messages; i++) {
+        um_jw_begin_object(w);
+        um_jw_key(w, "role");
+        um_jw_cstr(w, c->messages[i].role);
+        um_jw_key(w, "content");
+        um_jw_cstr(w, c->messages[i].content);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+    put_json(w, "tools", c->tools_json);
+    put_json(w, "chat_template_kwargs", c->kwargs_json);
+}
+
+static void put_prompt(um_jw *w, const um_request *r) {
+    if (r->chat) {
+        put_messages(w, r->chat);
+    } else {
+        um_jw_key(w, "prompt");
+        um_jw_str(w, r->text, r->text_len);
+    }
+    if (r->n_stop) {
+        um_jw_key(w, "stop");
+        um_jw_begin_array(w);
+        for (size_t i = 0; i < r->n_stop; i++) um_jw_cstr(w, r->stop[i]);
+        um_jw_end_array(w);
+    }
+    if (r->adapter) {
+        um_jw_key(w, "adapter");
+        um_jw_cstr(w, r->adapter);
+    }
+}
+
+static void write_body(const remote *r, um_question *q, um_buf *out) {
+    um_jw w;
+    um_jw_init(&w, out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "model");
+    um_jw_cstr(&w, r->peer.model);
+    put_prompt(&w, &q->request);
+    put_parameters(&w, q);
+    put_bool(&w, "stream", true);
+    put_json(&w, "stream_options", "{\"include_usage\":true}");
+    if (r->peer.is_unmask) {
+        if (r->base.showing.view) put_json(&w, "stream_mode", "\"denoise\"");
+        put_bool(&w, "return_timings", true);
+        put_bool(&w, "return_token_ids", true);
+    }
+    um_jw_end_object(&w);
+}
+
+/* ---- The answer -------------------------------------------------------------------------------------------------- */
+
+/* The text so far, for views that get no snapshots. */
+static void draw_text(remote *r) {
+    um_view *v = r->base.showing.view;
+    if (v) um_view_draw(v, &(um_frame){.settled = {r->reply->text.data, r->reply->text.len}});
+}
+
+static void take_text(remote *r, const um_peer_says *s) {
+    um_buf_append(&r->reply->text, s->text.p, s->text.n);
+    um_showing_text(&r->base.showing, s->reasoning);
+    um_showing_text(&r->base.showing, s->text);
+    draw_text(r);
+}
+
+/* What has settled is kept in case that nothing more comes. */
+static void take_snapshot(remote *r, const um_peer_says *s) {
+    const um_frame *f = um_peer_frame_read(&r->frame, s);
+    um_buf_clear(&r->reply->text);
+    um_buf_append(&r->reply->text, f->settled.p, f->settled.n);
+    if (!r->base.showing.view) return;
+    um_view_draw(r->base.showing.view, f);
+    um_showing_pause(&r->base.showing);
+}
+
+static void take_whole(remote *r, const um_peer_says *s) {
+    um_buf_clear(&r->reply->text);
+    um_buf_append(&r->reply->text, s->text.p, s->text.n);
+}
+
+static void take_ids(remote *r, const json_t *ids, bool replace) {
+    um_result *to = &r->reply->result;
+    size_t n = json_array_size(ids), old = replace ? 0 : to->n_tokens;
+    if (!n) return;
+    r->reply->ids = um_realloc(r->reply->ids, um_mul(old + n, sizeof(int32_t)));
+    for (size_t i = 0; i < n; i++) r->reply->ids[old + i] = (int32_t)json_integer_value(json_array_get(ids, i));
+    to->n_tokens = old + n;
+}
+
+static void take_numbers(remote *r, const um_peer_says *s) {
+    um_result *to = &r->reply->result;
+    if (s->kind != UM_SAYS_SNAPSHOT) take_ids(r, s->ids, s->kind == UM_SAYS_WHOLE);
+    if (s->finish) to->finish = s->finish_as;
+    if (s->seed >= 0) to->seed = s->seed;
+    if (s->usage.nfe) to->nfe = (int32_t)UM_MIN(s->usage.nfe, INT32_MAX);
+    if (!s->usage.is_given) return;
+    to->prompt_tokens = (int32_t)UM_MIN(s->usage.prompt_tokens, INT32_MAX);
+    to->cached_tokens = (int32_t)UM_MIN(s->usage.cached_tokens, INT32_MAX);
+    to->denoise_tokens = (int32_t)UM_MIN(s->usage.denoise_tokens, INT32_MAX);
+    to->denoise_passes = (int32_t)UM_MIN(s->usage.denoise_passes, INT32_MAX);
+    if (!r->reply->ids) to->n_tokens = (size_t)s->usage.completion_tokens;
+}
+
+static void take(remote *r, um_str data) {
+    um_peer_says s;
+    if (r->is_over) return;
+    um_peer_read(&s, r->status, data);
+    switch (s.kind) {
+    case UM_SAYS_TEXT: take_text(r, &s); break;
+    case UM_SAYS_SNAPSHOT: take_snapshot(r, &s); break;
+    case UM_SAYS_WHOLE: take_whole(r, &s); break;
+    case UM_SAYS_DONE: r->is_over = true; break;
+    case UM_SAYS_NOTHING: break;
+    case UM_SAYS_ERROR:
+        r->err = s.err;
+        if (s.is_too_long) r->err.code = UM_ELIMIT;
+        r->is_over = true;
+        break;
+    }
+    if (s.kind != UM_SAYS_ERROR) take_numbers(r, &s);
+    if (r->reply->text.len && !r->reply->result.first_token_seconds)
+        r->reply->result.first_token_seconds = um_now() - r->began;
+    um_peer_says_free(&s);
+}
+
+static void on_event(void *arg, um_str data) { take((remote *)arg, data); }
+
+/* ---- The call ---------------------------------------------------------------------------------------------------- */
+
+#define BODY_MAX ((size_t)64 << 20)
+
+static void on_head(void *arg, const um_http_answer *a) {
+    remote *r = (remote *)arg;
+    r->status = a->status;
+    r->is_stream = strncmp(a->type, "text/event-stream", 17) == 0;
+}
+
+static void on_data(void *arg, const char *bytes, size_t n) {
+    remote *r = (remote *)arg;
+    um_err err;
+    if (!r->is_stream) {
+        if (r->body.len + n <= BODY_MAX) um_buf_append(&r->body, bytes, n);
+        return;
+    }
+    if (!um_sse_read(&r->events, bytes, n, on_event, r, &err) || r->is_over) return;
+    r->err = err;
+    r->is_over = true;
+}
+
+static void on_done(void *arg, um_status s, const um_err *err) {
+    remote *r = (remote *)arg;
+    r->call = NULL;
+    if (s && !r->is_over) r->err = *err;
+    else if (!r->is_stream) take(r, (um_str){r->body.data ? r->body.data : "", r->body.len});
+    else if (!r->is_over && r->reply->result.finish == UM_FINISH_NONE)
+        um_fail(&r->err, UM_EIO, "the server ended the stream before the answer was complete");
+    r->is_over = true;
+}
+
+static void on_look(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what, (void)arg; /* to be called is enough: the loop's owner looks */
+}
+
+static void wait_for_end(remote *r) {
+    while (!r->is_over && !um_cli_interrupted()) event_base_loop(r->peer.base, EVLOOP_ONCE);
+    if (!r->is_over) r->reply->result.finish = UM_FINISH_ABORTED;
+    um_http_call_cancel(r->call);
+    r->call = NULL;
+}
+
+static void end_answer(remote *r) {
+    um_reply *reply = r->reply;
+    const um_showing *show = &r->base.showing;
+    um_buf_puts(&reply->text, "");
+    reply->result.text = reply->text.data;
+    reply->result.text_len = reply->text.len;
+    reply->result.token_ids = reply->ids;
+    reply->result.total_seconds = um_now() - r->began;
+    r->prompt_tokens += reply->result.prompt_tokens;
+    r->cached_tokens += reply->result.cached_tokens;
+    if (show->view) um_view_finish(show->view, (um_str){reply->text.data, reply->text.len});
+    if (show->finished && !r->err.code) show->finished(show->arg, &reply->result);
+}
+
+static void begin_answer(remote *r, um_reply *out) {
+    *out = (um_reply){.result = {.index = 0, .seed = -1, .stop_id = -1}};
+    r->reply = out;
+    um_buf_clear(&r->body);
+    um_sse_reader_free(&r->events);
+    r->events = (um_sse_reader){0};
+    r->status = 0;
+    r->is_stream = r->is_over = false;
+    r->began = um_now();
+    r->err = (um_err){0};
+}
+
+static um_status ask(um_answerer *a, um_question *q, um_reply *out, um_err *err) {
+    static const um_http_listener listener = {on_head, on_data, on_done};
+    remote *r = (remote *)a;
+    um_buf body = {0};
+    begin_answer(r, out);
+    write_body(r, q, &body);
+    if (a->showing.view) um_cli_echo(false);
+    r->call =
+        um_peer_call(&r->peer, q->request.chat ? "/v1/chat/completions" : "/v1/completions", &body, 0, &listener, r);
+    wait_for_end(r);
+    end_answer(r);
+    if (a->showing.view) um_cli_echo(true);
+    um_buf_free(&body);
+    if (!r->err.code) return UM_OK;
+    um_status st = um_fail(err, r->err.code, "%s", r->err.msg);
+    return um_peer_blame(st, r->url, err);
+}
+
+/* ---- Made and gone ----------------------------------------------------------------------------------------------- */
+
+static void put_stats(const um_answerer *a, um_buf *out) {
+    const remote *r = (const remote *)a;
+    um_buf_printf(out,
+                  "  prompts        %lld tokens, %lld of them found in the server's cache\n"
+                  "  server         %s, %s%s%s\n",
+                  (long long)r->prompt_tokens, (long long)r->cached_tokens, r->url, r->peer.model,
+                  *r->peer.version ? ", " : "", r->peer.version);
+}
+
+static void free_remote(um_answerer *a) {
+    remote *r = (remote *)a;
+    if (r->look) event_free(r->look);
+    um_peer_frame_free(&r->frame);
+    um_sse_reader_free(&r->events);
+    um_buf_free(&r->body);
+    um_free(r->url);
+    um_peer_close(&r->peer);
+    um_free(r);
+}
+
+um_status um_answerer_remote(um_answerer **out, const um_remote_options *o, bool quiet, um_err *err) {
+    remote *r = UM_NEW(remote);
+    struct timeval often = {0, LOOK_MS * 1000};
+    *r = (remote){.base = {ask, put_stats, free_remote, false, {0}}, .url = um_strdup(o->url)};
+    um_status st = um_peer_open(&r->peer, o->url, o->api_key, o->served_model_name, err);
+    if (st) {
+        free_remote(&r->base);
+        return st;
+    }
+    r->look = event_new(r->peer.base, -1, EV_PERSIST, on_look, NULL);
+    assert(r->look);
+    event_add(r->look, &often);
+    if (!quiet)
+        fprintf(stderr, "unmask %s: %s at %s%s%s\n", um_version(), r->peer.model, o->url, *r->peer.version ? ", " : "",
+                r->peer.version);
+    *out = &r->base;
+    return UM_OK;
+}
+
+/* What a configuration has and a request has not. */
+static bool is_of_a_model(const um_option *row) {
+    um_option_set request[UM_OPTION_SETS_MAX], all[UM_OPTION_SETS_MAX];
+    um_request r = {.size = sizeof r};
+    um_config c;
+    um_config_init(&c);
+    size_t n_request = um_request_option_sets(request, &r), n_all = um_config_option_sets(all, &c);
+    return set_of(all, n_all, row) && !set_of(request, n_request, row);
+}
+
+um_status um_remote_check(const um_args *args, um_err *err) {
+    for (size_t i = 0; i < args->n_given; i++) {
+        const um_option *row = args->given[i].row;
+        if (args->given[i].by != UM_BY_ARGV || !is_of_a_model(row)) continue;
+        um_buf flag = {0};
+        um_option_put_flag(row->name, &flag);
+        um_status st = um_fail(err, UM_EINVAL,
+                               "--%s is for a model of one's own; with --url the server says it, leave one of them out",
+                               flag.data);
+        um_buf_free(&flag);
+        return st;
+    }
+    return UM_OK;
+}

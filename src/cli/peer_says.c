@@ -1,0 +1,197 @@
+/* Answers and events of servers, read without trust: what is missing or of another type is not there. */
+#include <jansson.h>
+#include <math.h>
+
+#include "cli/peer.h"
+
+static um_str text_of(const json_t *v) {
+    return (um_str){json_is_string(v) ? json_string_value(v) : "", json_string_length(v)};
+}
+
+static int64_t count_of(const json_t *obj, const char *key) {
+    const json_t *v = json_object_get(obj, key);
+    return json_is_integer(v) && json_integer_value(v) > 0 ? json_integer_value(v) : 0;
+}
+
+static double number_of(const json_t *obj, const char *key) { return json_number_value(json_object_get(obj, key)); }
+
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+static um_status code_of(int status) {
+    if (status == 404) return UM_ENOENT;
+    return status >= 500 || status == 429 ? UM_EIO : UM_EINVAL;
+}
+
+/* {"error": {"message", "param", "code"}}; others say {"message"} or {"detail"}. */
+static void read_error(um_peer_says *out, int status, const json_t *error) {
+    const char *message = json_string_value(json_object_get(error, "message"));
+    const char *param = json_string_value(json_object_get(error, "param"));
+    const char *code = json_string_value(json_object_get(error, "code"));
+    if (!message) message = json_is_string(error) ? json_string_value(error) : "no reason given";
+    bool is_said = !param || strstr(message, param) != NULL;
+    out->kind = UM_SAYS_ERROR;
+    um_fail(&out->err, code_of(status), "the server refuses%s%s: %s", is_said ? "" : " ", is_said ? "" : param,
+            message);
+    if (status == 401 || status == 403)
+        um_fail(&out->err, UM_EINVAL, "the server refuses: %.300s; --api-key or UNMASK_API_KEY gives one", message);
+    if (param) snprintf(out->err.param, sizeof out->err.param, "%s", param);
+    out->is_refusal = true;
+    out->is_too_long = um_streq(code, "context_length_exceeded");
+}
+
+static void read_nonsense(um_peer_says *out, int status, um_str data) {
+    um_buf shown = {0};
+    um_cli_put_safe(&shown, data.p, UM_MIN(data.n, (size_t)80));
+    const char *text = shown.len ? shown.data : "";
+    out->kind = UM_SAYS_ERROR;
+    out->is_refusal = status != 200;
+    if (status == 200) um_fail(&out->err, UM_EIO, "the server sent no JSON: \"%s\"", text);
+    else um_fail(&out->err, code_of(status), "the server refuses with status %d: \"%s\"", status, text);
+    um_buf_free(&shown);
+}
+
+/* ---- Usage ------------------------------------------------------------------------------------------------------- */
+
+static void read_usage(um_peer_usage *u, const json_t *v) {
+    if (!json_is_object(v)) return;
+    double tpf = number_of(v, "tpf");
+    double tokens = number_of(v, "engine_decode_tps") * number_of(v, "engine_decode_time_s");
+    u->is_given = true;
+    u->prompt_tokens = count_of(v, "prompt_tokens");
+    u->completion_tokens = count_of(v, "completion_tokens");
+    u->cached_tokens = count_of(json_object_get(v, "prompt_tokens_details"), "cached_tokens");
+    u->nfe = count_of(v, "nfe");
+    if (!(tpf > 0) || !(tokens > 0) || tokens > 1e12 || tokens / tpf > 1e12) return;
+    u->denoise_tokens = llround(tokens); /* tokens of a second times seconds */
+    u->denoise_passes = llround(tokens / tpf);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+/* The words of OpenAI's API, and those of the engine itself. */
+static um_finish finish_of(const char *word) {
+    static const struct {
+        const char *word;
+        um_finish is;
+    } words[] = {{"stop", UM_FINISH_EOS},
+                 {"length", UM_FINISH_MAX_TOKENS},
+                 {"abort", UM_FINISH_ABORTED},
+                 {"tool_calls", UM_FINISH_EOS},
+                 {"error", UM_FINISH_NO_PREDICTION}};
+    for (size_t i = 0; i < UM_LEN(words); i++)
+        if (um_streq(word, words[i].word)) return words[i].is;
+    for (int f = UM_FINISH_NONE; f <= UM_FINISH_ABORTED; f++)
+        if (um_streq(word, um_finish_name((um_finish)f))) return (um_finish)f;
+    return UM_FINISH_STEPS;
+}
+
+static void read_end(um_peer_says *out, const json_t *v) {
+    const json_t *reason = json_object_get(v, "finish_reason"), *stop = json_object_get(v, "stop_reason");
+    const json_t *seed = json_object_get(v, "seed");
+    if (json_is_object(reason)) reason = json_object_get(reason, "type"); /* SGLang's */
+    if (json_is_integer(seed)) out->seed = json_integer_value(seed);
+    if (!json_is_string(reason)) return;
+    out->finish = json_string_value(reason);
+    out->finish_as = finish_of(out->finish);
+    if (out->finish_as == UM_FINISH_EOS && json_is_string(stop)) out->finish_as = UM_FINISH_STOP;
+    if (out->finish_as == UM_FINISH_EOS && json_is_integer(stop)) out->finish_as = UM_FINISH_STOP_ID;
+}
+
+/* ---- Kinds ------------------------------------------------------------------------------------------------------- */
+
+/* A choice of a chunk (delta), of a whole answer (message), or of either in the completions API (text). */
+static void read_choice(um_peer_says *out, const json_t *choice) {
+    const json_t *delta = json_object_get(choice, "delta"), *message = json_object_get(choice, "message");
+    const json_t *from = message ? message : delta;
+    out->text = text_of(json_object_get(from ? from : choice, from ? "content" : "text"));
+    out->reasoning = text_of(json_object_get(from, "reasoning_content"));
+    out->ids = json_object_get(choice, "token_ids");
+    if (out->text.n || out->reasoning.n) out->kind = UM_SAYS_TEXT;
+    read_end(out, choice);
+}
+
+/* Events of denoising streams and of /generate, and its whole answers. */
+static void read_native(um_peer_says *out) {
+    const char *event = json_string_value(json_object_get(out->root, "event"));
+    const json_t *meta = json_object_get(out->root, "meta_info");
+    out->text = text_of(json_object_get(out->root, "text"));
+    out->ids = json_object_get(out->root, "token_ids");
+    out->n_settled = count_of(out->root, "stable_len");
+    if (um_streq(event, "error")) read_error(out, 500, out->root);
+    else if (um_streq(event, "buffer_snapshot")) out->kind = UM_SAYS_SNAPSHOT;
+    else if (um_streq(event, "append")) out->kind = UM_SAYS_TEXT;
+    else if (json_is_string(json_object_get(out->root, "text"))) out->kind = UM_SAYS_WHOLE;
+    if (out->kind == UM_SAYS_WHOLE) read_end(out, json_is_object(meta) ? meta : out->root);
+}
+
+static void read_object(um_peer_says *out, int status) {
+    const json_t *error = json_object_get(out->root, "error"), *choices = json_object_get(out->root, "choices");
+    const json_t *nfe = json_object_get(out->root, "nfe");
+    if (status != 200 || (error && !json_is_null(error))) {
+        read_error(out, status == 200 ? 500 : status,
+                   json_is_object(error) || json_is_string(error) ? error : out->root);
+        return;
+    }
+    read_usage(&out->usage, json_object_get(out->root, "usage"));
+    if (json_is_integer(nfe) && !out->usage.nfe) out->usage.nfe = count_of(out->root, "nfe");
+    if (json_array_size(choices)) read_choice(out, json_array_get(choices, 0));
+    else if (!choices) read_native(out);
+}
+
+void um_peer_read(um_peer_says *out, int status, um_str data) {
+    *out = (um_peer_says){.kind = UM_SAYS_NOTHING, .seed = -1};
+    if (status == 200 && data.n == 6 && memcmp(data.p, "[DONE]", 6) == 0) {
+        out->kind = UM_SAYS_DONE;
+        return;
+    }
+    if (um_json_parse(&out->root, data.p, data.n, "the answer", NULL)) out->root = NULL;
+    if (json_is_object(out->root)) read_object(out, status);
+    else read_nonsense(out, status, data);
+}
+
+void um_peer_says_free(um_peer_says *s) {
+    json_decref(s->root);
+    s->root = NULL;
+}
+
+/* ---- Snapshots --------------------------------------------------------------------------------------------------- */
+
+/* A character that spans several tokens stands with the last of them; an empty text that no other follows before a mask
+ * or the end is a token that is none. */
+static void mark_special(um_piece *piece, size_t n) {
+    bool text_follows = false;
+    for (size_t i = n; i > 0; i--) {
+        um_piece *p = &piece[i - 1];
+        if (p->state == UM_TOKEN_MASK) text_follows = false;
+        else if (p->text.n) text_follows = true;
+        else p->is_special = !text_follows;
+    }
+}
+
+const um_frame *um_peer_frame_read(um_peer_frame *f, const um_peer_says *s) {
+    const json_t *tokens = json_object_get(s->root, "tokens"), *pass = json_object_get(s->root, "pass");
+    size_t n = json_array_size(tokens), stable = (size_t)UM_MIN(count_of(s->root, "stable_len"), (int64_t)n);
+    um_buf_clear(&f->settled);
+    for (size_t i = 0; i < stable; i++) {
+        um_str text = text_of(json_array_get(tokens, i));
+        um_buf_append(&f->settled, text.p, text.n);
+    }
+    if (n > f->cap) {
+        f->cap = 2 * n;
+        f->piece = um_realloc(f->piece, um_mul(f->cap, sizeof *f->piece));
+    }
+    for (size_t i = stable; i < n; i++) {
+        int64_t by = json_integer_value(json_array_get(pass, i));
+        int state = by < 1 ? UM_TOKEN_MASK : by == s->usage.nfe ? UM_TOKEN_FRESH : UM_TOKEN_SET;
+        f->piece[i - stable] = (um_piece){state, false, text_of(json_array_get(tokens, i))};
+    }
+    mark_special(f->piece, n - stable);
+    f->frame = (um_frame){{f->settled.data ? f->settled.data : "", f->settled.len}, f->piece, n - stable};
+    return &f->frame;
+}
+
+void um_peer_frame_free(um_peer_frame *f) {
+    um_buf_free(&f->settled);
+    um_free(f->piece);
+    *f = (um_peer_frame){0};
+}

@@ -1,0 +1,79 @@
+/* unmask serve: answers over HTTP. The server itself is src/server; here its options become a configuration. */
+#include "cli/cli.h"
+#include "engine/options.h"
+#include "server/server.h"
+
+/* The engine's options as a file, which worker processes read. */
+static um_status write_engine_yaml(const um_config *c, um_buf *out, um_err *err) {
+    um_option_set sets[UM_OPTION_SETS_MAX];
+    um_arena strings;
+    um_config copy = *c;
+    um_arena_init(&strings, 0);
+    um_settings s = {.sets = sets, .n_sets = um_config_option_sets(sets, &copy), .strings = &strings};
+    um_settings_init(&s);
+    um_status st = um_settings_print(&s, out, err);
+    um_settings_free(&s);
+    um_arena_free(&strings);
+    return st;
+}
+
+/* A place where it can't listen or write is a mistake in how it was started. */
+static int exit_of(const um_err *err) { return err->code == UM_EIO ? UM_EXIT_USAGE : um_exit_of(err->code); }
+
+static int serve(const um_command *self, const um_server_config *c) {
+    um_server *s = NULL;
+    um_err err = {0};
+    um_status st = um_cli_need_model(c->engine->model, &err);
+    if (!st) st = um_server_new(&s, c, &err);
+    if (!st && (st = um_server_run(s, &err))) um_cli_blame_model(&err); /* its workers could not start */
+    um_server_free(s);
+    if (!st) return UM_EXIT_OK;
+    um_cli_error(self, &err);
+    return exit_of(&err);
+}
+
+static int run(const um_command *self, int argc, char **argv) {
+    um_server_config c = {0};
+    um_config engine = {0};
+    um_buf yaml = {0};
+    um_args args;
+    um_err err = {0};
+    um_args_parse(&args, self, argc, argv, &c, &engine);
+    int status = args.exit;
+    if (args.done) goto done;
+    um_log_set_level((um_log_level)c.log_level);
+    um_log_set_json(c.log_format == UM_LOG_FORMAT_JSON);
+    um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the model is given by --model",
+                                          args.word[0])
+                                : write_engine_yaml(&engine, &yaml, &err);
+    if (st) {
+        status = um_cli_error(self, &err);
+        goto done;
+    }
+    c.engine = &engine;
+    c.engine_yaml = yaml.data;
+    status = serve(self, &c);
+done:
+    um_buf_free(&yaml);
+    um_args_free(&args);
+    return status;
+}
+
+const um_command um_cmd_serve = {
+    .name = "serve",
+    .summary = "answer over HTTP, as OpenAI's API does",
+    .usage = "unmask serve --model DIR [--port N] [options]",
+    .description =
+        "Serves a model over HTTP/1.1: OpenAI's chat, completions, models, files and batches, and the routes of "
+        "SGLang, "
+        "llama.cpp, Diffulex and dLLM-Serve (`unmask list endpoints`). Each of --data-parallel-size workers is a "
+        "process with the whole model. SIGTERM and SIGINT end the server once running requests have ended or "
+        "--shutdown-grace is over; a second one ends it at once. docs/server.md shows how to operate it.",
+    .examples = "unmask serve --model models/tiny-block\n"
+                "unmask serve --model models/tiny-block --port 8080 --in-process\n"
+                "unmask serve --model models/tiny-block --data-parallel-size 2 --print-config\n",
+    .options = um_server_options,
+    .n_options = UM_SERVER_OPTIONS,
+    .engine_options = true,
+    .run = run,
+};

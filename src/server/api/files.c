@@ -1,0 +1,228 @@
+/* /v1/files: inputs of batches, and their answers. */
+#include <errno.h>
+#include <fcntl.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "server/batch/multipart.h"
+#include "server/batch/request.h"
+
+#define CHUNK ((size_t)256 << 10) /* of a file on its way to a client */
+
+/* ---- Upload ------------------------------------------------------------------------------------------------------ */
+
+/* What is uploaded, however it was sent. */
+typedef struct upload {
+    char purpose[16], name[256];
+    um_str data; /* p NULL: there is none yet */
+} upload;
+
+static um_status take_part(upload *u, const um_part *p, um_err *err) {
+    if (um_streq(p->name, "purpose")) {
+        snprintf(u->purpose, sizeof u->purpose, "%.*s", (int)UM_MIN(p->data.n, sizeof u->purpose), p->data.p);
+        return UM_OK;
+    }
+    if (um_streq(p->name, "file")) {
+        if (u->data.p) return um_fail_param(err, UM_EINVAL, "file", "it was sent twice; one file is expected");
+        snprintf(u->name, sizeof u->name, "%s", p->filename);
+        u->data = p->data;
+        return UM_OK;
+    }
+    return um_fail_param(err, UM_EINVAL, p->name, "expected the fields file and purpose; files do not expire here");
+}
+
+static um_status read_parts(upload *u, const char *type, um_str body, um_err *err) {
+    um_multipart m;
+    um_part part;
+    bool more = true;
+    um_status st = um_multipart_open(&m, type, body, err);
+    while (!st && more) {
+        st = um_multipart_next(&m, &part, &more, err);
+        if (!st && more) st = take_part(u, &part, err);
+    }
+    return st;
+}
+
+/* The file as the body, purpose and filename in the query. */
+static void read_raw(upload *u, um_exchange *x, um_str body) {
+    const char *purpose = um_exchange_query(x, "purpose"), *name = um_exchange_query(x, "filename");
+    snprintf(u->purpose, sizeof u->purpose, "%s", purpose ? purpose : "");
+    snprintf(u->name, sizeof u->name, "%s", name ? name : "");
+    u->data = body;
+}
+
+static um_status check_upload(const um_batches *all, upload *u, um_err *err) {
+    if (!um_streq(u->purpose, "batch"))
+        return um_fail_param(err, UM_EINVAL, "purpose", "expected batch, found \"%s\"", u->purpose);
+    if (!u->data.p || u->data.n == 0)
+        return um_fail_param(err, UM_EINVAL, "file", "expected a file of one JSON object a line, found nothing");
+    if (all->n_files >= UM_FILES_MAX)
+        return um_fail_param(err, UM_EINVAL, "file", "there are %d files already; delete some", UM_FILES_MAX);
+    /* A cut character at the end of a long name goes. */
+    u->name[um_utf8_check(u->name, strlen(u->name))] = '\0';
+    if (!u->name[0]) snprintf(u->name, sizeof u->name, "upload.jsonl");
+    return UM_OK;
+}
+
+static void put_object(const um_file *f, um_buf *json) {
+    um_jw w;
+    um_jw_init(&w, json);
+    um_file_put(f, &w);
+}
+
+/* A web page can send a form to any server without asking it first, which a JSON body can't be. Browsers say where it
+ * comes from. */
+static bool is_of_another_site(um_server *s, um_exchange *x) {
+    const char *site = um_exchange_header(x, "sec-fetch-site");
+    if (!um_streq(site, "cross-site") || um_server_get_config(s)->cors_allow_origin) return false;
+    um_reply_error(x, 403, NULL, NULL, "pages of other sites may not upload; --cors-allow-origin lets them");
+    return true;
+}
+
+static void post_file(um_server *s, um_exchange *x, const char *id) {
+    static const char multipart[] = "multipart/";
+    um_batches *all = um_batches_of(s, x);
+    const char *type = um_exchange_header(x, "content-type");
+    upload u = {.data = {0}};
+    um_err err = {0};
+    um_status st = UM_OK;
+    (void)id;
+    if (!all || is_of_another_site(s, x)) return;
+    if (type && strncasecmp(type, multipart, sizeof multipart - 1) == 0)
+        st = read_parts(&u, type, um_exchange_body(x), &err);
+    else read_raw(&u, x, um_exchange_body(x));
+    if (!st) st = check_upload(all, &u, &err);
+    if (st) {
+        um_reply_error(x, 400, *err.param ? err.param : NULL, NULL, "%s", err.msg);
+        return;
+    }
+    um_buf data = {0};
+    um_buf_append(&data, u.data.p, u.data.n);
+    um_file *f = um_file_new("batch", u.name);
+    f->bytes = (int64_t)u.data.n;
+    um_pending *p = um_pending_new(x);
+    put_object(f, &p->json);
+    um_file_store(all, f, &data, um_pending_done, p);
+}
+
+/* ---- Looking ----------------------------------------------------------------------------------------------------- */
+
+/* The file of the path, or NULL after an answer. */
+static um_file *find(um_server *s, um_exchange *x, const char *id) {
+    um_batches *all = um_batches_of(s, x);
+    if (!all) return NULL;
+    um_file *f = um_file_find(all, id);
+    if (!f) um_reply_error(x, 404, "id", NULL, "there is no file %.80s", id);
+    return f;
+}
+
+static const char *id_of(const void *list, size_t i) { return ((um_file *const *)list)[i]->id; }
+
+static bool has_purpose(const void *list, size_t i, const char *purpose) {
+    return !purpose || um_streq(((um_file *const *)list)[i]->purpose, purpose);
+}
+
+static void put(const void *list, size_t i, um_jw *w) { um_file_put(((um_file *const *)list)[i], w); }
+
+static void get_files(um_server *s, um_exchange *x, const char *id) {
+    um_batches *all = um_batches_of(s, x);
+    um_page page;
+    (void)id;
+    if (!all || !um_page_read(&page, x, UM_FILES_MAX, UM_FILES_MAX)) return;
+    const um_page_of of = {.list = all->file,
+                           .n = all->n_files,
+                           .id = id_of,
+                           .shows = has_purpose,
+                           .filter = um_exchange_query(x, "purpose"),
+                           .put = put};
+    um_page_reply(&page, &of, x);
+}
+
+static void get_file(um_server *s, um_exchange *x, const char *id) {
+    um_buf json = {0};
+    const um_file *f = find(s, x, id);
+    if (!f) return;
+    put_object(f, &json);
+    um_reply_json(x, 200, &json);
+    um_buf_free(&json);
+}
+
+/* ---- Content ----------------------------------------------------------------------------------------------------- */
+
+/* A file on its way to a client, a chunk at a time: a slow one holds one in memory. */
+typedef struct transfer {
+    int fd;
+    char data[CHUNK];
+} transfer;
+
+static void end_transfer(void *arg, um_exchange *x, bool complete) {
+    transfer *t = arg;
+    (void)x, (void)complete;
+    close(t->fd);
+    um_free(t);
+}
+
+/* Until the client is behind; it is called again when it is not. */
+static void send_chunks(void *arg, um_exchange *x) {
+    transfer *t = arg;
+    while (um_exchange_unread(x) == 0) {
+        ssize_t n = read(t->fd, t->data, sizeof t->data);
+        if (n < 0 && errno == EINTR) continue;
+        if (n > 0) {
+            um_exchange_write(x, t->data, (size_t)n);
+            continue;
+        }
+        if (n == 0) um_exchange_end(x);
+        else um_exchange_abort(x); /* the client must not take a part for the whole */
+        return;
+    }
+}
+
+static void get_content(um_server *s, um_exchange *x, const char *id) {
+    const um_file *f = find(s, x, id);
+    if (!f) return;
+    char *path = um_file_path(um_server_batches(s), f->id);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        um_reply_error(x, 500, NULL, "storage_error", "cannot read the file: %s", strerror(errno));
+    } else {
+        transfer *t = UM_NEW(transfer);
+        t->fd = fd;
+        um_exchange_on_close(x, end_transfer, t);
+        um_exchange_on_drain(x, send_chunks, t);
+        um_exchange_begin(x, 200, "application/octet-stream");
+        send_chunks(t, x);
+    }
+    um_free(path);
+}
+
+/* ---- Deleting ---------------------------------------------------------------------------------------------------- */
+
+static const um_batch *user_of(const um_batches *all, const um_file *f) {
+    for (size_t i = 0; i < all->n_batches; i++)
+        if (all->batch[i]->run && um_streq(all->batch[i]->input_id, f->id)) return all->batch[i];
+    return NULL;
+}
+
+static void delete_file(um_server *s, um_exchange *x, const char *id) {
+    um_batches *all = um_server_batches(s);
+    um_file *f = find(s, x, id);
+    if (!f) return;
+    const um_batch *user = user_of(all, f);
+    if (user) {
+        um_reply_error(x, 409, "id", NULL, "%s is read by %s, which is not over; cancel that first", f->id, user->id);
+        return;
+    }
+    um_pending *p = um_pending_new(x);
+    um_buf_printf(&p->json, "{\"id\":\"%s\",\"object\":\"file\",\"deleted\":true}", f->id);
+    um_file_delete(all, f, um_pending_done, p);
+}
+
+static const um_endpoint rows[] = {
+    {"POST", "/v1/files", post_file, 0, "OpenAI", "upload a file of requests, as form data or as the body"},
+    {"GET", "/v1/files", get_files, 0, "OpenAI", "list files"},
+    {"GET", "/v1/files/{id}", get_file, 0, "OpenAI", "what is known of a file"},
+    {"DELETE", "/v1/files/{id}", delete_file, 0, "OpenAI", "delete a file"},
+    {"GET", "/v1/files/{id}/content", get_content, 0, "OpenAI", "the bytes of a file"},
+};
+const um_endpoint_set um_files_endpoints = {rows, UM_LEN(rows)};

@@ -1,0 +1,347 @@
+/* llama.cpp's API: /completion, /props and /slots. */
+#include <jansson.h>
+
+#include "engine/options.h"
+#include "server/api/shapes.h"
+
+/* ---- Fields ------------------------------------------------------------------------------------------------------ */
+
+/* -1: until the answer ends by itself, -2: until there is no more room; both are the same here. */
+static um_status take_n_predict(um_body *b, const json_t *v, um_err *err) {
+    if (json_is_integer(v) && (json_integer_value(v) == -1 || json_integer_value(v) == -2)) {
+        b->fills = true;
+        return UM_OK;
+    }
+    return um_body_set_json(b, "max_tokens", "n_predict", v, err);
+}
+
+/* A salt that nobody else has keeps a prompt to itself. */
+static um_status take_cache_prompt(um_body *b, const json_t *v, um_err *err) {
+    bool shared = true;
+    um_status st = um_json_take_bool(v, "\"cache_prompt\"", &shared, err);
+    if (!st && !shared) b->generate.cache_salt = (uint64_t)um_rng_seed() + 1;
+    return st;
+}
+
+static um_status take_n_probs(um_body *b, const json_t *v, um_err *err) {
+    if (json_is_integer(v) && json_integer_value(v) == 0) return UM_OK;
+    return um_body_set_json(b, "logprobs", "n_probs", v, err);
+}
+
+#define NO_GRAMMAR "a grammar fixes one token after another, and these models write many at once"
+#define NO_SAMPLER "there is no such sampler here; temperature, top_k, top_p and min_p are used"
+
+static const um_field rows[] = {
+    {.name = "prompt", .take = um_body_take_prompt},
+    {.name = "n_predict", .take = take_n_predict},
+    {.name = "cache_prompt", .take = take_cache_prompt},
+    {.name = "n_probs", .take = take_n_probs},
+    {.name = "repeat_penalty", .option = "repetition_penalty"},
+    {.name = "repeat_last_n"}, /* see check */
+    {.name = "return_tokens", .neutral = "true|false", .why = "they are always given"},
+    {.name = "id_slot", .neutral = "-1|null", .why = "places are given by the scheduler"},
+    {.name = "n_keep", .neutral = "0|-1|null", .why = "a prompt that is too long is refused, never cut"},
+    {.name = "n_discard", .neutral = "0|null", .why = "a prompt that is too long is refused, never cut"},
+    {.name = "n_indent", .neutral = "0|null", .why = "use a stop string"},
+    {.name = "t_max_predict_ms", .neutral = "0|-1|null", .why = "max_nfe limits the work of an answer"},
+    {.name = "min_keep", .neutral = "0|null", .why = NO_SAMPLER},
+    {.name = "typical_p", .neutral = "1|null", .why = NO_SAMPLER},
+    {.name = "tfs_z", .neutral = "1|null", .why = NO_SAMPLER},
+    {.name = "top_n_sigma", .neutral = "-1|0|null", .why = NO_SAMPLER},
+    {.name = "mirostat", .neutral = "0|null", .why = NO_SAMPLER},
+    {.name = "dynatemp_range", .neutral = "0|null", .why = NO_SAMPLER},
+    {.name = "dry_multiplier", .neutral = "0|null", .why = NO_SAMPLER},
+    {.name = "xtc_probability", .neutral = "0|null", .why = NO_SAMPLER},
+    {.name = "samplers", .neutral = "null", .why = "the order of the filters is fixed: top_k, top_p, min_p"},
+    {.name = "penalize_nl", .neutral = "true|null", .why = "a penalty treats all tokens alike"},
+    {.name = "grammar", .neutral = "\"\"|null", .why = NO_GRAMMAR},
+    {.name = "json_schema", .neutral = "{}|null", .why = NO_GRAMMAR},
+    {.name = "image_data", .neutral = "[]|null", .why = "these models read text"},
+    {.name = "lora", .neutral = "[]|null", .why = "name the adapter in \"model\""},
+    {.name = "response_fields", .neutral = "[]|null", .why = "the answer has all of its members"},
+    {.name = "post_sampling_probs", .neutral = "false|null", .why = "probabilities are those before the filters"},
+    {.name = "timings_per_token", .neutral = "false|null", .why = "the last event has the timings"},
+    {.name = "return_progress", .neutral = "false|null", .why = "events begin with the first text"},
+    /* they say something of samplers that are off */
+    {.name = "mirostat_tau"},
+    {.name = "mirostat_eta"},
+    {.name = "dynatemp_exponent"},
+    {.name = "dry_base"},
+    {.name = "dry_allowed_length"},
+    {.name = "dry_penalty_last_n"},
+    {.name = "dry_sequence_breakers"},
+    {.name = "xtc_threshold"},
+};
+static const um_field_set llama_rows = {rows, UM_LEN(rows)};
+static const um_field_set *const sets[] = {&llama_rows, &um_common_fields, NULL};
+
+static um_status check(um_body *b, um_err *err) {
+    const json_t *last = json_object_get(b->root, "repeat_last_n");
+    bool is_all = !last || json_is_null(last) || (json_is_integer(last) && json_integer_value(last) == -1);
+    if (!is_all && b->checked.sampling.repetition_penalty != 1)
+        return um_fail_param(err, UM_EINVAL, "repeat_last_n", "the penalty looks at all of the text: only -1");
+    if (!um_body_is_set(b, "max_tokens")) b->fills = true;
+    return um_body_streams_text(b, err);
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+static const char *stop_type(const um_msg_finish *m) {
+    switch (m->finish) {
+    case UM_FINISH_EOS: return "eos";
+    case UM_FINISH_STOP:
+    case UM_FINISH_STOP_ID: return "word";
+    case UM_FINISH_MAX_TOKENS:
+    case UM_FINISH_MAX_LEN:
+    case UM_FINISH_MAX_NFE:
+    case UM_FINISH_REPETITION: return "limit";
+    default: return "none";
+    }
+}
+
+static void put_pace(um_jw *w, const char *what, int64_t n, double seconds) {
+    char key[40];
+    snprintf(key, sizeof key, "%s_n", what);
+    um_put_int(w, key, n);
+    snprintf(key, sizeof key, "%s_ms", what);
+    um_put_num(w, key, seconds * 1e3);
+    snprintf(key, sizeof key, "%s_per_token_ms", what);
+    um_put_rate(w, key, seconds * 1e3, (double)n);
+    snprintf(key, sizeof key, "%s_per_second", what);
+    um_put_rate(w, key, (double)n, seconds);
+}
+
+/* The prompt's time is what is neither waiting nor denoising. */
+static void put_timings(um_jw *w, const um_msg_finish *m) {
+    double prompt = UM_MAX(m->total_seconds - m->queue_seconds - m->decode_seconds, 0.0);
+    um_jw_key(w, "timings");
+    um_jw_begin_object(w);
+    um_put_int(w, "cache_n", m->cached_tokens);
+    put_pace(w, "prompt", m->prompt_tokens - m->cached_tokens, prompt);
+    put_pace(w, "predicted", m->n_ids, m->decode_seconds);
+    um_put_int(w, "nfe", m->nfe);
+    um_jw_end_object(w);
+}
+
+static void put_settings(um_turn *t, um_jw *w) {
+    const um_body *b = um_turn_body(t);
+    um_option_set option[UM_OPTION_SETS_MAX];
+    um_request copy = b->checked; /* sets are of what may be written */
+    um_jw_key(w, "generation_settings");
+    um_jw_begin_object(w);
+    um_put_options(w, option, um_request_option_sets(option, &copy));
+    um_put_int(w, "n_predict", copy.sampling.max_tokens ? copy.sampling.max_tokens : -1);
+    um_put_flag(w, "stream", b->stream);
+    um_jw_key(w, "stop");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < b->generate.n_stop; i++) um_jw_str(w, b->generate.stop[i].p, b->generate.stop[i].n);
+    um_jw_end_array(w);
+    um_jw_end_object(w);
+}
+
+static void put_probability(um_turn *t, um_jw *w, int32_t id, float logprob) {
+    size_t n = 0;
+    const char *bytes = um_model_token_bytes(um_server_model(um_turn_server(t)), id, &n);
+    um_put_int(w, "id", id);
+    um_put_text(w, "token", (um_str){bytes, n});
+    um_put_num(w, "logprob", (double)logprob);
+}
+
+static void put_probabilities(um_turn *t, um_jw *w, const um_msg_finish *m) {
+    um_jw_key(w, "completion_probabilities");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) {
+        um_jw_begin_object(w);
+        put_probability(t, w, m->ids[i], m->logprob[i]);
+        um_jw_key(w, "top_logprobs");
+        um_jw_begin_array(w);
+        for (size_t k = (size_t)i * (size_t)m->n_likeliest; k < (i + 1) * (size_t)m->n_likeliest; k++) {
+            if (m->likeliest_id[k] < 0) continue;
+            um_jw_begin_object(w);
+            put_probability(t, w, m->likeliest_id[k], m->likeliest[k]);
+            um_jw_end_object(w);
+        }
+        um_jw_end_array(w);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+static void put_counts(um_turn *t, const um_choice *c, um_jw *w) {
+    um_put_int(w, "id_slot", -1);
+    um_put_int(w, "tokens_predicted", c->n_tokens);
+    um_put_int(w, "tokens_evaluated", (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids);
+}
+
+/* Everything about an answer but its text and tokens. */
+static void put_end(um_turn *t, um_choice *c, um_jw *w) {
+    const um_msg_finish *m = &c->result;
+    put_counts(t, c, w);
+    um_put_flag(w, "stop", true);
+    um_put_word(w, "model", um_turn_model(t));
+    um_put_word(w, "stop_type", stop_type(m));
+    um_put_text(w, "stopping_word", m->stop);
+    um_put_int(w, "tokens_cached", m->cached_tokens);
+    um_put_flag(w, "truncated", false);
+    um_put_int(w, "seed", m->seed);
+    put_settings(t, w);
+    put_timings(w, m);
+    if (um_turn_body(t)->top_logprobs >= 0) put_probabilities(t, w, m);
+    um_put_extras(t, c, w);
+}
+
+static void begin_choice(um_choice *c, um_str text, const int32_t *ids, size_t n, um_jw *w) {
+    um_jw_begin_object(w);
+    um_put_int(w, "index", c->number);
+    um_put_text(w, "content", text);
+    um_jw_key(w, "tokens");
+    um_put_ids(w, ids, n);
+}
+
+static void whole(um_turn *t, um_jw *w) {
+    bool is_list = !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1;
+    if (is_list) um_jw_begin_array(w);
+    for (int32_t i = 0; i < um_turn_n_choices(t); i++) {
+        um_choice *c = um_turn_choice(t, i);
+        begin_choice(c, c->result.text, c->result.ids, c->result.n_ids, w);
+        put_end(t, c, w);
+        um_jw_end_object(w);
+    }
+    if (is_list) um_jw_end_array(w);
+}
+
+static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    begin_choice(c, m->text, m->ids, m->n_ids, w);
+    put_counts(t, c, w);
+    um_put_flag(w, "stop", false);
+    um_jw_end_object(w);
+    um_sse_append(um_turn_sse(t));
+}
+
+static void finish(um_turn *t, um_choice *c) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    begin_choice(c, UM_STR(""), NULL, 0, w);
+    put_end(t, c, w);
+    um_jw_end_object(w);
+    um_sse_append(um_turn_sse(t));
+}
+
+static const um_shape shape = {.name = "llama", .id_prefix = "unmask-", .whole = whole, .text = text, .finish = finish};
+
+static const um_api completion = {"/completion", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &shape};
+
+static void post_completion(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_api_serve(s, x, &completion);
+}
+
+/* ---- What the server is ------------------------------------------------------------------------------------------ */
+
+static void put_token(um_server *s, um_jw *w, const char *key, int32_t id) {
+    size_t n = 0;
+    const char *bytes = id < 0 ? "" : um_model_token_bytes(um_server_model(s), id, &n);
+    um_put_text(w, key, (um_str){bytes, n});
+}
+
+static void put_defaults(um_server *s, um_jw *w) {
+    um_option_set option[UM_OPTION_SETS_MAX];
+    um_request q;
+    um_request_init_config(um_server_get_config(s)->engine, &q);
+    um_jw_key(w, "default_generation_settings");
+    um_jw_begin_object(w);
+    um_put_int(w, "n_ctx", um_body_max_len(s));
+    um_jw_key(w, "params");
+    um_jw_begin_object(w);
+    um_put_options(w, option, um_request_option_sets(option, &q));
+    um_jw_end_object(w);
+    um_jw_end_object(w);
+}
+
+static void put_props(um_server *s, um_jw *w) {
+    um_model_info info;
+    um_model_get_info(um_server_model(s), &info);
+    const char *source = info.chat_template ? info.chat_template : "";
+    um_jw_begin_object(w);
+    put_defaults(s, w);
+    um_put_int(w, "total_slots", um_server_get_config(s)->engine->max_num_reqs);
+    um_put_word(w, "model_path", info.path);
+    um_put_word(w, "model_alias", um_server_model_name(s));
+    um_put_word(w, "chat_template", source);
+    um_jw_key(w, "chat_template_caps");
+    um_jw_begin_object(w);
+    um_put_flag(w, "supports_tools", strstr(source, "tools") != NULL);
+    um_put_flag(w, "supports_system_role", strstr(source, "system") != NULL);
+    um_jw_end_object(w);
+    um_put_word(w, "build_info", um_version());
+    put_token(s, w, "bos_token", info.bos_id);
+    put_token(s, w, "eos_token", info.n_stop ? info.stop[0] : -1);
+    put_token(s, w, "mask_token", info.mask_id);
+    um_jw_key(w, "modalities");
+    um_jw_begin_object(w);
+    um_put_flag(w, "vision", false);
+    um_put_flag(w, "audio", false);
+    um_jw_end_object(w);
+    um_jw_end_object(w);
+}
+
+static void get_props(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_reply_with(s, x, put_props);
+}
+
+/* ---- Slots ------------------------------------------------------------------------------------------------------- */
+
+static int64_t number(const json_t *slot, const char *key) { return json_integer_value(json_object_get(slot, key)); }
+
+static void put_slot(const json_t *slot, int64_t id, um_jw *w) {
+    int64_t answer = number(slot, "answer_tokens"), most = number(slot, "max_tokens");
+    um_jw_begin_object(w);
+    um_put_int(w, "id", id);
+    um_put_int(w, "id_task", number(slot, "rid"));
+    um_put_int(w, "index", number(slot, "index"));
+    um_put_flag(w, "is_processing", json_is_true(json_object_get(slot, "running")));
+    um_put_int(w, "n_prompt_tokens", number(slot, "prompt_tokens"));
+    um_put_int(w, "n_prompt_tokens_cache", number(slot, "cached_tokens"));
+    um_put_int(w, "n_decoded", answer);
+    um_put_int(w, "n_remain", most - answer);
+    um_put_num(w, "seconds", json_number_value(json_object_get(slot, "seconds")));
+    um_jw_key(w, "params");
+    um_jw_begin_object(w);
+    um_put_int(w, "n_predict", most);
+    um_put_word(w, "decoding_strategy", json_string_value(json_object_get(slot, "strategy")));
+    um_jw_end_object(w);
+    um_jw_key(w, "dllm");
+    um_jw_begin_object(w);
+    um_put_int(w, "nfe", number(slot, "nfe"));
+    um_put_int(w, "block", number(slot, "blocks"));
+    um_put_int(w, "mask_count", number(slot, "masks"));
+    um_put_int(w, "preemptions", number(slot, "preemptions"));
+    um_jw_end_object(w);
+    um_jw_end_object(w);
+}
+
+/* `results` has an array of slots of each worker; their numbers go on from one to the next. */
+static void put_slots(const char *results, um_jw *w) {
+    json_t *all = json_loads(results, 0, NULL), *of_worker, *slot;
+    size_t i, k;
+    int64_t id = 0;
+    um_jw_begin_array(w);
+    json_array_foreach(all, i, of_worker) json_array_foreach(of_worker, k, slot) put_slot(slot, id++, w);
+    um_jw_end_array(w);
+    json_decref(all);
+}
+
+static void get_slots(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_reply_call(s, x, "slots", put_slots);
+}
+
+/* ---- Endpoints --------------------------------------------------------------------------------------------------- */
+
+static const um_endpoint endpoints[] = {
+    {"POST", "/completion", post_completion, UM_ENDPOINT_WAITS, "llama.cpp", "goes on with a text or ids"},
+    {"GET", "/props", get_props, 0, "llama.cpp", "defaults, template and tokens of the model"},
+    {"GET", "/slots", get_slots, 0, "llama.cpp", "the answers that are generated or wait, and how far they are"},
+};
+const um_endpoint_set um_llama_endpoints = {endpoints, UM_LEN(endpoints)};

@@ -1,0 +1,134 @@
+/* Log-probabilities of an answer's tokens, each from the pass that wrote the token, before temperature and filters. */
+#include "server/api/openai.h"
+
+/* OpenAI's clients expect a number; this one stands for "impossible". */
+#define LEAST (-9999.0f)
+
+static void put_logprob(um_jw *w, float v) { um_put_float(w, v > LEAST ? v : LEAST); }
+
+static um_str bytes_of(um_turn *t, int32_t id) {
+    size_t n = 0;
+    const char *p = um_model_token_bytes(um_server_model(um_turn_server(t)), id, &n);
+    return (um_str){p ? p : "", n};
+}
+
+/* ---- Chat -------------------------------------------------------------------------------------------------------- */
+
+/* A token may be part of a character: its text shows U+FFFD then, and only its bytes say what it is. */
+static void put_token(um_turn *t, um_jw *w, int32_t id, float logprob) {
+    um_str bytes = bytes_of(t, id);
+    um_jw_key(w, "token");
+    um_jw_str(w, bytes.p, bytes.n);
+    um_jw_key(w, "logprob");
+    put_logprob(w, logprob);
+    um_jw_key(w, "bytes");
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < bytes.n; i++) um_jw_int(w, (uint8_t)bytes.p[i]);
+    um_jw_end_array(w);
+}
+
+static void put_likeliest(um_turn *t, const um_msg_finish *m, uint32_t i, um_jw *w) {
+    size_t n = (size_t)m->n_likeliest;
+    um_jw_begin_array(w);
+    for (size_t k = i * n; k < (i + 1) * n && k < m->n_likeliest_all && m->likeliest_id[k] >= 0; k++) {
+        um_jw_begin_object(w);
+        put_token(t, w, m->likeliest_id[k], m->likeliest[k]);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+void um_put_chat_logprobs(um_turn *t, const um_msg_finish *m, um_jw *w) {
+    if (um_turn_body(t)->top_logprobs < 0) {
+        um_jw_null(w);
+        return;
+    }
+    um_jw_begin_object(w);
+    um_jw_key(w, "content");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) {
+        um_jw_begin_object(w);
+        put_token(t, w, m->ids[i], m->logprob[i]);
+        um_jw_key(w, "top_logprobs");
+        put_likeliest(t, m, i, w);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+    um_jw_key(w, "refusal");
+    um_jw_null(w);
+    um_jw_end_object(w);
+}
+
+/* ---- Completions ------------------------------------------------------------------------------------------------- */
+
+/* Tokens are keys here: those that are no text are told apart by their bytes. */
+static void spell(um_turn *t, int32_t id, um_buf *out) {
+    um_str bytes = bytes_of(t, id);
+    um_buf_clear(out);
+    if (um_utf8_check(bytes.p, bytes.n) == bytes.n) {
+        um_buf_append(out, bytes.p, bytes.n);
+        um_buf_reserve(out, 1);
+        return;
+    }
+    um_buf_puts(out, "bytes:");
+    for (size_t i = 0; i < bytes.n; i++) um_buf_printf(out, "\\x%02x", (uint8_t)bytes.p[i]);
+}
+
+static void put_top(um_turn *t, const um_msg_finish *m, uint32_t i, um_buf *name, um_jw *w) {
+    size_t n = (size_t)m->n_likeliest;
+    um_jw_begin_object(w);
+    for (size_t k = i * n; k < (i + 1) * n && k < m->n_likeliest_all && m->likeliest_id[k] >= 0; k++) {
+        spell(t, m->likeliest_id[k], name);
+        um_jw_key(w, name->len ? name->data : "");
+        put_logprob(w, m->likeliest[k]);
+    }
+    um_jw_end_object(w);
+}
+
+/* Characters in front of each token. */
+static void put_offsets(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
+    char *text = NULL;
+    size_t at = 0, *end = UM_NEW_ARRAY(size_t, (size_t)m->n_logprob + 1);
+    um_model_decode_each(um_server_model(um_turn_server(t)), m->ids, m->n_logprob, um_turn_body(t)->keep_special, &text,
+                         end, NULL);
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob && text; i++) {
+        um_jw_int(w, (int64_t)before);
+        for (; at < end[i]; at++) before += ((uint8_t)text[at] & 0xC0) != 0x80;
+    }
+    um_jw_end_array(w);
+    um_free(text);
+    um_free(end);
+}
+
+void um_put_completion_logprobs(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
+    um_buf name = {0};
+    if (um_turn_body(t)->top_logprobs < 0) {
+        um_jw_null(w);
+        return;
+    }
+    um_jw_begin_object(w);
+    um_jw_key(w, "tokens");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) {
+        spell(t, m->ids[i], &name);
+        um_jw_str(w, name.data, name.len);
+    }
+    um_jw_end_array(w);
+    um_jw_key(w, "token_logprobs");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) put_logprob(w, m->logprob[i]);
+    um_jw_end_array(w);
+    um_jw_key(w, "top_logprobs");
+    if (m->n_likeliest > 0) {
+        um_jw_begin_array(w);
+        for (uint32_t i = 0; i < m->n_logprob; i++) put_top(t, m, i, &name, w);
+        um_jw_end_array(w);
+    } else {
+        um_jw_null(w);
+    }
+    um_jw_key(w, "text_offset");
+    put_offsets(t, m, before, w);
+    um_jw_end_object(w);
+    um_buf_free(&name);
+}

@@ -1,0 +1,96 @@
+/* /v1/models: the model under each of its names, and its adapters, which requests choose as models. */
+#include "server/server.h"
+
+typedef struct entry {
+    const char *id, *root, *parent; /* parent: NULL, a model of its own */
+} entry;
+
+/* Known once a worker has loaded. */
+static void put_max_len(um_backend *b, um_jw *w) {
+    for (int32_t i = 0; i < um_backend_size(b); i++) {
+        const um_msg_ready *ready = um_backend_worker(b, i).ready;
+        if (!ready) continue;
+        um_jw_int(w, ready->max_model_len);
+        return;
+    }
+    um_jw_null(w);
+}
+
+static void put_entry(um_server *s, const entry *e, um_jw *w) {
+    um_jw_begin_object(w);
+    um_jw_key(w, "id");
+    um_jw_cstr(w, e->id);
+    um_jw_key(w, "object");
+    um_jw_cstr(w, "model");
+    um_jw_key(w, "created");
+    um_jw_int(w, (int64_t)um_server_began(s));
+    um_jw_key(w, "owned_by");
+    um_jw_cstr(w, "unmask");
+    um_jw_key(w, "root");
+    um_jw_cstr(w, e->root);
+    um_jw_key(w, "parent");
+    um_jw_cstr(w, e->parent);
+    um_jw_key(w, "max_model_len");
+    put_max_len(um_server_backend(s), w);
+    um_jw_key(w, "permission");
+    um_jw_begin_array(w);
+    um_jw_end_array(w);
+    um_jw_end_object(w);
+}
+
+/* All of them, *n in number; um_free. */
+static entry *list_entries(um_server *s, size_t *n) {
+    um_model_info info;
+    const char *name;
+    um_model_get_info(um_server_model(s), &info);
+    size_t n_names = 0;
+    while (um_server_served_name(s, n_names)) n_names++;
+    entry *e = UM_NEW_ARRAY(entry, n_names + (size_t)info.n_adapters);
+    *n = 0;
+    for (size_t i = 0; (name = um_server_served_name(s, i)); i++) e[(*n)++] = (entry){name, info.path, NULL};
+    for (int32_t i = 0; i < info.n_adapters; i++)
+        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_server_model_name(s)};
+    return e;
+}
+
+static void get_models(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_buf body = {0};
+    um_jw w;
+    size_t n;
+    entry *e = list_entries(s, &n);
+    um_jw_init(&w, &body);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "object");
+    um_jw_cstr(&w, "list");
+    um_jw_key(&w, "data");
+    um_jw_begin_array(&w);
+    for (size_t i = 0; i < n; i++) put_entry(s, &e[i], &w);
+    um_jw_end_array(&w);
+    um_jw_end_object(&w);
+    um_reply_json(x, 200, &body);
+    um_buf_free(&body);
+    um_free(e);
+}
+
+static void get_model(um_server *s, um_exchange *x, const char *id) {
+    um_buf body = {0};
+    um_jw w;
+    size_t n;
+    entry *e = list_entries(s, &n);
+    um_jw_init(&w, &body);
+    for (size_t i = 0; i < n && body.len == 0; i++)
+        if (um_streq(e[i].id, id)) put_entry(s, &e[i], &w);
+    if (body.len) um_reply_json(x, 200, &body);
+    else
+        um_reply_error(x, 404, "model", "model_not_found", "no model \"%.200s\" is served here; /v1/models lists them",
+                       id);
+    um_buf_free(&body);
+    um_free(e);
+}
+
+static const um_endpoint rows[] = {
+    {"GET", "/v1/models", get_models, 0, "OpenAI", "the model and its adapters"},
+    {"GET", "/v1/models/{rest}", get_model, 0, "OpenAI", "one of them"},
+};
+const um_endpoint_set um_models_endpoints = {rows, UM_LEN(rows)};

@@ -1,0 +1,153 @@
+/* POST /generate as Diffulex has it: one prompt, one answer, and streams of snapshots, since watching a text settle is
+ * what its clients want. A body with `text` or `input_ids` is SGLang's (sglang.c). */
+#include <jansson.h>
+
+#include "server/api/sglang.h"
+#include "server/api/shapes.h"
+
+/* Defaults of the API that this one is compatible with. */
+#define TOKENS      "512"
+#define TEMPERATURE "1"
+
+/* ---- Fields ------------------------------------------------------------------------------------------------------ */
+
+static const um_field rows[] = {
+    {.name = "prompt", .take = um_body_take_prompt},
+};
+static const um_field_set native_rows = {rows, UM_LEN(rows)};
+static const um_field_set *const sets[] = {&native_rows, &um_common_fields, NULL};
+
+static um_status check(um_body *b, um_err *err) {
+    um_status st = um_body_is_single(b, err);
+    if (!st && b->continuous_usage)
+        st =
+            um_fail_param(err, UM_EINVAL, "stream_options", "every event has the counts; the usage is in the last one");
+    if (!st) st = um_body_default(b, "max_tokens", TOKENS, err);
+    if (!st) st = um_body_default(b, "temperature", TEMPERATURE, err);
+    b->usage_extensions = true;
+    return st;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+static void put_decode(um_jw *w, double seconds, int32_t tokens) {
+    um_put_num(w, "engine_decode_time_s", seconds);
+    um_put_int(w, "engine_decode_tokens", tokens);
+    um_put_rate(w, "engine_decode_tps", tokens, seconds);
+}
+
+static void put_ids_of(um_jw *w, const char *key, const um_msg_finish *m, bool with_stop) {
+    um_jw_key(w, key);
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_ids; i++) um_jw_int(w, m->ids[i]);
+    if (with_stop && m->stop_id >= 0) um_jw_int(w, m->stop_id);
+    um_jw_end_array(w);
+}
+
+/* The members full_*: the answer with what ended it. Behind that nothing is kept. */
+static void put_full(um_jw *w, const um_body *b, const um_msg_finish *m) {
+    um_buf all = {0};
+    um_buf_append(&all, m->text.p ? m->text.p : "", m->text.n);
+    if (m->stop.n && !b->include_stop) um_buf_append(&all, m->stop.p, m->stop.n);
+    um_put_text(w, "full_text", (um_str){all.data, all.len});
+    put_ids_of(w, "full_token_ids", m, true);
+    um_buf_free(&all);
+}
+
+static void put_answer(um_turn *t, um_jw *w) {
+    um_choice *c = um_turn_choice(t, 0);
+    const um_body *b = um_turn_body(t);
+    const um_msg_finish *m = &c->result;
+    um_put_word(w, "id", um_turn_id(t));
+    um_put_text(w, "text", m->text);
+    put_ids_of(w, "token_ids", m, false);
+    um_put_int(w, "nfe", m->nfe);
+    um_put_word(w, "finish_reason", um_finish_name((um_finish)m->finish));
+    put_full(w, b, m);
+    put_decode(w, m->decode_seconds, m->denoise_tokens);
+    um_jw_key(w, "usage");
+    um_put_usage(t, w);
+    um_put_int(w, "seed", m->seed);
+    if (b->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", m);
+    um_put_stream_extras(t, c, w);
+}
+
+static void whole(um_turn *t, um_jw *w) {
+    um_jw_begin_object(w);
+    put_answer(t, w);
+    um_jw_end_object(w);
+}
+
+/* ---- Streaming --------------------------------------------------------------------------------------------------- */
+
+static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    (void)c;
+    um_jw_begin_object(w);
+    um_put_word(w, "event", "append");
+    um_put_word(w, "id", um_turn_id(t));
+    um_put_int(w, "token_offset", m->offset);
+    um_put_text(w, "text", m->text);
+    um_jw_key(w, "token_ids");
+    um_put_ids(w, m->ids, m->n_ids);
+    um_put_int(w, "nfe", m->nfe);
+    um_put_flag(w, "finished", false);
+    put_decode(w, m->decode_seconds, m->decode_tokens);
+    um_jw_end_object(w);
+    um_sse_append(um_turn_sse(t));
+}
+
+static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    um_jw_begin_object(w);
+    um_put_snapshot(t, c, m, w);
+    um_jw_end_object(w);
+    um_sse_replace(um_turn_sse(t), c->number, um_turn_body(t)->snapshot_max_hz);
+}
+
+static void end(um_turn *t) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    um_jw_begin_object(w);
+    um_put_word(w, "event", "final");
+    um_put_flag(w, "finished", true);
+    put_answer(t, w);
+    um_jw_end_object(w);
+    um_sse_append(um_turn_sse(t));
+}
+
+static void error(um_turn *t, int status, const um_err *err) {
+    um_jw *w = um_sse_begin(um_turn_sse(t));
+    um_jw_begin_object(w);
+    um_put_word(w, "event", "error");
+    um_put_word(w, "id", um_turn_id(t));
+    um_put_word(w, "message", err->msg);
+    um_put_int(w, "code", status);
+    um_jw_end_object(w);
+    um_sse_append(um_turn_sse(t));
+}
+
+static const um_shape shape = {.name = "native",
+                               .id_prefix = "unmask-",
+                               .whole = whole,
+                               .text = text,
+                               .snapshot = snapshot,
+                               .end = end,
+                               .error = error};
+
+/* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
+
+static const um_api native = {"/generate", sets, "prompt", UM_STREAM_DENOISE, check, &shape};
+
+static void handle(um_server *s, um_exchange *x, const char *id) {
+    json_t *root = um_read_object(x);
+    (void)id;
+    if (!root) return;
+    if (um_sglang_is_body(root)) um_sglang_generate(s, x, root);
+    else um_api_serve_object(s, x, root, &native);
+}
+
+static const um_endpoint endpoints[] = {
+    {"POST", "/generate", handle, UM_ENDPOINT_WAITS, "Diffulex, SGLang",
+     "goes on with a text or ids; streams snapshots or settled text"},
+};
+const um_endpoint_set um_native_endpoints = {endpoints, UM_LEN(endpoints)};

@@ -1,0 +1,41 @@
+/* openai: what /v1/chat/completions and /v1/completions write alike. */
+#ifndef UM_API_OPENAI_H
+#define UM_API_OPENAI_H
+
+#include "server/turn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "unmask-0.1.0-b4eecf4": answers with the same seed are the same while this is. */
+const char *um_fingerprint(void);
+
+/* The members id, object, created, model, system_fingerprint. */
+void um_openai_head(um_turn *t, um_jw *w, const char *object);
+/* A chunk with one choice: begins it up to the choice's index, from where its writer goes on; ends and sends it. */
+um_jw *um_openai_chunk(um_turn *t, const um_choice *c, const char *object);
+void um_openai_send(um_turn *t, um_jw *w);
+/* The last chunk of a stream whose request asks for the usage: it has no choices. */
+void um_openai_usage_chunk(um_turn *t, const char *object);
+/* The member finish_reason of a choice in a chunk that is not its last. */
+void um_openai_goes_on(um_jw *w);
+
+/* A stream of snapshots (stream_mode denoise): each replaces the one before; the last event is "final", with the fields
+ * of the answer. `object` is theirs, "chat.completion.denoise". */
+void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, const char *object);
+void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason);
+/* The member `dllm` of a choice (stream_mode mixed): what stands behind the text that is settled. */
+void um_openai_provisional(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *w);
+
+/* ---- Log-probabilities (logprobs.c) ------------------------------------------------------------------------------ */
+
+/* The value of `logprobs` in the two APIs; null when none were asked for. */
+void um_put_chat_logprobs(um_turn *t, const um_msg_finish *m, um_jw *w);
+/* `before`: characters in front of the answer, which `text_offset` counts too. */
+void um_put_completion_logprobs(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

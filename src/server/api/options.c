@@ -1,0 +1,81 @@
+/* GET /options: the parameters that a request may carry, with range and default, from the option rows. The web page
+ * makes its form of it. */
+#include <math.h>
+
+#include "engine/options.h"
+#include "server/server.h"
+
+static void put_text(um_jw *w, const char *key, um_str text) {
+    um_jw_key(w, key);
+    if (text.n) um_jw_str(w, text.p, text.n);
+    else um_jw_null(w);
+}
+
+static void put_choices(um_jw *w, const char *choices) {
+    um_jw_key(w, "choices");
+    um_jw_begin_array(w);
+    while (*choices) {
+        size_t n = strcspn(choices, "|");
+        um_jw_str(w, choices, n);
+        choices += n + (choices[n] == '|');
+    }
+    um_jw_end_array(w);
+}
+
+/* The ends of a range; null where a number is free. */
+static void put_ends(um_jw *w, const um_option *row) {
+    bool bounded = row->min != 0 || row->max != 0;
+    um_jw_key(w, "min");
+    um_jw_double(w, bounded ? row->min : NAN);
+    um_jw_key(w, "max");
+    um_jw_double(w, bounded ? row->max : NAN);
+}
+
+/* The value in the set's struct is what the server takes when a request does not say. */
+static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
+    (void)opens_group;
+    um_jw *w = (um_jw *)arg;
+    um_buf range = {0}, value = {0};
+    um_option_range(row, &range);
+    um_option_get_text(row, set->base, &value);
+    um_jw_begin_object(w);
+    put_text(w, "name", um_str_of(row->name));
+    put_text(w, "group", um_str_of(row->group));
+    put_text(w, "type", um_str_of(um_option_type(row)));
+    put_ends(w, row);
+    um_jw_key(w, "range");
+    um_jw_str(w, range.data ? range.data : "", range.len);
+    if (row->choices) put_choices(w, row->choices);
+    put_text(w, "auto", um_option_auto(row));
+    put_text(w, "default", (um_str){value.data, value.len});
+    put_text(w, "help", um_str_of(row->help));
+    um_jw_end_object(w);
+    um_buf_free(&range);
+    um_buf_free(&value);
+}
+
+static void answer_options(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_request defaults;
+    um_request_init_config(um_server_get_config(s)->engine, &defaults);
+    um_option_set sets[UM_OPTION_SETS_MAX];
+    size_t n = um_request_option_sets(sets, &defaults);
+    um_buf out = {0};
+    um_jw w;
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "object");
+    um_jw_cstr(&w, "list");
+    um_jw_key(&w, "data");
+    um_jw_begin_array(&w);
+    um_options_each(sets, n, put_row, &w);
+    um_jw_end_array(&w);
+    um_jw_end_object(&w);
+    um_reply_json(x, 200, &out);
+    um_buf_free(&out);
+}
+
+static const um_endpoint rows[] = {
+    {"GET", "/options", answer_options, 0, "unmask", "the parameters of a request with their ranges and defaults"},
+};
+const um_endpoint_set um_options_endpoints = {rows, UM_LEN(rows)};

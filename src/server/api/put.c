@@ -1,0 +1,263 @@
+/* Writers that the answers of several APIs share. */
+#include <math.h>
+
+#include "server/turn.h"
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+static void put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+static void put_double(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+/* null when there is nothing to divide. */
+static void put_rate(um_jw *w, const char *key, double a, double b) {
+    um_jw_key(w, key);
+    if (a > 0 && b > 0) um_jw_double(w, a / b);
+    else um_jw_null(w);
+}
+
+void um_put_float(um_jw *w, float v) {
+    char text[UM_NUMBER_MAX];
+    if (!isfinite(v)) {
+        um_jw_null(w);
+        return;
+    }
+    um_format_float(v, text);
+    um_jw_raw(w, text, strlen(text));
+}
+
+void um_put_ids(um_jw *w, const int32_t *ids, size_t n) {
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < n; i++) um_jw_int(w, ids[i]);
+    um_jw_end_array(w);
+}
+
+/* ---- Usage ------------------------------------------------------------------------------------------------------- */
+
+typedef struct sums {
+    int64_t prompt, completion, cached, nfe, denoise_tokens, denoise_passes;
+    double decode_seconds, first_seconds;
+} sums;
+
+/* A prompt with several answers counts once. */
+static sums sum_up(um_turn *t) {
+    const um_body *b = um_turn_body(t);
+    sums s = {.first_seconds = INFINITY};
+    for (size_t i = 0; i < b->n_prompts; i++) s.prompt += (int64_t)b->prompt[i].n_ids + b->generate.n_suffix;
+    for (int32_t i = 0; i < um_turn_n_choices(t); i++) {
+        const um_choice *c = um_turn_choice(t, i);
+        s.completion += c->n_tokens;
+        s.nfe += c->nfe;
+        if (!c->finished) continue;
+        if (c->index == 0) s.cached += c->result.cached_tokens;
+        s.denoise_tokens += c->result.denoise_tokens;
+        s.denoise_passes += c->result.denoise_passes;
+        s.decode_seconds += c->result.decode_seconds;
+        s.first_seconds = fmin(s.first_seconds, c->result.first_token_seconds);
+    }
+    return s;
+}
+
+/* Passes and speed, which OpenAI's object has no place for. */
+static void put_usage_extensions(um_jw *w, const sums *s) {
+    put_int(w, "nfe", s->nfe);
+    put_double(w, "tpf", ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    put_double(w, "engine_decode_time_s", s->decode_seconds);
+    put_rate(w, "engine_decode_tps", (double)s->denoise_tokens, s->decode_seconds);
+    put_double(w, "ttft_s", s->first_seconds);
+}
+
+void um_put_usage(um_turn *t, um_jw *w) {
+    sums s = sum_up(t);
+    um_jw_begin_object(w);
+    put_int(w, "prompt_tokens", s.prompt);
+    put_int(w, "completion_tokens", s.completion);
+    put_int(w, "total_tokens", s.prompt + s.completion);
+    um_jw_key(w, "prompt_tokens_details");
+    um_jw_begin_object(w);
+    put_int(w, "cached_tokens", s.cached);
+    um_jw_end_object(w);
+    const um_body *b = um_turn_body(t);
+    if (um_server_get_config(um_turn_server(t))->usage_extensions || b->return_timings || b->usage_extensions)
+        put_usage_extensions(w, &s);
+    um_jw_end_object(w);
+}
+
+/* ---- The end of an answer ---------------------------------------------------------------------------------------- */
+
+const char *um_finish_reason(const um_msg_finish *m) {
+    switch (m->finish) {
+    case UM_FINISH_MAX_TOKENS:
+    case UM_FINISH_MAX_LEN:
+    case UM_FINISH_MAX_NFE: return "length";
+    case UM_FINISH_NO_PREDICTION: return "error";
+    case UM_FINISH_ABORTED: return "abort";
+    default: return "stop";
+    }
+}
+
+void um_put_stop_reason(um_jw *w, const um_msg_finish *m) {
+    if (m->stop.n) um_jw_str(w, m->stop.p, m->stop.n);
+    else if (m->finish == UM_FINISH_STOP_ID) um_jw_int(w, m->stop_id);
+    else um_jw_null(w);
+}
+
+static void put_timings(const um_msg_finish *m, um_jw *w) {
+    um_jw_key(w, "timings");
+    um_jw_begin_object(w);
+    put_double(w, "queue_s", m->queue_seconds);
+    put_double(w, "ttft_s", m->first_token_seconds);
+    put_double(w, "total_s", m->total_seconds);
+    put_double(w, "engine_decode_time_s", m->decode_seconds);
+    put_int(w, "nfe", m->nfe);
+    um_jw_end_object(w);
+}
+
+void um_put_extras(um_turn *t, um_choice *c, um_jw *w) {
+    if (um_turn_body(t)->return_token_ids) {
+        um_jw_key(w, "token_ids");
+        um_put_ids(w, c->result.ids, c->result.n_ids);
+    }
+    um_put_stream_extras(t, c, w);
+}
+
+void um_put_stream_extras(um_turn *t, um_choice *c, um_jw *w) {
+    const um_body *b = um_turn_body(t);
+    const um_msg_finish *m = &c->result;
+    if (m->finish == UM_FINISH_REPETITION || m->finish == UM_FINISH_MAX_NFE) {
+        um_jw_key(w, "completion_reason");
+        um_jw_cstr(w, um_finish_name((um_finish)m->finish));
+    }
+    if (b->return_step_map) {
+        um_jw_key(w, "step_map");
+        um_put_ids(w, m->pass, m->n_ids);
+    }
+    if (b->return_trajectory) {
+        um_jw_key(w, "trajectory");
+        um_jw_begin_array(w);
+        if (c->trajectory.len) um_jw_raw(w, c->trajectory.data, c->trajectory.len);
+        um_jw_end_array(w);
+    }
+    if (b->return_timings) put_timings(m, w);
+}
+
+/* ---- Snapshots --------------------------------------------------------------------------------------------------- */
+
+/* The word of a block's state, as the engine's recordings have it. */
+static const char *block_word(int32_t status) {
+    static const char *const words[] = {"DUMMY", "ACTIVE", "TO_CACHE", "IN_CACHE"};
+    return status >= 0 && status < (int32_t)UM_LEN(words) ? words[status] : "ACTIVE";
+}
+
+static void put_blocks(const um_msg_snapshot *m, um_jw *w) {
+    um_jw_key(w, "blocks");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_blocks; i++) {
+        um_jw_begin_object(w);
+        put_int(w, "start", m->block_start[i]);
+        put_int(w, "length", m->block_length[i]);
+        um_jw_key(w, "status");
+        um_jw_cstr(w, block_word(m->block_status[i]));
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+/* The texts of the tokens, joined where they say so; a mask is spelled in the whole and empty among the parts. */
+typedef struct words {
+    char *text;
+    size_t *end;
+    um_buf whole;
+} words;
+
+static um_str word(const words *v, uint32_t i) {
+    size_t from = i ? v->end[i - 1] : 0;
+    return (um_str){v->text + from, v->end[i] - from};
+}
+
+static void words_init(words *v, um_turn *t, const um_msg_snapshot *m, int32_t mask) {
+    um_model *model = um_server_model(um_turn_server(t));
+    char *spelled = NULL;
+    *v = (words){0};
+    v->end = UM_NEW_ARRAY(size_t, (size_t)m->n + 1);
+    um_model_decode_each(model, m->ids, m->n, um_turn_body(t)->keep_special, &v->text, v->end, NULL);
+    um_model_decode(model, &mask, 1, true, &spelled, NULL, NULL);
+    for (uint32_t i = 0; i < m->n && v->text; i++) {
+        if (m->ids[i] < 0) um_buf_puts(&v->whole, spelled ? spelled : "");
+        else um_buf_append(&v->whole, word(v, i).p, word(v, i).n);
+    }
+    um_free(spelled);
+}
+
+static void words_free(words *v) {
+    um_free(v->text);
+    um_free(v->end);
+    um_buf_free(&v->whole);
+}
+
+static void put_words(const words *v, const um_msg_snapshot *m, um_jw *w) {
+    um_jw_key(w, "text");
+    um_jw_str(w, v->whole.data ? v->whole.data : "", v->whole.len);
+    um_jw_key(w, "tokens");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (v->text && m->ids[i] >= 0) um_jw_str(w, word(v, i).p, word(v, i).n);
+        else um_jw_cstr(w, "");
+    }
+    um_jw_end_array(w);
+}
+
+static void put_positions(const um_msg_snapshot *m, int32_t mask, um_jw *w) {
+    uint32_t stable = 0;
+    um_jw_key(w, "token_ids");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n; i++) um_jw_int(w, m->ids[i] < 0 ? mask : m->ids[i]);
+    um_jw_end_array(w);
+    um_jw_key(w, "mask_positions");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n; i++)
+        if (m->ids[i] < 0) um_jw_int(w, i);
+    um_jw_end_array(w);
+    um_jw_key(w, "pass");
+    um_put_ids(w, m->pass, m->n);
+    um_jw_key(w, "confidence");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n; i++) um_jw_share(w, m->confidence[i]);
+    um_jw_end_array(w);
+    while (stable < m->n && m->state[stable] == UM_TOKEN_SETTLED) stable++;
+    put_int(w, "stable_len", stable);
+}
+
+void um_put_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *w) {
+    um_model_info info;
+    words v;
+    int64_t prompt = (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids;
+    um_model_get_info(um_server_model(um_turn_server(t)), &info);
+    um_jw_key(w, "event");
+    um_jw_cstr(w, "buffer_snapshot");
+    um_jw_key(w, "id");
+    um_jw_cstr(w, um_turn_id(t));
+    put_int(w, "token_offset", 0);
+    put_int(w, "absolute_start", prompt);
+    put_int(w, "absolute_end", prompt + m->n);
+    words_init(&v, t, m, info.mask_id);
+    put_words(&v, m, w);
+    words_free(&v);
+    put_positions(m, info.mask_id, w);
+    put_int(w, "mask_token_id", info.mask_id);
+    put_blocks(m, w);
+    put_int(w, "nfe", m->nfe);
+    um_jw_key(w, "finished");
+    um_jw_bool(w, c->finished);
+    put_double(w, "engine_decode_time_s", m->decode_seconds);
+    put_int(w, "engine_decode_tokens", m->decode_tokens);
+    put_rate(w, "engine_decode_tps", m->decode_tokens, m->decode_seconds);
+}

@@ -1,0 +1,408 @@
+/* SGLang's API: /generate with `text` or `input_ids`, aborts, and what the server says of itself. */
+#include "server/api/sglang.h"
+
+#include <jansson.h>
+
+#include "engine/options.h"
+#include "server/api/shapes.h"
+
+#define TOKENS "128" /* of an answer, as SGLang has it */
+
+/* ---- Fields ------------------------------------------------------------------------------------------------------ */
+
+static um_status take_text(um_body *b, const json_t *v, um_err *err) {
+    const json_t *one = json_is_array(v) ? json_array_get(v, 0) : v;
+    if (!json_is_string(one))
+        return um_fail(err, UM_EINVAL, "\"text\": expected a string or an array of strings, found %s", um_json_kind(v));
+    b->prompt_name = "text";
+    return um_body_take_prompt(b, v, err);
+}
+
+static um_status take_input_ids(um_body *b, const json_t *v, um_err *err) {
+    if (!json_is_array(v) || json_is_string(json_array_get(v, 0)))
+        return um_fail(err, UM_EINVAL, "\"input_ids\": expected an array of token ids, or of such arrays, found %s",
+                       um_json_kind(v));
+    b->prompt_name = "input_ids";
+    return um_body_take_prompt(b, v, err);
+}
+
+/* One for each prompt; a single one is the request's. */
+static um_status take_rid(um_body *b, const json_t *v, um_err *err) {
+    const char *text = NULL;
+    if (json_is_array(v)) return UM_OK; /* see check_rids */
+    um_status st = um_json_take_text(v, "\"rid\"", &text, err);
+    if (!st && (!*text || strlen(text) > 64))
+        st = um_fail(err, UM_ERANGE, "\"rid\": expected 1 to 64 bytes, found %zu", strlen(text));
+    b->request_id = text;
+    return st;
+}
+
+/* Here it is one field to want log-probabilities, and another how many likeliest ones come beside them. */
+static um_status take_return_logprob(um_body *b, const json_t *v, um_err *err) {
+    bool wanted = false;
+    um_status st = um_json_take_bool(v, "\"return_logprob\"", &wanted, err);
+    if (st || !wanted) return st;
+    return um_body_default(b, "logprobs", "0", err);
+}
+
+static um_status take_top_logprobs(um_body *b, const json_t *v, um_err *err) {
+    if (!json_is_true(json_object_get(b->root, "return_logprob"))) return UM_OK;
+    return um_body_set_json(b, "logprobs", "top_logprobs_num", v, err);
+}
+
+#define NO_GRAMMAR "a grammar fixes one token after another, and these models write many at once"
+#define NO_PROMPT  "a prompt that is read both ways has no next tokens"
+
+static const um_field rows[] = {
+    {.name = "text", .take = take_text},
+    {.name = "input_ids", .take = take_input_ids},
+    {.name = "rid", .take = take_rid},
+    {.name = "return_logprob", .take = take_return_logprob},
+    {.name = "top_logprobs_num", .take = take_top_logprobs},
+    {.name = "logprob_start_len", .neutral = "-1|null", .why = NO_PROMPT},
+    {.name = "token_ids_logprob", .neutral = "null", .why = "top_logprobs_num gives the likeliest ones"},
+    {.name = "return_text_in_logprobs", .neutral = "false|null", .why = "/detokenize gives texts of ids"},
+    {.name = "return_hidden_states", .neutral = "false|null", .why = "they never leave the engine"},
+    {.name = "input_embeds", .neutral = "null", .why = "prompts are texts or token ids"},
+    {.name = "image_data", .neutral = "null|[]", .why = "these models read text"},
+    {.name = "video_data", .neutral = "null|[]", .why = "these models read text"},
+    {.name = "audio_data", .neutral = "null|[]", .why = "these models read text"},
+    {.name = "session_params", .neutral = "null", .why = "send the whole prompt; its beginning is cached"},
+    {.name = "lora_path", .neutral = "null", .why = "name the adapter in \"model\""},
+    {.name = "custom_logit_processor", .neutral = "null", .why = "logit_bias changes logits"},
+    {.name = "json_schema", .neutral = "null", .why = NO_GRAMMAR},
+    {.name = "regex", .neutral = "null", .why = NO_GRAMMAR},
+    {.name = "ebnf", .neutral = "null", .why = NO_GRAMMAR},
+    {.name = "structural_tag", .neutral = "null", .why = NO_GRAMMAR},
+    {.name = "no_stop_trim", .neutral = "false|null", .why = "include_stop_str_in_output keeps the stop string"},
+    {.name = "stop_regex", .neutral = "null|[]", .why = "stop takes strings"},
+    {.name = "background", .neutral = "false|null", .why = "/v1/generate answers at once with a number"},
+    {.name = "log_metrics"},
+};
+static const um_field_set sglang_rows = {rows, UM_LEN(rows)};
+static const um_field_set *const sets[] = {&sglang_rows, &um_common_fields, NULL};
+
+static um_status check_rids(um_body *b, um_err *err) {
+    const json_t *rid = json_object_get(b->root, "rid");
+    if (!json_is_array(rid)) return UM_OK;
+    if (b->one_prompt || json_array_size(rid) != b->n_prompts)
+        return um_fail_param(err, UM_EINVAL, "rid", "%zu of them for %zu prompts%s", json_array_size(rid), b->n_prompts,
+                             b->one_prompt ? ", which are not a list" : "");
+    const char **rids = um_arena_alloc(&b->arena, um_mul(b->n_prompts, sizeof *rids));
+    for (size_t i = 0; i < b->n_prompts; i++) {
+        um_status st = um_json_take_text(json_array_get(rid, i), "an entry of \"rid\"", &rids[i], err);
+        if (st) return um_fail_about(err, st, "rid");
+    }
+    b->rids = rids;
+    return UM_OK;
+}
+
+static um_status check(um_body *b, um_err *err) {
+    um_status st = check_rids(b, err);
+    if (!st) st = um_body_streams_text(b, err);
+    return st ? st : um_body_default(b, "max_tokens", TOKENS, err);
+}
+
+/* sampling_params is an object of its own; its members are read like the others. A name must not be in both. */
+static um_status flatten(json_t *root, um_err *err) {
+    json_t *inner = json_object_get(root, "sampling_params"), *value;
+    const char *key;
+    um_status st = UM_OK;
+    if (!inner) return UM_OK;
+    json_incref(inner);
+    json_object_del(root, "sampling_params");
+    if (!json_is_object(inner) && !json_is_null(inner))
+        st = um_fail_param(err, UM_EINVAL, "sampling_params", "expected an object, found %s", um_json_kind(inner));
+    json_object_foreach(inner, key, value) {
+        if (!st && json_object_get(root, key))
+            st = um_fail_param(err, UM_EINVAL, key, "it is given twice, inside and outside of sampling_params");
+        json_object_set(root, key, value);
+    }
+    json_decref(inner);
+    return st;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+/* The ids of an answer that streams: every event has all of them. */
+typedef struct ids_so_far {
+    int32_t *id;
+    size_t n, cap;
+} ids_so_far;
+
+static void put_reason(um_jw *w, const um_msg_finish *m) {
+    const char *word = um_finish_reason(m);
+    um_jw_key(w, "finish_reason");
+    um_jw_begin_object(w);
+    um_put_word(w, "type", word);
+    if (um_streq(word, "length")) um_put_int(w, "length", m->n_ids);
+    else if (um_streq(word, "abort")) um_put_word(w, "message", "aborted by a request");
+    else if (m->stop.n) um_put_text(w, "matched", m->stop);
+    else if (m->stop_id >= 0) um_put_int(w, "matched", m->stop_id);
+    else um_put_word(w, "matched", NULL);
+    um_jw_end_object(w);
+}
+
+/* [logprob, id, null]: the third is its text, which nobody may ask for here. */
+static void put_triple(um_jw *w, float logprob, int32_t id) {
+    um_jw_begin_array(w);
+    um_jw_double(w, (double)logprob);
+    um_jw_int(w, id);
+    um_jw_null(w);
+    um_jw_end_array(w);
+}
+
+static void put_logprobs(um_jw *w, const um_msg_finish *m) {
+    um_jw_key(w, "output_token_logprobs");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) put_triple(w, m->logprob[i], m->ids[i]);
+    um_jw_end_array(w);
+    um_jw_key(w, "output_top_logprobs");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob && m->n_likeliest; i++) {
+        um_jw_begin_array(w);
+        for (size_t k = (size_t)i * (size_t)m->n_likeliest; k < (i + 1) * (size_t)m->n_likeliest; k++)
+            if (m->likeliest_id[k] >= 0) put_triple(w, m->likeliest[k], m->likeliest_id[k]);
+        um_jw_end_array(w);
+    }
+    um_jw_end_array(w);
+}
+
+static const char *rid_of(um_turn *t, const um_choice *c) {
+    const um_body *b = um_turn_body(t);
+    return b->rids ? b->rids[c->prompt] : um_turn_id(t);
+}
+
+static void put_meta(um_turn *t, um_choice *c, um_jw *w) {
+    const um_body *b = um_turn_body(t);
+    const um_msg_finish *m = &c->result;
+    um_jw_key(w, "meta_info");
+    um_jw_begin_object(w);
+    um_put_word(w, "id", rid_of(t, c));
+    if (c->finished) put_reason(w, m);
+    else um_put_word(w, "finish_reason", NULL);
+    um_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
+    um_put_int(w, "completion_tokens", c->n_tokens);
+    um_put_int(w, "nfe", c->nfe);
+    if (c->finished) {
+        um_put_int(w, "cached_tokens", m->cached_tokens);
+        um_put_num(w, "e2e_latency", m->total_seconds);
+        um_put_int(w, "seed", m->seed);
+        if (b->top_logprobs >= 0) put_logprobs(w, m);
+        um_put_extras(t, c, w);
+    }
+    um_jw_end_object(w);
+}
+
+/* A single answer stands alone, several are told apart by their index. */
+static bool is_list(um_turn *t) { return !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1; }
+
+static void put_choice(um_turn *t, um_choice *c, um_str text, const int32_t *ids, size_t n, um_jw *w) {
+    um_jw_begin_object(w);
+    um_put_text(w, "text", text);
+    um_jw_key(w, "output_ids");
+    um_put_ids(w, ids, n);
+    put_meta(t, c, w);
+    if (is_list(t)) um_put_int(w, "index", c->number);
+    um_jw_end_object(w);
+}
+
+static void put_result(um_turn *t, um_choice *c, um_jw *w) {
+    put_choice(t, c, c->result.text, c->result.ids, c->result.n_ids, w);
+}
+
+static void whole(um_turn *t, um_jw *w) {
+    if (is_list(t)) um_jw_begin_array(w);
+    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_result(t, um_turn_choice(t, i), w);
+    if (is_list(t)) um_jw_end_array(w);
+}
+
+/* ---- Streaming --------------------------------------------------------------------------------------------------- */
+
+static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+    if (!c->own) c->own = UM_NEW(ids_so_far);
+    ids_so_far *all = c->own;
+    if (all->n + m->n_ids > all->cap) {
+        all->cap = 2 * (all->n + m->n_ids);
+        all->id = um_realloc(all->id, um_mul(all->cap, sizeof *all->id));
+    }
+    if (m->n_ids) memcpy(all->id + all->n, m->ids, m->n_ids * sizeof *all->id);
+    all->n += m->n_ids;
+    put_choice(t, c, (um_str){c->text.data, c->text.len}, all->id, all->n, um_sse_begin(um_turn_sse(t)));
+    um_sse_append(um_turn_sse(t));
+}
+
+static void finish(um_turn *t, um_choice *c) {
+    put_result(t, c, um_sse_begin(um_turn_sse(t)));
+    um_sse_append(um_turn_sse(t));
+}
+
+static void forget(um_choice *c) {
+    ids_so_far *all = c->own;
+    if (all) um_free(all->id);
+}
+
+static const um_shape shape = {
+    .name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = finish, .forget = forget};
+
+static const um_api sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &shape};
+
+bool um_sglang_is_body(const json_t *root) {
+    return json_object_get(root, "text") || json_object_get(root, "input_ids");
+}
+
+void um_sglang_generate(um_server *s, um_exchange *x, json_t *root) {
+    um_err err = {0};
+    if (!flatten(root, &err)) {
+        um_api_serve_object(s, x, root, &sglang);
+        return;
+    }
+    um_reply_err(x, &err);
+    json_decref(root);
+}
+
+/* ---- Aborts ------------------------------------------------------------------------------------------------------ */
+
+static um_status read_abort(const json_t *root, const char **rid, bool *all, um_err *err) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)root, key, v) {
+        um_status st = UM_OK;
+        if (um_streq(key, "abort_all")) st = um_json_take_bool(v, "\"abort_all\"", all, err);
+        else if (!um_streq(key, "rid")) st = um_fail(err, UM_EINVAL, "unknown field; rid and abort_all are known");
+        else if (!json_is_null(v)) st = um_json_take_text(v, "\"rid\"", rid, err);
+        if (st) return um_fail_about(err, st, key);
+    }
+    if (!*all && !*rid) return um_fail_param(err, UM_EINVAL, "rid", "expected the id of a request, or abort_all");
+    return UM_OK;
+}
+
+/* An id that nobody has is no error: the request may just have ended. */
+static void post_abort(um_server *s, um_exchange *x, const char *id) {
+    const char *rid = NULL;
+    bool all = false;
+    um_err err = {0};
+    um_buf body = {0};
+    json_t *root = um_read_object(x);
+    (void)id;
+    if (!root) return;
+    if (read_abort(root, &rid, &all, &err)) {
+        um_reply_err(x, &err);
+    } else {
+        um_buf_printf(&body, "{\"aborted\":%zu}", um_turns_abort(s, all ? NULL : rid));
+        um_reply_json(x, 200, &body);
+    }
+    um_buf_free(&body);
+    json_decref(root);
+}
+
+/* ---- What the server is ------------------------------------------------------------------------------------------ */
+
+static void put_model_info(um_server *s, um_jw *w) {
+    um_model_info info;
+    um_model_get_info(um_server_model(s), &info);
+    um_jw_begin_object(w);
+    um_put_word(w, "model_path", info.path);
+    um_put_word(w, "tokenizer_path", info.path);
+    um_put_flag(w, "is_generation", true);
+    um_put_word(w, "served_model_name", um_server_model_name(s));
+    um_put_word(w, "model_type", info.model_type);
+    um_put_word(w, "family", info.family);
+    um_put_int(w, "vocab_size", info.vocab);
+    um_put_int(w, "max_model_len", um_body_max_len(s));
+    um_put_int(w, "mask_token_id", info.mask_id);
+    um_put_word(w, "preferred_sampling_params", NULL);
+    um_put_flag(w, "has_image_understanding", false);
+    um_put_flag(w, "has_audio_understanding", false);
+    um_jw_end_object(w);
+}
+
+static void put_counters(um_server *s, um_jw *w) {
+    um_msg_stats m = {0};
+    um_backend_stats(um_server_backend(s), &m);
+    um_put_int(w, "requests_running", m.requests_running);
+    um_put_int(w, "requests_waiting", m.requests_waiting);
+    um_put_int(w, "requests_queued", um_backend_waiting(um_server_backend(s)));
+    um_put_int(w, "pages_total", m.pages_total);
+    um_put_int(w, "pages_used", m.pages_used);
+    um_put_int(w, "steps", m.steps);
+    um_put_int(w, "decode_tokens", m.decode_tokens);
+    um_put_rate(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
+    um_put_rate(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
+}
+
+static void put_workers(um_server *s, um_jw *w) {
+    um_backend *b = um_server_backend(s);
+    um_jw_key(w, "workers");
+    um_jw_begin_array(w);
+    for (int32_t i = 0; i < um_backend_size(b); i++) {
+        um_worker_view v = um_backend_worker(b, i);
+        um_jw_begin_object(w);
+        um_put_word(w, "state", v.state_name);
+        um_put_int(w, "restarts", v.restarts);
+        um_put_int(w, "requests", v.n_requests);
+        if (v.ready) {
+            um_put_text(w, "device", v.ready->device);
+            um_put_text(w, "dtype", v.ready->dtype);
+            um_put_text(w, "decoding_strategy", v.ready->strategy);
+            um_put_int(w, "max_model_len", v.ready->max_model_len);
+            um_put_int(w, "max_num_reqs", v.ready->max_num_reqs);
+            um_put_int(w, "page_size", v.ready->page_size);
+            um_put_int(w, "pages_total", v.ready->pages_total);
+        }
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+/* The configuration as it was read, then what is counted. Options of the server itself are left out: keys are among
+ * them. */
+static void put_server_info(um_server *s, um_jw *w) {
+    um_option_set option[UM_OPTION_SETS_MAX];
+    um_config c = *um_server_get_config(s)->engine; /* sets are of what may be written */
+    um_jw_begin_object(w);
+    um_put_word(w, "version", um_version());
+    um_put_word(w, "served_model_name", um_server_model_name(s));
+    um_put_num(w, "began", um_server_began(s));
+    um_jw_key(w, "config");
+    um_jw_begin_object(w);
+    um_put_options(w, option, um_config_option_sets(option, &c));
+    um_jw_end_object(w);
+    put_counters(s, w);
+    put_workers(s, w);
+    um_jw_end_object(w);
+}
+
+static void get_model_info(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_reply_with(s, x, put_model_info);
+}
+
+static void get_server_info(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_reply_with(s, x, put_server_info);
+}
+
+static void put_flushed(const char *results, um_jw *w) {
+    (void)results;
+    um_jw_begin_object(w);
+    um_put_flag(w, "success", true);
+    um_jw_end_object(w);
+}
+
+static void flush_cache(um_server *s, um_exchange *x, const char *id) {
+    (void)id;
+    um_reply_call(s, x, "flush_cache", put_flushed);
+}
+
+/* ---- Endpoints --------------------------------------------------------------------------------------------------- */
+
+static const um_endpoint endpoints[] = {
+    {"POST", "/abort_request", post_abort, 0, "SGLang", "ends a generation by its id, or all of them"},
+    {"GET", "/get_model_info", get_model_info, 0, "SGLang", "facts of the model"},
+    {"GET", "/get_server_info", get_server_info, 0, "SGLang", "the configuration, and what is counted"},
+    {"GET", "/server_info", get_server_info, 0, "SGLang", "the same"},
+    {"GET", "/flush_cache", flush_cache, 0, "SGLang", "forgets the stored beginnings of prompts; 400 while some run"},
+    {"POST", "/flush_cache", flush_cache, 0, "SGLang", "the same"},
+};
+const um_endpoint_set um_sglang_endpoints = {endpoints, UM_LEN(endpoints)};

@@ -1,0 +1,166 @@
+/* What the APIs beside OpenAI's share. */
+#include "server/api/shapes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define CALL_SECONDS 20.0
+
+/* ---- Members ----------------------------------------------------------------------------------------------------- */
+
+void um_put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+void um_put_num(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+void um_put_rate(um_jw *w, const char *key, double a, double b) {
+    um_put_num(w, key, a > 0 && b > 0 ? a / b : NAN); /* NaN is null */
+}
+
+void um_put_flag(um_jw *w, const char *key, bool v) {
+    um_jw_key(w, key);
+    um_jw_bool(w, v);
+}
+
+void um_put_word(um_jw *w, const char *key, const char *v) {
+    um_jw_key(w, key);
+    um_jw_cstr(w, v);
+}
+
+void um_put_text(um_jw *w, const char *key, um_str v) {
+    um_jw_key(w, key);
+    um_jw_str(w, v.p ? v.p : "", v.n);
+}
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+static bool is_number(const um_option *row) {
+    return row->type == UM_OPT_INT || row->type == UM_OPT_INT64 || row->type == UM_OPT_FLOAT;
+}
+
+static void put_option(um_jw *w, const um_option *row, const void *base) {
+    um_buf text = {0};
+    double number;
+    um_option_get_text(row, base, &text);
+    um_buf_append(&text, "", 0);
+    um_jw_key(w, row->name);
+    if (row->type == UM_OPT_BOOL) um_jw_bool(w, um_streq(text.data, "true"));
+    else if (is_number(row) && um_parse_double(text.data, &number)) um_jw_raw(w, text.data, text.len);
+    else if (row->type == UM_OPT_STR && !text.len) um_jw_null(w);
+    else um_jw_str(w, text.data, text.len);
+    um_buf_free(&text);
+}
+
+void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets) {
+    for (size_t i = 0; i < n_sets; i++)
+        for (size_t k = 0; k < sets[i].n; k++) put_option(w, &sets[i].rows[k], sets[i].base);
+}
+
+/* ---- Log-probabilities ------------------------------------------------------------------------------------------- */
+
+static void put_logprob(um_jw *w, int32_t id, float logprob) {
+    um_put_int(w, "token_id", id);
+    um_put_num(w, "logprob", (double)logprob);
+}
+
+static void put_likeliest(um_jw *w, const um_msg_finish *m, uint32_t i) {
+    um_jw_key(w, "top");
+    um_jw_begin_array(w);
+    for (int32_t k = 0; k < m->n_likeliest; k++) {
+        size_t at = (size_t)i * (size_t)m->n_likeliest + (size_t)k;
+        if (m->likeliest_id[at] < 0) break;
+        um_jw_begin_object(w);
+        put_logprob(w, m->likeliest_id[at], m->likeliest[at]);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+void um_put_token_logprobs(um_jw *w, const char *key, const um_msg_finish *m) {
+    um_jw_key(w, key);
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_logprob; i++) {
+        um_jw_begin_object(w);
+        put_logprob(w, m->ids[i], m->logprob[i]);
+        put_likeliest(w, m, i);
+        um_jw_end_object(w);
+    }
+    um_jw_end_array(w);
+}
+
+/* ---- Bodies ------------------------------------------------------------------------------------------------------ */
+
+um_status um_body_default(um_body *b, const char *option, const char *value, um_err *err) {
+    return um_body_is_set(b, option) ? UM_OK : um_body_set(b, option, value, err);
+}
+
+um_status um_body_streams_text(um_body *b, um_err *err) {
+    if (b->stream_mode != UM_STREAM_BLOCK_APPEND)
+        return um_fail_param(err, UM_EINVAL, "stream_mode", "this API streams settled text only (block_append)");
+    if (um_body_has(b, "stream_options"))
+        return um_fail_param(err, UM_EINVAL, "stream_options", "every event of this API has the counts; leave it out");
+    return UM_OK;
+}
+
+um_status um_body_is_single(um_body *b, um_err *err) {
+    if (!b->one_prompt) return um_fail_param(err, UM_EINVAL, "prompt", "expected one prompt, found a list of them");
+    if (b->generate.n > 1)
+        return um_fail_param(err, UM_EINVAL, "n", "this API gives one answer; /v1/completions gives several");
+    return UM_OK;
+}
+
+/* ---- Exchanges --------------------------------------------------------------------------------------------------- */
+
+void um_reply_with(um_server *s, um_exchange *x, void (*put)(um_server *s, um_jw *w)) {
+    um_buf body = {0};
+    um_jw w;
+    um_jw_init(&w, &body);
+    put(s, &w);
+    um_reply_json(x, 200, &body);
+    um_buf_free(&body);
+}
+
+/* An exchange that waits for workers. The call goes on when the client leaves: they have no way to take it back. */
+typedef struct waiting {
+    um_exchange *x; /* NULL: the client left */
+    void (*put)(const char *results, um_jw *w);
+} waiting;
+
+static void on_close(void *arg, um_exchange *x, bool complete) {
+    waiting *c = arg;
+    (void)x, (void)complete;
+    c->x = NULL;
+}
+
+static void answer(const waiting *c, um_status st, const char *results, const um_err *err) {
+    um_buf body = {0};
+    um_jw w;
+    um_exchange_on_close(c->x, NULL, NULL);
+    if (st) {
+        int status = st == UM_ECANCELED ? 504 : st == UM_EIO ? 503 : um_http_status_of(st);
+        um_reply_error(c->x, status, NULL, NULL, "%s", err->msg);
+        return;
+    }
+    um_jw_init(&w, &body);
+    c->put(results, &w);
+    um_reply_json(c->x, 200, &body);
+    um_buf_free(&body);
+}
+
+static void on_done(void *arg, um_status st, const char *value, const um_err *err) {
+    waiting *c = arg;
+    if (c->x) answer(c, st, value, err);
+    um_free(c);
+}
+
+void um_reply_call(um_server *s, um_exchange *x, const char *utility, void (*put)(const char *results, um_jw *w)) {
+    waiting *c = UM_NEW(waiting);
+    *c = (waiting){x, put};
+    um_exchange_on_close(x, on_close, c);
+    um_backend_call(um_server_backend(s), -1, utility, UM_STR("{}"), CALL_SECONDS, on_done, c);
+}

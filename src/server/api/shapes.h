@@ -1,0 +1,45 @@
+/* shapes: what the APIs beside OpenAI's share: small writers, the values of options, and calls of workers that an
+ * exchange waits for. */
+#ifndef UM_API_SHAPES_H
+#define UM_API_SHAPES_H
+
+#include "server/turn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Members of an object ---------------------------------------------------------------------------------------- */
+
+void um_put_int(um_jw *w, const char *key, int64_t v);
+void um_put_num(um_jw *w, const char *key, double v);
+void um_put_rate(um_jw *w, const char *key, double a, double b); /* a / b; null when either is not above 0 */
+void um_put_flag(um_jw *w, const char *key, bool v);
+void um_put_word(um_jw *w, const char *key, const char *v); /* NULL gives null */
+void um_put_text(um_jw *w, const char *key, um_str v);
+/* The value of every row by its name, numbers as numbers, "auto" where it is that. */
+void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets);
+/* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token; NULL logprobs: null. */
+void um_put_token_logprobs(um_jw *w, const char *key, const um_msg_finish *m);
+
+/* ---- Bodies ------------------------------------------------------------------------------------------------------ */
+
+/* The parameter, unless the request sets it. */
+um_status um_body_default(um_body *b, const char *option, const char *value, um_err *err);
+/* For APIs whose streams have one form: settled text, with the counts in every event. */
+um_status um_body_streams_text(um_body *b, um_err *err);
+/* For APIs that answer one prompt with one answer. */
+um_status um_body_is_single(um_body *b, um_err *err);
+
+/* ---- Exchanges --------------------------------------------------------------------------------------------------- */
+
+/* Answers 200 with the JSON that `put` writes. */
+void um_reply_with(um_server *s, um_exchange *x, void (*put)(um_server *s, um_jw *w));
+/* Calls a utility of all workers and answers when they have: `put` makes the answer of their results, a JSON array. A
+ * failure is answered here. */
+void um_reply_call(um_server *s, um_exchange *x, const char *utility, void (*put)(const char *results, um_jw *w));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

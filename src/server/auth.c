@@ -1,0 +1,75 @@
+/* Keys of requests. */
+#include <strings.h>
+
+#include "server/frontend.h"
+
+#define CREDENTIALS_MAX 512
+
+/* Every byte of the guess is looked at, whether an earlier one differed or not. */
+static bool is_equal(const char *key, const char *guess, size_t n_guess) {
+    size_t n_key = strlen(key);
+    volatile unsigned char differs = n_key != n_guess;
+    for (size_t i = 0; i < n_guess; i++) differs |= (unsigned char)(guess[i] ^ key[n_key ? i % n_key : 0]);
+    return !differs;
+}
+
+static bool has_key(const um_words *keys, const char *guess, size_t n) {
+    bool found = false;
+    for (size_t i = 0; i < keys->n; i++) found |= is_equal(keys->word[i], guess, n);
+    return found;
+}
+
+/* Behind "Bearer " or another scheme, whose name has any case; NULL: it is a different one. */
+static const char *after_scheme(const char *header, const char *scheme) {
+    size_t n = strlen(scheme);
+    if (strncasecmp(header, scheme, n) != 0 || header[n] != ' ') return NULL;
+    return header + n + strspn(header + n, " ");
+}
+
+static int base64_value(char c) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Returns the number of bytes, at most `size`. What follows something that is no digit is left out. */
+static size_t base64_decode(const char *text, char *out, size_t size) {
+    uint32_t bits = 0;
+    size_t n = 0;
+    for (int held = 0; n < size && base64_value(*text) >= 0; text++) {
+        bits = bits << 6 | (uint32_t)base64_value(*text);
+        held += 6;
+        if (held < 8) continue;
+        held -= 8;
+        out[n++] = (char)(bits >> held);
+    }
+    return n;
+}
+
+/* "Basic " and base64 of "name:key": how browsers ask their user. */
+static bool has_password(const um_words *keys, const char *encoded) {
+    char text[CREDENTIALS_MAX];
+    size_t n = base64_decode(encoded, text, sizeof text);
+    const char *colon = memchr(text, ':', n);
+    return colon && has_key(keys, colon + 1, n - (size_t)(colon + 1 - text));
+}
+
+bool um_auth_allows(const um_words *keys, um_exchange *x, bool basic) {
+    if (keys->n == 0) return true;
+    const char *header = um_exchange_header(x, "authorization");
+    if (!header) return false;
+    const char *token = after_scheme(header, "Bearer");
+    if (token) return has_key(keys, token, strlen(token));
+    const char *encoded = basic ? after_scheme(header, "Basic") : NULL;
+    return encoded && has_password(keys, encoded);
+}
+
+void um_auth_refuse(um_exchange *x, bool basic) {
+    const char *given = um_exchange_header(x, "authorization");
+    /* A browser answers a Basic challenge with a dialogue, which suits a page and nothing else. */
+    um_exchange_add_header(x, "WWW-Authenticate", basic ? "Basic realm=\"unmask\", charset=\"UTF-8\"" : "Bearer");
+    if (given) um_reply_error(x, 401, NULL, "invalid_api_key", "the API key is wrong");
+    else
+        um_reply_error(x, 401, NULL, "invalid_api_key",
+                       "this server asks for an API key: send the header \"Authorization: Bearer KEY\"");
+}

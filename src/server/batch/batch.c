@@ -1,0 +1,118 @@
+/* The folder is opened, its batches go on, and end with the server. */
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/batch/store.h"
+
+static const double CLOCK = 1; /* seconds between two looks at the completion windows */
+
+/* ---- Advancing --------------------------------------------------------------------------------------------------- */
+
+void um_batches_wake(um_batches *all, double seconds) {
+    struct timeval left, now, tv = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    if (all->stopping) return;
+    if (evtimer_pending(all->timer, &left)) {
+        struct timeval then;
+        event_base_gettimeofday_cached(um_server_base(all->server), &now);
+        evutil_timeradd(&now, &tv, &then);
+        if (evutil_timercmp(&left, &then, <=)) return; /* it comes sooner */
+    }
+    evtimer_add(all->timer, &tv);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg) {
+    um_batches *all = arg;
+    bool open = false;
+    (void)fd, (void)what;
+    for (size_t i = 0; i < all->n_batches && !all->stopping; i++) {
+        um_run_advance(all->batch[i]);
+        open |= all->batch[i]->run != NULL;
+    }
+    if (open) um_batches_wake(all, CLOCK);
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static um_status make_dir(const char *path, um_err *err) {
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) return UM_OK;
+    return um_fail(err, UM_EIO, "cannot make the folder %s: %s", path, strerror(errno));
+}
+
+static um_status make_dirs(const um_batches *all, um_err *err) {
+    static const char *const inside[] = {"files", "batches"};
+    um_status st = make_dir(all->dir, err);
+    for (size_t i = 0; i < UM_LEN(inside) && !st; i++) {
+        char *path = um_path_join(all->dir, inside[i]);
+        st = make_dir(path, err);
+        um_free(path);
+    }
+    return st;
+}
+
+static um_status lock_dir(um_batches *all, um_err *err) {
+    char *path = um_path_join(all->dir, "lock");
+    um_status st = UM_OK;
+    all->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (all->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
+    else if (flock(all->lock, LOCK_EX | LOCK_NB) != 0)
+        st =
+            um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; give each one a folder of its own", all->dir);
+    um_free(path);
+    return st;
+}
+
+static um_status open_all(um_batches *all, um_err *err) {
+    um_status st = make_dirs(all, err);
+    if (!st) st = lock_dir(all, err);
+    if (!st) st = um_disk_new(&all->disk, um_server_base(all->server), err);
+    if (!st) st = um_batches_load(all, err);
+    if (!st) st = um_files_load(all, err);
+    return st;
+}
+
+um_status um_batches_new(um_batches **out, um_server *s, um_err *err) {
+    um_batches *all = UM_NEW(um_batches);
+    all->server = s;
+    all->dir = um_strdup(um_server_get_config(s)->state_dir);
+    all->lock = -1;
+    all->timer = evtimer_new(um_server_base(s), on_timer, all);
+    um_status st = open_all(all, err);
+    if (st) {
+        um_batches_free(all);
+        return st;
+    }
+    for (size_t i = 0; i < all->n_batches; i++)
+        if (!um_batch_is_over(all->batch[i]->status)) um_run_new(all->batch[i]);
+    um_batches_wake(all, 0);
+    *out = all;
+    return UM_OK;
+}
+
+void um_batches_stop(um_batches *all) {
+    if (!all || all->stopping) return;
+    all->stopping = true;
+    evtimer_del(all->timer);
+    for (size_t i = 0; i < all->n_batches; i++) {
+        um_run *r = all->batch[i]->run;
+        if (r) um_run_give_up(r);
+        if (r) um_run_flush(r);
+    }
+}
+
+void um_batches_free(um_batches *all) {
+    if (!all) return;
+    um_batches_stop(all);
+    um_disk_free(all->disk);
+    for (size_t i = 0; i < all->n_batches; i++) um_batch_free(all->batch[i]);
+    for (size_t i = 0; i < all->n_files; i++) um_file_free(all->file[i]);
+    um_free(all->batch);
+    um_free(all->file);
+    if (all->timer) event_free(all->timer);
+    if (all->lock >= 0) close(all->lock);
+    um_free(all->dir);
+    um_free(all);
+}

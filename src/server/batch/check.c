@@ -1,0 +1,146 @@
+/* Lines of an input, and lines that were answered before. Runs on the disk's thread as well: it touches the batch that
+ * it is given, and nothing else. */
+#include <errno.h>
+#include <jansson.h>
+#include <unistd.h>
+
+#include "server/batch/store.h"
+
+/* ---- One line ---------------------------------------------------------------------------------------------------- */
+
+static bool check_members(um_batch *b, const json_t *root, int64_t number) {
+    static const char *const known[] = {"custom_id", "method", "url", "body"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)root, key, value) {
+        size_t i = 0;
+        while (i < UM_LEN(known) && strcmp(known[i], key) != 0) i++;
+        if (i < UM_LEN(known)) continue;
+        um_batch_blame(b, number, "unknown_parameter", key,
+                       "\"%.60s\": a line has custom_id, method, url and body, and nothing else", key);
+        return false;
+    }
+    return true;
+}
+
+static bool check_id(um_batch *b, const json_t *root, int64_t number, um_batch_line *out) {
+    const json_t *id = json_object_get(root, "custom_id");
+    size_t n = json_string_length(id);
+    out->custom_id = json_string_value(id);
+    if (out->custom_id && n > 0 && n <= UM_CUSTOM_ID_MAX && strlen(out->custom_id) == n) return true;
+    um_batch_blame(b, number, "invalid_custom_id", "custom_id",
+                   "custom_id: expected a text of 1 to %d bytes, different in every line", UM_CUSTOM_ID_MAX);
+    return false;
+}
+
+static bool check_request(um_batch *b, const json_t *root, int64_t number, um_batch_line *out) {
+    const char *method = json_string_value(json_object_get(root, "method"));
+    const char *url = json_string_value(json_object_get(root, "url"));
+    out->body = json_object_get(root, "body");
+    if (!um_streq(method, "POST"))
+        um_batch_blame(b, number, "invalid_method", "method", "method: expected \"POST\", found %.40s",
+                       method ? method : "none");
+    else if (!um_streq(url, b->api->path))
+        um_batch_blame(b, number, "mismatched_endpoint", "url",
+                       "url: expected \"%s\", the batch's endpoint, found %.80s", b->api->path, url ? url : "none");
+    else if (!json_is_object(out->body))
+        um_batch_blame(b, number, "invalid_body", "body", "body: expected the JSON object of a request");
+    else return true;
+    return false;
+}
+
+bool um_batch_line_read(um_batch *b, um_str text, int64_t number, um_batch_line *out) {
+    um_err err = {0};
+    *out = (um_batch_line){0};
+    if (um_json_parse_exact(&out->root, text.p, text.n, "the line", &err)) {
+        um_batch_blame(b, number, "invalid_json_line", NULL, "%s", err.msg);
+        return false;
+    }
+    if (!json_is_object(out->root)) {
+        um_batch_blame(b, number, "invalid_json_line", NULL, "expected a JSON object");
+        return false;
+    }
+    return check_members(b, out->root, number) && check_id(b, out->root, number, out) &&
+           check_request(b, out->root, number, out);
+}
+
+/* ---- The whole input --------------------------------------------------------------------------------------------- */
+
+static void take_line(um_batch *b, um_str text, int64_t number, um_idset *ids) {
+    um_batch_line line;
+    if (um_batch_line_read(b, text, number, &line)) {
+        const um_idset_entry *twin = um_idset_find(ids, line.custom_id);
+        if (twin)
+            um_batch_blame(b, number, "duplicate_custom_id", "custom_id",
+                           "custom_id: \"%.80s\" stands in line %lld too", line.custom_id, (long long)twin->line);
+        else um_idset_add(ids, line.custom_id, number);
+        b->total++;
+    }
+    json_decref(line.root);
+}
+
+static void check_total(um_batch *b) {
+    if (b->total == 0 && b->n_errors == 0)
+        um_batch_blame(b, 0, "empty_file", "input_file_id", "the input has no line; expected one request a line");
+    if (b->total > UM_BATCH_LINES_MAX)
+        um_batch_blame(b, 0, "too_many_lines", "input_file_id",
+                       "the input has more than %d lines; make several batches", UM_BATCH_LINES_MAX);
+}
+
+void um_batch_check(um_batch *b, const char *path, um_idset *ids) {
+    um_lines in;
+    um_err err = {0};
+    um_str text;
+    um_lines_got got = UM_LINES_LINE;
+    b->total = 0;
+    um_status st = um_lines_open(&in, path, &err);
+    while (!st && b->n_errors < UM_BATCH_ERRORS_MAX && b->total <= UM_BATCH_LINES_MAX) {
+        got = um_lines_next(&in, true, &text, &err);
+        if (got == UM_LINES_LINE) take_line(b, text, in.number, ids);
+        else if (got == UM_LINES_TOO_LONG)
+            um_batch_blame(b, in.number, "invalid_json_line", NULL, "the line is longer than %zu bytes", UM_LINE_MAX);
+        else if (got != UM_LINES_LATER) break;
+    }
+    if (st || got == UM_LINES_FAILED) um_batch_blame(b, 0, "unreadable_file", "input_file_id", "%s", err.msg);
+    else check_total(b);
+    um_lines_close(&in);
+}
+
+/* ---- Answers of an earlier run ----------------------------------------------------------------------------------- */
+
+typedef struct resume {
+    um_idset *ids;
+    int64_t n;
+} resume;
+
+static um_status take_answer(void *arg, um_str text, int64_t number, um_err *err) {
+    resume *r = arg;
+    json_t *root = NULL;
+    um_status st = um_json_parse_exact(&root, text.p, text.n, "the line", err);
+    const char *id = json_string_value(json_object_get(root, "custom_id"));
+    um_idset_entry *e = !st && id ? um_idset_find(r->ids, id) : NULL;
+    if (!st && (!e || e->answered))
+        st = um_fail(err, UM_EPARSE, "line %lld: %s", (long long)number,
+                     e ? "it answers a request a second time" : "it answers none of the input's requests");
+    if (!st) {
+        e->answered = true;
+        r->n++;
+    }
+    json_decref(root);
+    return st ? UM_EPARSE : UM_OK;
+}
+
+/* After the power went, blocks of the file's end may be missing in its middle: what stands behind the first line that
+ * is no answer is done again. */
+um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t *n, um_err *err) {
+    resume r = {.ids = ids};
+    um_status st = um_ledger_open(l, path, err);
+    if (!st) st = um_ledger_read(l, take_answer, &r, err);
+    if (st == UM_EPARSE) {
+        um_warn("%s; what follows is answered anew", err->msg);
+        st = UM_OK;
+    }
+    if (!st) st = um_ledger_begin(l, err);
+    *n = r.n;
+    return st;
+}

@@ -1,0 +1,270 @@
+/* Files: their records, their bytes, and the list of them. */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/batch/store.h"
+
+/* ---- One file ---------------------------------------------------------------------------------------------------- */
+
+um_file *um_file_new(const char *purpose, const char *name) {
+    um_file *f = UM_NEW(um_file);
+    um_make_id("file-", f->id);
+    snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
+    f->name = um_strdup(name);
+    f->created = (int64_t)time(NULL);
+    return f;
+}
+
+void um_file_free(um_file *f) {
+    if (f) um_free(f->name);
+    um_free(f);
+}
+
+static void put_member(um_jw *w, const char *key, const char *value) {
+    um_jw_key(w, key);
+    um_jw_cstr(w, value);
+}
+
+void um_file_put(const um_file *f, um_jw *w) {
+    um_jw_begin_object(w);
+    put_member(w, "id", f->id);
+    put_member(w, "object", "file");
+    um_jw_key(w, "bytes");
+    um_jw_int(w, f->bytes);
+    um_jw_key(w, "created_at");
+    um_jw_int(w, f->created);
+    put_member(w, "filename", f->name);
+    put_member(w, "purpose", f->purpose);
+    put_member(w, "status", "processed");
+    um_jw_end_object(w);
+}
+
+static char *path_of(const um_batches *all, const char *id, const char *ending) {
+    um_buf path = {0};
+    um_buf_printf(&path, "%s/files/%s%s", all->dir, id, ending);
+    return um_buf_take(&path);
+}
+
+char *um_file_path(const um_batches *all, const char *id) { return path_of(all, id, ""); }
+
+static um_status write_record(const um_batches *all, const um_file *f, um_err *err) {
+    um_buf json = {0};
+    um_jw w;
+    char *path = path_of(all, f->id, ".json");
+    um_jw_init(&w, &json);
+    um_file_put(f, &w);
+    um_status st = um_file_replace(path, (um_str){json.data, json.len}, err);
+    um_free(path);
+    um_buf_free(&json);
+    return st;
+}
+
+static void remove_both(const um_batches *all, const char *id) {
+    char *record = path_of(all, id, ".json"), *bytes = um_file_path(all, id);
+    unlink(record);
+    unlink(bytes);
+    um_free(record);
+    um_free(bytes);
+}
+
+/* ---- The list ---------------------------------------------------------------------------------------------------- */
+
+static size_t index_of(const um_batches *all, const char *id) {
+    size_t i = 0;
+    while (i < all->n_files && strcmp(all->file[i]->id, id) != 0) i++;
+    return i;
+}
+
+um_file *um_file_find(const um_batches *all, const char *id) {
+    size_t i = index_of(all, id);
+    return i < all->n_files ? all->file[i] : NULL;
+}
+
+/* By age; those of one second by their ids, so that a start finds the same order. */
+static bool is_older(const um_file *a, const um_file *b) {
+    return a->created != b->created ? a->created < b->created : strcmp(a->id, b->id) < 0;
+}
+
+void um_file_list(um_batches *all, um_file *f) {
+    if (all->n_files == all->files_cap) {
+        all->files_cap = UM_MAX(2 * all->files_cap, 64);
+        all->file = um_realloc(all->file, um_mul(all->files_cap, sizeof(um_file *)));
+    }
+    size_t at = all->n_files++;
+    for (; at > 0 && is_older(f, all->file[at - 1]); at--) all->file[at] = all->file[at - 1];
+    all->file[at] = f;
+}
+
+/* ---- Storing and deleting ---------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    um_batches *all;
+    um_file *file;
+    um_buf data;
+    um_stored_fn done;
+    void *arg;
+} job;
+
+static void free_job(job *j) {
+    um_buf_free(&j->data);
+    um_free(j);
+}
+
+static um_status store_work(void *arg, um_err *err) {
+    const job *j = arg;
+    char *path = um_file_path(j->all, j->file->id);
+    um_status st = um_file_replace(path, (um_str){j->data.data, j->data.len}, err);
+    if (!st) st = write_record(j->all, j->file, err);
+    if (st) remove_both(j->all, j->file->id);
+    um_free(path);
+    return st;
+}
+
+static void store_done(void *arg, um_status s, const um_err *err) {
+    job *j = arg;
+    if (!s) um_file_list(j->all, j->file);
+    j->done(j->arg, s, err);
+    if (s) um_file_free(j->file);
+    free_job(j);
+}
+
+void um_file_store(um_batches *all, um_file *f, um_buf *data, um_stored_fn done, void *arg) {
+    job *j = UM_NEW(job);
+    *j = (job){.all = all, .file = f, .data = *data, .done = done, .arg = arg};
+    *data = (um_buf){0};
+    f->bytes = (int64_t)j->data.len;
+    um_disk_do(all->disk, &(um_disk_job){store_work, store_done, j});
+}
+
+static um_status delete_work(void *arg, um_err *err) {
+    const job *j = arg;
+    char *dir = um_path_join(j->all->dir, "files");
+    remove_both(j->all, j->file->id);
+    um_status st = um_dir_sync(dir, err);
+    um_free(dir);
+    return st;
+}
+
+static void delete_done(void *arg, um_status s, const um_err *err) {
+    job *j = arg;
+    j->done(j->arg, s, err);
+    um_file_free(j->file);
+    free_job(j);
+}
+
+void um_file_delete(um_batches *all, um_file *f, um_stored_fn done, void *arg) {
+    size_t at = index_of(all, f->id);
+    memmove(&all->file[at], &all->file[at + 1], (--all->n_files - at) * sizeof(um_file *));
+    job *j = UM_NEW(job);
+    *j = (job){.all = all, .file = f, .done = done, .arg = arg};
+    um_disk_do(all->disk, &(um_disk_job){delete_work, delete_done, j});
+}
+
+/* ---- Answers of a batch ------------------------------------------------------------------------------------------ */
+
+um_status um_file_adopt(const um_batches *all, um_file *f, const char *from, um_err *err) {
+    struct stat st;
+    um_status s = UM_OK;
+    char *to = um_file_path(all, f->id);
+    if (stat(from, &st) == 0 && st.st_size == 0) unlink(from);
+    else if (stat(from, &st) == 0 && rename(from, to) != 0)
+        s = um_fail(err, UM_EIO, "cannot move %s to %s: %s", from, to, strerror(errno));
+    f->bytes = !s && stat(to, &st) == 0 ? (int64_t)st.st_size : 0;
+    if (f->bytes) s = write_record(all, f, err); /* syncs the folder, the moved file's entry with it */
+    um_free(to);
+    return s;
+}
+
+/* ---- Loading ----------------------------------------------------------------------------------------------------- */
+
+static um_status read_record(const char *path, um_file *f, um_err *err) {
+    json_t *root = NULL;
+    const char *id = "", *purpose = "", *name = "";
+    um_status st = um_json_load(&root, path, err);
+    if (!st) st = um_json_get_str(root, "id", path, &id, err);
+    if (!st) st = um_json_get_str(root, "purpose", path, &purpose, err);
+    if (!st) st = um_json_get_str(root, "filename", path, &name, err);
+    if (!st) st = um_json_get_int(root, "bytes", path, 0, INT64_MAX, &f->bytes, err);
+    if (!st) st = um_json_get_int(root, "created_at", path, 0, INT64_MAX, &f->created, err);
+    if (!st && (strlen(id) >= sizeof f->id || strlen(purpose) >= sizeof f->purpose))
+        st = um_fail(err, UM_EPARSE, "%s: id or purpose is too long", path);
+    if (!st) {
+        snprintf(f->id, sizeof f->id, "%s", id);
+        snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
+        f->name = um_strdup(name);
+    }
+    json_decref(root);
+    return st;
+}
+
+/* "ID.json" names a record of that id, whose bytes are there. */
+static um_status load_one(um_batches *all, const char *entry, um_file *f, um_err *err) {
+    struct stat info;
+    char *path = path_of(all, "", entry), *bytes = NULL;
+    um_status st = read_record(path, f, err);
+    size_t n = strlen(f->id);
+    if (!st && (strncmp(entry, f->id, n) != 0 || strcmp(entry + n, ".json") != 0))
+        st = um_fail(err, UM_EPARSE, "%s is the record of %s", path, f->id);
+    if (!st) bytes = um_file_path(all, f->id);
+    if (!st && (stat(bytes, &info) != 0 || info.st_size != (off_t)f->bytes))
+        st = um_fail(err, UM_EPARSE, "%s: the file has not the %lld bytes that its record says", bytes,
+                     (long long)f->bytes);
+    um_free(path);
+    um_free(bytes);
+    return st;
+}
+
+static bool has_ending(const char *name, const char *ending) {
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+static void load_entry(um_batches *all, const char *entry) {
+    um_err err = {0};
+    um_file *f = UM_NEW(um_file);
+    if (load_one(all, entry, f, &err) == UM_OK) {
+        um_file_list(all, f);
+        return;
+    }
+    um_warn("%s; the file is left out", err.msg);
+    um_file_free(f);
+}
+
+/* A batch that is not over may have moved its answers here and not written their record yet. */
+static bool is_answer(const um_batches *all, const char *id) {
+    for (size_t i = 0; i < all->n_batches; i++)
+        if (um_streq(all->batch[i]->output_id, id) || um_streq(all->batch[i]->error_id, id)) return true;
+    return false;
+}
+
+/* Bytes without a record are of an upload that did not end. */
+static void remove_orphan(um_batches *all, const char *entry) {
+    if (entry[0] == '.' || has_ending(entry, ".json")) return;
+    char *record = path_of(all, entry, ".json"), *path = um_file_path(all, entry);
+    if (!um_file_exists(record) && !is_answer(all, entry)) unlink(path);
+    um_free(record);
+    um_free(path);
+}
+
+static um_status each_entry(um_batches *all, void (*fn)(um_batches *all, const char *entry), um_err *err) {
+    char *dir = um_path_join(all->dir, "files");
+    DIR *d = opendir(dir);
+    um_status st = d ? UM_OK : um_fail(err, UM_EIO, "cannot read the folder %s: %s", dir, strerror(errno));
+    for (struct dirent *e; d && (e = readdir(d));) fn(all, e->d_name);
+    if (d) closedir(d);
+    um_free(dir);
+    return st;
+}
+
+static void load_record(um_batches *all, const char *entry) {
+    if (has_ending(entry, ".json")) load_entry(all, entry);
+}
+
+um_status um_files_load(um_batches *all, um_err *err) {
+    um_status st = each_entry(all, load_record, err);
+    return st ? st : each_entry(all, remove_orphan, err);
+}

@@ -1,0 +1,516 @@
+/* Running a batch: input checked, lines started, answers written, the end.
+ *
+ * Each step is tried until it works: a disk without room makes a batch stand still, with the reason in its record, and
+ * go on when there is room again. A line that a worker was answering when it died, or that the server had no place for,
+ * is started again; one that fails RETRIES times has failed. */
+#include <errno.h>
+#include <event2/event.h>
+#include <jansson.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/batch/store.h"
+
+enum {
+    PRIORITY = 1000, /* lines are behind the requests of clients, which have 0 */
+    RETRIES = 3,
+    STARTS_MAX = 32,  /* lines that are started before others get the loop */
+    PENDING_MAX = 256 /* answers that wait for the disk; beyond, no line is started */
+};
+static const double SOON = 0, LATER = 0.25, AFTER_TROUBLE = 2; /* seconds */
+
+enum { ANSWERS, FAILURES, N_LEDGERS };
+static const char *const ending[N_LEDGERS] = {".out", ".err"};
+
+/* A line on its way: it runs, or waits to be started again. */
+typedef struct line {
+    um_run *run;
+    um_batch_line line;
+    um_turn *turn; /* NULL: it waits */
+    int32_t tries;
+    bool starting;             /* no worker has it yet */
+    struct line *next, **link; /* link: what points at it */
+} line;
+
+struct um_run {
+    um_batch *batch;
+    char *input, *path[N_LEDGERS];
+    um_lines in;
+    um_idset ids;
+    um_ledger ledger[N_LEDGERS];
+    um_buf pending[N_LEDGERS], writing[N_LEDGERS]; /* answers: for the next job, and in its hands */
+    int64_t n_pending[N_LEDGERS], n_writing[N_LEDGERS];
+    bool busy;       /* a job of it is with the disk's thread */
+    um_batch *draft; /* what the first job finds out */
+    bool prepared, all_started;
+    bool sealed; /* the record on the disk says that it is being finalized */
+    line *lines;
+    um_file *file[N_LEDGERS]; /* at the end */
+    double not_before;        /* after trouble */
+};
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+void um_run_new(um_batch *b) {
+    um_run *r = UM_NEW(um_run);
+    b->run = r;
+    r->batch = b;
+    r->input = um_file_path(b->all, b->input_id);
+    r->in.fd = -1;
+    r->sealed = b->status == UM_BATCH_FINALIZING;
+    for (int i = 0; i < N_LEDGERS; i++) {
+        r->path[i] = um_batch_path(b->all, b->id, ending[i]);
+        r->ledger[i].fd = -1;
+    }
+}
+
+static void line_free(line *l) {
+    *l->link = l->next;
+    if (l->next) l->next->link = l->link;
+    json_decref(l->line.root);
+    um_free(l);
+}
+
+static void close_ledgers(um_run *r) {
+    for (int i = 0; i < N_LEDGERS; i++) (void)um_ledger_close(&r->ledger[i], NULL);
+}
+
+void um_run_free(um_run *r) {
+    if (!r) return;
+    while (r->lines) line_free(r->lines);
+    close_ledgers(r);
+    um_lines_close(&r->in);
+    um_idset_free(&r->ids);
+    for (int i = 0; i < N_LEDGERS; i++) {
+        um_buf_free(&r->pending[i]);
+        um_buf_free(&r->writing[i]);
+        um_file_free(r->file[i]);
+        um_free(r->path[i]);
+    }
+    um_free(r->input);
+    um_free(r->draft);
+    um_free(r);
+}
+
+/* The disk said no: the batch stands still for a while. */
+static void stand_still(um_run *r, const um_err *err) {
+    um_batch *b = r->batch;
+    if (!b->trouble) um_warn("batch %s stands still: %s", b->id, err->msg);
+    b->trouble = true;
+    r->not_before = um_now() + AFTER_TROUBLE;
+    um_batches_wake(b->all, AFTER_TROUBLE);
+}
+
+static void go_on(um_run *r) {
+    um_batch *b = r->batch;
+    if (b->trouble) um_log(UM_LOG_INFO, "batch %s goes on", b->id);
+    b->trouble = false;
+}
+
+static void give_job(um_run *r, um_status (*work)(void *, um_err *), void (*done)(void *, um_status, const um_err *)) {
+    r->busy = true;
+    um_disk_do(r->batch->all->disk, &(um_disk_job){work, done, r});
+}
+
+/* ---- Before the first line --------------------------------------------------------------------------------------- */
+
+static um_status prepare_work(void *arg, um_err *err) {
+    um_run *r = arg;
+    um_batch *b = r->draft;
+    int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
+    um_status st = UM_OK;
+    um_idset_free(&r->ids); /* of an attempt that failed */
+    um_batch_check(b, r->input, &r->ids);
+    for (int i = 0; i < N_LEDGERS && !st && !b->n_errors; i++)
+        st = um_batch_resume(&r->ledger[i], r->path[i], &r->ids, count[i], err);
+    if (st || b->n_errors) close_ledgers(r);
+    return st;
+}
+
+static void take_draft(um_run *r) {
+    um_batch *b = r->batch;
+    b->total = r->draft->total;
+    b->completed = r->draft->completed;
+    b->failed = r->draft->failed;
+    b->n_errors = r->draft->n_errors;
+    memcpy(b->error, r->draft->error, sizeof b->error);
+}
+
+static void fail_batch(um_batch *b) {
+    um_batch_enter(b, UM_BATCH_FAILED);
+    um_batch_save(b, NULL, NULL);
+    um_run_free(b->run);
+    b->run = NULL;
+}
+
+static void prepare_done(void *arg, um_status s, const um_err *err) {
+    um_run *r = arg;
+    um_batch *b = r->batch;
+    um_err own = *err;
+    r->busy = false;
+    take_draft(r);
+    if (!s && !b->n_errors) s = um_lines_open(&r->in, r->input, &own);
+    if (s) {
+        stand_still(r, &own);
+        return;
+    }
+    if (b->n_errors) {
+        fail_batch(b);
+        return;
+    }
+    go_on(r);
+    r->prepared = true;
+    if (b->status == UM_BATCH_VALIDATING) {
+        um_batch_enter(b, UM_BATCH_IN_PROGRESS);
+        um_batch_save(b, NULL, NULL);
+    }
+    um_batches_wake(b->all, SOON);
+}
+
+static void prepare(um_run *r) {
+    um_free(r->draft);
+    r->draft = UM_NEW(um_batch);
+    *r->draft = *r->batch;
+    give_job(r, prepare_work, prepare_done);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+static void put_str(um_jw *w, const char *key, const char *value) {
+    um_jw_key(w, key);
+    um_jw_cstr(w, value);
+}
+
+static um_jw begin_answer(um_run *r, int ledger, const char *custom_id) {
+    char id[UM_ID_BYTES];
+    um_jw w;
+    um_jw_init(&w, &r->pending[ledger]);
+    um_make_id("batch_req_", id);
+    um_jw_begin_object(&w);
+    put_str(&w, "id", id);
+    put_str(&w, "custom_id", custom_id);
+    um_jw_key(&w, "response");
+    return w;
+}
+
+static void end_answer(um_run *r, int ledger, um_jw *w, const char *custom_id) {
+    um_jw_end_object(w);
+    um_buf_putc(&r->pending[ledger], '\n');
+    r->n_pending[ledger]++;
+    um_idset_find(&r->ids, custom_id)->answered = true;
+}
+
+/* json: what a client would have got. */
+static void add_answer(um_run *r, const char *custom_id, int status, const um_buf *json) {
+    int ledger = status == 200 ? ANSWERS : FAILURES;
+    char request_id[UM_ID_BYTES];
+    um_jw w = begin_answer(r, ledger, custom_id);
+    um_make_id("", request_id);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "status_code");
+    um_jw_int(&w, status);
+    put_str(&w, "request_id", request_id);
+    um_jw_key(&w, "body");
+    um_jw_raw(&w, json->data, json->len);
+    um_jw_end_object(&w);
+    put_str(&w, "error", NULL);
+    end_answer(r, ledger, &w, custom_id);
+}
+
+/* A line that never ran. */
+static void add_expired(um_run *r, const char *custom_id) {
+    um_jw w = begin_answer(r, FAILURES, custom_id);
+    um_jw_null(&w);
+    um_jw_key(&w, "error");
+    um_jw_begin_object(&w);
+    put_str(&w, "code", "batch_expired");
+    put_str(&w, "message", "the completion window ended before this request was answered");
+    um_jw_end_object(&w);
+    end_answer(r, FAILURES, &w, custom_id);
+}
+
+static um_status write_work(void *arg, um_err *err) {
+    um_run *r = arg;
+    um_status st = UM_OK;
+    for (int i = 0; i < N_LEDGERS && !st; i++) {
+        um_buf *b = &r->writing[i];
+        if (b->len) st = um_ledger_commit(&r->ledger[i], (um_str){b->data, b->len}, err);
+        if (!st) um_buf_clear(b); /* it must not be written twice */
+    }
+    return st;
+}
+
+static void write_done(void *arg, um_status s, const um_err *err) {
+    um_run *r = arg;
+    um_batch *b = r->batch;
+    int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
+    r->busy = false;
+    for (int i = 0; i < N_LEDGERS; i++) {
+        if (r->writing[i].len) continue;
+        *count[i] += r->n_writing[i];
+        r->n_writing[i] = 0;
+    }
+    if (s) {
+        stand_still(r, err);
+        return;
+    }
+    go_on(r);
+    if (b->all->stopping) um_run_flush(r);
+    um_batches_wake(b->all, SOON);
+}
+
+static int64_t n_unwritten(const um_run *r) {
+    return r->n_pending[ANSWERS] + r->n_pending[FAILURES] + r->n_writing[ANSWERS] + r->n_writing[FAILURES];
+}
+
+void um_run_flush(um_run *r) {
+    if (r->busy || !n_unwritten(r)) return;
+    for (int i = 0; i < N_LEDGERS; i++) {
+        um_buf_append(&r->writing[i], r->pending[i].data ? r->pending[i].data : "", r->pending[i].len);
+        r->n_writing[i] += r->n_pending[i];
+        um_buf_clear(&r->pending[i]);
+        r->n_pending[i] = 0;
+    }
+    give_job(r, write_work, write_done);
+}
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------- */
+
+static void answer_line(line *l, int status, const um_buf *json) {
+    add_answer(l->run, l->line.custom_id, status, json);
+    line_free(l);
+}
+
+/* The turn has ended. 429 and 503 when it was started: there was no place for it, or no worker. */
+static void on_done(void *arg, int status, um_buf *json) {
+    line *l = arg;
+    um_batches *all = l->run->batch->all;
+    l->turn = NULL;
+    all->n_lines--;
+    bool refused = l->starting && (status == 429 || status == 503);
+    bool again = refused || (status >= 500 && ++l->tries < RETRIES);
+    if (again) all->held_until = um_now() + LATER;
+    else answer_line(l, status, json);
+    um_batches_wake(all, SOON);
+}
+
+static void answer_refused(line *l, const um_body *body, const um_err *err) {
+    um_buf json = {0};
+    um_jw w;
+    int status = um_http_status_of(err->code);
+    um_jw_init(&w, &json);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "error");
+    um_put_error(&w, status, err->param[0] ? err->param : NULL, body->error_code, err->msg);
+    um_jw_end_object(&w);
+    answer_line(l, status, &json);
+    um_buf_free(&json);
+}
+
+/* The line may be gone behind this. */
+static void start_line(line *l) {
+    um_batch *b = l->run->batch;
+    um_body body = {0};
+    um_err err = {0};
+    um_status st = um_api_read(b->api, b->all->server, json_incref(l->line.body), &body, &err);
+    if (!st && body.stream) st = um_fail_param(&err, UM_EINVAL, "stream", "a line of a batch is answered as a whole");
+    if (st) {
+        answer_refused(l, &body, &err);
+    } else {
+        body.generate.priority = UM_MAX(body.generate.priority, PRIORITY);
+        b->all->n_lines++;
+        l->starting = true;
+        um_turn *turn = um_turn_detached(b->all->server, &body, b->api->shape, on_done, l);
+        if (turn) { /* else on_done was called, and l may be gone */
+            l->turn = turn;
+            l->starting = false;
+        }
+    }
+    um_body_free(&body);
+}
+
+static line *line_new(um_run *r, const um_batch_line *what) {
+    line *l = UM_NEW(line);
+    *l = (line){.run = r, .line = *what, .next = r->lines, .link = &r->lines};
+    if (l->next) l->next->link = &l->next;
+    r->lines = l;
+    return l;
+}
+
+/* The next line of the input that was not answered, or NULL: there is none. The input was checked, but its file may
+ * have been changed since by somebody. */
+static line *next_line(um_run *r) {
+    um_str text;
+    um_err err = {0};
+    for (;;) {
+        um_lines_got got = um_lines_next(&r->in, true, &text, &err);
+        if (got == UM_LINES_LATER) continue;
+        if (got != UM_LINES_LINE) break;
+        um_batch_line what;
+        bool read = um_batch_line_read(r->batch, text, r->in.number, &what);
+        const um_idset_entry *e = read ? um_idset_find(&r->ids, what.custom_id) : NULL;
+        if (e && !e->answered) return line_new(r, &what);
+        json_decref(what.root);
+    }
+    r->all_started = true;
+    return NULL;
+}
+
+static line *waiting_line(um_run *r) {
+    line *l = r->lines;
+    while (l && l->turn) l = l->next;
+    return l;
+}
+
+/* Lines that may run at once. A quarter of a limited queue stays free for clients. */
+static int32_t most_lines(const um_batches *all) {
+    const um_server_config *c = um_server_get_config(all->server);
+    if (c->max_queue <= 0) return c->batch_concurrency;
+    return UM_MIN(c->batch_concurrency, UM_MAX(1, c->max_queue - UM_CEIL_DIV(c->max_queue, 4)));
+}
+
+static bool has_room(const um_run *r) {
+    return r->batch->all->n_lines < most_lines(r->batch->all) && n_unwritten(r) < PENDING_MAX;
+}
+
+static bool is_held(um_batches *all) {
+    bool held = um_now() < all->held_until || !um_backend_is_up(um_server_backend(all->server));
+    if (held) um_batches_wake(all, LATER);
+    return held;
+}
+
+static void start_lines(um_run *r) {
+    um_batches *all = r->batch->all;
+    for (int32_t n = 0; has_room(r) && !is_held(all); n++) {
+        if (n == STARTS_MAX) {
+            um_batches_wake(all, SOON);
+            return;
+        }
+        line *l = waiting_line(r);
+        if (!l && !r->all_started) l = next_line(r);
+        if (!l) return;
+        start_line(l);
+    }
+}
+
+void um_run_give_up(um_run *r) {
+    while (r->lines) {
+        line *l = r->lines;
+        if (l->turn) {
+            um_turn_cancel(l->turn);
+            r->batch->all->n_lines--;
+        }
+        line_free(l);
+    }
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+static um_status finish_work(void *arg, um_err *err) {
+    um_run *r = arg;
+    um_status st = UM_OK;
+    for (int i = 0; i < N_LEDGERS && !st; i++) {
+        st = um_ledger_close(&r->ledger[i], err);
+        if (!st) st = um_file_adopt(r->batch->all, r->file[i], r->path[i], err);
+    }
+    return st;
+}
+
+static void finish_done(void *arg, um_status s, const um_err *err) {
+    um_run *r = arg;
+    um_batch *b = r->batch;
+    r->busy = false;
+    if (s) {
+        stand_still(r, err);
+        return;
+    }
+    go_on(r);
+    for (int i = 0; i < N_LEDGERS; i++) {
+        if (r->file[i]->bytes) um_file_list(b->all, r->file[i]);
+        else um_file_free(r->file[i]);
+        r->file[i] = NULL;
+    }
+    um_batch_enter(b, b->ends_as);
+    um_batch_save(b, NULL, NULL);
+    um_run_free(r);
+    b->run = NULL;
+    um_batches_wake(b->all, SOON);
+}
+
+static void finish(um_run *r) {
+    const um_batch *b = r->batch;
+    const char *id[N_LEDGERS] = {b->output_id, b->error_id};
+    static const char *const what[N_LEDGERS] = {"output", "error"};
+    for (int i = 0; i < N_LEDGERS; i++) {
+        char name[2 * UM_ID_BYTES];
+        if (r->file[i]) continue; /* of an attempt that failed */
+        snprintf(name, sizeof name, "%s_%s.jsonl", b->id, what[i]);
+        r->file[i] = um_file_new("batch_output", name);
+        snprintf(r->file[i]->id, sizeof r->file[i]->id, "%s", id[i]);
+    }
+    give_job(r, finish_work, finish_done);
+}
+
+static void seal_done(void *arg, um_status s, const um_err *err) {
+    um_run *r = arg;
+    r->busy = false;
+    r->sealed = s == UM_OK;
+    if (s) {
+        stand_still(r, err);
+        return;
+    }
+    go_on(r);
+    finish(r);
+}
+
+/* The record says that the end has come before the answers are moved: a start in between does not look for them. */
+static void seal(um_run *r) {
+    r->busy = true;
+    um_batch_save(r->batch, seal_done, r);
+}
+
+static void expire_rest(um_run *r) {
+    um_batch *b = r->batch;
+    um_run_give_up(r);
+    for (size_t i = 0; i < r->ids.cap; i++)
+        if (r->ids.slot[i].key && !r->ids.slot[i].answered) add_expired(r, r->ids.slot[i].key);
+    b->ends_as = UM_BATCH_EXPIRED;
+    r->all_started = true;
+}
+
+void um_run_cancel(um_batch *b) {
+    um_batch_enter(b, UM_BATCH_CANCELLING);
+    b->ends_as = UM_BATCH_CANCELLED;
+    um_run_give_up(b->run);
+    um_batches_wake(b->all, SOON);
+}
+
+/* ---- Advancing --------------------------------------------------------------------------------------------------- */
+
+static void advance_prepared(um_run *r) {
+    um_batch *b = r->batch;
+    if (b->status == UM_BATCH_IN_PROGRESS && b->ends_as == UM_BATCH_COMPLETED && time(NULL) >= b->expires)
+        expire_rest(r);
+    if (b->status == UM_BATCH_IN_PROGRESS && b->ends_as == UM_BATCH_COMPLETED) start_lines(r);
+    um_run_flush(r);
+    bool all = r->all_started || b->ends_as == UM_BATCH_CANCELLED;
+    if (!all || r->busy || r->lines || n_unwritten(r)) return;
+    um_batch_enter(b, UM_BATCH_FINALIZING);
+    seal(r);
+}
+
+void um_run_advance(um_batch *b) {
+    um_run *r = b->run;
+    if (b->unsaved) um_batch_save(b, NULL, NULL);
+    if (!r) return;
+    if (um_now() < r->not_before) {
+        um_batches_wake(b->all, r->not_before - um_now());
+    } else if (b->status == UM_BATCH_FINALIZING) {
+        if (!r->busy && r->sealed) finish(r);
+        else if (!r->busy) seal(r);
+    } else if (r->prepared) {
+        advance_prepared(r);
+    } else if (!r->busy) {
+        prepare(r);
+    }
+}

@@ -1,0 +1,53 @@
+/* A request is there: who asks, for what, and may it be now? Then its endpoint takes over. */
+#include "server/frontend.h"
+
+/* The path without what a proxy left on it. A proxy that takes it off is fine too. */
+static const char *path_below(const um_server *s, const char *path) {
+    size_t n = strlen(s->root_path);
+    bool is_below = strncmp(path, s->root_path, n) == 0 && path[n] == '/';
+    return is_below ? path + n : path;
+}
+
+static void refuse_path(um_exchange *x, const um_match *m) {
+    um_str method = um_exchange_method(x);
+    if (!*m->allow) {
+        um_reply_error(x, 404, NULL, NULL, "there is no %.200s here", um_exchange_path(x));
+        return;
+    }
+    um_exchange_add_header(x, "Allow", m->allow);
+    um_reply_error(x, 405, NULL, NULL, "%.200s takes %s, not %.*s", um_exchange_path(x), m->allow,
+                   (int)UM_MIN(method.n, 20), method.p);
+}
+
+/* Answers 503 when no generation can begin. */
+static bool can_generate(um_server *s, um_exchange *x) {
+    if (um_server_is_stopping(s)) {
+        um_reply_error(x, 503, NULL, "stopping", "the server is stopping");
+        return false;
+    }
+    if (um_backend_is_up(s->backend)) return true;
+    um_reply_error(x, 503, NULL, "unavailable", "the model can't answer now: %s", um_backend_trouble(s->backend));
+    return false;
+}
+
+static void serve(um_server *s, um_exchange *x, const um_match *m) {
+    const um_endpoint *e = m->endpoint;
+    unsigned flags = e ? e->flags : 0;
+    bool basic = flags & UM_ENDPOINT_PAGE;
+    if (*m->allow && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS"))) um_cors_preflight(&s->origins, x, m->allow);
+    else if (!(flags & UM_ENDPOINT_OPEN) && !um_auth_allows(&s->keys, x, basic)) um_auth_refuse(x, basic);
+    else if (!e) refuse_path(x, m);
+    else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(s, x)) e->handle(s, x, m->id);
+}
+
+void um_server_dispatch(void *server, um_exchange *x) {
+    um_server *s = server;
+    um_match m;
+    um_note *note = um_note_new(s, x);
+    s->n_open++;
+    um_cors_allow(&s->origins, x);
+    um_endpoint_find(&m, um_exchange_method(x), path_below(s, um_exchange_path(x)));
+    if (m.endpoint) note->path = m.endpoint->path;
+    serve(s, x, &m);
+    um_free(m.id);
+}

@@ -1,0 +1,60 @@
+/* The one list of endpoints, and the search in it. */
+#include "server/frontend.h"
+
+const um_endpoint_set *const um_endpoints[] = {
+    &um_batches_endpoints, &um_files_endpoints,
+    &um_chat_endpoints,    &um_completions_endpoints,
+    &um_native_endpoints,  &um_results_endpoints,
+    &um_tokens_endpoints,  &um_sglang_endpoints,
+    &um_llama_endpoints,   &um_models_endpoints,
+    &um_ops_endpoints,     &um_options_endpoints,
+    &um_page_endpoints,    NULL,
+};
+
+/* Does the row's path match? The part that a "{…}" stands for is handed out in `id`. */
+static bool path_matches(const char *pattern, const char *path, um_str *id) {
+    *id = (um_str){0};
+    while (*pattern) {
+        if (um_streq(pattern, "{rest}")) {
+            *id = um_str_of(path);
+            return id->n > 0;
+        }
+        if (strncmp(pattern, "{id}", 4) == 0) {
+            *id = (um_str){path, strcspn(path, "/")};
+            if (id->n == 0) return false;
+            pattern += 4;
+            path += id->n;
+        } else if (*pattern++ != *path++) {
+            return false;
+        }
+    }
+    return *path == '\0';
+}
+
+/* Where there is a GET there is a HEAD. */
+static bool takes(const um_endpoint *e, um_str method) {
+    um_str own = um_str_of(e->method);
+    return um_str_eq(own, method) || (um_str_eq(method, UM_STR("HEAD")) && um_str_eq(own, UM_STR("GET")));
+}
+
+static void allow(um_match *m, const char *method) {
+    size_t n = strlen(m->allow);
+    if (strstr(m->allow, method)) return;
+    snprintf(m->allow + n, sizeof m->allow - n, "%s%s", n ? ", " : "", method);
+}
+
+void um_endpoint_find(um_match *m, um_str method, const char *path) {
+    *m = (um_match){0};
+    um_str id;
+    for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
+        for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {
+            if (!path_matches(e->path, path, &id)) continue;
+            allow(m, e->method);
+            if (um_streq(e->method, "GET")) allow(m, "HEAD");
+            if (m->endpoint || !takes(e, method)) continue;
+            m->endpoint = e;
+            m->id = id.p ? um_strndup(id.p, id.n) : NULL;
+        }
+    }
+    if (*m->allow) allow(m, "OPTIONS");
+}

@@ -1,0 +1,123 @@
+/* Answers in JSON, the error body, ids, and the body of a request as JSON. */
+#include <jansson.h>
+#include <strings.h>
+#include <sys/random.h>
+
+#include "server/frontend.h"
+
+#define MESSAGE_MAX 1024
+
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+static const char *error_type(int status) {
+    switch (status) {
+    case 401:
+    case 403: return "authentication_error";
+    case 404: return "not_found_error";
+    case 408:
+    case 504: return "timeout_error";
+    case 429: return "rate_limit_error";
+    default: return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message) {
+    um_jw_begin_object(w);
+    um_jw_key(w, "message");
+    um_jw_cstr(w, message);
+    um_jw_key(w, "type");
+    um_jw_cstr(w, error_type(status));
+    um_jw_key(w, "param");
+    um_jw_cstr(w, param);
+    um_jw_key(w, "code");
+    um_jw_cstr(w, code);
+    um_jw_end_object(w);
+}
+
+static void send_error(um_exchange *x, int status, const char *param, const char *code, const char *message) {
+    um_buf body = {0};
+    um_jw w;
+    um_jw_init(&w, &body);
+    um_jw_begin_object(&w);
+    um_jw_key(&w, "error");
+    um_put_error(&w, status, param, code, message);
+    um_jw_end_object(&w);
+    if (status == 429) um_exchange_add_header(x, "Retry-After", "1");
+    if (status == 503) um_exchange_add_header(x, "Retry-After", "5");
+    um_reply_json(x, status, &body);
+    um_buf_free(&body);
+}
+
+void um_reply_error(um_exchange *x, int status, const char *param, const char *code, const char *fmt, ...) {
+    char message[MESSAGE_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    send_error(x, status, param, code, message);
+}
+
+void um_reply_err(um_exchange *x, const um_err *err) {
+    send_error(x, um_http_status_of(err->code), *err->param ? err->param : NULL, NULL, err->msg);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+void um_reply_json(um_exchange *x, int status, const um_buf *json) {
+    um_exchange_send(x, status, "application/json", json->data, json->len);
+}
+
+void um_make_id(const char *prefix, char out[64]) {
+    unsigned char random[16];
+    /* Up to 256 bytes come at once once the system's pool is ready, which getrandom waits for. */
+    ssize_t n = getrandom(random, sizeof random, 0);
+    assert(n == sizeof random);
+    (void)n;
+    int at = snprintf(out, 64 - 2 * sizeof random, "%s", prefix);
+    at = UM_MIN(at, 64 - 2 * (int)sizeof random - 1);
+    for (size_t i = 0; i < sizeof random; i++, at += 2) snprintf(out + at, 3, "%02x", random[i]);
+}
+
+/* ---- Bodies ------------------------------------------------------------------------------------------------------ */
+
+/* "application/json; charset=utf-8", "application/problem+json" */
+static bool is_json_type(const char *type) {
+    size_t n = strcspn(type, "; \t");
+    if (n == 16 && strncasecmp(type, "application/json", n) == 0) return true;
+    return n > 5 && strncasecmp(type + n - 5, "+json", 5) == 0;
+}
+
+/* A page of another origin can send a body without asking first, but not with this type: so it is insisted on. */
+static bool check_type(um_exchange *x) {
+    const char *type = um_exchange_header(x, "content-type");
+    const char *coding = um_exchange_header(x, "content-encoding");
+    if (!type || !is_json_type(type)) {
+        um_reply_error(x, 415, NULL, NULL, "expected the header \"Content-Type: application/json\", found %.100s",
+                       type ? type : "none");
+        return false;
+    }
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        um_reply_error(x, 415, NULL, NULL, "expected a body without Content-Encoding, found %.100s", coding);
+        return false;
+    }
+    return true;
+}
+
+json_t *um_read_object(um_exchange *x) {
+    json_t *root = NULL;
+    um_str body = um_exchange_body(x);
+    um_err err = {0};
+    if (!check_type(x)) return NULL;
+    if (body.n == 0) {
+        um_reply_error(x, 400, NULL, NULL, "expected a JSON object, found an empty body");
+        return NULL;
+    }
+    if (um_json_parse_exact(&root, body.p, body.n, "body", &err)) {
+        um_reply_error(x, 400, NULL, NULL, "%s", err.msg);
+        return NULL;
+    }
+    if (json_is_object(root)) return root;
+    um_reply_error(x, 400, NULL, NULL, "expected a JSON object, found another JSON value");
+    json_decref(root);
+    return NULL;
+}

@@ -1,0 +1,173 @@
+/* Server-sent events on an exchange. */
+#include <event2/event.h>
+
+#include "server/sse.h"
+
+/* A stream that says nothing for so long looks dead to proxies. */
+#define QUIET_SECONDS 15
+/* More than this unread, and the client counts as slow. Less is what a turn of the loop leaves for the socket. */
+#define BEHIND_BYTES ((size_t)16 << 10)
+
+/* The newest snapshot of a choice that had to wait. */
+typedef struct kept {
+    um_buf event; /* empty: none waits */
+    double sent;  /* when one of this choice went out last */
+    double due;   /* when the next one may */
+} kept;
+
+struct um_sse {
+    um_exchange *x;
+    struct event *quiet, *pace;
+    um_buf event; /* "data: {…}", being written */
+    um_jw writer;
+    double last; /* when something was sent */
+    kept *kept;  /* [n_kept], by choice */
+    int32_t n_kept, n_waiting;
+    bool has_ended;
+};
+
+static struct timeval seconds(double s) {
+    s = UM_MAX(s, 0.001);
+    return (struct timeval){.tv_sec = (time_t)s, .tv_usec = (suseconds_t)((s - (double)(time_t)s) * 1e6)};
+}
+
+static bool is_behind(const um_sse *s) { return um_exchange_unread(s->x) > BEHIND_BYTES; }
+
+/* ---- Sending ----------------------------------------------------------------------------------------------------- */
+
+static void send_event(um_sse *s, const um_buf *event) {
+    s->last = um_now();
+    um_exchange_write(s->x, event->data, event->len);
+}
+
+static void send_kept(um_sse *s, kept *k, double now) {
+    k->sent = now;
+    send_event(s, &k->event);
+    um_buf_clear(&k->event);
+    s->n_waiting--;
+}
+
+/* Sends what waits and may go; a timer comes back for what is too early. */
+static void send_due(um_sse *s) {
+    double now = um_now(), next = 0;
+    for (int32_t i = 0; i < s->n_kept && s->n_waiting && !is_behind(s); i++) {
+        kept *k = &s->kept[i];
+        if (k->event.len == 0) continue;
+        if (k->due <= now) send_kept(s, k, now);
+        else if (next == 0 || k->due < next) next = k->due;
+    }
+    struct timeval wait = seconds(next - now);
+    if (next > 0) evtimer_add(s->pace, &wait);
+}
+
+/* A snapshot that waits is older than what is appended now. A client that is behind does without it. */
+static void clear_way(um_sse *s) {
+    double now = um_now();
+    for (int32_t i = 0; i < s->n_kept && s->n_waiting; i++) {
+        kept *k = &s->kept[i];
+        if (k->event.len == 0) continue;
+        if (!is_behind(s)) {
+            send_kept(s, k, now);
+        } else {
+            um_buf_clear(&k->event);
+            s->n_waiting--;
+        }
+    }
+}
+
+/* ---- Callbacks --------------------------------------------------------------------------------------------------- */
+
+static void on_drain(void *arg, um_exchange *x) {
+    um_sse *s = arg;
+    (void)x;
+    if (!s->has_ended) send_due(s);
+}
+
+static void on_pace(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what;
+    send_due(arg);
+}
+
+static void on_quiet(evutil_socket_t fd, short what, void *arg) {
+    um_sse *s = arg;
+    (void)fd, (void)what;
+    double left = s->last + QUIET_SECONDS - um_now();
+    if (left <= 0) {
+        s->last = um_now();
+        left = QUIET_SECONDS;
+        if (um_exchange_unread(s->x) == 0) um_exchange_write(s->x, ":\n\n", 3);
+    }
+    struct timeval wait = seconds(left);
+    evtimer_add(s->quiet, &wait);
+}
+
+/* ---- The stream -------------------------------------------------------------------------------------------------- */
+
+um_sse *um_sse_new(struct event_base *base, um_exchange *x) {
+    um_sse *s = UM_NEW(um_sse);
+    struct timeval wait = seconds(QUIET_SECONDS);
+    s->x = x;
+    s->last = um_now();
+    s->quiet = evtimer_new(base, on_quiet, s);
+    s->pace = evtimer_new(base, on_pace, s);
+    evtimer_add(s->quiet, &wait);
+    um_exchange_on_drain(x, on_drain, s);
+    um_exchange_add_header(x, "Cache-Control", "no-cache");
+    um_exchange_add_header(x, "X-Accel-Buffering", "no"); /* nginx would hold events back */
+    um_exchange_begin(x, 200, "text/event-stream");
+    return s;
+}
+
+void um_sse_free(um_sse *s) {
+    if (!s) return;
+    event_free(s->quiet);
+    event_free(s->pace);
+    for (int32_t i = 0; i < s->n_kept; i++) um_buf_free(&s->kept[i].event);
+    um_free(s->kept);
+    um_buf_free(&s->event);
+    um_free(s);
+}
+
+um_jw *um_sse_begin(um_sse *s) {
+    um_buf_clear(&s->event);
+    um_buf_puts(&s->event, "data: ");
+    um_jw_init(&s->writer, &s->event);
+    return &s->writer;
+}
+
+void um_sse_append(um_sse *s) {
+    um_buf_puts(&s->event, "\n\n");
+    clear_way(s);
+    send_event(s, &s->event);
+}
+
+static kept *kept_of(um_sse *s, int32_t choice) {
+    assert(choice >= 0 && choice < UM_SSE_CHOICES_MAX);
+    if (choice >= s->n_kept) {
+        s->kept = um_realloc(s->kept, um_mul((size_t)choice + 1, sizeof *s->kept));
+        memset(s->kept + s->n_kept, 0, (size_t)(choice + 1 - s->n_kept) * sizeof *s->kept);
+        s->n_kept = choice + 1;
+    }
+    return &s->kept[choice];
+}
+
+void um_sse_replace(um_sse *s, int32_t choice, double max_hz) {
+    kept *k = kept_of(s, choice);
+    um_buf_puts(&s->event, "\n\n");
+    if (k->event.len == 0) s->n_waiting++;
+    k->due = max_hz > 0 && k->sent > 0 ? k->sent + 1 / max_hz : 0;
+    um_buf older = k->event;
+    k->event = s->event;
+    s->event = older; /* for its memory */
+    send_due(s);
+}
+
+/* The exchange may be gone when its answer has ended, and the stream with it. */
+void um_sse_done(um_sse *s) {
+    um_exchange *x = s->x;
+    s->has_ended = true;
+    evtimer_del(s->quiet);
+    evtimer_del(s->pace);
+    um_exchange_write(x, "data: [DONE]\n\n", 14);
+    um_exchange_end(x);
+}

@@ -1,0 +1,58 @@
+/* Fuzz: a JSON body, read by the tables of an API that the first byte chooses. What is accepted must have a prompt and
+ * parameters that pass their rows in their own spelling; what is refused must say why, and of which field. */
+#include "../server/scripted.h"
+
+#include <jansson.h>
+
+#include "engine/options.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool claim) {
+    if (!claim) abort();
+}
+
+/* A value that a row let in must be let in again, and be the same. */
+static void check_parameters(um_body *b) {
+    um_body again = {.arena = {0}};
+    um_arena_init(&again.arena, 0);
+    um_request_init_config(&engine_config, &again.checked);
+    for (uint32_t i = 0; i < b->generate.n_set; i++) {
+        const um_pair *p = &b->generate.set[i];
+        require(p->name.p && p->value.p && strlen(p->value.p) == p->value.n);
+        require(um_body_set(&again, p->name.p, p->value.p, NULL) == UM_OK);
+    }
+    require(again.generate.n_set == b->generate.n_set);
+    um_arena_free(&again.arena);
+}
+
+static void check_accepted(um_body *b) {
+    const um_msg_generate *g = &b->generate;
+    require(b->n_prompts > 0 && g->n >= 1 && g->n <= 64 && g->n_stop <= UM_STOPS_MAX);
+    for (size_t i = 0; i < b->n_prompts; i++) require(b->prompt[i].n_ids > 0 && b->prompt[i].ids[0] >= 0);
+    for (uint32_t i = 0; i < g->n_stop; i++) require(g->stop[i].n > 0);
+    for (uint32_t i = 0; i < g->n_stop_ids; i++) require(g->stop_ids[i] >= 0);
+    for (uint32_t i = 0; i < g->n_bias; i++) require(g->bias_id[i] >= 0 && g->bias[i] <= 100);
+    require(b->stream || !b->include_usage);
+    check_parameters(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const um_api *const apis[] = {&um_api_chat, &um_api_completions};
+    json_t *root = NULL;
+    um_body b = {0};
+    um_err err = {0};
+    if (!server) {
+        um_log_set_level(UM_LOG_ERROR);
+        open_server();
+    }
+    if (size < 1 || um_json_parse_exact(&root, (const char *)data + 1, size - 1, "body", NULL)) return 0;
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return 0;
+    }
+    if (um_api_read(apis[data[0] % UM_LEN(apis)], server, root, &b, &err) == UM_OK) check_accepted(&b);
+    else require(err.msg[0] && (err.param[0] || json_object_get(b.root, ""))); /* a field may be called "" */
+    um_body_free(&b);
+    return 0;
+}

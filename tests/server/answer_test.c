@@ -1,0 +1,148 @@
+/* server: what is inside an answer: reasoning, calls and content are the same however the text is cut. */
+#include "server/api/answer.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Parts as text: content as it is, reasoning in (), calls as [name arguments]. */
+typedef struct told {
+    um_buf out;
+    um_part_kind last;
+} told;
+
+static void tell(void *arg, const um_part *p) {
+    told *t = arg;
+    bool joins = p->kind == t->last && p->kind != UM_PART_CALL;
+    if (p->kind == UM_PART_REASONING && !joins) um_buf_puts(&t->out, "(");
+    if (t->last == UM_PART_REASONING && !joins) um_buf_puts(&t->out, ")");
+    if (p->kind == UM_PART_CALL)
+        um_buf_printf(&t->out, "[%.*s %.*s]", (int)p->name.n, p->name.p, (int)p->text.n, p->text.p);
+    else um_buf_append(&t->out, p->text.p, p->text.n);
+    t->last = p->kind;
+}
+
+typedef struct row {
+    const char *tools, *reasoning, *text, *want;
+} row;
+
+static void check(const row *r, size_t first, size_t step) {
+    um_answer_reader a;
+    told t = {.last = UM_PART_CONTENT};
+    const um_tool_format *tools;
+    const um_reasoning_format *reasoning;
+    um_err err;
+    size_t n = strlen(r->text);
+    if (um_tool_format_find(&tools, r->tools, &err)) fail_msg("%s", err.msg);
+    if (um_reasoning_format_find(&reasoning, r->reasoning, &err)) fail_msg("%s", err.msg);
+    um_answer_init(&a, tools, reasoning);
+    for (size_t at = 0; at < n;) {
+        size_t size = UM_MIN(at ? step : first, n - at);
+        um_answer_push(&a, (um_str){r->text + at, size}, tell, &t);
+        at += size;
+    }
+    um_answer_end(&a, tell, &t);
+    if (t.last == UM_PART_REASONING) um_buf_puts(&t.out, ")");
+    const char *got = t.out.data ? t.out.data : "";
+    if (strcmp(got, r->want) != 0)
+        fail_msg("%s\ncut at %zu, then every %zu: %s\nexpected: %s", r->text, first, step, got, r->want);
+    um_buf_free(&t.out);
+    um_answer_free(&a);
+}
+
+/* In one piece, cut once at each place, in pieces of one and of three bytes. */
+static void check_all(const row *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(rows[i].text);
+        for (size_t first = 1; first <= len; first++) check(&rows[i], first, len);
+        check(&rows[i], 1, 1);
+        check(&rows[i], 2, 3);
+    }
+}
+
+#define CALL(name, args) "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " args "}\n</tool_call>"
+
+static void calls_between_markers(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"hermes", NULL, CALL("f", "{\"a\": 1}"), "[f {\"a\": 1}]"},
+        {"hermes", NULL, "Let me see.\n\n" CALL("f", "{}"), "Let me see.[f {}]"},
+        {"hermes", NULL, CALL("f", "{}") "\n" CALL("g", "{\"x\": [1, {\"y\": \"}\"}], \"z\": 0.10}"),
+         "[f {}][g {\"x\": [1, {\"y\": \"}\"}], \"z\": 0.10}]"},
+        {"hermes", NULL, CALL("f", "{}") " and so on ", "[f {}]and so on "},
+        {"qwen3", NULL, "a < b, <tool, <tool_ca", "a < b, <tool, <tool_ca"},
+        {"hermes", NULL, " plain text \n", " plain text \n"},
+        {"hermes", NULL, "<tool_call>not json</tool_call> then", "<tool_call>not json</tool_call> then"},
+        {"hermes", NULL, "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name\": 1}</tool_call>"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 2}}", "[f {\"a\": 2}]"},
+        {"hermes", NULL, "x <tool_call>{\"name\": \"f\", \"argum", "x <tool_call>{\"name\": \"f\", \"argum"},
+        {"hermes", NULL, CALL("f", "\"{\\\"a\\\": 1}\""), "[f {\"a\": 1}]"},
+        {"hermes", NULL, "<tool_call>{\"name\": \"f\"}</tool_call>", "[f {}]"},
+        {"hermes", NULL, CALL("f", "{\"n\": 123456789012345678901234567890}"),
+         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 123456789012345678901234567890}}\n</tool_call>"},
+        {"hermes", NULL, "\xE2\x82\xAC " CALL("f", "{\"e\": \"\xE2\x82\xAC\"}"),
+         "\xE2\x82\xAC[f {\"e\": \"\xE2\x82\xAC\"}]"},
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+static void answers_that_are_calls_as_a_whole(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"llama3_json", NULL, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "[f {\"a\": 1}]"},
+        {"llama3_json", NULL,
+         "\n<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"arguments\": {}}", "[f {}][g {}]"},
+        {"llama3_json", NULL, "{\"name\": \"f\", \"parameters\": {}} and text",
+         "{\"name\": \"f\", \"parameters\": {}} and text"},
+        {"llama3_json", NULL, "{\"a\": 1}", "{\"a\": 1}"},
+        {"llama3_json", NULL, "{\"name\": \"Rosa\", \"age\": 26}", "{\"name\": \"Rosa\", \"age\": 26}"},
+        {"llama3_json", NULL, " Text with {\"name\": \"f\"} in it ", " Text with {\"name\": \"f\"} in it "},
+        {"llama3_json", NULL, "<|pyt", "<|pyt"},
+        {"llama3_json", NULL, "  ", "  "},
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+static void reasoning_is_taken_off_the_front(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {NULL, "think", "<think>\nhm, \n\nwell\n</think>\n\nYes. ", "(hm, \n\nwell)Yes. "},
+        {NULL, "think", "\n <think>a</think>b", "(a)b"},
+        {NULL, "think", "No <think>a</think>", "No <think>a</think>"},
+        {NULL, "think", " <thin", " <thin"},
+        {NULL, "think", "<think>\n\n</think>\n\nYes.", "Yes."},
+        {NULL, "think", "<think>never done </thin", "(never done </thin)"},
+        {NULL, "think_open", "so </think> it is", "(so)it is"},
+        {NULL, "think_open", "<think>so</think>it is", "(so)it is"},
+        {NULL, "deepseek_r1", "never done", "(never done)"},
+        {"hermes", "qwen3", "<think>I call <tool_call>.</think>\n" CALL("f", "{}"), "(I call <tool_call>.)[f {}]"},
+        {"hermes", "think", "<think>a</think> b " CALL("f", "{}"), "(a)b[f {}]"},
+        {NULL, NULL, "<think>a</think><tool_call>", "<think>a</think><tool_call>"},
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+static void formats_are_found_by_name_or_not_at_all(void **state) {
+    (void)state;
+    const um_tool_format *tools;
+    const um_reasoning_format *reasoning;
+    um_err err = {0};
+    assert_int_equal(um_tool_format_find(&tools, "", &err), UM_OK);
+    assert_null(tools);
+    assert_int_equal(um_tool_format_find(&tools, "mistral", &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "hermes, llama3_json"));
+    assert_string_equal(err.param, "tool_call_parser");
+    assert_int_equal(um_reasoning_format_find(&reasoning, "loud", &err), UM_EINVAL);
+    assert_string_equal(err.param, "reasoning_parser");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_between_markers),
+        cmocka_unit_test(answers_that_are_calls_as_a_whole),
+        cmocka_unit_test(reasoning_is_taken_off_the_front),
+        cmocka_unit_test(formats_are_found_by_name_or_not_at_all),
+    };
+    return cmocka_run_group_tests_name("server_answer", tests, NULL, NULL);
+}

@@ -1,0 +1,231 @@
+/* The parts of batches that need no server: the thread of the disk, windows of time, the check of an input, and answers
+ * of an earlier run. */
+#include <event2/event.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "server/batch/store.h"
+
+static char dir[] = "/tmp/unmask_batch_XXXXXX";
+static char input[64], answers[64];
+
+static int make_dir(void **state) {
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    snprintf(input, sizeof input, "%s/in", dir);
+    snprintf(answers, sizeof answers, "%s/out", dir);
+    return 0;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    unlink(input);
+    unlink(answers);
+    return rmdir(dir);
+}
+
+static void put(const char *path, const char *text) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* ---- The disk's thread ------------------------------------------------------------------------------------------- */
+
+typedef struct note {
+    um_disk *disk;
+    int number, *order, *n;
+    int children; /* jobs that its `done` gives */
+} note;
+
+static um_status work(void *arg, um_err *err) {
+    const note *t = arg;
+    if (t->number % 3) return UM_OK;
+    return um_fail(err, UM_EIO, "job %d", t->number);
+}
+
+static void done(void *arg, um_status s, const um_err *err) {
+    note *t = arg;
+    char want[16];
+    snprintf(want, sizeof want, "job %d", t->number);
+    assert_int_equal(s, t->number % 3 ? UM_OK : UM_EIO);
+    if (s) assert_string_equal(err->msg, want);
+    t->order[(*t->n)++] = t->number;
+    if (t->children-- > 0) um_disk_do(t->disk, &(um_disk_job){work, done, t});
+}
+
+static void jobs_are_done_in_order_and_all_before_the_end(void **state) {
+    (void)state;
+    struct event_base *base = event_base_new();
+    um_disk *d = NULL;
+    um_err err;
+    int order[128], n = 0;
+    note notes[40];
+    assert_int_equal(um_disk_new(&d, base, &err), UM_OK);
+    for (int i = 0; i < 40; i++) {
+        notes[i] = (note){.disk = d, .number = i, .order = order, .n = &n, .children = i == 39 ? 2 : 0};
+        um_disk_do(d, &(um_disk_job){work, done, &notes[i]});
+        if (i == 20)
+            while (n < 21) event_base_loop(base, EVLOOP_ONCE);
+    }
+    um_disk_free(d);
+    assert_int_equal(n, 42);
+    for (int i = 0; i < 40; i++) assert_int_equal(order[i], i);
+    event_base_free(base);
+}
+
+/* ---- Windows ----------------------------------------------------------------------------------------------------- */
+
+static void windows_are_numbers_with_a_unit(void **state) {
+    (void)state;
+    assert_int_equal(um_batch_window("24h"), 86400);
+    assert_int_equal(um_batch_window("90m"), 5400);
+    assert_int_equal(um_batch_window("30d"), 30 * 86400);
+    static const char *const bad[] = {"", "h", "24", "24 h", "-1h", "0h", "31d", "99999999999h", "1w", "1.5h"};
+    for (size_t i = 0; i < UM_LEN(bad); i++)
+        if (um_batch_window(bad[i])) fail_msg("taken: %s", bad[i]);
+}
+
+/* ---- Inputs ------------------------------------------------------------------------------------------------------ */
+
+#define LINE(id) "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+#define OTHER(x) "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}" x "}\n"
+
+static void check(um_batch *b, um_idset *ids, const char *text) {
+    *b = (um_batch){.api = &um_api_completions};
+    *ids = (um_idset){0};
+    put(input, text);
+    um_batch_check(b, input, ids);
+}
+
+static void an_input_gives_its_ids(void **state) {
+    (void)state;
+    um_batch b;
+    um_idset ids;
+    check(&b, &ids, "\xEF\xBB\xBF" LINE("a") "\r\n\n" LINE("\xC3\xA4 b") LINE("c"));
+    assert_int_equal(b.n_errors, 0);
+    assert_int_equal(b.total, 3);
+    assert_non_null(um_idset_find(&ids, "\xC3\xA4 b"));
+    um_idset_free(&ids);
+}
+
+static void what_is_wrong_with_an_input_is_told_with_the_line(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *code;
+        int64_t line;
+    } bad[] = {
+        {"", "empty_file", 0},
+        {"\n\n", "empty_file", 0},
+        {LINE("a") "[]\n", "invalid_json_line", 2},
+        {LINE("a") "{\n", "invalid_json_line", 2},
+        {LINE("a") LINE("a"), "duplicate_custom_id", 2},
+        {LINE(""), "invalid_custom_id", 1},
+        {"{\"custom_id\":7,\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n", "invalid_custom_id", 1},
+        {OTHER(",\"method\":\"GET\""), "invalid_method", 1},
+        {OTHER(",\"url\":\"/v1/chat/completions\""), "mismatched_endpoint", 1},
+        {OTHER(",\"body\":[]"), "invalid_body", 1},
+        {OTHER(",\"extra\":1"), "unknown_parameter", 1},
+    };
+    for (size_t i = 0; i < UM_LEN(bad); i++) {
+        um_batch b;
+        um_idset ids;
+        check(&b, &ids, bad[i].text);
+        assert_int_equal(b.n_errors, 1);
+        assert_string_equal(b.error[0].code, bad[i].code);
+        assert_int_equal(b.error[0].line, bad[i].line);
+        um_idset_free(&ids);
+    }
+}
+
+static void the_first_errors_are_enough(void **state) {
+    (void)state;
+    um_batch b;
+    um_idset ids;
+    um_buf text = {0};
+    for (int i = 0; i < 3 * UM_BATCH_ERRORS_MAX; i++) um_buf_puts(&text, "{}\n");
+    check(&b, &ids, text.data);
+    assert_int_equal(b.n_errors, UM_BATCH_ERRORS_MAX);
+    um_idset_free(&ids);
+    um_buf_free(&text);
+}
+
+static void an_input_has_a_largest_number_of_lines(void **state) {
+    (void)state;
+    um_batch b;
+    um_idset ids;
+    um_buf text = {0};
+    for (int i = 0; i <= UM_BATCH_LINES_MAX; i++)
+        um_buf_printf(&text, "{\"custom_id\":\"%d\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n", i);
+    check(&b, &ids, text.data);
+    assert_int_equal(b.n_errors, 1);
+    assert_string_equal(b.error[0].code, "too_many_lines");
+    um_idset_free(&ids);
+    um_buf_free(&text);
+}
+
+/* ---- Answers of an earlier run ----------------------------------------------------------------------------------- */
+
+#define ANSWER(id) "{\"id\":\"batch_req_1\",\"custom_id\":\"" id "\",\"response\":{}}\n"
+
+/* Marks by an earlier run's file; returns its answers and what of the file is kept. */
+static int64_t resume(const char *text, const char *ids_text, int64_t *keep) {
+    um_batch b;
+    um_idset ids;
+    um_ledger l;
+    um_err err;
+    int64_t n = 0;
+    check(&b, &ids, ids_text);
+    put(answers, text);
+    assert_int_equal(um_batch_resume(&l, answers, &ids, &n, &err), UM_OK);
+    int64_t marked = 0;
+    for (size_t i = 0; i < ids.cap; i++) marked += ids.slot[i].key && ids.slot[i].answered;
+    assert_int_equal(marked, n);
+    *keep = l.keep;
+    (void)um_ledger_close(&l, NULL);
+    um_idset_free(&ids);
+    return n;
+}
+
+static void answers_are_kept_up_to_the_first_that_is_none(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t n;
+    } cases[] = {
+        {"", 0},
+        {ANSWER("a") ANSWER("c"), 2},
+        {ANSWER("a") "{\"custom_id\":\"b\"", 1},
+        {ANSWER("a") "{\"custom_id\":\"b\"}", 1}, /* its newline is missing */
+        {ANSWER("a") ANSWER("a"), 1},
+        {ANSWER("a") ANSWER("x") ANSWER("b"), 1},
+        {ANSWER("a") "nothing\n" ANSWER("b"), 1},
+    };
+    um_log_set_level(UM_LOG_ERROR);
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        int64_t keep = 0;
+        assert_int_equal(resume(cases[i].text, LINE("a") LINE("b") LINE("c"), &keep), cases[i].n);
+        assert_int_equal(keep, cases[i].n * (int64_t)strlen(ANSWER("a")));
+    }
+    um_log_set_level(UM_LOG_WARN);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_are_done_in_order_and_all_before_the_end),
+        cmocka_unit_test(windows_are_numbers_with_a_unit),
+        cmocka_unit_test(an_input_gives_its_ids),
+        cmocka_unit_test(what_is_wrong_with_an_input_is_told_with_the_line),
+        cmocka_unit_test(the_first_errors_are_enough),
+        cmocka_unit_test(an_input_has_a_largest_number_of_lines),
+        cmocka_unit_test(answers_are_kept_up_to_the_first_that_is_none),
+    };
+    return cmocka_run_group_tests_name("batch_store", tests, make_dir, remove_dir);
+}

@@ -1,0 +1,367 @@
+#!/bin/bash
+# Files and batches against the real server: uploads, lists, every state, and that each line is answered exactly once
+# whatever ends the server, a worker or the room on the disk.
+source tests/cli/claims.bash
+source tests/server/serve.bash
+
+# N lines with the ids r1..rN. Slow ones take a pass for every token.
+lines() {
+    local n=$1 more=${2:-'{}'}
+    jq -cn --argjson n "$n" --argjson more "$more" 'range(1; $n + 1) | {custom_id: "r\(.)", method: "POST",
+        url: "/v1/chat/completions",
+        body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
+}
+slow='{"accept_threshold": 1, "ignore_eos": true}'
+# Uploads a file as form data; its id is in file.
+upload() {
+    call /v1/files -F purpose=batch -F "file=@$1;type=application/jsonl"
+    [ "$status" = 200 ]
+    file=$(member id)
+}
+# Creates a batch of $file; its id is in batch.
+create() {
+    local window=${1:-24h}
+    post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
+        \"completion_window\": \"$window\", \"metadata\": {\"of\": \"a test\"}}"
+    [ "$status" = 200 ] && [ "$(member status)" = validating ]
+    batch=$(member id)
+}
+get_batch() { call "/v1/batches/$batch" && [ "$status" = 200 ]; }
+# Waits for a jq condition on the batch.
+wait_until() {
+    for _ in $(seq 1200); do
+        get_batch > /dev/null
+        jq -e "$1" "$work/body" > /dev/null && return 0
+        sleep 0.05
+    done
+    echo "never: $1"
+    cat "$work/body"
+    return 1
+}
+over='.status | IN("completed", "failed", "expired", "cancelled")'
+# Both files of the batch in $work/out and $work/err.
+fetch() {
+    local id
+    wait_until "$over"
+    : > "$work/out"
+    : > "$work/err"
+    for kind in output error; do
+        get_batch
+        id=$(member "${kind}_file_id")
+        [ "$id" = null ] || curl -sS -m 60 -o "$work/${kind:0:3}" "$url/v1/files/$id/content"
+    done
+}
+# Ids that were answered, one a line, sorted.
+answered() { cat "$work/out" "$work/err" | jq -r .custom_id | sort; }
+each_once() { [ "$(answered)" = "$(seq "$1" | sed 's/^/r/' | sort)" ]; }
+
+serve --in-process --state-dir "$work/shared" --no-access-log
+shared_pid=$pid
+trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
+claims_begin
+
+# ---- Files --------------------------------------------------------------------------------------------------------- #
+
+files_are_uploaded_listed_read_and_deleted() {
+    lines 3 > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    [ "$(member filename)" = in.jsonl ] && [ "$(member purpose)" = batch ] && [ "$(member object)" = file ]
+    [ "$(member bytes)" = "$(wc -c < "$work/in.jsonl")" ]
+    call "/v1/files/$file" && [ "$(member id)" = "$file" ]
+    call '/v1/files?purpose=batch&limit=1&order=desc' && [ "$(member 'data | length')" = 1 ]
+    call "/v1/files/$file/content" && [ "$status" = 200 ] && cmp "$work/body" "$work/in.jsonl"
+    call "/v1/files/$file" -X DELETE && [ "$(member deleted)" = true ]
+    call "/v1/files/$file" && [ "$status" = 404 ] && [ "$(member error.param)" = id ]
+    [ ! -e "$work/shared/files/$file" ] && [ ! -e "$work/shared/files/$file.json" ]
+}
+a_file_may_be_the_body_itself() {
+    lines 2 > "$work/in.jsonl"
+    call '/v1/files?purpose=batch&filename=raw.jsonl' -H 'Content-Type: application/jsonl' --data-binary "@$work/in.jsonl"
+    [ "$status" = 200 ] && [ "$(member filename)" = raw.jsonl ]
+    call "/v1/files/$(member id)/content" && cmp "$work/body" "$work/in.jsonl"
+}
+a_large_file_comes_back_as_it_went() {
+    head -c 9000000 /dev/urandom | base64 -w 100 > "$work/large"
+    upload "$work/large"
+    call "/v1/files/$file/content" && cmp "$work/body" "$work/large"
+}
+bad_uploads_are_refused_with_the_field() {
+    call /v1/files -F purpose=fine-tune -F "file=@$0"
+    [ "$status" = 400 ] && [ "$(member error.param)" = purpose ]
+    call /v1/files -F purpose=batch
+    [ "$status" = 400 ] && [ "$(member error.param)" = file ]
+    call /v1/files -F purpose=batch -F "file=@$0" -F 'expires_after[seconds]=9'
+    [ "$status" = 400 ] && [ "$(member error.param)" = 'expires_after[seconds]' ]
+    call /v1/files -H 'Content-Type: multipart/form-data; boundary=x' --data-binary 'nothing'
+    [ "$status" = 400 ] && member error.message | grep -q boundary
+    call '/v1/files?limit=0' && [ "$status" = 400 ] && [ "$(member error.param)" = limit ]
+}
+pages_of_other_sites_do_not_upload() {
+    lines 1 > "$work/in.jsonl"
+    call /v1/files -F purpose=batch -F "file=@$work/in.jsonl" -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
+    [ "$status" = 403 ]
+    call /v1/files -F purpose=batch -F "file=@$work/in.jsonl" -H 'Sec-Fetch-Site: same-origin'
+    [ "$status" = 200 ]
+}
+paths_lead_to_no_other_files() {
+    for id in .. ../lock '..%2Flock' 'x%00' lock; do
+        call "/v1/files/$id/content" --path-as-is
+        [ "$status" = 404 ] || [ "$status" = 400 ]
+    done
+}
+
+# ---- Batches ------------------------------------------------------------------------------------------------------- #
+
+a_batch_answers_every_line_once() {
+    { lines 20 && echo && lines 21 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    [ "$(member object)" = batch ] && [ "$(member metadata.of)" = 'a test' ] && [ "$(member output_file_id)" = null ]
+    fetch
+    each_once 21
+    get_batch
+    [ "$(member status)" = completed ]
+    [ "$(jq -c .request_counts "$work/body")" = '{"total":21,"completed":20,"failed":1}' ]
+    jq -e '.in_progress_at and .finalizing_at and .completed_at and .expires_at == .created_at + 86400' "$work/body"
+    jq -es 'length == 20 and all(.response.status_code == 200 and .error == null and (.id | startswith("batch_req_"))
+        and .response.body.object == "chat.completion")' "$work/out"
+    jq -es 'length == 1 and .[0].response.status_code == 400 and .[0].response.body.error.param == "temperature"' "$work/err"
+    jq -es '.[] | select(.custom_id == "r4") | .response.body.choices[0].message.content == "4 + 3 = 7."' "$work/out"
+    call /v1/batches && [ "$(member 'data[0].id')" = "$batch" ]
+}
+completions_run_in_batches_too() {
+    lines 3 | jq -c '.url = "/v1/completions" | .body = {prompt: "1 + 2 =", max_tokens: 4}' > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"24h\"}"
+    batch=$(member id)
+    fetch
+    each_once 3 && jq -es 'all(.response.body.object == "text_completion")' "$work/out"
+}
+an_input_that_is_wrong_fails_the_batch_with_its_lines() {
+    { lines 2 && lines 1 && echo '{' && lines 9 | tail -1 | jq -c '.url = "/v1/completions"'; } > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    wait_until "$over"
+    [ "$(member status)" = failed ] && [ "$(member output_file_id)" = null ] && [ "$(member failed_at)" != null ]
+    [ "$(jq -c '[.errors.data[] | [.code, .line]]' "$work/body")" = \
+        '[["duplicate_custom_id",3],["invalid_json_line",4],["mismatched_endpoint",5]]' ]
+}
+bad_batches_are_refused_with_the_field() {
+    lines 1 > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    for change in 'del(.endpoint)=endpoint' '.endpoint = "/v1/embeddings"=endpoint' '.completion_window = "soon"=completion_window' \
+        '.input_file_id = "file-0"=input_file_id' '.metadata = {"a": 1}=metadata' '.output_expires_after = {}=output_expires_after'; do
+        post /v1/batches "$(jq -cn --arg f "$file" '{input_file_id: $f, endpoint: "/v1/chat/completions",
+            completion_window: "24h"}' | jq -c "${change%=*}")"
+        [ "$status" = 400 ] && [ "$(member error.param)" = "${change##*=}" ]
+    done
+    call /v1/batches/batch_0 && [ "$status" = 404 ]
+}
+a_line_can_not_be_a_stream() {
+    lines 1 '{"stream": true}' > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    fetch
+    jq -e '.response.status_code == 400 and .response.body.error.param == "stream"' "$work/err"
+}
+a_cancelled_batch_keeps_what_was_answered() {
+    lines 200 "$slow" > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    wait_until '.request_counts.completed > 0'
+    call "/v1/files/$file" -X DELETE && [ "$status" = 409 ]
+    call "/v1/batches/$batch/cancel" -X POST
+    [ "$status" = 200 ] && [ "$(member status)" = cancelling ]
+    fetch
+    get_batch
+    [ "$(member status)" = cancelled ] && [ "$(member cancelled_at)" != null ]
+    [ "$(wc -l < "$work/out")" = "$(member request_counts.completed)" ] && [ "$(answered | uniq -d | wc -l)" = 0 ]
+    call "/v1/batches/$batch/cancel" -X POST && [ "$status" = 409 ]
+    call "/v1/files/$file" -X DELETE && [ "$status" = 200 ]
+}
+an_expired_batch_says_so_for_the_lines_that_are_left() {
+    lines 1000 "$slow" > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create 1s
+    fetch
+    get_batch
+    [ "$(member status)" = expired ]
+    each_once 1000
+    jq -es 'length > 0 and all(.response == null and .error.code == "batch_expired")' "$work/err"
+}
+
+# ---- Ends of processes --------------------------------------------------------------------------------------------- #
+
+# Kills the server in the middle of a batch, twice.
+a_killed_server_goes_on_after_its_start() {
+    local before=0 now
+    lines 120 "$slow" > "$work/in.jsonl"
+    serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
+    upload "$work/in.jsonl"
+    create
+    for _ in 1 2; do
+        wait_until ".request_counts.completed > $before and .status == \"in_progress\""
+        now=$(member request_counts.completed)
+        kill -9 $pid
+        wait $pid || true
+        serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
+        wait_until ".request_counts.completed >= $now"
+        before=$(member request_counts.completed)
+    done
+    fetch
+    each_once 120
+    get_batch
+    [ "$(jq -c .request_counts "$work/body")" = '{"total":120,"completed":120,"failed":0}' ]
+    stop_server && [ "$rc" = 0 ]
+}
+a_torn_last_line_is_done_again() {
+    lines 120 "$slow" > "$work/in.jsonl"
+    serve --in-process --state-dir "$work/state" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    wait_until '.request_counts.completed > 3'
+    kill -9 $pid
+    wait $pid || true
+    answers=$work/state/batches/$batch.out
+    [ -s "$answers" ]
+    truncate -s -7 "$answers"
+    serve --in-process --state-dir "$work/state" --no-access-log
+    fetch
+    each_once 120
+    stop_server
+}
+a_server_that_is_stopped_goes_on_later() {
+    lines 120 "$slow" > "$work/in.jsonl"
+    serve --in-process --state-dir "$work/state" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    wait_until '.request_counts.completed > 0'
+    stop_server && [ "$rc" = 0 ]
+    serve --in-process --state-dir "$work/state" --no-access-log
+    fetch
+    each_once 120
+    stop_server && [ "$rc" = 0 ]
+}
+what_is_over_is_there_after_a_start() {
+    lines 3 > "$work/in.jsonl"
+    serve --in-process --state-dir "$work/over" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    get_batch && cp "$work/body" "$work/before"
+    stop_server
+    serve --in-process --state-dir "$work/over" --no-access-log
+    get_batch && cmp "$work/body" "$work/before"
+    fetch
+    each_once 3
+    call "/v1/files/$file/content" && cmp "$work/body" "$work/in.jsonl"
+    call /v1/files && [ "$(member 'data | length')" = 2 ]
+    stop_server
+}
+# The folder as it is when the server dies while answers become files: before they are moved, and behind that.
+a_start_ends_what_was_being_finalized() {
+    local dir=$work/finalizing answers
+    lines 3 > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    stop_server
+    cp -r "$dir" "$work/done"
+    for moved in no yes; do
+        rm -rf "$dir"
+        cp -r "$work/done" "$dir"
+        answers=$(jq -r .answers "$dir/batches/$batch.json")
+        rm "$dir/files/$answers.json"
+        [ $moved = yes ] || mv "$dir/files/$answers" "$dir/batches/$batch.out"
+        jq -c '.status = "finalizing" | .completed_at = null' "$work/done/batches/$batch.json" > "$dir/batches/$batch.json"
+        serve --in-process --state-dir "$dir" --no-access-log
+        fetch
+        each_once 3
+        get_batch
+        [ "$(member status)" = completed ] && [ "$(member request_counts.completed)" = 3 ]
+        stop_server
+    done
+}
+# What somebody else left in the folder, or broke, is told and left out.
+a_damaged_folder_costs_what_is_damaged() {
+    local dir=$work/damaged
+    lines 3 > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    stop_server
+    echo '{' > "$dir/batches/batch_broken.json"
+    echo '{"id": "file-other"}' > "$dir/files/file-broken.json"
+    echo left > "$dir/files/file-orphan"
+    truncate -s 1 "$dir/files/$file"
+    serve --in-process --state-dir "$dir" --no-access-log
+    grep -q 'batch_broken.json' "$work/log" && grep -q 'file-broken.json' "$work/log" && grep -q "files/$file: " "$work/log"
+    [ ! -e "$dir/files/file-orphan" ]
+    call "/v1/files/$file" && [ "$status" = 404 ]
+    fetch
+    each_once 3
+    stop_server
+}
+a_killed_worker_costs_no_line() {
+    lines 120 "$slow" > "$work/in.jsonl"
+    serve --state-dir "$work/state" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    wait_until '.request_counts.completed > 0'
+    kill -9 $(pgrep -P $pid)
+    fetch
+    each_once 120
+    get_batch
+    [ "$(member request_counts.completed)" = 120 ]
+    stop_server && [ "$rc" = 0 ]
+}
+two_servers_do_not_share_a_folder() {
+    not timeout 60 "$UNMASK" serve --model "$model" --port 0 --in-process --state-dir "$work/shared" 2> "$work/log"
+    grep -q 'another server uses' "$work/log"
+}
+without_a_folder_there_are_no_batches() {
+    serve --in-process --no-access-log
+    for path in /v1/files /v1/batches /v1/files/x/content; do
+        call $path
+        [ "$status" = 501 ] && member error.message | grep -q -- '--state-dir'
+    done
+    stop_server
+}
+
+# ---- The disk ------------------------------------------------------------------------------------------------------ #
+
+# A limit on the size of files stands for a disk without room: what is written above it fails, in the middle of a line.
+a_full_disk_halts_a_batch_and_nothing_else() {
+    lines 60 > "$work/in.jsonl"
+    trap '' XFSZ
+    ulimit -S -f 24
+    serve --in-process --state-dir "$work/state" --no-access-log
+    ulimit -S -f unlimited
+    upload "$work/in.jsonl"
+    create
+    wait_until '.errors.data[0].code == "storage_error"'
+    [ "$(member status)" = in_progress ]
+    post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is 1 plus 3?"}], "max_tokens": 24}'
+    [ "$status" = 200 ]
+    prlimit --pid $pid --fsize=unlimited
+    fetch
+    each_once 60
+    get_batch
+    [ "$(member status)" = completed ] && [ "$(member errors)" = null ]
+    stop_server && [ "$rc" = 0 ]
+}
+an_upload_that_finds_no_room_leaves_nothing() {
+    lines 200 > "$work/in.jsonl"
+    trap '' XFSZ
+    ulimit -S -f 8
+    serve --in-process --state-dir "$work/small" --no-access-log
+    ulimit -S -f unlimited
+    call /v1/files -F purpose=batch -F "file=@$work/in.jsonl"
+    [ "$status" = 507 ] && [ "$(member error.code)" = storage_error ]
+    [ -z "$(ls "$work/small/files")" ]
+    stop_server
+}
+
+claims_all

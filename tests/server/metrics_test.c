@@ -1,0 +1,380 @@
+/* server: the metrics page, read as strictly as its format is written down, and what it counts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <math.h>
+
+#include "server/metrics.h"
+
+/* ---- What the page asks ------------------------------------------------------------------------------------------ */
+
+static um_worker_view workers[2];
+static um_msg_stats stats;
+
+int32_t um_backend_size(const um_backend *b) {
+    (void)b;
+    return 2;
+}
+um_worker_view um_backend_worker(const um_backend *b, int32_t i) {
+    (void)b;
+    return workers[i];
+}
+void um_backend_stats(const um_backend *b, um_msg_stats *out) {
+    (void)b;
+    *out = stats;
+}
+bool um_backend_is_up(const um_backend *b) {
+    (void)b;
+    return workers[0].state == UM_WORKER_UP || workers[1].state == UM_WORKER_UP;
+}
+int32_t um_http_server_connections(const um_http_server *s) {
+    (void)s;
+    return 3;
+}
+const char *um_server_model_name(const um_server *s) {
+    (void)s;
+    return "a \"quoted\\\nname";
+}
+
+static um_server_config config;
+static um_server server;
+
+static int setup(void **state) {
+    (void)state;
+    config = (um_server_config){.metrics_vllm_aliases = true};
+    server = (um_server){.config = &config, .tally = um_tally_new(), .n_open = 1};
+    stats = (um_msg_stats){0};
+    for (int i = 0; i < 2; i++) workers[i] = (um_worker_view){.state = UM_WORKER_UP};
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    um_tally_free(server.tally);
+    return 0;
+}
+
+static um_msg_finish answer(int32_t n_ids) {
+    return (um_msg_finish){.n_ids = (uint32_t)n_ids,
+                           .prompt_tokens = 12,
+                           .nfe = 8,
+                           .denoise_tokens = n_ids,
+                           .denoise_passes = 7,
+                           .queue_seconds = 0.001,
+                           .first_token_seconds = 0.2,
+                           .total_seconds = 1.2};
+}
+
+/* ---- A strict reader --------------------------------------------------------------------------------------------- */
+
+typedef struct sample {
+    char name[96], labels[512]; /* labels without le, as written */
+    double le, value;           /* le: NAN without one */
+} sample;
+
+typedef struct reader {
+    const char *p;
+    int line;
+    char family[96], type[96];
+    char seen[100][96];
+    int n_seen;
+    sample last; /* of a histogram's buckets */
+} reader;
+
+static void check(const reader *r, bool holds, const char *claim) {
+    if (!holds) fail_msg("line %d: %s, at \"%.60s\"", r->line, claim, r->p);
+}
+#define must(r, claim) check(r, claim, #claim)
+
+static void take(reader *r, const char *text) {
+    must(r, strncmp(r->p, text, strlen(text)) == 0);
+    r->p += strlen(text);
+}
+
+static void take_name(reader *r, char out[96], bool colons) {
+    size_t n = 0;
+    while (isalnum((unsigned char)r->p[n]) || r->p[n] == '_' || (colons && r->p[n] == ':')) n++;
+    must(r, n > 0 && n < 96 && !isdigit((unsigned char)r->p[0]));
+    snprintf(out, 96, "%.*s", (int)n, r->p);
+    r->p += n;
+}
+
+static double take_number(reader *r, char end) {
+    char *stop;
+    must(r, isdigit((unsigned char)*r->p) || *r->p == '+' || *r->p == '-');
+    double v = strtod(r->p, &stop); /* knows +Inf */
+    must(r, *stop == end);
+    r->p = stop + 1;
+    return v;
+}
+
+static void take_quoted(reader *r) {
+    take(r, "\"");
+    for (; *r->p != '"'; r->p++) {
+        must(r, (unsigned char)*r->p >= 0x20);
+        if (*r->p == '\\') must(r, strchr("\\\"n", *++r->p) != NULL);
+    }
+    r->p++;
+}
+
+static void take_labels(reader *r, sample *s) {
+    char name[96];
+    size_t n = 0;
+    take(r, "{");
+    for (bool first = true; *r->p != '}'; first = false) {
+        if (!first) take(r, ",");
+        const char *start = r->p;
+        take_name(r, name, false);
+        take(r, "=");
+        const char *value = r->p + 1;
+        take_quoted(r);
+        if (strcmp(name, "le") == 0) s->le = strncmp(value, "+Inf", 4) ? atof(value) : INFINITY;
+        else n += (size_t)snprintf(s->labels + n, sizeof s->labels - n, "%.*s;", (int)(r->p - start), start);
+    }
+    take(r, "} ");
+    must(r, NULL != strstr(s->labels, "model_name=\"a \\\"quoted\\\\\\nname\";"));
+}
+
+/* "# HELP name text" and "# TYPE name type", once for each family, before its samples. */
+static void take_family(reader *r) {
+    char again[96];
+    take(r, "# HELP ");
+    take_name(r, r->family, true);
+    for (int i = 0; i < r->n_seen; i++) must(r, strcmp(r->seen[i], r->family) != 0);
+    strcpy(r->seen[r->n_seen++], r->family);
+    take(r, " ");
+    must(r, isupper((unsigned char)*r->p) || isdigit((unsigned char)*r->p));
+    r->p += strcspn(r->p, "\n");
+    take(r, "\n# TYPE ");
+    take_name(r, again, true);
+    assert_string_equal(again, r->family);
+    take(r, " ");
+    take_name(r, r->type, false);
+    must(r, !strcmp(r->type, "counter") || !strcmp(r->type, "gauge") || !strcmp(r->type, "histogram"));
+    must(r, strcmp(r->type, "counter") != 0 || !strcmp(r->family + strlen(r->family) - 6, "_total"));
+    take(r, "\n");
+    r->line += 2;
+    r->last = (sample){.le = NAN};
+}
+
+/* Buckets are cumulative and end in +Inf, whose count _count repeats. */
+static void check_histogram(reader *r, const sample *s) {
+    const char *suffix = s->name + strlen(r->family);
+    bool same = strcmp(r->last.labels, s->labels) == 0 && !isnan(r->last.le);
+    if (strcmp(suffix, "_bucket") == 0) {
+        must(r, !isnan(s->le));
+        must(r, same && !isinf(r->last.le) ? s->le > r->last.le && s->value >= r->last.value : true);
+        must(r, same || isnan(r->last.le) || isinf(r->last.le));
+        r->last = *s;
+    } else if (strcmp(suffix, "_count") == 0) {
+        must(r, same && isinf(r->last.le) && s->value == r->last.value);
+    } else {
+        must(r, strcmp(suffix, "_sum") == 0 && same && isinf(r->last.le));
+    }
+}
+
+static void take_sample(reader *r) {
+    sample s = {.le = NAN};
+    take_name(r, s.name, true);
+    must(r, strncmp(s.name, r->family, strlen(r->family)) == 0);
+    take_labels(r, &s);
+    s.value = take_number(r, '\n');
+    must(r, isfinite(s.value));
+    if (strcmp(r->type, "histogram") == 0) check_histogram(r, &s);
+    else must(r, strcmp(s.name, r->family) == 0);
+    must(r, strcmp(r->type, "counter") != 0 || s.value >= 0);
+    r->line++;
+}
+
+static reader read_page(const char *page) {
+    reader r = {.p = page, .line = 1};
+    while (*r.p) {
+        if (*r.p == '#') take_family(&r);
+        else take_sample(&r);
+    }
+    return r;
+}
+
+/* The number behind a series and its own labels, which stand behind model_name. */
+static double value_of(const char *page, const char *name, const char *labels) {
+    um_buf key = {0};
+    um_buf_printf(&key, "\n%s{model_name=\"a \\\"quoted\\\\\\nname\"%s%s} ", name, *labels ? "," : "", labels);
+    const char *at = strstr(page, key.data);
+    if (!at) fail_msg("no %s{%s}", name, labels);
+    double v = atof(at + key.len);
+    um_buf_free(&key);
+    return v;
+}
+
+static char *get_page(void) {
+    um_buf page = {0};
+    um_put_metrics(&server, &page);
+    return um_buf_take(&page);
+}
+
+/* ---- Claims ------------------------------------------------------------------------------------------------------ */
+
+static const char *const series[] = {"requests_total",
+                                     "prompt_tokens_total",
+                                     "generation_tokens_total",
+                                     "nfe_total",
+                                     "preemptions_total",
+                                     "aborts_total",
+                                     "prefix_cache_queries_total",
+                                     "prefix_cache_hits_total",
+                                     "graph_replays_total",
+                                     "eager_steps_total",
+                                     "requests_running",
+                                     "requests_waiting",
+                                     "kv_pages_used",
+                                     "kv_pages_free",
+                                     "kv_cache_usage_ratio",
+                                     "tokens_per_forward",
+                                     "device_memory_bytes",
+                                     "backend_up",
+                                     "time_to_first_token_seconds",
+                                     "time_per_output_token_seconds",
+                                     "e2e_request_latency_seconds",
+                                     "request_queue_seconds",
+                                     "step_seconds",
+                                     "step_query_tokens",
+                                     "nfe_per_request",
+                                     "tokens_per_forward_per_request",
+                                     "request_prompt_tokens",
+                                     "request_generation_tokens"};
+
+static bool has(const reader *r, const char *prefix, const char *name) {
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    for (int i = 0; i < r->n_seen; i++)
+        if (strcmp(r->seen[i], full) == 0) return true;
+    return false;
+}
+
+static void page_is_well_formed_and_complete(void **state) {
+    (void)state;
+    int64_t steps[UM_STATS_BUCKETS] = {1, 2, 3};
+    um_msg_finish m = answer(30);
+    um_count_request(&server, "/v1/chat/completions", 200, 0.5);
+    um_count_request(&server, "none", 400, 0);
+    um_count_finish(&server, &m, NULL);
+    um_count_finish(&server, &m, "client");
+    stats.decode_step = stats.prefill_step = stats.step_tokens = steps;
+    stats.n_decode_step = stats.n_prefill_step = stats.n_step_tokens = UM_STATS_BUCKETS;
+    char *page = get_page();
+    reader r = read_page(page);
+    for (size_t i = 0; i < UM_LEN(series); i++)
+        if (!has(&r, "unmask_", series[i])) fail_msg("no %s", series[i]);
+    assert_true(has(&r, "vllm:", "num_requests_running") && has(&r, "vllm:", "num_requests_waiting"));
+    assert_true(has(&r, "vllm:", "kv_cache_usage_perc") && has(&r, "vllm:", "time_to_first_token_seconds"));
+    assert_true(has(&r, "vllm:", "time_per_output_token_seconds") && has(&r, "vllm:", "e2e_request_latency_seconds"));
+    assert_int_equal((int)value_of(page, "unmask_step_seconds_count", "phase=\"decode\""), 6);
+    um_free(page);
+}
+
+static void an_empty_page_is_well_formed(void **state) {
+    (void)state;
+    config.metrics_vllm_aliases = false;
+    char *page = get_page();
+    reader r = read_page(page);
+    assert_false(has(&r, "vllm:", "num_requests_running"));
+    assert_int_equal((int)value_of(page, "unmask_backend_up", ""), 1);
+    um_free(page);
+}
+
+static void answers_are_counted_where_they_belong(void **state) {
+    (void)state;
+    um_msg_finish m = answer(21), second = m;
+    second.index = 1; /* of the same request: its prompt counts once */
+    um_count_finish(&server, &m, NULL);
+    um_count_finish(&server, &second, NULL);
+    m.n_ids = 0;
+    um_count_finish(&server, &m, "timeout");
+    um_count_request(&server, "/generate", 200, 0.5);
+    um_count_request(&server, "/generate", 200, 0.5);
+    um_count_request(&server, "/generate", 499, 0.5);
+    char *page = get_page();
+    assert_int_equal((int)value_of(page, "unmask_prompt_tokens_total", ""), 24);
+    assert_int_equal((int)value_of(page, "unmask_generation_tokens_total", ""), 42);
+    assert_int_equal((int)value_of(page, "unmask_nfe_total", ""), 24);
+    assert_int_equal((int)value_of(page, "unmask_aborts_total", "reason=\"timeout\""), 1);
+    assert_int_equal((int)value_of(page, "unmask_requests_total", "route=\"/generate\",status=\"200\""), 2);
+    assert_int_equal((int)value_of(page, "unmask_requests_total", "route=\"/generate\",status=\"499\""), 1);
+    assert_float_equal(value_of(page, "unmask_tokens_per_forward", ""), 3, 1e-9);
+    assert_float_equal(value_of(page, "unmask_time_per_output_token_seconds_sum", ""), 0.1, 1e-9);
+    assert_int_equal((int)value_of(page, "unmask_time_to_first_token_seconds_bucket", "le=\"0.1\""), 0);
+    assert_int_equal((int)value_of(page, "unmask_time_to_first_token_seconds_bucket", "le=\"0.25\""), 2);
+    um_free(page);
+}
+
+static void reasons_beyond_the_table_are_counted_as_other(void **state) {
+    (void)state;
+    um_msg_finish m = answer(1);
+    char reason[32];
+    for (int i = 0; i < 40; i++) {
+        snprintf(reason, sizeof reason, "reason %d", i);
+        um_count_finish(&server, &m, reason);
+    }
+    char *page = get_page();
+    read_page(page);
+    assert_int_equal((int)value_of(page, "unmask_aborts_total", "reason=\"reason 14\""), 1);
+    assert_int_equal((int)value_of(page, "unmask_aborts_total", "reason=\"other\""), 25);
+    um_free(page);
+}
+
+static void workers_are_shown_as_the_backend_sums_them(void **state) {
+    (void)state;
+    stats = (um_msg_stats){.steps = 160, .preemptions = 2, .prefix_queries = 50, .prefix_hits = 20, .kv_bytes = 1000};
+    stats.pages_total = 20;
+    stats.pages_used = 8;
+    stats.requests_running = 3;
+    stats.requests_waiting = 1;
+    workers[0] = (um_worker_view){.state = UM_WORKER_DEAD, .restarts = 1};
+    char *page = get_page();
+    assert_int_equal((int)value_of(page, "unmask_eager_steps_total", ""), 160);
+    assert_int_equal((int)value_of(page, "unmask_preemptions_total", ""), 2);
+    assert_int_equal((int)value_of(page, "unmask_prefix_cache_hits_total", ""), 20);
+    assert_int_equal((int)value_of(page, "unmask_worker_restarts_total", ""), 1);
+    assert_int_equal((int)value_of(page, "unmask_kv_pages_used", ""), 8);
+    assert_int_equal((int)value_of(page, "unmask_kv_pages_free", ""), 12);
+    assert_float_equal(value_of(page, "unmask_kv_cache_usage_ratio", ""), 0.4, 1e-9);
+    assert_int_equal((int)value_of(page, "unmask_requests_running", ""), 3);
+    assert_int_equal((int)value_of(page, "unmask_requests_waiting", ""), 1);
+    assert_int_equal((int)value_of(page, "unmask_device_memory_bytes", "kind=\"kv\""), 1000);
+    assert_int_equal((int)value_of(page, "unmask_workers_up", ""), 1);
+    um_free(page);
+    workers[1].state = UM_WORKER_SILENT;
+    page = get_page();
+    assert_int_equal((int)value_of(page, "unmask_backend_up", ""), 0);
+    um_free(page);
+}
+
+static void bounds_ascend(void **state) {
+    (void)state;
+    const um_bounds *all[] = {&um_bounds_latency, &um_bounds_token_time, &um_bounds_tokens, &um_bounds_passes,
+                              &um_bounds_ratio};
+    for (size_t i = 0; i < UM_LEN(all); i++)
+        for (int32_t k = 1; k < all[i]->n; k++) assert_true(all[i]->at[k] > all[i]->at[k - 1]);
+    for (int32_t k = 1; k < UM_STATS_BUCKETS - 1; k++) {
+        assert_true(um_stats_bounds_seconds[k] > um_stats_bounds_seconds[k - 1]);
+        assert_true(um_stats_bounds_tokens[k] > um_stats_bounds_tokens[k - 1]);
+    }
+    assert_int_equal(um_stats_bucket(um_stats_bounds_tokens, 1), 0);
+    assert_int_equal(um_stats_bucket(um_stats_bounds_tokens, 1.5), 1);
+    assert_int_equal(um_stats_bucket(um_stats_bounds_tokens, 1e9), UM_STATS_BUCKETS - 1);
+}
+
+#define claim(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        claim(page_is_well_formed_and_complete),           claim(an_empty_page_is_well_formed),
+        claim(answers_are_counted_where_they_belong),      claim(reasons_beyond_the_table_are_counted_as_other),
+        claim(workers_are_shown_as_the_backend_sums_them), claim(bounds_ascend),
+    };
+    return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* Everything at once for a while (20 seconds, or UM_TEST_SECONDS): clients that ask, stream, leave, ask nonsense, do
+ * not read or stop in the middle, while one of two workers is killed now and then. Behind it nothing may be left: no
+ * request, page, descriptor or process, and no memory. Equal questions get equal answers all along. */
+#include "support.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "served.h"
+
+enum { CLIENTS = 24, QUESTIONS = 6, KILL_EVERY = 400 };
+#define WARM_UP    300 /* exchanges before memory is measured */
+#define GROWTH_MAX ((int64_t)16 << 20)
+
+/* What a client does. `status` is the only one that it may be answered with, beside 503 of a worker that was killed. */
+typedef enum { WHOLE, STREAM, SNAPSHOTS, LEAVER, SLEEPER, HALF, MALFORMED, UNKNOWN, TOO_LONG, LOOK } kind;
+static const struct {
+    int weight, status;
+} kinds[] = {
+    [WHOLE] = {8, 200}, [STREAM] = {8, 200},    [SNAPSHOTS] = {3, 200}, [LEAVER] = {6, 0},     [SLEEPER] = {2, 0},
+    [HALF] = {2, 0},    [MALFORMED] = {1, 400}, [UNKNOWN] = {1, 400},   [TOO_LONG] = {1, 400}, [LOOK] = {2, 200}};
+
+typedef struct task {
+    client client;
+    kind kind;
+    int question;
+    double leaves; /* when; 0: reads to the end */
+} task;
+
+static served server;
+static task tasks[CLIENTS];
+static uint64_t key, draws;
+static char *answers[QUESTIONS]; /* the first to each question */
+static int64_t n_done, n_lost, n_killed;
+
+static uint64_t draw(uint64_t n) { return um_rng_u64(key, draws++) % n; }
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+static kind draw_kind(void) {
+    int sum = 0, at = 0;
+    for (size_t i = 0; i < UM_LEN(kinds); i++) sum += kinds[i].weight;
+    int left = (int)draw((uint64_t)sum);
+    while ((left -= kinds[at].weight) >= 0) at++;
+    return (kind)at;
+}
+
+/* Behind the prompt; long answers are for those who leave. */
+static void put_body(const task *t, um_buf *out) {
+    static const char *const members[] = {
+        [WHOLE] = "",
+        [STREAM] = ",\"stream\":true,\"stream_options\":{\"include_usage\":true}",
+        [SNAPSHOTS] = ",\"stream\":true,\"stream_mode\":\"denoise\"",
+        [LEAVER] = ",\"stream\":true,\"n\":3,\"accept_threshold\":1,\"ignore_eos\":true",
+        [SLEEPER] = ",\"stream\":true,\"stream_mode\":\"denoise\",\"n\":3,\"accept_threshold\":1,\"ignore_eos\":true",
+        [HALF] = "",
+        [MALFORMED] = ",",
+        [UNKNOWN] = ",\"no_such_field\":1",
+        [TOO_LONG] = "",
+        [LOOK] = "",
+    };
+    um_buf_puts(out, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; t->kind == TOO_LONG && i < 2000; i++) um_buf_puts(out, "and on ");
+    um_buf_printf(out, "What is %d + 30?\"}],\"temperature\":0,\"max_tokens\":%d%s}", 10 + t->question,
+                  t->leaves > 0 ? 300 : 16, members[t->kind]);
+}
+
+static void begin(task *t) {
+    um_buf body = {0}, text = {0};
+    *t = (task){.kind = draw_kind(), .question = (int)draw(QUESTIONS)};
+    if (!kinds[t->kind].status) t->leaves = um_now() + (double)draw(300) / 1000;
+    put_body(t, &body);
+    if (t->kind == LOOK) client_put_request(&text, "GET", draw(2) ? "/metrics" : "/v1/models", NULL);
+    else client_put_request(&text, "POST", "/v1/chat/completions", body.data);
+    if (t->kind == HALF) text.data[draw(text.len)] = '\0';
+    client_dial(&t->client, &server, t->kind == SLEEPER);
+    client_send(&t->client, text.data);
+    um_buf_free(&body);
+    um_buf_free(&text);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+/* The text of a whole answer, as it stands in the JSON; um_free. */
+static char *text_of(const client *c) {
+    static const char before[] = "\"content\":\"";
+    const char *at = strstr(c->got.data, before), *end = at ? strchr(at + sizeof(before) - 1, '"') : NULL;
+    if (!end) fail_msg("an answer without text: %s", c->got.data);
+    at += sizeof(before) - 1;
+    return um_strndup(at, (size_t)(end - at));
+}
+
+static void check_whole(const task *t) {
+    char *text = text_of(&t->client);
+    assert_true(strlen(text) > 0);
+    if (!answers[t->question]) answers[t->question] = text;
+    else {
+        assert_string_equal(text, answers[t->question]);
+        um_free(text);
+    }
+}
+
+/* A worker that was killed is the one excuse. */
+static bool is_lost(const client *c) {
+    return n_killed && (client_has(c, "killed by signal 9") || client_has(c, "worker 1 is") ||
+                        (client_status(c) == 503 && client_has(c, "connection to the worker")));
+}
+
+static void check(const task *t) {
+    const client *c = &t->client;
+    if (is_lost(c)) {
+        n_lost++;
+        return;
+    }
+    if (client_status(c) != kinds[t->kind].status)
+        fail_msg("kind %d was answered with %.600s", (int)t->kind, c->got.data ? c->got.data : "nothing");
+    if (t->kind == WHOLE) check_whole(t);
+    if (t->kind == STREAM || t->kind == SNAPSHOTS) assert_true(client_has(c, "data: [DONE]"));
+    if (kinds[t->kind].status == 400) assert_true(client_has(c, "invalid_request_error"));
+}
+
+/* ---- Load -------------------------------------------------------------------------------------------------------- */
+
+static void end_task(task *t, bool checked) {
+    if (checked) check(t);
+    client_close(&t->client);
+    n_done++;
+}
+
+static void turn(void) {
+    struct pollfd p[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++)
+        p[i] = (struct pollfd){tasks[i].client.fd, tasks[i].kind == SLEEPER ? 0 : POLLIN, 0};
+    poll(p, CLIENTS, 20);
+    for (int i = 0; i < CLIENTS; i++) {
+        task *t = &tasks[i];
+        if (p[i].revents && t->kind != SLEEPER) client_read(&t->client, 0);
+        bool left = t->leaves > 0 && um_now() > t->leaves;
+        if (!left && !t->client.at_end) continue;
+        end_task(t, !left && kinds[t->kind].status);
+        begin(t);
+    }
+}
+
+/* The second worker: the first one's memory is watched. */
+static void kill_worker(void) {
+    pid_t pid[2];
+    if (served_workers(&server, pid, 2) != 2) return; /* it is being started again */
+    kill(pid[1], SIGKILL);
+    n_killed++;
+}
+
+static void run(double seconds) {
+    double end = um_now() + seconds;
+    int64_t next_kill = n_done + KILL_EVERY;
+    while (um_now() < end) {
+        turn();
+        if (n_done < next_kill) continue;
+        kill_worker();
+        next_kill += KILL_EVERY;
+    }
+}
+
+static void end_all(void) {
+    for (int i = 0; i < CLIENTS; i++) end_task(&tasks[i], false);
+    served_await_idle(&server);
+    served_await_metric(&server, "unmask_kv_pages_used", 0);
+}
+
+static void begin_all(void) {
+    for (int i = 0; i < CLIENTS; i++) begin(&tasks[i]);
+}
+
+static int64_t resident_of(pid_t pid) {
+    served one = {.pid = pid};
+    return served_resident(&one);
+}
+
+static void nothing_is_left_behind_mixed_load(void **state) {
+    (void)state;
+    const char *given = getenv("UM_TEST_SECONDS");
+    double seconds = given ? strtod(given, NULL) : 20;
+    pid_t pid[2];
+    key = test_seed();
+    served_start(&server,
+                 (const char *[]){"--model", "models/tiny-block", "--threads", "1", "--data-parallel-size", "2",
+                                  "--max-num-reqs", "8", "--restart-backend", "1000000", "--no-access-log", NULL});
+    served_await_metric(&server, "unmask_workers_up", 2);
+    begin_all();
+    while (n_done < WARM_UP) turn();
+    end_all();
+    int descriptors = served_descriptors(&server);
+    assert_int_equal(served_workers(&server, pid, 2), 2);
+    int64_t resident = served_resident(&server), of_worker = resident_of(pid[0]);
+    begin_all();
+    run(seconds);
+    end_all();
+    served_await_metric(&server, "unmask_workers_up", 2);
+    served_await_descriptors(&server, descriptors);
+    int64_t growth = served_resident(&server) - resident, of_worker_growth = resident_of(pid[0]) - of_worker;
+    print_message("           %lld exchanges, %lld lost by %lld killed workers, %+.1f and %+.1f MB\n",
+                  (long long)n_done, (long long)n_lost, (long long)n_killed, (double)growth / 1e6,
+                  (double)of_worker_growth / 1e6);
+    assert_true(growth < GROWTH_MAX);
+    assert_true(of_worker_growth < GROWTH_MAX);
+    assert_int_equal(served_workers(&server, pid, 2), 2);
+    assert_int_equal(served_stop(&server), 0);
+    for (int i = 0; i < QUESTIONS; i++) um_free(answers[i]);
+}
+
+/* The address sanitizer would keep 256 MB of what was freed. */
+static void keep_little(void) {
+    char options[512];
+    const char *given = getenv("ASAN_OPTIONS");
+    snprintf(options, sizeof(options), "%s:quarantine_size_mb=1", given ? given : "");
+    setenv("ASAN_OPTIONS", options, 1);
+}
+
+int main(void) {
+    signal(SIGPIPE, SIG_IGN);
+    keep_little();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_is_left_behind_mixed_load)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

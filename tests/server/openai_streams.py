@@ -1,0 +1,125 @@
+"""/v1/chat/completions as a stream."""
+
+import json
+
+import openai
+
+from openai_harness import (chat, check, COUNT, COUNTED, events, GRADUAL, joined, main, refused, SUM,
+                            whole_sequence)
+
+# ---- Chat, streamed --------------------------------------------------------------------------------------------------
+
+
+@check
+def a_stream_joins_to_the_whole():
+    text, reason, chunks = joined(chat(messages=COUNT, stream=True))
+    assert text == COUNTED and reason == "stop"
+    assert len({c.id for c in chunks}) == 1 and all(c.object == "chat.completion.chunk" for c in chunks)
+
+
+@check
+def a_stream_begins_with_the_role():
+    first = next(iter(chat(stream=True)))
+    assert first.choices[0].delta.role == "assistant" and first.choices[0].delta.content == ""
+    assert first.choices[0].finish_reason is None
+
+
+@check
+def a_stream_ends_with_done():
+    got = events(main, "/v1/chat/completions", {"messages": SUM, "stream": True})
+    assert got[-1] == "[DONE]" and got.count("[DONE]") == 1
+    assert json.loads(got[-2])["choices"][0]["finish_reason"] == "stop"
+
+
+@check
+def a_stream_gives_usage_when_it_is_asked_for():
+    _, _, chunks = joined(chat(stream=True, stream_options={"include_usage": True}))
+    assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens > 0
+    assert all(c.usage is None for c in chunks[:-1])
+    _, _, chunks = joined(chat(stream=True))
+    assert all(c.usage is None for c in chunks)
+
+
+@check
+def a_stream_gives_usage_all_the_time_when_it_is_asked_for():
+    both = {"include_usage": True, "continuous_usage_stats": True}
+    _, _, chunks = joined(chat(messages=COUNT, stream=True, stream_options=both, extra_body={"block_size": 8}))
+    counts = [c.usage.completion_tokens for c in chunks]
+    assert counts == sorted(counts) and counts[-1] == chat(messages=COUNT).usage.completion_tokens
+
+
+@check
+def stream_options_need_a_stream():
+    refused(openai.BadRequestError, lambda: chat(stream_options={"include_usage": True}), "stream_options")
+
+
+@check
+def a_stream_of_n_answers_keeps_them_apart():
+    hot = {"messages": COUNT, "temperature": 1.2, "seed": 3, "n": 3, "max_tokens": 40}
+    whole, chunks = chat(**hot), list(chat(stream=True, **hot))
+    for i in range(3):
+        text, reason, _ = joined(chunks, i)
+        assert text == whole.choices[i].message.content and reason == whole.choices[i].finish_reason
+
+
+@check
+def a_hot_stream_with_stops_joins_to_the_whole():
+    for seed in range(6):
+        hot = {"messages": COUNT, "temperature": 1.6, "seed": seed, "max_tokens": 60, "stop": ["2", "an"]}
+        text, reason, _ = joined(chat(stream=True, **hot))
+        want = chat(**hot).choices[0]
+        assert (text, reason) == (want.message.content, want.finish_reason)
+
+
+@check
+def a_streams_logprobs_are_those_of_the_whole():
+    want = chat(logprobs=True, top_logprobs=1).choices[0].logprobs.content
+    got = [t for c in chat(stream=True, logprobs=True, top_logprobs=1) if c.choices[0].logprobs
+           for t in c.choices[0].logprobs.content]
+    assert [t.model_dump() for t in got] == [t.model_dump() for t in want]
+
+
+@check
+def a_streams_token_ids_are_those_of_the_whole():
+    ask = {"messages": COUNT, "extra_body": {"return_token_ids": True, "block_size": 8}}
+    got = [i for c in chat(stream=True, **ask) for i in getattr(c.choices[0], "token_ids", None) or []]
+    assert got == chat(**ask).choices[0].token_ids
+
+
+@check
+def a_stream_of_snapshots_ends_with_the_answer():
+    got = events(whole_sequence, "/v1/chat/completions", {"messages": COUNT, "stream_mode": "denoise", **GRADUAL})
+    snapshots = [json.loads(e) for e in got[:-2]]
+    final = json.loads(got[-2])
+    assert snapshots and got[-1] == "[DONE]"
+    for s in snapshots:
+        assert s["object"] == "chat.completion.denoise" and s["event"] == "buffer_snapshot"
+        assert len(s["token_ids"]) == len(s["pass"]) == len(s["confidence"]) == len(s["tokens"])
+        assert [s["token_ids"][i] for i in s["mask_positions"]] == [s["mask_token_id"]] * len(s["mask_positions"])
+        assert s["absolute_end"] - s["absolute_start"] == len(s["token_ids"])
+        assert all(s["confidence"][i] is None and s["tokens"][i] == "" for i in s["mask_positions"])
+    assert any(s["mask_positions"] for s in snapshots)
+    assert final["event"] == "final" and final["text"] == COUNTED and final["finish_reason"] == "stop"
+
+
+@check
+def a_mixed_stream_adds_what_is_provisional():
+    got = events(whole_sequence, "/v1/chat/completions", {"messages": COUNT, "stream_mode": "mixed", **GRADUAL})
+    chunks = [json.loads(e) for e in got[:-1]]
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == COUNTED
+    provisional = [c["choices"][0]["dllm"] for c in chunks if "dllm" in c["choices"][0]]
+    assert provisional and any(p["mask_count"] > 0 for p in provisional)
+
+
+@check
+def a_stream_that_is_hung_up_leaves_the_server_well():
+    stream = chat(messages=COUNT, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    assert chat().choices[0].message.content == "12 + 30 = 42."
+
+
+@check
+def a_stream_that_is_refused_has_an_error_status():
+    refused(openai.BadRequestError, lambda: chat(stream=True, extra_body={"decoding_strategy": "full"}))
+    refused(openai.BadRequestError, lambda: chat(stream=True, max_tokens=0), "max_tokens")

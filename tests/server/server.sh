@@ -1,0 +1,476 @@
+#!/bin/bash
+# The server as its clients and its operator see it: start and end, paths and methods, keys, headers, bodies, logs.
+source tests/cli/claims.bash
+source tests/server/serve.bash
+MODEL=tests/golden/models/sdar
+source tests/cli/adapter.bash
+
+# Claims that need nothing special share this server.
+serve --in-process --state-dir "$work/state"
+shared_pid=$pid shared_url=$url
+cp "$work/log" "$work/shared.log"
+trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
+error_is() { [ "$status" = "$1" ] && [ "$(member error.type)" = "$2" ] && jq -e '.error | has("param") and has("code")' "$work/body"; }
+
+# Asks for so many tokens; the answer is in $work/first.
+generate() {
+    curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" \
+        -d "{\"prompt\": \"Count.\", \"max_tokens\": $1, \"ignore_eos\": true}"
+}
+wait_until_running() {
+    for _ in $(seq 600); do
+        curl -sS -m 10 -o "$work/open" "$url/metrics"
+        ! grep -qE '^unmask_http_requests_open\{.*\} [2-9]' "$work/open" || return 0
+        sleep 0.05
+    done
+    return 1
+}
+# Waits until so many workers have loaded, those that are no more counted.
+wait_until_loaded() {
+    for _ in $(seq 400); do
+        [ "$(grep -c 'is loaded' "$work/log")" -lt "$1" ] || return 0
+        sleep 0.05
+    done
+    return 1
+}
+# A server that must not start.
+not_served() { UNMASK=not_for_long try serve --model models/tiny-block --in-process "$@"; }
+not_for_long() { timeout 60 "$program" "$@"; }
+program=$UNMASK
+
+claims_begin
+
+start_says_where_it_listens_and_when_it_is_ready() {
+    grep -qxE 'unmask: listening at http://127\.0\.0\.1:[0-9]+' "$work/shared.log"
+    grep -qE '^unmask: model tiny-block, 1 worker in this process; ' "$work/shared.log"
+    grep -qx 'unmask: ready' "$work/shared.log"
+    [ ! -s "$work/serve.out" ]
+}
+health_ping_and_version_answer() {
+    call /health
+    [ "$status" = 200 ] && [ "$(member status)" = ok ] && [ "$(member 'workers[0].state')" = up ]
+    call /v1/health && [ "$status" = 200 ]
+    call /ping && [ "$status" = 200 ]
+    call /version && [ "$status" = 200 ]
+    [ "$("$UNMASK" --version)" = "unmask $(member version) ($("$UNMASK" --version | sed 's/.*(\(.*\))/\1/'))" ]
+}
+one_token_through_the_engine_is_health_too() {
+    call /health_generate
+    [ "$status" = 200 ] && [ "$(member status)" = ok ] && [ "$(member tokens)" -le 1 ]
+}
+no_worker_means_503_with_the_reason() {
+    serve_no_wait --remote-workers 1
+    call /health
+    error_is 503 server_error && [ "$(member status)" = unavailable ] && [ "$(header retry-after)" = 5 ]
+    member error.message | grep -q 'worker 0 is not connected'
+    post /v1/completions '{"prompt": "x"}'
+    error_is 503 server_error && [ "$(header retry-after)" = 5 ]
+    call /health_generate
+    error_is 503 server_error
+    call /v1/models
+    [ "$status" = 200 ] && [ "$(member 'data[0].max_model_len')" = null ]
+    call /metrics
+    grep -qx 'unmask_backend_up{model_name="tiny-block"} 0' "$work/body"
+    try health "$url"
+    [ "$rc" = 1 ] && grep -q 'status 503: .*not connected' "$work/err"
+    stop_server
+    [ $rc = 0 ]
+}
+full_queue_is_429() {
+    serve --max-queue 1
+    local worker
+    worker=$(pgrep -P $pid)
+    kill -STOP "$worker"
+    generate 10 &
+    wait_until_running
+    post /v1/completions '{"prompt": "x"}'
+    error_is 429 rate_limit_error && [ "$(header retry-after)" = 1 ]
+    kill -CONT "$worker"
+    wait $!
+    grep -q '"finish_reason":"length"' "$work/first"
+    stop_server
+}
+health_of_a_server_is_asked_for() {
+    try health "$shared_url"
+    [ "$rc" = 0 ] && [ "$(cat "$work/out")" = "$shared_url: ok" ]
+    try health "$shared_url/" --quiet
+    [ "$rc" = 0 ] && [ ! -s "$work/out" ]
+    try health "$shared_url/v1/models"
+    [ "$rc" = 1 ] && grep -q 'status 404: no model' "$work/err"
+    try health http://127.0.0.1:1
+    [ "$rc" = 1 ] && grep -q 'nobody listens' "$work/err"
+    try health ftp://127.0.0.1
+    [ "$rc" = 2 ]
+}
+unknown_paths_are_404_in_the_form_of_openai() {
+    call /v2/nothing
+    error_is 404 not_found_error
+    call /v1/models/
+    error_is 404 not_found_error
+}
+other_methods_are_405_with_the_right_ones() {
+    post /health '{}'
+    error_is 405 invalid_request_error
+    [ "$(header allow)" = 'GET, HEAD, OPTIONS' ]
+    call /call/echo
+    [ "$status" = 405 ] && [ "$(header allow)" = 'POST, OPTIONS' ]
+}
+head_gets_the_head_of_get() {
+    status=$(curl -sS -I -o "$work/head" -w '%{http_code}' "$url/health")
+    [ "$status" = 200 ] && [ "$(header content-type)" = application/json ] && [ "$(header content-length)" -gt 10 ]
+}
+options_tells_methods_and_allows_no_origin_unasked() {
+    call /v1/models -X OPTIONS -H 'Origin: http://a.example' -H 'Access-Control-Request-Method: GET'
+    [ "$status" = 204 ] && [ "$(header allow)" = 'GET, HEAD, OPTIONS' ]
+    not grep -qi '^access-control' "$work/head"
+    call /health -H 'Origin: http://a.example'
+    not grep -qi '^access-control' "$work/head"
+}
+request_ids_are_echoed_or_made() {
+    call /ping -H 'X-Request-Id: order-66_a.b:c'
+    [ "$(header x-request-id)" = order-66_a.b:c ]
+    call /ping
+    header x-request-id | grep -qxE '[0-9a-f]{32}'
+    call /ping -H 'X-Request-Id: two words'
+    header x-request-id | grep -qxE '[0-9a-f]{32}'
+    call /ping -H "X-Request-Id: $(printf 'x%.0s' $(seq 200))"
+    header x-request-id | grep -qxE '[0-9a-f]{32}'
+    call /v2/nothing -H 'X-Request-Id: lost'
+    [ "$(header x-request-id)" = lost ]
+}
+bodies_of_other_types_are_415() {
+    call /call/echo -d 'x=1'
+    error_is 415 invalid_request_error && member error.message | grep -q 'Content-Type: application/json.*urlencoded'
+    post /call/echo '{}' -H 'Content-Encoding: gzip'
+    error_is 415 invalid_request_error
+    call /call/echo -H 'Content-Type: Application/JSON; charset=utf-8' -d '{"a": 1}'
+    [ "$status" = 200 ]
+}
+malformed_bodies_are_400_with_the_place() {
+    post /call/echo '{"a": }'
+    error_is 400 invalid_request_error && member error.message | grep -q 'line 1'
+    post /call/echo '[1]'
+    error_is 400 invalid_request_error && member error.message | grep -q 'expected a JSON object'
+    post /call/echo "$(printf '[%.0s' $(seq 5000))"
+    error_is 400 invalid_request_error
+    printf '{"a": "\xff"}' > "$work/bad"
+    call /call/echo -H 'Content-Type: application/json' --data-binary "@$work/bad"
+    error_is 400 invalid_request_error
+    call /ping
+    [ "$status" = 200 ]
+}
+bodies_beyond_the_limit_are_413() {
+    serve --in-process --max-body-bytes 2000
+    head -c 3000 /dev/zero | tr '\0' ' ' > "$work/long"
+    call /call/echo -H 'Content-Type: application/json' --data-binary "@$work/long"
+    error_is 413 invalid_request_error
+    stop_server
+}
+functions_of_workers_are_called_by_name() {
+    post '/call/echo?worker=0' '{"text": "grün", "n": 12345678901234567890}'
+    [ "$status" = 200 ] && [ "$(member result.text)" = grün ]
+    grep -q 12345678901234567890 "$work/body"
+    post /call/stats ''
+    [ "$status" = 200 ] && [ "$(member 'result | length')" = 1 ]
+    post /call/nonsense '{}'
+    error_is 404 not_found_error && member error.message | grep -q nonsense
+    post '/call/echo?worker=7' '{}'
+    error_is 400 invalid_request_error && [ "$(member error.param)" = worker ]
+    post '/call/echo?timeout=never' '{}'
+    error_is 400 invalid_request_error && [ "$(member error.param)" = timeout ]
+}
+profiles_start_and_stop_twice_without_error() {
+    model=$(realpath $model) UNMASK=$(realpath "$UNMASK") # files go to the folder where the server runs
+    cd "$work"
+    serve --in-process
+    for path in start_profile start_profile stop_profile stop_profile; do
+        post "/$path" '{"profile_prefix": "steps"}'
+        [ "$status" = 200 ] && [ "$(member status)" = ok ]
+    done
+    ls "$work"/steps-*.json "$work"/steps-*.csv
+    post /start_profile ''
+    [ "$status" = 200 ]
+    post /stop_profile ''
+    post /start_profile '{"profile_prefix": "../steps"}'
+    error_is 400 invalid_request_error
+    post /start_profile '{"profile_prefix": 7}'
+    error_is 400 invalid_request_error && [ "$(member error.param)" = profile_prefix ]
+    post /call/start_profile "{\"path\": \"$work/elsewhere\"}"
+    error_is 404 not_found_error && [ ! -e "$work/elsewhere" ]
+}
+models_are_listed_and_found() {
+    call /v1/models
+    [ "$status" = 200 ] && [ "$(member object)" = list ] && [ "$(member 'data | length')" = 1 ]
+    [ "$(member 'data[0].id')" = tiny-block ] && [ "$(member 'data[0].parent')" = null ]
+    [ "$(member 'data[0].max_model_len')" -gt 0 ] && [ "$(member 'data[0].object')" = model ]
+    call /v1/models/tiny-block
+    [ "$status" = 200 ] && [ "$(member id)" = tiny-block ]
+    call /v1/models/other
+    error_is 404 not_found_error && [ "$(member error.param)" = model ] && [ "$(member error.code)" = model_not_found ]
+}
+models_have_the_names_that_were_given() {
+    make_adapter "$work/extra"
+    model=$MODEL serve --in-process --served-model-name 'org/first, second' --lora "extra=$work/extra"
+    call /v1/models
+    [ "$(jq -r '.data[].id' "$work/body" | xargs)" = 'org/first second extra' ]
+    [ "$(member 'data[2].parent')" = org/first ]
+    call /v1/models/org/first
+    [ "$status" = 200 ] && [ "$(member id)" = org/first ]
+    stop_server
+}
+page_answers_with_its_files() {
+    call /
+    [ "$status" = 200 ] && header content-type | grep -q '^text/html' && cmp "$work/body" web/index.html
+    tag=$(header etag)
+    header content-security-policy | grep -q "default-src 'self'"
+    call / -H "If-None-Match: $tag"
+    [ "$status" = 304 ] && [ ! -s "$work/body" ]
+    for f in web/*.{js,css}; do
+        call "/${f#web/}" > "$work/null"
+        [ "$status" = 200 ] && cmp "$work/body" "$f"
+    done
+    call /app.js && [ "$(header content-type)" = 'text/javascript; charset=utf-8' ]
+}
+keys_guard_all_but_the_open_paths() {
+    serve --in-process --api-key 'first-key, second-key'
+    for path in /health /ping /version; do
+        call "$path"
+        [ "$status" = 200 ]
+    done
+    call /v1/models -X OPTIONS
+    [ "$status" = 204 ]
+    for path in /v1/models /v1/health /metrics /nothing / /options /health_generate; do
+        call "$path"
+        error_is 401 authentication_error && [ -n "$(header www-authenticate)" ]
+    done
+    for key in wrong first-ke first-keyy 'first-key,' ''; do
+        call /v1/models -H "Authorization: Bearer $key"
+        [ "$status" = 401 ]
+    done
+    for key in first-key second-key; do
+        call /v1/models -H "Authorization: Bearer $key"
+        [ "$status" = 200 ]
+        call /v1/models -H "Authorization: bearer  $key"
+        [ "$status" = 200 ]
+        call / -u "anybody:$key"
+        [ "$status" = 200 ]
+        call /v1/models -u "anybody:$key"
+        [ "$status" = 401 ] && [ "$(header www-authenticate)" = Bearer ]
+    done
+    call / -u 'anybody:wrong'
+    [ "$status" = 401 ] && header www-authenticate | grep -q '^Basic '
+    stop_server
+    not grep -q -e first-key -e second-key -e wrong "$work/log"
+}
+origins_that_were_named_are_allowed() {
+    serve --in-process --cors-allow-origin 'http://a.example,http://b.example' --api-key k
+    call /v1/models -X OPTIONS -H 'Origin: http://b.example' -H 'Access-Control-Request-Headers: authorization,x-own'
+    [ "$status" = 204 ] && [ "$(header access-control-allow-origin)" = http://b.example ]
+    [ "$(header access-control-allow-headers)" = authorization,x-own ] && [ "$(header vary)" = Origin ]
+    call /v1/models -H 'Origin: http://a.example'
+    [ "$status" = 401 ] && [ "$(header access-control-allow-origin)" = http://a.example ]
+    call /ping -H 'Origin: http://evil.example'
+    not grep -qi '^access-control' "$work/head"
+    stop_server
+    serve --in-process --cors-allow-origin '*'
+    call /ping -H 'Origin: http://any.example'
+    [ "$(header access-control-allow-origin)" = '*' ]
+    stop_server
+}
+prefix_of_a_proxy_is_left_on_or_taken_off() {
+    serve --in-process --root-path /llm/
+    call /llm/ping && [ "$status" = 200 ]
+    call /ping && [ "$status" = 200 ]
+    call /llmping && [ "$status" = 404 ]
+    stop_server
+}
+access_lines_tell_of_each_request_and_of_no_secret() {
+    serve --in-process --api-key secret-key
+    call '/ping?key=secret-query' -H 'X-Request-Id: one'
+    call '/no%22thing%C2%85%5c' -H 'X-Request-Id: two' -H 'Authorization: Bearer secret-guess'
+    stop_server
+    grep -qE '^20[0-9-]+T[0-9:.]+Z 127\.0\.0\.1:[0-9]+ GET "/ping" 200 5 bytes [0-9.]+ ms id=one$' "$work/log"
+    grep -qF 'GET "/no\u0022thing\u0085\u005c" 401 ' "$work/log"
+    not grep -q secret "$work/log"
+}
+access_lines_in_json_parse() {
+    serve --in-process --log-format json
+    call /ping -H 'X-Request-Id: one'
+    call '/no%22thing%C2%85'
+    stop_server
+    jq -e . "$work/log" > "$work/null"
+    jq -es 'any(.request_id == "one" and .status == 200 and .path == "/ping" and .method == "GET" and .bytes == 5 and
+        (.ms | type) == "number" and (.time | type) == "string" and (.peer | startswith("127.0.0.1:")))' "$work/log"
+    jq -es 'any(.path == "/no\"thing\u0085" and .status == 404)' "$work/log"
+    jq -es 'any(.message == "ready" and .level == "info")' "$work/log"
+}
+lines_of_workers_are_in_the_same_form() {
+    serve --log-format json --data-parallel-size 2
+    wait_until_loaded 2
+    kill -9 "$(pgrep -P $pid | head -n 1)"
+    wait_until_loaded 3
+    stop_server
+    jq -es 'all(has("time") and has("level") and has("message"))' "$work/log"
+}
+access_lines_count_tokens_and_passes() {
+    serve --in-process
+    generate 20
+    stop_server
+    grep -qE 'POST "/v1/completions" 200 [0-9]+ bytes .* model="tiny-block" prompt=[0-9]+ completion=20 nfe=[0-9]+$' "$work/log"
+}
+clients_that_leave_are_499() {
+    serve
+    local worker client
+    worker=$(pgrep -P $pid)
+    kill -STOP "$worker" # so that nothing is answered before
+    generate 100 &
+    client=$!
+    wait_until_running
+    pkill -P $client
+    wait_for 'POST "/v1/completions" 499 0 bytes' "$work/log"
+    kill -CONT "$worker"
+    call /metrics
+    grep -q '^unmask_requests_total{model_name="tiny-block",route="/v1/completions",status="499"} 1$' "$work/body"
+    stop_server
+    [ $rc = 0 ]
+}
+no_access_log_means_none() {
+    serve --in-process --no-access-log
+    call /ping
+    stop_server
+    not grep -q /ping "$work/log"
+}
+metrics_count_requests_by_endpoint() {
+    call /metrics
+    [ "$status" = 200 ] && [ "$(header content-type)" = 'text/plain; version=0.0.4; charset=utf-8' ]
+    before=$(sed -n 's/^unmask_requests_total{model_name="tiny-block",route="\/version",status="200"} //p' "$work/body")
+    call /version
+    call /metrics
+    grep -qx "unmask_requests_total{model_name=\"tiny-block\",route=\"/version\",status=\"200\"} $((${before:-0} + 1))" \
+        "$work/body"
+    grep -qx 'unmask_backend_up{model_name="tiny-block"} 1' "$work/body"
+    not grep -q vllm: "$work/body"
+}
+metrics_and_page_can_be_left_out() {
+    serve --in-process --no-metrics --no-page
+    call /metrics && error_is 404 not_found_error
+    call / && error_is 404 not_found_error
+    stop_server
+}
+endpoints_are_listed_as_they_are() {
+    try list endpoints
+    grep -qx '  GET /v1/models  *the model and its adapters' "$work/out"
+    try list --json endpoints
+    jq -e '.endpoints[] | select(.path == "/health") | .needs_key == false' "$work/out"
+    jq -r '.endpoints[] | select(.method == "GET" and (.path | contains("{") | not)) | .path' \
+        "$work/out" > "$work/paths"
+    [ "$(wc -l < "$work/paths")" -ge 8 ]
+    while read -r path; do
+        call "$path" > "$work/null"
+        [ "$status" != 404 ] && [ "$status" != 405 ] && [ "$status" != 500 ]
+    done < "$work/paths"
+}
+
+sigterm_ends_it_with_status_0() {
+    serve --in-process
+    stop_server
+    [ $rc = 0 ] && grep -q '^unmask: stopping' "$work/log"
+    serve
+    kill -INT $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 0 ]
+}
+running_requests_end_before_the_server_does() {
+    serve
+    local worker first
+    worker=$(pgrep -P $pid)
+    kill -STOP "$worker" # so that nothing ends before it is told to stop
+    generate 100 &
+    first=$!
+    wait_until_running
+    kill -TERM $pid
+    wait_for 'stopping; 1 requests' "$work/log"
+    kill -CONT "$worker"
+    wait $first
+    grep -q '"finish_reason":"length"' "$work/first"
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 0 ]
+}
+# A worker that hangs would be waited for.
+second_signal_ends_it_at_once() {
+    serve --shutdown-grace 1000
+    local worker
+    worker=$(pgrep -P $pid)
+    kill -STOP "$worker"
+    generate 100 &
+    wait_until_running
+    kill -TERM $pid
+    wait_for 'stopping; ' "$work/log"
+    kill -TERM $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 0 ] && grep -q 'stopping at once' "$work/log"
+    not kill -0 "$worker"
+}
+
+port_in_use_is_said_so() {
+    not_served --port "${url##*:}"
+    [ "$rc" = 2 ] && grep -q "port ${url##*:}: Address already in use; .*another port" "$work/err"
+}
+privileged_port_is_said_so() {
+    rc=0
+    local drop=
+    [ "$(id -u)" != 0 ] || drop='setpriv --bounding-set -net_bind_service --inh-caps -net_bind_service'
+    [ "$(cat /proc/sys/net/ipv4/ip_unprivileged_port_start)" -gt 80 ] || skip any user may listen at any port here
+    $drop "$UNMASK" serve --model models/tiny-block --in-process --port 80 2> "$work/err" || rc=$?
+    [ "$rc" = 2 ] && grep -q 'ports below 1024 need privileges' "$work/err"
+}
+unknown_host_is_said_so() {
+    not_served --host no.such.host.invalid
+    [ "$rc" = 2 ] && grep -q 'unknown host' "$work/err"
+}
+state_dir_that_can_not_be_is_said_so() {
+    touch "$work/file"
+    not_served --state-dir "$work/file"
+    [ "$rc" = 2 ] && grep -q "$work/file.*: Not a directory" "$work/err"
+    not_served --state-dir "$work/file/below"
+    [ "$rc" = 2 ] && grep -q "$work/file/below: Not a directory" "$work/err"
+    [ "$(stat -c %a "$work/state")" = 700 ]
+}
+mistakes_in_options_are_said_so() {
+    not_served --root-path llm
+    [ "$rc" = 2 ] && grep -q -- '--root-path: expected a path' "$work/err"
+    not_served --api-key ' , '
+    [ "$rc" = 2 ] && grep -q -- '--api-key: expected keys' "$work/err"
+    not_served --tool-call-parser nonsense
+    [ "$rc" = 2 ] && grep -q 'tool_call_parser: "nonsense" is none of' "$work/err"
+    not_served --reasoning-parser nonsense
+    [ "$rc" = 2 ]
+    not_served word
+    [ "$rc" = 2 ] && grep -q 'unexpected word "word"' "$work/err"
+    try serve
+    [ "$rc" = 2 ] && grep -q -- --model "$work/err"
+}
+missing_model_is_status_3() {
+    not_served --model "$work/nothing"
+    [ "$rc" = 3 ] && grep -q "$work/nothing" "$work/err"
+}
+worker_that_cannot_start_ends_the_server_with_its_words() {
+    mkdir "$work/hollow"
+    cp models/tiny-block/*.json "$work/hollow"
+    not_served --model "$work/hollow" --port 0
+    [ "$rc" = 3 ] && tail -n 1 "$work/err" | grep -q "^unmask serve: .*$work/hollow.*safetensors"
+}
+section_and_environment_reach_the_server() {
+    printf 'model: models/tiny-block\nserve:\n  port: 0\n  served_model_name: from-file\n  in_process: true\n' > "$work/c.yaml"
+    UNMASK_LOG_FORMAT=json try serve --config "$work/c.yaml" --print-config
+    grep -q "^served_model_name: \"from-file\"  # file $work/c.yaml:4:22" "$work/out"
+    grep -q '^log_format: json  # environment UNMASK_LOG_FORMAT' "$work/out"
+    model=models/tiny-block serve --config "$work/c.yaml"
+    call /v1/models/from-file && [ "$status" = 200 ]
+    stop_server
+}
+
+claims_all

@@ -1,0 +1,476 @@
+/* server: turns: what a request's exchange gets, whatever its generations do and in whichever order. Client, server and
+ * test share one loop and one thread, so nothing depends on timing. */
+#include "scripted.h"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include <event2/event.h>
+#include <jansson.h>
+
+#define USER  "\"messages\": [{\"role\": \"user\", \"content\": \"u\"}]"
+#define TOOLS "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"
+#define CHAT  "/v1/chat/completions"
+#define TEXT  "/v1/completions"
+
+/* ---- What they say ----------------------------------------------------------------------------------------------- */
+
+static void say_text(int32_t i, int32_t index, um_str text) {
+    submitted *s = &script[i];
+    um_msg_text m = {.rid = s->rid, .index = index, .text = text, .nfe = 1};
+    s->listener.text(s->arg, &m);
+}
+
+static void say_snapshot(int32_t i, int32_t index, const int32_t *ids, uint32_t n, int32_t nfe) {
+    submitted *s = &script[i];
+    uint8_t state[16] = {0};
+    int32_t pass[16];
+    float confidence[16];
+    for (uint32_t k = 0; k < n; k++) {
+        state[k] = ids[k] < 0 ? UM_TOKEN_MASK : UM_TOKEN_SET;
+        pass[k] = ids[k] < 0 ? -1 : nfe;
+        confidence[k] = 0.5f;
+    }
+    um_msg_snapshot m = {.rid = s->rid, .index = index, .nfe = nfe, .ids = ids, .state = state, .pass = pass};
+    m.confidence = confidence;
+    m.n = n;
+    s->listener.snapshot(s->arg, &m);
+}
+
+static void say_finish(int32_t i, int32_t index, const char *text, const char *stop) {
+    submitted *s = &script[i];
+    um_msg_finish m = {.rid = s->rid, .index = index, .text = um_str_of(text), .nfe = 3, .stop_id = -1, .seed = index};
+    m.finish = stop ? UM_FINISH_STOP : UM_FINISH_EOS;
+    m.stop = um_str_of(stop);
+    s->listener.finish(s->arg, &m);
+}
+
+static void say_failure(int32_t i, int status, const char *param, const char *message) {
+    submitted *s = &script[i];
+    um_err err = {0};
+    um_fail_about(&err, um_fail(&err, UM_EINVAL, "%s", message), param);
+    (s->listener.fail)(s->arg, status, &err); /* cmocka has a macro of this name */
+}
+
+/* ---- The client -------------------------------------------------------------------------------------------------- */
+
+typedef struct answer {
+    int status;
+    um_buf body;
+    bool done;
+    um_http_call *call;
+} answer;
+
+static void on_head(void *arg, const um_http_answer *a) { ((answer *)arg)->status = a->status; }
+static void on_data(void *arg, const char *bytes, size_t n) { um_buf_append(&((answer *)arg)->body, bytes, n); }
+static void on_done(void *arg, um_status s, const um_err *err) {
+    answer *a = arg;
+    if (s) fprintf(stderr, "client: %s\n", err->msg);
+    a->done = true;
+    um_buf_reserve(&a->body, 1);
+}
+
+/* Turns the loop until the claim holds; a minute is never needed. */
+#define PUMP_UNTIL(claim)                                                                                              \
+    do {                                                                                                               \
+        double late = um_now() + 60;                                                                                   \
+        while (!(claim) && um_now() < late) event_base_loop(um_server_base(server), EVLOOP_ONCE);                      \
+        assert_true(claim);                                                                                            \
+    } while (0)
+
+static void ask(answer *a, const char *path, const char *body) {
+    static const um_http_listener listener = {on_head, on_data, on_done};
+    um_url url;
+    char text[64];
+    snprintf(text, sizeof text, "http://127.0.0.1:%d", um_server_port(server));
+    assert_int_equal(um_url_parse(&url, text, NULL), UM_OK);
+    um_http_request r = {.url = &url, .method = "POST", .path = path, .body = um_str_of(body)};
+    *a = (answer){0};
+    n_script = 0;
+    a->call = um_http_call_start(um_server_base(server), &r, &listener, a);
+}
+
+static void forget_answer(answer *a) { um_buf_free(&a->body); }
+
+static int begin(void **state) {
+    (void)state;
+    open_server();
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    um_server_free(server);
+    return 0;
+}
+
+/* ---- What was answered ------------------------------------------------------------------------------------------- */
+
+static json_t *json_of(const answer *a) {
+    json_t *v = json_loadb(a->body.data, a->body.len, 0, NULL);
+    if (!v) fail_msg("no JSON: %s", a->body.data);
+    return v;
+}
+
+static const char *error_of(const json_t *v, const char *key) {
+    return json_string_value(json_object_get(json_object_get(v, "error"), key));
+}
+
+/* Calls fn for the JSON of every event before the end mark, which must be there. */
+static void each_event(const answer *a, void (*fn)(void *arg, const json_t *event), void *arg) {
+    bool ended = false;
+    for (const char *p = a->body.data; (p = strstr(p, "data: ")); p++) {
+        const char *end = strchr(p, '\n');
+        um_str data = {p + 6, (size_t)(end - p - 6)};
+        assert_false(ended);
+        if ((ended = um_str_eq(data, UM_STR("[DONE]")))) continue;
+        json_t *v = json_loadb(data.p, data.n, 0, NULL);
+        assert_non_null(v);
+        fn(arg, v);
+        json_decref(v);
+    }
+    assert_true(ended);
+}
+
+/* The deltas of a stream as text: reasoning in (), content, calls in [], the reason behind a '.'. */
+static void put_delta(void *out, const json_t *event) {
+    const json_t *choice = json_array_get(json_object_get(event, "choices"), 0), *call;
+    const json_t *delta = json_object_get(choice, "delta");
+    const char *reasoning = json_string_value(json_object_get(delta, "reasoning_content"));
+    const char *content = json_string_value(json_object_get(delta, "content"));
+    const char *reason = json_string_value(json_object_get(choice, "finish_reason"));
+    size_t i;
+    if (reasoning) um_buf_printf(out, "(%s)", reasoning);
+    if (content) um_buf_puts(out, content);
+    json_array_foreach(json_object_get(delta, "tool_calls"), i, call) {
+        const json_t *f = json_object_get(call, "function");
+        um_buf_printf(out, "[%lld %s %s]", json_integer_value(json_object_get(call, "index")),
+                      json_string_value(json_object_get(f, "name")),
+                      json_string_value(json_object_get(f, "arguments")));
+    }
+    if (reason) um_buf_printf(out, ".%s", reason);
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------------------------- */
+
+static const char parts[] = "<think>hm</think>\nLet me see.\n<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}"
+                            "</tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+
+/* Pieces of reasoning, as those of content, join. */
+static void join(um_buf *b) {
+    char *p = b->data;
+    while ((p = strstr(p, ")("))) memmove(p, p + 2, strlen(p + 2) + 1);
+}
+
+static void a_stream_tells_parts_apart_however_it_is_cut(void **state) {
+    (void)state;
+    for (size_t cut = 0; cut <= strlen(parts); cut++) {
+        answer a;
+        um_buf told = {0};
+        ask(&a, CHAT, "{" USER ", " TOOLS ", \"stream\": true}");
+        PUMP_UNTIL(n_script == 1);
+        say_text(0, 0, (um_str){parts, cut});
+        say_text(0, 0, um_str_of(parts + cut));
+        say_finish(0, 0, parts, NULL);
+        PUMP_UNTIL(a.done);
+        each_event(&a, put_delta, &told);
+        join(&told);
+        assert_string_equal(told.data, "(hm)Let me see.[0 f {\"a\": 1}][1 f {}].tool_calls");
+        um_buf_free(&told);
+        forget_answer(&a);
+    }
+}
+
+static void one_call_is_kept_when_they_must_not_be_parallel(void **state) {
+    (void)state;
+    answer a;
+    ask(&a, CHAT, "{" USER ", " TOOLS ", \"parallel_tool_calls\": false, \"include_reasoning\": false}");
+    PUMP_UNTIL(n_script == 1);
+    say_finish(0, 0, parts, NULL);
+    PUMP_UNTIL(a.done);
+    json_t *v = json_of(&a);
+    const json_t *m = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "message");
+    assert_int_equal(json_array_size(json_object_get(m, "tool_calls")), 1);
+    assert_string_equal(json_string_value(json_object_get(m, "content")), "Let me see.");
+    assert_null(json_object_get(m, "reasoning_content"));
+    json_decref(v);
+    forget_answer(&a);
+}
+
+static void markers_are_text_when_no_tools_were_given(void **state) {
+    (void)state;
+    answer a;
+    ask(&a, CHAT, "{" USER "}");
+    PUMP_UNTIL(n_script == 1);
+    say_finish(0, 0, "<tool_call>{\"name\": \"f\"}</tool_call>", NULL);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"content\":\"<tool_call>"));
+    forget_answer(&a);
+}
+
+static void a_stop_string_that_stays_is_the_last_text(void **state) {
+    (void)state;
+    answer a;
+    um_buf told = {0};
+    ask(&a, CHAT, "{" USER ", \"stream\": true, \"stop\": \"END\", \"include_stop_str_in_output\": true}");
+    PUMP_UNTIL(n_script == 1);
+    say_text(0, 0, UM_STR("one "));
+    say_finish(0, 0, "one ", "END");
+    PUMP_UNTIL(a.done);
+    each_event(&a, put_delta, &told);
+    assert_string_equal(told.data, "one END.stop");
+    um_buf_free(&told);
+    forget_answer(&a);
+}
+
+/* Nothing was said for a while: the head of the answer and the first chunk are there all the same. */
+static void a_stream_that_waits_begins_by_itself(void **state) {
+    (void)state;
+    answer a;
+    ask(&a, CHAT, "{" USER ", \"stream\": true}");
+    PUMP_UNTIL(a.body.len > 0);
+    assert_int_equal(a.status, 200);
+    assert_false(a.done);
+    say_finish(0, 0, "", NULL);
+    PUMP_UNTIL(a.done);
+    forget_answer(&a);
+}
+
+static void a_stream_has_only_so_many_choices(void **state) {
+    (void)state;
+    answer a;
+    um_buf body = {0};
+    um_buf_puts(&body, "{\"stream\": true, \"n\": 64, \"prompt\": [[1]");
+    for (int i = 1; i < 5; i++) um_buf_puts(&body, ",[1]");
+    um_buf_puts(&body, "]}");
+    ask(&a, TEXT, body.data);
+    PUMP_UNTIL(a.done);
+    json_t *v = json_of(&a);
+    assert_int_equal(a.status, 400);
+    assert_string_equal(error_of(v, "param"), "stream");
+    json_decref(v);
+    um_buf_free(&body);
+    forget_answer(&a);
+}
+
+/* ---- Several answers --------------------------------------------------------------------------------------------- */
+
+static void choices_stand_in_order_whoever_is_first(void **state) {
+    (void)state;
+    answer a;
+    ask(&a, TEXT, "{\"prompt\": [\"a\", \"b\"], \"n\": 2}");
+    PUMP_UNTIL(n_script == 2);
+    assert_int_equal(script[0].n, 2);
+    say_finish(1, 1, "b1", NULL);
+    say_finish(0, 0, "a0", NULL);
+    say_finish(0, 1, "a1", NULL);
+    assert_false(a.done);
+    say_finish(1, 0, "b0", NULL);
+    PUMP_UNTIL(a.done);
+    json_t *v = json_of(&a), *c;
+    size_t i;
+    static const char *const want[] = {"a0", "a1", "b0", "b1"};
+    json_array_foreach(json_object_get(v, "choices"), i, c) {
+        assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
+        assert_string_equal(json_string_value(json_object_get(c, "text")), want[i]);
+    }
+    assert_int_equal(i, 4);
+    json_decref(v);
+    forget_answer(&a);
+}
+
+static void what_the_queue_does_not_take_takes_the_rest_back(void **state) {
+    (void)state;
+    answer a;
+    script_room = 1;
+    ask(&a, TEXT, "{\"prompt\": [\"a\", \"b\"]}");
+    PUMP_UNTIL(a.done);
+    script_room = SUBMITTED_MAX;
+    assert_int_equal(a.status, 429);
+    assert_true(script[0].cancelled);
+    forget_answer(&a);
+}
+
+/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+
+static void a_client_that_hangs_up_cancels(void **state) {
+    (void)state;
+    static const char *const bodies[] = {"{" USER "}", "{" USER ", \"stream\": true}"};
+    for (size_t i = 0; i < UM_LEN(bodies); i++) {
+        answer a;
+        ask(&a, CHAT, bodies[i]);
+        PUMP_UNTIL(n_script == 1);
+        if (i) say_text(0, 0, UM_STR("begun"));
+        um_http_call_cancel(a.call);
+        PUMP_UNTIL(script[0].cancelled);
+        forget_answer(&a);
+    }
+}
+
+static void a_request_that_a_worker_refuses_has_an_error_status(void **state) {
+    (void)state;
+    answer a;
+    ask(&a, CHAT, "{" USER ", \"stream\": true}");
+    PUMP_UNTIL(n_script == 1);
+    say_failure(0, 400, "steps", "too few");
+    PUMP_UNTIL(a.done);
+    json_t *v = json_of(&a);
+    assert_int_equal(a.status, 400);
+    assert_string_equal(error_of(v, "param"), "steps");
+    assert_string_equal(error_of(v, "message"), "too few");
+    json_decref(v);
+    forget_answer(&a);
+}
+
+static void note_error(void *arg, const json_t *event) {
+    const char *message = error_of(event, "message");
+    if (message) um_buf_puts(arg, message);
+}
+
+static void a_failure_in_a_stream_is_its_last_event(void **state) {
+    (void)state;
+    answer a;
+    um_buf told = {0};
+    ask(&a, TEXT, "{\"prompt\": [\"a\", \"b\"], \"stream\": true}");
+    PUMP_UNTIL(n_script == 2);
+    say_text(0, 0, UM_STR("begun"));
+    say_failure(0, 503, "", "the worker died");
+    PUMP_UNTIL(a.done);
+    assert_int_equal(a.status, 200);
+    each_event(&a, note_error, &told);
+    assert_string_equal(told.data, "the worker died");
+    assert_true(script[1].cancelled);
+    um_buf_free(&told);
+    forget_answer(&a);
+}
+
+static void a_late_answer_is_aborted(void **state) {
+    (void)state;
+    answer a;
+    server_config.request_timeout = 0.05f;
+    ask(&a, CHAT, "{" USER "}");
+    PUMP_UNTIL(a.done);
+    server_config.request_timeout = 0;
+    assert_int_equal(a.status, 504);
+    assert_true(script[0].cancelled);
+    forget_answer(&a);
+}
+
+/* ---- Snapshots --------------------------------------------------------------------------------------------------- */
+
+static void a_trajectory_has_what_each_pass_changed(void **state) {
+    (void)state;
+    answer a;
+    static const int32_t first[] = {-1, 7, -1}, second[] = {5, 7, -1}, third[] = {5, -1, 9, 4};
+    ask(&a, TEXT, "{\"prompt\": \"a\", \"return_trajectory\": true}");
+    PUMP_UNTIL(n_script == 1);
+    say_snapshot(0, 0, first, 3, 1);
+    say_snapshot(0, 0, second, 3, 2);
+    say_snapshot(0, 0, third, 4, 3);
+    say_finish(0, 0, "x", NULL);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"trajectory\":[{\"nfe\":1,\"length\":3,\"positions\":[1],\"token_ids\":[7]},"
+                                        "{\"nfe\":2,\"length\":3,\"positions\":[0],\"token_ids\":[5]},"
+                                        "{\"nfe\":3,\"length\":4,\"positions\":[1,2,3],\"token_ids\":[1015,9,4]}]"));
+    forget_answer(&a);
+}
+
+static void only_what_is_asked_for_is_sent_by_workers(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        uint32_t events;
+    } rows[] = {
+        {"{" USER "}", UM_EVENT_FINISH},
+        {"{" USER ", \"stream\": true}", UM_EVENT_FINISH | UM_EVENT_TEXT},
+        {"{" USER ", \"stream\": true, \"stream_mode\": \"denoise\"}", UM_EVENT_FINISH | UM_EVENT_SNAPSHOT},
+        {"{" USER ", \"stream\": true, \"stream_mode\": \"mixed\"}",
+         UM_EVENT_FINISH | UM_EVENT_TEXT | UM_EVENT_SNAPSHOT},
+        {"{" USER ", \"return_trajectory\": true}", UM_EVENT_FINISH | UM_EVENT_SNAPSHOT},
+    };
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        answer a;
+        ask(&a, CHAT, rows[i].body);
+        PUMP_UNTIL(n_script == 1);
+        assert_int_equal(script[0].events, rows[i].events);
+        say_finish(0, 0, "x", NULL);
+        PUMP_UNTIL(a.done);
+        forget_answer(&a);
+    }
+}
+
+/* ---- Without an exchange ----------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    int status, n;
+    um_buf json;
+} outcome;
+
+static void on_outcome(void *arg, int status, um_buf *json) {
+    outcome *o = arg;
+    o->status = status;
+    o->n++;
+    um_buf_clear(&o->json);
+    um_buf_append(&o->json, json->data, json->len);
+}
+
+static um_turn *detach(outcome *o, const char *text) {
+    um_body b = {0};
+    um_err err;
+    json_t *root = json_loads(text, 0, NULL);
+    n_script = 0;
+    if (um_api_read(&um_api_chat, server, root, &b, &err)) fail_msg("%s", err.msg);
+    return um_turn_detached(server, &b, um_api_chat.shape, on_outcome, o);
+}
+
+static void a_detached_turn_hands_its_answer_over(void **state) {
+    (void)state;
+    outcome o = {0};
+    assert_non_null(detach(&o, "{" USER ", \"stream\": true}"));
+    say_finish(0, 0, "hello", NULL);
+    assert_int_equal(o.n, 1);
+    assert_int_equal(o.status, 200);
+    assert_non_null(strstr(o.json.data, "\"content\":\"hello\""));
+    assert_non_null(detach(&o, "{" USER "}"));
+    say_failure(0, 500, "", "broken");
+    assert_int_equal(o.n, 2);
+    assert_int_equal(o.status, 500);
+    assert_non_null(strstr(o.json.data, "{\"error\":{\"message\":\"broken\""));
+    script_room = 0;
+    assert_null(detach(&o, "{" USER "}"));
+    script_room = SUBMITTED_MAX;
+    assert_int_equal(o.n, 3);
+    assert_int_equal(o.status, 429);
+    um_buf_free(&o.json);
+}
+
+static void a_detached_turn_that_is_cancelled_says_nothing(void **state) {
+    (void)state;
+    outcome o = {0};
+    um_turn_cancel(detach(&o, "{" USER "}"));
+    assert_true(script[0].cancelled);
+    assert_int_equal(o.n, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stream_tells_parts_apart_however_it_is_cut),
+        cmocka_unit_test(one_call_is_kept_when_they_must_not_be_parallel),
+        cmocka_unit_test(markers_are_text_when_no_tools_were_given),
+        cmocka_unit_test(a_stop_string_that_stays_is_the_last_text),
+        cmocka_unit_test(a_stream_that_waits_begins_by_itself),
+        cmocka_unit_test(a_stream_has_only_so_many_choices),
+        cmocka_unit_test(choices_stand_in_order_whoever_is_first),
+        cmocka_unit_test(what_the_queue_does_not_take_takes_the_rest_back),
+        cmocka_unit_test(a_client_that_hangs_up_cancels),
+        cmocka_unit_test(a_request_that_a_worker_refuses_has_an_error_status),
+        cmocka_unit_test(a_failure_in_a_stream_is_its_last_event),
+        cmocka_unit_test(a_late_answer_is_aborted),
+        cmocka_unit_test(a_trajectory_has_what_each_pass_changed),
+        cmocka_unit_test(only_what_is_asked_for_is_sent_by_workers),
+        cmocka_unit_test(a_detached_turn_hands_its_answer_over),
+        cmocka_unit_test(a_detached_turn_that_is_cancelled_says_nothing),
+    };
+    return cmocka_run_group_tests_name("server_turn", tests, begin, end);
+}

@@ -1,0 +1,45 @@
+#!/bin/bash
+# The clients of lm-evaluation-harness against the server, on a task that is a file here: tests/soak/lm_eval.sh BUILD
+#
+# Both must find as many exact answers as `unmask eval` does on the same questions. Nothing is downloaded but packages.
+set -euo pipefail
+build=${1:-build}
+unmask=$build/unmask model=models/tiny-block
+work=$(mktemp -d)
+server=
+trap 'kill "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
+python=$(tools/python.sh "${build%%/*}" tests/soak/requirements.txt)
+export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$work/cache OPENAI_API_KEY=none
+
+"$unmask" serve --model $model --dtype float32 --port 0 > /dev/null 2> "$work/log" &
+server=$!
+for _ in $(seq 600); do
+    if grep -q '^unmask: ready$' "$work/log"; then break; fi
+    kill -0 "$server" || { cat "$work/log" >&2; exit 1; }
+    sleep 0.1
+done
+url=$(sed -n 's/.*listening at //p' "$work/log")
+want=$("$unmask" eval --model $model --dtype float32 2> /dev/null | awk '$1 == "all" && $4 ~ /^[0-9.]+$/ { print $3 / $2 }')
+[ -n "$want" ] || { echo "unmask eval gave no result" >&2; exit 1; }
+
+# run PATH TASK OPTION...: the share of exact answers
+run() {
+    local options=model=tiny-block,base_url=$url$1,num_concurrent=8,tokenized_requests=False,tokenizer_backend=None
+    shift
+    "$python" -m lm_eval --model "$client" --model_args "$options" --include_path tests/soak/lm_eval --tasks "$@" \
+        --output_path "$work/out-$client" > "$work/out" 2>&1 || { tail -n 40 "$work/out" >&2; return 1; }
+    "$python" -c 'import glob, json, sys
+results = json.load(open(glob.glob(sys.argv[1] + "/**/results_*.json", recursive=True)[0]))["results"]
+print(next(iter(results.values()))["exact_match,none"])' "$work/out-$client"
+}
+
+failed=0
+for client in local-chat-completions local-completions; do
+    case $client in
+    local-completions) got=$(run /v1/completions instructions_text) ;;
+    *) got=$(run /v1/chat/completions instructions_chat --apply_chat_template) ;;
+    esac
+    echo "lm_eval $client: $got exact, unmask eval: $want"
+    [ "$got" = "$want" ] || failed=1
+done
+exit $failed

@@ -1,0 +1,339 @@
+"""Drives the page as a person would: page_test.py URL SCREENSHOTS. Prints TAP; every test_ function is one test."""
+
+import os
+import sys
+import traceback
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+URL, SHOTS = sys.argv[1], sys.argv[2]
+QUESTION = "A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?"
+WAIT_SECONDS = 120
+
+
+def open_browser():
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,800"):
+        options.add_argument(flag)
+    options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+
+
+browser = open_browser()
+
+
+def find(selector):
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def find_all(selector):
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def until(what, condition):
+    return WebDriverWait(browser, WAIT_SECONDS, poll_frequency=0.02).until(lambda _: condition(), what)
+
+
+def js(code, *args):
+    return browser.execute_script(code, *args)
+
+
+def fresh_page():
+    """The page as somebody sees it who was never here."""
+    browser.get(URL)
+    js("localStorage.clear()")
+    browser.get(URL)
+    until("the server is found", lambda: find("#status").get_attribute("data-state") == "ok")
+
+
+def set_field(selector, value):
+    """As typing would: the listeners hear of it."""
+    js("""const e = document.querySelector(arguments[0]);
+          if (e.type === "checkbox") e.checked = arguments[1]; else e.value = arguments[1];
+          e.dispatchEvent(new Event("input", {bubbles: true})); e.dispatchEvent(new Event("change", {bubbles: true}));""",
+       selector, value)
+
+
+def set_parameter(name, value):
+    js("""const row = [...document.querySelectorAll(".row")].find((r) => r.querySelector(".name").textContent === arguments[0]);
+          const e = row.querySelector("input, select");
+          e.value = arguments[1]; e.dispatchEvent(new Event("input", {bubbles: true}));""", name, value)
+
+
+def one_token_a_pass():
+    """No token is as sure as this, so every pass writes one, and there is something to see."""
+    set_parameter("accept_threshold", "1")
+
+
+def send(text):
+    find("#prompt").send_keys(text + Keys.ENTER)
+
+
+def cards(state):
+    return find_all(f'.card[data-state="{state}"]')
+
+
+def done(n=1):
+    until(f"{n} answers", lambda: len(cards("done")) == n)
+    return cards("done")
+
+
+def shown(card):
+    return card.find_element(By.CSS_SELECTOR, ".text").get_attribute("textContent")
+
+
+def number(card, name):
+    return card.find_element(By.CSS_SELECTOR, f'.numbers [data-name="{name}"] dd').text
+
+
+def shot(name):
+    browser.save_screenshot(os.path.join(SHOTS, name + ".png"))
+
+
+# ---- An answer -----------------------------------------------------------------------------------------------------
+
+def test_masks_turn_into_text():
+    fresh_page()
+    one_token_a_pass()
+    # What was seen while it was written: numbers of masks, from an observer, so that no frame is missed.
+    js("""window.seen = [];
+          new MutationObserver(() => seen.push(document.querySelectorAll(".card .mask").length))
+              .observe(document.querySelector("#conversation"), {childList: true, subtree: true, attributes: true});""")
+    set_field("#interval", "16")
+    send(QUESTION)
+    card = done()[0]
+    masks = js("return window.seen")
+    assert max(masks) > 3, masks
+    assert find_all(".card .mask") == []
+    assert shown(card).strip(), "no text"
+    assert "▨" not in shown(card)
+    shot("page-done")
+
+
+def test_the_numbers_add_up():
+    card = cards("done")[0]
+    tokens, passes = int(number(card, "tokens")), int(number(card, "passes"))
+    assert tokens > 0 and passes > 0
+    assert abs(float(number(card, "tokens/forward")) - tokens / passes) < 0.01
+    assert number(card, "first token").endswith(" ms")
+    assert int(number(card, "prompt")) > 0
+
+
+def test_replay_goes_back_and_forth():
+    card = cards("done")[0]
+    slider = card.find_element(By.CSS_SELECTOR, ".replay input")
+    last = shown(card)
+    slider.send_keys(Keys.HOME)
+    assert card.find_elements(By.CSS_SELECTOR, ".mask"), "the first pass left no mask"
+    slider.send_keys(Keys.END)
+    assert shown(card) == last
+    slider.send_keys(Keys.HOME)
+    slider.send_keys(Keys.SPACE)
+    until("it played to the end", lambda: shown(card) == last)
+
+
+def test_tokens_are_coloured_by_pass():
+    hues = js("""return [...document.querySelectorAll(".card .coloured .token")].map((t) => t.style.getPropertyValue("--hue"))""")
+    assert len(set(hues)) > 2, hues
+    set_field("#colour", False)
+    assert not find_all(".card .coloured")
+    set_field("#colour", True)
+
+
+def test_blocks_have_borders():
+    assert find_all(".card .edge")
+    set_field("#borders", False)
+    assert not find_all(".card .edge")
+    set_field("#borders", True)
+
+
+def test_stop_ends_an_answer():
+    fresh_page()
+    one_token_a_pass()
+    set_parameter("max_tokens", "700")
+    set_parameter("ignore_eos", "true")
+    send(QUESTION)
+    until("it began", lambda: find_all(".card .token"))
+    shot("page-denoising")
+    find("#stop").click()
+    until("it stopped", lambda: len(cards("stopped")) == 1)
+    assert find("#send").is_displayed()
+
+
+def test_escape_stops_too():
+    send(QUESTION)
+    until("it began", lambda: find("#stop").is_displayed())
+    find("body").send_keys(Keys.ESCAPE)
+    until("it stopped", lambda: len(cards("stopped")) == 2)
+
+
+# ---- Settings ------------------------------------------------------------------------------------------------------
+
+def test_parameters_come_from_the_server():
+    fresh_page()
+    names = [e.get_attribute("textContent") for e in find_all(".row .name")]
+    for name in ("temperature", "max_tokens", "accept_threshold", "decoding_strategy"):
+        assert name in names, names
+    set_field("#find", "accept_thr")
+    assert len([r for r in find_all(".row") if r.get_property("hidden") is False]) == 1
+    set_field("#find", "")
+
+
+def test_a_parameter_changes_the_answer():
+    set_parameter("max_tokens", "5")
+    set_parameter("ignore_eos", "true")
+    send(QUESTION)
+    card = done()[0]
+    assert number(card, "tokens") == "5", number(card, "tokens")
+
+
+def test_a_refused_parameter_is_named():
+    fresh_page()
+    js("""const all = JSON.parse(localStorage.getItem("unmask.settings"));
+          all.parameters[0].max_tokens = -7; localStorage.setItem("unmask.settings", JSON.stringify(all));""")
+    browser.refresh()
+    until("the server is found", lambda: find("#status").get_attribute("data-state") == "ok")
+    send(QUESTION)
+    until("it failed", lambda: len(cards("failed")) == 1)
+    assert "max_tokens" in find(".failure").text, find(".failure").text
+
+
+def test_two_settings_side_by_side():
+    fresh_page()
+    set_field("#compare", True)
+    set_parameter("accept_threshold", "0.3")
+    find("#side-b").click()
+    one_token_a_pass()
+    send(QUESTION)
+    done(2)
+    a, b = cards("done")
+    assert [c.find_element(By.CSS_SELECTOR, ".side").text for c in (a, b)] == ["A", "B"]
+    assert int(number(a, "passes")) < int(number(b, "passes"))
+    shot("page-compare")
+
+
+def test_settings_survive_a_reload_and_keys_do_not():
+    fresh_page()
+    set_parameter("temperature", "0.5")
+    set_field("#mask", "#")
+    set_field("#key", "secret")
+    browser.refresh()
+    until("the server is found", lambda: find("#status").get_attribute("data-state") == "ok")
+    assert find("#mask").get_property("value") == "#"
+    assert find("#key").get_property("value") == ""
+    assert js('return JSON.parse(localStorage.getItem("unmask.settings")).parameters[0].temperature') == 0.5
+
+
+# ---- Streams and templates -----------------------------------------------------------------------------------------
+
+def test_every_stream_ends_with_the_same_text():
+    texts = {}
+    for mode in ("denoise", "block_append", "mixed"):
+        fresh_page()
+        set_field("#mode", mode)
+        send(QUESTION)
+        texts[mode] = shown(done()[0]).strip()
+    assert texts["denoise"] == texts["block_append"] == texts["mixed"], texts
+
+
+def test_raw_prompts_need_no_template():
+    fresh_page()
+    Select(find("#template")).select_by_visible_text("Raw text")
+    set_field("#prompt", f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n")
+    find("#send").click()
+    assert shown(done()[0]).strip()
+
+
+def test_a_conversation_goes_on():
+    fresh_page()
+    send(QUESTION)
+    first = int(number(done()[0], "prompt"))
+    send("What is 12 + 30?")
+    second = int(number(done(2)[1], "prompt"))
+    assert second > first
+    find("#clear").click()
+    assert not find_all(".card") and find("#empty").is_displayed()
+
+
+# ---- The page ------------------------------------------------------------------------------------------------------
+
+def test_keyboard():
+    fresh_page()
+    find("body").click()
+    js("document.activeElement.blur()")
+    find("body").send_keys("?")
+    assert find("#help-box").is_displayed()
+    find("#help-box button").click()
+    js("document.activeElement.blur()")
+    find("body").send_keys("/")
+    assert js("return document.activeElement.id") == "prompt"
+
+
+def test_dark_and_light():
+    back = lambda: js("return getComputedStyle(document.body).backgroundColor")
+    before = back()
+    find("#theme").click()
+    assert back() != before
+    shot("page-theme")
+
+
+def test_a_phone_shows_it_all():
+    fresh_page()
+    browser.set_window_size(500, 850)
+    try:
+        assert js("return document.documentElement.scrollWidth <= innerWidth")
+        if find("#settings").is_displayed():
+            find("#toggle-settings").click()
+        send(QUESTION)
+        done()
+        assert js("return document.documentElement.scrollWidth <= innerWidth")
+        shot("page-phone")
+    finally:
+        browser.set_window_size(1280, 800)
+
+
+def test_nothing_comes_from_elsewhere():
+    fresh_page()
+    loaded = js('return performance.getEntriesByType("resource").map((e) => new URL(e.name).origin)')
+    assert set(loaded) <= {URL}, loaded
+    wrong = [e for e in browser.get_log("browser") if e["level"] == "SEVERE" and "/v1/chat/completions" not in e["message"]]
+    assert not wrong, wrong
+
+
+def test_films_remember_edits_and_new_masks():
+    changes = browser.execute_async_script("""
+        const done = arguments[0];
+        import("/film.js").then(({Film}) => {
+            const film = new Film();
+            const frame = (nfe, ids, pass) => film.add({nfe, token_ids: ids, tokens: ids.map(String), pass, stable_len: 0, blocks: []});
+            frame(1, [1, 9, 9], [1, -1, -1]);
+            frame(2, [1, 2, 9], [1, 2, -1]);
+            frame(3, [7, 9, 9], [3, -1, -1]);
+            const at = (k) => film.at(k).cells.map((c) => c.change || (c.pass < 0 ? "mask" : "same"));
+            done([at(0), at(2), at(1), at(0)]);
+        });""")
+    assert changes == [["fresh", "mask", "mask"], ["edited", "remasked", "mask"], ["same", "fresh", "mask"],
+                       ["fresh", "mask", "mask"]], changes
+
+
+def main():
+    tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
+    failed = 0
+    for n, (name, test) in enumerate(tests, 1):
+        try:
+            test()
+            print(f"ok {n} - {name}", flush=True)
+        except Exception:  # whatever went wrong, the next test still says what it sees
+            failed += 1
+            print(f"not ok {n} - {name}", flush=True)
+            print("# " + traceback.format_exc().replace("\n", "\n# "), flush=True)
+    print(f"1..{len(tests)}")
+    browser.quit()
+    return 1 if failed else 0
+
+
+sys.exit(main())
