@@ -5,8 +5,8 @@
 #
 # A line for each block length: tokens/s one by one and of 16 at once, median [least..most] of N runs (5), their ratio,
 # the time of a fed token in both, and the share of the steps' time outside of the forward pass. Then the profile of 16
-# at once. The prefix cache is off, because runs repeat their prompts. Large blocks feed enough rows to keep a few cores
-# busy with one request, so there batching brings little.
+# at once. The prefix cache is off, because runs repeat their prompts. What batching brings is that a step reads weights
+# once for all its rows: much with small blocks, little where one request's rows keep the cores busy already.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
