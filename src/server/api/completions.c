@@ -102,21 +102,9 @@ static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     um_buf_free(&all);
 }
 
-static void whole(um_turn *t, um_jw *w) {
-    um_jw_begin_object(w);
-    um_openai_head(t, w, OBJECT);
-    um_jw_key(w, "choices");
-    um_jw_begin_array(w);
-    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_choice(t, um_turn_choice(t, i), w);
-    um_jw_end_array(w);
-    um_jw_key(w, "usage");
-    um_put_usage(t, w);
-    um_jw_end_object(w);
-}
+static void whole(um_turn *t, um_jw *w) { um_openai_whole(t, w, OBJECT, put_choice); }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
-
-static bool is_denoise(um_turn *t) { return um_turn_body(t)->stream_mode == UM_STREAM_DENOISE; }
 
 static um_jw *begin_chunk(um_turn *t, um_choice *c, um_str text) {
     um_jw *w = um_openai_chunk(t, c, OBJECT);
@@ -133,7 +121,7 @@ static void go_on(um_turn *t, um_jw *w) {
 
 static void begin(um_turn *t, um_choice *c) {
     um_buf echo = {0};
-    if (is_denoise(t)) return;
+    if (um_openai_is_denoise(t)) return;
     put_echo(t, c, &echo);
     if (echo.len) go_on(t, begin_chunk(t, c, (um_str){echo.data, echo.len}));
     um_buf_free(&echo);
@@ -151,7 +139,7 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
 }
 
 static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
-    if (is_denoise(t)) {
+    if (um_openai_is_denoise(t)) {
         um_openai_snapshot(t, c, s, DENOISE_OBJECT);
         return;
     }
@@ -163,7 +151,7 @@ static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
 /* Log-probabilities come with the end: before it, a token may still be written anew. */
 static void finish(um_turn *t, um_choice *c) {
     um_buf echo = {0};
-    if (is_denoise(t)) {
+    if (um_openai_is_denoise(t)) {
         um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result));
         return;
     }
@@ -176,7 +164,7 @@ static void finish(um_turn *t, um_choice *c) {
 }
 
 static void end(um_turn *t) {
-    if (!is_denoise(t)) um_openai_usage_chunk(t, OBJECT);
+    if (!um_openai_is_denoise(t)) um_openai_usage_chunk(t, OBJECT);
 }
 
 static const um_shape shape = {.name = "completions",

@@ -19,9 +19,8 @@ static void put_int(um_jw *w, const char *key, int64_t v) {
     um_jw_int(w, v);
 }
 
-/* ---- Chunks ------------------------------------------------------------------------------------------------------ */
-
-void um_openai_head(um_turn *t, um_jw *w, const char *object) {
+/* The members id, object, created, model, system_fingerprint. */
+static void put_head(um_turn *t, um_jw *w, const char *object) {
     put_text(w, "id", um_turn_id(t));
     put_text(w, "object", object);
     put_int(w, "created", um_turn_created(t));
@@ -29,10 +28,26 @@ void um_openai_head(um_turn *t, um_jw *w, const char *object) {
     put_text(w, "system_fingerprint", um_fingerprint());
 }
 
+void um_openai_whole(um_turn *t, um_jw *w, const char *object, void (*put_choice)(um_turn *t, um_choice *c, um_jw *w)) {
+    um_jw_begin_object(w);
+    put_head(t, w, object);
+    um_jw_key(w, "choices");
+    um_jw_begin_array(w);
+    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_choice(t, um_turn_choice(t, i), w);
+    um_jw_end_array(w);
+    um_jw_key(w, "usage");
+    um_put_usage(t, w);
+    um_jw_end_object(w);
+}
+
+/* ---- Chunks ------------------------------------------------------------------------------------------------------ */
+
+bool um_openai_is_denoise(const um_turn *t) { return um_turn_body(t)->stream_mode == UM_STREAM_DENOISE; }
+
 um_jw *um_openai_chunk(um_turn *t, const um_choice *c, const char *object) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    um_openai_head(t, w, object);
+    put_head(t, w, object);
     um_jw_key(w, "choices");
     um_jw_begin_array(w);
     um_jw_begin_object(w);
@@ -62,7 +77,7 @@ void um_openai_usage_chunk(um_turn *t, const char *object) {
     if (!b->include_usage) return;
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    um_openai_head(t, w, object);
+    put_head(t, w, object);
     um_jw_key(w, "choices");
     um_jw_begin_array(w);
     um_jw_end_array(w);
@@ -95,7 +110,7 @@ void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *f
     const um_msg_finish *m = &c->result;
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    um_openai_head(t, w, object);
+    put_head(t, w, object);
     put_text(w, "event", "final");
     put_int(w, "index", c->number);
     um_jw_key(w, "text");

@@ -11,8 +11,9 @@ extern "C" {
 /* "unmask-0.1.0-b4eecf4": answers with the same seed are the same while this is. */
 const char *um_fingerprint(void);
 
-/* The members id, object, created, model, system_fingerprint. */
-void um_openai_head(um_turn *t, um_jw *w, const char *object);
+/* An answer that does not stream; put_choice writes one member of its choices. */
+void um_openai_whole(um_turn *t, um_jw *w, const char *object, void (*put_choice)(um_turn *t, um_choice *c, um_jw *w));
+bool um_openai_is_denoise(const um_turn *t); /* does it stream snapshots and nothing else? */
 /* A chunk with one choice: begins it up to the choice's index, from where its writer goes on; ends and sends it. */
 um_jw *um_openai_chunk(um_turn *t, const um_choice *c, const char *object);
 void um_openai_send(um_turn *t, um_jw *w);
