@@ -83,3 +83,8 @@ um_status um_request_set(um_request *r, const char *name, const char *value, um_
     um_option_set sets[UM_OPTION_SETS_MAX];
     return um_options_set(sets, um_request_option_sets(sets, r), name, value, err);
 }
+
+bool um_strategy_is_whole(const char *name) {
+    const um_strategy *strategy;
+    return um_strategy_find(&strategy, name, NULL) == UM_OK && strategy->fills_gaps;
+}

@@ -15,6 +15,9 @@ extern "C" {
 size_t um_config_option_sets(um_option_set *sets, um_config *c);
 /* Those of a request: decoding, sampling. */
 size_t um_request_option_sets(um_option_set *sets, um_request *r);
+/* Does the strategy of this name work on a whole canvas, whose length every pass pays for, and which text may follow?
+ */
+bool um_strategy_is_whole(const char *name);
 /* A request with the defaults of a configuration, as um_request_init does from an engine. */
 void um_request_init_config(const um_config *c, um_request *r);
 

@@ -1,4 +1,5 @@
 /* Prompts become ids: templates are rendered, texts encoded, lengths compared with what the workers can hold. */
+#include "engine/options.h"
 #include "server/body.h"
 
 /* ---- Room -------------------------------------------------------------------------------------------------------- */
@@ -22,14 +23,14 @@ int32_t um_body_max_len(um_server *s) {
     return c->max_model_len ? UM_MIN(c->max_model_len, info.max_position) : info.max_position;
 }
 
-/* Strategies that feed the whole canvas in every pass: an answer that may fill the model would cost as if it did. */
+/* An answer that may fill the model would cost as if it did. */
 static bool is_whole_sequence(const um_body *b, const um_msg_ready *ready) {
-    static const char *const names[] = {"full", "prefix_cache", "dual_cache", "sparse"};
-    um_str name = um_str_of(b->checked.decoding.strategy);
-    if (um_str_eq(name, UM_STR("auto")) && ready) name = ready->strategy;
-    for (size_t i = 0; i < UM_LEN(names); i++)
-        if (um_str_eq(name, um_str_of(names[i]))) return true;
-    return false;
+    const char *asked = b->checked.decoding.strategy;
+    if (!um_streq(asked, "auto")) return um_strategy_is_whole(asked);
+    char *name = ready ? um_strndup(ready->strategy.p, ready->strategy.n) : NULL;
+    bool whole = name && um_strategy_is_whole(name);
+    um_free(name);
+    return whole;
 }
 
 /* Without max_tokens the longest answer is what fits behind the longest prompt, in positions and in pages. */
