@@ -271,6 +271,7 @@ docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completi
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
 MODEL_FILES := $(wildcard models/*/*)
+DOC_FILES := $(filter-out %.1,$(wildcard docs/*.* docs/*/*.*))
 D := $(DESTDIR)$(PREFIX)
 L := $(DESTDIR)$(LIBDIR)
 
@@ -289,6 +290,7 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1
 	install -m 644 completion/unmask.bash $D/share/bash-completion/completions/unmask
 	@for f in $(MODEL_FILES); do install -D -m 644 $$f $D/share/unmask/$$f || exit 1; done
+	@for f in $(DOC_FILES); do install -D -m 644 $$f $D/share/doc/unmask/$${f#docs/} || exit 1; done
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
 
 SYSTEMD_DIR ?= /etc/systemd/system
@@ -300,7 +302,7 @@ install-service: ## install the unit for systemd, below DESTDIR
 uninstall: ## remove what install put there
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
 	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
-	rm -rf $D/share/unmask
+	rm -rf $D/share/unmask $D/share/doc/unmask
 
 # ---- Tools -------------------------------------------------------------------------------------------------------- #
 
