@@ -248,7 +248,8 @@ int64_t um_rng_seed(void); /* fresh, from the system, 0..2^53-1 so that JSON kee
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------------------- */
 
 /* A fixed pool. um_pool_run calls fn(arg, task, thread) for every task in [0, n) on the pool's threads and the caller
- * (thread 0), and returns when all are done. Which thread runs which task is not fixed: results must not depend on it.
+ * (thread 0), and returns when all are done. Thread t begins with the t-th of n_threads even shares of the tasks, and
+ * then takes over what others have left: results must not depend on who runs a task.
  * One caller at a time. */
 typedef struct um_pool um_pool;
 typedef void (*um_task_fn)(void *arg, int task, int thread);

@@ -1,8 +1,12 @@
 /* Thread pool.
  *
- * One atomic word, the ticket, is the whole queue: the number of the run in its upper half, the tasks not yet taken in
- * its lower half. Taking a task is one compare-and-swap that lowers it. A thread that comes late finds an empty or a
- * newer ticket and touches nothing of the old run, so the caller waits for tasks, never for threads to wake up.
+ * Every thread has a share of a run's tasks, neighbours in their order, and takes those of others when it has done its
+ * own. So a thread meets the same part of the data in run after run, in its own cache, and nobody waits for a slow one.
+ *
+ * One atomic word, the ticket, is the whole queue of a share: the number of the run in its upper half, the tasks not
+ * yet taken in its lower half. Taking a task is one compare-and-swap that lowers it. A thread that comes late finds an
+ * empty or a newer ticket and touches nothing of the old run, so the caller waits for tasks, never for threads to wake
+ * up.
  *
  * A forward pass of a small model is a hundred runs a millisecond apart or less. Threads therefore look at the ticket
  * for a while before they sleep (waking a sleeper takes 5 to 50 us), unless there are more threads than cores. */
@@ -17,21 +21,27 @@
 #define THREADS_MAX  1024
 #define LEFT_MASK    UINT64_C(0xFFFFFFFF)
 
+typedef struct share {
+    _Alignas(64) atomic_uint_least64_t ticket;
+} share;
+
 struct um_pool {
-    /* Written by the caller before the ticket, read by whoever took a task: valid as long as a task is not done. */
+    /* Written by the caller before the tickets, read by whoever took a task: valid as long as a task is not done. */
     um_task_fn fn;
     void *arg;
     int n_tasks;
+    uint32_t run;
     bool spins;
     int n_threads, n_started; /* n_started: without the caller */
     pthread_t *thread;
 
-    _Alignas(64) atomic_uint_least64_t ticket;
     _Alignas(64) atomic_int n_undone; /* tasks of the run that are not done */
     atomic_int n_sleeping;            /* threads asleep or about to be */
     atomic_bool stop, caller_sleeps;
     pthread_mutex_t lock; /* guards nothing but the way to sleep */
     pthread_cond_t wake, done;
+
+    share share[]; /* [n_threads] */
 };
 
 typedef struct worker_arg {
@@ -47,12 +57,18 @@ static void relax(void) {
 #endif
 }
 
-/* Takes a task of the present run; -1 when none is left. */
-static int take(um_pool *p) {
-    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_relaxed);
+/* The first task of a thread's share, or the end of the last share. */
+static int share_begin(const um_pool *p, int thread) {
+    return (int)(((int64_t)p->n_tasks * thread + p->n_threads - 1) / p->n_threads);
+}
+
+/* Takes a task of a thread's share in the present run; -1 when none is left. */
+static int take(um_pool *p, int thread) {
+    atomic_uint_least64_t *ticket = &p->share[thread].ticket;
+    uint64_t t = atomic_load_explicit(ticket, memory_order_relaxed);
     while (t & LEFT_MASK) {
-        if (atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acquire, memory_order_relaxed))
-            return p->n_tasks - (int)(t & LEFT_MASK);
+        if (atomic_compare_exchange_weak_explicit(ticket, &t, t - 1, memory_order_acquire, memory_order_relaxed))
+            return share_begin(p, thread + 1) - (int)(t & LEFT_MASK);
     }
     return -1;
 }
@@ -64,36 +80,47 @@ static void finish_task(um_pool *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Its own share, then what is left of the others'. */
 static void work(um_pool *p, int thread) {
-    for (int task; (task = take(p)) >= 0;) {
-        p->fn(p->arg, task, thread);
-        finish_task(p);
+    for (int i = 0; i < p->n_threads; i++) {
+        int of = (thread + i) % p->n_threads;
+        for (int task; (task = take(p, of)) >= 0;) {
+            p->fn(p->arg, task, thread);
+            finish_task(p);
+        }
     }
 }
 
-static bool has_news(um_pool *p) { return (atomic_load(&p->ticket) & LEFT_MASK) || atomic_load(&p->stop); }
+typedef bool (*claim_fn)(um_pool *p, int thread);
 
-static bool is_done(um_pool *p) { return atomic_load(&p->n_undone) == 0; }
+static bool has_news(um_pool *p, int thread) {
+    return (atomic_load(&p->share[thread].ticket) & LEFT_MASK) || atomic_load(&p->stop);
+}
+
+static bool is_done(um_pool *p, int thread) {
+    (void)thread;
+    return atomic_load(&p->n_undone) == 0;
+}
 
 /* Looks at the claim for SPIN_SECONDS; the clock is read every few rounds only. */
-static bool spin_until(um_pool *p, bool (*claim)(um_pool *)) {
-    if (claim(p)) return true;
+static bool spin_until(um_pool *p, int thread, claim_fn claim) {
+    if (claim(p, thread)) return true;
     if (!p->spins) return false;
     double end = um_now() + SPIN_SECONDS;
     do {
         for (int i = 0; i < 32; i++) {
             relax();
-            if (claim(p)) return true;
+            if (claim(p, thread)) return true;
         }
     } while (um_now() < end);
     return false;
 }
 
-/* The sleeper announces itself, then looks; the caller writes, then looks for sleepers. Both orders are sequentially
- * consistent, so at least one of them sees the other, and the lock keeps the signal from falling between. */
-static void sleep_until(um_pool *p, bool (*claim)(um_pool *), pthread_cond_t *cond) {
+/* The sleeper announces itself, then looks; the other one writes, then looks for sleepers. At least one of them sees
+ * the other (wake_all, finish_task), and the lock keeps the signal from falling between. */
+static void sleep_until(um_pool *p, int thread, claim_fn claim, pthread_cond_t *cond) {
     pthread_mutex_lock(&p->lock);
-    while (!claim(p)) pthread_cond_wait(cond, &p->lock);
+    while (!claim(p, thread)) pthread_cond_wait(cond, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -102,9 +129,9 @@ static void *worker_main(void *v) {
     um_free(v);
     um_pool *p = a.pool;
     while (!atomic_load(&p->stop)) {
-        if (!spin_until(p, has_news)) {
+        if (!spin_until(p, a.thread, has_news)) {
             atomic_fetch_add(&p->n_sleeping, 1);
-            sleep_until(p, has_news, &p->wake);
+            sleep_until(p, a.thread, has_news, &p->wake);
             atomic_fetch_sub(&p->n_sleeping, 1);
         }
         work(p, a.thread);
@@ -112,17 +139,18 @@ static void *worker_main(void *v) {
     return NULL;
 }
 
+/* Adding nothing is for the order: whoever announces itself after it sees the tickets that were written before. */
 static void wake_all(um_pool *p) {
-    if (atomic_load(&p->n_sleeping) == 0) return;
+    if (atomic_fetch_add(&p->n_sleeping, 0) == 0) return;
     pthread_mutex_lock(&p->lock);
     pthread_cond_broadcast(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
 
 static void await_tasks(um_pool *p) {
-    if (spin_until(p, is_done)) return;
+    if (spin_until(p, 0, is_done)) return;
     atomic_store(&p->caller_sleeps, true);
-    sleep_until(p, is_done, &p->done);
+    sleep_until(p, 0, is_done, &p->done);
     atomic_store(&p->caller_sleeps, false);
 }
 
@@ -132,13 +160,16 @@ void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n) {
         for (int i = 0; i < n; i++) fn(arg, i, 0);
         return;
     }
-    assert(is_done(p));
+    assert(is_done(p, 0));
     p->fn = fn;
     p->arg = arg;
     p->n_tasks = n;
+    p->run++;
     atomic_store(&p->n_undone, n);
-    uint64_t run = (atomic_load(&p->ticket) >> 32) + 1;
-    atomic_store(&p->ticket, run << 32 | (uint64_t)n);
+    for (int t = 0; t < p->n_threads; t++) {
+        uint64_t left = (uint64_t)(share_begin(p, t + 1) - share_begin(p, t));
+        atomic_store_explicit(&p->share[t].ticket, (uint64_t)p->run << 32 | left, memory_order_release);
+    }
     wake_all(p);
     work(p, 0);
     await_tasks(p);
@@ -172,7 +203,8 @@ um_status um_pool_new(um_pool **out, int n_threads, um_err *err) {
     if (n_threads < 0 || n_threads > THREADS_MAX)
         return um_fail(err, UM_ERANGE, "threads: %d is outside 0..%d", n_threads, THREADS_MAX);
     void *mem = NULL;
-    um_status s = um_try_alloc(&mem, sizeof(um_pool), _Alignof(um_pool), "thread pool", err);
+    size_t bytes = sizeof(um_pool) + (size_t)n_threads * sizeof(share);
+    um_status s = um_try_alloc(&mem, bytes, _Alignof(um_pool), "thread pool", err);
     if (s) return s;
     um_pool *p = (um_pool *)mem;
     p->n_threads = n_threads;

@@ -107,6 +107,59 @@ static void waits_for_the_slowest_task(void **state) {
     um_pool_free(p);
 }
 
+enum { N_MET = 4 };
+
+typedef struct meeting {
+    atomic_int arrived;
+    int thread[N_MET]; /* of each task */
+} meeting;
+
+/* Waits for a task on every other thread, so each thread gets one. */
+static void meet_all(void *arg, int task, int thread) {
+    meeting *m = (meeting *)arg;
+    m->thread[task] = thread;
+    atomic_fetch_add(&m->arrived, 1);
+    double limit = um_now() + 20;
+    while (atomic_load(&m->arrived) < N_MET && um_now() < limit) usleep(100);
+}
+
+/* In the first run of a pool nobody is still about to take tasks of the run before. */
+static void a_thread_begins_with_its_own_share(void **state) {
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        um_pool *p = make_pool(N_MET);
+        meeting m = {0};
+        um_pool_run(p, meet_all, &m, N_MET);
+        for (int i = 0; i < N_MET; i++) assert_int_equal(m.thread[i], i);
+        um_pool_free(p);
+    }
+}
+
+typedef struct held {
+    atomic_int done;
+    int n;
+} held;
+
+/* The first task waits for all others, those of its own share too. */
+static void hold_first(void *arg, int task, int thread) {
+    (void)thread;
+    held *h = (held *)arg;
+    double limit = um_now() + 20;
+    while (task == 0 && atomic_load(&h->done) < h->n - 1 && um_now() < limit) usleep(100);
+    atomic_fetch_add(&h->done, 1);
+}
+
+static void a_thread_takes_over_what_others_leave(void **state) {
+    (void)state;
+    um_pool *p = make_pool(2);
+    held h = {.n = 10};
+    double start = um_now();
+    um_pool_run(p, hold_first, &h, h.n);
+    assert_int_equal(atomic_load(&h.done), h.n);
+    assert_true(um_now() - start < 15);
+    um_pool_free(p);
+}
+
 static void a_run_allocates_nothing(void **state) {
     (void)state;
     um_pool *p = make_pool(2);
@@ -142,6 +195,8 @@ int main(void) {
         cmocka_unit_test(wakes_threads_that_fell_asleep),
         cmocka_unit_test(runs_tasks_at_the_same_time),
         cmocka_unit_test(waits_for_the_slowest_task),
+        cmocka_unit_test(a_thread_begins_with_its_own_share),
+        cmocka_unit_test(a_thread_takes_over_what_others_leave),
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(refuses_impossible_numbers_of_threads),
         cmocka_unit_test(zero_means_one_thread_a_core),
