@@ -175,9 +175,32 @@ static void same_with_threads(const world *a, const world *b) {
     free_head(&h);
 }
 
+/* Enough rows for every thread to have a group of its own, and for more than one wave. */
+static void same_rows_with_threads(const world *a, const world *b) {
+    enum { T = 597, IN = 90, OUT = 130, BYTES = T * OUT * sizeof(float) };
+    um_tensor part = random_tensor(UM_BF16, OUT, IN);
+    float *x = random_floats(T * IN), *y[2], *gated[2];
+    for (int i = 0; i < 2; i++) {
+        const world *w = i ? b : a;
+        um_weight *m = make_weight(w, &part, 1);
+        y[i] = poisoned_floats(T * OUT);
+        gated[i] = poisoned_floats(T * OUT / 2);
+        w->ops->linear(w->dev, m, NULL, x, T, false, y[i]);
+        w->ops->linear(w->dev, m, NULL, x, T, true, y[i]);
+        w->ops->linear_gate(w->dev, m, NULL, x, T, gated[i]);
+        w->ops->weight_free(w->dev, m);
+    }
+    same_bits(b, "linear: threads, many rows", y[0], y[1], BYTES);
+    same_bits(b, "linear_gate: threads, many rows", gated[0], gated[1], BYTES / 2);
+    for (int i = 0; i < 2; i++) um_free(y[i]), um_free(gated[i]);
+    um_free(x);
+    free_tensor(&part);
+}
+
 static void results_do_not_depend_on_threads(void **state) {
     (void)state;
     for_each_number_of_threads(same_with_threads);
+    for_each_number_of_threads(same_rows_with_threads);
 }
 
 /* ---- Memory ---- */

@@ -46,7 +46,9 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     size_t tiles = head_tiles(cfg);
     int32_t in = um_widest_in(cfg);
     dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
-    size_t x_rows = blocks_of(in) * UM_GROUP_ROWS + UM_TILE_ROWS; /* whole tiles are read behind the last row */
+    dev->wave_rows = UM_GROUP_ROWS * UM_MIN(UM_MIN(dev->n_threads, UM_WAVE_GROUPS),
+                                            UM_CEIL_DIV(UM_MAX(cfg->max_tokens, 1), UM_GROUP_ROWS));
+    size_t x_rows = blocks_of(in) * (size_t)dev->wave_rows + UM_TILE_ROWS; /* whole tiles are read behind the last */
     dev->x = (uint32_t *)um_scratch_take(c, x_rows * UM_X_STRIDE, sizeof(uint32_t));
     dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
     dev->logit = (float *)um_scratch_take(c, UM_WHOLE_ROWS * tiles * UM_HEAD_TILE, sizeof(float));

@@ -12,8 +12,10 @@ extern "C" {
 #endif
 
 enum {
-    UM_GROUP_ROWS = 264,   /* rows of the left operand that one walk over the weights serves */
-    UM_ACC_ROWS = 4 * 264, /* rows of products that a thread holds: panels times rows */
+    UM_GROUP_ROWS = 288, /* rows of the left operand that one walk over the weights serves: whole tiles of 12 and 32 */
+    UM_WAVE_GROUPS = 4,  /* most groups that are packed together */
+    UM_OWN_ROWS = 64,    /* rows that are worth a group of their own */
+    UM_ACC_ROWS = 4 * 288, /* rows of products that a thread holds: panels times rows */
     UM_QUERY_ROWS = 48,    /* queries of an attention task */
     UM_HEAD_TILE = 256,    /* vocabulary ids whose logits are reduced together */
     UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one walk over the vocabulary */
@@ -65,7 +67,8 @@ struct um_dev {
     um_product bf16_weights;          /* `bf16` where the panel is of a weight: by the matrix unit, if there is one */
     um_product exact_f32, exact_bf16; /* the same with a left operand that is not rounded */
     um_thread *thread;                /* [n_threads] */
-    uint32_t *x;                      /* left operand of a product: [blocks][UM_GROUP_ROWS, UM_X_STRIDE] */
+    int wave_rows;                    /* most rows that are packed together: a multiple of UM_GROUP_ROWS */
+    uint32_t *x;                      /* left operand of a product: [blocks][wave_rows, UM_X_STRIDE] */
     float *mix;                       /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
     float *logit;                     /* [UM_WHOLE_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
     int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */

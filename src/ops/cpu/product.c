@@ -17,10 +17,10 @@ typedef struct pack_job {
     int n_rows, in;
 } pack_job;
 
+enum { TASK_ROWS = 8 };
+
 /* One row, all blocks. */
-static void pack_row(void *arg, int row, int thread) {
-    (void)thread;
-    const pack_job *j = (const pack_job *)arg;
+static void pack_row(const pack_job *j, int row) {
     int step = UM_BLOCK_WORDS * j->p->per_word;
     const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
     uint32_t *to = j->dev->x + (size_t)row * UM_X_STRIDE;
@@ -28,11 +28,18 @@ static void pack_row(void *arg, int row, int thread) {
         j->p->pack(x + k, UM_MIN(step, j->in - k), to);
 }
 
+static void pack_task(void *arg, int task, int thread) {
+    (void)thread;
+    const pack_job *j = (const pack_job *)arg;
+    int end = UM_MIN((task + 1) * TASK_ROWS, j->n_rows);
+    for (int row = task * TASK_ROWS; row < end; row++) pack_row(j, row);
+}
+
 um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
                         int in) {
-    assert(n_rows <= UM_GROUP_ROWS && in <= um_widest_in(&dev->config));
+    assert(n_rows <= dev->wave_rows && in <= um_widest_in(&dev->config));
     pack_job j = {dev, p, x, stride, row, n_rows, in};
-    um_cpu_run(dev, pack_row, &j, n_rows, (double)n_rows * in / 4);
+    um_cpu_run(dev, pack_task, &j, UM_CEIL_DIV(n_rows, TASK_ROWS), (double)n_rows * in / 4);
     return (um_left){dev->x, (size_t)n_rows * UM_X_STRIDE, n_rows};
 }
 
