@@ -56,12 +56,19 @@ void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, i
     for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) p->pack(x + i, UM_MIN(step, d - i), to);
 }
 
+/* acc [n, UM_PANEL] (+)= a panel times n rows, as many as the product takes. */
+static void multiply_tile(const um_product *p, const unsigned char *panel, const uint32_t *x, int words, int n,
+                          float *acc, bool first) {
+    if (p->matrix) p->matrix(panel, x, words, n, acc, UM_PANEL, first);
+    else p->tile(panel, x, words, n, acc, first);
+}
+
 void um_query_products(const um_product *p, const um_thread *t, const unsigned char *key, int d, int row, int n,
                        float *s) {
     int words = um_product_words(p, d);
     const uint32_t *x = t->query + row * UM_X_STRIDE;
     for (int at = 0; at < words; at += UM_BLOCK_WORDS, x += UM_QUERY_ROWS * UM_X_STRIDE)
-        p->tile(key + (size_t)at * p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
+        multiply_tile(p, key + (size_t)at * p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
 }
 
 /* Packs the queries, resets the sums. */
@@ -89,6 +96,15 @@ static void shrink_row(const attention_job *j, um_thread *t, int row, float by) 
     }
 }
 
+/* The words of a tile's values that are multiplied. Slots outside of [lo, hi) may hold anything, even NaN, so they are
+ * left out; with them a pair that lo or hi cuts, or the whole tile that a matrix unit takes, where zeros stand
+ * (um_kv_find). */
+static um_range seen_words(const attention_job *j, int lo, int hi) {
+    if (j->p->matrix) return (um_range){0, UM_TILE_WORDS};
+    int from = (j->kv->shape.type == UM_F32 ? lo : lo - lo % 2) / j->p->per_word;
+    return (um_range){from, from + um_product_words(j->p, hi - from * j->p->per_word)};
+}
+
 /* The rows [row, row + n) meet the keys [lo, hi) of the tile. */
 static void attend(const attention_job *j, um_thread *t, const um_kv_tile *keys, int32_t tile, int lo, int hi, int row,
                    int n) {
@@ -101,13 +117,11 @@ static void attend(const attention_job *j, um_thread *t, const um_kv_tile *keys,
                   t->weight);
     for (int i = 0; i < n; i++)
         if (shrink[i] != 1) shrink_row(j, t, row + i, shrink[i]);
-    /* Slots outside of [lo, hi) may hold anything, even NaN, so the sum leaves them out; a pair that lo or hi would cut
-     * was collected, with a zero in place of the other half, or has a zero for its scale. */
-    int from = (j->kv->shape.type == UM_F32 ? lo : lo - lo % 2) / j->p->per_word;
-    int words = um_product_words(j->p, hi - from * j->p->per_word);
-    const unsigned char *value = keys->value + (size_t)from * j->p->bytes_per_word;
+    um_range seen = seen_words(j, lo, hi);
+    const unsigned char *value = keys->value + (size_t)seen.start * j->p->bytes_per_word;
     for (int p = 0; p < panels; p++, value += keys->value_panel_bytes)
-        j->p->tile(value, t->weight + from, words, n, t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL, false);
+        multiply_tile(j->p, value, t->weight + seen.start, seen.end - seen.start, n,
+                      t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL, false);
 }
 
 static int32_t largest(const int32_t *v, int n) {
@@ -118,8 +132,9 @@ static int32_t largest(const int32_t *v, int n) {
 
 static void meet_tile(const attention_job *j, um_thread *t, const query_block *q, um_range keys, int32_t tile) {
     int32_t lo = UM_MAX(keys.start - tile, 0), hi = UM_MIN(keys.end - tile, UM_PANEL);
-    um_kv_tile found = um_kv_find(j->dev, j->kv, t, j->a->layer, q->kv_head, q->span->page, tile, lo, hi);
-    int n_tiles = UM_CEIL_DIV(q->n, j->dev->k->tile_rows);
+    um_kv_tile found =
+        um_kv_find(j->dev, j->kv, t, j->a->layer, q->kv_head, q->span->page, tile, lo, hi, j->p->matrix != NULL);
+    int n_tiles = UM_CEIL_DIV(q->n, j->p->tile_rows);
     for (int i = 0, row = 0; i < n_tiles; i++) {
         int n = q->n / n_tiles + (i < q->n % n_tiles);
         if (largest(t->seen_end + row, n) > tile) attend(j, t, &found, tile, lo, hi, row, n);
@@ -145,18 +160,20 @@ static void attention_task(void *arg, int task, int thread) {
     um_thread *t = &j->dev->thread[thread];
     query_block q = find_block(j, task);
     begin_rows(j, &q, t);
+    um_product_begin(j->p);
     um_range keys[2]; /* before and behind the hole; a tile that it cuts is met twice */
     int n_ranges = um_range_without(q.span->keys, q.span->hole, keys);
     for (int i = 0; i < n_ranges; i++)
         for (int32_t tile = keys[i].start / UM_PANEL * UM_PANEL; tile < UM_MIN(keys[i].end, q.seen_end);
              tile += UM_PANEL)
             meet_tile(j, t, &q, keys[i], tile);
+    um_product_end(j->p);
     end_rows(j, &q, t);
 }
 
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
     const um_batch *b = a->batch;
-    attention_job j = {dev, kv, a, um_product_kv(dev, kv->shape.type), a->n_heads / a->n_kv_heads};
+    attention_job j = {dev, kv, a, um_product_kv(dev, kv), a->n_heads / a->n_kv_heads};
     assert(a->n_heads % a->n_kv_heads == 0 && a->head_dim <= dev->config.max_head_dim);
     assert(b->n_spans <= dev->config.max_tokens && a->page_size == kv->shape.page_size);
     int n_tasks = 0;

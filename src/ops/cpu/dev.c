@@ -22,12 +22,14 @@ static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM
 
 static size_t head_tiles(const um_dev_config *c) { return (size_t)UM_CEIL_DIV(UM_MAX(c->max_vocab, 1), UM_HEAD_TILE); }
 
+/* A matrix unit reads whole tiles, up to UM_TILE_ROWS rows behind the last one of a left operand. */
 static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
     size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
     t->acc = (float *)um_scratch_take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
-    t->query = (uint32_t *)um_scratch_take(c, blocks_of(d) * UM_QUERY_ROWS * UM_X_STRIDE, sizeof(uint32_t));
-    t->weight = (uint32_t *)um_scratch_take(c, (size_t)dev->k->tile_rows * UM_X_STRIDE, sizeof(uint32_t));
+    size_t query_rows = blocks_of(d) * UM_QUERY_ROWS + UM_TILE_ROWS, weight_rows = UM_QUERY_ROWS + UM_TILE_ROWS;
+    t->query = (uint32_t *)um_scratch_take(c, query_rows * UM_X_STRIDE, sizeof(uint32_t));
+    t->weight = (uint32_t *)um_scratch_take(c, weight_rows * UM_X_STRIDE, sizeof(uint32_t));
     t->out = (float *)um_scratch_take(c, panels * UM_QUERY_ROWS * UM_PANEL, sizeof(float));
     t->max = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
     t->sum = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
@@ -48,7 +50,7 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     dev->thread = (um_thread *)um_scratch_take(c, (size_t)dev->n_threads, sizeof(um_thread));
     dev->wave_rows = UM_GROUP_ROWS * UM_MIN(UM_MIN(dev->n_threads, UM_WAVE_GROUPS),
                                             UM_CEIL_DIV(UM_MAX(cfg->max_tokens, 1), UM_GROUP_ROWS));
-    size_t x_rows = blocks_of(in) * (size_t)dev->wave_rows + UM_TILE_ROWS; /* whole tiles are read behind the last */
+    size_t x_rows = blocks_of(in) * (size_t)dev->wave_rows + UM_TILE_ROWS;
     dev->x = (uint32_t *)um_scratch_take(c, x_rows * UM_X_STRIDE, sizeof(uint32_t));
     dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
     dev->logit = (float *)um_scratch_take(c, UM_WHOLE_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
@@ -104,12 +106,13 @@ static um_product matrix_product(const um_dev *dev) {
     p.begin = dev->k->matrix_begin;
     p.end = dev->k->matrix_end;
     p.step = UM_TILE_WORDS;
+    p.tile_rows = UM_QUERY_ROWS;
     p.task_work = 2e6;
     return p;
 }
 
 /* A device that computes in bf16 rounds the left operand, and uses pairs on bf16 panels when there is an instruction
- * for it, and the matrix unit on those of weights. Attention stays with vectors: its tiles are cut at any key. */
+ * for it, and the matrix unit where these are whole tiles: all weights, keys and values of whole tiles of dims. */
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
@@ -119,7 +122,7 @@ static void choose_products(um_dev *dev) {
     if (rounds) dev->f32.pack = dev->bf16.pack = k->pack_round;
     if (rounds) dev->f32.softmax = dev->bf16.softmax = k->softmax_round;
     if (rounds && k->tile_pairs) dev->bf16 = pairs_product(dev);
-    dev->bf16_weights = rounds && k->matrix ? matrix_product(dev) : dev->bf16;
+    dev->bf16_tiles = rounds && k->matrix ? matrix_product(dev) : dev->bf16;
 }
 
 static void cpu_close(um_dev *dev) {

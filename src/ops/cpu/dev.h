@@ -30,9 +30,9 @@ typedef struct um_product {
     int per_word;          /* elements of k in a word: 1, or 2 for pairs */
     size_t bytes_per_word; /* of a panel */
     int step;              /* the number of words must be a multiple of it */
-    int tile_rows;         /* most rows of the left operand that `tile` takes */
+    int tile_rows;         /* most rows of the left operand that `tile` takes; with `matrix` those of attention */
     double task_work;      /* multiplications of a task: a few us */
-    um_matrix_fn matrix;   /* in place of `tile`, or NULL: with begin and end */
+    um_matrix_fn matrix;   /* in place of `tile`, or NULL: whole tiles only, with begin and end */
     void (*begin)(void), (*end)(void);
 } um_product;
 
@@ -41,7 +41,7 @@ typedef struct um_thread {
     float *acc; /* [UM_ACC_ROWS, UM_PANEL] */
     /* attention */
     uint32_t *query;   /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
-    uint32_t *weight;  /* [tile_rows, UM_X_STRIDE] probabilities as a left operand */
+    uint32_t *weight;  /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
     float *out;        /* [panels of a head][UM_QUERY_ROWS, UM_PANEL] */
     float *max, *sum;  /* [UM_QUERY_ROWS] of the online softmax */
     int32_t *seen_end; /* [UM_QUERY_ROWS] */
@@ -64,7 +64,7 @@ struct um_dev {
     um_pool *pool;
     int n_threads;
     um_product f32, bf16;             /* products with fp32 and bf16 panels, in the arithmetic of the device */
-    um_product bf16_weights;          /* `bf16` where the panel is of a weight: by the matrix unit, if there is one */
+    um_product bf16_tiles;            /* `bf16` where panels are whole tiles: by the matrix unit, if there is one */
     um_product exact_f32, exact_bf16; /* the same with a left operand that is not rounded */
     um_thread *thread;                /* [n_threads] */
     int wave_rows;                    /* most rows that are packed together: a multiple of UM_GROUP_ROWS */
@@ -155,14 +155,15 @@ void um_product_panels(const um_product *p, const um_weight *w, int panel, int n
  * which then is the first term of the sums. */
 void um_product_columns(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, float *y,
                         size_t stride);
-/* What multiplies keys and values of a type on this device: 8 bits are widened to bf16. */
-static inline const um_product *um_product_kv(const um_dev *dev, um_dtype type) {
-    return type == UM_F32 ? &dev->f32 : &dev->bf16;
+/* What multiplies keys and values on this device: 8 bits are widened to bf16. */
+static inline const um_product *um_product_kv(const um_dev *dev, const um_kv *kv) {
+    if (kv->shape.type == UM_F32) return &dev->f32;
+    return kv->shape.head_dim % (2 * UM_TILE_WORDS) == 0 ? &dev->bf16_tiles : &dev->bf16;
 }
 /* What multiplies a weight on this device. */
 static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {
     if (w->exact) return w->type == UM_F32 ? &dev->exact_f32 : &dev->exact_bf16;
-    return w->type == UM_F32 ? &dev->f32 : &dev->bf16_weights;
+    return w->type == UM_F32 ? &dev->f32 : &dev->bf16_tiles;
 }
 
 /* ---- kv.c ---- */
@@ -187,10 +188,10 @@ typedef struct um_kv_tile {
     const float *key_scale, *value_scale; /* [UM_PANEL] */
 } um_kv_tile;
 /* The vis indices [tile + lo, tile + hi) of a page table, tile a multiple of UM_PANEL: where they are stored, or in the
- * thread's scratch when pages are no multiple of a tile, a pair of bf16 values would reach beyond them, or bytes must
- * be widened. What lies beside them may be anything, but in their last pair. */
+ * thread's scratch when pages are no multiple of a tile, or bytes must be widened, or values stand beside others. What
+ * lies beside the keys may be anything. Beside the values are zeros in their last pair, with `whole` everywhere. */
 um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
-                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi);
+                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole);
 
 /* ---- attention.c ---- */
 /* Packs a row of d elements into the thread's queries. */

@@ -129,7 +129,8 @@ static void multiply(const void *of_panel, const uint32_t *x, int n_words, int n
         next.at += n_words / TILE * next.lines * 64;
     }
     if (row == n_rows) return;
-    multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first);
+    if (row + TILE == n_rows) multiply_tile(panel, x + row * UM_X_STRIDE, n_words, acc, stride, first);
+    else multiply_rest(panel, next, x + row * UM_X_STRIDE, n_words, n_rows - row, acc, stride, first);
 }
 
 static void pack_tiles(const float *x, int n, uint32_t *out) {

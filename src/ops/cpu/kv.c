@@ -165,14 +165,28 @@ static um_kv_tile widen(const um_kv *kv, um_thread *t, const um_kernels *k, um_u
                         t->scale + UM_PANEL};
 }
 
+/* Copies the values of a unit, bf16, with zeros beside [lo, hi). */
+static void trim_values(const um_kv *kv, const uint32_t *value, int32_t lo, int32_t hi, uint32_t *to) {
+    int32_t n_panels = UM_CEIL_DIV(kv->shape.head_dim, UM_PANEL);
+    for (int32_t row = 0; row < n_panels * UM_PANEL / 2; row++, value += UM_PANEL, to += UM_PANEL) {
+        int32_t even = row % (UM_PANEL / 2) * 2, odd = even + 1;
+        uint32_t kept = (even >= lo && even < hi ? 0xFFFFu : 0) | (odd >= lo && odd < hi ? 0xFFFF0000u : 0);
+        for (int i = 0; i < UM_PANEL; i++) to[i] = value[i] & kept;
+    }
+}
+
 um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
-                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi) {
-    int32_t page_size = kv->shape.page_size;
-    um_unit unit;
-    bool halves_pair = kv->shape.type == UM_BF16 && (lo % 2 || hi % 2);
-    if (page_size % UM_PANEL == 0 && !halves_pair)
-        unit = um_kv_unit(kv, layer, head, um_slot_of(page, page_size, tile));
-    else unit = collect(kv, t, layer, head, page, tile, lo, hi);
-    if (kv->shape.type == UM_F8) return widen(kv, t, dev->k, unit, lo, hi);
-    return (um_kv_tile){unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};
+                      const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole) {
+    const int32_t page_size = kv->shape.page_size;
+    const um_dtype type = kv->shape.type;
+    const bool is_unit = page_size % UM_PANEL == 0;
+    const bool stands_alone = whole ? lo == 0 && hi == UM_PANEL : lo % 2 == 0 && hi % 2 == 0;
+    um_unit unit = is_unit ? um_kv_unit(kv, layer, head, um_slot_of(page, page_size, tile))
+                           : collect(kv, t, layer, head, page, tile, lo, hi);
+    um_kv_tile found = {unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};
+    if (type == UM_F8) found = widen(kv, t, dev->k, unit, lo, hi);
+    if (!is_unit || stands_alone || type == UM_F32) return found;
+    trim_values(kv, (const uint32_t *)found.value, lo, hi, (uint32_t *)t->unit);
+    found.value = (const unsigned char *)t->unit;
+    return found;
 }
