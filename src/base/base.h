@@ -380,10 +380,23 @@ void um_jw_str(um_jw *w, const char *s, size_t n); /* UTF-8; invalid bytes becom
 void um_jw_cstr(um_jw *w, const char *s);          /* NULL gives null */
 void um_jw_int(um_jw *w, int64_t v);
 void um_jw_double(um_jw *w, double v); /* shortest text that reads back */
+void um_jw_float(um_jw *w, float v);   /* no more digits than a float has */
 void um_jw_share(um_jw *w, double v);  /* 0..1 to six decimals, for where there are many */
 void um_jw_bool(um_jw *w, bool v);
 void um_jw_null(um_jw *w);
-void um_jw_raw(um_jw *w, const char *json, size_t n); /* a value that is JSON already */
+void um_jw_raw(um_jw *w, const char *json, size_t n);  /* a value that is JSON already */
+void um_jw_ints(um_jw *w, const int32_t *v, size_t n); /* an array */
+
+/* A member of an object: its key and its value. */
+void um_jw_put_str(um_jw *w, const char *key, um_str v);
+void um_jw_put_cstr(um_jw *w, const char *key, const char *v);
+void um_jw_put_int(um_jw *w, const char *key, int64_t v);
+void um_jw_put_double(um_jw *w, const char *key, double v);
+void um_jw_put_ratio(um_jw *w, const char *key, double a, double b); /* a / b; null when either is not above 0 */
+void um_jw_put_bool(um_jw *w, const char *key, bool v);
+void um_jw_put_null(um_jw *w, const char *key);
+void um_jw_put_ints(um_jw *w, const char *key, const int32_t *v, size_t n);
+void um_jw_put_bytes(um_jw *w, const char *key, um_str v); /* an array of 0..255 */
 
 /* ---- YAML (yaml.c) ----------------------------------------------------------------------------------------------- */
 

@@ -101,6 +101,13 @@ void um_jw_double(um_jw *w, double v) {
     um_buf_puts(w->out, v == 0 && signbit(v) ? "-0.0" : text);
 }
 
+void um_jw_float(um_jw *w, float v) {
+    char text[UM_NUMBER_MAX] = "null";
+    if (isfinite(v)) um_format_float(v, text);
+    begin_value(w);
+    um_buf_puts(w->out, text);
+}
+
 /* Six decimals in integers: a tenth of the cost of the shortest text that reads back. */
 void um_jw_share(um_jw *w, double v) {
     char text[] = "0.000000";
@@ -131,4 +138,56 @@ void um_jw_null(um_jw *w) {
 void um_jw_raw(um_jw *w, const char *json, size_t n) {
     begin_value(w);
     um_buf_append(w->out, json, n);
+}
+
+void um_jw_ints(um_jw *w, const int32_t *v, size_t n) {
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < n; i++) um_jw_int(w, v[i]);
+    um_jw_end_array(w);
+}
+
+void um_jw_put_str(um_jw *w, const char *key, um_str v) {
+    um_jw_key(w, key);
+    um_jw_str(w, v.p, v.n);
+}
+
+void um_jw_put_cstr(um_jw *w, const char *key, const char *v) {
+    um_jw_key(w, key);
+    um_jw_cstr(w, v);
+}
+
+void um_jw_put_int(um_jw *w, const char *key, int64_t v) {
+    um_jw_key(w, key);
+    um_jw_int(w, v);
+}
+
+void um_jw_put_double(um_jw *w, const char *key, double v) {
+    um_jw_key(w, key);
+    um_jw_double(w, v);
+}
+
+void um_jw_put_ratio(um_jw *w, const char *key, double a, double b) {
+    um_jw_put_double(w, key, a > 0 && b > 0 ? a / b : NAN);
+}
+
+void um_jw_put_bool(um_jw *w, const char *key, bool v) {
+    um_jw_key(w, key);
+    um_jw_bool(w, v);
+}
+
+void um_jw_put_null(um_jw *w, const char *key) {
+    um_jw_key(w, key);
+    um_jw_null(w);
+}
+
+void um_jw_put_ints(um_jw *w, const char *key, const int32_t *v, size_t n) {
+    um_jw_key(w, key);
+    um_jw_ints(w, v, n);
+}
+
+void um_jw_put_bytes(um_jw *w, const char *key, um_str v) {
+    um_jw_key(w, key);
+    um_jw_begin_array(w);
+    for (size_t i = 0; i < v.n; i++) um_jw_int(w, (uint8_t)v.p[i]);
+    um_jw_end_array(w);
 }

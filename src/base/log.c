@@ -37,12 +37,9 @@ static void put_json(um_log_level level, const char *message) {
     um_log_time(time);
     um_jw_init(&w, &line);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "time");
-    um_jw_cstr(&w, time);
-    um_jw_key(&w, "level");
-    um_jw_cstr(&w, names[level]);
-    um_jw_key(&w, "message");
-    um_jw_cstr(&w, message);
+    um_jw_put_cstr(&w, "time", time);
+    um_jw_put_cstr(&w, "level", names[level]);
+    um_jw_put_cstr(&w, "message", message);
     um_jw_end_object(&w);
     um_buf_putc(&line, '\n');
     fwrite(line.data, 1, line.len, stderr);

@@ -30,11 +30,6 @@ typedef struct remote {
 
 /* ---- The question as a body -------------------------------------------------------------------------------------- */
 
-static void put_bool(um_jw *w, const char *key, bool v) {
-    um_jw_key(w, key);
-    um_jw_bool(w, v);
-}
-
 static void put_json(um_jw *w, const char *key, const char *json) {
     if (!json) return;
     um_jw_key(w, key);
@@ -71,10 +66,8 @@ static void put_messages(um_jw *w, const um_chat_request *c) {
     um_jw_begin_array(w);
     for (size_t i = 0; i < c->n_messages; i++) {
         um_jw_begin_object(w);
-        um_jw_key(w, "role");
-        um_jw_cstr(w, c->messages[i].role);
-        um_jw_key(w, "content");
-        um_jw_cstr(w, c->messages[i].content);
+        um_jw_put_cstr(w, "role", c->messages[i].role);
+        um_jw_put_cstr(w, "content", c->messages[i].content);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
@@ -83,38 +76,30 @@ static void put_messages(um_jw *w, const um_chat_request *c) {
 }
 
 static void put_prompt(um_jw *w, const um_request *r) {
-    if (r->chat) {
-        put_messages(w, r->chat);
-    } else {
-        um_jw_key(w, "prompt");
-        um_jw_str(w, r->text, r->text_len);
-    }
+    if (r->chat) put_messages(w, r->chat);
+    else um_jw_put_str(w, "prompt", (um_str){r->text, r->text_len});
     if (r->n_stop) {
         um_jw_key(w, "stop");
         um_jw_begin_array(w);
         for (size_t i = 0; i < r->n_stop; i++) um_jw_cstr(w, r->stop[i]);
         um_jw_end_array(w);
     }
-    if (r->adapter) {
-        um_jw_key(w, "adapter");
-        um_jw_cstr(w, r->adapter);
-    }
+    if (r->adapter) um_jw_put_cstr(w, "adapter", r->adapter);
 }
 
 static void write_body(const remote *r, um_question *q, um_buf *out) {
     um_jw w;
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "model");
-    um_jw_cstr(&w, r->peer.model);
+    um_jw_put_cstr(&w, "model", r->peer.model);
     put_prompt(&w, &q->request);
     put_parameters(&w, q);
-    put_bool(&w, "stream", true);
+    um_jw_put_bool(&w, "stream", true);
     put_json(&w, "stream_options", "{\"include_usage\":true}");
     if (r->peer.is_unmask) {
         if (r->base.showing.view) put_json(&w, "stream_mode", "\"denoise\"");
-        put_bool(&w, "return_timings", true);
-        put_bool(&w, "return_token_ids", true);
+        um_jw_put_bool(&w, "return_timings", true);
+        um_jw_put_bool(&w, "return_token_ids", true);
     }
     um_jw_end_object(&w);
 }

@@ -280,21 +280,6 @@ static void print_table(const bench *b, const um_config *c) {
         b->opt.runs);
 }
 
-static void put_text(um_jw *w, const char *key, const char *text) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, text);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_double(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
 static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
     um_machine machine;
     um_model_info info;
@@ -302,21 +287,21 @@ static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
     um_machine_get(&machine);
     um_model_get_info(b->model, &info);
     describe_prompts(b, &prompts);
-    put_text(w, "timed", timed);
-    put_text(w, "cpu", machine.cpu);
-    put_int(w, "cores", machine.cores);
-    put_text(w, "isa", b->model->ops->isa(b->model->dev));
-    put_text(w, "version", um_version());
-    put_text(w, "commit", UM_COMMIT);
-    put_text(w, "model", info.path);
-    put_text(w, "family", info.family);
-    put_int(w, "parameters", info.n_params);
-    put_text(w, "dtype", um_dtype_name(b->model->dtype));
-    put_int(w, "threads", b->model->ops->threads(b->model->dev));
-    put_double(w, "load_seconds", b->load_seconds);
-    put_text(w, "prompts", prompts.data);
-    put_int(w, "requests", b->opt.requests);
-    put_int(w, "runs", b->opt.runs);
+    um_jw_put_cstr(w, "timed", timed);
+    um_jw_put_cstr(w, "cpu", machine.cpu);
+    um_jw_put_int(w, "cores", machine.cores);
+    um_jw_put_cstr(w, "isa", b->model->ops->isa(b->model->dev));
+    um_jw_put_cstr(w, "version", um_version());
+    um_jw_put_cstr(w, "commit", UM_COMMIT);
+    um_jw_put_cstr(w, "model", info.path);
+    um_jw_put_cstr(w, "family", info.family);
+    um_jw_put_int(w, "parameters", info.n_params);
+    um_jw_put_cstr(w, "dtype", um_dtype_name(b->model->dtype));
+    um_jw_put_int(w, "threads", b->model->ops->threads(b->model->dev));
+    um_jw_put_double(w, "load_seconds", b->load_seconds);
+    um_jw_put_cstr(w, "prompts", prompts.data);
+    um_jw_put_int(w, "requests", b->opt.requests);
+    um_jw_put_int(w, "runs", b->opt.runs);
     um_jw_key(w, "options");
     um_report_options(w, c);
     um_buf_free(&prompts);
@@ -324,17 +309,17 @@ static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
 
 static void put_point(const bench *b, const point *p, um_jw *w) {
     um_jw_begin_object(w);
-    put_int(w, "batch", p->batch);
-    put_int(w, "tokens", p->run[0].tokens);
-    put_int(w, "forwards", p->run[0].passes);
-    put_int(w, "rows", p->run[0].rows);
+    um_jw_put_int(w, "batch", p->batch);
+    um_jw_put_int(w, "tokens", p->run[0].tokens);
+    um_jw_put_int(w, "forwards", p->run[0].passes);
+    um_jw_put_int(w, "rows", p->run[0].rows);
     for (size_t i = 0; i < UM_LEN(columns); i++) {
         um_spread s = spread_of(b, p, i);
         um_jw_key(w, columns[i].key);
         um_jw_begin_object(w);
-        put_double(w, "median", s.median);
-        put_double(w, "min", s.min);
-        put_double(w, "max", s.max);
+        um_jw_put_double(w, "median", s.median);
+        um_jw_put_double(w, "min", s.min);
+        um_jw_put_double(w, "max", s.max);
         um_jw_end_object(w);
     }
     um_report_put_speed(w, &p->metrics, &p->rates);

@@ -116,42 +116,25 @@ static void count(tally *y, const um_result *r, bool right) {
     y->n_ratios++;
 }
 
-static void put_pair(um_jw *w, const char *key, const char *text, size_t n) {
-    um_jw_key(w, key);
-    um_jw_str(w, text, n);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_double(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
 /* The line of --output. r NULL: the request failed with t->err. */
 static void put_answer(const um_example *x, um_ticket *t, const um_result *r, bool right) {
     um_jw w;
     um_jw_init(&w, &t->out);
     um_jw_begin_object(&w);
     um_jw_key(&w, "id");
-    um_buf_puts(&t->out, x->id); /* JSON already */
-    w.comma[w.depth] = true;
-    put_pair(&w, "kind", x->kind, strlen(x->kind));
-    put_pair(&w, "prompt", x->prompt, strlen(x->prompt));
-    put_pair(&w, "expected", x->answer, strlen(x->answer));
+    um_jw_raw(&w, x->id, strlen(x->id));
+    um_jw_put_cstr(&w, "kind", x->kind);
+    um_jw_put_cstr(&w, "prompt", x->prompt);
+    um_jw_put_cstr(&w, "expected", x->answer);
     if (r) {
-        put_pair(&w, "text", r->text, r->text_len);
-        put_int(&w, "completion_tokens", (int64_t)r->n_tokens);
-        put_int(&w, "nfe", r->nfe);
-        put_pair(&w, "finish_reason", um_finish_name(r->finish), strlen(um_finish_name(r->finish)));
+        um_jw_put_str(&w, "text", (um_str){r->text, r->text_len});
+        um_jw_put_int(&w, "completion_tokens", (int64_t)r->n_tokens);
+        um_jw_put_int(&w, "nfe", r->nfe);
+        um_jw_put_cstr(&w, "finish_reason", um_finish_name(r->finish));
     } else {
-        put_pair(&w, "error", t->err.msg, strlen(t->err.msg));
+        um_jw_put_cstr(&w, "error", t->err.msg);
     }
-    um_jw_key(&w, "correct");
-    um_jw_bool(&w, right);
+    um_jw_put_bool(&w, "correct", right);
     um_jw_end_object(&w);
 }
 
@@ -224,16 +207,16 @@ static void print_table(const eval *v, const um_config *c) {
 }
 
 static void put_tally(um_jw *w, const tally *y) {
-    put_int(w, "n", y->n);
-    put_int(w, "correct", y->correct);
-    put_int(w, "failed", y->failed);
-    put_double(w, "accuracy", um_ratio((double)y->correct, (double)y->n));
-    put_int(w, "tokens", y->tokens);
-    put_int(w, "forwards", y->forwards);
-    put_int(w, "denoise_tokens", y->denoise_tokens);
-    put_int(w, "denoise_passes", y->denoise_passes);
-    put_double(w, "tokens_per_forward", per_forward(y));
-    put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
+    um_jw_put_int(w, "n", y->n);
+    um_jw_put_int(w, "correct", y->correct);
+    um_jw_put_int(w, "failed", y->failed);
+    um_jw_put_double(w, "accuracy", um_ratio((double)y->correct, (double)y->n));
+    um_jw_put_int(w, "tokens", y->tokens);
+    um_jw_put_int(w, "forwards", y->forwards);
+    um_jw_put_int(w, "denoise_tokens", y->denoise_tokens);
+    um_jw_put_int(w, "denoise_passes", y->denoise_passes);
+    um_jw_put_double(w, "tokens_per_forward", per_forward(y));
+    um_jw_put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
 }
 
 /* What keys and values took at most at once, over all engines. */
@@ -241,9 +224,9 @@ static void put_memory(um_jw *w, const eval *v) {
     um_stats s;
     um_router_get_stats(v->session.router, &s);
     const int64_t page_bytes = (int64_t)s.kv_bytes / s.pages_total;
-    put_int(w, "kv_page_bytes", page_bytes);
-    put_int(w, "kv_pages_used_most", s.pages_used_most);
-    put_int(w, "kv_bytes_used_most", page_bytes * s.pages_used_most);
+    um_jw_put_int(w, "kv_page_bytes", page_bytes);
+    um_jw_put_int(w, "kv_pages_used_most", s.pages_used_most);
+    um_jw_put_int(w, "kv_bytes_used_most", page_bytes * s.pages_used_most);
 }
 
 static void print_json(const eval *v, const um_config *c) {
@@ -253,18 +236,18 @@ static void print_json(const eval *v, const um_config *c) {
     um_model_get_info(v->session.model, &info);
     um_jw_init(&w, &out);
     um_jw_begin_object(&w);
-    put_pair(&w, "model", info.path, strlen(info.path));
-    put_pair(&w, "family", info.family, strlen(info.family));
-    put_pair(&w, "data", v->path, strlen(v->path));
+    um_jw_put_cstr(&w, "model", info.path);
+    um_jw_put_cstr(&w, "family", info.family);
+    um_jw_put_cstr(&w, "data", v->path);
     put_tally(&w, &v->all);
-    put_double(&w, "seconds", v->seconds);
-    put_double(&w, "tokens_per_second", um_ratio((double)v->all.tokens, v->seconds));
+    um_jw_put_double(&w, "seconds", v->seconds);
+    um_jw_put_double(&w, "tokens_per_second", um_ratio((double)v->all.tokens, v->seconds));
     put_memory(&w, v);
     um_jw_key(&w, "kinds");
     um_jw_begin_array(&w);
     for (size_t i = 0; i < v->n_kinds; i++) {
         um_jw_begin_object(&w);
-        put_pair(&w, "kind", v->kind[i].kind, strlen(v->kind[i].kind));
+        um_jw_put_cstr(&w, "kind", v->kind[i].kind);
         put_tally(&w, &v->kind[i]);
         um_jw_end_object(&w);
     }

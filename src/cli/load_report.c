@@ -106,21 +106,6 @@ void um_load_put_text(const um_load_report *r, um_buf *out) {
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-static void put_str(um_jw *w, const char *key, const char *v) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, v);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_double(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
 static void put_json_time(um_jw *w, const char *key, const um_histogram *h) {
     um_jw_key(w, key);
     if (!h->n) {
@@ -128,51 +113,51 @@ static void put_json_time(um_jw *w, const char *key, const um_histogram *h) {
         return;
     }
     um_jw_begin_object(w);
-    put_int(w, "n", h->n);
-    put_double(w, "mean", um_histogram_mean(h));
+    um_jw_put_int(w, "n", h->n);
+    um_jw_put_double(w, "mean", um_histogram_mean(h));
     for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++) {
         char name[8];
         snprintf(name, sizeof name, "p%.0f", 100 * um_report_quantiles[k]);
-        put_double(w, name, um_histogram_quantile(h, um_report_quantiles[k]));
+        um_jw_put_double(w, name, um_histogram_quantile(h, um_report_quantiles[k]));
     }
-    put_double(w, "max", h->max);
+    um_jw_put_double(w, "max", h->max);
     um_jw_end_object(w);
 }
 
 static void put_json_counts(um_jw *w, const um_load_summary *s) {
-    for (int o = UM_LOAD_ANSWERED; o <= UM_LOAD_ABORTED; o++) put_int(w, um_load_outcomes[o], s->outcomes[o]);
+    for (int o = UM_LOAD_ANSWERED; o <= UM_LOAD_ABORTED; o++) um_jw_put_int(w, um_load_outcomes[o], s->outcomes[o]);
     um_jw_key(w, "failed_by_status");
     um_jw_begin_object(w);
     for (int i = 0; i < (int)UM_LEN(s->statuses); i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
-        if (s->statuses[i]) put_int(w, key, s->statuses[i]);
+        if (s->statuses[i]) um_jw_put_int(w, key, s->statuses[i]);
     }
     um_jw_end_object(w);
-    put_str(w, "first_error", s->error);
+    um_jw_put_cstr(w, "first_error", s->error);
 }
 
 static void put_json_point(um_jw *w, const um_load_report *r, const um_load_point *p) {
     const um_load_summary *s = &p->summary;
     um_jw_begin_object(w);
-    put_str(w, "unit", r->unit);
-    put_double(w, "value", p->value);
+    um_jw_put_cstr(w, "unit", r->unit);
+    um_jw_put_double(w, "value", p->value);
     put_json_counts(w, s);
     for (int i = 0; i < RATES; i++) {
         um_spread v = spread_of(s, i);
         um_jw_key(w, rate_names[i].key);
         um_jw_begin_object(w);
-        put_double(w, "median", v.median);
-        put_double(w, "min", v.min);
-        put_double(w, "max", v.max);
+        um_jw_put_double(w, "median", v.median);
+        um_jw_put_double(w, "min", v.min);
+        um_jw_put_double(w, "max", v.max);
         um_jw_end_object(w);
     }
     for (int i = 0; i < UM_LOAD_TIMES; i++) put_json_time(w, um_load_times[i].key, &s->times[i]);
-    put_int(w, "prompt_tokens", s->prompt_tokens);
-    put_int(w, "cached_tokens", s->cached_tokens);
-    put_int(w, "completion_tokens", s->tokens);
-    put_int(w, "nfe", s->nfe);
-    put_double(w, "tokens_per_forward", um_ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    um_jw_put_int(w, "prompt_tokens", s->prompt_tokens);
+    um_jw_put_int(w, "cached_tokens", s->cached_tokens);
+    um_jw_put_int(w, "completion_tokens", s->tokens);
+    um_jw_put_int(w, "nfe", s->nfe);
+    um_jw_put_double(w, "tokens_per_forward", um_ratio((double)s->denoise_tokens, (double)s->denoise_passes));
     um_jw_end_object(w);
 }
 
@@ -182,19 +167,19 @@ void um_load_put_json(const um_load_report *r, um_buf *out) {
     um_machine_get(&machine);
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
-    put_str(&w, "timed", timed);
-    put_str(&w, "cpu", machine.cpu);
-    put_int(&w, "cores", machine.cores);
-    put_str(&w, "version", um_version());
-    put_str(&w, "commit", UM_COMMIT);
-    put_str(&w, "url", r->url);
-    put_str(&w, "endpoint", r->endpoint);
-    put_str(&w, "model", r->peer->model);
-    put_str(&w, "server", r->peer->version);
-    put_str(&w, "prompts", r->prompts->about);
-    put_str(&w, "options", r->options);
-    put_double(&w, "slo_ttft_seconds", r->slo.ttft);
-    put_double(&w, "slo_tpot_seconds", r->slo.tpot);
+    um_jw_put_cstr(&w, "timed", timed);
+    um_jw_put_cstr(&w, "cpu", machine.cpu);
+    um_jw_put_int(&w, "cores", machine.cores);
+    um_jw_put_cstr(&w, "version", um_version());
+    um_jw_put_cstr(&w, "commit", UM_COMMIT);
+    um_jw_put_cstr(&w, "url", r->url);
+    um_jw_put_cstr(&w, "endpoint", r->endpoint);
+    um_jw_put_cstr(&w, "model", r->peer->model);
+    um_jw_put_cstr(&w, "server", r->peer->version);
+    um_jw_put_cstr(&w, "prompts", r->prompts->about);
+    um_jw_put_cstr(&w, "options", r->options);
+    um_jw_put_double(&w, "slo_ttft_seconds", r->slo.ttft);
+    um_jw_put_double(&w, "slo_tpot_seconds", r->slo.tpot);
     um_jw_key(&w, "points");
     um_jw_begin_array(&w);
     for (size_t i = 0; i < r->n; i++) put_json_point(&w, r, &r->point[i]);

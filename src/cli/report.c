@@ -36,8 +36,7 @@ void um_report_options(um_jw *w, const um_config *c) {
         for (size_t k = 0; k < sets[i].n; k++) {
             um_buf_clear(&text);
             um_option_get_text(&sets[i].rows[k], sets[i].base, &text);
-            um_jw_key(w, sets[i].rows[k].name);
-            um_jw_cstr(w, text.data);
+            um_jw_put_cstr(w, sets[i].rows[k].name, text.data);
         }
     }
     um_jw_end_object(w);
@@ -124,13 +123,11 @@ void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r) {
 static void put_waits(um_jw *w, const waits *of) {
     um_jw_key(w, of->key);
     um_jw_begin_object(w);
-    um_jw_key(w, "mean");
-    um_jw_double(w, um_histogram_mean(of->of));
+    um_jw_put_double(w, "mean", um_histogram_mean(of->of));
     for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++) {
         char key[8];
         snprintf(key, sizeof key, "p%.0f", 100 * um_report_quantiles[k]);
-        um_jw_key(w, key);
-        um_jw_double(w, um_histogram_quantile(of->of, um_report_quantiles[k]));
+        um_jw_put_double(w, key, um_histogram_quantile(of->of, um_report_quantiles[k]));
     }
     um_jw_end_object(w);
 }
@@ -150,9 +147,6 @@ void um_report_put_speed(um_jw *w, const um_metrics *m, const um_rates *r) {
                  {"overhead", r->overhead}};
     waits all[N_WAITS];
     waits_of(m, all);
-    for (size_t i = 0; i < UM_LEN(rates); i++) {
-        um_jw_key(w, rates[i].key);
-        um_jw_double(w, rates[i].value);
-    }
+    for (size_t i = 0; i < UM_LEN(rates); i++) um_jw_put_double(w, rates[i].key, rates[i].value);
     for (size_t i = 0; i < N_WAITS; i++) put_waits(w, &all[i]);
 }

@@ -2,47 +2,20 @@
 #include "cli/results.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <sys/stat.h>
 
 #include "cli/requests.h"
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-static void put_ints(um_jw *w, const int32_t *v, size_t n) {
-    um_jw_begin_array(w);
-    for (size_t i = 0; i < n; i++) um_jw_int(w, v[i]);
-    um_jw_end_array(w);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_seconds(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
 /* A token may be part of a character: its text shows U+FFFD then, and only its bytes say what it is. */
 static void put_token(um_jw *w, const um_tok *tok, int32_t id, float logprob) {
-    char text[UM_NUMBER_MAX];
     um_str bytes = um_tok_bytes(tok, id);
-    um_jw_key(w, "token");
-    um_jw_str(w, bytes.p ? bytes.p : "", bytes.n);
-    put_int(w, "token_id", id);
+    um_jw_put_str(w, "token", bytes);
+    um_jw_put_int(w, "token_id", id);
     um_jw_key(w, "logprob");
-    if (logprob == logprob && logprob > -INFINITY) {
-        um_format_float(logprob, text);
-        um_jw_raw(w, text, strlen(text));
-    } else {
-        um_jw_null(w);
-    }
-    um_jw_key(w, "bytes");
-    um_jw_begin_array(w);
-    for (size_t i = 0; i < bytes.n; i++) um_jw_int(w, (uint8_t)bytes.p[i]);
-    um_jw_end_array(w);
+    um_jw_float(w, logprob);
+    um_jw_put_bytes(w, "bytes", bytes);
 }
 
 /* As chat completions of the OpenAI style have them. */
@@ -70,39 +43,34 @@ static void put_logprobs(um_jw *w, const um_result *r, const um_tok *tok) {
 }
 
 static void put_timings(um_jw *w, const um_result *r) {
-    put_int(w, "cached_tokens", r->cached_tokens);
-    put_int(w, "preemptions", r->preemptions);
+    um_jw_put_int(w, "cached_tokens", r->cached_tokens);
+    um_jw_put_int(w, "preemptions", r->preemptions);
     um_jw_key(w, "timings");
     um_jw_begin_object(w);
-    put_seconds(w, "queue_seconds", r->queue_seconds);
-    put_seconds(w, "first_token_seconds", r->first_token_seconds);
-    put_seconds(w, "total_seconds", r->total_seconds);
+    um_jw_put_double(w, "queue_seconds", r->queue_seconds);
+    um_jw_put_double(w, "first_token_seconds", r->first_token_seconds);
+    um_jw_put_double(w, "total_seconds", r->total_seconds);
     um_jw_end_object(w);
 }
 
 /* A server may have counted the tokens and not named them. */
 void um_result_put(um_jw *w, const um_result *r, const um_result_extras *x) {
     um_jw_key(w, "token_ids");
-    if (r->token_ids || !r->n_tokens) put_ints(w, r->token_ids, r->n_tokens);
+    if (r->token_ids || !r->n_tokens) um_jw_ints(w, r->token_ids, r->n_tokens);
     else um_jw_null(w);
-    um_jw_key(w, "text");
-    um_jw_str(w, r->text, r->text_len);
-    um_jw_key(w, "finish_reason");
-    um_jw_cstr(w, um_finish_name(r->finish));
+    um_jw_put_str(w, "text", (um_str){r->text, r->text_len});
+    um_jw_put_cstr(w, "finish_reason", um_finish_name(r->finish));
     if (r->stop || r->stop_id >= 0) {
         um_jw_key(w, "stop_reason");
         if (r->stop) um_jw_cstr(w, r->stop);
         else um_jw_int(w, r->stop_id);
     }
-    put_int(w, "nfe", r->nfe);
-    put_int(w, "seed", r->seed);
-    put_int(w, "prompt_tokens", r->prompt_tokens);
-    put_int(w, "completion_tokens", (int64_t)r->n_tokens);
+    um_jw_put_int(w, "nfe", r->nfe);
+    um_jw_put_int(w, "seed", r->seed);
+    um_jw_put_int(w, "prompt_tokens", r->prompt_tokens);
+    um_jw_put_int(w, "completion_tokens", (int64_t)r->n_tokens);
     if (r->logprob) put_logprobs(w, r, x->tok);
-    if (x->step_map) {
-        um_jw_key(w, "step_map");
-        put_ints(w, r->pass, r->n_tokens);
-    }
+    if (x->step_map) um_jw_put_ints(w, "step_map", r->pass, r->n_tokens);
     if (x->timings) put_timings(w, r);
     if (x->trace.n) {
         um_jw_key(w, "trace");
@@ -119,28 +87,22 @@ void um_error_line(um_buf *out, const char *id, int64_t line, const um_err *e) {
         um_jw_raw(&w, id, strlen(id));
     } else {
         um_jw_null(&w);
-        put_int(&w, "line", line);
+        um_jw_put_int(&w, "line", line);
     }
     um_jw_key(&w, "error");
     um_jw_begin_object(&w);
-    um_jw_key(&w, "code");
-    um_jw_cstr(&w, um_status_name(e->code));
-    um_jw_key(&w, "message");
-    um_jw_cstr(&w, e->msg);
+    um_jw_put_cstr(&w, "code", um_status_name(e->code));
+    um_jw_put_cstr(&w, "message", e->msg);
     um_jw_end_object(&w);
     um_jw_end_object(&w);
 }
 
 void um_trace_entry(um_jw *w, const um_trace *t) {
     um_jw_begin_object(w);
-    um_jw_key(w, "prefill");
-    um_jw_bool(w, t->prefill);
-    um_jw_key(w, "new");
-    um_jw_int(w, t->n_new);
-    um_jw_key(w, "blocks");
-    put_ints(w, t->block, (size_t)t->n_blocks);
-    um_jw_key(w, "tokens");
-    put_ints(w, t->token, (size_t)t->n_tokens);
+    um_jw_put_bool(w, "prefill", t->prefill);
+    um_jw_put_int(w, "new", t->n_new);
+    um_jw_put_ints(w, "blocks", t->block, (size_t)t->n_blocks);
+    um_jw_put_ints(w, "tokens", t->token, (size_t)t->n_tokens);
     um_jw_key(w, "state");
     um_jw_begin_array(w);
     for (int32_t i = 0; i < t->n_blocks; i++) {

@@ -136,10 +136,8 @@ static void write_json(void *arg, const um_result *r) {
     um_jw_init(&w, &a->text);
     um_jw_begin_object(&w);
     um_result_put(&w, r, &a->extras);
-    um_jw_key(&w, "denoise_tokens");
-    um_jw_int(&w, r->denoise_tokens);
-    um_jw_key(&w, "denoise_passes");
-    um_jw_int(&w, r->denoise_passes);
+    um_jw_put_int(&w, "denoise_tokens", r->denoise_tokens);
+    um_jw_put_int(&w, "denoise_passes", r->denoise_passes);
     um_jw_end_object(&w);
 }
 

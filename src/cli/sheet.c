@@ -57,10 +57,8 @@ void um_sheet_list_end(um_sheet *s) {
 void um_sheet_item(um_sheet *s, const char *name, const char *summary) {
     if (s->json) {
         um_jw_begin_object(&s->w);
-        um_jw_key(&s->w, "name");
-        um_jw_cstr(&s->w, name);
-        um_jw_key(&s->w, "summary");
-        um_jw_cstr(&s->w, summary);
+        um_jw_put_cstr(&s->w, "name", name);
+        um_jw_put_cstr(&s->w, "summary", summary);
         return;
     }
     if (summary) um_buf_printf(&s->out, "%*s%-*s %s\n", 2 * s->depth, "", 26 - 2 * s->depth, name, summary);
@@ -88,8 +86,7 @@ static void put_label(um_sheet *s, const char *name) {
 
 void um_sheet_str(um_sheet *s, const char *name, const char *value) {
     if (s->json) {
-        um_jw_key(&s->w, name);
-        um_jw_cstr(&s->w, value);
+        um_jw_put_cstr(&s->w, name, value);
     } else if (value && *value) {
         put_label(s, name);
         um_buf_printf(&s->out, "%s\n", value);
@@ -98,8 +95,7 @@ void um_sheet_str(um_sheet *s, const char *name, const char *value) {
 
 void um_sheet_int(um_sheet *s, const char *name, int64_t value, const char *unit) {
     if (s->json) {
-        um_jw_key(&s->w, name);
-        um_jw_int(&s->w, value);
+        um_jw_put_int(&s->w, name, value);
         return;
     }
     put_label(s, name);
@@ -111,8 +107,7 @@ void um_sheet_number(um_sheet *s, const char *name, double value) {
     if (value == (double)(float)value) um_format_float((float)value, text);
     else if (isfinite(value)) um_format_double(value, text);
     if (s->json) {
-        um_jw_key(&s->w, name);
-        um_jw_double(&s->w, isfinite(value) && um_parse_double(text, &value) ? value : (double)NAN);
+        um_jw_put_double(&s->w, name, isfinite(value) && um_parse_double(text, &value) ? value : (double)NAN);
     } else {
         um_sheet_str(s, name, text);
     }
@@ -120,8 +115,7 @@ void um_sheet_number(um_sheet *s, const char *name, double value) {
 
 void um_sheet_bool(um_sheet *s, const char *name, bool value) {
     if (s->json) {
-        um_jw_key(&s->w, name);
-        um_jw_bool(&s->w, value);
+        um_jw_put_bool(&s->w, name, value);
         return;
     }
     um_sheet_str(s, name, value ? "yes" : "no");
@@ -130,8 +124,7 @@ void um_sheet_bool(um_sheet *s, const char *name, bool value) {
 void um_sheet_bytes(um_sheet *s, const char *name, int64_t value) {
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
     if (s->json) {
-        um_jw_key(&s->w, name);
-        um_jw_int(&s->w, value);
+        um_jw_put_int(&s->w, name, value);
         return;
     }
     double v = (double)value;

@@ -178,12 +178,8 @@ static void put_json(const job *j, um_buf *out) {
     um_jw w;
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
-    if (is_conversation(j) || j->o.decode) {
-        um_jw_key(&w, "text");
-        um_jw_str(&w, j->text.data ? j->text.data : "", j->text.len);
-    }
-    um_jw_key(&w, "n");
-    um_jw_int(&w, (int64_t)j->ids.n);
+    if (is_conversation(j) || j->o.decode) um_jw_put_str(&w, "text", (um_str){j->text.data, j->text.len});
+    um_jw_put_int(&w, "n", (int64_t)j->ids.n);
     put_numbers(&w, "ids", j, false);
     um_jw_key(&w, "pieces");
     um_jw_begin_array(&w);

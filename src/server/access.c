@@ -87,38 +87,27 @@ static void put_text(const um_note *n, um_exchange *x, int status, double second
     um_buf_putc(out, '\n');
 }
 
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_str(um_jw *w, const char *key, um_str v) {
-    um_jw_key(w, key);
-    um_jw_str(w, v.p, v.n);
-}
-
 static void put_json(const um_note *n, um_exchange *x, int status, double seconds, um_buf *out) {
     char time[UM_LOG_TIME_MAX];
     um_jw w;
     um_log_time(time);
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
-    put_str(&w, "time", um_str_of(time));
-    put_str(&w, "level", UM_STR("info"));
-    put_str(&w, "message", UM_STR("request"));
-    put_str(&w, "peer", um_str_of(um_exchange_peer(x)));
-    put_str(&w, "method", um_exchange_method(x));
-    put_str(&w, "path", um_str_of(um_exchange_path(x)));
-    put_int(&w, "status", status);
-    put_int(&w, "bytes", um_exchange_sent(x));
-    um_jw_key(&w, "ms");
-    um_jw_double(&w, round(seconds * 1e6) / 1e3);
-    put_str(&w, "request_id", um_str_of(n->request_id));
-    if (n->model) put_str(&w, "model", um_str_of(n->model));
+    um_jw_put_cstr(&w, "time", time);
+    um_jw_put_cstr(&w, "level", "info");
+    um_jw_put_cstr(&w, "message", "request");
+    um_jw_put_cstr(&w, "peer", um_exchange_peer(x));
+    um_jw_put_str(&w, "method", um_exchange_method(x));
+    um_jw_put_cstr(&w, "path", um_exchange_path(x));
+    um_jw_put_int(&w, "status", status);
+    um_jw_put_int(&w, "bytes", um_exchange_sent(x));
+    um_jw_put_double(&w, "ms", round(seconds * 1e6) / 1e3);
+    um_jw_put_cstr(&w, "request_id", n->request_id);
+    if (n->model) um_jw_put_cstr(&w, "model", n->model);
     if (n->answers) {
-        put_int(&w, "prompt_tokens", n->prompt_tokens);
-        put_int(&w, "completion_tokens", n->completion_tokens);
-        put_int(&w, "nfe", n->nfe);
+        um_jw_put_int(&w, "prompt_tokens", n->prompt_tokens);
+        um_jw_put_int(&w, "completion_tokens", n->completion_tokens);
+        um_jw_put_int(&w, "nfe", n->nfe);
     }
     um_jw_end_object(&w);
     um_buf_putc(out, '\n');

@@ -23,14 +23,10 @@ static const char *error_type(int status) {
 
 void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message) {
     um_jw_begin_object(w);
-    um_jw_key(w, "message");
-    um_jw_cstr(w, message);
-    um_jw_key(w, "type");
-    um_jw_cstr(w, error_type(status));
-    um_jw_key(w, "param");
-    um_jw_cstr(w, param);
-    um_jw_key(w, "code");
-    um_jw_cstr(w, code);
+    um_jw_put_cstr(w, "message", message);
+    um_jw_put_cstr(w, "type", error_type(status));
+    um_jw_put_cstr(w, "param", param);
+    um_jw_put_cstr(w, "code", code);
     um_jw_end_object(w);
 }
 

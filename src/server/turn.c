@@ -274,10 +274,8 @@ static void record(um_turn *t, um_choice *c, const um_msg_snapshot *m) {
     if (c->trajectory.len) um_buf_putc(&c->trajectory, ',');
     um_jw_init(&w, &c->trajectory);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "nfe");
-    um_jw_int(&w, m->nfe);
-    um_jw_key(&w, "length");
-    um_jw_int(&w, m->n);
+    um_jw_put_int(&w, "nfe", m->nfe);
+    um_jw_put_int(&w, "length", m->n);
     put_changes(f, m, mask_of(t), &w);
     um_jw_end_object(&w);
     if (m->n > f->cap) f->ids = um_realloc(f->ids, (f->cap = 2 * m->n) * sizeof *f->ids);

@@ -88,8 +88,6 @@ um_choice *um_turn_choice(um_turn *t, int32_t i);
 void um_put_usage(um_turn *t, um_jw *w);                   /* the usage object, sums over the choices so far */
 const char *um_finish_reason(const um_msg_finish *m);      /* OpenAI's word: "stop", "length" … */
 void um_put_stop_reason(um_jw *w, const um_msg_finish *m); /* string, id or null */
-void um_put_float(um_jw *w, float v);                      /* no more digits than a float has; null unless finite */
-void um_put_ids(um_jw *w, const int32_t *ids, size_t n);   /* an array of integers */
 /* The members of a snapshot, without braces. */
 void um_put_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *w);
 /* What a request may ask for beside the answer: token ids, step map, trajectory, timings; members of a choice. In a

@@ -111,6 +111,50 @@ static void names_key_expectation_and_finding(void **state) {
     json_decref(v);
 }
 
+static void writes_members_of_each_type(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    const int32_t ints[] = {3, -4};
+    um_jw_init(&w, &b);
+    um_jw_begin_object(&w);
+    um_jw_put_str(&w, "str", (um_str){"a\"b...", 3});
+    um_jw_put_str(&w, "none", (um_str){NULL, 0});
+    um_jw_put_cstr(&w, "cstr", "x");
+    um_jw_put_cstr(&w, "null", NULL);
+    um_jw_put_int(&w, "int", INT64_MIN);
+    um_jw_put_double(&w, "double", 0.1);
+    um_jw_put_double(&w, "nan", NAN);
+    um_jw_put_ratio(&w, "ratio", 1, 4);
+    um_jw_put_ratio(&w, "by_zero", 1, 0);
+    um_jw_put_ratio(&w, "of_zero", 0, 4);
+    um_jw_put_bool(&w, "bool", true);
+    um_jw_put_null(&w, "nothing");
+    um_jw_put_ints(&w, "ints", ints, UM_LEN(ints));
+    um_jw_put_ints(&w, "no_ints", NULL, 0);
+    um_jw_put_bytes(&w, "bytes", UM_STR("\xff\x01"));
+    um_jw_end_object(&w);
+    assert_string_equal(b.data, "{\"str\":\"a\\\"b\",\"none\":\"\",\"cstr\":\"x\",\"null\":null,"
+                                "\"int\":-9223372036854775808,\"double\":0.1,\"nan\":null,\"ratio\":0.25,"
+                                "\"by_zero\":null,\"of_zero\":null,\"bool\":true,\"nothing\":null,"
+                                "\"ints\":[3,-4],\"no_ints\":[],\"bytes\":[255,1]}");
+    um_buf_free(&b);
+}
+
+static void floats_have_no_more_digits_than_they_need(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_jw w;
+    um_jw_init(&w, &b);
+    um_jw_begin_array(&w);
+    um_jw_float(&w, 0.1F);
+    um_jw_float(&w, -INFINITY);
+    um_jw_float(&w, NAN);
+    um_jw_end_array(&w);
+    assert_string_equal(b.data, "[0.1,null,null]");
+    um_buf_free(&b);
+}
+
 static void writes_commas_where_they_belong(void **state) {
     (void)state;
     um_buf b = {0};
@@ -330,6 +374,8 @@ int main(void) {
         cmocka_unit_test(leaves_defaults_where_a_key_is_missing_or_null),
         cmocka_unit_test(names_key_expectation_and_finding),
         cmocka_unit_test(writes_commas_where_they_belong),
+        cmocka_unit_test(writes_members_of_each_type),
+        cmocka_unit_test(floats_have_no_more_digits_than_they_need),
         cmocka_unit_test(escapes_what_json_forbids),
         cmocka_unit_test(replaces_invalid_bytes),
         cmocka_unit_test(any_bytes_become_valid_json),

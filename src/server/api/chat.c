@@ -145,20 +145,13 @@ static void put_call(message *m, const um_part *p) {
     if (m->calls.len) um_buf_putc(&m->calls, ',');
     um_jw_init(&w, &m->calls);
     um_jw_begin_object(&w);
-    if (m->streams) {
-        um_jw_key(&w, "index");
-        um_jw_int(&w, m->n_calls);
-    }
-    um_jw_key(&w, "id");
-    um_jw_cstr(&w, id);
-    um_jw_key(&w, "type");
-    um_jw_cstr(&w, "function");
+    if (m->streams) um_jw_put_int(&w, "index", m->n_calls);
+    um_jw_put_cstr(&w, "id", id);
+    um_jw_put_cstr(&w, "type", "function");
     um_jw_key(&w, "function");
     um_jw_begin_object(&w);
-    um_jw_key(&w, "name");
-    um_jw_str(&w, p->name.p, p->name.n);
-    um_jw_key(&w, "arguments");
-    um_jw_str(&w, p->text.p, p->text.n);
+    um_jw_put_str(&w, "name", p->name);
+    um_jw_put_str(&w, "arguments", p->text);
     um_jw_end_object(&w);
     um_jw_end_object(&w);
     m->n_calls++;
@@ -191,25 +184,16 @@ static const char *finish_reason(const message *m, const um_msg_finish *r) {
 
 /* ---- Whole ------------------------------------------------------------------------------------------------------- */
 
-static void put_buf(um_jw *w, const char *key, const um_buf *b) {
-    um_jw_key(w, key);
-    um_jw_str(w, b->data ? b->data : "", b->len);
-}
+static void put_buf(um_jw *w, const char *key, const um_buf *b) { um_jw_put_str(w, key, (um_str){b->data, b->len}); }
 
 /* Beside calls, what was said may be nothing at all. */
 static void put_message(message *m, um_jw *w) {
     um_jw_key(w, "message");
     um_jw_begin_object(w);
-    um_jw_key(w, "role");
-    um_jw_cstr(w, "assistant");
-    if (m->content.len || !m->n_calls) {
-        put_buf(w, "content", &m->content);
-    } else {
-        um_jw_key(w, "content");
-        um_jw_null(w);
-    }
-    um_jw_key(w, "refusal");
-    um_jw_null(w);
+    um_jw_put_cstr(w, "role", "assistant");
+    if (m->content.len || !m->n_calls) put_buf(w, "content", &m->content);
+    else um_jw_put_null(w, "content");
+    um_jw_put_null(w, "refusal");
     if (m->reasoning.len) put_buf(w, "reasoning_content", &m->reasoning);
     if (m->n_calls) {
         um_jw_key(w, "tool_calls");
@@ -224,12 +208,10 @@ static void put_end(um_turn *t, message *m, um_jw *w) {
     const um_msg_finish *r = &m->choice->result;
     um_jw_key(w, "logprobs");
     um_put_chat_logprobs(t, r, w);
-    um_jw_key(w, "finish_reason");
-    um_jw_cstr(w, finish_reason(m, r));
+    um_jw_put_cstr(w, "finish_reason", finish_reason(m, r));
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, r);
-    um_jw_key(w, "seed");
-    um_jw_int(w, r->seed);
+    um_jw_put_int(w, "seed", r->seed);
 }
 
 static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
@@ -237,8 +219,7 @@ static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     read_text(m, um_turn_body(t)->opening, c->result.text);
     um_answer_end(&m->reader, gather, m);
     um_jw_begin_object(w);
-    um_jw_key(w, "index");
-    um_jw_int(w, c->number);
+    um_jw_put_int(w, "index", c->number);
     put_message(m, w);
     put_end(t, m, w);
     um_put_extras(t, c, w);
@@ -256,13 +237,10 @@ static void begin(um_turn *t, um_choice *c) {
     um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
     um_jw_key(w, "delta");
     um_jw_begin_object(w);
-    um_jw_key(w, "role");
-    um_jw_cstr(w, "assistant");
-    um_jw_key(w, "content");
-    um_jw_cstr(w, "");
+    um_jw_put_cstr(w, "role", "assistant");
+    um_jw_put_cstr(w, "content", "");
     um_jw_end_object(w);
-    um_jw_key(w, "logprobs");
-    um_jw_null(w);
+    um_jw_put_null(w, "logprobs");
     um_openai_goes_on(w);
     um_openai_send(t, w);
 }
@@ -287,8 +265,7 @@ static void put_delta(message *m, um_jw *w) {
 /* The ids of the tokens since the last chunk that named some. */
 static void put_ids(um_turn *t, message *m, um_jw *w) {
     if (!um_turn_body(t)->return_token_ids) return;
-    um_jw_key(w, "token_ids");
-    um_put_ids(w, (const int32_t *)m->ids.data, m->ids.len / sizeof(int32_t));
+    um_jw_put_ints(w, "token_ids", (const int32_t *)m->ids.data, m->ids.len / sizeof(int32_t));
     um_buf_clear(&m->ids);
 }
 
@@ -298,8 +275,7 @@ static void send_gathered(um_turn *t, um_choice *c) {
     if (!m->reasoning.len && !m->content.len && !m->calls.len) return;
     um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
     put_delta(m, w);
-    um_jw_key(w, "logprobs");
-    um_jw_null(w);
+    um_jw_put_null(w, "logprobs");
     um_openai_goes_on(w);
     put_ids(t, m, w);
     um_openai_send(t, w);

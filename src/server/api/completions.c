@@ -69,22 +69,14 @@ static size_t characters(const um_buf *b) {
     return n;
 }
 
-static void put_text(um_jw *w, um_str text) {
-    um_jw_key(w, "text");
-    um_jw_str(w, text.p ? text.p : "", text.n);
-}
-
 static void put_end(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
     um_jw_key(w, "logprobs");
     um_put_completion_logprobs(t, m, before, w);
-    um_jw_key(w, "finish_reason");
-    um_jw_cstr(w, um_finish_reason(m));
+    um_jw_put_cstr(w, "finish_reason", um_finish_reason(m));
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, m);
-    um_jw_key(w, "prompt_logprobs");
-    um_jw_null(w);
-    um_jw_key(w, "seed");
-    um_jw_int(w, m->seed);
+    um_jw_put_null(w, "prompt_logprobs");
+    um_jw_put_int(w, "seed", m->seed);
 }
 
 static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
@@ -93,9 +85,8 @@ static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     size_t before = characters(&all);
     um_buf_append(&all, c->result.text.p, c->result.text.n);
     um_jw_begin_object(w);
-    um_jw_key(w, "index");
-    um_jw_int(w, c->number);
-    put_text(w, (um_str){all.data, all.len});
+    um_jw_put_int(w, "index", c->number);
+    um_jw_put_str(w, "text", (um_str){all.data, all.len});
     put_end(t, &c->result, before, w);
     um_put_extras(t, c, w);
     um_jw_end_object(w);
@@ -108,13 +99,12 @@ static void whole(um_turn *t, um_jw *w) { um_openai_whole(t, w, OBJECT, put_choi
 
 static um_jw *begin_chunk(um_turn *t, um_choice *c, um_str text) {
     um_jw *w = um_openai_chunk(t, c, OBJECT);
-    put_text(w, text);
+    um_jw_put_str(w, "text", text);
     return w;
 }
 
 static void go_on(um_turn *t, um_jw *w) {
-    um_jw_key(w, "logprobs");
-    um_jw_null(w);
+    um_jw_put_null(w, "logprobs");
     um_openai_goes_on(w);
     um_openai_send(t, w);
 }
@@ -131,10 +121,7 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
     bool with_ids = um_turn_body(t)->return_token_ids;
     if (!m->text.n && !(with_ids && m->n_ids)) return;
     um_jw *w = begin_chunk(t, c, m->text);
-    if (with_ids) {
-        um_jw_key(w, "token_ids");
-        um_put_ids(w, m->ids, m->n_ids);
-    }
+    if (with_ids) um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
     go_on(t, w);
 }
 

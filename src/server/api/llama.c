@@ -102,13 +102,13 @@ static const char *stop_type(const um_msg_finish *m) {
 static void put_pace(um_jw *w, const char *what, int64_t n, double seconds) {
     char key[40];
     snprintf(key, sizeof key, "%s_n", what);
-    um_put_int(w, key, n);
+    um_jw_put_int(w, key, n);
     snprintf(key, sizeof key, "%s_ms", what);
-    um_put_num(w, key, seconds * 1e3);
+    um_jw_put_double(w, key, seconds * 1e3);
     snprintf(key, sizeof key, "%s_per_token_ms", what);
-    um_put_rate(w, key, seconds * 1e3, (double)n);
+    um_jw_put_ratio(w, key, seconds * 1e3, (double)n);
     snprintf(key, sizeof key, "%s_per_second", what);
-    um_put_rate(w, key, (double)n, seconds);
+    um_jw_put_ratio(w, key, (double)n, seconds);
 }
 
 /* The prompt's time is what is neither waiting nor denoising. */
@@ -116,10 +116,10 @@ static void put_timings(um_jw *w, const um_msg_finish *m) {
     double prompt = UM_MAX(m->total_seconds - m->queue_seconds - m->decode_seconds, 0.0);
     um_jw_key(w, "timings");
     um_jw_begin_object(w);
-    um_put_int(w, "cache_n", m->cached_tokens);
+    um_jw_put_int(w, "cache_n", m->cached_tokens);
     put_pace(w, "prompt", m->prompt_tokens - m->cached_tokens, prompt);
     put_pace(w, "predicted", m->n_ids, m->decode_seconds);
-    um_put_int(w, "nfe", m->nfe);
+    um_jw_put_int(w, "nfe", m->nfe);
     um_jw_end_object(w);
 }
 
@@ -130,8 +130,8 @@ static void put_settings(um_turn *t, um_jw *w) {
     um_jw_key(w, "generation_settings");
     um_jw_begin_object(w);
     um_put_options(w, option, um_request_option_sets(option, &copy));
-    um_put_int(w, "n_predict", copy.sampling.max_tokens ? copy.sampling.max_tokens : -1);
-    um_put_flag(w, "stream", b->stream);
+    um_jw_put_int(w, "n_predict", copy.sampling.max_tokens ? copy.sampling.max_tokens : -1);
+    um_jw_put_bool(w, "stream", b->stream);
     um_jw_key(w, "stop");
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < b->generate.n_stop; i++) um_jw_str(w, b->generate.stop[i].p, b->generate.stop[i].n);
@@ -142,9 +142,9 @@ static void put_settings(um_turn *t, um_jw *w) {
 static void put_probability(um_turn *t, um_jw *w, int32_t id, float logprob) {
     size_t n = 0;
     const char *bytes = um_model_token_bytes(um_server_model(um_turn_server(t)), id, &n);
-    um_put_int(w, "id", id);
-    um_put_text(w, "token", (um_str){bytes, n});
-    um_put_num(w, "logprob", (double)logprob);
+    um_jw_put_int(w, "id", id);
+    um_jw_put_str(w, "token", (um_str){bytes, n});
+    um_jw_put_double(w, "logprob", (double)logprob);
 }
 
 static void put_probabilities(um_turn *t, um_jw *w, const um_msg_finish *m) {
@@ -168,22 +168,22 @@ static void put_probabilities(um_turn *t, um_jw *w, const um_msg_finish *m) {
 }
 
 static void put_counts(um_turn *t, const um_choice *c, um_jw *w) {
-    um_put_int(w, "id_slot", -1);
-    um_put_int(w, "tokens_predicted", c->n_tokens);
-    um_put_int(w, "tokens_evaluated", (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids);
+    um_jw_put_int(w, "id_slot", -1);
+    um_jw_put_int(w, "tokens_predicted", c->n_tokens);
+    um_jw_put_int(w, "tokens_evaluated", (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids);
 }
 
 /* Everything about an answer but its text and tokens. */
 static void put_end(um_turn *t, um_choice *c, um_jw *w) {
     const um_msg_finish *m = &c->result;
     put_counts(t, c, w);
-    um_put_flag(w, "stop", true);
-    um_put_word(w, "model", um_turn_model(t));
-    um_put_word(w, "stop_type", stop_type(m));
-    um_put_text(w, "stopping_word", m->stop);
-    um_put_int(w, "tokens_cached", m->cached_tokens);
-    um_put_flag(w, "truncated", false);
-    um_put_int(w, "seed", m->seed);
+    um_jw_put_bool(w, "stop", true);
+    um_jw_put_cstr(w, "model", um_turn_model(t));
+    um_jw_put_cstr(w, "stop_type", stop_type(m));
+    um_jw_put_str(w, "stopping_word", m->stop);
+    um_jw_put_int(w, "tokens_cached", m->cached_tokens);
+    um_jw_put_bool(w, "truncated", false);
+    um_jw_put_int(w, "seed", m->seed);
     put_settings(t, w);
     put_timings(w, m);
     if (um_turn_body(t)->top_logprobs >= 0) put_probabilities(t, w, m);
@@ -192,10 +192,9 @@ static void put_end(um_turn *t, um_choice *c, um_jw *w) {
 
 static void begin_choice(um_choice *c, um_str text, const int32_t *ids, size_t n, um_jw *w) {
     um_jw_begin_object(w);
-    um_put_int(w, "index", c->number);
-    um_put_text(w, "content", text);
-    um_jw_key(w, "tokens");
-    um_put_ids(w, ids, n);
+    um_jw_put_int(w, "index", c->number);
+    um_jw_put_str(w, "content", text);
+    um_jw_put_ints(w, "tokens", ids, n);
 }
 
 static void whole(um_turn *t, um_jw *w) {
@@ -214,7 +213,7 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     begin_choice(c, m->text, m->ids, m->n_ids, w);
     put_counts(t, c, w);
-    um_put_flag(w, "stop", false);
+    um_jw_put_bool(w, "stop", false);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
 }
@@ -241,7 +240,7 @@ static void post_completion(um_server *s, um_exchange *x, const char *id) {
 static void put_token(um_server *s, um_jw *w, const char *key, int32_t id) {
     size_t n = 0;
     const char *bytes = id < 0 ? "" : um_model_token_bytes(um_server_model(s), id, &n);
-    um_put_text(w, key, (um_str){bytes, n});
+    um_jw_put_str(w, key, (um_str){bytes, n});
 }
 
 static void put_defaults(um_server *s, um_jw *w) {
@@ -250,7 +249,7 @@ static void put_defaults(um_server *s, um_jw *w) {
     um_request_init_config(um_server_get_config(s)->engine, &q);
     um_jw_key(w, "default_generation_settings");
     um_jw_begin_object(w);
-    um_put_int(w, "n_ctx", um_body_max_len(s));
+    um_jw_put_int(w, "n_ctx", um_body_max_len(s));
     um_jw_key(w, "params");
     um_jw_begin_object(w);
     um_put_options(w, option, um_request_option_sets(option, &q));
@@ -264,23 +263,23 @@ static void put_props(um_server *s, um_jw *w) {
     const char *source = info.chat_template ? info.chat_template : "";
     um_jw_begin_object(w);
     put_defaults(s, w);
-    um_put_int(w, "total_slots", um_server_get_config(s)->engine->max_num_reqs);
-    um_put_word(w, "model_path", info.path);
-    um_put_word(w, "model_alias", um_server_model_name(s));
-    um_put_word(w, "chat_template", source);
+    um_jw_put_int(w, "total_slots", um_server_get_config(s)->engine->max_num_reqs);
+    um_jw_put_cstr(w, "model_path", info.path);
+    um_jw_put_cstr(w, "model_alias", um_server_model_name(s));
+    um_jw_put_cstr(w, "chat_template", source);
     um_jw_key(w, "chat_template_caps");
     um_jw_begin_object(w);
-    um_put_flag(w, "supports_tools", strstr(source, "tools") != NULL);
-    um_put_flag(w, "supports_system_role", strstr(source, "system") != NULL);
+    um_jw_put_bool(w, "supports_tools", strstr(source, "tools") != NULL);
+    um_jw_put_bool(w, "supports_system_role", strstr(source, "system") != NULL);
     um_jw_end_object(w);
-    um_put_word(w, "build_info", um_version());
+    um_jw_put_cstr(w, "build_info", um_version());
     put_token(s, w, "bos_token", info.bos_id);
     put_token(s, w, "eos_token", info.n_stop ? info.stop[0] : -1);
     put_token(s, w, "mask_token", info.mask_id);
     um_jw_key(w, "modalities");
     um_jw_begin_object(w);
-    um_put_flag(w, "vision", false);
-    um_put_flag(w, "audio", false);
+    um_jw_put_bool(w, "vision", false);
+    um_jw_put_bool(w, "audio", false);
     um_jw_end_object(w);
     um_jw_end_object(w);
 }
@@ -297,26 +296,26 @@ static int64_t number(const json_t *slot, const char *key) { return json_integer
 static void put_slot(const json_t *slot, int64_t id, um_jw *w) {
     int64_t answer = number(slot, "answer_tokens"), most = number(slot, "max_tokens");
     um_jw_begin_object(w);
-    um_put_int(w, "id", id);
-    um_put_int(w, "id_task", number(slot, "rid"));
-    um_put_int(w, "index", number(slot, "index"));
-    um_put_flag(w, "is_processing", json_is_true(json_object_get(slot, "running")));
-    um_put_int(w, "n_prompt_tokens", number(slot, "prompt_tokens"));
-    um_put_int(w, "n_prompt_tokens_cache", number(slot, "cached_tokens"));
-    um_put_int(w, "n_decoded", answer);
-    um_put_int(w, "n_remain", most - answer);
-    um_put_num(w, "seconds", json_number_value(json_object_get(slot, "seconds")));
+    um_jw_put_int(w, "id", id);
+    um_jw_put_int(w, "id_task", number(slot, "rid"));
+    um_jw_put_int(w, "index", number(slot, "index"));
+    um_jw_put_bool(w, "is_processing", json_is_true(json_object_get(slot, "running")));
+    um_jw_put_int(w, "n_prompt_tokens", number(slot, "prompt_tokens"));
+    um_jw_put_int(w, "n_prompt_tokens_cache", number(slot, "cached_tokens"));
+    um_jw_put_int(w, "n_decoded", answer);
+    um_jw_put_int(w, "n_remain", most - answer);
+    um_jw_put_double(w, "seconds", json_number_value(json_object_get(slot, "seconds")));
     um_jw_key(w, "params");
     um_jw_begin_object(w);
-    um_put_int(w, "n_predict", most);
-    um_put_word(w, "decoding_strategy", json_string_value(json_object_get(slot, "strategy")));
+    um_jw_put_int(w, "n_predict", most);
+    um_jw_put_cstr(w, "decoding_strategy", json_string_value(json_object_get(slot, "strategy")));
     um_jw_end_object(w);
     um_jw_key(w, "dllm");
     um_jw_begin_object(w);
-    um_put_int(w, "nfe", number(slot, "nfe"));
-    um_put_int(w, "block", number(slot, "blocks"));
-    um_put_int(w, "mask_count", number(slot, "masks"));
-    um_put_int(w, "preemptions", number(slot, "preemptions"));
+    um_jw_put_int(w, "nfe", number(slot, "nfe"));
+    um_jw_put_int(w, "block", number(slot, "blocks"));
+    um_jw_put_int(w, "mask_count", number(slot, "masks"));
+    um_jw_put_int(w, "preemptions", number(slot, "preemptions"));
     um_jw_end_object(w);
     um_jw_end_object(w);
 }

@@ -4,7 +4,7 @@
 /* OpenAI's clients expect a number; this one stands for "impossible". */
 #define LEAST (-9999.0f)
 
-static void put_logprob(um_jw *w, float v) { um_put_float(w, v > LEAST ? v : LEAST); }
+static void put_logprob(um_jw *w, float v) { um_jw_float(w, v > LEAST ? v : LEAST); }
 
 static um_str bytes_of(um_turn *t, int32_t id) {
     size_t n = 0;
@@ -17,14 +17,10 @@ static um_str bytes_of(um_turn *t, int32_t id) {
 /* A token may be part of a character: its text shows U+FFFD then, and only its bytes say what it is. */
 static void put_token(um_turn *t, um_jw *w, int32_t id, float logprob) {
     um_str bytes = bytes_of(t, id);
-    um_jw_key(w, "token");
-    um_jw_str(w, bytes.p, bytes.n);
+    um_jw_put_str(w, "token", bytes);
     um_jw_key(w, "logprob");
     put_logprob(w, logprob);
-    um_jw_key(w, "bytes");
-    um_jw_begin_array(w);
-    for (size_t i = 0; i < bytes.n; i++) um_jw_int(w, (uint8_t)bytes.p[i]);
-    um_jw_end_array(w);
+    um_jw_put_bytes(w, "bytes", bytes);
 }
 
 static void put_likeliest(um_turn *t, const um_msg_finish *m, uint32_t i, um_jw *w) {
@@ -54,8 +50,7 @@ void um_put_chat_logprobs(um_turn *t, const um_msg_finish *m, um_jw *w) {
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
-    um_jw_key(w, "refusal");
-    um_jw_null(w);
+    um_jw_put_null(w, "refusal");
     um_jw_end_object(w);
 }
 

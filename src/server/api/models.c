@@ -18,18 +18,12 @@ static void put_max_len(um_backend *b, um_jw *w) {
 
 static void put_entry(um_server *s, const entry *e, um_jw *w) {
     um_jw_begin_object(w);
-    um_jw_key(w, "id");
-    um_jw_cstr(w, e->id);
-    um_jw_key(w, "object");
-    um_jw_cstr(w, "model");
-    um_jw_key(w, "created");
-    um_jw_int(w, (int64_t)um_server_began(s));
-    um_jw_key(w, "owned_by");
-    um_jw_cstr(w, "unmask");
-    um_jw_key(w, "root");
-    um_jw_cstr(w, e->root);
-    um_jw_key(w, "parent");
-    um_jw_cstr(w, e->parent);
+    um_jw_put_cstr(w, "id", e->id);
+    um_jw_put_cstr(w, "object", "model");
+    um_jw_put_int(w, "created", (int64_t)um_server_began(s));
+    um_jw_put_cstr(w, "owned_by", "unmask");
+    um_jw_put_cstr(w, "root", e->root);
+    um_jw_put_cstr(w, "parent", e->parent);
     um_jw_key(w, "max_model_len");
     put_max_len(um_server_backend(s), w);
     um_jw_key(w, "permission");
@@ -61,8 +55,7 @@ static void get_models(um_server *s, um_exchange *x, const char *id) {
     entry *e = list_entries(s, &n);
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "object");
-    um_jw_cstr(&w, "list");
+    um_jw_put_cstr(&w, "object", "list");
     um_jw_key(&w, "data");
     um_jw_begin_array(&w);
     for (size_t i = 0; i < n; i++) put_entry(s, &e[i], &w);

@@ -31,9 +31,9 @@ static um_status check(um_body *b, um_err *err) {
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
 static void put_decode(um_jw *w, double seconds, int32_t tokens) {
-    um_put_num(w, "engine_decode_time_s", seconds);
-    um_put_int(w, "engine_decode_tokens", tokens);
-    um_put_rate(w, "engine_decode_tps", tokens, seconds);
+    um_jw_put_double(w, "engine_decode_time_s", seconds);
+    um_jw_put_int(w, "engine_decode_tokens", tokens);
+    um_jw_put_ratio(w, "engine_decode_tps", tokens, seconds);
 }
 
 static void put_ids_of(um_jw *w, const char *key, const um_msg_finish *m, bool with_stop) {
@@ -49,7 +49,7 @@ static void put_full(um_jw *w, const um_body *b, const um_msg_finish *m) {
     um_buf all = {0};
     um_buf_append(&all, m->text.p ? m->text.p : "", m->text.n);
     if (m->stop.n && !b->include_stop) um_buf_append(&all, m->stop.p, m->stop.n);
-    um_put_text(w, "full_text", (um_str){all.data, all.len});
+    um_jw_put_str(w, "full_text", (um_str){all.data, all.len});
     put_ids_of(w, "full_token_ids", m, true);
     um_buf_free(&all);
 }
@@ -58,16 +58,16 @@ static void put_answer(um_turn *t, um_jw *w) {
     um_choice *c = um_turn_choice(t, 0);
     const um_body *b = um_turn_body(t);
     const um_msg_finish *m = &c->result;
-    um_put_word(w, "id", um_turn_id(t));
-    um_put_text(w, "text", m->text);
+    um_jw_put_cstr(w, "id", um_turn_id(t));
+    um_jw_put_str(w, "text", m->text);
     put_ids_of(w, "token_ids", m, false);
-    um_put_int(w, "nfe", m->nfe);
-    um_put_word(w, "finish_reason", um_finish_name((um_finish)m->finish));
+    um_jw_put_int(w, "nfe", m->nfe);
+    um_jw_put_cstr(w, "finish_reason", um_finish_name((um_finish)m->finish));
     put_full(w, b, m);
     put_decode(w, m->decode_seconds, m->denoise_tokens);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
-    um_put_int(w, "seed", m->seed);
+    um_jw_put_int(w, "seed", m->seed);
     if (b->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", m);
     um_put_stream_extras(t, c, w);
 }
@@ -84,14 +84,13 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     (void)c;
     um_jw_begin_object(w);
-    um_put_word(w, "event", "append");
-    um_put_word(w, "id", um_turn_id(t));
-    um_put_int(w, "token_offset", m->offset);
-    um_put_text(w, "text", m->text);
-    um_jw_key(w, "token_ids");
-    um_put_ids(w, m->ids, m->n_ids);
-    um_put_int(w, "nfe", m->nfe);
-    um_put_flag(w, "finished", false);
+    um_jw_put_cstr(w, "event", "append");
+    um_jw_put_cstr(w, "id", um_turn_id(t));
+    um_jw_put_int(w, "token_offset", m->offset);
+    um_jw_put_str(w, "text", m->text);
+    um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    um_jw_put_int(w, "nfe", m->nfe);
+    um_jw_put_bool(w, "finished", false);
     put_decode(w, m->decode_seconds, m->decode_tokens);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
@@ -108,8 +107,8 @@ static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m) {
 static void end(um_turn *t) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    um_put_word(w, "event", "final");
-    um_put_flag(w, "finished", true);
+    um_jw_put_cstr(w, "event", "final");
+    um_jw_put_bool(w, "finished", true);
     put_answer(t, w);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
@@ -118,10 +117,10 @@ static void end(um_turn *t) {
 static void error(um_turn *t, int status, const um_err *err) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    um_put_word(w, "event", "error");
-    um_put_word(w, "id", um_turn_id(t));
-    um_put_word(w, "message", err->msg);
-    um_put_int(w, "code", status);
+    um_jw_put_cstr(w, "event", "error");
+    um_jw_put_cstr(w, "id", um_turn_id(t));
+    um_jw_put_cstr(w, "message", err->msg);
+    um_jw_put_int(w, "code", status);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
 }

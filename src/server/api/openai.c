@@ -9,23 +9,13 @@ const char *um_fingerprint(void) {
     return text;
 }
 
-static void put_text(um_jw *w, const char *key, const char *text) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, text);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
 /* The members id, object, created, model, system_fingerprint. */
 static void put_head(um_turn *t, um_jw *w, const char *object) {
-    put_text(w, "id", um_turn_id(t));
-    put_text(w, "object", object);
-    put_int(w, "created", um_turn_created(t));
-    put_text(w, "model", um_turn_model(t));
-    put_text(w, "system_fingerprint", um_fingerprint());
+    um_jw_put_cstr(w, "id", um_turn_id(t));
+    um_jw_put_cstr(w, "object", object);
+    um_jw_put_int(w, "created", um_turn_created(t));
+    um_jw_put_cstr(w, "model", um_turn_model(t));
+    um_jw_put_cstr(w, "system_fingerprint", um_fingerprint());
 }
 
 void um_openai_whole(um_turn *t, um_jw *w, const char *object, void (*put_choice)(um_turn *t, um_choice *c, um_jw *w)) {
@@ -51,7 +41,7 @@ um_jw *um_openai_chunk(um_turn *t, const um_choice *c, const char *object) {
     um_jw_key(w, "choices");
     um_jw_begin_array(w);
     um_jw_begin_object(w);
-    put_int(w, "index", c->number);
+    um_jw_put_int(w, "index", c->number);
     return w;
 }
 
@@ -87,20 +77,17 @@ void um_openai_usage_chunk(um_turn *t, const char *object) {
     um_sse_append(um_turn_sse(t));
 }
 
-void um_openai_goes_on(um_jw *w) {
-    um_jw_key(w, "finish_reason");
-    um_jw_null(w);
-}
+void um_openai_goes_on(um_jw *w) { um_jw_put_null(w, "finish_reason"); }
 
 /* ---- Denoising --------------------------------------------------------------------------------------------------- */
 
 void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, const char *object) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
-    put_text(w, "object", object);
-    put_int(w, "created", um_turn_created(t));
-    put_text(w, "model", um_turn_model(t));
-    put_int(w, "index", c->number);
+    um_jw_put_cstr(w, "object", object);
+    um_jw_put_int(w, "created", um_turn_created(t));
+    um_jw_put_cstr(w, "model", um_turn_model(t));
+    um_jw_put_int(w, "index", c->number);
     um_put_snapshot(t, c, m, w);
     um_jw_end_object(w);
     um_sse_replace(um_turn_sse(t), c->number, um_turn_body(t)->snapshot_max_hz);
@@ -111,23 +98,18 @@ void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *f
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
     put_head(t, w, object);
-    put_text(w, "event", "final");
-    put_int(w, "index", c->number);
-    um_jw_key(w, "text");
-    um_jw_str(w, m->text.p, m->text.n);
-    um_jw_key(w, "token_ids");
-    um_put_ids(w, m->ids, m->n_ids);
-    put_int(w, "nfe", m->nfe);
-    put_text(w, "finish_reason", finish_reason);
+    um_jw_put_cstr(w, "event", "final");
+    um_jw_put_int(w, "index", c->number);
+    um_jw_put_str(w, "text", m->text);
+    um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    um_jw_put_int(w, "nfe", m->nfe);
+    um_jw_put_cstr(w, "finish_reason", finish_reason);
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, m);
-    put_int(w, "seed", m->seed);
-    um_jw_key(w, "engine_decode_time_s");
-    um_jw_double(w, m->decode_seconds);
-    put_int(w, "engine_decode_tokens", m->denoise_tokens);
-    um_jw_key(w, "engine_decode_tps");
-    if (m->decode_seconds > 0 && m->denoise_tokens) um_jw_double(w, m->denoise_tokens / m->decode_seconds);
-    else um_jw_null(w);
+    um_jw_put_int(w, "seed", m->seed);
+    um_jw_put_double(w, "engine_decode_time_s", m->decode_seconds);
+    um_jw_put_int(w, "engine_decode_tokens", m->denoise_tokens);
+    um_jw_put_ratio(w, "engine_decode_tps", m->denoise_tokens, m->decode_seconds);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
     um_jw_end_object(w);
@@ -142,7 +124,7 @@ static void put_unsettled(um_turn *t, const um_msg_snapshot *m, uint32_t from, u
     size_t *end = UM_NEW_ARRAY(size_t, (size_t)(m->n - from) + 1);
     um_model_decode_each(um_server_model(um_turn_server(t)), m->ids + from, m->n - from, um_turn_body(t)->keep_special,
                          &text, end, NULL);
-    put_text(w, "provisional_text", text ? text : "");
+    um_jw_put_cstr(w, "provisional_text", text ? text : "");
     um_free(text);
     um_free(end);
 }
@@ -154,12 +136,12 @@ void um_openai_provisional(um_turn *t, um_choice *c, const um_msg_snapshot *m, u
     um_jw_key(w, "dllm");
     um_jw_begin_object(w);
     put_unsettled(t, m, from, w);
-    put_int(w, "mask_count", masks);
+    um_jw_put_int(w, "mask_count", masks);
     um_jw_key(w, "block");
     um_jw_begin_object(w);
-    put_int(w, "start", m->n_blocks ? m->block_start[0] : 0);
-    put_int(w, "length", m->n_blocks ? m->block_length[0] : 0);
+    um_jw_put_int(w, "start", m->n_blocks ? m->block_start[0] : 0);
+    um_jw_put_int(w, "length", m->n_blocks ? m->block_length[0] : 0);
     um_jw_end_object(w);
-    put_int(w, "nfe", m->nfe);
+    um_jw_put_int(w, "nfe", m->nfe);
     um_jw_end_object(w);
 }

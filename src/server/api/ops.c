@@ -6,23 +6,13 @@
 
 /* ---- Health ------------------------------------------------------------------------------------------------------ */
 
-static void put_str(um_jw *w, const char *key, const char *v) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, v);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
 static void put_worker(const um_worker_view *v, int32_t i, um_jw *w) {
     um_jw_begin_object(w);
-    put_int(w, "worker", i);
-    put_str(w, "state", v->state_name);
-    put_int(w, "restarts", v->restarts);
-    put_int(w, "requests", v->n_requests);
-    if (*v->error) put_str(w, "error", v->error);
+    um_jw_put_int(w, "worker", i);
+    um_jw_put_cstr(w, "state", v->state_name);
+    um_jw_put_int(w, "restarts", v->restarts);
+    um_jw_put_int(w, "requests", v->n_requests);
+    if (*v->error) um_jw_put_cstr(w, "error", v->error);
     um_jw_end_object(w);
 }
 
@@ -41,7 +31,7 @@ static void get_health(um_server *s, um_exchange *x, const char *id) {
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    put_str(&w, "status", trouble ? "unavailable" : "ok");
+    um_jw_put_cstr(&w, "status", trouble ? "unavailable" : "ok");
     um_jw_key(&w, "workers");
     um_jw_begin_array(&w);
     for (int32_t i = 0; i < um_backend_size(b); i++) {
@@ -255,7 +245,7 @@ static void put_prefix(um_buf *out, const char *prefix) {
     um_jw w;
     um_jw_init(&w, out);
     um_jw_begin_object(&w);
-    put_str(&w, "prefix", prefix);
+    um_jw_put_cstr(&w, "prefix", prefix);
     um_jw_end_object(&w);
 }
 

@@ -25,10 +25,8 @@ static void put_choices(um_jw *w, const char *choices) {
 /* The ends of a range; null where a number is free. */
 static void put_ends(um_jw *w, const um_option *row) {
     bool bounded = row->min != 0 || row->max != 0;
-    um_jw_key(w, "min");
-    um_jw_double(w, bounded ? row->min : NAN);
-    um_jw_key(w, "max");
-    um_jw_double(w, bounded ? row->max : NAN);
+    um_jw_put_double(w, "min", bounded ? row->min : NAN);
+    um_jw_put_double(w, "max", bounded ? row->max : NAN);
 }
 
 /* The value in the set's struct is what the server takes when a request does not say. */
@@ -43,8 +41,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     put_text(w, "group", um_str_of(row->group));
     put_text(w, "type", um_str_of(um_option_type(row)));
     put_ends(w, row);
-    um_jw_key(w, "range");
-    um_jw_str(w, range.data ? range.data : "", range.len);
+    um_jw_put_str(w, "range", (um_str){range.data, range.len});
     if (row->choices) put_choices(w, row->choices);
     put_text(w, "auto", um_option_auto(row));
     put_text(w, "default", (um_str){value.data, value.len});
@@ -64,8 +61,7 @@ static void answer_options(um_server *s, um_exchange *x, const char *id) {
     um_jw w;
     um_jw_init(&w, &out);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "object");
-    um_jw_cstr(&w, "list");
+    um_jw_put_cstr(&w, "object", "list");
     um_jw_key(&w, "data");
     um_jw_begin_array(&w);
     um_options_each(sets, n, put_row, &w);

@@ -3,44 +3,9 @@
 
 #include "server/turn.h"
 
-/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+/* ---- Usage ------------------------------------------------------------------------------------------------------- */
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
-static void put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-static void put_double(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
-/* null when there is nothing to divide. */
-static void put_rate(um_jw *w, const char *key, double a, double b) {
-    um_jw_key(w, key);
-    if (a > 0 && b > 0) um_jw_double(w, a / b);
-    else um_jw_null(w);
-}
-
-void um_put_float(um_jw *w, float v) {
-    char text[UM_NUMBER_MAX];
-    if (!isfinite(v)) {
-        um_jw_null(w);
-        return;
-    }
-    um_format_float(v, text);
-    um_jw_raw(w, text, strlen(text));
-}
-
-void um_put_ids(um_jw *w, const int32_t *ids, size_t n) {
-    um_jw_begin_array(w);
-    for (size_t i = 0; i < n; i++) um_jw_int(w, ids[i]);
-    um_jw_end_array(w);
-}
-
-/* ---- Usage ------------------------------------------------------------------------------------------------------- */
 
 typedef struct sums {
     int64_t prompt, completion, cached, nfe, denoise_tokens, denoise_passes;
@@ -68,22 +33,22 @@ static sums sum_up(um_turn *t) {
 
 /* Passes and speed, which OpenAI's object has no place for. */
 static void put_usage_extensions(um_jw *w, const sums *s) {
-    put_int(w, "nfe", s->nfe);
-    put_double(w, "tpf", ratio((double)s->denoise_tokens, (double)s->denoise_passes));
-    put_double(w, "engine_decode_time_s", s->decode_seconds);
-    put_rate(w, "engine_decode_tps", (double)s->denoise_tokens, s->decode_seconds);
-    put_double(w, "ttft_s", s->first_seconds);
+    um_jw_put_int(w, "nfe", s->nfe);
+    um_jw_put_double(w, "tpf", ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    um_jw_put_double(w, "engine_decode_time_s", s->decode_seconds);
+    um_jw_put_ratio(w, "engine_decode_tps", (double)s->denoise_tokens, s->decode_seconds);
+    um_jw_put_double(w, "ttft_s", s->first_seconds);
 }
 
 void um_put_usage(um_turn *t, um_jw *w) {
     sums s = sum_up(t);
     um_jw_begin_object(w);
-    put_int(w, "prompt_tokens", s.prompt);
-    put_int(w, "completion_tokens", s.completion);
-    put_int(w, "total_tokens", s.prompt + s.completion);
+    um_jw_put_int(w, "prompt_tokens", s.prompt);
+    um_jw_put_int(w, "completion_tokens", s.completion);
+    um_jw_put_int(w, "total_tokens", s.prompt + s.completion);
     um_jw_key(w, "prompt_tokens_details");
     um_jw_begin_object(w);
-    put_int(w, "cached_tokens", s.cached);
+    um_jw_put_int(w, "cached_tokens", s.cached);
     um_jw_end_object(w);
     const um_body *b = um_turn_body(t);
     if (um_server_get_config(um_turn_server(t))->usage_extensions || b->return_timings || b->usage_extensions)
@@ -113,19 +78,16 @@ void um_put_stop_reason(um_jw *w, const um_msg_finish *m) {
 static void put_timings(const um_msg_finish *m, um_jw *w) {
     um_jw_key(w, "timings");
     um_jw_begin_object(w);
-    put_double(w, "queue_s", m->queue_seconds);
-    put_double(w, "ttft_s", m->first_token_seconds);
-    put_double(w, "total_s", m->total_seconds);
-    put_double(w, "engine_decode_time_s", m->decode_seconds);
-    put_int(w, "nfe", m->nfe);
+    um_jw_put_double(w, "queue_s", m->queue_seconds);
+    um_jw_put_double(w, "ttft_s", m->first_token_seconds);
+    um_jw_put_double(w, "total_s", m->total_seconds);
+    um_jw_put_double(w, "engine_decode_time_s", m->decode_seconds);
+    um_jw_put_int(w, "nfe", m->nfe);
     um_jw_end_object(w);
 }
 
 void um_put_extras(um_turn *t, um_choice *c, um_jw *w) {
-    if (um_turn_body(t)->return_token_ids) {
-        um_jw_key(w, "token_ids");
-        um_put_ids(w, c->result.ids, c->result.n_ids);
-    }
+    if (um_turn_body(t)->return_token_ids) um_jw_put_ints(w, "token_ids", c->result.ids, c->result.n_ids);
     um_put_stream_extras(t, c, w);
 }
 
@@ -133,13 +95,9 @@ void um_put_stream_extras(um_turn *t, um_choice *c, um_jw *w) {
     const um_body *b = um_turn_body(t);
     const um_msg_finish *m = &c->result;
     if (m->finish == UM_FINISH_REPETITION || m->finish == UM_FINISH_MAX_NFE) {
-        um_jw_key(w, "completion_reason");
-        um_jw_cstr(w, um_finish_name((um_finish)m->finish));
+        um_jw_put_cstr(w, "completion_reason", um_finish_name((um_finish)m->finish));
     }
-    if (b->return_step_map) {
-        um_jw_key(w, "step_map");
-        um_put_ids(w, m->pass, m->n_ids);
-    }
+    if (b->return_step_map) um_jw_put_ints(w, "step_map", m->pass, m->n_ids);
     if (b->return_trajectory) {
         um_jw_key(w, "trajectory");
         um_jw_begin_array(w);
@@ -162,10 +120,9 @@ static void put_blocks(const um_msg_snapshot *m, um_jw *w) {
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < m->n_blocks; i++) {
         um_jw_begin_object(w);
-        put_int(w, "start", m->block_start[i]);
-        put_int(w, "length", m->block_length[i]);
-        um_jw_key(w, "status");
-        um_jw_cstr(w, block_word(m->block_status[i]));
+        um_jw_put_int(w, "start", m->block_start[i]);
+        um_jw_put_int(w, "length", m->block_length[i]);
+        um_jw_put_cstr(w, "status", block_word(m->block_status[i]));
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
@@ -204,8 +161,7 @@ static void words_free(words *v) {
 }
 
 static void put_words(const words *v, const um_msg_snapshot *m, um_jw *w) {
-    um_jw_key(w, "text");
-    um_jw_str(w, v->whole.data ? v->whole.data : "", v->whole.len);
+    um_jw_put_str(w, "text", (um_str){v->whole.data, v->whole.len});
     um_jw_key(w, "tokens");
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < m->n; i++) {
@@ -226,14 +182,13 @@ static void put_positions(const um_msg_snapshot *m, int32_t mask, um_jw *w) {
     for (uint32_t i = 0; i < m->n; i++)
         if (m->ids[i] < 0) um_jw_int(w, i);
     um_jw_end_array(w);
-    um_jw_key(w, "pass");
-    um_put_ids(w, m->pass, m->n);
+    um_jw_put_ints(w, "pass", m->pass, m->n);
     um_jw_key(w, "confidence");
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < m->n; i++) um_jw_share(w, m->confidence[i]);
     um_jw_end_array(w);
     while (stable < m->n && m->state[stable] == UM_TOKEN_SETTLED) stable++;
-    put_int(w, "stable_len", stable);
+    um_jw_put_int(w, "stable_len", stable);
 }
 
 void um_put_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *w) {
@@ -241,23 +196,20 @@ void um_put_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *
     words v;
     int64_t prompt = (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids;
     um_model_get_info(um_server_model(um_turn_server(t)), &info);
-    um_jw_key(w, "event");
-    um_jw_cstr(w, "buffer_snapshot");
-    um_jw_key(w, "id");
-    um_jw_cstr(w, um_turn_id(t));
-    put_int(w, "token_offset", 0);
-    put_int(w, "absolute_start", prompt);
-    put_int(w, "absolute_end", prompt + m->n);
+    um_jw_put_cstr(w, "event", "buffer_snapshot");
+    um_jw_put_cstr(w, "id", um_turn_id(t));
+    um_jw_put_int(w, "token_offset", 0);
+    um_jw_put_int(w, "absolute_start", prompt);
+    um_jw_put_int(w, "absolute_end", prompt + m->n);
     words_init(&v, t, m, info.mask_id);
     put_words(&v, m, w);
     words_free(&v);
     put_positions(m, info.mask_id, w);
-    put_int(w, "mask_token_id", info.mask_id);
+    um_jw_put_int(w, "mask_token_id", info.mask_id);
     put_blocks(m, w);
-    put_int(w, "nfe", m->nfe);
-    um_jw_key(w, "finished");
-    um_jw_bool(w, c->finished);
-    put_double(w, "engine_decode_time_s", m->decode_seconds);
-    put_int(w, "engine_decode_tokens", m->decode_tokens);
-    put_rate(w, "engine_decode_tps", m->decode_tokens, m->decode_seconds);
+    um_jw_put_int(w, "nfe", m->nfe);
+    um_jw_put_bool(w, "finished", c->finished);
+    um_jw_put_double(w, "engine_decode_time_s", m->decode_seconds);
+    um_jw_put_int(w, "engine_decode_tokens", m->decode_tokens);
+    um_jw_put_ratio(w, "engine_decode_tps", m->decode_tokens, m->decode_seconds);
 }

@@ -134,10 +134,10 @@ static um_status check(um_body *b, um_err *err) {
 static void whole(um_turn *t, um_jw *w) {
     um_choice *c = um_turn_choice(t, 0);
     um_jw_begin_object(w);
-    um_put_text(w, "text", c->result.text);
-    um_put_word(w, "finish_reason", um_finish_name((um_finish)c->result.finish));
-    um_put_int(w, "nfe", c->result.nfe);
-    um_put_int(w, "seed", c->result.seed);
+    um_jw_put_str(w, "text", c->result.text);
+    um_jw_put_cstr(w, "finish_reason", um_finish_name((um_finish)c->result.finish));
+    um_jw_put_int(w, "nfe", c->result.nfe);
+    um_jw_put_int(w, "seed", c->result.seed);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
     if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &c->result);
@@ -169,7 +169,7 @@ static void reply_submitted(um_exchange *x, int64_t first, int64_t last) {
     um_jw_begin_array(&w);
     for (int64_t id = first; id <= last; id++) um_jw_int(&w, id);
     um_jw_end_array(&w);
-    um_put_word(&w, "status", "submitted");
+    um_jw_put_cstr(&w, "status", "submitted");
     um_jw_end_object(&w);
     um_reply_json(x, 200, &body);
     um_buf_free(&body);

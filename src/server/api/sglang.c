@@ -134,12 +134,12 @@ static void put_reason(um_jw *w, const um_msg_finish *m) {
     const char *word = um_finish_reason(m);
     um_jw_key(w, "finish_reason");
     um_jw_begin_object(w);
-    um_put_word(w, "type", word);
-    if (um_streq(word, "length")) um_put_int(w, "length", m->n_ids);
-    else if (um_streq(word, "abort")) um_put_word(w, "message", "aborted by a request");
-    else if (m->stop.n) um_put_text(w, "matched", m->stop);
-    else if (m->stop_id >= 0) um_put_int(w, "matched", m->stop_id);
-    else um_put_word(w, "matched", NULL);
+    um_jw_put_cstr(w, "type", word);
+    if (um_streq(word, "length")) um_jw_put_int(w, "length", m->n_ids);
+    else if (um_streq(word, "abort")) um_jw_put_cstr(w, "message", "aborted by a request");
+    else if (m->stop.n) um_jw_put_str(w, "matched", m->stop);
+    else if (m->stop_id >= 0) um_jw_put_int(w, "matched", m->stop_id);
+    else um_jw_put_cstr(w, "matched", NULL);
     um_jw_end_object(w);
 }
 
@@ -178,16 +178,16 @@ static void put_meta(um_turn *t, um_choice *c, um_jw *w) {
     const um_msg_finish *m = &c->result;
     um_jw_key(w, "meta_info");
     um_jw_begin_object(w);
-    um_put_word(w, "id", rid_of(t, c));
+    um_jw_put_cstr(w, "id", rid_of(t, c));
     if (c->finished) put_reason(w, m);
-    else um_put_word(w, "finish_reason", NULL);
-    um_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
-    um_put_int(w, "completion_tokens", c->n_tokens);
-    um_put_int(w, "nfe", c->nfe);
+    else um_jw_put_cstr(w, "finish_reason", NULL);
+    um_jw_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
+    um_jw_put_int(w, "completion_tokens", c->n_tokens);
+    um_jw_put_int(w, "nfe", c->nfe);
     if (c->finished) {
-        um_put_int(w, "cached_tokens", m->cached_tokens);
-        um_put_num(w, "e2e_latency", m->total_seconds);
-        um_put_int(w, "seed", m->seed);
+        um_jw_put_int(w, "cached_tokens", m->cached_tokens);
+        um_jw_put_double(w, "e2e_latency", m->total_seconds);
+        um_jw_put_int(w, "seed", m->seed);
         if (b->top_logprobs >= 0) put_logprobs(w, m);
         um_put_extras(t, c, w);
     }
@@ -199,11 +199,10 @@ static bool is_list(um_turn *t) { return !um_turn_body(t)->one_prompt || um_turn
 
 static void put_choice(um_turn *t, um_choice *c, um_str text, const int32_t *ids, size_t n, um_jw *w) {
     um_jw_begin_object(w);
-    um_put_text(w, "text", text);
-    um_jw_key(w, "output_ids");
-    um_put_ids(w, ids, n);
+    um_jw_put_str(w, "text", text);
+    um_jw_put_ints(w, "output_ids", ids, n);
     put_meta(t, c, w);
-    if (is_list(t)) um_put_int(w, "index", c->number);
+    if (is_list(t)) um_jw_put_int(w, "index", c->number);
     um_jw_end_object(w);
 }
 
@@ -302,33 +301,33 @@ static void put_model_info(um_server *s, um_jw *w) {
     um_model_info info;
     um_model_get_info(um_server_model(s), &info);
     um_jw_begin_object(w);
-    um_put_word(w, "model_path", info.path);
-    um_put_word(w, "tokenizer_path", info.path);
-    um_put_flag(w, "is_generation", true);
-    um_put_word(w, "served_model_name", um_server_model_name(s));
-    um_put_word(w, "model_type", info.model_type);
-    um_put_word(w, "family", info.family);
-    um_put_int(w, "vocab_size", info.vocab);
-    um_put_int(w, "max_model_len", um_body_max_len(s));
-    um_put_int(w, "mask_token_id", info.mask_id);
-    um_put_word(w, "preferred_sampling_params", NULL);
-    um_put_flag(w, "has_image_understanding", false);
-    um_put_flag(w, "has_audio_understanding", false);
+    um_jw_put_cstr(w, "model_path", info.path);
+    um_jw_put_cstr(w, "tokenizer_path", info.path);
+    um_jw_put_bool(w, "is_generation", true);
+    um_jw_put_cstr(w, "served_model_name", um_server_model_name(s));
+    um_jw_put_cstr(w, "model_type", info.model_type);
+    um_jw_put_cstr(w, "family", info.family);
+    um_jw_put_int(w, "vocab_size", info.vocab);
+    um_jw_put_int(w, "max_model_len", um_body_max_len(s));
+    um_jw_put_int(w, "mask_token_id", info.mask_id);
+    um_jw_put_cstr(w, "preferred_sampling_params", NULL);
+    um_jw_put_bool(w, "has_image_understanding", false);
+    um_jw_put_bool(w, "has_audio_understanding", false);
     um_jw_end_object(w);
 }
 
 static void put_counters(um_server *s, um_jw *w) {
     um_msg_stats m = {0};
     um_backend_stats(um_server_backend(s), &m);
-    um_put_int(w, "requests_running", m.requests_running);
-    um_put_int(w, "requests_waiting", m.requests_waiting);
-    um_put_int(w, "requests_queued", um_backend_waiting(um_server_backend(s)));
-    um_put_int(w, "pages_total", m.pages_total);
-    um_put_int(w, "pages_used", m.pages_used);
-    um_put_int(w, "steps", m.steps);
-    um_put_int(w, "decode_tokens", m.decode_tokens);
-    um_put_rate(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
-    um_put_rate(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
+    um_jw_put_int(w, "requests_running", m.requests_running);
+    um_jw_put_int(w, "requests_waiting", m.requests_waiting);
+    um_jw_put_int(w, "requests_queued", um_backend_waiting(um_server_backend(s)));
+    um_jw_put_int(w, "pages_total", m.pages_total);
+    um_jw_put_int(w, "pages_used", m.pages_used);
+    um_jw_put_int(w, "steps", m.steps);
+    um_jw_put_int(w, "decode_tokens", m.decode_tokens);
+    um_jw_put_ratio(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
+    um_jw_put_ratio(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
 }
 
 static void put_workers(um_server *s, um_jw *w) {
@@ -338,17 +337,17 @@ static void put_workers(um_server *s, um_jw *w) {
     for (int32_t i = 0; i < um_backend_size(b); i++) {
         um_worker_view v = um_backend_worker(b, i);
         um_jw_begin_object(w);
-        um_put_word(w, "state", v.state_name);
-        um_put_int(w, "restarts", v.restarts);
-        um_put_int(w, "requests", v.n_requests);
+        um_jw_put_cstr(w, "state", v.state_name);
+        um_jw_put_int(w, "restarts", v.restarts);
+        um_jw_put_int(w, "requests", v.n_requests);
         if (v.ready) {
-            um_put_text(w, "device", v.ready->device);
-            um_put_text(w, "dtype", v.ready->dtype);
-            um_put_text(w, "decoding_strategy", v.ready->strategy);
-            um_put_int(w, "max_model_len", v.ready->max_model_len);
-            um_put_int(w, "max_num_reqs", v.ready->max_num_reqs);
-            um_put_int(w, "page_size", v.ready->page_size);
-            um_put_int(w, "pages_total", v.ready->pages_total);
+            um_jw_put_str(w, "device", v.ready->device);
+            um_jw_put_str(w, "dtype", v.ready->dtype);
+            um_jw_put_str(w, "decoding_strategy", v.ready->strategy);
+            um_jw_put_int(w, "max_model_len", v.ready->max_model_len);
+            um_jw_put_int(w, "max_num_reqs", v.ready->max_num_reqs);
+            um_jw_put_int(w, "page_size", v.ready->page_size);
+            um_jw_put_int(w, "pages_total", v.ready->pages_total);
         }
         um_jw_end_object(w);
     }
@@ -361,9 +360,9 @@ static void put_server_info(um_server *s, um_jw *w) {
     um_option_set option[UM_OPTION_SETS_MAX];
     um_config c = *um_server_get_config(s)->engine; /* sets are of what may be written */
     um_jw_begin_object(w);
-    um_put_word(w, "version", um_version());
-    um_put_word(w, "served_model_name", um_server_model_name(s));
-    um_put_num(w, "began", um_server_began(s));
+    um_jw_put_cstr(w, "version", um_version());
+    um_jw_put_cstr(w, "served_model_name", um_server_model_name(s));
+    um_jw_put_double(w, "began", um_server_began(s));
     um_jw_key(w, "config");
     um_jw_begin_object(w);
     um_put_options(w, option, um_config_option_sets(option, &c));
@@ -386,7 +385,7 @@ static void get_server_info(um_server *s, um_exchange *x, const char *id) {
 static void put_flushed(const char *results, um_jw *w) {
     (void)results;
     um_jw_begin_object(w);
-    um_put_flag(w, "success", true);
+    um_jw_put_bool(w, "success", true);
     um_jw_end_object(w);
 }
 

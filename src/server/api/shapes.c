@@ -1,41 +1,9 @@
 /* What the APIs beside OpenAI's share. */
 #include "server/api/shapes.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define CALL_SECONDS 20.0
-
-/* ---- Members ----------------------------------------------------------------------------------------------------- */
-
-void um_put_int(um_jw *w, const char *key, int64_t v) {
-    um_jw_key(w, key);
-    um_jw_int(w, v);
-}
-
-void um_put_num(um_jw *w, const char *key, double v) {
-    um_jw_key(w, key);
-    um_jw_double(w, v);
-}
-
-void um_put_rate(um_jw *w, const char *key, double a, double b) {
-    um_put_num(w, key, a > 0 && b > 0 ? a / b : NAN); /* NaN is null */
-}
-
-void um_put_flag(um_jw *w, const char *key, bool v) {
-    um_jw_key(w, key);
-    um_jw_bool(w, v);
-}
-
-void um_put_word(um_jw *w, const char *key, const char *v) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, v);
-}
-
-void um_put_text(um_jw *w, const char *key, um_str v) {
-    um_jw_key(w, key);
-    um_jw_str(w, v.p ? v.p : "", v.n);
-}
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
@@ -64,8 +32,8 @@ void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets) {
 /* ---- Log-probabilities ------------------------------------------------------------------------------------------- */
 
 static void put_logprob(um_jw *w, int32_t id, float logprob) {
-    um_put_int(w, "token_id", id);
-    um_put_num(w, "logprob", (double)logprob);
+    um_jw_put_int(w, "token_id", id);
+    um_jw_put_double(w, "logprob", (double)logprob);
 }
 
 static void put_likeliest(um_jw *w, const um_msg_finish *m, uint32_t i) {

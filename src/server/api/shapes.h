@@ -11,12 +11,6 @@ extern "C" {
 
 /* ---- Members of an object ---------------------------------------------------------------------------------------- */
 
-void um_put_int(um_jw *w, const char *key, int64_t v);
-void um_put_num(um_jw *w, const char *key, double v);
-void um_put_rate(um_jw *w, const char *key, double a, double b); /* a / b; null when either is not above 0 */
-void um_put_flag(um_jw *w, const char *key, bool v);
-void um_put_word(um_jw *w, const char *key, const char *v); /* NULL gives null */
-void um_put_text(um_jw *w, const char *key, um_str v);
 /* The value of every row by its name, numbers as numbers, "auto" where it is that. */
 void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets);
 /* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token; NULL logprobs: null. */

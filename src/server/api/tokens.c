@@ -81,10 +81,9 @@ static void reply_tokens(um_server *s, um_exchange *x, const um_body *b, const i
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "tokens");
-    um_put_ids(&w, ids, n);
-    um_put_int(&w, "count", (int64_t)n);
-    um_put_int(&w, "max_model_len", um_body_max_len(s));
+    um_jw_put_ints(&w, "tokens", ids, n);
+    um_jw_put_int(&w, "count", (int64_t)n);
+    um_jw_put_int(&w, "max_model_len", um_body_max_len(s));
     put_strings(s, &w, ids, n, json_is_true(json_object_get(b->root, "return_token_strs")));
     um_jw_end_object(&w);
     um_reply_json(x, 200, &body);
@@ -112,7 +111,7 @@ static void reply_text(um_exchange *x, const char *text, size_t n) {
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    um_put_text(&w, "prompt", (um_str){text, n});
+    um_jw_put_str(&w, "prompt", (um_str){text, n});
     um_jw_end_object(&w);
     um_reply_json(x, 200, &body);
     um_buf_free(&body);

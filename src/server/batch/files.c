@@ -24,22 +24,15 @@ void um_file_free(um_file *f) {
     um_free(f);
 }
 
-static void put_member(um_jw *w, const char *key, const char *value) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, value);
-}
-
 void um_file_put(const um_file *f, um_jw *w) {
     um_jw_begin_object(w);
-    put_member(w, "id", f->id);
-    put_member(w, "object", "file");
-    um_jw_key(w, "bytes");
-    um_jw_int(w, f->bytes);
-    um_jw_key(w, "created_at");
-    um_jw_int(w, f->created);
-    put_member(w, "filename", f->name);
-    put_member(w, "purpose", f->purpose);
-    put_member(w, "status", "processed");
+    um_jw_put_cstr(w, "id", f->id);
+    um_jw_put_cstr(w, "object", "file");
+    um_jw_put_int(w, "bytes", f->bytes);
+    um_jw_put_int(w, "created_at", f->created);
+    um_jw_put_cstr(w, "filename", f->name);
+    um_jw_put_cstr(w, "purpose", f->purpose);
+    um_jw_put_cstr(w, "status", "processed");
     um_jw_end_object(w);
 }
 

@@ -89,16 +89,6 @@ void um_batch_blame(um_batch *b, int64_t line, const char *code, const char *par
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-static void put_str(um_jw *w, const char *key, const char *value) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, value);
-}
-
-static void put_int(um_jw *w, const char *key, int64_t value) {
-    um_jw_key(w, key);
-    um_jw_int(w, value);
-}
-
 static void put_time(um_jw *w, const char *key, int64_t value) {
     um_jw_key(w, key);
     if (value) um_jw_int(w, value);
@@ -107,9 +97,9 @@ static void put_time(um_jw *w, const char *key, int64_t value) {
 
 static void put_error(um_jw *w, const char *code, const char *message, const char *param, int64_t line) {
     um_jw_begin_object(w);
-    put_str(w, "code", code);
-    put_str(w, "message", message);
-    put_str(w, "param", param && *param ? param : NULL);
+    um_jw_put_cstr(w, "code", code);
+    um_jw_put_cstr(w, "message", message);
+    um_jw_put_cstr(w, "param", param && *param ? param : NULL);
     put_time(w, "line", line);
     um_jw_end_object(w);
 }
@@ -121,7 +111,7 @@ static void put_errors(const um_batch *b, um_jw *w) {
         return;
     }
     um_jw_begin_object(w);
-    put_str(w, "object", "list");
+    um_jw_put_cstr(w, "object", "list");
     um_jw_key(w, "data");
     um_jw_begin_array(w);
     for (int32_t i = 0; i < b->n_errors; i++)
@@ -138,22 +128,22 @@ static const char *if_there(const um_batch *b, const char *id) { return um_file_
 static void put_counts(const um_batch *b, um_jw *w) {
     um_jw_key(w, "request_counts");
     um_jw_begin_object(w);
-    put_int(w, "total", b->total);
-    put_int(w, "completed", b->completed);
-    put_int(w, "failed", b->failed);
+    um_jw_put_int(w, "total", b->total);
+    um_jw_put_int(w, "completed", b->completed);
+    um_jw_put_int(w, "failed", b->failed);
     um_jw_end_object(w);
 }
 
 static void put_members(const um_batch *b, um_jw *w) {
-    put_str(w, "id", b->id);
-    put_str(w, "object", "batch");
-    put_str(w, "endpoint", b->api->path);
+    um_jw_put_cstr(w, "id", b->id);
+    um_jw_put_cstr(w, "object", "batch");
+    um_jw_put_cstr(w, "endpoint", b->api->path);
     put_errors(b, w);
-    put_str(w, "input_file_id", b->input_id);
-    put_str(w, "completion_window", b->window);
-    put_str(w, "status", status_name[b->status]);
-    put_str(w, "output_file_id", um_batch_is_over(b->status) ? if_there(b, b->output_id) : NULL);
-    put_str(w, "error_file_id", um_batch_is_over(b->status) ? if_there(b, b->error_id) : NULL);
+    um_jw_put_cstr(w, "input_file_id", b->input_id);
+    um_jw_put_cstr(w, "completion_window", b->window);
+    um_jw_put_cstr(w, "status", status_name[b->status]);
+    um_jw_put_cstr(w, "output_file_id", um_batch_is_over(b->status) ? if_there(b, b->output_id) : NULL);
+    um_jw_put_cstr(w, "error_file_id", um_batch_is_over(b->status) ? if_there(b, b->error_id) : NULL);
     for (int s = 0; s < UM_BATCH_N_STATUS; s++) put_time(w, status_time[s], b->at[s]);
     put_time(w, "expires_at", b->expires);
     put_counts(b, w);
@@ -172,9 +162,9 @@ void um_batch_put(const um_batch *b, um_jw *w) {
 static void put_record(const um_batch *b, um_jw *w) {
     um_jw_begin_object(w);
     put_members(b, w);
-    put_str(w, "ends_as", status_name[b->ends_as]);
-    put_str(w, "answers", b->output_id);
-    put_str(w, "failures", b->error_id);
+    um_jw_put_cstr(w, "ends_as", status_name[b->ends_as]);
+    um_jw_put_cstr(w, "answers", b->output_id);
+    um_jw_put_cstr(w, "failures", b->error_id);
     um_jw_end_object(w);
 }
 

@@ -176,19 +176,14 @@ static void prepare(um_run *r) {
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-static void put_str(um_jw *w, const char *key, const char *value) {
-    um_jw_key(w, key);
-    um_jw_cstr(w, value);
-}
-
 static um_jw begin_answer(um_run *r, int ledger, const char *custom_id) {
     char id[UM_ID_BYTES];
     um_jw w;
     um_jw_init(&w, &r->pending[ledger]);
     um_make_id("batch_req_", id);
     um_jw_begin_object(&w);
-    put_str(&w, "id", id);
-    put_str(&w, "custom_id", custom_id);
+    um_jw_put_cstr(&w, "id", id);
+    um_jw_put_cstr(&w, "custom_id", custom_id);
     um_jw_key(&w, "response");
     return w;
 }
@@ -207,13 +202,12 @@ static void add_answer(um_run *r, const char *custom_id, int status, const um_bu
     um_jw w = begin_answer(r, ledger, custom_id);
     um_make_id("", request_id);
     um_jw_begin_object(&w);
-    um_jw_key(&w, "status_code");
-    um_jw_int(&w, status);
-    put_str(&w, "request_id", request_id);
+    um_jw_put_int(&w, "status_code", status);
+    um_jw_put_cstr(&w, "request_id", request_id);
     um_jw_key(&w, "body");
     um_jw_raw(&w, json->data, json->len);
     um_jw_end_object(&w);
-    put_str(&w, "error", NULL);
+    um_jw_put_cstr(&w, "error", NULL);
     end_answer(r, ledger, &w, custom_id);
 }
 
@@ -223,8 +217,8 @@ static void add_expired(um_run *r, const char *custom_id) {
     um_jw_null(&w);
     um_jw_key(&w, "error");
     um_jw_begin_object(&w);
-    put_str(&w, "code", "batch_expired");
-    put_str(&w, "message", "the completion window ended before this request was answered");
+    um_jw_put_cstr(&w, "code", "batch_expired");
+    um_jw_put_cstr(&w, "message", "the completion window ended before this request was answered");
     um_jw_end_object(&w);
     end_answer(r, FAILURES, &w, custom_id);
 }

@@ -18,16 +18,6 @@ static um_status run_echo(um_worker *w, uint64_t call_id, const json_t *args, um
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-static void put_int_member(um_jw *j, const char *name, int64_t value) {
-    um_jw_key(j, name);
-    um_jw_int(j, value);
-}
-
-static void put_text_member(um_jw *j, const char *name, const char *value) {
-    um_jw_key(j, name);
-    um_jw_cstr(j, value);
-}
-
 static void put_counts(um_jw *j, const int64_t *count, uint32_t n) {
     um_jw_begin_array(j);
     for (uint32_t i = 0; i < n; i++) um_jw_int(j, count[i]);
@@ -68,36 +58,34 @@ static um_status run_memory_report(um_worker *w, uint64_t call_id, const json_t 
     um_engine_get_info(um_router_engine(w->router, 0), &e);
     um_jw_init(&j, result);
     um_jw_begin_object(&j);
-    put_int_member(&j, "engines", um_router_size(w->router));
-    put_int_member(&j, "weight_bytes", s.weight_bytes);
-    put_int_member(&j, "kv_bytes", s.kv_bytes);
-    put_int_member(&j, "workspace_bytes", s.workspace_bytes);
-    put_int_member(&j, "resident_bytes", s.resident_bytes);
-    put_int_member(&j, "page_size", e.page_size);
-    put_int_member(&j, "pages_total", s.pages_total);
-    put_int_member(&j, "pages_used", s.pages_used);
-    put_int_member(&j, "pages_used_most", s.pages_used_most);
+    um_jw_put_int(&j, "engines", um_router_size(w->router));
+    um_jw_put_int(&j, "weight_bytes", s.weight_bytes);
+    um_jw_put_int(&j, "kv_bytes", s.kv_bytes);
+    um_jw_put_int(&j, "workspace_bytes", s.workspace_bytes);
+    um_jw_put_int(&j, "resident_bytes", s.resident_bytes);
+    um_jw_put_int(&j, "page_size", e.page_size);
+    um_jw_put_int(&j, "pages_total", s.pages_total);
+    um_jw_put_int(&j, "pages_used", s.pages_used);
+    um_jw_put_int(&j, "pages_used_most", s.pages_used_most);
     um_jw_end_object(&j);
     return UM_OK;
 }
 
 static void put_slot(um_worker *w, um_jw *j, const um_slot *s) {
     um_jw_begin_object(j);
-    put_int_member(j, "rid", (int64_t)um_worker_rid(w, s->id));
-    put_int_member(j, "index", s->index);
-    um_jw_key(j, "running");
-    um_jw_bool(j, s->running);
-    put_text_member(j, "strategy", s->strategy);
-    put_int_member(j, "prompt_tokens", s->prompt_tokens);
-    put_int_member(j, "cached_tokens", s->cached_tokens);
-    put_int_member(j, "answer_tokens", s->answer_tokens);
-    put_int_member(j, "max_tokens", s->max_tokens);
-    put_int_member(j, "blocks", s->blocks);
-    put_int_member(j, "masks", s->masks);
-    put_int_member(j, "nfe", s->nfe);
-    put_int_member(j, "preemptions", s->preemptions);
-    um_jw_key(j, "seconds");
-    um_jw_double(j, s->seconds);
+    um_jw_put_int(j, "rid", (int64_t)um_worker_rid(w, s->id));
+    um_jw_put_int(j, "index", s->index);
+    um_jw_put_bool(j, "running", s->running);
+    um_jw_put_cstr(j, "strategy", s->strategy);
+    um_jw_put_int(j, "prompt_tokens", s->prompt_tokens);
+    um_jw_put_int(j, "cached_tokens", s->cached_tokens);
+    um_jw_put_int(j, "answer_tokens", s->answer_tokens);
+    um_jw_put_int(j, "max_tokens", s->max_tokens);
+    um_jw_put_int(j, "blocks", s->blocks);
+    um_jw_put_int(j, "masks", s->masks);
+    um_jw_put_int(j, "nfe", s->nfe);
+    um_jw_put_int(j, "preemptions", s->preemptions);
+    um_jw_put_double(j, "seconds", s->seconds);
     um_jw_end_object(j);
 }
 
@@ -125,17 +113,17 @@ static um_status run_list_models(um_worker *w, uint64_t call_id, const json_t *a
     um_jw_init(&j, result);
     um_jw_begin_array(&j);
     um_jw_begin_object(&j);
-    put_text_member(&j, "path", m.path);
-    put_text_member(&j, "family", m.family);
-    put_text_member(&j, "parent", NULL);
-    put_int_member(&j, "n_params", m.n_params);
+    um_jw_put_cstr(&j, "path", m.path);
+    um_jw_put_cstr(&j, "family", m.family);
+    um_jw_put_cstr(&j, "parent", NULL);
+    um_jw_put_int(&j, "n_params", m.n_params);
     um_jw_end_object(&j);
     for (int32_t i = 0; i < m.n_adapters; i++) {
         um_jw_begin_object(&j);
-        put_text_member(&j, "path", m.adapter[i].path);
-        put_text_member(&j, "name", m.adapter[i].name);
-        put_text_member(&j, "parent", m.path);
-        put_int_member(&j, "n_params", m.adapter[i].n_params);
+        um_jw_put_cstr(&j, "path", m.adapter[i].path);
+        um_jw_put_cstr(&j, "name", m.adapter[i].name);
+        um_jw_put_cstr(&j, "parent", m.path);
+        um_jw_put_int(&j, "n_params", m.adapter[i].n_params);
         um_jw_end_object(&j);
     }
     um_jw_end_array(&j);
@@ -214,7 +202,7 @@ static um_status run_start_profile(um_worker *w, uint64_t call_id, const json_t 
     if (!st) {
         um_jw_init(&j, result);
         um_jw_begin_object(&j);
-        put_text_member(&j, "path", name.data);
+        um_jw_put_cstr(&j, "path", name.data);
         um_jw_end_object(&j);
     }
     um_buf_free(&name);

@@ -27,16 +27,10 @@ struct batch {
 
 static void put_item(um_jw *j, const item *i) {
     um_jw_begin_object(j);
-    um_jw_key(j, "text");
-    um_jw_str(j, i->text.data, i->text.len);
-    um_jw_key(j, "token_ids");
-    um_jw_begin_array(j);
-    for (size_t k = 0; k < i->n_ids; k++) um_jw_int(j, i->ids[k]);
-    um_jw_end_array(j);
-    um_jw_key(j, "finish_reason");
-    um_jw_cstr(j, um_finish_name(i->finish));
-    um_jw_key(j, "nfe");
-    um_jw_int(j, i->nfe);
+    um_jw_put_str(j, "text", (um_str){i->text.data, i->text.len});
+    um_jw_put_ints(j, "token_ids", i->ids, i->n_ids);
+    um_jw_put_cstr(j, "finish_reason", um_finish_name(i->finish));
+    um_jw_put_int(j, "nfe", i->nfe);
     um_jw_end_object(j);
 }
 

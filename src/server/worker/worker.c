@@ -59,12 +59,9 @@ static void put_adapters(const um_model_info *info, um_buf *out) {
     um_jw_begin_array(&w);
     for (int32_t i = 0; i < info->n_adapters; i++) {
         um_jw_begin_object(&w);
-        um_jw_key(&w, "name");
-        um_jw_cstr(&w, info->adapter[i].name);
-        um_jw_key(&w, "path");
-        um_jw_cstr(&w, info->adapter[i].path);
-        um_jw_key(&w, "rank");
-        um_jw_int(&w, info->adapter[i].rank);
+        um_jw_put_cstr(&w, "name", info->adapter[i].name);
+        um_jw_put_cstr(&w, "path", info->adapter[i].path);
+        um_jw_put_int(&w, "rank", info->adapter[i].rank);
         um_jw_end_object(&w);
     }
     um_jw_end_array(&w);
