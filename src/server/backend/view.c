@@ -79,24 +79,22 @@ static void add_histogram(int64_t *sum, uint32_t *n_sum, const int64_t *a, uint3
     *n_sum = UM_MAX(*n_sum, n);
 }
 
-#define ADD(field) t->sum.field += s->field
+#define UM_X(type, name) t->sum.name += s->name;
 
 void um_totals_add_counts(um_totals *t, const um_msg_stats *s) {
-    ADD(steps), ADD(passes), ADD(tokens), ADD(requests), ADD(forward_tokens), ADD(preemptions), ADD(aborted);
-    ADD(prefix_queries), ADD(prefix_hits), ADD(prefill_tokens), ADD(decode_tokens), ADD(decode_passes);
-    ADD(step_seconds), ADD(forward_seconds), ADD(prefill_seconds), ADD(decode_seconds);
-    ADD(schedule_seconds), ADD(apply_seconds);
+    UM_STATS_COUNT_MAP(UM_X)
     add_histogram(t->prefill_step, &t->sum.n_prefill_step, s->prefill_step, s->n_prefill_step);
     add_histogram(t->decode_step, &t->sum.n_decode_step, s->decode_step, s->n_decode_step);
     add_histogram(t->step_tokens, &t->sum.n_step_tokens, s->step_tokens, s->n_step_tokens);
 }
 
 void um_totals_add_amounts(um_totals *t, const um_msg_stats *s) {
-    ADD(weight_bytes), ADD(kv_bytes), ADD(workspace_bytes), ADD(resident_bytes);
-    ADD(pages_total), ADD(pages_used), ADD(pages_used_most), ADD(requests_running), ADD(requests_waiting);
+    UM_STATS_BYTES_MAP(UM_X)
+    UM_STATS_AMOUNT_MAP(UM_X)
+    t->sum.resident_bytes += s->resident_bytes;
 }
 
-#undef ADD
+#undef UM_X
 
 void um_backend_stats(const um_backend *b, um_msg_stats *out) {
     um_totals *t = b->sums;

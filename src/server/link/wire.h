@@ -176,12 +176,27 @@ typedef struct um_msg_error {
 extern const double um_stats_bounds_seconds[UM_STATS_BUCKETS - 1], um_stats_bounds_tokens[UM_STATS_BUCKETS - 1];
 int32_t um_stats_bucket(const double bounds[UM_STATS_BUCKETS - 1], double value);
 
+/* The fields of um_stats that travel: counts only grow, bytes and amounts come and go. */
+/* clang-format off */
+#define UM_STATS_COUNT_MAP(X)                                                                                          \
+    X(int64_t, steps) X(int64_t, passes) X(int64_t, tokens) X(int64_t, requests) X(int64_t, forward_tokens)            \
+    X(int64_t, preemptions) X(int64_t, aborted) X(int64_t, prefix_queries) X(int64_t, prefix_hits)                     \
+    X(int64_t, prefill_tokens) X(int64_t, decode_tokens) X(int64_t, decode_passes)                                     \
+    X(double, step_seconds) X(double, forward_seconds) X(double, prefill_seconds) X(double, decode_seconds)            \
+    X(double, schedule_seconds) X(double, apply_seconds)
+#define UM_STATS_BYTES_MAP(X) X(int64_t, weight_bytes) X(int64_t, kv_bytes) X(int64_t, workspace_bytes)
+#define UM_STATS_AMOUNT_MAP(X)                                                                                         \
+    X(int32_t, pages_total) X(int32_t, pages_used) X(int32_t, pages_used_most)                                         \
+    X(int32_t, requests_running) X(int32_t, requests_waiting)
+/* clang-format on */
+
 typedef struct um_msg_stats {
-    int64_t steps, passes, tokens, requests, forward_tokens, preemptions, aborted, prefix_queries, prefix_hits;
-    int64_t prefill_tokens, decode_tokens, decode_passes;
-    double step_seconds, forward_seconds, prefill_seconds, decode_seconds, schedule_seconds, apply_seconds;
-    int64_t weight_bytes, kv_bytes, workspace_bytes, resident_bytes;
-    int32_t pages_total, pages_used, pages_used_most, requests_running, requests_waiting;
+#define UM_X(type, name) type name;
+    UM_STATS_COUNT_MAP(UM_X)
+    UM_STATS_BYTES_MAP(UM_X)
+    int64_t resident_bytes; /* of the process */
+    UM_STATS_AMOUNT_MAP(UM_X)
+#undef UM_X
     /* Counts per bucket: seconds of steps that prefill or denoise, tokens fed in a step. */
     const int64_t *prefill_step, *decode_step, *step_tokens;
     uint32_t n_prefill_step, n_decode_step, n_step_tokens;

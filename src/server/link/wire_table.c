@@ -115,40 +115,16 @@ static const um_wire_field finish[] = {ONE(rid),
 #define M um_msg_error
 static const um_wire_field error[] = {ONE(rid), ONE(status), ONE(param), ONE(message)};
 #undef M
-#define M um_msg_stats
-static const um_wire_field stats[] = {ONE(steps),
-                                      ONE(passes),
-                                      ONE(tokens),
-                                      ONE(requests),
-                                      ONE(forward_tokens),
-                                      ONE(preemptions),
-                                      ONE(aborted),
-                                      ONE(prefix_queries),
-                                      ONE(prefix_hits),
-                                      ONE(prefill_tokens),
-                                      ONE(decode_tokens),
-                                      ONE(decode_passes),
-                                      ONE(step_seconds),
-                                      ONE(forward_seconds),
-                                      ONE(prefill_seconds),
-                                      ONE(decode_seconds),
-                                      ONE(schedule_seconds),
-                                      ONE(apply_seconds),
-                                      ONE(weight_bytes),
-                                      ONE(kv_bytes),
-                                      ONE(workspace_bytes),
-                                      ONE(resident_bytes),
-                                      ONE(pages_total),
-                                      ONE(pages_used),
-                                      ONE(pages_used_most),
-                                      ONE(requests_running),
-                                      ONE(requests_waiting),
-                                      ONE(n_prefill_step),
+#define M                um_msg_stats
+#define UM_X(type, name) ONE(name),
+static const um_wire_field stats[] = {UM_STATS_COUNT_MAP(UM_X) UM_STATS_BYTES_MAP(UM_X) ONE(resident_bytes),
+                                      UM_STATS_AMOUNT_MAP(UM_X) ONE(n_prefill_step),
                                       MANY(prefill_step, n_prefill_step),
                                       ONE(n_decode_step),
                                       MANY(decode_step, n_decode_step),
                                       ONE(n_step_tokens),
                                       MANY(step_tokens, n_step_tokens)};
+#undef UM_X
 #undef M
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */

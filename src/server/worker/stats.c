@@ -33,37 +33,16 @@ static int64_t resident_bytes(void) {
 void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
     um_stats s;
     um_router_get_stats(w->router, &s);
-    *out = (um_msg_stats){.steps = s.steps,
-                          .passes = s.passes,
-                          .tokens = s.tokens,
-                          .requests = s.requests,
-                          .forward_tokens = s.forward_tokens,
-                          .preemptions = s.preemptions,
-                          .aborted = s.aborted,
-                          .prefix_queries = s.prefix_queries,
-                          .prefix_hits = s.prefix_hits,
-                          .prefill_tokens = s.prefill_tokens,
-                          .decode_tokens = s.decode_tokens,
-                          .decode_passes = s.decode_passes,
-                          .step_seconds = s.step_seconds,
-                          .forward_seconds = s.forward_seconds,
-                          .prefill_seconds = s.prefill_seconds,
-                          .decode_seconds = s.decode_seconds,
-                          .schedule_seconds = s.schedule_seconds,
-                          .apply_seconds = s.apply_seconds,
-                          .weight_bytes = (int64_t)s.weight_bytes,
-                          .kv_bytes = (int64_t)s.kv_bytes,
-                          .workspace_bytes = (int64_t)s.workspace_bytes,
-                          .resident_bytes = resident_bytes(),
-                          .pages_total = s.pages_total,
-                          .pages_used = s.pages_used,
-                          .pages_used_most = s.pages_used_most,
-                          .requests_running = s.requests_running,
-                          .requests_waiting = s.requests_waiting,
+    *out = (um_msg_stats){.resident_bytes = resident_bytes(),
                           .prefill_step = w->counts.prefill,
                           .decode_step = w->counts.decode,
                           .step_tokens = w->counts.tokens,
                           .n_prefill_step = UM_STATS_BUCKETS,
                           .n_decode_step = UM_STATS_BUCKETS,
                           .n_step_tokens = UM_STATS_BUCKETS};
+#define UM_X(type, name) out->name = (type)s.name;
+    UM_STATS_COUNT_MAP(UM_X)
+    UM_STATS_BYTES_MAP(UM_X)
+    UM_STATS_AMOUNT_MAP(UM_X)
+#undef UM_X
 }
