@@ -42,6 +42,21 @@ static um_http_parser parser(um_http_kind kind) {
     return p;
 }
 
+/* Parses one input to its end. The outcome's body is the caller's to free. */
+static outcome parse(um_http_kind kind, um_str in, size_t step) {
+    um_http_parser p = parser(kind);
+    outcome o;
+    feed(&p, in, step, &o);
+    um_http_parser_free(&p);
+    return o;
+}
+
+static int status_of(um_http_kind kind, um_str in, size_t step) {
+    outcome o = parse(kind, in, step);
+    um_buf_free(&o.body);
+    return o.status;
+}
+
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
 #define GET  "GET / HTTP/1.1\r\n"
@@ -50,12 +65,12 @@ static um_http_parser parser(um_http_kind kind) {
 #define END  "\r\n"
 
 typedef struct row {
-    const char *request;
+    const char *text;
     int status;       /* 0: taken */
     const char *what; /* taken: its body; refused: a part of the message */
 } row;
 
-static const row rows[] = {
+static const row requests[] = {
     /* what is taken */
     {GET HOST END, 0, ""},
     {END GET HOST END, 0, ""},
@@ -201,27 +216,26 @@ static const row rows[] = {
     {POST HOST "Transfer-Encoding: chunked\r\n" END "3\r\nabc\r\n0\r\n", -1, "abc"},
 };
 
-static void check_row(const row *r, size_t step) {
-    um_http_parser p = parser(UM_HTTP_REQUEST);
-    outcome o;
-    feed(&p, um_str_of(r->request), step, &o);
+static void check_row(um_http_kind kind, const row *r, size_t step) {
+    outcome o = parse(kind, um_str_of(r->text), step);
     if (o.status != r->status)
-        fail_msg("expected %d, got %d (%s), in steps of %zu:\n%s", r->status, o.status, o.message, step, r->request);
+        fail_msg("expected %d, got %d (%s), in steps of %zu:\n%s", r->status, o.status, o.message, step, r->text);
     um_buf_append(&o.body, "", 0);
     if (r->status > 0 && !strstr(o.message, r->what)) fail_msg("\"%s\" is not in: %s", r->what, o.message);
     if (r->status <= 0 && !um_streq(o.body.data, r->what)) fail_msg("body \"%s\", not \"%s\"", o.body.data, r->what);
-    if (r->status == 0) assert_int_equal(o.used, strlen(r->request));
+    if (r->status == 0) assert_int_equal(o.used, strlen(r->text));
     um_buf_free(&o.body);
-    um_http_parser_free(&p);
+}
+
+static void check_rows(um_http_kind kind, const row *rows, size_t n) {
+    const size_t steps[] = {SIZE_MAX / 4, 1, 3};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < UM_LEN(steps); k++) check_row(kind, &rows[i], steps[k]);
 }
 
 static void says_of_each_request_what_the_table_says(void **state) {
     (void)state;
-    for (size_t i = 0; i < UM_LEN(rows); i++) {
-        check_row(&rows[i], SIZE_MAX / 4);
-        check_row(&rows[i], 1);
-        check_row(&rows[i], 3);
-    }
+    check_rows(UM_HTTP_REQUEST, requests, UM_LEN(requests));
 }
 
 /* A NUL can't stand in the table. */
@@ -233,24 +247,13 @@ static void refuses_nul_bytes(void **state) {
                          UM_STR(GET HOST "X\0: b\r\n\r\n"),
                          UM_STR(GET HOST "X: \0\r\n\r\n"),
                          UM_STR(POST HOST "Transfer-Encoding: chunked\r\n\r\n3\0\r\nabc")};
-    for (size_t i = 0; i < UM_LEN(in); i++) {
-        um_http_parser p = parser(UM_HTTP_REQUEST);
-        outcome o;
-        feed(&p, in[i], 1000, &o);
-        assert_int_equal(o.status, 400);
-        um_http_parser_free(&p);
-    }
+    for (size_t i = 0; i < UM_LEN(in); i++) assert_int_equal(status_of(UM_HTTP_REQUEST, in[i], 1000), 400);
 }
 
 /* ---- Limits ------------------------------------------------------------------------------------------------------ */
 
-static int status_of(const um_buf *in, size_t step) {
-    um_http_parser p = parser(UM_HTTP_REQUEST);
-    outcome o;
-    feed(&p, (um_str){in->data, in->len}, step, &o);
-    um_buf_free(&o.body);
-    um_http_parser_free(&p);
-    return o.status;
+static int status_of_request(const um_buf *in, size_t step) {
+    return status_of(UM_HTTP_REQUEST, (um_str){in->data, in->len}, step);
 }
 
 /* Exactly as long as allowed is taken, a byte more is not; it does not matter how the bytes come. */
@@ -264,11 +267,11 @@ static void bounds_the_head(void **state) {
             um_buf_puts(&line, "GET /");
             while (line.len < HEAD_MAX + (size_t)more - (fixed - 5)) um_buf_putc(&line, 'x');
             um_buf_puts(&line, " HTTP/1.1\r\n");
-            assert_int_equal(status_of(&line, steps[k]), more ? 414 : -1);
+            assert_int_equal(status_of_request(&line, steps[k]), more ? 414 : -1);
             um_buf_puts(&head, GET HOST "X: ");
             while (head.len < HEAD_MAX + (size_t)more - 4) um_buf_putc(&head, 'x');
             um_buf_puts(&head, "\r\n\r\n");
-            assert_int_equal(status_of(&head, steps[k]), more ? 431 : 0);
+            assert_int_equal(status_of_request(&head, steps[k]), more ? 431 : 0);
             um_buf_free(&line);
             um_buf_free(&head);
         }
@@ -282,7 +285,7 @@ static void bounds_the_number_of_headers(void **state) {
         um_buf_puts(&in, GET HOST);
         for (int i = 1; i < UM_HTTP_FIELDS_MAX + more; i++) um_buf_puts(&in, "X: y\r\n");
         um_buf_puts(&in, END);
-        assert_int_equal(status_of(&in, 1000), more ? 431 : 0);
+        assert_int_equal(status_of_request(&in, 1000), more ? 431 : 0);
         um_buf_free(&in);
     }
 }
@@ -292,17 +295,17 @@ static void bounds_trailers_and_extensions(void **state) {
     um_buf trailers = {0}, line = {0}, many = {0};
     um_buf_puts(&trailers, POST HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n");
     for (int i = 0; i < HEAD_MAX / 5; i++) um_buf_puts(&trailers, "T: x\r\n");
-    assert_int_equal(status_of(&trailers, 1000), 431);
+    assert_int_equal(status_of_request(&trailers, 1000), 431);
     um_buf_puts(&line, POST HOST "Transfer-Encoding: chunked\r\n\r\n1;");
     for (int i = 0; i < 300; i++) um_buf_putc(&line, 'x');
-    assert_int_equal(status_of(&line, 1000), 400);
+    assert_int_equal(status_of_request(&line, 1000), 400);
     um_buf_puts(&many, POST HOST "Transfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < BODY_MAX; i++)
         um_buf_printf(&many, "1;%s%s%s\r\nx\r\n",
                       "0123456789012345678901234567890123456789012345678901234567890123456789",
                       "0123456789012345678901234567890123456789012345678901234567890123456789",
                       "0123456789012345678901234567890123456789012345678901234567890123456789");
-    assert_int_equal(status_of(&many, 1000), 400);
+    assert_int_equal(status_of_request(&many, 1000), 400);
     um_buf_free(&trailers);
     um_buf_free(&line);
     um_buf_free(&many);
@@ -419,17 +422,7 @@ static const row responses[] = {
 
 static void reads_responses(void **state) {
     (void)state;
-    for (size_t i = 0; i < UM_LEN(responses) * 2; i++) {
-        const row *r = &responses[i / 2];
-        um_http_parser p = parser(UM_HTTP_RESPONSE);
-        outcome o;
-        feed(&p, um_str_of(r->request), i % 2 ? 1 : 1000, &o);
-        if (o.status != r->status) fail_msg("expected %d, got %d (%s): %s", r->status, o.status, o.message, r->request);
-        um_buf_append(&o.body, "", 0);
-        assert_non_null(strstr(r->status > 0 ? o.message : o.body.data, r->what));
-        um_buf_free(&o.body);
-        um_http_parser_free(&p);
-    }
+    check_rows(UM_HTTP_RESPONSE, responses, UM_LEN(responses));
 }
 
 static void knows_whether_the_end_of_the_connection_ends_a_response(void **state) {
@@ -467,14 +460,10 @@ static void expects_no_body_behind_the_answer_to_head(void **state) {
 
 static void bounds_interim_answers(void **state) {
     (void)state;
-    um_http_parser p = parser(UM_HTTP_RESPONSE);
     um_buf in = {0};
-    outcome o;
     for (int i = 0; i <= UM_HTTP_INTERIM_MAX; i++) um_buf_puts(&in, "HTTP/1.1 103 Early Hints\r\n\r\n");
-    feed(&p, (um_str){in.data, in.len}, 1000, &o);
-    assert_int_equal(o.status, 502);
+    assert_int_equal(status_of(UM_HTTP_RESPONSE, (um_str){in.data, in.len}, 1000), 502);
     um_buf_free(&in);
-    um_http_parser_free(&p);
 }
 
 int main(void) {
