@@ -13,12 +13,12 @@ export class Film {
   get length() { return this.#frames.length; }
   get passes() { return this.length ? this.#frames[this.length - 1].nfe : 0; }
 
-  /** Adds a snapshot as the server sends it. One that says nothing new replaces the frame before. */
+  /** Adds a snapshot as the server sends it: what it says of the positions from token_offset on. */
   add(s) {
-    const n = s.token_ids.length, changes = [];
-    for (let i = 0; i < Math.max(n, this.#last.length); i++) {
-      const masked = i >= n || s.pass[i] < 0;
-      const now = masked ? [i, -1, "", -1, null] : [i, s.token_ids[i], s.tokens[i], s.pass[i], s.confidence?.[i] ?? null];
+    const from = s.token_offset ?? 0, n = from + s.token_ids.length, changes = [];
+    for (let i = from; i < Math.max(n, this.#last.length); i++) {
+      const k = i - from, masked = i >= n || s.pass[k] < 0;
+      const now = masked ? [i, -1, "", -1, null] : [i, s.token_ids[k], s.tokens[k], s.pass[k], s.confidence?.[k] ?? null];
       const was = this.#last[i];
       if (was && was.id === now[1] && was.pass === now[3] && was.text === now[2]) continue;
       changes.push(now);

@@ -320,6 +320,21 @@ def test_films_remember_edits_and_new_masks():
                        ["fresh", "mask", "mask"]], changes
 
 
+def test_films_merge_by_offset():
+    fresh_page()
+    ids = browser.execute_async_script("""
+        const done = arguments[0];
+        import("/film.js").then(({Film}) => {
+            const film = new Film();
+            const frame = (nfe, token_offset, ids, pass) => film.add({nfe, token_offset, token_ids: ids, tokens: ids.map(String),
+                                                                      pass, stable_len: 0, blocks: []});
+            frame(1, 0, [1, 2, 9], [1, 1, -1]);
+            frame(2, 2, [3, 4], [2, 2]);
+            done([0, 1].map((k) => film.at(k).cells.map((c) => c.id)));
+        });""")
+    assert ids == [[1, 2, -1], [1, 2, 3, 4]], ids
+
+
 def main():
     tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
     failed = 0
