@@ -4,34 +4,24 @@
 const user = (text) => [{ role: "user", content: text }];
 const steps = "Reason step by step, and put your final answer within \\boxed{}.";
 
+const tasks = [
+  { name: "GSM8K", make: (text) => `${text}\n${steps}` },
+  { name: "MATH", make: (text) => `Solve the problem. Simplify the answer as far as possible.\n\n${text}\n\n${steps}` },
+  { name: "MBPP", make: (text) => `${text}\n\nAnswer with one Python function in a single \`\`\`python block, without tests.` },
+  {
+    name: "HumanEval",
+    make: (text) => `Complete this Python function. Answer with the whole function in one code block.\n\n\`\`\`python\n${text}\n\`\`\``,
+  },
+];
+
+/** LLaDA2 is told in a system turn how to think; other families are asked by their chat template alone. */
+const llada2 = { role: "system", content: "detailed thinking off" };
+
 export const templates = [
   { name: "Chat", kind: "chat", make: user },
   { name: "Raw text", kind: "raw", make: (text) => text },
   { name: "Infill", kind: "infill", make: (text) => text },
-  { name: "GSM8K", kind: "chat", make: (text) => user(`${text}\n${steps}`) },
-  {
-    name: "GSM8K, LLaDA2",
-    kind: "chat",
-    make: (text) => [{ role: "system", content: "detailed thinking off" }, ...user(`${text}\n${steps}`)],
-  },
-  {
-    name: "MATH",
-    kind: "chat",
-    make: (text) => user(`Solve the problem. Simplify the answer as far as possible.\n\n${text}\n\n${steps}`),
-  },
-  {
-    name: "MBPP",
-    kind: "chat",
-    make: (text) => user(`${text}\n\nAnswer with one Python function in a single \`\`\`python block, without tests.`),
-  },
-  {
-    name: "HumanEval",
-    kind: "chat",
-    make: (text) => user(`Complete this Python function. Answer with the whole function in one code block.\n\n\`\`\`python\n${text}\n\`\`\``),
-  },
-  {
-    name: "HumanEval, raw",
-    kind: "raw",
-    make: (text) => `${text.trimEnd()}\n`,
-  },
+  ...tasks.map(({ name, make }) => ({ name, kind: "chat", make: (text) => user(make(text)) })),
+  ...tasks.map(({ name, make }) => ({ name: `${name}, LLaDA2`, kind: "chat", make: (text) => [llada2, ...user(make(text))] })),
+  { name: "HumanEval, raw", kind: "raw", make: (text) => `${text.trimEnd()}\n` },
 ];

@@ -335,6 +335,22 @@ def test_films_merge_by_offset():
     assert ids == [[1, 2, -1], [1, 2, 3, 4]], ids
 
 
+def test_every_template_makes_a_question():
+    fresh_page()
+    made = browser.execute_async_script("""
+        const done = arguments[0];
+        import("/templates.js").then(({templates}) => done(templates.map((t) => [t.name, t.kind, t.make("Q")])));""")
+    names = [name for name, _, _ in made]
+    assert len(set(names)) == len(names)
+    for task in ("GSM8K", "MATH", "MBPP", "HumanEval"):
+        assert task in names and f"{task}, LLaDA2" in names, names
+    for name, kind, text in made:
+        asked = text if kind != "chat" else text[-1]["content"]
+        assert "Q" in asked, name
+        if kind == "chat":
+            assert [m["role"] for m in text] == (["system", "user"] if "LLaDA2" in name else ["user"]), name
+
+
 def main():
     tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
     failed = 0
