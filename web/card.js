@@ -4,11 +4,10 @@ import { Film, Numbers } from "./film.js";
 import { settings } from "./settings.js";
 
 const element = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
-const hue = (pass, passes) => Math.round(210 + (130 * (pass - 1)) / Math.max(1, passes - 1)) % 360;
 const fixed = (v, digits, unit = "") => (v === null || v === undefined ? "–" : v.toFixed(digits) + unit);
 
 export function paintLegend(place) {
-  const stops = [1, 2, 3, 4, 5].map((p) => `hsl(${hue(p, 5)} 70% var(--pass-light))`);
+  const stops = [0, 1, 2, 3, 4].map((p) => `hsl(${210 + (130 * p) / 4} 70% var(--pass-light))`);
   place.style.background = `linear-gradient(to right, ${stops})`;
 }
 
@@ -118,6 +117,7 @@ export class Card {
     const starts = settings.borders ? blocks : new Map();
     const still = !this.#live && k === this.film.length - 1; // the answer itself: what the last pass did is no news
     this.body.classList.toggle("coloured", settings.colour);
+    this.body.style.setProperty("--passes", this.film.passes);
     while (this.#spans.length < cells.length) this.#spans.push(this.body.appendChild(element("span")));
     while (this.#spans.length > cells.length) this.#spans.pop().remove();
     this.#keys.length = cells.length;
@@ -129,7 +129,7 @@ export class Card {
   #drawCell(i, c, change, block, settled) {
     const masked = c.pass < 0, text = masked ? settings.mask : c.text;
     const classes = `${masked ? "mask" : "token"} ${change}${settled ? " settled" : ""}`;
-    const key = `${text}\0${classes}\0${c.pass}\0${this.film.passes}\0${block?.status ?? ""}`;
+    const key = `${text}\0${classes}\0${c.pass}\0${block?.status ?? ""}`;
     if (this.#keys[i] === key) return;
     this.#keys[i] = key;
     const span = this.#spans[i];
@@ -137,7 +137,7 @@ export class Card {
     span.className = classes;
     span.title = masked ? `position ${i}` : `position ${i}, token ${c.id}, pass ${c.pass}` +
       (c.confidence === null ? "" : `, probability ${c.confidence.toFixed(3)}`);
-    if (!masked) span.style.setProperty("--hue", hue(c.pass, this.film.passes));
+    if (!masked) span.style.setProperty("--pass", c.pass);
   }
 
   #put() {
