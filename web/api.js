@@ -11,18 +11,23 @@ export class ServerError extends Error {
 const headers = (server, more = {}) => ({ ...(server.key ? { Authorization: `Bearer ${server.key}` } : {}), ...more });
 const url = (server, path) => (server.base || ".").replace(/\/+$/, "") + path;
 
+/** Seconds after which a busy server wants to be asked again. */
+const pause = (response) => (response.headers.get("Retry-After") ? `; try again in ${response.headers.get("Retry-After")} s` : "");
+
 async function failure(response) {
   const text = await response.text().catch(() => "");
   try {
     const { error } = JSON.parse(text);
-    return new ServerError(error.message, response.status, error.param);
+    return new ServerError(error.message + pause(response), response.status, error.param);
   } catch {
     return new ServerError(text.trim() || response.statusText || `status ${response.status}`, response.status);
   }
 }
 
-export async function get(server, path, signal) {
-  const response = await fetch(url(server, path), { headers: headers(server), signal });
+const GET_MS = 10000;
+
+export async function get(server, path) {
+  const response = await fetch(url(server, path), { headers: headers(server), signal: AbortSignal.timeout(GET_MS) });
   if (!response.ok) throw await failure(response);
   return response.json();
 }

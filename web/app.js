@@ -20,7 +20,12 @@ function status(state, text) {
   $("status").textContent = text;
 }
 
+const AGAIN_MS = 3000;
+let again = 0; // the timer of the next attempt
+
+/** Asks the server for its models and parameters, until there is one. */
 async function connect() {
+  clearTimeout(again);
   status("loading", "connecting");
   try {
     const models = (await get(server(), "/v1/models")).data;
@@ -29,8 +34,16 @@ async function connect() {
     form.show((await get(server(), "/options")).data);
     status("ok", $("model").value);
   } catch (e) {
-    status("error", e.status === 401 ? "the server asks for a key" : `no server: ${e.message}`);
+    if (e.status === 401) return askForKey();
+    status("error", `no server: ${e.message}`);
+    again = setTimeout(connect, AGAIN_MS);
   }
+}
+
+function askForKey() {
+  status("error", "the server asks for a key");
+  drawer(true);
+  $("key").focus();
 }
 
 // ---- One answer -------------------------------------------------------------------------------------------------------
@@ -62,10 +75,18 @@ function take(card, e) {
   }
   const choice = e.choices?.[0];
   if (!choice) return;
+  if (choice.delta?.reasoning_content) card.think(choice.delta.reasoning_content);
   const text = choice.delta?.content ?? choice.text ?? "";
   if (text) card.append(text, card.numbers.tokens + (choice.token_ids?.length ?? 1), card.numbers.nfe);
   if (choice.dllm) card.provisional(choice.dllm, choice.dllm.nfe);
   if (choice.finish_reason) card.reason.textContent = choice.finish_reason;
+}
+
+/** What is no answer of the server, and no time-out, means that it is gone. */
+function fail(card, e) {
+  card.fail(e.message + (e.param ? ` (${e.param})` : ""));
+  if (e.status === 401) askForKey();
+  else if (e instanceof TypeError) connect();
 }
 
 async function answer(card, path, body) {
@@ -78,7 +99,7 @@ async function answer(card, path, body) {
     if (card.node.dataset.state !== "done") card.finish(null, card.reason.textContent);
   } catch (e) {
     if (stop.signal.aborted && stop.signal.reason === "stop") card.stopped();
-    else card.fail(stop.signal.aborted ? String(stop.signal.reason.message) : e.message + (e.param ? ` (${e.param})` : ""));
+    else fail(card, stop.signal.aborted ? stop.signal.reason : e);
   } finally {
     clearTimeout(late);
     running.delete(stop);
@@ -106,7 +127,11 @@ async function send() {
   $("prompt").value = "";
   grow($("prompt"));
   follow();
-  const [first] = await Promise.all(work);
+  const [first, ...others] = await Promise.all(work);
+  if ([first, ...others].every((c) => c.node.dataset.state === "failed") && !$("prompt").value) {
+    $("prompt").value = text;
+    grow($("prompt"));
+  }
   if (template.kind === "chat" && first.node.dataset.state === "done")
     messages.push(...template.make(text).filter((m) => m.role === "user"), { role: "assistant", content: first.text });
   follow();

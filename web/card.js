@@ -15,6 +15,7 @@ export class Card {
   film = new Film();
   numbers = new Numbers();
   text = "";     // settled
+  thought = "";  // before it, where the server tells the two apart
   #spans = [];   // one per position
   #keys = [];    // what each of them shows
   #provisional = "";
@@ -52,6 +53,10 @@ export class Card {
     this.text += text;
     this.#provisional = "";
     this.numbers.see(tokens, nfe);
+    this.#soon();
+  }
+  think(text) {
+    this.thought += text;
     this.#soon();
   }
   provisional(d, nfe) {
@@ -108,7 +113,7 @@ export class Card {
     this.#drawn = performance.now();
     if (this.#live) this.state.textContent = this.numbers.first === null ? "waiting" : "writing";
     if (this.film.length) this.#drawFilm(this.#live ? this.film.length - 1 : Number(this.slider.value));
-    else this.body.replaceChildren(this.text, element("span", "provisional", this.#provisional));
+    else this.body.replaceChildren(element("span", "reasoning", this.thought), this.text, element("span", "provisional", this.#provisional));
     this.#put();
   }
 

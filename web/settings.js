@@ -77,6 +77,7 @@ export class ParameterForm {
   }
 
   show(rows) {
+    if (JSON.stringify(rows) === JSON.stringify(this.#rows)) return; // somebody may be typing here
     this.#rows = rows;
     this.#inputs.clear();
     const groups = Map.groupBy ? Map.groupBy(rows, (r) => r.group) : grouped(rows);

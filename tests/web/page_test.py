@@ -9,6 +9,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from scripted import Scripted
+
 URL, SHOTS = sys.argv[1], sys.argv[2]
 QUESTION = "A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?"
 WAIT_SECONDS = 120
@@ -376,6 +378,90 @@ def test_a_long_answer_is_not_drawn_anew_in_every_pass():
             done(seen.size);
         });""")
     assert 0 < changed < 100, changed
+
+
+# ---- Servers that are unlike the real one --------------------------------------------------------------------------
+
+def connected(state="ok"):
+    until(f"the status is {state}", lambda: find("#status").get_attribute("data-state") == state)
+
+
+def page_of(server, mode="block_append"):
+    fresh_page()
+    set_field("#mode", mode)
+    set_field("#base", server.url)
+    until("the scripted server is found", lambda: find("#status").text == "scripted")
+
+
+def chunk(finish_reason=None, **delta):
+    return {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def test_a_server_that_went_away_is_looked_for():
+    server = Scripted()
+    server.events = [chunk(content="hello"), chunk("stop")]
+    page_of(server)
+    server.stop()
+    send("is anybody there?")
+    until("it failed", lambda: len(cards("failed")) == 1)
+    connected("error")
+    assert find("#prompt").get_property("value") == "is anybody there?"
+    server.start()
+    connected("ok")
+    find("#send").click()
+    assert shown(done()[0]) == "hello"
+    server.stop()
+
+
+def test_a_question_that_failed_does_not_replace_what_was_typed_since():
+    server = Scripted()
+    server.status = 500
+    page_of(server)
+    js("document.querySelector('#prompt').value = 'first'; document.querySelector('#composer').requestSubmit();"
+       "document.querySelector('#prompt').value = 'second'")
+    until("it failed", lambda: len(cards("failed")) == 1)
+    assert find("#prompt").get_property("value") == "second"
+    server.stop()
+
+
+def test_a_missing_key_leads_to_its_field():
+    server = Scripted(key="secret")
+    server.events = [chunk(content="hello"), chunk("stop")]
+    fresh_page()
+    if find("#settings").is_displayed():
+        find("#toggle-settings").click()
+    set_field("#base", server.url)
+    connected("error")
+    assert find("#settings").is_displayed() and js("return document.activeElement.id") == "key"
+    find("#key").send_keys("secret" + Keys.ENTER)
+    connected("ok")
+    set_field("#mode", "block_append")
+    send("hi")
+    assert shown(done()[0]) == "hello"
+    server.stop()
+
+
+def test_a_busy_server_says_when_to_come_back():
+    server = Scripted()
+    server.status, server.headers = 429, {"Retry-After": "7"}
+    page_of(server)
+    send("hi")
+    until("it failed", lambda: len(cards("failed")) == 1)
+    assert "scripted 429" in find(".failure").text and "7 s" in find(".failure").text, find(".failure").text
+    server.stop()
+
+
+def test_reasoning_is_shown_and_not_sent_again():
+    server = Scripted()
+    server.events = [chunk(reasoning_content="let me see"), chunk(content="42"), chunk("stop")]
+    page_of(server)
+    send("why?")
+    assert shown(done()[0]) == "let me see42"
+    assert find(".card .reasoning").text == "let me see"
+    send("really?")
+    done(2)
+    assert [m["content"] for m in server.posted[-1]["messages"]] == ["why?", "42", "really?"]
+    server.stop()
 
 
 def main():

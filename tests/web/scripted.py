@@ -1,0 +1,68 @@
+"""A server whose answers are written down beforehand: what the page does when a server is unlike the real one."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Scripted:
+    """Serves /v1/models, /options and one answer to every POST. `status`, `headers` and `events` may change at any time;
+    with a `key` everything else is 401. stop() and start() keep the port."""
+
+    def __init__(self, key=None):
+        self.key, self.status, self.headers, self.events, self.posted, self.port = key, 200, {}, [], [], 0
+        self.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler_of(self))
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def handler_of(script):
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def reply(self, status, body, kind="application/json", headers=()):
+            self.send_response(status)
+            cross = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "*",
+                     "Access-Control-Expose-Headers": "Retry-After"}
+            for name, value in {**cross, "Content-Type": kind, "Content-Length": len(body), **dict(headers)}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def refuse(self, status, message, headers=()):
+            self.reply(status, json.dumps({"error": {"message": message}}).encode(), headers=headers)
+
+        def has_key(self):
+            return not script.key or self.headers.get("Authorization") == f"Bearer {script.key}"
+
+        def do_OPTIONS(self):
+            self.reply(204, b"")
+
+        def do_GET(self):
+            if not self.has_key():
+                return self.refuse(401, "no key")
+            data = [{"id": "scripted"}] if self.path == "/v1/models" else []
+            self.reply(200, json.dumps({"data": data}).encode())
+
+        def do_POST(self):
+            script.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if not self.has_key():
+                return self.refuse(401, "no key")
+            if script.status != 200:
+                return self.refuse(script.status, f"scripted {script.status}", script.headers)
+            lines = [f"data: {json.dumps(e)}\n\n" for e in script.events] + ["data: [DONE]\n\n"]
+            self.reply(200, "".join(lines).encode(), "text/event-stream")
+
+    return Handler
