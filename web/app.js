@@ -7,6 +7,7 @@ import { templates } from "./templates.js";
 
 const $ = (id) => document.getElementById(id);
 const form = new ParameterForm($("rows"), $("find"));
+const NEWS_MAX = 500;      // characters of an answer that are read out
 const running = new Set(); // AbortControllers
 let messages = [];         // of the conversation, side A
 const cards = [];
@@ -105,6 +106,7 @@ async function answer(card, path, body) {
     running.delete(stop);
     buttons();
   }
+  $("news").textContent = `${card.state.textContent}: ${card.text.slice(0, NEWS_MAX)}`;
   return card;
 }
 
@@ -172,16 +174,26 @@ new MutationObserver(() => {
 
 // ---- Settings ---------------------------------------------------------------------------------------------------------
 
+const narrow = matchMedia("(max-width: 48rem)"); // as in style.css: the drawer covers the page
+const isOpen = () => document.body.classList.contains("with-settings");
+
 function drawer(open) {
   document.body.classList.toggle("with-settings", open);
   $("toggle-settings").setAttribute("aria-expanded", String(open));
+  cover();
   settings.open = open;
   save();
 }
+/** What the drawer covers can't be reached by keys either. */
+function cover() {
+  $("conversation").inert = $("composer").inert = narrow.matches && isOpen();
+}
+narrow.addEventListener("change", cover);
+
 function pick(side) {
   form.side = side;
-  $("side-a").setAttribute("aria-selected", String(side === 0));
-  $("side-b").setAttribute("aria-selected", String(side === 1));
+  $("side-a").setAttribute("aria-pressed", String(side === 0));
+  $("side-b").setAttribute("aria-pressed", String(side === 1));
   form.fill();
 }
 function theme() {
@@ -197,6 +209,7 @@ function bind(id, after = () => {}) {
   if (check) input.checked = settings[id];
   else input.value = settings[id];
   const take = () => {
+    if (!input.checkValidity()) return;
     settings[id] = check ? input.checked : typeof settings[id] === "number" ? Number(input.value) : input.value;
     save();
     after();
@@ -232,7 +245,7 @@ $("template").addEventListener("change", () => {
 $("side-a").addEventListener("click", () => pick(0));
 $("side-b").addEventListener("click", () => pick(1));
 $("reset").addEventListener("click", () => form.reset());
-$("toggle-settings").addEventListener("click", () => drawer(!document.body.classList.contains("with-settings")));
+$("toggle-settings").addEventListener("click", () => drawer(!isOpen()));
 $("theme").addEventListener("click", theme);
 $("clear").addEventListener("click", clear);
 $("help").addEventListener("click", () => $("help-box").showModal());
@@ -245,11 +258,18 @@ $("prompt").addEventListener("keydown", (e) => {
   send();
 });
 
+function escape() {
+  stopAll();
+  if (!narrow.matches || !isOpen()) return;
+  drawer(false);
+  $("toggle-settings").focus();
+}
 const typing = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
 document.addEventListener("keydown", (e) => {
-  if (e.key === "Escape" && !$("help-box").open) stopAll();
-  else if (e.ctrlKey && e.key === ",") drawer(!document.body.classList.contains("with-settings"));
-  else if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === "o") clear();
+  const control = e.ctrlKey || e.metaKey;
+  if (e.key === "Escape" && !$("help-box").open) escape();
+  else if (control && e.key === ",") drawer(!isOpen());
+  else if (control && e.shiftKey && e.key.toLowerCase() === "o") clear();
   else if (e.key === "/" && !typing()) $("prompt").focus();
   else if (e.key === "?" && !typing()) $("help-box").showModal();
   else return;

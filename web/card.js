@@ -4,6 +4,7 @@ import { Film, Numbers } from "./film.js";
 import { settings } from "./settings.js";
 
 const element = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
+const mask = () => settings.mask || "▨";
 const fixed = (v, digits, unit = "") => (v === null || v === undefined ? "–" : v.toFixed(digits) + unit);
 
 export function paintLegend(place) {
@@ -22,7 +23,7 @@ export class Card {
   #live = true;
   #drawn = 0;
   #timer = 0;
-  #player = 0;
+  #beat = 0;
 
   constructor(side, copies) {
     this.node = element("article", "card");
@@ -60,7 +61,7 @@ export class Card {
     this.#soon();
   }
   provisional(d, nfe) {
-    this.#provisional = d.provisional_text + settings.mask.repeat(d.mask_count);
+    this.#provisional = d.provisional_text + mask().repeat(d.mask_count);
     if (nfe) this.numbers.nfe = nfe;
     this.#soon();
   }
@@ -79,7 +80,9 @@ export class Card {
   stopped() { this.#end("stopped", ""); }
   fail(message) {
     this.#end("failed", "");
-    this.body.after(element("p", "failure", message));
+    const why = element("p", "failure", message);
+    why.setAttribute("role", "alert");
+    this.body.after(why);
   }
 
   #end(state, reason) {
@@ -132,7 +135,7 @@ export class Card {
   }
 
   #drawCell(i, c, change, block, settled) {
-    const masked = c.pass < 0, text = masked ? settings.mask : c.text;
+    const masked = c.pass < 0, text = masked ? mask() : c.text;
     const classes = `${masked ? "mask" : "token"} ${change}${settled ? " settled" : ""}`;
     const key = `${text}\0${classes}\0${c.pass}\0${block?.status ?? ""}`;
     if (this.#keys[i] === key) return;
@@ -167,28 +170,36 @@ export class Card {
     this.slider = Object.assign(element("input"), { type: "range", min: 0, max: 0, step: 1 });
     this.slider.setAttribute("aria-label", "Pass");
     this.counter = element("output");
-    const play = Object.assign(element("button", "play", "▶"), { type: "button", title: "Play" });
-    play.addEventListener("click", () => this.#play());
+    this.playButton = Object.assign(element("button", "play"), { type: "button" });
+    this.playButton.addEventListener("click", () => this.#play());
+    this.#pause();
     this.slider.addEventListener("input", () => { this.#pause(); this.redraw(); });
     this.slider.addEventListener("keydown", (e) => {
       if (e.key !== " ") return;
       e.preventDefault();
       this.#play();
     });
-    box.append(play, this.slider, this.counter);
+    box.append(this.playButton, this.slider, this.counter);
     box.hidden = true;
     return box;
   }
 
   #pause() {
-    clearInterval(this.#player);
-    this.#player = 0;
+    clearInterval(this.#beat);
+    this.#beat = 0;
+    this.#label("▶", "Play");
+  }
+  #label(sign, name) {
+    this.playButton.textContent = sign;
+    this.playButton.title = name;
+    this.playButton.setAttribute("aria-label", name);
   }
   #play() {
-    if (this.#player) return this.#pause();
+    if (this.#beat) return this.#pause();
     if (this.slider.value === this.slider.max) this.slider.value = 0;
     this.redraw();
-    this.#player = setInterval(() => {
+    this.#label("⏸", "Pause");
+    this.#beat = setInterval(() => {
       this.slider.value = Number(this.slider.value) + 1;
       this.redraw();
       if (this.slider.value === this.slider.max) this.#pause();
@@ -203,11 +214,25 @@ function edge(block) {
   return bar;
 }
 
+/** Browsers have no clipboard for pages that came over plain HTTP from another host; a selection can be copied even there. */
+async function copy(text) {
+  try {
+    return await navigator.clipboard.writeText(text);
+  } catch {
+    const area = element("textarea", "unseen", text), focus = document.activeElement;
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    focus?.focus();
+    if (!copied) throw new Error("nothing was copied");
+  }
+}
+
 function copyButton(name, text) {
   const button = Object.assign(element("button", "", name), { type: "button" });
   button.addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(text());
-    button.textContent = "copied";
+    button.textContent = await copy(text()).then(() => "copied", (e) => e.message);
     setTimeout(() => { button.textContent = name; }, 1000);
   });
   return button;

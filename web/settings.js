@@ -65,6 +65,13 @@ export function complaint(row, text) {
   return "";
 }
 
+function complain({ input, why }, text) {
+  input.setCustomValidity(text);
+  input.setAttribute("aria-invalid", String(text !== ""));
+  why.textContent = text && `${text}; not sent`;
+  why.hidden = !text;
+}
+
 /** The form of the parameters: rows of the server by group, for one side at a time. */
 export class ParameterForm {
   #rows = [];
@@ -90,30 +97,32 @@ export class ParameterForm {
   }
 
   #line(row) {
-    const input = inputOf(row);
+    const input = inputOf(row), why = element("span", { className: "complaint", role: "alert", hidden: true });
     const line = element("label", { className: "row" },
       element("span", { className: "range", textContent: row.range }),
-      element("span", { className: "name", textContent: row.name }), input,
+      element("span", { className: "name", textContent: row.name }), input, why,
       element("span", { className: "help", textContent: row.help }));
+    input.setAttribute("aria-label", row.name);
+    input.setAttribute("aria-description", `${row.range}. ${row.help}`);
     line.dataset.words = `${row.name} ${row.help}`.toLowerCase();
     input.addEventListener("input", () => {
-      input.setCustomValidity(complaint(row, input.value));
+      complain({ input, why }, complaint(row, input.value));
       const value = input.checkValidity() ? valueOf(row, input) : undefined;
       if (value === undefined) delete settings.parameters[this.side][row.name];
       else settings.parameters[this.side][row.name] = value;
       line.classList.toggle("set", value !== undefined);
       save();
     });
-    this.#inputs.set(row.name, { input, line });
+    this.#inputs.set(row.name, { input, line, why });
     return line;
   }
 
   /** Shows the values of the current side. */
   fill() {
     const values = settings.parameters[this.side];
-    for (const [name, { input, line }] of this.#inputs) {
+    for (const [name, { input, line, why }] of this.#inputs) {
       input.value = values[name] ?? "";
-      input.setCustomValidity("");
+      complain({ input, why }, "");
       line.classList.toggle("set", name in values);
     }
   }

@@ -464,6 +464,148 @@ def test_reasoning_is_shown_and_not_sent_again():
     server.stop()
 
 
+# ---- Fields and buttons --------------------------------------------------------------------------------------------
+
+def test_a_time_out_that_is_none_is_not_taken():
+    fresh_page()
+    for text in ("", "0", "99999999999"):
+        set_field("#timeout", text)
+        assert js('return JSON.parse(localStorage.getItem("unmask.settings"))?.timeout ?? 600') == 600
+    set_field("#timeout", "30")
+    assert js('return JSON.parse(localStorage.getItem("unmask.settings")).timeout') == 30
+
+
+def test_a_value_out_of_range_is_explained_and_not_sent():
+    fresh_page()
+    set_parameter("accept_threshold", "7")
+    row = js("""return [...document.querySelectorAll(".row")].find((r) => r.querySelector(".name").textContent === "accept_threshold")""")
+    assert "0..1" in row.find_element(By.CSS_SELECTOR, ".complaint").text
+    assert "accept_threshold" not in js('return JSON.parse(localStorage.getItem("unmask.settings")).parameters[0]')
+    set_parameter("accept_threshold", "0.7")
+    assert not row.find_element(By.CSS_SELECTOR, ".complaint").is_displayed()
+
+
+def test_masks_are_seen_whatever_they_are():
+    fresh_page()
+    set_field("#mask", "")
+    one_token_a_pass()
+    js("""window.seen = [];
+          new MutationObserver(() => seen.push(...[...document.querySelectorAll(".card .mask")].map((m) => m.textContent)))
+              .observe(document.querySelector("#conversation"), {childList: true, subtree: true});""")
+    send(QUESTION)
+    done()
+    masks = [m for m in js("return window.seen") if m.strip()]
+    assert masks and set(masks) == {"▨"}, set(masks)
+
+
+def test_copies_without_the_clipboard_interface():
+    fresh_page()
+    set_parameter("max_tokens", "5")
+    send("What is 12 + 30?")
+    text = js("return document.querySelector('.card .text').textContent") if done() else ""
+    js('Object.defineProperty(navigator, "clipboard", {value: undefined})')
+    find(".card .tools button").click()
+    until("it says so", lambda: find(".card .tools button").text == "copied")
+    find("#prompt").send_keys(Keys.CONTROL + "v")
+    assert find("#prompt").get_property("value").strip() == text.strip(), find("#prompt").get_property("value")
+
+
+# ---- For everybody -------------------------------------------------------------------------------------------------
+
+def test_everything_that_can_be_used_has_a_name():
+    fresh_page()
+    set_field("#compare", True)
+    send(QUESTION)
+    done(2)
+    js("for (const d of document.querySelectorAll('details')) d.open = true")
+    for e in find_all("button, input, select, textarea, [role]"):
+        if not e.is_displayed():
+            continue
+        name = e.accessible_name
+        assert any(c.isalpha() for c in name) or e.aria_role in ("status", "group"), \
+            f"{e.get_attribute('outerHTML')[:120]}: {name!r}"
+    for row in find_all(".row")[:3]:
+        assert row.find_element(By.CSS_SELECTOR, "input, select").accessible_name == \
+            row.find_element(By.CSS_SELECTOR, ".name").text
+
+
+def test_colours_can_be_told_apart():
+    """Contrasts of WCAG 2.1: 4.5 for text, 3 for masks and for the borders of fields."""
+    fresh_page()
+    send(QUESTION)
+    done()
+    set_parameter("accept_threshold", "7")
+    find("#help").click()
+    low = js("""
+        const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+        const light = (c) => c.slice(0, 3).map((v) => v / 255)
+            .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+            .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+        const back = (e) => {
+            for (; e; e = e.parentElement) {
+                const c = rgb(getComputedStyle(e).backgroundColor);
+                if (c.length === 3 || c[3] > 0) return c;
+            }
+            return [255, 255, 255];
+        };
+        const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+        const low = [];
+        for (const theme of ["light", "dark"]) {
+            document.documentElement.dataset.theme = theme;
+            for (const s of ["body", "#status", "#settings h2", ".row .help", ".row .range", ".row .complaint", ".card header",
+                             ".numbers dt", "#send", ".question", "#help-box .fresh", "#help-box .edited", "#help-box .mask",
+                             "#help-box .remasked", ".card .coloured .token"])
+                for (const e of document.querySelectorAll(s)) {
+                    if (!e.textContent) continue;
+                    e.style.transition = "none";
+                    const c = contrast(rgb(getComputedStyle(e).color), back(e));
+                    if (c < (e.classList.contains("mask") ? 3 : 4.5)) low.push([theme, s, c]);
+                }
+            for (const s of ["#prompt", "#base", "#theme"]) {
+                const e = document.querySelector(s);
+                const c = contrast(rgb(getComputedStyle(e).borderTopColor), back(e.parentElement));
+                if (c < 3) low.push([theme, s, c]);
+            }
+        }
+        return low;""")
+    find("#help-box button").click()
+    assert not low, low
+
+
+def test_the_end_of_an_answer_is_announced():
+    fresh_page()
+    set_parameter("max_tokens", "5")
+    set_parameter("ignore_eos", "true")
+    send("What is 12 + 30?")
+    text = shown(done()[0])
+    assert text.strip() in find("#news").get_attribute("textContent")
+    assert find("#news").get_attribute("role") == "status"
+
+
+def test_the_smallest_phones_show_it_all():
+    fresh_page()
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                            {"width": 320, "height": 560, "deviceScaleFactor": 1, "mobile": True})
+    try:
+        browser.refresh()
+        connected()
+        narrow = lambda: js("return document.documentElement.scrollWidth <= innerWidth")
+        if not find("#settings").is_displayed():
+            find("#toggle-settings").click()
+        assert find("#settings").is_displayed() and narrow()
+        assert js("return document.querySelector('#composer').inert"), "what the settings cover can be reached"
+        find("#key").send_keys(Keys.ESCAPE)
+        assert not find("#settings").is_displayed()
+        assert js("return document.activeElement.id") == "toggle-settings"
+        send(QUESTION)
+        done()
+        assert narrow()
+        assert js("""const box = document.querySelector("#send").getBoundingClientRect();
+                     return box.right <= innerWidth && box.bottom <= innerHeight""")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def main():
     tests = [(name, f) for name, f in globals().items() if name.startswith("test_")]
     failed = 0
