@@ -106,6 +106,35 @@ static void each_request_gets_the_answer_of_its_adapter_alone(void **state) {
     for (size_t i = 0; i < UM_LEN(layouts); i++) check_side_by_side(&layouts[i]);
 }
 
+/* Keys that requests share: with another adapter the same tokens have other ones. */
+static void stored_beginnings_serve_requests_of_the_same_adapter_alone(void **state) {
+    (void)state;
+    static const layout l = {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL, LONG_PROMPT};
+    static const char *const adapter[REQUESTS] = {NULL, "a", "b", NULL, "a", "b"};
+    static test_answer have, alone;
+    pair p;
+    make(&p, &l);
+    test_engine t;
+    open_with(&t, &l, p.list, false);
+    for (int i = 0; i < REQUESTS; i++) {
+        test_engine fresh;
+        um_stats before, after;
+        have = alone = (test_answer){0};
+        open_with(&fresh, &l, p.list, false);
+        add(&fresh, &l, 0, adapter[i], &alone);
+        test_drain(fresh.engine);
+        test_close(&fresh);
+        um_engine_get_stats(t.engine, &before);
+        add(&t, &l, 0, adapter[i], &have);
+        test_drain(t.engine);
+        um_engine_get_stats(t.engine, &after);
+        if (!same(&have, &alone)) fail_msg("request %d of adapter %s", i, adapter[i] ? adapter[i] : "none");
+        assert_int_equal(after.prefix_hits > before.prefix_hits, i >= 3);
+    }
+    test_close(&t);
+    done(&p);
+}
+
 static void check_merged(const layout *l) {
     static test_answer merged, applied, plain;
     char list[128];
@@ -180,6 +209,7 @@ static void a_step_with_adapters_allocates_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_request_gets_the_answer_of_its_adapter_alone),
+        cmocka_unit_test(stored_beginnings_serve_requests_of_the_same_adapter_alone),
         cmocka_unit_test(merged_and_applied_write_the_same_tokens),
         cmocka_unit_test(an_unknown_adapter_is_refused_with_those_that_are_there),
         cmocka_unit_test(a_step_with_adapters_allocates_nothing),
