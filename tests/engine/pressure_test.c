@@ -1,56 +1,114 @@
-/* Many short requests of every kind, aborted at random, under a pool of pages that is too small for them: every one of
- * them ends exactly once, nothing keeps a page, and a step never allocates.
+/* Many short requests of every kind, aborted at random, under a pool of pages that is too small for them: every answer
+ * of them ends exactly once, nothing keeps a page, and a step never allocates.
  *
  * UM_TEST_REQUESTS sets how many (100,000 in `make soak`). */
+#include <math.h>
+
 #include "support.h"
 
-enum { PENDING_MAX = 24, IDS_MAX = 48 };
+enum { PENDING_MAX = 24, IDS_MAX = 48, NAMES_MAX = 5, MASK_ID = 500 };
+
+/* What is asked of a model. */
+typedef struct kind {
+    const char *model, *strategy[NAMES_MAX], *sampler[NAMES_MAX];
+    bool shares, is_deprived; /* prompts are found stored, pages are taken away */
+} kind;
+
+static const kind kinds[] = {
+    {"sdar", {"multi_bd"}, {"confidence", "credit", "hierarchy", "entropy_bound", "random"}, true, true},
+    {"llada2", {"multi_bd", "dmax"}, {"edit"}, true, true},
+    {"fast_dllm_v2", {"multi_bd", "fast_dllm_v2"}, {"confidence", "credit", "factor", "random"}, true, true},
+    {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, false},
+    {"llada", {"d2f"}, {"confidence", "credit", "static"}, false, true},
+};
+
+typedef struct ticket {
+    int64_t id;
+    int32_t n_left; /* answers to come */
+} ticket;
 
 typedef struct world {
     um_engine *engine;
-    int64_t n_added, n_ended, n_aborted, open[PENDING_MAX];
+    int64_t n_requests, n_answers, n_ended, n_aborted;
+    ticket open[PENDING_MAX];
     int n_open;
 } world;
 
 static uint64_t seed, counter;
 
 static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
+static bool chance(uint32_t one_in) { return draw(one_in) == 0; }
+
+static const char *one_of(const char *const *names) {
+    uint32_t n = 0;
+    while (n < NAMES_MAX && names[n]) n++;
+    return names[draw(n)];
+}
 
 static void on_event(void *arg, const um_event *ev) {
     world *w = (world *)arg;
     if (ev->type != UM_EVENT_FINISH) return;
     int i = 0;
-    while (i < w->n_open && w->open[i] != ev->id) i++;
+    while (i < w->n_open && w->open[i].id != ev->id) i++;
     if (i == w->n_open) fail_msg("request %lld ended twice", (long long)ev->id);
-    w->open[i] = w->open[--w->n_open];
+    if (--w->open[i].n_left == 0) w->open[i] = w->open[--w->n_open];
     w->n_ended++;
     w->n_aborted += ev->result->finish == UM_FINISH_ABORTED;
-    for (size_t k = 0; k < ev->result->n_tokens; k++) assert_int_not_equal(ev->result->token_ids[k], 500);
+    for (size_t k = 0; k < ev->result->n_tokens; k++) assert_int_not_equal(ev->result->token_ids[k], MASK_ID);
 }
 
-static void add(world *w, const char *const *strategies, int n) {
+static void fill_decoding(um_decoding *d, const kind *k) {
+    snprintf(d->strategy, sizeof(d->strategy), "%s", one_of(k->strategy));
+    snprintf(d->sampler, sizeof(d->sampler), "%s", one_of(k->sampler));
+    bool edits = um_streq(d->sampler, "edit");
+    d->accept_threshold = 0.02F;
+    d->low_threshold = 0.01F;
+    d->block_size = 4 << draw(3);
+    d->buffer_size = 2 + (int32_t)draw(2);
+    d->remask_threshold = edits || draw(3) ? NAN : 0.01F;
+    d->penalty_lambda = edits ? (float)draw(2) : 0;
+    d->token_merge_top_k = 1 + (int32_t)draw(2);
+    d->token_merge_mode = draw(2) ? UM_MERGE_DMAX : UM_MERGE_ITER_SMOOTH;
+    d->cfg_scale = um_streq(d->strategy, "full") && chance(3) ? 0.5F : 0;
+}
+
+static void fill_sampling(um_sampling_params *s) {
+    s->max_tokens = 1 + (int32_t)draw(40);
+    s->temperature = (float)draw(2);
+    s->top_p = chance(3) ? 0.9F : 1;
+    s->logprobs = (int32_t)draw(4) - 1;
+    s->repetition_penalty = chance(3) ? 1.2F : 1;
+    s->frequency_penalty = chance(3) ? 0.5F : 0;
+}
+
+/* Prompts begin alike for a while. */
+static void add(world *w, const kind *k) {
+    static const char *const stop[] = {"t7 t7", "t1"};
     um_request r;
     um_err err;
     int32_t ids[IDS_MAX];
     um_request_init(w->engine, &r);
     r.n_ids = 1 + draw(IDS_MAX);
-    for (size_t i = 0; i < r.n_ids; i++) ids[i] = draw(8) ? (int32_t)i : (int32_t)draw(480);
+    for (size_t i = 0, equal = draw(IDS_MAX); i < r.n_ids; i++) ids[i] = (int32_t)(i < equal ? i : draw(480));
     r.ids = ids;
+    r.n = chance(4) ? 1 + (int32_t)draw(3) : 1;
+    r.stop = stop;
+    r.n_stop = draw(3);
+    r.events = chance(2) ? UM_EVENT_TEXT | UM_EVENT_SNAPSHOT | UM_EVENT_TRACE : 0;
     r.on_event = on_event;
     r.arg = w;
-    r.sampling.max_tokens = 1 + (int32_t)draw(24);
-    r.sampling.temperature = (float)draw(2);
-    r.decoding.accept_threshold = 0.02F;
-    r.decoding.block_size = 4 << draw(3);
-    r.decoding.buffer_size = 2 + (int32_t)draw(2);
-    snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "%s", strategies[draw((uint32_t)n)]);
-    if (um_engine_add(w->engine, &r, &w->open[w->n_open], &err)) fail_msg("%s", err.msg);
+    fill_sampling(&r.sampling);
+    fill_decoding(&r.decoding, k);
+    ticket *t = &w->open[w->n_open];
+    if (um_engine_add(w->engine, &r, &t->id, &err)) fail_msg("%s", err.msg);
+    t->n_left = r.n;
     w->n_open++;
-    w->n_added++;
+    w->n_requests++;
+    w->n_answers += r.n;
 }
 
 static void abort_one(world *w) {
-    int64_t id = w->open[draw((uint32_t)w->n_open)];
+    int64_t id = w->open[draw((uint32_t)w->n_open)].id;
     assert_int_equal(um_engine_abort(w->engine, id, NULL), UM_OK);
 }
 
@@ -61,12 +119,31 @@ static void step(world *w) {
     assert_int_equal(um_alloc_count(), before);
 }
 
-static void check_model(const char *model, const char *const *strategies, int n, int64_t requests) {
+static void check_end(const kind *k, const world *w) {
+    enum { MANY = 100 }; /* requests among which everything happens */
+    um_stats s;
+    um_engine_get_stats(w->engine, &s);
+    print_message("# %-13s %-9s %lld requests, %lld answers, %lld aborted, %lld preemptions, %lld of %lld prompt "
+                  "tokens found\n",
+                  k->model, k->strategy[0], (long long)w->n_requests, (long long)w->n_ended, (long long)w->n_aborted,
+                  (long long)s.preemptions, (long long)s.prefix_hits, (long long)s.prefix_queries);
+    assert_int_equal(w->n_open, 0);
+    assert_int_equal(w->n_ended, w->n_answers);
+    assert_int_equal(s.requests, w->n_answers);
+    assert_int_equal(s.aborted, w->n_aborted);
+    assert_int_equal(um_engine_pending(w->engine), 0);
+    assert_int_equal(s.pages_used, 0);
+    if (w->n_requests < MANY) return;
+    assert_true(w->n_aborted > 0);
+    assert_int_equal(s.preemptions > 0, k->is_deprived);
+    assert_int_equal(s.prefix_hits > 0, k->shares);
+}
+
+static void check_kind(const kind *k, int64_t requests) {
     char path[128];
     um_config c;
-    um_stats s;
     test_engine t;
-    test_config(&c, model, path, sizeof(path));
+    test_config(&c, k->model, path, sizeof(path));
     c.page_size = 16;
     c.num_pages = 9;
     c.max_num_reqs = 12;
@@ -74,33 +151,21 @@ static void check_model(const char *model, const char *const *strategies, int n,
     c.threads = 1;
     test_open(&t, &c);
     world w = {.engine = t.engine};
-    while (w.n_ended < requests) {
-        while (w.n_added < requests && w.n_open < PENDING_MAX && draw(3)) add(&w, strategies, n);
+    while (w.n_requests < requests || w.n_open) {
+        while (w.n_requests < requests && w.n_open < PENDING_MAX && draw(3)) add(&w, k);
         if (w.n_open && draw(20) == 0) abort_one(&w);
         step(&w);
     }
-    um_engine_get_stats(t.engine, &s);
-    print_message("# %-13s %lld requests, %lld aborted, %lld preemptions, %lld of %lld prompt tokens found\n", model,
-                  (long long)w.n_ended, (long long)w.n_aborted, (long long)s.preemptions, (long long)s.prefix_hits,
-                  (long long)s.prefix_queries);
-    assert_int_equal(w.n_open, 0);
-    assert_int_equal(w.n_ended, w.n_added);
-    assert_int_equal(s.requests, w.n_added);
-    assert_int_equal(um_engine_pending(t.engine), 0);
-    assert_int_equal(s.pages_used, 0);
+    check_end(k, &w);
     test_close(&t);
 }
 
 static void every_request_ends_once_and_no_page_is_kept(void **state) {
     (void)state;
-    static const char *const blocks[] = {"multi_bd"}, *const edits[] = {"multi_bd", "dmax"},
-                             *const whole[] = {"full", "prefix_cache", "dual_cache", "sparse", "d2f"};
     const char *env = getenv("UM_TEST_REQUESTS");
-    int64_t requests = env ? strtoll(env, NULL, 10) : 1200;
+    int64_t requests = env ? strtoll(env, NULL, 10) : 1500;
     seed = test_seed();
-    check_model("sdar", blocks, UM_LEN(blocks), requests / 2);
-    check_model("llada2", edits, UM_LEN(edits), requests / 4);
-    check_model("llada", whole, UM_LEN(whole), requests / 4);
+    for (size_t i = 0; i < UM_LEN(kinds); i++) check_kind(&kinds[i], requests / (int64_t)UM_LEN(kinds));
 }
 
 int main(void) {
