@@ -236,24 +236,45 @@ static void slots_show_what_runs_and_what_waits(void **state) {
     test_drain(tiny.engine);
 }
 
+static um_stats after_prompt(const int32_t *ids, size_t n, uint64_t salt) {
+    um_stats s;
+    um_request r = ask(NULL);
+    r.messages = NULL;
+    r.ids = ids;
+    r.n_ids = n;
+    r.cache_salt = salt;
+    r.events = 0;
+    r.on_event = NULL;
+    (void)add(tiny.engine, &r);
+    test_drain(tiny.engine);
+    um_engine_get_stats(tiny.engine, &s);
+    return s;
+}
+
 static void a_flushed_cache_serves_no_prompt(void **state) {
     (void)state;
-    static int32_t ids[70]; /* two pages and some */
-    um_stats s[3];
-    for (int i = 0; i < 3; i++) {
-        um_request r = ask(NULL);
-        r.messages = NULL;
-        r.ids = ids;
-        r.n_ids = UM_LEN(ids);
-        r.events = 0;
-        r.on_event = NULL;
-        if (i == 2) assert_int_equal(um_engine_flush_cache(tiny.engine, NULL), UM_OK);
-        (void)add(tiny.engine, &r);
-        test_drain(tiny.engine);
-        um_engine_get_stats(tiny.engine, &s[i]);
+    static const int32_t ids[70]; /* two pages and some */
+    um_stats first = after_prompt(ids, 70, 0), second = after_prompt(ids, 70, 0);
+    assert_true(second.prefix_hits > first.prefix_hits);
+    assert_int_equal(um_engine_flush_cache(tiny.engine, NULL), UM_OK);
+    um_stats third = after_prompt(ids, 70, 0);
+    assert_true(third.prefix_hits == second.prefix_hits);
+}
+
+/* Who salts alike shares, and nobody else learns from the time of an answer what was asked before. */
+static void a_stored_prompt_serves_those_of_its_salt(void **state) {
+    (void)state;
+    static const int32_t ids[70] = {3, 1, 4};
+    static const struct {
+        uint64_t salt;
+        bool found;
+    } asked[] = {{1, false}, {0, false}, {2, false}, {1, true}, {2, true}, {0, true}};
+    um_stats before, after;
+    for (size_t i = 0; i < UM_LEN(asked); i++) {
+        um_engine_get_stats(tiny.engine, &before);
+        after = after_prompt(ids, 70, asked[i].salt);
+        assert_int_equal(after.prefix_hits > before.prefix_hits, asked[i].found);
     }
-    assert_true(s[1].prefix_hits > s[0].prefix_hits);
-    assert_true(s[2].prefix_hits == s[1].prefix_hits);
 }
 
 typedef struct order {
@@ -391,6 +412,7 @@ int main(void) {
         cmocka_unit_test(special_tokens_are_text_when_that_is_asked_for),
         cmocka_unit_test(slots_show_what_runs_and_what_waits),
         cmocka_unit_test(a_flushed_cache_serves_no_prompt),
+        cmocka_unit_test(a_stored_prompt_serves_those_of_its_salt),
         cmocka_unit_test(the_lower_priority_number_is_admitted_first),
         cmocka_unit_test(an_error_names_the_parameter),
         cmocka_unit_test(an_option_that_is_set_wrongly_is_named_as_it_was_called),
