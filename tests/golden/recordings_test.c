@@ -1,5 +1,6 @@
 /* Replays the recordings in tests/golden/cases pass for pass: token, block state and finish reason, one request at
- * a time and all requests of a case in one batch, with keys and values in one pool and in one each. */
+ * a time and all requests of a case in one batch, with keys and values in one pool and in one each. Then the same
+ * requests without --compat: their answers have no masks and exactly as many tokens as was asked for. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,15 +122,19 @@ static void configure(um_config *c, const json_t *root, const char *device) {
     snprintf(c->dtype, sizeof(c->dtype), "float32");
 }
 
-static void add(um_engine *e, replay *r, int32_t *ids) {
-    const json_t *prompt = json_object_get(r->want, "prompt");
+static size_t read_prompt(const json_t *request, int32_t *ids) {
+    const json_t *prompt = json_object_get(request, "prompt");
     size_t n = json_array_size(prompt);
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)json_integer_value(json_array_get(prompt, i));
+    return n;
+}
+
+static void add(um_engine *e, replay *r, int32_t *ids) {
     um_request q;
     um_err err;
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)json_integer_value(json_array_get(prompt, i));
     um_request_init(e, &q);
     q.ids = ids;
-    q.n_ids = n;
+    q.n_ids = read_prompt(r->want, ids);
     q.events = UM_EVENT_TRACE;
     q.on_event = on_event;
     q.arg = r;
@@ -142,13 +147,31 @@ static void drain(um_engine *e) {
         if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
 }
 
+/* The model that a case was recorded with, and an engine of the case's settings. */
+typedef struct recorded {
+    um_model *model;
+    um_engine *engine;
+} recorded;
+
+static void open_recorded(recorded *x, um_config *c, const json_t *root) {
+    char folder[256];
+    um_err err;
+    *x = (recorded){0};
+    snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
+    c->model = folder;
+    if (um_model_open(&x->model, c, &err) || um_engine_new(&x->engine, x->model, c, &err)) fail_msg("%s", err.msg);
+    c->model = NULL;
+}
+
+static void close_recorded(recorded *x) {
+    um_engine_free(x->engine);
+    um_model_close(x->model);
+}
+
 static void replay_case(const char *name, const char *device, const char *layout, bool batched) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
-    char folder[256];
     um_config c;
-    um_err err;
-    um_model *m = NULL;
-    um_engine *e = NULL;
+    recorded x;
     replay r[16];
     int32_t ids[1024];
     size_t n = json_array_size(requests), passes = 0;
@@ -156,27 +179,24 @@ static void replay_case(const char *name, const char *device, const char *layout
     if (um_streq(device, "ref")) n = 1; /* it is slow */
     configure(&c, root, device);
     snprintf(c.kv_cache_layout, sizeof(c.kv_cache_layout), "%s", layout);
-    snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
-    c.model = folder;
-    if (um_model_open(&m, &c, &err) || um_engine_new(&e, m, &c, &err)) fail_msg("%s", err.msg);
+    open_recorded(&x, &c, root);
     for (size_t i = 0; i < n; i++) {
         const json_t *want = json_array_get(requests, i), *fragile = json_object_get(want, "fragile_from");
         r[i] = (replay){.name = name,
                         .want = json_array_get(requests, i),
                         .index = i,
                         .fragile = fragile ? (size_t)json_integer_value(fragile) : SIZE_MAX};
-        add(e, &r[i], ids);
-        if (!batched) drain(e);
+        add(x.engine, &r[i], ids);
+        if (!batched) drain(x.engine);
     }
-    drain(e);
+    drain(x.engine);
     for (size_t i = 0; i < n; i++) {
         assert_true(r[i].finished);
         passes += r[i].pass;
     }
     print_message("# %-18s %-4s %-8s %-7s %zu requests, %zu passes equal\n", name, device, layout,
                   batched ? "batched" : "alone", n, passes);
-    um_engine_free(e);
-    um_model_close(m);
+    close_recorded(&x);
     json_decref(root);
 }
 
@@ -205,6 +225,79 @@ static void equals_recordings_batched_with_keys_and_values_apart(void **state) {
     replay_all("cpu", "distinct", true);
 }
 
+/* ---- Without --compat -------------------------------------------------------------------------------------------- */
+
+enum { TOKENS_MAX = 256, EOS = 501 };
+
+/* What became of a recorded request that is decoded by our rules. */
+typedef struct answer {
+    int32_t n, token[TOKENS_MAX], stop_id;
+    um_finish finish;
+} answer;
+
+static void keep(void *arg, const um_event *ev) {
+    answer *a = (answer *)arg;
+    if (ev->type != UM_EVENT_FINISH) return;
+    assert_true(ev->result->n_tokens <= TOKENS_MAX);
+    a->n = (int32_t)ev->result->n_tokens;
+    a->finish = ev->result->finish;
+    a->stop_id = ev->result->stop_id;
+    memcpy(a->token, ev->result->token_ids, ev->result->n_tokens * sizeof(int32_t));
+}
+
+static void ask(um_engine *e, const json_t *want, bool ignore_eos, answer *a) {
+    int32_t ids[1024];
+    um_request q;
+    um_err err;
+    um_request_init(e, &q);
+    q.ids = ids;
+    q.n_ids = read_prompt(want, ids);
+    q.sampling.ignore_eos = ignore_eos;
+    q.sampling.max_nfe = 0;
+    q.on_event = keep;
+    q.arg = a;
+    *a = (answer){.n = -1};
+    if (um_engine_add(e, &q, NULL, &err)) fail_msg("%s", err.msg);
+}
+
+static void check_answer(const char *name, const answer *a, bool ignore_eos, const um_config *c, int32_t mask,
+                         int32_t eos) {
+    int32_t most = c->sampling.max_tokens;
+    bool is_full = a->finish == UM_FINISH_MAX_TOKENS && a->n == most, ended = a->finish == UM_FINISH_EOS && a->n < most;
+    if (!is_full && (ignore_eos || !ended))
+        fail_msg("%s: %d of %d tokens, finished by %s", name, a->n, most, um_finish_name(a->finish));
+    if (ended) assert_int_equal(a->stop_id, eos);
+    for (int32_t i = 0; i < a->n; i++) {
+        if (a->token[i] == mask) fail_msg("%s: a mask at %d", name, i);
+        if (a->token[i] == eos && !ignore_eos) fail_msg("%s: an end of sequence at %d", name, i);
+    }
+}
+
+/* Every request of the case twice: as it was recorded, and going on behind the end of sequence. */
+static void decode_by_our_rules(const char *name) {
+    json_t *root = load(name), *requests = json_object_get(root, "requests");
+    static answer a[2][16];
+    size_t n = json_array_size(requests);
+    um_config c;
+    um_model_info info;
+    recorded x;
+    assert_true(n > 0 && n <= UM_LEN(a[0]));
+    configure(&c, root, "cpu");
+    c.compat = UM_COMPAT_NONE;
+    open_recorded(&x, &c, root);
+    for (size_t i = 0; i < 2 * n; i++) ask(x.engine, json_array_get(requests, i / 2), i % 2, &a[i % 2][i / 2]);
+    drain(x.engine);
+    um_model_get_info(x.model, &info);
+    for (size_t i = 0; i < 2 * n; i++) check_answer(name, &a[i % 2][i / 2], i % 2, &c, info.mask_id, EOS);
+    close_recorded(&x);
+    json_decref(root);
+}
+
+static void without_compat_no_mask_leaves_and_max_tokens_is_exact(void **state) {
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(cases); i++) decode_by_our_rules(cases[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_recordings_on_ref),
@@ -212,6 +305,7 @@ int main(void) {
         cmocka_unit_test(equals_recordings_alone_with_keys_and_values_apart),
         cmocka_unit_test(equals_recordings_batched),
         cmocka_unit_test(equals_recordings_batched_with_keys_and_values_apart),
+        cmocka_unit_test(without_compat_no_mask_leaves_and_max_tokens_is_exact),
     };
     return cmocka_run_group_tests_name("golden recordings", tests, NULL, NULL);
 }
