@@ -1,5 +1,6 @@
 #!/bin/bash
-# What docs/extending.md and docs/names.md say of the sources: code, files, symbols, options.
+# What docs/extending.md and docs/names.md say of the sources: code, files, symbols, options. What the catalogue of
+# decoding rules says of the tests.
 source tests/cli/claims.bash
 
 DOCS='docs/extending.md docs/names.md'
@@ -10,6 +11,26 @@ quoted() { prose | grep -o '`[^`]*`' | tr -d '`'; }
 files() { grep -oE '\b(src|include|tests|tools|examples|docs)/[A-Za-z0-9_./-]*\.[a-z]+' <<< "$1" || true; }
 # symbols TEXT: um_name, and um_name.field as two lines.
 symbols() { grep -oE '\bum_[a-z0-9_]+(\.[a-z_]+)?|\bUM_[A-Z0-9_]+[A-Z0-9]' <<< "$1" | tr . '\n' || true; }
+
+# catalogued: "FILE TEST" for each test that the catalogue names, TEST with * for any rest; "FILE" for a whole file. The last
+# column of a row is a list with semicolons of "FILE: TEST, TEST" and "FILE"; what is no such name is a remark.
+catalogued() {
+    sed -nE 's/^\|.*\|([^|]*[a-z][^|]*)\|$/\1/p' tests/unit/CATALOGUE.md | tr ';' '\n' | sed 's/^ *–.*: \([a-z/_]*: \)/\1/' |
+        while IFS=: read -r file tests; do
+            file=$(xargs <<< "$file")
+            grep -qxE '[a-z0-9_/]+' <<< "$file" || continue
+            echo "$file"
+            tr ',' '\n' <<< "$tests" | xargs -n 1 | { grep -E '^[a-z0-9]+(_[a-z0-9*]+)+$' || true; } | sed "s|^|$file |"
+        done
+}
+# file_of NAME: the source of the tests that the catalogue calls so.
+file_of() {
+    for f in "tests/unit/decode_$1_test.c" "tests/unit/$1_test.c" "tests/$1_test.c" "tests/$1.sh"; do
+        [ ! -e "$f" ] || { echo "$f"; return; }
+    done
+    echo "no test file is called $1"
+    return 1
+}
 
 claims_begin
 
@@ -35,6 +56,24 @@ symbols_of_a_row_of_names_md_are_in_the_files_of_the_row() {
         for s in $(symbols "$(grep -o '`[^`]*`' <<< "$row")"); do
             grep -qw -e "$s" $in || { echo "$s is not in" $in; return 1; }
         done
+    done
+}
+every_test_of_the_catalogue_is_run() {
+    catalogued > "$work/catalogued"
+    [ "$(grep -c ' ' "$work/catalogued")" -gt 100 ]
+    while read -r file test; do
+        source=$(file_of "$file") || { echo "$source"; return 1; }
+        [ -z "$test" ] || grep -qE "cmocka_unit_test(_setup_teardown)?\(${test//\*/[a-z0-9_]*}[,)]" "$source" || {
+            echo "$source does not run $test"
+            return 1
+        }
+    done < "$work/catalogued"
+}
+the_catalogue_is_complete() {
+    numbers=$(grep -oE '^\| [^|]*' tests/unit/CATALOGUE.md | grep -oE '8\.[0-9]\.[0-9]+(-[0-9]+)?|8\.[678]|5\.[0-9]|Q[0-9]+')
+    for n in 5.{1..9} 8.1.{1..12} 8.2.{1,2,7,8,9} 8.3.{1..8} 8.4.{1..10} 8.5.{1..6} 8.{6,7,8} \
+        Q{1..50}; do
+        grep -qx "${n//./\\.}" <<< "$numbers" || { echo "there is no $n"; return 1; }
     done
 }
 every_option_exists() {
