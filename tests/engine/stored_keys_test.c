@@ -6,6 +6,7 @@
 enum { REQUESTS = 6, PAGE = 16, LEN = 160 };
 
 static uint64_t seed, counter;
+static int64_t n_preempted, n_found; /* what happened to all requests */
 
 static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
 
@@ -74,7 +75,7 @@ static void add(um_engine *e, const char *strategy, const char *sampler) {
     int32_t ids[64];
     um_request_init(e, &r);
     r.n_ids = 1 + draw(60);
-    for (size_t i = 0; i < r.n_ids; i++) ids[i] = (int32_t)(draw(12) ? 7 * i + 3 : draw(480));
+    for (size_t i = 0; i < r.n_ids; i++) ids[i] = (int32_t)(draw(40) ? 7 * i + 3 : draw(480));
     r.ids = ids;
     r.sampling.max_tokens = 10 + (int32_t)draw(40);
     r.sampling.temperature = (float)draw(2);
@@ -83,6 +84,8 @@ static void add(um_engine *e, const char *strategy, const char *sampler) {
     r.decoding.buffer_size = 2 + (int32_t)draw(2);
     r.decoding.accept_threshold = 0.05F;
     r.decoding.max_post_edit_steps = 3;
+    /* dmax: blocks end while the last of their tokens are still fed as blends, or with nothing but tokens. */
+    r.decoding.commit_confidence = draw(2) ? 0 : 0.9F;
     snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "%s", strategy);
     snprintf(r.decoding.sampler, sizeof(r.decoding.sampler), "%s", sampler);
     if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s", err.msg);
@@ -93,6 +96,7 @@ static void check_strategy(const char *model, const char *strategy, const char *
     um_config c;
     test_engine t;
     fresh f = {0};
+    um_stats s;
     test_config(&c, model, path, sizeof(path));
     snprintf(c.device, sizeof(c.device), "ref");
     c.page_size = PAGE;
@@ -113,6 +117,9 @@ static void check_strategy(const char *model, const char *strategy, const char *
     }
     print_message("# %-16s %-12s %lld rows equal\n", model, strategy, (long long)f.compared);
     assert_true(f.compared > 0);
+    um_engine_get_stats(t.engine, &s);
+    n_preempted += s.preemptions;
+    n_found += s.prefix_hits;
     um_forward_free(f.forward);
     test_close(&t);
 }
@@ -121,12 +128,16 @@ static void stored_keys_are_those_of_the_final_tokens(void **state) {
     (void)state;
     seed = test_seed();
     check_strategy("sdar", "multi_bd", "auto");
+    check_strategy("sdar_moe", "multi_bd", "credit");
+    check_strategy("dream_reasoner", "multi_bd", "auto");
+    check_strategy("stable_diffcoder", "multi_bd", "static");
     check_strategy("llada2", "multi_bd", "edit");
     check_strategy("llada2", "dmax", "auto");
     check_strategy("fast_dllm_v2", "multi_bd", "auto");
     check_strategy("fast_dllm_v2", "fast_dllm_v2", "auto");
     check_strategy("llada", "d2f", "auto");
     check_strategy("dream", "d2f", "auto");
+    assert_true(n_preempted > 0 && n_found > 0);
 }
 
 int main(void) {
