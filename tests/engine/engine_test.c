@@ -131,20 +131,31 @@ static void refuses_parameters_out_of_range(void **state) {
     check_refused(&r, UM_EUNSUPPORTED, "multi_bd");
 }
 
+/* Prompt and answer are 29 tokens: 8 blocks of 4. */
 static void refuses_what_no_page_pool_could_hold(void **state) {
     (void)state;
-    um_config c;
-    um_err err = {0};
-    test_engine t;
-    char path[128];
-    test_config(&c, "sdar", path, sizeof(path));
-    c.num_pages = 2;
-    c.page_size = 8;
-    test_open(&t, &c);
-    um_request r = request(NULL);
-    assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_ELIMIT);
-    assert_non_null(strstr(err.msg, "KV pages"));
-    test_close(&t);
+    for (int32_t pages = 3; pages <= 4; pages++) {
+        um_config c;
+        um_err err = {0};
+        test_engine t;
+        test_answer a = {0};
+        char path[128];
+        test_config(&c, "sdar", path, sizeof(path));
+        c.num_pages = pages;
+        c.page_size = 8;
+        test_open(&t, &c);
+        um_request r = request(&a);
+        r.decoding.block_size = 4;
+        um_status st = um_engine_add(t.engine, &r, NULL, &err);
+        test_drain(t.engine);
+        assert_int_equal(st, pages < 4 ? UM_ELIMIT : UM_OK);
+        assert_int_equal(a.done, pages == 4);
+        if (st)
+            assert_string_equal(err.msg,
+                                "the request needs 4 KV pages (32 tokens in pages of 8), but there are 3; raise "
+                                "num_pages or lower max_tokens");
+        test_close(&t);
+    }
 }
 
 static void refuses_an_unknown_name_with_the_nearest(void **state) {

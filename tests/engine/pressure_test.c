@@ -1,5 +1,6 @@
 /* Many short requests of every kind, aborted at random, under a pool of pages that is too small for them: every answer
- * of them ends exactly once, nothing keeps a page, and a step never allocates.
+ * of them ends exactly once, nothing keeps a page, and a step never allocates. Then few requests on engines of any
+ * size: what could never run is refused when it comes, and what is taken ends, whatever else is there.
  *
  * UM_TEST_REQUESTS sets how many (100,000 in `make soak`). */
 #include <math.h>
@@ -82,10 +83,9 @@ static void fill_sampling(um_sampling_params *s) {
 }
 
 /* Prompts begin alike for a while. */
-static void add(world *w, const kind *k) {
+static um_status try_add(world *w, const kind *k, um_err *err) {
     static const char *const stop[] = {"t7 t7", "t1"};
     um_request r;
-    um_err err;
     int32_t ids[IDS_MAX];
     um_request_init(w->engine, &r);
     r.n_ids = 1 + draw(IDS_MAX);
@@ -100,11 +100,18 @@ static void add(world *w, const kind *k) {
     fill_sampling(&r.sampling);
     fill_decoding(&r.decoding, k);
     ticket *t = &w->open[w->n_open];
-    if (um_engine_add(w->engine, &r, &t->id, &err)) fail_msg("%s", err.msg);
+    um_status st = um_engine_add(w->engine, &r, &t->id, err);
+    if (st) return st;
     t->n_left = r.n;
     w->n_open++;
     w->n_requests++;
     w->n_answers += r.n;
+    return UM_OK;
+}
+
+static void add(world *w, const kind *k) {
+    um_err err;
+    if (try_add(w, k, &err)) fail_msg("%s", err.msg);
 }
 
 static void abort_one(world *w) {
@@ -168,7 +175,79 @@ static void every_request_ends_once_and_no_page_is_kept(void **state) {
     for (size_t i = 0; i < UM_LEN(kinds); i++) check_kind(&kinds[i], requests / (int64_t)UM_LEN(kinds));
 }
 
+/* ---- Engines of any size ----------------------------------------------------------------------------------------- */
+
+static um_config small_config(const char *model, char *path, size_t path_size) {
+    static const int32_t page[] = {1, 3, 4, 8, 16, 32, 48};
+    um_config c;
+    test_config(&c, model, path, path_size);
+    c.page_size = page[draw(UM_LEN(page))];
+    c.num_pages = UM_CEIL_DIV(16 + (int32_t)draw(160), c.page_size);
+    c.max_num_reqs = 1 + (int32_t)draw(6);
+    c.max_num_batched_tokens = 24 + (int32_t)draw(180);
+    c.max_skips = (int32_t)draw(3);
+    c.max_refresh_per_step = (int32_t)draw(3);
+    c.schedule_policy = chance(2) ? UM_POLICY_MIXED : UM_POLICY_PREFILL_FIRST;
+    c.threads = 1;
+    return c;
+}
+
+static void step_on(world *w) {
+    um_stats before, after;
+    um_engine_get_stats(w->engine, &before);
+    step(w);
+    um_engine_get_stats(w->engine, &after);
+    if (after.steps == before.steps && um_engine_pending(w->engine)) fail_msg("%d requests stall", w->n_open);
+    if (after.steps > 20000) fail_msg("%d requests run for ever", w->n_open);
+}
+
+/* Counts what was taken and what was refused. */
+static void crowd_small_engine(um_model *m, const um_config *c, const kind *k, int64_t *n_taken, int64_t *n_refused) {
+    world w = {0};
+    um_err err;
+    if (um_engine_new(&w.engine, m, c, &err)) { /* too small for the model's defaults */
+        assert_int_equal(err.code, UM_ELIMIT);
+        return;
+    }
+    for (int i = 0; i < 10; i++) {
+        um_status st = try_add(&w, k, &err);
+        if (st && st != UM_ELIMIT) fail_msg("%s", err.msg);
+        *n_refused += st != UM_OK;
+        if (chance(2) && um_engine_pending(w.engine)) step_on(&w);
+    }
+    *n_taken += w.n_requests;
+    while (um_engine_pending(w.engine)) step_on(&w);
+    assert_int_equal(w.n_ended, w.n_answers);
+    um_engine_free(w.engine);
+}
+
+static void what_is_taken_ends_on_an_engine_of_any_size(void **state) {
+    (void)state;
+    enum { ENGINES = 30 };
+    seed = test_seed();
+    for (size_t i = 0; i < UM_LEN(kinds); i++) {
+        char path[128];
+        um_model *m = NULL;
+        um_err err;
+        um_config c = small_config(kinds[i].model, path, sizeof(path));
+        c.max_num_batched_tokens = 256; /* of all of its engines */
+        if (um_model_open(&m, &c, &err)) fail_msg("%s", err.msg);
+        int64_t n_taken = 0, n_refused = 0;
+        for (int n = 0; n < ENGINES; n++) {
+            c = small_config(kinds[i].model, path, sizeof(path));
+            crowd_small_engine(m, &c, &kinds[i], &n_taken, &n_refused);
+        }
+        print_message("# %-13s %-9s %lld taken, %lld refused\n", kinds[i].model, kinds[i].strategy[0],
+                      (long long)n_taken, (long long)n_refused);
+        assert_true(n_taken > 0 && n_refused > 0);
+        um_model_close(m);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_request_ends_once_and_no_page_is_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_request_ends_once_and_no_page_is_kept),
+        cmocka_unit_test(what_is_taken_ends_on_an_engine_of_any_size),
+    };
     return cmocka_run_group_tests_name("pressure", tests, NULL, NULL);
 }
