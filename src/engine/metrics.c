@@ -33,6 +33,13 @@ double um_histogram_quantile(const um_histogram *h, double q) {
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
+/* One more term a / b of a mean; without b there is none. */
+static void add_mean(double *sum, int64_t *n, double a, double b) {
+    if (!(b > 0)) return;
+    *sum += a / b;
+    ++*n;
+}
+
 void um_metrics_add(um_metrics *m, const um_result *r) {
     if (r->finish == UM_FINISH_ABORTED) return;
     m->requests++;
@@ -42,16 +49,15 @@ void um_metrics_add(um_metrics *m, const um_result *r) {
     m->passes += r->nfe;
     um_histogram_add(&m->queue, r->queue_seconds);
     um_histogram_add(&m->total, r->total_seconds);
-    if (r->denoise_passes) {
-        m->tpf_sum += (double)r->denoise_tokens / r->denoise_passes;
-        m->n_tpf++;
-    }
+    add_mean(&m->tpf_sum, &m->n_tpf, r->denoise_tokens, r->denoise_passes);
+    const double ran = r->total_seconds - r->queue_seconds;
+    m->run_seconds += ran;
+    add_mean(&m->run_tps_sum, &m->n_run_tps, (double)r->n_tokens, ran);
+    add_mean(&m->decode_tps_sum, &m->n_decode_tps, r->denoise_tokens, r->decode_seconds);
     if (r->n_tokens == 0) return;
     um_histogram_add(&m->first_token, r->first_token_seconds);
     um_histogram_add(&m->ttft, r->first_token_seconds - r->queue_seconds);
-    if (r->n_tokens == 1) return;
-    m->tpot_sum += (r->total_seconds - r->first_token_seconds) / (double)(r->n_tokens - 1);
-    m->n_tpot++;
+    add_mean(&m->tpot_sum, &m->n_tpot, r->total_seconds - r->first_token_seconds, (double)(r->n_tokens - 1));
 }
 
 um_rates um_metrics_rates(const um_metrics *m, const um_stats *before, const um_stats *after) {
@@ -61,6 +67,8 @@ um_rates um_metrics_rates(const um_metrics *m, const um_stats *before, const um_
         .tpf_all = um_ratio((double)m->tokens, (double)m->passes),
         .ttft = um_histogram_mean(&m->ttft),
         .tpot = um_ratio(m->tpot_sum, (double)m->n_tpot),
+        .run_tps = um_ratio(m->run_tps_sum, (double)m->n_run_tps),
+        .decode_tps = um_ratio(m->decode_tps_sum, (double)m->n_decode_tps),
         .throughput = um_ratio((double)m->tokens, step),
         .prefill_throughput = um_ratio((double)(after->prefill_tokens - before->prefill_tokens),
                                        after->prefill_seconds - before->prefill_seconds),

@@ -27,8 +27,10 @@ double um_histogram_quantile(const um_histogram *h, double q);
 typedef struct um_metrics {
     int64_t requests;
     int64_t tokens, prompt_tokens, cached_tokens, passes;
-    double tpf_sum, tpot_sum; /* of the n_tpf, n_tpot requests that have them */
-    int64_t n_tpf, n_tpot;
+    /* of the n_tpf, n_tpot ... requests that have them */
+    double tpf_sum, tpot_sum, run_tps_sum, decode_tps_sum;
+    int64_t n_tpf, n_tpot, n_run_tps, n_decode_tps;
+    double run_seconds; /* from the first step of each to its end: steps that they share count for each of them */
     um_histogram queue, first_token, total;
     um_histogram ttft; /* of first_token, from the first step */
 } um_metrics;
@@ -41,6 +43,8 @@ typedef struct um_rates {
     double tpf_all;            /* tokens / passes, prefill included, of all requests together */
     double ttft;               /* mean over requests: from the first step to the first visible token, seconds */
     double tpot;               /* mean over requests of (seconds behind the first token) / (tokens - 1) */
+    double run_tps;            /* mean over requests of tokens / seconds from the first step to the end */
+    double decode_tps;         /* mean over requests of tokens accepted in denoising passes / seconds of their steps */
     double throughput;         /* tokens / seconds of steps */
     double prefill_throughput; /* prompt tokens fed / seconds of steps in which some request prefilled */
     double decode_throughput;  /* tokens accepted / seconds of steps in which some request denoised */

@@ -33,7 +33,7 @@ expect 3 --model "$dir" --batch 1
 
 # The report tells waiting times and rates for each batch size.
 expect 0 --model $golden --batch 1,2 --requests 4 --runs 1 --max-tokens 8 --json --quiet
-for key in ttft_seconds tpot_seconds prefill_throughput decode_throughput tpf overhead p99; do
+for key in ttft_seconds tpot_seconds run_tps decode_tps run_seconds prefill_throughput decode_throughput tpf overhead p99; do
     [ "$(grep -o "\"$key\":" "$dir/out" | wc -l)" -ge 2 ] || fail "$key of each batch size: $(cat "$dir/out")"
 done
 expect 0 --model $golden --batch 2 --requests 2 --runs 1 --max-tokens 4

@@ -98,6 +98,23 @@ static void ttft_leaves_the_queue_out_and_tpot_the_first_token(void **state) {
     near(um_histogram_mean(&m.first_token), 2);
 }
 
+/* Two requests that ran beside each other: 8 tokens in 2 seconds after 1 in the queue, 3 tokens in 1 second. */
+static void requests_have_rates_of_their_own(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0};
+    um_result slow = answer(8, 2, 3), quick = answer(3, 1, 1), stored = answer(2, 0, 0);
+    slow.queue_seconds = 1;
+    slow.denoise_tokens = 6;
+    slow.decode_seconds = 1.5;
+    um_metrics_add(&m, &slow);
+    um_metrics_add(&m, &quick); /* all of it in its prefill: no seconds of denoising */
+    um_metrics_add(&m, &stored);
+    near(um_metrics_rates(&m, &none, &none).run_tps, 3.5);
+    near(um_metrics_rates(&m, &none, &none).decode_tps, 4);
+    near(m.run_seconds, 3);
+}
+
 static void aborted_requests_say_nothing_of_speed(void **state) {
     (void)state;
     um_metrics m = {0};
@@ -144,6 +161,7 @@ int main(void) {
         cmocka_unit_test(nothing_prefilled_is_a_rate_of_zero),
         cmocka_unit_test(only_what_lies_between_the_readings_counts),
         cmocka_unit_test(ttft_leaves_the_queue_out_and_tpot_the_first_token),
+        cmocka_unit_test(requests_have_rates_of_their_own),
         cmocka_unit_test(aborted_requests_say_nothing_of_speed),
         cmocka_unit_test(quantiles_are_within_one_percent),
         cmocka_unit_test(one_value_is_its_own_quantile),
