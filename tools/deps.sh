@@ -13,7 +13,6 @@ set -euo pipefail
 has() { command -v "$1" > /dev/null; }
 library() { has pkg-config && pkg-config --exists "$1"; }
 header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>&1; }
-python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
 python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
