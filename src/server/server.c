@@ -212,10 +212,10 @@ void um_server_stop(um_server *s) {
         end_loop(s);
         return;
     }
-    um_log(UM_LOG_INFO, "stopping; %d requests may run for another %g s", um_backend_waiting(s->backend),
-           (double)s->config->shutdown_grace);
     um_http_server_stop(s->http);
     um_batches_stop(s->batches);
+    um_log(UM_LOG_INFO, "stopping; %d requests may run for another %g s", um_backend_waiting(s->backend),
+           (double)s->config->shutdown_grace);
     um_backend_shutdown(s->backend, s->config->shutdown_grace, on_backend_gone, s);
 }
 

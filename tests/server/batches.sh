@@ -230,16 +230,35 @@ a_torn_last_line_is_done_again() {
     each_once 120
     stop_server
 }
-a_server_that_is_stopped_goes_on_later() {
-    lines 120 "$slow" > "$work/in.jsonl"
-    serve --in-process --state-dir "$work/state" --no-access-log
+# SIGTERM while lines run: the worker is held, so that none of them can end before.
+lines_that_run_at_a_stop_are_answered_by_the_next_start() {
+    local dir=$work/stopped worker n=0
+    lines 60 "$slow" > "$work/in.jsonl"
+    serve --state-dir "$dir" --no-access-log --batch-concurrency 4
     upload "$work/in.jsonl"
     create
-    wait_until '.request_counts.completed > 0'
-    stop_server && [ "$rc" = 0 ]
-    serve --in-process --state-dir "$work/state" --no-access-log
+    for _ in 1 2; do
+        wait_until ".request_counts.completed > $n and .status == \"in_progress\""
+        worker=$(pgrep -P $pid)
+        kill -STOP $worker
+        kill -TERM $pid
+        wait_for 'stopping; 0 requests may run' "$work/log"
+        kill -CONT $worker
+        rc=0
+        wait $pid || rc=$?
+        [ "$rc" = 0 ]
+        cp "$dir/batches/$batch.out" "$work/before"
+        jq -es 'length > 0 and length < 60 and all(.response.status_code == 200)' "$work/before"
+        [ ! -s "$dir/batches/$batch.err" ]
+        n=$(wc -l < "$work/before")
+        serve --state-dir "$dir" --no-access-log --batch-concurrency 4
+    done
     fetch
-    each_once 120
+    each_once 60
+    jq -es 'all(.response.status_code == 200)' "$work/out"
+    cmp -n "$(wc -c < "$work/before")" "$work/before" "$work/out"
+    get_batch
+    [ "$(jq -c .request_counts "$work/body")" = '{"total":60,"completed":60,"failed":0}' ]
     stop_server && [ "$rc" = 0 ]
 }
 what_is_over_is_there_after_a_start() {
