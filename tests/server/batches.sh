@@ -277,7 +277,8 @@ what_is_over_is_there_after_a_start() {
     call /v1/files && [ "$(member 'data | length')" = 2 ]
     stop_server
 }
-# The folder as it is when the server dies while answers become files: before they are moved, and behind that.
+# The folder as it is when the server dies while answers become files: before they are moved, behind that, and when their
+# record is there.
 a_start_ends_what_was_being_finalized() {
     local dir=$work/finalizing answers
     lines 3 > "$work/in.jsonl"
@@ -287,18 +288,19 @@ a_start_ends_what_was_being_finalized() {
     fetch
     stop_server
     cp -r "$dir" "$work/done"
-    for moved in no yes; do
+    for step in answered moved recorded; do
         rm -rf "$dir"
         cp -r "$work/done" "$dir"
         answers=$(jq -r .answers "$dir/batches/$batch.json")
-        rm "$dir/files/$answers.json"
-        [ $moved = yes ] || mv "$dir/files/$answers" "$dir/batches/$batch.out"
+        [ $step = recorded ] || rm "$dir/files/$answers.json"
+        [ $step != answered ] || mv "$dir/files/$answers" "$dir/batches/$batch.out"
         jq -c '.status = "finalizing" | .completed_at = null' "$work/done/batches/$batch.json" > "$dir/batches/$batch.json"
         serve --in-process --state-dir "$dir" --no-access-log
         fetch
         each_once 3
         get_batch
         [ "$(member status)" = completed ] && [ "$(member request_counts.completed)" = 3 ]
+        call /v1/files && [ "$(member 'data | length')" = 2 ]
         stop_server
     done
 }

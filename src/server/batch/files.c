@@ -211,6 +211,17 @@ static um_status load_one(um_batches *all, const char *entry, um_file *f, um_err
     return st;
 }
 
+/* Answers of a batch that is not over: they may have been moved here already, with a record or without, and are listed
+ * when it ends. */
+static bool is_answer(const um_batches *all, const char *id) {
+    for (size_t i = 0; i < all->n_batches; i++) {
+        const um_batch *b = all->batch[i];
+        if (um_batch_is_over(b->status)) continue;
+        if (um_streq(b->output_id, id) || um_streq(b->error_id, id)) return true;
+    }
+    return false;
+}
+
 static bool has_ending(const char *name, const char *ending) {
     size_t n = strlen(name), m = strlen(ending);
     return n > m && strcmp(name + n - m, ending) == 0;
@@ -219,19 +230,10 @@ static bool has_ending(const char *name, const char *ending) {
 static void load_entry(um_batches *all, const char *entry) {
     um_err err = {0};
     um_file *f = UM_NEW(um_file);
-    if (load_one(all, entry, f, &err) == UM_OK) {
-        um_file_list(all, f);
-        return;
-    }
-    um_warn("%s; the file is left out", err.msg);
-    um_file_free(f);
-}
-
-/* A batch that is not over may have moved its answers here and not written their record yet. */
-static bool is_answer(const um_batches *all, const char *id) {
-    for (size_t i = 0; i < all->n_batches; i++)
-        if (um_streq(all->batch[i]->output_id, id) || um_streq(all->batch[i]->error_id, id)) return true;
-    return false;
+    um_status st = load_one(all, entry, f, &err);
+    if (st) um_warn("%s; the file is left out", err.msg);
+    if (st || is_answer(all, f->id)) um_file_free(f);
+    else um_file_list(all, f);
 }
 
 /* Bytes without a record are of an upload that did not end. */
