@@ -51,6 +51,8 @@ const um_option um_server_options[] = {
      "results of /v1/generate that are kept"},
     {"state_dir", NULL, UM_OPT_STR, S(state_dir), 0, 0, NULL, NULL, NULL, "DIR", "Server",
      "folder of uploaded files and batches; without it /v1/files and /v1/batches are not offered"},
+    {"file_ttl", NULL, UM_OPT_INT, S(file_ttl), 0, 315360000, NULL, "0", NULL, "SECONDS", "Server",
+     "time that files and answers of batches are kept whose requests do not say it; 0 is until they are deleted"},
     {"batch_concurrency", NULL, UM_OPT_INT, S(batch_concurrency), 1, 4096, NULL, "8", NULL, "N", "Server",
      "lines of batches that run at once"},
     {"in_process", NULL, UM_OPT_BOOL, S(in_process), 0, 0, NULL, "false", NULL, NULL, "Workers",

@@ -34,6 +34,7 @@ typedef struct um_server_config {
     float snapshot_max_hz;                           /* of a stream; 0 = every pass */
     int32_t result_ttl, result_max;                  /* of /v1/result */
     const char *state_dir;                           /* of files and batches; NULL: they are not offered */
+    int32_t file_ttl;                                /* seconds that files are kept, 0: until they are deleted */
     int32_t batch_concurrency;                       /* lines of batches that run at once */
 
     bool in_process;
@@ -44,7 +45,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 33
+#define UM_SERVER_OPTIONS 34
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -1,11 +1,12 @@
-/* The parts of batches that need no server: the thread of the disk, windows of time, the check of an input, and answers
- * of an earlier run. */
+/* The parts of batches that need no server: the thread of the disk, files and when they go, windows of time, the check
+ * of an input, and answers of an earlier run. */
 #include <event2/event.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -13,21 +14,22 @@
 #include "server/batch/store.h"
 
 static char dir[] = "/tmp/unmask_batch_XXXXXX";
-static char input[64], answers[64];
+static char input[64], answers[64], files[64];
 
 static int make_dir(void **state) {
     (void)state;
     if (!mkdtemp(dir)) return -1;
     snprintf(input, sizeof input, "%s/in", dir);
     snprintf(answers, sizeof answers, "%s/out", dir);
-    return 0;
+    snprintf(files, sizeof files, "%s/files", dir);
+    return mkdir(files, 0700);
 }
 
 static int remove_dir(void **state) {
     (void)state;
     unlink(input);
     unlink(answers);
-    return rmdir(dir);
+    return rmdir(files) || rmdir(dir); /* fails when something was left in them */
 }
 
 static void put(const char *path, const char *text) {
@@ -79,6 +81,87 @@ static void jobs_are_done_in_order_and_all_before_the_end(void **state) {
     assert_int_equal(n, 42);
     for (int i = 0; i < 40; i++) assert_int_equal(order[i], i);
     event_base_free(base);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
+
+static void stored(void *arg, um_status s, const um_err *err) {
+    (void)arg, (void)err;
+    assert_int_equal(s, UM_OK);
+}
+
+/* A store without a server; it counts as stopping, so nothing wakes it. */
+static void open_store(um_batches *all, struct event_base *base) {
+    um_err err;
+    *all = (um_batches){.dir = dir, .stopping = true};
+    assert_int_equal(um_disk_new(&all->disk, base, &err), UM_OK);
+    assert_int_equal(um_files_load(all, &err), UM_OK);
+}
+
+/* All that was given to the disk is done behind this. */
+static void close_store(um_batches *all) {
+    um_disk_free(all->disk);
+    for (size_t i = 0; i < all->n_files; i++) um_file_free(all->file[i]);
+    um_free(all->file);
+}
+
+static void store_file(um_batches *all, const char *name, int64_t expires) {
+    um_buf data = {0};
+    um_file *f = um_file_new(all, "batch", name, 0);
+    f->expires = expires;
+    um_buf_puts(&data, name);
+    um_file_store(all, f, &data, stored, NULL);
+}
+
+static um_file *file_called(const um_batches *all, const char *name) {
+    for (size_t i = 0; i < all->n_files; i++)
+        if (um_streq(all->file[i]->name, name)) return all->file[i];
+    return NULL;
+}
+
+static void files_go_at_their_time_but_not_while_they_are_read(void **state) {
+    (void)state;
+    struct event_base *base = event_base_new();
+    um_batches all;
+    open_store(&all, base);
+    store_file(&all, "stays", 0);
+    store_file(&all, "early", 100);
+    store_file(&all, "read", 100);
+    store_file(&all, "late", 200);
+    close_store(&all);
+
+    open_store(&all, base);
+    assert_int_equal(all.n_files, 4);
+    file_called(&all, "read")->n_readers = 1;
+    assert_int_equal(um_files_expire(&all, 99), 100);
+    assert_int_equal(all.n_files, 4);
+    assert_int_equal(um_files_expire(&all, 100), 200);
+    assert_null(file_called(&all, "early"));
+    assert_int_equal(all.n_files, 3);
+    file_called(&all, "read")->n_readers = 0;
+    assert_int_equal(um_files_expire(&all, 100), 200);
+    assert_null(file_called(&all, "read"));
+    close_store(&all);
+
+    open_store(&all, base);
+    assert_int_equal(all.n_files, 2);
+    assert_int_equal(um_files_expire(&all, 200), INT64_MAX);
+    assert_non_null(file_called(&all, "stays"));
+    um_file_delete(&all, file_called(&all, "stays"), stored, NULL);
+    assert_int_equal(all.n_files, 0);
+    close_store(&all);
+    event_base_free(base);
+}
+
+static void a_file_is_kept_as_long_as_it_says_or_as_the_server_does(void **state) {
+    (void)state;
+    static const struct { int64_t server, own, ttl; } cases[] = {{0, 0, 0}, {500, 0, 500}, {0, 30, 30}, {500, 30, 30}};
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        um_batches all = {.file_ttl = cases[i].server};
+        um_file *f = um_file_new(&all, "batch", "x", cases[i].own);
+        assert_int_equal(f->expires, cases[i].ttl ? f->created + cases[i].ttl : 0);
+        um_file_free(f);
+    }
 }
 
 /* ---- Windows ----------------------------------------------------------------------------------------------------- */
@@ -220,6 +303,8 @@ static void answers_are_kept_up_to_the_first_that_is_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_done_in_order_and_all_before_the_end),
+        cmocka_unit_test(files_go_at_their_time_but_not_while_they_are_read),
+        cmocka_unit_test(a_file_is_kept_as_long_as_it_says_or_as_the_server_does),
         cmocka_unit_test(windows_are_numbers_with_a_unit),
         cmocka_unit_test(an_input_gives_its_ids),
         cmocka_unit_test(what_is_wrong_with_an_input_is_told_with_the_line),

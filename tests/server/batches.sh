@@ -12,17 +12,17 @@ lines() {
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
 slow='{"accept_threshold": 1, "ignore_eos": true}'
-# Uploads a file as form data; its id is in file.
+# Uploads a file as form data, with further arguments for curl; its id is in file.
 upload() {
-    call /v1/files -F purpose=batch -F "file=@$1;type=application/jsonl"
+    call /v1/files -F purpose=batch -F "file=@$1;type=application/jsonl" "${@:2}"
     [ "$status" = 200 ]
     file=$(member id)
 }
-# Creates a batch of $file; its id is in batch.
+# Creates a batch of $file, with further members; its id is in batch.
 create() {
-    local window=${1:-24h}
+    local window=${1:-24h} more=${2:-}
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
-        \"completion_window\": \"$window\", \"metadata\": {\"of\": \"a test\"}}"
+        \"completion_window\": \"$window\"$more, \"metadata\": {\"of\": \"a test\"}}"
     [ "$status" = 200 ] && [ "$(member status)" = validating ]
     batch=$(member id)
 }
@@ -54,6 +54,20 @@ fetch() {
 # Ids that were answered, one a line, sorted.
 answered() { cat "$work/out" "$work/err" | jq -r .custom_id | sort; }
 each_once() { [ "$(answered)" = "$(seq "$1" | sed 's/^/r/' | sort)" ]; }
+
+expires_after() { echo "-F expires_after[anchor]=created_at -F expires_after[seconds]=$1"; }
+# How long the file of the last answer is kept.
+ttl() { member '| if .expires_at then .expires_at - .created_at else "for ever" end'; }
+# Lets the time of a file in a folder be over since a second ago.
+age() { jq -c '.expires_at = (now | floor) - 1' "$1.json" > "$work/aged" && mv "$work/aged" "$1.json"; }
+wait_until_gone() {
+    for _ in $(seq 1200); do
+        call "/v1/files/$1" > /dev/null
+        [ "$status" != 404 ] || return 0
+        sleep 0.05
+    done
+    echo "$1 is still there" && return 1
+}
 
 serve --in-process --state-dir "$work/shared" --no-access-log
 shared_pid=$pid
@@ -90,8 +104,14 @@ bad_uploads_are_refused_with_the_field() {
     [ "$status" = 400 ] && [ "$(member error.param)" = purpose ]
     call /v1/files -F purpose=batch
     [ "$status" = 400 ] && [ "$(member error.param)" = file ]
-    call /v1/files -F purpose=batch -F "file=@$0" -F 'expires_after[seconds]=9'
-    [ "$status" = 400 ] && [ "$(member error.param)" = 'expires_after[seconds]' ]
+    call /v1/files -F purpose=batch -F "file=@$0" -F 'expires_at=9'
+    [ "$status" = 400 ] && [ "$(member error.param)" = expires_at ]
+    for wrong in '-F expires_after[seconds]=9' '-F expires_after[anchor]=created_at' "$(expires_after 0)" \
+        "$(expires_after 315360001)" "$(expires_after 1h)" "$(expires_after '')" \
+        '-F expires_after[seconds]=9 -F expires_after[anchor]=last_active_at'; do
+        call /v1/files -F purpose=batch -F "file=@$0" $wrong
+        [ "$status" = 400 ] && [ "$(member error.param)" = expires_after ]
+    done
     call /v1/files -H 'Content-Type: multipart/form-data; boundary=x' --data-binary 'nothing'
     [ "$status" = 400 ] && member error.message | grep -q boundary
     call '/v1/files?limit=0' && [ "$status" = 400 ] && [ "$(member error.param)" = limit ]
@@ -108,6 +128,20 @@ paths_lead_to_no_other_files() {
         call "/v1/files/$id/content" --path-as-is
         [ "$status" = 404 ] || [ "$status" = 400 ]
     done
+}
+
+files_are_kept_as_long_as_their_request_says() {
+    lines 1 > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    [ "$(ttl)" = 'for ever' ]
+    upload "$work/in.jsonl" $(expires_after 3600)
+    [ "$(ttl)" = 3600 ]
+    call '/v1/files?purpose=batch&expires_after[anchor]=created_at&expires_after%5Bseconds%5D=7200' -g \
+        -H 'Content-Type: application/jsonl' --data-binary "@$work/in.jsonl"
+    [ "$(ttl)" = 7200 ]
+    upload "$work/in.jsonl" $(expires_after 1)
+    wait_until_gone "$file"
+    [ ! -e "$work/shared/files/$file" ] && [ ! -e "$work/shared/files/$file.json" ]
 }
 
 # ---- Batches ------------------------------------------------------------------------------------------------------- #
@@ -150,7 +184,10 @@ bad_batches_are_refused_with_the_field() {
     lines 1 > "$work/in.jsonl"
     upload "$work/in.jsonl"
     for change in 'del(.endpoint)=endpoint' '.endpoint = "/v1/embeddings"=endpoint' '.completion_window = "soon"=completion_window' \
-        '.input_file_id = "file-0"=input_file_id' '.metadata = {"a": 1}=metadata' '.output_expires_after = {}=output_expires_after'; do
+        '.input_file_id = "file-0"=input_file_id' '.metadata = {"a": 1}=metadata' '.output_expires_after = {}=output_expires_after' \
+        '.output_expires_after = {"anchor": "created_at", "seconds": 0}=output_expires_after' \
+        '.output_expires_after = {"anchor": "created_at", "seconds": 9, "minutes": 1}=output_expires_after' \
+        '.expires_after = {}=expires_after'; do
         post /v1/batches "$(jq -cn --arg f "$file" '{input_file_id: $f, endpoint: "/v1/chat/completions",
             completion_window: "24h"}' | jq -c "${change%=*}")"
         [ "$status" = 400 ] && [ "$(member error.param)" = "${change##*=}" ]
@@ -275,6 +312,43 @@ what_is_over_is_there_after_a_start() {
     each_once 3
     call "/v1/files/$file/content" && cmp "$work/body" "$work/in.jsonl"
     call /v1/files && [ "$(member 'data | length')" = 2 ]
+    stop_server
+}
+files_expire_while_no_server_runs() {
+    local dir=$work/expiring over
+    lines 1 > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log --file-ttl 5000
+    upload "$work/in.jsonl" $(expires_after 3600)
+    over=$file
+    upload "$work/in.jsonl"
+    [ "$(ttl)" = 5000 ]
+    stop_server
+    age "$dir/files/$over"
+    serve --in-process --state-dir "$dir" --no-access-log
+    wait_until_gone "$over"
+    [ ! -e "$dir/files/$over" ]
+    call "/v1/files/$file" && [ "$(ttl)" = 5000 ]
+    stop_server
+}
+a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
+    local dir=$work/kept
+    lines 60 "$slow" > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2 --file-ttl 5000
+    upload "$work/in.jsonl"
+    create 24h ', "output_expires_after": {"anchor": "created_at", "seconds": 7200}'
+    wait_until '.request_counts.completed > 0'
+    kill -9 $pid
+    wait $pid || true
+    age "$dir/files/$file"
+    serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2
+    get_batch && [ "$(member status)" = in_progress ]
+    call "/v1/files/$file/content" && cmp "$work/body" "$work/in.jsonl"
+    fetch
+    each_once 60
+    wait_until_gone "$file"
+    get_batch
+    [ "$(member status)" = completed ]
+    call "/v1/files/$(member output_file_id)" && [ "$(ttl)" = 7200 ]
     stop_server
 }
 # The folder as it is when the server dies while answers become files: before they are moved, behind that, and when their

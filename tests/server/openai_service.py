@@ -17,10 +17,10 @@ def batch_lines(bodies, url="/v1/chat/completions"):
                    for i, b in enumerate(bodies)).encode()
 
 
-def run_batch(data, endpoint="/v1/chat/completions"):
+def run_batch(data, endpoint="/v1/chat/completions", **more):
     c = batches.client()
     file = c.files.create(file=("batch.jsonl", data), purpose="batch")
-    batch = c.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h")
+    batch = c.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more)
     deadline = time.time() + 60
     while batch.status not in ("completed", "failed", "expired", "cancelled"):
         assert time.time() < deadline, batch
@@ -69,6 +69,18 @@ def a_batch_tells_which_lines_failed():
     assert batch.request_counts.completed == 1 and batch.request_counts.failed == 1, batch
     failed = lines_of(batch.error_file_id)[0]
     assert failed["custom_id"] == "line-1" and failed["response"]["body"]["error"]["param"] == "temperature", failed
+
+
+@check
+def files_and_answers_expire_when_the_client_says():
+    c = batches.client()
+    assert c.files.create(file=("one.jsonl", b"one\n"), purpose="batch").expires_at is None
+    after = {"anchor": "created_at", "seconds": 3600}
+    file = c.files.create(file=("one.jsonl", b"one\n"), purpose="batch", expires_after=after)
+    assert file.expires_at == file.created_at + 3600 == c.files.retrieve(file.id).expires_at
+    batch = run_batch(batch_lines([{"model": "tiny-block", "messages": SUM}]), output_expires_after=after)
+    answers = c.files.retrieve(batch.output_file_id)
+    assert answers.expires_at == answers.created_at + 3600
 
 
 # ---- Models, keys, errors --------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ static um_status take_text(const json_t *root, const char *key, const char **out
 }
 
 static um_status check_names(const json_t *root, um_err *err) {
-    static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "metadata"};
+    static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "output_expires_after",
+                                        "metadata"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)root, key, value) {
@@ -22,7 +23,8 @@ static um_status check_names(const json_t *root, um_err *err) {
         while (i < UM_LEN(known) && strcmp(known[i], key) != 0) i++;
         if (i == UM_LEN(known))
             return um_fail_param(err, UM_EINVAL, key,
-                                 "a batch has input_file_id, endpoint, completion_window and metadata");
+                                 "a batch has input_file_id, endpoint, completion_window, output_expires_after and "
+                                 "metadata");
     }
     return UM_OK;
 }
@@ -80,11 +82,20 @@ static um_status take_window(um_batch *b, const json_t *root, um_err *err) {
     return UM_OK;
 }
 
+static um_status take_output_ttl(um_batch *b, const json_t *v, um_err *err) {
+    static const char param[] = "output_expires_after";
+    if (!v || json_is_null(v)) return UM_OK;
+    if (json_object_size(v) != 2) return um_expires_after_check(param, NULL, 0, err);
+    b->output_ttl = json_integer_value(json_object_get(v, "seconds"));
+    return um_expires_after_check(param, json_string_value(json_object_get(v, "anchor")), b->output_ttl, err);
+}
+
 static um_status read_batch(um_batch *b, const json_t *root, um_err *err) {
     um_status st = check_names(root, err);
     if (!st) st = take_input(b, root, err);
     if (!st) st = take_endpoint(b, root, err);
     if (!st) st = take_window(b, root, err);
+    if (!st) st = take_output_ttl(b, json_object_get(root, "output_expires_after"), err);
     if (!st) st = take_metadata(b, json_object_get(root, "metadata"), err);
     return st;
 }
@@ -95,7 +106,7 @@ typedef struct birth {
     um_pending *answer;
 } birth;
 
-/* It counts from the moment that its record is there. */
+/* It counts from the moment that its record is there. Its input is kept from the beginning. */
 static void born(void *arg, um_status s, const um_err *err) {
     birth *n = arg;
     um_batches *all = n->batch->all;
@@ -103,7 +114,6 @@ static void born(void *arg, um_status s, const um_err *err) {
         um_batch_free(n->batch);
     } else {
         um_batch_list(all, n->batch);
-        um_run_new(n->batch);
         um_batches_wake(all, 0);
     }
     um_pending_done(n->answer, s, err);
@@ -129,6 +139,7 @@ static void post_batch(um_server *s, um_exchange *x, const char *id) {
         um_jw w;
         birth *n = UM_NEW(birth);
         *n = (birth){b, um_pending_new(x)};
+        um_run_new(b);
         um_jw_init(&w, &n->answer->json);
         um_batch_put(b, &w);
         um_batch_save(b, born, n);

@@ -14,21 +14,33 @@
 /* What is uploaded, however it was sent. */
 typedef struct upload {
     char purpose[16], name[256];
+    char anchor[16], seconds[16]; /* of expires_after; "": not given */
+    int64_t ttl;
     um_str data; /* p NULL: there is none yet */
 } upload;
 
+static const char field_anchor[] = "expires_after[anchor]", field_seconds[] = "expires_after[seconds]";
+
+/* What does not fit is cut, and then means nothing. */
+static void take_text(char *out, size_t size, um_str text) {
+    snprintf(out, size, "%.*s", (int)UM_MIN(text.n, size), text.p);
+}
+
 static um_status take_part(upload *u, const um_part *p, um_err *err) {
     if (um_streq(p->name, "purpose")) {
-        snprintf(u->purpose, sizeof u->purpose, "%.*s", (int)UM_MIN(p->data.n, sizeof u->purpose), p->data.p);
-        return UM_OK;
-    }
-    if (um_streq(p->name, "file")) {
+        take_text(u->purpose, sizeof u->purpose, p->data);
+    } else if (um_streq(p->name, field_anchor)) {
+        take_text(u->anchor, sizeof u->anchor, p->data);
+    } else if (um_streq(p->name, field_seconds)) {
+        take_text(u->seconds, sizeof u->seconds, p->data);
+    } else if (um_streq(p->name, "file")) {
         if (u->data.p) return um_fail_param(err, UM_EINVAL, "file", "it was sent twice; one file is expected");
         snprintf(u->name, sizeof u->name, "%s", p->filename);
         u->data = p->data;
-        return UM_OK;
+    } else {
+        return um_fail_param(err, UM_EINVAL, p->name, "expected the fields file, purpose and expires_after");
     }
-    return um_fail_param(err, UM_EINVAL, p->name, "expected the fields file and purpose; files do not expire here");
+    return UM_OK;
 }
 
 static um_status read_parts(upload *u, const char *type, um_str body, um_err *err) {
@@ -43,12 +55,29 @@ static um_status read_parts(upload *u, const char *type, um_str body, um_err *er
     return st;
 }
 
-/* The file as the body, purpose and filename in the query. */
+/* The file as the body, the other fields in the query. */
 static void read_raw(upload *u, um_exchange *x, um_str body) {
-    const char *purpose = um_exchange_query(x, "purpose"), *name = um_exchange_query(x, "filename");
-    snprintf(u->purpose, sizeof u->purpose, "%s", purpose ? purpose : "");
-    snprintf(u->name, sizeof u->name, "%s", name ? name : "");
+    const struct {
+        const char *key;
+        char *out;
+        size_t size;
+    } fields[] = {
+        {"purpose", u->purpose, sizeof u->purpose},
+        {"filename", u->name, sizeof u->name},
+        {field_anchor, u->anchor, sizeof u->anchor},
+        {field_seconds, u->seconds, sizeof u->seconds},
+    };
+    for (size_t i = 0; i < UM_LEN(fields); i++) {
+        const char *value = um_exchange_query(x, fields[i].key);
+        snprintf(fields[i].out, fields[i].size, "%s", value ? value : "");
+    }
     u->data = body;
+}
+
+static um_status check_expiry(upload *u, um_err *err) {
+    if (!u->anchor[0] && !u->seconds[0]) return UM_OK;
+    if (!um_parse_int(u->seconds, &u->ttl)) u->ttl = 0;
+    return um_expires_after_check("expires_after", u->anchor, u->ttl, err);
 }
 
 static um_status check_upload(const um_batches *all, upload *u, um_err *err) {
@@ -61,7 +90,7 @@ static um_status check_upload(const um_batches *all, upload *u, um_err *err) {
     /* A cut character at the end of a long name goes. */
     u->name[um_utf8_check(u->name, strlen(u->name))] = '\0';
     if (!u->name[0]) snprintf(u->name, sizeof u->name, "upload.jsonl");
-    return UM_OK;
+    return check_expiry(u, err);
 }
 
 static void put_object(const um_file *f, um_buf *json) {
@@ -98,7 +127,7 @@ static void post_file(um_server *s, um_exchange *x, const char *id) {
     }
     um_buf data = {0};
     um_buf_append(&data, u.data.p, u.data.n);
-    um_file *f = um_file_new("batch", u.name);
+    um_file *f = um_file_new(all, "batch", u.name, u.ttl);
     f->bytes = (int64_t)u.data.n;
     um_pending *p = um_pending_new(x);
     put_object(f, &p->json);
@@ -198,19 +227,12 @@ static void get_content(um_server *s, um_exchange *x, const char *id) {
 
 /* ---- Deleting ---------------------------------------------------------------------------------------------------- */
 
-static const um_batch *user_of(const um_batches *all, const um_file *f) {
-    for (size_t i = 0; i < all->n_batches; i++)
-        if (all->batch[i]->run && um_streq(all->batch[i]->input_id, f->id)) return all->batch[i];
-    return NULL;
-}
-
 static void delete_file(um_server *s, um_exchange *x, const char *id) {
     um_batches *all = um_server_batches(s);
     um_file *f = find(s, x, id);
     if (!f) return;
-    const um_batch *user = user_of(all, f);
-    if (user) {
-        um_reply_error(x, 409, "id", NULL, "%s is read by %s, which is not over; cancel that first", f->id, user->id);
+    if (f->n_readers) {
+        um_reply_error(x, 409, "id", NULL, "%s is read by a batch that is not over; cancel that first", f->id);
         return;
     }
     um_pending *p = um_pending_new(x);

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server/batch/store.h"
 
-static const double CLOCK = 1; /* seconds between two looks at the completion windows */
+static const double CLOCK = 1;      /* seconds between two looks at the completion windows */
+static const int64_t PATIENCE = 60; /* until another look at the files, lest the clock was set */
 
 /* ---- Advancing --------------------------------------------------------------------------------------------------- */
 
@@ -24,6 +26,11 @@ void um_batches_wake(um_batches *all, double seconds) {
     evtimer_add(all->timer, &tv);
 }
 
+static void expire_files(um_batches *all) {
+    int64_t now = (int64_t)time(NULL), next = um_files_expire(all, now);
+    if (next != INT64_MAX) um_batches_wake(all, (double)UM_MIN(next - now, PATIENCE));
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
     um_batches *all = arg;
     bool open = false;
@@ -33,6 +40,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
         open |= all->batch[i]->run != NULL;
     }
     if (open) um_batches_wake(all, CLOCK);
+    expire_files(all);
 }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
@@ -78,6 +86,7 @@ um_status um_batches_new(um_batches **out, um_server *s, um_err *err) {
     um_batches *all = UM_NEW(um_batches);
     all->server = s;
     all->dir = um_strdup(um_server_get_config(s)->state_dir);
+    all->file_ttl = um_server_get_config(s)->file_ttl;
     all->lock = -1;
     all->timer = evtimer_new(um_server_base(s), on_timer, all);
     um_status st = open_all(all, err);

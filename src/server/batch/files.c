@@ -10,12 +10,14 @@
 
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
 
-um_file *um_file_new(const char *purpose, const char *name) {
+um_file *um_file_new(const um_batches *all, const char *purpose, const char *name, int64_t ttl) {
     um_file *f = UM_NEW(um_file);
     um_make_id("file-", f->id);
     snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
     f->name = um_strdup(name);
     f->created = (int64_t)time(NULL);
+    if (!ttl) ttl = all->file_ttl;
+    if (ttl) f->expires = f->created + ttl;
     return f;
 }
 
@@ -30,6 +32,9 @@ void um_file_put(const um_file *f, um_jw *w) {
     um_jw_put_cstr(w, "object", "file");
     um_jw_put_int(w, "bytes", f->bytes);
     um_jw_put_int(w, "created_at", f->created);
+    um_jw_key(w, "expires_at");
+    if (f->expires) um_jw_int(w, f->expires);
+    else um_jw_null(w);
     um_jw_put_cstr(w, "filename", f->name);
     um_jw_put_cstr(w, "purpose", f->purpose);
     um_jw_put_cstr(w, "status", "processed");
@@ -120,6 +125,7 @@ static um_status store_work(void *arg, um_err *err) {
 static void store_done(void *arg, um_status s, const um_err *err) {
     job *j = arg;
     if (!s) um_file_list(j->all, j->file);
+    if (!s && j->file->expires) um_batches_wake(j->all, 0);
     j->done(j->arg, s, err);
     if (s) um_file_free(j->file);
     free_job(j);
@@ -150,11 +156,33 @@ static void delete_done(void *arg, um_status s, const um_err *err) {
 }
 
 void um_file_delete(um_batches *all, um_file *f, um_stored_fn done, void *arg) {
+    assert(!f->n_readers);
     size_t at = index_of(all, f->id);
     memmove(&all->file[at], &all->file[at + 1], (--all->n_files - at) * sizeof(um_file *));
     job *j = UM_NEW(job);
     *j = (job){.all = all, .file = f, .done = done, .arg = arg};
     um_disk_do(all->disk, &(um_disk_job){delete_work, delete_done, j});
+}
+
+static void expire_done(void *arg, um_status s, const um_err *err) {
+    (void)arg;
+    if (s) um_warn("%s", err->msg); /* if it is still there, the next start deletes it */
+}
+
+int64_t um_files_expire(um_batches *all, int64_t now) {
+    int64_t next = INT64_MAX;
+    for (size_t i = 0; i < all->n_files;) {
+        um_file *f = all->file[i];
+        bool is_over = f->expires && f->expires <= now;
+        if (is_over && !f->n_readers) {
+            um_log(UM_LOG_DEBUG, "%s has expired", f->id);
+            um_file_delete(all, f, expire_done, NULL); /* the next one stands at i now */
+            continue;
+        }
+        if (f->expires && !is_over) next = UM_MIN(next, f->expires);
+        i++;
+    }
+    return next;
 }
 
 /* ---- Answers of a batch ------------------------------------------------------------------------------------------ */
@@ -183,6 +211,7 @@ static um_status read_record(const char *path, um_file *f, um_err *err) {
     if (!st) st = um_json_get_str(root, "filename", path, &name, err);
     if (!st) st = um_json_get_int(root, "bytes", path, 0, INT64_MAX, &f->bytes, err);
     if (!st) st = um_json_get_int(root, "created_at", path, 0, INT64_MAX, &f->created, err);
+    if (!st) st = um_json_get_int(root, "expires_at", path, 0, INT64_MAX, &f->expires, err);
     if (!st && (strlen(id) >= sizeof f->id || strlen(purpose) >= sizeof f->purpose))
         st = um_fail(err, UM_EPARSE, "%s: id or purpose is too long", path);
     if (!st) {

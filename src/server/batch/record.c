@@ -165,6 +165,7 @@ static void put_record(const um_batch *b, um_jw *w) {
     um_jw_put_cstr(w, "ends_as", status_name[b->ends_as]);
     um_jw_put_cstr(w, "answers", b->output_id);
     um_jw_put_cstr(w, "failures", b->error_id);
+    um_jw_put_int(w, "output_ttl", b->output_ttl);
     um_jw_end_object(w);
 }
 
@@ -275,6 +276,7 @@ static um_status read_status(const json_t *root, const char *key, const char *pa
 
 static um_status read_times(const json_t *root, const char *path, um_batch *b, um_err *err) {
     um_status st = um_json_get_int(root, "expires_at", path, 0, INT64_MAX, &b->expires, err);
+    if (!st) st = um_json_get_int(root, "output_ttl", path, 0, UM_FILE_TTL_MAX, &b->output_ttl, err);
     for (int s = 0; s < UM_BATCH_N_STATUS && !st; s++) {
         b->at[s] = 0;
         st = um_json_get_int(root, status_time[s], path, 0, INT64_MAX, &b->at[s], err);

@@ -9,6 +9,11 @@ um_batches *um_batches_of(um_server *s, um_exchange *x) {
     return all;
 }
 
+um_status um_expires_after_check(const char *param, const char *anchor, int64_t seconds, um_err *err) {
+    if (um_streq(anchor, "created_at") && seconds >= 1 && seconds <= UM_FILE_TTL_MAX) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, param, "expected the anchor created_at, and seconds 1..%d", UM_FILE_TTL_MAX);
+}
+
 /* ---- Waiting for the disk ---------------------------------------------------------------------------------------- */
 
 static void on_close(void *arg, um_exchange *x, bool complete) {

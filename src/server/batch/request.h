@@ -20,6 +20,9 @@ um_pending *um_pending_new(um_exchange *x);
 /* Answers and frees p; the um_stored_fn of jobs whose `arg` it is. */
 void um_pending_done(void *p, um_status s, const um_err *err);
 
+/* OpenAI's expires_after: both members as they were given, anchor NULL: none was. UM_EINVAL, about `param`. */
+um_status um_expires_after_check(const char *param, const char *anchor, int64_t seconds, um_err *err);
+
 /* A page of a list, by the query's limit, after and order. */
 typedef struct um_page {
     size_t limit;

@@ -34,6 +34,7 @@ typedef struct line {
 
 struct um_run {
     um_batch *batch;
+    um_file *source; /* its input, NULL: somebody took it from the folder */
     char *input, *path[N_LEDGERS];
     um_lines in;
     um_idset ids;
@@ -55,6 +56,8 @@ void um_run_new(um_batch *b) {
     um_run *r = UM_NEW(um_run);
     b->run = r;
     r->batch = b;
+    r->source = um_file_find(b->all, b->input_id);
+    if (r->source) r->source->n_readers++;
     r->input = um_file_path(b->all, b->input_id);
     r->in.fd = -1;
     r->sealed = b->status == UM_BATCH_FINALIZING;
@@ -77,6 +80,7 @@ static void close_ledgers(um_run *r) {
 
 void um_run_free(um_run *r) {
     if (!r) return;
+    if (r->source) r->source->n_readers--;
     while (r->lines) line_free(r->lines);
     close_ledgers(r);
     um_lines_close(&r->in);
@@ -136,11 +140,13 @@ static void take_draft(um_run *r) {
     memcpy(b->error, r->draft->error, sizeof b->error);
 }
 
-static void fail_batch(um_batch *b) {
-    um_batch_enter(b, UM_BATCH_FAILED);
+/* It is over; its input may expire now. */
+static void end_batch(um_batch *b, um_batch_status s) {
+    um_batch_enter(b, s);
     um_batch_save(b, NULL, NULL);
     um_run_free(b->run);
     b->run = NULL;
+    um_batches_wake(b->all, SOON);
 }
 
 static void prepare_done(void *arg, um_status s, const um_err *err) {
@@ -155,7 +161,7 @@ static void prepare_done(void *arg, um_status s, const um_err *err) {
         return;
     }
     if (b->n_errors) {
-        fail_batch(b);
+        end_batch(b, UM_BATCH_FAILED);
         return;
     }
     go_on(r);
@@ -424,11 +430,7 @@ static void finish_done(void *arg, um_status s, const um_err *err) {
         else um_file_free(r->file[i]);
         r->file[i] = NULL;
     }
-    um_batch_enter(b, b->ends_as);
-    um_batch_save(b, NULL, NULL);
-    um_run_free(r);
-    b->run = NULL;
-    um_batches_wake(b->all, SOON);
+    end_batch(b, b->ends_as);
 }
 
 static void finish(um_run *r) {
@@ -439,7 +441,7 @@ static void finish(um_run *r) {
         char name[2 * UM_ID_BYTES];
         if (r->file[i]) continue; /* of an attempt that failed */
         snprintf(name, sizeof name, "%s_%s.jsonl", b->id, what[i]);
-        r->file[i] = um_file_new("batch_output", name);
+        r->file[i] = um_file_new(b->all, "batch_output", name, b->output_ttl);
         snprintf(r->file[i]->id, sizeof r->file[i]->id, "%s", id[i]);
     }
     give_job(r, finish_work, finish_done);

@@ -30,7 +30,8 @@ struct json_t;
 #define UM_BATCH_LINES_MAX  50000
 #define UM_BATCH_ERRORS_MAX 10 /* that a record tells of an input */
 #define UM_CUSTOM_ID_MAX    512
-#define UM_METADATA_MAX     16 /* pairs; a name has at most 64 bytes, a value 512 */
+#define UM_FILE_TTL_MAX     315360000 /* seconds: ten years */
+#define UM_METADATA_MAX     16        /* pairs; a name has at most 64 bytes, a value 512 */
 #define UM_ID_BYTES         64
 
 /* ---- Files (files.c) --------------------------------------------------------------------------------------------- */
@@ -38,10 +39,12 @@ struct json_t;
 typedef struct um_file {
     char id[UM_ID_BYTES], purpose[16]; /* "batch", "batch_output" */
     char *name;
-    int64_t bytes, created; /* created: epoch seconds */
+    int64_t bytes, created, expires; /* times: epoch seconds; expires 0: never */
+    int32_t n_readers;               /* batches that are not over and read it */
 } um_file;
 
-um_file *um_file_new(const char *purpose, const char *name);
+/* ttl: seconds that it is kept, 0: as --file-ttl says. */
+um_file *um_file_new(const um_batches *all, const char *purpose, const char *name, int64_t ttl);
 void um_file_free(um_file *f);
 um_file *um_file_find(const um_batches *all, const char *id); /* or NULL */
 void um_file_put(const um_file *f, um_jw *w);                 /* the object of the API, which is the record too */
@@ -50,12 +53,15 @@ char *um_file_path(const um_batches *all, const char *id);    /* of the bytes; u
  */
 typedef void (*um_stored_fn)(void *arg, um_status s, const um_err *err);
 void um_file_store(um_batches *all, um_file *f, um_buf *data, um_stored_fn done, void *arg);
-/* Takes it off the list and off the disk. */
+/* Takes it off the list and off the disk. No batch reads it. */
 void um_file_delete(um_batches *all, um_file *f, um_stored_fn done, void *arg);
 /* Answers of a batch become a file: on the disk's thread; may be done again. f->bytes is set, 0: there was no answer
  * and there is no file. */
 um_status um_file_adopt(const um_batches *all, um_file *f, const char *from, um_err *err);
 void um_file_list(um_batches *all, um_file *f); /* takes it */
+/* Deletes files whose time is over at `now`, but not what a batch reads. Returns when the next one's is, INT64_MAX:
+ * never. */
+int64_t um_files_expire(um_batches *all, int64_t now);
 um_status um_files_load(um_batches *all, um_err *err);
 
 /* ---- Batches (record.c) ------------------------------------------------------------------------------------------ */
@@ -93,7 +99,8 @@ typedef struct um_batch {
     char window[16]; /* "24h" */
     um_batch_status status, ends_as;
     int64_t at[UM_BATCH_N_STATUS]; /* epoch seconds of each status, 0: it was not reached */
-    int64_t expires;
+    int64_t expires;               /* the end of its window */
+    int64_t output_ttl;            /* seconds that the files of its answers are kept, 0: as --file-ttl says */
     int64_t total, completed, failed;
     char *metadata; /* a JSON object, or NULL */
     um_batch_error error[UM_BATCH_ERRORS_MAX];
@@ -141,7 +148,7 @@ um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t
 
 /* ---- Running (run.c) --------------------------------------------------------------------------------------------- */
 
-void um_run_new(um_batch *b);                          /* of a batch that is not over */
+void um_run_new(um_batch *b);                          /* of a batch that is not over; keeps its input */
 void um_run_free(um_run *r);                           /* nothing of it is with the disk's thread */
 void um_run_advance(um_batch *b);                      /* does what can be done now */
 void um_run_give_up(um_run *r);                        /* cancels its lines */
@@ -152,6 +159,7 @@ void um_batches_wake(um_batches *all, double seconds); /* advances all of them s
 struct um_batches {
     um_server *server;
     char *dir;
+    int64_t file_ttl; /* seconds that files are kept whose requests say nothing, 0: for ever */
     int lock;
     um_disk *disk;
     um_file **file;
