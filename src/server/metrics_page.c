@@ -1,4 +1,5 @@
 /* The metrics page: Prometheus' text format 0.0.4. One row a series. */
+#include "server/batch/batch.h"
 #include "server/metrics.h"
 
 /* Values of a moment, beside what the tally and the workers hold. */
@@ -12,6 +13,7 @@ typedef struct page {
     um_buf model; /* model_name="…" */
     const um_tally *tally;
     um_msg_stats stats; /* sums over the workers, dead ones included where it is a count */
+    um_batches_count batches;
     moment now;
 } page;
 
@@ -39,6 +41,14 @@ static void put_line(page *p, const char *name, const char *suffix, const char *
     char text[UM_NUMBER_MAX];
     um_format_double(value, text);
     um_buf_printf(p->out, "%s%s{%s%s%s} %s\n", name, suffix, p->model.data, *labels ? "," : "", labels, text);
+}
+
+/* A line of a family whose lines differ in one label. */
+static void put_of(page *p, const char *name, const char *label, const char *value, int64_t n) {
+    um_buf labels = {0};
+    put_label(&labels, label, value);
+    put_line(p, name, "", labels.data, (double)n);
+    um_buf_free(&labels);
 }
 
 static const void *in_page(const page *p, const series *r) { return (const char *)p + r->offset; }
@@ -104,21 +114,44 @@ static void put_requests(page *p, const series *r, const char *name) {
 
 static void put_aborts(page *p, const series *r, const char *name) {
     (void)r;
-    um_buf labels = {0};
-    for (size_t i = 0; i < p->tally->n_aborted; i++) {
-        um_buf_clear(&labels);
-        put_label(&labels, "reason", p->tally->aborted[i].reason);
-        put_line(p, name, "", labels.data, (double)p->tally->aborted[i].n);
-    }
-    um_buf_free(&labels);
+    for (size_t i = 0; i < p->tally->n_aborted; i++)
+        put_of(p, name, "reason", p->tally->aborted[i].reason, p->tally->aborted[i].n);
+}
+
+static void put_batches(page *p, const series *r, const char *name) {
+    static const char *const status[] = {
+#define UM_X(symbol, name, time) name,
+        UM_BATCH_STATUS_MAP(UM_X)
+#undef UM_X
+    };
+    (void)r;
+    for (int i = 0; i < UM_BATCH_N_STATUS; i++) put_of(p, name, "status", status[i], p->batches.batches[i]);
+}
+
+static void put_batch_lines(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of(p, name, "result", "completed", p->batches.lines_completed);
+    put_of(p, name, "result", "failed", p->batches.lines_failed);
+}
+
+static void put_files(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of(p, name, "purpose", "batch", p->batches.inputs.n);
+    put_of(p, name, "purpose", "batch_output", p->batches.outputs.n);
+}
+
+static void put_file_bytes(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of(p, name, "purpose", "batch", p->batches.inputs.bytes);
+    put_of(p, name, "purpose", "batch_output", p->batches.outputs.bytes);
 }
 
 static void put_memory(page *p, const series *r, const char *name) {
     (void)r;
-    put_line(p, name, "", "kind=\"weights\"", (double)p->stats.weight_bytes);
-    put_line(p, name, "", "kind=\"kv\"", (double)p->stats.kv_bytes);
-    put_line(p, name, "", "kind=\"workspace\"", (double)p->stats.workspace_bytes);
-    put_line(p, name, "", "kind=\"resident\"", (double)p->stats.resident_bytes);
+    put_of(p, name, "kind", "weights", p->stats.weight_bytes);
+    put_of(p, name, "kind", "kv", p->stats.kv_bytes);
+    put_of(p, name, "kind", "workspace", p->stats.workspace_bytes);
+    put_of(p, name, "kind", "resident", p->stats.resident_bytes);
 }
 
 /* Buckets as a worker counted them; it has none before its first word. */
@@ -174,6 +207,12 @@ static const series table[] = {
     {"tokens_per_forward", "gauge", "Moving mean over answers of tokens fixed in a denoising pass", put_own_value,
      offsetof(um_tally, tokens_per_forward), NULL},
     {"device_memory_bytes", "gauge", "Memory of the workers, by kind", put_memory, 0, NULL},
+    {"batches", "gauge", "Batches, by status", put_batches, 0, NULL},
+    {"batch_lines_total", "counter", "Lines of batches that were answered, by result", put_batch_lines, 0, NULL},
+    {"batch_lines_running", "gauge", "Lines of batches that run", put_counter, offsetof(page, batches.lines_running),
+     NULL},
+    {"files", "gauge", "Files in --state-dir, by purpose", put_files, 0, NULL},
+    {"file_bytes", "gauge", "Their size", put_file_bytes, 0, NULL},
     {"backend_up", "gauge", "1 while some worker takes requests, else 0", NOW(up), NULL},
     {"workers_up", "gauge", "Workers that take requests", NOW(workers_up), NULL},
     {"http_connections", "gauge", "Open connections", NOW(connections), NULL},
@@ -223,6 +262,7 @@ static void put_series(page *p, const series *r, const char *prefix, const char 
 void um_put_metrics(um_server *s, um_buf *out) {
     page p = {.out = out, .tally = s->tally};
     um_backend_stats(s->backend, &p.stats);
+    um_batches_get_count(s->batches, &p.batches);
     take_moment(s, &p);
     put_label(&p.model, "model_name", um_server_model_name(s));
     for (size_t i = 0; i < UM_LEN(table); i++) put_series(&p, &table[i], "unmask_", table[i].name);

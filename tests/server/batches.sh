@@ -163,6 +163,30 @@ a_batch_answers_every_line_once() {
     jq -es '.[] | select(.custom_id == "r4") | .response.body.choices[0].message.content == "4 + 3 = 7."' "$work/out"
     call /v1/batches && [ "$(member 'data[0].id')" = "$batch" ]
 }
+metrics_tell_of_batches_and_files() {
+    local dir=$work/counted completed failed start
+    { lines 3 && lines 4 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    for start in first second; do
+        call /metrics > /dev/null
+        value() { sed -nE "s/^unmask_$1\{model_name=\"tiny-block\"$2\} //p" "$work/body"; }
+        [ "$(value batches ',status="completed"')" = 1 ] && [ "$(value batches ',status="in_progress"')" = 0 ]
+        [ "$(value files ',purpose="batch"')" = 1 ] && [ "$(value files ',purpose="batch_output"')" = 2 ]
+        [ "$(value file_bytes ',purpose="batch"')" = "$(wc -c < "$work/in.jsonl")" ]
+        [ "$(value file_bytes ',purpose="batch_output"')" = "$(cat "$work/out" "$work/err" | wc -c)" ]
+        [ "$(value batch_lines_running '')" = 0 ]
+        completed=$(value batch_lines_total ',result="completed"') failed=$(value batch_lines_total ',result="failed"')
+        # Counters are those of the process.
+        [ $start = second ] && [ "$completed $failed" = '0 0' ] && break
+        [ "$completed $failed" = '3 1' ]
+        stop_server
+        serve --in-process --state-dir "$dir" --no-access-log
+    done
+    stop_server
+}
 completions_run_in_batches_too() {
     lines 3 | jq -c '.url = "/v1/completions" | .body = {prompt: "1 + 2 =", max_tokens: 4}' > "$work/in.jsonl"
     upload "$work/in.jsonl"

@@ -8,12 +8,14 @@
 #include <ctype.h>
 #include <math.h>
 
+#include "server/batch/batch.h"
 #include "server/metrics.h"
 
 /* ---- What the page asks ------------------------------------------------------------------------------------------ */
 
 static um_worker_view workers[2];
 static um_msg_stats stats;
+static um_batches_count batches;
 
 int32_t um_backend_size(const um_backend *b) {
     (void)b;
@@ -26,6 +28,10 @@ um_worker_view um_backend_worker(const um_backend *b, int32_t i) {
 void um_backend_stats(const um_backend *b, um_msg_stats *out) {
     (void)b;
     *out = stats;
+}
+void um_batches_get_count(const um_batches *all, um_batches_count *out) {
+    (void)all;
+    *out = batches;
 }
 bool um_backend_is_up(const um_backend *b) {
     (void)b;
@@ -48,6 +54,7 @@ static int setup(void **state) {
     config = (um_server_config){.metrics_vllm_aliases = true};
     server = (um_server){.config = &config, .tally = um_tally_new(), .n_open = 1};
     stats = (um_msg_stats){0};
+    batches = (um_batches_count){0};
     for (int i = 0; i < 2; i++) workers[i] = (um_worker_view){.state = UM_WORKER_UP};
     return 0;
 }
@@ -245,7 +252,12 @@ static const char *const series[] = {"requests_total",
                                      "nfe_per_request",
                                      "tokens_per_forward_per_request",
                                      "request_prompt_tokens",
-                                     "request_generation_tokens"};
+                                     "request_generation_tokens",
+                                     "batches",
+                                     "batch_lines_total",
+                                     "batch_lines_running",
+                                     "files",
+                                     "file_bytes"};
 
 static bool has(const reader *r, const char *prefix, const char *name) {
     char full[128];
@@ -326,6 +338,32 @@ static void reasons_beyond_the_table_are_counted_as_other(void **state) {
     um_free(page);
 }
 
+static void batches_and_files_are_counted_by_what_they_are(void **state) {
+    (void)state;
+    batches.batches[UM_BATCH_IN_PROGRESS] = 2;
+    batches.batches[UM_BATCH_CANCELLED] = 3;
+    batches.lines_completed = 70;
+    batches.lines_failed = 4;
+    batches.lines_running = 8;
+    batches.inputs.n = 5;
+    batches.inputs.bytes = 5000;
+    batches.outputs.n = 6;
+    batches.outputs.bytes = 60000000000;
+    char *page = get_page();
+    read_page(page);
+    assert_int_equal((int)value_of(page, "unmask_batches", "status=\"in_progress\""), 2);
+    assert_int_equal((int)value_of(page, "unmask_batches", "status=\"cancelled\""), 3);
+    assert_int_equal((int)value_of(page, "unmask_batches", "status=\"completed\""), 0);
+    assert_int_equal((int)value_of(page, "unmask_batch_lines_total", "result=\"completed\""), 70);
+    assert_int_equal((int)value_of(page, "unmask_batch_lines_total", "result=\"failed\""), 4);
+    assert_int_equal((int)value_of(page, "unmask_batch_lines_running", ""), 8);
+    assert_int_equal((int)value_of(page, "unmask_files", "purpose=\"batch\""), 5);
+    assert_int_equal((int)value_of(page, "unmask_files", "purpose=\"batch_output\""), 6);
+    assert_int_equal((int)value_of(page, "unmask_file_bytes", "purpose=\"batch\""), 5000);
+    assert_float_equal(value_of(page, "unmask_file_bytes", "purpose=\"batch_output\""), 6e10, 0);
+    um_free(page);
+}
+
 static void workers_are_shown_as_the_backend_sums_them(void **state) {
     (void)state;
     stats = (um_msg_stats){.steps = 160, .preemptions = 2, .prefix_queries = 50, .prefix_hits = 20, .kv_bytes = 1000};
@@ -372,9 +410,13 @@ static void bounds_ascend(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        claim(page_is_well_formed_and_complete),           claim(an_empty_page_is_well_formed),
-        claim(answers_are_counted_where_they_belong),      claim(reasons_beyond_the_table_are_counted_as_other),
-        claim(workers_are_shown_as_the_backend_sums_them), claim(bounds_ascend),
+        claim(page_is_well_formed_and_complete),
+        claim(an_empty_page_is_well_formed),
+        claim(answers_are_counted_where_they_belong),
+        claim(reasons_beyond_the_table_are_counted_as_other),
+        claim(workers_are_shown_as_the_backend_sums_them),
+        claim(batches_and_files_are_counted_by_what_they_are),
+        claim(bounds_ascend),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

@@ -101,6 +101,21 @@ um_status um_batches_new(um_batches **out, um_server *s, um_err *err) {
     return UM_OK;
 }
 
+void um_batches_get_count(const um_batches *all, um_batches_count *out) {
+    *out = (um_batches_count){0};
+    if (!all) return;
+    out->lines_running = all->n_lines;
+    out->lines_completed = all->lines_completed;
+    out->lines_failed = all->lines_failed;
+    for (size_t i = 0; i < all->n_batches; i++) out->batches[all->batch[i]->status]++;
+    for (size_t i = 0; i < all->n_files; i++) {
+        const um_file *f = all->file[i];
+        bool is_input = um_streq(f->purpose, "batch");
+        *(is_input ? &out->inputs.n : &out->outputs.n) += 1;
+        *(is_input ? &out->inputs.bytes : &out->outputs.bytes) += f->bytes;
+    }
+}
+
 void um_batches_stop(um_batches *all) {
     if (!all || all->stopping) return;
     all->stopping = true;

@@ -244,10 +244,12 @@ static void write_done(void *arg, um_status s, const um_err *err) {
     um_run *r = arg;
     um_batch *b = r->batch;
     int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
+    int64_t *in_all[N_LEDGERS] = {&b->all->lines_completed, &b->all->lines_failed};
     r->busy = false;
     for (int i = 0; i < N_LEDGERS; i++) {
         if (r->writing[i].len) continue;
         *count[i] += r->n_writing[i];
+        *in_all[i] += r->n_writing[i];
         r->n_writing[i] = 0;
     }
     if (s) {

@@ -66,22 +66,6 @@ um_status um_files_load(um_batches *all, um_err *err);
 
 /* ---- Batches (record.c) ------------------------------------------------------------------------------------------ */
 
-#define UM_BATCH_STATUS_MAP(X)                                                                                         \
-    X(VALIDATING, "validating", "created_at")                                                                          \
-    X(IN_PROGRESS, "in_progress", "in_progress_at")                                                                    \
-    X(FINALIZING, "finalizing", "finalizing_at")                                                                       \
-    X(CANCELLING, "cancelling", "cancelling_at")                                                                       \
-    X(COMPLETED, "completed", "completed_at")                                                                          \
-    X(FAILED, "failed", "failed_at")                                                                                   \
-    X(EXPIRED, "expired", "expired_at")                                                                                \
-    X(CANCELLED, "cancelled", "cancelled_at")
-
-typedef enum um_batch_status {
-#define UM_X(symbol, name, time) UM_BATCH_##symbol,
-    UM_BATCH_STATUS_MAP(UM_X)
-#undef UM_X
-        UM_BATCH_N_STATUS
-} um_batch_status;
 static inline bool um_batch_is_over(um_batch_status s) { return s >= UM_BATCH_COMPLETED; }
 
 typedef struct um_batch_error {
@@ -167,8 +151,9 @@ struct um_batches {
     um_batch **batch; /* by age */
     size_t n_batches, batches_cap;
     struct event *timer;
-    int32_t n_lines;   /* that run */
-    double held_until; /* no line is started before: the last one was refused */
+    int32_t n_lines;                       /* that run */
+    int64_t lines_completed, lines_failed; /* whose answers came to the disk since the start */
+    double held_until;                     /* no line is started before: the last one was refused */
     bool stopping;
 };
 
