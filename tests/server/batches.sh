@@ -23,10 +23,14 @@ create() {
     local window=${1:-24h} more=${2:-}
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
         \"completion_window\": \"$window\"$more, \"metadata\": {\"of\": \"a test\"}}"
-    [ "$status" = 200 ] && [ "$(member status)" = validating ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = validating ]
     batch=$(member id)
 }
-get_batch() { call "/v1/batches/$batch" && [ "$status" = 200 ]; }
+get_batch() {
+    call "/v1/batches/$batch"
+    [ "$status" = 200 ]
+}
 # Waits for a jq condition on the batch.
 wait_until() {
     for _ in $(seq 1200); do
@@ -79,42 +83,62 @@ claims_begin
 files_are_uploaded_listed_read_and_deleted() {
     lines 3 > "$work/in.jsonl"
     upload "$work/in.jsonl"
-    [ "$(member filename)" = in.jsonl ] && [ "$(member purpose)" = batch ] && [ "$(member object)" = file ]
+    [ "$(member filename)" = in.jsonl ]
+    [ "$(member purpose)" = batch ]
+    [ "$(member object)" = file ]
     [ "$(member bytes)" = "$(wc -c < "$work/in.jsonl")" ]
-    call "/v1/files/$file" && [ "$(member id)" = "$file" ]
-    call '/v1/files?purpose=batch&limit=1&order=desc' && [ "$(member 'data | length')" = 1 ]
-    call "/v1/files/$file/content" && [ "$status" = 200 ] && cmp "$work/body" "$work/in.jsonl"
-    call "/v1/files/$file" -X DELETE && [ "$(member deleted)" = true ]
-    call "/v1/files/$file" && [ "$status" = 404 ] && [ "$(member error.param)" = id ]
-    [ ! -e "$work/shared/files/$file" ] && [ ! -e "$work/shared/files/$file.json" ]
+    call "/v1/files/$file"
+    [ "$(member id)" = "$file" ]
+    call '/v1/files?purpose=batch&limit=1&order=desc'
+    [ "$(member 'data | length')" = 1 ]
+    call "/v1/files/$file/content"
+    [ "$status" = 200 ]
+    cmp "$work/body" "$work/in.jsonl"
+    call "/v1/files/$file" -X DELETE
+    [ "$(member deleted)" = true ]
+    call "/v1/files/$file"
+    [ "$status" = 404 ]
+    [ "$(member error.param)" = id ]
+    [ ! -e "$work/shared/files/$file" ]
+    [ ! -e "$work/shared/files/$file.json" ]
 }
 a_file_may_be_the_body_itself() {
     lines 2 > "$work/in.jsonl"
     call '/v1/files?purpose=batch&filename=raw.jsonl' -H 'Content-Type: application/jsonl' --data-binary "@$work/in.jsonl"
-    [ "$status" = 200 ] && [ "$(member filename)" = raw.jsonl ]
-    call "/v1/files/$(member id)/content" && cmp "$work/body" "$work/in.jsonl"
+    [ "$status" = 200 ]
+    [ "$(member filename)" = raw.jsonl ]
+    call "/v1/files/$(member id)/content"
+    cmp "$work/body" "$work/in.jsonl"
 }
 a_large_file_comes_back_as_it_went() {
     head -c 9000000 /dev/urandom | base64 -w 100 > "$work/large"
     upload "$work/large"
-    call "/v1/files/$file/content" && cmp "$work/body" "$work/large"
+    call "/v1/files/$file/content"
+    cmp "$work/body" "$work/large"
 }
 bad_uploads_are_refused_with_the_field() {
     call /v1/files -F purpose=fine-tune -F "file=@$0"
-    [ "$status" = 400 ] && [ "$(member error.param)" = purpose ]
+    [ "$status" = 400 ]
+    [ "$(member error.param)" = purpose ]
     call /v1/files -F purpose=batch
-    [ "$status" = 400 ] && [ "$(member error.param)" = file ]
+    [ "$status" = 400 ]
+    [ "$(member error.param)" = file ]
     call /v1/files -F purpose=batch -F "file=@$0" -F 'expires_at=9'
-    [ "$status" = 400 ] && [ "$(member error.param)" = expires_at ]
+    [ "$status" = 400 ]
+    [ "$(member error.param)" = expires_at ]
     for wrong in '-F expires_after[seconds]=9' '-F expires_after[anchor]=created_at' "$(expires_after 0)" \
         "$(expires_after 315360001)" "$(expires_after 1h)" "$(expires_after '')" \
         '-F expires_after[seconds]=9 -F expires_after[anchor]=last_active_at'; do
         call /v1/files -F purpose=batch -F "file=@$0" $wrong
-        [ "$status" = 400 ] && [ "$(member error.param)" = expires_after ]
+        [ "$status" = 400 ]
+        [ "$(member error.param)" = expires_after ]
     done
     call /v1/files -H 'Content-Type: multipart/form-data; boundary=x' --data-binary 'nothing'
-    [ "$status" = 400 ] && member error.message | grep -q boundary
-    call '/v1/files?limit=0' && [ "$status" = 400 ] && [ "$(member error.param)" = limit ]
+    [ "$status" = 400 ]
+    member error.message | grep -q boundary
+    call '/v1/files?limit=0'
+    [ "$status" = 400 ]
+    [ "$(member error.param)" = limit ]
 }
 pages_of_other_sites_do_not_upload() {
     lines 1 > "$work/in.jsonl"
@@ -141,7 +165,8 @@ files_are_kept_as_long_as_their_request_says() {
     [ "$(ttl)" = 7200 ]
     upload "$work/in.jsonl" $(expires_after 1)
     wait_until_gone "$file"
-    [ ! -e "$work/shared/files/$file" ] && [ ! -e "$work/shared/files/$file.json" ]
+    [ ! -e "$work/shared/files/$file" ]
+    [ ! -e "$work/shared/files/$file.json" ]
 }
 
 # ---- Batches ------------------------------------------------------------------------------------------------------- #
@@ -150,7 +175,9 @@ a_batch_answers_every_line_once() {
     { lines 20 && echo && lines 21 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
-    [ "$(member object)" = batch ] && [ "$(member metadata.of)" = 'a test' ] && [ "$(member output_file_id)" = null ]
+    [ "$(member object)" = batch ]
+    [ "$(member metadata.of)" = 'a test' ]
+    [ "$(member output_file_id)" = null ]
     fetch
     each_once 21
     get_batch
@@ -161,7 +188,8 @@ a_batch_answers_every_line_once() {
         and .response.body.object == "chat.completion")' "$work/out"
     jq -es 'length == 1 and .[0].response.status_code == 400 and .[0].response.body.error.param == "temperature"' "$work/err"
     jq -es '.[] | select(.custom_id == "r4") | .response.body.choices[0].message.content == "4 + 3 = 7."' "$work/out"
-    call /v1/batches && [ "$(member 'data[0].id')" = "$batch" ]
+    call /v1/batches
+    [ "$(member 'data[0].id')" = "$batch" ]
 }
 metrics_tell_of_batches_and_files() {
     local dir=$work/counted completed failed start
@@ -173,15 +201,19 @@ metrics_tell_of_batches_and_files() {
     for start in first second; do
         call /metrics > /dev/null
         value() { sed -nE "s/^unmask_$1\{model_name=\"tiny-block\"$2\} //p" "$work/body"; }
-        [ "$(value batches ',status="completed"')" = 1 ] && [ "$(value batches ',status="in_progress"')" = 0 ]
-        [ "$(value files ',purpose="batch"')" = 1 ] && [ "$(value files ',purpose="batch_output"')" = 2 ]
+        [ "$(value batches ',status="completed"')" = 1 ]
+        [ "$(value batches ',status="in_progress"')" = 0 ]
+        [ "$(value files ',purpose="batch"')" = 1 ]
+        [ "$(value files ',purpose="batch_output"')" = 2 ]
         [ "$(value file_bytes ',purpose="batch"')" = "$(wc -c < "$work/in.jsonl")" ]
         [ "$(value file_bytes ',purpose="batch_output"')" = "$(cat "$work/out" "$work/err" | wc -c)" ]
         [ "$(value batch_lines_running '')" = 0 ]
         completed=$(value batch_lines_total ',result="completed"') failed=$(value batch_lines_total ',result="failed"')
         # Counters are those of the process.
-        [ $start = second ] && [ "$completed $failed" = '0 0' ] && break
-        [ "$completed $failed" = '3 1' ]
+        case $start in
+        first) [ "$completed $failed" = '3 1' ] ;;
+        second) [ "$completed $failed" = '0 0' ] ;;
+        esac
         stop_server
         serve --in-process --state-dir "$dir" --no-access-log
     done
@@ -193,14 +225,17 @@ completions_run_in_batches_too() {
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"24h\"}"
     batch=$(member id)
     fetch
-    each_once 3 && jq -es 'all(.response.body.object == "text_completion")' "$work/out"
+    each_once 3
+    jq -es 'all(.response.body.object == "text_completion")' "$work/out"
 }
 an_input_that_is_wrong_fails_the_batch_with_its_lines() {
     { lines 2 && lines 1 && echo '{' && lines 9 | tail -1 | jq -c '.url = "/v1/completions"'; } > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
     wait_until "$over"
-    [ "$(member status)" = failed ] && [ "$(member output_file_id)" = null ] && [ "$(member failed_at)" != null ]
+    [ "$(member status)" = failed ]
+    [ "$(member output_file_id)" = null ]
+    [ "$(member failed_at)" != null ]
     [ "$(jq -c '[.errors.data[] | [.code, .line]]' "$work/body")" = \
         '[["duplicate_custom_id",3],["invalid_json_line",4],["mismatched_endpoint",5]]' ]
 }
@@ -214,9 +249,11 @@ bad_batches_are_refused_with_the_field() {
         '.expires_after = {}=expires_after'; do
         post /v1/batches "$(jq -cn --arg f "$file" '{input_file_id: $f, endpoint: "/v1/chat/completions",
             completion_window: "24h"}' | jq -c "${change%=*}")"
-        [ "$status" = 400 ] && [ "$(member error.param)" = "${change##*=}" ]
+        [ "$status" = 400 ]
+        [ "$(member error.param)" = "${change##*=}" ]
     done
-    call /v1/batches/batch_0 && [ "$status" = 404 ]
+    call /v1/batches/batch_0
+    [ "$status" = 404 ]
 }
 a_line_can_not_be_a_stream() {
     lines 1 '{"stream": true}' > "$work/in.jsonl"
@@ -230,15 +267,21 @@ a_cancelled_batch_keeps_what_was_answered() {
     upload "$work/in.jsonl"
     create
     wait_until '.request_counts.completed > 0'
-    call "/v1/files/$file" -X DELETE && [ "$status" = 409 ]
+    call "/v1/files/$file" -X DELETE
+    [ "$status" = 409 ]
     call "/v1/batches/$batch/cancel" -X POST
-    [ "$status" = 200 ] && [ "$(member status)" = cancelling ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = cancelling ]
     fetch
     get_batch
-    [ "$(member status)" = cancelled ] && [ "$(member cancelled_at)" != null ]
-    [ "$(wc -l < "$work/out")" = "$(member request_counts.completed)" ] && [ "$(answered | uniq -d | wc -l)" = 0 ]
-    call "/v1/batches/$batch/cancel" -X POST && [ "$status" = 409 ]
-    call "/v1/files/$file" -X DELETE && [ "$status" = 200 ]
+    [ "$(member status)" = cancelled ]
+    [ "$(member cancelled_at)" != null ]
+    [ "$(wc -l < "$work/out")" = "$(member request_counts.completed)" ]
+    [ "$(answered | uniq -d | wc -l)" = 0 ]
+    call "/v1/batches/$batch/cancel" -X POST
+    [ "$status" = 409 ]
+    call "/v1/files/$file" -X DELETE
+    [ "$status" = 200 ]
 }
 an_expired_batch_says_so_for_the_lines_that_are_left() {
     lines 1000 "$slow" > "$work/in.jsonl"
@@ -273,7 +316,8 @@ a_killed_server_goes_on_after_its_start() {
     each_once 120
     get_batch
     [ "$(jq -c .request_counts "$work/body")" = '{"total":120,"completed":120,"failed":0}' ]
-    stop_server && [ "$rc" = 0 ]
+    stop_server
+    [ "$rc" = 0 ]
 }
 a_torn_last_line_is_done_again() {
     lines 120 "$slow" > "$work/in.jsonl"
@@ -320,7 +364,8 @@ lines_that_run_at_a_stop_are_answered_by_the_next_start() {
     cmp -n "$(wc -c < "$work/before")" "$work/before" "$work/out"
     get_batch
     [ "$(jq -c .request_counts "$work/body")" = '{"total":60,"completed":60,"failed":0}' ]
-    stop_server && [ "$rc" = 0 ]
+    stop_server
+    [ "$rc" = 0 ]
 }
 what_is_over_is_there_after_a_start() {
     lines 3 > "$work/in.jsonl"
@@ -328,14 +373,18 @@ what_is_over_is_there_after_a_start() {
     upload "$work/in.jsonl"
     create
     fetch
-    get_batch && cp "$work/body" "$work/before"
+    get_batch
+    cp "$work/body" "$work/before"
     stop_server
     serve --in-process --state-dir "$work/over" --no-access-log
-    get_batch && cmp "$work/body" "$work/before"
+    get_batch
+    cmp "$work/body" "$work/before"
     fetch
     each_once 3
-    call "/v1/files/$file/content" && cmp "$work/body" "$work/in.jsonl"
-    call /v1/files && [ "$(member 'data | length')" = 2 ]
+    call "/v1/files/$file/content"
+    cmp "$work/body" "$work/in.jsonl"
+    call /v1/files
+    [ "$(member 'data | length')" = 2 ]
     stop_server
 }
 files_expire_while_no_server_runs() {
@@ -351,7 +400,8 @@ files_expire_while_no_server_runs() {
     serve --in-process --state-dir "$dir" --no-access-log
     wait_until_gone "$over"
     [ ! -e "$dir/files/$over" ]
-    call "/v1/files/$file" && [ "$(ttl)" = 5000 ]
+    call "/v1/files/$file"
+    [ "$(ttl)" = 5000 ]
     stop_server
 }
 a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
@@ -365,14 +415,17 @@ a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
     wait $pid || true
     age "$dir/files/$file"
     serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2
-    get_batch && [ "$(member status)" = in_progress ]
-    call "/v1/files/$file/content" && cmp "$work/body" "$work/in.jsonl"
+    get_batch
+    [ "$(member status)" = in_progress ]
+    call "/v1/files/$file/content"
+    cmp "$work/body" "$work/in.jsonl"
     fetch
     each_once 60
     wait_until_gone "$file"
     get_batch
     [ "$(member status)" = completed ]
-    call "/v1/files/$(member output_file_id)" && [ "$(ttl)" = 7200 ]
+    call "/v1/files/$(member output_file_id)"
+    [ "$(ttl)" = 7200 ]
     stop_server
 }
 # The folder as it is when the server dies while answers become files: before they are moved, behind that, and when their
@@ -397,8 +450,10 @@ a_start_ends_what_was_being_finalized() {
         fetch
         each_once 3
         get_batch
-        [ "$(member status)" = completed ] && [ "$(member request_counts.completed)" = 3 ]
-        call /v1/files && [ "$(member 'data | length')" = 2 ]
+        [ "$(member status)" = completed ]
+        [ "$(member request_counts.completed)" = 3 ]
+        call /v1/files
+        [ "$(member 'data | length')" = 2 ]
         stop_server
     done
 }
@@ -416,9 +471,12 @@ a_damaged_folder_costs_what_is_damaged() {
     echo left > "$dir/files/file-orphan"
     truncate -s 1 "$dir/files/$file"
     serve --in-process --state-dir "$dir" --no-access-log
-    grep -q 'batch_broken.json' "$work/log" && grep -q 'file-broken.json' "$work/log" && grep -q "files/$file: " "$work/log"
+    grep -q 'batch_broken.json' "$work/log"
+    grep -q 'file-broken.json' "$work/log"
+    grep -q "files/$file: " "$work/log"
     [ ! -e "$dir/files/file-orphan" ]
-    call "/v1/files/$file" && [ "$status" = 404 ]
+    call "/v1/files/$file"
+    [ "$status" = 404 ]
     fetch
     each_once 3
     stop_server
@@ -434,7 +492,8 @@ a_killed_worker_costs_no_line() {
     each_once 120
     get_batch
     [ "$(member request_counts.completed)" = 120 ]
-    stop_server && [ "$rc" = 0 ]
+    stop_server
+    [ "$rc" = 0 ]
 }
 two_servers_do_not_share_a_folder() {
     not timeout 60 "$UNMASK" serve --model "$model" --port 0 --in-process --state-dir "$work/shared" 2> "$work/log"
@@ -444,7 +503,8 @@ without_a_folder_there_are_no_batches() {
     serve --in-process --no-access-log
     for path in /v1/files /v1/batches /v1/files/x/content; do
         call $path
-        [ "$status" = 501 ] && member error.message | grep -q -- '--state-dir'
+        [ "$status" = 501 ]
+        member error.message | grep -q -- '--state-dir'
     done
     stop_server
 }
@@ -468,8 +528,10 @@ a_full_disk_halts_a_batch_and_nothing_else() {
     fetch
     each_once 60
     get_batch
-    [ "$(member status)" = completed ] && [ "$(member errors)" = null ]
-    stop_server && [ "$rc" = 0 ]
+    [ "$(member status)" = completed ]
+    [ "$(member errors)" = null ]
+    stop_server
+    [ "$rc" = 0 ]
 }
 an_upload_that_finds_no_room_leaves_nothing() {
     lines 200 > "$work/in.jsonl"
@@ -478,7 +540,8 @@ an_upload_that_finds_no_room_leaves_nothing() {
     serve --in-process --state-dir "$work/small" --no-access-log
     ulimit -S -f unlimited
     call /v1/files -F purpose=batch -F "file=@$work/in.jsonl"
-    [ "$status" = 507 ] && [ "$(member error.code)" = storage_error ]
+    [ "$status" = 507 ]
+    [ "$(member error.code)" = storage_error ]
     [ -z "$(ls "$work/small/files")" ]
     stop_server
 }
