@@ -1,9 +1,5 @@
 /* The folder is opened, its batches go on, and end with the server. */
-#include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,37 +41,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
-static um_status make_dir(const char *path, um_err *err) {
-    if (mkdir(path, 0700) == 0 || errno == EEXIST) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot make the folder %s: %s", path, strerror(errno));
-}
-
-static um_status make_dirs(const um_batches *all, um_err *err) {
-    static const char *const inside[] = {"files", "batches"};
-    um_status st = make_dir(all->dir, err);
-    for (size_t i = 0; i < UM_LEN(inside) && !st; i++) {
-        char *path = um_path_join(all->dir, inside[i]);
-        st = make_dir(path, err);
-        um_free(path);
-    }
-    return st;
-}
-
-static um_status lock_dir(um_batches *all, um_err *err) {
-    char *path = um_path_join(all->dir, "lock");
-    um_status st = UM_OK;
-    all->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (all->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
-    else if (flock(all->lock, LOCK_EX | LOCK_NB) != 0)
-        st =
-            um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; give each one a folder of its own", all->dir);
-    um_free(path);
-    return st;
-}
-
 static um_status open_all(um_batches *all, um_err *err) {
-    um_status st = make_dirs(all, err);
-    if (!st) st = lock_dir(all, err);
+    um_status st = um_folder_open(all, err);
     if (!st) st = um_disk_new(&all->disk, um_server_base(all->server), err);
     if (!st) st = um_batches_load(all, err);
     if (!st) st = um_files_load(all, err);

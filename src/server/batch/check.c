@@ -1,8 +1,6 @@
 /* Lines of an input, and lines that were answered before. Runs on the disk's thread as well: it touches the batch that
  * it is given, and nothing else. */
-#include <errno.h>
 #include <jansson.h>
-#include <unistd.h>
 
 #include "server/batch/store.h"
 

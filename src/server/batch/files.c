@@ -1,5 +1,4 @@
 /* Files: their records, their bytes, and the list of them. */
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <sys/stat.h>
@@ -228,9 +227,7 @@ static um_status load_one(um_batches *all, const char *entry, um_file *f, um_err
     struct stat info;
     char *path = path_of(all, "", entry), *bytes = NULL;
     um_status st = read_record(path, f, err);
-    size_t n = strlen(f->id);
-    if (!st && (strncmp(entry, f->id, n) != 0 || strcmp(entry + n, ".json") != 0))
-        st = um_fail(err, UM_EPARSE, "%s is the record of %s", path, f->id);
+    if (!st) st = um_entry_check(entry, path, f->id, err);
     if (!st) bytes = um_file_path(all, f->id);
     if (!st && (stat(bytes, &info) != 0 || info.st_size != (off_t)f->bytes))
         st = um_fail(err, UM_EPARSE, "%s: the file has not the %lld bytes that its record says", bytes,
@@ -251,13 +248,9 @@ static bool is_answer(const um_batches *all, const char *id) {
     return false;
 }
 
-static bool has_ending(const char *name, const char *ending) {
-    size_t n = strlen(name), m = strlen(ending);
-    return n > m && strcmp(name + n - m, ending) == 0;
-}
-
-static void load_entry(um_batches *all, const char *entry) {
+static void load_record(um_batches *all, const char *entry) {
     um_err err = {0};
+    if (!um_entry_is_record(entry)) return;
     um_file *f = UM_NEW(um_file);
     um_status st = load_one(all, entry, f, &err);
     if (st) um_warn("%s; the file is left out", err.msg);
@@ -267,28 +260,14 @@ static void load_entry(um_batches *all, const char *entry) {
 
 /* Bytes without a record are of an upload that did not end. */
 static void remove_orphan(um_batches *all, const char *entry) {
-    if (entry[0] == '.' || has_ending(entry, ".json")) return;
+    if (entry[0] == '.' || um_entry_is_record(entry)) return;
     char *record = path_of(all, entry, ".json"), *path = um_file_path(all, entry);
     if (!um_file_exists(record) && !is_answer(all, entry)) unlink(path);
     um_free(record);
     um_free(path);
 }
 
-static um_status each_entry(um_batches *all, void (*fn)(um_batches *all, const char *entry), um_err *err) {
-    char *dir = um_path_join(all->dir, "files");
-    DIR *d = opendir(dir);
-    um_status st = d ? UM_OK : um_fail(err, UM_EIO, "cannot read the folder %s: %s", dir, strerror(errno));
-    for (struct dirent *e; d && (e = readdir(d));) fn(all, e->d_name);
-    if (d) closedir(d);
-    um_free(dir);
-    return st;
-}
-
-static void load_record(um_batches *all, const char *entry) {
-    if (has_ending(entry, ".json")) load_entry(all, entry);
-}
-
 um_status um_files_load(um_batches *all, um_err *err) {
-    um_status st = each_entry(all, load_record, err);
-    return st ? st : each_entry(all, remove_orphan, err);
+    um_status st = um_folder_walk(all, "files", load_record, err);
+    return st ? st : um_folder_walk(all, "files", remove_orphan, err);
 }

@@ -1,6 +1,4 @@
 /* Records of batches: what they say, how they are written, and how a start reads them. */
-#include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <time.h>
 #include <unistd.h>
@@ -338,18 +336,15 @@ static um_status load_one(um_batches *all, const char *entry, um_batch *b, um_er
     char *path = um_batch_path(all, "", entry);
     um_status st = um_json_load(&root, path, err);
     if (!st) st = read_members(root, path, b, err);
-    size_t n = strlen(b->id);
-    if (!st && (strncmp(entry, b->id, n) != 0 || strcmp(entry + n, ".json") != 0))
-        st = um_fail(err, UM_EPARSE, "%s is the record of %s", path, b->id);
+    if (!st) st = um_entry_check(entry, path, b->id, err);
     json_decref(root);
     um_free(path);
     return st;
 }
 
-static void load_entry(um_batches *all, const char *entry) {
+static void load_record(um_batches *all, const char *entry) {
     um_err err = {0};
-    size_t n = strlen(entry);
-    if (n < 6 || strcmp(entry + n - 5, ".json") != 0) return;
+    if (!um_entry_is_record(entry)) return;
     um_batch *b = UM_NEW(um_batch);
     b->all = all;
     if (load_one(all, entry, b, &err) == UM_OK) {
@@ -360,12 +355,4 @@ static void load_entry(um_batches *all, const char *entry) {
     um_batch_free(b);
 }
 
-um_status um_batches_load(um_batches *all, um_err *err) {
-    char *dir = um_path_join(all->dir, "batches");
-    DIR *d = opendir(dir);
-    um_status st = d ? UM_OK : um_fail(err, UM_EIO, "cannot read the folder %s: %s", dir, strerror(errno));
-    for (struct dirent *e; d && (e = readdir(d));) load_entry(all, e->d_name);
-    if (d) closedir(d);
-    um_free(dir);
-    return st;
-}
+um_status um_batches_load(um_batches *all, um_err *err) { return um_folder_walk(all, "batches", load_record, err); }

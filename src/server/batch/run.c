@@ -3,11 +3,8 @@
  * Each step is tried until it works: a disk without room makes a batch stand still, with the reason in its record, and
  * go on when there is room again. A line that a worker was answering when it died, or that the server had no place for,
  * is started again; one that fails RETRIES times has failed. */
-#include <errno.h>
-#include <event2/event.h>
 #include <jansson.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "server/batch/store.h"
 

@@ -34,6 +34,17 @@ struct json_t;
 #define UM_METADATA_MAX     16        /* pairs; a name has at most 64 bytes, a value 512 */
 #define UM_ID_BYTES         64
 
+/* ---- The folder (folder.c) --------------------------------------------------------------------------------------- */
+
+/* Makes what is missing and locks it. UM_EIO; UM_EINVAL when another server has it. */
+um_status um_folder_open(um_batches *all, um_err *err);
+/* Calls fn for each entry of one of its folders, "files" or "batches". UM_EIO. */
+typedef void (*um_entry_fn)(um_batches *all, const char *entry);
+um_status um_folder_walk(um_batches *all, const char *name, um_entry_fn fn, um_err *err);
+bool um_entry_is_record(const char *entry); /* "ID.json" */
+/* UM_EPARSE unless the entry, which lies at path, is called as the record of id is. */
+um_status um_entry_check(const char *entry, const char *path, const char *id, um_err *err);
+
 /* ---- Files (files.c) --------------------------------------------------------------------------------------------- */
 
 typedef struct um_file {
