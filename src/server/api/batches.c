@@ -14,19 +14,12 @@ static um_status take_text(const json_t *root, const char *key, const char **out
 }
 
 static um_status check_names(const json_t *root, um_err *err) {
-    static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "output_expires_after",
-                                        "metadata"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)root, key, value) {
-        size_t i = 0;
-        while (i < UM_LEN(known) && strcmp(known[i], key) != 0) i++;
-        if (i == UM_LEN(known))
-            return um_fail_param(err, UM_EINVAL, key,
-                                 "a batch has input_file_id, endpoint, completion_window, output_expires_after and "
-                                 "metadata");
-    }
-    return UM_OK;
+    static const char *const known[] = {"input_file_id",        "endpoint", "completion_window",
+                                        "output_expires_after", "metadata", NULL};
+    const char *key = um_unknown_member(root, known);
+    if (!key) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, key,
+                         "a batch has input_file_id, endpoint, completion_window, output_expires_after and metadata");
 }
 
 static um_status take_metadata(um_batch *b, const json_t *v, um_err *err) {

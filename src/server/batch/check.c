@@ -6,19 +6,24 @@
 
 /* ---- One line ---------------------------------------------------------------------------------------------------- */
 
-static bool check_members(um_batch *b, const json_t *root, int64_t number) {
-    static const char *const known[] = {"custom_id", "method", "url", "body"};
+const char *um_unknown_member(const json_t *o, const char *const *known) {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)root, key, value) {
-        size_t i = 0;
-        while (i < UM_LEN(known) && strcmp(known[i], key) != 0) i++;
-        if (i < UM_LEN(known)) continue;
+    json_object_foreach((json_t *)o, key, value) {
+        const char *const *k = known;
+        while (*k && strcmp(*k, key) != 0) k++;
+        if (!*k) return key;
+    }
+    return NULL;
+}
+
+static bool check_members(um_batch *b, const json_t *root, int64_t number) {
+    static const char *const known[] = {"custom_id", "method", "url", "body", NULL};
+    const char *key = um_unknown_member(root, known);
+    if (key)
         um_batch_blame(b, number, "unknown_parameter", key,
                        "\"%.60s\": a line has custom_id, method, url and body, and nothing else", key);
-        return false;
-    }
-    return true;
+    return !key;
 }
 
 static bool check_id(um_batch *b, const json_t *root, int64_t number, um_batch_line *out) {

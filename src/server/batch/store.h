@@ -132,6 +132,8 @@ typedef struct um_batch_line {
     struct json_t *root, *body; /* body: borrowed from root */
     const char *custom_id;      /* borrowed from root */
 } um_batch_line;
+/* The first member of an object that is not known, NULL: all are. A NULL ends the list. */
+const char *um_unknown_member(const struct json_t *o, const char *const *known);
 /* Reads one; what is wrong with it is added to the batch's errors. json_decref(out->root), also on failure. */
 bool um_batch_line_read(um_batch *b, um_str text, int64_t number, um_batch_line *out);
 /* Reads the whole input: total, ids, errors. On the disk's thread. */
