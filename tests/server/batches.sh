@@ -457,6 +457,34 @@ a_start_ends_what_was_being_finalized() {
         stop_server
     done
 }
+# 10,000 that are over, the first one being the oldest.
+an_old_batch_goes_when_a_new_one_needs_its_place() {
+    local dir=$work/many
+    lines 1 > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    stop_server
+    jq -c '.id = "batch_ID" | .created_at = 1' "$dir/batches/$batch.json" | awk -v dir="$dir/batches" '{
+        for (i = 10001; i <= 20000; i++) {
+            record = $0; path = dir "/batch_" i ".json"
+            sub(/batch_ID/, "batch_" i, record); print record > path; close(path)
+        } }'
+    rm "$dir/batches/$batch.json"
+    serve --in-process --state-dir "$dir" --no-access-log
+    post /v1/batches '{"input_file_id": "file-0", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
+    [ "$status" = 400 ]
+    call /v1/batches/batch_10001
+    [ "$status" = 200 ]
+    create
+    call /v1/batches/batch_10001
+    [ "$status" = 404 ]
+    [ ! -e "$dir/batches/batch_10001.json" ]
+    call /v1/batches/batch_10002
+    [ "$status" = 200 ]
+    stop_server
+}
 # What somebody else left in the folder, or broke, is told and left out.
 a_damaged_folder_costs_what_is_damaged() {
     local dir=$work/damaged

@@ -113,31 +113,33 @@ static void born(void *arg, um_status s, const um_err *err) {
     um_free(n);
 }
 
+/* Answers when its record is on the disk. */
+static void begin_batch(um_batch *b, um_exchange *x) {
+    um_jw w;
+    birth *n = UM_NEW(birth);
+    *n = (birth){b, um_pending_new(x)};
+    um_run_new(b);
+    um_jw_init(&w, &n->answer->json);
+    um_batch_put(b, &w);
+    um_batch_save(b, born, n);
+}
+
 static void post_batch(um_server *s, um_exchange *x, const char *id) {
     um_batches *all = um_batches_of(s, x);
     (void)id;
-    if (!all) return;
-    if (!um_batch_make_room(all)) {
-        um_reply_error(x, 429, NULL, NULL, "%d batches are not over; wait for one", UM_BATCHES_MAX);
-        return;
-    }
-    json_t *root = um_read_object(x);
+    json_t *root = all ? um_read_object(x) : NULL;
     if (!root) return;
     um_err err = {0};
     um_batch *b = um_batch_new(all);
-    if (read_batch(b, root, &err)) {
-        um_reply_err(x, &err);
-        um_batch_free(b);
-    } else {
-        um_jw w;
-        birth *n = UM_NEW(birth);
-        *n = (birth){b, um_pending_new(x)};
-        um_run_new(b);
-        um_jw_init(&w, &n->answer->json);
-        um_batch_put(b, &w);
-        um_batch_save(b, born, n);
-    }
+    um_status st = read_batch(b, root, &err);
     json_decref(root);
+    if (!st && um_batch_make_room(all)) {
+        begin_batch(b, x);
+        return;
+    }
+    if (st) um_reply_err(x, &err);
+    else um_reply_error(x, 429, NULL, NULL, "%d batches are not over; wait for one", UM_BATCHES_MAX);
+    um_batch_free(b);
 }
 
 /* ---- Looking ----------------------------------------------------------------------------------------------------- */
