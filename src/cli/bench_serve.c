@@ -13,7 +13,7 @@ enum { WORDS_PROMPTS = 256, WARM_UP_AT_ONCE = 4 };
 
 typedef struct options {
     um_remote_options remote;
-    const char *request_rate, *concurrency, *arrivals, *prompts, *prompt_words, *stop, *body, *json, *csv, *plot;
+    const char *request_rate, *concurrency, *arrivals, *prompts, *prompt_words, *stop, *body, *report, *csv, *plot;
     int32_t requests, warm_up, runs, max_tokens, endpoint;
     int64_t seed;
     float seconds, slo_ttft, slo_tpot, timeout;
@@ -57,7 +57,7 @@ static const um_option rows[] = {
      "goodput counts answers whose first text came within so many milliseconds, 0 is any"},
     {"slo_tpot", NULL, UM_OPT_FLOAT, O(slo_tpot), 0, 1e9, NULL, "0", NULL, "MS", "Report",
      "and whose tokens behind it took no more than this on average"},
-    {"json", NULL, UM_OPT_STR, O(json), 0, 0, NULL, NULL, NULL, "FILE", "Report", "write the report as JSON"},
+    {"report", NULL, UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "write the report as JSON"},
     {"csv", NULL, UM_OPT_STR, O(csv), 0, 0, NULL, NULL, NULL, "FILE", "Report", "write a row for each request"},
     {"plot", NULL, UM_OPT_STR, O(plot), 0, 0, NULL, NULL, NULL, "DIR", "Report",
      "draw latency, throughput and the time to the first text as SVG, with gnuplot"},
@@ -195,7 +195,7 @@ static um_status measure(bench *b, um_err *err) {
 
 /* "--request-rate 4 --max-tokens 64", without what the report names anyway, and without the key. */
 static void list_given(const um_args *args, const options *o, um_buf *out) {
-    static const char unsaid[] = "url|api_key|json|csv|plot|quiet|config";
+    static const char unsaid[] = "url|api_key|report|csv|plot|quiet|config";
     um_str at;
     for (size_t i = 0; i < args->n_given; i++)
         if (um_word_index(unsaid, '|', args->given[i].row->name, &at) < 0) {
@@ -232,7 +232,7 @@ static um_status write_report(const bench *b, um_err *err) {
     um_load_put_text(&b->report, &text);
     fwrite(text.data, 1, text.len, stdout);
     um_buf_free(&text);
-    um_status st = write_file(b->opt.json, um_load_put_json, &b->report, err);
+    um_status st = write_file(b->opt.report, um_load_put_json, &b->report, err);
     if (!st) st = write_file(b->opt.csv, um_load_put_csv, &b->report, err);
     return st || !b->opt.plot ? st : draw(&b->report, b->opt.plot, err);
 }

@@ -9,7 +9,7 @@ trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 export UNMASK_API_KEY=key
 
 bench() {
-    try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 24 --json "$work/json" --csv "$work/csv" "$@"
+    try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 24 --report "$work/json" --csv "$work/csv" "$@"
 }
 # A member of point number $1 of the report.
 point() { jq -r ".points[$1].$2" "$work/json"; }

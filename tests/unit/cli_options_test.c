@@ -211,6 +211,25 @@ static void no_name_stands_for_two_options(void **state) {
     }
 }
 
+/* The environment is everybody's: UNMASK_JSON=true must not be a file called "true" to some command. */
+static void check_switch(const um_command *c, const um_option *row) {
+    for (const um_command *const *other = um_commands; *other; other++) {
+        um_command_options o;
+        um_command_options_init(&o, *other);
+        for (size_t i = 0; i < o.n && row->type == UM_OPT_BOOL; i++) {
+            const um_option *same = um_options_find(o.sets[i].rows, o.sets[i].n, row->name);
+            if (same && same->type != UM_OPT_BOOL)
+                fail_msg("%s is a switch of %s, and takes a value in %s", row->name, c->name, (*other)->name);
+        }
+        um_command_options_free(&o);
+    }
+}
+
+static void a_switch_of_one_command_takes_a_value_in_none(void **state) {
+    (void)state;
+    walk(check_switch);
+}
+
 static void check_meanings(const um_command *c, const char *const (*names)[2], size_t n) {
     um_command_options o;
     um_command_options_init(&o, c);
@@ -320,6 +339,7 @@ int main(void) {
         cmocka_unit_test(every_name_of_decoding_is_taken_in_request_lines),
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(no_name_stands_for_two_options),
+        cmocka_unit_test(a_switch_of_one_command_takes_a_value_in_none),
         cmocka_unit_test(names_of_other_systems_are_known),
         cmocka_unit_test(names_of_other_servers_are_known),
         cmocka_unit_test(values_of_other_systems_mean_the_same),
