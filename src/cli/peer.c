@@ -3,6 +3,7 @@
 
 #include <event2/event.h>
 #include <jansson.h>
+#include <netdb.h>
 
 #define PATIENCE 30.0 /* seconds for lists and versions */
 #define BODY_MAX ((size_t)16 << 20)
@@ -21,6 +22,7 @@ um_http_call *um_peer_call(um_peer *p, const char *path, const um_buf *body, dou
     um_buf whole = {0};
     um_buf_printf(&whole, "%s%s", p->url.path, path);
     um_http_request r = {.url = &p->url,
+                         .addresses = p->addresses,
                          .method = body ? "POST" : "GET",
                          .path = whole.data,
                          .body = body ? (um_str){body->data, body->len} : (um_str){NULL, 0},
@@ -123,6 +125,8 @@ um_status um_peer_open(um_peer *p, const char *url, const char *api_key, const c
     um_status st = um_url_parse(&p->url, url, err);
     if (st) return um_fail_in(err, "--url");
     drop_v1(&p->url);
+    st = um_http_lookup(&p->addresses, &p->url, err);
+    if (st) return st;
     p->base = event_base_new();
     if (!p->base) return um_fail(err, UM_EIO, "the system gives no event loop");
     st = um_peer_blame(get(p, "/v1/models", &list, err), url, err);
@@ -134,6 +138,7 @@ um_status um_peer_open(um_peer *p, const char *url, const char *api_key, const c
 
 void um_peer_close(um_peer *p) {
     if (p->base) event_base_free(p->base);
+    if (p->addresses) freeaddrinfo(p->addresses);
     um_free(p->model);
     um_free(p->version);
     *p = (um_peer){0};

@@ -6,12 +6,14 @@
 #include "cli/cli.h"
 #include "server/http/http.h"
 
-struct json_t;
+struct addrinfo;
 struct event_base;
+struct json_t;
 
 typedef struct um_peer {
     struct event_base *base;
-    um_url url; /* its path is what stands before /v1 */
+    um_url url;                 /* its path is what stands before /v1 */
+    struct addrinfo *addresses; /* of its host, looked up once */
     const char *api_key;
     char *model;    /* to ask for */
     char *version;  /* "unmask 0.1.0"; "" when the server does not say */

@@ -87,6 +87,20 @@ static void speaks_to_an_address_of_ipv6(void **state) {
     um_buf_free(&r.body);
 }
 
+static void looks_up_no_host_whose_addresses_are_given(void **state) {
+    world *w = (world *)*state;
+    reply r = {0};
+    struct addrinfo *addresses;
+    serve(w);
+    um_url u = url_of(um_http_server_port(w->server), "/base");
+    assert_int_equal(um_http_lookup(&addresses, &u, NULL), UM_OK);
+    snprintf(u.host, sizeof u.host, "no.such.host.invalid");
+    call(w, &r, (um_http_request){.url = &u, .addresses = addresses, .method = "GET"});
+    assert_int_equal(r.status, 200);
+    freeaddrinfo(addresses);
+    um_buf_free(&r.body);
+}
+
 static void sends_what_it_was_given(void **state) {
     world *w = (world *)*state;
     reply r = {0};
@@ -348,6 +362,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(brings_an_answer),
         T(speaks_to_an_address_of_ipv6),
+        T(looks_up_no_host_whose_addresses_are_given),
         T(sends_what_it_was_given),
         T(brings_a_stream_as_it_comes),
         T(tells_when_the_answer_breaks_off),

@@ -15,7 +15,8 @@ struct um_http_call {
     struct event_base *base;
     um_http_listener listener;
     void *arg;
-    struct addrinfo *addresses, *next; /* next: to be tried when this one fails */
+    struct addrinfo *own;        /* addresses that were looked up here */
+    const struct addrinfo *next; /* to be tried when this one fails */
     struct bufferevent *bev;
     struct event *soon; /* reports what failed at the start */
     um_http_parser parser;
@@ -30,7 +31,7 @@ struct um_http_call {
 static void free_call(um_http_call *c) {
     if (c->bev) bufferevent_free(c->bev);
     if (c->soon) event_free(c->soon);
-    if (c->addresses) freeaddrinfo(c->addresses);
+    if (c->own) freeaddrinfo(c->own);
     um_http_parser_free(&c->parser);
     um_buf_free(&c->request);
     um_free(c);
@@ -126,7 +127,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
 
 /* Tries the next address of the host. */
 static void connect_next(um_http_call *c) {
-    struct addrinfo *a = c->next;
+    const struct addrinfo *a = c->next;
     struct timeval patience = um_http_timeval(c->timeout);
     if (!a) {
         fail_call(c, "can't connect: nobody listens there, or it can't be reached", NULL);
@@ -153,21 +154,26 @@ static void on_soon(evutil_socket_t fd, short what, void *arg) {
     else connect_next(c);
 }
 
+um_status um_http_lookup(struct addrinfo **out, const um_url *url, um_err *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    char port[16];
+    *out = NULL;
+    snprintf(port, sizeof port, "%d", (int)url->port);
+    int got = getaddrinfo(url->host, port, &hints, out);
+    return got ? um_fail(err, UM_EIO, "%s: unknown host: %s", url->host, gai_strerror(got)) : UM_OK;
+}
+
 um_http_call *um_http_call_start(struct event_base *base, const um_http_request *r, const um_http_listener *l,
                                  void *arg) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     um_http_call *c = UM_NEW(um_http_call);
-    char port[16];
     um_http_ignore_sigpipe();
     *c = (um_http_call){.base = base, .listener = *l, .arg = arg, .timeout = r->timeout};
     snprintf(c->where, sizeof c->where, "%s port %d", r->url->host, (int)r->url->port);
-    snprintf(port, sizeof port, "%d", (int)r->url->port);
     um_http_parser_init(&c->parser, UM_HTTP_RESPONSE, (um_http_limits){UM_HTTP_HEAD_MAX, SIZE_MAX});
     c->parser.bodiless = um_streq(r->method, "HEAD");
     write_request(&c->request, r);
-    int got = getaddrinfo(r->url->host, port, &hints, &c->addresses);
-    if (got) um_fail(&c->err, UM_EIO, "%s: unknown host: %s", r->url->host, gai_strerror(got));
-    c->next = c->addresses;
+    if (!r->addresses) (void)um_http_lookup(&c->own, r->url, &c->err); /* on_soon reports a failure */
+    c->next = r->addresses ? r->addresses : c->own;
     c->soon = event_new(base, -1, 0, on_soon, c);
     assert(c->soon);
     event_active(c->soon, 0, 0);

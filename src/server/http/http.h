@@ -119,17 +119,23 @@ typedef struct um_http_listener {
     /* The end, once: UM_OK, or why it did not come. The call does not exist behind it. */
     void (*done)(void *arg, um_status s, const um_err *err);
 } um_http_listener;
+/* The addresses of the url's host, for many requests to it; the caller waits while it is looked up. UM_EIO; ends with
+ * freeaddrinfo. */
+struct addrinfo;
+um_status um_http_lookup(struct addrinfo **out, const um_url *url, um_err *err);
+
 typedef struct um_http_request {
     const um_url *url;
-    const char *method, *path; /* path: replaces url->path; NULL: that one */
-    const char *type;          /* of the body; NULL: application/json */
+    const struct addrinfo *addresses; /* of its host; they outlive the call. NULL: it is looked up */
+    const char *method, *path;        /* path: replaces url->path; NULL: that one */
+    const char *type;                 /* of the body; NULL: application/json */
     um_str body;
     const char *api_key; /* sent as a bearer token, or NULL */
     const char *accept;  /* or NULL */
     double timeout;      /* seconds without a byte from the server, 0 = none */
 } um_http_request;
-/* Starts a request on a connection of its own. Everything in `r` is copied. A host that is a name is looked up while
- * the caller waits. Callbacks come from the loop, never from inside; they may cancel the call. */
+/* Starts a request on a connection of its own. Everything else in `r` is copied. A host without addresses is looked up
+ * while the caller waits. Callbacks come from the loop, never from inside; they may cancel the call. */
 um_http_call *um_http_call_start(struct event_base *base, const um_http_request *r, const um_http_listener *l,
                                  void *arg);
 /* Hangs up; `done` is not called. */
