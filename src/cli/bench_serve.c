@@ -276,9 +276,11 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     return UM_OK;
 }
 
-/* An interrupted run is reported as far as it came. */
+/* An interrupted run is reported as far as it came; before it an interrupt ends the program, as there is nothing to say
+ * and looking for a server may take long. */
 static int answer(const um_command *self, bench *b) {
     um_err err, report_err;
+    um_cli_catch_signals();
     um_status st = measure(b, &err);
     if (st && st != UM_ECANCELED) return um_cli_error(self, &err);
     if (b->report.n && write_report(b, &report_err)) return um_cli_error(self, &report_err);
@@ -304,7 +306,6 @@ static int run(const um_command *self, int argc, char **argv) {
     um_args_parse(&args, self, argc, argv, &b.opt, NULL);
     int status = args.exit;
     if (args.done) goto done;
-    um_cli_catch_signals();
     status = prepare(&b, &args, &err) ? um_cli_error(self, &err) : answer(self, &b);
     if (!b.report.point) b.report.n = 0;
 done:

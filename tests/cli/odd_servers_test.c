@@ -38,16 +38,15 @@ static bool read_request(int fd, char *text, size_t size) {
     }
 }
 
-/* Answers GET with `models`, POST with `answer`, until it is killed. */
+/* Answers GET with `models`, POST with `answer`, until it is killed; NULL keeps the client waiting. */
 static void serve_for_ever(int listener, const char *models, const char *answer) {
     static char text[1 << 16];
     for (;;) {
         int fd = accept(listener, NULL, NULL);
         if (fd < 0) continue;
-        if (read_request(fd, text, sizeof text)) {
-            const char *a = strncmp(text, "POST", 4) == 0 ? answer : models;
-            if (write(fd, a, strlen(a)) < 0) perror("write");
-        }
+        const char *a = !read_request(fd, text, sizeof text) ? "" : strncmp(text, "POST", 4) == 0 ? answer : models;
+        if (!a) continue;
+        if (write(fd, a, strlen(a)) < 0) perror("write");
         close(fd);
     }
 }
@@ -182,6 +181,17 @@ static void lists_without_a_model_are_errors(void **state) {
     }
 }
 
+/* Unless it ends at once, it waits until it gives the server up, and says so. */
+static void interrupts_end_the_search_for_a_server(void **state) {
+    static const char *const commands[] = {"bench serve", "chat", "run Hi"};
+    (void)state;
+    start(NULL, NULL);
+    for (size_t i = 0; i < UM_LEN(commands); i++) {
+        said s = program("timeout --preserve-status -s INT 2", commands[i]);
+        if (s.status >= 0 || *s.text) fail_msg("%s ends with %d: %s", commands[i], s.status, s.text);
+    }
+}
+
 int main(void) {
     setenv("LC_ALL", "C.UTF-8", 1);
 #define CLAIM(name) cmocka_unit_test_teardown(name, teardown)
@@ -191,6 +201,7 @@ int main(void) {
         CLAIM(what_had_settled_stays_when_a_stream_breaks_off),
         CLAIM(malformed_answers_are_errors),
         CLAIM(lists_without_a_model_are_errors),
+        CLAIM(interrupts_end_the_search_for_a_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
