@@ -404,6 +404,8 @@ typedef struct um_bias {
     float value;
 } um_bias;
 
+#define UM_ANSWERS_MAX 128 /* of one request */
+
 /* What to write. Exactly one of text, ids, messages, chat is given. um_request_init copies the engine's defaults. */
 typedef struct um_request {
     size_t size;
@@ -421,7 +423,7 @@ typedef struct um_request {
     size_t n_stop_ids;
     const um_bias *bias; /* [n_bias] added to logits */
     size_t n_bias;
-    int32_t n;           /* answers, 1..64; answer i runs with seed + i, all have the same id */
+    int32_t n;           /* answers, 1..UM_ANSWERS_MAX; answer i runs with seed + i, all have the same id */
     const char *adapter; /* name of a loaded adapter; NULL: the plain model */
     uint64_t cache_salt; /* only requests with the same salt share keys of equal beginnings */
     /* [n_suffix] tokens that follow the answer: strategies over whole sequences fill the gap between, max_tokens

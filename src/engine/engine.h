@@ -19,8 +19,6 @@
 extern "C" {
 #endif
 
-#define UM_ANSWERS_MAX 64 /* of one request */
-
 /* A request inside the engine: its decoding state and everything around it. */
 typedef struct um_job {
     um_req req;

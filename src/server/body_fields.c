@@ -4,8 +4,6 @@
 
 #include "server/body.h"
 
-#define ANSWERS_MAX 64
-
 /* ---- What to generate -------------------------------------------------------------------------------------------- */
 
 /* The model or one of its adapters. */
@@ -32,7 +30,7 @@ static um_status take_adapter(um_body *b, const json_t *v, um_err *err) {
 
 static um_status take_n(um_body *b, const json_t *v, um_err *err) {
     int64_t n = 1;
-    um_status st = um_json_take_int(v, "\"n\"", 1, ANSWERS_MAX, &n, err);
+    um_status st = um_json_take_int(v, "\"n\"", 1, UM_ANSWERS_MAX, &n, err);
     b->generate.n = (int32_t)n;
     return st;
 }

@@ -140,7 +140,7 @@ a_bad_value_fails_its_line_alone() {
     [ $rc = 1 ]
     cat "$work/bad.out"
     grep -q '^{"id":1,"error":{"code":"UM_ERANGE","message":"repetition_penalty: 0 is outside 0.01..100"' "$work/bad.out"
-    grep -q '^{"id":2,"error":{"code":"UM_ERANGE","message":"\\"n\\": 0 is outside 1..64"' "$work/bad.out"
+    grep -q '^{"id":2,"error":{"code":"UM_ERANGE","message":"\\"n\\": 0 is outside 1..128"' "$work/bad.out"
     grep -q '^{"id":3,"error":{"code":"UM_ERANGE","message":"logprobs: 65 is outside 0..64' "$work/bad.out"
     grep -q '^{"id":4,"token_ids"' "$work/bad.out"
 }

@@ -420,10 +420,10 @@ static void fields_without_a_row_are_checked_too(void **state) {
     static const um_bias nan_bias = {3, NAN}, far_bias = {512, 1};
     static const char *const empty[] = {""};
     um_request r = request(sdar.engine);
-    r.n = 65;
-    check_request(&r, UM_ERANGE, "n: 65 answers; a request has 1..64");
+    r.n = 129;
+    check_request(&r, UM_ERANGE, "n: 129 answers; a request has 1..128");
     r.n = 0;
-    check_request(&r, UM_ERANGE, "n: 0 answers; a request has 1..64");
+    check_request(&r, UM_ERANGE, "n: 0 answers; a request has 1..128");
     r = request(sdar.engine);
     r.adapter = "parrot";
     check_request(&r, UM_EINVAL, "adapter \"parrot\" is not loaded: the model was opened without any");

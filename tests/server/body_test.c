@@ -105,7 +105,7 @@ static void values_of_another_type_or_out_of_range_are_refused(void **state) {
     refuse("{\"prompt\": \"x\", \"max_completion_tokens\": 0}", UM_ERANGE, "max_completion_tokens", "outside");
     refuse("{\"prompt\": \"x\", \"top\": 1.5}", UM_EINVAL, "top", "integer");
     refuse("{\"prompt\": \"x\", \"accept_threshold\": 1.5}", UM_ERANGE, "accept_threshold", "0..1");
-    refuse("{\"prompt\": \"x\", \"n\": 65}", UM_ERANGE, "n", "1..64");
+    refuse("{\"prompt\": \"x\", \"n\": 129}", UM_ERANGE, "n", "1..128");
     refuse("{\"prompt\": \"x\", \"n\": \"2\"}", UM_EINVAL, "n", "expected an integer");
     refuse("{\"prompt\": \"x\", \"stream\": 1}", UM_EINVAL, "stream", "true or false");
     refuse("{\"prompt\": \"x\", \"stream_mode\": \"fast\"}", UM_EINVAL, "stream_mode", "block_append");

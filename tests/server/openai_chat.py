@@ -111,6 +111,7 @@ def chat_n_answers_are_choices():
     assert [c.index for c in r.choices] == [0, 1, 2]
     assert [c.seed for c in r.choices] == [5, 6, 7]
     assert r.usage.completion_tokens >= 3
+    assert [c.index for c in chat(n=128, max_tokens=2).choices] == list(range(128))
 
 
 @check
@@ -220,7 +221,8 @@ def chat_fields_that_say_nothing_of_the_answer_are_ignored():
 @check
 def chat_wrong_types_name_the_field():
     refused(openai.BadRequestError, lambda: chat(extra_body={"temperature": "hot"}), "temperature", "a number")
-    refused(openai.BadRequestError, lambda: chat(extra_body={"n": 0}), "n", "1..64")
+    refused(openai.BadRequestError, lambda: chat(extra_body={"n": 0}), "n", "1..128")
+    refused(openai.BadRequestError, lambda: chat(extra_body={"n": 129}), "n", "1..128")
     refused(openai.BadRequestError, lambda: chat(extra_body={"max_tokens": 0}), "max_tokens")
 
 

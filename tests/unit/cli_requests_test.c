@@ -192,7 +192,7 @@ static void takes_a_number_of_answers(void **state) {
     accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"n\": 64}");
     assert_int_equal(q.request.n, 64);
     um_request_line_free(&q);
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 65}", UM_ERANGE, "\"n\": 65 is outside 1..64");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 129}", UM_ERANGE, "\"n\": 129 is outside 1..128");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 0}", UM_ERANGE, "\"n\": 0 is outside");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"n\": 1.5}", UM_EINVAL, "\"n\": expected an integer");
 }

@@ -31,7 +31,7 @@ static uint64_t refuse(int *status, int with, um_err *err, um_status code, const
 
 uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener *l, void *arg, int *status,
                            um_err *err) {
-    assert(g->n >= 1 && g->n <= 64);
+    assert(g->n >= 1 && g->n <= UM_ANSWERS_MAX);
     if (b->stopping) return refuse(status, 503, err, UM_ECANCELED, "the server is shutting down");
     if (b->config->max_queue && b->open.n >= b->config->max_queue)
         return refuse(status, 429, err, UM_ELIMIT, "too many requests wait or run; try again later");
@@ -39,7 +39,9 @@ uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener 
     g->rid = ++b->last_rid;
     const um_member *m = um_backend_post(b, g);
     if (!m) return refuse(status, 503, err, UM_EIO, "the connection to the workers is lost; try again");
-    um_generation open = {g->rid, m->index, g->n, 0, um_backend_tokens(b, g), *l, arg};
+    um_generation open = {.rid = g->rid, .worker = m->index, .n = g->n, .tokens = um_backend_tokens(b, g)};
+    open.listener = *l;
+    open.arg = arg;
     um_generations_add(&b->open, &open);
     um_backend_account(b, &open, 1);
     return g->rid;

@@ -15,11 +15,13 @@ static um_generation *generation_of(const um_backend *b, const um_member *m, uin
     return NULL;
 }
 
+static bool has_ended(const um_generation *g, int32_t index) { return g->ended[index / 8] >> index % 8 & 1; }
+
 /* The same, when the answer is one of its own that has not ended: whoever listens relies on that. */
 static um_generation *answer_of(const um_backend *b, const um_member *m, uint64_t rid, int32_t index,
                                 um_msg_type type) {
     um_generation *g = generation_of(b, m, rid, type);
-    if (!g || (index >= 0 && index < g->n && !(g->ended >> index & 1))) return g;
+    if (!g || (index >= 0 && index < g->n && !has_ended(g, index))) return g;
     um_warn("worker %u: %s for answer %d, where %d are wanted and each ends once", m->index, um_msg_name(type), index,
             g->n);
     return NULL;
@@ -40,9 +42,10 @@ static void on_snapshot(um_backend *b, const um_member *m, const um_msg_snapshot
 static void on_finish(um_backend *b, const um_member *m, const um_msg_finish *f) {
     um_generation *open = answer_of(b, m, f->rid, f->index, UM_MSG_FINISH);
     if (!open) return;
-    open->ended |= (uint64_t)1 << f->index;
+    open->ended[f->index / 8] |= (uint8_t)(1U << f->index % 8);
+    open->n_ended++;
     um_generation g = *open;
-    if (__builtin_popcountll(g.ended) == g.n) {
+    if (g.n_ended == g.n) {
         um_generations_take(&b->open, f->rid, &g);
         um_backend_account(b, &g, -1);
     }

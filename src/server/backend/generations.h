@@ -12,9 +12,9 @@ extern "C" {
 typedef struct um_generation {
     uint64_t rid; /* 0: the entry is empty */
     uint16_t worker;
-    int32_t n;      /* answers, 1..64 */
-    uint64_t ended; /* bit i: answer i has */
-    int64_t tokens; /* of prompt and answers at most: its weight in the worker's queue */
+    int32_t n, n_ended;                /* answers, 1..UM_ANSWERS_MAX */
+    uint8_t ended[UM_ANSWERS_MAX / 8]; /* bit i % 8 of byte i / 8: answer i has */
+    int64_t tokens;                    /* of prompt and answers at most: its weight in the worker's queue */
     um_listener listener;
     void *arg;
 } um_generation;

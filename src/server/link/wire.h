@@ -54,7 +54,7 @@ typedef struct um_pair {
 typedef struct um_msg_generate {
     uint64_t rid;     /* request number, the frontend's */
     uint32_t events;  /* UM_EVENT_* wanted; FINISH always comes */
-    int32_t n;        /* answers, 1..64 */
+    int32_t n;        /* answers, 1..UM_ANSWERS_MAX */
     int32_t priority; /* lower goes first */
     uint64_t cache_salt;
     bool keep_special;  /* special tokens stay in the text */
