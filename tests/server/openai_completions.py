@@ -98,9 +98,11 @@ def completions_empty_prompts_are_refused():
 
 
 @check
-def completions_best_of_must_be_one():
+def completions_best_of_may_not_ask_for_more_than_n():
     assert complete(best_of=1).choices[0].text == "12 + 30 = 42."
+    assert len(complete(n=2, best_of=2).choices) == 2
     refused(openai.BadRequestError, lambda: complete(best_of=3), "best_of")
+    refused(openai.BadRequestError, lambda: complete(n=2, best_of=3), "best_of")
 
 
 # ---- Asynchronous, at once -------------------------------------------------------------------------------------------

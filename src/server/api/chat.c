@@ -335,7 +335,7 @@ static const um_shape shape = {.name = "chat",
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
-static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_common_fields, NULL};
+static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_openai_fields, &um_common_fields, NULL};
 
 const um_api um_api_chat = {"/v1/chat/completions", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &shape};
 

@@ -35,7 +35,7 @@ static const um_field rows[] = {
     {.name = "logprobs", .take = take_logprobs},
 };
 static const um_field_set completion_rows = {rows, UM_LEN(rows)};
-static const um_field_set *const sets[] = {&completion_rows, &um_common_fields, NULL};
+static const um_field_set *const sets[] = {&completion_rows, &um_openai_fields, &um_common_fields, NULL};
 
 static um_status check(um_body *b, um_err *err) {
     if (b->echo && b->top_logprobs >= 0)

@@ -1,7 +1,35 @@
 /* Parts of answers that both of OpenAI's APIs have: heads, chunks, snapshots. */
+#include <jansson.h>
+
 #include "server/api/openai.h"
 
 #include "commit.h"
+
+#define TEMPERATURE_MAX 2
+
+/* ---- Fields ------------------------------------------------------------------------------------------------------ */
+
+static um_status take_temperature(um_body *b, const json_t *v, um_err *err) {
+    if (json_number_value(v) > TEMPERATURE_MAX)
+        return um_fail(err, UM_ERANGE, "\"temperature\": %g is outside 0..%d", json_number_value(v), TEMPERATURE_MAX);
+    return um_body_set_json(b, "temperature", "temperature", v, err);
+}
+
+/* Where as many answers are made as are wanted there is nothing to choose from. */
+static um_status take_best_of(um_body *b, const json_t *v, um_err *err) {
+    const json_t *n = json_object_get(b->root, "n");
+    if (json_is_integer(v) && (json_integer_value(v) == 1 || json_equal(v, n))) return UM_OK;
+    return um_fail(err, UM_EINVAL,
+                   "\"best_of\": only 1 or the value of \"n\" is possible here: answers are not ranked");
+}
+
+static const um_field rows[] = {
+    {.name = "temperature", .take = take_temperature},
+    {.name = "best_of", .take = take_best_of},
+};
+const um_field_set um_openai_fields = {rows, UM_LEN(rows)};
+
+/* ---- Heads ------------------------------------------------------------------------------------------------------- */
 
 const char *um_fingerprint(void) {
     static char text[80];

@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* Fields that both read in their own way: narrower than what the other APIs take. */
+extern const um_field_set um_openai_fields;
+
 /* "unmask-0.1.0-b4eecf4": answers with the same seed are the same while this is. */
 const char *um_fingerprint(void);
 
