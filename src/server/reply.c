@@ -21,12 +21,24 @@ static const char *error_type(int status) {
     }
 }
 
-void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message) {
+/* The members before `code`. */
+static void begin_error(um_jw *w, int status, const char *param, const char *message) {
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "message", message);
     um_jw_put_cstr(w, "type", error_type(status));
     um_jw_put_cstr(w, "param", param);
+}
+
+void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message) {
+    begin_error(w, status, param, message);
     um_jw_put_cstr(w, "code", code);
+    um_jw_end_object(w);
+}
+
+void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message) {
+    begin_error(w, status, param, message);
+    if (code) um_jw_put_cstr(w, "code", code);
+    else um_jw_put_int(w, "code", status);
     um_jw_end_object(w);
 }
 

@@ -66,8 +66,10 @@ void um_reply_json(um_exchange *x, int status, const um_buf *json);
 void um_reply_error(um_exchange *x, int status, const char *param, const char *code, const char *fmt, ...)
     UM_PRINTF(5, 6);
 void um_reply_err(um_exchange *x, const um_err *err); /* status from the code, param from err */
-/* The members of such an error, {"message", …}, for streams. */
+/* The members of such an error, {"message", …}. */
 void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message);
+/* The same in a stream, where nothing else says the status: it is the code, unless the error has a word of its own. */
+void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message);
 /* "chatcmpl-" and 32 random hexadecimal digits. */
 void um_make_id(const char *prefix, char out[64]);
 /* The x-request-id of the answer: the client's, or one of ours. */

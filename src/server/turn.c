@@ -135,9 +135,11 @@ static void on_close(void *arg, um_exchange *x, bool complete) {
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static void write_error(um_turn *t, um_jw *w, int status, const um_err *err) {
+    const char *param = err->param[0] ? err->param : NULL;
     um_jw_begin_object(w);
     um_jw_key(w, "error");
-    um_put_error(w, status, err->param[0] ? err->param : NULL, t->body.error_code, err->msg);
+    if (t->sse) um_put_stream_error(w, status, param, t->body.error_code, err->msg);
+    else um_put_error(w, status, param, t->body.error_code, err->msg);
     um_jw_end_object(w);
 }
 

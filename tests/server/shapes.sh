@@ -183,7 +183,7 @@ streams_that_fail_say_so_and_end() {
     [ "$(event '.[-1].id == .[0].id')" = true ] && event '.[-1].message' | grep -q 'request_timeout'
     post /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {$slow}}"
     sed -n 's/^data: {/{/p' "$work/body" > "$work/events"
-    [ "$(event '.[-1].error.type')" = timeout_error ]
+    [ "$(event '.[-1].error | .type, .code, .param' | xargs)" = 'timeout_error 504 null' ]
     post /generate "{\"prompt\": $prompt, $slow}"
     [ "$status" = 504 ] && [ "$(member error.type)" = timeout_error ]
     stop_server
