@@ -195,6 +195,8 @@ profiles_start_and_stop_twice_without_error() {
     error_is 400 invalid_request_error
     post /start_profile '{"profile_prefix": 7}'
     error_is 400 invalid_request_error && [ "$(member error.param)" = profile_prefix ]
+    post /start_profile '{"prefix": "steps"}'
+    error_is 400 invalid_request_error && [ "$(member error.param)" = prefix ]
     post /call/start_profile "{\"path\": \"$work/elsewhere\"}"
     error_is 404 not_found_error && [ ! -e "$work/elsewhere" ]
 }

@@ -249,21 +249,29 @@ static void put_prefix(um_buf *out, const char *prefix) {
     um_jw_end_object(&w);
 }
 
+static um_status take_prefix(const json_t *body, const char **prefix, um_err *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)body, key, value) {
+        if (!um_streq(key, "profile_prefix"))
+            return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
+        um_status st = json_is_null(value) ? UM_OK : um_json_take_text(value, "\"profile_prefix\"", prefix, err);
+        if (st) return um_fail_about(err, st, key);
+    }
+    return UM_OK;
+}
+
 /* {"profile_prefix": "name"}, or null, or nothing. Answers 400 or 415 itself. */
 static bool read_prefix(um_exchange *x, um_buf *args) {
     const char *prefix = "";
     um_err err = {0};
-    if (um_exchange_body(x).n > 0) {
-        json_t *body = um_read_object(x);
-        if (!body) return false;
-        um_status st = um_json_get_str(body, "profile_prefix", "body", &prefix, &err);
-        if (st) um_reply_error(x, 400, "profile_prefix", NULL, "%s", err.msg);
-        else put_prefix(args, prefix);
-        json_decref(body);
-        return !st;
-    }
-    put_prefix(args, prefix);
-    return true;
+    json_t *body = um_exchange_body(x).n ? um_read_object(x) : json_object();
+    if (!body) return false;
+    um_status st = take_prefix(body, &prefix, &err);
+    if (st) um_reply_err(x, &err);
+    else put_prefix(args, prefix);
+    json_decref(body);
+    return !st;
 }
 
 static void post_start_profile(um_server *s, um_exchange *x, const char *id) {
