@@ -219,6 +219,7 @@ um_status um_body_read(um_body *b, um_server *s, json_t *root, const um_field_se
     const um_server_config *c = um_server_get_config(s);
     init(b, root, sets);
     b->server = s;
+    b->snapshot_interval = c->snapshot_interval;
     b->snapshot_max_hz = c->snapshot_max_hz;
     um_request_init_config(c->engine, &b->checked);
     return read_fields(b, err);

@@ -62,6 +62,7 @@ struct um_body {
     um_request checked;       /* parameters that were set, after their rows' checks; see um_body_is_set */
     bool stream, include_usage, continuous_usage, echo;
     int32_t stream_mode;
+    int32_t snapshot_interval; /* passes */
     double snapshot_max_hz;
     bool return_token_ids, return_step_map, return_trajectory, return_timings, include_stop, keep_special;
     bool special_tokens;   /* add_special_tokens: BOS is put before a text */

@@ -4,6 +4,8 @@
 
 #include "server/body.h"
 
+#define INTERVAL_MAX 1000000 /* passes from one snapshot to the next */
+
 /* ---- What to generate -------------------------------------------------------------------------------------------- */
 
 /* The model or one of its adapters. */
@@ -160,6 +162,13 @@ static um_status take_stream_mode(um_body *b, const json_t *v, um_err *err) {
     return UM_OK;
 }
 
+static um_status take_interval(um_body *b, const json_t *v, um_err *err) {
+    int64_t n = 1;
+    um_status st = um_json_take_int(v, "\"snapshot_interval\"", 1, INTERVAL_MAX, &n, err);
+    b->snapshot_interval = (int32_t)n;
+    return st;
+}
+
 static um_status take_max_hz(um_body *b, const json_t *v, um_err *err) {
     if (!json_is_number(v))
         return um_fail(err, UM_EINVAL, "\"snapshot_max_hz\": expected a number, found %s", um_json_kind(v));
@@ -230,6 +239,7 @@ static const um_field rows[] = {
     {.name = "stream", .take = take_stream},
     {.name = "stream_mode", .take = take_stream_mode},
     {.name = "stream_options", .take = take_stream_options},
+    {.name = "snapshot_interval", .take = take_interval},
     {.name = "snapshot_max_hz", .take = take_max_hz},
     {.name = "return_token_ids", .take = take_return_token_ids},
     {.name = "return_trajectory", .take = take_return_trajectory},

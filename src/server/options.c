@@ -43,6 +43,8 @@ const um_option um_server_options[] = {
      "how the model writes tool calls; none: they stay text"},
     {"reasoning_parser", NULL, UM_OPT_STR, S(reasoning_parser), 0, 0, NULL, NULL, NULL, "NAME", "Server",
      "how the model marks its reasoning; none: it stays text"},
+    {"snapshot_interval", NULL, UM_OPT_INT, S(snapshot_interval), 1, 1e6, NULL, "1", NULL, "N", "Server",
+     "passes of an answer from one snapshot of a stream to the next"},
     {"snapshot_max_hz", NULL, UM_OPT_FLOAT, S(snapshot_max_hz), 0, 1000, NULL, "0", NULL, "HZ", "Server",
      "most snapshots a second of a stream; 0 is every pass"},
     {"result_ttl", NULL, UM_OPT_INT, S(result_ttl), 1, 1e6, NULL, "600", NULL, "SECONDS", "Server",

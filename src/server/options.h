@@ -31,6 +31,7 @@ typedef struct um_server_config {
     int32_t log_level;
     bool metrics, metrics_vllm_aliases, usage_extensions, page;
     const char *tool_call_parser, *reasoning_parser; /* names, or NULL */
+    int32_t snapshot_interval;                       /* passes from one snapshot of a stream to the next */
     float snapshot_max_hz;                           /* of a stream; 0 = every pass */
     int32_t result_ttl, result_max;                  /* of /v1/result */
     const char *state_dir;                           /* of files and batches; NULL: they are not offered */
@@ -45,7 +46,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 34
+#define UM_SERVER_OPTIONS 35
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

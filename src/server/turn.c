@@ -285,6 +285,13 @@ static void record(um_turn *t, um_choice *c, const um_msg_snapshot *m) {
     f->n = m->n;
 }
 
+/* The first one, and one of every so many passes behind it. */
+static bool is_due(um_choice *c, const um_msg_snapshot *m, int32_t interval) {
+    if (m->nfe < c->next_shown) return false;
+    c->next_shown = m->nfe + interval;
+    return true;
+}
+
 static void on_snapshot(void *arg, const um_msg_snapshot *m) {
     generation *g = arg;
     um_turn *t = g->turn;
@@ -293,6 +300,7 @@ static void on_snapshot(void *arg, const um_msg_snapshot *m) {
     c->nfe = m->nfe;
     if (t->body.return_trajectory) record(t, c, m);
     if (!t->body.stream || t->body.stream_mode == UM_STREAM_BLOCK_APPEND || !t->shape->snapshot) return;
+    if (!is_due(c, m, t->body.snapshot_interval)) return;
     begin_stream(t);
     t->shape->snapshot(t, c, m);
 }

@@ -21,6 +21,7 @@ typedef struct um_choice {
     um_buf text;          /* settled so far, when it streams */
     int32_t n_tokens;     /* settled so far */
     int32_t nfe;          /* so far */
+    int32_t next_shown;   /* pass from which on a snapshot is streamed again */
     um_buf trajectory;    /* JSON array elements, when asked for */
     void *own;            /* of the shape; um_alloc'd, freed with the turn */
 } um_choice;

@@ -140,6 +140,16 @@ generate_streams_both_when_mixed() {
     [ "$(event 'map(.event) | unique | join(" ")')" = 'append buffer_snapshot final' ]
     [ "$(event 'map(select(.event == "append").text) | join("")')" = "$answer" ]
 }
+generate_streams_a_snapshot_of_every_so_many_passes() {
+    gradual="\"prompt\": $prompt, \"stream\": true, \"max_tokens\": 20, \"ignore_eos\": true, \"accept_threshold\": 1"
+    stream /generate "{$gradual}"
+    passes=$(event '.[:-1] | map(.nfe) | join(" ")')
+    stream /generate "{$gradual, \"snapshot_interval\": 4}"
+    [ "$(event '.[:-1] | map(.nfe) | join(" ")')" = "$(tr ' ' '\n' <<< "$passes" | awk 'NR % 4 == 1' | xargs)" ]
+    [ "$(event '.[-1].event')" = final ]
+    stream /generate "{$gradual, \"snapshot_interval\": 1000, \"stream_mode\": \"mixed\"}"
+    [ "$(event 'map(select(.event == "buffer_snapshot")) | length')" = 1 ] && [ "$(event 'map(select(.event == "append")) | length')" -ge 1 ]
+}
 generate_refuses_what_it_does_not_know() {
     refuses /generate '{}' prompt
     refuses /generate '{"prompt": ""}' prompt
@@ -155,6 +165,7 @@ generate_refuses_what_it_does_not_know() {
     refuses /generate '{"prompt": "a", "stream": true, "stream_options": {"continuous_usage_stats": true}}' stream_options
     refuses /generate '{"prompt": "a", "max_tokns": 5}' max_tokns
     refuses /generate '{"prompt": "a", "best_of": 4}' best_of
+    refuses /generate '{"prompt": "a", "snapshot_interval": 0}' snapshot_interval
     refuses /generate '{"prompt": "a", "decoding_strategy": "nonsense"}' decoding_strategy
 }
 

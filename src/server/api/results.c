@@ -120,6 +120,7 @@ static const um_field rows[] = {
     {.name = "stream", .neutral = "false", .why = later},
     {.name = "stream_mode", .neutral = "null", .why = later},
     {.name = "stream_options", .neutral = "null", .why = later},
+    {.name = "snapshot_interval", .neutral = "null", .why = later},
     {.name = "snapshot_max_hz", .neutral = "null", .why = later},
 };
 static const um_field_set result_rows = {rows, UM_LEN(rows)};
