@@ -215,6 +215,13 @@ static um_status read_fields(um_body *b, um_err *err) {
     return um_body_settle_chat(b, e);
 }
 
+/* gen_length is the canvas of some strategies; to who names nothing else it is the longest answer of all of them. */
+static um_status settle_length(um_body *b, um_err *err) {
+    if (!um_body_has(b, "gen_length") || !b->checked.decoding.gen_length || um_body_is_set(b, "max_tokens"))
+        return UM_OK;
+    return um_body_set_json(b, "max_tokens", "gen_length", json_object_get(b->root, "gen_length"), err);
+}
+
 um_status um_body_read(um_body *b, um_server *s, json_t *root, const um_field_set *const *sets, um_err *err) {
     const um_server_config *c = um_server_get_config(s);
     init(b, root, sets);
@@ -222,7 +229,8 @@ um_status um_body_read(um_body *b, um_server *s, json_t *root, const um_field_se
     b->snapshot_interval = c->snapshot_interval;
     b->snapshot_max_hz = c->snapshot_max_hz;
     um_request_init_config(c->engine, &b->checked);
-    return read_fields(b, err);
+    um_status st = read_fields(b, err);
+    return st ? st : settle_length(b, err);
 }
 
 um_status um_body_read_alone(um_body *b, json_t *root, const um_field_set *const *sets, const um_request *defaults,

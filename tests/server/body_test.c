@@ -333,6 +333,21 @@ static void an_answer_may_fill_the_model(void **state) {
     um_body_free(&b);
 }
 
+static void the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds(void **state) {
+    (void)state;
+    um_body b = {0};
+    accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24}");
+    assert_string_equal(value_of(&b, "gen_length"), "24");
+    assert_string_equal(value_of(&b, "max_tokens"), "24");
+    um_body_free(&b);
+    accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"max_tokens\": 12}");
+    assert_string_equal(value_of(&b, "max_tokens"), "12");
+    um_body_free(&b);
+    accept(&b, "{\"prompt\": \"x\", \"gen_length\": \"auto\"}");
+    assert_null(value_of(&b, "max_tokens"));
+    um_body_free(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_travel_by_the_names_of_their_rows),
@@ -351,6 +366,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_must_leave_room_for_an_answer),
         cmocka_unit_test(bos_comes_once_or_not_at_all),
         cmocka_unit_test(an_answer_may_fill_the_model),
+        cmocka_unit_test(the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds),
     };
     return cmocka_run_group_tests_name("server_body", tests, open_models, close_models);
 }
