@@ -126,7 +126,8 @@ void um_map_close(um_map *m);
 /* "dir/name" in a new string. */
 char *um_path_join(const char *dir, const char *name);
 /* Makes the file be `data`: whatever happens meanwhile, it is afterwards what it was before or all of the new, on the
- * disk. A file beside it, with ".new" behind the name, is used. UM_EIO. */
+ * disk. A file beside it, with ".new" behind the name, is used. Links stay; a device or a pipe is written to. UM_EIO.
+ */
 um_status um_file_replace(const char *path, um_str data, um_err *err);
 /* The entries of a folder are on the disk behind this. */
 um_status um_dir_sync(const char *path, um_err *err);

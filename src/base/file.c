@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,13 +115,31 @@ static um_status sync_dir_of(const char *path, um_err *err) {
     return s;
 }
 
-um_status um_file_replace(const char *path, um_str data, um_err *err) {
+static um_status replace_file(const char *path, um_str data, um_err *err) {
     um_buf other = {0};
     um_buf_printf(&other, "%s.new", path);
     um_status s = write_new(other.data, data, err);
     if (!s && rename(other.data, path) != 0) s = fail_errno(err, path, "replace");
     if (!s) s = sync_dir_of(path, err);
     um_buf_free(&other);
+    return s;
+}
+
+static um_status write_into(const char *path, um_str data, um_err *err) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return fail_errno(err, path, "open");
+    um_status s = write_all(fd, path, data, err);
+    close(fd);
+    return s;
+}
+
+um_status um_file_replace(const char *path, um_str data, um_err *err) {
+    struct stat there;
+    if (stat(path, &there)) return replace_file(path, data, err);
+    if (!S_ISREG(there.st_mode)) return write_into(path, data, err);
+    char *file = realpath(path, NULL);
+    um_status s = replace_file(file ? file : path, data, err);
+    free(file);
     return s;
 }
 

@@ -1,4 +1,5 @@
 /* Ledgers and files that are replaced whole: what holds after a program was ended at any byte. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -160,6 +161,30 @@ static void a_file_is_replaced_whole(void **state) {
     assert_int_equal(um_file_replace("/tmp/unmask_no_such_folder/x", um_str_of("x"), &err), UM_ENOENT);
 }
 
+/* Somebody may say /dev/stdout. */
+static void links_and_devices_stay_what_they_are(void **state) {
+    char link[80];
+    struct stat st;
+    um_err err = {0};
+    (void)state;
+    snprintf(link, sizeof link, "%s.link", path);
+    unlink(link);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(um_file_replace(link, um_str_of("two"), &err), UM_OK);
+    expect("two");
+    assert_true(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+    unlink(link);
+    assert_int_equal(mkfifo(link, 0600), 0);
+    int end = open(link, O_RDWR | O_CLOEXEC);
+    assert_int_equal(um_file_replace(link, um_str_of("three"), &err), UM_OK);
+    char got[8] = "";
+    assert_int_equal(read(end, got, sizeof got), 5);
+    assert_string_equal(got, "three");
+    assert_true(lstat(link, &st) == 0 && S_ISFIFO(st.st_mode));
+    close(end);
+    unlink(link);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_at_any_byte_it_goes_on_behind_the_last_whole_line),
@@ -168,6 +193,7 @@ int main(void) {
         cmocka_unit_test(a_second_opener_is_refused),
         cmocka_unit_test(without_room_a_file_stays_as_it_was),
         cmocka_unit_test(a_file_is_replaced_whole),
+        cmocka_unit_test(links_and_devices_stay_what_they_are),
     };
     return cmocka_run_group_tests_name("base_ledger", tests, make_dir, remove_dir);
 }
