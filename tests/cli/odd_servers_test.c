@@ -81,14 +81,9 @@ typedef struct said {
     int status;      /* of exit; -1: it was killed */
 } said;
 
-/* Runs the program on the server, behind what feeds it. */
-static said program(const char *before, const char *arguments) {
-    char command[1024], url[64];
-    const char *unmask = getenv("UNMASK");
+/* Runs a command line of the shell. */
+static said shell(const char *command) {
     said s = {.status = -1};
-    snprintf(url, sizeof url, "--url http://127.0.0.1:%d", port);
-    snprintf(command, sizeof command, "%s timeout 60 %s %s %s 2>&1", before, unmask ? unmask : "build/unmask",
-             arguments, url);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     s.text[fread(s.text, 1, sizeof s.text - 1, f)] = '\0';
@@ -96,6 +91,29 @@ static said program(const char *before, const char *arguments) {
     if (WIFEXITED(status) && WEXITSTATUS(status) < 124) s.status = WEXITSTATUS(status);
     fprintf(stderr, "%s\n%s\n", command, s.text);
     return s;
+}
+
+static const char *unmask(void) {
+    const char *program = getenv("UNMASK");
+    return program ? program : "build/unmask";
+}
+
+/* Runs the program on the server, behind what feeds it. */
+static said program(const char *before, const char *arguments) {
+    char command[1024];
+    snprintf(command, sizeof command, "%s timeout 60 %s %s --url http://127.0.0.1:%d 2>&1", before, unmask(), arguments,
+             port);
+    return shell(command);
+}
+
+/* The same on a terminal, at which somebody types. */
+static said on_terminal(const char *typed, const char *arguments) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             "printf '%s' | script -qec \"stty cols 60 rows 20; timeout --foreground 60 %s %s --url "
+             "http://127.0.0.1:%d\" /dev/null",
+             typed, unmask(), arguments, port);
+    return shell(command);
 }
 
 static said chat(void) { return program("printf 'Hi\\n/stats\\n' |", "chat"); }
@@ -119,6 +137,43 @@ static void other_servers_of_the_kind_are_spoken_to(void **state) {
                 strstr(s.text, "\"completion_tokens\":2"));
     s = bench();
     assert_true(s.status == 0 && strstr(s.text, "4 answered") && strstr(s.text, "an answer has 2.0 tokens"));
+}
+
+/* What servers of other makes write between the chunks that matter, and around them. */
+#define FOREIGN                                                                                                        \
+    STREAM ": OPENROUTER PROCESSING\r\n\r\n"                                                                           \
+           "id: 1\r\nevent: message\r\nretry: 3000\r\n"                                                                \
+           "data:{\"id\":\"x\",\"choices\":[],\"prompt_filter_results\":[]}\r\n\r\n"                                   \
+           "data:{\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":null},\"logprobs\":null,"    \
+           "\"finish_reason\":null}],\"usage\":null}\r\n\r\n"                                                          \
+           "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Good \",\"refusal\":null}}]}\r\n\r\n"             \
+           ":\r\n\r\n"                                                                                                 \
+           "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"}}]}\r\n\r\n"                                   \
+           "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"day\",\"tool_calls\":null}}]}\r\n\r\n"           \
+           "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"x_groq\":{}}\r\n\r\n"         \
+           "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2,\"total_tokens\":6,"          \
+           "\"prompt_tokens_details\":null}}\r\n\r\n"                                                                  \
+           "data:[DONE]\r\n\r\n"
+
+static void streams_may_be_written_in_another_hand(void **state) {
+    (void)state;
+    start(MODELS("somebody"), FOREIGN);
+    said s = chat();
+    assert_true(s.status == 0 && strstr(s.text, "Good day\n") && strstr(s.text, "1, 2 tokens"));
+    s = program("", "run --json Hi");
+    assert_true(s.status == 0 && strstr(s.text, "\"text\":\"Good day\"") && strstr(s.text, "\"finish_reason\":\"eos"));
+    s = bench();
+    assert_true(s.status == 0 && strstr(s.text, "4 answered") && strstr(s.text, "an answer has 2.0 tokens"));
+}
+
+/* On a terminal, where the answer is drawn while it comes, without snapshots that nobody sends. */
+static void a_terminal_shows_their_text_as_it_comes(void **state) {
+    (void)state;
+    start(MODELS("somebody"), FOREIGN);
+    said s = on_terminal("", "run Hi");
+    assert_true(s.status == 0 && strstr(s.text, "Good ") && strstr(s.text, "Good day"));
+    s = on_terminal("Hi\\n/stats\\n", "chat");
+    assert_true(s.status == 0 && strstr(s.text, "Good day") && strstr(s.text, "1, 2 tokens"));
 }
 
 static void whole_answers_are_taken_where_no_stream_comes(void **state) {
@@ -197,6 +252,8 @@ int main(void) {
 #define CLAIM(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
         CLAIM(other_servers_of_the_kind_are_spoken_to),
+        CLAIM(streams_may_be_written_in_another_hand),
+        CLAIM(a_terminal_shows_their_text_as_it_comes),
         CLAIM(whole_answers_are_taken_where_no_stream_comes),
         CLAIM(what_had_settled_stays_when_a_stream_breaks_off),
         CLAIM(malformed_answers_are_errors),
