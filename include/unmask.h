@@ -325,7 +325,8 @@ typedef struct um_result {
     const int32_t *token_ids; /* [n_tokens], stop token excluded */
     const int32_t *pass;      /* [n_tokens] forward pass that wrote the token, from 1 */
     size_t n_tokens;
-    const float *logprob;        /* [n_tokens] of each token in the pass that wrote it; NULL unless asked for */
+    const int32_t *text_end; /* [n_tokens] bytes of the text behind each token; a stop string may have cut the last */
+    const float *logprob;    /* [n_tokens] of each token in the pass that wrote it; NULL unless asked for */
     const um_logprob *likeliest; /* [n_tokens, n_likeliest]; id -1: there are no more; NULL unless asked for */
     int32_t n_likeliest;
     const char *text; /* NUL-terminated UTF-8 */
@@ -386,6 +387,11 @@ typedef struct um_event {
      * gives no text comes with the next one that does, or with the last event, whose text may be empty. */
     const int32_t *ids;
     size_t n_ids;
+    /* TEXT: what the result has of these tokens, and final like them; they live until the callback returns. */
+    const int32_t *text_end;     /* [n_ids] counted from the beginning of the answer's text */
+    const float *logprob;        /* [n_ids], or NULL */
+    const um_logprob *likeliest; /* [n_ids, n_likeliest], or NULL */
+    int32_t n_likeliest;
     int32_t offset;        /* TEXT: of ids[0] in the answer */
     int32_t nfe;           /* TEXT: passes so far */
     double decode_seconds; /* TEXT, SNAPSHOT: steps in which the answer was denoised, so far */

@@ -45,7 +45,7 @@ typedef struct um_job {
     um_stream stream;
     um_buf text;
     int32_t *text_end;     /* [max answer] length of `text` behind each answer token */
-    um_logprob *likeliest; /* [max answer, n_top] for the result; NULL: not asked for */
+    um_logprob *likeliest; /* [max answer, n_top] of the tokens that were given; NULL: not asked for */
     int32_t n_text;        /* answer tokens pushed into the stream */
     size_t sent;           /* bytes given to the callback */
     int32_t n_sent;        /* tokens given with them */

@@ -27,6 +27,12 @@ static void push_text(um_job *j, int32_t end) {
     }
 }
 
+/* What waits for a token that never comes is the last one's. */
+static void flush_text(um_job *j) {
+    um_stream_flush(&j->stream, &j->text);
+    if (j->n_text) j->text_end[j->n_text - 1] = (int32_t)j->text.len;
+}
+
 /* Text that stop strings may not begin in, since min_tokens come first. */
 static size_t text_before_min_tokens(const um_job *j) {
     int32_t n = UM_MIN(j->req.sampling.min_tokens, j->n_text);
@@ -65,17 +71,33 @@ static int32_t tokens_within(const um_job *j, size_t end) {
     return n;
 }
 
+/* What is kept of the likeliest ids of a token, as logarithms: of tokens [from, to), which are final. */
+static void take_likeliest(um_job *j, int32_t from, int32_t to) {
+    const um_req *q = &j->req;
+    const size_t per = (size_t)q->n_top;
+    const um_top *top = q->top + (size_t)q->n_prompt * per;
+    for (size_t i = (size_t)from * per; i < (size_t)to * per; i++)
+        j->likeliest[i] = (um_logprob){top[i].id, logf(top[i].p)};
+}
+
 /* Text up to `end` and the first n tokens. */
 static void send_text(um_engine *e, um_job *j, size_t end, int32_t n) {
     assert(end >= j->sent && n >= j->n_sent); /* what was given is part of the answer for good */
     if (end == j->sent && n == j->n_sent) return;
+    const um_req *q = &j->req;
+    const int32_t from = j->n_sent, pos = q->n_prompt + from;
+    if (j->likeliest) take_likeliest(j, from, n);
     um_event ev = {.type = UM_EVENT_TEXT,
                    .text = j->text.data + j->sent,
                    .text_len = end - j->sent,
-                   .ids = j->req.token + j->req.n_prompt + j->n_sent,
-                   .n_ids = (size_t)(n - j->n_sent),
-                   .offset = j->n_sent,
-                   .nfe = j->req.nfe,
+                   .ids = q->token + pos,
+                   .n_ids = (size_t)(n - from),
+                   .text_end = j->text_end + from,
+                   .logprob = q->logprob ? q->logprob + pos : NULL,
+                   .likeliest = j->likeliest ? j->likeliest + (size_t)from * (size_t)q->n_top : NULL,
+                   .n_likeliest = q->n_top,
+                   .offset = from,
+                   .nfe = q->nfe,
                    .decode_tokens = j->decode_tokens};
     j->sent = end;
     j->n_sent = n;
@@ -100,7 +122,7 @@ static void settle_text(um_engine *e, um_job *j) {
     um_req *q = &j->req;
     size_t searched = j->text.len - UM_MIN(j->text.len, j->stop_longest);
     push_text(j, q->finish ? q->n_prompt + q->n_answer : um_req_shown(q));
-    if (q->finish) um_stream_flush(&j->stream, &j->text);
+    if (q->finish) flush_text(j);
     size_t at = j->n_stop ? find_stop(j, searched) : j->text.len;
     if (at < j->text.len) cut_at_stop(j, at);
     size_t end = q->finish ? j->text.len : j->text.len - held_back(j);
@@ -152,28 +174,20 @@ static int32_t denoised(const um_req *q) {
     return n;
 }
 
-/* The likeliest ids of the answer as logarithms; NULL when nobody asked. */
-static const um_logprob *likeliest(um_job *j) {
-    const um_req *q = &j->req;
-    if (!j->likeliest) return NULL;
-    const um_top *top = q->top + (size_t)q->n_prompt * (size_t)q->n_top;
-    size_t n = (size_t)q->n_answer * (size_t)q->n_top;
-    for (size_t i = 0; i < n; i++) j->likeliest[i] = (um_logprob){top[i].id, logf(top[i].p)};
-    return j->likeliest;
-}
-
 void um_output_finish(um_engine *e, um_job *j) {
     const um_req *q = &j->req;
     double now = um_now();
+    assert(j->n_sent == q->n_answer);
     um_result r = {.id = j->id,
                    .token_ids = q->token + q->n_prompt,
                    .pass = q->written + q->n_prompt,
                    .n_tokens = (size_t)q->n_answer,
                    .text = j->text.len ? j->text.data : "",
                    .text_len = j->text.len,
+                   .text_end = j->text_end,
                    .index = j->index,
                    .logprob = q->logprob ? q->logprob + q->n_prompt : NULL,
-                   .likeliest = likeliest(j),
+                   .likeliest = j->likeliest,
                    .n_likeliest = q->n_top,
                    .stop = q->finish == UM_FINISH_STOP ? j->stop_found : NULL,
                    .stop_id = q->stop_id,

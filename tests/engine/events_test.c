@@ -12,6 +12,8 @@ static const struct {
 
 static const int32_t prompt[] = {231, 443, 286, 438, 473};
 
+static test_engine tiny; /* of models/tiny-block */
+
 static void open_kind(test_engine *t, const char *model, char path[128]) {
     um_config c;
     test_config(&c, model, path, 128);
@@ -151,9 +153,111 @@ static void ids_of_all_text_events_are_the_answer(void **state) {
     }
 }
 
-/* ---- Special tokens ---------------------------------------------------------------------------------------------- */
+/* What a request's events tell of its tokens beside their ids. */
+#define TOP 3
+typedef struct scores {
+    float logprob[64];
+    um_logprob likeliest[64 * TOP];
+    int32_t text_end[64];
+    size_t n, text_len;
+    bool is_cut; /* a token's text goes on behind what came */
+    int32_t n_finished, n_events, n_without_text;
+    char text[512];
+} scores;
 
-static test_engine tiny;
+static void keep_scores(scores *s, const um_event *ev) {
+    assert_false(s->is_cut); /* only the last event may have such a token, where a stop string began in it */
+    assert_true((size_t)ev->offset == s->n && s->n + ev->n_ids <= UM_LEN(s->text_end));
+    assert_true(ev->logprob && ev->likeliest && ev->n_likeliest == TOP);
+    s->text_len += ev->text_len;
+    s->n_events++;
+    for (size_t i = 0; i < ev->n_ids; i++, s->n++) {
+        s->n_without_text += ev->text_end[i] == (s->n ? s->text_end[s->n - 1] : 0);
+        s->is_cut |= (size_t)ev->text_end[i] > s->text_len;
+        s->text_end[s->n] = ev->text_end[i];
+        s->logprob[s->n] = ev->logprob[i];
+        memcpy(s->likeliest + s->n * TOP, ev->likeliest + i * TOP, TOP * sizeof *ev->likeliest);
+    }
+}
+
+static void compare_scores(void *arg, const um_event *ev) {
+    scores *s = &((scores *)arg)[ev->index];
+    if (ev->type == UM_EVENT_TEXT) keep_scores(s, ev);
+    if (ev->type != UM_EVENT_FINISH) return;
+    const um_result *r = ev->result;
+    s->n_finished++;
+    assert_int_equal(s->n, r->n_tokens);
+    assert_true(r->n_likeliest == TOP && r->text_len < sizeof s->text);
+    memcpy(s->text, r->text, r->text_len + 1);
+    if (r->n_tokens == 0) return;
+    assert_memory_equal(s->logprob, r->logprob, s->n * sizeof(float));
+    assert_memory_equal(s->likeliest, r->likeliest, s->n * TOP * sizeof(um_logprob));
+    assert_memory_equal(s->text_end, r->text_end, s->n * sizeof(int32_t));
+    for (size_t i = 0; i < s->n; i++) assert_true(s->logprob[i] <= 0 && s->likeliest[i * TOP].logprob <= 0);
+}
+
+/* The request's answers, whose steps allocate nothing. */
+static void run_scored(um_engine *e, um_request *r, scores *s) {
+    memset(s, 0, (size_t)r->n * sizeof *s);
+    r->sampling.logprobs = TOP;
+    r->events = UM_EVENT_TEXT;
+    r->on_event = compare_scores;
+    r->arg = s;
+    (void)add(e, r);
+    int64_t before = um_alloc_count();
+    test_drain(e);
+    assert_int_equal(um_alloc_count(), before);
+    for (int32_t i = 0; i < r->n; i++) assert_int_equal(s[i].n_finished, 1);
+}
+
+static void log_probabilities_of_all_text_events_are_the_answers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(kinds); i++) {
+        char path[128], stop[8] = "";
+        const char *stops[] = {stop};
+        test_engine t;
+        static scores s[2];
+        open_kind(&t, kinds[i].model, path);
+        um_request r = request(t.engine, kinds[i].strategy);
+        run_scored(t.engine, &r, s);
+        assert_true(s->n > 0 && s->text_len == strlen(s->text));
+        snprintf(stop, sizeof stop, "%.3s", s->text + s->text_len / 2); /* ends the answer, perhaps inside a token */
+        r.stop = stops;
+        r.n_stop = 1;
+        run_scored(t.engine, &r, s);
+        assert_null(strstr(s->text, stop));
+        r.n_stop = 0;
+        r.n = 2;
+        r.sampling.max_tokens = 7;
+        r.sampling.temperature = 1.5F;
+        run_scored(t.engine, &r, s);
+        test_close(&t);
+    }
+}
+
+/* Hot answers of the byte-level model are full of bytes that are no character alone. */
+static void log_probabilities_wait_for_the_text_of_their_token(void **state) {
+    (void)state;
+    int32_t without_text = 0, events = 0;
+    for (int64_t seed = 0; seed < 12; seed++) {
+        static scores s;
+        um_request r;
+        um_request_init(tiny.engine, &r);
+        r.ids = prompt;
+        r.n_ids = UM_LEN(prompt);
+        r.sampling.max_tokens = 60;
+        r.sampling.temperature = 3;
+        r.sampling.seed = seed;
+        r.sampling.ignore_eos = true;
+        r.decoding.block_size = 4;
+        run_scored(tiny.engine, &r, &s);
+        without_text += s.n_without_text;
+        events += s.n_events;
+    }
+    assert_true(without_text > 50 && events > 100);
+}
+
+/* ---- Special tokens ---------------------------------------------------------------------------------------------- */
 
 static int open_tiny(void **state) {
     (void)state;
@@ -408,6 +512,8 @@ int main(void) {
         cmocka_unit_test(snapshots_of_every_strategy_show_confidence_and_blocks),
         cmocka_unit_test(as_many_blocks_are_in_flight_as_the_buffer_holds),
         cmocka_unit_test(ids_of_all_text_events_are_the_answer),
+        cmocka_unit_test(log_probabilities_of_all_text_events_are_the_answers),
+        cmocka_unit_test(log_probabilities_wait_for_the_text_of_their_token),
         cmocka_unit_test(tokens_without_text_are_streamed_too),
         cmocka_unit_test(special_tokens_are_text_when_that_is_asked_for),
         cmocka_unit_test(slots_show_what_runs_and_what_waits),
