@@ -7,6 +7,7 @@
 #include "server/link/wire.h"
 
 static const int32_t sample_ids[] = {1, 2, 151643, 4}, sample_passes[] = {1, 1, 3, -1};
+static const int32_t sample_ends[] = {1, 1, 7, 10};
 static const uint8_t sample_states[] = {UM_TOKEN_SETTLED, UM_TOKEN_SET, UM_TOKEN_FRESH, UM_TOKEN_MASK};
 static const float sample_floats[] = {0.5f, 1, 0.125f, -INFINITY};
 static const int32_t sample_starts[] = {-3, 5}, sample_lengths[] = {8, 8}, sample_status[] = {2, 1};
@@ -65,7 +66,14 @@ static const um_msg wire_samples[] = {
               .index = 1,
               .offset = 16,
               .ids = sample_ids,
+              .text_end = sample_ends,
               .n_ids = 4,
+              .logprob = sample_floats,
+              .n_logprob = 4,
+              .likeliest_id = sample_ids,
+              .likeliest = sample_floats,
+              .n_likeliest_all = 4,
+              .n_likeliest = 1,
               .text = UM_STR("a caf\xC3\xA9"),
               .nfe = 5,
               .decode_seconds = 0.5,
@@ -90,6 +98,7 @@ static const um_msg wire_samples[] = {
                 .index = 1,
                 .ids = sample_ids,
                 .pass = sample_passes,
+                .text_end = sample_ends,
                 .n_ids = 2,
                 .logprob = sample_floats,
                 .n_logprob = 2,

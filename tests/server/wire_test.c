@@ -227,7 +227,7 @@ static void an_error_says_what_was_found(void **state) {
         const char *says;
     } cases[] = {
         {UM_MSG_PING, 0, 'X', "begins with 58"},
-        {UM_MSG_PING, 4, 9, "version 9, expected 1"},
+        {UM_MSG_PING, 4, 9, "version 9, expected 2"},
         {UM_MSG_PING, 6, 99, "unknown type 99"},
         {UM_MSG_PING, 8, 25, "says that it has 25 bytes, but it has 24"},
         {UM_MSG_GENERATE, 48, 2, "keep_special at byte 48 is 2, expected 0 or 1"},
@@ -254,12 +254,21 @@ static void arrays_that_belong_together_are_checked(void **state) {
         .type = UM_MSG_FINISH,
         .finish = {.n_likeliest_all = 4, .likeliest = sample_floats, .likeliest_id = sample_ids, .n_likeliest = 3}};
     um_msg logprobs = {.type = UM_MSG_FINISH, .finish = {.n_logprob = 2, .logprob = sample_floats}};
+    um_msg text_likeliest = {
+        .type = UM_MSG_TEXT,
+        .text = {.n_likeliest_all = 4, .likeliest = sample_floats, .likeliest_id = sample_ids, .n_likeliest = 3}};
+    um_msg text_logprobs = {.type = UM_MSG_TEXT, .text = {.n_logprob = 2, .logprob = sample_floats}};
+    um_msg text_ends = {.type = UM_MSG_TEXT, .text = {.ids = sample_ids, .text_end = sample_passes, .n_ids = 4}};
+    um_msg negative_end = {.type = UM_MSG_TEXT, .text = {.ids = sample_ids, .text_end = sample_passes + 3, .n_ids = 1}};
+    um_msg ends = {.type = UM_MSG_FINISH,
+                   .finish = {.ids = sample_ids, .pass = sample_passes, .text_end = sample_passes, .n_ids = 4}};
     um_msg buckets = {.type = UM_MSG_STATS, .stats = {.n_decode_step = 2, .decode_step = sample_counts}};
     const uint8_t wrong = UM_TOKEN_SETTLED + 1;
     um_msg states = {
         .type = UM_MSG_SNAPSHOT,
         .snapshot = {.n = 1, .ids = sample_ids, .state = &wrong, .pass = sample_passes, .confidence = sample_floats}};
-    const um_msg *const cases[] = {&likeliest, &logprobs, &buckets, &states};
+    const um_msg *const cases[] = {&likeliest, &logprobs,       &buckets,       &states,      &ends,
+                                   &text_ends, &text_likeliest, &text_logprobs, &negative_end};
     for (size_t i = 0; i < UM_LEN(cases); i++) {
         um_err err;
         um_buf frame = {0};

@@ -104,7 +104,10 @@ static void ready(fixture *f) {
 static const int32_t prompt[] = {70, 71, 72, 73, 74, 75, 76, 77};
 
 static um_msg_generate question(uint64_t rid) {
-    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("24")}, {UM_STR("ignore_eos"), UM_STR("true")}};
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("24")},
+                                  {UM_STR("ignore_eos"), UM_STR("true")},
+                                  {UM_STR("logprobs"), UM_STR("2")},
+                                  {UM_STR("block_size"), UM_STR("8")}};
     return (um_msg_generate){.rid = rid,
                              .events = UM_EVENT_TEXT | UM_EVENT_SNAPSHOT,
                              .n = 1,
@@ -117,14 +120,22 @@ static um_msg_generate question(uint64_t rid) {
 /* What the events of one answer add up to. */
 typedef struct answer {
     um_buf text;
-    int32_t ids[64];
+    int32_t ids[64], text_end[64], likeliest_id[128];
+    float logprob[64], likeliest[128];
     uint32_t n;
     int n_snapshots;
 } answer;
 
 static void add_text(answer *a, const um_msg_text *t) {
     assert_int_equal(t->offset, a->n);
-    for (uint32_t i = 0; i < t->n_ids; i++) a->ids[a->n++] = t->ids[i];
+    assert_true(t->n_logprob == t->n_ids && t->n_likeliest == 2);
+    for (uint32_t i = 0; i < t->n_ids; i++, a->n++) {
+        a->ids[a->n] = t->ids[i];
+        a->text_end[a->n] = t->text_end[i];
+        a->logprob[a->n] = t->logprob[i];
+        memcpy(a->likeliest_id + 2 * a->n, t->likeliest_id + 2 * i, 2 * sizeof *t->likeliest_id);
+        memcpy(a->likeliest + 2 * a->n, t->likeliest + 2 * i, 2 * sizeof *t->likeliest);
+    }
     um_buf_append(&a->text, t->text.p, t->text.n);
 }
 
@@ -139,6 +150,11 @@ static void check_snapshot(const um_msg_snapshot *s) {
 static void check_finish(answer *a, const um_msg_finish *f) {
     assert_int_equal(f->n_ids, a->n);
     assert_memory_equal(f->ids, a->ids, a->n * sizeof(int32_t));
+    assert_memory_equal(f->text_end, a->text_end, a->n * sizeof(int32_t));
+    assert_true(f->n_logprob == a->n && f->n_likeliest == 2 && f->n_likeliest_all == 2 * a->n);
+    assert_memory_equal(f->logprob, a->logprob, a->n * sizeof(float));
+    assert_memory_equal(f->likeliest_id, a->likeliest_id, 2 * a->n * sizeof(int32_t));
+    assert_memory_equal(f->likeliest, a->likeliest, 2 * a->n * sizeof(float));
     assert_true(um_str_eq(f->text, (um_str){a->text.data, a->text.len}));
     um_buf_free(&a->text);
 }
@@ -203,6 +219,7 @@ static void an_aborted_request_ends_and_unknown_ones_are_ignored(void **state) {
     um_msg_generate g = question(9);
     static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
     g.set = set;
+    g.n_set = UM_LEN(set);
     g.events = 0;
     send(&f, (um_msg){.type = UM_MSG_ABORT, .abort = {.rid = 1234}});
     send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
@@ -379,6 +396,7 @@ static void what_runs_at_the_end_is_aborted(void **state) {
     ready(&f);
     um_msg_generate g = question(1);
     g.set = set;
+    g.n_set = UM_LEN(set);
     send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
     send(&f, (um_msg){.type = UM_MSG_CALL,
                       .call = {.call_id = 4,
@@ -427,6 +445,7 @@ static void a_worker_without_a_parent_outlives_its_server(void **state) {
         if (f.incarnation == 9) break;
         um_msg_generate g = question(1);
         g.set = set;
+        g.n_set = UM_LEN(set);
         send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
         expect(&f, UM_MSG_SNAPSHOT);
         um_hub_close(f.hub);

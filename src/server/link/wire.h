@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   1
+#define UM_WIRE_VERSION   2
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -119,7 +119,14 @@ typedef struct um_msg_text {
     int32_t index;  /* of the answer */
     int32_t offset; /* of ids[0] in the answer */
     const int32_t *ids;
+    const int32_t *text_end; /* [n_ids] bytes of the answer's text behind each of them, rising */
     uint32_t n_ids;
+    const float *logprob; /* [n_ids], or n_logprob 0 */
+    uint32_t n_logprob;
+    const int32_t *likeliest_id; /* [n_ids, n_likeliest] -1: no more */
+    const float *likeliest;
+    uint32_t n_likeliest_all; /* n_ids * n_likeliest */
+    int32_t n_likeliest;
     um_str text;
     int32_t nfe;
     double decode_seconds; /* steps in which it denoised, so far */
@@ -146,8 +153,9 @@ typedef struct um_msg_snapshot {
 typedef struct um_msg_finish {
     uint64_t rid;
     int32_t index;
-    const int32_t *ids;  /* [n_ids] stop token excluded */
-    const int32_t *pass; /* [n_ids] */
+    const int32_t *ids;      /* [n_ids] stop token excluded */
+    const int32_t *pass;     /* [n_ids] */
+    const int32_t *text_end; /* [n_ids] bytes of the text behind each, rising; a stop string may have cut the last */
     uint32_t n_ids;
     const float *logprob; /* [n_ids], or n_logprob 0 */
     uint32_t n_logprob;

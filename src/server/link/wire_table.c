@@ -64,9 +64,22 @@ static const um_wire_field ready[] = {
 static const um_wire_field failed[] = {ONE(status), ONE(message)};
 #undef M
 #define M um_msg_text
-static const um_wire_field text[] = {ONE(rid),   ONE(index),         ONE(offset),
-                                     ONE(nfe),   ONE(decode_tokens), ONE(decode_seconds),
-                                     ONE(n_ids), MANY(ids, n_ids),   ONE(text)};
+static const um_wire_field text[] = {ONE(rid),
+                                     ONE(index),
+                                     ONE(offset),
+                                     ONE(nfe),
+                                     ONE(decode_tokens),
+                                     ONE(decode_seconds),
+                                     ONE(n_ids),
+                                     MANY(ids, n_ids),
+                                     MANY(text_end, n_ids),
+                                     ONE(n_logprob),
+                                     MANY(logprob, n_logprob),
+                                     ONE(n_likeliest),
+                                     ONE(n_likeliest_all),
+                                     MANY(likeliest_id, n_likeliest_all),
+                                     MANY(likeliest, n_likeliest_all),
+                                     ONE(text)};
 #undef M
 #define M um_msg_snapshot
 static const um_wire_field snapshot[] = {ONE(rid),
@@ -103,6 +116,7 @@ static const um_wire_field finish[] = {ONE(rid),
                                        ONE(n_ids),
                                        MANY(ids, n_ids),
                                        MANY(pass, n_ids),
+                                       MANY(text_end, n_ids),
                                        ONE(n_logprob),
                                        MANY(logprob, n_logprob),
                                        ONE(n_likeliest),
@@ -137,16 +151,36 @@ static um_status check_snapshot(const um_msg *m, um_err *err) {
     return UM_OK;
 }
 
+static um_status check_ends(const int32_t *text_end, uint32_t n, um_err *err) {
+    for (uint32_t i = 0; i < n; i++)
+        if (text_end[i] < (i ? text_end[i - 1] : 0))
+            return um_fail(err, UM_EPARSE, "text_end %u is %d, expected %d or more", i, text_end[i],
+                           i ? text_end[i - 1] : 0);
+    return UM_OK;
+}
+
+static um_status check_logprobs(uint32_t n_ids, uint32_t n_logprob, int32_t n_likeliest, uint32_t n_likeliest_all,
+                                um_err *err) {
+    if (n_logprob && n_logprob != n_ids)
+        return um_fail(err, UM_EPARSE, "n_logprob is %u, expected 0 or n_ids, %u", n_logprob, n_ids);
+    if (n_likeliest < 0 || (uint64_t)n_likeliest * n_ids != n_likeliest_all)
+        return um_fail(err, UM_EPARSE, "n_likeliest_all is %u, expected n_ids times n_likeliest, %u * %d",
+                       n_likeliest_all, n_ids, n_likeliest);
+    return UM_OK;
+}
+
+static um_status check_text(const um_msg *m, um_err *err) {
+    const um_msg_text *t = &m->text;
+    um_status st = check_ends(t->text_end, t->n_ids, err);
+    return st ? st : check_logprobs(t->n_ids, t->n_logprob, t->n_likeliest, t->n_likeliest_all, err);
+}
+
 static um_status check_finish(const um_msg *m, um_err *err) {
     const um_msg_finish *f = &m->finish;
     if (f->finish < UM_FINISH_NONE || f->finish > UM_FINISH_ABORTED)
         return um_fail(err, UM_EPARSE, "finish is %d, expected 0..%d", f->finish, UM_FINISH_ABORTED);
-    if (f->n_logprob && f->n_logprob != f->n_ids)
-        return um_fail(err, UM_EPARSE, "n_logprob is %u, expected 0 or n_ids, %u", f->n_logprob, f->n_ids);
-    if (f->n_likeliest < 0 || (uint64_t)f->n_likeliest * f->n_ids != f->n_likeliest_all)
-        return um_fail(err, UM_EPARSE, "n_likeliest_all is %u, expected n_ids times n_likeliest, %u * %d",
-                       f->n_likeliest_all, f->n_ids, f->n_likeliest);
-    return UM_OK;
+    um_status st = check_ends(f->text_end, f->n_ids, err);
+    return st ? st : check_logprobs(f->n_ids, f->n_logprob, f->n_likeliest, f->n_likeliest_all, err);
 }
 
 static um_status check_stats(const um_msg *m, um_err *err) {
@@ -176,7 +210,7 @@ const um_wire_layout um_wire_layouts[] = {
     LAYOUT(UM_MSG_HELLO, "hello", hello, "from a worker: it is connected and begins to load", NULL),
     LAYOUT(UM_MSG_READY, "ready", ready, "from a worker: it is loaded and takes requests", NULL),
     LAYOUT(UM_MSG_FAILED, "failed", failed, "from a worker: it could not start or has to end; its last message", NULL),
-    LAYOUT(UM_MSG_TEXT, "text", text, "from a worker: settled text that is new", NULL),
+    LAYOUT(UM_MSG_TEXT, "text", text, "from a worker: settled text that is new", check_text),
     LAYOUT(UM_MSG_SNAPSHOT, "snapshot", snapshot, "from a worker: an answer as it stands", check_snapshot),
     LAYOUT(UM_MSG_FINISH, "finish", finish, "from a worker: an answer ended", check_finish),
     LAYOUT(UM_MSG_ERROR, "error", error, "from a worker: a request failed", NULL),

@@ -20,18 +20,42 @@ uint64_t um_worker_rid(const um_worker *w, int64_t id) {
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
+/* The likeliest ids of n tokens as two arrays; returns their length. */
+static uint32_t put_likeliest(um_arena *arena, const um_logprob *of, size_t n, const int32_t **ids,
+                              const float **logprobs) {
+    if (!of) return 0;
+    int32_t *id = (int32_t *)um_arena_alloc(arena, um_mul(n, sizeof *id));
+    float *logprob = (float *)um_arena_alloc(arena, um_mul(n, sizeof *logprob));
+    for (size_t i = 0; i < n; i++) {
+        id[i] = of[i].id;
+        logprob[i] = of[i].logprob;
+    }
+    *ids = id;
+    *logprobs = logprob;
+    return (uint32_t)n;
+}
+
 static void send_text(const um_task *t, const um_event *ev) {
+    um_arena *arena = &t->worker->event;
     um_msg m = {.type = UM_MSG_TEXT,
                 .text = {.rid = t->rid,
                          .index = ev->index,
                          .offset = ev->offset,
                          .ids = ev->ids,
+                         .text_end = ev->text_end,
                          .n_ids = (uint32_t)ev->n_ids,
+                         .logprob = ev->logprob,
+                         .n_logprob = ev->logprob ? (uint32_t)ev->n_ids : 0,
+                         .n_likeliest = ev->n_likeliest,
                          .text = {ev->text, ev->text_len},
                          .nfe = ev->nfe,
                          .decode_seconds = ev->decode_seconds,
                          .decode_tokens = ev->decode_tokens}};
+    um_msg_text *x = &m.text;
+    x->n_likeliest_all = put_likeliest(arena, ev->likeliest, um_mul(ev->n_ids, (size_t)ev->n_likeliest),
+                                       &x->likeliest_id, &x->likeliest);
     um_worker_send(t->worker, &m);
+    um_arena_reset(arena);
 }
 
 /* No id of a mask leaves the engine. */
@@ -74,22 +98,6 @@ static void send_snapshot(const um_task *t, const um_event *ev) {
     um_arena_reset(arena);
 }
 
-/* The likeliest ids of all tokens as two arrays. */
-static void put_likeliest(um_arena *arena, const um_result *r, um_msg_finish *m) {
-    if (!r->likeliest) return;
-    size_t n = um_mul(r->n_tokens, (size_t)r->n_likeliest);
-    int32_t *id = (int32_t *)um_arena_alloc(arena, um_mul(n, sizeof *id));
-    float *logprob = (float *)um_arena_alloc(arena, um_mul(n, sizeof *logprob));
-    for (size_t i = 0; i < n; i++) {
-        id[i] = r->likeliest[i].id;
-        logprob[i] = r->likeliest[i].logprob;
-    }
-    m->likeliest_id = id;
-    m->likeliest = logprob;
-    m->n_likeliest = r->n_likeliest;
-    m->n_likeliest_all = (uint32_t)n;
-}
-
 static void send_finish(const um_task *t, const um_result *r) {
     um_arena *arena = &t->worker->event;
     um_msg m = {.type = UM_MSG_FINISH,
@@ -97,9 +105,11 @@ static void send_finish(const um_task *t, const um_result *r) {
                            .index = r->index,
                            .ids = r->token_ids,
                            .pass = r->pass,
+                           .text_end = r->text_end,
                            .n_ids = (uint32_t)r->n_tokens,
                            .logprob = r->logprob,
                            .n_logprob = r->logprob ? (uint32_t)r->n_tokens : 0,
+                           .n_likeliest = r->n_likeliest,
                            .text = {r->text, r->text_len},
                            .finish = (int32_t)r->finish,
                            .stop = um_str_of(r->stop),
@@ -115,7 +125,9 @@ static void send_finish(const um_task *t, const um_result *r) {
                            .first_token_seconds = r->first_token_seconds,
                            .total_seconds = r->total_seconds,
                            .decode_seconds = r->decode_seconds}};
-    put_likeliest(arena, r, &m.finish);
+    um_msg_finish *f = &m.finish;
+    f->n_likeliest_all = put_likeliest(arena, r->likeliest, um_mul(r->n_tokens, (size_t)r->n_likeliest),
+                                       &f->likeliest_id, &f->likeliest);
     um_worker_send(t->worker, &m);
     um_arena_reset(arena);
 }
