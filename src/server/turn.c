@@ -64,8 +64,7 @@ static void turn_free(um_turn *t) {
     else t->server->turns = t->next;
     if (t->next) t->next->prev = t->prev;
     for (int32_t i = 0; i < t->n_choices; i++) {
-        um_buf_free(&t->choice[i].text);
-        um_buf_free(&t->choice[i].trajectory);
+        um_choice_free(&t->choice[i]);
         if (t->shape->forget) t->shape->forget(&t->choice[i]);
         um_free(t->choice[i].own);
         um_free(t->film[i].ids);
@@ -232,9 +231,7 @@ static um_choice *choice_of(const generation *g, int32_t index) {
 
 static void stream_text(um_turn *t, um_choice *c, const um_msg_text *m) {
     begin_stream(t);
-    um_buf_append(&c->text, m->text.p, m->text.n);
-    c->n_tokens = m->offset + (int32_t)m->n_ids;
-    c->nfe = m->nfe;
+    um_choice_settle(c, m);
     if (t->shape->text) t->shape->text(t, c, m);
 }
 
@@ -322,6 +319,7 @@ static void keep_result(um_turn *t, um_choice *c, const um_msg_finish *m) {
     *r = *m;
     r->ids = copy(a, m->ids, m->n_ids, sizeof *m->ids);
     r->pass = copy(a, m->pass, m->n_ids, sizeof *m->pass);
+    r->text_end = copy(a, m->text_end, m->n_ids, sizeof *m->text_end);
     r->logprob = copy(a, m->logprob, m->n_logprob, sizeof *m->logprob);
     r->likeliest_id = copy(a, m->likeliest_id, m->n_likeliest_all, sizeof *m->likeliest_id);
     r->likeliest = copy(a, m->likeliest, m->n_likeliest_all, sizeof *m->likeliest);

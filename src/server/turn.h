@@ -13,12 +13,30 @@ extern "C" {
 
 typedef struct um_turn um_turn;
 
+/* Tokens of an answer, one behind the other. They are the choice's and live until its next event. */
+typedef struct um_tokens {
+    const int32_t *id;
+    const int32_t *text_end;     /* [n] bytes of the answer's text behind each; a stop string may have cut the last */
+    const float *logprob;        /* [n], or NULL: not asked for */
+    const int32_t *likeliest_id; /* [n, n_likeliest] -1: no more */
+    const float *likeliest;
+    uint32_t n;
+    int32_t n_likeliest;
+    int32_t text_start; /* bytes in front of the first */
+} um_tokens;
+
+/* What came of an answer that streams: its text, and the columns of um_tokens. */
+typedef struct um_settled {
+    um_buf text, id, text_end, logprob, likeliest_id, likeliest;
+    int32_t n_likeliest;
+} um_settled;
+
 /* One answer: choice number prompt * n + index. */
 typedef struct um_choice {
     int32_t number, prompt, index;
     bool finished;
     um_msg_finish result; /* copied into the turn when finished */
-    um_buf text;          /* settled so far, when it streams */
+    um_settled settled;   /* so far, when it streams */
     int32_t n_tokens;     /* settled so far */
     int32_t nfe;          /* so far */
     int32_t next_shown;   /* pass from which on a snapshot is streamed again */
@@ -84,6 +102,15 @@ const char *um_turn_model(const um_turn *t); /* as the request names it */
 int64_t um_turn_created(const um_turn *t);   /* epoch seconds */
 int32_t um_turn_n_choices(const um_turn *t);
 um_choice *um_turn_choice(um_turn *t, int32_t i);
+
+/* The text and the tokens of an answer: all of it when it has finished, else what has settled. */
+um_str um_choice_text(const um_choice *c);
+um_tokens um_choice_tokens(const um_choice *c);
+um_tokens um_tokens_part(const um_tokens *t, uint32_t from, uint32_t to); /* [from, to), as far as there are so many */
+
+/* ---- For turn.c (choice.c) --------------------------------------------------------------------------------------- */
+void um_choice_settle(um_choice *c, const um_msg_text *m); /* keeps what came */
+void um_choice_free(um_choice *c);
 
 /* Writers that APIs share (api/put.c). */
 void um_put_usage(um_turn *t, um_jw *w);                   /* the usage object, sums over the choices so far */

@@ -41,6 +41,9 @@ static void check(const row *r, size_t first, size_t step) {
         size_t size = UM_MIN(at ? step : first, n - at);
         um_answer_push(&a, (um_str){r->text + at, size}, tell, &t);
         at += size;
+        size_t waiting = um_answer_waiting(&a);
+        assert_true(waiting <= at);
+        if (um_streq(r->text, r->want)) assert_int_equal(t.out.len + waiting, at); /* nothing is dropped */
     }
     um_answer_end(&a, tell, &t);
     if (t.last == UM_PART_REASONING) um_buf_puts(&t.out, ")");
@@ -123,6 +126,38 @@ static void reasoning_is_taken_off_the_front(void **state) {
     check_all(rows, UM_LEN(rows));
 }
 
+/* What no part has yet, behind a beginning of the text that may still become something else. */
+static void what_waits_is_counted_with_its_markers(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t waiting;
+    } rows[] = {
+        {"<thi", 4},
+        {"<think>", 0},
+        {"<think>\nhm", 0},
+        {"<think>hm\n\n", 2},
+        {"<think>hm</thi", 5},
+        {"<think>hm\n</think>\n", 0},
+        {"Yes ", 1},
+        {"Yes <to", 4},
+        {"Yes <tool_call>{", 13},
+        {"Yes " CALL("f", "{}"), 0},
+        {"Yes " CALL("f", "{}") "\n", 0},
+        {"<tool_call>1</tool_call>", 0},
+    };
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        um_answer_reader a;
+        told t = {.last = UM_PART_CONTENT};
+        um_answer_init(&a, &um_tool_formats[0], &um_reasoning_formats[0]);
+        um_answer_push(&a, um_str_of(rows[i].text), tell, &t);
+        if (um_answer_waiting(&a) != rows[i].waiting)
+            fail_msg("%s: %zu bytes wait, expected %zu", rows[i].text, um_answer_waiting(&a), rows[i].waiting);
+        um_buf_free(&t.out);
+        um_answer_free(&a);
+    }
+}
+
 static void formats_are_found_by_name_or_not_at_all(void **state) {
     (void)state;
     const um_tool_format *tools;
@@ -142,6 +177,7 @@ int main(void) {
         cmocka_unit_test(calls_between_markers),
         cmocka_unit_test(answers_that_are_calls_as_a_whole),
         cmocka_unit_test(reasoning_is_taken_off_the_front),
+        cmocka_unit_test(what_waits_is_counted_with_its_markers),
         cmocka_unit_test(formats_are_found_by_name_or_not_at_all),
     };
     return cmocka_run_group_tests_name("server_answer", tests, NULL, NULL);

@@ -39,12 +39,14 @@ def check(f):
 class Server:
     """One `unmask serve`, started when its url is first asked for."""
 
-    def __init__(self, *options, model="models/tiny-block"):
+    def __init__(self, *options, model="models/tiny-block", in_process=True):
         self.options, self.model, self.process, self.usual = options, model, None, None
+        if in_process:
+            self.options += ("--in-process",)
 
     def start(self):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        command = [UNMASK, "serve", "--model", self.model, "--port", "0", "--in-process", *self.options]
+        command = [UNMASK, "serve", "--model", self.model, "--port", "0", *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log)
         deadline = time.time() + 60
         while time.time() < deadline and self.process.poll() is None:
@@ -84,6 +86,7 @@ class Server:
 main = Server("--api-key", KEY, "--tool-call-parser", "hermes", "--served-model-name", "tiny,default", "--dtype", "float32")
 extended = Server("--usage-extensions", "--max-model-len", "256", "--dtype", "float32")
 whole_sequence = Server("--dtype", "float32", model="models/tiny-full")
+processes = Server("--dtype", "float32", in_process=False)
 stored = tempfile.TemporaryDirectory()
 batches = Server("--state-dir", stored.name, "--dtype", "float32")
 # Slow on purpose: whole sequences of 512 tokens in as many passes.
@@ -162,7 +165,7 @@ def run():
             failed += 1
             print(f"not ok {number} - {f.__name__}", flush=True)
             print("".join("# " + line + "\n" for line in traceback.format_exc().splitlines()), flush=True)
-    for server in (main, extended, whole_sequence, batches, slow):
+    for server in (main, extended, whole_sequence, processes, batches, slow):
         server.stop()
     print(f"# {len(chosen) - failed} of {len(chosen)} checks passed")
     return 1 if failed else 0

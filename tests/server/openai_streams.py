@@ -4,8 +4,8 @@ import json
 
 import openai
 
-from openai_harness import (chat, check, COUNT, COUNTED, events, GRADUAL, joined, main, refused, SUM,
-                            whole_sequence)
+from openai_harness import (chat, check, complete, COUNT, COUNT_PROMPT, COUNTED, events, GRADUAL, joined, main,
+                            processes, refused, SUM, TOOLS, whole_sequence)
 
 # ---- Chat, streamed --------------------------------------------------------------------------------------------------
 
@@ -71,12 +71,97 @@ def a_hot_stream_with_stops_joins_to_the_whole():
         assert (text, reason) == (want.message.content, want.finish_reason)
 
 
+# ---- Log-probabilities -----------------------------------------------------------------------------------------------
+
+SCORED = {"messages": COUNT, "logprobs": True, "top_logprobs": 2, "max_tokens": 60}
+WAYS = [
+    {"extra_body": {"block_size": 8}},
+    {"max_tokens": 19, "extra_body": {"block_size": 4}},
+    {"stop": ["1"], "extra_body": {"block_size": 4}},
+    {"stop": [", 12"], "extra_body": {"block_size": 4, "include_stop_str_in_output": True}},
+    {"n": 3, "temperature": 1.4, "seed": 5, "stop": ["an", "9"], "extra_body": {"block_size": 4}},
+    *({"temperature": 2, "seed": s, "extra_body": {"ignore_eos": True, "block_size": 4}} for s in range(4)),
+]
+
+
+def of_choice(chunks, index):
+    return [c.choices[0] for c in chunks if c.choices and c.choices[0].index == index]
+
+
+def brings_what_it_scores(parts, whole):
+    """The tokens of all chunks up to each are no more than its text; a stop string may cut the last of all."""
+    text, bytes_so_far, n = "", b"", 0
+    for part in parts:
+        text += part.delta.content or ""
+        for token in part.logprobs.content if part.logprobs else []:
+            n += 1
+            if n < len(whole) and not (token.token.startswith("<|") and token.token.endswith("|>")):
+                bytes_so_far += bytes(token.bytes)
+        assert text.startswith(bytes_so_far.decode(errors="replace").rstrip("\ufffd")), (text, bytes_so_far)
+
+
 @check
-def a_streams_logprobs_are_those_of_the_whole():
-    want = chat(logprobs=True, top_logprobs=1).choices[0].logprobs.content
-    got = [t for c in chat(stream=True, logprobs=True, top_logprobs=1) if c.choices[0].logprobs
-           for t in c.choices[0].logprobs.content]
-    assert [t.model_dump() for t in got] == [t.model_dump() for t in want]
+def a_streams_chunks_have_the_logprobs_of_their_text():
+    for server in main, processes:
+        for way in WAYS:
+            ask = {**SCORED, **way}
+            whole, chunks = chat(server, **ask), list(chat(server, stream=True, **ask))
+            for i in range(ask.get("n", 1)):
+                want, parts = whole.choices[i].logprobs.content, of_choice(chunks, i)
+                scored = [p.logprobs.content for p in parts if p.logprobs]
+                assert [t.model_dump() for s in scored for t in s] == [t.model_dump() for t in want], way
+                assert "".join(p.delta.content or "" for p in parts) == whole.choices[i].message.content
+                brings_what_it_scores(parts, want)
+                assert all(scored) and parts[0].logprobs is None and (len(scored) > 1 or len(want) < 8)
+                assert all(len(t.top_logprobs) == 2 for s in scored for t in s)
+
+
+@check
+def a_streams_chunks_have_no_logprobs_unless_asked_for():
+    assert all(c.choices[0].logprobs is None for c in chat(messages=COUNT, stream=True))
+    alone = [t for c in chat(messages=COUNT, stream=True, logprobs=True) if c.choices[0].logprobs
+             for t in c.choices[0].logprobs.content]
+    assert alone and all(t.top_logprobs == [] for t in alone)
+
+
+@check
+def a_streams_logprobs_wait_for_a_call_to_be_whole():
+    ask = {"messages": SUM, "tools": TOOLS, "tool_choice": "required", "logprobs": True, "max_tokens": 40,
+           "extra_body": {"block_size": 4}}
+    got = [t for c in chat(stream=True, **ask) if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
+    assert got == chat(**ask).choices[0].logprobs.content
+
+
+@check
+def a_completions_stream_has_the_logprobs_of_its_text():
+    lists = "tokens", "token_logprobs", "top_logprobs", "text_offset"
+    for server in main, processes:
+        for way in WAYS:
+            ask = {"prompt": COUNT_PROMPT, "logprobs": 2, **way}
+            whole, chunks = complete(server, **ask), list(complete(server, stream=True, **ask))
+            for i in range(ask.get("n", 1)):
+                want, parts = whole.choices[i], of_choice(chunks, i)
+                scored = [p.logprobs for p in parts if p.logprobs]
+                for name in lists:
+                    assert [v for l in scored for v in getattr(l, name)] == getattr(want.logprobs, name), (name, way)
+                text = ""
+                for part in parts: # a token begins in text that came with it or before it
+                    text += part.text
+                    assert not part.logprobs or max(part.logprobs.text_offset) <= len(text)
+                assert text == want.text and parts[-1].logprobs is None
+
+
+@check
+def a_stream_of_snapshots_ends_with_logprobs():
+    ask = {"messages": COUNT, "stream_mode": "denoise", "logprobs": True, **GRADUAL}
+    final = json.loads(events(whole_sequence, "/v1/chat/completions", ask)[-2])
+    assert "".join(t["token"] for t in final["logprobs"]["content"]) == COUNTED
+    ask = {"prompt": COUNT_PROMPT, "stream_mode": "denoise", "logprobs": 1, **GRADUAL}
+    final = json.loads(events(whole_sequence, "/v1/completions", ask)[-2])
+    assert "".join(final["logprobs"]["tokens"]) == final["text"]
+
+
+# ---- Snapshots and ends ----------------------------------------------------------------------------------------------
 
 
 @check

@@ -135,6 +135,15 @@ generate_appends_settled_text_when_asked() {
     has=$(event '.[-1] | keys | join(" ")')
     for key in full_text full_token_ids usage finish_reason; do [[ " $has " = *" $key "* ]]; done
 }
+generate_appends_log_probabilities_when_asked() {
+    for more in '' ', "stop": [" pages"]' ', "max_tokens": 11'; do
+        stream /generate "{\"prompt\": $prompt, \"temperature\": 0, \"logprobs\": 2, \"block_size\": 4, \"stream\": true, \"stream_mode\": \"block_append\"$more}"
+        [ "$(event '[.[:-1][].logprobs[]] == .[-1].logprobs')" = true ]
+        [ "$(event '.[-1].logprobs | length > 8')" = true ]
+        [ "$(event 'all(.[:-1][]; [.logprobs[].token_id] == .token_ids)')" = true ]
+        [ "$(event '.[:-1] | length > 1')" = true ]
+    done
+}
 generate_streams_both_when_mixed() {
     stream /generate "{\"prompt\": $prompt, \"temperature\": 0, \"stream\": true, \"stream_mode\": \"mixed\"}"
     [ "$(event 'map(.event) | unique | join(" ")')" = 'append buffer_snapshot final' ]
@@ -240,6 +249,16 @@ sglang_streams_the_text_so_far() {
     [ "$(event '[range(1; length) as $i | . as $e | $e[$i].text | startswith($e[$i - 1].text)] | all')" = true ]
     [ "$(event '.[-2].output_ids == .[-1].output_ids')" = true ]
     [ "$(event 'all(.[:-1][]; .meta_info.finish_reason == null)')" = true ]
+}
+sglang_streams_the_log_probabilities_so_far() {
+    local body="\"text\": $prompt, \"return_logprob\": true, \"top_logprobs_num\": 2, \"sampling_params\": {\"temperature\": 0, \"block_size\": 4}"
+    post /generate "{$body}"
+    jq -c '.meta_info | [.output_token_logprobs, .output_top_logprobs]' "$work/body" > "$work/whole"
+    stream /generate "{$body, \"stream\": true}"
+    event '.[-1].meta_info | [.output_token_logprobs, .output_top_logprobs] | tojson' | diff - "$work/whole"
+    [ "$(event 'all(.[]; [.meta_info.output_token_logprobs[][1]] == .output_ids)')" = true ]
+    [ "$(event 'all(.[]; (.meta_info.output_top_logprobs | length) == (.output_ids | length))')" = true ]
+    [ "$(event '.[0].output_ids | length > 0 and length < 8')" = true ]
 }
 sglang_refuses_what_it_does_not_know() {
     refuses /generate '{"text": 5}' text
@@ -390,6 +409,16 @@ completion_streams_pieces() {
     [ "$(event 'map(.content) | join("")')" = "$answer" ] && [ "$(event '.[-1].stop')" = true ]
     [ "$(event 'all(.[:-1][]; .stop == false)')" = true ] && [ "$(event '.[-1].stop_type')" = eos ]
     [ "$(event '[.[].tokens[]] | length')" = "$(event '.[-1].tokens_predicted')" ]
+}
+completion_streams_probabilities_of_its_pieces() {
+    local body="\"prompt\": $prompt, \"temperature\": 0, \"n_probs\": 2, \"block_size\": 4"
+    post /completion "{$body}"
+    jq -c .completion_probabilities "$work/body" > "$work/whole"
+    stream /completion "{$body, \"stream\": true}"
+    event '[.[].completion_probabilities // [] | .[]] | tojson' | diff - "$work/whole"
+    [ "$(event 'all(.[:-1][]; [.completion_probabilities[].id] == .tokens)')" = true ]
+    [ "$(event '.[-1] | has("completion_probabilities")')" = false ]
+    [ "$(event 'length > 3')" = true ]
 }
 completion_answers_several_prompts() {
     post /completion "{\"prompt\": [$prompt, \"a b\"], \"n_predict\": 4}"

@@ -254,6 +254,156 @@ static void a_stream_has_only_so_many_choices(void **state) {
     forget_answer(&a);
 }
 
+/* ---- Log-probabilities ------------------------------------------------------------------------------------------- */
+
+/* An answer that is told token by token: the first has the log-probability -1, the next one -2. */
+typedef struct speech {
+    um_buf text;
+    int32_t id[16], text_end[16], pass[16];
+    float logprob[16];
+    uint32_t n;
+} speech;
+
+/* Tokens, divided by '|', as one event; each has one likeliest id, itself, when `tops` is 1. */
+static void say_tokens(speech *s, const char *tokens, int32_t tops) {
+    const um_str v = um_str_of(tokens);
+    uint32_t from = s->n;
+    size_t start = s->text.len;
+    for (size_t i = 0; i <= v.n; i++) {
+        if (i < v.n && v.p[i] != '|') {
+            um_buf_putc(&s->text, v.p[i]);
+            continue;
+        }
+        s->id[s->n] = 65 + (int32_t)s->n;
+        s->pass[s->n] = 1;
+        s->text_end[s->n] = (int32_t)s->text.len;
+        s->logprob[s->n] = -1 - (float)s->n;
+        s->n++;
+    }
+    um_msg_text m = {.rid = script[0].rid, .offset = (int32_t)from, .ids = s->id + from, .n_ids = s->n - from};
+    m.text_end = s->text_end + from;
+    m.logprob = m.likeliest = s->logprob + from;
+    m.likeliest_id = m.ids;
+    m.n_logprob = m.n_ids;
+    m.n_likeliest = tops;
+    m.n_likeliest_all = (uint32_t)tops * m.n_ids;
+    m.text = (um_str){s->text.data + start, s->text.len - start};
+    script[0].listener.text(script[0].arg, &m);
+}
+
+static void end_speech(speech *s, int32_t tops) {
+    um_msg_finish m = {.rid = script[0].rid, .ids = s->id, .n_ids = s->n, .finish = UM_FINISH_EOS, .stop_id = -1};
+    m.pass = s->pass;
+    m.text = (um_str){s->text.data, s->text.len};
+    m.text_end = s->text_end;
+    m.logprob = m.likeliest = s->logprob;
+    m.likeliest_id = m.ids;
+    m.n_logprob = m.n_ids;
+    m.n_likeliest = tops;
+    m.n_likeliest_all = (uint32_t)tops * m.n_ids;
+    script[0].listener.finish(script[0].arg, &m);
+    um_buf_free(&s->text);
+}
+
+/* A delta, and the log-probabilities and number of token ids that its chunk has: "text{1 2:2}". */
+static void put_scores(void *out, const json_t *event) {
+    const json_t *choice = json_array_get(json_object_get(event, "choices"), 0), *token, *ids;
+    size_t i;
+    put_delta(out, event);
+    ids = json_object_get(choice, "token_ids");
+    if (json_is_null(json_object_get(choice, "logprobs"))) {
+        assert_int_equal(json_array_size(ids), 0);
+        return;
+    }
+    um_buf_putc(out, '{');
+    json_array_foreach(json_object_get(json_object_get(choice, "logprobs"), "content"), i, token)
+        um_buf_printf(out, "%g ", -json_number_value(json_object_get(token, "logprob")));
+    um_buf_printf(out, ":%zu}", json_array_size(ids));
+}
+
+/* Tokens come one by one; the end of the text of some waits for others. */
+static void a_chunk_has_the_log_probabilities_of_its_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *more, *tokens, *want;
+    } rows[] = {
+        {"", "Hi| <|b> |yo", "Hi{1 :1} <{2 :1}b> {3 :1}yo{4 :1}.stop"},
+        {TOOLS, "Hi| <|b> |yo", "Hi{1 :1} <b>{2 :1} yo{3 4 :2}.stop"},
+        {TOOLS, "A|<tool_call>|{\"name\": \"f\"}|</tool_call>| ", "A{1 :1}[0 f {}]{2 3 4 :3}.tool_calls{5 :1}"},
+        {TOOLS, "A <tool_call>{|\"x\"}", "A <tool_call>{\"x\"}{1 2 :2}.stop"},
+        {"", "<think>|hm|</think>|Yes", "(hm){1 2 :2}Yes{3 4 :2}.stop"},
+        {"\"include_reasoning\": false", "<think>|hm|</think>|Yes", "Yes{1 2 3 4 :4}.stop"},
+    };
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        answer a;
+        speech s = {0};
+        um_buf told = {0}, body = {0};
+        um_buf_printf(&body, "{" USER "%s%s, \"logprobs\": true, \"return_token_ids\": true, \"stream\": true}",
+                      *rows[i].more ? ", " : "", rows[i].more);
+        ask(&a, CHAT, body.data);
+        PUMP_UNTIL(n_script == 1);
+        char *tokens = um_strdup(rows[i].tokens);
+        for (char *p = tokens; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {
+            char one[64];
+            snprintf(one, sizeof one, "%.*s", (int)strcspn(p, "|"), p);
+            say_tokens(&s, one, 0);
+        }
+        um_free(tokens);
+        end_speech(&s, 0);
+        PUMP_UNTIL(a.done);
+        each_event(&a, put_scores, &told);
+        if (!um_streq(told.data, rows[i].want))
+            fail_msg("%s: expected %s, found %s", rows[i].tokens, rows[i].want, told.data);
+        um_buf_free(&told);
+        um_buf_free(&body);
+        forget_answer(&a);
+    }
+}
+
+static void offsets_of_chunks_go_on_where_the_last_one_ended(void **state) {
+    (void)state;
+    answer a;
+    speech s = {0};
+    ask(&a, TEXT, "{\"prompt\": \"a\", \"logprobs\": 1, \"stream\": true}");
+    PUMP_UNTIL(n_script == 1);
+    say_tokens(&s, "h\xC3\xA9|y", 1);
+    say_tokens(&s, "\xE2\x82\xAC| ", 1);
+    say_tokens(&s, "", 1); /* a token without text */
+    end_speech(&s, 1);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"token_logprobs\":[-1,-2],\"top_logprobs\":[{\"b\":-1},{\"c\":-2}],"
+                                        "\"text_offset\":[0,2]}"));
+    assert_non_null(strstr(a.body.data, "\"token_logprobs\":[-3,-4],\"top_logprobs\":[{\"d\":-3},{\"e\":-4}],"
+                                        "\"text_offset\":[3,4]}"));
+    assert_non_null(strstr(a.body.data, "\"token_logprobs\":[-5],\"top_logprobs\":[{\"f\":-5}],\"text_offset\":[5]}"));
+    assert_non_null(strstr(a.body.data, "\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\""));
+    forget_answer(&a);
+    s = (speech){0};
+    ask(&a, TEXT, "{\"prompt\": \"a\", \"logprobs\": 1}");
+    PUMP_UNTIL(n_script == 1);
+    s.n = 0;
+    say_tokens(&s, "h\xC3\xA9|y|\xE2\x82\xAC| |", 1);
+    end_speech(&s, 1);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"text_offset\":[0,2,3,4,5]}"));
+    forget_answer(&a);
+}
+
+/* Parts of an answer that contradict each other in what they bring come from a worker that is broken. */
+static void columns_that_do_not_fit_are_left_out(void **state) {
+    (void)state;
+    answer a;
+    speech s = {0};
+    ask(&a, TEXT, "{\"prompt\": \"a\", \"logprobs\": 1, \"stream\": true}");
+    PUMP_UNTIL(n_script == 1);
+    say_tokens(&s, "one|two", 0);
+    say_tokens(&s, "three", 1);
+    end_speech(&s, 1);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"token_logprobs\":[-3],\"top_logprobs\":null"));
+    forget_answer(&a);
+}
+
 /* ---- Several answers --------------------------------------------------------------------------------------------- */
 
 static void choices_stand_in_order_whoever_is_first(void **state) {
@@ -461,6 +611,9 @@ int main(void) {
         cmocka_unit_test(a_stop_string_that_stays_is_the_last_text),
         cmocka_unit_test(a_stream_that_waits_begins_by_itself),
         cmocka_unit_test(a_stream_has_only_so_many_choices),
+        cmocka_unit_test(a_chunk_has_the_log_probabilities_of_its_text),
+        cmocka_unit_test(offsets_of_chunks_go_on_where_the_last_one_ended),
+        cmocka_unit_test(columns_that_do_not_fit_are_left_out),
         cmocka_unit_test(choices_stand_in_order_whoever_is_first),
         cmocka_unit_test(what_the_queue_does_not_take_takes_the_rest_back),
         cmocka_unit_test(a_client_that_hangs_up_cancels),

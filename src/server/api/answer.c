@@ -88,6 +88,11 @@ void um_answer_push(um_answer_reader *a, um_str text, um_part_fn fn, void *arg) 
     um_reasoning_push(&a->reasoning, text, to_tools, &r);
 }
 
+/* Between the readers nothing waits: what the first one says, the second one has. */
+size_t um_answer_waiting(const um_answer_reader *a) {
+    return um_tools_waiting(&a->tools) + a->reasoning.edges.space.len + a->reasoning.held.len;
+}
+
 void um_answer_end(um_answer_reader *a, um_part_fn fn, void *arg) {
     route r = {&a->tools, fn, arg};
     um_reasoning_end(&a->reasoning, to_tools, &r);

@@ -77,6 +77,8 @@ typedef struct um_answer_reader {
 void um_answer_init(um_answer_reader *a, const um_tool_format *tools, const um_reasoning_format *reasoning);
 void um_answer_free(um_answer_reader *a);
 void um_answer_push(um_answer_reader *a, um_str text, um_part_fn fn, void *arg);
+/* Bytes at the end of what was pushed that wait: no part has them yet, and they are not dropped. */
+size_t um_answer_waiting(const um_answer_reader *a);
 /* There is no more: what waited is said as what it is then. */
 void um_answer_end(um_answer_reader *a, um_part_fn fn, void *arg);
 
@@ -84,6 +86,7 @@ void um_answer_end(um_answer_reader *a, um_part_fn fn, void *arg);
 
 void um_tools_push(um_tool_reader *t, um_str text, um_part_fn fn, void *arg);
 void um_tools_end(um_tool_reader *t, um_part_fn fn, void *arg);
+size_t um_tools_waiting(const um_tool_reader *t);
 void um_reasoning_push(um_reasoning_reader *r, um_str text, um_part_fn fn, void *arg);
 void um_reasoning_end(um_reasoning_reader *r, um_part_fn fn, void *arg);
 

@@ -110,7 +110,7 @@ typedef struct message {
     um_answer_reader reader;
     um_buf content, reasoning; /* as a whole, or of the chunk that is gathered */
     um_buf calls;              /* elements of a JSON array */
-    um_buf ids;                /* int32_t, that no chunk has named yet */
+    uint32_t n_named;          /* tokens that chunks have named */
     int32_t n_calls;
     bool streams;
 } message;
@@ -135,7 +135,6 @@ static void forget(um_choice *c) {
     um_buf_free(&m->content);
     um_buf_free(&m->reasoning);
     um_buf_free(&m->calls);
-    um_buf_free(&m->ids);
 }
 
 static void put_call(message *m, const um_part *p) {
@@ -204,10 +203,8 @@ static void put_message(message *m, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static void put_end(um_turn *t, message *m, um_jw *w) {
+static void put_end(const message *m, um_jw *w) {
     const um_msg_finish *r = &m->choice->result;
-    um_jw_key(w, "logprobs");
-    um_put_chat_logprobs(t, r, w);
     um_jw_put_cstr(w, "finish_reason", finish_reason(m, r));
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, r);
@@ -221,7 +218,8 @@ static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     put_message(m, w);
-    put_end(t, m, w);
+    um_openai_logprobs(t, c, um_put_chat_logprobs, w);
+    put_end(m, w);
     um_put_extras(t, c, w);
     um_jw_end_object(w);
 }
@@ -262,11 +260,23 @@ static void put_delta(message *m, um_jw *w) {
     um_buf_clear(&m->calls);
 }
 
-/* The ids of the tokens since the last chunk that named some. */
-static void put_ids(um_turn *t, message *m, um_jw *w) {
+/* A token belongs to the chunk that brings the end of its text, which may wait for what follows: a marker that begins
+ * there, a call that is not whole. What waits behind the last text of an answer was nothing. */
+static um_tokens take_tokens(message *m) {
+    um_tokens all = um_choice_tokens(m->choice);
+    size_t said = um_choice_text(m->choice).n, waiting = um_answer_waiting(&m->reader);
+    uint32_t from = m->n_named;
+    said -= UM_MIN(waiting, said); /* the opening may wait too, which is ours */
+    if (m->choice->finished) m->n_named = all.n;
+    while (m->n_named < all.n && (size_t)all.text_end[m->n_named] <= said) m->n_named++;
+    return um_tokens_part(&all, from, m->n_named);
+}
+
+static void put_tokens(um_turn *t, message *m, um_jw *w) {
+    um_tokens part = take_tokens(m);
+    um_openai_chunk_logprobs(t, m->choice, &part, um_put_chat_logprobs, w);
     if (!um_turn_body(t)->return_token_ids) return;
-    um_jw_put_ints(w, "token_ids", (const int32_t *)m->ids.data, m->ids.len / sizeof(int32_t));
-    um_buf_clear(&m->ids);
+    um_jw_put_ints(w, "token_ids", part.id, part.n);
 }
 
 /* What was gathered, if anything was. */
@@ -275,15 +285,13 @@ static void send_gathered(um_turn *t, um_choice *c) {
     if (!m->reasoning.len && !m->content.len && !m->calls.len) return;
     um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
     put_delta(m, w);
-    um_jw_put_null(w, "logprobs");
+    put_tokens(t, m, w);
     um_openai_goes_on(w);
-    put_ids(t, m, w);
     um_openai_send(t, w);
 }
 
 static void text(um_turn *t, um_choice *c, const um_msg_text *e) {
     message *m = message_of(t, c);
-    um_buf_append(&m->ids, e->ids, e->n_ids * sizeof(int32_t));
     um_answer_push(&m->reader, e->text, gather, m);
     send_gathered(t, c);
 }
@@ -302,19 +310,18 @@ static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
     um_openai_send(t, w);
 }
 
-/* Log-probabilities come with the end: before it, a token may still be written anew. */
 static void finish(um_turn *t, um_choice *c) {
     message *m = message_of(t, c);
     if (um_openai_is_denoise(t)) {
-        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result));
+        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_chat_logprobs);
         return;
     }
     um_answer_end(&m->reader, gather, m);
     send_gathered(t, c);
     um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
     put_delta(m, w);
-    put_end(t, m, w);
-    put_ids(t, m, w);
+    put_tokens(t, m, w);
+    put_end(m, w);
     um_put_stream_extras(t, c, w);
     um_openai_send(t, w);
 }

@@ -63,15 +63,7 @@ static void put_echo(um_turn *t, const um_choice *c, um_buf *out) {
     um_free(text);
 }
 
-static size_t characters(const um_buf *b) {
-    size_t n = 0;
-    for (size_t i = 0; i < b->len; i++) n += ((uint8_t)b->data[i] & 0xC0) != 0x80;
-    return n;
-}
-
-static void put_end(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
-    um_jw_key(w, "logprobs");
-    um_put_completion_logprobs(t, m, before, w);
+static void put_end(const um_msg_finish *m, um_jw *w) {
     um_jw_put_cstr(w, "finish_reason", um_finish_reason(m));
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, m);
@@ -82,12 +74,12 @@ static void put_end(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w)
 static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     um_buf all = {0};
     put_echo(t, c, &all);
-    size_t before = characters(&all);
     um_buf_append(&all, c->result.text.p, c->result.text.n);
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     um_jw_put_str(w, "text", (um_str){all.data, all.len});
-    put_end(t, &c->result, before, w);
+    um_openai_logprobs(t, c, um_put_completion_logprobs, w);
+    put_end(&c->result, w);
     um_put_extras(t, c, w);
     um_jw_end_object(w);
     um_buf_free(&all);
@@ -103,8 +95,8 @@ static um_jw *begin_chunk(um_turn *t, um_choice *c, um_str text) {
     return w;
 }
 
-static void go_on(um_turn *t, um_jw *w) {
-    um_jw_put_null(w, "logprobs");
+static void go_on(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
+    um_openai_chunk_logprobs(t, c, v, um_put_completion_logprobs, w);
     um_openai_goes_on(w);
     um_openai_send(t, w);
 }
@@ -113,16 +105,20 @@ static void begin(um_turn *t, um_choice *c) {
     um_buf echo = {0};
     if (um_openai_is_denoise(t)) return;
     put_echo(t, c, &echo);
-    if (echo.len) go_on(t, begin_chunk(t, c, (um_str){echo.data, echo.len}));
+    if (echo.len) go_on(t, c, &(um_tokens){0}, begin_chunk(t, c, (um_str){echo.data, echo.len}));
     um_buf_free(&echo);
 }
 
 static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
-    bool with_ids = um_turn_body(t)->return_token_ids;
-    if (!m->text.n && !(with_ids && m->n_ids)) return;
+    const um_body *b = um_turn_body(t);
+    bool names_tokens = b->return_token_ids || b->top_logprobs >= 0;
+    if (!m->text.n && !(names_tokens && m->n_ids)) return;
+    um_tokens all = um_choice_tokens(c), part = um_tokens_part(&all, all.n - m->n_ids, all.n);
     um_jw *w = begin_chunk(t, c, m->text);
-    if (with_ids) um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
-    go_on(t, w);
+    if (b->return_token_ids) {
+        um_jw_put_ints(w, "token_ids", part.id, part.n);
+    }
+    go_on(t, c, &part, w);
 }
 
 static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
@@ -132,22 +128,20 @@ static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
     }
     um_jw *w = begin_chunk(t, c, UM_STR(""));
     um_openai_provisional(t, c, s, w);
-    go_on(t, w);
+    go_on(t, c, &(um_tokens){0}, w);
 }
 
-/* Log-probabilities come with the end: before it, a token may still be written anew. */
+/* The last text has named the tokens that were left. */
 static void finish(um_turn *t, um_choice *c) {
-    um_buf echo = {0};
     if (um_openai_is_denoise(t)) {
-        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result));
+        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_completion_logprobs);
         return;
     }
-    put_echo(t, c, &echo);
     um_jw *w = begin_chunk(t, c, UM_STR(""));
-    put_end(t, &c->result, characters(&echo), w);
+    um_openai_chunk_logprobs(t, c, &(um_tokens){0}, um_put_completion_logprobs, w);
+    put_end(&c->result, w);
     um_put_stream_extras(t, c, w);
     um_openai_send(t, w);
-    um_buf_free(&echo);
 }
 
 static void end(um_turn *t) {

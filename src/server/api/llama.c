@@ -147,18 +147,19 @@ static void put_probability(um_turn *t, um_jw *w, int32_t id, float logprob) {
     um_jw_put_double(w, "logprob", (double)logprob);
 }
 
-static void put_probabilities(um_turn *t, um_jw *w, const um_msg_finish *m) {
+static void put_probabilities(um_turn *t, um_jw *w, const um_tokens *v) {
+    size_t n = (size_t)v->n_likeliest;
+    if (um_turn_body(t)->top_logprobs < 0) return;
     um_jw_key(w, "completion_probabilities");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) {
+    for (uint32_t i = 0; i < v->n && v->logprob; i++) {
         um_jw_begin_object(w);
-        put_probability(t, w, m->ids[i], m->logprob[i]);
+        put_probability(t, w, v->id[i], v->logprob[i]);
         um_jw_key(w, "top_logprobs");
         um_jw_begin_array(w);
-        for (size_t k = (size_t)i * (size_t)m->n_likeliest; k < (i + 1) * (size_t)m->n_likeliest; k++) {
-            if (m->likeliest_id[k] < 0) continue;
+        for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
             um_jw_begin_object(w);
-            put_probability(t, w, m->likeliest_id[k], m->likeliest[k]);
+            put_probability(t, w, v->likeliest_id[k], v->likeliest[k]);
             um_jw_end_object(w);
         }
         um_jw_end_array(w);
@@ -173,7 +174,7 @@ static void put_counts(um_turn *t, const um_choice *c, um_jw *w) {
     um_jw_put_int(w, "tokens_evaluated", (int64_t)um_turn_body(t)->prompt[c->prompt].n_ids);
 }
 
-/* Everything about an answer but its text and tokens. */
+/* Everything about an answer but its text, its tokens and their probabilities. */
 static void put_end(um_turn *t, um_choice *c, um_jw *w) {
     const um_msg_finish *m = &c->result;
     put_counts(t, c, w);
@@ -186,7 +187,6 @@ static void put_end(um_turn *t, um_choice *c, um_jw *w) {
     um_jw_put_int(w, "seed", m->seed);
     put_settings(t, w);
     put_timings(w, m);
-    if (um_turn_body(t)->top_logprobs >= 0) put_probabilities(t, w, m);
     um_put_extras(t, c, w);
 }
 
@@ -202,7 +202,9 @@ static void whole(um_turn *t, um_jw *w) {
     if (is_list) um_jw_begin_array(w);
     for (int32_t i = 0; i < um_turn_n_choices(t); i++) {
         um_choice *c = um_turn_choice(t, i);
+        const um_tokens all = um_choice_tokens(c);
         begin_choice(c, c->result.text, c->result.ids, c->result.n_ids, w);
+        put_probabilities(t, w, &all);
         put_end(t, c, w);
         um_jw_end_object(w);
     }
@@ -210,14 +212,17 @@ static void whole(um_turn *t, um_jw *w) {
 }
 
 static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+    um_tokens all = um_choice_tokens(c), part = um_tokens_part(&all, all.n - m->n_ids, all.n);
     um_jw *w = um_sse_begin(um_turn_sse(t));
-    begin_choice(c, m->text, m->ids, m->n_ids, w);
+    begin_choice(c, m->text, part.id, part.n, w);
+    put_probabilities(t, w, &part);
     put_counts(t, c, w);
     um_jw_put_bool(w, "stop", false);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
 }
 
+/* The parts have brought text and probabilities. */
 static void finish(um_turn *t, um_choice *c) {
     um_jw *w = um_sse_begin(um_turn_sse(t));
     begin_choice(c, UM_STR(""), NULL, 0, w);

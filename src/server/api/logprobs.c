@@ -23,30 +23,27 @@ static void put_token(um_turn *t, um_jw *w, int32_t id, float logprob) {
     um_jw_put_bytes(w, "bytes", bytes);
 }
 
-static void put_likeliest(um_turn *t, const um_msg_finish *m, uint32_t i, um_jw *w) {
-    size_t n = (size_t)m->n_likeliest;
+static void put_likeliest(um_turn *t, const um_tokens *v, uint32_t i, um_jw *w) {
+    size_t n = (size_t)v->n_likeliest;
     um_jw_begin_array(w);
-    for (size_t k = i * n; k < (i + 1) * n && k < m->n_likeliest_all && m->likeliest_id[k] >= 0; k++) {
+    for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
         um_jw_begin_object(w);
-        put_token(t, w, m->likeliest_id[k], m->likeliest[k]);
+        put_token(t, w, v->likeliest_id[k], v->likeliest[k]);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
 }
 
-void um_put_chat_logprobs(um_turn *t, const um_msg_finish *m, um_jw *w) {
-    if (um_turn_body(t)->top_logprobs < 0) {
-        um_jw_null(w);
-        return;
-    }
+void um_put_chat_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
+    (void)c;
     um_jw_begin_object(w);
     um_jw_key(w, "content");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) {
+    for (uint32_t i = 0; i < v->n && v->logprob; i++) {
         um_jw_begin_object(w);
-        put_token(t, w, m->ids[i], m->logprob[i]);
+        put_token(t, w, v->id[i], v->logprob[i]);
         um_jw_key(w, "top_logprobs");
-        put_likeliest(t, m, i, w);
+        put_likeliest(t, v, i, w);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
@@ -69,61 +66,55 @@ static void spell(um_turn *t, int32_t id, um_buf *out) {
     for (size_t i = 0; i < bytes.n; i++) um_buf_printf(out, "\\x%02x", (uint8_t)bytes.p[i]);
 }
 
-static void put_top(um_turn *t, const um_msg_finish *m, uint32_t i, um_buf *name, um_jw *w) {
-    size_t n = (size_t)m->n_likeliest;
+static void put_top(um_turn *t, const um_tokens *v, uint32_t i, um_buf *name, um_jw *w) {
+    size_t n = (size_t)v->n_likeliest;
     um_jw_begin_object(w);
-    for (size_t k = i * n; k < (i + 1) * n && k < m->n_likeliest_all && m->likeliest_id[k] >= 0; k++) {
-        spell(t, m->likeliest_id[k], name);
+    for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
+        spell(t, v->likeliest_id[k], name);
         um_jw_key(w, name->len ? name->data : "");
-        put_logprob(w, m->likeliest[k]);
+        put_logprob(w, v->likeliest[k]);
     }
     um_jw_end_object(w);
 }
 
-/* Characters in front of each token. */
-static void put_offsets(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
-    char *text = NULL;
-    size_t at = 0, *end = UM_NEW_ARRAY(size_t, (size_t)m->n_logprob + 1);
-    um_model_decode_each(um_server_model(um_turn_server(t)), m->ids, m->n_logprob, um_turn_body(t)->keep_special, &text,
-                         end, NULL);
+/* Characters of the answer in front of each token. */
+static void put_offsets(um_str text, const um_tokens *v, uint32_t n, um_jw *w) {
+    size_t at = 0;
+    int64_t characters = 0;
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob && text; i++) {
-        um_jw_int(w, (int64_t)before);
-        for (; at < end[i]; at++) before += ((uint8_t)text[at] & 0xC0) != 0x80;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t start = (size_t)(i ? v->text_end[i - 1] : v->text_start);
+        for (; at < start && at < text.n; at++) characters += ((uint8_t)text.p[at] & 0xC0) != 0x80;
+        um_jw_int(w, characters);
     }
     um_jw_end_array(w);
-    um_free(text);
-    um_free(end);
 }
 
-void um_put_completion_logprobs(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w) {
+void um_put_completion_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
     um_buf name = {0};
-    if (um_turn_body(t)->top_logprobs < 0) {
-        um_jw_null(w);
-        return;
-    }
+    uint32_t n = v->logprob ? v->n : 0;
     um_jw_begin_object(w);
     um_jw_key(w, "tokens");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) {
-        spell(t, m->ids[i], &name);
+    for (uint32_t i = 0; i < n; i++) {
+        spell(t, v->id[i], &name);
         um_jw_str(w, name.data, name.len);
     }
     um_jw_end_array(w);
     um_jw_key(w, "token_logprobs");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) put_logprob(w, m->logprob[i]);
+    for (uint32_t i = 0; i < n; i++) put_logprob(w, v->logprob[i]);
     um_jw_end_array(w);
     um_jw_key(w, "top_logprobs");
-    if (m->n_likeliest > 0) {
+    if (v->n_likeliest > 0) {
         um_jw_begin_array(w);
-        for (uint32_t i = 0; i < m->n_logprob; i++) put_top(t, m, i, &name, w);
+        for (uint32_t i = 0; i < n; i++) put_top(t, v, i, &name, w);
         um_jw_end_array(w);
     } else {
         um_jw_null(w);
     }
     um_jw_key(w, "text_offset");
-    put_offsets(t, m, before, w);
+    put_offsets(um_choice_text(c), v, n, w);
     um_jw_end_object(w);
     um_buf_free(&name);
 }

@@ -68,7 +68,8 @@ static void put_answer(um_turn *t, um_jw *w) {
     um_jw_key(w, "usage");
     um_put_usage(t, w);
     um_jw_put_int(w, "seed", m->seed);
-    if (b->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", m);
+    const um_tokens all = um_choice_tokens(c);
+    if (b->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &all);
     um_put_stream_extras(t, c, w);
 }
 
@@ -81,14 +82,15 @@ static void whole(um_turn *t, um_jw *w) {
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
 static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+    um_tokens all = um_choice_tokens(c), part = um_tokens_part(&all, all.n - m->n_ids, all.n);
     um_jw *w = um_sse_begin(um_turn_sse(t));
-    (void)c;
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "event", "append");
     um_jw_put_cstr(w, "id", um_turn_id(t));
     um_jw_put_int(w, "token_offset", m->offset);
     um_jw_put_str(w, "text", m->text);
-    um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    um_jw_put_ints(w, "token_ids", part.id, part.n);
+    if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &part);
     um_jw_put_int(w, "nfe", m->nfe);
     um_jw_put_bool(w, "finished", false);
     put_decode(w, m->decode_seconds, m->decode_tokens);

@@ -107,6 +107,19 @@ void um_openai_usage_chunk(um_turn *t, const char *object) {
 
 void um_openai_goes_on(um_jw *w) { um_jw_put_null(w, "finish_reason"); }
 
+void um_openai_chunk_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_logprobs_fn put, um_jw *w) {
+    um_jw_key(w, "logprobs");
+    if (v->n && um_turn_body(t)->top_logprobs >= 0) put(t, c, v, w);
+    else um_jw_null(w);
+}
+
+void um_openai_logprobs(um_turn *t, const um_choice *c, um_logprobs_fn put, um_jw *w) {
+    um_tokens all = um_choice_tokens(c);
+    um_jw_key(w, "logprobs");
+    if (um_turn_body(t)->top_logprobs >= 0) put(t, c, &all, w);
+    else um_jw_null(w);
+}
+
 /* ---- Denoising --------------------------------------------------------------------------------------------------- */
 
 void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, const char *object) {
@@ -121,15 +134,16 @@ void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, cons
     um_sse_replace(um_turn_sse(t), c->number, um_turn_body(t)->snapshot_max_hz);
 }
 
-void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason) {
+void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason, um_logprobs_fn put) {
     const um_msg_finish *m = &c->result;
     um_jw *w = um_sse_begin(um_turn_sse(t));
     um_jw_begin_object(w);
     put_head(t, w, object);
     um_jw_put_cstr(w, "event", "final");
     um_jw_put_int(w, "index", c->number);
-    um_jw_put_str(w, "text", m->text);
+    um_jw_put_str(w, "text", (um_str){m->text.p, m->text.n});
     um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    um_openai_logprobs(t, c, put, w);
     um_jw_put_int(w, "nfe", m->nfe);
     um_jw_put_cstr(w, "finish_reason", finish_reason);
     um_jw_key(w, "stop_reason");

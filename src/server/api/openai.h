@@ -11,6 +11,15 @@ extern "C" {
 /* Fields that both read in their own way: narrower than what the other APIs take. */
 extern const um_field_set um_openai_fields;
 
+/* ---- Log-probabilities (logprobs.c) ------------------------------------------------------------------------------ */
+
+/* The value of `logprobs` in the two APIs, of some tokens of the choice. */
+typedef void (*um_logprobs_fn)(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w);
+void um_put_chat_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w);
+void um_put_completion_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w);
+
+/* ---- Answers and chunks (openai.c) ------------------------------------------------------------------------------- */
+
 /* "unmask-0.1.0-b4eecf4": answers with the same seed are the same while this is. */
 const char *um_fingerprint(void);
 
@@ -28,16 +37,13 @@ void um_openai_goes_on(um_jw *w);
 /* A stream of snapshots (stream_mode denoise): each replaces the one before; the last event is "final", with the fields
  * of the answer. `object` is theirs, "chat.completion.denoise". */
 void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, const char *object);
-void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason);
+void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason, um_logprobs_fn put);
+/* The member `logprobs` of a choice, of all of its tokens, and of a chunk, of some of them: null when nobody asked or,
+ * in a chunk, when there are none. */
+void um_openai_logprobs(um_turn *t, const um_choice *c, um_logprobs_fn put, um_jw *w);
+void um_openai_chunk_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_logprobs_fn put, um_jw *w);
 /* The member `dllm` of a choice (stream_mode mixed): what stands behind the text that is settled. */
 void um_openai_provisional(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *w);
-
-/* ---- Log-probabilities (logprobs.c) ------------------------------------------------------------------------------ */
-
-/* The value of `logprobs` in the two APIs; null when none were asked for. */
-void um_put_chat_logprobs(um_turn *t, const um_msg_finish *m, um_jw *w);
-/* `before`: characters in front of the answer, which `text_offset` counts too. */
-void um_put_completion_logprobs(um_turn *t, const um_msg_finish *m, size_t before, um_jw *w);
 
 #ifdef __cplusplus
 }

@@ -141,7 +141,8 @@ static void whole(um_turn *t, um_jw *w) {
     um_jw_put_int(w, "seed", c->result.seed);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
-    if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &c->result);
+    const um_tokens all = um_choice_tokens(c);
+    if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &all);
     um_put_extras(t, c, w);
     um_jw_end_object(w);
 }

@@ -124,12 +124,6 @@ static um_status flatten(json_t *root, um_err *err) {
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* The ids of an answer that streams: every event has all of them. */
-typedef struct ids_so_far {
-    int32_t *id;
-    size_t n, cap;
-} ids_so_far;
-
 static void put_reason(um_jw *w, const um_msg_finish *m) {
     const char *word = um_finish_reason(m);
     um_jw_key(w, "finish_reason");
@@ -152,17 +146,18 @@ static void put_triple(um_jw *w, float logprob, int32_t id) {
     um_jw_end_array(w);
 }
 
-static void put_logprobs(um_jw *w, const um_msg_finish *m) {
+static void put_logprobs(um_jw *w, const um_tokens *v) {
     um_jw_key(w, "output_token_logprobs");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) put_triple(w, m->logprob[i], m->ids[i]);
+    for (uint32_t i = 0; i < v->n && v->logprob; i++) put_triple(w, v->logprob[i], v->id[i]);
     um_jw_end_array(w);
     um_jw_key(w, "output_top_logprobs");
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob && m->n_likeliest; i++) {
+    size_t n = (size_t)v->n_likeliest;
+    for (uint32_t i = 0; i < v->n && n; i++) {
         um_jw_begin_array(w);
-        for (size_t k = (size_t)i * (size_t)m->n_likeliest; k < (i + 1) * (size_t)m->n_likeliest; k++)
-            if (m->likeliest_id[k] >= 0) put_triple(w, m->likeliest[k], m->likeliest_id[k]);
+        for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++)
+            put_triple(w, v->likeliest[k], v->likeliest_id[k]);
         um_jw_end_array(w);
     }
     um_jw_end_array(w);
@@ -173,7 +168,7 @@ static const char *rid_of(um_turn *t, const um_choice *c) {
     return b->rids ? b->rids[c->prompt] : um_turn_id(t);
 }
 
-static void put_meta(um_turn *t, um_choice *c, um_jw *w) {
+static void put_meta(um_turn *t, um_choice *c, const um_tokens *v, um_jw *w) {
     const um_body *b = um_turn_body(t);
     const um_msg_finish *m = &c->result;
     um_jw_key(w, "meta_info");
@@ -184,11 +179,11 @@ static void put_meta(um_turn *t, um_choice *c, um_jw *w) {
     um_jw_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
     um_jw_put_int(w, "completion_tokens", c->n_tokens);
     um_jw_put_int(w, "nfe", c->nfe);
+    if (b->top_logprobs >= 0) put_logprobs(w, v);
     if (c->finished) {
         um_jw_put_int(w, "cached_tokens", m->cached_tokens);
         um_jw_put_double(w, "e2e_latency", m->total_seconds);
         um_jw_put_int(w, "seed", m->seed);
-        if (b->top_logprobs >= 0) put_logprobs(w, m);
         um_put_extras(t, c, w);
     }
     um_jw_end_object(w);
@@ -197,52 +192,36 @@ static void put_meta(um_turn *t, um_choice *c, um_jw *w) {
 /* A single answer stands alone, several are told apart by their index. */
 static bool is_list(um_turn *t) { return !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1; }
 
-static void put_choice(um_turn *t, um_choice *c, um_str text, const int32_t *ids, size_t n, um_jw *w) {
+static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
+    const um_tokens all = um_choice_tokens(c);
     um_jw_begin_object(w);
-    um_jw_put_str(w, "text", text);
-    um_jw_put_ints(w, "output_ids", ids, n);
-    put_meta(t, c, w);
+    um_jw_put_str(w, "text", um_choice_text(c));
+    um_jw_put_ints(w, "output_ids", all.id, all.n);
+    put_meta(t, c, &all, w);
     if (is_list(t)) um_jw_put_int(w, "index", c->number);
     um_jw_end_object(w);
 }
 
-static void put_result(um_turn *t, um_choice *c, um_jw *w) {
-    put_choice(t, c, c->result.text, c->result.ids, c->result.n_ids, w);
-}
-
 static void whole(um_turn *t, um_jw *w) {
     if (is_list(t)) um_jw_begin_array(w);
-    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_result(t, um_turn_choice(t, i), w);
+    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_choice(t, um_turn_choice(t, i), w);
     if (is_list(t)) um_jw_end_array(w);
 }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
+/* Every event has all of the answer so far. */
+static void send(um_turn *t, um_choice *c) {
+    put_choice(t, c, um_sse_begin(um_turn_sse(t)));
+    um_sse_append(um_turn_sse(t));
+}
+
 static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
-    if (!c->own) c->own = UM_NEW(ids_so_far);
-    ids_so_far *all = c->own;
-    if (all->n + m->n_ids > all->cap) {
-        all->cap = 2 * (all->n + m->n_ids);
-        all->id = um_realloc(all->id, um_mul(all->cap, sizeof *all->id));
-    }
-    if (m->n_ids) memcpy(all->id + all->n, m->ids, m->n_ids * sizeof *all->id);
-    all->n += m->n_ids;
-    put_choice(t, c, (um_str){c->text.data, c->text.len}, all->id, all->n, um_sse_begin(um_turn_sse(t)));
-    um_sse_append(um_turn_sse(t));
+    (void)m;
+    send(t, c);
 }
 
-static void finish(um_turn *t, um_choice *c) {
-    put_result(t, c, um_sse_begin(um_turn_sse(t)));
-    um_sse_append(um_turn_sse(t));
-}
-
-static void forget(um_choice *c) {
-    ids_so_far *all = c->own;
-    if (all) um_free(all->id);
-}
-
-static const um_shape shape = {
-    .name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = finish, .forget = forget};
+static const um_shape shape = {.name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = send};
 
 static const um_api sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &shape};
 

@@ -36,26 +36,25 @@ static void put_logprob(um_jw *w, int32_t id, float logprob) {
     um_jw_put_double(w, "logprob", (double)logprob);
 }
 
-static void put_likeliest(um_jw *w, const um_msg_finish *m, uint32_t i) {
+static void put_likeliest(um_jw *w, const um_tokens *v, uint32_t i) {
+    size_t n = (size_t)v->n_likeliest;
     um_jw_key(w, "top");
     um_jw_begin_array(w);
-    for (int32_t k = 0; k < m->n_likeliest; k++) {
-        size_t at = (size_t)i * (size_t)m->n_likeliest + (size_t)k;
-        if (m->likeliest_id[at] < 0) break;
+    for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
         um_jw_begin_object(w);
-        put_logprob(w, m->likeliest_id[at], m->likeliest[at]);
+        put_logprob(w, v->likeliest_id[k], v->likeliest[k]);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
 }
 
-void um_put_token_logprobs(um_jw *w, const char *key, const um_msg_finish *m) {
+void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v) {
     um_jw_key(w, key);
     um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_logprob; i++) {
+    for (uint32_t i = 0; i < v->n && v->logprob; i++) {
         um_jw_begin_object(w);
-        put_logprob(w, m->ids[i], m->logprob[i]);
-        put_likeliest(w, m, i);
+        put_logprob(w, v->id[i], v->logprob[i]);
+        put_likeliest(w, v, i);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);

@@ -13,8 +13,8 @@ extern "C" {
 
 /* The value of every row by its name, numbers as numbers, "auto" where it is that. */
 void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets);
-/* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token; NULL logprobs: null. */
-void um_put_token_logprobs(um_jw *w, const char *key, const um_msg_finish *m);
+/* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token. */
+void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v);
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 

@@ -220,3 +220,9 @@ void um_tools_end(um_tool_reader *t, um_part_fn fn, void *arg) {
     um_buf_clear(&t->held);
     um_edges_flush(&t->edges, UM_PART_CONTENT, fn, arg);
 }
+
+/* A call waits with its marker, which is not held any more. */
+size_t um_tools_waiting(const um_tool_reader *t) {
+    size_t marker = t->format && t->format->begin && t->state == INSIDE ? strlen(t->format->begin) : 0;
+    return t->edges.space.len + marker + t->held.len;
+}
