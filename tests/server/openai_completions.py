@@ -63,7 +63,8 @@ def completions_logprobs_are_at_most_five():
 
 @check
 def completions_logprobs_of_a_prompt_are_refused():
-    refused(openai.BadRequestError, lambda: complete(echo=True, logprobs=1), "logprobs")
+    for more in {}, {"max_tokens": 1, "temperature": 0}, {"stream": True}:  # the second is how lm-eval asks
+        refused(openai.BadRequestError, lambda: complete(echo=True, logprobs=1, **more), "logprobs", "loglikelihood")
 
 
 @check

@@ -37,10 +37,13 @@ static const um_field rows[] = {
 static const um_field_set completion_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&completion_rows, &um_openai_fields, &um_common_fields, NULL};
 
+/* Entries without a number for the prompt would pass for an answer until somebody adds them up, as lm-eval does. */
 static um_status check(um_body *b, um_err *err) {
     if (b->echo && b->top_logprobs >= 0)
         return um_fail_param(err, UM_EINVAL, "logprobs",
-                             "with echo they would be the prompt's, and a prompt that is read both ways has none");
+                             "with echo they would be the prompt's too, and its tokens have none: they are given, and "
+                             "read in both directions. Leave out echo for those of the answer; what needs the "
+                             "likelihood of a given text, as tasks of lm-eval with loglikelihood do, can't be run");
     if (b->checked.sampling.max_tokens) return UM_OK;
     return um_body_set(b, "max_tokens", TOKENS, err);
 }
