@@ -500,7 +500,7 @@ typedef struct um_engine_info {
     int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;
     int32_t block_size; /* of requests that do not say it; 0: the strategy's */
     const char *device, *dtype, *strategy;
-    const char *sampler; /* "auto": the strategy chooses, by the model's family */
+    const char *sampler; /* of requests that do not say it; "none": the strategy has none */
 } um_engine_info;
 UM_API void um_engine_get_info(const um_engine *e, um_engine_info *out);
 

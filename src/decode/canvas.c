@@ -116,6 +116,7 @@ um_status um_canvas_init(um_canvas *c, um_req *r, bool slices, um_err *err) {
     um_status st = resolve(r, &sampler, slices, err);
     if (st) return st;
     size_t n = (size_t)r->how.block_size;
+    r->sampler = sampler;
     *c = (um_canvas){.sampler = sampler,
                      .end = r->n_prompt + r->how.gen_length,
                      .length = r->n_prompt + r->how.gen_length + r->n_suffix,

@@ -60,6 +60,7 @@ struct um_req {
     const um_traits *traits;
     const um_compat *compat;
     const um_strategy *strategy;
+    const um_sampler *sampler; /* that its init chose; NULL: it decides without one */
     um_decoding how;
     um_sampling_params sampling;
     uint64_t seed;
@@ -384,7 +385,8 @@ struct um_strategy {
     const char *name, *aliases, *summary, *source;
     um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
     bool fills_gaps;                 /* r->n_suffix tokens may follow the answer */
-    /* Resolves automatic values in r->how and checks them against the model: errors name parameter, value and range. */
+    /* Resolves automatic values in r->how, says r->sampler, and checks them against the model: errors name parameter,
+     * value and range. */
     um_status (*init)(um_req *r, um_err *err);
     um_need (*need)(const um_req *r);
     void (*plan)(um_req *r, um_pass *pass);

@@ -71,6 +71,7 @@ struct um_engine {
     um_forward *forward;
     um_pages pages;
     size_t token_bytes_max; /* longest text of a token */
+    const char *sampler;    /* of requests by its defaults */
 
     um_job *waiting, **waiting_tail; /* by rank */
     int32_t worst_waiting;           /* no request that waits has a higher priority number */
@@ -102,7 +103,7 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
 /* The caller's struct is the one that this library knows, with a possible number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
 /* A request by the engine's defaults can run, be it as short as possible: parameters that contradict each other or the
- * model are refused when the engine is made. */
+ * model are refused when the engine is made. Notes what such a request uses. */
 um_status um_job_check_defaults(um_engine *e, um_err *err);
 void um_job_free(um_job *j, um_engine *e);
 

@@ -14,5 +14,5 @@ void um_engine_get_info(const um_engine *e, um_engine_info *out) {
                             .device = c->device,
                             .dtype = um_dtype_name(e->model->dtype),
                             .strategy = is_auto ? a->default_strategy : c->decoding.strategy,
-                            .sampler = c->decoding.sampler};
+                            .sampler = e->sampler};
 }

@@ -351,6 +351,7 @@ um_status um_job_check_defaults(um_engine *e, um_err *err) {
     r.sampling.max_tokens = 1;
     r.sampling.min_tokens = 0;
     st = um_job_new(&j, e, &r, 0, why);
+    if (!st) e->sampler = j->req.sampler ? j->req.sampler->name : "none";
     um_job_free(j, e);
     return st == UM_ELIMIT ? um_fail_in(why, "no request can run, even of one token") : st;
 }

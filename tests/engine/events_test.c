@@ -317,6 +317,38 @@ static void special_tokens_are_text_when_that_is_asked_for(void **state) {
     um_free(whole);
 }
 
+/* ---- Facts of an engine ------------------------------------------------------------------------------------------ */
+
+static void check_sampler(const char *model, const char *strategy, const char *sampler, const char *want) {
+    char path[128];
+    um_config c;
+    test_engine t;
+    um_engine_info info;
+    test_config(&c, model, path, sizeof path);
+    c.max_num_reqs = 1;
+    c.num_pages = 40;
+    snprintf(c.decoding.strategy, sizeof c.decoding.strategy, "%s", strategy);
+    snprintf(c.decoding.sampler, sizeof c.decoding.sampler, "%s", sampler);
+    test_open(&t, &c);
+    um_engine_get_info(t.engine, &info);
+    if (!um_streq(info.sampler, want))
+        fail_msg("%s, %s, %s: expected sampler %s, found %s", model, strategy, sampler, want, info.sampler);
+    test_close(&t);
+}
+
+static void an_engine_names_the_sampler_that_it_uses(void **state) {
+    (void)state;
+    check_sampler("sdar", "auto", "auto", "confidence");
+    check_sampler("sdar", "auto", "credit", "credit");
+    check_sampler("llada", "auto", "auto", "low_confidence");
+    check_sampler("llada", "d2f", "auto", "confidence");
+    check_sampler("llada", "full", "random", "random");
+    check_sampler("llada", "sparse", "auto", "low_confidence");
+    check_sampler("llada2", "dmax", "auto", "dmax");
+    check_sampler("llada2", "dmax", "edit", "dmax");
+    check_sampler("fast_dllm_v2", "fast_dllm_v2", "auto", "confidence");
+}
+
 /* ---- Slots and priorities ---------------------------------------------------------------------------------------- */
 
 static void slots_show_what_runs_and_what_waits(void **state) {
@@ -516,6 +548,7 @@ int main(void) {
         cmocka_unit_test(log_probabilities_wait_for_the_text_of_their_token),
         cmocka_unit_test(tokens_without_text_are_streamed_too),
         cmocka_unit_test(special_tokens_are_text_when_that_is_asked_for),
+        cmocka_unit_test(an_engine_names_the_sampler_that_it_uses),
         cmocka_unit_test(slots_show_what_runs_and_what_waits),
         cmocka_unit_test(a_flushed_cache_serves_no_prompt),
         cmocka_unit_test(a_stored_prompt_serves_those_of_its_salt),

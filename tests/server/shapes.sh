@@ -343,6 +343,8 @@ server_info_has_configuration_and_counts() {
     has_members . version began requests_running requests_waiting pages_total pages_used decode_tokens_per_second \
         tokens_per_forward
     [ "$(member 'workers[0].state')" = up ]
+    [ "$(member 'workers[0].decoding_strategy')" = multi_bd ]
+    [ "$(member 'workers[0].sampler')" = confidence ]
     not grep -q secret-word "$work/body"
     cp "$work/body" "$work/first"
     call /server_info -H "$key"
@@ -444,6 +446,14 @@ props_tell_defaults_and_tokens() {
     [ "$(member total_slots)" = 32 ] && [ "$(member model_alias)" = tiny-block ] && [ -n "$(member eos_token)" ]
     [ "$(member chat_template)" = "$(jq -r .chat_template models/tiny-block/tokenizer_config.json)" ]
     [ "$(member default_generation_settings.params.top_p)" = 1 ]
+    [ "$(member default_generation_settings.params.decoding_strategy)" = multi_bd ]
+    [ "$(member default_generation_settings.params.sampler)" = confidence ]
+}
+options_tell_what_is_used_by_default() {
+    call /options
+    [ "$(member 'data[] | select(.name == "sampler") | [.default, .auto] | join(" ")')" = 'confidence auto' ]
+    [ "$(member 'data[] | select(.name == "decoding_strategy") | .default')" = multi_bd ]
+    [ "$(member 'data[] | select(.name == "accept_threshold") | .default')" = auto ]
 }
 slots_tell_what_runs() {
     call /slots

@@ -96,6 +96,7 @@ static void ready(fixture *f) {
     assert_true(um_str_eq(hello.hello.version, um_str_of(um_version())));
     um_msg m = expect(f, UM_MSG_READY);
     assert_true(m.ready.pages_total > 0 && m.ready.max_model_len > 0 && m.ready.page_size > 0 && m.ready.n_params > 0);
+    assert_true(um_str_eq(m.ready.strategy, UM_STR("multi_bd")) && um_str_eq(m.ready.sampler, UM_STR("confidence")));
     expect(f, UM_MSG_STATS);
 }
 

@@ -97,7 +97,7 @@ um_status um_blocks_init(um_req *r, const um_block_rules *rules, const um_sample
     um_blocks *s = UM_NEW(um_blocks);
     const um_decoding *d = &r->how;
     s->rules = rules;
-    s->sampler = sampler;
+    s->sampler = r->sampler = sampler;
     /* One more slot than blocks that are denoised: the one that is stored meanwhile. */
     int32_t n = r->compat->separate_commit ? d->buffer_size : d->buffer_size + 1;
     int32_t limit = r->compat->allocated_limits ? INT32_MAX : r->limit;

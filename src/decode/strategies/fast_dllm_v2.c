@@ -132,7 +132,7 @@ static um_status init(um_req *r, um_err *err) {
     if (st) return st;
     int32_t L = block_len(r);
     fast_dllm_v2 *s = (fast_dllm_v2 *)um_zalloc(sizeof(*s) + um_mul((size_t)L, sizeof(int32_t)));
-    s->sampler = sampler;
+    s->sampler = r->sampler = sampler;
     r->n_top_asked = UM_MAX(r->n_top, sampler->n_top ? sampler->n_top(r) : 0);
     s->n_memory = sampler->memory ? sampler->memory(r, r->how.block_size) : 0;
     if (s->n_memory) s->memory = um_zalloc(s->n_memory);

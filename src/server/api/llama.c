@@ -251,7 +251,7 @@ static void put_token(um_server *s, um_jw *w, const char *key, int32_t id) {
 static void put_defaults(um_server *s, um_jw *w) {
     um_option_set option[UM_OPTION_SETS_MAX];
     um_request q;
-    um_request_init_config(um_server_get_config(s)->engine, &q);
+    um_request_defaults(s, &q);
     um_jw_key(w, "default_generation_settings");
     um_jw_begin_object(w);
     um_jw_put_int(w, "n_ctx", um_body_max_len(s));

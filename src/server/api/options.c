@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "engine/options.h"
-#include "server/server.h"
+#include "server/api/shapes.h"
 
 static void put_text(um_jw *w, const char *key, um_str text) {
     um_jw_key(w, key);
@@ -54,7 +54,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
 static void answer_options(um_server *s, um_exchange *x, const char *id) {
     (void)id;
     um_request defaults;
-    um_request_init_config(um_server_get_config(s)->engine, &defaults);
+    um_request_defaults(s, &defaults);
     um_option_set sets[UM_OPTION_SETS_MAX];
     size_t n = um_request_option_sets(sets, &defaults);
     um_buf out = {0};

@@ -323,6 +323,7 @@ static void put_workers(um_server *s, um_jw *w) {
             um_jw_put_str(w, "device", v.ready->device);
             um_jw_put_str(w, "dtype", v.ready->dtype);
             um_jw_put_str(w, "decoding_strategy", v.ready->strategy);
+            um_jw_put_str(w, "sampler", v.ready->sampler);
             um_jw_put_int(w, "max_model_len", v.ready->max_model_len);
             um_jw_put_int(w, "max_num_reqs", v.ready->max_num_reqs);
             um_jw_put_int(w, "page_size", v.ready->page_size);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "engine/options.h"
+
 #define CALL_SECONDS 20.0
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
@@ -22,6 +24,20 @@ static void put_option(um_jw *w, const um_option *row, const void *base) {
     else if (row->type == UM_OPT_STR && !text.len) um_jw_null(w);
     else um_jw_str(w, text.data, text.len);
     um_buf_free(&text);
+}
+
+static void set_word(char *to, size_t size, um_str word) { snprintf(to, size, "%.*s", (int)word.n, word.p); }
+
+void um_request_defaults(um_server *s, um_request *q) {
+    um_backend *b = um_server_backend(s);
+    um_request_init_config(um_server_get_config(s)->engine, q);
+    for (int32_t i = 0; i < um_backend_size(b); i++) {
+        const um_msg_ready *ready = um_backend_worker(b, i).ready;
+        if (!ready) continue;
+        set_word(q->decoding.strategy, sizeof q->decoding.strategy, ready->strategy);
+        set_word(q->decoding.sampler, sizeof q->decoding.sampler, ready->sampler);
+        return;
+    }
 }
 
 void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets) {

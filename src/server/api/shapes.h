@@ -13,6 +13,9 @@ extern "C" {
 
 /* The value of every row by its name, numbers as numbers, "auto" where it is that. */
 void um_put_options(um_jw *w, const um_option_set *sets, size_t n_sets);
+/* A request that says nothing: strategy and sampler are those that the workers use; before one is loaded, as
+ * configured. */
+void um_request_defaults(um_server *s, um_request *q);
 /* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token. */
 void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v);
 
