@@ -1,5 +1,5 @@
-/* The parts of batches that need no server: the thread of the disk, files and when they go, windows of time, the check
- * of an input, and answers of an earlier run. */
+/* The parts of batches that need no server: files and when they go, windows of time, the check of an input, and answers
+ * of an earlier run. */
 #include <event2/event.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,50 +39,6 @@ static void put(const char *path, const char *text) {
     fclose(f);
 }
 
-/* ---- The disk's thread ------------------------------------------------------------------------------------------- */
-
-typedef struct note {
-    um_disk *disk;
-    int number, *order, *n;
-    int children; /* jobs that its `done` gives */
-} note;
-
-static um_status work(void *arg, um_err *err) {
-    const note *t = arg;
-    if (t->number % 3) return UM_OK;
-    return um_fail(err, UM_EIO, "job %d", t->number);
-}
-
-static void done(void *arg, um_status s, const um_err *err) {
-    note *t = arg;
-    char want[16];
-    snprintf(want, sizeof want, "job %d", t->number);
-    assert_int_equal(s, t->number % 3 ? UM_OK : UM_EIO);
-    if (s) assert_string_equal(err->msg, want);
-    t->order[(*t->n)++] = t->number;
-    if (t->children-- > 0) um_disk_do(t->disk, &(um_disk_job){work, done, t});
-}
-
-static void jobs_are_done_in_order_and_all_before_the_end(void **state) {
-    (void)state;
-    struct event_base *base = event_base_new();
-    um_disk *d = NULL;
-    um_err err;
-    int order[128], n = 0;
-    note notes[40];
-    assert_int_equal(um_disk_new(&d, base, &err), UM_OK);
-    for (int i = 0; i < 40; i++) {
-        notes[i] = (note){.disk = d, .number = i, .order = order, .n = &n, .children = i == 39 ? 2 : 0};
-        um_disk_do(d, &(um_disk_job){work, done, &notes[i]});
-        if (i == 20)
-            while (n < 21) event_base_loop(base, EVLOOP_ONCE);
-    }
-    um_disk_free(d);
-    assert_int_equal(n, 42);
-    for (int i = 0; i < 40; i++) assert_int_equal(order[i], i);
-    event_base_free(base);
-}
-
 /* ---- Files ------------------------------------------------------------------------------------------------------- */
 
 static void stored(void *arg, um_status s, const um_err *err) {
@@ -94,13 +50,13 @@ static void stored(void *arg, um_status s, const um_err *err) {
 static void open_store(um_batches *all, struct event_base *base) {
     um_err err;
     *all = (um_batches){.dir = dir, .stopping = true};
-    assert_int_equal(um_disk_new(&all->disk, base, &err), UM_OK);
+    assert_int_equal(um_jobs_new(&all->disk, base, 1, 0, &err), UM_OK);
     assert_int_equal(um_files_load(all, &err), UM_OK);
 }
 
 /* All that was given to the disk is done behind this. */
 static void close_store(um_batches *all) {
-    um_disk_free(all->disk);
+    um_jobs_free(all->disk);
     for (size_t i = 0; i < all->n_files; i++) um_file_free(all->file[i]);
     um_free(all->file);
 }
@@ -302,7 +258,6 @@ static void answers_are_kept_up_to_the_first_that_is_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_are_done_in_order_and_all_before_the_end),
         cmocka_unit_test(files_go_at_their_time_but_not_while_they_are_read),
         cmocka_unit_test(a_file_is_kept_as_long_as_it_says_or_as_the_server_does),
         cmocka_unit_test(windows_are_numbers_with_a_unit),

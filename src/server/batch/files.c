@@ -135,7 +135,7 @@ void um_file_store(um_batches *all, um_file *f, um_buf *data, um_stored_fn done,
     *j = (job){.all = all, .file = f, .data = *data, .done = done, .arg = arg};
     *data = (um_buf){0};
     f->bytes = (int64_t)j->data.len;
-    um_disk_do(all->disk, &(um_disk_job){store_work, store_done, j});
+    um_jobs_give(all->disk, &(um_job){store_work, store_done, j, 0});
 }
 
 static um_status delete_work(void *arg, um_err *err) {
@@ -160,7 +160,7 @@ void um_file_delete(um_batches *all, um_file *f, um_stored_fn done, void *arg) {
     memmove(&all->file[at], &all->file[at + 1], (--all->n_files - at) * sizeof(um_file *));
     job *j = UM_NEW(job);
     *j = (job){.all = all, .file = f, .done = done, .arg = arg};
-    um_disk_do(all->disk, &(um_disk_job){delete_work, delete_done, j});
+    um_jobs_give(all->disk, &(um_job){delete_work, delete_done, j, 0});
 }
 
 static void expire_done(void *arg, um_status s, const um_err *err) {

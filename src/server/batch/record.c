@@ -210,7 +210,7 @@ void um_batch_save(um_batch *b, um_stored_fn done, void *arg) {
     put_record(b, &w);
     b->unsaved = false;
     b->saving++;
-    um_disk_do(b->all->disk, &(um_disk_job){save_work, save_done, s});
+    um_jobs_give(b->all->disk, &(um_job){save_work, save_done, s, 0});
 }
 
 /* ---- The list ---------------------------------------------------------------------------------------------------- */

@@ -110,7 +110,7 @@ static void go_on(um_run *r) {
 
 static void give_job(um_run *r, um_status (*work)(void *, um_err *), void (*done)(void *, um_status, const um_err *)) {
     r->busy = true;
-    um_disk_do(r->batch->all->disk, &(um_disk_job){work, done, r});
+    um_jobs_give(r->batch->all->disk, &(um_job){work, done, r, 0});
 }
 
 /* ---- Before the first line --------------------------------------------------------------------------------------- */

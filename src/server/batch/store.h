@@ -15,7 +15,7 @@
 #define UM_STORE_H
 
 #include "server/batch/batch.h"
-#include "server/batch/disk.h"
+#include "server/jobs/jobs.h"
 #include "server/turn.h"
 
 #ifdef __cplusplus
@@ -158,7 +158,7 @@ struct um_batches {
     char *dir;
     int64_t file_ttl; /* seconds that files are kept whose requests say nothing, 0: for ever */
     int lock;
-    um_disk *disk;
+    um_jobs *disk;
     um_file **file;
     size_t n_files, files_cap;
     um_batch **batch; /* by age */
