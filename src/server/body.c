@@ -222,10 +222,12 @@ static um_status settle_length(um_body *b, um_err *err) {
     return um_body_set_json(b, "max_tokens", "gen_length", json_object_get(b->root, "gen_length"), err);
 }
 
-um_status um_body_read(um_body *b, um_server *s, json_t *root, const um_field_set *const *sets, um_err *err) {
+um_status um_body_read(um_body *b, um_server *s, const um_room *room, json_t *root, const um_field_set *const *sets,
+                       um_err *err) {
     const um_server_config *c = um_server_get_config(s);
     init(b, root, sets);
     b->server = s;
+    b->room = *room;
     b->snapshot_interval = c->snapshot_interval;
     b->snapshot_max_hz = c->snapshot_max_hz;
     um_request_init_config(c->engine, &b->checked);

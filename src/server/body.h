@@ -2,7 +2,9 @@
  * neutral, or may be ignored, and a name that is in no table is an error (what is not understood is never dropped in
  * silence). Decoding and sampling parameters are known by their option rows, so they need no field.
  *
- * A body belongs to the frontend's thread. Everything in it lives in its arena or in its JSON. */
+ * Everything in a body lives in its arena or in its JSON. One thread has it at a time: large ones are read beside the
+ * loop (reading.h), so what reads them looks at nothing of the server that changes: its configuration, its names, its
+ * model. What the workers said is brought along, as a room. */
 #ifndef UM_BODY_H
 #define UM_BODY_H
 
@@ -14,6 +16,14 @@ extern "C" {
 
 struct json_t;
 typedef struct um_body um_body;
+
+/* What the workers can hold. All run the same configuration. */
+typedef struct um_room {
+    int32_t max_len; /* tokens of prompt and answer together, at most */
+    int64_t tokens;  /* that the pages hold; INT64_MAX: no worker has said it yet */
+    bool is_whole;   /* the strategy of requests that name none works on a whole canvas */
+} um_room;
+um_room um_room_of(um_server *s); /* as far as it is known now; on the loop's thread */
 
 typedef struct um_field {
     const char *name;
@@ -50,7 +60,10 @@ enum { UM_TOOLS_AUTO, UM_TOOLS_NONE, UM_TOOLS_REQUIRED, UM_TOOLS_NAMED };
 
 struct um_body {
     um_server *server;
+    um_room room;
     struct json_t *root;
+    size_t bytes; /* of the text that it was read from; 0: not known */
+    double since; /* um_now() when that was there; 0: it does not matter */
     const um_field_set *const *sets;
     um_arena arena;    /* everything below points here or into root */
     um_prompt *prompt; /* [n_prompts] */
@@ -82,7 +95,8 @@ struct um_body {
 
 /* Reads a JSON object by the sets (NULL ends them; the first that has a name wins) and by the option rows. `b` is zero
  * or was freed; it takes `root`, also on failure. On failure err->param names the field. */
-um_status um_body_read(um_body *b, um_server *s, struct json_t *root, const um_field_set *const *sets, um_err *err);
+um_status um_body_read(um_body *b, um_server *s, const um_room *room, struct json_t *root,
+                       const um_field_set *const *sets, um_err *err);
 /* The same without a server, for request files: parameters that are not named are those of `defaults`. */
 um_status um_body_read_alone(um_body *b, struct json_t *root, const um_field_set *const *sets,
                              const um_request *defaults, um_err *err);
@@ -100,8 +114,6 @@ um_status um_body_take_prompt(um_body *b, const struct json_t *v, um_err *err);
 /* Texts and messages to ids: templates, BOS, special tokens; settles how long the answers may be. UM_EINVAL for an
  * empty prompt, UM_ELIMIT for one that leaves no room for an answer, UM_ETEMPLATE … */
 um_status um_body_encode(um_body *b, um_err *err);
-/* Most tokens of prompt and answer together, as far as it is known. */
-int32_t um_body_max_len(um_server *s);
 
 /* ---- Inside (body*.c) -------------------------------------------------------------------------------------------- */
 

@@ -14,34 +14,38 @@ static const um_msg_ready *ready_of(um_server *s) {
     return NULL;
 }
 
-int32_t um_body_max_len(um_server *s) {
-    const um_msg_ready *ready = ready_of(s);
-    const um_config *c = um_server_get_config(s)->engine;
-    um_model_info info;
-    if (ready) return ready->max_model_len;
-    um_model_get_info(um_server_model(s), &info);
-    return c->max_model_len ? UM_MIN(c->max_model_len, info.max_position) : info.max_position;
-}
-
-/* An answer that may fill the model would cost as if it did. */
-static bool is_whole_sequence(const um_body *b, const um_msg_ready *ready) {
-    const char *asked = b->checked.decoding.strategy;
-    if (!um_streq(asked, "auto")) return um_strategy_is_whole(asked);
-    char *name = ready ? um_strndup(ready->strategy.p, ready->strategy.n) : NULL;
-    bool whole = name && um_strategy_is_whole(name);
+static bool is_whole(um_str strategy) {
+    char *name = um_strndup(strategy.p, strategy.n);
+    bool whole = um_strategy_is_whole(name);
     um_free(name);
     return whole;
 }
 
+um_room um_room_of(um_server *s) {
+    const um_msg_ready *ready = ready_of(s);
+    const um_config *c = um_server_get_config(s)->engine;
+    um_model_info info;
+    if (ready)
+        return (um_room){ready->max_model_len, (int64_t)(ready->pages_total - 1) * ready->page_size,
+                         is_whole(ready->strategy)};
+    um_model_get_info(um_server_model(s), &info);
+    return (um_room){c->max_model_len ? UM_MIN(c->max_model_len, info.max_position) : info.max_position, INT64_MAX,
+                     false};
+}
+
+/* An answer that may fill the model would cost as if it did. */
+static bool is_whole_sequence(const um_body *b) {
+    const char *asked = b->checked.decoding.strategy;
+    return um_streq(asked, "auto") ? b->room.is_whole : um_strategy_is_whole(asked);
+}
+
 /* Without max_tokens the longest answer is what fits behind the longest prompt, in positions and in pages. */
 static um_status fill(um_body *b, um_err *err) {
-    const um_msg_ready *ready = ready_of(b->server);
     size_t longest = 0;
     char number[UM_NUMBER_MAX];
-    if (!b->fills || b->checked.sampling.max_tokens || is_whole_sequence(b, ready)) return UM_OK;
+    if (!b->fills || b->checked.sampling.max_tokens || is_whole_sequence(b)) return UM_OK;
     for (size_t i = 0; i < b->n_prompts; i++) longest = UM_MAX(longest, b->prompt[i].n_ids);
-    int64_t most = um_body_max_len(b->server);
-    if (ready) most = UM_MIN(most, (int64_t)(ready->pages_total - 1) * ready->page_size);
+    int64_t most = UM_MIN(b->room.max_len, b->room.tokens);
     snprintf(number, sizeof number, "%lld", (long long)UM_MAX(most - (int64_t)longest, 1));
     return um_body_set(b, "max_tokens", number, err);
 }
@@ -91,7 +95,7 @@ static um_status check_ids(um_body *b, const um_prompt *p, um_err *err) {
 }
 
 static um_status check_length(um_body *b, const um_prompt *p, um_err *err) {
-    size_t most = (size_t)um_body_max_len(b->server), suffix = b->generate.n_suffix;
+    size_t most = (size_t)b->room.max_len, suffix = b->generate.n_suffix;
     if (p->n_ids == 0) return um_fail(err, UM_EINVAL, "the prompt is empty; a request needs at least one token");
     if (p->n_ids + suffix < most) return UM_OK;
     b->error_code = "context_length_exceeded";

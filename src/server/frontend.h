@@ -3,6 +3,7 @@
 #ifndef UM_FRONTEND_H
 #define UM_FRONTEND_H
 
+#include "server/jobs/jobs.h"
 #include "server/server.h"
 
 #ifdef __cplusplus
@@ -73,6 +74,7 @@ struct um_server {
     um_http_server *http;
     um_backend *backend;
     um_model *model;
+    um_jobs *readers;           /* threads that read bodies (reading.c) */
     struct um_batches *batches; /* NULL: there is no --state-dir */
     um_tally *tally;
     um_words names, keys, origins;

@@ -4,7 +4,7 @@
 
 /* Values of a moment, beside what the tally and the workers hold. */
 typedef struct moment {
-    double pages_free, page_share, up, workers_up, restarts, connections, open;
+    double pages_free, page_share, up, workers_up, restarts, connections, open, reading;
     double graph_replays; /* no device of this version captures graphs: 0 */
 } moment;
 
@@ -217,6 +217,7 @@ static const series table[] = {
     {"workers_up", "gauge", "Workers that take requests", NOW(workers_up), NULL},
     {"http_connections", "gauge", "Open connections", NOW(connections), NULL},
     {"http_requests_open", "gauge", "HTTP requests that have not ended", NOW(open), NULL},
+    {"bodies_reading", "gauge", "Large bodies that are read beside the loop, or wait for it", NOW(reading), NULL},
     {"http_request_seconds", "histogram", "From the first byte of a request to the last of its answer", HISTOGRAM(http),
      NULL},
     {"time_to_first_token_seconds", "histogram", "From submission to the first settled token", HISTOGRAM(first_token),
@@ -250,6 +251,7 @@ static void take_moment(um_server *s, page *p) {
     m->up = um_backend_is_up(s->backend);
     m->connections = um_http_server_connections(s->http);
     m->open = s->n_open;
+    m->reading = (double)um_jobs_open(s->readers);
 }
 
 static void put_series(page *p, const series *r, const char *prefix, const char *name) {

@@ -6,6 +6,7 @@
 #include "server/frontend.h"
 
 #define MESSAGE_MAX 1024
+#define OBJECT_MAX  ((size_t)64 << 10) /* bytes that are read on the loop whatever is in them: 20 ms at most */
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
@@ -111,13 +112,20 @@ static bool check_type(um_exchange *x) {
     return true;
 }
 
+bool um_body_is_json(um_exchange *x) {
+    if (!check_type(x)) return false;
+    if (um_exchange_body(x).n) return true;
+    um_reply_error(x, 400, NULL, NULL, "expected a JSON object, found an empty body");
+    return false;
+}
+
 json_t *um_read_object(um_exchange *x) {
     json_t *root = NULL;
     um_str body = um_exchange_body(x);
     um_err err = {0};
-    if (!check_type(x)) return NULL;
-    if (body.n == 0) {
-        um_reply_error(x, 400, NULL, NULL, "expected a JSON object, found an empty body");
+    if (!um_body_is_json(x)) return NULL;
+    if (body.n > OBJECT_MAX) {
+        um_reply_error(x, 413, NULL, NULL, "a body has at most %zu bytes here, this one has %zu", OBJECT_MAX, body.n);
         return NULL;
     }
     if (um_json_parse_exact(&root, body.p, body.n, "body", &err)) {

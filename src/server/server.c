@@ -8,6 +8,7 @@
 #include "server/api/results.h"
 #include "server/batch/batch.h"
 #include "server/frontend.h"
+#include "server/reading.h"
 
 /* Once the workers are gone: for clients that have not taken their answers yet. */
 #define LINGER_SECONDS 5
@@ -161,7 +162,8 @@ static um_status open_all(um_server *s, um_err *err) {
     if (st) return st;
     name_model(s);
     catch_signals(s);
-    st = listen_http(s, err);
+    st = um_jobs_new(&s->readers, s->base, UM_READ_THREADS, UM_READ_WAITING_MAX, err);
+    if (!st) st = listen_http(s, err);
     if (!st) st = um_backend_new(&s->backend, s->base, s->config, on_backend_change, s, err);
     const char *dir = s->config->state_dir;
     if (!st && dir && *dir) st = um_batches_new(&s->batches, s, err);
@@ -224,6 +226,7 @@ void um_server_free(um_server *s) {
     um_http_server_free(s->http); /* first: exchanges that end cancel their generations */
     um_results_free(s->results);
     um_batches_free(s->batches);
+    um_jobs_free(s->readers); /* what they read comes to nothing by now */
     um_backend_free(s->backend);
     um_model_close(s->model);
     if (s->sigterm) event_free(s->sigterm);

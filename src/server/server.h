@@ -74,7 +74,10 @@ void um_put_stream_error(um_jw *w, int status, const char *param, const char *co
 void um_make_id(const char *prefix, char out[64]);
 /* The x-request-id of the answer: the client's, or one of ours. */
 const char *um_request_id(const um_exchange *x);
-/* Body as a JSON object; on failure answers 400 (415 for another content type) and returns NULL. json_decref. */
+/* Is there a body, and is it said to be JSON? On failure answers 400 or 415. */
+bool um_body_is_json(um_exchange *x);
+/* A small body as a JSON object, for what is not generated; on failure answers 400, 413 or 415 and returns NULL.
+ * json_decref. What may be large is read by um_read (reading.h). */
 struct json_t *um_read_object(um_exchange *x);
 
 /* What the access line of an exchange says of its generation; x NULL: nothing is noted. */

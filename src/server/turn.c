@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "server/frontend.h"
+#include "server/reading.h"
 
 /* A stream begins with its first event, so that a request that a worker refuses still gets an error status. Who waits
  * longer than this gets the head of the answer, lest proxies and clients give up on a silent connection. */
@@ -73,7 +74,7 @@ static void turn_free(um_turn *t) {
     if (t->patience) event_free(t->patience);
     um_sse_free(t->sse);
     um_arena_free(&t->results);
-    um_body_free(&t->body);
+    um_body_release(&t->body);
     um_free(t->gen);
     um_free(t->choice);
     um_free(t->film);
@@ -421,6 +422,9 @@ static struct event *timer(um_turn *t, double seconds, event_callback_fn fn) {
     return e;
 }
 
+/* What it took to read the request counts. */
+static double waited(const um_turn *t) { return t->body.since > 0 ? um_now() - t->body.since : 0; }
+
 /* False: the turn has failed and may be gone. */
 static bool start(um_turn *t) {
     um_err err = {0};
@@ -438,7 +442,7 @@ static bool start(um_turn *t) {
         fail(t, status, &err, "refused");
         return false;
     }
-    if (t->x && seconds > 0) t->deadline = timer(t, seconds, on_deadline);
+    if (t->x && seconds > 0) t->deadline = timer(t, UM_MAX((double)seconds - waited(t), 0.0), on_deadline);
     if (t->body.stream) t->patience = timer(t, PATIENCE_SECONDS, on_patience);
     return true;
 }
@@ -466,25 +470,12 @@ void um_turn_cancel(um_turn *t) {
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
 
-um_status um_api_read(const um_api *a, um_server *s, struct json_t *root, um_body *b, um_err *err) {
-    um_status st = um_body_read(b, s, root, a->sets, err);
+um_status um_api_read(const um_api *a, um_server *s, const um_room *room, struct json_t *root, um_body *b,
+                      um_err *err) {
+    um_status st = um_body_read(b, s, room, root, a->sets, err);
     if (!st && !b->n_prompts)
         st = um_fail_about(err, um_fail(err, UM_EINVAL, "\"%s\" is missing", a->prompt), a->prompt);
     if (!st && !um_body_has(b, "stream_mode")) b->stream_mode = a->stream_mode;
     if (!st && a->check) st = a->check(b, err);
     return st ? st : um_body_encode(b, err);
-}
-
-void um_api_serve(um_server *s, um_exchange *x, const um_api *a) {
-    struct json_t *root = um_read_object(x);
-    if (root) um_api_serve_object(s, x, root, a);
-}
-
-void um_api_serve_object(um_server *s, um_exchange *x, struct json_t *root, const um_api *a) {
-    um_body b = {0};
-    um_err err = {0};
-    if (um_api_read(a, s, root, &b, &err))
-        um_reply_error(x, um_http_status_of(err.code), err.param[0] ? err.param : NULL, b.error_code, "%s", err.msg);
-    else um_turn_begin(s, x, &b, a->shape);
-    um_body_free(&b);
 }

@@ -72,12 +72,10 @@ typedef struct um_api {
 } um_api;
 extern const um_api um_api_chat, um_api_completions;
 
-/* Reads, checks and encodes a body. It takes `root`; `b` is to be freed, also on failure. */
-um_status um_api_read(const um_api *a, um_server *s, struct json_t *root, um_body *b, um_err *err);
-/* All that the handler of such an endpoint does. */
+/* Reads, checks and encodes a body; any thread. It takes `root`; `b` is to be freed, also on failure. */
+um_status um_api_read(const um_api *a, um_server *s, const um_room *room, struct json_t *root, um_body *b, um_err *err);
+/* All that the handler of such an endpoint does (reading.c). */
 void um_api_serve(um_server *s, um_exchange *x, const um_api *a);
-/* The same with a body that was read already; it takes `root`. */
-void um_api_serve_object(um_server *s, um_exchange *x, struct json_t *root, const um_api *a);
 
 /* Takes the exchange and the body (which is emptied) and sees them through. Failures are answered here. */
 void um_turn_begin(um_server *s, um_exchange *x, um_body *b, const um_shape *shape);

@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         json_decref(root);
         return 0;
     }
-    if (um_api_read(apis[data[0] % UM_LEN(apis)], server, root, &b, &err) == UM_OK) check_accepted(&b);
+    um_room room = um_room_of(server);
+    if (um_api_read(apis[data[0] % UM_LEN(apis)], server, &room, root, &b, &err) == UM_OK) check_accepted(&b);
     else require(err.msg[0] && (err.param[0] || json_object_get(b.root, ""))); /* a field may be called "" */
     um_body_free(&b);
     return 0;

@@ -38,7 +38,8 @@ static um_status read_on(um_server *s, um_body *b, const char *text, um_err *err
     json_t *root = NULL;
     *err = (um_err){0};
     if (um_json_parse_exact(&root, text, strlen(text), "body", err)) fail_msg("%s", err->msg);
-    return um_body_read(b, s, root, sets, err);
+    um_room room = um_room_of(s);
+    return um_body_read(b, s, &room, root, sets, err);
 }
 
 static void accept(um_body *b, const char *text) {

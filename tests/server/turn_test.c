@@ -1,12 +1,6 @@
 /* server: turns: what a request's exchange gets, whatever its generations do and in whichever order. Client, server and
  * test share one loop and one thread, so nothing depends on timing. */
-#include "scripted.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
-
-#include <event2/event.h>
+#include "asking.h"
 #include <jansson.h>
 
 #define USER  "\"messages\": [{\"role\": \"user\", \"content\": \"u\"}]"
@@ -55,43 +49,10 @@ static void say_failure(int32_t i, int status, const char *param, const char *me
 
 /* ---- The client -------------------------------------------------------------------------------------------------- */
 
-typedef struct answer {
-    int status;
-    um_buf body;
-    bool done;
-    um_http_call *call;
-} answer;
-
-static void on_head(void *arg, const um_http_answer *a) { ((answer *)arg)->status = a->status; }
-static void on_data(void *arg, const char *bytes, size_t n) { um_buf_append(&((answer *)arg)->body, bytes, n); }
-static void on_done(void *arg, um_status s, const um_err *err) {
-    answer *a = arg;
-    if (s) fprintf(stderr, "client: %s\n", err->msg);
-    a->done = true;
-    um_buf_reserve(&a->body, 1);
-}
-
-/* Turns the loop until the claim holds; a minute is never needed. */
-#define PUMP_UNTIL(claim)                                                                                              \
-    do {                                                                                                               \
-        double late = um_now() + 60;                                                                                   \
-        while (!(claim) && um_now() < late) event_base_loop(um_server_base(server), EVLOOP_ONCE);                      \
-        assert_true(claim);                                                                                            \
-    } while (0)
-
 static void ask(answer *a, const char *path, const char *body) {
-    static const um_http_listener listener = {on_head, on_data, on_done};
-    um_url url;
-    char text[64];
-    snprintf(text, sizeof text, "http://127.0.0.1:%d", um_server_port(server));
-    assert_int_equal(um_url_parse(&url, text, NULL), UM_OK);
-    um_http_request r = {.url = &url, .method = "POST", .path = path, .body = um_str_of(body)};
-    *a = (answer){0};
     n_script = 0;
-    a->call = um_http_call_start(um_server_base(server), &r, &listener, a);
+    ask_at(a, um_server_port(server), "POST", path, um_str_of(body));
 }
-
-static void forget_answer(answer *a) { um_buf_free(&a->body); }
 
 static int begin(void **state) {
     (void)state;
@@ -570,7 +531,8 @@ static um_turn *detach(outcome *o, const char *text) {
     um_err err;
     json_t *root = json_loads(text, 0, NULL);
     n_script = 0;
-    if (um_api_read(&um_api_chat, server, root, &b, &err)) fail_msg("%s", err.msg);
+    um_room room = um_room_of(server);
+    if (um_api_read(&um_api_chat, server, &room, root, &b, &err)) fail_msg("%s", err.msg);
     return um_turn_detached(server, &b, um_api_chat.shape, on_outcome, o);
 }
 

@@ -254,7 +254,7 @@ static void put_defaults(um_server *s, um_jw *w) {
     um_request_defaults(s, &q);
     um_jw_key(w, "default_generation_settings");
     um_jw_begin_object(w);
-    um_jw_put_int(w, "n_ctx", um_body_max_len(s));
+    um_jw_put_int(w, "n_ctx", um_room_of(s).max_len);
     um_jw_key(w, "params");
     um_jw_begin_object(w);
     um_put_options(w, option, um_request_option_sets(option, &q));

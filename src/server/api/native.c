@@ -139,12 +139,14 @@ static const um_shape shape = {.name = "native",
 
 static const um_api native = {"/generate", sets, "prompt", UM_STREAM_DENOISE, check, &shape};
 
+static um_status read(um_reading *r, um_err *err) {
+    return um_sglang_is_body(r->root) ? um_sglang_read(r, err) : um_read_api(r, &native, err);
+}
+
 static void handle(um_server *s, um_exchange *x, const char *id) {
-    json_t *root = um_read_object(x);
+    static const um_reader reader = {read, um_answer_api};
     (void)id;
-    if (!root) return;
-    if (um_sglang_is_body(root)) um_sglang_generate(s, x, root);
-    else um_api_serve_object(s, x, root, &native);
+    um_read(s, x, &reader, NULL);
 }
 
 static const um_endpoint endpoints[] = {

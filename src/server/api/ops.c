@@ -2,7 +2,7 @@
 #include <event2/event.h>
 #include <jansson.h>
 
-#include "server/server.h"
+#include "server/reading.h"
 
 /* ---- Health ------------------------------------------------------------------------------------------------------ */
 
@@ -195,18 +195,6 @@ static void begin_call(um_server *s, um_exchange *x, int32_t worker, const char 
     um_backend_call(um_server_backend(s), worker, name, args, timeout, call_done, c);
 }
 
-/* The body as the call's arguments: none is {}. Answers 400 or 415 itself. */
-static bool read_args(um_exchange *x, um_str *args) {
-    *args = um_exchange_body(x);
-    if (args->n == 0) {
-        *args = UM_STR("{}");
-        return true;
-    }
-    json_t *object = um_read_object(x);
-    json_decref(object);
-    return object != NULL;
-}
-
 static bool read_worker(um_server *s, um_exchange *x, int32_t *worker) {
     const char *text = um_exchange_query(x, "worker");
     int32_t n = um_backend_size(um_server_backend(s));
@@ -228,15 +216,29 @@ static bool read_timeout(um_exchange *x, double *timeout) {
     return false;
 }
 
+/* The arguments are an object, and that is all that is asked of them here. */
+static um_status read_args(um_reading *r, um_err *err) { return (void)r, (void)err, UM_OK; }
+
+/* The query was looked at before. */
+static void call_with_args(um_reading *r) {
+    int32_t worker;
+    double timeout;
+    if (!read_worker(r->server, r->x, &worker) || !read_timeout(r->x, &timeout)) return;
+    const char *name = strrchr(um_exchange_path(r->x), '/') + 1;
+    begin_call(r->server, r->x, worker, name, (um_str){r->bytes.data, r->bytes.len}, timeout);
+}
+
+/* The body has the call's arguments: none is {}. */
 static void post_call(um_server *s, um_exchange *x, const char *name) {
-    um_str args;
+    static const um_reader reader = {read_args, call_with_args};
     int32_t worker;
     double timeout;
     if (um_streq(name, "start_profile")) /* its `path` may be any file, which is for programs on this machine */
         um_reply_error(x, 404, NULL, NULL,
                        "profiles are started by POST /start_profile, which names their files itself");
-    else if (read_worker(s, x, &worker) && read_timeout(x, &timeout) && read_args(x, &args))
-        begin_call(s, x, worker, name, args, timeout);
+    else if (!read_worker(s, x, &worker) || !read_timeout(x, &timeout)) return;
+    else if (um_exchange_body(x).n == 0) begin_call(s, x, worker, name, UM_STR("{}"), timeout);
+    else um_read(s, x, &reader, NULL);
 }
 
 /* ---- Profiles ---------------------------------------------------------------------------------------------------- */

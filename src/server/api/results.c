@@ -7,6 +7,7 @@
 
 #include "server/api/shapes.h"
 #include "server/frontend.h"
+#include "server/reading.h"
 
 #define BUCKETS     1024
 #define PROMPTS_MAX 4096
@@ -194,56 +195,47 @@ static void submit(um_server *s, um_exchange *x, um_body *b, size_t n) {
     for (; first <= r->last; first++) forget(*place_of(r, first));
 }
 
-static void reply_failure(um_exchange *x, const um_body *b, const um_err *err) {
-    um_reply_error(x, um_http_status_of(err->code), *err->param ? err->param : NULL, b->error_code, "%s", err->msg);
-}
+static um_status read_single(um_reading *r, um_err *err) { return um_read_api(r, &api, err); }
+
+static void submit_single(um_reading *r) { submit(r->server, r->x, &r->body, 1); }
 
 static void post_generate(um_server *s, um_exchange *x, const char *id) {
-    um_body b = {0};
-    um_err err = {0};
-    json_t *root = um_read_object(x);
+    static const um_reader reader = {read_single, submit_single};
     (void)id;
-    if (!root) return;
-    if (um_api_read(&api, s, root, &b, &err)) reply_failure(x, &b, &err);
-    else submit(s, x, &b, 1);
-    um_body_free(&b);
+    um_read(s, x, &reader, NULL);
 }
 
 /* The body with one of the prompts in place of all. */
-static um_status read_one(um_server *s, const json_t *root, const json_t *prompt, um_body *b, um_err *err) {
-    json_t *one = json_copy((json_t *)(uintptr_t)root);
+static um_status read_one(um_reading *r, const json_t *prompt, um_body *b, um_err *err) {
+    json_t *one = json_copy(r->root);
     json_object_del(one, "prompts");
     json_object_set(one, "prompt", (json_t *)(uintptr_t)prompt);
-    return um_api_read(&api, s, one, b, err);
+    return um_read_body(r, &api, one, b, err);
 }
 
-static um_status read_prompts(um_server *s, const json_t *root, um_body *b, size_t n, um_err *err) {
-    const json_t *prompts = json_object_get(root, "prompts");
-    if (json_object_get(root, "prompt"))
+static um_status read_prompts(um_reading *r, um_err *err) {
+    const json_t *prompts = json_object_get(r->root, "prompts");
+    size_t n = json_array_size(prompts);
+    if (json_object_get(r->root, "prompt"))
         return um_fail_param(err, UM_EINVAL, "prompt", "expected prompts, a list; /v1/generate takes one");
     if (!json_is_array(prompts) || !n || n > PROMPTS_MAX)
         return um_fail_param(err, UM_EINVAL, "prompts", "expected an array of 1 to %d texts, found %s", PROMPTS_MAX,
                              um_json_kind(prompts));
-    for (size_t i = 0; i < n; i++) {
-        um_status st = read_one(s, root, json_array_get(prompts, i), &b[i], err);
+    r->bodies = UM_NEW_ARRAY(um_body, n);
+    for (; r->n_bodies < n; r->n_bodies++) {
+        um_status st = read_one(r, json_array_get(prompts, r->n_bodies), &r->bodies[r->n_bodies], err);
         if (st && um_streq(err->param, "prompt")) snprintf(err->param, sizeof err->param, "prompts");
-        if (st) return um_fail_in(err, "prompt %zu", i);
+        if (st) return um_fail_in(err, "prompt %zu", r->n_bodies++);
     }
     return UM_OK;
 }
 
+static void submit_prompts(um_reading *r) { submit(r->server, r->x, r->bodies, r->n_bodies); }
+
 static void post_batch(um_server *s, um_exchange *x, const char *id) {
-    um_err err = {0};
-    json_t *root = um_read_object(x);
+    static const um_reader reader = {read_prompts, submit_prompts};
     (void)id;
-    if (!root) return;
-    size_t n = UM_MIN(json_array_size(json_object_get(root, "prompts")), (size_t)PROMPTS_MAX + 1);
-    um_body *b = UM_NEW_ARRAY(um_body, n + 1);
-    if (read_prompts(s, root, b, n, &err)) reply_failure(x, &b[0], &err);
-    else submit(s, x, b, n);
-    for (size_t i = 0; i < n; i++) um_body_free(&b[i]);
-    um_free(b);
-    json_decref(root);
+    um_read(s, x, &reader, NULL);
 }
 
 /* ---- Fetching ---------------------------------------------------------------------------------------------------- */

@@ -229,14 +229,9 @@ bool um_sglang_is_body(const json_t *root) {
     return json_object_get(root, "text") || json_object_get(root, "input_ids");
 }
 
-void um_sglang_generate(um_server *s, um_exchange *x, json_t *root) {
-    um_err err = {0};
-    if (!flatten(root, &err)) {
-        um_api_serve_object(s, x, root, &sglang);
-        return;
-    }
-    um_reply_err(x, &err);
-    json_decref(root);
+um_status um_sglang_read(um_reading *r, um_err *err) {
+    um_status st = flatten(r->root, err);
+    return st ? st : um_read_api(r, &sglang, err);
 }
 
 /* ---- Aborts ------------------------------------------------------------------------------------------------------ */
@@ -287,7 +282,7 @@ static void put_model_info(um_server *s, um_jw *w) {
     um_jw_put_cstr(w, "model_type", info.model_type);
     um_jw_put_cstr(w, "family", info.family);
     um_jw_put_int(w, "vocab_size", info.vocab);
-    um_jw_put_int(w, "max_model_len", um_body_max_len(s));
+    um_jw_put_int(w, "max_model_len", um_room_of(s).max_len);
     um_jw_put_int(w, "mask_token_id", info.mask_id);
     um_jw_put_cstr(w, "preferred_sampling_params", NULL);
     um_jw_put_bool(w, "has_image_understanding", false);

@@ -2,7 +2,7 @@
 #ifndef UM_API_SGLANG_H
 #define UM_API_SGLANG_H
 
-#include "server/turn.h"
+#include "server/reading.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -10,8 +10,7 @@ extern "C" {
 
 /* Is it a body of that API? */
 bool um_sglang_is_body(const struct json_t *root);
-/* Sees a request through; takes `root`. */
-void um_sglang_generate(um_server *s, um_exchange *x, struct json_t *root);
+um_status um_sglang_read(um_reading *r, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "server/api/shapes.h"
+#include "server/reading.h"
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
@@ -23,28 +24,24 @@ static bool is_known(const char *key, bool takes_prompt) {
     return um_streq(key, "model");
 }
 
-/* Reads the body; takes_prompt: a text is as good as messages. False: the exchange was answered. */
-static bool read_body(um_server *s, um_exchange *x, bool takes_prompt, um_body *b) {
+/* takes_prompt: a text is as good as messages. */
+static um_status read_body(um_reading *r, bool takes_prompt, um_err *err) {
     const char *key, *wanted = takes_prompt ? "prompt" : "messages";
-    json_t *root = um_read_object(x), *value;
-    um_err err = {0};
-    um_status st = UM_OK;
-    if (!root) return false;
+    json_t *root = r->root, *value;
+    um_body *b = &r->body;
     json_object_foreach(root, key, value) {
-        if (st || is_known(key, takes_prompt)) continue;
-        st = um_fail_about(&err, um_fail(&err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
+        if (!is_known(key, takes_prompt))
+            return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
     }
-    if (st) json_decref(root);
-    else st = um_body_read(b, s, root, sets, &err);
-    if (!st && !b->n_prompts) st = um_fail_param(&err, UM_EINVAL, wanted, "it is missing");
-    if (!st && !b->one_prompt && b->prompt[0].kind != UM_PROMPT_CHAT)
-        st = um_fail_param(&err, UM_EINVAL, "prompt", "expected one text, found a list");
-    if (!st && b->prompt[0].kind == UM_PROMPT_IDS)
-        st = um_fail_param(&err, UM_EINVAL, "prompt", "expected a text, found token ids");
-    if (!st) return true;
-    um_reply_error(x, um_http_status_of(st), *err.param ? err.param : NULL, b->error_code, "%s", err.msg);
-    um_body_free(b);
-    return false;
+    r->root = NULL;
+    um_status st = um_body_read(b, r->server, &r->room, root, sets, err);
+    if (st) return st;
+    if (!b->n_prompts) return um_fail_param(err, UM_EINVAL, wanted, "it is missing");
+    if (!b->one_prompt && b->prompt[0].kind != UM_PROMPT_CHAT)
+        return um_fail_param(err, UM_EINVAL, "prompt", "expected one text, found a list");
+    if (b->prompt[0].kind == UM_PROMPT_IDS)
+        return um_fail_param(err, UM_EINVAL, "prompt", "expected a text, found token ids");
+    return UM_OK;
 }
 
 /* The same steps as in front of a generation. */
@@ -76,45 +73,42 @@ static void put_strings(um_server *s, um_jw *w, const int32_t *ids, size_t n, bo
     um_jw_end_array(w);
 }
 
-static void reply_tokens(um_server *s, um_exchange *x, const um_body *b, const int32_t *ids, size_t n) {
-    um_buf body = {0};
+static void put_tokens(um_reading *r, const int32_t *ids, size_t n) {
     um_jw w;
-    um_jw_init(&w, &body);
+    um_jw_init(&w, &r->out);
     um_jw_begin_object(&w);
     um_jw_put_ints(&w, "tokens", ids, n);
     um_jw_put_int(&w, "count", (int64_t)n);
-    um_jw_put_int(&w, "max_model_len", um_body_max_len(s));
-    put_strings(s, &w, ids, n, json_is_true(json_object_get(b->root, "return_token_strs")));
+    um_jw_put_int(&w, "max_model_len", r->room.max_len);
+    put_strings(r->server, &w, ids, n, json_is_true(json_object_get(r->body.root, "return_token_strs")));
     um_jw_end_object(&w);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
+}
+
+static um_status read_tokenize(um_reading *r, um_err *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    um_status st = read_body(r, true, err);
+    if (!st) st = encode(r->server, &r->body, &ids, &n, err);
+    if (!st) put_tokens(r, ids, n);
+    um_free(ids);
+    return st;
 }
 
 static void post_tokenize(um_server *s, um_exchange *x, const char *id) {
-    um_body b = {0};
-    um_err err = {0};
-    int32_t *ids = NULL;
-    size_t n = 0;
+    static const um_reader reader = {read_tokenize, um_answer_out};
     (void)id;
-    if (!read_body(s, x, true, &b)) return;
-    if (encode(s, &b, &ids, &n, &err)) um_reply_err(x, &err);
-    else reply_tokens(s, x, &b, ids, n);
-    um_free(ids);
-    um_body_free(&b);
+    um_read(s, x, &reader, NULL);
 }
 
 /* ---- Detokenize, apply-template ---------------------------------------------------------------------------------- */
 
 /* {"prompt": text} */
-static void reply_text(um_exchange *x, const char *text, size_t n) {
-    um_buf body = {0};
+static void put_prompt(um_reading *r, const char *text, size_t n) {
     um_jw w;
-    um_jw_init(&w, &body);
+    um_jw_init(&w, &r->out);
     um_jw_begin_object(&w);
     um_jw_put_str(&w, "prompt", (um_str){text, n});
     um_jw_end_object(&w);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
 }
 
 static um_status read_ids(um_server *s, const json_t *root, int32_t *ids, um_err *err) {
@@ -137,36 +131,39 @@ static um_status read_ids(um_server *s, const json_t *root, int32_t *ids, um_err
     return UM_OK;
 }
 
-static void post_detokenize(um_server *s, um_exchange *x, const char *id) {
-    json_t *root = um_read_object(x);
-    um_err err = {0};
+static um_status read_detokenize(um_reading *r, um_err *err) {
     char *text = NULL;
-    size_t n_ids, n = 0;
-    (void)id;
-    if (!root) return;
-    n_ids = json_array_size(json_object_get(root, "tokens"));
+    size_t n = 0, n_ids = json_array_size(json_object_get(r->root, "tokens"));
     int32_t *ids = UM_NEW_ARRAY(int32_t, n_ids + 1);
-    um_status st = read_ids(s, root, ids, &err);
-    if (!st) st = um_model_decode(um_server_model(s), ids, n_ids, true, &text, &n, &err);
-    if (st) um_reply_err(x, &err);
-    else reply_text(x, text, n);
+    um_status st = read_ids(r->server, r->root, ids, err);
+    if (!st) st = um_model_decode(um_server_model(r->server), ids, n_ids, true, &text, &n, err);
+    if (!st) put_prompt(r, text, n);
     um_free(text);
     um_free(ids);
-    json_decref(root);
+    return st;
+}
+
+static void post_detokenize(um_server *s, um_exchange *x, const char *id) {
+    static const um_reader reader = {read_detokenize, um_answer_out};
+    (void)id;
+    um_read(s, x, &reader, NULL);
+}
+
+static um_status read_template(um_reading *r, um_err *err) {
+    char *text = NULL;
+    size_t n = 0;
+    um_status st = read_body(r, false, err);
+    if (st) return st;
+    st = um_model_render_chat(um_server_model(r->server), &r->body.chat, &text, &n, NULL, NULL, err);
+    if (!st) put_prompt(r, text, n);
+    um_free(text);
+    return um_fail_about(err, st, "messages");
 }
 
 static void post_template(um_server *s, um_exchange *x, const char *id) {
-    um_body b = {0};
-    um_err err = {0};
-    char *text = NULL;
-    size_t n = 0;
+    static const um_reader reader = {read_template, um_answer_out};
     (void)id;
-    if (!read_body(s, x, false, &b)) return;
-    um_status st = um_model_render_chat(um_server_model(s), &b.chat, &text, &n, NULL, NULL, &err);
-    if (um_fail_about(&err, st, "messages")) um_reply_err(x, &err);
-    else reply_text(x, text, n);
-    um_free(text);
-    um_body_free(&b);
+    um_read(s, x, &reader, NULL);
 }
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */

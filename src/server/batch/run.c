@@ -311,7 +311,8 @@ static void start_line(line *l) {
     um_batch *b = l->run->batch;
     um_body body = {0};
     um_err err = {0};
-    um_status st = um_api_read(b->api, b->all->server, json_incref(l->line.body), &body, &err);
+    um_room room = um_room_of(b->all->server);
+    um_status st = um_api_read(b->api, b->all->server, &room, json_incref(l->line.body), &body, &err);
     if (!st && body.stream) st = um_fail_param(&err, UM_EINVAL, "stream", "a line of a batch is answered as a whole");
     if (st) {
         answer_refused(l, &body, &err);

@@ -31,6 +31,12 @@ static um_http_head *head_of(const um_exchange *x) { return &x->conn->parser.hea
 um_str um_exchange_method(const um_exchange *x) { return um_http_span_str(head_of(x), head_of(x)->method); }
 const char *um_exchange_path(const um_exchange *x) { return head_of(x)->path.data; }
 um_str um_exchange_body(const um_exchange *x) { return (um_str){x->body.data, x->body.len}; }
+um_buf um_exchange_take_body(um_exchange *x) {
+    um_buf body = x->body;
+    x->body = (um_buf){0};
+    return body;
+}
+
 const char *um_exchange_peer(const um_exchange *x) { return x->conn->peer; }
 double um_exchange_began(const um_exchange *x) { return x->conn->began; }
 

@@ -59,6 +59,8 @@ const char *um_exchange_query(um_exchange *x, const char *name);
 /* The value of a header (name in any case), several of one name joined by ", "; NULL: there is none. */
 const char *um_exchange_header(um_exchange *x, const char *name);
 um_str um_exchange_body(const um_exchange *x);
+/* The body becomes the caller's, and the exchange's is empty; um_buf_free. */
+um_buf um_exchange_take_body(um_exchange *x);
 const char *um_exchange_peer(const um_exchange *x); /* "127.0.0.1:53122" */
 double um_exchange_began(const um_exchange *x);     /* um_now() at its first byte */
 

@@ -138,7 +138,7 @@ bool um_jobs_take_back(um_jobs *j, const void *arg) {
     return true;
 }
 
-size_t um_jobs_open(const um_jobs *j) { return j->n_open; }
+size_t um_jobs_open(const um_jobs *j) { return j ? j->n_open : 0; }
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 

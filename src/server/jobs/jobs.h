@@ -27,7 +27,7 @@ um_status um_jobs_new(um_jobs **out, struct event_base *base, int n_threads, siz
 bool um_jobs_give(um_jobs *j, const um_job *job);
 /* Takes a job back by its arg: true when no thread has begun it; then neither work nor done is called. */
 bool um_jobs_take_back(um_jobs *j, const void *arg);
-size_t um_jobs_open(const um_jobs *j); /* given, and not done yet */
+size_t um_jobs_open(const um_jobs *j); /* given, and not done yet; NULL: 0 */
 /* Finishes what was given, and what the `done` of that gives; all have been called behind this. NULL is fine. */
 void um_jobs_free(um_jobs *j);
 
