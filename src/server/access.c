@@ -28,6 +28,7 @@ um_note *um_note_new(um_server *s, um_exchange *x) {
 void um_note_free(um_note *n) {
     if (!n) return;
     um_free(n->model);
+    um_free(n->refused);
     um_free(n);
 }
 
@@ -73,6 +74,7 @@ static void put_quoted(um_buf *out, const char *text) {
 static void put_text(const um_note *n, um_exchange *x, int status, double seconds, um_buf *out) {
     char time[UM_LOG_TIME_MAX];
     um_str method = um_exchange_method(x);
+    if (!method.n) method = UM_STR("-");
     um_log_time(time);
     um_buf_printf(out, "%s %s %.*s ", time, um_exchange_peer(x), (int)method.n, method.p);
     put_quoted(out, um_exchange_path(x));
@@ -84,6 +86,10 @@ static void put_text(const um_note *n, um_exchange *x, int status, double second
     }
     if (n->answers)
         um_buf_printf(out, " prompt=%d completion=%d nfe=%d", n->prompt_tokens, n->completion_tokens, n->nfe);
+    if (n->refused) {
+        um_buf_puts(out, " refused=");
+        put_quoted(out, n->refused);
+    }
     um_buf_putc(out, '\n');
 }
 
@@ -109,6 +115,7 @@ static void put_json(const um_note *n, um_exchange *x, int status, double second
         um_jw_put_int(&w, "completion_tokens", n->completion_tokens);
         um_jw_put_int(&w, "nfe", n->nfe);
     }
+    if (n->refused) um_jw_put_cstr(&w, "refused", n->refused);
     um_jw_end_object(&w);
     um_buf_putc(out, '\n');
 }

@@ -41,6 +41,7 @@ typedef struct um_note {
     char request_id[130];
     const char *path; /* of its endpoint's row; "none" before it is known */
     char *model;
+    char *refused; /* why HTTP itself refused it; NULL: it did not */
     int32_t prompt_tokens, completion_tokens, nfe, answers;
 } um_note;
 /* Makes the note of an exchange, with the client's request id or a new one, and sends that back. */

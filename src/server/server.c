@@ -81,7 +81,8 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
 static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     um_server *s = arg;
     um_note *note = um_exchange_get_note(x);
-    int status = complete ? um_exchange_status(x) : 499;
+    bool was_open = !note->refused;
+    int status = complete || note->refused ? um_exchange_status(x) : 499;
     double seconds = um_now() - um_exchange_began(x);
     um_count_request(s, note->path, status, seconds);
     if (s->config->access_log) {
@@ -91,16 +92,14 @@ static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
         um_buf_free(&line);
     }
     um_note_free(note);
-    s->n_open--;
+    s->n_open -= was_open;
     end_when_idle(s);
 }
 
-/* What HTTP itself refuses has no path to speak of, but is counted. */
-static void on_http_error(void *arg, int status, const char *message, um_buf *body) {
-    um_server *s = arg;
+/* What HTTP itself refuses is counted and logged like any other when it ends. */
+static void on_http_error(void *arg, um_exchange *x, int status, const char *message, um_buf *body) {
     um_jw w;
-    um_log(UM_LOG_DEBUG, "refused with %d: %s", status, message);
-    um_count_request(s, "none", status, 0);
+    um_note_new(arg, x)->refused = um_strdup(message);
     um_jw_init(&w, body);
     um_jw_begin_object(&w);
     um_jw_key(&w, "error");

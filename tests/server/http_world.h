@@ -92,8 +92,8 @@ static inline void handle_world(void *arg, um_exchange *x) {
     } else echo(x);
 }
 
-static inline void error_world(void *arg, int status, const char *message, um_buf *body) {
-    (void)arg;
+static inline void error_world(void *arg, um_exchange *x, int status, const char *message, um_buf *body) {
+    (void)arg, (void)x;
     um_buf_printf(body, "{\"status\": %d, \"message\": \"%s\"}", status, message);
 }
 

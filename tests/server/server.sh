@@ -38,6 +38,14 @@ not_served() { UNMASK=not_for_long try serve --model models/tiny-block --in-proc
 not_for_long() { timeout 60 "$program" "$@"; }
 program=$UNMASK
 
+# Sends bytes as they are, and waits for the answer.
+raw() {
+    exec 3<> "/dev/tcp/127.0.0.1/${url##*:}"
+    printf "$@" >&3
+    cat <&3
+    exec 3>&-
+}
+
 claims_begin
 
 start_says_where_it_listens_and_when_it_is_ready() {
@@ -313,6 +321,30 @@ lines_of_workers_are_in_the_same_form() {
     wait_until_loaded 3
     stop_server
     jq -es 'all(has("time") and has("level") and has("message"))' "$work/log"
+}
+what_http_refuses_has_a_line_too() {
+    serve --in-process --max-body-bytes 1024
+    raw 'nonsense\r\n\r\n' | grep -q '^HTTP/1.1 400 '
+    raw 'GET /%%ff?key=secret HTTP/1.1\r\nHost: a\r\n\r\n' | grep -q '^HTTP/1.1 400 '
+    raw 'GET /ping?key=secret HTTP/1.1\r\nHost: a\r\nX-Request-Id: long\r\nx: %40000d\r\n\r\n' 0 | grep -q '^HTTP/1.1 431 '
+    raw 'POST /tokenize HTTP/1.1\r\nHost: a\r\nX-Request-Id: big\r\nContent-Length: 1025\r\n\r\n' > "$work/refused"
+    grep -q '^HTTP/1.1 413 ' "$work/refused"
+    grep -qi '^x-request-id: big' "$work/refused"
+    stop_server
+    grep -qE '^20[^ ]+ 127[^ ]+ - "" 400 [0-9]+ bytes [0-9.]+ ms id=[0-9a-f]+ refused="the request line ' "$work/log"
+    grep -qE ' GET "" 400 .* refused="the path ' "$work/log"
+    grep -qE ' GET "/ping" 431 .* id=long refused="' "$work/log"
+    grep -qE ' POST "/tokenize" 413 .* id=big refused="' "$work/log"
+    [ "$(grep -c ' refused="' "$work/log")" = 4 ]
+    not grep -q secret "$work/log"
+}
+what_http_refuses_is_told_in_json() {
+    serve --in-process --log-format json
+    raw 'nonsense\r\n\r\n' > "$work/refused"
+    call /metrics
+    grep -q '^unmask_requests_total{model_name="tiny-block",route="none",status="400"} 1$' "$work/body"
+    stop_server
+    jq -es 'any(.status == 400 and .method == "" and .path == "" and (.refused | startswith("the request line")))' "$work/log"
 }
 access_lines_count_tokens_and_passes() {
     serve --in-process

@@ -17,7 +17,7 @@ void um_exchange_close(um_exchange *x, bool complete) {
     const um_http_server *s = x->conn->server;
     x->ended = true;
     if (x->on_close) x->on_close(x->close_arg, x, complete);
-    if (x->is_handled && s->on_end) s->on_end(s->arg, x, complete);
+    if ((x->is_handled || um_exchange_begun(x)) && s->on_end) s->on_end(s->arg, x, complete);
     um_buf_free(&x->body);
     um_buf_free(&x->headers);
     um_arena_free(&x->strings);
@@ -29,7 +29,7 @@ void um_exchange_close(um_exchange *x, bool complete) {
 static um_http_head *head_of(const um_exchange *x) { return &x->conn->parser.head; }
 
 um_str um_exchange_method(const um_exchange *x) { return um_http_span_str(head_of(x), head_of(x)->method); }
-const char *um_exchange_path(const um_exchange *x) { return head_of(x)->path.data; }
+const char *um_exchange_path(const um_exchange *x) { return head_of(x)->path.len ? head_of(x)->path.data : ""; }
 um_str um_exchange_body(const um_exchange *x) { return (um_str){x->body.data, x->body.len}; }
 um_buf um_exchange_take_body(um_exchange *x) {
     um_buf body = x->body;
@@ -231,7 +231,7 @@ void um_exchange_refuse(um_exchange *x, int status, const char *message) {
     um_http_server *s = x->conn->server;
     um_buf body = {0};
     x->keep_alive = false;
-    if (s->error) s->error(s->arg, status, message, &body);
+    if (s->error) s->error(s->arg, x, status, message, &body);
     else um_buf_printf(&body, "%s\n", message);
     um_exchange_send(x, status, s->error ? "application/json" : "text/plain; charset=utf-8", body.data, body.len);
     um_buf_free(&body);

@@ -38,8 +38,9 @@ void um_http_config_init(um_http_config *c);
  * exchange. */
 typedef void (*um_http_fn)(void *arg, um_exchange *x);
 /* Answered here: requests that are malformed or too large never reach the handler. `error` writes the body of such an
- * answer (its type is application/json); NULL: a plain sentence. */
-typedef void (*um_http_error_fn)(void *arg, int status, const char *message, um_buf *body);
+ * answer (its type is application/json) and may add headers; of the request it finds what had been read of its head.
+ * NULL: a plain sentence. */
+typedef void (*um_http_error_fn)(void *arg, um_exchange *x, int status, const char *message, um_buf *body);
 
 /* Listens. SIGPIPE is ignored by the process from now on. Errors: UM_EIO with address and reason. */
 um_status um_http_server_new(um_http_server **out, struct event_base *base, const um_http_config *c, um_http_fn handler,
@@ -51,8 +52,8 @@ int32_t um_http_server_port(const um_http_server *s);
 int32_t um_http_server_connections(const um_http_server *s);
 
 /* The request. All borrowed from the exchange. */
-um_str um_exchange_method(const um_exchange *x);
-/* Decoded: UTF-8 without control characters, begins with '/'; "*" for OPTIONS *. */
+um_str um_exchange_method(const um_exchange *x); /* "" of a request that was refused before it was known */
+/* Decoded: UTF-8 without control characters, begins with '/'; "*" for OPTIONS *; "" like the method. */
 const char *um_exchange_path(const um_exchange *x);
 /* The decoded value of a query parameter, or NULL. */
 const char *um_exchange_query(um_exchange *x, const char *name);
@@ -91,8 +92,8 @@ void um_exchange_on_drain(um_exchange *x, um_exchange_drain_fn fn, void *arg);
 /* A slot for what the handler keeps beside an exchange; NULL at first. */
 void um_exchange_set_note(um_exchange *x, void *note);
 void *um_exchange_get_note(const um_exchange *x);
-/* Called with the server's arg for every exchange that reached the handler, behind its close callback and as the last
- * thing before it is gone: for logs and counters. */
+/* Called with the server's arg for every exchange that reached the handler or was refused, behind its close callback
+ * and as the last thing before it is gone: for logs and counters. */
 void um_http_server_on_end(um_http_server *s, um_exchange_close_fn fn);
 
 /* The phrase of a status code ("Not Found"). */

@@ -109,8 +109,10 @@ bool um_http_read_target(um_http_parser *p, um_http_span target) {
     um_str path = {s.p, mark ? (size_t)(mark - s.p) : s.n}, query = {s.p + s.n, 0};
     if (mark) query = (um_str){mark + 1, s.n - path.n - 1};
     if (!path.n) um_buf_putc(&h->path, '/');
-    if (!um_http_decode(&h->path, path, false) || has_control((um_str){h->path.data, h->path.len}))
+    if (!um_http_decode(&h->path, path, false) || has_control((um_str){h->path.data, h->path.len})) {
+        um_buf_clear(&h->path);
         return um_http_refuse(p, 400, "the path has a bad escape or is no UTF-8 text");
+    }
     h->query = (um_http_span){(uint32_t)(query.p - h->text.data), (uint32_t)query.n};
     return check_query(p, query);
 }
