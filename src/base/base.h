@@ -34,7 +34,7 @@ um_status um_fail_in(um_err *err, const char *fmt, ...) UM_PRINTF(2, 3);
  * left alone. */
 um_status um_fail_about(um_err *err, um_status s, const char *param);
 
-/* ---- Log (log.c) ------------------------------------------------------------------------------------------------- */
+/* ---- Log (log.c, log_writer.c) ----------------------------------------------------------------------------------- */
 
 typedef enum { UM_LOG_ERROR, UM_LOG_WARN, UM_LOG_INFO, UM_LOG_DEBUG } um_log_level;
 /* Lines go to stderr, whole, from any thread. The level is process-wide; default UM_LOG_WARN. */
@@ -51,6 +51,19 @@ bool um_log_is_json(void);
 #define UM_LOG_TIME_MAX 32
 void um_log_time(char out[UM_LOG_TIME_MAX]);
 #define um_warn(...) um_log(UM_LOG_WARN, __VA_ARGS__)
+struct um_buf;
+/* Appends a line as um_log writes it. */
+void um_log_line(um_log_level level, const char *message, struct um_buf *out);
+/* Writes a whole line, as um_log does. Any thread. */
+void um_log_write(const char *line, size_t n);
+/* From here on a thread writes the lines: who logs never waits for who reads. As many bytes wait as there is room for;
+ * further lines are dropped and counted, and a line tells of it when the reader goes on. */
+#define UM_LOG_WAITING_MAX ((size_t)1 << 20)
+um_status um_log_begin_writer(um_err *err);
+/* Lets the thread write what waits, for so long at most; what is logged later is written at once, or, when the reader
+ * still stalls, not at all. Without um_log_begin_writer it does nothing. */
+void um_log_end_writer(double seconds);
+int64_t um_log_dropped(void); /* lines that nobody took */
 
 /* ---- Memory (mem.c, arena.c, buf.c) ------------------------------------------------------------------------------ */
 

@@ -29,28 +29,24 @@ void um_log_time(char out[UM_LOG_TIME_MAX]) {
     snprintf(out + n, UM_LOG_TIME_MAX - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
 }
 
-static void put_json(um_log_level level, const char *message) {
+static void put_json(um_log_level level, const char *message, um_buf *out) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     char time[UM_LOG_TIME_MAX];
-    um_buf line = {0};
     um_jw w;
     um_log_time(time);
-    um_jw_init(&w, &line);
+    um_jw_init(&w, out);
     um_jw_begin_object(&w);
     um_jw_put_cstr(&w, "time", time);
     um_jw_put_cstr(&w, "level", names[level]);
     um_jw_put_cstr(&w, "message", message);
     um_jw_end_object(&w);
-    um_buf_putc(&line, '\n');
-    fwrite(line.data, 1, line.len, stderr);
-    um_buf_free(&line);
+    um_buf_putc(out, '\n');
 }
 
-static void put_text(um_log_level level, const char *message) {
+void um_log_line(um_log_level level, const char *message, um_buf *out) {
     static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
-    char line[LINE_MAX_BYTES + 32];
-    int n = snprintf(line, sizeof line, "unmask: %s%s\n", names[level], message);
-    fwrite(line, 1, (size_t)n, stderr);
+    if (um_log_is_json()) put_json(level, message, out);
+    else um_buf_printf(out, "unmask: %s%s\n", names[level], message);
 }
 
 /* The line is formatted aside and written by one call, so that lines of several threads do not mix. */
@@ -58,10 +54,12 @@ void um_log(um_log_level level, const char *fmt, ...) {
     if (level > um_log_get_level()) return;
     char message[LINE_MAX_BYTES];
     int n = snprintf(message, sizeof message, "%s", prefix);
+    um_buf line = {0};
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(message + n, sizeof message - (size_t)n, fmt, ap);
     va_end(ap);
-    if (um_log_is_json()) put_json(level, message);
-    else put_text(level, message);
+    um_log_line(level, message, &line);
+    um_log_write(line.data, line.len);
+    um_buf_free(&line);
 }

@@ -7,6 +7,8 @@
 
 /* Exit statuses. */
 enum { UM_EXIT_OK = 0, UM_EXIT_FAILED = 1, UM_EXIT_USAGE = 2, UM_EXIT_DEVICE = 3 };
+/* That the last lines of the log may take to be read when a program ends. */
+#define UM_CLI_LOG_SECONDS 1.0
 
 typedef struct um_command {
     const char *name;            /* a word, or two: "bench serve" is looked up before "bench" */

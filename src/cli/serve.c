@@ -24,9 +24,11 @@ static int serve(const um_command *self, const um_server_config *c) {
     um_server *s = NULL;
     um_err err = {0};
     um_status st = um_cli_need_model(c->engine->model, &err);
+    if (!st) st = um_log_begin_writer(&err);
     if (!st) st = um_server_new(&s, c, &err);
     if (!st && (st = um_server_run(s, &err))) um_cli_blame_model(&err); /* its workers could not start */
     um_server_free(s);
+    um_log_end_writer(UM_CLI_LOG_SECONDS);
     if (!st) return UM_EXIT_OK;
     um_cli_error(self, &err);
     return exit_of(&err);

@@ -99,9 +99,11 @@ static int run(const um_command *self, int argc, char **argv) {
     set_log(&o);
     if (o.parent) heed_server_alone((pid_t)o.parent);
     else um_cli_catch_signals();
-    st = work(&o, &config, &err);
+    st = um_log_begin_writer(&err);
+    if (!st) st = work(&o, &config, &err);
     bool is_told = st == UM_ECANCELED && um_cli_interrupted();
     if (st && !is_told) um_log(UM_LOG_ERROR, "%s", err.msg);
+    um_log_end_writer(UM_CLI_LOG_SECONDS);
     status = st && !is_told ? UM_EXIT_DEVICE : UM_EXIT_OK;
 done:
     um_args_free(&args);

@@ -4,7 +4,7 @@
 
 /* Values of a moment, beside what the tally and the workers hold. */
 typedef struct moment {
-    double pages_free, page_share, up, workers_up, restarts, connections, open, reading;
+    double pages_free, page_share, up, workers_up, restarts, connections, open, reading, dropped;
     double graph_replays; /* no device of this version captures graphs: 0 */
 } moment;
 
@@ -198,6 +198,7 @@ static const series table[] = {
     {"graph_replays_total", "counter", "Steps replayed from a captured graph", NOW(graph_replays), NULL},
     {"eager_steps_total", "counter", "Steps launched operation by operation", WORKERS(steps), NULL},
     {"worker_restarts_total", "counter", "Times that a worker was started again", NOW(restarts), NULL},
+    {"log_lines_dropped_total", "counter", "Lines of the log that nobody took", NOW(dropped), NULL},
     {"requests_running", "gauge", "Answers that share the steps", AMOUNT(requests_running), "num_requests_running"},
     {"requests_waiting", "gauge", "Answers that wait for a place or for pages", AMOUNT(requests_waiting),
      "num_requests_waiting"},
@@ -251,6 +252,7 @@ static void take_moment(um_server *s, page *p) {
     m->up = um_backend_is_up(s->backend);
     m->connections = um_http_server_connections(s->http);
     m->open = s->n_open;
+    m->dropped = (double)um_log_dropped();
     m->reading = (double)um_jobs_open(s->readers);
 }
 

@@ -88,7 +88,7 @@ static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     if (s->config->access_log) {
         um_buf line = {0};
         um_access_put(x, status, seconds, &line);
-        fwrite(line.data, 1, line.len, stderr);
+        um_log_write(line.data, line.len);
         um_buf_free(&line);
     }
     um_note_free(note);

@@ -45,6 +45,33 @@ raw() {
     cat <&3
     exec 3>&-
 }
+# A server whose stderr is a pipe that is read up to "ready" and no further; 4 is its end.
+serve_into_pipe() {
+    rm -f "$work/pipe" && mkfifo "$work/pipe"
+    exec 4<> "$work/pipe"
+    "$UNMASK" serve --model "$model" --port 0 --threads 1 --in-process "$@" > "$work/serve.out" 2> "$work/pipe" &
+    pid=$!
+    trap 'kill -9 $pid 2> /dev/null || true' EXIT
+    local line
+    while read -r -t 60 line <&4; do
+        case $line in
+        *'listening at '*) url=${line##*listening at } ;;
+        *ready) return 0 ;;
+        esac
+    done
+    return 1
+}
+# Until lines have been dropped; each has 7,000 bytes.
+fill_pipe() {
+    local path
+    path=/$(printf '%07000d' 0)
+    for _ in $(seq 60); do
+        seq -f "url = $url$path?%.0f" 10 | curl -sS -m 60 -K - > "$work/null"
+        call /metrics
+        grep -q '^unmask_log_lines_dropped_total{.*} 0$' "$work/body" || return 0
+    done
+    return 1
+}
 
 claims_begin
 
@@ -365,6 +392,25 @@ clients_that_leave_are_499() {
     kill -CONT "$worker"
     call /metrics
     grep -q '^unmask_requests_total{model_name="tiny-block",route="/v1/completions",status="499"} 1$' "$work/body"
+    stop_server
+    [ $rc = 0 ]
+}
+a_log_that_nobody_reads_holds_up_nobody() {
+    serve_into_pipe
+    fill_pipe
+    call /ping && [ "$status" = 200 ]
+    cat <&4 > "$work/log" &
+    wait_for '^unmask: warning: [0-9]* lines of the log were dropped: nobody took them$' "$work/log"
+    call /version -H 'X-Request-Id: after'
+    wait_for 'id=after$' "$work/log"
+    stop_server
+    [ $rc = 0 ]
+    kill %%
+    not grep -qvE '^(unmask: |20[0-9-]+T.* ms id=)' "$work/log" # whole lines, and nothing else
+}
+a_log_that_nobody_reads_does_not_keep_the_server_from_ending() {
+    serve_into_pipe
+    fill_pipe
     stop_server
     [ $rc = 0 ]
 }

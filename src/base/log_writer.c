@@ -1,0 +1,167 @@
+/* What is logged goes to stderr at once, or through a thread, so that a reader that stalls (a pager, a full pipe, a
+ * disk that hangs) holds up nobody but this thread.
+ *
+ * There are two buffers: lines wait in one while the other is written. The thread naps between two writes, so that a
+ * busy server wakes it a hundred times a second and not at every line. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_SECONDS 0.01
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards all of this but `writing` */
+    pthread_cond_t more, ended;
+    um_buf waiting, writing; /* `writing` is the thread's */
+    int64_t missed;          /* lines that were dropped since the thread last said so */
+    int64_t dropped;         /* in all */
+    bool runs, idle, stops;
+} w = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------- */
+
+static void put(const char *line, size_t n) {
+    if (w.waiting.len + n > UM_LOG_WAITING_MAX) {
+        w.missed++;
+        w.dropped++;
+        return;
+    }
+    um_buf_append(&w.waiting, line, n);
+    if (w.idle) pthread_cond_signal(&w.more);
+}
+
+void um_log_write(const char *line, size_t n) {
+    pthread_mutex_lock(&w.lock);
+    bool by_thread = w.runs;
+    if (by_thread) put(line, n);
+    pthread_mutex_unlock(&w.lock);
+    if (!by_thread) fwrite(line, 1, n, stderr);
+}
+
+int64_t um_log_dropped(void) {
+    pthread_mutex_lock(&w.lock);
+    int64_t n = w.dropped;
+    pthread_mutex_unlock(&w.lock);
+    return n;
+}
+
+/* ---- The thread -------------------------------------------------------------------------------------------------- */
+
+/* Whoever gave us stderr may have made it return at once. */
+static bool write_all(const char *p, size_t n) {
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    while (n) {
+        ssize_t got = write(STDERR_FILENO, p, n);
+        if (got < 0 && errno == EAGAIN) poll(&ready, 1, -1);
+        else if (got < 0 && errno != EINTR) return false;
+        if (got > 0) {
+            p += got;
+            n -= (size_t)got;
+        }
+    }
+    return true;
+}
+
+static int64_t count_lines(const um_buf *b) {
+    int64_t n = 0;
+    for (size_t i = 0; i < b->len; i++) n += b->data[i] == '\n';
+    return n;
+}
+
+/* Without the lock. Returns how many lines were lost: nobody will ever read them. */
+static int64_t write_out(int64_t missed) {
+    if (missed) {
+        char text[80];
+        snprintf(text, sizeof text, "%lld lines of the log were dropped: nobody took them", (long long)missed);
+        um_log_line(UM_LOG_WARN, text, &w.writing);
+    }
+    int64_t lost = write_all(w.writing.data, w.writing.len) ? 0 : count_lines(&w.writing);
+    um_buf_clear(&w.writing);
+    return lost;
+}
+
+static struct timespec after(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t ns = t.tv_nsec + (int64_t)(seconds * 1e9);
+    return (struct timespec){t.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+static bool has_work(void) { return w.waiting.len || w.missed; }
+
+static void *run(void *arg) {
+    (void)arg;
+    pthread_mutex_lock(&w.lock);
+    while (!w.stops || has_work()) {
+        w.idle = true;
+        while (!w.stops && !has_work()) pthread_cond_wait(&w.more, &w.lock);
+        w.idle = false;
+        um_buf lines = w.waiting;
+        int64_t missed = w.missed;
+        w.waiting = w.writing;
+        w.writing = lines;
+        w.missed = 0;
+        pthread_mutex_unlock(&w.lock);
+        int64_t lost = write_out(missed);
+        pthread_mutex_lock(&w.lock);
+        w.dropped += lost;
+        struct timespec end = after(NAP_SECONDS);
+        if (!w.stops) pthread_cond_timedwait(&w.more, &w.lock, &end);
+    }
+    w.runs = false;
+    pthread_cond_signal(&w.ended);
+    pthread_mutex_unlock(&w.lock);
+    return NULL;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+/* Signals are for others. */
+um_status um_log_begin_writer(um_err *err) {
+    sigset_t all, before;
+    assert(!w.runs);
+    um_buf_reserve(&w.waiting, UM_LOG_WAITING_MAX); /* pages that are never touched cost nothing */
+    um_buf_reserve(&w.writing, UM_LOG_WAITING_MAX);
+    w.stops = false;
+    w.runs = true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&w.thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w.runs = !failed;
+    return failed ? um_fail(err, UM_EIO, "cannot start the thread that writes the log: %s", strerror(failed)) : UM_OK;
+}
+
+/* The thread may be in a call that never returns: then it is left there, and nobody is to follow it. */
+static void leave_thread(void) {
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pthread_detach(w.thread);
+    if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
+}
+
+void um_log_end_writer(double seconds) {
+    struct timespec end = after(seconds);
+    int late = 0;
+    pthread_mutex_lock(&w.lock);
+    bool began = w.runs;
+    w.stops = true;
+    pthread_cond_signal(&w.more);
+    while (w.runs && !late) late = pthread_cond_timedwait(&w.ended, &w.lock, &end);
+    bool is_stuck = w.runs;
+    pthread_mutex_unlock(&w.lock);
+    if (!began) return;
+    if (is_stuck) {
+        leave_thread();
+        return;
+    }
+    pthread_join(w.thread, NULL);
+    um_buf_free(&w.waiting);
+    um_buf_free(&w.writing);
+}
