@@ -28,7 +28,7 @@ _unmask_options() {
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
-    'serve') echo "--help --config --print-config --host --port --served-model-name --api-key --cors-allow-origin --root-path --max-queue --request-timeout --max-body-bytes --max-connections --keep-alive --shutdown-grace --no-access-log --log-format --log-level --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --backend-timeout --heartbeat$shared" ;;
+    'serve') echo "--help --config --print-config --host --port --served-model-name --api-key --cors-allow-origin --root-path --max-queue --request-timeout --max-body-bytes --max-connections --keep-alive --shutdown-grace --no-access-log --log-format --log-level --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
     'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
     'health') echo "--help --config --print-config --timeout --quiet" ;;
     'help') echo "--help --config --print-config --format" ;;
@@ -134,6 +134,7 @@ _unmask_value() {
     'serve --zmq-event-addr') reply='' ;;
     'serve --remote-workers') reply='' ;;
     'serve --restart-backend') reply='' ;;
+    'serve --start-timeout') reply='' ;;
     'serve --backend-timeout') reply='' ;;
     'serve --heartbeat') reply='' ;;
     'worker --zmq-command-addr') reply='' ;;

@@ -67,6 +67,8 @@ const um_option um_server_options[] = {
      "wait for so many workers started elsewhere with `unmask worker`, and start none"},
     {"restart_backend", NULL, UM_OPT_INT, S(restart_backend), 0, 1e6, NULL, "5", NULL, "N", "Workers",
      "times in a row that a worker that died is started again; a minute of health ends the row"},
+    {"start_timeout", NULL, UM_OPT_FLOAT, S(start_timeout), 0, 1e6, NULL, "1800", NULL, "SECONDS", "Workers",
+     "time that a worker may take to load the model, after which it is killed; 0 is any"},
     {"backend_timeout", NULL, UM_OPT_FLOAT, S(backend_timeout), 0.1, 1e6, NULL, "60", NULL, "SECONDS", "Workers",
      "time without a sign of life after which a worker is killed"},
     {"heartbeat", NULL, UM_OPT_FLOAT, S(heartbeat), 0.05, 1e6, NULL, "5", NULL, "SECONDS", "Workers",

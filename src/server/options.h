@@ -42,11 +42,12 @@ typedef struct um_server_config {
     const char *zmq_command_addr, *zmq_event_addr; /* NULL or "": made up */
     int32_t remote_workers;                        /* that somebody else starts; 0: started here */
     int32_t restart_backend;                       /* times in a row that a worker is started again */
+    float start_timeout;                           /* seconds to load; 0 = any */
     float backend_timeout;                         /* seconds without a sign of life */
     float heartbeat;                               /* seconds between pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 35
+#define UM_SERVER_OPTIONS 36
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -201,6 +201,26 @@ static int open_impatient(void **state) {
     return 0;
 }
 
+static int open_hurried(void **state) {
+    open_backend(state);
+    config.start_timeout = 0.1F;
+    return 0;
+}
+
+static void a_worker_that_loads_for_too_long_is_told_of(void **state) {
+    (void)state;
+    enter(&a, 0, 1);
+    UNTIL(strstr(um_backend_trouble(backend), "worker 0 is loading, for more than 0.1 s"));
+    assert_int_equal(um_backend_worker(backend, 0).state, UM_WORKER_LOADING); /* others may end it, we can't */
+    get_ready(&a);
+    assert_true(um_backend_is_up(backend));
+    enter(&b, 1, 1);
+    get_ready(&b); /* in time: nothing is said of it later */
+    for (double end = um_now() + 0.3; um_now() < end;) turn();
+    assert_int_equal(um_backend_worker(backend, 1).state, UM_WORKER_UP);
+    assert_string_equal(um_backend_trouble(backend), "");
+}
+
 static void refuses_and_says_why_until_a_worker_is_ready(void **state) {
     (void)state;
     ear e = {0};
@@ -709,6 +729,7 @@ int main(void) {
         TEST(an_error_of_the_engine_becomes_a_status, open_and_enter),
         TEST(more_than_max_queue_are_refused, open_and_enter),
         TEST(listeners_may_submit_and_cancel, open_and_enter),
+        TEST(a_worker_that_loads_for_too_long_is_told_of, open_hurried),
         TEST(another_incarnation_fails_what_the_old_one_had, open_and_enter),
         TEST(a_worker_that_fails_says_why, open_and_enter),
         TEST(a_silent_worker_loses_its_requests_and_may_come_back, open_impatient),

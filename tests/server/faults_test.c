@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -165,6 +166,79 @@ static void a_worker_that_hangs_is_killed_and_comes_back(void **state) {
     served_await_words(&server, "it is started again (1 of 5)");
     served_await_status(&server, "/health", 200);
     assert_true(served_is_gone(hung));
+    ask_quick();
+    assert_int_equal(served_stop(&server), 0);
+}
+
+/* A folder with the model's files, whose weights can be taken away: opening them then waits for somebody to write into
+ * a pipe, as it would for a mount that is dead. */
+static char hanging[] = "/tmp/unmask-hanging-XXXXXX";
+
+static void link_file(const char *name) {
+    char from[PATH_MAX], to[128], here[PATH_MAX - 64];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(from, sizeof from, "%s/models/tiny-block/%s", here, name);
+    snprintf(to, sizeof to, "%s/%s", hanging, name);
+    unlink(to);
+    assert_int_equal(symlink(from, to), 0);
+}
+
+static const char *const model_files[] = {"config.json",    "generation_config.json", "special_tokens_map.json",
+                                          "tokenizer.json", "tokenizer_config.json",  "model.safetensors"};
+
+static int remove_hanging_model(void **state) {
+    char path_of[128];
+    for (size_t i = 0; i < UM_LEN(model_files); i++) {
+        snprintf(path_of, sizeof path_of, "%s/%s", hanging, model_files[i]);
+        unlink(path_of);
+    }
+    rmdir(hanging);
+    return stop(state);
+}
+
+static void a_worker_that_never_gets_ready_is_started_again(void **state) {
+    (void)state;
+    char weights[128], words[160];
+    assert_non_null(mkdtemp(hanging));
+    for (size_t i = 0; i < UM_LEN(model_files); i++) link_file(model_files[i]);
+    start((const char *[]){"--model", hanging, "--threads", "1", "--start-timeout", "2", "--restart-backend", "50",
+                           NULL});
+    snprintf(weights, sizeof weights, "%s/model.safetensors", hanging);
+    unlink(weights);
+    assert_int_equal(mkfifo(weights, 0600), 0);
+    pid_t before = worker(0, 1), loading = before;
+    kill(before, SIGKILL);
+    while (served_workers(&server, &loading, 1) != 1 || loading == before) {}
+    snprintf(words, sizeof words,
+             "worker 0 died: the model was not loaded within 2 s (--start-timeout): process %ld waits; it was killed",
+             (long)loading);
+    served_await_words(&server, words);
+    assert_int_equal(served_status(&server, "/health"), 503);
+    assert_int_equal(served_status(&server, "/ping"), 200);
+    link_file("model.safetensors");
+    served_await_status(&server, "/health", 200);
+    assert_true(served_is_gone(loading));
+    assert_int_equal(served_stop(&server), 0);
+}
+
+/* The first one was up; the next is stopped as soon as it is there. Should it have been quicker, the one behind it is.
+ */
+static void a_worker_that_is_stopped_while_it_loads_is_started_again(void **state) {
+    (void)state;
+    char mark[96];
+    start((const char *[]){MODEL, "--start-timeout", "2", "--restart-backend", "50", NULL});
+    pid_t stopped = worker(0, 1);
+    for (int tries = 0; tries < 4; tries++) {
+        kill(stopped, SIGKILL);
+        pid_t before = stopped;
+        while (served_workers(&server, &stopped, 1) != 1 || stopped == before) {}
+        kill(stopped, SIGSTOP);
+        if (served_status(&server, "/health") == 503) break; /* it had not been ready */
+    }
+    snprintf(mark, sizeof mark, "process %ld is stopped; it was killed", (long)stopped);
+    served_await_words(&server, mark);
+    served_await_status(&server, "/health", 200);
+    assert_true(served_is_gone(stopped));
     ask_quick();
     assert_int_equal(served_stop(&server), 0);
 }
@@ -430,6 +504,8 @@ int main(void) {
         TEST(a_worker_that_dies_again_and_again_is_given_up),
         TEST(the_other_worker_goes_on),
         TEST(a_worker_that_hangs_is_killed_and_comes_back),
+        cmocka_unit_test_teardown(a_worker_that_never_gets_ready_is_started_again, remove_hanging_model),
+        TEST(a_worker_that_is_stopped_while_it_loads_is_started_again),
         TEST(a_server_that_was_stopped_does_not_blame_its_worker),
         TEST(a_remote_worker_may_be_replaced),
         TEST(a_server_whose_worker_can_not_start_ends_with_its_words),

@@ -1,6 +1,6 @@
 /* The life of a worker.
  *
- *   LOADING  it was started, or a remote one is awaited, until it says READY
+ *   LOADING  it was started, or a remote one is awaited, until it says READY. A process that takes too long is killed
  *   UP       takes requests
  *   SILENT   nothing came from it for too long. A process is killed; a thread or a remote one may come back
  *   DEAD     started again after a pause, unless it died too often, could not start at all, or is a remote one
@@ -135,25 +135,33 @@ static um_status watch(um_member *m, um_err *err) {
     return um_fail(err, UM_EIO, "the event loop refused the end of a worker");
 }
 
+static void enter_loading(um_member *m) {
+    double most = m->backend->config->start_timeout;
+    if (most > 0) arm(m, most);
+    enter(m, UM_WORKER_LOADING);
+}
+
 /* A remote worker starts by itself, and says HELLO. */
 um_status um_member_start(um_member *m, um_err *err) {
     um_backend *b = m->backend;
-    m->has_spoken = false;
+    m->has_spoken = m->is_late = false;
     m->up_since = m->asked = 0;
     if (b->config->remote_workers) return UM_OK;
     m->incarnation = m->incarnation == UINT16_MAX ? 1 : (uint16_t)(m->incarnation + 1);
     um_status st = b->config->in_process ? start_thread(m, err) : start_process(m, err);
     if (st) return st;
     st = watch(m, err);
-    if (!st) enter(m, UM_WORKER_LOADING);
+    if (!st) enter_loading(m);
     return st;
 }
 
 void um_member_said_ready(um_member *m, um_str frame) {
     if (m->state != UM_WORKER_LOADING) return;
+    evtimer_del(m->timer);
     um_kept_set(&m->ready, frame);
     m->up_since = um_now();
     m->words = (um_err){0};
+    m->is_late = false;
     m->backend->ever_up = true;
     um_log(UM_LOG_INFO, "worker %u is up", m->index);
     enter(m, UM_WORKER_UP);
@@ -267,10 +275,10 @@ void um_member_said_hello(um_member *m, const um_msg *msg) {
     m->incarnation = msg->incarnation;
     m->pid = msg->hello.pid;
     m->asked = m->up_since = 0;
-    m->has_spoken = false;
+    m->has_spoken = m->is_late = false;
     um_log(UM_LOG_INFO, "worker %u is here: process %lld, version %.*s", m->index, (long long)msg->hello.pid,
            (int)msg->hello.version.n, msg->hello.version.p);
-    enter(m, UM_WORKER_LOADING);
+    enter_loading(m);
 }
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
@@ -292,6 +300,27 @@ static void silence(um_member *m) {
     if (kill) um_vessel_signal(m->vessel, SIGKILL); /* which works for a stopped one, too; its end follows */
     else um_log(UM_LOG_ERROR, "worker %u: %s", m->index, m->words.msg);
     fail_all(m);
+}
+
+/* It hangs while it loads: it was stopped, or it reads a file that never comes, as from a mount that is dead. A thread
+ * or a remote worker can't be ended from here, so it is said, and it may still get ready. */
+static void overdue(um_member *m) {
+    um_backend *b = m->backend;
+    double most = b->config->start_timeout;
+    um_backend_drain(b); /* it may just have said READY */
+    if (m->state != UM_WORKER_LOADING || m->has_spoken) return;
+    if (is_process(m)) {
+        um_fail(&m->words, UM_EIO,
+                "the model was not loaded within %g s (--start-timeout): process %lld %s; it was killed", most,
+                (long long)m->pid, um_vessel_doing(m->vessel));
+        m->has_spoken = true;
+        um_vessel_signal(m->vessel, SIGKILL); /* its end follows */
+        enter(m, UM_WORKER_SILENT);
+        return;
+    }
+    m->is_late = true;
+    um_backend_describe(b);
+    um_log(UM_LOG_ERROR, "worker %u: the model is not loaded after %g s (--start-timeout)", m->index, most);
 }
 
 /* Silence counts from a ping that nothing came after, so that a pause of our own is not taken for the worker's. */
@@ -352,11 +381,18 @@ void um_backend_end_now(um_backend *b) {
 
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
 
+/* Somebody is there, and has not said how it went. */
+static bool is_loading(const um_member *m) {
+    bool is_there = m->vessel || m->backend->config->remote_workers;
+    return m->state == UM_WORKER_LOADING && is_there && !m->has_spoken;
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     um_member *m = arg;
     if (m->backend->ending) press(m);
     else if (m->state == UM_WORKER_DEAD) start_again(m);
+    else if (is_loading(m)) overdue(m);
     else if (m->vessel) um_vessel_signal(m->vessel, SIGKILL); /* it failed and does not end */
     else bury(m);                                             /* it ended without a word */
 }

@@ -55,6 +55,7 @@ typedef struct um_member {
     uint64_t n_pings;
     int32_t restarts, in_a_row; /* starts behind the first one; those without a minute of health between them */
     bool has_spoken;            /* FAILED came, or we know better ourselves what happened */
+    bool is_late;               /* it loads for longer than it may, and can't be killed */
     um_err words;               /* what it died of last; code UM_OK: it is up, or was never dead */
     um_kept ready, stats;
     um_recent *recent;

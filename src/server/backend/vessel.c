@@ -170,6 +170,29 @@ int um_vessel_fd(const um_vessel *v) { return v->fd; }
 
 int64_t um_vessel_pid(const um_vessel *v) { return v->pid; }
 
+/* The letter behind the name, which is in brackets and may have brackets in it. */
+static char process_state(pid_t pid) {
+    char path[40];
+    um_buf stat = {0};
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    um_status st = um_file_read(path, 4096, &stat, NULL);
+    const char *end = st ? NULL : strrchr(stat.data, ')');
+    char state = end && end[1] == ' ' ? end[2] : '?';
+    um_buf_free(&stat);
+    return state;
+}
+
+const char *um_vessel_doing(const um_vessel *v) {
+    switch (v->pid ? process_state(v->pid) : '?') {
+    case 'T':
+    case 't': return "is stopped";
+    case 'D': return "waits for a disk";
+    case 'S': return "waits";
+    case 'R': return "is busy";
+    default: return "is in an unknown state";
+    }
+}
+
 void um_vessel_signal(const um_vessel *v, int sig) {
     if (v->pid) kill(v->pid, sig);
 }

@@ -25,8 +25,10 @@ um_status um_vessel_open_thread(um_vessel **out, const um_worker_config *c, um_e
 um_status um_vessel_open_process(um_vessel **out, const char *program, const char *const *argv, um_str config,
                                  um_err *err);
 
-int um_vessel_fd(const um_vessel *v);                    /* readable once it has ended */
-int64_t um_vessel_pid(const um_vessel *v);               /* 0: a thread */
+int um_vessel_fd(const um_vessel *v);      /* readable once it has ended */
+int64_t um_vessel_pid(const um_vessel *v); /* 0: a thread */
+/* What a process does: "is stopped", "waits for a disk"; of a thread nothing is known. */
+const char *um_vessel_doing(const um_vessel *v);
 void um_vessel_signal(const um_vessel *v, int sig);      /* a thread gets none */
 bool um_vessel_wait(const um_vessel *v, double seconds); /* has it ended? Waits so long for it */
 /* Takes a vessel apart, once it has ended: waits for that. *how says what a process died of, or how a thread's worker

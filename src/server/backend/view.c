@@ -61,6 +61,7 @@ static void describe_member(const um_member *m, um_buf *out) {
     um_buf_printf(out, "%sworker %u is %s", out->len ? "; " : "", m->index,
                   awaited ? "not connected yet" : um_worker_state_name(m->state));
     if (m->words.code) um_buf_printf(out, " (%s)", m->words.msg);
+    if (m->is_late) um_buf_printf(out, ", for more than %g s", (double)m->backend->config->start_timeout);
     if (returns(m)) um_buf_puts(out, ", it will be started again");
 }
 
