@@ -109,6 +109,7 @@ static void count_aborted(um_turn *t, const generation *g, const char *why) {
         um_msg_finish m = {.rid = g->rid, .index = i, .finish = UM_FINISH_ABORTED, .stop_id = -1, .seed = -1};
         m.prompt_tokens = (int32_t)t->body.prompt[g->prompt].n_ids;
         m.nfe = c->nfe;
+        m.n_ids = (uint32_t)c->n_tokens;
         if (!c->finished) um_count_finish(t->server, &m, why);
     }
 }

@@ -419,6 +419,33 @@ static void a_client_that_hangs_up_cancels(void **state) {
     }
 }
 
+/* The value of the first line of /metrics that begins with `name`, as an integer. */
+static long metric(const char *name) {
+    um_buf page = {0};
+    um_put_metrics(server, &page);
+    const char *line = strstr(page.data, name);
+    assert_non_null(line);
+    long value = strtol(strchr(line, '}') + 1, NULL, 10);
+    um_buf_free(&page);
+    return value;
+}
+
+static void what_a_client_got_before_it_hung_up_is_counted(void **state) {
+    (void)state;
+    static const int32_t ids[] = {7, 8, 9};
+    long tokens = metric("\nunmask_generation_tokens_total{"), passes = metric("\nunmask_nfe_total{");
+    answer a;
+    ask(&a, CHAT, "{" USER ", \"stream\": true}");
+    PUMP_UNTIL(n_script == 1);
+    um_msg_text m = {.rid = script[0].rid, .text = UM_STR("begun"), .offset = 2, .ids = ids, .n_ids = 3, .nfe = 4};
+    script[0].listener.text(script[0].arg, &m);
+    um_http_call_cancel(a.call);
+    PUMP_UNTIL(script[0].cancelled);
+    assert_int_equal(metric("\nunmask_generation_tokens_total{") - tokens, 5);
+    assert_int_equal(metric("\nunmask_nfe_total{") - passes, 4);
+    forget_answer(&a);
+}
+
 static void a_request_that_a_worker_refuses_has_an_error_status(void **state) {
     (void)state;
     answer a;
@@ -579,6 +606,7 @@ int main(void) {
         cmocka_unit_test(choices_stand_in_order_whoever_is_first),
         cmocka_unit_test(what_the_queue_does_not_take_takes_the_rest_back),
         cmocka_unit_test(a_client_that_hangs_up_cancels),
+        cmocka_unit_test(what_a_client_got_before_it_hung_up_is_counted),
         cmocka_unit_test(a_request_that_a_worker_refuses_has_an_error_status),
         cmocka_unit_test(a_failure_in_a_stream_is_its_last_event),
         cmocka_unit_test(a_late_answer_is_aborted),
