@@ -18,29 +18,87 @@ known_to_serve() {
 unit=packaging/unmask.service.in
 unit_value() { sed -n "s/^$1=//p" $unit; }
 
-# Starts Caddy with its file in front of the server, on a free port of this machine and with a certificate of its own
-# authority. Sets proxied_url, and takes it down with the claim.
-proxy_with_caddy() {
-    local port home=$work/caddy
-    rm -rf "$home"
-    mkdir "$home"
+# What Caddy runs with in $1: its file before the server at port $2 of this machine, a certificate of its own authority.
+prepare_caddy() {
+    { printf '{\n admin off\n auto_https disable_redirects\n skip_install_trust\n storage file_system %s\n}\n' "$1"
+      sed -E "s#^llm.example.org \{#&\n tls internal\n bind 127.0.0.1#; s#^llm.example.org#&:$2#
+        s#127.0.0.1:8000#${url#http://}#" packaging/Caddyfile; } > "$1/conf"
+    command=(env HOME="$1" XDG_CONFIG_HOME="$1" caddy run --config "$1/conf" --adapter caddyfile)
+    authority=$1/pki/authorities/local/root.crt is_there='certificate obtained'
+}
+prepare_nginx() {
+    local part
+    authority=$1/c is_there='start worker processes'
+    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -addext subjectAltName=DNS:llm.example.org -days 1 \
+        -keyout "$1/k" -out "$authority" 2> "$1/openssl.log"
+    sed -E "s#ssl_certificate .*#ssl_certificate $authority;#; s#ssl_certificate_key .*#ssl_certificate_key $1/k;#
+        s#127.0.0.1:8000#${url#http://}#; /listen \[::\]/d
+        s#listen 443#listen 127.0.0.1:$2#; s#listen 80#listen unix:$1/plain#" packaging/nginx.conf > "$1/site"
+    { [ "$(id -u)" != 0 ] || echo 'user root;'
+      echo "daemon off; pid $1/pid; error_log stderr notice; events {} http { access_log off; include $1/site;"
+      for part in client_body proxy fastcgi uwsgi scgi; do echo "${part}_temp_path $1/$part;"; done
+      echo '}'; } > "$1/conf"
+    command=(nginx -c "$1/conf" -e stderr)
+}
+# Starts a proxy with its file in front of the server, on a port that is free; it ends with the claim. Sets proxied, its
+# address.
+proxy_with() {
+    local port dir=$work/$1 command is_there
+    command -v "$1" > /dev/null || skip "$1 is not installed"
     for port in $(shuf -i 20000-32000 -n 20); do
-        { printf '{\n admin off\n auto_https disable_redirects\n skip_install_trust\n storage file_system %s\n}\n' "$home"
-          sed -E "s#^llm.example.org \{#&\n tls internal\n bind 127.0.0.1#; s#^llm.example.org#&:$port#
-            s#127.0.0.1:8000#${url#http://}#" packaging/Caddyfile; } > "$home/Caddyfile"
-        HOME=$home XDG_CONFIG_HOME=$home caddy run --config "$home/Caddyfile" --adapter caddyfile 2> "$home/log" &
+        rm -rf "$dir"
+        mkdir "$dir"
+        touch "$dir/log"
+        "prepare_$1" "$dir" "$port"
+        "${command[@]}" 2> "$dir/log" &
         proxy=$!
-        trap 'kill -9 $proxy 2> /dev/null || true' EXIT
-        wait_for 'serving initial configuration\|address already in use' "$home/log"
-        if grep -q 'serving initial configuration' "$home/log"; then
-            proxied_url=https://llm.example.org:$port
-            wait_for 'certificate obtained' "$home/log"
-            return 0
-        fi
+        trap 'kill $proxy 2> /dev/null || true' EXIT
+        wait_for "$is_there\|[Aa]ddress already in use" "$dir/log"
+        proxied=https://llm.example.org:$port
+        ! grep -q "$is_there" "$dir/log" || return 0
+        kill $proxy 2> /dev/null || true
     done
     return 1
 }
-through_caddy() { curl -sS -m 60 --cacert "$work/caddy/pki/authorities/local/root.crt" --resolve "${proxied_url#https://}:127.0.0.1" "$@"; }
+through_proxy() { curl -sS -m 60 --cacert "$authority" --resolve "${proxied#https://}:127.0.0.1" "$@"; }
+
+passes_requests_with_tls() {
+    local chat=$proxied/v1/chat/completions json='Content-Type: application/json'
+    local body='{"messages": [{"role": "user", "content": "What is 12 + 30?"}], "stream": true}'
+    [ "$(through_proxy "$chat" -H "$json" -d "${body/, \"stream\": true/}" | jq -r '.choices[0].message.content')" = '12 + 30 = 42.' ]
+
+    # As long as the worker is held there is no answer that could end: what arrives was not kept back for its end.
+    local worker client
+    worker=$(pgrep -P $shared_pid)
+    kill -STOP $worker
+    trap "kill -CONT $worker; kill $proxy" EXIT
+    : > "$work/stream"
+    through_proxy -N "$chat" -H "$json" -d "$body" -o "$work/stream" &
+    client=$!
+    wait_for '^data: {.*"role":"assistant"' "$work/stream"
+    not grep -q '^data: \[DONE\]' "$work/stream"
+    kill -CONT $worker
+    wait $client
+    grep -q '^data: \[DONE\]' "$work/stream"
+}
+takes_bodies_as_long_as_the_server_does() {
+    local n bytes
+    bytes=$(default_of max_body_bytes)
+    for n in $bytes $((bytes + 1)); do
+        head -c $n /dev/zero | tr '\0' x > "$work/large"
+        status=$(through_proxy "$proxied/v1/files?purpose=batch" -H Expect: --data-binary "@$work/large" -o "$work/body" -w '%{http_code}')
+        echo "$n: $status"
+        [ "$status" = $((n == bytes ? 200 : 413)) ]
+    done
+}
+shows_operators_routes_to_this_machine_alone() {
+    local path
+    for path in /metrics /call/memory_report /start_profile /stop_profile; do
+        [ "$(through_proxy --interface 127.0.0.2 -o "$work/body" -w '%{http_code}' "$proxied$path")" = 403 ]
+    done
+    [ "$(through_proxy -o "$work/body" -w '%{http_code}' "$proxied/metrics")" = 200 ]
+    [ "$(through_proxy --interface 127.0.0.2 -o "$work/body" -w '%{http_code}' "$proxied/v1/models")" = 200 ]
+}
 
 claims_begin
 
@@ -91,53 +149,29 @@ proxies_pass_to_the_default_port_what_the_server_takes() {
     call "$(sed -n 's/ *metrics_path: //p' packaging/prometheus.yml)"
     [ "$status" = 200 ]
 }
-nginx_takes_its_file() {
-    command -v nginx > /dev/null || skip nginx is not installed
-    mkdir "$work/nginx"
-    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -days 1 -keyout "$work/nginx/k" -out "$work/nginx/c"
-    sed -E "s#ssl_certificate .*#ssl_certificate $work/nginx/c;#; s#ssl_certificate_key .*#ssl_certificate_key $work/nginx/k;#" \
-        packaging/nginx.conf > "$work/nginx/site"
-    echo "pid $work/nginx/pid; events {} http { include $work/nginx/site; }" > "$work/nginx/conf"
-    nginx -t -c "$work/nginx/conf" -e "$work/nginx/log"
-}
 caddy_passes_requests_with_tls() {
-    proxy_with_caddy
-    local chat=$proxied_url/v1/chat/completions json='Content-Type: application/json'
-    local body='{"messages": [{"role": "user", "content": "What is 12 + 30?"}], "stream": true}'
-    [ "$(through_caddy "$chat" -H "$json" -d "${body/, \"stream\": true/}" | jq -r '.choices[0].message.content')" = '12 + 30 = 42.' ]
-
-    # As long as the worker is held there is no answer that could end: what arrives was not kept back for its end.
-    local worker
-    worker=$(pgrep -P $shared_pid)
-    kill -STOP $worker
-    trap "kill -CONT $worker; kill -9 $proxy" EXIT
-    touch "$work/stream"
-    through_caddy -N "$chat" -H "$json" -d "$body" -o "$work/stream" &
-    local client=$!
-    wait_for '^data: {.*"role":"assistant"' "$work/stream"
-    not grep -q '^data: \[DONE\]' "$work/stream"
-    kill -CONT $worker
-    wait $client
-    grep -q '^data: \[DONE\]' "$work/stream"
+    proxy_with caddy
+    passes_requests_with_tls
 }
 caddy_takes_bodies_as_long_as_the_server_does() {
-    proxy_with_caddy
-    local bytes
-    bytes=$(default_of max_body_bytes)
-    for n in $bytes $((bytes + 1)); do
-        head -c $n /dev/zero | tr '\0' x > "$work/large"
-        status=$(through_caddy "$proxied_url/v1/files?purpose=batch" -H Expect: --data-binary "@$work/large" -o "$work/body" -w '%{http_code}')
-        echo "$n: $status"
-        [ "$status" = $((n == bytes ? 200 : 413)) ]
-    done
+    proxy_with caddy
+    takes_bodies_as_long_as_the_server_does
 }
 caddy_shows_operators_routes_to_this_machine_alone() {
-    proxy_with_caddy
-    for path in /metrics /call/memory_report /start_profile /stop_profile; do
-        [ "$(through_caddy --interface 127.0.0.2 -o "$work/body" -w '%{http_code}' "$proxied_url$path")" = 403 ]
-    done
-    [ "$(through_caddy -o "$work/body" -w '%{http_code}' "$proxied_url/metrics")" = 200 ]
-    [ "$(through_caddy --interface 127.0.0.2 -o "$work/body" -w '%{http_code}' "$proxied_url/v1/models")" = 200 ]
+    proxy_with caddy
+    shows_operators_routes_to_this_machine_alone
+}
+nginx_passes_requests_with_tls() {
+    proxy_with nginx
+    passes_requests_with_tls
+}
+nginx_takes_bodies_as_long_as_the_server_does() {
+    proxy_with nginx
+    takes_bodies_as_long_as_the_server_does
+}
+nginx_shows_operators_routes_to_this_machine_alone() {
+    proxy_with nginx
+    shows_operators_routes_to_this_machine_alone
 }
 dashboard_shows_exactly_the_series_that_there_are() {
     jq -r '.. | .expr?, .query? | strings' packaging/grafana.json | grep -oE 'unmask_[a-z0-9_]+' |
