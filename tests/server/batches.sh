@@ -457,6 +457,28 @@ a_start_ends_what_was_being_finalized() {
         stop_server
     done
 }
+# The folder as it is when the server dies between the end of a window and the last of its errors.
+a_start_ends_what_was_expiring() {
+    local dir=$work/late record
+    lines 3 > "$work/in.jsonl"
+    serve --in-process --state-dir "$dir" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+    stop_server
+    record=$dir/batches/$batch.json
+    head -n 1 "$work/out" > "$dir/batches/$batch.out"
+    rm "$dir/files/$(jq -r .answers "$record")"*
+    jq -c '.status = "in_progress" | .ends_as = "expired" | .expires_at = .created_at' "$record" > "$work/record"
+    cp "$work/record" "$record"
+    serve --in-process --state-dir "$dir" --no-access-log
+    fetch
+    get_batch
+    [ "$(member status)" = expired ]
+    each_once 3
+    jq -es 'length == 2 and all(.error.code == "batch_expired")' "$work/err"
+    stop_server
+}
 # 10,000 that are over, the first one being the oldest.
 an_old_batch_goes_when_a_new_one_needs_its_place() {
     local dir=$work/many

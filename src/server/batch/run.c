@@ -465,6 +465,7 @@ static void seal(um_run *r) {
     um_batch_save(r->batch, seal_done, r);
 }
 
+/* May be done again: what has its error is not in the rest. */
 static void expire_rest(um_run *r) {
     um_batch *b = r->batch;
     um_run_give_up(r);
@@ -485,12 +486,12 @@ void um_run_cancel(um_batch *b) {
 
 static void advance_prepared(um_run *r) {
     um_batch *b = r->batch;
-    if (b->status == UM_BATCH_IN_PROGRESS && b->ends_as == UM_BATCH_COMPLETED && time(NULL) >= b->expires)
-        expire_rest(r);
-    if (b->status == UM_BATCH_IN_PROGRESS && b->ends_as == UM_BATCH_COMPLETED) start_lines(r);
+    bool in_time = time(NULL) < b->expires;
+    if (b->status == UM_BATCH_IN_PROGRESS && in_time) start_lines(r);
+    if (b->status == UM_BATCH_IN_PROGRESS && !in_time) expire_rest(r);
     um_run_flush(r);
-    bool all = r->all_started || b->ends_as == UM_BATCH_CANCELLED;
-    if (!all || r->busy || r->lines || n_unwritten(r)) return;
+    bool no_more = r->all_started || b->status == UM_BATCH_CANCELLING;
+    if (!no_more || r->busy || r->lines || n_unwritten(r)) return;
     um_batch_enter(b, UM_BATCH_FINALIZING);
     seal(r);
 }
