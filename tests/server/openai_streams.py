@@ -178,13 +178,14 @@ def a_stream_of_snapshots_ends_with_the_answer():
     final = json.loads(got[-2])
     assert snapshots and got[-1] == "[DONE]"
     for s in snapshots:
-        assert s["object"] == "chat.completion.denoise" and s["event"] == "buffer_snapshot"
+        assert s["object"] == final["object"] == "diffulex.chat.completion.denoise" and s["event"] == "buffer_snapshot"
         assert len(s["token_ids"]) == len(s["pass"]) == len(s["confidence"]) == len(s["tokens"])
         assert [s["token_ids"][i] for i in s["mask_positions"]] == [s["mask_token_id"]] * len(s["mask_positions"])
         assert s["absolute_end"] - s["absolute_start"] == len(s["token_ids"])
         assert all(s["confidence"][i] is None and s["tokens"][i] == "" for i in s["mask_positions"])
     assert any(s["mask_positions"] for s in snapshots)
     assert final["event"] == "final" and final["text"] == COUNTED and final["finish_reason"] == "stop"
+    assert final["finished"] and final["full_text"] == COUNTED and len(final["full_token_ids"]) > len(final["token_ids"])
 
 
 @check

@@ -6,7 +6,7 @@
 
 #define OBJECT         "chat.completion"
 #define CHUNK_OBJECT   "chat.completion.chunk"
-#define DENOISE_OBJECT "chat.completion.denoise"
+#define DENOISE_OBJECT "diffulex.chat.completion.denoise" /* its clients look for it */
 #define TOP_MAX        20
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */

@@ -30,46 +30,17 @@ static um_status check(um_body *b, um_err *err) {
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-static void put_decode(um_jw *w, double seconds, int32_t tokens) {
-    um_jw_put_double(w, "engine_decode_time_s", seconds);
-    um_jw_put_int(w, "engine_decode_tokens", tokens);
-    um_jw_put_ratio(w, "engine_decode_tps", tokens, seconds);
-}
-
-static void put_ids_of(um_jw *w, const char *key, const um_msg_finish *m, bool with_stop) {
-    um_jw_key(w, key);
-    um_jw_begin_array(w);
-    for (uint32_t i = 0; i < m->n_ids; i++) um_jw_int(w, m->ids[i]);
-    if (with_stop && m->stop_id >= 0) um_jw_int(w, m->stop_id);
-    um_jw_end_array(w);
-}
-
-/* The members full_*: the answer with what ended it. Behind that nothing is kept. */
-static void put_full(um_jw *w, const um_body *b, const um_msg_finish *m) {
-    um_buf all = {0};
-    um_buf_append(&all, m->text.p ? m->text.p : "", m->text.n);
-    if (m->stop.n && !b->include_stop) um_buf_append(&all, m->stop.p, m->stop.n);
-    um_jw_put_str(w, "full_text", (um_str){all.data, all.len});
-    put_ids_of(w, "full_token_ids", m, true);
-    um_buf_free(&all);
-}
-
 static void put_answer(um_turn *t, um_jw *w) {
     um_choice *c = um_turn_choice(t, 0);
-    const um_body *b = um_turn_body(t);
     const um_msg_finish *m = &c->result;
     um_jw_put_cstr(w, "id", um_turn_id(t));
-    um_jw_put_str(w, "text", m->text);
-    put_ids_of(w, "token_ids", m, false);
-    um_jw_put_int(w, "nfe", m->nfe);
+    um_put_reply(t, c, w);
     um_jw_put_cstr(w, "finish_reason", um_finish_name((um_finish)m->finish));
-    put_full(w, b, m);
-    put_decode(w, m->decode_seconds, m->denoise_tokens);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
     um_jw_put_int(w, "seed", m->seed);
     const um_tokens all = um_choice_tokens(c);
-    if (b->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &all);
+    if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &all);
     um_put_stream_extras(t, c, w);
 }
 
@@ -93,7 +64,7 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
     if (um_turn_body(t)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &part);
     um_jw_put_int(w, "nfe", m->nfe);
     um_jw_put_bool(w, "finished", false);
-    put_decode(w, m->decode_seconds, m->decode_tokens);
+    um_put_decode(w, m->decode_seconds, m->decode_tokens);
     um_jw_end_object(w);
     um_sse_append(um_turn_sse(t));
 }

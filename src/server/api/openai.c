@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "server/api/openai.h"
+#include "server/api/shapes.h"
 
 #include "commit.h"
 
@@ -140,18 +141,14 @@ void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *f
     um_jw_begin_object(w);
     put_head(t, w, object);
     um_jw_put_cstr(w, "event", "final");
+    um_jw_put_bool(w, "finished", true);
     um_jw_put_int(w, "index", c->number);
-    um_jw_put_str(w, "text", (um_str){m->text.p, m->text.n});
-    um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    um_put_reply(t, c, w);
     um_openai_logprobs(t, c, put, w);
-    um_jw_put_int(w, "nfe", m->nfe);
     um_jw_put_cstr(w, "finish_reason", finish_reason);
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, m);
     um_jw_put_int(w, "seed", m->seed);
-    um_jw_put_double(w, "engine_decode_time_s", m->decode_seconds);
-    um_jw_put_int(w, "engine_decode_tokens", m->denoise_tokens);
-    um_jw_put_ratio(w, "engine_decode_tps", m->denoise_tokens, m->decode_seconds);
     um_jw_key(w, "usage");
     um_put_usage(t, w);
     um_jw_end_object(w);

@@ -35,7 +35,7 @@ void um_openai_usage_chunk(um_turn *t, const char *object);
 void um_openai_goes_on(um_jw *w);
 
 /* A stream of snapshots (stream_mode denoise): each replaces the one before; the last event is "final", with the fields
- * of the answer. `object` is theirs, "chat.completion.denoise". */
+ * of the answer. `object` is theirs. */
 void um_openai_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, const char *object);
 void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *finish_reason, um_logprobs_fn put);
 /* The member `logprobs` of a choice, of all of its tokens, and of a chunk, of some of them: null when nobody asked or,

@@ -1,7 +1,7 @@
 /* Writers that the answers of several APIs share. */
 #include <math.h>
 
-#include "server/turn.h"
+#include "server/api/shapes.h"
 
 /* ---- Usage ------------------------------------------------------------------------------------------------------- */
 
@@ -209,7 +209,5 @@ void um_put_snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *m, um_jw *
     put_blocks(m, w);
     um_jw_put_int(w, "nfe", m->nfe);
     um_jw_put_bool(w, "finished", c->finished);
-    um_jw_put_double(w, "engine_decode_time_s", m->decode_seconds);
-    um_jw_put_int(w, "engine_decode_tokens", m->decode_tokens);
-    um_jw_put_ratio(w, "engine_decode_tps", m->decode_tokens, m->decode_seconds);
+    um_put_decode(w, m->decode_seconds, m->decode_tokens);
 }

@@ -76,6 +76,37 @@ void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v) {
     um_jw_end_array(w);
 }
 
+/* ---- Diffulex's reply -------------------------------------------------------------------------------------------- */
+
+void um_put_decode(um_jw *w, double seconds, int32_t tokens) {
+    um_jw_put_double(w, "engine_decode_time_s", seconds);
+    um_jw_put_int(w, "engine_decode_tokens", tokens);
+    um_jw_put_ratio(w, "engine_decode_tps", tokens, seconds);
+}
+
+/* The members full_*: the answer with what ended it. Behind that nothing is kept. */
+static void put_full(um_jw *w, const um_body *b, const um_msg_finish *m) {
+    um_buf all = {0};
+    um_buf_append(&all, m->text.p, m->text.n);
+    if (m->stop.n && !b->include_stop) um_buf_append(&all, m->stop.p, m->stop.n);
+    um_jw_put_str(w, "full_text", (um_str){all.data, all.len});
+    um_buf_free(&all);
+    um_jw_key(w, "full_token_ids");
+    um_jw_begin_array(w);
+    for (uint32_t i = 0; i < m->n_ids; i++) um_jw_int(w, m->ids[i]);
+    if (m->stop_id >= 0) um_jw_int(w, m->stop_id);
+    um_jw_end_array(w);
+}
+
+void um_put_reply(um_turn *t, const um_choice *c, um_jw *w) {
+    const um_msg_finish *m = &c->result;
+    um_jw_put_str(w, "text", m->text);
+    um_jw_put_ints(w, "token_ids", m->ids, m->n_ids);
+    put_full(w, um_turn_body(t), m);
+    um_jw_put_int(w, "nfe", m->nfe);
+    um_put_decode(w, m->decode_seconds, m->denoise_tokens);
+}
+
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
 um_status um_body_default(um_body *b, const char *option, const char *value, um_err *err) {
