@@ -46,11 +46,11 @@ static void cmd_params(um_talk *t, char *rest) {
 static void cmd_stats(um_talk *t, char *rest) {
     (void)rest;
     um_buf text = {0};
-    um_buf_printf(&text,
-                  "  answers        %lld, %.0f tokens in %lld passes\n"
-                  "  speed          %.1f tokens/s, %.2f tokens/pass\n",
-                  (long long)t->answers, t->tokens, (long long)t->passes, t->seconds > 0 ? t->tokens / t->seconds : 0,
-                  t->passes ? t->tokens / (double)t->passes : 0);
+    um_buf_printf(&text, "  answers        %lld, %.0f tokens", (long long)t->answers, t->tokens);
+    if (t->passes) um_buf_printf(&text, " in %lld passes", (long long)t->passes);
+    um_buf_printf(&text, "\n  speed          %.1f tokens/s", t->seconds > 0 ? t->tokens / t->seconds : 0);
+    if (t->passes) um_buf_printf(&text, ", %.2f tokens/pass", t->tokens / (double)t->passes);
+    um_buf_putc(&text, '\n');
     t->answerer->put_stats(t->answerer, &text);
     fputs(text.data, stderr);
     um_buf_free(&text);

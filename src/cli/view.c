@@ -221,7 +221,8 @@ void um_view_finish(um_view *v, um_str text) {
 
 void um_view_summary(FILE *f, const um_result *r, bool colour) {
     double seconds = r->total_seconds - r->queue_seconds;
-    fprintf(f, "%s[%zu tokens in %d passes", colour ? "\x1b[2m" : "", r->n_tokens, r->nfe);
+    fprintf(f, "%s[%zu tokens", colour ? "\x1b[2m" : "", r->n_tokens);
+    if (r->nfe > 0) fprintf(f, " in %d passes", r->nfe);
     if (seconds > 0) fprintf(f, ", %.1f tokens/s", (double)r->n_tokens / seconds);
     if (r->denoise_passes > 0) fprintf(f, ", %.2f tokens/forward", (double)r->denoise_tokens / r->denoise_passes);
     fprintf(f, ", %s]%s\n", um_finish_name(r->finish), colour ? "\x1b[m" : "");

@@ -174,6 +174,7 @@ static void a_terminal_shows_their_text_as_it_comes(void **state) {
     assert_true(s.status == 0 && strstr(s.text, "Good ") && strstr(s.text, "Good day"));
     s = on_terminal("Hi\\n/stats\\n", "chat");
     assert_true(s.status == 0 && strstr(s.text, "Good day") && strstr(s.text, "1, 2 tokens"));
+    assert_null(strstr(s.text, "passes")); /* nobody counted them */
 }
 
 static void whole_answers_are_taken_where_no_stream_comes(void **state) {
