@@ -242,7 +242,10 @@ um_status um_body_read_alone(um_body *b, json_t *root, const um_field_set *const
     return read_fields(b, err);
 }
 
+const um_body *um_body_of(const um_body *b, size_t prompt) { return b->own ? &b->own[prompt] : b; }
+
 void um_body_free(um_body *b) {
+    for (size_t i = 0; b->own && i < b->n_prompts; i++) um_body_free(&b->own[i]);
     json_decref(b->root);
     um_arena_free(&b->arena);
     *b = (um_body){0};

@@ -89,6 +89,7 @@ struct um_body {
     const char *model, *request_id, *user;     /* or NULL */
     const char *prompt_name;                   /* field that the prompt came in; NULL: "prompt" */
     const char *const *rids;                   /* [n_prompts] ids of their own, or NULL */
+    um_body *own;                              /* [n_prompts] parameters of each prompt, or NULL: see um_body_of */
     const char *tools_json, *reasoning_effort; /* or NULL */
     const char *error_code;                    /* OpenAI's word for the error that was found, or NULL */
 };
@@ -101,6 +102,8 @@ um_status um_body_read(um_body *b, um_server *s, const um_room *room, struct jso
 um_status um_body_read_alone(um_body *b, struct json_t *root, const um_field_set *const *sets,
                              const um_request *defaults, um_err *err);
 void um_body_free(um_body *b);
+/* Who says what a prompt's answers are like: a body that is its own, or the whole request's. */
+const um_body *um_body_of(const um_body *b, size_t prompt);
 /* Was the field given, and not null? */
 bool um_body_has(const um_body *b, const char *field);
 /* The option's value is the request's own. */

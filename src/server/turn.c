@@ -332,7 +332,7 @@ static void keep_result(um_turn *t, um_choice *c, const um_msg_finish *m) {
 /* The stop string is part of the text when the request wants it there. */
 static void add_stop(um_turn *t, um_choice *c) {
     um_msg_finish *r = &c->result;
-    if (!t->body.include_stop || !r->stop.n) return;
+    if (!um_body_of(&t->body, (size_t)c->prompt)->include_stop || !r->stop.n) return;
     um_msg_text m = {.rid = r->rid, .index = c->index, .offset = c->n_tokens, .text = r->stop, .nfe = r->nfe};
     m.decode_seconds = r->decode_seconds;
     m.decode_tokens = r->denoise_tokens;
@@ -407,7 +407,7 @@ static uint32_t events_of(const um_body *b) {
 
 static bool submit(um_turn *t, int32_t i, int *status, um_err *err) {
     static const um_listener listener = {on_text, on_snapshot, on_finish, on_fail};
-    um_msg_generate g = t->body.generate;
+    um_msg_generate g = um_body_of(&t->body, (size_t)i)->generate;
     g.events = events_of(&t->body);
     g.ids = t->body.prompt[i].ids;
     g.n_ids = (uint32_t)t->body.prompt[i].n_ids;

@@ -2,6 +2,8 @@
 # The APIs beside OpenAI's: every route, every member of an answer, streams, refusals with the field that is wrong.
 source tests/cli/claims.bash
 source tests/server/serve.bash
+MODEL=models/tiny-block
+source tests/cli/adapter.bash
 
 serve --in-process
 shared_pid=$pid
@@ -230,6 +232,39 @@ sglang_answers_lists_with_lists() {
     [ "$(jq -r '[.[].index] | join(" ")' "$work/body")" = '0 1 2 3' ]
     post /generate "{\"input_ids\": [5, 6], \"sampling_params\": {\"max_new_tokens\": 4}}"
     [ "$(member 'output_ids | type')" = array ]
+}
+sglang_takes_lists_of_parameters() {
+    post /generate "{\"text\": [$prompt, $prompt, \"a b\"], \"return_logprob\": [true, false, false], \"sampling_params\":
+        [{\"max_new_tokens\": 8, \"temperature\": 0}, {\"stop\": \" pages\", \"temperature\": 0, \"no_stop_trim\": false,
+        \"include_stop_str_in_output\": true}, {\"max_new_tokens\": 5, \"ignore_eos\": true, \"sampling_seed\": 7}]}"
+    [ "$status" = 200 ] && [ "$(jq -r 'map(.index) | join(" ")' "$work/body")" = '0 1 2' ]
+    [ "$(jq -r '.[0].meta_info | .completion_tokens, (.output_token_logprobs | length)' "$work/body" | xargs)" = '8 8' ]
+    [ "$(jq -r '.[1].text' "$work/body")" = 'Hana reads 12 x 8 = 96 pages' ]
+    [ "$(jq -r '.[1].meta_info | has("output_token_logprobs")' "$work/body")" = false ]
+    [ "$(jq -r '.[2].meta_info | .completion_tokens, .seed' "$work/body" | xargs)" = '5 7' ]
+    post /generate "{\"text\": [$prompt, \"a b\"], \"sampling_params\": [{\"n\": 2}, {\"n\": 2, \"max_new_tokens\": 1}]}"
+    [ "$(jq -r 'map(.index) | join(" ")' "$work/body")" = '0 1 2 3' ]
+    refuses /generate '{"text": ["a", "b"], "sampling_params": [{}]}' sampling_params
+    refuses /generate '{"text": "a", "sampling_params": [{}]}' sampling_params
+    refuses /generate '{"text": ["a", "b"], "sampling_params": [{}, 5]}' sampling_params
+    refuses /generate '{"text": ["a", "b"], "sampling_params": [{}, [{}]]}' sampling_params
+    refuses /generate '{"text": ["a", "b"], "sampling_params": [{}, {"temperature": -1}]}' temperature
+    refuses /generate '{"text": ["a", "b"], "sampling_params": [{}, {"n": 2}]}' n
+    refuses /generate '{"text": ["a", "b"], "temperature": 1, "sampling_params": [{}, {"temperature": 1}]}' temperature
+    refuses /generate '{"text": ["a", "b"], "return_logprob": [true]}' return_logprob
+    refuses /generate '{"text": ["a", "b"], "return_logprob": [true, "x"]}' return_logprob
+}
+sglang_chooses_adapters() {
+    refuses /generate '{"text": "a", "lora_path": "nobody"}' lora_path
+    refuses /generate '{"text": "a", "lora_path": 5}' lora_path
+    refuses /generate '{"text": ["a", "b"], "lora_path": ["nobody", null]}' lora_path
+    make_adapter "$work/parrot"
+    serve --in-process --lora "parrot=$work/parrot"
+    post /generate "{\"text\": $prompt, \"lora_path\": \"parrot\", \"sampling_params\": {\"temperature\": 0}}"
+    [ "$status" = 200 ] && altered=$(member text) && [ "$altered" != "$answer" ]
+    post /generate "{\"text\": [$prompt, $prompt], \"lora_path\": [null, \"parrot\"], \"sampling_params\": {\"temperature\": 0}}"
+    [ "$(jq -r '.[0].text' "$work/body")" = "$answer" ] && [ "$(jq -r '.[1].text' "$work/body")" = "$altered" ]
+    stop_server
 }
 sglang_says_how_it_ended() {
     post /generate "{\"text\": $prompt, \"sampling_params\": {\"max_new_tokens\": 8, \"temperature\": 0}}"

@@ -40,14 +40,35 @@ static um_status take_rid(um_body *b, const json_t *v, um_err *err) {
 /* Here it is one field to want log-probabilities, and another how many likeliest ones come beside them. */
 static um_status take_return_logprob(um_body *b, const json_t *v, um_err *err) {
     bool wanted = false;
+    if (json_is_array(v)) return UM_OK; /* see read_own */
     um_status st = um_json_take_bool(v, "\"return_logprob\"", &wanted, err);
     if (st || !wanted) return st;
     return um_body_default(b, "logprobs", "0", err);
 }
 
 static um_status take_top_logprobs(um_body *b, const json_t *v, um_err *err) {
-    if (!json_is_true(json_object_get(b->root, "return_logprob"))) return UM_OK;
+    if (json_is_array(v) || !json_is_true(json_object_get(b->root, "return_logprob"))) return UM_OK;
     return um_body_set_json(b, "logprobs", "top_logprobs_num", v, err);
+}
+
+/* The name of an adapter. */
+static um_status take_lora_path(um_body *b, const json_t *v, um_err *err) {
+    const char *name = NULL, *adapter = NULL;
+    if (json_is_array(v)) return UM_OK; /* see read_own */
+    um_status st = um_json_take_text(v, "\"lora_path\"", &name, err);
+    if (st) return st;
+    if (!um_server_has_model(b->server, name, &adapter) || !adapter)
+        return um_fail(err, UM_EINVAL, "\"lora_path\": there is no adapter \"%.100s\"; /v1/models lists them", name);
+    b->generate.adapter = um_str_of(adapter);
+    return UM_OK;
+}
+
+/* An object was read like the rest of the body (see flatten); a list has one for each prompt (see read_own). */
+static um_status take_list(um_body *b, const json_t *v, um_err *err) {
+    (void)b;
+    if (json_is_array(v)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "\"sampling_params\": expected an object, or a list of them, found %s",
+                   um_json_kind(v));
 }
 
 #define NO_GRAMMAR "a grammar fixes one token after another, and these models write many at once"
@@ -56,6 +77,9 @@ static um_status take_top_logprobs(um_body *b, const json_t *v, um_err *err) {
 static const um_field rows[] = {
     {.name = "text", .take = take_text},
     {.name = "input_ids", .take = take_input_ids},
+    {.name = "sampling_params", .take = take_list},
+    {.name = "sampling_seed", .option = "seed"},
+    {.name = "lora_path", .take = take_lora_path},
     {.name = "rid", .take = take_rid},
     {.name = "return_logprob", .take = take_return_logprob},
     {.name = "top_logprobs_num", .take = take_top_logprobs},
@@ -68,7 +92,6 @@ static const um_field rows[] = {
     {.name = "video_data", .neutral = "null|[]", .why = "these models read text"},
     {.name = "audio_data", .neutral = "null|[]", .why = "these models read text"},
     {.name = "session_params", .neutral = "null", .why = "send the whole prompt; its beginning is cached"},
-    {.name = "lora_path", .neutral = "null", .why = "name the adapter in \"model\""},
     {.name = "custom_logit_processor", .neutral = "null", .why = "logit_bias changes logits"},
     {.name = "json_schema", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "regex", .neutral = "null", .why = NO_GRAMMAR},
@@ -82,25 +105,25 @@ static const um_field rows[] = {
 static const um_field_set sglang_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&sglang_rows, &um_common_fields, NULL};
 
+/* A list of something has an entry for each prompt. */
+static um_status check_length(const um_body *b, const char *name, const json_t *list, um_err *err) {
+    if (!b->one_prompt && json_array_size(list) == b->n_prompts) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, name, "%zu of them for %zu prompts%s", json_array_size(list), b->n_prompts,
+                         b->one_prompt ? ", which are not a list" : "");
+}
+
 static um_status check_rids(um_body *b, um_err *err) {
     const json_t *rid = json_object_get(b->root, "rid");
     if (!json_is_array(rid)) return UM_OK;
-    if (b->one_prompt || json_array_size(rid) != b->n_prompts)
-        return um_fail_param(err, UM_EINVAL, "rid", "%zu of them for %zu prompts%s", json_array_size(rid), b->n_prompts,
-                             b->one_prompt ? ", which are not a list" : "");
+    um_status st = check_length(b, "rid", rid, err);
+    if (st) return st;
     const char **rids = um_arena_alloc(&b->arena, um_mul(b->n_prompts, sizeof *rids));
     for (size_t i = 0; i < b->n_prompts; i++) {
-        um_status st = um_json_take_text(json_array_get(rid, i), "an entry of \"rid\"", &rids[i], err);
+        st = um_json_take_text(json_array_get(rid, i), "an entry of \"rid\"", &rids[i], err);
         if (st) return um_fail_about(err, st, "rid");
     }
     b->rids = rids;
     return UM_OK;
-}
-
-static um_status check(um_body *b, um_err *err) {
-    um_status st = check_rids(b, err);
-    if (!st) st = um_body_streams_text(b, err);
-    return st ? st : um_body_default(b, "max_tokens", TOKENS, err);
 }
 
 /* sampling_params is an object of its own; its members are read like the others. A name must not be in both. */
@@ -108,11 +131,9 @@ static um_status flatten(json_t *root, um_err *err) {
     json_t *inner = json_object_get(root, "sampling_params"), *value;
     const char *key;
     um_status st = UM_OK;
-    if (!inner) return UM_OK;
+    if (!json_is_object(inner)) return UM_OK; /* see take_list */
     json_incref(inner);
     json_object_del(root, "sampling_params");
-    if (!json_is_object(inner) && !json_is_null(inner))
-        st = um_fail_param(err, UM_EINVAL, "sampling_params", "expected an object, found %s", um_json_kind(inner));
     json_object_foreach(inner, key, value) {
         if (!st && json_object_get(root, key))
             st = um_fail_param(err, UM_EINVAL, key, "it is given twice, inside and outside of sampling_params");
@@ -120,6 +141,56 @@ static um_status flatten(json_t *root, um_err *err) {
     }
     json_decref(inner);
     return st;
+}
+
+/* Fields that may be lists, with an entry for each prompt. */
+static const char *const lists[] = {"sampling_params", "lora_path", "return_logprob", "top_logprobs_num"};
+
+/* Reads what prompt i is asked with: the request without its prompts, entries in the place of lists. */
+static um_status read_one(um_body *b, size_t i, um_err *err) {
+    json_t *one = json_copy(b->root);
+    um_status st = UM_OK;
+    json_object_del(one, "text");
+    json_object_del(one, "input_ids");
+    json_object_del(one, "rid");
+    for (size_t k = 0; k < UM_LEN(lists); k++) {
+        json_t *list = json_object_get(one, lists[k]), *entry = json_array_get(list, i);
+        if (json_is_array(entry)) st = um_fail_param(err, UM_EINVAL, lists[k], "an entry of the list is a list");
+        if (json_is_array(list)) json_object_set(one, lists[k], entry);
+    }
+    if (!st) st = flatten(one, err);
+    if (st) json_decref(one);
+    else st = um_body_read(&b->own[i], b->server, &b->room, one, sets, err);
+    if (!st) st = um_body_default(&b->own[i], "max_tokens", TOKENS, err);
+    if (!st && b->own[i].generate.n != b->own[0].generate.n)
+        st = um_fail_param(err, UM_EINVAL, "n", "expected the same number of answers for every prompt");
+    return st ? um_fail_in(err, "prompt %zu", i) : UM_OK;
+}
+
+static um_status read_own(um_body *b, um_err *err) {
+    bool any = false;
+    for (size_t k = 0; k < UM_LEN(lists); k++) {
+        const json_t *list = json_object_get(b->root, lists[k]);
+        if (!json_is_array(list)) continue;
+        any = true;
+        um_status st = check_length(b, lists[k], list, err);
+        if (st) return st;
+    }
+    if (!any) return UM_OK;
+    b->own = um_arena_alloc(&b->arena, um_mul(b->n_prompts, sizeof *b->own));
+    for (size_t i = 0; i < b->n_prompts; i++) {
+        um_status st = read_one(b, i, err);
+        if (st) return st;
+    }
+    b->generate.n = b->own[0].generate.n;
+    return UM_OK;
+}
+
+static um_status check(um_body *b, um_err *err) {
+    um_status st = check_rids(b, err);
+    if (!st) st = read_own(b, err);
+    if (!st) st = um_body_streams_text(b, err);
+    return st ? st : um_body_default(b, "max_tokens", TOKENS, err);
 }
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
@@ -179,7 +250,7 @@ static void put_meta(um_turn *t, um_choice *c, const um_tokens *v, um_jw *w) {
     um_jw_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
     um_jw_put_int(w, "completion_tokens", c->n_tokens);
     um_jw_put_int(w, "nfe", c->nfe);
-    if (b->top_logprobs >= 0) put_logprobs(w, v);
+    if (um_body_of(b, (size_t)c->prompt)->top_logprobs >= 0) put_logprobs(w, v);
     if (c->finished) {
         um_jw_put_int(w, "cached_tokens", m->cached_tokens);
         um_jw_put_double(w, "e2e_latency", m->total_seconds);
