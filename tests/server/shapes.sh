@@ -461,6 +461,24 @@ completion_answers_several_prompts() {
     post /completion "{\"prompt\": [$prompt, \"a b\"], \"n_predict\": 4}"
     [ "$(jq -r '[.[].index] | join(" ")' "$work/body")" = '0 1' ]
 }
+completion_answers_with_the_members_that_are_named() {
+    body="\"prompt\": $prompt, \"temperature\": 0.7, \"seed\": 2"
+    fields='"response_fields": ["content", "generation_settings/temperature", "timings/nfe", "nothing", "timings/nothing", "content/x", ""]'
+    post /completion "{$body}"
+    cp "$work/body" "$work/all"
+    post /completion "{$body, $fields}"
+    [ "$status" = 200 ] && members_are . content generation_settings/temperature timings/nfe
+    [ "$(member content)" = "$(jq -r .content "$work/all")" ] && [ "$(member '["generation_settings/temperature"]')" = 0.7 ]
+    grep -q '"generation_settings/temperature":0\.7[,}]' "$work/body"
+    post /completion "{$body, \"response_fields\": []}"
+    members_are . $(jq -r 'keys[]' "$work/all")
+    post /completion "{\"prompt\": [\"a b\", \"c\"], \"response_fields\": [\"index\"]}"
+    [ "$(jq -c . "$work/body")" = '[{"index":0},{"index":1}]' ]
+    stream /completion "{$body, \"stream\": true, \"response_fields\": [\"stop_type\"]}"
+    [ "$(event '.[-1] | keys | join(" ")')" = stop_type ] && [ "$(event '.[:-1] | map(.content) | join("")')" = "$(jq -r .content "$work/all")" ]
+    refuses /completion '{"prompt": "a", "response_fields": "content"}' response_fields
+    refuses /completion '{"prompt": "a", "response_fields": [5]}' response_fields
+}
 completion_refuses_what_it_does_not_know() {
     refuses /completion '{}' prompt
     refuses /completion '{"prompt": "a", "n_predict": 0}' n_predict

@@ -1,8 +1,11 @@
 /* llama.cpp's API: /completion, /props and /slots. */
 #include <jansson.h>
+#include <stdlib.h>
 
 #include "engine/options.h"
 #include "server/api/shapes.h"
+
+#define PRECISION 15 /* digits of a number that is written anew: those that survive */
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
@@ -28,6 +31,18 @@ static um_status take_n_probs(um_body *b, const json_t *v, um_err *err) {
     return um_body_set_json(b, "logprobs", "n_probs", v, err);
 }
 
+/* Paths of members, "content" or "timings/predicted_ms". */
+static um_status take_response_fields(um_body *b, const json_t *v, um_err *err) {
+    (void)b;
+    if (!json_is_array(v))
+        return um_fail(err, UM_EINVAL, "\"response_fields\": expected an array of names, found %s", um_json_kind(v));
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)))
+            return um_fail(err, UM_EINVAL, "\"response_fields\"[%zu]: expected a name, found %s", i,
+                           um_json_kind(json_array_get(v, i)));
+    return UM_OK;
+}
+
 #define NO_GRAMMAR "a grammar fixes one token after another, and these models write many at once"
 #define NO_SAMPLER "there is no such sampler here; temperature, top_k, top_p and min_p are used"
 
@@ -36,6 +51,7 @@ static const um_field rows[] = {
     {.name = "n_predict", .take = take_n_predict},
     {.name = "cache_prompt", .take = take_cache_prompt},
     {.name = "n_probs", .take = take_n_probs},
+    {.name = "response_fields", .take = take_response_fields},
     {.name = "repeat_penalty", .option = "repetition_penalty"},
     {.name = "repeat_last_n"}, /* see check */
     {.name = "return_tokens", .neutral = "true|false", .why = "they are always given"},
@@ -58,7 +74,6 @@ static const um_field rows[] = {
     {.name = "json_schema", .neutral = "{}|null", .why = NO_GRAMMAR},
     {.name = "image_data", .neutral = "[]|null", .why = "these models read text"},
     {.name = "lora", .neutral = "[]|null", .why = "name the adapter in \"model\""},
-    {.name = "response_fields", .neutral = "[]|null", .why = "the answer has all of its members"},
     {.name = "post_sampling_probs", .neutral = "false|null", .why = "probabilities are those before the filters"},
     {.name = "timings_per_token", .neutral = "false|null", .why = "the last event has the timings"},
     {.name = "return_progress", .neutral = "false|null", .why = "events begin with the first text"},
@@ -197,16 +212,63 @@ static void begin_choice(um_choice *c, um_str text, const int32_t *ids, size_t n
     um_jw_put_ints(w, "tokens", ids, n);
 }
 
+/* v: NULL when the events before have brought them. */
+static void put_all(um_turn *t, um_choice *c, um_str text, const um_tokens *v, um_jw *w) {
+    begin_choice(c, text, v ? v->id : NULL, v ? v->n : 0, w);
+    if (v) put_probabilities(t, w, v);
+    put_end(t, c, w);
+    um_jw_end_object(w);
+}
+
+/* The member at a path, NULL where there is none. */
+static json_t *member_at(json_t *object, const char *path) {
+    while (object && *path) {
+        size_t n = strcspn(path, "/");
+        char *name = um_strndup(path, n);
+        object = json_object_get(object, name);
+        um_free(name);
+        path += n + (path[n] == '/');
+    }
+    return object;
+}
+
+/* What response_fields names of the object in `all`, by the names that it has there. */
+static void put_named(const json_t *names, const um_buf *all, um_jw *w) {
+    json_t *object = json_loadb(all->data, all->len, 0, NULL), *named = json_object();
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *path = json_string_value(json_array_get(names, i));
+        json_t *v = member_at(object, path);
+        if (v && *path) json_object_set(named, path, v);
+    }
+    char *text = json_dumps(named, JSON_COMPACT | JSON_REAL_PRECISION(PRECISION));
+    um_jw_raw(w, text, strlen(text));
+    free(text);
+    json_decref(named);
+    json_decref(object);
+}
+
+/* A finished answer. */
+static void put_answer(um_turn *t, um_choice *c, um_str text, const um_tokens *v, um_jw *w) {
+    const json_t *names = json_object_get(um_turn_body(t)->root, "response_fields");
+    um_buf all = {0};
+    um_jw own;
+    if (!json_array_size(names)) {
+        put_all(t, c, text, v, w);
+        return;
+    }
+    um_jw_init(&own, &all);
+    put_all(t, c, text, v, &own);
+    put_named(names, &all, w);
+    um_buf_free(&all);
+}
+
 static void whole(um_turn *t, um_jw *w) {
-    bool is_list = !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1;
+    bool is_list = um_turn_is_list(t);
     if (is_list) um_jw_begin_array(w);
     for (int32_t i = 0; i < um_turn_n_choices(t); i++) {
         um_choice *c = um_turn_choice(t, i);
         const um_tokens all = um_choice_tokens(c);
-        begin_choice(c, c->result.text, c->result.ids, c->result.n_ids, w);
-        put_probabilities(t, w, &all);
-        put_end(t, c, w);
-        um_jw_end_object(w);
+        put_answer(t, c, c->result.text, &all, w);
     }
     if (is_list) um_jw_end_array(w);
 }
@@ -222,12 +284,8 @@ static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
     um_sse_append(um_turn_sse(t));
 }
 
-/* The parts have brought text and probabilities. */
 static void finish(um_turn *t, um_choice *c) {
-    um_jw *w = um_sse_begin(um_turn_sse(t));
-    begin_choice(c, UM_STR(""), NULL, 0, w);
-    put_end(t, c, w);
-    um_jw_end_object(w);
+    put_answer(t, c, UM_STR(""), NULL, um_sse_begin(um_turn_sse(t)));
     um_sse_append(um_turn_sse(t));
 }
 

@@ -260,23 +260,20 @@ static void put_meta(um_turn *t, um_choice *c, const um_tokens *v, um_jw *w) {
     um_jw_end_object(w);
 }
 
-/* A single answer stands alone, several are told apart by their index. */
-static bool is_list(um_turn *t) { return !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1; }
-
 static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
     const um_tokens all = um_choice_tokens(c);
     um_jw_begin_object(w);
     um_jw_put_str(w, "text", um_choice_text(c));
     um_jw_put_ints(w, "output_ids", all.id, all.n);
     put_meta(t, c, &all, w);
-    if (is_list(t)) um_jw_put_int(w, "index", c->number);
+    if (um_turn_is_list(t)) um_jw_put_int(w, "index", c->number);
     um_jw_end_object(w);
 }
 
 static void whole(um_turn *t, um_jw *w) {
-    if (is_list(t)) um_jw_begin_array(w);
+    if (um_turn_is_list(t)) um_jw_begin_array(w);
     for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_choice(t, um_turn_choice(t, i), w);
-    if (is_list(t)) um_jw_end_array(w);
+    if (um_turn_is_list(t)) um_jw_end_array(w);
 }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */

@@ -76,6 +76,10 @@ void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v) {
     um_jw_end_array(w);
 }
 
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
+
+bool um_turn_is_list(um_turn *t) { return !um_turn_body(t)->one_prompt || um_turn_n_choices(t) > 1; }
+
 /* ---- Diffulex's reply -------------------------------------------------------------------------------------------- */
 
 void um_put_decode(um_jw *w, double seconds, int32_t tokens) {

@@ -19,6 +19,8 @@ void um_request_defaults(um_server *s, um_request *q);
 /* {"token_id", "logprob", "top": [{"token_id", "logprob"}]} of each token. */
 void um_put_token_logprobs(um_jw *w, const char *key, const um_tokens *v);
 
+/* Several answers are told apart by their index and stand in an array, a single one stands alone. */
+bool um_turn_is_list(um_turn *t);
 /* What Diffulex says of a finished answer: text, ids and both with what ended it, passes and decoding speed. */
 void um_put_reply(um_turn *t, const um_choice *c, um_jw *w);
 /* The members engine_decode_*. */
