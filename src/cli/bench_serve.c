@@ -71,7 +71,8 @@ static const struct {
 typedef struct bench {
     options opt;
     const char *unit;
-    double value[UM_LOAD_POINTS_MAX];
+    double value[UM_LOAD_POINTS_MAX]; /* [n_values] of the points to be measured */
+    size_t n_values;
     um_peer peer;
     um_load_prompts prompts;
     um_arrivals trace;
@@ -130,13 +131,13 @@ static um_status choose_points(bench *b, um_err *err) {
     options *o = &b->opt;
     int n = (o->request_rate != NULL) + (o->concurrency != NULL) + (o->arrivals != NULL);
     if (n > 1) return um_fail(err, UM_EINVAL, "--request-rate, --concurrency and --arrivals exclude each other");
-    b->report.n = 1;
+    b->n_values = 1;
     b->unit = o->arrivals ? "arrivals" : o->request_rate ? "request_rate" : "concurrency";
     if (o->arrivals) return um_load_trace(&b->prompts, &b->trace, o->arrivals, err);
     if (o->request_rate)
-        return um_load_parse_points(o->request_rate, "request-rate", false, b->value, &b->report.n, err);
+        return um_load_parse_points(o->request_rate, "request-rate", false, b->value, &b->n_values, err);
     return um_load_parse_points(o->concurrency ? o->concurrency : CONCURRENCY_DEFAULT, "concurrency", true, b->value,
-                                &b->report.n, err);
+                                &b->n_values, err);
 }
 
 static void tick(void *arg, size_t ended) {
@@ -176,10 +177,9 @@ static um_status run_once(bench *b, um_load_point *p, um_err *err) {
 
 /* Points that were not reached are left out. */
 static um_status measure(bench *b, um_err *err) {
-    size_t n = b->report.n;
+    size_t n = b->n_values;
     int64_t total = (int64_t)(b->trace.n ? b->trace.n : (size_t)b->opt.requests) * b->opt.runs * (int64_t)n;
     b->report.point = UM_NEW_ARRAY(um_load_point, n);
-    b->report.n = 0;
     um_status st = warm_up(b, err);
     if (!b->opt.quiet && b->opt.seconds <= 0) b->bar = um_progress_new("requests", total, 0, UM_PROGRESS_INTERVAL);
     for (size_t i = 0; i < n && !st; i++) {
@@ -307,7 +307,6 @@ static int run(const um_command *self, int argc, char **argv) {
     int status = args.exit;
     if (args.done) goto done;
     status = prepare(&b, &args, &err) ? um_cli_error(self, &err) : answer(self, &b);
-    if (!b.report.point) b.report.n = 0;
 done:
     end(&b);
     um_args_free(&args);

@@ -79,7 +79,6 @@ typedef struct um_load {
     const char *prompt_key;    /* "messages" or "prompt" */
     const struct json_t *body; /* members of every request */
     const um_load_prompts *prompts;
-    bool stream;
     double timeout;              /* seconds without a byte */
     const um_arrivals *arrivals; /* open loop; NULL: closed */
     int32_t concurrency;         /* closed loop: requests that are open at once */
