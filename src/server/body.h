@@ -114,6 +114,8 @@ um_status um_body_set(um_body *b, const char *option, const char *value, um_err 
 um_status um_body_set_json(um_body *b, const char *option, const char *field, const struct json_t *v, um_err *err);
 /* Takes a prompt: text, token ids, or a list of either, at most UM_PROMPTS_MAX long. A second one is an error. */
 um_status um_body_take_prompt(um_body *b, const struct json_t *v, um_err *err);
+/* Takes {"id": bias}. */
+um_status um_body_take_bias(um_body *b, const struct json_t *v, um_err *err);
 /* Texts and messages to ids: templates, BOS, special tokens; settles how long the answers may be. UM_EINVAL for an
  * empty prompt, UM_ELIMIT for one that leaves no room for an answer, UM_ETEMPLATE … */
 um_status um_body_encode(um_body *b, um_err *err);

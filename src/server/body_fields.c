@@ -107,7 +107,7 @@ static um_status read_bias(int32_t *id, float *bias, const char *key, const json
     return UM_OK;
 }
 
-static um_status take_bias(um_body *b, const json_t *v, um_err *err) {
+um_status um_body_take_bias(um_body *b, const json_t *v, um_err *err) {
     const char *key;
     json_t *value;
     uint32_t n = 0;
@@ -223,7 +223,7 @@ static const um_field rows[] = {
     {.name = "n", .take = take_n},
     {.name = "stop", .take = take_stop},
     {.name = "stop_token_ids", .take = take_stop_ids},
-    {.name = "logit_bias", .take = take_bias},
+    {.name = "logit_bias", .take = um_body_take_bias},
     {.name = "adapter", .take = take_adapter},
     {.name = "lora", .take = take_adapter},
     {.name = "priority", .take = take_priority},

@@ -461,6 +461,20 @@ completion_answers_several_prompts() {
     post /completion "{\"prompt\": [$prompt, \"a b\"], \"n_predict\": 4}"
     [ "$(jq -r '[.[].index] | join(" ")' "$work/body")" = '0 1' ]
 }
+completion_takes_biases_as_pairs() {
+    body="\"prompt\": $prompt, \"temperature\": 0, \"n_predict\": 1"
+    post /completion "{$body}"
+    first=$(member 'tokens[0]')
+    post /completion "{$body, \"logit_bias\": [[$first, false]]}"
+    [ "$status" = 200 ] && [ "$(member 'tokens[0]')" != "$first" ]
+    post /completion "{$body, \"logit_bias\": [[7, 100]]}"
+    [ "$(member 'tokens[0]')" = 7 ]
+    post /completion "{$body, \"logit_bias\": {\"7\": 100}}"
+    [ "$(member 'tokens[0]')" = 7 ]
+    for bias in '[7]' '[["a", 1]]' '[[7]]' '[[7, true]]' '[[7, 1000]]' '[[-1, 1]]'; do
+        refuses /completion "{\"prompt\": \"a\", \"logit_bias\": $bias}" logit_bias
+    done
+}
 completion_answers_with_the_members_that_are_named() {
     body="\"prompt\": $prompt, \"temperature\": 0.7, \"seed\": 2"
     fields='"response_fields": ["content", "generation_settings/temperature", "timings/nfe", "nothing", "timings/nothing", "content/x", ""]'

@@ -31,6 +31,25 @@ static um_status take_n_probs(um_body *b, const json_t *v, um_err *err) {
     return um_body_set_json(b, "logprobs", "n_probs", v, err);
 }
 
+/* An object like the other APIs', or a list of [id, bias]; false is never. */
+static um_status take_bias(um_body *b, const json_t *v, um_err *err) {
+    um_status st = UM_OK;
+    if (!json_is_array(v)) return um_body_take_bias(b, v, err);
+    json_t *biases = json_object();
+    for (size_t i = 0; i < json_array_size(v) && !st; i++) {
+        json_t *pair = json_array_get(v, i), *id = json_array_get(pair, 0), *bias = json_array_get(pair, 1);
+        char key[UM_NUMBER_MAX];
+        snprintf(key, sizeof key, "%lld", (long long)json_integer_value(id));
+        if (json_array_size(pair) != 2 || !json_is_integer(id))
+            st = um_fail(err, UM_EINVAL, "\"logit_bias\"[%zu]: expected [token id, bias]", i);
+        else if (json_is_false(bias)) json_object_set_new(biases, key, json_integer(-100)); /* which bans */
+        else json_object_set(biases, key, bias);
+    }
+    if (!st) st = um_body_take_bias(b, biases, err);
+    json_decref(biases);
+    return st;
+}
+
 /* Paths of members, "content" or "timings/predicted_ms". */
 static um_status take_response_fields(um_body *b, const json_t *v, um_err *err) {
     (void)b;
@@ -51,6 +70,7 @@ static const um_field rows[] = {
     {.name = "n_predict", .take = take_n_predict},
     {.name = "cache_prompt", .take = take_cache_prompt},
     {.name = "n_probs", .take = take_n_probs},
+    {.name = "logit_bias", .take = take_bias},
     {.name = "response_fields", .take = take_response_fields},
     {.name = "repeat_penalty", .option = "repetition_penalty"},
     {.name = "repeat_last_n"}, /* see check */
