@@ -93,3 +93,21 @@ um_str um_json_big_integer(const json_t *v) {
     um_str s = {json_string_value(digits), json_string_length(digits)};
     return is_big(s) ? s : (um_str){NULL, 0};
 }
+
+/* In a text without spaces, what the object of a big integer begins with stands nowhere else: quotes of strings are
+ * escaped. */
+void um_json_put_exact(const json_t *v, um_buf *out) {
+    static const char begin[] = "{\"" BIG_KEY "\":\"", end[] = "\"}";
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    const char *at = text;
+    for (const char *found; (found = strstr(at, begin));) {
+        um_str digits = {found + strlen(begin), strcspn(found + strlen(begin), "\"")};
+        bool big = is_big(digits) && strncmp(digits.p + digits.n, end, strlen(end)) == 0;
+        const char *rest = digits.p + (big ? digits.n + strlen(end) : 0);
+        um_buf_append(out, at, (size_t)((big ? found : digits.p) - at));
+        if (big) um_buf_append(out, digits.p, digits.n);
+        at = rest;
+    }
+    um_buf_puts(out, at);
+    free(text);
+}

@@ -337,6 +337,26 @@ static void integers_beyond_64_bits_keep_their_digits(void **state) {
     assert_null(um_json_big_integer(NULL).p);
 }
 
+static void exact_json_is_written_as_it_was(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "123456789012345678901", "{\"a\":[-9223372036854775809,{\"b\":9223372036854775808}],\"c\":1.5}",
+        "[\"{\\\"\xEF\xBF\xBFinteger\\\":\\\"123456789012345678901\\\"}\",\"{\",1]", "{\"\xEF\xBF\xBFinteger\":\"12\"}",
+        "{\"\xEF\xBF\xBFinteger\":\"123456789012345678901\",\"a\":1}"};
+    for (size_t i = 0; i < UM_LEN(texts); i++) {
+        json_t *v;
+        um_err err;
+        um_buf out = {0};
+        char text[128];
+        snprintf(text, sizeof text, "[%s]", texts[i]);
+        assert_int_equal(um_json_parse_exact(&v, text, strlen(text), "x.json", &err), UM_OK);
+        um_json_put_exact(v, &out);
+        assert_string_equal(out.data, text);
+        um_buf_free(&out);
+        json_decref(v);
+    }
+}
+
 static void lone_surrogates_become_replacements(void **state) {
     (void)state;
     char *text = exact("[\"\\ud83d\\ude00\", \"\\ud83d\", \"\\ude00\\ud83d\", \"\\\\ud83d\", \"\\uD83Dx\"]");
@@ -387,6 +407,7 @@ int main(void) {
         cmocka_unit_test(parsing_takes_whole_numbers_only),
         cmocka_unit_test(integers_beyond_64_bits_keep_their_digits),
         cmocka_unit_test(lone_surrogates_become_replacements),
+        cmocka_unit_test(exact_json_is_written_as_it_was),
         cmocka_unit_test(exact_json_is_still_checked),
     };
     return cmocka_run_group_tests_name("base_json", tests, NULL, NULL);

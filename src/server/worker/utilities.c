@@ -10,9 +10,7 @@ static const char where[] = "arguments";
 static um_status run_echo(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                           um_err *err) {
     (void)w, (void)call_id, (void)later, (void)err;
-    char *text = json_dumps(args, JSON_COMPACT | JSON_ENCODE_ANY);
-    um_buf_puts(result, text);
-    free(text);
+    um_json_put_exact(args, result);
     return UM_OK;
 }
 
@@ -257,7 +255,7 @@ static um_status run_call(um_worker *w, const um_msg_call *c, um_buf *result, bo
     const um_utility *u = find(c->name, err);
     if (!u) return err->code;
     um_str text = c->args.n ? c->args : UM_STR("{}");
-    um_status st = um_json_parse(&args, text.p, text.n, where, err);
+    um_status st = um_json_parse_exact(&args, text.p, text.n, where, err);
     if (!st) st = u->run(w, c->call_id, args, result, later, err);
     json_decref(args);
     return st;
