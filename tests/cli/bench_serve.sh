@@ -21,16 +21,20 @@ claims_begin
 
 closed_loop_measures_each_number_of_requests() {
     bench --concurrency 1,4 --requests 6 --runs 2
-    [ "$rc" = 0 ] && [ "$(jq '.points | length' "$work/json")" = 2 ]
+    [ "$rc" = 0 ]
+    [ "$(jq '.points | length' "$work/json")" = 2 ]
     for p in 0 1; do
-        [ "$(point $p unit)" = concurrency ] && [ "$(point $p answered)" = 12 ] && [ "$(point $p refused)" = 0 ]
+        [ "$(point $p unit)" = concurrency ]
+        [ "$(point $p answered)" = 12 ]
+        [ "$(point $p refused)" = 0 ]
         for time in ttft_seconds total_seconds; do
             jq -e ".points[$p].$time | .n == 12 and 0 < .p50 and .p50 <= .p99 and .p99 <= .max" "$work/json"
         done
         jq -e ".points[$p].tokens_per_second | 0 < .min and .min <= .median and .median <= .max" "$work/json"
     done
     [ "$(column outcome | sort | uniq -c | xargs)" = '24 answered' ]
-    grep -q '^1 at once: 12 answered' "$work/out" && grep -q '^4 at once: 12 answered' "$work/out"
+    grep -q '^1 at once: 12 answered' "$work/out"
+    grep -q '^4 at once: 12 answered' "$work/out"
 }
 conditions_come_first() {
     bench --concurrency 1 --requests 1
@@ -45,14 +49,17 @@ sums_are_those_of_the_rows() {
     bench --concurrency 2 --requests 8
     [ "$(column completion_tokens | sum)" = "$(point 0 completion_tokens)" ]
     [ "$(column prompt_tokens | sum)" = "$(point 0 prompt_tokens)" ]
-    [ "$(column nfe | sum)" = "$(point 0 nfe)" ] && [ "$(point 0 nfe)" -gt 0 ]
+    [ "$(column nfe | sum)" = "$(point 0 nfe)" ]
+    [ "$(point 0 nfe)" -gt 0 ]
     # The quantile is that of the rows, but for the width of a bucket.
     p50=$(paste -d' ' <(column end) <(column due) | awk '{ print $1 - $2 }' | sort -g | sed -n 4p)
     jq -e --argjson p "$p50" '.points[0].total_seconds.p50 / $p | . > 0.98 and . < 1.02' "$work/json"
 }
 open_loop_sends_when_requests_are_due() {
     bench --request-rate 40,80 --requests 12
-    [ "$(point 0 unit)" = request_rate ] && [ "$(point 0 answered)" = 12 ] && [ "$(point 1 answered)" = 12 ]
+    [ "$(point 0 unit)" = request_rate ]
+    [ "$(point 0 answered)" = 12 ]
+    [ "$(point 1 answered)" = 12 ]
     # Nothing is sent before it is due.
     paste -d' ' <(column due) <(column sent) | awk '$2 < $1 { exit 1 }'
 }
@@ -77,11 +84,14 @@ seconds_bound_a_run() {
 trace_says_when_what_is_asked() {
     printf '{"at": %s, "prompt": "What is %s + 1?", "max_tokens": %s}\n' 0 1 1 0.05 2 2 0.1 3 3 > "$work/trace"
     bench --arrivals "$work/trace" --body '{"ignore_eos": true}'
-    [ "$rc" = 0 ] && [ "$(point 0 unit)" = arrivals ]
-    [ "$(column due | xargs)" = '0.000000 0.050000 0.100000' ] && [ "$(column completion_tokens | xargs)" = '1 2 3' ]
+    [ "$rc" = 0 ]
+    [ "$(point 0 unit)" = arrivals ]
+    [ "$(column due | xargs)" = '0.000000 0.050000 0.100000' ]
+    [ "$(column completion_tokens | xargs)" = '1 2 3' ]
     printf '{"at": 1}\n{"at": 0.5}\n' > "$work/trace"
     bench --arrivals "$work/trace"
-    [ "$rc" = 2 ] && grep -q 'trace:2: "at": 0.5 is negative or before' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'trace:2: "at": 0.5 is negative or before' "$work/err"
 }
 denoising_streams_time_their_first_snapshot() {
     bench --concurrency 1 --requests 4 --body '{"stream_mode": "denoise"}'
@@ -92,7 +102,10 @@ every_endpoint_is_measured() {
     for endpoint in chat completions generate; do
         for stream in --stream --no-stream; do
             bench --endpoint $endpoint $stream --concurrency 2 --requests 4 --body '{"ignore_eos": true}'
-            [ "$rc" = 0 ] && [ "$(point 0 answered)" = 4 ] && [ "$(point 0 completion_tokens)" = 96 ] && [ "$(point 0 nfe)" -gt 0 ]
+            [ "$rc" = 0 ]
+            [ "$(point 0 answered)" = 4 ]
+            [ "$(point 0 completion_tokens)" = 96 ]
+            [ "$(point 0 nfe)" -gt 0 ]
             jq -e '.points[0].total_seconds.n == 4' "$work/json"
         done
     done
@@ -100,7 +113,9 @@ every_endpoint_is_measured() {
 }
 failures_are_counted_by_status() {
     bench --concurrency 2 --requests 4 --body '{"temperature": -1}'
-    [ "$rc" = 1 ] && [ "$(point 0 refused)" = 4 ] && [ "$(point 0 'failed_by_status["400"]')" = 4 ]
+    [ "$rc" = 1 ]
+    [ "$(point 0 refused)" = 4 ]
+    [ "$(point 0 'failed_by_status["400"]')" = 4 ]
     grep -q 'first error: the server refuses: temperature: -1' "$work/out"
     column outcome | sort -u | grep -qx refused
 }
@@ -119,11 +134,13 @@ prompts_come_from_a_file_or_are_random_words() {
     jq -e '.prompts == "256 prompts of 5..9 random words"' "$work/json"
     echo '{"prompt": 7}' > "$work/prompts"
     bench --concurrency 1 --requests 2 --prompts "$work/prompts"
-    [ "$rc" = 2 ] && grep -q 'prompts:1: "prompt": expected a string' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'prompts:1: "prompt": expected a string' "$work/err"
 }
 hundreds_of_streams_at_once() {
     bench --concurrency 300 --requests 300 --max-tokens 4
-    [ "$rc" = 0 ] && [ "$(point 0 answered)" = 300 ]
+    [ "$rc" = 0 ]
+    [ "$(point 0 answered)" = 300 ]
 }
 plots_are_drawn_where_gnuplot_is() {
     bench --concurrency 1,2 --requests 2 --plot "$work/plots"
@@ -135,7 +152,9 @@ plots_are_drawn_where_gnuplot_is() {
     rc=0
     PATH=$work "$PWD/$UNMASK" bench serve --url "$shared_url" --quiet --warm-up 0 --concurrency 1 --requests 1 \
         --plot "$work/later" > /dev/null 2> "$work/err" || rc=$?
-    [ "$rc" = 0 ] && grep -q 'gnuplot is not installed' "$work/err" && [ -s "$work/later/plot.gp" ]
+    [ "$rc" = 0 ]
+    grep -q 'gnuplot is not installed' "$work/err"
+    [ -s "$work/later/plot.gp" ]
 }
 interrupt_reports_what_was_measured() {
     "$UNMASK" bench serve --url "$shared_url" --quiet --concurrency 2 --seconds 600 --csv "$work/csv" > "$work/out" 2> "$work/err" &
@@ -143,23 +162,32 @@ interrupt_reports_what_was_measured() {
     kill -INT $!
     rc=0
     wait $! || rc=$?
-    [ "$rc" = 1 ] && grep -q interrupted "$work/err" && grep -qE '^2 at once: [1-9][0-9]* answered' "$work/out"
+    [ "$rc" = 1 ]
+    grep -q interrupted "$work/err"
+    grep -qE '^2 at once: [1-9][0-9]* answered' "$work/out"
 }
 mistakes_are_said() {
     try bench serve
-    [ "$rc" = 2 ] && grep -q -e '--url says where' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -e '--url says where' "$work/err"
     bench --concurrency 1 --request-rate 1
-    [ "$rc" = 2 ] && grep -q 'exclude each other' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'exclude each other' "$work/err"
     bench --concurrency 1.5
-    [ "$rc" = 2 ] && grep -q -e '--concurrency: expected' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -e '--concurrency: expected' "$work/err"
     bench --body '[1]'
-    [ "$rc" = 2 ] && grep -q -e '--body: expected a JSON object' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -e '--body: expected a JSON object' "$work/err"
     bench --prompt-words 9..5
-    [ "$rc" = 2 ] && grep -q -e '--prompt-words: expected' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -e '--prompt-words: expected' "$work/err"
     try bench serve --url http://127.0.0.1:1
-    [ "$rc" = 1 ] && grep -q 'unmask serve' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'unmask serve' "$work/err"
     UNMASK_API_KEY=wrong bench --concurrency 1
-    [ "$rc" = 2 ] && grep -q -e '--api-key' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -e '--api-key' "$work/err"
 }
 
 claims_all

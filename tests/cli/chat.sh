@@ -46,11 +46,14 @@ first_answer_equals_that_of_run() {
 tools_and_variables_reach_the_template() {
     echo '[1' > "$work/tools.json"
     talk --tools "$work/tools.json" <<< Hello
-    [ "$rc" = 1 ] && grep -q 'tools: no JSON' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'tools: no JSON' "$work/err"
     talk --chat-template-kwargs '{"messages": 1}' <<< Hello
-    [ "$rc" = 1 ] && grep -q '"messages" has a place of its own' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q '"messages" has a place of its own' "$work/err"
     talk --tools "$work/none.json" <<< Hello
-    [ "$rc" = 2 ] && grep -q "$work/none.json" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/none.json" "$work/err"
 }
 remembers_the_turns_before() {
     # With room for a single question the second turn must drop the first, and say so.

@@ -43,20 +43,25 @@ same_answers_as_those_of_a_local_model() {
     lines=$'Hello\nWhat is 12 + 30?\nAnd 5 + 5?'
     talk --temperature 0.8 --seed 11 --buffer-size 2 <<< "$lines"
     locally --temperature 0.8 --seed 11 --buffer-size 2 <<< "$lines"
-    [ "$rc" = 0 ] && [ ! -s "$work/err" ]
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
     cmp "$work/out" "$work/local"
 }
 set_sends_a_parameter_and_checks_it_first() {
     lines=$'/set seed 5\n/set temperature=1.5\n/set max_new_tokens 9\nHello there'
     talk <<< "$lines"
     locally <<< "$lines"
-    [ "$rc" = 0 ] && cmp "$work/out" "$work/local"
+    [ "$rc" = 0 ]
+    cmp "$work/out" "$work/local"
     talk <<< $'/set accept_threshold 2\n/set acept_threshold 1'
-    [ "$rc" = 1 ] && grep -q '0\.\.1' "$work/err" && grep -q 'did you mean accept_threshold' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q '0\.\.1' "$work/err"
+    grep -q 'did you mean accept_threshold' "$work/err"
 }
 params_tell_what_was_given_from_what_the_server_decides() {
     talk --top-k 7 <<< $'/set min_p 0.25\n/params'
-    grep -qE '^ *top_k +7$' "$work/err" && grep -qE '^ *min_p +0\.25$' "$work/err"
+    grep -qE '^ *top_k +7$' "$work/err"
+    grep -qE '^ *min_p +0\.25$' "$work/err"
     grep -qE "^ *temperature +the server's$" "$work/err"
 }
 tools_system_message_and_variables_reach_the_template() {
@@ -65,7 +70,8 @@ tools_system_message_and_variables_reach_the_template() {
     "$UNMASK" run --url "$shared_url" --api-key "$KEY" --json Hello > "$work/short"
     [ "$(jq .prompt_tokens "$work/long")" -gt "$(jq .prompt_tokens "$work/short")" ]
     talk --chat-template-kwargs '{"messages": 1}' <<< Hello
-    [ "$rc" = 1 ] && grep -q 'messages' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'messages' "$work/err"
 }
 stats_come_from_what_the_server_counts() {
     talk <<< $'Hello\nHello\n/stats'
@@ -75,45 +81,56 @@ stats_come_from_what_the_server_counts() {
 }
 reset_forgets_the_conversation() {
     talk <<< $'What is 12 + 30?\n/reset\nWhat is 12 + 30?'
-    [ "$rc" = 0 ] && [ "$(sort -u "$work/out" | wc -l)" = 1 ]
+    [ "$rc" = 0 ]
+    [ "$(sort -u "$work/out" | wc -l)" = 1 ]
 }
 a_conversation_that_got_too_long_loses_its_oldest_turns() {
     serve --in-process --max-model-len 64
     "$UNMASK" chat --url "$url" <<< $'Hello there\nHello again\nHello' > "$work/out" 2> "$work/err"
     cat "$work/err"
-    grep -q 'its first 1 turn is left out' "$work/err" && [ "$(grep -c . "$work/out")" = 3 ]
+    grep -q 'its first 1 turn is left out' "$work/err"
+    [ "$(grep -c . "$work/out")" = 3 ]
 }
 bad_key_is_said_with_what_to_do() {
     for key in '' wrong; do
         try chat --url "$shared_url" ${key:+--api-key "$key"}
-        [ "$rc" = 2 ] && grep -q -e '--api-key or UNMASK_API_KEY' "$work/err"
+        [ "$rc" = 2 ]
+        grep -q -e '--api-key or UNMASK_API_KEY' "$work/err"
     done
     UNMASK_API_KEY=$KEY "$UNMASK" chat --url "$shared_url" --max-tokens 4 <<< Hello
 }
 refused_parameter_is_named() {
     talk --sampler nothing_of_the_kind <<< Hello
-    [ "$rc" = 1 ] && grep -q 'the server refuses: sampler: no sampler is named' "$work/err" && [ ! -s "$work/out" ]
+    [ "$rc" = 1 ]
+    grep -q 'the server refuses: sampler: no sampler is named' "$work/err"
+    [ ! -s "$work/out" ]
 }
 the_model_may_be_named() {
     talk --served-model-name tiny-block <<< Hello
     [ "$rc" = 0 ]
     talk --served-model-name elsewhere <<< Hello
-    [ "$rc" = 1 ] && grep -q '"elsewhere" does not exist' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q '"elsewhere" does not exist' "$work/err"
 }
 nobody_listens_is_said_with_what_to_do() {
     try chat --url http://127.0.0.1:1
-    [ "$rc" = 1 ] && grep -q "unmask serve" "$work/err" && grep -q -e '--url' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q "unmask serve" "$work/err"
+    grep -q -e '--url' "$work/err"
 }
 address_that_is_none_is_refused() {
     try chat --url localhost:8000
-    [ "$rc" = 2 ] && grep -q 'http://HOST:PORT' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'http://HOST:PORT' "$work/err"
     try chat --url https://127.0.0.1:8000
-    [ "$rc" = 2 ] && grep -q proxy "$work/err"
+    [ "$rc" = 2 ]
+    grep -q proxy "$work/err"
 }
 options_of_a_model_do_not_go_with_an_address() {
     for option in '--model models/tiny-block' '--threads 2' '--max-model-len 64'; do
         talk $option <<< Hello
-        [ "$rc" = 2 ] && grep -q -e "${option%% *} is for a model of one's own" "$work/err"
+        [ "$rc" = 2 ]
+        grep -q -e "${option%% *} is for a model of one's own" "$work/err"
     done
     UNMASK_MODEL=models/tiny-full "$UNMASK" chat --url "$shared_url/v1/" --api-key "$KEY" --max-tokens 4 <<< Hello
 }
@@ -177,7 +194,8 @@ run_hands_raw_prompts_and_stops_over() {
 what_needs_a_model_of_ones_own_is_refused() {
     for option in --show-prompt --step-map '--profile x.json'; do
         try run --url "$shared_url" $option Hello
-        [ "$rc" = 2 ] && grep -q -e "${option%% *} needs a model of one's own" "$work/err"
+        [ "$rc" = 2 ]
+        grep -q -e "${option%% *} needs a model of one's own" "$work/err"
     done
 }
 

@@ -5,7 +5,11 @@ COMMANDS=$("$UNMASK" list --json commands | grep -oE '"name":"[a-z]+","summary":
 
 # Values of a printed configuration, without comments.
 values() { sed -E '/^ *#/d; /^$/d; s/  # .*//' "$1"; }
-printed() { try "$@" --print-config && [ "$rc" = 0 ] && [ ! -s "$work/err" ]; }
+printed() {
+    try "$@" --print-config
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
+}
 line_of() { grep -E "^$1: " "$work/out"; }
 
 claims_begin
@@ -44,7 +48,8 @@ printing_needs_no_model() {
 command_runs_with_a_file() {
     printf 'model: tests/golden/models/sdar\nmax_tokens: 3\nignore_eos: on\nrun:\n  json: yes\n' > "$work/c.yaml"
     try run --config "$work/c.yaml" t5
-    [ "$rc" = 0 ] && grep -q '"completion_tokens":3' "$work/out"
+    [ "$rc" = 0 ]
+    grep -q '"completion_tokens":3' "$work/out"
 }
 one_file_serves_several_commands() {
     printf 'model: tests/golden/models/sdar\nthreads: 1\neval:\n  limit: 3\ngenerate:\n  trace: true\n' > "$work/c.yaml"
@@ -64,34 +69,43 @@ layout_of_diffulex_is_read() {
 errors_say_where_a_value_came_from() {
     printf 'model: x\nthreads: many\n' > "$work/c.yaml"
     try run --config "$work/c.yaml" hello
-    [ "$rc" = 2 ] && grep -q "^unmask run: $work/c.yaml:2:10: threads: expected an integer" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "^unmask run: $work/c.yaml:2:10: threads: expected an integer" "$work/err"
     UNMASK_THREADS=many try run hello
-    [ "$rc" = 2 ] && grep -q '^unmask run: UNMASK_THREADS: expected an integer' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q '^unmask run: UNMASK_THREADS: expected an integer' "$work/err"
     try run --threads many hello
-    [ "$rc" = 2 ] && grep -q '^unmask run: --threads: expected an integer' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q '^unmask run: --threads: expected an integer' "$work/err"
 }
 unknown_key_names_the_nearest_with_its_place() {
     printf 'model: x\n\n  \nmax_token: 3\n' > "$work/c.yaml"
     try run --config "$work/c.yaml" hello
-    [ "$rc" = 2 ] && grep -q "$work/c.yaml:4:1: unknown option max_token; did you mean max_tokens?" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/c.yaml:4:1: unknown option max_token; did you mean max_tokens?" "$work/err"
 }
 missing_file_is_named() {
     try run --config "$work/nowhere.yaml" hello
-    [ "$rc" = 2 ] && grep -q "$work/nowhere.yaml" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/nowhere.yaml" "$work/err"
     UNMASK_CONFIG=$work/nowhere.yaml try run hello
-    [ "$rc" = 2 ] && grep -q "$work/nowhere.yaml" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/nowhere.yaml" "$work/err"
     UNMASK_CONFIG=$work/nowhere.yaml printed run --config ''
 }
 too_long_file_is_refused() {
     head -c 2000000 /dev/zero | tr '\0' '#' > "$work/c.yaml"
     try run --config "$work/c.yaml" hello
-    [ "$rc" = 2 ] && grep -q 'longer than the limit' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'longer than the limit' "$work/err"
 }
 mistyped_variable_is_warned_of() {
     UNMASK_THREAD=3 try run --print-config
-    [ "$rc" = 0 ] && grep -q 'UNMASK_THREAD: no option has this name; did you mean UNMASK_THREADS?' "$work/err"
+    [ "$rc" = 0 ]
+    grep -q 'UNMASK_THREAD: no option has this name; did you mean UNMASK_THREADS?' "$work/err"
     UNMASK_LIMIT=3 UNMASK_THREADS=2 try list backends
-    [ "$rc" = 0 ] && [ ! -s "$work/err" ]
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
 }
 help_shows_the_defaults_of_the_command() {
     try run --threads 5 --help

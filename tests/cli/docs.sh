@@ -20,7 +20,9 @@ committed_files_are_those_that_the_program_prints() {
 }
 formats_are_of_everything() {
     try help --format man run
-    [ "$rc" = 2 ] && grep -q 'leave out "run"' "$work/err" && [ ! -s "$work/out" ]
+    [ "$rc" = 2 ]
+    grep -q 'leave out "run"' "$work/err"
+    [ ! -s "$work/out" ]
 }
 manual_and_reference_hold_every_option_and_command() {
     for o in $(names_in options); do
@@ -47,11 +49,14 @@ completes_names_of_two_words() {
 }
 help_knows_names_of_two_words() {
     try help bench serve bench
-    [ "$rc" = 0 ] && grep -q '^unmask bench serve: ' "$work/out" && grep -q '^unmask bench: ' "$work/out"
+    [ "$rc" = 0 ]
+    grep -q '^unmask bench serve: ' "$work/out"
+    grep -q '^unmask bench: ' "$work/out"
     try bench serve --help
     grep -q '^unmask bench serve: ' "$work/out"
     try bench sever
-    [ "$rc" = 2 ] && grep -q 'unexpected word "sever"' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'unexpected word "sever"' "$work/err"
 }
 completes_options_of_the_command_alone() {
     [ "$(complete_words run --max-n)" = '--max-nfe --max-num-batched-tokens --max-num-reqs' ]
@@ -79,7 +84,8 @@ completes_files_and_models() {
     [ "$(complete_words run --model models/tiny-f)" = models/tiny-full ]
 }
 completes_nothing_for_an_unknown_command() {
-    [ -z "$(complete_words nonsense '')" ] && [ -z "$(complete_words nonsense --)" ]
+    [ -z "$(complete_words nonsense '')" ]
+    [ -z "$(complete_words nonsense --)" ]
 }
 
 claims_all

@@ -4,7 +4,11 @@ source tests/cli/claims.bash
 WORDS=tests/golden/models/sdar # its vocabulary is t0..t511, so every answer can be told from other text
 
 words_try() { try run --model "$WORDS" --ignore-eos --max-tokens 12 "$@"; }
-words() { words_try "$@" && [ "$rc" = 0 ] && [ -s "$work/out" ]; }
+words() {
+    words_try "$@"
+    [ "$rc" = 0 ]
+    [ -s "$work/out" ]
+}
 terminal() { on_terminal run --model "$WORDS" --ignore-eos "$@"; }
 text_of_json() { sed -n 's/.*"text":"\([^"]*\)".*/\1/p' "$1"; }
 
@@ -58,11 +62,13 @@ stop_text_is_not_part_of_the_answer() {
 stop_text_understands_escapes_and_refuses_others() {
     words --stop '\n' t5
     words_try --stop 'a\q' t5
-    [ "$rc" = 2 ] && grep -q -- '--stop' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- '--stop' "$work/err"
 }
 show_prompt_goes_to_standard_error() {
     words --raw --show-prompt t5 t6
-    [ "$(cat "$work/err")" = 't5 t6' ] && [ "$(wc -l < "$work/out")" = 1 ]
+    [ "$(cat "$work/err")" = 't5 t6' ]
+    [ "$(wc -l < "$work/out")" = 1 ]
 }
 chat_template_is_used_unless_raw() {
     try run --model models/tiny-block --max-tokens 1 --show-prompt --system 'Be brief.' Hello
@@ -80,7 +86,8 @@ tools_and_variables_reach_the_template() {
     grep -qxF '{"name": "f"}' "$work/err"
     grep -qx '</think>' "$work/err"
     words_try --tools "$work/tools.json" t5
-    [ "$rc" = 2 ] && grep -q -- '--tools needs a chat template' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- '--tools needs a chat template' "$work/err"
 }
 template_of_ones_own_is_used_for_every_command() {
     echo 'My {{ messages[0].content }}' > "$work/own.jinja"
@@ -94,7 +101,8 @@ template_of_ones_own_is_used_for_every_command() {
 }
 system_message_needs_a_template() {
     words_try --system hello t5
-    [ "$rc" = 2 ] && grep -q 'chat template' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'chat template' "$work/err"
 }
 longest_prompt_of_the_model_fits() {
     printf 't7 %.0s' {1..2000} > "$work/long"
@@ -105,7 +113,10 @@ too_long_prompt_is_refused_with_the_numbers() {
     printf 't7 %.0s' {1..3000} > "$work/long"
     rc=0
     "$UNMASK" run --model "$WORDS" < "$work/long" 2> "$work/err" > "$work/out" || rc=$?
-    [ "$rc" = 2 ] && grep -q 3000 "$work/err" && grep -q 2048 "$work/err" && [ ! -s "$work/out" ]
+    [ "$rc" = 2 ]
+    grep -q 3000 "$work/err"
+    grep -q 2048 "$work/err"
+    [ ! -s "$work/out" ]
 }
 missing_model_says_how_to_name_one() {
     try run hello
@@ -116,39 +127,49 @@ missing_model_says_how_to_name_one() {
 }
 model_may_come_from_the_environment() {
     UNMASK_MODEL=$WORDS try run --max-tokens 3 --ignore-eos t5
-    [ "$rc" = 0 ] && grep -qE '^t[0-9]+' "$work/out"
+    [ "$rc" = 0 ]
+    grep -qE '^t[0-9]+' "$work/out"
 }
 folder_that_is_not_there_exits_3() {
     try run --model "$work/nothing" hello
-    [ "$rc" = 3 ] && grep -q "$work/nothing" "$work/err"
+    [ "$rc" = 3 ]
+    grep -q "$work/nothing" "$work/err"
 }
 broken_model_exits_3() {
-    mkdir -p "$work/broken" && cp "$WORDS"/*.json "$work/broken/"
+    mkdir -p "$work/broken"
+    cp "$WORDS"/*.json "$work/broken/"
     echo '{' > "$work/broken/config.json"
     head -c 100 "$WORDS/model.safetensors" > "$work/broken/model.safetensors"
     try run --model "$work/broken" t5
-    [ "$rc" = 3 ] && grep -q config.json "$work/err"
+    [ "$rc" = 3 ]
+    grep -q config.json "$work/err"
 }
 unknown_option_names_the_nearest() {
     words_try --max-token 3 t5
-    [ "$rc" = 2 ] && grep -q 'did you mean --max-tokens' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'did you mean --max-tokens' "$work/err"
 }
 value_out_of_range_names_option_and_range() {
     words_try --accept-threshold 1.5 t5
-    [ "$rc" = 2 ] && grep -q -- '--accept-threshold' "$work/err" && grep -q '0\.\.1' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- '--accept-threshold' "$work/err"
+    grep -q '0\.\.1' "$work/err"
 }
 empty_prompt_is_refused() {
     words_try ''
-    [ "$rc" = 2 ] && grep -q empty "$work/err"
+    [ "$rc" = 2 ]
+    grep -q empty "$work/err"
 }
 invalid_text_is_refused_with_its_byte() {
     words_try --raw $'t5 \xff'
-    [ "$rc" = 2 ] && grep -q 3 "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 3 "$work/err"
 }
 full_disk_is_reported() {
     rc=0
     "$UNMASK" run --model "$WORDS" --ignore-eos --max-tokens 4 t5 > /dev/full 2> "$work/err" || rc=$?
-    [ "$rc" = 1 ] && grep -q 'standard output' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'standard output' "$work/err"
 }
 interrupt_ends_the_answer_with_what_was_settled() {
     rc=0
@@ -157,13 +178,14 @@ interrupt_ends_the_answer_with_what_was_settled() {
     local pid=$!
     # It is computing once it has used some processor time beyond its start.
     for _ in $(seq 200); do
-        [ "$(awk '{ print $14 }' "/proc/$pid/stat")" -gt 30 ] && break
+        [ "$(awk '{ print $14 }' "/proc/$pid/stat")" -le 30 ] || break
         sleep 0.05
     done
     kill -TERM $pid
     wait $pid || rc=$?
     cat "$work/out"
-    [ "$rc" = 1 ] && grep -q '"finish_reason":"aborted"' "$work/out"
+    [ "$rc" = 1 ]
+    grep -q '"finish_reason":"aborted"' "$work/out"
 }
 draws_masks_and_tokens_on_a_terminal() {
     terminal --max-tokens 12 --buffer-size 2 --delay 20 t5 t6 t7

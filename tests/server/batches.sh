@@ -35,7 +35,7 @@ get_batch() {
 wait_until() {
     for _ in $(seq 1200); do
         get_batch > /dev/null
-        jq -e "$1" "$work/body" > /dev/null && return 0
+        ! jq -e "$1" "$work/body" > /dev/null || return 0
         sleep 0.05
     done
     echo "never: $1"
@@ -63,14 +63,18 @@ expires_after() { echo "-F expires_after[anchor]=created_at -F expires_after[sec
 # How long the file of the last answer is kept.
 ttl() { member '| if .expires_at then .expires_at - .created_at else "for ever" end'; }
 # Lets the time of a file in a folder be over since a second ago.
-age() { jq -c '.expires_at = (now | floor) - 1' "$1.json" > "$work/aged" && mv "$work/aged" "$1.json"; }
+age() {
+    jq -c '.expires_at = (now | floor) - 1' "$1.json" > "$work/aged"
+    mv "$work/aged" "$1.json"
+}
 wait_until_gone() {
     for _ in $(seq 1200); do
         call "/v1/files/$1" > /dev/null
         [ "$status" != 404 ] || return 0
         sleep 0.05
     done
-    echo "$1 is still there" && return 1
+    echo "$1 is still there"
+    return 1
 }
 
 serve --in-process --state-dir "$work/shared" --no-access-log
@@ -172,7 +176,7 @@ files_are_kept_as_long_as_their_request_says() {
 # ---- Batches ------------------------------------------------------------------------------------------------------- #
 
 a_batch_answers_every_line_once() {
-    { lines 20 && echo && lines 21 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
+    { lines 20; echo; lines 21 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
     [ "$(member object)" = batch ]
@@ -193,7 +197,7 @@ a_batch_answers_every_line_once() {
 }
 metrics_tell_of_batches_and_files() {
     local dir=$work/counted completed failed start
-    { lines 3 && lines 4 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
+    { lines 3; lines 4 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
     serve --in-process --state-dir "$dir" --no-access-log
     upload "$work/in.jsonl"
     create
@@ -229,7 +233,7 @@ completions_run_in_batches_too() {
     jq -es 'all(.response.body.object == "text_completion")' "$work/out"
 }
 an_input_that_is_wrong_fails_the_batch_with_its_lines() {
-    { lines 2 && lines 1 && echo '{' && lines 9 | tail -1 | jq -c '.url = "/v1/completions"'; } > "$work/in.jsonl"
+    { lines 2; lines 1; echo '{'; lines 9 | tail -1 | jq -c '.url = "/v1/completions"'; } > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
     wait_until "$over"

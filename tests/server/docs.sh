@@ -41,7 +41,7 @@ run_blocks() {
         else
             sed "s#http://127.0.0.1:8000#$url#g" "$work/block" > "$work/run"
             (cd "$work/folder" && bash -euo pipefail "$work/run" < /dev/null > "$work/out") || { cat "$work/out"; return 1; }
-            [ -s "$work/out" ] || ! grep -qE '^(curl -s |unmask)' "$work/block"
+            [ -s "$work/out" ] || not grep -qE '^(curl -s |unmask)' "$work/block"
         fi
         rm "$work/block"
     done
@@ -53,11 +53,13 @@ claims_begin
 
 every_command_of_the_server_page_works_as_it_stands() {
     run_blocks docs/server.md
-    [ $n -ge 15 ] && [ $servers -ge 4 ]
+    [ $n -ge 15 ]
+    [ $servers -ge 4 ]
 }
 every_command_of_the_benchmark_page_works_as_it_stands() {
     run_blocks docs/serving-benchmark.md
-    [ $n -ge 6 ] && [ $servers -ge 1 ]
+    [ $n -ge 6 ]
+    [ $servers -ge 1 ]
 }
 page_names_endpoints_series_and_options_that_exist() {
     grep -oE '`--[a-z][a-z-]+|^ *(UNMASK_[A-Z_]+=[^ ]* )?unmask .*' docs/server.md | grep -oE -- '--[a-z][a-z-]+' |

@@ -10,7 +10,11 @@ serve --in-process --state-dir "$work/state"
 shared_pid=$pid shared_url=$url
 cp "$work/log" "$work/shared.log"
 trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
-error_is() { [ "$status" = "$1" ] && [ "$(member error.type)" = "$2" ] && jq -e '.error | has("param") and has("code")' "$work/body"; }
+error_is() {
+    [ "$status" = "$1" ]
+    [ "$(member error.type)" = "$2" ]
+    jq -e '.error | has("param") and has("code")' "$work/body"
+}
 
 # Asks for so many tokens; the answer is in $work/first.
 generate() {
@@ -47,7 +51,8 @@ raw() {
 }
 # A server whose stderr is a pipe that is read up to "ready" and no further; 4 is its end.
 serve_into_pipe() {
-    rm -f "$work/pipe" && mkfifo "$work/pipe"
+    rm -f "$work/pipe"
+    mkfifo "$work/pipe"
     exec 4<> "$work/pipe"
     "$UNMASK" serve --model "$model" --port 0 --threads 1 --in-process "$@" > "$work/serve.out" 2> "$work/pipe" &
     pid=$!
@@ -83,31 +88,43 @@ start_says_where_it_listens_and_when_it_is_ready() {
 }
 health_ping_and_version_answer() {
     call /health
-    [ "$status" = 200 ] && [ "$(member status)" = ok ] && [ "$(member 'workers[0].state')" = up ]
-    call /v1/health && [ "$status" = 200 ]
-    call /ping && [ "$status" = 200 ]
-    call /version && [ "$status" = 200 ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = ok ]
+    [ "$(member 'workers[0].state')" = up ]
+    call /v1/health
+    [ "$status" = 200 ]
+    call /ping
+    [ "$status" = 200 ]
+    call /version
+    [ "$status" = 200 ]
     [ "$("$UNMASK" --version)" = "unmask $(member version) ($("$UNMASK" --version | sed 's/.*(\(.*\))/\1/'))" ]
 }
 one_token_through_the_engine_is_health_too() {
     call /health_generate
-    [ "$status" = 200 ] && [ "$(member status)" = ok ] && [ "$(member tokens)" -le 1 ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = ok ]
+    [ "$(member tokens)" -le 1 ]
 }
 no_worker_means_503_with_the_reason() {
     serve_no_wait --remote-workers 1
     call /health
-    error_is 503 server_error && [ "$(member status)" = unavailable ] && [ "$(header retry-after)" = 5 ]
+    error_is 503 server_error
+    [ "$(member status)" = unavailable ]
+    [ "$(header retry-after)" = 5 ]
     member error.message | grep -q 'worker 0 is not connected'
     post /v1/completions '{"prompt": "x"}'
-    error_is 503 server_error && [ "$(header retry-after)" = 5 ]
+    error_is 503 server_error
+    [ "$(header retry-after)" = 5 ]
     call /health_generate
     error_is 503 server_error
     call /v1/models
-    [ "$status" = 200 ] && [ "$(member 'data[0].max_model_len')" = null ]
+    [ "$status" = 200 ]
+    [ "$(member 'data[0].max_model_len')" = null ]
     call /metrics
     grep -qx 'unmask_backend_up{model_name="tiny-block"} 0' "$work/body"
     try health "$url"
-    [ "$rc" = 1 ] && grep -q 'status 503: .*not connected' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'status 503: .*not connected' "$work/err"
     stop_server
     [ $rc = 0 ]
 }
@@ -119,7 +136,8 @@ full_queue_is_429() {
     generate 10 &
     wait_until_running
     post /v1/completions '{"prompt": "x"}'
-    error_is 429 rate_limit_error && [ "$(header retry-after)" = 1 ]
+    error_is 429 rate_limit_error
+    [ "$(header retry-after)" = 1 ]
     kill -CONT "$worker"
     wait $!
     grep -q '"finish_reason":"length"' "$work/first"
@@ -127,13 +145,17 @@ full_queue_is_429() {
 }
 health_of_a_server_is_asked_for() {
     try health "$shared_url"
-    [ "$rc" = 0 ] && [ "$(cat "$work/out")" = "$shared_url: ok" ]
+    [ "$rc" = 0 ]
+    [ "$(cat "$work/out")" = "$shared_url: ok" ]
     try health "$shared_url/" --quiet
-    [ "$rc" = 0 ] && [ ! -s "$work/out" ]
+    [ "$rc" = 0 ]
+    [ ! -s "$work/out" ]
     try health "$shared_url/v1/models"
-    [ "$rc" = 1 ] && grep -q 'status 404: no model' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'status 404: no model' "$work/err"
     try health http://127.0.0.1:1
-    [ "$rc" = 1 ] && grep -q 'nobody listens' "$work/err"
+    [ "$rc" = 1 ]
+    grep -q 'nobody listens' "$work/err"
     try health ftp://127.0.0.1
     [ "$rc" = 2 ]
 }
@@ -148,15 +170,19 @@ other_methods_are_405_with_the_right_ones() {
     error_is 405 invalid_request_error
     [ "$(header allow)" = 'GET, HEAD, OPTIONS' ]
     call /call/echo
-    [ "$status" = 405 ] && [ "$(header allow)" = 'POST, OPTIONS' ]
+    [ "$status" = 405 ]
+    [ "$(header allow)" = 'POST, OPTIONS' ]
 }
 head_gets_the_head_of_get() {
     status=$(curl -sS -I -o "$work/head" -w '%{http_code}' "$url/health")
-    [ "$status" = 200 ] && [ "$(header content-type)" = application/json ] && [ "$(header content-length)" -gt 10 ]
+    [ "$status" = 200 ]
+    [ "$(header content-type)" = application/json ]
+    [ "$(header content-length)" -gt 10 ]
 }
 options_tells_methods_and_allows_no_origin_unasked() {
     call /v1/models -X OPTIONS -H 'Origin: http://a.example' -H 'Access-Control-Request-Method: GET'
-    [ "$status" = 204 ] && [ "$(header allow)" = 'GET, HEAD, OPTIONS' ]
+    [ "$status" = 204 ]
+    [ "$(header allow)" = 'GET, HEAD, OPTIONS' ]
     not grep -qi '^access-control' "$work/head"
     call /health -H 'Origin: http://a.example'
     not grep -qi '^access-control' "$work/head"
@@ -175,7 +201,8 @@ request_ids_are_echoed_or_made() {
 }
 bodies_of_other_types_are_415() {
     call /call/echo -d 'x=1'
-    error_is 415 invalid_request_error && member error.message | grep -q 'Content-Type: application/json.*urlencoded'
+    error_is 415 invalid_request_error
+    member error.message | grep -q 'Content-Type: application/json.*urlencoded'
     post /call/echo '{}' -H 'Content-Encoding: gzip'
     error_is 415 invalid_request_error
     call /call/echo -H 'Content-Type: Application/JSON; charset=utf-8' -d '{"a": 1}'
@@ -183,9 +210,11 @@ bodies_of_other_types_are_415() {
 }
 malformed_bodies_are_400_with_the_place() {
     post /call/echo '{"a": }'
-    error_is 400 invalid_request_error && member error.message | grep -q 'line 1'
+    error_is 400 invalid_request_error
+    member error.message | grep -q 'line 1'
     post /call/echo '[1]'
-    error_is 400 invalid_request_error && member error.message | grep -q 'expected a JSON object'
+    error_is 400 invalid_request_error
+    member error.message | grep -q 'expected a JSON object'
     post /call/echo "$(printf '[%.0s' $(seq 5000))"
     error_is 400 invalid_request_error
     printf '{"a": "\xff"}' > "$work/bad"
@@ -203,16 +232,21 @@ bodies_beyond_the_limit_are_413() {
 }
 functions_of_workers_are_called_by_name() {
     post '/call/echo?worker=0' '{"text": "grün", "n": 12345678901234567890}'
-    [ "$status" = 200 ] && [ "$(member result.text)" = grün ]
+    [ "$status" = 200 ]
+    [ "$(member result.text)" = grün ]
     grep -q 12345678901234567890 "$work/body"
     post /call/stats ''
-    [ "$status" = 200 ] && [ "$(member 'result | length')" = 1 ]
+    [ "$status" = 200 ]
+    [ "$(member 'result | length')" = 1 ]
     post /call/nonsense '{}'
-    error_is 404 not_found_error && member error.message | grep -q nonsense
+    error_is 404 not_found_error
+    member error.message | grep -q nonsense
     post '/call/echo?worker=7' '{}'
-    error_is 400 invalid_request_error && [ "$(member error.param)" = worker ]
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = worker ]
     post '/call/echo?timeout=never' '{}'
-    error_is 400 invalid_request_error && [ "$(member error.param)" = timeout ]
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = timeout ]
 }
 profiles_start_and_stop_twice_without_error() {
     model=$(realpath $model) UNMASK=$(realpath "$UNMASK") # files go to the folder where the server runs
@@ -220,7 +254,8 @@ profiles_start_and_stop_twice_without_error() {
     serve --in-process
     for path in start_profile start_profile stop_profile stop_profile; do
         post "/$path" '{"profile_prefix": "steps"}'
-        [ "$status" = 200 ] && [ "$(member status)" = ok ]
+        [ "$status" = 200 ]
+        [ "$(member status)" = ok ]
     done
     ls "$work"/steps-*.json "$work"/steps-*.csv
     post /start_profile ''
@@ -229,21 +264,31 @@ profiles_start_and_stop_twice_without_error() {
     post /start_profile '{"profile_prefix": "../steps"}'
     error_is 400 invalid_request_error
     post /start_profile '{"profile_prefix": 7}'
-    error_is 400 invalid_request_error && [ "$(member error.param)" = profile_prefix ]
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = profile_prefix ]
     post /start_profile '{"prefix": "steps"}'
-    error_is 400 invalid_request_error && [ "$(member error.param)" = prefix ]
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = prefix ]
     post /call/start_profile "{\"path\": \"$work/elsewhere\"}"
-    error_is 404 not_found_error && [ ! -e "$work/elsewhere" ]
+    error_is 404 not_found_error
+    [ ! -e "$work/elsewhere" ]
 }
 models_are_listed_and_found() {
     call /v1/models
-    [ "$status" = 200 ] && [ "$(member object)" = list ] && [ "$(member 'data | length')" = 1 ]
-    [ "$(member 'data[0].id')" = tiny-block ] && [ "$(member 'data[0].parent')" = null ]
-    [ "$(member 'data[0].max_model_len')" -gt 0 ] && [ "$(member 'data[0].object')" = model ]
+    [ "$status" = 200 ]
+    [ "$(member object)" = list ]
+    [ "$(member 'data | length')" = 1 ]
+    [ "$(member 'data[0].id')" = tiny-block ]
+    [ "$(member 'data[0].parent')" = null ]
+    [ "$(member 'data[0].max_model_len')" -gt 0 ]
+    [ "$(member 'data[0].object')" = model ]
     call /v1/models/tiny-block
-    [ "$status" = 200 ] && [ "$(member id)" = tiny-block ]
+    [ "$status" = 200 ]
+    [ "$(member id)" = tiny-block ]
     call /v1/models/other
-    error_is 404 not_found_error && [ "$(member error.param)" = model ] && [ "$(member error.code)" = model_not_found ]
+    error_is 404 not_found_error
+    [ "$(member error.param)" = model ]
+    [ "$(member error.code)" = model_not_found ]
 }
 models_have_the_names_that_were_given() {
     make_adapter "$work/extra"
@@ -252,21 +297,27 @@ models_have_the_names_that_were_given() {
     [ "$(jq -r '.data[].id' "$work/body" | xargs)" = 'org/first second extra' ]
     [ "$(member 'data[2].parent')" = org/first ]
     call /v1/models/org/first
-    [ "$status" = 200 ] && [ "$(member id)" = org/first ]
+    [ "$status" = 200 ]
+    [ "$(member id)" = org/first ]
     stop_server
 }
 page_answers_with_its_files() {
     call /
-    [ "$status" = 200 ] && header content-type | grep -q '^text/html' && cmp "$work/body" web/index.html
+    [ "$status" = 200 ]
+    header content-type | grep -q '^text/html'
+    cmp "$work/body" web/index.html
     tag=$(header etag)
     header content-security-policy | grep -q "default-src 'self'"
     call / -H "If-None-Match: $tag"
-    [ "$status" = 304 ] && [ ! -s "$work/body" ]
+    [ "$status" = 304 ]
+    [ ! -s "$work/body" ]
     for f in web/*.{js,css}; do
         call "/${f#web/}" > "$work/null"
-        [ "$status" = 200 ] && cmp "$work/body" "$f"
+        [ "$status" = 200 ]
+        cmp "$work/body" "$f"
     done
-    call /app.js && [ "$(header content-type)" = 'text/javascript; charset=utf-8' ]
+    call /app.js
+    [ "$(header content-type)" = 'text/javascript; charset=utf-8' ]
 }
 keys_guard_all_but_the_open_paths() {
     serve --in-process --api-key 'first-key, second-key'
@@ -278,7 +329,8 @@ keys_guard_all_but_the_open_paths() {
     [ "$status" = 204 ]
     for path in /v1/models /v1/health /metrics /nothing / /options /health_generate; do
         call "$path"
-        error_is 401 authentication_error && [ -n "$(header www-authenticate)" ]
+        error_is 401 authentication_error
+        [ -n "$(header www-authenticate)" ]
     done
     for key in wrong first-ke first-keyy 'first-key,' ''; do
         call /v1/models -H "Authorization: Bearer $key"
@@ -292,20 +344,25 @@ keys_guard_all_but_the_open_paths() {
         call / -u "anybody:$key"
         [ "$status" = 200 ]
         call /v1/models -u "anybody:$key"
-        [ "$status" = 401 ] && [ "$(header www-authenticate)" = Bearer ]
+        [ "$status" = 401 ]
+        [ "$(header www-authenticate)" = Bearer ]
     done
     call / -u 'anybody:wrong'
-    [ "$status" = 401 ] && header www-authenticate | grep -q '^Basic '
+    [ "$status" = 401 ]
+    header www-authenticate | grep -q '^Basic '
     stop_server
     not grep -q -e first-key -e second-key -e wrong "$work/log"
 }
 origins_that_were_named_are_allowed() {
     serve --in-process --cors-allow-origin 'http://a.example,http://b.example' --api-key k
     call /v1/models -X OPTIONS -H 'Origin: http://b.example' -H 'Access-Control-Request-Headers: authorization,x-own'
-    [ "$status" = 204 ] && [ "$(header access-control-allow-origin)" = http://b.example ]
-    [ "$(header access-control-allow-headers)" = authorization,x-own ] && [ "$(header vary)" = Origin ]
+    [ "$status" = 204 ]
+    [ "$(header access-control-allow-origin)" = http://b.example ]
+    [ "$(header access-control-allow-headers)" = authorization,x-own ]
+    [ "$(header vary)" = Origin ]
     call /v1/models -H 'Origin: http://a.example'
-    [ "$status" = 401 ] && [ "$(header access-control-allow-origin)" = http://a.example ]
+    [ "$status" = 401 ]
+    [ "$(header access-control-allow-origin)" = http://a.example ]
     call /ping -H 'Origin: http://evil.example'
     not grep -qi '^access-control' "$work/head"
     stop_server
@@ -316,9 +373,12 @@ origins_that_were_named_are_allowed() {
 }
 prefix_of_a_proxy_is_left_on_or_taken_off() {
     serve --in-process --root-path /llm/
-    call /llm/ping && [ "$status" = 200 ]
-    call /ping && [ "$status" = 200 ]
-    call /llmping && [ "$status" = 404 ]
+    call /llm/ping
+    [ "$status" = 200 ]
+    call /ping
+    [ "$status" = 200 ]
+    call /llmping
+    [ "$status" = 404 ]
     stop_server
 }
 access_lines_tell_of_each_request_and_of_no_secret() {
@@ -398,7 +458,8 @@ clients_that_leave_are_499() {
 a_log_that_nobody_reads_holds_up_nobody() {
     serve_into_pipe
     fill_pipe
-    call /ping && [ "$status" = 200 ]
+    call /ping
+    [ "$status" = 200 ]
     cat <&4 > "$work/log" &
     wait_for '^unmask: warning: [0-9]* lines of the log were dropped: nobody took them$' "$work/log"
     call /version -H 'X-Request-Id: after'
@@ -422,7 +483,8 @@ no_access_log_means_none() {
 }
 metrics_count_requests_by_endpoint() {
     call /metrics
-    [ "$status" = 200 ] && [ "$(header content-type)" = 'text/plain; version=0.0.4; charset=utf-8' ]
+    [ "$status" = 200 ]
+    [ "$(header content-type)" = 'text/plain; version=0.0.4; charset=utf-8' ]
     before=$(sed -n 's/^unmask_requests_total{model_name="tiny-block",route="\/version",status="200"} //p' "$work/body")
     call /version
     call /metrics
@@ -433,8 +495,10 @@ metrics_count_requests_by_endpoint() {
 }
 metrics_and_page_can_be_left_out() {
     serve --in-process --no-metrics --no-page
-    call /metrics && error_is 404 not_found_error
-    call / && error_is 404 not_found_error
+    call /metrics
+    error_is 404 not_found_error
+    call /
+    error_is 404 not_found_error
     stop_server
 }
 endpoints_are_listed_as_they_are() {
@@ -447,14 +511,17 @@ endpoints_are_listed_as_they_are() {
     [ "$(wc -l < "$work/paths")" -ge 8 ]
     while read -r path; do
         call "$path" > "$work/null"
-        [ "$status" != 404 ] && [ "$status" != 405 ] && [ "$status" != 500 ]
+        [ "$status" != 404 ]
+        [ "$status" != 405 ]
+        [ "$status" != 500 ]
     done < "$work/paths"
 }
 
 sigterm_ends_it_with_status_0() {
     serve --in-process
     stop_server
-    [ $rc = 0 ] && grep -q '^unmask: stopping' "$work/log"
+    [ $rc = 0 ]
+    grep -q '^unmask: stopping' "$work/log"
     serve
     kill -INT $pid
     rc=0
@@ -491,13 +558,15 @@ second_signal_ends_it_at_once() {
     kill -TERM $pid
     rc=0
     wait $pid || rc=$?
-    [ $rc = 0 ] && grep -q 'stopping at once' "$work/log"
+    [ $rc = 0 ]
+    grep -q 'stopping at once' "$work/log"
     not kill -0 "$worker"
 }
 
 port_in_use_is_said_so() {
     not_served --port "${url##*:}"
-    [ "$rc" = 2 ] && grep -q "port ${url##*:}: Address already in use; .*another port" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "port ${url##*:}: Address already in use; .*another port" "$work/err"
 }
 privileged_port_is_said_so() {
     rc=0
@@ -505,43 +574,54 @@ privileged_port_is_said_so() {
     [ "$(id -u)" != 0 ] || drop='setpriv --bounding-set -net_bind_service --inh-caps -net_bind_service'
     [ "$(cat /proc/sys/net/ipv4/ip_unprivileged_port_start)" -gt 80 ] || skip any user may listen at any port here
     $drop "$UNMASK" serve --model models/tiny-block --in-process --port 80 2> "$work/err" || rc=$?
-    [ "$rc" = 2 ] && grep -q 'ports below 1024 need privileges' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'ports below 1024 need privileges' "$work/err"
 }
 unknown_host_is_said_so() {
     not_served --host no.such.host.invalid
-    [ "$rc" = 2 ] && grep -q 'unknown host' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'unknown host' "$work/err"
 }
 state_dir_that_can_not_be_is_said_so() {
     touch "$work/file"
     not_served --state-dir "$work/file"
-    [ "$rc" = 2 ] && grep -q "$work/file.*: Not a directory" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/file.*: Not a directory" "$work/err"
     not_served --state-dir "$work/file/below"
-    [ "$rc" = 2 ] && grep -q "$work/file/below: Not a directory" "$work/err"
+    [ "$rc" = 2 ]
+    grep -q "$work/file/below: Not a directory" "$work/err"
     [ "$(stat -c %a "$work/state")" = 700 ]
 }
 mistakes_in_options_are_said_so() {
     not_served --root-path llm
-    [ "$rc" = 2 ] && grep -q -- '--root-path: expected a path' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- '--root-path: expected a path' "$work/err"
     not_served --api-key ' , '
-    [ "$rc" = 2 ] && grep -q -- '--api-key: expected keys' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- '--api-key: expected keys' "$work/err"
     not_served --tool-call-parser nonsense
-    [ "$rc" = 2 ] && grep -q 'tool_call_parser: "nonsense" is none of' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'tool_call_parser: "nonsense" is none of' "$work/err"
     not_served --reasoning-parser nonsense
     [ "$rc" = 2 ]
     not_served word
-    [ "$rc" = 2 ] && grep -q 'unexpected word "word"' "$work/err"
+    [ "$rc" = 2 ]
+    grep -q 'unexpected word "word"' "$work/err"
     try serve
-    [ "$rc" = 2 ] && grep -q -- --model "$work/err"
+    [ "$rc" = 2 ]
+    grep -q -- --model "$work/err"
 }
 missing_model_is_status_3() {
     not_served --model "$work/nothing"
-    [ "$rc" = 3 ] && grep -q "$work/nothing" "$work/err"
+    [ "$rc" = 3 ]
+    grep -q "$work/nothing" "$work/err"
 }
 worker_that_cannot_start_ends_the_server_with_its_words() {
     mkdir "$work/hollow"
     cp models/tiny-block/*.json "$work/hollow"
     not_served --model "$work/hollow" --port 0
-    [ "$rc" = 3 ] && tail -n 1 "$work/err" | grep -q "^unmask serve: .*$work/hollow.*safetensors"
+    [ "$rc" = 3 ]
+    tail -n 1 "$work/err" | grep -q "^unmask serve: .*$work/hollow.*safetensors"
 }
 section_and_environment_reach_the_server() {
     printf 'model: models/tiny-block\nserve:\n  port: 0\n  served_model_name: from-file\n  in_process: true\n' > "$work/c.yaml"
@@ -549,7 +629,8 @@ section_and_environment_reach_the_server() {
     grep -q "^served_model_name: \"from-file\"  # file $work/c.yaml:4:22" "$work/out"
     grep -q '^log_format: json  # environment UNMASK_LOG_FORMAT' "$work/out"
     model=models/tiny-block serve --config "$work/c.yaml"
-    call /v1/models/from-file && [ "$status" = 200 ]
+    call /v1/models/from-file
+    [ "$status" = 200 ]
     stop_server
 }
 

@@ -30,12 +30,15 @@ has_members() {
 refuses() {
     local path=$1 body=$2 param=$3
     post "$path" "$body"
-    [ "$status" = 400 ] && [ "$(member error.type)" = invalid_request_error ] && [ "$(member error.param)" = "$param" ]
+    [ "$status" = 400 ]
+    [ "$(member error.type)" = invalid_request_error ]
+    [ "$(member error.param)" = "$param" ]
 }
 # The events of a stream, one JSON text a line, in $work/events; it must end properly.
 stream() {
     post "$1" "$2"
-    [ "$status" = 200 ] && [ "$(header content-type)" = text/event-stream ]
+    [ "$status" = 200 ]
+    [ "$(header content-type)" = text/event-stream ]
     [ "$(tail -n 2 "$work/body")" = 'data: [DONE]' ]
     sed -n 's/^data: //p' "$work/body" | grep -v '^\[DONE\]$' > "$work/events"
 }
@@ -48,14 +51,16 @@ every_stream_says_what_the_whole_says() {
     stream /completion "{\"prompt\": $prompt, \"stream\": true, $fields}"
     [ "$(jq -s 'map(.content) | join("")' "$work/events")" = "$whole" ]
     stream /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {$fields}}"
-    [ "$(jq -s '.[-1].text' "$work/events")" = "$whole" ] && [ "$(jq -s '.[-2].text' "$work/events")" = "$whole" ]
+    [ "$(jq -s '.[-1].text' "$work/events")" = "$whole" ]
+    [ "$(jq -s '.[-2].text' "$work/events")" = "$whole" ]
     stream /generate "{\"prompt\": $prompt, \"stream\": true, \"stream_mode\": \"block_append\", $fields}"
     [ "$(jq -s '.[:-1] | map(.text) | join("")' "$work/events")" = "$whole" ]
     [ "$(jq -s '.[-1].text' "$work/events")" = "$whole" ]
 }
 # Starts a stream in the background and waits for its first event; its output in $work/slow.
 stream_slowly() {
-    rm -f "$work/slow" && touch "$work/slow"
+    rm -f "$work/slow"
+    touch "$work/slow"
     curl -sS -N -m 60 -H 'Content-Type: application/json' -d "$2" "$url$1" > "$work/slow" &
     slow_pid=$!
     wait_for '^data: ' "$work/slow"
@@ -77,13 +82,16 @@ claims_begin
 
 generate_answers_with_every_member() {
     post /generate "{\"prompt\": $prompt, \"max_tokens\": 64, \"temperature\": 0, \"seed\": 5}"
-    [ "$status" = 200 ] && [ "$(member text)" = "$answer" ] && [ "$(member full_text)" = "$answer" ]
+    [ "$status" = 200 ]
+    [ "$(member text)" = "$answer" ]
+    [ "$(member full_text)" = "$answer" ]
     members_are . id text token_ids nfe finish_reason full_text full_token_ids engine_decode_time_s \
         engine_decode_tokens engine_decode_tps usage seed
     members_are .usage prompt_tokens completion_tokens total_tokens prompt_tokens_details nfe tpf engine_decode_time_s \
         engine_decode_tps ttft_s
     member id | grep -qxE 'unmask-[0-9a-f]{32}'
-    [ "$(member finish_reason)" = eos_token_generated ] && [ "$(member seed)" = 5 ]
+    [ "$(member finish_reason)" = eos_token_generated ]
+    [ "$(member seed)" = 5 ]
     [ "$(member 'token_ids | length')" = "$(member usage.completion_tokens)" ]
     [ "$(member 'full_token_ids | length')" = "$(member 'token_ids | length + 1')" ]
 }
@@ -94,22 +102,26 @@ generate_takes_token_ids_like_their_text() {
 }
 generate_has_the_defaults_of_its_api() {
     post /generate "{\"prompt\": $prompt, \"ignore_eos\": true, \"seed\": 1}"
-    [ "$(member usage.completion_tokens)" = 512 ] && [ "$(member finish_reason)" = max_new_tokens_reached ]
+    [ "$(member usage.completion_tokens)" = 512 ]
+    [ "$(member finish_reason)" = max_new_tokens_reached ]
     hot=$(member text)
     post /generate "{\"prompt\": $prompt, \"ignore_eos\": true, \"seed\": 1, \"temperature\": 1, \"max_tokens\": 512}"
     [ "$(member text)" = "$hot" ]
 }
 generate_says_what_ended_it_in_the_full_text() {
     post /generate "{\"prompt\": $prompt, \"temperature\": 0, \"stop\": [\" pages\"]}"
-    [ "$(member text)" = 'Hana reads 12 x 8 = 96' ] && [ "$(member full_text)" = 'Hana reads 12 x 8 = 96 pages' ]
+    [ "$(member text)" = 'Hana reads 12 x 8 = 96' ]
+    [ "$(member full_text)" = 'Hana reads 12 x 8 = 96 pages' ]
     [ "$(member finish_reason)" = stop_string_matched ]
 }
 generate_gives_what_is_asked_for_beside_the_answer() {
     post /generate "{\"prompt\": $prompt, \"temperature\": 0, \"logprobs\": 2, \"return_step_map\": true, \"return_trajectory\": true, \"return_timings\": true}"
     n=$(member usage.completion_tokens)
-    [ "$(member 'logprobs | length')" = "$n" ] && [ "$(member 'logprobs[0].top | length')" = 2 ]
+    [ "$(member 'logprobs | length')" = "$n" ]
+    [ "$(member 'logprobs[0].top | length')" = 2 ]
     members_are '.logprobs[0]' token_id logprob top
-    [ "$(member 'step_map | length')" = "$n" ] && [ "$(member 'trajectory | length')" -ge 1 ]
+    [ "$(member 'step_map | length')" = "$n" ]
+    [ "$(member 'trajectory | length')" -ge 1 ]
     has_members . timings
     post /generate "{\"prompt\": $prompt, \"max_tokens\": 8, \"return_token_ids\": true}"
     [ "$(grep -o '"token_ids"' "$work/body" | wc -l)" = 1 ]
@@ -117,7 +129,8 @@ generate_gives_what_is_asked_for_beside_the_answer() {
 generate_streams_snapshots_unless_told_otherwise() {
     stream /generate "{\"prompt\": $prompt, \"temperature\": 0, \"stream\": true}"
     [ "$(event '.[:-1] | map(.event) | unique | join(" ")')" = buffer_snapshot ]
-    [ "$(event '.[-1].event')" = final ] && [ "$(event '.[-1].text')" = "$answer" ]
+    [ "$(event '.[-1].event')" = final ]
+    [ "$(event '.[-1].text')" = "$answer" ]
     event '.[0] | keys[]' > "$work/keys"
     for key in id token_offset absolute_start absolute_end text token_ids nfe finished engine_decode_time_s \
         engine_decode_tokens engine_decode_tps mask_token_id mask_positions stable_len blocks confidence pass tokens; do
@@ -129,7 +142,8 @@ generate_streams_snapshots_unless_told_otherwise() {
 generate_appends_settled_text_when_asked() {
     stream /generate "{\"prompt\": $prompt, \"temperature\": 0, \"stream\": true, \"stream_mode\": \"block_append\"}"
     [ "$(event '.[:-1] | map(.event) | unique | join(" ")')" = append ]
-    [ "$(event '.[:-1] | map(.text) | join("")')" = "$answer" ] && [ "$(event '.[-1].text')" = "$answer" ]
+    [ "$(event '.[:-1] | map(.text) | join("")')" = "$answer" ]
+    [ "$(event '.[-1].text')" = "$answer" ]
     [ "$(event '[.[:-1][].token_ids[]] == .[-1].token_ids')" = true ]
     [ "$(event '[range(0; length - 1) as $i | .[$i].token_offset == ([.[:$i][].token_ids[]] | length)] | all')" = true ]
     [ "$(event '.[0] | keys | join(" ")')" = "$(printf '%s\n' event id token_offset text token_ids nfe finished \
@@ -159,7 +173,8 @@ generate_streams_a_snapshot_of_every_so_many_passes() {
     [ "$(event '.[:-1] | map(.nfe) | join(" ")')" = "$(tr ' ' '\n' <<< "$passes" | awk 'NR % 4 == 1' | xargs)" ]
     [ "$(event '.[-1].event')" = final ]
     stream /generate "{$gradual, \"snapshot_interval\": 1000, \"stream_mode\": \"mixed\"}"
-    [ "$(event 'map(select(.event == "buffer_snapshot")) | length')" = 1 ] && [ "$(event 'map(select(.event == "append")) | length')" -ge 1 ]
+    [ "$(event 'map(select(.event == "buffer_snapshot")) | length')" = 1 ]
+    [ "$(event 'map(select(.event == "append")) | length')" -ge 1 ]
 }
 generate_refuses_what_it_does_not_know() {
     refuses /generate '{}' prompt
@@ -200,14 +215,18 @@ streams_that_fail_say_so_and_end() {
     serve --in-process --request-timeout 0.4
     post /generate "{\"prompt\": $prompt, \"stream\": true, $slow}"
     sed -n 's/^data: {/{/p' "$work/body" > "$work/events"
-    [ "$status" = 200 ] && [ "$(tail -n 2 "$work/body")" = 'data: [DONE]' ]
-    [ "$(event '.[-1].event')" = error ] && [ "$(event '.[-1].code')" = 504 ]
-    [ "$(event '.[-1].id == .[0].id')" = true ] && event '.[-1].message' | grep -q 'request_timeout'
+    [ "$status" = 200 ]
+    [ "$(tail -n 2 "$work/body")" = 'data: [DONE]' ]
+    [ "$(event '.[-1].event')" = error ]
+    [ "$(event '.[-1].code')" = 504 ]
+    [ "$(event '.[-1].id == .[0].id')" = true ]
+    event '.[-1].message' | grep -q 'request_timeout'
     post /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {$slow}}"
     sed -n 's/^data: {/{/p' "$work/body" > "$work/events"
     [ "$(event '.[-1].error | .type, .code, .param' | xargs)" = 'timeout_error 504 null' ]
     post /generate "{\"prompt\": $prompt, $slow}"
-    [ "$status" = 504 ] && [ "$(member error.type)" = timeout_error ]
+    [ "$status" = 504 ]
+    [ "$(member error.type)" = timeout_error ]
     stop_server
 }
 
@@ -215,10 +234,12 @@ streams_that_fail_say_so_and_end() {
 
 sglang_answers_with_every_member() {
     post /generate "{\"text\": $prompt, \"rid\": \"mine\", \"sampling_params\": {\"max_new_tokens\": 64, \"temperature\": 0}}"
-    [ "$status" = 200 ] && [ "$(member text)" = "$answer" ]
+    [ "$status" = 200 ]
+    [ "$(member text)" = "$answer" ]
     members_are . text output_ids meta_info
     members_are .meta_info id finish_reason prompt_tokens completion_tokens cached_tokens e2e_latency nfe seed
-    [ "$(member meta_info.id)" = mine ] && [ "$(member meta_info.finish_reason.type)" = stop ]
+    [ "$(member meta_info.id)" = mine ]
+    [ "$(member meta_info.finish_reason.type)" = stop ]
     [ "$(member 'output_ids | length')" = "$(member meta_info.completion_tokens)" ]
     matched=$(member meta_info.finish_reason.matched)
     post /detokenize "{\"tokens\": [$matched]}"
@@ -237,7 +258,8 @@ sglang_takes_lists_of_parameters() {
     post /generate "{\"text\": [$prompt, $prompt, \"a b\"], \"return_logprob\": [true, false, false], \"sampling_params\":
         [{\"max_new_tokens\": 8, \"temperature\": 0}, {\"stop\": \" pages\", \"temperature\": 0, \"no_stop_trim\": false,
         \"include_stop_str_in_output\": true}, {\"max_new_tokens\": 5, \"ignore_eos\": true, \"sampling_seed\": 7}]}"
-    [ "$status" = 200 ] && [ "$(jq -r 'map(.index) | join(" ")' "$work/body")" = '0 1 2' ]
+    [ "$status" = 200 ]
+    [ "$(jq -r 'map(.index) | join(" ")' "$work/body")" = '0 1 2' ]
     [ "$(jq -r '.[0].meta_info | .completion_tokens, (.output_token_logprobs | length)' "$work/body" | xargs)" = '8 8' ]
     [ "$(jq -r '.[1].text' "$work/body")" = 'Hana reads 12 x 8 = 96 pages' ]
     [ "$(jq -r '.[1].meta_info | has("output_token_logprobs")' "$work/body")" = false ]
@@ -261,14 +283,18 @@ sglang_chooses_adapters() {
     make_adapter "$work/parrot"
     serve --in-process --lora "parrot=$work/parrot"
     post /generate "{\"text\": $prompt, \"lora_path\": \"parrot\", \"sampling_params\": {\"temperature\": 0}}"
-    [ "$status" = 200 ] && altered=$(member text) && [ "$altered" != "$answer" ]
+    [ "$status" = 200 ]
+    altered=$(member text)
+    [ "$altered" != "$answer" ]
     post /generate "{\"text\": [$prompt, $prompt], \"lora_path\": [null, \"parrot\"], \"sampling_params\": {\"temperature\": 0}}"
-    [ "$(jq -r '.[0].text' "$work/body")" = "$answer" ] && [ "$(jq -r '.[1].text' "$work/body")" = "$altered" ]
+    [ "$(jq -r '.[0].text' "$work/body")" = "$answer" ]
+    [ "$(jq -r '.[1].text' "$work/body")" = "$altered" ]
     stop_server
 }
 sglang_says_how_it_ended() {
     post /generate "{\"text\": $prompt, \"sampling_params\": {\"max_new_tokens\": 8, \"temperature\": 0}}"
-    [ "$(member meta_info.finish_reason.type)" = length ] && [ "$(member meta_info.finish_reason.length)" = 8 ]
+    [ "$(member meta_info.finish_reason.type)" = length ]
+    [ "$(member meta_info.finish_reason.length)" = 8 ]
     post /generate "{\"text\": $prompt, \"sampling_params\": {\"stop\": \" pages\", \"temperature\": 0}}"
     [ "$(member meta_info.finish_reason.matched)" = ' pages' ]
 }
@@ -280,7 +306,8 @@ sglang_gives_log_probabilities() {
 }
 sglang_streams_the_text_so_far() {
     stream /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {\"temperature\": 0}}"
-    [ "$(event '.[-1].text')" = "$answer" ] && [ "$(event '.[-1].meta_info.finish_reason.type')" = stop ]
+    [ "$(event '.[-1].text')" = "$answer" ]
+    [ "$(event '.[-1].meta_info.finish_reason.type')" = stop ]
     [ "$(event '[range(1; length) as $i | . as $e | $e[$i].text | startswith($e[$i - 1].text)] | all')" = true ]
     [ "$(event '.[-2].output_ids == .[-1].output_ids')" = true ]
     [ "$(event 'all(.[:-1][]; .meta_info.finish_reason == null)')" = true ]
@@ -321,7 +348,8 @@ sglang_refuses_what_it_does_not_know() {
 aborts_end_a_stream_with_what_has_settled() {
     stream_slowly /generate "{\"text\": $prompt, \"rid\": \"going\", \"stream\": true, \"sampling_params\": {$slow}}"
     post /abort_request '{"rid": "other"}'
-    [ "$status" = 200 ] && [ "$(member aborted)" = 0 ]
+    [ "$status" = 200 ]
+    [ "$(member aborted)" = 0 ]
     post /abort_request '{"rid": "going"}'
     [ "$(member aborted)" = 1 ]
     post /abort_request '{"rid": "going"}'
@@ -356,7 +384,8 @@ aborts_end_everything_when_asked() {
     wait $slow_pid
     [ "$(slow_events '.[-1].finish_reason')" = aborted ]
     fetch "$id"
-    [ "$(member finish_reason)" = aborted ] && [ "$(member usage.completion_tokens)" -lt 900 ]
+    [ "$(member finish_reason)" = aborted ]
+    [ "$(member usage.completion_tokens)" -lt 900 ]
     refuses /abort_request '{}' rid
     refuses /abort_request '{"rid": 5}' rid
     refuses /abort_request '{"abort_all": true, "x": 1}' x
@@ -366,15 +395,20 @@ aborts_end_everything_when_asked() {
 
 model_info_has_its_members() {
     call /get_model_info
-    [ "$status" = 200 ] && [ "$(member model_path)" = models/tiny-block ] && [ "$(member is_generation)" = true ]
-    [ "$(member served_model_name)" = tiny-block ] && [ "$(member max_model_len)" -gt 0 ]
+    [ "$status" = 200 ]
+    [ "$(member model_path)" = models/tiny-block ]
+    [ "$(member is_generation)" = true ]
+    [ "$(member served_model_name)" = tiny-block ]
+    [ "$(member max_model_len)" -gt 0 ]
     has_members . tokenizer_path model_type vocab_size mask_token_id preferred_sampling_params
 }
 server_info_has_configuration_and_counts() {
     serve --in-process --max-num-reqs 3 --accept-threshold 0.5 --api-key secret-word
     key='Authorization: Bearer secret-word'
     call /get_server_info -H "$key"
-    [ "$status" = 200 ] && [ "$(member config.max_num_reqs)" = 3 ] && [ "$(member config.accept_threshold)" = 0.5 ]
+    [ "$status" = 200 ]
+    [ "$(member config.max_num_reqs)" = 3 ]
+    [ "$(member config.accept_threshold)" = 0.5 ]
     has_members . version began requests_running requests_waiting pages_total pages_used decode_tokens_per_second \
         tokens_per_forward
     [ "$(member 'workers[0].state')" = up ]
@@ -392,7 +426,8 @@ flush_cache_forgets_prompts_when_nothing_runs() {
     post /generate "$body"
     [ "$(member meta_info.cached_tokens)" -gt 0 ]
     call /flush_cache
-    [ "$status" = 200 ] && [ "$(member success)" = true ]
+    [ "$status" = 200 ]
+    [ "$(member success)" = true ]
     post /generate "$body"
     [ "$(member meta_info.cached_tokens)" = 0 ]
     stream_slowly /generate "{\"text\": $prompt, \"rid\": \"holds\", \"stream\": true, \"sampling_params\": {$slow}}"
@@ -406,20 +441,26 @@ flush_cache_forgets_prompts_when_nothing_runs() {
 
 completion_answers_with_every_member() {
     post /completion "{\"prompt\": $prompt, \"n_predict\": 64, \"temperature\": 0, \"seed\": 3}"
-    [ "$status" = 200 ] && [ "$(member content)" = "$answer" ]
+    [ "$status" = 200 ]
+    [ "$(member content)" = "$answer" ]
     members_are . index content tokens id_slot tokens_predicted tokens_evaluated stop model stop_type stopping_word \
         tokens_cached truncated seed generation_settings timings
-    [ "$(member stop)" = true ] && [ "$(member stop_type)" = eos ] && [ "$(member model)" = tiny-block ]
+    [ "$(member stop)" = true ]
+    [ "$(member stop_type)" = eos ]
+    [ "$(member model)" = tiny-block ]
     [ "$(member 'tokens | length')" = "$(member tokens_predicted)" ]
-    [ "$(member generation_settings.n_predict)" = 64 ] && [ "$(member generation_settings.temperature)" = 0 ]
+    [ "$(member generation_settings.n_predict)" = 64 ]
+    [ "$(member generation_settings.temperature)" = 0 ]
     members_are .timings cache_n prompt_n prompt_ms prompt_per_token_ms prompt_per_second predicted_n predicted_ms \
         predicted_per_token_ms predicted_per_second nfe
 }
 completion_says_how_it_ended() {
     post /completion "{\"prompt\": $prompt, \"n_predict\": 4, \"temperature\": 0}"
-    [ "$(member stop_type)" = limit ] && [ "$(member stopping_word)" = '' ]
+    [ "$(member stop_type)" = limit ]
+    [ "$(member stopping_word)" = '' ]
     post /completion "{\"prompt\": $prompt, \"stop\": [\" pages\"], \"temperature\": 0}"
-    [ "$(member stop_type)" = word ] && [ "$(member stopping_word)" = ' pages' ]
+    [ "$(member stop_type)" = word ]
+    [ "$(member stopping_word)" = ' pages' ]
 }
 completion_goes_on_as_far_as_it_may() {
     post /completion "{\"prompt\": $prompt, \"n_predict\": -1, \"ignore_eos\": true}"
@@ -443,8 +484,10 @@ completion_keeps_a_prompt_to_itself_when_asked() {
 }
 completion_streams_pieces() {
     stream /completion "{\"prompt\": $prompt, \"temperature\": 0, \"stream\": true}"
-    [ "$(event 'map(.content) | join("")')" = "$answer" ] && [ "$(event '.[-1].stop')" = true ]
-    [ "$(event 'all(.[:-1][]; .stop == false)')" = true ] && [ "$(event '.[-1].stop_type')" = eos ]
+    [ "$(event 'map(.content) | join("")')" = "$answer" ]
+    [ "$(event '.[-1].stop')" = true ]
+    [ "$(event 'all(.[:-1][]; .stop == false)')" = true ]
+    [ "$(event '.[-1].stop_type')" = eos ]
     [ "$(event '[.[].tokens[]] | length')" = "$(event '.[-1].tokens_predicted')" ]
 }
 completion_streams_probabilities_of_its_pieces() {
@@ -466,7 +509,8 @@ completion_takes_biases_as_pairs() {
     post /completion "{$body}"
     first=$(member 'tokens[0]')
     post /completion "{$body, \"logit_bias\": [[$first, false]]}"
-    [ "$status" = 200 ] && [ "$(member 'tokens[0]')" != "$first" ]
+    [ "$status" = 200 ]
+    [ "$(member 'tokens[0]')" != "$first" ]
     post /completion "{$body, \"logit_bias\": [[7, 100]]}"
     [ "$(member 'tokens[0]')" = 7 ]
     post /completion "{$body, \"logit_bias\": {\"7\": 100}}"
@@ -481,15 +525,18 @@ completion_answers_with_the_members_that_are_named() {
     post /completion "{$body}"
     cp "$work/body" "$work/all"
     post /completion "{$body, $fields}"
-    [ "$status" = 200 ] && members_are . content generation_settings/temperature timings/nfe
-    [ "$(member content)" = "$(jq -r .content "$work/all")" ] && [ "$(member '["generation_settings/temperature"]')" = 0.7 ]
+    [ "$status" = 200 ]
+    members_are . content generation_settings/temperature timings/nfe
+    [ "$(member content)" = "$(jq -r .content "$work/all")" ]
+    [ "$(member '["generation_settings/temperature"]')" = 0.7 ]
     grep -q '"generation_settings/temperature":0\.7[,}]' "$work/body"
     post /completion "{$body, \"response_fields\": []}"
     members_are . $(jq -r 'keys[]' "$work/all")
     post /completion "{\"prompt\": [\"a b\", \"c\"], \"response_fields\": [\"index\"]}"
     [ "$(jq -c . "$work/body")" = '[{"index":0},{"index":1}]' ]
     stream /completion "{$body, \"stream\": true, \"response_fields\": [\"stop_type\"]}"
-    [ "$(event '.[-1] | keys | join(" ")')" = stop_type ] && [ "$(event '.[:-1] | map(.content) | join("")')" = "$(jq -r .content "$work/all")" ]
+    [ "$(event '.[-1] | keys | join(" ")')" = stop_type ]
+    [ "$(event '.[:-1] | map(.content) | join("")')" = "$(jq -r .content "$work/all")" ]
     refuses /completion '{"prompt": "a", "response_fields": "content"}' response_fields
     refuses /completion '{"prompt": "a", "response_fields": [5]}' response_fields
 }
@@ -510,7 +557,9 @@ props_tell_defaults_and_tokens() {
     call /props
     members_are . default_generation_settings total_slots model_path model_alias chat_template chat_template_caps \
         build_info bos_token eos_token mask_token modalities
-    [ "$(member total_slots)" = 32 ] && [ "$(member model_alias)" = tiny-block ] && [ -n "$(member eos_token)" ]
+    [ "$(member total_slots)" = 32 ]
+    [ "$(member model_alias)" = tiny-block ]
+    [ -n "$(member eos_token)" ]
     [ "$(member chat_template)" = "$(jq -r .chat_template models/tiny-block/tokenizer_config.json)" ]
     [ "$(member default_generation_settings.params.top_p)" = 1 ]
     [ "$(member default_generation_settings.params.decoding_strategy)" = multi_bd ]
@@ -531,7 +580,8 @@ slots_tell_what_runs() {
     members_are '.[0]' id id_task index is_processing n_prompt_tokens n_prompt_tokens_cache n_decoded n_remain seconds \
         params dllm
     members_are '.[0].dllm' nfe block mask_count preemptions
-    [ "$(jq -r '.[0].is_processing' "$work/body")" = true ] && [ "$(jq -r '.[0].params.n_predict' "$work/body")" = 900 ]
+    [ "$(jq -r '.[0].is_processing' "$work/body")" = true ]
+    [ "$(jq -r '.[0].params.n_predict' "$work/body")" = 900 ]
     post /abort_request '{"rid": "seen"}'
     wait $slow_pid
 }
@@ -540,13 +590,15 @@ slots_tell_what_runs() {
 
 tokenize_gives_ids_and_detokenize_the_text_again() {
     post /tokenize '{"prompt": "A book <|im_end|>", "return_token_strs": true}'
-    [ "$status" = 200 ] && members_are . tokens count max_model_len token_strs
+    [ "$status" = 200 ]
+    members_are . tokens count max_model_len token_strs
     [ "$(member 'token_strs | join("")')" = 'A book <|im_end|>' ]
     [ "$(member count)" = "$(member 'tokens | length')" ]
     post /detokenize "{\"tokens\": $(member tokens | jq -c .)}"
     [ "$(member prompt)" = 'A book <|im_end|>' ]
     post /tokenize '{"prompt": ""}'
-    [ "$(member count)" = 0 ] && [ "$(member token_strs)" = null ]
+    [ "$(member count)" = 0 ]
+    [ "$(member token_strs)" = null ]
 }
 tokenize_takes_a_conversation_as_a_generation_does() {
     post /tokenize "$question"
@@ -580,10 +632,14 @@ token_routes_refuse_what_they_do_not_know() {
 
 results_are_fetched_by_number() {
     post /v1/generate "{\"prompt\": $prompt, \"gen_length\": 64}"
-    [ "$status" = 200 ] && [ "$(member status)" = submitted ] && [ "$(member 'request_ids | length')" = 1 ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = submitted ]
+    [ "$(member 'request_ids | length')" = 1 ]
     id=$(member 'request_ids[0]')
     fetch "$id"
-    [ "$(member request_id)" = "$id" ] && [ "$(member status)" = finished ] && [ "$(member text)" = "$answer" ]
+    [ "$(member request_id)" = "$id" ]
+    [ "$(member status)" = finished ]
+    [ "$(member text)" = "$answer" ]
     has_members . finish_reason nfe usage
 }
 results_have_the_defaults_of_their_api() {
@@ -605,11 +661,14 @@ results_that_run_say_so_and_are_aborted_by_deleting() {
     post /v1/generate "{\"prompt\": $prompt, $slow}"
     id=$(member 'request_ids[0]')
     call "/v1/result/$id"
-    [ "$status" = 200 ] && [ "$(member status)" = running ] && [ "$(member text)" = null ]
+    [ "$status" = 200 ]
+    [ "$(member status)" = running ]
+    [ "$(member text)" = null ]
     call "/v1/result/$id" -X DELETE
     [ "$(member status)" = aborted ]
     call "/v1/result/$id"
-    [ "$status" = 404 ] && [ "$(member error.type)" = not_found_error ]
+    [ "$status" = 404 ]
+    [ "$(member error.type)" = not_found_error ]
 }
 results_are_forgotten_by_deleting_and_by_number_and_time() {
     serve --in-process --result-max 2 --result-ttl 2
@@ -618,10 +677,14 @@ results_are_forgotten_by_deleting_and_by_number_and_time() {
         fetch "$(member 'request_ids[0]')"
         [ "$(member status)" = finished ]
     done
-    call /v1/result/1 && [ "$status" = 404 ]
-    call /v1/result/2 && [ "$status" = 200 ]
-    call /v1/result/2 -X DELETE && [ "$(member status)" = forgotten ]
-    call /v1/result/2 && [ "$status" = 404 ]
+    call /v1/result/1
+    [ "$status" = 404 ]
+    call /v1/result/2
+    [ "$status" = 200 ]
+    call /v1/result/2 -X DELETE
+    [ "$(member status)" = forgotten ]
+    call /v1/result/2
+    [ "$status" = 404 ]
     for _ in $(seq 100); do
         call /v1/result/3
         [ "$status" = 200 ] || break
@@ -648,8 +711,11 @@ results_refuse_what_they_do_not_know() {
 results_are_all_refused_when_not_all_can_wait() {
     serve --in-process --max-queue 2
     post /v1/generate_batch "{\"prompts\": [\"a\", \"b\", \"c\"], $slow}"
-    [ "$status" = 429 ] && [ -n "$(header retry-after)" ] && [ "$(member error.type)" = rate_limit_error ]
-    call /v1/result/1 && [ "$status" = 404 ]
+    [ "$status" = 429 ]
+    [ -n "$(header retry-after)" ]
+    [ "$(member error.type)" = rate_limit_error ]
+    call /v1/result/1
+    [ "$status" = 404 ]
     post /v1/generate '{"prompt": "a"}'
     [ "$status" = 200 ]
     stop_server
