@@ -66,6 +66,15 @@ stream_slowly() {
     wait_for '^data: ' "$work/slow"
 }
 slow_events() { sed -n 's/^data: {/{/p' "$work/slow" | jq -rs "$1"; }
+# The worker dies after the first event, and its stream with it.
+stream_until_the_worker_dies() {
+    serve
+    stream_slowly "$1" "$2"
+    kill -KILL "$(pgrep -P $pid)"
+    wait $slow_pid
+    stop_server
+    [ "$(tail -n 2 "$work/slow")" = 'data: [DONE]' ]
+}
 
 # Waits for the result of a request.
 fetch() {
@@ -212,21 +221,27 @@ streams_end_before_a_stop_string() {
     [ "$(event '.[-1].text')" = 'Hana reads 12 x 8 = 96' ]
 }
 streams_that_fail_say_so_and_end() {
-    serve --in-process --request-timeout 0.4
-    post /generate "{\"prompt\": $prompt, \"stream\": true, $slow}"
-    sed -n 's/^data: {/{/p' "$work/body" > "$work/events"
-    [ "$status" = 200 ]
-    [ "$(tail -n 2 "$work/body")" = 'data: [DONE]' ]
-    [ "$(event '.[-1].event')" = error ]
-    [ "$(event '.[-1].code')" = 504 ]
-    [ "$(event '.[-1].id == .[0].id')" = true ]
-    event '.[-1].message' | grep -q 'request_timeout'
-    post /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {$slow}}"
-    sed -n 's/^data: {/{/p' "$work/body" > "$work/events"
-    [ "$(event '.[-1].error | .type, .code, .param' | xargs)" = 'timeout_error 504 null' ]
-    post /generate "{\"prompt\": $prompt, $slow}"
-    [ "$status" = 504 ]
-    [ "$(member error.type)" = timeout_error ]
+    stream_until_the_worker_dies /generate "{\"prompt\": $prompt, \"stream\": true, $slow}"
+    [ "$(slow_events '.[-1].event')" = error ]
+    [ "$(slow_events '.[-1].code')" = 503 ]
+    [ "$(slow_events '.[-1].id == .[0].id')" = true ]
+    slow_events '.[-1].message' | grep -q 'worker.*died'
+    stream_until_the_worker_dies /generate "{\"text\": $prompt, \"stream\": true, \"sampling_params\": {$slow}}"
+    [ "$(slow_events '.[-1].error | .type, .code, .param' | xargs)" = 'server_error 503 null' ]
+}
+# A worker that is held answers too late at any speed.
+late_answers_are_a_timeout() {
+    local worker
+    serve --request-timeout 0.1
+    worker=$(pgrep -P $pid)
+    kill -STOP "$worker"
+    for more in "$slow" "\"stream\": true, $slow"; do
+        post /generate "{\"prompt\": $prompt, $more}"
+        [ "$status" = 504 ]
+        [ "$(member error.type)" = timeout_error ]
+        member error.message | grep -q 'request_timeout'
+    done
+    kill -CONT "$worker"
     stop_server
 }
 
