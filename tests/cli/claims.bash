@@ -7,7 +7,8 @@
 #   claims_all
 #
 # claims_all runs every function defined since claims_begin, prints TAP and exits. A claim fails at its first command
-# that fails; it is left out, and the run says so, where it calls `skip WHY` because the machine lacks what it needs.
+# that fails; one behind "!" or before "&&" does not count, so each stands on a line of its own, after `not` if need be.
+# A claim is left out, and the run says so, where it calls `skip WHY` because the machine lacks what it needs.
 set -euo pipefail
 UNMASK=${UNMASK:-build/unmask}
 work=$(mktemp -d)
@@ -47,7 +48,8 @@ skip() {
     echo "$*"
     exit 77
 }
-not() { ! "$@"; } # bash ignores -e for a plain "!"
+# Fails where a command succeeds: bash ignores -e for a plain "!".
+not() { if "$@"; then return 1; fi; }
 
 # Runs the program: output in $work/out and $work/err, its exit status in rc.
 try() {
