@@ -357,6 +357,9 @@ um_status um_json_load(struct json_t **out, const char *path, um_err *err); /* U
  * um_json_big_integer knows and that survives being written and read again; half a surrogate pair becomes U+FFFD. */
 um_status um_json_parse_exact(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
 void um_json_put_exact(const struct json_t *v, um_buf *out); /* as text, with these digits again */
+/* The same for what somebody asks for: an object that has a key twice, of which only one could hold, is refused with
+ * the key as the error's param. */
+um_status um_json_parse_request(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
 um_str um_json_big_integer(const struct json_t *v); /* the digits with their sign; p NULL: v is something else */
 /* um_json_get_*: value of key in obj. Missing or null: *out is left alone, UM_OK. Wrong type or range: UM_EPARSE and a
  * message with `where`, key, what was expected and what was found. */

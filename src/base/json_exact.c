@@ -77,15 +77,50 @@ static void rewrite(um_str s, um_buf *out) {
     }
 }
 
-um_status um_json_parse_exact(json_t **out, const char *text, size_t len, const char *where, um_err *err) {
+/* The text of the string that ends at `end`: jansson says where it stopped, not always at which key. um_free. */
+static char *string_before(um_str s, size_t end) {
+    size_t at = 0, behind = 0;
+    const char *quote;
+    while (behind < end && (quote = (const char *)memchr(s.p + behind, '"', end - behind))) {
+        at = (size_t)(quote - s.p);
+        behind = string_end(s, at + 1);
+    }
+    json_t *v = behind == end ? json_loadb(s.p + at, end - at, JSON_DECODE_ANY, NULL) : NULL;
+    char *text = v ? um_strdup(json_string_value(v)) : NULL;
+    json_decref(v);
+    return text;
+}
+
+static um_status fail_twice(um_str s, const json_error_t *e, const char *where, um_err *err) {
+    char *key = string_before(s, (size_t)e->position);
+    um_status st = um_fail(err, UM_EPARSE, "%s: an object has \"%.80s\" twice (line %d, column %d)", where,
+                           key ? key : "a key", e->line, e->column);
+    if (key) um_fail_about(err, st, key);
+    um_free(key);
+    return st;
+}
+
+static um_status parse(json_t **out, um_str text, size_t flags, const char *where, um_err *err) {
     um_buf fixed = {0};
-    rewrite((um_str){text, len}, &fixed);
     json_error_t e;
-    *out = json_loadb(fixed.len ? fixed.data : "", fixed.len, JSON_ALLOW_NUL, &e);
+    um_status st = UM_OK;
+    rewrite(text, &fixed);
+    um_str s = {fixed.len ? fixed.data : "", fixed.len};
+    *out = json_loadb(s.p, s.n, JSON_ALLOW_NUL | flags, &e);
+    if (!*out && json_error_code(&e) == json_error_duplicate_key) st = fail_twice(s, &e, where, err);
+    else if (!*out)
+        st = um_fail(err, UM_EPARSE, "%s: no JSON: %s (line %d, column %d)", where, e.text, UM_MAX(e.line, 1),
+                     UM_MAX(e.column, 0));
     um_buf_free(&fixed);
-    if (*out) return UM_OK;
-    return um_fail(err, UM_EPARSE, "%s: no JSON: %s (line %d, column %d)", where, e.text, UM_MAX(e.line, 1),
-                   UM_MAX(e.column, 0));
+    return st;
+}
+
+um_status um_json_parse_exact(json_t **out, const char *text, size_t len, const char *where, um_err *err) {
+    return parse(out, (um_str){text, len}, 0, where, err);
+}
+
+um_status um_json_parse_request(json_t **out, const char *text, size_t len, const char *where, um_err *err) {
+    return parse(out, (um_str){text, len}, JSON_REJECT_DUPLICATES, where, err);
 }
 
 um_str um_json_big_integer(const json_t *v) {

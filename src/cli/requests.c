@@ -9,7 +9,7 @@
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 um_status um_line_object(json_t **root, um_str line, um_err *err) {
-    um_status st = um_json_parse_exact(root, line.p, line.n, "the line", err);
+    um_status st = um_json_parse_request(root, line.p, line.n, "the line", err);
     if (st || json_is_object(*root)) return st;
     st = um_fail(err, UM_EPARSE, "expected a JSON object, found %s", um_json_kind(*root));
     json_decref(*root);

@@ -67,7 +67,7 @@ static void forget(um_reading *r) { um_release(r->server, r->bytes.len, reading_
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 static um_status parse(um_reading *r, um_err *err) {
-    um_status st = um_json_parse_exact(&r->root, r->bytes.data, r->bytes.len, "body", err);
+    um_status st = um_json_parse_request(&r->root, r->bytes.data, r->bytes.len, "body", err);
     if (st || json_is_object(r->root)) return st;
     return um_fail(err, UM_EINVAL, "expected a JSON object, found another JSON value");
 }

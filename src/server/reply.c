@@ -128,8 +128,8 @@ json_t *um_read_object(um_exchange *x) {
         um_reply_error(x, 413, NULL, NULL, "a body has at most %zu bytes here, this one has %zu", OBJECT_MAX, body.n);
         return NULL;
     }
-    if (um_json_parse_exact(&root, body.p, body.n, "body", &err)) {
-        um_reply_error(x, 400, NULL, NULL, "%s", err.msg);
+    if (um_json_parse_request(&root, body.p, body.n, "body", &err)) {
+        um_reply_error(x, 400, *err.param ? err.param : NULL, NULL, "%s", err.msg);
         return NULL;
     }
     if (json_is_object(root)) return root;

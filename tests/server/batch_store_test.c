@@ -134,8 +134,10 @@ static void windows_are_numbers_with_a_unit(void **state) {
 
 /* ---- Inputs ------------------------------------------------------------------------------------------------------ */
 
-#define LINE(id) "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
-#define OTHER(x) "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}" x "}\n"
+#define ASKS(id, method, url, more)                                                                                    \
+    "{\"custom_id\":\"" id "\",\"method\":\"" method "\",\"url\":\"" url "\"," more "}\n"
+#define URL      "/v1/completions"
+#define LINE(id) ASKS(id, "POST", URL, "\"body\":{}")
 
 static void check(um_batch *b, um_idset *ids, const char *text) {
     *b = (um_batch){.api = &um_api_completions};
@@ -165,13 +167,14 @@ static void what_is_wrong_with_an_input_is_told_with_the_line(void **state) {
         {"\n\n", "empty_file", 0},
         {LINE("a") "[]\n", "invalid_json_line", 2},
         {LINE("a") "{\n", "invalid_json_line", 2},
+        {ASKS("a", "POST", URL, "\"body\":{\"n\":1,\"n\":2}"), "invalid_json_line", 1},
         {LINE("a") LINE("a"), "duplicate_custom_id", 2},
         {LINE(""), "invalid_custom_id", 1},
         {"{\"custom_id\":7,\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n", "invalid_custom_id", 1},
-        {OTHER(",\"method\":\"GET\""), "invalid_method", 1},
-        {OTHER(",\"url\":\"/v1/chat/completions\""), "mismatched_endpoint", 1},
-        {OTHER(",\"body\":[]"), "invalid_body", 1},
-        {OTHER(",\"extra\":1"), "unknown_parameter", 1},
+        {ASKS("a", "GET", URL, "\"body\":{}"), "invalid_method", 1},
+        {ASKS("a", "POST", "/v1/chat/completions", "\"body\":{}"), "mismatched_endpoint", 1},
+        {ASKS("a", "POST", URL, "\"body\":[]"), "invalid_body", 1},
+        {ASKS("a", "POST", URL, "\"body\":{},\"extra\":1"), "unknown_parameter", 1},
     };
     for (size_t i = 0; i < UM_LEN(bad); i++) {
         um_batch b;

@@ -223,6 +223,17 @@ malformed_bodies_are_400_with_the_place() {
     call /ping
     [ "$status" = 200 ]
 }
+a_key_twice_is_400_with_its_name() {
+    post /v1/completions '{"prompt": "a", "max_tokens": 1, "prompt": "b"}'
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = prompt ]
+    member error.message | grep -q '"prompt" twice (line 1'
+    post /call/echo '{"a": {"b": 1, "b": 1}}'
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = b ]
+    post /abort_request '{"rid": "a", "rid": "b"}'
+    error_is 400 invalid_request_error
+}
 bodies_beyond_the_limit_are_413() {
     serve --in-process --max-body-bytes 2000
     head -c 3000 /dev/zero | tr '\0' ' ' > "$work/long"

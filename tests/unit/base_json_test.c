@@ -384,6 +384,37 @@ static void exact_json_is_still_checked(void **state) {
     }
 }
 
+/* The key is named as it reads, wherever it stands and whatever stands before it. */
+static void requests_have_no_key_twice(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *key;
+    } twice[] = {
+        {"{\"a\": 1, \"a\": 1}", "a"},
+        {"{\"x\": {\"b\": [\"b\", {\"\\u00e9\\\"\": 12345678901234567890, \"\xC3\xA9\\\"\": 2}]}}", "\xC3\xA9\""},
+        {"{\"a\": \"\\\\\", \"a longer name than 20 bytes\": 1,\n \"a longer name than 20 bytes\" : 2}",
+         "a longer name than 20 bytes"},
+        {"{\"\": 1, \"\": 2}", ""}};
+    static const char once[] =
+        "{\"a\": {\"a\": 1}, \"b\": [{\"a\": 12345678901234567890}, {\"a\": 98765432109876543210}]}";
+    json_t *v;
+    um_err err;
+    for (size_t i = 0; i < UM_LEN(twice); i++) {
+        char named[64];
+        snprintf(named, sizeof named, "x.json: an object has \"%s\" twice", twice[i].key);
+        assert_int_equal(um_json_parse_request(&v, twice[i].text, strlen(twice[i].text), "x.json", &err), UM_EPARSE);
+        assert_null(v);
+        assert_non_null(strstr(err.msg, named));
+        assert_string_equal(err.param, twice[i].key);
+        assert_int_equal(um_json_parse_exact(&v, twice[i].text, strlen(twice[i].text), "x.json", &err), UM_OK);
+        json_decref(v);
+    }
+    assert_int_equal(um_json_parse_request(&v, once, strlen(once), "x.json", &err), UM_OK);
+    json_decref(v);
+    assert_int_equal(um_json_parse_request(&v, "[", 1, "x.json", &err), UM_EPARSE);
+    assert_string_equal(err.param, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_file_line_and_column),
@@ -409,6 +440,7 @@ int main(void) {
         cmocka_unit_test(lone_surrogates_become_replacements),
         cmocka_unit_test(exact_json_is_written_as_it_was),
         cmocka_unit_test(exact_json_is_still_checked),
+        cmocka_unit_test(requests_have_no_key_twice),
     };
     return cmocka_run_group_tests_name("base_json", tests, NULL, NULL);
 }

@@ -310,6 +310,7 @@ static void wants_an_id(void **state) {
     refuse("{\"id\": 1.5, \"prompt\": \"x\"}", UM_EINVAL, "\"id\"");
     refuse("[1]", UM_EPARSE, "found an array");
     refuse("nonsense", UM_EPARSE, "no JSON");
+    refuse("{\"id\": 1, \"prompt\": \"a\", \"prompt\": \"b\"}", UM_EPARSE, "\"prompt\" twice");
 }
 
 static void keeps_the_id_of_a_line_that_fails(void **state) {

@@ -55,8 +55,8 @@ static bool check_request(um_batch *b, const json_t *root, int64_t number, um_ba
 bool um_batch_line_read(um_batch *b, um_str text, int64_t number, um_batch_line *out) {
     um_err err = {0};
     *out = (um_batch_line){0};
-    if (um_json_parse_exact(&out->root, text.p, text.n, "the line", &err)) {
-        um_batch_blame(b, number, "invalid_json_line", NULL, "%s", err.msg);
+    if (um_json_parse_request(&out->root, text.p, text.n, "the line", &err)) {
+        um_batch_blame(b, number, "invalid_json_line", *err.param ? err.param : NULL, "%s", err.msg);
         return false;
     }
     if (!json_is_object(out->root)) {
