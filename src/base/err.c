@@ -26,13 +26,15 @@ const char *um_status_text(um_status s) {
     return "unknown status";
 }
 
-/* Copies a message that may be too long; a character that the end would cut in two goes as a whole. */
-static void set_message(um_err *err, const char *text) {
-    size_t n = UM_MIN(strlen(text), sizeof err->msg - 1);
+/* Copies a text that may be too long; a character that the end would cut in two goes as a whole. */
+static void copy_text(char *to, size_t size, const char *text) {
+    size_t n = UM_MIN(strlen(text), size - 1);
     while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
-    memcpy(err->msg, text, n);
-    err->msg[n] = '\0';
+    memcpy(to, text, n);
+    to[n] = '\0';
 }
+
+static void set_message(um_err *err, const char *text) { copy_text(err->msg, sizeof err->msg, text); }
 
 /* Formats aside first: an argument may be the message that is about to be replaced. One byte more than a message holds,
  * so that set_message sees the byte behind the cut. */
@@ -55,7 +57,7 @@ um_status um_fail(um_err *err, um_status code, const char *fmt, ...) {
 }
 
 um_status um_fail_about(um_err *err, um_status s, const char *param) {
-    if (s && err && !err->param[0]) snprintf(err->param, sizeof err->param, "%s", param);
+    if (s && err && !err->param[0]) copy_text(err->param, sizeof err->param, param);
     return s;
 }
 

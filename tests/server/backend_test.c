@@ -492,7 +492,7 @@ static void a_known_beginning_goes_where_it_was(void **state) {
     um_backend_call(backend, -1, "flush_cache", UM_STR("{}"), 20, answered, &s);
     for (actor *w = &a; w; w = w == &a ? &b : NULL) {
         UNTIL(heard(w, UM_MSG_CALL));
-        say(w, (um_msg){.type = UM_MSG_RETURN, .ret = {w->got.call.call_id, UM_OK, UM_STR("true")}});
+        say(w, (um_msg){.type = UM_MSG_RETURN, .ret = {w->got.call.call_id, UM_OK, {0}, UM_STR("true")}});
     }
     UNTIL(s == UM_OK);
     assert_int_equal(place_of(50, 0), 0);
@@ -517,7 +517,7 @@ static void policies_of_the_router_hold(void **state) {
 typedef struct reply {
     int n;
     um_status status;
-    char value[UM_ERR_MAX];
+    char value[UM_ERR_MAX], param[40];
 } reply;
 
 static void on_reply(void *arg, um_status s, const char *value, const um_err *err) {
@@ -525,11 +525,13 @@ static void on_reply(void *arg, um_status s, const char *value, const um_err *er
     r->n++;
     r->status = s;
     snprintf(r->value, sizeof(r->value), "%s", s ? err->msg : value);
+    snprintf(r->param, sizeof(r->param), "%s", err->param);
 }
 
 static void give_back(actor *w, um_status s, const char *value) {
     UNTIL(heard(w, UM_MSG_CALL));
-    say(w, (um_msg){.type = UM_MSG_RETURN, .ret = {w->got.call.call_id, s, um_str_of(value)}});
+    um_str param = s ? UM_STR("level") : UM_STR("");
+    say(w, (um_msg){.type = UM_MSG_RETURN, .ret = {w->got.call.call_id, s, param, um_str_of(value)}});
 }
 
 static void a_call_brings_one_value_or_an_array(void **state) {
@@ -557,6 +559,7 @@ static void a_call_that_fails_says_where(void **state) {
     UNTIL(r.n);
     assert_int_equal(r.status, UM_EUNSUPPORTED);
     assert_string_equal(r.value, "echo: worker 1: not here");
+    assert_string_equal(r.param, "level");
     um_backend_call(backend, 7, "echo", UM_STR("{}"), 20, on_reply, &missing);
     assert_int_equal(missing.n, 0); /* never from inside */
     UNTIL(missing.n);

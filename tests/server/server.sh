@@ -258,6 +258,9 @@ functions_of_workers_are_called_by_name() {
     post '/call/echo?timeout=never' '{}'
     error_is 400 invalid_request_error
     [ "$(member error.param)" = timeout ]
+    post /call/set_log_level '{"level": 5}'
+    error_is 400 invalid_request_error
+    [ "$(member error.param)" = level ]
 }
 profiles_start_and_stop_twice_without_error() {
     model=$(realpath $model) UNMASK=$(realpath "$UNMASK") # files go to the folder where the server runs
@@ -274,6 +277,7 @@ profiles_start_and_stop_twice_without_error() {
     post /stop_profile ''
     post /start_profile '{"profile_prefix": "../steps"}'
     error_is 400 invalid_request_error
+    [ "$(member error.param)" = profile_prefix ]
     post /start_profile '{"profile_prefix": 7}'
     error_is 400 invalid_request_error
     [ "$(member error.param)" = profile_prefix ]

@@ -161,7 +161,8 @@ static const um_msg wire_samples[] = {
                .n_decode_step = UM_STATS_BUCKETS,
                .n_step_tokens = UM_STATS_BUCKETS}},
     {UM_MSG_PONG, 0, 1, .ping = {.number = 12}},
-    {UM_MSG_RETURN, 0, 1, .ret = {.call_id = 9, .status = UM_OK, .value = UM_STR("{\"a\":1}")}},
+    {UM_MSG_RETURN, 0, 1,
+     .ret = {.call_id = 9, .status = UM_EINVAL, .param = UM_STR("level"), .value = UM_STR("level: expected a text")}},
 };
 
 #endif

@@ -347,16 +347,19 @@ static void calls_answer_by_name(void **state) {
 static void a_call_that_fails_says_why(void **state) {
     (void)state;
     static const struct {
-        const char *name, *args, *says;
-    } cases[] = {{"nothing", "{}", "run_diffusion_generation"},
-                 {"echo", "{", "arguments"},
-                 {"set_log_level", "{\"level\": \"loud\"}", "debug"},
-                 {"start_profile", "{\"prefix\": \"../x\"}", "slash"},
-                 {"start_profile", "{\"path\": \"/nowhere/x.json\"}", "/nowhere/x.json"},
-                 {"run_diffusion_generation", "{}", "prompts"},
-                 {"run_diffusion_generation", "{\"prompts\": [1]}", "prompts"},
-                 {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"params\": [{}, {}]}", "params"},
-                 {"run_diffusion_generation", "{\"prompts\": [\"a\", [1]], \"params\": {\"top_k\": []}}", "top_k"}};
+        const char *name, *args, *says, *param;
+    } cases[] = {
+        {"nothing", "{}", "run_diffusion_generation", ""},
+        {"echo", "{", "arguments", ""},
+        {"set_log_level", "{\"level\": \"loud\"}", "debug", "level"},
+        {"set_log_level", "{\"level\": 5}", "a string", "level"},
+        {"start_profile", "{\"prefix\": \"../x\"}", "slash", "prefix"},
+        {"start_profile", "{\"path\": 1}", "a string", "path"},
+        {"start_profile", "{\"path\": \"/nowhere/x.json\"}", "/nowhere/x.json", ""},
+        {"run_diffusion_generation", "{}", "prompts", "prompts"},
+        {"run_diffusion_generation", "{\"prompts\": [1]}", "prompts", "prompts"},
+        {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"params\": [{}, {}]}", "params", "params"},
+        {"run_diffusion_generation", "{\"prompts\": [\"a\", [1]], \"params\": {\"top_k\": []}}", "top_k", "top_k"}};
     fixture f;
     ready(&f);
     for (size_t i = 0; i < UM_LEN(cases); i++) {
@@ -365,6 +368,8 @@ static void a_call_that_fails_says_why(void **state) {
         if (!mentions(m.ret.value, cases[i].says))
             fail_msg("%s %s: expected \"%s\" in: %.*s", cases[i].name, cases[i].args, cases[i].says, (int)m.ret.value.n,
                      m.ret.value.p);
+        if (!um_str_eq(m.ret.param, um_str_of(cases[i].param)))
+            fail_msg("%s %s: it is about \"%.*s\"", cases[i].name, cases[i].args, (int)m.ret.param.n, m.ret.param.p);
     }
     shut_down(&f);
 }

@@ -260,6 +260,9 @@ static um_status take_prefix(const json_t *body, const char **prefix, um_err *er
         um_status st = json_is_null(value) ? UM_OK : um_json_take_text(value, "\"profile_prefix\"", prefix, err);
         if (st) return um_fail_about(err, st, key);
     }
+    if (strchr(*prefix, '/'))
+        return um_fail_param(err, UM_EINVAL, "profile_prefix",
+                             "it begins the name of a file and can't hold a slash: \"%.80s\"", *prefix);
     return UM_OK;
 }
 

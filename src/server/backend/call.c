@@ -60,10 +60,18 @@ static void finish(um_pending_call *c) {
     free_call(c);
 }
 
-static void fail_part(um_pending_call *c, um_part *p, um_status code, const char *message) {
+static void fail_part_as(um_pending_call *c, um_part *p, const um_err *why) {
     p->open = false;
     c->n_open--;
-    if (!c->err.code) um_fail(&c->err, code, "%s: worker %u: %s", c->name, p->worker, message);
+    if (c->err.code) return;
+    c->err = *why;
+    um_fail_in(&c->err, "%s: worker %u", c->name, p->worker);
+}
+
+static void fail_part(um_pending_call *c, um_part *p, um_status code, const char *message) {
+    um_err why = {0};
+    um_fail(&why, code, "%s", message);
+    fail_part_as(c, p, &why);
 }
 
 /* Its time is over, or it could not be sent to anyone. */
@@ -134,9 +142,8 @@ void um_backend_returned(um_backend *b, uint16_t worker, const um_msg_return *r)
         return;
     }
     if (r->status) {
-        um_err err = {0};
-        um_fail(&err, r->status < 0 ? (um_status)r->status : UM_EIO, "%.*s", (int)r->value.n, r->value.p);
-        fail_part(c, p, err.code, err.msg);
+        um_err err = um_backend_error(r->status, r->param, r->value);
+        fail_part_as(c, p, &err);
     } else {
         um_buf_append(&p->value, r->value.p, r->value.n);
         p->open = false;

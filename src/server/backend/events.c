@@ -58,14 +58,19 @@ static void copy_text(char *to, size_t size, um_str from) {
     to[n] = '\0';
 }
 
+um_err um_backend_error(int32_t status, um_str param, um_str message) {
+    um_err err = {0};
+    um_fail(&err, status < 0 ? (um_status)status : UM_EIO, "%.*s", (int)message.n, message.p);
+    copy_text(err.param, sizeof(err.param), param);
+    return err;
+}
+
 static void on_error(um_backend *b, const um_member *m, const um_msg_error *e) {
     um_generation g;
     if (!generation_of(b, m, e->rid, UM_MSG_ERROR)) return;
     um_generations_take(&b->open, e->rid, &g);
     um_backend_account(b, &g, -1);
-    um_err err = {0};
-    um_fail(&err, e->status < 0 ? (um_status)e->status : UM_EIO, "%.*s", (int)e->message.n, e->message.p);
-    copy_text(err.param, sizeof(err.param), e->param);
+    um_err err = um_backend_error(e->status, e->param, e->message);
     g.listener.fail(g.arg, um_http_status_of(err.code), &err);
 }
 

@@ -126,6 +126,10 @@ void um_backend_beat(um_backend *b); /* pings, and looks who is silent */
 void um_member_end(um_member *m);
 void um_backend_end_now(um_backend *b); /* the same for all, and waits until they are gone */
 
+/* ---- events.c ---- */
+/* What a frame says went wrong. */
+um_err um_backend_error(int32_t status, um_str param, um_str message);
+
 /* ---- call.c ---- */
 void um_backend_returned(um_backend *b, uint16_t worker, const um_msg_return *r);
 void um_backend_fail_calls(um_backend *b, uint16_t worker, const um_err *why); /* those that wait for it */

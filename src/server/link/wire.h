@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   2
+#define UM_WIRE_VERSION   3
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -87,6 +87,7 @@ typedef struct um_msg_call {
 typedef struct um_msg_return {
     uint64_t call_id;
     int32_t status; /* um_status */
+    um_str param;   /* with an error, the argument that it is about, or "" */
     um_str value;   /* JSON; with an error, the message */
 } um_msg_return;
 

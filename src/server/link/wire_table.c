@@ -45,7 +45,7 @@ static const um_wire_field abort_[] = {ONE(rid)};
 static const um_wire_field call[] = {ONE(call_id), ONE(name), ONE(args)};
 #undef M
 #define M um_msg_return
-static const um_wire_field ret[] = {ONE(call_id), ONE(status), ONE(value)};
+static const um_wire_field ret[] = {ONE(call_id), ONE(status), ONE(param), ONE(value)};
 #undef M
 #define M um_msg_ping
 static const um_wire_field ping[] = {ONE(number)};

@@ -7,6 +7,11 @@
 
 static const char where[] = "arguments";
 
+/* A text among the arguments; what is not there leaves *out alone. */
+static um_status get_text(const json_t *args, const char *key, const char **out, um_err *err) {
+    return um_fail_about(err, um_json_get_str(args, key, where, out, err), key);
+}
+
 static um_status run_echo(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                           um_err *err) {
     (void)w, (void)call_id, (void)later, (void)err;
@@ -144,7 +149,7 @@ static um_status run_set_log_level(um_worker *w, uint64_t call_id, const json_t 
     static const char levels[] = "error|warn|info|debug";
     const char *name = "";
     um_str word;
-    um_status st = um_json_get_str(args, "level", where, &name, err);
+    um_status st = get_text(args, "level", &name, err);
     int level = st ? 0 : um_word_index(levels, '|', name, &word);
     if (st) return st;
     if (level < 0)
@@ -192,8 +197,8 @@ static um_status run_start_profile(um_worker *w, uint64_t call_id, const json_t 
     const char *path = NULL, *prefix = "";
     um_buf name = {0};
     um_jw j;
-    um_status st = um_json_get_str(args, "path", where, &path, err);
-    if (!st) st = um_json_get_str(args, "prefix", where, &prefix, err);
+    um_status st = get_text(args, "path", &path, err);
+    if (!st) st = get_text(args, "prefix", &prefix, err);
     if (!st && path) um_buf_puts(&name, path);
     else if (!st) st = name_profile(w, prefix, &name, err);
     if (!st) st = start_profiles(w, &name, err);

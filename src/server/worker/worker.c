@@ -37,6 +37,7 @@ void um_worker_return(um_worker *w, uint64_t call_id, um_str result, const um_er
     um_msg m = {.type = UM_MSG_RETURN,
                 .ret = {.call_id = call_id,
                         .status = failed ? failed->code : UM_OK,
+                        .param = um_str_of(failed ? failed->param : ""),
                         .value = failed ? clean_message(w, failed) : result}};
     um_worker_send(w, &m);
     um_arena_reset(&w->event);
