@@ -269,6 +269,8 @@ typedef struct um_chat_request {
     bool add_generation_prompt;  /* the assistant's turn is opened behind the last message */
     bool continue_final_message; /* the answer goes on with the last message, the assistant's; excludes the former */
     int32_t special_in_content;  /* UM_SPECIAL_* */
+    bool add_special_tokens;     /* the ids begin with what the tokenizer puts before a text (BOS), unless the template
+                                    writes it; the text is the template's alone */
 } um_chat_request;
 UM_API void um_chat_init(um_chat_request *c);
 

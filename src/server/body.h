@@ -78,7 +78,7 @@ struct um_body {
     int32_t snapshot_interval; /* passes */
     double snapshot_max_hz;
     bool return_token_ids, return_step_map, return_trajectory, return_timings, include_stop, keep_special;
-    bool special_tokens;   /* add_special_tokens: BOS is put before a text */
+    bool special_tokens;   /* add_special_tokens: BOS is put before a text; chat has its own */
     bool usage_extensions; /* passes and times are part of the usage */
     bool fills;            /* without max_tokens an answer may be as long as the model allows */
     int32_t top_logprobs;  /* -1: none asked for */

@@ -134,12 +134,18 @@ um_status um_body_take_bias(um_body *b, const json_t *v, um_err *err) {
         return um_json_take_bool(v, "\"" #name "\"", &b->field, err);                                                  \
     }
 SWITCH(stream, stream)
-SWITCH(add_special_tokens, special_tokens)
 SWITCH(return_token_ids, return_token_ids)
 SWITCH(return_step_map, return_step_map)
 SWITCH(return_trajectory, return_trajectory)
 SWITCH(return_timings, return_timings)
 SWITCH(include_stop_str_in_output, include_stop)
+
+/* Unasked, a text begins with them, and a conversation with what its template writes. */
+static um_status take_add_special_tokens(um_body *b, const json_t *v, um_err *err) {
+    um_status st = um_json_take_bool(v, "\"add_special_tokens\"", &b->special_tokens, err);
+    b->chat.add_special_tokens = b->special_tokens;
+    return st;
+}
 
 static um_status take_skip_special(um_body *b, const json_t *v, um_err *err) {
     bool skip = true;

@@ -170,12 +170,27 @@ static um_status rendered(conversation *v, um_buf *out, um_err *err) {
     return st;
 }
 
+static bool begins_with(const um_ids *v, const um_ids *first) {
+    return v->n >= first->n && memcmp(v->data, first->data, first->n * sizeof *v->data) == 0;
+}
+
+static um_status encode(const conversation *v, um_str text, um_ids *out, um_err *err) {
+    const um_tok *t = v->chat->tok;
+    um_ids own = {0};
+    um_status st = um_tok_encode_guarded(t, text, UM_PARSE_ALL, false, v->guard, &own, err);
+    if (!st && v->request->add_special_tokens && t->post.before.n && !begins_with(&own, &t->post.before))
+        um_ids_append(out, &t->post.before);
+    if (!st) um_ids_append(out, &own);
+    um_ids_free(&own);
+    return st;
+}
+
 um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out, um_ids *ids, um_err *err) {
     conversation v = {.chat = c, .request = q};
     um_buf text = {0};
     um_status st = rendered(&v, &text, err);
     um_str s = {text.data ? text.data : "", text.len};
-    if (!st && ids) st = um_tok_encode_guarded(c->tok, s, UM_PARSE_ALL, false, v.guard, ids, err);
+    if (!st && ids) st = encode(&v, s, ids, err);
     if (!st && out) um_guard_remove(s, v.guard, out);
     um_buf_free(&text);
     release(&v);

@@ -296,6 +296,8 @@ static void a_prompt_must_leave_room_for_an_answer(void **state) {
     um_buf_free(&text);
 }
 
+#define BARE ", \"chat_template\": \"{{ messages[0].content }}\""
+
 static void bos_comes_once_or_not_at_all(void **state) {
     (void)state;
     static const struct {
@@ -305,7 +307,11 @@ static void bos_comes_once_or_not_at_all(void **state) {
                 {"{\"prompt\": \"hi\", \"add_special_tokens\": false}", 0},
                 {"{\"prompt\": \"<|startoftext|>hi\"}", 1},
                 {"{\"prompt\": \"<|startoftext|>hi\", \"add_special_tokens\": false}", 1},
-                {"{" USER "}", 1}}; /* the template writes it */
+                {"{" USER "}", 1}, /* the template writes it */
+                {"{" USER ", \"add_special_tokens\": true}", 1},
+                {"{" USER BARE "}", 0},
+                {"{" USER BARE ", \"add_special_tokens\": true}", 1},
+                {"{" USER BARE ", \"add_special_tokens\": false}", 0}};
     int32_t bos = 1012;
     for (size_t i = 0; i < UM_LEN(rows); i++) {
         um_body b = {0};

@@ -45,7 +45,6 @@ static const um_field rows[] = {
     {.name = "max_completion_tokens", .option = "max_tokens"},
     {.name = "logprobs", .take = take_logprobs},
     {.name = "top_logprobs", .take = take_top},
-    {.name = "add_special_tokens", .neutral = "false", .why = "the template writes the tokens of a conversation"},
     {.name = "echo", .neutral = "false", .why = "the messages are not said again"},
     {.name = "modalities", .neutral = "[\"text\"]", .why = TEXT_ONLY},
     {.name = "audio", .neutral = "null", .why = TEXT_ONLY},
