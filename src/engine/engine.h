@@ -46,7 +46,7 @@ typedef struct um_job {
     um_buf text;
     int32_t *text_end;     /* [max answer] length of `text` behind each answer token */
     um_logprob *likeliest; /* [max answer, n_top] of the tokens that were given; NULL: not asked for */
-    int32_t n_text;        /* answer tokens pushed into the stream */
+    int32_t n_text;        /* answer tokens whose text came out of the stream */
     size_t sent;           /* bytes given to the callback */
     int32_t n_sent;        /* tokens given with them */
     char **stop;

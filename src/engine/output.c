@@ -18,18 +18,24 @@ static double decode_seconds(const um_engine *e, const um_job *j) {
 
 /* ---- Settled text ------------------------------------------------------------------------------------------------ */
 
+/* The text of tokens that came out ends here. */
+static void end_tokens(um_job *j) {
+    while (j->n_text < (int32_t)j->stream.n_out) j->text_end[j->n_text++] = (int32_t)j->text.len;
+}
+
 /* Detokenizes answer tokens up to position `end`. */
 static void push_text(um_job *j, int32_t end) {
     const um_req *q = &j->req;
-    while (q->n_prompt + j->n_text < end) {
-        um_stream_push(&j->stream, q->token[q->n_prompt + j->n_text], &j->text);
-        j->text_end[j->n_text++] = (int32_t)j->text.len;
+    while (q->n_prompt + (int32_t)j->stream.n_pushed < end) {
+        um_stream_push(&j->stream, q->token[q->n_prompt + (int32_t)j->stream.n_pushed], &j->text);
+        end_tokens(j);
     }
 }
 
 /* What waits for a token that never comes is the last one's. */
 static void flush_text(um_job *j) {
     um_stream_flush(&j->stream, &j->text);
+    end_tokens(j);
     if (j->n_text) j->text_end[j->n_text - 1] = (int32_t)j->text.len;
 }
 

@@ -186,17 +186,26 @@ um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool 
     return hand_over(&b, s, text, len);
 }
 
+/* Of n ids, those whose text came out of the stream end at `at`; `known` ended before. Returns how many have. */
+static size_t put_ends(const um_stream *s, size_t at, size_t *end, size_t known, size_t n) {
+    while (known + (s->n_pushed - s->n_out) < n) end[known++] = at;
+    return known;
+}
+
 um_status um_model_decode_each(const um_model *m, const int32_t *ids, size_t n, bool special, char **text, size_t *end,
                                um_err *err) {
     um_buf b = {0};
     um_stream stream;
     um_status s = check_decoded(m, ids, n, -1, err);
     um_stream_init(&stream, m->tok, !special);
-    for (size_t i = 0; i < n && !s; i++) {
+    for (size_t i = 0, known = 0; i < n && !s; i++) {
         bool ends = i + 1 == n || ids[i + 1] < 0;
         if (ids[i] >= 0) um_stream_push(&stream, ids[i], &b);
-        if (ends) um_stream_flush(&stream, &b);
-        end[i] = b.len;
+        known = put_ends(&stream, b.len, end, known, i + 1);
+        if (!ends) continue;
+        um_stream_flush(&stream, &b);
+        known = put_ends(&stream, b.len, end, known, i + 1);
+        end[i] = b.len; /* bytes that were held are the last one's */
     }
     return hand_over(&b, s, text, NULL);
 }

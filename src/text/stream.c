@@ -102,17 +102,21 @@ static void push(um_stream *s, int32_t id, um_buf *out) {
     if (s->n_strip) um_decoder_strip_front(&t->dec, out, from, &s->n_strip);
 }
 
+/* What is skipped behind a token that waits comes out with it. */
 void um_stream_push(um_stream *s, int32_t id, um_buf *out) {
-    if (!um_tok_exists(s->tok, id) || (s->skip_special && um_tok_is_special(s->tok, id))) return;
-    size_t from = out->len;
-    push(s, id, out);
-    if (s->tok->clean_up) um_clean_text(s->cleaning, out, from);
+    size_t from = out->len, before = s->n_pushed++;
+    bool skipped = !um_tok_exists(s->tok, id) || (s->skip_special && um_tok_is_special(s->tok, id));
+    if (!skipped) push(s, id, out);
+    if (s->pending < 0) s->n_out = s->n_pushed;
+    else if (!skipped) s->n_out = before;
+    if (!skipped && s->tok->clean_up) um_clean_text(s->cleaning, out, from);
 }
 
 void um_stream_flush(um_stream *s, um_buf *out) {
     size_t from = out->len;
     if (s->pending >= 0) push_step(s, s->pending, true, out);
     s->pending = -1;
+    s->n_out = s->n_pushed;
     drop_held(s, out);
     if (s->n_strip) um_decoder_strip_front(&s->tok->dec, out, from, &s->n_strip);
     if (!s->tok->clean_up) return;

@@ -53,6 +53,8 @@ typedef struct um_stream {
     char held[4];
     int n_held;
     int32_t pending;                  /* token that waits for its successor, or -1 */
+    size_t n_pushed;                  /* tokens, those that are skipped among them */
+    size_t n_out;                     /* the first so many have given their text, or held bytes of a character */
     int32_t n_strip;                  /* characters that may still be taken off the front */
     uint8_t cleaning[UM_CLEAN_RULES]; /* clean_up_tokenization_spaces: bytes that wait in each of its replacements */
 } um_stream;

@@ -1,7 +1,10 @@
 /* What events and slots carry beside text: ids, times, confidences, blocks in flight, special tokens. */
 #include <math.h>
 
+#include <jansson.h>
+
 #include "support.h"
+#include "unit/bos_folder.h"
 
 static const struct {
     const char *model, *strategy;
@@ -303,6 +306,54 @@ static void tokens_without_text_are_streamed_too(void **state) {
     assert_null(strstr(plain.text, "<|"));
 }
 
+static void compare_ends(void *arg, const um_event *ev) {
+    const test_engine *t = (const test_engine *)arg;
+    size_t end = 0, len;
+    if (ev->type != UM_EVENT_FINISH) return;
+    assert_int_equal(ev->result->n_tokens, 12);
+    for (size_t i = 0; i < ev->result->n_tokens; i++) {
+        (void)um_model_token_bytes(t->model, ev->result->token_ids[i], &len);
+        end += len;
+        assert_int_equal(ev->result->text_end[i], end);
+    }
+}
+
+/* The decoder BPEDecoder writes the last token differently, so each waits for the next. */
+static void a_text_that_waits_for_the_next_token_is_its_tokens_own(void **state) {
+    (void)state;
+    char folder[] = BOS_FOLDER, from[512], to[256], cwd[256];
+    json_t *v = NULL;
+    um_config c;
+    test_engine t;
+    bos_folder_make(folder);
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(from, sizeof from, "%s/models/tiny-full/model.safetensors", cwd);
+    snprintf(to, sizeof to, "%s/model.safetensors", folder);
+    assert_int_equal(symlink(from, to), 0);
+    snprintf(from, sizeof from, "%s/tokenizer.json", folder);
+    assert_int_equal(um_json_load(&v, from, NULL), UM_OK);
+    json_object_set_new(v, "decoder", json_pack("{s:s,s:s}", "type", "BPEDecoder", "suffix", "</w>"));
+    assert_int_equal(unlink(from), 0);
+    assert_int_equal(json_dump_file(v, from, 0), 0);
+    json_decref(v);
+    um_config_init(&c);
+    c.model = folder;
+    c.num_pages = 40;
+    c.max_num_reqs = 1;
+    test_open(&t, &c);
+    um_request r = request(t.engine, "full");
+    r.keep_special = true;
+    r.sampling.max_tokens = 12;
+    r.sampling.ignore_eos = true;
+    r.on_event = compare_ends;
+    r.arg = &t;
+    (void)add(t.engine, &r);
+    test_drain(t.engine);
+    test_close(&t);
+    assert_int_equal(unlink(to), 0);
+    bos_folder_remove(folder);
+}
+
 static void special_tokens_are_text_when_that_is_asked_for(void **state) {
     (void)state;
     static test_answer a;
@@ -547,6 +598,7 @@ int main(void) {
         cmocka_unit_test(log_probabilities_of_all_text_events_are_the_answers),
         cmocka_unit_test(log_probabilities_wait_for_the_text_of_their_token),
         cmocka_unit_test(tokens_without_text_are_streamed_too),
+        cmocka_unit_test(a_text_that_waits_for_the_next_token_is_its_tokens_own),
         cmocka_unit_test(special_tokens_are_text_when_that_is_asked_for),
         cmocka_unit_test(an_engine_names_the_sampler_that_it_uses),
         cmocka_unit_test(slots_show_what_runs_and_what_waits),

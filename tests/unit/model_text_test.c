@@ -5,11 +5,12 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "bos_folder.h"
 
-static um_model *model, *with_bos;
-static char folder[] = BOS_FOLDER;
+static um_model *model, *with_bos, *with_bpe;
+static char folder[] = BOS_FOLDER, bpe_folder[] = BOS_FOLDER;
 
 static um_model *open_text(const char *dir) {
     um_config c;
@@ -21,11 +22,26 @@ static um_model *open_text(const char *dir) {
     return m;
 }
 
+/* That folder with the decoder BPEDecoder. */
+static void bpe_folder_make(void) {
+    char path[64];
+    json_t *t = NULL;
+    bos_folder_make(bpe_folder);
+    snprintf(path, sizeof path, "%s/tokenizer.json", bpe_folder);
+    if (um_json_load(&t, path, NULL)) fail_msg("%s", path);
+    json_object_set_new(t, "decoder", json_pack("{s:s,s:s}", "type", "BPEDecoder", "suffix", "</w>"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(json_dump_file(t, path, 0), 0);
+    json_decref(t);
+}
+
 static int begin(void **state) {
     (void)state;
     bos_folder_make(folder);
     model = open_text("models/tiny-block");
     with_bos = open_text(folder);
+    bpe_folder_make();
+    with_bpe = open_text(bpe_folder);
     return 0;
 }
 
@@ -33,7 +49,9 @@ static int end(void **state) {
     (void)state;
     um_model_close(model);
     um_model_close(with_bos);
+    um_model_close(with_bpe);
     bos_folder_remove(folder);
+    bos_folder_remove(bpe_folder);
     return 0;
 }
 
@@ -70,6 +88,30 @@ static void texts_of_tokens_join_to_the_whole(void **state) {
     }
     assert_string_equal(bytes.data, text);
     um_buf_free(&bytes);
+    um_free(each);
+}
+
+/* Its decoder writes the last token differently, so a text comes out when the next token is there. */
+static void a_text_that_waits_for_the_next_token_is_its_tokens_own(void **state) {
+    (void)state;
+    static const char *const token[] = {"Hello", "World", "!"};
+    int32_t ids[64], n = 0, none = encode(with_bos, "<|startoftext|>", false, ids) == 1 ? ids[0] : -1;
+    size_t at[5];
+    char *each;
+    assert_true(none >= 0);
+    for (size_t i = 0; i < 3; i++) {
+        int32_t got[64];
+        size_t n_got = encode(with_bos, token[i], false, got);
+        ids[n++] = got[n_got - 1];
+        if (i == 1) ids[n++] = none; /* skipped: it ends where the token before it does */
+    }
+    assert_int_equal(um_model_decode_each(with_bpe, ids, (size_t)n, false, &each, at, NULL), UM_OK);
+    for (int32_t i = 0, from = 0; i < n; i++) {
+        size_t len = 0;
+        if (ids[i] != none) (void)um_model_token_bytes(with_bpe, ids[i], &len);
+        from += (int32_t)len;
+        assert_int_equal(at[i], from);
+    }
     um_free(each);
 }
 
@@ -130,6 +172,7 @@ static void a_level_may_keep_special_tokens_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_tokens_join_to_the_whole),
+        cmocka_unit_test(a_text_that_waits_for_the_next_token_is_its_tokens_own),
         cmocka_unit_test(a_gap_ends_what_was_begun),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(bos_goes_before_a_text_once_and_only_when_asked),
