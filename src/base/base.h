@@ -184,6 +184,8 @@ bool um_lines_is_file(const um_lines *l);
 /* The next line that is not blank, without its newline; valid until the next call. `wait`: may block; a signal ends
  * the wait with UM_LINES_LATER. */
 um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err);
+/* The same among what was read already: UM_LINES_LATER says that the next line is not in memory, or not all of it. */
+um_lines_got um_lines_here(um_lines *l, um_str *line);
 
 /* ---- Ids (idset.c) ----------------------------------------------------------------------------------------------- */
 

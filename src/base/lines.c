@@ -99,19 +99,24 @@ static bool is_blank(um_str s) {
     return i == s.n;
 }
 
-um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
+um_lines_got um_lines_here(um_lines *l, um_str *line) {
     for (;;) {
         size_t n = l->buf.len - l->looked;
         const char *newline = n ? (const char *)memchr(l->buf.data + l->looked, '\n', n) : NULL;
         bool last = !newline && l->eof && (l->start < l->buf.len || l->skipping);
-        if (newline || last) {
-            um_lines_got got = hand_out(l, newline ? (size_t)(newline - l->buf.data) : l->buf.len, line);
-            if (got == UM_LINES_TOO_LONG || !is_blank(*line)) return got;
-            continue;
-        }
-        if (l->eof) return UM_LINES_END;
-        l->looked = l->buf.len;
-        um_lines_got got = read_more(l, wait, err);
+        if (!newline && !last) break;
+        um_lines_got got = hand_out(l, newline ? (size_t)(newline - l->buf.data) : l->buf.len, line);
+        if (got == UM_LINES_TOO_LONG || !is_blank(*line)) return got;
+    }
+    l->looked = l->buf.len;
+    return l->eof ? UM_LINES_END : UM_LINES_LATER;
+}
+
+um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
+    for (;;) {
+        um_lines_got got = um_lines_here(l, line);
+        if (got != UM_LINES_LATER) return got;
+        got = read_more(l, wait, err);
         if (got != UM_LINES_LINE) return got;
     }
 }

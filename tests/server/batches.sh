@@ -12,6 +12,8 @@ lines() {
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
 slow='{"accept_threshold": 1, "ignore_eos": true}'
+# Makes every third line one that is read beside the loop.
+some_long() { jq -c 'if .custom_id[1:] | tonumber % 3 == 1 then .body.user = "x" * 3000 else . end'; }
 # Uploads a file as form data, with further arguments for curl; its id is in file.
 upload() {
     call /v1/files -F purpose=batch -F "file=@$1;type=application/jsonl" "${@:2}"
@@ -259,6 +261,18 @@ bad_batches_are_refused_with_the_field() {
     call /v1/batches/batch_0
     [ "$status" = 404 ]
 }
+huge_lines_are_answered_like_others() {
+    lines 1 > "$work/in.jsonl"
+    lines 2 | tail -1 | jq -c '.body.user = "x" * 6000000' >> "$work/in.jsonl"
+    lines 3 | tail -1 | jq -c '.body.messages[0].content = "word " * 1200000' >> "$work/in.jsonl"
+    lines 4 | tail -1 >> "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    fetch
+    each_once 4
+    jq -es 'length == 3 and all(.response.status_code == 200)' "$work/out"
+    jq -e '.custom_id == "r3" and .response.body.error.code == "context_length_exceeded"' "$work/err"
+}
 a_line_can_not_be_a_stream() {
     lines 1 '{"stream": true}' > "$work/in.jsonl"
     upload "$work/in.jsonl"
@@ -303,7 +317,7 @@ an_expired_batch_says_so_for_the_lines_that_are_left() {
 # Kills the server in the middle of a batch, twice.
 a_killed_server_goes_on_after_its_start() {
     local before=0 now
-    lines 120 "$slow" > "$work/in.jsonl"
+    lines 120 "$slow" | some_long > "$work/in.jsonl"
     serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
     upload "$work/in.jsonl"
     create
@@ -342,7 +356,7 @@ a_torn_last_line_is_done_again() {
 # SIGTERM while lines run: the worker is held, so that none of them can end before.
 lines_that_run_at_a_stop_are_answered_by_the_next_start() {
     local dir=$work/stopped worker n=0
-    lines 60 "$slow" > "$work/in.jsonl"
+    lines 60 "$slow" | some_long > "$work/in.jsonl"
     serve --state-dir "$dir" --no-access-log --batch-concurrency 4
     upload "$work/in.jsonl"
     create

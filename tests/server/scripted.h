@@ -78,6 +78,7 @@ void um_backend_abort(um_backend *b, uint64_t rid) { (void)b, (void)rid; }
 static um_server *server;
 static um_config engine_config;
 static um_server_config server_config;
+static char *server_state_dir; /* NULL: no batches */
 
 static void open_server(void) {
     um_err err;
@@ -87,6 +88,7 @@ static void open_server(void) {
     server_config.engine = &engine_config;
     server_config.port = 0;
     server_config.access_log = false;
+    server_config.state_dir = server_state_dir;
     server_config.tool_call_parser = "hermes";
     server_config.reasoning_parser = "think";
     if (um_server_new(&server, &server_config, &err) == UM_OK) return;

@@ -44,6 +44,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
 static um_status open_all(um_batches *all, um_err *err) {
     um_status st = um_folder_open(all, err);
     if (!st) st = um_jobs_new(&all->disk, um_server_base(all->server), 1, 0, err);
+    if (!st) st = um_jobs_new(&all->reader, um_server_base(all->server), 1, 0, err);
     if (!st) st = um_batches_load(all, err);
     if (!st) st = um_files_load(all, err);
     return st;
@@ -97,6 +98,7 @@ void um_batches_stop(um_batches *all) {
 void um_batches_free(um_batches *all) {
     if (!all) return;
     um_batches_stop(all);
+    um_jobs_free(all->reader);
     um_jobs_free(all->disk);
     for (size_t i = 0; i < all->n_batches; i++) um_batch_free(all->batch[i]);
     for (size_t i = 0; i < all->n_files; i++) um_file_free(all->file[i]);

@@ -1,5 +1,5 @@
-/* Lines of an input, and lines that were answered before. Runs on the disk's thread as well: it touches the batch that
- * it is given, and nothing else. */
+/* Lines of an input, and lines that were answered before. Runs on other threads as well: it touches what it is given,
+ * and nothing else. */
 #include <jansson.h>
 
 #include "server/batch/store.h"
@@ -17,67 +17,72 @@ const char *um_unknown_member(const json_t *o, const char *const *known) {
     return NULL;
 }
 
-static bool check_members(um_batch *b, const json_t *root, int64_t number) {
-    static const char *const known[] = {"custom_id", "method", "url", "body", NULL};
-    const char *key = um_unknown_member(root, known);
-    if (key)
-        um_batch_blame(b, number, "unknown_parameter", key,
-                       "\"%.60s\": a line has custom_id, method, url and body, and nothing else", key);
-    return !key;
+static bool UM_PRINTF(4, 5) fault(um_batch_error *e, const char *code, const char *param, const char *fmt, ...) {
+    va_list ap;
+    *e = (um_batch_error){0};
+    snprintf(e->code, sizeof e->code, "%s", code);
+    snprintf(e->param, sizeof e->param, "%s", param);
+    va_start(ap, fmt);
+    vsnprintf(e->message, sizeof e->message, fmt, ap);
+    va_end(ap);
+    return false;
 }
 
-static bool check_id(um_batch *b, const json_t *root, int64_t number, um_batch_line *out) {
+static bool check_members(const json_t *root, um_batch_error *wrong) {
+    static const char *const known[] = {"custom_id", "method", "url", "body", NULL};
+    const char *key = um_unknown_member(root, known);
+    return !key || fault(wrong, "unknown_parameter", key,
+                         "\"%.60s\": a line has custom_id, method, url and body, and nothing else", key);
+}
+
+static bool check_id(const json_t *root, um_batch_line *out, um_batch_error *wrong) {
     const json_t *id = json_object_get(root, "custom_id");
     size_t n = json_string_length(id);
     out->custom_id = json_string_value(id);
     if (out->custom_id && n > 0 && n <= UM_CUSTOM_ID_MAX && strlen(out->custom_id) == n) return true;
-    um_batch_blame(b, number, "invalid_custom_id", "custom_id",
-                   "custom_id: expected a text of 1 to %d bytes, different in every line", UM_CUSTOM_ID_MAX);
-    return false;
+    return fault(wrong, "invalid_custom_id", "custom_id",
+                 "custom_id: expected a text of 1 to %d bytes, different in every line", UM_CUSTOM_ID_MAX);
 }
 
-static bool check_request(um_batch *b, const json_t *root, int64_t number, um_batch_line *out) {
+static bool check_request(const um_api *a, const json_t *root, um_batch_line *out, um_batch_error *wrong) {
     const char *method = json_string_value(json_object_get(root, "method"));
     const char *url = json_string_value(json_object_get(root, "url"));
     out->body = json_object_get(root, "body");
     if (!um_streq(method, "POST"))
-        um_batch_blame(b, number, "invalid_method", "method", "method: expected \"POST\", found %.40s",
-                       method ? method : "none");
-    else if (!um_streq(url, b->api->path))
-        um_batch_blame(b, number, "mismatched_endpoint", "url",
-                       "url: expected \"%s\", the batch's endpoint, found %.80s", b->api->path, url ? url : "none");
-    else if (!json_is_object(out->body))
-        um_batch_blame(b, number, "invalid_body", "body", "body: expected the JSON object of a request");
-    else return true;
-    return false;
+        return fault(wrong, "invalid_method", "method", "method: expected \"POST\", found %.40s",
+                     method ? method : "none");
+    if (!um_streq(url, a->path))
+        return fault(wrong, "mismatched_endpoint", "url", "url: expected \"%s\", the batch's endpoint, found %.80s",
+                     a->path, url ? url : "none");
+    if (!json_is_object(out->body))
+        return fault(wrong, "invalid_body", "body", "body: expected the JSON object of a request");
+    return true;
 }
 
-bool um_batch_line_read(um_batch *b, um_str text, int64_t number, um_batch_line *out) {
+bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *wrong) {
     um_err err = {0};
     *out = (um_batch_line){0};
-    if (um_json_parse_request(&out->root, text.p, text.n, "the line", &err)) {
-        um_batch_blame(b, number, "invalid_json_line", *err.param ? err.param : NULL, "%s", err.msg);
-        return false;
-    }
-    if (!json_is_object(out->root)) {
-        um_batch_blame(b, number, "invalid_json_line", NULL, "expected a JSON object");
-        return false;
-    }
-    return check_members(b, out->root, number) && check_id(b, out->root, number, out) &&
-           check_request(b, out->root, number, out);
+    if (um_json_parse_request(&out->root, text.p, text.n, "the line", &err))
+        return fault(wrong, "invalid_json_line", err.param, "%s", err.msg);
+    if (!json_is_object(out->root)) return fault(wrong, "invalid_json_line", "", "expected a JSON object");
+    return check_members(out->root, wrong) && check_id(out->root, out, wrong) &&
+           check_request(a, out->root, out, wrong);
 }
 
 /* ---- The whole input --------------------------------------------------------------------------------------------- */
 
 static void take_line(um_batch *b, um_str text, int64_t number, um_idset *ids) {
     um_batch_line line;
-    if (um_batch_line_read(b, text, number, &line)) {
+    um_batch_error wrong;
+    if (um_batch_line_read(b->api, text, &line, &wrong)) {
         const um_idset_entry *twin = um_idset_find(ids, line.custom_id);
         if (twin)
             um_batch_blame(b, number, "duplicate_custom_id", "custom_id",
                            "custom_id: \"%.80s\" stands in line %lld too", line.custom_id, (long long)twin->line);
         else um_idset_add(ids, line.custom_id, number);
         b->total++;
+    } else {
+        um_batch_blame(b, number, wrong.code, wrong.param, "%s", wrong.message);
     }
     json_decref(line.root);
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "server/batch/store.h"
+#include "server/reading.h"
 
 enum {
     PRIORITY = 1000, /* lines are behind the requests of clients, which have 0 */
@@ -19,21 +20,38 @@ static const double SOON = 0, LATER = 0.25, AFTER_TROUBLE = 2; /* seconds */
 enum { ANSWERS, FAILURES, N_LEDGERS };
 static const char *const ending[N_LEDGERS] = {".out", ".err"};
 
-/* A line on its way: it runs, or waits to be started again. */
+/* A line on its way: it runs, or waits to be started. */
 typedef struct line {
     um_run *run;
-    um_batch_line line;
-    um_turn *turn; /* NULL: it waits */
+    const char *custom_id; /* the set's */
+    char *text;            /* it is parsed again when it is started again: two threads do not share JSON */
+    size_t n_text;
+    bool is_long;       /* its work is too much for the loop */
+    um_batch_line what; /* before it is encoded for the first time */
+    um_room room;
+    um_body body;  /* what it was encoded into, before it runs */
+    um_turn *turn; /* NULL: it waits, or is read */
     int32_t tries;
     bool starting;             /* no worker has it yet */
     struct line *next, **link; /* link: what points at it */
 } line;
 
+/* The next line of the input, or what there is in its place. */
+typedef struct found {
+    um_lines_got got;
+    um_str text; /* of UM_LINES_LINE; lives in the run's `in` */
+    bool is_request;
+    char *copy; /* of the text of a request */
+    um_batch_line what;
+    um_batch_error wrong; /* unless it is a request */
+} found;
+
 struct um_run {
     um_batch *batch;
     um_file *source; /* its input, NULL: somebody took it from the folder */
     char *input, *path[N_LEDGERS];
-    um_lines in;
+    um_lines in; /* like `next` the reader's while that looks for a line */
+    found next;
     um_idset ids;
     um_ledger ledger[N_LEDGERS];
     um_buf pending[N_LEDGERS], writing[N_LEDGERS]; /* answers: for the next job, and in its hands */
@@ -41,8 +59,10 @@ struct um_run {
     bool busy;       /* a job of it is with the disk's thread */
     um_batch *draft; /* what the first job finds out */
     bool prepared, all_started;
-    bool sealed; /* the record on the disk says that it is being finalized */
+    bool sealed;   /* the record on the disk says that it is being finalized */
+    bool given_up; /* no line is started any more */
     line *lines;
+    line *encoding;           /* one of them, which the reader has; NULL: none */
     um_file *file[N_LEDGERS]; /* at the end */
     double not_before;        /* after trouble */
 };
@@ -64,10 +84,18 @@ void um_run_new(um_batch *b) {
     }
 }
 
+static void free_json(void *root) { json_decref(root); }
+
+static void release_text(const um_run *r, size_t n, char *text, json_t *root) {
+    um_release(r->batch->all->server, n, um_free, text);
+    um_release(r->batch->all->server, n, free_json, root);
+}
+
 static void line_free(line *l) {
     *l->link = l->next;
     if (l->next) l->next->link = l->link;
-    json_decref(l->line.root);
+    um_body_release(&l->body);
+    release_text(l->run, l->n_text, l->text, l->what.root);
     um_free(l);
 }
 
@@ -275,8 +303,21 @@ void um_run_flush(um_run *r) {
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
+/* A short line is found, parsed and encoded on the loop; for a long one each of the two steps is a job of the reader.
+ * Between them the loop looks whether it was answered already. */
+static void read_beside(um_run *r, um_status (*work)(void *, um_err *), void (*done)(void *, um_status, const um_err *),
+                        void *arg) {
+    r->batch->all->reading = r;
+    um_jobs_give(r->batch->all->reader, &(um_job){work, done, arg, 0});
+}
+
+static void end_reading(um_run *r) {
+    r->batch->all->reading = NULL;
+    um_batches_wake(r->batch->all, SOON);
+}
+
 static void answer_line(line *l, int status, const um_buf *json) {
-    add_answer(l->run, l->line.custom_id, status, json);
+    add_answer(l->run, l->custom_id, status, json);
     line_free(l);
 }
 
@@ -293,67 +334,128 @@ static void on_done(void *arg, int status, um_buf *json) {
     um_batches_wake(all, SOON);
 }
 
-static void answer_refused(line *l, const um_body *body, const um_err *err) {
+static void answer_refused(line *l, const um_err *err) {
     um_buf json = {0};
     um_jw w;
     int status = um_http_status_of(err->code);
     um_jw_init(&w, &json);
     um_jw_begin_object(&w);
     um_jw_key(&w, "error");
-    um_put_error(&w, status, err->param[0] ? err->param : NULL, body->error_code, err->msg);
+    um_put_error(&w, status, err->param[0] ? err->param : NULL, l->body.error_code, err->msg);
     um_jw_end_object(&w);
     answer_line(l, status, &json);
     um_buf_free(&json);
 }
 
-/* The line may be gone behind this. */
-static void start_line(line *l) {
-    um_batch *b = l->run->batch;
-    um_body body = {0};
-    um_err err = {0};
-    um_room room = um_room_of(b->all->server);
-    um_status st = um_api_read(b->api, b->all->server, &room, json_incref(l->line.body), &body, &err);
-    if (!st && body.stream) st = um_fail_param(&err, UM_EINVAL, "stream", "a line of a batch is answered as a whole");
-    if (st) {
-        answer_refused(l, &body, &err);
-    } else {
-        body.generate.priority = UM_MAX(body.generate.priority, PRIORITY);
-        b->all->n_lines++;
-        l->starting = true;
-        um_turn *turn = um_turn_detached(b->all->server, &body, b->api->shape, on_done, l);
-        if (turn) { /* else on_done was called, and l may be gone */
-            l->turn = turn;
-            l->starting = false;
-        }
-    }
-    um_body_free(&body);
+static um_status encode_line(void *arg, um_err *err) {
+    line *l = arg;
+    const um_batch *b = l->run->batch;
+    um_batch_error none; /* it was read before */
+    if (!l->what.root) um_batch_line_read(b->api, (um_str){l->text, l->n_text}, &l->what, &none);
+    json_t *body = json_incref(l->what.body);
+    json_decref(l->what.root);
+    l->what = (um_batch_line){0};
+    um_status st = um_api_read(b->api, b->all->server, &l->room, body, &l->body, err);
+    l->body.bytes = l->n_text;
+    if (st || !l->body.stream) return st;
+    return um_fail_param(err, UM_EINVAL, "stream", "a line of a batch is answered as a whole");
 }
 
-static line *line_new(um_run *r, const um_batch_line *what) {
+/* The line may be gone behind this. */
+static void run_line(line *l) {
+    const um_batch *b = l->run->batch;
+    l->body.generate.priority = UM_MAX(l->body.generate.priority, PRIORITY);
+    b->all->n_lines++;
+    l->starting = true;
+    um_turn *turn = um_turn_detached(b->all->server, &l->body, b->api->shape, on_done, l);
+    if (!turn) return; /* on_done was called */
+    l->turn = turn;
+    l->starting = false;
+}
+
+static void line_encoded(line *l, um_status s, const um_err *err) {
+    if (s) answer_refused(l, err);
+    else run_line(l);
+}
+
+static void encode_done(void *arg, um_status s, const um_err *err) {
+    line *l = arg;
+    um_run *r = l->run;
+    r->encoding = NULL;
+    end_reading(r);
+    if (r->given_up) line_free(l);
+    else line_encoded(l, s, err);
+}
+
+/* The line may be gone behind this. */
+static void start_line(line *l) {
+    um_err err = {0};
+    l->room = um_room_of(l->run->batch->all->server);
+    if (l->is_long) {
+        l->run->encoding = l;
+        read_beside(l->run, encode_line, encode_done, l);
+    } else {
+        um_status st = encode_line(l, &err);
+        line_encoded(l, st, &err);
+    }
+}
+
+static um_status find_line(void *arg, um_err *err) {
+    um_run *r = arg;
+    found *f = &r->next;
+    while (f->got == UM_LINES_LATER) f->got = um_lines_next(&r->in, true, &f->text, err);
+    if (f->got != UM_LINES_LINE) return UM_OK;
+    f->is_request = um_batch_line_read(r->batch->api, f->text, &f->what, &f->wrong);
+    f->copy = f->is_request ? um_strndup(f->text.p, f->text.n) : NULL;
+    return UM_OK;
+}
+
+static line *line_new(um_run *r, const found *f, const char *custom_id) {
     line *l = UM_NEW(line);
-    *l = (line){.run = r, .line = *what, .next = r->lines, .link = &r->lines};
+    *l = (line){.run = r, .custom_id = custom_id, .text = f->copy, .n_text = f->text.n, .what = f->what};
+    l->is_long = l->n_text > UM_READ_AT_ONCE || json_object_get(l->what.body, "chat_template");
+    l->next = r->lines;
+    l->link = &r->lines;
     if (l->next) l->next->link = &l->next;
     r->lines = l;
     return l;
 }
 
-/* The next line of the input that was not answered, or NULL: there is none. The input was checked, but its file may
+/* What was found becomes a line that waits; NULL: it is none, or was answered. The input was checked, but its file may
  * have been changed since by somebody. */
-static line *next_line(um_run *r) {
-    um_str text;
-    um_err err = {0};
-    for (;;) {
-        um_lines_got got = um_lines_next(&r->in, true, &text, &err);
-        if (got == UM_LINES_LATER) continue;
-        if (got != UM_LINES_LINE) break;
-        um_batch_line what;
-        bool read = um_batch_line_read(r->batch, text, r->in.number, &what);
-        const um_idset_entry *e = read ? um_idset_find(&r->ids, what.custom_id) : NULL;
-        if (e && !e->answered) return line_new(r, &what);
-        json_decref(what.root);
+static line *take_found(um_run *r) {
+    const found *f = &r->next;
+    if (f->got != UM_LINES_LINE) {
+        r->all_started = true;
+        return NULL;
     }
-    r->all_started = true;
+    if (!f->is_request) um_batch_blame(r->batch, r->in.number, f->wrong.code, f->wrong.param, "%s", f->wrong.message);
+    const um_idset_entry *e = f->is_request ? um_idset_find(&r->ids, f->what.custom_id) : NULL;
+    if (e && !e->answered && !r->given_up) return line_new(r, f, e->key);
+    release_text(r, f->text.n, f->copy, f->what.root);
     return NULL;
+}
+
+static void find_done(void *arg, um_status s, const um_err *err) {
+    (void)s, (void)err;
+    end_reading(arg);
+    take_found(arg);
+}
+
+/* The next line of the input that was not answered. NULL: there is none, or it is looked for beside the loop. */
+static line *next_line(um_run *r) {
+    found *f = &r->next;
+    line *l = NULL;
+    while (!l && !r->all_started) {
+        f->got = um_lines_here(&r->in, &f->text);
+        if (f->got == UM_LINES_LATER || (f->got == UM_LINES_LINE && f->text.n > UM_READ_AT_ONCE)) {
+            read_beside(r, find_line, find_done, r);
+            return NULL;
+        }
+        find_line(r, NULL);
+        l = take_found(r);
+    }
+    return l;
 }
 
 static line *waiting_line(um_run *r) {
@@ -370,7 +472,8 @@ static int32_t most_lines(const um_batches *all) {
 }
 
 static bool has_room(const um_run *r) {
-    return r->batch->all->n_lines < most_lines(r->batch->all) && n_unwritten(r) < PENDING_MAX;
+    const um_batches *all = r->batch->all;
+    return !all->reading && all->n_lines < most_lines(all) && n_unwritten(r) < PENDING_MAX;
 }
 
 static bool is_held(um_batches *all) {
@@ -393,14 +496,16 @@ static void start_lines(um_run *r) {
     }
 }
 
+/* What the reader has comes back by itself; until then the run is not over. */
 void um_run_give_up(um_run *r) {
-    while (r->lines) {
-        line *l = r->lines;
+    r->given_up = true;
+    for (line *l = r->lines, *next; l; l = next) {
+        next = l->next;
         if (l->turn) {
             um_turn_cancel(l->turn);
             r->batch->all->n_lines--;
         }
-        line_free(l);
+        if (l != r->encoding) line_free(l);
     }
 }
 
@@ -491,7 +596,7 @@ static void advance_prepared(um_run *r) {
     if (b->status == UM_BATCH_IN_PROGRESS && !in_time) expire_rest(r);
     um_run_flush(r);
     bool no_more = r->all_started || b->status == UM_BATCH_CANCELLING;
-    if (!no_more || r->busy || r->lines || n_unwritten(r)) return;
+    if (!no_more || r->busy || r->lines || b->all->reading == r || n_unwritten(r)) return;
     um_batch_enter(b, UM_BATCH_FINALIZING);
     seal(r);
 }

@@ -10,7 +10,9 @@
  * record says FINALIZING, then the answers become files, then the record says how it ended: each of these steps may be
  * done again.
  *
- * All of it belongs to the loop's thread, but for what a job of the disk's thread has in its hands. */
+ * All of it belongs to the loop's thread, but for what a job of the disk's thread, or of the reader's, has in its
+ * hands.
+ */
 #ifndef UM_STORE_H
 #define UM_STORE_H
 
@@ -120,6 +122,7 @@ void um_batch_list(um_batches *all, um_batch *b); /* takes it */
 /* Writes its record as it is now. done may be NULL; without one a failure is tried again. */
 void um_batch_save(um_batch *b, um_stored_fn done, void *arg);
 void um_batch_enter(um_batch *b, um_batch_status s); /* now */
+/* Adds to its errors, unless it has enough of them. param NULL or "": none. */
 void um_batch_blame(um_batch *b, int64_t line, const char *code, const char *param, const char *fmt, ...)
     UM_PRINTF(5, 6);
 um_status um_batches_load(um_batches *all, um_err *err);
@@ -134,8 +137,8 @@ typedef struct um_batch_line {
 } um_batch_line;
 /* The first member of an object that is not known, NULL: all are. A NULL ends the list. */
 const char *um_unknown_member(const struct json_t *o, const char *const *known);
-/* Reads one; what is wrong with it is added to the batch's errors. json_decref(out->root), also on failure. */
-bool um_batch_line_read(um_batch *b, um_str text, int64_t number, um_batch_line *out);
+/* Reads one; says in `wrong`, but for its number, what is. Any thread. json_decref(out->root), also on failure. */
+bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *wrong);
 /* Reads the whole input: total, ids, errors. On the disk's thread. */
 void um_batch_check(um_batch *b, const char *path, um_idset *ids);
 /* Reads answers of an earlier run, marks their ids and counts them; the ledger is ready to be written. UM_EIO,
@@ -148,7 +151,7 @@ um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t
 void um_run_new(um_batch *b);                          /* of a batch that is not over; keeps its input */
 void um_run_free(um_run *r);                           /* nothing of it is with the disk's thread */
 void um_run_advance(um_batch *b);                      /* does what can be done now */
-void um_run_give_up(um_run *r);                        /* cancels its lines */
+void um_run_give_up(um_run *r);                        /* cancels its lines; no more are started */
 void um_run_flush(um_run *r);                          /* what was answered goes to the disk */
 void um_run_cancel(um_batch *b);                       /* the client's wish */
 void um_batches_wake(um_batches *all, double seconds); /* advances all of them soon */
@@ -159,6 +162,8 @@ struct um_batches {
     int64_t file_ttl; /* seconds that files are kept whose requests say nothing, 0: for ever */
     int lock;
     um_jobs *disk;
+    um_jobs *reader; /* reads long lines; not the threads of clients' bodies, which would wait behind it */
+    um_run *reading; /* whose line it has; meanwhile no line is started, so their order is kept. NULL: it has none */
     um_file **file;
     size_t n_files, files_cap;
     um_batch **batch; /* by age */
