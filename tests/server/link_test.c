@@ -10,8 +10,10 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -470,6 +472,47 @@ static void a_hub_that_went_away_is_missed_and_joined_again(void **state) {
     remove_place(&at);
 }
 
+/* ---- Signals ----------------------------------------------------------------------------------------------------- */
+
+static atomic_int n_signals;
+static void count_signal(int number) {
+    (void)number;
+    n_signals++;
+}
+
+/* A signal every `microseconds`, 0: no more. */
+static void set_alarm(suseconds_t microseconds) {
+    const struct itimerval t = {.it_interval.tv_usec = microseconds, .it_value.tv_usec = microseconds};
+    struct sigaction count = {.sa_handler = count_signal};
+    assert_int_equal(sigaction(SIGALRM, &count, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &t, NULL), 0);
+}
+
+/* What is said while signals arrive is neither lost nor an error; nor is a join. */
+static void signals_disturb_no_link(void **state) {
+    (void)state;
+    const kind *k = &kinds[1];
+    um_err err;
+    um_hub *h = open_hub(k);
+    um_port *p = open_port(k, h, 0, 1);
+    set_alarm(20);
+    for (uint16_t life = 1; life <= 100; life++) {
+        for (uint64_t i = 1; i <= 100; i++) port_say(p, 0, life, i);
+        for (uint64_t i = 1; i <= 100; i++) {
+            um_str frame;
+            while (!um_hub_receive(h, &frame)) {}
+            assert_int_equal(number_of(frame), i);
+            assert_true(hub_say(h, 0, life, i));
+        }
+        for (uint64_t i = 1; i <= 100; i++) assert_int_equal(port_next(p), i);
+        if (um_port_join_again(p, 0, life + 1, &err)) fail_msg("%s", err.msg);
+    }
+    set_alarm(0);
+    assert_true(n_signals > 100);
+    um_port_close(p);
+    um_hub_close(h);
+}
+
 static void an_address_that_cannot_be_used_is_an_error(void **state) {
     (void)state;
     fails_to_listen("nonsense", "can't listen");
@@ -498,6 +541,7 @@ int main(void) {
         cmocka_unit_test(folders_of_dead_servers_are_swept),
         cmocka_unit_test(what_is_no_socket_is_left_alone),
         cmocka_unit_test(a_hub_that_went_away_is_missed_and_joined_again),
+        cmocka_unit_test(signals_disturb_no_link),
         cmocka_unit_test(an_address_that_cannot_be_used_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

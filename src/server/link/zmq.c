@@ -19,6 +19,8 @@ um_status um_zmq_socket(void **out, void *context, int type, int linger_ms, um_e
     return UM_OK;
 }
 
+bool um_zmq_is_interrupted(int result) { return result < 0 && errno == EINTR; }
+
 um_status um_zmq_check_addr(const char *addr, um_err *err) {
     int64_t port = 0;
     const char *colon = strrchr(addr, ':');
@@ -27,10 +29,42 @@ um_status um_zmq_check_addr(const char *addr, um_err *err) {
     return um_fail(err, UM_EIO, "%s: expected tcp://host:port with a port of 1..65535", addr);
 }
 
+um_status um_zmq_bind(void *socket, const char *addr, um_err *err) {
+    int rc;
+    do rc = zmq_bind(socket, addr);
+    while (um_zmq_is_interrupted(rc));
+    return rc ? um_fail(err, UM_EIO, "can't listen at %s: %s", addr, zmq_strerror(errno)) : UM_OK;
+}
+
+um_status um_zmq_connect(void *socket, const char *addr, um_err *err) {
+    int rc;
+    do rc = zmq_connect(socket, addr);
+    while (um_zmq_is_interrupted(rc));
+    return rc ? um_fail(err, UM_EIO, "can't connect to %s: %s", addr, zmq_strerror(errno)) : UM_OK;
+}
+
+void um_zmq_end(void *context) {
+    while (context && um_zmq_is_interrupted(zmq_ctx_term(context))) {}
+}
+
+bool um_zmq_send(void *socket, const void *bytes, size_t n, int flags) {
+    int rc;
+    do rc = zmq_send(socket, bytes, n, flags | ZMQ_DONTWAIT);
+    while (um_zmq_is_interrupted(rc));
+    return rc >= 0;
+}
+
+bool um_zmq_receive_part(void *socket, zmq_msg_t *m) {
+    int rc;
+    do rc = zmq_msg_recv(m, socket, ZMQ_DONTWAIT);
+    while (um_zmq_is_interrupted(rc));
+    return rc >= 0;
+}
+
 bool um_zmq_receive(void *socket, zmq_msg_t *m) {
-    while (zmq_msg_recv(m, socket, ZMQ_DONTWAIT) >= 0) {
+    while (um_zmq_receive_part(socket, m)) {
         if (!zmq_msg_more(m)) return true;
-        while (zmq_msg_more(m) && zmq_msg_recv(m, socket, ZMQ_DONTWAIT) >= 0) {}
+        while (zmq_msg_more(m) && um_zmq_receive_part(socket, m)) {}
     }
     return false;
 }

@@ -13,8 +13,18 @@ extern "C" {
 /* A socket of the context with the options of ours: any number of messages may wait (they are bounded where requests
  * are admitted), none is longer than a frame may be, and IPv6 works. NULL and UM_EIO when there is none. */
 um_status um_zmq_socket(void **out, void *context, int type, int linger_ms, um_err *err);
+/* A signal ends ZeroMQ's calls early, those that wait for nothing as well: whether one has to be made again. */
+bool um_zmq_is_interrupted(int result);
 /* ZeroMQ takes the lower 16 bits of a port that is too large: refuses it with UM_EIO. */
 um_status um_zmq_check_addr(const char *addr, um_err *err);
+/* Listens and connects. UM_EIO names the address. */
+um_status um_zmq_bind(void *socket, const char *addr, um_err *err);
+um_status um_zmq_connect(void *socket, const char *addr, um_err *err);
+void um_zmq_end(void *context); /* after its sockets are closed; NULL is fine */
+/* Sends a part, `flags` ZMQ_SNDMORE or 0; never waits. False: it can't be sent. */
+bool um_zmq_send(void *socket, const void *bytes, size_t n, int flags);
+/* Receives the next part into `m`, which is initialised; never waits. False: none is there. */
+bool um_zmq_receive_part(void *socket, zmq_msg_t *m);
 /* Receives a message of one part into `m`, which is initialised; longer ones are dropped. False: none is there. */
 bool um_zmq_receive(void *socket, zmq_msg_t *m);
 um_str um_zmq_bytes(zmq_msg_t *m);

@@ -72,17 +72,22 @@ static um_status watch_all(zmq_hub *h, um_err *err) {
 
 /* ---- Frames ------------------------------------------------------------------------------------------------------ */
 
+static bool has_probes(void *commands) {
+    int events = 0, rc;
+    size_t size = sizeof events;
+    do rc = zmq_getsockopt(commands, ZMQ_EVENTS, &events, &size);
+    while (um_zmq_is_interrupted(rc));
+    return events & ZMQ_POLLIN;
+}
+
 static bool hub_send(um_hub *base, uint16_t worker, uint16_t incarnation, um_buf *frame) {
     zmq_hub *h = (zmq_hub *)base;
     char name[UM_ZMQ_NAME_MAX];
-    int waiting = 0;
-    size_t size = sizeof waiting;
     um_zmq_put_name(name, worker, incarnation);
-    bool is_sent = zmq_send(h->commands, name, strlen(name), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-                   zmq_send(h->commands, frame->data, frame->len, ZMQ_DONTWAIT) >= 0;
+    bool is_sent = um_zmq_send(h->commands, name, strlen(name), ZMQ_SNDMORE) &&
+                   um_zmq_send(h->commands, frame->data, frame->len, 0);
     um_buf_free(frame);
-    zmq_getsockopt(h->commands, ZMQ_EVENTS, &waiting, &size);
-    if (waiting & ZMQ_POLLIN) set_nudge(h, true);
+    if (has_probes(h->commands)) set_nudge(h, true);
     return is_sent;
 }
 
@@ -103,9 +108,9 @@ static void connect_peer(zmq_hub *h, um_str name) {
 static void take_probes(zmq_hub *h) {
     zmq_msg_t m;
     zmq_msg_init(&m);
-    while (zmq_msg_recv(&m, h->commands, ZMQ_DONTWAIT) >= 0) {
+    while (um_zmq_receive_part(h->commands, &m)) {
         connect_peer(h, um_zmq_bytes(&m));
-        while (zmq_msg_more(&m) && zmq_msg_recv(&m, h->commands, ZMQ_DONTWAIT) >= 0) {}
+        while (zmq_msg_more(&m) && um_zmq_receive_part(h->commands, &m)) {}
     }
     zmq_msg_close(&m);
 }
@@ -182,7 +187,7 @@ static um_status listen_at(zmq_hub *h, void *socket, const char *addr, const cha
     }
     if (!st) st = um_zmq_check_addr(addr, err);
     if (!st) st = um_zmq_check_file(addr, err);
-    if (!st && zmq_bind(socket, addr)) st = um_fail(err, UM_EIO, "can't listen at %s: %s", addr, zmq_strerror(errno));
+    if (!st) st = um_zmq_bind(socket, addr, err);
     if (!st && zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, found, &size)) /* with the port that * stands for */
         st = um_fail(err, UM_EIO, "where %s listens is unknown: %s", addr, zmq_strerror(errno));
     if (!st) *at = um_strdup(found);
@@ -204,7 +209,7 @@ static void hub_close(um_hub *base) {
     if (h->nudge >= 0) close(h->nudge);
     if (h->commands) zmq_close(h->commands);
     if (h->events) zmq_close(h->events);
-    if (h->context) zmq_ctx_term(h->context);
+    um_zmq_end(h->context);
     um_zmq_remove_file(h->command_addr);
     um_zmq_remove_file(h->event_addr);
     if (h->folder) rmdir(h->folder);

@@ -23,16 +23,17 @@ typedef struct zmq_port {
 
 static um_status join(void *socket, const char *addr, um_err *err) {
     um_status st = um_zmq_check_addr(addr, err);
-    if (st || zmq_connect(socket, addr) == 0) return st;
-    return um_fail(err, UM_EIO, "can't connect to %s: %s", addr, zmq_strerror(errno));
+    return st ? st : um_zmq_connect(socket, addr, err);
 }
 
 static um_status open_monitor(zmq_port *p, um_err *err) {
     um_status st = um_zmq_socket(&p->monitor, p->context, ZMQ_PAIR, 0, err);
+    int rc;
     if (st) return st;
-    if (zmq_socket_monitor(p->commands, MONITOR_ADDR, ZMQ_EVENT_DISCONNECTED) || zmq_connect(p->monitor, MONITOR_ADDR))
-        return um_fail(err, UM_EIO, "ZeroMQ: no monitor: %s", zmq_strerror(errno));
-    return UM_OK;
+    do rc = zmq_socket_monitor(p->commands, MONITOR_ADDR, ZMQ_EVENT_DISCONNECTED);
+    while (um_zmq_is_interrupted(rc));
+    if (rc) return um_fail(err, UM_EIO, "ZeroMQ: no monitor: %s", zmq_strerror(errno));
+    return um_zmq_connect(p->monitor, MONITOR_ADDR, err);
 }
 
 static um_status open_sockets(zmq_port *p, uint16_t worker, uint16_t incarnation, um_err *err) {
@@ -57,7 +58,7 @@ static void close_sockets(zmq_port *p) {
     if (p->monitor) zmq_close(p->monitor);
     if (p->commands) zmq_close(p->commands);
     if (p->events) zmq_close(p->events);
-    if (p->context) zmq_ctx_term(p->context);
+    um_zmq_end(p->context);
     p->context = p->commands = p->events = p->monitor = NULL;
 }
 
@@ -65,9 +66,9 @@ static void close_sockets(zmq_port *p) {
 
 static void port_send(um_port *base, um_buf *frame) {
     zmq_port *p = (zmq_port *)base;
-    int n = zmq_send(p->events, frame->data, frame->len, ZMQ_DONTWAIT);
-    assert(n >= 0); /* its queue has no end */
-    (void)n;
+    bool is_sent = um_zmq_send(p->events, frame->data, frame->len, 0);
+    assert(is_sent); /* its queue has no end */
+    (void)is_sent;
     um_buf_free(frame);
 }
 
@@ -92,7 +93,7 @@ static bool port_is_lost(um_port *base) {
     zmq_msg_t m;
     bool is_lost = false;
     zmq_msg_init(&m);
-    while (zmq_msg_recv(&m, p->monitor, ZMQ_DONTWAIT) >= 0) is_lost = true; /* the one event that is watched */
+    while (um_zmq_receive_part(p->monitor, &m)) is_lost = true; /* the one event that is watched */
     zmq_msg_close(&m);
     return is_lost;
 }
