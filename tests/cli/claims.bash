@@ -20,10 +20,14 @@ export LC_ALL=C.UTF-8 TERM=xterm
 claims_begin() { claims_helpers=" $(compgen -A function | xargs) "; }
 
 claims_all() {
-    local name status n=0 failed=0
+    local name file status n=0 failed=0
     for name in $(compgen -A function); do
         [[ $claims_helpers != *" $name "* ]] || continue
         n=$((n + 1))
+        # A claim that waits for words must not find those of the one before.
+        for file in out err; do
+            [ ! -f "$work/$file" ] || rm "$work/$file"
+        done
         # Not as a condition, and not called from one: bash would ignore -e in all of it, and a claim would be worth no
         # more than its last command.
         set +e
