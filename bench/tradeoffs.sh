@@ -98,7 +98,7 @@ drill() {
 block() { ask "$1" tiny-block "$questions" "${@:2}" --decoding-strategy multi_bd; }
 # whole PART STRATEGY SAMPLER PARAMETER VALUE OPTION...
 whole() {
-    ask "$1" tiny-full "$whole_questions" "${@:3}" --decoding-strategy "$2" --gen-length 96 --max-tokens 96 \
+    ask "$1" tiny-full "$whole_questions" "${@:3}" --decoding-strategy "$2" --max-tokens 96 \
         --block-size 32
 }
 

@@ -17,7 +17,7 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list tokenize bench serve worker health help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --threads --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --accept-threshold --sampler --confidence --remask-threshold --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --eps --alg-temp --cfg-scale --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
+    local shared=' --model --model-name --mask-token-id --device --dtype --chat-template --special-in-content --check-weights --lora --lora-merge --threads --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
@@ -172,19 +172,19 @@ _unmask_value() {
     *' --compat') reply='none diffulex' ;;
     *' --decoding-strategy') reply='auto multi_bd d2f dmax fast_dllm_v2 full prefix_cache dual_cache sparse' ;;
     *' --block-size') reply='' ;;
-    *' --accept-threshold') reply='' ;;
     *' --sampler') reply='auto confidence dynamic static sequential sdar_dynamic factor hierarchy credit entropy_bound entropy_threshold low_confidence random origin maskgit_plus topk_margin entropy linear_entropy edit dmax' ;;
-    *' --confidence') reply='probability margin entropy' ;;
     *' --remask-threshold') reply='' ;;
+    *' --accept-threshold') reply='' ;;
+    *' --confidence') reply='probability margin entropy' ;;
     *' --buffer-size') reply='' ;;
     *' --add-block-threshold') reply='' ;;
     *' --semi-complete-threshold') reply='' ;;
     *' --token-stability-threshold') reply='' ;;
     *' --gen-length') reply='' ;;
     *' --steps') reply='' ;;
+    *' --cfg-scale') reply='' ;;
     *' --eps') reply='' ;;
     *' --alg-temp') reply='' ;;
-    *' --cfg-scale') reply='' ;;
     *' --retention') reply=' attention' ;;
     *' --retention-ratio') reply='' ;;
     *' --delay-step') reply='' ;;

@@ -23,6 +23,26 @@ void test_open(test_engine *t, const um_config *c) {
     if (um_model_open(&t->model, c, &err) || um_engine_new(&t->engine, t->model, c, &err)) fail_msg("%s", err.msg);
 }
 
+void test_drop_unread(um_decoding *d) {
+    const um_strategy *strategy;
+    const um_sampler *sampler;
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    um_sampling_params any;
+    um_decoding plain;
+    assert_int_equal(um_strategy_find(&strategy, d->strategy, NULL), UM_OK);
+    assert_int_equal(um_sampler_find(&sampler, d->sampler, NULL), UM_OK);
+    size_t n = um_decode_option_sets(sets, d, &any);
+    um_decoding_init(&plain);
+    for (size_t i = 0; i < n; i++) {
+        if (sets[i].base != d || sets[i].rows == um_decoding_options) continue;
+        for (size_t k = 0; k < sets[i].n; k++) {
+            const um_option *row = &sets[i].rows[k];
+            if (um_params_have(strategy->params, row->name) || um_params_have(sampler->params, row->name)) continue;
+            memcpy((char *)d + row->offset, (const char *)&plain + row->offset, row->size);
+        }
+    }
+}
+
 void test_close(test_engine *t) {
     um_engine_free(t->engine);
     um_model_close(t->model);

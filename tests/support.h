@@ -27,6 +27,9 @@ void test_open(test_engine *t, const um_config *c);
 void test_close(test_engine *t);
 void test_drain(um_engine *e);
 
+/* Gives every parameter that neither the strategy nor the sampler reads, both named in `d`, its default. */
+void test_drop_unread(um_decoding *d);
+
 /* What a request said. */
 typedef struct test_answer {
     int32_t token[512];

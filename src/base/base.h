@@ -499,6 +499,8 @@ um_status um_option_json_text(const um_option *row, const char *label, const str
                               char number[UM_NUMBER_MAX], const char **text, um_err *err);
 /* Value of the field as text, "auto" where it holds that. */
 void um_option_get_text(const um_option *row, const void *base, um_buf *out);
+/* Two structs hold the same value. */
+bool um_option_equal(const um_option *row, const void *a, const void *b);
 /* The word that stands for row->autos ("auto"), of length 0 when there is none; and whether `text` is that word. */
 um_str um_option_auto(const um_option *row);
 bool um_option_is_auto(const um_option *row, const char *text);

@@ -252,6 +252,18 @@ void um_option_get_text(const um_option *row, const void *base, um_buf *out) {
     um_buf_append(out, word.p, word.n);
 }
 
+bool um_option_equal(const um_option *row, const void *a, const void *b) {
+    const char *field_a = (const char *)a + row->offset, *field_b = (const char *)b + row->offset;
+    if (memcmp(field_a, field_b, row->size) == 0) return true;
+    um_buf text_a = {0}, text_b = {0};
+    put_value(row, field_a, &text_a);
+    put_value(row, field_b, &text_b);
+    bool same = um_streq(text_a.data, text_b.data);
+    um_buf_free(&text_a);
+    um_buf_free(&text_b);
+    return same;
+}
+
 /* ---- Values that are there --------------------------------------------------------------------------------------- */
 
 um_status um_options_check(const um_option_set *sets, size_t n_sets, um_err *err) {

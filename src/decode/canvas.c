@@ -12,10 +12,6 @@ const um_option um_canvas_options[UM_N_CANVAS_OPTIONS] = {
      "tokens of the canvas; auto is max_tokens"},
     {"steps", "diffusion_steps", UM_OPT_INT, FIELD(steps), 1, 65536, NULL, "auto", "0", "N",
      "Decoding (whole sequence)", "denoising passes for the whole canvas; auto is one per token"},
-    {"eps", NULL, UM_OPT_FLOAT, FIELD(eps), 0, 0.5, NULL, "0.001", NULL, "X", "Decoding (whole sequence)",
-     "masked share that the schedule of Dream's samplers ends at"},
-    {"alg_temp", NULL, UM_OPT_FLOAT, FIELD(alg_temp), 0, 100, NULL, "0", NULL, "T", "Decoding (whole sequence)",
-     "draws the positions of a pass at this temperature of their scores, 0 takes the best"},
     {"cfg_scale", "cfg", UM_OPT_FLOAT, FIELD(cfg_scale), 0, 100, NULL, "0", NULL, "X", "Decoding (whole sequence)",
      "classifier-free guidance against the masked prompt; doubles the work, 0 is off"},
 };
@@ -60,12 +56,17 @@ static int32_t auto_block(const um_decoding *d, const um_sampler *sampler, bool 
     return whole && !slices ? d->gen_length : UM_CANVAS_AUTO_BLOCK;
 }
 
-static um_status resolve_steps(um_decoding *d, const um_sampler *sampler, um_err *err) {
+static um_status resolve_steps(um_req *r, const um_sampler *sampler, um_err *err) {
+    um_decoding *d = &r->how;
     int32_t n_blocks = UM_CEIL_DIV(d->gen_length, d->block_size);
     if (sampler->schedule == UM_SCHEDULE_NONE && d->steps)
         return um_fail_param(err, UM_EINVAL, "steps",
                              "%d is set, but sampler %s follows no schedule: it decides by what it sees", d->steps,
                              sampler->name);
+    if (d->denoising_steps && sampler->schedule == UM_SCHEDULE_EVEN)
+        return um_fail_param(err, UM_EINVAL, "denoising_steps",
+                             "%d would have no effect: strategy %s spreads steps, the passes of the whole canvas",
+                             d->denoising_steps, r->strategy->name);
     if (d->steps == 0) d->steps = d->gen_length;
     if (d->steps < n_blocks)
         return um_fail_param(err, UM_ERANGE, "steps",
@@ -88,7 +89,7 @@ static um_status resolve(um_req *r, const um_sampler **sampler, bool slices, um_
     if (d->block_size == 0) d->block_size = auto_block(d, *sampler, slices);
     d->block_size = UM_MIN(d->block_size, d->gen_length);
     if (isnan(d->accept_threshold)) d->accept_threshold = r->traits->accept_threshold;
-    st = resolve_steps(d, *sampler, err);
+    st = resolve_steps(r, *sampler, err);
     if (!st && (*sampler)->init) st = (*sampler)->init(r, err);
     return st;
 }

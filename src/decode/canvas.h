@@ -46,7 +46,7 @@ typedef struct um_canvas {
 } um_canvas;
 
 /* Rows that all strategies over whole sequences read. */
-enum { UM_N_CANVAS_OPTIONS = 5 };
+enum { UM_N_CANVAS_OPTIONS = 3 };
 extern const um_option um_canvas_options[UM_N_CANVAS_OPTIONS];
 
 /* Resolves the request's parameters and makes a canvas of them, all masks. slices: some passes will feed no more than

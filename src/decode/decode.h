@@ -411,10 +411,13 @@ extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax
 
 /* `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);
+/* After its init: UM_EUNSUPPORTED for a parameter of `given`, as it was before init, that neither strategy nor sampler
+ * reads. What is as in `usual`, which the request was made from (NULL: none), and what is its row's default passes. */
+um_status um_req_check_unread(const um_req *r, const um_decoding *given, const um_decoding *usual, um_err *err);
 /* By name or alias; UM_EINVAL names those that exist. */
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
-/* One of its own rows has this name. */
-bool um_strategy_reads(const um_strategy *s, const char *option);
+/* The option is one of the rows that a strategy or a sampler reads beside those that all share. */
+bool um_params_have(const um_params *params, const char *option);
 
 /* Decoding rows that every strategy shares (over um_decoding), and sampling rows (over um_sampling_params). */
 extern const um_option um_decoding_options[];
@@ -425,6 +428,7 @@ extern const size_t um_n_sampling_options;
 /* All sets of decoding and sampling rows, those of strategies and samplers among them, with their bases; returns their
  * number (<= UM_DECODE_SETS_MAX). */
 size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s);
+void um_decoding_init(um_decoding *d); /* every row's default */
 
 #ifdef __cplusplus
 }

@@ -34,9 +34,9 @@ um_status um_strategy_find(const um_strategy **out, const char *name, um_err *er
     return UM_OK;
 }
 
-bool um_strategy_reads(const um_strategy *s, const char *option) {
-    for (int i = 0; i < UM_PARAMS_MAX && s->params[i].rows; i++)
-        if (um_options_find(s->params[i].rows, s->params[i].n, option)) return true;
+bool um_params_have(const um_params *params, const char *option) {
+    for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++)
+        if (um_options_find(params[i].rows, params[i].n, option)) return true;
     return false;
 }
 

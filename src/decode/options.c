@@ -11,14 +11,9 @@ const um_option um_decoding_options[] = {
      1, 65536, NULL, "auto", "0", "N", "Decoding",
      "tokens of a block; auto is what the model was trained with, else 32; all of the canvas for samplers of Dream and "
      "RND1, and 8 for fast_dllm_v2, where it is a sub-block"},
-    {"accept_threshold", "threshold,commit_confidence_threshold,dllm_confidence_threshold", UM_OPT_FLOAT,
-     D(accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
-     "a token is taken when its probability is above this; auto is the family's"},
     {"sampler", "remasking,alg,sampling_mode,dllm_unmasking_strategy", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto",
      "auto", "NAME", "Decoding",
      "which predictions of a pass are kept; auto is the model's own, see `unmask list samplers`"},
-    {"confidence", NULL, UM_OPT_CHOICE, D(confidence), 0, 0, "probability|margin|entropy", "probability", NULL, "SCORE",
-     "Decoding", "which score ranks positions; a threshold is always compared with the probability"},
     {"remask_threshold", NULL, UM_OPT_FLOAT, D(remask_threshold), 0, 1, NULL, "off", "off=nan", "P", "Decoding",
      "a token that the model gives less than this in a later pass becomes a mask again; not for samplers that edit"},
 };
@@ -74,4 +69,12 @@ size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_pa
     for (const um_sampler *const *p = um_samplers; *p; p++) n = add_params(sets, n, (*p)->params, d);
     sets[n++] = (um_option_set){um_sampling_options, um_n_sampling_options, s};
     return n;
+}
+
+void um_decoding_init(um_decoding *d) {
+    um_option_set sets[UM_DECODE_SETS_MAX];
+    um_sampling_params s;
+    size_t n = um_decode_option_sets(sets, d, &s);
+    memset(d, 0, sizeof *d);
+    for (size_t i = 0; i < n; i++) um_options_init(sets[i].rows, sets[i].n, sets[i].base);
 }

@@ -122,27 +122,13 @@ static um_status check_parameters(um_req *q, um_err *err) {
     return st ? st : check_names(&q->how, err);
 }
 
-/* Guidance must not be dropped in silence. */
-static um_status check_guidance(const um_req *q, um_err *err) {
-    um_buf names = {0};
-    if (!(q->how.cfg_scale > 0) || um_strategy_reads(q->strategy, "cfg_scale")) return UM_OK;
-    for (const um_strategy *const *s = um_strategies; *s; s++)
-        if (um_strategy_reads(*s, "cfg_scale")) um_buf_printf(&names, "%s%s", names.len ? ", " : "", (*s)->name);
-    um_status st = um_fail_param(err, UM_EUNSUPPORTED, "cfg_scale",
-                                 "%g asks for guidance, which strategy %s does not do; it takes 0 alone, and "
-                                 "guidance is done by: %s",
-                                 (double)q->how.cfg_scale, q->strategy->name, names.data);
-    um_buf_free(&names);
-    return st;
-}
-
 static um_status resolve_strategy(const um_engine *e, um_req *q, um_err *err) {
     const char *name = q->how.strategy;
     const um_family *f = e->model->arch.family;
     if (um_streq(name, "auto")) name = e->model->arch.default_strategy;
     um_status st = um_strategy_find(&q->strategy, name, err);
     if (st) return st;
-    if (um_family_runs(f, q->strategy->name)) return check_guidance(q, err);
+    if (um_family_runs(f, q->strategy->name)) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
                          "%s is not for models of the family %s, which run: %s", q->strategy->name, f->name,
                          f->strategies);
@@ -319,6 +305,7 @@ um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t in
     if (!st) st = check_ids(e, r, err);
     if (!st) copy_stop_ids(j, r);
     if (!st) st = q->strategy->init(q, err);
+    if (!st) st = um_req_check_unread(q, &r->decoding, &e->config.decoding, err);
     if (!st) {
         j->bound = q->strategy->need(q);
         st = check_need(e, j, err);
@@ -351,6 +338,7 @@ um_status um_job_check_defaults(um_engine *e, um_err *err) {
     r.sampling.max_tokens = 1;
     r.sampling.min_tokens = 0;
     st = um_job_new(&j, e, &r, 0, why);
+    if (!st) st = um_req_check_unread(&j->req, &r.decoding, NULL, why);
     if (!st) e->sampler = j->req.sampler ? j->req.sampler->name : "none";
     um_job_free(j, e);
     return st == UM_ELIMIT ? um_fail_in(why, "no request can run, even of one token") : st;

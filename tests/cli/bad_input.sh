@@ -111,7 +111,7 @@ LINES
     says 1 'decoding_strategy: full is not for models of the family sdar, which run: multi_bd'
     says 2 'sampler: no sampler is named \"best\"; there are: confidence, '
     says 3 'sampler: entropy follows a schedule over a whole canvas'
-    says 4 'cfg_scale: 2 asks for guidance, which strategy multi_bd does not do'
+    says 4 'cfg_scale: 2 would have no effect: strategy multi_bd and sampler confidence do not read it'
     says 5 'min_tokens: 9 is outside 0..8 (max_tokens 8)'
     says 6 'remask_threshold: 0.3 is not for sampler edit'
     says 7 'block_size: 300 is outside 1..256'

@@ -290,13 +290,21 @@ static void decoding_that_contradicts_itself_is_refused(void **state) {
          "remask_threshold: 0.5 is not for sampler edit"},
         {"llada2", "strategy=dmax remask_threshold=0.5", UM_EUNSUPPORTED,
          "remask_threshold: 0.5 is not for sampler dmax"},
-        /* guidance */
+        /* what nobody would read */
         {"sdar", "cfg_scale=1.5", UM_EUNSUPPORTED,
-         "cfg_scale: 1.5 asks for guidance, which strategy multi_bd does not do; it takes 0 alone, and guidance is "
-         "done "
-         "by: full, prefix_cache, dual_cache, sparse"},
-        {"llada", "strategy=d2f cfg_scale=1.5", UM_EUNSUPPORTED, "guidance, which strategy d2f does not do"},
-        {"fast_dllm_v2", "cfg_scale=1", UM_EUNSUPPORTED, "guidance, which strategy fast_dllm_v2 does not do"},
+         "cfg_scale: 1.5 would have no effect: strategy multi_bd and sampler confidence do not read it; it is read by "
+         "strategies full, prefix_cache, dual_cache, sparse"},
+        {"llada", "strategy=d2f cfg_scale=1.5", UM_EUNSUPPORTED, "cfg_scale: 1.5 would have no effect: strategy d2f"},
+        {"fast_dllm_v2", "gen_length=40", UM_EUNSUPPORTED, "gen_length: 40 would have no effect"},
+        {"sdar", "factor=2", UM_EUNSUPPORTED, "read it; it is read by sampler factor"},
+        {"llada", "accept_threshold=0.5", UM_EUNSUPPORTED,
+         "accept_threshold: 0.5 would have no effect: strategy full and sampler low_confidence"},
+        {"llada", "sampler=random alg_temp=0.5", UM_EUNSUPPORTED,
+         "it is read by samplers maskgit_plus, topk_margin, entropy, linear_entropy"},
+        {"sdar", "sampler=sequential confidence=margin", UM_EUNSUPPORTED, "confidence: margin would have no effect"},
+        {"llada", "denoising_steps=4", UM_EINVAL, "strategy full spreads steps, the passes of the whole canvas"},
+        {"llada", "retention=none", UM_EINVAL, "retention"},
+        {"llada", "strategy=prefix_cache head_select=true", UM_EUNSUPPORTED, "it is read by strategy sparse"},
         /* blocks */
         {"sdar", "block_size=257", UM_ERANGE, "block_size: 257 is outside 1..256"},
         {"llada", "strategy=d2f block_size=300", UM_ERANGE, "block_size: 300 is outside 1..256"},

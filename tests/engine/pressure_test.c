@@ -17,7 +17,8 @@ typedef struct kind {
 
 static const kind kinds[] = {
     {"sdar", {"multi_bd"}, {"confidence", "credit", "hierarchy", "entropy_bound", "random"}, true, true},
-    {"llada2", {"multi_bd", "dmax"}, {"edit"}, true, true},
+    {"llada2", {"multi_bd"}, {"edit"}, true, true},
+    {"llada2", {"dmax"}, {"dmax"}, true, true},
     {"fast_dllm_v2", {"multi_bd", "fast_dllm_v2"}, {"confidence", "credit", "factor", "random"}, true, true},
     {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, false},
     {"llada", {"d2f"}, {"confidence", "credit", "static"}, false, true},
@@ -61,7 +62,7 @@ static void on_event(void *arg, const um_event *ev) {
 static void fill_decoding(um_decoding *d, const kind *k) {
     snprintf(d->strategy, sizeof(d->strategy), "%s", one_of(k->strategy));
     snprintf(d->sampler, sizeof(d->sampler), "%s", one_of(k->sampler));
-    bool edits = um_streq(d->sampler, "edit");
+    bool edits = um_streq(d->sampler, "edit") || um_streq(d->sampler, "dmax");
     d->accept_threshold = 0.02F;
     d->low_threshold = 0.01F;
     d->block_size = 4 << draw(3);
@@ -71,6 +72,7 @@ static void fill_decoding(um_decoding *d, const kind *k) {
     d->token_merge_top_k = 1 + (int32_t)draw(2);
     d->token_merge_mode = draw(2) ? UM_MERGE_DMAX : UM_MERGE_ITER_SMOOTH;
     d->cfg_scale = um_streq(d->strategy, "full") && chance(3) ? 0.5F : 0;
+    test_drop_unread(d);
 }
 
 static void fill_sampling(um_sampling_params *s) {

@@ -143,6 +143,7 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* which takes two at least */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (p->confidence <= UM_CONFIDENCE_ENTROPY) r.decoding.confidence = p->confidence;
+    test_drop_unread(&r.decoding);
     if (um_engine_add(e, &r, &id, &err)) fail_msg("%s %s: %s", k->model, k->strategy, err.msg);
     return id;
 }

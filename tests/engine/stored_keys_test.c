@@ -88,6 +88,7 @@ static void add(um_engine *e, const char *strategy, const char *sampler) {
     r.decoding.commit_confidence = draw(2) ? 0 : 0.9F;
     snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "%s", strategy);
     snprintf(r.decoding.sampler, sizeof(r.decoding.sampler), "%s", sampler);
+    test_drop_unread(&r.decoding);
     if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s", err.msg);
 }
 
@@ -127,16 +128,16 @@ static void check_strategy(const char *model, const char *strategy, const char *
 static void stored_keys_are_those_of_the_final_tokens(void **state) {
     (void)state;
     seed = test_seed();
-    check_strategy("sdar", "multi_bd", "auto");
+    check_strategy("sdar", "multi_bd", "confidence");
     check_strategy("sdar_moe", "multi_bd", "credit");
-    check_strategy("dream_reasoner", "multi_bd", "auto");
+    check_strategy("dream_reasoner", "multi_bd", "confidence");
     check_strategy("stable_diffcoder", "multi_bd", "static");
     check_strategy("llada2", "multi_bd", "edit");
-    check_strategy("llada2", "dmax", "auto");
-    check_strategy("fast_dllm_v2", "multi_bd", "auto");
-    check_strategy("fast_dllm_v2", "fast_dllm_v2", "auto");
-    check_strategy("llada", "d2f", "auto");
-    check_strategy("dream", "d2f", "auto");
+    check_strategy("llada2", "dmax", "dmax");
+    check_strategy("fast_dllm_v2", "multi_bd", "confidence");
+    check_strategy("fast_dllm_v2", "fast_dllm_v2", "confidence");
+    check_strategy("llada", "d2f", "confidence");
+    check_strategy("dream", "d2f", "confidence");
     assert_true(n_preempted > 0 && n_found > 0);
 }
 

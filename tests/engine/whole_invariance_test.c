@@ -42,6 +42,7 @@ static plan make_plan(const um_config *c, uint64_t seed, uint64_t *n) {
     d->delay_step = (int32_t)draw(seed, n, (uint32_t)UM_MIN(4, UM_MIN(p.max_tokens, d->block_size)));
     d->head_select = draw(seed, n, 2);
     d->sparse = draw(seed, n, 6) > 0;
+    test_drop_unread(d);
     return p;
 }
 

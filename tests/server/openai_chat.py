@@ -231,6 +231,9 @@ def chat_decoding_parameters_are_fields():
     r = chat(extra_body={"accept_threshold": 0.5, "buffer_size": 1, "block_size": 8, "max_nfe": 200})
     assert r.choices[0].message.content == "12 + 30 = 42."
     refused(openai.BadRequestError, lambda: chat(extra_body={"accept_threshold": 2}), "accept_threshold", "0..1")
+    refused(openai.BadRequestError, lambda: chat(extra_body={"factor": 2}), "factor", "read by sampler factor")
+    assert chat(extra_body={"factor": 2, "sampler": "factor"}).choices[0].message.content
+    assert chat(extra_body={"factor": 1}).choices[0].message.content  # its default asks for nothing
 
 
 @check

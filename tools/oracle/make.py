@@ -98,6 +98,11 @@ def blocks():
 CASES = {"llada": whole_sequences, "dream": whole_sequences, "fast_dllm_v2": blocks}
 
 
+def said(strategy, options):
+    """What the engine is told. Blocks have no canvas: their answer is as long as its tokens."""
+    return {name: value for name, value in options.items() if strategy is not fast_dllm_v2 or name != "gen_length"}
+
+
 def record(model, strategy, options, multiple, random):
     """The first prompt of a few whose every decision is clear, or None."""
     for _ in range(12):
@@ -106,8 +111,8 @@ def record(model, strategy, options, multiple, random):
         run = Run(model, prompt, {**options, "strategy": strategy.__name__})
         strategy(run)
         if run.margin >= MARGIN:
-            return {"strategy": strategy.__name__, "options": options, "prompt": prompt, "tokens": run.ids[run.prompt :],
-                    "pass": run.written[run.prompt :], "fed": run.fed, "margin": round(float(run.margin), 5)}
+            return {"strategy": strategy.__name__, "options": said(strategy, options), "prompt": prompt,
+                    "tokens": run.ids[run.prompt :], "pass": run.written[run.prompt :], "fed": run.fed, "margin": round(float(run.margin), 5)}
     return None
 
 

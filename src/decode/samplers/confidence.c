@@ -15,6 +15,7 @@ const um_sampler um_sampler_confidence = {
     .aliases = "threshold,low_confidence_threshold,LowConfidence,naive",
     .summary = "accept every position whose probability is above accept_threshold, or else the surest one",
     .source = "SDAR, arXiv 2510.06303 (dynamic low confidence); SGLang LowConfidence; Diffulex (revision 184ba97)",
+    .params = {{um_threshold_options, UM_LEN(um_threshold_options)}, {um_score_options, UM_LEN(um_score_options)}},
     .schedule = UM_SCHEDULE_NONE,
     .want = um_want_score,
     .accept = confidence_accept,

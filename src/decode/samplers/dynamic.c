@@ -14,6 +14,7 @@ const um_sampler um_sampler_dynamic = {
     .aliases = "low_confidence_dynamic,confidence_threshold",
     .summary = "accept every position whose probability is at least accept_threshold, and always the surest one",
     .source = "LMDeploy low_confidence_dynamic; Fast-dLLM, arXiv 2505.22618, algorithm 1 (threshold)",
+    .params = {{um_threshold_options, UM_LEN(um_threshold_options)}, {um_score_options, UM_LEN(um_score_options)}},
     .schedule = UM_SCHEDULE_NONE,
     .want = um_want_score,
     .accept = dynamic_accept,

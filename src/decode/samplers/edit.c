@@ -106,7 +106,9 @@ const um_sampler um_sampler_edit = {
     .summary = "fill masks above accept_threshold, or the surest one, and replace tokens whose rival is above "
                "edit_threshold",
     .source = "LLaDA2.1, arXiv 2602.08676 (joint threshold decoding); Diffulex edit mode (revision 184ba97)",
-    .params = {{um_edit_options, UM_LEN(um_edit_options)}, {params, UM_LEN(params)}},
+    .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
+               {um_edit_options, UM_LEN(um_edit_options)},
+               {params, UM_LEN(params)}},
     .edits = true,
     .block_only = true,
     .want = edit_want,

@@ -6,6 +6,10 @@
 
 /* ---- Scores (score.c) -------------------------------------------------------------------------------------------- */
 
+/* accept_threshold, for those that compare with it. */
+extern const um_option um_threshold_options[1];
+/* confidence, for those that rank by um_score. */
+extern const um_option um_score_options[1];
 /* UM_WANT_* bits for the sample and how->confidence. */
 uint32_t um_want_score(const um_req *r);
 /* The score by which candidate i ranks among others, by how->confidence. */

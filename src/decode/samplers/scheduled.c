@@ -76,6 +76,19 @@ static void each_by_chance(const um_choice *c, um_decision *d) {
         if (um_rng_uniform(key(c, i), 0) < c->rate) um_decide(d, c, i);
 }
 
+/* ---- Parameters ---------------------------------------------------------------------------------------------------
+ */
+
+static const um_option time_options[] = {
+    {"eps", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, eps), 0, 0.5, NULL, "0.001", NULL, "X",
+     "Decoding (whole sequence)", "masked share that the schedule of Dream's samplers ends at"},
+};
+static const um_option draw_options[] = {
+    {"alg_temp", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, alg_temp), 0, 100, NULL, "0", NULL, "T",
+     "Decoding (whole sequence)",
+     "draws the positions of a pass at this temperature of their scores, 0 takes the best"},
+};
+
 /* ---- The rows ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t want_sample(const um_req *r) {
@@ -95,6 +108,7 @@ const um_sampler um_sampler_low_confidence = {
     .name = "low_confidence",
     .summary = "an even number of positions a pass, those of largest probability",
     .source = LLADA,
+    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* in place of steps, in blocks */
     .schedule = UM_SCHEDULE_EVEN,
     .want = want_sample,
     .accept = by_model_probability,
@@ -103,6 +117,7 @@ const um_sampler um_sampler_random = {
     .name = "random",
     .summary = "an even number of positions a pass, picked at random",
     .source = LLADA,
+    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* in place of steps, in blocks */
     .schedule = UM_SCHEDULE_EVEN,
     .want = want_sample,
     .accept = by_chance,
@@ -111,6 +126,7 @@ const um_sampler um_sampler_origin = {
     .name = "origin",
     .summary = "every position by itself with the probability that the schedule gives the pass",
     .source = DREAM,
+    .params = {{time_options, UM_LEN(time_options)}},
     .schedule = UM_SCHEDULE_TIME,
     .is_independent = true,
     .want = want_sample,
@@ -120,6 +136,7 @@ const um_sampler um_sampler_maskgit_plus = {
     .name = "maskgit_plus",
     .summary = "the positions of largest probability, after temperature and filters",
     .source = DREAM,
+    .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
     .want = want_sample,
     .accept = by_probability,
@@ -128,6 +145,7 @@ const um_sampler um_sampler_topk_margin = {
     .name = "topk_margin",
     .summary = "the positions of largest distance between the two best probabilities",
     .source = DREAM,
+    .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
     .want = want_two_best,
     .accept = by_margin,
@@ -136,6 +154,7 @@ const um_sampler um_sampler_entropy = {
     .name = "entropy",
     .summary = "the positions of smallest entropy",
     .source = DREAM,
+    .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
     .want = um_want_entropy,
     .accept = by_entropy,
@@ -144,6 +163,7 @@ const um_sampler um_sampler_linear_entropy = {
     .name = "linear_entropy",
     .summary = "the positions of smallest entropy, on RND1's straight schedule",
     .source = "RND1, radicalnumerics/RND1-Base-0910, its sampling loop",
+    .params = {{draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_LINEAR,
     .want = um_want_entropy,
     .accept = by_entropy,

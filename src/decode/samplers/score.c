@@ -3,6 +3,18 @@
 
 #include <math.h>
 
+const um_option um_threshold_options[1] = {
+    {"accept_threshold", "threshold,commit_confidence_threshold,dllm_confidence_threshold", UM_OPT_FLOAT,
+     UM_FIELD(um_decoding, accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
+     "a token is taken when its probability is above this; auto is the family's"},
+};
+
+const um_option um_score_options[1] = {
+    {"confidence", NULL, UM_OPT_CHOICE, UM_FIELD(um_decoding, confidence), 0, 0, "probability|margin|entropy",
+     "probability", NULL, "SCORE", "Decoding",
+     "which score ranks positions; a threshold is always compared with the probability"},
+};
+
 uint32_t um_want_score(const um_req *r) {
     switch (r->how.confidence) {
     case UM_CONFIDENCE_MARGIN: return UM_WANT_SAMPLE | UM_WANT_BEST | UM_WANT_SECOND;

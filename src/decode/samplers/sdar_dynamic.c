@@ -24,7 +24,9 @@ const um_sampler um_sampler_sdar_dynamic = {
     .summary = "accept every position above accept_threshold if they are as many as the schedule asks for, or else "
                "that many of the surest",
     .source = "JetAstra/SDAR generate.py, low_confidence_dynamic; JetEngine",
-    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}},
+    .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
+               {um_score_options, UM_LEN(um_score_options)},
+               {um_denoising_options, UM_LEN(um_denoising_options)}},
     .schedule = UM_SCHEDULE_NONE,
     .want = um_want_score,
     .accept = sdar_accept,
