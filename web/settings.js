@@ -97,14 +97,15 @@ export class ParameterForm {
   }
 
   #line(row) {
+    const help = row.read_by ? `${row.help}; for ${row.read_by}` : row.help;
     const input = inputOf(row), why = element("span", { className: "complaint", role: "alert", hidden: true });
     const line = element("label", { className: "row" },
       element("span", { className: "range", textContent: row.range }),
       element("span", { className: "name", textContent: row.name }), input, why,
-      element("span", { className: "help", textContent: row.help }));
+      element("span", { className: "help", textContent: help }));
     input.setAttribute("aria-label", row.name);
-    input.setAttribute("aria-description", `${row.range}. ${row.help}`);
-    line.dataset.words = `${row.name} ${row.help}`.toLowerCase();
+    input.setAttribute("aria-description", `${row.range}. ${help}`);
+    line.dataset.words = `${row.name} ${help}`.toLowerCase();
     input.addEventListener("input", () => {
       complain({ input, why }, complaint(row, input.value));
       const value = input.checkValidity() ? valueOf(row, input) : undefined;

@@ -418,6 +418,8 @@ um_status um_req_check_unread(const um_req *r, const um_decoding *given, const u
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
 /* The option is one of the rows that a strategy or a sampler reads beside those that all share. */
 bool um_params_have(const um_params *params, const char *option);
+/* Appends whose rows have it, "strategies full, sparse; sampler factor"; nothing where all read it, or nobody. */
+void um_params_put_readers(const char *option, um_buf *out);
 
 /* Decoding rows that every strategy shares (over um_decoding), and sampling rows (over um_sampling_params). */
 extern const um_option um_decoding_options[];

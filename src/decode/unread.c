@@ -10,8 +10,7 @@ static void put_kind(um_buf *out, int n, const char *one, const char *several, c
     if (n) um_buf_printf(out, "%s%s %s", out->len ? "; " : "", n == 1 ? one : several, names->data);
 }
 
-/* "strategies full, sparse; sampler factor" */
-static void put_readers(const char *option, um_buf *out) {
+void um_params_put_readers(const char *option, um_buf *out) {
     um_buf strategies = {0}, samplers = {0};
     int n = 0, m = 0;
     for (const um_strategy *const *s = um_strategies; *s; s++)
@@ -27,7 +26,7 @@ static void put_readers(const char *option, um_buf *out) {
 static um_status refuse(const um_req *r, const um_option *row, const um_decoding *given, um_err *err) {
     um_buf value = {0}, readers = {0};
     um_option_get_text(row, given, &value);
-    put_readers(row->name, &readers);
+    um_params_put_readers(row->name, &readers);
     um_status st = um_fail_param(err, UM_EUNSUPPORTED, row->name,
                                  "%s would have no effect: strategy %s%s%s %s not read it; it is read by %s",
                                  value.data, r->strategy->name, r->sampler ? " and sampler " : "",

@@ -84,6 +84,8 @@ um_status um_request_set(um_request *r, const char *name, const char *value, um_
     return um_options_set(sets, um_request_option_sets(sets, r), name, value, err);
 }
 
+void um_request_put_readers(const um_option *row, um_buf *out) { um_params_put_readers(row->name, out); }
+
 bool um_strategy_is_whole(const char *name) {
     const um_strategy *strategy;
     return um_strategy_find(&strategy, name, NULL) == UM_OK && strategy->fills_gaps;

@@ -15,6 +15,8 @@ extern "C" {
 size_t um_config_option_sets(um_option_set *sets, um_config *c);
 /* Those of a request: decoding, sampling. */
 size_t um_request_option_sets(um_option_set *sets, um_request *r);
+/* Appends who reads a parameter of a request: "strategies full, sparse; sampler factor"; nothing where all do. */
+void um_request_put_readers(const um_option *row, um_buf *out);
 /* Does the strategy of this name work on a whole canvas, whose length every pass pays for, and which text may follow?
  */
 bool um_strategy_is_whole(const char *name);

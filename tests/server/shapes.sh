@@ -586,6 +586,14 @@ options_tell_what_is_used_by_default() {
     [ "$(member 'data[] | select(.name == "decoding_strategy") | .default')" = multi_bd ]
     [ "$(member 'data[] | select(.name == "accept_threshold") | .default')" = auto ]
 }
+options_tell_who_reads_them() {
+    call /options
+    [ "$(member 'data[] | select(.name == "temperature") | .read_by')" = null ]
+    [ "$(member 'data[] | select(.name == "retention_ratio") | .read_by')" = 'strategy sparse' ]
+    [ "$(member 'data[] | select(.name == "alg_temp") | .read_by')" = \
+        'samplers maskgit_plus, topk_margin, entropy, linear_entropy' ]
+    [ "$(member 'data[] | select(.name == "denoising_steps") | .read_by | length > 20')" = true ]
+}
 slots_tell_what_runs() {
     call /slots
     [ "$(jq -r length "$work/body")" = 0 ]

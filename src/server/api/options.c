@@ -1,5 +1,5 @@
-/* GET /options: the parameters that a request may carry, with range and default, from the option rows. The web page
- * makes its form of it. */
+/* GET /options: the parameters that a request may carry, with range, default and readers, from the option rows. The web
+ * page makes its form of it. */
 #include <math.h>
 
 #include "engine/options.h"
@@ -33,9 +33,10 @@ static void put_ends(um_jw *w, const um_option *row) {
 static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
     (void)opens_group;
     um_jw *w = (um_jw *)arg;
-    um_buf range = {0}, value = {0};
+    um_buf range = {0}, value = {0}, readers = {0};
     um_option_range(row, &range);
     um_option_get_text(row, set->base, &value);
+    um_request_put_readers(row, &readers);
     um_jw_begin_object(w);
     put_text(w, "name", um_str_of(row->name));
     put_text(w, "group", um_str_of(row->group));
@@ -46,9 +47,11 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     put_text(w, "auto", um_option_auto(row));
     put_text(w, "default", (um_str){value.data, value.len});
     put_text(w, "help", um_str_of(row->help));
+    put_text(w, "read_by", (um_str){readers.data, readers.len});
     um_jw_end_object(w);
     um_buf_free(&range);
     um_buf_free(&value);
+    um_buf_free(&readers);
 }
 
 static void answer_options(um_server *s, um_exchange *x, const char *id) {
