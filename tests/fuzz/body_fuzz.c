@@ -28,7 +28,7 @@ static void check_parameters(um_body *b) {
 
 static void check_accepted(um_body *b) {
     const um_msg_generate *g = &b->generate;
-    require(b->n_prompts > 0 && g->n >= 1 && g->n <= 64 && g->n_stop <= UM_STOPS_MAX);
+    require(b->n_prompts > 0 && g->n >= 1 && g->n <= UM_ANSWERS_MAX && g->n_stop <= UM_STOPS_MAX);
     for (size_t i = 0; i < b->n_prompts; i++) require(b->prompt[i].n_ids > 0 && b->prompt[i].ids[0] >= 0);
     for (uint32_t i = 0; i < g->n_stop; i++) require(g->stop[i].n > 0);
     for (uint32_t i = 0; i < g->n_stop_ids; i++) require(g->stop_ids[i] >= 0);
