@@ -43,6 +43,7 @@ rows() {
 		chromium has chromium
 		chromium-driver has chromedriver
 		curl has curl
+		gnuplot-nox has gnuplot
 		jq has jq
 		libcmocka-dev library cmocka
 		procps has pgrep
@@ -51,8 +52,8 @@ rows() {
 	END
         ;;
     bench) rows build && cat <<-'END'
-		libdnnl-dev header dnnl.h
 		gnuplot-nox has gnuplot
+		libdnnl-dev header dnnl.h
 	END
         ;;
     tools) rows test && cat <<-'END'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/tradeoffs.sh: a short run of the measurement behind docs/tradeoffs.md, without its plots; bench/batching.sh.
+# bench/tradeoffs.sh: a short run of the measurement behind docs/tradeoffs.md, plots of made-up rows; bench/batching.sh.
 source tests/cli/claims.bash
 export UNMASK
 
@@ -7,6 +7,14 @@ bench/tradeoffs.sh --quick --out "$work/out" > "$work/log" 2>&1 || { cat "$work/
 # member NAME PART VALUE: of the row of a part that was measured at a value.
 member() { grep "\"part\":\"$2\".*\"value\":\"$3\"" "$work/out/table.json" | grep -o "\"$1\":[^,}]*" | cut -d: -f2; }
 holds() { awk "BEGIN { exit !($1) }"; }
+
+# row PART MODEL STRATEGY SAMPLER PARAMETER VALUE ACCURACY TOKENS-PER-FORWARD
+row() { printf '%s\t' "$@" | awk -F'\t' -v OFS='\t' '{ print $1, $2, $3, $4, $5, $6, 50, $7, $8, 900, 800, 1000, 4096, 3 }'; }
+# drawn FILE SERIES: the plot is whole and has that many series.
+drawn() {
+    grep '^</svg>' "$work/drawn/$1.svg"
+    [ "$(grep -c '<g id="gnuplot_plot_[0-9]*"' "$work/drawn/$1.svg")" = "$2" ]
+}
 
 claims_begin
 
@@ -42,6 +50,27 @@ sparse_at_half_the_keys_stores_half_the_bytes() {
     member kv_bytes dense 48
     holds "$(member kv_bytes sparse 0.5) <= 0.51 * $(member kv_bytes dense 48)"
     holds "$(member kv_bytes sparse 0.5) >= 0.49 * $(member kv_bytes dense 48)"
+}
+
+every_series_is_in_its_plot() {
+    cp -r "$work/out" "$work/drawn"
+    {
+        row sampler tiny-block multi_bd factor factor 1 0.9 4
+        row sampler tiny-block multi_bd factor factor 2 0.7 6
+        row buffer tiny-block multi_bd confidence buffer_size 2 0.9 8
+        row steps tiny-full full random steps 24 0.5 4
+        row cache tiny-full dual_cache factor "" "" 0.8 9
+        row sparse tiny-full sparse low_confidence 'delay_step 1, retention_ratio' 0.3 0.9 1
+        row sparse tiny-full sparse low_confidence 'delay_step 1 head_select, retention_ratio' 0.3 0.8 1
+        row sparse tiny-full sparse low_confidence 'delay_step 1 head_select, retention_ratio' 0.5 1 1
+    } >> "$work/drawn/rows.tsv"
+    bench/tradeoffs.sh --draw --out "$work/drawn"
+    [ "$(grep -c '^| tiny-' "$work/drawn/table.md")" = 12 ]
+    drawn block 3 # confidence (threshold), confidence (buffer), factor
+    drawn whole 2 # random, factor (dual_cache)
+    drawn buffer 1
+    drawn retention 3
+    grep -F '>factor (dual_cache)<' "$work/drawn/whole.svg"
 }
 
 what_it_does_not_understand_is_refused() {
