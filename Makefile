@@ -64,6 +64,7 @@ TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
 FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
+SERVE_BENCHES := $(BUILD)/bench/stub_worker $(BUILD)/bench/http_load $(BUILD)/bench/evhttp_echo
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
 EXTENDED := $(BUILD)/examples/extending/unmask
 LIBRARY := $(BUILD)/libunmask.a
@@ -75,7 +76,7 @@ TEST_SUPPORT := $(BUILD)/libtest.a
 
 all: $(BUILD)/unmask $(LIBRARY) $(SHARED) ## build program, static and shared library (default)
 
-tests: $(TEST_PROGRAMS) ## build the test programs
+tests: $(TEST_PROGRAMS) $(SERVE_BENCHES) ## build the test programs, and benches that tests run
 
 examples: $(EXAMPLES) $(EXTENDED) ## build examples/
 
@@ -235,12 +236,10 @@ $(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/timing.o $(CLI_PARTS) $(LIBRARY
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
 
-# evhttp is the yardstick's alone; the program does without.
-SERVE_BENCHES := $(BUILD)/bench/stub_worker $(BUILD)/bench/http_load $(BUILD)/bench/evhttp_echo
-
 bench-serve-overhead: all $(SERVE_BENCHES) ## what the server itself costs: CPU of a request and an event, memory of a stream
 	BUILD=$(BUILD) bench/serve_overhead.sh
 
+# evhttp is the yardstick's alone; the program does without.
 $(BUILD)/bench/evhttp_echo: SERVER_LIBS += $(shell pkg-config --libs libevent 2>/dev/null)
 $(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
 	$(call say,link)

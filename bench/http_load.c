@@ -39,7 +39,7 @@ typedef struct load {
     int n_clients;
 } load;
 
-static void die(const char *what) {
+static _Noreturn void die(const char *what) {
     fprintf(stderr, "http_load: %s: %s\n", what, errno ? strerror(errno) : "unexpected");
     _exit(1);
 }
@@ -161,6 +161,16 @@ static void drive(load *l) {
     }
 }
 
+static void close_load(load *l) {
+    for (int i = 0; i < l->n_clients; i++) {
+        close(l->client[i].fd);
+        um_buf_free(&l->client[i].head);
+    }
+    close(l->poll);
+    um_buf_free(&l->request);
+    um_free(l->client);
+}
+
 static void make_request(load *l, const char *path, const char *body) {
     um_buf_printf(
         &l->request,
@@ -192,5 +202,6 @@ int main(int argc, char **argv) {
     double asked = (double)(l.holds ? l.n_clients : l.n_requests);
     printf("%-34s %9.0f %9.1f %11.0f %9.1f\n", argv[3], asked / seconds, 1e6 * cpu / asked,
            cpu > 0 ? (double)l.n_events / cpu : 0, resident_megabytes(l.pid));
+    close_load(&l);
     return 0;
 }

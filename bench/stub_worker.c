@@ -70,7 +70,8 @@ static void say_snapshot(uint64_t rid, int32_t n) {
 }
 
 static void answer(const um_msg_generate *g, int32_t n_texts) {
-    static int32_t ids[4096], passes[4096];
+    static int32_t ids[4096], passes[4096], text_end[4096];
+    static const um_str word = UM_STR("word ");
     um_buf text = {0};
     const int32_t n = UM_MIN(UM_MAX(n_texts, 1), (int32_t)UM_LEN(ids));
     for (int32_t i = 0; i < n; i++) {
@@ -78,12 +79,13 @@ static void answer(const um_msg_generate *g, int32_t n_texts) {
                     .text = {.rid = g->rid,
                              .offset = i,
                              .ids = &ids[i],
+                             .text_end = &text_end[i],
                              .n_ids = 1,
-                             .text = UM_STR("word "),
+                             .text = word,
                              .nfe = i + 1,
                              .decode_tokens = i + 1}};
-        ids[i] = 100, passes[i] = i + 1;
-        um_buf_puts(&text, "word ");
+        um_buf_append(&text, word.p, word.n);
+        ids[i] = 100, passes[i] = i + 1, text_end[i] = (int32_t)text.len;
         if (g->events & UM_EVENT_TEXT) say(&m);
         if (g->events & UM_EVENT_SNAPSHOT) say_snapshot(g->rid, i);
     }
@@ -91,6 +93,7 @@ static void answer(const um_msg_generate *g, int32_t n_texts) {
                   .finish = {.rid = g->rid,
                              .ids = ids,
                              .pass = passes,
+                             .text_end = text_end,
                              .n_ids = (uint32_t)n,
                              .text = {text.data, text.len},
                              .finish = UM_FINISH_MAX_TOKENS,
