@@ -45,7 +45,8 @@ struct um_turn {
     struct event *deadline, *patience;
     um_turn_done_fn done;
     void *arg;
-    bool is_over; /* the answer, or an error, was given */
+    bool is_over;   /* the answer, or an error, was given */
+    bool is_spared; /* by aborts that clients ask for */
 };
 
 const um_body *um_turn_body(const um_turn *t) { return &t->body; }
@@ -378,6 +379,7 @@ static bool is_called(const um_turn *t, const generation *g, const char *id) {
 
 static size_t abort_turn(um_turn *t, const char *id) {
     size_t n = 0;
+    if (t->is_spared) return 0;
     for (size_t i = 0; i < t->body.n_prompts; i++) {
         generation *g = &t->gen[i];
         if (!g->rid || g->is_aborted || !is_called(t, g, id)) continue;
@@ -463,6 +465,8 @@ um_turn *um_turn_detached(um_server *s, um_body *b, const um_shape *shape, um_tu
     t->arg = arg;
     return start(t) ? t : NULL;
 }
+
+void um_turn_spare(um_turn *t) { t->is_spared = true; }
 
 void um_turn_cancel(um_turn *t) {
     cancel_all(t, "canceled");

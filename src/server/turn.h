@@ -87,8 +87,9 @@ typedef void (*um_turn_done_fn)(void *arg, int status, um_buf *json);
  * as a whole. */
 um_turn *um_turn_detached(um_server *s, um_body *b, const um_shape *shape, um_turn_done_fn done, void *arg);
 void um_turn_cancel(um_turn *t); /* of a detached one; done is not called */
-/* Ends what goes by this id (of an answer, or as its request called it); NULL: everything. Answers have what has
- * settled, and the reason UM_FINISH_ABORTED. Returns how many generations that were. */
+void um_turn_spare(um_turn *t);  /* um_turns_abort passes over it: who began it has another way to end it */
+/* Ends what goes by this id (of an answer, or as its request called it); NULL: everything that is not spared. Answers
+ * have what has settled, and the reason UM_FINISH_ABORTED. Returns how many generations that were. */
 size_t um_turns_abort(um_server *s, const char *id);
 
 /* ---- For shapes -------------------------------------------------------------------------------------------------- */

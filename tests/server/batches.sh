@@ -301,6 +301,19 @@ a_cancelled_batch_keeps_what_was_answered() {
     call "/v1/files/$file" -X DELETE
     [ "$status" = 200 ]
 }
+aborts_of_everything_leave_a_batch_alone() {
+    lines 100 "$slow" > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    create
+    wait_until '.request_counts.completed > 0'
+    for _ in $(seq 5); do
+        post /abort_request '{"abort_all": true}'
+        [ "$(member aborted)" = 0 ]
+    done
+    fetch
+    each_once 100
+    jq -es 'all(.response.body.choices[0].finish_reason == "length")' "$work/out"
+}
 an_expired_batch_says_so_for_the_lines_that_are_left() {
     lines 1000 "$slow" > "$work/in.jsonl"
     upload "$work/in.jsonl"

@@ -368,7 +368,8 @@ static void run_line(line *l) {
     b->all->n_lines++;
     l->starting = true;
     um_turn *turn = um_turn_detached(b->all->server, &l->body, b->api->shape, on_done, l);
-    if (!turn) return; /* on_done was called */
+    if (!turn) return;   /* on_done was called */
+    um_turn_spare(turn); /* an answer that was cut would stay for good; what ends lines is the end of their batch */
     l->turn = turn;
     l->starting = false;
 }
