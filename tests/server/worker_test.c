@@ -358,6 +358,9 @@ static void a_call_that_fails_says_why(void **state) {
         {"start_profile", "{\"path\": \"/nowhere/x.json\"}", "/nowhere/x.json", ""},
         {"run_diffusion_generation", "{}", "prompts", "prompts"},
         {"run_diffusion_generation", "{\"prompts\": [1]}", "prompts", "prompts"},
+        {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"sampling\": {}}", "params: {", "sampling"},
+        {"stats", "{\"worker\": 1}", "none", "worker"},
+        {"flush_cache", "[]", "an object", ""},
         {"run_diffusion_generation", "{\"prompts\": [\"a\"], \"params\": [{}, {}]}", "params", "params"},
         {"run_diffusion_generation", "{\"prompts\": [\"a\", [1]], \"params\": {\"top_k\": []}}", "top_k", "top_k"}};
     fixture f;

@@ -224,19 +224,21 @@ static um_status run_stop_profile(um_worker *w, uint64_t call_id, const json_t *
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-static const um_utility echo = {"echo", "anything", "gives its arguments back", run_echo},
-                        stats = {"stats", "none", "the counters of the engines", run_stats},
+static const um_utility echo = {"echo", "anything", "gives its arguments back", NULL, run_echo},
+                        stats = {"stats", "none", "the counters of the engines", "", run_stats},
                         memory_report = {"memory_report", "none",
-                                         "bytes of weights, keys and values, workspace and process", run_memory_report},
-                        slots = {"slots", "none", "the answers that are generated or wait", run_slots},
-                        list_models = {"list_models", "none", "the model and its adapters", run_list_models},
+                                         "bytes of weights, keys and values, workspace and process", "",
+                                         run_memory_report},
+                        slots = {"slots", "none", "the answers that are generated or wait", "", run_slots},
+                        list_models = {"list_models", "none", "the model and its adapters", "", run_list_models},
                         flush_cache = {"flush_cache", "none",
-                                       "forgets the stored beginnings of prompts; nothing may run", run_flush_cache},
+                                       "forgets the stored beginnings of prompts; nothing may run", "",
+                                       run_flush_cache},
                         set_log_level = {"set_log_level", "{level: error|warn|info|debug}",
-                                         "which messages are written", run_set_log_level},
+                                         "which messages are written", "level", run_set_log_level},
                         start_profile = {"start_profile", "{path} or {prefix}", "records every step into a file",
-                                         run_start_profile},
-                        stop_profile = {"stop_profile", "none", "ends that and writes sums beside it",
+                                         "path|prefix", run_start_profile},
+                        stop_profile = {"stop_profile", "none", "ends that and writes sums beside it", "",
                                         run_stop_profile};
 
 const um_utility *const um_utilities[] = {
@@ -255,12 +257,27 @@ static const um_utility *find(um_str name, um_err *err) {
     return NULL;
 }
 
+/* What a utility does not know is refused, or a parameter that is spelled otherwise would be dropped in silence. */
+static um_status check_members(const um_utility *u, const json_t *args, um_err *err) {
+    const char *name;
+    json_t *value;
+    um_str word;
+    if (!u->members) return UM_OK;
+    if (!json_is_object(args)) return um_fail(err, UM_EINVAL, "expected an object of arguments: %s", u->args);
+    json_object_foreach((json_t *)(uintptr_t)args, name, value) {
+        if (um_word_index(u->members, '|', name, &word) >= 0) continue;
+        return um_fail_param(err, UM_EINVAL, name, "unknown; the arguments are %s", u->args);
+    }
+    return UM_OK;
+}
+
 static um_status run_call(um_worker *w, const um_msg_call *c, um_buf *result, bool *later, um_err *err) {
     json_t *args = NULL;
     const um_utility *u = find(c->name, err);
     if (!u) return err->code;
     um_str text = c->args.n ? c->args : UM_STR("{}");
     um_status st = um_json_parse_exact(&args, text.p, text.n, where, err);
+    if (!st) st = check_members(u, args, err);
     if (!st) st = u->run(w, c->call_id, args, result, later, err);
     json_decref(args);
     return st;

@@ -197,6 +197,6 @@ static um_status run(um_worker *w, uint64_t call_id, const json_t *args, um_buf 
     return st;
 }
 
-const um_utility um_utility_generate = {"run_diffusion_generation",
-                                        "{prompts: [text or ids, ...], params: {...} or [{...}, ...]}",
-                                        "answers all prompts: [{text, token_ids, finish_reason, nfe}, ...]", run};
+const um_utility um_utility_generate = {
+    "run_diffusion_generation", "{prompts: [text or ids, ...], params: {...} or [{...}, ...]}",
+    "answers all prompts: [{text, token_ids, finish_reason, nfe}, ...]", "prompts|params", run};

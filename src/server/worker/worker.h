@@ -34,6 +34,7 @@ um_status um_worker_run(const um_worker_config *c, um_err *err);
  * result at once, or it keeps call_id and answers later through um_worker_return. */
 typedef struct um_utility {
     const char *name, *args, *summary; /* args: what it takes, for people */
+    const char *members; /* of its arguments, separated by '|'; others are refused. NULL: it takes anything */
     /* UM_OK and *later: the answer follows. */
     um_status (*run)(um_worker *w, uint64_t call_id, const struct json_t *args, um_buf *result, bool *later,
                      um_err *err);
