@@ -475,11 +475,19 @@ void um_turn_cancel(um_turn *t) {
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
 
+um_status um_check_place(const um_server *s, size_t n, const char *field, um_err *err) {
+    int32_t most = um_server_get_config(s)->max_queue;
+    if (!most || n <= (size_t)most) return UM_OK;
+    return um_fail_param(err, UM_ERANGE, field, "%zu prompts, but the server has %d places (--max-queue); ask in parts",
+                         n, most);
+}
+
 um_status um_api_read(const um_api *a, um_server *s, const um_room *room, struct json_t *root, um_body *b,
                       um_err *err) {
     um_status st = um_body_read(b, s, room, root, a->sets, err);
     if (!st && !b->n_prompts)
         st = um_fail_about(err, um_fail(err, UM_EINVAL, "\"%s\" is missing", a->prompt), a->prompt);
+    if (!st) st = um_check_place(s, b->n_prompts, b->prompt_name ? b->prompt_name : a->prompt, err);
     if (!st && !um_body_has(b, "stream_mode")) b->stream_mode = a->stream_mode;
     if (!st && a->check) st = a->check(b, err);
     return st ? st : um_body_encode(b, err);

@@ -72,6 +72,9 @@ typedef struct um_api {
 } um_api;
 extern const um_api um_api_chat, um_api_completions;
 
+/* Are there places for so many prompts when the server does nothing else? Else they would be answered with 429 for
+ * ever, and a line of a batch would wait for ever. `field` has them. Any thread. */
+um_status um_check_place(const um_server *s, size_t n, const char *field, um_err *err);
 /* Reads, checks and encodes a body; any thread. It takes `root`; `b` is to be freed, also on failure. */
 um_status um_api_read(const um_api *a, um_server *s, const um_room *room, struct json_t *root, um_body *b, um_err *err);
 /* All that the handler of such an endpoint does (reading.c). */

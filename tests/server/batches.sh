@@ -273,6 +273,17 @@ huge_lines_are_answered_like_others() {
     jq -es 'length == 3 and all(.response.status_code == 200)' "$work/out"
     jq -e '.custom_id == "r3" and .response.body.error.code == "context_length_exceeded"' "$work/err"
 }
+a_line_that_never_finds_places_fails() {
+    serve --in-process --state-dir "$work/narrow" --max-queue 2
+    jq -cn '{custom_id: "r1", method: "POST", url: "/v1/completions", body: {prompt: ["a", "b", "c"]}}' > "$work/in.jsonl"
+    upload "$work/in.jsonl"
+    post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"24h\"}"
+    batch=$(member id)
+    fetch
+    [ "$(jq -r .response.status_code "$work/err")" = 400 ]
+    [ "$(jq -r .response.body.error.param "$work/err")" = prompt ]
+    stop_server
+}
 a_line_can_not_be_a_stream() {
     lines 1 '{"stream": true}' > "$work/in.jsonl"
     upload "$work/in.jsonl"

@@ -733,13 +733,27 @@ results_refuse_what_they_do_not_know() {
 }
 results_are_all_refused_when_not_all_can_wait() {
     serve --in-process --max-queue 2
-    post /v1/generate_batch "{\"prompts\": [\"a\", \"b\", \"c\"], $slow}"
+    post /v1/generate "{\"prompt\": \"a\", $slow}"
+    [ "$status" = 200 ]
+    post /v1/generate_batch '{"prompts": ["a", "b"]}'
     [ "$status" = 429 ]
     [ -n "$(header retry-after)" ]
     [ "$(member error.type)" = rate_limit_error ]
-    call /v1/result/1
+    call /v1/result/2
     [ "$status" = 404 ]
-    post /v1/generate '{"prompt": "a"}'
+    call /v1/result/1 -X DELETE
+    [ "$(member status)" = aborted ]
+    post /v1/generate_batch '{"prompts": ["a", "b"]}'
+    [ "$status" = 200 ]
+    stop_server
+}
+prompts_without_places_are_refused_for_good() {
+    serve --in-process --max-queue 2
+    refuses /v1/generate_batch '{"prompts": ["a", "b", "c"]}' prompts
+    refuses /v1/completions '{"prompt": ["a", "b", "c"]}' prompt
+    refuses /generate '{"text": ["a", "b", "c"]}' text
+    member error.message | grep -q '3 prompts, but the server has 2 places'
+    post /v1/completions '{"prompt": ["a", "b"]}'
     [ "$status" = 200 ]
     stop_server
 }

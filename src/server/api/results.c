@@ -221,9 +221,11 @@ static um_status read_prompts(um_reading *r, um_err *err) {
     if (!json_is_array(prompts) || !n || n > PROMPTS_MAX)
         return um_fail_param(err, UM_EINVAL, "prompts", "expected an array of 1 to %d texts, found %s", PROMPTS_MAX,
                              um_json_kind(prompts));
+    um_status st = um_check_place(r->server, n, "prompts", err);
+    if (st) return st;
     r->bodies = UM_NEW_ARRAY(um_body, n);
     for (; r->n_bodies < n; r->n_bodies++) {
-        um_status st = read_one(r, json_array_get(prompts, r->n_bodies), &r->bodies[r->n_bodies], err);
+        st = read_one(r, json_array_get(prompts, r->n_bodies), &r->bodies[r->n_bodies], err);
         if (st && um_streq(err->param, "prompt")) snprintf(err->param, sizeof err->param, "prompts");
         if (st) return um_fail_in(err, "prompt %zu", r->n_bodies++);
     }
