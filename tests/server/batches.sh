@@ -108,6 +108,27 @@ files_are_uploaded_listed_read_and_deleted() {
     [ ! -e "$work/shared/files/$file" ]
     [ ! -e "$work/shared/files/$file.json" ]
 }
+lists_come_in_pages() {
+    local at='' n
+    lines 1 > "$work/in.jsonl"
+    for _ in 1 2 3; do
+        upload "$work/in.jsonl"
+        create
+        echo "$batch" >> "$work/made"
+    done
+    for n in 1 2 3; do
+        call "/v1/batches?limit=1${at:+&after=$at}"
+        [ "$(member has_more)" = true ] || [ $n = 3 ]
+        at=$(member last_id)
+        echo "$at" >> "$work/listed"
+    done
+    diff <(sort "$work/made") <(sort "$work/listed")
+    for list in files batches; do
+        call "/v1/$list?after=nothing"
+        [ "$status" = 400 ]
+        [ "$(member error.param)" = after ]
+    done
+}
 a_file_may_be_the_body_itself() {
     lines 2 > "$work/in.jsonl"
     call '/v1/files?purpose=batch&filename=raw.jsonl' -H 'Content-Type: application/jsonl' --data-binary "@$work/in.jsonl"

@@ -65,16 +65,17 @@ static bool shows(const um_page_of *of, size_t i) { return !of->shows || of->sho
 /* Index of the k-th entry in the order of the page. */
 static size_t at(const um_page *p, const um_page_of *of, size_t k) { return p->rising ? k : of->n - 1 - k; }
 
-static size_t first_of(const um_page *p, const um_page_of *of) {
-    for (size_t k = 0; p->after && k < of->n; k++)
-        if (um_streq(of->id(of->list, at(p, of, k)), p->after)) return k + 1;
-    return p->after ? of->n : 0;
+/* Where the page begins in its order; false: there is no entry that it could begin behind. */
+static bool find_first(const um_page *p, const um_page_of *of, size_t *k) {
+    for (*k = 0; p->after && *k < of->n; ++*k)
+        if (um_streq(of->id(of->list, at(p, of, *k)), p->after)) return ++*k, true;
+    return !p->after;
 }
 
-/* Writes the entries; gives the first and the last id, NULL without any. True: there are more. */
-static bool put_entries(const um_page *p, const um_page_of *of, um_jw *w, const char *id[2]) {
+/* Writes the entries from the k-th on; gives the first and the last id, NULL without any. True: there are more. */
+static bool put_entries(const um_page *p, const um_page_of *of, size_t k, um_jw *w, const char *id[2]) {
     size_t n = 0;
-    for (size_t k = first_of(p, of); k < of->n; k++) {
+    for (; k < of->n; k++) {
         size_t i = at(p, of, k);
         if (!shows(of, i)) continue;
         if (n == p->limit) return true;
@@ -89,12 +90,17 @@ void um_page_reply(const um_page *p, const um_page_of *of, um_exchange *x) {
     um_buf body = {0};
     um_jw w;
     const char *id[2] = {NULL, NULL};
+    size_t first;
+    if (!find_first(p, of, &first)) { /* an empty page would pass for the end of the list */
+        um_reply_error(x, 400, "after", NULL, "after: \"%.80s\" is not in the list, or not any more", p->after);
+        return;
+    }
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
     um_jw_put_cstr(&w, "object", "list");
     um_jw_key(&w, "data");
     um_jw_begin_array(&w);
-    bool more = put_entries(p, of, &w, id);
+    bool more = put_entries(p, of, first, &w, id);
     um_jw_end_array(&w);
     um_jw_put_cstr(&w, "first_id", id[0]);
     um_jw_put_cstr(&w, "last_id", id[1]);
