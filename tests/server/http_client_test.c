@@ -218,6 +218,37 @@ static void tells_when_nobody_listens(void **state) {
     assert_non_null(strstr(r.err.msg, "can't connect"));
 }
 
+/* TCP knows no broadcast: the system says so when it is asked to connect, and not later. */
+static const struct sockaddr_in refused_at_once = {.sin_family = AF_INET, .sin_addr = {INADDR_BROADCAST}};
+static const struct addrinfo refused = {.ai_family = AF_INET,
+                                        .ai_socktype = SOCK_STREAM,
+                                        .ai_addrlen = sizeof refused_at_once,
+                                        .ai_addr = (struct sockaddr *)(uintptr_t)&refused_at_once};
+
+static void tells_when_the_system_refuses_to_connect(void **state) {
+    world *w = (world *)*state;
+    reply r = {0};
+    um_url u = url_of(80, "");
+    call(w, &r, (um_http_request){.url = &u, .addresses = &refused, .method = "GET"});
+    assert_int_equal(r.result, UM_EIO);
+    assert_non_null(strstr(r.err.msg, "can't connect"));
+}
+
+/* "localhost" on a machine without IPv6 has ::1 in front. */
+static void passes_over_an_address_that_the_system_refuses(void **state) {
+    world *w = (world *)*state;
+    reply r = {0};
+    struct addrinfo *real, first = refused;
+    serve(w);
+    um_url u = url_of(um_http_server_port(w->server), "/base");
+    assert_int_equal(um_http_lookup(&real, &u, NULL), UM_OK);
+    first.ai_next = real;
+    call(w, &r, (um_http_request){.url = &u, .addresses = &first, .method = "GET"});
+    assert_int_equal(r.status, 200);
+    freeaddrinfo(real);
+    um_buf_free(&r.body);
+}
+
 static void tells_when_the_host_is_unknown(void **state) {
     world *w = (world *)*state;
     reply r = {0};
@@ -371,6 +402,8 @@ int main(void) {
         T(may_be_cancelled_before_it_began),
         T(tells_when_the_server_says_nothing_in_time),
         T(tells_when_nobody_listens),
+        T(tells_when_the_system_refuses_to_connect),
+        T(passes_over_an_address_that_the_system_refuses),
         T(tells_when_the_host_is_unknown),
         T(reads_an_answer_that_ends_with_the_connection),
         T(refuses_what_is_no_answer),

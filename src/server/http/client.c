@@ -2,6 +2,7 @@
  *
  * Nothing is reported from inside um_http_call_start: what fails there fails in the next turn of the loop. A callback
  * may cancel its call, so the call outlives it (`depth`). */
+#include <errno.h>
 #include <netdb.h>
 
 #include <event2/buffer.h>
@@ -26,6 +27,7 @@ struct um_http_call {
     char where[300]; /* "host port 8000" */
     int depth;       /* callbacks that run */
     bool cancelled, connected;
+    bool has_asked; /* some address: its answer is awaited, or was no */
 };
 
 static void free_call(um_http_call *c) {
@@ -125,26 +127,34 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
     else connect_next(c);
 }
 
-/* Tries the next address of the host. */
-static void connect_next(um_http_call *c) {
-    const struct addrinfo *a = c->next;
+/* Begins to connect. False: the system refuses at once, errno says why: no way there, no IPv6, no more files. Of that
+ * libevent tells by its result alone, no event follows. */
+static bool connect_to(um_http_call *c, const struct addrinfo *a) {
     struct timeval patience = um_http_timeval(c->timeout);
-    if (!a) {
-        fail_call(c, "can't connect: nobody listens there, or it can't be reached", NULL);
-        return;
-    }
-    c->next = a->ai_next;
     if (c->bev) bufferevent_free(c->bev);
     c->bev = bufferevent_socket_new(c->base, -1, BEV_OPT_CLOSE_ON_FREE);
-    if (!c->bev) {
-        fail_call(c, "can't connect", "the event loop takes no more sockets");
-        return;
-    }
+    if (!c->bev) return false;
     bufferevent_setcb(c->bev, on_read, NULL, on_event, c);
     if (c->timeout > 0) bufferevent_set_timeouts(c->bev, &patience, &patience);
     bufferevent_write(c->bev, c->request.data, c->request.len);
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);
-    bufferevent_socket_connect(c->bev, a->ai_addr, (int)a->ai_addrlen);
+    return bufferevent_socket_connect(c->bev, a->ai_addr, (int)a->ai_addrlen) == 0;
+}
+
+/* Tries the next address of the host. When none is left, a refusal by the system is the reason only if no address was
+ * even asked. */
+static void connect_next(um_http_call *c) {
+    int refusal = 0;
+    while (c->next) {
+        const struct addrinfo *a = c->next;
+        c->next = a->ai_next;
+        if (connect_to(c, a)) {
+            c->has_asked = true;
+            return;
+        }
+        refusal = errno;
+    }
+    fail_call(c, "can't connect", c->has_asked ? "nobody listens there, or it can't be reached" : strerror(refusal));
 }
 
 static void on_soon(evutil_socket_t fd, short what, void *arg) {
