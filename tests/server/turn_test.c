@@ -515,6 +515,20 @@ static void a_trajectory_has_what_each_pass_changed(void **state) {
     forget_answer(&a);
 }
 
+/* U+0000 is a character like others: JSON writes it \u0000. */
+static void what_is_provisional_goes_on_behind_a_nul(void **state) {
+    (void)state;
+    answer a;
+    static const int32_t ids[] = {64, 188, 64, -1}; /* a, U+0000, a, a mask */
+    ask(&a, CHAT, "{" USER ", \"stream\": true, \"stream_mode\": \"mixed\"}");
+    PUMP_UNTIL(n_script == 1);
+    say_snapshot(0, 0, ids, 4, 1);
+    say_finish(0, 0, "x", NULL);
+    PUMP_UNTIL(a.done);
+    assert_non_null(strstr(a.body.data, "\"provisional_text\":\"a\\u0000a\",\"mask_count\":1"));
+    forget_answer(&a);
+}
+
 static void only_what_is_asked_for_is_sent_by_workers(void **state) {
     (void)state;
     static const struct {
@@ -612,6 +626,7 @@ int main(void) {
         cmocka_unit_test(a_failure_in_a_stream_is_its_last_event),
         cmocka_unit_test(a_late_answer_is_aborted),
         cmocka_unit_test(a_trajectory_has_what_each_pass_changed),
+        cmocka_unit_test(what_is_provisional_goes_on_behind_a_nul),
         cmocka_unit_test(only_what_is_asked_for_is_sent_by_workers),
         cmocka_unit_test(a_detached_turn_hands_its_answer_over),
         cmocka_unit_test(a_detached_turn_that_is_cancelled_says_nothing),

@@ -160,10 +160,10 @@ void um_openai_final(um_turn *t, um_choice *c, const char *object, const char *f
 /* The text of the tokens from `from` on that are no masks. */
 static void put_unsettled(um_turn *t, const um_msg_snapshot *m, uint32_t from, um_jw *w) {
     char *text = NULL;
-    size_t *end = UM_NEW_ARRAY(size_t, (size_t)(m->n - from) + 1);
-    um_model_decode_each(um_server_model(um_turn_server(t)), m->ids + from, m->n - from, um_turn_body(t)->keep_special,
-                         &text, end, NULL);
-    um_jw_put_cstr(w, "provisional_text", text ? text : "");
+    size_t n = m->n - from, *end = UM_NEW_ARRAY(size_t, n + 1);
+    um_model_decode_each(um_server_model(um_turn_server(t)), m->ids + from, n, um_turn_body(t)->keep_special, &text,
+                         end, NULL);
+    um_jw_put_str(w, "provisional_text", (um_str){text, text && n ? end[n - 1] : 0});
     um_free(text);
     um_free(end);
 }
