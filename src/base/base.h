@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "unmask.h"
 
@@ -276,7 +277,8 @@ void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n);
 
 /* ---- Time (clock.c) ---------------------------------------------------------------------------------------------- */
 
-double um_now(void); /* seconds, monotonic */
+double um_now(void);                       /* seconds, monotonic */
+struct timeval um_timeval(double seconds); /* the same as timers take it; below 0 it is 0 */
 
 /* ---- Profile (profile.c) ----------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include "cli/answerer.h"
 #include "cli/peer.h"
 
-#define LOOK_MS 20 /* how often Ctrl-C is looked for */
+#define LOOK_SECONDS 0.02 /* how often Ctrl-C is looked for */
 
 typedef struct remote {
     um_answerer base;
@@ -292,7 +292,7 @@ static void free_remote(um_answerer *a) {
 
 um_status um_answerer_remote(um_answerer **out, const um_remote_options *o, bool quiet, um_err *err) {
     remote *r = UM_NEW(remote);
-    struct timeval often = {0, LOOK_MS * 1000};
+    struct timeval often = um_timeval(LOOK_SECONDS);
     *r = (remote){.base = {ask, put_stats, free_remote, false, {0}}, .url = um_strdup(o->url)};
     um_status st = um_peer_open(&r->peer, o->url, o->api_key, o->served_model_name, err);
     if (st) {

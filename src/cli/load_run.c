@@ -206,7 +206,7 @@ static bool all_sent(const run *r) {
 static double patience(const run *r) {
     const um_load *l = r->load;
     double next = l->arrivals && !all_sent(r) ? l->arrivals->at[r->out->n] - now_of(r) : LOOK_SECONDS;
-    return UM_MIN(UM_MAX(next, 0), LOOK_SECONDS);
+    return UM_MIN(next, LOOK_SECONDS);
 }
 
 static void send_due(run *r) {
@@ -219,8 +219,7 @@ static void send_due(run *r) {
 }
 
 static void arm(run *r) {
-    double s = patience(r);
-    struct timeval tv = {(time_t)s, (suseconds_t)(1e6 * (s - (double)(time_t)s))};
+    struct timeval tv = um_timeval(patience(r));
     event_add(r->timer, &tv);
 }
 

@@ -26,10 +26,8 @@ struct um_sse {
     bool has_ended;
 };
 
-static struct timeval seconds(double s) {
-    s = UM_MAX(s, 0.001);
-    return (struct timeval){.tv_sec = (time_t)s, .tv_usec = (suseconds_t)((s - (double)(time_t)s) * 1e6)};
-}
+/* At least a millisecond: the clock of timers is coarser than ours, and one that comes too early comes again. */
+static struct timeval wait_of(double seconds) { return um_timeval(UM_MAX(seconds, 0.001)); }
 
 static bool is_behind(const um_sse *s) { return um_exchange_unread(s->x) > BEHIND_BYTES; }
 
@@ -56,7 +54,7 @@ static void send_due(um_sse *s) {
         if (k->due <= now) send_kept(s, k, now);
         else if (next == 0 || k->due < next) next = k->due;
     }
-    struct timeval wait = seconds(next - now);
+    struct timeval wait = wait_of(next - now);
     if (next > 0) evtimer_add(s->pace, &wait);
 }
 
@@ -97,7 +95,7 @@ static void on_quiet(evutil_socket_t fd, short what, void *arg) {
         left = QUIET_SECONDS;
         if (um_exchange_unread(s->x) == 0) um_exchange_write(s->x, ":\n\n", 3);
     }
-    struct timeval wait = seconds(left);
+    struct timeval wait = wait_of(left);
     evtimer_add(s->quiet, &wait);
 }
 
@@ -105,7 +103,7 @@ static void on_quiet(evutil_socket_t fd, short what, void *arg) {
 
 um_sse *um_sse_new(struct event_base *base, um_exchange *x) {
     um_sse *s = UM_NEW(um_sse);
-    struct timeval wait = seconds(QUIET_SECONDS);
+    struct timeval wait = wait_of(QUIET_SECONDS);
     s->x = x;
     s->last = um_now();
     s->quiet = evtimer_new(base, on_quiet, s);

@@ -3,7 +3,6 @@
 #include "server/turn.h"
 
 #include <event2/event.h>
-#include <math.h>
 #include <time.h>
 
 #include "server/frontend.h"
@@ -420,7 +419,7 @@ static bool submit(um_turn *t, int32_t i, int *status, um_err *err) {
 
 static struct event *timer(um_turn *t, double seconds, event_callback_fn fn) {
     struct event *e = event_new(um_server_base(t->server), -1, 0, fn, t);
-    struct timeval tv = {(time_t)seconds, (suseconds_t)((seconds - floor(seconds)) * 1e6)};
+    struct timeval tv = um_timeval(seconds);
     event_add(e, &tv);
     return e;
 }
@@ -445,7 +444,7 @@ static bool start(um_turn *t) {
         fail(t, status, &err, "refused");
         return false;
     }
-    if (t->x && seconds > 0) t->deadline = timer(t, UM_MAX((double)seconds - waited(t), 0.0), on_deadline);
+    if (t->x && seconds > 0) t->deadline = timer(t, (double)seconds - waited(t), on_deadline);
     if (t->body.stream) t->patience = timer(t, PATIENCE_SECONDS, on_patience);
     return true;
 }

@@ -91,11 +91,6 @@ struct um_backend {
     void *stopped_arg;
 };
 
-static inline struct timeval um_timeval(double seconds) {
-    struct timeval t = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
-    return t;
-}
-
 /* ---- backend.c ---- */
 /* Ends everything that a worker (-1: all) has with a failure; listeners may do what they like meanwhile. */
 void um_backend_fail_open(um_backend *b, int32_t worker, int status, const um_err *why);

@@ -11,7 +11,7 @@ static const int64_t PATIENCE = 60; /* until another look at the files, lest the
 /* ---- Advancing --------------------------------------------------------------------------------------------------- */
 
 void um_batches_wake(um_batches *all, double seconds) {
-    struct timeval left, now, tv = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    struct timeval left, now, tv = um_timeval(seconds);
     if (all->stopping) return;
     if (evtimer_pending(all->timer, &left)) {
         struct timeval then;

@@ -130,7 +130,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg) {
 /* Begins to connect. False: the system refuses at once, errno says why: no way there, no IPv6, no more files. Of that
  * libevent tells by its result alone, no event follows. */
 static bool connect_to(um_http_call *c, const struct addrinfo *a) {
-    struct timeval patience = um_http_timeval(c->timeout);
+    struct timeval patience = um_timeval(c->timeout);
     if (c->bev) bufferevent_free(c->bev);
     c->bev = bufferevent_socket_new(c->base, -1, BEV_OPT_CLOSE_ON_FREE);
     if (!c->bev) return false;

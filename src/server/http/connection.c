@@ -24,7 +24,7 @@ static void set_timer(um_http_conn *c) {
                               [UM_CONN_BODY] = f->body_timeout,
                               [UM_CONN_ANSWER] = 0,
                               [UM_CONN_LINGER] = LINGER_SECONDS};
-    struct timeval t = um_http_timeval(seconds[c->state]);
+    struct timeval t = um_timeval(seconds[c->state]);
     if (c->state == UM_CONN_HEAD && c->is_head_timed) return;
     c->is_head_timed = c->state == UM_CONN_HEAD;
     if (seconds[c->state] > 0) event_add(c->timer, &t);
@@ -264,7 +264,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
 
 bool um_http_conn_new(um_http_server *s, int fd, const char *peer) {
     struct bufferevent *bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    struct timeval patience = um_http_timeval(s->config.write_timeout);
+    struct timeval patience = um_timeval(s->config.write_timeout);
     if (!bev) {
         close(fd);
         return false;

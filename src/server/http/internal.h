@@ -16,8 +16,6 @@ extern "C" {
 struct bufferevent;
 struct event;
 struct evconnlistener;
-struct sockaddr;
-struct timeval;
 
 typedef struct um_http_conn um_http_conn;
 
@@ -87,7 +85,6 @@ struct um_exchange {
 const char *um_http_date(um_http_server *s); /* for the header Date */
 /* A connection ended: takes it off the list, accepts again. */
 void um_http_server_forget(um_http_server *s, um_http_conn *c);
-struct timeval um_http_timeval(double seconds);
 void um_http_ignore_sigpipe(void);
 
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */

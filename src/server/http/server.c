@@ -31,11 +31,6 @@ void um_http_config_init(um_http_config *c) {
                           .max_unread_bytes = MAX_UNREAD_DEFAULT};
 }
 
-struct timeval um_http_timeval(double seconds) {
-    time_t whole = (time_t)seconds;
-    return (struct timeval){whole, (suseconds_t)((seconds - (double)whole) * 1e6)};
-}
-
 /* A client that leaves while it is written to must not end the process. */
 void um_http_ignore_sigpipe(void) { signal(SIGPIPE, SIG_IGN); }
 
@@ -99,7 +94,7 @@ static void on_pause_over(evutil_socket_t fd, short what, void *arg) {
 /* Out of files, most likely: the waiting client would make the loop spin. */
 static void on_accept_error(struct evconnlistener *l, void *arg) {
     um_http_server *s = (um_http_server *)arg;
-    struct timeval pause = um_http_timeval(ACCEPT_PAUSE);
+    struct timeval pause = um_timeval(ACCEPT_PAUSE);
     um_warn("a connection could not be accepted: %s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
     evconnlistener_disable(l);
     event_add(s->pause, &pause);
