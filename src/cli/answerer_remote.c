@@ -148,12 +148,12 @@ static void take_numbers(remote *r, const um_peer_says *s) {
     if (s->kind != UM_SAYS_SNAPSHOT) take_ids(r, s->ids, s->kind == UM_SAYS_WHOLE);
     if (s->finish) to->finish = s->finish_as;
     if (s->seed >= 0) to->seed = s->seed;
-    if (s->usage.nfe) to->nfe = (int32_t)UM_MIN(s->usage.nfe, INT32_MAX);
+    if (s->usage.nfe) to->nfe = s->usage.nfe;
     if (!s->usage.is_given) return;
-    to->prompt_tokens = (int32_t)UM_MIN(s->usage.prompt_tokens, INT32_MAX);
-    to->cached_tokens = (int32_t)UM_MIN(s->usage.cached_tokens, INT32_MAX);
-    to->denoise_tokens = (int32_t)UM_MIN(s->usage.denoise_tokens, INT32_MAX);
-    to->denoise_passes = (int32_t)UM_MIN(s->usage.denoise_passes, INT32_MAX);
+    to->prompt_tokens = s->usage.prompt_tokens;
+    to->cached_tokens = s->usage.cached_tokens;
+    to->denoise_tokens = s->usage.denoise_tokens;
+    to->denoise_passes = s->usage.denoise_passes;
     if (!r->reply->ids) to->n_tokens = (size_t)s->usage.completion_tokens;
 }
 

@@ -20,7 +20,7 @@ typedef struct flight {
     um_buf body; /* of an answer that is no stream */
     bool is_stream, is_over;
     double last_chunk;
-    int64_t settled; /* tokens that a snapshot said are */
+    int32_t settled; /* tokens that a snapshot said are */
     struct flight *prev, *next;
 } flight;
 
@@ -73,7 +73,7 @@ static void take_chunk(flight *f) {
 
 /* A later word wins; numbers that are 0 were not said. */
 static void take_usage(um_peer_usage *to, const um_peer_usage *u) {
-    int64_t nfe = u->nfe ? u->nfe : to->nfe;
+    int32_t nfe = u->nfe ? u->nfe : to->nfe;
     if (u->is_given) *to = *u;
     to->nfe = nfe;
 }

@@ -31,11 +31,11 @@ um_status um_peer_blame(um_status s, const char *url, um_err *err);
 
 /* ---- peer_says.c: what an answer or an event of a stream says ---- */
 
-/* Whatever stands in none of the known places is 0. */
+/* Whatever stands in none of the known places is 0, and nothing is below it. */
 typedef struct um_peer_usage {
     bool is_given;
-    int64_t prompt_tokens, completion_tokens, cached_tokens;
-    int64_t nfe, denoise_tokens, denoise_passes; /* of unmask */
+    int32_t prompt_tokens, completion_tokens, cached_tokens;
+    int32_t nfe, denoise_tokens, denoise_passes; /* of unmask */
 } um_peer_usage;
 typedef enum {
     UM_SAYS_NOTHING,  /* a head, a usage, something unknown */
@@ -52,7 +52,7 @@ typedef struct um_peer_says {
     um_finish finish_as;    /* the same as ours */
     um_peer_usage usage;
     int64_t seed;             /* -1: not said */
-    int64_t n_settled;        /* of a snapshot: tokens that can no longer change */
+    int32_t n_settled;        /* of a snapshot: tokens that can no longer change */
     const struct json_t *ids; /* of the answer's tokens, or NULL */
     um_err err;               /* of an error: the server's message and param */
     bool is_refusal;          /* the error: the server's own words, not nonsense */

@@ -8,9 +8,10 @@ static um_str text_of(const json_t *v) {
     return (um_str){json_is_string(v) ? json_string_value(v) : "", json_string_length(v)};
 }
 
-static int64_t count_of(const json_t *obj, const char *key) {
+/* Held in 31 bits: the sum over all answers of a load does not overflow, whatever a server says. */
+static int32_t count_of(const json_t *obj, const char *key) {
     const json_t *v = json_object_get(obj, key);
-    return json_is_integer(v) && json_integer_value(v) > 0 ? json_integer_value(v) : 0;
+    return json_is_integer(v) ? (int32_t)UM_MIN(UM_MAX(json_integer_value(v), 0), INT32_MAX) : 0;
 }
 
 static double number_of(const json_t *obj, const char *key) { return json_number_value(json_object_get(obj, key)); }
@@ -61,9 +62,9 @@ static void read_usage(um_peer_usage *u, const json_t *v) {
     u->completion_tokens = count_of(v, "completion_tokens");
     u->cached_tokens = count_of(json_object_get(v, "prompt_tokens_details"), "cached_tokens");
     u->nfe = count_of(v, "nfe");
-    if (!(tpf > 0) || !(tokens > 0) || tokens > 1e12 || tokens / tpf > 1e12) return;
-    u->denoise_tokens = llround(tokens); /* tokens of a second times seconds */
-    u->denoise_passes = llround(tokens / tpf);
+    if (!(tpf > 0) || !(tokens > 0) || tokens > INT32_MAX || tokens / tpf > INT32_MAX) return;
+    u->denoise_tokens = (int32_t)lround(tokens); /* tokens of a second times seconds */
+    u->denoise_passes = (int32_t)lround(tokens / tpf);
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -170,7 +171,7 @@ static void mark_special(um_piece *piece, size_t n) {
 
 const um_frame *um_peer_frame_read(um_peer_frame *f, const um_peer_says *s) {
     const json_t *tokens = json_object_get(s->root, "tokens"), *pass = json_object_get(s->root, "pass");
-    size_t n = json_array_size(tokens), stable = (size_t)UM_MIN(count_of(s->root, "stable_len"), (int64_t)n);
+    size_t n = json_array_size(tokens), stable = UM_MIN((size_t)count_of(s->root, "stable_len"), n);
     um_buf_clear(&f->settled);
     for (size_t i = 0; i < stable; i++) {
         um_str text = text_of(json_array_get(tokens, i));

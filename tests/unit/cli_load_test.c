@@ -159,6 +159,19 @@ static void usage_holds_passes(void **state) {
     um_peer_says_free(&s);
 }
 
+/* Sums of them must not overflow, whoever says them. */
+static void counts_are_bounded(void **state) {
+    static const char data[] =
+        "{\"choices\":[],\"usage\":{\"prompt_tokens\":4611686018427387904,\"completion_tokens\":-1,"
+        "\"nfe\":4294967297,\"tpf\":1e-9,\"engine_decode_tps\":1e6,\"engine_decode_time_s\":1e3}}";
+    um_peer_says s;
+    (void)state;
+    um_peer_read(&s, 200, UM_STR(data));
+    assert_true(s.usage.is_given && s.usage.prompt_tokens == INT32_MAX && s.usage.nfe == INT32_MAX);
+    assert_true(s.usage.completion_tokens == 0 && s.usage.denoise_tokens == 0 && s.usage.denoise_passes == 0);
+    um_peer_says_free(&s);
+}
+
 static void errors_name_the_parameter_and_what_to_do(void **state) {
     um_peer_says s;
     (void)state;
@@ -284,6 +297,7 @@ int main(void) {
         cmocka_unit_test(random_words_have_the_lengths_asked_for),
         cmocka_unit_test(reads_what_servers_say),
         cmocka_unit_test(usage_holds_passes),
+        cmocka_unit_test(counts_are_bounded),
         cmocka_unit_test(errors_name_the_parameter_and_what_to_do),
         cmocka_unit_test(snapshots_become_frames),
         cmocka_unit_test(times_count_from_when_a_request_was_due),
