@@ -86,11 +86,11 @@ static um_lines_got hand_out(um_lines *l, size_t end, um_str *line) {
     size_t next = end + !l->cut;
     l->offset += (int64_t)(next - l->start);
     l->start = l->looked = next;
-    bool skipped = l->skipping;
+    bool too_long = l->skipping || line->n > UM_LINE_MAX;
     l->skipping = false;
     if (++l->number == 1 && line->n >= 3 && memcmp(line->p, "\xEF\xBB\xBF", 3) == 0)
         *line = (um_str){line->p + 3, line->n - 3}; /* a byte order mark, as some editors write it */
-    return skipped ? UM_LINES_TOO_LONG : UM_LINES_LINE;
+    return too_long ? UM_LINES_TOO_LONG : UM_LINES_LINE;
 }
 
 static bool is_blank(um_str s) {

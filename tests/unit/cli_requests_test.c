@@ -383,6 +383,22 @@ static void goes_on_behind_a_line_that_is_too_long(void **state) {
     free(text);
 }
 
+static void the_longest_line_has_as_many_bytes_as_there_may_be(void **state) {
+    (void)state;
+    char *text = (char *)malloc(UM_LINE_MAX + 2);
+    um_lines l;
+    um_str line;
+    memset(text, 'x', UM_LINE_MAX + 1);
+    for (size_t n = UM_LINE_MAX; n <= UM_LINE_MAX + 1; n++) {
+        text[n] = '\n';
+        open_text(&l, text, n + 1);
+        assert_int_equal(um_lines_next(&l, true, &line, NULL), n > UM_LINE_MAX ? UM_LINES_TOO_LONG : UM_LINES_LINE);
+        um_lines_close(&l);
+        text[n] = 'x';
+    }
+    free(text);
+}
+
 static void does_not_wait_for_a_silent_pipe(void **state) {
     (void)state;
     int end[2];
@@ -559,6 +575,7 @@ int main(void) {
         cmocka_unit_test(keeps_the_id_of_a_line_that_fails),
         cmocka_unit_test(skips_blank_lines_but_counts_them),
         cmocka_unit_test(goes_on_behind_a_line_that_is_too_long),
+        cmocka_unit_test(the_longest_line_has_as_many_bytes_as_there_may_be),
         cmocka_unit_test(does_not_wait_for_a_silent_pipe),
         cmocka_unit_test(finds_every_id_and_no_other),
         cmocka_unit_test(a_result_reads_back),
