@@ -2,6 +2,8 @@
  * and nothing depends on timing. */
 #include "asking.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include "server/batch/store.h"
@@ -305,21 +307,116 @@ static void what_is_wrong_in_a_long_line_is_its_answer(void **state) {
     assert_int_equal(n_answers(b->error_id, "\"param\":\"stream\""), 1);
 }
 
-/* By somebody who wrote to the folder, behind the check. */
-static void a_line_that_was_spoilt_is_an_error_of_its_batch(void **state) {
-    (void)state;
-    um_batch *b = hold_at(LOOKED_FOR);
+/* ---- Inputs that change ------------------------------------------------------------------------------------------ */
+
+/* Somebody writes to the folder, behind the check: `first`, blanks, and further lines. */
+static void spoil(const um_batch *b, const char *first, size_t blanks, const char *more) {
     char *path = um_file_path(all(), b->input_id);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
-    fprintf(f, "\n{%*s\n", (int)LONG, "");
+    fprintf(f, "%s%*s\n%s", first, (int)blanks, "", more);
     fclose(f);
     um_free(path);
-    let_go();
-    expect_end(b, UM_BATCH_COMPLETED, 0, 0);
+}
+
+static void expect_error(const um_batch *b, const char *code, int64_t line) {
     assert_int_equal(b->n_errors, 1);
-    assert_string_equal(b->error[0].code, "invalid_json_line");
-    assert_int_equal(b->error[0].line, 2);
+    assert_string_equal(b->error[0].code, code);
+    assert_int_equal(b->error[0].line, line);
+}
+
+static void lines_that_were_spoilt_have_errors_and_the_next_go_on(void **state) {
+    (void)state;
+    static const size_t blanks[] = {LONG, UM_LINE_MAX};
+    for (size_t i = 0; i < UM_LEN(blanks); i++) {
+        um_buf more = {0};
+        um_batch *b = hold_at(LOOKED_FOR);
+        int32_t before = n_script;
+        for (int twin = 0; twin < 2; twin++) add_line(&more, "r2", 2, SHORT, "");
+        spoil(b, "{", blanks[i], more.data);
+        um_buf_free(&more);
+        let_go();
+        PUMP_UNTIL(n_script == before + 1);
+        say(before);
+        expect_end(b, UM_BATCH_COMPLETED, 1, 1);
+        expect_error(b, "invalid_json_line", 1);
+        assert_int_equal(n_answers(b->output_id, "\"custom_id\":\"r2\""), 1);
+        assert_int_equal(n_answers(b->error_id, "\"custom_id\":\"r1\",\"response\":null"), 1);
+        assert_int_equal(n_answers(b->error_id, "\"line_lost\""), 1);
+        assert_int_equal(n_answers(b->error_id, "its line 1 is lost"), 1);
+    }
+}
+
+/* A batch of two lines whose first one runs as request 0 and whose second one waits for the reader, which is held. */
+static um_batch *hold_second(void) {
+    um_buf input = {0};
+    hold();
+    add_line(&input, "r1", 1, SHORT, "");
+    add_line(&input, "r2", 2, (size_t)1 << 20, ""); /* not among the bytes that the first one came with */
+    um_batch *b = batch_of(&input);
+    PUMP_UNTIL(n_open() == 2);
+    give_holder();
+    let_go();
+    expect_begun();
+    PUMP_UNTIL(n_script == 1 && n_open() == 2);
+    return b;
+}
+
+/* Lets every further read of an open file fail: it is a folder from now on. */
+static void break_reads(const char *path) {
+    char name[32], target[PATH_MAX];
+    int broken = open("/", O_RDONLY), n_broken = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, target, sizeof target - 1);
+        if (n < 0) continue;
+        target[n] = '\0';
+        if (um_streq(target, path)) n_broken += dup2(broken, fd) == fd;
+    }
+    assert_int_equal(n_broken, 1);
+    close(broken);
+}
+
+static void an_input_that_can_not_be_read_any_more_fails_its_batch(void **state) {
+    (void)state;
+    um_batch *b = hold_second();
+    char *path = um_file_path(all(), b->input_id);
+    um_log_set_level(UM_LOG_ERROR);
+    break_reads(path);
+    let_go();
+    PUMP_UNTIL(n_open() == 0);
+    assert_int_equal(b->status, UM_BATCH_IN_PROGRESS); /* a line runs */
+    b->expires = 1;
+    um_batches_wake(all(), 0);
+    expect_health();
+    say(0);
+    expect_end(b, UM_BATCH_FAILED, 1, 0);
+    expect_error(b, "unreadable_file", 0);
+    assert_non_null(strstr(b->error[0].message, path));
+    um_log_set_level(UM_LOG_WARN);
+    um_free(path);
+}
+
+static void a_start_that_finds_its_input_spoilt_keeps_the_answers(void **state) {
+    (void)state;
+    char id[UM_ID_BYTES];
+    um_batch *b = hold_second();
+    say(0);
+    PUMP_UNTIL(b->completed == 1);
+    snprintf(id, sizeof id, "%s", b->id);
+    spoil(b, "{", LONG, "");
+    um_server_stop(server);
+    let_go();
+    um_server_free(server);
+    um_log_set_level(UM_LOG_ERROR);
+    open_batches();
+    b = um_batch_find(all(), id);
+    assert_non_null(b);
+    expect_end(b, UM_BATCH_FAILED, 1, 0);
+    expect_error(b, "invalid_json_line", 1);
+    assert_int_equal(b->total, 2);
+    assert_int_equal(n_script, 0);
+    um_log_set_level(UM_LOG_WARN);
 }
 
 #define CLAIM(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -334,7 +431,9 @@ int main(void) {
         CLAIM(every_line_of_many_is_answered_once),
         CLAIM(a_long_line_that_was_refused_is_read_again),
         CLAIM(what_is_wrong_in_a_long_line_is_its_answer),
-        CLAIM(a_line_that_was_spoilt_is_an_error_of_its_batch),
+        CLAIM(lines_that_were_spoilt_have_errors_and_the_next_go_on),
+        CLAIM(an_input_that_can_not_be_read_any_more_fails_its_batch),
+        CLAIM(a_start_that_finds_its_input_spoilt_keeps_the_answers),
     };
     return cmocka_run_group_tests_name("server_batch_lines", tests, NULL, NULL);
 }

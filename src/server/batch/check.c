@@ -95,21 +95,27 @@ static void check_total(um_batch *b) {
                        "the input has more than %d lines; make several batches", UM_BATCH_LINES_MAX);
 }
 
+void um_batch_blame_input(um_batch *b, const um_lines *in, um_lines_got got, const um_err *err) {
+    if (got == UM_LINES_TOO_LONG)
+        um_batch_blame(b, in->number, "invalid_json_line", NULL, "the line is longer than %zu bytes", UM_LINE_MAX);
+    else um_batch_blame(b, 0, "unreadable_file", "input_file_id", "%s", err->msg);
+}
+
 void um_batch_check(um_batch *b, const char *path, um_idset *ids) {
     um_lines in;
     um_err err = {0};
     um_str text;
     um_lines_got got = UM_LINES_LINE;
     b->total = 0;
+    b->n_errors = 0;
     um_status st = um_lines_open(&in, path, &err);
     while (!st && b->n_errors < UM_BATCH_ERRORS_MAX && b->total <= UM_BATCH_LINES_MAX) {
         got = um_lines_next(&in, true, &text, &err);
         if (got == UM_LINES_LINE) take_line(b, text, in.number, ids);
-        else if (got == UM_LINES_TOO_LONG)
-            um_batch_blame(b, in.number, "invalid_json_line", NULL, "the line is longer than %zu bytes", UM_LINE_MAX);
+        else if (got == UM_LINES_TOO_LONG) um_batch_blame_input(b, &in, got, NULL);
         else if (got != UM_LINES_LATER) break;
     }
-    if (st || got == UM_LINES_FAILED) um_batch_blame(b, 0, "unreadable_file", "input_file_id", "%s", err.msg);
+    if (st || got == UM_LINES_FAILED) um_batch_blame_input(b, &in, UM_LINES_FAILED, &err);
     else check_total(b);
     um_lines_close(&in);
 }
@@ -117,7 +123,7 @@ void um_batch_check(um_batch *b, const char *path, um_idset *ids) {
 /* ---- Answers of an earlier run ----------------------------------------------------------------------------------- */
 
 typedef struct resume {
-    um_idset *ids;
+    um_idset *ids; /* NULL: unknown */
     int64_t n;
 } resume;
 
@@ -126,14 +132,12 @@ static um_status take_answer(void *arg, um_str text, int64_t number, um_err *err
     json_t *root = NULL;
     um_status st = um_json_parse_exact(&root, text.p, text.n, "the line", err);
     const char *id = json_string_value(json_object_get(root, "custom_id"));
-    um_idset_entry *e = !st && id ? um_idset_find(r->ids, id) : NULL;
-    if (!st && (!e || e->answered))
+    um_idset_entry *e = !st && id && r->ids ? um_idset_find(r->ids, id) : NULL;
+    if (!st && r->ids && (!e || e->answered))
         st = um_fail(err, UM_EPARSE, "line %lld: %s", (long long)number,
                      e ? "it answers a request a second time" : "it answers none of the input's requests");
-    if (!st) {
-        e->answered = true;
-        r->n++;
-    }
+    if (e && !st) e->answered = true;
+    r->n += !st;
     json_decref(root);
     return st ? UM_EPARSE : UM_OK;
 }

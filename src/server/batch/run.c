@@ -43,7 +43,8 @@ typedef struct found {
     bool is_request;
     char *copy; /* of the text of a request */
     um_batch_line what;
-    um_batch_error wrong; /* unless it is a request */
+    um_batch_error wrong; /* of a line that is no request */
+    um_err why;           /* of UM_LINES_FAILED */
 } found;
 
 struct um_run {
@@ -143,16 +144,25 @@ static void give_job(um_run *r, um_status (*work)(void *, um_err *), void (*done
 
 /* ---- Before the first line --------------------------------------------------------------------------------------- */
 
+/* Whether lines of it may have answers: its input was found to be right once. */
+static bool has_begun(const um_batch *b) { return b->at[UM_BATCH_IN_PROGRESS] != 0; }
+
 static um_status prepare_work(void *arg, um_err *err) {
     um_run *r = arg;
     um_batch *b = r->draft;
     int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
+    int64_t total = b->total;
     um_status st = UM_OK;
     um_idset_free(&r->ids); /* of an attempt that failed */
     um_batch_check(b, r->input, &r->ids);
-    for (int i = 0; i < N_LEDGERS && !st && !b->n_errors; i++)
-        st = um_batch_resume(&r->ledger[i], r->path[i], &r->ids, count[i], err);
-    if (st || b->n_errors) close_ledgers(r);
+    if (b->n_errors && !has_begun(b)) return UM_OK;
+    if (b->n_errors) { /* the ids are not all of them */
+        b->total = total;
+        um_idset_free(&r->ids);
+    }
+    for (int i = 0; i < N_LEDGERS && !st; i++)
+        st = um_batch_resume(&r->ledger[i], r->path[i], b->n_errors ? NULL : &r->ids, count[i], err);
+    if (st) close_ledgers(r);
     return st;
 }
 
@@ -174,6 +184,13 @@ static void end_batch(um_batch *b, um_batch_status s) {
     um_batches_wake(b->all, SOON);
 }
 
+/* The input can't be read, or isn't what it was: no further line is started, and what was answered becomes files. */
+static void fail(um_run *r) {
+    um_warn("batch %s fails: %s", r->batch->id, r->batch->error[r->batch->n_errors - 1].message);
+    if (r->batch->status != UM_BATCH_CANCELLING) r->batch->ends_as = UM_BATCH_FAILED;
+    r->all_started = true;
+}
+
 static void prepare_done(void *arg, um_status s, const um_err *err) {
     um_run *r = arg;
     um_batch *b = r->batch;
@@ -185,12 +202,13 @@ static void prepare_done(void *arg, um_status s, const um_err *err) {
         stand_still(r, &own);
         return;
     }
-    if (b->n_errors) {
+    if (b->n_errors && !has_begun(b)) {
         end_batch(b, UM_BATCH_FAILED);
         return;
     }
     go_on(r);
     r->prepared = true;
+    if (b->n_errors) fail(r);
     if (b->status == UM_BATCH_VALIDATING) {
         um_batch_enter(b, UM_BATCH_IN_PROGRESS);
         um_batch_save(b, NULL, NULL);
@@ -243,13 +261,13 @@ static void add_answer(um_run *r, const char *custom_id, int status, const um_bu
 }
 
 /* A line that never ran. */
-static void add_expired(um_run *r, const char *custom_id) {
+static void add_error(um_run *r, const char *custom_id, const char *code, const char *message) {
     um_jw w = begin_answer(r, FAILURES, custom_id);
     um_jw_null(&w);
     um_jw_key(&w, "error");
     um_jw_begin_object(&w);
-    um_jw_put_cstr(&w, "code", "batch_expired");
-    um_jw_put_cstr(&w, "message", "the completion window ended before this request was answered");
+    um_jw_put_cstr(&w, "code", code);
+    um_jw_put_cstr(&w, "message", message);
     um_jw_end_object(&w);
     end_answer(r, FAILURES, &w, custom_id);
 }
@@ -404,7 +422,8 @@ static void start_line(line *l) {
 static um_status find_line(void *arg, um_err *err) {
     um_run *r = arg;
     found *f = &r->next;
-    while (f->got == UM_LINES_LATER) f->got = um_lines_next(&r->in, true, &f->text, err);
+    (void)err;
+    while (f->got == UM_LINES_LATER) f->got = um_lines_next(&r->in, true, &f->text, &f->why);
     if (f->got != UM_LINES_LINE) return UM_OK;
     f->is_request = um_batch_line_read(r->batch->api, f->text, &f->what, &f->wrong);
     f->copy = f->is_request ? um_strndup(f->text.p, f->text.n) : NULL;
@@ -423,16 +442,18 @@ static line *line_new(um_run *r, const found *f, const char *custom_id) {
 }
 
 /* What was found becomes a line that waits; NULL: it is none, or was answered. The input was checked, but its file may
- * have been changed since by somebody. */
+ * have been changed since by somebody, or its disk may have failed. */
 static line *take_found(um_run *r) {
     const found *f = &r->next;
-    if (f->got != UM_LINES_LINE) {
-        r->all_started = true;
-        return NULL;
-    }
+    if (f->got == UM_LINES_END) r->all_started = true;
+    if (f->got == UM_LINES_TOO_LONG || f->got == UM_LINES_FAILED)
+        um_batch_blame_input(r->batch, &r->in, f->got, &f->why);
+    if (f->got == UM_LINES_FAILED) fail(r);
+    if (f->got != UM_LINES_LINE) return NULL;
     if (!f->is_request) um_batch_blame(r->batch, r->in.number, f->wrong.code, f->wrong.param, "%s", f->wrong.message);
     const um_idset_entry *e = f->is_request ? um_idset_find(&r->ids, f->what.custom_id) : NULL;
-    if (e && !e->answered && !r->given_up) return line_new(r, f, e->key);
+    bool is_checked = e && e->line == r->in.number; /* not a copy of another line */
+    if (is_checked && !e->answered && !r->given_up) return line_new(r, f, e->key);
     release_text(r, f->text.n, f->copy, f->what.root);
     return NULL;
 }
@@ -571,12 +592,29 @@ static void seal(um_run *r) {
     um_batch_save(r->batch, seal_done, r);
 }
 
+static bool is_open(const um_idset_entry *e) { return e->key && !e->answered; }
+
+/* All that the input has was answered. What it had when it was checked, and has no more, gets its error: no line is
+ * without an answer in a batch that is completed. */
+static void answer_lost(um_run *r) {
+    for (size_t i = 0; i < r->ids.cap; i++) {
+        const um_idset_entry *e = &r->ids.slot[i];
+        char message[128];
+        if (!is_open(e)) continue;
+        snprintf(message, sizeof message, "the input was changed while the batch ran: its line %lld is lost",
+                 (long long)e->line);
+        add_error(r, e->key, "line_lost", message);
+    }
+}
+
 /* May be done again: what has its error is not in the rest. */
 static void expire_rest(um_run *r) {
     um_batch *b = r->batch;
     um_run_give_up(r);
     for (size_t i = 0; i < r->ids.cap; i++)
-        if (r->ids.slot[i].key && !r->ids.slot[i].answered) add_expired(r, r->ids.slot[i].key);
+        if (is_open(&r->ids.slot[i]))
+            add_error(r, r->ids.slot[i].key, "batch_expired",
+                      "the completion window ended before this request was answered");
     b->ends_as = UM_BATCH_EXPIRED;
     r->all_started = true;
 }
@@ -594,10 +632,12 @@ static void advance_prepared(um_run *r) {
     um_batch *b = r->batch;
     bool in_time = time(NULL) < b->expires;
     if (b->status == UM_BATCH_IN_PROGRESS && in_time) start_lines(r);
-    if (b->status == UM_BATCH_IN_PROGRESS && !in_time) expire_rest(r);
-    um_run_flush(r);
+    if (b->status == UM_BATCH_IN_PROGRESS && !in_time && b->ends_as != UM_BATCH_FAILED) expire_rest(r);
     bool no_more = r->all_started || b->status == UM_BATCH_CANCELLING;
-    if (!no_more || r->busy || r->lines || b->all->reading == r || n_unwritten(r)) return;
+    bool is_idle = no_more && !r->lines && b->all->reading != r;
+    if (is_idle && b->ends_as == UM_BATCH_COMPLETED) answer_lost(r);
+    um_run_flush(r);
+    if (!is_idle || r->busy || n_unwritten(r)) return;
     um_batch_enter(b, UM_BATCH_FINALIZING);
     seal(r);
 }

@@ -141,9 +141,11 @@ const char *um_unknown_member(const struct json_t *o, const char *const *known);
 bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *wrong);
 /* Reads the whole input: total, ids, errors. On the disk's thread. */
 void um_batch_check(um_batch *b, const char *path, um_idset *ids);
-/* Reads answers of an earlier run, marks their ids and counts them; the ledger is ready to be written. UM_EIO,
- * UM_EINVAL.
- */
+/* Adds to its errors what the reader of its input gave in place of a line: UM_LINES_TOO_LONG, or UM_LINES_FAILED with
+ * the reason in err. */
+void um_batch_blame_input(um_batch *b, const um_lines *in, um_lines_got got, const um_err *err);
+/* Reads answers of an earlier run, marks their ids and counts them; the ledger is ready to be written. ids NULL: an
+ * input that can't be read tells none, and every answer counts. UM_EIO, UM_EINVAL. */
 um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t *n, um_err *err);
 
 /* ---- Running (run.c) --------------------------------------------------------------------------------------------- */
