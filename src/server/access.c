@@ -25,13 +25,6 @@ um_note *um_note_new(um_server *s, um_exchange *x) {
     return n;
 }
 
-void um_note_free(um_note *n) {
-    if (!n) return;
-    um_free(n->model);
-    um_free(n->refused);
-    um_free(n);
-}
-
 const char *um_request_id(const um_exchange *x) {
     const um_note *n = um_exchange_get_note(x);
     return n->request_id;
@@ -44,13 +37,20 @@ void um_note_model(um_exchange *x, const char *model) {
     n->model = model ? um_strdup(model) : NULL;
 }
 
-void um_note_finish(um_exchange *x, const um_msg_finish *m) {
-    if (!x) return;
-    um_note *n = um_exchange_get_note(x);
+void um_note_add(um_note *n, const um_msg_finish *m) {
+    if (!n) return;
     if (m->index == 0) n->prompt_tokens += m->prompt_tokens; /* answers of one request share it */
     n->completion_tokens += (int32_t)m->n_ids;
     n->nfe += m->nfe;
     n->answers++;
+}
+
+void um_note_finish(um_exchange *x, const um_msg_finish *m) { um_note_add(x ? um_exchange_get_note(x) : NULL, m); }
+
+um_note *um_note_hold(um_exchange *x) {
+    um_note *n = x ? um_exchange_get_note(x) : NULL;
+    if (n) n->n_holds++;
+    return n;
 }
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
@@ -71,8 +71,9 @@ static void put_quoted(um_buf *out, const char *text) {
     um_buf_putc(out, '"');
 }
 
-static void put_text(const um_note *n, um_exchange *x, int status, double seconds, um_buf *out) {
+static void begin_text(um_note *n, um_exchange *x, int status, double seconds) {
     char time[UM_LOG_TIME_MAX];
+    um_buf *out = &n->line;
     um_str method = um_exchange_method(x);
     if (!method.n) method = UM_STR("-");
     um_log_time(time);
@@ -84,44 +85,79 @@ static void put_text(const um_note *n, um_exchange *x, int status, double second
         um_buf_puts(out, " model=");
         put_quoted(out, n->model);
     }
-    if (n->answers)
-        um_buf_printf(out, " prompt=%d completion=%d nfe=%d", n->prompt_tokens, n->completion_tokens, n->nfe);
     if (n->refused) {
         um_buf_puts(out, " refused=");
         put_quoted(out, n->refused);
     }
-    um_buf_putc(out, '\n');
 }
 
-static void put_json(const um_note *n, um_exchange *x, int status, double seconds, um_buf *out) {
+static void end_text(um_note *n) {
+    if (n->answers)
+        um_buf_printf(&n->line, " prompt=%d completion=%d nfe=%d", n->prompt_tokens, n->completion_tokens, n->nfe);
+}
+
+static void begin_json(um_note *n, um_exchange *x, int status, double seconds) {
     char time[UM_LOG_TIME_MAX];
-    um_jw w;
+    um_jw *w = &n->json;
     um_log_time(time);
-    um_jw_init(&w, out);
-    um_jw_begin_object(&w);
-    um_jw_put_cstr(&w, "time", time);
-    um_jw_put_cstr(&w, "level", "info");
-    um_jw_put_cstr(&w, "message", "request");
-    um_jw_put_cstr(&w, "peer", um_exchange_peer(x));
-    um_jw_put_str(&w, "method", um_exchange_method(x));
-    um_jw_put_cstr(&w, "path", um_exchange_path(x));
-    um_jw_put_int(&w, "status", status);
-    um_jw_put_int(&w, "bytes", um_exchange_sent(x));
-    um_jw_put_double(&w, "ms", round(seconds * 1e6) / 1e3);
-    um_jw_put_cstr(&w, "request_id", n->request_id);
-    if (n->model) um_jw_put_cstr(&w, "model", n->model);
-    if (n->answers) {
-        um_jw_put_int(&w, "prompt_tokens", n->prompt_tokens);
-        um_jw_put_int(&w, "completion_tokens", n->completion_tokens);
-        um_jw_put_int(&w, "nfe", n->nfe);
-    }
-    if (n->refused) um_jw_put_cstr(&w, "refused", n->refused);
-    um_jw_end_object(&w);
-    um_buf_putc(out, '\n');
+    um_jw_init(w, &n->line);
+    um_jw_begin_object(w);
+    um_jw_put_cstr(w, "time", time);
+    um_jw_put_cstr(w, "level", "info");
+    um_jw_put_cstr(w, "message", "request");
+    um_jw_put_cstr(w, "peer", um_exchange_peer(x));
+    um_jw_put_str(w, "method", um_exchange_method(x));
+    um_jw_put_cstr(w, "path", um_exchange_path(x));
+    um_jw_put_int(w, "status", status);
+    um_jw_put_int(w, "bytes", um_exchange_sent(x));
+    um_jw_put_double(w, "ms", round(seconds * 1e6) / 1e3);
+    um_jw_put_cstr(w, "request_id", n->request_id);
+    if (n->model) um_jw_put_cstr(w, "model", n->model);
+    if (n->refused) um_jw_put_cstr(w, "refused", n->refused);
 }
 
-void um_access_put(um_exchange *x, int status, double seconds, um_buf *out) {
-    const um_note *n = um_exchange_get_note(x);
-    if (um_log_is_json()) put_json(n, x, status, seconds, out);
-    else put_text(n, x, status, seconds, out);
+static void end_json(um_note *n) {
+    um_jw *w = &n->json;
+    if (n->answers) {
+        um_jw_put_int(w, "prompt_tokens", n->prompt_tokens);
+        um_jw_put_int(w, "completion_tokens", n->completion_tokens);
+        um_jw_put_int(w, "nfe", n->nfe);
+    }
+    um_jw_end_object(w);
+}
+
+static void begin_line(um_note *n, um_exchange *x, int status, double seconds) {
+    if (um_log_is_json()) begin_json(n, x, status, seconds);
+    else begin_text(n, x, status, seconds);
+}
+
+static void write_line(um_note *n) {
+    if (um_log_is_json()) end_json(n);
+    else end_text(n);
+    um_buf_putc(&n->line, '\n');
+    um_log_write(n->line.data, n->line.len);
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+static void settle(um_note *n) {
+    if (!n->has_ended || n->n_holds) return;
+    if (n->line.len) write_line(n);
+    um_buf_free(&n->line);
+    um_free(n->model);
+    um_free(n->refused);
+    um_free(n);
+}
+
+void um_note_end(um_exchange *x, int status, double seconds) {
+    um_note *n = um_exchange_get_note(x);
+    n->has_ended = true;
+    if (um_server_get_config(n->server)->access_log) begin_line(n, x, status, seconds);
+    settle(n);
+}
+
+void um_note_let_go(um_note *n) {
+    if (!n) return;
+    n->n_holds--;
+    settle(n);
 }

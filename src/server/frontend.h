@@ -43,12 +43,15 @@ typedef struct um_note {
     char *model;
     char *refused; /* why HTTP itself refused it; NULL: it did not */
     int32_t prompt_tokens, completion_tokens, nfe, answers;
+    int32_t n_holds; /* who will still say what its generations cost */
+    bool has_ended;
+    um_buf line; /* of one that has: all but the counts */
+    um_jw json;  /* which writes it, when the log is JSON */
 } um_note;
 /* Makes the note of an exchange, with the client's request id or a new one, and sends that back. */
 um_note *um_note_new(um_server *s, um_exchange *x);
-void um_note_free(um_note *n);
-/* Writes the line of an exchange that ended, in the form of the log, to `out`. */
-void um_access_put(um_exchange *x, int status, double seconds, um_buf *out);
+/* The exchange has ended. The line is written, in the form of the log, and the note freed, when nobody holds it. */
+void um_note_end(um_exchange *x, int status, double seconds);
 
 /* ---- endpoints.c: which handler it is for ------------------------------------------------------------------------ */
 

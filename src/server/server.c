@@ -80,18 +80,12 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
 
 static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     um_server *s = arg;
-    um_note *note = um_exchange_get_note(x);
+    const um_note *note = um_exchange_get_note(x);
     bool was_open = !note->refused;
     int status = complete || note->refused ? um_exchange_status(x) : 499;
     double seconds = um_now() - um_exchange_began(x);
     um_count_request(s, note->path, status, seconds);
-    if (s->config->access_log) {
-        um_buf line = {0};
-        um_access_put(x, status, seconds, &line);
-        um_log_write(line.data, line.len);
-        um_buf_free(&line);
-    }
-    um_note_free(note);
+    um_note_end(x, status, seconds);
     s->n_open -= was_open;
     end_when_idle(s);
 }

@@ -83,6 +83,12 @@ struct json_t *um_read_object(um_exchange *x);
 /* What the access line of an exchange says of its generation; x NULL: nothing is noted. */
 void um_note_model(um_exchange *x, const char *model);
 void um_note_finish(um_exchange *x, const um_msg_finish *m); /* of each answer */
+/* An answer may end behind its exchange: the line then waits for who holds the note. NULL for x NULL, and for nothing.
+ */
+struct um_note;
+struct um_note *um_note_hold(um_exchange *x);
+void um_note_add(struct um_note *n, const um_msg_finish *m); /* as um_note_finish */
+void um_note_let_go(struct um_note *n);
 
 /* ---- Numbers for the metrics page (metrics.c) -------------------------------------------------------------------- */
 

@@ -103,25 +103,71 @@ static um_turn *turn_new(um_server *s, um_body *b, const um_shape *shape) {
     return t;
 }
 
-static void count_aborted(um_turn *t, const generation *g, const char *why) {
-    for (int32_t i = 0; i < t->body.generate.n; i++) {
-        const um_choice *c = &t->choice[g->prompt * t->body.generate.n + i];
-        um_msg_finish m = {.rid = g->rid, .index = i, .finish = UM_FINISH_ABORTED, .stop_id = -1, .seed = -1};
-        m.prompt_tokens = (int32_t)t->body.prompt[g->prompt].n_ids;
-        m.nfe = c->nfe;
-        m.n_ids = (uint32_t)c->n_tokens;
-        if (!c->finished) um_count_finish(t->server, &m, why);
-    }
+/* What is known of an answer that was cut. */
+static um_msg_finish cut_of(const um_turn *t, const generation *g, int32_t index) {
+    const um_choice *c = &t->choice[g->prompt * t->body.generate.n + index];
+    um_msg_finish m = {.rid = g->rid, .index = index, .finish = UM_FINISH_ABORTED, .stop_id = -1, .seed = -1};
+    m.prompt_tokens = (int32_t)t->body.prompt[g->prompt].n_ids;
+    m.nfe = c->nfe;
+    m.n_ids = (uint32_t)c->n_tokens;
+    return m;
 }
 
-/* Ends what still runs for this turn; nothing comes from it any more. */
+/* A generation that nobody waits for any more. What it cost is counted when its worker says so, since of an answer that
+ * is no stream nothing is known before; by what is known, when the worker can't say it. */
+typedef struct dismissed {
+    um_server *server;
+    struct um_note *note; /* of its exchange */
+    const char *why;
+    int32_t n_left;
+    um_msg_finish left[]; /* [n_left] answers that have not ended */
+} dismissed;
+
+static dismissed *dismissed_new(um_turn *t, const generation *g, const char *why) {
+    int32_t n = t->body.generate.n;
+    dismissed *d = um_alloc(sizeof *d + um_mul((size_t)n, sizeof d->left[0]));
+    *d = (dismissed){.server = t->server, .note = um_note_hold(t->x), .why = why};
+    for (int32_t i = 0; i < n; i++)
+        if (!t->choice[g->prompt * n + i].finished) d->left[d->n_left++] = cut_of(t, g, i);
+    return d;
+}
+
+static void dismissed_free(dismissed *d) {
+    um_note_let_go(d->note);
+    um_free(d);
+}
+
+static void count_cut(const dismissed *d, const um_msg_finish *m) {
+    um_count_finish(d->server, m, d->why);
+    um_note_add(d->note, m);
+}
+
+static void on_dismissed_finish(void *arg, const um_msg_finish *m) {
+    dismissed *d = arg;
+    count_cut(d, m);
+    int32_t i = 0;
+    while (d->left[i].index != m->index) i++;
+    d->left[i] = d->left[--d->n_left];
+    if (!d->n_left) dismissed_free(d);
+}
+
+static void on_dismissed_fail(void *arg, int status, const um_err *err) {
+    dismissed *d = arg;
+    (void)status, (void)err;
+    for (int32_t i = 0; i < d->n_left; i++) count_cut(d, &d->left[i]);
+    dismissed_free(d);
+}
+
+/* Ends what still runs for this turn; nothing comes to it any more. */
 static void cancel_all(um_turn *t, const char *why) {
+    static const um_listener listener = {.finish = on_dismissed_finish, .fail = on_dismissed_fail};
     for (size_t i = 0; i < t->body.n_prompts; i++) {
         generation *g = &t->gen[i];
         if (!g->rid) continue;
-        count_aborted(t, g, why);
-        um_backend_cancel(um_server_backend(t->server), g->rid);
+        dismissed *d = dismissed_new(t, g, why);
         g->rid = 0;
+        if (!um_backend_dismiss(um_server_backend(t->server), d->left[0].rid, &listener, d))
+            on_dismissed_fail(d, 0, NULL);
     }
 }
 
@@ -361,10 +407,17 @@ static void on_finish(void *arg, const um_msg_finish *m) {
     if (++t->n_finished == t->n_choices) complete(t);
 }
 
+static void count_failed(um_turn *t, const generation *g, const char *why) {
+    for (int32_t i = 0; i < t->body.generate.n; i++) {
+        um_msg_finish m = cut_of(t, g, i);
+        if (!choice_of(g, i)->finished) um_count_finish(t->server, &m, why);
+    }
+}
+
 static void on_fail(void *arg, int status, const um_err *err) {
     generation *g = arg;
     um_err blamed = *err;
-    count_aborted(g->turn, g, status < 500 ? "refused" : "failed");
+    count_failed(g->turn, g, status < 500 ? "refused" : "failed");
     g->rid = 0;
     fail(g->turn, status, &blamed, "failed");
 }

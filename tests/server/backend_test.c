@@ -317,6 +317,31 @@ static void an_aborted_request_hears_its_end(void **state) {
     assert_int_equal(um_backend_waiting(backend), 0);
 }
 
+/* One answer has ended before; of two such requests, one ends by its worker's word and one fails. */
+static void of_a_dismissed_request_another_hears_the_end(void **state) {
+    (void)state;
+    ear e[2] = {{0}}, other[2] = {{.n_finished = 1}, {.n_finished = 1}};
+    uint64_t rid[2];
+    for (int i = 0; i < 2; i++) {
+        rid[i] = submit(&e[i], 2);
+        say_finish(&a, rid[i], 0);
+        UNTIL(e[i].n_finished == 1);
+        assert_true(um_backend_dismiss(backend, rid[i], &listener, &other[i]));
+    }
+    assert_false(um_backend_dismiss(backend, 12345, &listener, &other[0]));
+    assert_int_equal(um_backend_waiting(backend), 0);
+    assert_int_equal(um_backend_worker(backend, 0).n_requests, 0);
+    UNTIL(heard(&a, UM_MSG_ABORT));
+    assert_int_equal(a.got.abort.rid, rid[0]);
+    say_text(&a, rid[0], "not asked for by who counts");
+    say_finish(&a, rid[0], 1);
+    UNTIL(other[0].n_finished == 2);
+    um_backend_cancel_all(backend, &(um_err){.code = UM_EIO});
+    assert_int_equal(other[1].n_failed, 1);
+    assert_int_equal(other[0].n_failed, 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(e[i].n_texts + e[i].n_failed + (e[i].n_finished - 1), 0);
+}
+
 static void a_worker_can_not_answer_for_another(void **state) {
     (void)state;
     ear e = {0};
@@ -726,6 +751,7 @@ int main(void) {
         TEST(refuses_and_says_why_until_a_worker_is_ready, open_backend),
         TEST(brings_what_a_worker_says_to_whoever_asked, open_and_enter),
         TEST(a_cancelled_request_hears_nothing_more, open_and_enter),
+        TEST(of_a_dismissed_request_another_hears_the_end, open_and_enter),
         TEST(an_aborted_request_hears_its_end, open_and_enter),
         TEST(a_worker_can_not_answer_for_another, open_and_enter),
         TEST(an_answer_ends_once_and_is_one_that_was_wanted, open_and_enter),

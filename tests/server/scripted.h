@@ -17,10 +17,11 @@ typedef struct submitted {
     uint32_t events, n_ids;
     int32_t n;
     bool cancelled;
-} submitted;
+} submitted; /* of a dismissed one the listener is who hears how it ended */
 static submitted script[SUBMITTED_MAX];
 static int32_t n_script;
 static int32_t script_room = SUBMITTED_MAX; /* submissions that are taken; further ones get 429 */
+static bool script_says_ends;               /* the test tells how a dismissed one ended; else its worker can't say it */
 
 struct um_backend {
     int nothing;
@@ -69,6 +70,15 @@ uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener 
 void um_backend_cancel(um_backend *b, uint64_t rid) {
     (void)b;
     script[rid - 1].cancelled = true;
+}
+
+bool um_backend_dismiss(um_backend *b, uint64_t rid, const um_listener *l, void *arg) {
+    submitted *s = &script[rid - 1];
+    um_backend_cancel(b, rid);
+    s->listener = *l;
+    s->arg = arg;
+    if (!script_says_ends) (l->fail)(arg, 503, NULL); /* cmocka has a macro of this name */
+    return true;
 }
 
 void um_backend_abort(um_backend *b, uint64_t rid) { (void)b, (void)rid; }

@@ -16,10 +16,10 @@ error_is() {
     jq -e '.error | has("param") and has("code")' "$work/body"
 }
 
-# Asks for so many tokens; the answer is in $work/first.
+# Asks for so many tokens, in place of a short prompt with these members; the answer is in $work/first.
 generate() {
     curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" \
-        -d "{\"prompt\": \"Count.\", \"max_tokens\": $1, \"ignore_eos\": true}"
+        -d "{${2:-\"prompt\": \"Count.\"}, \"max_tokens\": $1, \"ignore_eos\": true}"
 }
 wait_until_running() {
     for _ in $(seq 600); do
@@ -463,12 +463,36 @@ clients_that_leave_are_499() {
     client=$!
     wait_until_running
     pkill -P $client
-    wait_for 'POST "/v1/completions" 499 0 bytes' "$work/log"
+    wait $client || true
     kill -CONT "$worker"
+    wait_for 'POST "/v1/completions" 499 0 bytes .* completion=[0-9]* nfe=[0-9]*$' "$work/log"
     call /metrics
     grep -q '^unmask_requests_total{model_name="tiny-block",route="/v1/completions",status="499"} 1$' "$work/body"
     stop_server
     [ $rc = 0 ]
+}
+# Its tokens are known to the worker alone when the client leaves; the worker stands still, so that it can't be done.
+answers_that_nobody_waited_for_are_counted() {
+    serve --threads 1
+    local client worker tokens
+    worker=$(pgrep -P $pid)
+    generate 900 '"prompt": "Tell me", "accept_threshold": 1, "n": 8' &
+    client=$!
+    for _ in $(seq 600); do
+        curl -sS -m 10 -o "$work/open" "$url/metrics"
+        ! grep -qE '^unmask_eager_steps_total\{.*\} [1-9][0-9]{2}' "$work/open" || break
+        sleep 0.02
+    done
+    kill -STOP "$worker"
+    pkill -P $client
+    wait $client || true
+    kill -CONT "$worker"
+    wait_for 'POST "/v1/completions" 499 0 bytes' "$work/log"
+    tokens=$(sed -nE 's/.* 499 0 bytes .* completion=([0-9]+) nfe=[0-9]+$/\1/p' "$work/log")
+    [ "$tokens" -gt 0 ]
+    call /metrics
+    grep -q "^unmask_generation_tokens_total{model_name=\"tiny-block\"} $tokens\$" "$work/body"
+    stop_server
 }
 a_log_that_nobody_reads_holds_up_nobody() {
     serve_into_pipe

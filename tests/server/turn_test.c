@@ -430,21 +430,67 @@ static long metric(const char *name) {
     return value;
 }
 
+typedef struct cost {
+    long tokens, passes, disconnects;
+} cost;
+
+static cost cost_so_far(void) {
+    return (cost){metric("\nunmask_generation_tokens_total{"), metric("\nunmask_nfe_total{"),
+                  metric("\nunmask_aborts_total{model_name=\"tiny-block\",reason=\"disconnect\"}")};
+}
+
+static void expect_cost(const cost *before, long tokens, long passes, long disconnects) {
+    cost now = cost_so_far();
+    assert_int_equal(now.tokens - before->tokens, tokens);
+    assert_int_equal(now.passes - before->passes, passes);
+    assert_int_equal(now.disconnects - before->disconnects, disconnects);
+}
+
+static void hang_up(answer *a) {
+    um_http_call_cancel(a->call);
+    PUMP_UNTIL(script[0].cancelled);
+    forget_answer(a);
+}
+
+/* By the text that came, when its worker can't say more. */
 static void what_a_client_got_before_it_hung_up_is_counted(void **state) {
     (void)state;
     static const int32_t ids[] = {7, 8, 9}, ends[] = {1, 3, 5};
-    long tokens = metric("\nunmask_generation_tokens_total{"), passes = metric("\nunmask_nfe_total{");
     answer a;
+    ask(&a, CHAT, "{" USER "}");
+    PUMP_UNTIL(n_script == 1);
+    hang_up(&a); /* so that there is a series */
+    cost before = cost_so_far();
     ask(&a, CHAT, "{" USER ", \"stream\": true}");
     PUMP_UNTIL(n_script == 1);
     um_msg_text m = {.rid = script[0].rid, .text = UM_STR("begun"), .ids = ids, .n_ids = 3, .nfe = 4};
     m.text_end = ends;
     script[0].listener.text(script[0].arg, &m);
-    um_http_call_cancel(a.call);
-    PUMP_UNTIL(script[0].cancelled);
-    assert_int_equal(metric("\nunmask_generation_tokens_total{") - tokens, 3);
-    assert_int_equal(metric("\nunmask_nfe_total{") - passes, 4);
-    forget_answer(&a);
+    hang_up(&a);
+    expect_cost(&before, 3, 4, 1);
+}
+
+static void what_was_made_before_a_client_hung_up_is_counted(void **state) {
+    (void)state;
+    static const int32_t ids[7] = {0};
+    answer a;
+    ask(&a, CHAT, "{" USER "}");
+    PUMP_UNTIL(n_script == 1);
+    hang_up(&a);
+    cost before = cost_so_far();
+    script_says_ends = true;
+    ask(&a, CHAT, "{" USER ", \"n\": 3}");
+    PUMP_UNTIL(n_script == 1);
+    say_finish(0, 1, "early", NULL);
+    hang_up(&a);
+    expect_cost(&before, 0, 3, 0);
+    for (int32_t index = 0; index < 3; index += 2) {
+        um_msg_finish m = {.rid = script[0].rid, .index = index, .ids = ids, .n_ids = 7, .nfe = 5};
+        m.finish = UM_FINISH_ABORTED;
+        script[0].listener.finish(script[0].arg, &m);
+    }
+    expect_cost(&before, 14, 13, 2);
+    script_says_ends = false;
 }
 
 static void a_request_that_a_worker_refuses_has_an_error_status(void **state) {
@@ -622,6 +668,7 @@ int main(void) {
         cmocka_unit_test(what_the_queue_does_not_take_takes_the_rest_back),
         cmocka_unit_test(a_client_that_hangs_up_cancels),
         cmocka_unit_test(what_a_client_got_before_it_hung_up_is_counted),
+        cmocka_unit_test(what_was_made_before_a_client_hung_up_is_counted),
         cmocka_unit_test(a_request_that_a_worker_refuses_has_an_error_status),
         cmocka_unit_test(a_failure_in_a_stream_is_its_last_event),
         cmocka_unit_test(a_late_answer_is_aborted),

@@ -15,7 +15,8 @@ bool um_backend_send(um_member *m, um_msg *msg) {
 
 /* ---- Generations ------------------------------------------------------------------------------------------------- */
 
-void um_backend_account(um_backend *b, const um_generation *g, int sign) {
+/* A generation is open (sign 1), or is no more (-1). */
+static void account(um_backend *b, const um_generation *g, int sign) {
     um_member *m = &b->member[g->worker];
     m->queued_tokens += sign * g->tokens;
     m->n_requests += sign;
@@ -43,8 +44,19 @@ uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener 
     open.listener = *l;
     open.arg = arg;
     um_generations_add(&b->open, &open);
-    um_backend_account(b, &open, 1);
+    account(b, &open, 1);
     return g->rid;
+}
+
+um_generation *um_backend_find(const um_backend *b, uint64_t rid) {
+    um_generation *g = um_generations_find(&b->open, rid);
+    return g ? g : um_generations_find(&b->dismissed, rid);
+}
+
+bool um_backend_take(um_backend *b, uint64_t rid, um_generation *g) {
+    bool was_open = um_generations_take(&b->open, rid, g);
+    if (was_open) account(b, g, -1);
+    return was_open || um_generations_take(&b->dismissed, rid, g);
 }
 
 static void tell_abort(um_backend *b, const um_generation *g) {
@@ -53,9 +65,17 @@ static void tell_abort(um_backend *b, const um_generation *g) {
 
 void um_backend_cancel(um_backend *b, uint64_t rid) {
     um_generation g;
-    if (!um_generations_take(&b->open, rid, &g)) return;
-    um_backend_account(b, &g, -1);
+    if (um_backend_take(b, rid, &g)) tell_abort(b, &g);
+}
+
+bool um_backend_dismiss(um_backend *b, uint64_t rid, const um_listener *l, void *arg) {
+    um_generation g;
+    if (!um_backend_take(b, rid, &g)) return false;
+    g.listener = *l;
+    g.arg = arg;
+    um_generations_add(&b->dismissed, &g);
     tell_abort(b, &g);
+    return true;
 }
 
 void um_backend_abort(um_backend *b, uint64_t rid) {
@@ -65,17 +85,22 @@ void um_backend_abort(um_backend *b, uint64_t rid) {
 
 int32_t um_backend_waiting(const um_backend *b) { return b->open.n; }
 
-void um_backend_fail_open(um_backend *b, int32_t worker, int status, const um_err *why) {
+static void fail_all(um_backend *b, const um_generations *t, int32_t worker, int status, const um_err *why) {
     size_t n;
-    uint64_t *rid = um_generations_list(&b->open, worker, &n);
+    uint64_t *rid = um_generations_list(t, worker, &n);
     for (size_t i = 0; i < n; i++) {
         um_generation g;
-        if (!um_generations_take(&b->open, rid[i], &g)) continue; /* a listener cancelled it */
-        um_backend_account(b, &g, -1);
+        if (!um_backend_take(b, rid[i], &g)) continue; /* a listener cancelled it */
         if (b->member[g.worker].state != UM_WORKER_DEAD) tell_abort(b, &g);
         g.listener.fail(g.arg, status, why);
     }
     um_free(rid);
+}
+
+/* Those that are open first: their listeners may dismiss others. */
+void um_backend_fail_open(um_backend *b, int32_t worker, int status, const um_err *why) {
+    fail_all(b, &b->open, worker, status, why);
+    fail_all(b, &b->dismissed, worker, status, why);
 }
 
 void um_backend_cancel_all(um_backend *b, const um_err *why) { um_backend_fail_open(b, -1, 503, why); }
@@ -210,6 +235,7 @@ void um_backend_free(um_backend *b) {
     free_event(b->grace);
     if (b->hub) um_hub_close(b->hub);
     um_generations_free(&b->open);
+    um_generations_free(&b->dismissed);
     um_arena_free(&b->arena);
     um_buf_free(&b->trouble);
     um_free(b->member);

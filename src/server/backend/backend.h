@@ -60,6 +60,9 @@ typedef struct um_listener {
 uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener *l, void *arg, int *status,
                            um_err *err);
 void um_backend_cancel(um_backend *b, uint64_t rid); /* unknown: nothing */
+/* The same, and `l` hears in place of the old listener what became of the answers that had not ended: a finish for
+ * each, or one failure. The place in the queue is free at once. False: unknown, so nothing comes. */
+bool um_backend_dismiss(um_backend *b, uint64_t rid, const um_listener *l, void *arg);
 /* Ends a generation with what it has: its listener gets UM_FINISH_ABORTED for each answer that has not ended. */
 void um_backend_abort(um_backend *b, uint64_t rid);
 int32_t um_backend_waiting(const um_backend *b);              /* generations that have not ended */

@@ -8,7 +8,7 @@
 
 /* The generation that a worker speaks of; NULL: it was cancelled meanwhile, or is none of this worker's. */
 static um_generation *generation_of(const um_backend *b, const um_member *m, uint64_t rid, um_msg_type type) {
-    um_generation *g = um_generations_find(&b->open, rid);
+    um_generation *g = um_backend_find(b, rid);
     if (g && g->worker == m->index) return g;
     um_log(UM_LOG_DEBUG, "worker %u: %s for request %llu, which is not open", m->index, um_msg_name(type),
            (unsigned long long)rid);
@@ -45,10 +45,7 @@ static void on_finish(um_backend *b, const um_member *m, const um_msg_finish *f)
     open->ended[f->index / 8] |= (uint8_t)(1U << f->index % 8);
     open->n_ended++;
     um_generation g = *open;
-    if (g.n_ended == g.n) {
-        um_generations_take(&b->open, f->rid, &g);
-        um_backend_account(b, &g, -1);
-    }
+    if (g.n_ended == g.n) um_backend_take(b, f->rid, &g);
     g.listener.finish(g.arg, f);
 }
 
@@ -68,8 +65,7 @@ um_err um_backend_error(int32_t status, um_str param, um_str message) {
 static void on_error(um_backend *b, const um_member *m, const um_msg_error *e) {
     um_generation g;
     if (!generation_of(b, m, e->rid, UM_MSG_ERROR)) return;
-    um_generations_take(&b->open, e->rid, &g);
-    um_backend_account(b, &g, -1);
+    um_backend_take(b, e->rid, &g);
     um_err err = um_backend_error(e->status, e->param, e->message);
     g.listener.fail(g.arg, um_http_status_of(err.code), &err);
 }

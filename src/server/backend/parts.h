@@ -75,6 +75,7 @@ struct um_backend {
     um_member *member;
     int32_t n_members;
     um_generations open;
+    um_generations dismissed; /* nobody waits for these; their workers have not said yet how they ended */
     uint64_t last_rid, last_call, hash_key;
     int64_t n_routed;
     um_pending_call *calls;
@@ -94,8 +95,10 @@ struct um_backend {
 /* ---- backend.c ---- */
 /* Ends everything that a worker (-1: all) has with a failure; listeners may do what they like meanwhile. */
 void um_backend_fail_open(um_backend *b, int32_t worker, int status, const um_err *why);
-/* A generation is in the table (sign 1), or has left it (-1). */
-void um_backend_account(um_backend *b, const um_generation *g, int sign);
+/* One that is open or dismissed; lent until a table is changed; NULL: unknown. */
+um_generation *um_backend_find(const um_backend *b, uint64_t rid);
+/* Takes it out, into *g; false: unknown. */
+bool um_backend_take(um_backend *b, uint64_t rid, um_generation *g);
 /* Sends a message to a worker; false: it is not connected. */
 bool um_backend_send(um_member *m, um_msg *msg);
 
