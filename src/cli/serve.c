@@ -69,8 +69,9 @@ const um_command um_cmd_serve = {
         "Serves a model over HTTP/1.1: OpenAI's chat, completions, models, files and batches, and the routes of "
         "SGLang, "
         "llama.cpp, Diffulex and dLLM-Serve (`unmask list endpoints`). Each of --data-parallel-size workers is a "
-        "process with the whole model. SIGTERM and SIGINT end the server once running requests have ended or "
-        "--shutdown-grace is over; a second one ends it at once. docs/server.md shows how to operate it.",
+        "process with the whole model. SIGTERM, SIGINT and SIGHUP end the server once running requests have ended "
+        "or --shutdown-grace is over; a second SIGTERM or SIGINT ends it at once. nohup keeps it from SIGHUP. "
+        "docs/server.md shows how to operate it.",
     .examples = "unmask serve --model models/tiny-block\n"
                 "unmask serve --model models/tiny-block --port 8080 --in-process\n"
                 "unmask serve --model models/tiny-block --data-parallel-size 2 --print-config\n",

@@ -73,8 +73,8 @@ void um_tally_free(um_tally *t);
 struct um_server {
     const um_server_config *config;
     struct event_base *base;
-    struct event *sigterm, *sigint;
-    struct event *linger; /* after the workers are gone: time for answers to be taken */
+    struct event *sigterm, *sigint, *sighup; /* sighup NULL: it is ignored, as whoever started the program wants it */
+    struct event *linger;                    /* after the workers are gone: time for answers to be taken */
     um_http_server *http;
     um_backend *backend;
     um_model *model;

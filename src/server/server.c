@@ -78,6 +78,12 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
     um_server_stop(arg);
 }
 
+/* A terminal that is closed may hang up twice, once itself and once by its shell: the second time asks for no haste. */
+static void on_hangup(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what;
+    if (!um_server_is_stopping(arg)) um_server_stop(arg);
+}
+
 static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     um_server *s = arg;
     const um_note *note = um_exchange_get_note(x);
@@ -131,6 +137,12 @@ static um_status listen_http(um_server *s, um_err *err) {
     return st;
 }
 
+/* Who starts a program with nohup wants it to outlive the terminal. */
+static bool is_ignored(int number) {
+    struct sigaction a;
+    return sigaction(number, NULL, &a) == 0 && a.sa_handler == SIG_IGN;
+}
+
 static void catch_signals(um_server *s) {
     signal(SIGPIPE, SIG_IGN);
     s->sigterm = evsignal_new(s->base, SIGTERM, on_signal, s);
@@ -138,6 +150,9 @@ static void catch_signals(um_server *s) {
     s->linger = evtimer_new(s->base, on_linger, s);
     event_add(s->sigterm, NULL);
     event_add(s->sigint, NULL);
+    if (is_ignored(SIGHUP)) return;
+    s->sighup = evsignal_new(s->base, SIGHUP, on_hangup, s);
+    event_add(s->sighup, NULL);
 }
 
 /* What is missing or malformed in its folder is the model's fault, and not that of how the server was started. */
@@ -224,6 +239,7 @@ void um_server_free(um_server *s) {
     um_model_close(s->model);
     if (s->sigterm) event_free(s->sigterm);
     if (s->sigint) event_free(s->sigint);
+    if (s->sighup) event_free(s->sighup);
     if (s->linger) event_free(s->linger);
     if (s->base) event_base_free(s->base);
     um_tally_free(s->tally);

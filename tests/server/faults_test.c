@@ -338,17 +338,30 @@ static void workers_die_with_a_killed_server_and_another_takes_its_place(void **
 
 static void a_server_that_is_told_to_end_finishes_what_runs(void **state) {
     (void)state;
-    for (int in_process = 0; in_process < 2; in_process++) {
+    static const int told[] = {SIGTERM, SIGHUP};
+    for (int i = 0; i < 4; i++) {
         client c;
-        start((const char *[]){MODEL, "--shutdown-grace", "600", in_process ? "--in-process" : NULL, NULL});
+        start((const char *[]){MODEL, "--shutdown-grace", "600", i % 2 ? "--in-process" : NULL, NULL});
         begin_stream(&c, slow_stream);
-        kill(server.pid, SIGTERM);
+        kill(server.pid, told[i / 2]);
+        served_await_words(&server, "stopping; 1 requests may run");
+        kill(server.pid, SIGHUP); /* as a terminal does whose shell has done so before */
         client_await_end(&c);
         assert_true(client_has(&c, "data: [DONE]"));
         assert_false(client_has(&c, "\"error\""));
         assert_int_equal(served_end(&server), 0);
         client_close(&c);
     }
+}
+
+static void a_server_that_was_started_to_outlive_its_terminal_does(void **state) {
+    (void)state;
+    signal(SIGHUP, SIG_IGN);
+    start((const char *[]){MODEL, NULL});
+    signal(SIGHUP, SIG_DFL);
+    kill(server.pid, SIGHUP);
+    ask_quick();
+    assert_int_equal(served_stop(&server), 0);
 }
 
 static void beyond_the_grace_streams_end_with_an_error(void **state) {
@@ -511,6 +524,7 @@ int main(void) {
         TEST(a_server_whose_worker_can_not_start_ends_with_its_words),
         TEST(workers_die_with_a_killed_server_and_another_takes_its_place),
         TEST(a_server_that_is_told_to_end_finishes_what_runs),
+        TEST(a_server_that_was_started_to_outlive_its_terminal_does),
         TEST(beyond_the_grace_streams_end_with_an_error),
         TEST(two_servers_share_a_host),
         TEST(a_full_queue_answers_429_until_there_is_room),
