@@ -1,5 +1,7 @@
 /* annealed: a threshold that falls from accept_threshold to 0 while a block is denoised: with each of its passes by
  * 1 / block_len. What the model is sure of comes first; a block that it stays unsure of does not last for ever. */
+#include "decode/samplers/samplers.h"
+
 #include "extending.h"
 
 static uint32_t want(const um_req *r) {
@@ -21,6 +23,7 @@ const um_sampler sampler_annealed = {
     .name = "annealed",
     .summary = "accept above a threshold that falls to 0 with the passes of a block",
     .source = "docs/extending.md",
+    .params = {{um_threshold_options, UM_LEN(um_threshold_options)}},
     .schedule = UM_SCHEDULE_NONE,
     .want = want,
     .accept = accept,

@@ -26,10 +26,10 @@ static int32_t run_end(const um_choice *c, int32_t i) {
 static void take_of_run(const um_choice *c, int32_t start, int32_t end, int32_t best, um_decision *d) {
     int32_t peak = start;
     for (int32_t i = start + 1; i < end; i++)
-        if (um_score(c, i) > um_score(c, peak)) peak = i;
+        if (um_score_of(c, i) > um_score_of(c, peak)) peak = i;
     for (int32_t i = start; i < end; i++) {
         const float q = c->answer[i].q_sample;
-        bool is_peak = um_score(c, i) == um_score(c, peak) && q > c->how->low_threshold;
+        bool is_peak = um_score_of(c, i) == um_score_of(c, peak) && q > c->how->low_threshold;
         if (is_peak || q > c->how->accept_threshold || i == best) um_decide(d, c, i);
     }
 }

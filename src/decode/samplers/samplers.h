@@ -8,19 +8,19 @@
 
 /* accept_threshold, for those that compare with it. */
 extern const um_option um_threshold_options[1];
-/* confidence, for those that rank by um_score. */
+/* confidence, for those that rank by um_score_of. */
 extern const um_option um_score_options[1];
 /* UM_WANT_* bits for the sample and how->confidence. */
 uint32_t um_want_score(const um_req *r);
 /* The score by which candidate i ranks among others, by how->confidence. */
-float um_score(const um_choice *c, int32_t i);
+float um_score_of(const um_choice *c, int32_t i);
 /* The candidate of the largest score, the first among equals; c->n > 0. */
 int32_t um_best_score(const um_choice *c);
 /* UM_WANT_* bits of the sample and of its entropy. */
 uint32_t um_want_entropy(const um_req *r);
 
 /* Candidates by falling c->score, the left one first among equals. um_rank_scores and um_rank_start begin an order: by
- * um_score, by what lies in c->score. A score that is NaN (of a broken model) counts as the smallest. */
+ * um_score_of, by what lies in c->score. A score that is NaN (of a broken model) counts as the smallest. */
 void um_rank_scores(const um_choice *c);
 void um_rank_start(const um_choice *c);
 int32_t um_rank_next(const um_choice *c); /* -1 behind the last */

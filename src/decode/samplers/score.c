@@ -28,7 +28,7 @@ uint32_t um_want_entropy(const um_req *r) {
     return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
 }
 
-float um_score(const um_choice *c, int32_t i) {
+float um_score_of(const um_choice *c, int32_t i) {
     const um_answer *a = &c->answer[i];
     switch (c->how->confidence) {
     case UM_CONFIDENCE_MARGIN: return a->q_best - a->q_second;
@@ -40,7 +40,7 @@ float um_score(const um_choice *c, int32_t i) {
 int32_t um_best_score(const um_choice *c) {
     int32_t best = 0;
     for (int32_t i = 1; i < c->n; i++)
-        if (um_score(c, i) > um_score(c, best)) best = i;
+        if (um_score_of(c, i) > um_score_of(c, best)) best = i;
     return best;
 }
 
@@ -51,7 +51,7 @@ void um_rank_start(const um_choice *c) {
 }
 
 void um_rank_scores(const um_choice *c) {
-    for (int32_t i = 0; i < c->n; i++) c->score[i] = um_score(c, i);
+    for (int32_t i = 0; i < c->n; i++) c->score[i] = um_score_of(c, i);
     um_rank_start(c);
 }
 
