@@ -10,7 +10,7 @@ static const char *path_below(const um_server *s, const char *path) {
 
 static void refuse_path(um_exchange *x, const um_match *m) {
     um_str method = um_exchange_method(x);
-    if (!*m->allow) {
+    if (!m->path) {
         um_reply_error(x, 404, NULL, NULL, "there is no %.200s here", um_exchange_path(x));
         return;
     }
@@ -34,7 +34,7 @@ static void serve(um_server *s, um_exchange *x, const um_match *m) {
     const um_endpoint *e = m->endpoint;
     unsigned flags = e ? e->flags : 0;
     bool basic = flags & UM_ENDPOINT_PAGE;
-    if (*m->allow && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS"))) um_cors_preflight(&s->origins, x, m->allow);
+    if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS"))) um_cors_preflight(&s->origins, x, m->allow);
     else if (!(flags & UM_ENDPOINT_OPEN) && !um_auth_allows(&s->keys, x, basic)) um_auth_refuse(x, basic);
     else if (!e) refuse_path(x, m);
     else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(s, x)) e->handle(s, x, m->id);
@@ -47,7 +47,7 @@ void um_server_dispatch(void *server, um_exchange *x) {
     s->n_open++;
     um_cors_allow(&s->origins, x);
     um_endpoint_find(&m, um_exchange_method(x), path_below(s, um_exchange_path(x)));
-    if (m.endpoint) note->path = m.endpoint->path;
+    if (m.path) note->path = m.path;
     serve(s, x, &m);
     um_free(m.id);
 }

@@ -49,6 +49,7 @@ void um_endpoint_find(um_match *m, um_str method, const char *path) {
     for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
         for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {
             if (!path_matches(e->path, path, &id)) continue;
+            if (!m->path) m->path = e->path;
             allow(m, e->method);
             if (um_streq(e->method, "GET")) allow(m, "HEAD");
             if (m->endpoint || !takes(e, method)) continue;

@@ -39,7 +39,7 @@ void um_cors_preflight(const um_words *origins, um_exchange *x, const char *allo
 typedef struct um_note {
     um_server *server;
     char request_id[130];
-    const char *path; /* of its endpoint's row; "none" before it is known */
+    const char *path; /* of its endpoint's row, whatever its method; "none": of no row, or not known yet */
     char *model;
     char *refused; /* why HTTP itself refused it; NULL: it did not */
     int32_t prompt_tokens, completion_tokens, nfe, answers;
@@ -57,8 +57,9 @@ void um_note_end(um_exchange *x, int status, double seconds);
 
 typedef struct um_match {
     const um_endpoint *endpoint; /* NULL: none for this method */
+    const char *path;            /* of the rows that match, NULL: there is none */
     char *id;                    /* um_free */
-    char allow[64];              /* methods of the path; "": there is no such path */
+    char allow[64];              /* methods of the path; "": there is none */
 } um_match;
 void um_endpoint_find(um_match *m, um_str method, const char *path);
 

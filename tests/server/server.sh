@@ -173,6 +173,18 @@ other_methods_are_405_with_the_right_ones() {
     [ "$status" = 405 ]
     [ "$(header allow)" = 'POST, OPTIONS' ]
 }
+requests_count_under_their_path_whatever_the_method() {
+    serve --in-process
+    post /health '{}'
+    call /v1/models/tiny-block -X OPTIONS
+    call /v1/nothing
+    call /metrics
+    counted() { grep -q "^unmask_requests_total{model_name=\"tiny-block\",route=\"$1\",status=\"$2\"} 1\$" "$work/body"; }
+    counted /health 405
+    counted '/v1/models/{rest}' 204
+    counted none 404
+    stop_server
+}
 head_gets_the_head_of_get() {
     status=$(curl -sS -I -o "$work/head" -w '%{http_code}' "$url/health")
     [ "$status" = 200 ]
