@@ -137,3 +137,13 @@ json_t *um_read_object(um_exchange *x) {
     json_decref(root);
     return NULL;
 }
+
+bool um_read_empty(um_exchange *x) {
+    if (um_exchange_body(x).n == 0) return true;
+    json_t *root = um_read_object(x);
+    const char *key = json_object_iter_key(json_object_iter(root));
+    if (key) um_reply_error(x, 400, key, NULL, "unknown field \"%.80s\": there is none here", key);
+    bool ok = root && !key;
+    json_decref(root);
+    return ok;
+}

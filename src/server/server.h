@@ -80,6 +80,10 @@ bool um_body_is_json(um_exchange *x);
  * json_decref. What may be large is read by um_read (reading.h). */
 struct json_t *um_read_object(um_exchange *x);
 
+/* The body of an endpoint that takes no field: none, or an object without members. On failure answers like
+ * um_read_object, with the name of a member. */
+bool um_read_empty(um_exchange *x);
+
 /* What the access line of an exchange says of its generation; x NULL: nothing is noted. */
 void um_note_model(um_exchange *x, const char *model);
 void um_note_finish(um_exchange *x, const um_msg_finish *m); /* of each answer */

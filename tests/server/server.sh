@@ -279,7 +279,7 @@ profiles_start_and_stop_twice_without_error() {
     cd "$work"
     serve --in-process
     for path in start_profile start_profile stop_profile stop_profile; do
-        post "/$path" '{"profile_prefix": "steps"}'
+        post "/$path" "$([ $path = stop_profile ] || echo '{"profile_prefix": "steps"}')"
         [ "$status" = 200 ]
         [ "$(member status)" = ok ]
     done
@@ -299,6 +299,29 @@ profiles_start_and_stop_twice_without_error() {
     post /call/start_profile "{\"path\": \"$work/elsewhere\"}"
     error_is 404 not_found_error
     [ ! -e "$work/elsewhere" ]
+}
+endpoints_that_take_no_field_say_so() {
+    serve --in-process --state-dir "$work/empty"
+    call '/v1/files?purpose=batch' -H 'Content-Type: application/jsonl' --data-binary '{}'
+    post /v1/batches "{\"input_file_id\": \"$(member id)\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"1h\"}"
+    for path in /stop_profile /flush_cache "/v1/batches/$(member id)/cancel"; do
+        post "$path" '{"profile_prefix": "steps"}'
+        error_is 400 invalid_request_error
+        [ "$(member error.param)" = profile_prefix ]
+        post "$path" '[]'
+        error_is 400 invalid_request_error
+        post "$path" 'nothing'
+        error_is 400 invalid_request_error
+    done
+    for path in /stop_profile /flush_cache; do
+        for body in '' '{}'; do
+            post "$path" "$body"
+            [ "$status" = 200 ]
+        done
+        call "$path" -X POST
+        [ "$status" = 200 ]
+    done
+    stop_server
 }
 models_are_listed_and_found() {
     call /v1/models

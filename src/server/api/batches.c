@@ -180,7 +180,7 @@ static void get_batches(um_server *s, um_exchange *x, const char *id) {
 static void cancel_batch(um_server *s, um_exchange *x, const char *id) {
     um_jw w;
     um_batch *b = find(s, x, id);
-    if (!b) return;
+    if (!b || !um_read_empty(x)) return;
     if (b->status != UM_BATCH_VALIDATING && b->status != UM_BATCH_IN_PROGRESS) {
         um_reply_error(x, 409, "id", NULL, "%s can't be cancelled any more: it is over, or about to be", b->id);
         return;

@@ -288,7 +288,7 @@ static void post_start_profile(um_server *s, um_exchange *x, const char *id) {
 
 static void post_stop_profile(um_server *s, um_exchange *x, const char *id) {
     (void)id;
-    begin_call(s, x, -1, "stop_profile", UM_STR("{}"), CALL_SECONDS);
+    if (um_read_empty(x)) begin_call(s, x, -1, "stop_profile", UM_STR("{}"), CALL_SECONDS);
 }
 
 static const um_endpoint rows[] = {

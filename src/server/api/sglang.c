@@ -434,7 +434,7 @@ static void put_flushed(const char *results, um_jw *w) {
 
 static void flush_cache(um_server *s, um_exchange *x, const char *id) {
     (void)id;
-    um_reply_call(s, x, "flush_cache", put_flushed);
+    if (um_read_empty(x)) um_reply_call(s, x, "flush_cache", put_flushed);
 }
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
