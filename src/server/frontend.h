@@ -85,9 +85,10 @@ struct um_server {
     um_words names, keys, origins;
     char *root_path; /* without a slash at its end; "" */
     double began;
-    int32_t n_open;             /* exchanges that have not ended */
-    struct um_turn *turns;      /* a list of those that are (turn.c) */
-    struct um_results *results; /* of /v1/generate (api/results.c); NULL before the first */
+    int32_t n_open;              /* exchanges that have not ended */
+    struct um_turn *turns;       /* a list of those that are, the newest first (turn.c) */
+    struct um_reading *readings; /* a list of bodies that are read beside the loop (reading.c) */
+    struct um_results *results;  /* of /v1/generate (api/results.c); NULL before the first */
     int n_stops;
     bool was_up, backend_gone, has_ended;
     um_err failed; /* why it ended; code UM_OK: it was told to */

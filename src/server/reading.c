@@ -59,6 +59,7 @@ static void reading_free(void *arg) {
     um_free(r->bodies);
     um_buf_free(&r->bytes);
     um_buf_free(&r->out);
+    um_buf_free(&r->aborted);
     um_free(r);
 }
 
@@ -107,28 +108,67 @@ void um_answer_api(um_reading *r) { um_turn_begin(r->server, r->x, &r->body, r->
 
 void um_answer_out(um_reading *r) { um_reply_json(r->x, 200, &r->out); }
 
+/* ---- Beside the loop --------------------------------------------------------------------------------------------- */
+
+static void enter_list(um_reading *r) {
+    r->link = &r->server->readings;
+    r->next = *r->link;
+    if (r->next) r->next->link = &r->next;
+    *r->link = r;
+}
+
+static void leave_list(um_reading *r) {
+    *r->link = r->next;
+    if (r->next) r->next->link = r->link;
+}
+
+size_t um_readings_abort(um_server *s, const char *id) {
+    size_t n = 0, bytes = id ? strlen(id) + 1 : 0;
+    for (um_reading *r = s->readings; r; r = r->next) {
+        if (!r->x || !r->reader->generates) continue;
+        if (id && r->aborted.len + bytes <= UM_READ_ABORTED_MAX) um_buf_append(&r->aborted, id, bytes);
+        if (id || r->is_aborted) continue;
+        r->is_aborted = true;
+        n++;
+    }
+    return n;
+}
+
+/* Its turns are those that are newer than `older`. */
+static void abort_late(um_reading *r, const um_turn *older) {
+    if (r->is_aborted) um_turns_abort(r->server, older, NULL);
+    for (size_t at = 0; at < r->aborted.len; at += strlen(r->aborted.data + at) + 1)
+        um_turns_abort(r->server, older, r->aborted.data + at);
+}
+
 static void done(void *arg, um_status s, const um_err *err) {
     um_reading *r = arg;
+    const um_turn *older = r->server->turns;
+    leave_list(r);
     if (r->x) {
         um_exchange_on_close(r->x, NULL, NULL);
         answer(r, s, err);
+        abort_late(r, older);
     }
     forget(r);
 }
-
-/* ---- Beside the loop --------------------------------------------------------------------------------------------- */
 
 /* A job that has begun comes back by itself. */
 static void on_close(void *arg, um_exchange *x, bool complete) {
     um_reading *r = arg;
     (void)x, (void)complete;
     r->x = NULL;
-    if (um_jobs_take_back(r->server->readers, r)) forget(r);
+    if (!um_jobs_take_back(r->server->readers, r)) return;
+    leave_list(r);
+    forget(r);
 }
 
 static void read_beside(um_reading *r, size_t weight) {
     um_exchange_on_close(r->x, on_close, r);
-    if (um_jobs_give(r->server->readers, &(um_job){work, done, r, weight})) return;
+    if (um_jobs_give(r->server->readers, &(um_job){work, done, r, weight})) {
+        enter_list(r);
+        return;
+    }
     um_exchange_on_close(r->x, NULL, NULL);
     um_reply_error(r->x, 429, NULL, NULL, "%zu MiB of requests wait to be read already; wait a moment",
                    UM_READ_WAITING_MAX >> 20);
@@ -159,6 +199,6 @@ void um_read(um_server *s, um_exchange *x, const um_reader *reader, const void *
 static um_status read_api(um_reading *r, um_err *err) { return um_read_api(r, r->about, err); }
 
 void um_api_serve(um_server *s, um_exchange *x, const um_api *a) {
-    static const um_reader reader = {read_api, um_answer_api};
+    static const um_reader reader = {.read = read_api, .answer = um_answer_api, .generates = true};
     um_read(s, x, &reader, a);
 }

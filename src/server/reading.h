@@ -21,6 +21,8 @@ extern "C" {
 /* A template that a request brings is as much work as so many bytes. */
 #define UM_READ_TEMPLATE_WEIGHT ((size_t)4 << 20)
 #define UM_READ_THREADS         2 /* one huge body does not hold up the next one */
+/* Ids that are remembered to be aborted while a body is read, in bytes; further ones find it when it runs. */
+#define UM_READ_ABORTED_MAX ((size_t)4096)
 
 typedef struct um_reading um_reading;
 typedef struct um_reader {
@@ -28,6 +30,7 @@ typedef struct um_reader {
     um_status (*read)(um_reading *r, um_err *err);
     /* On the loop's thread, when that went well and the client is still there. */
     void (*answer)(um_reading *r);
+    bool generates; /* the answer is a turn, or several */
 } um_reader;
 
 struct um_reading {
@@ -41,12 +44,18 @@ struct um_reading {
     struct json_t *root; /* an object; `read` may take it */
     const um_api *api;   /* `read` found that it is for */
     um_body body, *bodies;
-    size_t n_bodies; /* of `bodies` */
-    um_buf out;      /* an answer in JSON */
+    size_t n_bodies;          /* of `bodies` */
+    um_buf out;               /* an answer in JSON */
+    um_reading *next, **link; /* of the server's, while it is beside the loop; link: what points at it */
+    bool is_aborted;          /* whatever it is called */
+    um_buf aborted;           /* ids, each with its NUL: it is aborted if it goes by one of them, which its body says */
 };
 
 /* Reads the body of an exchange and sees to the answer, now or later. What is wrong with it is answered here. */
 void um_read(um_server *s, um_exchange *x, const um_reader *reader, const void *about);
+/* um_turns_abort for requests whose bodies are read beside the loop: they end as aborted when they have been read.
+ * Returns how many are known to: with an id none, since a body that was not read has not said what it is called. */
+size_t um_readings_abort(um_server *s, const char *id);
 /* What readers are made of. By an API's tables into `body`, which lives in the reading; takes `root`. */
 um_status um_read_body(um_reading *r, const um_api *a, struct json_t *root, um_body *body, um_err *err);
 /* Its own `root` into its own `body`, and the answer that is generated for that. */

@@ -91,9 +91,10 @@ typedef void (*um_turn_done_fn)(void *arg, int status, um_buf *json);
 um_turn *um_turn_detached(um_server *s, um_body *b, const um_shape *shape, um_turn_done_fn done, void *arg);
 void um_turn_cancel(um_turn *t); /* of a detached one; done is not called */
 void um_turn_spare(um_turn *t);  /* um_turns_abort passes over it: who began it has another way to end it */
-/* Ends what goes by this id (of an answer, or as its request called it); NULL: everything that is not spared. Answers
- * have what has settled, and the reason UM_FINISH_ABORTED. Returns how many generations that were. */
-size_t um_turns_abort(um_server *s, const char *id);
+/* Ends what goes by this id (of an answer, or as its request called it), NULL: everything that is not spared, of the
+ * turns that are newer than `older`, NULL: of all. Answers have what has settled, and the reason UM_FINISH_ABORTED.
+ * Returns how many generations that were. */
+size_t um_turns_abort(um_server *s, const um_turn *older, const char *id);
 
 /* ---- For shapes -------------------------------------------------------------------------------------------------- */
 const um_body *um_turn_body(const um_turn *t);

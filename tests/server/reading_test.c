@@ -25,7 +25,7 @@ static um_status wait_read(um_reading *r, um_err *err) {
 }
 
 static void on_slow(void *arg, um_exchange *x) {
-    static const um_reader reader = {wait_read, um_answer_out};
+    static const um_reader reader = {.read = wait_read, .answer = um_answer_out};
     um_read(arg, x, &reader, NULL);
 }
 
@@ -195,6 +195,75 @@ static void the_server_may_end_meanwhile(void **state) {
     um_buf_free(&body); /* `end` frees the server with three jobs in it */
 }
 
+/* ---- Aborts ------------------------------------------------------------------------------------------------------ */
+
+static void expect_aborted(const char *body, int n) {
+    answer a;
+    char expected[32];
+    snprintf(expected, sizeof expected, "{\"aborted\":%d}", n);
+    ask_at(&a, um_server_port(server), "POST", "/abort_request", um_str_of(body));
+    PUMP_UNTIL(a.done);
+    assert_string_equal(a.body.data, expected);
+    forget_answer(&a);
+}
+
+/* Asks for a text of n words by the name of `rid`; it waits to be read as the k-th. */
+static void post_named(answer *a, const char *rid, int n, size_t k) {
+    um_buf body = {0};
+    um_buf_printf(&body, "{\"rid\":\"%s\",\"text\":\"", rid);
+    for (int i = 0; i < n; i++) um_buf_puts(&body, "12 ");
+    um_buf_printf(&body, "\"%*s}", (int)UM_READ_AT_ONCE, "");
+    post(a, "/generate", &body);
+    PUMP_UNTIL(n_open() == UM_READ_THREADS + k);
+    um_buf_free(&body);
+}
+
+/* Not one of another id, and not one that comes behind the abort. */
+static void who_is_aborted_while_it_is_read_ends_so(void **state) {
+    (void)state;
+    answer held[UM_READ_THREADS], a[3];
+    hold_all(held);
+    post_named(&a[0], "mine", 1, 1);
+    post_named(&a[1], "yours", 10, 2);
+    expect_aborted("{\"rid\":\"mine\"}", 0);
+    expect_aborted("{\"rid\":\"nobody's\"}", 0);
+    post_named(&a[2], "mine", 10, 3);
+    free_all(held);
+    PUMP_UNTIL(n_script == 3);
+    for (int32_t i = 0; i < 3; i++) assert_int_equal(script[i].aborted, script[i].n_ids < 10);
+    for (int32_t i = 0; i < 3; i++) say(i, "", true);
+    for (int i = 0; i < 3; i++) {
+        PUMP_UNTIL(a[i].done);
+        assert_int_equal(a[i].status, 200);
+        forget_answer(&a[i]);
+    }
+}
+
+static void everything_that_is_read_may_be_aborted(void **state) {
+    (void)state;
+    answer held[UM_READ_THREADS], a[2], ids;
+    um_buf body = {0};
+    um_buf_printf(&body, "{\"prompt\":\"Hi\"%*s}", (int)UM_READ_AT_ONCE, "");
+    hold_all(held);
+    for (int i = 0; i < 2; i++) post(&a[i], i ? "/v1/generate" : TEXT, &body);
+    post(&ids, "/tokenize", &body);
+    PUMP_UNTIL(n_open() == UM_READ_THREADS + 3);
+    expect_aborted("{\"abort_all\":true}", 2);
+    expect_aborted("{\"abort_all\":true}", 0);
+    free_all(held);
+    PUMP_UNTIL(ids.done && n_open() == 0);
+    assert_int_equal(ids.status, 200);
+    assert_int_equal(n_script, 2);
+    for (int32_t i = 0; i < 2; i++) assert_true(script[i].aborted);
+    say(0, "", true), say(1, "", true);
+    for (int i = 0; i < 2; i++) {
+        PUMP_UNTIL(a[i].done);
+        forget_answer(&a[i]);
+    }
+    forget_answer(&ids);
+    um_buf_free(&body);
+}
+
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 static void what_is_wrong_in_a_large_body_is_said(void **state) {
@@ -303,6 +372,8 @@ int main(void) {
         CLAIM(who_hangs_up_is_not_read),
         CLAIM(who_hangs_up_while_it_is_read_is_forgotten),
         CLAIM(the_server_may_end_meanwhile),
+        CLAIM(who_is_aborted_while_it_is_read_ends_so),
+        CLAIM(everything_that_is_read_may_be_aborted),
         CLAIM(what_is_wrong_in_a_large_body_is_said),
         CLAIM(too_much_at_once_is_told_to_come_again),
         CLAIM(everyone_gets_their_own_answer),

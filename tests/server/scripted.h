@@ -16,7 +16,7 @@ typedef struct submitted {
     uint64_t rid;
     uint32_t events, n_ids;
     int32_t n;
-    bool cancelled;
+    bool cancelled, aborted;
 } submitted; /* of a dismissed one the listener is who hears how it ended */
 static submitted script[SUBMITTED_MAX];
 static int32_t n_script;
@@ -63,7 +63,7 @@ uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener 
         um_fail(err, UM_ELIMIT, "the queue is full");
         return 0;
     }
-    script[n_script] = (submitted){*l, arg, (uint64_t)n_script + 1, g->events, g->n_ids, g->n, false};
+    script[n_script] = (submitted){*l, arg, (uint64_t)n_script + 1, g->events, g->n_ids, g->n, false, false};
     return script[n_script++].rid;
 }
 
@@ -81,7 +81,7 @@ bool um_backend_dismiss(um_backend *b, uint64_t rid, const um_listener *l, void 
     return true;
 }
 
-void um_backend_abort(um_backend *b, uint64_t rid) { (void)b, (void)rid; }
+void um_backend_abort(um_backend *b, uint64_t rid) { (void)b, script[rid - 1].aborted = true; }
 
 /* ---- The server -------------------------------------------------------------------------------------------------- */
 

@@ -115,7 +115,7 @@ static um_status read(um_reading *r, um_err *err) {
 }
 
 static void handle(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read, um_answer_api};
+    static const um_reader reader = {.read = read, .answer = um_answer_api, .generates = true};
     (void)id;
     um_read(s, x, &reader, NULL);
 }

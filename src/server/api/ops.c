@@ -230,7 +230,7 @@ static void call_with_args(um_reading *r) {
 
 /* The body has the call's arguments: none is {}. */
 static void post_call(um_server *s, um_exchange *x, const char *name) {
-    static const um_reader reader = {read_args, call_with_args};
+    static const um_reader reader = {.read = read_args, .answer = call_with_args};
     int32_t worker;
     double timeout;
     if (um_streq(name, "start_profile")) /* its `path` may be any file, which is for programs on this machine */

@@ -200,7 +200,7 @@ static um_status read_single(um_reading *r, um_err *err) { return um_read_api(r,
 static void submit_single(um_reading *r) { submit(r->server, r->x, &r->body, 1); }
 
 static void post_generate(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read_single, submit_single};
+    static const um_reader reader = {.read = read_single, .answer = submit_single, .generates = true};
     (void)id;
     um_read(s, x, &reader, NULL);
 }
@@ -235,7 +235,7 @@ static um_status read_prompts(um_reading *r, um_err *err) {
 static void submit_prompts(um_reading *r) { submit(r->server, r->x, r->bodies, r->n_bodies); }
 
 static void post_batch(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read_prompts, submit_prompts};
+    static const um_reader reader = {.read = read_prompts, .answer = submit_prompts, .generates = true};
     (void)id;
     um_read(s, x, &reader, NULL);
 }

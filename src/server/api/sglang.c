@@ -330,7 +330,8 @@ static void post_abort(um_server *s, um_exchange *x, const char *id) {
     if (read_abort(root, &rid, &all, &err)) {
         um_reply_err(x, &err);
     } else {
-        um_buf_printf(&body, "{\"aborted\":%zu}", um_turns_abort(s, all ? NULL : rid));
+        size_t n = um_turns_abort(s, NULL, all ? NULL : rid) + um_readings_abort(s, all ? NULL : rid);
+        um_buf_printf(&body, "{\"aborted\":%zu}", n);
         um_reply_json(x, 200, &body);
     }
     um_buf_free(&body);

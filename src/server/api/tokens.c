@@ -95,7 +95,7 @@ static um_status read_tokenize(um_reading *r, um_err *err) {
 }
 
 static void post_tokenize(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read_tokenize, um_answer_out};
+    static const um_reader reader = {.read = read_tokenize, .answer = um_answer_out};
     (void)id;
     um_read(s, x, &reader, NULL);
 }
@@ -144,7 +144,7 @@ static um_status read_detokenize(um_reading *r, um_err *err) {
 }
 
 static void post_detokenize(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read_detokenize, um_answer_out};
+    static const um_reader reader = {.read = read_detokenize, .answer = um_answer_out};
     (void)id;
     um_read(s, x, &reader, NULL);
 }
@@ -161,7 +161,7 @@ static um_status read_template(um_reading *r, um_err *err) {
 }
 
 static void post_template(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {read_template, um_answer_out};
+    static const um_reader reader = {.read = read_template, .answer = um_answer_out};
     (void)id;
     um_read(s, x, &reader, NULL);
 }
