@@ -114,6 +114,21 @@ typedef struct um_msg_failed {
     um_str message;
 } um_msg_failed;
 
+/* The log-probabilities of an answer's tokens, as two messages carry them in this order: ONE(type, name) a number,
+ * MANY(type, name, count) an array.
+ *
+ *   logprob                  [n_logprob]; n_logprob: n_ids, or 0
+ *   likeliest_id, likeliest  [n_ids, n_likeliest], of n_likeliest_all; an id of -1: no more */
+#define UM_LOGPROBS_MAP(ONE, MANY)                                                                                     \
+    ONE(uint32_t, n_logprob)                                                                                           \
+    MANY(float, logprob, n_logprob)                                                                                    \
+    ONE(int32_t, n_likeliest)                                                                                          \
+    ONE(uint32_t, n_likeliest_all)                                                                                     \
+    MANY(int32_t, likeliest_id, n_likeliest_all)                                                                       \
+    MANY(float, likeliest, n_likeliest_all)
+#define UM_X(type, name)         type name;
+#define UM_XS(type, name, count) const type *name;
+
 /* Settled text that is new: texts and ids of an answer, one behind the other, are the result's. */
 typedef struct um_msg_text {
     uint64_t rid;
@@ -122,12 +137,7 @@ typedef struct um_msg_text {
     const int32_t *ids;
     const int32_t *text_end; /* [n_ids] bytes of the answer's text behind each of them, rising */
     uint32_t n_ids;
-    const float *logprob; /* [n_ids], or n_logprob 0 */
-    uint32_t n_logprob;
-    const int32_t *likeliest_id; /* [n_ids, n_likeliest] -1: no more */
-    const float *likeliest;
-    uint32_t n_likeliest_all; /* n_ids * n_likeliest */
-    int32_t n_likeliest;
+    UM_LOGPROBS_MAP(UM_X, UM_XS)
     um_str text;
     int32_t nfe;
     double decode_seconds; /* steps in which it denoised, so far */
@@ -158,12 +168,7 @@ typedef struct um_msg_finish {
     const int32_t *pass;     /* [n_ids] */
     const int32_t *text_end; /* [n_ids] bytes of the text behind each, rising; a stop string may have cut the last */
     uint32_t n_ids;
-    const float *logprob; /* [n_ids], or n_logprob 0 */
-    uint32_t n_logprob;
-    const int32_t *likeliest_id; /* [n_ids, n_likeliest] -1: no more */
-    const float *likeliest;
-    uint32_t n_likeliest_all; /* n_ids * n_likeliest */
-    int32_t n_likeliest;
+    UM_LOGPROBS_MAP(UM_X, UM_XS)
     um_str text;
     int32_t finish;  /* um_finish */
     um_str stop;     /* the stop string, n 0: none */
@@ -172,6 +177,8 @@ typedef struct um_msg_finish {
     int64_t seed;
     double queue_seconds, first_token_seconds, total_seconds, decode_seconds;
 } um_msg_finish;
+#undef UM_X
+#undef UM_XS
 
 typedef struct um_msg_error {
     uint64_t rid;

@@ -16,6 +16,10 @@
 #define MANY(field, count)                                                                                             \
     { #field, KIND(((M *)0)->field), offsetof(M, field), #count, offsetof(M, count) }
 
+/* The same for rows of a map. */
+#define ONE_OF(type, field)         ONE(field),
+#define MANY_OF(type, field, count) MANY(field, count),
+
 #define M um_msg_generate
 static const um_wire_field generate[] = {ONE(rid),
                                          ONE(events),
@@ -73,13 +77,7 @@ static const um_wire_field text[] = {ONE(rid),
                                      ONE(n_ids),
                                      MANY(ids, n_ids),
                                      MANY(text_end, n_ids),
-                                     ONE(n_logprob),
-                                     MANY(logprob, n_logprob),
-                                     ONE(n_likeliest),
-                                     ONE(n_likeliest_all),
-                                     MANY(likeliest_id, n_likeliest_all),
-                                     MANY(likeliest, n_likeliest_all),
-                                     ONE(text)};
+                                     UM_LOGPROBS_MAP(ONE_OF, MANY_OF) ONE(text)};
 #undef M
 #define M um_msg_snapshot
 static const um_wire_field snapshot[] = {ONE(rid),
@@ -117,13 +115,7 @@ static const um_wire_field finish[] = {ONE(rid),
                                        MANY(ids, n_ids),
                                        MANY(pass, n_ids),
                                        MANY(text_end, n_ids),
-                                       ONE(n_logprob),
-                                       MANY(logprob, n_logprob),
-                                       ONE(n_likeliest),
-                                       ONE(n_likeliest_all),
-                                       MANY(likeliest_id, n_likeliest_all),
-                                       MANY(likeliest, n_likeliest_all),
-                                       ONE(text),
+                                       UM_LOGPROBS_MAP(ONE_OF, MANY_OF) ONE(text),
                                        ONE(stop)};
 #undef M
 #define M um_msg_error
