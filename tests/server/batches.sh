@@ -61,6 +61,15 @@ fetch() {
 answered() { cat "$work/out" "$work/err" | jq -r .custom_id | sort; }
 each_once() { [ "$(answered)" = "$(seq "$1" | sed 's/^/r/' | sort)" ]; }
 
+# Serves from this folder a batch of N lines, and waits until it is answered.
+serve_answered() {
+    lines "$2" > "$work/in.jsonl"
+    serve --in-process --state-dir "$1" --no-access-log
+    upload "$work/in.jsonl"
+    create
+    fetch
+}
+
 expires_after() { echo "-F expires_after[anchor]=created_at -F expires_after[seconds]=$1"; }
 # How long the file of the last answer is kept.
 ttl() { member '| if .expires_at then .expires_at - .created_at else "for ever" end'; }
@@ -431,11 +440,7 @@ lines_that_run_at_a_stop_are_answered_by_the_next_start() {
     [ "$rc" = 0 ]
 }
 what_is_over_is_there_after_a_start() {
-    lines 3 > "$work/in.jsonl"
-    serve --in-process --state-dir "$work/over" --no-access-log
-    upload "$work/in.jsonl"
-    create
-    fetch
+    serve_answered "$work/over" 3
     get_batch
     cp "$work/body" "$work/before"
     stop_server
@@ -495,11 +500,7 @@ a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
 # record is there.
 a_start_ends_what_was_being_finalized() {
     local dir=$work/finalizing answers
-    lines 3 > "$work/in.jsonl"
-    serve --in-process --state-dir "$dir" --no-access-log
-    upload "$work/in.jsonl"
-    create
-    fetch
+    serve_answered "$dir" 3
     stop_server
     cp -r "$dir" "$work/done"
     for step in answered moved recorded; do
@@ -523,11 +524,7 @@ a_start_ends_what_was_being_finalized() {
 # The folder as it is when the server dies between the end of a window and the last of its errors.
 a_start_ends_what_was_expiring() {
     local dir=$work/late record
-    lines 3 > "$work/in.jsonl"
-    serve --in-process --state-dir "$dir" --no-access-log
-    upload "$work/in.jsonl"
-    create
-    fetch
+    serve_answered "$dir" 3
     stop_server
     record=$dir/batches/$batch.json
     head -n 1 "$work/out" > "$dir/batches/$batch.out"
@@ -545,11 +542,7 @@ a_start_ends_what_was_expiring() {
 # 10,000 that are over, the first one being the oldest.
 an_old_batch_goes_when_a_new_one_needs_its_place() {
     local dir=$work/many
-    lines 1 > "$work/in.jsonl"
-    serve --in-process --state-dir "$dir" --no-access-log
-    upload "$work/in.jsonl"
-    create
-    fetch
+    serve_answered "$dir" 1
     stop_server
     jq -c '.id = "batch_ID" | .created_at = 1' "$dir/batches/$batch.json" | awk -v dir="$dir/batches" '{
         for (i = 10001; i <= 20000; i++) {
@@ -573,11 +566,7 @@ an_old_batch_goes_when_a_new_one_needs_its_place() {
 # What somebody else left in the folder, or broke, is told and left out.
 a_damaged_folder_costs_what_is_damaged() {
     local dir=$work/damaged
-    lines 3 > "$work/in.jsonl"
-    serve --in-process --state-dir "$dir" --no-access-log
-    upload "$work/in.jsonl"
-    create
-    fetch
+    serve_answered "$dir" 3
     stop_server
     echo '{' > "$dir/batches/batch_broken.json"
     echo '{"id": "file-other"}' > "$dir/files/file-broken.json"
