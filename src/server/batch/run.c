@@ -17,8 +17,19 @@ enum {
 };
 static const double SOON = 0, LATER = 0.25, AFTER_TROUBLE = 2; /* seconds */
 
-enum { ANSWERS, FAILURES, N_LEDGERS };
-static const char *const ending[N_LEDGERS] = {".out", ".err"};
+enum { ANSWERS, FAILURES, N_OUTPUTS };
+static const struct {
+    const char *ending, *name; /* of the answers so far, and of the file that they become */
+} output_kind[N_OUTPUTS] = {{".out", "output"}, {".err", "error"}};
+
+/* One of the two files that answers go to. */
+typedef struct output {
+    char *path;
+    um_ledger ledger;
+    um_buf pending, writing; /* answers: for the next job, and in its hands */
+    int64_t n_pending, n_writing;
+    um_file *file; /* at the end */
+} output;
 
 /* A line on its way: it runs, or waits to be started. */
 typedef struct line {
@@ -50,22 +61,19 @@ typedef struct found {
 struct um_run {
     um_batch *batch;
     um_file *source; /* its input, NULL: somebody took it from the folder */
-    char *input, *path[N_LEDGERS];
+    char *input;
     um_lines in; /* like `next` the reader's while that looks for a line */
     found next;
     um_idset ids;
-    um_ledger ledger[N_LEDGERS];
-    um_buf pending[N_LEDGERS], writing[N_LEDGERS]; /* answers: for the next job, and in its hands */
-    int64_t n_pending[N_LEDGERS], n_writing[N_LEDGERS];
+    output output[N_OUTPUTS];
     bool busy;       /* a job of it is with the disk's thread */
     um_batch *draft; /* what the first job finds out */
     bool prepared, all_started;
     bool sealed;   /* the record on the disk says that it is being finalized */
     bool given_up; /* no line is started any more */
     line *lines;
-    line *encoding;           /* one of them, which the reader has; NULL: none */
-    um_file *file[N_LEDGERS]; /* at the end */
-    double not_before;        /* after trouble */
+    line *encoding;    /* one of them, which the reader has; NULL: none */
+    double not_before; /* after trouble */
 };
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
@@ -79,9 +87,9 @@ void um_run_new(um_batch *b) {
     r->input = um_file_path(b->all, b->input_id);
     r->in.fd = -1;
     r->sealed = b->status == UM_BATCH_FINALIZING;
-    for (int i = 0; i < N_LEDGERS; i++) {
-        r->path[i] = um_batch_path(b->all, b->id, ending[i]);
-        r->ledger[i].fd = -1;
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        r->output[i].path = um_batch_path(b->all, b->id, output_kind[i].ending);
+        r->output[i].ledger.fd = -1;
     }
 }
 
@@ -101,7 +109,7 @@ static void line_free(line *l) {
 }
 
 static void close_ledgers(um_run *r) {
-    for (int i = 0; i < N_LEDGERS; i++) (void)um_ledger_close(&r->ledger[i], NULL);
+    for (int i = 0; i < N_OUTPUTS; i++) (void)um_ledger_close(&r->output[i].ledger, NULL);
 }
 
 void um_run_free(um_run *r) {
@@ -111,11 +119,12 @@ void um_run_free(um_run *r) {
     close_ledgers(r);
     um_lines_close(&r->in);
     um_idset_free(&r->ids);
-    for (int i = 0; i < N_LEDGERS; i++) {
-        um_buf_free(&r->pending[i]);
-        um_buf_free(&r->writing[i]);
-        um_file_free(r->file[i]);
-        um_free(r->path[i]);
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        output *o = &r->output[i];
+        um_buf_free(&o->pending);
+        um_buf_free(&o->writing);
+        um_file_free(o->file);
+        um_free(o->path);
     }
     um_free(r->input);
     um_free(r->draft);
@@ -150,7 +159,7 @@ static bool has_begun(const um_batch *b) { return b->at[UM_BATCH_IN_PROGRESS] !=
 static um_status prepare_work(void *arg, um_err *err) {
     um_run *r = arg;
     um_batch *b = r->draft;
-    int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
+    int64_t *count[N_OUTPUTS] = {&b->completed, &b->failed};
     int64_t total = b->total;
     um_status st = UM_OK;
     um_idset_free(&r->ids); /* of an attempt that failed */
@@ -160,8 +169,10 @@ static um_status prepare_work(void *arg, um_err *err) {
         b->total = total;
         um_idset_free(&r->ids);
     }
-    for (int i = 0; i < N_LEDGERS && !st; i++)
-        st = um_batch_resume(&r->ledger[i], r->path[i], b->n_errors ? NULL : &r->ids, count[i], err);
+    for (int i = 0; i < N_OUTPUTS && !st; i++) {
+        output *o = &r->output[i];
+        st = um_batch_resume(&o->ledger, o->path, b->n_errors ? NULL : &r->ids, count[i], err);
+    }
     if (st) close_ledgers(r);
     return st;
 }
@@ -225,10 +236,10 @@ static void prepare(um_run *r) {
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-static um_jw begin_answer(um_run *r, int ledger, const char *custom_id) {
+static um_jw begin_answer(output *to, const char *custom_id) {
     char id[UM_ID_BYTES];
     um_jw w;
-    um_jw_init(&w, &r->pending[ledger]);
+    um_jw_init(&w, &to->pending);
     um_make_id("batch_req_", id);
     um_jw_begin_object(&w);
     um_jw_put_cstr(&w, "id", id);
@@ -237,18 +248,18 @@ static um_jw begin_answer(um_run *r, int ledger, const char *custom_id) {
     return w;
 }
 
-static void end_answer(um_run *r, int ledger, um_jw *w, const char *custom_id) {
+static void end_answer(um_run *r, output *to, um_jw *w, const char *custom_id) {
     um_jw_end_object(w);
-    um_buf_putc(&r->pending[ledger], '\n');
-    r->n_pending[ledger]++;
+    um_buf_putc(&to->pending, '\n');
+    to->n_pending++;
     um_idset_find(&r->ids, custom_id)->answered = true;
 }
 
 /* json: what a client would have got. */
 static void add_answer(um_run *r, const char *custom_id, int status, const um_buf *json) {
-    int ledger = status == 200 ? ANSWERS : FAILURES;
+    output *to = &r->output[status == 200 ? ANSWERS : FAILURES];
     char request_id[UM_ID_BYTES];
-    um_jw w = begin_answer(r, ledger, custom_id);
+    um_jw w = begin_answer(to, custom_id);
     um_make_id("", request_id);
     um_jw_begin_object(&w);
     um_jw_put_int(&w, "status_code", status);
@@ -257,27 +268,28 @@ static void add_answer(um_run *r, const char *custom_id, int status, const um_bu
     um_jw_raw(&w, json->data, json->len);
     um_jw_end_object(&w);
     um_jw_put_cstr(&w, "error", NULL);
-    end_answer(r, ledger, &w, custom_id);
+    end_answer(r, to, &w, custom_id);
 }
 
 /* A line that never ran. */
 static void add_error(um_run *r, const char *custom_id, const char *code, const char *message) {
-    um_jw w = begin_answer(r, FAILURES, custom_id);
+    output *to = &r->output[FAILURES];
+    um_jw w = begin_answer(to, custom_id);
     um_jw_null(&w);
     um_jw_key(&w, "error");
     um_jw_begin_object(&w);
     um_jw_put_cstr(&w, "code", code);
     um_jw_put_cstr(&w, "message", message);
     um_jw_end_object(&w);
-    end_answer(r, FAILURES, &w, custom_id);
+    end_answer(r, to, &w, custom_id);
 }
 
 static um_status write_work(void *arg, um_err *err) {
     um_run *r = arg;
     um_status st = UM_OK;
-    for (int i = 0; i < N_LEDGERS && !st; i++) {
-        um_buf *b = &r->writing[i];
-        if (b->len) st = um_ledger_commit(&r->ledger[i], (um_str){b->data, b->len}, err);
+    for (int i = 0; i < N_OUTPUTS && !st; i++) {
+        um_buf *b = &r->output[i].writing;
+        if (b->len) st = um_ledger_commit(&r->output[i].ledger, (um_str){b->data, b->len}, err);
         if (!st) um_buf_clear(b); /* it must not be written twice */
     }
     return st;
@@ -286,14 +298,15 @@ static um_status write_work(void *arg, um_err *err) {
 static void write_done(void *arg, um_status s, const um_err *err) {
     um_run *r = arg;
     um_batch *b = r->batch;
-    int64_t *count[N_LEDGERS] = {&b->completed, &b->failed};
-    int64_t *in_all[N_LEDGERS] = {&b->all->lines_completed, &b->all->lines_failed};
+    int64_t *count[N_OUTPUTS] = {&b->completed, &b->failed};
+    int64_t *in_all[N_OUTPUTS] = {&b->all->lines_completed, &b->all->lines_failed};
     r->busy = false;
-    for (int i = 0; i < N_LEDGERS; i++) {
-        if (r->writing[i].len) continue;
-        *count[i] += r->n_writing[i];
-        *in_all[i] += r->n_writing[i];
-        r->n_writing[i] = 0;
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        output *o = &r->output[i];
+        if (o->writing.len) continue;
+        *count[i] += o->n_writing;
+        *in_all[i] += o->n_writing;
+        o->n_writing = 0;
     }
     if (s) {
         stand_still(r, err);
@@ -305,16 +318,19 @@ static void write_done(void *arg, um_status s, const um_err *err) {
 }
 
 static int64_t n_unwritten(const um_run *r) {
-    return r->n_pending[ANSWERS] + r->n_pending[FAILURES] + r->n_writing[ANSWERS] + r->n_writing[FAILURES];
+    int64_t n = 0;
+    for (int i = 0; i < N_OUTPUTS; i++) n += r->output[i].n_pending + r->output[i].n_writing;
+    return n;
 }
 
 void um_run_flush(um_run *r) {
     if (r->busy || !n_unwritten(r)) return;
-    for (int i = 0; i < N_LEDGERS; i++) {
-        um_buf_append(&r->writing[i], r->pending[i].data ? r->pending[i].data : "", r->pending[i].len);
-        r->n_writing[i] += r->n_pending[i];
-        um_buf_clear(&r->pending[i]);
-        r->n_pending[i] = 0;
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        output *o = &r->output[i];
+        um_buf_append(&o->writing, o->pending.data ? o->pending.data : "", o->pending.len);
+        o->n_writing += o->n_pending;
+        um_buf_clear(&o->pending);
+        o->n_pending = 0;
     }
     give_job(r, write_work, write_done);
 }
@@ -536,9 +552,10 @@ void um_run_give_up(um_run *r) {
 static um_status finish_work(void *arg, um_err *err) {
     um_run *r = arg;
     um_status st = UM_OK;
-    for (int i = 0; i < N_LEDGERS && !st; i++) {
-        st = um_ledger_close(&r->ledger[i], err);
-        if (!st) st = um_file_adopt(r->batch->all, r->file[i], r->path[i], err);
+    for (int i = 0; i < N_OUTPUTS && !st; i++) {
+        output *o = &r->output[i];
+        st = um_ledger_close(&o->ledger, err);
+        if (!st) st = um_file_adopt(r->batch->all, o->file, o->path, err);
     }
     return st;
 }
@@ -552,24 +569,25 @@ static void finish_done(void *arg, um_status s, const um_err *err) {
         return;
     }
     go_on(r);
-    for (int i = 0; i < N_LEDGERS; i++) {
-        if (r->file[i]->bytes) um_file_list(b->all, r->file[i]);
-        else um_file_free(r->file[i]);
-        r->file[i] = NULL;
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        output *o = &r->output[i];
+        if (o->file->bytes) um_file_list(b->all, o->file);
+        else um_file_free(o->file);
+        o->file = NULL;
     }
     end_batch(b, b->ends_as);
 }
 
 static void finish(um_run *r) {
     const um_batch *b = r->batch;
-    const char *id[N_LEDGERS] = {b->output_id, b->error_id};
-    static const char *const what[N_LEDGERS] = {"output", "error"};
-    for (int i = 0; i < N_LEDGERS; i++) {
+    const char *id[N_OUTPUTS] = {b->output_id, b->error_id};
+    for (int i = 0; i < N_OUTPUTS; i++) {
         char name[2 * UM_ID_BYTES];
-        if (r->file[i]) continue; /* of an attempt that failed */
-        snprintf(name, sizeof name, "%s_%s.jsonl", b->id, what[i]);
-        r->file[i] = um_file_new(b->all, "batch_output", name, b->output_ttl);
-        snprintf(r->file[i]->id, sizeof r->file[i]->id, "%s", id[i]);
+        output *o = &r->output[i];
+        if (o->file) continue; /* of an attempt that failed */
+        snprintf(name, sizeof name, "%s_%s.jsonl", b->id, output_kind[i].name);
+        o->file = um_file_new(b->all, "batch_output", name, b->output_ttl);
+        snprintf(o->file->id, sizeof o->file->id, "%s", id[i]);
     }
     give_job(r, finish_work, finish_done);
 }
