@@ -35,6 +35,16 @@ static void name_root(um_server *s) {
     s->root_path = um_strndup(path, n);
 }
 
+/* An engine in this process has no use for what joins processes: one of the two is a mistake. */
+static um_status check_workers(const um_server_config *c, um_err *err) {
+    static const char why[] = "goes with workers that are processes, and not with --in-process";
+    if (!c->in_process) return UM_OK;
+    if (c->remote_workers) return um_fail(err, UM_EINVAL, "--remote-workers %s", why);
+    if (c->zmq_command_addr && *c->zmq_command_addr) return um_fail(err, UM_EINVAL, "--zmq-command-addr %s", why);
+    if (c->zmq_event_addr && *c->zmq_event_addr) return um_fail(err, UM_EINVAL, "--zmq-event-addr %s", why);
+    return UM_OK;
+}
+
 static um_status check_config(const um_server *s, um_err *err) {
     const um_server_config *c = s->config;
     if (*s->root_path && *s->root_path != '/')
@@ -44,7 +54,8 @@ static um_status check_config(const um_server *s, um_err *err) {
         return um_fail(err, UM_EINVAL, "--api-key: expected keys, found only commas and blanks");
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
-    um_status st = um_tool_format_find(&tools, c->tool_call_parser, err);
+    um_status st = check_workers(c, err);
+    if (!st) st = um_tool_format_find(&tools, c->tool_call_parser, err);
     return st ? st : um_reasoning_format_find(&reasoning, c->reasoning_parser, err);
 }
 

@@ -678,6 +678,13 @@ mistakes_in_options_are_said_so() {
     grep -q 'tool_call_parser: "nonsense" is none of' "$work/err"
     not_served --reasoning-parser nonsense
     [ "$rc" = 2 ]
+    not_served --remote-workers 1
+    [ "$rc" = 2 ]
+    grep -q -- '--remote-workers goes with workers that are processes' "$work/err"
+    not_served --zmq-command-addr tcp://127.0.0.1:1
+    [ "$rc" = 2 ]
+    not_served --zmq-event-addr tcp://127.0.0.1:1
+    [ "$rc" = 2 ]
     not_served word
     [ "$rc" = 2 ]
     grep -q 'unexpected word "word"' "$work/err"
