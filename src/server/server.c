@@ -110,7 +110,9 @@ static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
 /* What HTTP itself refuses is counted and logged like any other when it ends. */
 static void on_http_error(void *arg, um_exchange *x, int status, const char *message, um_buf *body) {
     um_jw w;
-    um_note_new(arg, x)->refused = um_strdup(message);
+    um_server *s = arg;
+    um_note_new(s, x)->refused = um_strdup(message);
+    um_cors_allow(&s->origins, x); /* or a page of another origin can't read what is wrong */
     um_jw_init(&w, body);
     um_jw_begin_object(&w);
     um_jw_key(&w, "error");

@@ -416,8 +416,12 @@ origins_that_were_named_are_allowed() {
     call /ping -H 'Origin: http://evil.example'
     not grep -qi '^access-control' "$work/head"
     stop_server
-    serve --in-process --cors-allow-origin '*'
+    serve --in-process --cors-allow-origin '*' --max-body-bytes 1024
     call /ping -H 'Origin: http://any.example'
+    [ "$(header access-control-allow-origin)" = '*' ]
+    head -c 2000 /dev/zero > "$work/long"
+    call /tokenize -H 'Origin: http://any.example' -H 'Content-Type: application/json' --data-binary "@$work/long"
+    [ "$status" = 413 ]
     [ "$(header access-control-allow-origin)" = '*' ]
     stop_server
 }
