@@ -118,7 +118,8 @@ static void probe_late(evutil_socket_t fd, short what, void *arg) {
 
 static um_status probe_submit(probe *p, int *status, um_err *err) {
     static const um_listener listener = {.finish = probe_finished, .fail = probe_failed};
-    static const um_pair set[] = {{{"max_tokens", 10}, {"1", 1}}};
+    /* A model that ends at once has made no token to show for it. */
+    static const um_pair set[] = {{{"max_tokens", 10}, {"1", 1}}, {{"ignore_eos", 10}, {"true", 4}}};
     int32_t *ids = NULL;
     size_t n = 0;
     *status = 500;
