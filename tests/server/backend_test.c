@@ -664,6 +664,32 @@ static void sums_go_on_when_a_worker_begins_anew(void **state) {
     leave(&dead);
 }
 
+static void say_denoised(actor *w, int64_t tokens, double seconds, int64_t steps) {
+    say(w,
+        (um_msg){.type = UM_MSG_STATS, .stats = {.decode_tokens = tokens, .decode_seconds = seconds, .steps = steps}});
+}
+
+static double rate(void) { return um_backend_worker(backend, 0).decode_rate; }
+
+static void the_rate_is_that_of_the_last_report_with_any(void **state) {
+    (void)state;
+    assert_true(rate() == 0);
+    say_denoised(&a, 100, 1, 1);
+    UNTIL(rate() == 100);
+    say_denoised(&a, 400, 2, 2);
+    UNTIL(rate() == 300);
+    say_denoised(&a, 400, 2, 3); /* it has only read a prompt since */
+    UNTIL(stats().steps == 3);
+    assert_true(rate() == 300);
+    actor dead = a;
+    enter(&a, 0, 2);
+    get_ready(&a);
+    assert_true(rate() == 0);
+    say_denoised(&a, 10, 1, 1);
+    UNTIL(rate() == 10);
+    leave(&dead);
+}
+
 /* ---- Shutting down ----------------------------------------------------------------------------------------------- */
 
 static void count(void *arg) { ++*(int *)arg; }
@@ -769,6 +795,7 @@ int main(void) {
         TEST(a_call_ends_with_its_time_or_its_worker, open_and_enter),
         TEST(what_is_open_hears_of_the_end, open_and_enter),
         TEST(sums_go_on_when_a_worker_begins_anew, open_and_enter),
+        TEST(the_rate_is_that_of_the_last_report_with_any, open_and_enter),
         TEST(shutting_down_waits_for_what_runs, open_and_enter),
         TEST(what_outlasts_the_grace_fails, open_and_enter),
         TEST(bad_frames_are_dropped, open_and_enter),

@@ -425,7 +425,7 @@ server_info_has_configuration_and_counts() {
     [ "$(member config.max_num_reqs)" = 3 ]
     [ "$(member config.accept_threshold)" = 0.5 ]
     has_members . version began requests_running requests_waiting pages_total pages_used decode_tokens_per_second \
-        tokens_per_forward
+        last_decode_tokens_per_second tokens_per_forward
     [ "$(member 'workers[0].state')" = up ]
     [ "$(member 'workers[0].decoding_strategy')" = multi_bd ]
     [ "$(member 'workers[0].sampler')" = confidence ]

@@ -359,6 +359,13 @@ static void put_model_info(um_server *s, um_jw *w) {
     um_jw_end_object(w);
 }
 
+/* Workers denoise side by side. */
+static double last_rate(const um_backend *b) {
+    double sum = 0;
+    for (int32_t i = 0; i < um_backend_size(b); i++) sum += um_backend_worker(b, i).decode_rate;
+    return sum;
+}
+
 static void put_counters(um_server *s, um_jw *w) {
     um_msg_stats m = {0};
     um_backend_stats(um_server_backend(s), &m);
@@ -370,6 +377,7 @@ static void put_counters(um_server *s, um_jw *w) {
     um_jw_put_int(w, "steps", m.steps);
     um_jw_put_int(w, "decode_tokens", m.decode_tokens);
     um_jw_put_ratio(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
+    um_jw_put_double(w, "last_decode_tokens_per_second", last_rate(um_server_backend(s)));
     um_jw_put_ratio(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
 }
 

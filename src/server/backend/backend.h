@@ -26,6 +26,7 @@ typedef struct um_worker_view {
     const char *error;         /* its own words, when it died; "" */
     const um_msg_ready *ready; /* NULL before */
     const um_msg_stats *stats; /* the latest; zeros before */
+    double decode_rate;        /* tokens a second of denoising, between the last two reports with any; 0: none yet */
     int64_t queued_tokens;     /* of requests that have not ended */
     int32_t n_requests;
 } um_worker_view;

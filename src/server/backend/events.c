@@ -70,6 +70,15 @@ static void on_error(um_backend *b, const um_member *m, const um_msg_error *e) {
     g.listener.fail(g.arg, um_http_status_of(err.code), &err);
 }
 
+/* Counts begin at 0 with each process. */
+static void on_stats(um_member *m, const um_msg_stats *now, um_str frame) {
+    static const um_msg_stats none;
+    const um_msg_stats *last = m->stats.msg.type ? &m->stats.msg.stats : &none;
+    double seconds = now->decode_seconds - last->decode_seconds;
+    if (seconds > 0) m->decode_rate = (double)(now->decode_tokens - last->decode_tokens) / seconds;
+    um_kept_set(&m->stats, frame);
+}
+
 /* ---- Frames ------------------------------------------------------------------------------------------------------ */
 
 static void on_message(um_backend *b, um_member *m, const um_msg *msg, um_str frame) {
@@ -80,7 +89,7 @@ static void on_message(um_backend *b, um_member *m, const um_msg *msg, um_str fr
     case UM_MSG_SNAPSHOT: on_snapshot(b, m, &msg->snapshot); break;
     case UM_MSG_FINISH: on_finish(b, m, &msg->finish); break;
     case UM_MSG_ERROR: on_error(b, m, &msg->error); break;
-    case UM_MSG_STATS: um_kept_set(&m->stats, frame); break;
+    case UM_MSG_STATS: on_stats(m, &msg->stats, frame); break;
     case UM_MSG_RETURN: um_backend_returned(b, m->index, &msg->ret); break;
     case UM_MSG_HELLO:
     case UM_MSG_PONG: break; /* a sign of life, which every frame is */

@@ -205,6 +205,7 @@ static void forget(um_member *m) {
     if (m->stats.msg.type) um_totals_add_counts(&m->backend->past, &m->stats.msg.stats);
     um_kept_forget(&m->ready);
     um_kept_forget(&m->stats);
+    m->decode_rate = 0;
     um_recent_clear(m->recent);
     m->pid = 0;
 }

@@ -58,6 +58,7 @@ typedef struct um_member {
     bool is_late;               /* it loads for longer than it may, and can't be killed */
     um_err words;               /* what it died of last; code UM_OK: it is up, or was never dead */
     um_kept ready, stats;
+    double decode_rate; /* see the view */
     um_recent *recent;
     int64_t queued_tokens;
     int32_t n_requests;

@@ -44,6 +44,7 @@ um_worker_view um_backend_worker(const um_backend *b, int32_t i) {
                             .error = m->words.code ? m->words.msg : "",
                             .ready = m->ready.msg.type ? &m->ready.msg.ready : NULL,
                             .stats = m->stats.msg.type ? &m->stats.msg.stats : &none,
+                            .decode_rate = m->decode_rate,
                             .queued_tokens = m->queued_tokens,
                             .n_requests = m->n_requests};
 }
