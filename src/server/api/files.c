@@ -7,7 +7,8 @@
 #include "server/batch/multipart.h"
 #include "server/batch/request.h"
 
-#define CHUNK ((size_t)256 << 10) /* of a file on its way to a client */
+#define CHUNK        ((size_t)256 << 10) /* of a file on its way to a client */
+#define CONTENT_TYPE "application/octet-stream"
 
 /* ---- Upload ------------------------------------------------------------------------------------------------------ */
 
@@ -191,25 +192,18 @@ static void end_transfer(void *arg, um_exchange *x, bool complete) {
     um_free(t);
 }
 
-/* Until the client is behind; it is called again when it is not. */
-static void send_chunks(void *arg, um_exchange *x) {
+/* The next one follows when the client has this one: however fast it is, others get their turn in between. */
+static void send_chunk(void *arg, um_exchange *x) {
     transfer *t = arg;
-    while (um_exchange_unread(x) == 0) {
-        ssize_t n = read(t->fd, t->data, sizeof t->data);
-        if (n < 0 && errno == EINTR) continue;
-        if (n > 0) {
-            um_exchange_write(x, t->data, (size_t)n);
-            continue;
-        }
-        if (n == 0) um_exchange_end(x);
-        else um_exchange_abort(x); /* the client must not take a part for the whole */
-        return;
-    }
+    ssize_t n;
+    do n = read(t->fd, t->data, sizeof t->data);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) um_exchange_write(x, t->data, (size_t)n);
+    else if (n == 0) um_exchange_end(x);
+    else um_exchange_abort(x); /* the client must not take a part for the whole */
 }
 
-static void get_content(um_server *s, um_exchange *x, const char *id) {
-    const um_file *f = find(s, x, id);
-    if (!f) return;
+static void send_content(um_server *s, um_exchange *x, const um_file *f) {
     char *path = um_file_path(um_server_batches(s), f->id);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -218,11 +212,20 @@ static void get_content(um_server *s, um_exchange *x, const char *id) {
         transfer *t = UM_NEW(transfer);
         t->fd = fd;
         um_exchange_on_close(x, end_transfer, t);
-        um_exchange_on_drain(x, send_chunks, t);
-        um_exchange_begin(x, 200, "application/octet-stream");
-        send_chunks(t, x);
+        um_exchange_on_drain(x, send_chunk, t);
+        um_exchange_begin(x, 200, CONTENT_TYPE);
+        send_chunk(t, x);
     }
     um_free(path);
+}
+
+/* HEAD asks how long it is, which needs no byte of it. */
+static void get_content(um_server *s, um_exchange *x, const char *id) {
+    const um_file *f = find(s, x, id);
+    if (!f) return;
+    if (um_str_eq(um_exchange_method(x), UM_STR("HEAD")))
+        um_exchange_send(x, 200, CONTENT_TYPE, NULL, (size_t)f->bytes);
+    else send_content(s, x, f);
 }
 
 /* ---- Deleting ---------------------------------------------------------------------------------------------------- */

@@ -66,8 +66,9 @@ const char *um_exchange_peer(const um_exchange *x); /* "127.0.0.1:53122" */
 double um_exchange_began(const um_exchange *x);     /* um_now() at its first byte */
 
 /* The answer: either um_exchange_send, or begin, write..., end. Headers are added before; Date, Content-Length,
- * Transfer-Encoding and Connection are the room's. HEAD gets a head alone. None of these calls a callback: what they
- * cause is said from the loop, so the exchange is there until the caller returns to it. */
+ * Transfer-Encoding and Connection are the room's. HEAD gets a head alone: what is written is dropped, and `body` may
+ * be NULL, n saying how long it would be. None of these calls a callback: what they cause is said from the loop, so the
+ * exchange is there until the caller returns to it. */
 void um_exchange_add_header(um_exchange *x, const char *name, const char *value);
 void um_exchange_send(um_exchange *x, int status, const char *type, const void *body, size_t n);
 void um_exchange_begin(um_exchange *x, int status, const char *type);
