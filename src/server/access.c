@@ -25,11 +25,6 @@ um_note *um_note_new(um_server *s, um_exchange *x) {
     return n;
 }
 
-const char *um_request_id(const um_exchange *x) {
-    const um_note *n = um_exchange_get_note(x);
-    return n->request_id;
-}
-
 void um_note_model(um_exchange *x, const char *model) {
     if (!x) return;
     um_note *n = um_exchange_get_note(x);

@@ -72,8 +72,6 @@ void um_put_error(um_jw *w, int status, const char *param, const char *code, con
 void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message);
 /* "chatcmpl-" and 32 random hexadecimal digits. */
 void um_make_id(const char *prefix, char out[64]);
-/* The x-request-id of the answer: the client's, or one of ours. */
-const char *um_request_id(const um_exchange *x);
 /* Is there a body, and is it said to be JSON? On failure answers 400 or 415. */
 bool um_body_is_json(um_exchange *x);
 /* A small body as a JSON object, for what is not generated; on failure answers 400, 413 or 415 and returns NULL.
