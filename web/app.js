@@ -219,7 +219,7 @@ function bind(id, after = () => {}) {
 }
 
 const redrawAll = () => cards.forEach((c) => c.redraw());
-bind("base", () => {});
+bind("base");
 bind("key");
 bind("timeout");
 bind("mode");
