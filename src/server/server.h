@@ -92,7 +92,7 @@ struct um_note *um_note_hold(um_exchange *x);
 void um_note_add(struct um_note *n, const um_msg_finish *m); /* as um_note_finish */
 void um_note_let_go(struct um_note *n);
 
-/* ---- Numbers for the metrics page (metrics.c) -------------------------------------------------------------------- */
+/* ---- Numbers for the metrics page (metrics.c, metrics_page.c) ---------------------------------------------------- */
 
 void um_count_request(um_server *s, const char *path, int status, double seconds);   /* path: the endpoint's row */
 void um_count_finish(um_server *s, const um_msg_finish *m, const char *why_aborted); /* why: NULL unless it was */

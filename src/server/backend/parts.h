@@ -1,11 +1,13 @@
 /* backend_parts: what the files of the backend share; nobody else includes it.
  *
- *   backend.c        submitting and cancelling, what is open; creation and shutting down
- *   route.c  whom a request goes to
- *   events.c frames that come from workers
- *   life.c   a worker's states: starting, heartbeat, death, another start, the end
- *   call.c   utilities called by name
- *   view.c   what is known of workers; sums of their numbers */
+ *   backend.c      submitting and cancelling; creation and shutting down
+ *   generations.c  what is open: the table of submissions that have not ended
+ *   route.c        whom a request goes to; recent.c guesses who holds the beginning of its prompt
+ *   events.c       frames that come from workers
+ *   life.c         a worker's states: starting, heartbeat, death, another start, the end
+ *   vessel.c       the thread or process that a worker lives in
+ *   call.c         utilities called by name
+ *   view.c         what is known of workers; sums of their numbers */
 #ifndef UM_BACKEND_PARTS_H
 #define UM_BACKEND_PARTS_H
 
@@ -110,6 +112,8 @@ int64_t um_backend_tokens(const um_backend *b, const um_msg_generate *g); /* of 
 
 /* ---- events.c ---- */
 void um_backend_drain(um_backend *b); /* what came; the loop comes again when there is more */
+/* What a frame says went wrong. */
+um_err um_backend_error(int32_t status, um_str param, um_str message);
 
 /* ---- life.c ---- */
 um_status um_member_init(um_member *m, um_backend *b, uint16_t index, um_err *err);
@@ -124,10 +128,6 @@ void um_backend_beat(um_backend *b); /* pings, and looks who is silent */
 /* Begins to end it: SHUTDOWN, SIGTERM, SIGKILL. */
 void um_member_end(um_member *m);
 void um_backend_end_now(um_backend *b); /* the same for all, and waits until they are gone */
-
-/* ---- events.c ---- */
-/* What a frame says went wrong. */
-um_err um_backend_error(int32_t status, um_str param, um_str message);
 
 /* ---- call.c ---- */
 void um_backend_returned(um_backend *b, uint16_t worker, const um_msg_return *r);

@@ -14,10 +14,10 @@ extern "C" {
 
 struct event_base;
 
-/* ---- Server (server.c, connection.c) ----------------------------------------------------------------------------- */
+/* ---- Server (server.c, connection.c, exchange.c) ----------------------------------------------------------------- */
 
 typedef struct um_http_server um_http_server;
-/* A request and its answer. It lives until its close callback returned. */
+/* A request and its answer. It is there from the arrival of its head, and lives until its close callback returned. */
 typedef struct um_exchange um_exchange;
 
 typedef struct um_http_config {
@@ -37,9 +37,9 @@ void um_http_config_init(um_http_config *c);
 /* A whole request is there. The handler answers now or later; it must not keep what it borrows longer than the
  * exchange. */
 typedef void (*um_http_fn)(void *arg, um_exchange *x);
-/* Answered here: requests that are malformed or too large never reach the handler. `error` writes the body of such an
- * answer (its type is application/json) and may add headers; of the request it finds what had been read of its head.
- * NULL: a plain sentence. */
+/* Answered here: requests that are malformed, too large or too slow never reach the handler. `error` writes the body of
+ * such an answer (its type is application/json) and may add headers; of the request it finds what had been read of its
+ * head. NULL: a plain sentence. */
 typedef void (*um_http_error_fn)(void *arg, um_exchange *x, int status, const char *message, um_buf *body);
 
 /* Listens. SIGPIPE is ignored by the process from now on. Errors: UM_EIO with address and reason. */
@@ -100,7 +100,7 @@ void um_http_server_on_end(um_http_server *s, um_exchange_close_fn fn);
 /* The phrase of a status code ("Not Found"). */
 const char *um_http_reason(int status);
 
-/* ---- Client (client.c) ------------------------------------------------------------------------------------------- */
+/* ---- Client (client.c, url.c, sse_reader.c) ---------------------------------------------------------------------- */
 
 typedef struct um_http_call um_http_call;
 
