@@ -113,6 +113,7 @@ static void probe_failed(void *arg, int status, const um_err *err) {
 static void probe_late(evutil_socket_t fd, short what, void *arg) {
     probe *p = arg;
     (void)fd, (void)what;
+    um_backend_cancel(um_server_backend(p->server), p->rid); /* its token must not be a second answer */
     um_reply_error(p->x, 503, NULL, "unavailable", "no token within %d s", PROBE_SECONDS);
 }
 
