@@ -282,7 +282,7 @@ static void arrays_that_belong_together_are_checked(void **state) {
 
 static const char *type_name(um_wire_kind kind) {
     switch (kind) {
-#define UM_X(kind, type, bytes, align)                                                                                 \
+#define UM_X(kind, type, bytes)                                                                                        \
     case kind: return type;
         UM_WIRE_KIND_MAP(UM_X)
 #undef UM_X

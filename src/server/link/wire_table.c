@@ -225,20 +225,11 @@ const char *um_msg_name(um_msg_type type) {
 
 size_t um_wire_bytes(um_wire_kind kind) {
     static const uint8_t bytes[] = {
-#define UM_X(kind, type, bytes, align) bytes,
+#define UM_X(kind, type, bytes) bytes,
         UM_WIRE_KIND_MAP(UM_X)
 #undef UM_X
     };
     return bytes[kind];
-}
-
-size_t um_wire_align(um_wire_kind kind) {
-    static const uint8_t align[] = {
-#define UM_X(kind, type, bytes, align) align,
-        UM_WIRE_KIND_MAP(UM_X)
-#undef UM_X
-    };
-    return align[kind];
 }
 
 /* ---- Status of blocks -------------------------------------------------------------------------------------------- */

@@ -9,24 +9,24 @@
 extern "C" {
 #endif
 
-/* name, type in docs/wire.md, bytes of one (a text or pair: 0), alignment in the frame */
+/* name, type in docs/wire.md, bytes of one, which its place in the frame is a multiple of (a text or pair: 0) */
 #define UM_WIRE_KIND_MAP(X)                                                                                            \
-    X(UM_WIRE_BOOL, "bool", 1, 1)                                                                                      \
-    X(UM_WIRE_I32, "i32", 4, 4)                                                                                        \
-    X(UM_WIRE_U32, "u32", 4, 4)                                                                                        \
-    X(UM_WIRE_I64, "i64", 8, 8)                                                                                        \
-    X(UM_WIRE_U64, "u64", 8, 8)                                                                                        \
-    X(UM_WIRE_F64, "f64", 8, 8)                                                                                        \
-    X(UM_WIRE_TEXT, "text", 0, 4)                                                                                      \
-    X(UM_WIRE_U8S, "u8", 1, 1)                                                                                         \
-    X(UM_WIRE_I32S, "i32", 4, 4)                                                                                       \
-    X(UM_WIRE_F32S, "f32", 4, 4)                                                                                       \
-    X(UM_WIRE_I64S, "i64", 8, 8)                                                                                       \
-    X(UM_WIRE_TEXTS, "text", 0, 4)                                                                                     \
-    X(UM_WIRE_PAIRS, "pair", 0, 4)
+    X(UM_WIRE_BOOL, "bool", 1)                                                                                         \
+    X(UM_WIRE_I32, "i32", 4)                                                                                           \
+    X(UM_WIRE_U32, "u32", 4)                                                                                           \
+    X(UM_WIRE_I64, "i64", 8)                                                                                           \
+    X(UM_WIRE_U64, "u64", 8)                                                                                           \
+    X(UM_WIRE_F64, "f64", 8)                                                                                           \
+    X(UM_WIRE_TEXT, "text", 0)                                                                                         \
+    X(UM_WIRE_U8S, "u8", 1)                                                                                            \
+    X(UM_WIRE_I32S, "i32", 4)                                                                                          \
+    X(UM_WIRE_F32S, "f32", 4)                                                                                          \
+    X(UM_WIRE_I64S, "i64", 8)                                                                                          \
+    X(UM_WIRE_TEXTS, "text", 0)                                                                                        \
+    X(UM_WIRE_PAIRS, "pair", 0)
 
 typedef enum um_wire_kind {
-#define UM_X(kind, type, bytes, align) kind,
+#define UM_X(kind, type, bytes) kind,
     UM_WIRE_KIND_MAP(UM_X)
 #undef UM_X
 } um_wire_kind;
@@ -55,9 +55,8 @@ const um_wire_layout *um_wire_layout_find(um_msg_type type); /* or NULL */
 #define UM_WIRE_HEAD  16
 #define UM_WIRE_MAGIC "UMSK"
 
-/* Bytes of a number of this kind, or of each in an array of them; 0: texts. And what its place is a multiple of. */
+/* Bytes of a number of this kind, or of each in an array of them; 0: texts. */
 size_t um_wire_bytes(um_wire_kind kind);
-size_t um_wire_align(um_wire_kind kind);
 
 #ifdef __cplusplus
 }
