@@ -397,6 +397,24 @@ static void an_input_that_can_not_be_read_any_more_fails_its_batch(void **state)
     um_free(path);
 }
 
+/* A read of the input that fails behind the end of its batch changes nothing. */
+static void what_has_been_cancelled_or_is_too_late_does_not_fail(void **state) {
+    (void)state;
+    for (int is_late = 0; is_late < 2; is_late++) {
+        um_batch *b = hold_second();
+        char *path = um_file_path(all(), b->input_id);
+        break_reads(path);
+        um_free(path);
+        b->expires = is_late ? 1 : b->expires;
+        if (!is_late) um_run_cancel(b);
+        um_batches_wake(all(), 0);
+        if (is_late) PUMP_UNTIL(b->failed == 2);
+        let_go();
+        expect_end(b, is_late ? UM_BATCH_EXPIRED : UM_BATCH_CANCELLED, 0, is_late ? 2 : 0);
+        n_script = 0;
+    }
+}
+
 static void a_start_that_finds_its_input_spoilt_keeps_the_answers(void **state) {
     (void)state;
     char id[UM_ID_BYTES];
@@ -433,6 +451,7 @@ int main(void) {
         CLAIM(what_is_wrong_in_a_long_line_is_its_answer),
         CLAIM(lines_that_were_spoilt_have_errors_and_the_next_go_on),
         CLAIM(an_input_that_can_not_be_read_any_more_fails_its_batch),
+        CLAIM(what_has_been_cancelled_or_is_too_late_does_not_fail),
         CLAIM(a_start_that_finds_its_input_spoilt_keeps_the_answers),
     };
     return cmocka_run_group_tests_name("server_batch_lines", tests, NULL, NULL);

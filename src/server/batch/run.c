@@ -197,9 +197,11 @@ static void end_batch(um_batch *b, um_batch_status s) {
 
 /* The input can't be read, or isn't what it was: no further line is started, and what was answered becomes files. */
 static void fail(um_run *r) {
-    um_warn("batch %s fails: %s", r->batch->id, r->batch->error[r->batch->n_errors - 1].message);
-    if (r->batch->status != UM_BATCH_CANCELLING) r->batch->ends_as = UM_BATCH_FAILED;
+    um_batch *b = r->batch;
     r->all_started = true;
+    if (b->ends_as != UM_BATCH_COMPLETED) return; /* it was cancelled, or its window has ended */
+    um_warn("batch %s fails: %s", b->id, b->error[b->n_errors - 1].message);
+    b->ends_as = UM_BATCH_FAILED;
 }
 
 static void prepare_done(void *arg, um_status s, const um_err *err) {
