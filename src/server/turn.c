@@ -146,7 +146,8 @@ static void on_dismissed_finish(void *arg, const um_msg_finish *m) {
     dismissed *d = arg;
     count_cut(d, m);
     int32_t i = 0;
-    while (d->left[i].index != m->index) i++;
+    while (i < d->n_left && d->left[i].index != m->index) i++;
+    assert(i < d->n_left); /* the backend hands out each answer once, and none that was not asked for */
     d->left[i] = d->left[--d->n_left];
     if (!d->n_left) dismissed_free(d);
 }
@@ -165,9 +166,9 @@ static void cancel_all(um_turn *t, const char *why) {
         generation *g = &t->gen[i];
         if (!g->rid) continue;
         dismissed *d = dismissed_new(t, g, why);
+        bool is_known = um_backend_dismiss(um_server_backend(t->server), g->rid, &listener, d);
         g->rid = 0;
-        if (!um_backend_dismiss(um_server_backend(t->server), d->left[0].rid, &listener, d))
-            on_dismissed_fail(d, 0, NULL);
+        if (!is_known) on_dismissed_fail(d, 0, NULL);
     }
 }
 
