@@ -38,7 +38,7 @@ wait_until_loaded() {
     return 1
 }
 # A server that must not start.
-not_served() { UNMASK=not_for_long try serve --model models/tiny-block --in-process "$@"; }
+not_served() { UNMASK=not_for_long try serve --model models/tiny-block --in-process --port 0 "$@"; }
 not_for_long() { timeout 60 "$program" "$@"; }
 program=$UNMASK
 
