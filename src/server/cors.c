@@ -18,6 +18,14 @@ void um_cors_allow(const um_words *origins, um_exchange *x) {
     um_exchange_add_header(x, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
+/* A page can send a form, or nothing at all, to any server without asking it first, which a JSON body can't be. It does
+ * not get to read the answer, but what it asked for would be done. Browsers say where a request comes from. */
+bool um_cors_is_foreign(const um_words *origins, um_exchange *x) {
+    um_str method = um_exchange_method(x);
+    if (um_str_eq(method, UM_STR("GET")) || um_str_eq(method, UM_STR("HEAD"))) return false;
+    return um_streq(um_exchange_header(x, "sec-fetch-site"), "cross-site") && !allowed_origin(origins, x);
+}
+
 /* Names of headers and what separates them: nothing that could end the header that they are copied to. */
 static bool is_name_list(const char *text) {
     size_t n = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_, ");

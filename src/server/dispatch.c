@@ -37,6 +37,8 @@ static void serve(um_server *s, um_exchange *x, const um_match *m) {
     if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS"))) um_cors_preflight(&s->origins, x, m->allow);
     else if (!(flags & UM_ENDPOINT_OPEN) && !um_auth_allows(&s->keys, x, basic)) um_auth_refuse(x, basic);
     else if (!e) refuse_path(x, m);
+    else if (um_cors_is_foreign(&s->origins, x))
+        um_reply_error(x, 403, NULL, NULL, "pages of other sites may not do this; --cors-allow-origin lets them");
     else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(s, x)) e->handle(s, x, m->id);
 }
 

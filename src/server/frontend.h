@@ -31,6 +31,8 @@ void um_auth_refuse(um_exchange *x, bool basic);
 
 /* Adds the headers that let the page of the request's Origin read the answer. */
 void um_cors_allow(const um_words *origins, um_exchange *x);
+/* True: it would change something, and comes from a page of another site that was not named. */
+bool um_cors_is_foreign(const um_words *origins, um_exchange *x);
 /* Answers an OPTIONS request; allow: "GET, HEAD, OPTIONS". */
 void um_cors_preflight(const um_words *origins, um_exchange *x, const char *allow);
 

@@ -425,6 +425,20 @@ origins_that_were_named_are_allowed() {
     [ "$(header access-control-allow-origin)" = '*' ]
     stop_server
 }
+pages_of_other_sites_change_nothing() {
+    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
+    error_is 403 authentication_error
+    call /flush_cache -X POST -H 'Sec-Fetch-Site: same-origin' -H "Origin: $url"
+    [ "$status" = 200 ]
+    call /v1/models -H 'Sec-Fetch-Site: cross-site'
+    [ "$status" = 200 ]
+    serve --in-process --cors-allow-origin 'http://a.example'
+    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
+    [ "$status" = 200 ]
+    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://b.example'
+    [ "$status" = 403 ]
+    stop_server
+}
 prefix_of_a_proxy_is_left_on_or_taken_off() {
     serve --in-process --root-path /llm/
     call /llm/ping

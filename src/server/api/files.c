@@ -100,15 +100,6 @@ static void put_object(const um_file *f, um_buf *json) {
     um_file_put(f, &w);
 }
 
-/* A web page can send a form to any server without asking it first, which a JSON body can't be. Browsers say where it
- * comes from. */
-static bool is_of_another_site(um_server *s, um_exchange *x) {
-    const char *site = um_exchange_header(x, "sec-fetch-site");
-    if (!um_streq(site, "cross-site") || um_server_get_config(s)->cors_allow_origin) return false;
-    um_reply_error(x, 403, NULL, NULL, "pages of other sites may not upload; --cors-allow-origin lets them");
-    return true;
-}
-
 static void post_file(um_server *s, um_exchange *x, const char *id) {
     static const char multipart[] = "multipart/";
     um_batches *all = um_batches_of(s, x);
@@ -117,7 +108,7 @@ static void post_file(um_server *s, um_exchange *x, const char *id) {
     um_err err = {0};
     um_status st = UM_OK;
     (void)id;
-    if (!all || is_of_another_site(s, x)) return;
+    if (!all) return;
     if (type && strncasecmp(type, multipart, sizeof multipart - 1) == 0)
         st = read_parts(&u, type, um_exchange_body(x), &err);
     else read_raw(&u, x, um_exchange_body(x));
