@@ -215,10 +215,19 @@ static um_status read_fields(um_body *b, um_err *err) {
     return um_body_settle_chat(b, e);
 }
 
+/* What is not set any more is not asked of the engine, which refuses what its strategy does not read. */
+static void unset(um_body *b, const char *option) {
+    um_pair *pair = (um_pair *)b->generate.set;
+    uint32_t i = 0;
+    while (i < b->generate.n_set && !um_str_eq(pair[i].name, um_str_of(option))) i++;
+    if (i < b->generate.n_set) pair[i] = pair[--b->generate.n_set];
+}
+
 /* gen_length is the canvas of some strategies; to who names nothing else it is the longest answer of all of them. */
 static um_status settle_length(um_body *b, um_err *err) {
     if (!um_body_has(b, "gen_length") || !b->checked.decoding.gen_length || um_body_is_set(b, "max_tokens"))
         return UM_OK;
+    if (!um_body_is_whole(b)) unset(b, "gen_length");
     return um_body_set_json(b, "max_tokens", "gen_length", json_object_get(b->root, "gen_length"), err);
 }
 

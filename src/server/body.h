@@ -126,6 +126,8 @@ um_status um_body_encode(um_body *b, um_err *err);
 const char *um_body_dump(um_body *b, const struct json_t *v);
 /* Prompts to be filled in; NULL and an error when there are some already. */
 um_prompt *um_body_prompts(um_body *b, size_t n, um_err *err);
+/* Its strategy works on a whole canvas. */
+bool um_body_is_whole(const um_body *b);
 /* What the fields of a conversation mean together. */
 um_status um_body_settle_chat(um_body *b, um_err *err);
 

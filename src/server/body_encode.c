@@ -33,17 +33,17 @@ um_room um_room_of(um_server *s) {
                      false};
 }
 
-/* An answer that may fill the model would cost as if it did. */
-static bool is_whole_sequence(const um_body *b) {
+bool um_body_is_whole(const um_body *b) {
     const char *asked = b->checked.decoding.strategy;
     return um_streq(asked, "auto") ? b->room.is_whole : um_strategy_is_whole(asked);
 }
 
-/* Without max_tokens the longest answer is what fits behind the longest prompt, in positions and in pages. */
+/* Without max_tokens the longest answer is what fits behind the longest prompt, in positions and in pages. On a whole
+ * canvas an answer that may fill the model would cost as if it did. */
 static um_status fill(um_body *b, um_err *err) {
     size_t longest = 0;
     char number[UM_NUMBER_MAX];
-    if (!b->fills || b->checked.sampling.max_tokens || is_whole_sequence(b)) return UM_OK;
+    if (!b->fills || b->checked.sampling.max_tokens || um_body_is_whole(b)) return UM_OK;
     for (size_t i = 0; i < b->n_prompts; i++) longest = UM_MAX(longest, b->prompt[i].n_ids);
     int64_t most = UM_MIN(b->room.max_len, b->room.tokens);
     snprintf(number, sizeof number, "%lld", (long long)UM_MAX(most - (int64_t)longest, 1));

@@ -343,8 +343,12 @@ static void an_answer_may_fill_the_model(void **state) {
 static void the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds(void **state) {
     (void)state;
     um_body b = {0};
-    accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24}");
+    accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"decoding_strategy\": \"full\"}");
     assert_string_equal(value_of(&b, "gen_length"), "24");
+    assert_string_equal(value_of(&b, "max_tokens"), "24");
+    um_body_free(&b);
+    accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"decoding_strategy\": \"multi_bd\"}");
+    assert_null(value_of(&b, "gen_length")); /* no canvas reads it */
     assert_string_equal(value_of(&b, "max_tokens"), "24");
     um_body_free(&b);
     accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"max_tokens\": 12}");

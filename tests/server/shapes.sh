@@ -185,6 +185,14 @@ generate_streams_a_snapshot_of_every_so_many_passes() {
     [ "$(event 'map(select(.event == "buffer_snapshot")) | length')" = 1 ]
     [ "$(event 'map(select(.event == "append")) | length')" -ge 1 ]
 }
+gen_length_alone_is_the_longest_answer() {
+    for path in /generate /v1/completions; do
+        post $path "{\"prompt\": $prompt, \"gen_length\": 5, \"ignore_eos\": true}"
+        [ "$status" = 200 ]
+        [ "$(member usage.completion_tokens)" = 5 ]
+    done
+    refuses /generate "{\"prompt\": $prompt, \"gen_length\": 5, \"max_tokens\": 3}" gen_length
+}
 generate_refuses_what_it_does_not_know() {
     refuses /generate '{}' prompt
     refuses /generate '{"prompt": ""}' prompt
