@@ -116,7 +116,7 @@ failures_are_counted_by_status() {
     [ "$rc" = 1 ]
     [ "$(point 0 refused)" = 4 ]
     [ "$(point 0 'failed_by_status["400"]')" = 4 ]
-    grep -q 'first error: the server refuses: temperature: -1' "$work/out"
+    grep -q 'first error: the server refuses: "temperature": -1 is outside' "$work/out"
     column outcome | sort -u | grep -qx refused
 }
 goodput_counts_answers_within_their_objectives() {

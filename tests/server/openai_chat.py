@@ -221,6 +221,7 @@ def chat_fields_that_say_nothing_of_the_answer_are_ignored():
 def chat_wrong_types_name_the_field():
     refused(openai.BadRequestError, lambda: chat(extra_body={"temperature": "hot"}), "temperature", "a number")
     refused(openai.BadRequestError, lambda: chat(temperature=2.1), "temperature", "0..2")
+    refused(openai.BadRequestError, lambda: chat(temperature=-0.1), "temperature", "outside 0..2")
     refused(openai.BadRequestError, lambda: chat(extra_body={"n": 0}), "n", "1..128")
     refused(openai.BadRequestError, lambda: chat(extra_body={"n": 129}), "n", "1..128")
     refused(openai.BadRequestError, lambda: chat(extra_body={"max_tokens": 0}), "max_tokens")

@@ -11,8 +11,9 @@
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
 static um_status take_temperature(um_body *b, const json_t *v, um_err *err) {
-    if (json_number_value(v) > TEMPERATURE_MAX)
-        return um_fail(err, UM_ERANGE, "\"temperature\": %g is outside 0..%d", json_number_value(v), TEMPERATURE_MAX);
+    const double t = json_number_value(v);
+    if (t < 0 || t > TEMPERATURE_MAX)
+        return um_fail(err, UM_ERANGE, "\"temperature\": %g is outside 0..%d", t, TEMPERATURE_MAX);
     return um_body_set_json(b, "temperature", "temperature", v, err);
 }
 
