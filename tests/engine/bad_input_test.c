@@ -267,6 +267,13 @@ static void refused_per_request(const contradiction *x) {
     test_close(&t);
 }
 
+static void refused_in_both(const contradiction *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        refused_at_creation(&list[i]);
+        refused_per_request(&list[i]);
+    }
+}
+
 static void decoding_that_contradicts_itself_is_refused(void **state) {
     (void)state;
     static const contradiction both[] = {
@@ -290,21 +297,6 @@ static void decoding_that_contradicts_itself_is_refused(void **state) {
          "remask_threshold: 0.5 is not for sampler edit"},
         {"llada2", "strategy=dmax remask_threshold=0.5", UM_EUNSUPPORTED,
          "remask_threshold: 0.5 is not for sampler dmax"},
-        /* what nobody would read */
-        {"sdar", "cfg_scale=1.5", UM_EUNSUPPORTED,
-         "cfg_scale: 1.5 would have no effect: strategy multi_bd and sampler confidence do not read it; it is read by "
-         "strategies full, prefix_cache, dual_cache, sparse"},
-        {"llada", "strategy=d2f cfg_scale=1.5", UM_EUNSUPPORTED, "cfg_scale: 1.5 would have no effect: strategy d2f"},
-        {"fast_dllm_v2", "gen_length=40", UM_EUNSUPPORTED, "gen_length: 40 would have no effect"},
-        {"sdar", "factor=2", UM_EUNSUPPORTED, "read it; it is read by sampler factor"},
-        {"llada", "accept_threshold=0.5", UM_EUNSUPPORTED,
-         "accept_threshold: 0.5 would have no effect: strategy full and sampler low_confidence"},
-        {"llada", "sampler=random alg_temp=0.5", UM_EUNSUPPORTED,
-         "it is read by samplers maskgit_plus, topk_margin, entropy, linear_entropy"},
-        {"sdar", "sampler=sequential confidence=margin", UM_EUNSUPPORTED, "confidence: margin would have no effect"},
-        {"llada", "denoising_steps=4", UM_EINVAL, "strategy full spreads steps, the passes of the whole canvas"},
-        {"llada", "retention=none", UM_EINVAL, "retention"},
-        {"llada", "strategy=prefix_cache head_select=true", UM_EUNSUPPORTED, "it is read by strategy sparse"},
         /* blocks */
         {"sdar", "block_size=257", UM_ERANGE, "block_size: 257 is outside 1..256"},
         {"llada", "strategy=d2f block_size=300", UM_ERANGE, "block_size: 300 is outside 1..256"},
@@ -337,10 +329,27 @@ static void decoding_that_contradicts_itself_is_refused(void **state) {
          "block_size=128",
          UM_ELIMIT, "positions: all of the answer without clean_commit), but a step has room for 16384"},
     };
-    for (size_t i = 0; i < UM_LEN(both); i++) {
-        refused_at_creation(&both[i]);
-        refused_per_request(&both[i]);
-    }
+    refused_in_both(both, UM_LEN(both));
+}
+
+static void what_neither_strategy_nor_sampler_reads_is_refused(void **state) {
+    (void)state;
+    static const contradiction both[] = {
+        {"sdar", "cfg_scale=1.5", UM_EUNSUPPORTED,
+         "cfg_scale: 1.5 would have no effect: strategy multi_bd and sampler confidence do not read it; it is read by "
+         "strategies full, prefix_cache, dual_cache, sparse"},
+        {"llada", "strategy=d2f cfg_scale=1.5", UM_EUNSUPPORTED, "cfg_scale: 1.5 would have no effect: strategy d2f"},
+        {"fast_dllm_v2", "gen_length=40", UM_EUNSUPPORTED, "gen_length: 40 would have no effect"},
+        {"sdar", "factor=2", UM_EUNSUPPORTED, "read it; it is read by sampler factor"},
+        {"llada", "accept_threshold=0.5", UM_EUNSUPPORTED,
+         "accept_threshold: 0.5 would have no effect: strategy full and sampler low_confidence"},
+        {"llada", "sampler=random alg_temp=0.5", UM_EUNSUPPORTED,
+         "it is read by samplers maskgit_plus, topk_margin, entropy, linear_entropy"},
+        {"sdar", "sampler=sequential confidence=margin", UM_EUNSUPPORTED, "confidence: margin would have no effect"},
+        {"llada", "denoising_steps=4", UM_EINVAL, "strategy full spreads steps, the passes of the whole canvas"},
+        {"llada", "strategy=prefix_cache head_select=true", UM_EUNSUPPORTED, "it is read by strategy sparse"},
+    };
+    refused_in_both(both, UM_LEN(both));
 }
 
 /* ---- Strategies and families ------------------------------------------------------------------------------------- */
@@ -497,6 +506,7 @@ int main(void) {
         cmocka_unit_test(no_engine_is_made_with_a_bad_value),
         cmocka_unit_test(no_request_is_taken_with_a_bad_value),
         cmocka_unit_test(decoding_that_contradicts_itself_is_refused),
+        cmocka_unit_test(what_neither_strategy_nor_sampler_reads_is_refused),
         cmocka_unit_test(a_strategy_that_a_family_can_not_run_names_those_it_can),
         cmocka_unit_test(sizes_that_contradict_each_other_make_no_engine),
         cmocka_unit_test(a_model_is_not_opened_with_what_contradicts_it),
