@@ -446,7 +446,7 @@ static size_t abort_turn(um_turn *t, const char *id) {
 /* The workers say with which texts they end. */
 size_t um_turns_abort(um_server *s, const um_turn *older, const char *id) {
     size_t n = 0;
-    for (um_turn *t = s->turns; t != older; t = t->next) n += abort_turn(t, id);
+    for (um_turn *t = s->turns; t && t != older; t = t->next) n += abort_turn(t, id);
     return n;
 }
 
