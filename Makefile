@@ -1,7 +1,7 @@
 # unmask: GNU make, pkg-config and a C11 compiler. `make help` lists the targets.
 #
-# Top to bottom: settings, what is built, rules, tests, installation, tools. Sources are found by wildcard: src/cli and
-# src/server are the program, every other folder of src the library, tests/*/*_test.c one test program each.
+# Sections: settings, products, rules, demonstration and tests, installation, tools. Wildcards find the sources: src/cli
+# and src/server are the program, all other folders of src are the library, each tests/*/*_test.c is a test program.
 
 # ---- Settings ----------------------------------------------------------------------------------------------------- #
 
@@ -14,9 +14,9 @@ LIBDIR ?= $(PREFIX)/lib
 PROMPT ?= A book has 110 pages. Hana reads 12 pages a day for 8 days. How many pages are left?
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
-# Which tests `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
+# The tests that `check` runs, as patterns below tests/: TESTS='unit/base_* engine/*'
 TESTS ?= */*
-# Sanitizers: SAN=address,undefined or SAN=thread. They build beside the ordinary objects.
+# Sanitizers: SAN=address,undefined or SAN=thread. Their objects have a build folder of their own.
 SAN ?=
 comma := ,
 BUILD ?= build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
@@ -24,16 +24,18 @@ BUILD ?= build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 VERSION := $(shell sed -n 's/^.define UM_VERSION_[A-Z]* //p' include/unmask.h | paste -sd.)
 SONAME := libunmask.so.$(firstword $(subst ., ,$(VERSION)))
 
-# All cores, unless the caller says how many.
+# Uses all cores by default.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
-# What the program needs beside that, for its server.
+# Further libraries of the program, for its server.
 SERVER_PACKAGES := libevent_core libzmq
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
+# The libraries of a program that links libunmask.a.
+STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
@@ -44,7 +46,7 @@ Q := $(if $(V),,@)
 say = @$(if $(V),:,printf '  %-5s %s\n' $(1) $@)
 LINK = $(CC) $(SAN_FLAGS) $(CFLAGS) $(LDFLAGS)
 
-# ---- What is built ------------------------------------------------------------------------------------------------ #
+# ---- Products ----------------------------------------------------------------------------------------------------- #
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
@@ -56,29 +58,42 @@ TEST_SUPPORT_SRC := $(sort $(wildcard tests/*.c))
 TEST_SCRIPTS := $(sort $(wildcard $(TESTS:%=tests/%.sh)))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/*_fuzz.c))
 EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
-# Rows of one's own and the tables that name them (docs/extending.md): in front of the library, whose tables they replace.
 EXTENDING_SRC := $(sort $(wildcard examples/extending/*.c))
-FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch])
+CHECKPOINT_SRC := $(sort $(wildcard tools/checkpoints/*.c))
+# `make extended` links the sources of the folder ROWS in front of the library. Their tables replace the library's
+# tables (docs/extending.md).
+ROWS ?= examples/extending
+ROWS_SRC := $(sort $(wildcard $(ROWS)/*.c))
+FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
+TOOL_TESTS := $(filter $(BUILD)/tests/tools/%,$(TEST_PROGRAMS))
 VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
 FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
 SERVE_BENCHES := $(BUILD)/bench/stub_worker $(BUILD)/bench/http_load $(BUILD)/bench/evhttp_echo
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
-EXTENDED := $(BUILD)/examples/extending/unmask
+EXTENDED := $(BUILD)/$(ROWS)/unmask
+CHECKPOINT := $(BUILD)/tools/checkpoint
 LIBRARY := $(BUILD)/libunmask.a
 SHARED := $(BUILD)/libunmask.so.$(VERSION)
 # The program without its main, so that tests can call its parts.
 CLI_PARTS := $(BUILD)/libcli.a $(BUILD)/libserver.a
-# What tests share.
+# The helpers that tests share.
 TEST_SUPPORT := $(BUILD)/libtest.a
+# Recordings and vocabularies are packed in tests/data/NAME.tar.xz. Files that people edit are in tests/data/NAME. Tests
+# read both from build/data/NAME, which all builds share, independent of BUILD.
+TEST_DATA := $(patsubst tests/data/%.tar.xz,build/data/%,$(wildcard tests/data/*.tar.xz))
 
 all: $(BUILD)/unmask $(LIBRARY) $(SHARED) ## build program, static and shared library (default)
 
-tests: $(TEST_PROGRAMS) $(SERVE_BENCHES) ## build the test programs, and benches that tests run
+tests: $(TEST_PROGRAMS) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
+
+checkpoint: $(CHECKPOINT) ## build tools/checkpoint, which writes checkpoints with random weights
 
 examples: $(EXAMPLES) $(EXTENDED) ## build examples/
+
+extended: $(EXTENDED) ## build the program with the rows and tables of a folder: ROWS=my_rows makes build/my_rows/unmask
 
 # ---- Rules -------------------------------------------------------------------------------------------------------- #
 
@@ -86,7 +101,7 @@ $(BUILD)/unmask: $(call objects,src/cli/main.c) $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
-# Archives are made anew: a source that went away must not live on in them.
+# Archives are rebuilt from scratch, so that they don't keep the objects of deleted sources.
 $(LIBRARY): $(call objects,$(LIB_SRC))
 $(BUILD)/libcli.a: $(call objects,$(filter-out src/cli/main.c,$(CLI_SRC)))
 $(BUILD)/libserver.a: $(call objects,$(SERVER_SRC))
@@ -100,13 +115,20 @@ $(SHARED): $(call objects,$(LIB_SRC))
 	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(LIBS)
 	$(Q)ln -sf $(notdir $@) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libunmask.so
 
-$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
+$(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(SERVER_LIBS) $(LIBS)
 
 $(EXTENDING_TESTS): $(call objects,$(EXTENDING_SRC))
 
-$(EXTENDED): $(call objects,src/cli/main.c $(EXTENDING_SRC)) $(CLI_PARTS) $(LIBRARY)
+$(EXTENDED): $(call objects,src/cli/main.c $(ROWS_SRC)) $(CLI_PARTS) $(LIBRARY)
+	$(if $(ROWS_SRC),,$(error no sources (*.c) in the folder ROWS=$(ROWS)))
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
+
+$(TOOL_TESTS): $(call objects,$(filter-out %/main.c,$(CHECKPOINT_SRC)))
+
+$(CHECKPOINT): $(call objects,$(CHECKPOINT_SRC)) $(CLI_PARTS) $(LIBRARY) | build/data/tokenizers
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
@@ -118,22 +140,31 @@ $(EXAMPLES): %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
-$(BUILD)/tests/%.o: UM_CFLAGS += -Itests
-$(BUILD)/tests/extending/%.o: UM_CFLAGS += -Itests/unit -Iexamples/extending
+$(BUILD)/tests/%.o: private UM_CFLAGS += -Itests
+$(BUILD)/tests/tools/%.o: private UM_CFLAGS += -Itools/checkpoints
+$(BUILD)/tests/extending/%.o: private UM_CFLAGS += -Itests/unit -Iexamples/extending
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 	@mkdir -p $(@D)
 	$(call say,cc)
 	$(Q)$(COMPILE) -c -o $@ $<
 
-# The text of the built-in chat templates as numbers, for an array.
+# The built-in chat templates as numbers, for C arrays.
 TEMPLATES := $(wildcard src/text/templates/*.jinja)
 $(BUILD)/src/text/chat_builtin.o: $(TEMPLATES:src/text/%.jinja=$(BUILD)/gen/%.inc)
 $(BUILD)/gen/templates/%.inc: src/text/templates/%.jinja
 	@mkdir -p $(@D)
 	$(Q)od -An -v -td1 $< | sed 's/[0-9][0-9]*/&,/g' > $@
 
-# The files of the web page as arrays, and the list of them with a tag that changes with the content.
+# The files of tests/data/released as one JSON object, for an array: {"sdar_8b": {...}, ..., "releases": {...}}
+RELEASED := $(sort $(wildcard tests/data/released/*.json))
+$(BUILD)/tools/checkpoints/releases.o: $(BUILD)/gen/released.inc
+$(BUILD)/gen/released.inc: $(RELEASED)
+	@mkdir -p $(@D)
+	$(Q){ comma='{'; for f in $^; do printf '%s"%s":' "$$comma" $$(basename $$f .json); cat $$f; comma=,; done; echo '}'; } | \
+	 od -An -v -td1 | sed 's/[0-9][0-9]*/&,/g' > $@
+
+# The files of the web page as C arrays, and a list of them. Each has a tag that changes with its content.
 WEB := $(sort $(wildcard web/*.html web/*.css web/*.js web/*.svg))
 web_array = web_$(subst -,_,$(subst .,_,$(notdir $(1))))
 $(BUILD)/src/server/api/page.o: $(BUILD)/gen/web.inc
@@ -145,7 +176,13 @@ $(BUILD)/gen/web.inc: $(WEB) $(BUILD)/gen/web-list
 	      $(foreach f,$(WEB),printf ' X($(call web_array,$(f)), "$(notdir $(f))", "\\"%s\\"")' $$(sha256sum $(f) | cut -c1-16);) \
 	      echo; } > $@
 
-# These files are rewritten only when their content changes: other flags rebuild everything, another commit --version.
+$(TEST_DATA): build/data/%: tests/data/%.tar.xz
+	$(call say,xz)
+	$(Q)tools/data.sh unpack tests/data/$* $@
+build/data/tokenizers: $(shell find tests/data/tokenizers)
+
+# These files are rewritten only when their content changes. New flags rebuild everything, a new commit rebuilds
+# --version.
 rewrite = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
 
 $(BUILD)/flags: FORCE
@@ -159,11 +196,11 @@ $(BUILD)/gen/commit.h: FORCE
 	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
 
 FORCE:
--include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench -name "*.d" 2>/dev/null)
+-include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench $(BUILD)/tools $(EXTENDED:%/unmask=%) -name "*.d" 2>/dev/null)
 
 # ---- Demonstration and tests -------------------------------------------------------------------------------------- #
 
-# Few tokens a pass and a pause after each, so that the eye can follow.
+# Few tokens per pass and a pause after each pass, so that you can follow the denoising.
 DEMO := --model models/tiny-full --max-tokens 64 --block-size 64 --steps 24 --delay 120
 
 demo: export PROMPT := $(PROMPT)
@@ -180,10 +217,15 @@ check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*
 	@$(MAKE) all tests examples
 	@tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
-DATA ?= tests/data/tokenizers
+# DATA is another folder with the layout of tests/data/tokenizers. Its .xz files are unpacked.
+DATA ?=
+TOKENIZERS := $(if $(DATA),build/data/given,build/data/tokenizers)
 
-vectors: $(VECTOR_TESTS) ## compare every tokenizer below DATA with its vectors, counts shown
-	@for t in $(VECTOR_TESTS); do UM_TOKENIZER_DATA='$(DATA)' $$t || exit 1; done
+build/data/given: FORCE
+	$(Q)tools/data.sh unpack '$(DATA)' $@
+
+vectors: $(VECTOR_TESTS) $(TOKENIZERS) ## compare every tokenizer, or those below DATA, with its test vectors, and print the counts
+	@for t in $(VECTOR_TESTS); do UM_TOKENIZER_DATA=$(TOKENIZERS) $$t || exit 1; done
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS
 	@tools/deps.sh tools
@@ -192,7 +234,7 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## 100,000 requests under too few pages, then random ones and a server under load for SOAK_SECONDS each, then lm-eval
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, then random requests and a server under load for SOAK_SECONDS each, then lm-eval
 	@$(MAKE) $(BUILD)/unmask $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
@@ -203,7 +245,7 @@ $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
-bench: ## measure the bundled models, single operations and text, one after the other
+bench: ## measure the bundled models, the single operations and the tokenizers in turn
 	@$(MAKE) bench-models
 	@$(MAKE) bench-ops
 	@$(MAKE) bench-text
@@ -212,34 +254,34 @@ bench-models: all
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
-bench-ops: ## time the single operations of the cpu backend, linear layers beside oneDNN's
+bench-ops: ## time the single operations of the cpu backend, and linear layers of oneDNN for comparison
 	-@tools/deps.sh bench
 	@$(MAKE) $(BUILD)/bench/ops_bench
 	$(BUILD)/bench/ops_bench
 
-bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench ## time the tokenizers below DATA, and the templates
-	$(BUILD)/bench/text_bench '$(DATA)'
-	$(BUILD)/bench/chat_bench '$(DATA)'
+bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench $(TOKENIZERS) ## time the tokenizers, or those below DATA, and the templates
+	$(BUILD)/bench/text_bench $(TOKENIZERS)
+	$(BUILD)/bench/chat_bench $(TOKENIZERS)
 
-bench-tradeoffs: all ## measure what each choice of decoding costs: accuracy, tokens per forward, speed, memory; with plots
+bench-tradeoffs: all build/data/golden ## measure accuracy, tokens per forward, speed and memory of each choice of decoding, and draw plots
 	@tools/deps.sh bench
 	UNMASK=$(BUILD)/unmask bench/tradeoffs.sh
 
-bench-batching: all ## compare 16 requests at once with one after the other, and where the time of a step goes
+bench-batching: all ## compare 16 requests at once with 16 in turn, and show where the time of a step goes
 	UNMASK=$(BUILD)/unmask bench/batching.sh
 
-bench-http: $(BUILD)/bench/http_bench ## time the HTTP server beside libevent's evhttp, and the memory of open streams
+bench-http: $(BUILD)/bench/http_bench ## compare the HTTP server with libevent's evhttp: time, and memory of open streams
 	$(BUILD)/bench/http_bench
 
-# evhttp is the yardstick; the program itself does without.
+# Only the comparison uses evhttp, not the program.
 $(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/timing.o $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
 
-bench-serve-overhead: all $(SERVE_BENCHES) ## what the server itself costs: CPU of a request and an event, memory of a stream
+bench-serve-overhead: all $(SERVE_BENCHES) ## measure the overhead of the server: CPU time per request and event, memory per stream
 	BUILD=$(BUILD) bench/serve_overhead.sh
 
-# evhttp is the yardstick's alone; the program does without.
+# Only the comparison uses evhttp, not the program.
 $(BUILD)/bench/evhttp_echo: SERVER_LIBS += $(shell pkg-config --libs libevent 2>/dev/null)
 $(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
 	$(call say,link)
@@ -247,7 +289,7 @@ $(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
 
 BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
-# oneDNN is a yardstick of the operations alone; they are timed without it too.
+# oneDNN is only for comparison. The benchmark also runs without it.
 ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)
 
 $(BUILD)/gen/onednn: FORCE
@@ -261,7 +303,7 @@ $(BENCHES): %: %.o $(BUILD)/bench/timing.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
-# What the program says of itself; tests/cli/docs.sh fails when the files differ from it.
+# Files that the program prints itself. tests/cli/docs.sh fails if they are out of date.
 docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completion from the option tables
 	$(BUILD)/unmask help --format man > docs/unmask.1
 	$(BUILD)/unmask help --format markdown > docs/options.md
@@ -269,13 +311,14 @@ docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completi
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
-MODEL_FILES := $(wildcard models/*/*)
+# The bundled checkpoints, and eval.jsonl with the questions of eval and bench.
+MODEL_FILES := $(wildcard models/*.jsonl models/*/*)
 DOC_FILES := $(filter-out %.1,$(wildcard docs/*.* docs/*/*.*))
 D := $(DESTDIR)$(PREFIX)
 L := $(DESTDIR)$(LIBDIR)
 
 $(BUILD)/unmask.pc: packaging/unmask.pc.in FORCE
-	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS_PRIVATE@|$(STATIC_LIBS)|' $< > $@
 
 install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	install -d $D/bin $D/include $L/pkgconfig $D/share/man/man1 $D/share/bash-completion/completions
@@ -294,11 +337,11 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 
 SYSTEMD_DIR ?= /etc/systemd/system
 
-install-service: ## install the unit for systemd, below DESTDIR
+install-service: ## install the systemd unit below DESTDIR
 	install -d $(DESTDIR)$(SYSTEMD_DIR)
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/unmask.service.in > $(DESTDIR)$(SYSTEMD_DIR)/unmask.service
 
-uninstall: ## remove what install put there
+uninstall: ## remove the installed files
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
 	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
 	rm -rf $D/share/unmask $D/share/doc/unmask
@@ -315,7 +358,7 @@ CLANG_FORMAT ?= $(or $(shell command -v clang-format-14),clang-format)
 format: ## rewrite every source in the style of .clang-format (version 14)
 	$(CLANG_FORMAT) -i $(FORMATTED)
 
-format-check: ## fail when a source is not formatted
+format-check: ## fail if a source is not formatted
 	@$(CLANG_FORMAT) --version | grep -q 'version 14\.' || { echo "clang-format 14 is needed: make deps" >&2; exit 1; }
 	@bad=; for f in $(FORMATTED); do $(CLANG_FORMAT) $$f | cmp -s - $$f || bad="$$bad $$f"; done; \
 	 [ -z "$$bad" ] || { echo "not formatted; run make format:$$bad" >&2; exit 1; }
@@ -326,6 +369,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

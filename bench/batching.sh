@@ -1,12 +1,13 @@
 #!/bin/bash
-# What continuous batching brings: 16 requests at once against a warm engine that runs the same ones in turn.
+# Measures the gain of continuous batching: 16 requests at once, compared with a warm engine that runs them one by one.
 #
 #   bench/batching.sh [--runs N] [option of unmask bench]...
 #
-# A line for each block length: tokens/s one by one and of 16 at once, median [least..most] of N runs (5), their ratio,
-# the time of a fed token in both, and the share of the steps' time outside of the forward pass. Then the profile of 16
-# at once. The prefix cache is off, because runs repeat their prompts. What batching brings is that a step reads weights
-# once for all its rows: much with small blocks, little where one request's rows keep the cores busy already.
+# Prints a line for each block length: tokens/s one by one and for 16 at once, as median [least..most] of N runs (5),
+# their ratio, the time per fed token in both cases, and the share of the step time outside the forward pass. Then
+# prints the profile of 16 at once. The prefix cache is off, because runs repeat their prompts. Batching is faster
+# because a step reads the weights once for all its rows. The gain is large with small blocks, and small if the rows of
+# one request already keep the cores busy.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -23,9 +24,9 @@ measure() {
     "$UNMASK" bench --model models/tiny-block --requests 16 --runs "$runs" --disable-prefix-caching --quiet "$@"
 }
 
-# value KEY BATCH: a number in the report of a batch size.
+# value KEY BATCH: prints a number in the report of a batch size.
 value() { grep -o "{\"batch\":$2,.*" "$work/run" | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2; }
-# three KEY BATCH: median, least, most.
+# three KEY BATCH: prints median, least and most.
 three() {
     grep -o "{\"batch\":$2,.*" "$work/run" | grep -o "\"$1\":{[^}]*}" | head -n 1 | grep -o '[0-9.]*[0-9]' | xargs
 }

@@ -1,13 +1,12 @@
-/* Times chat templates: numbers only, no pass or fail.
+/* Measures the speed of chat templates. Prints numbers; there is no pass or fail.
  *
- *   chat_bench [folder]        (default: tests/data/tokenizers, with chat/NAME.jsonl and NAME/tokenizer.json.xz)
+ *   chat_bench [folder]        (default: build/data/tokenizers, with chat/NAME.jsonl and NAME/tokenizer.json)
  *
- * For each built-in template: compiling it; rendering the conversations of its vectors that do not fail, from JSON
- * values to text; and whole requests, from JSON text to ids: normalized, protected, rendered, encoded. One thread. A
- * point is the time of one conversation, averaged over all of the file: the median of several windows (timing.c), in
- * brackets the fastest and the slowest. */
+ * For each built-in template it measures compiling the template; rendering the conversations of its test vectors that
+ * do not fail, from JSON values to text; and whole requests, from JSON text to ids: normalizing, protecting, rendering,
+ * encoding. It uses one thread. A result is the time of one conversation, averaged over all of the file: the median of
+ * several windows (timing.c), with the fastest and the slowest in brackets. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "bench.h"
 #include "text/chat.h"
@@ -19,7 +18,7 @@ static void stop(const char *what) {
     exit(1);
 }
 
-/* One call does `amount` things; prints the time of one. */
+/* Measures op, whose calls process `amount` items each, and prints the time of one item. */
 static void report(const char *name, const char *what, void (*op)(void *arg, int round), void *arg, double amount) {
     const double us = 1e6 / amount;
     um_bench_time t;
@@ -28,7 +27,7 @@ static void report(const char *name, const char *what, void (*op)(void *arg, int
     fflush(stdout);
 }
 
-/* ---- What is timed ----------------------------------------------------------------------------------------------- */
+/* ---- Measured functions ------------------------------------------------------------------------------------------ */
 
 typedef struct set {
     const um_chat_builtin *builtin;
@@ -116,26 +115,12 @@ static void read_rows(set *s, const char *path) {
     um_buf_free(&text);
 }
 
-static void open_tokenizer(set *s, const char *dir) {
-    char temp[] = "/tmp/unmask-bench-XXXXXX", command[2048];
-    um_err err;
-    if (!mkdtemp(temp)) stop("no folder in /tmp");
-    snprintf(command, sizeof command,
-             "xz -dc '%s/tokenizer.json.xz' > %s/tokenizer.json && for f in '%s'/*_config.json; do "
-             "[ ! -e \"$f\" ] || cp \"$f\" %s; done",
-             dir, temp, dir, temp);
-    if (system(command)) stop(command);
-    if (um_tok_open(&s->tok, temp, &err)) stop(err.msg);
-    snprintf(command, sizeof command, "rm -r %s", temp);
-    if (system(command)) stop(command);
-}
-
 static void bench(const char *folder, const char *name, const char *vectors, const char *vocabulary) {
     set s = {.builtin = um_chat_builtin_find(name)};
     char path[512];
     um_err err;
     snprintf(path, sizeof path, "%s/%s", folder, vocabulary);
-    open_tokenizer(&s, path);
+    if (um_tok_open(&s.tok, path, &err)) stop(err.msg);
     if (um_chat_open(&s.chat, "/nonexistent", s.tok, name, NULL, &err)) stop(err.msg);
     if (um_template_new(&s.tmpl, s.builtin->source, &err)) stop(err.msg);
     snprintf(path, sizeof path, "%s/chat/%s.jsonl", folder, vectors);
@@ -152,7 +137,7 @@ static void bench(const char *folder, const char *name, const char *vectors, con
 }
 
 int main(int argc, char **argv) {
-    const char *folder = argc > 1 ? argv[1] : "tests/data/tokenizers";
+    const char *folder = argc > 1 ? argv[1] : "build/data/tokenizers";
     printf("%s; one thread\n%-8s %-8s %8s\n", um_bench_machine(), "template", "what",
            "median [best..worst], one conversation");
     bench(folder, "llada", "llada", "llada");

@@ -1,8 +1,9 @@
-/* A yardstick for the frontend: libevent's own HTTP server, which parses no JSON, keeps no metrics and asks nobody.
+/* A reference server to compare the frontend with: libevent's HTTP server, without JSON, metrics and workers.
  *
- *   evhttp_echo EVENTS      listens at a free port of the loopback and prints it
+ *   evhttp_echo EVENTS      listens on a free port of the loopback and prints it
  *
- * POST gets its body back; with EVENTS, a stream of so many server-sent events of the size that the frontend writes. */
+ * With EVENTS 0 it answers a POST with its body. Otherwise it answers with a stream of EVENTS server-sent events of the
+ * size that the frontend writes. */
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/http.h>

@@ -1,9 +1,10 @@
-/* How fast the http room answers, beside libevent's own evhttp, and what an open stream costs.
+/* Compares the speed of our HTTP server with libevent's evhttp, and measures the memory of open streams.
  *
- * Each server is a process of its own with one thread; this process sends the requests over loopback, CONNECTIONS at
- * once, each with one request under way. The servers take turns, a window each, so that what disturbs the machine
- * disturbs both. In a window: everything from the first byte of a request to the last of its answer. CPU is the server
- * process's, user and system. Streams: resident memory of the server with none open and with STREAMS. */
+ * Each server is a separate process with one thread. This process sends requests over the loopback on CONNECTIONS
+ * connections, one request at a time on each. The servers are measured in turns, one window each, so that disturbances
+ * of the machine affect both. A window covers everything from the first byte of a request to the last byte of its
+ * response. CPU is the user and system time of the server process. Streams compares the resident memory of the server
+ * without open streams and with STREAMS of them. */
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -95,7 +96,7 @@ typedef struct rival {
     int32_t port;
 } rival;
 
-/* The n-th core that this process may use, or the last. */
+/* Pins this process to the n-th core that it may use, or to the last one. */
 static void pin_to(int n) {
     cpu_set_t all, one;
     CPU_ZERO(&all);
@@ -166,7 +167,7 @@ static void send_all(int fd, const um_buf *request) {
     if (send(fd, request->data, request->len, MSG_NOSIGNAL) != (ssize_t)request->len) fail("send");
 }
 
-/* Bytes of one answer, head and body: all of them are equally long. */
+/* Returns the size of a response with its head. All responses to the request have the same size. */
 static size_t answer_length(int fd, const um_buf *request) {
     char bytes[8192];
     size_t n = 0;
@@ -186,7 +187,7 @@ static size_t answer_length(int fd, const um_buf *request) {
 
 typedef struct client {
     int fd;
-    size_t left; /* of the answer */
+    size_t left; /* bytes of the response that have not arrived */
 } client;
 
 static void begin_requests(client *c, int poll, const um_buf *request, size_t length) {
@@ -198,7 +199,8 @@ static void begin_requests(client *c, int poll, const um_buf *request, size_t le
     }
 }
 
-/* Takes what has come; when the answer is whole, asks again. Returns whether it was. */
+/* Reads from the connection and returns whether the response is complete. Then, with `again`, sends the next request.
+ */
 static bool serve_client(client *c, const um_buf *request, size_t length, bool again) {
     char bytes[8192];
     ssize_t got = recv(c->fd, bytes, UM_MIN(sizeof bytes, c->left), 0);
@@ -266,7 +268,7 @@ static void compare(rival *r, int n, const char *what, const um_buf *request) {
     }
 }
 
-/* Each stream has had its first event and stays open. */
+/* Opens STREAMS streams, waits for the first event of each and prints the memory of the server. */
 static void measure_streams(const rival *r, const um_buf *request) {
     static int fd[STREAMS];
     char bytes[4096];

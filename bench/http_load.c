@@ -1,13 +1,14 @@
-/* Sends the same request over several connections of the loopback, again and again, and says what that cost the server:
+/* Sends the same request repeatedly over several loopback connections and measures the CPU time and memory of the
+ * server:
  *
  *   http_load PORT PID NAME REQUESTS CONNECTIONS PATH BODY
  *
- * One line on standard output: NAME, requests/s, microseconds of CPU per request, server-sent events per second of CPU
- * (what one core would do), resident megabytes. CPU is that of process PID, all of its threads, between the first byte
- * sent and the last one read; the clients' own is not in it.
+ * It prints one line: NAME, requests/s, microseconds of CPU per request, server-sent events per second of CPU (the rate
+ * of one core), resident megabytes. CPU is the time of all threads of process PID from the first byte sent to the last
+ * byte read. It does not include the clients.
  *
- * REQUESTS 0: every connection asks once and keeps its stream open when the first event is there; the memory is taken
- * then. */
+ * With REQUESTS 0, every connection sends one request and keeps its stream open. The memory is measured when the first
+ * event of each stream has arrived. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -18,13 +19,13 @@
 
 #include "base/base.h"
 
-#define WAIT_MS 30000 /* without a byte from the server */
+#define WAIT_MS 30000 /* timeout for the next byte from the server */
 
 typedef struct client {
     int fd;
     bool is_chunked, has_head;
-    size_t left;  /* of a body with a length */
-    char tail[8]; /* the last bytes read: ends and events may be cut between reads */
+    size_t left;  /* remaining bytes of a body with a length */
+    char tail[8]; /* the last bytes read, because the end of a body or an event may be split between reads */
     um_buf head;
     int64_t n_events;
 } client;
@@ -53,7 +54,7 @@ static double cpu_seconds(int64_t pid) {
     FILE *f = fopen(path, "re");
     if (!f || !fgets(line, sizeof line, f)) die(path);
     fclose(f);
-    const char *p = strrchr(line, ')'); /* the name may hold anything */
+    const char *p = strrchr(line, ')'); /* the process name may contain anything */
     if (!p || sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2) die(path);
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
@@ -109,12 +110,12 @@ static int64_t count_events(const char *text, size_t n) {
     return found;
 }
 
-/* Takes bytes of a body; true: it has ended. */
+/* Processes bytes of a body. Returns whether the body is complete. */
 static bool take_body(client *c, const char *bytes, size_t n) {
     static char joined[(1 << 17) + 8];
     memcpy(joined, c->tail, 8);
     memcpy(joined + 8, bytes, n);
-    /* a mark of 7 bytes that was whole in the tail was counted with it: only 6 of it may stand in front again */
+    /* A mark of 7 bytes that was complete in the tail is already counted, so only 6 bytes of the tail are searched. */
     c->n_events += count_events(joined + 2, n + 6);
     memcpy(c->tail, joined + n, 8);
     if (c->is_chunked) return memcmp(c->tail + 1, "\r\n0\r\n\r\n", 7) == 0;
@@ -122,7 +123,7 @@ static bool take_body(client *c, const char *bytes, size_t n) {
     return c->left == 0;
 }
 
-/* True: the answer has ended. */
+/* Processes bytes of a response. Returns whether the response is complete. */
 static bool take(client *c, const char *bytes, size_t n) {
     if (c->has_head) return take_body(c, bytes, n);
     um_buf_append(&c->head, bytes, n);

@@ -1,5 +1,6 @@
-/* oneDNN's C interface, version 2: the fastest open library for this product on x86-64, packed weights included. It is
- * given every advantage: x is already in its type, its weights are reordered before the clock starts. */
+/* Products with oneDNN's C interface, version 2, the fastest open library for this product on x86-64. It gets the best
+ * conditions: x already has the required type, and the weights are reordered to its packed format before the
+ * measurement. */
 #include "bench.h"
 
 #if __has_include(<dnnl.h>)
@@ -20,7 +21,7 @@ const char *um_bench_onednn_version(void) {
     return text;
 }
 
-/* What a matrix [rows, columns] of this type looks like in memory. */
+/* Returns the memory descriptor of a matrix [rows, columns] of this type. */
 static dnnl_memory_desc_t describe(um_dtype type, int rows, int columns, dnnl_format_tag_t tag) {
     dnnl_memory_desc_t d;
     const dnnl_dims_t dims = {rows, columns};
@@ -34,7 +35,7 @@ static dnnl_memory_t memory(const um_onednn *p, const dnnl_memory_desc_t *d, voi
     return m;
 }
 
-/* Both primitives: the plain formats of x and y, any for the weights. */
+/* Creates the descriptor of either primitive. x and y have plain formats; oneDNN chooses the format of the weights. */
 static dnnl_status_t describe_product(const um_onednn *p, um_onednn_kind kind, const dnnl_memory_desc_t *x,
                                       const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y,
                                       dnnl_primitive_desc_t *out) {
@@ -47,7 +48,7 @@ static dnnl_status_t describe_product(const um_onednn *p, um_onednn_kind kind, c
     return dnnl_primitive_desc_create(out, kind == UM_ONEDNN_MATMUL ? (void *)&m : (void *)&i, NULL, p->engine, NULL);
 }
 
-/* A copy of the plain weights in the format that the product asks for. */
+/* Returns a copy of the plain weights in the format that the product requires. */
 static dnnl_memory_t reorder(const um_onednn *p, const dnnl_memory_desc_t *plain, dnnl_memory_t from,
                              const dnnl_memory_desc_t *packed) {
     dnnl_memory_t to = memory(p, packed, NULL);
@@ -65,7 +66,7 @@ static dnnl_memory_t reorder(const um_onednn *p, const dnnl_memory_desc_t *plain
 }
 
 um_onednn *um_onednn_new(um_onednn_kind kind, um_dtype type, int n_tokens, int in, int out, const void *w, int copies) {
-    bool is_matmul = kind == UM_ONEDNN_MATMUL; /* it has the weights as [in, out] */
+    bool is_matmul = kind == UM_ONEDNN_MATMUL; /* matmul takes the weights as [in, out] */
     um_onednn *p = UM_NEW(um_onednn);
     dnnl_primitive_desc_t d = NULL;
     dnnl_memory_desc_t x = describe(type, n_tokens, in, dnnl_ab), y = describe(UM_F32, n_tokens, out, dnnl_ab);

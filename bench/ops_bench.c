@@ -1,30 +1,30 @@
-/* Times the operations of a backend and prints one table.
+/* Measures the speed of a backend's operations and prints one table.
  *
  *   ops_bench [operations] [threads] [instruction set] [backend]
  *   ops_bench linear,moe 2 avx512             (default: all, one per core, the best, cpu)
  *
- * In the timed window: the operation as the forward pass calls it, packing of activations included. Not in it: packing
- * of weights, filling of KV. Weights go through copies of CYCLE_BYTES together, so that they come from memory as in a
- * model. Rates are medians [worst..best] of windows (timing.c): GF/s counts 2 operations a multiply-add; GB/s counts
- * weights, keys and values, or activations read and written, once.
+ * The measured time is that of the operation as the forward pass calls it, including the packing of activations. It
+ * does not include packing weights or filling KV. Calls alternate between copies of the weights, CYCLE_BYTES in all, so
+ * that weights are read from memory as in a model. Rates are medians [worst..best] of windows (timing.c). GF/s counts 2
+ * operations per multiply-add. GB/s counts weights, keys and values, or activations read and written, once.
  *
- * Beside linear layers stands oneDNN in the same run, windows in turns: the faster of its matmul and inner product,
- * with as many threads; its x is in bf16 already where ours is fp32. ratio: ours / oneDNN. A `*` marks a row in which
- * other processes took more than a twentieth of the time. */
+ * Linear layers are compared with oneDNN in the same run and in alternating windows: with the faster of its matmul and
+ * inner product and the same number of threads. Where our x is fp32, oneDNN gets it in bf16. ratio is ours / oneDNN. A
+ * `*` marks a row in which other processes took more than a twentieth of the time. */
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "bench.h"
 #include "ops/cpu/cpu.h"
-#include "ops/route.h"
+#include "ops/expert_route.h"
 
 enum { COPIES_MAX = 100, V_BENCH = 32768, TOKENS_MAX = 512, KEYS_MAX = 4096 };
 #define CYCLE_BYTES ((size_t)400 << 20)
 
 static const um_ops *ops;
 static um_dev *dev;
-static const char *wanted; /* operations to time, comma between them; NULL: all */
+static const char *wanted; /* comma-separated operations to measure; NULL: all */
 
 static void stop(const um_err *err) {
     fprintf(stderr, "ops_bench: %s\n", err->msg);
@@ -49,11 +49,11 @@ static float *random_floats(size_t n) {
     return (float *)p;
 }
 
-/* A matrix as a checkpoint stores it; its data is released with um_free. */
+/* Returns a random matrix as a checkpoint stores it. Free its data with um_free. */
 static um_tensor new_tensor(um_dtype type, int64_t rows, int64_t in) {
     size_t n = (size_t)(rows * in);
     char *data = (char *)um_alloc(n * um_dtype_size(type));
-    uint32_t random = 1; /* xorshift: there are many */
+    uint32_t random = 1; /* xorshift is fast enough for the many elements */
     for (size_t i = 0; i < n; i++) {
         random ^= random << 13, random ^= random >> 17, random ^= random << 5;
         float v = (float)random * 0x1p-31f - 1;
@@ -74,7 +74,7 @@ static um_weight *new_weight(const um_tensor *t) {
 
 typedef struct row {
     const char *operation, *shape;
-    double flops, bytes; /* of a call */
+    double flops, bytes; /* per call */
 } row;
 
 static void print_head(void) {
@@ -82,7 +82,7 @@ static void print_head(void) {
            "oneDNN: median [worst..best]", "ratio");
 }
 
-/* The rate that matters: arithmetic where there is much of it, else bytes. */
+/* Prints the relevant rate: GF/s for operations with much arithmetic, GB/s for others. */
 static void print_rate(const row *r, const um_bench_time *t) {
     double n = (r->flops > 0 ? r->flops : r->bytes) * 1e-9;
     char range[40];
@@ -90,7 +90,7 @@ static void print_rate(const row *r, const um_bench_time *t) {
     printf(" %8.1f %s %-15s", n / t->median, r->flops > 0 ? "GF/s" : "GB/s", range);
 }
 
-/* Times ours, and rivals for the same work beside it; prints one line. */
+/* Measures our operation and its rivals for the same work. Prints one line. */
 static void report(const row *r, const um_bench_task *task, int n) {
     um_bench_time time[UM_BENCH_RIVALS];
     um_bench_measure(task, n, time);
@@ -161,7 +161,8 @@ static void run_linear_gate(void *arg, int round) {
     ops->linear_gate(dev, b->w[round % b->n_copies], NULL, b->x, b->n_tokens, b->y);
 }
 
-/* The first half of a feed-forward layer, whose weights stay in the caches when they fit. */
+/* Measures the first half of a feed-forward layer. There is one copy of the weights, so they stay in the caches if they
+ * fit. */
 static void bench_linear_gate(um_dtype type, int32_t in, int32_t n) {
     static const int tokens[] = {8, 32, 256};
     if (!is_wanted("linear_gate") || !ops->linear_gate) return;
@@ -200,16 +201,16 @@ static void run_moe(void *arg, int round) {
     ops->moe(dev, &a);
 }
 
-/* Experts that a routing uses, on average. */
+/* Returns the average number of experts that a routing uses. */
 static double used_experts(const moe_bench *b) {
     static int32_t expert[TOKENS_MAX * 8];
     static float weight[TOKENS_MAX * 8], scratch[3 * EXPERTS_MAX];
-    const um_route *r = b->a.route;
+    const um_expert_route *r = b->a.route;
     int used = 0;
     for (int i = 0; i < ROUTINGS; i++) {
         bool seen[EXPERTS_MAX] = {false};
-        um_route_tokens(r, b->logits + (size_t)i * (size_t)b->a.n_tokens * (size_t)r->n_experts, NULL, NULL,
-                        b->a.n_tokens, scratch, expert, weight);
+        um_expert_route_tokens(r, b->logits + (size_t)i * (size_t)b->a.n_tokens * (size_t)r->n_experts, NULL, NULL,
+                               b->a.n_tokens, scratch, expert, weight);
         for (int32_t k = 0; k < b->a.n_tokens * r->top_k; k++) {
             used += !seen[expert[k]];
             seen[expert[k]] = true;
@@ -222,7 +223,7 @@ static void bench_moe(um_dtype type, const char *model, int32_t n_experts, int32
                       int32_t n_ff) {
     static const int tokens[] = {1, 32, 256};
     if (!is_wanted("moe")) return;
-    const um_route route = {n_experts, top_k, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0};
+    const um_expert_route route = {n_experts, top_k, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0};
     static moe_bench b;
     um_tensor up = new_tensor(type, 2 * n_ff, hidden), down = new_tensor(type, hidden, n_ff);
     for (int32_t e = 0; e < n_experts; e++) b.gate_up[e] = new_weight(&up), b.down[e] = new_weight(&down);
@@ -262,7 +263,7 @@ typedef struct attention_bench {
     um_span span;
     float *qkv, *out, *angle;
     int32_t page[KEYS_MAX], index[KEYS_MAX], seen_end[KEYS_MAX];
-    double kv_bytes; /* of a layer */
+    double kv_bytes; /* per layer */
 } attention_bench;
 
 static void run_attention(void *arg, int round) {
@@ -277,7 +278,7 @@ static void run_rope(void *arg, int round) {
     ops->rope_kv(dev, b->kv, &b->rope);
 }
 
-/* n queries, the last of n_keys tokens; their keys and values are what rope_kv writes. */
+/* Sets up attention of n queries, the last of n_keys tokens, to keys and values that rope_kv has written. */
 static void set_up_attention(attention_bench *b, um_dtype type, int32_t heads, int32_t kv_heads, int32_t d, int32_t n,
                              int32_t n_keys) {
     um_kv_shape shape = {
@@ -355,7 +356,8 @@ static void bench_head(um_dtype type, int32_t h, int32_t n_rows, const char *kin
     um_tensor t = new_tensor(type, V_BENCH, h);
     um_weight *w = new_weight(&t);
     float *hidden = random_floats(64 * (size_t)h);
-    float spread = 9 / sqrtf((float)h); /* logits with a deviation of 3: some hundred ids share the probability */
+    float spread =
+        9 / sqrtf((float)h); /* logits with a standard deviation of 3: a few hundred ids have most of the probability */
     um_head a = {w, hidden, NULL, h, V_BENCH, spread, rows, n_rows, answer};
     char text[64];
     snprintf(text, sizeof text, "%s %d -> %d, %d rows, %s", um_dtype_name(type), h, V_BENCH, n_rows, kind);
@@ -401,7 +403,7 @@ static void bench_vectors(int32_t n_tokens, int32_t h, int32_t ff) {
     ops->buffer_free(dev, w);
 }
 
-/* ---- All of it ---- */
+/* ---- All operations ---- */
 
 static void bench_bf16(void) {
     const um_sampling greedy = {.top_p = 1}, warm = {.temperature = 1, .top_p = 1};
@@ -445,7 +447,8 @@ static void bench_f32(void) {
     bench_head(UM_F32, 2048, 32, "greedy", (um_sampling){.top_p = 1}, 0);
 }
 
-/* oneDNN's threads are OpenMP's, which are counted when the library is loaded. */
+/* Sets the number of oneDNN's threads. They are OpenMP threads, and OpenMP reads their number when it is loaded. So
+ * this sets the environment and starts the program again. */
 static void count_threads(char **argv, int threads) {
     char text[16];
     if (getenv("OMP_NUM_THREADS")) return;
@@ -457,7 +460,7 @@ static void count_threads(char **argv, int threads) {
 int main(int argc, char **argv) {
     um_err err;
     int threads = argc > 2 ? atoi(argv[2]) : 0;
-    if (threads == 0) threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads == 0) threads = um_cpu_count();
     count_threads(argv, threads);
     if (argc > 1 && !um_streq(argv[1], "all")) wanted = argv[1];
     if (argc > 3) um_cpu_use_isa(argv[3]);

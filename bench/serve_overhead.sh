@@ -1,10 +1,10 @@
 #!/bin/bash
-# What the frontend of `unmask serve` costs: a real server, a worker without an engine (bench/stub_worker.c), clients on
-# the loopback (bench/http_load.c, which says what is counted), and beside it evhttp, which does nothing but echo.
+# Measures the cost of the frontend of `unmask serve`: a real server, a worker without an engine (bench/stub_worker.c),
+# and clients on the loopback interface (bench/http_load.c explains the numbers). For comparison, evhttp only echoes.
 #
 #   BUILD=build bench/serve_overhead.sh
 #
-# Prompts are token ids: tokenizing is not in the numbers. REQUESTS scales the runs.
+# Prompts are token ids, so the numbers don't include tokenization. REQUESTS scales the runs.
 set -euo pipefail
 BUILD=${BUILD:-build} REQUESTS=${REQUESTS:-20000}
 work=$(mktemp -d)
@@ -17,7 +17,7 @@ finish() {
 trap finish EXIT
 for name in $(compgen -e UNMASK_); do unset "$name"; done
 
-# Waits until a file holds a pattern, 20 seconds at most.
+# wait_for PATTERN FILE: waits until the file contains the pattern, at most 20 seconds.
 wait_for() {
     for _ in $(seq 400); do
         ! grep -q -- "$1" "$2" 2> /dev/null || return 0
@@ -27,7 +27,7 @@ wait_for() {
     exit 1
 }
 
-# A server with a stub of $1 texts; sets port and pid. Options for the server follow.
+# start TEXTS [OPTION...]: starts a server with a stub worker that sends TEXTS texts per answer. Sets port and pid.
 start() {
     local texts=$1 at=$work/$1.$RANDOM
     shift
@@ -60,7 +60,7 @@ stream="{\"prompt\":[$ids],\"max_tokens\":256,\"stream\":true}"
 printf '%-34s %9s %9s %11s %9s\n' '' requests/s 'us/request' 'events/s*' MB
 start 1
 load 'completions' "$REQUESTS" 32 /v1/completions "$whole"
-load 'chat: template and tokens, too' "$REQUESTS" 32 /v1/chat/completions \
+load 'chat: template, tokenizing too' "$REQUESTS" 32 /v1/chat/completions \
     '{"messages":[{"role":"user","content":"What is 12 + 30?"}],"max_tokens":256}'
 start 1 --no-access-log
 load 'completions, no access log' "$REQUESTS" 32 /v1/completions "$whole"
@@ -73,4 +73,4 @@ start_echo 0
 load 'evhttp: echo' "$REQUESTS" 32 / "$whole"
 start_echo 256
 load 'evhttp: streams of 256 events' "$((REQUESTS / 40))" 32 / "$stream"
-echo '* per second of the CPU time of the process: what one core does. MB: resident, at the end.'
+echo '* per second of CPU time of the process, so for one core. MB: resident memory at the end.'

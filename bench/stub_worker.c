@@ -1,9 +1,10 @@
-/* A worker without an engine, so that what the frontend costs can be measured alone: it takes every request and answers
- * at once with a number of one-token texts, snapshots of 256 tokens, whatever was asked for, and the end.
+/* A worker without an engine, for measuring the frontend alone. It accepts every request and answers at once: with
+ * TEXTS texts of one token each or snapshots of 256 tokens, depending on the events that the request wants, and the
+ * end.
  *
  *   stub_worker COMMAND-ADDRESS EVENT-ADDRESS TEXTS
  *
- * TEXTS 0: one text and nothing more, so that streams stay open until their clients go. */
+ * With TEXTS 0 it sends one text and no end, so that streams stay open until their clients disconnect. */
 #include <math.h>
 #include <unistd.h>
 
@@ -14,14 +15,14 @@
 
 static um_port *port;
 
-static void say(um_msg *m) {
+static void send_message(um_msg *m) {
     um_buf frame = {0};
     m->incarnation = INCARNATION;
     um_wire_write(&frame, m);
     um_port_send(port, &frame);
 }
 
-static void say_ready(void) {
+static void send_ready(void) {
     um_msg hello = {.type = UM_MSG_HELLO, .hello = {.pid = getpid(), .version = um_str_of(um_version())}};
     um_msg ready = {.type = UM_MSG_READY,
                     .ready = {.max_model_len = 2048,
@@ -36,12 +37,12 @@ static void say_ready(void) {
                               .dtype = UM_STR("float32"),
                               .family = UM_STR("stub"),
                               .adapters = UM_STR("[]")}};
-    say(&hello);
-    say(&ready);
+    send_message(&hello);
+    send_message(&ready);
 }
 
-/* An answer of 256 tokens, the first n of which are settled, the block behind them in flight. */
-static void say_snapshot(uint64_t rid, int32_t n) {
+/* Sends a snapshot of 256 tokens. The first n tokens are final, and the block after them is being decoded. */
+static void send_snapshot(uint64_t rid, int32_t n) {
     enum { N = 256, BLOCK = 32 };
     static int32_t ids[N], passes[N];
     static uint8_t states[N];
@@ -66,7 +67,7 @@ static void say_snapshot(uint64_t rid, int32_t n) {
                              .block_length = &length,
                              .block_status = &status,
                              .n_blocks = 1}};
-    say(&m);
+    send_message(&m);
 }
 
 static void answer(const um_msg_generate *g, int32_t n_texts) {
@@ -86,8 +87,8 @@ static void answer(const um_msg_generate *g, int32_t n_texts) {
                              .decode_tokens = i + 1}};
         um_buf_append(&text, word.p, word.n);
         ids[i] = 100, passes[i] = i + 1, text_end[i] = (int32_t)text.len;
-        if (g->events & UM_EVENT_TEXT) say(&m);
-        if (g->events & UM_EVENT_SNAPSHOT) say_snapshot(g->rid, i);
+        if (g->events & UM_EVENT_TEXT) send_message(&m);
+        if (g->events & UM_EVENT_SNAPSHOT) send_snapshot(g->rid, i);
     }
     um_msg end = {.type = UM_MSG_FINISH,
                   .finish = {.rid = g->rid,
@@ -102,18 +103,18 @@ static void answer(const um_msg_generate *g, int32_t n_texts) {
                              .prompt_tokens = (int32_t)g->n_ids,
                              .denoise_tokens = n,
                              .denoise_passes = n}};
-    if (n_texts) say(&end);
+    if (n_texts) send_message(&end);
     um_buf_free(&text);
 }
 
-/* False: it is to end. */
-static bool obey(const um_msg *m, int32_t n_texts) {
+/* Handles a command. Returns false when the worker must shut down. */
+static bool handle(const um_msg *m, int32_t n_texts) {
     um_msg pong = {.type = UM_MSG_PONG, .ping = m->ping};
     um_msg none = {.type = UM_MSG_RETURN,
                    .ret = {.call_id = m->call.call_id, .status = UM_ENOENT, .value = UM_STR("this worker is a stub")}};
     if (m->type == UM_MSG_GENERATE) answer(&m->generate, n_texts);
-    if (m->type == UM_MSG_PING) say(&pong);
-    if (m->type == UM_MSG_CALL) say(&none);
+    if (m->type == UM_MSG_PING) send_message(&pong);
+    if (m->type == UM_MSG_CALL) send_message(&none);
     return m->type != UM_MSG_SHUTDOWN;
 }
 
@@ -127,10 +128,10 @@ static um_status serve(int32_t n_texts, um_err *err) {
         um_port_wait(port, 1);
         while (goes_on && !st && um_port_receive(port, &frame)) {
             st = um_wire_read(&m, &arena, frame, err);
-            if (!st) goes_on = obey(&m, n_texts);
+            if (!st) goes_on = handle(&m, n_texts);
             um_arena_reset(&arena);
         }
-        if (getppid() == 1) break; /* whoever started it is gone */
+        if (getppid() == 1) break; /* the parent process has ended */
     }
     um_arena_free(&arena);
     return st;
@@ -145,7 +146,7 @@ int main(int argc, char **argv) {
     }
     um_status st = um_port_open_zmq(&port, argv[1], argv[2], 0, INCARNATION, &err);
     if (!st) {
-        say_ready();
+        send_ready();
         st = serve((int32_t)n_texts, &err);
         um_port_close(port);
     }

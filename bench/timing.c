@@ -3,16 +3,17 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "commit.h"
 
 #define WINDOW_SECONDS 0.06
-/* Before a window: threads of the task before may still spin, waiting for work (libgomp's do for milliseconds). */
+/* Time before each window. Threads of the previous task may still spin while they wait for work; those of libgomp do so
+ * for milliseconds. */
 #define WARM_SECONDS 0.01
 #define RETRIES_MAX  8
 
-/* Nanoseconds that the threads of this process waited for a core, from Linux's schedstat; 0 where there is none. */
+/* Returns the seconds that the threads of this process have waited for a core, from Linux's schedstat; 0 where that
+ * does not exist. */
 static double waited_seconds(void) {
     double sum = 0;
     DIR *dir = opendir("/proc/self/task");
@@ -28,7 +29,7 @@ static double waited_seconds(void) {
     return sum;
 }
 
-/* Calls the task for at least so long; returns seconds a call. */
+/* Calls the task repeatedly for at least the given time. Returns the seconds per call. */
 static double run_for(const um_bench_task *t, double seconds, int *round) {
     double begin = um_now(), now;
     int n = 0;
@@ -81,8 +82,8 @@ const char *um_bench_machine(void) {
         sscanf(line, "model : %d", &model);
     }
     if (f) fclose(f);
-    snprintf(text, sizeof text, "%s (family %d model %d), %ld cores, commit %s", name, family, model,
-             sysconf(_SC_NPROCESSORS_ONLN), UM_COMMIT);
+    snprintf(text, sizeof text, "%s (family %d model %d), %d cores, commit %s", name, family, model, um_cpu_count(),
+             UM_COMMIT);
     return text;
 }
 
@@ -91,7 +92,7 @@ const char *um_bench_machine(void) {
 typedef struct reader {
     const char *data;
     size_t bytes_per_task;
-    uint64_t sum[64]; /* so that nothing is optimised away */
+    uint64_t sum[64]; /* keeps the compiler from removing the reads */
 } reader;
 
 static void read_task(void *arg, int task, int thread) {

@@ -1,14 +1,14 @@
 #!/bin/bash
-# What each choice of decoding costs: accuracy, tokens per forward, tokens per second and stored keys of the bundled
-# models, for every strategy and sampler and its main parameter.
+# Measures what each choice of decoding costs: accuracy, tokens per forward, tokens per second and stored keys of the
+# bundled models, for every strategy and sampler and its main parameter.
 #
 #   bench/tradeoffs.sh [--quick | --measure | --draw] [--runs N] [--questions N] [--out DIR]
 #
-# Writes table.{md,csv,json} and plots as SVG (gnuplot) to DIR, build/tradeoffs if not given. --measure leaves out the
-# plots, --draw makes tables and plots of the rows that another run left in DIR, --quick measures four points without
-# plots. Accuracy is the same in every run; speeds are the median of N runs (3) with least and most. --questions is for
-# the block model; the whole-sequence one, which is far slower, is asked half as many. Strategies that neither bundled
-# model can run go over small models of random weights, which have no accuracy. docs/tradeoffs.md reads the result.
+# Writes table.{md,csv,json} and plots as SVG (gnuplot) to DIR (build/tradeoffs). --measure makes no plots. --draw makes
+# tables and plots from the rows of an earlier run in DIR. --quick measures four points and makes no plots. Accuracy is
+# the same in every run. Speeds are the median of N runs (3), with least and most. --questions is the number for the
+# block model. The whole-sequence model is much slower and gets half as many. Strategies that neither bundled model can
+# run use small models of random weights, which have no accuracy. docs/tradeoffs.md explains the result.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -45,23 +45,23 @@ rows=$out/rows.tsv
 columns=(part model strategy sampler parameter value questions accuracy tokens_per_forward tokens_per_second
     tokens_per_second_min tokens_per_second_max kv_bytes runs)
 
-# The first number of a key: totals come before those of kinds.
+# number KEY FILE: prints the first number of a key. In a report the total comes before the numbers of the kinds.
 number() { grep -o "\"$1\":[0-9.e+-]*" "$2" | head -n 1 | cut -d: -f2; }
 text() { grep -o "\"$1\":\"[^\"]*\"" "$2" | head -n 1 | cut -d'"' -f4; }
 
-# All tokens over all forward passes, so that a first pass that writes tokens beside storing the prompt counts.
+# All tokens divided by all forward passes. So a first pass that stores the prompt and writes tokens counts.
 per_forward() {
     awk -v tokens="$(number tokens "$work/run")" -v forwards="$(number forwards "$work/run")" \
         'BEGIN { print tokens / forwards }'
 }
 
-# Middle, least and greatest of numbers, a line each.
+# Prints the median, least and greatest of numbers, one per line of the input.
 spread() {
     sort -g | awk '{ v[NR] = $1 } END { m = int((NR + 1) / 2); print (v[m] + v[NR + 1 - m]) / 2, v[1], v[NR] }'
 }
 
-# row PART MODEL SAMPLER PARAMETER VALUE QUESTIONS ACCURACY TOKENS_PER_FORWARD KV_BYTES: adds a row; the strategy is
-# that of the report in $work/run, speeds are the lines of $work/speeds.
+# row PART MODEL SAMPLER PARAMETER VALUE QUESTIONS ACCURACY TOKENS_PER_FORWARD KV_BYTES: adds a row. The strategy comes
+# from the report in $work/run, the speeds are the lines of $work/speeds.
 row() {
     local median least most
     read -r median least most < <(spread < "$work/speeds")
@@ -71,7 +71,7 @@ row() {
     tail -n 1 "$rows" >&2
 }
 
-# ask PART MODEL N SAMPLER PARAMETER VALUE OPTION...: N questions to a bundled model.
+# ask PART MODEL N SAMPLER PARAMETER VALUE OPTION...: asks a bundled model N questions.
 ask() {
     local part=$1 model=$2 n=$3 sampler=$4 parameter=$5 value=$6
     shift 6
@@ -84,11 +84,11 @@ ask() {
         "$(per_forward)" "$(number kv_bytes_used_most "$work/run")"
 }
 
-# drill PART MODEL SAMPLER PARAMETER VALUE OPTION...: random prompts to a model of random weights.
-drill() {
+# time_random PART MODEL SAMPLER PARAMETER VALUE OPTION...: gives random prompts to a model of random weights.
+time_random() {
     local part=$1 model=$2 sampler=$3 parameter=$4 value=$5
     shift 5
-    "$UNMASK" bench --model "tests/golden/models/$model" --batch 8 --requests 16 --max-tokens 64 --runs "$runs" \
+    "$UNMASK" bench --model "build/data/golden/models/$model" --batch 8 --requests 16 --max-tokens 64 --runs "$runs" \
         --seed 1 --json --quiet "$@" > "$work/run"
     grep -o '"tokens_per_second":{[^}]*}' "$work/run" | grep -o '[0-9.]*[0-9]' > "$work/speeds"
     row "$part" "$model" "$sampler" "$parameter" "$value" "" "" "$(per_forward)" ""
@@ -102,14 +102,14 @@ whole() {
         --block-size 32
 }
 
-# ---- What is measured -------------------------------------------------------------------------------------------- #
+# ---- The measured choices ------------------------------------------------------------------------------------------ #
 
 block_thresholds() {
     local v
     for v in "$@"; do block threshold confidence accept_threshold "$v" --accept-threshold "$v"; done
 }
 
-# One option of a sampler at several values.
+# block_sampler SAMPLER PARAMETER VALUE...: measures several values of a sampler's option.
 block_sampler() {
     local sampler=$1 parameter=$2 v
     shift 2
@@ -153,7 +153,7 @@ whole_choices() {
     done
 }
 
-# Pages of one position, so that the stored bytes follow the ratio and not the rounding to pages.
+# sparse DELAY_STEP HEADS RATIO...: pages have one position, so that the stored bytes are not rounded to pages.
 sparse() {
     local delay=$1 heads=$2 v
     shift 2
@@ -164,13 +164,14 @@ sparse() {
 }
 dense() { whole dense dual_cache low_confidence steps 48 --steps 48 --page-size 1; }
 
-drills() {
+random_models() {
     local v
     for v in 0.05 0.9; do
-        drill dmax llada2 dmax accept_threshold "$v" --decoding-strategy dmax --accept-threshold "$v"
+        time_random dmax llada2 dmax accept_threshold "$v" --decoding-strategy dmax --accept-threshold "$v"
     done
     for v in true false; do
-        drill fast_dllm_v2 fast_dllm_v2 confidence block_cache "$v" --decoding-strategy fast_dllm_v2 --block-cache="$v"
+        time_random fast_dllm_v2 fast_dllm_v2 confidence block_cache "$v" --decoding-strategy fast_dllm_v2 \
+            --block-cache="$v"
     done
 }
 
@@ -184,7 +185,7 @@ conditions() {
 
 write_csv() {
     (IFS=, && echo "${columns[*]}")
-    # A name may hold a comma.
+    # A name may contain a comma.
     awk -F'\t' '{ for (i = 1; i <= NF; i++) printf "%s%s", index($i, ",") ? "\"" $i "\"" : $i, i < NF ? "," : "\n" }' \
         "$rows"
 }
@@ -226,7 +227,7 @@ write_md() {
 
 # ---- Plots ------------------------------------------------------------------------------------------------------- #
 
-# select_rows AWK-CONDITION AWK-COLUMNS: columns of the rows for which it holds.
+# select_rows AWK-CONDITION AWK-COLUMNS: prints columns of the rows that meet the condition.
 select_rows() { awk -F'\t' "$1 { print $2 }" "$rows"; }
 
 # plot FILE: draws the gnuplot commands of standard input.
@@ -244,10 +245,10 @@ plot() {
     } | gnuplot
 }
 
-# The name of a row's series: its sampler, and the part where that says more.
+# The name of a row's series: its sampler, and the part if the sampler is not enough.
 series_name='function name() { return $4 ($1 ~ /^(sampler|steps)$/ ? "" : " (" ($1 == "cache" ? $3 : $1) ")") }'
 
-# cloud FILE TITLE MODEL PARTS: accuracy over tokens per forward, a series for each sampler of parts that match.
+# cloud FILE TITLE MODEL PARTS: plots accuracy over tokens per forward, with a series for each sampler of the parts.
 cloud() {
     local series="" name i=0
     local chosen='$2 == model && $1 ~ "^(" parts ")$"'
@@ -312,7 +313,7 @@ measure() {
     block_choices
     dense
     whole_choices
-    drills
+    random_models
 }
 
 [ "$mode" = draw ] || measure

@@ -1,5 +1,5 @@
-/* batch: several questions at once. Each request has its own parameters; their passes share every step of the engine,
- * and each streams its text through its own callback.
+/* batch: asks several questions at once. Each request has its own parameters. The requests share the steps of the
+ * engine, and the callback prints each answer when it is finished.
  *
  *   cc batch.c $(pkg-config --cflags --libs unmask) -o batch && ./batch models/tiny-block */
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 typedef struct question {
     const char *text;
-    const char *blocks; /* blocks in flight */
+    const char *blocks; /* the largest number of blocks in flight */
 } question;
 
 static void on_event(void *arg, const um_event *ev) {
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
         request.on_event = on_event;
         request.arg = &questions[i];
         if (um_request_set(&request, "buffer_size", questions[i].blocks, &err)) goto done;
-        if (um_engine_add(engine, &request, NULL, &err)) goto done; /* everything is copied */
+        if (um_engine_add(engine, &request, NULL, &err)) goto done; /* copies the request */
     }
     while (um_engine_pending(engine) > 0)
         if (um_engine_step(engine, &err)) goto done;

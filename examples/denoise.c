@@ -1,5 +1,5 @@
-/* denoise: prints the answer after every forward pass, masks as underscores, and stops it from the callback after a
- * number of passes. Parameters of the request follow the prompt as name and value.
+/* denoise: prints the answer after every forward pass, with masks as underscores. The callback aborts the request after
+ * PASSES_MAX passes. Parameters of the request follow the prompt on the command line as pairs of name and value.
  *
  *   cc denoise.c $(pkg-config --cflags --libs unmask) -o denoise
  *   ./denoise models/tiny-full "Count from 3 to 30 in steps of 3" max_tokens 32 steps 12 */
@@ -8,30 +8,31 @@
 
 enum { PASSES_MAX = 40 };
 
-typedef struct film {
+/* What the callback needs. */
+typedef struct context {
     const um_model *model;
     um_engine *engine;
-} film;
+} context;
 
 static void print_token(const um_model *m, int32_t id) {
     char *text = NULL;
     size_t n = 0;
     if (um_model_decode(m, &id, 1, false, &text, &n, NULL)) return;
-    for (size_t i = 0; i < n; i++) putchar(text[i] == '\n' ? ' ' : text[i]); /* one line a pass */
+    for (size_t i = 0; i < n; i++) putchar(text[i] == '\n' ? ' ' : text[i]); /* keep each pass on one line */
     um_free(text);
 }
 
 static void on_event(void *arg, const um_event *ev) {
-    film *f = (film *)arg;
+    context *c = (context *)arg;
     if (ev->type == UM_EVENT_FINISH) printf("=> %s\n", um_finish_name(ev->result->finish));
     if (ev->type != UM_EVENT_SNAPSHOT) return;
     printf("%3d ", ev->snapshot->nfe);
     for (size_t i = 0; i < ev->snapshot->n; i++) {
         if (ev->snapshot->state[i] == UM_TOKEN_MASK) putchar('_');
-        else print_token(f->model, ev->snapshot->id[i]);
+        else print_token(c->model, ev->snapshot->id[i]);
     }
     putchar('\n');
-    if (ev->snapshot->nfe == PASSES_MAX) (void)um_engine_abort(f->engine, ev->id, NULL);
+    if (ev->snapshot->nfe == PASSES_MAX) (void)um_engine_abort(c->engine, ev->id, NULL);
 }
 
 int main(int argc, char **argv) {
@@ -46,14 +47,14 @@ int main(int argc, char **argv) {
     config.model = argc > 1 ? argv[1] : "models/tiny-block";
     if (um_model_open(&model, &config, &err) || um_engine_new(&engine, model, &config, &err)) goto done;
 
-    film f = {model, engine};
+    context c = {model, engine};
     um_message message = {"user", argc > 2 ? argv[2] : "Count from 3 to 30 in steps of 3"};
     um_request_init(engine, &request);
     request.messages = &message;
     request.n_messages = 1;
     request.events = UM_EVENT_SNAPSHOT;
     request.on_event = on_event;
-    request.arg = &f;
+    request.arg = &c;
     for (int i = 3; i + 1 < argc; i += 2)
         if (um_request_set(&request, argv[i], argv[i + 1], &err)) goto done;
     if (um_engine_add(engine, &request, NULL, &err)) goto done;

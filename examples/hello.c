@@ -1,4 +1,4 @@
-/* hello: opens a model, asks one question, prints the answer.
+/* hello: opens a model, asks one question and prints the answer.
  *
  *   cc hello.c $(pkg-config --cflags --libs unmask) -o hello && ./hello models/tiny-block "What is 12 + 30?" */
 #include <stdio.h>

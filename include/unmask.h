@@ -1,18 +1,30 @@
-/* unmask: runs diffusion language models.
+/* unmask: a library that runs diffusion language models.
  *
- * Two objects matter. A `um_model` is a loaded checkpoint: weights, tokenizer, chat template; it never changes after it
- * is opened and may be shared by several engines. A `um_engine` is one mutable timeline: it owns requests, the KV pages
- * and the step. Add requests, call um_engine_step until um_engine_pending is 0, and read what happens through the
- * callback of each request.
+ * There are two main objects. A um_model is a loaded checkpoint: weights, tokenizer and chat template. It never changes
+ * after it has been opened, and several engines may share it. A um_engine runs requests on a model: it owns the queue
+ * of requests and the pages of the KV cache. A um_router is a group of engines that is used like one engine.
  *
- * Threads: an object belongs to one thread at a time; different objects may live on different threads. Functions whose
- * comment says "any thread" only read immutable state.
- * Errors: a function that can fail returns a um_status (0 is success, negative failed) and writes one helpful sentence
- * to `err`, which may be NULL. Ownership: what a um_*_open/new/… call returned is released by the um_*_close/free of
- * the same object; strings and arrays given to a call are copied unless the comment says otherwise; those inside an
- * event live until the callback returns.
+ * Usage: open a model, create an engine, add requests, and call um_engine_step until um_engine_pending returns 0. The
+ * engine reports text and results through the callback of each request. examples/hello.c is a complete program.
  *
- * A complete program is examples/hello.c. */
+ * Words: A request is a prompt with its parameters. It produces one or more answers (um_request.n). A position of an
+ * answer holds a mask or a token. A pass is one run of the model for an answer; it turns some masks into tokens. A
+ * block is a run of consecutive positions that are denoised together. The blocks in flight are those that are being
+ * denoised now. A token or a text is settled when no later pass can change it. A step is one iteration of the engine;
+ * it runs one pass for many answers at once.
+ *
+ * Threads: An object may be used by one thread at a time. Different objects may be used on different threads at the
+ * same time, several engines of one model among them. A function whose comment says "Any thread" changes nothing but
+ * its results, so several threads may call it at the same time, also for the same model.
+ *
+ * Errors: A function that can fail returns a um_status. UM_OK (0) is success, a negative value is an error. The
+ * function then also describes the error in `err`, which may be NULL. UM_ENOMEM is returned when a large buffer can't
+ * be allocated. When a small allocation fails, the process is aborted.
+ *
+ * Ownership: The caller releases what a um_*_open or um_*_new function created with the um_*_close or um_*_free
+ * function of the same object, and releases the strings and arrays that a function returned with um_free. Functions
+ * copy the strings and arrays that are passed to them, unless their comment says otherwise. Pointers inside an event
+ * are valid until the callback returns. */
 #ifndef UNMASK_H
 #define UNMASK_H
 
@@ -34,7 +46,7 @@ extern "C" {
 #define UM_VERSION_MINOR 1
 #define UM_VERSION_PATCH 0
 
-/* Version of the library at run time, "major.minor.patch". Any thread. */
+/* Returns the version of the library that is linked at run time, "major.minor.patch". Any thread. */
 UM_API const char *um_version(void);
 
 /* ---- Status codes ------------------------------------------------------------------------------------------------ */
@@ -60,129 +72,149 @@ typedef enum um_status {
 #undef UM_X
 } um_status;
 
-/* The symbol ("UM_EINVAL") and the text ("invalid argument") of a code. Any thread. */
+/* Returns the symbol of a code ("UM_EINVAL"). Any thread. */
 UM_API const char *um_status_name(um_status s);
+/* Returns the text of a code ("invalid argument"). Any thread. */
 UM_API const char *um_status_text(um_status s);
 
 #define UM_ERR_MAX 512
+/* A description of an error. */
 typedef struct um_err {
     um_status code;
-    char msg[UM_ERR_MAX]; /* one sentence: what was expected, what was found, where, what to do */
-    char param[40];       /* name of the parameter or field that is wrong ("max_tokens"); "": it is not about one */
+    char msg[UM_ERR_MAX]; /* one sentence: what was expected, what was found, where, and what to do */
+    char param[40];       /* name of the wrong parameter or field ("max_tokens"); "" when the error concerns none */
 } um_err;
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
-/* Decoding parameters. An engine holds defaults, a request may carry its own. `unmask list options` prints each row
- * with its range; "auto" values (NAN, 0, "auto") are resolved from the model's family. Fields are set by name through
- * um_decoding_set or directly. */
+/* Decoding parameters. An engine holds the defaults, and each request may carry its own values. `unmask list options`
+ * prints the range of each parameter. The "auto" value of a field (NAN, 0, -1 or "auto") stands for the value that
+ * suits the model's family. A program sets fields by name with um_config_set and um_request_set, or stores them
+ * directly.
+ *
+ * A name in quotation marks before a colon is the strategy or the sampler that reads the field. "whole sequence" stands
+ * for the strategies that denoise a canvas: all positions of the answer at once ("full", "prefix_cache", "dual_cache",
+ * "sparse"). */
 typedef struct um_decoding {
-    char strategy[24];               /* "auto", "multi_bd", "full"; see `unmask list strategies` */
-    int32_t block_size;              /* tokens of a block, 0 = the model's */
-    int32_t buffer_size;             /* blocks in flight at once, 0 = auto; `fast_dllm_v2`: sub-blocks of a block */
-    float accept_threshold;          /* 0..1, NAN = the family's; a token is taken when its probability is greater */
-    float add_block_threshold;       /* share of the last block that must be filled before the next one starts */
-    float semi_complete_threshold;   /* share of a block from which its successor may be forced to accept a token */
-    float token_stability_threshold; /* share of a block that must be stable before the next one starts */
-    int32_t confidence;              /* UM_CONFIDENCE_*: which score ranks the forced choice */
-    int32_t gen_length;              /* `full`: tokens of the canvas, 0 = max_tokens */
-    int32_t steps;                   /* `full`: denoising passes in all, 0 = gen_length */
+    char strategy[24];         /* "auto", "multi_bd", "full" ...; see `unmask list strategies` */
+    int32_t block_size;        /* tokens of a block; 0 = the model's */
+    int32_t buffer_size;       /* largest number of blocks in flight; 0 = auto. "fast_dllm_v2": sub-blocks of a block */
+    float accept_threshold;    /* 0..1; a token is accepted when its probability is greater; NAN = the family's value */
+    float add_block_threshold; /* share of the last block that must be filled before the next one starts */
+    float semi_complete_threshold; /* share of a block that must be filled before its successor may be forced to accept
+                                      a token */
+    float token_stability_threshold; /* share of the last block's tokens that the model must predict again, unchanged,
+                                        before the next block starts */
+    int32_t confidence;              /* UM_CONFIDENCE_*: the score that ranks the positions */
+    int32_t gen_length;              /* whole sequence: tokens of the canvas; 0 = max_tokens */
+    int32_t steps;                   /* whole sequence: denoising passes for the whole canvas; 0 = gen_length */
     char sampler[24];                /* "auto" = the family's; see `unmask list samplers` */
-    float eps;                       /* `full`: masked share that the time schedule ends at */
-    float alg_temp;                  /* `full`: temperature of the choice among positions, 0 = the best ones */
-    float cfg_scale;                 /* `full`: classifier-free guidance, 0 = off */
-    float remask_threshold;          /* a filled token less probable than this becomes a mask again; NAN = never */
-    float factor;                    /* sampler `factor` */
-    float low_threshold;             /* sampler `hierarchy` */
-    float credit_alpha, boost_gamma, decay_beta; /* sampler `credit` */
-    float entropy_bound;                         /* sampler `entropy_bound`, nats */
-    float entropy_threshold;                     /* sampler `entropy_threshold`, nats */
-    int32_t denoising_steps;                     /* samplers that fix a number of positions a pass: passes of a block,
-                                                    0 = one per position */
-    float edit_threshold;         /* samplers that edit: a filled token is replaced above this probability */
-    int32_t max_post_edit_steps;  /* they stop editing a filled block after this many passes */
-    float penalty_lambda;         /* taken from the logit of the token before, within a block */
-    int32_t token_merge_mode;     /* UM_MERGE_* */
-    int32_t token_merge_top_k;    /* ids that are blended */
-    bool token_merge_renormalize; /* a blend gets the length of its parts */
-    float token_merge_weight;     /* 0 = off */
-    bool dmax_fast_path;          /* only masks have a confidence, filled positions count as sure */
-    float commit_confidence;      /* `dmax`: a block is done when every position is as sure as this */
-    bool clean_commit;            /* `dmax`: store the keys of tokens, not of blends */
-    bool block_cache;             /* `fast_dllm_v2`: passes over a sub-block reuse the keys of the others */
-    bool sparse;                  /* `sparse`: false feeds everything in every pass */
-    char retention[24];           /* `sparse`: which keys are kept; see `unmask list retentions` */
-    float retention_ratio;        /* `sparse`: share of the keys outside the block that is kept */
-    int32_t delay_step;           /* `sparse`: pass of a block in which the kept keys are chosen; -1 = auto */
-    int32_t pool_kernel;          /* `sparse`: scores are max-pooled over this many neighbours, odd */
-    bool head_select;             /* `sparse`: each KV head keeps keys of its own */
+    float eps;                       /* samplers with a time schedule: share of masks at the end of the schedule */
+    float alg_temp;  /* scheduled samplers: temperature of the choice of positions; 0 = the positions with the best
+                        scores */
+    float cfg_scale; /* whole sequence: scale of classifier-free guidance; 0 = off */
+    float remask_threshold; /* a token becomes a mask again when a later pass gives it less probability than
+                               this; NAN = off */
+    float factor;           /* sampler "factor" */
+    float low_threshold;    /* sampler "hierarchy" */
+    float credit_alpha, boost_gamma, decay_beta; /* sampler "credit" */
+    float entropy_bound;                         /* sampler "entropy_bound"; nats */
+    float entropy_threshold;                     /* sampler "entropy_threshold"; nats */
+    int32_t denoising_steps;                     /* samplers that fill a fixed number of positions in each pass: passes
+                                                    of a block; 0 = one position a pass */
+    float edit_threshold;        /* samplers that edit: a token is replaced when another one's probability is greater */
+    int32_t max_post_edit_steps; /* samplers that edit: passes after which the editing of a filled block ends */
+    float penalty_lambda;        /* samplers that edit: subtracted from the logit of the token to the left, inside a
+                                    block; 0 = off */
+    int32_t token_merge_mode;    /* "dmax": UM_MERGE_*, the embedding that is fed for a new token */
+    int32_t token_merge_top_k;   /* "dmax": number of likeliest ids that UM_MERGE_ITER_SMOOTH adds */
+    bool token_merge_renormalize; /* "dmax": the blend of embeddings is scaled to the length of its parts */
+    float token_merge_weight;     /* "dmax": weight of the ids that are added; 0 = plain tokens are fed */
+    bool dmax_fast_path;          /* "dmax": a filled position counts as certain; only masks have a confidence */
+    float commit_confidence;      /* "dmax": a block is finished when each position has at least this confidence */
+    bool clean_commit;     /* "dmax": the stored keys of a finished block are those of its tokens, not of blends */
+    bool block_cache;      /* "fast_dllm_v2": passes over a sub-block reuse the keys of the other sub-blocks */
+    bool sparse;           /* "sparse": false = every pass feeds all positions */
+    char retention[24];    /* "sparse": the rule that chooses the keys to keep; see `unmask list retentions` */
+    float retention_ratio; /* "sparse": share of the keys outside the block that is kept; above 0, at most 1 */
+    int32_t delay_step;    /* "sparse": passes of a block before the one that chooses the keys; -1 = auto */
+    int32_t pool_kernel;   /* "sparse": scores are max-pooled over this many neighbours; odd */
+    bool head_select;      /* "sparse": each KV head chooses its own keys */
 } um_decoding;
 
 enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
+/* DMAX feeds a blend of the token and the mask. ITER_SMOOTH feeds the token plus its likeliest alternatives. */
 enum { UM_MERGE_DMAX, UM_MERGE_ITER_SMOOTH };
 
-/* Sampling and limits of one request. */
+/* Sampling parameters and limits of one request. */
 typedef struct um_sampling_params {
-    float temperature;          /* >= 0; 0 = greedy; NAN = the checkpoint's generation_config.json, else 0 */
-    float top_p, min_p;         /* 0..1; top_p 1 and min_p 0 switch them off */
-    int32_t top_k;              /* 0 or -1 = off */
-    int64_t seed;               /* -1 = drawn at submission and reported in the result */
-    int32_t max_tokens;         /* exact upper bound of the answer, in tokens; 0 = the checkpoint's, else 512 */
-    int32_t max_nfe;            /* bound on forward passes, 0 = none */
-    int32_t max_repetition_run; /* stop when this many equal tokens end the answer, 0 = never */
-    int32_t min_tokens;         /* no stop id before this many tokens of the answer */
-    float repetition_penalty;   /* > 0; 1 = off; over prompt and answer */
-    float presence_penalty;     /* -2..2, over the answer; penalties count tokens outside the blocks in flight */
-    float frequency_penalty;    /* -2..2 */
-    int32_t logprobs;           /* log-probabilities of the answer's tokens and of this many likeliest ids; -1 = none */
-    bool ignore_eos;
+    float temperature;  /* 0..2; 0 = greedy; NAN = the value of generation_config.json, else 0 */
+    float top_p, min_p; /* 0..1; top_p 1 = off, min_p 0 = off */
+    int32_t top_k;      /* 0 or -1 = off */
+    int64_t seed;       /* seed of the random numbers; -1 = um_engine_add draws one, and um_result.seed reports it */
+    int32_t max_tokens; /* largest length of the answer, in tokens; 0 = the checkpoint's, else 512 */
+    int32_t max_nfe;    /* largest number of passes of an answer; 0 = no limit */
+    int32_t max_repetition_run; /* the answer ends after this many equal tokens in a row; 0 = never */
+    int32_t min_tokens;         /* no stop id or stop string ends the answer before it has this many tokens */
+    float repetition_penalty;   /* above 0; 1 = off; counts the tokens of the prompt and of the answer */
+    /* -2..2; 0 = off. They count the tokens of the answer. All three penalties leave out the blocks in flight. */
+    float presence_penalty;
+    float frequency_penalty;
+    int32_t logprobs; /* 0..64: report the log-probability of each token and of this many likeliest ids; -1 = off */
+    bool ignore_eos;  /* the model's stop ids do not end the answer */
 } um_sampling_params;
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
 enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
 
-/* Everything that is fixed for an engine. um_config_init fills in the defaults of the option table. Strings are
- * borrowed until the call that reads them returns. */
+/* The configuration of a model and its engines. um_config_init stores the defaults. The strings that `model`, `lora`
+ * and `chat_template` point to are not copied: they must stay valid until the function that takes the configuration
+ * returns. */
 typedef struct um_config {
     size_t size;                    /* sizeof(um_config); set by um_config_init */
-    const char *model;              /* checkpoint folder or the name of one in the Hugging Face cache */
-    char model_name[32];            /* family to use in place of the detected one, "auto" = detect */
-    char device[16];                /* "cpu" or "ref" (plain C, one thread: the reference) */
-    char dtype[16];                 /* "auto", "float32", "bfloat16": arithmetic of weights and products */
+    const char *model;              /* folder of a checkpoint, name of a bundled one, or "org/name" of one in the local
+                                       Hugging Face cache */
+    char model_name[32];            /* family to use in place of the detected one; "auto" = detect it */
+    char device[16];                /* "cpu", or "ref" (the reference backend: plain C, one thread) */
+    char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
-    int32_t mask_token_id;          /* id of the mask token, -1 = the checkpoint's */
-    int32_t check_weights;          /* UM_CHECK_*: NaN and infinity among the weights */
-    int32_t threads;                /* 0 = one per core */
-    int32_t max_num_reqs;           /* requests that run at once */
-    int32_t max_num_batched_tokens; /* tokens of one step, 0 = 4096 */
-    int32_t max_model_len;          /* prompt and answer together, 0 = the model's */
-    int32_t page_size;              /* tokens of a KV page, 0 = auto */
-    int32_t num_pages;              /* KV pages, -1 = auto */
-    float kv_memory_share;          /* 0..1 of the free memory: the most that automatic KV pages take together */
+    int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
+    int32_t check_weights;          /* UM_CHECK_*: what happens when weights are NaN or infinite */
+    int32_t threads;                /* threads of an engine; 0 = the usable CPUs divided by data_parallel_size */
+    int32_t max_num_reqs;           /* largest number of answers that run at once */
+    int32_t max_num_batched_tokens; /* largest number of tokens that a step feeds; 0 = 4096 */
+    int32_t max_model_len;          /* largest number of tokens of prompt and answer together; 0 = the model's */
+    int32_t page_size;              /* tokens of a KV page; 0 = auto */
+    int32_t num_pages;              /* KV pages of an engine; -1 = auto */
+    float kv_memory_share;          /* 0..1: share of the free memory that an automatic number of pages may take */
     int32_t compat;                 /* UM_COMPAT_* */
-    char kv_cache_layout[16];       /* "unified", "distinct": how keys and values lie in memory */
-    bool disable_prefix_caching;    /* prompts do not share the keys of equal beginnings */
+    char kv_cache_layout[16];       /* "unified": keys and values in one pool of memory; "distinct": in one pool each */
+    bool disable_prefix_caching;    /* no request reuses the keys that another one stored for the same beginning of a
+                                       prompt */
     int32_t schedule_policy;        /* UM_POLICY_* */
-    int32_t max_skips;              /* steps that a request may be passed over for others that fit */
-    int32_t max_refresh_per_step;   /* whole-sequence refreshes in one step, 0 = any number */
-    int32_t data_parallel_size;     /* engines of a um_router, 1..64 */
-    int32_t route_policy;           /* UM_ROUTE_*: how a um_router chooses */
-    const char *lora;               /* adapters: "name=folder,..."; NULL = none */
-    bool lora_merge;                /* merge the one adapter into the weights */
-    const char *chat_template;      /* a file, a template's source or the name of one; NULL: what the model brings */
-    int32_t special_in_content;     /* UM_SPECIAL_* of requests that do not say it */
-    um_decoding decoding;           /* defaults of requests */
-    um_sampling_params sampling;
+    int32_t max_skips; /* number of times in a row that a later request that fits may overtake a waiting one */
+    int32_t max_refresh_per_step; /* passes over a whole sequence in one step; 0 = no limit */
+    int32_t data_parallel_size;   /* engines of a um_router, 1..64 */
+    int32_t route_policy;         /* UM_ROUTE_*: how a um_router chooses the engine of a request */
+    const char *lora;             /* adapters, "name=folder,..."; NULL = none */
+    bool lora_merge; /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */
+    const char *chat_template;   /* a file, the source of a template, or the name of one; NULL = the model's */
+    int32_t special_in_content;  /* UM_SPECIAL_*: default of requests */
+    um_decoding decoding;        /* default of requests */
+    um_sampling_params sampling; /* default of requests */
 } um_config;
 
+/* MIXED runs prompts and answers in the same steps. PREFILL_FIRST runs prompts in separate steps. */
 enum { UM_POLICY_MIXED, UM_POLICY_PREFILL_FIRST };
+/* PREFIX prefers the engine that has stored the longest part of the prompt. LEAST_LOADED takes the shortest queue. */
 enum { UM_ROUTE_PREFIX, UM_ROUTE_LEAST_LOADED, UM_ROUTE_ROUND_ROBIN };
 
-/* Fills `c` with the default of every option. Any thread. */
+/* Stores the default of every option in `c`. Any thread. */
 UM_API void um_config_init(um_config *c);
 
-/* Sets one option by its name ("accept_threshold"), from text, with the range check of its row. Unknown names are
- * UM_EINVAL and name the nearest one. String values (model) are borrowed. */
+/* Sets one option by its name ("accept_threshold") from text and checks its range. A string option (model) stores the
+ * pointer `value`, not a copy. Errors: UM_EINVAL for an unknown name, with the nearest known one, and for text that is
+ * not a value of the option; UM_ERANGE for a number outside the range. Any thread. */
 UM_API um_status um_config_set(um_config *c, const char *name, const char *value, um_err *err);
 
 /* ---- Model ------------------------------------------------------------------------------------------------------- */
@@ -192,108 +224,132 @@ typedef struct um_model um_model;
 /* A loaded adapter (LoRA). */
 typedef struct um_adapter_info {
     const char *name, *path;
-    const char *base; /* the model that it was made for, as its adapter_config.json says, or NULL */
+    const char *base; /* base model of the adapter, from adapter_config.json; NULL = not stated */
     int32_t rank;     /* "r" of adapter_config.json */
     int64_t n_params;
-    bool merged; /* it is part of the weights: every request runs through it */
+    bool merged; /* the adapter has been added to the weights, so every request uses it */
 } um_adapter_info;
 
-/* Facts of a checkpoint; strings live as long as the model. */
+/* Properties of a checkpoint. The strings and arrays live as long as the model. */
 typedef struct um_model_info {
-    const char *path, *family, *model_type, *architecture, *rule; /* rule: how the family was recognised */
-    const char *mask_rule;                                        /* attention between positions */
+    const char *path, *family;
+    const char *model_type, *architecture; /* the fields of config.json */
+    const char *rule;                      /* how the family was recognised, for example "architectures[0]" */
+    const char *mask_rule;                 /* attention between positions: "full", "causal" or "block-causal" */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_ff, vocab, tokenizer_vocab, max_position;
-    int32_t block_size, shift, mask_id, n_stop;
+    int32_t block_size; /* block length of the training; 0 = the family has none */
+    int32_t shift;      /* 1: the hidden row of position i - 1 predicts position i; 0: each row predicts its own */
+    int32_t mask_id, n_stop;
     const int32_t *stop; /* [n_stop] ids that end an answer */
-    int32_t bos_id;      /* put before a text, or -1 */
+    int32_t bos_id;      /* id that begins a text; -1 = none */
     int64_t n_params;
     bool has_chat_template;
-    const char *chat_template; /* source of that of ordinary requests, or NULL */
+    const char *chat_template; /* source of the template that ordinary requests use, or NULL */
     const char *default_strategy;
     double load_seconds;
     const um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
 } um_model_info;
 
-/* Opens the folder of a checkpoint: configuration, tokenizer, template and weights, for the device and dtype in `c`.
- * Cost: reads every weight once. Errors: UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ENOMEM. */
+/* Opens the checkpoint that `c` names: configuration, tokenizer, chat template and weights. The weights are converted
+ * for the device and the dtype of `c`. *out is released with um_model_close. Cost: reads every weight once. Errors:
+ * UM_EINVAL, UM_ERANGE (an option has a wrong value), UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED,
+ * UM_ETEMPLATE, UM_ELIMIT, UM_ENOMEM, UM_EDEVICE. */
 UM_API um_status um_model_open(um_model **out, const um_config *c, um_err *err);
-/* The same without weights: tokenizer, template and facts, for programs that only read and write text. No engine can be
- * made of it. */
+/* Opens a checkpoint as um_model_open does, without its weights, for programs that need only the tokenizer, the chat
+ * template and the properties. The folder need not contain weights. um_engine_new refuses such a model. */
 UM_API um_status um_model_open_text(um_model **out, const um_config *c, um_err *err);
-UM_API void um_model_close(um_model *m); /* NULL is fine; every engine of the model must be gone */
+/* Frees the model. All engines of the model must have been freed before. NULL is allowed. */
+UM_API void um_model_close(um_model *m);
+/* Fills in the properties of the checkpoint. Any thread. */
 UM_API void um_model_get_info(const um_model *m, um_model_info *out);
 
-/* Text to ids. *ids [*n] is released with um_free. `special`: text that spells a special token becomes that token.
- * Errors: UM_EINVAL when the text is not UTF-8 (the byte is named). Any thread. */
+/* Converts text to ids, without adding ids before or after it (BOS). *ids [*n] is released with um_free. `special`:
+ * text that spells a special token becomes that token; else it stays ordinary text. Errors: UM_EINVAL when the text is
+ * not UTF-8 (the message names the byte); UM_ELIMIT when a pattern of the tokenizer takes too long. Any thread. */
 UM_API um_status um_model_encode(const um_model *m, const char *text, size_t len, bool special, int32_t **ids,
                                  size_t *n, um_err *err);
-/* Ids to text. *text is NUL-terminated and released with um_free; special tokens are left out unless `special`. */
+/* Converts ids [n] to text. *text is NUL-terminated and released with um_free; *len (may be NULL) is its length in
+ * bytes. Special tokens are left out unless `special` is set. Errors: UM_ERANGE for an id outside the vocabulary. Any
+ * thread. */
 UM_API um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text,
                                  size_t *len, um_err *err);
-/* The same, and end[i] [n]: the length of the text behind ids[i]. Where a character spans several tokens, its text
- * belongs to the last of them. An id of -1 is a gap: what was begun before it ends there. */
+/* Converts ids [n] to text like um_model_decode and stores in end[i], for each i in [0, n), the length in bytes of the
+ * text up to and including ids[i]. The text of a character that spans several tokens belongs to the last of them. An id
+ * of -1 is a gap: a character that began before the gap ends there. The caller provides `end`. Any thread. */
 UM_API um_status um_model_decode_each(const um_model *m, const int32_t *ids, size_t n, bool special, char **text,
                                       size_t *end, um_err *err);
-/* The raw bytes of a token, perhaps a part of a character; *n 0 for an id that is none. Lives as long as the model. */
+/* Returns the raw bytes of a token; they may be a part of a UTF-8 character. *n is their number, 0 when the id is not a
+ * token. The bytes live as long as the model. Any thread. */
 UM_API const char *um_model_token_bytes(const um_model *m, int32_t id, size_t *n);
 
+/* A message of a conversation. */
 typedef struct um_message {
     const char *role;    /* "system", "developer", "user", "assistant", "tool" */
     const char *content; /* UTF-8, NUL-terminated */
 } um_message;
 
-/* What text may do that spells a special token, as "<|im_end|>" does. AUTO is TEXT for messages, PARSE for a prompt
- * that is given as text. */
+/* How text that spells a special token, such as "<|im_end|>", is handled. In messages that come neither from users nor
+ * from tools, TEXT and REJECT concern the mask token only. */
 enum {
-    UM_SPECIAL_AUTO,
-    UM_SPECIAL_PARSE,  /* it becomes the token */
-    UM_SPECIAL_TEXT,   /* in messages of users and tools it stays text; the mask does so in every message */
-    UM_SPECIAL_STRICT, /* as TEXT, but for all added tokens, and in system messages too */
-    UM_SPECIAL_REJECT  /* what TEXT keeps text is refused: UM_EINVAL */
+    UM_SPECIAL_AUTO,   /* TEXT for messages, PARSE for a prompt that is given as text */
+    UM_SPECIAL_PARSE,  /* the text becomes the token */
+    UM_SPECIAL_TEXT,   /* the text stays ordinary text */
+    UM_SPECIAL_STRICT, /* like TEXT, but for all added tokens, not only special ones, and in system messages too */
+    UM_SPECIAL_REJECT  /* the request is refused with UM_EINVAL where TEXT would keep the text */
 };
 
-/* A conversation with everything that a chat request of the OpenAI style carries. um_chat_init sets the size, and
- * add_generation_prompt to true; all else is zero. The JSON texts are NUL-terminated; numbers in them keep their
- * digits and objects their order, because both are part of the prompt. */
+/* A conversation with all that a chat request in the style of OpenAI carries. um_chat_init sets `size`, sets
+ * add_generation_prompt to true, and clears the rest. The JSON texts are NUL-terminated. Numbers in them keep their
+ * digits and objects keep the order of their members, because both are part of the prompt. */
 typedef struct um_chat_request {
     size_t size;
-    const um_message *messages; /* [n_messages], or NULL and messages_json */
+    const um_message *messages; /* [n_messages]; NULL when messages_json is given */
     size_t n_messages;
-    const char *messages_json; /* array of {role, content, name, reasoning_content, tool_calls, …}. content: a string,
-                                  null, or a list of {"type": "text", "text"}; roles also "function", which is "tool" */
-    const char *tools_json;    /* array of tool definitions, or NULL */
-    const char *kwargs_json;   /* object of further template variables ({"enable_thinking": false}), or NULL */
-    const char
-        *chat_template; /* source of a template for this request alone, or the name of one of the model's; NULL */
-    bool add_generation_prompt;  /* the assistant's turn is opened behind the last message */
-    bool continue_final_message; /* the answer goes on with the last message, the assistant's; excludes the former */
-    int32_t special_in_content;  /* UM_SPECIAL_* */
-    bool add_special_tokens;     /* the ids begin with what the tokenizer puts before a text (BOS), unless the template
-                                    writes it; the text is the template's alone */
+    /* Array of {role, content, name, reasoning_content, tool_calls, ...}, or NULL when messages is given. content is a
+     * string, null, or a list of {"type": "text", "text": ...}. The role "function" means "tool". */
+    const char *messages_json;
+    const char *tools_json;  /* array of tool definitions, or NULL */
+    const char *kwargs_json; /* object of further template variables ({"enable_thinking": false}), or NULL */
+    /* Template for this request: the source of one, or the name of one of the model's. NULL = the default. */
+    const char *chat_template;
+    bool add_generation_prompt; /* open the assistant's turn after the last message */
+    /* The answer continues the last message, which must be the assistant's. Excludes add_generation_prompt. */
+    bool continue_final_message;
+    int32_t special_in_content; /* UM_SPECIAL_* */
+    /* Put the ids that the tokenizer adds before a text (BOS) in front of the prompt, unless the template has written
+     * them. The rendered text never contains them. */
+    bool add_special_tokens;
 } um_chat_request;
+/* Stores the defaults in `c`. Any thread. */
 UM_API void um_chat_init(um_chat_request *c);
 
-/* A raw prompt to ids, as the engine does it for um_request.text: special_in_content is a UM_SPECIAL_*; `around`: with
- * what the tokenizer puts before and behind a text (BOS, unless the text begins with it). *ids is released with
- * um_free. Errors: UM_EINVAL when the text is not UTF-8, or spells what the level rejects. Any thread. */
+/* Converts a raw prompt to the ids that the engine makes of um_request.text. special_in_content is a UM_SPECIAL_*.
+ * `around`: add the ids that the tokenizer puts before and after a text; a BOS is not added to a text that begins with
+ * it. *ids [*n] is released with um_free. Errors: those of um_model_encode; UM_EINVAL when the text spells a token that
+ * UM_SPECIAL_REJECT refuses; UM_ERANGE for an unknown level. Any thread. */
 UM_API um_status um_model_encode_prompt(const um_model *m, const char *text, size_t len, int special_in_content,
                                         bool around, int32_t **ids, size_t *n, um_err *err);
 
-/* Renders a conversation with the model's chat template, the assistant's turn opened. Released with um_free. */
+/* Renders the messages msg [n] with the model's chat template and opens the assistant's turn. *text is NUL-terminated
+ * and released with um_free; *len (may be NULL) is its length in bytes. Errors: those of um_model_render_chat. Any
+ * thread. */
 UM_API um_status um_model_render(const um_model *m, const um_message *msg, size_t n, char **text, size_t *len,
                                  um_err *err);
-/* The same for a whole request, and its ids, exactly those that the engine feeds. `text` and `ids` may be NULL; both
- * are released with um_free. Errors: UM_EINVAL and UM_EPARSE say what is wrong with the request, UM_ETEMPLATE names
- * template, line and message, that of raise_exception too. Any thread. */
+/* Renders a chat request to its text and to the ids that the engine feeds for it. `text` or `ids` may be NULL; what
+ * they receive is released with um_free. Errors: UM_EINVAL, UM_EPARSE and UM_ERANGE for a mistake in the request;
+ * UM_ETEMPLATE when the model has no template, or when the template fails or calls raise_exception (the message names
+ * the template and the line). Any thread. */
 UM_API um_status um_model_render_chat(const um_model *m, const um_chat_request *c, char **text, size_t *len,
                                       int32_t **ids, size_t *n_ids, um_err *err);
 
+/* Frees memory that a function of this library returned. NULL is allowed. Any thread. */
 UM_API void um_free(void *p);
 
 /* ---- Requests and events ----------------------------------------------------------------------------------------- */
 
-/* Why an answer ended. */
+/* Why an answer ended. NONE: it has not ended. STEPS: a whole-sequence strategy has filled its canvas, or the gap
+ * before a suffix is filled. NO_PREDICTION: the logits of a position are NaN, because the weights are broken. */
 #define UM_FINISH_MAP(X)                                                                                               \
     X(UM_FINISH_NONE, "none")                                                                                          \
     X(UM_FINISH_EOS, "eos_token_generated")                                                                            \
@@ -304,7 +360,7 @@ UM_API void um_free(void *p);
     X(UM_FINISH_MAX_NFE, "max_nfe_reached")                                                                            \
     X(UM_FINISH_REPETITION, "max_repetition_run_reached")                                                              \
     X(UM_FINISH_STEPS, "completed")                                                                                    \
-    X(UM_FINISH_NO_PREDICTION, "no_prediction") /* the logits of a position are NaN: broken weights */                 \
+    X(UM_FINISH_NO_PREDICTION, "no_prediction")                                                                        \
     X(UM_FINISH_ABORTED, "aborted")
 
 typedef enum um_finish {
@@ -312,246 +368,308 @@ typedef enum um_finish {
     UM_FINISH_MAP(UM_X)
 #undef UM_X
 } um_finish;
+/* Returns the text of a reason ("eos_token_generated"). Any thread. */
 UM_API const char *um_finish_name(um_finish f);
 
-/* One of the likeliest ids of a position. */
+/* An id and its log-probability at a position. */
 typedef struct um_logprob {
     int32_t id;
     float logprob; /* natural logarithm, before temperature and filters */
 } um_logprob;
 
-/* The finished answer. */
+/* A finished answer. */
 typedef struct um_result {
-    int64_t id;
-    int32_t index;            /* of the answers of one request, from 0; see um_request.n */
-    const int32_t *token_ids; /* [n_tokens], stop token excluded */
-    const int32_t *pass;      /* [n_tokens] forward pass that wrote the token, from 1 */
+    int64_t id;               /* number of the request */
+    int32_t index;            /* number of the answer, from 0; see um_request.n */
+    const int32_t *token_ids; /* [n_tokens] without the stop token */
+    const int32_t *pass;      /* [n_tokens] number of the pass that wrote the token, from 1 */
     size_t n_tokens;
-    const int32_t *text_end; /* [n_tokens] bytes of the text behind each token; a stop string may have cut the last */
-    const float *logprob;    /* [n_tokens] of each token in the pass that wrote it; NULL unless asked for */
-    const um_logprob *likeliest; /* [n_tokens, n_likeliest]; id -1: there are no more; NULL unless asked for */
+    /* [n_tokens] length in bytes of the text up to and including each token. The last value is greater than text_len
+     * when a stop string cuts off a part of the last token's text. */
+    const int32_t *text_end;
+    const float *logprob; /* [n_tokens] logarithm of the probability of each token in the pass that wrote it; NULL when
+                             logprobs is off */
+    /* [n_tokens, n_likeliest] likeliest ids in that pass; id -1: unused entry; NULL when logprobs is off */
+    const um_logprob *likeliest;
     int32_t n_likeliest;
-    const char *text; /* NUL-terminated UTF-8 */
-    size_t text_len;
+    const char *text; /* UTF-8, NUL-terminated */
+    size_t text_len;  /* bytes */
     um_finish finish;
-    const char *stop;      /* the stop string that ended the answer, or NULL */
-    int32_t stop_id;       /* the stop id that did, or -1 */
-    int32_t cached_tokens; /* of the prompt, found in the prefix cache */
-    int32_t preemptions;
-    int32_t nfe, prompt_tokens;             /* prompt: and suffix */
-    int32_t denoise_tokens, denoise_passes; /* answer tokens written by, and number of, passes other than prefill */
+    const char *stop;      /* stop string that ended the answer, or NULL */
+    int32_t stop_id;       /* stop id that ended the answer, or -1 */
+    int32_t cached_tokens; /* tokens of the prompt whose keys were found in the prefix cache */
+    int32_t preemptions;   /* times that the answer lost its KV pages */
+    int32_t nfe;           /* passes */
+    int32_t prompt_tokens; /* tokens of prompt and suffix */
+    /* Tokens of the answer that were written by passes other than prefill, and the number of these passes. */
+    int32_t denoise_tokens, denoise_passes;
     int64_t seed;
-    double queue_seconds, first_token_seconds, total_seconds; /* since submission */
-    double decode_seconds;                                    /* of the steps in which it was denoised */
+    /* Seconds from um_engine_add to the first step that runs the answer, to its first text, and to its end. An answer
+     * that ended earlier has the time of its end in their place. */
+    double queue_seconds, first_token_seconds, total_seconds;
+    double decode_seconds; /* duration of the steps that denoised the answer */
 } um_result;
 
-/* State of one position in a snapshot. */
+/* State of a position in a snapshot. MASK: it holds no token. FRESH: its token was written in this pass and may already
+ * be settled. SET: its token was written earlier and may still change. SETTLED: its token was written earlier and can't
+ * change any more. */
 enum { UM_TOKEN_MASK, UM_TOKEN_FRESH, UM_TOKEN_SET, UM_TOKEN_SETTLED };
 
 /* A block in flight. */
 typedef struct um_block_view {
-    int32_t start, length; /* in the answer; start < 0: it begins in the prompt */
+    int32_t start, length; /* positions of the answer; start < 0: the block begins in the prompt */
     int32_t masks;
-    const char *status; /* "ACTIVE", "TO_CACHE" … */
+    const char *status; /* "ACTIVE", "TO_CACHE" ... */
 } um_block_view;
 
-/* The answer as it stands after a pass: settled prefix, then the blocks in flight. */
+/* The answer after a pass: the settled tokens, then the blocks in flight. */
 typedef struct um_snapshot {
-    size_t n;
-    const int32_t *id;          /* [n]; meaningless where state is UM_TOKEN_MASK */
-    const uint8_t *state;       /* [n] UM_TOKEN_*: FRESH was written in this pass, SETTLED can no longer change */
-    const int32_t *pass;        /* [n] forward pass that wrote the token, from 1; -1 for a mask */
+    size_t n;                   /* positions */
+    const int32_t *id;          /* [n] tokens; meaningless where the state is UM_TOKEN_MASK */
+    const uint8_t *state;       /* [n] UM_TOKEN_* */
+    const int32_t *pass;        /* [n] number of the pass that wrote the token, from 1; -1 for a mask */
     const float *confidence;    /* [n] probability of the token in that pass; NAN for a mask */
-    const um_block_view *block; /* [n_blocks] in flight */
+    const um_block_view *block; /* [n_blocks] blocks in flight */
     int32_t n_blocks;
-    int32_t nfe;
+    int32_t nfe; /* passes so far */
 } um_snapshot;
 
-/* One pass in the form of the golden recordings (blocks of the buffer, their tokens, status and masks left). */
+/* The state of the block buffer after a pass, in the format of the recorded runs of a reference system. */
 typedef struct um_trace {
-    bool prefill;
-    int32_t n_new, n_blocks, n_tokens;
-    const int32_t *block;      /* [n_blocks] block ids */
-    const int32_t *token;      /* [n_tokens] */
-    const char *const *status; /* [n_blocks] "DUMMY", "ACTIVE", "TO_CACHE", "IN_CACHE" */
-    const int32_t *masks;      /* [n_blocks] */
+    bool prefill;               /* the pass stored the prompt */
+    int32_t n_new;              /* tokens that the pass wrote */
+    int32_t n_blocks, n_tokens; /* lengths of the arrays below */
+    const int32_t *block;       /* [n_blocks] numbers of the blocks */
+    const int32_t *token;       /* [n_tokens] tokens of all blocks */
+    const char *const *status;  /* [n_blocks] "DUMMY", "ACTIVE", "TO_CACHE", "IN_CACHE" */
+    const int32_t *masks;       /* [n_blocks] remaining masks of each block */
 } um_trace;
 
+/* Types of events, as bits of um_request.events. */
 enum { UM_EVENT_TEXT = 1, UM_EVENT_SNAPSHOT = 2, UM_EVENT_TRACE = 4, UM_EVENT_FINISH = 8 };
 
+/* What a callback receives. Fields that do not belong to the event's type are 0 or NULL. */
 typedef struct um_event {
-    int type;
-    int64_t id;
-    int32_t index;    /* of the answer, see um_request.n */
-    const char *text; /* TEXT: settled text that is new, never half a character, never past a stop */
-    size_t text_len;
-    /* TEXT: [n_ids] the tokens that this text completes; those of all events together are the result's. A token that
-     * gives no text comes with the next one that does, or with the last event, whose text may be empty. */
+    int type;      /* UM_EVENT_* */
+    int64_t id;    /* number of the request */
+    int32_t index; /* number of the answer, see um_request.n */
+
+    /* TEXT: newly settled text. It ends between characters and never contains a part of a stop string. It is not
+     * NUL-terminated. */
+    const char *text;
+    size_t text_len; /* bytes */
+    /* TEXT: [n_ids] the tokens whose text this event completes. All TEXT events together have the tokens of the result.
+     * A token without text comes with the next token that has text, or with the last event, whose text may be empty. */
     const int32_t *ids;
     size_t n_ids;
-    /* TEXT: what the result has of these tokens, and final like them; they live until the callback returns. */
-    const int32_t *text_end;     /* [n_ids] counted from the beginning of the answer's text */
-    const float *logprob;        /* [n_ids], or NULL */
-    const um_logprob *likeliest; /* [n_ids, n_likeliest], or NULL */
+    /* TEXT: the values of these tokens as in um_result. They are final. */
+    const int32_t *text_end;     /* [n_ids] in bytes from the beginning of the answer's text */
+    const float *logprob;        /* [n_ids] or NULL */
+    const um_logprob *likeliest; /* [n_ids, n_likeliest] or NULL */
     int32_t n_likeliest;
-    int32_t offset;        /* TEXT: of ids[0] in the answer */
-    int32_t nfe;           /* TEXT: passes so far */
-    double decode_seconds; /* TEXT, SNAPSHOT: steps in which the answer was denoised, so far */
-    int32_t decode_tokens; /* fixed in them */
-    const um_snapshot *snapshot;
-    const um_trace *trace;
-    const um_result *result; /* FINISH */
+    int32_t offset; /* TEXT: position of ids[0] in the answer */
+    int32_t nfe;    /* TEXT: passes so far */
+
+    double decode_seconds;       /* TEXT, SNAPSHOT: duration of the steps that denoised the answer so far */
+    int32_t decode_tokens;       /* TEXT, SNAPSHOT: tokens that these steps wrote */
+    const um_snapshot *snapshot; /* SNAPSHOT */
+    const um_trace *trace;       /* TRACE */
+    const um_result *result;     /* FINISH */
 } um_event;
 
-/* Called from um_engine_step on the engine's thread. May add and abort requests; must not step or close the engine. */
+/* A callback for events. um_engine_step, um_engine_abort, um_generate and the router's functions call it on the thread
+ * that called them. It may add and abort requests, its own included. It must not step or free the engine. */
 typedef void (*um_event_fn)(void *arg, const um_event *ev);
 
-/* An addition to the logit of an id; -INFINITY bans it. */
+/* A value that is added to the logit of an id. -INFINITY bans the id. */
 typedef struct um_bias {
     int32_t id;
     float value;
 } um_bias;
 
-#define UM_ANSWERS_MAX 128 /* of one request */
+#define UM_ANSWERS_MAX 128 /* answers of one request */
 
-/* What to write. Exactly one of text, ids, messages, chat is given. um_request_init copies the engine's defaults. */
+/* A request. Exactly one of text, ids, messages and chat is given. um_request_init stores the engine's defaults. */
 typedef struct um_request {
-    size_t size;
-    const char *text;
-    size_t text_len;
+    size_t size;      /* sizeof(um_request); set by um_request_init */
+    const char *text; /* raw prompt, UTF-8 */
+    size_t text_len;  /* bytes */
     const int32_t *ids;
     size_t n_ids;
     const um_message *messages;
     size_t n_messages;
     const um_chat_request *chat;
-    int32_t special_in_content; /* UM_SPECIAL_* of text and messages; a chat has its own */
-    const char *const *stop;    /* [n_stop] strings that end the answer and are not part of it */
+    int32_t special_in_content; /* UM_SPECIAL_* for text and messages; a chat has its own */
+    const char *const *stop;    /* [n_stop] strings that end the answer; the answer does not contain them */
     size_t n_stop;
-    const int32_t *stop_ids; /* [n_stop_ids] ids that end the answer, beside the model's */
+    const int32_t *stop_ids; /* [n_stop_ids] ids that end the answer, in addition to the model's */
     size_t n_stop_ids;
-    const um_bias *bias; /* [n_bias] added to logits */
+    const um_bias *bias; /* [n_bias] */
     size_t n_bias;
-    int32_t n;           /* answers, 1..UM_ANSWERS_MAX; answer i runs with seed + i, all have the same id */
-    const char *adapter; /* name of a loaded adapter; NULL: the plain model */
-    uint64_t cache_salt; /* only requests with the same salt share keys of equal beginnings */
-    /* [n_suffix] tokens that follow the answer: strategies over whole sequences fill the gap between, max_tokens
-     * positions (or gen_length), to its end. An end-of-sequence token inside it ends nothing; those at its end, and
-     * padding, are not part of the answer. */
+    int32_t n;           /* number of answers, 1..UM_ANSWERS_MAX; answer i uses seed + i; all have the request's id */
+    const char *adapter; /* name of a loaded adapter; NULL = none */
+    uint64_t cache_salt; /* only requests with the same salt share keys in the prefix cache */
+    /* [n_suffix] tokens that follow the answer. Only whole-sequence strategies support them: they fill the gap of
+     * max_tokens positions (or gen_length) between prompt and suffix to its end. An end-of-sequence token inside the
+     * gap does not end the answer. Such tokens and padding at the end of the gap are not part of the answer. */
     const int32_t *suffix;
     size_t n_suffix;
-    int32_t priority;  /* the lower, the sooner it is admitted; equal ones in the order of arrival */
-    bool keep_special; /* special tokens are part of the text */
+    int32_t priority;  /* requests with lower values are admitted first; equal values in the order of arrival */
+    bool keep_special; /* the text contains special tokens */
     um_decoding decoding;
     um_sampling_params sampling;
-    unsigned events; /* UM_EVENT_* wanted; FINISH always comes */
-    um_event_fn on_event;
-    void *arg;
+    unsigned events;      /* UM_EVENT_* that on_event receives; FINISH is always sent */
+    um_event_fn on_event; /* may be NULL */
+    void *arg;            /* passed to on_event */
 } um_request;
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */
 
 typedef struct um_engine um_engine;
 
-/* Creates an engine on an open model; every buffer that a step needs is allocated here. The model outlives the engine.
- * Errors: UM_ERANGE or UM_EINVAL for parameters that do not fit the model, UM_ENOMEM with the bytes asked for. */
+/* Creates an engine for an open model and allocates every buffer that its steps need. The model must outlive the
+ * engine. *out is released with um_engine_free. max_num_batched_tokens may not be greater than it was in um_model_open.
+ * Errors: UM_EINVAL, UM_ERANGE, UM_ELIMIT and UM_EUNSUPPORTED for values that are wrong or that do not fit the model;
+ * UM_ENOMEM with the number of bytes. */
 UM_API um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err);
-UM_API void um_engine_free(um_engine *e); /* NULL is fine; requests that run end without an event */
+/* Frees the engine. Its requests end without an event. NULL is allowed. Must not be called from a callback. */
+UM_API void um_engine_free(um_engine *e);
 
+/* Stores the engine's defaults in `r`. */
 UM_API void um_request_init(const um_engine *e, um_request *r);
-/* Sets a decoding or sampling parameter of a request by its option name. */
+/* Sets a decoding or sampling parameter of a request by its option name. Errors: those of um_config_set. Any thread. */
 UM_API um_status um_request_set(um_request *r, const char *name, const char *value, um_err *err);
 
-/* Queues a request; *id (may be NULL) receives its number, from 1. Everything in `r` is copied. A request that could
- * never run is refused here with the arithmetic: UM_EINVAL, UM_ERANGE, UM_ELIMIT. */
+/* Queues a request. Everything in `r` is copied. *id (may be NULL) receives the number of the request; numbers count
+ * from 1. A request that can never run is refused here, and the message has the numbers that do not fit. Errors:
+ * UM_EINVAL, UM_EPARSE, UM_ERANGE, UM_ELIMIT, UM_EUNSUPPORTED, UM_ETEMPLATE; UM_EDEVICE after the device has failed. */
 UM_API um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err);
 
-/* One engine iteration: schedules, runs one batched forward pass, applies it, calls callbacks. Cost: one pass over the
- * weights. Does nothing when nothing waits. An error here is the device's; requests fail one by one in their events. */
+/* Runs one iteration of the engine: schedules requests, runs one batched forward pass, applies its results, and calls
+ * callbacks. Does nothing when no request is pending. Cost: one pass over the weights.
+ * Errors: UM_EINVAL when a callback of the engine calls this function; the engine continues to work. UM_EDEVICE when
+ * the device fails. The engine has then failed permanently. Before this function returns, each answer gets its FINISH
+ * event with UM_FINISH_ABORTED and the text of its TEXT events, and its memory is released. After that, um_engine_step
+ * and um_engine_add return the same error; the other functions still work. To continue, open the model again and create
+ * a new engine. */
 UM_API um_status um_engine_step(um_engine *e, um_err *err);
-UM_API size_t um_engine_pending(const um_engine *e); /* requests that wait or run */
+/* Returns the number of answers that wait or run. */
+UM_API size_t um_engine_pending(const um_engine *e);
 
-/* Ends a request between steps; its FINISH event comes with UM_FINISH_ABORTED before this returns. UM_ENOENT if there
- * is no such request. */
+/* Aborts all answers of a request. Each gets a FINISH event with UM_FINISH_ABORTED and no further event. The events are
+ * sent before this function returns, with one exception: when a callback calls it during a step, running answers get
+ * theirs before that step returns, and are pending until then. Errors: UM_ENOENT when the request has no unfinished
+ * answer. */
 UM_API um_status um_engine_abort(um_engine *e, int64_t id, um_err *err);
 
-/* Adds one request, steps until it ends. *text (NUL-terminated, um_free) receives the answer. Other requests of the
- * engine go on meanwhile. */
+/* Adds one request and steps the engine until it ends. *text is the answer, NUL-terminated; it is released with
+ * um_free. Other requests of the engine run at the same time. Errors: those of um_engine_add and um_engine_step, and
+ * UM_EINVAL when r->n is not 1; *text is not written then. */
 UM_API um_status um_generate(um_engine *e, const um_request *r, char **text, um_err *err);
 
+/* Statistics of an engine. Counts and times are totals since its creation. */
 typedef struct um_stats {
-    int64_t steps, passes, tokens, requests; /* since creation */
-    int64_t forward_tokens;                  /* tokens fed */
+    int64_t steps;          /* steps that ran a pass */
+    int64_t passes;         /* passes of all answers */
+    int64_t tokens;         /* tokens of finished answers */
+    int64_t requests;       /* finished answers, aborted ones included */
+    int64_t forward_tokens; /* tokens that were fed to the model */
     double step_seconds, forward_seconds;
-    double prefill_seconds; /* of steps in which some request stored its prompt */
-    double decode_seconds;  /* of steps in which some request was past that; a mixed one is in both */
+    /* Duration of the steps in which a prompt was stored, and of those in which an answer was denoised. A step that did
+     * both counts in both. */
+    double prefill_seconds;
+    double decode_seconds;
     size_t weight_bytes, kv_bytes, workspace_bytes;
-    int32_t pages_total, pages_used;
-    int32_t pages_used_most; /* so far */
-    int32_t requests_running, requests_waiting;
-    int64_t preemptions, aborted;
-    int64_t prefix_queries, prefix_hits; /* prompt tokens, and those that another request had stored */
-    int64_t prefill_tokens;              /* fed to store prompts */
-    int64_t decode_tokens;               /* accepted in passes other than prefill */
-    int64_t decode_passes;
-    double schedule_seconds, apply_seconds; /* of step_seconds */
+    int32_t pages_total, pages_used;            /* KV pages */
+    int32_t pages_used_most;                    /* largest pages_used so far */
+    int32_t requests_running, requests_waiting; /* unfinished answers */
+    int64_t preemptions, aborted;               /* preemptions of answers; aborted answers */
+    int64_t prefix_queries, prefix_hits;        /* prompt tokens looked up in the prefix cache, and those found there */
+    int64_t prefill_tokens;                     /* tokens that were fed to store prompts */
+    int64_t decode_tokens;                      /* tokens that passes other than prefill wrote */
+    int64_t decode_passes;                      /* passes other than prefill */
+    double schedule_seconds, apply_seconds;     /* parts of step_seconds */
 } um_stats;
+/* Copies the statistics of the engine. */
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 
-/* What an engine works with, automatic choices made; strings live as long as the engine. */
+/* The values that an engine uses, with the automatic ones resolved. The strings live as long as the engine. */
 typedef struct um_engine_info {
     int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;
-    int32_t block_size; /* of requests that do not say it; 0: the strategy's */
+    int32_t block_size; /* default of requests; 0 = the strategy's */
     const char *device, *dtype, *strategy;
-    const char *sampler; /* of requests that do not say it; "none": the strategy has none */
+    const char *sampler; /* default of requests; "none" when the strategy uses no sampler */
 } um_engine_info;
+/* Fills in the values of the engine. */
 UM_API void um_engine_get_info(const um_engine *e, um_engine_info *out);
 
-/* An answer that is being generated, or waits. */
+/* An unfinished answer. */
 typedef struct um_slot {
-    int64_t id;
-    int32_t index;
-    bool running;
-    int32_t prompt_tokens, cached_tokens, max_tokens;
-    int32_t answer_tokens; /* settled */
-    int32_t blocks, masks; /* blocks in flight, and their masks; 0 while it waits */
+    int64_t id;                           /* number of the request */
+    int32_t index;                        /* number of the answer */
+    bool running;                         /* false: the answer waits */
+    int32_t prompt_tokens, cached_tokens; /* as in um_result */
+    int32_t max_tokens;                   /* largest length of the answer */
+    int32_t answer_tokens;                /* settled tokens */
+    int32_t blocks, masks;                /* blocks in flight and their masks; 0 for an answer that waits */
     int32_t nfe, preemptions;
-    double seconds; /* since submission */
+    double seconds; /* seconds since um_engine_add */
     const char *strategy;
 } um_slot;
-/* Fills in at most `most` slots, running ones first; returns how many there are. */
+/* Fills in at most `most` slots, running answers first. Returns the number of unfinished answers. */
 UM_API size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most);
-/* Forgets the stored beginnings of prompts. UM_EINVAL while requests run or wait. */
+/* Empties the prefix cache. Errors: UM_EINVAL while requests wait or run. */
 UM_API um_status um_engine_flush_cache(um_engine *e, um_err *err);
 
 /* ---- Router ------------------------------------------------------------------------------------------------------ */
 
-/* Several equal engines on one model behind the doors of one. A request goes to one of them, by config.route_policy,
- * and stays there; its answer is the same whichever it is. The router belongs to one thread, its engines too: a step
- * steps them in turn. */
+/* A group of engines with the same configuration on one model, used like a single engine. config.route_policy chooses
+ * the engine of a request, and the request stays there. Its answer does not depend on the choice. The router and its
+ * engines belong to one thread. Inside um_router_step the engines compute in parallel on threads of the router. The
+ * callbacks run on the thread that called um_router_step, in the order of the engines. */
 typedef struct um_router um_router;
 
-/* Creates config.data_parallel_size engines; each has the places and KV pages that `c` says, an automatic number of
- * pages is shared among them. The model outlives the router. Errors as of um_engine_new. */
+/* Creates config.data_parallel_size engines. Each has max_num_reqs slots and num_pages KV pages; an automatic number of
+ * pages is divided among them. The model must outlive the router. It must have been opened with the same configuration,
+ * because um_model_open divides an automatic number of threads among the engines. *out is released with um_router_free.
+ * Errors: those of um_engine_new. */
 UM_API um_status um_router_new(um_router **out, um_model *m, const um_config *c, um_err *err);
-UM_API void um_router_free(um_router *r); /* NULL is fine; requests that run end without an event */
+/* Frees the router and its engines. Their requests end without an event. NULL is allowed. */
+UM_API void um_router_free(um_router *r);
+/* Returns the number of engines. */
 UM_API int32_t um_router_size(const um_router *r);
-/* Engine i in [0, size), the router's own: for um_request_init (any of them) and um_engine_get_stats. Else NULL. */
+/* Returns engine i, or NULL when i is outside [0, size). The router owns it. Use it for um_request_init (any engine is
+ * fine) and for um_engine_get_stats. */
 UM_API um_engine *um_router_engine(const um_router *r, int32_t i);
 
-/* As the functions of an engine. Request numbers count from 1 over all engines; callbacks may add and abort. */
+/* Queues a request as um_engine_add does, in the engine that the route policy chooses. The numbers of requests count
+ * from 1 over all engines. Errors: those of um_engine_add. */
 UM_API um_status um_router_add(um_router *r, const um_request *q, int64_t *id, um_err *err);
-UM_API um_status um_router_step(um_router *r, um_err *err); /* one step of every engine that has requests */
+/* Runs one step of each engine that has requests. When the device fails in one engine, all engines of the router have
+ * failed and all their requests end, as described for um_engine_step. Errors: those of um_engine_step. */
+UM_API um_status um_router_step(um_router *r, um_err *err);
+/* Returns the number of answers that wait or run in all engines. */
 UM_API size_t um_router_pending(const um_router *r);
+/* Aborts all answers of a request as um_engine_abort does. Errors: UM_ENOENT when the request has no unfinished
+ * answer. */
 UM_API um_status um_router_abort(um_router *r, int64_t id, um_err *err);
-/* Sums over the engines, but weight_bytes, which they share. */
+/* Adds up the statistics of all engines. weight_bytes is counted once, because the engines share the weights. The
+ * seconds are those of the joint steps. */
 UM_API void um_router_get_stats(const um_router *r, um_stats *out);
+/* Fills in at most `most` slots of all engines, running answers first. Returns the number of unfinished answers. */
 UM_API size_t um_router_slots(const um_router *r, um_slot *out, size_t most);
+/* Empties the prefix caches of all engines. Errors: UM_EINVAL while requests wait or run. */
 UM_API um_status um_router_flush_cache(um_router *r, um_err *err);
-/* Records what every step does, and how long its parts take, from now on: a trace in the file `path`, for Perfetto
- * (https://ui.perfetto.dev) or chrome://tracing, and beside it, when it ends, a table of sums: "trace.json" and
- * "trace.csv". docs/profiling.md explains the names. A profile that runs goes on; one that does not run is not stopped:
- * both are no error. An engine that is freed stops its own. UM_EIO when a file can't be written. */
+
+/* ---- Profile ----------------------------------------------------------------------------------------------------- */
+
+/* Starts to record what each step does and how long its parts take. The trace is written to the file `path`, which
+ * Perfetto (https://ui.perfetto.dev) and chrome://tracing can open. When the profile stops, a table of totals is
+ * written beside it: "trace.csv" for "trace.json". docs/profiling.md explains the names. When a profile already runs,
+ * it goes on and UM_OK is returned. Errors: UM_EIO when the file can't be written. */
 UM_API um_status um_engine_profile_start(um_engine *e, const char *path, um_err *err);
+/* Stops the profile and writes the rest of its files. Returns UM_OK when no profile runs. um_engine_free stops a
+ * running profile too. Errors: UM_EIO when a file can't be written. */
 UM_API um_status um_engine_profile_stop(um_engine *e, um_err *err);
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Runs test programs (cmocka) and scripts, several at a time, and counts single tests: tests/run.sh BUILD TEST...
+# Runs test programs (cmocka) and scripts in parallel, and counts single tests: tests/run.sh BUILD TEST...
 #
-# A program prints TAP; what its plan promised and it did not report as passed has failed, so a crash or a hang counts.
-# A script is one test: its exit status. Output goes to BUILD/log; that of a failed test is shown. Scripts and programs
-# find the program under test in UNMASK and the build folder in BUILD. The last line is "N passed, N failed".
+# A program prints TAP. A test of its plan that is not reported as passed has failed, so crashes and hangs count. A
+# script without TAP is one test, and its exit status is the result. The output goes to BUILD/log; that of a failed test
+# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. The last line is "N
+# passed, N failed".
 set -euo pipefail
 BUILD=$1
 shift
@@ -13,7 +14,7 @@ export ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS:-}
 export UBSAN_OPTIONS=print_stacktrace=1:${UBSAN_OPTIONS:-}
 export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp:${TSAN_OPTIONS:-}
 
-for path in models/tiny-block models/tiny-full tests/golden/cases examples/hello.c; do
+for path in models/tiny-block models/tiny-full build/data/golden/cases examples/hello.c; do
     [ -e "$path" ] || { echo "$path is missing; the tests need it" >&2; exit 1; }
 done
 
@@ -45,7 +46,7 @@ run_all() {
     wait
 }
 
-# Sets planned, passed and skipped of a test that has run.
+# count FILE STATUS: sets planned, passed and skipped from the output and the exit status of a test.
 count() {
     local out=$1 rc=$2
     planned=$(awk -F'[.][.]' '/^1[.][.][0-9]+$/ { n += $2 } END { print n + 0 }' "$out")
@@ -54,7 +55,7 @@ count() {
     if [ "$planned" = 0 ]; then
         planned=1 skipped=0 passed=$((rc == 0))
     elif [ "$rc" != 0 ] && [ $((passed + skipped)) = "$planned" ]; then
-        planned=$((planned + 1)) # every test passed, but the program failed: a leak, a race, a crash at its end
+        planned=$((planned + 1)) # all tests passed, but the program failed: a leak, a race, a crash at exit
     fi
 }
 

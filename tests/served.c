@@ -1,4 +1,4 @@
-/* The running server and its clients; see served.h. */
+/* Starts, stops and watches a server process, and connects to it; see served.h. */
 #include "served.h"
 
 #include <arpa/inet.h>
@@ -47,7 +47,7 @@ void served_launch(served *s, const char *const *arguments) {
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nothing behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* the server dies with a test that fails */
         dup2(log, STDERR_FILENO);
         dup2(open("/dev/null", O_RDWR), STDOUT_FILENO);
         execv(program, (char *const *)argv);
@@ -115,7 +115,8 @@ int served_stop(served *s) {
 
 /* ---- /proc ------------------------------------------------------------------------------------------------------- */
 
-/* State and parent of a process; false: there is none. The name in between may hold anything but ")". */
+/* Reads the state and the parent of a process. Returns false if there is no such process. The name of the process may
+ * contain ")", so the fields begin after the last one. */
 static bool read_stat(pid_t pid, char *state, pid_t *parent) {
     char path[64], line[512] = "";
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -185,7 +186,7 @@ void client_dial(client *c, const served *s, bool narrow) {
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&a, sizeof(a))) fail_with_log(s, strerror(errno));
 }
 
-/* A server that has hung up already is no failure: what it said is read. */
+/* A failed send does not fail the test: the server may have closed the connection, and the test reads its response. */
 void client_send(client *c, const char *text) {
     size_t n = strlen(text);
     while (n > 0) {
@@ -250,7 +251,7 @@ void client_close(client *c) {
     *c = (client){0};
 }
 
-/* ---- Both -------------------------------------------------------------------------------------------------------- */
+/* ---- Requests and waits ------------------------------------------------------------------------------------------ */
 
 int served_ask(const served *s, client *c, const char *method, const char *path, const char *body) {
     client_ask(c, s, method, path, body);
@@ -278,7 +279,7 @@ double served_metric(const served *s, const char *series) {
     return value;
 }
 
-/* "requests":0 for every worker, and no other "requests". */
+/* Returns whether every "requests" of /health is 0. Each worker has one, and nothing else has this name. */
 static bool is_idle(const char *health) {
     for (const char *at = health; (at = strstr(at, "\"requests\":")); at++)
         if (at[11] != '0') return false;

@@ -1,4 +1,4 @@
-/* Shared by engine tests; see support.h. */
+/* Helpers for engine tests; see support.h. */
 #include "support.h"
 
 uint64_t test_seed(void) {
@@ -9,7 +9,7 @@ uint64_t test_seed(void) {
 }
 
 void test_config(um_config *c, const char *name, char *path, size_t path_size) {
-    snprintf(path, path_size, "tests/golden/models/%s", name);
+    snprintf(path, path_size, "build/data/golden/models/%s", name);
     um_config_init(c);
     c->model = path;
     c->max_model_len = 256;
@@ -54,7 +54,7 @@ void test_drain(um_engine *e) {
         if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
 }
 
-/* Events go on where the one before ended. */
+/* Appends the text and the ids of an event. They must begin where the previous event ended. */
 static void collect_text(test_answer *a, const um_event *ev) {
     size_t n = strlen(a->streamed);
     assert_true(ev->text_len || ev->n_ids);
@@ -67,9 +67,9 @@ static void collect_text(test_answer *a, const um_event *ev) {
     a->n_streamed += (int32_t)ev->n_ids;
 }
 
-/* All events together are the answer. */
+/* Checks that the streamed events join to the whole answer. */
 static void check_streamed(const test_answer *a, const um_result *r) {
-    if (!a->n_streamed && !a->streamed[0]) return; /* nobody asked for them, or there was none */
+    if (!a->n_streamed && !a->streamed[0]) return; /* the request streams no text, or the answer is empty */
     assert_string_equal(a->streamed, r->text);
     assert_int_equal(a->n_streamed, (int32_t)r->n_tokens);
     assert_memory_equal(a->streamed_token, r->token_ids, r->n_tokens * sizeof(int32_t));

@@ -1,4 +1,4 @@
-/* Shared by engine tests: a model and an engine over one of the tiny checkpoints, and answers collected from events. */
+/* Helpers for engine tests: they open a model and an engine on a tiny checkpoint, and collect answers from events. */
 #ifndef UM_TESTS_SUPPORT_H
 #define UM_TESTS_SUPPORT_H
 
@@ -12,25 +12,26 @@
 
 #include "engine/engine.h"
 
-/* Seed of a randomised test: UM_TEST_SEED, or fresh; printed so that a failure can be repeated. */
+/* Returns the seed of a randomised test: UM_TEST_SEED, or a new one. Prints it, so that a failure can be repeated. */
 uint64_t test_seed(void);
 
-/* A configuration for tests/golden/models/<name>, fp32. */
+/* Fills a configuration for build/data/golden/models/<name> in fp32. It points to `path`, which receives the folder. */
 void test_config(um_config *c, const char *name, char *path, size_t path_size);
 
 typedef struct test_engine {
     um_model *model;
     um_engine *engine;
 } test_engine;
-/* Opens both or fails the test. */
+/* Opens the model and an engine. Fails the test on an error. */
 void test_open(test_engine *t, const um_config *c);
 void test_close(test_engine *t);
+/* Steps until no request is pending. */
 void test_drain(um_engine *e);
 
-/* Gives every parameter that neither the strategy nor the sampler reads, both named in `d`, its default. */
+/* Resets the parameters that neither the strategy nor the sampler of `d` reads to their defaults. */
 void test_drop_unread(um_decoding *d);
 
-/* What a request said. */
+/* The answer to a request: its streamed text and tokens, and its result. */
 typedef struct test_answer {
     int32_t token[512];
     int32_t n, nfe, n_events, prompt_tokens;
@@ -40,7 +41,7 @@ typedef struct test_answer {
     int64_t seed;
     char text[8192], streamed[8192];
 } test_answer;
-/* Event handler with a test_answer as argument. */
+/* Handles an event of a request whose `arg` is a test_answer. */
 void test_collect(void *answer, const um_event *ev);
 
 #endif

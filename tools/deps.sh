@@ -1,13 +1,13 @@
 #!/bin/bash
-# Installs the packages that are missing: tools/deps.sh build|test|bench|tools
+# Installs missing packages: tools/deps.sh build|test|bench|tools
 #
 #   build   compiler, pkg-config, libraries
-#   test    what `make check` needs beside that
-#   bench   what `make bench-ops` compares with, gnuplot for `make bench-tradeoffs`
-#   tools   clang, its sanitizers and fuzzer, clang-format
+#   test    build, and what `make check` needs
+#   bench   build, oneDNN for `make bench-ops`, gnuplot for `make bench-tradeoffs`
+#   tools   test, clang with its sanitizers and fuzzer, clang-format
 #
-# What is there is found by asking for it, not by asking the package manager, so a system without apt-get goes on when
-# it has everything under other names. Nothing is printed when nothing is missing.
+# The script looks for programs, libraries and headers, not for packages. So a system without apt-get works too if it
+# has everything. The script prints nothing if nothing is missing.
 set -euo pipefail
 
 has() { command -v "$1" > /dev/null; }
@@ -17,7 +17,7 @@ clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linu
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
 python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 
-# Prints the packages whose check fails. A row is: package, check.
+# Prints the packages whose check fails. A row of the input has a package and its check.
 missing() {
     while read -r package check; do
         if [ -n "$package" ] && ! $check; then echo "$package"; fi
@@ -72,7 +72,7 @@ packages=$(missing <<< "$table" | sort -u | xargs)
 
 sudo=
 if ! has apt-get; then
-    echo "missing: $packages (names of Debian packages); install them or what your system calls them" >&2
+    echo "missing: $packages (names of Debian packages); install them, perhaps under other names" >&2
     exit 1
 elif [ "$(id -u)" != 0 ]; then
     has sudo || { echo "missing: $packages; as root: apt-get install $packages" >&2; exit 1; }
@@ -83,7 +83,7 @@ echo "installing: $packages" >&2
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages > /dev/null
-# Tests start Caddy themselves; as the service that its package makes of it, it would take port 80.
+# Tests start Caddy themselves. The service of the package would take port 80.
 if [[ " $packages " = *" caddy "* ]] && [ -d /run/systemd/system ]; then $sudo systemctl disable --quiet --now caddy; fi
 
 packages=$(missing <<< "$table" | sort -u | xargs)

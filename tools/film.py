@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws how an answer is denoised as an SVG: one row per forward pass.
+"""Draws the denoising of an answer as an SVG, with one row per forward pass.
 
-It runs examples/denoise, which prints every snapshot with masks as underscores, and draws each token position of a pass
-as a cell: grey for a mask, green for text written in this pass, plain for what was there before.
+The script runs examples/denoise, which prints every snapshot with masks as underscores. It draws a mask as a grey cell,
+text that this pass wrote in green, and older text in white.
 
 usage: tools/film.py [--model DIR] [--out FILE] [--passes N] PROMPT [NAME VALUE ...]      (after `make examples`)
 """
@@ -14,7 +14,7 @@ CELL, LINE, LEFT, TOP = 8.4, 22, 64, 18
 
 
 def passes_of(program, model, prompt, parameters):
-    """[(number, text)] of every snapshot, and the line that says why the answer ended."""
+    """Returns [(number, text)] of all snapshots, and the line with the reason why the answer ended."""
     out = subprocess.run([program, model, prompt, *parameters], capture_output=True, text=True, check=True).stdout
     rows, end = [], ''
     for line in out.splitlines():
@@ -24,7 +24,7 @@ def passes_of(program, model, prompt, parameters):
 
 
 def spans(text, before):
-    """Runs of (kind, start, string): 'mask', 'new' for what is not in the last row at this place, 'old'."""
+    """Returns runs of (kind, start, string): 'mask', 'new' for text that differs from the row before, 'old'."""
     runs = []
     for i, c in enumerate(text):
         kind = 'mask' if c == '_' else 'old' if i < len(before) and before[i] == c else 'new'
@@ -64,7 +64,7 @@ def main():
     a.add_argument('--model', default='models/tiny-block')
     a.add_argument('--program', default='build/examples/denoise')
     a.add_argument('--out', default='docs/denoising.svg')
-    a.add_argument('--passes', type=int, default=14, help='draw at most this many, evenly chosen')
+    a.add_argument('--passes', type=int, default=14, help='draw at most this many passes, evenly spaced')
     opt = a.parse_args()
     rows, _ = passes_of(opt.program, opt.model, opt.prompt, opt.parameters)
     if len(rows) > opt.passes:

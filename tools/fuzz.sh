@@ -1,7 +1,8 @@
 #!/bin/bash
 # Fuzzes one target: tools/fuzz.sh BUILD NAME SECONDS
 #
-# Starts from tests/fuzz/corpus/NAME and collects in BUILD/corpus/NAME. An input that fails is kept as BUILD/NAME-*.
+# It starts from the inputs in tests/fuzz/corpus/NAME, and collects new ones in BUILD/corpus/NAME. It keeps a failing
+# input as BUILD/NAME-*.
 set -euo pipefail
 build=$1 name=$2 seconds=$3
 seeds=tests/fuzz/corpus/$name

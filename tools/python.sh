@@ -1,8 +1,8 @@
 #!/bin/bash
-# Prints the path of a Python that has the packages of a file of requirements, tests/requirements.txt unless told, which
-# it installs into a folder of BUILD when they are not there: python=$(tools/python.sh BUILD [FILE])
+# Prints the path of a Python that has the packages of a requirements file: python=$(tools/python.sh BUILD [FILE])
 #
-# Tests run side by side, so only one of them installs.
+# FILE is tests/requirements.txt by default. Missing packages are installed into a virtual environment below BUILD.
+# Tests run at the same time, so a lock lets only one of them install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requirements=${2:-tests/requirements.txt}

@@ -3,7 +3,8 @@
 
   tools/unicode_classes.py tests/data/tokenizers/pretok/unicode_classes.json > src/text/classes_table.c
 
-Two bits a code point: 0 other, 1 letter, 2 number, 3 white space, in pages of 256 that are stored once each.
+A code point has two bits: 0 other, 1 letter, 2 number, 3 white space. They are in pages of 256 code points. Equal pages
+are stored once.
 """
 import json
 import sys
@@ -14,7 +15,7 @@ COLUMNS = 120
 
 
 def rows(numbers, text):
-    """The numbers as lines of C."""
+    """Yields the numbers as lines of C."""
     line = "   "
     for n in numbers:
         item = " " + text % n + ","

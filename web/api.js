@@ -1,4 +1,4 @@
-// The server's side: models, options, and streams of answers. Knows nothing of the page.
+// The client of the server's API: models, options, and streams of answers. It knows nothing about the page.
 
 export class ServerError extends Error {
   constructor(message, status, param) {
@@ -7,32 +7,33 @@ export class ServerError extends Error {
   }
 }
 
-/** The server that the settings name: {base, key}. */
+// `server` is {base, key}: the address, "" for the page's own server, and the API key.
 const headers = (server, more = {}) => ({ ...(server.key ? { Authorization: `Bearer ${server.key}` } : {}), ...more });
 const url = (server, path) => (server.base || ".").replace(/\/+$/, "") + path;
 
-/** Seconds after which a busy server wants to be asked again. */
-const pause = (response) => (response.headers.get("Retry-After") ? `; try again in ${response.headers.get("Retry-After")} s` : "");
+/** The retry hint of a busy server, as the end of an error message. */
+const retryHint = (response) => (response.headers.get("Retry-After") ? `; try again in ${response.headers.get("Retry-After")} s` : "");
 
+/** Turns an error response into a ServerError. */
 async function failure(response) {
   const text = await response.text().catch(() => "");
   try {
     const { error } = JSON.parse(text);
-    return new ServerError(error.message + pause(response), response.status, error.param);
+    return new ServerError(error.message + retryHint(response), response.status, error.param);
   } catch {
     return new ServerError(text.trim() || response.statusText || `status ${response.status}`, response.status);
   }
 }
 
-const GET_MS = 10000;
+const GET_TIMEOUT_MS = 10000;
 
 export async function get(server, path) {
-  const response = await fetch(url(server, path), { headers: headers(server), signal: AbortSignal.timeout(GET_MS) });
+  const response = await fetch(url(server, path), { headers: headers(server), signal: AbortSignal.timeout(GET_TIMEOUT_MS) });
   if (!response.ok) throw await failure(response);
   return response.json();
 }
 
-/** Yields the data of each server-sent event of a body, as text. */
+/** Yields the data of each server-sent event in a body, as text. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -48,7 +49,7 @@ async function* events(body) {
   }
 }
 
-/** Posts a request that streams; yields its events as objects. Throws ServerError, or AbortError when signal fires. */
+/** Posts a streaming request and yields its events as objects. Throws ServerError, or AbortError when signal fires. */
 export async function* stream(server, path, body, signal) {
   const response = await fetch(url(server, path), {
     method: "POST",
@@ -64,10 +65,10 @@ export async function* stream(server, path, body, signal) {
     if (error) throw new ServerError(error.message, error.code, error.param);
     yield event;
   }
-  throw new ServerError("the stream ended before the answer did");
+  throw new ServerError("the stream ended before the answer was complete");
 }
 
-/** The same request for a shell. */
+/** Returns the same request as a curl command. */
 export function curl(server, path, body) {
   const quoted = (s) => `'${s.replaceAll("'", `'\\''`)}'`;
   const at = new URL(url(server, path), location.href).href;

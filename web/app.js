@@ -1,4 +1,4 @@
-// The page: settings at the side, a conversation, a composer. Everything of an answer is in card.js.
+// The page: the settings, the conversation and the composer. card.js draws an answer.
 
 import { curl, get, stream } from "./api.js";
 import { Card, paintLegend } from "./card.js";
@@ -7,9 +7,9 @@ import { templates } from "./templates.js";
 
 const $ = (id) => document.getElementById(id);
 const form = new ParameterForm($("rows"), $("find"));
-const NEWS_MAX = 500;      // characters of an answer that are read out
-const running = new Set(); // AbortControllers
-let messages = [];         // of the conversation, side A
+const NEWS_MAX = 500;      // characters of an answer that a screen reader reads
+const running = new Set(); // AbortControllers of the running requests
+let messages = [];         // the conversation of side A
 const cards = [];
 
 const server = () => ({ base: settings.base, key: settings.key });
@@ -21,12 +21,12 @@ function status(state, text) {
   $("status").textContent = text;
 }
 
-const AGAIN_MS = 3000;
-let again = 0; // the timer of the next attempt
+const RETRY_MS = 3000;
+let retryTimer = 0;
 
-/** Asks the server for its models and parameters, until there is one. */
+/** Fetches models and parameters from the server. Retries until the server answers. */
 async function connect() {
-  clearTimeout(again);
+  clearTimeout(retryTimer);
   status("loading", "connecting");
   try {
     const models = (await get(server(), "/v1/models")).data;
@@ -37,19 +37,19 @@ async function connect() {
   } catch (e) {
     if (e.status === 401) return askForKey();
     status("error", `no server: ${e.message}`);
-    again = setTimeout(connect, AGAIN_MS);
+    retryTimer = setTimeout(connect, RETRY_MS);
   }
 }
 
 function askForKey() {
-  status("error", "the server asks for a key");
-  drawer(true);
+  status("error", "the server requires a key");
+  showSettings(true);
   $("key").focus();
 }
 
 // ---- One answer -------------------------------------------------------------------------------------------------------
 
-/** Path and body of a request. */
+/** Returns the path and the body of a request. */
 function requestOf(template, text, suffix, side) {
   const body = { model: $("model").value || undefined, ...form.values(side), stream: true, stream_mode: settings.mode };
   const made = template.make(text);
@@ -64,26 +64,26 @@ function requestOf(template, text, suffix, side) {
   return ["/v1/completions", { ...body, suffix, stream_options: { include_usage: true } }];
 }
 
-/** One event of any of the three streams, to the card. */
-function take(card, e) {
+/** Shows an event on the card. The three endpoints have different events. */
+function handleEvent(card, e) {
   if (e.usage) card.usage(e.usage);
   if (e.event === "buffer_snapshot") return card.snapshot(e);
   if (e.event === "append") return card.append(e.text, e.token_offset + e.token_ids.length, e.nfe);
   if (e.event === "final") {
-    if (e.nfe) card.numbers.see(e.token_ids.length, e.nfe);
+    if (e.nfe) card.numbers.update(e.token_ids.length, e.nfe);
     card.numbers.engineTps = e.engine_decode_tps ?? card.numbers.engineTps;
     return card.finish(e.text, e.finish_reason);
   }
   const choice = e.choices?.[0];
   if (!choice) return;
-  if (choice.delta?.reasoning_content) card.think(choice.delta.reasoning_content);
+  if (choice.delta?.reasoning_content) card.addReasoning(choice.delta.reasoning_content);
   const text = choice.delta?.content ?? choice.text ?? "";
   if (text) card.append(text, card.numbers.tokens + (choice.token_ids?.length ?? 1), card.numbers.nfe);
   if (choice.dllm) card.provisional(choice.dllm, choice.dllm.nfe);
   if (choice.finish_reason) card.reason.textContent = choice.finish_reason;
 }
 
-/** What is no answer of the server, and no time-out, means that it is gone. */
+/** Shows an error on the card. A TypeError of fetch means that the server is unreachable. */
 function fail(card, e) {
   card.fail(e.message + (e.param ? ` (${e.param})` : ""));
   if (e.status === 401) askForKey();
@@ -91,20 +91,20 @@ function fail(card, e) {
 }
 
 async function answer(card, path, body) {
-  const stop = new AbortController();
-  const late = setTimeout(() => stop.abort(new Error(`no answer within ${settings.timeout} s`)), settings.timeout * 1000);
-  running.add(stop);
-  buttons();
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(new Error(`no answer within ${settings.timeout} s`)), settings.timeout * 1000);
+  running.add(controller);
+  showButtons();
   try {
-    for await (const e of stream(server(), path, body, stop.signal)) take(card, e);
+    for await (const e of stream(server(), path, body, controller.signal)) handleEvent(card, e);
     if (card.node.dataset.state !== "done") card.finish(null, card.reason.textContent);
   } catch (e) {
-    if (stop.signal.aborted && stop.signal.reason === "stop") card.stopped();
-    else fail(card, stop.signal.aborted ? stop.signal.reason : e);
+    if (controller.signal.aborted && controller.signal.reason === "stop") card.stopped();
+    else fail(card, controller.signal.aborted ? controller.signal.reason : e);
   } finally {
-    clearTimeout(late);
-    running.delete(stop);
-    buttons();
+    clearTimeout(timer);
+    running.delete(controller);
+    showButtons();
   }
   $("news").textContent = `${card.state.textContent}: ${card.text.slice(0, NEWS_MAX)}`;
   return card;
@@ -127,20 +127,20 @@ async function send() {
     return answer(card, path, body);
   });
   $("prompt").value = "";
-  grow($("prompt"));
-  follow();
+  resize($("prompt"));
+  scrollToEnd();
   const [first, ...others] = await Promise.all(work);
   if ([first, ...others].every((c) => c.node.dataset.state === "failed") && !$("prompt").value) {
     $("prompt").value = text;
-    grow($("prompt"));
+    resize($("prompt"));
   }
   if (template.kind === "chat" && first.node.dataset.state === "done")
     messages.push(...template.make(text).filter((m) => m.role === "user"), { role: "assistant", content: first.text });
-  follow();
+  scrollToEnd();
 }
 
 function stopAll() {
-  for (const stop of running) stop.abort("stop");
+  for (const controller of running) controller.abort("stop");
 }
 
 function clear() {
@@ -154,67 +154,67 @@ function clear() {
 
 // ---- Composer ---------------------------------------------------------------------------------------------------------
 
-function buttons() {
+function showButtons() {
   $("send").hidden = running.size > 0;
   $("stop").hidden = running.size === 0;
 }
-function grow(area) {
+function resize(area) {
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + 2}px`;
 }
-/** Scrolls to the newest answer as it grows, unless the reader looks at something else. */
-function follow() {
+function scrollToEnd() {
   const c = $("conversation");
   c.scrollTop = c.scrollHeight;
 }
+// Follows a growing answer, unless the reader has scrolled up.
 new MutationObserver(() => {
   const c = $("conversation");
-  if (running.size && c.scrollHeight - c.scrollTop - c.clientHeight < 200) follow();
+  if (running.size && c.scrollHeight - c.scrollTop - c.clientHeight < 200) scrollToEnd();
 }).observe($("conversation"), { childList: true, subtree: true, characterData: true });
 
 // ---- Settings ---------------------------------------------------------------------------------------------------------
 
-const narrow = matchMedia("(max-width: 48rem)"); // as in style.css: the drawer covers the page
+const narrow = matchMedia("(max-width: 48rem)"); // as in style.css: the settings cover the page
 const isOpen = () => document.body.classList.contains("with-settings");
 
-function drawer(open) {
+function showSettings(open) {
   document.body.classList.toggle("with-settings", open);
   $("toggle-settings").setAttribute("aria-expanded", String(open));
-  cover();
+  updateInert();
   settings.open = open;
   save();
 }
-/** What the drawer covers can't be reached by keys either. */
-function cover() {
+/** Keys can't reach the parts of the page that the settings cover. */
+function updateInert() {
   $("conversation").inert = $("composer").inert = narrow.matches && isOpen();
 }
-narrow.addEventListener("change", cover);
+narrow.addEventListener("change", updateInert);
 
-function pick(side) {
+function selectSide(side) {
   form.side = side;
   $("side-a").setAttribute("aria-pressed", String(side === 0));
   $("side-b").setAttribute("aria-pressed", String(side === 1));
   form.fill();
 }
-function theme() {
+function toggleTheme() {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
   settings.theme = document.documentElement.dataset.theme = dark ? "light" : "dark";
   save();
 }
 
-/** Ties a field to a setting of the same name. */
+/** Binds the input with this id to the setting of the same name. `after` runs now and after each change. */
 function bind(id, after = () => {}) {
   const input = $(id), check = input.type === "checkbox";
   if (check) input.checked = settings[id];
   else input.value = settings[id];
-  const take = () => {
+  const update = () => {
     if (!input.checkValidity()) return;
     settings[id] = check ? input.checked : typeof settings[id] === "number" ? Number(input.value) : input.value;
     save();
     after();
   };
-  input.addEventListener(check || input.tagName === "SELECT" ? "change" : "input", take);
+  input.addEventListener(check || input.tagName === "SELECT" ? "change" : "input", update);
   after();
 }
 
@@ -230,7 +230,7 @@ bind("borders", redrawAll);
 bind("history");
 bind("compare", () => {
   $("sides").hidden = !settings.compare;
-  if (!settings.compare) pick(0);
+  if (!settings.compare) selectSide(0);
 });
 for (const id of ["base", "key"]) $(id).addEventListener("change", connect);
 $("model").addEventListener("change", () => {
@@ -242,41 +242,41 @@ $("template").replaceChildren(...templates.map((t, i) => new Option(t.name, i)))
 $("template").addEventListener("change", () => {
   $("suffix").hidden = templates[Number($("template").value)].kind !== "infill";
 });
-$("side-a").addEventListener("click", () => pick(0));
-$("side-b").addEventListener("click", () => pick(1));
+$("side-a").addEventListener("click", () => selectSide(0));
+$("side-b").addEventListener("click", () => selectSide(1));
 $("reset").addEventListener("click", () => form.reset());
-$("toggle-settings").addEventListener("click", () => drawer(!isOpen()));
-$("theme").addEventListener("click", theme);
+$("toggle-settings").addEventListener("click", () => showSettings(!isOpen()));
+$("theme").addEventListener("click", toggleTheme);
 $("clear").addEventListener("click", clear);
 $("help").addEventListener("click", () => $("help-box").showModal());
 $("stop").addEventListener("click", stopAll);
 $("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
-$("prompt").addEventListener("input", () => grow($("prompt")));
+$("prompt").addEventListener("input", () => resize($("prompt")));
 $("prompt").addEventListener("keydown", (e) => {
   if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
   e.preventDefault();
   send();
 });
 
-function escape() {
+function onEscape() {
   stopAll();
   if (!narrow.matches || !isOpen()) return;
-  drawer(false);
+  showSettings(false);
   $("toggle-settings").focus();
 }
-const typing = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
+const isTyping = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
 document.addEventListener("keydown", (e) => {
   const control = e.ctrlKey || e.metaKey;
-  if (e.key === "Escape" && !$("help-box").open) escape();
-  else if (control && e.key === ",") drawer(!isOpen());
+  if (e.key === "Escape" && !$("help-box").open) onEscape();
+  else if (control && e.key === ",") showSettings(!isOpen());
   else if (control && e.shiftKey && e.key.toLowerCase() === "o") clear();
-  else if (e.key === "/" && !typing()) $("prompt").focus();
-  else if (e.key === "?" && !typing()) $("help-box").showModal();
+  else if (e.key === "/" && !isTyping()) $("prompt").focus();
+  else if (e.key === "?" && !isTyping()) $("help-box").showModal();
   else return;
   e.preventDefault();
 });
 
 if (settings.theme) document.documentElement.dataset.theme = settings.theme;
-drawer(settings.open ?? innerWidth > 1000);
+showSettings(settings.open ?? innerWidth > 1000);
 paintLegend($("legend"));
 connect();

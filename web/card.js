@@ -1,4 +1,4 @@
-// A card shows one answer: its text while it is denoised, its numbers, and afterwards a slider over its passes.
+// A card shows one answer: its text during denoising, its numbers, and at the end a slider over its passes.
 
 import { Film, Numbers } from "./film.js";
 import { settings } from "./settings.js";
@@ -15,22 +15,22 @@ export function paintLegend(place) {
 export class Card {
   film = new Film();
   numbers = new Numbers();
-  text = "";     // settled
-  thought = "";  // before it, where the server tells the two apart
-  #spans = [];   // one per position
-  #keys = [];    // what each of them shows
+  text = "";       // settled text
+  reasoning = "";  // the reasoning, if the server separates it from the text
+  #spans = [];     // one per position
+  #keys = [];      // the content that each span shows
   #provisional = "";
-  #live = true;
-  #drawn = 0;
-  #timer = 0;
-  #beat = 0;
+  #live = true;    // the answer is not finished
+  #drawn = 0;      // the time of the last redraw
+  #timer = 0;      // of the next redraw
+  #playTimer = 0;
 
   constructor(side, copies) {
     this.node = element("article", "card");
     this.head = element("header");
     if (side) this.head.append(element("span", "side", side));
     this.state = element("span", "state", "waiting");
-    this.reason = element("span", "reason");
+    this.reason = element("span", "reason"); // the finish reason
     this.head.append(this.state, this.reason);
     this.body = element("div", "text live");
     this.body.setAttribute("aria-live", "off");
@@ -39,31 +39,31 @@ export class Card {
     this.tools = element("div", "tools");
     for (const [name, make] of Object.entries(copies)) this.tools.append(copyButton(name, () => make(this)));
     this.node.append(this.head, this.body, this.replay, this.list, this.tools);
-    this.#put();
+    this.#drawNumbers();
   }
 
-  // ---- What arrives ----
+  // ---- Events ----
 
   snapshot(s) {
     this.film.add(s);
-    this.numbers.see(s.pass.filter((p) => p > 0).length, s.nfe);
+    this.numbers.update(s.pass.filter((p) => p > 0).length, s.nfe);
     this.numbers.engineTps = s.engine_decode_tps ?? null;
-    this.#soon();
+    this.#scheduleRedraw();
   }
   append(text, tokens, nfe) {
     this.text += text;
     this.#provisional = "";
-    this.numbers.see(tokens, nfe);
-    this.#soon();
+    this.numbers.update(tokens, nfe);
+    this.#scheduleRedraw();
   }
-  think(text) {
-    this.thought += text;
-    this.#soon();
+  addReasoning(text) {
+    this.reasoning += text;
+    this.#scheduleRedraw();
   }
   provisional(d, nfe) {
     this.#provisional = d.provisional_text + mask().repeat(d.mask_count);
     if (nfe) this.numbers.nfe = nfe;
-    this.#soon();
+    this.#scheduleRedraw();
   }
   usage(u) {
     const n = this.numbers;
@@ -71,7 +71,7 @@ export class Card {
     n.cached = u.prompt_tokens_details?.cached_tokens ?? n.cached;
     n.nfe = u.nfe ?? n.nfe;
     n.engineTps = u.engine_decode_tps ?? n.engineTps;
-    if (u.completion_tokens) n.see(u.completion_tokens, n.nfe);
+    if (u.completion_tokens) n.update(u.completion_tokens, n.nfe);
   }
   finish(text, reason) {
     if (text !== null) this.text = text;
@@ -104,8 +104,8 @@ export class Card {
 
   // ---- Drawing ----
 
-  /** Draws now or when the interval since the last time is over. */
-  #soon() {
+  /** Redraws now, or when the redraw interval since the last time is over. */
+  #scheduleRedraw() {
     if (this.#timer) return;
     const wait = Math.max(0, this.#drawn + settings.interval - performance.now());
     this.#timer = setTimeout(() => requestAnimationFrame(() => this.redraw()), wait);
@@ -116,14 +116,14 @@ export class Card {
     this.#drawn = performance.now();
     if (this.#live) this.state.textContent = this.numbers.first === null ? "waiting" : "writing";
     if (this.film.length) this.#drawFilm(this.#live ? this.film.length - 1 : Number(this.slider.value));
-    else this.body.replaceChildren(element("span", "reasoning", this.thought), this.text, element("span", "provisional", this.#provisional));
-    this.#put();
+    else this.body.replaceChildren(element("span", "reasoning", this.reasoning), this.text, element("span", "provisional", this.#provisional));
+    this.#drawNumbers();
   }
 
   #drawFilm(k) {
     const { nfe, stable, blocks, cells } = this.film.at(k);
     const starts = settings.borders ? blocks : new Map();
-    const still = !this.#live && k === this.film.length - 1; // the answer itself: what the last pass did is no news
+    const still = !this.#live && k === this.film.length - 1; // the finished answer has no highlighted changes
     this.body.classList.toggle("coloured", settings.colour);
     this.body.style.setProperty("--passes", this.film.passes);
     while (this.#spans.length < cells.length) this.#spans.push(this.body.appendChild(element("span")));
@@ -148,7 +148,7 @@ export class Card {
     if (!masked) span.style.setProperty("--pass", c.pass);
   }
 
-  #put() {
+  #drawNumbers() {
     const n = this.numbers;
     const rows = {
       "first token": fixed(n.ttft, 0, " ms"), "tokens/s": fixed(n.tps, 1), "engine tokens/s": fixed(n.engineTps, 1),
@@ -185,8 +185,8 @@ export class Card {
   }
 
   #pause() {
-    clearInterval(this.#beat);
-    this.#beat = 0;
+    clearInterval(this.#playTimer);
+    this.#playTimer = 0;
     this.#label("▶", "Play");
   }
   #label(sign, name) {
@@ -195,11 +195,11 @@ export class Card {
     this.playButton.setAttribute("aria-label", name);
   }
   #play() {
-    if (this.#beat) return this.#pause();
+    if (this.#playTimer) return this.#pause();
     if (this.slider.value === this.slider.max) this.slider.value = 0;
     this.redraw();
     this.#label("⏸", "Pause");
-    this.#beat = setInterval(() => {
+    this.#playTimer = setInterval(() => {
       this.slider.value = Number(this.slider.value) + 1;
       this.redraw();
       if (this.slider.value === this.slider.max) this.#pause();
@@ -207,6 +207,7 @@ export class Card {
   }
 }
 
+/** The bar at the start of a block. */
 function edge(block) {
   const bar = element("span", "edge");
   bar.dataset.status = block.status;
@@ -214,7 +215,7 @@ function edge(block) {
   return bar;
 }
 
-/** Browsers have no clipboard for pages that came over plain HTTP from another host; a selection can be copied even there. */
+/** Copies text. Pages over plain HTTP from another host have no clipboard API, so this falls back to copying a selection. */
 async function copy(text) {
   try {
     return await navigator.clipboard.writeText(text);
@@ -225,7 +226,7 @@ async function copy(text) {
     const copied = document.execCommand("copy");
     area.remove();
     focus?.focus();
-    if (!copied) throw new Error("nothing was copied");
+    if (!copied) throw new Error("copying failed");
   }
 }
 

@@ -1,19 +1,19 @@
-// A film: what an answer looked like after each pass that was seen, as differences. Knows nothing of the page.
+// A film records the answer after each received pass, as differences. It knows nothing about the page.
 
-/** One position as it stands: text, id, pass that wrote it (-1: a mask), confidence; and what the pass shown did to it. */
+/** One position: token id, text, the pass that wrote it (-1: a mask), confidence, and the change in the shown pass. */
 const blank = () => ({ id: -1, text: "", pass: -1, confidence: null, change: "" });
 
 export class Film {
   #frames = []; // {nfe, n, stable, blocks, changes: [[i, id, text, pass, confidence]]}
-  #last = [];   // positions after the last frame
-  #shown = this.#nothing(); // positions, and blocks by their start, after frame `at`
+  #last = [];   // the positions after the last frame
+  #shown = this.#nothing(); // the positions, and the blocks by their start, after frame `at`
 
   #nothing() { return { at: -1, cells: [], blocks: new Map() }; }
 
   get length() { return this.#frames.length; }
   get passes() { return this.length ? this.#frames[this.length - 1].nfe : 0; }
 
-  /** Adds a snapshot as the server sends it: what it says of the positions from token_offset on. */
+  /** Adds a snapshot of the server. It has the positions from token_offset on. */
   add(s) {
     const from = s.token_offset ?? 0, n = from + s.token_ids.length, changes = [];
     for (let i = from; i < Math.max(n, this.#last.length); i++) {
@@ -28,21 +28,21 @@ export class Film {
     this.#frames.push({ nfe: s.nfe, n, stable: s.stable_len ?? 0, blocks: s.blocks ?? [], changes });
   }
 
-  /** The answer after frame k: {nfe, stable, blocks, cells}. Blocks and cells are shared: read them, don't keep them. */
+  /** Returns the answer after frame k: {nfe, stable, blocks, cells}. The next call changes blocks and cells: don't keep them. */
   at(k) {
     if (this.#shown.at > k) this.#shown = this.#nothing();
     const { cells, blocks } = this.#shown;
     for (let f = this.#shown.at + 1; f <= k; f++) {
       this.#apply(cells, this.#frames[f]);
-      this.#settle(blocks, this.#frames[f]);
+      this.#updateBlocks(blocks, this.#frames[f]);
     }
     this.#shown.at = k;
     const { nfe, stable } = this.#frames[k];
     return { nfe, stable, blocks, cells };
   }
 
-  /** A frame names the blocks in flight; those that it no longer names are stored. */
-  #settle(blocks, frame) {
+  /** A frame lists the blocks in flight. Blocks that it no longer lists are stored. */
+  #updateBlocks(blocks, frame) {
     for (const b of blocks.values()) b.status = "IN_CACHE";
     for (const b of frame.blocks) blocks.set(Math.max(0, b.start), { ...b });
   }
@@ -61,13 +61,13 @@ export class Film {
   }
 }
 
-/** Counts and rates of one answer; times are in milliseconds. */
+/** Counts and rates of one answer. Times are in milliseconds. */
 export class Numbers {
   constructor(now = performance.now()) {
     Object.assign(this, { sent: now, first: null, end: null, tokens: 0, nfe: 0, engineTps: null, cached: null, prompt: null });
   }
-  /** Text or tokens became visible. */
-  see(tokens, nfe, now = performance.now()) {
+  /** Takes the number of visible tokens, and of passes if known. */
+  update(tokens, nfe, now = performance.now()) {
     if (tokens > 0 && this.first === null) this.first = now;
     this.tokens = tokens;
     if (nfe) this.nfe = nfe;

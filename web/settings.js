@@ -1,10 +1,10 @@
-// Settings: those of the page, kept in local storage, and the parameters of both sides, whose rows the server lists.
+// The settings of the page, in local storage, and the form of the parameters that the server lists.
 
 const STORE = "unmask.settings";
 const defaults = {
   base: "", key: "", model: "", timeout: 600, mode: "denoise", mask: "▨", interval: 80,
   colour: true, borders: true, history: true, compare: false, theme: "", open: null,
-  parameters: [{}, {}], // by name, as given; what is not there is the server's default
+  parameters: [{}, {}], // of both sides, by name; a missing one has the server's default
 };
 
 export const settings = { ...defaults, ...read() };
@@ -16,11 +16,11 @@ function read() {
     return {};
   }
 }
-/** Keys stay out of the storage: they live as long as the page. */
+/** Stores the settings, except the API key: it lasts as long as the page. */
 export function save() {
   try {
     localStorage.setItem(STORE, JSON.stringify({ ...settings, key: "" }));
-  } catch { /* storage is off: settings last as long as the page */ }
+  } catch { /* without storage the settings last as long as the page */ }
 }
 
 const element = (tag, props = {}, ...children) => {
@@ -29,7 +29,7 @@ const element = (tag, props = {}, ...children) => {
   return e;
 };
 
-/** The value that a field holds, in its row's type; undefined: not given. */
+/** Returns the value of a field in the type of its row, undefined if it is empty. */
 function valueOf(row, input) {
   const text = input.value.trim();
   if (text === "") return undefined;
@@ -53,8 +53,8 @@ function inputOf(row) {
   return input;
 }
 
-/** Why the text can't be the row's value; "" when it can. The server checks again. */
-export function complaint(row, text) {
+/** Returns why the text is no valid value of the row, "" if it is valid. The server checks again. */
+export function errorOf(row, text) {
   if (text.trim() === "" || text.trim() === row.auto) return "";
   if (row.type !== "integer" && row.type !== "number") return "";
   const number = Number(text);
@@ -65,14 +65,14 @@ export function complaint(row, text) {
   return "";
 }
 
-function complain({ input, why }, text) {
+function showError({ input, why }, text) {
   input.setCustomValidity(text);
   input.setAttribute("aria-invalid", String(text !== ""));
   why.textContent = text && `${text}; not sent`;
   why.hidden = !text;
 }
 
-/** The form of the parameters: rows of the server by group, for one side at a time. */
+/** The form of the parameters, by group. It shows the values of one side at a time. */
 export class ParameterForm {
   #rows = [];
   #inputs = new Map();
@@ -84,7 +84,7 @@ export class ParameterForm {
   }
 
   show(rows) {
-    if (JSON.stringify(rows) === JSON.stringify(this.#rows)) return; // somebody may be typing here
+    if (JSON.stringify(rows) === JSON.stringify(this.#rows)) return; // the user may be typing here
     this.#rows = rows;
     this.#inputs.clear();
     const groups = Map.groupBy ? Map.groupBy(rows, (r) => r.group) : grouped(rows);
@@ -107,7 +107,7 @@ export class ParameterForm {
     input.setAttribute("aria-description", `${row.range}. ${help}`);
     line.dataset.words = `${row.name} ${help}`.toLowerCase();
     input.addEventListener("input", () => {
-      complain({ input, why }, complaint(row, input.value));
+      showError({ input, why }, errorOf(row, input.value));
       const value = input.checkValidity() ? valueOf(row, input) : undefined;
       if (value === undefined) delete settings.parameters[this.side][row.name];
       else settings.parameters[this.side][row.name] = value;
@@ -123,7 +123,7 @@ export class ParameterForm {
     const values = settings.parameters[this.side];
     for (const [name, { input, line, why }] of this.#inputs) {
       input.value = values[name] ?? "";
-      complain({ input, why }, "");
+      showError({ input, why }, "");
       line.classList.toggle("set", name in values);
     }
   }
@@ -143,7 +143,7 @@ export class ParameterForm {
     }
   }
 
-  /** What is sent for a side: parameters that the server knows. */
+  /** Returns the parameters of a side that the server knows, for a request. */
   values(side) {
     const known = new Set(this.#rows.map((r) => r.name));
     return Object.fromEntries(Object.entries(settings.parameters[side]).filter(([name]) => known.has(name)));

@@ -1,5 +1,5 @@
-// What surrounds a prompt: {name, kind, make}. kind: "chat" goes through the model's chat template, "raw" does not,
-// "infill" has a text behind the gap. make(text) gives the prompt, or the messages of a conversation.
+// Prompt templates: {name, kind, make}. The kind "chat" uses the model's chat template, "raw" does not, "infill" has a text
+// after the gap. make(text) returns the prompt, or the messages of a conversation.
 
 const user = (text) => [{ role: "user", content: text }];
 const steps = "Reason step by step, and put your final answer within \\boxed{}.";
@@ -14,7 +14,7 @@ const tasks = [
   },
 ];
 
-/** LLaDA2 is told in a system turn how to think; other families are asked by their chat template alone. */
+/** LLaDA2 takes the thinking mode from a system turn. The other families need no system turn. */
 const llada2 = { role: "system", content: "detailed thinking off" };
 
 export const templates = [

@@ -1,4 +1,4 @@
-/* The rows of this folder, see docs/extending.md. */
+/* Declares the table rows of this folder (docs/extending.md). */
 #ifndef EXTENDING_H
 #define EXTENDING_H
 

@@ -1,10 +1,10 @@
-/* Lantern, a family that does not exist: SDAR's layout under other names of tensors and fields. */
+/* Lantern, an invented family: SDAR's layout under other names of tensors and fields. */
 #include <jansson.h>
 #include <math.h>
 
 #include "extending.h"
 
-/* "%d" is the layer; ".weight" and ".bias" follow. */
+/* %d stands for the layer. The loader appends ".weight" or ".bias". */
 static const um_tensor_names names = {
     .embed = "lantern.tokens",
     .final_norm = "lantern.norm",
@@ -27,7 +27,7 @@ static um_status configure(um_arch *a, const json_t *config, const char *where, 
     if (s) return s;
     a->qk_norm = true;
     a->see = UM_SEE_BLOCK_CAUSAL;
-    /* A number that shapes the model has no default: its absence is an error that names it. */
+    /* A number that shapes the model has no default. If it is missing, the error names the field. */
     return um_hf_need_int(config, "denoising_block", where, 1, a->max_position, &a->block, err);
 }
 

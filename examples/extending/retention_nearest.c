@@ -1,5 +1,5 @@
-/* nearest: of the keys outside a block those are kept that lie closest to it, on either side. No key is looked at, so
- * choosing costs nothing. */
+/* nearest: keeps the keys that lie closest to the block, on either side. The rule reads no keys, so the choice costs
+ * nothing. */
 #include "extending.h"
 
 static void prior(const um_decoding *how, int32_t n_prompt, um_range block, int32_t n, float *out) {

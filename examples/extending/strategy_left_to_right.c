@@ -1,11 +1,12 @@
-/* left_to_right: one token a pass, the leftmost mask. A pass feeds what is not stored yet up to the end of the block
- * that it writes to. Blocks before that one are full, and nothing they see changes: the pass stores them for good. */
+/* left_to_right: writes one token per pass, at the leftmost mask. A pass feeds all positions that are not stored yet,
+ * up to the end of the block that it writes to. The earlier blocks are full, and the tokens that they see no longer
+ * change. So the keys that this pass stores for them are final. */
 #include "extending.h"
 
 typedef struct state {
-    int32_t next; /* positions that are stored when the planned pass is done */
-    bool partial; /* that pass only stores */
-    bool begun;   /* a pass that counts is behind us */
+    int32_t next; /* r->stored after the planned pass */
+    bool partial; /* the planned pass only stores keys */
+    bool begun;   /* a pass has written a token */
 } state;
 
 static int32_t block_start(const um_req *r) { return r->filled / r->how.block_size * r->how.block_size; }
@@ -47,7 +48,7 @@ static void plan(um_req *r, um_pass *pass) {
         return;
     }
     um_pass_add(pass, r, s->begun ? UM_PASS_DENOISE : UM_PASS_PREFILL, r->stored, block_end(r), rule);
-    um_req_penalize(r, start);
+    um_req_count_penalties(r, start);
     um_pass_row(pass, r, r->filled - r->stored, r->filled, r->filled - start);
 }
 
@@ -78,7 +79,7 @@ static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
     out->token = r->token + start;
 }
 
-/* Keys depend on the tokens up to the end of their block, and on its length. */
+/* The keys of a position depend on the tokens up to the end of its block, and on the block length. */
 static uint64_t share(const um_req *r, int32_t *most) {
     *most = block_start(r);
     return r->traits->page_size % r->how.block_size == 0 ? (uint64_t)r->how.block_size : 0;

@@ -1,5 +1,5 @@
-/* The tables of a program with the rows of this folder. Linked in front of libunmask.a, they take the place of the
- * library's: what is not named here is not in the program. */
+/* The tables of a program with the rows of this folder. They are linked in front of libunmask.a and replace the
+ * library's tables. A row that they leave out is not in the program. */
 #include "extending.h"
 
 const um_strategy *const um_strategies[] = {

@@ -1,4 +1,4 @@
-/* Arena: chunks in a list, the newest first; only the newest is filled. */
+/* Arena: a list of chunks, the newest first. Allocations come from the newest chunk only. */
 #include "base/base.h"
 
 #define ALIGN     16u
@@ -10,12 +10,12 @@ typedef struct um_arena_chunk {
     size_t size;
 } chunk;
 
-_Static_assert(sizeof(chunk) % ALIGN == 0, "the bytes behind the header must be aligned");
+_Static_assert(sizeof(chunk) % ALIGN == 0, "the bytes after the header must be aligned");
 
-/* `used` counts in the newest chunk, `total` in all. */
+/* `used` counts bytes of the newest chunk, `total` bytes of all chunks. */
 void um_arena_init(um_arena *a, size_t limit) { *a = (um_arena){.limit = limit}; }
 
-/* Chunks double, so that small arenas stay small and large ones need few chunks. */
+/* Each chunk is twice as large as the one before, so small arenas stay small and large ones need few chunks. */
 static void push_chunk(um_arena *a, size_t n) {
     size_t size = a->chunk ? UM_MIN(a->chunk->size * 2, CHUNK_MAX) : CHUNK_MIN;
     size = UM_MAX(size, n);

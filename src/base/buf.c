@@ -1,9 +1,9 @@
-/* Byte strings: the growing buffer and borrowed runs. */
+/* Byte strings: the growing buffer and borrowed strings. */
 #include "base/base.h"
 
 #include <stdlib.h>
 
-/* One byte more than asked for is kept, for the NUL. */
+/* Reserves one byte more than requested, for the NUL. */
 void um_buf_reserve(um_buf *b, size_t more) {
     assert(more < SIZE_MAX / 4 && b->len < SIZE_MAX / 4);
     size_t need = b->len + more + 1;
@@ -24,7 +24,7 @@ void um_buf_puts(um_buf *b, const char *s) { um_buf_append(b, s, strlen(s)); }
 
 void um_buf_putc(um_buf *b, char c) { um_buf_append(b, &c, 1); }
 
-/* Formats into the room that is there and again when it was too small. */
+/* Formats into the free space, and formats again if that was too small. */
 void um_buf_printf(um_buf *b, const char *fmt, ...) {
     um_buf_reserve(b, 64);
     for (int round = 0; round < 2; round++) {

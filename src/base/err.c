@@ -26,7 +26,7 @@ const char *um_status_text(um_status s) {
     return "unknown status";
 }
 
-/* Copies a text that may be too long; a character that the end would cut in two goes as a whole. */
+/* Copies a text and truncates it to size - 1 bytes, but never in the middle of a UTF-8 character. */
 static void copy_text(char *to, size_t size, const char *text) {
     size_t n = UM_MIN(strlen(text), size - 1);
     while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--;
@@ -36,8 +36,8 @@ static void copy_text(char *to, size_t size, const char *text) {
 
 static void set_message(um_err *err, const char *text) { copy_text(err->msg, sizeof err->msg, text); }
 
-/* Formats aside first: an argument may be the message that is about to be replaced. One byte more than a message holds,
- * so that set_message sees the byte behind the cut. */
+/* Formats into a temporary buffer first, because an argument may be the message that is about to be replaced. The
+ * buffer holds one byte more than a message, so that set_message sees the byte after the cut. */
 static void format_message(um_err *err, const char *fmt, va_list ap) {
     char text[UM_ERR_MAX + 1];
     vsnprintf(text, sizeof text, fmt, ap);

@@ -13,7 +13,7 @@ static um_status fail_errno(um_err *err, const char *path, const char *verb) {
     return um_fail(err, e == ENOENT || e == ENOTDIR ? UM_ENOENT : UM_EIO, "%s: cannot %s: %s", path, verb, strerror(e));
 }
 
-/* Appends what is left of fd. The size is not asked for first: it may be a pipe, or grow. */
+/* Appends the bytes of fd up to its end. Does not rely on a file size: fd may be a pipe, or the file may grow. */
 static um_status read_rest(int fd, const char *path, size_t max, um_buf *out, um_err *err) {
     for (;;) {
         um_buf_reserve(out, (size_t)64 << 10);
@@ -86,14 +86,14 @@ static um_status write_all(int fd, const char *path, um_str data, um_err *err) {
     return UM_OK;
 }
 
-/* All of data in a file of its own, on the disk. */
+/* Writes data to a new file and flushes it to disk. */
 static um_status write_new(const char *path, um_str data, um_err *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return fail_errno(err, path, "create");
     um_status s = write_all(fd, path, data, err);
     if (!s && fsync(fd) != 0) s = fail_errno(err, path, "write");
     if (close(fd) != 0 && !s) s = fail_errno(err, path, "write");
-    if (s) unlink(path); /* it may be what fills the disk */
+    if (s) unlink(path); /* this file may be the one that fills the disk */
     return s;
 }
 
@@ -101,7 +101,7 @@ um_status um_dir_sync(const char *path, um_err *err) {
     um_status s = UM_OK;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return fail_errno(err, path, "open");
-    /* Some file systems can't sync a folder; then there is nothing more to be done. */
+    /* Some file systems can't sync a folder. This is not an error. */
     if (fsync(fd) != 0 && errno != EINVAL) s = fail_errno(err, path, "write");
     close(fd);
     return s;
@@ -129,7 +129,7 @@ static um_status write_into(const char *path, um_str data, um_err *err) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno(err, path, "open");
     um_status s = write_all(fd, path, data, err);
-    close(fd);
+    if (close(fd) != 0 && !s) s = fail_errno(err, path, "write");
     return s;
 }
 

@@ -1,7 +1,7 @@
-/* The set of ids. */
+/* A set of ids: a hash table with open addressing, at most three quarters full. */
 #include "base/base.h"
 
-/* The slot where key is, or would be. */
+/* Returns the slot that holds key, or the free slot where key would be stored. */
 static um_idset_entry *probe(const um_idset *s, const char *key) {
     size_t i = um_key_hash(um_str_of(key)) & (s->cap - 1);
     while (s->slot[i].key && !um_streq(s->slot[i].key, key)) i = (i + 1) & (s->cap - 1);

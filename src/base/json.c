@@ -1,10 +1,10 @@
-/* JSON reading: jansson, with messages that say file, line, column and key. */
+/* JSON reading with jansson. Error messages have file, line, column and key. */
 #include "base/base.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 
-#define FILE_MAX_BYTES ((size_t)512 << 20) /* tokenizer.json of the largest vocabularies is below 50 MB */
+#define FILE_MAX_BYTES ((size_t)512 << 20) /* the largest tokenizer.json files are below 50 MB */
 
 um_status um_json_parse(json_t **out, const char *text, size_t len, const char *where, um_err *err) {
     json_error_t e;
@@ -22,7 +22,7 @@ um_status um_json_load(json_t **out, const char *path, um_err *err) {
     return s;
 }
 
-/* The value of key, or NULL when there is nothing to read. */
+/* Returns the value of key, or NULL when it is missing or null. */
 static const json_t *lookup(const json_t *obj, const char *key) {
     const json_t *v = json_object_get(obj, key);
     return json_is_null(v) ? NULL : v;
@@ -77,7 +77,8 @@ um_status um_json_get_bool(const json_t *obj, const char *key, const char *where
     return UM_OK;
 }
 
-/* A string with U+0000 inside would look shorter than it is, so it is refused here; who can take one asks jansson. */
+/* Rejects a string that contains U+0000, because a C string would end there. Callers that accept U+0000 use jansson's
+ * functions. */
 um_status um_json_get_str(const json_t *obj, const char *key, const char *where, const char **out, um_err *err) {
     const json_t *v = lookup(obj, key);
     if (!v) return UM_OK;

@@ -1,22 +1,24 @@
-/* JSON as programs send it. Two things that jansson refuses are rewritten before it sees the text: integers beyond 64
- * bits, which become an object that no reader takes for one of its own, and halves of surrogate pairs. */
+/* Parsing of JSON that jansson rejects but that other programs send. Two things are rewritten before jansson sees the
+ * text: an integer beyond 64 bits becomes an object with a reserved key, and a lone surrogate becomes U+FFFD. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* U+FFFF is no character, so nobody means this key. (jansson has no U+0000 in keys.) */
+/* The reserved key starts with U+FFFF, which is not a character and so appears in no real key. (U+0000 would not do:
+ * jansson does not allow it in keys.) */
 #define BIG_KEY                                                                                                        \
     "\xEF\xBF\xBF"                                                                                                     \
     "integer"
 
-static size_t string_end(um_str s, size_t at) { /* at: behind the opening quote; the result: behind the closing one */
+/* Returns the index after the closing quote of the string whose first character is at `at`. */
+static size_t string_end(um_str s, size_t at) {
     while (at < s.n && s.p[at] != '"') at += s.p[at] == '\\' && at + 1 < s.n ? 2 : 1;
     return UM_MIN(at + 1, s.n);
 }
 
-/* The code unit of the escape \uXXXX at s[at], else -1. */
+/* Returns the code unit of the escape \uXXXX at s[at], or -1 if there is no such escape. */
 static int32_t unit_at(um_str s, size_t at) {
     char hex[5] = {0};
     if (s.n - at < 6 || s.p[at] != '\\' || s.p[at + 1] != 'u') return -1;
@@ -28,7 +30,7 @@ static int32_t unit_at(um_str s, size_t at) {
 static bool is_high(int32_t unit) { return unit >= 0xD800 && unit < 0xDC00; }
 static bool is_low(int32_t unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-/* Copies the string s[from..to) with lone surrogates replaced. */
+/* Copies the string s[from..to) and replaces lone surrogates. */
 static void copy_string(um_str s, size_t from, size_t to, um_buf *out) {
     um_str part = {s.p, to};
     for (size_t at = from; at < to;) {
@@ -47,7 +49,7 @@ static void copy_string(um_str s, size_t from, size_t to, um_buf *out) {
 
 static bool in_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 32) == 'e'; }
 
-/* An integer in JSON's own form that 64 bits do not hold. */
+/* Returns whether `number` is a valid JSON integer that does not fit into 64 bits. */
 static bool is_big(um_str number) {
     char text[24];
     size_t sign = number.n && number.p[0] == '-', digits = number.n - sign;
@@ -77,24 +79,26 @@ static void rewrite(um_str s, um_buf *out) {
     }
 }
 
-/* The text of the string that ends at `end`: jansson says where it stopped, not always at which key. um_free. */
+/* Returns the string that ends at `end`, unescaped, or NULL; um_free. jansson reports the position of a duplicate key,
+ * but not always the key. */
 static char *string_before(um_str s, size_t end) {
-    size_t at = 0, behind = 0;
+    size_t at = 0, after = 0;
     const char *quote;
-    while (behind < end && (quote = (const char *)memchr(s.p + behind, '"', end - behind))) {
+    while (after < end && (quote = (const char *)memchr(s.p + after, '"', end - after))) {
         at = (size_t)(quote - s.p);
-        behind = string_end(s, at + 1);
+        after = string_end(s, at + 1);
     }
-    json_t *v = behind == end ? json_loadb(s.p + at, end - at, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *v = after == end ? json_loadb(s.p + at, end - at, JSON_DECODE_ANY, NULL) : NULL;
     char *text = v ? um_strdup(json_string_value(v)) : NULL;
     json_decref(v);
     return text;
 }
 
-static um_status fail_twice(um_str s, const json_error_t *e, const char *where, um_err *err) {
+static um_status fail_duplicate(um_str s, const json_error_t *e, const char *where, um_err *err) {
     char *key = string_before(s, (size_t)e->position);
-    um_status st = um_fail(err, UM_EPARSE, "%s: an object has \"%.80s\" twice (line %d, column %d)", where,
-                           key ? key : "a key", e->line, e->column);
+    const char *quote = key ? "\"" : "";
+    um_status st = um_fail(err, UM_EPARSE, "%s: duplicate key %s%.80s%s (line %d, column %d)", where, quote,
+                           key ? key : "in an object", quote, e->line, e->column);
     if (key) um_fail_about(err, st, key);
     um_free(key);
     return st;
@@ -107,9 +111,9 @@ static um_status parse(json_t **out, um_str text, size_t flags, const char *wher
     rewrite(text, &fixed);
     um_str s = {fixed.len ? fixed.data : "", fixed.len};
     *out = json_loadb(s.p, s.n, JSON_ALLOW_NUL | flags, &e);
-    if (!*out && json_error_code(&e) == json_error_duplicate_key) st = fail_twice(s, &e, where, err);
+    if (!*out && json_error_code(&e) == json_error_duplicate_key) st = fail_duplicate(s, &e, where, err);
     else if (!*out)
-        st = um_fail(err, UM_EPARSE, "%s: no JSON: %s (line %d, column %d)", where, e.text, UM_MAX(e.line, 1),
+        st = um_fail(err, UM_EPARSE, "%s: invalid JSON: %s (line %d, column %d)", where, e.text, UM_MAX(e.line, 1),
                      UM_MAX(e.column, 0));
     um_buf_free(&fixed);
     return st;
@@ -129,7 +133,7 @@ um_str um_json_big_integer(const json_t *v) {
     return is_big(s) ? s : (um_str){NULL, 0};
 }
 
-/* In a text without spaces, what the object of a big integer begins with stands nowhere else: quotes of strings are
+/* Searches the compact text for the objects of big integers. `begin` can't appear inside a string, where quotes are
  * escaped. */
 void um_json_put_exact(const json_t *v, um_buf *out) {
     static const char begin[] = "{\"" BIG_KEY "\":\"", end[] = "\"}";

@@ -1,4 +1,4 @@
-/* Values of requests: what a JSON value must be, and what to say when it is something else. */
+/* Checked values of requests: the type and range of JSON values, and the messages for invalid ones. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ const char *um_json_kind(const json_t *v) {
 um_status um_json_take_text(const json_t *v, const char *what, const char **out, um_err *err) {
     if (!json_is_string(v)) return um_fail(err, UM_EINVAL, "%s: expected a string, found %s", what, um_json_kind(v));
     if (strlen(json_string_value(v)) != json_string_length(v))
-        return um_fail(err, UM_EINVAL, "%s: a string without U+0000 is expected", what);
+        return um_fail(err, UM_EINVAL, "%s: expected a string without U+0000", what);
     *out = json_string_value(v);
     return UM_OK;
 }
@@ -44,7 +44,8 @@ um_status um_json_take_ids(const json_t *v, const char *what, int32_t *out, um_e
         if (!json_is_integer(id))
             return um_fail(err, UM_EINVAL, "%s[%zu]: expected an integer, found %s", what, i, um_json_kind(id));
         if (json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-            return um_fail(err, UM_ERANGE, "%s[%zu]: %lld is no token id", what, i, (long long)json_integer_value(id));
+            return um_fail(err, UM_ERANGE, "%s[%zu]: %lld is not a token id", what, i,
+                           (long long)json_integer_value(id));
         out[i] = (int32_t)json_integer_value(id);
     }
     return UM_OK;
@@ -52,7 +53,8 @@ um_status um_json_take_ids(const json_t *v, const char *what, int32_t *out, um_e
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-/* The JSON type must be the option's: "7" is no number. A word, mostly "auto", stands for the default of many. */
+/* Returns whether the JSON type matches the option: the string "7" is not a number. The row's word for its automatic
+ * value, usually "auto", is allowed for every type. */
 static bool type_fits(const um_option *row, const json_t *v) {
     if (json_is_string(v) && um_option_is_auto(row, json_string_value(v))) return true;
     switch (row->type) {
@@ -67,7 +69,7 @@ static bool type_fits(const um_option *row, const json_t *v) {
     return false;
 }
 
-/* A value of another type, with what the row takes. */
+/* Fails for a value of the wrong type. The message has the type and the range that the row accepts. */
 static um_status fail_type(const um_option *row, const char *label, const json_t *v, um_err *err) {
     static const char *const types[] = {"true or false", "an integer", "an integer", "a number",
                                         "a string",      "a string",   "a string"};
@@ -79,7 +81,7 @@ static um_status fail_type(const um_option *row, const char *label, const json_t
     um_status st = um_fail(err, UM_EINVAL, "\"%.80s\": expected %s%s%s%s, found %s%s%.60s", label, types[row->type],
                            range.len ? " (" : "", range.len ? range.data : "", range.len ? ")" : "", um_json_kind(v),
                            value ? " " : "", value ? value : "");
-    free(value); /* jansson's */
+    free(value); /* allocated by jansson */
     um_buf_free(&range);
     return um_fail_about(err, st, row->name);
 }

@@ -1,5 +1,5 @@
-/* JSON writing: straight into a buffer, no tree. comma[depth] says that the next value there needs a comma before it.
- */
+/* JSON writing: directly into a buffer, without a tree. comma[depth] is set when the next value at that depth needs a
+ * comma before it. */
 #include "base/base.h"
 
 #include <math.h>
@@ -37,10 +37,10 @@ static void put_escape(um_buf *b, unsigned char c) {
     else um_buf_printf(b, "\\u%04x", c);
 }
 
-/* ASCII that stands for itself. */
+/* Returns whether c is an ASCII character that needs no escape. */
 static bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
 
-/* Runs that need no escape are copied at once. */
+/* Appends a quoted string. Copies runs of characters that need no escape as a whole. */
 static void put_string(um_buf *b, const char *s, size_t n) {
     um_buf_putc(b, '"');
     size_t i = 0, from = 0;
@@ -82,7 +82,7 @@ void um_jw_cstr(um_jw *w, const char *s) {
     else um_jw_null(w);
 }
 
-/* By hand: a snapshot is hundreds of them. */
+/* Formats without printf for speed: a snapshot contains hundreds of integers. */
 void um_jw_int(um_jw *w, int64_t v) {
     char text[24], *p = text + sizeof text;
     uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
@@ -93,7 +93,7 @@ void um_jw_int(um_jw *w, int64_t v) {
     um_buf_append(w->out, p, (size_t)(text + sizeof text - p));
 }
 
-/* A reader takes "-0" for an integer, which has no sign at zero. */
+/* Negative zero is written as "-0.0": a parser reads "-0" as an integer and loses the sign. */
 void um_jw_double(um_jw *w, double v) {
     char text[UM_NUMBER_MAX] = "null";
     if (isfinite(v)) um_format_double(v, text);
@@ -108,7 +108,7 @@ void um_jw_float(um_jw *w, float v) {
     um_buf_puts(w->out, text);
 }
 
-/* Six decimals in integers: a tenth of the cost of the shortest text that reads back. */
+/* Formats six decimals with integer arithmetic. This takes a tenth of the time of um_jw_double. */
 void um_jw_share(um_jw *w, double v) {
     char text[] = "0.000000";
     if (!(v >= 0 && v <= 1)) {
@@ -164,6 +164,18 @@ void um_jw_put_int(um_jw *w, const char *key, int64_t v) {
 void um_jw_put_double(um_jw *w, const char *key, double v) {
     um_jw_key(w, key);
     um_jw_double(w, v);
+}
+
+void um_jw_put_seconds(um_jw *w, const char *key, double seconds) {
+    char text[UM_NUMBER_MAX];
+    um_jw_key(w, key);
+    if (!(seconds >= 0 && seconds < 1e12)) {
+        um_jw_double(w, seconds);
+        return;
+    }
+    const long long us = llround(1e6 * seconds);
+    int n = snprintf(text, sizeof text, "%lld.%06lld", us / 1000000, us % 1000000);
+    um_jw_raw(w, text, (size_t)n);
 }
 
 void um_jw_put_ratio(um_jw *w, const char *key, double a, double b) {

@@ -1,4 +1,4 @@
-/* Ledgers: files of lines that only grow. */
+/* Ledgers: append-only files of lines. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -17,25 +17,26 @@ um_status um_ledger_open(um_ledger *l, const char *path, um_err *err) {
     if (!l->file || flock(l->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return UM_OK;
     close(l->fd);
     l->fd = -1;
-    return um_fail(err, UM_EINVAL, "another run writes %s now; wait for it or name another output", path);
+    return um_fail(err, UM_EINVAL, "%s is locked by another run; wait for it to end or choose another output file",
+                   path);
 }
 
-/* A broken line may be the one that was being written when the program died, but only if it is the last one. */
+/* Accepts an invalid line if it is the last one: the program may have crashed while writing it. */
 static um_status check_last(um_lines *in, um_err *err) {
     long long number = (long long)in->number;
     char why[UM_ERR_MAX / 2];
     um_str line;
     snprintf(why, sizeof why, "%.200s", err->msg);
-    um_lines_got got = um_lines_next(in, true, &line, err);
+    um_lines_result got = um_lines_next(in, true, &line, err);
     if (got == UM_LINES_END) return UM_OK;
-    return um_fail(err, UM_EPARSE, "%.120s:%lld is no result (%s)", in->name, number, why);
+    return um_fail(err, UM_EPARSE, "%.120s:%lld is not a valid result (%s)", in->name, number, why);
 }
 
-/* Hands out one line; *more: there may be another. */
-static um_status take_line(um_ledger *l, um_lines *in, um_str line, um_ledger_fn fn, void *arg, bool *more,
+/* Passes one line to fn. Sets *more when another line may follow. */
+static um_status pass_line(um_ledger *l, um_lines *in, um_str line, um_ledger_fn fn, void *arg, bool *more,
                            um_err *err) {
     *more = !in->cut;
-    if (in->cut) return UM_OK; /* it is redone, even if only its newline is missing */
+    if (in->cut) return UM_OK; /* incomplete, even if only its newline is missing: not kept, so it is computed again */
     um_status st = fn(arg, line, in->number, err);
     if (!st) l->keep = in->offset;
     if (st != UM_EPARSE) return st;
@@ -47,11 +48,11 @@ um_status um_ledger_read(um_ledger *l, um_ledger_fn fn, void *arg, um_err *err) 
     um_err own, *e = err ? err : &own;
     um_lines in;
     um_status st = UM_OK;
-    um_lines_from(&in, fcntl(l->fd, F_DUPFD_CLOEXEC, 0), l->name); /* a child must not inherit the lock */
+    um_lines_from(&in, fcntl(l->fd, F_DUPFD_CLOEXEC, 0), l->name); /* child processes must not inherit the lock */
     for (bool more = true; more && !st;) {
         um_str line;
-        um_lines_got got = um_lines_next(&in, true, &line, e);
-        if (got == UM_LINES_LINE) st = take_line(l, &in, line, fn, arg, &more, e);
+        um_lines_result got = um_lines_next(&in, true, &line, e);
+        if (got == UM_LINES_LINE) st = pass_line(l, &in, line, fn, arg, &more, e);
         if (got == UM_LINES_FAILED) st = e->code;
         if (got == UM_LINES_TOO_LONG)
             st = um_fail(e, UM_EINVAL, "%s:%lld is longer than %zu bytes", l->name, (long long)in.number, UM_LINE_MAX);
@@ -61,10 +62,10 @@ um_status um_ledger_read(um_ledger *l, um_ledger_fn fn, void *arg, um_err *err) 
     return st;
 }
 
-um_status um_ledger_begin(um_ledger *l, um_err *err) {
+um_status um_ledger_truncate(um_ledger *l, um_err *err) {
     if (!l->file) return UM_OK;
     if (ftruncate(l->fd, (off_t)l->keep) == 0 && lseek(l->fd, (off_t)l->keep, SEEK_SET) >= 0) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot cut %s to %lld bytes: %s", l->name, (long long)l->keep, strerror(errno));
+    return um_fail(err, UM_EIO, "cannot truncate %s to %lld bytes: %s", l->name, (long long)l->keep, strerror(errno));
 }
 
 um_status um_ledger_write(um_ledger *l, um_str lines, um_err *err) {
@@ -73,7 +74,7 @@ um_status um_ledger_write(um_ledger *l, um_str lines, um_err *err) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
             um_fail(err, UM_EIO, "cannot write %s: %s", l->name, strerror(errno));
-            (void)um_ledger_begin(l, NULL); /* if even that fails, the end is torn, which the next reader knows */
+            (void)um_ledger_truncate(l, NULL); /* if this fails too, um_ledger_read drops the incomplete last line */
             return UM_EIO;
         }
         at += (size_t)n;
@@ -82,7 +83,7 @@ um_status um_ledger_write(um_ledger *l, um_str lines, um_err *err) {
     return UM_OK;
 }
 
-/* What the system could not bring to the disk is cut off and not trusted: a second fdatasync may say that all is well.
+/* When fdatasync fails, the lines are truncated away: a second fdatasync could succeed although they are not on disk.
  */
 um_status um_ledger_commit(um_ledger *l, um_str lines, um_err *err) {
     int64_t before = l->keep;
@@ -90,7 +91,7 @@ um_status um_ledger_commit(um_ledger *l, um_str lines, um_err *err) {
     if (st || fdatasync(l->fd) == 0) return st;
     um_fail(err, UM_EIO, "cannot write %s: %s", l->name, strerror(errno));
     l->keep = before;
-    (void)um_ledger_begin(l, NULL);
+    (void)um_ledger_truncate(l, NULL);
     return UM_EIO;
 }
 

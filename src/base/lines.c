@@ -1,4 +1,4 @@
-/* Lines of a file, one in memory at a time. */
+/* Reads a file line by line, with one line in memory at a time. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ um_status um_lines_open(um_lines *l, const char *path, um_err *err) {
     um_lines_from(l, fd, standard ? "standard input" : path);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
         um_lines_close(l);
-        return um_fail(err, UM_EIO, "%s is a folder; a file of one JSON object a line is expected", path);
+        return um_fail(err, UM_EIO, "%s is a folder; expected a file with one JSON object per line", path);
     }
     if (fd >= 0) return UM_OK;
     return um_fail(err, saved == ENOENT ? UM_ENOENT : UM_EIO, "cannot read %s: %s", l->name, strerror(saved));
@@ -45,7 +45,8 @@ bool um_lines_is_file(const um_lines *l) {
     return fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* Drops what was handed out, so that the buffer grows to one line and no further. */
+/* Removes returned lines from the buffer, so that it never grows beyond one line. Starts skipping a line that is longer
+ * than UM_LINE_MAX. */
 static void make_room(um_lines *l) {
     if (l->start) {
         memmove(l->buf.data, l->buf.data + l->start, l->buf.len - l->start);
@@ -61,15 +62,15 @@ static void make_room(um_lines *l) {
     um_buf_reserve(&l->buf, READ_BYTES + 1);
 }
 
-/* Reads more bytes. UM_LINES_LINE: go on looking. A poll comes first because, unlike a read, it always ends with a
- * signal, whatever flags the handler was installed with. */
-static um_lines_got read_more(um_lines *l, bool wait, um_err *err) {
+/* Reads more bytes. Returns UM_LINES_LINE when the caller should search the buffer again. Polls first because a signal
+ * always interrupts poll, but does not interrupt read when its handler was installed with SA_RESTART. */
+static um_lines_result read_more(um_lines *l, bool wait, um_err *err) {
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
     int ready = poll(&p, 1, wait ? -1 : 0);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return UM_LINES_LATER;
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return UM_LINES_AGAIN;
     make_room(l);
     ssize_t n = read(l->fd, l->buf.data + l->buf.len, READ_BYTES);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return UM_LINES_LATER;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return UM_LINES_AGAIN;
     if (n < 0) {
         um_fail(err, UM_EIO, "cannot read %s: %s", l->name, strerror(errno));
         return UM_LINES_FAILED;
@@ -79,8 +80,8 @@ static um_lines_got read_more(um_lines *l, bool wait, um_err *err) {
     return UM_LINES_LINE;
 }
 
-/* Hands out [start, end); the newline behind it, if there is one, is consumed too. */
-static um_lines_got hand_out(um_lines *l, size_t end, um_str *line) {
+/* Returns the line [start, end) and consumes it together with its newline, if there is one. */
+static um_lines_result return_line(um_lines *l, size_t end, um_str *line) {
     *line = (um_str){l->buf.data + l->start, end - l->start};
     l->cut = end == l->buf.len;
     size_t next = end + !l->cut;
@@ -89,7 +90,7 @@ static um_lines_got hand_out(um_lines *l, size_t end, um_str *line) {
     bool too_long = l->skipping || line->n > UM_LINE_MAX;
     l->skipping = false;
     if (++l->number == 1 && line->n >= 3 && memcmp(line->p, "\xEF\xBB\xBF", 3) == 0)
-        *line = (um_str){line->p + 3, line->n - 3}; /* a byte order mark, as some editors write it */
+        *line = (um_str){line->p + 3, line->n - 3}; /* skips a byte order mark, which some editors write */
     return too_long ? UM_LINES_TOO_LONG : UM_LINES_LINE;
 }
 
@@ -99,23 +100,23 @@ static bool is_blank(um_str s) {
     return i == s.n;
 }
 
-um_lines_got um_lines_here(um_lines *l, um_str *line) {
+um_lines_result um_lines_next_buffered(um_lines *l, um_str *line) {
     for (;;) {
         size_t n = l->buf.len - l->looked;
         const char *newline = n ? (const char *)memchr(l->buf.data + l->looked, '\n', n) : NULL;
         bool last = !newline && l->eof && (l->start < l->buf.len || l->skipping);
         if (!newline && !last) break;
-        um_lines_got got = hand_out(l, newline ? (size_t)(newline - l->buf.data) : l->buf.len, line);
+        um_lines_result got = return_line(l, newline ? (size_t)(newline - l->buf.data) : l->buf.len, line);
         if (got == UM_LINES_TOO_LONG || !is_blank(*line)) return got;
     }
     l->looked = l->buf.len;
-    return l->eof ? UM_LINES_END : UM_LINES_LATER;
+    return l->eof ? UM_LINES_END : UM_LINES_AGAIN;
 }
 
-um_lines_got um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
+um_lines_result um_lines_next(um_lines *l, bool wait, um_str *line, um_err *err) {
     for (;;) {
-        um_lines_got got = um_lines_here(l, line);
-        if (got != UM_LINES_LATER) return got;
+        um_lines_result got = um_lines_next_buffered(l, line);
+        if (got != UM_LINES_AGAIN) return got;
         got = read_more(l, wait, err);
         if (got != UM_LINES_LINE) return got;
     }

@@ -1,4 +1,4 @@
-/* Log: one line a call on stderr. */
+/* Log: each call writes one line to stderr. */
 #include "base/base.h"
 
 #include <stdatomic.h>
@@ -49,7 +49,7 @@ void um_log_line(um_log_level level, const char *message, um_buf *out) {
     else um_buf_printf(out, "unmask: %s%s\n", names[level], message);
 }
 
-/* The line is formatted aside and written by one call, so that lines of several threads do not mix. */
+/* Formats the whole line first and writes it with one call, so that lines of several threads do not mix. */
 void um_log(um_log_level level, const char *fmt, ...) {
     if (level > um_log_get_level()) return;
     char message[LINE_MAX_BYTES];

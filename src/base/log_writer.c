@@ -1,8 +1,8 @@
-/* What is logged goes to stderr at once, or through a thread, so that a reader that stalls (a pager, a full pipe, a
- * disk that hangs) holds up nobody but this thread.
+/* Writes log lines to stderr, directly or through a writer thread. With the thread, a stalled reader (a pager, a full
+ * pipe, a hanging disk) blocks only that thread.
  *
- * There are two buffers: lines wait in one while the other is written. The thread naps between two writes, so that a
- * busy server wakes it a hundred times a second and not at every line. */
+ * There are two buffers: new lines are appended to one while the other is written. The thread sleeps between two
+ * writes, so that a busy server wakes it at most a hundred times a second and not for every line. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -13,22 +13,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_SECONDS 0.01
+#define WRITE_INTERVAL_SECONDS 0.01
 
 static struct {
     pthread_t thread;
-    pthread_mutex_t lock; /* guards all of this but `writing` */
+    pthread_mutex_t lock; /* guards all fields but `writing` */
     pthread_cond_t more, ended;
-    um_buf waiting, writing; /* `writing` is the thread's */
-    int64_t missed;          /* lines that were dropped since the thread last said so */
-    int64_t dropped;         /* in all */
+    um_buf waiting, writing; /* only the thread uses `writing` */
+    int64_t missed;          /* lines dropped since the thread last reported it */
+    int64_t dropped;         /* lines dropped in all */
     bool runs, idle, stops;
 } w = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
 static void put(const char *line, size_t n) {
-    if (w.waiting.len + n > UM_LOG_WAITING_MAX) {
+    if (w.waiting.len + n > UM_LOG_BUFFER_MAX) {
         w.missed++;
         w.dropped++;
         return;
@@ -54,7 +54,7 @@ int64_t um_log_dropped(void) {
 
 /* ---- The thread -------------------------------------------------------------------------------------------------- */
 
-/* Whoever gave us stderr may have made it return at once. */
+/* Writes all bytes. Polls when stderr is non-blocking, which the process that started this one may have set. */
 static bool write_all(const char *p, size_t n) {
     struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
     while (n) {
@@ -75,11 +75,11 @@ static int64_t count_lines(const um_buf *b) {
     return n;
 }
 
-/* Without the lock. Returns how many lines were lost: nobody will ever read them. */
+/* Writes the buffer `writing`. Called without the lock. Returns the number of lines that were lost to a write error. */
 static int64_t write_out(int64_t missed) {
     if (missed) {
         char text[80];
-        snprintf(text, sizeof text, "%lld lines of the log were dropped: nobody took them", (long long)missed);
+        snprintf(text, sizeof text, "%lld log lines were dropped because stderr was blocked", (long long)missed);
         um_log_line(UM_LOG_WARN, text, &w.writing);
     }
     int64_t lost = write_all(w.writing.data, w.writing.len) ? 0 : count_lines(&w.writing);
@@ -112,7 +112,7 @@ static void *run(void *arg) {
         int64_t lost = write_out(missed);
         pthread_mutex_lock(&w.lock);
         w.dropped += lost;
-        struct timespec end = after(NAP_SECONDS);
+        struct timespec end = after(WRITE_INTERVAL_SECONDS);
         if (!w.stops) pthread_cond_timedwait(&w.more, &w.lock, &end);
     }
     w.runs = false;
@@ -121,14 +121,14 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Start and stop ---------------------------------------------------------------------------------------------- */
 
-/* Signals are for others. */
-um_status um_log_begin_writer(um_err *err) {
+/* The thread blocks all signals, so that other threads handle them. */
+um_status um_log_start_writer(um_err *err) {
     sigset_t all, before;
     assert(!w.runs);
-    um_buf_reserve(&w.waiting, UM_LOG_WAITING_MAX); /* pages that are never touched cost nothing */
-    um_buf_reserve(&w.writing, UM_LOG_WAITING_MAX);
+    um_buf_reserve(&w.waiting, UM_LOG_BUFFER_MAX); /* untouched pages take no memory */
+    um_buf_reserve(&w.writing, UM_LOG_BUFFER_MAX);
     w.stops = false;
     w.runs = true;
     sigfillset(&all);
@@ -139,14 +139,15 @@ um_status um_log_begin_writer(um_err *err) {
     return failed ? um_fail(err, UM_EIO, "cannot start the thread that writes the log: %s", strerror(failed)) : UM_OK;
 }
 
-/* The thread may be in a call that never returns: then it is left there, and nobody is to follow it. */
-static void leave_thread(void) {
+/* Abandons a thread whose write may never return. Redirects stderr to /dev/null, so that no other thread blocks there.
+ */
+static void abandon_thread(void) {
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pthread_detach(w.thread);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
 }
 
-void um_log_end_writer(double seconds) {
+void um_log_stop_writer(double seconds) {
     struct timespec end = after(seconds);
     int late = 0;
     pthread_mutex_lock(&w.lock);
@@ -158,7 +159,7 @@ void um_log_end_writer(double seconds) {
     pthread_mutex_unlock(&w.lock);
     if (!began) return;
     if (is_stuck) {
-        leave_thread();
+        abandon_thread();
         return;
     }
     pthread_join(w.thread, NULL);

@@ -1,4 +1,4 @@
-/* Memory: the counting allocator, checked sizes, and how much memory the system has left. */
+/* Memory: the counting allocator, checked sizes, and the memory that is still available. */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -6,18 +6,18 @@
 
 static _Thread_local int64_t n_allocs;
 
-static void die_of_memory(size_t n) {
+static void abort_out_of_memory(size_t n) {
     fprintf(stderr, "unmask: out of memory: %zu bytes could not be allocated\n", n);
     abort();
 }
 
 static void *checked(void *p, size_t n) {
-    if (!p) die_of_memory(n);
+    if (!p) abort_out_of_memory(n);
     n_allocs++;
     return p;
 }
 
-/* malloc(0) may return NULL; one byte makes NULL mean failure alone. */
+/* malloc(0) may return NULL. Allocates at least one byte, so that NULL always means failure. */
 void *um_alloc(size_t n) { return checked(malloc(UM_MAX(n, 1u)), n); }
 
 void *um_zalloc(size_t n) { return checked(calloc(1, UM_MAX(n, 1u)), n); }
@@ -37,26 +37,27 @@ void um_free(void *p) { free(p); }
 
 int64_t um_alloc_count(void) { return n_allocs; }
 
-/* Zeroed memory. From one huge page up it asks for those: a core that streams weights from memory gets a quarter more
- * of it per second, because it walks the page table 512 times less often. The last, partial one stays small pages. */
+/* Returns zeroed memory. Requests huge pages for sizes of at least one huge page: a core that streams weights from
+ * memory then reads a quarter more per second, because it walks the page table 512 times less often. A partial huge
+ * page at the end stays in small pages. */
 static void *aligned_zeros(size_t n, size_t align) {
     const size_t huge = (size_t)2 << 20;
     void *p = NULL;
     if (posix_memalign(&p, n < huge ? align : UM_MAX(align, huge), n)) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (n >= huge) (void)madvise(p, n / huge * huge, MADV_HUGEPAGE); /* a wish */
+    if (n >= huge) (void)madvise(p, n / huge * huge, MADV_HUGEPAGE); /* only a hint; failure does not matter */
 #endif
     return memset(p, 0, n);
 }
 
-/* Linux hands out addresses freely and kills the process when pages are touched, so a large request is held against
- * what is really there before it is zeroed. */
+/* Linux grants more memory than it has and kills the process when the pages are touched. A large request is therefore
+ * compared with the available memory before it is zeroed. */
 um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err) {
-    enum { ASK_FROM = 64 << 20 };
+    enum { CHECK_FROM = 64 << 20 };
     const double mib = 1 << 20;
     assert(align && (align & (align - 1)) == 0);
     *out = NULL;
-    size_t available = n >= ASK_FROM ? um_memory_available() : 0;
+    size_t available = n >= CHECK_FROM ? um_memory_available() : 0;
     if (available && n > available)
         return um_fail(err, UM_ENOMEM, "%s: %.1f MiB needed, %.1f MiB of memory are free", what, (double)n / mib,
                        (double)available / mib);
@@ -70,7 +71,8 @@ um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_
     return UM_OK;
 }
 
-/* Reads the number behind `key` in a file of "key number" lines; with an empty key the first number. -1: not there. */
+/* Returns the number after `key` in a file of "key number" lines, or -1. With an empty key, returns the first number.
+ */
 static int64_t read_number(const char *path, const char *key) {
     FILE *f = fopen(path, "re");
     if (!f) return -1;
@@ -83,7 +85,8 @@ static int64_t read_number(const char *path, const char *key) {
     return value;
 }
 
-/* A control group (container) may allow less than the machine has. File pages that are not in use count as free. */
+/* Returns the memory that the control group (container) leaves; it may be less than the machine has. Inactive file
+ * pages count as free. */
 static int64_t group_available(void) {
     int64_t max = read_number("/sys/fs/cgroup/memory.max", "");
     int64_t used = read_number("/sys/fs/cgroup/memory.current", "");

@@ -1,4 +1,4 @@
-/* Numbers as text, independent of the locale that the program around us may have set. */
+/* Numbers as text, independent of the locale that a program using the library may have set. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ bool um_parse_int(const char *s, int64_t *out) {
     return true;
 }
 
-/* strtod in the C locale: the calling thread's locale is changed for the moment of the call. */
+/* strtod in the C locale. Changes the calling thread's locale during the call. */
 static double c_strtod(const char *s, char **end) {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     locale_t before = uselocale(c);
@@ -35,7 +35,8 @@ bool um_parse_double(const char *s, double *out) {
     return true;
 }
 
-/* Whatever is no digit, sign or exponent in %g of a finite number is the locale's decimal point, perhaps some bytes. */
+/* Replaces the locale's decimal point by '.'. In %g of a finite number, all bytes that are not digits, signs or an 'e'
+ * belong to the decimal point, which may be several bytes long. */
 static void fix_point(char *s) {
     char *w = s;
     for (const char *r = s; *r; r++) {

@@ -1,11 +1,11 @@
-/* Options: the value of a row, from text and to text. */
+/* Options: converts values from text and to text. */
 #include "base/base.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <strings.h>
 
-#define OPEN_END 2147483647.0 /* a maximum from here on is no limit that a person should read */
+#define OPEN_END 2147483647.0 /* a maximum of at least this is shown as "or more" */
 
 /* ---- Text to value ----------------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ um_str um_option_auto(const um_option *row) {
     return row->autos ? um_str_of("auto") : (um_str){0};
 }
 
-/* What its word stores. */
+/* Returns the text of the value that the row's word ("auto") stores. */
 static const char *auto_value(const um_option *row) {
     const char *equals = strchr(row->autos, '=');
     return equals ? equals + 1 : row->autos;
@@ -61,7 +61,8 @@ void um_option_range(const um_option *row, um_buf *out) {
     if (row->choices || has_range(row)) put_auto(row, out);
 }
 
-/* kind: what was expected; for a row with choices NULL, they say it themselves. */
+/* Fails for an invalid value. `kind` names the expected kind of value ("an integer"). NULL: the message lists the row's
+ * choices. */
 static um_status fail_kind(const um_option *row, const char *kind, const char *value, um_err *err) {
     um_buf expected = {0};
     if (kind) um_buf_puts(&expected, kind);
@@ -73,7 +74,7 @@ static um_status fail_kind(const um_option *row, const char *kind, const char *v
     return s;
 }
 
-/* Whoever passed a limit has to read it, however large it is. */
+/* Fails for a number out of range. A maximum that was exceeded is shown even if it is at least OPEN_END. */
 static um_status fail_range(const um_option *row, bool above, const char *value, um_err *err) {
     um_buf range = {0};
     put_range(row, above ? INFINITY : OPEN_END, &range);
@@ -112,7 +113,7 @@ static um_status set_float(const um_option *row, void *field, const char *value,
     return UM_OK;
 }
 
-/* A word with choices is stored in the table's spelling. */
+/* Stores a word. If the row has choices, stores the spelling that the row uses. */
 static um_status set_name(const um_option *row, void *field, const char *value, bool check, um_err *err) {
     um_str word = um_str_of(value);
     if (check && row->choices && um_word_index(row->choices, '|', value, &word) < 0)
@@ -133,7 +134,7 @@ static um_status set_choice(const um_option *row, void *field, const char *value
     return UM_OK;
 }
 
-/* check: the text comes from outside; what "auto" stores may lie outside the range. */
+/* Parses and stores a value. check is false for the value of "auto", which may be outside the range. */
 static um_status store(const um_option *row, void *field, const char *value, bool check, um_err *err) {
     switch (row->type) {
     case UM_OPT_BOOL: return set_bool(row, field, value, err);
@@ -157,28 +158,18 @@ static bool means_auto(const um_option *row, const char *value) {
     return um_option_is_auto(row, value) || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
 }
 
-/* A system that uses the name may take multiples of a number only. */
-static um_status check_multiple(const um_option *row, const char *name, const char *value, um_err *err) {
-    int32_t multiple = um_option_multiple(row, name);
-    int64_t v = 0;
-    if (multiple == 1 || !um_parse_int(value, &v) || v % multiple == 0) return UM_OK;
-    return um_fail(err, UM_ERANGE, "%.80s is no multiple of %d, which this name asks for; %s takes any", value,
-                   multiple, row->name);
-}
-
-static um_status set_field(const um_option *row, void *field, const char *name, const char *value, um_err *err) {
+static um_status set_field(const um_option *row, void *field, const char *value, um_err *err) {
     if (means_auto(row, value)) return store(row, field, auto_value(row), false, err);
-    um_status s = store(row, field, value, true, err);
-    return s ? s : check_multiple(row, name, value, err);
+    return store(row, field, value, true, err);
 }
 
 um_status um_option_set_as(const um_option *row, void *base, const char *name, const char *label, const char *value,
                            um_err *err) {
     um_err own, *e = err ? err : &own;
-    void *aside = um_zalloc(row->size); /* a value that is refused leaves the field as it was */
-    um_status s = set_field(row, aside, name, value, e);
-    if (!s && base) memcpy((char *)base + row->offset, aside, row->size);
-    um_free(aside);
+    void *parsed = um_zalloc(row->size); /* an invalid value must leave the field unchanged */
+    um_status s = set_field(row, parsed, value, e);
+    if (!s && base) memcpy((char *)base + row->offset, parsed, row->size);
+    um_free(parsed);
     return s ? um_fail_about(e, um_fail_in(e, "%s", label), name) : UM_OK;
 }
 
@@ -208,7 +199,7 @@ static void put_float(float v, um_buf *out) {
     um_buf_puts(out, text);
 }
 
-/* The word; for an index that has none, which a program may have stored, the index. */
+/* Appends the word of an index. A program may have stored an index without a word; then appends the index itself. */
 static void put_choice(const char *choices, int32_t index, um_buf *out) {
     const char *p = choices;
     int32_t i = index;
@@ -229,7 +220,8 @@ static void put_value(const um_option *row, const void *field, um_buf *out) {
     }
 }
 
-/* Two fields of equal text are equal, so "auto" is recognised by storing it aside and writing both. */
+/* Returns whether the field holds the value of "auto", and appends the text of the field. Compares the texts of the
+ * field and of the stored "auto" value, because NaN does not equal itself. */
 static bool holds_auto(const um_option *row, const void *field, um_buf *out) {
     size_t start = out->len;
     put_value(row, field, out);
@@ -264,7 +256,7 @@ bool um_option_equal(const um_option *row, const void *a, const void *b) {
     return same;
 }
 
-/* ---- Values that are there --------------------------------------------------------------------------------------- */
+/* ---- Checks of stored values ------------------------------------------------------------------------------------- */
 
 um_status um_options_check(const um_option_set *sets, size_t n_sets, um_err *err) {
     um_buf text = {0};

@@ -1,7 +1,7 @@
-/* --help: the option rows as text, by group. */
+/* Formats option rows for --help, by group. */
 #include "base/base.h"
 
-#define HELP_COLUMN 32 /* where the sentences start */
+#define HELP_COLUMN 32 /* first column of the help texts */
 
 static int text_width(const char *s, size_t n) {
     int width = 0;
@@ -14,7 +14,7 @@ static int text_width(const char *s, size_t n) {
     return width;
 }
 
-/* Writes words of text from column `column` on, a new line indented to HELP_COLUMN where `columns` would be passed. */
+/* Writes the words of a text from HELP_COLUMN on. Breaks lines before they exceed `columns`. */
 static void put_wrapped(um_buf *out, const char *text, int columns) {
     int column = HELP_COLUMN;
     bool first = true;
@@ -42,7 +42,7 @@ void um_option_put_usage(const um_option *row, const void *base, um_buf *out) {
     if (row->type != UM_OPT_BOOL) um_buf_printf(out, " %s", row->metavar ? row->metavar : "VALUE");
 }
 
-/* Flag and metavar, and the way to HELP_COLUMN, on the next line when they are too long. */
+/* Writes flag and metavar, and pads to HELP_COLUMN: on the next line if they are too long. */
 static void put_head(const um_option *row, const void *base, um_buf *out) {
     size_t start = out->len;
     um_buf_puts(out, "  ");
@@ -55,7 +55,7 @@ static void put_head(const um_option *row, const void *base, um_buf *out) {
     um_buf_printf(out, "%*s", HELP_COLUMN - width, "");
 }
 
-void um_option_put_facts(const um_option *row, const void *base, um_buf *out) {
+void um_option_put_range_and_default(const um_option *row, const void *base, um_buf *out) {
     um_buf range = {0}, def = {0};
     um_buf_puts(&def, "");
     um_option_range(row, &range);
@@ -79,7 +79,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     if (opens_group) um_buf_printf(p->out, "%s%s:\n", p->out->len ? "\n" : "", row->group ? row->group : "Options");
     put_head(row, set->base, p->out);
     um_buf_puts(&text, row->help);
-    um_option_put_facts(row, set->base, &text);
+    um_option_put_range_and_default(row, set->base, &text);
     put_wrapped(p->out, text.data, p->columns);
     um_buf_free(&text);
 }

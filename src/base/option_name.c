@@ -1,9 +1,9 @@
-/* Options: their names, in each spelling, and those that people mistype. */
+/* Options: finding them by name and alias, their flags and variables, and suggestions for mistyped names. */
 #include "base/base.h"
 
 #include <ctype.h>
 
-/* Compares a with the n bytes at b; '-' and '_' are the same. */
+/* Compares a with the n bytes at b; '-' and '_' are equal. */
 static bool same_name(const char *a, const char *b, size_t n) {
     size_t i = 0;
     for (; a[i] && i < n; i++)
@@ -29,19 +29,8 @@ bool um_option_alias(const um_option *row, size_t i, um_str *name) {
         if (p) p++;
     }
     if (!p) return false;
-    *name = (um_str){p, strcspn(p, ",%")};
+    *name = (um_str){p, strcspn(p, ",")};
     return true;
-}
-
-int32_t um_option_multiple(const um_option *row, const char *name) {
-    um_str alias;
-    int32_t multiple = 0;
-    for (size_t i = 0; um_option_alias(row, i, &alias); i++) {
-        const char *p = alias.p + alias.n;
-        if (*p != '%' || !same_name(name, alias.p, alias.n)) continue;
-        for (p++; isdigit((unsigned char)*p); p++) multiple = 10 * multiple + (*p - '0');
-    }
-    return UM_MAX(multiple, 1);
 }
 
 const um_option *um_options_find(const um_option *rows, size_t n, const char *name) {
@@ -65,8 +54,8 @@ void um_option_put_env(const char *name, um_buf *out) {
 
 /* ---- Mistyped names ---------------------------------------------------------------------------------------------- */
 
-/* Distance of Levenshtein: the least number of letters to put in, take out or replace. One row of the table is kept;
- * row[j] is the distance of the letters of a so far to the first j of b. */
+/* Returns the Levenshtein distance: the least number of letters to insert, delete or replace. Keeps one row of the
+ * table: row[j] is the distance between the letters of a so far and the first j letters of b. */
 static size_t edit_distance(const char *a, const char *b, size_t nb) {
     size_t row[65];
     for (size_t j = 0; j <= nb; j++) row[j] = j;
@@ -82,7 +71,7 @@ static size_t edit_distance(const char *a, const char *b, size_t nb) {
     return row[nb];
 }
 
-/* Near: at most one letter in three is wrong. */
+/* A word is near when at most one letter in three is wrong. */
 const char *um_nearest(const char *word, const char *const *words, size_t n) {
     const char *best = NULL;
     size_t best_distance = (strlen(word) + 2) / 3 + 1;
@@ -123,7 +112,7 @@ um_status um_options_set(const um_option_set *sets, size_t n_sets, const char *n
 
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
-/* Has a row before (set, k) the same group? */
+/* Returns whether a row before row k of the set has the same group. */
 static bool seen_before(const um_option_set *sets, size_t set, size_t k) {
     const char *group = sets[set].rows[k].group;
     for (size_t i = 0; i <= set; i++)

@@ -1,21 +1,21 @@
 /* Thread pool.
  *
- * Every thread has a share of a run's tasks, neighbours in their order, and takes those of others when it has done its
- * own. So a thread meets the same part of the data in run after run, in its own cache, and nobody waits for a slow one.
+ * Each thread has a share of a run's tasks, a contiguous range. A thread that has finished its share takes tasks from
+ * the shares of other threads. So a thread works on the same part of the data in every run, which stays in its cache,
+ * and no thread waits for a slow one.
  *
- * One atomic word, the ticket, is the whole queue of a share: the number of the run in its upper half, the tasks not
- * yet taken in its lower half. Taking a task is one compare-and-swap that lowers it. A thread that comes late finds an
- * empty or a newer ticket and touches nothing of the old run, so the caller waits for tasks, never for threads to wake
- * up.
+ * The queue of a share is a single atomic word, its ticket. The upper half is the number of the run, the lower half the
+ * number of tasks that are not taken yet. A thread takes a task with one compare-and-swap that decrements the ticket. A
+ * thread that wakes up late finds an empty ticket or the ticket of a newer run and touches nothing of the old run. So
+ * the caller waits only for tasks, never for threads to wake up.
  *
- * A forward pass of a small model is a hundred runs a millisecond apart or less. Threads therefore look at the ticket
- * for a while before they sleep (waking a sleeper takes 5 to 50 us), unless there are more threads than cores. */
+ * A forward pass of a small model is a hundred runs, at most a millisecond apart. Threads therefore spin on their
+ * ticket for a while before they sleep, because waking a thread takes 5 to 50 us. They don't spin when there are more
+ * threads than CPUs that this process may use. */
 #include "base/base.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define SPIN_SECONDS 40e-6
 #define THREADS_MAX  1024
@@ -26,19 +26,20 @@ typedef struct share {
 } share;
 
 struct um_pool {
-    /* Written by the caller before the tickets, read by whoever took a task: valid as long as a task is not done. */
+    /* The caller writes these fields before the tickets. A thread that has taken a task reads them; they stay valid
+     * until the last task is done. */
     um_task_fn fn;
     void *arg;
     int n_tasks;
     uint32_t run;
     bool spins;
-    int n_threads, n_started; /* n_started: without the caller */
+    int n_threads, n_started; /* n_started: threads of the pool, without the caller */
     pthread_t *thread;
 
     _Alignas(64) atomic_int n_undone; /* tasks of the run that are not done */
-    atomic_int n_sleeping;            /* threads asleep or about to be */
+    atomic_int n_sleeping;            /* threads that sleep or are about to */
     atomic_bool stop, caller_sleeps;
-    pthread_mutex_t lock; /* guards nothing but the way to sleep */
+    pthread_mutex_t lock; /* protects no data, only the wait on the conditions */
     pthread_cond_t wake, done;
 
     share share[]; /* [n_threads] */
@@ -57,12 +58,12 @@ static void relax(void) {
 #endif
 }
 
-/* The first task of a thread's share, or the end of the last share. */
+/* Returns the first task of a thread's share. For n_threads, returns the end of the last share. */
 static int share_begin(const um_pool *p, int thread) {
     return (int)(((int64_t)p->n_tasks * thread + p->n_threads - 1) / p->n_threads);
 }
 
-/* Takes a task of a thread's share in the present run; -1 when none is left. */
+/* Takes a task from a thread's share in the current run and returns it, or -1 when none is left. */
 static int take(um_pool *p, int thread) {
     atomic_uint_least64_t *ticket = &p->share[thread].ticket;
     uint64_t t = atomic_load_explicit(ticket, memory_order_relaxed);
@@ -80,7 +81,7 @@ static void finish_task(um_pool *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Its own share, then what is left of the others'. */
+/* Runs the tasks of the thread's own share, then the remaining tasks of other shares. */
 static void work(um_pool *p, int thread) {
     for (int i = 0; i < p->n_threads; i++) {
         int of = (thread + i) % p->n_threads;
@@ -91,9 +92,9 @@ static void work(um_pool *p, int thread) {
     }
 }
 
-typedef bool (*claim_fn)(um_pool *p, int thread);
+typedef bool (*condition_fn)(um_pool *p, int thread);
 
-static bool has_news(um_pool *p, int thread) {
+static bool should_wake(um_pool *p, int thread) {
     return (atomic_load(&p->share[thread].ticket) & LEFT_MASK) || atomic_load(&p->stop);
 }
 
@@ -102,25 +103,29 @@ static bool is_done(um_pool *p, int thread) {
     return atomic_load(&p->n_undone) == 0;
 }
 
-/* Looks at the claim for SPIN_SECONDS; the clock is read every few rounds only. */
-static bool spin_until(um_pool *p, int thread, claim_fn claim) {
-    if (claim(p, thread)) return true;
+/* Spins until the condition holds, for at most SPIN_SECONDS. Returns whether it holds. Reads the clock only every 32
+ * rounds. */
+static bool spin_until(um_pool *p, int thread, condition_fn holds) {
+    if (holds(p, thread)) return true;
     if (!p->spins) return false;
     double end = um_now() + SPIN_SECONDS;
     do {
         for (int i = 0; i < 32; i++) {
             relax();
-            if (claim(p, thread)) return true;
+            if (holds(p, thread)) return true;
         }
     } while (um_now() < end);
     return false;
 }
 
-/* The sleeper announces itself, then looks; the other one writes, then looks for sleepers. At least one of them sees
- * the other (wake_all, finish_task), and the lock keeps the signal from falling between. */
-static void sleep_until(um_pool *p, int thread, claim_fn claim, pthread_cond_t *cond) {
+/* Sleeps until the condition holds.
+ *
+ * No wakeup is lost: the sleeping thread first announces itself and then tests the condition, and the waking thread
+ * (wake_all, finish_task) first makes the condition true and then looks for sleepers. At least one of them sees the
+ * other. The lock keeps the signal from arriving between the test and the wait. */
+static void sleep_until(um_pool *p, int thread, condition_fn holds, pthread_cond_t *cond) {
     pthread_mutex_lock(&p->lock);
-    while (!claim(p, thread)) pthread_cond_wait(cond, &p->lock);
+    while (!holds(p, thread)) pthread_cond_wait(cond, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -129,9 +134,9 @@ static void *worker_main(void *v) {
     um_free(v);
     um_pool *p = a.pool;
     while (!atomic_load(&p->stop)) {
-        if (!spin_until(p, a.thread, has_news)) {
+        if (!spin_until(p, a.thread, should_wake)) {
             atomic_fetch_add(&p->n_sleeping, 1);
-            sleep_until(p, a.thread, has_news, &p->wake);
+            sleep_until(p, a.thread, should_wake, &p->wake);
             atomic_fetch_sub(&p->n_sleeping, 1);
         }
         work(p, a.thread);
@@ -139,7 +144,8 @@ static void *worker_main(void *v) {
     return NULL;
 }
 
-/* Adding nothing is for the order: whoever announces itself after it sees the tickets that were written before. */
+/* Wakes all sleeping threads. Reads n_sleeping by adding 0, because a read-modify-write orders it with the tickets: a
+ * thread that announces itself later sees the tickets that were written before. */
 static void wake_all(um_pool *p) {
     if (atomic_fetch_add(&p->n_sleeping, 0) == 0) return;
     pthread_mutex_lock(&p->lock);
@@ -147,7 +153,7 @@ static void wake_all(um_pool *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static void await_tasks(um_pool *p) {
+static void wait_for_tasks(um_pool *p) {
     if (spin_until(p, 0, is_done)) return;
     atomic_store(&p->caller_sleeps, true);
     sleep_until(p, 0, is_done, &p->done);
@@ -172,13 +178,7 @@ void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n) {
     }
     wake_all(p);
     work(p, 0);
-    await_tasks(p);
-}
-
-static int usable_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return UM_MAX(CPU_COUNT(&set), 1);
-    return (int)UM_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1); /* more cores than the set has bits */
+    wait_for_tasks(p);
 }
 
 static um_status start_threads(um_pool *p, um_err *err) {
@@ -188,8 +188,8 @@ static um_status start_threads(um_pool *p, um_err *err) {
         int e = pthread_create(&p->thread[i - 1], NULL, worker_main, a);
         if (e) {
             um_free(a);
-            return um_fail(err, UM_ELIMIT, "thread %d of %d could not be started: %s; ask for fewer with --threads",
-                           i + 1, p->n_threads, strerror(e));
+            return um_fail(err, UM_ELIMIT, "cannot start thread %d of %d: %s; set a lower number with --threads", i + 1,
+                           p->n_threads, strerror(e));
         }
         p->n_started++;
     }
@@ -198,8 +198,8 @@ static um_status start_threads(um_pool *p, um_err *err) {
 
 um_status um_pool_new(um_pool **out, int n_threads, um_err *err) {
     *out = NULL;
-    int cores = usable_cores();
-    if (n_threads == 0) n_threads = UM_MIN(cores, THREADS_MAX);
+    const int cpus = um_cpu_count();
+    if (n_threads == 0) n_threads = UM_MIN(cpus, THREADS_MAX);
     if (n_threads < 0 || n_threads > THREADS_MAX)
         return um_fail(err, UM_ERANGE, "threads: %d is outside 0..%d", n_threads, THREADS_MAX);
     void *mem = NULL;
@@ -208,7 +208,7 @@ um_status um_pool_new(um_pool **out, int n_threads, um_err *err) {
     if (s) return s;
     um_pool *p = (um_pool *)mem;
     p->n_threads = n_threads;
-    p->spins = n_threads <= cores;
+    p->spins = n_threads <= cpus;
     p->thread = UM_NEW_ARRAY(pthread_t, (size_t)n_threads);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);

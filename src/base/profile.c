@@ -1,6 +1,6 @@
-/* Spans of time: a trace as a list of JSON objects, one a line, in the format of the Trace Event Profiling Tool
- * (complete events, times in microseconds), and sums. The list is written as it grows, so that what a killed process
- * leaves behind still opens. */
+/* Profiles: a trace and sums of spans. The trace is a list of JSON objects, one per line, in the Trace Event Format
+ * (complete events, times in microseconds). It is written while it grows, and viewers accept a list without its end, so
+ * the trace of a killed process still opens. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define TEXT_BYTES ((size_t)64 << 10)
-#define LINE_BYTES ((size_t)256) /* longest line; names are short */
+#define LINE_BYTES ((size_t)256) /* longest line of a span; names are short */
 
 /* ---- Spans ------------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +28,7 @@ static um_profile_sum *sum_of(um_profile *p, const char *name) {
     return &p->sum[p->n_sums++];
 }
 
-/* A span that was entered before the profile began is none of its own. */
+/* Ignores a span that was entered before the profile was started. */
 void um_profile_close(um_profile *p, double since, const char *name, int32_t size) {
     if (since < p->origin) return;
     double end = um_now(), seconds = end - since;
@@ -57,7 +57,7 @@ static void write_text(um_profile *p) {
     um_buf_clear(&p->text);
 }
 
-/* Both ends are rounded, not the length, so that a span stays inside of the one around it. */
+/* Rounds start and end, not the duration, so that a span stays within the span that encloses it. */
 static void put_span(um_profile *p, const um_profile_span *s) {
     long long start = llround((s->start - p->origin) * 1e9), length = llround((s->end - p->origin) * 1e9) - start;
     um_buf_printf(&p->text,
@@ -149,7 +149,8 @@ static void sort_sums(const um_profile *p, um_profile_sum *out) {
     qsort(out, (size_t)p->n_sums, sizeof *out, by_seconds);
 }
 
-/* Of the outermost spans; none has ended when a profile is stopped inside of its first one. */
+/* Returns the share of the time of all outermost spans. That time is 0 when the profile is stopped within the first
+ * outermost span. */
 static double share_of(const um_profile *p, const um_profile_sum *s) {
     return p->total > 0 ? s->seconds / p->total : 0;
 }

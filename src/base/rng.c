@@ -20,7 +20,7 @@ static uint64_t mix(uint64_t z) {
 
 uint64_t um_rng_u64(uint64_t key, uint64_t counter) { return mix(key + GOLDEN * (counter + 1)); }
 
-/* Each part is mixed in before the next, so that (1, 2) and (2, 1) are different keys. */
+/* Mixes in the parts one after another, so that (1, 2) and (2, 1) give different keys. */
 uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t use) {
     uint64_t key = um_rng_u64(0, seed);
     key = um_rng_u64(key, position);
@@ -28,15 +28,15 @@ uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t u
     return um_rng_u64(key, use);
 }
 
-/* 52 bits and a half: the middle of one of 2^52 equal cells. 53 bits and a half would round up to 1. */
+/* Returns the middle of one of 2^52 equal intervals of (0, 1). With 2^53 intervals the last middle would round to 1. */
 double um_rng_uniform(uint64_t key, uint64_t counter) {
     return ((double)(um_rng_u64(key, counter) >> 12) + 0.5) * 0x1p-52;
 }
 
 float um_rng_gumbel(uint64_t key, uint64_t counter) { return (float)-log(-log(um_rng_uniform(key, counter))); }
 
-/* Without a random source of the system (a jail without the call) the clock must do: seeds need to differ, they are no
- * secret. */
+/* Uses the clock when the system offers no random source (a sandbox may forbid the call). Seeds must differ, but they
+ * are not secret. */
 int64_t um_rng_seed(void) {
     uint64_t v = 0;
     if (getentropy(&v, sizeof v) != 0) {

@@ -1,15 +1,18 @@
-/* Settings: who gave an option its value. */
+/* Settings: options and the sources of their values. */
 #include "base/base.h"
 
 void um_settings_init(um_settings *s) {
     size_t n = 1;
     for (size_t i = 0; i < s->n_sets; i++) n += s->sets[i].n;
     s->given = UM_NEW_ARRAY(um_given, n);
+    s->foreign_given = UM_NEW_ARRAY(um_foreign_given, s->n_foreign + 1);
 }
 
 void um_settings_free(um_settings *s) {
     um_free(s->given);
+    um_free(s->foreign_given);
     s->given = NULL;
+    s->foreign_given = NULL;
 }
 
 bool um_settings_find(const um_settings *s, const char *name, um_setting *out) {
@@ -26,16 +29,16 @@ bool um_settings_find(const um_settings *s, const char *name, um_setting *out) {
     return false;
 }
 
-/* In a file the place comes first, elsewhere the name says it all. */
-static void put_label(const um_written *w, um_buf *out) {
+/* For a file, the label is position and name. For other sources, `where` already is the name. */
+void um_written_put_label(const um_written *w, um_buf *out) {
     bool is_file = w->by == UM_BY_FILE || w->by == UM_BY_SECTION;
     um_buf_printf(out, "%s%s%.80s", w->where, is_file ? ": " : "", is_file ? w->name : "");
 }
 
-um_status um_settings_give(um_settings *s, const um_setting *o, const um_written *w, um_err *err) {
+um_status um_settings_set(um_settings *s, const um_setting *o, const um_written *w, um_err *err) {
     um_buf label = {0};
     um_status st;
-    put_label(w, &label);
+    um_written_put_label(w, &label);
     if (o->given->by == w->by && w->by != UM_BY_ARGV) {
         st = um_fail(err, UM_EINVAL, "%s: the option %s is given twice, first at %s", label.data, o->row->name,
                      o->given->where);

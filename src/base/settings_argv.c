@@ -3,11 +3,11 @@
 
 typedef struct args {
     um_settings *settings;
-    int argc, next; /* argv[next] comes next */
+    int argc, next; /* argv[next] is parsed next */
     char **argv;
 } args;
 
-/* "--no-name" of a boolean. */
+/* Finds the boolean option that "--no-NAME" turns off. */
 static bool find_negated(const args *a, const char *name, um_setting *o) {
     if (strncmp(name, "no-", 3) != 0) return false;
     return um_settings_find(a->settings, name + 3, o) && o->row->type == UM_OPT_BOOL;
@@ -23,8 +23,8 @@ static um_status fail_unknown(const um_settings *s, const char *name, um_err *er
     return st;
 }
 
-/* The value behind a flag: after '=', or the next word. A word that is itself a flag is taken for a forgotten value. */
-static um_status take_value(args *a, const char *name, const char *equal, const char **value, um_err *err) {
+/* Reads the value of a flag: the text after '=', or the next word. If the next word is a flag, the value is missing. */
+static um_status read_value(args *a, const char *name, const char *equal, const char **value, um_err *err) {
     const char *next = a->next < a->argc ? a->argv[a->next] : NULL;
     if (equal) {
         *value = equal + 1;
@@ -32,36 +32,65 @@ static um_status take_value(args *a, const char *name, const char *equal, const 
     }
     if (!next) return um_fail(err, UM_EINVAL, "--%s needs a value, found the end of the command line", name);
     if (strncmp(next, "--", 2) == 0)
-        return um_fail(err, UM_EINVAL, "--%s needs a value, found %.80s; write --%s=VALUE if that is it", name, next,
-                       name);
+        return um_fail(err, UM_EINVAL, "--%s needs a value, found %.80s; write --%s=VALUE if this is the value", name,
+                       next, name);
     *value = next;
     a->next++;
     return UM_OK;
 }
 
-static um_status give(args *a, const um_setting *o, const char *name, const char *value, um_err *err) {
+static um_status store_value(args *a, const um_setting *o, const char *name, const char *value, um_err *err) {
     um_buf flag = {0};
     um_buf_printf(&flag, "--%s", name);
-    um_status st = um_settings_give(a->settings, o, &(um_written){UM_BY_ARGV, flag.data, name, value}, err);
+    um_status st = um_settings_set(a->settings, o, &(um_written){UM_BY_ARGV, flag.data, name, value}, err);
     um_buf_free(&flag);
     return st;
 }
 
-/* flag: behind the dashes, "name" or "name=value". */
+/* Returns the foreign option of a flag, or NULL. Sets *value to "false" when the flag is "no-" and a switch's name. */
+static const um_foreign *find_foreign(const args *a, const char *name, const char **value) {
+    const um_foreign *f = um_settings_find_foreign(a->settings, name);
+    if (f || strncmp(name, "no-", 3) != 0) return f;
+    f = um_settings_find_foreign(a->settings, name + 3);
+    *value = "false";
+    return f && (f->kind == UM_FOREIGN_SWITCH || f->kind == UM_FOREIGN_FOLDER) ? f : NULL;
+}
+
+/* Stores the value of a foreign option. After a switch that may name a folder, the next word is its value if such a
+ * folder exists, and an ordinary argument otherwise. */
+static um_status store_foreign(args *a, const um_foreign *f, const char *name, const char *equal, const char *value,
+                               um_err *err) {
+    bool is_switch = f->kind == UM_FOREIGN_SWITCH || f->kind == UM_FOREIGN_FOLDER, is_on = um_streq(value, "true");
+    um_buf flag = {0};
+    um_status st = UM_OK;
+    if (!is_on && equal) return um_fail(err, UM_EINVAL, "--%s takes no value, found \"%.80s\"", name, equal + 1);
+    if (equal || !is_switch) st = read_value(a, name, equal, &value, err);
+    else if (is_on && f->kind == UM_FOREIGN_FOLDER && a->next < a->argc && um_dir_exists(a->argv[a->next]))
+        value = a->argv[a->next++];
+    um_buf_printf(&flag, "--%s", name);
+    if (!st) st = um_settings_set_foreign(a->settings, f, &(um_written){UM_BY_ARGV, flag.data, name, value}, err);
+    um_buf_free(&flag);
+    return st;
+}
+
+/* Parses one flag: "name" or "name=value", without the dashes. */
 static um_status parse_flag(args *a, const char *flag, um_err *err) {
     const char *equal = strchr(flag, '='), *value = "true";
     char *name = equal ? um_strndup(flag, (size_t)(equal - flag)) : um_strdup(flag);
+    const um_foreign *f = NULL;
     um_setting o;
     um_status st = UM_OK;
     if (um_settings_find(a->settings, name, &o)) {
-        if (o.row->type != UM_OPT_BOOL || equal) st = take_value(a, name, equal, &value, err);
+        if (o.row->type != UM_OPT_BOOL || equal) st = read_value(a, name, equal, &value, err);
     } else if (find_negated(a, name, &o)) {
         if (equal) st = um_fail(err, UM_EINVAL, "--%s takes no value, found \"%.80s\"", name, equal + 1);
         value = "false";
+    } else if ((f = find_foreign(a, name, &value))) {
+        st = store_foreign(a, f, name, equal, value, err);
     } else {
         st = fail_unknown(a->settings, name, err);
     }
-    if (!st) st = give(a, &o, name, value, err);
+    if (!st && !f) st = store_value(a, &o, name, value, err);
     um_free(name);
     return st;
 }
@@ -79,7 +108,11 @@ um_status um_settings_argv(um_settings *s, int argc, char **argv, const char **r
         else if (um_streq(word, "--")) flags = false;
         else if (um_streq(word, "-h") || um_streq(word, "--help")) *help = true;
         else if (word[1] == '-') st = parse_flag(&a, word + 2, err);
-        else st = um_fail(err, UM_EINVAL, "unknown option %.80s; options start with two dashes, text after --", word);
+        else
+            st = um_fail(
+                err, UM_EINVAL,
+                "unknown option %.80s; options start with two dashes, text that starts with a dash goes after --",
+                word);
     }
     return st;
 }

@@ -1,7 +1,8 @@
 /* Settings from a YAML file. */
 #include "base/base.h"
 
-#define THRESHOLDS "decoding_thresholds" /* where Diffulex keeps them; grouping changes nothing */
+/* The section in which configuration files of Diffulex group the thresholds. Here the grouping has no meaning. */
+#define THRESHOLDS "decoding_thresholds"
 
 typedef struct file {
     um_settings *settings;
@@ -26,14 +27,16 @@ static bool is_command(const um_settings *s, const char *name) {
     return um_streq(name, s->command) || (s->known && s->known(name, NULL));
 }
 
-/* "run.decoding_thresholds": the part before the dot. Empty where the section is for every command. */
+/* Returns the command of a section: "run" for "run.decoding_thresholds". Empty for a section for all commands. um_free.
+ */
 static char *owner_of(const um_settings *s, const char *section) {
     char *first = um_strndup(section, strcspn(section, "."));
     if (!is_command(s, first)) *first = '\0';
     return first;
 }
 
-/* Sections are: engine and those of commands at the top, thresholds there and in these. */
+/* Returns whether the entry's name is a section. At the top level these are `engine`, the names of commands and
+ * `decoding_thresholds`; the first two may contain `decoding_thresholds`. */
 static bool is_section(const file *f) {
     const um_yaml_entry *e = f->e;
     bool top = !*e->section, second = !top && !strchr(e->section, '.') && !um_streq(e->section, THRESHOLDS);
@@ -44,8 +47,8 @@ static bool is_section(const file *f) {
 static um_status fail_section(const file *f) {
     um_setting o;
     if (um_settings_find(f->settings, f->e->key, &o))
-        return fail_key(f, "%.80s: a value is expected, found a mapping", f->e->key);
-    return fail_key(f, "unknown section %.80s; there are engine, " THRESHOLDS " and one for each command", f->e->key);
+        return fail_key(f, "%.80s: expected a value, found a mapping", f->e->key);
+    return fail_key(f, "unknown section %.80s; expected engine, " THRESHOLDS " or a command", f->e->key);
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
@@ -53,39 +56,52 @@ static um_status fail_section(const file *f) {
 static um_status fail_unknown(const file *f, const char *owner) {
     const um_settings *s = f->settings;
     const char *near = um_options_nearest(s->sets, s->n_sets - s->n_outer, f->e->key);
-    if (*owner && !um_streq(owner, s->command)) return fail_key(f, "%.80s is no option of %.80s", f->e->key, owner);
+    if (*owner && !um_streq(owner, s->command)) return fail_key(f, "%.80s is not an option of %.80s", f->e->key, owner);
     if (near) return fail_key(f, "unknown option %.80s; did you mean %s?", f->e->key, near);
     return fail_key(f, "unknown option %.80s", f->e->key);
 }
 
-static um_status give(const file *f, const um_setting *o, bool is_own) {
+static um_status store_value(const file *f, const um_setting *o, bool is_own) {
     const um_yaml_entry *e = f->e;
     bool is_scalar = o->row->type == UM_OPT_BOOL || o->row->type == UM_OPT_INT || o->row->type == UM_OPT_INT64 ||
                      o->row->type == UM_OPT_FLOAT;
     if (o->is_outer) return fail_key(f, "%.80s belongs on the command line or in the environment", e->key);
     if (e->kind == UM_YAML_NULL) return UM_OK;
     if (e->kind == UM_YAML_QUOTED && is_scalar && !um_streq(e->value, "auto"))
-        return um_fail(
-            f->err, UM_EINVAL,
-            "%s:%d:%d: %.80s: a value of type %s is expected, found the text \"%.80s\"; leave out the quotes", f->path,
-            e->line, e->column, e->key, um_option_type(o->row), e->value);
+        return um_fail(f->err, UM_EINVAL,
+                       "%s:%d:%d: %.80s: expected a value of type %s, found the text \"%.80s\"; remove the quotes",
+                       f->path, e->line, e->column, e->key, um_option_type(o->row), e->value);
     um_buf where = {0};
     um_buf_printf(&where, "%s:%d:%d", f->path, e->line, e->column);
-    um_status st = um_settings_give(
+    um_status st = um_settings_set(
         f->settings, o, &(um_written){is_own ? UM_BY_SECTION : UM_BY_FILE, where.data, e->key, e->value}, f->err);
     um_buf_free(&where);
     return st;
 }
 
-static um_status take(const file *f) {
+static um_status store_foreign(const file *f, const um_foreign *foreign, bool is_own) {
+    const um_yaml_entry *e = f->e;
+    um_buf where = {0};
+    if (e->kind == UM_YAML_NULL) return UM_OK;
+    um_buf_printf(&where, "%s:%d:%d", f->path, e->line, e->column);
+    const um_written w = {is_own ? UM_BY_SECTION : UM_BY_FILE, where.data, e->key, e->value};
+    um_status st = um_settings_set_foreign(f->settings, foreign, &w, f->err);
+    um_buf_free(&where);
+    return st;
+}
+
+static um_status read_entry(const file *f) {
     um_settings *s = f->settings;
+    const um_foreign *foreign = NULL;
     um_setting o;
     um_status st;
     if (f->e->kind == UM_YAML_SECTION) return is_section(f) ? UM_OK : fail_section(f);
-    if (f->e->kind == UM_YAML_NULL && is_section(f)) return UM_OK; /* an empty one */
+    if (f->e->kind == UM_YAML_NULL && is_section(f)) return UM_OK; /* an empty section */
     char *owner = owner_of(s, f->e->section);
     bool is_own = um_streq(owner, s->command);
-    if ((is_own || !*owner) && um_settings_find(s, f->e->key, &o)) st = give(f, &o, is_own);
+    bool is_mine = is_own || !*owner;
+    if (is_mine && um_settings_find(s, f->e->key, &o)) st = store_value(f, &o, is_own);
+    else if (is_mine && (foreign = um_settings_find_foreign(s, f->e->key))) st = store_foreign(f, foreign, is_own);
     else if (s->known && s->known(*owner ? owner : NULL, f->e->key)) st = UM_OK;
     else st = fail_unknown(f, owner);
     um_free(owner);
@@ -98,7 +114,7 @@ um_status um_settings_yaml(um_settings *s, const char *text, size_t len, const c
     um_status st = um_yaml_parse(&yaml, s->strings, text, len, where, err);
     for (size_t i = 0; i < yaml.n && !st; i++) {
         f.e = &yaml.entry[i];
-        st = take(&f);
+        st = read_entry(&f);
     }
     um_yaml_free(&yaml);
     return st;

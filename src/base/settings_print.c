@@ -1,4 +1,4 @@
-/* Settings as a YAML file that can be read again. */
+/* Writes settings as a YAML file that can be read again. */
 #include "base/base.h"
 
 typedef struct printer {
@@ -20,7 +20,7 @@ static void put_giver(const um_given *g, um_buf *out) {
     um_yaml_put_comment(out, g->where ? g->where : "");
 }
 
-/* A text that is not set is null, which leaves the option as it is. */
+/* Appends a value. An unset text becomes null, which leaves the option unchanged when the file is read. */
 static um_status put_value(const um_option *row, const void *base, um_buf *out, um_err *err) {
     bool is_text = row->type == UM_OPT_STR || (row->type == UM_OPT_NAME && !row->choices);
     um_buf value = {0};

@@ -3,8 +3,8 @@
 
 #include <utf8proc.h>
 
-/* Length that the first byte promises and the range its second byte must lie in; 0: not a first byte. The narrowed
- * ranges are what rules out overlong forms, surrogates and code points above U+10FFFF. */
+/* Returns the length of the sequence that starts with byte c, or 0 when no sequence does. [*lo, *hi] is the range of
+ * its second byte; narrowed ranges exclude overlong forms, surrogates and code points above U+10FFFF. */
 static int lead(unsigned char c, unsigned char *lo, unsigned char *hi) {
     *lo = c == 0xE0 ? 0xA0 : c == 0xF0 ? 0x90 : 0x80;
     *hi = c == 0xED ? 0x9F : c == 0xF4 ? 0x8F : 0xBF;
@@ -14,7 +14,8 @@ static int lead(unsigned char c, unsigned char *lo, unsigned char *hi) {
     return c >= 0xF0 && c <= 0xF4 ? 4 : 0;
 }
 
-/* Bytes at s that are a prefix of some well-formed sequence; *need is that sequence's length (0: none). */
+/* Returns the number of bytes at s that are a prefix of a well-formed sequence. *need gets the length of that sequence,
+ * or 0 when there is none. */
 static size_t well_formed(const char *s, size_t n, int *need) {
     const unsigned char *u = (const unsigned char *)s;
     unsigned char lo = 0, hi = 0;
@@ -50,7 +51,7 @@ size_t um_utf8_check(const char *s, size_t n) {
     int need;
     while (i < n) {
         uint64_t eight;
-        if ((unsigned char)s[i] < 0x80) { /* most text is ASCII: eight bytes a round */
+        if ((unsigned char)s[i] < 0x80) { /* most text is ASCII: checks eight bytes at a time */
             for (; i + 8 <= n; i += 8) {
                 memcpy(&eight, s + i, 8);
                 if (eight & 0x8080808080808080u) break;

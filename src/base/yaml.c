@@ -1,14 +1,15 @@
-/* YAML: the scalars of a configuration file with their places, from the events of libyaml.
+/* YAML: the scalars of a configuration file and their positions, read from the events of libyaml.
  *
- * A file is a mapping of names to scalars; a mapping in place of a scalar is a section. What else the language has
- * would mean nothing here, or hide what a file says (anchors, tags), and is refused by name. */
+ * A file is a mapping of names to scalars. A mapping in place of a scalar is a section. Other parts of the language
+ * have no meaning in a configuration (lists) or obscure it (anchors, tags). They fail with a message that names them.
+ */
 #include "base/base.h"
 
 #include <yaml.h>
 
 typedef struct reader {
     yaml_parser_t parser;
-    yaml_event_t event; /* the one that is being looked at */
+    yaml_event_t event; /* the current event */
     um_yaml *out;
     um_arena *strings;
     const char *where;
@@ -64,11 +65,11 @@ static um_status next(reader *r) {
     }
 }
 
-/* The scalar that is being looked at. */
-static um_status take_scalar(reader *r, const char **out) {
+/* Copies the text of the current event, a scalar. */
+static um_status copy_scalar(reader *r, const char **out) {
     const char *p = (const char *)r->event.data.scalar.value;
     size_t n = r->event.data.scalar.length;
-    if (strlen(p) != n) return fail_at(r, r->event.start_mark, "U+0000 can't be part of a text here");
+    if (strlen(p) != n) return fail_at(r, r->event.start_mark, "a text must not contain U+0000");
     *out = um_arena_strndup(r->strings, p, n);
     return UM_OK;
 }
@@ -99,7 +100,7 @@ static um_yaml_kind kind_of(const yaml_event_t *e, const char *value) {
     return UM_YAML_PLAIN;
 }
 
-/* "engine" and "decoding_thresholds" give "engine.decoding_thresholds". */
+/* Joins names by a dot: "engine" and "decoding_thresholds" give "engine.decoding_thresholds". */
 static const char *join(reader *r, const char *section, const char *key) {
     um_buf b = {0};
     um_buf_printf(&b, "%s%s%s", section, *section ? "." : "", key);
@@ -110,14 +111,14 @@ static const char *join(reader *r, const char *section, const char *key) {
 
 static um_status read_mapping(reader *r, const char *section);
 
-/* The value of a key; the event is its first one. */
+/* Reads the value of a key. The current event is the first one of the value. */
 static um_status read_value(reader *r, um_yaml_entry *e, yaml_mark_t key) {
     yaml_mark_t at = r->event.start_mark;
     um_status st = UM_OK;
     e->line = line_of(at);
     e->column = column_of(at);
     if (r->event.type == YAML_SCALAR_EVENT) {
-        st = take_scalar(r, &e->value);
+        st = copy_scalar(r, &e->value);
         if (st) return st;
         e->kind = kind_of(&r->event, e->value);
         if (e->kind == UM_YAML_NULL) e->value = NULL;
@@ -128,7 +129,7 @@ static um_status read_value(reader *r, um_yaml_entry *e, yaml_mark_t key) {
     return st ? st : read_mapping(r, join(r, e->section, e->key));
 }
 
-/* The event is the start of the mapping, and its end when this returns. */
+/* Reads a mapping. The current event is the start of the mapping at the call and its end at the return. */
 static um_status read_mapping(reader *r, const char *section) {
     if (r->depth == UM_YAML_DEPTH_MAX)
         return fail_at(r, r->event.start_mark, "mappings are nested deeper than %d", UM_YAML_DEPTH_MAX);
@@ -138,9 +139,9 @@ static um_status read_mapping(reader *r, const char *section) {
         um_status st = next(r);
         if (!st && r->event.type == YAML_MAPPING_END_EVENT) break;
         if (!st && r->event.type != YAML_SCALAR_EVENT)
-            st = fail_at(r, r->event.start_mark, "the name of an option is expected, found a mapping");
+            st = fail_at(r, r->event.start_mark, "expected the name of an option, found a mapping");
         yaml_mark_t key = r->event.start_mark;
-        if (!st) st = take_scalar(r, &e.key);
+        if (!st) st = copy_scalar(r, &e.key);
         e.key_line = line_of(key);
         e.key_column = column_of(key);
         if (!st) st = next(r);
@@ -160,9 +161,10 @@ static um_status read_document(reader *r) {
         st = read_mapping(r, "");
     } else {
         const char *text = "";
-        st = take_scalar(r, &text);
+        st = copy_scalar(r, &text);
         if (!st && kind_of(&r->event, text) != UM_YAML_NULL)
-            st = fail_at(r, r->event.start_mark, "options are expected, \"name: value\" a line, found \"%.40s\"", text);
+            st = fail_at(r, r->event.start_mark, "expected options, one \"name: value\" per line, found \"%.40s\"",
+                         text);
     }
     return st ? st : next(r); /* the end of the document */
 }
@@ -196,7 +198,7 @@ void um_yaml_free(um_yaml *y) {
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* What the language calls printable, line breaks aside. */
+/* Returns whether YAML calls the character printable. Line breaks do not count. */
 static bool is_printable(uint32_t cp) {
     return (cp >= 0x20 && cp < 0x7F) || (cp >= 0xA0 && cp < 0xD800 && cp != 0x2028 && cp != 0x2029) ||
            (cp >= 0xE000 && cp < 0xFFFE && cp != 0xFEFF) || cp >= 0x10000;

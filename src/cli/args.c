@@ -1,15 +1,16 @@
-/* What every subcommand does with its arguments, and how it says that something is wrong. */
+/* Parses the arguments and options of subcommands, prints their help, and reports errors. */
 #include <errno.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "engine/engine.h"
+#include "server/config/options.h"
 
-#define TEXT_MAX_BYTES ((size_t)64 << 20) /* of a prompt on standard input */
+#define TEXT_MAX_BYTES ((size_t)64 << 20) /* longest prompt on standard input */
 
 /* ---- Help -------------------------------------------------------------------------------------------------------- */
 
-/* Writes a paragraph, broken between words. */
+/* Appends a paragraph and breaks its lines between words. */
 static void put_paragraph(const char *text, int columns, um_buf *out) {
     int column = 0;
     for (const char *p = text; *p;) {
@@ -31,7 +32,7 @@ void um_cli_set_program(const char *name) { program = name; }
 
 void um_cli_put_examples(const char *lines, um_buf *out) {
     char *models = um_cli_bundled();
-    bool first = true; /* the first word of a command */
+    bool first = true; /* the next word is the first of a command */
     for (const char *p = lines; *p;) {
         size_t space = strspn(p, " \n|"), n = strcspn(p + space, " \n|");
         first |= memchr(p, '\n', space) || memchr(p, '|', space);
@@ -55,14 +56,14 @@ static void print_help(const um_command *self, const um_option_set *sets, size_t
     if (rows.len) um_buf_printf(&text, "\n%s", rows.data);
     um_buf_putc(&text, '\n');
     put_paragraph(
-        "An option may also come from the environment, UNMASK_ and its name in capitals (UNMASK_MODEL), or from "
-        "a file; 'man unmask' tells more.",
+        "Options can also be set in the environment, as UNMASK_ and the name in capitals (UNMASK_MODEL), or in a "
+        "file (--config). See 'man unmask'.",
         columns, &text);
     if (self->examples) {
         um_buf_puts(&text, "\nExamples:\n");
         um_cli_put_examples(self->examples, &text);
     }
-    fwrite(text.data, 1, text.len, stdout);
+    um_cli_write(&text);
     um_buf_free(&rows);
     um_buf_free(&text);
 }
@@ -75,14 +76,14 @@ typedef struct um_common common;
 
 static const um_option common_rows[] = {
     {"config", NULL, UM_OPT_STR, M(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration",
-     "take options from this YAML file"},
+     "read options from this YAML file"},
     {"print_config", NULL, UM_OPT_BOOL, M(print_config), 0, 0, NULL, "false", NULL, NULL, "Configuration",
-     "print every option as such a file, with where its value comes from, and stop"},
+     "print all options as a YAML file, with the source of each value, and exit"},
 };
 
 _Static_assert(UM_COMMAND_SETS_MAX >= UM_OPTION_SETS_MAX + 2, "room for the command's own rows and the common ones");
 
-/* The command's own rows come first, so that --help starts with them; those about the file last. */
+/* The command's own rows come first and the common rows last, which is their order in --help. */
 static size_t all_sets(const um_command *self, void *own, um_config *config, common *shared, um_option_set *sets) {
     size_t n = 0;
     if (self->n_options) sets[n++] = (um_option_set){self->options, self->n_options, own};
@@ -120,14 +121,16 @@ static bool has_option(const um_command *c, const char *name) {
     bool found = false;
     um_command_options_init(&o, c);
     for (size_t i = 0; i < o.n; i++) found = found || um_options_find(o.sets[i].rows, o.sets[i].n, name);
+    if (c->engine_options)
+        found = found || um_foreign_find(um_foreign_options, um_n_foreign_options, o.sets, o.n, name);
     um_command_options_free(&o);
     return found;
 }
 
 static bool is_known(const char *command, const char *option) {
     for (const um_command *const *c = um_commands; *c; c++) {
-        bool asked = !command || um_streq(command, (*c)->name);
-        if (asked && (!option || has_option(*c, option))) return true;
+        bool matches = !command || um_streq(command, (*c)->name);
+        if (matches && (!option || has_option(*c, option))) return true;
     }
     return false;
 }
@@ -144,19 +147,28 @@ static um_status print_config(const um_command *self, const um_settings *s, um_e
     um_buf text = {0};
     um_buf_printf(&text, "# Options of unmask %s\n", self->name);
     um_status st = um_settings_print(s, &text, err);
-    if (!st) fwrite(text.data, 1, text.len, stdout);
+    if (!st) um_cli_write(&text);
     um_buf_free(&text);
     return st;
 }
 
-/* The command line is read first because it names the file; it is the strongest whenever it is read. */
+/* Reads the command line first, because it names the file. It wins over the other sources in any order. */
 static um_status read_all(um_args *a, um_settings *s, int argc, char **argv, const common *shared, bool *help,
                           um_err *err) {
     um_status st = um_settings_argv(s, argc, argv, a->word, &a->n_words, help, err);
-    if (*help) return UM_OK; /* a person who asks for help is not told off for the rest of the line */
+    if (*help) return UM_OK; /* --help ignores errors in the rest of the line */
     if (!st) st = um_settings_env(s, err);
     if (!st && shared->config && *shared->config) st = um_settings_file(s, shared->config, err);
     return st;
+}
+
+/* Applies the log options now, so that messages about other options follow them. */
+static void set_log(const um_settings *s) {
+    um_setting o;
+    if (um_settings_find(s, "log_level", &o))
+        um_log_set_level((um_log_level) * (const int32_t *)(const void *)((const char *)o.base + o.row->offset));
+    if (um_settings_find(s, "log_format", &o))
+        um_log_set_json(*(const int32_t *)(const void *)((const char *)o.base + o.row->offset) == UM_LOG_FORMAT_JSON);
 }
 
 static void keep_given(um_args *a, const um_settings *s) {
@@ -178,10 +190,18 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
     size_t n = all_sets(self, own, config, &shared, sets);
     um_settings s = {.sets = sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
     s.strings = &a->strings;
+    if (self->engine_options) {
+        s.foreign = um_foreign_options;
+        s.n_foreign = um_n_foreign_options;
+    }
     um_arena_init(s.strings, 0);
     um_settings_init(&s);
     set_defaults(self, sets, n);
     um_status st = read_all(a, &s, argc, argv, &shared, &help, &err);
+    if (!st && !help) {
+        set_log(&s);
+        st = um_settings_finish(&s, &err);
+    }
     a->done = help || shared.print_config;
     if (help) {
         set_defaults(self, sets, n);
@@ -256,5 +276,19 @@ um_status um_cli_text(const um_args *a, um_buf *out, um_err *err) {
 
 um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err) {
     if (!a->n_words) return UM_OK;
-    return um_fail(err, UM_EINVAL, "unexpected word \"%.80s\"; %s", a->word[0], instead);
+    return um_fail(err, UM_EINVAL, "unexpected argument \"%.80s\"; %s", a->word[0], instead);
 }
+
+/* ---- Standard output --------------------------------------------------------------------------------------------- */
+
+static int write_errno;
+
+void um_cli_write(const um_buf *text) {
+    if (text->len && fwrite(text->data, 1, text->len, stdout) < text->len && !write_errno) write_errno = errno;
+}
+
+void um_cli_flush(void) {
+    if (fflush(stdout) != 0 && !write_errno) write_errno = errno;
+}
+
+int um_cli_write_errno(void) { return write_errno; }

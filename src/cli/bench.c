@@ -1,15 +1,15 @@
-/* unmask bench: how fast a model answers on this machine.
+/* unmask bench: measures the speed of a model on this machine.
  *
- * Timed, for each run: from handing the first prompt to the engine until the last answer is complete, so tokenizing,
- * scheduling, every forward pass and turning ids into text. Not timed: loading, making the engine, the warm-up.
- * Each batch size answers the same prompts, with a fresh engine that runs so many requests at once; as an answer does
- * not depend on what runs beside it, all sizes produce the same tokens. */
+ * The time of a run is from the submission of the first prompt to the end of the last answer. It includes tokenizing,
+ * scheduling, all forward passes and converting ids to text; it excludes loading, creating the engine, and the warm-up.
+ * Each batch size gets a new engine and answers the same prompts. All sizes produce the same tokens, because an answer
+ * does not depend on the other requests. */
 #include <math.h>
 #include <stddef.h>
 
+#include "cli/bulk.h"
 #include "cli/cli.h"
 #include "cli/dataset.h"
-#include "cli/feed.h"
 #include "cli/report.h"
 #include "model/model.h"
 
@@ -31,33 +31,34 @@ typedef struct bench_options {
 #define B(field) UM_FIELD(bench_options, field)
 
 static const um_option options[] = {
-    {"adapter", NULL, UM_OPT_STR, B(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
-     "run through this adapter of --lora"},
+    {"adapter", NULL, UM_OPT_STR, B(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model", "use this adapter of --lora"},
     {"batch", NULL, UM_OPT_STR, B(batch), 0, 0, NULL, "1,8,32", NULL, "N,N", "Measurement",
-     "numbers of requests that run at once, each is measured"},
+     "batch sizes to measure: numbers of requests that run at once"},
     {"requests", NULL, UM_OPT_INT, B(requests), 1, 1e6, NULL, "64", NULL, "N", "Measurement",
-     "requests of a run; prompts are repeated when there are fewer"},
+     "number of requests per run; prompts are repeated if there are fewer"},
     {"runs", NULL, UM_OPT_INT, B(runs), 1, RUNS_MAX, NULL, "3", NULL, "N", "Measurement",
-     "timed runs of each batch size, after one that only warms up"},
+     "number of timed runs for each batch size, after one warm-up run"},
     {"prompts", NULL, UM_OPT_STR, B(prompts), 0, 0, NULL, NULL, NULL, "FILE", "Measurement",
-     "prompts {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder, or "
-     "random tokens"},
+     "file of prompts, one {\"id\", \"kind\", \"prompt\", \"answer\"} per line; without it, eval.jsonl next to the "
+     "model's folder, or random tokens"},
     UM_PROFILE_ROW(B(profile), "Measurement"),
     {"json", NULL, UM_OPT_BOOL, B(json), 0, 0, NULL, "false", NULL, NULL, "Measurement", "print the report as JSON"},
-    {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement", "no progress on stderr"},
+    {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement",
+     "print no progress to standard error"},
 };
 
-/* What one run counted. */
+/* The counts of a run. */
 typedef struct sample {
     double seconds;
     int64_t tokens, denoise_tokens, denoise_passes, passes, steps;
-    int64_t rows; /* tokens fed */
+    int32_t engines;
+    int64_t rows; /* tokens fed to the model */
 } sample;
 
 typedef struct point {
     int32_t batch;
     sample run[RUNS_MAX];
-    um_metrics metrics; /* of all timed runs together */
+    um_metrics metrics; /* metrics of all timed runs together */
     um_rates rates;
 } point;
 
@@ -65,17 +66,17 @@ typedef struct bench {
     bench_options opt;
     int32_t batch[BATCHES_MAX];
     int n_batches;
-    um_dataset data; /* empty: random prompts */
-    char *beside;
+    um_dataset data; /* prompts; empty: random tokens */
+    char *default_path;
     const char *path;
     int32_t (*random)[RANDOM_TOKENS]; /* [RANDOM_PROMPTS] */
     bool has_template;
     um_model *model;
     double load_seconds;
     um_progress *bar;
-    int64_t n_answered; /* of all runs */
+    int64_t n_answered; /* answers of all runs */
 
-    /* Of the run that goes on. */
+    /* The current run. */
     int32_t next;
     um_message message;
     sample now;
@@ -86,7 +87,8 @@ typedef struct bench {
 
 /* ---- Prompts ----------------------------------------------------------------------------------------------------- */
 
-/* The same on every machine. Ordinary tokens only: a special one might end the answer or be the mask. */
+/* Makes random prompts, the same on every machine. Leaves out special tokens, which might end the answer or be the
+ * mask. */
 static void make_random(bench *b) {
     const um_model *m = b->model;
     uint64_t key = um_rng_key(1, 0, 0, 0), counter = 0;
@@ -101,16 +103,16 @@ static void make_random(bench *b) {
     }
 }
 
-static um_feed_got next_prompt(void *arg, um_ticket *t, um_request *r, bool wait) {
+static um_bulk_got next_prompt(void *arg, um_bulk_request *t, um_request *r, bool wait) {
     bench *b = (bench *)arg;
     (void)t, (void)wait;
     r->adapter = b->opt.adapter;
-    if (b->next == b->opt.requests) return UM_FEED_END;
+    if (b->next == b->opt.requests) return UM_BULK_END;
     int32_t i = b->next++;
     if (b->random) {
         r->ids = b->random[i % RANDOM_PROMPTS];
         r->n_ids = RANDOM_TOKENS;
-        return UM_FEED_REQUEST;
+        return UM_BULK_REQUEST;
     }
     const char *prompt = b->data.example[(size_t)i % b->data.n].prompt;
     b->message = (um_message){"user", prompt};
@@ -121,7 +123,7 @@ static um_feed_got next_prompt(void *arg, um_ticket *t, um_request *r, bool wait
         r->text = prompt;
         r->text_len = strlen(prompt);
     }
-    return UM_FEED_REQUEST;
+    return UM_BULK_REQUEST;
 }
 
 static void describe_prompts(const bench *b, um_buf *out) {
@@ -131,7 +133,7 @@ static void describe_prompts(const bench *b, um_buf *out) {
 
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
 
-static void on_event(void *arg, um_ticket *t, const um_event *ev) {
+static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
     bench *b = (bench *)arg;
     (void)t;
     if (ev->type != UM_EVENT_FINISH) return;
@@ -142,7 +144,7 @@ static void on_event(void *arg, um_ticket *t, const um_event *ev) {
     b->n_answered++;
 }
 
-static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
+static um_status take_answer(void *arg, um_bulk_request *t, um_err *err) {
     (void)arg;
     return t->err.code ? um_fail(err, t->err.code, "%s", t->err.msg) : UM_OK;
 }
@@ -153,17 +155,18 @@ static void show_progress(void *arg) {
 }
 
 static um_status run_once(bench *b, um_router *r, int32_t batch, sample *out, um_err *err) {
-    um_feed feed = {.arg = b, .next = next_prompt, .event = on_event, .take = take_answer, .tick = show_progress};
+    um_bulk bulk = {.arg = b, .next = next_prompt, .event = on_event, .take = take_answer, .tick = show_progress};
     um_stats before, after;
     b->next = 0;
     b->now = (sample){0};
     um_router_get_stats(r, &before);
     double start = um_now();
-    um_status st = um_feed_run(r, batch, &feed, err);
+    um_status st = um_bulk_run(r, batch, &bulk, err);
     b->now.seconds = um_now() - start;
     um_router_get_stats(r, &after);
     b->now.passes = after.passes - before.passes;
     b->now.steps = after.steps - before.steps;
+    b->now.engines = um_router_size(r);
     b->now.rows = after.forward_tokens - before.forward_tokens;
     *out = b->now;
     return st;
@@ -198,7 +201,8 @@ static double tokens_per_pass(const sample *s) {
     return um_ratio((double)s->denoise_tokens, (double)s->denoise_passes);
 }
 static double requests_per_step(const sample *s) { return um_ratio((double)s->passes, (double)s->steps); }
-static double ms_per_step(const sample *s) { return 1e3 * um_ratio(s->seconds, (double)s->steps); }
+/* Several engines run their steps at the same time. */
+static double ms_per_step(const sample *s) { return 1e3 * um_ratio(s->seconds * s->engines, (double)s->steps); }
 static double us_per_row(const sample *s) { return 1e6 * um_ratio(s->seconds, (double)s->rows); }
 
 static const struct {
@@ -221,8 +225,8 @@ static um_spread spread_of(const bench *b, const point *p, size_t column) {
 
 /* ---- The report -------------------------------------------------------------------------------------------------- */
 
-static const char timed[] = "first prompt handed over to last answer complete: tokenizing, forward passes, text; "
-                            "not loading, not the warm-up";
+static const char timed[] = "from the submission of the first prompt to the end of the last answer, "
+                            "without loading and warm-up";
 
 static void print_conditions(const bench *b, const um_config *c) {
     um_machine machine;
@@ -236,10 +240,11 @@ static void print_conditions(const bench *b, const um_config *c) {
     printf("timed     %s\n", timed);
     printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, m->ops->isa(m->dev));
     printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
-    printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads\n", info.path, info.family,
-           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->threads(m->dev));
+    printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads%s\n", info.path, info.family,
+           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->threads(m->dev),
+           c->data_parallel_size > 1 ? " for each engine" : "");
     printf("loading   %.3f s\n", b->load_seconds);
-    printf("requests  %d a run: %s\n", b->opt.requests, prompts.data);
+    printf("requests  %d per run: %s\n", b->opt.requests, prompts.data);
     printf("options   %s\n\n", changes.data);
     um_buf_free(&prompts);
     um_buf_free(&changes);
@@ -255,7 +260,7 @@ static void print_point(const bench *b, const point *p) {
     printf("\n");
 }
 
-static void print_waits(const point *p) {
+static void print_latencies(const point *p) {
     const um_rates *r = &p->rates;
     printf("%5d %9.2f %9.3f %10.1f %10.1f %8.2f%%", p->batch, 1e3 * r->ttft, 1e3 * r->tpot, r->prefill_throughput,
            r->decode_throughput, 1e2 * r->overhead);
@@ -269,15 +274,15 @@ static void print_table(const bench *b, const um_config *c) {
     printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step  us/row\n");
     for (int i = 0; i < b->n_batches; i++) print_point(b, &b->point[i]);
     printf("\nbatch   ttft ms   tpot ms  prefill/s   decode/s overhead answer s p50      p90      p95      p99\n");
-    for (int i = 0; i < b->n_batches; i++) print_waits(&b->point[i]);
-    printf(
-        "\nMedian of %d runs. A forward is one forward pass of one request, a step runs those of a whole batch, a row "
-        "is "
-        "a\ntoken fed; tokens/forward counts the passes that denoise, forwards/s all. Second table: all runs together; "
-        "ttft and\ntpot are means over requests, prefill and decode tokens/s, overhead the share of the steps outside "
-        "of "
-        "the forward\npass.\n",
-        b->opt.runs);
+    for (int i = 0; i < b->n_batches; i++) print_latencies(&b->point[i]);
+    printf("\nMedians of %d runs. A forward is a forward pass of one request; a step runs the passes of a batch; a row "
+           "is a\n"
+           "token that is fed. tokens/forward counts denoising passes only. The second table is over all runs: ttft "
+           "and tpot\n"
+           "are means over requests, prefill and decode are tokens/s, overhead is the share of the steps' time outside "
+           "of the\n"
+           "forward pass.\n",
+           b->opt.runs);
 }
 
 static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
@@ -337,7 +342,8 @@ static void print_json(const bench *b, const um_config *c) {
     for (int i = 0; i < b->n_batches; i++) put_point(b, &b->point[i], &w);
     um_jw_end_array(&w);
     um_jw_end_object(&w);
-    puts(out.data);
+    um_buf_putc(&out, '\n');
+    um_cli_write(&out);
     um_buf_free(&out);
 }
 
@@ -345,10 +351,10 @@ static void print_json(const bench *b, const um_config *c) {
 
 static um_status check_profile(const bench *b, um_err *err) {
     if (!b->opt.profile || b->n_batches == 1) return UM_OK;
-    return um_fail(err, UM_EINVAL, "--profile writes one trace; name one batch size, as in --batch 16");
+    return um_fail(err, UM_EINVAL, "--profile writes a single trace; set a single batch size, as in --batch 16");
 }
 
-/* "1,8,32" */
+/* Parses --batch, as in "1,8,32". */
 static um_status parse_batches(bench *b, um_err *err) {
     for (const char *p = b->opt.batch; *p;) {
         size_t n = strcspn(p, ",");
@@ -361,14 +367,13 @@ static um_status parse_batches(bench *b, um_err *err) {
         p += n + (p[n] == ',');
         if (!*p && p[-1] != ',') return check_profile(b, err);
     }
-    return um_fail(err, UM_EINVAL,
-                   "--batch: expected up to %d numbers 1..4096 with commas between them, found \"%.80s\"", BATCHES_MAX,
-                   b->opt.batch);
+    return um_fail(err, UM_EINVAL, "--batch: expected up to %d numbers 1..4096, separated by commas, found \"%.80s\"",
+                   BATCHES_MAX, b->opt.batch);
 }
 
 static um_status open_prompts(bench *b, const um_config *c, um_err *err) {
-    if (!b->opt.prompts) b->beside = um_dataset_beside(c->model);
-    b->path = b->opt.prompts ? b->opt.prompts : b->beside;
+    if (!b->opt.prompts) b->default_path = um_dataset_default_path(c->model);
+    b->path = b->opt.prompts ? b->opt.prompts : b->default_path;
     return b->path ? um_dataset_load(&b->data, b->path, 0, err) : UM_OK;
 }
 
@@ -376,13 +381,13 @@ static um_status open_model(bench *b, um_config *c, um_err *err) {
     um_model_info info;
     double start = um_now();
     um_status st = um_model_open(&b->model, c, err);
-    if (st) return um_cli_blame_model(err);
+    if (st) return um_cli_explain_model_error(err);
     b->load_seconds = um_now() - start;
     um_model_get_info(b->model, &info);
     b->has_template = info.has_chat_template;
     if (b->path) return UM_OK;
     make_random(b);
-    c->sampling.ignore_eos = true; /* random text may end anywhere: lengths must not hang on that */
+    c->sampling.ignore_eos = true; /* answers to random tokens may end anywhere; this makes their lengths equal */
     return UM_OK;
 }
 
@@ -403,11 +408,11 @@ static int run_bench(const um_command *self, bench *b, const um_args *words, um_
     um_err err = {0};
     um_status st = um_cli_no_words(words, "the prompts are read from --prompts", &err);
     if (!st) st = parse_batches(b, &err);
-    if (!st) st = um_cli_need_model(c->model, &err);
+    if (!st) st = um_cli_check_model(c->model, &err);
     if (!st) st = open_prompts(b, c, &err);
     if (st) {
         um_cli_error(self, &err);
-        return UM_EXIT_USAGE;
+        return st == UM_EMODEL ? UM_EXIT_DEVICE : UM_EXIT_USAGE;
     }
     st = open_model(b, c, &err);
     if (!st) st = measure_all(b, c, &err);
@@ -431,7 +436,7 @@ static int run(const um_command *self, int argc, char **argv) {
     }
     um_model_close(b.model);
     um_dataset_free(&b.data);
-    um_free(b.beside);
+    um_free(b.default_path);
     um_free(b.random);
     um_free(b.point);
     um_args_free(&args);
@@ -440,13 +445,13 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_bench = {
     .name = "bench",
-    .summary = "measure how fast a model answers",
+    .summary = "measure the speed of a model on this machine",
     .usage = "unmask bench --model DIR [--batch 1,8,32] [options]",
     .description =
-        "Answers a fixed set of prompts with each batch size, once to warm up and then --runs times, and prints the "
-        "median with its spread and the conditions: machine, commit, type, threads. Timed is the span from handing "
-        "over the first prompt to the end of the last answer; loading is reported apart. Decoding is greedy unless "
-        "--temperature is given.",
+        "Answers a fixed set of prompts with each batch size: once to warm up, then --runs times. The report has the "
+        "median of the runs with its spread, and the conditions: machine, commit, number type, threads. The time runs "
+        "from the submission of the first prompt to the end of the last answer; loading is timed separately. Decoding "
+        "is greedy unless --temperature is set.",
     .examples = "unmask bench --model models/tiny-block\n"
                 "unmask bench --model models/tiny-block --batch 1,2,4,8 --runs 5\n"
                 "unmask bench --model models/tiny-block --batch 1 --threads 1 --json\n",
@@ -454,6 +459,6 @@ const um_command um_cmd_bench = {
     .n_options = UM_LEN(options),
     .engine_options = true,
     .arguments = "serve",
-    .defaults = {{"temperature", "0"}}, /* so that every run does the same work */
+    .defaults = {{"temperature", "0"}}, /* greedy decoding, so that every run does the same work */
     .run = run,
 };

@@ -1,8 +1,8 @@
-/* unmask bench serve: load for a running server, and how it bears it. The machinery is in load*.c; here options become
- * points, points runs. */
+/* unmask bench serve: measures a running server under load. This file turns options into points (a request rate or a
+ * concurrency) and runs; load*.c sends the requests. */
 #include <jansson.h>
 
-#include "cli/answerer.h"
+#include "cli/client.h"
 #include "cli/dataset.h"
 #include "cli/load.h"
 
@@ -24,44 +24,48 @@ typedef struct options {
 static const um_option rows[] = {
     UM_REMOTE_ROWS(options, remote, "Server"),
     {"endpoint", NULL, UM_OPT_CHOICE, O(endpoint), 0, 0, "chat|completions|generate", "chat", NULL, "NAME", "Server",
-     "which way is asked: /v1/chat/completions, /v1/completions or /generate"},
+     "endpoint to measure: /v1/chat/completions, /v1/completions or /generate"},
     {"timeout", NULL, UM_OPT_FLOAT, O(timeout), 0, 86400, NULL, "300", NULL, "S", "Server",
-     "seconds without a byte after which a request counts as broken, 0 is none"},
+     "seconds without any data after which a request counts as failed; 0 means no limit"},
     {"request_rate", NULL, UM_OPT_STR, O(request_rate), 0, 0, NULL, NULL, NULL, "R,R", "Load",
-     "open loop: requests a second that are due, at random moments (Poisson), each rate is measured"},
+     "open loop: average number of requests per second, sent at random times (Poisson); each rate is measured"},
     {"concurrency", NULL, UM_OPT_STR, O(concurrency), 0, 0, NULL, NULL, NULL, "N,N", "Load",
-     "closed loop: requests that are open at once, each number is measured; 1,8,32 when nothing else is said"},
+     "closed loop: number of requests that are open at once; each number is measured; 1,8,32 if no load is given"},
     {"arrivals", NULL, UM_OPT_STR, O(arrivals), 0, 0, NULL, NULL, NULL, "FILE", "Load",
-     "open loop: requests are due as lines {\"at\": seconds, \"prompt\", \"max_tokens\"} say"},
+     "open loop: file with the time of each request in seconds from the start, one {\"at\", \"prompt\", "
+     "\"max_tokens\"} per line"},
     {"requests", NULL, UM_OPT_INT, O(requests), 1, UM_LOAD_REQUESTS_MAX, NULL, "64", NULL, "N", "Load",
-     "requests of a run"},
+     "number of requests per run"},
     {"seconds", NULL, UM_OPT_FLOAT, O(seconds), 0, 86400, NULL, "0", NULL, "S", "Load",
-     "send for so long in place of a number of requests"},
+     "send requests for this many seconds, instead of a fixed number; 0 means use --requests"},
     {"warm_up", NULL, UM_OPT_INT, O(warm_up), 0, 1e6, NULL, "4", NULL, "N", "Load",
-     "requests before the first point, which are not counted"},
+     "number of requests before the measurement that are not counted"},
     {"runs", NULL, UM_OPT_INT, O(runs), 1, UM_LOAD_RUNS_MAX, NULL, "1", NULL, "N", "Load",
-     "runs of each point; rates are reported with their spread, latencies of all runs together"},
+     "number of runs per point; the report has the spread of the rates, and latencies over all runs"},
     {"seed", NULL, UM_OPT_INT64, O(seed), 0, 9007199254740991.0, NULL, "1", NULL, "N", "Load",
-     "of arrivals and random words; run i of a point has seed + i"},
+     "random seed of arrival times and random words; run i of a point uses seed + i"},
     {"prompts", NULL, UM_OPT_STR, O(prompts), 0, 0, NULL, NULL, NULL, "FILE", "Requests",
-     "prompts {\"prompt\"} a line, taken in turn; without it those beside the bundled models"},
+     "file of prompts, one {\"prompt\"} per line, used in turn; without it, those next to the bundled models"},
     {"prompt_words", NULL, UM_OPT_STR, O(prompt_words), 0, 0, NULL, NULL, NULL, "N..N", "Requests",
-     "prompts of so many random words instead"},
-    {"max_tokens", NULL, UM_OPT_INT, O(max_tokens), 1, 1e9, NULL, "64", NULL, "N", "Requests", "of an answer"},
+     "use prompts of random words instead, with this range of lengths"},
+    {"max_tokens", NULL, UM_OPT_INT, O(max_tokens), 1, 1e9, NULL, "64", NULL, "N", "Requests",
+     "largest number of tokens in an answer"},
     {"stop", NULL, UM_OPT_STR, O(stop), 0, 0, NULL, NULL, NULL, "TEXT", "Requests", "end answers before this text"},
     {"body", NULL, UM_OPT_STR, O(body), 0, 0, NULL, NULL, NULL, "JSON", "Requests",
-     "an object of further members of every request, as in {\"stream_mode\": \"denoise\"}"},
+     "JSON object of additional fields for every request, as in {\"stream_mode\": \"denoise\"}"},
     {"stream", NULL, UM_OPT_BOOL, O(stream), 0, 0, NULL, "true", NULL, NULL, "Requests",
-     "answers come as streams; without it only whole answers are timed"},
+     "stream the answers; without it, only whole answers are timed"},
     {"slo_ttft", NULL, UM_OPT_FLOAT, O(slo_ttft), 0, 1e9, NULL, "0", NULL, "MS", "Report",
-     "goodput counts answers whose first text came within so many milliseconds, 0 is any"},
+     "latency goal for goodput: longest time to the first text, in milliseconds; 0 means any"},
     {"slo_tpot", NULL, UM_OPT_FLOAT, O(slo_tpot), 0, 1e9, NULL, "0", NULL, "MS", "Report",
-     "and whose tokens behind it took no more than this on average"},
-    {"report", NULL, UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "write the report as JSON"},
-    {"csv", NULL, UM_OPT_STR, O(csv), 0, 0, NULL, NULL, NULL, "FILE", "Report", "write a row for each request"},
+     "latency goal for goodput: longest average time per token after the first text, in milliseconds; 0 means any"},
+    {"report", NULL, UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "file for the report as JSON"},
+    {"csv", NULL, UM_OPT_STR, O(csv), 0, 0, NULL, NULL, NULL, "FILE", "Report",
+     "file for a CSV table with a row for each request"},
     {"plot", NULL, UM_OPT_STR, O(plot), 0, 0, NULL, NULL, NULL, "DIR", "Report",
-     "draw latency, throughput and the time to the first text as SVG, with gnuplot"},
-    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report", "no progress on stderr"},
+     "folder for SVG plots of latency, throughput and time to the first text; needs gnuplot"},
+    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
+     "print no progress to standard error"},
 };
 
 static const struct {
@@ -71,30 +75,30 @@ static const struct {
 typedef struct bench {
     options opt;
     const char *unit;
-    double value[UM_LOAD_POINTS_MAX]; /* [n_values] of the points to be measured */
+    double value[UM_LOAD_POINTS_MAX]; /* [n_values] values of the points */
     size_t n_values;
     um_peer peer;
     um_load_prompts prompts;
     um_arrivals trace;
     json_t *body;
-    um_load load; /* what all runs share */
+    um_load load; /* the part that is the same for all runs */
     um_load_report report;
-    um_buf given; /* options, for the report */
+    um_buf given; /* the options that were set, for the report */
     um_progress *bar;
-    size_t n_before; /* requests of the runs before */
+    size_t n_before; /* requests of earlier runs */
 } bench;
 
-/* ---- What is asked ----------------------------------------------------------------------------------------------- */
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
 static um_status take_words(bench *b, const char *range, um_err *err) {
-    int64_t least, most;
-    um_status st = um_load_parse_range(range, "prompt-words", &least, &most, err);
-    if (!st) um_load_prompts_words(&b->prompts, WORDS_PROMPTS, least, most, (uint64_t)b->opt.seed);
+    int64_t min, max;
+    um_status st = um_load_parse_range(range, "prompt-words", &min, &max, err);
+    if (!st) um_load_prompts_words(&b->prompts, WORDS_PROMPTS, min, max, (uint64_t)b->opt.seed);
     return st;
 }
 
 static um_status open_prompts(bench *b, um_err *err) {
-    if (b->prompts.n) return UM_OK; /* the trace has some */
+    if (b->prompts.n) return UM_OK; /* the file of --arrivals had the prompts */
     if (b->opt.prompts) return um_load_prompts_file(&b->prompts, b->opt.prompts, err);
     if (b->opt.prompt_words) return take_words(b, b->opt.prompt_words, err);
     char *models = um_cli_bundled(), *path = um_path_join(models, "eval.jsonl");
@@ -130,7 +134,7 @@ static um_status make_body(bench *b, um_err *err) {
 static um_status choose_points(bench *b, um_err *err) {
     options *o = &b->opt;
     int n = (o->request_rate != NULL) + (o->concurrency != NULL) + (o->arrivals != NULL);
-    if (n > 1) return um_fail(err, UM_EINVAL, "--request-rate, --concurrency and --arrivals exclude each other");
+    if (n > 1) return um_fail(err, UM_EINVAL, "--request-rate, --concurrency and --arrivals can't be combined");
     b->n_values = 1;
     b->unit = o->arrivals ? "arrivals" : o->request_rate ? "request_rate" : "concurrency";
     if (o->arrivals) return um_load_trace(&b->prompts, &b->trace, o->arrivals, err);
@@ -175,7 +179,7 @@ static um_status run_once(bench *b, um_load_point *p, um_err *err) {
     return st;
 }
 
-/* Points that were not reached are left out. */
+/* Measures all points. After an error, the report has only the points that were started. */
 static um_status measure(bench *b, um_err *err) {
     size_t n = b->n_values;
     int64_t total = (int64_t)(b->trace.n ? b->trace.n : (size_t)b->opt.requests) * b->opt.runs * (int64_t)n;
@@ -193,12 +197,13 @@ static um_status measure(bench *b, um_err *err) {
 
 /* ---- The report -------------------------------------------------------------------------------------------------- */
 
-/* "--request-rate 4 --max-tokens 64", without what the report names anyway, and without the key. */
+/* Appends the options that were set, as in "--request-rate 4 --max-tokens 64". Leaves out options that the report shows
+ * elsewhere, and the API key. */
 static void list_given(const um_args *args, const options *o, um_buf *out) {
-    static const char unsaid[] = "url|api_key|report|csv|plot|quiet|config";
+    static const char hidden[] = "url|api_key|report|csv|plot|quiet|config";
     um_str at;
     for (size_t i = 0; i < args->n_given; i++)
-        if (um_word_index(unsaid, '|', args->given[i].row->name, &at) < 0) {
+        if (um_word_index(hidden, '|', args->given[i].row->name, &at) < 0) {
             um_buf_puts(out, out->len ? " --" : "--");
             um_option_put_flag(args->given[i].row->name, out);
             um_buf_putc(out, ' ');
@@ -221,7 +226,7 @@ static um_status draw(const um_load_report *r, const char *dir, um_err *err) {
     um_status st = um_load_plot(r, dir, &drawn, err);
     if (!st && !drawn)
         fprintf(stderr,
-                "unmask bench serve: gnuplot is not installed, so nothing was drawn; 'gnuplot plot.gp' in %s does it "
+                "unmask bench serve: gnuplot is not installed, so nothing was drawn; run 'gnuplot plot.gp' in %s "
                 "later\n",
                 dir);
     return st;
@@ -230,7 +235,7 @@ static um_status draw(const um_load_report *r, const char *dir, um_err *err) {
 static um_status write_report(const bench *b, um_err *err) {
     um_buf text = {0};
     um_load_put_text(&b->report, &text);
-    fwrite(text.data, 1, text.len, stdout);
+    um_cli_write(&text);
     um_buf_free(&text);
     um_status st = write_file(b->opt.report, um_load_put_json, &b->report, err);
     if (!st) st = write_file(b->opt.csv, um_load_put_csv, &b->report, err);
@@ -249,7 +254,7 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     const options *o = &b->opt;
     um_status st = um_cli_no_words(args, "the server is named by --url", err);
     if (!st && !o->remote.url)
-        st = um_fail(err, UM_EINVAL, "no server: --url says where one is, as in --url http://127.0.0.1:8000");
+        st = um_fail(err, UM_EINVAL, "--url is missing: the URL of a server, as in --url http://127.0.0.1:8000");
     if (!st) st = choose_points(b, err);
     if (!st) st = open_prompts(b, err);
     if (!st) st = um_peer_open(&b->peer, o->remote.url, o->remote.api_key, o->remote.served_model_name, err);
@@ -276,8 +281,8 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     return UM_OK;
 }
 
-/* An interrupted run is reported as far as it came; before it an interrupt ends the program, as there is nothing to say
- * and looking for a server may take long. */
+/* Measures and prints the report. After an interrupt, it prints the report of the runs so far. Signals are caught only
+ * from here on, so that Ctrl-C ends the program while it connects to a server. */
 static int answer(const um_command *self, bench *b) {
     um_err err, report_err;
     um_cli_catch_signals();
@@ -315,17 +320,16 @@ done:
 
 const um_command um_cmd_bench_serve = {
     .name = "bench serve",
-    .summary = "measure how a running server bears load",
+    .summary = "measure a running server under load",
     .usage = "unmask bench serve --url URL [--request-rate R,R | --concurrency N,N] [options]",
     .description =
-        "Sends requests to a server, `unmask serve` or any other of the OpenAI kind, and times their answers. Open "
-        "loop: "
-        "requests are due at their moments whatever the server does, and latencies count from there, so that a server "
-        "that falls behind shows it. Closed loop: a number of requests is open all the time. The report has quantiles "
-        "of the time to the first text, per token, between chunks and in all, rates with their spread, what failed, "
-        "and "
-        "the conditions. Requests that fail are part of the measurement; the exit status is 1 when none was answered. "
-        "docs/serving-benchmark.md tells how to read it.",
+        "Sends requests to a server, `unmask serve` or another one with OpenAI's API, and times the answers. In an "
+        "open "
+        "loop, requests are due at fixed times, however slow the server is; latencies count from these times, so they "
+        "show when the server falls behind. In a closed loop, a fixed number of requests is open all the time. The "
+        "report has quantiles of the time to the first text, per token, between chunks and in total, rates with their "
+        "spread, failures, and the conditions. Failed requests are part of the measurement; the exit status is 1 if "
+        "none was answered. docs/serving-benchmark.md explains the report.",
     .examples =
         "  unmask bench serve --url http://127.0.0.1:8000\n"
         "  unmask bench serve --url http://127.0.0.1:8000 --request-rate 2,4,8 --seconds 60 --slo-ttft 500\n"

@@ -1,40 +1,40 @@
-/* chat: a conversation, whoever answers: its history (chat_history.c), what lines with a slash do (chat_commands.c),
- * reading and asking (chat.c). */
+/* chat: a conversation with a model or a server: its messages (chat_history.c), its slash commands (chat_commands.c),
+ * and its loop (chat.c). */
 #ifndef UM_CLI_CHAT_H
 #define UM_CLI_CHAT_H
 
-#include "cli/answerer.h"
+#include "cli/client.h"
 
 typedef struct um_history {
     um_message *message;
-    size_t n, cap, n_system; /* the system message is never dropped */
+    size_t n, cap, n_system; /* n_system: leading system messages (0 or 1), which are never dropped */
 } um_history;
 void um_history_push(um_history *h, const char *role, const char *text);
-/* Takes the last message back. */
+/* Removes the last message. */
 void um_history_pop(um_history *h);
-/* Forgets all but the system message. */
+/* Removes all messages except the system message. */
 void um_history_reset(um_history *h);
-/* Are there turns before the last question, which could be left out? */
+/* Returns whether there are turns before the last user message that could be dropped. */
 bool um_history_can_shrink(const um_history *h);
-/* Drops the oldest question and its answer. */
+/* Drops the oldest user message and its answer. */
 void um_history_shrink(um_history *h);
 void um_history_free(um_history *h);
 
-typedef struct um_talk {
+typedef struct um_conversation {
     const um_command *self;
-    bool quiet, tty; /* tty: a person types */
-    um_answerer *answerer;
-    um_question question; /* parameters of the next answer */
-    um_chat_request conversation;
+    bool quiet, tty; /* tty: standard input is a terminal */
+    um_client *client;
+    um_client_request client_request; /* parameters of the next answer */
+    um_chat_request chat;
     um_history history;
     bool quit;
     int status;
-    double tokens, seconds; /* of all answers */
+    double tokens, seconds; /* sums over all answers */
     int64_t passes, answers;
-} um_talk;
-/* Says what is wrong; a person has seen it and goes on, elsewhere the program's status keeps it. */
-void um_talk_complain(um_talk *t, const um_err *err);
-/* Runs "/set x y"; the line is changed. */
-void um_talk_command(um_talk *t, char *line);
+} um_conversation;
+/* Prints an error. If standard input is not a terminal, the exit status becomes UM_EXIT_FAILED. */
+void um_conversation_print_error(um_conversation *t, const um_err *err);
+/* Runs a slash command, such as "/set x y". Modifies the line. */
+void um_conversation_run_command(um_conversation *t, char *line);
 
 #endif

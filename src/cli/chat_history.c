@@ -9,7 +9,7 @@ void um_history_push(um_history *h, const char *role, const char *text) {
     h->message[h->n++] = (um_message){role, um_strdup(text)};
 }
 
-/* Takes n messages out, from index `at` on. */
+/* Removes n messages from index `at` on. */
 static void drop(um_history *h, size_t at, size_t n) {
     if (n == 0) return;
     for (size_t i = at; i < at + n; i++) um_free((void *)h->message[i].content);

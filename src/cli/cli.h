@@ -1,5 +1,5 @@
-/* cli: the command line. main.c finds the subcommand in the table of commands.c; every subcommand is one file with a
- * row of its own options beside the engine's. Results go to stdout, everything else to stderr. */
+/* cli: the command line. main.c looks up the subcommand in the table of commands.c. Each subcommand is a file with its
+ * own option rows, and may take the engine's options too. Results go to stdout, everything else to stderr. */
 #ifndef UM_CLI_H
 #define UM_CLI_H
 
@@ -7,21 +7,21 @@
 
 /* Exit statuses. */
 enum { UM_EXIT_OK = 0, UM_EXIT_FAILED = 1, UM_EXIT_USAGE = 2, UM_EXIT_DEVICE = 3 };
-/* That the last lines of the log may take to be read when a program ends. */
+/* The time in seconds that the program waits at its end for the last log lines to be written. */
 #define UM_CLI_LOG_SECONDS 1.0
 
 typedef struct um_command {
-    const char *name;            /* a word, or two: "bench serve" is looked up before "bench" */
+    const char *name;            /* one word or two; "bench serve" is looked up before "bench" */
     const char *summary, *usage; /* usage: "unmask run [options] PROMPT" */
-    const char *description;     /* a paragraph for --help */
-    const char *examples;        /* lines that work as pasted from the repository's root */
-    const um_option *options;    /* rows over the command's own struct, or NULL */
+    const char *description;     /* paragraph for --help */
+    const char *examples;        /* command lines that work in the repository's root */
+    const um_option *options;    /* rows for the fields of the command's own struct, or NULL */
     size_t n_options;
-    bool engine_options;   /* takes model, engine, decoding and sampling options too */
-    const char *arguments; /* what its words may be, for completion: "DIR", "a|b|c", or NULL for text */
+    bool engine_options;   /* the command also takes model, engine, decoding and sampling options */
+    const char *arguments; /* possible arguments, for completion: "DIR", "a|b|c", or NULL for any text */
     struct {
         const char *name, *value;
-    } defaults[4]; /* where they differ from those of the rows; unused ones are NULL */
+    } defaults[4]; /* defaults that differ from those of the rows; unused entries are NULL */
     /* argv[0] is the command's name. Returns an exit status. */
     int (*run)(const struct um_command *self, int argc, char **argv);
 } um_command;
@@ -29,27 +29,31 @@ extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
     um_cmd_bench, um_cmd_bench_serve, um_cmd_tokenize, um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
 
-/* ---- args.c: what every subcommand does with its arguments ---- */
+/* ---- foreign.c: options of other engines, accepted by every command with engine options ---- */
+extern const um_foreign um_foreign_options[];
+extern const size_t um_n_foreign_options;
+
+/* ---- args.c: arguments and options of a subcommand ---- */
 typedef struct um_args {
-    const char **word; /* [n_words] arguments that are no options; owned */
+    const char **word; /* [n_words] arguments that are not options; owned */
     int n_words;
-    bool done; /* --help or --print-config was answered: return `exit` */
+    bool done; /* nothing is left to do (--help, --print-config, an error): the command returns `exit` */
     int exit;
-    um_arena strings; /* what options borrow from a configuration file */
+    um_arena strings; /* strings of a configuration file, which options borrow */
     struct um_args_given {
         const um_option *row;
         um_giver by;
-    } * given; /* [n_given] the options that are not left at their defaults; owned */
+    } * given; /* [n_given] options that were set, and where; owned */
     size_t n_given;
 } um_args;
-/* Takes defaults, file, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be
- * NULL when the command takes no engine options); texts live until um_args_free. On a usage error prints it with a hint
- * and sets done and exit 2. */
+/* Reads defaults, file, environment and argv into `own` (the struct of self->options, may be NULL) and `config` (may be
+ * NULL if the command takes no engine options). Strings live until um_args_free. Prints a usage error with a hint, and
+ * then sets `done` to true and `exit` to 2. */
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config);
 void um_args_free(um_args *a);
-/* The option tables of a command, over structs that hold its defaults, for whoever prints them. `own` is the command's
- * own table, `shared` those of the engine, `common` what every command takes; the parts of `sets` in this order. Not to
- * be copied: sets point into it. */
+/* The option tables of a command with its defaults, for printing. `sets` has first the command's own table, then the
+ * tables that it shares with other commands (engine options), then the options of every command. Must not be copied:
+ * the sets point into the struct. */
 #define UM_COMMAND_SETS_MAX 56
 typedef struct um_command_options {
     um_option_set sets[UM_COMMAND_SETS_MAX];
@@ -63,133 +67,145 @@ typedef struct um_command_options {
 } um_command_options;
 void um_command_options_init(um_command_options *o, const um_command *self);
 void um_command_options_free(um_command_options *o);
-/* Prints "unmask NAME: message" to stderr and returns the exit status that belongs to the code. */
+/* Prints "unmask NAME: message" to stderr and returns the exit status for the code. */
 int um_cli_error(const um_command *self, const um_err *err);
-int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 for what failed on the way */
-/* Text from the words joined by spaces, or from standard input when the word is "-" or there is none and standard input
- * is no terminal; one newline at its end is taken off. UM_EINVAL when there is neither. */
+int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 for failures at run time */
+/* Appends the arguments joined by spaces. If the only argument is "-", or there is none and standard input is not a
+ * terminal, reads standard input instead and removes one newline at its end. UM_EINVAL if there is no text. */
 um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
-/* The command takes no words: `instead` says where what they might be comes from. */
+/* Write a text, or flush the buffer, to standard output. They keep the errno of the first failure, because stdio does
+ * not; the program reports it when it ends. */
+void um_cli_write(const um_buf *text);
+void um_cli_flush(void);
+int um_cli_write_errno(void); /* errno of the first failure, 0 if none */
+/* UM_EINVAL if there are arguments. `instead` ends the message: it names the option to use instead. */
 um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err);
-/* How the program was called, for examples; borrowed. Default "unmask". */
+/* Sets the name of the program in examples (argv[0]); borrowed. Default "unmask". */
 void um_cli_set_program(const char *name);
-/* Appends lines of examples as they work here: "unmask" at the start of a command becomes the program as it was called,
- * "models/" the folder of the bundled checkpoints. */
+/* Appends example lines so that they work as printed: replaces "unmask" at the start of a command by the name that the
+ * program was called by, and "models/" by the folder of the bundled checkpoints. */
 void um_cli_put_examples(const char *lines, um_buf *out);
-/* Looks up a subcommand by name, NULL if there is none. */
+/* Returns the subcommand with this name, or NULL. */
 const um_command *um_command_find(const char *name);
-/* The subcommand that n words begin with, the longest name first: "bench serve" before "bench". *used: its words. */
+/* Returns the subcommand with which n words begin, or NULL. Tries "bench serve" before "bench". *used receives the
+ * number of words of its name. */
 const um_command *um_command_match(int n, char *const *words, int *used);
-/* Says that there is no such command or option and what is nearest; returns UM_EXIT_USAGE. */
+/* Reports an unknown command or option with the nearest known name. Returns UM_EXIT_USAGE. */
 int um_cli_unknown_command(const char *name);
-/* Appends the page that `unmask --help` prints. */
+/* Appends the text of `unmask --help`. */
 void um_cli_put_overview(um_buf *out);
-/* Append what describes the whole program, made from its tables: a manual page (roff), a reference (Markdown), and a
- * completion script for bash. */
+/* Append descriptions of the whole program, generated from its tables: a manual page (roff), a reference (Markdown),
+ * and a completion script for bash. */
 void um_cli_put_man(um_buf *out);
 void um_cli_put_markdown(um_buf *out);
 void um_cli_put_completion(um_buf *out);
-/* Paragraphs that the first two share: values, the file with an example, the environment. */
+/* Paragraphs of both the manual page and the reference: values, the file with an example, the environment. */
 extern const char um_cli_about_values[], um_cli_about_file[], um_cli_file_example[], um_cli_about_environment[];
 
-/* Opens model and engines with one line of start-up facts on stderr (unless `quiet`). All are closed by um_cli_close.
- */
+/* A model and its engines. um_cli_open prints one line of facts to stderr, unless `quiet`. */
 typedef struct um_session {
     um_model *model;
     um_router *router;
-    um_engine *engine; /* the router's first, for commands that have one request at a time */
+    um_engine *engine; /* the router's first engine, for commands with one request at a time */
 } um_session;
 um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err);
 void um_cli_close(um_session *s);
 
-/* The row of --profile, over a const char * of the command's options. */
+/* The row of --profile. `field` is a const char * of the command's options. */
 #define UM_PROFILE_ROW(field, group)                                                                                   \
     {                                                                                                                  \
         "profile", NULL, UM_OPT_STR, field, 0, 0, NULL, NULL, NULL, "FILE", group,                                     \
-            "write a trace of every step for ui.perfetto.dev, and sums beside it, \"x.json\" and \"x.csv\""            \
+            "file for a trace of every step (x.json, for ui.perfetto.dev); the totals go to x.csv next to it"          \
     }
-/* Starts a profile, unless path is NULL; ends the one that runs, and, unless `quiet`, prints its sums to stderr. */
+/* Start and stop a profile of every engine; do nothing if path is NULL. Stopping prints the totals to stderr, unless
+ * `quiet`. */
 um_status um_cli_profile_start(um_router *r, const char *path, um_err *err);
 um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err *err);
 
-/* Fails with UM_EINVAL when no model was named, and says how to name one and which ones lie nearby. */
-um_status um_cli_need_model(const char *model, um_err *err);
-/* Folder of the bundled checkpoints: "models" in the current directory, else the one beside the program; um_free.
- * "models" when there is none. */
+/* Checks that a model is given and found. UM_EINVAL if none is given, UM_EMODEL if it is not found. The message of
+ * UM_EINVAL explains how to name a model and lists the bundled ones. */
+um_status um_cli_check_model(const char *model, um_err *err);
+/* Checks only that a model is given. UM_EINVAL. */
+um_status um_cli_check_model_name(const char *model, um_err *err);
+/* Returns the folder of the bundled checkpoints for use in messages: "models" if it is in the current directory or does
+ * not exist, else its path. The caller frees it with um_free. */
 char *um_cli_bundled(void);
-/* What is malformed or missing in a model folder is the model's fault, not the input's: turns the code into UM_EMODEL.
- */
-um_status um_cli_blame_model(um_err *err);
-/* Sizes for one request at a time: one engine, and where max_num_batched_tokens is auto, room for a prompt of up to
- * prompt_bytes (SIZE_MAX: as long as the model allows) and its answer in one pass. */
-void um_cli_size_for_one(um_config *c, size_t prompt_bytes);
-/* Tokens that an open-ended pass keeps free behind the prompt, for blocks in flight: a conversation may change them. */
+/* Changes the code of an error about missing or malformed files in a model folder to UM_EMODEL: the model is at fault,
+ * not the input. Returns the new code. */
+um_status um_cli_explain_model_error(um_err *err);
+/* Sets sizes for one request at a time: one engine. If max_num_batched_tokens is auto, sets it so that one pass has
+ * room for a prompt of prompt_bytes and its answer. SIZE_MAX: a prompt as long as the model allows. */
+void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes);
+/* Tokens that a pass of a conversation keeps free after the prompt for blocks in flight. Their number is not known in
+ * advance, because /set can change it. */
 #define UM_CHAT_WINDOW 512
 
-/* Raised by SIGINT and SIGTERM after um_cli_catch_signals; a second signal within a second ends the process. */
+/* um_cli_interrupted is true after SIGINT or SIGTERM, once um_cli_catch_signals was called. A second signal within a
+ * second ends the process. */
 void um_cli_catch_signals(void);
 bool um_cli_interrupted(void);
-bool um_cli_terminated(void); /* SIGTERM came: stays true, for programs that outlive an interrupt */
+bool um_cli_terminated(void); /* SIGTERM has arrived; um_cli_clear_interrupt does not reset it */
 void um_cli_clear_interrupt(void);
 
-/* ---- view.c: an answer drawn while it is denoised ---- */
-/* A token that may still change, as text. */
+/* ---- view.c: draws an answer while it is denoised ---- */
+/* The text of a token that may still change. */
 typedef struct um_piece {
     int state;       /* UM_TOKEN_MASK, UM_TOKEN_FRESH, UM_TOKEN_SET */
-    bool is_special; /* a token that is no text: `text` is empty */
+    bool is_special; /* a special token; `text` is empty */
     um_str text;
 } um_piece;
-/* An answer as it stands. */
+/* The state of an answer after a pass. */
 typedef struct um_frame {
-    um_str settled;        /* all that can no longer change: whole characters; a later frame begins with the same */
-    const um_piece *piece; /* [n] what is behind it */
+    um_str settled;        /* text that can no longer change, in whole characters; later frames start with it */
+    const um_piece *piece; /* [n] the tokens after it */
     size_t n;
 } um_frame;
 
 typedef struct um_view um_view;
-/* Draws to stderr-or-stdout fd when it is a terminal. Colours follow NO_COLOR; width is the terminal's. */
+/* Creates a view that draws to fd if it is a terminal. It respects NO_COLOR and the terminal's width. */
 um_view *um_view_new(int fd);
 void um_view_free(um_view *v);
-/* Another answer follows on the same view. */
+/* Prepares the view for another answer. */
 void um_view_reset(um_view *v);
-/* Would a frame be drawn now? Not faster than eyes follow, and not on what can't draw. */
+/* Returns whether a frame would be drawn now: fd can draw, and the last frame is at least 1/60 s old. */
 bool um_view_is_due(const um_view *v);
 void um_view_draw(um_view *v, const um_frame *f);
-/* The end: the answer as ordinary text in place of the last frame. */
+/* Replaces the last frame by the final answer as ordinary text. */
 void um_view_finish(um_view *v, um_str text);
-/* The line of numbers below an answer: tokens, tokens/s, tokens per forward, passes, finish reason. */
+/* Prints a line of statistics about an answer: tokens, passes, tokens/s, tokens per forward pass, finish reason. */
 void um_view_summary(FILE *f, const um_result *r, bool colour);
 
-/* ---- spell.c: snapshots of an engine as frames ---- */
-typedef struct um_speller um_speller;
-um_speller *um_speller_new(const um_model *m);
-void um_speller_free(um_speller *s);
-void um_speller_reset(um_speller *s); /* another answer follows */
-/* The frame of a snapshot; valid until the next call. */
-const um_frame *um_speller_read(um_speller *s, const um_snapshot *snapshot);
+/* ---- frame_builder.c: converts snapshots of an engine to frames ---- */
+typedef struct um_frame_builder um_frame_builder;
+um_frame_builder *um_frame_builder_new(const um_model *m);
+void um_frame_builder_free(um_frame_builder *s);
+void um_frame_builder_reset(um_frame_builder *s); /* prepares for another answer */
+/* Returns the frame of a snapshot; valid until the next call. */
+const um_frame *um_frame_builder_read(um_frame_builder *s, const um_snapshot *snapshot);
 
-/* ---- progress.c: a bar with ETA on stderr ---- */
+/* ---- progress.c: a progress bar with ETA on stderr ---- */
 typedef struct um_progress um_progress;
 #define UM_PROGRESS_INTERVAL 10
-/* `what` names the unit ("requests"). When stderr is no terminal, nothing is drawn, but a line written every `interval`
- * seconds; 0 is never. */
+/* Creates a bar. `what` names the unit ("requests"). total < 0: unknown. `done` units were done before. If stderr is
+ * not a terminal, the bar prints a line every `interval` seconds instead; 0 prints none. */
 um_progress *um_progress_new(const char *what, int64_t total, int64_t done, double interval);
-/* Sets done so far; `note` stands behind the bar ("512 tok/s"). */
+/* Sets the number of finished units and the note after the bar ("512 tok/s"); NULL: no note. */
 void um_progress_set(um_progress *p, int64_t done, const char *note);
-void um_progress_free(um_progress *p); /* finishes the line */
+void um_progress_free(um_progress *p); /* also finishes the line */
 
-/* Columns of the terminal at fd, 80 when unknown. */
+/* Columns of the terminal at fd, 80 if unknown. */
 int um_cli_columns(int fd);
-int um_cli_lines(int fd); /* rows, 24 when unknown */
-bool um_cli_colour(int fd);
-/* Is fd a terminal that understands cursor movement? */
+int um_cli_lines(int fd);   /* rows, 24 if unknown */
+bool um_cli_colour(int fd); /* whether to use colours at fd */
+/* Returns whether fd is a terminal that can move its cursor. */
 bool um_cli_can_draw(int fd);
-bool um_cli_utf8(void); /* does the locale write UTF-8? */
-/* Stops (or allows again) the echo of typed characters, which would break what is drawn. Does nothing when standard
- * input is no terminal of ours. um_cli_echo(true) may be called from a signal handler. */
+bool um_cli_utf8(void); /* whether the locale's encoding is UTF-8 */
+/* Turns the echo of typed characters off or on; echoed characters would destroy a drawn frame. Does nothing unless this
+ * process is in the foreground of the terminal at standard input. um_cli_echo(true) may be called from a signal
+ * handler. */
 void um_cli_echo(bool on);
-/* Appends text for a terminal: control characters but newline and tab, and bytes that are not UTF-8, become U+FFFD or
- * '?'. An answer may spell escape sequences. */
+/* Appends text for a terminal. Replaces control characters, except newline and tab, and bytes that are not UTF-8, by
+ * U+FFFD or '?', because an answer may contain escape sequences. */
 void um_cli_put_safe(um_buf *out, const char *text, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* The one list of subcommands. */
+/* The table of subcommands. */
 #include "cli/cli.h"
 
 const um_command *const um_commands[] = {&um_cmd_run,         &um_cmd_chat,  &um_cmd_generate, &um_cmd_eval,

@@ -1,4 +1,4 @@
-/* Questions with known answers. */
+/* Reads questions with known answers. */
 #include "cli/dataset.h"
 
 #include <jansson.h>
@@ -41,14 +41,14 @@ um_status um_dataset_load(um_dataset *d, const char *path, size_t limit, um_err 
     if (st) return st;
     while (!st && (limit == 0 || d->n < limit)) {
         um_str line;
-        um_lines_got got = um_lines_next(&l, true, &line, e);
+        um_lines_result got = um_lines_next(&l, true, &line, e);
         if (got == UM_LINES_END) break;
         if (got == UM_LINES_FAILED) st = e->code;
         if (got == UM_LINES_TOO_LONG) st = um_fail(e, UM_ELIMIT, "longer than %zu bytes", UM_LINE_MAX);
         if (got == UM_LINES_LINE) st = take_example(d, line, push(d), e);
         if (st && got != UM_LINES_FAILED) um_fail_in(e, "%s:%lld", path, (long long)l.number);
     }
-    if (!st && d->n == 0) st = um_fail(e, UM_EINVAL, "%s holds no questions", path);
+    if (!st && d->n == 0) st = um_fail(e, UM_EINVAL, "%s has no questions", path);
     um_lines_close(&l);
     return st;
 }
@@ -59,7 +59,7 @@ void um_dataset_free(um_dataset *d) {
     *d = (um_dataset){0};
 }
 
-char *um_dataset_beside(const char *model) {
+char *um_dataset_default_path(const char *model) {
     char *folder = NULL, *path = NULL;
     if (um_model_find(&folder, model, NULL)) return NULL;
     size_t n = strlen(folder);

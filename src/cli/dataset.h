@@ -1,12 +1,11 @@
-/* dataset: questions with known answers, {"id", "kind", "prompt", "answer"} a line: what eval asks and bench measures.
- */
+/* dataset: questions with known answers, one {"id", "kind", "prompt", "answer"} per line. eval and bench use them. */
 #ifndef UM_CLI_DATASET_H
 #define UM_CLI_DATASET_H
 
 #include "base/base.h"
 
 typedef struct um_example {
-    const char *id; /* as JSON */
+    const char *id; /* the id as JSON */
     const char *kind, *prompt, *answer;
 } um_example;
 
@@ -16,11 +15,11 @@ typedef struct um_dataset {
     size_t n, cap;
 } um_dataset;
 
-/* Reads the first `limit` lines of a file (0 = all). UM_EINVAL names file, line and key; UM_ENOENT, UM_EIO. */
+/* Reads the first `limit` lines of a file (0 = all). UM_EINVAL with file, line and key; UM_ENOENT, UM_EIO. */
 um_status um_dataset_load(um_dataset *d, const char *path, size_t limit, um_err *err);
 void um_dataset_free(um_dataset *d);
 
-/* The path of the questions that lie beside a model folder, in a new string; NULL when there are none. */
-char *um_dataset_beside(const char *model);
+/* Returns the path of eval.jsonl next to a model folder, or NULL if there is none. The caller frees it. */
+char *um_dataset_default_path(const char *model);
 
 #endif

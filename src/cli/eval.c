@@ -1,12 +1,13 @@
-/* unmask eval: asks questions with known answers and counts the right ones, and what each forward pass brought. */
+/* unmask eval: measures the accuracy of answers to known questions, and the tokens per forward pass. */
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "cli/bulk.h"
 #include "cli/cli.h"
 #include "cli/dataset.h"
-#include "cli/feed.h"
 #include "cli/report.h"
-#include "cli/results.h"
+#include "cli/result_file.h"
+#include "model/model.h"
 
 #define KINDS_MAX 256
 
@@ -19,42 +20,43 @@ typedef struct eval_options {
 #define E(field) UM_FIELD(eval_options, field)
 
 static const um_option options[] = {
-    {"adapter", NULL, UM_OPT_STR, E(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model",
-     "answer through this adapter of --lora"},
+    {"adapter", NULL, UM_OPT_STR, E(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model", "use this adapter of --lora"},
     {"data", NULL, UM_OPT_STR, E(data), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
-     "questions {\"id\", \"kind\", \"prompt\", \"answer\"} a line; without it eval.jsonl beside the model's folder"},
+     "file of questions, one {\"id\", \"kind\", \"prompt\", \"answer\"} per line; without it, eval.jsonl next to the "
+     "model's folder"},
     {"limit", "dataset_limit", UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
-     "ask the first N only, 0 is all"},
+     "ask only the first N questions; 0 means all"},
     {"batch", NULL, UM_OPT_INT, E(batch), 0, 4096, NULL, "0", NULL, "N", "Evaluation",
-     "questions in the engine at once, 0 is --max-num-reqs"},
+     "largest number of questions that run at once; 0 means --max-num-reqs"},
     {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
-     "give the prompts as plain text, without the chat template"},
+     "use the prompts as plain text, without the chat template"},
     {"output", NULL, UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
-     "write each answer and whether it is right, one JSON object a line"},
+     "file for the answers and whether they are right, one JSON object per line"},
     {"show_failures", NULL, UM_OPT_INT, E(show_failures), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
-     "print the first N questions that were answered wrong"},
+     "print the first N questions with wrong answers"},
     {"json", NULL, UM_OPT_BOOL, E(json), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "print the report as JSON"},
-    {"quiet", NULL, UM_OPT_BOOL, E(quiet), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "no progress on stderr"},
+    {"quiet", NULL, UM_OPT_BOOL, E(quiet), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
+     "print no progress to standard error"},
 };
 
-/* What is counted for a kind of question, and for all. */
+/* Counts for a kind of question, or for all questions. */
 typedef struct tally {
     const char *kind;
     int64_t n, correct, failed;
     int64_t tokens, forwards, denoise_tokens, denoise_passes;
-    double ratio_sum; /* of tokens per forward, over the requests that had a denoise pass */
+    double ratio_sum; /* sum of tokens per forward pass, over n_ratios requests with a denoising pass */
     int64_t n_ratios;
 } tally;
 
 typedef struct eval {
     eval_options opt;
     um_dataset data;
-    char *beside; /* path found beside the model, or NULL */
+    char *default_path; /* eval.jsonl next to the model's folder, or NULL */
     const char *path;
-    um_results out; /* fd -1: none */
+    um_result_file out; /* fd -1: no output file */
     um_session session;
     um_progress *bar;
-    um_message message; /* of the request that `next_question` fills in */
+    um_message message; /* message of the request from `next_question` */
     tally kind[KINDS_MAX], all;
     size_t n_kinds, next;
     int64_t n_shown;
@@ -62,13 +64,13 @@ typedef struct eval {
     double start, seconds;
 } eval;
 
-/* ---- Asking ------------------------------------------------------------------------------------------------------ */
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-static um_feed_got next_question(void *arg, um_ticket *t, um_request *r, bool wait) {
+static um_bulk_got next_question(void *arg, um_bulk_request *t, um_request *r, bool wait) {
     eval *v = (eval *)arg;
     (void)t, (void)wait;
     r->adapter = v->opt.adapter;
-    if (v->next == v->data.n) return UM_FEED_END;
+    if (v->next == v->data.n) return UM_BULK_END;
     const char *prompt = v->data.example[v->next++].prompt;
     v->message = (um_message){"user", prompt};
     if (v->opt.raw) {
@@ -78,7 +80,7 @@ static um_feed_got next_question(void *arg, um_ticket *t, um_request *r, bool wa
         r->messages = &v->message;
         r->n_messages = 1;
     }
-    return UM_FEED_REQUEST;
+    return UM_BULK_REQUEST;
 }
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -88,7 +90,7 @@ static um_str trimmed(const char *s, size_t n) {
     return (um_str){s, n};
 }
 
-static bool is_right(const um_example *x, um_str text) {
+static bool is_correct(const um_example *x, um_str text) {
     return um_str_eq(trimmed(x->answer, strlen(x->answer)), trimmed(text.p, text.n));
 }
 
@@ -101,7 +103,7 @@ static tally *tally_of(eval *v, const char *kind) {
     return &v->kind[i];
 }
 
-/* A request that failed counts as not right. */
+/* Counts a result. r NULL: the request failed, which counts as a wrong answer. */
 static void count(tally *y, const um_result *r, bool right) {
     y->n++;
     y->correct += right;
@@ -116,8 +118,8 @@ static void count(tally *y, const um_result *r, bool right) {
     y->n_ratios++;
 }
 
-/* The line of --output. r NULL: the request failed with t->err. */
-static void put_answer(const um_example *x, um_ticket *t, const um_result *r, bool right) {
+/* Writes the line of --output. r NULL: the request failed with t->err. */
+static void put_answer(const um_example *x, um_bulk_request *t, const um_result *r, bool right) {
     um_jw w;
     um_jw_init(&w, &t->out);
     um_jw_begin_object(&w);
@@ -138,28 +140,28 @@ static void put_answer(const um_example *x, um_ticket *t, const um_result *r, bo
     um_jw_end_object(&w);
 }
 
-static void settle(eval *v, um_ticket *t, const um_result *r) {
+static void record_answer(eval *v, um_bulk_request *t, const um_result *r) {
     const um_example *x = &v->data.example[t->number];
-    bool right = r && is_right(x, (um_str){r->text, r->text_len});
+    bool right = r && is_correct(x, (um_str){r->text, r->text_len});
     count(tally_of(v, x->kind), r, right);
     count(&v->all, r, right);
     if (v->out.ledger.fd >= 0) put_answer(x, t, r, right);
     if (right) return;
-    /* Kept in the ticket, so that they are shown in the order of the questions. */
+    /* Stored in the request, so that failures are printed in the order of the questions. */
     um_buf_printf(&t->answer[0].out, "%s (%s)\n  prompt    %s\n  expected  %s\n  %s  %s\n", x->id, x->kind, x->prompt,
                   x->answer, r ? "answered" : "failed  ", r ? r->text : t->err.msg);
 }
 
-static void on_event(void *arg, um_ticket *t, const um_event *ev) {
-    if (ev->type == UM_EVENT_FINISH) settle((eval *)arg, t, ev->result);
+static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
+    if (ev->type == UM_EVENT_FINISH) record_answer((eval *)arg, t, ev->result);
 }
 
-static um_status take_answer(void *arg, um_ticket *t, um_err *err) {
+static um_status take_answer(void *arg, um_bulk_request *t, um_err *err) {
     eval *v = (eval *)arg;
-    if (t->err.code) settle(v, t, NULL);
+    if (t->err.code) record_answer(v, t, NULL);
     const um_buf *failure = &t->answer[0].out;
     if (failure->len && v->n_shown++ < v->opt.show_failures) um_buf_append(&v->failures, failure->data, failure->len);
-    return v->out.ledger.fd >= 0 ? um_results_write(&v->out, &t->out, err) : UM_OK;
+    return v->out.ledger.fd >= 0 ? um_result_file_write(&v->out, &t->out, err) : UM_OK;
 }
 
 static void show_progress(void *arg) {
@@ -197,11 +199,11 @@ static void print_table(const eval *v, const um_config *c) {
     printf("failed          %lld\n", (long long)v->all.failed);
     printf("tokens          %lld in %.2f s, %.1f tokens/s\n", (long long)v->all.tokens, v->seconds,
            um_ratio((double)v->all.tokens, v->seconds));
-    printf("forwards        %lld, of them %lld denoise passes\n", (long long)v->all.forwards,
+    printf("forwards        %lld, including %lld denoising passes\n", (long long)v->all.forwards,
            (long long)v->all.denoise_passes);
-    printf("tokens/forward  %.2f (tokens of denoise passes over these passes), %.2f as the mean over questions\n",
+    printf("tokens/forward  %.2f (tokens of denoising passes / these passes), %.2f as the mean over questions\n",
            per_forward(&v->all), um_ratio(v->all.ratio_sum, (double)v->all.n_ratios));
-    printf("                %.2f (all tokens over all forwards)\n",
+    printf("                %.2f (all tokens / all forwards)\n",
            um_ratio((double)v->all.tokens, (double)v->all.forwards));
     um_buf_free(&changes);
 }
@@ -219,7 +221,7 @@ static void put_tally(um_jw *w, const tally *y) {
     um_jw_put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
 }
 
-/* What keys and values took at most at once, over all engines. */
+/* Writes the largest amount of memory that keys and values used at one time, over all engines. */
 static void put_memory(um_jw *w, const eval *v) {
     um_stats s;
     um_router_get_stats(v->session.router, &s);
@@ -255,7 +257,8 @@ static void print_json(const eval *v, const um_config *c) {
     um_jw_key(&w, "options");
     um_report_options(&w, c);
     um_jw_end_object(&w);
-    puts(out.data);
+    um_buf_putc(&out, '\n');
+    um_cli_write(&out);
     um_buf_free(&out);
 }
 
@@ -264,7 +267,7 @@ static void print_report(eval *v, const um_config *c) {
     qsort(v->kind, v->n_kinds, sizeof v->kind[0], by_kind);
     if (v->opt.json) print_json(v, c);
     else print_table(v, c);
-    /* Beside a report for programs, those for people go where people look. */
+    /* With --json, stdout has only the report, so failures go to stderr. */
     um_buf safe = {0};
     um_cli_put_safe(&safe, v->failures.data, v->failures.len);
     if (safe.len)
@@ -283,34 +286,43 @@ static um_status check_kinds(const um_dataset *d, const char *path, um_err *err)
         while (k < n && !um_streq(seen[k], d->example[i].kind)) k++;
         if (k == KINDS_MAX)
             return um_fail(err, UM_ELIMIT,
-                           "%s has more than %d kinds of questions; they are groups to be counted, as "
-                           "\"arithmetic\"",
-                           path, KINDS_MAX);
+                           "%s has more than %d kinds of questions; a kind is a group such as \"arithmetic\"", path,
+                           KINDS_MAX);
         if (k == n) seen[n++] = d->example[i].kind;
     }
     return UM_OK;
 }
 
-static um_status open_data(eval *v, const um_config *c, um_err *err) {
-    if (!v->opt.data) v->beside = um_dataset_beside(c->model);
-    v->path = v->opt.data ? v->opt.data : v->beside;
-    if (!v->path)
-        return um_fail(err, UM_EINVAL, "there is no eval.jsonl beside %s; name a file of questions with --data",
-                       c->model);
-    um_status st = um_dataset_load(&v->data, v->path, (size_t)v->opt.limit, err);
-    if (!st) st = check_kinds(&v->data, v->path, err);
-    if (!st && v->opt.output) st = um_results_open(&v->out, v->opt.output, err);
-    return st ? st : um_results_begin(&v->out, err);
+/* Reports why there are no questions: the folder is not a model, or eval.jsonl is missing. */
+static um_status fail_without_data(const um_config *c, um_err *err) {
+    char *folder = NULL;
+    um_arch a;
+    um_status st = um_model_find(&folder, c->model, err);
+    const um_arch_source from = {.dir = folder, .family = c->model_name, .mask_id = c->mask_token_id};
+    if (!st) st = um_arch_load(&a, &from, err);
+    um_free(folder);
+    if (st) return um_cli_explain_model_error(err);
+    return um_fail(err, UM_EINVAL, "there is no eval.jsonl next to %s; name a file of questions with --data", c->model);
 }
 
-static um_status ask_all(eval *v, int32_t places, um_err *err) {
-    um_feed feed = {.arg = v, .next = next_question, .event = on_event, .take = take_answer, .tick = show_progress};
+static um_status open_data(eval *v, const um_config *c, um_err *err) {
+    if (!v->opt.data) v->default_path = um_dataset_default_path(c->model);
+    v->path = v->opt.data ? v->opt.data : v->default_path;
+    if (!v->path) return fail_without_data(c, err);
+    um_status st = um_dataset_load(&v->data, v->path, (size_t)v->opt.limit, err);
+    if (!st) st = check_kinds(&v->data, v->path, err);
+    if (!st && v->opt.output) st = um_result_file_open(&v->out, v->opt.output, err);
+    return st ? st : um_result_file_begin(&v->out, err);
+}
+
+static um_status run_questions(eval *v, int32_t places, um_err *err) {
+    um_bulk bulk = {.arg = v, .next = next_question, .event = on_event, .take = take_answer, .tick = show_progress};
     if (!v->opt.quiet) v->bar = um_progress_new("questions", (int64_t)v->data.n, 0, UM_PROGRESS_INTERVAL);
     v->start = um_now();
-    um_status st = um_feed_run(v->session.router, places, &feed, err);
+    um_status st = um_bulk_run(v->session.router, places, &bulk, err);
     v->seconds = um_now() - v->start;
     um_progress_free(v->bar);
-    return st ? st : um_results_close(&v->out, err);
+    return st ? st : um_result_file_close(&v->out, err);
 }
 
 static um_status open_session(eval *v, const um_config *c, um_err *err) {
@@ -319,25 +331,24 @@ static um_status open_session(eval *v, const um_config *c, um_err *err) {
     if (st) return st;
     um_model_get_info(v->session.model, &info);
     if (v->opt.raw || info.has_chat_template) return UM_OK;
-    return um_fail(err, UM_EINVAL, "the model in %s has no chat template; pass --raw to give the prompts as plain text",
-                   info.path);
+    return um_fail(err, UM_EINVAL, "the model in %s has no chat template; use --raw for plain-text prompts", info.path);
 }
 
 static int run_eval(const um_command *self, eval *v, const um_args *words, um_config *c) {
     um_err err = {0};
     if (v->opt.batch) c->max_num_reqs = v->opt.batch;
     um_status st = um_cli_no_words(words, "the questions are read from --data", &err);
-    if (!st) st = um_cli_need_model(c->model, &err);
+    if (!st) st = um_cli_check_model(c->model, &err);
     if (!st) st = open_data(v, c, &err);
     if (st) {
         um_cli_error(self, &err);
-        return UM_EXIT_USAGE;
+        return st == UM_EMODEL ? UM_EXIT_DEVICE : UM_EXIT_USAGE;
     }
     st = open_session(v, c, &err);
     if (st) return um_cli_error(self, &err);
-    st = ask_all(v, c->max_num_reqs, &err);
+    st = run_questions(v, c->max_num_reqs, &err);
     if (st) um_cli_error(self, &err);
-    if (!st || st == UM_ECANCELED) print_report(v, c); /* of an interrupted run: what was counted so far */
+    if (!st || st == UM_ECANCELED) print_report(v, c); /* after an interrupt, the report has the counts so far */
     if (st) return st == UM_EDEVICE ? UM_EXIT_DEVICE : UM_EXIT_FAILED;
     return v->all.failed ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
@@ -356,10 +367,10 @@ static int run(const um_command *self, int argc, char **argv) {
         code = run_eval(self, v, &args, &config);
     }
     um_cli_close(&v->session);
-    (void)um_results_close(&v->out, NULL);
+    (void)um_result_file_close(&v->out, NULL);
     um_dataset_free(&v->data);
     um_buf_free(&v->failures);
-    um_free(v->beside);
+    um_free(v->default_path);
     um_args_free(&args);
     um_free(v);
     return code;
@@ -367,19 +378,19 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_eval = {
     .name = "eval",
-    .summary = "count right answers to questions with known ones",
+    .summary = "measure the accuracy of answers to known questions",
     .usage = "unmask eval --model DIR [--data FILE] [options]",
     .description =
-        "Asks each question as one user message, greedily unless --temperature is given, and compares the answer "
-        "with the known one letter by letter, white space at the end aside. Prints accuracy by kind of question, and "
-        "how many tokens a forward pass brought. Wrong answers are no error; the exit status is 1 when a question "
-        "could not be asked.",
+        "Asks each question as one user message. Decoding is greedy unless --temperature is set. An answer is right if "
+        "it equals the known answer, except for white space at the end. The report has the accuracy for each kind of "
+        "question, and the tokens per forward pass. Wrong answers are not an error; the exit status is 1 if a request "
+        "failed.",
     .examples = "unmask eval --model models/tiny-block\n"
                 "unmask eval --model models/tiny-block --limit 50 --show-failures 5\n"
                 "unmask eval --model models/tiny-block --accept-threshold 0.7 --json\n",
     .options = options,
     .n_options = UM_LEN(options),
     .engine_options = true,
-    .defaults = {{"temperature", "0"}}, /* so that a run can be repeated */
+    .defaults = {{"temperature", "0"}}, /* greedy decoding, so that runs are reproducible */
     .run = run,
 };

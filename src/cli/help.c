@@ -1,4 +1,4 @@
-/* help: what the program and its commands do, for people, for man and for the shell. */
+/* unmask help: describes the program and its commands, as text, manual page, reference or shell completion. */
 #include "cli/cli.h"
 
 enum { COMMANDS_MAX = 32 };
@@ -10,7 +10,7 @@ typedef struct help_options {
 
 static const um_option rows[] = {
     {"format", NULL, UM_OPT_CHOICE, UM_FIELD(help_options, format), 0, 0, "text|man|markdown|bash", "text", NULL,
-     "FORMAT", "Output", "text, or everything at once: as a manual page, a reference, a completion script"},
+     "FORMAT", "Output", "text, or everything as a manual page, a Markdown reference or a completion script for bash"},
 };
 
 static const char examples[] = "  unmask run --model models/tiny-block \"What is 12 + 30?\"\n"
@@ -18,17 +18,16 @@ static const char examples[] = "  unmask run --model models/tiny-block \"What is
                                "  unmask inspect models/tiny-full\n";
 
 void um_cli_put_overview(um_buf *out) {
-    um_buf_puts(out,
-                "unmask: runs diffusion language models, which write a text by unmasking many positions at once\n\n"
-                "Usage: unmask COMMAND [options] [arguments]\n\nCommands:\n");
+    um_buf_puts(out, "unmask: runs diffusion language models, which write text by unmasking many positions at once\n\n"
+                     "Usage: unmask COMMAND [options] [arguments]\n\nCommands:\n");
     for (const um_command *const *c = um_commands; *c; c++)
         um_buf_printf(out, "  %-11s %s\n", (*c)->name, (*c)->summary);
     um_buf_puts(out, "\nOptions:\n"
-                     "  --help     this page; 'unmask COMMAND --help' and 'unmask help COMMAND' tell about one\n"
-                     "  --version  version and commit\n\nExamples:\n");
+                     "  --help     print this page; 'unmask COMMAND --help' describes one command\n"
+                     "  --version  print version and commit\n\nExamples:\n");
     um_cli_put_examples(examples, out);
-    um_buf_puts(out, "\nExit status: 0 all fine, 1 some request failed, 2 bad usage or input, 3 the model or device "
-                     "can't be used.\n");
+    um_buf_puts(out,
+                "\nExit status: 0 success, 1 a request failed, 2 wrong usage or input, 3 model or device unusable.\n");
 }
 
 int um_cli_unknown_command(const char *name) {
@@ -54,7 +53,7 @@ static void print_everything(int32_t format) {
     if (format == FORMAT_MAN) um_cli_put_man(&text);
     if (format == FORMAT_MARKDOWN) um_cli_put_markdown(&text);
     if (format == FORMAT_BASH) um_cli_put_completion(&text);
-    fwrite(text.data, 1, text.len, stdout);
+    um_cli_write(&text);
     um_buf_free(&text);
 }
 
@@ -84,11 +83,11 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_help = {
     .name = "help",
-    .summary = "what the program and its commands do",
+    .summary = "print help for the program or a command",
     .usage = "unmask help [--format FORMAT] [COMMAND ...]",
     .description =
-        "Tells about a command, like COMMAND --help; without one, lists the commands. The other formats hold "
-        "every command and option, made from the tables that also parse them.",
+        "Describes a command, like COMMAND --help. Without a command, it lists all commands. The formats man, markdown "
+        "and bash describe every command and option; they are generated from the tables that parse the options.",
     .examples = "  unmask help run\n"
                 "  unmask help --format man | man -l -\n"
                 "  unmask help --format markdown > options.md\n"

@@ -1,4 +1,4 @@
-/* When requests are due. */
+/* Arrival times of requests. */
 #include "cli/load.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Every request as a row, and plots. */
+/* Output files of `unmask bench serve`: a CSV table and plots. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
-/* A quote in a text is doubled. */
+/* Appends a quoted text. Doubles its quotes and replaces newlines by spaces. */
 static void put_text(um_buf *out, const char *text) {
     um_buf_puts(out, ",\"");
     for (const char *p = text; *p; p++) {
@@ -20,7 +20,7 @@ static void put_text(um_buf *out, const char *text) {
     um_buf_putc(out, '"');
 }
 
-/* Empty when it never was. */
+/* Appends a time, or an empty cell if it is negative. */
 static void put_time(um_buf *out, double seconds) {
     if (seconds < 0) um_buf_putc(out, ',');
     else um_buf_printf(out, ",%.6f", seconds);
@@ -81,7 +81,8 @@ static void put_points(const um_load_report *r, um_buf *out) {
 
 #define CDF_STEPS 100
 
-/* A block of data for each point, a blank line pair between them. */
+/* Appends a gnuplot data block with the distribution of the time to the first text, one data set per point. Two blank
+ * lines separate data sets. */
 static void put_shares(const um_load_report *r, um_buf *out) {
     um_buf_puts(out, "$shares << END\n");
     for (size_t i = 0; i < r->n; i++) {
@@ -94,7 +95,7 @@ static void put_shares(const um_load_report *r, um_buf *out) {
 }
 
 static void put_script(const um_load_report *r, um_buf *out) {
-    const char *x = um_streq(r->unit, "request_rate") ? "requests due a second" : r->unit;
+    const char *x = um_streq(r->unit, "request_rate") ? "requests per second" : r->unit;
     put_points(r, out);
     put_shares(r, out);
     um_buf_printf(
@@ -117,7 +118,7 @@ static void put_script(const um_load_report *r, um_buf *out) {
         x, r->n - 1);
 }
 
-/* Runs gnuplot in the folder; false: there is none. */
+/* Runs gnuplot in the folder. *drawn is false if gnuplot is not installed. */
 static um_status run_gnuplot(const char *dir, bool *drawn, um_err *err) {
     extern char **environ;
     char program[] = "gnuplot", script[] = "plot.gp", *argv[] = {program, script, NULL};
@@ -133,14 +134,14 @@ static um_status run_gnuplot(const char *dir, bool *drawn, um_err *err) {
     if (failed) return um_fail(err, UM_EIO, "gnuplot: %s", strerror(failed));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return UM_OK;
-    return um_fail(err, UM_EIO, "gnuplot failed on %s/plot.gp; its words are above", dir);
+    return um_fail(err, UM_EIO, "gnuplot failed on %s/plot.gp; see its messages above", dir);
 }
 
 um_status um_load_plot(const um_load_report *r, const char *dir, bool *drawn, um_err *err) {
     um_buf script = {0};
     *drawn = false;
     if (mkdir(dir, 0777) && errno != EEXIST)
-        return um_fail(err, UM_EIO, "--plot: %s can't be made: %s", dir, strerror(errno));
+        return um_fail(err, UM_EIO, "--plot: can't create %s: %s", dir, strerror(errno));
     char *path = um_path_join(dir, "plot.gp");
     put_script(r, &script);
     um_status st = um_file_replace(path, (um_str){script.data, script.len}, err);

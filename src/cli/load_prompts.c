@@ -1,4 +1,4 @@
-/* What is asked. */
+/* Prompts for a load: from a file, from a trace, or random words; and the parsers of --prompt-words and points. */
 #include "cli/load.h"
 
 #include <jansson.h>
@@ -35,7 +35,7 @@ void um_load_prompts_free(um_load_prompts *p) {
 
 typedef um_status (*line_fn)(void *arg, const json_t *line, um_err *err);
 
-/* Hands every line of a file to fn, as an object. */
+/* Parses each line of a file as a JSON object and calls fn with it. */
 static um_status each_line(const char *path, line_fn fn, void *arg, um_err *err) {
     um_err own, *e = err ? err : &own;
     um_lines l;
@@ -44,10 +44,10 @@ static um_status each_line(const char *path, line_fn fn, void *arg, um_err *err)
     if (st) return st;
     while (!st) {
         json_t *root = NULL;
-        um_lines_got got = um_lines_next(&l, true, &line, e);
+        um_lines_result got = um_lines_next(&l, true, &line, e);
         if (got == UM_LINES_END) break;
         if (got == UM_LINES_FAILED) st = e->code;
-        else if (got == UM_LINES_LATER) st = um_fail(e, UM_ECANCELED, "interrupted");
+        else if (got == UM_LINES_AGAIN) st = um_fail(e, UM_ECANCELED, "interrupted");
         else if (got == UM_LINES_TOO_LONG) st = um_fail(e, UM_ELIMIT, "longer than %zu bytes", UM_LINE_MAX);
         else st = um_line_object(&root, line, e);
         if (!st) st = fn(arg, root, e);
@@ -67,7 +67,7 @@ static um_status take_prompt(void *arg, const json_t *line, um_err *err) {
 
 um_status um_load_prompts_file(um_load_prompts *p, const char *path, um_err *err) {
     um_status st = each_line(path, take_prompt, p, err);
-    if (!st && !p->n) st = um_fail(err, UM_EINVAL, "%s holds no prompts", path);
+    if (!st && !p->n) st = um_fail(err, UM_EINVAL, "%s has no prompts", path);
     set_about(p, "%zu prompts of %s", p->n, path);
     return st;
 }
@@ -84,7 +84,8 @@ static um_status take_arrival(void *arg, const json_t *line, um_err *err) {
     if (!json_is_number(at))
         return um_fail(err, UM_EINVAL, "\"at\": expected seconds since the start, found %s", um_json_kind(at));
     if (!um_arrivals_push(t->arrivals, json_number_value(at)))
-        return um_fail(err, UM_EINVAL, "\"at\": %g is negative or before the line above; sort the lines by time",
+        return um_fail(err, UM_EINVAL,
+                       "\"at\": %g is negative or before that of the previous line; sort the lines by time",
                        json_number_value(at));
     um_status st = max ? um_json_take_int(max, "\"max_tokens\"", 1, INT32_MAX, &max_tokens, err) : UM_OK;
     if (st || !json_object_get(line, "prompt")) return st;
@@ -97,44 +98,44 @@ static um_status take_arrival(void *arg, const json_t *line, um_err *err) {
 um_status um_load_trace(um_load_prompts *p, um_arrivals *a, const char *path, um_err *err) {
     trace t = {p, a};
     um_status st = each_line(path, take_arrival, &t, err);
-    if (!st && !a->n) st = um_fail(err, UM_EINVAL, "%s holds no arrivals", path);
+    if (!st && !a->n) st = um_fail(err, UM_EINVAL, "%s has no arrivals", path);
     if (!st && p->n && p->n != a->n)
-        st = um_fail(err, UM_EINVAL, "%s: %zu of %zu lines have a \"prompt\"; all of them must, or none", path, p->n,
-                     a->n);
+        st = um_fail(err, UM_EINVAL, "%s: %zu of %zu lines have a \"prompt\"; either all lines or none must have one",
+                     path, p->n, a->n);
     if (p->n) set_about(p, "%zu prompts of %s", p->n, path);
     return st;
 }
 
 /* ---- Words ------------------------------------------------------------------------------------------------------- */
 
-/* Short common words: most tokenizers have each as one token. */
+/* Short common words, which are single tokens in most tokenizers. */
 static const char *const words[] = {"time", "year",  "people", "way",    "day",   "man",    "thing",   "woman",
                                     "life", "child", "world",  "school", "state", "family", "student", "group",
                                     "hand", "part",  "place",  "case",   "week",  "work",   "night",   "point",
                                     "home", "water", "room",   "area",   "story", "fact",   "month",   "book"};
 
-void um_load_prompts_words(um_load_prompts *p, size_t n, int64_t least, int64_t most, uint64_t seed) {
+void um_load_prompts_words(um_load_prompts *p, size_t n, int64_t min, int64_t max, uint64_t seed) {
     uint64_t key = um_rng_key(seed, 1, 0, 0), counter = 0;
     um_buf text = {0};
     for (size_t i = 0; i < n; i++) {
-        int64_t length = least + (int64_t)(um_rng_u64(key, counter++) % (uint64_t)(most - least + 1));
+        int64_t length = min + (int64_t)(um_rng_u64(key, counter++) % (uint64_t)(max - min + 1));
         um_buf_clear(&text);
         for (int64_t k = 0; k < length; k++)
             um_buf_printf(&text, "%s%s", k ? " " : "", words[um_rng_u64(key, counter++) % UM_LEN(words)]);
         push(p, text.data, text.len, 0);
     }
     um_buf_free(&text);
-    set_about(p, "%zu prompts of %lld..%lld random words", n, (long long)least, (long long)most);
+    set_about(p, "%zu prompts of %lld..%lld random words", n, (long long)min, (long long)max);
 }
 
 /* ---- Values of options ------------------------------------------------------------------------------------------- */
 
-um_status um_load_parse_range(const char *text, const char *option, int64_t *least, int64_t *most, um_err *err) {
+um_status um_load_parse_range(const char *text, const char *option, int64_t *min, int64_t *max, um_err *err) {
     const char *dots = strstr(text, "..");
     char *first = um_strndup(text, dots ? (size_t)(dots - text) : strlen(text));
-    bool ok = um_parse_int(first, least) && um_parse_int(dots ? dots + 2 : first, most);
+    bool ok = um_parse_int(first, min) && um_parse_int(dots ? dots + 2 : first, max);
     um_free(first);
-    if (ok && *least >= 1 && *least <= *most && *most <= 100000) return UM_OK;
+    if (ok && *min >= 1 && *min <= *max && *max <= 100000) return UM_OK;
     return um_fail(err, UM_EINVAL, "--%s: expected a number of words or a range, as in 16..64, found \"%.60s\"", option,
                    text);
 }
@@ -153,7 +154,6 @@ um_status um_load_parse_points(const char *text, const char *option, bool whole,
         p += len + (p[len] == ',');
         if (!*p && p[-1] != ',') return UM_OK;
     }
-    return um_fail(err, UM_EINVAL,
-                   "--%s: expected up to %d %snumbers above 0 with commas between them, found \"%.60s\"", option,
-                   UM_LOAD_POINTS_MAX, whole ? "whole " : "", text);
+    return um_fail(err, UM_EINVAL, "--%s: expected up to %d %snumbers above 0, separated by commas, found \"%.60s\"",
+                   option, UM_LOAD_POINTS_MAX, whole ? "whole " : "", text);
 }

@@ -1,4 +1,4 @@
-/* The report for people, and the same as JSON. */
+/* The report of `unmask bench serve` as text and as JSON. */
 #include "cli/load.h"
 
 #if __has_include("commit.h")
@@ -8,9 +8,8 @@
 #define UM_COMMIT "unknown"
 #endif
 
-static const char timed[] =
-    "from the moment a request is due to its last byte, as the client sees it; latencies are of "
-    "answered requests";
+static const char timed[] = "from the time a request is due to its last byte, seen by the client; latencies count "
+                            "answered requests only";
 
 /* ---- Spread ------------------------------------------------------------------------------------------------------ */
 
@@ -32,7 +31,7 @@ static um_spread spread_of(const um_load_summary *s, int which) {
 /* ---- Text -------------------------------------------------------------------------------------------------------- */
 
 static const char *unit_name(const um_load_report *r) {
-    return um_streq(r->unit, "request_rate") ? "requests/s due" : "at once";
+    return um_streq(r->unit, "request_rate") ? "requests/s" : "at once";
 }
 
 static void put_counts(const um_load_summary *s, um_buf *out) {
@@ -63,7 +62,7 @@ static void put_times(const um_load_summary *s, um_buf *out) {
     um_buf_puts(out, "  milliseconds               mean       p50       p90       p95       p99       max\n");
     for (int i = 0; i < UM_LOAD_TIMES; i++) {
         const um_histogram *h = &s->times[i];
-        if (!h->n || h->max <= 0) continue; /* a closed loop sends what is due */
+        if (!h->n || h->max <= 0) continue; /* in a closed loop, requests never wait in the client */
         um_buf_printf(out, "  %-20s %10.2f", um_load_times[i].name, 1e3 * um_histogram_mean(h));
         for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++)
             um_buf_printf(out, " %9.2f", 1e3 * um_histogram_quantile(h, um_report_quantiles[k]));
@@ -74,17 +73,17 @@ static void put_times(const um_load_summary *s, um_buf *out) {
 static void put_tokens(const um_load_summary *s, um_buf *out) {
     double n = (double)s->outcomes[UM_LOAD_ANSWERED];
     um_buf_printf(out, "  an answer has %.1f tokens", um_ratio((double)s->tokens, n));
-    if (s->nfe) um_buf_printf(out, " of %.1f forward passes", um_ratio((double)s->nfe, n));
+    if (s->nfe) um_buf_printf(out, " from %.1f forward passes", um_ratio((double)s->nfe, n));
     if (s->denoise_passes)
-        um_buf_printf(out, ", %.2f tokens a denoising pass",
+        um_buf_printf(out, ", %.2f tokens per denoising pass",
                       um_ratio((double)s->denoise_tokens, (double)s->denoise_passes));
-    um_buf_printf(out, "; a prompt %.1f, %.0f %% of them cached\n", um_ratio((double)s->prompt_tokens, n),
+    um_buf_printf(out, "; a prompt has %.1f tokens, %.0f %% of them cached\n", um_ratio((double)s->prompt_tokens, n),
                   1e2 * um_ratio((double)s->cached_tokens, (double)s->prompt_tokens));
 }
 
 static void put_point(const um_load_report *r, const um_load_point *p, um_buf *out) {
     const um_load_summary *s = &p->summary;
-    if (um_streq(r->unit, "arrivals")) um_buf_puts(out, "\narrivals of the file: ");
+    if (um_streq(r->unit, "arrivals")) um_buf_puts(out, "\narrivals from the file: ");
     else um_buf_printf(out, "\n%g %s: ", p->value, unit_name(r));
     put_counts(s, out);
     if (!s->outcomes[UM_LOAD_ANSWERED]) return;

@@ -1,26 +1,26 @@
-/* Requests at their times, on one event loop. An open loop sends what is due whatever the server does; a closed loop
- * sends the next one when one ends. */
+/* Sends requests on one event loop. An open loop sends each request when it is due, however slow the server is; a
+ * closed loop sends the next request when one has ended. */
 #include <event2/event.h>
 #include <jansson.h>
 #include <sys/resource.h>
 
 #include "cli/load.h"
 
-#define LOOK_SECONDS 0.05 /* how often Ctrl-C is looked for */
+#define POLL_SECONDS 0.05 /* time between two checks for Ctrl-C in the event loop */
 #define BODY_MAX     ((size_t)64 << 20)
 
 typedef struct run run;
 
-/* A request on its way. */
+/* A request in flight. */
 typedef struct flight {
     run *run;
-    size_t index; /* of its record */
+    size_t index; /* index of its record */
     um_http_call *call;
     um_sse_reader events;
-    um_buf body; /* of an answer that is no stream */
+    um_buf body; /* body of a response that is not a stream */
     bool is_stream, is_over;
     double last_chunk;
-    int32_t settled; /* tokens that a snapshot said are */
+    int32_t settled; /* settled tokens of the snapshots so far */
     struct flight *prev, *next;
 } flight;
 
@@ -29,7 +29,7 @@ struct run {
     um_load_run *out;
     struct event_base *base;
     struct event *timer;
-    flight *flights; /* a list */
+    flight *flights; /* list of the requests in flight */
     double start;
     size_t n_open, n_ended;
 };
@@ -59,9 +59,9 @@ static void write_body(const um_load *l, size_t index, um_buf *out) {
     json_decref(body);
 }
 
-/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+/* ---- Responses --------------------------------------------------------------------------------------------------- */
 
-/* Text of the answer came, or its settled part grew. */
+/* Records the arrival of new settled text. */
 static void take_chunk(flight *f) {
     um_load_record *r = record_of(f);
     double now = now_of(f->run);
@@ -71,7 +71,7 @@ static void take_chunk(flight *f) {
     r->chunks++;
 }
 
-/* A later word wins; numbers that are 0 were not said. */
+/* Stores the latest usage. 0 passes means that their number is unknown; the earlier number is kept then. */
 static void take_usage(um_peer_usage *to, const um_peer_usage *u) {
     int32_t nfe = u->nfe ? u->nfe : to->nfe;
     if (u->is_given) *to = *u;
@@ -85,40 +85,40 @@ static void fail(flight *f, um_load_outcome outcome, const char *why) {
     f->is_over = true;
 }
 
-/* Did text settle with this? */
-static bool has_grown(flight *f, const um_peer_says *s) {
-    bool grew = s->kind == UM_SAYS_TEXT;
-    if (s->kind == UM_SAYS_WHOLE) grew = s->text.n && record_of(f)->first_text < 0;
-    if (s->kind == UM_SAYS_SNAPSHOT) {
-        grew = s->n_settled > f->settled;
+/* Returns whether the message has new settled text. */
+static bool has_new_text(flight *f, const um_peer_message *s) {
+    bool is_new = s->kind == UM_PEER_TEXT;
+    if (s->kind == UM_PEER_WHOLE) is_new = s->text.n && record_of(f)->first_text < 0;
+    if (s->kind == UM_PEER_SNAPSHOT) {
+        is_new = s->n_settled > f->settled;
         f->settled = UM_MAX(f->settled, s->n_settled);
     }
-    return grew;
+    return is_new;
 }
 
-static void take(flight *f, um_str data) {
+static void take_message(flight *f, um_str data) {
     um_load_record *r = record_of(f);
-    um_peer_says s;
+    um_peer_message s;
     if (f->is_over) return;
     um_peer_read(&s, r->status, data);
-    if (s.kind == UM_SAYS_ERROR) fail(f, s.is_refusal ? UM_LOAD_REFUSED : UM_LOAD_BROKEN, s.err.msg);
+    if (s.kind == UM_PEER_ERROR) fail(f, s.is_refusal ? UM_LOAD_REFUSED : UM_LOAD_BROKEN, s.err.msg);
     else take_usage(&r->usage, &s.usage);
-    if (s.kind == UM_SAYS_DONE) f->is_over = true;
-    if (s.kind == UM_SAYS_SNAPSHOT && r->first_snapshot < 0) r->first_snapshot = now_of(f->run);
-    if (has_grown(f, &s)) take_chunk(f);
+    if (s.kind == UM_PEER_DONE) f->is_over = true;
+    if (s.kind == UM_PEER_SNAPSHOT && r->first_snapshot < 0) r->first_snapshot = now_of(f->run);
+    if (has_new_text(f, &s)) take_chunk(f);
     if (s.finish) r->finish = s.finish_as;
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
 }
 
-static void on_event(void *arg, um_str data) { take((flight *)arg, data); }
+static void on_event(void *arg, um_str data) { take_message((flight *)arg, data); }
 
-static void on_head(void *arg, const um_http_answer *a) {
+static void on_head(void *arg, const um_http_response *a) {
     flight *f = (flight *)arg;
     record_of(f)->status = a->status;
     f->is_stream = strncmp(a->type, "text/event-stream", 17) == 0;
 }
 
-/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+/* ---- The end of a request ---------------------------------------------------------------------------------------- */
 
 static void free_flight(flight *f) {
     if (f->prev) f->prev->next = f->next;
@@ -131,7 +131,7 @@ static void free_flight(flight *f) {
 
 static void send_due(run *r);
 
-static void land(flight *f) {
+static void finish_flight(flight *f) {
     run *r = f->run;
     um_load_record *rec = record_of(f);
     rec->end = now_of(r);
@@ -143,7 +143,7 @@ static void land(flight *f) {
     send_due(r);
 }
 
-/* A stream is left at its last word: its server may keep the connection. */
+/* Ends the call at the end of the stream, because the server may keep the connection open. */
 static void on_data(void *arg, const char *bytes, size_t n) {
     flight *f = (flight *)arg;
     um_err err;
@@ -154,16 +154,16 @@ static void on_data(void *arg, const char *bytes, size_t n) {
     if (um_sse_read(&f->events, bytes, n, on_event, f, &err) && !f->is_over) fail(f, UM_LOAD_BROKEN, err.msg);
     if (!f->is_over) return;
     um_http_call_cancel(f->call);
-    land(f);
+    finish_flight(f);
 }
 
 static void on_done(void *arg, um_status st, const um_err *err) {
     flight *f = (flight *)arg;
     um_load_record *r = record_of(f);
     if (st) fail(f, UM_LOAD_BROKEN, err->msg);
-    else if (!f->is_stream) take(f, (um_str){f->body.data ? f->body.data : "", f->body.len});
-    else if (r->finish == UM_FINISH_NONE) fail(f, UM_LOAD_BROKEN, "the stream ended before the answer");
-    land(f);
+    else if (!f->is_stream) take_message(f, (um_str){f->body.data ? f->body.data : "", f->body.len});
+    else if (r->finish == UM_FINISH_NONE) fail(f, UM_LOAD_BROKEN, "the stream ended before the answer was complete");
+    finish_flight(f);
 }
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ static um_load_record *new_record(um_load_run *o) {
 }
 
 static void send_one(run *r, double due) {
-    static const um_http_listener listener = {on_head, on_data, on_done};
+    static const um_http_client_callbacks listener = {on_head, on_data, on_done};
     um_buf body = {0};
     flight *f = UM_NEW(flight);
     *f = (flight){.run = r, .index = r->out->n, .next = r->flights};
@@ -189,7 +189,7 @@ static void send_one(run *r, double due) {
     write_body(r->load, f->index, &body);
     rec->due = due;
     rec->sent = now_of(r);
-    if (due < 0) rec->due = rec->sent; /* closed loop: it is due when it is sent */
+    if (due < 0) rec->due = rec->sent; /* closed loop: a request is due when it is sent */
     r->n_open++;
     f->call = um_peer_call(r->load->peer, r->load->path, &body, r->load->timeout, &listener, f);
     um_buf_free(&body);
@@ -202,11 +202,11 @@ static bool all_sent(const run *r) {
     return l->requests ? r->out->n >= l->requests : now_of(r) >= l->seconds;
 }
 
-/* Seconds until the next arrival, or until somebody should look. */
-static double patience(const run *r) {
+/* Returns the seconds until the next arrival, but at most POLL_SECONDS. */
+static double seconds_to_wake(const run *r) {
     const um_load *l = r->load;
-    double next = l->arrivals && !all_sent(r) ? l->arrivals->at[r->out->n] - now_of(r) : LOOK_SECONDS;
-    return UM_MIN(next, LOOK_SECONDS);
+    double next = l->arrivals && !all_sent(r) ? l->arrivals->at[r->out->n] - now_of(r) : POLL_SECONDS;
+    return UM_MIN(next, POLL_SECONDS);
 }
 
 static void send_due(run *r) {
@@ -218,8 +218,8 @@ static void send_due(run *r) {
     }
 }
 
-static void arm(run *r) {
-    struct timeval tv = um_timeval(patience(r));
+static void start_timer(run *r) {
+    struct timeval tv = um_timeval(seconds_to_wake(r));
     event_add(r->timer, &tv);
 }
 
@@ -227,15 +227,15 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     run *r = (run *)arg;
     (void)fd, (void)what;
     send_due(r);
-    arm(r);
+    start_timer(r);
 }
 
-/* Every stream is a socket. */
+/* Raises the limit of open files, because every stream is a socket. */
 static void allow_many_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;
     limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* what is left shows as requests that found no socket */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* beyond the limit, requests fail and are counted as broken */
 }
 
 static void abort_rest(run *r) {
@@ -256,7 +256,7 @@ um_status um_load_run_all(const um_load *l, um_load_run *out, um_err *err) {
     assert(r.timer);
     r.start = um_now();
     send_due(&r);
-    arm(&r);
+    start_timer(&r);
     while ((r.n_open || !all_sent(&r)) && !um_cli_interrupted()) event_base_loop(r.base, EVLOOP_ONCE);
     abort_rest(&r);
     out->seconds = now_of(&r);

@@ -1,20 +1,20 @@
-/* The arithmetic: records to times, rates and counts. */
+/* Summarises records: times, rates and counts. */
 #include "cli/load.h"
 
 const char *const um_load_outcomes[5] = {"open", "answered", "refused", "broken", "aborted"};
 
 const struct um_load_time um_load_times[UM_LOAD_TIMES] = {
-    {"ttft_seconds", "first text"},           {"first_snapshot_seconds", "first snapshot"},
-    {"tpot_seconds", "each token behind it"}, {"gap_seconds", "between chunks"},
-    {"total_seconds", "whole answer"},        {"client_wait_seconds", "due, but not sent"},
+    {"ttft_seconds", "first text"},       {"first_snapshot_seconds", "first snapshot"},
+    {"tpot_seconds", "each later token"}, {"gap_seconds", "between chunks"},
+    {"total_seconds", "whole answer"},    {"client_wait_seconds", "due, but not sent"},
 };
 
 double um_load_ttft(const um_load_record *r) { return r->first_text < 0 ? -1 : r->first_text - r->due; }
 
-/* A chunk may hold many tokens; of an answer that came in one, nothing can be said. */
+/* A chunk may have many tokens, so an answer in a single chunk has no time per token. */
 double um_load_tpot(const um_load_record *r) {
-    bool told = r->first_text >= 0 && r->chunks > 1 && r->usage.completion_tokens > 1;
-    return told ? (r->end - r->first_text) / (double)(r->usage.completion_tokens - 1) : -1;
+    bool known = r->first_text >= 0 && r->chunks > 1 && r->usage.completion_tokens > 1;
+    return known ? (r->end - r->first_text) / (double)(r->usage.completion_tokens - 1) : -1;
 }
 
 bool um_load_is_good(const um_load_record *r, const um_load_slo *slo) {
@@ -40,7 +40,7 @@ static void add_answered(um_load_summary *s, const um_load_record *r) {
     s->denoise_passes += r->usage.denoise_passes;
 }
 
-/* The buckets are the same in every histogram. */
+/* Adds a histogram to another. All histograms have the same buckets. */
 static void merge(um_histogram *to, const um_histogram *from) {
     if (!from->n) return;
     for (int i = 0; i < UM_HISTOGRAM_BUCKETS; i++) to->bucket[i] += from->bucket[i];

@@ -1,5 +1,4 @@
-/* unmask: finds the subcommand and hands over to it; the process ends here only. */
-#include <errno.h>
+/* The main function: runs the subcommand and returns its exit status. */
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,25 +34,26 @@ static int dispatch(int argc, char **argv) {
     return c ? c->run(c, argc - used, argv + used) : um_cli_unknown_command(name);
 }
 
-/* stdio keeps no reason of a write that failed earlier, but a pipe tells whether its reader is gone. */
+/* Returns whether standard output is a pipe whose reader has closed it. */
 static bool reader_is_gone(void) {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* A full disk shows at the last flush at the latest. A reader that went away knows why, and is told nothing. */
+/* Flushes standard output and reports a write error, such as a full disk. Prints nothing if the reader of a pipe has
+ * closed it. Returns the exit status. */
 static int close_stdout(int status) {
-    bool failed = ferror(stdout) != 0;
-    errno = 0;
-    failed |= fflush(stdout) != 0;
-    if (!failed) return status;
-    if (!reader_is_gone()) fprintf(stderr, "unmask: standard output: %s\n", errno ? strerror(errno) : "writing failed");
+    um_cli_flush();
+    const int reason = um_cli_write_errno();
+    if (!reason && !ferror(stdout)) return status;
+    if (!reader_is_gone())
+        fprintf(stderr, "unmask: cannot write standard output: %s\n", reason ? strerror(reason) : "writing failed");
     return status == UM_EXIT_OK ? UM_EXIT_FAILED : status;
 }
 
 int main(int argc, char **argv) {
     if (argc > 0) um_cli_set_program(argv[0]);
-    setlocale(LC_CTYPE, ""); /* characters only: numbers keep their decimal point */
+    setlocale(LC_CTYPE, ""); /* character encoding only: numbers keep the decimal point */
     signal(SIGPIPE, SIG_IGN);
     int status = dispatch(argc, argv);
     um_cli_echo(true);

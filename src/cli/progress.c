@@ -1,4 +1,4 @@
-/* The bar on stderr: redrawn in place on a terminal, a line now and then elsewhere, so that a log shows life. */
+/* The progress bar on stderr: redrawn in place on a terminal; elsewhere a line at intervals. */
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -8,7 +8,8 @@
 
 struct um_progress {
     const char *what;
-    int64_t total, before, done; /* total < 0: unknown; before: done when it began, which says nothing of the speed */
+    /* total < 0: unknown. before: units that were done before the start, which do not count for the speed. */
+    int64_t total, before, done;
     double start, drawn, interval;
     bool terminal, shown;
     char note[80];
@@ -25,7 +26,7 @@ um_progress *um_progress_new(const char *what, int64_t total, int64_t done, doub
     return p;
 }
 
-/* "7 s", "2:05", "1:00:05" */
+/* Appends a duration, as in "7 s", "2:05" or "1:00:05". */
 static void put_duration(um_buf *b, double seconds) {
     int64_t s = (int64_t)(seconds + 0.5);
     if (s < 60) um_buf_printf(b, "%d s", (int)s);
@@ -53,7 +54,8 @@ static void put_status(const um_progress *p, um_buf *b) {
     put_duration(b, (um_now() - p->start) / (double)fresh * (double)left);
 }
 
-/* One write, so that lines of the log do not get into it. A line wider than the terminal would not be redrawn. */
+/* Draws with one write, so that log lines can't interrupt it. Cuts the line at the terminal's width, because a longer
+ * line could not be redrawn. */
 static void draw(um_progress *p) {
     um_buf b = {0};
     if (p->terminal) um_buf_putc(&b, '\r');

@@ -1,12 +1,12 @@
-/* Machine, options and numbers of a report. */
+/* The machine, options and speed of a report. */
 #include "cli/report.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #include "engine/engine.h"
 
-/* "model name : X" of the first core. Other architectures than x86 call it otherwise or say nothing. */
+/* Reads "model name : X" of the first core. Processors other than x86 may not have this line; the name is then
+ * "unknown". */
 static void read_cpu_name(char *out, size_t size) {
     FILE *f = fopen("/proc/cpuinfo", "r");
     char line[256];
@@ -21,9 +21,8 @@ static void read_cpu_name(char *out, size_t size) {
 }
 
 void um_machine_get(um_machine *m) {
-    cpu_set_t set;
     read_cpu_name(m->cpu, sizeof m->cpu);
-    m->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    m->cores = um_cpu_count();
 }
 
 void um_report_options(um_jw *w, const um_config *c) {
@@ -87,32 +86,32 @@ um_spread um_spread_of(double *values, size_t n) {
 
 /* ---- Speed ------------------------------------------------------------------------------------------------------- */
 
-typedef struct waits {
+typedef struct latency {
     const char *name, *key;
     const um_histogram *of;
-} waits;
+} latency;
 
-enum { N_WAITS = 3 };
-static void waits_of(const um_metrics *m, waits out[N_WAITS]) {
-    out[0] = (waits){"in the queue", "queue_seconds", &m->queue};
-    out[1] = (waits){"first token", "first_token_seconds", &m->first_token};
-    out[2] = (waits){"whole answer", "total_seconds", &m->total};
+enum { N_LATENCIES = 3 };
+static void latencies_of(const um_metrics *m, latency out[N_LATENCIES]) {
+    out[0] = (latency){"in the queue", "queue_seconds", &m->queue};
+    out[1] = (latency){"first token", "first_token_seconds", &m->first_token};
+    out[2] = (latency){"whole answer", "total_seconds", &m->total};
 }
 
 const double um_report_quantiles[4] = {0.5, 0.9, 0.95, 0.99};
 
 void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r) {
-    waits w[N_WAITS];
-    waits_of(m, w);
+    latency w[N_LATENCIES];
+    latencies_of(m, w);
     um_buf_printf(out, "prefill %.1f tokens/s, decode %.1f tokens/s; ", r->prefill_throughput, r->decode_throughput);
-    um_buf_printf(out, "%.1f requests a step, %.2f %% of the steps' time outside of the forward pass\n",
+    um_buf_printf(out, "%.1f requests per step, %.2f %% of the steps' time outside of the forward pass\n",
                   r->requests_per_step, 1e2 * r->overhead);
-    um_buf_printf(out,
-                  "mean of requests: %.2f tokens a denoising pass; from the first step %.1f ms to the first token, ",
-                  r->tpf, 1e3 * r->ttft);
-    um_buf_printf(out, "then %.2f ms a token\n", 1e3 * r->tpot);
+    um_buf_printf(
+        out, "mean over requests: %.2f tokens per denoising pass; %.1f ms from the first step to the first token, ",
+        r->tpf, 1e3 * r->ttft);
+    um_buf_printf(out, "then %.2f ms per token\n", 1e3 * r->tpot);
     um_buf_puts(out, "seconds since submission      mean       p50       p90       p95       p99\n");
-    for (size_t i = 0; i < N_WAITS; i++) {
+    for (size_t i = 0; i < N_LATENCIES; i++) {
         um_buf_printf(out, "  %-22s %9.4f", w[i].name, um_histogram_mean(w[i].of));
         for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++)
             um_buf_printf(out, " %9.4f", um_histogram_quantile(w[i].of, um_report_quantiles[k]));
@@ -120,14 +119,14 @@ void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r) {
     }
 }
 
-static void put_waits(um_jw *w, const waits *of) {
+static void put_latency(um_jw *w, const latency *of) {
     um_jw_key(w, of->key);
     um_jw_begin_object(w);
-    um_jw_put_double(w, "mean", um_histogram_mean(of->of));
+    um_jw_put_seconds(w, "mean", um_histogram_mean(of->of));
     for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++) {
         char key[8];
         snprintf(key, sizeof key, "p%.0f", 100 * um_report_quantiles[k]);
-        um_jw_put_double(w, key, um_histogram_quantile(of->of, um_report_quantiles[k]));
+        um_jw_put_seconds(w, key, um_histogram_quantile(of->of, um_report_quantiles[k]));
     }
     um_jw_end_object(w);
 }
@@ -148,8 +147,8 @@ void um_report_put_speed(um_jw *w, const um_metrics *m, const um_rates *r) {
                  {"decode_throughput", r->decode_throughput},
                  {"requests_per_step", r->requests_per_step},
                  {"overhead", r->overhead}};
-    waits all[N_WAITS];
-    waits_of(m, all);
+    latency all[N_LATENCIES];
+    latencies_of(m, all);
     for (size_t i = 0; i < UM_LEN(rates); i++) um_jw_put_double(w, rates[i].key, rates[i].value);
-    for (size_t i = 0; i < N_WAITS; i++) put_waits(w, &all[i]);
+    for (size_t i = 0; i < N_LATENCIES; i++) put_latency(w, &all[i]);
 }

@@ -1,5 +1,5 @@
-/* A request line: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}, read by
- * the tables of the server's bodies. */
+/* Parses request lines: {"id": …, "prompt" | "prompt_token_ids" | "messages": …, parameters by their option names}.
+ * Uses the tables of the server's request bodies. */
 #include "cli/requests.h"
 
 #include <jansson.h>
@@ -40,7 +40,7 @@ um_status um_chat_file(const char *path, um_buf *out, um_err *err) {
     um_status st = um_file_read(path, CHAT_FILE_MAX, out, err);
     um_buf_puts(out, "");
     if (!st && strlen(out->data) != out->len)
-        st = um_fail(err, UM_EPARSE, "%s holds a byte 0, which JSON does not allow", path);
+        st = um_fail(err, UM_EPARSE, "%s has a zero byte, which JSON does not allow", path);
     return st;
 }
 
@@ -57,18 +57,22 @@ static um_status take_ids(um_body *b, const json_t *v, um_err *err) {
     return um_json_take_ids(v, "\"prompt_token_ids\"", p->ids, err);
 }
 
-/* A number, or the switch of chat requests, beside which top_logprobs is the number: either may come first. */
+/* "logprobs" is a number, or, as in chat requests, a bool next to the number "top_logprobs". The two may come in any
+ * order. */
 static um_status take_logprobs(um_body *b, const json_t *v, um_err *err) {
     if (!json_is_boolean(v)) return um_body_set_json(b, "logprobs", "logprobs", v, err);
     if (json_is_true(v)) return b->checked.sampling.logprobs < 0 ? um_body_set(b, "logprobs", "0", err) : UM_OK;
     if (um_body_has(b, "top_logprobs"))
-        return um_fail(err, UM_EINVAL, "\"logprobs\" is false, but \"top_logprobs\" is there");
+        return um_fail(err, UM_EINVAL, "\"logprobs\" is false, but \"top_logprobs\" is set");
     return um_body_set(b, "logprobs", "off", err);
 }
 
-/* What a line holds beside what the server knows, too. */
+/* The caller has read the id with um_line_id. */
+static um_status take_id(um_body *b, const json_t *v, um_err *err) { return (void)b, (void)v, (void)err, UM_OK; }
+
+/* Fields of a line that requests to the server don't have, or have in another form. */
 static const um_field rows[] = {
-    {.name = "id"},
+    {.name = "id", .take = take_id},
     {.name = "prompt", .take = take_prompt},
     {.name = "prompt_token_ids", .take = take_ids},
     {.name = "logprobs", .take = take_logprobs},
@@ -100,7 +104,7 @@ static void copy_prompt(um_request *r, um_body *b) {
     if (p->kind == UM_PROMPT_TEXT) r->text_len = p->text.n;
 }
 
-/* What the line says, the rest being the defaults'. */
+/* Copies the fields of the line. The other fields of the request keep their defaults. */
 static void copy_request(um_request_line *q) {
     um_request *r = &q->request;
     um_body *b = &q->body;
@@ -133,11 +137,11 @@ um_status um_request_line_parse(um_request_line *q, um_str line, const um_reques
         json_decref(root);
         return st;
     }
-    st = um_body_read_alone(&q->body, root, sets, defaults, err);
+    st = um_body_read_offline(&q->body, root, sets, defaults, err);
     if (!st && !q->body.n_prompts)
         st = um_fail(err, UM_EINVAL, "expected one of \"prompt\", \"prompt_token_ids\" and \"messages\", found none");
     if (!st && q->body.tool_choice > UM_TOOLS_NONE)
-        st = um_fail(err, UM_EINVAL, "\"tool_choice\": expected \"auto\" or \"none\"; a call can't be forced");
+        st = um_fail(err, UM_EINVAL, "\"tool_choice\": expected \"auto\" or \"none\"; forced calls are not supported");
     if (!st) copy_request(q);
     return st;
 }

@@ -1,9 +1,9 @@
-/* unmask serve: answers over HTTP. The server itself is src/server; here its options become a configuration. */
+/* unmask serve: starts an HTTP server. This file makes its configuration from the options; the server is src/server. */
 #include "cli/cli.h"
 #include "engine/options.h"
 #include "server/server.h"
 
-/* The engine's options as a file, which worker processes read. */
+/* Writes the engine's options as a YAML file, which worker processes read. */
 static um_status write_engine_yaml(const um_config *c, um_buf *out, um_err *err) {
     um_option_set sets[UM_OPTION_SETS_MAX];
     um_arena strings;
@@ -17,18 +17,19 @@ static um_status write_engine_yaml(const um_config *c, um_buf *out, um_err *err)
     return st;
 }
 
-/* A place where it can't listen or write is a mistake in how it was started. */
+/* An address or folder that can't be used is a usage error. */
 static int exit_of(const um_err *err) { return err->code == UM_EIO ? UM_EXIT_USAGE : um_exit_of(err->code); }
 
 static int serve(const um_command *self, const um_server_config *c) {
     um_server *s = NULL;
     um_err err = {0};
-    um_status st = um_cli_need_model(c->engine->model, &err);
-    if (!st) st = um_log_begin_writer(&err);
+    um_status st = um_cli_check_model(c->engine->model, &err);
+    if (!st) st = um_log_start_writer(&err);
     if (!st) st = um_server_new(&s, c, &err);
-    if (!st && (st = um_server_run(s, &err))) um_cli_blame_model(&err); /* its workers could not start */
+    /* um_server_run fails when no worker could start. */
+    if (!st && (st = um_server_run(s, &err))) um_cli_explain_model_error(&err);
     um_server_free(s);
-    um_log_end_writer(UM_CLI_LOG_SECONDS);
+    um_log_stop_writer(UM_CLI_LOG_SECONDS);
     if (!st) return UM_EXIT_OK;
     um_cli_error(self, &err);
     return exit_of(&err);
@@ -43,9 +44,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_args_parse(&args, self, argc, argv, &c, &engine);
     int status = args.exit;
     if (args.done) goto done;
-    um_log_set_level((um_log_level)c.log_level);
-    um_log_set_json(c.log_format == UM_LOG_FORMAT_JSON);
-    um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected word \"%.80s\"; the model is given by --model",
+    um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected argument \"%.80s\"; name the model with --model",
                                           args.word[0])
                                 : write_engine_yaml(&engine, &yaml, &err);
     if (st) {
@@ -63,15 +62,15 @@ done:
 
 const um_command um_cmd_serve = {
     .name = "serve",
-    .summary = "answer over HTTP, as OpenAI's API does",
+    .summary = "serve a model over HTTP with OpenAI's API",
     .usage = "unmask serve --model DIR [--port N] [options]",
     .description =
-        "Serves a model over HTTP/1.1: OpenAI's chat, completions, models, files and batches, and the routes of "
-        "SGLang, "
-        "llama.cpp, Diffulex and dLLM-Serve (`unmask list endpoints`). Each of --data-parallel-size workers is a "
-        "process with the whole model. SIGTERM, SIGINT and SIGHUP end the server once running requests have ended "
-        "or --shutdown-grace is over; a second SIGTERM or SIGINT ends it at once. nohup keeps it from SIGHUP. "
-        "docs/server.md shows how to operate it.",
+        "Serves a model over HTTP/1.1: OpenAI's chat, completions, models, files and batches, and the endpoints of "
+        "SGLang, llama.cpp, Diffulex and dLLM-Serve (`unmask list endpoints`). Each of the --data-parallel-size "
+        "workers "
+        "is a process with the whole model. SIGTERM, SIGINT and SIGHUP shut the server down: it waits for running "
+        "requests, at most --shutdown-grace seconds. A second SIGTERM or SIGINT ends it at once. A server started with "
+        "nohup ignores SIGHUP. docs/server.md explains how to operate a server.",
     .examples = "unmask serve --model models/tiny-block\n"
                 "unmask serve --model models/tiny-block --port 8080 --in-process\n"
                 "unmask serve --model models/tiny-block --data-parallel-size 2 --print-config\n",

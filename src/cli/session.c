@@ -1,56 +1,51 @@
-/* A model and its engines for one command, and the signals that stop its answers. */
-#include <dirent.h>
+/* Opens a model and its engines for a command, profiles them, and catches the signals that stop an answer. */
 #include <signal.h>
-#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "engine/engine.h"
 
 /* ---- Which model ------------------------------------------------------------------------------------------------- */
 
-/* Appends the folders of dir that hold a checkpoint, "dir/a, dir/b". */
-static void list_models(const char *dir, um_buf *out) {
-    DIR *d = opendir(dir);
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
-        if (e->d_name[0] == '.') continue;
-        char *path = um_path_join(dir, e->d_name), *config = um_path_join(path, "config.json");
-        if (um_file_exists(config)) um_buf_printf(out, "%s%s", out->len ? ", " : "", path);
-        um_free(config);
-        um_free(path);
-    }
-    if (d) closedir(d);
+/* Returns whether both paths are the same folder. */
+static bool is_same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Beside an installed program they lie in share/; in a source tree the current directory has them. */
 char *um_cli_bundled(void) {
-    char exe[4096];
-    ssize_t n = um_dir_exists("models") ? 0 : readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0) return um_strdup("models");
-    exe[n] = '\0';
-    for (int up = 0; up < 2 && strrchr(exe, '/'); up++) *strrchr(exe, '/') = '\0';
-    char *dir = um_path_join(exe, "share/unmask/models");
-    if (um_dir_exists(dir)) return dir;
+    char *dir = um_bundled_folder();
+    if (dir && !is_same_folder(dir, "models")) return dir;
     um_free(dir);
     return um_strdup("models");
 }
 
-um_status um_cli_need_model(const char *model, um_err *err) {
-    if (model && *model) return UM_OK;
-    um_buf near = {0};
-    char *bundled = um_cli_bundled();
-    list_models(bundled, &near);
-    um_free(bundled);
+static um_status fail_without_model(um_err *err) {
+    um_buf names = {0};
+    um_bundled_append_names(&names);
     um_status s = um_fail(err, UM_EINVAL,
-                          "no model: name a checkpoint folder with --model DIR or in the environment variable "
-                          "UNMASK_MODEL, which is unset%s%s",
-                          near.len ? "; there are " : "", near.len ? near.data : "");
-    um_buf_free(&near);
+                          "no model: name a checkpoint folder%s%s%s with --model DIR or in the environment variable "
+                          "UNMASK_MODEL, which is unset",
+                          names.len ? " or a bundled model (" : "", names.len ? names.data : "", names.len ? ")" : "");
+    um_buf_free(&names);
     return s;
 }
 
-um_status um_cli_blame_model(um_err *err) {
+um_status um_cli_check_model_name(const char *model, um_err *err) {
+    return model && *model ? UM_OK : fail_without_model(err);
+}
+
+um_status um_cli_check_model(const char *model, um_err *err) {
+    char *path = NULL;
+    um_status s = um_cli_check_model_name(model, err);
+    if (s) return s;
+    s = um_model_find(&path, model, err);
+    um_free(path);
+    return s ? um_cli_explain_model_error(err) : UM_OK;
+}
+
+um_status um_cli_explain_model_error(um_err *err) {
     um_status s = err->code;
     if (s == UM_ENOENT || s == UM_EIO || s == UM_EPARSE || s == UM_ETEMPLATE || s == UM_ELIMIT) err->code = UM_EMODEL;
     return err->code;
@@ -59,12 +54,13 @@ um_status um_cli_blame_model(um_err *err) {
 /* ---- Sizes for one request --------------------------------------------------------------------------------------- */
 
 enum {
-    PASS_LEAST = 256,
-    PASS_MOST = 8192,     /* buffers of a pass grow with its tokens: beyond this the user decides */
-    TEMPLATE_SLACK = 1024 /* tokens that a chat template may put around a message */
+    PASS_MIN = 256,
+    PASS_MAX = 8192,      /* for conversations; larger passes need more memory, so the user must ask for them */
+    TEMPLATE_SLACK = 1024 /* tokens that a chat template may add to a message */
 };
 
-/* A token stands for one byte at least, so bytes bound tokens. Guidance feeds everything twice. */
+/* Returns the size of a pass in tokens. A token has at least one byte, so the prompt has at most prompt_bytes tokens.
+ * Classifier-free guidance feeds everything twice. */
 static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_bytes) {
     int64_t longest = c->max_model_len ? c->max_model_len : UM_MIN(a->max_position, UM_POSITIONS_MAX);
     int64_t answer = c->sampling.max_tokens ? c->sampling.max_tokens : um_arch_answer_tokens(a);
@@ -72,23 +68,23 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
     int64_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
     int64_t window = block * UM_MAX(c->decoding.buffer_size, 1);
     int64_t tokens = UM_MIN(longest, wanted) + window;
-    if (prompt_bytes == SIZE_MAX) tokens = UM_MIN(longest, PASS_MOST) + UM_MAX(window, UM_CHAT_WINDOW);
-    return UM_MAX(tokens * (c->decoding.cfg_scale > 0 ? 2 : 1), PASS_LEAST);
+    if (prompt_bytes == SIZE_MAX) tokens = UM_MIN(longest, PASS_MAX) + UM_MAX(window, UM_CHAT_WINDOW);
+    return UM_MAX(tokens * (c->decoding.cfg_scale > 0 ? 2 : 1), PASS_MIN);
 }
 
-/* What is wrong with the model is left to um_cli_open to say. */
-void um_cli_size_for_one(um_config *c, size_t prompt_bytes) {
+/* Ignores errors of the model: um_cli_open reports them. */
+void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes) {
     if (c->data_parallel_size > 1)
-        um_warn("data_parallel_size %d: answers come one at a time here, so there is one engine; generate and bench "
-                "spread requests over several",
+        um_warn("data_parallel_size %d: this command has one request at a time, so it uses one engine; generate and "
+                "bench use several",
                 c->data_parallel_size);
     c->data_parallel_size = 1;
     if (c->max_num_batched_tokens > 0) return;
-    um_arch a = {.max_position = PASS_MOST};
+    um_arch a = {.max_position = PASS_MAX};
     char *path = NULL;
     if (c->model && !um_model_find(&path, c->model, NULL)) {
         um_log_level level = um_log_get_level();
-        um_log_set_level(UM_LOG_ERROR); /* um_cli_open reads the same files and warns once */
+        um_log_set_level(UM_LOG_ERROR); /* um_cli_open reads the same files again and warns then */
         const um_arch_source from = {.dir = path, .family = c->model_name, .mask_id = c->mask_token_id};
         (void)um_arch_load(&a, &from, NULL);
         um_log_set_level(level);
@@ -107,9 +103,9 @@ static void print_facts(const um_session *s, const um_config *c) {
     um_model_get_info(s->model, &info);
     um_router_get_stats(s->router, &stats);
     const um_model *m = s->model;
-    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads); ", um_version(), info.path,
+    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads%s); ", um_version(), info.path,
             info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->isa(m->dev),
-            m->ops->threads(m->dev));
+            m->ops->threads(m->dev), um_router_size(s->router) > 1 ? " for each engine" : "");
     for (int32_t i = 0; i < info.n_adapters; i++)
         fprintf(stderr, "%s %s%s",
                 i                        ? ","
@@ -125,10 +121,10 @@ um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err
     um_err own;
     *s = (um_session){0};
     if (!err) err = &own;
-    um_status st = um_cli_need_model(c->model, err);
+    um_status st = um_cli_check_model(c->model, err);
     if (st) return st;
     st = um_model_open(&s->model, c, err);
-    if (st) return um_cli_blame_model(err);
+    if (st) return um_cli_explain_model_error(err);
     st = um_router_new(&s->router, s->model, c, err);
     if (st) {
         um_cli_close(s);
@@ -152,7 +148,7 @@ um_status um_cli_profile_start(um_router *r, const char *path, um_err *err) {
     for (int32_t i = 0; path && i < um_router_size(r) && !st; i++) {
         um_buf own = {0};
         um_buf_puts(&own, path);
-        if (i > 0) um_buf_printf(&own, ".%d", i); /* a file for each engine */
+        if (i > 0) um_buf_printf(&own, ".%d", i); /* each engine has its own file */
         st = um_engine_profile_start(um_router_engine(r, i), own.data, err);
         um_buf_free(&own);
     }
@@ -164,7 +160,7 @@ static void print_profile(const um_profile *p) {
     um_profile_put_table(p, &table);
     fputs(table.data, stderr);
     if (p->n_dropped)
-        fprintf(stderr, "%lld spans are in these sums alone: the trace was full\n", (long long)p->n_dropped);
+        fprintf(stderr, "%lld spans are only in these totals, because the trace was full\n", (long long)p->n_dropped);
     um_buf_free(&table);
 }
 
@@ -181,7 +177,7 @@ um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err
 /* ---- Signals ----------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted, terminated;
-static struct timespec last_signal; /* of the handler alone */
+static struct timespec last_signal; /* used by the handler only */
 
 static void on_signal(int number) {
     struct timespec now;
@@ -197,7 +193,7 @@ static void on_signal(int number) {
     if (number == SIGTERM) terminated = 1;
 }
 
-/* Without SA_RESTART: a read at the prompt returns, so that it can be given up. */
+/* Without SA_RESTART, so that a signal interrupts a read from the terminal. */
 void um_cli_catch_signals(void) {
     struct sigaction a = {.sa_handler = on_signal};
     sigemptyset(&a.sa_mask);

@@ -1,4 +1,4 @@
-/* What the terminal is, and what may be written to it. */
+/* Properties of the terminal, and text that is safe to write to it. */
 #include <langinfo.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 
-/* A size that the terminal does not tell comes from the environment, as shells export it. */
+/* Returns rows or columns of the terminal; if it does not report them, the value of LINES or COLUMNS. */
 static int size_of(int fd, bool lines, const char *name, int otherwise) {
     struct winsize w;
     int64_t v = 0;
@@ -26,7 +26,7 @@ bool um_cli_can_draw(int fd) {
     return isatty(fd) && term && *term && !um_streq(term, "dumb");
 }
 
-/* NO_COLOR counts when it is set to anything but the empty text (no-color.org). */
+/* A non-empty NO_COLOR turns colours off (no-color.org). */
 bool um_cli_colour(int fd) {
     const char *no = getenv("NO_COLOR");
     return um_cli_can_draw(fd) && !(no && *no);
@@ -39,7 +39,7 @@ bool um_cli_utf8(void) { return um_streq(nl_langinfo(CODESET), "UTF-8"); }
 static struct termios saved_mode;
 static volatile bool echo_is_off;
 
-/* Only the foreground process may touch the mode: a background one would be stopped for trying. */
+/* Only the foreground process may change the terminal mode; the system would stop a background process. */
 void um_cli_echo(bool on) {
     if (on == !echo_is_off || tcgetpgrp(STDIN_FILENO) != getpgrp()) return;
     if (on) {
@@ -55,7 +55,7 @@ void um_cli_echo(bool on) {
 
 /* ---- Safe text --------------------------------------------------------------------------------------------------- */
 
-/* C0 and C1 controls and the bidirectional overrides, which make text look like something else. */
+/* Returns whether a character is a C0 or C1 control, or a bidirectional override, which can disguise text. */
 static bool is_control(uint32_t cp) {
     if (cp == '\n' || cp == '\t') return false;
     return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069);

@@ -1,4 +1,4 @@
-/* tokenize: what the model reads of a text or a conversation, and what ids stand for. Needs the tokenizer's files only.
+/* unmask tokenize: converts a text or a conversation to token ids, and ids to text. Needs only the tokenizer's files.
  */
 #include <unistd.h>
 
@@ -15,39 +15,42 @@ typedef struct tokenize_options {
 #define O(field) UM_FIELD(tokenize_options, field)
 static const um_option rows[] = {
     {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
-     "folder with a tokenizer, or the hub name of a model in the local Hugging Face cache"},
+     "folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local "
+     "Hugging Face cache (ORG/NAME)"},
     {"decode", NULL, UM_OPT_BOOL, O(decode), 0, 0, NULL, "false", NULL, NULL, "Text",
-     "the words are ids, of which the text is printed"},
+     "convert token ids to text: the arguments are ids"},
     {"special", NULL, UM_OPT_BOOL, O(special), 0, 0, NULL, "true", NULL, NULL, "Text",
-     "with --decode: write special tokens too"},
+     "with --decode: include special tokens in the text"},
     {"special_in_content", NULL, UM_OPT_CHOICE, O(special_in_content), 0, 0, "auto|parse|text|strict|reject", "auto",
      NULL, "LEVEL", "Text",
-     "text that spells a special token: parse it, keep it text in messages of users and tools (text) or in nearly all "
-     "(strict), or reject it; auto is text for messages, parse for raw prompts"},
+     "what to do with text that spells a special token: convert it to the token (parse), keep it as text in messages "
+     "of users and tools (text) or in nearly all messages (strict), or refuse the input (reject); auto means text "
+     "for messages and parse for raw prompts"},
     {"chat", NULL, UM_OPT_BOOL, O(chat), 0, 0, NULL, "false", NULL, NULL, "Conversation",
-     "put the text through the chat template as a user's message"},
+     "apply the chat template to the text as a user message"},
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Conversation",
      "system message, with --chat"},
     {"messages", NULL, UM_OPT_STR, O(messages), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
-     "a JSON array of messages in place of a text"},
+     "file with a JSON array of messages, instead of a text"},
     {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
-     "a JSON array of tool definitions"},
+     "file with a JSON array of tool definitions"},
     {"chat_template", NULL, UM_OPT_STR, O(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Conversation",
-     "chat template to use in place of the model's: a file, its text, or a name: " UM_CHAT_BUILTIN_NAMES},
+     "chat template to use instead of the model's own: a file, the text of a template, or a "
+     "name: " UM_CHAT_BUILTIN_NAMES},
     {"chat_template_kwargs", NULL, UM_OPT_STR, O(chat_template_kwargs), 0, 0, NULL, NULL, NULL, "JSON", "Conversation",
-     "variables for the template, as in {\"enable_thinking\": false}"},
+     "variables for the chat template, as in {\"enable_thinking\": false}"},
     {"generation_prompt", NULL, UM_OPT_BOOL, O(generation_prompt), 0, 0, NULL, "true", NULL, NULL, "Conversation",
-     "open the assistant's turn behind the last message"},
+     "add the start of the assistant's turn after the last message"},
     {"continue_final_message", NULL, UM_OPT_BOOL, O(continue_final_message), 0, 0, NULL, "false", NULL, NULL,
-     "Conversation", "leave the last message, the assistant's, open"},
+     "Conversation", "leave the last message open, so that the assistant continues it"},
     {"text", NULL, UM_OPT_BOOL, O(text), 0, 0, NULL, "false", NULL, NULL, "Output",
-     "print the text that the template makes of a conversation, and nothing else"},
-    {"ids", NULL, UM_OPT_BOOL, O(ids), 0, 0, NULL, "false", NULL, NULL, "Output", "print the ids alone, on one line"},
+     "print only the text that the template makes of a conversation"},
+    {"ids", NULL, UM_OPT_BOOL, O(ids), 0, 0, NULL, "false", NULL, NULL, "Output", "print only the ids, on one line"},
     {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output",
-     "print a JSON object with ids, pieces and places of special tokens, and the text of a conversation"},
+     "print a JSON object with ids, pieces, positions of special tokens, and the text of a conversation"},
 };
 
-/* All that is open while one text or conversation is looked at. */
+/* The state of the command. */
 typedef struct job {
     tokenize_options o;
     um_args args;
@@ -59,8 +62,7 @@ typedef struct job {
 
 static bool is_conversation(const job *j) { return j->o.chat || j->o.messages; }
 
-/* ---- What is asked for ---------------------------------------------------------------------------------------------
- */
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
 
 static um_status check_options(const job *j, um_err *err) {
     const tokenize_options *o = &j->o;
@@ -81,17 +83,17 @@ static um_status check_options(const job *j, um_err *err) {
     return UM_OK;
 }
 
-/* ---- Text to ids ---------------------------------------------------------------------------------------------------
- */
+/* ---- Text to ids ------------------------------------------------------------------------------------------------- */
 
 static um_status open_chat(const job *j, um_chat **chat, um_err *err) {
-    const um_family *family = um_family_of(j->path);
+    const um_family *family = um_family_of_folder(j->path);
     um_status s = um_chat_open(chat, j->path, j->tok, j->o.chat_template, family ? family->chat : NULL, err);
-    if (s) return j->o.chat_template ? s : um_cli_blame_model(err);
+    if (s) return j->o.chat_template ? s : um_cli_explain_model_error(err);
     if (*chat) return UM_OK;
     return um_fail(
         err, UM_ETEMPLATE,
-        "%s has no chat template, and no config.json of a family that has one; give one with --chat-template", j->path);
+        "%s has no chat template, and no config.json of a model family with one; set one with --chat-template",
+        j->path);
 }
 
 static um_status render(job *j, const um_chat *chat, um_err *err) {
@@ -118,16 +120,15 @@ static um_status encode_chat(job *j, um_err *err) {
     um_chat *chat = NULL;
     um_status s = open_chat(j, &chat, err);
     if (!s && !j->o.messages && strlen(j->text.data ? j->text.data : "") != j->text.len)
-        s = um_fail(err, UM_EINVAL, "a message on the command line can't hold U+0000; give --messages");
+        s = um_fail(err, UM_EINVAL, "a message on the command line can't have U+0000; use --messages");
     if (!s) s = render(j, chat, err);
     um_chat_close(chat);
     return s;
 }
 
-/* ---- Ids to text
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- Ids to text ------------------------------------------------------------------------------------------------- */
 
-/* Numbers between anything that is no digit, so that lists can be pasted: "[1, 2]". */
+/* Reads ids separated by white space, commas or brackets, so that "[1, 2]" can be pasted. */
 static um_status read_ids(job *j, um_err *err) {
     for (const char *p = j->text.data ? j->text.data : ""; *p;) {
         size_t n = strspn(p, "0123456789");
@@ -136,7 +137,8 @@ static um_status read_ids(job *j, um_err *err) {
         int64_t id = 0;
         for (size_t i = 0; i < n && id <= INT32_MAX; i++) id = id * 10 + (p[i] - '0');
         if (n && (id >= um_tok_size(j->tok) || !um_tok_exists(j->tok, (int32_t)id)))
-            return um_fail(err, UM_ERANGE, "--decode: %.*s is no token of %s", (int)UM_MIN(n, (size_t)20), p, j->path);
+            return um_fail(err, UM_ERANGE, "--decode: %.*s is not a token of %s", (int)UM_MIN(n, (size_t)20), p,
+                           j->path);
         if (n) um_ids_push(&j->ids, (int32_t)id);
         p += n ? n : 1;
     }
@@ -150,13 +152,14 @@ static um_status decode(job *j, um_err *err) {
     return s;
 }
 
-static um_status work(job *j, um_err *err) {
-    um_status s = um_cli_need_model(j->o.model, err);
+static um_status convert(job *j, um_err *err) {
+    um_status s = um_cli_check_model(j->o.model, err);
     if (!s) s = check_options(j, err);
     if (!s) s = j->o.messages ? um_chat_file(j->o.messages, &j->messages, err) : um_cli_text(&j->args, &j->text, err);
     if (!s && j->o.tools) s = um_chat_file(j->o.tools, &j->tools, err);
     if (s) return s;
-    if (um_model_find(&j->path, j->o.model, err) || um_tok_open(&j->tok, j->path, err)) return um_cli_blame_model(err);
+    if (um_model_find(&j->path, j->o.model, err) || um_tok_open(&j->tok, j->path, err))
+        return um_cli_explain_model_error(err);
     if (j->o.decode) return decode(j, err);
     if (is_conversation(j)) return encode_chat(j, err);
     return um_prompt_encode(j->tok, (um_str){j->text.data, j->text.len}, j->o.special_in_content, true, &j->ids, err);
@@ -193,7 +196,7 @@ static void put_json(const job *j, um_buf *out) {
     um_buf_putc(out, '\n');
 }
 
-/* The piece in quotes; bytes that are no characters by themselves are written \xHH. */
+/* Appends the piece in quotes. Bytes that are not a character by themselves become \xHH. */
 static void put_piece(um_str piece, um_buf *out) {
     um_buf_putc(out, '"');
     for (size_t i = 0; i < piece.n;) {
@@ -219,7 +222,7 @@ static void put_table(const job *j, um_buf *out) {
     um_buf_printf(out, "%zu token%s, %zu bytes\n", j->ids.n, j->ids.n == 1 ? "" : "s", j->text.len);
 }
 
-/* Text is written as it is, so that it can go into a file; but not onto a terminal. */
+/* Appends the text unchanged, but without control characters if standard output is a terminal. */
 static void put_text(const job *j, um_buf *out) {
     if (isatty(STDOUT_FILENO)) um_cli_put_safe(out, j->text.data ? j->text.data : "", j->text.len);
     else um_buf_append(out, j->text.data, j->text.len);
@@ -234,7 +237,7 @@ static void print(const job *j) {
         for (size_t i = 0; i < j->ids.n; i++) um_buf_printf(&out, "%s%d", i ? " " : "", j->ids.data[i]);
         um_buf_putc(&out, '\n');
     } else put_table(j, &out);
-    if (out.len) fwrite(out.data, 1, out.len, stdout);
+    um_cli_write(&out);
     um_buf_free(&out);
 }
 
@@ -246,7 +249,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_args_parse(&j.args, self, argc, argv, &j.o, NULL);
     int status = j.args.exit;
     if (!j.args.done) {
-        if (work(&j, &err)) status = um_cli_error(self, &err);
+        if (convert(&j, &err)) status = um_cli_error(self, &err);
         else print(&j);
     }
     um_ids_free(&j.ids);
@@ -261,12 +264,13 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_tokenize = {
     .name = "tokenize",
-    .summary = "the token ids of a text or a conversation, and back",
+    .summary = "convert a text or a conversation to token ids, and back",
     .usage = "unmask tokenize --model DIR [options] [TEXT | -]",
     .description =
-        "Prints place, id and piece of every token, exactly as 'unmask run --raw' (with --chat or --messages: the chat "
-        "commands) would feed them, and their number. The folder needs a tokenizer, but no weights. Without TEXT, or "
-        "with -, the text is standard input less one newline at its end.",
+        "Prints index, id and text of every token, and the number of tokens. The tokens are those that "
+        "'unmask run --raw' feeds to the model; with --chat or --messages, those of 'unmask run' or 'unmask chat'. The "
+        "folder needs a tokenizer, but no weights. Without TEXT, or with -, the command reads the text from standard "
+        "input and removes one newline at its end.",
     .examples = "  unmask tokenize --model models/tiny-block \"What is 12 + 30?\"\n"
                 "  unmask tokenize --model models/tiny-block --chat --system \"Be brief.\" \"Hello\"\n"
                 "  unmask tokenize --model models/tiny-block --chat --chat-template qwen3 --text \"Hello\"\n"

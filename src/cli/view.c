@@ -1,9 +1,9 @@
-/* An answer drawn in place while it is denoised.
+/* Draws an answer in place while it is denoised.
  *
- * Settled text is kept; what is in flight comes anew with every frame. A frame is laid out into rows of the terminal's
- * width and written in one go over the rows of the last one. Rows that no longer fit leave at the top for
- * good, which only settled ones may: when what is in flight is itself too tall, its end is cut instead. The end of the
- * answer is printed as ordinary text, so that it can be copied and reflows. */
+ * The view keeps the settled text; the tokens in flight come with every frame. It lays out a frame into rows of the
+ * terminal's width and writes them over the rows of the last frame in one write. If the rows don't fit, settled rows
+ * scroll out at the top and are not drawn again. If the rows in flight alone don't fit, the view cuts off their end.
+ * The finished answer is printed as ordinary text, so that it can be copied and reflows. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -13,33 +13,34 @@
 
 /* A row of the frame. */
 typedef struct row {
-    size_t start; /* of its bytes in `cells` */
-    size_t text;  /* bytes of settled text before it */
+    size_t start; /* offset of its bytes in `cells` */
+    size_t text;  /* bytes of settled text before the row */
     int width;
-    bool open; /* something in it may still change */
+    bool open; /* the row has text that may still change */
 } row;
 
-/* What tells the states apart, by UM_TOKEN_*: escape sequences, empty for plain. */
+/* Escape sequences for the states of tokens, indexed by UM_TOKEN_*; "" for plain text. */
 typedef struct palette {
     const char *style[4];
 } palette;
 static const palette coloured = {{"\x1b[2m", "\x1b[1;32m", "\x1b[36m", ""}};
-static const palette plain = {{"\x1b[2m", "\x1b[1m", "\x1b[2m", ""}}; /* NO_COLOR forbids colours, not weight */
+static const palette plain = {{"\x1b[2m", "\x1b[1m", "\x1b[2m", ""}}; /* NO_COLOR forbids colours, but not bold text */
 
 struct um_view {
     int fd;
     bool draws; /* fd is a terminal that can move its cursor */
     const palette *palette;
-    const char *mask, *special; /* one column each */
+    const char *mask, *special; /* signs for masks and special tokens, one column wide */
 
-    size_t taken, base; /* bytes of settled text that are in `text`; of `text`, that were printed for good */
-    um_buf text;        /* settled text, safe for a terminal */
+    size_t taken; /* bytes of the settled text that are in `text` already */
+    size_t base;  /* bytes of `text` that have scrolled out at the top */
+    um_buf text;  /* settled text, safe for a terminal */
 
     um_buf cells, scratch, frame;
     row *rows;
     int n_rows, cap_rows, columns, column;
-    const char *style;          /* that is on at the end of `cells`: a row begins and ends plain */
-    int first_drawn, end_drawn; /* rows that are on the screen; the cursor stands in the last one */
+    const char *style;          /* style at the end of `cells`; every row begins and ends with plain text */
+    int first_drawn, end_drawn; /* rows on the screen; the cursor is in the last one */
     double last_frame;
 };
 
@@ -93,7 +94,8 @@ static void begin_row(um_view *v, size_t text) {
     v->column = 0;
 }
 
-/* Places n bytes of w columns into the current row, or into a new one; `text` settled bytes come before them. */
+/* Places n bytes, w columns wide, into the current row, or into a new one. `text` bytes of settled text precede them.
+ */
 static void put_cell(um_view *v, int state, const char *bytes, size_t n, int w, size_t text) {
     if (v->column + w > v->columns && v->column > 0) begin_row(v, text);
     row *r = &v->rows[v->n_rows - 1];
@@ -104,7 +106,8 @@ static void put_cell(um_view *v, int state, const char *bytes, size_t n, int w, 
     r->open |= state != UM_TOKEN_SETTLED;
 }
 
-/* Lays out safe text. Settled text starts `text` bytes into v->text; for text in flight `text` is its end. */
+/* Lays out safe text. Settled text starts at byte `text` of v->text; for text in flight, `text` is the end of v->text.
+ */
 static void put_text(um_view *v, int state, const char *s, size_t n, size_t text) {
     size_t moves = state == UM_TOKEN_SETTLED;
     for (size_t i = 0; i < n;) {
@@ -154,7 +157,7 @@ static void lay_out(um_view *v, const um_frame *f) {
 
 /* ---- Drawing ----------------------------------------------------------------------------------------------------- */
 
-/* A terminal that fails to write has gone away; the answer is still delivered to whoever asked. */
+/* Writes the frame. Ignores errors: if the terminal is gone, the answer is still returned to the caller. */
 static void send(um_view *v) {
     const char *p = v->frame.data;
     for (size_t left = v->frame.len; left > 0;) {
@@ -167,7 +170,8 @@ static void send(um_view *v) {
     um_buf_clear(&v->frame);
 }
 
-/* Moves to the first drawn row. Terminals of another width than at the last frame have wrapped its rows anew. */
+/* Moves the cursor to the first drawn row. If the terminal's width has changed since the last frame, the terminal has
+ * wrapped the rows again. */
 static void to_top(um_view *v, int columns) {
     int up = -1;
     for (int i = v->first_drawn; i < v->end_drawn; i++) up += UM_MAX(1, UM_CEIL_DIV(v->rows[i].width, columns));
@@ -175,7 +179,7 @@ static void to_top(um_view *v, int columns) {
     if (up > 0) um_buf_printf(&v->frame, "\x1b[%dA", up);
 }
 
-/* Chooses the rows that stay on the screen: the last ones, but nothing that may still change leaves at the top. */
+/* Chooses the rows on the screen: the last ones, but a row that may still change must not scroll out. */
 static void choose_window(um_view *v, int height) {
     int open = 0;
     while (open < v->n_rows - 1 && !v->rows[open].open) open++;
@@ -185,7 +189,8 @@ static void choose_window(um_view *v, int height) {
 
 bool um_view_is_due(const um_view *v) { return v->draws && um_now() - v->last_frame >= FRAME_SECONDS; }
 
-/* A line is cleared before it is written: behind a full one the cursor still stands on its last character. */
+/* Clears each line before writing it. After a full line, the cursor would still be on its last character, and clearing
+ * would remove that character. */
 void um_view_draw(um_view *v, const um_frame *f) {
     int columns = um_cli_columns(v->fd);
     if (!um_view_is_due(v)) return;
@@ -204,7 +209,7 @@ void um_view_draw(um_view *v, const um_frame *f) {
     send(v);
 }
 
-/* What was not printed for good. */
+/* Prints the text from the first row on the screen on. */
 void um_view_finish(um_view *v, um_str text) {
     um_buf_clear(&v->scratch);
     um_cli_put_safe(&v->scratch, text.p, text.n);

@@ -1,9 +1,9 @@
-/* worker: engines for a server that runs elsewhere, or that started this process. */
+/* unmask worker: runs engines for a server, which started this process or runs elsewhere. */
 #include <signal.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "server/options.h"
+#include "server/config/options.h"
 #include "server/worker/worker.h"
 
 #define STATS_INTERVAL 1.0 /* seconds */
@@ -18,19 +18,19 @@ typedef struct worker_options {
 #define O(field) UM_FIELD(worker_options, field)
 static const um_option rows[] = {
     {"zmq_command_addr", NULL, UM_OPT_STR, O(zmq_command_addr), 0, 0, NULL, NULL, NULL, "ADDRESS", "Server",
-     "where the server hands out commands, tcp://host:port or ipc://path: its --zmq-command-addr"},
+     "address where the server sends commands (its --zmq-command-addr): tcp://host:port or ipc://path"},
     {"zmq_event_addr", NULL, UM_OPT_STR, O(zmq_event_addr), 0, 0, NULL, NULL, NULL, "ADDRESS", "Server",
-     "where it takes events: its --zmq-event-addr"},
+     "address where the server receives events (its --zmq-event-addr)"},
     {"index", NULL, UM_OPT_INT, O(index), 0, 63, NULL, "0", NULL, "N", "Server",
-     "number of this worker among those of the server, from 0"},
+     "number of this worker among the server's workers, from 0"},
     {"incarnation", NULL, UM_OPT_INT, O(incarnation), 0, 65535, NULL, "auto", "-1", "N", "Server",
-     "tells this process from an earlier one of the same number; auto draws one"},
+     "number that distinguishes this process from an earlier one with the same index; auto draws one"},
     {"parent", NULL, UM_OPT_INT64, O(parent), 0, 4194304, NULL, "0", NULL, "PID", "Server",
-     "process that started this one and without which it ends; 0 is none"},
+     "process that started this worker; the worker exits when that process ends; 0 means none"},
     {"log_format", NULL, UM_OPT_CHOICE, O(log_format), 0, 0, "text|json", "text", NULL, "FORMAT", "Server",
-     "form of messages"},
+     "format of log lines"},
     {"log_level", NULL, UM_OPT_CHOICE, O(log_level), 0, 0, "error|warn|info|debug", "info", NULL, "LEVEL", "Server",
-     "least important messages that are written"},
+     "lowest level of messages to log"},
 };
 
 /* ---- Signals ----------------------------------------------------------------------------------------------------- */
@@ -42,9 +42,9 @@ static void on_terminate(int number, siginfo_t *info, void *context) {
     if (info->si_pid == server) _exit(UM_EXIT_FAILED);
 }
 
-/* What a terminal or a service manager sends goes to the server's workers, too, which have to go on until the server
- * ends them. */
-static void heed_server_alone(pid_t pid) {
+/* Accepts SIGTERM only from the server, and ignores SIGINT and SIGHUP. A terminal or service manager sends signals to
+ * the workers too, but they must run until the server ends them. */
+static void ignore_signals_of_others(pid_t pid) {
     struct sigaction terminate = {.sa_sigaction = on_terminate, .sa_flags = SA_SIGINFO | SA_RESTART};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     server = pid;
@@ -58,20 +58,19 @@ static void heed_server_alone(pid_t pid) {
 static um_status check(const worker_options *o, const um_config *config, um_err *err) {
     if (!o->zmq_command_addr || !*o->zmq_command_addr || !o->zmq_event_addr || !*o->zmq_event_addr)
         return um_fail(err, UM_EINVAL,
-                       "--zmq-command-addr and --zmq-event-addr are needed: the addresses that the server was given by "
-                       "the same names");
-    return um_cli_need_model(config->model, err);
+                       "--zmq-command-addr and --zmq-event-addr are missing; use the addresses of the server's options "
+                       "of the same names");
+    /* um_worker_run looks for the model, and reports to the server if it is missing. */
+    return um_cli_check_model_name(config->model, err);
 }
 
 static void set_log(const worker_options *o) {
     char prefix[UM_LOG_PREFIX_MAX];
     snprintf(prefix, sizeof prefix, "worker %d: ", o->index);
     um_log_set_prefix(prefix);
-    um_log_set_level((um_log_level)o->log_level);
-    um_log_set_json(o->log_format == UM_LOG_FORMAT_JSON);
 }
 
-static um_status work(const worker_options *o, const um_config *config, um_err *err) {
+static um_status run_worker(const worker_options *o, const um_config *config, um_err *err) {
     um_worker_config c = {
         .engine = config, .index = (uint16_t)o->index, .parent = o->parent, .stats_interval = STATS_INTERVAL};
     c.incarnation = (uint16_t)(o->incarnation >= 0 ? o->incarnation : 1 + um_rng_seed() % UINT16_MAX);
@@ -97,14 +96,14 @@ static int run(const um_command *self, int argc, char **argv) {
         goto done;
     }
     set_log(&o);
-    if (o.parent) heed_server_alone((pid_t)o.parent);
+    if (o.parent) ignore_signals_of_others((pid_t)o.parent);
     else um_cli_catch_signals();
-    st = um_log_begin_writer(&err);
-    if (!st) st = work(&o, &config, &err);
-    bool is_told = st == UM_ECANCELED && um_cli_interrupted();
-    if (st && !is_told) um_log(UM_LOG_ERROR, "%s", err.msg);
-    um_log_end_writer(UM_CLI_LOG_SECONDS);
-    status = st && !is_told ? UM_EXIT_DEVICE : UM_EXIT_OK;
+    st = um_log_start_writer(&err);
+    if (!st) st = run_worker(&o, &config, &err);
+    bool is_stopped = st == UM_ECANCELED && um_cli_interrupted();
+    if (st && !is_stopped) um_log(UM_LOG_ERROR, "%s", err.msg);
+    um_log_stop_writer(UM_CLI_LOG_SECONDS);
+    status = st && !is_stopped ? UM_EXIT_DEVICE : UM_EXIT_OK;
 done:
     um_args_free(&args);
     return status;
@@ -112,13 +111,12 @@ done:
 
 const um_command um_cmd_worker = {
     .name = "worker",
-    .summary = "run the engine of a server, on this or another host",
+    .summary = "run an engine for a server on this or another host",
     .usage = "unmask worker --model DIR --zmq-command-addr ADDRESS --zmq-event-addr ADDRESS [options]",
     .description =
-        "The server starts its workers itself, unless it was told by --remote-workers to wait for those of other "
-        "hosts. Such a worker is given the server's two addresses, a number that no other worker has, and a folder "
-        "with the same model. What it takes from these addresses is not checked for who sent it: use a network that "
-        "you trust.",
+        "A server starts its workers itself, unless --remote-workers makes it wait for workers on other hosts. Start "
+        "such a worker with the server's two addresses, an --index that no other worker has, and a folder with the "
+        "same model. The messages are neither encrypted nor authenticated, so use a network that you trust.",
     .examples = "  unmask serve --model models/tiny-block --remote-workers 2 --zmq-command-addr tcp://127.0.0.1:5555 "
                 "--zmq-event-addr tcp://127.0.0.1:5556\n"
                 "  unmask worker --model models/tiny-block --index 0 --zmq-command-addr tcp://127.0.0.1:5555 "

@@ -1,4 +1,4 @@
-/* Blocks and the block buffer. */
+/* The block buffer. */
 #include "decode/decode.h"
 
 const char *um_block_status_name(um_block_status s) {

@@ -1,10 +1,11 @@
-/* decode: how a request's positions turn from masks into tokens.
+/* decode: how masked positions of a request become tokens.
  *
- * A strategy owns the life of a request between two forward passes: it plans what to feed and which predictions it
- * wants, and applies the answers. A sampler is a pure function of the answers of one block. Nothing here computes
- * logits, schedules requests or knows text; the engine calls plan, runs the batch, calls apply.
+ * A strategy controls a request between forward passes. It plans what the next pass feeds and which positions the pass
+ * predicts (plan), and applies the predictions (apply). A sampler is a pure function that decides, from the predictions
+ * for one block, which tokens to commit. This room computes no logits, schedules no requests and handles no text. The
+ * engine calls plan, runs the batch and calls apply.
  *
- * A request belongs to the engine's thread. plan and apply allocate nothing. */
+ * A request belongs to the engine's thread. plan and apply allocate no memory. */
 #ifndef UM_DECODE_H
 #define UM_DECODE_H
 
@@ -20,37 +21,38 @@ typedef struct um_edits um_edits;
 typedef struct um_strategy um_strategy;
 typedef struct um_sampler um_sampler;
 
-/* What decoding has to know of a model. */
+/* The properties of a model that decoding depends on. */
 typedef struct um_traits {
     int32_t mask_id;
-    int32_t eos;         /* the tokenizer's end of sequence: what --compat looks for */
+    int32_t eos;         /* the tokenizer's end-of-sequence id, used only with --compat */
     const int32_t *stop; /* [n_stop] ids that end an answer */
     int32_t n_stop;
-    int32_t pad;        /* id that fills what an answer leaves empty, -1: none */
-    const int32_t *ban; /* [n_ban] ids that no answer contains, beside the mask */
+    int32_t pad;        /* padding id; -1: none */
+    const int32_t *ban; /* [n_ban] ids besides the mask that no answer contains */
     int32_t n_ban;
     um_see see;
-    int32_t block;          /* trained block length, 0 when the family has none */
-    int32_t page_size;      /* positions of a KV page: what requests share is whole pages */
-    int32_t blend_ids;      /* ids in blends that a step has room for */
-    int32_t route_block;    /* experts are chosen per block of this many positions, 0: per token */
-    int32_t shift;          /* 1: row i-1 predicts position i */
-    bool always_forced;     /* every block may be forced to take a token, whatever its predecessor */
-    bool prefill_is_silent; /* nothing is sampled in the prefill pass */
+    int32_t block;          /* block length of the training; 0: the family has none */
+    int32_t page_size;      /* positions of a KV page; requests share whole pages */
+    int32_t blend_ids;      /* limit on the ids in all blends of a step */
+    int32_t route_block;    /* experts are chosen per block of this many positions; 0: per token */
+    int32_t shift;          /* 1: the row of position i-1 predicts position i */
+    bool always_forced;     /* every block may be forced to accept a token, however empty its predecessor is */
+    bool prefill_is_silent; /* the prefill pass samples nothing */
     float accept_threshold;
-    const char *sampler; /* what `auto` is */
+    const char *sampler; /* the sampler that `auto` stands for */
 } um_traits;
 
-/* Switches that restore behaviour of the system whose recordings we replay (--compat diffulex). All off by default;
- * read by strategies, samplers and limits only. */
+/* Switches that restore the behaviour of Diffulex, whose recorded runs are replayed (--compat diffulex). All are off by
+ * default. Only strategies, samplers and stop conditions read them. */
 typedef struct um_compat {
-    bool allocated_limits; /* limits count allocated slots, masks included; the answer may end early */
-    bool eos_drains;       /* end of sequence stops growth, and every running block is still decoded */
-    bool separate_commit;  /* a block's commit and the prefill of an aligned prompt are passes of their own */
-    bool literal_edits; /* edit samplers may choose the mask id, know no edit_threshold, drop noise under a penalty */
-    bool merged_commit; /* dmax stores keys of blended embeddings */
-    bool zero_anchor;   /* d2f: blocks lie on a grid from position 0 */
-    float threshold;    /* accept_threshold that no option changes, NAN: none */
+    bool allocated_limits; /* limits count allocated positions, masks included; the answer may end early */
+    bool eos_drains;       /* an end of sequence stops growth; running blocks are still decoded to their end */
+    bool separate_commit;  /* a block is stored in a separate pass, and so is a prompt that ends at a block boundary */
+    bool literal_edits;    /* edit samplers may choose the mask id, ignore edit_threshold, are greedy under a penalty */
+    bool merged_commit;    /* dmax stores keys of blended embeddings */
+    bool zero_anchor;      /* d2f: blocks lie on a grid from position 0 */
+    bool no_remasking;     /* every sampler accepts remask_threshold and ignores it */
+    float threshold;       /* fixed accept_threshold that overrides the option; NAN: none */
 } um_compat;
 
 /* ---- Request ----------------------------------------------------------------------------------------------------- */
@@ -60,145 +62,149 @@ struct um_req {
     const um_traits *traits;
     const um_compat *compat;
     const um_strategy *strategy;
-    const um_sampler *sampler; /* that its init chose; NULL: it decides without one */
+    const um_sampler *sampler; /* chosen by the strategy's init; NULL: the strategy decides without a sampler */
     um_decoding how;
     um_sampling_params sampling;
     uint64_t seed;
     int32_t n_prompt, max_len; /* max_len: positions of prompt and answer together */
     int32_t limit;             /* first position that is never written: min(max_len, n_prompt + max_tokens) */
-    int32_t n_suffix;          /* given tokens behind the answer, which fills the gap before them */
+    int32_t n_suffix;          /* given tokens after the answer; the answer then fills the gap before them */
     int32_t cap;               /* length of the arrays below */
-    const int32_t *page[2];    /* page tables: of the request, and of its unconditional twin under guidance */
-    int32_t saved;             /* saved hidden row that is its own */
-    int32_t adapter;           /* adapter its tokens run through, -1: none */
+    const int32_t *page[2];    /* page tables: one for the request, one for its unconditional copy under guidance */
+    int32_t saved;             /* index of the request's saved hidden row */
+    int32_t adapter;           /* index of the adapter; -1: none */
     int32_t n_top;             /* likeliest ids kept for each token, 0..UM_TOP_MAX */
-    int32_t n_top_asked;       /* likeliest ids that its rows ask for: those, or what its sampler needs */
-    bool may_choose_mask;      /* compat: the mask id is an id like others */
-    const int32_t *stop_ids;   /* [n_stop_ids] ids that end the answer, beside the model's */
+    int32_t n_top_asked;       /* likeliest ids computed for each row: n_top, or more if the sampler needs more */
+    bool may_choose_mask;      /* compat: the mask id is treated like any other id */
+    const int32_t *stop_ids;   /* [n_stop_ids] ids besides the model's that end the answer */
     int32_t n_stop_ids;
 
-    /* What edits its rows share (edits.c), by rising id; rows before min_tokens have a list of their own. */
+    /* Edits shared by the request's rows (edits.c), in ascending order of id. Rows before min_tokens use early_edit
+     * instead. */
     const um_edit *edit, *early_edit;
     int32_t n_edit, n_early_edit;
     um_edits *edits;
 
-    /* positions: the prompt, masks that turn into tokens, the suffix */
-    int32_t *token;   /* [cap]; the mask id where nothing is written */
-    int32_t *written; /* [cap] pass that wrote the token, from 1; 0 it was given; -1 it is a mask */
-    float *logprob;   /* [cap] natural logarithm of the token's probability in the pass that wrote it; NULL: not kept */
-    float *confidence; /* [cap] that probability, NAN for a mask; NULL: not kept */
+    /* positions: the prompt, then masks that become tokens, then the suffix */
+    int32_t *token;    /* [cap]; the mask id where no token is written */
+    int32_t *written;  /* [cap] pass that wrote the token, from 1; 0: the token was given; -1: a mask */
+    float *logprob;    /* [cap] natural logarithm of the token's probability in that pass; NULL: not kept */
+    float *confidence; /* [cap] the token's probability in that pass, NAN for a mask; NULL: not kept */
     um_top *top;       /* [cap, n_top] the likeliest ids in that pass; NULL: not kept */
-    int32_t end;       /* first position behind those in flight */
-    int32_t settled; /* positions from here on may still change, filled or not; INT32_MAX when nothing is ever edited */
-    int32_t filled;  /* first answer position that is a mask or may change; those before it are final */
+    int32_t end;       /* first position after the blocks in flight */
+    int32_t settled;   /* first position whose token may still change; INT32_MAX when written tokens never change */
+    int32_t filled;    /* first answer position that is a mask or may change; tokens before it are final */
 
-    /* Leading positions whose final keys and values lie in the pages. The engine sets it when the request is admitted
-     * (prefix found, table forked) and to 0 when it takes the pages away; the strategy moves it on. */
+    /* Leading positions whose final keys and values lie in the pages. The engine sets it when it admits the request
+     * (prefix found, table forked) and clears it when it takes the pages away. The strategy advances it. */
     int32_t stored;
 
     /* counters */
     int32_t nfe, n_new;     /* passes; tokens written in the last pass */
-    int32_t prefill_passes; /* of those, passes that stored the prompt */
+    int32_t prefill_passes; /* passes among nfe that stored the prompt */
     int32_t run_length;     /* equal tokens at the end of the filled prefix */
 
     um_finish finish;
-    int32_t stop_id;  /* the stop id that ended it, or -1 */
+    int32_t stop_id;  /* the stop id that ended the answer; -1: none */
     int32_t n_answer; /* tokens of the answer once finished */
-    void *state;      /* the strategy's */
+    void *state;      /* the strategy's own data, which the strategy frees */
 };
 
 static inline bool um_req_masked(const um_req *r, int32_t pos) { return r->written[pos] < 0; }
 
-/* Random key of a draw at `pos` in the `count`-th denoising pass of its block. */
+/* Returns the random key of a draw at `pos` in step `count` of its block. Draws for different uses are independent. */
 enum { UM_USE_SAMPLE, UM_USE_REMASK };
 static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, int use) {
     return um_rng_key(r->seed, (uint64_t)pos, (uint64_t)count, (uint64_t)use);
 }
 
-/* Writes a token, in the pass that is being applied: where a mask was, or over a token that is not settled. `a` is the
- * answer it comes from, `top` that row's likeliest ids or NULL. */
+/* Writes a token over a mask, or over a token that is not settled, in the pass that is being applied. `a` is the answer
+ * of the row that predicted the position. */
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a);
 /* Turns a token that is not settled back into a mask. */
 void um_req_erase(um_req *r, int32_t pos);
-/* Builds the edits of a request whose sampling parameters and cap are known; bias of ids may be -INFINITY: a ban. */
+/* Builds the edits of a request whose sampling parameters and cap are known. A bias of -INFINITY bans its id. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
 void um_req_edits_free(um_req *r);
-/* Penalties count the tokens of [0, end): strategies call it in plan, before they ask for rows, with the start of the
- * first block that is being denoised. */
-void um_req_penalize(um_req *r, int32_t end);
+/* Makes penalties count the tokens of [0, end). A strategy calls it in plan, before it adds rows, with the start of
+ * the first block that is being denoised. */
+void um_req_count_penalties(um_req *r, int32_t end);
 
-/* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first of: a
- * stop id, a repetition run, the limit; the number of passes is checked last. */
+/* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first stop id,
+ * repetition run or limit. max_nfe is checked last. */
 void um_req_check_stop(um_req *r);
-/* Ends the answer at r->filled. Before a suffix the gap has as many positions as it has, and the model pads what it
- * does not need: the ids at the end of the gap that end a text or pad it are not part of the answer. */
+/* Ends the answer at r->filled. Before a suffix the answer is as long as the gap, which the model may pad: stop ids and
+ * padding at the end of the gap are not part of the answer. */
 void um_req_finish(um_req *r, um_finish why);
-/* First position that may not be part of the answer: r->filled, or the first of such ids before it. */
-int32_t um_req_shown(const um_req *r);
-/* The same by the rules of um_compat; `allocated` = slots in use, DUMMY blocks included, `soft` = every running block
- * is complete. */
+/* Returns the first position that may not belong to the answer: r->filled, or the start of the padding before it. */
+int32_t um_req_shown_end(const um_req *r);
+/* compat: does what um_req_check_stop does, by Diffulex's rules. `allocated` is the end of the block buffer, DUMMY
+ * blocks included. `soft` says that every running block is complete. */
 void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft);
-/* compat: a stop condition holds (limits, end of sequence); it names a terminal block. */
+/* compat: tells whether a stop condition holds (limits, end of sequence). The last running block is then terminal. */
 bool um_req_truncated_compat(const um_req *r, int32_t allocated);
+/* compat: tells whether the positions in use contain an end of sequence that ends the answer. */
 bool um_req_eos_compat(const um_req *r);
 
-/* The blocks in flight, at most UM_BUFFER_MAX; returns their number. */
+/* Lists the blocks in flight, at most UM_BUFFER_MAX, and returns their number. */
 int32_t um_req_blocks(const um_req *r, um_block_view *out);
-/* The block of positions [start, end), as far as it may be written. False: none of it may. */
+/* Describes the block at the positions [start, end), without the positions that the request may not write. Returns
+ * false if the request may write none of them. */
 bool um_req_view_block(const um_req *r, int32_t start, int32_t end, const char *status, um_block_view *out);
 
 /* ---- Pass -------------------------------------------------------------------------------------------------------- */
 
-/* What one request wants of the next forward pass. The arrays belong to the engine and hold what need() asked for. Row
- * and save indices count the tokens of this pass from 0. */
+/* One request's part of the next forward pass. The engine owns the arrays, which have the room that need() asked for.
+ * Row and save indices count the tokens of this part from 0. */
 typedef struct um_pass {
     um_segment *seg;
     um_row *row;
-    int32_t *id, *pos; /* token space, shared by the segments in order */
-    um_edit *edit;     /* own edits of rows */
+    int32_t *id, *pos; /* ids and positions of the fed tokens, segment after segment */
+    um_edit *edit;     /* edits that belong to a single row */
     um_top *top;       /* likeliest ids of rows */
-    um_soft *soft;     /* and the lists of its entries */
-    int32_t *soft_id;
-    float *soft_w;
+    um_soft *soft;     /* blends */
+    int32_t *soft_id;  /* ids of the blends */
+    float *soft_w;     /* weights of these ids */
     um_kv_select *select;
     int32_t *scratch; /* page tables of scratch pages */
     int32_t n_seg, n_rows, n_tokens, n_edits, n_tops, n_softs, n_soft_ids, n_selects, n_scratch;
 
     int32_t page_size, first_scratch; /* tokens of a page; number of the next free scratch page */
     int32_t budget;                   /* tokens that this pass may feed: at least need().least */
-    bool partial; /* set by plan: it only stores what is known (a chunk of the prompt, keys that were taken away). It
-                     wants no rows, counts as no pass and is not shown; apply runs with no answers */
+    bool partial; /* set by plan: the pass only stores known tokens (a chunk of the prompt, or keys that were lost). It
+                     has no rows, does not count as a pass and is not shown; apply runs without answers */
 } um_pass;
 
-/* Appends a segment over positions [start, end) of the request's tokens; ids are copied. keys end at `end`. */
+/* Appends a segment over positions [start, end) of the request and copies their ids. Its keys are [0, end). */
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
-/* Lets the keys of a segment, vis indices [0, end), live in scratch pages: nothing of it is stored. */
+/* Places the keys of a segment, vis indices [0, end), in scratch pages, so that none of them is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
-/* Appends a row that predicts position pos from hidden row `src`, set up for the request's sampling, edits and
- * log-probabilities; count: denoising passes that the position's block has had (part of the random key). */
+/* Appends a row that predicts position pos from hidden row `src`, with the request's sampling parameters, edits and
+ * number of likeliest ids. `count` is the block's step (um_block.count), a part of the random key. */
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
-/* Room for n own edits of the row; the caller fills them in. */
+/* Reserves n own edits for the row. The caller fills them in. */
 um_edit *um_pass_edits(um_pass *p, um_row *row, int32_t n);
-/* Appends a blend of n ids for the segment's token `at`; the caller fills in id and w. Entries by rising `at`. */
+/* Appends a blend of n ids for the segment's token `at`. The caller fills in id and w. Blends must be appended in
+ * ascending order of `at`. */
 um_soft *um_pass_soft(um_pass *p, um_segment *s, int32_t at, int32_t n, int32_t **id, float **w);
-/* The segment keeps sparse keys. */
+/* Lets the segment keep sparse keys. The caller fills in the result. */
 um_kv_select *um_pass_select(um_pass *p, um_segment *s);
 
-/* What a request needs. The first group is of the next pass, plan must keep to it; the second holds for its whole life,
- * is asked once after init, and decides admission. */
+/* The resources that a request needs. The first group bounds its next pass, and plan must keep to it. The second group
+ * bounds all of its passes: the engine reads it once, after init, to decide whether the request can run. */
 typedef struct um_need {
-    int32_t tokens, rows; /* fed and wanted */
-    int32_t least;        /* tokens with which a smaller pass is possible (a chunk); == tokens: none is */
+    int32_t tokens, rows; /* fed tokens and rows */
+    int32_t least;        /* tokens of the smallest partial pass (a chunk); == tokens: no smaller pass is possible */
     int32_t slots;        /* length of each page table, in positions */
-    int32_t scratch;      /* positions in scratch pages, of all its segments, each rounded up to pages */
-    int32_t edits, soft;  /* own edits of rows; ids in blends */
-    bool refresh;         /* a pass over everything, among cheap ones: the scheduler may spread these */
+    int32_t scratch;      /* positions in scratch pages over all segments, each rounded up to whole pages */
+    int32_t edits, soft;  /* edits that belong to single rows; ids in blends */
+    bool refresh;         /* the pass feeds the whole sequence; the scheduler may spread these passes over steps */
 
-    int32_t tokens_max, rows_max; /* least budget with which every pass is possible */
+    int32_t tokens_max, rows_max; /* smallest budget with which every pass is possible */
     int32_t slots_max;            /* positions whose keys and values are stored, in each table */
     int32_t scratch_max, edits_max, soft_max;
     int32_t positions_max; /* length of the request's arrays, DUMMY blocks included */
-    int32_t tables;        /* page tables: 1, or 2 under guidance */
+    int32_t tables;        /* page tables: 1, or 2 under guidance; 0: nothing is stored */
 } um_need;
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------ */
@@ -206,103 +212,106 @@ typedef struct um_need {
 typedef enum { UM_BLOCK_DUMMY, UM_BLOCK_ACTIVE, UM_BLOCK_TO_CACHE, UM_BLOCK_IN_CACHE } um_block_status;
 typedef enum { UM_BLOCK_IN_CONTEXT, UM_BLOCK_LAST_IN_CONTEXT, UM_BLOCK_OUT_OF_CONTEXT } um_block_type;
 
-/* A block's state: plain data without pointers, so that it can live on a device beside the token array. */
+/* The state of a block: plain data without pointers, so that it can live on a device next to the token array. */
 typedef struct um_block {
     int32_t id, start, len;
     um_block_status status;
     um_block_type type;
     int32_t n_masks;
-    int32_t editable_start; /* first index that may be written: the prompt's tail lies before it */
-    bool commit_ready;
-    float same_token_ratio;  /* share of filled positions that the model would keep */
-    int32_t count;           /* passes in which it was sampled: part of the random key */
-    int32_t total_steps;     /* passes that it began as ACTIVE */
-    int32_t post_edit_steps; /* of those sampled, the ones that began without a mask */
+    int32_t editable_start;  /* first index that may be written; the prompt's tail lies before it */
+    bool commit_ready;       /* complete: its keys may be stored */
+    float same_token_ratio;  /* share of filled positions whose token the model would choose again */
+    int32_t count;           /* passes that sampled the block, plus skipped steps; a part of the random key */
+    int32_t total_steps;     /* passes that started while the block was ACTIVE */
+    int32_t post_edit_steps; /* sampled passes that started while the block had no mask */
 } um_block;
 
 const char *um_block_status_name(um_block_status s);
 static inline float um_block_progress(const um_block *b) { return (float)(b->len - b->n_masks) / (float)b->len; }
 
-#define UM_BLOCK_MAX  256 /* tokens of a block */
-#define UM_BUFFER_MAX 65  /* blocks of a buffer: 64 that are denoised, one that is stored meanwhile */
+#define UM_BLOCK_MAX  256 /* tokens of a block of block diffusion */
+#define UM_BUFFER_MAX 65  /* blocks of a buffer: up to 64 that are denoised, and one that is being stored */
 
-/* Block buffer: consecutive blocks on a grid that starts at anchor. The running ones (TO_CACHE first, then ACTIVE)
- * stand before the DUMMY ones; every block before the head is IN_CACHE. */
+/* A block buffer: consecutive blocks on a grid that starts at anchor. Running blocks come first (TO_CACHE, then
+ * ACTIVE), DUMMY blocks follow. Every block before the buffer is IN_CACHE. */
 typedef struct um_buffer {
-    int32_t n, block_len, run; /* blocks; tokens of each; blocks that run */
-    int32_t anchor;            /* where block 0 starts */
-    int32_t limit;             /* positions from here on are never written: they are no masks to fill */
-    bool terminal;             /* compat: a terminal block was named, no block grows behind it */
+    int32_t n, block_len, run; /* number of blocks; tokens of each; number of running blocks */
+    int32_t anchor;            /* start of block 0 */
+    int32_t limit;             /* positions from here on are never written, so they don't count as masks */
+    bool terminal;             /* compat: the last running block is terminal, no further block may start */
     um_block block[UM_BUFFER_MAX];
 } um_buffer;
 
-/* A buffer of n blocks behind a prompt of n_prompt tokens: a block that the prompt's tail cuts is ACTIVE in front. */
+/* Sets up n blocks after a prompt of n_prompt tokens. If the prompt ends within a block, that block starts ACTIVE. */
 void um_buffer_init(um_buffer *b, int32_t n, int32_t block_len, int32_t anchor, int32_t limit, int32_t n_prompt);
 static inline int32_t um_buffer_start(const um_buffer *b) { return b->block[0].start; }
-/* First position behind the running blocks, and behind the DUMMY ones. */
+/* Returns the first position after the running blocks. */
 static inline int32_t um_buffer_end(const um_buffer *b) { return um_buffer_start(b) + b->run * b->block_len; }
+/* Returns the first position after all blocks, DUMMY ones included. */
 static inline int32_t um_buffer_allocated(const um_buffer *b) { return um_buffer_start(b) + b->n * b->block_len; }
 /* Turns the first DUMMY block ACTIVE. */
 void um_buffer_grow(um_buffer *b);
-/* The head was stored: drops it and appends a DUMMY block, OUT_OF_CONTEXT when `out`. */
+/* Drops the first block, which is stored, and appends a DUMMY block, OUT_OF_CONTEXT when `out`. */
 void um_buffer_shift(um_buffer *b, bool out);
-bool um_buffer_complete(const um_buffer *b);        /* no running block has a mask */
-int32_t um_buffer_first_active(const um_buffer *b); /* its index; `run` when there is none */
+/* Tells whether no running block has a mask. */
+bool um_buffer_complete(const um_buffer *b);
+/* Returns the index of the first ACTIVE block, or b->run if there is none. */
+int32_t um_buffer_first_active(const um_buffer *b);
 
 /* ---- Samplers ---------------------------------------------------------------------------------------------------- */
 
-/* How many positions a pass fixes when the number of passes is given. */
+/* Schedules: how many positions each pass commits when the number of passes is given. */
 typedef enum {
-    UM_SCHEDULE_NONE,   /* the sampler decides by what it sees; passes follow until nothing is masked */
-    UM_SCHEDULE_EVEN,   /* an even split, the remainder first */
-    UM_SCHEDULE_LINEAR, /* what stays masked falls in a line, rounded down */
-    UM_SCHEDULE_TIME    /* the masked share falls in a line from 1 to eps; a pass fixes its share of what is masked */
+    UM_SCHEDULE_NONE,   /* no schedule: the sampler decides by the predictions, until no mask is left */
+    UM_SCHEDULE_EVEN,   /* the same number in every pass; the first passes take the remainder */
+    UM_SCHEDULE_LINEAR, /* the number of masks falls linearly, rounded down */
+    UM_SCHEDULE_TIME    /* the masked share falls linearly from 1 to eps; a pass commits its share of the masks left */
 } um_schedule;
 
-#define UM_MASKED (-1) /* in place of a token id: a mask */
+#define UM_MASKED (-1) /* a mask, in place of a token id */
 
-/* What a sampler sees of one block in one pass: its candidates in ascending position. These are its masks or, for
- * samplers that edit, all of its editable positions. */
-typedef struct um_choice {
-    const um_answer *answer; /* [n]; NULL when only edits are asked for */
+/* The input of a sampler for one block in one pass: the candidates in ascending position. The candidates are the masks
+ * of the block or, for samplers that edit, all of its editable positions. */
+typedef struct um_sampler_input {
+    const um_answer *answer; /* [n]; NULL while the pass is planned */
     const int32_t *position; /* [n] */
-    const int32_t *token;    /* [n] what stands there, UM_MASKED for a mask */
+    const int32_t *token;    /* [n] the present token, UM_MASKED for a mask */
     int32_t n, n_masks;
-    int32_t n_fixed;  /* the first n_fixed candidates are prompt: seen, never written (--compat only, else 0) */
+    int32_t n_fixed;  /* the first n_fixed candidates belong to the prompt and are never written (--compat, else 0) */
     int32_t previous; /* token before the first candidate if it lies in the same block, else UM_MASKED */
     int32_t block_len;
     const um_decoding *how;
     const um_compat *compat;
     uint64_t seed;
-    float temperature; /* that the answers were drawn at */
+    float temperature; /* temperature of the draws in `answer` */
     int32_t mask_id;
-    int32_t count;           /* pass within the block: part of the random key */
-    int32_t total_steps;     /* passes that the block began as ACTIVE */
-    int32_t post_edit_steps; /* passes it began without a mask, this one included */
-    bool forced;             /* UM_SCHEDULE_NONE: take the best one when none passes */
-    int32_t keep;            /* scheduled: how many to fix */
-    double rate;             /* UM_SCHEDULE_TIME: probability with which each one is fixed */
+    int32_t count;           /* step of the block; a part of the random key */
+    int32_t total_steps;     /* passes that started while the block was ACTIVE */
+    int32_t post_edit_steps; /* passes that started while the block had no mask, this one included */
+    bool forced;             /* UM_SCHEDULE_NONE: accept the best candidate when no other is accepted */
+    int32_t keep;            /* schedules: number of positions to commit */
+    double rate;             /* UM_SCHEDULE_TIME: probability with which is_independent samplers commit a position */
     float *score;            /* [n] scratch */
-    void *memory;            /* what the sampler remembers of the block, zero when it starts; NULL when it has none */
-} um_choice;
+    void *memory;            /* the sampler's memory of the block, zeroed when the block starts; NULL: it has none */
+} um_sampler_input;
 
-/* What it decides. */
+/* The decision of a sampler about one block. */
 typedef struct um_decision {
-    int32_t n;
-    int32_t *at,
-        *id; /* [n], room for the candidates: index of one, and the token it gets or UM_MASKED to take it back */
-    /* Samplers that edit say what becomes of the block; others leave it to the count of masks. */
+    int32_t n;   /* decided candidates; the arrays have room for all */
+    int32_t *at; /* [n] index of the candidate */
+    int32_t *id; /* [n] its new token, or UM_MASKED to turn it back into a mask */
+    /* Set by samplers that edit. Blocks of other samplers are complete when no mask is left. */
     bool committable;
     float same_token_ratio;
 } um_decision;
 
-/* The sampled token of candidate i is written. */
-static inline void um_decide(um_decision *d, const um_choice *c, int32_t i) {
+/* Decides that candidate i gets its sampled token. */
+static inline void um_decide(um_decision *d, const um_sampler_input *c, int32_t i) {
     d->at[d->n] = i;
     d->id[d->n++] = c->answer ? c->answer[i].sample : UM_MASKED;
 }
 
-/* A run of rows over um_decoding. Strategies or samplers that read the same rows name the same array. */
+/* A list of option rows over um_decoding. Strategies or samplers that read the same rows point to the same array. */
 typedef struct um_params {
     const um_option *rows;
     size_t n;
@@ -311,66 +320,70 @@ typedef struct um_params {
 
 struct um_sampler {
     const char *name, *aliases, *summary, *source;
-    um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
+    um_params params[UM_PARAMS_MAX]; /* option rows of this sampler, in addition to the shared ones */
     um_schedule schedule;
-    bool is_independent; /* draws each position by itself with c->rate instead of fixing c->keep */
-    bool edits;          /* sees filled positions too; a block lives on until the sampler calls it committable */
-    bool block_only;     /* needs the blocks of block diffusion, no whole-sequence decoding */
-    /* Resolves and checks its parameters; NULL: nothing to check. */
+    bool is_independent; /* decides each position separately with probability c->rate instead of committing c->keep */
+    bool edits;          /* sees filled positions too; a block lasts until the sampler calls it committable */
+    bool block_only;     /* works with block diffusion only, not with whole-sequence decoding */
+    /* Resolves and checks the sampler's parameters. NULL: there is nothing to check. */
     um_status (*init)(um_req *r, um_err *err);
-    uint32_t (*want)(const um_req *r); /* UM_WANT_* bits of its rows */
-    int32_t (*n_top)(const um_req *r); /* likeliest ids it wants of each row; NULL: none */
-    /* Bytes of memory for a block of n positions; NULL: none. */
+    /* Returns the UM_WANT_* bits of the sampler's rows. */
+    uint32_t (*want)(const um_req *r);
+    /* Returns the number of likeliest ids that the sampler needs for each row. NULL: none. */
+    int32_t (*n_top)(const um_req *r);
+    /* Returns the bytes of memory for a block of n positions. NULL: none. */
     size_t (*memory)(const um_req *r, int32_t n);
-    /* Own edits of candidate i's logits: fills out [edits_max], returns their number. Both NULL: none. */
+    /* edit fills in edits of candidate i's logits, at most edits_max of them, and returns their number. Both NULL: the
+     * sampler edits no logits. */
     int32_t (*edits_max)(const um_req *r);
-    int32_t (*edit)(const um_choice *c, int32_t i, um_edit *out);
-    /* Decides; d comes empty. Pure but for c->score and c->memory. */
-    void (*accept)(const um_choice *c, um_decision *d);
+    int32_t (*edit)(const um_sampler_input *c, int32_t i, um_edit *out);
+    /* Fills in the decision, which is empty at first. Writes nothing else but c->score and c->memory. */
+    void (*accept)(const um_sampler_input *c, um_decision *d);
 };
-extern const um_sampler *const um_samplers[]; /* NULL ends the list */
-/* By name or alias; UM_EINVAL names those that exist. */
+extern const um_sampler *const um_samplers[]; /* ends with NULL */
+/* Finds a sampler by name or alias. The message of UM_EINVAL lists the names. */
 um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err);
 
-/* Those that decide by what they see, a file each. */
+/* Samplers that decide by the predictions, one file each. */
 extern const um_sampler um_sampler_confidence, um_sampler_dynamic, um_sampler_static, um_sampler_sequential,
     um_sampler_sdar_dynamic, um_sampler_factor, um_sampler_hierarchy, um_sampler_credit, um_sampler_entropy_bound,
     um_sampler_entropy_threshold;
-/* Scheduled ones (samplers/scheduled.c). */
+/* Scheduled samplers (samplers/scheduled.c). */
 extern const um_sampler um_sampler_low_confidence, um_sampler_random, um_sampler_origin, um_sampler_maskgit_plus,
     um_sampler_topk_margin, um_sampler_entropy, um_sampler_linear_entropy;
 
 /* Samplers that edit. */
 extern const um_sampler um_sampler_edit, um_sampler_dmax;
-/* What `dmax` takes for the probability of what it makes of candidate i. */
-float um_dmax_confidence(const um_choice *c, int32_t i);
-/* Rows of token merge, for the strategy `dmax`. */
+/* Returns the probability that `dmax` assigns to its new token for candidate i. */
+float um_dmax_confidence(const um_sampler_input *c, int32_t i);
+/* Option rows of token merging, for the strategy `dmax`. */
 extern const um_option um_token_merge_options[5];
 
-/* remask_threshold, for every sampler that does not edit: of the filled candidates that the model gives less than
- * how->remask_threshold now (answer.p_id), the least probable first, up to `most` go back to being masks; appended to
- * d. The caller lets `most` be less than what the pass filled, so that every pass leaves fewer masks. */
-void um_remask(const um_choice *filled, int32_t most, um_decision *d);
+/* Remasks filled candidates (remask_threshold), for every sampler that does not edit. Appends to d the candidates whose
+ * token the model now gives less than how->remask_threshold (answer.p_id), the least probable first, at most `most`.
+ * The caller passes fewer than the pass commits, so that every pass leaves fewer masks. */
+void um_remask(const um_sampler_input *filled, int32_t most, um_decision *d);
 
-/* Positions to fix in pass `step` of `n`, `masks` of a block's `len` positions being masked; 0 is possible. */
+/* Returns the number of positions to commit in pass `step` of `n` when `masks` of a block's `len` positions are masked.
+ * It may be 0. */
 int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, int32_t masks, int32_t len);
-/* UM_SCHEDULE_TIME: share of the masks that pass `step` of `n` fixes; 1 in the last. */
+/* Returns the share of the masks that pass `step` of `n` commits under UM_SCHEDULE_TIME; 1 in the last pass. */
 double um_schedule_rate(double eps, int32_t step, int32_t n);
 
 /* ---- Retention rules --------------------------------------------------------------------------------------------- */
 
-/* Which keys outside a block `sparse` keeps: the best retention_ratio of them by what the model gives them
- * (um_kv_select) plus what the rule does. */
+/* A rule that chooses which keys outside a block the strategy `sparse` keeps: the share retention_ratio with the
+ * largest sums of the model's score (um_kv_select) and the rule's prior. */
 typedef struct um_retention {
     const char *name, *aliases, *summary, *source;
-    bool blind; /* the model gives nothing: prior decides alone */
-    /* Fills out [n] for the positions of prompt and canvas, finite; those of the block don't count. Pure: it is asked
-     * again when kept keys were taken away, and must answer the same. NULL: 0 everywhere. */
+    bool blind; /* the model's scores are ignored: the prior alone decides */
+    /* Fills out [n] with finite values for the positions of prompt and canvas; values inside the block are ignored. It
+     * must be pure: after preemption it is called again and must give the same values. NULL: 0 everywhere. */
     void (*prior)(const um_decoding *how, int32_t n_prompt, um_range block, int32_t n, float *out);
 } um_retention;
-extern const um_retention *const um_retentions[]; /* NULL ends the list */
+extern const um_retention *const um_retentions[]; /* ends with NULL */
 extern const um_retention um_retention_attention;
-/* By name or alias; UM_EINVAL names those that exist. */
+/* Finds a rule by name or alias. The message of UM_EINVAL lists the names. */
 um_status um_retention_find(const um_retention **out, const char *name, um_err *err);
 
 /* ---- Strategies -------------------------------------------------------------------------------------------------- */
@@ -383,54 +396,63 @@ typedef struct um_trace_space {
 
 struct um_strategy {
     const char *name, *aliases, *summary, *source;
-    um_params params[UM_PARAMS_MAX]; /* what it reads beside the rows that all share */
-    bool fills_gaps;                 /* r->n_suffix tokens may follow the answer */
-    /* Resolves automatic values in r->how, says r->sampler, and checks them against the model: errors name parameter,
+    um_params params[UM_PARAMS_MAX]; /* option rows of this strategy, in addition to the shared ones */
+    bool fills_gaps;                 /* supports a suffix: r->n_suffix tokens may follow the answer */
+    /* Resolves automatic values in r->how, sets r->sampler and checks both against the model. Errors name parameter,
      * value and range. */
     um_status (*init)(um_req *r, um_err *err);
     um_need (*need)(const um_req *r);
     void (*plan)(um_req *r, um_pass *pass);
     void (*apply)(um_req *r, const um_answer *answer);
-    /* Blocks in flight by rising position, into out [UM_BUFFER_MAX] through um_req_view_block; returns their number.
-     * NULL: it has none to show. */
+    /* Lists the blocks in flight in ascending order of position in out [UM_BUFFER_MAX], through um_req_view_block, and
+     * returns their number. NULL: the strategy has no blocks to show. */
     int32_t (*blocks)(const um_req *r, um_block_view *out);
-    /* The pass in the form of the golden recordings; the arrays of `out` point into `space`. */
+    /* Describes the last pass in the form of the golden recordings. The arrays of `out` point into `space`. */
     void (*trace)(const um_req *r, um_trace_space *space, um_trace *out);
-    /* Its pages were taken away; r->stored is 0. What it knows of stored keys beside that is forgotten; what follows
-     * must write the same tokens as if nothing had happened. NULL: r->stored is all it knows. */
+    /* Tells the strategy that the request has lost its pages; r->stored is 0. The strategy discards its other records
+     * of stored keys. Later passes must write the same tokens as without the loss. NULL: r->stored is its only record.
+     */
     void (*preempt)(um_req *r);
-    /* Keys of stored positions depend on the tokens up to the end of their page alone: a number that is equal for
-     * requests that may share pages, and 0 for those that may not. *most: leading positions that may come from another
-     * request. NULL: it never shares. */
+    /* Tells which stored pages may be shared. Sets *most to the number of leading positions whose keys may come from
+     * other requests. Requests for which it returns the same number other than 0 may share them: then the keys of a
+     * page depend on nothing but the tokens up to the page's end. With 0 only the answers of one request share them.
+     * NULL: nothing is shared. */
     uint64_t (*share)(const um_req *r, int32_t *most);
     void (*free)(um_req *r);
 };
-extern const um_strategy *const um_strategies[]; /* NULL ends the list */
+extern const um_strategy *const um_strategies[]; /* ends with NULL */
 extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
     um_strategy_full, um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
 
-/* `name` is one of the comma-separated words of `list`, which may be NULL. */
+/* Tells whether `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);
-/* After its init: UM_EUNSUPPORTED for a parameter of `given`, as it was before init, that neither strategy nor sampler
- * reads. What is as in `usual`, which the request was made from (NULL: none), and what is its row's default passes. */
-um_status um_req_check_unread(const um_req *r, const um_decoding *given, const um_decoding *usual, um_err *err);
-/* By name or alias; UM_EINVAL names those that exist. */
+/* Checks that the strategy or the sampler reads every parameter of the request. Call it after the strategy's init;
+ * `given` are the parameters before init. Returns UM_EUNSUPPORTED for a parameter that neither reads. Parameters that
+ * have their default, or the value in `usual`, pass. `usual` are the parameters that the request was derived from, NULL
+ * if there are none. */
+um_status um_req_check_unread_params(const um_req *r, const um_decoding *given, const um_decoding *usual, um_err *err);
+/* Finds a strategy by name or alias. The message of UM_EINVAL lists the names. */
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
-/* The option is one of the rows that a strategy or a sampler reads beside those that all share. */
+/* Appends the names and aliases that an option accepts, "confidence|threshold|dynamic": those of strategies, samplers
+ * or retention rules. Appends nothing for other options. */
+void um_decode_put_names(const char *option, um_buf *out);
+/* Tells whether the option is among the rows that a strategy or sampler reads in addition to the shared ones. */
 bool um_params_have(const um_params *params, const char *option);
-/* Appends whose rows have it, "strategies full, sparse; sampler factor"; nothing where all read it, or nobody. */
+/* Appends the names of strategies and samplers whose own rows contain the option, "strategies full, sparse; sampler
+ * factor". Appends nothing for a shared or unknown option. */
 void um_params_put_readers(const char *option, um_buf *out);
 
-/* Decoding rows that every strategy shares (over um_decoding), and sampling rows (over um_sampling_params). */
+/* Option rows that every strategy reads (over um_decoding), and rows of sampling (over um_sampling_params). */
 extern const um_option um_decoding_options[];
 extern const size_t um_n_decoding_options;
 extern const um_option um_sampling_options[];
 extern const size_t um_n_sampling_options;
 #define UM_DECODE_SETS_MAX 40
-/* All sets of decoding and sampling rows, those of strategies and samplers among them, with their bases; returns their
- * number (<= UM_DECODE_SETS_MAX). */
+/* Lists all sets of decoding and sampling rows with their bases, including those of strategies and samplers, and
+ * returns their number (<= UM_DECODE_SETS_MAX). */
 size_t um_decode_option_sets(um_option_set *sets, um_decoding *d, um_sampling_params *s);
-void um_decoding_init(um_decoding *d); /* every row's default */
+/* Sets every row's default. */
+void um_decoding_init(um_decoding *d);
 
 #ifdef __cplusplus
 }

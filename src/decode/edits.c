@@ -1,22 +1,22 @@
-/* What a request edits in the logits of its rows: bans, bias, penalties. Rows of a pass share one list by rising id;
- * those before min_tokens have one of their own, in which stop ids are banned. */
+/* A request's edits of the logits: bans, biases and penalties. All rows of a pass share one list in ascending order of
+ * id, except rows before min_tokens, which share a second list that also bans stop ids. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "decode/decode.h"
 
-/* How often a token stands outside the blocks in flight. */
+/* The number of times that a token occurs before the blocks that are being denoised. */
 typedef struct seen {
     int32_t id, in_prompt, in_answer;
 } seen;
 
 struct um_edits {
-    um_edit *fixed, *early_fixed; /* bans and bias; with the bans of stop ids */
+    um_edit *fixed, *early_fixed; /* bans and biases; early_fixed also bans the stop ids */
     int32_t n_fixed, n_early_fixed;
-    um_edit *room, *early_room; /* the lists with penalties */
-    seen *seen;                 /* [n_seen] by rising id */
+    um_edit *merged, *early_merged; /* these two lists with penalties added */
+    seen *seen;                     /* [n_seen] in ascending order of id */
     int32_t n_seen, cap_seen;
-    int32_t counted; /* positions that `seen` covers */
+    int32_t counted; /* leading positions that `seen` counts */
 };
 
 static bool penalizes(const um_sampling_params *s) {
@@ -57,8 +57,8 @@ void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t voc
     if (!penalizes(&r->sampling)) return;
     e->cap_seen = UM_MIN(r->cap, vocab);
     e->seen = UM_NEW_ARRAY(seen, (size_t)e->cap_seen);
-    e->room = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
-    e->early_room = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
+    e->merged = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
+    e->early_merged = UM_NEW_ARRAY(um_edit, most + (size_t)e->cap_seen);
 }
 
 void um_req_edits_free(um_req *r) {
@@ -66,14 +66,14 @@ void um_req_edits_free(um_req *r) {
     if (!e) return;
     um_free(e->fixed);
     um_free(e->early_fixed);
-    um_free(e->room);
-    um_free(e->early_room);
+    um_free(e->merged);
+    um_free(e->early_merged);
     um_free(e->seen);
     um_free(e);
     r->edits = NULL;
 }
 
-/* The entry of an id; a new one is put in its place. */
+/* Returns the entry of an id, inserting it if it is new. */
 static seen *find_seen(um_edits *e, int32_t id) {
     int32_t lo = 0, hi = e->n_seen;
     while (lo < hi) {
@@ -89,7 +89,8 @@ static seen *find_seen(um_edits *e, int32_t id) {
     return &e->seen[lo];
 }
 
-/* Two lists by rising id become one; of equal ids bans and bias come first. */
+/* Merges the fixed edits and the penalties in ascending order of id, fixed edits first, and returns the length of the
+ * list. */
 static int32_t merge(const um_req *r, const um_edit *fixed, int32_t n_fixed, um_edit *out) {
     const um_edits *e = r->edits;
     const um_sampling_params *s = &r->sampling;
@@ -97,15 +98,15 @@ static int32_t merge(const um_req *r, const um_edit *fixed, int32_t n_fixed, um_
     for (int32_t i = 0; i < e->n_seen; i++) {
         const seen *t = &e->seen[i];
         while (k < n_fixed && fixed[k].id <= t->id) out[n++] = fixed[k++];
-        float taken = (t->in_answer > 0 ? s->presence_penalty : 0) + s->frequency_penalty * (float)t->in_answer;
+        float penalty = (t->in_answer > 0 ? s->presence_penalty : 0) + s->frequency_penalty * (float)t->in_answer;
         out[n++] =
-            (um_edit){.id = t->id, .scale = s->repetition_penalty != 1 ? s->repetition_penalty : 0, .add = -taken};
+            (um_edit){.id = t->id, .scale = s->repetition_penalty != 1 ? s->repetition_penalty : 0, .add = -penalty};
     }
     while (k < n_fixed) out[n++] = fixed[k++];
     return n;
 }
 
-void um_req_penalize(um_req *r, int32_t end) {
+void um_req_count_penalties(um_req *r, int32_t end) {
     um_edits *e = r->edits;
     if (!e || !e->seen || end <= e->counted) return;
     for (int32_t p = e->counted; p < end; p++) {
@@ -115,8 +116,8 @@ void um_req_penalize(um_req *r, int32_t end) {
         else t->in_answer++;
     }
     e->counted = end;
-    r->edit = e->room;
-    r->n_edit = merge(r, e->fixed, e->n_fixed, e->room);
-    r->early_edit = e->early_room;
-    r->n_early_edit = merge(r, e->early_fixed, e->n_early_fixed, e->early_room);
+    r->edit = e->merged;
+    r->n_edit = merge(r, e->fixed, e->n_fixed, e->merged);
+    r->early_edit = e->early_merged;
+    r->n_early_edit = merge(r, e->early_fixed, e->n_early_fixed, e->early_merged);
 }

@@ -1,4 +1,5 @@
-/* Option rows of decoding that every strategy shares, and of sampling. A strategy brings its own rows. */
+/* Option rows of decoding that every strategy shares, and of sampling. The rows of a single strategy are in its file.
+ */
 #include "decode/decode.h"
 
 #define D(field) UM_FIELD(um_decoding, field)
@@ -6,52 +7,55 @@
 
 const um_option um_decoding_options[] = {
     {"decoding_strategy", "strategy", UM_OPT_NAME, D(strategy), 0, 0, NULL, "auto", "auto", "NAME", "Decoding",
-     "how masks become tokens; auto is the model's own, see `unmask list strategies`"},
+     "what each pass feeds and which keys are stored (`unmask list strategies`); auto means the model's default"},
     {"block_size", "block_length,diffusion_block_size,dllm_block_length,default_block_len", UM_OPT_INT, D(block_size),
      1, 65536, NULL, "auto", "0", "N", "Decoding",
-     "tokens of a block; auto is what the model was trained with, else 32; all of the canvas for samplers of Dream and "
-     "RND1, and 8 for fast_dllm_v2, where it is a sub-block"},
+     "tokens per block; auto means the size that the model was trained with, else 32; for samplers of Dream and RND1 "
+     "it means the whole canvas. For fast_dllm_v2: tokens per sub-block; auto means 8"},
     {"sampler", "remasking,alg,sampling_mode,dllm_unmasking_strategy", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto",
      "auto", "NAME", "Decoding",
-     "which predictions of a pass are kept; auto is the model's own, see `unmask list samplers`"},
+     "which predictions of a pass become tokens (`unmask list samplers`); auto means the model's default"},
     {"remask_threshold", NULL, UM_OPT_FLOAT, D(remask_threshold), 0, 1, NULL, "off", "off=nan", "P", "Decoding",
-     "a token that the model gives less than this in a later pass becomes a mask again; not for samplers that edit"},
+     "mask a token again if a later pass gives it a probability below this; not available with samplers that edit, "
+     "ignored by --compat diffulex"},
 };
 const size_t um_n_decoding_options = UM_LEN(um_decoding_options);
 
 const um_option um_sampling_options[] = {
-    {"temperature", NULL, UM_OPT_FLOAT, S(temperature), 0, 100, NULL, "auto", "nan", "T", "Sampling",
-     "0 takes the most probable token; auto is the checkpoint's, else 0"},
+    {"temperature", NULL, UM_OPT_FLOAT, S(temperature), 0, 2, NULL, "auto", "nan", "T", "Sampling",
+     "sampling temperature; 0 takes the most likely token; auto means the checkpoint's, else 0"},
     {"top_p", NULL, UM_OPT_FLOAT, S(top_p), 0, 1, NULL, "1", NULL, "P", "Sampling",
-     "draw from the smallest set of tokens whose probability passes this"},
+     "sample from the smallest set of most likely tokens whose probabilities add up to this"},
     {"top_k", NULL, UM_OPT_INT, S(top_k), -1, 1e9, NULL, "0", NULL, "N", "Sampling",
-     "draw from this many most probable tokens, 0 or -1 is all"},
+     "sample from this many most likely tokens; 0 or -1 means all"},
     {"min_p", NULL, UM_OPT_FLOAT, S(min_p), 0, 1, NULL, "0", NULL, "P", "Sampling",
-     "drop tokens less probable than this share of the best one"},
-    {"seed", NULL, UM_OPT_INT64, S(seed), 0, 9007199254740991.0, NULL, "auto", "-1", "N", "Sampling",
+     "drop tokens whose probability is below this share of the highest one"},
+    {"seed", "random_seed", UM_OPT_INT64, S(seed), 0, 9007199254740991.0, NULL, "auto", "-1", "N", "Sampling",
      "random seed of the answer; auto draws one and reports it"},
     {"repetition_penalty", NULL, UM_OPT_FLOAT, S(repetition_penalty), 0.01, 100, NULL, "1", NULL, "X", "Sampling",
-     "logits of tokens of prompt and answer are divided by this, negative ones multiplied; 1 is off"},
+     "divide positive logits of tokens that occur in prompt or answer by this, and multiply negative ones; 1 means "
+     "off"},
     {"presence_penalty", NULL, UM_OPT_FLOAT, S(presence_penalty), -2, 2, NULL, "0", NULL, "X", "Sampling",
-     "taken from the logits of tokens that the answer holds"},
+     "subtract this from the logits of tokens that occur in the answer"},
     {"frequency_penalty", NULL, UM_OPT_FLOAT, S(frequency_penalty), -2, 2, NULL, "0", NULL, "X", "Sampling",
-     "taken from the logit of a token as often as the answer holds it"},
+     "subtract this from a token's logit for each time that it occurs in the answer"},
     {"max_tokens", "max_new_tokens,max_completion_tokens", UM_OPT_INT, S(max_tokens), 1, 1e9, NULL, "auto", "0", "N",
-     "Limits", "longest answer in tokens; auto is the checkpoint's, else 512"},
+     "Limits", "largest number of tokens in the answer; auto means the checkpoint's limit, else 512"},
     {"min_tokens", "min_new_tokens", UM_OPT_INT, S(min_tokens), 0, 1e9, NULL, "0", NULL, "N", "Limits",
-     "no token that ends the answer before it has this many"},
+     "don't let a token end the answer before it has this many tokens"},
     {"max_nfe", NULL, UM_OPT_INT, S(max_nfe), 0, 1e9, NULL, "0", NULL, "N", "Limits",
-     "most forward passes of an answer, 0 is no limit"},
+     "largest number of forward passes for an answer; 0 means no limit"},
     {"max_repetition_run", NULL, UM_OPT_INT, S(max_repetition_run), 0, 1e9, NULL, "0", NULL, "N", "Limits",
-     "stop when this many equal tokens follow each other, 0 is never"},
+     "stop the answer after this many equal tokens in a row; 0 means never"},
     {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
-     "go on behind the end-of-sequence token"},
+     "continue the answer after the end-of-sequence token"},
     {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
-     "report the log-probability of each token of the answer, and this many likeliest ones beside it"},
+     "report the log-probability of each token of the answer, and those of this many most likely tokens at its "
+     "position"},
 };
 const size_t um_n_sampling_options = UM_LEN(um_sampling_options);
 
-/* Adds the sets that are not there yet. */
+/* Adds the sets that the list does not contain yet. */
 static size_t add_params(um_option_set *sets, size_t n, const um_params *params, um_decoding *d) {
     for (int i = 0; i < UM_PARAMS_MAX && params[i].rows; i++) {
         bool there = false;

@@ -1,10 +1,10 @@
-/* A request's tokens, its stop conditions, and the building of its passes. */
+/* A request: writes its tokens, checks its stop conditions and builds its passes. */
 #include <math.h>
 
 #include "decode/decode.h"
 
-/* Most samplers write what the row drew. One may prefer another id that the row told of: its best, or one of its
- * likeliest. */
+/* Returns the probability of the written id. Most samplers write the sampled id; some write the best id or another of
+ * the row's likeliest ids. */
 static float probability_of(const um_req *r, const um_answer *a, int32_t id) {
     if (id == a->sample) return a->p_sample;
     if (id == a->best) return a->p_best;
@@ -69,21 +69,21 @@ static void finish(um_req *r, um_finish why, int32_t end) {
     r->n_answer = end - r->n_prompt;
 }
 
-/* At the end of a gap: what the model writes where it has no more to say. */
+/* Tells whether the id pads the end of a gap: the padding id or one of the model's stop ids. */
 static bool is_padding(const um_req *r, int32_t id) {
     return r->n_suffix && !r->sampling.ignore_eos &&
            (id == r->traits->pad || is_among(r->traits->stop, r->traits->n_stop, id));
 }
 
-int32_t um_req_shown(const um_req *r) {
+int32_t um_req_shown_end(const um_req *r) {
     int32_t end = r->filled;
     while (end > r->n_prompt && is_padding(r, r->token[end - 1])) end--;
     return end;
 }
 
-void um_req_finish(um_req *r, um_finish why) { finish(r, why, um_req_shown(r)); }
+void um_req_finish(um_req *r, um_finish why) { finish(r, why, um_req_shown_end(r)); }
 
-/* The answer has as many tokens as it may have. */
+/* Finishes a request whose answer has reached its limit. */
 static void finish_full(um_req *r) {
     um_finish why = r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS;
     um_req_finish(r, r->n_suffix ? UM_FINISH_STEPS : why);
@@ -116,7 +116,7 @@ void um_req_check_stop(um_req *r) {
     else if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) um_req_finish(r, UM_FINISH_MAX_NFE);
 }
 
-/* ---- Stop conditions of the compared system ---------------------------------------------------------------------- */
+/* ---- Stop conditions of Diffulex (--compat diffulex) ------------------------------------------------------------- */
 
 static int32_t eos_position(const um_req *r) {
     if (r->sampling.ignore_eos) return -1;
@@ -127,7 +127,7 @@ static int32_t eos_position(const um_req *r) {
 
 bool um_req_eos_compat(const um_req *r) { return eos_position(r) >= 0; }
 
-/* Tokens at the end of the answer that are equal, masks included: the system counts them too. */
+/* Returns the number of equal ids at the end of the answer. Diffulex counts masks too. */
 static int32_t trailing_run(const um_req *r, int32_t end) {
     int32_t n = 0;
     while (end - n > r->n_prompt && r->token[end - 1 - n] == r->token[end - 1]) n++;
@@ -156,13 +156,13 @@ bool um_req_truncated_compat(const um_req *r, int32_t allocated) {
 
 void um_req_check_stop_compat(um_req *r, int32_t allocated, bool soft) {
     r->nfe++;
-    um_finish why = hard_stop_compat(r, allocated); /* overwrites the reason of a soft stop */
+    um_finish why = hard_stop_compat(r, allocated); /* takes precedence over a soft stop */
     if (why == UM_FINISH_NONE && soft && um_req_eos_compat(r)) why = UM_FINISH_EOS;
     int32_t end = answer_end_compat(r, allocated), filled = r->filled;
     while (filled < end && !um_req_masked(r, filled)) filled++;
     r->filled = UM_MIN(filled, UM_MAX(r->filled, r->settled));
     if (why == UM_FINISH_NONE) return;
-    /* Masks never leave the engine: the answer ends before the first one. */
+    /* An answer contains no masks: it ends before the first one. */
     r->filled = filled;
     finish(r, why, UM_MIN(end, filled));
 }

@@ -1,4 +1,4 @@
-/* From planned segments to the flat arrays that the forward pass reads. */
+/* Converts the planned segments to the flat arrays that the forward pass reads. */
 #include "engine/engine.h"
 
 static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t first) {

@@ -1,4 +1,4 @@
-/* The engine: creation, the step, and the public doors. */
+/* The engine: its creation, its step, and the functions of the public API. */
 #include <math.h>
 
 #include "engine/engine.h"
@@ -33,10 +33,11 @@ static void set_traits(um_engine *e) {
                             .literal_edits = diffulex,
                             .merged_commit = diffulex,
                             .zero_anchor = diffulex,
+                            .no_remasking = diffulex,
                             .threshold = diffulex ? f->compat_threshold : NAN};
 }
 
-/* The words are those that the option rows allow; auto is the model's type. */
+/* The words are the choices of the option's row, without "auto", which means the model's type. */
 static um_dtype kv_type(const um_engine *e) {
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_F8, UM_F8, UM_F8};
     um_str word;
@@ -48,7 +49,7 @@ static um_kv_layout kv_layout(const um_engine *e) {
     return um_streq(e->config.kv_cache_layout, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
 }
 
-/* Automatic sizes that depend on the model. */
+/* Resolves the automatic sizes that depend on the model. */
 static void resolve_sizes(um_engine *e, um_dtype kv) {
     const um_arch *a = &e->model->arch;
     um_config *c = &e->config;
@@ -63,8 +64,8 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
     e->traits.page_size = c->page_size;
     if (c->num_pages > 0) return;
-    /* Two tables for guidance would double this; they find room because few requests are as long as the model allows.
-     */
+    /* Guidance needs two tables for an answer. The default number of pages still suffices, because few answers are as
+     * long as the model allows. */
     int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
     double bytes = (double)um_arch_kv_bytes(a, kv) * c->page_size;
     double wanted = (double)per_request * c->max_num_reqs;
@@ -73,7 +74,7 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
 }
 
-/* How much the passes of one step may take together. */
+/* The lengths of the arrays that all passes of one step share. */
 static um_pass step_room(const um_engine *e) {
     const um_config *c = &e->config;
     const int32_t T = c->max_num_batched_tokens, R = c->max_num_reqs, S = c->page_size;
@@ -115,7 +116,7 @@ static um_status allocate(um_engine *e, um_err *err) {
         {(void **)&e->span, um_mul((size_t)m->n_seg, sizeof(um_span))},
         {(void **)&e->save, um_mul((size_t)m->n_seg, sizeof(int32_t[2]))},
         {(void **)&e->answer, um_mul((size_t)m->n_rows, sizeof(um_answer))},
-        {(void **)&e->running, um_mul(R, sizeof(um_job *))},
+        {(void **)&e->running, um_mul(R, sizeof(um_sequence *))},
         {(void **)&e->free_saved, um_mul(R, sizeof(int32_t))},
     };
     for (size_t i = 0; i < UM_LEN(want); i++) {
@@ -131,32 +132,33 @@ static um_status allocate(um_engine *e, um_err *err) {
 }
 
 static size_t longest_token(const um_tok *t) {
-    size_t most = 4; /* a U+FFFD and a separator */
+    size_t most = 4; /* the three bytes of U+FFFD and a separator */
     for (int32_t i = 0; i < um_tok_size(t); i++) most = UM_MAX(most, um_tok_bytes(t, i).n + 1);
-    /* An invalid byte becomes three. */
+    /* Each invalid byte is replaced by U+FFFD, which has three bytes. */
     return 3 * most;
 }
 
-/* The device has room for passes of what the model was opened for. */
+/* The device has memory for passes of the size that the model was opened for. */
 static um_status check_step(const um_engine *e, um_err *err) {
     int32_t most = e->model->max_tokens, wanted = e->config.max_num_batched_tokens;
     if (wanted <= most) return UM_OK;
     return um_fail_param(err, UM_ERANGE, "max_num_batched_tokens",
-                         "%d is outside 1..%d, for which the model was opened; open it with as many", wanted, most);
+                         "%d is outside 1..%d, the limit that the model was opened with; open it with a larger one",
+                         wanted, most);
 }
 
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
     um_status st = um_engine_check(c, err);
     if (st) return st;
     if (!m->dev)
-        return um_fail(err, UM_EINVAL, "the model in %s was opened for its text alone; um_model_open reads the weights",
+        return um_fail(err, UM_EINVAL, "the model in %s was opened without its weights; open it with um_model_open",
                        m->path);
     um_engine *e = UM_NEW(um_engine);
     e->model = m;
     e->config = *c;
-    e->config.model = NULL; /* borrowed by the caller's struct only */
+    e->config.model = NULL; /* the string belongs to the caller */
     e->waiting_tail = &e->waiting;
-    e->worst_waiting = INT32_MIN;
+    e->max_waiting_priority = INT32_MIN;
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
@@ -167,7 +169,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->room = step_room(e);
     e->traits.blend_ids = e->room.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
-    if (!st) st = um_job_check_defaults(e, err);
+    if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
     st = um_forward_new(&e->forward, m,
                         &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
@@ -193,17 +195,33 @@ done:
     return UM_OK;
 }
 
-static void free_jobs(um_engine *e, um_job *j) {
-    for (um_job *next; j; j = next) {
+um_status um_request_check_for(um_model *m, const um_config *c, const um_request *r, size_t n_prompt, um_err *err) {
+    um_engine *e = UM_NEW(um_engine);
+    e->model = m;
+    e->config = *c;
+    e->max_len = c->max_model_len;
+    set_traits(e);
+    e->traits.page_size = c->page_size;
+    e->room = step_room(e);
+    e->traits.blend_ids = e->room.n_soft_ids;
+    e->pages.n_pages = c->num_pages;
+    e->pages.page_size = c->page_size;
+    um_status st = um_sequence_check(e, r, n_prompt, err);
+    um_free(e);
+    return st;
+}
+
+static void free_sequences(um_engine *e, um_sequence *j) {
+    for (um_sequence *next; j; j = next) {
         next = j->next;
-        um_job_free(j, e);
+        um_sequence_free(j, e);
     }
 }
 
 void um_engine_free(um_engine *e) {
     if (!e) return;
-    for (int32_t i = 0; i < e->n_running; i++) um_job_free(e->running[i], e);
-    free_jobs(e, e->waiting);
+    for (int32_t i = 0; i < e->n_running; i++) um_sequence_free(e->running[i], e);
+    free_sequences(e, e->waiting);
     um_err err;
     if (um_engine_profile_stop(e, &err)) um_warn("%s", err.msg);
     um_forward_free(e->forward);
@@ -224,38 +242,40 @@ void um_engine_free(um_engine *e) {
 
 /* ---- The step ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the request out of the running ones, frees what it holds, tells its owner. */
-static void retire(um_engine *e, um_job *j) {
+/* Removes the answer from the queue or from the running answers, sends its FINISH event and frees it. */
+static void finish(um_engine *e, um_sequence *j) {
     um_schedule_leave(e, j);
     e->queued -= j->req.limit;
     um_output_finish(e, j);
-    um_job_free(j, e);
+    um_sequence_free(j, e);
 }
 
-/* What was streamed so far is the answer of an aborted request: tokens that give no text yet, and bytes held back
- * because a stop string could begin with them, are not part of it. */
-static void mark_aborted(um_job *j) {
+/* An aborted answer consists of the text and the tokens that its TEXT events carried. It lacks tokens without text, and
+ * bytes that were held back because a stop string could begin with them. */
+static void mark_aborted(um_sequence *j) {
     j->req.finish = UM_FINISH_ABORTED;
+    j->req.stop_id = -1;
     j->req.n_answer = j->n_sent;
     j->text.len = j->sent;
     j->text.data[j->sent] = '\0';
 }
 
-/* Every row has a token. Weights that are no numbers yield logits that are none, of which no token is the best. */
-static bool is_answered(const um_engine *e, const um_job *j) {
+/* Returns whether every row has a predicted token. A row has none when its logits are NaN because weights are NaN. */
+static bool is_answered(const um_engine *e, const um_sequence *j) {
     for (int32_t i = 0; i < j->n_planned_rows; i++)
         if (e->answer[j->first_row + i].sample < 0) return false;
     return true;
 }
 
-/* Pages that are wholly stored may serve others from now on. */
-static void publish(um_engine *e, um_job *j) {
+/* Lets other requests share the pages that are completely stored. */
+static void publish(um_engine *e, um_sequence *j) {
     int32_t most;
-    uint64_t space = um_schedule_space(e, j, &most);
-    if (space && j->bound.tables == 1) um_table_publish(&j->table[0], &e->pages, space, j->req.token, j->req.stored);
+    uint64_t name_space = um_schedule_namespace(e, j, &most);
+    if (name_space && j->bound.tables == 1)
+        um_table_publish(&j->table[0], &e->pages, name_space, j->req.token, j->req.stored);
 }
 
-static void apply(um_engine *e, um_job *j) {
+static void apply(um_engine *e, um_sequence *j) {
     um_req *q = &j->req;
     for (int32_t i = 0; i < j->n_planned_rows; i++) {
         const um_row *row = &e->space.row[j->first_row + i];
@@ -271,7 +291,7 @@ static void apply(um_engine *e, um_job *j) {
     um_req_finish(q, UM_FINISH_NO_PREDICTION);
 }
 
-static void count_pass(um_engine *e, um_job *j) {
+static void count_pass(um_engine *e, um_sequence *j) {
     um_stats *s = &e->stats;
     if (j->prefill || j->partial) s->prefill_tokens += j->n_tokens;
     if (j->partial) return;
@@ -283,9 +303,23 @@ static void count_pass(um_engine *e, um_job *j) {
     j->denoised = true;
 }
 
+static um_sequence *find_ended(const um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->aborted || e->running[i]->req.finish) return e->running[i];
+    return NULL;
+}
+
+/* Each search starts at the first answer, because a FINISH callback may abort any of them. */
+static void finish_ended(um_engine *e) {
+    for (um_sequence *j; (j = find_ended(e));) {
+        if (j->aborted) mark_aborted(j);
+        finish(e, j);
+    }
+}
+
 static void apply_all(um_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++) {
-        um_job *j = e->running[i];
+        um_sequence *j = e->running[i];
         if (!j->in_pass) continue;
         apply(e, j);
         count_pass(e, j);
@@ -293,65 +327,120 @@ static void apply_all(um_engine *e) {
         if (!j->partial) um_output_pass(e, j);
         um_profile_leave(&e->profile, span, "output", j->req.n_new);
     }
-    for (int32_t i = 0; i < e->n_running;) {
-        um_job *j = e->running[i];
-        j->in_pass = false;
-        if (j->aborted && !j->req.finish) mark_aborted(j);
-        if (j->req.finish) retire(e, j);
-        else i++;
-    }
+    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = false;
+    finish_ended(e);
 }
 
-/* The step has ended: it belongs to those that it denoised and that go on. */
-static void count_seconds(um_engine *e, double seconds) {
+/* Adds the duration of the step to the unfinished answers that it denoised. */
+static void count_decode_seconds(um_engine *e, double seconds) {
     for (int32_t i = 0; i < e->n_running; i++) {
-        um_job *j = e->running[i];
+        um_sequence *j = e->running[i];
         if (j->denoised) j->decode_seconds += seconds;
         j->denoised = false;
     }
 }
 
-um_status um_engine_step(um_engine *e, um_err *err) {
-    if (e->stepping) return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
-    um_profile *p = &e->profile;
+um_status um_engine_check_works(const um_engine *e, um_err *err) {
+    if (e->failed.code && err) *err = e->failed;
+    return e->failed.code;
+}
+
+void um_engine_fail(um_engine *e, const um_err *why) {
+    assert(why->code < 0);
+    if (e->failed.code) return;
+    e->failed = *why;
+    e->stepping = true; /* makes um_engine_abort, called by a callback, leave running answers to this loop */
+    for (um_sequence *j; (j = e->n_running ? e->running[0] : e->waiting);) {
+        mark_aborted(j);
+        finish(e, j);
+    }
+    e->stepping = false;
+}
+
+static void count_step(um_engine *e, const um_step_times *t) {
     um_stats *s = &e->stats;
-    const um_stats before = *s;
-    double start = um_now(), step = um_profile_enter(p), part = um_profile_enter(p);
-    e->step_start = start;
+    s->steps++;
+    s->forward_tokens += e->step_tokens;
+    s->schedule_seconds += t->schedule;
+    s->forward_seconds += t->forward;
+    s->apply_seconds += t->apply;
+    s->step_seconds += t->all;
+    if (t->prefills) s->prefill_seconds += t->all;
+    if (t->decodes) s->decode_seconds += t->all;
+    count_decode_seconds(e, t->all);
+}
+
+um_status um_engine_check_step(const um_engine *e, um_err *err) {
+    if (!e->stepping) return UM_OK;
+    return um_fail(err, UM_EINVAL, "um_engine_step was called from a callback of the same engine");
+}
+
+/* Runs the forward pass. Its error is kept in pass_error until um_engine_apply ends the requests, because this half of
+ * a step may not call callbacks. */
+static void forward(um_engine *e, const um_batch *b) {
+    double start = um_now(), span = um_profile_enter(&e->profile);
+    e->pass_error = (um_err){0};
+    um_status st = um_forward_submit(e->forward, b, &e->pass_error);
+    if (!st) st = um_forward_wait(e->forward, &e->pass_error);
+    assert(st == e->pass_error.code);
+    um_profile_leave(&e->profile, span, "forward", b->n_tokens);
+    e->times.forward = um_now() - start;
+}
+
+void um_engine_compute(um_engine *e) {
+    um_profile *p = &e->profile;
+    um_batch batch;
+    assert(!e->stepping);
+    e->times = (um_step_times){0};
+    e->step_start = um_now();
+    e->step_span = um_profile_enter(p);
+    double part = um_profile_enter(p);
     int32_t n_segments = um_schedule_plan(e);
     um_profile_leave(p, part, "plan", n_segments);
     if (n_segments == 0) {
-        um_profile_leave(p, step, "step", 0);
-        return UM_OK;
+        um_profile_leave(p, e->step_span, "step", 0);
+        return;
     }
     e->stepping = true;
-    um_batch batch;
     part = um_profile_enter(p);
     um_batch_build(e, &batch);
     um_profile_leave(p, part, "build", batch.n_tokens);
-    double submit = um_now();
-    part = um_profile_enter(p);
-    um_forward_submit(e->forward, &batch);
-    um_forward_wait(e->forward);
-    um_profile_leave(p, part, "forward", batch.n_tokens);
-    double done = um_now();
-    part = um_profile_enter(p);
+    e->times.schedule = um_now() - e->step_start;
+    e->step_tokens = batch.n_tokens;
+    forward(e, &batch);
+}
+
+void um_engine_apply(um_engine *e) {
+    um_profile *p = &e->profile;
+    um_step_times *t = &e->times;
+    if (!e->stepping) return;
+    if (e->pass_error.code) {
+        um_engine_fail(e, &e->pass_error);
+        um_profile_leave(p, e->step_span, "step", e->step_tokens);
+        return;
+    }
+    const um_stats before = e->stats;
+    double start = um_now(), part = um_profile_enter(p);
     apply_all(e);
-    um_profile_leave(p, part, "apply", n_segments);
+    um_profile_leave(p, part, "apply", e->space.n_seg);
     double end = um_now();
-    s->steps++;
-    s->forward_tokens += batch.n_tokens;
-    s->schedule_seconds += submit - start;
-    s->forward_seconds += done - submit;
-    s->apply_seconds += end - done;
-    s->step_seconds += end - start;
-    count_seconds(e, end - start);
-    if (s->prefill_tokens > before.prefill_tokens) s->prefill_seconds += end - start;
-    if (s->decode_passes > before.decode_passes) s->decode_seconds += end - start;
+    t->apply = end - start;
+    t->all = end - e->step_start;
+    t->prefills = e->stats.prefill_tokens > before.prefill_tokens;
+    t->decodes = e->stats.decode_passes > before.decode_passes;
+    count_step(e, t);
     e->stepping = false;
-    um_profile_leave(p, step, "step", batch.n_tokens);
+    um_profile_leave(p, e->step_span, "step", e->step_tokens);
     um_profile_flush(p);
-    return UM_OK;
+}
+
+um_status um_engine_step(um_engine *e, um_err *err) {
+    um_status st = um_engine_check_works(e, err);
+    if (!st) st = um_engine_check_step(e, err);
+    if (st) return st;
+    um_engine_compute(e);
+    um_engine_apply(e);
+    return um_engine_check_works(e, err);
 }
 
 /* ---- Profile ----------------------------------------------------------------------------------------------------- */
@@ -369,25 +458,34 @@ um_status um_engine_profile_stop(um_engine *e, um_err *err) {
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-um_status um_engine_prepare(um_engine *e, const um_request *r, um_job **out, um_err *err) {
-    um_job *first = NULL, **end = &first;
+um_status um_engine_prepare(um_engine *e, const um_request *r, um_sequence **out, um_err *err) {
+    um_sequence *first = NULL, **end = &first;
     double span = um_profile_enter(&e->profile);
-    um_status st = um_request_check(r, err);
+    um_status st = um_engine_check_works(e, err);
+    if (!st) st = um_request_check(r, err);
     for (int32_t i = 0; !st && i < r->n; i++) {
-        st = um_job_new(end, e, r, i, err);
+        st = um_sequence_new(end, e, r, i, err);
         if (st) break;
         (*end)->first = i ? first : NULL;
+        (*end)->added = first->added;
         (*end)->req.seed = first->req.seed + (uint64_t)i;
         end = &(*end)->next;
     }
     um_profile_leave(&e->profile, span, "add", first ? first->req.n_prompt : 0);
-    if (st) free_jobs(e, first);
+    if (st) free_sequences(e, first);
     else *out = first;
     return st;
 }
 
-void um_engine_queue(um_engine *e, um_job *j, int64_t id) {
-    for (um_job *next; j; j = next) {
+um_status um_engine_check_request(um_engine *e, const um_request *r, um_err *err) {
+    um_sequence *first = NULL;
+    um_status st = um_engine_prepare(e, r, &first, err);
+    free_sequences(e, first);
+    return st;
+}
+
+void um_engine_queue(um_engine *e, um_sequence *j, int64_t id) {
+    for (um_sequence *next; j; j = next) {
         next = j->next;
         j->id = id;
         e->queued += j->req.limit;
@@ -396,7 +494,7 @@ void um_engine_queue(um_engine *e, um_job *j, int64_t id) {
 }
 
 um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *err) {
-    um_job *j = NULL;
+    um_sequence *j = NULL;
     um_status st = um_engine_prepare(e, r, &j, err);
     if (st) return st;
     if (id) *id = e->next_id;
@@ -404,41 +502,41 @@ um_status um_engine_add(um_engine *e, const um_request *r, int64_t *id, um_err *
     return UM_OK;
 }
 
-um_replica um_engine_as_replica(const um_engine *e, const um_job *j) {
+um_replica um_engine_as_replica(const um_engine *e, const um_sequence *j) {
     int32_t most = 0;
-    uint64_t space = um_schedule_space(e, j, &most);
-    if (j->bound.tables > 1) space = 0;
+    uint64_t name_space = um_schedule_namespace(e, j, &most);
+    if (j->bound.tables > 1) name_space = 0;
     return (um_replica){.queued = e->queued,
-                        .cached = um_prefix_match(&e->pages, space, j->req.token, most, most, NULL)};
+                        .cached = um_prefix_match(&e->pages, name_space, j->req.token, most, most, NULL)};
 }
 
 size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->n_waiting); }
 
-static um_job *find_waiting(const um_engine *e, int64_t id) {
-    um_job *j = e->waiting;
+static um_sequence *find_waiting(const um_engine *e, int64_t id) {
+    um_sequence *j = e->waiting;
     while (j && j->id != id) j = j->next;
     return j;
 }
 
-static um_job *find_running(const um_engine *e, int64_t id) {
+static um_sequence *find_running(const um_engine *e, int64_t id) {
     for (int32_t i = 0; i < e->n_running; i++)
         if (e->running[i]->id == id && !e->running[i]->aborted) return e->running[i];
     return NULL;
 }
 
-static void end_aborted(um_engine *e, um_job *j) {
+static void abort_sequence(um_engine *e, um_sequence *j) {
     mark_aborted(j);
-    retire(e, j);
+    finish(e, j);
 }
 
-/* All answers of the request. From a callback, those that run are ended by the step that runs. */
+/* When a callback calls this during a step, that step ends the running answers. */
 um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
-    um_job *j;
+    um_sequence *j;
     bool found = false;
-    for (; (j = find_waiting(e, id)); found = true) end_aborted(e, j);
+    for (; (j = find_waiting(e, id)); found = true) abort_sequence(e, j);
     for (; (j = find_running(e, id)); found = true) {
         j->aborted = true;
-        if (!e->stepping) end_aborted(e, j);
+        if (!e->stepping) abort_sequence(e, j);
     }
     if (found) return UM_OK;
     return um_fail(err, UM_ENOENT, "there is no request %lld", (long long)id);
@@ -447,7 +545,7 @@ um_status um_engine_abort(um_engine *e, int64_t id, um_err *err) {
 void um_engine_get_stats(const um_engine *e, um_stats *out) {
     *out = e->stats;
     out->pages_used = um_pages_used(&e->pages);
-    out->pages_used_most = e->pages.used_most;
+    out->pages_used_most = e->pages.used_max;
     out->requests_running = e->n_running;
     out->requests_waiting = e->n_waiting;
 }
@@ -455,7 +553,7 @@ void um_engine_get_stats(const um_engine *e, um_stats *out) {
 um_status um_engine_check_idle(const um_engine *e, um_err *err) {
     size_t n = um_engine_pending(e);
     if (n == 0) return UM_OK;
-    return um_fail(err, UM_EINVAL, "the cache can't be flushed while requests are there: %zu run or wait", n);
+    return um_fail(err, UM_EINVAL, "the cache can't be flushed while requests run or wait; %zu are unfinished", n);
 }
 
 um_status um_engine_flush_cache(um_engine *e, um_err *err) {
@@ -466,7 +564,7 @@ um_status um_engine_flush_cache(um_engine *e, um_err *err) {
 
 /* ---- Slots ------------------------------------------------------------------------------------------------------- */
 
-static um_slot slot_of(const um_job *j) {
+static um_slot slot_of(const um_sequence *j) {
     const um_req *q = &j->req;
     um_block_view view[UM_BUFFER_MAX];
     um_slot s = {.id = j->id,
@@ -485,14 +583,14 @@ static um_slot slot_of(const um_job *j) {
     return s;
 }
 
-static void put_slot(const um_job *j, um_slot *out, size_t most, size_t *n) {
+static void put_slot(const um_sequence *j, um_slot *out, size_t most, size_t *n) {
     if (*n < most) out[*n] = slot_of(j);
     ++*n;
 }
 
 void um_engine_put_slots(const um_engine *e, bool running, um_slot *out, size_t most, size_t *n) {
     for (int32_t i = 0; running && i < e->n_running; i++) put_slot(e->running[i], out, most, n);
-    for (const um_job *j = running ? NULL : e->waiting; j; j = j->next) put_slot(j, out, most, n);
+    for (const um_sequence *j = running ? NULL : e->waiting; j; j = j->next) put_slot(j, out, most, n);
 }
 
 size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most) {
@@ -502,34 +600,37 @@ size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most) {
     return n;
 }
 
-/* ---- One answer -------------------------------------------------------------------------------------------------- */
+/* ---- Generating one answer --------------------------------------------------------------------------------------- */
 
-typedef struct wait_for {
+/* Passes the events of um_generate on to the callback of the request, and keeps the text of the answer. */
+typedef struct generation {
     um_event_fn on_event;
     void *arg;
     unsigned events;
     um_buf text;
     bool done;
-} wait_for;
+} generation;
 
-static void on_wait_event(void *arg, const um_event *ev) {
-    wait_for *w = (wait_for *)arg;
-    if (w->on_event && (w->events & (unsigned)ev->type)) w->on_event(w->arg, ev);
+static void on_generation_event(void *arg, const um_event *ev) {
+    generation *g = (generation *)arg;
+    if (g->on_event && (g->events & (unsigned)ev->type)) g->on_event(g->arg, ev);
     if (ev->type != UM_EVENT_FINISH) return;
-    um_buf_append(&w->text, ev->result->text, ev->result->text_len);
-    w->done = true;
+    um_buf_append(&g->text, ev->result->text, ev->result->text_len);
+    g->done = true;
 }
 
 um_status um_generate(um_engine *e, const um_request *r, char **text, um_err *err) {
-    wait_for w = {.on_event = r->on_event, .arg = r->arg, .events = r->events | UM_EVENT_FINISH};
-    um_request mine = *r;
+    generation g = {.on_event = r->on_event, .arg = r->arg, .events = r->events | UM_EVENT_FINISH};
+    um_request request = *r;
     int64_t id = 0;
-    mine.on_event = on_wait_event;
-    mine.arg = &w;
-    um_status st = um_engine_add(e, &mine, &id, err);
-    while (!st && !w.done) st = um_engine_step(e, err);
-    if (st && id) (void)um_engine_abort(e, id, NULL);
-    if (!st) *text = um_buf_take(&w.text);
-    else um_buf_free(&w.text);
+    if (r->n > 1)
+        return um_fail_param(err, UM_EINVAL, "n", "um_generate returns one answer, so n must be 1; found %d", r->n);
+    request.on_event = on_generation_event;
+    request.arg = &g;
+    um_status st = um_engine_add(e, &request, &id, err);
+    while (!st && !g.done) st = um_engine_step(e, err);
+    if (!g.done && id) (void)um_engine_abort(e, id, NULL); /* its events must not reach `g` after this call */
+    if (!st) *text = um_buf_take(&g.text);
+    else um_buf_free(&g.text);
     return st;
 }

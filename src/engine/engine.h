@@ -1,17 +1,19 @@
-/* engine: requests in, events out. It owns the queue, the pages and the flat batch, and turns the crank:
+/* engine: runs requests and reports their events. An engine owns the queue of requests, the KV pages and the flat
+ * batch. A step has three parts:
  *
- *   plan     schedule.c picks running requests, their strategies describe segments and rows, batch.c makes them flat
- *   forward  model/transformer.c answers the rows
- *   apply    the strategies write tokens; output.c turns what settled into text and events
+ *   plan     schedule.c picks the answers that run; their strategies describe segments and rows; batch.c flattens them
+ *   forward  model/transformer.c computes the predictions of the rows
+ *   apply    the strategies write tokens; output.c turns settled tokens into text and events
  *
- * Everything a step touches is allocated when the engine is made or when a request is added. One owner thread. */
+ * A step allocates nothing: its memory is allocated when the engine is created and when a request is added. One thread
+ * at a time owns an engine. A router (router.c) runs plan and forward of its engines on threads of its pool. */
 #ifndef UM_ENGINE_H
 #define UM_ENGINE_H
 
 #include "base/base.h"
 #include "decode/decode.h"
 #include "engine/options.h"
-#include "engine/route.h"
+#include "engine/replica.h"
 #include "kv/kv.h"
 #include "model/model.h"
 
@@ -19,131 +21,175 @@
 extern "C" {
 #endif
 
-/* A request inside the engine: its decoding state and everything around it. */
-typedef struct um_job {
+/* One answer of a request: its decoding state, its queue state and its output. */
+typedef struct um_sequence {
     um_req req;
-    int64_t id;
-    um_need bound; /* what it may need at most */
-    um_table table[2];
-    int32_t slot;     /* place among the running ones, -1 while it waits */
-    int32_t priority; /* rank: the lower one, then who came first */
+    int64_t id;        /* number of the request, the same for all its answers */
+    um_need bound;     /* upper bounds of the needs of all passes */
+    um_table table[2]; /* page tables; the second one is used under guidance */
+    int32_t slot;      /* index in um_engine.running; -1 while the answer waits */
+    /* Rank: answers with a lower priority number go first, and equal ones in the order of arrival. */
+    int32_t priority;
     int64_t arrival;
-    int32_t skips; /* times in a row that it was passed over */
+    int32_t skips; /* number of times in a row that the scheduler has passed over the answer */
     int32_t preemptions, cached_tokens;
-    int32_t looked_up; /* leading tokens that were looked for in the prefix index */
+    int32_t looked_up; /* leading tokens that were looked up in the prefix index */
     uint64_t cache_salt;
-    int32_t index, n_answers;                       /* of the answers of one request */
-    struct um_job *first;                           /* answer 0 of the same request while it lives, for the others */
-    int32_t n_planned_rows, first_row, n_tokens;    /* of the current pass */
-    bool asked, in_pass, prefill, partial, aborted; /* in the current step */
+    int32_t index, n_answers;                    /* number of this answer, and of all answers of the request */
+    struct um_sequence *first;                   /* answer 0 of the same request while it exists; NULL for answer 0 */
+    int32_t n_planned_rows, first_row, n_tokens; /* rows and tokens of the current pass */
+
+    /* State in the current step. considered: the scheduler has decided about the answer. in_pass: the answer has a
+     * pass. prefill and partial describe that pass. aborted: the callback has aborted the answer, and the step will end
+     * it. */
+    bool considered, in_pass, prefill, partial, aborted;
 
     um_event_fn on_event;
     void *arg;
     unsigned events;
 
-    /* Settled text. A token's text may be completed by a later token, so ends are kept per token. */
+    /* Settled text. A later token may complete the text of an earlier one, so the end of the text is kept per token. */
     um_stream stream;
     um_buf text;
-    int32_t *text_end;     /* [max answer] length of `text` behind each answer token */
-    um_logprob *likeliest; /* [max answer, n_top] of the tokens that were given; NULL: not asked for */
-    int32_t n_text;        /* answer tokens whose text came out of the stream */
-    size_t sent;           /* bytes given to the callback */
-    int32_t n_sent;        /* tokens given with them */
-    char **stop;
+    int32_t *text_end;     /* [max answer] length of `text` up to and including each token of the answer */
+    um_logprob *likeliest; /* [max answer, n_top] likeliest ids at the sent tokens; NULL when logprobs is off */
+    int32_t n_text;        /* tokens of the answer whose text the stream has returned */
+    size_t sent;           /* bytes of `text` that have been sent to the callback */
+    int32_t n_sent;        /* tokens that have been sent */
+    char **stop;           /* [n_stop] stop strings */
     size_t n_stop, stop_longest;
-    const char *stop_found;
+    const char *stop_found; /* stop string that ended the answer */
     int32_t *stop_ids;
-    uint8_t *state; /* [cap] of snapshots; NULL: nobody wants them */
+    uint8_t *state; /* [cap] states for snapshots; NULL when the request wants no snapshots */
 
-    double added, started, first_token;
-    double decode_seconds; /* of finished steps in which it was denoised */
-    int32_t decode_tokens; /* fixed in those and in the current one */
-    bool denoised;         /* in the current step */
-    struct um_job *next;   /* in the waiting queue */
-} um_job;
+    double added, started, first_token; /* times by um_now, 0 when not reached */
+    double decode_seconds;              /* duration of the finished steps that denoised the answer */
+    int32_t decode_tokens;              /* tokens that were written in those steps and in the current one */
+    bool denoised;                      /* the current step denoised the answer */
+    struct um_sequence *next;           /* next answer in the queue */
+} um_sequence;
+
+/* Times of an engine's last step, in seconds. All are zero when the step planned nothing. */
+typedef struct um_step_times {
+    double schedule, forward, apply;
+    double all;             /* the whole step; under a router it includes waiting for the other engines */
+    bool prefills, decodes; /* whether the step stored a part of a prompt, and whether it denoised an answer */
+} um_step_times;
 
 struct um_engine {
     um_model *model;
-    um_config config; /* resolved */
+    um_config config; /* configuration with automatic values resolved */
     um_traits traits;
     um_compat compat;
-    int32_t max_len;
+    int32_t max_len; /* tokens of prompt and answer together */
     um_forward *forward;
     um_pages pages;
-    size_t token_bytes_max; /* longest text of a token */
-    const char *sampler;    /* of requests by its defaults */
+    size_t token_bytes_max; /* largest text of a token, in bytes */
+    const char *sampler;    /* the sampler of a request that uses the defaults */
 
-    um_job *waiting, **waiting_tail; /* by rank */
-    int32_t worst_waiting;           /* no request that waits has a higher priority number */
-    um_job **running;                /* [max_num_reqs], the first n_running by rank */
+    um_sequence *waiting, **waiting_tail; /* the queue, by rank */
+    int32_t max_waiting_priority;         /* no answer in the queue has a higher priority number */
+    um_sequence **running;                /* [max_num_reqs]; the first n_running are used, by rank */
     int32_t n_running, n_waiting;
-    int64_t queued;                    /* tokens of their prompts and answers at most */
-    int32_t *free_saved, n_free_saved; /* saved rows that no running request owns */
-    int32_t n_refreshes;               /* passes over everything in the current step */
+    int64_t queued;                    /* sum over unfinished answers: tokens of the prompt plus the longest answer */
+    int32_t *free_saved, n_free_saved; /* saved rows that no running answer owns */
+    int32_t n_refreshes;               /* passes over a whole sequence in the current step */
     int64_t next_id, next_arrival;
-    bool stepping;
+    bool stepping;     /* between plan and the end of apply */
+    um_err failed;     /* the device error that made the engine fail; code UM_OK while it works */
+    um_err pass_error; /* the error of the current step's forward pass */
 
     /* The flat batch. T = max_num_batched_tokens. */
-    um_pass space; /* what requests of a step share: the arrays of their passes, as long as `room` says */
-    um_pass room;
+    um_pass space;            /* the arrays that the passes of a step share, with the used lengths */
+    um_pass room;             /* the lengths of these arrays */
     int32_t *slot, *seen_end; /* [T] */
     um_span *span;            /* [room.n_seg] */
     int32_t (*save)[2];       /* [room.n_seg] */
     um_answer *answer;        /* [T] */
     um_trace_space trace;
-    um_block_view view[UM_BUFFER_MAX]; /* of a snapshot */
-    double step_start;
+    um_block_view view[UM_BUFFER_MAX]; /* blocks of a snapshot */
+    double step_start, step_span;      /* when the current step began; its span in the profile */
+    int32_t step_tokens;               /* tokens that the current step feeds */
+    um_step_times times;
     um_stats stats;
     um_profile profile;
 };
 
-/* ---- job.c: submission and end of a request ---- */
-/* Checks and copies a request; refuses what could never run, with the arithmetic. */
-um_status um_job_new(um_job **out, um_engine *e, const um_request *r, int32_t index, um_err *err);
-/* The caller's struct is the one that this library knows, with a possible number of answers. */
+/* ---- sequence.c: creates, checks and frees the answers of a request ---- */
+/* Creates answer number `index` of a request: checks the request, encodes its prompt and allocates what its passes
+ * need. The answer is not queued yet. *out is released with um_sequence_free. The errors are those of um_engine_add. */
+um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, int32_t index, um_err *err);
+/* Does the checks of um_sequence_new for a prompt of n_prompt tokens. It does not read the tokens and does not check
+ * single values. Of the engine it reads only the model, the configuration, max_len, traits, compat, room and the sizes
+ * of the pages. */
+um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, um_err *err);
+/* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
-/* A request by the engine's defaults can run, be it as short as possible: parameters that contradict each other or the
- * model are refused when the engine is made. Notes what such a request uses. */
-um_status um_job_check_defaults(um_engine *e, um_err *err);
-void um_job_free(um_job *j, um_engine *e);
+/* Checks that the shortest possible request with the engine's defaults can run. um_engine_new thereby refuses defaults
+ * that contradict each other or the model. Stores the name of the sampler that such a request uses. */
+um_status um_sequence_check_defaults(um_engine *e, um_err *err);
+/* Frees the answer and releases its pages. NULL is allowed. */
+void um_sequence_free(um_sequence *j, um_engine *e);
 
-/* ---- engine.c: the two halves of um_engine_add, between which a router chooses ---- */
-/* The answers of a request, linked by `next`; they run in every engine of the same model and configuration. */
-um_status um_engine_prepare(um_engine *e, const um_request *r, um_job **out, um_err *err);
-/* Queues what was prepared under the number `id`. */
-void um_engine_queue(um_engine *e, um_job *j, int64_t id);
-/* No request runs or waits, else UM_EINVAL. */
+/* ---- engine.c: the two halves of um_engine_add; a router chooses the engine between them ---- */
+/* Creates the answers of a request, linked by `next`. They can run in every engine of the same model and configuration.
+ * The errors are those of um_engine_add. */
+um_status um_engine_prepare(um_engine *e, const um_request *r, um_sequence **out, um_err *err);
+/* Checks a request as um_engine_add does, without queueing it. */
+um_status um_engine_check_request(um_engine *e, const um_request *r, um_err *err);
+/* Queues the answers that um_engine_prepare created, under the request number `id`. */
+void um_engine_queue(um_engine *e, um_sequence *j, int64_t id);
+/* Marks the engine as failed with the device error `why`, which um_engine_step and um_engine_add return from now on.
+ * Ends all requests: each answer gets its FINISH event with UM_FINISH_ABORTED. Does nothing when the engine has failed
+ * before. */
+void um_engine_fail(um_engine *e, const um_err *why);
+/* Returns UM_OK while the engine works, else the error that it failed with. */
+um_status um_engine_check_works(const um_engine *e, um_err *err);
+/* ---- engine.c: the two halves of um_engine_step; a router waits for its other engines between them ---- */
+/* Returns UM_EINVAL when the engine is in the middle of a step. */
+um_status um_engine_check_step(const um_engine *e, um_err *err);
+/* Plans a step and runs its forward pass. Calls no callback. Several engines of a model may do this at the same time,
+ * each on its own thread. */
+void um_engine_compute(um_engine *e);
+/* Applies the predictions of the pass and calls callbacks. When the pass failed, ends all requests (um_engine_fail).
+ * Does nothing when nothing was planned. */
+void um_engine_apply(um_engine *e);
+
+/* Returns UM_EINVAL when a request runs or waits. */
 um_status um_engine_check_idle(const um_engine *e, um_err *err);
-/* Appends the running or the waiting answers to out [most], *n of them being there already; *n counts all. */
+/* Appends the running or the waiting answers to out [most]. *n is the number of answers so far and grows by those of
+ * the engine, also by those for which `out` has no room. */
 void um_engine_put_slots(const um_engine *e, bool running, um_slot *out, size_t most, size_t *n);
-/* What a router has to know about the engine to place a prepared request. */
-um_replica um_engine_as_replica(const um_engine *e, const um_job *j);
+/* Returns the description of the engine that um_replica_choose reads, for the prepared answer j. */
+um_replica um_engine_as_replica(const um_engine *e, const um_sequence *j);
 
 /* ---- schedule.c ---- */
-/* Plans the passes of this step into e->space, admits and preempts; returns the number of segments. */
+/* Plans the passes of this step into e->space; admits and preempts answers. Returns the number of segments. */
 int32_t um_schedule_plan(um_engine *e);
-void um_schedule_add(um_engine *e, um_job *j);
-/* Takes a request out, wherever it is; its pages are released with it. */
-void um_schedule_leave(um_engine *e, um_job *j);
-/* Takes the pages of a running request that is in no pass; it waits again. */
-void um_schedule_preempt(um_engine *e, um_job *j);
-/* Namespace in which its stored pages may be shared, 0: they may not; *most: leading positions that may come from
- * others. */
-uint64_t um_schedule_space(const um_engine *e, const um_job *j, int32_t *most);
+/* Adds an answer to the queue. */
+void um_schedule_add(um_engine *e, um_sequence *j);
+/* Removes an answer from the queue or from the running answers. It keeps its pages until um_sequence_free. */
+void um_schedule_leave(um_engine *e, um_sequence *j);
+/* Takes the pages of a running answer that has no pass in this step, and puts the answer back into the queue. */
+void um_schedule_preempt(um_engine *e, um_sequence *j);
+/* Returns the namespace of the prefix index in which the answer may share its stored pages; 0: it may not share them.
+ * *most is the number of leading positions whose keys it may take from others. */
+uint64_t um_schedule_namespace(const um_engine *e, const um_sequence *j, int32_t *most);
 
 /* ---- batch.c ---- */
-/* Makes the planned passes flat: global rows, slots, visibility. */
+/* Fills in the flat batch from the planned passes: slots, visibility and indices that count over the whole batch. */
 void um_batch_build(um_engine *e, um_batch *b);
 
 /* ---- output.c ---- */
-/* Events of one request after apply: trace, snapshot, settled text, and the end. */
-void um_output_pass(um_engine *e, um_job *j);
-void um_output_finish(um_engine *e, um_job *j);
+/* Sends the TRACE, TEXT and SNAPSHOT events of an answer after apply, in this order. An aborted answer gets none. */
+void um_output_pass(um_engine *e, um_sequence *j);
+/* Sends the FINISH event and counts the answer in the statistics. */
+void um_output_finish(um_engine *e, um_sequence *j);
 
-/* ---- options.c: rows over um_config, beside those of the model ---- */
+/* ---- options.c: the options of an engine, in addition to those of its model ---- */
 extern const um_option um_engine_options[];
 extern const size_t um_n_engine_options;
-/* The caller's um_config is initialised and every value in it is one that its row allows. */
+/* Checks that um_config_init has initialised the caller's struct and that all its values are in range. */
 um_status um_engine_check(const um_config *c, um_err *err);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* What an engine works with. */
+/* The values that an engine uses, with the automatic ones resolved. */
 #include "engine/engine.h"
 
 void um_engine_get_info(const um_engine *e, um_engine_info *out) {

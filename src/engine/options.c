@@ -1,4 +1,4 @@
-/* Option rows of an engine beside those of its model, and the functions that set parameters by name. */
+/* The options of an engine, in addition to those of its model, and the functions that set options by name. */
 #include "engine/engine.h"
 
 #define C(field) UM_FIELD(um_config, field)
@@ -6,35 +6,41 @@
 const um_option um_engine_options[] = {
     {"kv_cache_dtype", NULL, UM_OPT_NAME, C(kv_cache_dtype), 0, 0, "auto|float32|bfloat16|float8_e4m3|fp8|fp8_e4m3",
      "auto", NULL, "TYPE", "Engine",
-     "type of stored keys and values; auto follows dtype; float8_e4m3 (fp8, fp8_e4m3) is 8-bit, with a scale for each "
-     "head of each token"},
+     "number type of stored keys and values; auto means the type of --dtype; float8_e4m3 (fp8, fp8_e4m3) has 8 bits "
+     "and a scale for each head of each token"},
     {"kv_cache_layout", NULL, UM_OPT_NAME, C(kv_cache_layout), 0, 0, "unified|distinct", "unified", NULL, "LAYOUT",
-     "Engine", "keys and values in one pool of memory, or in one each; the answers are the same"},
-    {"max_num_reqs", "max_num_seqs", UM_OPT_INT, C(max_num_reqs), 1, 4096, NULL, "32", NULL, "N", "Engine",
-     "requests that run at once"},
-    {"data_parallel_size", "dp_size,data_parallel", UM_OPT_INT, C(data_parallel_size), 1, UM_REPLICAS_MAX, NULL, "1",
-     NULL, "N", "Engine", "equal engines that requests are spread over, each with max_num_reqs places and KV pages"},
+     "Engine",
+     "keep keys and values in one memory pool (unified) or in one pool each (distinct); the answers are the same"},
+    {"max_num_reqs", "max_num_seqs,max_running_requests", UM_OPT_INT, C(max_num_reqs), 1, 4096, NULL, "32", NULL, "N",
+     "Engine", "largest number of requests that run at once in an engine"},
+    {"data_parallel_size", "dp_size,data_parallel,dp", UM_OPT_INT, C(data_parallel_size), 1, UM_REPLICAS_MAX, NULL, "1",
+     NULL, "N", "Engine",
+     "number of equal engines that share the requests; each has max_num_reqs slots and its own KV pages"},
     {"route_policy", NULL, UM_OPT_CHOICE, C(route_policy), 0, 0, "prefix|least-loaded|round-robin", "prefix", NULL,
      "POLICY", "Engine",
-     "which engine gets a request: one that stored its beginning, the one with the least to do, each in turn"},
-    {"max_model_len", NULL, UM_OPT_INT, C(max_model_len), 2, 16777216, NULL, "auto", "0", "N", "Engine",
-     "most tokens of prompt and answer; auto is the model's"},
-    {"page_size", "kvcache_block_size%256", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
-     "tokens of a KV page; auto is the smallest multiple of the block from 32"},
+     "which engine gets a request: one that already stores the beginning of the prompt, the one with the least work, "
+     "or each in turn"},
+    {"max_model_len", "context_length", UM_OPT_INT, C(max_model_len), 2, 16777216, NULL, "auto", "0", "N", "Engine",
+     "largest number of tokens of prompt and answer together; auto means the model's limit"},
+    {"page_size", "kvcache_block_size", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
+     "tokens per KV page; auto means the smallest multiple of the block size that is at least 32"},
     {"num_pages", "num_kvcache_blocks,num_gpu_blocks_override", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1",
-     "N", "Engine", "KV pages of an engine; auto is enough for max_num_reqs, at most kv_memory_share"},
+     "N", "Engine",
+     "KV pages per engine; auto means enough for max_num_reqs requests of full length, limited by kv_memory_share"},
     {"kv_memory_share", NULL, UM_OPT_FLOAT, C(kv_memory_share), 0.001, 1, NULL, "0.25", NULL, "SHARE", "Engine",
-     "share of the free memory that automatic KV pages of all engines may take together"},
-    {"disable_prefix_caching", NULL, UM_OPT_BOOL, C(disable_prefix_caching), 0, 0, NULL, "false", NULL, NULL, "Engine",
-     "compute the beginning of a prompt anew although another request stored the same"},
+     "share of the available memory for the KV pages of all engines together if num_pages is auto"},
+    {"disable_prefix_caching", "disable_radix_cache", UM_OPT_BOOL, C(disable_prefix_caching), 0, 0, NULL, "false", NULL,
+     NULL, "Engine", "don't reuse stored keys and values of prompts with the same beginning"},
     {"schedule_policy", NULL, UM_OPT_CHOICE, C(schedule_policy), 0, 0, "mixed|prefill-first", "mixed", NULL, "POLICY",
-     "Engine", "mixed runs prompts and answers in the same steps; prefill-first gives prompts steps of their own"},
+     "Engine",
+     "mixed processes prompts and denoises answers in the same steps; prefill-first gives prompts separate steps"},
     {"max_skips", NULL, UM_OPT_INT, C(max_skips), 0, 1e6, NULL, "8", NULL, "N", "Engine",
-     "times in a row that a request may be passed over for one that fits"},
+     "number of times in a row that the scheduler may pass over a request for others that fit"},
     {"max_refresh_per_step", NULL, UM_OPT_INT, C(max_refresh_per_step), 0, 4096, NULL, "0", NULL, "N", "Engine",
-     "whole-sequence passes of cached strategies in one step, 0 is any number"},
+     "largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step; "
+     "0 means no limit"},
     {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex", "none", NULL, "SYSTEM", "Engine",
-     "decode exactly as another system does, its defects included"},
+     "decode exactly as another system does, bugs included; diffulex ignores remask_threshold"},
 };
 const size_t um_n_engine_options = UM_LEN(um_engine_options);
 
@@ -48,7 +54,7 @@ size_t um_config_option_sets(um_option_set *sets, um_config *c) {
 
 um_status um_engine_check(const um_config *c, um_err *err) {
     um_option_set sets[UM_OPTION_SETS_MAX];
-    um_config copy = *c; /* sets are of what may be written */
+    um_config copy = *c; /* a set points to a struct that is not const */
     um_status st = um_config_check(c, err);
     return st ? st : um_options_check(sets, um_config_option_sets(sets, &copy), err);
 }
@@ -84,7 +90,9 @@ um_status um_request_set(um_request *r, const char *name, const char *value, um_
     return um_options_set(sets, um_request_option_sets(sets, r), name, value, err);
 }
 
-void um_request_put_readers(const um_option *row, um_buf *out) { um_params_put_readers(row->name, out); }
+void um_request_append_readers(const um_option *row, um_buf *out) { um_params_put_readers(row->name, out); }
+
+void um_request_append_names(const um_option *row, um_buf *out) { um_decode_put_names(row->name, out); }
 
 bool um_strategy_is_whole(const char *name) {
     const um_strategy *strategy;

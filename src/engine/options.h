@@ -1,4 +1,5 @@
-/* options: the option rows of an engine and of a request, for programs that parse, print or document them. */
+/* options: the option rows of a configuration and of a request, for programs that parse, check, print or document
+ * them. */
 #ifndef UM_ENGINE_OPTIONS_H
 #define UM_ENGINE_OPTIONS_H
 
@@ -8,20 +9,29 @@
 extern "C" {
 #endif
 
-/* Most sets that one of the two calls below fills in. */
+/* The largest number of sets that the two functions below fill in. */
 #define UM_OPTION_SETS_MAX 48
 
-/* Every set of rows of a configuration: model, engine, decoding, sampling. Returns the number of sets. */
+/* Fills in the sets of rows of a configuration: model, engine, decoding, sampling. Returns the number of sets. */
 size_t um_config_option_sets(um_option_set *sets, um_config *c);
-/* Those of a request: decoding, sampling. */
+/* Fills in the sets of rows of a request: decoding, sampling. Returns the number of sets. */
 size_t um_request_option_sets(um_option_set *sets, um_request *r);
-/* Appends who reads a parameter of a request: "strategies full, sparse; sampler factor"; nothing where all do. */
-void um_request_put_readers(const um_option *row, um_buf *out);
-/* Does the strategy of this name work on a whole canvas, whose length every pass pays for, and which text may follow?
- */
+/* Appends the strategies and samplers that read a parameter of a request, "strategies full, sparse; sampler factor".
+ * Appends nothing when all of them do. */
+void um_request_append_readers(const um_option *row, um_buf *out);
+/* Appends the possible values of a parameter that names a strategy, sampler or retention rule, "full|sparse". Appends
+ * nothing for other parameters. */
+void um_request_append_names(const um_option *row, um_buf *out);
+/* Returns whether the strategy of this name denoises a whole canvas. Each pass of it feeds all of the canvas, and a
+ * suffix may follow the answer. */
 bool um_strategy_is_whole(const char *name);
-/* A request with the defaults of a configuration, as um_request_init does from an engine. */
+/* Initialises a request with the defaults of a configuration, as um_request_init does with those of an engine. */
 void um_request_init_config(const um_config *c, um_request *r);
+/* Returns the error that um_engine_add would return for `r` with a prompt of n_prompt tokens, without an engine. `c` is
+ * the engine's configuration with its automatic sizes resolved: max_model_len, max_num_reqs, max_num_batched_tokens,
+ * page_size and num_pages are above 0. `m` may be a model without weights. The tokens of the prompt are not read. The
+ * parameters of `r` must have been set by um_request_set, which checks each value alone. Any thread. */
+um_status um_request_check_for(um_model *m, const um_config *c, const um_request *r, size_t n_prompt, um_err *err);
 
 #ifdef __cplusplus
 }

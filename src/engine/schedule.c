@@ -1,16 +1,16 @@
-/* Which requests run, and in which step.
+/* The scheduler: it decides which answers get a pass in a step.
  *
- * Requests are ranked by priority, and by arrival among equals. Those that run are asked first: one that was passed
- * over too often, then those that denoise, then those that still store their prompts and take what is left of the step,
- * in chunks where their strategy can cut. Then waiting ones are admitted into what remains. A pass that finds no page
- * takes the pages of the running request of the lowest rank; that one waits again and starts over from its tokens, to
- * the same answer.
+ * Answers are ranked by priority, and by arrival among equal priorities. Running answers are considered first, in three
+ * turns: those that were passed over too often, those that denoise, and those that still store their prompts. The last
+ * group shares the rest of the step and feeds its prompts in chunks where the strategy supports it. Then waiting
+ * answers are admitted into the remaining room. When a pass finds no free page, the running answer of the lowest rank
+ * is preempted: it loses its pages, waits again, and later continues from its tokens to the same result.
  *
- * Nothing stalls: what could not run alone was refused at submission, the request of the first rank always gets its
- * pages, and nobody is passed over for one of a lower rank more than max_skips times. */
+ * No answer starves. A request that can't run alone is refused when it is added. The answer of the first rank always
+ * gets its pages. An answer is passed over for one of lower rank at most max_skips times in a row. */
 #include "engine/engine.h"
 
-enum { ADMIT_LOOK = 16 }; /* waiting requests that may be passed over in one step */
+enum { PASSED_OVER_MAX = 16 }; /* waiting answers that may be passed over in one step */
 
 /* ---- Room in the step -------------------------------------------------------------------------------------------- */
 
@@ -18,8 +18,8 @@ static int32_t scratch_pages(const um_engine *e, int32_t positions) {
     return UM_CEIL_DIV(positions, e->room.page_size);
 }
 
-/* A pass of the needed size, or a chunk of it, fits beside those already planned. */
-static bool fits(const um_engine *e, const um_job *j, const um_need *n) {
+/* Returns whether a pass of the needed size, or a chunk of it, fits into the step in addition to the planned passes. */
+static bool fits(const um_engine *e, const um_sequence *j, const um_need *n) {
     const um_pass *have = &e->space, *room = &e->room;
     int32_t tops = n->rows * j->req.n_top_asked;
     if (n->refresh && e->config.max_refresh_per_step && e->n_refreshes >= e->config.max_refresh_per_step) return false;
@@ -31,21 +31,21 @@ static bool fits(const um_engine *e, const um_job *j, const um_need *n) {
 
 /* ---- Pages ------------------------------------------------------------------------------------------------------- */
 
-uint64_t um_schedule_space(const um_engine *e, const um_job *j, int32_t *most) {
+uint64_t um_schedule_namespace(const um_engine *e, const um_sequence *j, int32_t *most) {
     const um_req *q = &j->req;
     uint64_t kind = q->strategy->share ? q->strategy->share(q, most) : 0;
     if (!q->strategy->share) *most = 0;
     if (!kind || e->config.disable_prefix_caching) return 0;
-    uint64_t space = um_rng_key(kind, (uint64_t)(q->adapter + 1), j->cache_salt, 0);
-    return space ? space : 1;
+    uint64_t name_space = um_rng_key(kind, (uint64_t)(q->adapter + 1), j->cache_salt, 0);
+    return name_space ? name_space : 1;
 }
 
-static void point_at_tables(um_job *j) {
+static void set_page_tables(um_sequence *j) {
     for (int i = 0; i < 2; i++) j->req.page[i] = j->table[i].page;
 }
 
-/* Pages for the next pass; those that others share and this pass writes to are copied first. */
-static bool take_pages(um_engine *e, um_job *j, const um_need *need) {
+/* Allocates the pages for the next pass. Copies a shared page first when the pass writes to it. */
+static bool allocate_pages(um_engine *e, um_sequence *j, const um_need *need) {
     int32_t pages = um_pages_for(&e->pages, need->slots);
     for (int i = 0; i < j->bound.tables; i++) {
         um_page_copy copy = {0};
@@ -56,12 +56,12 @@ static bool take_pages(um_engine *e, um_job *j, const um_need *need) {
     return true;
 }
 
-static void drop_pages(um_engine *e, um_job *j) {
+static void release_pages(um_engine *e, um_sequence *j) {
     for (int i = 0; i < j->bound.tables; i++) um_table_release(&j->table[i], &e->pages);
     j->req.stored = 0;
 }
 
-static void leave_running(um_engine *e, um_job *j) {
+static void remove_running(um_engine *e, um_sequence *j) {
     memmove(&e->running[j->slot], &e->running[j->slot + 1],
             (size_t)(e->n_running - 1 - j->slot) * sizeof(e->running[0]));
     e->n_running--;
@@ -70,77 +70,79 @@ static void leave_running(um_engine *e, um_job *j) {
     j->slot = -1;
 }
 
-static bool ranks_before(const um_job *a, const um_job *b) {
+static bool ranks_before(const um_sequence *a, const um_sequence *b) {
     return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
 }
 
-/* By rank, so that a request that lost its pages is the first of its kind to come back. Most come last. */
-static void enter_waiting(um_engine *e, um_job *j) {
-    bool goes_last = j->arrival + 1 == e->next_arrival && j->priority >= e->worst_waiting;
-    um_job **p = goes_last ? e->waiting_tail : &e->waiting;
+/* Inserts the answer by rank. A preempted answer is thereby readmitted before newer answers of its priority. A new
+ * answer usually belongs at the end, which is found without a search. */
+static void insert_waiting(um_engine *e, um_sequence *j) {
+    bool goes_last = j->arrival + 1 == e->next_arrival && j->priority >= e->max_waiting_priority;
+    um_sequence **p = goes_last ? e->waiting_tail : &e->waiting;
     while (*p && ranks_before(*p, j)) p = &(*p)->next;
-    e->worst_waiting = UM_MAX(e->worst_waiting, j->priority);
+    e->max_waiting_priority = UM_MAX(e->max_waiting_priority, j->priority);
     j->next = *p;
     *p = j;
     if (!j->next) e->waiting_tail = &j->next;
     e->n_waiting++;
 }
 
-void um_schedule_add(um_engine *e, um_job *j) {
+void um_schedule_add(um_engine *e, um_sequence *j) {
     j->arrival = e->next_arrival++;
-    enter_waiting(e, j);
+    insert_waiting(e, j);
 }
 
-/* Takes the request that *p points at out of the queue. */
-static void unlink_waiting(um_engine *e, um_job **p) {
-    um_job *j = *p;
+/* Removes the answer that *p points at from the queue. */
+static void unlink_waiting(um_engine *e, um_sequence **p) {
+    um_sequence *j = *p;
     *p = j->next;
     if (!*p) e->waiting_tail = p;
     j->next = NULL;
-    if (--e->n_waiting == 0) e->worst_waiting = INT32_MIN;
+    if (--e->n_waiting == 0) e->max_waiting_priority = INT32_MIN;
 }
 
-static void leave_waiting(um_engine *e, const um_job *j) {
-    um_job **p = &e->waiting;
+static void remove_waiting(um_engine *e, const um_sequence *j) {
+    um_sequence **p = &e->waiting;
     while (*p != j) p = &(*p)->next;
     unlink_waiting(e, p);
 }
 
-static void forget_first(um_job *j, const um_job *gone) {
+static void clear_first(um_sequence *j, const um_sequence *gone) {
     if (j->first == gone) j->first = NULL;
 }
 
-void um_schedule_leave(um_engine *e, um_job *j) {
-    if (j->slot >= 0) leave_running(e, j);
-    else leave_waiting(e, j);
+void um_schedule_leave(um_engine *e, um_sequence *j) {
+    if (j->slot >= 0) remove_running(e, j);
+    else remove_waiting(e, j);
     if (j->n_answers == 1) return;
-    for (um_job *k = e->waiting; k; k = k->next) forget_first(k, j);
-    for (int32_t i = 0; i < e->n_running; i++) forget_first(e->running[i], j);
+    for (um_sequence *k = e->waiting; k; k = k->next) clear_first(k, j);
+    for (int32_t i = 0; i < e->n_running; i++) clear_first(e->running[i], j);
 }
 
-void um_schedule_preempt(um_engine *e, um_job *j) {
+void um_schedule_preempt(um_engine *e, um_sequence *j) {
     assert(!j->in_pass);
-    drop_pages(e, j);
+    release_pages(e, j);
     if (j->req.strategy->preempt) j->req.strategy->preempt(&j->req);
-    leave_running(e, j);
-    enter_waiting(e, j);
+    remove_running(e, j);
+    insert_waiting(e, j);
     j->preemptions++;
     e->stats.preemptions++;
 }
 
-/* The last by rank of those that run, rank behind j and are in no pass of this step; NULL: none. */
-static um_job *victim(const um_engine *e, const um_job *j) {
+/* Returns the running answer of the lowest rank that ranks after j and has no pass in this step, or NULL. */
+static um_sequence *find_victim(const um_engine *e, const um_sequence *j) {
     for (int32_t i = e->n_running - 1; i > j->slot; i--)
         if (!e->running[i]->in_pass) return e->running[i];
     return NULL;
 }
 
-static bool is_last(const um_engine *e, const um_job *j) { return j->slot == e->n_running - 1; }
+static bool is_last(const um_engine *e, const um_sequence *j) { return j->slot == e->n_running - 1; }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
-/* Plans one request behind those already in e->space. Rows and saves count from its first token. */
-static void plan_job(um_engine *e, um_job *j) {
+/* Plans the pass of one answer and appends it to e->space. The strategy counts rows from the first token of its pass;
+ * afterwards they count over the whole batch. */
+static void plan_pass(um_engine *e, um_sequence *j) {
     um_pass *all = &e->space;
     um_pass own = {.seg = all->seg + all->n_seg,
                    .row = all->row + all->n_rows,
@@ -156,7 +158,7 @@ static void plan_job(um_engine *e, um_job *j) {
                    .page_size = e->room.page_size,
                    .first_scratch = e->room.first_scratch + all->n_scratch,
                    .budget = e->room.n_tokens - all->n_tokens};
-    point_at_tables(j);
+    set_page_tables(j);
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
     j->in_pass = true;
@@ -181,35 +183,37 @@ static void plan_job(um_engine *e, um_job *j) {
 
 /* ---- Running requests -------------------------------------------------------------------------------------------- */
 
-/* Plans j if the step has room and pages; false: it was passed over, or lost its pages. */
-static bool try_running(um_engine *e, um_job *j) {
-    j->asked = true;
+/* Plans a pass of j if the step has room and the pool has pages. Returns false when j is passed over or preempted. */
+static bool try_running(um_engine *e, um_sequence *j) {
+    j->considered = true;
     um_need need = j->req.strategy->need(&j->req);
     if (!fits(e, j, &need)) {
         j->skips++;
         return false;
     }
-    while (!take_pages(e, j, &need)) {
-        um_job *other = victim(e, j);
+    while (!allocate_pages(e, j, &need)) {
+        um_sequence *other = find_victim(e, j);
         if (other) {
             um_schedule_preempt(e, other);
             continue;
         }
-        /* Who ranks behind is in this step already: j comes first soon enough. Nobody does: j itself makes room. */
+        /* If j ranks last, it gives up its own pages. Else the answers of lower rank already have passes in this step,
+         * and j is passed over. */
         if (is_last(e, j)) um_schedule_preempt(e, j);
         else j->skips++;
         return false;
     }
     e->n_refreshes += need.refresh;
     j->skips = 0;
-    plan_job(e, j);
+    plan_pass(e, j);
     return true;
 }
 
-/* When a running request is asked: first who was passed over too often, then who denoises, then who stores a prompt. */
+/* The turns in which running answers are considered: first those that were passed over too often, then those that
+ * denoise, then those that store their prompts. */
 enum { OVERDUE, DENOISING, STORING, N_TURNS };
 
-static int turn_of(const um_engine *e, const um_job *j) {
+static int turn_of(const um_engine *e, const um_sequence *j) {
     if (j->skips > e->config.max_skips) return OVERDUE;
     return j->req.nfe > j->req.prefill_passes ? DENOISING : STORING;
 }
@@ -217,45 +221,45 @@ static int turn_of(const um_engine *e, const um_job *j) {
 static void plan_running(um_engine *e, bool prefill_only) {
     for (int turn = 0; turn < N_TURNS; turn++) {
         for (int32_t i = 0; i < e->n_running; i++) {
-            um_job *j = e->running[i];
-            if (j->asked || turn_of(e, j) != turn || (prefill_only && j->req.nfe > 0)) continue;
+            um_sequence *j = e->running[i];
+            if (j->considered || turn_of(e, j) != turn || (prefill_only && j->req.nfe > 0)) continue;
             int32_t before = e->n_running;
             (void)try_running(e, j);
-            if (e->n_running != before) i = -1; /* some left */
+            if (e->n_running != before) i = -1; /* answers were preempted, so the indices have changed */
         }
     }
 }
 
 /* ---- Waiting requests -------------------------------------------------------------------------------------------- */
 
-/* Starts j's table with what others have stored. False: the first answer of the same request has not stored the prompt
- * yet, and j waits for it. */
-static bool adopt(um_engine *e, um_job *j) {
+/* Fills j's page table with the keys that other answers have stored. Returns false when the first answer of the same
+ * request has not stored the prompt yet; j then waits for it. */
+static bool share_stored_keys(um_engine *e, um_sequence *j) {
     int32_t most = 0;
     um_req *q = &j->req;
-    const um_job *first = j->first;
-    uint64_t space = um_schedule_space(e, j, &most);
+    const um_sequence *first = j->first;
+    uint64_t name_space = um_schedule_namespace(e, j, &most);
     if (first && most > 0 && q->nfe == 0) {
         if (first->req.stored < most) return false;
         um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
         q->stored = most;
-    } else if (space && j->bound.tables == 1) {
-        q->stored = um_table_adopt(&j->table[0], &e->pages, space, q->token, most, most);
+    } else if (name_space && j->bound.tables == 1) {
+        q->stored = um_table_reuse_prefix(&j->table[0], &e->pages, name_space, q->token, most, most);
         j->looked_up = most;
     }
     return true;
 }
 
-/* Pages that must be there before j may run: for its next pass, or, when it lost its pages once, for all it can ever
- * need, so that it does not come and go. */
-static bool has_pages(const um_engine *e, const um_job *j, const um_need *need) {
+/* Returns whether enough pages are available to admit j: those of its next pass, or, when j was preempted before, all
+ * that it can ever need, so that it is not preempted again and again. */
+static bool has_pages(const um_engine *e, const um_sequence *j, const um_need *need) {
     int32_t slots = j->preemptions && e->n_running ? j->bound.slots_max : need->slots, pages = 0;
     for (int i = 0; i < j->bound.tables; i++) pages += UM_MAX(0, um_pages_for(&e->pages, slots) - j->table[i].n);
     return pages + j->bound.tables <= um_pages_available(&e->pages) ||
            (e->n_running == 0 && pages <= um_pages_available(&e->pages));
 }
 
-static void enter_running(um_engine *e, um_job *j) {
+static void insert_running(um_engine *e, um_sequence *j) {
     if (!j->started) {
         j->started = um_now();
         j->cached_tokens = UM_MIN(j->req.stored, j->req.n_prompt);
@@ -273,32 +277,32 @@ static void enter_running(um_engine *e, um_job *j) {
     j->slot = at;
 }
 
-/* Takes the waiting request *p in, if all it needs is there. */
-static bool try_admit(um_engine *e, um_job **p) {
-    um_job *j = *p;
-    if (!adopt(e, j)) return false;
+/* Admits the waiting answer *p if the step has room for it and the pool has its pages. */
+static bool try_admit(um_engine *e, um_sequence **p) {
+    um_sequence *j = *p;
+    if (!share_stored_keys(e, j)) return false;
     um_need need = j->req.strategy->need(&j->req);
-    if (!fits(e, j, &need) || !has_pages(e, j, &need) || !take_pages(e, j, &need)) {
-        drop_pages(e, j);
+    if (!fits(e, j, &need) || !has_pages(e, j, &need) || !allocate_pages(e, j, &need)) {
+        release_pages(e, j);
         return false;
     }
     unlink_waiting(e, p);
     e->n_refreshes += need.refresh;
     j->skips = 0;
-    enter_running(e, j);
-    j->asked = true;
-    plan_job(e, j);
+    insert_running(e, j);
+    j->considered = true;
+    plan_pass(e, j);
     return true;
 }
 
 static void admit(um_engine *e) {
     int passed = 0;
-    for (um_job **p = &e->waiting; *p && passed < ADMIT_LOOK;) {
+    for (um_sequence **p = &e->waiting; *p && passed < PASSED_OVER_MAX;) {
         if (e->n_running == e->config.max_num_reqs || um_pages_available(&e->pages) == 0) break;
-        um_job *j = *p;
+        um_sequence *j = *p;
         if (try_admit(e, p)) {
-            /* Everyone who was looked at before it was passed over. */
-            for (um_job *k = e->waiting; passed && k != *p; k = k->next) k->skips++;
+            /* The answers before j in the queue were passed over. */
+            for (um_sequence *k = e->waiting; passed && k != *p; k = k->next) k->skips++;
             continue;
         }
         if (j->skips >= e->config.max_skips) break;
@@ -318,9 +322,9 @@ int32_t um_schedule_plan(um_engine *e) {
     s->n_seg = s->n_rows = s->n_tokens = 0;
     s->n_edits = s->n_tops = s->n_softs = s->n_soft_ids = s->n_selects = s->n_scratch = 0;
     e->n_refreshes = 0;
-    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = e->running[i]->asked = false;
+    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = e->running[i]->considered = false;
     if (e->config.schedule_policy == UM_POLICY_PREFILL_FIRST) {
-        /* Prompts have steps of their own, before anyone denoises. */
+        /* While prompts can be stored, the step contains nothing else. */
         admit(e);
         if (s->n_seg || any_stores_prompt(e)) plan_running(e, true);
         if (s->n_seg == 0) plan_running(e, false);

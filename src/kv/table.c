@@ -1,8 +1,8 @@
-/* Page tables: the pages of one request, in order. */
-#include "kv/pool.h"
+/* Page tables: the pages of one request in the order of positions. */
+#include "kv/internal.h"
 
 void um_table_init(um_table *t, int32_t cap) {
-    *t = (um_table){.page = UM_NEW_ARRAY(int32_t, (size_t)cap), .cap = cap, .found = um_link_root(0)};
+    *t = (um_table){.page = UM_NEW_ARRAY(int32_t, (size_t)cap), .cap = cap, .found = um_prefix_root(0)};
 }
 
 void um_table_deinit(um_table *t) {
@@ -14,12 +14,12 @@ void um_table_deinit(um_table *t) {
 bool um_table_grow(um_table *t, um_pages *p, int32_t n) {
     assert(n <= t->cap);
     if (n - t->n > um_pages_available(p)) return false;
-    while (t->n < n) t->page[t->n++] = um_page_take(p);
+    while (t->n < n) t->page[t->n++] = um_page_acquire(p);
     return true;
 }
 
-/* What the index knows of the table ends before page n. The next um_table_publish begins at the root again and finds
- * the pages before n there. */
+/* Notes that page n and later pages are not published. The next um_table_publish starts at the root again and finds the
+ * pages before n in the index. */
 static void forget_published(um_table *t, int32_t n) {
     if (t->n_published > n) t->n_published = 0;
 }
@@ -27,7 +27,7 @@ static void forget_published(um_table *t, int32_t n) {
 void um_table_truncate(um_table *t, um_pages *p, int32_t n) {
     assert(n >= 0);
     forget_published(t, n);
-    while (t->n > n) um_page_put(p, t->page[--t->n]);
+    while (t->n > n) um_page_release(p, t->page[--t->n]);
 }
 
 void um_table_release(um_table *t, um_pages *p) { um_table_truncate(t, p, 0); }
@@ -46,12 +46,12 @@ void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_po
     forget_published(to, n_positions / p->page_size);
 }
 
-/* The table gets a page in place of its page i, which others hold too. */
+/* Replaces page i of the table, which other tables hold too, by a new page. n_kept slots must be copied. */
 static void replace_page(um_table *t, um_pages *p, int32_t i, int32_t n_kept, um_page_copy *copy) {
     int32_t page = t->page[i];
-    t->page[i] = um_page_take(p);
+    t->page[i] = um_page_acquire(p);
     *copy = (um_page_copy){.from = page, .to = t->page[i], .n = n_kept};
-    um_page_put(p, page);
+    um_page_release(p, page);
 }
 
 bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *copy) {
@@ -63,7 +63,7 @@ bool um_table_writable(um_table *t, um_pages *p, int32_t first, um_page_copy *co
     const um_page *page = &p->page[t->page[i]];
     if (page->n_holders > 1 && um_pages_available(p) == 0) return false;
     if (page->n_holders > 1) replace_page(t, p, i, first % p->page_size, copy);
-    /* Nobody else's: a copy would need a page that there may not be. */
+    /* Only this table holds the page. Writing in place invalidates it in the index, but needs no free page. */
     else if (page->published) um_prefix_drop(p, t->page[i]);
     forget_published(t, i);
     return true;

@@ -1,12 +1,12 @@
-/* The adapters of a model: which ones, under what names. */
+/* The adapters of a model and their names. */
 #include "model/lora.h"
 
 /* ---- The list ---------------------------------------------------------------------------------------------------- */
 
-/* "name=folder", or a folder, whose last word is the name. */
+/* Splits "name=folder". For a folder without "name=", the name is the last part of its path. */
 static um_status split(const char *entry, char **name, char **dir, um_err *err) {
     const char *equals = strchr(entry, '='), *slash = strchr(entry, '/');
-    if (equals && slash && slash < equals) equals = NULL; /* it is part of the path */
+    if (equals && slash && slash < equals) equals = NULL; /* the '=' is part of the path */
     *dir = um_strdup(equals ? equals + 1 : entry);
     for (size_t n = strlen(*dir); n > 1 && (*dir)[n - 1] == '/'; n--) (*dir)[n - 1] = '\0';
     slash = strrchr(*dir, '/');
@@ -45,7 +45,8 @@ static um_status open_list(struct um_model *m, const char *list, um_err *err) {
 
 /* ---- After opening ----------------------------------------------------------------------------------------------- */
 
-/* The last word of "org/name"; a model's folder, also in the hub's cache, mostly has it in its path. */
+/* Warns when the adapter seems to be made for another model. The path of the right model, also in the hub's cache,
+ * usually contains the last part of the base model's name "org/name". */
 static void warn_of_other_base(const struct um_model *m, const um_lora *a) {
     const char *base = um_lora_config_base(a->config), *slash = base ? strrchr(base, '/') : NULL;
     const char *word = slash && slash[1] ? slash + 1 : base;
@@ -74,8 +75,8 @@ static um_status check_use(const struct um_model *m, bool merge, um_err *err) {
         if (m->lora[i].n_full)
             return um_fail(
                 err, UM_EUNSUPPORTED,
-                "adapter %s replaces whole tensors of the model, the first is %s, which works for an adapter "
-                "that is merged only: load it alone with --lora-merge",
+                "adapter %s replaces whole tensors of the model, the first is %s; only a merged adapter can do "
+                "this: load it alone with --lora-merge",
                 m->lora[i].name, m->lora[i].full[0].tensor->name);
     return UM_OK;
 }

@@ -1,4 +1,4 @@
-/* config.json, generation_config.json and the tokenizer's side files become one um_arch. */
+/* Converts config.json, generation_config.json and the tokenizer's data to a um_arch. */
 #include <jansson.h>
 #include <math.h>
 
@@ -70,21 +70,21 @@ um_status um_hf_only_str(const json_t *config, const char *key, const char *wher
     const char *found = value;
     um_status s = um_json_get_str(config, key, where, &found, err);
     if (s || !strcmp(found, value)) return s;
-    return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is \"%s\"; unmask computes \"%s\" only", where, key, found, value);
+    return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is \"%s\"; unmask supports \"%s\" only", where, key, found, value);
 }
 
 um_status um_hf_only_bool(const json_t *config, const char *key, const char *where, bool value, um_err *err) {
     bool found = value;
     um_status s = um_json_get_bool(config, key, where, &found, err);
     if (s || found == value) return s;
-    return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is %s, which unmask does not compute", where, key,
+    return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is %s, which unmask does not support", where, key,
                    found ? "true" : "false");
 }
 
 /* ---- Rotary embedding -------------------------------------------------------------------------------------------- */
 
-/* rope_scaling or rope_parameters: an object, or null, or the `false` that some checkpoints write for null. Both its
- * old key "type" and its new one name the kind. */
+/* Reads rope_scaling or rope_parameters: an object, null, or the `false` that some checkpoints write in place of null.
+ * The kind is stored under the key "rope_type" or under its older name "type". */
 static um_status rope_object(const json_t *config, const char *key, const char *where, json_t **out, um_err *err) {
     json_t *v = json_object_get(config, key);
     *out = NULL;
@@ -94,7 +94,7 @@ static um_status rope_object(const json_t *config, const char *key, const char *
     if (!kind) kind = json_string_value(json_object_get(v, "type"));
     if (kind && strcmp(kind, "default"))
         return um_fail(err, UM_EUNSUPPORTED,
-                       "%s: \"%s\" asks for rotary embeddings of type \"%s\"; unmask computes "
+                       "%s: \"%s\" asks for rotary embeddings of type \"%s\"; unmask supports "
                        "unscaled ones only",
                        where, key, kind);
     *out = v;
@@ -122,7 +122,7 @@ um_status um_hf_rope(um_arch *a, const json_t *config, const char *where, um_err
     if (s) return s;
     if (!(a->rope_theta >= 1) || a->rope_theta > 1e15)
         return um_fail(err, UM_EPARSE, "%s: \"rope_theta\" is %g, expected 1 or more", where, a->rope_theta);
-    if (part <= 0) part = 1; /* LLaDA-MoE's class writes -1 for unset */
+    if (part <= 0) part = 1; /* LLaDA-MoE's files contain -1 when the field is unset */
     if (!(part <= 1))
         return um_fail(err, UM_EPARSE, "%s: \"partial_rotary_factor\" is %g, expected at most 1", where, part);
     a->rope_dim = (int32_t)(a->head_dim * part);
@@ -143,7 +143,8 @@ um_status um_hf_clip(um_arch *a, const json_t *config, const char *where, um_err
 
 /* ---- Llama, Qwen2, Qwen3 ----------------------------------------------------------------------------------------- */
 
-/* head_dim absent or null means hidden / heads; stated, it wins even where the product differs from hidden. */
+/* A missing or null head_dim means hidden_size / num_attention_heads. A stated head_dim is used even when heads times
+ * head_dim differs from hidden_size. */
 static um_status read_heads(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_need_int(config, "num_attention_heads", where, 1, UM_HF_HEADS_MAX, &a->n_heads, err);
     if (!s) s = um_hf_need_int(config, "num_key_value_heads", where, 1, UM_HF_HEADS_MAX, &a->n_kv_heads, err);
@@ -151,7 +152,7 @@ static um_status read_heads(um_arch *a, const json_t *config, const char *where,
     a->head_dim = a->hidden / a->n_heads;
     if (!um_hf_has(config, "head_dim") && a->hidden % a->n_heads)
         return um_fail(err, UM_EMODEL,
-                       "%s: \"head_dim\" is missing and \"hidden_size\" %d is no multiple of "
+                       "%s: \"head_dim\" is missing and \"hidden_size\" %d is not a multiple of "
                        "\"num_attention_heads\" %d",
                        where, a->hidden, a->n_heads);
     return um_json_get_int32(config, "head_dim", where, 1, UM_HF_HEAD_DIM_MAX, &a->head_dim, err);
@@ -188,8 +189,8 @@ um_status um_hf_llama(um_arch *a, const json_t *config, const char *where, um_er
 
 static void copy_word(char *out, size_t size, const char *word) { snprintf(out, size, "%s", word ? word : ""); }
 
-/* What a family's reader must leave behind. A family reads its own names for these numbers, so they are checked here,
- * once, in the words of the engine. */
+/* Checks the numbers that every family must set. The families read them from different fields, so the check is done
+ * here for all of them, and its messages name no field. */
 static um_status check_numbers(const um_arch *a, const char *where, um_err *err) {
     if (a->n_heads % a->n_kv_heads)
         return um_fail(err, UM_EMODEL, "%s: %d query heads can't share %d key and value heads evenly", where,
@@ -200,7 +201,7 @@ static um_status check_numbers(const um_arch *a, const char *where, um_err *err)
     return UM_OK;
 }
 
-/* Weights packed in another format would fail one by one with a message about types; say it once. */
+/* Refuses quantised weights. Without this check they would be refused tensor by tensor, with a message about types. */
 static um_status check_quantization(const json_t *config, const char *where, um_err *err) {
     json_t *q = json_object_get(config, "quantization_config");
     if (!q || json_is_null(q)) return UM_OK;
@@ -228,16 +229,16 @@ um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, con
     copy_word(a->architecture, sizeof a->architecture,
               json_string_value(json_array_get(json_object_get(config, "architectures"), 0)));
     const char *dtype = json_string_value(json_object_get(config, "dtype"));
-    if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype")); /* the older name */
+    if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype")); /* older name of the field */
     copy_word(a->declared_dtype, sizeof a->declared_dtype, dtype);
     return um_arch_config_ids(a, config, where, err);
 }
 
-/* The name of the architecture first; then, where two families share a model_type, the tensors. */
+/* Recognises the family by the names in config.json. Where two families share a model_type, the tensors decide. */
 static um_status parse_with_tensors(um_arch *a, const json_t *config, const char *where, const um_arch_source *from,
                                     um_err *err) {
     um_status s = um_arch_parse(a, config, where, from->family, err);
-    if (s || !from->tensors || um_family_named(from->family)) return s;
+    if (s || !from->tensors || um_family_is_named(from->family)) return s;
     const um_family *stored = um_family_by_tensors(a->family, from->tensors);
     if (stored == a->family) return UM_OK;
     um_warn("%s: %s says %s, but the tensors are those of %s; the tensors decide", where, a->rule, a->family->name,
@@ -252,9 +253,14 @@ um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err) {
     json_t *config = NULL;
     um_arch a;
     um_status s = um_json_load(&config, path, err);
+    if (s == UM_ENOENT)
+        s = um_fail(err, UM_ENOENT,
+                    "%.300s has no config.json; a model is a folder with config.json, tokenizer.json and "
+                    "model.safetensors: give this folder",
+                    from->dir);
     if (!s) s = parse_with_tensors(&a, config, path, from, err);
     if (!s) s = um_arch_read_ids(&a, config, path, from, err);
-    if (!s && from->tensors) um_arch_settle(&a, from->tensors, path);
+    if (!s && from->tensors) um_arch_apply_tensors(&a, from->tensors, path);
     if (!s) *arch = a;
     json_decref(config);
     um_free(path);

@@ -1,7 +1,9 @@
-/* Reading the config.json of Hugging Face checkpoints: what families/ share. Inside the model room only.
+/* config: functions that read the config.json of Hugging Face checkpoints, shared by the families. Used inside the
+ * model room only.
  *
- * The Python classes behind these files carry defaults that fit no released checkpoint, so nothing here falls back to
- * one: a field that shapes the model is needed, and its absence is an error that names file and field. */
+ * The Python classes that belong to these files have defaults that fit no released checkpoint, so the functions below
+ * use no defaults. A field that determines the shape of the model is required. When it is missing, the error names the
+ * file and the field. */
 #ifndef UM_MODEL_CONFIG_H
 #define UM_MODEL_CONFIG_H
 
@@ -11,61 +13,64 @@
 extern "C" {
 #endif
 
-/* Bounds of what a config.json may ask for: far above every checkpoint, far below where an int32_t product overflows.
- */
+/* Limits of the numbers in a config.json. They are far above those of every checkpoint, and low enough that their
+ * products fit int32_t. */
 #define UM_HF_HEADS_MAX       4096
 #define UM_HF_HEAD_DIM_MAX    1024
 #define UM_HF_HIDDEN_MAX      (1 << 20)
 #define UM_HF_EXPERTS_MAX     (1 << 16)
-#define UM_HF_EXPERT_ROWS_MAX (1 << 26) /* of all experts of a layer together */
+#define UM_HF_EXPERT_ROWS_MAX (1 << 26) /* rows of all experts of a layer together */
 #define UM_HF_VOCAB_MAX       (1 << 24)
 #define UM_HF_POSITIONS_MAX   (1 << 28)
 
-/* The field is there and not null. */
+/* Returns whether the field exists and is not null. */
 bool um_hf_has(const struct json_t *config, const char *key);
-/* Needed fields: absent or null is UM_EMODEL, of another type or out of range UM_EPARSE. */
+/* um_hf_need_* read a required field. Errors: UM_EMODEL when it is missing or null, UM_EPARSE when it has another type
+ * or is out of range. `where` names the file in messages. */
 um_status um_hf_need_int(const struct json_t *config, const char *key, const char *where, int32_t min, int32_t max,
                          int32_t *out, um_err *err);
 um_status um_hf_need_double(const struct json_t *config, const char *key, const char *where, double *out, um_err *err);
-/* norm_eps: above 0, below 1. */
+/* Reads a->norm_eps, which must be above 0 and below 1. */
 um_status um_hf_need_eps(um_arch *a, const struct json_t *config, const char *key, const char *where, um_err *err);
 um_status um_hf_need_bool(const struct json_t *config, const char *key, const char *where, bool *out, um_err *err);
-/* A field that must be absent, null, or the one value that the forward pass computes; anything else is refused. */
+/* um_hf_only_* check a field of which the forward pass supports one value only. Errors: UM_EUNSUPPORTED when the field
+ * exists, is not null and has another value. */
 um_status um_hf_only_str(const struct json_t *config, const char *key, const char *where, const char *value,
                          um_err *err);
 um_status um_hf_only_bool(const struct json_t *config, const char *key, const char *where, bool value, um_err *err);
 
-/* rope_theta, at the top or inside rope_parameters or rope_scaling; scaled rotary embeddings are refused. Sets
- * rope_theta and rope_dim (head_dim must be set). */
+/* Reads rope_theta and the rotated share of a head, from the top level, rope_parameters or rope_scaling. Sets
+ * rope_theta and rope_dim; head_dim must be set. Errors: UM_EUNSUPPORTED for scaled rotary embeddings. */
 um_status um_hf_rope(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 
-/* clip_qkv: null, or the bound of queries, keys and values. */
+/* Reads clip_qkv, the limit of queries, keys and values; null means no limit. */
 um_status um_hf_clip(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 
-/* The fields that Llama, Qwen2 and Qwen3 share under the same names, those of the feed-forward layers aside; biases per
- * attention_bias and mlp_bias. */
+/* Reads the fields that have the same names in Llama, Qwen2 and Qwen3, without the width of the feed-forward layers.
+ * attention_bias and mlp_bias determine the biases. */
 um_status um_hf_body(um_arch *a, const struct json_t *config, const char *where, um_err *err);
-/* um_hf_body, and "intermediate_size" as the width of all layers. */
+/* Reads the fields of um_hf_body, and "intermediate_size" as the width of all feed-forward layers. */
 um_status um_hf_llama(um_arch *a, const struct json_t *config, const char *where, um_err *err);
-/* Where those checkpoints keep their tensors, mixtures of experts with them. */
+/* The names of the tensors in these checkpoints, also of those with mixtures of experts. */
 extern const um_tensor_names um_hf_llama_names;
 
 /* ---- Mixtures of experts (experts.c) ---- */
 
-/* Number, choice and width of the experts under any of the names in use, and which layers have them: sets n_experts,
- * top_k, expert_ff, moe_layers, and n_ff from the field dense_ff where a layer is dense. The rest of a->route is that
- * of a plain top-k; the family says what differs. */
+/* Reads the number, choice and width of the experts under any of the field names in use, and the layers that have
+ * experts. Sets n_experts, top_k, expert_ff and moe_layers; if a layer is dense, also n_ff from the field `dense_ff`.
+ * The rest of a->route gets the values of a plain top-k choice; the family changes the fields that differ. */
 um_status um_hf_experts(um_arch *a, const struct json_t *config, const char *where, const char *dense_ff, um_err *err);
-/* n_group and topk_group. */
+/* Reads n_group and topk_group. um_hf_experts must have been called before. */
 um_status um_hf_expert_groups(um_arch *a, const struct json_t *config, const char *where, um_err *err);
-/* Qwen3-MoE as a whole: Qwen3's body, softmax over all experts, weights normalised per norm_topk_prob. */
+/* Reads a whole Qwen3-MoE configuration: Qwen3's fields, and a softmax over all experts whose weights are normalised if
+ * norm_topk_prob says so. */
 um_status um_hf_qwen3_moe(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 /* The layouts of experts below "model.layers.%d.mlp.". */
 extern const um_expert_names um_hf_expert_layouts[];
 
 /* ---- Tokens of the releases (families/tokens.c) ---- */
 
-/* Tokenizers that several families share, and their sizes without added tokens. */
+/* Tokens of tokenizers that several families share, and the sizes of these tokenizers without added tokens. */
 extern const um_known_token um_tokens_qwen2[], um_tokens_dream[], um_tokens_qwen3[], um_tokens_ling[], um_tokens_seed[],
     um_tokens_llada[];
 #define UM_TOKENS_QWEN_SIZE  151643
@@ -80,29 +85,32 @@ extern const um_family um_family_dream, um_family_dream_reasoner, um_family_fast
 
 /* ---- Special ids (ids.c) ---- */
 
-/* The ids that config.json alone names. */
+/* Reads the mask, pad and BOS ids that config.json names. */
 um_status um_arch_config_ids(um_arch *a, const struct json_t *config, const char *where, um_err *err);
-/* Fills the ids of a, which um_arch_parse made from `config`, read from the file `where`. */
+/* Completes the special ids of `a` from all sources: config.json, generation_config.json, the tokenizer, the family and
+ * the user. um_arch_parse must have filled in `a` from `config`, the content of the file `where`. */
 um_status um_arch_read_ids(um_arch *a, const struct json_t *config, const char *where, const um_arch_source *from,
                            um_err *err);
 
-/* ---- Weights (settle.c, tensors.c, load.c) ---- */
+/* ---- Weights (apply_tensors.c, tensors.c, load.c) ---- */
 
-/* The family whose tensors s holds: f, or its twin. */
+/* Returns f or its twin: the family that the tensors in s belong to. */
 const um_family *um_family_by_tensors(const um_family *f, const um_safetensors *s);
-/* Optional parts (norms of queries and keys, biases, a head of its own): the tensors decide over the configuration,
- * with a warning that begins with `where`. */
-void um_arch_settle(um_arch *a, const um_safetensors *s, const char *where);
-/* Checks that s holds every tensor of m->arch in its shape, and the adapters against them. */
+/* Corrects the optional parts of `a` (norms of queries and keys, biases, a separate head) by the tensors that s holds.
+ * When config.json states something else, the tensors win, and a warning that begins with `where` is logged. */
+void um_arch_apply_tensors(um_arch *a, const um_safetensors *s, const char *where);
+/* Checks that s holds every tensor of m->arch in the right shape, and that the adapters fit these tensors. */
 um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err);
-/* The same, and that memory suffices for m->dtype; counts m->n_params and warns of tensors that are not used. */
+/* Does the checks of um_model_check_names and checks that the memory suffices for m->dtype. Counts m->n_params and
+ * warns of unused tensors. */
 um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err);
-/* Weights from s, which um_model_check accepted, into m->ops and m->dev. check: UM_CHECK_*, what is done about values
- * that are NaN or infinite; UM_EMODEL under UM_CHECK_ERROR. */
+/* Loads the weights from s, which um_model_check has accepted, with m->ops to m->dev. `check` is a UM_CHECK_*: it
+ * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
 um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t check, um_err *err);
-/* Arithmetic for "auto": bf16 where the embedding is stored so, else fp32. UM_EMODEL when there is no embedding. */
+/* Stores the dtype that "auto" stands for: bf16 when the embedding is stored as bf16, else fp32. Errors: UM_EMODEL when
+ * there is no embedding. */
 um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dtype *out, um_err *err);
-/* Frees what um_model_load made, after a failed one too. */
+/* Frees the weights that um_model_load created, also when it failed. */
 void um_model_unload(struct um_model *m);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* The fields of config.json that describe a mixture of experts. Its checkpoints come from several code bases, so one
- * number has several names; a message uses the one that the file uses. */
+/* Reads the fields of config.json that describe a mixture of experts. The checkpoints come from several code bases, so
+ * a number can have several names. A message uses the name in the file. */
 #include <jansson.h>
 
 #include "model/config.h"
@@ -8,7 +8,7 @@ const um_expert_names um_hf_expert_layouts[] = {
     {.gate = "model.layers.%d.mlp.experts.%d.gate_proj.weight",
      .up = "model.layers.%d.mlp.experts.%d.up_proj.weight",
      .down = "model.layers.%d.mlp.experts.%d.down_proj.weight"},
-    /* merged for training */
+    /* stacked for training, with gate and up in two tensors or in one */
     {.gate = "model.layers.%d.mlp.experts.gate_proj",
      .up = "model.layers.%d.mlp.experts.up_proj",
      .down = "model.layers.%d.mlp.experts.down_proj",
@@ -16,19 +16,20 @@ const um_expert_names um_hf_expert_layouts[] = {
     {.gate = "model.layers.%d.mlp.experts.gate_up_proj",
      .down = "model.layers.%d.mlp.experts.down_proj",
      .stacked = true},
-    /* dInfer's conversion */
+    /* written by dInfer's conversion */
     {.gate = "model.layers.%d.mlp.w1", .down = "model.layers.%d.mlp.w2", .stacked = true},
     {.gate = NULL},
 };
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* The name that this file uses of "a", "b" and "c": the first that is there, else "a". */
+/* The possible names of a field. */
 typedef struct synonyms {
     const char *name[3];
 } synonyms;
 
-static const char *spelled(const json_t *config, synonyms s) {
+/* Returns the first of the names that the file contains, else the first name. */
+static const char *name_in_file(const json_t *config, synonyms s) {
     for (size_t i = 0; i < UM_LEN(s.name); i++)
         if (um_hf_has(config, s.name[i])) return s.name[i];
     return s.name[0];
@@ -39,17 +40,17 @@ static um_status too_many(const char *where, const char *key, int32_t n, const c
 }
 
 static um_status read_numbers(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    um_route *r = &a->route;
-    const char *experts = spelled(config, (synonyms){{"num_experts", "n_routed_experts", "num_local_experts"}});
-    const char *chosen = spelled(config, (synonyms){{"num_experts_per_tok", "moe_top_k", "top_k"}});
+    um_expert_route *r = &a->route;
+    const char *experts = name_in_file(config, (synonyms){{"num_experts", "n_routed_experts", "num_local_experts"}});
+    const char *top_k = name_in_file(config, (synonyms){{"num_experts_per_tok", "moe_top_k", "top_k"}});
     const char *width =
-        spelled(config, (synonyms){{"moe_intermediate_size", "expert_intermediate_size", "intermediate_size"}});
+        name_in_file(config, (synonyms){{"moe_intermediate_size", "expert_intermediate_size", "intermediate_size"}});
     um_status s = um_hf_need_int(config, experts, where, 1, UM_HF_EXPERTS_MAX, &r->n_experts, err);
-    if (!s) s = um_hf_need_int(config, chosen, where, 1, UM_HF_EXPERTS_MAX, &r->top_k, err);
+    if (!s) s = um_hf_need_int(config, top_k, where, 1, UM_HF_EXPERTS_MAX, &r->top_k, err);
     if (!s) s = um_hf_need_int(config, width, where, 1, UM_HF_HIDDEN_MAX, &a->expert_ff, err);
-    if (!s && r->top_k > r->n_experts) s = too_many(where, chosen, r->top_k, experts, r->n_experts, err);
+    if (!s && r->top_k > r->n_experts) s = too_many(where, top_k, r->top_k, experts, r->n_experts, err);
     if (!s && (int64_t)r->n_experts * a->expert_ff > UM_HF_EXPERT_ROWS_MAX)
-        s = um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" %d times \"%s\" %d is more than unmask runs, %d", where, experts,
+        s = um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" %d times \"%s\" %d is more than the supported %d", where, experts,
                     r->n_experts, width, a->expert_ff, UM_HF_EXPERT_ROWS_MAX);
     r->n_group = r->topk_group = 1;
     r->scale = 1;
@@ -57,7 +58,7 @@ static um_status read_numbers(um_arch *a, const json_t *config, const char *wher
 }
 
 um_status um_hf_expert_groups(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    um_route *r = &a->route;
+    um_expert_route *r = &a->route;
     um_status s = um_hf_need_int(config, "n_group", where, 1, UM_HF_EXPERTS_MAX, &r->n_group, err);
     if (!s) s = um_hf_need_int(config, "topk_group", where, 1, UM_HF_EXPERTS_MAX, &r->topk_group, err);
     if (s) return s;
@@ -82,7 +83,8 @@ static void set_moe(um_arch *a, int32_t layer, bool moe) {
     else a->moe_layers[layer / 64] &= ~bit;
 }
 
-/* decoder_sparse_step: every n-th layer, counted from 1; first_k_dense_replace: dense ones at the start. */
+/* Reads decoder_sparse_step (every n-th layer has experts, counted from 1) and first_k_dense_replace (the number of
+ * dense layers at the start). */
 static um_status read_regular(um_arch *a, const json_t *config, const char *where, um_err *err) {
     int32_t step = 1, first = 0;
     um_status s = um_json_get_int32(config, "decoder_sparse_step", where, 1, UM_LAYERS_MAX, &step, err);
@@ -94,7 +96,7 @@ static um_status read_regular(um_arch *a, const json_t *config, const char *wher
     return UM_OK;
 }
 
-/* mlp_only_layers: a list of dense layers. */
+/* Reads mlp_only_layers, a list of dense layers. */
 static um_status read_dense_list(um_arch *a, const json_t *config, const char *where, um_err *err) {
     json_t *list = json_object_get(config, "mlp_only_layers"), *v;
     size_t i;
@@ -102,14 +104,14 @@ static um_status read_dense_list(um_arch *a, const json_t *config, const char *w
     if (!json_is_array(list)) return um_fail(err, UM_EPARSE, "%s: \"mlp_only_layers\" must be a list of layers", where);
     json_array_foreach(list, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= a->n_layers)
-            return um_fail(err, UM_EPARSE, "%s: \"mlp_only_layers\": entry %zu is no layer from 0 to %d", where, i,
+            return um_fail(err, UM_EPARSE, "%s: \"mlp_only_layers\": entry %zu is not a layer from 0 to %d", where, i,
                            a->n_layers - 1);
         set_moe(a, (int32_t)json_integer_value(v), false);
     }
     return UM_OK;
 }
 
-/* moe_layer_freq: for each layer 1 or 0. */
+/* Reads moe_layer_freq, a list with 1 for each layer with experts and 0 for each dense one. */
 static um_status read_layer_list(um_arch *a, const json_t *config, const char *where, um_err *err) {
     json_t *list = json_object_get(config, "moe_layer_freq"), *v;
     size_t i;

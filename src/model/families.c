@@ -1,4 +1,4 @@
-/* The table of families. */
+/* The table of the supported families. */
 #include "model/config.h"
 
 const um_family *const um_families[] = {

@@ -1,7 +1,8 @@
-/* A model's name on the command line: a folder, or a hub name looked up in the local Hugging Face cache.
+/* Finds the folder of a model by its name: a path, the name of a bundled checkpoint, or a hub name that is looked up in
+ * the local Hugging Face cache.
  *
- * The cache keeps models--ORG--NAME/refs/main, a file with the name of a revision, and snapshots/REVISION/, the folder.
- * Nothing is ever downloaded. */
+ * In the cache, the file models--ORG--NAME/refs/main contains the name of a revision, and the folder
+ * models--ORG--NAME/snapshots/REVISION is the checkpoint. Nothing is ever downloaded. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,7 +12,8 @@
 #define CACHES_MAX     4
 #define NAME_MAX_BYTES 200
 
-/* "org/name" of letters, digits, '-', '_' and '.': what the hub allows, and what can't leave the cache's folder. */
+/* Returns whether `name` is "org/name" of letters, digits, '-', '_' and '.'. The hub allows only such names, and a path
+ * that is made of one can't leave the folder of the cache. */
 static bool is_hub_name(const char *name) {
     int slashes = 0;
     size_t n = strlen(name);
@@ -25,7 +27,7 @@ static bool is_hub_name(const char *name) {
     return slashes == 1;
 }
 
-/* The folders that the hub's own tools use, in their order. */
+/* Fills in the cache folders that the hub's own tools use, in their order. */
 static int cache_folders(char *folder[CACHES_MAX]) {
     const char *cache = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *xdg = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
@@ -37,7 +39,7 @@ static int cache_folders(char *folder[CACHES_MAX]) {
     return n;
 }
 
-/* models--ORG--NAME inside a cache folder. */
+/* Returns the path of models--ORG--NAME inside a cache folder. */
 static char *model_folder(const char *cache, const char *name) {
     um_buf b = {0};
     um_buf_puts(&b, "models--");
@@ -50,18 +52,18 @@ static char *model_folder(const char *cache, const char *name) {
     return path;
 }
 
-/* A snapshot counts when its configuration is there: an interrupted download leaves a folder without it, or with a link
- * to a file that never came. */
+/* Returns the path of a snapshot, or NULL when its config.json is missing. After an interrupted download the folder
+ * lacks this file or has a broken link in its place. */
 static char *snapshot_at(const char *snapshots, const char *revision) {
     char *path = um_path_join(snapshots, revision), *config = um_path_join(path, "config.json");
-    bool whole = um_file_exists(config);
+    bool complete = um_file_exists(config);
     um_free(config);
-    if (whole) return path;
+    if (complete) return path;
     um_free(path);
     return NULL;
 }
 
-/* The revision that refs/main names, um_free; NULL when there is none. */
+/* Returns the revision that refs/main names, or NULL when there is none. Released with um_free. */
 static char *main_revision(const char *model) {
     char *ref = um_path_join(model, "refs/main"), *revision = NULL;
     um_buf text = {0};
@@ -74,7 +76,7 @@ static char *main_revision(const char *model) {
     return revision;
 }
 
-/* Without refs/main: the newest snapshot, by the time its folder was written. */
+/* Returns the snapshot whose folder was modified last, for a model without refs/main. */
 static char *newest_snapshot(const char *snapshots) {
     DIR *d = opendir(snapshots);
     char *best = NULL;
@@ -94,7 +96,7 @@ static char *newest_snapshot(const char *snapshots) {
     return best;
 }
 
-/* Files of a download that was cut off: the hub's tools write blobs/HASH.incomplete first. */
+/* Returns the number of unfinished downloads. The hub's tools write a file to blobs/HASH.incomplete first. */
 static int count_incomplete(const char *model) {
     static const char suffix[] = ".incomplete";
     char *blobs = um_path_join(model, "blobs");
@@ -110,7 +112,7 @@ static int count_incomplete(const char *model) {
 }
 
 static um_status fail_incomplete(const char *model, const char *revision, const char *name, um_err *err) {
-    char what[128] = "no snapshot is whole";
+    char what[128] = "no snapshot is complete";
     if (revision) snprintf(what, sizeof what, "snapshots/%.64s has no config.json", revision);
     return um_fail(err, UM_ENOENT,
                    "%s: the download in %s is incomplete: %s, files still *.incomplete in blobs: %d; finish it with "
@@ -118,7 +120,7 @@ static um_status fail_incomplete(const char *model, const char *revision, const 
                    name, model, what, count_incomplete(model), name);
 }
 
-/* Looks into one cache folder; *path stays NULL, UM_OK, when it does not know the model. */
+/* Looks for the model in one cache folder. Returns UM_OK and leaves *path NULL when the cache does not contain it. */
 static um_status find_in_cache(char **path, const char *cache, const char *name, um_err *err) {
     char *model = model_folder(cache, name), *snapshots = um_path_join(model, "snapshots");
     char *revision = main_revision(model);
@@ -131,11 +133,20 @@ static um_status find_in_cache(char **path, const char *cache, const char *name,
     return s;
 }
 
+/* Appends the names of the bundled checkpoints, for messages about an unknown name. */
+static void put_bundled(um_buf *out) {
+    um_buf names = {0};
+    um_bundled_append_names(&names);
+    if (names.len) um_buf_printf(out, "; bundled models, which need no path: %s", names.data);
+    um_buf_free(&names);
+}
+
 static um_status find_hub(char **path, const char *name, um_err *err) {
     char *folder[CACHES_MAX];
     int n = cache_folders(folder);
-    um_buf looked = {0};
+    um_buf looked = {0}, bundled = {0};
     um_status s = UM_OK;
+    put_bundled(&bundled);
     for (int i = 0; i < n; i++) {
         if (!*path && !s) s = find_in_cache(path, folder[i], name, err);
         um_buf_printf(&looked, "%s%s", i ? ", " : "", folder[i]);
@@ -143,10 +154,22 @@ static um_status find_hub(char **path, const char *name, um_err *err) {
     }
     if (!*path && !s)
         s = um_fail(err, UM_ENOENT,
-                    "%s: no such folder, and no model of that name in the Hugging Face cache (looked in "
-                    "%s); unmask downloads nothing: fetch it with 'huggingface-cli download %s'",
-                    name, n ? looked.data : "no folder, HOME is unset", name);
+                    "%.80s: no such folder, and no model of that name in the Hugging Face cache (looked in "
+                    "%.160s); unmask downloads nothing: fetch it with 'huggingface-cli download %.80s'%s",
+                    name, n ? looked.data : "no folder, HOME is unset", name, bundled.len ? bundled.data : "");
     um_buf_free(&looked);
+    um_buf_free(&bundled);
+    return s;
+}
+
+static um_status fail_unknown(const char *name, um_err *err) {
+    um_buf bundled = {0};
+    put_bundled(&bundled);
+    um_status s = um_fail(err, UM_ENOENT,
+                          "%.200s: no such folder; name the folder of a checkpoint, or ORG/NAME of one in the local "
+                          "Hugging Face cache%s",
+                          name, bundled.len ? bundled.data : "");
+    um_buf_free(&bundled);
     return s;
 }
 
@@ -162,6 +185,7 @@ um_status um_model_find(char **path, const char *name, um_err *err) {
                        "%s is a file; a model is a folder with config.json, tokenizer.json and "
                        "model.safetensors: give the folder",
                        name);
-    if (is_hub_name(name)) return find_hub(path, name, err);
-    return um_fail(err, UM_ENOENT, "%s: no such folder", name);
+    *path = um_bundled_find(name);
+    if (*path) return UM_OK;
+    return is_hub_name(name) ? find_hub(path, name, err) : fail_unknown(name, err);
 }

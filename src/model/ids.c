@@ -1,5 +1,5 @@
-/* Special ids: which token is the mask, which end an answer, and who said so. The files of a folder contradict each
- * other here, so every id keeps the name of its source. */
+/* Special ids: the id of the mask, and the ids that end an answer. The files of a folder may contradict each other
+ * here, so the source of every id is kept. */
 #include <jansson.h>
 #include <math.h>
 
@@ -14,7 +14,7 @@ static void set_id(int32_t *id, const char **from, int32_t value, const char *so
     *from = source;
 }
 
-/* `key` of a file, where nothing named the id before. */
+/* Reads the id under `key` of a file, unless an earlier source has named it. */
 static um_status read_id(int32_t *id, const char **from, const json_t *config, const char *key, const char *where,
                          int32_t vocab, const char *source, um_err *err) {
     int32_t value = -1;
@@ -39,7 +39,7 @@ static um_status add_stop(um_arch *a, const um_tok *tok, int64_t id, const char 
     return UM_OK;
 }
 
-/* eos_token_id is a number or a list of them. */
+/* Adds the ids of eos_token_id, which is a number or a list of numbers. */
 static um_status add_eos(um_arch *a, const um_tok *tok, const json_t *config, const char *where, const char *source,
                          um_err *err) {
     json_t *v = json_object_get(config, "eos_token_id");
@@ -55,7 +55,7 @@ static um_status add_eos(um_arch *a, const um_tok *tok, const json_t *config, co
     return UM_OK;
 }
 
-/* Of the tokenizer and of the family: each counts only where the token exists. */
+/* Adds the stop ids of the tokenizer and of the family, if these tokens exist. */
 static um_status add_named_stops(um_arch *a, const um_tok *tok, um_err *err) {
     if (!tok) return UM_OK;
     um_status s = add_stop(a, tok, um_tok_special_id(tok, "eos_token"), by_tokenizer, err);
@@ -75,7 +75,7 @@ static um_status read_temperature(um_arch *a, const json_t *config, const char *
     return UM_OK;
 }
 
-/* It may add ids, a temperature and a usual length; many folders have none. */
+/* Reads stop ids, a temperature and a default length. Many folders lack this file. */
 static um_status read_generation(um_arch *a, const um_arch_source *from, um_err *err) {
     char *path = um_path_join(from->dir, "generation_config.json");
     json_t *g = NULL;
@@ -101,8 +101,8 @@ static int32_t tokenizer_mask(const um_arch *a, const um_tok *tok) {
     return id < a->vocab ? id : -1;
 }
 
-/* The id that the family's releases use is a guess about this folder: it is taken only where it can't be the id of an
- * ordinary word. */
+/* Returns whether the mask id of the family's releases can be used for this folder. It can't when the tokenizer has an
+ * ordinary token under this id. */
 static bool family_mask_fits(const um_arch *a, const um_tok *tok) {
     int32_t id = a->family->mask_id;
     if (id < 0 || id >= a->vocab) return false;
@@ -119,7 +119,8 @@ static um_status user_mask(um_arch *a, const char *where, int32_t id, um_err *er
     return UM_OK;
 }
 
-/* Order: the user, config.json, the tokenizer's mask token, the family's id. */
+/* Determines the mask id. The first of these sources that names one is used: the user, config.json, the tokenizer's
+ * mask token, the family. */
 static um_status resolve_mask(um_arch *a, const char *where, const um_arch_source *from, um_err *err) {
     const um_tok *tok = from->tok;
     um_status s = user_mask(a, where, from->mask_id, err);
@@ -139,8 +140,8 @@ static um_status resolve_mask(um_arch *a, const char *where, const um_arch_sourc
 
 /* ---- The tokenizer ----------------------------------------------------------------------------------------------- */
 
-/* A tokenizer of the releases' size that gives their tokens other ids belongs to another model, or was built by hand.
- */
+/* Warns when the tokenizer is as large as that of the releases but has other ids for their tokens. It then belongs to
+ * another model or was changed by hand. */
 static void compare_tokens(const um_arch *a, const char *where, const um_tok *tok) {
     if (!a->family->tokens || um_tok_size(tok) < a->family->tokenizer_size) return;
     for (const um_known_token *t = a->family->tokens; t->text; t++) {
@@ -155,10 +156,10 @@ static void compare_tokens(const um_arch *a, const char *where, const um_tok *to
     }
 }
 
-/* ---- Doors ------------------------------------------------------------------------------------------------------- */
+/* ---- Functions of config.h --------------------------------------------------------------------------------------- */
 
 um_status um_arch_config_ids(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    json_t *text = json_object_get(config, "text_config"); /* of models that see more than text */
+    json_t *text = json_object_get(config, "text_config"); /* present in multimodal models */
     um_status s = read_id(&a->mask_id, &a->mask_from, config, "mask_token_id", where, a->vocab, by_config, err);
     if (!s && json_is_object(text))
         s = read_id(&a->mask_id, &a->mask_from, text, "mask_token_id", where, a->vocab, by_config, err);

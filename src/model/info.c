@@ -1,7 +1,7 @@
-/* Facts of an architecture, counted from its numbers, and of an open model. */
+/* Properties of an architecture, computed from its sizes, and of an open model. */
 #include "model/model.h"
 
-/* Gate, up and down of one feed-forward layer. */
+/* Returns the parameters of gate, up and down in one feed-forward layer. */
 static int64_t ffn_params(const um_arch *a, int32_t width) { return 3LL * a->hidden * width; }
 
 static int64_t attention_params(const um_arch *a) {
@@ -15,7 +15,7 @@ static int64_t attention_params(const um_arch *a) {
 
 static int64_t norm_params(const um_arch *a) { return (a->layer_norm ? 2LL : 1LL) * a->hidden; }
 
-/* A layer of which `experts` routed experts count. */
+/* Returns the parameters of a layer, counting `experts` of its routed experts. */
 static int64_t layer_params(const um_arch *a, int32_t layer, int64_t experts) {
     int64_t n = attention_params(a) + 2 * norm_params(a);
     if (!um_arch_is_moe(a, layer)) return n + ffn_params(a, a->n_ff) + (a->mlp_bias ? 2LL * a->n_ff + a->hidden : 0);
@@ -24,19 +24,19 @@ static int64_t layer_params(const um_arch *a, int32_t layer, int64_t experts) {
 }
 
 static int64_t count_params(const um_arch *a, int64_t experts) {
-    int64_t n = um_arch_table_params(a) + norm_params(a);
+    int64_t n = um_arch_embedding_params(a) + norm_params(a);
     for (int32_t i = 0; i < a->n_layers; i++) n += layer_params(a, i, experts);
     return n;
 }
 
-int64_t um_arch_table_params(const um_arch *a) { return (int64_t)a->vocab * a->hidden * (a->tied ? 1 : 2); }
+int64_t um_arch_embedding_params(const um_arch *a) { return (int64_t)a->vocab * a->hidden * (a->tied ? 1 : 2); }
 
 int64_t um_arch_params(const um_arch *a) { return count_params(a, a->route.n_experts); }
 
 int64_t um_arch_active_params(const um_arch *a) { return count_params(a, a->route.top_k); }
 
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t) {
-    size_t head = um_mul((size_t)a->head_dim, um_dtype_size(t)) + (t == UM_F8 ? sizeof(float) : 0); /* its scale */
+    size_t head = um_mul((size_t)a->head_dim, um_dtype_size(t)) + (t == UM_F8 ? sizeof(float) : 0); /* plus scale */
     return um_mul(um_mul((size_t)a->n_kv_heads, 2 * head), (size_t)a->n_layers);
 }
 

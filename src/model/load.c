@@ -1,26 +1,26 @@
-/* Weights: from named tensors of a checkpoint to the backend's matrices, layer by layer.
+/* Loads the weights, layer by layer, from the named tensors of a checkpoint into the backend's matrices.
  *
- * Matrices that read the same input (queries, keys, values; gate and up) are stacked into one, so that the forward pass
- * reads each activation once. The walks are explained in loader.h. */
+ * Matrices that read the same input (queries, keys and values; gate and up) are stacked into one matrix, so that the
+ * forward pass reads each activation once. loader.h explains the two walks. */
 #include "model/loader.h"
 
 /* ---- Parts of a layer -------------------------------------------------------------------------------------------- */
 
-/* The weight of a norm and, where there is one, its bias. */
+/* Loads the weight of a norm and its bias, if it has one. */
 static um_status load_norm(um_loader *l, float **w, float **bias, const char *pattern, int32_t layer, um_err *err) {
-    const um_part p = {pattern, l->m->arch.hidden};
+    const um_tensor_part p = {pattern, l->m->arch.hidden};
     um_status s = um_load_vector(l, w, &p, 1, layer, ".weight", err);
     if (!s && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", err);
     return s;
 }
 
 static um_status load_head_norm(um_loader *l, float **out, const char *pattern, int32_t layer, um_err *err) {
-    const um_part p = {pattern, l->m->arch.head_dim};
+    const um_tensor_part p = {pattern, l->m->arch.head_dim};
     return um_load_vector(l, out, &p, 1, layer, ".weight", err);
 }
 
-/* The matrices `p` [n] as one layer, without its bias. */
-static um_status load_linear(um_loader *l, um_linear *out, const um_part *p, int n, int64_t cols, int32_t layer,
+/* Loads the matrices `p` [n] as one linear layer, without its bias. */
+static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                              um_err *err) {
     um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, l->m->dtype, err);
     if (s) return s;
@@ -31,8 +31,8 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
     const int64_t q = (int64_t)a->n_heads * a->head_dim, kv = (int64_t)a->n_kv_heads * a->head_dim;
-    const um_part apart[] = {{n->q, q}, {n->k, kv}, {n->v, kv}}, fused[] = {{n->qkv, q + 2 * kv}};
-    const um_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
+    const um_tensor_part apart[] = {{n->q, q}, {n->k, kv}, {n->v, kv}}, fused[] = {{n->qkv, q + 2 * kv}};
+    const um_tensor_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
     const int n_qkv = n->qkv ? 1 : 3;
     um_status s = load_norm(l, &y->attn_norm, &y->attn_norm_bias, n->attn_norm, i, err);
     if (!s) s = load_linear(l, &y->qkv, qkv, n_qkv, a->hidden, i, err);
@@ -47,7 +47,7 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
 static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
-    const um_part gate_up[] = {{n->gate, a->n_ff}, {n->up, a->n_ff}}, down = {n->down, a->hidden};
+    const um_tensor_part gate_up[] = {{n->gate, a->n_ff}, {n->up, a->n_ff}}, down = {n->down, a->hidden};
     um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, err);
     if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", err);
     if (!s) s = load_linear(l, &y->down, &down, 1, a->n_ff, i, err);
@@ -57,8 +57,8 @@ static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
 
 /* ---- Mixtures of experts ----------------------------------------------------------------------------------------- */
 
-/* The layout of a layer's experts: the first whose tensor is there. Where none is, the first one, so that the message
- * names the tensor that releases have. */
+/* Returns the layout of a layer's experts: the first one whose tensor is stored. If none is stored, returns the first
+ * layout, so that the message about the missing tensor uses the name in the releases. */
 static const um_expert_names *expert_layout(const um_loader *l, int32_t layer) {
     const um_expert_names *first = l->m->arch.family->names->experts;
     for (const um_expert_names *n = first; n->gate; n++)
@@ -70,14 +70,16 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const um_arch *a = &l->m->arch;
     const um_expert_names *n = expert_layout(l, i);
     const int64_t ff = a->expert_ff;
-    const um_part apart[] = {{n->gate, ff}, {n->up, ff}}, fused[] = {{n->gate, 2 * ff}}, down = {n->down, a->hidden};
+    const um_tensor_part apart[] = {{n->gate, ff}, {n->up, ff}}, fused[] = {{n->gate, 2 * ff}},
+                         down = {n->down, a->hidden};
     const size_t E = (size_t)a->route.n_experts;
+    const int32_t n_walked = l->list && n->stacked ? 1 : a->route.n_experts; /* a list names a stack once */
     um_status s = UM_OK;
     if (!l->check) {
         y->expert_gate_up = UM_NEW_ARRAY(um_weight *, E);
         y->expert_down = UM_NEW_ARRAY(um_weight *, E);
     }
-    for (int32_t e = 0; e < a->route.n_experts && !s; e++) {
+    for (int32_t e = 0; e < n_walked && !s; e++) {
         um_weight **gate_up = l->check ? NULL : &y->expert_gate_up[e], **out = l->check ? NULL : &y->expert_down[e];
         s = um_load_expert(l, gate_up, n->up ? apart : fused, n->up ? 2 : 1, a->hidden, i, e, n->stacked, err);
         if (!s) s = um_load_expert(l, out, &down, 1, ff, i, e, n->stacked, err);
@@ -88,13 +90,13 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
 static um_status load_shared(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
-    const um_part gate_up[] = {{n->shared_gate, a->shared_ff}, {n->shared_up, a->shared_ff}},
-                  down = {n->shared_down, a->hidden};
+    const um_tensor_part gate_up[] = {{n->shared_gate, a->shared_ff}, {n->shared_up, a->shared_ff}},
+                         down = {n->shared_down, a->hidden};
     um_status s = load_linear(l, &y->shared_gate_up, gate_up, 2, a->hidden, i, err);
     return s ? s : load_linear(l, &y->shared_down, &down, 1, a->shared_ff, i, err);
 }
 
-/* The correction bias under the first of its names that is there. */
+/* Returns the first name under which a correction bias is stored. */
 static const char *router_bias_name(const um_loader *l, int32_t layer) {
     const um_tensor_names *n = l->m->arch.family->names;
     for (size_t i = 0; i < UM_LEN(n->router_bias) && n->router_bias[i]; i++)
@@ -102,11 +104,11 @@ static const char *router_bias_name(const um_loader *l, int32_t layer) {
     return n->router_bias[0];
 }
 
-/* Routers stay in fp32: a rounded score would send a token to another expert. */
+/* The router stays in fp32, because rounded scores would send tokens to other experts. */
 static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
-    const um_part router = {a->family->names->router, a->route.n_experts},
-                  bias = {router_bias_name(l, i), a->route.n_experts};
+    const um_tensor_part router = {a->family->names->router, a->route.n_experts},
+                         bias = {router_bias_name(l, i), a->route.n_experts};
     um_low_rank **low_rank = &y->router.low_rank;
     um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_F32, err);
     if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, err);
@@ -116,28 +118,28 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     return s;
 }
 
-/* ---- The walk ---------------------------------------------------------------------------------------------------- */
+/* ---- A walk over all tensors ------------------------------------------------------------------------------------- */
 
 static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
-    const um_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
+    const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
     um_status s = um_load_matrix(l, &m->embed, &embed, 1, m->arch.hidden, 0, m->dtype, err);
     if (!s) s = load_norm(l, &m->final_norm, &m->final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
     if (!m->arch.tied) {
-        s = l->check ? um_check_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
+        s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
         return s ? s : um_load_matrix(l, &m->head, &head, 1, m->arch.hidden, 0, m->dtype, err);
     }
-    if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* a copy that some tools write */
+    if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* some tools store a copy */
     m->head = m->embed;
     return UM_OK;
 }
 
 static um_status walk(um_loader *l, um_err *err) {
     const um_arch *a = &l->m->arch;
-    um_layer none = {0}; /* the first walk leaves it as it is */
+    um_layer none = {0}; /* not changed by the first walk */
     um_status s = load_ends(l, err);
     for (int32_t i = 0; i < a->n_layers && !s; i++) {
         um_layer *y = l->check ? &none : &l->m->layer[i];
@@ -162,7 +164,13 @@ static void warn_unused(const um_loader *l) {
                 l->m->arch.family->name, um_safetensors_at(l->s, first)->name);
 }
 
-/* ---- Doors ------------------------------------------------------------------------------------------------------- */
+/* ---- Functions of config.h --------------------------------------------------------------------------------------- */
+
+um_status um_arch_tensors(const um_arch *a, um_tensor_fn fn, void *arg, um_err *err) {
+    struct um_model m = {.arch = *a};
+    um_loader l = {.m = &m, .check = true, .list = fn, .list_arg = arg};
+    return walk(&l, err);
+}
 
 um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dtype *out, um_err *err) {
     const um_tensor_names *n = a->family->names;
@@ -175,8 +183,8 @@ um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dt
     return UM_OK;
 }
 
-/* The system kills a process that takes more memory than there is; a message is kinder. A backend may keep a weight in
- * its stored type or in the type of its products, so the smaller one counts. */
+/* Refuses weights that do not fit into memory, before the system kills the process for using too much of it. A backend
+ * keeps a weight either in its stored type or in the type of its products, so the smaller one is counted. */
 static um_status check_memory(const um_loader *l, um_err *err) {
     size_t there = um_memory_available();
     if (!there || l->bytes <= there) return UM_OK;
@@ -188,7 +196,7 @@ static um_status check_memory(const um_loader *l, um_err *err) {
 static um_status check_adapters(const um_loader *l, um_err *err) {
     um_status s = UM_OK;
     for (int32_t i = 0; i < l->m->n_adapters && !s; i++)
-        s = um_lora_check_rest(&l->m->lora[i], l->m->arch.family->name, l->leaves.data, err);
+        s = um_lora_check_unused(&l->m->lora[i], l->m->arch.family->name, l->leaves.data, err);
     return s;
 }
 
@@ -212,7 +220,7 @@ um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *er
     return check_model(m, s, true, err);
 }
 
-/* "name[row, column]" of the first value that is no number. */
+/* Appends "name[row, column]" of the first value that is NaN or infinite. */
 static void print_first_bad(const um_loader *l, um_buf *out) {
     const um_tensor *t = l->first_bad;
     size_t at = l->first_index, below = 1;

@@ -1,8 +1,8 @@
-/* One adapter folder: the names of its tensors, and what they must be for a layer of the base.
+/* The folder of an adapter: reads its tensors and checks them against the layers of the base model.
  *
- * A matrix is called "base_model.model.PATH.lora_A.weight", where PATH is the module's in the base checkpoint; tools
- * leave out the prefix or ".weight", or put the adapter's name between ("lora_A.default.weight"). Whatever stands in
- * front, paths are compared without "model.", which checkpoints leave out too. */
+ * A matrix is named "base_model.model.PATH.lora_A.weight", where PATH is the path of the module in the base checkpoint.
+ * Some tools omit the prefix or ".weight", or insert the name of the adapter ("lora_A.default.weight"). Paths are
+ * compared without a leading "model.", because checkpoints may omit it as well. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -11,14 +11,17 @@
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-const char *um_lora_bare(const char *path) {
+const char *um_lora_strip_prefix(const char *path) {
     while (!strncmp(path, "model.", 6)) path += 6;
     return path;
 }
 
-static const char *bare_key(const char *key) { return um_lora_bare(strncmp(key, "base_model.", 11) ? key : key + 11); }
+static const char *strip_key(const char *key) {
+    return um_lora_strip_prefix(strncmp(key, "base_model.", 11) ? key : key + 11);
+}
 
-/* The letter behind ".lora_" when `tail` is "lora_A", "lora_A.weight", "lora_A.NAME" or "lora_A.NAME.weight". */
+/* Returns 'A' or 'B' when `tail` is "lora_A", "lora_A.weight", "lora_A.NAME" or "lora_A.NAME.weight", or the same with
+ * "lora_B"; else 0. */
 static char matrix_letter(const char *tail) {
     const char letter = tail[5], *rest = tail + 6, *dot;
     if (letter != 'A' && letter != 'B') return 0;
@@ -33,11 +36,12 @@ static um_status fail_kind(const um_lora *a, const um_tensor *t, um_err *err) {
                        : strstr(t->name, "lora_magnitude_vector") ? "of DoRA"
                        : strstr(t->name, ".bias")                 ? "a bias"
                                                                   : "of a kind that unmask does not know";
-    return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s is %s; unmask computes LoRA of linear layers only", a->dir,
+    return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s is %s; unmask supports LoRA of linear layers only", a->dir,
                    UM_LORA_FILE, t->name, what);
 }
 
-/* Tensors come by name, so both matrices of a module stand together. */
+/* Returns the pair of the module with this path [n bytes], which is created if needed. Tensors are read in the order of
+ * their names, so the two matrices of a module follow each other. */
 static um_lora_pair *add_pair(um_lora *a, const char *path, size_t n) {
     um_lora_pair *last = a->n_pairs ? &a->pair[a->n_pairs - 1] : NULL;
     if (last && strlen(last->path) == n && !strncmp(last->path, path, n)) return last;
@@ -45,7 +49,7 @@ static um_lora_pair *add_pair(um_lora *a, const char *path, size_t n) {
     return &a->pair[a->n_pairs++];
 }
 
-static um_status take_matrix(um_lora *a, const um_tensor *t, const char *path, const char *tail, um_err *err) {
+static um_status add_matrix(um_lora *a, const um_tensor *t, const char *path, const char *tail, um_err *err) {
     const char letter = matrix_letter(tail + 1);
     if (!letter) return fail_kind(a, t, err);
     um_lora_pair *p = add_pair(a, path, (size_t)(tail - path));
@@ -57,8 +61,8 @@ static um_status take_matrix(um_lora *a, const um_tensor *t, const char *path, c
     return UM_OK;
 }
 
-/* The name without the part of it that begins at `from` and goes on up to `rest`. */
-static const char *cut(um_lora *a, const char *name, const char *from, const char *rest) {
+/* Returns the name without its part from `from` up to `rest`. */
+static const char *remove_part(um_lora *a, const char *name, const char *from, const char *rest) {
     um_buf b = {0};
     um_buf_append(&b, name, (size_t)(from - name));
     um_buf_puts(&b, rest);
@@ -67,19 +71,20 @@ static const char *cut(um_lora *a, const char *name, const char *from, const cha
     return kept;
 }
 
-/* The base's name of a whole tensor. PEFT wraps modules, and the wrapper may show in the name: it is saved itself
- * ("modules_to_save.NAME"), or the head beside its matrices ("base_layer"); then *stated: no list has to name it. */
+/* Returns the base-model name of a tensor that replaces a tensor of the base model. PEFT wraps modules, and the wrapper
+ * may be part of the name: "modules_to_save.NAME" for a saved module, "base_layer" for a head that also has matrices.
+ * *stated is then set, and modules_to_save need not name the module. */
 static const char *full_name(um_lora *a, const char *key, bool *stated) {
     static const char saved[] = ".modules_to_save.", base[] = ".base_layer.";
     const char *at = strstr(key, saved), *rest = at ? strchr(at + sizeof saved - 1, '.') : NULL;
     *stated = false;
-    if (rest) return cut(a, key, at, rest);
+    if (rest) return remove_part(a, key, at, rest);
     at = strstr(key, base);
     *stated = at != NULL;
-    return at ? cut(a, key, at, at + sizeof base - 2) : key;
+    return at ? remove_part(a, key, at, at + sizeof base - 2) : key;
 }
 
-static um_status take_full(um_lora *a, const um_tensor *t, const char *key, um_err *err) {
+static um_status add_full(um_lora *a, const um_tensor *t, const char *key, um_err *err) {
     bool is_saved;
     const char *name = full_name(a, key, &is_saved), *dot = strrchr(name, '.');
     char *module = um_strndup(name, dot ? (size_t)(dot - name) : strlen(name));
@@ -91,7 +96,7 @@ static um_status take_full(um_lora *a, const um_tensor *t, const char *key, um_e
                        "module",
                        a->dir, UM_LORA_FILE, t->name);
     if (um_lora_find_full(a, name))
-        return um_fail(err, UM_EMODEL, "%s/%s: tensor %s is there twice", a->dir, UM_LORA_FILE, name);
+        return um_fail(err, UM_EMODEL, "%s/%s: duplicate tensor %s", a->dir, UM_LORA_FILE, name);
     a->full[a->n_full++] = (um_lora_full){.name = name, .tensor = t};
     return UM_OK;
 }
@@ -125,11 +130,11 @@ static um_status read_tensors(um_lora *a, um_err *err) {
     a->full = UM_NEW_ARRAY(um_lora_full, n);
     for (size_t i = 0; i < n; i++) {
         const um_tensor *t = um_safetensors_at(a->tensors, i);
-        const char *key = bare_key(t->name), *tail = strstr(key, ".lora_");
+        const char *key = strip_key(t->name), *tail = strstr(key, ".lora_");
         if (t->type == UM_DTYPE_OTHER)
             return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s has type %s; unmask reads BF16, F16 and F32", a->dir,
                            UM_LORA_FILE, t->name, um_safetensors_dtype(t));
-        um_status s = tail ? take_matrix(a, t, key, tail, err) : take_full(a, t, key, err);
+        um_status s = tail ? add_matrix(a, t, key, tail, err) : add_full(a, t, key, err);
         if (s) return s;
         a->n_params += (int64_t)um_tensor_elements(t);
     }
@@ -140,7 +145,7 @@ static um_status read_tensors(um_lora *a, um_err *err) {
     return check_pairs(a, err);
 }
 
-/* A folder without the tensors in the one format that is read. */
+/* Reports a folder without tensors in the format that unmask reads. */
 static um_status fail_no_tensors(const um_lora *a, um_err *err) {
     char *bin = um_path_join(a->dir, "adapter_model.bin");
     bool found = um_file_exists(bin);
@@ -149,12 +154,12 @@ static um_status fail_no_tensors(const um_lora *a, um_err *err) {
         return um_fail(err, UM_EUNSUPPORTED,
                        "%s holds adapter_model.bin; unmask reads safetensors only: save the adapter as %s", a->dir,
                        UM_LORA_FILE);
-    return um_fail(err, UM_ENOENT, "%s: %s is not there", a->dir, UM_LORA_FILE);
+    return um_fail(err, UM_ENOENT, "%s: %s is missing", a->dir, UM_LORA_FILE);
 }
 
 static um_status open_files(um_lora *a, um_err *err) {
     json_t *root = NULL;
-    if (!um_dir_exists(a->dir)) return um_fail(err, UM_ENOENT, "%s is no folder", a->dir);
+    if (!um_dir_exists(a->dir)) return um_fail(err, UM_ENOENT, "%s is not a folder", a->dir);
     char *config = um_path_join(a->dir, UM_LORA_CONFIG), *file = um_path_join(a->dir, UM_LORA_FILE);
     um_status s = um_json_load(&root, config, err);
     if (!s) s = um_lora_config_parse(&a->config, root, config, err);
@@ -176,14 +181,14 @@ um_status um_lora_open(um_lora *a, const char *name, const char *dir, um_err *er
     return um_fail_in(err, "adapter %s", name);
 }
 
-void um_lora_release(um_lora *a) {
+void um_lora_close_file(um_lora *a) {
     um_safetensors_close(a->tensors);
     a->tensors = NULL;
     a->n_pairs = a->n_full = 0;
 }
 
 void um_lora_close(um_lora *a) {
-    um_lora_release(a);
+    um_lora_close_file(a);
     um_lora_config_free(a->config);
     um_arena_free(&a->arena);
     um_free(a->pair);
@@ -196,12 +201,12 @@ void um_lora_close(um_lora *a) {
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
 um_lora_pair *um_lora_find(const um_lora *a, const char *path) {
-    const um_lora_pair key = {.path = um_lora_bare(path)};
+    const um_lora_pair key = {.path = um_lora_strip_prefix(path)};
     return a->n_pairs ? bsearch(&key, a->pair, a->n_pairs, sizeof key, by_path) : NULL;
 }
 
 um_lora_full *um_lora_find_full(const um_lora *a, const char *name) {
-    name = um_lora_bare(name);
+    name = um_lora_strip_prefix(name);
     for (size_t i = 0; i < a->n_full; i++)
         if (!strcmp(a->full[i].name, name)) return &a->full[i];
     return NULL;
@@ -209,8 +214,8 @@ um_lora_full *um_lora_find_full(const um_lora *a, const char *name) {
 
 /* ---- Against the base -------------------------------------------------------------------------------------------- */
 
-/* What may be a target and stay as it is: a leaf name such as ff_out means the head too, a training program may leave
- * the routers alone, and the experts all together. */
+/* Returns whether a target may lack matrices in the adapter. A word such as "ff_out" matches the head too, and training
+ * programs may leave out the routers, or all experts together. */
 static bool may_lack(const um_lora *a, const um_module *m) {
     return m->kind == UM_MODULE_HEAD || m->kind == UM_MODULE_ROUTER || (m->kind == UM_MODULE_EXPERT && !a->has_experts);
 }
@@ -238,24 +243,23 @@ static um_status check_pair(const um_lora *a, um_lora_pair *p, const um_module *
 um_status um_lora_check(um_lora *a, const um_module *m, bool merge, um_err *err) {
     um_lora_pair *p = um_lora_find(a, m->path);
     um_lora_terms terms;
-    um_status s = um_lora_config_ask(a->config, m->path, &terms, err);
+    um_status s = um_lora_config_find(a->config, m->path, &terms, err);
     if (s) return um_fail_in(err, "adapter %s", a->name);
     if (!p && terms.is_target && !may_lack(a, m))
-        return um_fail(err, UM_EMODEL, "adapter %s: %s is a target of %s, but %s lacks its lora_A and lora_B", a->name,
-                       m->path, UM_LORA_CONFIG, UM_LORA_FILE);
+        return um_fail(err, UM_EMODEL, "adapter %s: %s is a target of %s, but %s has no lora_A and lora_B for it",
+                       a->name, m->path, UM_LORA_CONFIG, UM_LORA_FILE);
     if (!p) return UM_OK;
     if (!terms.is_target)
-        return um_fail(err, UM_EMODEL, "adapter %s: tensor %s is there, but %s does not make its module a target",
-                       a->name, p->a->name, UM_LORA_CONFIG);
+        return um_fail(err, UM_EMODEL, "adapter %s: there is a tensor %s, but its module is no target of %s", a->name,
+                       p->a->name, UM_LORA_CONFIG);
     if (!merge && (m->kind == UM_MODULE_EXPERT || m->kind == UM_MODULE_HEAD))
         return um_fail(err, UM_EUNSUPPORTED,
-                       "adapter %s changes %s, %s, which works for an adapter that is merged only: load it alone with "
-                       "--lora-merge",
+                       "adapter %s changes %s, %s; only a merged adapter can do this: load it alone with --lora-merge",
                        a->name, m->path, m->kind == UM_MODULE_HEAD ? "the head" : "a routed expert");
     return check_pair(a, p, m, &terms, err);
 }
 
-um_status um_lora_check_rest(const um_lora *a, const char *family, const char *layers, um_err *err) {
+um_status um_lora_check_unused(const um_lora *a, const char *family, const char *layers, um_err *err) {
     const char *word = um_lora_config_no_target(a->config);
     if (word)
         return um_fail(err, UM_EMODEL,
@@ -268,7 +272,7 @@ um_status um_lora_check_rest(const um_lora *a, const char *family, const char *l
                            a->pair[i].a->name, family);
     for (size_t i = 0; i < a->n_full; i++)
         if (!a->full[i].used)
-            return um_fail(err, UM_EMODEL, "adapter %s: tensor %s takes the place of none of this %s model", a->name,
+            return um_fail(err, UM_EMODEL, "adapter %s: tensor %s replaces no tensor of this %s model", a->name,
                            a->full[i].tensor->name, family);
     return UM_OK;
 }
@@ -276,7 +280,7 @@ um_status um_lora_check_rest(const um_lora *a, const char *family, const char *l
 um_status um_lora_check_values(const um_lora *a, int32_t check, um_err *err) {
     for (size_t i = 0; check != UM_CHECK_OFF && i < um_safetensors_count(a->tensors); i++) {
         const um_tensor *t = um_safetensors_at(a->tensors, i);
-        size_t first, n = um_not_finite(t, &first);
+        size_t first, n = um_count_not_finite(t, &first);
         if (!n) continue;
         if (check == UM_CHECK_ERROR)
             return um_fail(err, UM_EMODEL, "adapter %s: %zu values of tensor %s are NaN or infinite; fetch it again",

@@ -1,5 +1,5 @@
-/* adapter_config.json: which modules an adapter is for, and the rank and scale of each. Names, lists and regular
- * expressions mean what PEFT makes of them; what unmask does not compute is refused by name. */
+/* adapter_config.json: the modules that an adapter changes, and the rank and scale of each. Names, lists and regular
+ * expressions have the same meaning as in PEFT. Settings that unmask does not support are refused by name. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,25 +12,25 @@
 #define ALPHA_MAX 1e6
 enum { MATCH_STEPS_MAX = 100000, PATTERNS_MAX = 4096 };
 
-/* A regular expression over whole paths. */
-typedef struct regex {
-    pcre2_code *code; /* NULL: there is none */
+/* A regular expression that is matched against complete paths. */
+typedef struct lora_regex {
+    pcre2_code *code; /* NULL: no expression is given */
     pcre2_match_data *match;
     const char *field, *text;
-} regex;
+} lora_regex;
 
-/* A field that names modules: words or one regular expression. */
+/* The value of a field that names modules: a list of words, or one regular expression. */
 typedef struct module_set {
     const char **word; /* [n] "q_proj", "self_attn.q_proj" */
-    bool *fitted;      /* [n] some module was meant */
+    bool *matched;     /* [n] the word has matched a module */
     size_t n;
-    regex whole;
-    bool whole_fitted;
+    lora_regex regex;
+    bool regex_matched;
 } module_set;
 
-/* rank_pattern and alpha_pattern. */
+/* The value of rank_pattern or alpha_pattern: regular expressions for modules, and the value for each. */
 typedef struct overrides {
-    regex *module; /* [n] */
+    lora_regex *module; /* [n] */
     double *value;
     size_t n;
 } overrides;
@@ -63,25 +63,25 @@ static void regex_free(void *p, void *unused) {
     um_free(p);
 }
 
-/* Fits a path from end to end, as Python's re.fullmatch. */
-static um_status compile(um_lora_config *c, regex *r, const char *field, const char *text, um_err *err) {
+/* Compiles an expression that must match a complete path, like Python's re.fullmatch. */
+static um_status compile(um_lora_config *c, lora_regex *r, const char *field, const char *text, um_err *err) {
     pcre2_compile_context *context = pcre2_compile_context_create(c->memory);
     const uint32_t options = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_NEVER_BACKSLASH_C;
     int code = 0;
     PCRE2_SIZE at = 0;
     pcre2_set_parens_nest_limit(context, 100);
-    *r = (regex){.field = field, .text = text};
+    *r = (lora_regex){.field = field, .text = text};
     r->code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, options, &code, &at, context);
     if (r->code) r->match = pcre2_match_data_create(1, c->memory);
     pcre2_compile_context_free(context);
     if (r->code) return UM_OK;
     PCRE2_UCHAR why[128] = {0};
     pcre2_get_error_message(code, why, sizeof why);
-    return um_fail(err, UM_EPARSE, "%s: \"%s\": \"%.100s\" is no regular expression, at byte %zu: %s", c->where, field,
-                   text, (size_t)at, (const char *)why);
+    return um_fail(err, UM_EPARSE, "%s: \"%s\": \"%.100s\" is not a regular expression, at byte %zu: %s", c->where,
+                   field, text, (size_t)at, (const char *)why);
 }
 
-static um_status fits(const um_lora_config *c, const regex *r, const char *path, bool *yes, um_err *err) {
+static um_status matches(const um_lora_config *c, const lora_regex *r, const char *path, bool *yes, um_err *err) {
     int n = pcre2_match(r->code, (PCRE2_SPTR)path, PCRE2_ZERO_TERMINATED, 0, 0, r->match, c->limits);
     *yes = n >= 0;
     if (n >= 0 || n == PCRE2_ERROR_NOMATCH) return UM_OK;
@@ -89,7 +89,7 @@ static um_status fits(const um_lora_config *c, const regex *r, const char *path,
                    r->field, r->text, path);
 }
 
-static void free_regex(regex *r) {
+static void free_regex(lora_regex *r) {
     pcre2_match_data_free(r->match);
     pcre2_code_free(r->code);
 }
@@ -98,7 +98,7 @@ static void free_regex(regex *r) {
 
 static bool is_given(const json_t *v) { return v && !json_is_null(v); }
 
-/* A string without U+0000. */
+/* Returns the string if it is not empty and has no U+0000, else NULL. */
 static const char *word_of(const json_t *v) {
     const char *s = json_string_value(v);
     return s && *s && strlen(s) == json_string_length(v) ? s : NULL;
@@ -108,50 +108,50 @@ static um_status read_set(um_lora_config *c, module_set *s, const char *field, u
     const json_t *v = json_object_get(c->root, field), *word;
     size_t i;
     if (!is_given(v)) return UM_OK;
-    if (word_of(v)) return compile(c, &s->whole, field, word_of(v), err);
+    if (word_of(v)) return compile(c, &s->regex, field, word_of(v), err);
     if (!json_is_array(v))
         return um_fail(err, UM_EPARSE, "%s: \"%s\": expected a list of modules or a regular expression", c->where,
                        field);
     if (json_array_size(v) > PATTERNS_MAX)
-        return um_fail(err, UM_ELIMIT, "%s: \"%s\" has %zu entries, %d are allowed", c->where, field,
+        return um_fail(err, UM_ELIMIT, "%s: \"%s\" has %zu entries; at most %d are allowed", c->where, field,
                        json_array_size(v), PATTERNS_MAX);
     s->word = um_arena_alloc(&c->arena, json_array_size(v) * sizeof *s->word);
-    s->fitted = um_arena_alloc(&c->arena, json_array_size(v));
+    s->matched = um_arena_alloc(&c->arena, json_array_size(v));
     json_array_foreach(v, i, word) {
         s->word[i] = word_of(word);
         if (!s->word[i])
-            return um_fail(err, UM_EPARSE, "%s: \"%s\": entry %zu is no name of a module", c->where, field, i);
+            return um_fail(err, UM_EPARSE, "%s: \"%s\": entry %zu is not the name of a module", c->where, field, i);
     }
     s->n = json_array_size(v);
     return UM_OK;
 }
 
-/* The word is the path, or what stands behind one of its dots. */
+/* Returns whether the word is the path, or the part of it after one of its dots. */
 static bool ends_with(const char *path, const char *word) {
     size_t n = strlen(path), k = strlen(word);
     return n >= k && !strcmp(path + n - k, word) && (n == k || path[n - k - 1] == '.');
 }
 
-/* A word of the set ends the path. */
+/* Returns whether a word of the set ends the path, and marks the matching words. */
 static bool any_word_ends(module_set *s, const char *path) {
     bool yes = false;
     for (size_t i = 0; i < s->n; i++) {
         if (!ends_with(path, s->word[i])) continue;
-        s->fitted[i] = true;
+        s->matched[i] = true;
         yes = true;
     }
     return yes;
 }
 
-/* A word of the set, between dots, is part of the path: it is one of the set's modules, or inside of one. fit: that
- * counts as a use of the word. */
-static bool is_inside(const module_set *s, const char *path, bool fit) {
+/* Returns whether a word of the set is one of the parts of the path: whether the path is a module of the set or lies
+ * inside one. With `count`, marks the matching words. */
+static bool is_inside_module(const module_set *s, const char *path, bool count) {
     bool yes = false;
     for (size_t i = 0; i < s->n; i++) {
         const size_t n = strlen(s->word[i]);
         for (const char *p = path; (p = strstr(p, s->word[i])); p++) {
             if ((p > path && p[-1] != '.') || (p[n] && p[n] != '.')) continue;
-            s->fitted[i] |= fit;
+            s->matched[i] |= count;
             yes = true;
         }
     }
@@ -160,22 +160,22 @@ static bool is_inside(const module_set *s, const char *path, bool fit) {
 
 static um_status in_set(const um_lora_config *c, module_set *s, const char *path, bool *yes, um_err *err) {
     *yes = any_word_ends(s, path);
-    if (!s->whole.code) return UM_OK;
-    um_status st = fits(c, &s->whole, path, yes, err);
-    s->whole_fitted |= *yes;
+    if (!s->regex.code) return UM_OK;
+    um_status st = matches(c, &s->regex, path, yes, err);
+    s->regex_matched |= *yes;
     return st;
 }
 
-/* A word that no module was found for, or NULL. */
-static const char *unfitted(const module_set *s) {
+/* Returns the first word, or the expression, that has matched no module; NULL when all have. */
+static const char *first_unmatched(const module_set *s) {
     for (size_t i = 0; i < s->n; i++)
-        if (!s->fitted[i]) return s->word[i];
-    return s->whole.code && !s->whole_fitted ? s->whole.text : NULL;
+        if (!s->matched[i]) return s->word[i];
+    return s->regex.code && !s->regex_matched ? s->regex.text : NULL;
 }
 
 /* ---- Layers ------------------------------------------------------------------------------------------------------ */
 
-/* `v` is the word, or a list that holds it; NULL: any word is fine. */
+/* Returns whether `v` is the word or a list that contains it. NULL contains every word. */
 static bool holds_word(const json_t *v, const char *word, size_t n) {
     const char *s = json_string_value(v);
     if (!v) return true;
@@ -192,7 +192,8 @@ static bool holds_number(const json_t *v, int64_t number) {
     return false;
 }
 
-/* Number of the first "word.NUMBER." of a path whose word is one of layers_pattern, or -1. */
+/* Returns the number of the first "word.NUMBER." in a path whose word is one of layers_pattern; -1 when there is none.
+ */
 static int64_t layer_of(const um_lora_config *c, const char *path) {
     for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
         const char *word = dot + 1, *end = strchr(word, '.');
@@ -204,7 +205,8 @@ static int64_t layer_of(const um_lora_config *c, const char *path) {
     return -1;
 }
 
-/* A target that is named by its whole path is one whatever its layer. */
+/* Returns whether layers_to_transform includes the module. A target that is named by its complete path is always
+ * included. */
 static bool in_layers(const um_lora_config *c, const char *path) {
     if (!c->layers) return true;
     for (size_t i = 0; i < c->target.n; i++)
@@ -219,7 +221,7 @@ static bool is_numbers(const json_t *v) {
     return json_is_array(v) || (json_is_integer(v) && json_integer_value(v) >= 0);
 }
 
-/* "" and [] stand for none. */
+/* Accepts "" and [], which mean no words. */
 static bool is_words(const json_t *v) {
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!word_of(json_array_get(v, i))) return false;
@@ -236,37 +238,38 @@ static um_status read_layers(um_lora_config *c, um_err *err) {
         return um_fail(err, UM_EPARSE, "%s: \"layers_pattern\": expected a word or a list of words", c->where);
     if (json_is_integer(layers) || json_array_size(layers)) c->layers = layers;
     if (word_of(pattern) || json_array_size(pattern)) c->layers_pattern = pattern;
-    if (c->layers && c->target.whole.code)
+    if (c->layers && c->target.regex.code)
         return um_fail(err, UM_EMODEL,
                        "%s: \"layers_to_transform\" goes with a list of \"target_modules\", not with a regular "
                        "expression",
                        c->where);
     if (c->layers_pattern && !is_given(layers))
-        return um_fail(err, UM_EMODEL, "%s: \"layers_pattern\" is there without \"layers_to_transform\"", c->where);
+        return um_fail(err, UM_EMODEL, "%s: \"layers_pattern\" needs \"layers_to_transform\"", c->where);
     return UM_OK;
 }
 
 /* ---- Overrides --------------------------------------------------------------------------------------------------- */
 
-/* lora_alpha: a number of a size that makes sense. */
+/* Returns whether `v` can be a value of lora_alpha: a number of a reasonable size. */
 static bool is_scale(const json_t *v) { return json_is_number(v) && fabs(json_number_value(v)) <= ALPHA_MAX; }
 
-/* Keys are regular expressions for the end of a path, from one of its dots on. */
-static um_status read_overrides(um_lora_config *c, overrides *o, const char *field, bool whole, um_err *err) {
+/* Reads rank_pattern (is_rank) or alpha_pattern. Its keys are regular expressions that match the end of a path after
+ * one of its dots, or the complete path. */
+static um_status read_overrides(um_lora_config *c, overrides *o, const char *field, bool is_rank, um_err *err) {
     json_t *map = json_object_get(c->root, field), *v;
     const char *key;
     if (!is_given(map)) return UM_OK;
     if (!json_is_object(map) || json_object_size(map) > PATTERNS_MAX)
-        return um_fail(err, UM_EPARSE, "%s: \"%s\": expected an object of module to number", c->where, field);
+        return um_fail(err, UM_EPARSE, "%s: \"%s\": expected an object with a number for each module", c->where, field);
     o->module = um_arena_alloc(&c->arena, json_object_size(map) * sizeof *o->module);
     o->value = um_arena_alloc(&c->arena, json_object_size(map) * sizeof *o->value);
     json_object_foreach(map, key, v) {
         um_buf text = {0};
         double value = json_number_value(v);
-        if (whole ? !json_is_integer(v) || value < 1 || value > UM_LORA_RANK_MAX : !is_scale(v))
+        if (is_rank ? !json_is_integer(v) || value < 1 || value > UM_LORA_RANK_MAX : !is_scale(v))
             return um_fail(err, UM_EPARSE, "%s: \"%s\": \"%.100s\" needs %s %.0f..%.0f", c->where, field, key,
-                           whole ? "an integer" : "a number", whole ? 1 : -ALPHA_MAX,
-                           whole ? (double)UM_LORA_RANK_MAX : ALPHA_MAX);
+                           is_rank ? "an integer" : "a number", is_rank ? 1 : -ALPHA_MAX,
+                           is_rank ? (double)UM_LORA_RANK_MAX : ALPHA_MAX);
         um_buf_printf(&text, "(?:.*\\.)?(?:%s)", key);
         o->value[o->n] = value;
         um_status s = compile(c, &o->module[o->n++], field, um_arena_strndup(&c->arena, text.data, text.len), err);
@@ -276,11 +279,12 @@ static um_status read_overrides(um_lora_config *c, overrides *o, const char *fie
     return UM_OK;
 }
 
-/* The value of the first key that fits; else *value is left alone. */
-static um_status overridden(const um_lora_config *c, const overrides *o, const char *path, double *value, um_err *err) {
+/* Sets *value to that of the first key that matches the path. Leaves it unchanged when no key does. */
+static um_status apply_override(const um_lora_config *c, const overrides *o, const char *path, double *value,
+                                um_err *err) {
     for (size_t i = 0; i < o->n; i++) {
         bool yes;
-        um_status s = fits(c, &o->module[i], path, &yes, err);
+        um_status s = matches(c, &o->module[i], path, &yes, err);
         if (s) return s;
         if (!yes) continue;
         *value = o->value[i];
@@ -291,13 +295,13 @@ static um_status overridden(const um_lora_config *c, const overrides *o, const c
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-/* null, false and what is empty. */
+/* Returns whether `v` is missing, null, false or empty. */
 static bool is_off(const json_t *v) {
     return !is_given(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
            (json_is_object(v) && !json_object_size(v));
 }
 
-/* Kinds of LoRA that compute something else. */
+/* Refuses the variants of LoRA that compute something else. */
 static um_status refuse_variants(const um_lora_config *c, um_err *err) {
     static const char *const off[] = {"use_dora",
                                       "fan_in_fan_out",
@@ -323,7 +327,7 @@ static um_status refuse_variants(const um_lora_config *c, um_err *err) {
                        json_is_string(bias) ? json_string_value(bias) : "no string");
     for (size_t i = 0; i < UM_LEN(off); i++)
         if (!is_off(json_object_get(c->root, off[i])))
-            return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is set; unmask computes plain LoRA only", c->where,
+            return um_fail(err, UM_EUNSUPPORTED, "%s: \"%s\" is set; unmask supports plain LoRA only", c->where,
                            off[i]);
     if (init && um_word_index("gaussian|eva|orthogonal", '|', init, &unused) < 0)
         return um_fail(err, UM_EUNSUPPORTED,
@@ -352,11 +356,11 @@ static um_status read_targets(um_lora_config *c, um_err *err) {
     const json_t *target = json_object_get(c->root, "target_modules");
     c->all_linear = um_streq(json_string_value(target), "all-linear");
     um_status s = c->all_linear ? UM_OK : read_set(c, &c->target, "target_modules", err);
-    if (!s && !c->all_linear && !c->target.n && !c->target.whole.code)
+    if (!s && !c->all_linear && !c->target.n && !c->target.regex.code)
         s = um_fail(err, UM_EMODEL, "%s: \"target_modules\" names no module", c->where);
     if (!s) s = read_set(c, &c->exclude, "exclude_modules", err);
     if (!s) s = read_set(c, &c->saved, "modules_to_save", err);
-    if (!s && c->saved.whole.code)
+    if (!s && c->saved.regex.code)
         s = um_fail(err, UM_EPARSE, "%s: \"modules_to_save\": expected a list of modules", c->where);
     return s;
 }
@@ -388,9 +392,9 @@ static void free_overrides(overrides *o) {
 
 void um_lora_config_free(um_lora_config *c) {
     if (!c) return;
-    free_regex(&c->target.whole);
-    free_regex(&c->exclude.whole);
-    free_regex(&c->saved.whole);
+    free_regex(&c->target.regex);
+    free_regex(&c->exclude.regex);
+    free_regex(&c->saved.regex);
     free_overrides(&c->ranks);
     free_overrides(&c->alphas);
     pcre2_match_context_free(c->limits);
@@ -400,25 +404,25 @@ void um_lora_config_free(um_lora_config *c) {
     um_free(c);
 }
 
-/* ---- Questions --------------------------------------------------------------------------------------------------- */
+/* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
-um_status um_lora_config_ask(um_lora_config *c, const char *module, um_lora_terms *out, um_err *err) {
+um_status um_lora_config_find(um_lora_config *c, const char *module, um_lora_terms *out, um_err *err) {
     bool target = c->all_linear, excluded = false;
     double rank = c->rank, alpha = c->alpha;
     um_status s = target ? UM_OK : in_set(c, &c->target, module, &target, err);
     if (!s) s = in_set(c, &c->exclude, module, &excluded, err);
-    excluded |= is_inside(&c->saved, module, false);
-    if (!s) s = overridden(c, &c->ranks, module, &rank, err);
-    if (!s) s = overridden(c, &c->alphas, module, &alpha, err);
+    excluded |= is_inside_module(&c->saved, module, false);
+    if (!s) s = apply_override(c, &c->ranks, module, &rank, err);
+    if (!s) s = apply_override(c, &c->alphas, module, &alpha, err);
     *out = (um_lora_terms){.is_target = target && !excluded && in_layers(c, module),
                            .rank = (int32_t)rank,
                            .scale = (float)(alpha / (c->rslora ? sqrt(rank) : rank))};
     return s;
 }
 
-bool um_lora_config_saves(um_lora_config *c, const char *module) { return is_inside(&c->saved, module, true); }
+bool um_lora_config_saves(um_lora_config *c, const char *module) { return is_inside_module(&c->saved, module, true); }
 
-const char *um_lora_config_no_target(const um_lora_config *c) { return unfitted(&c->target); }
-const char *um_lora_config_not_saved(const um_lora_config *c) { return unfitted(&c->saved); }
+const char *um_lora_config_no_target(const um_lora_config *c) { return first_unmatched(&c->target); }
+const char *um_lora_config_not_saved(const um_lora_config *c) { return first_unmatched(&c->saved); }
 int32_t um_lora_config_rank(const um_lora_config *c) { return c->rank; }
 const char *um_lora_config_base(const um_lora_config *c) { return c->base; }

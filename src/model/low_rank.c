@@ -1,18 +1,18 @@
-/* From the matrices of an adapter to what the forward pass multiplies with: merged into a weight, or beside it. */
+/* Prepares the matrices of an adapter for the forward pass: adds them to a weight, or loads them separately. */
 #include "model/loader.h"
 
 enum { PARTS_MAX = 3 };
 
-/* An adapter's matrices for the parts of one stack; NULL where it leaves a part alone. */
+/* The matrices of an adapter for a linear layer that is stacked from n parts (for example queries, keys and values). */
 typedef struct stack {
-    const um_lora_pair *pair[PARTS_MAX];
-    const um_part *part;
+    const um_lora_pair *pair[PARTS_MAX]; /* NULL: the adapter does not change this part */
+    const um_tensor_part *part;
     int n;
     int64_t cols;
-    int32_t rank, rows; /* of all parts together */
+    int32_t rank, rows; /* totals of all parts */
 } stack;
 
-static stack stack_of(const um_lora *a, const um_part *p, int n, int64_t cols, int32_t layer) {
+static stack stack_of(const um_lora *a, const um_tensor_part *p, int n, int64_t cols, int32_t layer) {
     stack s = {.part = p, .n = n, .cols = cols};
     for (int i = 0; i < n; i++) {
         char path[UM_LORA_PATH_SIZE];
@@ -26,8 +26,8 @@ static stack stack_of(const um_lora *a, const um_part *p, int n, int64_t cols, i
 
 /* ---- The first walk ---------------------------------------------------------------------------------------------- */
 
-/* Remembers the last word of a path, for a message about names that no path has. */
-static void note_leaf(um_loader *l, const char *path) {
+/* Collects the last word of a path, for the message about a target that no layer has. */
+static void add_leaf(um_loader *l, const char *path) {
     const char *leaf = strrchr(path, '.');
     leaf = leaf ? leaf + 1 : path;
     const size_t n = strlen(leaf);
@@ -38,12 +38,12 @@ static void note_leaf(um_loader *l, const char *path) {
     um_buf_printf(&l->leaves, "%s%s", l->leaves.len ? ", " : "", leaf);
 }
 
-um_status um_check_part(um_loader *l, const um_part *p, int64_t cols, int32_t layer, int32_t expert,
-                        um_module_kind kind, um_err *err) {
+um_status um_check_tensor_part(um_loader *l, const um_tensor_part *p, int64_t cols, int32_t layer, int32_t expert,
+                               um_module_kind kind, um_err *err) {
     char path[UM_LORA_PATH_SIZE];
     um_loader_module(path, p->pattern, layer, expert);
     const um_module module = {path, kind, p->rows, cols};
-    if (l->m->n_adapters) note_leaf(l, path);
+    if (l->m->n_adapters) add_leaf(l, path);
     for (int32_t i = 0; i < l->m->n_adapters; i++) {
         um_lora *a = &l->m->lora[i];
         um_status s = um_lora_check(a, &module, l->m->merged, err);
@@ -54,8 +54,8 @@ um_status um_check_part(um_loader *l, const um_part *p, int64_t cols, int32_t la
     return UM_OK;
 }
 
-/* Memory and scratch that the stacks of all adapters will need. */
-static void count(um_loader *l, const um_part *p, int n, int64_t cols, int32_t layer) {
+/* Adds up the memory of the stacks of all adapters, and finds the largest rank. */
+static void count_memory(um_loader *l, const um_tensor_part *p, int n, int64_t cols, int32_t layer) {
     struct um_model *m = l->m;
     for (int32_t i = 0; i < m->n_adapters; i++) {
         const stack s = stack_of(&m->lora[i], p, n, cols, layer);
@@ -66,7 +66,7 @@ static void count(um_loader *l, const um_part *p, int n, int64_t cols, int32_t l
 
 /* ---- Beside a weight --------------------------------------------------------------------------------------------- */
 
-/* The matrices A, one below the other. */
+/* Loads the matrices A, one below the other, as one matrix. */
 static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
     um_tensor part[PARTS_MAX];
     int n = 0;
@@ -75,14 +75,14 @@ static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_
     return l->m->ops->weight(l->m->dev, out, part, n, type, err);
 }
 
-/* s * B of one part to its rows and columns of all. */
+/* Writes s * B of one part to `out`, which points into a matrix with `stride` columns. */
 static void place_b(const um_lora_pair *p, const float *b, float *out, int32_t stride) {
     const size_t rows = (size_t)p->b->dim[0], rank = (size_t)p->b->dim[1];
     for (size_t i = 0; i < rows; i++)
         for (size_t k = 0; k < rank; k++) out[i * (size_t)stride + k] = p->scale * b[i * rank + k];
 }
 
-/* The matrices B times their scales: blocks along the diagonal, zero beside them. */
+/* Loads the scaled matrices B as one block-diagonal matrix. */
 static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_dtype type, um_err *err) {
     const size_t bytes = um_mul(um_mul((size_t)s->rows, (size_t)s->rank), sizeof(float));
     void *all = NULL, *one = NULL;
@@ -92,7 +92,7 @@ static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_
     for (int i = 0; i < s->n && !st; row += (size_t)s->part[i++].rows) {
         const um_lora_pair *p = s->pair[i];
         if (!p) continue;
-        um_tensor_widen(p->b, one);
+        um_tensor_to_f32(p->b, one);
         place_b(p, one, (float *)all + row * (size_t)s->rank + column, s->rank);
         column += (size_t)p->b->dim[1];
     }
@@ -112,15 +112,15 @@ static um_status pack(um_loader *l, um_low_rank *out, const stack *s, um_dtype t
     return st;
 }
 
-um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_part *p, int n, int64_t cols, int32_t layer,
+um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                            um_module_kind kind, um_dtype type, um_err *err) {
     struct um_model *m = l->m;
     um_status st = UM_OK;
     assert(n <= PARTS_MAX);
-    for (int i = 0; i < n && l->check && !st; i++) st = um_check_part(l, &p[i], cols, layer, 0, kind, err);
+    for (int i = 0; i < n && l->check && !st; i++) st = um_check_tensor_part(l, &p[i], cols, layer, 0, kind, err);
     if (st || m->merged) return st;
     if (l->check) {
-        count(l, p, n, cols, layer);
+        count_memory(l, p, n, cols, layer);
         return UM_OK;
     }
     for (int32_t i = 0; i < m->n_adapters && !st; i++) {
@@ -134,18 +134,18 @@ um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_part *p, in
 
 /* ---- Into a weight ----------------------------------------------------------------------------------------------- */
 
-/* s * B [rows, r] and the transpose of A [cols, r], as fp32. */
-static void widen_pair(const um_lora_pair *p, float *b, float *a, float *transposed) {
+/* Computes s * B [rows, r] and the transpose of A [cols, r] in fp32. */
+static void convert_pair(const um_lora_pair *p, float *b, float *a, float *transposed) {
     const size_t r = (size_t)p->a->dim[0], cols = (size_t)p->a->dim[1], n = um_tensor_elements(p->b);
-    um_tensor_widen(p->b, b);
+    um_tensor_to_f32(p->b, b);
     for (size_t i = 0; i < n; i++) b[i] *= p->scale;
-    um_tensor_widen(p->a, a);
+    um_tensor_to_f32(p->a, a);
     for (size_t i = 0; i < r; i++)
         for (size_t k = 0; k < cols; k++) transposed[k * r + i] = a[i * cols + k];
 }
 
-/* w [rows, cols] += b a: a linear layer with the weight a^T, whose tokens are the rows of b. So merging is as fast as
- * the backend. */
+/* Computes w [rows, cols] += b a. The backend does it as a linear layer with the weight a^T and the rows of b as
+ * tokens, which is faster than a loop here. */
 static um_status add_product(const um_loader *l, float *w, const float *b, const um_tensor *transposed, int64_t rows,
                              um_err *err) {
     const struct um_model *m = l->m;
@@ -172,8 +172,8 @@ um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um
     if (!s) {
         const um_tensor t = {
             .name = "lora_A", .type = UM_F32, .n_dims = 2, .dim = {p->a->dim[1], p->a->dim[0]}, .data = transposed};
-        um_tensor_widen(base, w);
-        widen_pair(p, b, a, transposed);
+        um_tensor_to_f32(base, w);
+        convert_pair(p, b, a, transposed);
         s = add_product(l, w, b, &t, base->dim[0], err);
     }
     *out = *base;

@@ -1,4 +1,4 @@
-/* Opening a checkpoint, and the public functions between text and ids. */
+/* Opens a checkpoint, and converts between text and ids for the public API. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,36 +7,53 @@
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* A word that the row of the option allows. */
+/* Sets the dtype from its name, which is a choice of the option's row. */
 static um_status choose_dtype(um_model *m, const char *name, const um_safetensors *s, um_err *err) {
     if (um_streq(name, "auto")) return um_model_stored_dtype(&m->arch, s, &m->dtype, err);
     m->dtype = um_streq(name, "float32") ? UM_F32 : UM_BF16;
     return UM_OK;
 }
 
-/* The device is opened for passes of this model: its scratch is sized once, here. */
+/* Returns the threads of one engine. The engines of a router compute at the same time, so they share the CPUs. */
+static int threads_of(const um_config *c) {
+    if (c->threads || c->data_parallel_size <= 1) return c->threads;
+    return UM_MAX(um_cpu_count() / c->data_parallel_size, 1);
+}
+
+/* Opens the device with scratch memory for the largest pass of this model. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
     int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
     m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
-    um_dev_config d = {.threads = c->threads,
-                       .dtype = m->dtype,
-                       .max_tokens = m->max_tokens,
-                       .max_rows = m->max_tokens,
-                       .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
-                       .max_head_dim = a->head_dim,
-                       .max_heads = a->n_heads,
-                       .max_vocab = a->vocab,
-                       .max_hidden = a->hidden,
-                       .max_experts = a->route.n_experts,
-                       .max_top_k = a->route.top_k,
-                       .max_expert_ff = a->expert_ff};
+    m->dev_config = (um_dev_config){.threads = threads_of(c),
+                                    .dtype = m->dtype,
+                                    .max_tokens = m->max_tokens,
+                                    .max_rows = m->max_tokens,
+                                    .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
+                                    .max_head_dim = a->head_dim,
+                                    .max_heads = a->n_heads,
+                                    .max_vocab = a->vocab,
+                                    .max_hidden = a->hidden,
+                                    .max_experts = a->route.n_experts,
+                                    .max_top_k = a->route.top_k,
+                                    .max_expert_ff = a->expert_ff};
     um_status s = um_ops_find(&m->ops, c->device, err);
-    return s ? s : m->ops->open(&m->dev, &d, err);
+    return s ? s : m->ops->open(&m->dev, &m->dev_config, err);
 }
 
-/* cos and sin of position * theta^(-2i/r). As in the reference, frequency and angle are rounded to fp32; the functions
- * themselves are evaluated in double, so that no libm can shift a token. */
+um_status um_model_acquire_device(um_model *m, um_dev **out, um_err *err) {
+    if (__atomic_exchange_n(&m->dev_in_use, true, __ATOMIC_ACQUIRE)) return m->ops->open(out, &m->dev_config, err);
+    *out = m->dev;
+    return UM_OK;
+}
+
+void um_model_release_device(um_model *m, um_dev *dev) {
+    if (dev == m->dev) __atomic_store_n(&m->dev_in_use, false, __ATOMIC_RELEASE);
+    else m->ops->close(dev);
+}
+
+/* Fills the tables with cos and sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in the
+ * reference. cos and sin are evaluated in double, so that differences between math libraries can't change a token. */
 static um_status fill_rope(um_model *m, um_err *err) {
     const um_arch *a = &m->arch;
     const size_t half = (size_t)a->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
@@ -57,15 +74,15 @@ static um_status fill_rope(um_model *m, um_err *err) {
     return UM_OK;
 }
 
-/* What is cheap to find wrong is looked at first: the configuration (an autoregressive model should be called that, not
- * blamed for its tokenizer), the tokenizer with the ids that both name, the names and shapes of tensors, the weights.
- */
+/* Cheap checks come first: the configuration, then the tokenizer and the ids that both name, then the names and shapes
+ * of the tensors, and the weights last. The configuration is read before the tokenizer so that an autoregressive model
+ * is reported as such, and not for a difference in its tokenizer. */
 static um_status open_facts(um_model *m, const um_config *c, bool weights, um_safetensors **files, um_err *err) {
     um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
     um_status s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_tok_open(&m->tok, m->path, err);
     if (!s) s = um_safetensors_open(files, m->path, err);
-    if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* then what tensors decide is as the configuration says */
+    if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* config.json then decides on the optional tensors */
     from.tok = m->tok;
     from.tensors = *files;
     if (!s) s = um_arch_load(&m->arch, &from, err);
@@ -110,8 +127,8 @@ static um_status open_model(um_model **out, const um_config *c, bool weights, um
     if (!s) s = open_facts(m, c, weights, &files, err);
     if (!s && weights) s = open_weights(m, c, files, err);
     else if (!s) m->n_params = um_arch_params(&m->arch);
-    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_release(&m->lora[i]);
-    um_safetensors_close(files); /* the backend has its own copy */
+    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close_file(&m->lora[i]);
+    um_safetensors_close(files); /* the backend has copied the weights */
     m->load_seconds = um_now() - start;
     if (s) {
         um_model_close(m);
@@ -142,7 +159,7 @@ void um_model_close(um_model *m) {
 
 /* ---- Text and ids ------------------------------------------------------------------------------------------------ */
 
-static um_status hand_over_ids(um_ids *v, um_status s, int32_t **ids, size_t *n) {
+static um_status return_ids(um_ids *v, um_status s, int32_t **ids, size_t *n) {
     if (s) um_ids_free(v);
     *ids = v->data;
     *n = s ? 0 : v->n;
@@ -152,18 +169,19 @@ static um_status hand_over_ids(um_ids *v, um_status s, int32_t **ids, size_t *n)
 um_status um_model_encode(const um_model *m, const char *text, size_t len, bool special, int32_t **ids, size_t *n,
                           um_err *err) {
     um_ids v = {0};
-    um_status s = um_tok_encode(m->tok, (um_str){text, len}, special ? UM_PARSE_ALL : UM_PARSE_PLAIN, false, &v, err);
-    return hand_over_ids(&v, s, ids, n);
+    um_status s =
+        um_tok_encode(m->tok, (um_str){text, len}, special ? UM_PARSE_ALL : UM_PARSE_NOT_SPECIAL, false, &v, err);
+    return return_ids(&v, s, ids, n);
 }
 
 um_status um_model_encode_prompt(const um_model *m, const char *text, size_t len, int special_in_content, bool around,
                                  int32_t **ids, size_t *n, um_err *err) {
     um_ids v = {0};
     um_status s = um_prompt_encode(m->tok, (um_str){text, len}, special_in_content, around, &v, err);
-    return hand_over_ids(&v, s, ids, n);
+    return return_ids(&v, s, ids, n);
 }
 
-static um_status hand_over(um_buf *b, um_status s, char **text, size_t *len) {
+static um_status return_text(um_buf *b, um_status s, char **text, size_t *len) {
     *text = NULL;
     if (len) *len = s ? 0 : b->len;
     if (s) um_buf_free(b);
@@ -171,7 +189,7 @@ static um_status hand_over(um_buf *b, um_status s, char **text, size_t *len) {
     return s;
 }
 
-static um_status check_decoded(const um_model *m, const int32_t *ids, size_t n, int32_t least, um_err *err) {
+static um_status check_ids(const um_model *m, const int32_t *ids, size_t n, int32_t least, um_err *err) {
     for (size_t i = 0; i < n; i++)
         if (ids[i] < least || ids[i] >= m->arch.vocab)
             return um_fail(err, UM_ERANGE, "id %d at index %zu: expected 0 to %d", ids[i], i, m->arch.vocab - 1);
@@ -181,13 +199,14 @@ static um_status check_decoded(const um_model *m, const int32_t *ids, size_t n, 
 um_status um_model_decode(const um_model *m, const int32_t *ids, size_t n, bool special, char **text, size_t *len,
                           um_err *err) {
     um_buf b = {0};
-    um_status s = check_decoded(m, ids, n, 0, err);
+    um_status s = check_ids(m, ids, n, 0, err);
     if (!s) um_tok_decode(m->tok, ids, n, !special, &b);
-    return hand_over(&b, s, text, len);
+    return return_text(&b, s, text, len);
 }
 
-/* Of n ids, those whose text came out of the stream end at `at`; `known` ended before. Returns how many have. */
-static size_t put_ends(const um_stream *s, size_t at, size_t *end, size_t known, size_t n) {
+/* Stores `at` as the end of the ids whose text the stream has just completed. n ids have been pushed, and the ends of
+ * the first `known` ids are stored already. Returns the new number of stored ends. */
+static size_t store_ends(const um_stream *s, size_t at, size_t *end, size_t known, size_t n) {
     while (known + (s->n_pushed - s->n_out) < n) end[known++] = at;
     return known;
 }
@@ -196,18 +215,18 @@ um_status um_model_decode_each(const um_model *m, const int32_t *ids, size_t n, 
                                um_err *err) {
     um_buf b = {0};
     um_stream stream;
-    um_status s = check_decoded(m, ids, n, -1, err);
+    um_status s = check_ids(m, ids, n, -1, err);
     um_stream_init(&stream, m->tok, !special);
     for (size_t i = 0, known = 0; i < n && !s; i++) {
         bool ends = i + 1 == n || ids[i + 1] < 0;
         if (ids[i] >= 0) um_stream_push(&stream, ids[i], &b);
-        known = put_ends(&stream, b.len, end, known, i + 1);
+        known = store_ends(&stream, b.len, end, known, i + 1);
         if (!ends) continue;
         um_stream_flush(&stream, &b);
-        known = put_ends(&stream, b.len, end, known, i + 1);
-        end[i] = b.len; /* bytes that were held are the last one's */
+        known = store_ends(&stream, b.len, end, known, i + 1);
+        end[i] = b.len; /* the bytes of an incomplete character belong to the last id */
     }
-    return hand_over(&b, s, text, NULL);
+    return return_text(&b, s, text, NULL);
 }
 
 const char *um_model_token_bytes(const um_model *m, int32_t id, size_t *n) {
@@ -229,7 +248,7 @@ um_status um_model_render_chat(const um_model *m, const um_chat_request *c, char
     }
     if (ids) *ids = v.data;
     if (n_ids) *n_ids = v.n;
-    if (text) return hand_over(&b, s, text, len);
+    if (text) return return_text(&b, s, text, len);
     return s;
 }
 

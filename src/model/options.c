@@ -1,40 +1,45 @@
-/* Option rows of what a model is opened with. */
+/* The options that um_model_open reads. */
 #include "model/model.h"
 
 #define C(field) UM_FIELD(um_config, field)
 
 const um_option um_model_options[] = {
     {"model", "model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
-     "folder of a checkpoint, or its hub name in the local Hugging Face cache"},
+     "folder of a checkpoint, name of a bundled model (tiny-block, tiny-full), or name of a model in the local "
+     "Hugging Face cache (ORG/NAME)"},
     {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
-     "family to use in place of the detected one"},
+     "model family (`unmask list families`); auto detects it"},
     {"mask_token_id", NULL, UM_OPT_INT, C(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",
-     "id of the mask token; auto is the checkpoint's"},
+     "token id of the mask; auto takes it from the checkpoint"},
     {"device", NULL, UM_OPT_NAME, C(device), 0, 0, "cpu|ref", "cpu", NULL, "NAME", "Model",
-     "where to compute; ref is plain C, slow and simple"},
+     "backend that computes; ref is a slow reference in plain C"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
-     "arithmetic of matrix products; auto is the checkpoint's"},
+     "number type of matrix products; auto means the type of the stored weights"},
     {"chat_template", NULL, UM_OPT_STR, C(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Model",
-     "chat template to use in place of the model's: a file, its text, or a name: " UM_CHAT_BUILTIN_NAMES},
+     "chat template to use instead of the model's own: a file, the text of a template, or a "
+     "name: " UM_CHAT_BUILTIN_NAMES},
     {"special_in_content", NULL, UM_OPT_CHOICE, C(special_in_content), 0, 0, "auto|parse|text|strict|reject", "auto",
      NULL, "LEVEL", "Model",
-     "text that spells a special token: parse it, keep it text in messages of users and tools (text) or in nearly all "
-     "(strict), or reject it; auto is text for messages, parse for raw prompts"},
+     "what to do with text that spells a special token: convert it to the token (parse), keep it as text in messages "
+     "of users and tools (text) or in nearly all messages (strict), or refuse the request (reject); auto means text "
+     "for messages and parse for raw prompts"},
     {"check_weights", NULL, UM_OPT_CHOICE, C(check_weights), 0, 0, "off|warn|error", "warn", NULL, "WHAT", "Model",
-     "what to do about weights that are NaN or infinite"},
+     "what to do about weights that are NaN or infinite: nothing, warn, or refuse to load"},
     {"lora", "lora_path,lora_modules", UM_OPT_STR, C(lora), 0, 0, NULL, NULL, NULL, "NAME=DIR,...", "Model",
-     "LoRA adapters to load, folders as PEFT writes them; a folder without NAME= is called as its last part"},
+     "LoRA adapters to load, as folders in PEFT's format; without NAME= the name is the last part of the path"},
     {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, C(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
-     "merge the one adapter of --lora into the weights: every request runs through it"},
+     "add the single adapter of --lora to the weights when loading, so that every request uses it"},
     {"threads", NULL, UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
-     "threads; auto is one per core"},
+     "compute threads per engine; auto divides the available CPUs (affinity mask and cgroup quota) among the engines "
+     "of --data-parallel-size"},
     {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "auto", "0", "N",
-     "Engine", "most tokens of one step; auto is what the prompt of run and chat needs, else 4096"},
+     "Engine",
+     "largest number of tokens in one step; auto means 4096, or, for run and chat, as many as prompt and answer need"},
 };
 const size_t um_n_model_options = UM_LEN(um_model_options);
 
 um_status um_config_check(const um_config *c, um_err *err) {
-    um_config copy; /* a set is of what may be written */
+    um_config copy; /* a set points to a struct that is not const */
     if (c->size != sizeof(*c))
         return um_fail(err, UM_EINVAL,
                        "um_config: size is %zu, expected %zu; call um_config_init first, with the header of this "

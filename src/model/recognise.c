@@ -1,15 +1,15 @@
-/* How a config.json is recognised.
+/* Recognises the family of a config.json.
  *
- * The first value of "architectures" decides; "model_type" decides only where that is absent or unknown, because
- * several families share a model_type ("llada" covers the dense model and the mixture of experts) and one even borrows
- * an autoregressive model's ("llama"). What can't be run is refused by the name under which people know it. */
+ * The first value of "architectures" decides. "model_type" is used only when that value is missing or unknown, because
+ * several families share a model_type ("llada" stands for the dense model and for the mixture of experts), and one
+ * family uses that of an autoregressive model ("llama"). A model that unmask can't run is refused with a message that
+ * names it. */
 #include <jansson.h>
 #include <strings.h>
 
 #include "model/config.h"
 
-/* Diffusion models that are known but have no row in the table: the message names them instead of calling them unknown.
- */
+/* Diffusion models that are not supported yet. The message names them instead of calling them unknown. */
 static const struct {
     const char *name, *architectures, *model_types;
 } not_yet[] = {
@@ -19,15 +19,15 @@ static const struct {
     {"Nemotron-Diffusion-Research", "DiffEncoderModel", NULL},
 };
 
-/* Models that write from left to right. Their layouts equal those of some families, so they would load and write
- * nonsense. A word here stands for every name that starts with it ("Qwen3" for Qwen3MoeForCausalLM). */
+/* Autoregressive models. Their tensors have the names of some families' tensors, so without this list they would be
+ * loaded and would write nonsense. A word stands for all names that start with it ("Qwen3" for Qwen3MoeForCausalLM). */
 static const char autoregressive[] = "Llama|Qwen2|Qwen3|Mistral|Mixtral|Gemma|GPT|Phi|Falcon|Olmo|Deepseek|"
                                      "Bloom|OPT|Cohere|InternLM|Baichuan|ChatGLM|Glm|Granite|Starcoder|StableLm|"
                                      "Mamba|Ministral|SmolLM|Yi|Bamba|Nemotron|Exaone|Kimi|MiniCPM|Ernie|Hunyuan";
 
 /* ---- Words in lists ---------------------------------------------------------------------------------------------- */
 
-/* The word of a "a|b|c" list that equals `word`, or (prefix) that `word` starts with, letter case aside. */
+/* Returns whether the list "a|b|c" contains `word` or, with `prefix`, a word that `word` starts with. Ignores case. */
 static bool in_list(const char *list, const char *word, bool prefix) {
     if (!list || !word || !*word) return false;
     size_t n = strlen(word);
@@ -39,7 +39,7 @@ static bool in_list(const char *list, const char *word, bool prefix) {
     return false;
 }
 
-/* "sdar, llada, …" for messages. */
+/* Appends the names of the families, "llada, sdar", for messages. */
 static void list_families(um_buf *out) {
     for (size_t i = 0; um_families[i]; i++) um_buf_printf(out, "%s%s", i ? ", " : "", um_families[i]->name);
 }
@@ -51,7 +51,7 @@ const um_family *um_family_find(const char *name) {
     return NULL;
 }
 
-bool um_family_named(const char *name) { return name && *name && strcmp(name, "auto"); }
+bool um_family_is_named(const char *name) { return name && *name && strcmp(name, "auto"); }
 
 /* ---- Recognition ------------------------------------------------------------------------------------------------- */
 
@@ -70,7 +70,8 @@ static const um_family *by_architecture(const char *architecture) {
     return NULL;
 }
 
-/* "llada" is the model_type of the dense model and of a mixture of experts. */
+/* Returns the family with this model_type, or NULL. Several families can have it ("llada" is a dense model and a
+ * mixture of experts); the one that agrees with `experts` is preferred. */
 static const um_family *by_model_type(const char *model_type, bool experts) {
     const um_family *f = NULL;
     for (size_t i = 0; um_families[i]; i++)
@@ -79,7 +80,7 @@ static const um_family *by_model_type(const char *model_type, bool experts) {
     return f;
 }
 
-/* Name of a family of the second table, or NULL. */
+/* Returns the name of the model in the table not_yet, or NULL. */
 static const char *known_but_not_yet(const char *architecture, const char *model_type) {
     for (size_t i = 0; i < UM_LEN(not_yet); i++)
         if (in_list(not_yet[i].architectures, architecture, false)) return not_yet[i].name;
@@ -123,7 +124,7 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
     if (!architecture) architecture = "";
     if (!model_type) model_type = "";
     *out = NULL;
-    if (um_family_named(override)) return by_override(out, rule, where, override, err);
+    if (um_family_is_named(override)) return by_override(out, rule, where, override, err);
 
     const um_family *f = by_architecture(architecture);
     *rule = "architectures[0]";
@@ -139,9 +140,9 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
     return UM_OK;
 }
 
-bool um_family_runs(const um_family *f, const char *strategy) { return in_list(f->strategies, strategy, false); }
+bool um_family_supports(const um_family *f, const char *strategy) { return in_list(f->strategies, strategy, false); }
 
-const um_family *um_family_of(const char *dir) {
+const um_family *um_family_of_folder(const char *dir) {
     const um_family *family = NULL;
     const char *rule;
     json_t *config = NULL;

@@ -1,7 +1,8 @@
-/* safetensors: 8 bytes of little-endian header length, a JSON header, then the tensors' bytes.
+/* Reads safetensors files: 8 bytes with the length of the header (little-endian), a JSON header, then the bytes of the
+ * tensors.
  *
- * Files are mapped, never copied. A header is a stranger's claim: every number of it is checked against the file before
- * a pointer is made, so that a truncated download or a forged header ends in a message instead of a crash. */
+ * Files are mapped, never copied. Headers are untrusted: every number is checked against the size of the file before a
+ * pointer is computed from it. A truncated download or a forged header thus gives an error message and no crash. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,12 +12,12 @@
 
 #define HEADER_MAX ((size_t)100 * 1000 * 1000) /* the format's own limit */
 #define SHARDS_MAX 4096
-enum { MISSING_NAMED = 4 }; /* missing shards that a message lists */
+enum { MISSING_NAMED = 4 }; /* a message lists at most this many missing shards */
 
 typedef struct entry {
-    um_tensor tensor;  /* first: a um_tensor of ours is an entry */
+    um_tensor tensor;  /* first member, so that a pointer to a um_tensor of this file is one to its entry */
     char dtype[16];    /* as spelled in the file */
-    size_t begin, end; /* bytes behind the header */
+    size_t begin, end; /* offsets in bytes from the end of the header */
     int32_t file;
 } entry;
 
@@ -31,7 +32,7 @@ struct um_safetensors {
 
 /* ---- Element types ----------------------------------------------------------------------------------------------- */
 
-/* Every type of the format whose size in bytes is whole; those that the engine computes with have a um_dtype. */
+/* The types of the format with a whole number of bytes. Types that the engine computes with have a um_dtype. */
 static const struct {
     const char *name;
     size_t size;
@@ -56,7 +57,8 @@ static const struct {
     {"F8_E8M0", 1, UM_DTYPE_OTHER},
 };
 
-/* Size of an element, 0 for a name that this table lacks: such a tensor is listed but can't be used. */
+/* Returns the size of an element in bytes, or 0 for an unknown type. A tensor of an unknown type is listed, but can't
+ * be used. */
 static size_t dtype_lookup(const char *name, um_dtype *type) {
     for (size_t i = 0; i < UM_LEN(dtypes); i++) {
         if (strcmp(dtypes[i].name, name)) continue;
@@ -71,7 +73,7 @@ static size_t dtype_lookup(const char *name, um_dtype *type) {
 
 typedef struct header {
     const char *path;
-    const uint8_t *body; /* first byte behind the header */
+    const uint8_t *body; /* the first byte after the header */
     size_t body_size;
 } header;
 
@@ -79,18 +81,21 @@ static um_status read_shape(entry *e, json_t *shape, size_t item, size_t *bytes,
     size_t n = json_array_size(shape);
     if (!json_is_array(shape))
         return um_fail(err, UM_EPARSE, "%s: tensor %s has no \"shape\" array", h->path, e->tensor.name);
+    if (n > UM_LEN(e->tensor.dim))
+        return um_fail(err, UM_EPARSE, "%s: tensor %s has %zu dimensions, unmask reads at most %zu", h->path,
+                       e->tensor.name, n, UM_LEN(e->tensor.dim));
     *bytes = item;
     for (size_t i = 0; i < n; i++) {
         json_t *d = json_array_get(shape, i);
         if (!json_is_integer(d) || json_integer_value(d) < 0)
-            return um_fail(err, UM_EPARSE, "%s: tensor %s: dimension %zu of \"shape\" is no whole number >= 0", h->path,
-                           e->tensor.name, i);
+            return um_fail(err, UM_EPARSE, "%s: tensor %s: dimension %zu of \"shape\" is not a whole number >= 0",
+                           h->path, e->tensor.name, i);
         if (!um_mul_ok(*bytes, (size_t)json_integer_value(d), bytes))
             return um_fail(err, UM_EPARSE, "%s: tensor %s: the product of its shape overflows", h->path,
                            e->tensor.name);
-        if (i < UM_LEN(e->tensor.dim)) e->tensor.dim[i] = json_integer_value(d);
+        e->tensor.dim[i] = json_integer_value(d);
     }
-    e->tensor.n_dims = (int32_t)UM_MIN(n, (size_t)INT32_MAX);
+    e->tensor.n_dims = (int32_t)n;
     return UM_OK;
 }
 
@@ -111,19 +116,28 @@ static um_status read_offsets(entry *e, json_t *offsets, const header *h, um_err
     return UM_OK;
 }
 
+/* Checks the stored size. `bytes` is the size that the shape needs or, for an unknown type, the number of elements. An
+ * element has at least one bit, so there can't be more than eight elements for each stored byte. */
+static um_status check_size(const entry *e, size_t item, size_t bytes, const header *h, um_err *err) {
+    const size_t stored = e->end - e->begin;
+    if (item && bytes != stored)
+        return um_fail(err, UM_EPARSE, "%s: tensor %s: its shape and type %s need %zu bytes, data_offsets give %zu",
+                       h->path, e->tensor.name, e->dtype, bytes, stored);
+    if (!item && bytes / 8 + (bytes % 8 != 0) > stored)
+        return um_fail(err, UM_EPARSE, "%s: tensor %s: its shape has %zu elements, but data_offsets give %zu bytes",
+                       h->path, e->tensor.name, bytes, stored);
+    return UM_OK;
+}
+
 static um_status read_entry(entry *e, json_t *v, const header *h, um_err *err) {
     const char *dtype = json_string_value(json_object_get(v, "dtype"));
     if (!dtype || strlen(dtype) >= sizeof e->dtype)
-        return um_fail(err, UM_EPARSE, "%s: tensor %s has no \"dtype\" of the format", h->path, e->tensor.name);
+        return um_fail(err, UM_EPARSE, "%s: tensor %s has no valid \"dtype\"", h->path, e->tensor.name);
     memcpy(e->dtype, dtype, strlen(dtype) + 1);
     size_t item = dtype_lookup(dtype, &e->tensor.type), bytes = 0;
     um_status s = read_shape(e, json_object_get(v, "shape"), item ? item : 1, &bytes, h, err);
     if (!s) s = read_offsets(e, json_object_get(v, "data_offsets"), h, err);
-    if (s) return s;
-    if (item && bytes != e->end - e->begin)
-        return um_fail(err, UM_EPARSE, "%s: tensor %s: its shape and type %s need %zu bytes, data_offsets give %zu",
-                       h->path, e->tensor.name, dtype, bytes, e->end - e->begin);
-    return UM_OK;
+    return s ? s : check_size(e, item, bytes, h, err);
 }
 
 static entry *push(um_safetensors *s) {
@@ -147,7 +161,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* Two tensors over the same bytes: a header that was made by hand, or by a broken tool. */
+/* Refuses tensors that share bytes. Such a header was edited by hand or written by a broken tool. */
 static um_status check_overlap(entry *e, size_t n, const header *h, um_err *err) {
     qsort(e, n, sizeof *e, by_begin);
     const entry *last = NULL;
@@ -161,7 +175,7 @@ static um_status check_overlap(entry *e, size_t n, const header *h, um_err *err)
     return UM_OK;
 }
 
-/* Sorts all tensors by name; a name in two files is refused, since it is unknown which one is meant. */
+/* Sorts all tensors by name. Refuses a name that occurs in two files, because it is unknown which tensor is meant. */
 static um_status sort_names(um_safetensors *s, um_err *err) {
     qsort(s->entry, s->n, sizeof *s->entry, by_name);
     for (size_t i = 1; i < s->n; i++) {
@@ -196,21 +210,21 @@ static uint64_t little_endian(const uint8_t *p) {
     return v;
 }
 
-/* Lengths first: only then may anything be read behind the first 8 bytes. */
+/* Checks the length of the header. Nothing after the first 8 bytes may be read before. */
 static um_status check_length(const uint8_t *data, size_t n, const char *path, size_t *header_n, um_err *err) {
     static const char lfs[] = "version https://git-lfs";
     if (n >= sizeof lfs && !memcmp(data, lfs, sizeof lfs - 1))
         return um_fail(err, UM_EPARSE, "%s is a Git LFS pointer, not the file itself: run 'git lfs pull' in its folder",
                        path);
-    if (n < 8) return um_fail(err, UM_EPARSE, "%s: %zu bytes, a safetensors file has at least 8", path, n);
+    if (n < 8) return um_fail(err, UM_EPARSE, "%s: the file has %zu bytes, a safetensors file has at least 8", path, n);
     uint64_t len = little_endian(data);
     if (len > n - 8)
         return um_fail(err, UM_EPARSE,
-                       "%s: the header claims %llu bytes, the file holds %zu behind its length: it is "
-                       "truncated or no safetensors file",
+                       "%s: the header claims %llu bytes, but the file has %zu after its length: it is "
+                       "truncated or not a safetensors file",
                        path, (unsigned long long)len, n - 8);
     if (len > HEADER_MAX)
-        return um_fail(err, UM_ELIMIT, "%s: a header of %llu bytes, the format allows %zu", path,
+        return um_fail(err, UM_ELIMIT, "%s: the header has %llu bytes, the format allows %zu", path,
                        (unsigned long long)len, HEADER_MAX);
     *header_n = (size_t)len;
     return UM_OK;
@@ -231,7 +245,7 @@ um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n,
     if (st) return st;
     push_file(s, path);
     json_error_t je;
-    /* A doubled key is a doubled tensor, so the lenient um_json_parse is not for this file. */
+    /* A duplicate key is a duplicate tensor. um_json_parse would accept it, so it is not used here. */
     json_t *root = json_loadb((const char *)data + 8, header_n, JSON_REJECT_DUPLICATES, &je);
     if (!root) return um_fail(err, UM_EPARSE, "%s: header: %s (line %d, column %d)", path, je.text, je.line, je.column);
     header h = {path, data + 8 + header_n, n - 8 - header_n};
@@ -263,13 +277,13 @@ static int32_t file_index(const um_safetensors *s, const char *dir, const char *
     return at;
 }
 
-/* A shard's name comes from a file that somebody else wrote: it must not leave the folder. */
+/* Checks the name of a shard. It comes from an untrusted file, and its path must not leave the folder. */
 static um_status check_shard_name(const char *shard, const char *tensor, const char *where, um_err *err) {
     if (shard && *shard && !strchr(shard, '/') && strcmp(shard, "..")) return UM_OK;
     return um_fail(err, UM_EPARSE, "%s: \"weight_map\": tensor %s must name a file of the same folder", where, tensor);
 }
 
-/* The different files that an index names, in its order. */
+/* The files that an index names, each once, in the order of the index. */
 typedef struct shards {
     const char **name;
     int32_t n;
@@ -281,7 +295,7 @@ static um_status list_shards(shards *list, json_t *map, const char *where, um_er
     list->name = UM_NEW_ARRAY(const char *, SHARDS_MAX);
     json_object_foreach(map, tensor, v) {
         const char *shard = json_string_value(v);
-        int32_t at = list->n - 1; /* tensors of one shard mostly stand together */
+        int32_t at = list->n - 1; /* usually found at once, because tensors of one shard follow each other */
         um_status st = check_shard_name(shard, tensor, where, err);
         if (st) return st;
         while (at >= 0 && strcmp(list->name[at], shard)) at--;
@@ -309,9 +323,9 @@ static um_status check_present(const shards *list, const char *dir, const char *
     return st;
 }
 
-/* Shards are called NAME-00002-of-00005.safetensors: a number that the index does not name is a shard that was lost on
- * the way. What it held shows as missing tensors later; here is the reason. */
-static void warn_of_gaps(const shards *list, const char *where) {
+/* Warns of shards that the index does not name. Shards are called NAME-00002-of-00005.safetensors, so a missing number
+ * is a missing shard. Its tensors are reported as missing later; this warning gives the reason. */
+static void warn_missing_shards(const shards *list, const char *where) {
     const char *dash = list->n ? strstr(list->name[0], "-of-") : NULL;
     int total = dash ? atoi(dash + 4) : 0;
     if (total <= list->n || total > SHARDS_MAX || dash - list->name[0] < 5) return;
@@ -329,7 +343,7 @@ static um_status open_shards(um_safetensors *s, json_t *map, const char *dir, co
     shards list = {0};
     um_status st = list_shards(&list, map, where, err);
     if (!st) st = check_present(&list, dir, where, err);
-    if (!st) warn_of_gaps(&list, where);
+    if (!st) warn_missing_shards(&list, where);
     for (int32_t i = 0; i < list.n && !st; i++) st = open_file(s, dir, list.name[i], err);
     um_free(list.name);
     return st;
@@ -363,13 +377,14 @@ static um_status open_index(um_safetensors *s, const char *dir, const char *inde
     return st;
 }
 
-/* A link whose file is not there: what an interrupted download leaves in the hub's cache. */
-static bool is_dangling(const char *path) {
+/* Returns whether `path` is a link to a missing file. An interrupted download leaves such links in the hub's cache. */
+static bool is_broken_link(const char *path) {
     char target[8];
     return !um_file_exists(path) && readlink(path, target, sizeof target) >= 0;
 }
 
-/* What a folder without safetensors holds instead, so that the message can say what to do. */
+/* Reports a folder without safetensors. The message depends on what the folder contains instead, and says what to do.
+ */
 static um_status fail_no_weights(const char *dir, um_err *err) {
     static const char *const other[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"};
     for (size_t i = 0; i < UM_LEN(other); i++) {
@@ -383,14 +398,15 @@ static um_status fail_no_weights(const char *dir, um_err *err) {
                            dir, other[i]);
     }
     char *single = um_path_join(dir, "model.safetensors");
-    bool dangling = is_dangling(single);
+    bool broken = is_broken_link(single);
     um_free(single);
-    if (dangling)
+    if (broken)
         return um_fail(err, UM_ENOENT,
-                       "%s: model.safetensors is a link to a file that is not there: the download is "
+                       "%s: model.safetensors is a link to a missing file: the download is "
                        "incomplete, finish it",
                        dir);
-    return um_fail(err, UM_ENOENT, "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
+    return um_fail(err, UM_ENOENT, "%s: the folder has neither model.safetensors nor model.safetensors.index.json",
+                   dir);
 }
 
 um_status um_safetensors_open(um_safetensors **out, const char *dir, um_err *err) {
@@ -465,12 +481,11 @@ const char *um_safetensors_file(const um_safetensors *s, const um_tensor *t) {
 
 const char *um_safetensors_dtype(const um_tensor *t) { return ((const entry *)t)->dtype; }
 
-/* Without this a model's file would stay in memory beside the backend's copy until both are whole. */
+/* Without this, the mapped file would stay in memory in addition to the backend's copy until loading has ended. */
 void um_safetensors_release(const um_safetensors *s, const um_tensor *t) {
     const entry *e = (const entry *)um_safetensors_find(s, t->name);
     if (!e || !s->map[e->file].data) return;
-    size_t bytes = um_dtype_size(t->type);
-    for (int32_t i = 0; i < t->n_dims; i++) bytes = um_mul(bytes, (size_t)t->dim[i]);
+    const size_t bytes = um_mul(um_tensor_elements(t), um_dtype_size(t->type));
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)t->data;
     const uintptr_t first = UM_CEIL_DIV(from, page) * page, last = (from + bytes) / page * page;
     if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);

@@ -1,5 +1,5 @@
-/* Named tensors of a checkpoint: each is asked for by the name that the family gives and with the shape that the
- * configuration implies; a difference is an error that names both. */
+/* Finds and loads the tensors of a checkpoint. The family determines the name of each tensor, and config.json
+ * determines its shape. When a tensor has another shape, the error names both shapes. */
 #include "model/loader.h"
 
 enum { NAME_MAX_BYTES = UM_LORA_PATH_SIZE, PARTS_MAX = 3 };
@@ -13,9 +13,9 @@ size_t um_loader_strip(const um_tensor_names *names, const um_safetensors *s) {
     return um_safetensors_find(s, name + 6) ? 6 : 0;
 }
 
-/* The pattern with the numbers of layer and expert in its holes, then the suffix. */
-static void fill_name(char out[NAME_MAX_BYTES], const char *pattern, int32_t layer, int32_t expert,
-                      const char *suffix) {
+/* Writes the pattern with the numbers of layer and expert in place of its %d, followed by the suffix. */
+static void format_name(char out[NAME_MAX_BYTES], const char *pattern, int32_t layer, int32_t expert,
+                        const char *suffix) {
     const int32_t number[] = {layer, expert};
     size_t at = 0, hole = 0;
     for (const char *next; (next = strstr(pattern, "%d")) && hole < UM_LEN(number) && at < NAME_MAX_BYTES;
@@ -25,16 +25,16 @@ static void fill_name(char out[NAME_MAX_BYTES], const char *pattern, int32_t lay
     snprintf(out + at, NAME_MAX_BYTES - at, "%s%s", pattern, suffix);
 }
 
-/* The name in this checkpoint. */
+/* Writes the name of a tensor as this checkpoint spells it, with or without the prefix "model.". */
 static void tensor_name(const um_loader *l, char out[NAME_MAX_BYTES], const char *pattern, int32_t layer,
                         int32_t expert, const char *suffix) {
     if (!strncmp(pattern, "model.", 6)) pattern += l->strip;
-    fill_name(out, pattern, layer, expert, suffix);
+    format_name(out, pattern, layer, expert, suffix);
 }
 
 void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t layer, int32_t expert) {
     static const char suffix[] = ".weight";
-    fill_name(out, pattern, layer, expert, "");
+    format_name(out, pattern, layer, expert, "");
     char *end = out + strlen(out) - (sizeof suffix - 1);
     if (end > out && !strcmp(end, suffix)) *end = '\0';
 }
@@ -42,6 +42,7 @@ void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t 
 static const um_tensor *find(const um_loader *l, const char *pattern, int32_t layer, int32_t expert,
                              const char *suffix) {
     char name[NAME_MAX_BYTES];
+    if (!l->s) return NULL;
     tensor_name(l, name, pattern, layer, expert, suffix);
     return um_safetensors_find(l->s, name);
 }
@@ -61,14 +62,6 @@ typedef struct shape {
     int32_t n;
 } shape;
 
-void um_shape_print(char out[UM_SHAPE_TEXT], const int64_t *dim, int32_t n) {
-    const size_t size = UM_SHAPE_TEXT;
-    size_t at = (size_t)snprintf(out, size, "[");
-    for (int32_t i = 0; i < UM_MIN(n, 4) && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
-    if (at < size) snprintf(out + at, size - at, n > 4 ? ", ...]" : "]");
-}
-
 static bool has_shape(const um_tensor *t, const shape *want) {
     if (t->n_dims != want->n) return false;
     for (int32_t i = 0; i < want->n; i++)
@@ -76,13 +69,8 @@ static bool has_shape(const um_tensor *t, const shape *want) {
     return true;
 }
 
-size_t um_tensor_elements(const um_tensor *t) {
-    size_t n = 1;
-    for (int32_t i = 0; i < t->n_dims; i++) n = um_mul(n, (size_t)t->dim[i]);
-    return n;
-}
-
-/* What the first walk keeps of a tensor; a stack of experts is asked for once for each of them. */
+/* Counts a tensor in the first walk. The tensor of a stack of experts is found once for each expert, and counted once.
+ */
 static void count(um_loader *l, const um_tensor *t) {
     bool *used = &l->used[um_safetensors_index(l->s, t)];
     size_t n = um_tensor_elements(t);
@@ -101,7 +89,7 @@ static um_status check_shape(const char *name, const um_tensor *t, const shape *
                    file);
 }
 
-/* What a merged adapter puts in place of the tensor; *t is left alone where it does not. */
+/* Replaces *t by the tensor of a merged adapter, if the adapter has a replacement for it. */
 static um_status replace(um_loader *l, const char *name, const shape *want, um_tensor *t, um_err *err) {
     um_lora_full *full = l->m->merged ? um_lora_find_full(l->m->lora, name) : NULL;
     if (!full) return UM_OK;
@@ -112,8 +100,15 @@ static um_status replace(um_loader *l, const char *name, const shape *want, um_t
     return s;
 }
 
-/* A tensor that must be there. */
+static um_status list(const um_loader *l, const char *name, const shape *want, um_err *err) {
+    um_tensor t = {.name = name, .n_dims = want->n};
+    memcpy(t.dim, want->dim, sizeof want->dim);
+    return l->list(l->list_arg, &t, err);
+}
+
+/* Returns a tensor that must exist with the given shape. A walk without a checkpoint leaves *out as it is. */
 static um_status get(um_loader *l, const char *name, const shape *want, um_tensor *out, um_err *err) {
+    if (l->list) return list(l, name, want, err);
     const um_tensor *t = um_safetensors_find(l->s, name);
     if (!t) {
         char wanted[UM_SHAPE_TEXT];
@@ -131,13 +126,13 @@ static um_status get(um_loader *l, const char *name, const shape *want, um_tenso
     return replace(l, name, want, out, err);
 }
 
-/* Looks for NaN and infinity in t, a tensor of the checkpoint or some rows of one. */
-static void scan(um_loader *l, const um_tensor *t) {
+/* Counts NaN and infinite values in t, a tensor of the checkpoint or some of its rows. */
+static void check_finite(um_loader *l, const um_tensor *t) {
     const um_tensor *whole = um_safetensors_find(l->s, t->name);
     const char *from = t->data, *begin = whole->data;
     size_t first, bytes = um_mul(um_tensor_elements(whole), um_dtype_size(whole->type));
-    if (!l->scan || from < begin || from >= begin + bytes) return; /* an adapter's own: um_lora_check_values */
-    size_t n = um_not_finite(t, &first);
+    if (!l->scan || from < begin || from >= begin + bytes) return; /* um_lora_check_values checks an adapter's tensor */
+    size_t n = um_count_not_finite(t, &first);
     if (!n) return;
     bool *bad = &l->bad[um_safetensors_index(l->s, whole)];
     if (!*bad) l->n_bad_tensors++;
@@ -150,7 +145,7 @@ static void scan(um_loader *l, const um_tensor *t) {
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
-void um_tensor_widen(const um_tensor *t, float *out) {
+void um_tensor_to_f32(const um_tensor *t, float *out) {
     const uint8_t *p = t->data;
     const size_t n = um_tensor_elements(t);
     for (size_t i = 0; i < n; i++) {
@@ -165,7 +160,7 @@ void um_tensor_widen(const um_tensor *t, float *out) {
 }
 
 /* Vectors (norms, biases) are small and kept in fp32. */
-um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int32_t layer, const char *suffix,
+um_status um_load_vector(um_loader *l, float **out, const um_tensor_part *p, int n, int32_t layer, const char *suffix,
                          um_err *err) {
     um_tensor t[PARTS_MAX];
     size_t total = 0;
@@ -184,8 +179,8 @@ um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int
     *out = v;
     l->m->weight_bytes += total * sizeof(float);
     for (int i = 0; i < n; i++) {
-        scan(l, &t[i]);
-        um_tensor_widen(&t[i], v);
+        check_finite(l, &t[i]);
+        um_tensor_to_f32(&t[i], v);
         v = (float *)v + p[i].rows;
     }
     return UM_OK;
@@ -193,7 +188,7 @@ um_status um_load_vector(um_loader *l, float **out, const um_part *p, int n, int
 
 /* ---- Matrices ---------------------------------------------------------------------------------------------------- */
 
-/* What a merged adapter holds of the matrix, or NULL. */
+/* Returns the matrices that a merged adapter adds to the matrix, or NULL. */
 static const um_lora_pair *find_pair(const um_loader *l, const um_tensor *t) {
     char path[NAME_MAX_BYTES];
     if (!l->m->merged) return NULL;
@@ -201,14 +196,14 @@ static const um_lora_pair *find_pair(const um_loader *l, const um_tensor *t) {
     return um_lora_find(l->m->lora, path);
 }
 
-/* The backend takes its copy of the matrices t [n], one below the other. */
+/* Lets the backend copy the matrices t [n], one below the other, after merging the adapter. */
 static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
     um_tensor part[PARTS_MAX] = {0};
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
     if (l->check) return UM_OK;
     for (int i = 0; i < n && !s; i++) {
-        scan(l, &t[i]);
+        check_finite(l, &t[i]);
         part[i] = t[i];
         pair[i] = find_pair(l, &t[i]);
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
@@ -221,7 +216,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     return s;
 }
 
-um_status um_load_matrix(um_loader *l, um_weight **out, const um_part *p, int n, int64_t cols, int32_t layer,
+um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                          um_dtype type, um_err *err) {
     um_tensor t[PARTS_MAX];
     for (int i = 0; i < n; i++) {
@@ -234,7 +229,7 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_part *p, int n,
     return pack(l, out, t, n, type, err);
 }
 
-/* Matrix `i` of a stack [n, rows, cols]. */
+/* Returns matrix i of a stack [n, rows, cols]. */
 static um_tensor slice(const um_tensor *stack, int32_t i) {
     um_tensor t = *stack;
     t.n_dims = 2;
@@ -244,7 +239,7 @@ static um_tensor slice(const um_tensor *stack, int32_t i) {
     return t;
 }
 
-um_status um_load_expert(um_loader *l, um_weight **out, const um_part *p, int n, int64_t cols, int32_t layer,
+um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                          int32_t expert, bool stacked, um_err *err) {
     um_tensor t[PARTS_MAX];
     for (int i = 0; i < n; i++) {
@@ -252,9 +247,9 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_part *p, int n,
         const shape one = {{p[i].rows, cols}, 2}, all = {{l->m->arch.route.n_experts, p[i].rows, cols}, 3};
         tensor_name(l, name, p[i].pattern, layer, expert, "");
         um_status s = get(l, name, stacked ? &all : &one, &t[i], err);
-        if (!s && l->check && !stacked) s = um_check_part(l, &p[i], cols, layer, expert, UM_MODULE_EXPERT, err);
+        if (!s && l->check && !stacked) s = um_check_tensor_part(l, &p[i], cols, layer, expert, UM_MODULE_EXPERT, err);
         if (s) return s;
-        if (stacked) t[i] = slice(&t[i], expert);
+        if (stacked && !l->check) t[i] = slice(&t[i], expert);
     }
     return pack(l, out, t, n, l->m->dtype, err);
 }

@@ -1,4 +1,4 @@
-/* The forward pass: the one sequence of operations that every family runs, over one flat batch of tokens.
+/* The forward pass: the sequence of operations that all families run, over one flat batch of tokens.
  *
  *     x = E[id]
  *     each layer:  x += Wo attention(rope(Wqkv norm(x)))
@@ -6,42 +6,46 @@
  *                  x += shared(norm(x)) + sum over chosen experts e of weight_e * expert_e(norm(x))
  *           where  ffn(h) = shared(h) = expert_e(h) = Wdown (silu(Wgate h) * Wup h), each with its own weights
  *     hidden = norm(x)
- *     answers of the wanted rows = statistics of softmax(Whead hidden[row])
+ *     predictions of the wanted rows = statistics of softmax(Whead hidden[row])
  *
- * To a product W h, tokens that run through an adapter (LoRA) add B (A h).
+ * For tokens that use an adapter (LoRA), B (A h) is added to a product W h.
  *
- * Families differ in numbers and in which optional weights are there (biases, norms of queries and keys, experts),
- * never in this order. What is visible to whom, and which page a key goes to, is data of the batch. Nothing here knows
- * the backend, and nothing here allocates once um_forward_new has returned. */
+ * Families differ in their sizes and in the optional weights that they have (biases, norms of queries and keys,
+ * experts), never in this order. The batch says which keys each token sees and into which page its key goes. This file
+ * does not depend on the backend, and it allocates nothing after um_forward_new has returned. */
 #include <math.h>
 
 #include "model/model.h"
 
 struct um_forward {
-    const um_model *m;
+    um_model *m;
     um_forward_config c;
-    const um_ops *ops; /* of the passes: the model's own, or those around them that are timed */
+    /* The operations and the device that passes use: the model's operations on `own`; or, while a profile runs, those
+     * of `timed`, which call the former and record their times. */
+    const um_ops *ops;
     um_dev *dev;
+    um_dev *own;
     um_timed timed;
     um_kv *kv;
-    float *x;         /* [T, H] residual stream */
-    float *normed;    /* [T, H] */
-    float *qkv;       /* [T, (heads + 2 kv heads) * d] */
-    float *attended;  /* [T, heads * d] */
-    float *gate_up;   /* [wide rows, 2 * widest ff] */
-    float *gated;     /* [wide rows, widest ff] */
-    float *routed;    /* [T, E] products of the router */
-    float *low;       /* [T, rank_max] between the two matrices of an adapter; NULL without adapters */
-    int32_t *block;   /* [T] routing block of each token; NULL where experts are not pooled */
-    float *hidden;    /* [T, H] after the final norm; lives until the next pass */
-    float *saved;     /* [n_saved, H] hidden rows kept over passes */
-    size_t workspace; /* bytes of the above */
-    bool selects;     /* some span of this pass keeps sparse keys */
+    float *x;              /* [T, H] residual stream */
+    float *normed;         /* [T, H] */
+    float *qkv;            /* [T, (heads + 2 kv heads) * d] */
+    float *attended;       /* [T, heads * d] */
+    float *gate_up;        /* [wide rows, 2 * widest ff] */
+    float *gated;          /* [wide rows, widest ff] */
+    float *routed;         /* [T, E] products of the router */
+    float *low;            /* [T, rank_max] products A h of an adapter; NULL without adapters */
+    int32_t *block;        /* [T] routing block of each token; NULL when experts are chosen per token */
+    float *hidden;         /* [T, H] after the final norm; valid until the next pass */
+    float *saved;          /* [n_saved, H] hidden rows that are kept for later passes */
+    size_t workspace;      /* bytes of the arrays above */
+    bool selects;          /* a span of this pass keeps sparse keys */
+    const um_batch *batch; /* the submitted pass, until um_forward_wait */
 };
 
 /* ---- The pass ---------------------------------------------------------------------------------------------------- */
 
-/* Row widths of the model, named once. */
+/* Widths of rows, in elements. */
 static int32_t q_width(const um_arch *a) { return a->n_heads * a->head_dim; }
 
 static int32_t qkv_width(const um_arch *a) { return (a->n_heads + 2 * a->n_kv_heads) * a->head_dim; }
@@ -79,14 +83,14 @@ static um_attention attention_args(const um_forward *f, int32_t layer, const um_
                           .batch = b};
 }
 
-/* Tokens of the batch that an operation works on together. */
+/* A range of tokens of the batch that an operation processes together. */
 typedef struct rows {
     int32_t first, n;
 } rows;
 
-/* y (+)= W x + bias; then, for the tokens of spans under an adapter, y += B (A x). x and y start at the first of `at`.
- * A row's product is the same whatever rows stand beside it, so neighbours under one adapter go together, and none
- * depends on the others. */
+/* Computes y = W x + bias, or y += W x + bias with `add`; then y += B (A x) for the tokens of spans that use an
+ * adapter. x and y start at the first token of `at`. Neighbouring spans with the same adapter are computed together.
+ * The product of a row does not depend on the other rows, so this does not change the result. */
 static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at, const float *x, bool add, float *y) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
@@ -105,7 +109,8 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
     }
 }
 
-/* x += Wo attention(rope(Wqkv norm(x))). Keys and values reach their pages before attention reads any. */
+/* Computes x += Wo attention(rope(Wqkv norm(x))). All keys and values are written to their pages before attention reads
+ * them. */
 static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
@@ -124,13 +129,14 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     linear(f, &y->o, b, all, f->attended, true, f->x);
 }
 
-/* Rows that the wide results of feed-forward layers have room for. */
+/* Returns the number of rows that the buffers gate_up and gated hold. */
 static int32_t wide_rows(const um_forward *f) {
     const int32_t most = f->m->ops->rows_at_once, T = UM_MAX(f->c.max_tokens, 1);
     return most ? UM_MIN(most, T) : T;
 }
 
-/* gated = silu(Wgate h) * Wup h, in one operation where there is such a thing and no adapter adds to the products. */
+/* Computes gated = silu(Wgate h) * Wup h. Uses one fused operation if the backend has it and no adapter changes the
+ * layer. */
 static void gate(um_forward *f, const um_linear *gate_up, int32_t width, const um_batch *b, rows at, const float *h) {
     if (f->m->ops->linear_gate && !gate_up->low_rank) {
         f->ops->linear_gate(f->dev, gate_up->w, gate_up->bias, h, at.n, f->gated);
@@ -140,8 +146,9 @@ static void gate(um_forward *f, const um_linear *gate_up, int32_t width, const u
     f->ops->gate(f->dev, f->gate_up, at.n, width, f->gated);
 }
 
-/* x += Wdown (silu(Wgate h) * Wup h), h in f->normed. Even groups of rows, one through all three steps after the other:
- * what lies between the steps is the widest thing of the pass. */
+/* Computes x += Wdown (silu(Wgate h) * Wup h), with h in f->normed. The rows are processed in groups of equal size, and
+ * each group goes through all three operations before the next one starts. The intermediate results are the widest of
+ * the pass, so this keeps their buffers small. */
 static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
                          const um_batch *b) {
     const size_t hidden = (size_t)f->m->arch.hidden;
@@ -154,7 +161,7 @@ static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linea
     }
 }
 
-/* x += sum of weight_e * expert_e(h) over the experts that each token chooses, h in f->normed */
+/* Computes x += sum of weight_e * expert_e(h) over the experts that are chosen for each token, with h in f->normed. */
 static void experts(um_forward *f, const um_layer *y, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     const um_moe moe = {.route = &a->route,
@@ -182,7 +189,8 @@ static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     if (y->router.w) experts(f, y, b);
 }
 
-/* Tokens of a span that lie in the same routing block get the same number; no two spans share one. */
+/* Numbers the routing blocks. Tokens of a span in the same routing block get the same number. No number is used in two
+ * spans. */
 static void number_blocks(const um_forward *f, const um_batch *b) {
     const int32_t length = f->m->arch.route_block;
     int32_t number = 0;
@@ -195,7 +203,7 @@ static void number_blocks(const um_forward *f, const um_batch *b) {
     }
 }
 
-static void answer_rows(um_forward *f, const um_batch *b) {
+static void predict_rows(um_forward *f, const um_batch *b) {
     const um_arch *a = &f->m->arch;
     um_head head = {.w = f->m->head,
                     .hidden = f->hidden,
@@ -209,7 +217,8 @@ static void answer_rows(um_forward *f, const um_batch *b) {
     if (b->n_rows) f->ops->head(f->dev, &head);
 }
 
-/* Rows of this pass may read what an earlier pass saved, so saving comes after the answers. */
+/* Saves hidden rows for later passes. Rows of this pass may read rows that an earlier pass saved, so this is done after
+ * the pass has ended. */
 static void save_rows(um_forward *f, const um_batch *b) {
     const size_t H = (size_t)f->m->arch.hidden;
     for (int32_t i = 0; i < b->n_saves; i++) {
@@ -219,7 +228,7 @@ static void save_rows(um_forward *f, const um_batch *b) {
     }
 }
 
-void um_forward_submit(um_forward *f, const um_batch *b) {
+um_status um_forward_submit(um_forward *f, const um_batch *b, um_err *err) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
     const um_arch *a = &f->m->arch;
@@ -238,22 +247,28 @@ void um_forward_submit(um_forward *f, const um_batch *b) {
         const um_norm norm = {f->m->final_norm, f->m->final_norm_bias, a->norm_eps};
         ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->hidden);
     }
-    answer_rows(f, b);
-    save_rows(f, b);
+    predict_rows(f, b);
+    f->batch = b;
+    return ops->submit ? ops->submit(dev, err) : UM_OK;
 }
 
 void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
     f->ops->kv_copy(f->dev, f->kv, from, to, n);
 }
 
-/* The CPU's operations are done when they return. */
-void um_forward_wait(um_forward *f) { (void)f; }
+um_status um_forward_wait(um_forward *f, um_err *err) {
+    assert(f->batch);
+    um_status s = f->ops->wait ? f->ops->wait(f->dev, err) : UM_OK;
+    if (!s) save_rows(f, f->batch);
+    f->batch = NULL;
+    return s;
+}
 
 const um_kv *um_forward_kv(const um_forward *f) { return f->kv; }
 void um_forward_profile(um_forward *f, um_profile *p) {
-    f->timed = (um_timed){f->m->ops, f->m->dev, p};
+    f->timed = (um_timed){f->m->ops, f->own, p};
     f->ops = p ? &um_ops_timed : f->m->ops;
-    f->dev = p ? (um_dev *)(void *)&f->timed : f->m->dev;
+    f->dev = p ? (um_dev *)(void *)&f->timed : f->own;
 }
 
 const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
@@ -264,7 +279,7 @@ static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t widt
     if (!width) return UM_OK;
     size_t bytes = um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), sizeof(float));
     void *p = NULL;
-    um_status s = f->m->ops->buffer(f->m->dev, &p, bytes, what, err);
+    um_status s = f->m->ops->buffer(f->own, &p, bytes, what, err);
     if (s) return s;
     *out = p;
     f->workspace += bytes;
@@ -275,7 +290,7 @@ static um_status new_blocks(um_forward *f, um_err *err) {
     if (!f->m->arch.route.capacity) return UM_OK;
     size_t bytes = um_mul((size_t)UM_MAX(f->c.max_tokens, 1), sizeof(int32_t));
     void *p = NULL;
-    um_status s = f->m->ops->buffer(f->m->dev, &p, bytes, "routing blocks", err);
+    um_status s = f->m->ops->buffer(f->own, &p, bytes, "routing blocks", err);
     f->block = p;
     f->workspace += bytes;
     return s;
@@ -310,13 +325,14 @@ static um_kv_shape kv_shape(const um_forward *f) {
                          .layout = f->c.layout};
 }
 
-um_status um_forward_new(um_forward **out, const um_model *m, const um_forward_config *c, um_err *err) {
+um_status um_forward_new(um_forward **out, um_model *m, const um_forward_config *c, um_err *err) {
     um_forward *f = UM_NEW(um_forward);
     f->m = m;
     f->c = *c;
-    um_forward_profile(f, NULL);
     um_kv_shape shape = kv_shape(f);
-    um_status s = m->ops->kv_new(m->dev, &f->kv, &shape, err);
+    um_status s = um_model_acquire_device(m, &f->own, err);
+    um_forward_profile(f, NULL);
+    if (!s) s = m->ops->kv_new(f->own, &f->kv, &shape, err);
     if (!s) s = new_workspace(f, err);
     if (s) {
         um_forward_free(f);
@@ -331,8 +347,9 @@ void um_forward_free(um_forward *f) {
     void *buffer[] = {f->x,      f->normed, f->qkv,   f->attended, f->gate_up, f->gated,
                       f->routed, f->low,    f->block, f->hidden,   f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
-        if (buffer[i]) f->m->ops->buffer_free(f->m->dev, buffer[i]);
-    if (f->kv) f->m->ops->kv_free(f->m->dev, f->kv);
+        if (buffer[i]) f->m->ops->buffer_free(f->own, buffer[i]);
+    if (f->kv) f->m->ops->kv_free(f->own, f->kv);
+    if (f->own) um_model_release_device(f->m, f->own);
     um_free(f);
 }
 
@@ -343,5 +360,7 @@ size_t um_forward_kv_bytes(const um_forward *f) {
 
 size_t um_forward_workspace_bytes(const um_forward *f) {
     um_kv_shape shape = kv_shape(f);
-    return f->workspace + f->m->ops->scratch_bytes(f->m->dev) + f->m->ops->kv_scratch_bytes(&shape);
+    return f->workspace + f->m->ops->scratch_bytes(f->own) + f->m->ops->kv_scratch_bytes(&shape);
 }
+
+int um_forward_threads(const um_forward *f) { return f->m->ops->threads(f->own); }

@@ -1,14 +1,14 @@
-/* The flat batch: what one forward pass computes, as data. It is the contract between those who plan (strategies, the
- * engine) and those who compute (transformer.c, the backends), and holds no policy.
+/* The flat batch: a description of one forward pass as plain data. Strategies and the engine build it; transformer.c
+ * and the backends compute it. It contains no policy.
  *
- * Positions of a request are numbered from 0. Three numbers belong to a fed token: its rotary position `pos`, its
- * visibility index `vis` (its place in the order in which keys are read; equal to the position in every family so far)
- * and its KV slot. Every fed token's keys and values are written to its slot before attention reads, whether they are
- * final or provisional, so attention knows one source of keys: pages.
+ * Positions of a request count from 0. A fed token has three numbers: its rotary position `pos`, its visibility index
+ * `vis` and its KV slot. The visibility index is the token's place in the order in which keys are read; in all present
+ * families it equals the position. The keys and values of every fed token, final or provisional, are written to its
+ * slot before attention reads, so attention reads keys from pages only.
  *
- * There are two kinds of pages. Those below n_pages belong to a request's table and live until it gives them back.
- * Scratch pages, numbered from n_pages on, live for one pass and are one layer deep: the keys of a layer are gone when
- * the next one runs. What a later pass never reads (whole-sequence decoding, a sparse refresh) goes there. */
+ * There are two kinds of pages. Pages below n_pages belong to a request's table until it releases them. Scratch pages,
+ * numbered from n_pages on, are valid for one pass and hold a single layer: each layer overwrites the keys of the layer
+ * before. Keys that no later pass reads (whole-sequence decoding, a sparse refresh) are stored there. */
 #ifndef UM_OPS_BATCH_H
 #define UM_OPS_BATCH_H
 
@@ -23,16 +23,17 @@ typedef struct um_range {
     int32_t start, end; /* [start, end) */
 } um_range;
 
-/* Slot of visibility index `vis` by a table of pages. */
+/* Returns the slot of visibility index `vis` in a page table. */
 static inline int64_t um_slot_of(const int32_t *page, int32_t page_size, int32_t vis) {
     return (int64_t)page[vis / page_size] * page_size + vis % page_size;
 }
 
-/* Backends that go through keys in groups begin these at multiples of this visibility index: keys that lie on other
- * indices, but equally within such groups, give the same sums bit by bit. */
+/* Backends that read keys in groups start the groups at multiples of this visibility index. Moving keys by a multiple
+ * of it therefore leaves the sums bit-identical. */
 #define UM_KEY_GROUP 32
 
-/* What is left of `all` without `gone`, ascending and without empty ranges; returns how many there are. */
+/* Writes the parts of `all` that are outside of `gone`, in ascending order and without empty ranges. Returns their
+ * number. */
 static inline int um_range_without(um_range all, um_range gone, um_range out[2]) {
     int n = 0;
     if (gone.start >= gone.end) gone.start = gone.end = all.end;
@@ -43,16 +44,17 @@ static inline int um_range_without(um_range all, um_range gone, um_range out[2])
     return n;
 }
 
-/* Which keys a query sees: those with vis index below a bound that depends on the query's own index alone. */
+/* The rule that says which keys a query sees: those whose visibility index is below a bound. The bound depends only on
+ * the query's own index. */
 typedef enum { UM_SEE_FULL, UM_SEE_CAUSAL, UM_SEE_BLOCK_CAUSAL } um_see;
 typedef struct um_visibility {
     um_see see;
-    /* Block-causal: blocks of this length start at anchor; what lies before is one block, of which the first `prefix`
-     * positions see each other alone. 0 <= prefix <= anchor. */
+    /* For UM_SEE_BLOCK_CAUSAL: blocks of this length start at anchor. The positions before anchor are one block; of
+     * these, the first `prefix` positions see only each other. 0 <= prefix <= anchor. */
     int32_t block, anchor, prefix;
 } um_visibility;
 
-/* First index that the query at `vis` does not see. */
+/* Returns the first index that the query at `vis` does not see. */
 static inline int32_t um_visible_end(um_visibility v, int32_t vis) {
     if (v.see == UM_SEE_FULL) return INT32_MAX;
     if (v.see == UM_SEE_CAUSAL) return vis + 1;
@@ -63,129 +65,139 @@ static inline int32_t um_visible_end(um_visibility v, int32_t vis) {
 
 typedef enum { UM_PASS_PREFILL, UM_PASS_DENOISE, UM_PASS_COMMIT } um_pass_kind;
 
-/* A token that is fed as a blend of embeddings in place of its own: x = sum over i of w[i] * E[id[i]], then, with
- * `renormalize`, x is brought to the length sum of w[i] * |E[id[i]]|. Sums run in the order of the list, in fp32. */
+/* A token that is fed as a blend of embeddings in place of its own embedding: x = sum over i of w[i] * E[id[i]]. With
+ * `renormalize`, x is then scaled to the length sum over i of w[i] * |E[id[i]]|. Sums are fp32, in the order of the
+ * list. */
 typedef struct um_soft {
-    int32_t at; /* the token: index in the segment, in the batch its index there */
+    int32_t at; /* index of the token in its segment, or in the batch for um_batch.soft */
     int32_t n;
     const int32_t *id; /* [n] */
     const float *w;    /* [n] */
     bool renormalize;
 } um_soft;
 
-/* Sparse keys: in every layer, after its attention, the keys that matter most to a block are copied, with their values,
- * to a table of their own. With Q the rotated queries of the block's tokens and qbar[h] their mean, a key k outside the
- * block scores, over all query heads h (or, per_head, as the largest of those that share the KV head),
+/* A selection of sparse keys. In every layer, after attention, the keys that matter most to a block are copied with
+ * their values to a separate page table.
+ *
+ * Let qbar[h] be the mean of the rotated queries of the block's tokens in query head h. The score of a key k outside
+ * the block is the sum over all query heads h of
  *     s[k] = qbar[h] . K[k, KV head of h] / sqrt(d)
- * then s is max-pooled over `pool` neighbours of the ascending list of keys outside the block, and prior[k] is added.
- * The n_keep largest go to the table in falling order of that, ties lower index first; row t at index t: the same keys
- * for all KV heads, or, per_head, each head its own. `blind` leaves the scores out: s is 0. */
+ * With per_head, it is the largest value among the query heads that share the KV head. The scores are then max-pooled
+ * over `pool` neighbours in the ascending list of keys outside the block, and prior[k] is added. With `blind` all
+ * scores are 0 before the prior is added.
+ *
+ * The n_keep keys with the largest results are copied in descending order, the lower index first among equals: the t-th
+ * key to index t of the table. All KV heads keep the same keys, or with per_head each KV head keeps its own. */
 typedef struct um_kv_select {
-    um_range block; /* vis indices of the block; its tokens are fed in this pass */
+    um_range block; /* visibility indices of the block; its tokens are fed in this pass */
     int32_t n_keep, pool;
     bool per_head;
-    const int32_t *page; /* table of the kept rows: row t lies in page[t / page_size] */
-    const float *prior;  /* by vis index, up to the end of the segment's keys, finite; NULL: 0 */
+    const int32_t *page; /* page table of the kept keys: the t-th is in page[t / page_size] */
+    const float *prior;  /* by visibility index, up to the end of the segment's keys; finite; NULL: 0 */
     bool blind;
 } um_kv_select;
 
 struct um_req;
 
-/* A run of tokens of one request in this pass; a request may own several (guidance, branches). */
+/* A run of tokens of one request in this pass. A request may have several segments (guidance, branches). */
 typedef struct um_segment {
     struct um_req *req;
     um_pass_kind kind;
     int32_t n;                     /* tokens fed */
     const int32_t *id, *pos, *vis; /* [n] token ids, rotary positions, visibility indices */
-    const int32_t *page;           /* page table: index vis lies in page[vis / page_size] */
-    um_range keys;                 /* vis indices of the keys that exist for this pass, those fed now included */
-    um_range hole;                 /* of those, the ones that do not exist; empty: {0, 0} */
+    const int32_t *page;           /* page table: visibility index vis is in page[vis / page_size] */
+    um_range keys;                 /* visibility indices of the keys that attention reads, including those fed now */
+    um_range hole;                 /* indices within `keys` that attention skips; empty: {0, 0} */
     um_visibility rule;
-    const um_kv_select *select; /* NULL: nothing is kept */
-    const um_soft *soft;        /* [n_soft] by rising `at` */
+    const um_kv_select *select; /* NULL: no selection */
+    const um_soft *soft;        /* [n_soft] by ascending `at` */
     int32_t n_soft;
-    int32_t adapter; /* index of the adapter (LoRA) that its tokens run through, -1: none */
-    int32_t save_src,
-        save_to; /* keep final hidden row save_src (index in the segment) as saved row save_to; -1: none */
+    int32_t adapter; /* index of the adapter (LoRA) applied to the tokens; -1: none */
+    /* Store the final hidden row of token save_src (index in the segment) as saved row save_to; -1: none. */
+    int32_t save_src, save_to;
 } um_segment;
 
-/* Edits of a row work in their order (an id may come more than once); within one, scale comes before add. */
+/* An edit of a logit. A row's edits are applied in their order, and an id may occur more than once. Within one edit,
+ * scale is applied before add. */
 typedef struct um_edit {
     int32_t id;
     float add;   /* added to the logit */
-    float scale; /* > 0: a positive logit is divided by it, a negative one multiplied (repetition penalty); 0: off */
-    bool ban;    /* the id can't be chosen and has no share of the probability */
+    float scale; /* > 0: divides a positive logit, multiplies a negative one (repetition penalty); 0: off */
+    bool ban;    /* the id can't be chosen and has probability 0 */
 } um_edit;
 
-/* Filters work in the order top-p, top-k, min-p, on logits divided by the temperature (by 1 when that is 0); the
- * likeliest id always stays. */
+/* Sampling parameters of a row. The filters are applied in the order top-p, top-k, min-p to the logits divided by the
+ * temperature (by 1 when the temperature is 0). The likeliest id is never dropped. */
 typedef struct um_sampling {
     float temperature; /* 0 = greedy */
-    float top_p;       /* 1 = off; an id goes when those before it have more than this together */
-    float min_p;       /* 0 = off; an id goes when it has less than this share of the likeliest one's probability */
-    int32_t top_k;     /* 0 = off; ids equal to the k-th stay */
+    float top_p;       /* 1 = off; drops an id when the likelier ids together exceed this probability */
+    float min_p;       /* 0 = off; drops an id below this share of the likeliest id's probability */
+    int32_t top_k;     /* 0 = off; keeps all ids whose logit equals the k-th */
     uint64_t key;      /* random key; the counter is the vocabulary id */
 } um_sampling;
 
 enum {
     UM_WANT_BEST = 1,    /* best id and its probability */
-    UM_WANT_SECOND = 2,  /* runner-up */
-    UM_WANT_ENTROPY = 4, /* after temperature and filters, nats */
-    UM_WANT_SAMPLE = 8,  /* a draw; equals best when temperature is 0 */
+    UM_WANT_SECOND = 2,  /* second best id and its probability */
+    UM_WANT_ENTROPY = 4, /* entropy after temperature and filters, in nats */
+    UM_WANT_SAMPLE = 8,  /* a sampled id; the best id when the temperature is 0 */
     UM_WANT_PROB_OF = 16 /* probability of `id` */
 };
 
 #define UM_TOP_MAX 64
-/* One of the likeliest ids: probabilities before and after temperature and filters. */
+/* One of the likeliest ids, with its probability before (p) and after (q) temperature and filters. */
 typedef struct um_top {
-    int32_t id; /* -1 and all behind it: there are no more */
+    int32_t id; /* -1: this entry and all later ones are unused */
     float p, q;
 } um_top;
 
-/* One wanted prediction. */
+/* A request for one prediction. */
 typedef struct um_row {
-    int32_t src[2]; /* final hidden rows: index in the batch, or -1 - k for saved row k; src[1] unused when w[1] is 0 */
-    float w[2];     /* the logits are those of w[0]*row0 + w[1]*row1; guidance g is {1+g, -g} */
-    const um_edit *edit; /* [n_edit] what rows of a request share, by rising id; may be thousands */
+    /* The logits are those of the hidden row w[0] * row0 + w[1] * row1. src are the final hidden rows: index in the
+     * batch, or -1 - k for saved row k; src[1] is unused when w[1] is 0. Guidance g is {1 + g, -g}. */
+    int32_t src[2];
+    float w[2];
+    const um_edit *edit; /* [n_edit] edits that the rows of a request share, by ascending id; may be thousands */
     int32_t n_edit;
-    const um_edit *own; /* [n_own] this row's, in any order; they come after the shared ones */
+    const um_edit *own; /* [n_own] edits of this row in any order, applied after the shared ones */
     int32_t n_own;
-    const uint32_t *allow; /* vocabulary bitmap, or NULL: all below the vocabulary limit */
+    const uint32_t *allow; /* bitmap of the allowed vocabulary ids; NULL: all */
     um_sampling how;
     uint32_t want;
-    int32_t id;    /* for UM_WANT_PROB_OF */
-    int32_t n_top; /* 0..UM_TOP_MAX likeliest ids, by falling p, ties highest id first */
+    int32_t id;    /* the id of UM_WANT_PROB_OF */
+    int32_t n_top; /* number of likeliest ids, 0..UM_TOP_MAX, by descending p; the highest id first among equals */
     um_top *top;   /* [n_top] written by the pass */
 } um_row;
 
-/* Ids and probabilities: p before temperature and filters, q after (equal to p when temperature is 0 and no filter is
- * set). Both over the ids that edits and `allow` leave. Ties go to the highest id. */
+/* The prediction of a row. p are probabilities before temperature and filters, q after them; they are equal when the
+ * temperature is 0 and no filter is set. Both cover only the ids that the edits and `allow` permit. Of equal logits the
+ * highest id wins. */
 typedef struct um_answer {
-    int32_t best, second, sample; /* -1 when not wanted or when nothing is allowed */
+    int32_t best, second, sample; /* -1 when not wanted or when no id is allowed */
     float p_best, p_second, p_sample, p_id;
     float q_best, q_second, q_sample;
     float entropy, logsumexp;
-    const um_top *top; /* the row's likeliest ids; NULL: none were wanted. Set by whoever runs the pass. */
+    const um_top *top; /* the row's likeliest ids; NULL: none were wanted. The engine sets it. */
 } um_answer;
 
-/* A segment's place in the flat arrays. */
+/* The part of the flat arrays that belongs to one segment. */
 typedef struct um_span {
     int32_t first, n; /* tokens [first, first + n) */
     const int32_t *page;
     um_range keys, hole;
-    const um_kv_select *select; /* or NULL */
-    int32_t adapter;            /* or -1 */
+    const um_kv_select *select; /* NULL: no selection */
+    int32_t adapter;            /* index of the adapter; -1: none */
 } um_span;
 
 typedef struct um_batch {
     int32_t n_tokens, n_spans, n_rows, n_saves;
     const int32_t *id, *pos, *slot; /* [n_tokens] */
-    const int32_t *seen_end;        /* [n_tokens] first vis index that the token does not see */
+    const int32_t *seen_end;        /* [n_tokens] first visibility index that the token does not see */
     const um_span *span;            /* [n_spans] */
-    const um_soft *soft;            /* [n_soft] by rising token */
+    const um_soft *soft;            /* [n_soft] by ascending token */
     int32_t n_soft;
     const um_row *row;        /* [n_rows] */
-    const int32_t (*save)[2]; /* [n_saves] {hidden row, saved row}; taken after the answers are computed */
+    const int32_t (*save)[2]; /* [n_saves] {hidden row, saved row}; copied after the answers are computed */
     um_answer *answer;        /* [n_rows] written by the pass */
 } um_batch;
 

@@ -28,7 +28,7 @@ float um_bf16_to_f32(uint16_t v) { return float_of_bits((uint32_t)v << 16); }
 
 uint16_t um_f32_to_bf16(float v) {
     uint32_t bits = bits_of_float(v);
-    /* Rounding could carry a NaN's mantissa into infinity: keep its top bits and make it quiet. */
+    /* Rounding could turn a NaN into infinity. Keeps the top bits of the mantissa and makes the NaN quiet. */
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -54,7 +54,7 @@ uint8_t um_f32_to_f8(float v) {
     float size = fabsf(v);
     if (isnan(v)) return (uint8_t)(sign | 0x7f);
     if (size > 448) return (uint8_t)(sign | 0x7e);
-    /* Subnormal: 2^14 has the same distance to its neighbours in fp32, 2^-9, so adding it rounds. */
+    /* Subnormal results are multiples of 2^-9. Near 2^14 fp32 numbers are 2^-9 apart, so adding 2^14 rounds. */
     if (size < 0x1p-6f) return (uint8_t)(sign | (bits_of_float(size + 0x1p14f) - bits_of_float(0x1p14f)));
     bits &= 0x7fffffffu;
     bits += 0x7ffff + (bits >> 20 & 1);

@@ -1,4 +1,4 @@
-/* The parts of a selection that are no arithmetic. */
+/* Selection of keys: the candidates, max-pooling, the prior, and the choice of the largest scores. */
 #include "ops/select.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static void swap(int32_t *a, int32_t *b) {
     *b = t;
 }
 
-/* Moves entry i of a heap of n down to its place. */
+/* Moves entry i down in a heap of n entries until no child comes before it. */
 static void sink(const float *score, int32_t *heap, int32_t n, int32_t i) {
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && comes_first(score, heap[child + 1], heap[child])) child++;
@@ -61,7 +61,8 @@ static void sink(const float *score, int32_t *heap, int32_t n, int32_t i) {
 void um_select_largest(const float *score, int32_t n, int32_t n_keep, int32_t *order) {
     for (int32_t i = 0; i < n; i++) order[i] = i;
     for (int32_t i = n / 2; i-- > 0;) sink(score, order, n, i);
-    for (int32_t left = n; left > n - n_keep;) { /* the first of those left goes behind them */
+    /* Moves the largest of the remaining scores to the end of the remaining range. */
+    for (int32_t left = n; left > n - n_keep;) {
         left--;
         swap(&order[0], &order[left]);
         sink(score, order, left, 0);

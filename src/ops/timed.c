@@ -1,8 +1,8 @@
-/* The operations of a pass around those of a backend, each a span of a profile. A backend whose operations return
- * before they are done shows here how long they take to be handed over. */
+/* Wraps the operations of a backend and records each as a span of a profile. For a backend whose operations return
+ * before they are done, a span shows only the time to issue the operation. */
 #include "ops/ops.h"
 
-/* What a um_dev is here. */
+/* The um_dev of this backend is a um_timed. */
 #define TIMED(dev) ((um_timed *)(void *)(dev))
 
 #define SPAN(name, size, call)                                                                                         \
@@ -59,6 +59,20 @@ static void moe(um_dev *dev, const um_moe *a) { SPAN("moe", a->n_tokens, moe(t->
 
 static void head(um_dev *dev, const um_head *a) { SPAN("head", a->n_rows, head(t->dev, a)); }
 
+static um_status submit(um_dev *dev, um_err *err) {
+    const um_timed *t = TIMED(dev);
+    return t->ops->submit ? t->ops->submit(t->dev, err) : UM_OK;
+}
+
+static um_status wait(um_dev *dev, um_err *err) {
+    const um_timed *t = TIMED(dev);
+    if (!t->ops->wait) return UM_OK;
+    double since = um_profile_enter(t->profile);
+    um_status st = t->ops->wait(t->dev, err);
+    um_profile_leave(t->profile, since, "wait", 0);
+    return st;
+}
+
 const um_ops um_ops_timed = {.name = "timed",
                              .summary = "another backend's operations, timed",
                              .kv_copy = kv_copy,
@@ -72,8 +86,10 @@ const um_ops um_ops_timed = {.name = "timed",
                              .gate = gate,
                              .linear_gate = linear_gate,
                              .moe = moe,
-                             .head = head};
+                             .head = head,
+                             .submit = submit,
+                             .wait = wait};
 
-/* Two names, a number in the space of one, fourteen functions that make and free, twelve operations: a new one needs
- * its wrapper. */
-_Static_assert(sizeof(um_ops) == (3 + 14 + 12) * sizeof(void *), "every operation of a pass is timed");
+/* Fails to compile when an operation is added, as a reminder to wrap it. The table has two names, a number padded to
+ * the size of a pointer, 14 functions that create and free objects, 12 operations, submit and wait. */
+_Static_assert(sizeof(um_ops) == (3 + 14 + 12 + 2) * sizeof(void *), "every operation of a pass is timed");

@@ -1,11 +1,12 @@
-/* Keys of requests. */
+/* API keys. */
 #include <strings.h>
 
 #include "server/frontend.h"
+#include "server/respond/reply.h"
 
 #define CREDENTIALS_MAX 512
 
-/* Every byte of the guess is looked at, whether an earlier one differed or not. */
+/* Compares all bytes of the guess, wherever the first difference is, so that the time reveals nothing about the key. */
 static bool is_equal(const char *key, const char *guess, size_t n_guess) {
     size_t n_key = strlen(key);
     volatile unsigned char differs = n_key != n_guess;
@@ -13,13 +14,13 @@ static bool is_equal(const char *key, const char *guess, size_t n_guess) {
     return !differs;
 }
 
-static bool has_key(const um_words *keys, const char *guess, size_t n) {
+static bool has_key(const um_name_list *keys, const char *guess, size_t n) {
     bool found = false;
     for (size_t i = 0; i < keys->n; i++) found |= is_equal(keys->word[i], guess, n);
     return found;
 }
 
-/* Behind "Bearer " or another scheme, whose name has any case; NULL: it is a different one. */
+/* Returns the text after the scheme ("Bearer ", in any case); NULL for another scheme. */
 static const char *after_scheme(const char *header, const char *scheme) {
     size_t n = strlen(scheme);
     if (strncasecmp(header, scheme, n) != 0 || header[n] != ' ') return NULL;
@@ -32,7 +33,7 @@ static int base64_value(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Returns the number of bytes, at most `size`. What follows something that is no digit is left out. */
+/* Returns the number of bytes, at most `size`. Stops at the first character that is not a base64 digit. */
 static size_t base64_decode(const char *text, char *out, size_t size) {
     uint32_t bits = 0;
     size_t n = 0;
@@ -46,15 +47,15 @@ static size_t base64_decode(const char *text, char *out, size_t size) {
     return n;
 }
 
-/* "Basic " and base64 of "name:key": how browsers ask their user. */
-static bool has_password(const um_words *keys, const char *encoded) {
+/* Browsers send base64 of "name:password" after "Basic ". The password is the key. */
+static bool has_password(const um_name_list *keys, const char *encoded) {
     char text[CREDENTIALS_MAX];
     size_t n = base64_decode(encoded, text, sizeof text);
     const char *colon = memchr(text, ':', n);
     return colon && has_key(keys, colon + 1, n - (size_t)(colon + 1 - text));
 }
 
-bool um_auth_allows(const um_words *keys, um_exchange *x, bool basic) {
+bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic) {
     if (keys->n == 0) return true;
     const char *header = um_exchange_header(x, "authorization");
     if (!header) return false;
@@ -66,7 +67,7 @@ bool um_auth_allows(const um_words *keys, um_exchange *x, bool basic) {
 
 void um_auth_refuse(um_exchange *x, bool basic) {
     const char *given = um_exchange_header(x, "authorization");
-    /* A browser answers a Basic challenge with a dialogue, which suits a page and nothing else. */
+    /* A browser answers a Basic challenge with a dialog, so only pages get one. */
     um_exchange_add_header(x, "WWW-Authenticate", basic ? "Basic realm=\"unmask\", charset=\"UTF-8\"" : "Bearer");
     if (given) um_reply_error(x, 401, NULL, "invalid_api_key", "the API key is wrong");
     else

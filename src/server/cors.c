@@ -1,38 +1,41 @@
-/* Cross-origin requests: browsers let a page of another origin call the server only where these headers say so. */
+/* Cross-origin requests: browsers let a page of another origin call the server only if these headers allow it. */
 #include "server/frontend.h"
+#include "server/respond/reply.h"
 
 /* The value for Access-Control-Allow-Origin, or NULL. */
-static const char *allowed_origin(const um_words *origins, um_exchange *x) {
+static const char *allowed_origin(const um_name_list *origins, um_exchange *x) {
     const char *origin = um_exchange_header(x, "origin");
     if (!origin) return NULL;
-    if (um_words_have(origins, "*")) return "*";
-    return um_words_have(origins, origin) ? origin : NULL;
+    if (um_name_list_has(origins, "*")) return "*";
+    return um_name_list_has(origins, origin) ? origin : NULL;
 }
 
-void um_cors_allow(const um_words *origins, um_exchange *x) {
+void um_cors_allow(const um_name_list *origins, um_exchange *x) {
     if (origins->n == 0) return;
     const char *origin = allowed_origin(origins, x);
-    if (!um_words_have(origins, "*")) um_exchange_add_header(x, "Vary", "Origin"); /* or a cache mixes them up */
+    if (!um_name_list_has(origins, "*"))
+        um_exchange_add_header(x, "Vary", "Origin"); /* caches must keep a response per origin */
     if (!origin) return;
     um_exchange_add_header(x, "Access-Control-Allow-Origin", origin);
     um_exchange_add_header(x, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
-/* A page can send a form, or nothing at all, to any server without asking it first, which a JSON body can't be. It does
- * not get to read the answer, but what it asked for would be done. Browsers say where a request comes from. */
-bool um_cors_is_foreign(const um_words *origins, um_exchange *x) {
+/* A page of any site can send a form or an empty body to any server without a preflight. It can't read the response,
+ * but the request would take effect. Browsers say in Sec-Fetch-Site where a request comes from. */
+bool um_cors_is_foreign(const um_name_list *origins, um_exchange *x) {
     um_str method = um_exchange_method(x);
     if (um_str_eq(method, UM_STR("GET")) || um_str_eq(method, UM_STR("HEAD"))) return false;
     return um_streq(um_exchange_header(x, "sec-fetch-site"), "cross-site") && !allowed_origin(origins, x);
 }
 
-/* Names of headers and what separates them: nothing that could end the header that they are copied to. */
+/* Returns whether the text consists of header names and separators only. The text is copied into a header of the
+ * response. */
 static bool is_name_list(const char *text) {
     size_t n = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_, ");
     return text[n] == '\0' && n <= 1000;
 }
 
-void um_cors_preflight(const um_words *origins, um_exchange *x, const char *allow) {
+void um_cors_preflight(const um_name_list *origins, um_exchange *x, const char *allow) {
     um_exchange_add_header(x, "Allow", allow);
     if (allowed_origin(origins, x)) {
         const char *wanted = um_exchange_header(x, "access-control-request-headers");

@@ -1,14 +1,17 @@
-/* A request is there: who asks, for what, and may it be now? Then its endpoint takes over. */
+/* Checks a complete request (key, path, method, origin, state of the workers) and passes it to its endpoint. */
+#include "server/endpoints.h"
 #include "server/frontend.h"
+#include "server/respond/access.h"
+#include "server/respond/reply.h"
 
-/* The path without what a proxy left on it. A proxy that takes it off is fine too. */
+/* Returns the path without --root-path. Also accepts a path from which the proxy has removed it. */
 static const char *path_below(const um_server *s, const char *path) {
     size_t n = strlen(s->root_path);
     bool is_below = strncmp(path, s->root_path, n) == 0 && path[n] == '/';
     return is_below ? path + n : path;
 }
 
-static void refuse_path(um_exchange *x, const um_match *m) {
+static void refuse_path(um_exchange *x, const um_endpoint_match *m) {
     um_str method = um_exchange_method(x);
     if (!m->path) {
         um_reply_error(x, 404, NULL, NULL, "there is no %.200s here", um_exchange_path(x));
@@ -19,18 +22,19 @@ static void refuse_path(um_exchange *x, const um_match *m) {
                    (int)UM_MIN(method.n, 20), method.p);
 }
 
-/* Answers 503 when no generation can begin. */
-static bool can_generate(um_server *s, um_exchange *x) {
-    if (um_server_is_stopping(s)) {
+/* Returns whether a generation can start now. If not, answers 503. */
+static bool can_generate(um_service *s, um_exchange *x) {
+    if (s->stopping) {
         um_reply_error(x, 503, NULL, "stopping", "the server is stopping");
         return false;
     }
-    if (um_backend_is_up(s->backend)) return true;
-    um_reply_error(x, 503, NULL, "unavailable", "the model can't answer now: %s", um_backend_trouble(s->backend));
+    if (um_worker_pool_is_up(s->workers)) return true;
+    um_reply_error(x, 503, NULL, "unavailable", "the model can't answer now: %s",
+                   um_worker_pool_down_reason(s->workers));
     return false;
 }
 
-static void serve(um_server *s, um_exchange *x, const um_match *m) {
+static void serve(um_server *s, um_exchange *x, const um_endpoint_match *m) {
     const um_endpoint *e = m->endpoint;
     unsigned flags = e ? e->flags : 0;
     bool basic = flags & UM_ENDPOINT_PAGE;
@@ -39,17 +43,17 @@ static void serve(um_server *s, um_exchange *x, const um_match *m) {
     else if (!e) refuse_path(x, m);
     else if (um_cors_is_foreign(&s->origins, x))
         um_reply_error(x, 403, NULL, NULL, "pages of other sites may not do this; --cors-allow-origin lets them");
-    else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(s, x)) e->handle(s, x, m->id);
+    else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(&s->service, x)) e->handle(&s->service, x, m->id);
 }
 
 void um_server_dispatch(void *server, um_exchange *x) {
     um_server *s = server;
-    um_match m;
-    um_note *note = um_note_new(s, x);
-    s->n_open++;
+    um_endpoint_match m;
+    um_access_record *record = um_access_record_new(x);
+    s->service.n_open++;
     um_cors_allow(&s->origins, x);
     um_endpoint_find(&m, um_exchange_method(x), path_below(s, um_exchange_path(x)));
-    if (m.path) note->path = m.path;
+    if (m.path) record->path = m.path;
     serve(s, x, &m);
     um_free(m.id);
 }

@@ -1,17 +1,20 @@
-/* The one list of endpoints, and the search in it. */
-#include "server/frontend.h"
+/* The list of all endpoints, and the search in it. */
+#include "server/endpoints.h"
+
+#include "server/api/apis.h"
+#include "server/batch/batch.h"
 
 const um_endpoint_set *const um_endpoints[] = {
-    &um_batches_endpoints, &um_files_endpoints,
-    &um_chat_endpoints,    &um_completions_endpoints,
-    &um_native_endpoints,  &um_results_endpoints,
-    &um_tokens_endpoints,  &um_sglang_endpoints,
-    &um_llama_endpoints,   &um_models_endpoints,
-    &um_ops_endpoints,     &um_options_endpoints,
-    &um_page_endpoints,    NULL,
+    &um_batches_endpoints, &um_files_endpoints,   &um_chat_endpoints,   &um_completions_endpoints, &um_native_endpoints,
+    &um_results_endpoints, &um_tokens_endpoints,  &um_sglang_endpoints, &um_llama_endpoints,       &um_models_endpoints,
+    &um_ops_endpoints,     &um_options_endpoints, &um_page_endpoints,   &um_metrics_endpoints,     NULL,
 };
 
-/* Does the row's path match? The part that a "{…}" stands for is handed out in `id`. */
+const um_api *const um_apis[] = {
+    &um_api_chat, &um_api_completions, &um_api_native, &um_api_sglang, &um_api_llama, &um_api_results, NULL,
+};
+
+/* Returns whether a path matches the pattern of a row. *id is the part that "{id}" or "{rest}" matched. */
 static bool path_matches(const char *pattern, const char *path, um_str *id) {
     *id = (um_str){0};
     while (*pattern) {
@@ -31,20 +34,20 @@ static bool path_matches(const char *pattern, const char *path, um_str *id) {
     return *path == '\0';
 }
 
-/* Where there is a GET there is a HEAD. */
+/* An endpoint that takes GET also takes HEAD. */
 static bool takes(const um_endpoint *e, um_str method) {
     um_str own = um_str_of(e->method);
     return um_str_eq(own, method) || (um_str_eq(method, UM_STR("HEAD")) && um_str_eq(own, UM_STR("GET")));
 }
 
-static void allow(um_match *m, const char *method) {
+static void allow(um_endpoint_match *m, const char *method) {
     size_t n = strlen(m->allow);
     if (strstr(m->allow, method)) return;
     snprintf(m->allow + n, sizeof m->allow - n, "%s%s", n ? ", " : "", method);
 }
 
-void um_endpoint_find(um_match *m, um_str method, const char *path) {
-    *m = (um_match){0};
+void um_endpoint_find(um_endpoint_match *m, um_str method, const char *path) {
+    *m = (um_endpoint_match){0};
     um_str id;
     for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
         for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {

@@ -1,27 +1,27 @@
-/* The metrics page: Prometheus' text format 0.0.4. One row a series. */
-#include "server/batch/batch.h"
-#include "server/metrics.h"
+/* The page /metrics in the text format 0.0.4 of Prometheus. Each series is a row of one table. */
+#include "server/metrics_page.h"
 
-/* Values of a moment, beside what the tally and the workers hold. */
-typedef struct moment {
-    double pages_free, page_share, up, workers_up, restarts, connections, open, reading, dropped;
-    double graph_replays; /* no device of this version captures graphs: 0 */
-} moment;
+#include "server/batch/batch.h"
+
+/* Values that are read when the page is written. The others are in the metrics and in the workers' statistics. */
+typedef struct gauges {
+    double pages_free, page_share, up, workers_up, restarts, connections, open, bodies, dropped;
+} gauges;
 
 typedef struct page {
     um_buf *out;
     um_buf model; /* model_name="…" */
-    const um_tally *tally;
-    um_msg_stats stats; /* sums over the workers, dead ones included where it is a count */
-    um_batches_count batches;
-    moment now;
+    const um_server_metrics *metrics;
+    um_msg_stats stats; /* sums over the workers; counts include workers that have died */
+    um_batch_store_count batches;
+    gauges now;
 } page;
 
 typedef struct series {
     const char *name, *type, *help;
     void (*put)(page *p, const struct series *r, const char *name);
-    size_t offset;     /* in the page or in the tally */
-    const char *alias; /* what vLLM calls it, or NULL */
+    size_t offset;     /* in the page or in um_server_metrics */
+    const char *alias; /* vLLM's name for the series, or NULL */
 } series;
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
@@ -36,15 +36,15 @@ static void put_label(um_buf *out, const char *name, const char *value) {
     um_buf_putc(out, '"');
 }
 
-/* `labels`: further ones, or "". */
+/* `labels`: those after model_name, or "". */
 static void put_line(page *p, const char *name, const char *suffix, const char *labels, double value) {
     char text[UM_NUMBER_MAX];
     um_format_double(value, text);
     um_buf_printf(p->out, "%s%s{%s%s%s} %s\n", name, suffix, p->model.data, *labels ? "," : "", labels, text);
 }
 
-/* A line of a family whose lines differ in one label. */
-static void put_of(page *p, const char *name, const char *label, const char *value, int64_t n) {
+/* Writes a line with one further label. */
+static void put_labeled(page *p, const char *name, const char *label, const char *value, int64_t n) {
     um_buf labels = {0};
     put_label(&labels, label, value);
     put_line(p, name, "", labels.data, (double)n);
@@ -52,13 +52,13 @@ static void put_of(page *p, const char *name, const char *label, const char *val
 }
 
 static const void *in_page(const page *p, const series *r) { return (const char *)p + r->offset; }
-static const void *in_tally(const page *p, const series *r) { return (const char *)p->tally + r->offset; }
+static const void *in_metrics(const page *p, const series *r) { return (const char *)p->metrics + r->offset; }
 
 static void put_value(page *p, const series *r, const char *name) {
     put_line(p, name, "", "", *(const double *)in_page(p, r));
 }
 
-static void put_amount(page *p, const series *r, const char *name) {
+static void put_int32(page *p, const series *r, const char *name) {
     put_line(p, name, "", "", *(const int32_t *)in_page(p, r));
 }
 
@@ -66,16 +66,16 @@ static void put_counter(page *p, const series *r, const char *name) {
     put_line(p, name, "", "", (double)*(const int64_t *)in_page(p, r));
 }
 
-static void put_own_counter(page *p, const series *r, const char *name) {
-    put_line(p, name, "", "", (double)*(const int64_t *)in_tally(p, r));
+static void put_metrics_counter(page *p, const series *r, const char *name) {
+    put_line(p, name, "", "", (double)*(const int64_t *)in_metrics(p, r));
 }
 
-static void put_own_value(page *p, const series *r, const char *name) {
-    put_line(p, name, "", "", *(const double *)in_tally(p, r));
+static void put_metrics_value(page *p, const series *r, const char *name) {
+    put_line(p, name, "", "", *(const double *)in_metrics(p, r));
 }
 
-static void put_count(page *p, const char *name, const double *bound, int32_t n, const int64_t *count, double sum,
-                      const char *labels) {
+static void put_buckets(page *p, const char *name, const double *bound, int32_t n, const int64_t *count, double sum,
+                        const char *labels) {
     char text[UM_NUMBER_MAX], le[128];
     int64_t below = 0;
     const char *comma = *labels ? "," : "";
@@ -93,16 +93,16 @@ static void put_count(page *p, const char *name, const double *bound, int32_t n,
 }
 
 static void put_histogram(page *p, const series *r, const char *name) {
-    const um_buckets *b = in_tally(p, r);
-    put_count(p, name, b->bounds->at, b->bounds->n, b->count, b->sum, "");
+    const um_buckets *b = in_metrics(p, r);
+    put_buckets(p, name, b->bounds->at, b->bounds->n, b->count, b->sum, "");
 }
 
 static void put_requests(page *p, const series *r, const char *name) {
     (void)r;
     char status[16];
     um_buf labels = {0};
-    for (size_t i = 0; i < p->tally->n_answered; i++) {
-        const um_answered *a = &p->tally->answered[i];
+    for (size_t i = 0; i < p->metrics->n_answered; i++) {
+        const um_answered *a = &p->metrics->answered[i];
         um_buf_clear(&labels);
         snprintf(status, sizeof status, "%d", a->status);
         put_label(&labels, "route", a->path);
@@ -114,8 +114,8 @@ static void put_requests(page *p, const series *r, const char *name) {
 
 static void put_aborts(page *p, const series *r, const char *name) {
     (void)r;
-    for (size_t i = 0; i < p->tally->n_aborted; i++)
-        put_of(p, name, "reason", p->tally->aborted[i].reason, p->tally->aborted[i].n);
+    for (size_t i = 0; i < p->metrics->n_aborted; i++)
+        put_labeled(p, name, "reason", p->metrics->aborted[i].reason, p->metrics->aborted[i].n);
 }
 
 static void put_batches(page *p, const series *r, const char *name) {
@@ -125,135 +125,127 @@ static void put_batches(page *p, const series *r, const char *name) {
 #undef UM_X
     };
     (void)r;
-    for (int i = 0; i < UM_BATCH_N_STATUS; i++) put_of(p, name, "status", status[i], p->batches.batches[i]);
+    for (int i = 0; i < UM_BATCH_N_STATUS; i++) put_labeled(p, name, "status", status[i], p->batches.batches[i]);
 }
 
 static void put_batch_lines(page *p, const series *r, const char *name) {
     (void)r;
-    put_of(p, name, "result", "completed", p->batches.lines_completed);
-    put_of(p, name, "result", "failed", p->batches.lines_failed);
+    put_labeled(p, name, "result", "completed", p->batches.lines_completed);
+    put_labeled(p, name, "result", "failed", p->batches.lines_failed);
 }
 
 static void put_files(page *p, const series *r, const char *name) {
     (void)r;
-    put_of(p, name, "purpose", "batch", p->batches.inputs.n);
-    put_of(p, name, "purpose", "batch_output", p->batches.outputs.n);
+    put_labeled(p, name, "purpose", "batch", p->batches.inputs.n);
+    put_labeled(p, name, "purpose", "batch_output", p->batches.outputs.n);
 }
 
 static void put_file_bytes(page *p, const series *r, const char *name) {
     (void)r;
-    put_of(p, name, "purpose", "batch", p->batches.inputs.bytes);
-    put_of(p, name, "purpose", "batch_output", p->batches.outputs.bytes);
+    put_labeled(p, name, "purpose", "batch", p->batches.inputs.bytes);
+    put_labeled(p, name, "purpose", "batch_output", p->batches.outputs.bytes);
 }
 
-static void put_memory(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of(p, name, "kind", "weights", p->stats.weight_bytes);
-    put_of(p, name, "kind", "kv", p->stats.kv_bytes);
-    put_of(p, name, "kind", "workspace", p->stats.workspace_bytes);
-    put_of(p, name, "kind", "resident", p->stats.resident_bytes);
-}
-
-/* Buckets as a worker counted them; it has none before its first word. */
-static void put_steps_of(page *p, const char *name, const int64_t *count, uint32_t n, double sum, const double *bound,
-                         const char *labels) {
+/* Writes the buckets that the workers counted. There are none before the first STATS message. */
+static void put_worker_buckets(page *p, const char *name, const int64_t *count, uint32_t n, double sum,
+                               const double *bound, const char *labels) {
     static const int64_t none[UM_STATS_BUCKETS];
-    put_count(p, name, bound, UM_STATS_BUCKETS - 1, n == UM_STATS_BUCKETS ? count : none, sum, labels);
+    put_buckets(p, name, bound, UM_STATS_BUCKETS - 1, n == UM_STATS_BUCKETS ? count : none, sum, labels);
 }
 
 static void put_steps(page *p, const series *r, const char *name) {
     (void)r;
     const um_msg_stats *m = &p->stats;
-    put_steps_of(p, name, m->prefill_step, m->n_prefill_step, m->prefill_seconds, um_stats_bounds_seconds,
-                 "phase=\"prefill\"");
-    put_steps_of(p, name, m->decode_step, m->n_decode_step, m->decode_seconds, um_stats_bounds_seconds,
-                 "phase=\"decode\"");
+    put_worker_buckets(p, name, m->prefill_step, m->n_prefill_step, m->prefill_seconds, um_stats_bounds_seconds,
+                       "phase=\"prefill\"");
+    put_worker_buckets(p, name, m->decode_step, m->n_decode_step, m->decode_seconds, um_stats_bounds_seconds,
+                       "phase=\"decode\"");
 }
 
 static void put_step_tokens(page *p, const series *r, const char *name) {
     (void)r;
     const um_msg_stats *m = &p->stats;
-    put_steps_of(p, name, m->step_tokens, m->n_step_tokens, (double)m->forward_tokens, um_stats_bounds_tokens, "");
+    put_worker_buckets(p, name, m->step_tokens, m->n_step_tokens, (double)m->forward_tokens, um_stats_bounds_tokens,
+                       "");
 }
 
 /* ---- Series ------------------------------------------------------------------------------------------------------ */
 
 #define NOW(field)       put_value, offsetof(page, now.field)
 #define WORKERS(field)   put_counter, offsetof(page, stats.field)
-#define AMOUNT(field)    put_amount, offsetof(page, stats.field)
-#define OWN(field)       put_own_counter, offsetof(um_tally, field)
-#define HISTOGRAM(field) put_histogram, offsetof(um_tally, field)
+#define AMOUNT(field)    put_int32, offsetof(page, stats.field)
+#define METRICS(field)   put_metrics_counter, offsetof(um_server_metrics, field)
+#define HISTOGRAM(field) put_histogram, offsetof(um_server_metrics, field)
 
 static const series table[] = {
-    {"requests_total", "counter", "HTTP requests that ended, by endpoint and status; 499: the client left",
+    {"requests_total", "counter", "HTTP requests that have ended, by endpoint and status; 499: the client disconnected",
      put_requests, 0, NULL},
-    {"prompt_tokens_total", "counter", "Tokens of prompts of generations that ended", OWN(prompt_tokens), NULL},
-    {"generation_tokens_total", "counter", "Tokens of answers", OWN(generation_tokens), NULL},
-    {"nfe_total", "counter", "Forward passes of answers", OWN(nfe), NULL},
-    {"preemptions_total", "counter", "Times that a request gave up its pages for others", WORKERS(preemptions), NULL},
-    {"aborts_total", "counter", "Generations that ended early, by reason", put_aborts, 0, NULL},
-    {"prefix_cache_queries_total", "counter", "Prompt tokens looked up among stored beginnings",
-     WORKERS(prefix_queries), NULL},
-    {"prefix_cache_hits_total", "counter", "Prompt tokens that another request had stored", WORKERS(prefix_hits), NULL},
-    {"graph_replays_total", "counter", "Steps replayed from a captured graph", NOW(graph_replays), NULL},
-    {"eager_steps_total", "counter", "Steps launched operation by operation", WORKERS(steps), NULL},
-    {"worker_restarts_total", "counter", "Times that a worker was started again", NOW(restarts), NULL},
-    {"log_lines_dropped_total", "counter", "Lines of the log that nobody took", NOW(dropped), NULL},
-    {"requests_running", "gauge", "Answers that share the steps", AMOUNT(requests_running), "num_requests_running"},
-    {"requests_waiting", "gauge", "Answers that wait for a place or for pages", AMOUNT(requests_waiting),
+    {"prompt_tokens_total", "counter", "Prompt tokens of generations that have ended", METRICS(prompt_tokens), NULL},
+    {"generation_tokens_total", "counter", "Generated tokens", METRICS(generation_tokens), NULL},
+    {"nfe_total", "counter", "Forward passes, summed over the answers", METRICS(nfe), NULL},
+    {"preemptions_total", "counter", "Preemptions of requests to free their pages", WORKERS(preemptions), NULL},
+    {"aborts_total", "counter", "Aborted answers, by reason", put_aborts, 0, NULL},
+    {"prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache", WORKERS(prefix_queries),
+     NULL},
+    {"prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache", WORKERS(prefix_hits), NULL},
+    {"steps_total", "counter", "Engine steps", WORKERS(steps), NULL},
+    {"worker_restarts_total", "counter", "Worker restarts", NOW(restarts), NULL},
+    {"log_lines_dropped_total", "counter", "Log lines dropped because the reader of the log stalled", NOW(dropped),
+     NULL},
+    {"requests_running", "gauge", "Answers being generated", AMOUNT(requests_running), "num_requests_running"},
+    {"requests_waiting", "gauge", "Answers waiting for a slot or for pages", AMOUNT(requests_waiting),
      "num_requests_waiting"},
     {"kv_pages_used", "gauge", "KV pages in use", AMOUNT(pages_used), NULL},
-    {"kv_pages_free", "gauge", "KV pages that are free", NOW(pages_free), NULL},
+    {"kv_pages_free", "gauge", "Free KV pages", NOW(pages_free), NULL},
     {"kv_cache_usage_ratio", "gauge", "Share of the KV pages in use, 0 to 1", NOW(page_share), "kv_cache_usage_perc"},
-    {"tokens_per_forward", "gauge", "Moving mean over answers of tokens fixed in a denoising pass", put_own_value,
-     offsetof(um_tally, tokens_per_forward), NULL},
-    {"device_memory_bytes", "gauge", "Memory of the workers, by kind", put_memory, 0, NULL},
+    {"tokens_per_forward", "gauge", "Tokens committed per denoising pass, as a moving mean over answers",
+     put_metrics_value, offsetof(um_server_metrics, tokens_per_forward), NULL},
     {"batches", "gauge", "Batches, by status", put_batches, 0, NULL},
-    {"batch_lines_total", "counter", "Lines of batches that were answered, by result", put_batch_lines, 0, NULL},
-    {"batch_lines_running", "gauge", "Lines of batches that run", put_counter, offsetof(page, batches.lines_running),
+    {"batch_lines_total", "counter", "Batch lines answered, by result", put_batch_lines, 0, NULL},
+    {"batch_lines_running", "gauge", "Batch lines being generated", put_counter, offsetof(page, batches.lines_running),
      NULL},
     {"files", "gauge", "Files in --state-dir, by purpose", put_files, 0, NULL},
-    {"file_bytes", "gauge", "Their size", put_file_bytes, 0, NULL},
-    {"backend_up", "gauge", "1 while some worker takes requests, else 0", NOW(up), NULL},
+    {"file_bytes", "gauge", "Bytes of the files in --state-dir, by purpose", put_file_bytes, 0, NULL},
+    {"backend_up", "gauge", "1 while at least one worker takes requests, else 0", NOW(up), NULL},
     {"workers_up", "gauge", "Workers that take requests", NOW(workers_up), NULL},
     {"http_connections", "gauge", "Open connections", NOW(connections), NULL},
     {"http_requests_open", "gauge", "HTTP requests that have not ended", NOW(open), NULL},
-    {"bodies_reading", "gauge", "Large bodies that are read beside the loop, or wait for it", NOW(reading), NULL},
-    {"http_request_seconds", "histogram", "From the first byte of a request to the last of its answer", HISTOGRAM(http),
-     NULL},
-    {"time_to_first_token_seconds", "histogram", "From submission to the first settled token", HISTOGRAM(first_token),
-     "time_to_first_token_seconds"},
-    {"time_per_output_token_seconds", "histogram", "Time behind the first token for each further one",
-     HISTOGRAM(token_time), "time_per_output_token_seconds"},
-    {"e2e_request_latency_seconds", "histogram", "From submission to the end of the answer", HISTOGRAM(total),
+    {"bodies_reading", "gauge", "Large request bodies being parsed or waiting to be parsed", NOW(bodies), NULL},
+    {"http_request_seconds", "histogram", "Time from the first byte of a request to the last byte of its response",
+     HISTOGRAM(http), NULL},
+    {"time_to_first_token_seconds", "histogram", "Time from submission to the first committed token",
+     HISTOGRAM(first_token), "time_to_first_token_seconds"},
+    {"time_per_output_token_seconds", "histogram", "Time per output token after the first", HISTOGRAM(token_time),
+     "time_per_output_token_seconds"},
+    {"e2e_request_latency_seconds", "histogram", "Time from submission to the end of the answer", HISTOGRAM(total),
      "e2e_request_latency_seconds"},
-    {"request_queue_seconds", "histogram", "From submission to the first step", HISTOGRAM(queue), NULL},
-    {"step_seconds", "histogram", "Time of a step in which some request was in this phase", put_steps, 0, NULL},
-    {"step_query_tokens", "histogram", "Tokens fed in a step", put_step_tokens, 0, NULL},
-    {"nfe_per_request", "histogram", "Forward passes of an answer", HISTOGRAM(passes), NULL},
-    {"tokens_per_forward_per_request", "histogram", "Tokens of an answer fixed in a denoising pass", HISTOGRAM(ratio),
-     NULL},
-    {"request_prompt_tokens", "histogram", "Tokens of a prompt", HISTOGRAM(prompt), NULL},
-    {"request_generation_tokens", "histogram", "Tokens of an answer", HISTOGRAM(generation), NULL},
+    {"request_queue_seconds", "histogram", "Time from submission to the first step", HISTOGRAM(queue), NULL},
+    {"step_seconds", "histogram", "Duration of the steps with a request in this phase", put_steps, 0, NULL},
+    {"step_query_tokens", "histogram", "Input tokens per step", put_step_tokens, 0, NULL},
+    {"nfe_per_request", "histogram", "Forward passes per answer", HISTOGRAM(passes), NULL},
+    {"tokens_per_forward_per_request", "histogram", "Tokens committed per denoising pass of an answer",
+     HISTOGRAM(ratio), NULL},
+    {"request_prompt_tokens", "histogram", "Tokens per prompt", HISTOGRAM(prompt), NULL},
+    {"request_generation_tokens", "histogram", "Tokens per answer", HISTOGRAM(generation), NULL},
 };
 
 /* ---- The page ---------------------------------------------------------------------------------------------------- */
 
-static void take_moment(um_server *s, page *p) {
-    moment *m = &p->now;
+static void read_gauges(const um_service *s, page *p) {
+    gauges *m = &p->now;
     const um_msg_stats *stats = &p->stats;
-    for (int32_t i = 0; i < um_backend_size(s->backend); i++) {
-        um_worker_view v = um_backend_worker(s->backend, i);
+    for (int32_t i = 0; i < um_worker_pool_size(s->workers); i++) {
+        um_worker_status v = um_worker_pool_get_status(s->workers, i);
         m->restarts += v.restarts;
         m->workers_up += v.state == UM_WORKER_UP;
     }
     m->pages_free = stats->pages_total - stats->pages_used;
     m->page_share = stats->pages_total ? (double)stats->pages_used / stats->pages_total : 0;
-    m->up = um_backend_is_up(s->backend);
+    m->up = um_worker_pool_is_up(s->workers);
     m->connections = um_http_server_connections(s->http);
     m->open = s->n_open;
     m->dropped = (double)um_log_dropped();
-    m->reading = (double)um_jobs_open(s->readers);
+    m->bodies = (double)um_work_queue_pending(s->readers);
 }
 
 static void put_series(page *p, const series *r, const char *prefix, const char *name) {
@@ -263,14 +255,14 @@ static void put_series(page *p, const series *r, const char *prefix, const char 
     r->put(p, r, full);
 }
 
-void um_put_metrics(um_server *s, um_buf *out) {
-    page p = {.out = out, .tally = s->tally};
-    um_backend_stats(s->backend, &p.stats);
-    um_batches_get_count(s->batches, &p.batches);
-    take_moment(s, &p);
-    put_label(&p.model, "model_name", um_server_model_name(s));
+void um_metrics_page_put(const um_service *s, um_buf *out) {
+    page p = {.out = out, .metrics = s->metrics};
+    um_worker_pool_get_stats(s->workers, &p.stats);
+    um_batch_store_get_count(s->batches, &p.batches);
+    read_gauges(s, &p);
+    put_label(&p.model, "model_name", um_setup_model_name(&s->setup));
     for (size_t i = 0; i < UM_LEN(table); i++) put_series(&p, &table[i], "unmask_", table[i].name);
-    for (size_t i = 0; i < UM_LEN(table) && s->config->metrics_vllm_aliases; i++)
+    for (size_t i = 0; i < UM_LEN(table) && s->setup.config->metrics_vllm_aliases; i++)
         if (table[i].alias) put_series(&p, &table[i], "vllm:", table[i].alias);
     um_buf_free(&p.model);
 }

@@ -1,43 +1,48 @@
-/* The server's life: what it opens, how it starts, how it ends. */
+/* The life of the server: opening, running, shutting down. */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "server/api/answer.h"
-#include "server/api/results.h"
+#include "server/api/apis.h"
+#include "server/api/result_store.h"
 #include "server/batch/batch.h"
+#include "server/endpoints.h"
 #include "server/frontend.h"
-#include "server/reading.h"
+#include "server/generate/intake.h"
+#include "server/respond/access.h"
+#include "server/respond/reply.h"
 
-/* Once the workers are gone: for clients that have not taken their answers yet. */
+/* After the workers have ended, slow clients have this time to read their responses. */
 #define LINGER_SECONDS 5
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-/* The last part of a folder's path, or the name of a model in the cache. */
+/* Without --served-model-name: the last part of the folder's path, or the name of a model in the Hugging Face cache. */
 static void name_model(um_server *s) {
-    const um_server_config *c = s->config;
-    um_words_split(&s->names, c->served_model_name);
-    if (s->names.n) return;
+    const um_server_config *c = s->service.setup.config;
+    um_name_list_parse(&s->service.setup.names, c->served_model_name);
+    if (s->service.setup.names.n) return;
     char *folder = um_dir_exists(c->engine->model) ? realpath(c->engine->model, NULL) : NULL;
     char *slash = folder ? strrchr(folder, '/') : NULL;
-    um_words_free(&s->names);
-    s->names.word = UM_NEW_ARRAY(char *, 1);
-    s->names.word[s->names.n++] = um_strdup(slash && slash[1] ? slash + 1 : c->engine->model);
-    free(folder); /* realpath's */
+    um_name_list_free(&s->service.setup.names);
+    s->service.setup.names.word = UM_NEW_ARRAY(char *, 1);
+    s->service.setup.names.word[s->service.setup.names.n++] =
+        um_strdup(slash && slash[1] ? slash + 1 : c->engine->model);
+    free(folder); /* allocated by realpath */
 }
 
 static void name_root(um_server *s) {
-    const char *path = s->config->root_path ? s->config->root_path : "";
+    const char *path = s->service.setup.config->root_path ? s->service.setup.config->root_path : "";
     size_t n = strlen(path);
     while (n > 0 && path[n - 1] == '/') n--;
     s->root_path = um_strndup(path, n);
 }
 
-/* An engine in this process has no use for what joins processes: one of the two is a mistake. */
+/* Options that connect worker processes make no sense with --in-process. */
 static um_status check_workers(const um_server_config *c, um_err *err) {
-    static const char why[] = "goes with workers that are processes, and not with --in-process";
+    static const char why[] = "connects worker processes and can't be combined with --in-process";
     if (!c->in_process) return UM_OK;
     if (c->remote_workers) return um_fail(err, UM_EINVAL, "--remote-workers %s", why);
     if (c->zmq_command_addr && *c->zmq_command_addr) return um_fail(err, UM_EINVAL, "--zmq-command-addr %s", why);
@@ -46,7 +51,7 @@ static um_status check_workers(const um_server_config *c, um_err *err) {
 }
 
 static um_status check_config(const um_server *s, um_err *err) {
-    const um_server_config *c = s->config;
+    const um_server_config *c = s->service.setup.config;
     if (*s->root_path && *s->root_path != '/')
         return um_fail(err, UM_EINVAL, "--root-path: expected a path that begins with \"/\", found \"%.100s\"",
                        c->root_path);
@@ -63,13 +68,13 @@ static um_status check_config(const um_server *s, um_err *err) {
 
 static void end_loop(um_server *s) {
     s->has_ended = true;
-    event_base_loopbreak(s->base);
+    event_base_loopbreak(s->service.base);
 }
 
 static void end_when_idle(um_server *s) {
     static const struct timeval linger = {.tv_sec = LINGER_SECONDS};
-    if (!s->backend_gone) return;
-    if (s->n_open == 0) end_loop(s);
+    if (!s->workers_gone) return;
+    if (s->service.n_open == 0) end_loop(s);
     else if (!evtimer_pending(s->linger, NULL)) evtimer_add(s->linger, &linger);
 }
 
@@ -78,9 +83,9 @@ static void on_linger(evutil_socket_t fd, short what, void *arg) {
     end_loop(arg);
 }
 
-static void on_backend_gone(void *arg) {
+static void on_workers_gone(void *arg) {
     um_server *s = arg;
-    s->backend_gone = true;
+    s->workers_gone = true;
     end_when_idle(s);
 }
 
@@ -89,30 +94,32 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
     um_server_stop(arg);
 }
 
-/* A terminal that is closed may hang up twice, once itself and once by its shell: the second time asks for no haste. */
+/* Closing a terminal may send SIGHUP twice, from the terminal and from its shell. The second one must not end the
+ * server at once. */
 static void on_hangup(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
-    if (!um_server_is_stopping(arg)) um_server_stop(arg);
+    um_server *s = arg;
+    if (!s->service.stopping) um_server_stop(s);
 }
 
 static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     um_server *s = arg;
-    const um_note *note = um_exchange_get_note(x);
-    bool was_open = !note->refused;
-    int status = complete || note->refused ? um_exchange_status(x) : 499;
-    double seconds = um_now() - um_exchange_began(x);
-    um_count_request(s, note->path, status, seconds);
-    um_note_end(x, status, seconds);
-    s->n_open -= was_open;
+    const um_access_record *record = um_exchange_get_user_data(x);
+    bool was_open = !record->refused;
+    int status = complete || record->refused ? um_exchange_status(x) : 499;
+    double seconds = um_now() - um_exchange_start_time(x);
+    um_metrics_count_request(s->service.metrics, record->path, status, seconds);
+    um_access_record_end(x, status, seconds, s->service.setup.config->access_log);
+    s->service.n_open -= was_open;
     end_when_idle(s);
 }
 
-/* What HTTP itself refuses is counted and logged like any other when it ends. */
+/* Requests that the HTTP server refuses are counted and logged like others when they end. */
 static void on_http_error(void *arg, um_exchange *x, int status, const char *message, um_buf *body) {
     um_jw w;
     um_server *s = arg;
-    um_note_new(s, x)->refused = um_strdup(message);
-    um_cors_allow(&s->origins, x); /* or a page of another origin can't read what is wrong */
+    um_access_record_new(x)->refused = um_strdup(message);
+    um_cors_allow(&s->origins, x); /* without this header, a page of another origin can't read the error */
     um_jw_init(&w, body);
     um_jw_begin_object(&w);
     um_jw_key(&w, "error");
@@ -120,16 +127,16 @@ static void on_http_error(void *arg, um_exchange *x, int status, const char *mes
     um_jw_end_object(&w);
 }
 
-/* A server that never was up has a mistake in its configuration, and ends. One that was stays, and tells whoever asks
- * /health what happened. */
-static void on_backend_change(void *arg, um_backend *b) {
+/* If no worker ever was ready, the configuration is wrong and the server ends. Later it stays: /health gives the
+ * reason. */
+static void on_workers_change(void *arg, um_worker_pool *b) {
     um_server *s = arg;
-    if (s->was_up || s->n_stops) return;
-    if (um_backend_is_up(b)) {
+    if (s->was_up || s->service.stopping) return;
+    if (um_worker_pool_is_up(b)) {
         s->was_up = true;
         um_log(UM_LOG_INFO, "ready");
-    } else if (um_backend_failed(b, &s->failed)) {
-        s->failed.code = UM_EMODEL; /* what was wrong in the command line was found before */
+    } else if (um_worker_pool_failed(b, &s->failed)) {
+        s->failed.code = UM_EMODEL; /* errors in the command line were found before */
         end_loop(s);
     }
 }
@@ -137,7 +144,7 @@ static void on_backend_change(void *arg, um_backend *b) {
 /* ---- Start and end ----------------------------------------------------------------------------------------------- */
 
 static um_status listen_http(um_server *s, um_err *err) {
-    const um_server_config *c = s->config;
+    const um_server_config *c = s->service.setup.config;
     um_http_config http;
     um_http_config_init(&http);
     http.host = c->host;
@@ -145,12 +152,13 @@ static um_status listen_http(um_server *s, um_err *err) {
     http.max_connections = c->max_connections;
     http.max_body_bytes = (size_t)c->max_body_bytes;
     http.idle_timeout = c->keep_alive;
-    um_status st = um_http_server_new(&s->http, s->base, &http, um_server_dispatch, on_http_error, s, err);
-    if (!st) um_http_server_on_end(s->http, on_exchange_end);
+    um_status st =
+        um_http_server_new(&s->service.http, s->service.base, &http, um_server_dispatch, on_http_error, s, err);
+    if (!st) um_http_server_on_end(s->service.http, on_exchange_end);
     return st;
 }
 
-/* Who starts a program with nohup wants it to outlive the terminal. */
+/* nohup starts a program with SIGHUP ignored. */
 static bool is_ignored(int number) {
     struct sigaction a;
     return sigaction(number, NULL, &a) == 0 && a.sa_handler == SIG_IGN;
@@ -158,24 +166,27 @@ static bool is_ignored(int number) {
 
 static void catch_signals(um_server *s) {
     signal(SIGPIPE, SIG_IGN);
-    s->sigterm = evsignal_new(s->base, SIGTERM, on_signal, s);
-    s->sigint = evsignal_new(s->base, SIGINT, on_signal, s);
-    s->linger = evtimer_new(s->base, on_linger, s);
+    s->sigterm = evsignal_new(s->service.base, SIGTERM, on_signal, s);
+    s->sigint = evsignal_new(s->service.base, SIGINT, on_signal, s);
+    s->linger = evtimer_new(s->service.base, on_linger, s);
     event_add(s->sigterm, NULL);
     event_add(s->sigint, NULL);
     if (is_ignored(SIGHUP)) return;
-    s->sighup = evsignal_new(s->base, SIGHUP, on_hangup, s);
+    s->sighup = evsignal_new(s->service.base, SIGHUP, on_hangup, s);
     event_add(s->sighup, NULL);
 }
 
-/* What is missing or malformed in its folder is the model's fault, and not that of how the server was started. */
+/* Errors in the model's folder become UM_EMODEL: the command line is not at fault. */
 static um_status open_model(um_server *s, um_err *err) {
-    um_status st = um_model_open_text(&s->model, s->config->engine, err);
+    um_status st = um_model_open_text(&s->service.setup.model, s->service.setup.config->engine, err);
     bool its_fault = st == UM_ENOENT || st == UM_EIO || st == UM_EPARSE || st == UM_ETEMPLATE || st == UM_ELIMIT;
     if (its_fault) st = UM_EMODEL;
     if (err && st) err->code = st;
     return st;
 }
+
+/* The APIs that lines of batches may use. */
+static const um_api *const batch_apis[] = {&um_api_chat, &um_api_completions, NULL};
 
 static um_status open_all(um_server *s, um_err *err) {
     um_status st = check_config(s, err);
@@ -183,11 +194,13 @@ static um_status open_all(um_server *s, um_err *err) {
     if (st) return st;
     name_model(s);
     catch_signals(s);
-    st = um_jobs_new(&s->readers, s->base, UM_READ_THREADS, UM_READ_WAITING_MAX, err);
+    st = um_work_queue_new(&s->service.readers, s->service.base, UM_INTAKE_THREADS, UM_INTAKE_QUEUE_BYTES_MAX, err);
     if (!st) st = listen_http(s, err);
-    if (!st) st = um_backend_new(&s->backend, s->base, s->config, on_backend_change, s, err);
-    const char *dir = s->config->state_dir;
-    if (!st && dir && *dir) st = um_batches_new(&s->batches, s, err);
+    if (!st)
+        st = um_worker_pool_new(&s->service.workers, s->service.base, s->service.setup.config, on_workers_change, s,
+                                err);
+    const char *dir = s->service.setup.config->state_dir;
+    if (!st && dir && *dir) st = um_batch_store_new(&s->service.batches, &s->service, batch_apis, err);
     return st;
 }
 
@@ -195,14 +208,15 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     um_server *s = UM_NEW(um_server);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    s->config = c;
-    s->began = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-    s->base = event_base_new();
-    s->tally = um_tally_new();
-    um_words_split(&s->keys, c->api_key);
-    um_words_split(&s->origins, c->cors_allow_origin);
+    s->service.setup.config = c;
+    s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    s->service.base = event_base_new();
+    s->service.metrics = um_server_metrics_new();
+    um_name_list_parse(&s->keys, c->api_key);
+    um_name_list_parse(&s->origins, c->cors_allow_origin);
     name_root(s);
-    um_status st = s->base ? open_all(s, err) : um_fail(err, UM_EIO, "libevent has no event loop for this system");
+    um_status st =
+        s->service.base ? open_all(s, err) : um_fail(err, UM_EIO, "libevent has no event loop for this system");
     if (st) {
         um_server_free(s);
         s = NULL;
@@ -212,84 +226,56 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
 }
 
 static void announce(const um_server *s) {
-    const um_server_config *c = s->config;
-    int32_t n = um_backend_size(s->backend);
+    const um_server_config *c = s->service.setup.config;
+    int32_t n = um_worker_pool_size(s->service.workers);
     bool is_v6 = strchr(c->host, ':') != NULL;
     um_log(UM_LOG_INFO, "listening at http://%s%s%s:%d", is_v6 ? "[" : "", c->host, is_v6 ? "]" : "",
            um_server_port(s));
-    um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more", um_server_model_name(s), n,
-           n == 1 ? "" : "s", c->in_process ? " in this process" : "");
+    um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more",
+           um_setup_model_name(&s->service.setup), n, n == 1 ? "" : "s", c->in_process ? " in this process" : "");
 }
 
 um_status um_server_run(um_server *s, um_err *err) {
     announce(s);
     while (!s->has_ended)
-        if (event_base_dispatch(s->base)) return um_fail(err, UM_EIO, "the event loop failed");
+        if (event_base_dispatch(s->service.base)) return um_fail(err, UM_EIO, "the event loop failed");
     if (s->failed.code && err) *err = s->failed;
     return s->failed.code;
 }
 
 void um_server_stop(um_server *s) {
-    if (s->n_stops++) {
+    if (s->service.stopping) {
         um_log(UM_LOG_INFO, "stopping at once");
         end_loop(s);
         return;
     }
-    um_http_server_stop(s->http);
-    um_batches_stop(s->batches);
-    um_log(UM_LOG_INFO, "stopping; %d requests may run for another %g s", um_backend_waiting(s->backend),
-           (double)s->config->shutdown_grace);
-    um_backend_shutdown(s->backend, s->config->shutdown_grace, on_backend_gone, s);
+    s->service.stopping = true;
+    um_http_server_stop(s->service.http);
+    um_batch_store_stop(s->service.batches);
+    um_log(UM_LOG_INFO, "stopping; %d requests may run for another %g s",
+           um_worker_pool_outstanding(s->service.workers), (double)s->service.setup.config->shutdown_grace);
+    um_worker_pool_shutdown(s->service.workers, s->service.setup.config->shutdown_grace, on_workers_gone, s);
 }
 
 void um_server_free(um_server *s) {
     if (!s) return;
-    um_http_server_free(s->http); /* first: exchanges that end cancel their generations */
-    um_results_free(s->results);
-    um_batches_free(s->batches);
-    um_jobs_free(s->readers); /* what they read comes to nothing by now */
-    um_backend_free(s->backend);
-    um_model_close(s->model);
+    um_http_server_free(s->service.http); /* first: closing exchanges cancels their generations */
+    um_result_store_free(s->service.results);
+    um_batch_store_free(s->service.batches);
+    um_work_queue_free(s->service.readers); /* the intakes of closed exchanges free themselves */
+    um_worker_pool_free(s->service.workers);
+    um_model_close(s->service.setup.model);
     if (s->sigterm) event_free(s->sigterm);
     if (s->sigint) event_free(s->sigint);
     if (s->sighup) event_free(s->sighup);
     if (s->linger) event_free(s->linger);
-    if (s->base) event_base_free(s->base);
-    um_tally_free(s->tally);
-    um_words_free(&s->names);
-    um_words_free(&s->keys);
-    um_words_free(&s->origins);
+    if (s->service.base) event_base_free(s->service.base);
+    um_server_metrics_free(s->service.metrics);
+    um_name_list_free(&s->service.setup.names);
+    um_name_list_free(&s->keys);
+    um_name_list_free(&s->origins);
     um_free(s->root_path);
     um_free(s);
 }
 
-/* ---- What endpoints ask ------------------------------------------------------------------------------------------ */
-
-int32_t um_server_port(const um_server *s) { return um_http_server_port(s->http); }
-const um_server_config *um_server_get_config(const um_server *s) { return s->config; }
-um_backend *um_server_backend(um_server *s) { return s->backend; }
-um_model *um_server_model(um_server *s) { return s->model; }
-struct um_batches *um_server_batches(um_server *s) {
-    return s->batches;
-}
-struct event_base *um_server_base(um_server *s) {
-    return s->base;
-}
-const char *um_server_model_name(const um_server *s) { return s->names.word[0]; }
-const char *um_server_served_name(const um_server *s, size_t i) { return i < s->names.n ? s->names.word[i] : NULL; }
-bool um_server_is_stopping(const um_server *s) { return s->n_stops > 0; }
-double um_server_began(const um_server *s) { return s->began; }
-
-/* A merged adapter is in every answer, so its name is one more for the model. */
-bool um_server_has_model(const um_server *s, const char *name, const char **adapter) {
-    um_model_info info;
-    *adapter = NULL;
-    if (um_words_have(&s->names, name)) return true;
-    um_model_get_info(s->model, &info);
-    for (int32_t i = 0; i < info.n_adapters; i++) {
-        if (!um_streq(info.adapter[i].name, name)) continue;
-        if (!info.adapter[i].merged) *adapter = info.adapter[i].name;
-        return true;
-    }
-    return false;
-}
+int32_t um_server_port(const um_server *s) { return um_http_server_port(s->service.http); }

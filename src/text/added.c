@@ -1,9 +1,9 @@
-/* Added tokens: a byte trie finds the longest one at each position, left to right. */
+/* Added tokens. The text is scanned from left to right; a byte trie finds the longest token at each position. */
 #include "text/tok.h"
 
 typedef struct um_trie_node {
-    uint32_t child, sibling; /* 0 = none; node 0 is not used */
-    int32_t added;           /* token that ends here, or -1 */
+    uint32_t child, sibling; /* 0 = none; node 0 is unused */
+    int32_t added;           /* index of the token that ends at this node, or -1 */
     uint8_t byte;
 } um_trie_node;
 

@@ -1,12 +1,12 @@
-/* Byte-pair encoding of one piece. Among all neighbouring pairs the one with the lowest rank is merged, at equal rank
- * the leftmost, until no pair has a rank. Nearly all pieces are a few bytes and are merged by scanning an array; long
- * ones (a megabyte of spaces is real input) go through a queue, so that the cost stays O(n log n). */
+/* Byte-pair encoding of one piece. Each round merges the adjacent pair with the lowest rank, or the leftmost of several
+ * with that rank, until no pair has a rank. Nearly all pieces are a few bytes long and are merged by scanning an array.
+ * Long pieces (a megabyte of spaces is real input) use a priority queue: the cost stays O(n log n). */
 #include "text/tok.h"
 
 #define NO_RANK   UINT32_MAX
-#define SHORT_MAX 64 /* symbols that the scan handles: its cost is quadratic, but without a cache miss */
+#define SHORT_MAX 64 /* symbols of the longest piece that is scanned: quadratic cost, but few cache misses */
 
-/* Rank of a pair, NO_RANK if it never merges; *id receives the result. */
+/* Returns the rank of a pair and sets *id to the merged token. Returns NO_RANK if the pair does not merge. */
 static uint32_t pair_find(const um_bpe *b, int32_t left, int32_t right, int32_t *id) {
     uint64_t key = um_pair_key(left, right);
     for (size_t i = um_pair_slot(b, key);; i = (i + 1) & b->mask) {
@@ -53,7 +53,7 @@ static void find_bytes(um_bpe *b, const um_vocab *v) {
         char name[8], stand_in[4];
         snprintf(name, sizeof name, "<0x%02X>", i);
         b->fallback_id[i] = um_vocab_find(v, um_str_of(name));
-        size_t n = (size_t)um_utf8_put(um_byte_stand_in((uint8_t)i), stand_in);
+        size_t n = (size_t)um_utf8_put(um_byte_to_char((uint8_t)i), stand_in);
         b->byte_id[i] = um_vocab_find(v, (um_str){stand_in, n});
     }
 }
@@ -80,7 +80,9 @@ void um_bpe_finish(um_bpe *b, const um_vocab *v) {
     if (b->prefix.n || b->suffix.n) return;
     if (!b->byte_level) {
         find_chars(b, v);
-        if (!b->ignore_merges) um_cuts_find(&b->cuts, v); /* a part may be a token where the whole is not */
+        if (!b->ignore_merges)
+            um_cuts_find(&b->cuts,
+                         v); /* with ignore_merges, a part could match a token that merging the whole never gives */
         return;
     }
     b->byte_pair = (um_byte_pair *)um_alloc(65536 * sizeof *b->byte_pair);
@@ -110,7 +112,8 @@ static void scratch_reserve(um_bpe_scratch *s, size_t n) {
     s->to = (int32_t *)um_realloc(s->to, um_mul(s->cap, sizeof *s->to));
 }
 
-/* Symbols of a character that the vocabulary lacks: its bytes, or the unknown token, or nothing. */
+/* Appends the symbols of a character that is not in the vocabulary: its byte tokens, else the unknown token, else
+ * nothing. Returns the new number of symbols. */
 static size_t push_missing(const um_bpe *b, um_bpe_scratch *s, size_t n, um_str symbol, bool *unknown) {
     bool all = b->byte_fallback;
     for (size_t i = 0; i < symbol.n && all; i++) all = b->fallback_id[(uint8_t)symbol.p[i]] >= 0;
@@ -124,12 +127,12 @@ static size_t push_missing(const um_bpe *b, um_bpe_scratch *s, size_t n, um_str 
     return n;
 }
 
-/* The text of the symbol at piece[at] with prefix and suffix, in s->text; *len: what it takes of the piece. */
+/* Builds the text of the symbol at piece[at], with prefix and suffix, in s->text. *len is its length in the piece. */
 static um_str symbol_text(const um_bpe *b, um_bpe_scratch *s, um_str piece, size_t at, int *len) {
     *len = 1;
     um_buf_clear(&s->text);
     if (at > 0) um_buf_append(&s->text, b->prefix.p, b->prefix.n);
-    if (b->byte_level) um_stand_in_encode((um_str){piece.p + at, 1}, &s->text);
+    if (b->byte_level) um_byte_chars_encode((um_str){piece.p + at, 1}, &s->text);
     else {
         um_cp_at(piece.p + at, piece.n - at, len);
         um_buf_append(&s->text, piece.p + at, (size_t)*len);
@@ -138,13 +141,13 @@ static um_str symbol_text(const um_bpe *b, um_bpe_scratch *s, um_str piece, size
     return (um_str){s->text.data, s->text.len};
 }
 
-/* The usual character, straight from the table; -1 when it takes the long way. */
+/* Returns the token of a character from the table, or -1 if the vocabulary must be searched. */
 static int32_t usual_char(const um_bpe *b, um_str piece, size_t at, int *len) {
     uint32_t cp = b->char_id ? um_cp_at(piece.p + at, piece.n - at, len) : UM_CHARS;
     return cp < UM_CHARS ? b->char_id[cp] : -1;
 }
 
-/* One symbol per character, or per byte through the byte table. */
+/* Fills s->id with one symbol per character, or per byte through the byte table. Returns their number. */
 static size_t start_symbols(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece) {
     size_t n = 0;
     bool unknown = false;
@@ -165,7 +168,7 @@ static size_t start_symbols(const um_bpe *b, const um_vocab *v, um_bpe_scratch *
     return n;
 }
 
-/* The usual case, straight from the byte table; false when a byte has no token. */
+/* Fills s->id from the table of bytes, the usual case. Returns false if a byte has no token. */
 static bool start_bytes(const um_bpe *b, um_bpe_scratch *s, um_str piece) {
     scratch_reserve(s, piece.n);
     for (size_t i = 0; i < piece.n; i++) {
@@ -177,8 +180,9 @@ static bool start_bytes(const um_bpe *b, um_bpe_scratch *s, um_str piece) {
 
 /* ---- Merging ----------------------------------------------------------------------------------------------------- */
 
-/* Rank of the pair that begins at `at`, when the symbols are still those of `bytes` (NULL: they are others). Half of
- * all pairs are looked up here, and the table of bytes is small enough to stay in the processor's cache. */
+/* Returns the rank of the pair at `at` before the first merge. `bytes`: each symbol is one byte of it (NULL: symbols
+ * are not bytes). Half of all lookups happen here, and the table of byte pairs is small enough for the processor's
+ * cache. */
 static uint32_t first_pair(const um_bpe *b, const int32_t *id, const uint8_t *bytes, size_t at, int32_t *to) {
     if (!bytes) return pair_find(b, id[at], id[at + 1], to);
     const um_byte_pair *p = &b->byte_pair[bytes[at] << 8 | bytes[at + 1]];
@@ -197,9 +201,9 @@ static size_t merge_short(const um_bpe *b, int32_t *id, const uint8_t *bytes, si
         if (rank[best] == NO_RANK) break;
         id[best] = to[best];
         n--;
-        size_t tail = n - best - 1; /* symbols behind the merged one */
+        size_t tail = n - best - 1; /* symbols after the merged one */
         memmove(&id[best + 1], &id[best + 2], tail * sizeof *id);
-        if (tail) { /* rank[best] is computed anew, so what is behind it moves onto it and over */
+        if (tail) { /* rank[best] is overwritten below, so the ranks after it move down by one */
             memmove(&rank[best], &rank[best + 1], tail * sizeof *rank);
             memmove(&to[best], &to[best + 1], tail * sizeof *to);
             rank[best] = pair_find(b, id[best], id[best + 1], &to[best]);
@@ -209,16 +213,16 @@ static size_t merge_short(const um_bpe *b, int32_t *id, const uint8_t *bytes, si
     return n;
 }
 
-/* Pairs that wait to be merged: the lowest rank first, at equal rank the leftmost. A long piece repeats few pairs many
- * times, mostly found from left to right, so the places of a rank form a list of which only the first is in the heap. A
- * place that is left of the last one of its list goes into the heap by itself. */
+/* A priority queue of pairs to merge: lowest rank first, then leftmost. A long piece repeats few pairs many times, and
+ * mostly from left to right. The positions of a rank therefore form a list, and only the head of the list is in the
+ * heap. A position to the left of the list's tail is pushed to the heap directly. */
 typedef struct um_bpe_queue {
     uint32_t *first, *last; /* [n_ranks] entries of a rank, 0 = none */
     struct um_bpe_entry {
         uint32_t at, next;
     } * entry; /* entry 0 is not used */
     size_t n, cap;
-    uint64_t *heap; /* rank << 32 | place */
+    uint64_t *heap; /* rank << 32 | position */
     size_t heap_n, heap_cap;
 } queue;
 
@@ -251,7 +255,7 @@ static void heap_push(queue *q, uint64_t key) {
     q->heap[i] = key;
 }
 
-/* Puts key in place of the top. */
+/* Replaces the top of the heap by key. */
 static void heap_replace(queue *q, uint64_t key) {
     size_t i = 0;
     for (;;) {
@@ -285,7 +289,8 @@ static void queue_push(queue *q, uint32_t rank, uint32_t at) {
     q->last[rank] = e;
 }
 
-/* The next place and its rank. When it is the first of its list, the list's next one takes its place in the heap. */
+/* Removes and returns the next position and its rank. If the position is the head of its list, the list's next position
+ * replaces it in the heap. */
 static uint32_t queue_take(queue *q, uint32_t *rank) {
     uint64_t key = q->heap[0];
     uint32_t at = (uint32_t)key, e = q->first[ *rank = (uint32_t)(key >> 32)];
@@ -296,7 +301,7 @@ static uint32_t queue_take(queue *q, uint32_t *rank) {
     return at;
 }
 
-/* Looks the pair that begins at `at` up again and queues it if it merges. */
+/* Looks up the new pair that begins at `at` and queues it if it merges. */
 static void queue_pair(const um_bpe *b, um_bpe_scratch *s, size_t n, uint32_t at) {
     uint32_t right = s->next[at];
     s->rank[at] = right < n ? pair_find(b, s->id[at], s->id[right], &s->to[at]) : NO_RANK;
@@ -323,7 +328,7 @@ static size_t merge_long(const um_bpe *b, um_bpe_scratch *s, const uint8_t *byte
     }
     while (q->heap_n) {
         uint32_t rank, at = queue_take(q, &rank);
-        if (s->rank[at] == rank) merge_at(b, s, n, at); /* its pair may have changed since it was queued */
+        if (s->rank[at] == rank) merge_at(b, s, n, at); /* skips pairs that changed after they were queued */
     }
     size_t kept = 0;
     for (uint32_t i = 0; i < n; i = s->next[i]) s->id[kept++] = s->id[i];
@@ -341,16 +346,16 @@ void um_bpe_scratch_free(um_bpe_scratch *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* A piece that is a token as a whole, for ignore_merges. */
+/* Returns the token that equals the whole piece, or -1. For ignore_merges. */
 static int32_t whole_piece(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece) {
     if (!b->byte_level) return um_vocab_find(v, piece);
     um_buf_clear(&s->text);
-    um_stand_in_encode(piece, &s->text);
+    um_byte_chars_encode(piece, &s->text);
     return um_vocab_find(v, (um_str){s->text.data, s->text.len});
 }
 
-/* Without ignore_merges a piece is merged also when it is a token: looking it up first, and remembering which tokens
- * their own text merges to, was slower than the merges, which mostly stay in the processor's cache. */
+/* Without ignore_merges, a piece that is itself a token is merged too. A lookup before the merges, with a list of the
+ * tokens whose text merges to themselves, was slower: the merges mostly stay in the processor's cache. */
 void um_bpe_encode(const um_bpe *b, const um_vocab *v, um_bpe_scratch *s, um_str piece, um_ids *out) {
     int32_t whole = b->ignore_merges ? whole_piece(b, v, s, piece) : -1;
     if (whole >= 0) {

@@ -1,16 +1,16 @@
-/* A conversation becomes a prompt: messages are put into order and protected, the template is rendered, a message that
- * is to be continued is cut, the text is encoded. */
+/* Renders a conversation into a prompt: normalizes and protects the messages, renders the template, cuts the text after
+ * a message to be continued, and encodes it. */
 #include "text/chat.h"
 
-/* A request on its way. */
+/* The state of rendering one request. */
 typedef struct conversation {
     const um_chat *chat;
     const um_chat_request *request;
     const um_chat_template *tmpl;
-    um_chat_template own; /* compiled for this request */
+    um_chat_template own; /* the request's own template, if it has one */
     json_t *messages, *tools, *kwargs;
     int level;            /* UM_SPECIAL_*, without AUTO */
-    uint32_t guard, mark; /* noncharacters of this conversation; mark 0: nothing is continued */
+    uint32_t guard, mark; /* noncharacters chosen for this conversation; mark 0: no message is continued */
 } conversation;
 
 void um_chat_init(um_chat_request *c) { *c = (um_chat_request){.size = sizeof *c, .add_generation_prompt = true}; }
@@ -20,10 +20,10 @@ static const um_chat_template *ordinary(const um_chat *c) {
     return t ? t : &c->tmpl[0];
 }
 
-const char *um_chat_where(const um_chat *c) { return ordinary(c)->where; }
+const char *um_chat_origin(const um_chat *c) { return ordinary(c)->where; }
 const char *um_chat_source(const um_chat *c) { return ordinary(c)->source; }
 
-/* ---- Which template ---------------------------------------------------------------------------------------------- */
+/* ---- Finding the template ---------------------------------------------------------------------------------------- */
 
 static um_status no_default(const um_chat *c, um_err *err) {
     um_buf names = {0};
@@ -33,7 +33,7 @@ static um_status no_default(const um_chat *c, um_err *err) {
     return st;
 }
 
-/* The request's own one is a source or a name; files are the operator's business. */
+/* Finds the template that the request gives by name or as source. Unlike the operator, a request can't name a file. */
 static um_status find_own(conversation *v, um_err *err) {
     const char *own = v->request->chat_template;
     v->tmpl = um_chat_template_find(v->chat, own);
@@ -77,17 +77,17 @@ static um_status check_flags(const um_chat_request *q, um_err *err) {
     return UM_OK;
 }
 
-/* Characters that the conversation and its template do not use. */
+/* Chooses noncharacters that neither the conversation nor its template uses. */
 static um_status choose_marks(conversation *v, um_err *err) {
     uint32_t used =
         v->tmpl->guards | um_chat_guards_in(v->messages) | um_chat_guards_in(v->tools) | um_chat_guards_in(v->kwargs);
-    v->guard = um_guard_take(&used);
-    if (v->guard && v->request->continue_final_message) v->mark = um_guard_take(&used);
+    v->guard = um_guard_pick(&used);
+    if (v->guard && v->request->continue_final_message) v->mark = um_guard_pick(&used);
     if (v->guard && (v->mark || !v->request->continue_final_message)) return UM_OK;
     return um_fail(err, UM_EINVAL, "the messages use all of the noncharacters U+FDD0 to U+FDEF; leave one out");
 }
 
-/* The mark is followed by a space, which shows whether the template takes white space off the end. */
+/* Appends the mark and a space to the last message. The space tells whether the template strips trailing spaces. */
 static um_status mark_last(conversation *v, um_err *err) {
     char mark[8];
     size_t n = (size_t)um_utf8_put(v->mark, mark);
@@ -136,7 +136,8 @@ static bool is_mark(const um_buf *b, size_t at, um_str mark) {
     return b->len - at >= mark.n && memcmp(b->data + at, mark.p, mark.n) == 0;
 }
 
-/* Cuts at the last mark; marks before it, from a template that writes the message twice, go away. */
+/* Cuts the text at the last mark. Removes earlier marks, which a template leaves if it writes the message twice. If
+ * the template stripped the space after the mark, the white space before the mark is removed too. */
 static um_status cut(um_buf *b, size_t from, uint32_t mark, um_err *err) {
     char text[4];
     um_str m = {text, (size_t)um_utf8_put(mark, text)};
@@ -160,7 +161,7 @@ static um_status cut(um_buf *b, size_t from, uint32_t mark, um_err *err) {
     return UM_OK;
 }
 
-/* The text with its guards. */
+/* Prepares and renders the conversation and appends its text, which still contains the guards. */
 static um_status rendered(conversation *v, um_buf *out, um_err *err) {
     size_t from = out->len;
     um_status st = prepare(v, err);
@@ -200,9 +201,9 @@ um_status um_chat_render(const um_chat *c, const um_chat_request *q, um_buf *out
 um_status um_prompt_encode(const um_tok *t, um_str text, int level, bool around, um_ids *ids, um_err *err) {
     static const um_parse parse[] = {[UM_SPECIAL_AUTO] = UM_PARSE_ALL,
                                      [UM_SPECIAL_PARSE] = UM_PARSE_ALL,
-                                     [UM_SPECIAL_TEXT] = UM_PARSE_PLAIN,
+                                     [UM_SPECIAL_TEXT] = UM_PARSE_NOT_SPECIAL,
                                      [UM_SPECIAL_STRICT] = UM_PARSE_NONE,
-                                     [UM_SPECIAL_REJECT] = UM_PARSE_PLAIN};
+                                     [UM_SPECIAL_REJECT] = UM_PARSE_NOT_SPECIAL};
     um_str token = {NULL, 0};
     size_t before = ids->n;
     if (level < UM_SPECIAL_AUTO || level > UM_SPECIAL_REJECT)

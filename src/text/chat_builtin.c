@@ -1,4 +1,4 @@
-/* Templates for checkpoints that come without one. The files in templates/ are turned into numbers by the Makefile. */
+/* Built-in templates for checkpoints without a template. The Makefile converts the files of templates/ to C arrays. */
 #include "text/chat.h"
 
 static const char llada[] = {

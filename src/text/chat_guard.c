@@ -1,5 +1,6 @@
-/* Which strings of a conversation are protected, and from what. System messages and tools come from the application
- * and are trusted; the assistant's carry the model's own marks; the mask is nobody's to write. */
+/* Decides which strings of a conversation are protected, and against which tokens. System messages and tool definitions
+ * come from the application and are trusted; the level strict still protects system messages. The assistant's messages
+ * contain the model's own special tokens. No message may spell the mask token. The level parse protects nothing. */
 #include "text/chat.h"
 
 typedef struct protection {
@@ -7,7 +8,7 @@ typedef struct protection {
     uint32_t guard;
     um_guard_what what;
     bool reject;
-    size_t message; /* its number and role, for messages */
+    size_t message; /* the message's index and role, for errors */
     const char *role;
 } protection;
 
@@ -22,7 +23,7 @@ uint32_t um_chat_guards_in(const json_t *v) {
     return used;
 }
 
-/* Appends the protected text; where it is rejected instead, the text as it is. */
+/* Appends s with its guards. With `reject`, appends s unchanged and fails if s spells a protected token. */
 static um_status protect_text(const protection *p, um_str s, bool borders, um_buf *out, um_err *err) {
     um_str token;
     if (!p->reject) return um_guard_text(p->tok, s, p->guard, p->what, borders, out, err);
@@ -36,7 +37,7 @@ static um_status protect_text(const protection *p, um_str s, bool borders, um_bu
 
 static um_status protect(const protection *p, const char *key, json_t **value, um_err *err);
 
-/* The object anew, because keys are protected as well. */
+/* Replaces *value by a new object, because the keys are protected too. */
 static um_status protect_object(const protection *p, json_t **value, um_err *err) {
     json_t *fresh = json_object(), *item;
     const char *key;
@@ -65,10 +66,11 @@ static um_status protect_array(const protection *p, json_t *list, um_err *err) {
     return st;
 }
 
-/* Texts that a template puts side by side; other strings it compares, so there only what spells a token is changed. */
+/* Returns true for the strings that a template concatenates with other text. A template compares other strings, so
+ * those only get guards inside a spelled token. */
 static bool is_text(const char *key) { return um_streq(key, "content") || um_streq(key, "text"); }
 
-/* *value, which stands under `key`, is the caller's reference and may be replaced. */
+/* Protects *value, the member `key` of an object. The caller owns the reference *value, which may be replaced. */
 static um_status protect(const protection *p, const char *key, json_t **value, um_err *err) {
     if (json_is_object(*value)) return protect_object(p, value, err);
     if (json_is_array(*value)) return protect_array(p, *value, err);
@@ -97,7 +99,7 @@ um_status um_chat_protect(const um_tok *t, json_t *messages, int level, uint32_t
         protection p = {t, guard, what_of(level, role), level == UM_SPECIAL_REJECT, i, role};
         char kept[16];
         snprintf(kept, sizeof kept, "%s", role);
-        p.role = kept; /* the object that holds it is made anew */
+        p.role = kept; /* protect() frees the object that owns the string */
         st = protect(&p, "", &m, err);
         json_array_set_new(messages, i, m);
     }

@@ -1,8 +1,8 @@
-/* Messages as they come, in the form that templates expect. */
+/* Converts the messages of a request to the form that templates expect. */
 #include "text/chat.h"
 
 static const struct {
-    const char *given, *becomes; /* a template that knows developers gets them as they are */
+    const char *given, *becomes; /* `developer` stays if the template handles it */
 } roles[] = {
     {"system", "system"},       {"developer", "system"}, {"user", "user"},
     {"assistant", "assistant"}, {"tool", "tool"},        {"function", "tool"},
@@ -90,7 +90,7 @@ static um_status set_role(json_t *m, size_t i, bool developer, um_err *err) {
     return UM_OK;
 }
 
-/* The text of one part of a content. */
+/* Reads the text of part k of the content of message i. */
 static um_status part_text(const json_t *part, size_t i, size_t k, um_str *text, um_err *err) {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *value = json_object_get(part, "text");
@@ -129,7 +129,8 @@ static void set_reasoning(json_t *m) {
     if (b && !a) json_object_set(m, "reasoning", b);
 }
 
-/* Arguments come as JSON in a string; templates write an object as they like. What is no object stays as it is. */
+/* Parses the arguments of a call, which arrive as JSON in a string, so that templates can format the object. A blank
+ * string becomes an empty object. Any other string that is not a JSON object stays unchanged. */
 static void open_arguments(json_t *function) {
     json_t *given = json_object_get(function, "arguments"), *object;
     um_err err;

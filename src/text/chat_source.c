@@ -1,6 +1,6 @@
-/* Where a checkpoint's templates come from, in this order: what the operator names, chat_template.jinja,
- * chat_template.json, tokenizer_config.json, the built-in one of the family. The two JSON files may hold a list of
- * named templates, and additional_chat_templates/NAME.jinja adds names. */
+/* Finds the templates of a checkpoint, in this order: the operator's choice, chat_template.jinja, chat_template.json,
+ * tokenizer_config.json, the built-in template of the family. The two JSON files may contain a list of named templates.
+ * Each file additional_chat_templates/NAME.jinja adds a template NAME. */
 #include <dirent.h>
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ static um_chat_template *new_place(um_chat *c) {
     return &c->tmpl[c->n_tmpl++];
 }
 
-/* Adds a template unless its name is taken: what is found first counts. A broken one fails when it is used. */
+/* Adds a template unless one with this name was found earlier. A template that does not compile fails when used. */
 static void add(um_chat *c, const char *name, const char *where, um_str source) {
     if (!um_chat_template_find(c, name)) (void)um_chat_template_new(new_place(c), name, where, source, NULL);
 }
@@ -59,7 +59,7 @@ static um_status add_file(um_chat *c, const char *name, const char *path, um_err
     return st;
 }
 
-/* A template is a string, or a list of {name, template}; the only one of a list is the default whatever its name. */
+/* Adds a template string, or a list of {name, template}. The only entry of a list is the default whatever its name. */
 static void add_value(um_chat *c, const char *where, const json_t *value) {
     const json_t *item;
     size_t i;
@@ -126,8 +126,8 @@ static um_status new_builtin(um_chat *c, const char *name, const um_chat_builtin
     return st;
 }
 
-/* The family's template, for a folder that has none. Base models speak no template: their tokenizers lack the token
- * that ends a turn. */
+/* Adds the family's built-in template to a folder without a default template. A base model gets no template: it is
+ * recognized by a tokenizer without the token that ends a turn. */
 static um_status add_builtin(um_chat *c, const um_chat_builtin *b, um_err *err) {
     bool found = um_chat_template_find(c, "default"), spoken = b && um_tok_find(c->tok, um_str_of(b->turn_end)) >= 0;
     if (found && b && !spoken)
@@ -136,7 +136,7 @@ static um_status add_builtin(um_chat *c, const um_chat_builtin *b, um_err *err) 
     return !found && spoken ? new_builtin(c, "default", b, err) : UM_OK;
 }
 
-/* The operator's choice: the name of a template that was found or is built in, a source, or a file. It must be good. */
+/* Chooses the operator's template: the name of a found or built-in template, source, or a file. It must compile. */
 static um_status choose(um_chat *c, const char *given, um_err *err) {
     const um_chat_template *t = um_chat_template_find(c, given);
     const um_chat_builtin *b = um_chat_builtin_find(given);
@@ -158,7 +158,8 @@ static um_status choose(um_chat *c, const char *given, um_err *err) {
     return st;
 }
 
-/* A special token that is not set stays undefined, as templates expect; tools and documents are none. */
+/* Builds the variables of every conversation. A special token that is not set stays undefined, as templates expect.
+ * `tools` and `documents` are none. */
 static json_t *base_variables(const um_tok *t) {
     json_t *vars = json_object();
     for (size_t i = 0; i < t->n_named; i++)

@@ -1,6 +1,6 @@
-/* clean_up_tokenization_spaces: the spaces that word-level tokenizers put in front of punctuation and contractions are
- * taken out again. The reference makes ten replacements, each over the whole text; here they are filters in a row, each
- * of which holds back what may be the beginning of its match, so that a stream passes through them as well. */
+/* clean_up_tokenization_spaces removes the spaces that word-level tokenizers put before punctuation and contractions.
+ * The reference runs ten replacements, each over the whole text. Here they are ten chained filters. Each filter holds
+ * back the beginning of a possible match, so that the chain also works on a stream. */
 #include "text/tok.h"
 
 static const struct {
@@ -10,8 +10,9 @@ static const struct {
     {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
 };
 
-/* held[rule] bytes of a match have been seen. A space begins every match and stands nowhere else but at the end of one,
- * so what does not go on can only begin anew. */
+/* Feeds one character to a rule and its output to the next rule. held[rule] is the number of matched characters. Every
+ * `from` begins with a space and has no other space except at its end. After a mismatch, only the current character can
+ * therefore begin a new match. */
 static void feed(uint8_t *held, size_t rule, char c, um_buf *out) {
     if (rule == UM_CLEAN_RULES) {
         um_buf_putc(out, c);

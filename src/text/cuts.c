@@ -1,9 +1,9 @@
-/* Some tokenizers merge a whole message as one piece. It may be cut first wherever no token reaches across: a merge
- * over such a place would have to produce a token that does not exist. Short parts merge fast, and the same ones come
- * again. */
+/* Some tokenizers merge a whole message as one piece. The piece may be split first at any position that no token spans:
+ * a merge across that position would produce a token that does not exist. Short parts merge faster, and the cache of
+ * pieces finds repeated ones. */
 #include "text/tok.h"
 
-static const char meta[] = "\xE2\x96\x81"; /* U+2581, what these tokenizers write for a space */
+static const char meta[] = "\xE2\x96\x81"; /* U+2581, which these tokenizers write for a space */
 enum { META_BYTES = 3 };
 
 static bool is_meta(um_str s, size_t at) { return s.n - at >= META_BYTES && memcmp(s.p + at, meta, META_BYTES) == 0; }
@@ -14,7 +14,7 @@ static bool is_before(const um_cuts *c, uint32_t cp) {
     return false;
 }
 
-/* Notes what stands directly before an inner U+2581. False when too many characters do. */
+/* Records the character before a U+2581 inside a token. Returns false if there are too many different characters. */
 static bool note_before(um_cuts *c, um_str token, size_t at) {
     int len;
     uint32_t cp = um_cp_before(token.p, at, &len);
@@ -33,7 +33,7 @@ static void look_at(um_cuts *c, um_str token) {
     if (lines && lines < token.n) c->at_lines = false;
 }
 
-/* What a cut is made at must be a token itself: unknown characters next to each other may become one token. */
+/* A split needs U+2581 or the line feed as a token of its own, because fuse_unk joins adjacent unknown characters. */
 void um_cuts_find(um_cuts *c, const um_vocab *v) {
     *c = (um_cuts){.at_meta = um_vocab_find(v, um_str_of(meta)) >= 0, .at_lines = um_vocab_find(v, UM_STR("\n")) >= 0};
     for (int32_t id = 0; id < v->size && (c->at_meta || c->at_lines); id++) look_at(c, v->token[id]);

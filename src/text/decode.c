@@ -6,9 +6,9 @@ typedef enum { DEC_BYTE_LEVEL, DEC_FALLBACK, DEC_FUSE, DEC_REPLACE, DEC_STRIP, D
 typedef struct um_decoder_step {
     dec_kind kind;
     um_pattern pattern;
-    um_str text;         /* Replace: what is put in; Strip, Metaspace, BPEDecoder: what is looked for */
+    um_str text;         /* Replace: the replacement; Strip, Metaspace, BPEDecoder: the text to find */
     int32_t start, stop; /* Strip */
-    bool prefixed;       /* Metaspace: the first string begins with a character that was added */
+    bool prefixed;       /* Metaspace: encoding added a replacement character at the beginning */
 } um_decoder_step;
 
 /* ---- Loading ----------------------------------------------------------------------------------------------------- */
@@ -80,8 +80,8 @@ static um_status load_any(um_decoder *d, const json_t *json, int nest, um_arena 
     return load_fields(s, json, a, where, err);
 }
 
-/* Decides how the steps run on a stream, and refuses an order that could only be decoded when all tokens are there:
- * what follows Fuse or ByteLevel sees the whole text, so only taking characters off its front is possible. */
+/* Decides how the steps run on a stream. Rejects an order of steps that needs all tokens at once: a step after Fuse or
+ * ByteLevel sees the whole text, so it may only strip the front. */
 static um_status plan_stream(um_decoder *d, const char *where, um_err *err) {
     d->mode = UM_STREAM_STEPS;
     bool whole = false;
@@ -134,18 +134,19 @@ static um_str strip(const um_decoder_step *st, um_str s) {
     return s;
 }
 
-/* Literal replacement; the Metaspace of a first string loses what was put in front of it. */
+/* Appends s with every literal `from` replaced by `to`. */
 static void swap_text(um_str s, um_str from, const char *to, um_buf *out) {
     um_pattern p = {.literal = from};
-    um_scan unused = {0};
+    um_match_state unused = {0};
     um_pattern_replace(&p, &unused, s, um_str_of(to), out, NULL); /* a literal can't fail */
 }
 
-static void step_text(const um_decoder_step *st, um_scan *scan, um_str s, bool first, bool last, um_buf *out) {
+static void step_text(const um_decoder_step *st, um_match_state *scan, um_str s, bool first, bool last, um_buf *out) {
     switch (st->kind) {
     case DEC_REPLACE: {
         size_t before = out->len;
-        if (um_pattern_replace(&st->pattern, scan, s, st->text, out, NULL)) { /* gave up: the string stays as it is */
+        if (um_pattern_replace(&st->pattern, scan, s, st->text, out,
+                               NULL)) { /* match limit: keeps the string unchanged */
             out->len = before;
             um_buf_append(out, s.p, s.n);
         }
@@ -181,7 +182,7 @@ int um_decoder_byte(const um_decoder *d, um_str token) {
     return -1;
 }
 
-/* A run of byte tokens: its bytes if they are text as a whole, else one U+FFFD for each. */
+/* Appends a run of byte tokens: their bytes if the whole run is valid UTF-8, else one U+FFFD per token. */
 static void fallback_run(const char *text, const um_cut *cut, size_t n, um_buf *out) {
     size_t start = out->len;
     for (size_t i = 0; i < n; i++) um_buf_putc(out, (char)um_byte_token((um_str){text + cut[i].off, cut[i].len}));
@@ -220,7 +221,7 @@ static void run_byte_level(um_pieces *p) {
     const um_cut *cut = um_pieces_turn(p, &n);
     for (size_t i = 0; i < n; i++) {
         um_str s = {p->text + cut[i].off, cut[i].len};
-        if (!um_stand_in_decode(s, &bytes)) um_buf_append(&bytes, s.p, s.n);
+        if (!um_byte_chars_decode(s, &bytes)) um_buf_append(&bytes, s.p, s.n);
     }
     um_utf8_repair((um_str){bytes.data, bytes.len}, out);
     um_buf_free(&bytes);
@@ -228,7 +229,7 @@ static void run_byte_level(um_pieces *p) {
     p->text = out->data;
 }
 
-static void run_each(const um_decoder_step *st, um_scan *scan, um_pieces *p) {
+static void run_each(const um_decoder_step *st, um_match_state *scan, um_pieces *p) {
     size_t n;
     um_buf *out = um_pieces_other(p);
     const um_cut *cut = um_pieces_turn(p, &n);
@@ -241,7 +242,7 @@ static void run_each(const um_decoder_step *st, um_scan *scan, um_pieces *p) {
 }
 
 void um_decoder_run(const um_decoder *d, um_pieces *p, um_buf *out) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     for (size_t i = 0; i < d->n; i++) {
         switch (d->step[i].kind) {
         case DEC_BYTE_LEVEL: run_byte_level(p); break;
@@ -258,7 +259,7 @@ void um_decoder_run(const um_decoder *d, um_pieces *p, um_buf *out) {
 }
 
 void um_decoder_token(const um_decoder *d, um_str token, bool first, bool last, um_buf *out) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_buf buf[2] = {{0}, {0}};
     int at = 0;
     for (size_t i = 0; i < d->n && d->step[i].kind != DEC_FUSE; i++) {

@@ -1,23 +1,23 @@
-/* tokenizer.json. The file is walked once to find model.vocab and model.merges, nearly all of its bytes; jansson reads
- * the file without them. */
+/* Reads tokenizer.json. A first walk finds model.vocab and model.merges, which are nearly all of the file. jansson
+ * parses the file with the contents of these two cut out. */
 #include "text/tok.h"
 
-#define CUTS_MAX 8 /* a doubled key is legal, the last one counts */
+#define CUTS_MAX 8 /* a duplicate key is valid JSON; the last one counts */
 
 typedef struct walk {
     um_jread r;
     um_buf key;
-    size_t vocab, merges; /* the bracket that opens them, or SIZE_MAX */
+    size_t vocab, merges; /* offsets of their opening brackets, or SIZE_MAX */
     struct {
         size_t start, end;
-    } cut[CUTS_MAX]; /* what is between their brackets */
+    } cut[CUTS_MAX]; /* the text between their brackets */
     size_t n_cuts;
 } walk;
 
 static um_status cut_value(walk *w, size_t *at) {
     *at = w->r.at;
     um_status st = um_jread_skip(&w->r, 2);
-    if (st || w->r.at >= w->r.text.n) return st; /* cut short: jansson says where */
+    if (st || w->r.at >= w->r.text.n) return st; /* truncated file: jansson reports the position */
     if (w->n_cuts == CUTS_MAX)
         return um_fail(w->r.err, UM_ELIMIT, "%s: model.vocab and model.merges are given more than %d times", w->r.path,
                        CUTS_MAX);
@@ -41,7 +41,7 @@ static um_status file_value(walk *w, um_str key) {
     return is_model && um_jread_peek(&w->r) == '{' ? walk_object(w, model_value) : um_jread_skip(&w->r, 1);
 }
 
-/* What is no JSON ends the walk early; jansson finds it again and says what is wrong. */
+/* Walks an object and calls `value` for each member. Invalid JSON ends the walk; jansson reports the error later. */
 static um_status walk_object(walk *w, um_status (*value)(walk *, um_str)) {
     um_status st = UM_OK;
     um_str key;
@@ -56,7 +56,7 @@ static um_status walk_object(walk *w, um_status (*value)(walk *, um_str)) {
     return st;
 }
 
-/* jansson counts in the text without the cuts. */
+/* Converts jansson's offset, which is in the text without the cuts, to an offset in the file. */
 static size_t original_place(const walk *w, size_t at) {
     for (size_t i = 0; i < w->n_cuts && at > w->cut[i].start; i++) at += w->cut[i].end - w->cut[i].start;
     return at;

@@ -1,9 +1,8 @@
-/* vocab.json and merges.txt: the vocabulary without a word about how text is cut. The class of the tokenizer, named in
- * tokenizer_config.json, says that. */
+/* Reads vocab.json and merges.txt. They do not say how text is split; the tokenizer class that tokenizer_config.json
+ * names determines that. */
 #include "text/tok.h"
 
-/* ---- Stages of a class, a tokenizer.json without vocabulary and merges ---------------------------------------------
- */
+/* ---- Stages of a class: a tokenizer.json without vocabulary and merges ------------------------------------------- */
 
 json_t *um_qwen_stages(bool prefix) {
     json_t *split =
@@ -32,7 +31,6 @@ static const struct {
 
 /* ---- The configuration ------------------------------------------------------------------------------------------- */
 
-/* The class that the configuration names: behind the last dot, without "Fast". */
 um_str um_config_class(const json_t *config) {
     const json_t *value = json_object_get(config, "tokenizer_class");
     um_str s = json_is_string(value) ? (um_str){json_string_value(value), json_string_length(value)} : (um_str){"", 0};

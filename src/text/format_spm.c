@@ -1,5 +1,5 @@
-/* tokenizer.model: a SentencePiece model, a protobuf message of which a few fields are needed. BPE models only; their
- * merges are implied by the pieces and their scores. */
+/* Reads tokenizer.model, a SentencePiece model. It is a protobuf message, of which a few fields are needed. Only BPE
+ * models are supported. Their merges are derived from the pieces and their scores. */
 #include <math.h>
 
 #include "text/tok.h"
@@ -34,7 +34,7 @@ static bool read_fixed(proto *m, size_t n, uint64_t *out) {
     return true;
 }
 
-/* The next field. False at the end of the message and, with m->p left before the end, where it is broken. */
+/* Reads the next field. Returns false at the end of the message and, with m->p < m->end, at an invalid field. */
 static bool read_field(proto *m, field *f) {
     uint64_t tag, n;
     proto at = *m;
@@ -90,7 +90,7 @@ static um_status read_piece(const um_parts *p, proto m, piece *out, um_err *err)
     return UM_OK;
 }
 
-/* Calls `each` for every piece; its id is its place. */
+/* Calls `each` for every piece. The id of a piece is its index. */
 static um_status each_piece(const um_parts *p, um_status (*each)(void *, const piece *, int32_t, um_err *), void *arg,
                             um_err *err) {
     um_str text = p->files->text[UM_FILE_SPM];
@@ -144,7 +144,7 @@ static um_status read_merges(const um_parts *p, um_merging *m) {
 
 /* ---- Stages ------------------------------------------------------------------------------------------------------ */
 
-/* What trainer_spec and normalizer_spec say, with their defaults. */
+/* The fields of trainer_spec and normalizer_spec, initialized to their defaults. */
 typedef struct spec {
     uint64_t model_type;
     bool byte_fallback, dummy_prefix, remove_spaces, escape_spaces, has_charsmap;
@@ -227,8 +227,8 @@ typedef struct stage_maker {
     json_t *added, *model, *named;
 } stage_maker;
 
-/* Control pieces are special tokens, user-defined ones are found in text; the unknown piece and those that the trainer
- * gave a role have names. */
+/* Adds a piece to the stages. Control pieces become special tokens and user-defined pieces become added tokens. The
+ * unknown piece and the control pieces with a role in trainer_spec become named special tokens. */
 static um_status note_piece(void *arg, const piece *x, int32_t id, um_err *err) {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
     stage_maker *m = (stage_maker *)arg;

@@ -1,6 +1,6 @@
-/* tiktoken files: a line for each token, its bytes in base64 and its rank, which is its id. Nothing lists the merges:
- * two neighbours merge when together they are a token, the lowest rank first. Neither the expression nor the special
- * tokens are in the file; they come with the class of the tokenizer. */
+/* Reads tiktoken files. Each line has the bytes of a token in base64 and its rank, which is also its id. The merges are
+ * not listed: two adjacent tokens merge if together they form a token, lowest rank first. The regular expression and
+ * the special tokens are not in the file either; the tokenizer class determines them. */
 #include "text/tok.h"
 
 #define N_EXTRA 205 /* <|extra_0|> ... */
@@ -12,7 +12,7 @@ static int digit64(char c) {
     return c == '+' ? 62 : (c == '/' ? 63 : -1);
 }
 
-/* Appends what s stands for; false when it is no base64. */
+/* Appends the bytes that s encodes. Returns false if s is not valid base64. */
 static bool decode64(um_str s, um_buf *out) {
     if (s.n == 0 || s.n % 4) return false;
     size_t pad = s.p[s.n - 1] != '=' ? 0 : (s.p[s.n - 2] != '=' ? 1 : 2);
@@ -29,7 +29,7 @@ static bool decode64(um_str s, um_buf *out) {
     return true;
 }
 
-/* "base64 rank" */
+/* Parses a line "base64 rank". */
 static bool read_line(um_str line, um_buf *bytes, int64_t *rank) {
     const char *space = (const char *)memchr(line.p, ' ', line.n);
     size_t n = space ? (size_t)(space - line.p) : line.n;
@@ -56,7 +56,7 @@ static um_status read_vocab(const um_parts *p, um_vocab *v, um_arena *a, um_err 
             break;
         }
         um_buf_clear(&token);
-        um_stand_in_encode((um_str){bytes.data, bytes.len}, &token);
+        um_byte_chars_encode((um_str){bytes.data, bytes.len}, &token);
         st = um_vocab_add(v, (um_str){token.data, token.len}, rank, p->path, err);
     }
     um_buf_free(&bytes);
@@ -66,8 +66,7 @@ static um_status read_vocab(const um_parts *p, um_vocab *v, um_arena *a, um_err 
 
 static um_status read_merges(const um_parts *p, um_merging *m) { return um_merging_imply(m, NULL, p->path); }
 
-/* The special tokens of Qwen 1 stand behind the ranks, in this order. They can be numbered only when the vocabulary is
- * known, so it is counted here by its lines. */
+/* Adds the special tokens of Qwen 1. Their ids follow the highest rank, in this order: `id` is the first. */
 static void add_specials(json_t *stages, int64_t id) {
     static const char *const names[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     json_t *list = json_array();
@@ -80,7 +79,7 @@ static void add_specials(json_t *stages, int64_t id) {
     json_object_set_new(stages, "added_tokens", list);
 }
 
-/* One above the highest rank. Lines that are wrong are reported where the vocabulary is read. */
+/* Returns the highest rank + 1. Ignores invalid lines; read_vocab reports them. */
 static int64_t count_ranks(um_str text) {
     int64_t n = 0, rank;
     um_buf bytes = {0};

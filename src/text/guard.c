@@ -1,5 +1,6 @@
-/* Special tokens in the text of a message. Templates copy, trim, split and compare contents, so a character that nobody
- * uses travels along with them unharmed; behind the template it keeps the tokens apart and is then removed. */
+/* Protects messages against special tokens in their text. Templates copy, trim, split and compare contents. A guard, an
+ * otherwise unused character, survives this. After the template it interrupts the spelling of a token; the tokenizer
+ * then removes it. */
 #include "text/guard.h"
 
 #include "text/template.h"
@@ -19,7 +20,7 @@ uint32_t um_guards_in(um_str s) { /* U+FDD0 to U+FDEF are EF B7 90 to EF B7 AF *
     return found;
 }
 
-uint32_t um_guard_take(uint32_t *used) {
+uint32_t um_guard_pick(uint32_t *used) {
     for (uint32_t i = 0; i < N_GUARDS; i++)
         if (!(*used >> i & 1)) {
             *used |= 1u << i;
@@ -56,10 +57,10 @@ static bool spells(const um_tok *t, um_str s, size_t at, um_guard_what what, int
     return spells_in(t, 0, s, at, what, mask) || spells_in(t, 1, s, at, what, mask);
 }
 
-/* The normalizer makes such a token out of the text, which may hold guards. */
+/* Sets *yes if the normalizer turns the text, which may contain guards, into text with a protected token. */
 static um_status normalizes_to_token(const um_tok *t, um_str s, um_guard_what what, int32_t mask, bool *yes,
                                      um_err *err) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_status st = um_norm_apply(&t->norm, &scan, s, buf, &s, err);
     *yes = false;
@@ -70,15 +71,14 @@ static um_status normalizes_to_token(const um_tok *t, um_str s, um_guard_what wh
     return st;
 }
 
-/* Some token is compared with normalized text. */
+/* Returns true if a protected token may be matched in normalized text. */
 static bool has_normalized(const um_tok *t, um_guard_what what) {
     return t->has_normalized_special || (what == UM_GUARD_ADDED && t->trie[1].n > 0);
 }
 
-/* ---- Guards in ----------------------------------------------------------------------------------------------------
- */
+/* ---- Inserting guards -------------------------------------------------------------------------------------------- */
 
-/* s begins with the end of the token, of two characters at least: a guard goes between them. */
+/* Returns true if s begins with the last bytes of the token, at least two, so that a guard fits between them. */
 static bool ends_a_token(um_str s, um_str token) {
     for (size_t n = 2; n < token.n && n <= s.n; n++)
         if (memcmp(s.p, token.p + token.n - n, n) == 0) return true;
@@ -91,7 +91,8 @@ static bool begins_a_token(um_str s, um_str token) {
     return false;
 }
 
-/* Whether s could be the rest of a token that its neighbour in the rendered text begins, or the reverse. */
+/* Sets *front if s could complete a token that the preceding text begins, and *back if s could begin a token that the
+ * following text completes. */
 static void look_at_borders(const um_tok *t, um_str s, um_guard_what what, int32_t mask, bool *front, bool *back) {
     for (size_t i = 0; i < t->n_added && s.n && !(*front && *back); i++) {
         if (!is_meant(&t->added[i], what, mask)) continue;
@@ -109,7 +110,7 @@ typedef struct guarding {
     size_t n;
 } guarding;
 
-/* `every`: behind every character. */
+/* Appends s with guards. `every`: after every character. */
 static void insert_guards(const guarding *w, um_str s, bool every, um_buf *out) {
     um_str middle = um_strip(s, NULL, true, true);
     const char *first = middle.p, *last = middle.p + middle.n;

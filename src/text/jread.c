@@ -1,5 +1,5 @@
-/* Reads large JSON where it stands. A tree of the 600,000 strings of a vocabulary and its merges costs more time than
- * everything else at opening together, so these two are read from the text; jansson reads the rest of the file. */
+/* Reads large JSON without building a tree. A tree of the 600,000 strings of a vocabulary and its merges would take
+ * more time than the rest of opening a tokenizer. These two parts are read from the text; jansson parses the rest. */
 #include "text/tok.h"
 
 um_status um_jread_fail(const um_jread *r, size_t at, const char *expected) {
@@ -24,7 +24,7 @@ bool um_jread_take(um_jread *r, char c) {
     return yes;
 }
 
-/* The four digits of \uHHHH at text[at], or -1. */
+/* Returns the value of the four hexadecimal digits at text[at], or -1. */
 static int32_t hex4(const um_jread *r, size_t at) {
     int32_t v = 0;
     if (r->text.n - at < 4) return -1;
@@ -37,7 +37,7 @@ static int32_t hex4(const um_jread *r, size_t at) {
     return v;
 }
 
-/* \uHHHH, or two of them for a character above U+FFFF; r->at is behind the u. A half of such a pair is no character. */
+/* Decodes \uHHHH, or a surrogate pair of two such escapes. r->at is after the first u. Half a pair is an error. */
 static um_status unescape_u(um_jread *r, um_buf *to) {
     char c[4];
     int32_t hi = hex4(r, r->at), lo = -1;
@@ -74,7 +74,7 @@ static size_t plain_end(const um_jread *r, size_t at) {
 um_status um_jread_string(um_jread *r, um_buf *scratch, um_str *out) {
     if (um_jread_peek(r) != '"') return um_jread_fail(r, r->at, "a string");
     size_t start = r->at + 1, end = plain_end(r, start);
-    if (end < r->text.n && r->text.p[end] == '"') { /* nearly all strings stand in the text as they are */
+    if (end < r->text.n && r->text.p[end] == '"') { /* nearly all strings have no escapes */
         *out = (um_str){r->text.p + start, end - start};
         r->at = end + 1;
         return UM_OK;
@@ -125,7 +125,7 @@ um_status um_jread_skip(um_jread *r, int nest) {
     while (r->at < r->text.n) {
         char c = s[r->at];
         if (c == '"') skip_string(r);
-        else if (depth == nest && (c == ',' || c == '}' || c == ']')) break; /* behind a number or a word */
+        else if (depth == nest && (c == ',' || c == '}' || c == ']')) break; /* after a number or a literal */
         else {
             depth += c == '{' || c == '[';
             depth -= c == '}' || c == ']';

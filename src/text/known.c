@@ -1,14 +1,15 @@
-/* The expressions of the known families, run by hand: one pass over the text that can't run out of a limit, ten times
- * as fast as a matcher. Each alternative of the expression is a rule below, in the same order. */
+/* Hand-written matchers for the regular expressions of known model families. They match in one pass, can't exceed a
+ * match limit and are ten times as fast as a regex engine. Each alternative of an expression is a rule below, in the
+ * same order. */
 #include "text/tok.h"
 
-/* How an expression differs from the others. */
+/* An expression and the properties in which it differs from the others. */
 typedef struct um_known {
-    const char *regex;  /* with CR and LF as characters */
-    bool fold;          /* contractions in any case; U+017F counts as s */
-    bool spaces_before; /* GPT-2: a space, not any other character, sticks to letters and numbers */
-    bool line_ends;     /* line ends behind punctuation belong to it */
-    size_t digits;      /* of one piece */
+    const char *regex;  /* CR and LF as characters, not as escapes */
+    bool fold;          /* contractions ignore case; U+017F counts as s */
+    bool spaces_before; /* GPT-2: only a space joins the following letters or numbers, no other character does */
+    bool line_ends;     /* line ends after punctuation join its piece */
+    size_t digits;      /* most digits in one piece */
 } um_known;
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
@@ -17,7 +18,7 @@ static const um_known known[] = {
     {UM_QWEN_REGEX, true, false, true, 1}, /* Qwen */
     {"'(?i:[sdmt]|ll|ve|re)|[^\r\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
      "?[^\\s\\p{L}\\p{N}]++[\r\n]*|\\s*[\r\n]|\\s+(?!\\S)|\\s+",
-     true, false, true, 1}, /* Ling, LLaDA: possessive quantifiers cut alike */
+     true, false, true, 1}, /* Ling, LLaDA: the possessive quantifiers change no match */
     {CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", true,
      false, false, 1}, /* Seed */
     {CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
@@ -27,7 +28,7 @@ static const um_known known[] = {
 };
 
 const um_known *um_known_find(um_str regex) {
-    um_buf plain = {0}; /* some files spell CR and LF as escapes, some hold the characters */
+    um_buf plain = {0}; /* some files write CR and LF as escapes, others as characters */
     const um_known *found = NULL;
     for (size_t i = 0; i < regex.n; i++) {
         char next = regex.p[i] == '\\' && i + 1 < regex.n ? regex.p[++i] : '\0';
@@ -41,7 +42,7 @@ const um_known *um_known_find(um_str regex) {
     return found;
 }
 
-/* The code point at p in text known to be valid, *len its bytes. */
+/* Returns the code point at p and its length in bytes. The text must be valid UTF-8. */
 static inline uint32_t char_at(const char *p, size_t *len) {
     const uint8_t *u = (const uint8_t *)p;
     if (u[0] < 0x80) {
@@ -70,7 +71,8 @@ static size_t run_end(um_str s, size_t i, um_class class) {
 
 static inline bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
-/* The letter at s[i] as contractions compare it, 0 if there is none; *end behind it. */
+/* Returns the ASCII character at s[i] for comparison with a contraction, in lower case if k->fold, and sets *end to the
+ * offset after it. Returns 0 for other characters and at the end. */
 static char folded(const um_known *k, um_str s, size_t i, size_t *end) {
     size_t len = 0;
     uint32_t c = i < s.n ? char_at(s.p + i, &len) : 0;
@@ -80,7 +82,7 @@ static char folded(const um_known *k, um_str s, size_t i, size_t *end) {
     return c < 0x80 ? (char)c : '\0';
 }
 
-/* The end of 's, 't, 're, 've, 'm, 'll or 'd at s[i], or i. */
+/* Returns the end of 's, 't, 're, 've, 'm, 'll or 'd at s[i], or i if there is none. */
 static size_t contraction(const um_known *k, um_str s, size_t i) {
     size_t end;
     char a = folded(k, s, i + 1, &end);
@@ -89,8 +91,8 @@ static size_t contraction(const um_known *k, um_str s, size_t i) {
     return ((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l') ? end : i;
 }
 
-/* White space: up to the last line end in the run, or all of it but the last character, which the next piece may take
- * in front of its word. */
+/* Returns the end of a piece of white space. It extends through the last line end of the run (not for GPT-2). Otherwise
+ * it leaves the run's last character to the next piece, unless the run ends the text or is one character. */
 static size_t space_end(const um_known *k, um_str s, size_t i) {
     size_t at = i, last = i, after_line = i, len;
     for (; at < s.n && class_at(s, at, &len) == UM_CLASS_SPACE; at += len) {

@@ -1,4 +1,4 @@
-/* Opens a tokenizer: finds the files of a folder, lets the format read its vocabulary, builds every stage. */
+/* Opens a tokenizer: finds the files of a folder, reads the vocabulary in its format and builds the stages. */
 #include <dirent.h>
 #include <stdlib.h>
 
@@ -50,10 +50,10 @@ static um_status load_stages(um_tok *t, const um_parts *p, um_err *err) {
     return st;
 }
 
-/* ---- What is derived --------------------------------------------------------------------------------------------- */
+/* ---- Derived tables ---------------------------------------------------------------------------------------------- */
 
 static um_status build_tries(um_tok *t, um_err *err) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_status st = UM_OK;
     for (size_t i = 0; i < t->n_added && !st; i++) {
@@ -69,12 +69,12 @@ static um_status build_tries(um_tok *t, um_err *err) {
     return st;
 }
 
-/* Bytes of a model token as the decoder writes it, appended to out. */
+/* Appends the bytes that the decoder writes for a token of the model. */
 static void token_bytes(const um_tok *t, um_str text, um_buf *out) {
     int byte = um_decoder_byte(&t->dec, text);
     if (byte >= 0) um_buf_putc(out, (char)byte);
     else if (t->dec.mode == UM_STREAM_BYTES) {
-        if (!um_stand_in_decode(text, out)) um_buf_append(out, text.p, text.n);
+        if (!um_byte_chars_decode(text, out)) um_buf_append(out, text.p, text.n);
     } else um_decoder_token(&t->dec, text, false, false, out);
 }
 
@@ -102,7 +102,8 @@ static um_status finish(um_tok *t, um_err *err) {
 
 /* ---- Side files -------------------------------------------------------------------------------------------------- */
 
-/* When the configuration lists the added tokens, the two older files do not count: some checkpoints ship stale ones. */
+/* Loads the side files. If tokenizer_config.json lists the added tokens, the two older files are ignored, because some
+ * checkpoints ship stale ones. */
 static um_status load_side_files(um_tok *t, const um_parts *p, um_err *err) {
     const um_tok_files *f = p->files;
     const char *map_path = f->path[UM_FILE_SPECIAL_MAP], *added_path = f->path[UM_FILE_ADDED];
@@ -189,11 +190,11 @@ void um_tok_files_free(um_tok_files *f) {
     }
 }
 
-/* Reads one file if it is there. */
+/* Reads one file if it exists. */
 static um_status read_file(um_tok_files *f, int which, um_err *err) {
     if (!um_file_exists(f->path[which])) return UM_OK;
     um_status st = um_file_read(f->path[which], UM_TOK_FILE_MAX, &f->read[which], err);
-    um_buf_reserve(&f->read[which], 1); /* an empty file is there too */
+    um_buf_reserve(&f->read[which], 1); /* gives an empty file a non-NULL text too */
     f->text[which] = (um_str){f->read[which].data, f->read[which].len};
     return st;
 }
@@ -203,8 +204,7 @@ static bool is_tiktoken(const char *name) {
     return n > 9 && um_streq(name + n - 9, ".tiktoken");
 }
 
-/* The *.tiktoken file of the folder: the first by name, so that the answer does not depend on the order of a listing.
- */
+/* Finds the folder's *.tiktoken file. The first by name wins, whatever the order of the directory's entries. */
 static void find_tiktoken(um_tok_files *f) {
     DIR *d = opendir(f->dir);
     char *first = NULL;
@@ -220,7 +220,7 @@ static void find_tiktoken(um_tok_files *f) {
     um_free(first);
 }
 
-/* A tiktoken file by another name, in the same folder: tokenizer_file of the configuration. */
+/* Uses the file that tokenizer_file of the configuration names, in the same folder, as the tiktoken file. */
 static um_status find_named_file(um_tok_files *f, um_err *err) {
     json_t *config = NULL;
     um_status st = UM_OK;
@@ -235,7 +235,7 @@ static um_status find_named_file(um_tok_files *f, um_err *err) {
     return st;
 }
 
-/* The vocabulary is the first that exists; the rest of that kind is not read. */
+/* Reads the files. The first vocabulary format that exists is read, later formats are ignored. */
 static um_status read_files(um_tok_files *f, um_err *err) {
     um_status st = read_file(f, UM_FILE_CONFIG, err);
     if (!st) st = read_file(f, UM_FILE_TOKENIZER, err);

@@ -1,11 +1,11 @@
-/* The merges of a BPE model: the table of pairs, and the files that list or imply them. */
+/* The merges of a BPE model: the pair table, and the readers of files that list or imply merges. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "text/tok.h"
 
-#define BATCH     32   /* merges whose look-ups wait for memory together */
-#define SPLIT_MAX 1024 /* bytes of a token that is tried at every cut: the work is quadratic */
+#define BATCH     32   /* merges whose lookups overlap their memory accesses */
+#define SPLIT_MAX 1024 /* bytes of a token that is split at every position, which takes quadratic time */
 
 /* ---- Pair table -------------------------------------------------------------------------------------------------- */
 
@@ -15,7 +15,7 @@ static void pair_init(um_bpe *b, size_t n) {
     b->shift = 64 - bits;
     b->mask = ((size_t)1 << bits) - 1;
     b->pair = (um_bpe_pair *)um_alloc(um_mul(b->mask + 1, sizeof *b->pair));
-    memset(b->pair, 0xFF, (b->mask + 1) * sizeof *b->pair); /* every key is UINT64_MAX: free */
+    memset(b->pair, 0xFF, (b->mask + 1) * sizeof *b->pair); /* every key is UINT64_MAX: unused */
 }
 
 static void grow(um_bpe *b) {
@@ -31,7 +31,7 @@ static void grow(um_bpe *b) {
     um_free(old);
 }
 
-/* The later of two ranks of one pair counts. */
+/* Stores a merge. If the pair is already present, the new rank replaces the old one. */
 static void put(um_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id) {
     uint64_t key = um_pair_key(left, right);
     if (4 * (b->n_pairs + 1) > 3 * (b->mask + 1)) grow(b);
@@ -42,11 +42,11 @@ static void put(um_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t i
     b->pair[i] = (um_bpe_pair){key, rank, id};
 }
 
-/* A merge that was read and waits for its ids. */
+/* A merge whose ids have not been looked up yet. */
 typedef struct um_merge {
     um_str left, right; /* in the text, or in scratch */
     um_buf scratch[2];
-    size_t at; /* entry or line, for messages */
+    size_t at; /* number of the entry or line, for messages */
 } um_merge;
 
 void um_merging_begin(um_merging *m, um_bpe *b, const um_vocab *v, um_err *err) {
@@ -71,8 +71,8 @@ static bool is_joined(um_str s, um_str left, um_str right) {
            memcmp(s.p + left.n, right.p, right.n) == 0;
 }
 
-/* The id of left + right. In nearly all files the results of the merges follow each other in the vocabulary, in some
- * with several merges for one. */
+/* Returns the id of left + right, or -1. In nearly all files the results of consecutive merges have consecutive ids,
+ * and sometimes several merges have the same result. The last id and the next one are therefore tried first. */
 static int32_t find_result(um_merging *m, um_str left, um_str right) {
     size_t skip = UM_MIN(m->b->prefix.n, right.n);
     right = (um_str){right.p + skip, right.n - skip};
@@ -84,7 +84,7 @@ static int32_t find_result(um_merging *m, um_str left, um_str right) {
     return um_vocab_find(m->v, (um_str){m->joined.data, m->joined.len});
 }
 
-/* An entry, for messages: "file: model.merges[7]" or "file:8". */
+/* Formats the position of an entry for messages: "file: model.merges[7]" or "file:8". */
 static const char *place(const um_merging *m, size_t at, char out[512]) {
     snprintf(out, 512, m->is_lines ? "%.400s:%zu" : "%.400s: model.merges[%zu]", m->path, at);
     return out;
@@ -108,8 +108,8 @@ static um_status add(um_merging *m, const um_merge *e) {
     return UM_OK;
 }
 
-/* Looks the merges of the batch up. A vocabulary is larger than the processor's cache, and each look-up touches it at
- * three places one after the other; asking for all of them first lets the waits overlap. */
+/* Looks up and stores the merges of the batch. A vocabulary is larger than the processor's cache, and each lookup reads
+ * it at several dependent places. Prefetching for the whole batch overlaps the cache misses. */
 static um_status add_batch(um_merging *m) {
     um_status st = UM_OK;
     for (size_t i = 0; i < m->n_batch; i++) {
@@ -125,7 +125,7 @@ static um_status add_batch(um_merging *m) {
     return st;
 }
 
-/* "a b": the parts hold no space. */
+/* Splits "a b" at its space. Returns false if there is not exactly one space. */
 static bool split_entry(um_str s, um_str *left, um_str *right) {
     const char *space = s.n ? (const char *)memchr(s.p, ' ', s.n) : NULL;
     if (!space) return false;
@@ -136,7 +136,7 @@ static bool split_entry(um_str s, um_str *left, um_str *right) {
 
 static bool is_version(um_str s) { return s.n >= 8 && memcmp(s.p, "#version", 8) == 0; }
 
-/* One entry of the list: "a b" or ["a", "b"]. *skip: it counts for nothing. */
+/* Reads one entry of the list: "a b" or ["a", "b"]. Sets *skip for a "#version" entry, which is no merge. */
 static um_status read_entry(um_merging *m, um_jread *r, um_merge *e, bool *skip) {
     char where[512];
     um_str both;
@@ -196,7 +196,7 @@ um_status um_merging_read_lines(um_merging *m, um_str text, const char *path) {
 
 /* ---- Implied merges ---------------------------------------------------------------------------------------------- */
 
-/* A token and two tokens that it can be cut into. */
+/* A token and two tokens that form it when joined. */
 typedef struct um_split {
     float score; /* of the token */
     uint32_t left_len, right_len;
@@ -208,7 +208,7 @@ typedef struct splits {
     size_t n, cap;
 } splits;
 
-/* The best score first, then the longest parts, then file order; without scores file order alone. */
+/* Orders splits: highest score first, then longest left part, then longest right part, then lowest ids. */
 static int by_priority(const void *x, const void *y) {
     const split *a = (const split *)x, *b = (const split *)y;
     if (a->score != b->score) return a->score > b->score ? -1 : 1;

@@ -1,4 +1,4 @@
-/* Normalizers: steps that rewrite a whole piece. */
+/* Normalizers: steps that rewrite the text between added tokens. */
 #include <stdlib.h>
 #include <utf8proc.h>
 
@@ -8,9 +8,9 @@ typedef enum { NORM_FORM, NORM_LOWER, NORM_REPLACE, NORM_PREPEND, NORM_STRIP, NO
 
 typedef struct um_norm_step {
     norm_kind kind;
-    int options; /* NORM_FORM: of utf8proc */
+    int options; /* NORM_FORM: utf8proc's options */
     um_pattern pattern;
-    um_str text; /* what Replace and Prepend put in */
+    um_str text; /* the text that Replace and Prepend insert */
     bool left, right;
 } um_norm_step;
 
@@ -99,19 +99,20 @@ void um_norm_free(um_normalizer *n) {
 
 /* ---- Applying ---------------------------------------------------------------------------------------------------- */
 
-/* Appends a form of s, by utf8proc. */
+/* Appends s in the Unicode normalization form that `options` select. */
 static um_status map_form(um_str s, int options, um_buf *out, um_err *err) {
     utf8proc_uint8_t *text = NULL;
     utf8proc_ssize_t n =
         utf8proc_map((const utf8proc_uint8_t *)s.p, (utf8proc_ssize_t)s.n, &text, (utf8proc_option_t)options);
     if (n < 0) return um_fail(err, UM_EINVAL, "Unicode normalization failed: %s", utf8proc_errmsg(n));
     um_buf_append(out, text, (size_t)n);
-    free(text); /* utf8proc took it from malloc */
+    free(text); /* utf8proc allocates with malloc */
     return UM_OK;
 }
 
-/* True when canonical composition neither changes the character nor joins it with one before it, so that text may be
- * cut in front of it. Below U+0300 all are so; composition finds its second characters through indices from 0x8000. */
+/* Returns true if canonical composition neither changes the character nor combines it with the one before, so that NFC
+ * can treat the text before it separately. This holds for all characters below U+0300. utf8proc marks characters that
+ * can be the second of a pair by a comb_index of at least 0x8000. */
 static bool is_inert(uint32_t cp) {
     if (cp < 0x300) return true;
     if (cp >= 0x1100 && cp <= 0x11FF) return false; /* Hangul letters compose by rule, not by table */
@@ -120,8 +121,8 @@ static bool is_inert(uint32_t cp) {
     return p->combining_class == 0 && p->decomp_seqindex == UINT16_MAX && !second;
 }
 
-/* Start of the first stretch at or behind `from` that composition may change: the character before the first one that
- * is not inert. *end: where it is over. s.n if there is none. */
+/* Finds the first stretch at or after `from` that composition may change. Returns its start, the character before the
+ * first one that is not inert, and sets *end to the next inert character. Returns s.n if there is no such stretch. */
 static size_t next_stretch(um_str s, size_t from, size_t *end) {
     size_t before = from, i = from;
     int len;
@@ -139,7 +140,8 @@ static size_t next_stretch(um_str s, size_t from, size_t *end) {
     return before;
 }
 
-/* NFC runs on every prompt and changes nearly nothing, so only the stretches that it may change go to the library. */
+/* Appends s in NFC. NFC runs on every prompt and rarely changes it, so only the stretches that it may change are passed
+ * to utf8proc. start..end is the first stretch. */
 static um_status apply_nfc(um_str s, size_t start, size_t end, um_buf *out, um_err *err) {
     size_t done = 0;
     while (start < s.n) {
@@ -159,7 +161,7 @@ static bool is_ascii(um_str s) {
     return true;
 }
 
-/* *same: the form does not change the text, nothing was appended. */
+/* Appends s in a normalization form. If the form can't change s, sets *same and appends nothing. */
 static um_status apply_form(um_str s, int options, um_buf *out, bool *same, um_err *err) {
     size_t end = 0, start = options == NFC ? next_stretch(s, 0, &end) : 0;
     *same = options == NFC ? start == s.n : is_ascii(s);
@@ -182,8 +184,9 @@ static um_str stripped(um_str s, bool left, bool right) {
     return s;
 }
 
-/* Writes the result to out; returns through *same that s itself is the result. */
-static um_status apply_step(const um_norm_step *st, um_scan *scan, um_str *s, um_buf *out, bool *same, um_err *err) {
+/* Runs one step. If it sets *same, the result is *s, possibly shortened. Otherwise the result is in out. */
+static um_status apply_step(const um_norm_step *st, um_match_state *scan, um_str *s, um_buf *out, bool *same,
+                            um_err *err) {
     *same = true;
     if (st->kind == NORM_STRIP) {
         *s = stripped(*s, st->left, st->right);
@@ -204,7 +207,8 @@ static um_status apply_step(const um_norm_step *st, um_scan *scan, um_str *s, um
     return UM_OK;
 }
 
-um_status um_norm_apply(const um_normalizer *n, um_scan *scan, um_str s, um_buf buf[2], um_str *out, um_err *err) {
+um_status um_norm_apply(const um_normalizer *n, um_match_state *scan, um_str s, um_buf buf[2], um_str *out,
+                        um_err *err) {
     int at = 0;
     for (size_t i = 0; i < n->n; i++) {
         bool same;

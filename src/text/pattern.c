@@ -1,6 +1,6 @@
-/* Patterns of normalizers and pre-tokenizers. Tokenizer files are written for Oniguruma's Ruby syntax; PCRE2 reads most
- * of it alike. Constructs that it reads differently are rewritten where that is exact and refused where it is not, so
- * that an unknown file fails at load and never gives other ids in silence. */
+/* Patterns of normalizers and pre-tokenizers. Tokenizer files use Oniguruma's Ruby syntax, and PCRE2 treats most of it
+ * the same. A construct that PCRE2 treats differently is rewritten if an exact equivalent exists and rejected if not. A
+ * file therefore fails to load instead of silently giving different ids. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -11,8 +11,8 @@
 #define STACK_MAX      ((size_t)8 << 20)
 #define PATTERN_MAX    65536
 
-/* Letters, numbers and marks that Unicode 15 and 16 added: the reference's tables are those of Unicode 16,
- * PCRE2 10.42's those of 14. In a newer PCRE2 they are in \p{L} already, so naming them twice changes nothing. */
+/* Letters, numbers and marks that Unicode 15 and 16 added. The reference uses the tables of Unicode 16, PCRE2 10.42
+ * those of Unicode 14. A newer PCRE2 includes these characters already; listing them again changes nothing. */
 #define NEW_L                                                                                                          \
     "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}\\x{10d4a}-\\x{10d65}"              \
     "\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}"         \
@@ -29,8 +29,8 @@
     "\\x{11f00}-\\x{11f01}\\x{11f03}\\x{11f34}-\\x{11f3a}\\x{11f3e}-\\x{11f42}\\x{11f5a}\\x{13440}"                    \
     "\\x{13447}-\\x{13455}\\x{1611e}-\\x{1612f}\\x{1e08f}\\x{1e4ec}-\\x{1e4ef}\\x{1e5ee}-\\x{1e5ef}"
 
-/* PCRE2 10.42's own \s also takes U+180E, and its \w leaves out marks; Oniguruma's takes them, and all of N*. These go
- * inside a class. */
+/* The contents of classes that match like Oniguruma's \s and \w. PCRE2 10.42's own \s also matches U+180E, and its \w
+ * does not match marks. Oniguruma's \w matches marks and all of N*. */
 #define SPACES                                                                                                         \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define NOT_SPACES                                                                                                     \
@@ -59,8 +59,8 @@ static um_status refuse(rewrite *r, const char *what) {
                    r->where, r->in.p, what, r->at);
 }
 
-/* \p{L}, \p{N}, \p{M}: with what newer versions of Unicode added. A negated one inside a class can't be written so and
- * keeps the library's table. */
+/* Rewrites \p{L}, \p{N} and \p{M} to include the characters of newer Unicode versions. Returns false for other names,
+ * and for a negated property inside a class, which can't be rewritten and keeps PCRE2's table. */
 static bool rewrite_new_letters(rewrite *r, um_str name, bool negated) {
     static const struct { const char *name, *add; } added[] = {{"L", NEW_L}, {"N", NEW_N}, {"M", NEW_M}};
     for (size_t i = 0; i < UM_LEN(added); i++) {
@@ -72,8 +72,8 @@ static bool rewrite_new_letters(rewrite *r, um_str name, bool negated) {
     return false;
 }
 
-/* \p{Name}: PCRE2 takes a bare script name for script extensions, Oniguruma for the script itself. General categories
- * have one or two characters. */
+/* Rewrites \p{Name}. A bare script name means script extensions to PCRE2 and the script itself to Oniguruma. Names of
+ * general categories have one or two characters. */
 static um_status rewrite_property(rewrite *r) {
     const char *s = r->in.p;
     size_t open = r->at + 2, end = open;
@@ -120,7 +120,7 @@ static um_status rewrite_escape(rewrite *r) {
         um_buf_puts(&r->out, c == 'b' ? EDGE : NO_EDGE);
         r->at += 2;
         return UM_OK;
-    case 'v': /* vertical tab only */
+    case 'v': /* the vertical tab only, not PCRE2's vertical white space */
         um_buf_puts(&r->out, "\\x{b}");
         r->at += 2;
         return UM_OK;
@@ -141,8 +141,9 @@ static bool starts(const rewrite *r, const char *s) {
     return r->in.n - r->at >= n && memcmp(r->in.p + r->at, s, n) == 0;
 }
 
-/* (?flags: and (?flags): m means dot-all to Oniguruma and multi-line to PCRE2; other flags than i and x do not exist
- * there. Lookarounds and named groups pass. */
+/* Checks a group. Of the options in (?flags: and (?flags), only i and x mean the same in both: m is dot-all in
+ * Oniguruma and multi-line in PCRE2. Lookarounds and named groups are allowed. Returns the unsupported construct, or
+ * NULL. */
 static const char *bad_group(const rewrite *r) {
     if (!starts(r, "(?")) return starts(r, "(*") ? "a (* verb" : NULL;
     for (size_t i = r->at + 2; i < r->in.n; i++) {
@@ -204,14 +205,14 @@ static void regex_free(void *p, void *arg) {
 static um_status compile(um_pattern *p, const rewrite *r) {
     pcre2_general_context *general = pcre2_general_context_create(regex_alloc, regex_free, NULL);
     pcre2_compile_context *context = pcre2_compile_context_create(general);
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* the dot leaves out LF only */
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* the dot matches everything but LF */
     int code;
     PCRE2_SIZE at;
     p->code = pcre2_compile((PCRE2_SPTR)r->out.data, r->out.len, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code,
                             &at, context);
     um_status st = UM_OK;
     if (p->code)
-        pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without JIT the interpreter runs it: slower, same matches */
+        pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without JIT, PCRE2 interprets: slower, same matches */
     else {
         PCRE2_UCHAR text[128];
         pcre2_get_error_message(code, text, sizeof text);
@@ -261,7 +262,7 @@ void um_pattern_free(um_pattern *p) {
 
 /* ---- Matching ---------------------------------------------------------------------------------------------------- */
 
-static void scan_init(um_scan *scan) {
+static void scan_init(um_match_state *scan) {
     pcre2_general_context *general = pcre2_general_context_create(regex_alloc, regex_free, NULL);
     scan->context = pcre2_match_context_create(general);
     scan->data = pcre2_match_data_create(1, general);
@@ -270,15 +271,15 @@ static void scan_init(um_scan *scan) {
     pcre2_general_context_free(general);
 }
 
-void um_scan_free(um_scan *scan) {
+void um_scan_free(um_match_state *scan) {
     pcre2_match_data_free(scan->data);
     pcre2_match_context_free(scan->context);
     if (scan->stack) pcre2_jit_stack_free(scan->stack);
     memset(scan, 0, sizeof *scan);
 }
 
-/* Compiled matching begins with a small stack on the machine's own; the large one is made only where it is needed. */
-static int match(const um_pattern *p, um_scan *scan, um_str s, size_t from) {
+/* Runs PCRE2. JIT code starts with a small area on the machine stack; the large JIT stack is allocated when needed. */
+static int match(const um_pattern *p, um_match_state *scan, um_str s, size_t from) {
     PCRE2_SPTR text = (PCRE2_SPTR)s.p;
     int rc = pcre2_match(p->code, text, s.n, from, PCRE2_NO_UTF_CHECK, scan->data, scan->context);
     if (rc != PCRE2_ERROR_JIT_STACKLIMIT || scan->stack) return rc;
@@ -287,8 +288,8 @@ static int match(const um_pattern *p, um_scan *scan, um_str s, size_t from) {
     return pcre2_match(p->code, text, s.n, from, PCRE2_NO_UTF_CHECK, scan->data, scan->context);
 }
 
-static um_status next_regex(const um_pattern *p, um_scan *scan, um_str s, size_t from, size_t *start, size_t *end,
-                            bool *found, um_err *err) {
+static um_status next_regex(const um_pattern *p, um_match_state *scan, um_str s, size_t from, size_t *start,
+                            size_t *end, bool *found, um_err *err) {
     if (!scan->data) scan_init(scan);
     while (from <= s.n) {
         int rc = match(p, scan, s, from);
@@ -306,7 +307,7 @@ static um_status next_regex(const um_pattern *p, um_scan *scan, um_str s, size_t
             *found = true;
             return UM_OK;
         }
-        int len = 1; /* empty: go on behind the next character */
+        int len = 1; /* empty match: continue after the next character */
         from = v[0] > from ? v[0] : from;
         if (from < s.n) um_cp_at(s.p + from, s.n - from, &len);
         from += (size_t)len;
@@ -314,7 +315,7 @@ static um_status next_regex(const um_pattern *p, um_scan *scan, um_str s, size_t
     return UM_OK;
 }
 
-um_status um_pattern_next(const um_pattern *p, um_scan *scan, um_str s, size_t from, size_t *start, size_t *end,
+um_status um_pattern_next(const um_pattern *p, um_match_state *scan, um_str s, size_t from, size_t *start, size_t *end,
                           bool *found, um_err *err) {
     *found = false;
     if (p->code) return next_regex(p, scan, s, from, start, end, found, err);
@@ -333,7 +334,7 @@ um_status um_pattern_next(const um_pattern *p, um_scan *scan, um_str s, size_t f
     return UM_OK;
 }
 
-um_status um_pattern_replace(const um_pattern *p, um_scan *scan, um_str s, um_str by, um_buf *out, um_err *err) {
+um_status um_pattern_replace(const um_pattern *p, um_match_state *scan, um_str s, um_str by, um_buf *out, um_err *err) {
     size_t done = 0, start, end;
     for (;;) {
         bool found;

@@ -1,6 +1,7 @@
-/* Post-processors, reduced to the ids that go before and behind a text that stands alone. */
+/* Post-processors, reduced to the ids that they add before and after a single text. */
 #include "text/tok.h"
 
+/* Adds ids around those that are already in p. */
 static void wrap(um_post *p, um_ids *before, um_ids *after) {
     for (size_t i = 0; i < p->before.n; i++) um_ids_push(before, p->before.data[i]);
     um_ids_free(&p->before);
@@ -72,7 +73,7 @@ static um_status load_any(um_post *p, const json_t *json, int nest, const char *
     if (nest > UM_TOK_NEST_MAX) return um_fail(err, UM_ELIMIT, "%s: post-processors are nested too deeply", where);
     const char *type = json_string_value(json_object_get(json, "type"));
     if (!type) return um_fail(err, UM_EPARSE, "%s: post_processor must be an object with a \"type\", or null", where);
-    if (um_streq(type, "ByteLevel")) return UM_OK; /* it moves offsets only */
+    if (um_streq(type, "ByteLevel")) return UM_OK; /* affects offsets only */
     if (um_streq(type, "TemplateProcessing")) return load_template(p, json, where, err);
     if (um_streq(type, "BertProcessing") || um_streq(type, "RobertaProcessing")) return load_bert(p, json, where, err);
     if (!um_streq(type, "Sequence"))

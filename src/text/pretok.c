@@ -1,5 +1,5 @@
-/* Pre-tokenizers: steps that cut pieces, and two that rewrite them. Nearly all of them are the same step, "find
- * matches, then treat matches and the text between them in one of five ways", with another matcher. */
+/* Pre-tokenizers: steps that split pieces, and two kinds of steps that rewrite them. Nearly all steps are a STEP_SPLIT,
+ * which finds matches and treats them and the text between them in one of five ways. They differ in the matcher. */
 #include "text/tok.h"
 
 typedef enum { CUT_REMOVED, CUT_ISOLATED, CUT_WITH_PREVIOUS, CUT_WITH_NEXT, CUT_CONTIGUOUS } behavior;
@@ -7,18 +7,18 @@ typedef enum { STEP_SPLIT, STEP_PREFIX, STEP_META } step_kind;
 
 typedef struct um_pretok_step {
     step_kind kind;
-    um_pattern pattern;         /* what a STEP_SPLIT matches */
-    bool (*is_match)(uint32_t); /* or: each character of a class */
+    um_pattern pattern;         /* STEP_SPLIT: the pattern to match, */
+    bool (*is_match)(uint32_t); /* or the class of characters to match, if not NULL */
     behavior how;
     bool invert;
-    um_str meta;                  /* STEP_META: what stands for a space */
-    bool meta_always, meta_first; /* put it in front of every piece, or of the first one of the input */
+    um_str meta;                  /* STEP_META: the replacement of a space */
+    bool meta_always, meta_first; /* prepend it to every piece, or to the input's first piece only */
 } um_pretok_step;
 
 #define GPT2_REGEX "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* Whitespace means \w of Rust's regex crate: Alphabetic (which is L, Nl, most marks and the circled letters), marks,
- * decimal digits, connector punctuation and the two joiners. */
+/* \w of Rust's regex crate, which the pre-tokenizer Whitespace uses: Alphabetic (L, Nl, most marks and the circled
+ * letters), marks, decimal digits, connector punctuation and the two joiners. */
 #define RUST_WORD                                                                                                      \
     "\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
     "\\x{1f170}-\\x{1f189}"
@@ -56,7 +56,7 @@ const um_cut *um_pieces_turn(um_pieces *p, size_t *n) {
 um_buf *um_pieces_other(um_pieces *p) {
     um_buf *b = p->buf[0].data == p->text && p->text ? &p->buf[1] : &p->buf[0];
     um_buf_clear(b);
-    um_buf_reserve(b, 1); /* an empty text is one, too */
+    um_buf_reserve(b, 1); /* gives an empty text a data pointer too */
     return b;
 }
 
@@ -222,7 +222,7 @@ static um_status load_any(loader *l, const json_t *json, int nest) {
         }
         return UM_OK;
     }
-    if (l->t->byte_level) /* what follows would see stand-in characters, not the text */
+    if (l->t->byte_level) /* in the reference, later steps see the characters of the byte table */
         return um_fail(l->err, UM_EUNSUPPORTED, "%s: pre-tokenizer \"%.60s\" behind ByteLevel is not supported",
                        l->where, type);
     for (size_t k = 0; k < UM_LEN(kinds); k++)
@@ -246,11 +246,11 @@ void um_pretok_free(um_pretok *t) {
 
 /* ---- Cutting ----------------------------------------------------------------------------------------------------- */
 
-/* Takes the alternating matches and non-matches of one piece and emits what the behavior makes of them. */
+/* Receives the alternating matches and non-matches of one piece. Joins, splits or drops them as the behavior says. */
 typedef struct cutter {
     um_pieces *out;
     const um_pretok_step *step;
-    size_t start, end; /* piece that is being put together */
+    size_t start, end; /* the piece being assembled, if open */
     bool open, last_match;
 } cutter;
 
@@ -297,7 +297,7 @@ static void split_class(cutter *c, const char *text, um_cut piece) {
     cutter_add(c, done, end, false);
 }
 
-static um_status split_pattern(cutter *c, um_scan *scan, const char *text, um_cut piece, um_err *err) {
+static um_status split_pattern(cutter *c, um_match_state *scan, const char *text, um_cut piece, um_err *err) {
     um_str s = {text + piece.off, piece.len};
     size_t done = 0, start, end;
     for (;;) {
@@ -313,7 +313,7 @@ static um_status split_pattern(cutter *c, um_scan *scan, const char *text, um_cu
     return UM_OK;
 }
 
-/* A known expression leaves nothing between its matches, so isolating them is pushing them. */
+/* Splits by a known expression. Its matches leave no text between them, so each match is a piece. */
 static void split_known(const um_pretok_step *step, um_pieces *p, um_cut piece) {
     um_str s = {p->text + piece.off, piece.len};
     for (size_t at = 0, end; at < s.n; at = end) {
@@ -322,7 +322,7 @@ static void split_known(const um_pretok_step *step, um_pieces *p, um_cut piece) 
     }
 }
 
-static um_status run_split(const um_pretok_step *step, um_scan *scan, um_pieces *p, um_err *err) {
+static um_status run_split(const um_pretok_step *step, um_match_state *scan, um_pieces *p, um_err *err) {
     size_t n;
     const um_cut *source = um_pieces_turn(p, &n);
     for (size_t i = 0; i < n; i++) {
@@ -370,7 +370,7 @@ static void run_meta(const um_pretok_step *step, um_pieces *p, bool at_start) {
     p->text = out->data;
 }
 
-um_status um_pretok_run(const um_pretok *t, um_scan *scan, um_str s, bool at_start, um_pieces *p, um_err *err) {
+um_status um_pretok_run(const um_pretok *t, um_match_state *scan, um_str s, bool at_start, um_pieces *p, um_err *err) {
     p->text = s.p;
     p->n = 0;
     if (s.n) um_pieces_push(p, 0, s.n);

@@ -1,9 +1,9 @@
-/* Added tokens and the special tokens that side files name. */
+/* Loads added tokens, and the special tokens that side files name. */
 #include <stdlib.h>
 
 #include "text/tok.h"
 
-/* ---- The list ---------------------------------------------------------------------------------------------------- */
+/* ---- The list of added tokens ------------------------------------------------------------------------------------ */
 
 static um_added *added_find(const um_tok *t, um_str text) {
     int32_t i = um_vocab_find(&t->added_names, text);
@@ -40,7 +40,7 @@ static um_status added_push(um_tok *t, const um_added *a, const char *where, um_
     return UM_OK;
 }
 
-/* Fields of an entry except its id. `text` is borrowed from json. */
+/* Reads the fields of an entry except its id. a->text points into json. */
 static um_status added_read(um_added *a, const json_t *json, const char *where, um_err *err) {
     const json_t *content = json_object_get(json, "content");
     if (!json_is_string(content))
@@ -57,8 +57,8 @@ static um_status added_read(um_added *a, const json_t *json, const char *where, 
     return st ? st : um_json_get_bool(json, "normalized", where, &a->normalized, err);
 }
 
-/* The id that counts: the model's, when the content is one of its tokens. An id taken by another string can't be right
- * either way. */
+/* Determines the id of an added token. If the model has a token with this content, the model's id wins. It is an error
+ * if the id belongs to another token of the model. */
 static um_status added_settle_id(const um_tok *t, um_added *a, const char *where, um_err *err) {
     int32_t own = um_vocab_find(&t->vocab, a->text);
     if (own >= 0) {
@@ -100,7 +100,7 @@ um_status um_added_load(um_tok *t, const json_t *list, const char *where, um_err
 static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                             "pad_token", "cls_token", "mask_token"};
 
-/* added_tokens.json: content -> id. Which of them are special, the side files say later. */
+/* Loads added_tokens.json, an object content -> id. The other side files tell later which tokens are special. */
 um_status um_added_load_map(um_tok *t, const json_t *object, const char *where, um_err *err) {
     json_t *o = (json_t *)object;
     if (!json_is_object(object)) return um_fail(err, UM_EPARSE, "%s: expected an object token -> id", where);
@@ -121,7 +121,7 @@ um_status um_added_load_map(um_tok *t, const json_t *object, const char *where, 
     return UM_OK;
 }
 
-/* added_tokens_decoder of tokenizer_config.json: the vocabulary file wins where the two differ. */
+/* Loads added_tokens_decoder of tokenizer_config.json. If it contradicts the vocabulary file, the latter wins. */
 static um_status merge_added(um_tok *t, const json_t *object, const char *where, um_err *err) {
     json_t *o = (json_t *)object;
     for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
@@ -154,15 +154,15 @@ static um_status merge_added(um_tok *t, const json_t *object, const char *where,
     return UM_OK;
 }
 
-/* A special token named by a side file: a string, or an object with "content". p NULL: absent. */
+/* Returns the text of a special token in a side file: a string, or an object with "content". p NULL: missing. */
 static um_str named_text(const json_t *value) {
     if (json_is_object(value)) value = json_object_get(value, "content");
     if (!json_is_string(value) || json_string_length(value) == 0) return (um_str){NULL, 0};
     return (um_str){json_string_value(value), json_string_length(value)};
 }
 
-/* Marks a named token as special. A token of the model that the list of added tokens lacks becomes one, as in the
- * reference, so that text can spell it. */
+/* Marks a named token as special. A token that only the model has becomes an added token, as in the reference, so that
+ * it is recognized in text. */
 static um_status mark_special(um_tok *t, um_str text, const char *where, um_err *err) {
     um_added *a = added_find(t, text);
     if (a) {
@@ -183,7 +183,7 @@ static um_status add_named(um_tok *t, const char *name, const json_t *value, con
     um_named *n = &t->named[t->n_named++];
     n->name = um_arena_strndup(&t->arena, name, strlen(name));
     n->text = (um_str){um_arena_strndup(&t->arena, text.p, text.n), text.n};
-    n->id = -1; /* found when every token is known */
+    n->id = -1; /* set when all tokens are known */
     return mark_special(t, text, where, err);
 }
 
@@ -203,7 +203,7 @@ static um_status add_extra(um_tok *t, const json_t *list, const char *where, um_
 }
 
 um_status um_special_load(um_tok *t, const json_t *json, const char *where, um_err *err) {
-    bool listed = t->extra_special != NULL; /* by a file that goes before this one */
+    bool listed = t->extra_special != NULL; /* by a file that takes precedence */
     for (size_t i = 0; i < UM_LEN(special_names); i++) {
         um_status st = add_named(t, special_names[i], json_object_get(json, special_names[i]), where, err);
         if (st) return st;
@@ -226,7 +226,6 @@ um_status um_config_load(um_tok *t, const json_t *config, const char *where, um_
     return st ? st : um_json_get_bool(config, "clean_up_tokenization_spaces", where, &t->clean_up, err);
 }
 
-/* add_bos_token and add_eos_token, where the post-processor does not say it already. */
 um_status um_config_around(um_tok *t, const json_t *config, const char *where, um_err *err) {
     bool bos = false, eos = false;
     um_status st = um_json_get_bool(config, "add_bos_token", where, &bos, err);

@@ -1,4 +1,4 @@
-/* Incremental decode: what can no longer change goes out, an unfinished character waits. */
+/* Streaming decoder. Appends text that later ids can't change and holds back the bytes of an unfinished character. */
 #include "text/tok.h"
 
 void um_stream_init(um_stream *s, const um_tok *t, bool skip_special) {
@@ -8,8 +8,8 @@ void um_stream_init(um_stream *s, const um_tok *t, bool skip_special) {
 
 static void put_bad(um_buf *out) { um_buf_puts(out, "\xEF\xBF\xBD"); }
 
-/* What waits will never become a character: byte-level text gets one U+FFFD for each maximal invalid part, byte
- * fallback one for each byte. */
+/* Discards the held bytes, which can't become a character. Appends one U+FFFD per maximal invalid part for byte-level
+ * text and one per byte for byte fallback. */
 static void drop_held(um_stream *s, um_buf *out) {
     if (s->tok->dec.mode == UM_STREAM_BYTES) um_utf8_repair((um_str){s->held, (size_t)s->n_held}, out);
     else
@@ -17,15 +17,16 @@ static void drop_held(um_stream *s, um_buf *out) {
     s->n_held = 0;
 }
 
-/* The bytes may still become a character. The first two bytes of an encoded surrogate can't, but they wait for the
- * third as the reference's stream does; the text is the same. */
+/* Returns true if the bytes may still become a character. Also true for the first two bytes of an encoded surrogate:
+ * like the reference's stream, this one holds them until the third byte arrives. The decoded text is the same. */
 static bool can_grow(const char *held, int n) {
     bool incomplete = false;
     um_utf8_bad(held, (size_t)n, &incomplete);
     return incomplete || (n == 2 && (uint8_t)held[0] == 0xED && ((uint8_t)held[1] & 0xE0) == 0xA0);
 }
 
-/* Adds one byte to what waits. False: it does not continue the character; what waited is gone, the byte is not used. */
+/* Adds one byte to the held bytes. Returns false if the byte does not continue their character: the held bytes are then
+ * discarded and the byte is not consumed. */
 static bool grow_held(um_stream *s, char byte, um_buf *out) {
     uint32_t cp;
     s->held[s->n_held++] = byte;
@@ -56,9 +57,9 @@ static void push_bytes(um_stream *s, int32_t id, um_buf *out) {
         feed_bytes(s, t->bytes[id], out);
         return;
     }
-    um_buf b = {0}; /* an added token runs through the byte table too */
+    um_buf b = {0}; /* the byte table is applied to added tokens too */
     um_str text = um_tok_text(t, id);
-    if (um_stand_in_decode(text, &b)) text = (um_str){b.data, b.len};
+    if (um_byte_chars_decode(text, &b)) text = (um_str){b.data, b.len};
     feed_bytes(s, text, out);
     um_buf_free(&b);
 }
@@ -102,7 +103,7 @@ static void push(um_stream *s, int32_t id, um_buf *out) {
     if (s->n_strip) um_decoder_strip_front(&t->dec, out, from, &s->n_strip);
 }
 
-/* What is skipped behind a token that waits comes out with it. */
+/* Pushes one id. An id that is skipped after a pending token counts as decoded (n_out) together with that token. */
 void um_stream_push(um_stream *s, int32_t id, um_buf *out) {
     size_t from = out->len, before = s->n_pushed++;
     bool skipped = !um_tok_exists(s->tok, id) || (s->skip_special && um_tok_is_special(s->tok, id));

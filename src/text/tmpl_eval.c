@@ -1,4 +1,4 @@
-/* Expressions of a template. */
+/* Evaluates the expressions of a template. */
 #include <math.h>
 
 #include "text/template.h"
@@ -6,7 +6,7 @@
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-static um_val top_level(um_run *r, int sym) {
+static um_val top_level(um_render *r, int sym) {
     um_val *v = &r->global[sym];
     if (v->kind != UM_V_MISSING) return *v;
     um_str name = r->t->symbols.name[sym];
@@ -20,8 +20,8 @@ static um_val top_level(um_run *r, int sym) {
     return *v;
 }
 
-static um_val lookup(um_run *r, int sym) {
-    for (const um_frame *f = r->frame; f; f = f->parent)
+static um_val lookup(um_render *r, int sym) {
+    for (const um_scope *f = r->frame; f; f = f->parent)
         for (int i = f->n - 1; i >= 0; i--)
             if (f->var[i].sym == sym) return f->var[i].v;
     return top_level(r, sym);
@@ -50,16 +50,16 @@ static um_val loop_attr(const um_loop *l, um_str name) {
     return um_val_undef(name);
 }
 
-static um_val bound(um_run *r, um_val self, const um_method *m) {
+static um_val bound(um_render *r, um_val self, const um_method *m) {
     um_val v = um_val_of(UM_V_METHOD);
-    v.bound = (um_bound *)um_run_alloc(r, sizeof *v.bound);
+    v.bound = (um_bound *)um_render_alloc(r, sizeof *v.bound);
     *v.bound = (um_bound){self, m};
     return v;
 }
 
-um_val um_attr(um_run *r, um_val obj, um_str name) {
-    if (obj.kind == UM_V_UNDEF) um_run_undefined(r, obj);
-    if (name.n && name.p[0] == '_') return um_val_undef(name); /* nothing internal is reachable */
+um_val um_attr(um_render *r, um_val obj, um_str name) {
+    if (obj.kind == UM_V_UNDEF) um_render_undefined(r, obj);
+    if (name.n && name.p[0] == '_') return um_val_undef(name); /* Python's internal attributes are not reachable */
     const um_method *m = um_method_find(obj.kind, name);
     if (m) return bound(r, obj, m);
     if (obj.kind == UM_V_LOOP) return loop_attr(obj.loop, name);
@@ -71,8 +71,8 @@ um_val um_attr(um_run *r, um_val obj, um_str name) {
     return um_val_undef(name);
 }
 
-um_val um_item(um_run *r, um_val obj, um_val key) {
-    if (obj.kind == UM_V_UNDEF) um_run_undefined(r, obj);
+um_val um_item(um_render *r, um_val obj, um_val key) {
+    if (obj.kind == UM_V_UNDEF) um_render_undefined(r, obj);
     if (key.kind == UM_V_UNDEF) return key;
     bool index = key.kind == UM_V_INT || key.kind == UM_V_BOOL;
     int64_t i = key.kind == UM_V_BOOL ? key.b : key.i;
@@ -83,7 +83,7 @@ um_val um_item(um_run *r, um_val obj, um_val key) {
     if (index && (obj.kind == UM_V_LIST || obj.kind == UM_V_TUPLE)) return item_at(obj.list, i, UM_STR("list item"));
     if (index && obj.kind == UM_V_RANGE) return item_at(um_elements(r, obj), i, UM_STR("range item"));
     if (index && obj.kind == UM_V_STR) {
-        um_run_work(r, obj);
+        um_render_work(r, obj);
         int64_t n = (int64_t)um_cp_count(obj.s);
         if (i < 0) i += n;
         if (i < 0 || i >= n) return um_val_undef(UM_STR("character"));
@@ -92,7 +92,7 @@ um_val um_item(um_run *r, um_val obj, um_val key) {
     return key.kind == UM_V_STR ? um_attr(r, obj, key.s) : um_val_undef(UM_STR("item"));
 }
 
-um_val um_attr_path(um_run *r, um_val obj, um_val path) {
+um_val um_attr_path(um_render *r, um_val obj, um_val path) {
     if (path.kind == UM_V_INT) return um_item(r, obj, path);
     um_str rest = um_as_str(r, path, "an attribute");
     for (;;) {
@@ -112,7 +112,7 @@ um_val um_attr_path(um_run *r, um_val obj, um_val path) {
 
 /* ---- Slices ------------------------------------------------------------------------------------------------------ */
 
-static int64_t slice_bound(um_run *r, um_val v, int64_t n, int64_t step, bool is_start) {
+static int64_t slice_bound(um_render *r, um_val v, int64_t n, int64_t step, bool is_start) {
     int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     if (v.kind == UM_V_NONE) return is_start == (step > 0) ? low : high;
     int64_t i = um_as_int(r, v, "a slice bound");
@@ -120,13 +120,13 @@ static int64_t slice_bound(um_run *r, um_val v, int64_t n, int64_t step, bool is
     return i < low ? low : (i > high ? high : i);
 }
 
-static um_val slice(um_run *r, um_val obj, um_val start, um_val stop, um_val by) {
-    if (obj.kind == UM_V_UNDEF) um_run_undefined(r, obj);
+static um_val slice(um_render *r, um_val obj, um_val start, um_val stop, um_val by) {
+    if (obj.kind == UM_V_UNDEF) um_render_undefined(r, obj);
     if (obj.kind != UM_V_STR && obj.kind != UM_V_LIST && obj.kind != UM_V_TUPLE && obj.kind != UM_V_RANGE)
-        um_run_fail(r, "%s can't be sliced", um_kind_name(obj.kind));
-    um_run_work(r, obj);
+        um_render_fail(r, "%s can't be sliced", um_kind_name(obj.kind));
+    um_render_work(r, obj);
     int64_t n = (int64_t)um_length(r, obj), step = by.kind == UM_V_NONE ? 1 : um_as_int(r, by, "a slice step");
-    if (step == 0) um_run_fail(r, "a slice step can't be 0");
+    if (step == 0) um_render_fail(r, "a slice step can't be 0");
     if (step > n + 1) step = n + 1;
     if (step < -n - 1) step = -n - 1;
     int64_t from = slice_bound(r, start, n, step, true), to = slice_bound(r, stop, n, step, false);
@@ -144,16 +144,17 @@ static um_val slice(um_run *r, um_val obj, um_val start, um_val stop, um_val by)
 
 /* ---- Arithmetic -------------------------------------------------------------------------------------------------- */
 
-static _Noreturn void bad_operands(um_run *r, const char *op, um_val a, um_val b) {
-    if (a.kind == UM_V_UNDEF) um_run_undefined(r, a);
-    if (b.kind == UM_V_UNDEF) um_run_undefined(r, b);
-    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT) um_run_fail(r, "an integer beyond 64 bits can only be printed");
-    um_run_fail(r, "%s %s %s is not possible", um_kind_name(a.kind), op, um_kind_name(b.kind));
+static _Noreturn void bad_operands(um_render *r, const char *op, um_val a, um_val b) {
+    if (a.kind == UM_V_UNDEF) um_render_undefined(r, a);
+    if (b.kind == UM_V_UNDEF) um_render_undefined(r, b);
+    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT)
+        um_render_fail(r, "an integer beyond 64 bits can only be printed");
+    um_render_fail(r, "%s %s %s is not possible", um_kind_name(a.kind), op, um_kind_name(b.kind));
 }
 
-static um_val overflow(um_run *r) { um_run_fail(r, "an integer does not fit into 64 bits"); }
+static um_val overflow(um_render *r) { um_render_fail(r, "an integer does not fit into 64 bits"); }
 
-static int64_t int_power(um_run *r, int64_t base, int64_t exp) {
+static int64_t int_power(um_render *r, int64_t base, int64_t exp) {
     int64_t out = 1;
     while (exp > 0) {
         if ((exp & 1) && __builtin_mul_overflow(out, base, &out)) overflow(r);
@@ -163,22 +164,22 @@ static int64_t int_power(um_run *r, int64_t base, int64_t exp) {
     return out;
 }
 
-static um_val int_divide(um_run *r, int op, int64_t a, int64_t b) {
-    if (b == 0) um_run_fail(r, "division by zero");
+static um_val int_divide(um_render *r, int op, int64_t a, int64_t b) {
+    if (b == 0) um_render_fail(r, "division by zero");
     if (op == UM_OP_DIV) return um_val_float((double)a / (double)b);
-    if (b == -1) { /* INT64_MIN / -1 is the one quotient that does not fit */
+    if (b == -1) { /* INT64_MIN / -1 is the only quotient that does not fit into 64 bits */
         if (op == UM_OP_MOD) return um_val_int(0);
         return a == INT64_MIN ? overflow(r) : um_val_int(-a);
     }
     int64_t q = a / b, m = a % b;
-    if (m && (m < 0) != (b < 0)) { /* Python rounds down, and the remainder has the sign of the divisor */
+    if (m && (m < 0) != (b < 0)) { /* Python rounds down; the remainder has the sign of the divisor */
         q--;
         m += b;
     }
     return um_val_int(op == UM_OP_MOD ? m : q);
 }
 
-static um_val int_binary(um_run *r, int op, int64_t a, int64_t b) {
+static um_val int_binary(um_render *r, int op, int64_t a, int64_t b) {
     int64_t v = 0;
     bool over = false;
     switch (op) {
@@ -186,7 +187,7 @@ static um_val int_binary(um_run *r, int op, int64_t a, int64_t b) {
     case UM_OP_SUB: over = __builtin_sub_overflow(a, b, &v); break;
     case UM_OP_MUL: over = __builtin_mul_overflow(a, b, &v); break;
     case UM_OP_POW:
-        if (b < 0 && a == 0) um_run_fail(r, "division by zero");
+        if (b < 0 && a == 0) um_render_fail(r, "division by zero");
         if (b < 0) return um_val_float(pow((double)a, (double)b));
         v = int_power(r, a, b);
         break;
@@ -195,8 +196,8 @@ static um_val int_binary(um_run *r, int op, int64_t a, int64_t b) {
     return over ? overflow(r) : um_val_int(v);
 }
 
-static um_val float_binary(um_run *r, int op, double a, double b) {
-    if (b == 0 && (op == UM_OP_DIV || op == UM_OP_FLOOR || op == UM_OP_MOD)) um_run_fail(r, "division by zero");
+static um_val float_binary(um_render *r, int op, double a, double b) {
+    if (b == 0 && (op == UM_OP_DIV || op == UM_OP_FLOOR || op == UM_OP_MOD)) um_render_fail(r, "division by zero");
     double m;
     switch (op) {
     case UM_OP_ADD: return um_val_float(a + b);
@@ -208,30 +209,30 @@ static um_val float_binary(um_run *r, int op, double a, double b) {
         m = fmod(a, b);
         if (m != 0 && (m < 0) != (b < 0)) m += b;
         if (op == UM_OP_MOD) return um_val_float(m == 0 ? copysign(0, b) : m);
-        return um_val_float(round((a - m) / b)); /* (a - m) / b is whole but for rounding */
+        return um_val_float(round((a - m) / b)); /* (a - m) / b is an integer except for rounding errors */
     }
 }
 
-static um_val concat(um_run *r, um_str a, um_str b) {
+static um_val concat(um_render *r, um_str a, um_str b) {
     um_sb s = {.r = r};
     um_sb_add(&s, a);
     um_sb_add(&s, b);
     return um_val_str(um_sb_str(&s));
 }
 
-static um_val join_lists(um_run *r, um_val a, um_val b) {
+static um_val join_lists(um_render *r, um_val a, um_val b) {
     um_val out = um_val_list(r, a.kind, a.list->n + b.list->n);
     for (size_t i = 0; i < a.list->n; i++) um_list_push(r, out.list, a.list->v[i]);
     for (size_t i = 0; i < b.list->n; i++) um_list_push(r, out.list, b.list->v[i]);
     return out;
 }
 
-static um_val repeat(um_run *r, um_val what, um_val times) {
+static um_val repeat(um_render *r, um_val what, um_val times) {
     int64_t n = um_as_int(r, times, "a repetition");
     um_val out = um_val_list(r, what.kind == UM_V_STR ? UM_V_LIST : what.kind, 0);
     um_sb s = {.r = r};
     for (int64_t i = 0; i < n; i++) {
-        um_run_step(r);
+        um_render_step(r);
         if (what.kind == UM_V_STR) um_sb_add(&s, what.s);
         else
             for (size_t k = 0; k < what.list->n; k++) um_list_push(r, out.list, what.list->v[k]);
@@ -241,7 +242,7 @@ static um_val repeat(um_run *r, um_val what, um_val times) {
 
 static bool is_sequence(um_val v) { return v.kind == UM_V_STR || v.kind == UM_V_LIST || v.kind == UM_V_TUPLE; }
 
-um_val um_binary(um_run *r, int op, um_val a, um_val b) {
+um_val um_binary(um_render *r, int op, um_val a, um_val b) {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (op == UM_OP_JOIN) return concat(r, um_text(r, a), um_text(r, b));
     if (um_is_numeric(a) && um_is_numeric(b)) {
@@ -261,12 +262,12 @@ um_val um_binary(um_run *r, int op, um_val a, um_val b) {
 
 /* ---- Comparison -------------------------------------------------------------------------------------------------- */
 
-bool um_contains(um_run *r, um_val in, um_val x) {
+bool um_contains(um_render *r, um_val in, um_val x) {
     switch (in.kind) {
     case UM_V_UNDEF: return false;
     case UM_V_STR: {
         um_str s = um_as_str(r, x, "what is looked for in a string");
-        um_run_work(r, in);
+        um_render_work(r, in);
         return s.n == 0 || memmem(in.s.p, in.s.n, s.p, s.n) != NULL;
     }
     case UM_V_DICT: return um_dict_get(r, in.dict, x) != NULL;
@@ -278,11 +279,11 @@ bool um_contains(um_run *r, um_val in, um_val x) {
             if (um_equal(r, l->v[i], x)) return true;
         return false;
     }
-    default: um_run_fail(r, "'in' is not possible with %s", um_kind_name(in.kind));
+    default: um_render_fail(r, "'in' is not possible with %s", um_kind_name(in.kind));
     }
 }
 
-bool um_compare(um_run *r, int op, um_val a, um_val b) {
+bool um_compare(um_render *r, int op, um_val a, um_val b) {
     switch (op) {
     case UM_OP_EQ: return um_equal(r, a, b);
     case UM_OP_NE: return !um_equal(r, a, b);
@@ -295,7 +296,7 @@ bool um_compare(um_run *r, int op, um_val a, um_val b) {
     }
 }
 
-static bool eval_compare(um_run *r, const um_node *n) {
+static bool eval_compare(um_render *r, const um_node *n) {
     um_val left = um_eval(r, n->a);
     for (size_t i = 0; i < n->list.n; i++) {
         um_val right = um_eval(r, n->list.v[i]);
@@ -307,7 +308,7 @@ static bool eval_compare(um_run *r, const um_node *n) {
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
-void um_args_bind(um_run *r, const char *what, const um_args *args, const char *params, um_val out[UM_PARAMS_MAX]) {
+void um_args_bind(um_render *r, const char *what, const um_args *args, const char *params, um_val out[UM_PARAMS_MAX]) {
     size_t n = 0;
     for (size_t i = 0; i < UM_PARAMS_MAX; i++) out[i] = um_val_of(UM_V_MISSING);
     bool used[64] = {false};
@@ -321,15 +322,16 @@ void um_args_bind(um_run *r, const char *what, const um_args *args, const char *
             }
         p += len + (p[len] == ' ');
     }
-    if (args->n > n) um_run_fail(r, "%s takes at most %zu arguments, found %zu", what, n, args->n);
+    if (args->n > n) um_render_fail(r, "%s takes at most %zu arguments, found %zu", what, n, args->n);
     for (size_t k = 0; k < args->n_kw; k++)
         if (k >= UM_LEN(used) || !used[k])
-            um_run_fail(r, "%s has no argument '%.*s'", what, (int)UM_MIN(args->kw_name[k].n, 40), args->kw_name[k].p);
+            um_render_fail(r, "%s has no argument '%.*s'", what, (int)UM_MIN(args->kw_name[k].n, 40),
+                           args->kw_name[k].p);
 }
 
-static void args_push_named(um_run *r, um_args *out, um_str name, um_val v) {
-    um_val *kw = (um_val *)um_run_alloc(r, (out->n_kw + 1) * sizeof *kw);
-    um_str *names = (um_str *)um_run_alloc(r, (out->n_kw + 1) * sizeof *names);
+static void args_push_named(um_render *r, um_args *out, um_str name, um_val v) {
+    um_val *kw = (um_val *)um_render_alloc(r, (out->n_kw + 1) * sizeof *kw);
+    um_str *names = (um_str *)um_render_alloc(r, (out->n_kw + 1) * sizeof *names);
     if (out->n_kw) {
         memcpy(kw, out->kw, out->n_kw * sizeof *kw);
         memcpy(names, out->kw_name, out->n_kw * sizeof *names);
@@ -340,7 +342,7 @@ static void args_push_named(um_run *r, um_args *out, um_str name, um_val v) {
     out->kw_name = names;
 }
 
-static um_args eval_args(um_run *r, const um_call_args *a) {
+static um_args eval_args(um_render *r, const um_call_args *a) {
     um_args out = {NULL, 0, NULL, NULL, 0};
     if (!a) return out;
     um_val pos = um_val_list(r, UM_V_LIST, a->pos.n);
@@ -354,45 +356,45 @@ static um_args eval_args(um_run *r, const um_call_args *a) {
     for (size_t i = 0; i < a->kw.n; i++) args_push_named(r, &out, a->kw_name[i], um_eval(r, a->kw.v[i]));
     if (!a->starstar) return out;
     um_val more = um_eval(r, a->starstar);
-    if (more.kind != UM_V_DICT) um_run_fail(r, "behind ** a dict is expected, found %s", um_kind_name(more.kind));
+    if (more.kind != UM_V_DICT) um_render_fail(r, "behind ** a dict is expected, found %s", um_kind_name(more.kind));
     for (size_t i = 0; i < more.dict->n; i++)
         args_push_named(r, &out, um_as_str(r, more.dict->key[i], "the name of an argument"), more.dict->val[i]);
     return out;
 }
 
-um_val um_call(um_run *r, um_val f, const um_args *args) {
+um_val um_call(um_render *r, um_val f, const um_args *args) {
     switch (f.kind) {
     case UM_V_MACRO: return um_call_macro(r, f.macro, args);
     case UM_V_METHOD: return um_method_call(r, f.bound, args);
     case UM_V_GLOBAL: return um_global_call(r, (int)f.i, args);
     case UM_V_LOOP:
-        if (args->n != 1 || args->n_kw) um_run_fail(r, "a loop is called with one argument");
+        if (args->n != 1 || args->n_kw) um_render_fail(r, "a loop is called with one argument");
         return um_loop_recurse(r, f.loop, args->pos[0]);
     case UM_V_JOINER: {
         um_str sep = f.joiner->used ? f.joiner->sep : UM_STR("");
         f.joiner->used = true;
         return um_val_str(sep);
     }
-    case UM_V_UNDEF: um_run_undefined(r, f);
-    default: um_run_fail(r, "%s can't be called", um_kind_name(f.kind));
+    case UM_V_UNDEF: um_render_undefined(r, f);
+    default: um_render_fail(r, "%s can't be called", um_kind_name(f.kind));
     }
 }
 
-static um_val eval_call(um_run *r, const um_node *n) {
+static um_val eval_call(um_render *r, const um_node *n) {
     um_val f = um_eval(r, n->a);
     um_args args = eval_args(r, n->args);
     return um_call(r, f, &args);
 }
 
-/* ---- The rest ---------------------------------------------------------------------------------------------------- */
+/* ---- Other expressions ------------------------------------------------------------------------------------------- */
 
-static um_val eval_list(um_run *r, const um_node *n, um_kind kind) {
+static um_val eval_list(um_render *r, const um_node *n, um_kind kind) {
     um_val v = um_val_list(r, kind, n->list.n);
     for (size_t i = 0; i < n->list.n; i++) um_list_push(r, v.list, um_eval(r, n->list.v[i]));
     return v;
 }
 
-static um_val eval_dict(um_run *r, const um_node *n) {
+static um_val eval_dict(um_render *r, const um_node *n) {
     um_val v = um_dict_new(r);
     for (size_t i = 0; i + 1 < n->list.n; i += 2) {
         um_val key = um_eval(r, n->list.v[i]);
@@ -401,53 +403,53 @@ static um_val eval_dict(um_run *r, const um_node *n) {
     return v;
 }
 
-static um_val eval_sign(um_run *r, const um_node *n) {
+static um_val eval_sign(um_render *r, const um_node *n) {
     um_val v = um_eval(r, n->a);
-    if (v.kind == UM_V_UNDEF) um_run_undefined(r, v);
-    if (!um_is_numeric(v)) um_run_fail(r, "%s has no sign", um_kind_name(v.kind));
+    if (v.kind == UM_V_UNDEF) um_render_undefined(r, v);
+    if (!um_is_numeric(v)) um_render_fail(r, "%s has no sign", um_kind_name(v.kind));
     if (v.kind == UM_V_FLOAT) return um_val_float(n->kind == UM_E_NEG ? -v.f : v.f);
     return int_binary(r, n->kind == UM_E_NEG ? UM_OP_SUB : UM_OP_ADD, 0, um_as_int(r, v, "it"));
 }
 
-static um_val eval_deciding(um_run *r, const um_node *n) {
+static um_val eval_deciding(um_render *r, const um_node *n) {
     um_val v = um_eval(r, n->a);
     return um_truth(v) == (n->kind == UM_E_OR) ? v : um_eval(r, n->b);
 }
 
-static um_val eval_cond(um_run *r, const um_node *n) {
+static um_val eval_cond(um_render *r, const um_node *n) {
     if (um_truth(um_eval(r, n->b))) return um_eval(r, n->a);
     return n->c ? um_eval(r, n->c) : um_val_undef(UM_STR("the missing else of an if"));
 }
 
-static um_val eval_slice(um_run *r, const um_node *n) {
+static um_val eval_slice(um_render *r, const um_node *n) {
     um_val obj = um_eval(r, n->a), part[3];
     for (int i = 0; i < 3; i++) part[i] = um_eval(r, n->list.v[i]);
     return slice(r, obj, part[0], part[1], part[2]);
 }
 
-static um_val eval_filter(um_run *r, const um_node *n) {
+static um_val eval_filter(um_render *r, const um_node *n) {
     um_val in = um_eval(r, n->a);
     um_args args = eval_args(r, n->args);
     return um_filter_apply(r, n->op, in, &args);
 }
 
-static um_val eval_test(um_run *r, const um_node *n) {
+static um_val eval_test(um_render *r, const um_node *n) {
     um_val in = um_eval(r, n->a);
     um_args args = eval_args(r, n->args);
     return um_val_bool(um_test_apply(r, n->op, in, &args));
 }
 
-static um_val eval_binary(um_run *r, const um_node *n) {
+static um_val eval_binary(um_render *r, const um_node *n) {
     um_val a = um_eval(r, n->a);
     return um_binary(r, n->op, a, um_eval(r, n->b));
 }
 
-static um_val eval_item(um_run *r, const um_node *n) {
+static um_val eval_item(um_render *r, const um_node *n) {
     um_val a = um_eval(r, n->a);
     return um_item(r, a, um_eval(r, n->b));
 }
 
-static um_val eval(um_run *r, const um_node *n) {
+static um_val eval(um_render *r, const um_node *n) {
     switch (n->kind) {
     case UM_E_CONST: return n->val;
     case UM_E_NAME: return lookup(r, n->sym);
@@ -472,9 +474,9 @@ static um_val eval(um_run *r, const um_node *n) {
     }
 }
 
-um_val um_eval(um_run *r, const um_node *n) {
-    um_run_step(r);
-    if (++r->depth > UM_TMPL_DEPTH_MAX) um_run_fail(r, "evaluation is nested deeper than %d", UM_TMPL_DEPTH_MAX);
+um_val um_eval(um_render *r, const um_node *n) {
+    um_render_step(r);
+    if (++r->depth > UM_TMPL_DEPTH_MAX) um_render_fail(r, "evaluation is nested deeper than %d", UM_TMPL_DEPTH_MAX);
     um_val v = eval(r, n);
     r->depth--;
     return v;

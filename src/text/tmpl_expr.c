@@ -1,4 +1,4 @@
-/* Expressions of a template: one function a level of precedence, loosest first. */
+/* Parses the expressions of a template. Each level of precedence has its own function. */
 #include "text/template.h"
 
 static um_node *parse_or(um_compile *c);
@@ -66,7 +66,7 @@ static um_node *parse_call(um_compile *c, um_node *callee) {
     return um_node_done(c, n);
 }
 
-/* [start:stop:step], the first bound being parsed already. */
+/* Parses [start:stop:step] after its first bound, which the caller has parsed. */
 static um_node *parse_slice(um_compile *c, um_node *of, um_node *start) {
     um_node *n = um_node_new(c, UM_E_SLICE);
     um_node *part[3] = {start, NULL, NULL};
@@ -114,7 +114,7 @@ static um_node *parse_postfix(um_compile *c, um_node *n) {
 static um_node *parse_string(um_compile *c) {
     um_token *t = um_take(c);
     um_str s = t->s;
-    while (um_peek(c)->kind == UM_T_STR) { /* neighbours are one string */
+    while (um_peek(c)->kind == UM_T_STR) { /* adjacent literals form one string */
         um_str more = um_take(c)->s;
         char *joined = (char *)um_compile_alloc(c, s.n + more.n + 1);
         memcpy(joined, s.p, s.n);
@@ -200,7 +200,7 @@ static um_node *parse_filter(um_compile *c, um_node *inner) {
     return um_node_done(c, n);
 }
 
-/* A test may take one argument without parentheses: `x is divisibleby 3`. */
+/* Returns true if a test's argument without parentheses follows, as in `x is divisibleby 3`. */
 static bool has_bare_argument(um_compile *c) {
     const um_token *t = um_peek(c);
     if (um_is_op(t, "[") || um_is_op(t, "{")) return true;
@@ -261,7 +261,7 @@ typedef struct operators {
     um_op op[4];
 } operators;
 
-/* The binary levels below comparison, tightest first; all of them group to the left, also the power. */
+/* The binary operators that bind tighter than comparisons, tightest first. All are left-associative, even the power. */
 static const operators levels[] = {
     {{"**"}, {UM_OP_POW}},
     {{"*", "/", "//", "%"}, {UM_OP_MUL, UM_OP_DIV, UM_OP_FLOOR, UM_OP_MOD}},
@@ -285,7 +285,7 @@ static um_node *parse_level(um_compile *c, int level) {
 
 static um_node *parse_sum(um_compile *c) { return parse_level(c, UM_LEN(levels) - 1); }
 
-/* The comparison that comes next, taken; -1 if there is none. */
+/* Takes a comparison operator and returns it, or returns -1 if none follows. */
 static int take_comparison(um_compile *c) {
     static const operators one = {{"==", "!=", "<", "<="}, {UM_OP_EQ, UM_OP_NE, UM_OP_LT, UM_OP_LE}};
     for (int i = 0; i < 4; i++)

@@ -1,18 +1,18 @@
-/* Filters on text and numbers, and the lookup of all filters. */
+/* Filters for text and numbers, and the lookup of all filters. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "text/template.h"
 #include "text/tok.h"
 
-#define FILTER(name) static um_val name(um_run *r, um_val in, const um_val *a, const um_args *args)
+#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_args *args)
 #define UNUSED       (void)r, (void)in, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
-static int64_t int_or(um_run *r, um_val v, int64_t def, const char *what) {
+static int64_t int_or(um_render *r, um_val v, int64_t def, const char *what) {
     return GIVEN(v) ? um_as_int(r, v, what) : def;
 }
-static um_str str_or(um_run *r, um_val v, um_str def, const char *what) {
+static um_str str_or(um_render *r, um_val v, um_str def, const char *what) {
     return GIVEN(v) ? um_as_str(r, v, what) : def;
 }
 
@@ -21,11 +21,11 @@ static um_str str_or(um_run *r, um_val v, um_str def, const char *what) {
 FILTER(f_tojson) {
     UNUSED;
     int64_t indent = int_or(r, a[1], -1, "tojson: indent");
-    if (indent > 100) um_run_fail(r, "tojson: indent must be at most 100");
+    if (indent > 100) um_render_fail(r, "tojson: indent must be at most 100");
     um_str comma = indent < 0 ? UM_STR(", ") : UM_STR(","), colon = UM_STR(": ");
     if (GIVEN(a[2])) {
         const um_list *sep = um_elements(r, a[2]);
-        if (sep->n != 2) um_run_fail(r, "tojson: separators must be two strings");
+        if (sep->n != 2) um_render_fail(r, "tojson: separators must be two strings");
         comma = um_as_str(r, sep->v[0], "tojson: a separator");
         colon = um_as_str(r, sep->v[1], "tojson: a separator");
     }
@@ -35,7 +35,7 @@ FILTER(f_tojson) {
 FILTER(f_trim) {
     UNUSED;
     um_str chars = str_or(r, a[0], UM_STR(""), "trim: chars"), s = um_text(r, in);
-    um_run_scan(r, s.n * chars.n);
+    um_render_scan(r, s.n * chars.n);
     return um_val_str(um_strip(s, GIVEN(a[0]) ? &chars : NULL, true, true));
 }
 
@@ -157,10 +157,10 @@ FILTER(f_truncate) {
     um_str s = um_text(r, in), end = str_or(r, a[2], UM_STR("..."), "truncate: end");
     int64_t length = int_or(r, a[0], 255, "truncate: length"), leeway = int_or(r, a[3], 5, "truncate: leeway");
     int64_t tail = (int64_t)um_cp_count(end), n = (int64_t)um_cp_count(s);
-    if (length < tail || leeway < 0) um_run_fail(r, "truncate: length must be at least %lld", (long long)tail);
+    if (length < tail || leeway < 0) um_render_fail(r, "truncate: length must be at least %lld", (long long)tail);
     if (n <= length || n - length <= leeway) return um_val_str(s);
     um_str kept = um_cp_slice(s, 0, (size_t)(length - tail));
-    if (!um_truth(a[1])) { /* not inside a word, if there is a space to cut at */
+    if (!um_truth(a[1])) { /* cut at a space, not inside a word, if there is a space */
         const char *space = kept.n ? (const char *)memrchr(kept.p, ' ', kept.n) : NULL;
         if (space) kept.n = (size_t)(space - kept.p);
     }
@@ -177,7 +177,7 @@ FILTER(f_format) {
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* A copy of a number's text without outer white space, NUL-terminated; false when it can't be one. */
+/* Copies s without outer white space, NUL-terminated. Returns false if the text can't be a number. */
 static bool number_text(um_str s, char *out, size_t size) {
     s = um_strip(s, NULL, true, true);
     if (s.n == 0 || s.n >= size || memchr(s.p, 0, s.n)) return false;
@@ -216,7 +216,7 @@ static bool int_of(um_val in, int base, int64_t *out) {
 FILTER(f_int) {
     UNUSED;
     int64_t v, base = int_or(r, a[1], 10, "int: base");
-    if (base != 0 && (base < 2 || base > 36)) um_run_fail(r, "int: base must be 0 or 2 to 36");
+    if (base != 0 && (base < 2 || base > 36)) um_render_fail(r, "int: base must be 0 or 2 to 36");
     if (int_of(in, (int)base, &v)) return um_val_int(v);
     return a[0].kind == UM_V_MISSING ? um_val_int(0) : a[0];
 }
@@ -232,7 +232,7 @@ FILTER(f_abs) {
     UNUSED;
     if (in.kind == UM_V_FLOAT) return um_val_float(fabs(in.f));
     int64_t v = um_as_int(r, in, "abs: the value");
-    if (v == INT64_MIN) um_run_fail(r, "an integer does not fit into 64 bits");
+    if (v == INT64_MIN) um_render_fail(r, "an integer does not fit into 64 bits");
     return um_val_int(v < 0 ? -v : v);
 }
 
@@ -240,19 +240,19 @@ FILTER(f_round) {
     UNUSED;
     int64_t digits = int_or(r, a[0], 0, "round: precision");
     um_str how = str_or(r, a[1], UM_STR("common"), "round: method");
-    if (in.kind == UM_V_UNDEF) um_run_undefined(r, in);
-    if (!um_is_numeric(in)) um_run_fail(r, "round: %s is no number", um_kind_name(in.kind));
-    if (digits < -300 || digits > 300) um_run_fail(r, "round: precision must be within -300..300");
+    if (in.kind == UM_V_UNDEF) um_render_undefined(r, in);
+    if (!um_is_numeric(in)) um_render_fail(r, "round: %s is no number", um_kind_name(in.kind));
+    if (digits < -300 || digits > 300) um_render_fail(r, "round: precision must be within -300..300");
     double x = um_as_double(in), scale = pow(10, (double)digits);
     if (um_str_eq(how, UM_STR("ceil"))) return um_val_float(ceil(x * scale) / scale);
     if (um_str_eq(how, UM_STR("floor"))) return um_val_float(floor(x * scale) / scale);
-    if (!um_str_eq(how, UM_STR("common"))) um_run_fail(r, "round: method must be common, ceil or floor");
+    if (!um_str_eq(how, UM_STR("common"))) um_render_fail(r, "round: method must be common, ceil or floor");
     if (in.kind != UM_V_FLOAT && digits >= 0) return in;
     if (digits < 0) {
         double v = rint(x * scale) / scale;
         return in.kind == UM_V_FLOAT ? um_val_float(v) : um_val_int((int64_t)v);
     }
-    char text[720];                                      /* 308 digits in front of the point, 300 behind it */
+    char text[720];                                      /* up to 309 digits before the point and 300 after it */
     snprintf(text, sizeof text, "%.*f", (int)digits, x); /* the C library rounds the exact value, half to even */
     return um_val_float(strtod(text, NULL));
 }
@@ -298,10 +298,10 @@ int um_filter_find(um_str name) {
     return -1;
 }
 
-um_val um_filter_apply(um_run *r, int index, um_val in, const um_args *args) {
+um_val um_filter_apply(um_render *r, int index, um_val in, const um_args *args) {
     const um_filter *f = filter_at((size_t)index);
     um_val a[UM_PARAMS_MAX];
-    um_run_work(r, in);
+    um_render_work(r, in);
     if (f->params) um_args_bind(r, f->name, args, f->params, a);
     return f->fn(r, in, a, args);
 }

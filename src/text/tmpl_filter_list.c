@@ -1,22 +1,23 @@
-/* Filters on lists and dicts. All of them are eager; templates that print a lazy one are not worth imitating. */
+/* Filters for lists and dicts. Filters that return a generator in Jinja return a list here. The output of a
+ * template that prints a generator is not imitated. */
 #include "text/template.h"
 
-#define FILTER(name) static um_val name(um_run *r, um_val in, const um_val *a, const um_args *args)
+#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_args *args)
 #define UNUSED       (void)r, (void)in, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
-static um_val new_list(um_run *r, size_t cap) { return um_val_list(r, UM_V_LIST, cap); }
-static um_val attr_or_self(um_run *r, um_val v, um_val attribute) {
+static um_val new_list(um_render *r, size_t cap) { return um_val_list(r, UM_V_LIST, cap); }
+static um_val attr_or_self(um_render *r, um_val v, um_val attribute) {
     return GIVEN(attribute) ? um_attr_path(r, v, attribute) : v;
 }
 
-static um_val list_of(um_run *r, const um_list *l) {
+static um_val list_of(um_render *r, const um_list *l) {
     um_val out = new_list(r, l->n);
     for (size_t i = 0; i < l->n; i++) um_list_push(r, out.list, l->v[i]);
     return out;
 }
 
-/* ---- Parts ------------------------------------------------------------------------------------------------------- */
+/* ---- Elements ---------------------------------------------------------------------------------------------------- */
 
 FILTER(f_list) {
     UNUSED;
@@ -51,7 +52,7 @@ FILTER(f_items) {
     UNUSED;
     um_val out = new_list(r, 0);
     if (in.kind == UM_V_UNDEF) return out;
-    if (in.kind != UM_V_DICT) um_run_fail(r, "items: %s is no dict", um_kind_name(in.kind));
+    if (in.kind != UM_V_DICT) um_render_fail(r, "items: %s is no dict", um_kind_name(in.kind));
     for (size_t i = 0; i < in.dict->n; i++) um_list_push(r, out.list, um_val_pair(r, in.dict->key[i], in.dict->val[i]));
     return out;
 }
@@ -75,19 +76,19 @@ FILTER(f_attr) {
 
 /* ---- Order ------------------------------------------------------------------------------------------------------- */
 
-static um_val folded(um_run *r, um_val v, bool case_sensitive) {
+static um_val folded(um_render *r, um_val v, bool case_sensitive) {
     return v.kind == UM_V_STR && !case_sensitive ? um_val_str(um_str_case(r, v.s, 'l')) : v;
 }
 
-static um_val keys_of(um_run *r, const um_list *l, um_val attribute, bool case_sensitive) {
+static um_val keys_of(um_render *r, const um_list *l, um_val attribute, bool case_sensitive) {
     um_val keys = new_list(r, l->n);
     for (size_t i = 0; i < l->n; i++)
         um_list_push(r, keys.list, folded(r, attr_or_self(r, l->v[i], attribute), case_sensitive));
     return keys;
 }
 
-static um_val sorted(um_run *r, const um_list *l, const um_list *keys, bool reverse) {
-    size_t *at = (size_t *)um_run_alloc(r, (l->n + 1) * sizeof *at);
+static um_val sorted(um_render *r, const um_list *l, const um_list *keys, bool reverse) {
+    size_t *at = (size_t *)um_render_alloc(r, (l->n + 1) * sizeof *at);
     for (size_t i = 0; i < l->n; i++) at[i] = i;
     um_sort(r, keys->v, at, l->n, reverse);
     um_val out = new_list(r, l->n);
@@ -105,14 +106,14 @@ FILTER(f_dictsort) {
     UNUSED;
     um_str by = GIVEN(a[1]) ? um_as_str(r, a[1], "dictsort: by") : UM_STR("key");
     bool value = um_str_eq(by, UM_STR("value"));
-    if (!value && !um_str_eq(by, UM_STR("key"))) um_run_fail(r, "dictsort: by must be 'key' or 'value'");
+    if (!value && !um_str_eq(by, UM_STR("key"))) um_render_fail(r, "dictsort: by must be 'key' or 'value'");
     um_val pairs = f_items(r, in, a, args);
     um_list *keys = keys_of(r, pairs.list, um_val_int(value), um_truth(a[0])).list;
     return sorted(r, pairs.list, keys, um_truth(a[2]));
 }
 
-/* Index of the smallest or largest element, the first one among equals. */
-static um_val extreme(um_run *r, um_val in, const um_val *a, int sign) {
+/* Returns the smallest (sign -1) or largest (sign 1) element, the first of several equal ones. */
+static um_val extreme(um_render *r, um_val in, const um_val *a, int sign) {
     const um_list *l = um_elements(r, in);
     if (l->n == 0) return um_val_undef(UM_STR("the extreme of nothing"));
     um_list *keys = keys_of(r, l, a[1], um_truth(a[0])).list;
@@ -172,9 +173,9 @@ FILTER(f_sum) {
 
 /* ---- Groups of equal size ---------------------------------------------------------------------------------------- */
 
-static int64_t group_size(um_run *r, um_val v, const char *what) {
+static int64_t group_size(um_render *r, um_val v, const char *what) {
     int64_t n = um_as_int(r, v, what);
-    if (n < 1 || n > UM_TMPL_RANGE_MAX) um_run_fail(r, "%s must be 1 to %d", what, UM_TMPL_RANGE_MAX);
+    if (n < 1 || n > UM_TMPL_RANGE_MAX) um_render_fail(r, "%s must be 1 to %d", what, UM_TMPL_RANGE_MAX);
     return n;
 }
 
@@ -208,13 +209,13 @@ FILTER(f_slice) {
     return out;
 }
 
-/* ---- Filters of filters and tests -------------------------------------------------------------------------------- */
+/* ---- Filters that apply a filter or a test ----------------------------------------------------------------------- */
 
-/* The arguments behind the first `skip`. */
+/* Returns the arguments without the first `skip` positional ones. */
 static um_args args_behind(const um_args *args, size_t skip) {
     um_args rest = *args;
     skip = UM_MIN(skip, rest.n);
-    if (skip == 0) return rest; /* pos is NULL when there are none */
+    if (skip == 0) return rest; /* pos may be NULL */
     rest.pos += skip;
     rest.n -= skip;
     return rest;
@@ -226,7 +227,7 @@ static um_val named(const um_args *args, const char *name) {
     return um_val_of(UM_V_MISSING);
 }
 
-static um_val map_attribute(um_run *r, const um_list *l, const um_args *args) {
+static um_val map_attribute(um_render *r, const um_list *l, const um_args *args) {
     um_val out = new_list(r, l->n), attribute = named(args, "attribute"), def = named(args, "default");
     for (size_t i = 0; i < l->n; i++) {
         um_val v = um_attr_path(r, l->v[i], attribute);
@@ -239,30 +240,30 @@ FILTER(f_map) {
     UNUSED;
     const um_list *l = um_elements(r, in);
     if (args->n == 0) {
-        if (named(args, "attribute").kind == UM_V_MISSING) um_run_fail(r, "map: a filter or attribute= is expected");
+        if (named(args, "attribute").kind == UM_V_MISSING) um_render_fail(r, "map: a filter or attribute= is expected");
         return map_attribute(r, l, args);
     }
     um_str name = um_as_str(r, args->pos[0], "map: the filter");
     int filter = um_filter_find(name);
-    if (filter < 0) um_run_fail(r, "map: there is no filter '%.*s'", (int)UM_MIN(name.n, 40), name.p);
+    if (filter < 0) um_render_fail(r, "map: there is no filter '%.*s'", (int)UM_MIN(name.n, 40), name.p);
     um_args rest = args_behind(args, 1);
     um_val out = new_list(r, l->n);
-    if (++r->depth > UM_TMPL_DEPTH_MAX) um_run_fail(r, "evaluation is nested deeper than %d", UM_TMPL_DEPTH_MAX);
+    if (++r->depth > UM_TMPL_DEPTH_MAX) um_render_fail(r, "evaluation is nested deeper than %d", UM_TMPL_DEPTH_MAX);
     for (size_t i = 0; i < l->n; i++) um_list_push(r, out.list, um_filter_apply(r, filter, l->v[i], &rest));
     r->depth--;
     return out;
 }
 
-/* select, reject (with_attr false) and selectattr, rejectattr: keeps the elements for which the test says `want`. */
-static um_val choose(um_run *r, um_val in, const um_args *args, bool with_attr, bool want) {
+/* Implements select, reject (with_attr false), selectattr, rejectattr: keeps the elements whose test gives `want`. */
+static um_val choose(um_render *r, um_val in, const um_args *args, bool with_attr, bool want) {
     const um_list *l = um_elements(r, in);
-    if (with_attr && args->n == 0) um_run_fail(r, "the name of an attribute is expected");
+    if (with_attr && args->n == 0) um_render_fail(r, "the name of an attribute is expected");
     um_args rest = args_behind(args, with_attr ? 1 : 0);
     int test = -1;
     if (rest.n) {
         um_str name = um_as_str(r, rest.pos[0], "the test");
         test = um_test_find(name);
-        if (test < 0) um_run_fail(r, "there is no test '%.*s'", (int)UM_MIN(name.n, 40), name.p);
+        if (test < 0) um_render_fail(r, "there is no test '%.*s'", (int)UM_MIN(name.n, 40), name.p);
         rest = args_behind(&rest, 1);
     }
     um_val out = new_list(r, 0);

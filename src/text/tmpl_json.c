@@ -1,15 +1,15 @@
-/* JSON of the caller to values, and the filter tojson. */
+/* Converts the caller's JSON to values, and values to JSON for the filter tojson. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "text/template.h"
 #include "text/tok.h"
 
-um_val um_val_from_json(um_run *r, const json_t *j, int nest) {
+um_val um_val_from_json(um_render *r, const json_t *j, int nest) {
     um_val v;
     const json_t *item;
     size_t i;
-    if (nest > UM_TMPL_VALUE_MAX) um_run_fail(r, "the variables are nested deeper than %d", UM_TMPL_VALUE_MAX);
+    if (nest > UM_TMPL_VALUE_MAX) um_render_fail(r, "the variables are nested deeper than %d", UM_TMPL_VALUE_MAX);
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         v = um_val_of(UM_V_BIGINT);
@@ -24,7 +24,7 @@ um_val um_val_from_json(um_run *r, const json_t *j, int nest) {
         v = um_val_list(r, UM_V_LIST, json_array_size(j));
         json_array_foreach(j, i, item) um_list_push(r, v.list, um_val_from_json(r, item, nest + 1));
         return v;
-    case JSON_STRING: /* lent: the variables outlive the run */
+    case JSON_STRING: /* not copied: the variables outlive the run */
         return um_val_str((um_str){json_string_value(j), json_string_length(j)});
     case JSON_INTEGER: return um_val_int(json_integer_value(j));
     case JSON_REAL: return um_val_float(json_real_value(j));
@@ -90,17 +90,17 @@ static void write_list(writer *w, const um_list *l, int depth) {
     um_sb_putc(&w->out, ']');
 }
 
-/* Keys that are no strings become what Python makes of them. */
+/* Writes a key. Other kinds than strings are converted as in Python. */
 static void write_key(writer *w, um_val k) {
-    um_run *r = w->out.r;
+    um_render *r = w->out.r;
     if (k.kind == UM_V_NONE) write_str(w, UM_STR("null"));
     else if (k.kind == UM_V_BOOL) write_str(w, k.b ? UM_STR("true") : UM_STR("false"));
     else if (k.kind == UM_V_STR || k.kind == UM_V_BIGINT || um_is_numeric(k)) write_str(w, um_text(r, k));
-    else um_run_fail(r, "tojson: %s can't be a key", um_kind_name(k.kind));
+    else um_render_fail(r, "tojson: %s can't be a key", um_kind_name(k.kind));
 }
 
 static void write_dict(writer *w, const um_dict *d, int depth) {
-    size_t *at = (size_t *)um_run_alloc(w->out.r, (d->n + 1) * sizeof *at);
+    size_t *at = (size_t *)um_render_alloc(w->out.r, (d->n + 1) * sizeof *at);
     for (size_t i = 0; i < d->n; i++) at[i] = i;
     if (w->sort_keys) um_sort(w->out.r, d->key, at, d->n, false);
     um_sb_putc(&w->out, '{');
@@ -116,8 +116,9 @@ static void write_dict(writer *w, const um_dict *d, int depth) {
 }
 
 static void write_value(writer *w, um_val v, int depth) {
-    um_run_step(w->out.r);
-    if (depth > UM_TMPL_VALUE_MAX) um_run_fail(w->out.r, "tojson: a value is nested deeper than %d", UM_TMPL_VALUE_MAX);
+    um_render_step(w->out.r);
+    if (depth > UM_TMPL_VALUE_MAX)
+        um_render_fail(w->out.r, "tojson: a value is nested deeper than %d", UM_TMPL_VALUE_MAX);
     switch (v.kind) {
     case UM_V_NONE: um_sb_puts(&w->out, "null"); break;
     case UM_V_BOOL: um_sb_puts(&w->out, v.b ? "true" : "false"); break;
@@ -128,11 +129,11 @@ static void write_value(writer *w, um_val v, int depth) {
     case UM_V_LIST:
     case UM_V_TUPLE: write_list(w, v.list, depth); break;
     case UM_V_DICT: write_dict(w, v.dict, depth); break;
-    default: um_run_fail(w->out.r, "tojson: %s is not JSON", um_kind_name(v.kind));
+    default: um_render_fail(w->out.r, "tojson: %s is not JSON", um_kind_name(v.kind));
     }
 }
 
-um_str um_val_to_json(um_run *r, um_val v, bool ascii, int indent, um_str comma, um_str colon, bool sort_keys) {
+um_str um_val_to_json(um_render *r, um_val v, bool ascii, int indent, um_str comma, um_str colon, bool sort_keys) {
     writer w = {
         .out = {.r = r}, .ascii = ascii, .indent = indent, .comma = comma, .colon = colon, .sort_keys = sort_keys};
     write_value(&w, v, 0);

@@ -1,4 +1,4 @@
-/* Template source to tokens. What makes or breaks a chat template is white space, and all of its rules are here. */
+/* Converts template source to tokens and applies all rules of white space, which chat templates depend on. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -27,11 +27,11 @@ typedef struct lexer {
     um_compile *c;
     const char *s;
     size_t n, at;
-    size_t counted; /* line and column are those of this byte */
+    size_t counted; /* the offset that line and column refer to */
     int line, column;
-    char open[UM_TMPL_NEST_MAX]; /* brackets that wait for their end, inside a tag */
+    char open[UM_TMPL_NEST_MAX]; /* the open brackets of the current tag */
     int n_open;
-    bool line_start; /* the tag before ended with a newline that it swallowed */
+    bool line_start; /* the text begins a line: at the source's start, or after a removed newline */
 } lexer;
 
 static void count_to(lexer *l, size_t at) {
@@ -44,7 +44,7 @@ static void count_to(lexer *l, size_t at) {
 }
 
 static _Noreturn void fail(lexer *l, size_t at, const char *what) {
-    if (at < l->counted) { /* the begin of something whose end is missing */
+    if (at < l->counted) { /* an earlier position, such as the start of an unclosed tag: recounts */
         l->counted = 0;
         l->line = l->column = 1;
     }
@@ -54,6 +54,8 @@ static _Noreturn void fail(lexer *l, size_t at, const char *what) {
 
 static um_token *emit(lexer *l, um_token_kind kind, size_t from, size_t to) {
     um_compile *c = l->c;
+    count_to(l, from);
+    c->line = l->line;
     if (c->n == c->cap) {
         size_t cap = c->cap ? c->cap * 2 : 256;
         um_token *grown = (um_token *)um_compile_alloc(c, cap * sizeof *grown);
@@ -61,7 +63,6 @@ static um_token *emit(lexer *l, um_token_kind kind, size_t from, size_t to) {
         c->token = grown;
         c->cap = cap;
     }
-    count_to(l, from);
     c->token[c->n] = (um_token){.kind = kind, .line = l->line, .column = l->column, .s = {l->s + from, to - from}};
     return &c->token[c->n++];
 }
@@ -79,8 +80,8 @@ static size_t skip_blank(const lexer *l, size_t at) {
 
 /* ---- Text between tags ------------------------------------------------------------------------------------------- */
 
-/* End of the text from..to as the sign of the tag behind it wants it: '-' takes all white space off; no sign in front
- * of a block or comment takes off what indents it, if it is the first thing of its line. */
+/* Returns the end of the text from..to after trimming for the sign of the following tag. '-' removes all trailing white
+ * space. Without a sign, the indentation of a block or comment is removed if the tag is the first on its line. */
 static size_t trim_text(const lexer *l, size_t from, size_t to, char sign, bool is_print) {
     int len;
     if (sign == '-') {
@@ -98,7 +99,8 @@ static char sign_at(const lexer *l, size_t at) {
     return at < l->n && (l->s[at] == '-' || l->s[at] == '+') ? l->s[at] : 0;
 }
 
-/* Behind an end delimiter whose sign was '-', or not; a newline directly behind a block or comment goes with it. */
+/* Moves past a tag that ends at `at`. The sign '-' before its end delimiter removes the white space after it. Without a
+ * sign, a newline directly after a block or comment is removed. */
 static void finish_tag(lexer *l, size_t at, char sign, bool swallow_newline) {
     size_t end = at;
     if (sign == '-') end = skip_blank(l, at);
@@ -119,7 +121,7 @@ static void lex_comment(lexer *l, size_t at) {
     finish_tag(l, e + 2, e > body ? sign_at(l, e - 1) : 0, true);
 }
 
-/* {% raw %}: where its tag ends, or 0 when the tag at `at` is another one. */
+/* Returns the end of the tag at `at` if it consists of `word`, as {% raw %} does, else 0. */
 static size_t match_word_tag(const lexer *l, size_t at, const char *word, char *end_sign) {
     size_t i = at + 2;
     if (sign_at(l, i)) i++;
@@ -215,7 +217,7 @@ static int hex_value(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* \x41, \u00e9, \U0001f600: n digits behind the letter at `at`. */
+/* Decodes \x41, \u00e9 or \U0001f600: n digits after the letter at `at`. Returns the offset after them. */
 static size_t escape_hex(lexer *l, size_t at, int n, char *out, size_t *len) {
     uint32_t cp = 0;
     for (int k = 1; k <= n; k++) {
@@ -247,7 +249,7 @@ static size_t escape(lexer *l, size_t at, char *out, size_t *len) {
         *len += (size_t)um_utf8_put(cp, out + *len);
         return at;
     }
-    out[(*len)++] = '\\'; /* unknown: both characters stay */
+    out[(*len)++] = '\\'; /* unknown escape: keeps both characters */
     return at;
 }
 
@@ -296,7 +298,7 @@ static void lex_op(lexer *l) {
     l->at += n;
 }
 
-/* Ends the tag if its end delimiter is here. */
+/* Ends the tag if its end delimiter follows. Returns true if it does. */
 static bool lex_end(lexer *l, const char *close, bool is_print) {
     if (l->n_open) return false;
     char sign = sign_at(l, l->at);

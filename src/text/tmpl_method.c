@@ -1,23 +1,23 @@
-/* Methods of strings, lists and dicts. Those that would change their object exist, as in Jinja, so that `d.items` and
- * the like hide keys of the same name, and fail when they are called, as in its sandbox. */
+/* Methods of strings, lists, dicts, loops and cyclers. A method hides a dict key of the same name, as in Jinja, so the
+ * methods that change their object exist too. Calling one fails, as in Jinja's sandbox. */
 #include "text/template.h"
 #include "text/tok.h"
 
-#define METHOD(name) static um_val name(um_run *r, um_val self, const um_val *a, const um_args *args)
+#define METHOD(name) static um_val name(um_render *r, um_val self, const um_val *a, const um_args *args)
 #define UNUSED       (void)r, (void)self, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
-static int64_t int_or(um_run *r, um_val v, int64_t def) { return GIVEN(v) ? um_as_int(r, v, "the argument") : def; }
-static um_str arg_str(um_run *r, um_val v) {
-    if (v.kind == UM_V_MISSING) um_run_fail(r, "a string is expected as argument");
+static int64_t int_or(um_render *r, um_val v, int64_t def) { return GIVEN(v) ? um_as_int(r, v, "the argument") : def; }
+static um_str arg_str(um_render *r, um_val v) {
+    if (v.kind == UM_V_MISSING) um_render_fail(r, "a string is expected as argument");
     return um_as_str(r, v, "the argument");
 }
 
 /* ---- Strings ----------------------------------------------------------------------------------------------------- */
 
-static um_val strip(um_run *r, um_val self, um_val chars, bool left, bool right) {
+static um_val strip(um_render *r, um_val self, um_val chars, bool left, bool right) {
     um_str set = GIVEN(chars) ? arg_str(r, chars) : UM_STR("");
-    um_run_scan(r, self.s.n * set.n);
+    um_render_scan(r, self.s.n * set.n);
     return um_val_str(um_strip(self.s, GIVEN(chars) ? &set : NULL, left, right));
 }
 
@@ -34,7 +34,7 @@ METHOD(s_rstrip) {
     return strip(r, self, a[0], false, true);
 }
 
-static um_val split(um_run *r, um_val self, const um_val *a, bool from_right) {
+static um_val split(um_render *r, um_val self, const um_val *a, bool from_right) {
     um_str sep = GIVEN(a[0]) ? arg_str(r, a[0]) : UM_STR("");
     return um_str_split(r, self.s, GIVEN(a[0]) ? &sep : NULL, int_or(r, a[1], -1), from_right);
 }
@@ -56,7 +56,7 @@ static bool has_end(um_str s, um_str with, bool front) {
     return s.n >= with.n && (with.n == 0 || memcmp(front ? s.p : s.p + s.n - with.n, with.p, with.n) == 0);
 }
 
-static um_val has_any_end(um_run *r, um_val self, um_val with, bool front) {
+static um_val has_any_end(um_render *r, um_val self, um_val with, bool front) {
     if (with.kind != UM_V_TUPLE) return um_val_bool(has_end(self.s, arg_str(r, with), front));
     for (size_t i = 0; i < with.list->n; i++)
         if (has_end(self.s, arg_str(r, with.list->v[i]), front)) return um_val_bool(true);
@@ -106,7 +106,7 @@ METHOD(s_capitalize) {
     return um_val_str(um_str_case(r, self.s, 'c'));
 }
 
-/* Code point index of the first or last occurrence, -1 if there is none. */
+/* Returns the code point index of the first or last occurrence, or -1 if there is none. */
 static int64_t find(um_str s, um_str x, bool last) {
     if (x.n > s.n) return -1;
     size_t n = s.n - x.n + 1;
@@ -129,7 +129,7 @@ METHOD(s_rfind) {
 METHOD(s_index) {
     UNUSED;
     int64_t at = find(self.s, arg_str(r, a[0]), false);
-    if (at < 0) um_run_fail(r, "index: the text is not there");
+    if (at < 0) um_render_fail(r, "index: the text is not there");
     return um_val_int(at);
 }
 
@@ -147,7 +147,7 @@ METHOD(s_count) {
 
 METHOD(s_join) {
     UNUSED;
-    if (a[0].kind == UM_V_MISSING) um_run_fail(r, "join: a list is expected");
+    if (a[0].kind == UM_V_MISSING) um_render_fail(r, "join: a list is expected");
     const um_list *l = um_elements(r, a[0]);
     um_sb out = {.r = r};
     for (size_t i = 0; i < l->n; i++) {
@@ -157,7 +157,7 @@ METHOD(s_join) {
     return um_val_str(um_sb_str(&out));
 }
 
-static um_val three(um_run *r, um_str before, um_str sep, um_str after) {
+static um_val three(um_render *r, um_str before, um_str sep, um_str after) {
     um_val v = um_val_list(r, UM_V_TUPLE, 3);
     um_list_push(r, v.list, um_val_str(before));
     um_list_push(r, v.list, um_val_str(sep));
@@ -165,8 +165,8 @@ static um_val three(um_run *r, um_str before, um_str sep, um_str after) {
     return v;
 }
 
-static um_val partition(um_run *r, um_str s, um_str sep, bool last) {
-    if (sep.n == 0) um_run_fail(r, "partition: the separator is empty");
+static um_val partition(um_render *r, um_str s, um_str sep, bool last) {
+    if (sep.n == 0) um_render_fail(r, "partition: the separator is empty");
     um_list *p = um_str_split(r, s, &sep, 1, last).list;
     if (p->n == 2) return three(r, p->v[0].s, sep, p->v[1].s);
     return last ? three(r, UM_STR(""), UM_STR(""), s) : three(r, s, UM_STR(""), UM_STR(""));
@@ -181,7 +181,7 @@ METHOD(s_rpartition) {
     return partition(r, self.s, arg_str(r, a[0]), true);
 }
 
-/* ---- Questions about strings ------------------------------------------------------------------------------------- */
+/* ---- Predicates on strings --------------------------------------------------------------------------------------- */
 
 static bool is_letter(uint32_t cp) { return um_is_word(cp) && !um_is_number(cp) && cp != '_'; }
 static bool is_alnum(uint32_t cp) { return is_letter(cp) || um_is_number(cp); }
@@ -210,7 +210,7 @@ METHOD(s_isspace) {
     return all_are(self.s, um_is_blank);
 }
 
-static um_val has_case(um_run *r, um_str s, char how) {
+static um_val has_case(um_render *r, um_str s, char how) {
     um_str same = um_str_case(r, s, how), other = um_str_case(r, s, how == 'l' ? 'u' : 'l');
     return um_val_bool(um_str_eq(s, same) && !um_str_eq(same, other));
 }
@@ -226,13 +226,13 @@ METHOD(s_islower) {
 
 /* ---- Padding and formatting -------------------------------------------------------------------------------------- */
 
-static um_str fill_char(um_run *r, um_val v) {
+static um_str fill_char(um_render *r, um_val v) {
     um_str f = GIVEN(v) ? arg_str(r, v) : UM_STR(" ");
-    if (um_cp_count(f) != 1) um_run_fail(r, "the fill must be one character");
+    if (um_cp_count(f) != 1) um_render_fail(r, "the fill must be one character");
     return f;
 }
 
-static um_val pad(um_run *r, um_str s, int64_t width, um_str fill, bool left) {
+static um_val pad(um_render *r, um_str s, int64_t width, um_str fill, bool left) {
     um_sb out = {.r = r};
     int64_t n = width - (int64_t)um_cp_count(s);
     if (!left) um_sb_add(&out, s);
@@ -293,14 +293,14 @@ METHOD(s_format) {
 
 METHOD(refused) {
     UNUSED;
-    um_run_fail(r, "a method that changes its object is not allowed; use a namespace and + instead");
+    um_render_fail(r, "a method that changes its object is not allowed; use a namespace and + instead");
 }
 
 METHOD(l_index) {
     UNUSED;
     for (size_t i = 0; i < self.list->n; i++)
         if (um_equal(r, self.list->v[i], a[0])) return um_val_int((int64_t)i);
-    um_run_fail(r, "index: the value is not in the list");
+    um_render_fail(r, "index: the value is not in the list");
 }
 
 METHOD(l_count) {
@@ -312,7 +312,7 @@ METHOD(l_count) {
 
 METHOD(d_get) {
     UNUSED;
-    if (a[0].kind == UM_V_MISSING) um_run_fail(r, "get: a key is expected");
+    if (a[0].kind == UM_V_MISSING) um_render_fail(r, "get: a key is expected");
     um_val *v = um_dict_get(r, self.dict, a[0]);
     if (v) return *v;
     return a[1].kind == UM_V_MISSING ? um_val_of(UM_V_NONE) : a[1];
@@ -344,7 +344,7 @@ METHOD(d_items) {
 
 METHOD(loop_cycle) {
     UNUSED;
-    if (args->n == 0) um_run_fail(r, "loop.cycle takes at least one value");
+    if (args->n == 0) um_render_fail(r, "loop.cycle takes at least one value");
     return args->pos[self.loop->at % args->n];
 }
 
@@ -442,9 +442,9 @@ const um_method *um_method_find(um_kind kind, um_str name) {
     }
 }
 
-um_val um_method_call(um_run *r, const um_bound *b, const um_args *args) {
+um_val um_method_call(um_render *r, const um_bound *b, const um_args *args) {
     um_val a[UM_PARAMS_MAX];
-    um_run_work(r, b->self);
+    um_render_work(r, b->self);
     if (b->method->params) um_args_bind(r, b->method->name, args, b->method->params, a);
     return b->method->fn(r, b->self, a, args);
 }

@@ -1,4 +1,4 @@
-/* Statements of a template, and what both halves of the parser share. */
+/* Parses the statements of a template. Also contains the helpers that both halves of the parser share. */
 #include "text/template.h"
 #include "text/tok.h"
 
@@ -8,6 +8,7 @@ um_token *um_peek(um_compile *c) { return &c->token[c->at]; }
 
 um_token *um_take(um_compile *c) {
     um_token *t = &c->token[c->at];
+    c->line = t->line;
     if (t->kind != UM_T_END) c->at++;
     return t;
 }
@@ -141,7 +142,7 @@ static bool at_end_tag(um_compile *c, const char *const *ends) {
     return false;
 }
 
-/* Parses up to a block whose name is one of `ends` and takes its start and name. */
+/* Parses up to a tag whose name is one of `ends`. Takes the tag's begin and name and returns the name. */
 static um_str parse_body(um_compile *c, um_block_list *out, const char *const *ends) {
     um_nest(c, 1);
     while (!at_end_tag(c, ends)) {
@@ -177,7 +178,7 @@ static um_node *name_node(um_compile *c) {
     return n;
 }
 
-/* A name or ns.attr. */
+/* Parses the target of an assignment: a name or ns.attr. */
 static um_node *parse_target(um_compile *c) {
     um_node *n = name_node(c);
     if (!um_accept_op(c, ".")) return n;
@@ -187,7 +188,7 @@ static um_node *parse_target(um_compile *c) {
     return um_node_done(c, attr);
 }
 
-/* a, b or (a, b): true when it unpacks. */
+/* Parses targets: a, b or (a, b). Returns true if they unpack a sequence. */
 static bool parse_targets(um_compile *c, um_block_list *list) {
     bool paren = um_accept_op(c, "("), many = false;
     um_node_add(c, list, parse_target(c));
@@ -237,7 +238,7 @@ static void parse_for(um_compile *c, um_node *n) {
 static void parse_if(um_compile *c, um_node *n) {
     static const char *const ends[] = {"endif", "elif", "else", NULL};
     n->kind = UM_N_IF;
-    for (;;) { /* each elif is an if in the other branch of the one before */
+    for (;;) { /* each elif becomes an if in the else branch of the previous one */
         n->a = um_parse_expr(c);
         expect(c, UM_T_BLOCK_END, "'%}'");
         um_str end = parse_body(c, &n->body, ends);
@@ -270,10 +271,10 @@ static void parse_params(um_compile *c, um_node *n) {
 static void parse_macro_body(um_compile *c, um_node *n, const char *end) {
     int loops = c->loops;
     size_t from = c->at;
-    c->loops = 0; /* break and continue do not reach out of a macro */
+    c->loops = 0; /* break and continue can't leave a macro */
     parse_to(c, &n->body, end);
     c->loops = loops;
-    for (size_t i = from; i < c->at; i++) /* too many arguments are an error unless the body can see them */
+    for (size_t i = from; i < c->at; i++) /* extra arguments are allowed only if the body uses them */
         if (um_is_name(&c->token[i], "varargs") || um_is_name(&c->token[i], "kwargs")) n->flag = true;
 }
 
@@ -294,7 +295,7 @@ static void parse_call(um_compile *c, um_node *n) {
     parse_macro_body(c, n, "endcall");
 }
 
-/* ---- Smaller ones ------------------------------------------------------------------------------------------------ */
+/* ---- Other statements -------------------------------------------------------------------------------------------- */
 
 static void parse_with(um_compile *c, um_node *n) {
     n->kind = UM_N_WITH;

@@ -1,13 +1,13 @@
-/* Looks through the tree of a template: does it go through the parts of a message's content? Then a list of parts is
- * left to it; else the content must be a string. What counts is a loop over `….content`, or over a variable that was
- * set from it, or over something that is called content, as the parameter of a macro mostly is. */
+/* Searches the tree of a template for a loop over the parts of a message's content. If there is one, the template gets
+ * a list of parts unchanged, otherwise it gets a string. The search recognizes loops over `….content`, over a variable
+ * set from it, and over any variable named `content`, the usual name of a macro's parameter. */
 #include "text/template.h"
 #include "text/tok.h"
 
 typedef struct scan {
     const um_template *t;
-    bool *from_content; /* [symbols] */
-    bool loops;         /* second pass: looks at loops, when all variables are known */
+    bool *from_content; /* [symbols] the variable was set from a content */
+    bool loops;         /* second pass: checks loops, now that all variables are known */
     bool found;
 } scan;
 

@@ -1,4 +1,4 @@
-/* Python's str operations that filters and methods share. */
+/* Python's str operations, shared by filters and methods. */
 #include <math.h>
 #include <utf8proc.h>
 
@@ -12,32 +12,33 @@ static bool is_letter(uint32_t cp) {
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
 }
 
-um_str um_str_case(um_run *r, um_str s, char how) {
+um_str um_str_case(um_render *r, um_str s, char how) {
     bool start = true;
     int len;
     um_buf_clear(&r->scratch);
     if (how == 'u') um_to_upper(s, &r->scratch);
     else if (how == 'l') um_to_lower(s, &r->scratch);
     else
-        for (size_t i = 0; i < s.n; i += (size_t)len) { /* title: each word's first letter; capitalize: the first one */
+        for (size_t i = 0; i < s.n;
+             i += (size_t)len) { /* title: upper case at each word's start; capitalize: at the start */
             uint32_t cp = um_cp_at(s.p + i, s.n - i, &len);
             um_str c = {s.p + i, (size_t)len};
             if (start) um_to_upper(c, &r->scratch);
             else um_to_lower(c, &r->scratch);
             start = how == 't' && !is_letter(cp);
         }
-    return um_run_copy(r, (um_str){r->scratch.data, r->scratch.len});
+    return um_render_copy(r, (um_str){r->scratch.data, r->scratch.len});
 }
 
-/* ---- Parts ------------------------------------------------------------------------------------------------------- */
+/* ---- Replacing, centering and splitting -------------------------------------------------------------------------- */
 
-um_str um_str_replace(um_run *r, um_str s, um_str old, um_str by, int64_t count) {
+um_str um_str_replace(um_render *r, um_str s, um_str old, um_str by, int64_t count) {
     um_sb out = {.r = r};
     size_t at = 0;
     while (at <= s.n && count != 0) {
-        um_run_step(r);
+        um_render_step(r);
         int len = 1;
-        if (old.n == 0) { /* before every character and at the end */
+        if (old.n == 0) { /* inserts before every character and at the end */
             um_sb_add(&out, by);
             if (at == s.n) return um_sb_str(&out);
             um_cp_at(s.p + at, s.n - at, &len);
@@ -56,7 +57,7 @@ um_str um_str_replace(um_run *r, um_str s, um_str old, um_str by, int64_t count)
     return um_sb_str(&out);
 }
 
-um_str um_str_center(um_run *r, um_str s, int64_t width, um_str fill) {
+um_str um_str_center(um_render *r, um_str s, int64_t width, um_str fill) {
     int64_t n = (int64_t)um_cp_count(s), pad = width > n ? width - n : 0, left = pad / 2 + (pad & width & 1);
     um_sb out = {.r = r};
     for (int64_t i = 0; i < pad + 1; i++) {
@@ -66,12 +67,12 @@ um_str um_str_center(um_run *r, um_str s, int64_t width, um_str fill) {
     return um_sb_str(&out);
 }
 
-static void add_part(um_run *r, um_list *l, um_str s, size_t from, size_t to) {
+static void add_part(um_render *r, um_list *l, um_str s, size_t from, size_t to) {
     um_list_push(r, l, um_val_str((um_str){s.p + from, to - from}));
 }
 
-/* White space: runs of it separate, none at the ends. */
-static void split_blank(um_run *r, um_str s, int64_t max, um_list *out) {
+/* Splits at runs of white space. Leading and trailing white space gives no empty parts. */
+static void split_blank(um_render *r, um_str s, int64_t max, um_list *out) {
     for (;;) {
         s = um_strip(s, NULL, true, false);
         if (s.n == 0) return;
@@ -88,7 +89,7 @@ static void split_blank(um_run *r, um_str s, int64_t max, um_list *out) {
     }
 }
 
-static void rsplit_blank(um_run *r, um_str s, int64_t max, um_list *out) {
+static void rsplit_blank(um_render *r, um_str s, int64_t max, um_list *out) {
     for (;;) {
         s = um_strip(s, NULL, false, true);
         if (s.n == 0) return;
@@ -105,7 +106,7 @@ static void rsplit_blank(um_run *r, um_str s, int64_t max, um_list *out) {
     }
 }
 
-static void split_by(um_run *r, um_str s, um_str sep, int64_t max, um_list *out) {
+static void split_by(um_render *r, um_str s, um_str sep, int64_t max, um_list *out) {
     for (; max != 0 && s.n; max--) {
         const char *hit = (const char *)memmem(s.p, s.n, sep.p, sep.n);
         if (!hit) break;
@@ -116,7 +117,7 @@ static void split_by(um_run *r, um_str s, um_str sep, int64_t max, um_list *out)
     add_part(r, out, s, 0, s.n);
 }
 
-static void rsplit_by(um_run *r, um_str s, um_str sep, int64_t max, um_list *out) {
+static void rsplit_by(um_render *r, um_str s, um_str sep, int64_t max, um_list *out) {
     size_t at = s.n;
     for (; max != 0; max--) {
         while (at >= sep.n && memcmp(s.p + at - sep.n, sep.p, sep.n) != 0) at--;
@@ -136,9 +137,9 @@ static void turn_around(um_list *l) {
     }
 }
 
-um_val um_str_split(um_run *r, um_str s, const um_str *sep, int64_t max, bool from_right) {
+um_val um_str_split(um_render *r, um_str s, const um_str *sep, int64_t max, bool from_right) {
     um_val out = um_val_list(r, UM_V_LIST, 0);
-    if (sep && sep->n == 0) um_run_fail(r, "split: the separator is empty");
+    if (sep && sep->n == 0) um_render_fail(r, "split: the separator is empty");
     if (!sep) (from_right ? rsplit_blank : split_blank)(r, s, max, out.list);
     else (from_right ? rsplit_by : split_by)(r, s, *sep, max, out.list);
     if (from_right) turn_around(out.list);
@@ -149,7 +150,7 @@ static bool is_line_end(uint32_t cp) {
     return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
 }
 
-um_val um_str_splitlines(um_run *r, um_str s) {
+um_val um_str_splitlines(um_render *r, um_str s) {
     um_val out = um_val_list(r, UM_V_LIST, 0);
     size_t start = 0, i = 0;
     int len;
@@ -168,16 +169,16 @@ um_val um_str_splitlines(um_run *r, um_str s) {
 
 /* ---- Formatting -------------------------------------------------------------------------------------------------- */
 
-static um_val next_arg(um_run *r, const um_args *args, size_t *at) {
-    if (*at >= args->n) um_run_fail(r, "formatting: more places than values");
+static um_val next_arg(um_render *r, const um_args *args, size_t *at) {
+    if (*at >= args->n) um_render_fail(r, "formatting: more places than values");
     return args->pos[(*at)++];
 }
 
-static void print_number(um_run *r, um_sb *out, char how, um_val v) {
+static void print_number(um_render *r, um_sb *out, char how, um_val v) {
     char text[400];
-    if (v.kind == UM_V_UNDEF) um_run_undefined(r, v);
+    if (v.kind == UM_V_UNDEF) um_render_undefined(r, v);
     if (!um_is_numeric(v) || (how == 'x' && v.kind == UM_V_FLOAT))
-        um_run_fail(r, "formatting: %%%c needs a number, found %s", how, um_kind_name(v.kind));
+        um_render_fail(r, "formatting: %%%c needs a number, found %s", how, um_kind_name(v.kind));
     if (how == 'f') snprintf(text, sizeof text, "%f", um_as_double(v));
     else if (v.kind == UM_V_FLOAT) snprintf(text, sizeof text, "%.0f", trunc(v.f));
     else {
@@ -188,7 +189,7 @@ static void print_number(um_run *r, um_sb *out, char how, um_val v) {
     um_sb_puts(out, text);
 }
 
-um_str um_str_printf(um_run *r, um_str f, const um_args *args) {
+um_str um_str_printf(um_render *r, um_str f, const um_args *args) {
     um_sb out = {.r = r};
     size_t used = 0;
     for (size_t i = 0; i < f.n; i++) {
@@ -201,14 +202,14 @@ um_str um_str_printf(um_run *r, um_str f, const um_args *args) {
         else if (how == 's') um_sb_add(&out, um_text(r, next_arg(r, args, &used)));
         else if (how == 'd' || how == 'i' || how == 'f' || how == 'x')
             print_number(r, &out, how, next_arg(r, args, &used));
-        else um_run_fail(r, "formatting: only %%s %%d %%i %%f %%x %%%% are supported");
+        else um_render_fail(r, "formatting: only %%s %%d %%i %%f %%x %%%% are supported");
     }
-    if (used < args->n) um_run_fail(r, "formatting: more values than places");
+    if (used < args->n) um_render_fail(r, "formatting: more values than places");
     return um_sb_str(&out);
 }
 
-/* The value of {}, {0} or {name}. */
-static um_val field_value(um_run *r, um_str field, const um_args *args, size_t *next) {
+/* Returns the value of the field {}, {0} or {name}. */
+static um_val field_value(um_render *r, um_str field, const um_args *args, size_t *next) {
     if (field.n == 0) return next_arg(r, args, next);
     size_t index = 0;
     bool number = field.n < 10;
@@ -219,11 +220,11 @@ static um_val field_value(um_run *r, um_str field, const um_args *args, size_t *
     if (number && index < args->n) return args->pos[index];
     for (size_t k = 0; k < args->n_kw; k++)
         if (um_str_eq(args->kw_name[k], field)) return args->kw[k];
-    um_run_fail(r, "format: there is no value for {%.*s}; only {}, {0} and {name} are supported",
-                (int)UM_MIN(field.n, 40), field.p);
+    um_render_fail(r, "format: there is no value for {%.*s}; only {}, {0} and {name} are supported",
+                   (int)UM_MIN(field.n, 40), field.p);
 }
 
-um_str um_str_format(um_run *r, um_str f, const um_args *args) {
+um_str um_str_format(um_render *r, um_str f, const um_args *args) {
     um_sb out = {.r = r};
     size_t next = 0;
     for (size_t i = 0; i < f.n; i++) {
@@ -232,13 +233,13 @@ um_str um_str_format(um_run *r, um_str f, const um_args *args) {
             um_sb_putc(&out, c);
             continue;
         }
-        if (i + 1 < f.n && f.p[i + 1] == c) { /* doubled: itself */
+        if (i + 1 < f.n && f.p[i + 1] == c) { /* a doubled brace */
             um_sb_putc(&out, c);
             i++;
             continue;
         }
         const char *end = c == '{' ? (const char *)memchr(f.p + i, '}', f.n - i) : NULL;
-        if (!end) um_run_fail(r, "format: a single brace in the text");
+        if (!end) um_render_fail(r, "format: a single brace in the text");
         um_str field = {f.p + i + 1, (size_t)(end - f.p) - i - 1};
         um_sb_add(&out, um_text(r, field_value(r, field, args, &next)));
         i = (size_t)(end - f.p);

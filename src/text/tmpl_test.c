@@ -1,8 +1,8 @@
-/* Tests: `x is name`. */
+/* The tests of templates: `x is name`. */
 #include "text/template.h"
 #include "text/tok.h"
 
-#define TEST(name) static bool name(um_run *r, um_val v, const um_val *a)
+#define TEST(name) static bool name(um_render *r, um_val v, const um_val *a)
 #define UNUSED     (void)r, (void)v, (void)a
 
 TEST(t_defined) {
@@ -62,9 +62,9 @@ TEST(t_callable) {
            v.kind == UM_V_JOINER;
 }
 
-static int64_t remainder_of(um_run *r, um_val v, int64_t by) {
+static int64_t remainder_of(um_render *r, um_val v, int64_t by) {
     int64_t n = um_as_int(r, v, "the number");
-    if (by == 0) um_run_fail(r, "division by zero");
+    if (by == 0) um_render_fail(r, "division by zero");
     return by == -1 ? 0 : n % by;
 }
 
@@ -81,8 +81,8 @@ TEST(t_divisibleby) {
     return remainder_of(r, v, um_as_int(r, a[0], "divisibleby: the divisor")) == 0;
 }
 
-/* True when the text has letters of one case only. */
-static bool has_case(um_run *r, um_val v, char how) {
+/* Returns true if the text has cased letters and all are lower case (how 'l') or upper case ('u'). */
+static bool has_case(um_render *r, um_val v, char how) {
     um_str s = um_text(r, v), same = um_str_case(r, s, how), other = um_str_case(r, s, how == 'l' ? 'u' : 'l');
     return um_str_eq(s, same) && !um_str_eq(same, other);
 }
@@ -131,7 +131,7 @@ TEST(t_ge) {
 static const struct {
     const char *name;
     int n_args;
-    bool (*fn)(um_run *, um_val, const um_val *);
+    bool (*fn)(um_render *, um_val, const um_val *);
 } tests[] = {
     {"defined", 0, t_defined},
     {"undefined", 0, t_undefined},
@@ -177,10 +177,10 @@ int um_test_find(um_str name) {
     return -1;
 }
 
-bool um_test_apply(um_run *r, int index, um_val in, const um_args *args) {
-    um_run_step(r);
+bool um_test_apply(um_render *r, int index, um_val in, const um_args *args) {
+    um_render_step(r);
     if ((int)args->n != tests[index].n_args || args->n_kw)
-        um_run_fail(r, "test '%s' takes %d arguments, found %zu", tests[index].name, tests[index].n_args,
-                    args->n + args->n_kw);
+        um_render_fail(r, "test '%s' takes %d arguments, found %zu", tests[index].name, tests[index].n_args,
+                       args->n + args->n_kw);
     return tests[index].fn(r, in, args->pos);
 }

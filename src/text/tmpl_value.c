@@ -1,4 +1,4 @@
-/* Values of templates: truth, equality, order and text, as Python has them. */
+/* Values of templates. Truth, equality, order and text are those of Python. */
 #include <math.h>
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -6,7 +6,7 @@
 #include "text/template.h"
 #include "text/tok.h"
 
-/* ---- Making ------------------------------------------------------------------------------------------------------ */
+/* ---- Construction ------------------------------------------------------------------------------------------------ */
 
 um_val um_val_of(um_kind k) {
     um_val v;
@@ -45,25 +45,25 @@ um_val um_val_undef(um_str name) {
     return v;
 }
 
-um_val um_val_list(um_run *r, um_kind kind, size_t cap) {
+um_val um_val_list(um_render *r, um_kind kind, size_t cap) {
     um_val v = um_val_of(kind);
-    v.list = (um_list *)um_run_alloc(r, sizeof *v.list);
-    if (cap) v.list->v = (um_val *)um_run_alloc(r, um_mul(cap, sizeof(um_val)));
+    v.list = (um_list *)um_render_alloc(r, sizeof *v.list);
+    if (cap) v.list->v = (um_val *)um_render_alloc(r, um_mul(cap, sizeof(um_val)));
     v.list->cap = cap;
     return v;
 }
 
-um_val um_val_pair(um_run *r, um_val a, um_val b) {
+um_val um_val_pair(um_render *r, um_val a, um_val b) {
     um_val v = um_val_list(r, UM_V_TUPLE, 2);
     um_list_push(r, v.list, a);
     um_list_push(r, v.list, b);
     return v;
 }
 
-void um_list_push(um_run *r, um_list *l, um_val v) {
+void um_list_push(um_render *r, um_list *l, um_val v) {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 8;
-        um_val *grown = (um_val *)um_run_alloc(r, cap * sizeof *grown);
+        um_val *grown = (um_val *)um_render_alloc(r, cap * sizeof *grown);
         if (l->n) memcpy(grown, l->v, l->n * sizeof *grown);
         l->v = grown;
         l->cap = cap;
@@ -79,7 +79,7 @@ const char *um_kind_name(um_kind k) {
     return names[k];
 }
 
-/* ---- Facts ------------------------------------------------------------------------------------------------------- */
+/* ---- Truth, conversion and iteration ----------------------------------------------------------------------------- */
 
 bool um_truth(um_val v) {
     switch (v.kind) {
@@ -101,21 +101,21 @@ bool um_truth(um_val v) {
 bool um_is_numeric(um_val v) { return v.kind == UM_V_INT || v.kind == UM_V_FLOAT || v.kind == UM_V_BOOL; }
 double um_as_double(um_val v) { return v.kind == UM_V_FLOAT ? v.f : (double)(v.kind == UM_V_BOOL ? v.b : v.i); }
 
-int64_t um_as_int(um_run *r, um_val v, const char *what) {
-    if (v.kind == UM_V_UNDEF) um_run_undefined(r, v);
+int64_t um_as_int(um_render *r, um_val v, const char *what) {
+    if (v.kind == UM_V_UNDEF) um_render_undefined(r, v);
     if (v.kind == UM_V_BOOL) return v.b;
-    if (v.kind == UM_V_BIGINT) um_run_fail(r, "%s: an integer beyond 64 bits can only be printed", what);
-    if (v.kind != UM_V_INT) um_run_fail(r, "%s must be an integer, found %s", what, um_kind_name(v.kind));
+    if (v.kind == UM_V_BIGINT) um_render_fail(r, "%s: an integer beyond 64 bits can only be printed", what);
+    if (v.kind != UM_V_INT) um_render_fail(r, "%s must be an integer, found %s", what, um_kind_name(v.kind));
     return v.i;
 }
 
-um_str um_as_str(um_run *r, um_val v, const char *what) {
-    if (v.kind == UM_V_UNDEF) um_run_undefined(r, v);
-    if (v.kind != UM_V_STR) um_run_fail(r, "%s must be a string, found %s", what, um_kind_name(v.kind));
+um_str um_as_str(um_render *r, um_val v, const char *what) {
+    if (v.kind == UM_V_UNDEF) um_render_undefined(r, v);
+    if (v.kind != UM_V_STR) um_render_fail(r, "%s must be a string, found %s", what, um_kind_name(v.kind));
     return v.s;
 }
 
-size_t um_length(um_run *r, um_val v) {
+size_t um_length(um_render *r, um_val v) {
     switch (v.kind) {
     case UM_V_UNDEF: return 0;
     case UM_V_STR: return um_cp_count(v.s);
@@ -124,11 +124,11 @@ size_t um_length(um_run *r, um_val v) {
     case UM_V_DICT: return v.dict->n;
     case UM_V_RANGE: return (size_t)v.range->n;
     case UM_V_LOOP: return v.loop->n;
-    default: um_run_fail(r, "%s has no length", um_kind_name(v.kind));
+    default: um_render_fail(r, "%s has no length", um_kind_name(v.kind));
     }
 }
 
-static um_list *characters(um_run *r, um_str s) {
+static um_list *characters(um_render *r, um_str s) {
     um_val l = um_val_list(r, UM_V_LIST, um_cp_count(s));
     int len;
     for (size_t i = 0; i < s.n; i += (size_t)len) {
@@ -138,7 +138,7 @@ static um_list *characters(um_run *r, um_str s) {
     return l.list;
 }
 
-um_list *um_elements(um_run *r, um_val v) {
+um_list *um_elements(um_render *r, um_val v) {
     um_val l;
     switch (v.kind) {
     case UM_V_LIST:
@@ -154,20 +154,20 @@ um_list *um_elements(um_run *r, um_val v) {
         for (int64_t i = 0; i < v.range->n; i++)
             um_list_push(r, l.list, um_val_int(v.range->start + i * v.range->step));
         return l.list;
-    default: um_run_fail(r, "%s can't be iterated", um_kind_name(v.kind));
+    default: um_render_fail(r, "%s can't be iterated", um_kind_name(v.kind));
     }
 }
 
 /* ---- Equality and order ------------------------------------------------------------------------------------------ */
 
-static void check_depth(um_run *r, int depth) {
-    if (depth > UM_TMPL_VALUE_MAX) um_run_fail(r, "a value is nested deeper than %d", UM_TMPL_VALUE_MAX);
-    um_run_step(r);
+static void check_depth(um_render *r, int depth) {
+    if (depth > UM_TMPL_VALUE_MAX) um_render_fail(r, "a value is nested deeper than %d", UM_TMPL_VALUE_MAX);
+    um_render_step(r);
 }
 
-static bool equal(um_run *r, um_val a, um_val b, int depth);
+static bool equal(um_render *r, um_val a, um_val b, int depth);
 
-static bool equal_lists(um_run *r, const um_list *a, const um_list *b, int depth) {
+static bool equal_lists(um_render *r, const um_list *a, const um_list *b, int depth) {
     if (a == b) return true;
     if (a->n != b->n) return false;
     for (size_t i = 0; i < a->n; i++)
@@ -175,7 +175,7 @@ static bool equal_lists(um_run *r, const um_list *a, const um_list *b, int depth
     return true;
 }
 
-static bool equal_dicts(um_run *r, const um_dict *a, const um_dict *b, int depth) {
+static bool equal_dicts(um_render *r, const um_dict *a, const um_dict *b, int depth) {
     if (a == b) return true;
     if (a->n != b->n) return false;
     for (size_t i = 0; i < a->n; i++) {
@@ -205,50 +205,51 @@ bool um_same(um_val a, um_val b) {
     }
 }
 
-static bool equal(um_run *r, um_val a, um_val b, int depth) {
+static bool equal(um_render *r, um_val a, um_val b, int depth) {
     check_depth(r, depth);
     if (um_is_numeric(a) && um_is_numeric(b)) return equal_numbers(a, b);
     if (a.kind != b.kind) return false;
-    if (a.kind == UM_V_STR) um_run_work(r, a);
+    if (a.kind == UM_V_STR) um_render_work(r, a);
     if (a.kind == UM_V_LIST || a.kind == UM_V_TUPLE) return equal_lists(r, a.list, b.list, depth);
     if (a.kind == UM_V_DICT) return equal_dicts(r, a.dict, b.dict, depth);
     if (a.kind == UM_V_RANGE) return equal_lists(r, um_elements(r, a), um_elements(r, b), depth);
     return um_same(a, b);
 }
 
-bool um_equal(um_run *r, um_val a, um_val b) { return equal(r, a, b, 0); }
+bool um_equal(um_render *r, um_val a, um_val b) { return equal(r, a, b, 0); }
 
-static int order_bytes(um_str a, um_str b) { /* the order of UTF-8 bytes is that of code points */
+static int order_bytes(um_str a, um_str b) { /* UTF-8 bytes sort like code points */
     int c = memcmp(a.p, b.p, UM_MIN(a.n, b.n));
     return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
-static int order(um_run *r, um_val a, um_val b, int depth) {
+static int order(um_render *r, um_val a, um_val b, int depth) {
     check_depth(r, depth);
-    if (a.kind == UM_V_UNDEF) um_run_undefined(r, a);
-    if (b.kind == UM_V_UNDEF) um_run_undefined(r, b);
+    if (a.kind == UM_V_UNDEF) um_render_undefined(r, a);
+    if (b.kind == UM_V_UNDEF) um_render_undefined(r, b);
     if (um_is_numeric(a) && um_is_numeric(b)) {
         if (a.kind == UM_V_INT && b.kind == UM_V_INT) return (a.i > b.i) - (a.i < b.i);
         double x = um_as_double(a), y = um_as_double(b);
         return (x > y) - (x < y);
     }
     if (a.kind == UM_V_STR && b.kind == UM_V_STR) {
-        um_run_work(r, a);
+        um_render_work(r, a);
         return order_bytes(a.s, b.s);
     }
-    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT) um_run_fail(r, "an integer beyond 64 bits can only be printed");
+    if (a.kind == UM_V_BIGINT || b.kind == UM_V_BIGINT)
+        um_render_fail(r, "an integer beyond 64 bits can only be printed");
     if (a.kind != b.kind || (a.kind != UM_V_LIST && a.kind != UM_V_TUPLE))
-        um_run_fail(r, "%s and %s have no order", um_kind_name(a.kind), um_kind_name(b.kind));
+        um_render_fail(r, "%s and %s have no order", um_kind_name(a.kind), um_kind_name(b.kind));
     size_t n = UM_MIN(a.list->n, b.list->n);
     for (size_t i = 0; i < n; i++)
         if (!equal(r, a.list->v[i], b.list->v[i], depth + 1)) return order(r, a.list->v[i], b.list->v[i], depth + 1);
     return (a.list->n > b.list->n) - (a.list->n < b.list->n);
 }
 
-int um_order(um_run *r, um_val a, um_val b) { return order(r, a, b, 0); }
+int um_order(um_render *r, um_val a, um_val b) { return order(r, a, b, 0); }
 
-/* Merge sort: stable, and no library function is left by a longjmp when two keys have no order. */
-static void merge_sort(um_run *r, const um_val *key, size_t *at, size_t *spare, size_t n, bool reverse) {
+/* A stable merge sort. qsort can't be used: a comparison may fail, and its longjmp would leave a library function. */
+static void merge_sort(um_render *r, const um_val *key, size_t *at, size_t *spare, size_t n, bool reverse) {
     if (n < 2) return;
     size_t half = n / 2, i = 0, j = half, k = 0;
     merge_sort(r, key, at, spare, half, reverse);
@@ -262,8 +263,8 @@ static void merge_sort(um_run *r, const um_val *key, size_t *at, size_t *spare, 
     while (j < n) at[k++] = spare[j++];
 }
 
-void um_sort(um_run *r, const um_val *key, size_t *at, size_t n, bool reverse) {
-    size_t *spare = (size_t *)um_run_alloc(r, (n + 1) * sizeof *spare);
+void um_sort(um_render *r, const um_val *key, size_t *at, size_t n, bool reverse) {
+    size_t *spare = (size_t *)um_render_alloc(r, (n + 1) * sizeof *spare);
     merge_sort(r, key, at, spare, n, reverse);
 }
 
@@ -273,7 +274,7 @@ void um_sb_add(um_sb *b, um_str s) {
     if (b->n + s.n > b->cap) {
         size_t cap = b->cap ? b->cap : 64;
         while (cap < b->n + s.n) cap *= 2;
-        char *grown = (char *)um_run_alloc(b->r, cap);
+        char *grown = (char *)um_render_alloc(b->r, cap);
         if (b->n) memcpy(grown, b->p, b->n);
         b->p = grown;
         b->cap = cap;
@@ -286,7 +287,7 @@ void um_sb_puts(um_sb *b, const char *s) { um_sb_add(b, um_str_of(s)); }
 void um_sb_putc(um_sb *b, char c) { um_sb_add(b, (um_str){&c, 1}); }
 um_str um_sb_str(const um_sb *b) { return (um_str){b->p ? b->p : "", b->n}; }
 
-/* The shortest digits that read back, then Python's choice between plain and exponent form. */
+/* Formats the shortest digits that read back as f, in plain or exponent form by Python's rule. */
 void um_sb_float(um_sb *b, double f) {
     char e[40], digits[24];
     if (isnan(f) || isinf(f)) {
@@ -410,7 +411,7 @@ static void repr(um_sb *b, um_val v, int depth) {
 
 void um_sb_repr(um_sb *b, um_val v) { repr(b, v, 0); }
 
-um_str um_text(um_run *r, um_val v) {
+um_str um_text(um_render *r, um_val v) {
     if (v.kind == UM_V_STR) return v.s;
     if (v.kind == UM_V_UNDEF) return UM_STR("");
     um_sb b = {.r = r};

@@ -1,4 +1,4 @@
-/* The pipeline of encode, and the small public functions. */
+/* The encoding pipeline, decoding of whole lists, and the small public functions. */
 #include "text/tok.h"
 
 #define TEXT_MAX ((size_t)1 << 30) /* positions of symbols are 32 bits */
@@ -22,7 +22,7 @@ void um_ids_free(um_ids *v) {
     *v = (um_ids){NULL, 0, 0};
 }
 
-/* ---- Facts ------------------------------------------------------------------------------------------------------- */
+/* ---- Properties of tokens ---------------------------------------------------------------------------------------- */
 
 int32_t um_tok_size(const um_tok *t) { return t->size; }
 
@@ -63,34 +63,34 @@ um_str um_tok_special_text(const um_tok *t, const char *name) {
     return n ? n->text : (um_str){NULL, 0};
 }
 
-/* ---- Encode ------------------------------------------------------------------------------------------------------ */
+/* ---- Encoding ---------------------------------------------------------------------------------------------------- */
 
-#define WORDS_MAX 65536 /* slots of the cache of pieces */
-#define WORDS_MIN 1024  /* bytes of text from which the cache pays */
-#define WORD_MAX  255   /* bytes of a piece that is kept */
+#define WORDS_MAX 65536 /* most slots in the cache of pieces */
+#define WORDS_MIN 1024  /* bytes of the shortest text that uses the cache */
+#define WORD_MAX  255   /* bytes of the longest piece that is cached */
 
-/* A piece of the text at hand and the ids that it was given: most words of a text come again. Both are places in
- * buffers that are there anyway. */
+/* A cache entry: a piece and its ids, because most words of a text repeat. `p` points into the text of the pieces
+ * and `out` is an index into the output, so the entry owns no memory. */
 typedef struct word {
     const char *p;
     size_t out;
     uint32_t len, n, round;
 } word;
 
-/* Scratch of one call. */
+/* The state of one encode call. */
 typedef struct encoder {
     const um_tok *t;
     um_parse parse;
     uint32_t guard;
     um_ids *out;
     um_err *err;
-    um_scan scan;
+    um_match_state scan;
     um_pieces pieces;
     um_bpe_scratch bpe;
     um_buf norm[2], bare, word;
     word *words; /* [n_words] a power of two */
     size_t n_words;
-    uint32_t round; /* of texts: pieces of an earlier one are gone */
+    uint32_t round; /* number of the text; entries of earlier texts are invalid */
 } encoder;
 
 static void encoder_free(encoder *e) {
@@ -104,7 +104,7 @@ static void encoder_free(encoder *e) {
     um_free(e->words);
 }
 
-/* The text without guards. */
+/* Returns s without guards. The result may be in e->bare. */
 static um_str without_guard(encoder *e, um_str s) {
     char g[4];
     size_t n = e->guard ? (size_t)um_utf8_put(e->guard, g) : 0;
@@ -115,7 +115,8 @@ static um_str without_guard(encoder *e, um_str s) {
     return (um_str){e->bare.data, e->bare.len};
 }
 
-/* A whole word may be a special token even where the guard kept it out of the list of added tokens. */
+/* Encodes a word of a word-level model. A guarded word can still equal a special token of the vocabulary; it then
+ * becomes the unknown token. */
 static um_status encode_word(encoder *e, um_str piece) {
     const um_wordlevel *w = &e->t->wordlevel;
     um_status st = um_wordlevel_encode(w, &e->t->vocab, &e->word, piece, e->out, e->err);
@@ -130,7 +131,7 @@ static void make_words(encoder *e, size_t bytes) {
     e->words = UM_NEW_ARRAY(word, e->n_words);
 }
 
-/* BPE of one part through the cache. */
+/* Encodes one part by BPE, through the cache. */
 static void encode_part(encoder *e, um_str piece) {
     if (!e->words || piece.n > WORD_MAX) {
         um_bpe_encode(&e->t->bpe, &e->t->vocab, &e->bpe, piece, e->out);
@@ -153,7 +154,7 @@ static void encode_piece(encoder *e, um_str piece) {
     }
 }
 
-/* Stages 3 and 4: text without added tokens. */
+/* Splits normalized text without added tokens into pieces and encodes them. */
 static um_status encode_text(encoder *e, um_str s, bool at_start) {
     um_status st = um_pretok_run(&e->t->pre, &e->scan, s, at_start, &e->pieces, e->err);
     if (!e->words && s.n >= WORDS_MIN) make_words(e, s.n);
@@ -166,7 +167,7 @@ static um_status encode_text(encoder *e, um_str s, bool at_start) {
     return st;
 }
 
-/* Calls part for the text between the tokens of one matcher and pushes the tokens. */
+/* Finds the added tokens of one trie, pushes their ids and calls `part` for the text between them. */
 static um_status encode_around(encoder *e, int matcher, uint32_t guard, um_str s, bool at_start,
                                um_status (*part)(encoder *, um_str, bool)) {
     um_hit hit;
@@ -187,7 +188,8 @@ static um_status encode_bare(encoder *e, um_str s, bool at_start) {
     return encode_text(e, without_guard(e, s), at_start);
 }
 
-/* Stage 2. Guards end here, before the normalizer, unless a special token is looked for behind it. */
+/* Normalizes text, finds the added tokens that match normalized text, and encodes the rest. Guards are removed before
+ * the normalizer, unless special tokens are matched after it. */
 static um_status encode_section(encoder *e, um_str s, bool at_start) {
     bool keep = e->guard && e->t->has_normalized_special;
     if (!keep) s = without_guard(e, s);
@@ -205,7 +207,7 @@ static um_status check_text(um_str text, um_err *err) {
     return UM_OK;
 }
 
-/* The text spells the one id that would be put in front of it. */
+/* Returns true if the text begins with BOS and BOS is the only id that the post-processor would add before it. */
 static bool begins_with_bos(const um_tok *t, um_str text, um_parse parse) {
     um_hit hit;
     int32_t bos = um_tok_special_id(t, "bos_token");
@@ -218,7 +220,7 @@ um_status um_tok_encode_guarded(const um_tok *t, um_str text, um_parse parse, bo
                                 um_ids *out, um_err *err) {
     um_status st = check_text(text, err);
     if (st) return st;
-    if (parse == UM_PARSE_ALL && t->split_special && !guard) parse = UM_PARSE_PLAIN;
+    if (parse == UM_PARSE_ALL && t->split_special && !guard) parse = UM_PARSE_NOT_SPECIAL;
     encoder e = {.t = t, .parse = parse, .guard = guard, .out = out, .err = err};
     size_t before = out->n;
     if (add_special && !begins_with_bos(t, text, parse)) um_ids_append(out, &t->post.before);
@@ -233,13 +235,13 @@ um_status um_tok_encode(const um_tok *t, um_str text, um_parse parse, bool add_s
     return um_tok_encode_guarded(t, text, parse, add_special, 0, out, err);
 }
 
-/* ---- Decode ------------------------------------------------------------------------------------------------------ */
+/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(const um_tok *t, int32_t id, bool skip_special) {
     return um_tok_exists(t, id) && !(skip_special && um_tok_is_special(t, id));
 }
 
-/* Byte-level decoding is the same work on a stream and on the whole. */
+/* Decodes through a stream. For byte-level tokenizers this costs no more than decoding the whole list at once. */
 static void decode_stream(const um_tok *t, const int32_t *id, size_t n, bool skip_special, um_buf *out) {
     um_stream s;
     um_stream_init(&s, t, skip_special);

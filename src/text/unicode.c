@@ -1,5 +1,5 @@
-/* Character classes, case, and the byte table. Categories other than letter, number and white space come
- * from utf8proc. */
+/* Character classes, case conversion, UTF-8 and the byte table. White space and numbers are looked up in
+ * classes_table.c. Word characters, punctuation and case come from utf8proc. */
 #include <utf8proc.h>
 
 #include "text/tok.h"
@@ -41,15 +41,15 @@ void um_to_lower(um_str s, um_buf *out) {
     int len;
     for (size_t i = 0; i < s.n; i += (size_t)len) {
         uint32_t cp = um_cp_at(s.p + i, s.n - i, &len);
-        if (cp == 0x130) { /* the one character whose lower case is two */
+        if (cp == 0x130) { /* the only character whose lower case is two characters */
             put('i', out);
             put(0x307, out);
         } else put((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), out);
     }
 }
 
-/* A character whose full upper case is several characters has a full case folding of several, and the upper case of
- * those is the one asked for. The two exceptions are upper case already. */
+/* Appends a character in full upper case. If the full upper case has several characters, so has the full case folding,
+ * and the upper case of the folding is the result. The two exceptions, U+0130 and U+1E9E, are already upper case. */
 static void upper_one(uint32_t cp, um_buf *out) {
     utf8proc_int32_t fold[8];
     int boundary = 0;
@@ -100,7 +100,7 @@ void um_utf8_repair(um_str s, um_buf *out) {
     }
 }
 
-uint32_t um_byte_stand_in(uint8_t b) {
+uint32_t um_byte_to_char(uint8_t b) {
     if ((b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE) return b;
     if (b <= 0x20) return 0x100u + b;
     if (b <= 0xA0) return 0x121u + (b - 0x7Fu);
@@ -108,13 +108,13 @@ uint32_t um_byte_stand_in(uint8_t b) {
 }
 
 int um_stand_in_byte(uint32_t cp) {
-    if (cp < 0x100) return um_byte_stand_in((uint8_t)cp) == cp ? (int)cp : -1;
+    if (cp < 0x100) return um_byte_to_char((uint8_t)cp) == cp ? (int)cp : -1;
     if (cp <= 0x120) return (int)(cp - 0x100);
     if (cp <= 0x142) return (int)(cp - 0x121 + 0x7F);
     return cp == 0x143 ? 0xAD : -1;
 }
 
-bool um_stand_in_decode(um_str token, um_buf *out) {
+bool um_byte_chars_decode(um_str token, um_buf *out) {
     size_t before = out->len;
     int len;
     um_buf_reserve(out, token.n);
@@ -129,6 +129,6 @@ bool um_stand_in_decode(um_str token, um_buf *out) {
     return true;
 }
 
-void um_stand_in_encode(um_str bytes, um_buf *out) {
-    for (size_t i = 0; i < bytes.n; i++) put(um_byte_stand_in((uint8_t)bytes.p[i]), out);
+void um_byte_chars_encode(um_str bytes, um_buf *out) {
+    for (size_t i = 0; i < bytes.n; i++) put(um_byte_to_char((uint8_t)bytes.p[i]), out);
 }

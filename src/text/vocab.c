@@ -1,9 +1,9 @@
 /* Token strings and ids: an array by id and an open-addressing table by string. */
 #include "text/tok.h"
 
-#define ROOM ((size_t)256 << 10) /* strings are stored one behind the other in blocks of this size */
+#define ROOM ((size_t)256 << 10) /* strings are stored back to back in blocks of this size */
 
-/* Eight bytes a round; only the distribution matters, the value is never stored in a file. */
+/* Processes eight bytes per round. The value may differ between machines; it is never stored in a file. */
 uint64_t um_hash(um_str s) {
     const uint64_t k = 0x9E3779B97F4A7C15u;
     uint64_t h = s.n * k;
@@ -23,10 +23,10 @@ uint64_t um_hash(um_str s) {
 
 typedef struct um_vocab_slot {
     uint32_t tag; /* upper bits of the hash */
-    int32_t id;   /* or -1 */
+    int32_t id;   /* -1: unused */
 } um_vocab_slot;
 
-/* The slot of a token, or NULL. */
+/* Returns the slot of a token, or NULL. */
 static um_vocab_slot *find_slot(const um_vocab *v, um_str token) {
     uint64_t h = um_hash(token);
     uint32_t tag = (uint32_t)(h >> 32);
@@ -57,7 +57,7 @@ static void insert(um_vocab *v, uint64_t h, int32_t id) {
     v->slot[i] = (um_vocab_slot){(uint32_t)(h >> 32), id};
 }
 
-/* Makes a table that n tokens fill to three quarters at most: a small one stays in the processor's cache. */
+/* Allocates a table that n tokens fill to at most three quarters. A small table stays in the processor's cache. */
 static void make_slots(um_vocab *v, size_t n) {
     size_t slots = 64;
     while (3 * slots < 4 * n) slots *= 2;
@@ -86,7 +86,7 @@ static char *store(um_vocab *v, um_str text) {
     }
     char *p = v->room;
     if (text.n) memcpy(p, text.p, text.n);
-    v->room += text.n + 1; /* the arena's memory is zero: strings end with NUL */
+    v->room += text.n + 1; /* the arena's memory is zeroed, so strings end with NUL */
     v->n_room -= text.n + 1;
     return p;
 }
@@ -109,7 +109,7 @@ um_status um_vocab_add(um_vocab *v, um_str text, int64_t id, const char *where, 
     if (v->token[id].p)
         return um_fail(err, UM_EPARSE, "%s: tokens \"%.60s\" and \"%.*s\" share the id %d", where, v->token[id].p,
                        (int)UM_MIN(text.n, 60), text.p, (int)id);
-    if (slot) { /* the last of several entries with one text counts, as everywhere in JSON */
+    if (slot) { /* the last of duplicate keys counts, as usual in JSON */
         v->token[id] = v->token[slot->id];
         v->token[slot->id] = (um_str){NULL, 0};
         slot->id = (int32_t)id;

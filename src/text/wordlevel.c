@@ -1,4 +1,4 @@
-/* The word-level model: a piece is a token or unknown. */
+/* The word-level model: each piece is one token, or the unknown token. */
 #include "text/tok.h"
 
 um_status um_wordlevel_load(um_wordlevel *w, const um_vocab *v, const json_t *model, bool byte_level, const char *where,
@@ -6,7 +6,7 @@ um_status um_wordlevel_load(um_wordlevel *w, const um_vocab *v, const json_t *mo
     const char *unk = NULL;
     *w = (um_wordlevel){.unk_id = -1, .byte_level = byte_level};
     um_status st = um_json_get_str(model, "unk_token", where, &unk, err);
-    if (!st && unk) w->unk_id = um_vocab_find(v, um_str_of(unk)); /* may be missing: then no word may be unknown */
+    if (!st && unk) w->unk_id = um_vocab_find(v, um_str_of(unk)); /* if missing, an unknown word is an error */
     return st;
 }
 
@@ -14,7 +14,7 @@ um_status um_wordlevel_encode(const um_wordlevel *w, const um_vocab *v, um_buf *
                               um_err *err) {
     if (w->byte_level) {
         um_buf_clear(scratch);
-        um_stand_in_encode(piece, scratch);
+        um_byte_chars_encode(piece, scratch);
         piece = (um_str){scratch->data, scratch->len};
     }
     int32_t id = um_vocab_find(v, piece);

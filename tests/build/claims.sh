@@ -1,9 +1,9 @@
 #!/bin/bash
-# Every line of a test script can fail: tests/build/unfailing.awk says which cannot.
+# Every line of a test script can fail. tests/build/unfailing.awk finds lines that can't.
 source tests/cli/claims.bash
 
 unfailing() { awk -f tests/build/unfailing.awk "$@"; }
-# reported LINE...: each is reported, and what stands around it is not.
+# reported LINE...: fails unless each line is reported, and the lines around it are not.
 reported() {
     for line in "$@"; do
         printf '%s\n' 'claim() {' "    $line" '    true' '}' > "$work/script"
@@ -41,7 +41,7 @@ END
 }
 a_script_that_is_not_understood_is_reported() {
     echo "x='" > "$work/script"
-    unfailing "$work/script" | grep -q 'what is open at its end'
+    unfailing "$work/script" | grep -q 'unclosed at the end of the file'
 }
 all_lines_of_the_tests_can_fail() {
     find tests -name '*.sh' -o -name '*.bash' > "$work/scripts"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# tests/run.sh counts single tests, and what crashes, hangs, leaks or cannot be started counts as failed.
+# tests/run.sh counts single tests. Tests that crash, hang, leak or can't be started count as failed.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/tests"
 
-# script NAME LINE...: a test that runs the lines
+# script NAME LINE...: makes a test that runs the lines
 script() {
     printf '%s\n' '#!/bin/bash' "${@:2}" > "$dir/tests/$1.sh"
     chmod +x "$dir/tests/$1.sh"
@@ -21,7 +21,7 @@ script hangs 'exec sleep 30'
 script starts 'exit 0'
 chmod -x "$dir/tests/starts.sh"
 
-# expect NAME "N passed, N failed": the last line of a run, and the status that belongs to it
+# expect NAME "N passed, N failed": checks the last line of a run and its exit status
 expect() {
     local status=0 wanted=1 last
     LIMIT_SECONDS=1 tests/run.sh "$dir/build" "$dir/tests/$1.sh" > "$dir/out" 2>&1 || status=$?

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The programs of examples/ do what their first comment says, and fail with a message.
+# The programs of examples/ do what their first comment says. On an error they print a message.
 set -euo pipefail
 : "${BUILD:=build}"
 model=models/tiny-block

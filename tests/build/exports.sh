@@ -1,5 +1,5 @@
 #!/bin/bash
-# The shared library shows exactly the functions of unmask.h.
+# The shared library exports exactly the functions of unmask.h.
 set -euo pipefail
 declared=$(grep -o 'UM_API [^(]*(' include/unmask.h | grep -o 'um_[a-z_]*($' | tr -d '(' | sort)
 exported=$(nm -D --defined-only "$BUILD/libunmask.so" | awk '$3 !~ /^__/ { print $3 }' | sort)

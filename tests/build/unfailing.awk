@@ -1,12 +1,14 @@
-# Lines of a bash script that cannot fail under "set -e", as FILE:LINE: TEXT. bash ignores it for all of an && list but
-# the last command, and for what a "!" turns round:
+# Prints the lines of a bash script that can't fail under "set -e", as FILE:LINE: TEXT. bash ignores a failure in an &&
+# list except in the last command, and in a command after "!":
 #
 #   [ A ] && [ B ]      call X && [ B ]      ! grep X FILE      [ A ] || ! grep X FILE
 #
-# What stands in quotes, in parentheses, in [[ ]], behind if, while or until, or before "|| WHAT_THEN" is in order.
+# Text in quotes, parentheses or [[ ]], conditions of if, while or until, and lists that end in "|| COMMAND" are not
+# reported.
 
-# The line without its comment, with a _ for each character of quoted text and of what is in parentheses. nest holds what
-# is open, the innermost last: ', ", ( or {, the last for ${...}; here is the word that ends a here-document.
+# Returns the line without its comment, and with _ for each character in quotes or parentheses. `nest` has the open
+# quotes and brackets, the innermost last: ', ", ( or {, the latter for ${...}. `here` is the word that ends a
+# here-document.
 function bare(line, out, i, c, code, top, two, before) {
     out = ""
     for (i = 1; i <= length(line); i++) {
@@ -39,7 +41,7 @@ function bare(line, out, i, c, code, top, two, before) {
 
 function expect_closed() {
     if (nest here text != "")
-        print file ": what is open at its end? " nest here text
+        print file ": unclosed at the end of the file: " nest here text
 }
 
 BEGIN {
@@ -67,7 +69,7 @@ here != "" {
         gsub(/[^A-Z]/, "", here)
     }
     if (nest != "" || $0 ~ /(\\|\||&&)$/)
-        next # goes on in the next line
+        next # the command continues in the next line
     gsub(/\[\[ .* \]\]/, "_", text)
     gsub(/\[ ! /, "[ ", text)
     gsub(/(if|elif|while|until) [^;]*/, "", text)

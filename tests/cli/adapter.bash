@@ -1,13 +1,8 @@
 # For scripts that need an adapter: make_adapter DIR writes one for the checkpoint in MODEL. Sourced from the repository
-# root.
-# The value 0.125 as fp32, $1 times.
+# root, after tests/cli/claims.bash.
+# Prints the value 0.125 as fp32, $1 times.
 values() { printf '\0\0\0\076%.0s' $(seq "$1"); }
-# Bytes of a 64-bit integer, the lowest first.
-bytes_of() {
-    local i
-    for i in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $(($1 >> i & 255)))"; done
-}
-# An adapter of rank 1 for the values of every layer: $1 the folder.
+# Writes an adapter of rank 1 for the value projections of all layers to the folder $1.
 make_adapter() {
     local i header= at=0
     mkdir -p "$1"

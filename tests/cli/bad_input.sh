@@ -1,10 +1,10 @@
 #!/bin/bash
-# Bad parameters at the program's doors: flags of run, generate and bench, and keys of request lines. The rows are those
-# of `unmask list options`, so that a new one is covered by being there.
+# Invalid parameters: flags of run, generate and bench, and keys of request lines. The options are those of
+# `unmask list options`, so new options are tested too.
 source tests/cli/claims.bash
-WORDS=tests/golden/models/sdar
+WORDS=build/data/golden/models/sdar
 
-# "name type low high" of every row of the engine's options that has a range; high is "-" where it is open.
+# Prints "name type low high" for every engine option with a range; high is "-" if there is no upper end.
 ranges() {
     "$UNMASK" list options | awk '
         /^  [a-z]/ { name = $1; next }
@@ -12,7 +12,7 @@ ranges() {
         /^    [0-9]+ or more/ { print name, $1, "-" }'
 }
 
-# "name value" of values just outside those ranges. -1 is not used: it means auto in many rows.
+# Prints "name value" with values just outside these ranges. Leaves out -1, which means auto in many rows.
 outside() {
     ranges | awk '{
         step = $2 $3 ~ /\./ || $3 <= 1 ? 0.25 : 1
@@ -27,14 +27,14 @@ generate() {
     [ "$rc" = 1 ]
 }
 
-# Rows that a request may carry.
+# Options that a request may have.
 of_requests() { awk 'NR == FNR { engine[$1] = 1; next } !($1 in engine)' "$work/engine_rows" -; }
 
 engine_rows() {
     "$UNMASK" list options | awk '/^  decoding_strategy/ { past = 1 } /^  [a-z]/ && !past { print $1 }' > "$work/engine_rows"
 }
 
-# The error in line $1 of the results says $2.
+# Checks that the error in line $1 of the results contains $2.
 says() {
     sed -n "$1p" "$work/results" | grep -qF -- "$2" || {
         echo "line $1 lacks '$2': $(sed -n "$1p" "$work/results")"
@@ -44,7 +44,7 @@ says() {
 
 claims_begin
 
-flags_just_outside_a_range_are_refused() {
+options_just_outside_a_range_are_refused() {
     local name value n=0
     while read -r name value; do
         try run --model "$WORDS" "--$name=$value" t1
@@ -54,7 +54,7 @@ flags_just_outside_a_range_are_refused() {
     done < <(outside)
     [ "$n" -gt 90 ]
 }
-flags_that_are_no_value_are_refused() {
+option_values_of_the_wrong_type_are_refused() {
     local name value n=0
     while read -r name _; do
         for value in x nan ''; do
@@ -88,10 +88,10 @@ request_lines_of_another_type_are_refused() {
         done
     done < <(ranges | of_requests) > "$work/requests"
     generate
-    # logprobs may be the switch of chat requests
+    # logprobs may also be a bool, as in chat requests
     [ "$(grep -cE '"message":"\\"[a-z_]+\\": expected an? (number|integer) \(' "$work/results")" = $((n - 1)) ]
 }
-contradictions_are_refused_line_by_line() {
+contradictory_requests_are_refused() {
     cat > "$work/requests" << 'LINES'
 {"id": 1, "prompt": "t1", "strategy": "full"}
 {"id": 2, "prompt": "t1", "sampler": "best"}
@@ -119,10 +119,10 @@ LINES
     says 9 'adapter \"parrot\" is not loaded'
     says 10 'needs 63 KV pages (2004 tokens in pages of 32), but there are 20; raise num_pages or lower max_tokens'
     says 11 'stop_token_ids: id 512 is outside the vocabulary 0..511'
-    says 12 "no JSON: invalid token near 'NaN'"
+    says 12 "invalid JSON: invalid token near 'NaN'"
     says 13 '"finish_reason":"max_new_tokens_reached"'
 }
-engines_that_contradict_themselves_are_not_made() {
+contradictory_engine_options_are_refused() {
     local command
     echo '{"id": 1, "prompt": "t1"}' > "$work/requests"
     for command in "run t1" "generate --input $work/requests --output $work/none" "bench --batch 1"; do
@@ -137,10 +137,10 @@ engines_that_contradict_themselves_are_not_made() {
         grep -q 'lora_merge needs exactly one adapter in lora, found 0' "$work/err"
     done
 }
-several_engines_for_one_answer_are_not_dropped_in_silence() {
+unused_data_parallel_size_is_warned_about() {
     try run --model "$WORDS" --max-tokens 4 --data-parallel-size 3 t1
     [ "$rc" = 0 ]
-    grep -q 'data_parallel_size 3: answers come one at a time here' "$work/err"
+    grep -q 'data_parallel_size 3: this command has one request at a time' "$work/err"
 }
 
 claims_all

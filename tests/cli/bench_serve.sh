@@ -1,5 +1,5 @@
 #!/bin/bash
-# `unmask bench serve` against the real server: what it sends, what it counts, what it writes.
+# `unmask bench serve` with the real server: its requests, its counts, and its files.
 source tests/cli/claims.bash
 source tests/server/serve.bash
 
@@ -11,15 +11,15 @@ export UNMASK_API_KEY=key
 bench() {
     try bench serve --url "$shared_url" --quiet --warm-up 1 --max-tokens 24 --report "$work/json" --csv "$work/csv" "$@"
 }
-# A member of point number $1 of the report.
+# Prints a member of point number $1 of the report.
 point() { jq -r ".points[$1].$2" "$work/json"; }
 sum() { awk '{ n += $1 } END { print n }'; }
-# A column of the rows, by its name.
+# Prints a column of the CSV table by its name.
 column() { awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i; next } { print $c }' "$work/csv"; }
 
 claims_begin
 
-closed_loop_measures_each_number_of_requests() {
+closed_loop_measures_each_concurrency() {
     bench --concurrency 1,4 --requests 6 --runs 2
     [ "$rc" = 0 ]
     [ "$(jq '.points | length' "$work/json")" = 2 ]
@@ -36,7 +36,7 @@ closed_loop_measures_each_number_of_requests() {
     grep -q '^1 at once: 12 answered' "$work/out"
     grep -q '^4 at once: 12 answered' "$work/out"
 }
-conditions_come_first() {
+report_starts_with_its_conditions() {
     bench --concurrency 1 --requests 1
     head -n 1 "$work/out" | grep -q '^timed '
     for word in 'machine ' 'program ' "server    $shared_url/v1/chat/completions, tiny-block, unmask " 'prompts ' 'options '; do
@@ -45,13 +45,13 @@ conditions_come_first() {
     for key in cpu cores commit url model server options prompts; do jq -e ".$key != null" "$work/json"; done
     not grep -rq 'UNMASK_API_KEY\|"key"' "$work/out" "$work/json"
 }
-sums_are_those_of_the_rows() {
+report_agrees_with_the_csv_rows() {
     bench --concurrency 2 --requests 8
     [ "$(column completion_tokens | sum)" = "$(point 0 completion_tokens)" ]
     [ "$(column prompt_tokens | sum)" = "$(point 0 prompt_tokens)" ]
     [ "$(column nfe | sum)" = "$(point 0 nfe)" ]
     [ "$(point 0 nfe)" -gt 0 ]
-    # The quantile is that of the rows, but for the width of a bucket.
+    # The quantile equals that of the rows, within the width of a bucket.
     p50=$(paste -d' ' <(column end) <(column due) | awk '{ print $1 - $2 }' | sort -g | sed -n 4p)
     jq -e --argjson p "$p50" '.points[0].total_seconds.p50 / $p | . > 0.98 and . < 1.02' "$work/json"
 }
@@ -63,25 +63,25 @@ open_loop_sends_when_requests_are_due() {
     # Nothing is sent before it is due.
     paste -d' ' <(column due) <(column sent) | awk '$2 < $1 { exit 1 }'
 }
-moments_of_an_open_loop_do_not_depend_on_answers() {
+open_loop_does_not_wait_for_answers() {
     bench --request-rate 100 --requests 16 --seed 5 --max-tokens 2
     column due > "$work/fast"
     bench --request-rate 100 --requests 16 --seed 5 --max-tokens 200 --body '{"ignore_eos": true, "accept_threshold": 1}'
     column due | diff - "$work/fast"
-    # It did not wait for the slow answers: most had been sent when the first of them ended.
+    # It did not wait for slow answers: most requests were sent before the first answer ended.
     first=$(column end | sort -g | head -n 1)
     [ "$(column sent | awk -v first="$first" '$1 < first' | wc -l)" -ge 8 ]
     bench --request-rate 100 --requests 16 --seed 6 --max-tokens 2
     not diff -q <(column due) "$work/fast"
 }
-seconds_bound_a_run() {
+seconds_option_limits_a_run() {
     bench --concurrency 2 --seconds 0.3
     [ "$(point 0 answered)" -ge 2 ]
     column due | awk '$1 > 0.5 { exit 1 }'
     bench --request-rate 50 --seconds 0.5
     column due | awk '$1 >= 0.5 { exit 1 }'
 }
-trace_says_when_what_is_asked() {
+arrivals_file_sets_times_and_prompts() {
     printf '{"at": %s, "prompt": "What is %s + 1?", "max_tokens": %s}\n' 0 1 1 0.05 2 2 0.1 3 3 > "$work/trace"
     bench --arrivals "$work/trace" --body '{"ignore_eos": true}'
     [ "$rc" = 0 ]
@@ -109,14 +109,14 @@ every_endpoint_is_measured() {
             jq -e '.points[0].total_seconds.n == 4' "$work/json"
         done
     done
-    [ "$(jq .points[0].tpot_seconds "$work/json")" = null ] # whole answers say nothing of it
+    [ "$(jq .points[0].tpot_seconds "$work/json")" = null ] # unknown without a stream
 }
 failures_are_counted_by_status() {
     bench --concurrency 2 --requests 4 --body '{"temperature": -1}'
     [ "$rc" = 1 ]
     [ "$(point 0 refused)" = 4 ]
     [ "$(point 0 'failed_by_status["400"]')" = 4 ]
-    grep -q 'first error: the server refuses: "temperature": -1 is outside' "$work/out"
+    grep -q 'first error: the server refuses: temperature: -1 is outside 0..2' "$work/out"
     column outcome | sort -u | grep -qx refused
 }
 goodput_counts_answers_within_their_objectives() {
@@ -142,7 +142,7 @@ hundreds_of_streams_at_once() {
     [ "$rc" = 0 ]
     [ "$(point 0 answered)" = 300 ]
 }
-plots_are_drawn_or_left_as_a_script() {
+plots_are_drawn_if_gnuplot_is_installed() {
     bench --concurrency 1,2 --requests 2 --plot "$work/plots"
     [ "$rc" = 0 ]
     for f in latency throughput ttft; do grep -q '</svg>' "$work/plots/$f.svg"; done
@@ -164,13 +164,13 @@ interrupt_reports_what_was_measured() {
     grep -q interrupted "$work/err"
     grep -qE '^2 at once: [1-9][0-9]* answered' "$work/out"
 }
-mistakes_are_said() {
+usage_errors_are_reported() {
     try bench serve
     [ "$rc" = 2 ]
-    grep -q -e '--url says where' "$work/err"
+    grep -q -e '--url is missing' "$work/err"
     bench --concurrency 1 --request-rate 1
     [ "$rc" = 2 ]
-    grep -q 'exclude each other' "$work/err"
+    grep -q "can't be combined" "$work/err"
     bench --concurrency 1.5
     [ "$rc" = 2 ]
     grep -q -e '--concurrency: expected' "$work/err"

@@ -3,14 +3,14 @@
 source tests/cli/claims.bash
 MODEL=models/tiny-block
 
-# Chats with the lines of standard input.
+# Runs a conversation with the lines of standard input.
 talk() {
     rc=0
     "$UNMASK" chat --model "$MODEL" --max-tokens 24 "$@" > "$work/out" 2> "$work/err" || rc=$?
     tail -n 40 "$work/out" "$work/err"
 }
 
-# A conversation on a terminal that is typed by the test: begin, type, and end.
+# A conversation on a terminal, with input typed by the test: begin, type, and end.
 begin_typing() {
     local command
     mkfifo "$work/keys"
@@ -47,7 +47,7 @@ tools_and_variables_reach_the_template() {
     echo '[1' > "$work/tools.json"
     talk --tools "$work/tools.json" <<< Hello
     [ "$rc" = 1 ]
-    grep -q 'tools: no JSON' "$work/err"
+    grep -q 'tools: invalid JSON' "$work/err"
     talk --chat-template-kwargs '{"messages": 1}' <<< Hello
     [ "$rc" = 1 ]
     grep -q '"messages" has a place of its own' "$work/err"
@@ -55,11 +55,11 @@ tools_and_variables_reach_the_template() {
     [ "$rc" = 2 ]
     grep -q "$work/none.json" "$work/err"
 }
-remembers_the_turns_before() {
-    # With room for a single question the second turn must drop the first, and say so.
+earlier_turns_are_part_of_the_prompt() {
+    # With room for a single message, the second turn must drop the first and say so.
     talk --max-model-len 64 <<< $'Hello there\nHello again'
     [ "$rc" = 0 ]
-    grep -q 'first 1 turn is left out' "$work/err"
+    grep -q 'dropped its first 1 turn' "$work/err"
     talk --max-model-len 64 <<< $'Hello there\n/reset\nHello again'
     not grep -q 'left out' "$work/err"
 }
@@ -75,12 +75,43 @@ set_changes_a_parameter() {
     grep -qE '^ *buffer_size +4$' "$work/err"
     grep -qE '^ *temperature +0\.5$' "$work/err"
 }
-set_refuses_what_is_out_of_range() {
+set_refuses_values_out_of_range() {
     talk <<< $'/set accept_threshold 2\n/set acept_threshold 1\n/set'
     [ "$rc" = 1 ]
     grep -q '0\.\.1' "$work/err"
     grep -q 'did you mean accept_threshold' "$work/err"
     grep -q '/set NAME VALUE' "$work/err"
+}
+set_keeps_the_old_value_if_the_model_refuses_the_new_one() {
+    # All lines except the last two are refused; the answer must be that of a conversation without them.
+    talk <<< $'/set sampler foo\n/set sampler entropy\n/set decoding_strategy full\n/set retention bar
+/set min_tokens 400\n/set steps 4\n/params\nWhat is 12 + 30?'
+    cp "$work/out" "$work/refused"
+    [ "$rc" = 1 ]
+    grep -q 'sampler: no sampler is named "foo"; there are: confidence' "$work/err"
+    grep -q 'sampler: entropy follows a schedule' "$work/err"
+    grep -q 'decoding_strategy: full is not for models of the family sdar' "$work/err"
+    grep -q 'retention: no rule is named "bar"' "$work/err"
+    grep -q 'min_tokens: 400 is outside 0..24' "$work/err"
+    grep -q 'steps: 4 would have no effect' "$work/err"
+    [ "$(grep -c '^unmask chat: ' "$work/err")" = 6 ]
+    not grep -q '^\[' "$work/err"
+    grep -qE '^ *sampler +auto$' "$work/err"
+    grep -qE '^ *min_tokens +0$' "$work/err"
+    talk <<< 'What is 12 + 30?'
+    cmp "$work/out" "$work/refused"
+}
+set_accepts_values_that_the_model_supports() {
+    talk <<< $'/set sampler static\n/set sampler auto\n/set max_tokens 2\nWhat is 12 + 30?'
+    [ "$rc" = 0 ]
+    grep -qxF '[sampler is static]' "$work/err"
+    [ -s "$work/out" ]
+}
+a_full_disk_is_reported_with_its_reason() {
+    rc=0
+    "$UNMASK" chat --model "$MODEL" <<< Hello > /dev/full 2> "$work/err" || rc=$?
+    [ "$rc" = 1 ]
+    grep -qxF 'unmask: cannot write standard output: No space left on device' "$work/err"
 }
 unknown_command_names_the_nearest() {
     talk <<< '/rest'
@@ -105,13 +136,13 @@ two_slashes_begin_an_ordinary_line() {
     [ "$rc" = 0 ]
     [ -s "$work/out" ]
 }
-words_on_the_command_line_are_refused() {
+arguments_are_refused() {
     try chat --model "$MODEL" hello
     [ "$rc" = 2 ]
     grep -q hello "$work/err"
 }
 model_without_a_template_is_refused() {
-    try chat --model tests/golden/models/sdar
+    try chat --model build/data/golden/models/sdar
     [ "$rc" = 3 ]
     grep -q 'chat template' "$work/err"
 }
@@ -139,7 +170,7 @@ interrupt_at_the_prompt_clears_the_line() {
     end_typing
     [ "$rc" = 0 ]
 }
-end_of_input_leaves_the_program() {
+end_of_input_ends_the_program() {
     begin_typing --max-tokens 24
     type_keys '\004'
     end_typing

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `unmask chat --url` and `unmask run --url`: a running server answers in place of a model of one's own.
+# `unmask chat --url` and `unmask run --url`: a running server answers instead of a local model.
 source tests/cli/claims.bash
 source tests/server/serve.bash
 MODEL=models/tiny-block
@@ -9,14 +9,14 @@ serve --in-process --api-key "$KEY"
 shared_url=$url shared_pid=$pid
 trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 
-# Chats with the lines of standard input through the shared server.
+# Runs a conversation with the lines of standard input on the shared server.
 talk() {
     rc=0
     "$UNMASK" chat --url "$shared_url" --api-key "$KEY" --max-tokens 24 "$@" > "$work/out" 2> "$work/err" || rc=$?
     tail -n 40 "$work/out" "$work/err"
 }
 locally() { "$UNMASK" chat --model "$MODEL" --max-tokens 24 "$@" > "$work/local" 2> "$work/local.err"; }
-# A conversation on a terminal that is typed by the test.
+# A conversation on a terminal, with input typed by the test.
 begin_typing() {
     local command
     mkfifo "$work/keys"
@@ -34,7 +34,7 @@ end_typing() {
     cat -v "$work/out"
     rm "$work/keys"
 }
-# What answers for long.
+# A request with a long answer.
 slow='--ignore-eos --max-tokens 900 --accept-threshold 1'
 
 claims_begin
@@ -58,11 +58,27 @@ set_sends_a_parameter_and_checks_it_first() {
     grep -q '0\.\.1' "$work/err"
     grep -q 'did you mean accept_threshold' "$work/err"
 }
-params_tell_what_was_given_from_what_the_server_decides() {
+set_refuses_values_that_the_server_does_not_support() {
+    talk <<< $'/set sampler foo\n/set strategy bar\n/set retention none\n/params\nWhat is 12 + 30?'
+    cp "$work/out" "$work/refused"
+    [ "$rc" = 1 ]
+    grep -q 'sampler: the server does not support "foo"; .*confidence, threshold' "$work/err"
+    grep -q 'decoding_strategy: the server does not support "bar"; .*multi_bd' "$work/err"
+    grep -q 'retention: the server does not support "none"; .*attention' "$work/err"
+    [ "$(grep -c '^unmask chat: ' "$work/err")" = 3 ]
+    grep -qE "^ *sampler +server's default$" "$work/err"
+    talk <<< 'What is 12 + 30?'
+    [ "$rc" = 0 ]
+    cmp "$work/out" "$work/refused"
+    talk <<< $'/set sampler LowConfidence\n/set sampler auto\n/set seed auto\nHello'
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ] || not grep -v '^\[' "$work/err"
+}
+params_marks_values_that_the_server_decides() {
     talk --top-k 7 <<< $'/set min_p 0.25\n/params'
     grep -qE '^ *top_k +7$' "$work/err"
     grep -qE '^ *min_p +0\.25$' "$work/err"
-    grep -qE "^ *temperature +the server's$" "$work/err"
+    grep -qE "^ *temperature +server's default$" "$work/err"
 }
 tools_system_message_and_variables_reach_the_template() {
     echo '[{"type": "function", "function": {"name": "add"}}]' > "$work/tools.json"
@@ -73,7 +89,7 @@ tools_system_message_and_variables_reach_the_template() {
     [ "$rc" = 1 ]
     grep -q 'messages' "$work/err"
 }
-stats_come_from_what_the_server_counts() {
+stats_use_the_counts_of_the_server() {
     talk <<< $'Hello\nHello\n/stats'
     grep -qE 'answers +2, [1-9][0-9]* tokens in [1-9][0-9]* passes' "$work/err"
     grep -qE 'prompts +[1-9][0-9]* tokens, [0-9]+ of them' "$work/err"
@@ -84,14 +100,14 @@ reset_forgets_the_conversation() {
     [ "$rc" = 0 ]
     [ "$(sort -u "$work/out" | wc -l)" = 1 ]
 }
-a_conversation_that_got_too_long_loses_its_oldest_turns() {
+too_long_conversation_loses_its_oldest_turns() {
     serve --in-process --max-model-len 64
     "$UNMASK" chat --url "$url" <<< $'Hello there\nHello again\nHello' > "$work/out" 2> "$work/err"
     cat "$work/err"
-    grep -q 'its first 1 turn is left out' "$work/err"
+    grep -q 'dropped its first 1 turn' "$work/err"
     [ "$(grep -c . "$work/out")" = 3 ]
 }
-bad_key_is_said_with_what_to_do() {
+wrong_api_key_is_reported_with_advice() {
     for key in '' wrong; do
         try chat --url "$shared_url" ${key:+--api-key "$key"}
         [ "$rc" = 2 ]
@@ -105,20 +121,20 @@ refused_parameter_is_named() {
     grep -q 'the server refuses: sampler: no sampler is named' "$work/err"
     [ ! -s "$work/out" ]
 }
-the_model_may_be_named() {
+model_of_the_server_can_be_chosen() {
     talk --served-model-name tiny-block <<< Hello
     [ "$rc" = 0 ]
     talk --served-model-name elsewhere <<< Hello
     [ "$rc" = 1 ]
     grep -q '"elsewhere" does not exist' "$work/err"
 }
-nobody_listens_is_said_with_what_to_do() {
+missing_server_is_reported_with_advice() {
     try chat --url http://127.0.0.1:1
     [ "$rc" = 1 ]
     grep -q "unmask serve" "$work/err"
     grep -q -e '--url' "$work/err"
 }
-address_that_is_none_is_refused() {
+invalid_url_is_refused() {
     try chat --url localhost:8000
     [ "$rc" = 2 ]
     grep -q 'http://HOST:PORT' "$work/err"
@@ -126,15 +142,15 @@ address_that_is_none_is_refused() {
     [ "$rc" = 2 ]
     grep -q proxy "$work/err"
 }
-options_of_a_model_do_not_go_with_an_address() {
+local_model_options_are_refused_with_url() {
     for option in '--model models/tiny-block' '--threads 2' '--max-model-len 64'; do
         talk $option <<< Hello
         [ "$rc" = 2 ]
-        grep -q -e "${option%% *} is for a model of one's own" "$work/err"
+        grep -q -e "${option%% *} needs a local model" "$work/err"
     done
     UNMASK_MODEL=models/tiny-full "$UNMASK" chat --url "$shared_url/v1/" --api-key "$KEY" --max-tokens 4 <<< Hello
 }
-server_that_goes_away_leaves_what_was_settled() {
+settled_text_stays_if_the_server_disconnects() {
     serve --in-process
     mkfifo "$work/lines"
     "$UNMASK" chat --url "$url" $slow < "$work/lines" > "$work/out" 2> "$work/err" &
@@ -151,7 +167,7 @@ server_that_goes_away_leaves_what_was_settled() {
     cat "$work/out" "$work/err"
     [ "$(wc -c < "$work/out")" -gt 1 ]
 }
-interrupt_stops_the_answer_here_and_there() {
+interrupt_stops_the_answer_in_client_and_server() {
     serve --in-process --api-key "$KEY"
     begin_typing $slow
     type_keys 'Hello\n'
@@ -177,7 +193,7 @@ terminal_shows_the_same_as_with_a_local_model() {
     screen | diff - "$work/there"
     grep -q 42 "$work/there"
 }
-run_prints_the_answer_and_the_object() {
+run_prints_the_answer_or_json() {
     "$UNMASK" run --url "$shared_url" --api-key "$KEY" --max-tokens 24 'What is 12 + 30?' > "$work/there"
     "$UNMASK" run --model "$MODEL" --max-tokens 24 'What is 12 + 30?' | cmp - "$work/there"
     "$UNMASK" run --url "$shared_url" --api-key "$KEY" --json --seed 3 'What is 12 + 30?' > "$work/there"
@@ -186,16 +202,16 @@ run_prints_the_answer_and_the_object() {
         diff <(jq -c ".$member" "$work/here") <(jq -c ".$member" "$work/there")
     done
 }
-run_hands_raw_prompts_and_stops_over() {
+run_sends_raw_prompts_and_stop_strings() {
     "$UNMASK" run --url "$shared_url" --api-key "$KEY" --raw --max-tokens 12 --ignore-eos --seed 1 'What is 12' > "$work/there"
     "$UNMASK" run --model "$MODEL" --raw --max-tokens 12 --ignore-eos --seed 1 'What is 12' | cmp - "$work/there"
     [ "$("$UNMASK" run --url "$shared_url" --api-key "$KEY" --stop ' =' 'What is 12 + 30?')" = '12 + 30' ]
 }
-what_needs_a_model_of_ones_own_is_refused() {
+options_that_need_a_local_model_are_refused() {
     for option in --show-prompt --step-map '--profile x.json'; do
         try run --url "$shared_url" $option Hello
         [ "$rc" = 2 ]
-        grep -q -e "${option%% *} needs a model of one's own" "$work/err"
+        grep -q -e "${option%% *} needs a local model" "$work/err"
     done
 }
 

@@ -1,4 +1,4 @@
-# For scripts that test the program by its command line. Sourced from the repository root:
+# For scripts that test the command line. Sourced from the repository root:
 #
 #   source tests/cli/claims.bash
 #   helpers ...
@@ -6,9 +6,9 @@
 #   each_claim_is_a_function() { ... }
 #   claims_all
 #
-# claims_all runs every function defined since claims_begin, prints TAP and exits. A claim fails at its first command
-# that fails; one behind "!" or before "&&" does not count, so each stands on a line of its own, after `not` if need be.
-# A claim is left out, and the run says so, where it calls `skip WHY` because the machine lacks what it needs.
+# claims_all runs every function defined since claims_begin, prints TAP and exits. A claim fails at its first failing
+# command. bash ignores failures after "!" and before "&&", so each command is on a line of its own, after `not` if it
+# must fail. A claim calls `skip WHY` if the machine lacks what it needs; the output then says that it was skipped.
 set -euo pipefail
 UNMASK=${UNMASK:-build/unmask}
 work=$(mktemp -d)
@@ -17,6 +17,12 @@ for name in $(compgen -e UNMASK_); do unset "$name"; done
 unset NO_COLOR COLUMNS LINES
 export LC_ALL=C.UTF-8 TERM=xterm
 
+# Prints a 64-bit integer as bytes, lowest byte first.
+bytes_of() {
+    local i
+    for i in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $(($1 >> i & 255)))"; done
+}
+
 claims_begin() { claims_helpers=" $(compgen -A function | xargs) "; }
 
 claims_all() {
@@ -24,12 +30,11 @@ claims_all() {
     for name in $(compgen -A function); do
         [[ $claims_helpers != *" $name "* ]] || continue
         n=$((n + 1))
-        # A claim that waits for words must not find those of the one before.
+        # A claim that waits for output must not find the output of an earlier claim.
         for file in out err; do
             [ ! -f "$work/$file" ] || rm "$work/$file"
         done
-        # Not as a condition, and not called from one: bash would ignore -e in all of it, and a claim would be worth no
-        # more than its last command.
+        # Must not be part of a condition: bash would ignore -e inside the claim, and only its last command would count.
         set +e
         (set -e && "$name") > "$work/claim.log" 2>&1
         status=$?
@@ -52,7 +57,7 @@ skip() {
     echo "$*"
     exit 77
 }
-# Fails where a command succeeds: bash ignores -e for a plain "!".
+# Fails if a command succeeds. A plain "!" would not do, because bash ignores -e there.
 not() { if "$@"; then return 1; fi; }
 
 # Runs the program: output in $work/out and $work/err, its exit status in rc.
@@ -62,8 +67,8 @@ try() {
     tail -n 20 "$work/out" "$work/err"
 }
 
-# Runs it on a terminal of $columns columns and $rows rows; what it wrote, escape sequences and all, is in $work/out.
-# Fails when the program fails.
+# Runs the program on a terminal of $columns columns and $rows rows. Its output, with escape sequences, is in $work/out.
+# Fails if the program fails.
 columns=60 rows=20
 on_terminal() {
     local command
@@ -74,10 +79,10 @@ on_terminal() {
     [ "$rc" = 0 ]
 }
 
-# The lines of that terminal as they stood last.
+# Prints the final lines of that terminal.
 screen() { awk -v COLS=$columns -v ROWS=$rows -f tests/cli/screen.awk "$work/out"; }
 
-# Waits until a file holds a pattern, a minute at most.
+# Waits until a file contains a pattern, at most a minute.
 wait_for() {
     local pattern=$1 file=$2
     for _ in $(seq 1200); do

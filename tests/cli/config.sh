@@ -3,7 +3,7 @@
 source tests/cli/claims.bash
 COMMANDS=$("$UNMASK" list --json commands | grep -oE '"name":"[a-z]+","summary":"[^"]*","usage"' | cut -d'"' -f4)
 
-# Values of a printed configuration, without comments.
+# Prints the values of a configuration without comments.
 values() { sed -E '/^ *#/d; /^$/d; s/  # .*//' "$1"; }
 printed() {
     try "$@" --print-config
@@ -32,7 +32,7 @@ printed_configuration_reads_back_in_every_command() {
         diff <(values "$work/first.yaml") <(values "$work/out")
     done
 }
-printed_configuration_holds_what_was_given() {
+printed_configuration_has_the_given_values() {
     printed run --model 'a "b"' --system $'two\nlines' --accept-threshold 0.1 --no-view --num-pages -1 --stop '# x: y'
     cp "$work/out" "$work/first.yaml"
     grep -qx 'model: "a \\"b\\""  # command line --model' "$work/first.yaml"
@@ -46,13 +46,13 @@ printing_needs_no_model() {
     [ "$(line_of input)" = 'input: null  # default' ]
 }
 command_runs_with_a_file() {
-    printf 'model: tests/golden/models/sdar\nmax_tokens: 3\nignore_eos: on\nrun:\n  json: yes\n' > "$work/c.yaml"
+    printf 'model: build/data/golden/models/sdar\nmax_tokens: 3\nignore_eos: on\nrun:\n  json: yes\n' > "$work/c.yaml"
     try run --config "$work/c.yaml" t5
     [ "$rc" = 0 ]
     grep -q '"completion_tokens":3' "$work/out"
 }
 one_file_serves_several_commands() {
-    printf 'model: tests/golden/models/sdar\nthreads: 1\neval:\n  limit: 3\ngenerate:\n  trace: true\n' > "$work/c.yaml"
+    printf 'model: build/data/golden/models/sdar\nthreads: 1\neval:\n  limit: 3\ngenerate:\n  trace: true\n' > "$work/c.yaml"
     try inspect --config "$work/c.yaml"
     [ "$rc" = 0 ]
     printed eval --config "$work/c.yaml"
@@ -110,8 +110,8 @@ mistyped_variable_is_warned_of() {
 help_shows_the_defaults_of_the_command() {
     try run --threads 5 --help
     tr -s ' \n' ' ' < "$work/out" > "$work/flat"
-    grep -q 'requests that run at once (1..4096; default 1)' "$work/flat"
-    grep -q 'one per core (1..1024, or auto; default auto)' "$work/flat"
+    grep -q 'requests that run at once in an engine (1..4096; default 1)' "$work/flat"
+    grep -q 'of --data-parallel-size (1..1024, or auto; default auto)' "$work/flat"
 }
 
 claims_all

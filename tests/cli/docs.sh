@@ -1,9 +1,11 @@
 #!/bin/bash
-# What is made from the option tables: manual page, reference, completion; and that the committed files are up to date.
+# The files that are generated from the option tables (manual page, reference, completion) are correct and up to date.
+# Every block of commands in the documents is run by a test.
 source tests/cli/claims.bash
+source tests/cli/pages.bash
 source completion/unmask.bash
 
-# complete WORD...: the completions of the last word, sorted, on one line.
+# complete_words WORD...: prints the completions of the last word, sorted, on one line.
 complete_words() {
     COMP_WORDS=(unmask "$@") COMP_CWORD=$# COMPREPLY=()
     _unmask
@@ -18,7 +20,7 @@ committed_files_are_those_that_the_program_prints() {
         "$UNMASK" help --format "${f%%:*}" | diff "${f#*:}" - || { echo "run make docs"; return 1; }
     done
 }
-formats_are_of_everything() {
+formats_other_than_text_take_no_command() {
     try help --format man run
     [ "$rc" = 2 ]
     grep -q 'leave out "run"' "$work/err"
@@ -56,7 +58,7 @@ help_knows_names_of_two_words() {
     grep -q '^unmask bench serve: ' "$work/out"
     try bench sever
     [ "$rc" = 2 ]
-    grep -q 'unexpected word "sever"' "$work/err"
+    grep -q 'unexpected argument "sever"' "$work/err"
 }
 completes_options_of_the_command_alone() {
     [ "$(complete_words run --max-n)" = '--max-nfe --max-num-batched-tokens --max-num-reqs' ]
@@ -86,6 +88,66 @@ completes_files_and_models() {
 completes_nothing_for_an_unknown_command() {
     [ -z "$(complete_words nonsense '')" ]
     [ -z "$(complete_words nonsense --)" ]
+}
+examples_of_the_manual_are_answered() {
+    local command n=0
+    mkdir "$work/bin" "$work/folder"
+    ln -s "$(realpath "$UNMASK")" "$work/bin/unmask"
+    ln -s "$PWD/models" "$PWD/examples" "$work/folder"
+    # One command per line. Leaves out commands that start or need a server, show a manual or change the shell.
+    sed -n '/^\.SH EXAMPLES/,$p' docs/unmask.1 | sed 's/\\-/-/g; s/\\e/\\/g; s/\\&//g' |
+        grep -E '^ *(unmask [^s]|unmask serve .*--print-config|echo |printf )' |
+        grep -vE 'unmask (worker|health)|--url|man -l' > "$work/examples"
+    while read -r command; do
+        echo "---- $command"
+        (cd "$work/folder" && PATH=$work/bin:$PATH UNMASK_LIMIT=2 UNMASK_REQUESTS=1 \
+            bash -euo pipefail -c "$command" < /dev/null > "$work/out")
+        n=$((n + 1))
+        case $command in
+            *'unmask run '*'12 + 30'* | *'12 + 30'*'unmask run '* | printf*'unmask chat'*)
+                grep -q '12 + 30 = 42\.' "$work/out" ;;
+            *'unmask run '*'Sort these numbers'*) grep -qx '3, 7, 19, 42' "$work/out" ;;
+            *'unmask run '*) echo "its answer is unknown"; return 1 ;;
+            *'2 + 3'*'unmask generate'*) grep -q '"2 + 3 = 5\."' "$work/out" ;;
+            *'unmask generate'*) [ "$(jq -r 'select(.text != "").id' "$work/folder/results.jsonl" | wc -l)" = 5 ] ;;
+            *'> options.md' | 'unmask chat'*) ;;
+            *) [ -s "$work/out" ] ;;
+        esac
+    done < "$work/examples"
+    [ $n -ge 24 ]
+}
+every_block_of_commands_is_run_by_a_test() {
+    local p line mark run=" ${pages_without_server[*]} ${pages_with_server[*]} docs/extending.md "
+    for p in README.md CONTRIBUTING.md docs/*.md docs/*/*.md models/*/README.md; do
+        fences "$p" > "$work/fences"
+        while read -r line mark; do
+            case $mark in
+                sh | 'sh server' | 'text output')
+                    grep -qF " $p " <<< "$run" || { echo "$p:$line: no test runs it"; return 1; } ;;
+                console) grep -qF " $p " <<< " ${pages_with_console[*]} " || { echo "$p:$line: console"; return 1; } ;;
+                text | c | json | yaml) ;;
+                *) echo "$p:$line: unknown mark \"$mark\""; return 1 ;;
+            esac
+        done < "$work/fences"
+    done
+}
+every_list_of_pages_is_run_by_a_script() {
+    local p
+    for p in "${pages_with_server[@]}"; do
+        grep -qx "    run_page $p" tests/server/docs.sh
+    done
+    grep -qF 'in "${pages_without_server[@]}"; do' tests/server/docs.sh
+    grep -qx '    page=docs/extending.md n=0' tests/extending/docs.sh
+}
+no_other_text_of_a_page_is_a_block_of_commands() {
+    local command='^ *(\$ )?(unmask|build/unmask|make|curl|cc|gcc|python3|docker|sudo) '
+    for p in README.md CONTRIBUTING.md docs/*.md docs/*/*.md models/*/README.md; do
+        awk -v command="$command" '
+            /^ *```/ { inside = !inside; mark = $0; sub(/^ *```/, "", mark); next }
+            inside ? mark !~ /^(sh|sh server|console)$/ && $0 ~ command : /^(    |\t)/ && $0 ~ command {
+                print FILENAME ":" FNR ": " $0 }' "$p"
+    done > "$work/out"
+    diff /dev/null "$work/out"
 }
 
 claims_all

@@ -1,8 +1,8 @@
-# Sourced by the scripts that test one subcommand: a scratch folder, and its exit status and words checked.
-# Before sourcing: command=NAME.
+# For scripts that test one subcommand: makes a scratch folder, and checks exit status and messages. Set command=NAME
+# before sourcing it.
 set -euo pipefail
 : "${UNMASK:=build/unmask}"
-golden=tests/golden/models/sdar # a word-level vocabulary, t0 to t511
+golden=build/data/golden/models/sdar # a word-level vocabulary, t0 to t511
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 
-# expect STATUS ARGUMENT...: runs the command; what it prints is in $dir/out and $dir/err.
+# expect STATUS ARGUMENT...: runs the command and checks its exit status. Its output is in $dir/out and $dir/err.
 expect() {
     local want=$1 rc=0
     shift

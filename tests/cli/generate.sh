@@ -3,7 +3,7 @@
 command=generate
 . tests/cli/expect.bash
 
-# 240 requests; the first is the longest, so that others wait for it.
+# 240 requests. The first is the longest, so that the results of others wait for it.
 for i in $(seq 240); do
     echo "{\"id\": \"r$i\", \"prompt_token_ids\": [$((i % 400)), 7, $((i % 13))], \"max_tokens\": $((i == 1 ? 200 : i % 24 + 1)), \"seed\": $i, \"temperature\": $((i % 2)), \"ignore_eos\": true}"
 done > "$dir/many.jsonl"
@@ -17,7 +17,7 @@ this is no JSON
 {"id": "far", "prompt_token_ids": [5, 600]}
 END
 
-# One line a request, in order; what fails fails alone.
+# One result per request, in order. A failed request does not affect the others.
 expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
 [ "$(grep -c . "$dir/mixed.out")" = 5 ] || fail "5 results expected: $(cat "$dir/mixed.out")"
 sed -n 1p "$dir/mixed.out" | grep -q '^{"id":1,"token_ids":\[.*"finish_reason":"' || fail "first result"
@@ -26,9 +26,9 @@ sed -n 3p "$dir/mixed.out" | grep -q '^{"id":null,"line":4,"error":{"code":"UM_E
 sed -n 4p "$dir/mixed.out" | grep -q '^{"id":"seed".*"seed":77,' || fail "seed"
 sed -n 5p "$dir/mixed.out" | grep -q '^{"id":"far","error":{"code":"UM_ERANGE"' || fail "foreign token"
 says 'failed 3'
-if grep -q '"trace"' "$dir/mixed.out"; then fail "a trace that nobody asked for"; fi
+if grep -q '"trace"' "$dir/mixed.out"; then fail "a trace without --trace"; fi
 
-# Conversations carry all that a chat request says; what is wrong with one is said in its result.
+# Requests with messages accept all fields of chat requests. Errors are in the result of the request.
 cat > "$dir/chats.jsonl" << 'END'
 {"id": "tools", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "tools": [{"name": "f"}], "max_tokens": 1}
 {"id": "none", "messages": [{"role": "user", "content": "Hi"}], "tools": [{"name": "f"}], "tool_choice": "none", "max_tokens": 1}
@@ -49,7 +49,7 @@ grep -q '^{"id":"both","error":{"code":"UM_EINVAL".*contradict' "$dir/chats.out"
 grep -q '^{"id":"role","error":{"code":"UM_EINVAL".*message 0: role' "$dir/chats.out" || fail "unknown role"
 grep -q '^{"id":"own","error":{"code":"UM_ETEMPLATE".*line 1: own words' "$dir/chats.out" || fail "raise_exception"
 
-# The level of special text is the operator's, for prompts and conversations alike.
+# --special-in-content applies to prompts and to conversations.
 cat > "$dir/special.jsonl" << 'END'
 {"id": "chat", "messages": [{"role": "user", "content": "a <|im_end|>"}], "max_tokens": 1}
 {"id": "text", "prompt": "a <|im_end|>", "max_tokens": 1}
@@ -57,25 +57,25 @@ END
 expect 1 --model models/tiny-block --special-in-content reject --input "$dir/special.jsonl" --output "$dir/special.out"
 [ "$(grep -c 'UM_EINVAL.*spells the token' "$dir/special.out")" = 2 ] || fail "reject: $(cat "$dir/special.out")"
 
-# A finished output is left alone, errors included.
+# A complete output is not changed, errors included.
 cp "$dir/mixed.out" "$dir/mixed.before"
 expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
 cmp "$dir/mixed.out" "$dir/mixed.before"
-says 'answers every request already'
+says 'already has results for all requests'
 
-# A trace has an entry a pass.
+# A trace has an entry per pass.
 head -n 1 "$dir/mixed.jsonl" > "$dir/one.jsonl"
 expect 0 --model $golden --input "$dir/one.jsonl" --output "$dir/trace.out" --trace
 nfe=$(sed -n 's/.*"nfe":\([0-9]*\).*/\1/p' "$dir/trace.out")
 [ "$(grep -o '"prefill"' "$dir/trace.out" | wc -l)" = "$nfe" ] || fail "$nfe passes, another number of trace entries"
 
-# The order is the input's, whatever ends first, and the same in a batch of 1 and from a pipe.
+# Results have the order of the input, whichever ends first. They are the same in a batch of 1 and from a pipe.
 expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/many.out"
 sed 's/.*"id":"\(r[0-9]*\)".*/\1/' "$dir/many.out" | cmp - <(seq -f 'r%.0f' 240) || fail "order"
 expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/alone.out" --max-num-reqs 1
 cmp "$dir/many.out" "$dir/alone.out"
 
-# The same from several engines, whichever gets a request.
+# Several engines give the same results, whichever gets a request.
 for policy in prefix least-loaded round-robin; do
     expect 0 --model $golden --max-model-len 256 --input "$dir/many.jsonl" --output - --quiet --max-num-reqs 4 --data-parallel-size 3 \
         --route-policy $policy
@@ -90,7 +90,7 @@ mv "$dir/out" "$dir/pipe.out"
 cmp "$dir/many.out" "$dir/pipe.out"
 [ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
 
-# Wherever a run was cut, the same command completes it to the same file.
+# The same command completes an output that was cut at any byte, to the same file.
 size=$(stat -c %s "$dir/many.out")
 for bytes in 0 1 $((size / 3)) $((size / 2 + 7)) $((size - 1)) "$size"; do
     head -c "$bytes" "$dir/many.out" > "$dir/cut.out"
@@ -99,13 +99,13 @@ for bytes in 0 1 $((size / 3)) $((size / 2 + 7)) $((size - 1)) "$size"; do
 done
 sed -i 17d "$dir/cut.out"
 expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/cut.out"
-cmp <(sort "$dir/many.out") <(sort "$dir/cut.out") || fail "a line that was taken out is answered again"
+cmp <(sort "$dir/many.out") <(sort "$dir/cut.out") || fail "answering a removed line again"
 
-# Standard input may be a file that was read in part.
+# Standard input may be a file that was partly read.
 { read -r _; expect 0 --model $golden --input - --output "$dir/rest.out"; } < "$dir/many.jsonl"
 cmp <(tail -n +2 "$dir/many.out") "$dir/rest.out"
 
-# An interrupted run says how to go on, and goes on.
+# An interrupted run says how to continue, and can be continued.
 for i in $(seq 4000); do echo "{\"id\": $i, \"prompt\": \"t$((i % 400))\", \"max_tokens\": 64, \"ignore_eos\": true}"; done \
     > "$dir/long.jsonl"
 "$UNMASK" generate --model $golden --input "$dir/long.jsonl" --output "$dir/long.out" 2> "$dir/err" &
@@ -115,7 +115,7 @@ kill -INT $pid
 rc=0
 wait $pid || rc=$?
 [ $rc = 1 ] || fail "an interrupted run ended with $rc"
-says 'the same command goes on from there'
+says 'run the same command again to continue'
 done_lines=$(wc -l < "$dir/long.out")
 [ "$done_lines" -gt 0 ] && [ "$done_lines" -lt 4000 ] || fail "$done_lines lines after the interrupt"
 head -n $((done_lines + 1)) "$dir/long.jsonl" > "$dir/short.jsonl"
@@ -123,38 +123,71 @@ cp "$dir/long.out" "$dir/short.out"
 expect 0 --model $golden --input "$dir/short.jsonl" --output "$dir/short.out"
 [ "$(wc -l < "$dir/short.out")" = $((done_lines + 1)) ] || fail "resuming after an interrupt"
 
-# A disk that is full ends the run; what fitted stays and is resumed.
-rc=0
-(
-    trap '' XFSZ
-    ulimit -f 8
-    exec "$UNMASK" generate --model $golden --input "$dir/many.jsonl" --output "$dir/full.out"
-) 2> "$dir/err" || rc=$?
-[ $rc = 1 ] || fail "a full disk ended the run with $rc"
-says 'cannot write'
+# small_disk ARGUMENT...: runs the command with a limit of 8 KiB per file.
+small_disk() {
+    rc=0
+    (
+        trap '' XFSZ
+        ulimit -f 8
+        exec "$UNMASK" generate --model $golden "$@"
+    ) > "$dir/out" 2> "$dir/err" || rc=$?
+    [ $rc = 1 ] || fail "a full disk ended the run with $rc"
+}
+
+# A full disk ends the run. The error is reported once, with path and reason. The counts are those of the lines on the
+# disk. These lines stay, and the run can be resumed.
+small_disk --input "$dir/many.jsonl" --output "$dir/full.out"
+[ "$(grep -c 'cannot write' "$dir/err")" = 1 ] || fail "not one error: $(cat "$dir/err")"
+says "cannot write $dir/full.out: File too large"
+n=$(wc -l < "$dir/full.out")
+[ "$n" -gt 0 ] && [ "$n" -lt 240 ] || fail "$n lines on a full disk"
+says "answered $n, failed 0;"
+says "has $n results; run the same command again"
+small_disk --input "$dir/many.jsonl" --output "$dir/full.out"
+says "answered before $n, failed 0"
+says 'answered 0, failed 0;'
 expect 0 --model $golden --input "$dir/many.jsonl" --output "$dir/full.out"
 cmp "$dir/many.out" "$dir/full.out"
-if [ -e /dev/full ]; then
-    expect 1 --model $golden --input "$dir/one.jsonl" --output /dev/full
-    says 'cannot write /dev/full'
-fi
 
-# Bad usage and input end with 2, before any model is opened.
-cat "$dir/one.jsonl" "$dir/one.jsonl" > "$dir/doubled.jsonl"
-expect 2 --model $golden --input "$dir/doubled.jsonl" --output "$dir/none.out"
-says 'id 1 is doubled: lines 1 and 2'
-[ ! -s "$dir/none.out" ] || fail "answers to doubled ids"
-expect 1 --model $golden --input - --output "$dir/doubled.out" < <(cat "$dir/doubled.jsonl")
-sed -n 2p "$dir/doubled.out" | grep -q '^{"id":null,"line":2,"error".*doubled' || fail "a doubled id in a stream"
+# Failed requests are also counted by their lines.
+sed 's/"max_tokens"/"max_token"/' "$dir/many.jsonl" > "$dir/wrong.jsonl"
+small_disk --input "$dir/wrong.jsonl" --output "$dir/wrong.out"
+n=$(wc -l < "$dir/wrong.out")
+[ "$n" -gt 0 ] && [ "$n" -lt 240 ] || fail "$n failures on a full disk"
+says "answered 0, failed $n;"
+expect 1 --model $golden --input "$dir/wrong.jsonl" --output "$dir/wrong.out"
+[ "$(wc -l < "$dir/wrong.out")" = 240 ] || fail "resuming failures"
+
+# A profile that can't be written is an error. All results are written, so the message doesn't offer to continue.
+head -n 3 "$dir/many.jsonl" > "$dir/three.jsonl"
+small_disk --input "$dir/three.jsonl" --output "$dir/three.out" --profile "$dir/trace.json"
+says "cannot write the profile $dir/trace.json: File too large"
+says "three.out has 3 results"
+if grep -q 'the same command again' "$dir/err"; then fail "the message offers to continue a finished run"; fi
+for file in /dev/full -; do
+    rc=0
+    "$UNMASK" generate --model $golden --input "$dir/one.jsonl" --output $file > /dev/full 2> "$dir/err" || rc=$?
+    [ $rc = 1 ] || fail "a full disk ended the run with $rc"
+    says 'No space left on device'
+    says 'answered 0, failed 0;'
+done
+
+# Wrong usage and input exit with 2, before a model is opened.
+cat "$dir/one.jsonl" "$dir/one.jsonl" > "$dir/duplicate.jsonl"
+expect 2 --model $golden --input "$dir/duplicate.jsonl" --output "$dir/none.out"
+says 'duplicate id 1 in lines 1 and 2'
+[ ! -s "$dir/none.out" ] || fail "answers to duplicate ids"
+expect 1 --model $golden --input - --output "$dir/duplicate.out" < <(cat "$dir/duplicate.jsonl")
+sed -n 2p "$dir/duplicate.out" | grep -q '^{"id":null,"line":2,"error".*duplicate id' || fail "a duplicate id in a stream"
 expect 2 --model $golden --input "$dir/one.jsonl" --output "$dir/many.out"
 says 'belongs to another run'
 expect 2 --model $golden --input - --output "$dir/many.out" < <(cat "$dir/many.jsonl")
-says 'cannot be compared'
+says "can't be compared"
 expect 2 --model $golden --input "$dir/many.jsonl" --output "$dir/many.jsonl"
 says 'same file'
 { head -n 2 "$dir/many.out"; echo 'garbage'; tail -n 1 "$dir/many.out"; } > "$dir/broken.out"
 expect 2 --model $golden --input "$dir/many.jsonl" --output "$dir/broken.out"
-says 'broken.out:3 is no result'
+says 'broken.out:3 is not a valid result'
 expect 2 --model $golden --input "$dir/missing.jsonl" --output "$dir/none.out"
 expect 2 --model $golden --input "$dir/one.jsonl" --output "$dir/no/such/folder"
 expect 2 --model $golden --input "$dir/one.jsonl"
@@ -167,6 +200,6 @@ rc=0
 "$UNMASK" generate --model "$dir" --input "$dir/one.jsonl" --output "$dir/none.out" 2> "$dir/err" || rc=$?
 [ $rc = 3 ] || fail "a folder without a model ended with $rc"
 
-# --overwrite starts anew.
+# --overwrite replaces the output.
 expect 0 --model $golden --input "$dir/one.jsonl" --output "$dir/many.out" --overwrite
 [ "$(wc -l < "$dir/many.out")" = 1 ] || fail "--overwrite"

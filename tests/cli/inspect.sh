@@ -1,14 +1,14 @@
 #!/bin/bash
-# `unmask inspect`: mixtures of experts, special ids, folders that are not whole; and weights that are no numbers.
+# `unmask inspect`: mixtures of experts, special ids, incomplete folders; and weights that are not numbers.
 source tests/cli/claims.bash
-GOLDEN=tests/golden/models
+GOLDEN=build/data/golden/models
 
-# A folder of links to the files of a golden model, so that one of them can be replaced.
+# Makes a folder of links to the files of a golden model, so that single files can be replaced.
 folder_like() {
     mkdir -p "$work/$2"
     ln -sf "$PWD/$GOLDEN/$1"/* "$work/$2/"
 }
-# Takes files of the folder out of the links, to be changed.
+# Replaces links in the folder by copies, which can be changed.
 own() {
     for f in "${@:2}"; do
         cp --remove-destination "$(readlink "$work/$1/$f")" "$work/$1/$f"
@@ -19,7 +19,7 @@ tells() { grep -qE "^ *$1 +$2\$" "$work/out"; }
 
 claims_begin
 
-experts_are_told_with_their_routing() {
+experts_are_printed_with_their_routing() {
     try inspect $GOLDEN/llada2
     [ "$rc" = 0 ]
     tells family llada2
@@ -35,9 +35,9 @@ experts_are_told_with_their_routing() {
     try inspect $GOLDEN/sdar
     not grep -q experts "$work/out"
 }
-active_parameters_leave_out_the_experts_that_rest() {
+active_parameters_leave_out_inactive_experts() {
     try inspect --json $GOLDEN/sdar_moe
-    # Each of three layers rests 6 of 8 experts of 3 * 128 * 64 parameters.
+    # In each of three layers, 6 of 8 experts of 3 * 128 * 64 parameters are inactive.
     total=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
     grep -q "\"active_parameters\":$((total - 3 * 6 * 3 * 128 * 64))," "$work/out"
     grep -q "\"active_without_tables\":$((total - 3 * 6 * 3 * 128 * 64 - 2 * 512 * 128))}" "$work/out"
@@ -51,7 +51,7 @@ counted_parameters_are_those_stored() {
         [ ! -s "$work/err" ]
     done
 }
-special_ids_are_told_with_their_source() {
+special_ids_are_printed_with_their_source() {
     try inspect $GOLDEN/dream
     tells mask '500 <mask>, from config.json'
     tells stop '501 <eos>, from config.json'
@@ -67,7 +67,7 @@ special_ids_are_told_with_their_source() {
     [ "$rc" = 2 ]
     grep -q 'ids up to 511' "$work/err"
 }
-tensors_overrule_the_name_of_the_architecture() {
+tensors_win_over_the_name_of_the_architecture() {
     folder_like dream_reasoner twin
     own twin config.json
     sed -i 's/DreamForCausalLM/DreamModel/' "$work/twin/config.json"
@@ -78,7 +78,7 @@ tensors_overrule_the_name_of_the_architecture() {
     try inspect "$work/twin" --model-name dream
     tells family dream
 }
-folder_without_tokenizer_is_worth_a_look() {
+folder_without_tokenizer_can_be_inspected() {
     mkdir "$work/bare"
     cp $GOLDEN/llada2/config.json "$work/bare/"
     try inspect "$work/bare"
@@ -110,7 +110,24 @@ weights_may_be_holes() {
     [ "$rc" = 0 ]
     tells parameters 1217632
 }
-weights_that_are_no_numbers_are_reported() {
+tensors_of_too_many_dimensions_are_refused() {
+    local n header
+    folder_like dream deep
+    for n in 6 2000000; do
+        header="{\"a\":{\"dtype\":\"F32\",\"shape\":[1$(head -c $((2 * (n - 1))) < <(yes ,1 | tr -d '\n'))],\"data_offsets\":[0,4]}}"
+        rm "$work/deep/model.safetensors"
+        { bytes_of ${#header}; printf '%s\0\0\0\0' "$header"; } > "$work/deep/model.safetensors"
+        try inspect "$work/deep"
+        [ "$rc" = 0 ]
+        grep -q "model.safetensors: tensor a has $n dimensions, unmask reads at most 4" "$work/err"
+        tells family dream
+        not grep -q elements "$work/out"
+        try run --model "$work/deep" t5
+        [ "$rc" = 3 ]
+        grep -q "tensor a has $n dimensions" "$work/err"
+    done
+}
+nan_and_infinite_weights_are_reported() {
     folder_like dream broken
     own broken model.safetensors
     # The last two bytes of the file are a bf16 value: infinity.
@@ -127,7 +144,7 @@ weights_that_are_no_numbers_are_reported() {
     [ "$rc" = 0 ]
     not grep -q 'NaN' "$work/err"
 }
-# All of the head is NaN, so no token is the best one: a request ends with that as the reason.
+# The whole head is NaN, so no token is the best one. A request ends with this as its finish reason.
 a_model_without_predictions_fails_its_requests() {
     folder_like dream nothing
     own nothing model.safetensors

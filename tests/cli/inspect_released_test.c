@@ -1,5 +1,5 @@
 /* `unmask inspect` on every released checkpoint (tests/data/released): folders with the real configuration, the special
- * tokens, and shards of the real size in which the headers are true and the weights are holes. */
+ * tokens, and shards of the real size. The shards have real headers, and holes instead of weights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -18,7 +18,9 @@
 
 #include "released_folder.h"
 
-#define MEMORY_BYTES (512LL << 20) /* that the program may take: for the headers of 25,000 tensors, not for weights */
+#define MEMORY_BYTES                                                                                                   \
+    (512LL << 20) /* memory limit of the program: enough for 25,000 tensor headers, not for weights                    \
+                   */
 
 static json_t *releases;
 static char root[256]; /* scratch folder of this run */
@@ -26,7 +28,7 @@ static um_buf table;   /* rows of the documentation */
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-/* Its JSON about a folder, and the seconds it took. */
+/* Returns the program's JSON about a folder, and the seconds it took. */
 static json_t *inspect(const char *dir, double *seconds) {
     const char *program = getenv("UNMASK") ? getenv("UNMASK") : "build/unmask";
     char *out = um_path_join(root, "out.json");
@@ -94,7 +96,7 @@ static void check(const json_t *found, const json_t *release) {
 
 /* ---- Claims ------------------------------------------------------------------------------------------------------ */
 
-/* 102889705216 as "102,889,705,216". */
+/* Formats 102889705216 as "102,889,705,216". */
 static void grouped(char out[32], int64_t n) {
     char digits[32];
     int len = snprintf(digits, sizeof digits, "%lld", (long long)n), k = 0;
@@ -130,7 +132,7 @@ static void describe(um_buf *out, const json_t *release, const json_t *found) {
     um_buf_puts(out, " |");
 }
 
-static void inspect_finds_what_was_released(void **state) {
+static void inspect_describes_every_release(void **state) {
     (void)state;
     json_t *release;
     size_t i;
@@ -160,7 +162,7 @@ static void documentation_lists_what_inspect_finds(void **state) {
     um_buf_free(&page);
 }
 
-/* The largest folder has 206 GB of holes, which would be read as zeros into memory. */
+/* The largest folder has 206 GB of holes, which would not fit into memory if the program read the weights. */
 static void inspect_reads_headers_only(void **state) {
     (void)state;
     struct rusage usage;
@@ -193,7 +195,7 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(inspect_finds_what_was_released),
+        cmocka_unit_test(inspect_describes_every_release),
         cmocka_unit_test(inspect_reads_headers_only),
         cmocka_unit_test(documentation_lists_what_inspect_finds),
     };

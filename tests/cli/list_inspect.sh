@@ -1,9 +1,9 @@
 #!/bin/bash
-# `unmask list`, `inspect`, help and version: what needs no answer from a model.
+# `unmask list`, `inspect`, help and version: commands that need no answer from a model.
 source tests/cli/claims.bash
-TABLES='families strategies samplers retentions options backends commands'
+TABLES='families strategies samplers retentions options backends commands endpoints fields'
 
-# Names of the items of one table.
+# Prints the names of the items of a table.
 names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p'; }
 
 claims_begin
@@ -31,12 +31,12 @@ every_command_has_help_with_three_examples() {
         cmp "$work/help" "$work/out"
     done
 }
-help_of_run_tells_every_option_with_its_default() {
+help_of_run_lists_every_option_with_its_default() {
     try run --help
     for o in $(names_in options); do grep -qE -- "^  --(\[no-\])?${o//_/-}( |\$)" "$work/out"; done
     tr -s ' \n' ' ' < "$work/out" | grep 'share of the last one is filled (0..1; default 0.1)'
 }
-no_command_is_bad_usage() {
+missing_command_is_a_usage_error() {
     try
     [ "$rc" = 2 ]
     grep -q '^Usage:' "$work/err"
@@ -65,13 +65,13 @@ list_shows_range_and_default_of_a_parameter() {
     try list strategies
     grep -A1 '^ *buffer_size ' "$work/out" | grep -q '1..64, or auto; default auto'
 }
-list_tells_which_families_run_a_strategy() {
+list_shows_which_families_support_a_strategy() {
     try list strategies
     sed -n '/^  multi_bd /,/^  [a-z]/p' "$work/out" | grep -E '^ +families +' | grep -q 'sdar'
     sed -n '/^  full /,/^  [a-z]/p' "$work/out" | grep -E '^ +families +' | grep -q 'dream'
     sed -n '/^  full /,/^  [a-z]/p' "$work/out" | grep -E '^ +aliases +' | grep -q 'whole_sequence'
 }
-list_tells_whose_default_a_sampler_is_and_its_parameters() {
+list_shows_families_and_parameters_of_a_sampler() {
     try list samplers
     sed -n '/^  low_confidence /,/^  [a-z]/p' "$work/out" | grep -qE '^ +default of +llada'
     [ "$(grep -cE '^ +needs blocks +(yes|no)$' "$work/out")" = "$(names_in samplers | wc -l)" ]
@@ -89,8 +89,8 @@ unknown_table_names_the_nearest() {
     [ "$rc" = 2 ]
     grep -q 'did you mean strategies' "$work/err"
 }
-inspect_tells_family_rule_and_sizes() {
-    try inspect tests/golden/models/sdar
+inspect_shows_family_rule_and_sizes() {
+    try inspect build/data/golden/models/sdar
     [ "$rc" = 0 ]
     grep -qE '^family +sdar$' "$work/out"
     grep -qE '^recognised by +architectures\[0\]$' "$work/out"
@@ -99,7 +99,7 @@ inspect_tells_family_rule_and_sizes() {
     grep -qE '^ +mask id +500$' "$work/out"
 }
 inspect_counts_the_parameters_that_are_stored() {
-    for m in tests/golden/models/sdar tests/golden/models/llada models/tiny-block; do
+    for m in build/data/golden/models/sdar build/data/golden/models/llada models/tiny-block; do
         try inspect --json "$m"
         counted=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
         stored=$(grep -oE '"elements":[0-9]+' "$work/out" | cut -d: -f2)
@@ -108,13 +108,13 @@ inspect_counts_the_parameters_that_are_stored() {
 }
 inspect_reads_no_weights() {
     mkdir "$work/bare"
-    cp tests/golden/models/sdar/*.json "$work/bare/"
+    cp build/data/golden/models/sdar/*.json "$work/bare/"
     try inspect "$work/bare"
     [ "$rc" = 0 ]
     grep -q safetensors "$work/err"
     not grep -q '^weights' "$work/out"
 }
-inspect_takes_the_family_that_it_is_told() {
+inspect_uses_the_family_of_the_option() {
     try inspect models/tiny-block --model-name sdar
     grep -q 'named by the user' "$work/out"
     try inspect models/tiny-block --model-name nonsense
@@ -135,7 +135,7 @@ write_to_a_full_disk_is_reported() {
     [ "$rc" = 1 ]
     grep -q 'standard output' "$work/err"
 }
-reader_that_goes_away_is_no_drama() {
+closed_pipe_is_no_error() {
     rc=0
     { sleep 0.3; "$UNMASK" list --json 2> "$work/err" || echo $? > "$work/rc"; } | true
     [ "$(cat "$work/rc")" = 1 ]

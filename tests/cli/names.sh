@@ -1,19 +1,19 @@
 #!/bin/bash
-# What docs/extending.md and docs/names.md say of the sources: code, files, symbols, options. What the catalogue of
-# decoding rules says of the tests.
+# docs/extending.md and docs/names.md agree with the sources: code, files, symbols, options. The catalogue of decoding
+# rules agrees with the tests.
 source tests/cli/claims.bash
 
 DOCS='docs/extending.md docs/names.md'
-# prose: both pages without their code blocks. quoted: what stands there in backquotes.
+# prose: prints both pages without their code blocks. quoted: prints the parts in backquotes.
 prose() { sed '/^```/,/^```/d' $DOCS; }
 quoted() { prose | grep -o '`[^`]*`' | tr -d '`'; }
-# files TEXT: paths of the tree that it names.
+# files TEXT: prints the paths of source files in the text.
 files() { grep -oE '\b(src|include|tests|tools|examples|docs)/[A-Za-z0-9_./-]*\.[a-z]+' <<< "$1" || true; }
-# symbols TEXT: um_name, and um_name.field as two lines.
+# symbols TEXT: prints the symbols in the text, um_name.field as two lines.
 symbols() { grep -oE '\bum_[a-z0-9_]+(\.[a-z_]+)?|\bUM_[A-Z0-9_]+[A-Z0-9]' <<< "$1" | tr . '\n' || true; }
 
-# catalogued: "FILE TEST" for each test that the catalogue names, TEST with * for any rest; "FILE" for a whole file. The last
-# column of a row is a list with semicolons of "FILE: TEST, TEST" and "FILE"; what is no such name is a remark.
+# catalogued: prints "FILE TEST" for each test in the catalogue, where TEST may end in *, and "FILE" for a whole file. The
+# last column of a row is a list of "FILE: TEST, TEST" and "FILE", separated by semicolons. Other text is a remark.
 catalogued() {
     sed -nE 's/^\|.*\|([^|]*[a-z][^|]*)\|$/\1/p' tests/unit/CATALOGUE.md | tr ';' '\n' | sed 's/^ *–.*: \([a-z/_]*: \)/\1/' |
         while IFS=: read -r file tests; do
@@ -23,7 +23,7 @@ catalogued() {
             tr ',' '\n' <<< "$tests" | xargs -n 1 | { grep -E '^[a-z0-9]+(_[a-z0-9*]+)+$' || true; } | sed "s|^|$file |"
         done
 }
-# file_of NAME: the source of the tests that the catalogue calls so.
+# file_of NAME: prints the source file of the tests that the catalogue calls NAME.
 file_of() {
     for f in "tests/unit/decode_$1_test.c" "tests/unit/$1_test.c" "tests/$1_test.c" "tests/$1.sh"; do
         [ ! -e "$f" ] || { echo "$f"; return; }

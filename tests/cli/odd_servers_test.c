@@ -1,6 +1,6 @@
-/* The clients of the program before servers that are not ours, or not well: another server of the OpenAI kind, answers
- * that are malformed, cut, endless. A child process gives each connection its answer over a raw socket; the real
- * program asks. */
+/* The program as a client of other or faulty servers: another server with OpenAI's API, and responses that are
+ * malformed, truncated or endless. A child process answers each connection over a raw socket; the real program sends
+ * the requests. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ static int port;
 
 /* ---- The server -------------------------------------------------------------------------------------------------- */
 
-/* Reads until the blank line, and a body as long as Content-Length says. */
+/* Reads a request: up to the blank line, and a body of Content-Length bytes. */
 static bool read_request(int fd, char *text, size_t size) {
     size_t n = 0;
     for (;;) {
@@ -38,7 +38,7 @@ static bool read_request(int fd, char *text, size_t size) {
     }
 }
 
-/* Answers GET with `models`, POST with `answer`, until it is killed; NULL keeps the client waiting. */
+/* Answers GET with `models` and POST with `answer` until it is killed. NULL: never answers. */
 static void serve_for_ever(int listener, const char *models, const char *answer) {
     static char text[1 << 16];
     for (;;) {
@@ -78,10 +78,10 @@ static int teardown(void **state) {
 
 typedef struct said {
     char text[8192]; /* standard output and error */
-    int status;      /* of exit; -1: it was killed */
+    int status;      /* exit status; -1: killed */
 } said;
 
-/* Runs a command line of the shell. */
+/* Runs a shell command line. */
 static said shell(const char *command) {
     said s = {.status = -1};
     FILE *f = popen(command, "r");
@@ -98,7 +98,7 @@ static const char *unmask(void) {
     return program ? program : "build/unmask";
 }
 
-/* Runs the program on the server, behind what feeds it. */
+/* Runs the program with the server. `before` is the shell text in front of it, such as a pipe. */
 static said program(const char *before, const char *arguments) {
     char command[1024];
     snprintf(command, sizeof command, "%s timeout 60 %s %s --url http://127.0.0.1:%d 2>&1", before, unmask(), arguments,
@@ -106,7 +106,7 @@ static said program(const char *before, const char *arguments) {
     return shell(command);
 }
 
-/* The same on a terminal, at which somebody types. */
+/* The same on a terminal, with typed input. */
 static said on_terminal(const char *typed, const char *arguments) {
     char command[1024];
     snprintf(command, sizeof command,
@@ -139,7 +139,7 @@ static void other_servers_of_the_kind_are_spoken_to(void **state) {
     assert_true(s.status == 0 && strstr(s.text, "4 answered") && strstr(s.text, "an answer has 2.0 tokens"));
 }
 
-/* What servers of other makes write between the chunks that matter, and around them. */
+/* A stream with the extra events and members that other servers send. */
 #define FOREIGN                                                                                                        \
     STREAM ": OPENROUTER PROCESSING\r\n\r\n"                                                                           \
            "id: 1\r\nevent: message\r\nretry: 3000\r\n"                                                                \
@@ -166,7 +166,7 @@ static void streams_may_be_written_in_another_hand(void **state) {
     assert_true(s.status == 0 && strstr(s.text, "4 answered") && strstr(s.text, "an answer has 2.0 tokens"));
 }
 
-/* On a terminal, where the answer is drawn while it comes, without snapshots that nobody sends. */
+/* On a terminal the answer is drawn while it arrives, here from a server without snapshots. */
 static void a_terminal_shows_their_text_as_it_comes(void **state) {
     (void)state;
     start(MODELS("somebody"), FOREIGN);
@@ -174,7 +174,7 @@ static void a_terminal_shows_their_text_as_it_comes(void **state) {
     assert_true(s.status == 0 && strstr(s.text, "Good ") && strstr(s.text, "Good day"));
     s = on_terminal("Hi\\n/stats\\n", "chat");
     assert_true(s.status == 0 && strstr(s.text, "Good day") && strstr(s.text, "1, 2 tokens"));
-    assert_null(strstr(s.text, "passes")); /* nobody counted them */
+    assert_null(strstr(s.text, "passes")); /* this server does not report them */
 }
 
 static void whole_answers_are_taken_where_no_stream_comes(void **state) {
@@ -194,7 +194,7 @@ static void what_had_settled_stays_when_a_stream_breaks_off(void **state) {
     assert_true(s.status == 1 && strstr(s.text, "4 broken"));
 }
 
-/* Each of these answers to a question is one that a client must survive. */
+/* Responses that a client must survive. */
 static void malformed_answers_are_errors(void **state) {
     static const char *const answers[] = {
         "",
@@ -237,7 +237,7 @@ static void lists_without_a_model_are_errors(void **state) {
     }
 }
 
-/* Unless it ends at once, it waits until it gives the server up, and says so. */
+/* The program either ends at once, or waits until its timeout and reports it. */
 static void interrupts_end_the_search_for_a_server(void **state) {
     static const char *const commands[] = {"bench serve", "chat", "run Hi"};
     (void)state;

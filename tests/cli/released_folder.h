@@ -1,5 +1,5 @@
-/* Folders like those of released checkpoints: the real configuration, the special tokens, and shards of the real size
- * in which the headers are true and the weights are holes. For the test beside this file, which removes them. */
+/* Makes folders like those of released checkpoints: the real configuration, the special tokens, and shards of the real
+ * size with real headers, and holes instead of weights. For the test next to this file, which removes the folders. */
 #ifndef TESTS_RELEASED_FOLDER_H
 #define TESTS_RELEASED_FOLDER_H
 
@@ -37,17 +37,17 @@ static inline int64_t number(const json_t *config, const char *key) {
 
 /* ---- Shards ------------------------------------------------------------------------------------------------------ */
 
-/* Shards under way: a tensor that does not fit begins the next one. */
+/* The shards that are being written. A tensor that does not fit begins the next shard. */
 typedef struct shards {
     const char *dir;
-    json_t *header, *map; /* of the current shard; tensor to file */
+    json_t *header, *map; /* header of the current shard; map from tensors to files */
     int64_t bytes, total;
     int n;
 } shards;
 
 static inline void shard_name(char out[64], int n) { snprintf(out, 64, "model-%05d.safetensors", n); }
 
-/* Eight bytes of length, the header, and a hole. */
+/* Writes a shard: eight bytes of length, the header, and a hole. */
 static inline void end_shard(shards *s) {
     char name[64];
     shard_name(name, s->n);
@@ -84,7 +84,7 @@ static inline void put_tensor(shards *s, const char *type, int64_t rows, int64_t
     s->total += bytes;
 }
 
-/* A matrix, or a vector where columns is 0. */
+/* Adds a matrix, or a vector if columns is 0. */
 UM_PRINTF(4, 5) static inline void put(shards *s, int64_t rows, int64_t columns, const char *pattern, ...) {
     char name[160];
     va_list args;
@@ -213,7 +213,7 @@ static inline void write_weights(const char *dir, const json_t *config) {
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
-/* A vocabulary of one word, and the special tokens at their ids. */
+/* Writes a vocabulary of one word and the special tokens at their ids. */
 static inline void write_tokenizer(const char *dir, const json_t *tokens, const json_t *special) {
     json_t *added = json_array(), *id;
     const char *text;
@@ -229,8 +229,8 @@ static inline void write_tokenizer(const char *dir, const json_t *tokens, const 
     json_decref(tokenizer);
 }
 
-/* The folder below `root` of one of `releases`; the caller frees its path. The weights of a configuration are written
- * once, the other files anew. */
+/* Makes the folder of one of `releases` below `root`; the caller frees its path. Writes the weights of a configuration
+ * once, and the other files each time. */
 static inline char *released_folder(const char *root, const json_t *releases, const json_t *release) {
     const char *name = json_string_value(json_object_get(release, "config"));
     const char *tokens = json_string_value(json_object_get(release, "tokens"));

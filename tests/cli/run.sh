@@ -1,7 +1,7 @@
 #!/bin/bash
-# `unmask run`: what it prints where, what ends it, and its exit status.
+# `unmask run`: its output, what ends an answer, and the exit status.
 source tests/cli/claims.bash
-WORDS=tests/golden/models/sdar # its vocabulary is t0..t511, so every answer can be told from other text
+WORDS=build/data/golden/models/sdar # its vocabulary is t0..t511, so answers differ from all other text
 
 words_try() { try run --model "$WORDS" --ignore-eos --max-tokens 12 "$@"; }
 words() {
@@ -89,7 +89,7 @@ tools_and_variables_reach_the_template() {
     [ "$rc" = 2 ]
     grep -q -- '--tools needs a chat template' "$work/err"
 }
-template_of_ones_own_is_used_for_every_command() {
+chat_template_option_works_in_every_command() {
     echo 'My {{ messages[0].content }}' > "$work/own.jinja"
     try run --model models/tiny-block --max-tokens 1 --show-prompt --chat-template "$work/own.jinja" Hello
     [ "$(cat "$work/err")" = 'My Hello' ]
@@ -123,14 +123,14 @@ missing_model_says_how_to_name_one() {
     [ "$rc" = 2 ]
     grep -q -- '--model DIR' "$work/err"
     grep -q UNMASK_MODEL "$work/err"
-    grep -q models/tiny-block "$work/err"
+    grep -qF "bundled model (tiny-block, tiny-full)" "$work/err"
 }
 model_may_come_from_the_environment() {
     UNMASK_MODEL=$WORDS try run --max-tokens 3 --ignore-eos t5
     [ "$rc" = 0 ]
     grep -qE '^t[0-9]+' "$work/out"
 }
-folder_that_is_not_there_exits_3() {
+missing_folder_exits_3() {
     try run --model "$work/nothing" hello
     [ "$rc" = 3 ]
     grep -q "$work/nothing" "$work/err"
@@ -171,12 +171,12 @@ full_disk_is_reported() {
     [ "$rc" = 1 ]
     grep -q 'standard output' "$work/err"
 }
-interrupt_ends_the_answer_with_what_was_settled() {
+interrupt_ends_the_answer_and_keeps_settled_text() {
     rc=0
     "$UNMASK" run --model models/tiny-block --raw --ignore-eos --max-tokens 900 --accept-threshold 1 --json hello \
         > "$work/out" 2> "$work/err" &
     local pid=$!
-    # It is computing once it has used some processor time beyond its start.
+    # The program has started to compute when it has used more than 0.3 s of processor time.
     for _ in $(seq 200); do
         [ "$(awk '{ print $14 }' "/proc/$pid/stat")" -le 30 ] || break
         sleep 0.05
@@ -193,7 +193,7 @@ draws_masks_and_tokens_on_a_terminal() {
     grep -q $'\e\\[1;32m' "$work/out"  # fresh tokens
     grep -q $'\e\\[J' "$work/out"
 }
-terminal_is_left_with_the_answer_alone() {
+terminal_shows_only_the_answer_at_the_end() {
     words --buffer-size 2 t5 t6 t7
     cp "$work/out" "$work/plain"
     LC_ALL=C terminal --quiet --max-tokens 12 --buffer-size 2 --delay 20 t5 t6 t7
@@ -207,7 +207,7 @@ narrow_terminal_shows_every_row_once() {
     [ "$(screen | tr -d '\n')" = "$(cat "$work/plain")" ]
 }
 canvas_taller_than_the_terminal_leaves_no_mask_behind() {
-    WORDS=tests/golden/models/llada
+    WORDS=build/data/golden/models/llada
     words --max-tokens 64 --steps 16 t5 t6
     cp "$work/out" "$work/plain"
     columns=11 rows=4
@@ -237,7 +237,7 @@ locale_without_utf8_gets_ascii_masks() {
 unknown_instruction_set_is_refused_with_those_there_are() {
     UM_CPU_ISA=mmx words_try t5
     [ "$rc" = 3 ]
-    grep -qE 'UM_CPU_ISA: "mmx" is no instruction set of this processor; it has .*"plain C"' "$work/err"
+    grep -qE 'UM_CPU_ISA: "mmx" is not available on this processor; expected one of .*"plain C"' "$work/err"
 }
 instruction_set_can_be_chosen() {
     UM_CPU_ISA='plain C' terminal --max-tokens 4 t5

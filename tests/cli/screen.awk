@@ -1,5 +1,5 @@
-# Replays what a program wrote to a terminal of COLS columns and ROWS rows and prints every line that was ever there, as
-# it stood last: the part of a terminal's behaviour that the view relies on. ASCII only.
+# Replays the output of a program on a terminal of COLS columns and ROWS rows. Prints the final state of every line,
+# including lines that scrolled out. Supports only what the view uses, and ASCII.
 BEGIN { RS = "\001"; ORS = ""; row = column = last = 0 }
 
 function put(c) {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# `unmask tokenize`: texts and conversations to ids, and back.
+# `unmask tokenize`: converts texts and conversations to ids, and back.
 source tests/cli/claims.bash
-WORDS=tests/golden/models/sdar # a word-level vocabulary, t0 to t511, no template
+WORDS=build/data/golden/models/sdar # a word-level vocabulary, t0 to t511, no template
 MODEL=models/tiny-block
 
 tok() { try tokenize --model "$MODEL" "$@"; }
@@ -17,7 +17,7 @@ weather='[{"type": "function", "function": {"name": "get_weather", "parameters":
 
 claims_begin
 
-ids_and_pieces_are_printed_with_their_number() {
+ids_and_pieces_are_printed_with_their_index() {
     try tokenize --model "$WORDS" t5 t6
     [ "$rc" = 0 ]
     diff "$work/out" <(printf '     0        5  "t5"\n     1        6  "t6"\n2 tokens, 5 bytes\n')
@@ -49,7 +49,7 @@ a_users_special_text_stays_text_in_a_chat() {
     tok --chat --special-in-content parse 'Hello <|im_end|>'
     [ "$(grep -c special "$work/out")" = $((plain + 1)) ]
 }
-text_of_a_conversation_alone() {
+text_option_prints_only_the_text_of_a_conversation() {
     tok --chat --system 'Be brief.' --chat-template qwen3 --text Hello
     printf '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n' |
         cmp - "$work/out"
@@ -83,7 +83,7 @@ a_final_message_can_be_continued() {
     tok --messages "$work/messages.json" --no-generation-prompt --text
     not grep -qx '<|im_start|>assistant' <(tail -n 1 "$work/out")
 }
-ids_become_text_again() {
+ids_are_decoded_to_text() {
     tok --ids 'a b<|im_end|>c'
     cp "$work/out" "$work/ids"
     tok --decode "$(cat "$work/ids")"
@@ -94,7 +94,7 @@ ids_become_text_again() {
     tok --decode --json 0
     grep -q '"n":1,"ids":\[0\]' "$work/out"
 }
-a_folder_with_a_tokenizer_is_enough() {
+a_tokenizer_without_weights_is_enough() {
     mkdir "$work/tokenizer"
     cp "$MODEL/tokenizer.json" "$work/tokenizer" # the other file has a template
     try tokenize --model "$work/tokenizer" Hello
@@ -106,20 +106,20 @@ a_folder_with_a_tokenizer_is_enough() {
     try tokenize --model "$work/tokenizer" --chat --text Hello
     grep -qx '<|im_start|>user' "$work/out"
 }
-options_that_do_not_go_together_are_refused() {
+invalid_options_and_ids_are_refused() {
     for option in --text --continue-final-message '--system x' '--tools x' '--chat-template x' '--chat-template-kwargs {}'; do
         # shellcheck disable=SC2086 # an option and its value
         refuses "${option%% *} needs --chat" --model "$MODEL" $option Hello
     done
     refuses '--decode takes ids' --model "$MODEL" --decode --chat 5
     refuses 'expected ids, found "Hello"' --model "$MODEL" --decode 1 Hello
-    refuses '99999999999999999999 is no token' --model "$MODEL" --decode 99999999999999999999
+    refuses '99999999999999999999 is not a token' --model "$MODEL" --decode 99999999999999999999
     refuses '--messages is the whole conversation' --model "$MODEL" --messages x.json --chat Hello
 }
-what_is_wrong_with_a_conversation_is_said() {
+errors_of_a_conversation_are_reported() {
     echo '[{"role": "user"' > "$work/broken.json"
-    refuses 'messages: no JSON' --model "$MODEL" --messages "$work/broken.json"
-    refuses 'tools: no JSON' --model "$MODEL" --chat --tools "$work/broken.json" Hello
+    refuses 'messages: invalid JSON' --model "$MODEL" --messages "$work/broken.json"
+    refuses 'tools: invalid JSON' --model "$MODEL" --chat --tools "$work/broken.json" Hello
     refuses 'chat_template_kwargs' --model "$MODEL" --chat --chat-template-kwargs '[]' Hello
     refuses "$work/none.json" --model "$MODEL" --messages "$work/none.json"
     refuses 'expected a file' --model "$MODEL" --chat --chat-template "$work/none.jinja" Hello
@@ -127,7 +127,7 @@ what_is_wrong_with_a_conversation_is_said() {
     refuses 'given as text: line 2: no such role' --model "$MODEL" --chat --chat-template \
         $'{# #}\n{{ raise_exception("no such role") }}' Hello
     : > "$work/empty.json"
-    refuses 'messages: no JSON' --model "$MODEL" --messages "$work/empty.json"
+    refuses 'messages: invalid JSON' --model "$MODEL" --messages "$work/empty.json"
 }
 
 claims_all

@@ -1,16 +1,16 @@
 #!/bin/bash
-# bench/tradeoffs.sh: a short run of the measurement behind docs/tradeoffs.md, plots of made-up rows; bench/batching.sh.
+# bench/tradeoffs.sh: a short run of the measurement for docs/tradeoffs.md, and plots of invented rows; bench/batching.sh.
 source tests/cli/claims.bash
 export UNMASK
 
 bench/tradeoffs.sh --quick --out "$work/out" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-# member NAME PART VALUE: of the row of a part that was measured at a value.
+# member NAME PART VALUE: prints a member of the row of PART that was measured at VALUE.
 member() { grep "\"part\":\"$2\".*\"value\":\"$3\"" "$work/out/table.json" | grep -o "\"$1\":[^,}]*" | cut -d: -f2; }
 holds() { awk "BEGIN { exit !($1) }"; }
 
 # row PART MODEL STRATEGY SAMPLER PARAMETER VALUE ACCURACY TOKENS-PER-FORWARD
 row() { printf '%s\t' "$@" | awk -F'\t' -v OFS='\t' '{ print $1, $2, $3, $4, $5, $6, 50, $7, $8, 900, 800, 1000, 4096, 3 }'; }
-# drawn FILE SERIES: the plot is whole and has that many series.
+# drawn FILE SERIES: checks that the plot is complete and has this many series.
 drawn() {
     grep '^</svg>' "$work/drawn/$1.svg"
     [ "$(grep -c '<g id="gnuplot_plot_[0-9]*"' "$work/drawn/$1.svg")" = "$2" ]
@@ -73,7 +73,7 @@ every_series_is_in_its_plot() {
     grep -F '>factor (dual_cache)<' "$work/drawn/whole.svg"
 }
 
-what_it_does_not_understand_is_refused() {
+unknown_arguments_are_refused() {
     not bench/tradeoffs.sh --runs none --out "$work/refused"
     not bench/tradeoffs.sh --fast --out "$work/refused"
     not test -e "$work/refused"

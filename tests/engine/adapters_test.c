@@ -1,4 +1,4 @@
-/* Adapters through the engine: chosen by name for each request, alone or side by side, merged or applied. */
+/* Tests of adapters in the engine: chosen by name for each request, alone or together in a batch, merged or applied. */
 #include <math.h>
 
 #include "support.h"
@@ -22,7 +22,7 @@ static const layout layouts[] = {
     {"llada2", "attention.", "query_key_value|dense", CONFIG("'query_key_value','dense'"), NULL, 0},
     {"llada", "blocks.", "q_proj|k_proj|v_proj|attn_out", CONFIG("'q_proj','k_proj','v_proj','attn_out'"), "d2f", 0},
     {"dream", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, "d2f", 0},
-    /* So many rows that feed-forward layers go through them in groups, whose ends lie within requests. */
+    /* The prompts are long enough for feed-forward layers to process the rows in groups that end inside requests. */
     {"sdar", "layers.", "gate_proj|up_proj|down_proj", CONFIG("'gate_proj','up_proj','down_proj'"), NULL, LONG_PROMPT},
 };
 
@@ -32,7 +32,7 @@ typedef struct pair {
 } pair;
 
 static void make(pair *p, const layout *l) {
-    snprintf(p->path, sizeof p->path, "tests/golden/models/%s", l->model);
+    snprintf(p->path, sizeof p->path, "build/data/golden/models/%s", l->model);
     p->a = lora_new(1);
     p->b = lora_new(2);
     p->b.suffix = ".default.weight";
@@ -106,7 +106,7 @@ static void each_request_gets_the_answer_of_its_adapter_alone(void **state) {
     for (size_t i = 0; i < UM_LEN(layouts); i++) check_side_by_side(&layouts[i]);
 }
 
-/* Keys that requests share: with another adapter the same tokens have other ones. */
+/* The keys of a token depend on the adapter, so requests share keys only when they use the same adapter. */
 static void stored_beginnings_serve_requests_of_the_same_adapter_alone(void **state) {
     (void)state;
     static const layout l = {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL, LONG_PROMPT};
@@ -147,7 +147,7 @@ static void check_merged(const layout *l) {
     open_with(&t, l, p.list, false);
     for (int i = 0; i < 3; i++) {
         merged = applied = plain = (test_answer){0};
-        add(&m, l, i, i % 2 ? "a" : NULL, &merged); /* every request of a merged model runs through it */
+        add(&m, l, i, i % 2 ? "a" : NULL, &merged); /* every request of a model with a merged adapter uses it */
         add(&t, l, i, "a", &applied);
         add(&t, l, i, NULL, &plain);
         test_drain(m.engine);
@@ -197,7 +197,7 @@ static void a_step_with_adapters_allocates_nothing(void **state) {
     memset(answer, 0, sizeof answer);
     add(&t, &layouts[2], 0, "a", &answer[0]);
     add(&t, &layouts[2], 1, "b", &answer[1]);
-    if (um_engine_step(t.engine, &err)) fail_msg("%s", err.msg); /* admits them */
+    if (um_engine_step(t.engine, &err)) fail_msg("%s", err.msg); /* admits the requests */
     int64_t before = um_alloc_count();
     if (um_engine_step(t.engine, &err)) fail_msg("%s", err.msg);
     assert_int_equal(um_alloc_count(), before);

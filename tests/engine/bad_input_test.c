@@ -1,7 +1,8 @@
-/* Bad parameters, at the creation of an engine and per request. The tables of options are walked, so that a new row is
- * covered by being there: for each, values just outside its range, of another type, no number, empty; given as text,
- * and stored in the field by a program. Then parameters that contradict each other, the model, or what there is room
- * for. Every message names the parameter, the value, and what is allowed. */
+/* Tests of wrong parameters, at the creation of an engine and in requests. The tests go through the tables of options,
+ * so new rows are covered automatically. Each option gets values just outside its range, of another type, that are no
+ * number, and that are empty. They are given as text and stored in the field. Further tests use parameters that
+ * contradict each other, the model or the available memory. Every message must name the parameter, the value and the
+ * allowed values. */
 #include <math.h>
 
 #include "support.h"
@@ -27,14 +28,14 @@ static void add(values *v, const char *text) {
 static void add_number(values *v, const um_option *row, double x) {
     char text[UM_NUMBER_MAX];
     um_format_double(x, text);
-    /* Programs write -1 for "auto" where that is what it stores. */
+    /* -1 is allowed when it is the stored value of "auto". */
     if (um_streq(text, "-1") && row->autos && um_streq(row->autos, "-1")) return;
     add(v, text);
 }
 
 static values bad_values(const um_option *row) {
     values v = {0};
-    if (row->type == UM_OPT_STR) return v; /* any text is one */
+    if (row->type == UM_OPT_STR) return v; /* any text is a valid value */
     if (row->type != UM_OPT_NAME || row->choices) add(&v, "x"), add(&v, ""), add(&v, "nan");
     else add(&v, "a_word_that_is_longer_than_every_field_for_a_name");
     if (row->type == UM_OPT_BOOL || row->type == UM_OPT_CHOICE) add(&v, "7");
@@ -46,7 +47,7 @@ static values bad_values(const um_option *row) {
     return v;
 }
 
-/* The message has the name, the value, and the limit that was passed or everything that is allowed. */
+/* Checks that the message contains the name, the value, and either the limits or all allowed values. */
 static void check_message(const um_err *err, const um_option *row, const char *value) {
     um_buf range = {0};
     char min[UM_NUMBER_MAX] = "", max[UM_NUMBER_MAX] = "";
@@ -92,7 +93,8 @@ static void no_row_takes_a_bad_value_as_text(void **state) {
 
 /* ---- In the field ------------------------------------------------------------------------------------------------ */
 
-/* Bad contents number i of the row's field, and how messages write them; false: there are no more. */
+/* Stores bad value number i in the field of the row. `written` receives the value as messages write it. Returns false
+ * when there are no more bad values. */
 static bool store_bad(const um_option *row, void *base, int i, char *written, size_t size) {
     char *field = (char *)base + row->offset;
     const double numbers[] = {row->min - step_of(row), row->max + step_of(row), INFINITY, -INFINITY};
@@ -100,12 +102,12 @@ static bool store_bad(const um_option *row, void *base, int i, char *written, si
     snprintf(written, size, "%s", "");
     switch (row->type) {
     case UM_OPT_BOOL:
-    case UM_OPT_STR: return false; /* every content has a meaning */
+    case UM_OPT_STR: return false; /* every value is valid */
     case UM_OPT_CHOICE:
         *(int32_t *)(void *)field = i ? -1 : 99;
         snprintf(written, size, "%d", i ? -1 : 99);
         return i < 2;
-    case UM_OPT_NAME: /* a word that is none, and one without an end */
+    case UM_OPT_NAME: /* an unknown word, and one without a terminating NUL */
         memset(field, i ? 'a' : 0, row->size);
         if (i == 0) strcpy(field, "x");
         snprintf(written, size, "%s", i ? "aaaaaaaaaaaa" : "x");
@@ -121,7 +123,7 @@ static bool store_bad(const um_option *row, void *base, int i, char *written, si
     return i < n_numbers && has_range(row);
 }
 
-/* What stands there means auto. */
+/* Returns whether the field holds the value of "auto". */
 static bool is_auto(const um_option *row, const void *base) {
     um_buf text = {0};
     um_option_get_text(row, base, &text);
@@ -208,15 +210,15 @@ static void no_request_is_taken_with_a_bad_value(void **state) {
 
 typedef struct contradiction {
     const char *model;
-    const char *given; /* "name=value ..." of the engine or of the request */
+    const char *given; /* "name=value ..." for the engine or the request */
     um_status status;
-    const char *message; /* a part of it */
+    const char *message; /* a part of the expected message */
 } contradiction;
 
-/* Sets each of the words by `set`. */
+/* Calls `set` for each "name=value" in `given`. */
 static void set_all(const char *given, um_status (*set)(void *object, const char *name, const char *value),
                     void *object) {
-    static char words[256]; /* a configuration borrows its texts */
+    static char words[256]; /* static, because a configuration keeps pointers to its strings */
     snprintf(words, sizeof(words), "%s", given);
     for (char *next, *word = strtok_r(words, " ", &next); word; word = strtok_r(NULL, " ", &next)) {
         char *value = strchr(word, '=');
@@ -241,6 +243,32 @@ static void check_refusal(const contradiction *x, const char *where, um_status s
                  um_status_name(x->status), x->message, um_status_name(st), err->msg);
 }
 
+/* Checks that um_request_check_for, with a model without weights and the sizes of the engine, gives the same error. */
+static void check_without_weights(const um_config *c, const um_engine *e, const um_request *r, const um_err *expected) {
+    um_model *text = NULL;
+    um_config sizes = *c;
+    um_engine_info info;
+    um_err err = {0};
+    um_engine_get_info(e, &info);
+    sizes.max_model_len = info.max_model_len;
+    sizes.max_num_reqs = info.max_num_reqs;
+    sizes.max_num_batched_tokens = info.max_num_batched_tokens;
+    sizes.page_size = info.page_size;
+    sizes.num_pages = info.num_pages;
+    if (um_model_open_text(&text, c, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(um_request_check_for(text, &sizes, r, r->n_ids, &err), expected->code);
+    assert_string_equal(err.msg, expected->msg);
+    assert_string_equal(err.param, expected->param);
+    um_model_close(text);
+}
+
+static void check_add(const contradiction *x, const um_config *c, um_engine *e, const um_request *r) {
+    um_err err = {0};
+    check_refusal(x, "request", um_engine_add(e, r, NULL, &err), &err);
+    assert_int_equal(um_engine_pending(e), 0);
+    check_without_weights(c, e, r, &err);
+}
+
 static void refused_at_creation(const contradiction *x) {
     um_config c;
     test_engine t = {0};
@@ -256,14 +284,12 @@ static void refused_at_creation(const contradiction *x) {
 static void refused_per_request(const contradiction *x) {
     um_config c;
     test_engine t;
-    um_err err = {0};
     char path[128];
     test_config(&c, x->model, path, sizeof(path));
     test_open(&t, &c);
     um_request r = request(t.engine);
     set_all(x->given, set_request, &r);
-    check_refusal(x, "request", um_engine_add(t.engine, &r, NULL, &err), &err);
-    assert_int_equal(um_engine_pending(t.engine), 0);
+    check_add(x, &c, t.engine, &r);
     test_close(&t);
 }
 
@@ -287,8 +313,9 @@ static void decoding_that_contradicts_itself_is_refused(void **state) {
         {"sdar", "sampler=origin", UM_EUNSUPPORTED, "sampler: origin follows a schedule over a whole canvas"},
         {"llada", "sampler=edit", UM_EUNSUPPORTED, "sampler: edit needs the blocks of block diffusion"},
         {"llada", "strategy=sparse sampler=dmax", UM_EUNSUPPORTED, "sampler: dmax needs the blocks of block diffusion"},
-        {"llada2", "strategy=dmax sampler=confidence", UM_EUNSUPPORTED, "sampler: strategy dmax runs dmax alone, not"},
-        {"fast_dllm_v2", "sampler=edit", UM_EUNSUPPORTED, "sampler: edit edits tokens that are there"},
+        {"llada2", "strategy=dmax sampler=confidence", UM_EUNSUPPORTED,
+         "sampler: strategy dmax runs sampler dmax only, not"},
+        {"fast_dllm_v2", "sampler=edit", UM_EUNSUPPORTED, "sampler: edit edits filled positions"},
         {"fast_dllm_v2", "sampler=random alg_temp=1 sampler=entropy", UM_EUNSUPPORTED,
          "sampler: entropy follows a schedule over a whole canvas"},
         {"sdar", "sampler=hierarchy accept_threshold=0.5 low_threshold=0.6", UM_ERANGE,
@@ -346,7 +373,7 @@ static void what_neither_strategy_nor_sampler_reads_is_refused(void **state) {
         {"llada", "sampler=random alg_temp=0.5", UM_EUNSUPPORTED,
          "it is read by samplers maskgit_plus, topk_margin, entropy, linear_entropy"},
         {"sdar", "sampler=sequential confidence=margin", UM_EUNSUPPORTED, "confidence: margin would have no effect"},
-        {"llada", "denoising_steps=4", UM_EINVAL, "strategy full spreads steps, the passes of the whole canvas"},
+        {"llada", "denoising_steps=4", UM_EINVAL, "strategy full takes the number of passes from steps"},
         {"llada", "strategy=prefix_cache head_select=true", UM_EUNSUPPORTED, "it is read by strategy sparse"},
     };
     refused_in_both(both, UM_LEN(both));
@@ -366,7 +393,7 @@ static void check_strategies(const char *model) {
         um_engine *e = NULL;
         um_request r = request(t.engine);
         const contradiction x = {model, (*s)->name, UM_EUNSUPPORTED, "which run: "};
-        if (um_family_runs(f, (*s)->name)) continue;
+        if (um_family_supports(f, (*s)->name)) continue;
         assert_int_equal(um_request_set(&r, "strategy", (*s)->name, NULL), UM_OK);
         check_refusal(&x, "request", um_engine_add(t.engine, &r, NULL, &err), &err);
         assert_non_null(strstr(err.msg, f->strategies));
@@ -382,19 +409,21 @@ static void a_strategy_that_a_family_can_not_run_names_those_it_can(void **state
     for (size_t i = 0; i < UM_LEN(models); i++) check_strategies(models[i]);
 }
 
-/* ---- What an engine or a model can't be -------------------------------------------------------------------------- */
+/* ---- Configurations of engines and models that are refused ------------------------------------------------------- */
 
 static void sizes_that_contradict_each_other_make_no_engine(void **state) {
     (void)state;
     static const contradiction engines[] = {
         {"sdar", "max_num_batched_tokens=2048", UM_ERANGE,
-         "max_num_batched_tokens: 2048 is outside 1..1024, for which the model was opened"},
+         "max_num_batched_tokens: 2048 is outside 1..1024, the limit that the model was opened with"},
         {"sdar", "max_num_batched_tokens=3", UM_ELIMIT,
-         "no request can run, even of one token: a pass of this request needs 8 tokens (prompt 1, block_size 4), but "
+         "no request can run, not even one of a single token: a pass of this request needs 8 tokens (prompt 1, "
+         "block_size 4), but "
          "max_num_batched_tokens is 3"},
         {"llada", "max_num_batched_tokens=3 cfg_scale=1", UM_ELIMIT, "all of it twice for cfg_scale"},
         {"sdar", "num_pages=1 page_size=2", UM_ELIMIT,
-         "no request can run, even of one token: the request needs 2 KV pages (4 tokens in pages of 2), but there are "
+         "no request can run, not even one of a single token: the request needs 2 KV pages (4 tokens in pages of 2), "
+         "but there are "
          "1"},
         {"sdar", "num_pages=1000000000", UM_ENOMEM, "needed"},
     };
@@ -422,7 +451,7 @@ static void a_model_is_not_opened_with_what_contradicts_it(void **state) {
     }
 }
 
-/* ---- What a request can't be ------------------------------------------------------------------------------------- */
+/* ---- Requests that are refused ----------------------------------------------------------------------------------- */
 
 static void check_request(const um_request *r, um_status status, const char *message) {
     const contradiction x = {"sdar", "a field", status, message};
@@ -457,7 +486,7 @@ static void fields_without_a_row_are_checked_too(void **state) {
     r.n_bias = 1;
     check_request(&r, UM_ERANGE, "logit_bias: id 512 is outside the vocabulary 0..511");
     r.bias = &nan_bias;
-    check_request(&r, UM_ERANGE, "logit_bias: the value of id 3 is no number that can be added");
+    check_request(&r, UM_ERANGE, "logit_bias: the value of id 3 is NaN or +infinity");
     r = request(sdar.engine);
     r.stop = empty;
     r.n_stop = 1;
@@ -491,11 +520,10 @@ static void a_suffix_leaves_room_for_an_answer(void **state) {
         {far, 1, {"llada", "512", UM_ERANGE, "suffix token 0 is 512, outside the vocabulary 0..511"}},
     };
     for (size_t i = 0; i < UM_LEN(rows); i++) {
-        um_err err = {0};
         um_request r = request(t.engine);
         r.suffix = rows[i].ids;
         r.n_suffix = rows[i].n;
-        check_refusal(&rows[i].x, "suffix", um_engine_add(t.engine, &r, NULL, &err), &err);
+        check_add(&rows[i].x, &c, t.engine, &r);
     }
     test_close(&t);
 }

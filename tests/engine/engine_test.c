@@ -1,5 +1,5 @@
-/* The engine through its public doors: refusals with the arithmetic, limits, stops, streams, aborts, and that a step
- * allocates nothing. */
+/* Tests of the engine's public functions: refusals with the numbers that do not fit, limits, stops, streams and aborts.
+ * A step must allocate nothing. */
 #include "support.h"
 
 static test_engine sdar;
@@ -124,6 +124,9 @@ static void refuses_parameters_out_of_range(void **state) {
     r.sampling.temperature = -1;
     check_refused(&r, UM_ERANGE, "temperature");
     r = request(NULL);
+    r.sampling.temperature = 2.5F;
+    check_refused(&r, UM_ERANGE, "2.5 is outside 0..2");
+    r = request(NULL);
     snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "nonsense");
     check_refused(&r, UM_EINVAL, "multi_bd");
     r = request(NULL);
@@ -131,7 +134,7 @@ static void refuses_parameters_out_of_range(void **state) {
     check_refused(&r, UM_EUNSUPPORTED, "multi_bd");
 }
 
-/* Prompt and answer are 29 tokens: 8 blocks of 4. */
+/* Prompt and answer together have 29 tokens, which need 8 blocks of 4. */
 static void refuses_what_no_page_pool_could_hold(void **state) {
     (void)state;
     for (int32_t pages = 3; pages <= 4; pages++) {
@@ -223,7 +226,7 @@ static void a_stop_string_cuts_the_text_exactly(void **state) {
     test_answer whole = {0};
     um_request r = request(&whole);
     run(&r);
-    /* Every stop string that occurs ends the text just before its first occurrence, also across tokens. */
+    /* A stop string ends the text just before its first occurrence, also when it spans several tokens. */
     size_t len = strlen(whole.text);
     for (size_t from = 0; from + 5 < len; from += 3) {
         char stop[6];
@@ -259,15 +262,15 @@ static void an_unset_seed_is_drawn_and_repeats_the_answer(void **state) {
 
 /* ---- Snapshots --------------------------------------------------------------------------------------------------- */
 
-typedef struct film {
+typedef struct history {
     test_answer answer;
     int32_t passes;
     size_t settled;
     char wrong[64];
-} film;
+} history;
 
 static void watch(void *arg, const um_event *ev) {
-    film *f = (film *)arg;
+    history *f = (history *)arg;
     if (ev->type == UM_EVENT_FINISH) test_collect(&f->answer, ev);
     if (ev->type != UM_EVENT_SNAPSHOT) return;
     const um_snapshot *s = ev->snapshot;
@@ -280,7 +283,7 @@ static void watch(void *arg, const um_event *ev) {
 
 static void a_settled_token_never_changes_back(void **state) {
     (void)state;
-    film f = {0};
+    history f = {0};
     um_request r = request(NULL);
     r.events = UM_EVENT_SNAPSHOT;
     r.on_event = watch;
@@ -290,7 +293,7 @@ static void a_settled_token_never_changes_back(void **state) {
     assert_int_equal(f.passes, f.answer.nfe);
 }
 
-/* ---- Abort and life ---------------------------------------------------------------------------------------------- */
+/* ---- Aborting and closing ---------------------------------------------------------------------------------------- */
 
 static void abort_frees_everything_at_once(void **state) {
     (void)state;
@@ -334,7 +337,7 @@ static void an_aborted_answer_is_what_was_streamed(void **state) {
     char stop[64];
     int n_differing = 0;
     run(&r);
-    snprintf(stop, sizeof(stop), "%.20s never", whole.text + 1); /* most of the text could begin it */
+    snprintf(stop, sizeof(stop), "%.20s never", whole.text + 1); /* a long part of the text could be its beginning */
     const char *list[] = {stop};
     for (int steps = 0; steps < whole.nfe; steps++) {
         test_answer a = {0};
@@ -351,7 +354,7 @@ static void an_aborted_answer_is_what_was_streamed(void **state) {
         assert_int_equal(a.n, a.n_streamed);
         n_differing += slot.answer_tokens > a.n;
     }
-    assert_true(n_differing > 0); /* bytes were held back in at least one of them */
+    assert_true(n_differing > 0); /* in at least one abort, tokens were settled but held back */
 }
 
 static void step_inside(void *arg, const um_event *ev) {
@@ -368,6 +371,46 @@ static void a_callback_must_not_step(void **state) {
     r.arg = &st;
     run(&r);
     assert_int_equal(st, UM_EINVAL);
+}
+
+typedef struct nested {
+    um_status status;
+    um_err err;
+    int32_t n_events;
+} nested;
+
+static void generate_in_callback(void *arg, const um_event *ev) {
+    nested *n = arg;
+    um_request r = request(NULL);
+    char *text = NULL;
+    (void)ev;
+    r.on_event = NULL;
+    if (n->n_events++ == 0) n->status = um_generate(sdar.engine, &r, &text, &n->err);
+}
+
+static void generate_in_a_callback_leaves_no_request_behind(void **state) {
+    (void)state;
+    nested n = {.status = UM_OK};
+    um_request r = request(NULL);
+    r.on_event = generate_in_callback;
+    r.arg = &n;
+    assert_int_equal(um_engine_add(sdar.engine, &r, NULL, NULL), UM_OK);
+    while (n.n_events == 0) assert_int_equal(um_engine_step(sdar.engine, NULL), UM_OK);
+    assert_int_equal(n.status, UM_EINVAL);
+    assert_int_equal(um_engine_pending(sdar.engine), 1);
+    test_drain(sdar.engine);
+}
+
+static void generate_returns_one_answer_only(void **state) {
+    (void)state;
+    um_err err = {0};
+    char *text = NULL;
+    um_request r = request(NULL);
+    r.n = 2;
+    assert_int_equal(um_generate(sdar.engine, &r, &text, &err), UM_EINVAL);
+    assert_string_equal(err.param, "n");
+    assert_null(text);
+    assert_int_equal(um_engine_pending(sdar.engine), 0);
 }
 
 static void a_failed_request_leaves_others_alone(void **state) {
@@ -421,6 +464,8 @@ int main(void) {
         cmocka_unit_test(a_callback_may_abort_its_request),
         cmocka_unit_test(an_aborted_answer_is_what_was_streamed),
         cmocka_unit_test(a_callback_must_not_step),
+        cmocka_unit_test(generate_in_a_callback_leaves_no_request_behind),
+        cmocka_unit_test(generate_returns_one_answer_only),
         cmocka_unit_test(a_failed_request_leaves_others_alone),
         cmocka_unit_test(a_step_allocates_nothing),
     };

@@ -1,4 +1,5 @@
-/* What events and slots carry beside text: ids, times, confidences, blocks in flight, special tokens. */
+/* Tests of the contents of events and slots, apart from text: ids, times, confidences, blocks in flight, special
+ * tokens. */
 #include <math.h>
 
 #include <jansson.h>
@@ -44,14 +45,14 @@ static int64_t add(um_engine *e, const um_request *r) {
 
 /* ---- Snapshots --------------------------------------------------------------------------------------------------- */
 
-typedef struct film {
+typedef struct history {
     const char *strategy;
     int32_t n_snapshots, n_finished, last_tokens;
     double last_seconds;
     int32_t max_tokens;
-} film;
+} history;
 
-static void check_confidence(const film *f, const um_snapshot *s) {
+static void check_confidence(const history *f, const um_snapshot *s) {
     for (size_t i = 0; i < s->n; i++) {
         bool masked = s->state[i] == UM_TOKEN_MASK;
         if (masked != isnan(s->confidence[i]) || (!masked && !(s->confidence[i] > 0 && s->confidence[i] <= 1)))
@@ -60,8 +61,8 @@ static void check_confidence(const film *f, const um_snapshot *s) {
     }
 }
 
-/* Blocks follow each other, lie in the answer, and hold its masks: no mask is settled or behind them. */
-static void check_blocks(const film *f, const um_snapshot *s) {
+/* Checks that the blocks follow each other, lie inside the answer and contain all its masks. */
+static void check_blocks(const history *f, const um_snapshot *s) {
     int32_t masks = 0, seen = 0, end = INT32_MIN;
     for (int32_t i = 0; i < s->n_blocks; i++) {
         const um_block_view *b = &s->block[i];
@@ -76,7 +77,7 @@ static void check_blocks(const film *f, const um_snapshot *s) {
 }
 
 static void watch(void *arg, const um_event *ev) {
-    film *f = (film *)arg;
+    history *f = (history *)arg;
     f->n_finished += ev->type == UM_EVENT_FINISH;
     if (ev->type == UM_EVENT_FINISH) assert_true(ev->result->decode_seconds >= f->last_seconds);
     if (ev->type != UM_EVENT_SNAPSHOT) return;
@@ -93,7 +94,7 @@ static void snapshots_of_every_strategy_show_confidence_and_blocks(void **state)
     for (size_t i = 0; i < UM_LEN(kinds); i++) {
         char path[128];
         test_engine t;
-        film f = {.strategy = kinds[i].strategy, .max_tokens = 21};
+        history f = {.strategy = kinds[i].strategy, .max_tokens = 21};
         open_kind(&t, kinds[i].model, path);
         um_request r = request(t.engine, kinds[i].strategy);
         r.events = UM_EVENT_SNAPSHOT;
@@ -130,7 +131,7 @@ static void as_many_blocks_are_in_flight_as_the_buffer_holds(void **state) {
         r.arg = &most;
         (void)add(t.engine, &r);
         test_drain(t.engine);
-        assert_in_range(most, n, n + 1); /* and one that is being stored */
+        assert_in_range(most, n, n + 1); /* one more block may be in flight while it is stored */
         test_close(&t);
     }
 }
@@ -147,7 +148,7 @@ static void ids_of_all_text_events_are_the_answer(void **state) {
         open_kind(&t, kinds[i].model, path);
         um_request r = request(t.engine, kinds[i].strategy);
         r.events = UM_EVENT_TEXT;
-        r.on_event = test_collect; /* which compares */
+        r.on_event = test_collect; /* checks the tokens of the events against the result */
         r.arg = &a;
         (void)add(t.engine, &r);
         test_drain(t.engine);
@@ -156,20 +157,20 @@ static void ids_of_all_text_events_are_the_answer(void **state) {
     }
 }
 
-/* What a request's events tell of its tokens beside their ids. */
+/* The values that the events of an answer carry for its tokens, apart from their ids. */
 #define TOP 3
 typedef struct scores {
     float logprob[64];
     um_logprob likeliest[64 * TOP];
     int32_t text_end[64];
     size_t n, text_len;
-    bool is_cut; /* a token's text goes on behind what came */
+    bool is_cut; /* the last token's text continues after the text that was sent */
     int32_t n_finished, n_events, n_without_text;
     char text[512];
 } scores;
 
 static void keep_scores(scores *s, const um_event *ev) {
-    assert_false(s->is_cut); /* only the last event may have such a token, where a stop string began in it */
+    assert_false(s->is_cut); /* only the last event may have such a token, when a stop string cut it */
     assert_true((size_t)ev->offset == s->n && s->n + ev->n_ids <= UM_LEN(s->text_end));
     assert_true(ev->logprob && ev->likeliest && ev->n_likeliest == TOP);
     s->text_len += ev->text_len;
@@ -199,7 +200,7 @@ static void compare_scores(void *arg, const um_event *ev) {
     for (size_t i = 0; i < s->n; i++) assert_true(s->logprob[i] <= 0 && s->likeliest[i * TOP].logprob <= 0);
 }
 
-/* The request's answers, whose steps allocate nothing. */
+/* Runs the request and compares its events with its results. The steps must allocate nothing. */
 static void run_scored(um_engine *e, um_request *r, scores *s) {
     memset(s, 0, (size_t)r->n * sizeof *s);
     r->sampling.logprobs = TOP;
@@ -224,7 +225,7 @@ static void log_probabilities_of_all_text_events_are_the_answers(void **state) {
         um_request r = request(t.engine, kinds[i].strategy);
         run_scored(t.engine, &r, s);
         assert_true(s->n > 0 && s->text_len == strlen(s->text));
-        snprintf(stop, sizeof stop, "%.3s", s->text + s->text_len / 2); /* ends the answer, perhaps inside a token */
+        snprintf(stop, sizeof stop, "%.3s", s->text + s->text_len / 2); /* ends the answer, possibly inside a token */
         r.stop = stops;
         r.n_stop = 1;
         run_scored(t.engine, &r, s);
@@ -238,7 +239,7 @@ static void log_probabilities_of_all_text_events_are_the_answers(void **state) {
     }
 }
 
-/* Hot answers of the byte-level model are full of bytes that are no character alone. */
+/* At a high temperature, the byte-level model writes many tokens that are only a part of a character. */
 static void log_probabilities_wait_for_the_text_of_their_token(void **state) {
     (void)state;
     int32_t without_text = 0, events = 0;
@@ -249,7 +250,7 @@ static void log_probabilities_wait_for_the_text_of_their_token(void **state) {
         r.ids = prompt;
         r.n_ids = UM_LEN(prompt);
         r.sampling.max_tokens = 60;
-        r.sampling.temperature = 3;
+        r.sampling.temperature = 2;
         r.sampling.seed = seed;
         r.sampling.ignore_eos = true;
         r.decoding.block_size = 4;
@@ -288,7 +289,7 @@ static um_request ask(test_answer *a) {
     r.messages = &question;
     r.n_messages = 1;
     r.sampling.max_tokens = 40;
-    r.sampling.ignore_eos = true; /* what comes then are special tokens, and tokens behind them */
+    r.sampling.ignore_eos = true; /* the model then writes special tokens, and tokens after them */
     r.events = UM_EVENT_TEXT;
     r.on_event = test_collect;
     r.arg = a;
@@ -318,7 +319,7 @@ static void compare_ends(void *arg, const um_event *ev) {
     }
 }
 
-/* The decoder BPEDecoder writes the last token differently, so each waits for the next. */
+/* BPEDecoder writes the last token differently, so the text of a token is known only when the next token is known. */
 static void a_text_that_waits_for_the_next_token_is_its_tokens_own(void **state) {
     (void)state;
     char folder[] = BOS_FOLDER, from[512], to[256], cwd[256];
@@ -368,7 +369,7 @@ static void special_tokens_are_text_when_that_is_asked_for(void **state) {
     um_free(whole);
 }
 
-/* ---- Facts of an engine ------------------------------------------------------------------------------------------ */
+/* ---- The values of an engine ------------------------------------------------------------------------------------- */
 
 static void check_sampler(const char *model, const char *strategy, const char *sampler, const char *want) {
     char path[128];
@@ -408,7 +409,7 @@ static void slots_show_what_runs_and_what_waits(void **state) {
     um_slot slot[2];
     memset(a, 0, sizeof a);
     um_request r = ask(&a[0]), later = ask(&a[1]);
-    r.decoding.accept_threshold = 1; /* one token a pass */
+    r.decoding.accept_threshold = 1; /* accept one token in each pass */
     int64_t id = add(tiny.engine, &r), other = add(tiny.engine, &later);
     assert_int_equal(um_engine_step(tiny.engine, NULL), UM_OK);
     assert_int_equal(um_engine_slots(tiny.engine, NULL, 0), 2);
@@ -419,7 +420,7 @@ static void slots_show_what_runs_and_what_waits(void **state) {
     assert_true(!slot[1].running && slot[1].id == other && slot[1].nfe == 0 && slot[1].blocks == 0);
     um_err err = {0};
     assert_int_equal(um_engine_flush_cache(tiny.engine, &err), UM_EINVAL);
-    assert_non_null(strstr(err.msg, "2 run or wait"));
+    assert_non_null(strstr(err.msg, "2 are unfinished"));
     test_drain(tiny.engine);
 }
 
@@ -440,7 +441,7 @@ static um_stats after_prompt(const int32_t *ids, size_t n, uint64_t salt) {
 
 static void a_flushed_cache_serves_no_prompt(void **state) {
     (void)state;
-    static const int32_t ids[70]; /* two pages and some */
+    static const int32_t ids[70]; /* two full pages and a part of a third */
     um_stats first = after_prompt(ids, 70, 0), second = after_prompt(ids, 70, 0);
     assert_true(second.prefix_hits > first.prefix_hits);
     assert_int_equal(um_engine_flush_cache(tiny.engine, NULL), UM_OK);
@@ -448,7 +449,8 @@ static void a_flushed_cache_serves_no_prompt(void **state) {
     assert_true(third.prefix_hits == second.prefix_hits);
 }
 
-/* Who salts alike shares, and nobody else learns from the time of an answer what was asked before. */
+/* Only requests with the same salt share a stored prompt. Others can't find out from response times which prompts were
+ * used before. */
 static void a_stored_prompt_serves_those_of_its_salt(void **state) {
     (void)state;
     static const int32_t ids[70] = {3, 1, 4};
@@ -477,7 +479,7 @@ static void note_end(void *arg, const um_event *ev) {
 static void the_lower_priority_number_is_admitted_first(void **state) {
     (void)state;
     static const int32_t priority[] = {0, 5, -1, 5};
-    static const int want[] = {2, 0, 1, 3}; /* one place */
+    static const int want[] = {2, 0, 1, 3}; /* the engine has one slot */
     order o = {0};
     int64_t id[4];
     for (int i = 0; i < 4; i++) {
@@ -490,6 +492,226 @@ static void the_lower_priority_number_is_admitted_first(void **state) {
     }
     test_drain(tiny.engine);
     for (int i = 0; i < 4; i++) assert_int_equal(o.id[i], id[want[i]]);
+}
+
+/* ---- Times ------------------------------------------------------------------------------------------------------- */
+
+/* Lower and upper bound of a time, measured by the test itself. */
+typedef struct bounds {
+    double least, most;
+} bounds;
+
+typedef struct timed {
+    double add_begins, add_ends;
+    bounds started;     /* begin and end of the step that scheduled it */
+    bounds first_text;  /* begin of the step of its first text, and the time of that event */
+    double step_begins; /* when the current step began */
+    um_result result;
+    bool is_done;
+} timed;
+
+static void note_times(void *arg, const um_event *ev) {
+    timed *t = (timed *)arg;
+    if (ev->type == UM_EVENT_TEXT && !t->first_text.most) t->first_text = (bounds){t->step_begins, um_now()};
+    if (ev->type != UM_EVENT_FINISH) return;
+    t->result = *ev->result;
+    t->is_done = true;
+}
+
+static void add_timed(um_engine *e, um_request *r, timed *t) {
+    *t = (timed){.add_begins = um_now()};
+    r->events = UM_EVENT_TEXT;
+    r->on_event = note_times;
+    r->arg = t;
+    (void)add(e, r);
+    t->add_ends = um_now();
+}
+
+static void step_timed(um_engine *e, timed *t, size_t n) {
+    const double begins = um_now();
+    um_slot slot[2];
+    for (size_t i = 0; i < n; i++) t[i].step_begins = begins;
+    assert_int_equal(um_engine_step(e, NULL), UM_OK);
+    const double ends = um_now();
+    const size_t n_slots = um_engine_slots(e, slot, UM_LEN(slot));
+    for (size_t i = 0; i < n; i++) {
+        bool waits = false;
+        for (size_t k = 0; k < n_slots; k++) waits |= !slot[k].running && slot[k].id == (int64_t)i + 1;
+        if (!waits && !t[i].started.most) t[i].started = (bounds){begins, ends};
+    }
+}
+
+static void check_times(const char *strategy, const timed *t) {
+    const um_result *r = &t->result;
+    const double slack = 1e-9; /* allows for rounding of differences */
+    const double queue_least = t->started.least - t->add_ends, queue_most = t->started.most - t->add_begins,
+                 first_least = t->first_text.least - t->add_ends, first_most = t->first_text.most - t->add_begins;
+    if (!(r->queue_seconds >= queue_least - slack && r->queue_seconds <= queue_most + slack))
+        fail_msg("%s: queue %g s, expected %g..%g", strategy, r->queue_seconds, queue_least, queue_most);
+    if (!(r->first_token_seconds >= first_least - slack && r->first_token_seconds <= first_most + slack))
+        fail_msg("%s: first token after %g s, expected %g..%g", strategy, r->first_token_seconds, first_least,
+                 first_most);
+    if (!(r->queue_seconds > 0 && r->queue_seconds <= r->first_token_seconds &&
+          r->first_token_seconds <= r->total_seconds))
+        fail_msg("%s: queue %g s, first token %g s, total %g s", strategy, r->queue_seconds, r->first_token_seconds,
+                 r->total_seconds);
+}
+
+/* The engine has one slot, so the second request waits until the first one has ended. */
+static void times_count_from_submission_and_ascend(void **state) {
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(kinds); i++) {
+        char path[128];
+        um_config c;
+        test_engine t;
+        timed times[2];
+        test_config(&c, kinds[i].model, path, sizeof path);
+        c.num_pages = 40;
+        c.max_num_reqs = 1;
+        test_open(&t, &c);
+        um_request r = request(t.engine, kinds[i].strategy);
+        for (size_t k = 0; k < UM_LEN(times); k++) add_timed(t.engine, &r, &times[k]);
+        while (um_engine_pending(t.engine)) step_timed(t.engine, times, UM_LEN(times));
+        for (size_t k = 0; k < UM_LEN(times); k++) {
+            assert_true(times[k].is_done && times[k].result.n_tokens > 0);
+            check_times(kinds[i].strategy, &times[k]);
+        }
+        test_close(&t);
+    }
+}
+
+static void note_queue(void *arg, const um_event *ev) {
+    double *queue = (double *)arg;
+    if (ev->type == UM_EVENT_FINISH) queue[ev->index] = ev->result->queue_seconds;
+}
+
+/* The times of all answers count from the same um_engine_add. A later answer is not scheduled before an earlier one. */
+static void answers_of_a_request_count_from_its_submission(void **state) {
+    (void)state;
+    enum { ANSWERS = 4, WORDS = 400 };
+    double queue[ANSWERS] = {0};
+    um_buf text = {0};
+    um_config c;
+    test_engine t;
+    um_config_init(&c);
+    c.model = "models/tiny-full";
+    c.max_num_reqs = ANSWERS;
+    test_open(&t, &c);
+    for (int i = 0; i < WORDS; i++) um_buf_puts(&text, " sum"); /* encoding takes longer than scheduling */
+    um_request r;
+    um_request_init(t.engine, &r);
+    r.text = text.data;
+    r.text_len = text.len;
+    r.n = ANSWERS;
+    r.sampling.max_tokens = 1;
+    r.on_event = note_queue;
+    r.arg = queue;
+    (void)add(t.engine, &r);
+    test_drain(t.engine);
+    for (int i = 1; i < ANSWERS; i++)
+        if (!(queue[i] >= queue[i - 1]))
+            fail_msg("answer %d: queue %g s, the one before %g s", i, queue[i], queue[i - 1]);
+    um_buf_free(&text);
+    test_close(&t);
+}
+
+/* ---- Aborts from callbacks --------------------------------------------------------------------------------------- */
+
+/* Request 0 has two answers, request 3 waits for a slot, and the callback adds request 4. */
+enum { N_FIRST = 4, N_ALL = 5, EVERYONE = -1 };
+
+typedef struct aborts {
+    um_engine *engine;
+    int trigger, type; /* the callback acts at the first event of this type of this request */
+    int target;        /* the request that it aborts, or EVERYONE */
+    bool fired;
+    int64_t id[N_ALL];
+    bool is_aborted[N_ALL];
+    int32_t n_answers[N_ALL], n_finished[N_ALL];
+} aborts;
+
+static um_request short_request(aborts *a, int i);
+
+static int number_of(const aborts *a, int64_t id) {
+    int i = 0;
+    while (i < N_ALL && a->id[i] != id) i++;
+    assert_in_range(i, 0, N_ALL - 1);
+    return i;
+}
+
+/* Unfinished answers get their FINISH during the call or later, so the flag is set before it. */
+static void abort_request(aborts *a, int i) {
+    const bool any_left = a->n_finished[i] < a->n_answers[i];
+    a->is_aborted[i] = true;
+    um_status st = um_engine_abort(a->engine, a->id[i], NULL);
+    assert_int_equal(st, any_left ? UM_OK : UM_ENOENT);
+    assert_int_equal(um_engine_abort(a->engine, a->id[i], NULL), UM_ENOENT);
+}
+
+static void fire(aborts *a) {
+    a->fired = true;
+    for (int i = 0; i < N_FIRST; i++)
+        if (a->target == i || a->target == EVERYONE) abort_request(a, i);
+    um_request r = short_request(a, N_FIRST);
+    a->id[N_FIRST] = add(a->engine, &r);
+}
+
+static void check_order(void *arg, const um_event *ev) {
+    aborts *a = (aborts *)arg;
+    const int i = number_of(a, ev->id);
+    const bool is_end = ev->type == UM_EVENT_FINISH;
+    if (a->is_aborted[i] && !(is_end && ev->result->finish == UM_FINISH_ABORTED))
+        fail_msg("trigger %d, type %d, target %d: request %d, answer %d has event %d, finish %d after its abort",
+                 a->trigger, a->type, a->target, i, ev->index, ev->type, is_end ? (int)ev->result->finish : 0);
+    a->n_finished[i] += is_end;
+    if (!a->fired && i == a->trigger && ev->type == a->type) fire(a);
+}
+
+static um_request short_request(aborts *a, int i) {
+    um_request r = request(a->engine, "multi_bd");
+    r.n = a->n_answers[i] = i == 0 ? 2 : 1;
+    r.sampling.max_tokens = i == a->trigger && a->type == UM_EVENT_FINISH ? 2 : 21;
+    r.sampling.ignore_eos = true;
+    r.decoding.block_size = 4;
+    r.events = UM_EVENT_TEXT | UM_EVENT_SNAPSHOT | UM_EVENT_TRACE;
+    r.on_event = check_order;
+    r.arg = a;
+    return r;
+}
+
+static void run_aborts(um_engine *e, int type, int trigger, int target) {
+    um_stats s;
+    aborts a = {.engine = e, .trigger = trigger, .type = type, .target = target};
+    for (int i = 0; i < N_FIRST; i++) {
+        um_request r = short_request(&a, i);
+        a.id[i] = add(e, &r);
+    }
+    while (!a.fired) {
+        assert_true(um_engine_pending(e) > 0);
+        assert_int_equal(um_engine_step(e, NULL), UM_OK);
+    }
+    for (int i = 0; i < N_FIRST; i++)
+        if (a.is_aborted[i]) assert_int_equal(a.n_finished[i], a.n_answers[i]);
+    test_drain(e);
+    for (int i = 0; i < N_ALL; i++) assert_int_equal(a.n_finished[i], a.n_answers[i]);
+    um_engine_get_stats(e, &s);
+    assert_int_equal(s.pages_used, 0);
+}
+
+static void an_abort_from_any_callback_is_followed_by_finish_alone(void **state) {
+    (void)state;
+    static const int types[] = {UM_EVENT_TRACE, UM_EVENT_TEXT, UM_EVENT_SNAPSHOT, UM_EVENT_FINISH};
+    char path[128];
+    um_config c;
+    test_engine t;
+    test_config(&c, "sdar", path, sizeof path);
+    c.num_pages = 40;
+    c.max_num_reqs = 4;
+    test_open(&t, &c);
+    for (size_t k = 0; k < UM_LEN(types); k++)
+        for (int trigger = 0; trigger < N_FIRST - 1; trigger++)
+            for (int target = EVERYONE; target < N_FIRST; target++) run_aborts(t.engine, types[k], trigger, target);
+    test_close(&t);
 }
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
@@ -586,7 +808,7 @@ static void a_model_opened_for_its_text_has_facts_and_no_engine(void **state) {
     um_free(ids[0]);
     um_free(ids[1]);
     assert_int_equal(um_engine_new(&e, m, &c, &err), UM_EINVAL);
-    assert_non_null(strstr(err.msg, "um_model_open reads the weights"));
+    assert_non_null(strstr(err.msg, "opened without its weights"));
     um_model_close(m);
 }
 
@@ -605,6 +827,9 @@ int main(void) {
         cmocka_unit_test(a_flushed_cache_serves_no_prompt),
         cmocka_unit_test(a_stored_prompt_serves_those_of_its_salt),
         cmocka_unit_test(the_lower_priority_number_is_admitted_first),
+        cmocka_unit_test(times_count_from_submission_and_ascend),
+        cmocka_unit_test(answers_of_a_request_count_from_its_submission),
+        cmocka_unit_test(an_abort_from_any_callback_is_followed_by_finish_alone),
         cmocka_unit_test(an_error_names_the_parameter),
         cmocka_unit_test(an_option_that_is_set_wrongly_is_named_as_it_was_called),
         cmocka_unit_test(a_model_opened_for_its_text_has_facts_and_no_engine),

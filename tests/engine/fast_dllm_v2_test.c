@@ -1,5 +1,5 @@
-/* fast_dllm_v2 in the engine: an answer is the same alone, beside others, with a prompt that is stored in chunks, after
- * its pages were taken away, and with a prefix that another request stored. */
+/* Tests of fast_dllm_v2 in the engine: an answer is the same alone and beside others, with a prompt that is stored in
+ * chunks, after a preemption, and with a prefix that another request stored. */
 #include <math.h>
 
 #include "support.h"
@@ -16,7 +16,7 @@ static uint32_t draw(uint64_t seed, uint64_t *c, uint32_t below) {
     return (uint32_t)(um_rng_u64(seed, (*c)++) % below);
 }
 
-/* All prompts begin alike; some end with a block. The first two grow from 3 pages to 5. */
+/* All prompts have the same first tokens, and some end with a block. The first two requests grow from 3 to 5 pages. */
 static plan make_plan(uint64_t seed, uint64_t *c, int i) {
     plan p = {.ignore_eos = i < 2};
     p.n_prompt = i >= 2 && draw(seed, c, 4) ? 1 + (int32_t)draw(seed, c, PROMPT_MAX) : 64;
@@ -39,7 +39,7 @@ static void add(um_engine *e, const plan *p, int64_t seed, test_answer *a) {
     r.sampling.temperature = p->temperature;
     r.sampling.seed = seed;
     r.sampling.ignore_eos = p->ignore_eos;
-    r.decoding.block_size = p->block_size; /* auto buffer_size makes it 32 positions */
+    r.decoding.block_size = p->block_size; /* the automatic buffer_size gives blocks of 32 positions */
     r.decoding.block_cache = p->block_cache;
     r.decoding.accept_threshold = 0.5F;
     r.decoding.remask_threshold = p->remask;
@@ -58,7 +58,7 @@ static void check_equal(const test_answer *want, const test_answer *have, const 
     assert_string_equal(want->text, have->streamed);
 }
 
-/* Everything at once on an engine with this configuration. */
+/* Runs all requests at once on an engine with this configuration. */
 static um_stats run_together(const um_config *c, const plan *plans, const test_answer *want, const char *what) {
     static test_answer have[REQUESTS];
     test_engine t;

@@ -1,4 +1,4 @@
-/* A suffix: the answer fills the gap before it, to its last position, on strategies over whole sequences. */
+/* Tests of a suffix: with whole-sequence strategies, the answer fills the gap before it to the last position. */
 #include "support.h"
 
 static test_engine full;
@@ -21,7 +21,7 @@ static int close_full(void **state) {
     return 0;
 }
 
-/* A conversation whose middle is missing. */
+/* The ids before and after the missing middle of a conversation. */
 typedef struct gap {
     int32_t *before, *behind;
     size_t n_before, n_behind;
@@ -126,7 +126,8 @@ static void ignore_eos_keeps_all_positions_of_the_gap(void **state) {
     free_gap(&g);
 }
 
-/* With special tokens in the text, an end-of-sequence token in the middle shows, and none at the end does. */
+/* With special tokens in the text, an end-of-sequence token in the middle of the gap is part of the text. Those at the
+ * end are not. */
 static void padding_is_never_streamed_even_as_special_text(void **state) {
     (void)state;
     gap g = make_gap();

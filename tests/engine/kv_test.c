@@ -1,7 +1,7 @@
-/* The engine's options of stored keys and values: how large they are, what is refused. */
+/* Tests of the engine's options for stored keys and values: their sizes, and the values that are refused. */
 #include "support.h"
 
-/* Bytes of keys and values, and of the workspace, in 64 pages of 32 tokens. */
+/* Returns the statistics of an engine with 64 pages of 32 tokens. */
 static um_stats stats_with(const char *model, const char *dtype, const char *layout) {
     char path[128];
     um_config c;
@@ -26,11 +26,11 @@ static void keys_and_values_take_the_bytes_of_their_type(void **state) {
     static const char *const names[] = {"float8_e4m3", "fp8", "fp8_e4m3"};
     for (size_t i = 0; i < UM_LEN(names); i++) {
         size_t bytes = stats_with("llada", names[i], "distinct").kv_bytes;
-        assert_true(bytes > whole / 4 && bytes < whole / 2); /* the rest are scales */
+        assert_true(bytes > whole / 4 && bytes < whole / 2); /* a quarter, and the scales */
     }
 }
 
-/* Whole sequences keep keys of a pass in scratch pages, which belong to the workspace. */
+/* Whole-sequence strategies keep the keys of a pass in scratch pages, which are counted as workspace. */
 static void scratch_pages_do_not_count_as_stored_keys(void **state) {
     (void)state;
     char path[128];

@@ -1,18 +1,19 @@
-/* Many short requests of every kind, aborted at random, under a pool of pages that is too small for them: every answer
- * of them ends exactly once, nothing keeps a page, and a step never allocates. Then few requests on engines of any
- * size: what could never run is refused when it comes, and what is taken ends, whatever else is there.
+/* Tests of engines that are short of pages. The first test runs many short requests of every kind with a pool of pages
+ * that is too small for them, and aborts some at random. Every answer must end exactly once, all pages must be free in
+ * the end, and a step must never allocate. The second test runs few requests on engines of random size. A request that
+ * can never run must be refused by um_engine_add, and all others must end.
  *
- * UM_TEST_REQUESTS sets how many (100,000 in `make soak`). */
+ * UM_TEST_REQUESTS sets the number of requests (100,000 in `make soak`). */
 #include <math.h>
 
 #include "support.h"
 
 enum { PENDING_MAX = 24, IDS_MAX = 48, NAMES_MAX = 5, MASK_ID = 500 };
 
-/* What is asked of a model. */
+/* A model with the strategies and samplers that are tested on it. */
 typedef struct kind {
     const char *model, *strategy[NAMES_MAX], *sampler[NAMES_MAX];
-    bool shares, is_deprived; /* prompts are found stored, pages are taken away */
+    bool shares, is_preempted; /* its requests share stored prompts; they are preempted */
 } kind;
 
 static const kind kinds[] = {
@@ -24,17 +25,17 @@ static const kind kinds[] = {
     {"llada", {"d2f"}, {"confidence", "credit", "static"}, false, true},
 };
 
-typedef struct ticket {
+typedef struct open_request {
     int64_t id;
-    int32_t n_left; /* answers to come */
-} ticket;
+    int32_t n_left; /* unfinished answers */
+} open_request;
 
-typedef struct world {
+typedef struct fixture {
     um_engine *engine;
     int64_t n_requests, n_answers, n_ended, n_aborted;
-    ticket open[PENDING_MAX];
+    open_request open[PENDING_MAX];
     int n_open;
-} world;
+} fixture;
 
 static uint64_t seed, counter;
 
@@ -48,7 +49,7 @@ static const char *one_of(const char *const *names) {
 }
 
 static void on_event(void *arg, const um_event *ev) {
-    world *w = (world *)arg;
+    fixture *w = (fixture *)arg;
     if (ev->type != UM_EVENT_FINISH) return;
     int i = 0;
     while (i < w->n_open && w->open[i].id != ev->id) i++;
@@ -84,8 +85,8 @@ static void fill_sampling(um_sampling_params *s) {
     s->frequency_penalty = chance(3) ? 0.5F : 0;
 }
 
-/* Prompts begin alike for a while. */
-static um_status try_add(world *w, const kind *k, um_err *err) {
+/* Adds a random request. The first tokens of the prompts are equal. */
+static um_status try_add(fixture *w, const kind *k, um_err *err) {
     static const char *const stop[] = {"t7 t7", "t1"};
     um_request r;
     int32_t ids[IDS_MAX];
@@ -101,7 +102,7 @@ static um_status try_add(world *w, const kind *k, um_err *err) {
     r.arg = w;
     fill_sampling(&r.sampling);
     fill_decoding(&r.decoding, k);
-    ticket *t = &w->open[w->n_open];
+    open_request *t = &w->open[w->n_open];
     um_status st = um_engine_add(w->engine, &r, &t->id, err);
     if (st) return st;
     t->n_left = r.n;
@@ -111,18 +112,18 @@ static um_status try_add(world *w, const kind *k, um_err *err) {
     return UM_OK;
 }
 
-static void add(world *w, const kind *k) {
+static void add(fixture *w, const kind *k) {
     um_err err;
     if (try_add(w, k, &err)) fail_msg("%s", err.msg);
 }
 
-static void abort_one(world *w) {
+static void abort_one(fixture *w) {
     int64_t id = w->open[draw((uint32_t)w->n_open)].id;
     assert_int_equal(um_engine_abort(w->engine, id, NULL), UM_OK);
 }
 
-/* A step plans something as long as requests are there. */
-static int64_t step(world *w) {
+/* Runs a step, and checks that it has planned something if there are requests. */
+static int64_t step(fixture *w) {
     um_err err;
     um_stats then, now;
     bool is_idle = um_engine_pending(w->engine) == 0;
@@ -135,8 +136,8 @@ static int64_t step(world *w) {
     return now.steps;
 }
 
-static void check_end(const kind *k, const world *w) {
-    enum { MANY = 100 }; /* requests among which everything happens */
+static void check_end(const kind *k, const fixture *w) {
+    enum { MANY = 100 }; /* from this number of requests on, aborts, preemptions and prefix hits must have happened */
     um_stats s;
     um_engine_get_stats(w->engine, &s);
     print_message("# %-13s %-9s %lld requests, %lld answers, %lld aborted, %lld preemptions, %lld of %lld prompt "
@@ -151,7 +152,7 @@ static void check_end(const kind *k, const world *w) {
     assert_int_equal(s.pages_used, 0);
     if (w->n_requests < MANY) return;
     assert_true(w->n_aborted > 0);
-    assert_int_equal(s.preemptions > 0, k->is_deprived);
+    assert_int_equal(s.preemptions > 0, k->is_preempted);
     assert_int_equal(s.prefix_hits > 0, k->shares);
 }
 
@@ -166,7 +167,7 @@ static void check_kind(const kind *k, int64_t requests) {
     c.max_num_batched_tokens = 256;
     c.threads = 1;
     test_open(&t, &c);
-    world w = {.engine = t.engine};
+    fixture w = {.engine = t.engine};
     while (w.n_requests < requests || w.n_open) {
         while (w.n_requests < requests && w.n_open < PENDING_MAX && draw(3)) add(&w, k);
         if (w.n_open && draw(20) == 0) abort_one(&w);
@@ -201,15 +202,15 @@ static um_config small_config(const char *model, char *path, size_t path_size) {
     return c;
 }
 
-static void step_on(world *w) {
+static void step_on(fixture *w) {
     if (step(w) > 20000) fail_msg("%d requests run for ever", w->n_open);
 }
 
-/* Counts what was taken and what was refused. */
-static void crowd_small_engine(um_model *m, const um_config *c, const kind *k, int64_t *n_taken, int64_t *n_refused) {
-    world w = {0};
+/* Runs requests on a small engine. Counts the accepted and the refused ones. */
+static void fill_small_engine(um_model *m, const um_config *c, const kind *k, int64_t *n_taken, int64_t *n_refused) {
+    fixture w = {0};
     um_err err;
-    if (um_engine_new(&w.engine, m, c, &err)) { /* too small for the model's defaults */
+    if (um_engine_new(&w.engine, m, c, &err)) { /* the engine is too small for the model's defaults */
         assert_int_equal(err.code, UM_ELIMIT);
         return;
     }
@@ -234,12 +235,12 @@ static void what_is_taken_ends_on_an_engine_of_any_size(void **state) {
         um_model *m = NULL;
         um_err err;
         um_config c = small_config(kinds[i].model, path, sizeof(path));
-        c.max_num_batched_tokens = 256; /* of all of its engines */
+        c.max_num_batched_tokens = 256; /* enough for all engines of the model */
         if (um_model_open(&m, &c, &err)) fail_msg("%s", err.msg);
         int64_t n_taken = 0, n_refused = 0;
         for (int n = 0; n < ENGINES; n++) {
             c = small_config(kinds[i].model, path, sizeof(path));
-            crowd_small_engine(m, &c, &kinds[i], &n_taken, &n_refused);
+            fill_small_engine(m, &c, &kinds[i], &n_taken, &n_refused);
         }
         print_message("# %-13s %-9s %lld taken, %lld refused\n", kinds[i].model, kinds[i].strategy[0],
                       (long long)n_taken, (long long)n_refused);

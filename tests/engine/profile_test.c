@@ -1,5 +1,5 @@
-/* Profiles of an engine: the trace is JSON whose spans nest and have documented names, and a step allocates nothing for
- * it. */
+/* Tests of the profiles of an engine: the trace is JSON whose spans nest and have documented names. Profiling makes no
+ * step allocate memory. */
 #include "support.h"
 
 #include <jansson.h>
@@ -64,7 +64,7 @@ typedef struct span {
     double start, end;
 } span;
 
-/* Outer spans before those inside. */
+/* Sorts outer spans before the spans inside them. */
 static int by_start(const void *a, const void *b) {
     const span *x = (const span *)a, *y = (const span *)b;
     if (x->start != y->start) return x->start < y->start ? -1 : 1;
@@ -98,7 +98,7 @@ static void spans_nest(void **state) {
     json_t *v = read_trace();
     span *s = spans_of(v, &n);
     for (size_t i = 0; i < n; i++) {
-        /* A nanosecond is written exactly; reading it as a double is not. */
+        /* Times are written exactly to the nanosecond, but reading them as double rounds. */
         while (depth && around[depth - 1]->end <= s[i].start + 1e-6) depth--;
         if (depth && s[i].end > around[depth - 1]->end + 1e-6)
             fail_msg("%s ends behind %s, in which it began", s[i].name, around[depth - 1]->name);
@@ -172,10 +172,10 @@ static void nothing_is_recorded_when_it_is_off(void **state) {
     add(&a, test_collect);
     test_drain(sdar.engine);
     assert_int_equal(sdar.engine->profile.n_sums, 0);
-    stop(); /* of none */
+    stop(); /* no profile runs */
 }
 
-/* Starts and stops the profile from inside of a step. */
+/* Starts and stops the profile during a step, from a callback. */
 static void toggle(void *answer, const um_event *ev) {
     test_answer *a = (test_answer *)answer;
     if (ev->type != UM_EVENT_FINISH) return;

@@ -1,4 +1,7 @@
-/* Several engines behind one router: answers, numbers, aborts, totals, and who gets what. */
+/* Tests of a router: answers, request numbers, aborts, totals, and the choice of an engine. */
+#include <pthread.h>
+#include <time.h>
+
 #include "support.h"
 
 enum { REQUESTS = 12 };
@@ -45,7 +48,7 @@ static void drain(um_router *r) {
         if (um_router_step(r, &err)) fail_msg("%s", err.msg);
 }
 
-/* Request i: prompts, lengths and temperatures differ. */
+/* Returns request number i. Prompts, lengths and temperatures differ between requests. */
 static um_request request(const um_router *r, int32_t i, int32_t *ids, test_answer *a) {
     um_request q;
     um_request_init(um_router_engine(r, 0), &q);
@@ -78,7 +81,7 @@ static int64_t add_numbered(um_router *r, int32_t i, test_answer *a) {
 static void answer_all(um_router *r, test_answer *a) {
     for (int32_t i = 0; i < REQUESTS; i++) {
         a[i] = (test_answer){0};
-        assert_int_equal(add_numbered(r, i, &a[i]), i + 1); /* numbers are the router's own */
+        assert_int_equal(add_numbered(r, i, &a[i]), i + 1); /* the router numbers the requests */
         if (i % 3 == 0) assert_int_equal(um_router_step(r, NULL), UM_OK);
     }
     drain(r);
@@ -114,6 +117,138 @@ static void answers_are_those_of_one_engine(void **state) {
     }
 }
 
+/* ---- Engines in parallel ----------------------------------------------------------------------------------------- */
+
+/* Makes every forward pass wait at its beginning until a pass of the other engine has begun as well. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t arrived;
+    int n_waiting, n_rounds;
+    bool timed_out; /* a pass has waited for a minute in vain */
+    const um_ops *ops;
+} barrier = {.lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
+
+static void wait_for_other(void) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    pthread_mutex_lock(&barrier.lock);
+    int number = barrier.n_rounds;
+    if (++barrier.n_waiting == 2) {
+        barrier.n_waiting = 0;
+        barrier.n_rounds++;
+        pthread_cond_broadcast(&barrier.arrived);
+    }
+    while (barrier.n_rounds == number && !barrier.timed_out)
+        barrier.timed_out = pthread_cond_timedwait(&barrier.arrived, &barrier.lock, &end) != 0;
+    pthread_mutex_unlock(&barrier.lock);
+}
+
+static void embed_together(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n, float scale, float *x) {
+    wait_for_other();
+    barrier.ops->embed(dev, w, id, n, scale, x);
+}
+
+/* Runs one request on each engine. The requests are equal, so the engines run the same number of passes. */
+static void answer_two(um_router *r, test_answer *a) {
+    int32_t ids[8];
+    for (int32_t i = 0; i < 2; i++) {
+        a[i] = (test_answer){0};
+        um_request q = request(r, 3, ids, &a[i]);
+        add(r, &q);
+    }
+    drain(r);
+}
+
+static void engines_compute_at_the_same_time(void **state) {
+    (void)state;
+    static test_answer want[2], have[2];
+    um_router *r = open_router(1, UM_ROUTE_ROUND_ROBIN);
+    answer_two(r, want);
+    um_router_free(r);
+    um_ops together = *model->ops;
+    barrier.ops = model->ops;
+    together.embed = embed_together;
+    model->ops = &together;
+    r = open_router(2, UM_ROUTE_ROUND_ROBIN);
+    answer_two(r, have);
+    um_stats one = stats_of(r, 0), both;
+    um_router_get_stats(r, &both);
+    um_router_free(r);
+    model->ops = barrier.ops;
+    assert_false(barrier.timed_out);
+    assert_int_equal(barrier.n_rounds, one.steps);
+    assert_int_equal(both.steps, 2 * one.steps);
+    for (int32_t i = 0; i < 2; i++) {
+        assert_true(have[i].done);
+        assert_int_equal(have[i].nfe, want[i].nfe);
+        assert_int_equal(have[i].n, want[i].n);
+        assert_memory_equal(have[i].token, want[i].token, (size_t)want[i].n * sizeof(int32_t));
+        assert_string_equal(have[i].streamed, want[i].text);
+    }
+    /* The duration of a joint step is counted once, and the steps of the engines lie within it. */
+    assert_true(both.step_seconds >= one.step_seconds);
+    assert_true(both.forward_seconds + both.apply_seconds <= both.step_seconds);
+}
+
+typedef struct event_log {
+    pthread_t thread;
+    int64_t id[64]; /* ids of the requests, in the order of their events */
+    int32_t n;
+} event_log;
+
+static void log_event(void *arg, const um_event *ev) {
+    event_log *h = (event_log *)arg;
+    assert_true(pthread_equal(pthread_self(), h->thread));
+    assert_true(h->n < (int32_t)UM_LEN(h->id));
+    h->id[h->n++] = ev->id;
+}
+
+static void callbacks_come_on_the_thread_that_steps_in_the_order_of_the_engines(void **state) {
+    (void)state;
+    int32_t ids[8];
+    event_log h = {.thread = pthread_self()};
+    um_router *r = open_router(3, UM_ROUTE_ROUND_ROBIN);
+    for (int32_t i = 0; i < 6; i++) {
+        um_request q = request(r, 3, ids, NULL);
+        q.events = UM_EVENT_SNAPSHOT;
+        q.on_event = log_event;
+        q.arg = &h;
+        add(r, &q);
+    }
+    assert_int_equal(um_router_step(r, NULL), UM_OK);
+    /* Request number k goes to engine k mod 3. Callbacks run engine by engine: 0 with 3 and 6, 1 with 1 and 4, 2 with 2
+     * and 5. */
+    static const int64_t order[] = {3, 6, 1, 4, 2, 5};
+    assert_int_equal(h.n, 6);
+    assert_memory_equal(h.id, order, sizeof(order));
+    um_router_free(r);
+}
+
+static void engines_divide_the_cores(void **state) {
+    (void)state;
+    um_err err = {0};
+    um_model *own = NULL;
+    um_config c = config;
+    c.threads = 0;
+    c.data_parallel_size = 2;
+    if (um_model_open(&own, &c, &err)) fail_msg("%s", err.msg);
+    um_router *r = NULL;
+    if (um_router_new(&r, own, &c, &err)) fail_msg("%s", err.msg);
+    for (int32_t i = 0; i < 2; i++)
+        assert_int_equal(um_forward_threads(um_router_engine(r, i)->forward), UM_MAX(um_cpu_count() / 2, 1));
+    um_router_free(r);
+    um_model_close(own);
+    c.threads = 3;
+    if (um_model_open(&own, &c, &err)) fail_msg("%s", err.msg);
+    if (um_router_new(&r, own, &c, &err)) fail_msg("%s", err.msg);
+    for (int32_t i = 0; i < 2; i++) assert_int_equal(um_forward_threads(um_router_engine(r, i)->forward), 3);
+    um_router_free(r);
+    um_model_close(own);
+}
+
+/* ---- Totals and routing ------------------------------------------------------------------------------------------ */
+
 static void totals_are_the_sums_of_the_engines(void **state) {
     (void)state;
     static test_answer a[REQUESTS];
@@ -137,7 +272,7 @@ static void totals_are_the_sums_of_the_engines(void **state) {
     assert_int_equal(sum.kv_bytes, 3 * s[0].kv_bytes);
     assert_int_equal(sum.pages_total, 3 * config.num_pages);
     assert_int_equal(sum.pages_used, 0);
-    assert_int_equal(sum.weight_bytes, s[0].weight_bytes); /* there is one model */
+    assert_int_equal(sum.weight_bytes, s[0].weight_bytes); /* the engines share the weights */
     um_router_free(r);
 }
 
@@ -156,12 +291,13 @@ static void least_loaded_counts_the_tokens_of_prompt_and_answer(void **state) {
     }
     drain(r);
     memset(a, 0, sizeof a);
-    add_numbered(r, 0, &a[0]); /* all of it was taken back */
+    add_numbered(r, 0, &a[0]); /* finished requests no longer count as load */
     assert_int_equal(um_engine_pending(um_router_engine(r, 0)), 1);
     um_router_free(r);
 }
 
-/* Engine 1 has answered a long prompt before; the same prompt goes there again although engine 0 has less to do. */
+/* Engine 1 has stored a long prompt. The same prompt is sent to engine 1 again, although engine 0 has a shorter queue.
+ */
 static void prefix_finds_the_engine_that_stored_the_beginning(void **state) {
     (void)state;
     static test_answer a[4];
@@ -177,11 +313,11 @@ static void prefix_finds_the_engine_that_stored_the_beginning(void **state) {
     add(r, &q);
     assert_int_equal(um_engine_pending(um_router_engine(r, 1)), 1);
     drain(r);
-    add_numbered(r, 2, &a[2]); /* nothing of it is stored: the first of the idle ones */
-    assert_int_equal(um_engine_pending(um_router_engine(r, 0)), 1);
-    q.arg = &a[3];
+    q.arg = &a[3]; /* both engines are idle, so by their load alone engine 0 would get it */
     add(r, &q);
     assert_int_equal(um_engine_pending(um_router_engine(r, 1)), 1);
+    add_numbered(r, 2, &a[2]); /* no engine has stored its prompt */
+    assert_int_equal(um_engine_pending(um_router_engine(r, 0)), 1);
     drain(r);
     um_router_get_stats(r, &s);
     assert_true(s.prefix_hits >= 64);
@@ -191,7 +327,7 @@ static void prefix_finds_the_engine_that_stored_the_beginning(void **state) {
     um_router_free(r);
 }
 
-/* However often a request is looked at before there is room for it. */
+/* The prompt is counted once, also when the scheduler considers the request several times before it fits. */
 static void a_prompt_counts_once_as_looked_up(void **state) {
     (void)state;
     static test_answer a[5];
@@ -199,7 +335,7 @@ static void a_prompt_counts_once_as_looked_up(void **state) {
     um_stats s;
     um_config c = config;
     c.max_num_reqs = 5;
-    c.num_pages = 8; /* for two at once */
+    c.num_pages = 8; /* enough for two requests at once */
     um_router *r = open_with(&c);
     memset(a, 0, sizeof a);
     for (int32_t i = 0; i < 100; i++) ids[i] = i;
@@ -217,7 +353,7 @@ static void a_prompt_counts_once_as_looked_up(void **state) {
     um_router_free(r);
 }
 
-/* All answers of a request stay together. */
+/* All answers of a request run in the same engine. */
 static void several_answers_run_in_one_engine_under_one_number(void **state) {
     (void)state;
     static test_answer a;
@@ -264,7 +400,7 @@ static void aborts_a_request_wherever_it_is(void **state) {
 
 typedef struct chain {
     um_router *router;
-    int64_t victim; /* aborted at the first event */
+    int64_t target; /* the request that the first event aborts */
     test_answer *next;
     um_status stepped;
     int64_t added;
@@ -273,28 +409,28 @@ typedef struct chain {
 static void on_first_event(void *arg, const um_event *ev) {
     chain *c = (chain *)arg;
     (void)ev;
-    if (!c->victim) return;
-    assert_int_equal(um_router_abort(c->router, c->victim, NULL), UM_OK);
-    c->victim = 0;
+    if (!c->target) return;
+    assert_int_equal(um_router_abort(c->router, c->target, NULL), UM_OK);
+    c->target = 0;
     c->added = add_numbered(c->router, 5, c->next);
     c->stepped = um_router_step(c->router, NULL);
 }
 
 static void callbacks_may_abort_and_add_but_not_step(void **state) {
     (void)state;
-    static test_answer victim, next;
+    static test_answer target, next;
     int32_t ids[8];
     for (int32_t n = 1; n <= 2; n++) {
         um_router *r = open_router(n, UM_ROUTE_ROUND_ROBIN);
-        victim = next = (test_answer){0};
+        target = next = (test_answer){0};
         chain c = {.router = r, .next = &next};
         um_request q = request(r, 1, ids, NULL);
         q.on_event = on_first_event;
         q.arg = &c;
         add(r, &q);
-        c.victim = add_numbered(r, 2, &victim);
+        c.target = add_numbered(r, 2, &target);
         drain(r);
-        assert_true(victim.done && victim.finish == UM_FINISH_ABORTED);
+        assert_true(target.done && target.finish == UM_FINISH_ABORTED);
         assert_int_equal(c.added, 3);
         assert_true(next.done && next.finish == UM_FINISH_MAX_TOKENS);
         assert_int_equal(c.stepped, UM_EINVAL);
@@ -352,7 +488,8 @@ static void engines_have_equally_many_pages(void **state) {
     um_router_free(r);
 }
 
-/* Pages of all engines when there could be more requests than memory. */
+/* Returns the total number of pages that n engines choose automatically when requests could need more than all memory.
+ */
 static double automatic_pages(int32_t n, float share) {
     um_router *r = NULL;
     um_stats sum;
@@ -367,7 +504,8 @@ static double automatic_pages(int32_t n, float share) {
     return sum.pages_total;
 }
 
-/* What is free moves while others work here, so a factor of two is all that is asked of four. */
+/* The amount of free memory changes while other programs run. So the test expects a factor of two where the shares
+ * differ by a factor of four. */
 static void automatic_pages_keep_to_their_share_of_memory(void **state) {
     (void)state;
     double little = automatic_pages(1, 0.001F), more = automatic_pages(1, 0.004F),
@@ -376,7 +514,8 @@ static void automatic_pages_keep_to_their_share_of_memory(void **state) {
     assert_true(together < 2 * more && more < 2 * together);
 }
 
-/* Words that differ: a field that is missing among the sums, or in another's place, shows. */
+/* All words of the statistics have different values. So the test notices a total that is missing or in a wrong field.
+ */
 static void every_total_is_a_sum(void **state) {
     (void)state;
     um_router *r = open_router(1, UM_ROUTE_PREFIX);
@@ -423,6 +562,9 @@ static void slots_of_all_engines_are_shown_running_ones_first(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_those_of_one_engine),
+        cmocka_unit_test(engines_compute_at_the_same_time),
+        cmocka_unit_test(callbacks_come_on_the_thread_that_steps_in_the_order_of_the_engines),
+        cmocka_unit_test(engines_divide_the_cores),
         cmocka_unit_test(totals_are_the_sums_of_the_engines),
         cmocka_unit_test(automatic_pages_keep_to_their_share_of_memory),
         cmocka_unit_test(every_total_is_a_sum),

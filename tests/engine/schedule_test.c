@@ -1,17 +1,17 @@
-/* Exactness under any schedule: what a request writes alone is what it writes in any batch, in any order of arrival,
- * with its pages taken away at any step, with the beginning of its prompt found in the cache, with its prompt stored in
- * chunks, with any number of threads, in both layouts of keys, under both policies. Greedy and sampled, for every
- * strategy, and for requests of all strategies of a model in one batch. */
+/* Tests that the schedule never changes an answer. A request writes the same tokens alone and in any batch, in any
+ * order of arrival, when preempted at any step, with a part of its prompt found in the prefix cache, with its prompt
+ * stored in chunks, with any number of threads, in both layouts of keys and under both policies. The tests use greedy
+ * and sampled requests of every strategy, and requests of all strategies of a model in one batch. */
 #include <math.h>
 
 #include "support.h"
 
 enum { REQUESTS = 10, ROUNDS = 3, PROMPT_MAX = 64, TOPICS = 2 };
 
-/* What is tested: a model, a strategy, and parameters that go with it. */
+/* A test case: a model, a strategy and its parameters. */
 typedef struct kind {
     const char *model, *strategy;
-    const char *set[8][2]; /* the sampler first */
+    const char *set[8][2]; /* {name, value} of the parameters, the sampler first */
 } kind;
 
 static const kind kinds[] = {
@@ -48,16 +48,16 @@ static const kind kinds[] = {
 
 static uint64_t seed, counter;
 
-/* What happened to requests so far; none of it may stay away. */
+/* Counts of things that happened to requests so far. In the end, none may be zero. */
 static struct {
     int64_t preemptions, chunks; /* chunks of prompts */
-    int64_t found;               /* tokens of prompts that were stored before */
+    int64_t found;               /* prompt tokens found in the prefix cache */
 } happened;
 
 static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
 static bool chance(uint32_t one_in) { return draw(one_in) == 0; }
 
-/* A request; prompts have one of a few beginnings in common. */
+/* A random request. Its prompt begins with one of a few common beginnings. */
 typedef struct plan {
     const kind *kind;
     int32_t prompt[PROMPT_MAX], n_prompt, block, blocks;
@@ -96,7 +96,7 @@ static plan make_plan(const um_engine *e, const kind *k) {
     p.sampling.presence_penalty = chance(4) ? 0.5F : 0.0F;
     p.sampling.frequency_penalty = chance(3) ? 0.5F : 0.0F;
     p.sampling.max_repetition_run = chance(4) ? 3 : 0;
-    p.confidence = (int32_t)draw(6); /* mostly probability */
+    p.confidence = (int32_t)draw(6); /* most values mean probability */
     p.threshold = chance(2) ? 0.02F : 0.3F;
     p.bias[0] = (um_bias){(int32_t)draw(480), 2};
     p.bias[1] = (um_bias){(int32_t)draw(480), -INFINITY};
@@ -105,7 +105,7 @@ static plan make_plan(const um_engine *e, const kind *k) {
     return p;
 }
 
-/* Answers of one request, and what they were worth: log-probabilities. */
+/* The answers of a request with their log-probabilities. */
 typedef struct outcome {
     test_answer answer[3];
     float logprob[3][64];
@@ -140,7 +140,7 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     set(&r, "decoding_strategy", k->strategy);
     for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
     r.decoding.block_size = p->block;
-    r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* which takes two at least */
+    r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* fast_dllm_v2 needs at least two */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (p->confidence <= UM_CONFIDENCE_ENTROPY) r.decoding.confidence = p->confidence;
     test_drop_unread(&r.decoding);
@@ -163,16 +163,16 @@ static void check_equal(const outcome *want, const outcome *have, const plan *p,
     }
 }
 
-/* Some running request loses its pages. */
+/* Preempts a random running request. */
 static void preempt_one(um_engine *e) {
     if (e->n_running == 0) return;
-    um_job *j = e->running[draw((uint32_t)e->n_running)];
+    um_sequence *j = e->running[draw((uint32_t)e->n_running)];
     j->in_pass = false;
     um_schedule_preempt(e, j);
 }
 
-/* Small steps cut prompts. Strategies over whole sequences, and d2f its prompt, feed at once what they feed, and credit
- * wants many likeliest ids of each row. */
+/* Draws a small number of tokens for a step, so that prompts are stored in chunks. Whole-sequence strategies and the
+ * prompts of d2f need more, because they are fed at once; so does credit, which uses many likeliest ids of each row. */
 static int32_t draw_budget(const plan *plans) {
     int32_t least = 100;
     for (int i = 0; i < REQUESTS; i++) {
@@ -196,7 +196,7 @@ static void draw_config(um_config *c, const plan *plans) {
     snprintf(c->kv_cache_layout, sizeof(c->kv_cache_layout), "%s", chance(2) ? "unified" : "distinct");
 }
 
-static bool is_chunk_of_prompt(const um_job *j) { return j->partial && j->req.nfe == 0 && j->preemptions == 0; }
+static bool is_chunk_of_prompt(const um_sequence *j) { return j->partial && j->req.nfe == 0 && j->preemptions == 0; }
 
 static void step(um_engine *e, bool disturbs) {
     assert_int_equal(um_engine_step(e, NULL), UM_OK);
@@ -204,7 +204,7 @@ static void step(um_engine *e, bool disturbs) {
     if (disturbs) preempt_one(e);
 }
 
-/* One disturbed life of all requests. */
+/* Runs all requests in a random order on a random engine, with preemptions and aborts. */
 static void run_disturbed(const um_config *base, const plan *plans, const outcome *want) {
     static outcome have[REQUESTS];
     um_config c = *base;
@@ -216,7 +216,7 @@ static void run_disturbed(const um_config *base, const plan *plans, const outcom
     uint32_t first = draw(REQUESTS);
     bool disturbs = chance(2);
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        uint32_t at = (first + 7 * i) % REQUESTS; /* 7 and 10 have no divisor in common: another order */
+        uint32_t at = (first + 7 * i) % REQUESTS; /* 7 and 10 are coprime, so this visits all requests */
         add(t.engine, &plans[at], &have[at]);
         int64_t id = chance(3) ? add(t.engine, &plans[at], NULL) : 0;
         for (uint32_t n = draw(4); n > 0; n--) step(t.engine, disturbs && chance(3));
@@ -231,7 +231,7 @@ static void run_disturbed(const um_config *base, const plan *plans, const outcom
     happened.found += s.prefix_hits;
 }
 
-/* Requests of n kinds that have their model in common. */
+/* Checks requests of n kinds with the same model. */
 static void check_kinds(const kind *const *k, size_t n) {
     static outcome want[REQUESTS];
     static const char *const kv[] = {"float32", "bfloat16", "float8_e4m3"};

@@ -1,4 +1,4 @@
-/* Counters of an engine: what its steps did, and how long they took. */
+/* Tests of the statistics of an engine: counts and times of its steps. */
 #include "support.h"
 
 static test_engine sdar;
@@ -61,7 +61,7 @@ static void a_step_takes_as_many_requests_as_there_are_places(void **state) {
     test_drain(sdar.engine);
 }
 
-/* One request alone: its first step stores the prompt, the others do not. */
+/* With a single request, the first step stores the prompt, and the others denoise. */
 static void seconds_are_of_steps_that_prefill_or_denoise(void **state) {
     (void)state;
     um_request r = request(24);
@@ -79,7 +79,7 @@ static void seconds_are_of_steps_that_prefill_or_denoise(void **state) {
     test_drain(sdar.engine);
 }
 
-/* Two requests, one step late: while the second one prefills, the first one denoises. */
+/* The second request is added one step later. While it stores its prompt, the first request denoises. */
 static void a_mixed_step_counts_for_both(void **state) {
     (void)state;
     um_request r = request(24);

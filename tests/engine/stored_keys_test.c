@@ -1,16 +1,17 @@
-/* What a block-causal strategy has stored for committed positions is what feeding their final tokens once, in one pass,
- * stores: bit by bit, on the reference backend, while requests run side by side, lose their pages and share them. */
+/* Tests the stored keys and values of block-causal strategies on the reference backend. For committed positions they
+ * must be bit-identical to those of a single pass over the final tokens, also when requests share a batch, are
+ * preempted or share pages. */
 #include "ops/ref/ref.h"
 #include "support.h"
 
 enum { REQUESTS = 6, PAGE = 16, LEN = 160 };
 
 static uint64_t seed, counter;
-static int64_t n_preempted, n_found; /* what happened to all requests */
+static int64_t n_preempted, n_found; /* totals of all requests */
 
 static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counter++) % below); }
 
-/* A forward pass of its own, and a table over its first pages. */
+/* A separate forward pass for the expected keys and values, with a page table over its first pages. */
 typedef struct fresh {
     um_forward *forward;
     int32_t page[LEN / PAGE];
@@ -36,11 +37,11 @@ static void store_at_once(fresh *f, const um_req *r, int32_t n, um_visibility ru
     um_span span = {.n = n, .page = f->page, .keys = {0, n}, .adapter = -1};
     um_batch b = {
         .n_tokens = n, .n_spans = 1, .id = r->token, .pos = pos, .slot = slot, .seen_end = seen, .span = &span};
-    um_forward_submit(f->forward, &b);
-    um_forward_wait(f->forward);
+    assert_int_equal(um_forward_submit(f->forward, &b, NULL), UM_OK);
+    assert_int_equal(um_forward_wait(f->forward, NULL), UM_OK);
 }
 
-static void compare(fresh *f, const um_engine *e, const um_job *j) {
+static void compare(fresh *f, const um_engine *e, const um_sequence *j) {
     const um_kv *have = um_forward_kv(e->forward), *want = um_forward_kv(f->forward);
     size_t row = (size_t)want->shape.n_kv_heads * (size_t)want->shape.head_dim * sizeof(float);
     for (int32_t layer = 0; layer < want->shape.n_layers; layer++) {
@@ -57,7 +58,7 @@ static void compare(fresh *f, const um_engine *e, const um_job *j) {
 
 static void check_running(fresh *f, const um_engine *e) {
     for (int32_t i = 0; i < e->n_running; i++) {
-        const um_job *j = e->running[i];
+        const um_sequence *j = e->running[i];
         const um_decoding *d = &j->req.how;
         int32_t block =
             um_streq(j->req.strategy->name, "fast_dllm_v2") ? d->block_size * d->buffer_size : d->block_size;
@@ -84,7 +85,7 @@ static void add(um_engine *e, const char *strategy, const char *sampler) {
     r.decoding.buffer_size = 2 + (int32_t)draw(2);
     r.decoding.accept_threshold = 0.05F;
     r.decoding.max_post_edit_steps = 3;
-    /* dmax: blocks end while the last of their tokens are still fed as blends, or with nothing but tokens. */
+    /* dmax: with 0, blocks end while their last tokens are still fed as blends. */
     r.decoding.commit_confidence = draw(2) ? 0 : 0.9F;
     snprintf(r.decoding.strategy, sizeof(r.decoding.strategy), "%s", strategy);
     snprintf(r.decoding.sampler, sizeof(r.decoding.sampler), "%s", sampler);
@@ -111,7 +112,7 @@ static void check_strategy(const char *model, const char *strategy, const char *
         assert_int_equal(um_engine_step(t.engine, NULL), UM_OK);
         if (n % 4 == 0) check_running(&f, t.engine);
         if (t.engine->n_running && draw(12) == 0) {
-            um_job *j = t.engine->running[draw((uint32_t)t.engine->n_running)];
+            um_sequence *j = t.engine->running[draw((uint32_t)t.engine->n_running)];
             j->in_pass = false;
             um_schedule_preempt(t.engine, j);
         }

@@ -1,5 +1,5 @@
-/* Strategies over whole sequences: a request's answer depends neither on its neighbours, nor on budgets, pages and
- * threads, nor on when its pages are taken away. */
+/* Tests of whole-sequence strategies: an answer does not depend on other requests in the batch, on the size of steps
+ * and pages, on threads, or on preemptions. */
 #include <math.h>
 
 #include "support.h"
@@ -102,8 +102,8 @@ static void run_together(const um_config *c, const plan *plans, const test_answe
     test_close(&t);
 }
 
-/* Other keys in every page of the engine. */
-static void spoil_pages(um_engine *e) {
+/* Overwrites the keys in every page of the engine. */
+static void overwrite_pages(um_engine *e) {
     enum { N = PAGES * 16 };
     static int32_t id[N], pos[N], end[N], page[PAGES];
     um_span span = {.n = N, .page = page, .keys = {0, N}, .adapter = -1};
@@ -114,21 +114,21 @@ static void spoil_pages(um_engine *e) {
         pos[i] = i;
         end[i] = N;
     }
-    um_forward_submit(e->forward, &b);
-    um_forward_wait(e->forward);
+    assert_int_equal(um_forward_submit(e->forward, &b, NULL), UM_OK);
+    assert_int_equal(um_forward_wait(e->forward, NULL), UM_OK);
 }
 
-/* Takes the pages away before the passes that the bits of `when` name, spoils them, and lets the request go on. */
+/* Runs a request, and preempts it after each step whose bit in `when` is set. Its former pages are overwritten. */
 static void run_disturbed(um_engine *e, const plan *p, const test_answer *want, uint64_t when, const char *what) {
     static test_answer have;
     memset(&have, 0, sizeof(have));
     add(e, p, &have);
     for (int step = 0; um_engine_pending(e); step++) {
         assert_int_equal(um_engine_step(e, NULL), UM_OK);
-        /* A pass that computes lost keys is left alone, or nothing would ever happen. */
+        /* After a pass that only recomputes lost keys there is no preemption, else the request would never advance. */
         if (!(when >> step % 64 & 1) || e->n_running == 0 || e->running[0]->partial) continue;
         um_schedule_preempt(e, e->running[0]);
-        spoil_pages(e);
+        overwrite_pages(e);
     }
     check_equal(p, want, &have, what);
 }

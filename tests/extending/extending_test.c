@@ -1,4 +1,4 @@
-/* The examples of docs/extending.md, from their hooks to an engine that runs them. */
+/* The examples of docs/extending.md: tests their functions one by one, then in an engine. */
 #include "decode_script.h"
 #include "extending.h"
 #include "model_zoo.h"
@@ -50,7 +50,7 @@ static void strategy_feeds_what_is_not_stored_up_to_the_end_of_the_block(void **
     end(&b);
 }
 
-/* Without chunks and with its pages at hand. */
+/* Decodes the prompt without chunks and without preemption. */
 static void answer_alone(int32_t *out) {
     bench b;
     set_up_left_to_right(&b);
@@ -92,13 +92,13 @@ static void strategy_refuses_a_model_that_it_cannot_run(void **state) {
 
 /* ---- The sampler ------------------------------------------------------------------------------------------------- */
 
-/* Accepted candidates, as bits, of three with probabilities .9, .5 and .2 in a pass of a block of four. */
+/* Returns the accepted candidates as bits. A block of four has three candidates, with probabilities .9, .5 and .2. */
 static uint32_t accepted(int32_t pass, bool forced) {
     const um_answer answer[] = {answer_with(1, .9F), answer_with(2, .5F), answer_with(3, .2F)};
     const um_decoding how = {.accept_threshold = .8F};
     int32_t at[3], id[3];
     um_decision d = {.at = at, .id = id};
-    um_choice c = {.answer = answer, .n = 3, .block_len = 4, .how = &how, .total_steps = pass, .forced = forced};
+    um_sampler_input c = {.answer = answer, .n = 3, .block_len = 4, .how = &how, .total_steps = pass, .forced = forced};
     sampler_annealed.accept(&c, &d);
     uint32_t bits = 0;
     for (int32_t i = 0; i < d.n; i++) bits |= 1U << at[i];
@@ -107,10 +107,10 @@ static uint32_t accepted(int32_t pass, bool forced) {
 
 static void sampler_lowers_its_threshold_with_each_pass(void **state) {
     (void)state;
-    assert_int_equal(accepted(1, false), 1); /* above .8 */
-    assert_int_equal(accepted(2, false), 1); /* .6 */
-    assert_int_equal(accepted(3, false), 3); /* .4 */
-    assert_int_equal(accepted(4, false), 3); /* .2: equality does not pass */
+    assert_int_equal(accepted(1, false), 1); /* threshold .8 */
+    assert_int_equal(accepted(2, false), 1); /* threshold .6 */
+    assert_int_equal(accepted(3, false), 3); /* threshold .4 */
+    assert_int_equal(accepted(4, false), 3); /* threshold .2, which must be exceeded */
     assert_int_equal(accepted(5, false), 7);
     assert_int_equal(accepted(9, false), 7);
 }
@@ -121,7 +121,7 @@ static void sampler_takes_the_surest_when_it_is_forced(void **state) {
     const um_decoding how = {.accept_threshold = .8F};
     int32_t at[3], id[3];
     um_decision d = {.at = at, .id = id};
-    um_choice c = {.answer = answer, .n = 3, .block_len = 4, .how = &how, .total_steps = 1, .forced = true};
+    um_sampler_input c = {.answer = answer, .n = 3, .block_len = 4, .how = &how, .total_steps = 1, .forced = true};
     sampler_annealed.accept(&c, &d);
     assert_int_equal(d.n, 1);
     assert_int_equal(at[0], 1);
@@ -155,7 +155,7 @@ static zoo write_model(const char *config) {
     return z;
 }
 
-/* The zoo gives both the same weights. */
+/* The zoo writes the same weights for both models. */
 static void family_computes_what_sdar_computes(void **state) {
     (void)state;
     enum { N = 10 };
@@ -180,7 +180,7 @@ static void family_names_a_field_that_is_missing(void **state) {
     json_decref(config);
 }
 
-/* ---- All of it in an engine -------------------------------------------------------------------------------------- */
+/* ---- In an engine ------------------------------------------------------------------------------------------------ */
 
 static void add(um_engine *e, const char *strategy, const char *sampler, const int32_t *ids, size_t n,
                 test_answer *out) {
@@ -199,7 +199,7 @@ static void add(um_engine *e, const char *strategy, const char *sampler, const i
     if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s", err.msg);
 }
 
-/* Steps to the end; with `preempt` every request loses its pages after every second step. */
+/* Steps until no request is pending. With `preempt`, preempts every running request after every second step. */
 static void drain(um_engine *e, bool preempt) {
     for (int n = 0; um_engine_pending(e); n++) {
         assert_int_equal(um_engine_step(e, NULL), UM_OK);
@@ -218,7 +218,7 @@ static void same_answer(const test_answer *a, const test_answer *b) {
     assert_memory_equal(a->token, b->token, ANSWER * sizeof(int32_t));
 }
 
-/* Alone, in a batch in which pages of the first run are found again, and deprived of them. */
+/* Runs each request alone, then all in one batch that reuses cached pages of the first runs and is preempted. */
 static void an_engine_finds_the_rows_and_runs_them_under_any_schedule(void **state) {
     (void)state;
     static const char *const how[][2] = {{"left_to_right", "auto"}, {"multi_bd", "annealed"}};
@@ -281,7 +281,9 @@ static void a_request_may_name_the_rule(void **state) {
     um_config c;
     test_engine t;
     test_config(&c, "llada", path, sizeof path);
-    strcpy(c.device, "ref"); /* kept rows lie in another order: what is left to rounding is the same everywhere */
+    /* The two rules store kept rows in different orders, so sums round differently. The reference backend rounds alike
+     * on every machine. */
+    strcpy(c.device, "ref");
     test_open(&t, &c);
     um_engine *e = t.engine;
     test_answer by_attention = {0}, by_distance = {0}, preempted = {0}, all[2] = {0};
@@ -292,7 +294,7 @@ static void a_request_may_name_the_rule(void **state) {
     assert_true(memcmp(by_attention.token, by_distance.token, ANSWER * sizeof(int32_t)) != 0);
     run_sparse(e, "attention", 1, false, &all[0]);
     run_sparse(e, "nearest", 1, false, &all[1]);
-    same_answer(&all[0], &all[1]); /* where nothing is left out the rule does not matter */
+    same_answer(&all[0], &all[1]); /* with a ratio of 1 all keys are kept, so the rule does not matter */
     test_close(&t);
 }
 

@@ -1,10 +1,11 @@
-/* Fuzz: a JSON body, read by the tables of an API that the first byte chooses. What is accepted must have a prompt and
- * parameters that pass their rows in their own spelling; what is refused must say why, and of which field. */
+/* Fuzzes JSON bodies of requests. The first byte chooses the API. An accepted body must have prompts, and its
+ * parameters must be accepted again. A rejected body must give an error message and name the field. */
 #include "../server/scripted.h"
 
 #include <jansson.h>
 
 #include "engine/options.h"
+#include "server/api/apis.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -12,7 +13,7 @@ static void require(bool claim) {
     if (!claim) abort();
 }
 
-/* A value that a row let in must be let in again, and be the same. */
+/* Sets the accepted parameters in a new body. Each must be accepted again. */
 static void check_parameters(um_body *b) {
     um_body again = {.arena = {0}};
     um_arena_init(&again.arena, 0);
@@ -51,9 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         json_decref(root);
         return 0;
     }
-    um_room room = um_room_of(server);
-    if (um_api_read(apis[data[0] % UM_LEN(apis)], server, &room, root, &b, &err) == UM_OK) check_accepted(&b);
-    else require(err.msg[0] && (err.param[0] || json_object_get(b.root, ""))); /* a field may be called "" */
+    um_capacity capacity = um_capacity_get(&server->service);
+    if (um_api_read(apis[data[0] % UM_LEN(apis)], &server->service.setup, &capacity, root, &b, &err) == UM_OK)
+        check_accepted(&b);
+    else require(err.msg[0] && (err.param[0] || json_object_get(b.root, ""))); /* the name of a field may be empty */
     um_body_free(&b);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Fuzz: a request line with messages through the built-in templates. The first byte chooses template and level. What
- * is accepted renders to UTF-8 and is the same twice; what users write changes nothing of the control tokens. */
+/* Fuzzes request lines with messages. The first byte chooses a template, one of the built-in ones or a small one, and
+ * the level for special tokens in contents. Rendering must give the same result twice, and either valid UTF-8 or an
+ * error message. The texts of users must not change the number of control tokens. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -34,7 +35,8 @@ static size_t n_special(const um_ids *ids) {
     return n;
 }
 
-/* Messages of users alone, their contents strings: with other words in them the control tokens are the same. */
+/* Replaces the content of every message with "z". The number of control tokens must not change. Checks only requests
+ * whose messages all have the role "user" and a content that is a string. */
 static void check_control(const um_chat *c, const um_chat_request *q, size_t found) {
     json_t *messages = NULL, *m;
     size_t i;

@@ -1,5 +1,5 @@
-/* Any text as a config.json, under its own family and under each of the table: what is accepted must be numbers that
- * the rest of the engine can multiply. */
+/* Fuzzes config.json, parsed as the family that it names and as each known family. The sizes of an accepted file must
+ * be valid numbers for the rest of the engine: positive, divisible where necessary, and small enough to multiply. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -11,8 +11,8 @@ static void check(bool claim) {
     if (!claim) abort();
 }
 
-/* What the choice of experts divides by and picks from. */
-static void check_route(const um_route *r, int32_t width, int32_t block) {
+/* Checks the routing of experts: the engine divides by these numbers and selects as many experts as they say. */
+static void check_route(const um_expert_route *r, int32_t width, int32_t block) {
     check(r->top_k > 0 && r->top_k <= r->n_experts && width > 0);
     check(r->n_group > 0 && r->n_experts % r->n_group == 0 && r->topk_group > 0 && r->topk_group <= r->n_group);
     check(r->top_k <= r->n_experts / r->n_group * r->topk_group);
@@ -31,7 +31,7 @@ static void parse(const json_t *config, const char *family) {
     check(a.norm_eps > 0 && a.rope_theta >= 1 && a.mask_id < a.vocab && a.pad_id < a.vocab);
     check(a.see != UM_SEE_BLOCK_CAUSAL || a.block > 0);
     check(um_arch_params(&a) >= um_arch_active_params(&a) && um_arch_active_params(&a) > 0 &&
-          um_arch_table_params(&a) > 0 && um_arch_kv_bytes(&a, UM_F32) > 0);
+          um_arch_embedding_params(&a) > 0 && um_arch_kv_bytes(&a, UM_F32) > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

@@ -1,5 +1,6 @@
-/* Two ways through the tokenizer that must agree. Text: the known expressions by hand and by PCRE2, and the ids of a
- * text with and without the cache, whole and in parts. Bytes: decoding as a whole and as a stream. */
+/* Fuzzes the tokenizer: computes results in two ways, which must agree. Hand-written code and PCRE2 split a text into
+ * the same pieces. A repeated text, which uses the cache, gets the same ids every time. Ids decoded as a whole and as a
+ * stream give the same text. */
 #include <stdlib.h>
 
 #include "text/tok.h"
@@ -23,7 +24,8 @@ static void fail(const char *what) {
 
 static um_str str_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
 
-/* Random bytes hold few letters; these make texts of them that are full of cases. */
+/* Appends a character for each byte. Random bytes contain few letters, so the characters come from a table of special
+ * cases. */
 static void make_text(const uint8_t *data, size_t size, um_buf *out) {
     static const uint32_t lively[] = {' ',    ' ',    '\n',   '\r',    '\t',   '\'',    's',     'S',    't',
                                       'l',    'v',    'e',    'r',     'd',    'a',     'Z',     '0',    '9',
@@ -43,7 +45,7 @@ static void check_pieces(um_str text) {
         um_pattern *p = &by_pcre[i];
         if (!p->code && um_pattern_pcre(p, um_str_of(expressions[i]), "fuzz", &err)) fail(err.msg);
         const struct um_known *k = um_known_find(um_str_of(expressions[i]));
-        um_scan scan = {0};
+        um_match_state scan = {0};
         for (size_t at = 0, start, end; at < text.n; at = end) {
             bool found;
             if (um_pattern_next(p, &scan, text, at, &start, &end, &found, &err)) fail(err.msg);
@@ -61,14 +63,14 @@ static const um_tok *bundled(void) {
     return t;
 }
 
-/* A text that is long enough for the cache, of parts that are not. Parts end where a piece ends in any case. */
+/* Repeats a text until it is long enough for the cache. Every copy must get the ids of the first one. */
 static void check_cache(um_str text) {
     const um_tok *t = bundled();
     um_err err;
     um_ids once = {0}, often = {0};
     um_buf many = {0};
     um_buf_append(&many, text.p, text.n);
-    um_buf_puts(&many, "<|im_end|>"); /* an added token ends every stretch */
+    um_buf_puts(&many, "<|im_end|>"); /* no piece extends across an added token */
     if (um_tok_encode(t, str_of(&many), UM_PARSE_ALL, false, &once, &err)) fail(err.msg);
     size_t n = many.len;
     while (many.len < 6000) um_buf_append(&many, text.p, text.n), um_buf_puts(&many, "<|im_end|>");

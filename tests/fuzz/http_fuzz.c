@@ -1,6 +1,6 @@
-/* Fuzz: requests and responses. The first bytes choose what is read, the limits and where the input is cut; cut or
- * whole, the parser must say the same. What it takes must keep the promises of parse.h, and what is taken must have one
- * reading: a head that is written again from its parts must be read the same. Also addresses and event streams. */
+/* Fuzzes the HTTP parser, URLs and event streams. The first bytes choose the target, the limits and how the input is
+ * split. The parser must give the same result for whole and split input. Accepted messages must keep the promises of
+ * parse.h. A head that is written again from its parsed parts must be parsed to the same parts. */
 #include <stdlib.h>
 
 #include "server/http/http.h"
@@ -15,7 +15,7 @@ static void require(bool claim) {
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 typedef struct verdict {
-    um_buf said; /* a line for everything that came, bodies as they are */
+    um_buf said; /* a line for each result, and the bytes of bodies */
     int n_messages;
 } verdict;
 
@@ -60,7 +60,7 @@ static void put_head(um_buf *out, const um_http_parser *p) {
     put_fields(out, h);
 }
 
-/* The head once more, in the plainest form: every byte of the path escaped. Its lines may be too many bytes then. */
+/* Writes the head again, with every byte of the path escaped, and parses it. The request line may become too long. */
 static void read_again(const um_http_parser *p) {
     const um_http_head *h = &p->head;
     um_buf text = {0}, first = {0}, second = {0};
@@ -89,7 +89,7 @@ static void read_again(const um_http_parser *p) {
     um_buf_free(&second);
 }
 
-/* Where the input is cut: the lengths of the pieces go round in a few bytes of it. */
+/* The lengths of the pieces into which the input is split. They repeat after the last one. */
 typedef struct cuts {
     const uint8_t *length;
     size_t n, at;
@@ -121,7 +121,7 @@ static void note(verdict *v, const um_http_parser *p, um_http_got got) {
     }
 }
 
-/* Reads all messages of the input. Every piece is in memory of its own, so that reading past its end is seen. */
+/* Parses all messages of the input. Each piece has its own block, so that a sanitizer notices reads beyond it. */
 static void read_messages(verdict *v, um_http_kind kind, um_http_limits limits, um_str in, cuts c) {
     um_http_parser p;
     um_http_got got = UM_HTTP_NEED_MORE;
@@ -153,7 +153,7 @@ static void compare_cuts(um_http_kind kind, um_http_limits limits, um_str in, cu
     um_buf_free(&cut.said);
 }
 
-/* ---- Addresses and events ---------------------------------------------------------------------------------------- */
+/* ---- URLs and events --------------------------------------------------------------------------------------------- */
 
 static void read_url(um_str in) {
     um_url u;
@@ -186,7 +186,7 @@ static void compare_events(um_str in, cuts c) {
     um_buf_free(&cut);
 }
 
-/* Bytes 0 and 1: what, and small limits now and then; then eight lengths of pieces. */
+/* Byte 0 chooses the target, byte 1 the limits, the next eight bytes are the lengths of the pieces. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum { SETTINGS = 10 };
     if (size < SETTINGS) return 0;

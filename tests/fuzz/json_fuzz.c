@@ -1,5 +1,5 @@
-/* Fuzz: JSON text is read, written by the streaming writer and read again: both trees must be equal. Bytes that are no
- * JSON must give a message; as a string of the writer they must give valid JSON. */
+/* Fuzzes JSON. The input is parsed, written by the streaming writer, parsed and written again: both written texts must
+ * be equal. Invalid JSON must give an error message. The writer must write any input as a valid JSON string. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static int depth_of(const json_t *v) {
     return deepest + 1;
 }
 
-/* Numbers may change their kind (1.0 is written as 1), so the second and third text are compared, not the trees. */
+/* Compares the two written texts. The trees may differ, because numbers may change their kind: 1.0 is written as 1. */
 static void round_trip(const json_t *first) {
     um_buf a = {0}, b = {0};
     um_jw w;

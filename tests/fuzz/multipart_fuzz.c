@@ -1,5 +1,5 @@
-/* Fuzz: bodies of uploads. The first line of the input is the content type, the rest the body. What is taken must have
- * been in the body: every part lies in it, behind the one before, and its names are texts. */
+/* Fuzzes multipart bodies of uploads. The first line of the input is the content type, the rest is the body. The data
+ * of every part must be inside the body, after the previous part. The names of a part must be valid UTF-8. */
 #include <stdlib.h>
 
 #include "server/batch/multipart.h"
@@ -10,7 +10,7 @@ static void require(bool claim) {
     if (!claim) abort();
 }
 
-static void check_part(const um_part *p, um_str body, const char **end) {
+static void check_part(const um_form_part *p, um_str body, const char **end) {
     require(p->data.p >= *end && p->data.p + p->data.n <= body.p + body.n);
     require(p->name[0] && um_utf8_check(p->name, strlen(p->name)) == strlen(p->name));
     require(um_utf8_check(p->filename, strlen(p->filename)) == strlen(p->filename));
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *type = um_strndup(text, (size_t)(newline - text));
     um_str body = {newline + 1, size - (size_t)(newline + 1 - text)};
     um_multipart m;
-    um_part part;
+    um_form_part part;
     um_err err = {.code = UM_OK};
     const char *end = body.p;
     bool more = true;

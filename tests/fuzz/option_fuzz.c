@@ -1,6 +1,6 @@
-/* Fuzz: a command line and an environment: words separated by NUL; those that begin with UNMASK_ are variables.
- * Whatever is accepted must lie in the range of its row and read back from its own text; whatever is refused must say
- * why. */
+/* Fuzzes command lines and environments. The input is a list of words separated by NUL bytes. Words that begin with
+ * UNMASK_ are environment variables, the others are arguments. Every value must be within the range of its option, and
+ * its text must be accepted again and give the same text. A rejected input must give an error message. */
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ static void require(bool claim) {
 enum { WORDS_MAX = 32 };
 
 typedef struct words {
-    char *argv[WORDS_MAX + 1], *env[WORDS_MAX + 1]; /* NULL ends both */
+    char *argv[WORDS_MAX + 1], *env[WORDS_MAX + 1]; /* both end with NULL */
     int argc, n_env;
 } words;
 

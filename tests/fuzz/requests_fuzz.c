@@ -1,5 +1,5 @@
-/* Fuzz: a request line. What is accepted must have an id and one prompt, its id must name it again, and every parameter
- * must pass its own row; what is refused must say why. */
+/* Fuzzes request lines. An accepted line must have one prompt, and its id must be the JSON of its member "id". Every
+ * parameter must be accepted again from its own text. A rejected line must give an error message. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ static void require(bool claim) {
     if (!claim) abort();
 }
 
-/* A value that a row let in must be let in again in the row's own spelling. */
+/* Sets every parameter from its own text, which must be accepted. */
 static void check_parameters(um_request *r) {
     um_option_set sets[UM_DECODE_SETS_MAX];
     size_t n = um_decode_option_sets(sets, &r->decoding, &r->sampling);
@@ -27,7 +27,7 @@ static void check_parameters(um_request *r) {
     um_buf_free(&text);
 }
 
-/* What is handed on must be JSON again. */
+/* Checks a text that is passed on as JSON; NULL is allowed. */
 static void check_json(const char *text) {
     json_t *v = NULL;
     if (!text) return;
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_err err = {0};
     um_config_init(&c);
     um_request defaults = {.size = sizeof defaults, .n = 1, .decoding = c.decoding, .sampling = c.sampling};
-    /* The second parse reuses what the first one left. */
+    /* The second parse reuses the memory of the first one. */
     um_status first = um_request_line_parse(&q, (um_str){(const char *)data, size}, &defaults, &err);
     require(first == UM_OK || err.msg[0]);
     require(um_request_line_parse(&q, (um_str){(const char *)data, size}, &defaults, &err) == first);

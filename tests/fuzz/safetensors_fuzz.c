@@ -1,4 +1,5 @@
-/* Any bytes as a safetensors file: the parser answers, and every tensor that it accepts lies inside the file. */
+/* Fuzzes safetensors files. The data of every accepted tensor must be inside the file, and its elements can be counted
+ * and its shape printed without overflow. */
 #include <stdlib.h>
 
 #include "model/model.h"
@@ -8,11 +9,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static volatile uint8_t sink;
 
 static void touch(const um_safetensors *s) {
+    size_t total = 0;
     for (size_t i = 0; i < um_safetensors_count(s); i++) {
         const um_tensor *t = um_safetensors_at(s, i);
-        size_t bytes = t->type == UM_DTYPE_OTHER ? 0 : um_dtype_size(t->type);
-        for (int32_t d = 0; d < t->n_dims && d < 4; d++) bytes *= (size_t)t->dim[d];
-        if (bytes && t->n_dims <= 4) sink = ((const uint8_t *)t->data)[0] ^ ((const uint8_t *)t->data)[bytes - 1];
+        const size_t n = um_tensor_elements(t);
+        const size_t bytes = t->type == UM_DTYPE_OTHER ? 0 : um_mul(n, um_dtype_size(t->type));
+        char shape[UM_SHAPE_TEXT];
+        um_shape_print(shape, t->dim, t->n_dims);
+        if (n > INT64_MAX - total) abort();
+        total += n;
+        if (n && t->type == UM_DTYPE_OTHER) sink = ((const uint8_t *)t->data)[0];
+        if (bytes) sink = ((const uint8_t *)t->data)[0] ^ ((const uint8_t *)t->data)[bytes - 1];
         if (um_safetensors_find(s, t->name) != t) abort();
     }
 }
@@ -24,7 +31,8 @@ static void parse(const uint8_t *data, size_t n) {
     um_safetensors_close(s);
 }
 
-/* Once as it is, once as the header of a file with 64 bytes of data, so that the length need not be guessed. */
+/* Parses the input as a file, and as the header of a file with 64 bytes of data. In the second file the length of the
+ * header is always right, so the fuzzer does not have to guess it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     parse(data, n);
     uint8_t *file = calloc(1, n + 8 + 64);

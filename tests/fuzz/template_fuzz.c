@@ -1,5 +1,6 @@
-/* Chat templates from anywhere: compile or are refused, render or fail with a message, within their limits. Behind a
- * byte 0 the input goes on with the variables, a JSON object. */
+/* Fuzzes chat templates. Compiling and rendering must succeed or give an error message. A rendered text must be valid
+ * UTF-8. The bytes after the first NUL byte of the input are the variables, a JSON object. Without a NUL byte the
+ * variables below are used. */
 #include <stdlib.h>
 
 #include "text/template.h"

@@ -1,5 +1,6 @@
-/* The slow vocabulary formats and the side files from anywhere: they load or are refused, and what loads encodes and
- * decodes. The input is a number of files: a byte says which of UM_N_FILES, two bytes how long it is. */
+/* Fuzzes the vocabulary files of slow tokenizers, and the side files. A tokenizer that loads must encode and decode.
+ * The input is a list of files. Each begins with a byte that chooses one of UM_N_FILES and two bytes with the length of
+ * the text that follows. */
 #include <stdlib.h>
 
 #include "text/tok.h"

@@ -1,5 +1,5 @@
-/* Fuzz: bytes are read as a frame, where they lie and one byte further on. What is a message is written again as the
- * same bytes; what is none gives an error that is not empty. */
+/* Fuzzes the wire format: reads the input as a frame, at its address and one byte after an aligned one. A valid frame
+ * must be written as the same bytes again. An invalid one must give an error with a message. */
 #include <stdlib.h>
 
 #include "server/link/wire.h"

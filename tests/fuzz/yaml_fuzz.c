@@ -1,5 +1,5 @@
-/* Fuzz: a configuration file. What is refused must say why, with the name of the file; what is accepted must read back
- * from its own print, and print the same again. */
+/* Fuzzes configuration files. The error message of a rejected file must begin with its name. The settings of an
+ * accepted file are printed as a file, which must be accepted and must print the same. */
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -19,7 +19,7 @@ typedef struct values {
 
 static const um_option rows[] = {
     {"quiet", NULL, UM_OPT_BOOL, V(quiet), 0, 0, NULL, "true", NULL, NULL, "A", "say nothing"},
-    {"threads", "cores%4", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "A", "threads"},
+    {"threads", "cores", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "A", "threads"},
     {"order", NULL, UM_OPT_CHOICE, V(order), 0, 0, "first|last", "last", NULL, "O", "B", "order"},
     {"seed", NULL, UM_OPT_INT64, V(seed), 0, 0, NULL, "-1", NULL, "N", "B", "seed"},
     {"accept_threshold", NULL, UM_OPT_FLOAT, V(threshold), 0, 1, NULL, "auto", "nan", "P", "A", "p"},
@@ -36,7 +36,7 @@ static bool is_known(const char *command, const char *option) {
     return um_streq(option, "limit");
 }
 
-/* Reads the text and prints what it set, without the comments that say where. */
+/* Reads a file and prints its settings, without the comments that name their sources. */
 static um_status read_and_print(const char *text, size_t n, um_buf *out, um_err *err) {
     values v = {0};
     um_option_set set = {rows, UM_LEN(rows), &v};

@@ -1,5 +1,5 @@
-/* Whole-sequence decoding against recordings of Dream's sampler (tools/reference/dream_sampler.py): which pass fixed
- * which token where, on both backends. */
+/* Whole-sequence decoding against recordings of Dream's sampler (tools/reference/dream_sampler.py): tokens, their
+ * positions and the passes that committed them, on both backends. */
 #include <jansson.h>
 #include <math.h>
 
@@ -17,8 +17,8 @@ static int32_t read_prompt(const json_t *run, int32_t *ids) {
     return (int32_t)n;
 }
 
-/* What the recording says of each position of the canvas: its token and the pass that fixed it, from 1. Passes that fix
- * nothing are recorded and not run. */
+/* Reads, for each position of the canvas, the token and the number of the pass that committed it, from 1. Recorded
+ * passes that commit nothing are not counted, because the engine skips them. Returns the number of passes. */
 static int32_t read_passes(const json_t *run, int32_t n_prompt, int32_t *token, int32_t *pass) {
     const json_t *passes = json_object_get(run, "passes");
     int32_t n_passes = 0;
@@ -36,7 +36,7 @@ static int32_t read_passes(const json_t *run, int32_t n_prompt, int32_t *token, 
     return n_passes;
 }
 
-/* A run while it is replayed. */
+/* A recorded run that is being replayed. */
 typedef struct expected {
     const char *what, *rule;
     int32_t n, n_passes, token[TOKENS], pass[TOKENS];
@@ -80,7 +80,7 @@ static void replay(const test_engine *t, const json_t *run, const char *what) {
     assert_true(e.finished);
 }
 
-/* `origin` draws: the recording holds the share that each pass fixes. */
+/* The sampler `origin` draws, so its recording holds the share of the masks that each pass commits. */
 static void check_shares(const json_t *run) {
     const json_t *share = json_object_get(run, "share");
     int32_t n = (int32_t)json_array_size(share);
@@ -120,12 +120,12 @@ static void replay_folder(const char *folder) {
 
 static void dream_equals_its_own_sampler(void **state) {
     (void)state;
-    replay_folder("tests/data/reference/dream");
+    replay_folder("build/data/reference/dream");
 }
 
 static void rnd1_runs_them_too(void **state) {
     (void)state;
-    replay_folder("tests/data/reference/rnd1");
+    replay_folder("build/data/reference/rnd1");
 }
 
 int main(void) {

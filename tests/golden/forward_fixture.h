@@ -1,4 +1,4 @@
-/* What the tests of recorded logits share: a model in fp32, forward passes over it, and every logit of a pass. */
+/* A fixture for tests of recorded logits: a model in fp32, its forward passes, and all logits of a pass. */
 #ifndef TESTS_FORWARD_FIXTURE_H
 #define TESTS_FORWARD_FIXTURE_H
 
@@ -6,7 +6,7 @@
 
 #define PAGE   32
 #define PAGES  24
-#define TOKENS 128 /* of the largest pass whose logits are wanted */
+#define TOKENS 128 /* most tokens of a pass whose logits are computed */
 
 typedef struct fixture {
     um_model *model;
@@ -42,17 +42,17 @@ static inline void close_fixture(fixture *f) {
 }
 
 static inline void run(fixture *f, const um_batch *b) {
-    um_forward_submit(f->forward, b);
-    um_forward_wait(f->forward);
+    assert_int_equal(um_forward_submit(f->forward, b, NULL), UM_OK);
+    assert_int_equal(um_forward_wait(f->forward, NULL), UM_OK);
 }
 
-/* Of the first n rows of the pass that ran last. */
+/* Computes the logits of the first n hidden rows of the last pass. */
 static inline void compute_logits(fixture *f, int32_t n) {
     const um_model *m = f->model;
     m->ops->linear(m->dev, m->head, NULL, um_forward_hidden(f->forward), n, false, f->logits);
 }
 
-/* Element i of a recorded tensor of 64-bit integers. */
+/* Returns element i of a recorded tensor of 64-bit integers. */
 static inline int32_t int_at(const um_tensor *t, int32_t i) {
     int64_t v;
     memcpy(&v, (const char *)t->data + (size_t)i * sizeof v, sizeof v);

@@ -1,5 +1,5 @@
-/* Logits of the forward pass against recordings: the first three passes of the first request of each case, every row,
- * on every backend, in fp32. What the recordings are is said in README.md beside this file. */
+/* Logits of the forward pass against recordings: every row of the first three passes of each case's first request, on
+ * every backend, in fp32. README.md in this folder describes the recordings. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,9 +36,9 @@ static void open_recording(recording *r, const char *name) {
     char path[256];
     um_err err = {0};
     *r = (recording){.name = name};
-    snprintf(path, sizeof path, "tests/golden/cases/%s.json", name);
+    snprintf(path, sizeof path, "build/data/golden/cases/%s.json", name);
     if (um_json_load(&r->json, path, &err)) fail_msg("%s", err.msg);
-    snprintf(path, sizeof path, "tests/golden/cases/%s.logits.safetensors", name);
+    snprintf(path, sizeof path, "build/data/golden/cases/%s.logits.safetensors", name);
     if (um_map_open(&r->map, path, &err)) fail_msg("%s", err.msg);
     r->tensors = um_safetensors_new();
     if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, &err)) fail_msg("%s", err.msg);
@@ -63,8 +63,8 @@ static const um_tensor *recorded(const recording *r, int step, const char *what)
     return t;
 }
 
-/* First position of pass `step` whose block did not run: those rows of a recording are undefined. A block that was in
- * use after the pass before runs in this one. */
+/* Returns the first position of pass `step` whose block did not run. Recorded rows from there on are undefined. The
+ * blocks that run are those in use after the previous pass. */
 static int32_t defined_end(const recording *r, int step) {
     if (step == 0) return INT32_MAX;
     json_t *request = json_array_get(json_object_get(r->json, "requests"), 0);
@@ -79,8 +79,8 @@ static int32_t defined_end(const recording *r, int step) {
     return end;
 }
 
-/* Block-causal from position 0; the d2f strategy's prefill lets the prompt see all of itself, and the rest of the
- * prompt's last block all of that block. */
+/* Returns the first position that `pos` does not see. Attention is block-causal from position 0, except that in d2f's
+ * prefill the prompt sees exactly the prompt. */
 static int32_t visible_end(const recording *r, int step, int32_t pos) {
     um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = r->block};
     if (step == 0 && r->is_d2f && pos < r->prompt) return r->prompt;
@@ -91,7 +91,7 @@ static void load_pass(pass *p, const recording *r, int step) {
     const um_tensor *id = recorded(r, step, "ids"), *pos = recorded(r, step, "pos");
     *p = (pass){.n = (int32_t)id->dim[0], .logits = recorded(r, step, "logits")->data};
     assert_in_range(p->n, 1, TOKENS);
-    for (int32_t i = 0; i < PAGES; i++) p->page[i] = PAGES - 1 - i; /* pages need not be in order */
+    for (int32_t i = 0; i < PAGES; i++) p->page[i] = PAGES - 1 - i; /* pages may be in any order */
     for (int32_t i = 0; i < p->n; i++) {
         p->id[i] = int_at(id, i);
         p->pos[i] = int_at(pos, i);
@@ -108,11 +108,11 @@ static void load_pass(pass *p, const recording *r, int step) {
                           .span = &p->span};
 }
 
-/* ---- Running ----------------------------------------------------------------------------------------------------- */
+/* ---- Comparison -------------------------------------------------------------------------------------------------- */
 
 static void open_golden(fixture *f, const char *family, const char *device) {
     char path[256];
-    snprintf(path, sizeof path, "tests/golden/models/%s", family);
+    snprintf(path, sizeof path, "build/data/golden/models/%s", family);
     open_fixture(f, path, device);
 }
 
@@ -125,7 +125,7 @@ static void compare(const fixture *f, const pass *p, const recording *r, int ste
             float want;
             memcpy(&want, p->logits + (size_t)i * (size_t)V + v, sizeof want);
             float got = f->logits[(size_t)i * (size_t)V + v];
-            worst = fmaxf(worst, isnan(got) ? INFINITY : fabsf(want - got)); /* fmaxf passes over NaN */
+            worst = fmaxf(worst, isnan(got) ? INFINITY : fabsf(want - got)); /* fmaxf ignores NaN */
         }
     }
     assert_true(rows > 0);
@@ -209,9 +209,9 @@ static void llada2_logits(void **state) {
     check_case("llada2", "llada2_multi");
 }
 
-/* ---- What the pass promises -------------------------------------------------------------------------------------- */
+/* ---- Properties of a pass ---------------------------------------------------------------------------------------- */
 
-/* The recorded pass as second span of a batch whose first span is another request on other pages. */
+/* Runs the recorded pass as the second span of a batch. The first span is another request on other pages. */
 static void hidden_rows_do_not_depend_on_the_batch(void **state) {
     (void)state;
     recording r;
@@ -259,7 +259,7 @@ static int32_t recorded_best(const pass *p, int32_t row, int32_t V) {
     return best;
 }
 
-/* A row saved in one pass answers in the next as it answered in its own: what shifted families live on. */
+/* A saved hidden row gives the same answer in the next pass as in its own. Families that shift rely on this. */
 static void saved_row_answers_in_the_next_pass(void **state) {
     (void)state;
     recording r;

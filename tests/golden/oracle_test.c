@@ -1,5 +1,5 @@
-/* Strategies against an evaluation in NumPy (tools/oracle): token for token, which pass wrote each, and how many tokens
- * were fed, on both backends. */
+/* Strategies against an evaluation in NumPy (tools/oracle), on both backends: the tokens, the pass that wrote each of
+ * them, and the number of fed tokens. */
 #include <jansson.h>
 
 #include "support.h"
@@ -32,7 +32,7 @@ static void set(um_request *r, const char *name, const json_t *value) {
     if (um_request_set(r, name, text, &err)) fail_msg("%s", err.msg);
 }
 
-/* A run while it is replayed. */
+/* A run that is being replayed. */
 typedef struct expected {
     const char *what;
     size_t index;
@@ -91,7 +91,7 @@ static void replay_all(const char *name, const char *device, int32_t page_size) 
     snprintf(c.dtype, sizeof(c.dtype), "float32");
     test_open(&t, &c);
     assert_true(json_array_size(runs) > 0);
-    /* The reference backend is slow: it gets a third of them. */
+    /* The reference backend is slow, so it runs only every third one. */
     size_t stride = um_streq(device, "ref") ? 3 : 1, n = 0;
     for (size_t i = 0; i < json_array_size(runs); i += stride, n++) replay(&t, json_array_get(runs, i), name, i);
     print_message("# %-6s %-4s pages of %2d: %zu runs equal, pass for pass\n", name, device, page_size, n);

@@ -1,13 +1,14 @@
-/* Replays the recordings in tests/golden/cases pass for pass: token, block state and finish reason, one request at
- * a time and all requests of a case in one batch, with keys and values in one pool and in one each. Then the same
- * requests without --compat: their answers have no masks and exactly as many tokens as was asked for. */
+/* Replays the recordings in build/data/golden/cases and compares tokens, block states and finish reasons pass by pass.
+ * The requests of a case run one at a time and all in one batch, with keys and values in a common pool and in separate
+ * pools. Then the same requests run without --compat: their answers have no masks and exactly max_tokens tokens. */
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-/* cmocka.h wants the headers above first. */
+/* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
 #include "engine/engine.h"
@@ -17,12 +18,12 @@ static const char *const cases[] = {
     "sdar_moe_multi",    "llada2_single",   "llada2_multi", "dream_reasoner", "llada2_edit",  "llada2_dmax",
     "llada2_dmax_multi", "llada_d2f",       "llada_d2f_b8", "dream_d2f",      "dream_d2f_b8", "diffucoder_d2f"};
 
-/* One request of a recording while it is replayed. */
+/* A recorded request that is being replayed. */
 typedef struct replay {
     const char *name;
     json_t *want;
     size_t index, pass;
-    size_t fragile; /* first pass in which rounding may decide otherwise: nothing is compared from there on */
+    size_t fragile; /* first pass whose decisions may depend on rounding: nothing is compared from there on */
     bool finished;
 } replay;
 
@@ -30,7 +31,7 @@ static json_t *load(const char *name) {
     char path[256];
     um_err err;
     json_t *root = NULL;
-    snprintf(path, sizeof(path), "tests/golden/cases/%s.json", name);
+    snprintf(path, sizeof(path), "build/data/golden/cases/%s.json", name);
     if (um_json_load(&root, path, &err)) fail_msg("%s", err.msg);
     return root;
 }
@@ -68,7 +69,7 @@ static void check_pass(replay *r, const um_trace *t) {
     assert_int_equal(json_is_true(json_object_get(step, "prefill")), t->prefill);
     assert_int_equal(number(step, "new"), t->n_new);
     check_ids(r, "blocks", json_object_get(step, "blocks"), t->block, (size_t)t->n_blocks);
-    /* The recorded engine had released the request after its last pass and shows no tokens there. */
+    /* A recording has no tokens after the last pass, because Diffulex had freed the request. */
     if (r->pass + 1 < json_array_size(steps))
         check_ids(r, "tokens", json_object_get(step, "tokens"), t->token, (size_t)t->n_tokens);
     check_state(r, json_object_get(step, "state"), t);
@@ -110,7 +111,7 @@ static void configure(um_config *c, const json_t *root, const char *device) {
                                               "max_num_reqs",      "block_size",    "buffer_size",
                                               "decoding_strategy", "sampling_mode", "token_merge_top_k"};
     static const char *const threshold_keys[] = {"add_block_threshold", "semi_complete_threshold", "accept_threshold",
-                                                 "token_stability_threshold"};
+                                                 "token_stability_threshold", "remask_threshold"};
     static const char *const sampling_keys[] = {"temperature", "max_tokens", "max_nfe"};
     um_config_init(c);
     for (size_t i = 0; i < UM_LEN(engine_keys); i++) set(c, engine_keys[i], engine, engine_keys[i]);
@@ -147,7 +148,7 @@ static void drain(um_engine *e) {
         if (um_engine_step(e, &err)) fail_msg("%s", err.msg);
 }
 
-/* The model that a case was recorded with, and an engine of the case's settings. */
+/* The model of a case, and an engine with the case's settings. */
 typedef struct recorded {
     um_model *model;
     um_engine *engine;
@@ -157,7 +158,7 @@ static void open_recorded(recorded *x, um_config *c, const json_t *root) {
     char folder[256];
     um_err err;
     *x = (recorded){0};
-    snprintf(folder, sizeof(folder), "tests/golden/models/%s", json_string_value(json_object_get(root, "family")));
+    snprintf(folder, sizeof(folder), "build/data/golden/models/%s", json_string_value(json_object_get(root, "family")));
     c->model = folder;
     if (um_model_open(&x->model, c, &err) || um_engine_new(&x->engine, x->model, c, &err)) fail_msg("%s", err.msg);
     c->model = NULL;
@@ -229,7 +230,7 @@ static void equals_recordings_batched_with_keys_and_values_apart(void **state) {
 
 enum { TOKENS_MAX = 256, EOS = 501 };
 
-/* What became of a recorded request that is decoded by our rules. */
+/* The result of a recorded request without --compat. */
 typedef struct answer {
     int32_t n, token[TOKENS_MAX], stop_id;
     um_finish finish;
@@ -245,7 +246,7 @@ static void keep(void *arg, const um_event *ev) {
     memcpy(a->token, ev->result->token_ids, ev->result->n_tokens * sizeof(int32_t));
 }
 
-static void ask(um_engine *e, const json_t *want, bool ignore_eos, answer *a) {
+static void add_request(um_engine *e, const json_t *want, bool ignore_eos, answer *a) {
     int32_t ids[1024];
     um_request q;
     um_err err;
@@ -273,8 +274,8 @@ static void check_answer(const char *name, const answer *a, bool ignore_eos, con
     }
 }
 
-/* Every request of the case twice: as it was recorded, and going on behind the end of sequence. */
-static void decode_by_our_rules(const char *name) {
+/* Decodes every request of the case without --compat: as it was recorded, and with ignore_eos. */
+static void decode_without_compat(const char *name) {
     json_t *root = load(name), *requests = json_object_get(root, "requests");
     static answer a[2][16];
     size_t n = json_array_size(requests);
@@ -284,8 +285,9 @@ static void decode_by_our_rules(const char *name) {
     assert_true(n > 0 && n <= UM_LEN(a[0]));
     configure(&c, root, "cpu");
     c.compat = UM_COMPAT_NONE;
+    c.decoding.remask_threshold = NAN; /* Diffulex ignores it; without --compat samplers that edit reject it */
     open_recorded(&x, &c, root);
-    for (size_t i = 0; i < 2 * n; i++) ask(x.engine, json_array_get(requests, i / 2), i % 2, &a[i % 2][i / 2]);
+    for (size_t i = 0; i < 2 * n; i++) add_request(x.engine, json_array_get(requests, i / 2), i % 2, &a[i % 2][i / 2]);
     drain(x.engine);
     um_model_get_info(x.model, &info);
     for (size_t i = 0; i < 2 * n; i++) check_answer(name, &a[i % 2][i / 2], i % 2, &c, info.mask_id, EOS);
@@ -295,7 +297,7 @@ static void decode_by_our_rules(const char *name) {
 
 static void without_compat_no_mask_leaves_and_max_tokens_is_exact(void **state) {
     (void)state;
-    for (size_t i = 0; i < UM_LEN(cases); i++) decode_by_our_rules(cases[i]);
+    for (size_t i = 0; i < UM_LEN(cases); i++) decode_without_compat(cases[i]);
 }
 
 int main(void) {

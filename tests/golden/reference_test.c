@@ -1,5 +1,5 @@
-/* The forward pass of every family against results that were computed from its formulas in float64, on every backend,
- * in fp32. tools/reference/README.md says what a folder of tests/data/reference holds. */
+/* The forward pass of every family, on every backend in fp32, against results computed from its formulas in float64.
+ * tools/reference/README.md describes the folders of build/data/reference. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,20 +9,20 @@
 #include <cmocka.h>
 
 #include "forward_fixture.h"
-#include "ops/route.h"
+#include "ops/expert_route.h"
 
-#define TOLERANCE  1e-4f /* of a logit, absolute below 1 and relative above */
-#define SEQUENCES  3     /* of a batch */
+#define TOLERANCE  1e-4f /* of a logit: absolute below 1, relative above */
+#define SEQUENCES  3     /* sequences of a batch */
 #define PAGES_EACH (PAGES / SEQUENCES)
 
-/* A checkpoint and what is expected of it; the expected results may be those of another folder. */
+/* A checkpoint and its expected results, which may be those of another folder. */
 typedef struct folder {
     const char *name;
     um_map map;
     um_safetensors *expected;
 } folder;
 
-/* One batch: sequences one after the other, each on pages of its own. */
+/* A batch: consecutive sequences, each on pages of its own. */
 typedef struct pass {
     int32_t n, n_spans, id[TOKENS], pos[TOKENS], slot[TOKENS], end[TOKENS], page[SEQUENCES][PAGES_EACH];
     um_span span[SEQUENCES];
@@ -30,7 +30,7 @@ typedef struct pass {
 } pass;
 
 typedef struct difference {
-    float worst; /* share of the tolerance */
+    float worst; /* largest difference, as a share of the tolerance */
     float got, want;
     char at[64];
 } difference;
@@ -41,7 +41,7 @@ static void open_folder(folder *f, const char *name, const char *expected) {
     char path[256];
     um_err err = {0};
     *f = (folder){.name = name};
-    snprintf(path, sizeof path, "tests/data/reference/%s/expected.safetensors", expected);
+    snprintf(path, sizeof path, "build/data/reference/%s/expected.safetensors", expected);
     if (um_map_open(&f->map, path, &err)) fail_msg("%s", err.msg);
     f->expected = um_safetensors_new();
     if (um_safetensors_parse(f->expected, f->map.data, f->map.size, path, &err)) fail_msg("%s", err.msg);
@@ -52,7 +52,7 @@ static void close_folder(folder *f) {
     um_map_close(&f->map);
 }
 
-/* "single.ids", "batch0.1.router"; NULL when there is none. */
+/* Returns an expected tensor, "single.ids" or "batch0.1.router", or NULL if there is none. */
 static const um_tensor *expected(const folder *f, const char *sequence, const char *what) {
     char name[64];
     snprintf(name, sizeof name, "%s.%s", sequence, what);
@@ -75,17 +75,17 @@ static int32_t length(const folder *f, const char *sequence) {
 
 static void open_reference(fixture *f, const char *name, const char *device) {
     char path[256];
-    snprintf(path, sizeof path, "tests/data/reference/%s", name);
+    snprintf(path, sizeof path, "build/data/reference/%s", name);
     open_fixture(f, path, device);
 }
 
 static void begin_pass(pass *p) {
     *p = (pass){0};
-    for (int32_t s = 0; s < SEQUENCES; s++) /* pages lie in no order, and those of the sequences between each other */
+    for (int32_t s = 0; s < SEQUENCES; s++) /* pages are in no order, and those of the sequences are interleaved */
         for (int32_t i = 0; i < PAGES_EACH; i++) p->page[s][i] = (PAGES_EACH - 1 - i) * SEQUENCES + s;
 }
 
-/* Appends positions [from, to) of a sequence; those before are in its pages. */
+/* Appends positions [from, to) of a sequence. The keys of earlier positions are in its pages. */
 static void add_sequence(pass *p, const fixture *f, const folder *d, const char *sequence, int32_t from, int32_t to) {
     const um_arch *a = &f->model->arch;
     const um_tensor *id = expected(d, sequence, "ids"), *pos = expected(d, sequence, "pos");
@@ -114,7 +114,7 @@ static void run_pass(fixture *f, pass *p) {
     compute_logits(f, p->n);
 }
 
-/* Rows of a sequence whose first position fed was `from` and stands in row `first` of the pass. */
+/* Compares the rows of a sequence. Its first fed position is `from`, in row `first` of the pass. */
 static void compare(const fixture *f, const folder *d, const char *sequence, int32_t first, int32_t from,
                     difference *diff) {
     const um_tensor *row = expected(d, sequence, "rows"), *logits = expected(d, sequence, "logits");
@@ -157,7 +157,7 @@ static void check_batch(fixture *f, const folder *d, difference *diff) {
     for (int32_t s = 0; s < SEQUENCES; s++) compare(f, d, names[s], p.span[s].first, 0, diff);
 }
 
-/* The last block over the stored keys and values of those before it. */
+/* Runs the last block on the stored keys and values of the blocks before it. */
 static void check_in_parts(fixture *f, const folder *d, const char *sequence, difference *diff) {
     const int32_t n = length(d, sequence), block = f->model->arch.block, last = (n - 1) / block * block;
     assert_true(last > 0);
@@ -186,8 +186,7 @@ static void check_logits(const folder *d, const char *device) {
     close_fixture(&f);
 }
 
-/* ---- Routing ------------------------------------------------------------------------------------------------------
- */
+/* ---- Routing ----------------------------------------------------------------------------------------------------- */
 
 static const um_tensor *of_layer(const folder *d, const char *sequence, int32_t layer, const char *what) {
     char name[48];
@@ -202,7 +201,7 @@ static float *floats_of(const um_tensor *t) {
     return x;
 }
 
-/* From the recorded products of a layer's router to the recorded experts and weights. */
+/* Checks that the recorded router products of a layer give the recorded experts and weights. */
 static void check_layer_routes(const folder *d, const um_arch *a, const char *sequence, int32_t layer) {
     const um_tensor *router = of_layer(d, sequence, layer, "router"),
                     *bias = of_layer(d, "layer", layer, "expert_bias");
@@ -213,10 +212,10 @@ static void check_layer_routes(const folder *d, const um_arch *a, const char *se
     assert_int_equal(a->route.top_k, K);
     assert_int_equal(a->route.bias != UM_BIAS_NONE, bias != NULL);
     float *logits = floats_of(router), *added = bias ? floats_of(bias) : NULL, *weight = UM_NEW_ARRAY(float, T *K);
-    float *scratch = UM_NEW_ARRAY(float, um_route_scratch(a->route.n_experts));
+    float *scratch = UM_NEW_ARRAY(float, um_expert_route_scratch(a->route.n_experts));
     int32_t *expert = UM_NEW_ARRAY(int32_t, T * K), *block = UM_NEW_ARRAY(int32_t, T);
     for (size_t t = 0; t < T; t++) block[t] = (int32_t)t / UM_MAX(a->route_block, 1);
-    um_route_tokens(&a->route, logits, added, block, (int32_t)T, scratch, expert, weight);
+    um_expert_route_tokens(&a->route, logits, added, block, (int32_t)T, scratch, expert, weight);
     for (size_t i = 0; i < T * K; i++) {
         assert_int_equal(expert[i], int_at(experts, (int32_t)i));
         assert_float_equal(weight[i], float_at(weights, i), 1e-5);

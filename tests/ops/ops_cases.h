@@ -1,4 +1,4 @@
-/* Random inputs of the two operations that take more than arrays: attention and head. */
+/* Random inputs for attention and head, the two operations that need more than plain arrays. */
 #ifndef UM_TESTS_OPS_CASES_H
 #define UM_TESTS_OPS_CASES_H
 
@@ -11,19 +11,19 @@ enum { CASE_SPANS = 3 };
 typedef struct attention_shape {
     int32_t n_heads, n_kv_heads, head_dim, page_size;
     um_dtype kv_type;
-    int32_t n[CASE_SPANS], n_keys[CASE_SPANS]; /* queries and keys of each request; 0 keys: no such request */
-    int32_t start;                             /* first key that exists */
+    int32_t n[CASE_SPANS], n_keys[CASE_SPANS]; /* queries and keys of each request; 0 keys: the request is missing */
+    int32_t start;                             /* first existing key */
     um_visibility rule;
 } attention_shape;
 
-/* How and where keys and values lie. */
+/* The layout and place of keys and values. */
 typedef struct kv_variant {
     um_kv_layout layout;
-    bool scratch;  /* of every second request in scratch pages */
+    bool scratch;  /* every second request uses scratch pages */
     um_range hole; /* clipped to the keys of a request */
 } kv_variant;
 
-/* Requests whose last n tokens are the queries. */
+/* Inputs of attention: requests whose last n tokens are the queries. */
 typedef struct attention_case {
     attention_shape s;
     paged pages[CASE_SPANS];
@@ -39,7 +39,7 @@ static inline int32_t pages_of(const attention_shape *s, int i) { return UM_CEIL
 static inline bool in_scratch(kv_variant v, int i) { return v.scratch && i % 2 == 0; }
 
 static inline um_kv_shape shape_of(const attention_shape *s, kv_variant v) {
-    int64_t n[2] = {2, 0}; /* pages: of the pool, of scratch */
+    int64_t n[2] = {2, 0}; /* numbers of pool pages and of scratch pages */
     for (int i = 0; i < CASE_SPANS; i++) n[in_scratch(v, i)] += pages_of(s, i);
     return (um_kv_shape){.n_layers = 2,
                          .n_kv_heads = s->n_kv_heads,
@@ -68,7 +68,7 @@ static inline attention_case new_attention_in(const attention_shape *s, kv_varia
     attention_case c = {.s = *s};
     um_kv_shape shape = shape_of(s, v);
     int32_t taken[2] = {0, 0};
-    paged all = deal_pages(shape, (int32_t)shape.n_slots);
+    paged all = random_pages(shape, (int32_t)shape.n_slots);
     for (int i = 0; i < CASE_SPANS && s->n_keys[i]; i++) {
         size_t n = (size_t)s->n_keys[i] * (size_t)s->n_kv_heads * (size_t)s->head_dim;
         c.pages[i] = take_pages(s, shape, v, i, &all, taken);
@@ -106,7 +106,7 @@ static inline void free_attention(attention_case *c) {
 
 static inline size_t attention_width(const attention_case *c) { return (size_t)c->s.n_heads * (size_t)c->s.head_dim; }
 
-/* Every slot of the layer, scratch included, holds NaN. */
+/* Writes NaN to every slot of the layer, including scratch. */
 static inline void poison_kv(const world *w, um_kv *kv, const um_kv_shape *shape, int32_t layer) {
     int32_t n = (int32_t)(shape->n_slots + shape->n_scratch_slots);
     paged all = {.shape = *shape, .n_pages = n / shape->page_size, .n_keys = n};
@@ -118,7 +118,7 @@ static inline void poison_kv(const world *w, um_kv *kv, const um_kv_shape *shape
     um_free(all.page);
 }
 
-/* Keys and values of the case in fresh KV of the device. `poison`: every slot held NaN before. */
+/* Returns new KV of the device with the keys and values of the case. With `poison`, all other slots contain NaN. */
 static inline um_kv *fill_kv(const world *w, const attention_case *c, bool poison) {
     um_kv *kv = make_kv(w, &c->pages[0].shape);
     if (poison) poison_kv(w, kv, &c->pages[0].shape, 1);
@@ -138,7 +138,7 @@ static inline um_attention attention_args(const attention_case *c, const um_batc
                           .batch = b};
 }
 
-/* out [n_tokens, n_heads * d] of the given spans and their queries. */
+/* Returns out [n_tokens, n_heads * d] for the spans and queries of a batch. */
 static inline float *attend_layer(const world *w, const um_kv *kv, const attention_case *c, const um_batch *b,
                                   int32_t layer) {
     um_attention a = attention_args(c, b, layer);
@@ -172,14 +172,14 @@ static const um_visibility see_full = {.see = UM_SEE_FULL}, see_causal = {.see =
 
 static inline size_t attention_shapes(attention_shape *out) {
     const attention_shape shapes[] = {
-        {1, 1, 1, 1, UM_F32, {1}, {1}, 0, see_full},                      /* the least */
+        {1, 1, 1, 1, UM_F32, {1}, {1}, 0, see_full},                      /* the smallest sizes */
         {5, 5, 64, 32, UM_F32, {32}, {64}, 0, see_full},                  /* whole tiles */
         {6, 2, 64, 32, UM_F32, {31, 7, 1}, {95, 33, 100}, 0, see_blocks}, /* several requests, GQA */
-        {14, 2, 40, 4, UM_F32, {9, 16}, {41, 16}, 0, see_blocks},         /* small pages, head of no panel */
-        {4, 4, 32, 7, UM_F32, {20}, {64}, 0, see_causal},                 /* pages across tiles */
-        {4, 1, 128, 96, UM_F32, {40, 3}, {200, 97}, 37, see_anchored},    /* keys that start late */
-        {3, 3, 300, 64, UM_F32, {5}, {70}, 0, see_causal},                /* head wider than a block */
-        {2, 1, 33, 32, UM_F32, {0, 3}, {8, 9}, 0, see_full},              /* a request without queries */
+        {14, 2, 40, 4, UM_F32, {9, 16}, {41, 16}, 0, see_blocks}, /* small pages, head size not a multiple of a panel */
+        {4, 4, 32, 7, UM_F32, {20}, {64}, 0, see_causal},         /* pages across tiles */
+        {4, 1, 128, 96, UM_F32, {40, 3}, {200, 97}, 37, see_anchored}, /* keys that start late */
+        {3, 3, 300, 64, UM_F32, {5}, {70}, 0, see_causal},             /* head wider than a block */
+        {2, 1, 33, 32, UM_F32, {0, 3}, {8, 9}, 0, see_full},           /* a request without queries */
     };
     for (size_t i = 0; i < UM_LEN(shapes); i++) {
         out[2 * i] = out[2 * i + 1] = shapes[i];
@@ -199,13 +199,14 @@ typedef struct head_case {
     um_tensor tensor;
     float *hidden, *saved;
     um_row *row;
-    um_edit (*edit)[2 * HEAD_EDITS]; /* shared ones, then the row's own */
+    um_edit (*edit)[2 * HEAD_EDITS]; /* shared edits, then the row's own */
     top_list *top;
-    uint32_t *allow; /* about a third of the ids */
-    um_head args;    /* without weight and answers */
+    uint32_t *allow; /* allows about a third of the ids */
+    um_head args;    /* complete except for weight and answers */
 } head_case;
 
-/* The kinds of rows, so that every test of the head meets all of them: greedy, warm, and each filter. */
+/* Returns the sampling parameters of a kind of row: greedy, with a temperature, or with filters. Every test of the head
+ * uses all kinds. */
 static inline um_sampling random_sampling(int32_t kind) {
     um_sampling how = {.temperature = 0, .top_p = 1, .key = um_rng_key(world_seed, world_counter++, 0, 0)};
     if (kind % 3) how.temperature = (float)(0.3 + random_unit());
@@ -217,7 +218,7 @@ static inline um_sampling random_sampling(int32_t kind) {
 
 static inline int by_id(const void *a, const void *b) { return ((const um_edit *)a)->id - ((const um_edit *)b)->id; }
 
-/* Some of the ids are outside the vocabulary. */
+/* Creates random edits. Some of their ids are outside the vocabulary. */
 static inline void random_edits(um_edit *edit, int32_t n, int32_t vocab) {
     for (int32_t e = 0; e < n; e++)
         edit[e] = (um_edit){random_below(vocab + 9) - 4, e == 1 ? 2 : 0, e == 2 ? 1.3f : 0, e == 0 || e == 3};
@@ -273,7 +274,7 @@ static inline void free_head(head_case *c) {
     um_free(c->allow);
 }
 
-/* What a run of the head wrote. */
+/* The output of a run of the head. */
 typedef struct head_result {
     um_answer *answer; /* [n] */
     top_list *top;     /* [n] */
@@ -284,7 +285,7 @@ static inline void free_result(head_result *r) {
     um_free(r->top);
 }
 
-/* Answers of rows [first, first + n). */
+/* Computes the answers of the rows [first, first + n). */
 static inline head_result run_head(const world *w, const head_case *c, const um_weight *m, int32_t first, int32_t n) {
     um_head a = c->args;
     head_result out = {UM_NEW_ARRAY(um_answer, (size_t)n + 1), UM_NEW_ARRAY(top_list, (size_t)n + 1)};

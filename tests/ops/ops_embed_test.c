@@ -1,10 +1,10 @@
-/* Blends of embeddings, by hand. Every backend, the reference included. */
+/* Blends of embeddings, calculated by hand, for every backend including the reference. */
 #include "ops_given.h"
 
 enum { ROWS = 6, IN = 4, MASK = 4 };
 static const float matrix[ROWS][IN] = {{0}, {1, 2, -3, 4}, {0, 0, 2, 0}, {0, 0, 0, 3}, {4, 0, 0, 0}, {-1, -2, 3, -4}};
 
-/* The blend of one token, the middle one of three, whose neighbours must stay. */
+/* Blends the middle one of three tokens and checks the result. The other two must not change. */
 static void expect_blend(const world *w, const um_soft *soft, float scale, const double want[IN]) {
     um_tensor t = {.name = "given", .type = UM_F32, .n_dims = 2, .dim = {ROWS, IN}, .data = matrix};
     um_weight *m = make_weight(w, &t, 1);

@@ -1,5 +1,5 @@
-/* The rules of row answers, on logits that the test sets one by one: ties, bans, filters, draws. Every backend,
- * the reference included. */
+/* The rules for answers of rows: ties, bans, filters, sampling. The tests set each logit and check every backend,
+ * including the reference. */
 #include "ops_given.h"
 
 /* ---- Ties and exclusion ---- */
@@ -9,21 +9,21 @@ static void check_ties(const world *w) {
     static const int32_t at[][2] = {{3, 9}, {255, 256}, {0, 699}, {100, 130}, {511, 600}};
     for (size_t i = 0; i < UM_LEN(at); i++) {
         z[at[i][0]] = z[at[i][1]] = 7;
-        given g = give(w, z, VOCAB_MAX);
+        given g = open_given(w, z, VOCAB_MAX);
         um_answer a = ask(&g, &greedy);
         assert_int_equal(a.best, at[i][1]);
         assert_int_equal(a.second, at[i][0]);
         assert_int_equal(a.sample, at[i][1]);
         assert_true(a.p_best == a.p_second && a.q_best == a.p_best);
         z[at[i][0]] = z[at[i][1]] = 0;
-        take_back(&g);
+        close_given(&g);
     }
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     um_answer a = ask(&g, &greedy);
     assert_int_equal(a.best, VOCAB_MAX - 1);
     assert_int_equal(a.second, VOCAB_MAX - 2);
     assert_near(a.entropy, log(VOCAB_MAX));
-    take_back(&g);
+    close_given(&g);
 }
 
 static void ties_go_to_the_highest_id(void **state) {
@@ -33,7 +33,7 @@ static void ties_go_to_the_highest_id(void **state) {
 
 static void check_exclusion(const world *w) {
     float z[5] = {1, 4, 3, 2, 4};
-    given g = give(w, z, 5);
+    given g = open_given(w, z, 5);
     const um_edit edit[] = {{.id = -1}, {.id = 1, .ban = true, .add = 100}, {.id = 4, .ban = true}, {.id = 99}};
     um_row r = greedy;
     r.edit = edit;
@@ -50,7 +50,7 @@ static void check_exclusion(const world *w) {
     assert_int_equal(a.best, 0);
     assert_int_equal(a.second, -1);
     assert_true(a.p_best == 1 && a.p_second == 0 && a.entropy == 0);
-    take_back(&g);
+    close_given(&g);
 }
 
 static void banned_ids_have_no_share(void **state) {
@@ -60,7 +60,7 @@ static void banned_ids_have_no_share(void **state) {
 
 static void check_nothing(const world *w) {
     float z[300] = {0};
-    given g = give(w, z, 300);
+    given g = open_given(w, z, 300);
     const uint32_t allow[10] = {0};
     for (int filtered = 0; filtered < 2; filtered++) {
         um_row r = greedy;
@@ -71,7 +71,7 @@ static void check_nothing(const world *w) {
         assert_true(a.best == -1 && a.second == -1 && a.sample == -1);
         assert_true(a.p_best == 0 && a.q_sample == 0 && a.entropy == 0 && a.logsumexp == -INFINITY);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void row_with_nothing_allowed_answers_none(void **state) {
@@ -81,12 +81,12 @@ static void row_with_nothing_allowed_answers_none(void **state) {
 
 static void check_unwanted(const world *w) {
     float z[3] = {1, 2, 3};
-    given g = give(w, z, 3);
+    given g = open_given(w, z, 3);
     um_row r = greedy;
     r.want = 0;
     um_answer a = ask(&g, &r);
     assert_true(a.best == -1 && a.second == -1 && a.sample == -1 && a.p_best == 0 && a.p_id == 0 && a.entropy == 0);
-    take_back(&g);
+    close_given(&g);
 }
 
 static void what_is_not_wanted_is_none(void **state) {
@@ -96,7 +96,7 @@ static void what_is_not_wanted_is_none(void **state) {
 
 static void check_edits(const world *w) {
     float z[4] = {2, -2, 1, 0};
-    given g = give(w, z, 4);
+    given g = open_given(w, z, 4);
     const um_edit edit[] = {{.id = 0, .scale = 2}, {.id = 1, .scale = 2}, {.id = 3, .add = 5}};
     um_row r = greedy;
     r.edit = edit;
@@ -104,11 +104,11 @@ static void check_edits(const world *w) {
     um_answer a = ask(&g, &r);
     double sum = exp(1) + exp(-4) + exp(1) + exp(5);
     assert_int_equal(a.best, 3);
-    assert_int_equal(a.second, 2); /* 1 twice: the higher id */
+    assert_int_equal(a.second, 2); /* the logit 1 occurs twice: the higher id wins */
     assert_near(a.p_best, exp(5) / sum);
     assert_near(a.p_id, exp(1) / sum);
     assert_near(a.logsumexp, log(sum));
-    take_back(&g);
+    close_given(&g);
 }
 
 static void edits_divide_multiply_and_add(void **state) {
@@ -127,25 +127,25 @@ static um_answer ask_filtered(const given *g, float temperature, float top_p, in
 static void check_filters(const world *w) {
     float z[VOCAB_MAX];
     four_logits(z, VOCAB_MAX);
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     assert_near(ask_filtered(&g, 1, 1, 0, 0).q_best, 0.4);
-    assert_near(ask_filtered(&g, 1, 0.45f, 0, 0).q_best, 0.4 / 0.7); /* the id that crosses 0.45 stays */
+    assert_near(ask_filtered(&g, 1, 0.45f, 0, 0).q_best, 0.4 / 0.7); /* keeps the id that crosses 0.45 */
     assert_near(ask_filtered(&g, 1, 0.35f, 0, 0).q_best, 1);
-    assert_near(ask_filtered(&g, 1, 0, 0, 0).q_best, 1); /* the first always stays */
+    assert_near(ask_filtered(&g, 1, 0, 0, 0).q_best, 1); /* always keeps the likeliest id */
     assert_near(ask_filtered(&g, 1, 0.95f, 0, 0).q_best, 0.4);
     assert_near(ask_filtered(&g, 1, 1, 3, 0).q_best, 0.4 / 0.9);
     assert_near(ask_filtered(&g, 1, 1, 5000, 0).q_best, 0.4);
     assert_near(ask_filtered(&g, 1, 1, 0, 0.6f).q_best, 0.4 / 0.7);
     assert_near(ask_filtered(&g, 1, 1, 0, 1).q_best, 1);
     assert_near(ask_filtered(&g, 1, 0.75f, 2, 0.1f).q_best, 0.4 / 0.7);
-    assert_near(ask_filtered(&g, 0, 0.45f, 0, 0).q_best, 0.4 / 0.7); /* filters work without temperature too */
+    assert_near(ask_filtered(&g, 0, 0.45f, 0, 0).q_best, 0.4 / 0.7); /* filters also apply with temperature 0 */
     assert_near(ask_filtered(&g, 0, 0.45f, 0, 0).p_best, 0.4);
     assert_near(ask_filtered(&g, 0.5f, 1, 0, 0).q_best, 0.16 / 0.30);
-    assert_near(ask_filtered(&g, 0.5f, 0.6f, 0, 0).q_best, 0.16 / 0.25); /* temperature comes before top-p */
+    assert_near(ask_filtered(&g, 0.5f, 0.6f, 0, 0).q_best, 0.16 / 0.25); /* temperature is applied before top-p */
     um_answer a = ask_filtered(&g, 1, 1, 2, 0);
     assert_near(a.entropy, -(4.0 / 7) * log(4.0 / 7) - (3.0 / 7) * log(3.0 / 7));
     assert_near(a.q_second, 3.0 / 7);
-    take_back(&g);
+    close_given(&g);
 }
 
 static void filters_keep_what_the_rules_say(void **state) {
@@ -156,9 +156,9 @@ static void filters_keep_what_the_rules_say(void **state) {
 static void check_filter_ties(const world *w) {
     float z[VOCAB_MAX] = {0};
     for (int32_t i = 0; i < VOCAB_MAX; i++) z[i] = i % 7 == 0 ? 2.0f : -100.0f; /* 100 equal ids */
-    given g = give(w, z, VOCAB_MAX);
-    assert_near(ask_filtered(&g, 1, 1, 3, 0).q_best, 0.01); /* top-k keeps all that equal the k-th */
-    um_answer a = ask_filtered(&g, 1, 0.095f, 0, 0);        /* top-p counts: 10 of the 100, highest ids first */
+    given g = open_given(w, z, VOCAB_MAX);
+    assert_near(ask_filtered(&g, 1, 1, 3, 0).q_best, 0.01); /* top-k keeps all ids whose logit equals the k-th */
+    um_answer a = ask_filtered(&g, 1, 0.095f, 0, 0);        /* top-p keeps 10 of the 100, the highest ids first */
     assert_near(a.q_best, 0.1);
     assert_int_equal(a.best, 693);
     for (uint64_t key = 0; key < 200; key++) {
@@ -168,7 +168,7 @@ static void check_filter_ties(const world *w) {
         assert_true(a.sample >= 630 && a.sample % 7 == 0);
         assert_near(a.q_sample, 0.1);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void equal_logits_at_the_edge_of_a_filter(void **state) {
@@ -182,7 +182,7 @@ static void check_draws(const world *w) {
     enum { DRAWS = 4000 };
     float z[VOCAB_MAX];
     four_logits(z, VOCAB_MAX);
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     const int32_t id[] = {10, 300, 301, 690};
     const double temperature[] = {1, 0.5}, q[2][4] = {{.3, .4, .1, .2}, {.09 / .3, .16 / .3, .01 / .3, .04 / .3}};
     for (int k = 0; k < 2; k++) {
@@ -205,7 +205,7 @@ static void check_draws(const world *w) {
                 fail_msg("%s: id %d drawn %d times, expected %.0f", w->label, id[j], count[j], mean);
         }
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void draws_follow_the_distribution(void **state) {
@@ -213,11 +213,11 @@ static void draws_follow_the_distribution(void **state) {
     for_each_backend(check_draws);
 }
 
-/* The formula in one line, against the shortcuts that avoid logarithms. */
+/* Compares the plain formula with the backends' shortcuts that avoid logarithms. */
 static void check_gumbel(const world *w) {
     float z[VOCAB_MAX];
     for (int32_t i = 0; i < VOCAB_MAX; i++) z[i] = 3 * random_signed();
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     for (uint64_t i = 0; i < 300; i++) {
         um_row r = greedy;
         r.how.temperature = 1.3f;
@@ -230,7 +230,7 @@ static void check_gumbel(const world *w) {
         }
         assert_int_equal(ask(&g, &r).sample, best);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void draw_is_the_largest_logit_with_gumbel_noise(void **state) {
@@ -242,7 +242,7 @@ static void draw_is_the_largest_logit_with_gumbel_noise(void **state) {
 
 static void check_rows(const world *w) {
     float z[3] = {1, -1, 0}, hidden[2] = {2, 3}, saved[2] = {5, -7};
-    given g = give(w, z, 3);
+    given g = open_given(w, z, 3);
     const struct {
         int32_t src[2];
         float w[2];
@@ -267,7 +267,7 @@ static void check_rows(const world *w) {
         assert_int_equal(a.best, x > 0 ? 0 : 1);
         assert_near(a.logsumexp, log(exp(x) + exp(-x) + 1));
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void rows_mix_hidden_and_saved_rows(void **state) {

@@ -1,6 +1,6 @@
-/* What a backend promises beside the values: on one device and build, an output is a function of its own inputs, bit
- * for bit: not of its neighbours in the batch, nor of the number of threads; and nothing allocates. What attention
- * promises for every kind of KV is in ops_kv_test.c. */
+/* The guarantees of a backend besides correct values. On one device and build, an output depends only on its own
+ * inputs, bit for bit. It does not depend on the rest of the batch or on the number of threads. Operations allocate
+ * nothing. ops_kv_test.c tests these guarantees for attention with every kind of KV. */
 #include "ops_cases.h"
 
 /* ---- Neighbours ---- */
@@ -32,7 +32,7 @@ static void check_linear(const world *w, const world *ref) {
                           1 + random_below(90), i % 3 == 0);
     check_linear_rows(w, UM_BF16, 700, 40, 600, false);
     check_linear_rows(w, UM_BF16, 1090, 64, 290, true);
-    check_linear_rows(w, UM_BF16, 320, 64, 47, true); /* whole tiles of inputs; rows that fill none */
+    check_linear_rows(w, UM_BF16, 320, 64, 47, true); /* whole tiles of inputs, incomplete tiles of rows */
 }
 
 static void linear_row_is_the_same_alone_and_in_a_batch(void **state) {
@@ -70,7 +70,8 @@ static void check_top_beside(const world *w, const world *ref) {
     head_result with = run_head(w, &c, m, 0, N);
     for (int32_t i = 0; i < N; i++) c.row[i].n_top = 0;
     head_result without = run_head(w, &c, m, 0, N);
-    same_bits(w, "head: answers beside the likeliest ids", with.answer, without.answer, N * sizeof(um_answer));
+    same_bits(w, "head: answers with and without the likeliest ids", with.answer, without.answer,
+              N * sizeof(um_answer));
     w->ops->weight_free(w->dev, m);
     free_result(&with);
     free_result(&without);
@@ -121,7 +122,7 @@ static void check_soft(const world *w, const world *ref) {
         size_t at = (size_t)c.soft[i].at * SOFT_IN;
         same_bits(w, "embed_soft: one token alone", all + at, alone + at, SOFT_IN * sizeof *all);
         um_free(alone);
-        for (size_t k = at - SOFT_IN; k < at; k++) assert_true(isnan(all[k])); /* a token that is no blend */
+        for (size_t k = at - SOFT_IN; k < at; k++) assert_true(isnan(all[k])); /* a token that is not blended */
     }
     w->ops->weight_free(w->dev, m);
     um_free(all);
@@ -175,7 +176,7 @@ static void same_with_threads(const world *a, const world *b) {
     free_head(&h);
 }
 
-/* Enough rows for every thread to have a group of its own, and for more than one wave. */
+/* Uses enough rows for a group per thread and for more than one wave. */
 static void same_rows_with_threads(const world *a, const world *b) {
     enum { T = 597, IN = 90, OUT = 130, BYTES = T * OUT * sizeof(float) };
     um_tensor part = random_tensor(UM_BF16, OUT, IN);

@@ -1,5 +1,5 @@
-/* Instruction sets of the cpu: which there are, how one is chosen, and what the matrix unit must not change: results in
- * float32, layers that stay exact, rows beside one that holds NaN, and the state of a thread. */
+/* Instruction sets of the cpu backend: the list, the choice, and the matrix unit. The matrix unit must not change
+ * results in float32, exact layers, rows next to a row of NaN, or the register state of a thread. */
 #include "ops_world.h"
 
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ static void environment_names_the_instruction_set(void **state) {
         setenv("UM_CPU_ISA", isa[i], 1);
         check_opened_with(isa[i]);
     }
-    um_cpu_use_isa("plain C"); /* the program's own choice comes first */
+    um_cpu_use_isa("plain C"); /* the choice of the program has precedence */
     setenv("UM_CPU_ISA", isa[0], 1);
     check_opened_with("plain C");
     um_cpu_use_isa(NULL);
@@ -67,14 +67,14 @@ static void unknown_instruction_set_is_refused_with_those_there_are(void **state
 
 enum { IN = 333, OUT = 70, TOKENS = 45 };
 
-/* True when this processor has the matrix unit, else the test is skipped, and says so. */
+/* Returns whether this processor has the matrix unit. Prints a message when it does not. */
 static bool has_matrix_unit(void) {
     if (names(um_cpu_isas(), "amx_bf16")) return true;
     printf("    skipped: this processor has no amx_bf16\n");
     return false;
 }
 
-/* y [TOKENS, OUT] of a bf16 matrix as `type`, on a device of `dtype`. */
+/* Returns y [TOKENS, OUT] of a bf16 matrix loaded as `type` on a device of `dtype`. */
 static float *linear_with(const char *isa, um_dtype dtype, um_dtype type, const um_tensor *part, const float *x) {
     world w = open_world(&um_ops_cpu, isa, dtype, 2);
     um_weight *m = make_weight_as(&w, part, 1, type);
@@ -85,13 +85,13 @@ static float *linear_with(const char *isa, um_dtype dtype, um_dtype type, const 
     return y;
 }
 
-/* Its arithmetic is bf16, so wherever fp32 is asked for, results are those of AVX-512 bit for bit. */
+/* The matrix unit computes in bf16. Where fp32 is requested, results must equal those of AVX-512 bit for bit. */
 static void matrix_unit_leaves_float32_as_it_is(void **state) {
     (void)state;
     if (!has_matrix_unit()) skip();
     um_tensor part = random_tensor(UM_BF16, OUT, IN);
     float *x = random_floats((size_t)TOKENS * IN);
-    for (um_dtype dtype = UM_F32; dtype <= UM_BF16; dtype++) { /* of the device; bf16: a layer that stays exact */
+    for (um_dtype dtype = UM_F32; dtype <= UM_BF16; dtype++) { /* dtype of the device; with bf16 the layer is exact */
         float *got = linear_with("amx_bf16", dtype, UM_F32, &part, x);
         float *want = linear_with("avx512", dtype, UM_F32, &part, x);
         assert_memory_equal(got, want, (size_t)TOKENS * OUT * sizeof *got);
@@ -102,7 +102,7 @@ static void matrix_unit_leaves_float32_as_it_is(void **state) {
     free_tensor(&part);
 }
 
-/* Rows are computed 32 at a time, whatever stands behind the last one. */
+/* The matrix unit computes 32 rows at a time and reads memory after the last row. */
 static void row_of_nan_does_not_reach_its_neighbours(void **state) {
     (void)state;
     um_tensor part = random_tensor(UM_BF16, OUT, IN);
@@ -116,7 +116,7 @@ static void row_of_nan_does_not_reach_its_neighbours(void **state) {
         w.ops->linear(w.dev, m, NULL, x, TOKENS, false, want);
         w.ops->linear(w.dev, m, NULL, bad, TOKENS, false, got);
         same_bits(&w, "linear: rows beside NaN", got, want, (size_t)(TOKENS - 1) * OUT * sizeof *got);
-        w.ops->linear(w.dev, m, NULL, x, TOKENS - 1, false, got); /* NaN of the call before lies behind the last row */
+        w.ops->linear(w.dev, m, NULL, x, TOKENS - 1, false, got); /* NaN of the previous call follows the last row */
         same_bits(&w, "linear: rows before NaN", got, want, (size_t)(TOKENS - 1) * OUT * sizeof *got);
         w.ops->weight_free(w.dev, m);
         close_world(&w);
@@ -129,11 +129,12 @@ static void row_of_nan_does_not_reach_its_neighbours(void **state) {
 }
 
 #if defined(__x86_64__)
-/* Bits of the register state that the processor holds for this thread. */
+/* Returns the bits of the register state that this thread uses. */
 __attribute__((target("xsave"))) static unsigned long long state_in_use(void) { return _xgetbv(1); }
 #endif
 
-/* Tile registers in use keep a core from sleeping deeply and make every switch of threads copy 8 KB. */
+/* Tile registers must be released: while in use, they prevent deep sleep states and make each context switch copy 8 KB.
+ */
 static void tile_registers_are_released(void **state) {
     (void)state;
     if (!has_matrix_unit()) skip();

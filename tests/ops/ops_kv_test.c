@@ -1,11 +1,11 @@
-/* Keys and values: scratch pages, holes, layouts, 8 bits, copies of pages; each against the reference, alone and in a
- * batch, with other threads, in other pages, and with NaN in every slot that nobody wrote. */
+/* Keys and values: scratch pages, holes, layouts, 8-bit elements, copies of pages. Each is compared with the reference,
+ * alone and in a batch, with different numbers of threads and with different pages. Unwritten slots contain NaN. */
 #include "ops_cases.h"
 
 static attention_shape shapes[ATTENTION_SHAPES_MAX];
 static size_t n_shapes;
 
-/* The shapes of all types of KV. */
+/* Lists the shapes of attention, and half of them again with 8-bit keys and values. */
 static void list_shapes(void) {
     n_shapes = attention_shapes(shapes);
     for (size_t i = 0, n = n_shapes; i < n; i += 2) {
@@ -91,7 +91,7 @@ static void every_kind_of_kv_is_the_same_alone_and_in_a_batch(void **state) {
     for_each_world(check_alone);
 }
 
-/* The same keys, values and queries laid out otherwise. */
+/* Compares the same keys, values and queries in both layouts. */
 static void compare_layouts(const world *w, const world *ref, const attention_shape *s, um_range hole) {
     (void)ref;
     attention_case a = new_attention_in(s, (kv_variant){UM_KV_UNIFIED, false, hole});
@@ -137,7 +137,7 @@ static void attention_does_not_depend_on_threads(void **state) {
     for_each_number_of_threads(same_with_threads);
 }
 
-/* The same request in pages of another size, order and place. */
+/* Compares the same request in pages of different sizes, order and place. */
 static void compare_pages(const world *w, um_dtype type, um_range hole) {
     static const int32_t sizes[] = {1, 4, 5, 12, 16, 33, 64};
     attention_shape shape = {4, 2, 48, 32, type, {13}, {77}, 3, {.see = UM_SEE_CAUSAL}};
@@ -175,7 +175,8 @@ static void attention_does_not_depend_on_pages(void **state) {
 
 /* ---- Holes and scratch ---- */
 
-/* Pages that lie in the hole have no number; the reference gives the bits of a request that never had those keys. */
+/* Pages inside of the hole have no valid number. The reference must give the same bits as for a request without these
+ * keys. */
 static void hole_is_as_if_its_keys_were_never_there(void **state) {
     (void)state;
     enum { KEYS = 90, HOLE = 35, HOLE_END = 71, WIDTH = 2 * 16 };
@@ -228,8 +229,8 @@ static void pages_of_a_hole_are_not_looked_up(void **state) {
     for_each_world(check_missing_pages);
 }
 
-/* Request 0 lies in scratch, request 1 in the pool. What layer 1 writes is what layer 0 reads then; in the pool it is
- * not. */
+/* Request 0 is in scratch, request 1 in the pool. In scratch, layer 0 reads the keys that layer 1 has written; in the
+ * pool it reads its own. */
 static void check_scratch(const world *w, const world *ref) {
     (void)ref;
     attention_shape shape = {4, 2, 32, 12, UM_BF16, {5, 5}, {50, 50}, 0, see_full};
@@ -276,7 +277,7 @@ static void bytes_of_scratch_are_counted_apart(void **state) {
 
 /* ---- Copies of pages ---- */
 
-/* What the case's queries read from the keys [start, end) of a page table. */
+/* Returns attention of the case's queries over the keys [start, end) of a page table. */
 static float *read_keys(const world *w, const um_kv *kv, const attention_case *c, int32_t layer, const int32_t *page,
                         int32_t start, int32_t end) {
     um_span span = c->span[0];
@@ -287,8 +288,8 @@ static float *read_keys(const world *w, const um_kv *kv, const attention_case *c
     return attend_layer(w, kv, c, &b, layer);
 }
 
-/* Of two pages the second is copied up to its n-th slot: the copies read the same in both layers up to there, and
- * behind that the last one keeps what it had. */
+/* Copies a full page and the first n slots of a second page. In both layers the copied slots must read the same as the
+ * originals, and the slots after them must be unchanged. */
 static void compare_copies(const world *w, um_dtype type, um_kv_layout layout, int32_t page_size, int32_t n) {
     const int32_t last = page_size + n, end = 2 * page_size;
     attention_shape shape = {4, 2, 40, page_size, type, {3}, {2 * page_size}, 0, see_full};
@@ -312,7 +313,7 @@ static void compare_copies(const world *w, um_dtype type, um_kv_layout layout, i
         float *copied = read_keys(w, kv, &c, layer, copy, 0, last),
               *rest = read_keys(w, kv, &c, layer, copy, last, end);
         same_bits(w, "copied slots", copied, before[layer], out_bytes(&c));
-        same_bits(w, "slots behind them", rest, kept[layer], out_bytes(&c));
+        same_bits(w, "slots after them", rest, kept[layer], out_bytes(&c));
         um_free(copied);
         um_free(rest);
         um_free(before[layer]);
@@ -365,7 +366,7 @@ static void range_without_another_is_what_lies_beside_it(void **state) {
     }
 }
 
-/* By the definition of e4m3: bias 7, subnormal steps of 2^-9, no infinity, NaN when all bits but the sign are set. */
+/* The definition of e4m3: bias 7, subnormal steps of 2^-9, no infinity, NaN when all bits except the sign are set. */
 static double value_of_code(int code) {
     int exponent = code >> 3 & 15, mantissa = code & 7;
     double size = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
@@ -413,7 +414,8 @@ static void vector_of_8_bits_has_its_largest_element_at_448(void **state) {
     assert_int_equal(um_f8_code(1, NAN), 0);
 }
 
-/* One key, whose value is read whole: off by half a step of 8 to 16, at most, of the vector's largest element. */
+/* Reads single values through attention over one key. A step of the type is at most 1/8 of the element, so the rounding
+ * error is at most 1/16. */
 static void check_stored_values(const world *w, const world *ref) {
     (void)ref;
     attention_shape shape = {2, 2, 40, 12, UM_F8, {1}, {20}, 0, see_full};
@@ -435,7 +437,7 @@ static void value_in_8_bits_is_off_by_a_sixteenth_at_most(void **state) {
     print_worst("8 bits");
 }
 
-/* What is not finite must not look like a number. */
+/* Elements that are not finite must not become numbers. */
 static void check_bad_values(const world *w, const world *ref) {
     (void)ref;
     attention_shape shape = {2, 2, 40, 12, UM_F8, {1}, {20}, 0, see_full};

@@ -1,22 +1,23 @@
-/* Mixture of experts: every backend against the reference over routings, shapes and types, and the promises beside the
- * values: a token's output is a function of its own input (and of its routing block's under a capacity), whatever the
- * batch and the threads; nothing allocates. How experts are chosen is ops_route_test's. */
+/* Mixture of experts: compares every backend with the reference for several routings, shapes and types. Also checks the
+ * guarantees of a backend: the output of a token depends only on its own input (with a capacity, on that of its routing
+ * block), not on the batch or on threads, and nothing allocates. ops_expert_route_test.c tests the choice of experts.
+ */
 #include "ops_cases.h"
 
 typedef struct moe_shape {
     int32_t n_tokens, hidden, n_ff;
-    um_dtype type; /* of the stored weights */
-    um_route route;
-    int32_t block; /* tokens of a routing block */
+    um_dtype type; /* type of the stored weights */
+    um_expert_route route;
+    int32_t block; /* number of tokens of a routing block */
 } moe_shape;
 
 static const moe_shape shapes[] = {
     {1, 1, 1, UM_F32, {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0}, 0},
     {1, 64, 32, UM_BF16, {32, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 8, 4, 0}, 0},
     {32, 96, 64, UM_BF16, {40, 8, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0}, 0},
-    {37, 65, 33, UM_F32, {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0}, 0},   /* no whole panels */
-    {300, 40, 24, UM_F16, {3, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1.5f, 1, 1, 0}, 0},  /* experts wider than a wave
-                                                                                             */
+    {37, 65, 33, UM_F32, {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0}, 0},  /* incomplete panels */
+    {300, 40, 24, UM_F16, {3, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1.5f, 1, 1, 0}, 0}, /* experts larger than a wave
+                                                                                            */
     {600, 32, 16, UM_BF16, {5, 1, UM_SCORE_SOFTMAX, UM_BIAS_CHOICE, false, 1, 1, 1, 0}, 0}, /* several waves */
     {50, 64, 100, UM_F32, {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 9}, 16},   /* a pool for each block */
     {33, 320, 48, UM_BF16, {12, 10, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 3, 3, 0}, 0},
@@ -57,7 +58,7 @@ static void free_moe(moe_case *c) {
     um_free(c->block);
 }
 
-/* The case's weights on a device. */
+/* The weights of a case on a device. */
 typedef struct experts {
     const um_weight **gate_up, **down;
     int32_t n;
@@ -83,10 +84,10 @@ static void free_experts(const world *w, experts *e) {
     um_free(e->down);
 }
 
-/* The operation over tokens [first, first + n), adding to y [n_tokens, H]. */
+/* Runs the operation for the tokens [first, first + n); it adds to y [n_tokens, H]. */
 static void run_moe(const world *w, const moe_case *c, const experts *e, int32_t first, int32_t n, float *y) {
     size_t t = (size_t)first, H = (size_t)c->s.hidden;
-    const um_route *r = &c->s.route;
+    const um_expert_route *r = &c->s.route;
     um_moe a = {r,
                 c->logits + t * (size_t)r->n_experts,
                 r->bias == UM_BIAS_NONE ? NULL : c->bias,
@@ -111,7 +112,7 @@ static void check_parity(const world *w, const world *ref) {
         snprintf(what, sizeof what, "moe shape %zu", i);
         run_moe(w, &c, &e, 0, c.s.n_tokens, got);
         run_moe(ref, &c, &e_ref, 0, c.s.n_tokens, want);
-        /* In bf16 the gated values are rounded: a sum that is off in its last bit can round to the neighbour. */
+        /* In bf16 the gated values are rounded. A sum that differs in its last bit may round to another number. */
         compare(w, what, got, want, n, H, w->dtype == UM_F32 ? (tolerance){5e-6, 5e-6} : (tolerance){2e-2, 4e-3});
         free_experts(w, &e);
         free_experts(ref, &e_ref);
@@ -128,7 +129,7 @@ static void moe_matches_the_reference(void **state) {
     print_worst("moe");
 }
 
-/* The batch in pieces: of 1, 2, 3 ... tokens, or of a routing block. */
+/* Computes the batch in pieces of 1, 2, 3 ... tokens, or of one routing block. */
 static void check_pieces(const world *w, const world *ref) {
     (void)ref;
     for (size_t i = 0; i < UM_LEN(shapes); i++) {

@@ -1,13 +1,13 @@
-/* Every backend against the reference, operation by operation, over types and shapes: odd sizes, one row, page edges.
- * |x - reference| <= atol + rtol * |reference| for every element; the worst one is printed. */
+/* Compares every operation of every backend with the reference, for several types and shapes: odd sizes, one row, page
+ * boundaries. |x - reference| <= atol + rtol * |reference| must hold for every element; prints the worst element. */
 #include "ops_cases.h"
 
-/* Rounding of a sum of n terms of size about 1, in either order. */
+/* The tolerance for the rounding of a sum of n terms of magnitude 1 that are added in different orders. */
 static tolerance sum_tolerance(int32_t n) { return (tolerance){1e-6 * sqrt(n) + 1e-6, 3e-6}; }
 
 static void check_dtype_conversions(void) {
-    assert_true(um_f32_to_bf16(1.00390625f) == 0x3f80); /* a tie goes to the even neighbour, below */
-    assert_true(um_f32_to_bf16(1.01171875f) == 0x3f82); /* and above */
+    assert_true(um_f32_to_bf16(1.00390625f) == 0x3f80); /* a tie is rounded to even, here down */
+    assert_true(um_f32_to_bf16(1.01171875f) == 0x3f82); /* and here up */
     assert_true(isinf(um_bf16_to_f32(um_f32_to_bf16(3.4e38f))));
     assert_true(um_f16_to_f32(0x0001) == 0x1p-24f && um_f16_to_f32(0x83ff) == -1023 * 0x1p-24f);
     assert_true(um_f16_to_f32(0xfbff) == -65504 && isinf(um_f16_to_f32(0x7c00)) && isnan(um_f16_to_f32(0x7e00)));
@@ -22,7 +22,7 @@ static void check_dtype_conversions(void) {
 static void dtype_conversions_are_exact(void **state) {
     (void)state;
     check_dtype_conversions();
-    for (uint32_t v = 0; v < 0x10000; v++) { /* every value survives the way there and back */
+    for (uint32_t v = 0; v < 0x10000; v++) { /* every value survives both conversions */
         float wide = um_bf16_to_f32((uint16_t)v);
         if (!isnan(wide)) assert_int_equal(um_f32_to_bf16(wide), v);
     }
@@ -45,7 +45,7 @@ static void unknown_backend_is_refused_with_the_known_ones(void **state) {
 typedef struct linear_shape {
     int32_t in, out[3], n_tokens;
     um_dtype type[3];
-    bool bias, add, exact; /* exact: arithmetic UM_F32 whatever the device's */
+    bool bias, add, exact; /* exact: UM_F32 arithmetic on any device */
 } linear_shape;
 
 static const linear_shape linear_shapes[] = {
@@ -61,7 +61,7 @@ static const linear_shape linear_shapes[] = {
     {301, {33}, 9, {UM_BF16}, false, false, true},
     {300, {40}, 14, {UM_F32}, true, false, true},
     {64, {32, 5}, 3, {UM_F16, UM_BF16}, false, true, true},
-    /* around the tiles of matrix units: 16 and 32 rows, 32 inputs; around a block of 1024 inputs */
+    /* sizes near the tiles of matrix units, 16 and 32 rows and 32 inputs, and near a block of 1024 inputs */
     {31, {64}, 15, {UM_BF16}, false, false, false},
     {32, {32}, 16, {UM_BF16}, true, false, false},
     {33, {65}, 17, {UM_BF16}, false, true, false},
@@ -130,7 +130,7 @@ static void embed_equals_the_reference(void **state) {
     print_worst("embed");
 }
 
-/* Blends of 0 to 4 rows, one of them twice; every other one renormalised, whose weights are probabilities. */
+/* Blends of 0 to 4 rows; one row occurs twice. Every second blend has probabilities as weights and is renormalized. */
 static void check_embed_soft(const world *w, const world *ref) {
     enum { IN = 1091, ROWS = 45, N = 12, IDS = 4 };
     for (um_dtype type = UM_F32; type <= UM_F16; type++) {
@@ -166,12 +166,13 @@ static void embed_soft_matches_the_reference(void **state) {
 static void check_norm_size(const world *w, const world *ref, size_t n, bool has_bias) {
     enum { T = 21 };
     float *x = random_floats(T * n), *weight = random_floats(n), *bias = has_bias ? random_floats(n) : NULL;
-    for (size_t i = 0; i < T * n; i++) x[i] += 2; /* far from the mean that LayerNorm takes off */
+    for (size_t i = 0; i < T * n; i++) x[i] += 2; /* a mean far from zero, which LayerNorm subtracts */
     float *got = copy_floats(x, T * n), *want = poisoned_floats(T * n);
     const um_norm norm = {weight, bias, 1e-5f};
     w->ops->norm(w->dev, got, &norm, T, (int32_t)n, got); /* in place */
     ref->ops->norm(ref->dev, x, &norm, T, (int32_t)n, want);
-    /* The mean is a sum of n terms of size 2, in another order; divided by a deviation of about 0.6. */
+    /* The mean is a sum of n terms of magnitude 2 in another order. Its error is divided by a deviation of about 0.6.
+     */
     compare(w, has_bias ? "LayerNorm" : "norm", got, want, T * n, n, (tolerance){has_bias ? 6e-6 : 1e-7, 3e-6});
     um_free(x);
     um_free(weight);
@@ -200,7 +201,7 @@ static void check_gate(const world *w, const world *ref) {
     for (size_t i = 0; i < UM_LEN(sizes); i++) {
         size_t n = (size_t)sizes[i], T = 19;
         float *gu = random_floats(T * 2 * n);
-        for (size_t k = 0; k < T * 2 * n; k++) gu[k] *= powf(10, (float)random_below(3)); /* also far out: +-100 */
+        for (size_t k = 0; k < T * 2 * n; k++) gu[k] *= powf(10, (float)random_below(3)); /* up to +-100 */
         float *got = poisoned_floats(T * n), *want = poisoned_floats(T * n);
         w->ops->gate(w->dev, gu, (int32_t)T, (int32_t)n, got);
         ref->ops->gate(ref->dev, gu, (int32_t)T, (int32_t)n, want);
@@ -218,7 +219,7 @@ static void gate_matches_the_reference(void **state) {
     print_worst("gate");
 }
 
-/* ---- Linear and gate in one ---- */
+/* ---- Fused linear and gate ---- */
 
 typedef struct gated_shape {
     int32_t in, n, n_tokens; /* n: gated columns, half of the matrix's rows */
@@ -226,14 +227,14 @@ typedef struct gated_shape {
     bool bias;
 } gated_shape;
 
-/* The upper half begins with a panel of 32 rows, or inside of one and ends in it or in the next. */
+/* The upper half starts at a panel of 32 rows, or inside of a panel and ends in it or in the next one. */
 static const gated_shape gated_shapes[] = {
     {320, 64, 32, UM_BF16, false}, {320, 96, 130, UM_BF16, false}, {333, 96, 49, UM_BF16, true},
     {64, 1, 3, UM_BF16, false},    {64, 15, 50, UM_BF16, true},    {96, 33, 17, UM_BF16, false},
     {1057, 47, 60, UM_F32, true},  {64, 80, 270, UM_F16, false},
 };
 
-/* Linear, then gate. */
+/* Computes linear, then gate. */
 static void gate_in_two_steps(const world *w, const gated_shape *s, const um_weight *m, const float *bias,
                               const float *x, float *y) {
     float *z = poisoned_floats((size_t)s->n_tokens * 2 * (size_t)s->n);
@@ -253,7 +254,7 @@ static void check_gated_shape(const world *w, const world *ref, const gated_shap
     gate_in_two_steps(w, s, m, bias, x, steps);
     gate_in_two_steps(ref, s, m_ref, bias, x, want);
     same_bits(w, "linear_gate and its two steps", got, steps, n * sizeof *got);
-    const double scale = sqrt(s->in); /* of the products; theirs among each other are as large as its square */
+    const double scale = sqrt(s->in); /* magnitude of the products; the gate multiplies two of them */
     compare(w, "linear_gate", got, want, n, (size_t)s->n, (tolerance){4e-6 * scale * scale, 1e-5});
     w->ops->weight_free(w->dev, m);
     ref->ops->weight_free(ref->dev, m_ref);
@@ -297,7 +298,7 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
     size_t width = (size_t)(s->n_heads + 2 * s->n_kv_heads) * d;
     um_kv_shape shape = {
         .n_layers = 1, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim, .page_size = PAGE, .n_slots = 10 * PAGE};
-    paged p = deal_pages(shape, s->n_tokens);
+    paged p = random_pages(shape, s->n_tokens);
     float *q_norm = random_floats(d), *k_norm = random_floats(d), *angle = random_floats(POSITIONS * (half + 1));
     float *cosine = copy_floats(angle, POSITIONS * half), *sine = copy_floats(angle, POSITIONS * half);
     for (size_t i = 0; i < POSITIONS * half; i++) cosine[i] = cosf(9 * angle[i]), sine[i] = sinf(9 * angle[i]);
@@ -380,7 +381,7 @@ static void attention_matches_the_reference(void **state) {
 
 /* ---- Head ---- */
 
-/* Ids must be equal: random logits are farther apart than they are off. (Equal ones: ops_head_test.) */
+/* Ids must be equal, because random logits differ by more than the errors. (ops_head_test.c tests equal logits.) */
 static void compare_answers(const world *w, const um_row *r, const um_answer *got, const um_answer *want, size_t i) {
     const float g[] = {got->p_best,   got->p_second, got->p_sample, got->p_id,     got->q_best,
                        got->q_second, got->q_sample, got->entropy,  got->logsumexp};
@@ -395,7 +396,8 @@ static void compare_answers(const world *w, const um_row *r, const um_answer *go
     assert_true(r->how.temperature > 0 || got->sample == got->best);
 }
 
-/* Ids may change places where their probabilities can't be told apart: among many, some logits are close. */
+/* Compares lists of likeliest ids. Ids with almost equal probabilities may be in a different order: among many logits,
+ * some are close. */
 static void compare_tops(const world *w, const um_row *r, const um_top *got, const um_top *want, size_t i) {
     char what[64];
     snprintf(what, sizeof what, "likeliest ids of row %zu, p", i);
@@ -408,7 +410,7 @@ static void compare_tops(const world *w, const um_row *r, const um_top *got, con
     for (int32_t k = 0; k < r->n_top && got[k].id >= 0; k++) {
         int32_t same = 0;
         while (same < r->n_top && want[same].id != got[k].id) same++;
-        if (same == r->n_top) same = r->n_top - 1; /* left out for an equal */
+        if (same == r->n_top) same = r->n_top - 1; /* another id with an equal probability took the last place */
         compare(w, what, &got[k].p, &want[same].p, 1, 1, (tolerance){2e-6, 1e-4});
     }
     assert_true(r->n_top == 0 || got[0].id == want[0].id);

@@ -1,5 +1,6 @@
-/* Selection of keys: against a definition written out here, against the reference, with other threads, pages and
- * neighbours in the batch. What was kept is read through attention: a query that sees one key answers its value. */
+/* Selection of keys: compared with a plain implementation of the definition and with the reference, with different
+ * threads, pages and batches. Kept keys are read through attention: a query that sees a single key returns its value.
+ */
 #include "ops/select.h"
 #include "ops_cases.h"
 
@@ -45,7 +46,7 @@ static const select_shape shapes[] = {
     {28, 2, 64, 32, UM_F8, 300, {250, 282}, {20, 43}, 60, 3, false, DISTINCT, BLIND},
 };
 
-/* The whole sequence is fed; kept rows go to a table of the pool. */
+/* A case in which the whole sequence is fed. The kept keys go to spare pages of the pool. */
 typedef struct select_case {
     select_shape s;
     attention_case c;
@@ -54,7 +55,7 @@ typedef struct select_case {
     int32_t *slot, *kept_page;
 } select_case;
 
-/* The pages of the pool that the request does not have. */
+/* Returns n pages of the pool that the request does not use. */
 static int32_t *spare_pages(const attention_case *c, int32_t n) {
     int32_t *page = UM_NEW_ARRAY(int32_t, (size_t)n), found = 0;
     for (int32_t p = (int32_t)(c->pages[0].shape.n_slots / c->s.page_size); p-- > 0 && found < n;) {
@@ -72,7 +73,7 @@ static void free_select(select_case *x) {
     um_free(x->kept_page);
 }
 
-/* In place: the case is pointed to from inside. */
+/* Initializes a case in place, because it contains pointers to itself. */
 static void new_select(select_case *x, const select_shape *s) {
     attention_shape shape = {s->n_heads,  s->n_kv_heads, s->head_dim, s->page_size, s->type,
                              {s->n_keys}, {s->n_keys},   0,           see_full};
@@ -81,7 +82,7 @@ static void new_select(select_case *x, const select_shape *s) {
     *x = (select_case){.s = *s, .c = new_attention_in(&shape, where)};
     int32_t n_pages = UM_CEIL_DIV(s->n_keep, s->page_size);
     x->c.pages[0].shape.n_slots += (int64_t)n_pages * s->page_size;
-    if (where.scratch) /* whose pages follow those of the pool */
+    if (where.scratch) /* scratch pages follow those of the pool */
         for (int32_t i = 0; i < x->c.pages[0].n_pages; i++) x->c.pages[0].page[i] += n_pages;
     x->kept_page = spare_pages(&x->c, n_pages);
     for (int32_t i = 0; i < s->n_keys; i++) x->prior[i] = (float)(i % 5) - (float)i / 64;
@@ -96,7 +97,7 @@ static void new_select(select_case *x, const select_shape *s) {
     for (int32_t i = 0; i < s->n_keys; i++) x->slot[i] = slot_of(&x->c.pages[0], i);
 }
 
-/* Fills fresh KV and carries out the selection; the case's spans and more may stand in the batch. */
+/* Fills new KV and runs the selection. */
 static um_kv *run_select(const world *w, select_case *x) {
     um_kv *kv = fill_kv(w, &x->c, true);
     um_batch b = batch_of(&x->c);
@@ -108,7 +109,7 @@ static um_kv *run_select(const world *w, select_case *x) {
     return kv;
 }
 
-/* values [n, n_heads * d] of the rows 0.. of a page table: each query of the first n sees one key. */
+/* Returns the values [n, n_heads * d] of the first n rows of a page table. Query i sees only key i. */
 static float *read_rows(const world *w, const um_kv *kv, const select_case *x, const int32_t *page, int32_t n) {
     um_span *span = UM_NEW_ARRAY(um_span, (size_t)n);
     for (int32_t i = 0; i < n; i++) span[i] = (um_span){.first = i, .n = 1, .page = page, .keys = {i, i + 1}};
@@ -127,7 +128,7 @@ static bool exists_outside(const select_shape *s, int32_t vis) {
     return !in_block && !in_hole;
 }
 
-/* Key element as it is stored. */
+/* Returns a key element, rounded as it is stored. */
 static double stored(const select_shape *s, const float *head, int32_t i) {
     if (s->type == UM_F32) return (double)head[i];
     if (s->type == UM_BF16) return (double)um_bf16_to_f32(um_f32_to_bf16(head[i]));
@@ -135,7 +136,7 @@ static double stored(const select_shape *s, const float *head, int32_t i) {
     return (double)(um_f8_to_f32(um_f8_code(head[i], scale)) * scale);
 }
 
-/* qbar[h] . K[vis, KV head of h] / sqrt(d) */
+/* Returns qbar[h] . K[vis, KV head of h] / sqrt(d). */
 static double head_score(const select_case *x, int32_t h, int32_t vis) {
     const select_shape *s = &x->s;
     int32_t c = h / (s->n_heads / s->n_kv_heads), d = s->head_dim;
@@ -150,7 +151,7 @@ static double head_score(const select_case *x, int32_t h, int32_t vis) {
     return sum / sqrt(d);
 }
 
-/* Of the KV head c, or of all. */
+/* Returns the score of a key for KV head c, or for all heads together. */
 static double key_score(const select_case *x, int32_t c, int32_t vis) {
     const select_shape *s = &x->s;
     int32_t group = s->n_heads / s->n_kv_heads;
@@ -164,7 +165,8 @@ static double key_score(const select_case *x, int32_t c, int32_t vis) {
     return s->per_head ? largest : sum;
 }
 
-/* The vis indices of the rows that KV head c keeps. The pooled scores have equal neighbours, so ties are many. */
+/* Computes the visibility indices of the keys that KV head c keeps. Pooling makes neighbouring scores equal, so there
+ * are many ties. */
 static void expected_rows(const select_case *x, int32_t c, int32_t *row) {
     const select_shape *s = &x->s;
     int32_t vis[400], n = 0;
@@ -187,7 +189,7 @@ static void expected_rows(const select_case *x, int32_t c, int32_t *row) {
     }
 }
 
-/* Keys and values of the rows are those of the expected indices, head by head. */
+/* Checks for each head that the kept rows have the values of the expected indices. */
 static void check_rows(const world *w, const select_case *x, um_kv *kv) {
     const select_shape *s = &x->s;
     int32_t row[400], d = s->head_dim, group = s->n_heads / s->n_kv_heads;
@@ -228,7 +230,7 @@ static void kept_rows_are_those_of_the_definition(void **state) {
     for_each_world(check_definition_of_both);
 }
 
-/* ---- Attention over what was kept ---- */
+/* ---- Attention over kept keys ---- */
 
 static float *attend_kept(const world *w, const um_kv *kv, const select_case *x) {
     um_span span = x->c.span[0];
@@ -296,7 +298,7 @@ static void threads_do_not_change_what_is_kept(void **state) {
     }
 }
 
-/* The same keys and queries in pages of another size. */
+/* Compares the same keys and queries in pages of different sizes. */
 static void check_pages(const world *w, const world *ref) {
     (void)ref;
     static const int32_t sizes[] = {1, 4, 12, 33, 64};
@@ -325,7 +327,7 @@ static void pages_do_not_change_what_is_kept(void **state) {
     for_each_world(check_pages);
 }
 
-/* The tokens of the block alone are fed, behind another request, which selects too and keeps its own rows. */
+/* Feeds only the tokens of the block, after another span that also selects keys. */
 static void check_neighbours(const world *w, const world *ref) {
     (void)ref;
     enum { KEYS = 101, BLOCK = 31, BLOCK_END = 63, N = BLOCK_END - BLOCK };
@@ -344,7 +346,7 @@ static void check_neighbours(const world *w, const world *ref) {
     um_span span[2] = {x.c.span[0], x.c.span[0]};
     span[0].n = span[1].n = span[1].first = N;
     span[0].select = &other;
-    span[1].select = &x.select; /* the later one keeps its rows in the same pages */
+    span[1].select = &x.select; /* both keep their rows in the same pages; the later span wins */
     um_batch b = {.n_tokens = 2 * N, .n_spans = 2, .slot = slot, .span = span, .seen_end = x.c.seen_end};
     um_attention a = attention_args(&x.c, &b, 1);
     a.q = q;
@@ -361,7 +363,7 @@ static void other_spans_do_not_change_what_is_kept(void **state) {
     for_each_world(check_neighbours);
 }
 
-/* ---- Parts ---- */
+/* ---- Functions of select.h ---- */
 
 static void keys_outside_the_block_are_listed_without_the_hole(void **state) {
     (void)state;

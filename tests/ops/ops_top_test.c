@@ -1,9 +1,10 @@
-/* The likeliest ids of a row, and the edits that change them, on logits that the test sets one by one. */
+/* The likeliest ids of a row, and edits of logits. The tests set each logit themselves. */
 #include "ops_given.h"
 
-/* ---- What is expected, by the slowest way ---- */
+/* ---- Expected lists ---- */
 
-/* The id that follows `previous` (-1: the first) by falling logit, highest id first; -1: none. */
+/* Returns the id after `previous` in descending order of logits, the highest id first among equals. previous -1: the
+ * first id. Returns -1 when there is none. */
 static int32_t next_id(const float *z, int32_t n, int32_t previous) {
     int32_t next = -1;
     for (int32_t i = 0; i < n; i++) {
@@ -19,7 +20,7 @@ static double log_sum(const float *z, int32_t n) {
     return log(sum);
 }
 
-/* The list of a row without temperature and filters. */
+/* Checks the list of a row without temperature and filters. */
 static void assert_top(const um_top *top, int32_t n_top, const float *z, int32_t n) {
     double total = log_sum(z, n);
     int32_t id = -1;
@@ -50,7 +51,7 @@ static void check_order(const world *w) {
         for (int32_t i = 0; i < VOCAB_MAX; i++) /* EQUALS: about 17 ids have each logit, zero with both signs */
             z[i] = kind == EQUALS ? 0.25f * (float)random_below(40) * (i % 2 ? -1 : 1)
                                   : 0.01f * (float)(kind == RISING ? i : -i);
-        given g = give(w, z, VOCAB_MAX);
+        given g = open_given(w, z, VOCAB_MAX);
         for (size_t i = 0; i < UM_LEN(lengths); i++) {
             um_top top[UM_TOP_MAX];
             um_answer a = ask_top(&g, greedy, lengths[i], top);
@@ -59,7 +60,7 @@ static void check_order(const world *w) {
             assert_true(top[0].p == a.p_best && top[0].q == a.q_best);
             assert_true(lengths[i] < 2 || (top[1].id == a.second && top[1].p == a.p_second));
         }
-        take_back(&g);
+        close_given(&g);
     }
 }
 
@@ -72,14 +73,14 @@ static void check_end(const world *w) {
     float z[300];
     um_top top[UM_TOP_MAX];
     for (int32_t i = 0; i < 300; i++) z[i] = (float)(i * 7 % 11);
-    given g = give(w, z, 300);
+    given g = open_given(w, z, 300);
     static const int32_t vocabularies[] = {1, 5, 63, 64, 65, 257};
     for (size_t i = 0; i < UM_LEN(vocabularies); i++) {
-        g.n = vocabularies[i]; /* rows behind it don't exist, however likely */
+        g.n = vocabularies[i]; /* later rows of the matrix are not part of the vocabulary */
         ask_top(&g, greedy, UM_TOP_MAX, top);
         assert_top(top, UM_TOP_MAX, z, g.n);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void list_ends_with_the_vocabulary(void **state) {
@@ -92,7 +93,7 @@ static void check_banned(const world *w) {
     um_top top[UM_TOP_MAX];
     uint32_t allow[VOCAB_MAX / 32 + 1] = {[100 / 32] = 1u << 100 % 32, [699 / 32] = 1u << 699 % 32};
     const um_edit ban = {.id = 699, .ban = true};
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     um_row r = greedy;
     r.allow = allow;
     ask_top(&g, r, 3, top);
@@ -109,7 +110,7 @@ static void check_banned(const world *w) {
         assert_true(a.best == -1 && a.sample == -1);
         for (int i = 0; i < 2; i++) assert_true(top[i].id == -1 && top[i].p == 0 && top[i].q == 0);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void banned_ids_are_not_listed(void **state) {
@@ -119,7 +120,7 @@ static void banned_ids_are_not_listed(void **state) {
 
 /* ---- Temperature and filters ---- */
 
-/* The first four of four_logits with what their probabilities are after temperature and filters. */
+/* Checks the likeliest ids of four_logits; q are the expected probabilities after temperature and filters. */
 static void expect_kept(const given *g, um_sampling how, const double q[4]) {
     static const int32_t id[] = {300, 10, 690, 301};
     um_top top[UM_TOP_MAX];
@@ -131,21 +132,21 @@ static void expect_kept(const given *g, um_sampling how, const double q[4]) {
         assert_near(top[i].p, 0.4 - 0.1 * i);
         assert_near(top[i].q, q[i]);
     }
-    assert_int_equal(top[4].id, VOCAB_MAX - 1); /* those far below follow */
+    assert_int_equal(top[4].id, VOCAB_MAX - 1); /* the ids with logit -200 follow */
     assert_near(top[4].p, 0);
 }
 
 static void check_kept(const world *w) {
     float z[VOCAB_MAX];
     four_logits(z, VOCAB_MAX);
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     expect_kept(&g, (um_sampling){.top_p = 1}, (double[]){.4, .3, .2, .1});
     expect_kept(&g, (um_sampling){.temperature = .5f, .top_p = 1}, (double[]){.16 / .3, .09 / .3, .04 / .3, .01 / .3});
     expect_kept(&g, (um_sampling){.temperature = 1, .top_p = .45f}, (double[]){.4 / .7, .3 / .7, 0, 0});
     expect_kept(&g, (um_sampling){.temperature = .5f, .top_p = .6f}, (double[]){.16 / .25, .09 / .25, 0, 0});
     expect_kept(&g, (um_sampling){.top_p = 1, .top_k = 3}, (double[]){.4 / .9, .3 / .9, .2 / .9, 0});
     expect_kept(&g, (um_sampling){.temperature = 1, .top_p = 1, .min_p = 1}, (double[]){1, 0, 0, 0});
-    take_back(&g);
+    close_given(&g);
 }
 
 static void filtered_ids_are_listed_with_no_share(void **state) {
@@ -157,16 +158,16 @@ static void check_cut_equals(const world *w) {
     float z[VOCAB_MAX];
     um_top top[UM_TOP_MAX];
     for (int32_t i = 0; i < VOCAB_MAX; i++) z[i] = i % 7 == 0 ? 2.0f : -100.0f; /* 100 equal ids */
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     um_row r = greedy;
-    r.how.top_p = 0.095f; /* keeps 10 of them, highest ids first */
+    r.how.top_p = 0.095f; /* keeps 10 of them, the highest ids first */
     ask_top(&g, r, 20, top);
     for (int32_t i = 0; i < 20; i++) {
         assert_int_equal(top[i].id, 7 * (99 - i));
         assert_near(top[i].p, 0.01);
         assert_near(top[i].q, i < 10 ? 0.1 : 0);
     }
-    take_back(&g);
+    close_given(&g);
 }
 
 static void filter_that_cuts_equals_shows_in_the_list(void **state) {
@@ -185,8 +186,8 @@ static void edit_by_rule(float *z, int32_t n, const um_edit *edit, int32_t n_edi
     }
 }
 
-/* Shared edits by rising id, or a row's own in any order. Few ids, so that most come several times; some don't exist.
- */
+/* Creates shared edits, sorted by id, or a row's own in any order. Most ids occur several times, and some are outside
+ * the vocabulary. */
 static void random_edits(um_edit *edit, int32_t n, bool sorted) {
     for (int32_t i = 0; i < n; i++) {
         int32_t id = sorted ? (int32_t)((int64_t)i * (VOCAB_MAX + 20) / n) - 10 : random_below(40) * 20 - 10;
@@ -204,7 +205,7 @@ static void check_edits(const world *w) {
         float z[VOCAB_MAX];
         um_top top[UM_TOP_MAX];
         for (int32_t k = 0; k < VOCAB_MAX; k++) z[k] = 3 * random_signed();
-        given g = give(w, z, VOCAB_MAX);
+        given g = open_given(w, z, VOCAB_MAX);
         um_row r = greedy;
         r.edit = edit, r.n_edit = counts[i][0];
         r.own = own, r.n_own = counts[i][1];
@@ -216,7 +217,7 @@ static void check_edits(const world *w) {
         assert_top(top, UM_TOP_MAX, z, VOCAB_MAX);
         assert_near(a.logsumexp, log_sum(z, VOCAB_MAX));
         assert_memory_equal(&a, &plain, sizeof a);
-        take_back(&g);
+        close_given(&g);
     }
 }
 
@@ -236,7 +237,7 @@ static void check_promoted(const world *w) {
         own[2 * i] = (um_edit){.id = at[UM_LEN(at) - 1 - i], .scale = 0.5f};
         own[2 * i + 1] = (um_edit){.id = at[UM_LEN(at) - 1 - i], .add = -1};
     }
-    given g = give(w, z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
     um_row r = greedy;
     r.edit = edit, r.n_edit = UM_LEN(edit);
     r.own = own, r.n_own = UM_LEN(own);
@@ -250,7 +251,7 @@ static void check_promoted(const world *w) {
     }
     assert_int_equal(top[UM_LEN(at)].id, 698);
     assert_int_equal(a.best, 699);
-    take_back(&g);
+    close_given(&g);
 }
 
 static void edits_change_the_order_of_the_list(void **state) {

@@ -1,4 +1,4 @@
-/* What the tests of the operations share: devices, random inputs, weights, KV with pages, and comparison. */
+/* Helpers of the tests of operations: devices, random inputs, weights, KV with pages, and comparison. */
 #ifndef UM_TESTS_OPS_WORLD_H
 #define UM_TESTS_OPS_WORLD_H
 
@@ -14,7 +14,7 @@
 #include "ops/cpu/cpu.h"
 #include "ops/ops.h"
 
-/* ---- Random numbers: the seed is printed by main and taken from the environment ---- */
+/* ---- Random numbers: main prints the seed; UM_TEST_SEED sets it ---- */
 
 static uint64_t world_seed = 1, world_counter;
 
@@ -34,7 +34,7 @@ static inline float *random_floats(size_t n) {
     return x;
 }
 
-/* Outputs start as NaN, so that an element that was not written shows. */
+/* Returns an output filled with NaN, so that tests notice elements that were not written. */
 static inline float *poisoned_floats(size_t n) {
     float *x = UM_NEW_ARRAY(float, n + 1);
     for (size_t i = 0; i < n; i++) x[i] = NAN;
@@ -49,7 +49,8 @@ static inline float *copy_floats(const float *x, size_t n) {
 
 /* ---- Tensors ---- */
 
-static inline uint16_t f16_of(float v) { /* |v| in [2^-14, 1], rounded towards zero: enough for test data */
+/* Converts |v| in [2^-14, 1] to f16, rounding towards zero; smaller values become 0. This suffices for test data. */
+static inline uint16_t f16_of(float v) {
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
     int exponent = (int)(bits >> 23 & 255) - 112;
@@ -57,8 +58,8 @@ static inline uint16_t f16_of(float v) { /* |v| in [2^-14, 1], rounded towards z
     return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
 }
 
-/* A random matrix in the given type. Its data starts at an odd byte: tensors of a file may be unaligned. The data is
- * released with free_tensor. */
+/* Returns a random matrix of the given type. Its data starts at an odd address, because tensors of a file may be
+ * unaligned. Free it with free_tensor. */
 static inline um_tensor random_tensor(um_dtype type, int64_t rows, int64_t in) {
     size_t n = (size_t)(rows * in), size = um_dtype_size(type);
     char *data = (char *)um_alloc(n * size + 1);
@@ -116,9 +117,9 @@ static inline const um_ops *ops_named(const char *name) {
     return ops;
 }
 
-static const um_dtype world_types[] = {UM_F32, UM_BF16}; /* of the arithmetic */
+static const um_dtype world_types[] = {UM_F32, UM_BF16}; /* types of the arithmetic */
 
-/* Instruction sets to open a backend with: NULL is what it is without a choice. */
+/* Returns the instruction sets with which to open a backend; NULL stands for its default. */
 static inline const char *const *isas_of(const um_ops *ops) {
     static const char *const none[] = {NULL, NULL};
     return um_streq(ops->name, "cpu") ? um_cpu_isas() : none;
@@ -135,7 +136,7 @@ static inline void for_each_isa(const um_ops *ops, um_dtype type, const world *r
     } while (*isa && *++isa);
 }
 
-/* Calls check(device, reference) for every backend but the reference, instruction set and arithmetic. */
+/* Calls check(device, reference) for every backend except the reference, every instruction set and arithmetic. */
 static inline void for_each_world(void (*check)(const world *w, const world *ref)) {
     for (size_t t = 0; t < UM_LEN(world_types); t++) {
         world ref = open_world(ops_named("ref"), NULL, world_types[t], 1);
@@ -145,7 +146,7 @@ static inline void for_each_world(void (*check)(const world *w, const world *ref
     }
 }
 
-/* The same, and check(reference, reference). */
+/* Does the same, and also calls check(reference, reference). */
 static inline void for_each_world_and_reference(void (*check)(const world *w, const world *ref)) {
     for_each_world(check);
     for (size_t t = 0; t < UM_LEN(world_types); t++) {
@@ -155,7 +156,7 @@ static inline void for_each_world_and_reference(void (*check)(const world *w, co
     }
 }
 
-/* Calls check(one, many) for devices of the CPU with one thread and with more. */
+/* Calls check(one, many) for cpu devices with one thread and with several threads. */
 static inline void for_each_number_of_threads(void (*check)(const world *one, const world *many)) {
     for (size_t t = 0; t < UM_LEN(world_types); t++) {
         for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
@@ -188,9 +189,9 @@ typedef struct tolerance {
     double atol, rtol;
 } tolerance;
 
-/* The element that came nearest to its tolerance, over all comparisons of a test. */
+/* The element with the largest error relative to its tolerance in all comparisons of a test. */
 typedef struct worst {
-    double share; /* of the tolerance */
+    double share; /* error / tolerance */
     char text[256];
 } worst;
 static worst world_worst;
@@ -200,12 +201,12 @@ static inline void print_worst(const char *op) {
     printf("    %-10s worst element at %.3f of its tolerance: %s\n", op, world_worst.share, world_worst.text);
 }
 
-/* |got - want| <= atol + rtol * |want| for every element; rows of `columns` elements. */
+/* Checks |got - want| <= atol + rtol * |want| for every element. Rows have `columns` elements. */
 static inline void compare(const world *w, const char *what, const float *got, const float *want, size_t n,
                            size_t columns, tolerance tol) {
     for (size_t i = 0; i < n; i++) {
         double bound = tol.atol + tol.rtol * fabs((double)want[i]), error = fabs((double)got[i] - (double)want[i]);
-        bool same = got[i] == want[i]; /* also infinities */
+        bool same = got[i] == want[i]; /* true for equal infinities too */
         double share = same ? 0 : error / bound;
         if (share > world_worst.share || isnan(share)) {
             world_worst.share = share;
@@ -226,7 +227,8 @@ static inline void same_bits(const world *w, const char *what, const void *a, co
 
 /* ---- Pages ---- */
 
-/* One request's pages, dealt at random out of a pool, with the vis indices [0, n_keys) but for those in the hole. */
+/* The pages of a request, chosen at random from a pool. They hold the visibility indices [0, n_keys) except for those
+ * in the hole. */
 typedef struct paged {
     um_kv_shape shape;
     int32_t n_pages, n_keys;
@@ -234,7 +236,7 @@ typedef struct paged {
     um_range hole;
 } paged;
 
-static inline paged deal_pages(um_kv_shape shape, int32_t n_keys) {
+static inline paged random_pages(um_kv_shape shape, int32_t n_keys) {
     paged p = {.shape = shape, .n_keys = n_keys, .n_pages = UM_CEIL_DIV(n_keys, shape.page_size)};
     int32_t pool = (int32_t)(shape.n_slots / shape.page_size);
     assert(p.n_pages <= pool);
@@ -251,7 +253,8 @@ static inline int32_t slot_of(const paged *p, int32_t vis) {
     return p->page[vis / p->shape.page_size] * p->shape.page_size + vis % p->shape.page_size;
 }
 
-/* Writes keys and values [n_keys, n_kv_heads, d] of vis indices 0.. through rope_kv, without norm or rotation. */
+/* Writes keys and values [n_keys, n_kv_heads, d] of the visibility indices from 0 on with rope_kv, without norm and
+ * rotation. */
 static inline void write_keys(const world *w, um_kv *kv, const paged *p, int32_t layer, const float *key,
                               const float *value) {
     size_t width = (size_t)p->shape.n_kv_heads * (size_t)p->shape.head_dim, d = (size_t)p->shape.head_dim;

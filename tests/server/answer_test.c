@@ -1,4 +1,4 @@
-/* server: what is inside an answer: reasoning, calls and content are the same however the text is cut. */
+/* server: the parser of answers: reasoning, calls and content are the same wherever the text is cut. */
 #include "server/api/answer.h"
 
 #include <setjmp.h>
@@ -6,18 +6,18 @@
 
 #include <cmocka.h>
 
-/* Parts as text: content as it is, reasoning in (), calls as [name arguments]. */
-typedef struct told {
+/* The parts of an answer as one text: content unchanged, reasoning in (), calls as [name arguments]. */
+typedef struct output {
     um_buf out;
-    um_part_kind last;
-} told;
+    um_answer_part_kind last;
+} output;
 
-static void tell(void *arg, const um_part *p) {
-    told *t = arg;
-    bool joins = p->kind == t->last && p->kind != UM_PART_CALL;
-    if (p->kind == UM_PART_REASONING && !joins) um_buf_puts(&t->out, "(");
-    if (t->last == UM_PART_REASONING && !joins) um_buf_puts(&t->out, ")");
-    if (p->kind == UM_PART_CALL)
+static void append_part(void *arg, const um_answer_part *p) {
+    output *t = arg;
+    bool joins = p->kind == t->last && p->kind != UM_ANSWER_CALL;
+    if (p->kind == UM_ANSWER_REASONING && !joins) um_buf_puts(&t->out, "(");
+    if (t->last == UM_ANSWER_REASONING && !joins) um_buf_puts(&t->out, ")");
+    if (p->kind == UM_ANSWER_CALL)
         um_buf_printf(&t->out, "[%.*s %.*s]", (int)p->name.n, p->name.p, (int)p->text.n, p->text.p);
     else um_buf_append(&t->out, p->text.p, p->text.n);
     t->last = p->kind;
@@ -28,33 +28,33 @@ typedef struct row {
 } row;
 
 static void check(const row *r, size_t first, size_t step) {
-    um_answer_reader a;
-    told t = {.last = UM_PART_CONTENT};
+    um_answer_parser a;
+    output t = {.last = UM_ANSWER_CONTENT};
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_err err;
     size_t n = strlen(r->text);
     if (um_tool_format_find(&tools, r->tools, &err)) fail_msg("%s", err.msg);
     if (um_reasoning_format_find(&reasoning, r->reasoning, &err)) fail_msg("%s", err.msg);
-    um_answer_init(&a, tools, reasoning);
+    um_answer_parser_init(&a, tools, reasoning);
     for (size_t at = 0; at < n;) {
         size_t size = UM_MIN(at ? step : first, n - at);
-        um_answer_push(&a, (um_str){r->text + at, size}, tell, &t);
+        um_answer_parser_push(&a, (um_str){r->text + at, size}, append_part, &t);
         at += size;
-        size_t waiting = um_answer_waiting(&a);
-        assert_true(waiting <= at);
-        if (um_streq(r->text, r->want)) assert_int_equal(t.out.len + waiting, at); /* nothing is dropped */
+        size_t pending = um_answer_parser_pending(&a);
+        assert_true(pending <= at);
+        if (um_streq(r->text, r->want)) assert_int_equal(t.out.len + pending, at); /* nothing is dropped */
     }
-    um_answer_end(&a, tell, &t);
-    if (t.last == UM_PART_REASONING) um_buf_puts(&t.out, ")");
+    um_answer_parser_end(&a, append_part, &t);
+    if (t.last == UM_ANSWER_REASONING) um_buf_puts(&t.out, ")");
     const char *got = t.out.data ? t.out.data : "";
     if (strcmp(got, r->want) != 0)
         fail_msg("%s\ncut at %zu, then every %zu: %s\nexpected: %s", r->text, first, step, got, r->want);
     um_buf_free(&t.out);
-    um_answer_free(&a);
+    um_answer_parser_free(&a);
 }
 
-/* In one piece, cut once at each place, in pieces of one and of three bytes. */
+/* Parses each text in one piece, cut once at each byte, and in pieces of one and of three bytes. */
 static void check_all(const row *rows, size_t n) {
     for (size_t i = 0; i < n; i++) {
         size_t len = strlen(rows[i].text);
@@ -90,7 +90,7 @@ static void calls_between_markers(void **state) {
     check_all(rows, UM_LEN(rows));
 }
 
-static void answers_that_are_calls_as_a_whole(void **state) {
+static void whole_answers_can_be_calls(void **state) {
     (void)state;
     static const row rows[] = {
         {"llama3_json", NULL, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "[f {\"a\": 1}]"},
@@ -107,7 +107,7 @@ static void answers_that_are_calls_as_a_whole(void **state) {
     check_all(rows, UM_LEN(rows));
 }
 
-static void reasoning_is_taken_off_the_front(void **state) {
+static void reasoning_is_split_off_the_start(void **state) {
     (void)state;
     static const row rows[] = {
         {NULL, "think", "<think>\nhm, \n\nwell\n</think>\n\nYes. ", "(hm, \n\nwell)Yes. "},
@@ -126,12 +126,12 @@ static void reasoning_is_taken_off_the_front(void **state) {
     check_all(rows, UM_LEN(rows));
 }
 
-/* What no part has yet, behind a beginning of the text that may still become something else. */
-static void what_waits_is_counted_with_its_markers(void **state) {
+/* The bytes at the end of the text that are in no part yet, because they can still become a marker or a call. */
+static void pending_bytes_include_their_markers(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        size_t waiting;
+        size_t pending;
     } rows[] = {
         {"<thi", 4},
         {"<think>", 0},
@@ -147,18 +147,19 @@ static void what_waits_is_counted_with_its_markers(void **state) {
         {"<tool_call>1</tool_call>", 0},
     };
     for (size_t i = 0; i < UM_LEN(rows); i++) {
-        um_answer_reader a;
-        told t = {.last = UM_PART_CONTENT};
-        um_answer_init(&a, &um_tool_formats[0], &um_reasoning_formats[0]);
-        um_answer_push(&a, um_str_of(rows[i].text), tell, &t);
-        if (um_answer_waiting(&a) != rows[i].waiting)
-            fail_msg("%s: %zu bytes wait, expected %zu", rows[i].text, um_answer_waiting(&a), rows[i].waiting);
+        um_answer_parser a;
+        output t = {.last = UM_ANSWER_CONTENT};
+        um_answer_parser_init(&a, &um_tool_formats[0], &um_reasoning_formats[0]);
+        um_answer_parser_push(&a, um_str_of(rows[i].text), append_part, &t);
+        if (um_answer_parser_pending(&a) != rows[i].pending)
+            fail_msg("%s: %zu bytes are pending, expected %zu", rows[i].text, um_answer_parser_pending(&a),
+                     rows[i].pending);
         um_buf_free(&t.out);
-        um_answer_free(&a);
+        um_answer_parser_free(&a);
     }
 }
 
-static void formats_are_found_by_name_or_not_at_all(void **state) {
+static void unknown_formats_are_refused(void **state) {
     (void)state;
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
@@ -175,10 +176,10 @@ static void formats_are_found_by_name_or_not_at_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_between_markers),
-        cmocka_unit_test(answers_that_are_calls_as_a_whole),
-        cmocka_unit_test(reasoning_is_taken_off_the_front),
-        cmocka_unit_test(what_waits_is_counted_with_its_markers),
-        cmocka_unit_test(formats_are_found_by_name_or_not_at_all),
+        cmocka_unit_test(whole_answers_can_be_calls),
+        cmocka_unit_test(reasoning_is_split_off_the_start),
+        cmocka_unit_test(pending_bytes_include_their_markers),
+        cmocka_unit_test(unknown_formats_are_refused),
     };
     return cmocka_run_group_tests_name("server_answer", tests, NULL, NULL);
 }

@@ -1,26 +1,27 @@
 #!/bin/bash
-# Files and batches against the real server: uploads, lists, every state, and that each line is answered exactly once
-# whatever ends the server, a worker or the room on the disk.
+# Files and batches with the real server: uploads, lists, and every state. Each line is answered exactly once, even if
+# the server ends, a worker dies or the disk is full.
 source tests/cli/claims.bash
 source tests/server/serve.bash
 
-# N lines with the ids r1..rN. Slow ones take a pass for every token.
+# lines N [MEMBERS]: prints N batch lines with the ids r1..rN and these members in their bodies.
 lines() {
     local n=$1 more=${2:-'{}'}
     jq -cn --argjson n "$n" --argjson more "$more" 'range(1; $n + 1) | {custom_id: "r\(.)", method: "POST",
         url: "/v1/chat/completions",
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
+# Slow lines take one pass for each token.
 slow='{"accept_threshold": 1, "ignore_eos": true}'
-# Makes every third line one that is read beside the loop.
+# Makes every third line so long that a reader thread parses it.
 some_long() { jq -c 'if .custom_id[1:] | tonumber % 3 == 1 then .body.user = "x" * 3000 else . end'; }
-# Uploads a file as form data, with further arguments for curl; its id is in file.
+# upload PATH OPTION...: uploads a file as form data, with these options of curl. Sets file to its id.
 upload() {
     call /v1/files -F purpose=batch -F "file=@$1;type=application/jsonl" "${@:2}"
     [ "$status" = 200 ]
     file=$(member id)
 }
-# Creates a batch of $file, with further members; its id is in batch.
+# create [WINDOW [MEMBERS]]: creates a batch of $file; MEMBERS begins with a comma. Sets batch to its id.
 create() {
     local window=${1:-24h} more=${2:-}
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
@@ -33,7 +34,7 @@ get_batch() {
     call "/v1/batches/$batch"
     [ "$status" = 200 ]
 }
-# Waits for a jq condition on the batch.
+# Waits until the batch satisfies a jq condition.
 wait_until() {
     for _ in $(seq 1200); do
         get_batch > /dev/null
@@ -45,7 +46,7 @@ wait_until() {
     return 1
 }
 over='.status | IN("completed", "failed", "expired", "cancelled")'
-# Both files of the batch in $work/out and $work/err.
+# Waits for the end of the batch, then downloads its two files to $work/out and $work/err.
 fetch() {
     local id
     wait_until "$over"
@@ -57,11 +58,12 @@ fetch() {
         [ "$id" = null ] || curl -sS -m 60 -o "$work/${kind:0:3}" "$url/v1/files/$id/content"
     done
 }
-# Ids that were answered, one a line, sorted.
+# Prints the sorted ids of the answered lines.
 answered() { cat "$work/out" "$work/err" | jq -r .custom_id | sort; }
+# Fails unless each of N lines was answered once.
 each_once() { [ "$(answered)" = "$(seq "$1" | sed 's/^/r/' | sort)" ]; }
 
-# Serves from this folder a batch of N lines, and waits until it is answered.
+# serve_answered FOLDER N: starts a server with this state folder and waits until it has answered a batch of N lines.
 serve_answered() {
     lines "$2" > "$work/in.jsonl"
     serve --in-process --state-dir "$1" --no-access-log
@@ -71,10 +73,10 @@ serve_answered() {
 }
 
 expires_after() { echo "-F expires_after[anchor]=created_at -F expires_after[seconds]=$1"; }
-# How long the file of the last answer is kept.
+# Prints the lifetime of the file in the last response.
 ttl() { member '| if .expires_at then .expires_at - .created_at else "for ever" end'; }
-# Lets the time of a file in a folder be over since a second ago.
-age() {
+# Makes a file in a folder expired since a second ago.
+mark_expired() {
     jq -c '.expires_at = (now | floor) - 1' "$1.json" > "$work/aged"
     mv "$work/aged" "$1.json"
 }
@@ -131,14 +133,14 @@ lists_come_in_pages() {
         at=$(member last_id)
         echo "$at" >> "$work/listed"
     done
-    diff <(sort "$work/made") <(sort "$work/listed")
+    diff <(tac "$work/made") "$work/listed"
     for list in files batches; do
         call "/v1/$list?after=nothing"
         [ "$status" = 400 ]
         [ "$(member error.param)" = after ]
     done
 }
-a_file_may_be_the_body_itself() {
+a_file_can_be_the_request_body() {
     lines 2 > "$work/in.jsonl"
     call '/v1/files?purpose=batch&filename=raw.jsonl' -H 'Content-Type: application/jsonl' --data-binary "@$work/in.jsonl"
     [ "$status" = 200 ]
@@ -146,7 +148,7 @@ a_file_may_be_the_body_itself() {
     call "/v1/files/$(member id)/content"
     cmp "$work/body" "$work/in.jsonl"
 }
-a_large_file_comes_back_as_it_went() {
+a_large_file_is_returned_unchanged() {
     head -c 9000000 /dev/urandom | base64 -w 100 > "$work/large"
     upload "$work/large"
     call "/v1/files/$file/content"
@@ -176,21 +178,21 @@ bad_uploads_are_refused_with_the_field() {
     [ "$status" = 400 ]
     [ "$(member error.param)" = limit ]
 }
-pages_of_other_sites_do_not_upload() {
+requests_from_other_sites_do_not_upload() {
     lines 1 > "$work/in.jsonl"
     call /v1/files -F purpose=batch -F "file=@$work/in.jsonl" -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
     [ "$status" = 403 ]
     call /v1/files -F purpose=batch -F "file=@$work/in.jsonl" -H 'Sec-Fetch-Site: same-origin'
     [ "$status" = 200 ]
 }
-paths_lead_to_no_other_files() {
+paths_do_not_reach_other_files() {
     for id in .. ../lock '..%2Flock' 'x%00' lock; do
         call "/v1/files/$id/content" --path-as-is
         [ "$status" = 404 ] || [ "$status" = 400 ]
     done
 }
 
-files_are_kept_as_long_as_their_request_says() {
+files_expire_when_their_request_says() {
     lines 1 > "$work/in.jsonl"
     upload "$work/in.jsonl"
     [ "$(ttl)" = 'for ever' ]
@@ -227,7 +229,7 @@ a_batch_answers_every_line_once() {
     call /v1/batches
     [ "$(member 'data[0].id')" = "$batch" ]
 }
-metrics_tell_of_batches_and_files() {
+metrics_count_batches_and_files() {
     local dir=$work/counted completed failed start
     { lines 3; lines 4 | tail -1 | jq -c '.body.temperature = -1'; } > "$work/in.jsonl"
     serve --in-process --state-dir "$dir" --no-access-log
@@ -245,7 +247,7 @@ metrics_tell_of_batches_and_files() {
         [ "$(value file_bytes ',purpose="batch_output"')" = "$(cat "$work/out" "$work/err" | wc -c)" ]
         [ "$(value batch_lines_running '')" = 0 ]
         completed=$(value batch_lines_total ',result="completed"') failed=$(value batch_lines_total ',result="failed"')
-        # Counters are those of the process.
+        # Counters start at 0 with each process.
         case $start in
         first) [ "$completed $failed" = '3 1' ] ;;
         second) [ "$completed $failed" = '0 0' ] ;;
@@ -255,7 +257,7 @@ metrics_tell_of_batches_and_files() {
     done
     stop_server
 }
-completions_run_in_batches_too() {
+completions_run_in_batches() {
     lines 3 | jq -c '.url = "/v1/completions" | .body = {prompt: "1 + 2 =", max_tokens: 4}' > "$work/in.jsonl"
     upload "$work/in.jsonl"
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"24h\"}"
@@ -264,7 +266,7 @@ completions_run_in_batches_too() {
     each_once 3
     jq -es 'all(.response.body.object == "text_completion")' "$work/out"
 }
-an_input_that_is_wrong_fails_the_batch_with_its_lines() {
+an_invalid_input_fails_the_batch_with_its_lines() {
     { lines 2; lines 1; echo '{'; lines 9 | tail -1 | jq -c '.url = "/v1/completions"'; } > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
@@ -303,7 +305,7 @@ huge_lines_are_answered_like_others() {
     jq -es 'length == 3 and all(.response.status_code == 200)' "$work/out"
     jq -e '.custom_id == "r3" and .response.body.error.code == "context_length_exceeded"' "$work/err"
 }
-a_line_that_never_finds_places_fails() {
+a_line_with_more_prompts_than_the_queue_holds_fails() {
     serve --in-process --state-dir "$work/narrow" --max-queue 2
     jq -cn '{custom_id: "r1", method: "POST", url: "/v1/completions", body: {prompt: ["a", "b", "c"]}}' > "$work/in.jsonl"
     upload "$work/in.jsonl"
@@ -321,7 +323,7 @@ a_line_can_not_be_a_stream() {
     fetch
     jq -e '.response.status_code == 400 and .response.body.error.param == "stream"' "$work/err"
 }
-a_cancelled_batch_keeps_what_was_answered() {
+a_cancelled_batch_keeps_its_answers() {
     lines 200 "$slow" > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
@@ -342,7 +344,7 @@ a_cancelled_batch_keeps_what_was_answered() {
     call "/v1/files/$file" -X DELETE
     [ "$status" = 200 ]
 }
-aborts_of_everything_leave_a_batch_alone() {
+abort_all_does_not_abort_a_batch() {
     lines 100 "$slow" > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
@@ -355,7 +357,7 @@ aborts_of_everything_leave_a_batch_alone() {
     each_once 100
     jq -es 'all(.response.body.choices[0].finish_reason == "length")' "$work/out"
 }
-an_expired_batch_says_so_for_the_lines_that_are_left() {
+remaining_lines_of_an_expired_batch_are_errors() {
     lines 1000 "$slow" > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create 1s
@@ -366,10 +368,10 @@ an_expired_batch_says_so_for_the_lines_that_are_left() {
     jq -es 'length > 0 and all(.response == null and .error.code == "batch_expired")' "$work/err"
 }
 
-# ---- Ends of processes --------------------------------------------------------------------------------------------- #
+# ---- Killed and stopped processes ---------------------------------------------------------------------------------- #
 
-# Kills the server in the middle of a batch, twice.
-a_killed_server_goes_on_after_its_start() {
+# Kills the server twice while it answers a batch.
+a_killed_server_continues_its_batch() {
     local before=0 now
     lines 120 "$slow" | some_long > "$work/in.jsonl"
     serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
@@ -391,7 +393,7 @@ a_killed_server_goes_on_after_its_start() {
     stop_server
     [ "$rc" = 0 ]
 }
-a_torn_last_line_is_done_again() {
+an_incomplete_last_line_is_answered_again() {
     lines 120 "$slow" > "$work/in.jsonl"
     serve --in-process --state-dir "$work/state" --no-access-log
     upload "$work/in.jsonl"
@@ -407,8 +409,8 @@ a_torn_last_line_is_done_again() {
     each_once 120
     stop_server
 }
-# SIGTERM while lines run: the worker is held, so that none of them can end before.
-lines_that_run_at_a_stop_are_answered_by_the_next_start() {
+# Stops the server with SIGTERM while lines run. The worker is stopped, so that they can't finish before.
+running_lines_are_answered_after_a_restart() {
     local dir=$work/stopped worker n=0
     lines 60 "$slow" | some_long > "$work/in.jsonl"
     serve --state-dir "$dir" --no-access-log --batch-concurrency 4
@@ -439,7 +441,7 @@ lines_that_run_at_a_stop_are_answered_by_the_next_start() {
     stop_server
     [ "$rc" = 0 ]
 }
-what_is_over_is_there_after_a_start() {
+finished_batches_survive_a_restart() {
     serve_answered "$work/over" 3
     get_batch
     cp "$work/body" "$work/before"
@@ -455,7 +457,7 @@ what_is_over_is_there_after_a_start() {
     [ "$(member 'data | length')" = 2 ]
     stop_server
 }
-files_expire_while_no_server_runs() {
+files_that_expired_without_a_server_are_deleted_at_its_start() {
     local dir=$work/expiring over
     lines 1 > "$work/in.jsonl"
     serve --in-process --state-dir "$dir" --no-access-log --file-ttl 5000
@@ -464,7 +466,7 @@ files_expire_while_no_server_runs() {
     upload "$work/in.jsonl"
     [ "$(ttl)" = 5000 ]
     stop_server
-    age "$dir/files/$over"
+    mark_expired "$dir/files/$over"
     serve --in-process --state-dir "$dir" --no-access-log
     wait_until_gone "$over"
     [ ! -e "$dir/files/$over" ]
@@ -472,7 +474,7 @@ files_expire_while_no_server_runs() {
     [ "$(ttl)" = 5000 ]
     stop_server
 }
-a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
+a_batch_keeps_its_input_and_sets_the_lifetime_of_its_answers() {
     local dir=$work/kept
     lines 60 "$slow" > "$work/in.jsonl"
     serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2 --file-ttl 5000
@@ -481,7 +483,7 @@ a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
     wait_until '.request_counts.completed > 0'
     kill -9 $pid
     wait $pid || true
-    age "$dir/files/$file"
+    mark_expired "$dir/files/$file"
     serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2
     get_batch
     [ "$(member status)" = in_progress ]
@@ -496,9 +498,9 @@ a_batch_keeps_its_input_and_says_how_long_its_answers_stay() {
     [ "$(ttl)" = 7200 ]
     stop_server
 }
-# The folder as it is when the server dies while answers become files: before they are moved, behind that, and when their
-# record is there.
-a_start_ends_what_was_being_finalized() {
+# Builds the state folder of a server that was killed while it made files of the answers: before it moved the answers,
+# after it moved them, and after it wrote the record of the file.
+a_restart_completes_a_finalizing_batch() {
     local dir=$work/finalizing answers
     serve_answered "$dir" 3
     stop_server
@@ -521,8 +523,8 @@ a_start_ends_what_was_being_finalized() {
         stop_server
     done
 }
-# The folder as it is when the server dies between the end of a window and the last of its errors.
-a_start_ends_what_was_expiring() {
+# Builds the state folder of a server that was killed when a batch had expired, but not all lines had their error.
+a_restart_completes_an_expiring_batch() {
     local dir=$work/late record
     serve_answered "$dir" 3
     stop_server
@@ -539,8 +541,8 @@ a_start_ends_what_was_expiring() {
     jq -es 'length == 2 and all(.error.code == "batch_expired")' "$work/err"
     stop_server
 }
-# 10,000 that are over, the first one being the oldest.
-an_old_batch_goes_when_a_new_one_needs_its_place() {
+# The folder has 10,000 finished batches. The first one is the oldest.
+a_new_batch_replaces_the_oldest() {
     local dir=$work/many
     serve_answered "$dir" 1
     stop_server
@@ -563,8 +565,8 @@ an_old_batch_goes_when_a_new_one_needs_its_place() {
     [ "$status" = 200 ]
     stop_server
 }
-# What somebody else left in the folder, or broke, is told and left out.
-a_damaged_folder_costs_what_is_damaged() {
+# Damaged and foreign files in the state folder are logged and ignored.
+damaged_files_are_ignored() {
     local dir=$work/damaged
     serve_answered "$dir" 3
     stop_server
@@ -583,7 +585,7 @@ a_damaged_folder_costs_what_is_damaged() {
     each_once 3
     stop_server
 }
-a_killed_worker_costs_no_line() {
+a_killed_worker_loses_no_line() {
     lines 120 "$slow" > "$work/in.jsonl"
     serve --state-dir "$work/state" --no-access-log
     upload "$work/in.jsonl"
@@ -601,7 +603,7 @@ two_servers_do_not_share_a_folder() {
     not timeout 60 "$UNMASK" serve --model "$model" --port 0 --in-process --state-dir "$work/shared" 2> "$work/log"
     grep -q 'another server uses' "$work/log"
 }
-without_a_folder_there_are_no_batches() {
+without_state_dir_batches_are_off() {
     serve --in-process --no-access-log
     for path in /v1/files /v1/batches /v1/files/x/content; do
         call $path
@@ -613,8 +615,8 @@ without_a_folder_there_are_no_batches() {
 
 # ---- The disk ------------------------------------------------------------------------------------------------------ #
 
-# A limit on the size of files stands for a disk without room: what is written above it fails, in the middle of a line.
-a_full_disk_halts_a_batch_and_nothing_else() {
+# A limit on the size of files simulates a full disk: a write above it fails in the middle of a line.
+a_full_disk_pauses_the_batch_only() {
     lines 60 > "$work/in.jsonl"
     trap '' XFSZ
     ulimit -S -f 24
@@ -635,7 +637,7 @@ a_full_disk_halts_a_batch_and_nothing_else() {
     stop_server
     [ "$rc" = 0 ]
 }
-an_upload_that_finds_no_room_leaves_nothing() {
+an_upload_to_a_full_disk_leaves_no_file() {
     lines 200 > "$work/in.jsonl"
     trap '' XFSZ
     ulimit -S -f 8

@@ -1,4 +1,4 @@
-/* server: bodies: every field is used, checked or ignored as its table says, and errors name the field. */
+/* server: request bodies. Every field is used, checked or ignored as its row says, and errors name the field. */
 #include "alone.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include "unit/bos_folder.h"
 
-static um_server server, with_bos;
+static alone server, with_bos;
 static char folder[] = BOS_FOLDER;
 
 static int open_models(void **state) {
@@ -29,17 +29,16 @@ static int close_models(void **state) {
     return 0;
 }
 
-/* An API with a prompt of any kind, and `top`, which sets an option under another name. */
+/* The fields of a test API: a prompt of any kind, and `top`, which sets an option under another name. */
 static const um_field own[] = {{.name = "prompt", .take = um_body_take_prompt}, {.name = "top", .option = "top_k"}};
 static const um_field_set own_fields = {own, UM_LEN(own)};
 
-static um_status read_on(um_server *s, um_body *b, const char *text, um_err *err) {
+static um_status read_on(const alone *a, um_body *b, const char *text, um_err *err) {
     const um_field_set *const sets[] = {&own_fields, &um_chat_fields, &um_common_fields, NULL};
     json_t *root = NULL;
     *err = (um_err){0};
     if (um_json_parse_exact(&root, text, strlen(text), "body", err)) fail_msg("%s", err->msg);
-    um_room room = um_room_of(s);
-    return um_body_read(b, s, &room, root, sets, err);
+    return um_body_read(b, &a->setup, &a->capacity, root, sets, err);
 }
 
 static void accept(um_body *b, const char *text) {
@@ -47,7 +46,7 @@ static void accept(um_body *b, const char *text) {
     if (read_on(&server, b, text, &err)) fail_msg("%s: %s", text, err.msg);
 }
 
-/* The body is refused; the error is about `param` and has `part` in it. */
+/* Checks that the body is refused with an error about `param` whose message contains `part`. */
 static void refuse(const char *text, um_status code, const char *param, const char *part) {
     um_body b = {0};
     um_err err;
@@ -67,7 +66,7 @@ static const char *value_of(const um_body *b, const char *option) {
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
-static void parameters_travel_by_the_names_of_their_rows(void **state) {
+static void parameters_are_sent_under_the_names_of_their_rows(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{\"prompt\": \"x\", \"max_completion_tokens\": 12, \"temperature\": 0.5, \"ignore_eos\": true, "
@@ -111,8 +110,8 @@ static void values_of_another_type_or_out_of_range_are_refused(void **state) {
     refuse("{\"prompt\": \"x\", \"stream\": 1}", UM_EINVAL, "stream", "true or false");
     refuse("{\"prompt\": \"x\", \"stream_mode\": \"fast\"}", UM_EINVAL, "stream_mode", "block_append");
     refuse("{\"prompt\": \"x\", \"logit_bias\": {\"5\": 101}}", UM_ERANGE, "logit_bias", "-100..100");
-    refuse("{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "logit_bias", "no token id");
-    refuse("{\"prompt\": \"x\", \"stop_token_ids\": [-1]}", UM_ERANGE, "stop_token_ids", "no token id");
+    refuse("{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "logit_bias", "not a token id");
+    refuse("{\"prompt\": \"x\", \"stop_token_ids\": [-1]}", UM_ERANGE, "stop_token_ids", "not a token id");
     refuse("{\"prompt\": \"x\", \"stop\": [\"a\", \"\"]}", UM_EINVAL, "stop", "stop string 1 is empty");
     refuse("{\"prompt\": \"x\", \"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\","
            "\"3\",\"4\",\"5\",\"6\",\"7\"]}",
@@ -124,7 +123,7 @@ static void values_of_another_type_or_out_of_range_are_refused(void **state) {
            "stream_options", "unknown");
 }
 
-static void what_is_not_supported_must_be_neutral(void **state) {
+static void unsupported_fields_accept_only_neutral_values(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{\"prompt\": \"x\", \"best_of\": 1, \"use_beam_search\": false, \"length_penalty\": 1.0, "
@@ -138,17 +137,17 @@ static void what_is_not_supported_must_be_neutral(void **state) {
     refuse("{\"prompt\": \"x\", \"prompt_logprobs\": 1}", UM_EINVAL, "prompt_logprobs", "only null");
 }
 
-static void what_says_nothing_of_the_answer_is_ignored(void **state) {
+static void fields_without_effect_are_ignored(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{\"prompt\": \"x\", \"user\": \"u\", \"metadata\": {\"a\": \"b\"}, \"store\": true, \"service_tier\": "
-               "\"auto\", \"prompt_cache_key\": \"k\", \"safety_identifier\": \"s\"}");
-    assert_string_equal(b.user, "u");
+               "\"auto\", \"prompt_cache_key\": \"k\", \"safety_identifier\": \"s\", "
+               "\"spaces_between_special_tokens\": true}");
     assert_int_equal(b.generate.n_set, 0);
     um_body_free(&b);
 }
 
-static void lists_and_switches_reach_the_generation(void **state) {
+static void lists_and_booleans_reach_the_generation(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{\"prompt\": \"x\", \"stop\": \"END\", \"stop_token_ids\": [7, 0], \"logit_bias\": {\"12\": -1.5, "
@@ -203,11 +202,11 @@ static void conversations_become_a_chat_request(void **state) {
     assert_false(b.chat.add_generation_prompt);
     um_body_free(&b);
     refuse("{\"messages\": []}", UM_EINVAL, "messages", "messages must not be empty");
-    refuse("{" USER ", \"prompt\": \"x\"}", UM_EINVAL, "prompt", "several prompts");
-    refuse("{\"prompt\": \"x\", " TOOLS "}", UM_EINVAL, "tools", "goes with \"messages\"");
+    refuse("{" USER ", \"prompt\": \"x\"}", UM_EINVAL, "prompt", "more than one prompt");
+    refuse("{\"prompt\": \"x\", " TOOLS "}", UM_EINVAL, "tools", "needs \"messages\"");
 }
 
-static void tools_are_those_that_may_be_called(void **state) {
+static void tool_choice_selects_the_tools_of_the_template(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{" USER ", " TOOLS "}");
@@ -221,14 +220,18 @@ static void tools_are_those_that_may_be_called(void **state) {
     assert_string_equal(b.chat.tools_json, "[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]");
     um_body_free(&b);
     refuse("{" USER ", " TOOLS ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"h\"}}}",
-           UM_EINVAL, "tool_choice", "no tool \"h\"");
-    refuse("{" USER ", \"tool_choice\": \"required\"}", UM_EINVAL, "tool_choice", "there are no tools");
+           UM_EINVAL, "tool_choice", "unknown tool \"h\"");
+    refuse("{" USER ", " TOOLS ", \"tool_choice\": {\"type\": \"custom\", \"function\": {\"name\": \"g\"}}}", UM_EINVAL,
+           "tool_choice", "expected \"auto\"");
+    refuse("{" USER ", " TOOLS ", \"tool_choice\": {\"function\": {\"name\": \"g\", \"strict\": true}}}", UM_EINVAL,
+           "tool_choice", "expected \"auto\"");
+    refuse("{" USER ", \"tool_choice\": \"required\"}", UM_EINVAL, "tool_choice", "has no tools");
     refuse("{" USER ", " TOOLS ", \"tool_choice\": \"maybe\"}", UM_EINVAL, "tool_choice", "expected \"auto\"");
     refuse("{" USER ", \"tools\": [{\"type\": \"web_search\"}]}", UM_EINVAL, "tools", "type \"function\"");
-    refuse("{" USER ", \"functions\": [{}]}", UM_EINVAL, "functions", "as tools");
+    refuse("{" USER ", \"functions\": [{}]}", UM_EINVAL, "functions", "use tools");
 }
 
-static void template_errors_are_the_requests(void **state) {
+static void template_errors_are_errors_of_the_request(void **state) {
     (void)state;
     refuse("{" USER ", \"chat_template\": \"{{ raise_exception('no') }}\"}", UM_ETEMPLATE, "messages", "no");
     refuse("{\"messages\": [{\"role\": \"wizard\", \"content\": \"u\"}]}", UM_EINVAL, "messages", "role \"wizard\"");
@@ -266,7 +269,7 @@ static void prompts_are_texts_or_ids_or_lists_of_them(void **state) {
     refuse("{\"prompt\": [1, 999999]}", UM_ERANGE, "prompt", "prompt token 1 is 999999");
 }
 
-static void a_request_has_only_so_many_prompts(void **state) {
+static void a_request_has_at_most_1024_prompts(void **state) {
     (void)state;
     um_buf text = {0};
     um_body b = {0};
@@ -298,7 +301,7 @@ static void a_prompt_must_leave_room_for_an_answer(void **state) {
 
 #define BARE ", \"chat_template\": \"{{ messages[0].content }}\""
 
-static void bos_comes_once_or_not_at_all(void **state) {
+static void bos_is_added_once_or_not_at_all(void **state) {
     (void)state;
     static const struct {
         const char *body;
@@ -307,7 +310,7 @@ static void bos_comes_once_or_not_at_all(void **state) {
                 {"{\"prompt\": \"hi\", \"add_special_tokens\": false}", 0},
                 {"{\"prompt\": \"<|startoftext|>hi\"}", 1},
                 {"{\"prompt\": \"<|startoftext|>hi\", \"add_special_tokens\": false}", 1},
-                {"{" USER "}", 1}, /* the template writes it */
+                {"{" USER "}", 1}, /* from the template */
                 {"{" USER ", \"add_special_tokens\": true}", 1},
                 {"{" USER BARE "}", 0},
                 {"{" USER BARE ", \"add_special_tokens\": true}", 1},
@@ -324,7 +327,7 @@ static void bos_comes_once_or_not_at_all(void **state) {
     }
 }
 
-static void an_answer_may_fill_the_model(void **state) {
+static void without_max_tokens_an_answer_may_fill_the_model(void **state) {
     (void)state;
     um_body b = {0};
     um_err err;
@@ -340,7 +343,7 @@ static void an_answer_may_fill_the_model(void **state) {
     um_body_free(&b);
 }
 
-static void the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds(void **state) {
+static void without_max_tokens_gen_length_limits_the_answer(void **state) {
     (void)state;
     um_body b = {0};
     accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"decoding_strategy\": \"full\"}");
@@ -348,7 +351,7 @@ static void the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds(voi
     assert_string_equal(value_of(&b, "max_tokens"), "24");
     um_body_free(&b);
     accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"decoding_strategy\": \"multi_bd\"}");
-    assert_null(value_of(&b, "gen_length")); /* no canvas reads it */
+    assert_null(value_of(&b, "gen_length")); /* this strategy has no canvas */
     assert_string_equal(value_of(&b, "max_tokens"), "24");
     um_body_free(&b);
     accept(&b, "{\"prompt\": \"x\", \"gen_length\": 24, \"max_tokens\": 12}");
@@ -361,23 +364,23 @@ static void the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds(voi
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parameters_travel_by_the_names_of_their_rows),
+        cmocka_unit_test(parameters_are_sent_under_the_names_of_their_rows),
         cmocka_unit_test(the_last_value_of_an_option_counts),
         cmocka_unit_test(unknown_fields_are_refused_with_the_nearest_name),
         cmocka_unit_test(values_of_another_type_or_out_of_range_are_refused),
-        cmocka_unit_test(what_is_not_supported_must_be_neutral),
-        cmocka_unit_test(what_says_nothing_of_the_answer_is_ignored),
-        cmocka_unit_test(lists_and_switches_reach_the_generation),
+        cmocka_unit_test(unsupported_fields_accept_only_neutral_values),
+        cmocka_unit_test(fields_without_effect_are_ignored),
+        cmocka_unit_test(lists_and_booleans_reach_the_generation),
         cmocka_unit_test(a_model_must_be_served_and_may_be_an_adapter),
         cmocka_unit_test(conversations_become_a_chat_request),
-        cmocka_unit_test(tools_are_those_that_may_be_called),
-        cmocka_unit_test(template_errors_are_the_requests),
+        cmocka_unit_test(tool_choice_selects_the_tools_of_the_template),
+        cmocka_unit_test(template_errors_are_errors_of_the_request),
         cmocka_unit_test(prompts_are_texts_or_ids_or_lists_of_them),
-        cmocka_unit_test(a_request_has_only_so_many_prompts),
+        cmocka_unit_test(a_request_has_at_most_1024_prompts),
         cmocka_unit_test(a_prompt_must_leave_room_for_an_answer),
-        cmocka_unit_test(bos_comes_once_or_not_at_all),
-        cmocka_unit_test(an_answer_may_fill_the_model),
-        cmocka_unit_test(the_length_of_a_canvas_bounds_an_answer_that_nothing_else_bounds),
+        cmocka_unit_test(bos_is_added_once_or_not_at_all),
+        cmocka_unit_test(without_max_tokens_an_answer_may_fill_the_model),
+        cmocka_unit_test(without_max_tokens_gen_length_limits_the_answer),
     };
     return cmocka_run_group_tests_name("server_body", tests, open_models, close_models);
 }

@@ -1,5 +1,5 @@
-/* What goes wrong while people use the server: workers and servers that die or hang, clients that leave or never read,
- * too many requests, the end during an answer. Each against the real program. */
+/* Faults, tested with the real program: workers and servers that die or hang, clients that disconnect or never read,
+ * too many requests, and shutdowns while answers are streamed. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -12,11 +12,11 @@
 
 #define MODEL "--model", "models/tiny-block", "--threads", "1", "--max-num-reqs", "64"
 
-/* Answers that take a while: one token a pass, never the end. */
+/* Makes an answer slow: each pass commits one token, and the end token does not end the answer. */
 #define SLOW "\"accept_threshold\":1,\"buffer_size\":1,\"ignore_eos\":true"
 static const char quick[] = "{\"prompt\":\"What is 12 + 30?\",\"max_tokens\":8}";
 static const char slow_stream[] = "{\"prompt\":\"Tell me\",\"stream\":true,\"max_tokens\":200," SLOW "}";
-/* Longer than a test needs them. */
+/* Requests that last longer than any test. */
 static const char endless_stream[] = "{\"prompt\":\"Tell me\",\"stream\":true,\"n\":8,\"max_tokens\":900," SLOW "}";
 static const char endless[] = "{\"prompt\":\"Tell me\",\"n\":8,\"max_tokens\":900," SLOW "}";
 
@@ -33,7 +33,7 @@ static int stop(void **state) {
     return 0;
 }
 
-/* A stream of which the first event has come. */
+/* Starts a stream and waits for its first event. */
 static void begin_stream(client *c, const char *body) {
     client_ask(c, &server, "POST", path, body);
     client_await(c, "\ndata: ");
@@ -47,7 +47,7 @@ static void ask_quick(void) {
     client_close(&c);
 }
 
-/* Addresses that are the same for one server after the other. */
+/* Fixed addresses for links to workers, so that several servers of a test use the same ones, one after another. */
 static char folder[32], commands[64], events[64];
 #define ADDRESSES "--zmq-command-addr", commands, "--zmq-event-addr", events
 
@@ -61,12 +61,12 @@ static void make_addresses(void) {
 static void remove_addresses(void) {
     unlink(commands + strlen("ipc://"));
     unlink(events + strlen("ipc://"));
-    assert_int_equal(rmdir(folder), 0); /* nothing else was in it */
+    assert_int_equal(rmdir(folder), 0); /* fails if other files are left */
 }
 
 /* ---- Workers that die -------------------------------------------------------------------------------------------- */
 
-/* Says the n-th of the workers that were started first. */
+/* Returns the process id of worker i, in ascending order of process ids. Fails unless there are `of` workers. */
 static pid_t worker(int i, int of) {
     pid_t pid[8];
     assert_int_equal(served_workers(&server, pid, 8), of);
@@ -93,9 +93,9 @@ static void a_killed_worker_fails_its_streams_and_comes_back(void **state) {
     assert_true(client_has(&whole, "killed by signal 9"));
     client_close(&whole);
     served_await_status(&server, "/health", 200);
-    assert_true(worker(0, 1) != killed); /* one worker, and nothing that waits to be reaped */
+    assert_true(worker(0, 1) != killed); /* one worker and no zombie */
     ask_quick();
-    assert_true(served_wrote(&server, "it is started again (1 of 5)"));
+    assert_true(served_wrote(&server, "restarting (1 of 5)"));
     assert_true(served_metric(&server, "unmask_worker_restarts_total") == 1);
     assert_int_equal(served_stop(&server), 0);
 }
@@ -127,7 +127,7 @@ static void a_worker_that_dies_again_and_again_is_given_up(void **state) {
         served_await_status(&server, "/health", 200);
         kill(worker(0, 1), SIGKILL);
     }
-    served_await_words(&server, "is not started again after 2 times");
+    served_await_words(&server, "not restarted after 2 attempts");
     assert_int_equal(served_workers(&server, &(pid_t){0}, 1), 0);
     assert_int_equal(served_status(&server, "/health"), 503);
     assert_int_equal(served_stop(&server), 0);
@@ -142,7 +142,7 @@ static void the_other_worker_goes_on(void **state) {
     kill(worker(0, 2), SIGKILL);
     while (!c[0].at_end && !c[1].at_end)
         for (int i = 0; i < 2; i++) client_read(&c[i], 0.1);
-    int lost = c[0].at_end ? 0 : 1; /* which of the two is not said */
+    int lost = c[0].at_end ? 0 : 1; /* either stream may be on the killed worker */
     assert_true(client_has(&c[lost], "killed by signal 9"));
     size_t n = c[1 - lost].got.len;
     for (double end = um_now() + SERVED_SECONDS; c[1 - lost].got.len == n && um_now() < end;)
@@ -163,15 +163,15 @@ static void a_worker_that_hangs_is_killed_and_comes_back(void **state) {
     client_await_end(&c);
     assert_true(client_has(&c, "\"error\"") && client_has(&c, "no sign of life for 1 s"));
     client_close(&c);
-    served_await_words(&server, "it is started again (1 of 5)");
+    served_await_words(&server, "restarting (1 of 5)");
     served_await_status(&server, "/health", 200);
     assert_true(served_is_gone(hung));
     ask_quick();
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* A folder with the model's files, whose weights can be taken away: opening them then waits for somebody to write into
- * a pipe, as it would for a mount that is dead. */
+/* A folder with links to the model's files. The test replaces the weights with a named pipe that nobody writes to.
+ * Opening the pipe blocks, like opening a file on a dead mount. */
 static char hanging[] = "/tmp/unmask-hanging-XXXXXX";
 
 static void link_file(const char *name) {
@@ -201,7 +201,7 @@ static void a_worker_that_never_gets_ready_is_started_again(void **state) {
     char weights[128], words[160];
     assert_non_null(mkdtemp(hanging));
     for (size_t i = 0; i < UM_LEN(model_files); i++) link_file(model_files[i]);
-    start((const char *[]){"--model", hanging, "--threads", "1", "--start-timeout", "2", "--restart-backend", "50",
+    start((const char *[]){"--model", hanging, "--threads", "1", "--start-timeout", "4", "--restart-backend", "50",
                            NULL});
     snprintf(weights, sizeof weights, "%s/model.safetensors", hanging);
     unlink(weights);
@@ -209,9 +209,10 @@ static void a_worker_that_never_gets_ready_is_started_again(void **state) {
     pid_t before = worker(0, 1), loading = before;
     kill(before, SIGKILL);
     while (served_workers(&server, &loading, 1) != 1 || loading == before) {}
-    snprintf(words, sizeof words,
-             "worker 0 died: the model was not loaded within 2 s (--start-timeout): process %ld waits; it was killed",
-             (long)loading);
+    snprintf(
+        words, sizeof words,
+        "worker 0 died: the model was not loaded within 4 s (--start-timeout): process %ld is waiting; it was killed",
+        (long)loading);
     served_await_words(&server, words);
     assert_int_equal(served_status(&server, "/health"), 503);
     assert_int_equal(served_status(&server, "/ping"), 200);
@@ -221,19 +222,19 @@ static void a_worker_that_never_gets_ready_is_started_again(void **state) {
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* The first one was up; the next is stopped as soon as it is there. Should it have been quicker, the one behind it is.
- */
+/* Kills the worker and stops the next one while it loads. If that one was ready before it was stopped, the test kills
+ * it and tries again, at most four times. */
 static void a_worker_that_is_stopped_while_it_loads_is_started_again(void **state) {
     (void)state;
     char mark[96];
-    start((const char *[]){MODEL, "--start-timeout", "2", "--restart-backend", "50", NULL});
+    start((const char *[]){MODEL, "--start-timeout", "4", "--restart-backend", "50", NULL});
     pid_t stopped = worker(0, 1);
     for (int tries = 0; tries < 4; tries++) {
         kill(stopped, SIGKILL);
         pid_t before = stopped;
         while (served_workers(&server, &stopped, 1) != 1 || stopped == before) {}
         kill(stopped, SIGSTOP);
-        if (served_status(&server, "/health") == 503) break; /* it had not been ready */
+        if (served_status(&server, "/health") == 503) break; /* it was stopped while it loaded */
     }
     snprintf(mark, sizeof mark, "process %ld is stopped; it was killed", (long)stopped);
     served_await_words(&server, mark);
@@ -243,7 +244,8 @@ static void a_worker_that_is_stopped_while_it_loads_is_started_again(void **stat
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* A frontend that stood still for longer than the time-out has heard nothing, which is not its worker's fault. */
+/* A server that is stopped for longer than --backend-timeout receives no heartbeats in that time. It must not kill its
+ * worker for that. */
 static void a_server_that_was_stopped_does_not_blame_its_worker(void **state) {
     (void)state;
     start((const char *[]){MODEL, "--backend-timeout", "0.5", "--heartbeat", "0.1", NULL});
@@ -253,7 +255,7 @@ static void a_server_that_was_stopped_does_not_blame_its_worker(void **state) {
     usleep(1500000);
     kill(server.pid, SIGCONT);
     ask_quick();
-    usleep(300000); /* several beats */
+    usleep(300000); /* several heartbeats */
     ask_quick();
     assert_int_equal(worker(0, 1), before);
     assert_int_equal(served_stop(&server), 0);
@@ -283,11 +285,11 @@ static void a_remote_worker_may_be_replaced(void **state) {
         assert_int_equal(served_status(&server, "/health"), 503);
     }
     assert_int_equal(served_stop(&server), 0);
-    assert_int_equal(served_end(&remote[1]), 0); /* it was told, too */
+    assert_int_equal(served_end(&remote[1]), 0); /* the server shut its remote worker down */
     remove_addresses();
 }
 
-/* Tokenizer and configuration are there, weights are not: only the worker finds out. */
+/* The model has a tokenizer and a configuration but no weights, so the error occurs when the worker loads it. */
 static void a_server_whose_worker_can_not_start_ends_with_its_words(void **state) {
     (void)state;
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
@@ -345,7 +347,7 @@ static void a_server_that_is_told_to_end_finishes_what_runs(void **state) {
         begin_stream(&c, slow_stream);
         kill(server.pid, told[i / 2]);
         served_await_words(&server, "stopping; 1 requests may run");
-        kill(server.pid, SIGHUP); /* as a terminal does whose shell has done so before */
+        kill(server.pid, SIGHUP); /* a closed terminal may send SIGHUP after its shell has sent one */
         client_await_end(&c);
         assert_true(client_has(&c, "data: [DONE]"));
         assert_false(client_has(&c, "\"error\""));
@@ -413,14 +415,15 @@ static void a_full_queue_answers_429_until_there_is_room(void **state) {
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* What must come back to where it was once all clients are gone. */
+/* Waits until the server has released everything that the disconnected clients used: requests, pages, descriptors. */
 static void await_calm(int descriptors) {
     served_await_idle(&server);
     served_await_metric(&server, "unmask_kv_pages_used", 0);
     served_await_descriptors(&server, descriptors);
 }
 
-/* Hang up at any moment: before, during and behind the request, while the answer waits, while it comes. */
+/* The clients disconnect at random moments: before, within and after the request, and up to 19 ms into the wait for the
+ * answer. */
 static void five_hundred_clients_hang_up(void **state) {
     (void)state;
     enum { AT_ONCE = 25, ROUNDS = 20 };
@@ -451,7 +454,8 @@ static void five_hundred_clients_hang_up(void **state) {
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* Streams of snapshots that nobody reads: the server keeps little of them, and serves others meanwhile. */
+/* Forty clients request streams of snapshots and never read. The server must buffer little for them and keep answering
+ * others. */
 static void clients_that_never_read_cost_little(void **state) {
     (void)state;
     enum { SLEEPERS = 40 };
@@ -481,13 +485,13 @@ static void clients_that_never_read_cost_little(void **state) {
     assert_int_equal(served_stop(&server), 0);
 }
 
-/* Requests that stop in the middle, at every byte of a head and at some of a body, and stay connected. */
+/* Clients send a part of a request and stay connected: one for every length of the head, and for most of the body. */
 static void half_a_request_harms_nobody(void **state) {
     (void)state;
     char cut[256];
     um_buf text = {0};
     client_put_request(&text, "POST", path, quick);
-    const int n = (int)(text.len - 10); /* in the body */
+    const int n = (int)(text.len - 10); /* ends within the body */
     client c[sizeof(cut)];
     assert_true(n < (int)sizeof(cut));
     start((const char *[]){MODEL, NULL});

@@ -1,12 +1,12 @@
-/* server: contents of files on their way to clients. Client and server share a loop: what would hold it up shows in the
- * time that an answer takes. */
+/* server: downloads of files. Client and server share a loop, so a server that blocks shows in the time that a response
+ * takes. */
 #include "asking.h"
 
 #include <unistd.h>
 
-#define HUGE_BYTES   ((int64_t)1 << 38) /* a hole: nothing is on the disk, but to read it takes a minute */
-#define MANY_BYTES   ((size_t)5 << 20)
-#define SECONDS_MOST 10.0
+#define HUGE_BYTES  ((int64_t)1 << 38) /* a sparse file: it needs no disk, but reading it takes a minute */
+#define MANY_BYTES  ((size_t)5 << 20)
+#define SECONDS_MAX 10.0
 
 static char dir[32];
 
@@ -19,7 +19,7 @@ static FILE *create(const char *name) {
     return f;
 }
 
-/* A file as the server stores it: `id` is its name and its record's. */
+/* Writes a file and its record as the server does. bytes NULL: a sparse file. */
 static void store(const char *id, const char *bytes, int64_t n) {
     char name[64];
     snprintf(name, sizeof name, "files/%s", id);
@@ -67,37 +67,37 @@ static int end(void **state) {
     return failed;
 }
 
-static void ask_for(answer *a, const char *method, const char *path) {
+static void request(answer *a, const char *method, const char *path) {
     ask_at(a, um_server_port(server), method, path, (um_str){NULL, 0});
     PUMP_UNTIL(a->done);
     assert_int_equal(a->status, 200);
 }
 
-static void a_content_comes_whole(void **state) {
+static void a_download_has_all_bytes(void **state) {
     (void)state;
     answer a;
     char *bytes = many_bytes();
-    ask_for(&a, "GET", "/v1/files/file-many/content");
+    request(&a, "GET", "/v1/files/file-many/content");
     assert_int_equal(a.body.len, MANY_BYTES);
     assert_memory_equal(a.body.data, bytes, MANY_BYTES);
     um_free(bytes);
-    forget_answer(&a);
+    free_answer(&a);
 }
 
-static void its_head_alone_reads_nothing(void **state) {
+static void head_of_a_huge_file_reads_nothing(void **state) {
     (void)state;
     answer a;
     double began = um_now();
-    ask_for(&a, "HEAD", "/v1/files/file-huge/content");
-    assert_true(um_now() - began < SECONDS_MOST);
+    request(&a, "HEAD", "/v1/files/file-huge/content");
+    assert_true(um_now() - began < SECONDS_MAX);
     assert_int_equal(a.body.len, 0);
-    forget_answer(&a);
+    free_answer(&a);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_content_comes_whole),
-        cmocka_unit_test(its_head_alone_reads_nothing),
+        cmocka_unit_test(a_download_has_all_bytes),
+        cmocka_unit_test(head_of_a_huge_file_reads_nothing),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

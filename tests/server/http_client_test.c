@@ -1,7 +1,7 @@
-/* server/http: the client against the server of the same room, and against a socket that says what the test wants. */
+/* The HTTP client, against the server of src/server/http and against a raw socket that sends bytes of the test. */
 #include "http_world.h"
 
-/* What came of a call. */
+/* The outcome of a call. */
 typedef struct reply {
     um_http_call *call;
     int status;
@@ -13,7 +13,7 @@ typedef struct reply {
     bool cancels; /* at the first bytes */
 } reply;
 
-static void on_head(void *arg, const um_http_answer *a) {
+static void on_head(void *arg, const um_http_response *a) {
     reply *r = (reply *)arg;
     r->status = a->status;
     snprintf(r->type, sizeof r->type, "%s", a->type);
@@ -34,7 +34,7 @@ static void on_done(void *arg, um_status s, const um_err *err) {
     if (err) r->err = *err;
 }
 
-static const um_http_listener listener = {on_head, on_data, on_done};
+static const um_http_client_callbacks listener = {on_head, on_data, on_done};
 
 static um_url url_of(int port, const char *path) {
     char text[200];
@@ -218,7 +218,7 @@ static void tells_when_nobody_listens(void **state) {
     assert_non_null(strstr(r.err.msg, "can't connect"));
 }
 
-/* TCP knows no broadcast: the system says so when it is asked to connect, and not later. */
+/* TCP has no broadcast, so connect fails at once for this address. */
 static const struct sockaddr_in refused_at_once = {.sin_family = AF_INET, .sin_addr = {INADDR_BROADCAST}};
 static const struct addrinfo refused = {.ai_family = AF_INET,
                                         .ai_socktype = SOCK_STREAM,
@@ -234,7 +234,7 @@ static void tells_when_the_system_refuses_to_connect(void **state) {
     assert_non_null(strstr(r.err.msg, "can't connect"));
 }
 
-/* "localhost" on a machine without IPv6 has ::1 in front. */
+/* On a machine without IPv6, ::1 may still be the first address of "localhost". */
 static void passes_over_an_address_that_the_system_refuses(void **state) {
     world *w = (world *)*state;
     reply r = {0};
@@ -260,7 +260,7 @@ static void tells_when_the_host_is_unknown(void **state) {
 
 /* ---- Against a socket -------------------------------------------------------------------------------------------- */
 
-/* Answers the next connection with these bytes and closes. */
+/* Sends these bytes to the next connection and closes it. */
 static void answer_raw(world *w, reply *r, const char *bytes) {
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t n = sizeof a;

@@ -1,4 +1,4 @@
-/* server/http: connections, spoken to through raw sockets. */
+/* The HTTP server, tested through raw sockets. */
 #include "http_world.h"
 
 #include <time.h>
@@ -74,7 +74,7 @@ static void keeps_a_connection_and_answers_pipelined_requests_in_order(void **st
     um_free(got);
 }
 
-/* The second request waits while the first one's answer is pending. */
+/* The second request waits while the response to the first is pending. */
 static void gives_one_answer_at_a_time(void **state) {
     world *w = (world *)*state;
     um_buf out = {0};
@@ -195,14 +195,14 @@ static void tells_what_the_request_says(void **state) {
     assert_string_equal(um_exchange_header(x, "x-y"), "z");
     assert_null(um_exchange_header(x, "x"));
     assert_int_equal(strncmp(um_exchange_peer(x), "127.0.0.1:", 10), 0);
-    assert_true(um_exchange_began(x) <= um_now());
-    assert_null(um_exchange_get_note(x));
-    um_exchange_set_note(x, w);
-    assert_ptr_equal(um_exchange_get_note(x), w);
-    assert_false(um_exchange_begun(x));
+    assert_true(um_exchange_start_time(x) <= um_now());
+    assert_null(um_exchange_get_user_data(x));
+    um_exchange_set_user_data(x, w);
+    assert_ptr_equal(um_exchange_get_user_data(x), w);
+    assert_false(um_exchange_has_begun(x));
     um_exchange_begin(x, 200, NULL);
     um_exchange_write(x, "12345", 5);
-    assert_true(um_exchange_begun(x));
+    assert_true(um_exchange_has_begun(x));
     assert_int_equal(um_exchange_status(x), 200);
     assert_int_equal(um_exchange_sent(x), 5);
     close(fd);
@@ -226,7 +226,7 @@ static void refuses_in_the_words_of_its_owner(void **state) {
     has(got, "HTTP/1.1 505 ");
     um_free(got);
     assert_int_equal(w->n_requests, 0);
-    assert_int_equal(w->n_ended, 2); /* the owner hears of them, too */
+    assert_int_equal(w->n_ended, 2); /* on_end is called for rejected requests, too */
 }
 
 static void refuses_in_a_plain_sentence_otherwise(void **state) {
@@ -238,7 +238,7 @@ static void refuses_in_a_plain_sentence_otherwise(void **state) {
     um_free(got);
 }
 
-/* A client that sends a large body without asking still gets to read why it is not taken. */
+/* A client that sends a body that is too large can still read the error response. */
 static void lets_a_client_read_why_its_body_is_too_large(void **state) {
     world *w = (world *)*state;
     um_buf out = {0}, body = {0};
@@ -280,7 +280,7 @@ static void notices_a_hang_up_while_an_answer_is_pending(void **state) {
     assert_int_equal(um_http_server_connections(w->server), 0);
 }
 
-/* So much waits behind the request that reading has paused; the rest fits into the kernel. */
+/* So much follows the request that reading has paused. The rest fits into the kernel's buffer. */
 static void notices_a_hang_up_of_a_client_that_pipelines_without_end(void **state) {
     world *w = (world *)*state;
     serve(w);
@@ -332,7 +332,7 @@ static void forgets_a_client_that_leaves_in_the_middle_of_a_request(void **state
     assert_int_equal(w->n_requests, 0);
 }
 
-/* "nc -N" closes its side behind the request. */
+/* "nc -N" shuts down its sending side after the request. */
 static void answers_at_once_who_sends_no_more(void **state) {
     world *w = (world *)*state;
     um_buf out = {0};
@@ -353,7 +353,7 @@ static void fill(um_exchange *x, size_t n) {
     for (size_t i = 0; i < n; i += sizeof bytes) um_exchange_write(x, bytes, sizeof bytes);
 }
 
-/* The client reads on after a pause, then everything arrives and the drain callback has said so. */
+/* The client reads on after a pause. Then everything arrives, and the drain callback is called. */
 static void tells_when_a_slow_reader_has_caught_up(void **state) {
     world *w = (world *)*state;
     um_buf out = {0};
@@ -363,13 +363,13 @@ static void tells_when_a_slow_reader_has_caught_up(void **state) {
     WAIT_FOR(w, w->open);
     um_exchange_begin(w->open, 200, NULL);
     fill(w->open, 8 << 20);
-    assert_true(um_exchange_unread(w->open) > 0);
+    assert_true(um_exchange_buffered(w->open) > 0);
     assert_int_equal(w->n_drained, 0);
     while (!w->n_drained) {
         assert_true(hear_some(fd, &out));
         turn(w);
     }
-    assert_int_equal(um_exchange_unread(w->open), 0);
+    assert_int_equal(um_exchange_buffered(w->open), 0);
     um_exchange_end(w->open);
     hear_all(w, fd, &out);
     assert_true(out.len > 8 << 20);
@@ -378,7 +378,9 @@ static void tells_when_a_slow_reader_has_caught_up(void **state) {
     um_buf_free(&out);
 }
 
-/* What the socket takes at once is no different: who writes a piece in each callback gets to the end. */
+/* The drain callback also comes when the socket takes everything at once, so writing a piece per callback reaches the
+ * end.
+ */
 static void tells_that_nothing_had_to_wait(void **state) {
     world *w = (world *)*state;
     um_buf out = {0};
@@ -408,7 +410,7 @@ static void drops_a_client_that_leaves_too_much_unread(void **state) {
     WAIT_FOR(w, w->open);
     um_exchange_begin(w->open, 200, NULL);
     fill(w->open, 16 << 20);
-    assert_true(um_exchange_unread(w->open) < 110000);
+    assert_true(um_exchange_buffered(w->open) < 110000);
     WAIT_FOR(w, w->n_broken == 1);
     close(fd);
 }
@@ -426,7 +428,7 @@ static void drops_a_client_that_takes_nothing(void **state) {
     close(fd);
 }
 
-/* Byte after byte in time, and yet the head as a whole takes too long. */
+/* Each byte arrives in time, but the whole head takes too long. */
 static void gives_a_head_a_limited_time(void **state) {
     world *w = (world *)*state;
     um_buf out = {0};

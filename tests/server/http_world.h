@@ -1,4 +1,4 @@
-/* A server of the http room and raw sockets that speak to it, in one thread: the loop turns while a test waits. */
+/* An HTTP server and raw sockets that connect to it, in one thread. The event loop runs while a test waits. */
 #ifndef UM_TESTS_HTTP_WORLD_H
 #define UM_TESTS_HTTP_WORLD_H
 
@@ -21,20 +21,20 @@
 
 #include "server/http/http.h"
 
-#define PATIENCE 20.0 /* seconds a test waits for what must happen; only a failure takes that long */
+#define PATIENCE 20.0 /* seconds; only a failing test waits that long */
 
 typedef struct world {
     struct event_base *base;
     um_http_config config;
     um_http_server *server;
     int n_requests, n_complete, n_broken, n_drained, n_ended;
-    um_exchange *open; /* the one that "/later" waits for */
-    bool refuses;      /* errors are written by a function of the test */
+    um_exchange *open; /* the exchange of "/later", which the test answers */
+    bool refuses;      /* a function of the test writes the error bodies */
 } world;
 
 static inline void turn(world *w) { event_base_loop(w->base, EVLOOP_ONCE | EVLOOP_NONBLOCK); }
 
-/* Turns the loop until the claim holds. */
+/* Runs the event loop until the claim holds. */
 #define WAIT_FOR(w, claim)                                                                                             \
     do {                                                                                                               \
         double until_ = um_now() + PATIENCE;                                                                           \
@@ -105,7 +105,7 @@ static inline int open_world(void **state) {
     return 0;
 }
 
-/* With the configuration as the test has changed it. */
+/* Starts the server with the configuration of the world. */
 static inline void serve(world *w) {
     um_err err = {0};
     if (um_http_server_new(&w->server, w->base, &w->config, handle_world, w->refuses ? error_world : NULL, w, &err))
@@ -121,7 +121,7 @@ static inline int close_world(void **state) {
     return 0;
 }
 
-/* A machine may be without IPv6; the test is then skipped, and says so. */
+/* Skips the test on a machine without IPv6. */
 static inline void need_v6(void) {
     struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -132,7 +132,7 @@ static inline void need_v6(void) {
 
 /* ---- Raw clients ------------------------------------------------------------------------------------------------- */
 
-/* A socket that does not block; receive_bytes > 0: the size of its buffer, for slow readers. */
+/* Opens a non-blocking socket. receive_bytes > 0: size of its receive buffer, for slow readers. */
 static inline int dial_with(world *w, int receive_bytes) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)um_http_server_port(w->server))};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -150,7 +150,7 @@ static inline void say_bytes(world *w, int fd, const char *p, size_t n) {
     for (size_t done = 0; done < n;) {
         ssize_t sent = send(fd, p + done, n - done, MSG_NOSIGNAL);
         if (sent > 0) done += (size_t)sent;
-        else if (errno != EAGAIN) return; /* the server hung up: what it said is what counts */
+        else if (errno != EAGAIN) return; /* the server closed the connection; the test checks what it sent */
         if (um_now() > until) fail_msg("the server reads no more");
         turn(w);
     }
@@ -158,7 +158,7 @@ static inline void say_bytes(world *w, int fd, const char *p, size_t n) {
 
 static inline void say(world *w, int fd, const char *text) { say_bytes(w, fd, text, strlen(text)); }
 
-/* Reads what is there; false: the other end closed. */
+/* Reads what has arrived; false: the server has closed the connection. */
 static inline bool hear_some(int fd, um_buf *out) {
     char bytes[4096];
     ssize_t n = recv(fd, bytes, sizeof bytes, 0);
@@ -166,7 +166,7 @@ static inline bool hear_some(int fd, um_buf *out) {
     return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
-/* Turns the loop until `text` was heard; fails when the server closes before. */
+/* Runs the loop until `text` has arrived; fails if the server closes the connection before. */
 static inline void hear(world *w, int fd, um_buf *out, const char *text) {
     double until = um_now() + PATIENCE;
     while (!out->data || !strstr(out->data, text)) {
@@ -177,7 +177,7 @@ static inline void hear(world *w, int fd, um_buf *out, const char *text) {
     }
 }
 
-/* Everything until the server closes. */
+/* Reads until the server closes the connection. */
 static inline void hear_all(world *w, int fd, um_buf *out) {
     double until = um_now() + PATIENCE;
     while (hear_some(fd, out)) {
@@ -187,7 +187,7 @@ static inline void hear_all(world *w, int fd, um_buf *out) {
     um_buf_append(out, "", 0);
 }
 
-/* A connection that says one thing; all that came back (um_free). */
+/* Sends a text on a new connection, and returns everything that comes back; um_free. */
 static inline char *ask(world *w, const char *text) {
     um_buf out = {0};
     int fd = dial(w);

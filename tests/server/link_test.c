@@ -1,4 +1,4 @@
-/* link: both kinds keep order, carry frames of any size, wake a loop that polls, and say when nobody is there. */
+/* Both kinds of links keep the order, carry frames of any size, wake a polling loop, and report unreachable workers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #include "server/link/link.h"
 #include "server/link/wire.h"
 
-#define WAIT_MS   60000 /* for what will come */
+#define WAIT_MS   60000 /* the longest wait for an expected frame */
 #define N_WORKERS 3
 
 /* ---- The kinds --------------------------------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static void each(void (*body)(const kind *k)) {
     for (size_t i = 0; i < UM_LEN(kinds); i++) body(&kinds[i]);
 }
 
-/* ---- Frames that are numbered ------------------------------------------------------------------------------------ */
+/* ---- Numbered frames --------------------------------------------------------------------------------------------- */
 
 static void put_ping(um_buf *out, uint16_t worker, uint16_t incarnation, um_msg_type type, uint64_t number) {
     um_wire_write(out, &(um_msg){type, worker, incarnation, .ping = {number}});
@@ -87,7 +87,7 @@ static bool hub_say(um_hub *h, uint16_t worker, uint16_t incarnation, uint64_t n
     return is_sent;
 }
 
-/* The next frame, as a loop gets it: polls first, receives then. */
+/* Returns the next frame as an event loop gets it: polls, then receives. */
 static um_str hub_next(um_hub *h) {
     um_str frame;
     struct pollfd p = {.fd = um_hub_fd(h), .events = POLLIN};
@@ -107,7 +107,7 @@ static uint64_t port_next(um_port *p) {
     return number_of(frame);
 }
 
-/* ---- Claims ------------------------------------------------------------------------------------------------------ */
+/* ---- Tests of both kinds ----------------------------------------------------------------------------------------- */
 
 static void goes_both_ways(const kind *k) {
     um_hub *h = open_hub(k);
@@ -121,7 +121,7 @@ static void goes_both_ways(const kind *k) {
         um_str frame = hub_next(h);
         assert_true(um_wire_peek(frame, &head));
         assert_int_equal(number_of(frame), 100u + head.worker);
-        assert_true(hub_say(h, head.worker, head.incarnation, 200u + head.worker)); /* who was heard of is there */
+        assert_true(hub_say(h, head.worker, head.incarnation, 200u + head.worker)); /* its sender is reachable */
     }
     for (uint16_t i = 0; i < N_WORKERS; i++) {
         assert_int_equal(port_next(p[i]), 200u + i);
@@ -158,7 +158,7 @@ static void keeps_order(const kind *k) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, echo, &e), 0);
     assert_int_equal(number_of(hub_next(h)), 1);
-    for (uint64_t i = N_FRAMES; i-- > 0;) assert_true(hub_say(h, 0, 1, i)); /* nobody reads meanwhile */
+    for (uint64_t i = N_FRAMES; i-- > 0;) assert_true(hub_say(h, 0, 1, i)); /* nothing is received meanwhile */
     for (uint64_t i = N_FRAMES; i-- > 0;) assert_int_equal(number_of(hub_next(h)), i);
     pthread_join(thread, NULL);
     um_port_close(e.port);
@@ -196,13 +196,13 @@ static void knows_who_is_not_there(const kind *k) {
     um_port *p = open_port(k, h, 1, 4);
     port_say(p, 1, 4, 1);
     (void)hub_next(h);
-    assert_false(hub_say(h, 0, 4, 1));         /* another number */
+    assert_false(hub_say(h, 0, 4, 1));         /* unknown worker */
     assert_false(hub_say(h, 1, 3, 1));         /* another incarnation */
-    assert_false(hub_say(h, N_WORKERS, 4, 1)); /* no worker of this hub */
+    assert_false(hub_say(h, N_WORKERS, 4, 1)); /* worker out of range */
     assert_true(hub_say(h, 1, 4, 1));
     um_port_close(p);
-    um_hub_forget(h, 1, 4);
-    for (double end = um_now() + WAIT_MS / 1000; hub_say(h, 1, 4, 1); usleep(1000)) /* a hang-up takes its time */
+    um_hub_disconnect(h, 1, 4);
+    for (double end = um_now() + WAIT_MS / 1000; hub_say(h, 1, 4, 1); usleep(1000)) /* until disconnected */
         if (um_now() > end) fail_msg("%s: a port that is closed is still sent to", k->name);
     p = open_port(k, h, 1, 5); /* the next incarnation is another peer */
     port_say(p, 1, 5, 6);
@@ -220,10 +220,10 @@ static void refuses_what_is_too_long(const kind *k) {
     port_say(p, 0, 1, 1);
     assert_int_equal(number_of(hub_next(h)), 1);
     um_buf_reserve(&frame, UM_WIRE_FRAME_MAX + 1);
-    frame.len = UM_WIRE_FRAME_MAX + 1; /* nobody reads it */
+    frame.len = UM_WIRE_FRAME_MAX + 1; /* the content is not read */
     assert_false(um_hub_send(h, 0, 1, &frame));
     assert_null(frame.data);
-    assert_true(hub_say(h, 0, 1, 2)); /* the connection has not suffered */
+    assert_true(hub_say(h, 0, 1, 2)); /* the connection still works */
     assert_int_equal(port_next(p), 2);
     um_port_close(p);
     um_hub_close(h);
@@ -234,7 +234,7 @@ static bool is_readable(um_hub *h) {
     return poll(&p, 1, 0) > 0;
 }
 
-/* Whoever stops receiving early is woken again; whoever received all is not. */
+/* The descriptor stays readable until all frames were received, and no longer. */
 static void wakes_a_loop_while_something_waits(const kind *k) {
     um_hub *h = open_hub(k);
     um_port *p = open_port(k, h, 0, 1);
@@ -242,7 +242,7 @@ static void wakes_a_loop_while_something_waits(const kind *k) {
     for (uint64_t i = 1; i <= 3; i++) port_say(p, 0, 1, i);
     for (uint64_t i = 1; i <= 3; i++) {
         assert_int_equal(number_of(hub_next(h)), i);
-        (void)hub_say(h, 0, 1, i); /* a send must not swallow what waits */
+        (void)hub_say(h, 0, 1, i); /* a send must not clear the signal of waiting frames */
     }
     assert_false(um_hub_receive(h, &frame));
     assert_false(is_readable(h));
@@ -252,7 +252,7 @@ static void wakes_a_loop_while_something_waits(const kind *k) {
     um_hub_close(h);
 }
 
-/* With nothing to receive, waiting takes its time and no more. */
+/* With nothing to receive, a wait lasts for its timeout and no longer. */
 static void waits_no_longer_than_told(const kind *k) {
     um_hub *h = open_hub(k);
     um_port *p = open_port(k, h, 0, 1);
@@ -280,7 +280,7 @@ CLAIM(waits_no_longer_than_told)
 
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
 
-/* Addresses for ipc in a folder of the test's. A hub takes its files away. */
+/* ipc addresses in a folder of the test. A hub removes its files. */
 typedef struct place {
     char folder[64], path[128], command_addr[160], event_addr[160];
 } place;
@@ -295,16 +295,16 @@ static void make_place(place *p) {
 
 static void remove_place(const place *p) { assert_int_equal(rmdir(p->folder), 0); }
 
-/* Says that it is there and waits to be killed. */
-static void live(const place *at) {
+/* Connects, sends a frame, and waits to be killed. */
+static void run_until_killed(const place *at) {
     um_port *p = NULL;
     if (um_port_open_zmq(&p, at->command_addr, at->event_addr, 2, 1, NULL)) _exit(1);
     port_say(p, 2, 1, 1);
     for (;;) um_port_wait(p, 60);
 }
 
-/* The process is there before its server is, and ends with commands on their way. */
-static void a_peer_that_is_killed_is_not_there(void **state) {
+/* The process connects before its server listens, and is killed while commands are on their way. */
+static void a_killed_peer_is_disconnected(void **state) {
     (void)state;
     int status;
     place at;
@@ -313,7 +313,7 @@ static void a_peer_that_is_killed_is_not_there(void **state) {
     make_place(&at);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) live(&at);
+    if (child == 0) run_until_killed(&at);
     if (um_hub_open_zmq(&h, N_WORKERS, at.command_addr, at.event_addr, &err)) fail_msg("%s", err.msg);
     assert_int_equal(number_of(hub_next(h)), 1);
     assert_true(hub_say(h, 2, 1, 2));
@@ -321,13 +321,13 @@ static void a_peer_that_is_killed_is_not_there(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     for (double end = um_now() + WAIT_MS / 1000; hub_say(h, 2, 1, 3); usleep(1000))
         if (um_now() > end) fail_msg("a process that is dead is still sent to");
-    um_hub_forget(h, 2, 1);
+    um_hub_disconnect(h, 2, 1);
     um_hub_close(h);
     remove_place(&at);
 }
 
-/* What a worker had to say is delivered although it ends at once, before commands could reach it. */
-static void last_words_arrive(void **state) {
+/* The last frames of a worker are delivered although it ends at once, before its command socket is connected. */
+static void the_last_frames_arrive(void **state) {
     (void)state;
     static const um_msg_type words[] = {UM_MSG_HELLO, UM_MSG_FAILED};
     um_hub *h = open_hub(&kinds[1]);
@@ -370,7 +370,7 @@ static void fails_to_listen(const char *addr, const char *says) {
     if (!strstr(err.msg, says) || !strstr(err.msg, addr)) fail_msg("expected \"%s\" in: %s", says, err.msg);
 }
 
-/* A server that was killed leaves its socket behind; the next one takes the place. */
+/* A killed server leaves its socket behind, and the next server replaces it. */
 static void a_socket_of_a_dead_process_is_replaced(void **state) {
     (void)state;
     place p;
@@ -393,7 +393,7 @@ static void a_socket_of_a_dead_process_is_replaced(void **state) {
     remove_place(&p);
 }
 
-/* A socket at which nobody listens any more. */
+/* Leaves a socket file that no process listens on. */
 static void leave_socket(const char *path) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -402,8 +402,8 @@ static void leave_socket(const char *path) {
     close(fd);
 }
 
-/* Folders of made-up addresses whose server is dead are old, and nobody listens in them. */
-static void folders_of_dead_servers_are_swept(void **state) {
+/* Folders of automatic addresses are removed when they are old and no process listens on their sockets. */
+static void folders_of_dead_servers_are_removed(void **state) {
     (void)state;
     char tmp[] = "/tmp/um-sweep-XXXXXX";
     assert_non_null(mkdtemp(tmp));
@@ -439,13 +439,13 @@ static void what_is_no_socket_is_left_alone(void **state) {
     int fd = open(p.path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     close(fd);
-    fails_to_listen(p.command_addr, "no socket");
+    fails_to_listen(p.command_addr, "not a socket");
     assert_int_equal(unlink(p.path), 0);
     remove_place(&p);
 }
 
-/* A worker of another host stays while its server is started again. */
-static void a_hub_that_went_away_is_missed_and_joined_again(void **state) {
+/* A worker on another host survives a restart of its server. */
+static void a_port_notices_a_lost_hub_and_reconnects(void **state) {
     (void)state;
     const kind *k = &kinds[1];
     place at;
@@ -461,7 +461,7 @@ static void a_hub_that_went_away_is_missed_and_joined_again(void **state) {
     for (double end = um_now() + WAIT_MS / 1000; !um_port_is_lost(p); um_port_wait(p, 1))
         if (um_now() > end) fail_msg("nobody misses a hub that went away");
     assert_int_equal(um_hub_open_zmq(&h, N_WORKERS, at.command_addr, at.event_addr, &err), UM_OK);
-    assert_int_equal(um_port_join_again(p, 1, 5, &err), UM_OK);
+    assert_int_equal(um_port_reconnect(p, 1, 5, &err), UM_OK);
     port_say(p, 1, 5, 11);
     assert_int_equal(number_of(hub_next(h)), 11);
     assert_true(hub_say(h, 1, 5, 12));
@@ -480,7 +480,7 @@ static void count_signal(int number) {
     n_signals++;
 }
 
-/* A signal every `microseconds`, 0: no more. */
+/* Sends this process a signal every `microseconds`; 0 stops it. */
 static void set_alarm(suseconds_t microseconds) {
     const struct itimerval t = {.it_interval.tv_usec = microseconds, .it_value.tv_usec = microseconds};
     struct sigaction count = {.sa_handler = count_signal};
@@ -488,8 +488,8 @@ static void set_alarm(suseconds_t microseconds) {
     assert_int_equal(setitimer(ITIMER_REAL, &t, NULL), 0);
 }
 
-/* What is said while signals arrive is neither lost nor an error; nor is a join. */
-static void signals_disturb_no_link(void **state) {
+/* Signals interrupt neither frames nor a reconnection. */
+static void signals_do_not_disturb_a_link(void **state) {
     (void)state;
     const kind *k = &kinds[1];
     um_err err;
@@ -505,7 +505,7 @@ static void signals_disturb_no_link(void **state) {
             assert_true(hub_say(h, 0, life, i));
         }
         for (uint64_t i = 1; i <= 100; i++) assert_int_equal(port_next(p), i);
-        if (um_port_join_again(p, 0, life + 1, &err)) fail_msg("%s", err.msg);
+        if (um_port_reconnect(p, 0, life + 1, &err)) fail_msg("%s", err.msg);
     }
     set_alarm(0);
     assert_true(n_signals > 100);
@@ -527,7 +527,7 @@ static void an_address_that_cannot_be_used_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_peer_that_is_killed_is_not_there), /* those that fork come before threads are made */
+        cmocka_unit_test(a_killed_peer_is_disconnected), /* tests that fork run before tests that start threads */
         cmocka_unit_test(a_socket_of_a_dead_process_is_replaced),
         cmocka_unit_test(every_link_goes_both_ways),
         cmocka_unit_test(every_link_keeps_order),
@@ -536,12 +536,12 @@ int main(void) {
         cmocka_unit_test(every_link_refuses_what_is_too_long),
         cmocka_unit_test(every_link_wakes_a_loop_while_something_waits),
         cmocka_unit_test(every_link_waits_no_longer_than_told),
-        cmocka_unit_test(last_words_arrive),
+        cmocka_unit_test(the_last_frames_arrive),
         cmocka_unit_test(made_up_addresses_are_private_and_go_away),
-        cmocka_unit_test(folders_of_dead_servers_are_swept),
+        cmocka_unit_test(folders_of_dead_servers_are_removed),
         cmocka_unit_test(what_is_no_socket_is_left_alone),
-        cmocka_unit_test(a_hub_that_went_away_is_missed_and_joined_again),
-        cmocka_unit_test(signals_disturb_no_link),
+        cmocka_unit_test(a_port_notices_a_lost_hub_and_reconnects),
+        cmocka_unit_test(signals_do_not_disturb_a_link),
         cmocka_unit_test(an_address_that_cannot_be_used_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

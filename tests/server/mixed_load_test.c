@@ -1,6 +1,7 @@
-/* Everything at once for a while (20 seconds, or UM_TEST_SECONDS): clients that ask, stream, leave, ask nonsense, do
- * not read or stop in the middle, while one of two workers is killed now and then. Behind it nothing may be left: no
- * request, page, descriptor or process, and no memory. Equal questions get equal answers all along. */
+/* A mixed load for 20 seconds, or UM_TEST_SECONDS. Clients send whole requests, read streams, disconnect early, send
+ * invalid requests, never read, or send half a request. Meanwhile one of two workers is killed repeatedly. Equal
+ * questions must always get equal answers. Afterwards the server must have no open request, used page, leaked
+ * descriptor or extra process, and its memory must not have grown by more than 16 MiB. */
 #include "support.h"
 
 #include <poll.h>
@@ -10,10 +11,11 @@
 #include "served.h"
 
 enum { CLIENTS = 24, QUESTIONS = 6, KILL_EVERY = 400 };
-#define WARM_UP    300 /* exchanges before memory is measured */
+#define WARM_UP    300 /* finished tasks before memory is measured */
 #define GROWTH_MAX ((int64_t)16 << 20)
 
-/* What a client does. `status` is the only one that it may be answered with, beside 503 of a worker that was killed. */
+/* The kinds of clients. `status` is the expected status of the response; only a killed worker excuses another response.
+ * 0: the client disconnects before the end, and its response is not checked. */
 typedef enum { WHOLE, STREAM, SNAPSHOTS, LEAVER, SLEEPER, HALF, MALFORMED, UNKNOWN, TOO_LONG, LOOK } kind;
 static const struct {
     int weight, status;
@@ -25,13 +27,13 @@ typedef struct task {
     client client;
     kind kind;
     int question;
-    double leaves; /* when; 0: reads to the end */
+    double leaves; /* time at which the client disconnects; 0: the client reads to the end */
 } task;
 
 static served server;
 static task tasks[CLIENTS];
 static uint64_t key, draws;
-static char *answers[QUESTIONS]; /* the first to each question */
+static char *answers[QUESTIONS]; /* the first answer to each question */
 static int64_t n_done, n_lost, n_killed;
 
 static uint64_t draw(uint64_t n) { return um_rng_u64(key, draws++) % n; }
@@ -46,7 +48,7 @@ static kind draw_kind(void) {
     return (kind)at;
 }
 
-/* Behind the prompt; long answers are for those who leave. */
+/* Appends a request body. `members` follow the prompt. Clients that disconnect early ask for long answers. */
 static void put_body(const task *t, um_buf *out) {
     static const char *const members[] = {
         [WHOLE] = "",
@@ -82,7 +84,7 @@ static void begin(task *t) {
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-/* The text of a whole answer, as it stands in the JSON; um_free. */
+/* Returns the text of a whole response without undoing the escapes of JSON; um_free. */
 static char *text_of(const client *c) {
     static const char before[] = "\"content\":\"";
     const char *at = strstr(c->got.data, before), *end = at ? strchr(at + sizeof(before) - 1, '"') : NULL;
@@ -101,7 +103,7 @@ static void check_whole(const task *t) {
     }
 }
 
-/* A worker that was killed is the one excuse. */
+/* Returns whether the response reports a killed worker. */
 static bool is_lost(const client *c) {
     return n_killed && (client_has(c, "killed by signal 9") || client_has(c, "worker 1 is") ||
                         (client_status(c) == 503 && client_has(c, "connection to the worker")));
@@ -143,12 +145,12 @@ static void turn(void) {
     }
 }
 
-static pid_t watched; /* the worker whose memory is compared */
+static pid_t watched; /* the worker whose memory is measured; it is never killed */
 
-/* The other one; process ids start again from small ones, so their order says nothing. */
+/* Kills the worker that is not watched. Process ids wrap around, so the watched worker may have either index. */
 static void kill_worker(void) {
     pid_t pid[2];
-    if (served_workers(&server, pid, 2) != 2) return; /* it is being started again */
+    if (served_workers(&server, pid, 2) != 2) return; /* the killed one has not restarted yet */
     kill(pid[0] == watched ? pid[1] : pid[0], SIGKILL);
     n_killed++;
 }
@@ -212,7 +214,7 @@ static void nothing_is_left_behind_mixed_load(void **state) {
     for (int i = 0; i < QUESTIONS; i++) um_free(answers[i]);
 }
 
-/* The address sanitizer would keep 256 MB of what was freed. */
+/* Limits the freed memory that the address sanitizer holds back, 256 MB by default, to 1 MB. */
 static void keep_little(void) {
     char options[512];
     const char *given = getenv("ASAN_OPTIONS");

@@ -1,4 +1,4 @@
-/* Multipart bodies: what uploads send, and what nobody should. */
+/* server: multipart bodies, valid and invalid ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +11,11 @@
 
 #define TYPE "multipart/form-data; boundary=XX"
 
-/* "name/filename=data|…", or the error's message. */
+/* Returns the parts as "name/filename=data|…", or the error message. */
 static const char *parts_of(const char *type, const char *body) {
     static char text[1024];
     um_multipart m;
-    um_part p;
+    um_form_part p;
     um_err err = {0};
     bool more = true;
     size_t n = 0;
@@ -49,7 +49,7 @@ static void reads_an_empty_part_and_an_empty_body(void **state) {
     assert_string_equal(parts_of(TYPE, "--XX--"), "");
 }
 
-static void quotes_and_semicolons_belong_to_names(void **state) {
+static void quoted_names_may_contain_quotes_and_semicolons(void **state) {
     (void)state;
     assert_string_equal(
         parts_of("Multipart/Form-Data; charset=utf-8; Boundary=\"XX\"",
@@ -57,7 +57,7 @@ static void quotes_and_semicolons_belong_to_names(void **state) {
         "file/a\"; name=x.txt=1|");
 }
 
-static void what_stands_behind_the_end_is_not_read(void **state) {
+static void bytes_after_the_last_boundary_are_ignored(void **state) {
     (void)state;
     assert_string_equal(parts_of(TYPE, FIELD("a", "1") "--XX--\r\n" FIELD("b", "2")), "a/=1|");
 }
@@ -73,20 +73,20 @@ static void refuses_other_types_and_boundaries(void **state) {
     for (size_t i = 0; i < UM_LEN(bad); i++) {
         um_multipart m;
         um_err err = {0};
-        if (um_multipart_open(&m, bad[i], um_str_of("--XX--"), &err) != UM_EINVAL) fail_msg("taken: %s", bad[i]);
+        if (um_multipart_open(&m, bad[i], um_str_of("--XX--"), &err) != UM_EINVAL) fail_msg("accepted: %s", bad[i]);
     }
 }
 
-static void refuses_broken_bodies_with_the_place(void **state) {
+static void refuses_invalid_bodies_with_the_position(void **state) {
     (void)state;
     static const struct {
         const char *body, *part;
     } bad[] = {
         {"", "begin with its boundary"},
         {"XX--", "begin with its boundary"},
-        {"--XX", "line end behind the boundary"},
-        {"--XXY\r\n", "line end behind the boundary"},
-        {"--XX\r\nContent-Disposition: form-data; name=\"a\"\r\n", "an empty line behind them"},
+        {"--XX", "line end after the boundary"},
+        {"--XXY\r\n", "line end after the boundary"},
+        {"--XX\r\nContent-Disposition: form-data; name=\"a\"\r\n", "an empty line after them"},
         {"--XX\r\n\r\nx\r\n--XX--", "expected a Content-Disposition"},
         {"--XX\r\nno header\r\n\r\nx\r\n--XX--", "expected a header"},
         {"--XX\r\nContent-Disposition: attachment\r\n\r\nx\r\n--XX--", "form-data"},
@@ -103,7 +103,7 @@ static void refuses_broken_bodies_with_the_place(void **state) {
         strstr(parts_of(TYPE, "--XX\r\nContent-Disposition: form-data; name=a\r\n\r\nx"), "found the end of the body"));
 }
 
-static void a_name_that_does_not_fit_is_refused(void **state) {
+static void refuses_a_name_that_is_too_long(void **state) {
     (void)state;
     char body[512], name[160];
     memset(name, 'n', sizeof name - 1);
@@ -112,7 +112,7 @@ static void a_name_that_does_not_fit_is_refused(void **state) {
     assert_non_null(strstr(parts_of(TYPE, body), "at most 127 bytes"));
 }
 
-static void too_many_parts_are_refused(void **state) {
+static void refuses_too_many_parts(void **state) {
     (void)state;
     um_buf body = {0};
     for (int i = 0; i <= UM_PARTS_MAX; i++) um_buf_puts(&body, FIELD("a", ""));
@@ -125,12 +125,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_fields_and_files),
         cmocka_unit_test(reads_an_empty_part_and_an_empty_body),
-        cmocka_unit_test(quotes_and_semicolons_belong_to_names),
-        cmocka_unit_test(what_stands_behind_the_end_is_not_read),
+        cmocka_unit_test(quoted_names_may_contain_quotes_and_semicolons),
+        cmocka_unit_test(bytes_after_the_last_boundary_are_ignored),
         cmocka_unit_test(refuses_other_types_and_boundaries),
-        cmocka_unit_test(refuses_broken_bodies_with_the_place),
-        cmocka_unit_test(a_name_that_does_not_fit_is_refused),
-        cmocka_unit_test(too_many_parts_are_refused),
+        cmocka_unit_test(refuses_invalid_bodies_with_the_position),
+        cmocka_unit_test(refuses_a_name_that_is_too_long),
+        cmocka_unit_test(refuses_too_many_parts),
     };
     return cmocka_run_group_tests_name("multipart", tests, NULL, NULL);
 }

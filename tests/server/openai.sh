@@ -1,5 +1,6 @@
 #!/bin/bash
-# What OpenAI's own Python client gets from the server: tests/server/openai_conformance.py, a line for each check.
+# Checks the server with OpenAI's Python client: runs tests/server/openai_conformance.py, which prints a line for each
+# check.
 set -euo pipefail
 export UNMASK=${UNMASK:-build/unmask}
 python=$(tools/python.sh "$(cut -d/ -f1 <<< "${BUILD:-build}")")

@@ -1,4 +1,4 @@
-"""/v1/chat/completions answered as a whole, and tool calls."""
+"""/v1/chat/completions without streams, and tool calls."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import openai
 
 from openai_harness import (chat, check, complete, COUNT, COUNTED, extended, FACTS, refused, SUM, TOOLS)
 
-# ---- Chat, whole -----------------------------------------------------------------------------------------------------
+# ---- Chat ------------------------------------------------------------------------------------------------------------
 
 
 @check
@@ -85,7 +85,7 @@ def chat_max_completion_tokens_wins_over_max_tokens():
 
 
 @check
-def chat_stop_strings_cut_in_front_of_them():
+def chat_answers_end_before_stop_strings():
     r = chat(stop=["="])
     assert r.choices[0].message.content == "12 + 30 " and r.choices[0].finish_reason == "stop"
     assert r.choices[0].stop_reason == "="
@@ -93,7 +93,7 @@ def chat_stop_strings_cut_in_front_of_them():
 
 
 @check
-def chat_stop_strings_may_stay_in_the_output():
+def chat_stop_strings_can_be_included():
     r = chat(stop=["="], extra_body={"include_stop_str_in_output": True})
     assert r.choices[0].message.content == "12 + 30 ="
 
@@ -123,7 +123,7 @@ def chat_same_seed_same_text():
 
 
 @check
-def chat_a_drawn_seed_is_reported_and_repeats():
+def chat_a_random_seed_is_reported_and_reproducible():
     hot = {"messages": COUNT, "temperature": 1.5, "max_tokens": 32}
     a = chat(**hot)
     assert chat(seed=a.choices[0].seed, **hot).choices[0].message.content == a.choices[0].message.content
@@ -155,7 +155,7 @@ def chat_logprobs_may_be_those_of_the_answer_alone():
 @check
 def chat_top_logprobs_need_logprobs():
     refused(openai.BadRequestError, lambda: chat(top_logprobs=2), "top_logprobs")
-    refused(openai.BadRequestError, lambda: chat(logprobs=True, top_logprobs=21), "top_logprobs", "0..20")
+    refused(openai.BadRequestError, lambda: chat(logprobs=True, top_logprobs=65), "top_logprobs", "0..64")
 
 
 @check
@@ -170,7 +170,7 @@ def chat_logit_bias_bans_and_forces():
 @check
 def chat_logit_bias_is_checked():
     refused(openai.BadRequestError, lambda: chat(logit_bias={"12": 101}), "logit_bias", "-100..100")
-    refused(openai.BadRequestError, lambda: chat(logit_bias={"x": 1}), "logit_bias", "no token id")
+    refused(openai.BadRequestError, lambda: chat(logit_bias={"x": 1}), "logit_bias", "not a token id")
 
 
 @check
@@ -179,7 +179,7 @@ def chat_penalties_are_taken_and_checked():
     plain = chat(messages=repeat).choices[0].message.content
     assert plain.count("rabbit") == 8
     assert chat(messages=repeat, presence_penalty=0, frequency_penalty=0).choices[0].message.content == plain
-    # Penalties count what stands in front of the blocks in flight.
+    # Penalties count the tokens before the blocks in flight, so the blocks have to be small.
     punished = chat(messages=repeat, frequency_penalty=2, max_tokens=64,
                     extra_body={"repetition_penalty": 5, "block_size": 4, "buffer_size": 1})
     assert punished.choices[0].message.content != plain
@@ -187,7 +187,7 @@ def chat_penalties_are_taken_and_checked():
 
 
 @check
-def chat_unicode_comes_back_whole():
+def chat_answers_are_valid_unicode():
     r = chat(messages=[{"role": "user", "content": "Grüße, 你好, \U0001f600 é"}], temperature=1.8, seed=3, max_tokens=64)
     r.choices[0].message.content.encode("utf-8")
     text = "Grüße 你好 \U0001f600"
@@ -212,7 +212,7 @@ def chat_unknown_fields_name_the_nearest():
 
 
 @check
-def chat_fields_that_say_nothing_of_the_answer_are_ignored():
+def chat_fields_without_effect_are_accepted():
     r = chat(user="u", metadata={"a": "b"}, store=False, service_tier="auto", extra_body={"prompt_cache_key": "k"})
     assert r.choices[0].message.content == "12 + 30 = 42."
 
@@ -234,11 +234,11 @@ def chat_decoding_parameters_are_fields():
     refused(openai.BadRequestError, lambda: chat(extra_body={"accept_threshold": 2}), "accept_threshold", "0..1")
     refused(openai.BadRequestError, lambda: chat(extra_body={"factor": 2}), "factor", "read by sampler factor")
     assert chat(extra_body={"factor": 2, "sampler": "factor"}).choices[0].message.content
-    assert chat(extra_body={"factor": 1}).choices[0].message.content  # its default asks for nothing
+    assert chat(extra_body={"factor": 1}).choices[0].message.content  # a default value is accepted for every sampler
 
 
 @check
-def chat_step_map_and_trajectory_tell_how_it_was_written():
+def chat_step_map_and_trajectory_show_the_passes():
     ask = {"return_step_map": True, "return_trajectory": True, "return_token_ids": True, "block_size": 8}
     c = chat(messages=COUNT, extra_body=ask).choices[0]
     assert len(c.step_map) == len(c.token_ids) and min(c.step_map) >= 1
@@ -271,7 +271,7 @@ def chat_a_last_message_may_be_continued():
 
 
 @check
-def chat_prompts_beyond_the_model_are_refused_with_the_arithmetic():
+def chat_too_long_prompts_are_refused_with_the_counts():
     e = refused(openai.BadRequestError, lambda: chat(messages=[{"role": "user", "content": "word " * 5000}]), "messages",
                 "max_model_len is 1024")
     assert e.code == "context_length_exceeded"
@@ -283,7 +283,7 @@ def chat_request_id_is_part_of_the_id():
 
 
 @check
-def usage_extensions_tell_passes():
+def usage_extensions_have_the_passes():
     u = chat(extended).usage
     assert u.nfe >= 1 and u.tpf >= 0 and u.engine_decode_time_s >= 0
     assert not hasattr(chat().usage, "nfe")
@@ -301,7 +301,7 @@ def tools_reach_the_template():
 
 
 @check
-def tool_choice_none_takes_the_tools_away():
+def tool_choice_none_removes_the_tools():
     names = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}hello"
     with_none = chat(tools=TOOLS, tool_choice="none", extra_body={"chat_template": names})
     assert with_none.usage.prompt_tokens == chat(extra_body={"chat_template": names}).usage.prompt_tokens
@@ -315,7 +315,7 @@ def an_answer_without_calls_is_content():
 
 
 @check
-def a_required_call_comes():
+def a_required_call_is_returned():
     r = chat(messages=FACTS, tools=TOOLS, tool_choice="required", max_tokens=64)
     call = r.choices[0].message.tool_calls[0]
     assert r.choices[0].finish_reason == "tool_calls" and call.type == "function" and call.id.startswith("call_")
@@ -323,7 +323,7 @@ def a_required_call_comes():
 
 
 @check
-def a_streamed_call_is_that_of_the_whole():
+def a_streamed_call_equals_the_whole_call():
     ask = {"messages": FACTS, "tools": TOOLS, "tool_choice": "required", "max_tokens": 64}
     want = chat(**ask).choices[0].message.tool_calls
     got, reason = {}, None
@@ -343,6 +343,6 @@ def tool_choice_of_an_unknown_tool_is_refused():
 
 
 @check
-def calls_can_not_be_asked_for_without_a_parser():
+def calls_can_not_be_required_without_a_parser():
     refused(openai.BadRequestError, lambda: chat(extended, tools=TOOLS, tool_choice="required"), "tool_choice",
             "--tool-call-parser")

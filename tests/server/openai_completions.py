@@ -1,4 +1,4 @@
-"""/v1/completions, and many requests at once."""
+"""/v1/completions, and many requests at the same time."""
 
 import asyncio
 import concurrent.futures
@@ -12,14 +12,14 @@ from openai_harness import (chat, check, complete, COUNT, COUNT_PROMPT, COUNTED,
 
 
 @check
-def completions_go_on_with_a_text():
+def completions_continue_a_text():
     r = complete()
     assert r.object == "text_completion" and r.id.startswith("cmpl-")
     assert r.choices[0].text == "12 + 30 = 42." and r.choices[0].finish_reason == "stop"
 
 
 @check
-def completions_are_16_tokens_unless_told():
+def completions_have_16_tokens_by_default():
     r = main.client().completions.create(model="tiny", prompt=COUNT_PROMPT)
     assert r.usage.completion_tokens == 16 and r.choices[0].finish_reason == "length"
 
@@ -57,18 +57,20 @@ def completions_logprobs_have_offsets():
 
 
 @check
-def completions_logprobs_are_at_most_five():
-    refused(openai.BadRequestError, lambda: complete(logprobs=6), "logprobs", "0..5")
+def completions_logprobs_have_the_range_of_the_option():
+    assert len(complete(logprobs=6, max_tokens=2, temperature=0).choices[0].logprobs.top_logprobs[0]) >= 6
+    refused(openai.BadRequestError, lambda: complete(logprobs=65), "logprobs", "0..64")
+    refused(openai.BadRequestError, lambda: complete(logprobs=-1), "logprobs", "0..64")
 
 
 @check
 def completions_logprobs_of_a_prompt_are_refused():
-    for more in {}, {"max_tokens": 1, "temperature": 0}, {"stream": True}:  # the second is how lm-eval asks
+    for more in {}, {"max_tokens": 1, "temperature": 0}, {"stream": True}:  # lm-eval sends the second
         refused(openai.BadRequestError, lambda: complete(echo=True, logprobs=1, **more), "logprobs", "loglikelihood")
 
 
 @check
-def completions_stream_to_the_whole():
+def completions_streams_equal_the_whole():
     text, reason, chunks = joined(complete(prompt=COUNT_PROMPT, stream=True))
     assert text == COUNTED and reason == "stop" and all(c.object == "text_completion" for c in chunks)
 
@@ -99,14 +101,14 @@ def completions_empty_prompts_are_refused():
 
 
 @check
-def completions_best_of_may_not_ask_for_more_than_n():
+def completions_best_of_can_not_exceed_n():
     assert complete(best_of=1).choices[0].text == "12 + 30 = 42."
     assert len(complete(n=2, best_of=2).choices) == 2
     refused(openai.BadRequestError, lambda: complete(best_of=3), "best_of")
     refused(openai.BadRequestError, lambda: complete(n=2, best_of=3), "best_of")
 
 
-# ---- Asynchronous, at once -------------------------------------------------------------------------------------------
+# ---- Concurrent requests ---------------------------------------------------------------------------------------------
 
 
 def client_async():
@@ -131,7 +133,7 @@ def async_streams_join():
 
 
 @check
-def async_completions_at_once_equal_those_alone():
+def async_concurrent_completions_equal_single_ones():
     prompts = [f"<|im_start|>user\nWhat is {i} + {2 * i}?<|im_end|>\n<|im_start|>assistant\n" for i in range(3, 15)]
     hot = {"max_tokens": 40, "temperature": 1.0, "seed": 9}
 
@@ -143,7 +145,7 @@ def async_completions_at_once_equal_those_alone():
 
 
 @check
-def streams_at_once_equal_the_whole_alone():
+def concurrent_streams_equal_single_responses():
     asks = [{"messages": COUNT, "temperature": 1.0, "seed": s, "max_tokens": 48} for s in range(8)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         streamed = list(pool.map(lambda a: joined(chat(stream=True, **a))[0], asks))

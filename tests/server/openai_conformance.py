@@ -1,13 +1,13 @@
-"""OpenAI's Python client against the real program: every check is a function, a line and a number.
+"""Checks the real program with OpenAI's Python client. Each check is a function and a line of the output.
 
     UNMASK=build/unmask build/venv/bin/python tests/server/openai_conformance.py [NAME...]
 
-Servers run on free ports of this machine; each is started by the first check that needs it. Prints TAP.
+The first check that needs a server starts it, on a free port of this machine. Prints TAP.
 """
 
 import sys
 
-import openai_chat  # noqa: F401: each module adds its checks, in this order
+import openai_chat  # noqa: F401: importing a module adds its checks, so the order matters
 import openai_streams  # noqa: F401
 import openai_completions  # noqa: F401
 import openai_service  # noqa: F401

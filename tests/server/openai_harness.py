@@ -1,4 +1,4 @@
-"""What the checks of OpenAI's Python client share: servers, calls, and the list of checks."""
+"""Servers, calls and the list of checks, for the checks with OpenAI's Python client."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def check(f):
 
 
 class Server:
-    """One `unmask serve`, started when its url is first asked for."""
+    """A process of `unmask serve`. Reading `url` for the first time starts it."""
 
     def __init__(self, *options, model="models/tiny-block", in_process=True):
         self.options, self.model, self.process, self.usual = options, model, None, None
@@ -89,7 +89,7 @@ whole_sequence = Server("--dtype", "float32", model="models/tiny-full")
 processes = Server("--dtype", "float32", in_process=False)
 stored = tempfile.TemporaryDirectory()
 batches = Server("--state-dir", stored.name, "--dtype", "float32")
-# Slow on purpose: whole sequences of 512 tokens in as many passes.
+# Requests with SLOW take this server 512 passes of a whole sequence each.
 slow = Server("--max-queue", "1", "--request-timeout", "1", "--shutdown-grace", "1", model="models/tiny-full")
 GRADUAL = {"stream": True, "max_tokens": 64, "steps": 16, "block_size": 64}
 SLOW = {"max_tokens": 512, "extra_body": {"block_size": 512, "ignore_eos": True}}
@@ -108,7 +108,7 @@ def complete(server=main, prompt=SUM_PROMPT, **more):
 
 
 def joined(stream, index=0):
-    """Content, finish reason, and all chunks of one choice of a stream."""
+    """Returns the content and the finish reason of a choice, and all chunks of its stream."""
     text, reason, chunks = "", None, []
     for chunk in stream:
         chunks.append(chunk)
@@ -121,7 +121,7 @@ def joined(stream, index=0):
 
 
 def refused(kind, call, param=None, part=""):
-    """The call fails with this class of error, about this parameter."""
+    """Fails unless the call raises this kind of error for this parameter, with `part` in its message."""
     try:
         call()
     except kind as e:
@@ -132,7 +132,7 @@ def refused(kind, call, param=None, part=""):
 
 
 def raw(server, path, body):
-    """Status, content type and text of an answer, without the client."""
+    """Sends a request without OpenAI's client. Returns status, content type and text of the response."""
     request = urllib.request.Request(server.url + path, body if isinstance(body, bytes) else json.dumps(body).encode(),
                                      {"Authorization": "Bearer " + KEY, "Content-Type": "application/json"})
     try:
@@ -143,7 +143,7 @@ def raw(server, path, body):
 
 
 def events(server, path, body):
-    """The data of each server-sent event, the end mark included."""
+    """Returns the data of all events of a stream, including [DONE]."""
     status, kind, text = raw(server, path, body)
     assert status == 200 and kind.startswith("text/event-stream"), text
     return [line[6:] for line in text.split("\n") if line.startswith("data: ")]

@@ -1,4 +1,4 @@
-"""/v1/chat/completions as a stream."""
+"""Streams of /v1/chat/completions, and log-probabilities of all streams."""
 
 import json
 
@@ -11,7 +11,7 @@ from openai_harness import (chat, check, complete, COUNT, COUNT_PROMPT, COUNTED,
 
 
 @check
-def a_stream_joins_to_the_whole():
+def a_stream_equals_the_whole():
     text, reason, chunks = joined(chat(messages=COUNT, stream=True))
     assert text == COUNTED and reason == "stop"
     assert len({c.id for c in chunks}) == 1 and all(c.object == "chat.completion.chunk" for c in chunks)
@@ -32,7 +32,7 @@ def a_stream_ends_with_done():
 
 
 @check
-def a_stream_gives_usage_when_it_is_asked_for():
+def a_stream_has_usage_on_request():
     _, _, chunks = joined(chat(stream=True, stream_options={"include_usage": True}))
     assert chunks[-1].choices == [] and chunks[-1].usage.total_tokens > 0
     assert all(c.usage is None for c in chunks[:-1])
@@ -41,7 +41,7 @@ def a_stream_gives_usage_when_it_is_asked_for():
 
 
 @check
-def a_stream_gives_usage_all_the_time_when_it_is_asked_for():
+def a_stream_has_continuous_usage_on_request():
     both = {"include_usage": True, "continuous_usage_stats": True}
     _, _, chunks = joined(chat(messages=COUNT, stream=True, stream_options=both, extra_body={"block_size": 8}))
     counts = [c.usage.completion_tokens for c in chunks]
@@ -54,7 +54,7 @@ def stream_options_need_a_stream():
 
 
 @check
-def a_stream_of_n_answers_keeps_them_apart():
+def a_stream_separates_n_answers():
     hot = {"messages": COUNT, "temperature": 1.2, "seed": 3, "n": 3, "max_tokens": 40}
     whole, chunks = chat(**hot), list(chat(stream=True, **hot))
     for i in range(3):
@@ -63,7 +63,7 @@ def a_stream_of_n_answers_keeps_them_apart():
 
 
 @check
-def a_hot_stream_with_stops_joins_to_the_whole():
+def a_stream_at_a_high_temperature_equals_the_whole():
     for seed in range(6):
         hot = {"messages": COUNT, "temperature": 1.6, "seed": seed, "max_tokens": 60, "stop": ["2", "an"]}
         text, reason, _ = joined(chat(stream=True, **hot))
@@ -74,7 +74,7 @@ def a_hot_stream_with_stops_joins_to_the_whole():
 # ---- Log-probabilities -----------------------------------------------------------------------------------------------
 
 SCORED = {"messages": COUNT, "logprobs": True, "top_logprobs": 2, "max_tokens": 60}
-WAYS = [
+VARIANTS = [
     {"extra_body": {"block_size": 8}},
     {"max_tokens": 19, "extra_body": {"block_size": 4}},
     {"stop": ["1"], "extra_body": {"block_size": 4}},
@@ -88,8 +88,8 @@ def of_choice(chunks, index):
     return [c.choices[0] for c in chunks if c.choices and c.choices[0].index == index]
 
 
-def brings_what_it_scores(parts, whole):
-    """The tokens of all chunks up to each are no more than its text; a stop string may cut the last of all."""
+def check_tokens_have_text(parts, whole):
+    """Fails if a chunk scores a token whose text has not arrived yet. A stop string can cut the last token."""
     text, bytes_so_far, n = "", b"", 0
     for part in parts:
         text += part.delta.content or ""
@@ -103,15 +103,15 @@ def brings_what_it_scores(parts, whole):
 @check
 def a_streams_chunks_have_the_logprobs_of_their_text():
     for server in main, processes:
-        for way in WAYS:
-            ask = {**SCORED, **way}
+        for variant in VARIANTS:
+            ask = {**SCORED, **variant}
             whole, chunks = chat(server, **ask), list(chat(server, stream=True, **ask))
             for i in range(ask.get("n", 1)):
                 want, parts = whole.choices[i].logprobs.content, of_choice(chunks, i)
                 scored = [p.logprobs.content for p in parts if p.logprobs]
-                assert [t.model_dump() for s in scored for t in s] == [t.model_dump() for t in want], way
+                assert [t.model_dump() for s in scored for t in s] == [t.model_dump() for t in want], variant
                 assert "".join(p.delta.content or "" for p in parts) == whole.choices[i].message.content
-                brings_what_it_scores(parts, want)
+                check_tokens_have_text(parts, want)
                 assert all(scored) and parts[0].logprobs is None and (len(scored) > 1 or len(want) < 8)
                 assert all(len(t.top_logprobs) == 2 for s in scored for t in s)
 
@@ -125,7 +125,7 @@ def a_streams_chunks_have_no_logprobs_unless_asked_for():
 
 
 @check
-def a_streams_logprobs_wait_for_a_call_to_be_whole():
+def a_streams_logprobs_arrive_with_the_complete_call():
     ask = {"messages": SUM, "tools": TOOLS, "tool_choice": "required", "logprobs": True, "max_tokens": 40,
            "extra_body": {"block_size": 4}}
     got = [t for c in chat(stream=True, **ask) if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
@@ -136,16 +136,17 @@ def a_streams_logprobs_wait_for_a_call_to_be_whole():
 def a_completions_stream_has_the_logprobs_of_its_text():
     lists = "tokens", "token_logprobs", "top_logprobs", "text_offset"
     for server in main, processes:
-        for way in WAYS:
-            ask = {"prompt": COUNT_PROMPT, "logprobs": 2, **way}
+        for variant in VARIANTS:
+            ask = {"prompt": COUNT_PROMPT, "logprobs": 2, **variant}
             whole, chunks = complete(server, **ask), list(complete(server, stream=True, **ask))
             for i in range(ask.get("n", 1)):
                 want, parts = whole.choices[i], of_choice(chunks, i)
                 scored = [p.logprobs for p in parts if p.logprobs]
                 for name in lists:
-                    assert [v for l in scored for v in getattr(l, name)] == getattr(want.logprobs, name), (name, way)
+                    got = [v for l in scored for v in getattr(l, name)]
+                    assert got == getattr(want.logprobs, name), (name, variant)
                 text = ""
-                for part in parts: # a token begins in text that came with it or before it
+                for part in parts: # a token begins in text of its chunk or of an earlier one
                     text += part.text
                     assert not part.logprobs or max(part.logprobs.text_offset) <= len(text)
                 assert text == want.text and parts[-1].logprobs is None
@@ -189,7 +190,7 @@ def a_stream_of_snapshots_ends_with_the_answer():
 
 
 @check
-def a_mixed_stream_adds_what_is_provisional():
+def a_mixed_stream_has_provisional_text():
     got = events(whole_sequence, "/v1/chat/completions", {"messages": COUNT, "stream_mode": "mixed", **GRADUAL})
     chunks = [json.loads(e) for e in got[:-1]]
     assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == COUNTED
@@ -198,7 +199,7 @@ def a_mixed_stream_adds_what_is_provisional():
 
 
 @check
-def a_stream_that_is_hung_up_leaves_the_server_well():
+def the_server_survives_a_disconnected_stream():
     stream = chat(messages=COUNT, stream=True, extra_body={"ignore_eos": True})
     next(iter(stream))
     stream.close()
@@ -206,6 +207,6 @@ def a_stream_that_is_hung_up_leaves_the_server_well():
 
 
 @check
-def a_stream_that_is_refused_has_an_error_status():
+def a_refused_stream_has_an_error_status():
     refused(openai.BadRequestError, lambda: chat(stream=True, extra_body={"decoding_strategy": "full"}))
     refused(openai.BadRequestError, lambda: chat(stream=True, max_tokens=0), "max_tokens")

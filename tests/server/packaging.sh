@@ -1,5 +1,5 @@
 #!/bin/bash
-# What operators copy from packaging/: it names options, paths, series and packages that exist.
+# Checks the files of packaging/, which operators copy: their options, paths, series and packages exist.
 source tests/cli/claims.bash
 source tests/server/serve.bash
 
@@ -9,7 +9,7 @@ sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" | sort > "$work
 shared_pid=$pid
 trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 default_of() { "$UNMASK" list --json commands | jq -r ".commands[] | select(.name == \"serve\").options[] | select(.name == \"$1\").default"; }
-# Fails unless `unmask serve` knows each of the variables NAME=VALUE.
+# known_to_serve NAME=VALUE...: fails unless `unmask serve` knows these environment variables.
 known_to_serve() {
     env "$@" "$UNMASK" serve --print-config > "$work/out" 2> "$work/err"
     cat "$work/err"
@@ -18,7 +18,8 @@ known_to_serve() {
 unit=packaging/unmask.service.in
 unit_value() { sed -n "s/^$1=//p" $unit; }
 
-# What Caddy runs with in $1: its file before the server at port $2 of this machine, a certificate of its own authority.
+# prepare_caddy FOLDER PORT: configures Caddy with packaging/Caddyfile, listening at this port, with a certificate of
+# its own authority. Sets command, authority, and is_there: a line of its log that shows that it is ready.
 prepare_caddy() {
     { printf '{\n admin off\n auto_https disable_redirects\n skip_install_trust\n storage file_system %s\n}\n' "$1"
       sed -E "s#^llm.example.org \{#&\n tls internal\n bind 127.0.0.1#; s#^llm.example.org#&:$2#
@@ -40,7 +41,7 @@ prepare_nginx() {
       echo '}'; } > "$1/conf"
     command=(nginx -c "$1/conf" -e stderr)
 }
-# Starts a proxy with its file in front of the server, on a port that is free; it ends with the claim. Sets proxied, its
+# Starts a proxy in front of the server, on a free port. The proxy is killed when the claim ends. Sets proxied to its
 # address.
 proxy_with() {
     local port dir=$work/$1 command is_there
@@ -67,7 +68,7 @@ passes_requests_with_tls() {
     local body='{"messages": [{"role": "user", "content": "What is 12 + 30?"}], "stream": true}'
     [ "$(through_proxy "$chat" -H "$json" -d "${body/, \"stream\": true/}" | jq -r '.choices[0].message.content')" = '12 + 30 = 42.' ]
 
-    # As long as the worker is held there is no answer that could end: what arrives was not kept back for its end.
+    # While the worker is stopped, the stream can't end. So an event that arrives shows that the proxy doesn't buffer.
     local worker client
     worker=$(pgrep -P $shared_pid)
     kill -STOP $worker

@@ -1,64 +1,70 @@
-/* A real server on a free port whose workers are the test: it sees what is submitted and says what comes of it. One
- * thread, one loop. */
+/* A real server on a free port with a fake worker pool. It records the submitted requests in `script`, and the test
+ * calls their listeners. One thread, one loop. */
 #ifndef UM_TESTS_SERVER_SCRIPTED_H
 #define UM_TESTS_SERVER_SCRIPTED_H
 
-#include "server/turn.h"
+#include "server/frontend.h"
+#include "server/generate/generation.h"
 
 #include <stdlib.h>
 
 /* ---- The workers ------------------------------------------------------------------------------------------------- */
 
 #define SUBMITTED_MAX 512
+/* A request that the server submitted. After a cancellation `listener` and `arg` are those that were passed to
+ * um_worker_pool_cancel_notify. */
 typedef struct submitted {
-    um_listener listener;
+    um_submission_listener listener;
     void *arg;
     uint64_t rid;
     uint32_t events, n_ids;
     int32_t n;
     bool cancelled, aborted;
-} submitted; /* of a dismissed one the listener is who hears how it ended */
+} submitted;
 static submitted script[SUBMITTED_MAX];
 static int32_t n_script;
-static int32_t script_room = SUBMITTED_MAX; /* submissions that are taken; further ones get 429 */
-static bool script_says_ends;               /* the test tells how a dismissed one ended; else its worker can't say it */
+static int32_t script_limit = SUBMITTED_MAX; /* limit of n_script; further submissions get 429 */
+/* True: the test reports the ends of canceled requests. False: they fail at once, as if their worker was lost. */
+static bool script_reports_canceled;
 
-struct um_backend {
+struct um_worker_pool {
     int nothing;
 };
-static struct um_backend the_backend;
+static struct um_worker_pool the_pool;
 
-um_status um_backend_new(um_backend **out, struct event_base *base, const um_server_config *c,
-                         void (*changed)(void *arg, um_backend *b), void *arg, um_err *err) {
+um_status um_worker_pool_new(um_worker_pool **out, struct event_base *base, const um_server_config *c,
+                             void (*changed)(void *arg, um_worker_pool *p), void *arg, um_err *err) {
     (void)base, (void)c, (void)changed, (void)arg, (void)err;
-    *out = &the_backend;
+    *out = &the_pool;
     return UM_OK;
 }
-void um_backend_free(um_backend *b) { (void)b; }
-int32_t um_backend_size(const um_backend *b) { return (void)b, 0; }
-um_worker_view um_backend_worker(const um_backend *b, int32_t i) { return (void)b, (void)i, (um_worker_view){0}; }
-bool um_backend_is_up(const um_backend *b) { return (void)b, true; }
-const char *um_backend_trouble(const um_backend *b) { return (void)b, ""; }
-bool um_backend_failed(const um_backend *b, um_err *err) { return (void)b, (void)err, false; }
-void um_backend_stats(const um_backend *b, um_msg_stats *out) { (void)b, *out = (um_msg_stats){0}; }
-int32_t um_backend_waiting(const um_backend *b) { return (void)b, 0; }
-void um_backend_cancel_all(um_backend *b, const um_err *why) { (void)b, (void)why; }
-void um_backend_shutdown(um_backend *b, double grace, void (*done)(void *arg), void *arg) {
-    (void)b, (void)grace;
+void um_worker_pool_free(um_worker_pool *p) { (void)p; }
+int32_t um_worker_pool_size(const um_worker_pool *p) { return (void)p, 0; }
+um_worker_status um_worker_pool_get_status(const um_worker_pool *p, int32_t i) {
+    return (void)p, (void)i, (um_worker_status){0};
+}
+bool um_worker_pool_is_up(const um_worker_pool *p) { return (void)p, true; }
+const char *um_worker_pool_down_reason(const um_worker_pool *p) { return (void)p, ""; }
+bool um_worker_pool_failed(const um_worker_pool *p, um_err *err) { return (void)p, (void)err, false; }
+void um_worker_pool_get_stats(const um_worker_pool *p, um_msg_stats *out) { (void)p, *out = (um_msg_stats){0}; }
+int32_t um_worker_pool_outstanding(const um_worker_pool *p) { return (void)p, 0; }
+void um_worker_pool_cancel_all(um_worker_pool *p, const um_err *why) { (void)p, (void)why; }
+void um_worker_pool_shutdown(um_worker_pool *p, double grace, void (*done)(void *arg), void *arg) {
+    (void)p, (void)grace;
     done(arg);
 }
-void um_backend_call(um_backend *b, int32_t i, const char *name, um_str args, double timeout, um_call_fn done,
-                     void *arg) {
+void um_worker_pool_call(um_worker_pool *p, int32_t i, const char *name, um_str args, double timeout, um_call_fn done,
+                         void *arg) {
     um_err err;
-    (void)b, (void)i, (void)args, (void)timeout;
+    (void)p, (void)i, (void)args, (void)timeout;
     done(arg, um_fail(&err, UM_ENOENT, "there is no %s", name), NULL, &err);
 }
 int um_http_status_of(um_status s) { return s == UM_ENOENT ? 404 : s == UM_EIO ? 500 : 400; }
 
-uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener *l, void *arg, int *status,
-                           um_err *err) {
-    (void)b;
-    if (n_script >= script_room) {
+uint64_t um_worker_pool_submit(um_worker_pool *p, um_msg_generate *g, const um_submission_listener *l, void *arg,
+                               int *status, um_err *err) {
+    (void)p;
+    if (n_script >= script_limit) {
         *status = 429;
         um_fail(err, UM_ELIMIT, "the queue is full");
         return 0;
@@ -67,28 +73,28 @@ uint64_t um_backend_submit(um_backend *b, um_msg_generate *g, const um_listener 
     return script[n_script++].rid;
 }
 
-void um_backend_cancel(um_backend *b, uint64_t rid) {
-    (void)b;
+void um_worker_pool_cancel(um_worker_pool *p, uint64_t rid) {
+    (void)p;
     script[rid - 1].cancelled = true;
 }
 
-bool um_backend_dismiss(um_backend *b, uint64_t rid, const um_listener *l, void *arg) {
+bool um_worker_pool_cancel_notify(um_worker_pool *p, uint64_t rid, const um_submission_listener *l, void *arg) {
     submitted *s = &script[rid - 1];
-    um_backend_cancel(b, rid);
+    um_worker_pool_cancel(p, rid);
     s->listener = *l;
     s->arg = arg;
-    if (!script_says_ends) (l->fail)(arg, 503, NULL); /* cmocka has a macro of this name */
+    if (!script_reports_canceled) (l->fail)(arg, 503, NULL); /* the parentheses avoid cmocka's macro `fail` */
     return true;
 }
 
-void um_backend_abort(um_backend *b, uint64_t rid) { (void)b, script[rid - 1].aborted = true; }
+void um_worker_pool_abort(um_worker_pool *p, uint64_t rid) { (void)p, script[rid - 1].aborted = true; }
 
 /* ---- The server -------------------------------------------------------------------------------------------------- */
 
 static um_server *server;
 static um_config engine_config;
 static um_server_config server_config;
-static char *server_state_dir; /* NULL: no batches */
+static char *server_state_dir; /* NULL: files and batches are off */
 
 static void open_server(void) {
     um_err err;

@@ -1,17 +1,18 @@
-# For scripts that test the running server. Sourced from the repository root behind tests/cli/claims.bash:
+# Functions for scripts that test a running server. Source it from the repository root, after tests/cli/claims.bash:
 #
-#   serve OPTION...      starts one on a free port and waits until a worker is up; sets url and pid
-#   serve_no_wait ...    does not wait for the worker
-#   stop_server          ends it with SIGTERM; its exit status is in rc
-#   call ARGUMENT...     curl: status in status, headers in $work/head, body in $work/body
-#   post PATH JSON       the same with a body
-#   log                  what it wrote to stderr: $work/log
+#   serve OPTION...       starts a server on a free port and waits until a worker is up; sets url and pid
+#   serve_no_wait ...     starts a server without waiting for the worker
+#   stop_server           stops it with SIGTERM; sets rc to its exit status
+#   call PATH OPTION...   runs curl; sets status, writes the headers to $work/head and the body to $work/body
+#   post PATH JSON ...    does the same with a JSON body
+#   header NAME           prints a header of the last response
+#   member PATH           prints a member of the last response: member error.type
 #
-# A claim's server dies with the claim.
+# The server's stderr goes to $work/log. A server that a claim starts is killed when the claim ends.
 model=models/tiny-block
 
 serve_no_wait() {
-    rm -f "$work/log" # what an earlier server said must not be read as this one's words
+    rm -f "$work/log" # the log of an earlier server must not be taken for this one's
     touch "$work/log"
     "$UNMASK" serve --model "$model" --port 0 --threads 1 "$@" > "$work/serve.out" 2> "$work/log" &
     pid=$!
@@ -55,7 +56,5 @@ post() {
     call "$path" -H 'Content-Type: application/json' -d "$body" "$@"
 }
 
-# The value of a header of the last answer.
 header() { tr -d '\r' < "$work/head" | sed -nE "s/^$1: //Ip"; }
-# A member of the last answer: member error.type
 member() { jq -r ".$1" "$work/body"; }

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The server as its clients and its operator see it: start and end, paths and methods, keys, headers, bodies, logs.
+# The server from outside: start and shutdown, paths and methods, keys, headers, bodies, logs.
 source tests/cli/claims.bash
 source tests/server/serve.bash
-MODEL=tests/golden/models/sdar
+MODEL=build/data/golden/models/sdar
 source tests/cli/adapter.bash
 
-# Claims that need nothing special share this server.
+# The server of all claims that need no special options.
 serve --in-process --state-dir "$work/state"
 shared_pid=$pid shared_url=$url
 cp "$work/log" "$work/shared.log"
@@ -16,7 +16,8 @@ error_is() {
     jq -e '.error | has("param") and has("code")' "$work/body"
 }
 
-# Asks for so many tokens, in place of a short prompt with these members; the answer is in $work/first.
+# generate TOKENS [MEMBERS]: requests so many tokens for a short prompt, or with these members. The response goes to
+# $work/first.
 generate() {
     curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" \
         -d "{${2:-\"prompt\": \"Count.\"}, \"max_tokens\": $1, \"ignore_eos\": true}"
@@ -29,7 +30,7 @@ wait_until_running() {
     done
     return 1
 }
-# Waits until so many workers have loaded, those that are no more counted.
+# Waits until the log has this number of loaded workers, including those that have ended.
 wait_until_loaded() {
     for _ in $(seq 400); do
         [ "$(grep -c 'is loaded' "$work/log")" -lt "$1" ] || return 0
@@ -37,19 +38,19 @@ wait_until_loaded() {
     done
     return 1
 }
-# A server that must not start.
-not_served() { UNMASK=not_for_long try serve --model models/tiny-block --in-process --port 0 "$@"; }
-not_for_long() { timeout 60 "$program" "$@"; }
+# Runs a server that must fail to start.
+not_served() { UNMASK=with_timeout try serve --model models/tiny-block --in-process --port 0 "$@"; }
+with_timeout() { timeout 60 "$program" "$@"; }
 program=$UNMASK
 
-# Sends bytes as they are, and waits for the answer.
+# Sends bytes without curl and prints the response.
 raw() {
     exec 3<> "/dev/tcp/127.0.0.1/${url##*:}"
     printf "$@" >&3
     cat <&3
     exec 3>&-
 }
-# A server whose stderr is a pipe that is read up to "ready" and no further; 4 is its end.
+# Starts a server whose stderr is a pipe that is read up to "ready" only. The read end is file descriptor 4.
 serve_into_pipe() {
     rm -f "$work/pipe"
     mkfifo "$work/pipe"
@@ -66,7 +67,7 @@ serve_into_pipe() {
     done
     return 1
 }
-# Until lines have been dropped; each has 7,000 bytes.
+# Makes the server log lines of 7,000 bytes until it drops lines.
 fill_pipe() {
     local path
     path=/$(printf '%07000d' 0)
@@ -99,7 +100,7 @@ health_ping_and_version_answer() {
     [ "$status" = 200 ]
     [ "$("$UNMASK" --version)" = "unmask $(member version) ($("$UNMASK" --version | sed 's/.*(\(.*\))/\1/'))" ]
 }
-one_token_through_the_engine_is_health_too() {
+health_generate_generates_one_token() {
     call /health_generate
     [ "$status" = 200 ]
     [ "$(member status)" = ok ]
@@ -143,7 +144,7 @@ full_queue_is_429() {
     grep -q '"finish_reason":"length"' "$work/first"
     stop_server
 }
-health_of_a_server_is_asked_for() {
+unmask_health_checks_a_server() {
     try health "$shared_url"
     [ "$rc" = 0 ]
     [ "$(cat "$work/out")" = "$shared_url: ok" ]
@@ -155,7 +156,7 @@ health_of_a_server_is_asked_for() {
     grep -q 'status 404: no model' "$work/err"
     try health http://127.0.0.1:1
     [ "$rc" = 1 ]
-    grep -q 'nobody listens' "$work/err"
+    grep -q 'no server listens' "$work/err"
     try health ftp://127.0.0.1
     [ "$rc" = 2 ]
 }
@@ -235,11 +236,11 @@ malformed_bodies_are_400_with_the_place() {
     call /ping
     [ "$status" = 200 ]
 }
-a_key_twice_is_400_with_its_name() {
+duplicate_keys_are_400_with_the_name() {
     post /v1/completions '{"prompt": "a", "max_tokens": 1, "prompt": "b"}'
     error_is 400 invalid_request_error
     [ "$(member error.param)" = prompt ]
-    member error.message | grep -q '"prompt" twice (line 1'
+    member error.message | grep -q 'duplicate key "prompt" (line 1'
     post /call/echo '{"a": {"b": 1, "b": 1}}'
     error_is 400 invalid_request_error
     [ "$(member error.param)" = b ]
@@ -275,7 +276,7 @@ functions_of_workers_are_called_by_name() {
     [ "$(member error.param)" = level ]
 }
 profiles_start_and_stop_twice_without_error() {
-    model=$(realpath $model) UNMASK=$(realpath "$UNMASK") # files go to the folder where the server runs
+    model=$(realpath $model) UNMASK=$(realpath "$UNMASK") # the server writes the files to its working folder
     cd "$work"
     serve --in-process
     for path in start_profile start_profile stop_profile stop_profile; do
@@ -371,13 +372,13 @@ page_answers_with_its_files() {
 }
 keys_guard_all_but_the_open_paths() {
     serve --in-process --api-key 'first-key, second-key'
-    for path in /health /ping /version; do
+    for path in /health /v1/health /ping /version; do
         call "$path"
         [ "$status" = 200 ]
     done
     call /v1/models -X OPTIONS
     [ "$status" = 204 ]
-    for path in /v1/models /v1/health /metrics /nothing / /options /health_generate; do
+    for path in /v1/models /metrics /nothing / /options /health_generate; do
         call "$path"
         error_is 401 authentication_error
         [ -n "$(header www-authenticate)" ]
@@ -477,7 +478,7 @@ lines_of_workers_are_in_the_same_form() {
     stop_server
     jq -es 'all(has("time") and has("level") and has("message"))' "$work/log"
 }
-what_http_refuses_has_a_line_too() {
+requests_that_http_refuses_have_a_log_line() {
     serve --in-process --max-body-bytes 1024
     raw 'nonsense\r\n\r\n' | grep -q '^HTTP/1.1 400 '
     raw 'GET /%%ff?key=secret HTTP/1.1\r\nHost: a\r\n\r\n' | grep -q '^HTTP/1.1 400 '
@@ -493,7 +494,7 @@ what_http_refuses_has_a_line_too() {
     [ "$(grep -c ' refused="' "$work/log")" = 4 ]
     not grep -q secret "$work/log"
 }
-what_http_refuses_is_told_in_json() {
+requests_that_http_refuses_have_a_json_log_line() {
     serve --in-process --log-format json
     raw 'nonsense\r\n\r\n' > "$work/refused"
     call /metrics
@@ -507,11 +508,11 @@ access_lines_count_tokens_and_passes() {
     stop_server
     grep -qE 'POST "/v1/completions" 200 [0-9]+ bytes .* model="tiny-block" prompt=[0-9]+ completion=20 nfe=[0-9]+$' "$work/log"
 }
-clients_that_leave_are_499() {
+disconnected_clients_are_499() {
     serve
     local worker client
     worker=$(pgrep -P $pid)
-    kill -STOP "$worker" # so that nothing is answered before
+    kill -STOP "$worker" # keeps the request running
     generate 100 &
     client=$!
     wait_until_running
@@ -524,8 +525,8 @@ clients_that_leave_are_499() {
     stop_server
     [ $rc = 0 ]
 }
-# Its tokens are known to the worker alone when the client leaves; the worker stands still, so that it can't be done.
-answers_that_nobody_waited_for_are_counted() {
+# When the client disconnects, only the worker knows the token counts. It is stopped, so that it can't finish before.
+tokens_of_disconnected_clients_are_counted() {
     serve --threads 1
     local client worker tokens
     worker=$(pgrep -P $pid)
@@ -533,7 +534,7 @@ answers_that_nobody_waited_for_are_counted() {
     client=$!
     for _ in $(seq 600); do
         curl -sS -m 10 -o "$work/open" "$url/metrics"
-        ! grep -qE '^unmask_eager_steps_total\{.*\} [1-9][0-9]{2}' "$work/open" || break
+        ! grep -qE '^unmask_steps_total\{.*\} [1-9][0-9]{2}' "$work/open" || break
         sleep 0.02
     done
     kill -STOP "$worker"
@@ -547,21 +548,21 @@ answers_that_nobody_waited_for_are_counted() {
     grep -q "^unmask_generation_tokens_total{model_name=\"tiny-block\"} $tokens\$" "$work/body"
     stop_server
 }
-a_log_that_nobody_reads_holds_up_nobody() {
+a_blocked_log_does_not_block_requests() {
     serve_into_pipe
     fill_pipe
     call /ping
     [ "$status" = 200 ]
     cat <&4 > "$work/log" &
-    wait_for '^unmask: warning: [0-9]* lines of the log were dropped: nobody took them$' "$work/log"
+    wait_for '^unmask: warning: [0-9]* log lines were dropped because stderr was blocked$' "$work/log"
     call /version -H 'X-Request-Id: after'
     wait_for 'id=after$' "$work/log"
     stop_server
     [ $rc = 0 ]
     kill %%
-    not grep -qvE '^(unmask: |20[0-9-]+T.* ms id=)' "$work/log" # whole lines, and nothing else
+    not grep -qvE '^(unmask: |20[0-9-]+T.* ms id=)' "$work/log" # there are only whole lines
 }
-a_log_that_nobody_reads_does_not_keep_the_server_from_ending() {
+a_blocked_log_does_not_block_the_shutdown() {
     serve_into_pipe
     fill_pipe
     stop_server
@@ -592,6 +593,13 @@ metrics_and_page_can_be_left_out() {
     call /
     error_is 404 not_found_error
     stop_server
+}
+endpoints_that_do_the_same_ask_for_the_same_key() {
+    "$UNMASK" list --json endpoints > "$work/out"
+    jq -r '[.endpoints as $e | range(1; $e | length) | select($e[.].summary == "the same")
+        | select($e[.].needs_key != $e[. - 1].needs_key) | $e[.].name] | join(" ")' "$work/out" > "$work/different"
+    [ "$(cat "$work/different")" = '' ]
+    [ "$(jq '[.endpoints[] | select(.summary == "the same")] | length' "$work/out")" -ge 3 ]
 }
 endpoints_are_listed_as_they_are() {
     try list endpoints
@@ -624,7 +632,7 @@ running_requests_end_before_the_server_does() {
     serve
     local worker first
     worker=$(pgrep -P $pid)
-    kill -STOP "$worker" # so that nothing ends before it is told to stop
+    kill -STOP "$worker" # keeps the request running until SIGTERM
     generate 100 &
     first=$!
     wait_until_running
@@ -637,8 +645,8 @@ running_requests_end_before_the_server_does() {
     wait $pid || rc=$?
     [ $rc = 0 ]
 }
-# A worker that hangs would be waited for.
-second_signal_ends_it_at_once() {
+# The worker hangs. Without the second signal the server would wait for the grace time.
+a_second_signal_ends_it_at_once() {
     serve --shutdown-grace 1000
     local worker
     worker=$(pgrep -P $pid)
@@ -655,12 +663,12 @@ second_signal_ends_it_at_once() {
     not kill -0 "$worker"
 }
 
-port_in_use_is_said_so() {
+a_used_port_is_an_error() {
     not_served --port "${url##*:}"
     [ "$rc" = 2 ]
     grep -q "port ${url##*:}: Address already in use; .*another port" "$work/err"
 }
-privileged_port_is_said_so() {
+a_privileged_port_is_an_error() {
     rc=0
     local drop=
     [ "$(id -u)" != 0 ] || drop='setpriv --bounding-set -net_bind_service --inh-caps -net_bind_service'
@@ -669,12 +677,12 @@ privileged_port_is_said_so() {
     [ "$rc" = 2 ]
     grep -q 'ports below 1024 need privileges' "$work/err"
 }
-unknown_host_is_said_so() {
+an_unknown_host_is_an_error() {
     not_served --host no.such.host.invalid
     [ "$rc" = 2 ]
     grep -q 'unknown host' "$work/err"
 }
-state_dir_that_can_not_be_is_said_so() {
+an_invalid_state_dir_is_an_error() {
     touch "$work/file"
     not_served --state-dir "$work/file"
     [ "$rc" = 2 ]
@@ -684,7 +692,7 @@ state_dir_that_can_not_be_is_said_so() {
     grep -q "$work/file/below: Not a directory" "$work/err"
     [ "$(stat -c %a "$work/state")" = 700 ]
 }
-mistakes_in_options_are_said_so() {
+invalid_options_are_errors() {
     not_served --root-path llm
     [ "$rc" = 2 ]
     grep -q -- '--root-path: expected a path' "$work/err"
@@ -693,19 +701,19 @@ mistakes_in_options_are_said_so() {
     grep -q -- '--api-key: expected keys' "$work/err"
     not_served --tool-call-parser nonsense
     [ "$rc" = 2 ]
-    grep -q 'tool_call_parser: "nonsense" is none of' "$work/err"
+    grep -q 'tool_call_parser: unknown format "nonsense"' "$work/err"
     not_served --reasoning-parser nonsense
     [ "$rc" = 2 ]
     not_served --remote-workers 1
     [ "$rc" = 2 ]
-    grep -q -- '--remote-workers goes with workers that are processes' "$work/err"
+    grep -q -- '--remote-workers connects worker processes' "$work/err"
     not_served --zmq-command-addr tcp://127.0.0.1:1
     [ "$rc" = 2 ]
     not_served --zmq-event-addr tcp://127.0.0.1:1
     [ "$rc" = 2 ]
     not_served word
     [ "$rc" = 2 ]
-    grep -q 'unexpected word "word"' "$work/err"
+    grep -q 'unexpected argument "word"' "$work/err"
     try serve
     [ "$rc" = 2 ]
     grep -q -- --model "$work/err"

@@ -1,4 +1,4 @@
-/* server: event streams, on an exchange that stands in for a client that reads or does not. */
+/* server: event streams, to a fake exchange whose client reads or stalls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 
 #include <event2/event.h>
 
-#include "server/sse.h"
+#include "server/respond/sse.h"
 
 /* ---- The client -------------------------------------------------------------------------------------------------- */
 
-/* What arrived, and what still waits because nobody reads. */
+/* The bytes sent so far, and how many of them the client has not read. */
 struct um_exchange {
     um_buf sent, headers;
     bool reads, has_ended;
@@ -32,14 +32,14 @@ void um_exchange_write(um_exchange *x, const void *data, size_t n) {
     x->unread_most = UM_MAX(x->unread_most, x->unread);
 }
 void um_exchange_end(um_exchange *x) { x->has_ended = true; }
-size_t um_exchange_unread(const um_exchange *x) { return x->unread; }
+size_t um_exchange_buffered(const um_exchange *x) { return x->unread; }
 void um_exchange_on_drain(um_exchange *x, um_exchange_drain_fn fn, void *arg) {
     x->drain = fn;
     x->arg = arg;
 }
 
-/* It reads everything, and goes on reading. */
-static void read_on(um_exchange *x) {
+/* Lets the client read everything from now on. */
+static void resume_reading(um_exchange *x) {
     x->reads = true;
     x->unread = 0;
     x->drain(x->arg, x);
@@ -63,7 +63,7 @@ static void teardown(world *w) {
     um_buf_free(&w->x.headers);
 }
 
-/* Waits for the stream's own timers. */
+/* Runs the loop, and so the stream's timers, until the text was sent. */
 static void wait_for(world *w, const char *text) {
     for (double end = um_now() + 30; !strstr(w->x.sent.data ? w->x.sent.data : "", text);) {
         assert_true(um_now() < end);
@@ -88,9 +88,9 @@ static void replace(world *w, int32_t choice, const char *text, size_t fill, dou
     um_sse_replace(w->sse, choice, max_hz);
 }
 
-/* ---- Claims ------------------------------------------------------------------------------------------------------ */
+/* ---- Tests ------------------------------------------------------------------------------------------------------- */
 
-static void events_arrive_in_order_and_in_form(void **state) {
+static void events_arrive_in_order_and_well_formed(void **state) {
     (void)state;
     world w;
     setup(&w, true);
@@ -106,8 +106,9 @@ static void events_arrive_in_order_and_in_form(void **state) {
     teardown(&w);
 }
 
-/* A thousand snapshots of 10 KB for a client that sleeps: it costs two of them, and the newest arrives. */
-static void a_stalled_reader_holds_one_snapshot_of_a_choice(void **state) {
+/* A thousand snapshots of 10 KB for each of two choices, and a client that does not read: few bytes wait, and the
+ * newest snapshots arrive. */
+static void a_stalled_client_costs_one_snapshot_per_choice(void **state) {
     (void)state;
     world w;
     char name[32];
@@ -120,7 +121,7 @@ static void a_stalled_reader_holds_one_snapshot_of_a_choice(void **state) {
     }
     assert_true(w.x.unread_most < 50000);
     size_t before = w.x.sent.len;
-    read_on(&w.x);
+    resume_reading(&w.x);
     const char *news = w.x.sent.data + before;
     assert_non_null(strstr(news, "choice 0 pass 999 "));
     assert_non_null(strstr(news, "choice 1 pass 999 "));
@@ -140,7 +141,7 @@ static void appended_events_are_never_lost(void **state) {
         um_sse_append(w.sse);
         replace(&w, 0, "snapshot", 20000, 0);
     }
-    read_on(&w.x);
+    resume_reading(&w.x);
     for (int i = 0; i < 1000; i++) {
         snprintf(name, sizeof name, "piece %d;", i);
         assert_non_null(strstr(w.x.sent.data, name));
@@ -148,20 +149,20 @@ static void appended_events_are_never_lost(void **state) {
     teardown(&w);
 }
 
-static void a_snapshot_never_follows_what_was_appended_after_it(void **state) {
+static void a_snapshot_never_follows_a_later_appended_event(void **state) {
     (void)state;
     world w;
     setup(&w, false);
     replace(&w, 0, "large", 20000, 0);
     replace(&w, 0, "old", 0, 0);
     append(&w, "end");
-    read_on(&w.x);
+    resume_reading(&w.x);
     assert_non_null(strstr(w.x.sent.data, "\"end\""));
     assert_null(strstr(w.x.sent.data, "\"old\""));
     teardown(&w);
 }
 
-static void snapshots_keep_their_rate(void **state) {
+static void snapshots_are_limited_to_max_hz(void **state) {
     (void)state;
     world w;
     setup(&w, true);
@@ -175,7 +176,7 @@ static void snapshots_keep_their_rate(void **state) {
     teardown(&w);
 }
 
-static void a_snapshot_that_waits_for_its_time_goes_before_what_is_appended(void **state) {
+static void a_delayed_snapshot_is_sent_before_an_appended_event(void **state) {
     (void)state;
     world w;
     setup(&w, true);
@@ -186,14 +187,14 @@ static void a_snapshot_that_waits_for_its_time_goes_before_what_is_appended(void
     teardown(&w);
 }
 
-static void what_waits_at_the_end_is_dropped(void **state) {
+static void waiting_snapshots_are_dropped_at_the_end(void **state) {
     (void)state;
     world w;
     setup(&w, false);
     replace(&w, 0, "large", 20000, 0);
     replace(&w, 0, "old", 0, 0);
     um_sse_done(w.sse);
-    read_on(&w.x);
+    resume_reading(&w.x);
     assert_null(strstr(w.x.sent.data, "old"));
     assert_string_equal(w.x.sent.data + w.x.sent.len - 14, "data: [DONE]\n\n");
     teardown(&w);
@@ -211,13 +212,13 @@ static void a_quiet_stream_sends_comments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_arrive_in_order_and_in_form),
-        cmocka_unit_test(a_stalled_reader_holds_one_snapshot_of_a_choice),
+        cmocka_unit_test(events_arrive_in_order_and_well_formed),
+        cmocka_unit_test(a_stalled_client_costs_one_snapshot_per_choice),
         cmocka_unit_test(appended_events_are_never_lost),
-        cmocka_unit_test(a_snapshot_never_follows_what_was_appended_after_it),
-        cmocka_unit_test(snapshots_keep_their_rate),
-        cmocka_unit_test(a_snapshot_that_waits_for_its_time_goes_before_what_is_appended),
-        cmocka_unit_test(what_waits_at_the_end_is_dropped),
+        cmocka_unit_test(a_snapshot_never_follows_a_later_appended_event),
+        cmocka_unit_test(snapshots_are_limited_to_max_hz),
+        cmocka_unit_test(a_delayed_snapshot_is_sent_before_an_appended_event),
+        cmocka_unit_test(waiting_snapshots_are_dropped_at_the_end),
         cmocka_unit_test(a_quiet_stream_sends_comments),
     };
     return cmocka_run_group_tests_name("sse", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* A message of every type with something in each of its fields: what tests/server/golden holds as frames. */
+/* A message of every type with all fields set. tests/server/golden has their frames. */
 #ifndef UM_TESTS_WIRE_SAMPLES_H
 #define UM_TESTS_WIRE_SAMPLES_H
 

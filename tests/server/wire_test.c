@@ -1,5 +1,6 @@
-/* wire: every message against the bytes in tests/server/golden and the description in docs/wire.md. Frames that are
- * cut, changed or moved are refused or read, never more. UM_UPDATE=1 writes the files anew. */
+/* The wire format: compares every message with the bytes in tests/server/golden and the description in docs/wire.md.
+ * Truncated, corrupted and unaligned frames are read or rejected without reading beyond them. UM_UPDATE=1 rewrites the
+ * golden files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static void read_text_file(const char *path, um_buf *out) {
     if (um_file_read(path, 1 << 20, out, &err)) fail_msg("%s; UM_UPDATE=1 writes it", err.msg);
 }
 
-/* A frame in a block of its own size, so that a sanitizer sees what is read beyond it. */
+/* Copies a frame into a block of exactly its size, so that a sanitizer notices reads beyond it. */
 static um_str in_own_block(um_str frame, size_t n, char **block) {
     *block = (char *)um_alloc(n ? n : 1);
     memcpy(*block, frame.p, n);
@@ -122,7 +123,7 @@ static void every_message_has_its_bytes(void **state) {
     }
 }
 
-/* Numbers are where the frame is not aligned for them, as in a buffer of a socket. */
+/* The frame is not aligned for its numbers, as may happen in a socket's buffer. */
 static void a_frame_may_lie_anywhere(void **state) {
     (void)state;
     for (size_t i = 0; i < UM_LEN(wire_samples); i++) {
@@ -165,7 +166,7 @@ static void set_length(char *frame, size_t n) {
     for (int i = 0; i < 4; i++) frame[8 + i] = (char)(n >> (8 * i));
 }
 
-/* Both as a frame that was cut on its way and as one that claims to be whole. */
+/* Tests truncated frames with the original length in the header, and with the truncated one. */
 static void a_frame_that_is_cut_is_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < UM_LEN(wire_samples); i++) {
@@ -190,7 +191,7 @@ static void a_frame_that_is_cut_is_refused(void **state) {
     }
 }
 
-/* A changed byte gives another message or an error; what is read is written as the same bytes again. */
+/* A changed byte gives another message or an error. A message that is read is written as the same bytes again. */
 static void a_frame_that_is_changed_is_another_or_refused(void **state) {
     (void)state;
     static const unsigned char masks[] = {0x01, 0x80, 0xFF};
@@ -229,9 +230,9 @@ static void an_error_says_what_was_found(void **state) {
         {UM_MSG_PING, 0, 'X', "begins with 58"},
         {UM_MSG_PING, 4, 9, "version 9, expected 3"},
         {UM_MSG_PING, 6, 99, "unknown type 99"},
-        {UM_MSG_PING, 8, 25, "says that it has 25 bytes, but it has 24"},
+        {UM_MSG_PING, 8, 25, "says 25 bytes, but the frame has 24"},
         {UM_MSG_GENERATE, 48, 2, "keep_special at byte 48 is 2, expected 0 or 1"},
-        {UM_MSG_GENERATE, 49, 1, "byte 49 in front of field n_ids is 1, expected 0"},
+        {UM_MSG_GENERATE, 49, 1, "byte 49 before field n_ids is 1, expected 0"},
         {UM_MSG_GENERATE, 55, 0x7F, "field ids"},
         {UM_MSG_HELLO, 28, 0xFF, "version is not UTF-8 at byte 28"},
         {UM_MSG_FINISH, 28, 77, "finish is 77"},
@@ -302,7 +303,8 @@ static void put_fields(const um_wire_layout *l, um_buf *out) {
 }
 
 static void put_utilities(um_buf *out) {
-    um_buf_puts(out, "\n## Utilities\n\nWhat `call` knows by name:\n\n| name | args | |\n| --- | --- | --- |\n");
+    um_buf_puts(out,
+                "\n## Utilities\n\nThe functions that `call` can run:\n\n| name | args | |\n| --- | --- | --- |\n");
     for (const um_utility *const *u = um_utilities; *u; u++) {
         um_buf_printf(out, "| %s | ", (*u)->name);
         for (const char *p = (*u)->args; *p; p++) um_buf_printf(out, *p == '|' ? "\\%c" : "%c", *p);
@@ -310,7 +312,7 @@ static void put_utilities(um_buf *out) {
     }
 }
 
-/* What a person wrote ends where the fields of the first message begin. */
+/* The page from the heading of the first message on is generated from the tables. */
 static void the_description_is_the_table(void **state) {
     (void)state;
     um_buf file = {0}, fields = {0};

@@ -1,13 +1,13 @@
 #!/bin/bash
-# `unmask worker` as a process: what it needs, what it says when it can't start, and with whom it ends and with
-# whom it goes on.
+# `unmask worker` as a process: its required options, its error messages, and when it ends: with its parent, but not
+# with a remote server.
 source tests/cli/claims.bash
 
-# The two addresses of one meeting point, for both sides, in the array `at`.
-meet() { at=(--zmq-command-addr "ipc://$work/$1-commands" --zmq-event-addr "ipc://$work/$1-events"); }
+# Sets the array `at` to the options with the two addresses at which server and worker connect.
+set_addresses() { at=(--zmq-command-addr "ipc://$work/$1-commands" --zmq-event-addr "ipc://$work/$1-events"); }
 
-# Waits until a process has ended, 20 seconds at most.
-gone() {
+# Waits at most 20 seconds until a process has ended.
+wait_until_ended() {
     for _ in $(seq 400); do
         state=$(awk '$1 == "State:" { print $2 }' "/proc/$1/status" 2> /dev/null) || return 0
         [ "$state" != Z ] || return 0
@@ -17,10 +17,10 @@ gone() {
     return 1
 }
 
-# A server for workers of other hosts; its process in $server, its address in $url.
+# Starts a server that waits for a remote worker. Sets server to its process id and url to its address.
 serve() {
     rm -f "$work/serve.log"
-    meet remote
+    set_addresses remote
     "$UNMASK" serve --model models/tiny-block --port 0 --remote-workers 1 "${at[@]}" 2> "$work/serve.log" &
     server=$!
     wait_for 'unmask: ready' "$work/serve.log"
@@ -29,54 +29,55 @@ serve() {
 
 claims_begin
 
-addresses_are_needed() {
+addresses_are_required() {
     try worker --model models/tiny-block
     [ "$rc" = 2 ]
-    grep -q -- '--zmq-command-addr and --zmq-event-addr are needed' "$work/err"
+    grep -q -- '--zmq-command-addr and --zmq-event-addr are missing' "$work/err"
 }
 
-an_address_that_is_none_is_named() {
+an_invalid_address_is_an_error() {
     try worker --model models/tiny-block --zmq-command-addr nonsense --zmq-event-addr nonsense
     [ "$rc" = 3 ]
     grep -q 'worker 0: .*nonsense' "$work/err"
 }
 
-a_model_that_is_not_there_ends_it() {
-    meet none
+a_missing_model_is_an_error() {
+    set_addresses none
     try worker --model models/none "${at[@]}" --index 3
     [ "$rc" = 3 ]
     grep -q 'worker 3: .*models/none' "$work/err"
 }
 
-lines_carry_its_number_also_as_json() {
-    meet json
+log_lines_have_the_worker_number_also_as_json() {
+    set_addresses json
     try worker --model models/none "${at[@]}" --index 4 --log-format json
     [ "$rc" = 3 ]
     grep -q '"level":"error","message":"worker 4: .*models/none' "$work/err"
 }
 
-it_is_told_to_stop_by_a_signal() {
-    meet stop
+it_ends_on_sigterm() {
+    set_addresses stop
     "$UNMASK" worker --model models/tiny-block "${at[@]}" 2> "$work/stop.err" &
     wait_for 'is loaded' "$work/stop.err"
     kill -TERM $!
     wait $!
 }
 
-# The parent is a shell that starts a worker as the server does, and is killed.
+# A shell starts a worker with --parent, as the server does, and is then killed.
 it_ends_with_its_parent() {
-    meet parent
+    set_addresses parent
     bash -c '"$0" worker --model models/tiny-block --parent $$ "$@" 2> "$work/child.err" & echo $! > "$work/child"; wait' \
         "$UNMASK" "${at[@]}" &
     parent=$!
     wait_for 'is loaded' "$work/child.err"
     kill -KILL $parent
-    gone "$(cat "$work/child")"
+    wait_until_ended "$(cat "$work/child")"
 }
 
-# The terminal's Ctrl-C and a service manager's SIGTERM reach it too; only its parent may end it.
-it_heeds_its_parent_alone() {
-    meet heed
+# Ctrl-C of a terminal and SIGTERM of a service manager reach the worker, too. It ignores signals that don't come from
+# its parent.
+it_takes_signals_of_its_parent_only() {
+    set_addresses heed
     bash -c 'trap "kill -TERM \$child" USR1
         "$0" worker --model models/tiny-block --parent $$ "$@" 2> "$work/heed.err" & child=$!; echo $child > "$work/heed"
         while kill -0 $child 2> /dev/null; do wait $child; done' "$UNMASK" "${at[@]}" &
@@ -88,13 +89,13 @@ it_heeds_its_parent_alone() {
     sleep 0.3
     kill -0 "$child"
     kill -USR1 $parent
-    gone "$child"
-    gone $parent
+    wait_until_ended "$child"
+    wait_until_ended $parent
 }
 
-# The server is killed and started again; the worker stays.
+# The server is killed and started again. The same worker serves both.
 it_serves_one_server_after_another() {
-    meet remote
+    set_addresses remote
     "$UNMASK" worker --model models/tiny-block "${at[@]}" 2> "$work/remote.err" &
     worker=$!
     for round in 1 2; do
@@ -109,11 +110,11 @@ it_serves_one_server_after_another() {
     wait $worker
 }
 
-a_parent_that_is_gone_already_ends_it() {
-    meet orphan
+it_ends_if_its_parent_has_ended_before() {
+    set_addresses orphan
     try worker --model models/tiny-block "${at[@]}" --parent 4194304
     [ "$rc" = 3 ]
-    grep -q 'process 4194304, is gone' "$work/err"
+    grep -q 'process 4194304, has ended' "$work/err"
 }
 export work
 claims_all

@@ -1,4 +1,4 @@
-/* A worker: what it answers to commands, over a link in one process. */
+/* A worker over an in-process link: its replies to commands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -10,15 +10,16 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "failing_device.h"
 #include "server/worker/worker.h"
 
-#define WAIT_MS 60000 /* for an event that will come */
+#define WAIT_MS 60000 /* the longest wait for an expected event */
 
 typedef struct fixture {
     um_config config;
     um_worker_config worker;
     um_hub *hub;
-    uint16_t incarnation; /* that answers */
+    uint16_t incarnation; /* the worker's present one */
     pthread_t thread;
     um_status status;
     um_err err;
@@ -31,7 +32,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* Without a link. */
+/* Prepares a worker without a link. */
 static void init(fixture *f, const char *model) {
     memset(f, 0, sizeof *f);
     um_config_init(&f->config);
@@ -55,21 +56,23 @@ static void send(fixture *f, um_msg m) {
     assert_true(um_hub_send(f->hub, 0, f->incarnation, &frame));
 }
 
-/* The next message; it lives until the next but one. */
+/* Returns the next message, which is valid until the call after the next. */
 static um_msg receive(fixture *f) {
     um_msg m;
     um_str frame;
     um_err err;
     struct pollfd p = {.fd = um_hub_fd(f->hub), .events = POLLIN};
-    while (!um_hub_receive(f->hub, &frame))
-        if (poll(&p, 1, WAIT_MS) <= 0) fail_msg("no message within %d s", WAIT_MS / 1000);
-    um_arena_reset(&f->arena);
-    if (um_wire_read(&m, &f->arena, frame, &err)) fail_msg("%s", err.msg);
+    do { /* skips frames of the old incarnation, sent before the worker noticed the loss */
+        while (!um_hub_receive(f->hub, &frame))
+            if (poll(&p, 1, WAIT_MS) <= 0) fail_msg("no message within %d s", WAIT_MS / 1000);
+        um_arena_reset(&f->arena);
+        if (um_wire_read(&m, &f->arena, frame, &err)) fail_msg("%s", err.msg);
+    } while (m.incarnation < f->incarnation);
     assert_int_equal(m.incarnation, f->incarnation);
     return m;
 }
 
-/* The next one of a type; STATS may come before it, nothing else. */
+/* Returns the next message, which must be of this type. Skips STATS. */
 static um_msg expect(fixture *f, um_msg_type type) {
     um_msg m = receive(f);
     while (m.type == UM_MSG_STATS && type != UM_MSG_STATS) m = receive(f);
@@ -118,7 +121,7 @@ static um_msg_generate question(uint64_t rid) {
                              .n_set = UM_LEN(set)};
 }
 
-/* What the events of one answer add up to. */
+/* The collected events of one answer. */
 typedef struct answer {
     um_buf text;
     int32_t ids[64], text_end[64], likeliest_id[128];
@@ -160,7 +163,7 @@ static void check_finish(answer *a, const um_msg_finish *f) {
     um_buf_free(&a->text);
 }
 
-static void a_generation_streams_what_it_ends_with(void **state) {
+static void streamed_events_add_up_to_the_result(void **state) {
     (void)state;
     fixture f;
     answer a = {0};
@@ -203,7 +206,7 @@ static void requests_run_side_by_side_and_every_answer_ends(void **state) {
         check_finish(&a[m.finish.rid - 1][m.finish.index], &m.finish);
         left--;
     }
-    um_msg m = expect(&f, UM_MSG_STATS); /* at once when nothing is left */
+    um_msg m = expect(&f, UM_MSG_STATS); /* sent at once after the last request */
     assert_int_equal(m.stats.requests, 4);
     assert_int_equal(m.stats.requests_running + m.stats.requests_waiting, 0);
     assert_int_equal(m.stats.pages_used_most > 0, 1);
@@ -265,7 +268,7 @@ static void a_bad_request_is_an_error_and_nothing_else(void **state) {
     shut_down(&f);
 }
 
-static void a_number_that_runs_is_not_taken_twice(void **state) {
+static void a_duplicate_request_number_is_an_error(void **state) {
     (void)state;
     fixture f;
     ready(&f);
@@ -282,8 +285,8 @@ static void a_number_that_runs_is_not_taken_twice(void **state) {
     shut_down(&f);
 }
 
-/* A frame that is cut behind the number of its request. */
-static void a_command_that_cannot_be_read_is_answered(void **state) {
+/* A frame that is truncated after its request number. */
+static void an_invalid_command_gets_an_error(void **state) {
     (void)state;
     fixture f;
     um_buf frame = {0};
@@ -308,7 +311,7 @@ static um_msg call(fixture *f, const char *name, const char *args) {
     return m;
 }
 
-/* The result as JSON. */
+/* Calls a utility that must succeed; returns the result as JSON. */
 static json_t *result(fixture *f, const char *name, const char *args) {
     json_t *v = NULL;
     um_err err;
@@ -320,7 +323,7 @@ static json_t *result(fixture *f, const char *name, const char *args) {
 
 static bool mentions(um_str s, const char *what) { return s.n && memmem(s.p, s.n, what, strlen(what)); }
 
-static void calls_answer_by_name(void **state) {
+static void calls_find_utilities_by_name(void **state) {
     (void)state;
     fixture f;
     ready(&f);
@@ -344,7 +347,7 @@ static void calls_answer_by_name(void **state) {
     shut_down(&f);
 }
 
-static void a_call_that_fails_says_why(void **state) {
+static void a_failed_call_reports_the_reason(void **state) {
     (void)state;
     static const struct {
         const char *name, *args, *says, *param;
@@ -390,15 +393,61 @@ static void a_call_generates_a_list(void **state) {
         assert_int_equal(json_array_size(json_object_get(one, "token_ids")), 8);
         assert_true(json_is_string(json_object_get(one, "text")));
         assert_true(json_integer_value(json_object_get(one, "nfe")) > 0);
+        assert_true(json_is_integer(json_object_get(one, "seed")));
+        assert_null(json_object_get(one, "logprobs"));
         assert_string_equal(json_string_value(json_object_get(one, "finish_reason")), "max_new_tokens_reached");
     }
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(v, 1), "prompt_tokens")), 3);
     json_decref(v);
     shut_down(&f);
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+static void a_generated_list_has_seeds_and_probabilities(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    json_t *v = result(&f, "run_diffusion_generation",
+                       "{\"prompts\": [[70, 71], [72]], \"params\": [{\"max_tokens\": 4, \"seed\": 9, \"logprobs\": 2,"
+                       " \"ignore_eos\": true, \"temperature\": 0}, {\"max_tokens\": 4, \"logprobs\": 0}]}");
+    const json_t *one = json_array_get(v, 0), *ids = json_object_get(one, "token_ids"),
+                 *list = json_object_get(one, "logprobs");
+    assert_int_equal(json_integer_value(json_object_get(one, "seed")), 9);
+    assert_int_equal(json_integer_value(json_object_get(one, "prompt_tokens")), 2);
+    assert_int_equal(json_array_size(list), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *at = json_array_get(list, i), *top = json_object_get(at, "top");
+        assert_int_equal(json_integer_value(json_object_get(at, "token_id")),
+                         json_integer_value(json_array_get(ids, i)));
+        assert_int_equal(json_array_size(top), 2);
+        /* Decoding is greedy, so the token is the top candidate. */
+        assert_true(json_equal(json_object_get(json_array_get(top, 0), "token_id"), json_object_get(at, "token_id")));
+        assert_true(json_real_value(json_object_get(at, "logprob")) <= 0);
+    }
+    one = json_array_get(v, 1);
+    list = json_object_get(one, "logprobs");
+    assert_int_equal(json_array_size(list), json_array_size(json_object_get(one, "token_ids")));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        assert_int_equal(json_array_size(json_object_get(json_array_get(list, i), "top")), 0);
+    json_decref(v);
+    shut_down(&f);
+}
 
-static void what_runs_at_the_end_is_aborted(void **state) {
+static void numbers_name_the_prompts_of_a_list(void **state) {
+    (void)state;
+    fixture f;
+    ready(&f);
+    um_msg m = call(&f, "run_diffusion_generation",
+                    "{\"prompts\": [[70], []], \"numbers\": [4, 7], \"params\": {\"max_tokens\": 2}}");
+    assert_true(m.ret.status < 0);
+    if (!mentions(m.ret.value, "prompt 7")) fail_msg("%.*s", (int)m.ret.value.n, m.ret.value.p);
+    m = call(&f, "run_diffusion_generation", "{\"prompts\": [[70], [71]], \"numbers\": [4]}");
+    assert_true(um_str_eq(m.ret.param, UM_STR("numbers")));
+    shut_down(&f);
+}
+
+/* ---- Start and end ----------------------------------------------------------------------------------------------- */
+
+static void requests_are_aborted_at_the_end(void **state) {
     (void)state;
     static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
     fixture f;
@@ -422,6 +471,45 @@ static void what_runs_at_the_end_is_aborted(void **state) {
     assert_int_equal(f.status, UM_OK);
 }
 
+/* A call with several prompts returns nothing either, even if some prompts finished before the device failed. */
+static void a_failed_device_ends_the_worker_and_no_cut_answer_is_sent(void **state) {
+    (void)state;
+    static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")},
+                                  {UM_STR("ignore_eos"), UM_STR("true")},
+                                  {UM_STR("accept_threshold"), UM_STR("1")}, /* one token per pass */
+                                  {UM_STR("block_size"), UM_STR("4")}};
+    for (int in = FAILS_IN_SUBMIT; in <= FAILS_IN_WAIT; in++) {
+        fixture f;
+        int n_texts = 0;
+        ready(&f);
+        um_msg_generate g = question(1);
+        g.n = 2;
+        g.set = set;
+        g.n_set = UM_LEN(set);
+        fail_after(in, 30);
+        send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
+        send(&f, (um_msg){.type = UM_MSG_CALL,
+                          .call = {.call_id = 4,
+                                   .name = UM_STR("run_diffusion_generation"),
+                                   .args = UM_STR("{\"prompts\": [\"a\", \"b\"], \"params\":"
+                                                  " [{\"max_tokens\": 1}, {\"max_tokens\": 400, \"ignore_eos\": true, "
+                                                  "\"accept_threshold\": 1}]}")}});
+        um_msg m = receive(&f);
+        for (; m.type != UM_MSG_FAILED; m = receive(&f)) {
+            if (m.type == UM_MSG_FINISH || m.type == UM_MSG_ERROR || m.type == UM_MSG_RETURN)
+                fail_msg("a \"%s\" of a request that the device failed", um_msg_name(m.type));
+            n_texts += m.type == UM_MSG_TEXT;
+        }
+        assert_true(n_texts > 0);
+        assert_int_equal(m.failed.status, UM_EDEVICE);
+        assert_true(um_str_eq(m.failed.message, UM_STR(DEVICE_ERROR)));
+        stop(&f);
+        assert_int_equal(f.status, UM_EDEVICE);
+        assert_string_equal(f.err.msg, DEVICE_ERROR);
+        fail_after(in, -1);
+    }
+}
+
 static void a_model_that_cannot_be_opened_is_reported(void **state) {
     (void)state;
     fixture f;
@@ -433,7 +521,7 @@ static void a_model_that_cannot_be_opened_is_reported(void **state) {
     assert_int_equal(f.status, UM_ENOENT);
 }
 
-/* As on another host: the server is started again while a request runs. */
+/* A worker on another host has no parent process here. Its server restarts while a request runs. */
 static void a_worker_without_a_parent_outlives_its_server(void **state) {
     (void)state;
     static const um_pair set[] = {{UM_STR("max_tokens"), UM_STR("400")}, {UM_STR("ignore_eos"), UM_STR("true")}};
@@ -481,19 +569,22 @@ static void an_orphan_ends_at_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_generation_streams_what_it_ends_with),
+        cmocka_unit_test(streamed_events_add_up_to_the_result),
         cmocka_unit_test(requests_run_side_by_side_and_every_answer_ends),
         cmocka_unit_test(an_aborted_request_ends_and_unknown_ones_are_ignored),
         cmocka_unit_test(a_bad_request_is_an_error_and_nothing_else),
-        cmocka_unit_test(a_number_that_runs_is_not_taken_twice),
-        cmocka_unit_test(a_command_that_cannot_be_read_is_answered),
-        cmocka_unit_test(calls_answer_by_name),
-        cmocka_unit_test(a_call_that_fails_says_why),
+        cmocka_unit_test(a_duplicate_request_number_is_an_error),
+        cmocka_unit_test(an_invalid_command_gets_an_error),
+        cmocka_unit_test(calls_find_utilities_by_name),
+        cmocka_unit_test(a_failed_call_reports_the_reason),
         cmocka_unit_test(a_call_generates_a_list),
-        cmocka_unit_test(what_runs_at_the_end_is_aborted),
+        cmocka_unit_test(a_generated_list_has_seeds_and_probabilities),
+        cmocka_unit_test(numbers_name_the_prompts_of_a_list),
+        cmocka_unit_test(requests_are_aborted_at_the_end),
+        cmocka_unit_test(a_failed_device_ends_the_worker_and_no_cut_answer_is_sent),
         cmocka_unit_test(a_model_that_cannot_be_opened_is_reported),
         cmocka_unit_test(a_worker_without_a_parent_outlives_its_server),
         cmocka_unit_test(an_orphan_ends_at_once),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_device, NULL);
 }

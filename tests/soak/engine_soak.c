@@ -1,9 +1,9 @@
-/* Soak: random requests on the bundled model for a given time: engine_soak SECONDS [SEED]
+/* Soak test: sends random requests to an engine with the bundled model for a given time: engine_soak SECONDS [SEED]
  *
- * Requests come, run side by side, are aborted and refused, with too few pages for all of them. What must hold: an
- * answer keeps its limits and never contains the mask, the same question with the same seed gets the same answer
- * whatever else runs, an idle engine holds no page, and memory stops growing. Prints one line every ten seconds and
- * ends with status 1 at the first thing that does not hold. */
+ * Up to 12 requests are pending, and up to four run together. Some are aborted, and some are invalid. An answer must
+ * keep its limits and must not contain a mask. The same question with the same seed must get the same answer, whatever
+ * else runs. An idle engine must hold no pages, and memory must stop growing. Prints a line every ten seconds, and
+ * exits with status 1 at the first violation. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "base/base.h"
 
 #define N_PROBES    12
-#define WARM_UP     400 /* answers before memory is measured */
+#define WARM_UP     400 /* finished requests before memory is measured */
 #define GROWTH_MAX  ((int64_t)16 << 20)
 #define PENDING_MAX 12
 
@@ -24,10 +24,10 @@ typedef struct soak {
     int64_t n_finished, n_aborted, n_refused, n_tokens, rss_warm;
 } soak;
 
-/* One request in flight: what its answer is checked against. */
+/* The values against which the answer of a pending request is checked. */
 typedef struct ticket {
     soak *soak;
-    int probe; /* -1: a random question */
+    int probe; /* number of a question that is repeated; -1: a random question */
     int32_t max_tokens;
 } ticket;
 
@@ -71,7 +71,7 @@ static void on_event(void *arg, const um_event *ev) {
     um_free(t);
 }
 
-/* Question, limits and sampling are a function of `key` alone. */
+/* Fills a request. Its question, limits and sampling depend only on `key`. */
 static void fill_request(um_request *r, uint64_t key, um_buf *text) {
     static const char *const words[] = {"house", "river", "seven", "12", "reverse", "upper", "case", "what", "is", "+"};
     size_t n = 1 + um_rng_u64(key, 0) % 40;
@@ -104,7 +104,7 @@ static int64_t add_request(soak *s) {
     return id;
 }
 
-/* A prompt longer than the model: it must be refused, and must not disturb the others. */
+/* Adds a prompt that is longer than the model's context. The engine must reject it. */
 static void add_bad_request(soak *s) {
     um_request r;
     size_t n = (size_t)s->info.max_position + 1;
@@ -127,14 +127,14 @@ static void check_idle(soak *s) {
     if (rss > s->rss_warm + GROWTH_MAX) die("memory", "grew by more than 16 MiB since the warm-up");
 }
 
-/* Fills the queue, aborts now and then, steps until everything is answered. */
+/* Adds up to PENDING_MAX requests while it steps, aborts some, and continues until none is pending. */
 static void run_wave(soak *s) {
     um_err err;
     int64_t last = 0;
     for (uint64_t n = 1 + draw(s, PENDING_MAX); n > 0 || um_engine_pending(s->engine) > 0;) {
         if (n > 0 && draw(s, 2)) last = add_request(s), n--;
         if (draw(s, 50) == 0) add_bad_request(s);
-        if (last && draw(s, 20) == 0) um_engine_abort(s->engine, last, NULL); /* it may have ended: not an error here */
+        if (last && draw(s, 20) == 0) um_engine_abort(s->engine, last, NULL); /* fails if the request has ended */
         must(um_engine_step(s->engine, &err), &err, "step");
     }
     check_idle(s);

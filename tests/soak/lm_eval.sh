@@ -1,7 +1,9 @@
 #!/bin/bash
-# The clients of lm-evaluation-harness against the server, on a task that is a file here: tests/soak/lm_eval.sh BUILD
+# Runs two clients of lm-evaluation-harness against the server, on the tasks in tests/soak/lm_eval:
+# tests/soak/lm_eval.sh BUILD
 #
-# Both must find as many exact answers as `unmask eval` does on the same questions. Nothing is downloaded but packages.
+# Both clients must find the same share of exact answers as `unmask eval` on the same questions. Only Python packages
+# are downloaded.
 set -euo pipefail
 build=${1:-build}
 unmask=$build/unmask model=models/tiny-block
@@ -22,7 +24,7 @@ url=$(sed -n 's/.*listening at //p' "$work/log")
 want=$("$unmask" eval --model $model --dtype float32 2> /dev/null | awk '$1 == "all" && $4 ~ /^[0-9.]+$/ { print $3 / $2 }')
 [ -n "$want" ] || { echo "unmask eval gave no result" >&2; exit 1; }
 
-# run PATH TASK OPTION...: the share of exact answers
+# run PATH TASK OPTION...: prints the share of exact answers of the client $client.
 run() {
     local options=model=tiny-block,base_url=$url$1,num_concurrent=8,tokenized_requests=False,tokenizer_backend=None
     shift

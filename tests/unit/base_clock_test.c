@@ -1,4 +1,4 @@
-/* base: times of timers. */
+/* base: durations for timers. */
 #include "base/base.h"
 
 #include <setjmp.h>

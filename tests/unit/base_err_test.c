@@ -78,7 +78,7 @@ static void names_the_parameter_that_is_wrong(void **state) {
     assert_string_equal(err.param, "");
     (void)um_fail_about(&err, UM_EIO, "a_name_that_is_much_longer_than_the_field_that_takes_it");
     assert_int_equal(strlen(err.param), sizeof err.param - 1);
-    (void)um_fail(&err, UM_EIO, "gone"); /* a name may be a client's: no character of it is cut */
+    (void)um_fail(&err, UM_EIO, "gone"); /* clients choose names, so characters must not be split */
     (void)um_fail_about(&err, UM_EIO, "a_name_of_38_bytes_and_then_a_long_one\xC3\xA9");
     assert_string_equal(err.param, "a_name_of_38_bytes_and_then_a_long_one");
     assert_int_equal(um_fail_param(NULL, UM_EIO, "x", "y"), UM_EIO);
@@ -91,7 +91,7 @@ static void version_is_that_of_the_header(void **state) {
     assert_string_equal(um_version(), text);
 }
 
-/* What a call wrote to stderr, in a buffer of the caller's. */
+/* Captures what a call writes to stderr in the caller's buffer. */
 static void logged(um_log_level level, const char *text, char *out, size_t cap) {
     int saved = dup(STDERR_FILENO);
     FILE *f = tmpfile();

@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-/* A file of n bytes 'a' in a fresh folder; both are removed by drop_file. */
+/* Creates a file of n bytes 'a' in a new folder; drop_file removes both. */
 typedef struct temp {
     char dir[64], path[80];
 } temp;

@@ -1,4 +1,4 @@
-/* base: JSON in and out, numbers as text. */
+/* base: reading and writing JSON, numbers as text. */
 #include "base/base.h"
 
 #include <setjmp.h>
@@ -125,6 +125,10 @@ static void writes_members_of_each_type(void **state) {
     um_jw_put_int(&w, "int", INT64_MIN);
     um_jw_put_double(&w, "double", 0.1);
     um_jw_put_double(&w, "nan", NAN);
+    um_jw_put_seconds(&w, "short", 9.14e-05);
+    um_jw_put_seconds(&w, "long", 12.9999999);
+    um_jw_put_seconds(&w, "never", NAN);
+    um_jw_put_seconds(&w, "negative", -1);
     um_jw_put_ratio(&w, "ratio", 1, 4);
     um_jw_put_ratio(&w, "by_zero", 1, 0);
     um_jw_put_ratio(&w, "of_zero", 0, 4);
@@ -135,7 +139,8 @@ static void writes_members_of_each_type(void **state) {
     um_jw_put_bytes(&w, "bytes", UM_STR("\xff\x01"));
     um_jw_end_object(&w);
     assert_string_equal(b.data, "{\"str\":\"a\\\"b\",\"none\":\"\",\"cstr\":\"x\",\"null\":null,"
-                                "\"int\":-9223372036854775808,\"double\":0.1,\"nan\":null,\"ratio\":0.25,"
+                                "\"int\":-9223372036854775808,\"double\":0.1,\"nan\":null,"
+                                "\"short\":0.000091,\"long\":13.000000,\"never\":null,\"negative\":-1,\"ratio\":0.25,"
                                 "\"by_zero\":null,\"of_zero\":null,\"bool\":true,\"nothing\":null,"
                                 "\"ints\":[3,-4],\"no_ints\":[],\"bytes\":[255,1]}");
     um_buf_free(&b);
@@ -202,7 +207,7 @@ static void replaces_invalid_bytes(void **state) {
     um_buf_free(&b);
 }
 
-/* Every byte string comes out as JSON that jansson accepts. */
+/* Every byte string is written as JSON that jansson accepts. */
 static void any_bytes_become_valid_json(void **state) {
     (void)state;
     um_buf b = {0};
@@ -321,7 +326,7 @@ static void integers_beyond_64_bits_keep_their_digits(void **state) {
         snprintf(text, sizeof text, "[%s]", big[i]);
         assert_int_equal(um_json_parse_exact(&v, text, strlen(text), "x.json", &err), UM_OK);
         assert_true(um_str_eq(um_json_big_integer(json_array_get(v, 0)), um_str_of(big[i])));
-        char *written = json_dumps(v, 0); /* and they survive being handed on */
+        char *written = json_dumps(v, 0); /* they also survive writing and parsing again */
         assert_int_equal(um_json_parse_exact(&again, written, strlen(written), "x.json", &err), UM_OK);
         assert_true(um_str_eq(um_json_big_integer(json_array_get(again, 0)), um_str_of(big[i])));
         free(written);
@@ -384,7 +389,7 @@ static void exact_json_is_still_checked(void **state) {
     }
 }
 
-/* The key is named as it reads, wherever it stands and whatever stands before it. */
+/* The message has the unescaped key, wherever it is and whatever precedes it. */
 static void requests_have_no_key_twice(void **state) {
     (void)state;
     static const struct {
@@ -401,7 +406,7 @@ static void requests_have_no_key_twice(void **state) {
     um_err err;
     for (size_t i = 0; i < UM_LEN(twice); i++) {
         char named[64];
-        snprintf(named, sizeof named, "x.json: an object has \"%s\" twice", twice[i].key);
+        snprintf(named, sizeof named, "x.json: duplicate key \"%s\" (line", twice[i].key);
         assert_int_equal(um_json_parse_request(&v, twice[i].text, strlen(twice[i].text), "x.json", &err), UM_EPARSE);
         assert_null(v);
         assert_non_null(strstr(err.msg, named));

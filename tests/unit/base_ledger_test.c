@@ -1,4 +1,4 @@
-/* Ledgers and files that are replaced whole: what holds after a program was ended at any byte. */
+/* base: ledgers and atomically replaced files, after a crash at any byte. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -45,7 +45,7 @@ static void expect(const char *want) {
     um_buf_free(&have);
 }
 
-/* Lines are numbers, in order. */
+/* Accepts lines that contain their own line number, except for 13. */
 static um_status take(void *arg, um_str line, int64_t number, um_err *err) {
     int64_t *n = (int64_t *)arg, v = 0;
     char text[32];
@@ -66,14 +66,14 @@ static int64_t read_lines(um_ledger *l, um_status want, um_err *err) {
     return n;
 }
 
-static void cut_at_any_byte_it_goes_on_behind_the_last_whole_line(void **state) {
+static void continues_after_the_last_complete_line_wherever_the_file_is_cut(void **state) {
     (void)state;
     for (size_t cut = 0; cut < sizeof lines; cut++) {
         um_ledger l;
         um_err err = {0};
         put(lines, cut);
         int64_t n = read_lines(&l, UM_OK, &err);
-        assert_int_equal(um_ledger_begin(&l, &err), UM_OK);
+        assert_int_equal(um_ledger_truncate(&l, &err), UM_OK);
         while (n < 12) {
             char line[8];
             snprintf(line, sizeof line, "%d\n", (int)++n);
@@ -95,9 +95,9 @@ static void a_broken_last_line_is_left_out_and_one_in_the_middle_is_an_error(voi
     (void)um_ledger_close(&l, NULL);
     put("1\n2\nx\n4\n", 8);
     assert_int_equal(read_lines(&l, UM_EPARSE, &err), 2);
-    assert_non_null(strstr(err.msg, ":3 is no result (\"x\" is no number)"));
+    assert_non_null(strstr(err.msg, ":3 is not a valid result (\"x\" is no number)"));
     assert_int_equal(l.keep, 4);
-    assert_int_equal(um_ledger_begin(&l, &err), UM_OK);
+    assert_int_equal(um_ledger_truncate(&l, &err), UM_OK);
     (void)um_ledger_close(&l, NULL);
     expect("1\n2\n");
 }
@@ -121,7 +121,7 @@ static void a_second_opener_is_refused(void **state) {
     (void)um_ledger_close(&a, NULL);
 }
 
-/* Files of at most so many bytes: what a full disk looks like. */
+/* Limits the size of files, which simulates a full disk. */
 static void limit_files(rlim_t bytes) {
     struct rlimit r;
     getrlimit(RLIMIT_FSIZE, &r);
@@ -136,7 +136,7 @@ static void without_room_a_file_stays_as_it_was(void **state) {
     signal(SIGXFSZ, SIG_IGN);
     put("1\n2\n", 4);
     (void)read_lines(&l, UM_OK, &err);
-    assert_int_equal(um_ledger_begin(&l, &err), UM_OK);
+    assert_int_equal(um_ledger_truncate(&l, &err), UM_OK);
     limit_files(6);
     assert_int_equal(um_ledger_commit(&l, um_str_of("3\n4\n"), &err), UM_EIO);
     expect("1\n2\n");
@@ -161,7 +161,7 @@ static void a_file_is_replaced_whole(void **state) {
     assert_int_equal(um_file_replace("/tmp/unmask_no_such_folder/x", um_str_of("x"), &err), UM_ENOENT);
 }
 
-/* Somebody may say /dev/stdout. */
+/* A user may choose /dev/stdout as the output. */
 static void links_and_devices_stay_what_they_are(void **state) {
     char link[80];
     struct stat st;
@@ -187,7 +187,7 @@ static void links_and_devices_stay_what_they_are(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_at_any_byte_it_goes_on_behind_the_last_whole_line),
+        cmocka_unit_test(continues_after_the_last_complete_line_wherever_the_file_is_cut),
         cmocka_unit_test(a_broken_last_line_is_left_out_and_one_in_the_middle_is_an_error),
         cmocka_unit_test(what_the_reader_refuses_is_its_own_error),
         cmocka_unit_test(a_second_opener_is_refused),

@@ -13,7 +13,7 @@
 
 typedef struct job {
     int n_threads;
-    int plain[TASKS_MAX]; /* written without atomics: the pool must order them before um_pool_run returns */
+    int plain[TASKS_MAX]; /* not atomic: the pool must make the writes visible before um_pool_run returns */
     atomic_int calls, bad_thread;
 } job;
 
@@ -47,7 +47,7 @@ static void runs_every_task_once(void **state) {
     }
 }
 
-/* Back to back, so that late threads of one run meet the next. */
+/* Starts runs without a pause, so that late threads of one run see the next one. */
 static void survives_many_short_runs(void **state) {
     (void)state;
     um_pool *p = make_pool(4);
@@ -72,78 +72,78 @@ static void wakes_threads_that_fell_asleep(void **state) {
     um_pool_free(p);
 }
 
-/* Each task waits for the other: they end only when two threads run at the same time. */
-static void meet(void *arg, int task, int thread) {
+/* Each task waits for the other one, so they finish only when two threads run at the same time. */
+static void wait_for_other(void *arg, int task, int thread) {
     (void)task, (void)thread;
-    atomic_int *met = (atomic_int *)arg;
-    atomic_fetch_add(met, 1);
+    atomic_int *arrived = (atomic_int *)arg;
+    atomic_fetch_add(arrived, 1);
     double limit = um_now() + 20;
-    while (atomic_load(met) < 2 && um_now() < limit) usleep(100);
+    while (atomic_load(arrived) < 2 && um_now() < limit) usleep(100);
 }
 
 static void runs_tasks_at_the_same_time(void **state) {
     (void)state;
     um_pool *p = make_pool(2);
-    atomic_int met = 0;
+    atomic_int arrived = 0;
     double start = um_now();
-    um_pool_run(p, meet, &met, 2);
+    um_pool_run(p, wait_for_other, &arrived, 2);
     assert_true(um_now() - start < 15);
     um_pool_free(p);
 }
 
-static void nap(void *arg, int task, int thread) {
+static void sleep_in_task(void *arg, int task, int thread) {
     (void)thread;
     usleep(task == 0 ? 100 : 20000);
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* The caller runs out of tasks first and has to sleep. */
+/* The caller finishes its tasks first and has to sleep. */
 static void waits_for_the_slowest_task(void **state) {
     (void)state;
     um_pool *p = make_pool(2);
     atomic_int done = 0;
-    um_pool_run(p, nap, &done, 3);
+    um_pool_run(p, sleep_in_task, &done, 3);
     assert_int_equal(atomic_load(&done), 3);
     um_pool_free(p);
 }
 
-enum { N_MET = 4 };
+enum { N_TASKS = 4 };
 
 typedef struct meeting {
     atomic_int arrived;
-    int thread[N_MET]; /* of each task */
+    int thread[N_TASKS]; /* the thread that ran each task */
 } meeting;
 
-/* Waits for a task on every other thread, so each thread gets one. */
-static void meet_all(void *arg, int task, int thread) {
+/* Waits until all tasks have started, so that each thread gets one task. */
+static void wait_for_all(void *arg, int task, int thread) {
     meeting *m = (meeting *)arg;
     m->thread[task] = thread;
     atomic_fetch_add(&m->arrived, 1);
     double limit = um_now() + 20;
-    while (atomic_load(&m->arrived) < N_MET && um_now() < limit) usleep(100);
+    while (atomic_load(&m->arrived) < N_TASKS && um_now() < limit) usleep(100);
 }
 
-/* In the first run of a pool nobody is still about to take tasks of the run before. */
+/* Uses only the first run of a pool, in which no thread can be late from an earlier run. */
 static void a_thread_begins_with_its_own_share(void **state) {
     (void)state;
     for (int round = 0; round < 20; round++) {
-        um_pool *p = make_pool(N_MET);
+        um_pool *p = make_pool(N_TASKS);
         meeting m = {0};
-        um_pool_run(p, meet_all, &m, N_MET);
-        for (int i = 0; i < N_MET; i++) assert_int_equal(m.thread[i], i);
+        um_pool_run(p, wait_for_all, &m, N_TASKS);
+        for (int i = 0; i < N_TASKS; i++) assert_int_equal(m.thread[i], i);
         um_pool_free(p);
     }
 }
 
-typedef struct held {
+typedef struct delayed {
     atomic_int done;
     int n;
-} held;
+} delayed;
 
-/* The first task waits for all others, those of its own share too. */
-static void hold_first(void *arg, int task, int thread) {
+/* The first task waits for all others, including those of its own share. */
+static void delay_first(void *arg, int task, int thread) {
     (void)thread;
-    held *h = (held *)arg;
+    delayed *h = (delayed *)arg;
     double limit = um_now() + 20;
     while (task == 0 && atomic_load(&h->done) < h->n - 1 && um_now() < limit) usleep(100);
     atomic_fetch_add(&h->done, 1);
@@ -152,9 +152,9 @@ static void hold_first(void *arg, int task, int thread) {
 static void a_thread_takes_over_what_others_leave(void **state) {
     (void)state;
     um_pool *p = make_pool(2);
-    held h = {.n = 10};
+    delayed h = {.n = 10};
     double start = um_now();
-    um_pool_run(p, hold_first, &h, h.n);
+    um_pool_run(p, delay_first, &h, h.n);
     assert_int_equal(atomic_load(&h.done), h.n);
     assert_true(um_now() - start < 15);
     um_pool_free(p);
@@ -180,10 +180,10 @@ static void refuses_impossible_numbers_of_threads(void **state) {
     assert_null(p);
 }
 
-static void zero_means_one_thread_a_core(void **state) {
+static void zero_means_one_thread_per_usable_cpu(void **state) {
     (void)state;
     um_pool *p = make_pool(0);
-    assert_in_range(um_pool_threads(p), 1, sysconf(_SC_NPROCESSORS_CONF));
+    assert_int_equal(um_pool_threads(p), um_cpu_count());
     um_pool_free(p);
     um_pool_free(NULL);
 }
@@ -199,7 +199,7 @@ int main(void) {
         cmocka_unit_test(a_thread_takes_over_what_others_leave),
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(refuses_impossible_numbers_of_threads),
-        cmocka_unit_test(zero_means_one_thread_a_core),
+        cmocka_unit_test(zero_means_one_thread_per_usable_cpu),
     };
     return cmocka_run_group_tests_name("base_pool", tests, NULL, NULL);
 }

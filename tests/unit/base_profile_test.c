@@ -1,4 +1,4 @@
-/* base: spans of a profile: sums, the trace, its limits. */
+/* base: profiles: sums of spans, the trace and its limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static void the_trace_holds_each_span(void **state) {
     start(&p);
     three_spans(&p);
     json_t *v = stop_and_read(&p);
-    assert_int_equal(json_array_size(v), 4); /* and the name of the process */
+    assert_int_equal(json_array_size(v), 4); /* three spans and the name of the process */
     const json_t *last = json_array_get(v, 3);
     assert_string_equal(json_string_value(json_object_get(last, "name")), "outer");
     assert_string_equal(json_string_value(json_object_get(last, "ph")), "X");
@@ -109,7 +109,7 @@ static void a_span_that_began_before_the_profile_is_left_out(void **state) {
     assert_int_equal(p.n_sums, 1);
 }
 
-/* Stopped and started again inside of a span: the old one is none of the new profile's. */
+/* The profile is stopped and started again inside of a span. The new profile does not contain that span. */
 static void a_span_of_an_earlier_profile_is_left_out(void **state) {
     (void)state;
     um_profile p = {0};
@@ -128,7 +128,7 @@ static void starting_twice_and_stopping_twice_are_fine(void **state) {
     um_profile p = {0};
     start(&p);
     three_spans(&p);
-    assert_int_equal(um_profile_start(&p, "/no/such/folder/x", NULL), UM_OK); /* goes on as it is */
+    assert_int_equal(um_profile_start(&p, "/no/such/folder/x", NULL), UM_OK); /* no effect */
     three_spans(&p);
     json_decref(stop_and_read(&p));
     assert_int_equal(sum_of(&p, "outer")->n, 2);

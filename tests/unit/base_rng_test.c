@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* First outputs of SplitMix64 with state 1234567, as its authors' program prints them. */
+/* The first outputs of SplitMix64 with state 1234567, computed with its authors' program. */
 static void is_splitmix64(void **state) {
     (void)state;
     const uint64_t expected[] = {UINT64_C(6457827717110365317), UINT64_C(3203168211198807973),
@@ -29,14 +29,14 @@ static void keys_depend_on_every_part_and_its_place(void **state) {
         for (size_t k = 0; k < i; k++) assert_true(keys[i] != keys[k]);
 }
 
-/* Flipping one bit of the position flips about 32 of 64 bits of the key. */
+/* A change of one bit of the position changes about 32 of 64 bits of the key. */
 static void neighbouring_keys_share_no_bits(void **state) {
     (void)state;
     double flips = 0;
     const int rounds = 1000;
     for (int i = 0; i < rounds; i++)
         flips += __builtin_popcountll(um_rng_key(7, (uint64_t)i, 0, 0) ^ um_rng_key(7, (uint64_t)i ^ 1, 0, 0));
-    assert_true(fabs(flips / rounds - 32) < 0.75); /* four sigma: 4 * 4 / sqrt(500) */
+    assert_true(fabs(flips / rounds - 32) < 0.75); /* four standard deviations: 4 * 4 / sqrt(500) */
 }
 
 static void uniform_stays_inside_and_fills_the_interval(void **state) {
@@ -53,7 +53,7 @@ static void uniform_stays_inside_and_fills_the_interval(void **state) {
     double chi2 = 0, expected = n / 64.0;
     for (int i = 0; i < 64; i++) chi2 += (cell[i] - expected) * (cell[i] - expected) / expected;
     assert_true(fabs(sum / n - 0.5) < 0.0015);
-    assert_true(chi2 < 110); /* 63 degrees of freedom: 1 in 5,000 lies above */
+    assert_true(chi2 < 110); /* 63 degrees of freedom: larger with a probability of 1 in 5,000 */
 }
 
 /* Mean and variance of the Gumbel distribution: Euler's constant and pi^2 / 6. */

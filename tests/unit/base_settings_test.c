@@ -21,7 +21,7 @@ typedef struct values {
 static const um_option rows[] = {
     {"quiet", NULL, UM_OPT_BOOL, V(quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "say nothing"},
     {"prefix_cache", NULL, UM_OPT_BOOL, V(cache), 0, 0, NULL, "true", NULL, NULL, "Memory", "share pages"},
-    {"threads", "num_threads,cores%4", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "Output", "threads"},
+    {"threads", "num_threads,cores", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "Output", "threads"},
     {"order", NULL, UM_OPT_CHOICE, V(order), 0, 0, "first|last", "last", NULL, "NAME", "Memory", "order"},
     {"accept_threshold", NULL, UM_OPT_FLOAT, V(threshold), 0, 1, NULL, "auto", "nan", "P", "Output", "probability"},
     {"device", NULL, UM_OPT_NAME, V(device), 0, 0, NULL, "cpu", NULL, "NAME", "Memory", "what computes"},
@@ -31,7 +31,7 @@ static const um_option outer_rows[] = {
     {"config", NULL, UM_OPT_STR, V(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration", "file"},
 };
 
-/* The command under test is "run"; there is also "eval" with an option "limit". */
+/* The command under test is "run". There is another command, "eval", with an option "limit". */
 static bool is_known(const char *command, const char *option) {
     bool is_eval = !command || um_streq(command, "eval");
     if (!option) return is_eval || um_streq(command, "run");
@@ -109,12 +109,12 @@ static void command_line_errors_help(void **state) {
         {"--accept-treshold=1", NULL, "unknown option --accept-treshold; did you mean --accept-threshold?"},
         {"--no-threads", NULL, "unknown option --no-threads; did you mean --threads?"},
         {"--no-quiet=1", NULL, "--no-quiet takes no value, found \"1\""},
-        {"--threads", "--quiet", "--threads needs a value, found --quiet; write --threads=VALUE if that is it"},
+        {"--threads", "--quiet", "--threads needs a value, found --quiet; write --threads=VALUE if this is the value"},
         {"--threads", NULL, "--threads needs a value, found the end of the command line"},
         {"--threads", "x", "--threads: expected an integer 1..64, or auto, found \"x\""},
         {"--num_threads=65", NULL, "--num_threads: 65 is outside 1..64"},
-        {"--cores=6", NULL, "--cores: 6 is no multiple of 4, which this name asks for; threads takes any"},
-        {"-t", "4", "unknown option -t; options start with two dashes, text after --"},
+        {"--cores=65", NULL, "--cores: 65 is outside 1..64"},
+        {"-t", "4", "unknown option -t; options start with two dashes, text that starts with a dash goes after --"},
     };
     for (size_t i = 0; i < UM_LEN(bad); i++) {
         end(state);
@@ -220,7 +220,7 @@ static void options_of_other_commands_are_passed_over(void **state) {
     assert_int_equal(yaml("run:\n  limit: 3\n"), UM_EINVAL);
     assert_string_equal(err.msg, "u.yaml:2:3: unknown option limit");
     assert_int_equal(yaml("eval:\n  trheads: 3\n"), UM_EINVAL);
-    assert_string_equal(err.msg, "u.yaml:2:3: trheads is no option of eval");
+    assert_string_equal(err.msg, "u.yaml:2:3: trheads is not an option of eval");
 }
 
 static void file_errors_say_where(void **state) {
@@ -229,15 +229,14 @@ static void file_errors_say_where(void **state) {
         {"zzzzzz: 4", "u.yaml:1:1: unknown option zzzzzz"},
         {"threads: x", "u.yaml:1:10: threads: expected an integer 1..64, or auto, found \"x\""},
         {"threads: 65", "u.yaml:1:10: threads: 65 is outside 1..64"},
-        {"cores: 6", "u.yaml:1:8: cores: 6 is no multiple of 4, which this name asks for; threads takes any"},
-        {"threads: \"4\"", "u.yaml:1:10: threads: a value of type integer is expected, found the text \"4\"; leave out "
-                           "the quotes"},
+        {"cores: 65", "u.yaml:1:8: cores: 65 is outside 1..64"},
+        {"threads: \"4\"", "u.yaml:1:10: threads: expected a value of type integer, found the text \"4\"; remove the "
+                           "quotes"},
         {"quiet: maybe", "u.yaml:1:8: quiet: expected true or false, found \"maybe\""},
-        {"threads: {a: 1}", "u.yaml:1:1: threads: a value is expected, found a mapping"},
-        {"other:\n  a: 1", "u.yaml:1:1: unknown section other; there are engine, decoding_thresholds and one for each "
-                           "command"},
-        {"run:\n  engine:\n    threads: 1", "u.yaml:2:3: unknown section engine; there are engine, decoding_thresholds "
-                                            "and one for each command"},
+        {"threads: {a: 1}", "u.yaml:1:1: threads: expected a value, found a mapping"},
+        {"other:\n  a: 1", "u.yaml:1:1: unknown section other; expected engine, decoding_thresholds or a command"},
+        {"run:\n  engine:\n    threads: 1", "u.yaml:2:3: unknown section engine; expected engine, decoding_thresholds "
+                                            "or a command"},
         {"threads: 1\nnum-threads: 2",
          "u.yaml:2:14: num-threads: the option threads is given twice, first at u.yaml:1:10"},
         {"config: other.yaml", "u.yaml:1:1: config belongs on the command line or in the environment"},
@@ -256,9 +255,9 @@ static void missing_file_is_named(void **state) {
     assert_non_null(strstr(err.msg, "/nowhere/u.yaml"));
 }
 
-/* ---- Together ---------------------------------------------------------------------------------------------------- */
+/* ---- Several sources --------------------------------------------------------------------------------------------- */
 
-static void stronger_giver_wins_in_whatever_order(void **state) {
+static void source_of_higher_precedence_wins_in_any_order(void **state) {
     (void)state;
     setenv("UNMASK_THREADS", "2", 1);
     setenv("UNMASK_QUIET", "1", 1);
@@ -272,7 +271,7 @@ static void stronger_giver_wins_in_whatever_order(void **state) {
     assert_int_equal(given("prefix_cache")->by, UM_BY_DEFAULT);
 }
 
-static void weaker_value_is_checked_all_the_same(void **state) {
+static void value_of_lower_precedence_is_still_checked(void **state) {
     (void)state;
     assert_int_equal(flags("--threads=1", NULL), UM_OK);
     assert_int_equal(yaml("threads: 99"), UM_ERANGE);
@@ -344,8 +343,8 @@ int main(void) {
         T(options_of_other_commands_are_passed_over),
         T(file_errors_say_where),
         T(missing_file_is_named),
-        T(stronger_giver_wins_in_whatever_order),
-        T(weaker_value_is_checked_all_the_same),
+        T(source_of_higher_precedence_wins_in_any_order),
+        T(value_of_lower_precedence_is_still_checked),
         T(printed_settings_say_who_gave_each),
         T(printed_settings_read_back),
         T(text_that_yaml_can_not_hold_is_refused),

@@ -87,9 +87,9 @@ static void what_has_no_meaning_is_refused_with_its_place(void **state) {
     refuse("a: !!int 1", "f:1:4: a tag (tag:yaml.org,2002:int) is not supported here");
     refuse("a: !x {b: 1}", "f:1:4: a tag (!x) is not supported here");
     refuse("a: 1\n---\nb: 1", "f:2:1: a second document is not supported here");
-    refuse("word", "f:1:1: options are expected, \"name: value\" a line, found \"word\"");
-    refuse("? {a: 1}\n: 2", "f:1:3: the name of an option is expected, found a mapping");
-    refuse("a: \"x\\0\"", "f:1:4: U+0000 can't be part of a text here");
+    refuse("word", "f:1:1: expected options, one \"name: value\" per line, found \"word\"");
+    refuse("? {a: 1}\n: 2", "f:1:3: expected the name of an option, found a mapping");
+    refuse("a: \"x\\0\"", "f:1:4: a text must not contain U+0000");
     refuse("a: {b: {c: {d: 1}}}", "f:1:12: mappings are nested deeper than 3");
 }
 

@@ -1,4 +1,4 @@
-/* Load and its arithmetic: when requests are due, what answers of servers say, what records add up to. */
+/* load: arrival times, parsing of server responses, and summaries of records. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 /* ---- Arrivals ---------------------------------------------------------------------------------------------------- */
 
-static void arrivals_are_those_of_the_seed(void **state) {
+static void arrivals_depend_on_the_seed_only(void **state) {
     static const double golden[] = {0.0107285, 0.0355248, 1.1081798, 1.1705653};
     um_arrivals a = {0}, b = {0}, c = {0};
     (void)state;
@@ -19,14 +19,16 @@ static void arrivals_are_those_of_the_seed(void **state) {
     um_arrivals_poisson(&c, 2, 5, 100, 0);
     assert_int_equal(a.n, 100);
     for (size_t i = 0; i < UM_LEN(golden); i++) assert_true(fabs(a.at[i] - golden[i]) < 1e-6);
-    for (size_t i = 0; i < a.n; i++) assert_true(fabs(a.at[i] - 2 * b.at[i]) < 1e-9); /* the rate only scales */
+    for (size_t i = 0; i < a.n; i++)
+        assert_true(fabs(a.at[i] - 2 * b.at[i]) < 1e-9); /* the rate only scales the times */
     assert_true(fabs(a.at[50] - c.at[50]) > 1e-6);
     um_arrivals_free(&a);
     um_arrivals_free(&b);
     um_arrivals_free(&c);
 }
 
-/* Gaps of an exponential distribution: mean and deviation are 1 / rate, and a share 1 / e is longer than that. */
+/* Gaps of an exponential distribution: mean and deviation are 1 / rate, and a share of 1 / e is longer than 1 / rate.
+ */
 static void gaps_are_exponential(void **state) {
     enum { N = 100000 };
     const double rate = 8;
@@ -47,7 +49,7 @@ static void gaps_are_exponential(void **state) {
     um_arrivals_free(&a);
 }
 
-static void seconds_bound_the_arrivals(void **state) {
+static void seconds_limit_the_arrivals(void **state) {
     um_arrivals a = {0};
     (void)state;
     um_arrivals_poisson(&a, 3, 100, 5, 10);
@@ -87,7 +89,7 @@ static void points_and_ranges_are_checked(void **state) {
     assert_int_equal(um_load_parse_range("4..", "x", &least, &most, NULL), UM_EINVAL);
 }
 
-static void random_words_have_the_lengths_asked_for(void **state) {
+static void random_prompts_have_the_requested_lengths(void **state) {
     um_load_prompts p = {0}, q = {0};
     size_t seen[4] = {0};
     (void)state;
@@ -107,84 +109,84 @@ static void random_words_have_the_lengths_asked_for(void **state) {
 
 /* ---- Answers of servers ------------------------------------------------------------------------------------------ */
 
-static void reads_what_servers_say(void **state) {
+static void parses_responses_of_servers(void **state) {
     static const struct {
         int status;
         const char *data;
         um_peer_kind kind;
         const char *text;
     } rows[] = {
-        {200, "[DONE]", UM_SAYS_DONE, ""},
-        {200, "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", UM_SAYS_TEXT, "a"},
-        {200, "{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}", UM_SAYS_NOTHING, ""},
-        {200, "{\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}", UM_SAYS_TEXT, "b"},
-        {200, "{\"choices\":[{\"message\":{\"content\":\"c\"}}]}", UM_SAYS_TEXT, "c"},
-        {200, "{\"choices\":[],\"usage\":{}}", UM_SAYS_NOTHING, ""},
-        {200, "{\"event\":\"append\",\"text\":\"d\"}", UM_SAYS_TEXT, "d"},
-        {200, "{\"event\":\"buffer_snapshot\",\"text\":\"e\"}", UM_SAYS_SNAPSHOT, "e"},
-        {200, "{\"event\":\"final\",\"text\":\"f\"}", UM_SAYS_WHOLE, "f"},
-        {200, "{\"event\":\"error\",\"message\":\"g\"}", UM_SAYS_ERROR, ""},
-        {200, "{\"error\":{\"message\":\"h\"}}", UM_SAYS_ERROR, ""},
-        {400, "{}", UM_SAYS_ERROR, ""},
-        {200, "", UM_SAYS_ERROR, ""},
-        {200, "[]", UM_SAYS_ERROR, ""},
-        {200, "nonsense", UM_SAYS_ERROR, ""},
-        {502, "<html>", UM_SAYS_ERROR, ""},
-        {200, "{\"choices\":[7,{\"delta\":3}]}", UM_SAYS_NOTHING, ""},
-        {200, "{\"choices\":{\"delta\":3},\"usage\":[1]}", UM_SAYS_NOTHING, ""},
-        {200, "{\"choices\":[{\"delta\":{\"content\":{}},\"finish_reason\":[]}],\"nfe\":-4}", UM_SAYS_NOTHING, ""},
+        {200, "[DONE]", UM_PEER_DONE, ""},
+        {200, "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", UM_PEER_TEXT, "a"},
+        {200, "{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}", UM_PEER_NOTHING, ""},
+        {200, "{\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}", UM_PEER_TEXT, "b"},
+        {200, "{\"choices\":[{\"message\":{\"content\":\"c\"}}]}", UM_PEER_TEXT, "c"},
+        {200, "{\"choices\":[],\"usage\":{}}", UM_PEER_NOTHING, ""},
+        {200, "{\"event\":\"append\",\"text\":\"d\"}", UM_PEER_TEXT, "d"},
+        {200, "{\"event\":\"buffer_snapshot\",\"text\":\"e\"}", UM_PEER_SNAPSHOT, "e"},
+        {200, "{\"event\":\"final\",\"text\":\"f\"}", UM_PEER_WHOLE, "f"},
+        {200, "{\"event\":\"error\",\"message\":\"g\"}", UM_PEER_ERROR, ""},
+        {200, "{\"error\":{\"message\":\"h\"}}", UM_PEER_ERROR, ""},
+        {400, "{}", UM_PEER_ERROR, ""},
+        {200, "", UM_PEER_ERROR, ""},
+        {200, "[]", UM_PEER_ERROR, ""},
+        {200, "nonsense", UM_PEER_ERROR, ""},
+        {502, "<html>", UM_PEER_ERROR, ""},
+        {200, "{\"choices\":[7,{\"delta\":3}]}", UM_PEER_NOTHING, ""},
+        {200, "{\"choices\":{\"delta\":3},\"usage\":[1]}", UM_PEER_NOTHING, ""},
+        {200, "{\"choices\":[{\"delta\":{\"content\":{}},\"finish_reason\":[]}],\"nfe\":-4}", UM_PEER_NOTHING, ""},
     };
     (void)state;
     for (size_t i = 0; i < UM_LEN(rows); i++) {
-        um_peer_says s;
+        um_peer_message s;
         um_peer_read(&s, rows[i].status, um_str_of(rows[i].data));
         if (s.kind != rows[i].kind) fail_msg("%s: kind %d", rows[i].data, s.kind);
-        if (s.kind != UM_SAYS_ERROR && s.kind != UM_SAYS_DONE && s.text.n)
+        if (s.kind != UM_PEER_ERROR && s.kind != UM_PEER_DONE && s.text.n)
             assert_memory_equal(s.text.p, rows[i].text, strlen(rows[i].text));
-        if (s.kind == UM_SAYS_ERROR) assert_true(s.err.code && s.err.msg[0]);
-        um_peer_says_free(&s);
+        if (s.kind == UM_PEER_ERROR) assert_true(s.err.code && s.err.msg[0]);
+        um_peer_message_free(&s);
     }
 }
 
-static void usage_holds_passes(void **state) {
+static void usage_has_passes(void **state) {
     static const char data[] =
         "{\"choices\":[],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":11,\"prompt_tokens_details\":"
         "{\"cached_tokens\":16},\"nfe\":5,\"tpf\":2.75,\"engine_decode_time_s\":0.5,\"engine_decode_tps\":22}}";
-    um_peer_says s;
+    um_peer_message s;
     (void)state;
     um_peer_read(&s, 200, UM_STR(data));
     assert_true(s.usage.is_given && s.usage.prompt_tokens == 18 && s.usage.completion_tokens == 11);
     assert_true(s.usage.cached_tokens == 16 && s.usage.nfe == 5);
     assert_true(s.usage.denoise_tokens == 11 && s.usage.denoise_passes == 4);
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
 }
 
-/* Sums of them must not overflow, whoever says them. */
-static void counts_are_bounded(void **state) {
+/* Sums of counts must not overflow, whatever a server sends. */
+static void counts_are_clamped(void **state) {
     static const char data[] =
         "{\"choices\":[],\"usage\":{\"prompt_tokens\":4611686018427387904,\"completion_tokens\":-1,"
         "\"nfe\":4294967297,\"tpf\":1e-9,\"engine_decode_tps\":1e6,\"engine_decode_time_s\":1e3}}";
-    um_peer_says s;
+    um_peer_message s;
     (void)state;
     um_peer_read(&s, 200, UM_STR(data));
     assert_true(s.usage.is_given && s.usage.prompt_tokens == INT32_MAX && s.usage.nfe == INT32_MAX);
     assert_true(s.usage.completion_tokens == 0 && s.usage.denoise_tokens == 0 && s.usage.denoise_passes == 0);
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
 }
 
-static void errors_name_the_parameter_and_what_to_do(void **state) {
-    um_peer_says s;
+static void errors_name_the_parameter_and_give_advice(void **state) {
+    um_peer_message s;
     (void)state;
-    um_peer_read(&s, 400, UM_STR("{\"error\":{\"message\":\"-3 is outside 0..100\",\"param\":\"temperature\"}}"));
-    assert_string_equal(s.err.msg, "the server refuses temperature: -3 is outside 0..100");
+    um_peer_read(&s, 400, UM_STR("{\"error\":{\"message\":\"-3 is outside 0..2\",\"param\":\"temperature\"}}"));
+    assert_string_equal(s.err.msg, "the server refuses temperature: -3 is outside 0..2");
     assert_string_equal(s.err.param, "temperature");
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
     um_peer_read(&s, 401, UM_STR("{\"error\":{\"message\":\"no key\"}}"));
     assert_non_null(strstr(s.err.msg, "--api-key"));
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
     um_peer_read(&s, 400, UM_STR("{\"error\":{\"message\":\"long\",\"code\":\"context_length_exceeded\"}}"));
     assert_true(s.is_too_long);
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
 }
 
 static void snapshots_become_frames(void **state) {
@@ -196,7 +198,7 @@ static void snapshots_become_frames(void **state) {
                                     {UM_TOKEN_MASK, false, {"", 0}},
                                     {UM_TOKEN_FRESH, false, {"", 0}},
                                     {UM_TOKEN_SET, false, {"3", 1}}};
-    um_peer_says s;
+    um_peer_message s;
     um_peer_frame f = {0};
     (void)state;
     um_peer_read(&s, 200, UM_STR(data));
@@ -207,14 +209,14 @@ static void snapshots_become_frames(void **state) {
         assert_int_equal(frame->piece[i].is_special, want[i].is_special);
         assert_true(um_str_eq(frame->piece[i].text, want[i].text));
     }
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
     um_peer_read(&s, 200, UM_STR("{\"event\":\"buffer_snapshot\",\"tokens\":[\"1\",\"\"],\"pass\":[1,1],\"nfe\":2}"));
     frame = um_peer_frame_read(&f, &s);
     assert_true(frame->n == 2 && !frame->piece[0].is_special && frame->piece[1].is_special);
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
     um_peer_read(&s, 200, UM_STR("{\"event\":\"buffer_snapshot\",\"tokens\":{\"a\":1},\"stable_len\":99,\"pass\":7}"));
     assert_int_equal(um_peer_frame_read(&f, &s)->n, 0);
-    um_peer_says_free(&s);
+    um_peer_message_free(&s);
     um_peer_frame_free(&f);
 }
 
@@ -232,7 +234,7 @@ static um_load_record answered(double due, double sent, double first, double end
                             .usage = {.is_given = true, .completion_tokens = tokens}};
 }
 
-/* What was sent late is slow, although its server answered at once. */
+/* A request that was sent late is slow, even if the server answered at once. */
 static void times_count_from_when_a_request_was_due(void **state) {
     um_load_record r = answered(1, 4, 4.5, 6.5, 11);
     um_load_run run = {.record = &r, .n = 1, .seconds = 10};
@@ -263,7 +265,7 @@ static void rates_and_goodput_are_those_of_answered_requests(void **state) {
     um_free(s);
 }
 
-static void one_chunk_says_nothing_of_time_per_token(void **state) {
+static void one_chunk_has_no_time_per_token(void **state) {
     um_load_record whole = answered(0, 0, 2, 2, 11), one = answered(0, 0, 1, 2, 1);
     (void)state;
     whole.chunks = 1;
@@ -289,20 +291,20 @@ static void quantiles_are_those_of_all_runs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arrivals_are_those_of_the_seed),
+        cmocka_unit_test(arrivals_depend_on_the_seed_only),
         cmocka_unit_test(gaps_are_exponential),
-        cmocka_unit_test(seconds_bound_the_arrivals),
+        cmocka_unit_test(seconds_limit_the_arrivals),
         cmocka_unit_test(arrivals_of_a_trace_ascend),
         cmocka_unit_test(points_and_ranges_are_checked),
-        cmocka_unit_test(random_words_have_the_lengths_asked_for),
-        cmocka_unit_test(reads_what_servers_say),
-        cmocka_unit_test(usage_holds_passes),
-        cmocka_unit_test(counts_are_bounded),
-        cmocka_unit_test(errors_name_the_parameter_and_what_to_do),
+        cmocka_unit_test(random_prompts_have_the_requested_lengths),
+        cmocka_unit_test(parses_responses_of_servers),
+        cmocka_unit_test(usage_has_passes),
+        cmocka_unit_test(counts_are_clamped),
+        cmocka_unit_test(errors_name_the_parameter_and_give_advice),
         cmocka_unit_test(snapshots_become_frames),
         cmocka_unit_test(times_count_from_when_a_request_was_due),
         cmocka_unit_test(rates_and_goodput_are_those_of_answered_requests),
-        cmocka_unit_test(one_chunk_says_nothing_of_time_per_token),
+        cmocka_unit_test(one_chunk_has_no_time_per_token),
         cmocka_unit_test(quantiles_are_those_of_all_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

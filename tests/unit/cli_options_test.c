@@ -1,4 +1,4 @@
-/* cli: the option tables of every command: names, other systems' names, and each place that a value may come from. */
+/* The option tables of every command: names, names in other systems, and every source of a value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -24,13 +24,12 @@ static void walk(void (*fn)(const um_command *c, const um_option *row)) {
     }
 }
 
-/* A value that is not the default, good for the name. */
-static void sample(const um_option *row, const char *name, char *out, size_t size) {
-    int32_t multiple = um_option_multiple(row, name);
+/* Writes a value that is not the default. */
+static void sample(const um_option *row, char *out, size_t size) {
     switch (row->type) {
     case UM_OPT_BOOL: snprintf(out, size, "%s", um_streq(row->def, "true") ? "false" : "true"); return;
     case UM_OPT_INT:
-    case UM_OPT_INT64: snprintf(out, size, "%d", multiple > 1 ? multiple : UM_MAX(7, (int32_t)row->min)); return;
+    case UM_OPT_INT64: snprintf(out, size, "%d", UM_MAX(7, (int32_t)row->min)); return;
     case UM_OPT_FLOAT: snprintf(out, size, "0.25"); return;
     case UM_OPT_NAME:
     case UM_OPT_CHOICE: snprintf(out, size, "%s", row->choices ? strrchr(row->choices, '|') + 1 : "word"); return;
@@ -46,7 +45,7 @@ typedef struct place {
 } place;
 
 static um_status take_argv(um_settings *s, const um_option *row, const char *name, const char *value, um_err *err) {
-    static char flag[128]; /* texts are borrowed */
+    static char flag[128]; /* static because options borrow strings */
     char *argv[] = {flag, flag};
     const char *rest[2];
     int n_rest;
@@ -78,7 +77,7 @@ static um_status take_yaml(um_settings *s, const um_option *row, const char *nam
 
 static const place places[] = {{"command line", take_argv}, {"environment", take_env}, {"file", take_yaml}};
 
-/* What the field holds, as text, after the value came by this name from this place. */
+/* Returns the field as text, after its value was set by this name from this source. */
 static char *taken(const um_command *c, const place *p, const um_option *row, const char *name, const char *value) {
     um_command_options o;
     um_arena strings;
@@ -100,7 +99,7 @@ static char *taken(const um_command *c, const place *p, const um_option *row, co
 
 static void check_name(const um_command *c, const um_option *row, const char *name) {
     char value[64];
-    sample(row, name, value, sizeof value);
+    sample(row, value, sizeof value);
     for (size_t i = 0; i < UM_LEN(places); i++) {
         char *text = taken(c, &places[i], row, name, value);
         if (!um_streq(text, value)) fail_msg("%s, %s, %s: %s became %s", c->name, places[i].name, name, value, text);
@@ -118,14 +117,14 @@ static void check_all_names(const um_command *c, const um_option *row) {
     }
 }
 
-static void every_name_is_taken_in_every_place(void **state) {
+static void every_name_is_accepted_from_every_source(void **state) {
     (void)state;
     walk(check_all_names);
 }
 
 /* ---- Request lines ----------------------------------------------------------------------------------------------- */
 
-/* The parameter as text after a request line set it. */
+/* Checks the parameter after a request line has set it. */
 static void check_line(const um_option *row, const char *name) {
     char value[64], line[256];
     um_config c;
@@ -133,7 +132,7 @@ static void check_line(const um_option *row, const char *name) {
     um_option_set sets[UM_DECODE_SETS_MAX];
     um_buf text = {0};
     um_err err;
-    sample(row, name, value, sizeof value);
+    sample(row, value, sizeof value);
     const char *quote = row->type == UM_OPT_NAME || row->type == UM_OPT_CHOICE ? "\"" : "";
     snprintf(line, sizeof line, "{\"id\": 1, \"prompt\": \"x\", \"%s\": %s%s%s}", name, quote, value, quote);
     um_config_init(&c);
@@ -147,7 +146,7 @@ static void check_line(const um_option *row, const char *name) {
     um_request_line_free(&q);
 }
 
-static void every_name_of_decoding_is_taken_in_request_lines(void **state) {
+static void every_decoding_option_is_accepted_in_request_lines(void **state) {
     (void)state;
     um_config c;
     um_option_set sets[UM_DECODE_SETS_MAX];
@@ -211,7 +210,8 @@ static void no_name_stands_for_two_options(void **state) {
     }
 }
 
-/* The environment is everybody's: UNMASK_JSON=true must not be a file called "true" to some command. */
+/* All commands share the environment: if UNMASK_JSON=true is a switch of one command, no other command may take "true"
+ * as a file name. */
 static void check_switch(const um_command *c, const um_option *row) {
     for (const um_command *const *other = um_commands; *other; other++) {
         um_command_options o;
@@ -225,7 +225,7 @@ static void check_switch(const um_command *c, const um_option *row) {
     }
 }
 
-static void a_switch_of_one_command_takes_a_value_in_none(void **state) {
+static void no_command_takes_a_value_where_another_has_a_switch(void **state) {
     (void)state;
     walk(check_switch);
 }
@@ -251,6 +251,7 @@ static void names_of_other_systems_are_known(void **state) {
         {"num_kvcache_blocks", "num_pages"},
         {"num_gpu_blocks_override", "num_pages"},
         {"dp_size", "data_parallel_size"},
+        {"dp", "data_parallel_size"},
         {"data_parallel", "data_parallel_size"},
         {"kv_cache_dtype", "kv_cache_dtype"},
         {"kv_cache_layout", "kv_cache_layout"},
@@ -295,6 +296,10 @@ static void names_of_other_servers_are_known(void **state) {
         {"api_key", "api_key"},
         {"root_path", "root_path"},
         {"max_num_seqs", "max_num_reqs"},
+        {"max_running_requests", "max_num_reqs"},
+        {"context_length", "max_model_len"},
+        {"disable_radix_cache", "disable_prefix_caching"},
+        {"random_seed", "seed"},
         {"dp_size", "data_parallel_size"},
         {"lora_modules", "lora"},
         {"tool_call_parser", "tool_call_parser"},
@@ -309,20 +314,89 @@ static void values_of_other_systems_mean_the_same(void **state) {
     um_config c;
     um_err err;
     um_config_init(&c);
-    assert_int_equal(um_config_set(&c, "num_kvcache_blocks", "-1", &err), UM_OK); /* as many as fit */
+    assert_int_equal(um_config_set(&c, "num_kvcache_blocks", "-1", &err), UM_OK); /* auto */
     assert_int_equal(c.num_pages, -1);
-    assert_int_equal(um_config_set(&c, "seed", "-1", &err), UM_OK); /* drawn */
+    assert_int_equal(um_config_set(&c, "seed", "-1", &err), UM_OK); /* auto */
     assert_int_equal(c.sampling.seed, -1);
     assert_int_equal(um_config_set(&c, "top_k", "-1", &err), UM_OK);           /* off */
     assert_int_equal(um_config_set(&c, "kv_cache_dtype", "fp8", &err), UM_OK); /* float8_e4m3 */
     assert_int_equal(um_config_set(&c, "kv_cache_dtype", "fp8_e4m3", &err), UM_OK);
     assert_int_equal(um_config_set(&c, "kv_cache_layout", "distinct", &err), UM_OK);
     assert_int_equal(um_config_set(&c, "kvcache_block_size", "512", &err), UM_OK);
-    assert_int_equal(um_config_set(&c, "kvcache_block_size", "32", &err), UM_ERANGE);
     assert_int_equal(c.page_size, 512);
+    assert_int_equal(um_config_set(&c, "kvcache_block_size", "16", &err), UM_OK);
+    assert_int_equal(c.page_size, 16);
 }
 
-static void defaults_of_a_command_are_its_own(void **state) {
+/* ---- Options of other engines ------------------------------------------------------------------------------------ */
+
+/* Sets the option of `serve` on the command line. */
+static um_status give_foreign(const char *name, const char *value, um_err *err) {
+    um_command_options o;
+    um_arena strings;
+    um_command_options_init(&o, &um_cmd_serve);
+    um_arena_init(&strings, 0);
+    um_settings s = {.sets = o.sets, .n_sets = o.n, .command = "serve", .strings = &strings};
+    s.foreign = um_foreign_options;
+    s.n_foreign = um_n_foreign_options;
+    um_settings_init(&s);
+    um_status st = take_argv(&s, NULL, name, value, err);
+    um_settings_free(&s);
+    um_arena_free(&strings);
+    um_command_options_free(&o);
+    return st;
+}
+
+static void check_foreign_name(const um_foreign *f, const char *name) {
+    static const char *const samples[] = {"true", "7", "word", "folder"};
+    um_err err;
+    size_t n = f->neutral ? strcspn(f->neutral, "|") : 0;
+    char *value = f->neutral ? um_strndup(f->neutral, n) : um_strdup(samples[f->kind]);
+    if (give_foreign(name, value, &err)) fail_msg("%s %s: %s", name, value, err.msg);
+    um_free(value);
+    if (!f->neutral) return;
+    const char *other = f->kind == UM_FOREIGN_SWITCH ? um_streq(f->neutral, "true") ? "false" : "true" : "77";
+    assert_int_equal(give_foreign(name, other, &err), UM_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, f->note));
+}
+
+static void foreign_options_accept_only_neutral_values(void **state) {
+    (void)state;
+    for (size_t i = 0; i < um_n_foreign_options; i++) {
+        const um_foreign *f = &um_foreign_options[i];
+        for (const char *p = f->names; *p; p += strcspn(p, ",")) {
+            p += *p == ',';
+            char *name = um_strndup(p, strcspn(p, ","));
+            check_foreign_name(f, name);
+            um_free(name);
+        }
+    }
+}
+
+static void no_foreign_option_has_the_name_of_another(void **state) {
+    (void)state;
+    for (const um_command *const *c = um_commands; *c; c++) {
+        um_command_options o;
+        um_str at;
+        um_command_options_init(&o, *c);
+        for (size_t i = 0; i < um_n_foreign_options; i++) {
+            const um_foreign *f = &um_foreign_options[i];
+            assert_true(*f->note && f->note[strlen(f->note) - 1] != '.');
+            for (const char *p = f->names; *p; p += strcspn(p, ",")) {
+                p += *p == ',';
+                char *name = um_strndup(p, strcspn(p, ","));
+                if (rows_called(&o, name)) fail_msg("%s has an option %s of its own", (*c)->name, name);
+                for (size_t k = 0; k < um_n_foreign_options; k++)
+                    if (k != i && um_word_index(um_foreign_options[k].names, ',', name, &at) >= 0)
+                        fail_msg("%s stands for two foreign options", name);
+                um_free(name);
+            }
+        }
+        um_command_options_free(&o);
+    }
+}
+
+static void commands_can_override_defaults(void **state) {
     (void)state;
     um_command_options o;
     um_command_options_init(&o, &um_cmd_run);
@@ -335,15 +409,17 @@ static void defaults_of_a_command_are_its_own(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_name_is_taken_in_every_place),
-        cmocka_unit_test(every_name_of_decoding_is_taken_in_request_lines),
+        cmocka_unit_test(every_name_is_accepted_from_every_source),
+        cmocka_unit_test(every_decoding_option_is_accepted_in_request_lines),
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(no_name_stands_for_two_options),
-        cmocka_unit_test(a_switch_of_one_command_takes_a_value_in_none),
+        cmocka_unit_test(no_command_takes_a_value_where_another_has_a_switch),
         cmocka_unit_test(names_of_other_systems_are_known),
         cmocka_unit_test(names_of_other_servers_are_known),
         cmocka_unit_test(values_of_other_systems_mean_the_same),
-        cmocka_unit_test(defaults_of_a_command_are_its_own),
+        cmocka_unit_test(foreign_options_accept_only_neutral_values),
+        cmocka_unit_test(no_foreign_option_has_the_name_of_another),
+        cmocka_unit_test(commands_can_override_defaults),
     };
     return cmocka_run_group_tests_name("cli_options", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* cli: request lines, lines of files, the set of ids, result lines. */
+/* Request lines, lines of files, the set of ids, and result lines. */
 #include "cli/requests.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "cli/results.h"
+#include "cli/result_file.h"
 
 /* ---- Request lines ----------------------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ static um_status parse(um_request_line *q, const char *text, um_err *err) {
     return um_request_line_parse(q, um_str_of(text), &d, err);
 }
 
-/* The line is refused, and the message has `part` in it. */
+/* Checks that the line is refused, with `part` in the message. */
 static void refuse(const char *text, um_status code, const char *part) {
     um_request_line q = {0};
     um_err err = {0};
@@ -84,7 +84,7 @@ static void takes_parameters_by_option_name(void **state) {
     um_request_line_free(&q);
 }
 
-static void forgets_the_line_before(void **state) {
+static void does_not_keep_values_of_the_previous_line(void **state) {
     (void)state;
     um_request_line q = {0};
     accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 12, \"stop\": [\"a\", \"b\"]}");
@@ -135,7 +135,7 @@ static void refuses_values_of_another_type(void **state) {
     refuse("{\"id\": 1, \"prompt\": 5}", UM_EINVAL, "\"prompt\": expected a string");
     refuse("{\"id\": 1, \"prompt_token_ids\": [1, \"2\"]}", UM_EINVAL, "\"prompt_token_ids\"[1]");
     refuse("{\"id\": 1, \"messages\": {}}", UM_EINVAL, "expected an array");
-    refuse("{\"id\": 1, \"messages\": []}", UM_EINVAL, "at least one message");
+    refuse("{\"id\": 1, \"messages\": []}", UM_EINVAL, "must not be empty");
 }
 
 static void refuses_values_out_of_range(void **state) {
@@ -143,8 +143,8 @@ static void refuses_values_out_of_range(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 0}", UM_ERANGE, "outside");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"max_tokens\": 1.5}", UM_EINVAL, "integer");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"accept_threshold\": 1.5}", UM_ERANGE, "0..1");
-    refuse("{\"id\": 1, \"prompt_token_ids\": [-1]}", UM_ERANGE, "no token id");
-    refuse("{\"id\": 1, \"prompt_token_ids\": [4294967296]}", UM_ERANGE, "no token id");
+    refuse("{\"id\": 1, \"prompt_token_ids\": [-1]}", UM_ERANGE, "not a token id");
+    refuse("{\"id\": 1, \"prompt_token_ids\": [4294967296]}", UM_ERANGE, "not a token id");
 }
 
 static void takes_stop_ids_and_biases(void **state) {
@@ -165,7 +165,7 @@ static void takes_stop_ids_and_biases(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"stop_token_ids\": 7}", UM_EINVAL, "\"stop_token_ids\": expected an array");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"stop_token_ids\": [1, -2]}", UM_ERANGE, "\"stop_token_ids\"[1]: -2");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": [1]}", UM_EINVAL, "\"logit_bias\": expected an object");
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "\"a\" is no token id");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "\"a\" is not a token id");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"5\": 101}}", UM_ERANGE, "101 is outside -100..100");
     refuse("{\"id\": 1, \"prompt\": \"x\", \"logit_bias\": {\"5\": \"1\"}}", UM_EINVAL, "expected a number");
 }
@@ -221,7 +221,7 @@ static void logprobs_are_a_number_or_a_switch(void **state) {
            "\"logprobs\" is false");
 }
 
-static void equal_salts_are_equal_numbers(void **state) {
+static void equal_salts_give_equal_numbers(void **state) {
     (void)state;
     um_request_line q = {0};
     uint64_t salt[3];
@@ -237,7 +237,7 @@ static void equal_salts_are_equal_numbers(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"cache_salt\": 5}", UM_EINVAL, "\"cache_salt\": expected a string");
 }
 
-static void what_a_result_says_is_asked_for(void **state) {
+static void optional_parts_of_results_are_requested(void **state) {
     (void)state;
     um_request_line q = {.step_map = true};
     accept(&q, "{\"id\": 1, \"prompt\": \"x\", \"return_timings\": true}");
@@ -250,7 +250,7 @@ static void what_a_result_says_is_asked_for(void **state) {
 
 #define HI "\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]"
 
-static void a_conversation_keeps_all_that_it_says(void **state) {
+static void conversation_keeps_all_its_fields(void **state) {
     (void)state;
     um_request_line q = {0};
     accept(&q, "{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}], "
@@ -275,21 +275,21 @@ static void a_conversation_keeps_all_that_it_says(void **state) {
     um_request_line_free(&q);
 }
 
-static void a_continued_message_opens_no_turn(void **state) {
+static void continued_message_adds_no_generation_prompt(void **state) {
     (void)state;
     um_request_line q = {0};
     accept(&q, "{\"id\": 1, " HI ", \"continue_final_message\": true}");
     assert_true(q.request.chat->continue_final_message);
     assert_false(q.request.chat->add_generation_prompt);
     accept(&q, "{\"id\": 1, " HI ", \"continue_final_message\": true, \"add_generation_prompt\": true}");
-    assert_true(q.request.chat->add_generation_prompt); /* the engine says that this is an error */
+    assert_true(q.request.chat->add_generation_prompt); /* the engine reports this error */
     um_request_line_free(&q);
 }
 
-static void refuses_what_only_a_conversation_may_say(void **state) {
+static void refuses_conversation_fields_without_messages(void **state) {
     (void)state;
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"tools\": []}", UM_EINVAL, "\"tools\" goes with \"messages\"");
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"add_generation_prompt\": true}", UM_EINVAL, "goes with");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"tools\": []}", UM_EINVAL, "\"tools\" needs \"messages\"");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"add_generation_prompt\": true}", UM_EINVAL, "needs");
     refuse("{\"id\": 1, " HI ", \"tools\": {}}", UM_EINVAL, "\"tools\": expected an array");
     refuse("{\"id\": 1, " HI ", \"tools\": [{}], \"tool_choice\": \"required\"}", UM_EINVAL, "\"auto\" or \"none\"");
     refuse("{\"id\": 1, " HI ", \"chat_template_kwargs\": []}", UM_EINVAL, "expected an object");
@@ -301,7 +301,7 @@ static void refuses_what_only_a_conversation_may_say(void **state) {
 static void wants_exactly_one_prompt(void **state) {
     (void)state;
     refuse("{\"id\": 1}", UM_EINVAL, "found none");
-    refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "several prompts");
+    refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "more than one prompt field");
 }
 
 static void wants_an_id(void **state) {
@@ -309,8 +309,8 @@ static void wants_an_id(void **state) {
     refuse("{\"prompt\": \"x\"}", UM_EINVAL, "\"id\": expected a string or an integer, found nothing");
     refuse("{\"id\": 1.5, \"prompt\": \"x\"}", UM_EINVAL, "\"id\"");
     refuse("[1]", UM_EPARSE, "found an array");
-    refuse("nonsense", UM_EPARSE, "no JSON");
-    refuse("{\"id\": 1, \"prompt\": \"a\", \"prompt\": \"b\"}", UM_EPARSE, "\"prompt\" twice");
+    refuse("nonsense", UM_EPARSE, "invalid JSON");
+    refuse("{\"id\": 1, \"prompt\": \"a\", \"prompt\": \"b\"}", UM_EPARSE, "duplicate key \"prompt\"");
 }
 
 static void keeps_the_id_of_a_line_that_fails(void **state) {
@@ -326,7 +326,7 @@ static void keeps_the_id_of_a_line_that_fails(void **state) {
 
 /* ---- Lines of files ---------------------------------------------------------------------------------------------- */
 
-/* A reader over a file with these bytes that has no name any more. */
+/* Opens a reader over an unlinked file with these bytes. */
 static void open_text(um_lines *l, const char *text, size_t n) {
     char path[] = "/tmp/unmask-lines-XXXXXX";
     int fd = mkstemp(path);
@@ -364,7 +364,7 @@ static void skips_blank_lines_but_counts_them(void **state) {
     um_lines_close(&l);
 }
 
-static void goes_on_behind_a_line_that_is_too_long(void **state) {
+static void continues_after_a_line_that_is_too_long(void **state) {
     (void)state;
     size_t n = UM_LINE_MAX + 200000;
     char *text = (char *)malloc(n);
@@ -383,7 +383,7 @@ static void goes_on_behind_a_line_that_is_too_long(void **state) {
     free(text);
 }
 
-static void the_longest_line_has_as_many_bytes_as_there_may_be(void **state) {
+static void accepts_a_line_of_the_largest_length(void **state) {
     (void)state;
     char *text = (char *)malloc(UM_LINE_MAX + 2);
     um_lines l;
@@ -408,7 +408,7 @@ static void does_not_wait_for_a_silent_pipe(void **state) {
     um_lines_from(&l, end[0], "pipe");
     assert_false(um_lines_is_file(&l));
     assert_int_equal(write(end[1], "half", 4), 4);
-    assert_int_equal(um_lines_next(&l, false, &line, NULL), UM_LINES_LATER);
+    assert_int_equal(um_lines_next(&l, false, &line, NULL), UM_LINES_AGAIN);
     assert_int_equal(write(end[1], " line\n", 6), 6);
     expect_line(&l, "half line", 1);
     close(end[1]);
@@ -450,7 +450,7 @@ static um_result some_result(void) {
                        .seed = 11};
 }
 
-/* The result as JSON; json_decref. */
+/* Returns the result as JSON; the caller releases it with json_decref. */
 static json_t *written(const um_result *r, const um_result_extras *x) {
     um_buf out = {0};
     um_jw w;
@@ -479,7 +479,7 @@ static void a_result_reads_back(void **state) {
     json_decref(v);
 }
 
-static void a_result_says_what_stopped_it(void **state) {
+static void result_has_its_stop_reason(void **state) {
     (void)state;
     um_result r = some_result();
     r.stop_id = 7;
@@ -492,7 +492,7 @@ static void a_result_says_what_stopped_it(void **state) {
     json_decref(v);
 }
 
-static void a_result_says_more_when_asked(void **state) {
+static void result_has_requested_optional_parts(void **state) {
     (void)state;
     um_result r = some_result();
     r.cached_tokens = 2;
@@ -504,7 +504,25 @@ static void a_result_says_more_when_asked(void **state) {
     json_decref(v);
 }
 
-/* One entry: its id, logarithm and bytes, which are text or, of a broken character, not. */
+/* The time in an empty queue is 1e-4 s or less. A writer that drops the exponent would make it seconds. */
+static void short_times_are_written_without_an_exponent(void **state) {
+    (void)state;
+    um_result r = some_result();
+    um_buf out = {0};
+    um_jw w;
+    r.queue_seconds = 9.14e-05;
+    r.first_token_seconds = 0.18;
+    r.total_seconds = 12;
+    um_jw_init(&w, &out);
+    um_jw_begin_object(&w);
+    um_result_put(&w, &r, &(um_result_extras){.timings = true});
+    um_jw_end_object(&w);
+    assert_non_null(strstr(out.data, "{\"queue_seconds\":0.000091,\"first_token_seconds\":0.180000,"
+                                     "\"total_seconds\":12.000000}"));
+    um_buf_free(&out);
+}
+
+/* Checks an entry: id, logarithm, and bytes, which are not valid text if they are a part of a character. */
 static void check_entry(const json_t *e, const um_tok *tok, int32_t id, double logprob) {
     const json_t *bytes = json_object_get(e, "bytes");
     um_str text = um_tok_bytes(tok, id);
@@ -538,7 +556,7 @@ static void logprobs_have_the_shape_of_chat_completions(void **state) {
     um_tok_close(tok);
 }
 
-static void an_error_without_id_names_its_line(void **state) {
+static void error_without_id_has_its_line_number(void **state) {
     (void)state;
     um_buf out = {0};
     um_err e = {.code = UM_EPARSE, .msg = "bad"};
@@ -555,7 +573,7 @@ int main(void) {
         cmocka_unit_test(reads_every_kind_of_prompt),
         cmocka_unit_test(keeps_string_and_integer_ids_apart),
         cmocka_unit_test(takes_parameters_by_option_name),
-        cmocka_unit_test(forgets_the_line_before),
+        cmocka_unit_test(does_not_keep_values_of_the_previous_line),
         cmocka_unit_test(null_and_auto_mean_the_default),
         cmocka_unit_test(stop_is_a_string_or_a_list),
         cmocka_unit_test(names_the_nearest_key),
@@ -565,24 +583,25 @@ int main(void) {
         cmocka_unit_test(takes_penalties_and_limits),
         cmocka_unit_test(takes_a_number_of_answers),
         cmocka_unit_test(logprobs_are_a_number_or_a_switch),
-        cmocka_unit_test(equal_salts_are_equal_numbers),
-        cmocka_unit_test(what_a_result_says_is_asked_for),
-        cmocka_unit_test(a_conversation_keeps_all_that_it_says),
-        cmocka_unit_test(a_continued_message_opens_no_turn),
-        cmocka_unit_test(refuses_what_only_a_conversation_may_say),
+        cmocka_unit_test(equal_salts_give_equal_numbers),
+        cmocka_unit_test(optional_parts_of_results_are_requested),
+        cmocka_unit_test(conversation_keeps_all_its_fields),
+        cmocka_unit_test(continued_message_adds_no_generation_prompt),
+        cmocka_unit_test(refuses_conversation_fields_without_messages),
         cmocka_unit_test(wants_exactly_one_prompt),
         cmocka_unit_test(wants_an_id),
         cmocka_unit_test(keeps_the_id_of_a_line_that_fails),
         cmocka_unit_test(skips_blank_lines_but_counts_them),
-        cmocka_unit_test(goes_on_behind_a_line_that_is_too_long),
-        cmocka_unit_test(the_longest_line_has_as_many_bytes_as_there_may_be),
+        cmocka_unit_test(continues_after_a_line_that_is_too_long),
+        cmocka_unit_test(accepts_a_line_of_the_largest_length),
         cmocka_unit_test(does_not_wait_for_a_silent_pipe),
         cmocka_unit_test(finds_every_id_and_no_other),
         cmocka_unit_test(a_result_reads_back),
-        cmocka_unit_test(a_result_says_what_stopped_it),
-        cmocka_unit_test(a_result_says_more_when_asked),
+        cmocka_unit_test(result_has_its_stop_reason),
+        cmocka_unit_test(result_has_requested_optional_parts),
+        cmocka_unit_test(short_times_are_written_without_an_exponent),
         cmocka_unit_test(logprobs_have_the_shape_of_chat_completions),
-        cmocka_unit_test(an_error_without_id_names_its_line),
+        cmocka_unit_test(error_without_id_has_its_line_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The view of an answer, on a pseudo-terminal: what it writes for a snapshot. */
+/* The view of an answer on a pseudo-terminal: its output for a snapshot. */
 #include <fcntl.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -15,9 +15,9 @@
 enum { COLUMNS = 20, LINES = 6, TOKENS_MAX = 64 };
 
 typedef struct fixture {
-    um_model model; /* its tokenizer is all that is read */
+    um_model model; /* only its tokenizer is used */
     um_view *view;
-    um_speller *speller;
+    um_frame_builder *speller;
     int master, terminal;
 } fixture;
 
@@ -34,7 +34,7 @@ static int setup(void **state) {
     struct winsize size = {.ws_row = LINES, .ws_col = COLUMNS};
     assert_true(f->terminal >= 0 && ioctl(f->terminal, TIOCSWINSZ, &size) == 0);
     f->view = um_view_new(f->terminal);
-    f->speller = um_speller_new(&f->model);
+    f->speller = um_frame_builder_new(&f->model);
     *state = f;
     return 0;
 }
@@ -42,7 +42,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     fixture *f = (fixture *)*state;
     um_view_free(f->view);
-    um_speller_free(f->speller);
+    um_frame_builder_free(f->speller);
     close(f->terminal);
     close(f->master);
     um_tok_close(f->model.tok);
@@ -50,10 +50,10 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* What the terminal got since the last call. */
+/* Returns what the terminal received since the last call. */
 static const char *shown(fixture *f) {
     static char text[8192];
-    usleep(20000); /* also past the shortest time between two frames */
+    usleep(20000); /* longer than the shortest time between two frames */
     ssize_t n = read(f->master, text, sizeof text - 1);
     assert_true(n >= 0);
     text[n] = '\0';
@@ -66,7 +66,7 @@ static const char *draw(fixture *f, const int32_t *id, const char *states) {
     size_t n = strlen(states);
     for (size_t i = 0; i < n; i++) state[i] = (uint8_t)(strchr("mfs.", states[i]) - "mfs.");
     um_snapshot s = {.n = n, .id = id, .state = state};
-    um_view_draw(f->view, um_speller_read(f->speller, &s));
+    um_view_draw(f->view, um_frame_builder_read(f->speller, &s));
     return shown(f);
 }
 
@@ -123,7 +123,7 @@ static void wraps_at_the_width_of_the_terminal(void **state) {
     char states[TOKENS_MAX] = "";
     memset(states, '.', n);
     assert_string_equal(draw(f, id, states),
-                        "\r\x1b[K12345678901234567890\r\r\n\x1b[J12"); /* one of the \r is the driver's */
+                        "\r\x1b[K12345678901234567890\r\r\n\x1b[J12"); /* the terminal driver adds one \r */
     assert_memory_equal(draw(f, id, states), "\r\x1b[1A\x1b[K1", 9);
 }
 

@@ -1,4 +1,4 @@
-/* Blocks and the block buffer: where they lie, what may be written, how they move. */
+/* The block buffer: positions of its blocks, what may be written, growing and shifting. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,8 @@
 
 enum { NO_LIMIT = INT32_MAX };
 
-/* Blocks of 4, two of them: a prompt that a block cuts, one that ends with a block, one shorter than a block. */
+/* Two blocks of 4 behind three prompts: one that ends within a block, one that ends with a block, one shorter than a
+ * block. */
 static void a_buffer_starts_where_the_prompt_ends(void **state) {
     (void)state;
     static const struct {
@@ -32,7 +33,7 @@ static void a_buffer_starts_where_the_prompt_ends(void **state) {
     }
 }
 
-/* Two tokens of a prompt and two masks: half of the block is known. */
+/* A block of two prompt tokens and two masks is half filled. */
 static void a_prompts_tail_counts_as_progress(void **state) {
     (void)state;
     um_buffer b;
@@ -51,7 +52,7 @@ static void blocks_may_start_at_the_prompts_end(void **state) {
     assert_int_equal(b.run, 0);
 }
 
-/* Positions behind the limit are no masks to fill: a block there is complete from the start. */
+/* Positions behind the limit do not count as masks, so a block there is complete from the start. */
 static void a_limit_cuts_a_block(void **state) {
     (void)state;
     um_buffer b;
@@ -59,7 +60,7 @@ static void a_limit_cuts_a_block(void **state) {
     assert_int_equal(b.block[0].n_masks, 3);
     assert_int_equal(b.block[1].n_masks, 2);
     assert_int_equal(b.block[2].n_masks, 0);
-    um_buffer_init(&b, 1, 4, 0, 6, 5); /* within the block that the prompt cuts */
+    um_buffer_init(&b, 1, 4, 0, 6, 5); /* the limit lies in the block in which the prompt ends */
     assert_int_equal(b.block[0].n_masks, 1);
 }
 
@@ -85,7 +86,7 @@ static void blocks_move_through_the_buffer(void **state) {
     b.block[0].status = UM_BLOCK_IN_CACHE;
     um_buffer_shift(&b, true);
     assert_int_equal(b.block[2].type, UM_BLOCK_OUT_OF_CONTEXT);
-    assert_int_equal(um_buffer_first_active(&b), 0); /* none: it is `run` */
+    assert_int_equal(um_buffer_first_active(&b), 0); /* there is none: returns `run` */
     assert_int_equal(b.run, 0);
 }
 

@@ -1,4 +1,4 @@
-/* Samplers that decide by what they see: the rule of each, at its edges. */
+/* Samplers that decide by the predictions: the rule of each, at its limits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,13 +16,13 @@ enum { MAX = 16 };
 typedef struct block {
     um_decoding how;
     um_compat compat;
-    um_choice c;
+    um_sampler_input c;
     um_answer answer[MAX];
     int32_t position[MAX], token[MAX];
     float score[MAX];
 } block;
 
-/* n masks from position 8 on with these probabilities; entropies are left to the caller. */
+/* Sets up n masks from position 8 on with these probabilities. The caller sets entropies. */
 static block masks(int32_t n, const float *q) {
     block b = {.how = {.accept_threshold = .9F, .low_threshold = .4F, .factor = 1, .entropy_bound = .15F}};
     for (int32_t i = 0; i < n; i++) {
@@ -30,11 +30,11 @@ static block masks(int32_t n, const float *q) {
         b.position[i] = 8 + i;
         b.token[i] = UM_MASKED;
     }
-    b.c = (um_choice){.n = n, .n_masks = n, .previous = UM_MASKED, .block_len = n, .forced = true};
+    b.c = (um_sampler_input){.n = n, .n_masks = n, .previous = UM_MASKED, .block_len = n, .forced = true};
     return b;
 }
 
-/* The sampler decides for `want` [n] in any order, each with the sampled token. */
+/* Expects the sampler to accept the candidates `want` [n], in any order, each with its sampled token. */
 static void expect(block *b, const um_sampler *s, int32_t n, const int32_t *want) {
     int32_t at[MAX], id[MAX];
     um_decision d = {.at = at, .id = id};
@@ -67,7 +67,7 @@ static void confidence_takes_every_position_above_the_threshold(void **state) {
     TAKES(&b, confidence, 0, 2);
 }
 
-/* The catalogue's case for LLaDA, SDAR and Dream: a gate decides whether a block is forced. */
+/* LLaDA, SDAR and Dream: without a token above the threshold, a block accepts one only if it may be forced. */
 static void confidence_forces_the_surest_or_takes_nothing(void **state) {
     (void)state;
     block b = masks(Q(.2F, .7F, .4F));
@@ -109,7 +109,7 @@ static void dynamic_runs_the_example(void **state) {
     TAKES_NOTHING(&b, dynamic);
 }
 
-/* The threshold is compared with the probability, the forced choice ranks by margin or entropy. */
+/* The threshold is compared with the probability even when margin or entropy ranks the forced choice. */
 static void other_scores_rank_the_forced_choice_only(void **state) {
     (void)state;
     block b = masks(Q(.5F, .4F));
@@ -127,7 +127,7 @@ static void other_scores_rank_the_forced_choice_only(void **state) {
         TAKES(&b, hierarchy, 1);
         b.how.accept_threshold = .45F;
         TAKES(&b, confidence, 0);
-        TAKES(&b, dynamic, 0, 1); /* the surest comes on top */
+        TAKES(&b, dynamic, 0, 1); /* the surest is accepted in addition */
     }
 }
 
@@ -177,13 +177,13 @@ static void sequential_takes_the_first_positions(void **state) {
     TAKES(&b, sequential, 0);
     b.how.denoising_steps = 2;
     TAKES(&b, sequential, 0, 1);
-    b.position[1] = 12; /* what lies between is filled and counts */
+    b.position[1] = 12; /* positions 9 to 11 are filled and count */
     TAKES(&b, sequential, 0);
     b.c.forced = false;
     TAKES_NOTHING(&b, sequential);
 }
 
-/* num_transfer(4, 3) = 2, 1, 1: at least so many, more when more are above the threshold. */
+/* num_transfer(4, 3) = 2, 1, 1: at least that many, and all that are above the threshold if these are more. */
 static void sdar_takes_what_is_scheduled_or_all_that_are_sure(void **state) {
     (void)state;
     block b = masks(Q(.3F, .95F, .2F, .5F));
@@ -209,7 +209,7 @@ static void factor_runs_the_example(void **state) {
     (void)state;
     block b = masks(Q(.95F, .92F, .6F, .3F));
     TAKES(&b, factor, 0, 1);
-    b = masks(Q(.3F, .92F, .9F, .95F)); /* the last one fails, and is not taken */
+    b = masks(Q(.3F, .92F, .9F, .95F)); /* the last one fails and is not accepted */
     TAKES(&b, factor, 1, 2, 3);
 }
 
@@ -232,7 +232,7 @@ static void factor_lets_the_surest_pass_when_it_is_forced_alone(void **state) {
     TAKES(&b, factor, 1);
 }
 
-/* Runs 0-2 and 4-7 of the example; position 3 is filled. */
+/* The runs 0-2 and 4-7 of the example. Position 3 is filled. */
 static void hierarchy_takes_the_surest_of_each_run(void **state) {
     (void)state;
     block b = masks(Q(.5F, .7F, .3F, .45F, .35F, .2F, .65F));
@@ -246,11 +246,11 @@ static void hierarchy_takes_what_is_above_the_threshold_too(void **state) {
     (void)state;
     block b = masks(Q(.91F, .95F, .9F, .3F));
     TAKES(&b, hierarchy, 0, 1);
-    b = masks(Q(.4F, .4F, .1F)); /* equality with low_threshold does not pass; the best one is taken */
+    b = masks(Q(.4F, .4F, .1F)); /* probabilities equal to low_threshold fail; the surest is forced */
     TAKES(&b, hierarchy, 0);
     b.c.forced = false;
     TAKES_NOTHING(&b, hierarchy);
-    b = masks(Q(.6F, .6F, .1F)); /* equal ones of a run are its surest together */
+    b = masks(Q(.6F, .6F, .1F)); /* both of the equal positions are the surest of their run */
     TAKES(&b, hierarchy, 0, 1);
 }
 
@@ -316,11 +316,11 @@ static void entropy_threshold_takes_what_is_below_it(void **state) {
 
 /* ---- Remasking --------------------------------------------------------------------------------------------------- */
 
-/* Filled positions that the model gives these probabilities now; `want` [n] go back to being masks, in this order. */
+/* Expects that, of filled positions with these probabilities, `want` [n] become masks again, in this order. */
 static void expect_remasked(block *b, int32_t filled, const float *p, float threshold, int32_t most, int32_t n,
                             const int32_t *want) {
     int32_t at[MAX] = {7}, id[MAX] = {7};
-    um_decision d = {.n = 1, .at = at, .id = id}; /* one decision was there before */
+    um_decision d = {.n = 1, .at = at, .id = id}; /* remasking appends to one earlier decision */
     b->how.remask_threshold = threshold;
     for (int32_t i = 0; i < filled; i++) b->answer[i].p_id = p[i];
     b->c.n = filled;

@@ -1,4 +1,4 @@
-/* Credit decoding against its definition: a credit for every id of the vocabulary, added before anything is decided. */
+/* Credit decoding against its definition, which keeps a credit for every id and adds it before anything is decided. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,32 +16,32 @@ enum { VOCAB = 96, POSITION = 21, SEED = 5 };
 typedef struct mask {
     um_req req;
     um_compat compat;
-    um_choice c;
+    um_sampler_input c;
     um_answer answer;
     um_top top[UM_TOP_MAX];
     int32_t position[1], token[1];
     float score[1];
     int32_t vocab;
-    double credit[VOCAB]; /* by the definition */
+    double credit[VOCAB]; /* of the definition */
 } mask;
 
 static void set_up(mask *m, int32_t vocab, float temperature) {
     *m = (mask){.position = {POSITION}, .token = {UM_MASKED}, .vocab = vocab};
     m->req.how = (um_decoding){.credit_alpha = .7F, .boost_gamma = .2F, .decay_beta = .8F};
-    m->c = (um_choice){.answer = &m->answer,
-                       .position = m->position,
-                       .token = m->token,
-                       .n = 1,
-                       .n_masks = 1,
-                       .previous = UM_MASKED,
-                       .block_len = 4,
-                       .how = &m->req.how,
-                       .compat = &m->compat,
-                       .seed = SEED,
-                       .temperature = temperature,
-                       .mask_id = 500,
-                       .score = m->score,
-                       .memory = um_zalloc(um_sampler_credit.memory(&m->req, 4))};
+    m->c = (um_sampler_input){.answer = &m->answer,
+                              .position = m->position,
+                              .token = m->token,
+                              .n = 1,
+                              .n_masks = 1,
+                              .previous = UM_MASKED,
+                              .block_len = 4,
+                              .how = &m->req.how,
+                              .compat = &m->compat,
+                              .seed = SEED,
+                              .temperature = temperature,
+                              .mask_id = 500,
+                              .score = m->score,
+                              .memory = um_zalloc(um_sampler_credit.memory(&m->req, 4))};
 }
 
 static void tear_down(mask *m) { um_free(m->c.memory); }
@@ -58,7 +58,7 @@ static void softmax(const double *z, int32_t n, double scale, double *p) {
     for (int32_t v = 0; v < n; v++) p[v] /= sum;
 }
 
-/* The largest of ln p + noise, the highest id among equals. */
+/* Returns the id with the largest ln p + noise, the highest id among equals. */
 static int32_t draw(const mask *m, const double *p) {
     int32_t best = 0;
     for (int32_t v = 1; v < m->vocab; v++)
@@ -68,7 +68,7 @@ static int32_t draw(const mask *m, const double *p) {
 
 static double inverse_temperature(const mask *m) { return m->c.temperature > 0 ? 1 / (double)m->c.temperature : 1; }
 
-/* What a model with these logits answers to the row with the sampler's edits. */
+/* Answers the row as a model with these logits would, under the sampler's edits. */
 static void forward(mask *m, const double *z) {
     um_edit edit[UM_TOP_MAX];
     double edited[VOCAB], p[VOCAB], q[VOCAB];
@@ -91,7 +91,7 @@ static void forward(mask *m, const double *z) {
     m->answer = (um_answer){.sample = id, .p_sample = (float)p[id], .q_sample = (float)q[id], .top = m->top};
 }
 
-/* The definition: returns the token and its probability. */
+/* The definition of credit decoding. Returns the token and sets *prob to its probability. */
 static int32_t defined(mask *m, const double *z, double *prob) {
     double p[VOCAB], raised[VOCAB];
     int32_t best = 0;
@@ -108,7 +108,7 @@ static int32_t defined(mask *m, const double *z, double *prob) {
     return id;
 }
 
-/* The sampler decides at this threshold; returns the token or UM_MASKED. */
+/* Lets the sampler decide at this threshold. Returns the token or UM_MASKED. */
 static int32_t decide(mask *m, float threshold, bool forced) {
     int32_t at[1], id[1];
     um_decision d = {.at = at, .id = id};
@@ -118,7 +118,7 @@ static int32_t decide(mask *m, float threshold, bool forced) {
     return d.n ? id[0] : UM_MASKED;
 }
 
-/* One pass: the sampler takes the token that the definition gives, with its probability. */
+/* Runs one pass and expects the token and the probability of the definition. */
 static double expect_defined(mask *m, const double *z) {
     double prob;
     size_t size = um_sampler_credit.memory(&m->req, 4);
@@ -134,7 +134,7 @@ static double expect_defined(mask *m, const double *z) {
     return prob;
 }
 
-/* The same winner with .60, .65 and .70 of two ids. */
+/* Two ids, of which the same one is likeliest in all passes, with .60, .65 and .70. */
 static void credit_runs_the_example(void **state) {
     (void)state;
     static const double p[] = {.6, .65, .7}, credit[] = {.903, 1.640, 2.243}, boost[] = {.450, .680, .824};
@@ -154,7 +154,7 @@ static void credit_runs_the_example(void **state) {
     tear_down(&m);
 }
 
-/* Logits that wander: the winner changes, and often the credit of a pass decides by itself. */
+/* With changing logits the likeliest id changes, and often the credit of the same pass decides. */
 static void credit_follows_its_definition(void **state) {
     (void)state;
     static const float temperature[] = {0, .5F, 1, 2};
@@ -183,7 +183,7 @@ static void credit_keeps_as_many_ids_as_it_may_edit(void **state) {
     }
     int32_t n = um_sampler_credit.edit(&m.c, 0, edit);
     assert_int_equal(n, um_sampler_credit.edits_max(&m.req));
-    for (int32_t k = 0; k < n; k++) assert_in_range(edit[k].id, VOCAB - n, VOCAB - 1); /* the oldest gave way */
+    for (int32_t k = 0; k < n; k++) assert_in_range(edit[k].id, VOCAB - n, VOCAB - 1); /* the oldest were replaced */
     tear_down(&m);
 }
 
@@ -211,7 +211,7 @@ static void credit_forces_the_surest_and_passes_equality(void **state) {
     tear_down(&m);
 }
 
-/* Writes what the sampler decides; returns the reported probability of that token. */
+/* Writes the decided token and returns its reported probability. */
 static double written_probability(mask *m, int32_t id) {
     um_traits traits = {.mask_id = 500};
     int32_t token[POSITION + 1], written[POSITION + 1];
@@ -231,7 +231,7 @@ static double written_probability(mask *m, int32_t id) {
     return exp((double)logprob[POSITION]);
 }
 
-/* The row answers with one id, the credit of the pass prefers another: what is reported is the latter's. */
+/* The row samples one id, but the credit of the pass makes another one win. The latter's probability is reported. */
 static void the_token_that_credit_prefers_has_its_own_probability(void **state) {
     (void)state;
     int32_t moved = 0;
@@ -239,7 +239,7 @@ static void the_token_that_credit_prefers_has_its_own_probability(void **state) 
         mask m;
         double z[8];
         set_up(&m, 8, 1);
-        m.c.count = (int32_t)seed; /* draws differ */
+        m.c.count = (int32_t)seed; /* to get different draws */
         for (uint64_t v = 0; v < 8; v++) z[v] = 2 * um_rng_uniform(um_rng_key(seed, 0, v, 9), 0);
         forward(&m, z);
         int32_t id = decide(&m, 0, true);

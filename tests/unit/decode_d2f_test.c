@@ -1,4 +1,4 @@
-/* d2f, pass by pass: a prompt that sees itself whole, and blocks behind it. */
+/* d2f, pass by pass: a prompt with full attention, and blocks behind it. */
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {11, 12, 13, 14, 15};
@@ -8,7 +8,7 @@ static void set_up_shifted(bench *b) {
     b->traits.shift = 1;
 }
 
-/* First position that each fed query does not see. */
+/* Checks the first position that each fed query does not see. */
 static void check_seen(const bench *b, const int32_t *want) {
     const um_segment *s = &b->seg[0];
     for (int32_t i = 0; i < s->n; i++)
@@ -25,7 +25,7 @@ static const line script[] = {
     {5, 12, 0, .6F},  {5, 14, 0, .93F}, {6, 12, 0, .95F}, {6, 13, 0, .94F},   {6, 15, 0, .96F},
 };
 
-/* Blocks lie on a grid from position 0: position 4, of the prompt, shares a block with the answer. */
+/* compat: blocks lie on a grid from position 0, so position 4, of the prompt, shares a block with the answer. */
 static void compat_runs_the_example(void **state) {
     (void)state;
     static const want passes[] = {
@@ -56,7 +56,7 @@ static void compat_lets_the_prompt_see_itself_in_the_first_pass_alone(void **sta
     start_as(&b, true);
     step(&b);
     check_seen(&b, (const int32_t[]){5, 5, 5, 5, 5, 8, 8, 8, 12, 12, 12, 12});
-    /* Position 4 now sees its block; these are the keys that pass 3 stores. */
+    /* Position 4 now sees its whole block. Pass 3 stores these keys. */
     for (int32_t i = 2; i <= 3; i++) {
         step(&b);
         check_seen(&b, (const int32_t[]){8, 8, 8, 8, 12, 12, 12, 12});
@@ -64,8 +64,8 @@ static void compat_lets_the_prompt_see_itself_in_the_first_pass_alone(void **sta
     end(&b);
 }
 
-/* Block 0 is positions 5..8, so nothing of the prompt is fed twice. Block 2 starts in the pass that stores block 0, and
- * the answer ends with what stands before the end of sequence. */
+/* Block 0 is positions 5..8, so no position of the prompt is fed twice. Block 2 starts in the pass that stores block 0.
+ * The answer ends before the end of sequence. */
 static void counts_blocks_from_the_end_of_the_prompt(void **state) {
     (void)state;
     static const line lines[] = {{1, 5, 0, .95F}, {1, 6, 0, .6F},  {1, 7, 0, .92F}, {2, 6, 0, .7F},
@@ -96,7 +96,7 @@ static void counts_blocks_from_the_end_of_the_prompt(void **state) {
 
 /* ---- Storing ----------------------------------------------------------------------------------------------------- */
 
-/* No prompt position can be stored without the others: a step without room for the window stores the prompt alone. */
+/* All positions of the prompt are stored together. A step without room for the window stores only the prompt. */
 static void the_prompt_is_stored_whole(void **state) {
     (void)state;
     int32_t prompt[19];
@@ -117,8 +117,7 @@ static void the_prompt_is_stored_whole(void **state) {
     end(&b);
 }
 
-/* compat: what was stored with the prompt comes back by a pass over the whole prompt, the rest by the rule of blocks.
- */
+/* compat: a pass over the whole prompt restores the keys that were stored with it, block-causal passes the others. */
 static void compat_rebuilds_keys_as_they_were(void **state) {
     (void)state;
     key before[CAP];
@@ -148,7 +147,7 @@ static void compat_rebuilds_keys_as_they_were(void **state) {
     end(&b);
 }
 
-/* Keys have seen the whole prompt: they serve other answers to it, and no other prompt. */
+/* Keys have seen the whole prompt, so only answers to the same prompt share them. */
 static void only_answers_to_one_prompt_share(void **state) {
     (void)state;
     for (int32_t way = 0; way < 3; way++) {

@@ -1,4 +1,4 @@
-/* dmax, pass by pass: what is written, which blends are fed, which keys a block is stored with. */
+/* dmax, pass by pass: the tokens it writes, the blends it feeds, the keys it stores. */
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {1, 2, 3, 4, 5};
@@ -10,7 +10,7 @@ static void set_up_dmax(bench *b, const int32_t *prompt, int32_t n, int32_t K) {
     b->model = confirming;
 }
 
-/* One block in flight, behind a prompt that ends with one. */
+/* One block in flight, behind a prompt that ends with a block. */
 static void set_up_block(bench *b) { set_up_dmax(b, prompt8, 8, 1); }
 
 /* ---- The worked example ------------------------------------------------------------------------------------------ */
@@ -37,7 +37,7 @@ static void set_up_example(bench *b) {
     SCRIPT(b, script);
 }
 
-/* The pass that stores a block is fed the blends of its last fills. */
+/* The pass that stores a block is fed the blends of the tokens that were written last. */
 static void compat_runs_the_example(void **state) {
     (void)state;
     static const want passes[] = {PASS1,
@@ -53,14 +53,14 @@ static void compat_runs_the_example(void **state) {
     check_pass(&b, &passes[0]);
     step(&b);
     check_pass(&b, &passes[1]);
-    /* Positions 4, 5 and 6 are compared, the prompt's among them, and 5 changed. */
+    /* Positions 4 (of the prompt), 5 and 6 are compared, and 5 changed. */
     assert_true(fabsf(((um_blocks *)b.req.state)->buffer.block[0].same_token_ratio - 2.F / 3) < 1e-6F);
     check_passes(&b, passes + 2, 2);
     assert_int_equal(b.req.stored, 12);
     end(&b);
 }
 
-/* Both blocks are stored by their tokens while block 3 starts, and only the answer's positions are compared. */
+/* The pass that starts block 3 stores both blocks by their tokens. Only positions of the answer are compared. */
 static void runs_the_example_and_stores_tokens(void **state) {
     (void)state;
     static const want passes[] = {PASS1,
@@ -91,8 +91,8 @@ static void clean_commit_decides_what_is_stored(void **state) {
         assert_int_equal(b.req.stored, 12);
         assert_int_equal(b.key[10].soft, !clean);
         assert_int_equal(b.key[11].soft, !clean);
-        assert_false(b.key[9].soft); /* it was confirmed: the token itself */
-        /* Keys of blends are of no use to others. */
+        assert_false(b.key[9].soft); /* the model confirmed the token, so it is fed itself */
+        /* Keys of blends are not shared. */
         int32_t most;
         assert_int_equal(b.strategy->share(&b.req, &most) != 0, clean);
         end(&b);
@@ -158,8 +158,8 @@ static um_answer with_likeliest(const bench *b, const um_row *row, int32_t pos, 
     return a;
 }
 
-/* iter_smooth_topk: the token by 1, the likeliest ids by their probability times the weight; the fourth is missing, and
- * the length is left alone. A position that stays masked is fed as the mask. */
+/* iter_smooth_topk: the token has weight 1, the likeliest ids have their probability times token_merge_weight. The
+ * fourth likeliest id is missing. The blend is not renormalized. A position that stays masked is fed as the mask. */
 static void smoothing_adds_the_likeliest_ids(void **state) {
     (void)state;
     static const want passes[] = {
@@ -177,7 +177,7 @@ static void smoothing_adds_the_likeliest_ids(void **state) {
     assert_int_equal(b.req.n_top_asked, 3);
     CHECK_PASSES(&b, passes);
     for (int32_t i = 0; i < b.pass.n_softs; i++) assert_false(b.soft[i].renormalize);
-    /* Stored by tokens again. */
+    /* The block is stored by its tokens. */
     while (b.req.stored < 12) step(&b);
     for (int32_t p = 0; p < 12; p++) assert_false(b.key[p].soft);
     end(&b);
@@ -195,7 +195,7 @@ static void compat_stores_smoothed_keys(void **state) {
     end(&b);
 }
 
-/* The slow path has a confidence for filled positions too: what was confirmed by .99 is blended by that. */
+/* On the slow path filled positions have a confidence too: a token that was confirmed with .99 is blended by .99. */
 static void the_slow_path_blends_filled_positions(void **state) {
     (void)state;
     static const want passes[] = {
@@ -214,16 +214,16 @@ static void the_slow_path_blends_filled_positions(void **state) {
     end(&b);
 }
 
-/* ---- Ends -------------------------------------------------------------------------------------------------------- */
+/* ---- End of blocks ----------------------------------------------------------------------------------------------- */
 
-/* Goes back and forth between two tokens. */
+/* Alternates between two tokens. */
 static um_answer undecided(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     (void)row;
     (void)seen;
     return answer_with(1 + (pos + b->req.nfe) % 2, 0.4F);
 }
 
-/* Every block of the slow path ends: 4 passes for its masks, max_post_edit_steps more, and one that drops its edits. */
+/* On the slow path a block has 4 passes for its masks, max_post_edit_steps more, and one whose edits are dropped. */
 static void the_slow_path_ends_every_block(void **state) {
     (void)state;
     bench b;
@@ -256,8 +256,8 @@ static void compat_has_no_such_end(void **state) {
     end(&b);
 }
 
-/* Predicts the mask until its pass, if the row lets it. */
-static um_answer mask_lover(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
+/* Predicts the mask at position 9 unless the row bans it. */
+static um_answer predict_mask(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     for (int32_t i = 0; i < row->n_edit; i++)
         if (row->edit[i].id == MASK && row->edit[i].ban) return confirming(b, row, pos, seen);
     return pos == 9 ? answer_with(MASK, .99F) : confirming(b, row, pos, seen);
@@ -267,12 +267,12 @@ static void compat_may_predict_the_mask(void **state) {
     (void)state;
     bench b;
     set_up_block(&b);
-    b.model = mask_lover;
+    b.model = predict_mask;
     start_as(&b, true);
     run_to_end(&b);
     assert_true(um_req_masked(&b.req, 9));
     assert_int_equal(b.req.finish, UM_FINISH_MAX_NFE);
-    assert_int_equal(b.req.n_answer, 1); /* what stands before the mask */
+    assert_int_equal(b.req.n_answer, 1); /* the tokens before the mask */
     end(&b);
 }
 
@@ -280,7 +280,7 @@ static void the_mask_is_never_predicted(void **state) {
     (void)state;
     bench b;
     set_up_block(&b);
-    b.model = mask_lover;
+    b.model = predict_mask;
     b.sampling.max_tokens = 6;
     start(&b);
     run_to_end(&b);
@@ -303,7 +303,7 @@ static void runs_its_own_sampler_alone(void **state) {
     }
 }
 
-/* Before there is memory for the blends; without clean_commit they are those of the whole answer. */
+/* The check comes before memory is allocated. Without clean_commit all positions of the answer need blends. */
 static void more_blends_than_a_step_holds_are_refused(void **state) {
     (void)state;
     static const char *const words[] = {

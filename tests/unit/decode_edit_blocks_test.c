@@ -1,4 +1,4 @@
-/* Sampler `edit` in blocks, pass by pass: when blocks that edit themselves are done, stored and final. */
+/* Sampler `edit` in blocks, pass by pass: when blocks whose tokens are edited are complete, stored and final. */
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {1, 2, 3, 4, 5};
@@ -10,7 +10,7 @@ static void set_up_edit(bench *b, const int32_t *prompt, int32_t n, int32_t K) {
     b->model = confirming;
 }
 
-/* One block in flight, which the prompt's end cuts. */
+/* One block in flight; the prompt ends within it. */
 static void set_up_block(bench *b) { set_up_edit(b, prompt5, 5, 1); }
 
 static const um_block *head(const bench *b) { return &((const um_blocks *)b->req.state)->buffer.block[0]; }
@@ -46,14 +46,14 @@ static void compat_runs_the_example(void **state) {
     for (int32_t i = 0; i < 6; i++) {
         step(&b);
         check_pass(&b, &passes[i]);
-        /* The compared system asks about the prompt's tokens too, but does not count them. */
+        /* Diffulex also predicts the prompt's tokens, but does not count them. */
         if (i < 4) check_counters(&b, i + 1);
     }
     assert_int_equal(head(&b)->total_steps, 0); /* a block's first pass does not count */
     end(&b);
 }
 
-/* The next block starts in the pass that stores the first one, and only the answer's positions are asked about. */
+/* The next block starts in the pass that stores the first one, and only positions of the answer are predicted. */
 static void runs_the_example_in_one_pass_less(void **state) {
     (void)state;
     static const want passes[] = {
@@ -84,12 +84,12 @@ static void only_positions_of_the_answer_are_asked_about(void **state) {
     }
 }
 
-/* ---- Caps -------------------------------------------------------------------------------------------------------- */
+/* ---- Limits of editing ------------------------------------------------------------------------------------------- */
 
 static const line all_at_once[] = {{1, 5, 50, .95F}, {1, 6, 60, .95F}, {1, 7, 70, .95F}, {2, 5, 51, .9F},
                                    {3, 5, 52, .9F},  {4, 5, 53, .9F},  {5, 5, 54, .9F}};
 
-/* The third pass in a row without a mask is one too many: its edit is dropped, the block is done. */
+/* The third pass in a row without a mask is one too many: its edit is dropped, and the block is complete. */
 static void editing_is_exhausted(void **state) {
     (void)state;
     for (int32_t compat = 0; compat <= 1; compat++) {
@@ -112,8 +112,8 @@ static void editing_is_exhausted(void **state) {
     }
 }
 
-/* Masks that go one by one leave 3 passes of editing before the block has had 4 + 2 passes: then it ends with the edits
- * of that pass. */
+/* When masks are filled one by one, 3 passes of editing are left before the block has had 4 + 2 passes. It then ends
+ * with the edits of that pass. */
 static void a_block_times_out_with_its_last_edits(void **state) {
     (void)state;
     static const line lines[] = {{4, 5, 51, .9F}, {5, 5, 52, .9F}, {6, 5, 53, .9F}};
@@ -136,8 +136,8 @@ static void a_block_times_out_with_its_last_edits(void **state) {
     }
 }
 
-/* compat: the mask may be predicted. At its time-out the block is done and not complete, for ever. */
-static um_answer mask_lover(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
+/* Predicts the mask at position 6 unless the row bans it. Under compat it does not, and the block keeps the mask. */
+static um_answer predict_mask(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     for (int32_t i = 0; i < row->n_edit; i++)
         if (row->edit[i].id == MASK && row->edit[i].ban) return confirming(b, row, pos, seen);
     return pos == 6 ? answer_with(MASK, .99F) : confirming(b, row, pos, seen);
@@ -148,7 +148,7 @@ static void compat_never_ends_a_block_with_a_predicted_mask(void **state) {
     bench b;
     set_up_block(&b);
     b.how.max_post_edit_steps = 2;
-    b.model = mask_lover;
+    b.model = predict_mask;
     start_as(&b, true);
     run_to_end(&b);
     assert_true(um_req_masked(&b.req, 6));
@@ -160,7 +160,7 @@ static void the_mask_is_never_predicted(void **state) {
     (void)state;
     bench b;
     set_up_block(&b);
-    b.model = mask_lover;
+    b.model = predict_mask;
     b.sampling.max_tokens = 5;
     start(&b);
     run_to_end(&b);
@@ -170,8 +170,8 @@ static void the_mask_is_never_predicted(void **state) {
 
 /* ---- More than one block ----------------------------------------------------------------------------------------- */
 
-/* Every block fills a mask in every pass, whatever its predecessor; the second one is done first and waits, and it
- * may still change while it waits. */
+/* Every block fills a mask in every pass, whatever the state of its predecessor. The second block is committable first.
+ * It waits for the first one and may still change. */
 static void a_finished_block_waits_and_may_change(void **state) {
     (void)state;
     static const line lines[] = {{1, 8, 80, .95F},   {1, 9, 90, .95F}, {1, 10, 100, .95F},
@@ -199,12 +199,12 @@ static void a_finished_block_waits_and_may_change(void **state) {
     end(&b);
 }
 
-/* A block's own clock: the second block has had one pass less when the first one times out. */
+/* Passes are counted per block: the second block has had one pass less when the first one times out. */
 static void every_block_has_its_own_caps(void **state) {
     (void)state;
     bench b;
     line lines[2 * 20];
-    for (int32_t i = 0; i < 20; i++) { /* position 5 and 8 never come to rest */
+    for (int32_t i = 0; i < 20; i++) { /* positions 5 and 8 change in every pass */
         lines[2 * i] = (line){i + 1, 5, 50 + i % 2, .9F};
         lines[2 * i + 1] = (line){i + 1, 8, 80 + i % 2, .9F};
     }
@@ -226,7 +226,7 @@ static void every_block_has_its_own_caps(void **state) {
 
 static const line eos_that_goes[] = {{1, 5, 50, .95F}, {1, 6, EOS, .95F}, {2, 6, 60, .8F}};
 
-/* A token that may still change ends nothing. */
+/* A token that may still change does not end the answer. */
 static void an_end_that_is_overwritten_was_none(void **state) {
     (void)state;
     for (int32_t K = 1; K <= 2; K++) {
@@ -244,7 +244,7 @@ static void an_end_that_is_overwritten_was_none(void **state) {
     }
 }
 
-/* compat: the block that was terminal then stays so. The next one starts when it is stored and nothing runs. */
+/* compat: the terminal block stays terminal. The next one starts when that is stored and no block runs. */
 static void compat_keeps_the_terminal_block(void **state) {
     (void)state;
     bench b;
@@ -271,7 +271,7 @@ static void compat_keeps_the_terminal_block(void **state) {
     end(&b);
 }
 
-/* compat: with one block in the buffer the end ends growth only while it is there. */
+/* compat: with one block in the buffer an end of sequence stops growth only as long as it is not overwritten. */
 static void compat_goes_on_when_the_end_is_gone(void **state) {
     (void)state;
     bench b;
@@ -313,13 +313,13 @@ static void an_edit_needs_more_than_its_threshold(void **state) {
         SCRIPT(&b, lines);
         start_as(&b, compat);
         steps(&b, 2);
-        assert_int_equal(b.token[5], compat ? 51 : 50); /* the compared system has no such threshold */
+        assert_int_equal(b.token[5], compat ? 51 : 50); /* Diffulex has no such threshold */
         assert_int_equal(b.token[6], 61);
         end(&b);
     }
 }
 
-/* The own edit of the row that predicts `pos`, as "id by". */
+/* Checks the own edit of the row that predicts `pos`: its id, -1 for none. */
 static void check_penalty(const bench *b, int32_t pos, int32_t id) {
     for (int32_t i = 0; i < b->pass.n_rows; i++) {
         const um_row *row = &b->row[i];
@@ -333,7 +333,7 @@ static void check_penalty(const bench *b, int32_t pos, int32_t id) {
     fail_msg("no row predicts position %d", pos);
 }
 
-/* What stands before a position, in its block, is penalized there: the prompt's token, the mask, the new token. */
+/* At each position the token before it in the block is penalized: the prompt's token, the mask, the new token. */
 static void the_token_before_is_penalized(void **state) {
     (void)state;
     bench b;
@@ -344,7 +344,7 @@ static void the_token_before_is_penalized(void **state) {
     step(&b);
     check_penalty(&b, 5, 5);
     check_penalty(&b, 6, MASK);
-    check_penalty(&b, 8, -1); /* a block starts */
+    check_penalty(&b, 8, -1); /* position 8 starts a block */
     step(&b);
     check_penalty(&b, 6, 50);
     check_penalty(&b, 7, MASK);
@@ -354,7 +354,7 @@ static void the_token_before_is_penalized(void **state) {
     end(&b);
 }
 
-/* A draw stays a draw under a penalty; the compared system takes the best token then. */
+/* Under a penalty tokens are still drawn. Diffulex takes the best token instead. */
 static um_answer drawn(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     um_answer a = confirming(b, row, pos, seen);
     a.best = 7;

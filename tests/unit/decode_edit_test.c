@@ -1,4 +1,4 @@
-/* Samplers that edit, pass by pass: what they write, when a block is done. */
+/* Samplers that edit, pass by pass: the tokens they write, and when a block is complete. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +13,11 @@
 enum { MASK = 500, MAX = 16 };
 #define M UM_MASKED
 
-/* A block that is decoded: what stands there and how it is decided. */
+/* A block that is being decoded: its tokens and the sampler's input. */
 typedef struct block {
     um_decoding how;
     um_compat compat;
-    um_choice c;
+    um_sampler_input c;
     int32_t token[MAX], position[MAX];
     um_decision d;
     int32_t at[MAX], id[MAX];
@@ -28,18 +28,18 @@ static void set_up(block *b, int32_t n, const int32_t *token) {
         .how = {.accept_threshold = .9F, .max_post_edit_steps = 16, .dmax_fast_path = true, .commit_confidence = .9F}};
     memcpy(b->token, token, (size_t)n * sizeof *token);
     for (int32_t i = 0; i < n; i++) b->position[i] = i;
-    b->c = (um_choice){.position = b->position,
-                       .token = b->token,
-                       .n = n,
-                       .previous = M,
-                       .block_len = n,
-                       .how = &b->how,
-                       .compat = &b->compat,
-                       .mask_id = MASK,
-                       .forced = true};
+    b->c = (um_sampler_input){.position = b->position,
+                              .token = b->token,
+                              .n = n,
+                              .previous = M,
+                              .block_len = n,
+                              .how = &b->how,
+                              .compat = &b->compat,
+                              .mask_id = MASK,
+                              .forced = true};
 }
 
-/* Decides a pass with these predictions (id, probability) and writes what is decided. */
+/* Lets the sampler decide a pass with these predictions (id, probability) and writes the tokens. */
 static void pass(block *b, const um_sampler *s, const int32_t *y, const float *p) {
     um_answer a[MAX];
     for (int32_t i = 0; i < b->c.n; i++)
@@ -77,7 +77,7 @@ static void expect_state(const block *b, bool committable, float ratio) {
 
 /* ---- edit -------------------------------------------------------------------------------------------------------- */
 
-/* Worked example: positions 5, 6, 7 of the block 4..7 behind a prompt of 5, the prompt's token is 5. */
+/* The worked example: positions 5, 6 and 7 of the block 4..7, behind a prompt of 5 tokens whose last token is 5. */
 static void edit_runs_the_worked_example(void **state) {
     (void)state;
     block b;
@@ -100,7 +100,7 @@ static void edit_runs_the_worked_example(void **state) {
     assert_int_equal(b.c.post_edit_steps, 1);
 }
 
-/* The example of the peer whose presets are published: threshold .5. */
+/* The published example of joint threshold decoding: threshold .5. */
 static void edit_runs_the_example_of_joint_threshold(void **state) {
     (void)state;
     block b;
@@ -133,7 +133,7 @@ static void edit_fills_the_first_of_equally_sure_masks(void **state) {
     TOKENS(&b, M, 2, M);
 }
 
-/* A block is never held back by its predecessor. */
+/* A block does not depend on its predecessor. */
 static void edit_always_fills_a_mask(void **state) {
     (void)state;
     block b;
@@ -162,7 +162,7 @@ static void edit_catalogue_writes_both_masks(void **state) {
     TOKENS(&b, 1, 2);
 }
 
-/* block_len + max_post_edit_steps passes are over: every mask is filled, edits included. */
+/* After block_len + max_post_edit_steps passes every mask is filled, and edits are applied too. */
 static void edit_times_out(void **state) {
     (void)state;
     block b;
@@ -200,18 +200,18 @@ static void edit_penalizes_the_token_before(void **state) {
     assert_int_equal(um_sampler_edit.edit(&b.c, 1, &e), 0);
     b.how.penalty_lambda = 2;
     assert_int_equal(um_sampler_edit.edits_max(&r), 1);
-    assert_int_equal(um_sampler_edit.edit(&b.c, 0, &e), 0); /* the block starts here */
+    assert_int_equal(um_sampler_edit.edit(&b.c, 0, &e), 0); /* no token precedes it in the block */
     assert_int_equal(um_sampler_edit.edit(&b.c, 1, &e), 1);
     assert_int_equal(e.id, 7);
     assert_true(e.add == -2 && e.scale == 0 && !e.ban);
     assert_int_equal(um_sampler_edit.edit(&b.c, 2, &e), 1);
     assert_int_equal(e.id, MASK);
-    b.c.previous = 6; /* of the prompt, in the same block */
+    b.c.previous = 6; /* a token of the prompt in the same block */
     assert_int_equal(um_sampler_edit.edit(&b.c, 0, &e), 1);
     assert_int_equal(e.id, 6);
 }
 
-/* compat: the draw is discarded under a penalty, and edit_threshold is not known. */
+/* compat: with a penalty the draw is discarded, and edit_threshold is ignored. */
 static void edit_of_the_compared_system_is_greedy_under_a_penalty(void **state) {
     (void)state;
     um_answer a[] = {{.sample = 1, .p_sample = .95F, .best = 2, .p_best = .3F}};
@@ -229,7 +229,7 @@ static void edit_of_the_compared_system_is_greedy_under_a_penalty(void **state) 
     }
 }
 
-/* compat: a mask that is filled with the mask stays one, and the block is not done. */
+/* compat: a mask that is filled with the mask id stays a mask, and the block is not complete. */
 static void edit_of_the_compared_system_may_fill_with_the_mask(void **state) {
     (void)state;
     block b;
@@ -241,7 +241,7 @@ static void edit_of_the_compared_system_may_fill_with_the_mask(void **state) {
     expect_state(&b, false, .5F);
 }
 
-/* compat: nothing is written, and only `dmax` takes that for the end. */
+/* compat: nothing is written; only `dmax` then considers the block complete. */
 static void a_mask_that_stays_one_counts_for_edit_alone(void **state) {
     (void)state;
     block b;
@@ -272,7 +272,7 @@ static void blocks_without_a_position_are_done(void **state) {
         b.c.block_len = 4;
         pass(&b, k ? DMAX : EDIT, NULL, NULL);
         expect_state(&b, true, 1);
-        set_up(&b, 2, (const int32_t[]){1, 2}); /* compat: all of it prompt, which the model would change */
+        set_up(&b, 2, (const int32_t[]){1, 2}); /* compat: both tokens are prompt, and the model prefers others */
         b.c.n_fixed = 2;
         PASS(&b, k ? DMAX : EDIT, L(3, 4), L(.5F, .5F));
         expect_state(&b, true, 1);
@@ -281,7 +281,7 @@ static void blocks_without_a_position_are_done(void **state) {
 
 /* ---- dmax -------------------------------------------------------------------------------------------------------- */
 
-/* Worked example: the mixed block 4..7 (position 4 is prompt) and the block 8..11, accept_threshold .5. */
+/* The worked example: block 4..7, whose position 4 is prompt, and block 8..11, with accept_threshold .5. */
 static void dmax_runs_the_worked_example(void **state) {
     (void)state;
     block b, k;
@@ -318,7 +318,7 @@ static void dmax_passes_equality_with_the_threshold(void **state) {
     TOKENS(&b, 1, 2, M, M);
 }
 
-/* The catalogue's rows of three logits, as the probabilities that they give; the mask's id is 0 there. */
+/* Rows of three logits, given as the probabilities that result from them. The mask id is 0. */
 static void dmax_catalogue_slow_path_refreshes_what_is_filled(void **state) {
     (void)state;
     block b;
@@ -367,7 +367,7 @@ static void dmax_catalogue_refreshes_and_fills(void **state) {
     TOKENS(&b, 2, 1, 1, M);
 }
 
-/* On the fast path the block is done in the pass that fills its last masks, if those are sure. */
+/* On the fast path the pass that fills the last masks completes the block if these are sure. */
 static void dmax_is_done_when_all_positions_are_sure(void **state) {
     (void)state;
     block b;
@@ -387,7 +387,7 @@ static void dmax_is_done_when_all_positions_are_sure(void **state) {
     expect_state(&b, false, 0);
 }
 
-/* The slow path never ends by itself when the model goes back and forth. */
+/* On the slow path only the limits of editing end the block when the model alternates between tokens. */
 static void dmax_ends_by_its_caps(void **state) {
     (void)state;
     block b;
@@ -422,7 +422,7 @@ static void dmax_of_the_compared_system_has_no_cap(void **state) {
     assert_false(b.d.committable);
 }
 
-/* compat: the prompt is never written, and still keeps the block from being done. */
+/* compat: the prompt is never written, but a prediction that differs from it keeps the block incomplete. */
 static void dmax_of_the_compared_system_wants_the_prompt_confirmed(void **state) {
     (void)state;
     block b;
@@ -447,7 +447,7 @@ static void dmax_asks_for_likeliest_ids_when_it_smooths(void **state) {
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-/* A model that answers at random: masks vanish one by one at least, and every block ends within its caps. */
+/* With a model that answers at random, every pass fills at least one mask, and every block ends within its limits. */
 static void blocks_end_whatever_the_model_says(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 400; seed++) {

@@ -1,5 +1,5 @@
-/* fast_dllm_v2 without a model: against scripted predictions, and over a stand-in for one that is small enough to show
- * every key that a prediction depends on. */
+/* fast_dllm_v2 without a model: against scripted predictions, and with a made-up model whose predictions show every key
+ * that they depend on. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 enum { MASK = 999, EOS = 900, CAP = 256, LAYERS = 2 };
 
-/* What the model says of position `pos` in pass `pass`. */
+/* The prediction for position `pos` in pass `pass`. */
 typedef struct line {
     int32_t pass, pos, token; /* token 0: 100 + pos */
     float p;
@@ -24,7 +24,7 @@ typedef struct bench {
     um_compat compat;
     um_decoding how;
     um_req req;
-    const line *script; /* NULL: the stand-in answers */
+    const line *script; /* NULL: the made-up model answers */
     size_t n_script;
     int32_t stop, page[1];
     int32_t token[CAP], written[CAP], id[CAP], pos[CAP];
@@ -32,8 +32,8 @@ typedef struct bench {
     um_segment seg[2];
     um_answer answer[CAP];
     um_pass pass;
-    int32_t budget;                         /* 0: as much as it needs */
-    uint64_t key[LAYERS][CAP], hidden[CAP]; /* of the stand-in: pages, and hidden rows of the pass */
+    int32_t budget;                         /* 0: as much as the pass needs */
+    uint64_t key[LAYERS][CAP], hidden[CAP]; /* of the made-up model: keys in the pages, hidden rows of the pass */
 } bench;
 
 static void start(bench *b, int32_t n_prompt, int32_t B, int32_t K, int32_t max_tokens) {
@@ -44,7 +44,7 @@ static void start(bench *b, int32_t n_prompt, int32_t B, int32_t K, int32_t max_
                             .n_stop = 1,
                             .see = UM_SEE_BLOCK_CAUSAL,
                             .block = 32,
-                            .page_size = 5040, /* any block length here divides it */
+                            .page_size = 5040, /* a multiple of every block length used here */
                             .shift = 1,
                             .accept_threshold = .9F,
                             .sampler = "confidence"};
@@ -94,7 +94,7 @@ static void end(bench *b) {
     b->req.strategy->free(&b->req);
 }
 
-/* ---- Who answers ------------------------------------------------------------------------------------------------- */
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 static um_answer from_script(const bench *b, int32_t pass, int32_t pos) {
     um_answer a = {.sample = 100 + pos, .q_sample = .05F, .p_sample = .05F};
@@ -108,7 +108,7 @@ static um_answer from_script(const bench *b, int32_t pass, int32_t pos) {
 
 static uint64_t mix(uint64_t a, uint64_t b) { return um_rng_u64(a, b); }
 
-/* The stand-in: "attention" sums what the visible keys say, every value is a hash. */
+/* The forward pass of the made-up model. All values are hashes; "attention" sums hashes of the visible keys. */
 static void forward(bench *b, const um_segment *s) {
     assert_ptr_equal(s->page, b->page);
     for (int32_t i = 0; i < s->n; i++) b->hidden[i] = mix((uint64_t)s->id[i], (uint64_t)s->pos[i]);
@@ -132,7 +132,7 @@ static um_answer from_hidden(const um_row *row, uint64_t hidden) {
     return a;
 }
 
-/* Plans, answers, applies. The pass stays in b for inspection. */
+/* Plans, answers and applies a pass. The pass stays in b for inspection. */
 static void step(bench *b) {
     um_req *r = &b->req;
     um_need need = r->strategy->need(r);
@@ -157,7 +157,7 @@ static void step(bench *b) {
     r->strategy->apply(r, b->answer);
 }
 
-/* ---- What is looked at ------------------------------------------------------------------------------------------- */
+/* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
 static void check_fed(const bench *b, um_pass_kind kind, int32_t first, int32_t n, int32_t keys) {
     assert_int_equal(b->seg[0].kind, kind);
@@ -180,14 +180,14 @@ static void put(char *out, const char *format, int32_t number) {
     else snprintf(out + n, TEXT - n, format, number);
 }
 
-/* Positions that rows predict. */
+/* Checks the positions that rows predict. */
 static void check_rows(const bench *b, const char *want) {
     char have[TEXT] = "";
     for (int32_t i = 0; i < b->pass.n_rows; i++) put(have, "%d", b->pos[b->row[i].src[0]] + 1);
     assert_string_equal(have, want);
 }
 
-/* "1A 2A 3D": ids and first letters of the statuses in the buffer. */
+/* Checks the ids and the first letters of the statuses in the buffer: "1A 2A 3D". */
 static void check_blocks(const bench *b, const char *want) {
     um_trace_space space;
     um_trace t = {0};
@@ -200,7 +200,7 @@ static void check_blocks(const bench *b, const char *want) {
     assert_string_equal(have, want);
 }
 
-/* The tokens from a position on, as many as are named; "M" is a mask. */
+/* Checks the tokens from a position on, as many as `want` names. "M" is a mask. */
 static void check_tokens(const bench *b, int32_t from, const char *want) {
     char have[TEXT] = "";
     int32_t n = 1;
@@ -209,7 +209,8 @@ static void check_tokens(const bench *b, int32_t from, const char *want) {
     assert_string_equal(have, want);
 }
 
-/* A pass: what it feeds, the keys that it sees, the positions it asks about (NULL: any), and tokens behind it. */
+/* An expected pass: the positions it feeds, the keys it sees, the positions it predicts (NULL: any), and tokens
+ * afterwards. */
 typedef struct want {
     um_pass_kind kind;
     int32_t first, n, keys;
@@ -236,8 +237,8 @@ static void check_end(const bench *b, um_finish why, int32_t n_answer, int32_t n
 
 /* ---- Scripts ----------------------------------------------------------------------------------------------------- */
 
-/* The example of Diffulex's behaviour has two passes more: an empty prefill in front, and a FINAL_COMMIT behind the
- * last token. Pass n here is its pass n + 1. */
+/* In Diffulex this example has two more passes: an empty prefill first, and a FINAL_COMMIT after the last token. Pass n
+ * here is pass n + 1 there. */
 static const line example[] = {
     {1, 5, 0, .40F},  {1, 6, 0, .96F},  {1, 7, 0, .30F},  {2, 5, 0, .70F},  {2, 7, 0, .60F},
     {3, 7, 0, .5F},   {4, 8, 200, .2F}, {5, 9, 0, .95F},  {5, 10, 0, .3F},  {5, 11, 0, .2F},
@@ -245,7 +246,7 @@ static const line example[] = {
     {7, 15, 0, .2F},  {8, 12, 0, .5F},  {8, 13, 0, .99F}, {8, 15, 0, .95F},
 };
 
-/* The first buffer: prompt 0..4, answer 5..7. */
+/* Runs the first buffer: prompt 0..4, answer 5..7. */
 static void run_first_buffer(bench *b) {
     static const want passes[] = {
         {UM_PASS_PREFILL, 0, 8, 8, "5 6 7", 4, "15 M 106 M"},
@@ -308,7 +309,7 @@ static void without_block_cache_every_pass_feeds_the_buffer(void **state) {
 
 static line sure(int32_t pass, int32_t pos) { return (line){pass, pos, 0, .99F}; }
 
-/* The published sizes. Sub-block 0 is prompt; what fills the others is all above the threshold. */
+/* The published sizes. Sub-block 0 is prompt. All predictions for the others are above the threshold. */
 static void modes_follow_the_first_token_of_the_sub_block(void **state) {
     (void)state;
     line script[32];
@@ -321,7 +322,7 @@ static void modes_follow_the_first_token_of_the_sub_block(void **state) {
     static const want first[] = {{UM_PASS_PREFILL, 0, 32, 32, NULL, 0, NULL}}; /* fills sub-block 1 */
     static const want others[] = {
         {UM_PASS_DENOISE, 0, 32, 32, NULL, 0, NULL},          /* the first token of sub-block 2 is a mask */
-        {UM_PASS_DENOISE, 16, 8, 32, "20 21 22 23", 0, NULL}, /* it is there; rows are shifted within the sub-block */
+        {UM_PASS_DENOISE, 16, 8, 32, "20 21 22 23", 0, NULL}, /* it is filled; rows are shifted within the sub-block */
         {UM_PASS_DENOISE, 0, 32, 32, NULL, 0, NULL},
         {UM_PASS_COMMIT, 0, 32, 32, NULL, 32, "777"},
     };
@@ -407,7 +408,7 @@ static void max_tokens_is_exact(void **state) {
     (void)state;
     for (int32_t prompt = 1; prompt <= 17; prompt++) {
         for (int32_t budget = 1; budget <= 20; budget++) {
-            bench b = {.script = example, .n_script = 0}; /* nothing is sure: one forced token a pass */
+            bench b = {.script = example, .n_script = 0}; /* no prediction is sure: one forced token a pass */
             start_cached(&b, prompt, 4, 2, budget);
             while (!b.req.finish) step(&b);
             assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
@@ -466,7 +467,7 @@ enum { UNDISTURBED, PREEMPTED_ALWAYS, PREEMPTED_SOMETIMES, CHUNKED, PREEMPTED_AN
 static const char *const way_name[] = {"undisturbed", "preempted after every pass", "preempted at random",
                                        "in chunks",   "preempted, in chunks",       "with a shared prefix"};
 
-/* Another request's keys, and whatever else lay in the pages. */
+/* Takes the pages away. Another request's keys lie in them afterwards. */
 static void take_pages(bench *b) {
     for (uint64_t l = 0; l < LAYERS; l++)
         for (uint64_t i = 0; i < CAP; i++) b->key[l][i] = mix(12345, i);
@@ -474,7 +475,7 @@ static void take_pages(bench *b) {
     b->req.strategy->preempt(&b->req);
 }
 
-/* Leading blocks of the tokens, as a request that shares them stored them. */
+/* Stores the keys of n leading positions as another request with the same tokens would. */
 static void store_fresh(bench *b, int32_t n) {
     int32_t L = b->req.how.block_size * b->req.how.buffer_size;
     for (int32_t at = 0; at < n; at += L) {
@@ -484,7 +485,7 @@ static void store_fresh(bench *b, int32_t n) {
     }
 }
 
-/* As much as may be shared, at whatever position that ends; what lies behind it is another request's. */
+/* Starts on as many shared positions as are allowed. The slots behind them hold keys of another request. */
 static void share_prefix(bench *b) {
     int32_t L = b->req.how.block_size * b->req.how.buffer_size, most = 0;
     assert_true(b->req.strategy->share(&b->req, &most) != 0);
@@ -494,7 +495,7 @@ static void share_prefix(bench *b) {
     b->req.stored = most;
 }
 
-/* What is stored equals what a fresh pass over the tokens stores. */
+/* Checks that stored keys equal those of a fresh pass over the tokens. */
 static void check_stored_keys(const bench *b) {
     static bench fresh;
     fresh = *b;
@@ -566,7 +567,8 @@ static void the_answer_does_not_depend_on_what_happens_to_its_pages(void **state
     }
 }
 
-/* Remasking judges neither the first token of a sub-block, whose row refining passes do not feed, nor the seed. */
+/* Remasking checks neither the first token of a sub-block, because refining passes do not feed the row that predicts
+ * it, nor the seed. */
 static void remasking_takes_unlikely_tokens_back(void **state) {
     (void)state;
     static bench b;
@@ -599,7 +601,7 @@ static void only_whole_blocks_in_whole_pages_are_shared(void **state) {
     start(&b, 16, 4, 2, 10);
     b.traits.page_size = 16;
     assert_int_equal(b.req.strategy->share(&b.req, &most), 8);
-    assert_int_equal(most, 15); /* the last row of the prompt yields the seed */
+    assert_int_equal(most, 15); /* the last row of the prompt predicts the seed */
     b.traits.page_size = 12;
     assert_int_equal(b.req.strategy->share(&b.req, &most), 0);
     end(&b);
@@ -609,7 +611,7 @@ static void only_whole_blocks_in_whole_pages_are_shared(void **state) {
     end(&b);
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- Invalid parameters ------------------------------------------------------------------------------------------ */
 
 static void refuses(const char *sampler, int32_t B, int32_t K, um_status status, const char *words) {
     bench b = {0};

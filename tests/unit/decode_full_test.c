@@ -112,7 +112,7 @@ static void names_the_arithmetic_of_what_does_not_fit(void **state) {
     assert_non_null(strstr(err.msg, "3 passes for 4 blocks"));
 }
 
-/* 8 masks in 12 passes of Dream's schedule: the first passes would fix nothing. */
+/* 8 masks in 12 passes of Dream's schedule: the first passes commit nothing and are skipped. */
 static void passes_that_would_fix_nothing_are_not_run(void **state) {
     (void)state;
     bench b;
@@ -154,7 +154,7 @@ static void confidence_takes_as_many_passes_as_it_needs(void **state) {
     um_decoding how = {.gen_length = 8, .block_size = 4, .accept_threshold = .75F, .sampler = "confidence"};
     assert_int_equal(start(&b, how, 8, NULL), UM_OK);
     step(&b, (float[]){.9F, .8F, .1F, .2F, .9F, .9F, .9F, .9F});
-    assert_int_equal(b.req.n_new, 2); /* of the first block alone */
+    assert_int_equal(b.req.n_new, 2); /* in the first block only */
     step(&b, (float[]){0, 0, .1F, .2F, .9F, .9F, .9F, .9F});
     assert_int_equal(b.req.n_new, 1); /* none is above the threshold: the best one is forced */
     assert_int_equal(b.token[P + 3], 100 + P + 3);
@@ -177,7 +177,8 @@ static void steps_contradict_a_sampler_without_a_schedule(void **state) {
     assert_non_null(strstr(err.msg, "no sampler is named \"gumbel\""));
 }
 
-/* With shifted predictions row p - 1 predicts p, the last prompt row the first answer position. */
+/* With shifted predictions the row of position p - 1 predicts p: the last row of the prompt predicts the first answer
+ * position. */
 static void shifted_predictions_come_from_the_left_neighbour(void **state) {
     (void)state;
     bench b;
@@ -189,7 +190,7 @@ static void shifted_predictions_come_from_the_left_neighbour(void **state) {
     end(&b);
 }
 
-/* Nine positions, blocks of four, nine passes: the short last block gets one, not a third of them. */
+/* Nine positions in blocks of four, nine passes: the short last block gets one pass, not a third of them. */
 static void a_pass_per_position_is_one_in_short_blocks_too(void **state) {
     (void)state;
     bench b;
@@ -219,7 +220,7 @@ static void no_key_outlives_its_pass(void **state) {
     end(&b);
 }
 
-/* A pass takes fewer back than it fixes, the most doubtful first, and text waits for the end of the block. */
+/* A pass remasks fewer tokens than it commits, the least probable first. Text appears when the block is complete. */
 static void remasking_takes_back_what_the_model_doubts(void **state) {
     (void)state;
     bench b;
@@ -230,17 +231,17 @@ static void remasking_takes_back_what_the_model_doubts(void **state) {
     assert_int_equal(b.pass.n_rows, 4);
     assert_int_equal(b.req.filled, P); /* the first token may still change */
     step(&b, (float[]){.2F, .7F, .1F, .1F});
-    assert_int_equal(b.pass.n_rows, 4); /* three masks, and one token that is asked about */
+    assert_int_equal(b.pass.n_rows, 4); /* three masks, and one token that remasking checks */
     assert_true(b.row[3].want & UM_WANT_PROB_OF);
     assert_int_equal(b.row[3].id, 100 + P);
-    assert_false(um_req_masked(&b.req, P)); /* one was fixed, so none goes */
+    assert_false(um_req_masked(&b.req, P)); /* one was committed, so none is remasked */
     step(&b, (float[]){.2F, .1F, .8F, .7F});
-    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS); /* a complete block is done */
+    assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS); /* nothing is remasked in a complete block */
     end(&b);
     assert_int_equal(start(&b, how, 4, NULL), UM_OK);
     step(&b, (float[]){.9F, .1F, .1F, .1F});
     step(&b, (float[]){.2F, .7F, .8F, .1F});
-    assert_true(um_req_masked(&b.req, P)); /* two were fixed, one goes */
+    assert_true(um_req_masked(&b.req, P)); /* two were committed, one is remasked */
     assert_false(b.req.finish);
     step(&b, (float[]){.9F, .1F, .1F, .9F});
     assert_int_equal(b.req.n_answer, 4);

@@ -1,13 +1,13 @@
-/* When an answer ends, and with what: the limits, the end of sequence, runs of equal tokens. */
+/* When and why an answer ends: limits, end of sequence, runs of equal tokens. Also penalties and remasking. */
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {11, 12, 13, 14, 15};
 static const int32_t prompt8[] = {11, 12, 13, 14, 15, 16, 17, 18};
 
-/* Positions 5, 6 and 7 in the first pass, 8 in the second. */
+/* One block of 4 in flight behind a prompt of 5 tokens: the first pass predicts positions 5, 6 and 7. */
 static void set_up_one(bench *b) { set_up(b, &um_strategy_multi_bd, prompt5, 5, 4, 1); }
 
-/* Sure of everything. */
+/* Predicts 100 + pos with probability .99. */
 static um_answer sure(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     (void)b;
     (void)row;
@@ -20,7 +20,7 @@ static um_answer sure(const bench *b, const um_row *row, int32_t pos, uint64_t s
 static void max_tokens_is_exact(void **state) {
     (void)state;
     for (int32_t n = 1; n <= 20; n++) {
-        bench b; /* nothing is sure: one forced token a pass */
+        bench b; /* no prediction is sure: one forced token a pass */
         set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 2);
         b.sampling.max_tokens = n;
         start(&b);
@@ -33,7 +33,7 @@ static void max_tokens_is_exact(void **state) {
     }
 }
 
-/* A prompt that ends with a block, and a limit within the buffer: the compared system ends before the first token. */
+/* A prompt that ends with a block, and a limit within the buffer. Diffulex ends the answer before its first token. */
 static void an_aligned_prompt_gets_its_tokens(void **state) {
     (void)state;
     for (int32_t compat = 0; compat <= 1; compat++) {
@@ -58,14 +58,14 @@ static void max_len_counts_the_prompt(void **state) {
         b.model = sure;
         start_as(&b, compat);
         run_to_end(&b);
-        /* compat: as soon as 12 positions are allocated */
+        /* compat: ends as soon as 12 positions are allocated */
         if (compat) assert_int_equal(b.req.finish, UM_FINISH_MAX_LEN);
         else check_end(&b, UM_FINISH_MAX_LEN, "105 106 107 108 109 110 111", 2);
         end(&b);
     }
 }
 
-/* A block behind the limit never starts, and positions behind it are not asked about. */
+/* A block behind the limit never starts, and positions behind the limit are not predicted. */
 static void nothing_behind_the_limit_is_asked_about(void **state) {
     (void)state;
     bench b;
@@ -103,7 +103,7 @@ static void max_nfe_ends_after_that_many_passes(void **state) {
     }
 }
 
-/* A token behind a mask is not part of the answer, by their rules neither. */
+/* A token behind a mask is not part of the answer, with --compat neither. */
 static void max_nfe_ends_with_the_filled_prefix(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 0, .99F}, {1, 7, 0, .99F}};
@@ -119,7 +119,7 @@ static void max_nfe_ends_with_the_filled_prefix(void **state) {
     }
 }
 
-/* 4 tokens a pass at first, then one: no limit is derived from how it began. */
+/* 4 tokens a pass at first, then one. No limit depends on the speed of the first passes. */
 static void a_slow_end_is_no_reason_to_stop(void **state) {
     (void)state;
     line script[32];
@@ -155,8 +155,8 @@ static void eos_behind_a_mask_does_not_end_the_answer(void **state) {
     end(&b);
 }
 
-/* An end that a later block has while an earlier one is open does not keep blocks from starting. The compared system
- * stops growing, and still decodes what runs. */
+/* An end of sequence in a later block does not keep blocks from starting while an earlier block has masks. Diffulex
+ * stops growing and still decodes the running blocks. */
 static void an_early_end_does_not_stop_growth(void **state) {
     (void)state;
     static const line script[] = {{1, 9, EOS, .99F}, {1, 8, 0, .99F}, {2, 6, 0, .99F}, {2, 7, EOS, .99F}};
@@ -206,7 +206,7 @@ static void eos_in_the_prompt_is_text(void **state) {
     }
 }
 
-/* The pass that reaches a limit brings the end as well: the end comes first in the answer. */
+/* One pass reaches a limit and writes the end of sequence. The end comes first in the answer, so it is the reason. */
 static void an_end_before_a_limit_is_the_reason(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 0, .99F}, {1, 6, EOS, .99F}, {1, 7, 0, .99F}};
@@ -234,7 +234,7 @@ static void compat_overwrites_the_reason(void **state) {
     end(&b);
 }
 
-/* A limit that is reached exactly where the end would stand: the end is behind it. */
+/* The end of sequence would be written right behind the limit, so the limit is the reason. */
 static void an_end_behind_the_limit_is_not_seen(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 0, .99F}, {1, 6, 0, .99F}, {1, 7, EOS, .99F}};
@@ -316,7 +316,7 @@ static void a_run_of_the_limit_itself_is_enough(void **state) {
     }
 }
 
-/* Masks are no tokens. The compared system takes a block of them for a run. */
+/* Masks are not tokens, so they are no repetition. Diffulex counts a block of masks as a run. */
 static void masks_are_no_run(void **state) {
     (void)state;
     for (int32_t compat = 0; compat <= 1; compat++) {
@@ -352,7 +352,7 @@ static const um_edit *edit_of(const um_row *row, int32_t id) {
     return NULL;
 }
 
-/* Tokens count once their block is final: those of a block that is being denoised, the prompt's among them, do not. */
+/* Tokens count once their block is final. Those of a block that is being denoised do not, not even the prompt's. */
 static void penalties_count_what_is_final(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 7, .99F}, {1, 6, 7, .99F}, {1, 7, 14, .99F}, {2, 8, 8, .99F}};
@@ -366,7 +366,7 @@ static void penalties_count_what_is_final(void **state) {
     step(&b);
     for (int32_t id = 11; id <= 14; id++) {
         assert_true(edit_of(&b.row[0], id)->scale == 1.5F);
-        assert_true(edit_of(&b.row[0], id)->add == 0); /* of the prompt */
+        assert_true(edit_of(&b.row[0], id)->add == 0); /* a token of the prompt */
     }
     assert_null(edit_of(&b.row[0], 15));
     steps(&b, 2);
@@ -374,13 +374,13 @@ static void penalties_count_what_is_final(void **state) {
     assert_true(edit_of(row, 7)->scale == 1.5F && edit_of(row, 7)->add == -1); /* twice */
     assert_true(edit_of(row, 14)->add == -.75F);
     assert_true(edit_of(row, 15)->add == 0);
-    assert_null(edit_of(row, 8)); /* its block is not done */
+    assert_null(edit_of(row, 8)); /* its block is not final */
     end(&b);
 }
 
 /* ---- Remasking --------------------------------------------------------------------------------------------------- */
 
-/* A pass takes back fewer than it fills: where one token comes, a doubted one stays. */
+/* A pass remasks fewer tokens than it fills: if it fills one, a doubted token stays. */
 static void every_pass_leaves_fewer_masks(void **state) {
     (void)state;
     static const line script[] = {{1, 8, 0, .95F}, {2, 8, 0, .2F}, {2, 9, 0, .95F}};
@@ -391,14 +391,14 @@ static void every_pass_leaves_fewer_masks(void **state) {
     SCRIPT(&b, script);
     start(&b);
     step(&b);
-    assert_int_equal(b.req.settled, 8); /* the block's tokens may go again */
+    assert_int_equal(b.req.settled, 8); /* the block's tokens may become masks again */
     step(&b);
     put_ids(text, &b, b.token + 8, 4, 8);
     assert_string_equal(text, "108 109 M M");
     end(&b);
 }
 
-/* A filled token that the model gives less than remask_threshold is a mask again, the least probable first. */
+/* Tokens whose probability is now below remask_threshold become masks again, the least probable first. */
 static void the_most_doubted_go_first(void **state) {
     (void)state;
     static const line script[] = {{1, 8, 0, .95F},  {1, 9, 0, .95F}, {1, 10, 0, .95F}, {2, 8, 0, .2F},
@@ -412,7 +412,9 @@ static void the_most_doubted_go_first(void **state) {
     start(&b);
     steps(&b, 2);
     put_ids(text, &b, b.token + 8, 8, 8);
-    assert_string_equal(text, "M M 110 111 112 113 114 M"); /* four came, three might go; one equals the threshold */
+    assert_string_equal(
+        text,
+        "M M 110 111 112 113 114 M"); /* four were filled, so up to three may be remasked; one equals the threshold */
     assert_int_equal(b.req.filled, 8);
     end(&b);
 }
@@ -425,8 +427,31 @@ static void samplers_that_edit_take_nothing_back(void **state) {
     choose_sampler(&b, "edit");
     b.how.remask_threshold = 1;
     assert_int_equal(try_start(&b, &err), UM_EUNSUPPORTED);
-    assert_string_equal(err.msg, "remask_threshold: 1 is not for sampler edit, which replaces the tokens that it "
-                                 "doubts; it takes off alone");
+    assert_string_equal(err.msg, "remask_threshold: 1 is not for sampler edit, which replaces doubted tokens "
+                                 "itself; set it to off");
+}
+
+/* Diffulex ignores remask_threshold. */
+static void compat_accepts_remask_threshold_and_ignores_it(void **state) {
+    (void)state;
+    static const line script[] = {{2, 8, 0, .95F},  {2, 9, 0, .95F}, {2, 10, 0, .95F}, {3, 8, 0, .2F},
+                                  {3, 9, 0, .1F},   {3, 10, 0, .3F}, {3, 11, 0, .95F}, {3, 12, 0, .95F},
+                                  {3, 13, 0, .95F}, {3, 14, 0, .95F}};
+    bench b;
+    char text[TEXT];
+    set_up(&b, &um_strategy_multi_bd, prompt8, 8, 8, 1);
+    b.how.remask_threshold = .3F;
+    SCRIPT(&b, script);
+    start_as(&b, true);
+    steps(&b, 3); /* the first pass stores the prompt */
+    put_ids(text, &b, b.token + 8, 8, 8);
+    assert_string_equal(text, "108 109 110 111 112 113 114 M");
+    end(&b);
+    set_up_one(&b);
+    choose_sampler(&b, "edit");
+    b.how.remask_threshold = 1;
+    start_as(&b, true);
+    end(&b);
 }
 
 int main(void) {
@@ -455,6 +480,7 @@ int main(void) {
         cmocka_unit_test(every_pass_leaves_fewer_masks),
         cmocka_unit_test(the_most_doubted_go_first),
         cmocka_unit_test(samplers_that_edit_take_nothing_back),
+        cmocka_unit_test(compat_accepts_remask_threshold_and_ignores_it),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

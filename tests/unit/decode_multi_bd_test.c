@@ -1,5 +1,5 @@
-/* multi_bd, pass by pass: block diffusion behind a stored prefix. Positions, probabilities and what follows from them
- * are the worked examples that the compared system was traced with; every one runs by its rules and by ours. */
+/* multi_bd, pass by pass: block diffusion behind a stored prefix. The positions and probabilities are worked examples
+ * with traces of Diffulex. Each example runs with and without --compat. */
 #include "decode_script.h"
 
 static const int32_t prompt5[] = {11, 12, 13, 14, 15};
@@ -31,7 +31,7 @@ static void compat_runs_the_example_of_two_blocks(void **state) {
          "2T 3A", 1, 0},
         {DENOISE, 8, "108 109 E 111 M M M M", "12<4 13<5 14<6 15<7", "", "105 106 107 108 109 E 111 M M 114 M", "3A 4D",
          1, 0},
-        /* Block 3 was named terminal when the end of sequence came: none grows behind it. */
+        /* Block 3 became terminal when the end of sequence was written: no block grows behind it. */
         {DENOISE, 12, "M M 114 M", "12<0 13<1 15<3", "", "105 106 107 108 109 E 111 112 113 114 115", "3T 4D", 3, 0},
     };
     bench b;
@@ -42,8 +42,8 @@ static void compat_runs_the_example_of_two_blocks(void **state) {
     end(&b);
 }
 
-/* Block 3 starts in the pass that stores block 1, since only blocks that are denoised count as in flight, and the
- * answer ends when everything before the end of sequence is known: pass 4. */
+/* Block 3 starts in the pass that stores block 1, because buffer_size limits only the blocks that are denoised. The
+ * answer ends in pass 4, when everything before the end of sequence is filled. */
 static void runs_the_example_of_two_blocks_in_fewer_passes(void **state) {
     (void)state;
     static const want passes[] = {
@@ -63,7 +63,7 @@ static void runs_the_example_of_two_blocks_in_fewer_passes(void **state) {
     end(&b);
 }
 
-/* 12 - 5 slots are allocated: the compared system counts them as tokens. The answer ends before its first mask. */
+/* Diffulex counts the 12 - 5 allocated slots as tokens. The answer ends before its first mask. */
 static void compat_counts_allocated_slots(void **state) {
     (void)state;
     bench b;
@@ -113,8 +113,8 @@ static void compat_runs_the_example_of_one_block(void **state) {
     end(&b);
 }
 
-/* The first block starts in the pass that stores the prompt, and block 3 in the one that stores block 2: the
- * predictions of passes 2, 3, 4 and 6 come in passes 1 to 4. */
+/* The first block starts in the pass that stores the prompt, and block 3 in the pass that stores block 2. Passes 1 to 4
+ * thus make the predictions of Diffulex's passes 2, 3, 4 and 6. */
 static void no_pass_only_stores(void **state) {
     (void)state;
     static const line script[] = {{1, 8, 0, .5F},   {1, 9, 0, .95F},    {1, 10, 0, .3F},  {1, 11, 0, .2F},
@@ -143,7 +143,7 @@ static void equal_progress_starts_the_next_block(void **state) {
     for (int32_t above = 0; above <= 1; above++) {
         bench b;
         set_up(&b, &um_strategy_multi_bd, prompt5, 5, 4, 2);
-        b.how.add_block_threshold = above ? .2500001F : .25F; /* of block 1, a quarter is prompt */
+        b.how.add_block_threshold = above ? .2500001F : .25F; /* a quarter of block 1 is prompt */
         start(&b);
         step(&b);
         assert_int_equal(b.seg[0].n, above ? 8 : 12);
@@ -151,7 +151,7 @@ static void equal_progress_starts_the_next_block(void **state) {
     }
 }
 
-/* The gate: a block takes a token that is not sure when its predecessor was semi-complete before the pass. */
+/* The gate: a block may be forced to accept a token if its predecessor was semi-complete before the pass. */
 static void equal_progress_opens_the_gate(void **state) {
     (void)state;
     static const line script[] = {{1, 5, 0, .95F}, {1, 6, 0, .95F}};
@@ -162,7 +162,7 @@ static void equal_progress_opens_the_gate(void **state) {
         SCRIPT(&b, script);
         start(&b);
         step(&b);
-        assert_int_equal(b.req.n_new, 2); /* block 1 was a quarter full: block 2 takes nothing */
+        assert_int_equal(b.req.n_new, 2); /* block 1 was a quarter full, so block 2 accepts nothing */
         step(&b);
         assert_int_equal(b.req.n_new, above ? 1 : 2);
         end(&b);
@@ -206,7 +206,7 @@ static void stability_starts_the_next_block_when_one_is_complete(void **state) {
     end(&b);
 }
 
-/* A complete block behind an incomplete one waits. */
+/* A complete block is not stored before its predecessor. */
 static void a_block_is_stored_behind_its_predecessor(void **state) {
     (void)state;
     static const line script[] = {{1, 8, 0, .99F}, {1, 9, 0, .99F}, {1, 10, 0, .99F}, {1, 11, 0, .99F}};
@@ -220,9 +220,9 @@ static void a_block_is_stored_behind_its_predecessor(void **state) {
     assert_string_equal(blocks, "1A 2A");
     step(&b);
     put_blocks(blocks, &b);
-    assert_string_equal(blocks, "1T 2T"); /* both in one pass, */
+    assert_string_equal(blocks, "1T 2T"); /* both complete in one pass */
     step(&b);
-    assert_int_equal(b.req.stored, 12); /* and stored by one */
+    assert_int_equal(b.req.stored, 12); /* and are stored by one pass */
     end(&b);
 }
 
@@ -265,9 +265,9 @@ static void compat_has_a_threshold_that_no_option_changes(void **state) {
     }
 }
 
-/* ---- What is fed ------------------------------------------------------------------------------------------------- */
+/* ---- Fed positions ----------------------------------------------------------------------------------------------- */
 
-/* 20 tokens of which 8 are stored: the pass feeds from 8 on, for the keys before it are there. */
+/* Of 20 tokens 8 are stored, so the pass feeds positions from 8 on. */
 static void a_stored_prefix_is_not_fed(void **state) {
     (void)state;
     int32_t prompt[20];
@@ -283,7 +283,7 @@ static void a_stored_prefix_is_not_fed(void **state) {
     end(&b);
 }
 
-/* A prompt that is stored already costs no pass: the first pass denoises. */
+/* A prompt that is stored already needs no pass: the first pass denoises. */
 static void a_stored_prompt_starts_with_its_first_block(void **state) {
     (void)state;
     bench b;
@@ -318,7 +318,7 @@ static void a_mask_id_in_the_prompt_is_a_token(void **state) {
     }
 }
 
-/* The row before the window was kept by the pass that stored it; a later pass that stores keeps a new one. */
+/* The pass that stores a position saves its hidden row, which predicts the first position of the window. */
 static void shifted_rows_come_from_the_position_before(void **state) {
     (void)state;
     static const line script[] = {{1, 9, 0, .99F}, {1, 10, 0, .99F}, {1, 11, 0, .99F}};
@@ -337,7 +337,8 @@ static void shifted_rows_come_from_the_position_before(void **state) {
     end(&b);
 }
 
-/* A shift family whose prompt is stored whole has no row before its window: it feeds the last block again. */
+/* In a family that shifts, a hidden row of the prompt must predict the first position of the answer, so the last block
+ * of the prompt is not shared but fed. */
 static void a_shift_family_shares_one_block_less(void **state) {
     (void)state;
     for (int32_t shift = 0; shift <= 1; shift++) {
@@ -352,8 +353,8 @@ static void a_shift_family_shares_one_block_less(void **state) {
     }
 }
 
-/* What is stored depends on the length of blocks, so requests of another length do not share; and a page must hold
- * whole blocks. Under compat nothing is shared. */
+/* Stored keys depend on the block length, so requests with different lengths do not share them. A page must hold whole
+ * blocks. With --compat nothing is shared. */
 static void requests_share_by_block_length(void **state) {
     (void)state;
     uint64_t kind[4];
@@ -374,9 +375,9 @@ static void requests_share_by_block_length(void **state) {
     assert_int_equal(most[3], 0);
 }
 
-/* ---- What is refused --------------------------------------------------------------------------------------------- */
+/* ---- Invalid parameters ------------------------------------------------------------------------------------------ */
 
-/* A model that chooses experts for 8 positions together must be fed all 8 of them. */
+/* A model that chooses experts for groups of 8 positions must be fed whole groups. */
 static void blocks_do_not_cut_what_is_routed_together(void **state) {
     (void)state;
     bench b;

@@ -1,4 +1,4 @@
-/* Scheduled samplers, what all samplers have in common, and the tables of the room. */
+/* Scheduled samplers, properties that all samplers share, and the tables of strategies, samplers and rules. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,20 +10,20 @@
 
 #include "decode/decode.h"
 
-/* What the sampler decides: the chosen candidates go to out; returns their number. */
-static int32_t run(const um_sampler *s, const um_choice *c, int32_t *out) {
+/* Lets the sampler decide. Writes the chosen candidates to out and returns their number. */
+static int32_t run(const um_sampler *s, const um_sampler_input *c, int32_t *out) {
     int32_t id[64];
     um_decision d = {.at = out, .id = id};
     s->accept(c, &d);
     return d.n;
 }
 
-/* Runs a scheduled sampler over four candidates; `keep` of them, drawn at `alg_temp` with `seed`. */
+/* Lets a scheduled sampler commit `keep` of four candidates, with `alg_temp` and `seed`. */
 static int32_t fix(const um_sampler *s, const um_answer *a, int32_t keep, float alg_temp, uint64_t seed, int32_t *out) {
     static const int32_t position[] = {10, 11, 12, 13};
     float score[4];
     um_decoding how = {.alg_temp = alg_temp};
-    um_choice c = {
+    um_sampler_input c = {
         .answer = a, .position = position, .n = 4, .how = &how, .seed = seed, .keep = keep, .rate = .5, .score = score};
     return run(s, &c, out);
 }
@@ -38,7 +38,7 @@ static void equal_scores_go_to_the_left_position(void **state) {
     assert_int_equal(out[2], 2);
 }
 
-/* Four candidates of which each sampler prefers another one. */
+/* Four candidates. Each sampler prefers a different one. */
 static void samplers_rank_by_their_own_score(void **state) {
     (void)state;
     um_answer a[] = {{.p_sample = .9F, .q_sample = .1F, .q_best = .5F, .q_second = .4F, .entropy = 3},
@@ -55,7 +55,7 @@ static void samplers_rank_by_their_own_score(void **state) {
     }
 }
 
-/* A model with broken weights predicts NaN: each position is still fixed once. */
+/* A model with broken weights predicts NaN. Each position is still committed once. */
 static void scores_that_are_no_numbers_come_last(void **state) {
     (void)state;
     um_answer a[] = {{.p_sample = NAN}, {.p_sample = -INFINITY}, {.p_sample = .5F}, {.p_sample = NAN}};
@@ -67,7 +67,7 @@ static void scores_that_are_no_numbers_come_last(void **state) {
     assert_int_equal(out[3], 3);
 }
 
-/* With scores ln w and alg_temp 1 candidate i comes first in w_i / sum(w) of all draws. */
+/* With scores ln w and alg_temp 1, candidate i comes first in a share w_i / sum(w) of all draws. */
 static void alg_temp_draws_positions_by_their_scores(void **state) {
     (void)state;
     um_answer a[4];
@@ -77,7 +77,7 @@ static void alg_temp_draws_positions_by_their_scores(void **state) {
         fix(&um_sampler_entropy, a, 1, 1, seed, out);
         count[out[0]]++;
     }
-    for (int i = 0; i < 4; i++) assert_true(abs(count[i] - 2000 * (i + 1)) < 250); /* over 5 deviations */
+    for (int i = 0; i < 4; i++) assert_true(abs(count[i] - 2000 * (i + 1)) < 250); /* more than 5 standard deviations */
 }
 
 static void origin_fixes_each_position_by_itself(void **state) {
@@ -93,7 +93,7 @@ static void origin_fixes_each_position_by_itself(void **state) {
     assert_true(abs(all - 625) < 125);
 }
 
-/* The example of the specification: 8 masks, 4 passes, eps 0.001. */
+/* Dream's schedule for 8 masks, 4 passes and eps 0.001. */
 static void the_time_schedule_is_dreams(void **state) {
     (void)state;
     static const double rate[] = {.24975, .33289, .49900, 1};
@@ -107,7 +107,7 @@ static void the_time_schedule_is_dreams(void **state) {
     }
 }
 
-/* Runs a schedule to its end; every mask must be fixed by the last pass. */
+/* Runs a schedule to its end, when no mask may be left. */
 static void expect_counts(um_schedule s, int32_t len, const int32_t *want, int32_t n) {
     int32_t masks = len;
     for (int32_t i = 0; i < n; i++) {
@@ -129,11 +129,11 @@ static void even_and_linear_schedules_round_differently(void **state) {
 
 enum { MASK = 500, VOCAB = 6, MAX = 24 };
 
-/* A block under some sampler, with a model that answers at random. */
+/* A block that a sampler decodes with a model that answers at random. */
 typedef struct block {
     um_req req;
     um_compat compat;
-    um_choice c;
+    um_sampler_input c;
     int32_t len, token[MAX];        /* of the block */
     int32_t position[MAX], is[MAX]; /* of its candidates */
     um_answer answer[MAX];
@@ -141,7 +141,7 @@ typedef struct block {
     float score[MAX];
 } block;
 
-/* Positions from 37 on: no multiple of a block length. */
+/* Starts a block at position 37, which is no multiple of a block length. */
 static void start(block *b, const um_sampler *s, int32_t len, uint64_t seed) {
     um_option_set sets[UM_DECODE_SETS_MAX];
     *b = (block){.len = len};
@@ -154,22 +154,22 @@ static void start(block *b, const um_sampler *s, int32_t len, uint64_t seed) {
     b->req.how.dmax_fast_path = seed % 2;
     b->req.compat = &b->compat;
     for (int32_t i = 0; i < len; i++) b->token[i] = UM_MASKED;
-    b->c = (um_choice){.answer = b->answer,
+    b->c = (um_sampler_input){.answer = b->answer,
 
-                       .position = b->position,
-                       .token = b->is,
-                       .previous = UM_MASKED,
-                       .block_len = len,
-                       .how = &b->req.how,
-                       .compat = &b->compat,
-                       .seed = seed,
-                       .mask_id = MASK,
-                       .forced = true,
-                       .score = b->score,
-                       .memory = s->memory ? um_zalloc(s->memory(&b->req, len)) : NULL};
+                              .position = b->position,
+                              .token = b->is,
+                              .previous = UM_MASKED,
+                              .block_len = len,
+                              .how = &b->req.how,
+                              .compat = &b->compat,
+                              .seed = seed,
+                              .mask_id = MASK,
+                              .forced = true,
+                              .score = b->score,
+                              .memory = s->memory ? um_zalloc(s->memory(&b->req, len)) : NULL};
 }
 
-/* Answers candidate i: probabilities of VOCAB ids, every hundredth of them broken. */
+/* Answers candidate i with random probabilities of VOCAB ids, one in a hundred of them broken. */
 static void answer(block *b, int32_t i) {
     um_answer *a = &b->answer[i];
     float p[VOCAB], sum = 0;
@@ -193,7 +193,7 @@ static void answer(block *b, int32_t i) {
     a->p_second = a->q_second = p[a->second];
 }
 
-/* One pass; returns whether the sampler says that the block is done. */
+/* Runs one pass. Tells whether the block is complete. */
 static bool pass(block *b, const um_sampler *s) {
     int32_t at[MAX], id[MAX], masks = 0;
     um_decision d = {.at = at, .id = id};
@@ -220,7 +220,7 @@ static bool pass(block *b, const um_sampler *s) {
         int32_t *token = &b->token[b->position[at[k]] - 37];
         assert_in_range(at[k], 0, b->c.n - 1);
         assert_in_range(id[k], 0, VOCAB - 1);
-        assert_int_not_equal(*token, id[k]); /* nobody writes a position twice, or for nothing */
+        assert_int_not_equal(*token, id[k]); /* no position is written twice or with the token it has */
         masks -= *token == UM_MASKED;
         *token = id[k];
     }
@@ -231,7 +231,7 @@ static bool pass(block *b, const um_sampler *s) {
     return masks == 0 && (!s->edits || d.committable);
 }
 
-/* A pass fills a mask at least; where a schedule does not say how many, or editing goes on, there is a last pass. */
+/* Every block ends within a bound: one pass per position, and for samplers that edit max_post_edit_steps + 1 more. */
 static void every_sampler_ends_whatever_the_model_says(void **state) {
     (void)state;
     for (size_t k = 0; um_samplers[k]; k++) {
@@ -261,7 +261,7 @@ static void every_sampler_takes_a_block_without_candidates(void **state) {
     }
 }
 
-/* What a block that may not be forced takes, it takes when it is forced as well. */
+/* A forced block accepts everything that a block accepts which may not be forced. */
 static void force_only_adds(void **state) {
     (void)state;
     for (size_t k = 0; um_samplers[k]; k++) {
@@ -294,7 +294,7 @@ static void force_only_adds(void **state) {
 
 /* ---- Tables ------------------------------------------------------------------------------------------------------ */
 
-/* Every row of a table can be read by `unmask list`: name, summary, source; defaults within their own range. */
+/* Every row has what `unmask list` prints (name, summary, source), and defaults within their range. */
 static void tables_are_whole(void **state) {
     (void)state;
     for (size_t i = 0; um_strategies[i]; i++) {

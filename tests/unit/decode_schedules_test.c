@@ -1,13 +1,14 @@
-/* Whatever the schedule, the same answer: every block strategy with every sampler, on a made-up model in which each
- * prediction depends on every key that it sees. Requests are alone, cut into chunks at every block, deprived of their
- * pages after any pass, started on the stored prefix of another one; and their answers are held against the limits.
+/* A request's answer does not depend on its schedule: tests of every block strategy with every sampler, on a made-up
+ * model in which each prediction depends on every key that it sees. Requests run alone, in chunks of one block, with
+ * their pages taken away after any pass, and on the stored prefix of another request. The answers are checked against
+ * the limits.
  *
- * The seed is printed; UM_TEST_SEED sets it. */
+ * The tests print their seed. UM_TEST_SEED sets it. */
 #include "decode_script.h"
 
 enum { LONGEST = 30 };
 
-/* A random request. Everything follows from the seed. */
+/* A random request, determined by the seed. */
 typedef struct recipe {
     uint64_t seed;
     const um_strategy *strategy;
@@ -25,7 +26,7 @@ static void set_up_recipe(bench *b, recipe *x) {
     static const float shares[] = {0, .1F, .5F, .9F, 1}, thresholds[] = {.2F, .5F, .9F, 1};
     for (int32_t i = 0; i < LONGEST; i++) {
         x->prompt[i] = 1 + draw(x, 100 + (uint64_t)i, 7);
-        if (draw(x, 200 + (uint64_t)i, 9) == 0) x->prompt[i] = i % 2 ? MASK : EOS; /* ordinary text in a prompt */
+        if (draw(x, 200 + (uint64_t)i, 9) == 0) x->prompt[i] = i % 2 ? MASK : EOS; /* prompts may contain these ids */
     }
     int32_t B = 1 + draw(x, 0, 6);
     set_up(b, x->strategy, x->prompt, 1 + draw(x, 1, LONGEST), B, 1 + draw(x, 2, 4));
@@ -66,8 +67,8 @@ static void set_up_recipe(bench *b, recipe *x) {
     d->clean_commit = draw(x, 33, 2);
     choose_sampler(b, x->sampler->name);
     if (!x->compat) return;
-    as_compared(b);
-    b->sampling.max_nfe = 60; /* a block that waits for ever under its rules ends at last */
+    set_compat(b);
+    b->sampling.max_nfe = 60; /* under compat a block may wait for ever */
 }
 
 /* ---- Every pair -------------------------------------------------------------------------------------------------- */
@@ -77,7 +78,7 @@ static uint64_t first_seed(void) {
     return s ? strtoull(s, NULL, 0) : (uint64_t)um_rng_seed();
 }
 
-/* Runs f on every strategy and every sampler that it runs, with some random requests each. */
+/* Runs f with n random requests for every block strategy and every sampler that it supports. */
 static void each_pair(const char *what, int32_t n, bool compat, void (*f)(recipe *x)) {
     static const um_strategy *const strategies[] = {&um_strategy_multi_bd, &um_strategy_d2f, &um_strategy_dmax,
                                                     &um_strategy_fast_dllm_v2};
@@ -91,7 +92,8 @@ static void each_pair(const char *what, int32_t n, bool compat, void (*f)(recipe
             recipe x = {.seed = seed, .strategy = strategies[i], .sampler = *s, .compat = compat};
             set_up_recipe(&b, &x);
             if (try_start(&b, &err) != UM_OK) {
-                assert_int_equal(err.code, UM_EUNSUPPORTED); /* a pair that there is not, and no parameter */
+                /* The strategy does not support the sampler. */
+                assert_int_equal(err.code, UM_EUNSUPPORTED);
                 continue;
             }
             end(&b);
@@ -116,7 +118,7 @@ static void check_answer(const recipe *x, const bench *b) {
     const um_req *r = &b->req;
     for (int32_t i = 0; i < r->n_prompt; i++)
         if (r->token[i] != x->prompt[i]) complain(x, "the prompt was written to");
-    /* The compared system's reaches to the end of sequence, be that behind a limit within the running blocks. */
+    /* An answer of Diffulex ends at the end of sequence, even if that lies behind the limit in a running block. */
     if (!x->compat && r->n_prompt + r->n_answer > r->limit) complain(x, "the answer is too long");
     for (int32_t i = 0; i < r->n_answer; i++) {
         int32_t p = r->n_prompt + i;
@@ -167,7 +169,7 @@ static void check_blocks(const recipe *x, const bench *b) {
     }
 }
 
-/* What is settled stays, and the blocks of the buffer keep their order. */
+/* Runs a pass. Checks that settled tokens stay and the blocks of the buffer keep their order. */
 static void step_watched(const recipe *x, bench *b) {
     int32_t before[CAP], filled = b->req.filled;
     memcpy(before, b->token, sizeof before);
@@ -217,8 +219,8 @@ static void check_same(const recipe *x, const bench *a, const bench *b) {
             complain(x, "other keys are stored");
 }
 
-/* Pages go away after pass `at`; what follows comes in steps of `budget` tokens. */
-static void run_deprived(const recipe *x, bench *b, int32_t at, int32_t budget) {
+/* Runs a request in steps of `budget` tokens and takes its pages away after pass `at`. */
+static void run_and_lose_pages(const recipe *x, bench *b, int32_t at, int32_t budget) {
     b->budget = budget;
     start(b);
     bool done = false;
@@ -232,7 +234,7 @@ static void run_deprived(const recipe *x, bench *b, int32_t at, int32_t budget) 
     }
 }
 
-static void deprive_everywhere(recipe *x) {
+static void lose_pages_after_each_pass(recipe *x) {
     bench alone, b;
     set_up_recipe(&alone, x);
     start(&alone);
@@ -240,7 +242,7 @@ static void deprive_everywhere(recipe *x) {
     for (int32_t at = 0; at < alone.req.nfe; at++) {
         for (int32_t budget = 0; budget <= 1; budget++) {
             set_up_recipe(&b, x);
-            run_deprived(x, &b, at, budget ? 1 + draw(x, 50, 12) : 0);
+            run_and_lose_pages(x, &b, at, budget ? 1 + draw(x, 50, 12) : 0);
             check_same(x, &alone, &b);
             end(&b);
         }
@@ -250,16 +252,16 @@ static void deprive_everywhere(recipe *x) {
 
 static void pages_may_go_after_any_pass(void **state) {
     (void)state;
-    each_pair("deprived of pages", 12, false, deprive_everywhere);
+    each_pair("lost pages", 12, false, lose_pages_after_each_pass);
 }
 
 static void compat_pages_may_go_after_any_pass(void **state) {
     (void)state;
-    each_pair("deprived of pages under compat", 6, true, deprive_everywhere);
+    each_pair("lost pages under compat", 6, true, lose_pages_after_each_pass);
 }
 
-/* One block a pass, and pages that go away at random, chunks that were just stored included. */
-static void harass(recipe *x) {
+/* Feeds one block a pass and takes the pages away at random, even right after a chunk was stored. */
+static void lose_pages_at_random(recipe *x) {
     bench alone, b;
     set_up_recipe(&alone, x);
     start(&alone);
@@ -281,10 +283,10 @@ static void harass(recipe *x) {
 
 static void chunks_and_lost_pages_change_nothing(void **state) {
     (void)state;
-    each_pair("chunks", 20, false, harass);
+    each_pair("chunks", 20, false, lose_pages_at_random);
 }
 
-/* Chunks end at blocks: with room for one block, every block of the prompt is stored by a pass of its own. */
+/* Chunks end at blocks: with room for one block, a partial pass stores each block of the prompt. */
 static void a_prompt_is_stored_block_by_block(void **state) {
     (void)state;
     static const int32_t prompt[] = {1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7};
@@ -307,7 +309,7 @@ static void a_prompt_is_stored_block_by_block(void **state) {
     end(&b);
 }
 
-/* The largest chunk that fits is taken, in whole blocks. */
+/* A chunk is as many whole blocks as fit. */
 static void a_chunk_takes_the_blocks_that_fit(void **state) {
     (void)state;
     int32_t prompt[40];
@@ -321,7 +323,7 @@ static void a_chunk_takes_the_blocks_that_fit(void **state) {
     step(&b);
     assert_int_equal(b.req.stored, 24);
     b.budget = 20;
-    step(&b); /* 16 of the prompt and the first block */
+    step(&b); /* feeds the last 16 of the prompt and the first block */
     assert_false(b.pass.partial);
     assert_int_equal(b.pass.n_tokens, 20);
     end(&b);
@@ -329,7 +331,7 @@ static void a_chunk_takes_the_blocks_that_fit(void **state) {
 
 /* ---- Shared prefixes --------------------------------------------------------------------------------------------- */
 
-/* Another request with the same prompt starts on what this one stored. */
+/* Starts a second request with the same prompt on the keys that the first one stored. */
 static void start_on_a_prefix(recipe *x) {
     bench first, b;
     int32_t most = 0;
@@ -340,7 +342,7 @@ static void start_on_a_prefix(recipe *x) {
     start(&b);
     uint64_t kind = x->strategy->share(&b.req, &most);
     if (most > first.req.stored || (most > b.n_prompt)) complain(x, "more is shared than is stored");
-    if (kind) most -= draw(x, 60, 2) * UM_MIN(most, b.how.block_size); /* a part of it, in whole pages */
+    if (kind) most -= draw(x, 60, 2) * UM_MIN(most, b.how.block_size); /* sometimes one block less */
     memcpy(b.key, first.key, (size_t)most * sizeof(key));
     b.req.stored = most;
     while (!b.req.finish) step(&b);
@@ -354,7 +356,7 @@ static void a_shared_prefix_changes_nothing(void **state) {
     each_pair("shared prefix", 40, false, start_on_a_prefix);
 }
 
-/* Stored keys are those of one pass over the final tokens by the rule of the strategy. */
+/* Checks that stored keys equal those of one pass over the final tokens with the strategy's visibility. */
 static void recompute(recipe *x) {
     bench b;
     uint64_t hidden[CAP];
@@ -383,8 +385,8 @@ static void stored_keys_are_those_of_a_fresh_pass(void **state) {
 
 /* ---- The worked example of lost pages ---------------------------------------------------------------------------- */
 
-/* Blocks 0 and 1 are stored, block 2 waits to be, block 3 is partly filled. Stored blocks come back with block 2, whose
- * tokens are final and which is stored only now; block 3 goes on from the tokens it had. */
+/* Blocks 0 and 1 are stored, block 2 is complete but not stored, block 3 is partly filled. After the pages are lost,
+ * blocks 0 and 1 are stored again together with block 2. Block 3 goes on with the tokens it had. */
 static void a_finished_block_is_stored_after_its_pages_went(void **state) {
     (void)state;
     static const int32_t prompt[] = {11, 12, 13, 14, 15, 16, 17, 18};

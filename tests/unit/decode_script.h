@@ -1,9 +1,9 @@
-/* A request and the passes of its strategy, without a model: what it feeds, asks, writes and stores, checked pass by
- * pass. Answers come from a script (a pass and a position get a token and its probability) or from a tiny made-up
- * model, in which every prediction depends on every key it sees, stored or fed, so that one wrong key changes what
- * follows.
+/* A test bench for strategies without a model. It runs the passes of a request and checks pass by pass what they feed,
+ * predict, write and store. Answers come from a script, which gives tokens and probabilities by pass and position, or
+ * from a tiny made-up model. In that model every prediction depends on every key it sees, stored or fed, so that one
+ * wrong key changes all later predictions.
  *
- * Every pass is checked against what need() promised and against the invariants of stored positions. */
+ * Every pass is checked against need() and against the invariants of stored positions. */
 #ifndef UM_DECODE_SCRIPT_H
 #define UM_DECODE_SCRIPT_H
 
@@ -22,11 +22,11 @@
 enum { MASK = 999, EOS = 900, VOCAB = 1000, CAP = 512, TEXT = 1024 };
 
 typedef struct line {
-    int32_t pass, pos, token; /* token 0: the default */
+    int32_t pass, pos, token; /* token 0: the token of `model` */
     float p;
 } line;
 
-/* What a slot holds after a pass, and what it was made of. */
+/* The content of a KV slot after a pass, and what it was computed from. */
 typedef struct key {
     uint64_t embedding, hidden; /* keys of the first and of the second layer */
     int32_t id;
@@ -47,10 +47,10 @@ struct bench {
     um_compat compat;
     const line *script;
     size_t n_script;
-    /* What the script leaves open, or all of it. */
+    /* Predicts what the script does not contain. NULL: unsure. */
     um_answer (*model)(const bench *b, const um_row *row, int32_t pos, uint64_t seen);
-    int32_t budget; /* tokens of a step, 0: enough */
-    int32_t n_top;  /* likeliest ids that are kept */
+    int32_t budget; /* tokens of a step; 0: as many as the pass needs */
+    int32_t n_top;  /* likeliest ids kept for each token */
 
     um_req req;
     int32_t stop;
@@ -68,15 +68,15 @@ struct bench {
     um_pass pass;
 
     key key[CAP];
-    uint64_t out[CAP], saved; /* final hidden rows of the pass, the saved one */
+    uint64_t out[CAP], saved; /* final hidden rows of the pass; the saved one */
     int32_t stored_before;
     int32_t n_partial;  /* partial passes so far */
     int32_t tokens_fed; /* in all passes */
 };
 
-/* ---- Setting up -------------------------------------------------------------------------------------------------- */
+/* ---- Setup ------------------------------------------------------------------------------------------------------- */
 
-/* B, K: block and buffer size. The rest are the defaults of the worked examples. */
+/* Sets up a request with block size B and buffer size K. Other parameters are those of the worked examples. */
 static inline void set_up(bench *b, const um_strategy *s, const int32_t *prompt, int32_t n, int32_t B, int32_t K) {
     um_option_set sets[UM_DECODE_SETS_MAX];
     *b = (bench){.strategy = s, .prompt = prompt, .n_prompt = n, .max_len = 200};
@@ -99,9 +99,10 @@ static inline void set_up(bench *b, const um_strategy *s, const int32_t *prompt,
                             .sampler = "confidence"};
 }
 
-/* All that --compat switches. */
-static inline void as_compared(bench *b) {
+/* Sets every switch of --compat diffulex. */
+static inline void set_compat(bench *b) {
     b->compat = (um_compat){.allocated_limits = true,
+                            .no_remasking = true,
                             .eos_drains = true,
                             .separate_commit = true,
                             .literal_edits = true,
@@ -157,9 +158,9 @@ static inline void start(bench *b) {
     if (try_start(b, &err)) fail_msg("%s", err.msg);
 }
 
-/* The same, as the compared system when asked. */
+/* Starts the request, with --compat diffulex if `compat`. */
 static inline void start_as(bench *b, bool compat) {
-    if (compat) as_compared(b);
+    if (compat) set_compat(b);
     start(b);
 }
 
@@ -174,7 +175,7 @@ static inline um_answer answer_with(int32_t id, float p) {
     return (um_answer){.best = id, .sample = id, .p_best = p, .p_sample = p, .q_best = p, .q_sample = p, .p_id = p};
 }
 
-/* 100 + pos, and not sure of it. */
+/* Predicts 100 + pos with a low probability. */
 static inline um_answer unsure(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     (void)b;
     (void)row;
@@ -182,7 +183,7 @@ static inline um_answer unsure(const bench *b, const um_row *row, int32_t pos, u
     return answer_with(100 + pos, 0.05F);
 }
 
-/* Confirms what stands there. A mask: ten times its position, less sure to the right. */
+/* Confirms tokens. For a mask it predicts ten times its position, less sure to the right. */
 static inline um_answer confirming(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     (void)row;
     (void)seen;
@@ -230,7 +231,7 @@ static inline int32_t seen_end(const um_segment *s, int32_t at) {
 
 static inline bool exists(const um_segment *s, int32_t k) { return k < s->hole.start || k >= s->hole.end; }
 
-/* Two layers: each mixes what a query sees. */
+/* Runs two layers. In each, a hidden row mixes all keys that its query sees. */
 static inline void forward(bench *b, const um_segment *s) {
     uint64_t hidden[CAP];
     for (int32_t i = 0; i < s->n; i++) b->key[s->vis[i]] = embed(s, i);
@@ -286,14 +287,14 @@ static inline void list_top(const um_row *row, const float *p) {
     }
 }
 
-/* Some ids have logits drawn by what the row sees; about half of the rows are sure of one. */
+/* Draws logits of a few ids from the hash of the keys that the row sees. About half of the rows are sure of one id. */
 static inline um_answer made_up(const bench *b, const um_row *row, int32_t pos, uint64_t seen) {
     float logit[IDS], noisy[IDS], p[IDS];
     (void)b;
     (void)pos;
     float sure = um_rng_uniform(seen, IDS) < 0.5 ? 12.0F : 3.0F;
     for (int32_t i = 0; i < IDS; i++) logit[i] = sure * (float)um_rng_uniform(seen, (uint64_t)i);
-    logit[7] -= 2; /* an answer ends now and then */
+    logit[7] -= 2; /* ends of sequence are less likely */
     edit_logits(row->edit, row->n_edit, logit);
     edit_logits(row->own, row->n_own, logit);
     um_answer a = {.entropy = softmax(logit, p)};
@@ -318,7 +319,7 @@ static inline um_answer made_up(const bench *b, const um_row *row, int32_t pos, 
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
-/* The position that a row predicts. */
+/* Returns the position that a row predicts. */
 static inline int32_t position_of(const bench *b, const um_row *row) {
     return (row->src[0] >= 0 ? b->pos[row->src[0]] : b->pos[0] - 1) + b->traits.shift;
 }
@@ -339,13 +340,13 @@ static inline void check_planned(const bench *b, const um_need *n) {
         assert_int_equal(s->vis[i], s->pos[i]);
     }
     if (r->strategy->plan != um_blocks_plan) return;
-    /* Everything from the first key that is not there, as it stands; the keys before it are the final ones. */
+    /* Block strategies feed the present tokens from the first position that is not stored. */
     for (int32_t i = 0; i < s->n; i++) assert_int_equal(s->id[i], r->token[s->pos[i]]);
     assert_int_equal(s->pos[0], r->stored);
     assert_int_equal(s->keys.end, r->stored + s->n);
 }
 
-/* Positions that count as stored: their slots were written by a pass that fed the final token. */
+/* Checks that the slots of stored positions were written by passes that fed the final tokens. */
 static inline void check_stored(const bench *b) {
     const um_req *r = &b->req;
     for (int32_t p = 0; p < r->stored; p++) {
@@ -354,7 +355,7 @@ static inline void check_stored(const bench *b) {
     }
 }
 
-/* Plans, answers, applies. The pass stays in b for inspection. */
+/* Plans, answers and applies a pass. The pass stays in b for inspection. */
 static inline void step(bench *b) {
     um_req *r = &b->req;
     um_need n = r->strategy->need(r);
@@ -388,7 +389,7 @@ static inline void step(bench *b) {
     check_stored(b);
 }
 
-/* Its pages are taken away, and so are the row that it saved and every key. */
+/* Preempts the request: clears its stored keys and its saved hidden row. */
 static inline void take_pages_away(bench *b) {
     um_req *r = &b->req;
     r->stored = 0;
@@ -408,7 +409,7 @@ static inline void run_to_end(bench *b) {
     }
 }
 
-/* ---- What is seen ------------------------------------------------------------------------------------------------ */
+/* ---- Text for comparison ----------------------------------------------------------------------------------------- */
 
 static inline void put_ids(char *out, const bench *b, const int32_t *id, int32_t n, int32_t first) {
     size_t len = 0;
@@ -421,7 +422,7 @@ static inline void put_ids(char *out, const bench *b, const int32_t *id, int32_t
     }
 }
 
-/* "1A 2A 3D": ids and first letters of the statuses in the buffer. */
+/* Writes the ids and the first letters of the statuses in the buffer: "1A 2A 3D". */
 static inline void put_blocks(char *out, const bench *b) {
     um_trace_space space;
     um_trace t = {0};
@@ -432,7 +433,8 @@ static inline void put_blocks(char *out, const bench *b) {
         len += (size_t)snprintf(out + len, TEXT - len, "%s%d%c", i ? " " : "", t.block[i], t.status[i][0]);
 }
 
-/* "5<4 6<5 8<c": the position a row predicts, and the row of the pass or the saved one that does. */
+/* Writes for each row the position that it predicts, and its hidden row: an index in the pass, or c for the saved row.
+ * Example: "5<4 6<5 8<c". */
 static inline void put_rows(char *out, const bench *b) {
     size_t len = 0;
     out[0] = 0;
@@ -444,7 +446,7 @@ static inline void put_rows(char *out, const bench *b) {
     }
 }
 
-/* What a pass was fed: as the masks stood before it. */
+/* Writes the tokens that a pass was fed. */
 static inline void put_fed(char *out, const bench *b) {
     size_t len = 0;
     out[0] = 0;
@@ -457,7 +459,7 @@ static inline void put_fed(char *out, const bench *b) {
     }
 }
 
-/* "5:50*0.8+999*0.2": the blends that were fed. */
+/* Writes the blends that were fed: "5:50*0.8+999*0.2". */
 static inline void put_blends(char *out, const bench *b) {
     const um_segment *s = &b->seg[0];
     size_t len = 0;
@@ -474,14 +476,14 @@ static inline void put_blends(char *out, const bench *b) {
 #define DENOISE UM_PASS_DENOISE
 #define COMMIT  UM_PASS_COMMIT
 
-/* A pass as it should be. Texts that are NULL are not compared. */
+/* An expected pass. Texts that are NULL are not compared. */
 typedef struct want {
     um_pass_kind kind;
     int32_t stored; /* before the pass */
     const char *fed, *rows, *blends;
     const char *tokens;  /* of the answer, up to the end of the window, after the pass */
     const char *blocks;  /* after the pass */
-    int32_t n_new, save; /* save: hidden row that is kept, from 1; 0: none */
+    int32_t n_new, save; /* save: the saved hidden row, from 1; 0: none */
 } want;
 
 static inline void compare(int32_t pass, const char *what, const char *have, const char *wanted) {

@@ -1,4 +1,4 @@
-/* Whole-sequence strategies against scripted predictions: a request, its passes, and answers by position. */
+/* A test bench for whole-sequence strategies: a request, its passes, and answers given by position. */
 #ifndef TESTS_DECODE_WHOLE_H
 #define TESTS_DECODE_WHOLE_H
 
@@ -30,7 +30,7 @@ typedef struct bench {
     um_pass pass;
 } bench;
 
-/* Begins a request of strategy s with a prompt of P tokens. The zeros of `how` that mean something are the defaults. */
+/* Starts a request of strategy s with a prompt of P tokens. Some parameters that are 0 in `how` get their default. */
 static inline um_status start_with(bench *b, const um_strategy *s, um_decoding how, int32_t max_tokens, int32_t shift,
                                    um_err *err) {
     static const int32_t prompt[P] = {11, 12, 13};
@@ -87,11 +87,11 @@ static inline void plan(bench *b) {
     b->req.strategy->plan(&b->req, &b->pass);
 }
 
-/* The position that row i predicts. */
+/* Returns the position that row i predicts. */
 static inline int32_t predicted(const bench *b, int32_t i) { return b->pos[b->row[i].src[0]] + b->traits.shift; }
 
-/* Answers every row with the id 100 + its position, in which the model is confidence[position in the canvas] sure; rows
- * that ask about a token get the same as its probability. */
+/* Answers every row with the id 100 + its position and probability confidence[position in the canvas]. Rows that ask
+ * for the probability of a token get the same value. */
 static inline void answer(bench *b, const float *confidence) {
     for (int32_t i = 0; i < b->pass.n_rows; i++) {
         int32_t pos = predicted(b, i);

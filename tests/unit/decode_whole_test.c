@@ -1,4 +1,4 @@
-/* prefix_cache, dual_cache and sparse against scripted predictions: what each pass feeds, which keys it sees. */
+/* prefix_cache, dual_cache and sparse against scripted predictions: what passes feed and which keys they see. */
 #include "decode_whole.h"
 
 enum { N = P + 8 };
@@ -6,7 +6,7 @@ enum { N = P + 8 };
 static const float falling[8] = {.9F, .8F, .7F, .6F, .5F, .4F, .3F, .2F};
 static const float rising[8] = {.2F, .3F, .4F, .5F, .6F, .7F, .8F, .9F};
 
-/* Eight masks in blocks of four, a pass for each. */
+/* Starts a request with eight masks in blocks of four, one pass for each mask. */
 static void start(bench *b, const um_strategy *s, um_decoding how, int32_t shift) {
     um_err err;
     how.gen_length = 8;
@@ -45,7 +45,7 @@ static void check_passes(const um_strategy *s, int32_t stop_of_first, int32_t st
         assert_fed(&b, 0, first, stop);
         assert_keys(&b, 0, N, 0, 0);
         assert_ptr_equal(b.seg[0].page, b.page[0]);
-        assert_int_equal(b.pass.n_rows, 4 - pass % 4); /* of the block alone */
+        assert_int_equal(b.pass.n_rows, 4 - pass % 4); /* of the block only */
         assert_int_equal(b.req.n_new, 1);
     }
     assert_int_equal(b.req.finish, UM_FINISH_MAX_TOKENS);
@@ -77,16 +77,16 @@ static void guidance_keeps_keys_of_both_copies(void **state) {
         assert_ptr_equal(b.seg[i].page, b.page[i]);
     }
     assert_int_equal(b.row[0].src[1] - b.row[0].src[0], 4);
-    assert_int_equal(b.seg[1].id[0], 100 + P); /* what follows the prompt is the same in both */
+    assert_int_equal(b.seg[1].id[0], 100 + P); /* both segments have the same tokens behind the prompt */
     end(&b);
 }
 
-/* The row before a block is fed once: whatever else that pass fixes, it fixes the block's first position. */
+/* Only the first pass of a block feeds the row before it, so that pass always commits the block's first position. */
 static void shifted_predictions_fix_the_first_position_at_once(void **state) {
     (void)state;
     bench b;
     start(&b, &um_strategy_dual_cache, (um_decoding){.steps = 4}, 1);
-    step(&b, rising); /* two positions a pass: the best, and the first */
+    step(&b, rising); /* two positions a pass: the best one and the first one */
     assert_int_equal(b.req.n_new, 2);
     assert_false(um_req_masked(&b.req, P));
     assert_false(um_req_masked(&b.req, P + 3));
@@ -97,16 +97,16 @@ static void shifted_predictions_fix_the_first_position_at_once(void **state) {
 
     start(&b, &um_strategy_dual_cache, (um_decoding){.accept_threshold = .45F, .sampler = "confidence"}, 1);
     step(&b, rising);
-    assert_int_equal(b.req.n_new, 2); /* it comes beside those above the threshold */
+    assert_int_equal(b.req.n_new, 2); /* the first position is committed in addition to those above the threshold */
     end(&b);
 
     start(&b, &um_strategy_dual_cache, (um_decoding){.steps = 4}, 0);
     step(&b, rising);
-    assert_true(um_req_masked(&b.req, P)); /* without a shift it is like any other */
+    assert_true(um_req_masked(&b.req, P)); /* without shift the first position has no privilege */
     end(&b);
 }
 
-/* The lost keys are computed from what was fed then, in a pass that counts for nothing. */
+/* A partial pass computes the lost keys again, from the tokens that were fed when they were stored. */
 static void check_rebuild(const um_strategy *s, um_decoding how) {
     bench b, undisturbed;
     start(&b, s, how, 0);
@@ -123,7 +123,7 @@ static void check_rebuild(const um_strategy *s, um_decoding how) {
     assert_int_equal(b.pass.n_rows, 0);
     assert_fed(&b, 0, 0, N);
     for (int32_t p = 0; p < P + 4; p++) assert_int_equal(b.seg[0].id[p], b.token[p]);
-    /* Pass 5 opened the second block and fixed its first position; delay_step 1 chose keys in pass 6. */
+    /* Pass 5 started the second block and committed its first position. With delay_step 1 pass 6 selected keys. */
     assert_int_equal(b.seg[0].id[P + 4], s == &um_strategy_sparse ? 100 + P + 4 : MASK);
     for (int32_t p = P + 5; p < N; p++) assert_int_equal(b.seg[0].id[p], MASK);
     s->apply(&b.req, NULL);
@@ -207,7 +207,7 @@ static void sparse_says_what_is_kept(void **state) {
     end(&b);
 }
 
-/* Kept rows come first in the table, the block's own keys in scratch pages where the next group begins. */
+/* Kept keys come first in the page table. The block's own keys lie in scratch pages from the next key group on. */
 static void sparse_sees_kept_keys_and_the_block(void **state) {
     (void)state;
     bench b;

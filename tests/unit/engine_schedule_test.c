@@ -1,4 +1,4 @@
-/* The scheduler and the flat batch alone: requests that say what they need, and no model. */
+/* Tests of the scheduler and the flat batch, without a model. A test sets the needs of each request. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,49 +11,49 @@
 
 enum { JOBS = 8, PAGE = 4, POSITIONS = 256, TOKENS = 64 };
 
-/* What a request needs of its next pass. */
-typedef struct wish {
+/* The needs of a request in its next pass. */
+typedef struct demand {
     int32_t tokens, least, slots;
     bool refresh;
-    int32_t shared; /* leading positions that may come from others */
-} wish;
+    int32_t shared; /* leading positions whose keys may come from other requests */
+} demand;
 
-typedef struct house {
+typedef struct fixture {
     um_engine e;
     um_traits traits;
     um_compat compat;
-    um_job job[JOBS];
-    wish wish[JOBS];
+    um_sequence job[JOBS];
+    demand demand[JOBS];
     int32_t token[JOBS][POSITIONS];
-    um_job *running[JOBS];
+    um_sequence *running[JOBS];
     int32_t saved[JOBS];
     um_segment seg[2 * JOBS];
     int32_t id[TOKENS], pos[TOKENS];
     um_row row[TOKENS];
-} house;
+} fixture;
 
 static um_need need(const um_req *r) {
-    const wish *w = (const wish *)r->state;
+    const demand *w = (const demand *)r->state;
     return (um_need){.tokens = w->tokens, .least = w->least, .slots = w->slots, .refresh = w->refresh};
 }
 
 static void plan(um_req *r, um_pass *p) {
-    const wish *w = (const wish *)r->state;
+    const demand *w = (const demand *)r->state;
     int32_t n = UM_MIN(w->tokens, p->budget);
     um_pass_add(p, r, UM_PASS_DENOISE, 0, n, (um_visibility){.see = UM_SEE_FULL});
     p->partial = n < w->tokens;
 }
 
 static uint64_t share(const um_req *r, int32_t *most) {
-    *most = ((const wish *)r->state)->shared;
+    *most = ((const demand *)r->state)->shared;
     return *most ? 1 : 0;
 }
 
-static const um_strategy wishes = {.name = "wishes", .need = need, .plan = plan, .share = share};
+static const um_strategy scripted = {.name = "scripted", .need = need, .plan = plan, .share = share};
 
-static void open_house(house *h, int32_t max_reqs, int32_t budget, int32_t n_pages) {
+static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n_pages) {
     um_err err;
-    *h = (house){
+    *h = (fixture){
         .e = {.config = {.max_num_reqs = max_reqs, .max_skips = 2}, .running = h->running, .free_saved = h->saved}};
     um_engine *e = &h->e;
     e->waiting_tail = &e->waiting;
@@ -65,12 +65,12 @@ static void open_house(house *h, int32_t max_reqs, int32_t budget, int32_t n_pag
     }
     assert_int_equal(um_pages_init(&e->pages, n_pages, PAGE, &err), UM_OK);
     for (int32_t i = 0; i < JOBS; i++) {
-        um_job *j = &h->job[i];
+        um_sequence *j = &h->job[i];
         for (int32_t k = 0; k < POSITIONS; k++) h->token[i][k] = k;
-        h->wish[i] = (wish){.tokens = 4, .least = 4, .slots = 4};
-        *j = (um_job){.slot = -1, .n_answers = 1, .bound = {.slots_max = POSITIONS, .tables = 1}};
-        j->req = (um_req){.strategy = &wishes,
-                          .state = &h->wish[i],
+        h->demand[i] = (demand){.tokens = 4, .least = 4, .slots = 4};
+        *j = (um_sequence){.slot = -1, .n_answers = 1, .bound = {.slots_max = POSITIONS, .tables = 1}};
+        j->req = (um_req){.strategy = &scripted,
+                          .state = &h->demand[i],
                           .traits = &h->traits,
                           .compat = &h->compat,
                           .token = h->token[i],
@@ -81,7 +81,7 @@ static void open_house(house *h, int32_t max_reqs, int32_t budget, int32_t n_pag
     }
 }
 
-static void close_house(house *h) {
+static void fixture_free(fixture *h) {
     for (int32_t i = 0; i < JOBS; i++) {
         um_table_release(&h->job[i].table[0], &h->e.pages);
         um_table_deinit(&h->job[i].table[0]);
@@ -89,17 +89,18 @@ static void close_house(house *h) {
     um_pages_deinit(&h->e.pages);
 }
 
-static void add(house *h, int32_t first, int32_t n) {
+static void add(fixture *h, int32_t first, int32_t n) {
     for (int32_t i = first; i < first + n; i++) um_schedule_add(&h->e, &h->job[i]);
 }
 
-/* Who is in the step, as "0 2:6": a number behind the colon is a chunk's. A pass counts once it is whole. */
-static void expect_step(house *h, const char *want) {
+/* Plans a step and compares its requests with `want`, for example "0 2:6". A number after a colon is the number of
+ * tokens of a chunk. Complete passes are counted in nfe, chunks are not. */
+static void expect_step(fixture *h, const char *want) {
     char have[64] = "";
     size_t len = 0;
     int32_t n = um_schedule_plan(&h->e);
     for (int32_t i = 0; i < n; i++) {
-        um_job *j = (um_job *)(void *)((char *)h->seg[i].req - offsetof(um_job, req));
+        um_sequence *j = (um_sequence *)(void *)((char *)h->seg[i].req - offsetof(um_sequence, req));
         len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", i ? " " : "", (int)(j - h->job));
         if (j->partial) len += (size_t)snprintf(have + len, sizeof have - len, ":%d", j->n_tokens);
         else j->req.nfe++;
@@ -107,96 +108,96 @@ static void expect_step(house *h, const char *want) {
     assert_string_equal(have, want);
 }
 
-/* Requests 0..n-1 run and denoise. */
-static void let_run(house *h, int32_t n) {
+/* Makes requests 0..n-1 run and denoise. */
+static void run_first(fixture *h, int32_t n) {
     add(h, 0, n);
     (void)um_schedule_plan(&h->e);
     assert_int_equal(h->e.n_running, n);
     for (int32_t i = 0; i < n; i++) h->job[i].req.nfe = 1;
 }
 
-/* ---- Places ------------------------------------------------------------------------------------------------------ */
+/* ---- Slots ------------------------------------------------------------------------------------------------------- */
 
-static void a_full_house_admits_no_one(void **state) {
+static void a_full_engine_admits_no_request(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 64);
-    let_run(&h, 2);
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 64);
+    run_first(&h, 2);
     add(&h, 2, 1);
     int32_t used = um_pages_used(&h.e.pages);
     expect_step(&h, "0 1");
     assert_int_equal(um_pages_used(&h.e.pages), used);
     assert_int_equal(h.e.n_waiting, 1);
-    close_house(&h);
+    fixture_free(&h);
 }
 
-static void a_free_place_admits_one_beside_those_that_run(void **state) {
+static void a_free_slot_admits_one_request(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 64);
-    let_run(&h, 1);
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 64);
+    run_first(&h, 1);
     add(&h, 1, 2);
     expect_step(&h, "0 1");
     assert_int_equal(h.e.n_waiting, 1);
-    close_house(&h);
+    fixture_free(&h);
 }
 
 static void prefill_first_gives_prompts_a_step_of_their_own(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 64);
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 64);
     h.e.config.schedule_policy = UM_POLICY_PREFILL_FIRST;
-    let_run(&h, 1);
+    run_first(&h, 1);
     add(&h, 1, 2);
-    expect_step(&h, "1"); /* exactly one: the house is full then */
+    expect_step(&h, "1"); /* request 2 waits, because both slots are taken */
     expect_step(&h, "0 1");
-    close_house(&h);
+    fixture_free(&h);
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------ */
 
-/* Those that denoise come first; a prompt takes what they leave, if that is a chunk at least. */
-static void a_prompt_takes_what_the_step_has_left(void **state) {
+/* Requests that denoise come first. A prompt gets the rest of the step if a chunk fits into it. */
+static void a_prompt_uses_the_rest_of_the_step(void **state) {
     (void)state;
     for (int32_t least = 6; least <= 7; least++) {
-        house h;
-        open_house(&h, 4, 10, 64);
-        let_run(&h, 1);
-        h.wish[1] = (wish){.tokens = 20, .least = least, .slots = 20};
+        fixture h;
+        fixture_init(&h, 4, 10, 64);
+        run_first(&h, 1);
+        h.demand[1] = (demand){.tokens = 20, .least = least, .slots = 20};
         add(&h, 1, 1);
         expect_step(&h, least == 6 ? "0 1:6" : "0");
         assert_int_equal(h.job[1].req.nfe, 0);
-        close_house(&h);
+        fixture_free(&h);
     }
 }
 
-static void a_prompt_in_chunks_comes_behind_those_that_denoise(void **state) {
+static void denoising_requests_come_before_prompt_chunks(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 4, 10, 64);
-    h.wish[0] = (wish){.tokens = 20, .least = 2, .slots = 20};
+    fixture h;
+    fixture_init(&h, 4, 10, 64);
+    h.demand[0] = (demand){.tokens = 20, .least = 2, .slots = 20};
     add(&h, 0, 1);
     expect_step(&h, "0:10");
     add(&h, 1, 1);
-    h.wish[0].least = 8;
-    expect_step(&h, "0:10"); /* none is left for 1 */
-    h.wish[0].least = 2;
+    h.demand[0].least = 8;
+    expect_step(&h, "0:10"); /* no tokens are left for 1 */
+    h.demand[0].least = 2;
     h.job[0].req.nfe = 0;
     h.e.room.n_tokens = 24;
     expect_step(&h, "0 1");
-    h.wish[0].tokens = 30;
+    h.demand[0].tokens = 30;
     h.job[0].req.nfe = 0;
-    expect_step(&h, "1 0:20"); /* 1 denoises now */
-    close_house(&h);
+    expect_step(&h, "1 0:20"); /* 1 now denoises */
+    fixture_free(&h);
 }
 
-/* Small requests behind one that does not fit may pass it, but only max_skips times in a row. */
+/* Small requests may overtake a waiting request that does not fit, but at most max_skips times in a row. */
 static void a_waiting_request_is_passed_over_max_skips_times(void **state) {
     (void)state;
-    house h;
-    open_house(&h, JOBS, 10, 64);
-    let_run(&h, 1);
-    h.wish[1] = (wish){.tokens = 8, .least = 8, .slots = 8};
+    fixture h;
+    fixture_init(&h, JOBS, 10, 64);
+    run_first(&h, 1);
+    h.demand[1] = (demand){.tokens = 8, .least = 8, .slots = 8};
     add(&h, 1, 1);
     for (int32_t i = 2; i <= 3; i++) {
         add(&h, i, 1);
@@ -205,50 +206,51 @@ static void a_waiting_request_is_passed_over_max_skips_times(void **state) {
     }
     assert_int_equal(h.job[1].skips, 2);
     add(&h, 4, 1);
-    expect_step(&h, "0"); /* 4 would fit, and waits behind 1 */
+    expect_step(&h, "0"); /* 4 would fit, but may not overtake 1 any more */
     um_schedule_leave(&h.e, &h.job[0]);
     expect_step(&h, "1");
-    close_house(&h);
+    fixture_free(&h);
 }
 
-/* A running request that was passed over too often is asked first. */
-static void an_overdue_request_is_asked_first(void **state) {
+/* A running request that was passed over too often is considered first. */
+static void an_overdue_request_is_considered_first(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, 10, 64);
-    let_run(&h, 2);
-    h.wish[1].tokens = h.wish[1].least = 8;
+    fixture h;
+    fixture_init(&h, 2, 10, 64);
+    run_first(&h, 2);
+    h.demand[1].tokens = h.demand[1].least = 8;
     for (int32_t i = 0; i < 3; i++) expect_step(&h, "0");
     expect_step(&h, "1");
     expect_step(&h, "0");
-    close_house(&h);
+    fixture_free(&h);
 }
 
-static void passes_over_everything_are_spread(void **state) {
+static void refreshes_are_limited_per_step(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 64);
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 64);
     h.e.config.max_refresh_per_step = 1;
-    let_run(&h, 2);
-    h.wish[0].refresh = h.wish[1].refresh = true;
+    run_first(&h, 2);
+    h.demand[0].refresh = h.demand[1].refresh = true;
     for (int32_t i = 0; i < 3; i++) expect_step(&h, "0");
     expect_step(&h, "1");
-    h.wish[0].refresh = false;
+    h.demand[0].refresh = false;
     expect_step(&h, "0 1");
-    close_house(&h);
+    fixture_free(&h);
 }
 
 /* ---- Pages ------------------------------------------------------------------------------------------------------- */
 
-/* The request that arrived last gives its pages away, waits before those that came later, and starts over. */
-static void the_last_to_arrive_loses_its_pages(void **state) {
+/* The running request that arrived last loses its pages. It waits before requests that arrived later, and starts over.
+ */
+static void the_last_to_arrive_is_preempted(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 3, TOKENS, 4); /* one page stays free */
-    let_run(&h, 3);
+    fixture h;
+    fixture_init(&h, 3, TOKENS, 4); /* one page stays free */
+    run_first(&h, 3);
     add(&h, 3, 1);
     h.job[2].req.stored = 4;
-    h.wish[0].slots = 12;
+    h.demand[0].slots = 12;
     expect_step(&h, "0 1");
     assert_int_equal(h.job[2].slot, -1);
     assert_int_equal(h.job[2].req.stored, 0);
@@ -256,53 +258,53 @@ static void the_last_to_arrive_loses_its_pages(void **state) {
     assert_int_equal(h.job[2].preemptions, 1);
     assert_ptr_equal(h.e.waiting, &h.job[2]);
     assert_ptr_equal(h.job[2].next, &h.job[3]);
-    close_house(&h);
+    fixture_free(&h);
 }
 
-/* Nobody takes the pages of one who came before. */
+/* A request does not take the pages of one that arrived earlier. It loses its own. */
 static void the_first_to_arrive_keeps_its_pages(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 3);
-    let_run(&h, 2);
-    h.wish[1].slots = 12;
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 3);
+    run_first(&h, 2);
+    h.demand[1].slots = 12;
     expect_step(&h, "0");
     assert_int_equal(h.job[1].slot, -1);
     assert_int_equal(h.job[0].table[0].n, 1);
-    /* 1 comes back when all it can ever need is free, or when it is alone. */
+    /* 1 is readmitted when all pages that it can ever need are free, or when no other request runs. */
     expect_step(&h, "0");
     um_schedule_leave(&h.e, &h.job[0]);
     um_table_release(&h.job[0].table[0], &h.e.pages);
     expect_step(&h, "1");
     assert_int_equal(h.job[1].table[0].n, 3);
-    close_house(&h);
+    fixture_free(&h);
 }
 
-/* Only pages that are missing have to be free. */
+/* To admit a request, only pages that it does not share have to be free. */
 static void shared_pages_need_no_room(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 2, TOKENS, 5);
-    h.wish[0] = (wish){.tokens = 4, .least = 4, .slots = 12, .shared = 8};
-    h.wish[1] = h.wish[0];
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 5);
+    h.demand[0] = (demand){.tokens = 4, .least = 4, .slots = 12, .shared = 8};
+    h.demand[1] = h.demand[0];
     add(&h, 0, 1);
     expect_step(&h, "0");
     int32_t most;
-    um_table_publish(&h.job[0].table[0], &h.e.pages, um_schedule_space(&h.e, &h.job[0], &most), h.token[0], 8);
+    um_table_publish(&h.job[0].table[0], &h.e.pages, um_schedule_namespace(&h.e, &h.job[0], &most), h.token[0], 8);
     h.job[0].req.stored = 8;
-    h.wish[0].slots = 12;
+    h.demand[0].slots = 12;
     add(&h, 1, 1);
-    expect_step(&h, "0 1"); /* 3 pages of its own, 1 for 1 */
+    expect_step(&h, "0 1"); /* 0 has 3 pages, and 1 needs one more */
     assert_int_equal(h.job[1].req.stored, 8);
     assert_int_equal(um_pages_used(&h.e.pages), 4);
-    close_house(&h);
+    fixture_free(&h);
 }
 
-static void who_leaves_gives_back_its_place(void **state) {
+static void a_request_that_leaves_frees_its_slot(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 1, TOKENS, 64);
-    let_run(&h, 1);
+    fixture h;
+    fixture_init(&h, 1, TOKENS, 64);
+    run_first(&h, 1);
     add(&h, 1, 2);
     expect_step(&h, "0");
     um_schedule_leave(&h.e, &h.job[1]); /* while it waits */
@@ -312,15 +314,15 @@ static void who_leaves_gives_back_its_place(void **state) {
     expect_step(&h, "");
     assert_int_equal(h.e.n_running + h.e.n_waiting, 0);
     assert_int_equal(h.e.n_free_saved, 1);
-    close_house(&h);
+    fixture_free(&h);
 }
 
 /* ---- Priorities -------------------------------------------------------------------------------------------------- */
 
-static void expect_queue(const house *h, const char *want) {
+static void expect_queue(const fixture *h, const char *want) {
     char have[64] = "";
     size_t len = 0;
-    for (const um_job *j = h->e.waiting; j; j = j->next)
+    for (const um_sequence *j = h->e.waiting; j; j = j->next)
         len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", len ? " " : "", (int)(j - h->job));
     assert_string_equal(have, want);
 }
@@ -328,8 +330,8 @@ static void expect_queue(const house *h, const char *want) {
 static void the_queue_is_in_order_of_priority_then_arrival(void **state) {
     (void)state;
     static const int32_t priority[JOBS] = {3, 0, 3, -2, 0, 7, -2, 3};
-    house h;
-    open_house(&h, 1, TOKENS, 64);
+    fixture h;
+    fixture_init(&h, 1, TOKENS, 64);
     for (int32_t i = 0; i < JOBS; i++) h.job[i].priority = priority[i];
     add(&h, 0, JOBS);
     expect_queue(&h, "3 6 1 4 0 2 7 5");
@@ -337,39 +339,40 @@ static void the_queue_is_in_order_of_priority_then_arrival(void **state) {
     h.job[1].priority = -5;
     add(&h, 0, 2);
     expect_queue(&h, "1 0");
-    close_house(&h);
+    fixture_free(&h);
 }
 
-/* Who ranks behind gives its pages away, though it came first, and waits behind those that came later. */
-static void pages_are_taken_from_the_lowest_rank(void **state) {
+/* The request with the lowest priority loses its pages although it arrived first. It waits behind later requests. */
+static void the_lowest_rank_is_preempted(void **state) {
     (void)state;
-    house h;
-    open_house(&h, 3, TOKENS, 4);
+    fixture h;
+    fixture_init(&h, 3, TOKENS, 4);
     h.job[0].priority = 1;
-    let_run(&h, 2);
+    run_first(&h, 2);
     expect_step(&h, "1 0");
     add(&h, 2, 1);
     expect_step(&h, "1 0 2");
-    h.wish[2].slots = 12;
+    h.demand[2].slots = 12;
     expect_step(&h, "1 2");
     assert_int_equal(h.job[0].preemptions, 1);
     add(&h, 3, 1);
     expect_queue(&h, "3 0");
-    close_house(&h);
+    fixture_free(&h);
 }
 
 /* ---- The flat batch ---------------------------------------------------------------------------------------------- */
 
-/* Page p of 8 positions holds slots 8 p to 8 p + 7; rows, saves and blends count from the start of the step. */
-static void a_batch_has_slots_of_pages(void **state) {
+/* Page p of 8 positions has the slots 8 p to 8 p + 7. Rows, saves and blends count from the first token of the batch.
+ */
+static void slots_follow_the_page_table(void **state) {
     (void)state;
-    house h;
+    fixture h;
     int32_t slot[TOKENS], seen[TOKENS], save[2][2], blend = 7;
     float one = 1;
     um_span span[2];
     um_soft soft = {.at = 1, .n = 1, .id = &blend, .w = &one};
     um_batch b;
-    open_house(&h, 2, TOKENS, 64);
+    fixture_init(&h, 2, TOKENS, 64);
     um_engine *e = &h.e;
     e->pages.page_size = 8;
     e->slot = slot;
@@ -397,26 +400,26 @@ static void a_batch_has_slots_of_pages(void **state) {
     assert_int_equal(b.save[0][0], 11);
     assert_int_equal(b.save[0][1], 1);
     assert_int_equal(b.soft[0].at, 9);
-    close_house(&h);
+    fixture_free(&h);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_house_admits_no_one),
-        cmocka_unit_test(a_free_place_admits_one_beside_those_that_run),
+        cmocka_unit_test(a_full_engine_admits_no_request),
+        cmocka_unit_test(a_free_slot_admits_one_request),
         cmocka_unit_test(prefill_first_gives_prompts_a_step_of_their_own),
-        cmocka_unit_test(a_prompt_takes_what_the_step_has_left),
-        cmocka_unit_test(a_prompt_in_chunks_comes_behind_those_that_denoise),
+        cmocka_unit_test(a_prompt_uses_the_rest_of_the_step),
+        cmocka_unit_test(denoising_requests_come_before_prompt_chunks),
         cmocka_unit_test(a_waiting_request_is_passed_over_max_skips_times),
-        cmocka_unit_test(an_overdue_request_is_asked_first),
-        cmocka_unit_test(passes_over_everything_are_spread),
-        cmocka_unit_test(the_last_to_arrive_loses_its_pages),
+        cmocka_unit_test(an_overdue_request_is_considered_first),
+        cmocka_unit_test(refreshes_are_limited_per_step),
+        cmocka_unit_test(the_last_to_arrive_is_preempted),
         cmocka_unit_test(the_first_to_arrive_keeps_its_pages),
         cmocka_unit_test(shared_pages_need_no_room),
-        cmocka_unit_test(who_leaves_gives_back_its_place),
+        cmocka_unit_test(a_request_that_leaves_frees_its_slot),
         cmocka_unit_test(the_queue_is_in_order_of_priority_then_arrival),
-        cmocka_unit_test(pages_are_taken_from_the_lowest_rank),
-        cmocka_unit_test(a_batch_has_slots_of_pages),
+        cmocka_unit_test(the_lowest_rank_is_preempted),
+        cmocka_unit_test(slots_follow_the_page_table),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* server/http: the parser. A table of raw requests and what is said of each; every one is fed whole and byte by byte.
- */
+/* The HTTP parser: a table of raw requests and the result of each. Every request is fed whole and byte by byte. */
 #include "server/http/parse.h"
 
 #include <setjmp.h>
@@ -9,7 +8,7 @@
 
 enum { HEAD_MAX = 2000, BODY_MAX = 100 };
 
-/* What came of an input. */
+/* The result of an input. */
 typedef struct outcome {
     int status; /* 0: the message was read, -1: bytes are missing */
     um_buf body;
@@ -42,7 +41,7 @@ static um_http_parser parser(um_http_kind kind) {
     return p;
 }
 
-/* Parses one input to its end. The outcome's body is the caller's to free. */
+/* Parses one input to its end. The caller frees the outcome's body. */
 static outcome parse(um_http_kind kind, um_str in, size_t step) {
     um_http_parser p = parser(kind);
     outcome o;
@@ -66,12 +65,12 @@ static int status_of(um_http_kind kind, um_str in, size_t step) {
 
 typedef struct row {
     const char *text;
-    int status;       /* 0: taken */
-    const char *what; /* taken: its body; refused: a part of the message */
+    int status;       /* 0: accepted; -1: incomplete */
+    const char *what; /* accepted: the body; rejected: a part of the error message */
 } row;
 
 static const row requests[] = {
-    /* what is taken */
+    /* accepted */
     {GET HOST END, 0, ""},
     {END GET HOST END, 0, ""},
     {POST HOST "Content-Length: 3\r\n" END "abc", 0, "abc"},
@@ -142,34 +141,34 @@ static const row requests[] = {
     {GET HOST "X: a\rb\r\n" END, 400, "control byte 0x0D"},
     {GET HOST "X: a\x01\r\n" END, 400, "header X has control byte 0x01"},
     {GET HOST "X: \x7F\r\n" END, 400, "control byte 0x7F"},
-    {GET HOST "X : a\r\n" END, 400, "a name and a colon"},
-    {GET HOST ": a\r\n" END, 400, "a name and a colon"},
-    {GET HOST "X\r\n" END, 400, "a name and a colon"},
-    {GET HOST "X y: a\r\n" END, 400, "a name and a colon"},
-    {GET HOST "X(: a\r\n" END, 400, "a name and a colon"},
-    {GET HOST "\xC3\xA4: a\r\n" END, 400, "a name and a colon"},
-    {GET HOST "X: a\r\n b\r\n" END, 400, "a name and a colon"},
-    {GET HOST "X: a\r\n\tb\r\n" END, 400, "a name and a colon"},
-    {GET " X: a\r\n" HOST END, 400, "a name and a colon"},
+    {GET HOST "X : a\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST ": a\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "X\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "X y: a\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "X(: a\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "\xC3\xA4: a\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "X: a\r\n b\r\n" END, 400, "a name followed by a colon"},
+    {GET HOST "X: a\r\n\tb\r\n" END, 400, "a name followed by a colon"},
+    {GET " X: a\r\n" HOST END, 400, "a name followed by a colon"},
     /* host */
     {GET END, 400, "Host is missing"},
-    {GET HOST HOST END, 400, "Host is given twice"},
-    {GET "Host:\r\n" END, 400, "no host"},
-    {GET "Host: a b\r\n" END, 400, "no host"},
-    {GET "Host: a/b\r\n" END, 400, "no host"},
-    {GET "Host: a@b\r\n" END, 400, "no host"},
-    {GET "Host: a, b\r\n" END, 400, "no host"},
-    {GET "Host: a:\r\n" END, 400, "no host"},
-    {GET "Host: a:80x\r\n" END, 400, "no host"},
-    {GET "Host: a:65536\r\n" END, 400, "no host"},
-    {GET "Host: [::1\r\n" END, 400, "no host"},
-    {GET "Host: []\r\n" END, 400, "no host"},
-    {GET "Host: ::1\r\n" END, 400, "no host"},
+    {GET HOST HOST END, 400, "duplicate header Host"},
+    {GET "Host:\r\n" END, 400, "not HOST"},
+    {GET "Host: a b\r\n" END, 400, "not HOST"},
+    {GET "Host: a/b\r\n" END, 400, "not HOST"},
+    {GET "Host: a@b\r\n" END, 400, "not HOST"},
+    {GET "Host: a, b\r\n" END, 400, "not HOST"},
+    {GET "Host: a:\r\n" END, 400, "not HOST"},
+    {GET "Host: a:80x\r\n" END, 400, "not HOST"},
+    {GET "Host: a:65536\r\n" END, 400, "not HOST"},
+    {GET "Host: [::1\r\n" END, 400, "not HOST"},
+    {GET "Host: []\r\n" END, 400, "not HOST"},
+    {GET "Host: ::1\r\n" END, 400, "not HOST"},
     {"GET http://b/ HTTP/1.1\r\n" END, 400, "Host is missing"},
-    {"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n" END, 400, "Host is given twice"},
+    {"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n" END, 400, "duplicate header Host"},
     /* length */
-    {POST HOST "Content-Length: 3\r\nContent-Length: 4\r\n" END "abcd", 400, "given twice"},
-    {POST HOST "Content-Length: 3\r\nContent-Length: 3\r\n" END "abc", 400, "given twice"},
+    {POST HOST "Content-Length: 3\r\nContent-Length: 4\r\n" END "abcd", 400, "duplicate header Content-Length"},
+    {POST HOST "Content-Length: 3\r\nContent-Length: 3\r\n" END "abc", 400, "duplicate header Content-Length"},
     {POST HOST "Content-Length: 3, 3\r\n" END "abc", 400, "not a number"},
     {POST HOST "Content-Length: -3\r\n" END "abc", 400, "not a number"},
     {POST HOST "Content-Length: +3\r\n" END "abc", 400, "not a number"},
@@ -179,7 +178,7 @@ static const row requests[] = {
     {POST HOST "Content-Length:\r\n" END "abc", 400, "empty"},
     {POST HOST "Content-Length: 9223372036854775808\r\n" END, 400, "not a number"},
     {POST HOST "Content-Length: 18446744073709551619\r\n" END "abc", 400, "not a number"},
-    {POST HOST "Content-Length: 101\r\n" END, 413, "101 bytes long, at most 100"},
+    {POST HOST "Content-Length: 101\r\n" END, 413, "101 bytes long; the limit is 100"},
     {POST HOST "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n" END "0\r\n\r\n", 400, "exclude each other"},
     {POST HOST "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n" END "0\r\n\r\n", 400, "exclude each other"},
     {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n" END "0\r\n\r\n", 400, "HTTP/1.0"},
@@ -207,9 +206,9 @@ static const row requests[] = {
     {POST HOST "Transfer-Encoding: chunked\r\n" END "10000000000000000\r\n", 400, "too large"},
     {POST HOST "Transfer-Encoding: chunked\r\n" END "ffffffffffffffff\r\n", 413, "longer than 100"},
     {POST HOST "Transfer-Encoding: chunked\r\n" END "65\r\n", 413, "longer than 100"},
-    {POST HOST "Transfer-Encoding: chunked\r\n" END "0\r\nX y\r\n\r\n", 400, "a name and a colon"},
+    {POST HOST "Transfer-Encoding: chunked\r\n" END "0\r\nX y\r\n\r\n", 400, "a name followed by a colon"},
     {POST HOST "Transfer-Encoding: chunked\r\n" END "0\r\nX: y\n\r\n", 400, "CR LF"},
-    /* cut */
+    /* incomplete */
     {GET HOST, -1, ""},
     {POST HOST "Content-Length: 3\r\n" END "ab", -1, "ab"},
     {POST HOST "Transfer-Encoding: chunked\r\n" END "3\r\nabc\r\n", -1, "abc"},
@@ -233,12 +232,12 @@ static void check_rows(um_http_kind kind, const row *rows, size_t n) {
         for (size_t k = 0; k < UM_LEN(steps); k++) check_row(kind, &rows[i], steps[k]);
 }
 
-static void says_of_each_request_what_the_table_says(void **state) {
+static void parses_each_request_of_the_table(void **state) {
     (void)state;
     check_rows(UM_HTTP_REQUEST, requests, UM_LEN(requests));
 }
 
-/* A NUL can't stand in the table. */
+/* These inputs contain a NUL, which the strings of the table can't. */
 static void refuses_nul_bytes(void **state) {
     (void)state;
     const um_str in[] = {UM_STR("\0"),
@@ -256,8 +255,8 @@ static int status_of_request(const um_buf *in, size_t step) {
     return status_of(UM_HTTP_REQUEST, (um_str){in->data, in->len}, step);
 }
 
-/* Exactly as long as allowed is taken, a byte more is not; it does not matter how the bytes come. */
-static void bounds_the_head(void **state) {
+/* A head of exactly the limit is accepted, one more byte is rejected, however the bytes are split. */
+static void limits_the_head(void **state) {
     (void)state;
     const size_t steps[] = {1, 7, 100000};
     for (size_t k = 0; k < UM_LEN(steps); k++) {
@@ -278,7 +277,7 @@ static void bounds_the_head(void **state) {
     }
 }
 
-static void bounds_the_number_of_headers(void **state) {
+static void limits_the_number_of_headers(void **state) {
     (void)state;
     for (int more = 0; more <= 1; more++) {
         um_buf in = {0};
@@ -290,7 +289,7 @@ static void bounds_the_number_of_headers(void **state) {
     }
 }
 
-static void bounds_trailers_and_extensions(void **state) {
+static void limits_trailers_and_chunk_extensions(void **state) {
     (void)state;
     um_buf trailers = {0}, line = {0}, many = {0};
     um_buf_puts(&trailers, POST HOST "Transfer-Encoding: chunked\r\n\r\n0\r\n");
@@ -311,7 +310,7 @@ static void bounds_trailers_and_extensions(void **state) {
     um_buf_free(&many);
 }
 
-/* ---- What a head says -------------------------------------------------------------------------------------------- */
+/* ---- Heads ------------------------------------------------------------------------------------------------------- */
 
 static um_http_parser parse_head(const char *text) {
     um_http_parser p = parser(UM_HTTP_REQUEST);
@@ -326,7 +325,7 @@ static void assert_span(const um_http_parser *p, um_http_span s, const char *exp
     if (!um_str_eq(got, um_str_of(expected))) fail_msg("\"%.*s\", not \"%s\"", (int)got.n, got.p, expected);
 }
 
-static void takes_the_target_apart(void **state) {
+static void splits_the_target_into_path_and_query(void **state) {
     (void)state;
     const struct {
         const char *line, *path, *query;
@@ -350,7 +349,7 @@ static void takes_the_target_apart(void **state) {
     }
 }
 
-static void finds_headers_in_any_case(void **state) {
+static void finds_headers_without_regard_to_case(void **state) {
     (void)state;
     um_http_parser p = parse_head(GET HOST "X-A: 1 \r\nY: 2\r\nx-a:\t3\r\n" END);
     uint32_t i = 0;
@@ -362,7 +361,7 @@ static void finds_headers_in_any_case(void **state) {
     um_http_parser_free(&p);
 }
 
-static void knows_whether_the_connection_goes_on(void **state) {
+static void reads_whether_the_connection_is_kept_alive(void **state) {
     (void)state;
     const struct {
         const char *head;
@@ -382,7 +381,7 @@ static void knows_whether_the_connection_goes_on(void **state) {
     }
 }
 
-static void reads_one_message_behind_the_other(void **state) {
+static void parses_pipelined_requests(void **state) {
     (void)state;
     um_str in = UM_STR(POST HOST "Content-Length: 2\r\n\r\nab" GET HOST "\r\n" GET HOST "X: y\r\n\r\n");
     um_http_parser p = parser(UM_HTTP_REQUEST);
@@ -420,12 +419,12 @@ static const row responses[] = {
     {"SSH-2.0-x\r\n", 400, "version"},
 };
 
-static void reads_responses(void **state) {
+static void parses_each_response_of_the_table(void **state) {
     (void)state;
     check_rows(UM_HTTP_RESPONSE, responses, UM_LEN(responses));
 }
 
-static void knows_whether_the_end_of_the_connection_ends_a_response(void **state) {
+static void only_a_response_without_length_ends_with_the_connection(void **state) {
     (void)state;
     const struct {
         const char *text;
@@ -447,8 +446,8 @@ static void knows_whether_the_end_of_the_connection_ends_a_response(void **state
     }
 }
 
-/* The length is that of the body that GET would have had. */
-static void expects_no_body_behind_the_answer_to_head(void **state) {
+/* Content-Length is that of the body of a GET response. */
+static void expects_no_body_after_a_response_to_head(void **state) {
     (void)state;
     um_http_parser p = parser(UM_HTTP_RESPONSE);
     outcome o;
@@ -458,7 +457,7 @@ static void expects_no_body_behind_the_answer_to_head(void **state) {
     um_http_parser_free(&p);
 }
 
-static void bounds_interim_answers(void **state) {
+static void limits_interim_responses(void **state) {
     (void)state;
     um_buf in = {0};
     for (int i = 0; i <= UM_HTTP_INTERIM_MAX; i++) um_buf_puts(&in, "HTTP/1.1 103 Early Hints\r\n\r\n");
@@ -468,19 +467,19 @@ static void bounds_interim_answers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_of_each_request_what_the_table_says),
+        cmocka_unit_test(parses_each_request_of_the_table),
         cmocka_unit_test(refuses_nul_bytes),
-        cmocka_unit_test(bounds_the_head),
-        cmocka_unit_test(bounds_the_number_of_headers),
-        cmocka_unit_test(bounds_trailers_and_extensions),
-        cmocka_unit_test(takes_the_target_apart),
-        cmocka_unit_test(finds_headers_in_any_case),
-        cmocka_unit_test(knows_whether_the_connection_goes_on),
-        cmocka_unit_test(reads_one_message_behind_the_other),
-        cmocka_unit_test(reads_responses),
-        cmocka_unit_test(knows_whether_the_end_of_the_connection_ends_a_response),
-        cmocka_unit_test(expects_no_body_behind_the_answer_to_head),
-        cmocka_unit_test(bounds_interim_answers),
+        cmocka_unit_test(limits_the_head),
+        cmocka_unit_test(limits_the_number_of_headers),
+        cmocka_unit_test(limits_trailers_and_chunk_extensions),
+        cmocka_unit_test(splits_the_target_into_path_and_query),
+        cmocka_unit_test(finds_headers_without_regard_to_case),
+        cmocka_unit_test(reads_whether_the_connection_is_kept_alive),
+        cmocka_unit_test(parses_pipelined_requests),
+        cmocka_unit_test(parses_each_response_of_the_table),
+        cmocka_unit_test(only_a_response_without_length_ends_with_the_connection),
+        cmocka_unit_test(expects_no_body_after_a_response_to_head),
+        cmocka_unit_test(limits_interim_responses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

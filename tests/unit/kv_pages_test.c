@@ -1,4 +1,4 @@
-/* Page pool and tables. */
+/* kv: page pool and page tables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "kv/kv.h"
 
-static void hands_out_every_page_once(void **state) {
+static void allocates_every_page_once(void **state) {
     (void)state;
     um_pages p;
     um_table t;
@@ -54,7 +54,7 @@ static void rounds_tokens_up_to_pages(void **state) {
     assert_int_equal(um_pages_for(&p, 33), 2);
 }
 
-static void a_cut_table_keeps_its_beginning(void **state) {
+static void a_truncated_table_keeps_its_beginning(void **state) {
     (void)state;
     um_pages p;
     um_table t;
@@ -64,8 +64,8 @@ static void a_cut_table_keeps_its_beginning(void **state) {
     um_table_truncate(&t, &p, 2);
     assert_int_equal(t.n, 2);
     assert_int_equal(um_pages_used(&p), 2);
-    assert_int_equal(p.used_most, 4);
-    um_table_truncate(&t, &p, 3); /* nothing to cut */
+    assert_int_equal(p.used_max, 4);
+    um_table_truncate(&t, &p, 3); /* nothing to truncate */
     assert_int_equal(t.n, 2);
     um_table_release(&t, &p);
     assert_int_equal(um_pages_used(&p), 0);
@@ -73,7 +73,7 @@ static void a_cut_table_keeps_its_beginning(void **state) {
     um_pages_deinit(&p);
 }
 
-/* Random growth and release: the pool always knows what is free, no page has two owners. */
+/* Grows and releases tables at random: the pool counts free pages correctly, and no page is in two tables. */
 static void no_page_is_lost_or_shared(void **state) {
     (void)state;
     enum { PAGES = 64, TABLES = 8 };
@@ -108,8 +108,8 @@ static void no_page_is_lost_or_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hands_out_every_page_once), cmocka_unit_test(takes_nothing_when_too_few_are_free),
-        cmocka_unit_test(rounds_tokens_up_to_pages), cmocka_unit_test(a_cut_table_keeps_its_beginning),
+        cmocka_unit_test(allocates_every_page_once), cmocka_unit_test(takes_nothing_when_too_few_are_free),
+        cmocka_unit_test(rounds_tokens_up_to_pages), cmocka_unit_test(a_truncated_table_keeps_its_beginning),
         cmocka_unit_test(no_page_is_lost_or_shared),
     };
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);

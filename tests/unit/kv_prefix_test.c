@@ -1,4 +1,4 @@
-/* Prefix index, forks and copy-on-write. */
+/* kv: prefix index, forks and copy-on-write. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum { TABLES = 4, CAP = 16, SPACE = 7 };
 
-/* A pool and empty tables. */
+/* A pool and some empty tables. */
 typedef struct world {
     um_pages pool;
     um_table t[TABLES];
@@ -30,7 +30,7 @@ static void close_world(world *w) {
     um_pages_deinit(&w->pool);
 }
 
-/* A request that finds nothing: pages for n tokens, all of them stored, whole ones published. */
+/* Simulates a request that reuses nothing: gets pages for n tokens, stores all of them and publishes the full pages. */
 static void store(world *w, int table, const int32_t *ids, int32_t n) {
     assert_true(um_table_grow(&w->t[table], &w->pool, um_pages_for(&w->pool, n)));
     um_table_publish(&w->t[table], &w->pool, SPACE, ids, n);
@@ -45,27 +45,27 @@ static int32_t matched(const world *w, const int32_t *ids, int32_t n) {
     return um_prefix_match(&w->pool, SPACE, ids, n, n, NULL);
 }
 
-static int32_t adopt(world *w, int table, const int32_t *ids, int32_t n) {
-    return um_table_adopt(&w->t[table], &w->pool, SPACE, ids, n, n);
+static int32_t reuse(world *w, int table, const int32_t *ids, int32_t n) {
+    return um_table_reuse_prefix(&w->t[table], &w->pool, SPACE, ids, n, n);
 }
 
 static void count_up(int32_t *ids, int32_t n, int32_t first) {
     for (int32_t i = 0; i < n; i++) ids[i] = first + i;
 }
 
-/* ---- What is found ----------------------------------------------------------------------------------------------- */
+/* ---- Finding pages ----------------------------------------------------------------------------------------------- */
 
-/* spec: requests with prompts 1..8, 1..8 again, 1..9 and 1 2 3 4 6 6 6 6, one after the other. */
+/* Example of the specification: requests with the prompts 1..8, 1..8, 1..9 and 1 2 3 4 6 6 6 6 in succession. */
 static void finds_the_leading_pages_that_were_stored_before(void **state) {
     (void)state;
     static const int32_t a[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, d[] = {1, 2, 3, 4, 6, 6, 6, 6};
     world w;
     open_world(&w, 8, 4);
     store_and_release(&w, 0, a, 8);
-    assert_int_equal(adopt(&w, 1, a, 8), 8);
+    assert_int_equal(reuse(&w, 1, a, 8), 8);
     assert_int_equal(w.t[1].n, 2);
-    assert_int_equal(adopt(&w, 2, a, 9), 8);
-    assert_int_equal(adopt(&w, 3, d, 8), 4);
+    assert_int_equal(reuse(&w, 2, a, 9), 8);
+    assert_int_equal(reuse(&w, 3, d, 8), 4);
     assert_int_equal(w.t[2].page[1], w.t[1].page[1]);
     assert_int_equal(w.t[3].page[0], w.t[1].page[0]);
     assert_int_equal(w.t[3].n, 1);
@@ -81,7 +81,7 @@ static void finds_all_of_a_prompt_that_ends_with_a_page(void **state) {
         world w;
         open_world(&w, 8, shape[i][0]);
         store(&w, 0, ids, shape[i][1]);
-        assert_int_equal(adopt(&w, 1, ids, shape[i][1]), shape[i][1]);
+        assert_int_equal(reuse(&w, 1, ids, shape[i][1]), shape[i][1]);
         assert_int_equal(um_pages_used(&w.pool), w.t[0].n);
         close_world(&w);
     }
@@ -117,8 +117,9 @@ static void a_page_is_found_once_all_of_it_is_stored(void **state) {
     close_world(&w);
 }
 
-/* spec: a table of 2 pages, 128 tokens known, grows to 4; page 2 is entered behind page 1, page 3 when it is full. */
-static void pages_filled_by_an_answer_are_found_behind_the_prompt(void **state) {
+/* Example of the specification: a table of 2 pages with 128 known tokens grows to 4 pages. Page 2 is published after
+ * page 1, page 3 when it is full. */
+static void pages_filled_by_an_answer_are_found_after_the_prompt(void **state) {
     (void)state;
     int32_t ids[160];
     world w;
@@ -139,13 +140,13 @@ static void pages_filled_by_an_answer_are_found_behind_the_prompt(void **state) 
     close_world(&w);
 }
 
-static void equal_tokens_behind_another_beginning_are_not_found(void **state) {
+static void equal_tokens_after_another_prefix_are_not_found(void **state) {
     (void)state;
     static const int32_t a[] = {1, 1, 5, 5}, b[] = {2, 2, 5, 5}, c[] = {2, 2, 9, 9};
     for (int collide = 0; collide < 2; collide++) {
         world w;
         open_world(&w, 8, 2);
-        if (collide) w.pool.hash_mask = 0; /* the entry that the hash leads to has other contents */
+        if (collide) w.pool.hash_mask = 0; /* all hashes are equal, so entries have other contents */
         store(&w, 0, a, 4);
         store(&w, 1, c, 4);
         assert_int_equal(matched(&w, b, 4), 2);
@@ -165,7 +166,7 @@ static void equal_hashes_do_not_mix_contents(void **state) {
         store_and_release(&w, i, ids[i], 8);
     }
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(adopt(&w, i, ids[i], 8), 8);
+        assert_int_equal(reuse(&w, i, ids[i], 8), 8);
         for (int32_t k = 0; k < 4; k++)
             assert_memory_equal(w.pool.ids + 2 * w.t[i].page[k], ids[i] + 2 * k, 2 * sizeof(int32_t));
     }
@@ -180,7 +181,7 @@ static void namespaces_do_not_share(void **state) {
     open_world(&w, 8, 4);
     store(&w, 0, ids, 8);
     assert_int_equal(um_prefix_match(&w.pool, SPACE + 1, ids, 8, 8, NULL), 0);
-    assert_int_equal(um_table_adopt(&w.t[1], &w.pool, SPACE + 1, ids, 8, 8), 0);
+    assert_int_equal(um_table_reuse_prefix(&w.t[1], &w.pool, SPACE + 1, ids, 8, 8), 0);
     close_world(&w);
 }
 
@@ -194,13 +195,13 @@ static void namespace_0_shares_nothing(void **state) {
     um_table_publish(&w.t[0], &w.pool, 0, ids, 8);
     assert_true(um_page_may_write(&w.pool, w.t[0].page[0]));
     assert_int_equal(um_prefix_match(&w.pool, 0, ids, 8, 8, NULL), 0);
-    assert_int_equal(um_table_adopt(&w.t[1], &w.pool, 0, ids, 8, 8), 0);
+    assert_int_equal(um_table_reuse_prefix(&w.t[1], &w.pool, 0, ids, 8, 8), 0);
     close_world(&w);
 }
 
-/* ---- Which page is reused ---------------------------------------------------------------------------------------- */
+/* ---- Order of eviction ------------------------------------------------------------------------------------------- */
 
-static void blank_pages_are_handed_out_before_kept_ones(void **state) {
+static void free_pages_are_allocated_before_cached_ones_are_evicted(void **state) {
     (void)state;
     int32_t ids[8];
     world w;
@@ -215,7 +216,7 @@ static void blank_pages_are_handed_out_before_kept_ones(void **state) {
     close_world(&w);
 }
 
-static void what_was_released_first_is_reused_first_and_ends_before_beginnings(void **state) {
+static void pages_are_evicted_in_order_of_release_and_ends_before_beginnings(void **state) {
     (void)state;
     int32_t a[8], b[8];
     world w;
@@ -234,7 +235,7 @@ static void what_was_released_first_is_reused_first_and_ends_before_beginnings(v
     close_world(&w);
 }
 
-static void use_makes_a_kept_page_young_again(void **state) {
+static void reuse_moves_a_page_to_the_end_of_the_eviction_order(void **state) {
     (void)state;
     int32_t a[4], b[4];
     world w;
@@ -243,7 +244,7 @@ static void use_makes_a_kept_page_young_again(void **state) {
     open_world(&w, 2, 4);
     store_and_release(&w, 0, a, 4);
     store_and_release(&w, 0, b, 4);
-    (void)adopt(&w, 1, a, 4);
+    (void)reuse(&w, 1, a, 4);
     um_table_release(&w.t[1], &w.pool);
     assert_true(um_table_grow(&w.t[2], &w.pool, 1));
     assert_int_equal(matched(&w, a, 4), 4);
@@ -261,7 +262,7 @@ static void a_held_page_is_found_even_when_none_is_available(void **state) {
     assert_int_equal(um_pages_available(&w.pool), 0);
     assert_int_equal(um_prefix_match(&w.pool, SPACE, ids, 8, 8, &n), 8);
     assert_int_equal(n, 0);
-    assert_int_equal(adopt(&w, 1, ids, 8), 8);
+    assert_int_equal(reuse(&w, 1, ids, 8), 8);
     assert_true(um_table_grow(&w.t[1], &w.pool, 2));
     assert_int_equal(w.pool.page[w.t[0].page[0]].n_holders, 2);
     um_table_release(&w.t[0], &w.pool);
@@ -274,7 +275,7 @@ static void a_held_page_is_found_even_when_none_is_available(void **state) {
 
 /* ---- Equal pages ------------------------------------------------------------------------------------------------- */
 
-/* Two requests with one prompt that were admitted together. */
+/* Two requests with the same prompt are admitted at the same time. */
 static void an_equal_page_is_published_once_and_each_table_keeps_its_own(void **state) {
     (void)state;
     int32_t ids[12];
@@ -287,14 +288,14 @@ static void an_equal_page_is_published_once_and_each_table_keeps_its_own(void **
         assert_int_not_equal(w.t[0].page[i], w.t[1].page[i]);
         assert_false(w.pool.page[w.t[1].page[i]].published);
     }
-    store(&w, 1, ids, 12); /* the second one's answer stands behind the first one's prompt */
-    assert_int_equal(adopt(&w, 2, ids, 12), 12);
+    store(&w, 1, ids, 12); /* the answer of the second request is published after the prompt of the first */
+    assert_int_equal(reuse(&w, 2, ids, 12), 12);
     assert_int_equal(w.t[2].page[0], w.t[0].page[0]);
     assert_int_equal(w.t[2].page[2], w.t[1].page[2]);
     close_world(&w);
 }
 
-static void a_table_publishes_its_own_pages_when_the_equal_ones_were_reused(void **state) {
+static void a_table_publishes_its_own_pages_when_the_equal_ones_were_evicted(void **state) {
     (void)state;
     int32_t ids[16];
     world w;
@@ -303,22 +304,22 @@ static void a_table_publishes_its_own_pages_when_the_equal_ones_were_reused(void
     store(&w, 0, ids, 8);
     store(&w, 1, ids, 12);
     um_table_release(&w.t[0], &w.pool);
-    assert_true(um_table_grow(&w.t[1], &w.pool, 4)); /* the blank page */
-    assert_true(um_table_grow(&w.t[2], &w.pool, 2)); /* what the first table held */
-    assert_int_equal(matched(&w, ids, 16), 0);       /* the third page stands behind one that is gone */
+    assert_true(um_table_grow(&w.t[1], &w.pool, 4)); /* takes the free page */
+    assert_true(um_table_grow(&w.t[2], &w.pool, 2)); /* evicts the pages of the first table */
+    assert_int_equal(matched(&w, ids, 16), 0);       /* the predecessor of the third page was evicted */
     um_table_publish(&w.t[1], &w.pool, SPACE, ids, 16);
     assert_int_equal(matched(&w, ids, 16), 16);
     close_world(&w);
 }
 
-static void what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents(void **state) {
+static void successors_of_an_evicted_page_are_not_found_after_its_new_contents(void **state) {
     (void)state;
     static const int32_t a[] = {1, 1, 5, 5}, b[] = {2, 2, 5, 5};
     world w;
     open_world(&w, 3, 2);
     w.pool.hash_mask = 0;
     store(&w, 0, a, 2);
-    store(&w, 1, a, 4); /* its second page is published behind the first table's */
+    store(&w, 1, a, 4); /* its second page is published after the page of the first table */
     int32_t first = w.t[0].page[0];
     um_table_release(&w.t[0], &w.pool);
     store(&w, 2, b, 2); /* the same page with other tokens */
@@ -328,7 +329,7 @@ static void what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents
     close_world(&w);
 }
 
-static void a_flush_forgets_everything_and_tables_publish_anew(void **state) {
+static void a_flush_empties_the_index_and_tables_publish_again(void **state) {
     (void)state;
     int32_t a[12], b[8];
     world w;
@@ -339,7 +340,7 @@ static void a_flush_forgets_everything_and_tables_publish_anew(void **state) {
     store_and_release(&w, 1, b, 8);
     um_prefix_flush(&w.pool);
     assert_int_equal(matched(&w, a, 8) + matched(&w, b, 8), 0);
-    assert_int_equal(w.pool.n_kept, 0);
+    assert_int_equal(w.pool.n_cached, 0);
     assert_int_equal(um_pages_used(&w.pool), 2);
     store(&w, 0, a, 12);
     assert_int_equal(matched(&w, a, 12), 12);
@@ -367,7 +368,7 @@ static void the_first_to_write_to_a_shared_page_copies_it(void **state) {
     assert_int_equal(w.t[0].page[1], cut);
     assert_true(um_page_may_write(&w.pool, copy.to));
 
-    assert_true(um_table_writable(&w.t[0], &w.pool, 6, &copy)); /* nobody shares it any more */
+    assert_true(um_table_writable(&w.t[0], &w.pool, 6, &copy)); /* no other table holds it any more */
     assert_int_equal(copy.n, 0);
     assert_int_equal(w.t[0].page[1], cut);
     assert_int_equal(w.t[0].page[0], w.t[1].page[0]);
@@ -389,7 +390,7 @@ static void a_shared_page_stays_as_it_is_when_no_page_is_available(void **state)
     close_world(&w);
 }
 
-static void a_fork_at_a_page_border_copies_nothing(void **state) {
+static void a_fork_at_a_page_boundary_copies_nothing(void **state) {
     (void)state;
     um_page_copy copy;
     world w;
@@ -403,7 +404,7 @@ static void a_fork_at_a_page_border_copies_nothing(void **state) {
     close_world(&w);
 }
 
-static void a_published_page_is_written_by_no_one(void **state) {
+static void a_published_page_is_never_written(void **state) {
     (void)state;
     int32_t ids[8];
     um_page_copy copy;
@@ -413,12 +414,12 @@ static void a_published_page_is_written_by_no_one(void **state) {
     store(&w, 0, ids, 8);
     assert_false(um_page_may_write(&w.pool, w.t[0].page[1]));
     um_table_fork(&w.t[1], &w.t[0], &w.pool, 7);
-    assert_true(um_table_writable(&w.t[1], &w.pool, 7, &copy)); /* shared: copied, and the published one stays */
+    assert_true(um_table_writable(&w.t[1], &w.pool, 7, &copy)); /* shared: it is copied and stays published */
     assert_int_equal(copy.n, 3);
     assert_int_equal(matched(&w, ids, 8), 8);
     um_table_release(&w.t[1], &w.pool);
 
-    assert_true(um_table_writable(&w.t[0], &w.pool, 5, &copy)); /* its own: no longer published */
+    assert_true(um_table_writable(&w.t[0], &w.pool, 5, &copy)); /* held by one table: it is no longer published */
     assert_int_equal(copy.n, 0);
     assert_true(um_page_may_write(&w.pool, w.t[0].page[1]));
     assert_int_equal(matched(&w, ids, 8), 4);
@@ -428,8 +429,9 @@ static void a_published_page_is_written_by_no_one(void **state) {
     close_world(&w);
 }
 
-/* The page in the index is another table's: what is written over the own one must not be taken for it. */
-static void a_page_that_is_written_over_is_known_no_more(void **state) {
+/* The published page belongs to another table. After the table's own page is overwritten, it must not count as equal.
+ */
+static void an_overwritten_page_is_no_longer_published(void **state) {
     (void)state;
     int32_t ids[12];
     um_page_copy copy;
@@ -493,7 +495,7 @@ static void nothing_allocates_after_creation(void **state) {
     int64_t before = um_alloc_count();
     for (int32_t i = 0; i < 50; i++) {
         ids[i % 16] = i % 3;
-        (void)adopt(&w, 0, ids, 16);
+        (void)reuse(&w, 0, ids, 16);
         store(&w, 0, ids, 15);
         um_table_fork(&w.t[1], &w.t[0], &w.pool, 15);
         assert_true(um_table_writable(&w.t[1], &w.pool, 15, &copy));
@@ -505,27 +507,27 @@ static void nothing_allocates_after_creation(void **state) {
     close_world(&w);
 }
 
-/* A request that waits asks in every step: what was found stays found, what was stored meanwhile is found too, and what
- * was lost is not. */
-static void a_table_that_asks_again_goes_on_from_what_it_found(void **state) {
+/* A waiting request searches again in every step. It finds the pages found before and the pages published meanwhile,
+ * but not those that were removed from the index. */
+static void a_repeated_search_continues_from_the_pages_found_before(void **state) {
     (void)state;
     world w;
     int32_t ids[16];
     count_up(ids, 16, 1);
     open_world(&w, 8, 4);
     store_and_release(&w, 0, ids, 8);
-    assert_int_equal(adopt(&w, 1, ids, 16), 8);
+    assert_int_equal(reuse(&w, 1, ids, 16), 8);
     um_table_release(&w.t[1], &w.pool);
     store_and_release(&w, 2, ids, 16);
-    assert_int_equal(adopt(&w, 1, ids, 16), 16);
+    assert_int_equal(reuse(&w, 1, ids, 16), 16);
     um_table_release(&w.t[1], &w.pool);
-    assert_int_equal(adopt(&w, 1, ids, 7), 4); /* fewer are wanted */
+    assert_int_equal(reuse(&w, 1, ids, 7), 4); /* fewer positions are wanted */
     um_table_release(&w.t[1], &w.pool);
-    assert_int_equal(adopt(&w, 1, ids, 16), 16);
+    assert_int_equal(reuse(&w, 1, ids, 16), 16);
     for (int32_t i = 1; i < 4; i++) assert_true(w.t[1].page[i] != w.t[1].page[i - 1]);
     um_table_release(&w.t[1], &w.pool);
     um_prefix_flush(&w.pool);
-    assert_int_equal(adopt(&w, 1, ids, 16), 0);
+    assert_int_equal(reuse(&w, 1, ids, 16), 0);
     close_world(&w);
 }
 
@@ -535,28 +537,28 @@ int main(void) {
         cmocka_unit_test(finds_all_of_a_prompt_that_ends_with_a_page),
         cmocka_unit_test(finds_whole_pages_up_to_the_given_position),
         cmocka_unit_test(a_page_is_found_once_all_of_it_is_stored),
-        cmocka_unit_test(pages_filled_by_an_answer_are_found_behind_the_prompt),
-        cmocka_unit_test(equal_tokens_behind_another_beginning_are_not_found),
+        cmocka_unit_test(pages_filled_by_an_answer_are_found_after_the_prompt),
+        cmocka_unit_test(equal_tokens_after_another_prefix_are_not_found),
         cmocka_unit_test(equal_hashes_do_not_mix_contents),
         cmocka_unit_test(namespaces_do_not_share),
         cmocka_unit_test(namespace_0_shares_nothing),
-        cmocka_unit_test(blank_pages_are_handed_out_before_kept_ones),
-        cmocka_unit_test(what_was_released_first_is_reused_first_and_ends_before_beginnings),
-        cmocka_unit_test(use_makes_a_kept_page_young_again),
+        cmocka_unit_test(free_pages_are_allocated_before_cached_ones_are_evicted),
+        cmocka_unit_test(pages_are_evicted_in_order_of_release_and_ends_before_beginnings),
+        cmocka_unit_test(reuse_moves_a_page_to_the_end_of_the_eviction_order),
         cmocka_unit_test(a_held_page_is_found_even_when_none_is_available),
         cmocka_unit_test(an_equal_page_is_published_once_and_each_table_keeps_its_own),
-        cmocka_unit_test(a_table_publishes_its_own_pages_when_the_equal_ones_were_reused),
-        cmocka_unit_test(what_stood_behind_a_reused_page_is_not_found_behind_its_new_contents),
-        cmocka_unit_test(a_flush_forgets_everything_and_tables_publish_anew),
+        cmocka_unit_test(a_table_publishes_its_own_pages_when_the_equal_ones_were_evicted),
+        cmocka_unit_test(successors_of_an_evicted_page_are_not_found_after_its_new_contents),
+        cmocka_unit_test(a_flush_empties_the_index_and_tables_publish_again),
         cmocka_unit_test(the_first_to_write_to_a_shared_page_copies_it),
         cmocka_unit_test(a_shared_page_stays_as_it_is_when_no_page_is_available),
-        cmocka_unit_test(a_fork_at_a_page_border_copies_nothing),
-        cmocka_unit_test(a_published_page_is_written_by_no_one),
-        cmocka_unit_test(a_page_that_is_written_over_is_known_no_more),
+        cmocka_unit_test(a_fork_at_a_page_boundary_copies_nothing),
+        cmocka_unit_test(a_published_page_is_never_written),
+        cmocka_unit_test(an_overwritten_page_is_no_longer_published),
         cmocka_unit_test(forks_publish_what_they_write),
         cmocka_unit_test(a_cut_table_publishes_what_replaces_its_end),
         cmocka_unit_test(nothing_allocates_after_creation),
-        cmocka_unit_test(a_table_that_asks_again_goes_on_from_what_it_found),
+        cmocka_unit_test(a_repeated_search_continues_from_the_pages_found_before),
     };
     return cmocka_run_group_tests_name("prefix index", tests, NULL, NULL);
 }

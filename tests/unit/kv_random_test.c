@@ -1,5 +1,5 @@
-/* Random lives of tables against a plain model: the model writes to every position a number that depends on all tokens
- * up to there, as keys do, and knows what each table must read. */
+/* kv: random operations on tables, compared with a simple model. The model writes to every position a number that
+ * depends on all tokens up to this position, as keys do. So it knows which numbers each table must read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,14 +17,14 @@ typedef struct owner {
     uint64_t space;
     int32_t ids[POSITIONS];
     int32_t n_stored;
-    bool lives;
-    bool has_others; /* tokens that its table has not looked for */
+    bool is_used;
+    bool has_others; /* the tokens have changed since the table's last search */
 } owner;
 
 typedef struct world {
     um_pages pool;
     owner owner[TABLES];
-    uint64_t slot[PAGES * PAGE_SIZE]; /* what the backend holds */
+    uint64_t slot[PAGES * PAGE_SIZE]; /* the keys of the backend */
     uint64_t seed, drawn;
     int64_t n_found;
 } world;
@@ -33,9 +33,10 @@ static int32_t draw(world *w, int32_t n) { return (int32_t)(um_rng_u64(w->seed, 
 
 static uint64_t key_after(uint64_t key, int32_t id) { return um_rng_u64(key, (uint64_t)id); }
 
-/* ---- What happens ------------------------------------------------------------------------------------------------ */
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
 
-/* Three tokens only, and often the beginning of another's, so that much is equal. */
+/* Draws tokens from a vocabulary of three. They often start like those of another owner, so that many pages are equal.
+ */
 static void draw_ids(world *w, owner *o, int32_t from) {
     const owner *like = &w->owner[draw(w, TABLES)];
     int32_t same = draw(w, 3) == 0 ? from : draw(w, POSITIONS);
@@ -46,17 +47,17 @@ static void draw_ids(world *w, owner *o, int32_t from) {
 static void start(world *w, owner *o) {
     int32_t most = draw(w, POSITIONS + 1), n_ids = draw(w, POSITIONS + 1), kept = 0;
     int32_t available = um_pages_available(&w->pool);
-    o->lives = true;
-    /* A table that comes back asks for the tokens that it had; for others there is a new one. */
+    o->is_used = true;
+    /* A table that is used again searches for the same tokens; other tokens need a new table. */
     if (o->has_others || draw(w, 2)) {
         um_table_deinit(&o->table);
         um_table_init(&o->table, CAP);
-        o->space = (uint64_t)draw(w, 3); /* 0: does not share */
+        o->space = (uint64_t)draw(w, 3); /* 0: shares nothing */
         draw_ids(w, o, 0);
         o->has_others = false;
     }
     int32_t matched = um_prefix_match(&w->pool, o->space, o->ids, n_ids, most, &kept);
-    o->n_stored = um_table_adopt(&o->table, &w->pool, o->space, o->ids, n_ids, most);
+    o->n_stored = um_table_reuse_prefix(&o->table, &w->pool, o->space, o->ids, n_ids, most);
     assert_int_equal(o->n_stored, matched);
     w->n_found += matched;
     assert_int_equal(o->table.n * PAGE_SIZE, matched);
@@ -92,7 +93,7 @@ static void publish(world *w, owner *o) {
 }
 
 static void fork_from(world *w, owner *o, const owner *from) {
-    o->lives = true;
+    o->is_used = true;
     o->space = from->space;
     o->n_stored = draw(w, from->n_stored + 1);
     memcpy(o->ids, from->ids, sizeof(o->ids));
@@ -100,7 +101,7 @@ static void fork_from(world *w, owner *o, const owner *from) {
     um_table_fork(&o->table, &from->table, &w->pool, o->n_stored);
 }
 
-/* Goes back to an earlier position and on with other tokens. */
+/* Returns to an earlier position and continues with other tokens. */
 static void rewind_to_earlier(world *w, owner *o) {
     o->n_stored = draw(w, o->n_stored + 1);
     um_table_truncate(&o->table, &w->pool, um_pages_for(&w->pool, o->n_stored));
@@ -109,49 +110,49 @@ static void rewind_to_earlier(world *w, owner *o) {
 
 static void end(world *w, owner *o) {
     um_table_release(&o->table, &w->pool);
-    o->lives = false;
+    o->is_used = false;
 }
 
 static void step(world *w) {
     owner *o = &w->owner[draw(w, TABLES)], *other = &w->owner[draw(w, TABLES)];
     int32_t what = draw(w, 100);
     if (what == 99) um_prefix_flush(&w->pool);
-    else if (!o->lives && other->lives && what < 40) fork_from(w, o, other);
-    else if (!o->lives) start(w, o);
+    else if (!o->is_used && other->is_used && what < 40) fork_from(w, o, other);
+    else if (!o->is_used) start(w, o);
     else if (what < 55) store(w, o);
     else if (what < 80) publish(w, o);
     else if (what < 86) rewind_to_earlier(w, o);
     else if (what < 96) end(w, o);
 }
 
-/* ---- What must hold ---------------------------------------------------------------------------------------------- */
+/* ---- Invariants -------------------------------------------------------------------------------------------------- */
 
-/* Every page is held as often as tables have it, or kept, or blank, and never two of these. */
+/* Each page is held, cached or free, and n_holders is the number of tables that contain it. */
 static void check_states(const world *w) {
     const um_pages *p = &w->pool;
-    int32_t holders[PAGES] = {0}, blank[PAGES] = {0}, kept[PAGES] = {0}, n_used = 0, n_kept = 0, last = -1;
+    int32_t holders[PAGES] = {0}, is_free[PAGES] = {0}, is_cached[PAGES] = {0}, n_used = 0, n_cached = 0, last = -1;
     for (int32_t t = 0; t < TABLES; t++)
         for (int32_t i = 0; i < w->owner[t].table.n; i++) holders[w->owner[t].table.page[i]]++;
-    for (int32_t i = 0; i < p->n_blank; i++) blank[p->blank[i]]++;
-    for (int32_t page = p->oldest; page >= 0 && n_kept <= PAGES; page = p->page[page].newer, n_kept++) {
+    for (int32_t i = 0; i < p->n_free; i++) is_free[p->free_page[i]]++;
+    for (int32_t page = p->oldest; page >= 0 && n_cached <= PAGES; page = p->page[page].newer, n_cached++) {
         assert_int_equal(p->page[page].older, last);
-        kept[page]++;
+        is_cached[page]++;
         last = page;
     }
     assert_int_equal(last, p->newest);
-    assert_int_equal(n_kept, p->n_kept);
+    assert_int_equal(n_cached, p->n_cached);
     for (int32_t i = 0; i < PAGES; i++) {
         assert_int_equal(holders[i], p->page[i].n_holders);
-        assert_int_equal((holders[i] > 0) + blank[i] + kept[i], 1);
-        assert_true(kept[i] == 0 || p->page[i].published);
-        assert_true(blank[i] == 0 || !p->page[i].published);
+        assert_int_equal((holders[i] > 0) + is_free[i] + is_cached[i], 1);
+        assert_true(is_cached[i] == 0 || p->page[i].published);
+        assert_true(is_free[i] == 0 || !p->page[i].published);
         n_used += holders[i] > 0;
     }
     assert_int_equal(n_used, um_pages_used(p));
-    assert_true(p->used_most >= n_used);
+    assert_true(p->used_max >= n_used);
 }
 
-/* The index holds each published page once, where a search from its hash reaches it. */
+/* The index contains each published page once, in an entry that a search from its hash reaches. */
 static void check_index(const world *w) {
     const um_pages *p = &w->pool;
     int32_t entries[PAGES] = {0};
@@ -168,19 +169,19 @@ static void check_index(const world *w) {
     }
 }
 
-/* What a table reads is what it stored itself or what its tokens would have stored. */
+/* Every table reads the keys that its own tokens give. */
 static void check_contents(const world *w) {
     for (int32_t t = 0; t < TABLES; t++) {
         const owner *o = &w->owner[t];
         uint64_t key = o->space;
-        for (int32_t i = 0; i < o->n_stored && o->lives; i++) {
+        for (int32_t i = 0; i < o->n_stored && o->is_used; i++) {
             key = key_after(key, o->ids[i]);
             assert_true(w->slot[o->table.page[i / PAGE_SIZE] * PAGE_SIZE + i % PAGE_SIZE] == key);
         }
     }
 }
 
-static void live(uint64_t seed, uint64_t hash_mask) {
+static void run_random_operations(uint64_t seed, uint64_t hash_mask) {
     static world w;
     memset(&w, 0, sizeof(w));
     w.seed = seed;
@@ -209,20 +210,20 @@ static uint64_t seed_of_run(void) {
     return seed;
 }
 
-static void every_table_reads_what_its_tokens_say(void **state) {
+static void every_table_reads_the_keys_of_its_tokens(void **state) {
     (void)state;
-    live(seed_of_run(), UINT64_MAX);
+    run_random_operations(seed_of_run(), UINT64_MAX);
 }
 
-static void so_it_does_when_hashes_collide(void **state) {
+static void every_table_reads_the_keys_of_its_tokens_when_hashes_collide(void **state) {
     (void)state;
-    live(seed_of_run(), 3);
+    run_random_operations(seed_of_run(), 3);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_table_reads_what_its_tokens_say),
-        cmocka_unit_test(so_it_does_when_hashes_collide),
+        cmocka_unit_test(every_table_reads_the_keys_of_its_tokens),
+        cmocka_unit_test(every_table_reads_the_keys_of_its_tokens_when_hashes_collide),
     };
     return cmocka_run_group_tests_name("pages at random", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* config.json, generation_config.json and the tokenizer's side files as one um_arch. */
+/* Tests of reading config.json, generation_config.json and the tokenizer's files into a um_arch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,7 +88,7 @@ static void head_dim_wins_when_stated(void **state) {
     um_arch a;
     um_err err = {0};
     assert_int_equal(um_arch_parse(&a, config, "config.json", NULL, &err), UM_EMODEL);
-    assert_says(&err, "no multiple");
+    assert_says(&err, "not a multiple");
     json_decref(config);
 }
 
@@ -162,7 +162,7 @@ static void tying_may_be_left_to_the_tensors(void **state) {
 
 typedef struct checkpoint {
     const char *config, *generation; /* generation_config.json or NULL */
-    const char *side;                /* tokenizer_config.json, NULL: without tokenizer */
+    const char *side;                /* tokenizer_config.json; NULL: the folder has no tokenizer */
     int n_words;
 } checkpoint;
 

@@ -1,4 +1,4 @@
-/* The fields of config.json that describe mixtures of experts. */
+/* Tests of the fields of config.json that describe mixtures of experts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void numbers_have_several_names(void **state) {
     renames("num_experts_per_tok", "top_k");
     renames("moe_intermediate_size", "expert_intermediate_size");
     um_arch a = accepts(LLADA2, "moe_intermediate_size", NULL);
-    assert_int_equal(a.expert_ff, 160); /* intermediate_size is the last resort */
+    assert_int_equal(a.expert_ff, 160); /* intermediate_size is used when no other name is present */
 }
 
 static void missing_numbers_are_named(void **state) {
@@ -106,8 +106,8 @@ static void layers_with_experts_are_told_in_four_ways(void **state) {
 
 static void lists_of_layers_that_do_not_fit_are_named(void **state) {
     (void)state;
-    refuses(ZOO_SDAR_MOE, "mlp_only_layers", "[2]", UM_EPARSE, "entry 0 is no layer from 0 to 1");
-    refuses(ZOO_SDAR_MOE, "mlp_only_layers", "[0,-1]", UM_EPARSE, "entry 1 is no layer from 0 to 1");
+    refuses(ZOO_SDAR_MOE, "mlp_only_layers", "[2]", UM_EPARSE, "entry 0 is not a layer from 0 to 1");
+    refuses(ZOO_SDAR_MOE, "mlp_only_layers", "[0,-1]", UM_EPARSE, "entry 1 is not a layer from 0 to 1");
     refuses(ZOO_SDAR_MOE, "mlp_only_layers", "['0']", UM_EPARSE, NULL);
     refuses(ZOO_SDAR_MOE, "mlp_only_layers", "0", UM_EPARSE, NULL);
     refuses(ZOO_SDAR_MOE, "decoder_sparse_step", "0", UM_EPARSE, NULL);
@@ -153,7 +153,7 @@ static void facts_of_variants_are_read(void **state) {
     a = accepts(LLADA2, "moe_router_enable_expert_bias", "false");
     assert_int_equal(a.route.bias, UM_BIAS_NONE);
     a = accepts(LLADA2, "num_experts_per_tok", "1");
-    assert_false(a.route.normalize); /* a single weight keeps its size */
+    assert_false(a.route.normalize); /* a single weight is not normalised */
     a = accepts(LLADA2, "block_size", "16");
     assert_int_equal(a.block, 16);
     a = accepts(LLADA2, "torch_dtype", "'bfloat16'");
@@ -162,9 +162,9 @@ static void facts_of_variants_are_read(void **state) {
     assert_string_equal(a.declared_dtype, "float16");
 }
 
-/* ---- Two families under one name --------------------------------------------------------------------------------- */
+/* ---- Two families with one model_type ---------------------------------------------------------------------------- */
 
-/* The folder says `stated`, its tensors are those of `stored`. */
+/* Opens a folder whose config.json is `stated` and whose tensors belong to `stored`, and checks its family. */
 static void takes_for(const char *stated, const char *stored, const char *family, bool warns) {
     zoo z = zoo_new(stored);
     um_model *m;

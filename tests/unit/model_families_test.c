@@ -1,4 +1,4 @@
-/* Recognition of config.json, the table of families, and parameter counts of the released checkpoints. */
+/* Tests of recognising a config.json, of the table of families, and of the parameter counts of released checkpoints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -228,8 +228,8 @@ static const char sdar_30b[] =
 static const char rnd1[] = QWEN3_MOE("'architectures':['RND1'],'model_type':'rnd1'", "40960",
                                      ",'rope_scaling':false,'sliding_window':false,'mask_token_id':151669");
 
-/* Figures: parameters; bytes of keys and values of a token in bf16; of mixtures the millions of parameters that a token
- * meets, with and without embedding and head. */
+/* The numbers are: parameters; bytes of the keys and values of a token in bf16; for mixtures of experts, the millions
+ * of parameters that a token uses, with and without embedding and head. */
 static const struct {
     const char *config, *family;
     int64_t parameters, kv, active, without_tables;
@@ -261,13 +261,14 @@ static void counts_equal_the_published_ones(void **state) {
         int64_t active = um_arch_active_params(&a);
         if (releases[i].active) {
             assert_int_equal(millions(active), releases[i].active);
-            assert_int_equal(millions(active - um_arch_table_params(&a)), releases[i].without_tables);
+            assert_int_equal(millions(active - um_arch_embedding_params(&a)), releases[i].without_tables);
         } else {
             assert_int_equal(active, releases[i].parameters);
         }
         assert_int_equal(um_arch_kv_bytes(&a, UM_BF16), releases[i].kv);
         assert_int_equal(um_arch_kv_bytes(&a, UM_F32), 2 * releases[i].kv);
-        size_t heads = (size_t)a.n_layers * (size_t)a.n_kv_heads; /* each with scales of its key and value */
+        size_t heads =
+            (size_t)a.n_layers * (size_t)a.n_kv_heads; /* each has a scale for its key and one for its value */
         assert_int_equal(um_arch_kv_bytes(&a, UM_F8), (size_t)releases[i].kv / 2 + heads * 2 * sizeof(float));
     }
 }
@@ -339,10 +340,10 @@ static void routes_are_those_of_the_families(void **state) {
     a = arch_of(llada22_flash);
     assert_int_equal(a.route.capacity, 48);
     assert_int_equal(a.route_block, 32);
-    assert_int_equal(a.route.n_group, 1); /* groups do not count under a capacity */
+    assert_int_equal(a.route.n_group, 1); /* groups are not used when a capacity is set */
     a = arch_of(llada_moe_7b);
     assert_int_equal(a.route.score, UM_SCORE_SOFTMAX);
-    assert_false(a.route.normalize); /* whatever norm_topk_prob says */
+    assert_false(a.route.normalize); /* norm_topk_prob is not read */
     assert_int_equal(a.route.bias, UM_BIAS_NONE);
     assert_int_equal(a.n_ff, 0);
     a = arch_of(sdar_30b);

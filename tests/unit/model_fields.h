@@ -1,10 +1,10 @@
-/* What a config.json with one field changed is taken for. */
+/* Helpers that parse a config.json in which one field is changed. */
 #ifndef TESTS_MODEL_FIELDS_H
 #define TESTS_MODEL_FIELDS_H
 
 #include "model_folder.h"
 
-/* Parses `base` with `key` set to `value` (JSON text; NULL takes the key away). */
+/* Parses `base` with `key` set to `value` (JSON text). NULL removes the key. */
 static inline um_status parse(um_arch *a, const char *base, const char *key, const char *value, um_err *err) {
     json_t *config = json_of(base);
     if (key && value) json_object_set_new(config, key, json_of(value));
@@ -21,7 +21,8 @@ static inline um_arch accepts(const char *base, const char *key, const char *val
     return a;
 }
 
-/* `key` set to `value` (NULL: taken away) is refused with the words of `part`, or with the name of the key. */
+/* Checks that `base` with `key` set to `value` (NULL: removed) is refused with a message that contains `part`, or the
+ * key when `part` is NULL. */
 static inline void refuses(const char *base, const char *key, const char *value, um_status want, const char *part) {
     um_arch a;
     um_err err = {0};

@@ -40,8 +40,7 @@ static inline void folder_write_text(const char *dir, const char *name, const ch
     folder_write(dir, name, text, strlen(text));
 }
 
-/* Sends stderr to a file of the folder until release_stderr, which gives what was said (um_buf_free; data never NULL).
- */
+/* Redirects stderr to a file of the folder. release_stderr ends this and returns the text (never NULL; um_buf_free). */
 static inline int catch_stderr(const char *dir) {
     char *path = um_path_join(dir, "stderr.txt");
     int old = dup(2), file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
@@ -64,7 +63,7 @@ static inline um_buf release_stderr(const char *dir, int old) {
     return said;
 }
 
-/* A safetensors file from its header's text and `n` bytes of data. */
+/* Appends a safetensors file with this header and `n` bytes of data. */
 static inline void safetensors_put(um_buf *out, const char *header, const void *data, size_t n) {
     uint64_t len = strlen(header);
     for (int i = 0; i < 8; i++) um_buf_putc(out, (char)(len >> (8 * i)));
@@ -80,7 +79,7 @@ static inline void folder_write_safetensors(const char *dir, const char *name, c
     um_buf_free(&b);
 }
 
-/* A word-level tokenizer of `n` words w0, w1, …; `side` is the text of tokenizer_config.json. */
+/* Writes a word-level tokenizer with the `n` words w0, w1, ... `side` is the text of tokenizer_config.json. */
 static inline void folder_write_tokenizer(const char *dir, int n, const char *side) {
     um_buf b = {0};
     um_buf_puts(&b, "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":"
@@ -93,7 +92,7 @@ static inline void folder_write_tokenizer(const char *dir, int n, const char *si
     um_buf_free(&b);
 }
 
-/* A JSON text that a test may write with single quotes. */
+/* Returns the text with double quotes in place of single ones (um_free). */
 static inline char *quoted(const char *text) {
     char *s = um_strdup(text);
     for (char *p = s; *p; p++)

@@ -1,4 +1,4 @@
-/* Special ids: which source wins, and what is said when the sources disagree. */
+/* Tests of special ids: which source is used, and the warnings when sources contradict each other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,12 +20,12 @@ static const char llada[] =
 
 typedef struct folder {
     const char *base, *more;       /* config.json */
-    const char *generation, *side; /* generation_config.json, tokenizer_config.json; NULL: none, no tokenizer */
+    const char *generation, *side; /* generation_config.json, or NULL; tokenizer_config.json, or NULL: no tokenizer */
     int n_words;
-    int32_t mask; /* the user's, -1 none */
+    int32_t mask; /* mask id of the user; -1: none */
 } folder;
 
-/* Loads the folder; *said (um_buf_free) are the warnings. */
+/* Loads the folder. *said receives the warnings (um_buf_free). */
 static um_status load(um_arch *a, const folder *f, um_buf *said, um_err *err) {
     char *dir = folder_new(), text[1024];
     um_tok *tok = NULL;
@@ -115,7 +115,7 @@ static void every_id_keeps_its_source(void **state) {
     assert_null(a.pad_from);
 }
 
-/* 126349 ids are those of a release; the words are not. */
+/* A tokenizer with 126349 ids is as large as that of a release, but this one has other tokens. */
 static void tokenizer_of_another_model_is_noticed(void **state) {
     (void)state;
     loads(&(folder){llada, ",'eos_token_id':0", NULL, "{}", 126349, -1},

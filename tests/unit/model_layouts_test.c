@@ -1,4 +1,4 @@
-/* Every family from a folder to hidden rows, the layouts in which its experts may be stored, and its routing blocks. */
+/* Tests of every family from a folder to hidden rows, of the layouts of stored experts, and of routing blocks. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static float difference(const float *a, const float *b, size_t n) {
 
 /* ---- Families ---------------------------------------------------------------------------------------------------- */
 
-/* The two backends share the model room, but no arithmetic. */
+/* The two backends use the same model room, but their arithmetic is implemented separately. */
 static void every_family_runs_alike_on_all_backends(void **state) {
     (void)state;
     for (size_t i = 0; i < UM_LEN(families); i++) {
@@ -52,7 +52,7 @@ static void every_family_runs_alike_on_all_backends(void **state) {
     }
 }
 
-/* Hidden rows of `config` on ref; um_free. */
+/* Returns the hidden rows of a model with this configuration on the backend ref (um_free). */
 static float *hidden_of(const char *config) {
     zoo z = zoo_new(config);
     zoo_write(&z);
@@ -69,7 +69,7 @@ static void same(const char *a, const char *b, bool want) {
     um_free(y);
 }
 
-/* Each switch of a family must reach the arithmetic, and what the family does not read must not. */
+/* Fields that a family reads must change the result. Fields that it does not read must not change it. */
 static void switches_reach_the_arithmetic(void **state) {
     (void)state;
     same(ZOO_RND1(",'norm_topk_prob':true"), ZOO_RND1(",'norm_topk_prob':false"), false);
@@ -142,7 +142,7 @@ static void refuses(zoo *z, um_status want, const char *part) {
     folder_free(z->dir);
 }
 
-/* The folder says `stated`, its tensors are those of `stored`. */
+/* Checks that a folder whose config.json is `stated` and whose tensors belong to `stored` is refused. */
 static void refuses_experts(const char *stated, const char *stored, size_t layout, const char *part) {
     zoo z = zoo_new(stored);
     char *text = quoted(stated);
@@ -172,7 +172,7 @@ static void experts_that_are_missing_or_misshapen_are_named(void **state) {
 
 /* ---- Routing blocks ---------------------------------------------------------------------------------------------- */
 
-/* The tokens of a block share a pool of experts: a neighbour in the batch, or one more block, must not get into it. */
+/* The tokens of a block share a pool of experts. Other requests in the batch and other blocks must not change it. */
 static void routing_blocks_end_with_the_request(void **state) {
     (void)state;
     const int n[] = {6, 10, 3}, number[] = {0, 1, 2};
@@ -194,7 +194,7 @@ static void routing_blocks_end_with_the_request(void **state) {
     folder_free(z.dir);
 }
 
-/* The first block of 4 sees nothing of the second, so only the pool could tell it. */
+/* The first block of 4 does not see the second. So a difference could only come from a shared pool of experts. */
 static void routing_blocks_lie_on_the_grid(void **state) {
     (void)state;
     zoo z = zoo_new(ZOO_LLADA22);
@@ -209,7 +209,7 @@ static void routing_blocks_lie_on_the_grid(void **state) {
     zoo_done(&z, m);
 }
 
-/* ---- Weights that are no numbers --------------------------------------------------------------------------------- */
+/* ---- Weights that are NaN or infinite ---------------------------------------------------------------------------- */
 
 static zoo poisoned(const char *tensor, float value, size_t layout) {
     zoo z = zoo_new(ZOO_LLADA2(""));
@@ -220,7 +220,7 @@ static zoo poisoned(const char *tensor, float value, size_t layout) {
     return z;
 }
 
-static void weights_that_are_no_numbers_are_counted_and_named(void **state) {
+static void weights_that_are_not_finite_are_counted_and_named(void **state) {
     (void)state;
     zoo z = poisoned("model.norm.weight", NAN, 0);
     refuses(&z, UM_EMODEL, "1 values in 1 tensors are NaN or infinite, the first is model.norm.weight[61]");
@@ -235,7 +235,7 @@ static void weights_that_are_no_numbers_are_counted_and_named(void **state) {
     zoo_done(&z, m);
 }
 
-static void weights_that_are_no_numbers_are_warned_of_or_left_alone(void **state) {
+static void weights_that_are_not_finite_give_a_warning_or_nothing(void **state) {
     (void)state;
     static const int32_t checks[] = {UM_CHECK_WARN, UM_CHECK_OFF};
     for (size_t i = 0; i < UM_LEN(checks); i++) {
@@ -262,8 +262,8 @@ int main(void) {
         cmocka_unit_test(experts_that_are_missing_or_misshapen_are_named),
         cmocka_unit_test(routing_blocks_end_with_the_request),
         cmocka_unit_test(routing_blocks_lie_on_the_grid),
-        cmocka_unit_test(weights_that_are_no_numbers_are_counted_and_named),
-        cmocka_unit_test(weights_that_are_no_numbers_are_warned_of_or_left_alone),
+        cmocka_unit_test(weights_that_are_not_finite_are_counted_and_named),
+        cmocka_unit_test(weights_that_are_not_finite_give_a_warning_or_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Opening whole folders: weights by name and shape, what the tensors decide, and names in the hub's cache. */
+/* Tests of opening folders: names and shapes of weights, optional tensors, and names in the hub's cache. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ static void list_tensors(checkpoint *c, const um_family *f, bool qk_norm) {
     }
 }
 
-/* An SDAR folder; `tied` is the text of tie_word_embeddings. */
+/* Returns the folder of an SDAR checkpoint. `tied` is the JSON text of tie_word_embeddings. */
 static checkpoint new_sdar(const char *tied, bool qk_norm) {
     checkpoint c = {.dir = folder_new()};
     char text[sizeof sdar + 8];
@@ -145,7 +145,7 @@ static void refuses(checkpoint *c, um_status want, const char *part) {
     folder_free(c->dir);
 }
 
-/* Opens with stderr caught; *said (um_buf_free) receives the warnings. */
+/* Opens the checkpoint. *said receives the warnings that were written to stderr (um_buf_free). */
 static um_model *opens_saying(checkpoint *c, um_buf *said) {
     int old = catch_stderr(c->dir);
     um_model *m = opens(c);
@@ -182,7 +182,7 @@ static void bf16_files_are_computed_in_bf16(void **state) {
     for (int i = 0; i < c.n; i++) strcpy(c.t[i].dtype, "BF16");
     um_model *m = opens(&c);
     assert_int_equal(m->dtype, UM_BF16);
-    /* The tensor's place in the list seeds its values, see write_weights. */
+    /* write_weights computes the values of a tensor from its index in the list. */
     int at = (int)(tensor(&c, "model.layers.1.self_attn.k_norm.weight") - c.t);
     for (int k = 0; k < D; k++) assert_true(m->layer[1].k_norm[k] == (float)((k * 7 + at) % 11) / 16);
     done(&c, m);
@@ -498,7 +498,7 @@ static void interrupted_downloads_are_named(void **state) {
     unsetenv("HF_HUB_CACHE");
 }
 
-/* The hub's tools store files under blobs and link to them. */
+/* The hub's tools store files in the folder blobs and link to them from the snapshots. */
 static void snapshots_of_links_are_followed(void **state) {
     (void)state;
     char *cache = folder_new(), path[512];
@@ -508,7 +508,7 @@ static void snapshots_of_links_are_followed(void **state) {
     snprintf(path, sizeof path, "%s/models--org--tiny/snapshots/aaaa/config.json", cache);
     assert_int_equal(remove(path), 0);
     assert_int_equal(symlink("../../blobs/0123", path), 0);
-    finds_none("org/tiny", UM_ENOENT, "no snapshot is whole");
+    finds_none("org/tiny", UM_ENOENT, "no snapshot is complete");
     char blobs[512];
     snprintf(blobs, sizeof blobs, "%s/models--org--tiny/blobs", cache);
     mkdir(blobs, 0700);
@@ -531,8 +531,8 @@ static void hub_cache_moves_with_hf_home(void **state) {
 
 static void bad_model_names_are_explained(void **state) {
     (void)state;
-    finds("tests/golden/models/sdar", "tests/golden/models/sdar");
-    finds_none("tests/golden/models/sdar/config.json", UM_EINVAL, "is a file");
+    finds("build/data/golden/models/sdar", "build/data/golden/models/sdar");
+    finds_none("build/data/golden/models/sdar/config.json", UM_EINVAL, "is a file");
     finds_none("/no/such/folder", UM_ENOENT, "no such folder");
     finds_none("no-such/..", UM_ENOENT, "no such folder");
     finds_none("", UM_EINVAL, "no model given");

@@ -1,5 +1,5 @@
-/* LoRA adapters: merged, or applied to the requests that ask for them, they add s * B A to the layers that PEFT means;
- * what does not fit is refused by name. */
+/* Tests of LoRA adapters. Merged, or applied to the requests that use them, they add s * B A to the same layers as in
+ * PEFT. An adapter that does not fit the model is refused, and the message names the reason. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,10 +54,8 @@ static um_model *open_model(const char *dir, open_as o) {
     return m;
 }
 
-/* Hidden rows of TOKENS tokens through the adapter (-1: none); um_free. */
-static float *hidden_of(const um_model *m, int adapter) {
-    return zoo_run_adapted(m, 1, &(int){TOKENS}, &(int){0}, &adapter);
-}
+/* Returns the hidden rows of TOKENS tokens that use the adapter with this index; -1: none (um_free). */
+static float *hidden_of(um_model *m, int adapter) { return zoo_run_adapted(m, 1, &(int){TOKENS}, &(int){0}, &adapter); }
 
 static float *hidden_as(const char *dir, open_as o, int adapter) {
     um_model *m = open_model(dir, o);
@@ -72,15 +70,16 @@ static float difference(const float *a, const float *b) {
     return worst;
 }
 
-/* A zoo on disk. */
+/* Writes a random checkpoint with this configuration. */
 static zoo written(const char *config) {
     zoo z = zoo_new(config);
     zoo_write(&z);
     return z;
 }
 
-/* Merged (and, unless merge_only, applied) the adapter gives what the checkpoint with the products written in gives,
- * and that is not what the plain one gives. */
+/* Compares the adapter with a checkpoint to whose weights the products B A have been added. Merged, and unless
+ * merge_only also applied, the adapter gives the same hidden rows as that checkpoint. The base model gives different
+ * ones. */
 static void check_runs(const zoo *z, const lora_folder *a, bool merge_only) {
     static const char *const devices[] = {"ref", "cpu"};
     char *folded = lora_fold(a, z->dir);
@@ -107,13 +106,13 @@ static void check_runs(const zoo *z, const lora_folder *a, bool merge_only) {
     folder_free(folded);
 }
 
-/* ---- What they add ----------------------------------------------------------------------------------------------- */
+/* ---- Layers that adapters change --------------------------------------------------------------------------------- */
 
 typedef struct layout {
     const char *config, *within, *leaves; /* leaves: "a|b" */
 } layout;
 
-/* target_modules as a JSON list in single quotes. */
+/* Returns an adapter_config.json with the leaves as target_modules, in single quotes (um_free). */
 static char *config_of(const char *leaves, const char *more) {
     um_buf b = {0};
     um_buf_puts(&b, "{'peft_type':'LORA','r':4,'lora_alpha':8,'lora_dropout':0.1,'bias':'none','target_modules':['");
@@ -140,7 +139,7 @@ static void merged_and_applied_adapters_give_what_the_summed_weights_give(void *
     (void)state;
     static const layout layouts[] = {
         {ZOO_LLADA, "blocks.", "q_proj|k_proj|v_proj|attn_out"}, /* as D2F */
-        {ZOO_LLADA, "blocks.", "q_proj|v_proj"},                 /* a gap in the stack */
+        {ZOO_LLADA, "blocks.", "q_proj|v_proj"},                 /* without the middle part of the stack */
         {ZOO_LLADA, "blocks.", "ff_proj|up_proj|ff_out"},
         {ZOO_LLADA, "blocks.", "up_proj"},
         {ZOO_DREAM, "layers.", "q_proj|k_proj|v_proj|o_proj"}, /* as D2F */
@@ -153,7 +152,8 @@ static void merged_and_applied_adapters_give_what_the_summed_weights_give(void *
     for (size_t i = 0; i < UM_LEN(layouts); i++) check_layout(&layouts[i]);
 }
 
-/* The dense layer and the shared experts have the names of the routed ones: a regular expression tells them apart. */
+/* The dense layer and the shared experts have the same leaf names as the routed experts. A regular expression tells
+ * them apart. */
 static void dense_and_shared_layers_of_a_mixture_are_adapted(void **state) {
     (void)state;
     zoo z = written(ZOO_LLADA2(""));
@@ -203,7 +203,7 @@ static void routed_experts_and_heads_are_merged(void **state) {
     folder_free(z.dir);
 }
 
-/* The products of the test are exact, so a merged weight has to have the very bits of the sum, rounded once to bf16. */
+/* The products of the test are exact. So a merged weight must be bit-identical to the sum, rounded once to bf16. */
 static void merging_rounds_once(void **state) {
     (void)state;
     zoo z = written(ZOO_DREAM);
@@ -239,7 +239,7 @@ static void modules_to_save_replace_tensors_when_merged(void **state) {
     folder_free(z.dir);
 }
 
-/* A whole block that is saved is no target, and the head's own tensor stands beside its matrices. */
+/* The modules of a layer that modules_to_save names are no targets. The head has a replacement tensor and matrices. */
 static void what_is_saved_whole_is_no_target(void **state) {
     (void)state;
     zoo z = written(ZOO_DREAM);
@@ -265,7 +265,7 @@ static void what_is_saved_whole_is_no_target(void **state) {
     folder_free(z.dir);
 }
 
-/* ---- Side by side ------------------------------------------------------------------------------------------------ */
+/* ---- Several adapters in one batch ------------------------------------------------------------------------------- */
 
 static void requests_with_different_adapters_share_a_batch(void **state) {
     (void)state;
@@ -341,7 +341,7 @@ static void adapters_are_found_by_name(void **state) {
     folder_free(z.dir);
 }
 
-/* ---- The folder's dialects --------------------------------------------------------------------------------------- */
+/* ---- Spellings of names ------------------------------------------------------------------------------------------ */
 
 static void all_ways_to_write_a_key_mean_the_same(void **state) {
     (void)state;
@@ -369,7 +369,7 @@ static void all_ways_to_write_a_key_mean_the_same(void **state) {
     folder_free(z.dir);
 }
 
-/* LLaDA's files may leave out the leading "model.", whatever the adapter writes. */
+/* LLaDA's files may omit the prefix "model.". Adapters with and without it then still work. */
 static void a_base_without_the_leading_model_takes_the_same_adapters(void **state) {
     (void)state;
     zoo z = zoo_new(ZOO_LLADA);
@@ -430,7 +430,7 @@ static void layers_and_exclusions_choose_among_the_targets(void **state) {
                  "'exclude_modules':['gate_proj','mlp.up_proj','down_proj']}");
 }
 
-/* Rank 0: no target. The answers are those of PEFT 0.21. */
+/* Rank 0: the module is no target. The expected values are those of PEFT 0.21. */
 static void modules_are_chosen_and_scaled_as_by_peft(void **state) {
     (void)state;
     static const struct {
@@ -446,7 +446,7 @@ static void modules_are_chosen_and_scaled_as_by_peft(void **state) {
         {"'target_modules':['up_proj'],'layers_to_transform':[7]", "model.layers.1.mlp.experts.7.up_proj", 0, 0},
         {"'target_modules':['up_proj'],'layers_to_transform':[7],'layers_pattern':'experts'",
          "model.layers.1.mlp.experts.7.up_proj", 4, 2},
-        {"'target_modules':['lm_head'],'layers_to_transform':1", "lm_head", 4, 2}, /* the whole path */
+        {"'target_modules':['lm_head'],'layers_to_transform':1", "lm_head", 4, 2}, /* the complete path */
         {"'target_modules':['ff_out'],'layers_to_transform':1", "model.transformer.ff_out", 0, 0},
         {"'target_modules':['gate_proj'],'modules_to_save':['mlp']", "model.layers.0.mlp.gate_proj", 0, 0},
         {"'target_modules':['up_proj'],'exclude_modules':['experts.7.up_proj']", "model.layers.1.mlp.experts.7.up_proj",
@@ -466,7 +466,7 @@ static void modules_are_chosen_and_scaled_as_by_peft(void **state) {
         snprintf(text, sizeof text, "{'r':4,'lora_alpha':8,%s}", cases[i].config);
         json_t *root = json_of(text);
         if (um_lora_config_parse(&c, root, "config", &err)) fail_msg("%s", err.msg);
-        if (um_lora_config_ask(c, cases[i].module, &t, &err)) fail_msg("%s", err.msg);
+        if (um_lora_config_find(c, cases[i].module, &t, &err)) fail_msg("%s", err.msg);
         if (t.is_target != (cases[i].rank > 0)) fail_msg("%s: %s", text, cases[i].module);
         if (t.is_target && (t.rank != cases[i].rank || t.scale != cases[i].scale))
             fail_msg("%s: rank %d, scale %g", text, t.rank, (double)t.scale);
@@ -475,7 +475,7 @@ static void modules_are_chosen_and_scaled_as_by_peft(void **state) {
     }
 }
 
-/* A routed expert has a number too, which is not the layer's. */
+/* The path of a routed expert contains its number, which must not be taken for the number of the layer. */
 static void layers_of_experts_are_told_from_their_numbers(void **state) {
     (void)state;
     zoo z = written(ZOO_LLADA2(""));
@@ -500,7 +500,7 @@ static void a_name_that_the_head_shares_leaves_the_head_alone(void **state) {
 
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
-static zoo dream; /* what the adapters below are opened on */
+static zoo dream; /* the base model of the adapters below */
 
 static int write_dream(void **state) {
     (void)state;
@@ -525,7 +525,7 @@ static void check_refused(const lora_folder *a, open_as o, um_status code, const
     assert_int_equal(s, code);
 }
 
-/* q_proj of both layers under this configuration. */
+/* Checks that an adapter with q_proj of both layers and this configuration is refused. */
 static void refuses_config(const char *config, um_status code, const char *part) {
     lora_folder a = lora_new(20);
     lora_fit(&a, dream.dir, "layers.", "q_proj", 4, 2);
@@ -557,12 +557,12 @@ static void refuses_configurations_that_contradict_themselves(void **state) {
     refuses_config("{'r':257,'lora_alpha':8,'target_modules':['q_proj']}", UM_EPARSE,
                    "\"r\": expected an integer 1..256");
     refuses_config("{'r':4,'lora_alpha':8}", UM_EMODEL, "\"target_modules\" names no module");
-    refuses_config("{'r':4,'lora_alpha':8,'target_modules':[7]}", UM_EPARSE, "entry 0 is no name of a module");
+    refuses_config("{'r':4,'lora_alpha':8,'target_modules':[7]}", UM_EPARSE, "entry 0 is not the name of a module");
     refuses_config("{'r':4,'lora_alpha':8,'target_modules':{}}", UM_EPARSE, "expected a list of modules");
     refuses_config("{'r':4,'lora_alpha':8,'target_modules':'(q_proj'}", UM_EPARSE,
-                   "is no regular expression, at byte 7");
+                   "is not a regular expression, at byte 7");
     refuses_config("{" Q ",'layers_to_transform':['one']}", UM_EPARSE, "\"layers_to_transform\": expected the number");
-    refuses_config("{" Q ",'layers_pattern':'layers'}", UM_EMODEL, "without \"layers_to_transform\"");
+    refuses_config("{" Q ",'layers_pattern':'layers'}", UM_EMODEL, "\"layers_pattern\" needs \"layers_to_transform\"");
     refuses_config("{'r':4,'lora_alpha':8,'target_modules':'.*q_proj','layers_to_transform':[0]}", UM_EMODEL,
                    "not with a regular expression");
     refuses_config("{" Q ",'rank_pattern':{'q_proj':0}}", UM_EPARSE, "\"rank_pattern\": \"q_proj\" needs an integer");
@@ -577,17 +577,17 @@ static void refuses_targets_and_tensors_that_do_not_meet(void **state) {
                    "v_proj, o_proj, gate_proj, up_proj, down_proj");
     refuses_config("{'r':4,'lora_alpha':8,'target_modules':['q_proj','k_proj']}", UM_EMODEL,
                    "model.layers.0.self_attn.k_proj is a target of adapter_config.json, but adapter_model.safetensors "
-                   "lacks its lora_A and lora_B");
+                   "has no lora_A and lora_B for it");
     refuses_config("{'r':4,'lora_alpha':8,'target_modules':['q_proj'],'layers_to_transform':[0]}", UM_EMODEL,
-                   "tensor base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight is there, but "
-                   "adapter_config.json does not make its module a target");
+                   "there is a tensor base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight, but its module "
+                   "is no target of adapter_config.json");
     refuses_config("{'r':8,'lora_alpha':8,'target_modules':['q_proj']}", UM_EMODEL,
                    "tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight: expected [8, 64], rank 8 "
                    "from adapter_config.json and the size of the layer, found [4, 64]");
     refuses_config("{" Q ",'modules_to_save':['lm_head']}", UM_EMODEL, "\"modules_to_save\" names lm_head, but");
 }
 
-/* An adapter with q_proj and one tensor more. */
+/* Checks that an adapter with q_proj and one further tensor is refused. */
 static void refuses_tensor(const char *key, int rows, int cols, open_as o, um_status code, const char *part) {
     lora_folder a = lora_new(21);
     lora_fit(&a, dream.dir, "layers.", "q_proj", 4, 2);
@@ -628,8 +628,7 @@ static void refuses_what_can_only_be_merged(void **state) {
     lora_fit(&head, dream.dir, "lm_head", "lm_head", 4, 2);
     lora_write(&head, "{'r':4,'lora_alpha':8,'target_modules':['lm_head']}");
     check_refused(&head, (open_as){0}, UM_EUNSUPPORTED,
-                  "changes lm_head, the head, which works for an adapter that is "
-                  "merged only: load it alone with --lora-merge");
+                  "changes lm_head, the head; only a merged adapter can do this: load it alone with --lora-merge");
     lora_fit(&saved, dream.dir, "layers.", "q_proj", 4, 2);
     lora_put(&saved, "base_model.model.model.norm.weight", 64, 0);
     lora_write(&saved, "{" Q ",'modules_to_save':['norm']}");
@@ -652,7 +651,7 @@ static void refuses_replacements_of_another_shape_or_of_nothing(void **state) {
     static const struct {
         const char *key, *module, *part;
     } cases[] = {{"base_model.model.model.norm.weight", "norm", "tensor model.norm.weight: expected [64] from"},
-                 {"base_model.model.model.normal.weight", "normal", "normal.weight takes the place of none"}};
+                 {"base_model.model.model.normal.weight", "normal", "normal.weight replaces no tensor"}};
     for (size_t i = 0; i < UM_LEN(cases); i++) {
         lora_folder a = lora_new(26);
         char config[256];
@@ -669,12 +668,12 @@ static void refuses_folders_that_are_not_whole(void **state) {
     (void)state;
     lora_folder a = lora_new(27);
     char *path = um_path_join(a.dir, "adapter_model.safetensors"), list[256];
-    check_refused(&a, (open_as){.lora = "/nowhere/at/all"}, UM_ENOENT, "adapter all: /nowhere/at/all is no folder");
+    check_refused(&a, (open_as){.lora = "/nowhere/at/all"}, UM_ENOENT, "adapter all: /nowhere/at/all is not a folder");
     check_refused(&a, (open_as){0}, UM_ENOENT, "adapter_config.json");
     lora_write(&a, "{" Q "}");
     check_refused(&a, (open_as){0}, UM_EMODEL, "holds no tensor");
     remove(path);
-    check_refused(&a, (open_as){0}, UM_ENOENT, "adapter_model.safetensors is not there");
+    check_refused(&a, (open_as){0}, UM_ENOENT, "adapter_model.safetensors is missing");
     folder_write_text(a.dir, "adapter_model.bin", "");
     check_refused(&a, (open_as){0}, UM_EUNSUPPORTED, "holds adapter_model.bin; unmask reads safetensors only");
     lora_fit(&a, dream.dir, "layers.", "q_proj", 4, 2);

@@ -1,4 +1,4 @@
-/* safetensors files and indexes: what is read, and what every lie of a header is answered with. */
+/* Tests of safetensors files and indexes: reading them, and the errors for each kind of wrong header. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
 
-/* Parses a file of this header (single quotes for double ones) and 32 bytes of data 0, 1, 2, … */
+/* Parses a file with this header (single quotes stand for double ones) and the 32 bytes of data 0, 1, 2, ... */
 static um_status parse(um_safetensors **out, um_buf *file, const char *header, um_err *err) {
     uint8_t data[32];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)i;
@@ -102,8 +102,8 @@ static void rejects_file_without_length(void **state) {
 
 static void rejects_header_longer_than_file(void **state) {
     (void)state;
-    rejects_bytes("\x03\0\0\0\0\0\0\0{}", 10, "the header claims 3 bytes, the file holds 2");
-    rejects_bytes("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "truncated or no safetensors file");
+    rejects_bytes("\x03\0\0\0\0\0\0\0{}", 10, "the header claims 3 bytes, but the file has 2");
+    rejects_bytes("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "truncated or not a safetensors file");
 }
 
 static void recognises_a_git_lfs_pointer(void **state) {
@@ -134,6 +134,39 @@ static void rejects_shape_that_overflows(void **state) {
     rejects("{'a':{'dtype':'F32','shape':[4294967296,4294967296,4],'data_offsets':[0,0]}}", UM_EPARSE, "overflows");
 }
 
+static void reads_four_dimensions(void **state) {
+    (void)state;
+    um_safetensors *s;
+    um_buf file = {0};
+    um_err err = {0};
+    char text[UM_SHAPE_TEXT];
+    assert_int_equal(parse(&s, &file, "{'a':{'dtype':'F32','shape':[2,1,4,1],'data_offsets':[0,32]}}", &err), UM_OK);
+    const um_tensor *a = um_safetensors_find(s, "a");
+    assert_int_equal(a->n_dims, 4);
+    assert_int_equal(um_tensor_elements(a), 8);
+    um_shape_print(text, a->dim, a->n_dims);
+    assert_string_equal(text, "[2, 1, 4, 1]");
+    um_safetensors_close(s);
+    um_buf_free(&file);
+}
+
+static void rejects_more_dimensions_than_a_tensor_holds(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F32','shape':[1,1,1,1,1],'data_offsets':[0,4]}}", UM_EPARSE,
+            "tensor a has 5 dimensions, unmask reads at most 4");
+    rejects("{'a':{'dtype':'I64','shape':[1,1,1,1,1,1],'data_offsets':[0,8]}}", UM_EPARSE, "6 dimensions");
+    rejects("{'a':{'dtype':'F4_NEW','shape':[1,0,1,1,1],'data_offsets':[0,0]}}", UM_EPARSE, "5 dimensions");
+}
+
+/* The size of an element is unknown, so the number of bytes can't be checked exactly. The number of elements must still
+ * be limited, so that the sum over all tensors does not overflow. */
+static void rejects_unknown_type_with_less_than_a_bit_per_element(void **state) {
+    (void)state;
+    rejects("{'a':{'dtype':'F4_NEW','shape':[4294967296,4294967295],'data_offsets':[0,8]}}", UM_EPARSE,
+            "tensor a: its shape has 18446744069414584320 elements, but data_offsets give 8 bytes");
+    rejects("{'a':{'dtype':'F4_NEW','shape':[17],'data_offsets':[0,2]}}", UM_EPARSE, "17 elements");
+}
+
 static void rejects_malformed_entries(void **state) {
     (void)state;
     rejects("{'a':{'dtype':'F32','shape':[-1],'data_offsets':[0,4]}}", UM_EPARSE, "dimension 0");
@@ -142,7 +175,7 @@ static void rejects_malformed_entries(void **state) {
     rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[16,0]}}", UM_EPARSE, "data_offsets");
     rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[-4,12]}}", UM_EPARSE, "data_offsets");
     rejects("{'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16,32]}}", UM_EPARSE, "data_offsets");
-    rejects("{'a':{'shape':[4],'data_offsets':[0,16]}}", UM_EPARSE, "no \"dtype\"");
+    rejects("{'a':{'shape':[4],'data_offsets':[0,16]}}", UM_EPARSE, "no valid \"dtype\"");
     rejects("{'a':7}", UM_EPARSE, "tensor a");
 }
 
@@ -237,7 +270,7 @@ static void tells_a_dangling_link_from_no_weights(void **state) {
     (void)state;
     char *dir = folder_new(), *link = um_path_join(dir, "model.safetensors");
     assert_int_equal(symlink("/no/such/blob", link), 0);
-    refuses_folder(dir, UM_ENOENT, "a link to a file that is not there");
+    refuses_folder(dir, UM_ENOENT, "a link to a missing file");
     um_free(link);
     folder_free(dir);
 }
@@ -318,6 +351,9 @@ int main(void) {
         cmocka_unit_test(rejects_tensor_beyond_the_file),
         cmocka_unit_test(rejects_shape_that_contradicts_offsets),
         cmocka_unit_test(rejects_shape_that_overflows),
+        cmocka_unit_test(reads_four_dimensions),
+        cmocka_unit_test(rejects_more_dimensions_than_a_tensor_holds),
+        cmocka_unit_test(rejects_unknown_type_with_less_than_a_bit_per_element),
         cmocka_unit_test(rejects_malformed_entries),
         cmocka_unit_test(rejects_overlapping_tensors),
         cmocka_unit_test(rejects_a_tensor_named_twice),

@@ -1,4 +1,4 @@
-/* model: text of tokens one by one, and prompts as the engine encodes them. */
+/* Tests of the text of single tokens, and of prompts as the engine encodes them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static um_model *open_text(const char *dir) {
     return m;
 }
 
-/* That folder with the decoder BPEDecoder. */
+/* Writes the folder of bos_folder_make with the decoder BPEDecoder. */
 static void bpe_folder_make(void) {
     char path[64];
     json_t *t = NULL;
@@ -83,7 +83,7 @@ static void texts_of_tokens_join_to_the_whole(void **state) {
         size_t from = i ? at[i - 1] : 0, size;
         const char *raw = um_model_token_bytes(model, ids[i], &size);
         assert_true(at[i] >= from);
-        assert_int_equal(um_utf8_check(each + from, at[i] - from), at[i] - from); /* never a part of a character */
+        assert_int_equal(um_utf8_check(each + from, at[i] - from), at[i] - from); /* complete characters */
         um_buf_append(&bytes, raw, size);
     }
     assert_string_equal(bytes.data, text);
@@ -91,7 +91,8 @@ static void texts_of_tokens_join_to_the_whole(void **state) {
     um_free(each);
 }
 
-/* Its decoder writes the last token differently, so a text comes out when the next token is there. */
+/* BPEDecoder writes the last token differently. So the stream returns the text of a token when the next one is known.
+ * The text must still be counted for its own token. */
 static void a_text_that_waits_for_the_next_token_is_its_tokens_own(void **state) {
     (void)state;
     static const char *const token[] = {"Hello", "World", "!"};
@@ -103,7 +104,7 @@ static void a_text_that_waits_for_the_next_token_is_its_tokens_own(void **state)
         int32_t got[64];
         size_t n_got = encode(with_bos, token[i], false, got);
         ids[n++] = got[n_got - 1];
-        if (i == 1) ids[n++] = none; /* skipped: it ends where the token before it does */
+        if (i == 1) ids[n++] = none; /* a special token is skipped; it ends where the token before it ends */
     }
     assert_int_equal(um_model_decode_each(with_bpe, ids, (size_t)n, false, &each, at, NULL), UM_OK);
     for (int32_t i = 0, from = 0; i < n; i++) {

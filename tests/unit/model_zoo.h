@@ -1,13 +1,13 @@
-/* Checkpoints of every family, small and filled with random weights, for the tests of the model room.
+/* Small checkpoints of every family with random weights, for the tests of the model room.
  *
- * A weight's value depends on what it is (role, layer, expert, row, column) and not on the tensor that holds it, so two
- * layouts of one model hold the same numbers. */
+ * The value of a weight depends on its role, layer, expert, row and column, and not on the tensor that contains it. So
+ * two layouts of a model contain the same numbers. */
 #ifndef TESTS_MODEL_ZOO_H
 #define TESTS_MODEL_ZOO_H
 
 #include "model_folder.h"
 
-/* The tiny configurations of the families; the tokenizer has 241 words, so the special ids are rows without a token. */
+/* Small configurations of the families. The tokenizer has 241 words, so the special ids are rows without a token. */
 #define ZOO_LLAMA(names, more)                                                                                         \
     "{" names ",'hidden_size':64,'intermediate_size':160,'num_hidden_layers':2,'num_attention_heads':4,"               \
     "'num_key_value_heads':2,'vocab_size':256,'max_position_embeddings':256,'rope_theta':1000000.0,"                   \
@@ -64,13 +64,13 @@
 typedef struct zoo {
     char *dir;
     um_arch arch;
-    bool bare;       /* names without the leading "model." */
-    size_t layout;   /* of the experts: index into names->experts */
-    int router_bias; /* which of its names */
+    bool bare;       /* write the names without the prefix "model." */
+    size_t layout;   /* layout of the experts: index into names->experts */
+    int router_bias; /* index of the name under which the router's bias is written */
     um_buf header, data;
-    size_t from; /* where the data of the open tensor begins */
+    size_t from; /* offset of the data of the tensor that is being written */
     float poison;
-    char poisoned[96]; /* tensor whose second value is `poison`; "" none */
+    char poisoned[96]; /* name of the tensor whose third last value is `poison`; "": none */
 } zoo;
 
 static inline void zoo_open(zoo *z, const char *pattern, int layer, int expert, const char *suffix) {
@@ -95,7 +95,7 @@ static inline void zoo_close(zoo *z, const char *shape) {
     z->poisoned[0] = '\0';
 }
 
-/* rows * cols values of a role: uniform around `mean`. */
+/* Appends rows * cols random values for a role, uniform in mean - spread .. mean + spread. */
 static inline void zoo_fill(zoo *z, const char *role, int layer, int expert, int64_t rows, int64_t cols, float mean,
                             float spread) {
     uint64_t of_role = 0;
@@ -172,7 +172,8 @@ static inline void zoo_dense(zoo *z, int i) {
     zoo_vector(z, n->down, ".bias", "down bias", i, a->hidden, 0);
 }
 
-/* One tensor of the experts: `role`s one below the other, of expert `e`, or of all. */
+/* Writes the tensor of expert `e` or, when stacked, of all experts. `below` is a second matrix under the first one, or
+ * NULL. */
 static inline void zoo_expert_tensor(zoo *z, const char *pattern, const char *role, const char *below, int i, int e,
                                      bool stacked, int64_t rows, int64_t cols) {
     const int E = z->arch.route.n_experts;
@@ -206,7 +207,7 @@ static inline void zoo_experts(zoo *z, int i) {
     zoo_matrix(z, n->shared_down, "shared down", i, a->hidden, a->shared_ff);
 }
 
-/* A zoo in a new folder; its fields may be changed before zoo_write. */
+/* Creates a checkpoint in a new folder. Its fields may be changed before zoo_write. */
 static inline zoo zoo_new(const char *config) {
     zoo z = {.dir = folder_new()};
     um_err err = {0};
@@ -262,10 +263,9 @@ static inline um_model *zoo_model(const zoo *z, const char *device) {
 
 enum { ZOO_PAGE = 32, ZOO_TOKENS = 64 };
 
-/* Final hidden rows [sum of n, hidden] (um_free) of requests of n[i] tokens in one pass; token k of a request is
- * (31 number[i] + 7 k) mod 200. It runs through adapter[i]; NULL: none does. */
-static inline float *zoo_run_adapted(const um_model *m, int n_requests, const int *n, const int *number,
-                                     const int *adapter) {
+/* Returns the final hidden rows [sum of n, hidden] of requests with n[i] tokens in one pass (um_free). Token k of a
+ * request is (31 number[i] + 7 k) mod 200. Request i uses adapter[i]; NULL: no request uses one. */
+static inline float *zoo_run_adapted(um_model *m, int n_requests, const int *n, const int *number, const int *adapter) {
     int32_t id[ZOO_TOKENS], pos[ZOO_TOKENS], slot[ZOO_TOKENS], end[ZOO_TOKENS], page[ZOO_TOKENS], total = 0;
     um_span span[8];
     um_err err = {0};
@@ -291,8 +291,8 @@ static inline float *zoo_run_adapted(const um_model *m, int n_requests, const in
     um_batch b = {
         .n_tokens = total, .n_spans = n_requests, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
     if (um_forward_new(&f, m, &fc, &err)) fail_msg("%s", err.msg);
-    um_forward_submit(f, &b);
-    um_forward_wait(f);
+    assert_int_equal(um_forward_submit(f, &b, NULL), UM_OK);
+    assert_int_equal(um_forward_wait(f, NULL), UM_OK);
     const size_t floats = (size_t)total * (size_t)m->arch.hidden;
     float *hidden = um_alloc(floats * sizeof(float));
     memcpy(hidden, um_forward_hidden(f), floats * sizeof(float));
@@ -300,11 +300,11 @@ static inline float *zoo_run_adapted(const um_model *m, int n_requests, const in
     return hidden;
 }
 
-static inline float *zoo_run(const um_model *m, int n_requests, const int *n, const int *number) {
+static inline float *zoo_run(um_model *m, int n_requests, const int *n, const int *number) {
     return zoo_run_adapted(m, n_requests, n, number, NULL);
 }
 
-static inline float *zoo_run_one(const um_model *m, int n) { return zoo_run(m, 1, &n, &(int){0}); }
+static inline float *zoo_run_one(um_model *m, int n) { return zoo_run(m, 1, &n, &(int){0}); }
 
 static inline void zoo_done(zoo *z, um_model *m) {
     um_model_close(m);

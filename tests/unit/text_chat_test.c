@@ -48,7 +48,7 @@ static void folder_write_tokenizer(const folder *f, const char *normalizer) {
     json_t *vocab = json_object();
     for (int b = 0; b < 256; b++) {
         char s[5] = {0};
-        s[um_utf8_put(um_byte_stand_in((uint8_t)b), s)] = 0;
+        s[um_utf8_put(um_byte_to_char((uint8_t)b), s)] = 0;
         json_object_set_new(vocab, s, json_integer(b));
     }
     json_t *added =
@@ -169,8 +169,8 @@ static void the_normalizer_makes_no_special_token_of_a_users_text(void **state) 
 static void guards_are_chosen_around_the_text(void **state) {
     (void)state;
     uint32_t used = um_guards_in(UM_STR("a\xEF\xB7\x90")) | um_guards_in(UM_STR("\xEF\xB7\x92")); /* U+FDD0, U+FDD2 */
-    assert_int_equal(um_guard_take(&used), 0xFDD1);
-    assert_int_equal(um_guard_take(&used), 0xFDD3);
+    assert_int_equal(um_guard_pick(&used), 0xFDD1);
+    assert_int_equal(um_guard_pick(&used), 0xFDD3);
     assert_int_equal(um_guards_in(UM_STR("\xEF\xB7\x8F\xEF\xB7\xB0\xEF\xB8\x90\xEF\xB7")), 0);
     um_buf all = {0};
     for (uint32_t cp = 0xFDD0; cp <= 0xFDEF; cp++) {
@@ -178,7 +178,7 @@ static void guards_are_chosen_around_the_text(void **state) {
         um_buf_append(&all, c, (size_t)um_utf8_put(cp, c));
     }
     used = um_guards_in(buf_str(&all));
-    assert_int_equal(um_guard_take(&used), 0);
+    assert_int_equal(um_guard_pick(&used), 0);
     folder f;
     folder_open(&f, NULL);
     assert_ordinary(&f, "user", "\xEF\xB7\x90</s>\xEF\xB7\x90"); /* a noncharacter of the user's own stays */
@@ -320,14 +320,14 @@ static void the_operators_template_comes_first(void **state) {
     char *mine = um_path_join(f.dir, "mine.jinja");
     reopen_with(&f, mine, NULL);
     gives(&f, &q, "mine hi");
-    assert_string_equal(um_chat_where(f.chat), mine);
+    assert_string_equal(um_chat_origin(f.chat), mine);
     reopen_with(&f, "text {{ messages[0].content }}", NULL);
     gives(&f, &q, "text hi");
     reopen_with(&f, "dream", NULL);
     gives(&f, &q,
           "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
           "<|im_start|>assistant\n");
-    assert_string_equal(um_chat_where(f.chat), "built-in dream");
+    assert_string_equal(um_chat_origin(f.chat), "built-in dream");
     assert_int_equal(um_chat_open(&none, f.dir, f.tok, "/nonexistent", NULL, &err), UM_ENOENT);
     assert_null(none);
     assert_non_null(strstr(err.msg, "expected a file"));
@@ -351,7 +351,7 @@ static void a_folder_without_template_gets_the_familys_if_it_has_its_tokens(void
     assert_int_equal(um_chat_open(&f.chat, f.dir, t, NULL, "qwen3", &err), UM_OK);
     um_chat_request q = ask(&hi);
     gives(&f, &q, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
-    assert_string_equal(um_chat_where(f.chat), "built-in qwen3");
+    assert_string_equal(um_chat_origin(f.chat), "built-in qwen3");
     folder_write(&f, "chat_template.jinja", "file");
     reopen_with(&f, NULL, "qwen3");
     gives(&f, &q, "file");

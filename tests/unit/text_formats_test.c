@@ -370,7 +370,7 @@ static void replace_all(um_buf *text) {
                                            {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < UM_LEN(rules); i++) {
         um_buf out = {0};
-        um_scan scan = {0};
+        um_match_state scan = {0};
         um_pattern p = {.literal = um_str_of(rules[i][0])};
         um_pattern_replace(&p, &scan, buf_str(text), um_str_of(rules[i][1]), &out, NULL);
         um_buf_free(text);

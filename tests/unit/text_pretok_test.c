@@ -18,7 +18,7 @@ static void nfc_in_stretches_equals_nfc_of_the_whole(void **state) {
     assert_int_equal(um_norm_load(&norm, json, NULL, "file", &err), UM_OK);
     for (uint64_t round = 0; round < 20000; round++) {
         um_buf text = {0}, buf[2] = {{0}, {0}};
-        um_scan scan = {0};
+        um_match_state scan = {0};
         um_str got;
         for (uint64_t i = 0; i < 1 + round % 9; i++) {
             char c[4];
@@ -63,7 +63,7 @@ static void constructs_with_another_meaning_are_refused(void **state) {
 
 static bool matches_whole(const char *regex, um_str text) {
     um_pattern p;
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_err err;
     size_t start, end;
     bool found;
@@ -91,7 +91,7 @@ static void long_runs_are_cut_without_hitting_a_limit(void **state) {
     um_pretok pre;
     um_buf text = {0};
     um_pieces p = {0};
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_err err;
     split_by(&pre, "\\p{L}+| ?[^\\s\\p{L}]+|\\s+(?!\\S)|\\s+");
     for (int i = 0; i < 1 << 20; i++) um_buf_putc(&text, ' ');

@@ -84,7 +84,7 @@ static void roles_are_those_that_templates_know(void **state) {
     refused(at(CONTENTS, "[1]"), UM_EINVAL, "message 0");
     refused(at(CONTENTS, "[]"), UM_EINVAL, "at least one message");
     refused(at(CONTENTS, "{}"), UM_EINVAL, "messages: expected a JSON array");
-    refused(at(CONTENTS, "[{]"), UM_EPARSE, "messages: no JSON");
+    refused(at(CONTENTS, "[{]"), UM_EPARSE, "messages: invalid JSON");
 }
 
 #define PARTS(b) USER("[{\"type\":\"text\",\"text\":\"a \"},{\"type\":\"text\",\"text\":\"" b "\"}]")

@@ -16,7 +16,7 @@ static um_tok *tok_of_bytes(void) {
     json_t *vocab = json_object();
     for (int b = 0; b < 256; b++) {
         char s[5] = {0};
-        s[um_utf8_put(um_byte_stand_in((uint8_t)b), s)] = 0;
+        s[um_utf8_put(um_byte_to_char((uint8_t)b), s)] = 0;
         json_object_set_new(vocab, s, json_integer(b));
     }
     json_t *json = json_pack("{s:s, s:{s:s}, s:{s:s, s:o, s:[]}, s:[{s:i, s:s, s:b}]}", "version", "1.0", "decoder",

@@ -77,6 +77,24 @@ static void compile_errors_name_line_column_and_construct(void **state) {
     }
 }
 
+/* Signs nested 90 deep take the most nodes per byte of source: the template is small enough, its tree is not. */
+static void a_template_that_needs_too_much_memory_is_reported_at_its_line(void **state) {
+    (void)state;
+    um_buf source = {0};
+    um_template *t;
+    um_err err;
+    um_buf_puts(&source, "one\ntwo\n{{ [");
+    while (source.len < UM_TMPL_SOURCE_MAX - 128) {
+        for (int i = 0; i < 90; i++) um_buf_puts(&source, "-");
+        um_buf_puts(&source, "1,");
+    }
+    um_buf_puts(&source, "] }}\nfour");
+    assert_int_equal(um_template_new(&t, buf_str(&source), &err), UM_ETEMPLATE);
+    assert_non_null(strstr(err.msg, "MiB to compile"));
+    if (!strstr(err.msg, "line 3, column")) fail_msg("%s", err.msg);
+    um_buf_free(&source);
+}
+
 static void run_time_errors_name_the_line_and_discard_the_output(void **state) {
     (void)state;
     um_buf out = {0};
@@ -178,6 +196,7 @@ int main(void) {
         cmocka_unit_test(white_space_is_kept_and_taken_as_in_jinja),
         cmocka_unit_test(scopes_end_where_they_end),
         cmocka_unit_test(compile_errors_name_line_column_and_construct),
+        cmocka_unit_test(a_template_that_needs_too_much_memory_is_reported_at_its_line),
         cmocka_unit_test(run_time_errors_name_the_line_and_discard_the_output),
         cmocka_unit_test(limits_end_what_would_not_end),
         cmocka_unit_test(deep_nesting_is_refused),

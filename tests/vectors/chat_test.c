@@ -1,6 +1,6 @@
-/* Chat templates against Jinja2: small templates, the built-in ones in place of the originals, and, where the data has
- * them, the originals. Then whole requests through the vocabularies of the families: nothing that a user writes may
- * become a control token. */
+/* Chat templates. Compares small templates, the built-in templates, and the original templates if they are in the data
+ * folder with Jinja2. The built-in ones must render like the originals that they replace. Then encodes whole requests
+ * with the tokenizers of the families: no text of a user may become a control token. */
 #include <time.h>
 
 #include "text/chat.h"
@@ -9,9 +9,9 @@
 /* 2025-07-26 13:05:09 UTC, the clock of the vectors. */
 #define NOW 1753535109
 
-/* A built-in template and the vectors of the template that it stands for. */
+/* A built-in template and the vectors of the template that it replaces. */
 static const struct {
-    const char *builtin, *vectors, *folder; /* folder: its vocabulary */
+    const char *builtin, *vectors, *folder; /* folder: the folder of its vocabulary */
 } builtins[] = {
     {"llada", "llada", "llada"},       {"llada2", "llada2", "llada2"},
     {"qwen2_5", "qwen2_5", "qwen2_5"}, {"dream", "qwen2_5_base_dream", "dream"},
@@ -45,7 +45,7 @@ static json_t *context_of_small_templates(void) {
     return vars;
 }
 
-/* What this engine leaves out, and why. */
+/* Features of Jinja2 that this engine does not have, and the reasons. */
 static const struct {
     const char *word, *why;
 } left_out[] = {{"lipsum", "writes filler text for web pages, which no prompt needs"}};
@@ -56,7 +56,8 @@ static const char *why_left_out(um_str source) {
     return NULL;
 }
 
-/* "error" of a row: only that it fails is binding, but the text of raise_exception is handed on. */
+/* Returns whether rendering failed as the row's "error" demands. Messages may differ from Jinja2's, but the text of
+ * raise_exception must be in the message. */
 static bool fails_alike(const json_t *row, um_status st, const um_err *err) {
     const char *why = json_string_value(json_object_get(row, "error"));
     const char *text = why ? strstr(why, "TemplateError: ") : NULL;
@@ -103,7 +104,7 @@ static json_t *variables_of(const json_t *row, const char *default_system) {
     return vars;
 }
 
-/* All rows of a file through a template; with a tokenizer their ids too. */
+/* Renders all rows of a file with a template and compares the texts. With a tokenizer compares the ids, too. */
 static void compare_conversations(const char *vectors, um_str source, const char *default_system, const um_tok *tok) {
     json_t *rows = rows_of(vectors), *row;
     size_t i, right = 0, right_ids = 0, n_ids = 0;
@@ -135,11 +136,9 @@ static void compare_conversations(const char *vectors, um_str source, const char
 }
 
 static um_tok *open_tokenizer(const char *folder) {
-    um_tok *t;
     um_err err;
-    char *dir = unpack_folder(folder);
-    if (um_tok_open(&t, dir, &err)) fail_msg("%s", err.msg);
-    drop_folder(dir);
+    um_tok *t = open_data(folder, &err);
+    if (!t) fail_msg("%s", err.msg);
     return t;
 }
 
@@ -156,11 +155,11 @@ static void built_in_templates_render_as_the_originals(void **state) {
     um_buf names = {0};
     for (size_t i = 0; i < um_n_chat_builtins; i++)
         um_buf_printf(&names, "%s%s", i ? ", " : "", um_chat_builtins[i].name);
-    assert_string_equal(names.data, UM_CHAT_BUILTIN_NAMES); /* as help and messages have them */
+    assert_string_equal(names.data, UM_CHAT_BUILTIN_NAMES); /* the names in help texts and messages */
     um_buf_free(&names);
 }
 
-/* Templates of others do not belong into this repository. */
+/* The repository does not contain the original templates, so the test passes without them. */
 static void the_originals_render_as_in_jinja(void **state) {
     (void)state;
     static const char *const names[] = {"llada",           "llada2",     "qwen2_5", "qwen2_5_base_dream",
@@ -194,7 +193,8 @@ static um_chat *open_chat(size_t i) {
     return c;
 }
 
-/* Rows that mean the same as a request; in the others a request is put into order first. */
+/* Returns whether a request gives a row's messages to the template unchanged. A request rewrites or rejects the
+ * messages of the other rows. */
 static bool is_plain_row(const char *name) {
     static const char *const other[] = {"developer", "content_parts", "tool_calls_none_content", "tool_args_string",
                                         "no_messages"};
@@ -250,7 +250,7 @@ static void requests_become_the_ids_of_the_reference(void **state) {
 
 /* ---- Injection --------------------------------------------------------------------------------------------------- */
 
-/* A conversation of one form: `%` in the messages stands for the text. */
+/* A conversation with a `%` in its messages, which the test replaces with a text, and a level for special tokens. */
 typedef struct form {
     const char *messages;
     int level;
@@ -265,7 +265,7 @@ static const form forms[] = {
     {"[{\"role\":\"system\",\"content\":\"%\"},{\"role\":\"user\",\"content\":\"q\"}]", UM_SPECIAL_STRICT},
 };
 
-/* Ids of the form with this text, and the rendered text. */
+/* Inserts the text into the form's messages, and computes the rendered text and its ids. */
 static void fill_form(const um_chat *c, const form *f, um_str text, um_buf *rendered, um_ids *ids) {
     um_buf messages = {0};
     um_err err;
@@ -296,7 +296,8 @@ static um_ids special_ids(const um_tok *t, const um_ids *ids) {
     return out;
 }
 
-/* The same control tokens as with a harmless text, and the text can be read back. */
+/* Checks that the text gives the same control tokens as a harmless text, that the ids decode to the rendered text, and
+ * that this contains the text. Returns 1, the number of checked texts. */
 static size_t check_text(const um_chat *c, const um_tok *t, const form *f, const um_ids *harmless, um_str text) {
     um_buf rendered = {0}, back = {0};
     um_ids ids = {0};
@@ -329,7 +330,7 @@ static size_t check_token(const um_chat *c, const um_tok *t, const form *f, cons
     }
     int len;
     um_cp_at(token.p, token.n, &len);
-    um_buf_clear(&text); /* the token inside of itself: taking one out must not leave one */
+    um_buf_clear(&text); /* the token inside of itself: removing the inner one must not leave a token */
     um_buf_append(&text, token.p, (size_t)len);
     um_buf_append(&text, token.p, token.n);
     um_buf_append(&text, token.p + len, token.n - (size_t)len);
@@ -361,7 +362,8 @@ static void no_text_becomes_a_control_token(void **state) {
     }
 }
 
-/* A token cut in two wherever it can be, its halves in neighbouring contents, or one half in the template. */
+/* Cuts each special token at every byte. Puts the halves into neighbouring contents, or the second half into the
+ * template. The template trims the space between them, but they must not become a token. */
 static void no_halves_of_a_token_find_each_other(void **state) {
     (void)state;
     const um_tok *t = tokenizers[4];

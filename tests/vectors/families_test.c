@@ -1,4 +1,4 @@
-/* The real tokenizers of the families: what they hold, and every text and id sequence as the reference has it. */
+/* The real tokenizers of the families: their sizes and special tokens, and the texts and ids of the reference. */
 #include <dirent.h>
 #include <fcntl.h>
 
@@ -6,16 +6,16 @@
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
-/* What must come out of a folder's files. */
+/* The expected contents of a folder's tokenizer. */
 typedef struct family {
     const char *folder;
     int32_t size;     /* 1 + highest id */
-    const char *mask; /* and its id; NULL: the file has no mask token */
+    const char *mask; /* text of the mask token; NULL: the files have none */
     int32_t mask_id;
-    const char *eos; /* of the side files, NULL: none */
+    const char *eos; /* eos_token of the side files; NULL: none */
     int32_t eos_id;
     int32_t n_special;
-    um_tok *tok; /* opened once, NULL where the folder is missing */
+    um_tok *tok; /* opened by the first test; NULL: the folder is missing */
 } family;
 
 static family families[] = {
@@ -51,7 +51,7 @@ static family *family_of(const char *folder) {
     return NULL;
 }
 
-/* Bytes that were written to stderr while f ran. */
+/* Runs f and returns the number of bytes that it writes to stderr. */
 static long messages_of(void (*f)(void *), void *arg) {
     char temp[] = "/tmp/unmask-stderr-XXXXXX";
     int file = mkstemp(temp), old = dup(STDERR_FILENO);
@@ -69,10 +69,8 @@ static long messages_of(void (*f)(void *), void *arg) {
 static void open_folder(void *arg) {
     family *f = (family *)arg;
     um_err err;
-    char *dir = unpack_folder(f->folder);
-    um_status st = um_tok_open(&f->tok, dir, &err);
-    drop_folder(dir);
-    if (st) fail_msg("%s", err.msg);
+    f->tok = open_data(f->folder, &err);
+    if (!f->tok) fail_msg("%s", err.msg);
 }
 
 static void every_folder_opens_without_a_warning(void **state) {
@@ -115,7 +113,7 @@ static void sizes_special_tokens_and_masks_are_those_of_the_family(void **state)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* A row with a note may come out in its composed form: U+11935 U+11930 is U+11938 since Unicode 13. */
+/* A row with a note may give the ids of its composed form: U+11935 U+11930 is composed to U+11938 since Unicode 13. */
 static bool is_other_form(const um_tok *t, const json_t *row, const um_ids *got) {
     if (!json_object_get(row, "note")) return false;
     um_ids composed = encode(t, UM_STR("\xF0\x91\xA4\xB8"), UM_PARSE_ALL, false);
@@ -124,7 +122,7 @@ static bool is_other_form(const um_tok *t, const json_t *row, const um_ids *got)
     return same;
 }
 
-/* The ids as text, with special tokens and without, are what the row says. */
+/* Returns whether the ids decode to the row's texts, with special tokens and without. */
 static bool decodes(const um_tok *t, const json_t *row, const um_ids *ids, um_str text) {
     um_str decoded = vector_text(row, "decoded", text);
     um_buf plain = {0}, skipped = {0};
@@ -205,7 +203,7 @@ static void streams_emit_every_chunk_as_the_reference(void **state) {
 
 /* ---- Slow files and the base model ------------------------------------------------------------------------------- */
 
-/* SDAR ships only the slow files of a vocabulary that Qwen3 has as tokenizer.json. */
+/* SDAR has only the slow files of its vocabulary. Qwen3 has the same vocabulary as tokenizer.json, without <|MASK|>. */
 static void slow_files_give_the_ids_of_tokenizer_json(void **state) {
     (void)state;
     const um_tok *slow = family_of("sdar")->tok, *fast = family_of("qwen3")->tok;
@@ -228,15 +226,16 @@ static void drop_last(json_t *list, size_t n) {
     for (size_t i = 0; i < n; i++) json_array_remove(list, json_array_size(list) - 1);
 }
 
-/* LLaDA-8B-Base has three added tokens less: what opens a turn for Instruct is ordinary text there. Its
- * special_tokens_map.json is broken, which must not matter because the configuration lists the tokens. */
+/* LLaDA-8B-Base lacks three added tokens of LLaDA-8B-Instruct, which are ordinary text there. Its
+ * special_tokens_map.json is invalid. The tokenizer must load all the same, because tokenizer_config.json has the same
+ * tokens. */
 static void the_base_model_lacks_the_tokens_of_the_chat(void **state) {
     (void)state;
     um_err err;
-    char *dir = unpack_folder("llada"), *side = unpack_folder("llada/base_model"), command[512];
+    char *dir = copy_folder("llada"), *side = data_path("llada", "base_model"), command[512];
     snprintf(command, sizeof command, "cp '%s'/*.json '%s'", side, dir);
     run_shell(command);
-    drop_folder(side);
+    um_free(side);
     char *path = um_path_join(dir, "tokenizer.json");
     json_t *json;
     assert_int_equal(um_json_load(&json, path, &err), UM_OK);

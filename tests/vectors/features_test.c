@@ -1,9 +1,9 @@
-/* Every feature of tokenizer.json alone, the pieces of the known expressions, and the character classes. */
+/* The features of tokenizer.json one by one, the pieces of the known expressions, and the character classes. */
 #include "vectors.h"
 
 /* ---- Whole tokenizers -------------------------------------------------------------------------------------------- */
 
-/* True when a row is as the reference; prints where it differs, under the name of `feature` unless that is NULL. */
+/* Returns whether a row gives the ids and texts of the reference. If not, prints the row, unless `feature` is NULL. */
 static bool case_is_right(const um_tok *t, const json_t *row, const char *feature) {
     um_str text = vector_str(json_object_get(row, "text")), decoded = vector_text(row, "decoded", text);
     um_ids want = vector_ids(row, "ids"), got = encode(t, text, UM_PARSE_ALL, false);
@@ -26,8 +26,9 @@ static bool case_is_right(const um_tok *t, const json_t *row, const char *featur
     return ok;
 }
 
-/* Tokenizers with a `quirk` show behaviour of the reference that we do not take over. It touches 13 of their cases: ids
- * in place of the file's, bytes of decoded added tokens, the place of an unknown token among bytes. */
+/* Tokenizers with a `quirk` depend on behaviour of the reference that this engine does not copy. 13 of their cases
+ * differ: in ids that replace those of the file, in the bytes of decoded added tokens, or in the place of an unknown
+ * token among bytes. */
 enum { QUIRK_CASES = 51, QUIRK_CASES_RIGHT = 38 };
 
 static void every_feature_encodes_and_decodes_as_the_reference(void **state) {
@@ -38,7 +39,7 @@ static void every_feature_encodes_and_decodes_as_the_reference(void **state) {
         bool quirk = json_object_get(row, "quirk");
         um_tok *t = tok_of_json(json_object_get(row, "tokenizer"));
         json_array_foreach(json_object_get(row, "cases"), k, c) {
-            if (json_object_get(c, "pair")) continue; /* two texts at once: the engine has no use for it */
+            if (json_object_get(c, "pair")) continue; /* a pair of texts, which the engine does not encode */
             bool ok = case_is_right(t, c, quirk ? NULL : json_string_value(json_object_get(row, "feature")));
             *(quirk ? &n_quirk : &n) += 1;
             *(quirk ? &quirk_right : &right) += ok;
@@ -55,7 +56,7 @@ static void every_feature_encodes_and_decodes_as_the_reference(void **state) {
 /* ---- Stages ------------------------------------------------------------------------------------------------------ */
 
 static bool normalizes(const um_normalizer *norm, const json_t *c) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_str out;
     um_err err;
@@ -88,9 +89,10 @@ static void normalizers_rewrite_as_the_reference(void **state) {
     report_count("features", "normalizers", right, n);
 }
 
-/* Cuts text and compares the pieces, in stand-in characters where the pre-tokenizer is byte-level. */
+/* Cuts a text and compares the pieces. A byte-level pre-tokenizer's pieces are compared as the characters that stand
+ * for bytes in its vocabulary. */
 static bool cuts_into(const um_pretok *pre, um_str text, const json_t *want) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_pieces p = {0};
     um_err err;
     if (um_pretok_run(pre, &scan, text, true, &p, &err)) fail_msg("%s", err.msg);
@@ -98,7 +100,7 @@ static bool cuts_into(const um_pretok *pre, um_str text, const json_t *want) {
     for (size_t i = 0; i < p.n && same; i++) {
         um_buf piece = {0};
         um_str raw = {p.text + p.cut[i].off, p.cut[i].len};
-        if (pre->byte_level) um_stand_in_encode(raw, &piece);
+        if (pre->byte_level) um_byte_chars_encode(raw, &piece);
         else um_buf_append(&piece, raw.p, raw.n);
         same = um_str_eq(buf_str(&piece), vector_str(json_array_get(want, i)));
         um_buf_free(&piece);
@@ -142,7 +144,8 @@ static um_tok *tok_of_decoder(const json_t *row) {
     return t;
 }
 
-/* <0xFF> and then <0x41>: the whole run is invalid, but a stream has said "A" before it could know. */
+/* Returns whether the bytes of the byte tokens are invalid UTF-8 together. Then a stream may differ from the whole: it
+ * emits valid characters of a run before it can know that the run becomes invalid. */
 static bool waits_for_a_run(const um_tok *t, const um_ids *ids) {
     uint8_t bytes[64];
     size_t n = 0;
@@ -186,9 +189,9 @@ static void decoders_write_as_the_reference_and_streams_join_to_it(void **state)
 
 /* ---- Pieces ------------------------------------------------------------------------------------------------------ */
 
-/* The matches of a pattern are the pieces. */
+/* Returns whether the successive matches of a pattern are the expected pieces. */
 static bool matches_are(const um_pattern *p, um_str text, const json_t *want) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_err err;
     size_t start, end = 0, i = 0;
     bool found = true, same = true;
@@ -232,7 +235,7 @@ static void check_by_pcre2(const json_t *rows, const char *name, const json_t *r
 static void known_expressions_cut_as_the_reference_by_hand_and_by_pcre2(void **state) {
     (void)state;
     static const char *const names[] = {"qwen", "ling", "seed", "gpt2", "llama3"};
-    json_t *regexes, *rows = data_rows("pretok", "splits.jsonl.xz");
+    json_t *regexes, *rows = data_rows("pretok", "splits.jsonl");
     um_err err;
     char *path = data_path("pretok", "regexes.json");
     assert_int_equal(um_json_load(&regexes, path, &err), UM_OK);

@@ -1,10 +1,10 @@
-/* What must hold for every text and every family, tried on random texts: UM_TEST_SEED repeats a run. */
+/* Properties that hold for every text and every family, tested with random texts. UM_TEST_SEED repeats a run. */
 #include "vectors.h"
 
 static const char *const folders[] = {"qwen3", "llada", "llada2", "seed_diffcoder", "gemma3"};
 enum { N_FAMILIES = UM_LEN(folders), N_THREADS = 16 };
 
-static um_tok *toks[N_FAMILIES]; /* NULL: not in this folder; families_test says so */
+static um_tok *toks[N_FAMILIES]; /* NULL: not in the data folder, which families_test reports */
 static uint64_t seed;
 
 #define FOR_EACH_TOK(t)                                                                                                \
@@ -18,12 +18,10 @@ static int open_all(void **state) {
     print_message("UM_TEST_SEED=%llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < N_FAMILIES; i++) {
         um_err err;
-        if (!data_exists(folders[i], "tokenizer.json.xz")) continue;
-        char *dir = unpack_folder(folders[i]);
-        um_status st = um_tok_open(&toks[i], dir, &err);
-        drop_folder(dir);
-        if (st) print_error("%s\n", err.msg);
-        if (st) return -1;
+        if (!data_exists(folders[i], "tokenizer.json")) continue;
+        toks[i] = open_data(folders[i], &err);
+        if (!toks[i]) print_error("%s\n", err.msg);
+        if (!toks[i]) return -1;
     }
     return 0;
 }
@@ -36,7 +34,7 @@ static int close_all(void **state) {
 
 static uint64_t draw(uint64_t key, uint64_t i, uint64_t below) { return um_rng_u64(seed + key, i) % below; }
 
-/* Characters with rules of their own, words of the vocabulary, and runs. */
+/* Appends n random parts: words of the vocabulary, characters with special rules, and runs of such a character. */
 static void random_text(const um_tok *t, uint64_t key, uint64_t n, um_buf *out) {
     static const uint32_t lively[] = {' ',  ' ',   '\n',   '\r',    '\t',   '\'',   's',    '0',
                                       '.',  0xE9,  0x301,  0x338,   0x2581, 0x3000, 0x200B, 0x4E2D,
@@ -57,9 +55,10 @@ static void random_text(const um_tok *t, uint64_t key, uint64_t n, um_buf *out) 
 
 /* ---- Round trips ------------------------------------------------------------------------------------------------- */
 
-/* What decoding gives back: the normalized text, in Gemma's with spaces for U+2581. */
+/* Computes the text that decoding must give: the normalized text. Without byte-level tokens (Gemma), U+2581 becomes a
+ * space. */
 static void expected_back(const um_tok *t, um_str text, um_buf *out) {
-    um_scan scan = {0};
+    um_match_state scan = {0};
     um_buf buf[2] = {{0}, {0}};
     um_err err;
     um_str norm;
@@ -119,7 +118,7 @@ static void streams_join_to_the_whole(void **state) {
         um_ids ids = {0};
         um_buf whole = {0}, joined = {0};
         um_stream s;
-        uint64_t few = round % 2 ? 400 : (uint64_t)um_tok_size(t); /* low ids are single bytes */
+        uint64_t few = round % 2 ? 400 : (uint64_t)um_tok_size(t); /* low ids are mostly single bytes */
         for (uint64_t i = 0; i < round % 40; i++) um_ids_push(&ids, (int32_t)draw(round << 20, i, few));
         um_tok_decode(t, ids.data, ids.n, round % 3, &whole);
         um_stream_init(&s, t, round % 3);
@@ -141,7 +140,7 @@ static void lower_parse_levels_give_no_added_or_special_ids(void **state) {
             um_buf_append(&text, s.p, s.n);
         }
         um_ids none = encode(t, buf_str(&text), UM_PARSE_NONE, false);
-        um_ids plain = encode(t, buf_str(&text), UM_PARSE_PLAIN, false);
+        um_ids plain = encode(t, buf_str(&text), UM_PARSE_NOT_SPECIAL, false);
         for (size_t i = 0; i < none.n; i++) assert_true(none.data[i] < t->vocab.size);
         for (size_t i = 0; i < plain.n; i++) assert_false(um_tok_is_special(t, plain.data[i]));
         um_ids_free(&none);
@@ -159,7 +158,7 @@ static const um_bpe_pair *find_pair(const um_bpe *b, int32_t left, int32_t right
     return b->pair[i].key == key ? &b->pair[i] : NULL;
 }
 
-/* The definition: the lowest rank, of these the leftmost, again and again. */
+/* Merges by definition: repeatedly merges the pair with the lowest rank, the leftmost one among equals. */
 static void merge_as_defined(const um_bpe *b, um_ids *v) {
     for (;;) {
         const um_bpe_pair *best = NULL;
@@ -177,7 +176,7 @@ static void merge_as_defined(const um_bpe *b, um_ids *v) {
     }
 }
 
-/* The start symbols of a text whose characters, or bytes, are all in the vocabulary. */
+/* Returns the symbols from which merging starts: bytes, or characters, with byte tokens for unknown characters. */
 static um_ids start_symbols(const um_tok *t, um_str s) {
     um_ids v = {0};
     int len = 1;
@@ -213,12 +212,12 @@ static void short_and_long_pieces_merge_as_defined(void **state) {
     }
 }
 
-/* Gemma merges a whole message as one piece; cutting it first must not show. */
+/* Gemma merges a whole text as one piece. The engine cuts the text first, which must not change the ids. */
 static void cutting_before_merging_changes_nothing(void **state) {
     (void)state;
     FOR_EACH_TOK(t) for (uint64_t round = 0; round < 100 && !t->pre.byte_level; round++) {
         um_buf text = {0}, buf[2] = {{0}, {0}};
-        um_scan scan = {0};
+        um_match_state scan = {0};
         um_bpe_scratch scratch = {0};
         um_ids want = {0};
         um_str norm;
@@ -240,7 +239,7 @@ static void cutting_before_merging_changes_nothing(void **state) {
 
 /* ---- Cache and threads ------------------------------------------------------------------------------------------- */
 
-/* A long text goes through a cache of its pieces; texts below 1 KiB do not. */
+/* Only texts of at least 1 KiB use the cache of pieces. A long text must get the ids of its short parts. */
 static void the_cache_changes_nothing(void **state) {
     (void)state;
     FOR_EACH_TOK(t) for (uint64_t round = 0; round < 10; round++) {

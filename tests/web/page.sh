@@ -1,6 +1,6 @@
 #!/bin/bash
-# The web page in headless Chromium against the real server: tests/web/page_test.py says what is checked.
-# Screenshots for docs/: SCREENSHOTS=DIR tests/web/page.sh
+# Runs tests/web/page_test.py: it tests the web page in headless Chromium against the real server.
+# SCREENSHOTS=DIR tests/web/page.sh also keeps the screenshots, for docs/.
 set -euo pipefail
 BUILD=${BUILD:-build}
 UNMASK=${UNMASK:-$BUILD/unmask}

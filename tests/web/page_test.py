@@ -1,4 +1,4 @@
-"""Drives the page as a person would: page_test.py URL SCREENSHOTS. Prints TAP; every test_ function is one test."""
+"""Tests the web page in a browser: page_test.py URL SCREENSHOTS. Prints TAP; every test_ function is one test."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def js(code, *args):
 
 
 def fresh_page():
-    """The page as somebody sees it who was never here."""
+    """Opens the page without stored settings, and waits until it has found the server."""
     browser.get(URL)
     js("localStorage.clear()")
     browser.get(URL)
@@ -53,7 +53,7 @@ def fresh_page():
 
 
 def set_field(selector, value):
-    """As typing would: the listeners hear of it."""
+    """Sets a field and sends the events that typing sends."""
     js("""const e = document.querySelector(arguments[0]);
           if (e.type === "checkbox") e.checked = arguments[1]; else e.value = arguments[1];
           e.dispatchEvent(new Event("input", {bubbles: true})); e.dispatchEvent(new Event("change", {bubbles: true}));""",
@@ -67,7 +67,7 @@ def set_parameter(name, value):
 
 
 def one_token_a_pass():
-    """No token is as sure as this, so every pass writes one, and there is something to see."""
+    """Makes each pass commit only one token, because no token reaches this threshold. So the test sees many passes."""
     set_parameter("accept_threshold", "1")
 
 
@@ -101,7 +101,7 @@ def shot(name):
 def test_masks_turn_into_text():
     fresh_page()
     one_token_a_pass()
-    # What was seen while it was written: numbers of masks, from an observer, so that no frame is missed.
+    # An observer records the number of masks at each change of the page, so that no frame is missed.
     js("""window.seen = [];
           new MutationObserver(() => seen.push(document.querySelectorAll(".card .mask").length))
               .observe(document.querySelector("#conversation"), {childList: true, subtree: true, attributes: true});""")
@@ -361,7 +361,7 @@ def test_a_long_answer_is_not_drawn_anew_in_every_pass():
         import("/card.js").then(async ({Card}) => {
             const card = new Card("", {}), n = 3000, frame = () => new Promise((go) => setTimeout(go, 0));
             document.querySelector("#conversation").append(card.node);
-            const show = (nfe) => { // the first pass writes nearly all, each further one a token
+            const show = (nfe) => { // the first pass commits nearly all tokens, each further pass one
                 const pass = Array.from({length: n}, (_, i) => (i < n - 50 ? 1 : i < n - 50 + nfe ? 1 + i - (n - 50) : -1));
                 card.snapshot({nfe, token_offset: 0, token_ids: pass.map(() => 7), tokens: pass.map(() => "x"), pass,
                                stable_len: 0, blocks: []});
@@ -380,7 +380,7 @@ def test_a_long_answer_is_not_drawn_anew_in_every_pass():
     assert 0 < changed < 100, changed
 
 
-# ---- Servers that are unlike the real one --------------------------------------------------------------------------
+# ---- Scripted servers ----------------------------------------------------------------------------------------------
 
 def connected(state="ok"):
     until(f"the status is {state}", lambda: find("#status").get_attribute("data-state") == state)
@@ -510,7 +510,7 @@ def test_copies_without_the_clipboard_interface():
     assert find("#prompt").get_property("value").strip() == text.strip(), find("#prompt").get_property("value")
 
 
-# ---- For everybody -------------------------------------------------------------------------------------------------
+# ---- Accessibility -------------------------------------------------------------------------------------------------
 
 def test_everything_that_can_be_used_has_a_name():
     fresh_page()
@@ -530,7 +530,7 @@ def test_everything_that_can_be_used_has_a_name():
 
 
 def test_colours_can_be_told_apart():
-    """Contrasts of WCAG 2.1: 4.5 for text, 3 for masks and for the borders of fields."""
+    """Checks the contrasts that WCAG 2.1 demands: 4.5 for text, 3 for masks and for the borders of fields."""
     fresh_page()
     send(QUESTION)
     done()
@@ -613,7 +613,7 @@ def main():
         try:
             test()
             print(f"ok {n} - {name}", flush=True)
-        except Exception:  # whatever went wrong, the next test still says what it sees
+        except Exception:  # the other tests run even if this one fails
             failed += 1
             print(f"not ok {n} - {name}", flush=True)
             print("# " + traceback.format_exc().replace("\n", "\n# "), flush=True)

@@ -1,4 +1,4 @@
-"""A server whose answers are written down beforehand: what the page does when a server is unlike the real one."""
+"""A server with scripted responses. It tests the page with responses that the real server does not give."""
 
 import json
 import threading
@@ -6,8 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Scripted:
-    """Serves /v1/models, /options and one answer to every POST. `status`, `headers` and `events` may change at any time;
-    with a `key` everything else is 401. stop() and start() keep the port."""
+    """Answers GET /v1/models with one model, other GETs with an empty list, and every POST with `status`, `headers` and
+    `events`, which may change at any time. With a `key`, requests without this key get 401. stop() and start() keep the
+    port."""
 
     def __init__(self, key=None):
         self.key, self.status, self.headers, self.events, self.posted, self.port = key, 200, {}, [], [], 0

@@ -1,4 +1,4 @@
-"""Write the model card of a trained folder from the results.json that train.py left.
+"""Writes the model card of a trained folder from the results.json of train.py.
 
     python3 card.py MODEL_DIR RESULTS.json
 """
@@ -11,48 +11,52 @@ from model import SHAPES
 HEAD = {
     "block": """# tiny-block
 
-A block diffusion language model of 8 million parameters that comes with unmask. It fills blocks of 32 tokens, several at
-once, and answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in the
+tiny-block is a block diffusion language model of 8 million parameters, bundled with unmask. It fills blocks of 32 tokens,
+several at once. It answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in the
 layout of SDAR (`SDARForCausalLM`): block-causal attention with the block grid at position 0, per-head query and key norms,
-grouped KV heads, ChatML turns. It is there to try and to test the engine, not to be useful beyond that.
+grouped KV heads, ChatML turns. The model serves to try and test the engine, and has no other use.
 
-    unmask run  --model models/tiny-block "Sort these numbers: 42, 7, 19, 3."
-    unmask eval --model models/tiny-block
+```sh
+unmask run  --model models/tiny-block "Sort these numbers: 42, 7, 19, 3."
+unmask eval --model models/tiny-block
+```
 """,
     "full": """# tiny-full
 
-A masked diffusion language model of 8 million parameters that comes with unmask. It fills a whole canvas of masks with full
-attention and answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in the
-layout of LLaDA (`LLaDAModelLM`) with LLaDA's turn format. It is there to try and to test the engine, not to be useful beyond
-that.
+tiny-full is a masked diffusion language model of 8 million parameters, bundled with unmask. It fills a whole canvas of masks
+with full attention. It answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in
+the layout of LLaDA (`LLaDAModelLM`) with LLaDA's turn format. The model serves to try and test the engine, and has no other
+use.
 
-    unmask run  --model models/tiny-full "Reverse the word \\"lamp\\"."
-    unmask eval --model models/tiny-full
+```sh
+unmask run  --model models/tiny-full "Reverse the word \\"lamp\\"."
+unmask eval --model models/tiny-full
+```
 """,
 }
 
 OBJECTIVE = {
-    "block": """Two streams are run at once, noisy and clean. A noisy block sees the clean text before it and itself. In three rows of
-seven it sees up to three *noisy* blocks before it instead, with the noise rising to the right: the view of a decoder that keeps
-several blocks in flight. A third of the blocks start fully masked. Behind the answer the target is end-of-text to the end of
-the block and in the blocks after it.""",
-    "full": """The answer and its end-of-text fill lie on a canvas that is up to 96 tokens longer than needed. Half of the rows are masked at
-a random rate; the other half the way decoding block by block does it: clean to the left, a block of 32 at a random rate, all
+    "block": """Training runs two streams at once, noisy and clean. A noisy block sees itself and the clean text before it. In three rows of
+seven it sees up to three *noisy* blocks before it instead, with the noise rising to the right, as in a decoder with several
+blocks in flight. A third of the blocks start fully masked. After the answer the target is end-of-text, to the end of the block
+and in the blocks after it.""",
+    "full": """The canvas contains the answer and end-of-text tokens, and is up to 96 tokens longer than needed. Half of the rows are masked at
+a random rate. The other half is masked as in decoding block by block: clean to the left, a block of 32 at a random rate, all
 masked to the right.""",
 }
 
 LIMITS = """## What it can't do
 
-It knows the task kinds of the table and nothing else. It is no general assistant: it has no knowledge of the world, no other
-language than the English of its templates, and words outside the pools of `tools/models/words.py` are sometimes misspelt. Numbers
-above 999 (and results far above that) are out of range, products go to two digits times one. Other wordings than the ones it
-was trained on may be misread, and a wrong answer looks as sure as a right one. Prompts and chats beyond about 400 tokens were
-not trained. The held-out prompts are new texts from the same templates, so the figures say how well the templates are learnt,
-not how well anything generalises beyond them.
+The model knows only the task kinds of the table. It is not a general assistant: it has no knowledge of the world, and no
+language except the English of its templates. It sometimes misspells words outside the pools of `tools/models/words.py`. Numbers
+above 999 (and results far above that) are out of range, and products go to two digits times one. It may misread instructions
+with other wordings than the trained ones, and a wrong answer looks as confident as a right one. It was not trained on prompts
+and chats beyond about 400 tokens. The held-out prompts are new texts from the same templates. So the figures show how well the
+model learnt the templates, not how well it generalises beyond them.
 
 ## Licence
 
-Apache-2.0. The training data is generated by `tools/models`; no other text or model went into it.
+Apache-2.0. `tools/models` generates the training data; no other text or model was used.
 """
 
 
@@ -83,8 +87,8 @@ def kinds_table(results):
 def card(family, made, results):
     some = dict(list(results.items())[:3])
     counted = """
-Tokens per forward counts tokens up to and including the end token over all passes but the prefill, commit passes included.
-Tokens accepted by the prefill pass itself are left out; with many prompts the prefill already writes most of the answer.
+Tokens per forward are the tokens up to and including the end token, divided by all passes except the prefill; commit passes
+count. Tokens that the prefill pass accepts do not count, although for many prompts it writes most of the answer.
 """ if family == "block" else ""
     return f"""{HEAD[family]}
 ## How it was made
@@ -92,8 +96,8 @@ Tokens accepted by the prefill pass itself are left out; with many prompts the p
 {architecture(family)}
 
 {made['samples']:,} chats with one to a few turns were drawn from {len(next(iter(results.values()))['by_kind'])} kinds of templates: sums, word problems with the working
-shown, sorting, reversing, counting, case, JSON, stories and the like. Prompts whose hash falls into the held-out share (4 %)
-are never trained.
+shown, sorting, reversing, counting, case, JSON, stories and similar. Prompts whose hash is in the held-out share (4 %)
+are never used for training.
 
 {OBJECTIVE[family]}
 
@@ -102,7 +106,7 @@ the weights are an exponential moving average. `tools/models/README.md` has the 
 
 ## Accuracy
 
-`models/eval.jsonl`: 500 held-out instructions, kinds balanced; exact string match, greedy, fp32 arithmetic.
+On `models/eval.jsonl`, 500 held-out instructions with balanced kinds. Exact string match, greedy, fp32 arithmetic.
 
 {results_table(results)}
 {counted}

@@ -3,11 +3,11 @@
     python3 decode.py --model DIR --eval eval.jsonl [--device cuda]
 
 tiny-block: several blocks in flight (`multi_bd`), greedy, with 1, 2 and 4 blocks in the buffer. A pass recomputes the
-whole sequence under the block-causal mask, which gives what a cache of committed blocks gives.
+whole sequence under the block-causal mask, with the same result as a cache of committed blocks.
 tiny-full: low-confidence remasking with a fixed number of tokens per step.
 
-Tokens per forward counts tokens up to and including the end token. Passes are all passes but the prefill, those that
-only commit a block included; tokens accepted by the prefill pass itself are left out.
+Tokens per forward counts tokens up to and including the end token. Passes are all passes except the prefill, also
+those that only commit a block. Tokens that the prefill pass accepts do not count.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ ACTIVE, TO_CACHE = 1, 2
 
 
 class Request:
-    """State of one prompt: tokens, and the run of blocks in flight behind the cached ones."""
+    """The state of one prompt: its tokens, and the blocks in flight after the cached ones."""
 
     def __init__(self, prompt, ids, buffer, threshold, max_tokens, grow_at=0.1, ready_at=0.9):
         self.ids, self.buffer, self.threshold, self.grow_at, self.ready_at = ids, buffer, threshold, grow_at, ready_at
@@ -44,7 +44,7 @@ class Request:
         return 1 - len(self.masked(block)) / BLOCK
 
     def prepare(self):
-        """Start at most one more block."""
+        """Starts at most one more block."""
         run, next_block = len(self.status), self.head + len(self.status)
         grow = 0 < run < self.buffer and self.progress(next_block - 1) >= self.grow_at
         kick = run == 0 and self.prefilled
@@ -56,7 +56,7 @@ class Request:
         return (self.head + len(self.status)) * BLOCK
 
     def apply(self, token, confidence):
-        """Accept what one pass predicts. Decisions look at the tokens before the pass."""
+        """Accepts predictions of one pass. The decisions depend on the tokens before the pass."""
         accepted = []
         for i, status in enumerate(self.status):
             block = self.head + i
@@ -76,7 +76,7 @@ class Request:
         self.finish()
 
     def advance(self):
-        """Committed blocks leave the window, finished ones are due for their commit pass."""
+        """Drops committed blocks from the window, and schedules the commit pass of finished ones."""
         while self.status and self.status[0] == TO_CACHE:
             self.head, self.status = self.head + 1, self.status[1:]
         for i in range(len(self.status)):
@@ -119,7 +119,7 @@ def decode_block(model, prompts, ids, device, buffer=1, threshold=0.95, max_toke
 
 
 def decode_full(model, prompts, ids, device, gen_length=128, block_length=32, steps=128):
-    """Answers [B, gen_length]: per step, the positions of the current block with the highest confidence are fixed."""
+    """Answers [B, gen_length]: each step writes the positions of the current block with the highest confidence."""
     B, length = len(prompts), max(map(len, prompts)) + gen_length
     start = torch.tensor([len(p) for p in prompts], device=device)[:, None]
     rel = torch.arange(length, device=device) - start

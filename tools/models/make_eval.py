@@ -1,4 +1,4 @@
-"""Write the evaluation set: held-out instructions, kinds balanced and interleaved.
+"""Writes the evaluation set: held-out instructions, kinds balanced and interleaved.
 
     python3 make_eval.py OUT.jsonl [COUNT]
 

@@ -1,4 +1,4 @@
-"""What is masked, what is visible and what counts, for both families.
+"""Masks, visibility and loss weights of the training rows, for both families.
 
 `block_batch` is block diffusion in two streams. The row [noisy | clean] is run once; a noisy block sees itself, the noisy
 blocks before it inside its *window*, and the clean text before the window. A window of one block is plain block diffusion.

@@ -1,4 +1,4 @@
-"""Train one of the bundled models and write its checkpoint.
+"""Trains one of the bundled models and writes its checkpoint.
 
     python3 train.py --family block --out ../../models/tiny-block --seconds 440 --eval ../../models/eval.jsonl
 

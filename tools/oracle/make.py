@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/oracle: what each strategy must do on the tiny checkpoints. NumPy alone:
+"""Writes tests/data/oracle: the expected runs of each strategy on the tiny checkpoints. It needs only NumPy:
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy
     /tmp/venv/bin/python make.py
@@ -15,9 +15,9 @@ from strategies import STRATEGIES, Run
 from sub_blocks import fast_dllm_v2
 
 ROOT = Path(__file__).resolve().parents[2]
-MARGIN = 5e-4  # decisions closer than this are no test: rounding of float32 could turn them
+MARGIN = 5e-4  # skips prompts with a closer decision: float32 rounding could change it
 
-# The last block of some canvases is short; then every position has a pass of its own.
+# The last block of some canvases is short. In these, every position has its own pass.
 CANVASES = [(16, 8), (24, 24), (20, 8), (13, 4)]  # gen_length, block_size
 RULES = [
     {"sampler": "low_confidence"},
@@ -83,14 +83,14 @@ def sub_block_cases():
 
 
 def whole_sequences():
-    """Each strategy, its options, and what the length of its prompts is a multiple of."""
+    """Yields each strategy, its options, and a divisor of the length of its prompts."""
     for strategy in STRATEGIES.values():
         for options in sparse_cases() if strategy.__name__ == "sparse" else plain_cases():
             yield strategy, options, 1
 
 
 def blocks():
-    """Prompts that end within a block, and such that end with one."""
+    """Yields prompts that end inside a block, and prompts that end with a block."""
     for i, options in enumerate(sub_block_cases()):
         yield fast_dllm_v2, options, options["block_size"] * options["buffer_size"] if i % 3 == 0 else 1
 
@@ -99,12 +99,12 @@ CASES = {"llada": whole_sequences, "dream": whole_sequences, "fast_dllm_v2": blo
 
 
 def said(strategy, options):
-    """What the engine is told. Blocks have no canvas: their answer is as long as its tokens."""
+    """Returns the options of the engine. Block strategies have no canvas: max_tokens limits the answer."""
     return {name: value for name, value in options.items() if strategy is not fast_dllm_v2 or name != "gen_length"}
 
 
 def record(model, strategy, options, multiple, random):
-    """The first prompt of a few whose every decision is clear, or None."""
+    """Returns the first of a few prompts whose decisions all have a margin of MARGIN, or None."""
     for _ in range(12):
         size = -(-int(random.integers(1, 41)) // multiple) * multiple
         prompt = [int(i) for i in random.integers(0, 490, size=size)]
@@ -120,13 +120,13 @@ def main():
     out = ROOT / "tests/data/oracle"
     out.mkdir(exist_ok=True)
     for name, cases in CASES.items():
-        model, random, runs, dropped = Model(ROOT / "tests/golden/models" / name), np.random.default_rng(7), [], 0
+        model, random, runs, dropped = Model(ROOT / "build/data/golden/models" / name), np.random.default_rng(7), [], 0
         for case in cases():
             run = record(model, *case, random)
             dropped += run is None
             runs += [run] if run else []
         lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)
-        (out / f"{name}.json").write_text('{"model":"tests/golden/models/%s","runs":[\n%s\n]}\n' % (name, lines))
+        (out / f"{name}.json").write_text('{"model":"build/data/golden/models/%s","runs":[\n%s\n]}\n' % (name, lines))
         print(name, len(runs), "runs,", dropped, "without a clear prompt")
 
 

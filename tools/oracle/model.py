@@ -1,7 +1,7 @@
-"""The forward pass of a dense model in float64: the formulas of LLaDA's and Qwen2's layouts, nothing else.
+"""The forward pass of a dense model in float64, for the layouts of LLaDA and Qwen2.
 
-Every tensor is a NumPy array. A pass feeds some tokens at some positions; for each layer it may be given further keys and
-values, per KV head, that its queries see beside those of the tokens themselves. Every query sees every key.
+Every tensor is a NumPy array. A pass feeds some tokens at some positions. For each layer it may get further keys and
+values per KV head, which its queries see in addition to those of the fed tokens. Every query sees every key.
 """
 
 import json
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def read_safetensors(path):
-    """Tensors of a file by name; bf16 is widened."""
+    """Returns the tensors of a file by name, with bf16 widened."""
     raw = Path(path).read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     tensors = {}
@@ -77,7 +77,7 @@ class Model:
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps) * weight
 
     def rotate(self, x, positions):
-        """Rotary embedding of [tokens, heads, d]: element i turns with element i + d/2."""
+        """Rotary embedding of [tokens, heads, d]: element i is rotated with element i + d/2."""
         half = self.head_dim // 2
         angle = np.outer(positions, self.theta ** (-np.arange(half) / half))[:, None, :]
         a, b = x[..., :half], x[..., half:]
@@ -92,7 +92,7 @@ class Model:
         return out
 
     def attend(self, q, keys, values):
-        """keys, values [KV heads, n, d]: each KV head may see keys of its own."""
+        """keys, values: [KV heads, n, d]. Each KV head may see different keys."""
         out = np.empty_like(q)
         group = self.n_heads // self.n_kv_heads
         for h in range(self.n_heads):
@@ -102,8 +102,8 @@ class Model:
         return out.reshape(len(q), -1)
 
     def forward(self, ids, positions, others=None):
-        """Logits [tokens, vocabulary], and of each layer what `project` gave. others: of each layer, keys and values
-        [KV heads, n, d] that are seen too."""
+        """Returns the logits [tokens, vocabulary], and the result of `project` for each layer. others: further keys and
+        values [KV heads, n, d] of each layer that the queries see."""
         positions = np.asarray(positions)
         x = self.embed[np.asarray(ids)]
         projected = []

@@ -1,7 +1,7 @@
-"""Which masks of a block become tokens. A rule gets the logits of the masked positions, in ascending position, and says
-which of them it takes. All are greedy: the token is the likeliest one. Beside the choice each returns its margin: how
-far, in log-probability, the nearest decision was from going the other way. The mask itself cannot be chosen: its logit
-is -inf."""
+"""The rules that choose which masks of a block become tokens. A rule gets the logits of the masked positions in ascending
+order and returns the accepted ones. All rules are greedy: the token is the most likely one. Each also returns its margin:
+the distance, in log-probability, of the closest decision from the opposite one. The mask itself can't be chosen: its
+logit is -inf."""
 
 import numpy as np
 
@@ -12,14 +12,14 @@ def log_softmax(z):
 
 
 def largest(score, n):
-    """Indices of the n largest, largest first; and the distance to the one that just missed."""
+    """Returns the indices of the n largest, largest first, and the distance to the next one."""
     order = sorted(range(len(score)), key=lambda i: (-score[i], i))
     margin = score[order[n - 1]] - score[order[n]] if 0 < n < len(order) else np.inf
     return order[:n], margin
 
 
 def transfers(masks, steps, step):
-    """Positions that step `step` of `steps` fixes when `masks` are left: an even split, the remainder first."""
+    """Returns how many positions step `step` of `steps` writes if `masks` are left: an even split, the remainder first."""
     return min(-(-masks // max(steps - step, 1)), masks)
 
 
@@ -29,7 +29,7 @@ def low_confidence(z, block, options):
 
 
 def entropy(z, block, options):
-    """Dream's: how many follows a grid in time from 1 to eps; which, the smallest entropy."""
+    """Dream's rule: a time grid from 1 to eps gives the number of positions. The smallest entropies win."""
     p = np.maximum(log_softmax(z), -700)  # where p is 0, p ln p is 0 too
     eps = options.get("eps", 1e-3)
     if block.step + 1 >= block.steps:
@@ -41,7 +41,7 @@ def entropy(z, block, options):
 
 
 def confidence(z, block, options):
-    """Everything above the threshold, and always the best."""
+    """Accepts everything above the threshold, or the best if nothing is above."""
     score = log_softmax(z).max(axis=-1)
     limit = np.log(options["accept_threshold"])
     best, margin = largest(score, 1)
@@ -52,7 +52,7 @@ def confidence(z, block, options):
 
 
 def factor(z, block, options):
-    """The longest run of falling confidences of which each c_j >= 1 - f / (j + 1); the best always."""
+    """Accepts the longest run of falling confidences with c_j >= 1 - f / (j + 1), and always the best."""
     c = np.exp(log_softmax(z).max(axis=-1))
     order, _ = largest(c, len(c))
     limit = [1 - options["factor"] / (j + 1) for j in range(1, len(c) + 1)]

@@ -1,4 +1,4 @@
-"""How a sequence of prompt and masks is decoded, block by block, and what each pass feeds."""
+"""Decodes a sequence of prompt and masks block by block, and records what each pass feeds."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from samplers import RULES, SCHEDULED, log_softmax
 
 
 class Block:
-    """Where a block lies and how far it is."""
+    """The position and the progress of a block."""
 
     def __init__(self, start, end, steps):
         self.start, self.end, self.steps, self.step = start, end, steps, 0
 
 
 class Run:
-    """One request: the sequence, what happened to it, and how close the closest decision was."""
+    """One request: the sequence, its history, and the margin of the closest decision."""
 
     def __init__(self, model, prompt, options):
         self.model, self.options = model, options
@@ -34,14 +34,14 @@ class Run:
         return any(self.masked[block.start : block.end])
 
     def copies(self):
-        """What is fed: the sequence and, under guidance, its twin with the prompt masked."""
+        """Returns the fed sequences: the request's and, under guidance, its twin with a masked prompt."""
         if not self.options.get("cfg_scale"):
             return [self.ids]
         return [self.ids, [self.model.mask] * self.prompt + self.ids[self.prompt :]]
 
     def feed(self, positions, others=None):
-        """A pass over the tokens at these positions: logits by position and, of each copy, each layer's projections.
-        others: of each copy, keys and values that it sees too."""
+        """Runs a pass over the tokens at these positions. Returns the logits by position, and the projections of each
+        layer for each copy. others: further keys and values that each copy sees."""
         self.passes += 1
         logits, projected = [], []
         for i, ids in enumerate(self.copies()):
@@ -56,8 +56,8 @@ class Run:
         return {p: z[max(i - shift, 0)] for i, p in enumerate(positions)}, projected
 
     def accept(self, block, predicted, first=False):
-        """Fixes what the rule takes of the block's masks. first: the block's first position is fixed in any case, and
-        counts where the rule has a number to keep to."""
+        """Writes the masks of the block that the rule accepts. first: always writes the block's first position, which
+        counts if the rule has a fixed number."""
         for logits in predicted.values():
             logits[self.model.mask] = -np.inf
         at = [p for p in range(block.start, block.end) if self.masked[p]]
@@ -76,8 +76,8 @@ class Run:
         block.step += 1
 
     def take_back(self, filled, predicted, most):
-        """Remasking: of the tokens that were there before the pass, those less probable now than the threshold, the
-        least probable first. A first position whose logits a later pass could not give again stays."""
+        """Masks tokens again that were written before this pass and are now less probable than the threshold, the least
+        probable first. Keeps a first position whose logits no later pass computes."""
         limit = self.options.get("remask_threshold")
         if not limit:
             return
@@ -102,8 +102,8 @@ def full(run):
 
 
 def reuse(run, last):
-    """Fast-dLLM: a pass over everything opens a block; later ones feed [start, last) and see what the opening pass made
-    of the other positions that are kept."""
+    """Fast-dLLM: the first pass of a block feeds everything. Later passes feed [start, last) and see the keys of the first
+    pass for the other stored positions."""
     everything = range(len(run.ids))
     for block in run.blocks():
         predicted, projected = run.feed(everything)
@@ -134,8 +134,8 @@ def pool(score, width):
 
 
 def keep(score, n):
-    """Indices of the n largest, ties lower index first, and how far the choice is from another one. Pooled scores are
-    often equal; equal ones come from the same key and stay equal however they are computed."""
+    """Returns the indices of the n largest, ties lower index first, and the margin of the choice. Pooled scores are often
+    equal. Equal ones come from the same key, and stay equal in any arithmetic."""
     order = sorted(range(len(score)), key=lambda i: (-score[i], i))
     if n == len(order):
         return order, np.inf
@@ -148,7 +148,7 @@ def keep(score, n):
 
 
 def select(run, block, projected):
-    """Of each layer, keys and values [KV heads, n, d] that a block keeps of the other positions."""
+    """Returns, for each layer, the keys and values [KV heads, n, d] of other positions that a block keeps."""
     options, model = run.options, run.model
     inside = range(block.start, block.end)
     outside = [p for p in range(len(run.ids)) if p not in inside]
@@ -174,8 +174,8 @@ def select(run, block, projected):
 
 
 def sparse(run):
-    """Passes of a block before `delay_step` see everything; that one too, and chooses what is kept; those behind it feed
-    the block alone."""
+    """Passes of a block up to number `delay_step` feed everything. That pass also chooses the kept keys. Later passes feed
+    only the block."""
     everything = range(len(run.ids))
     for block in run.blocks():
         others, done = None, 0

@@ -7,7 +7,7 @@ from strategies import Block
 
 
 def keys_of(projected, kept=slice(None)):
-    """Of each layer, keys and values [KV heads, n, d] of those rows of a pass that are kept."""
+    """Returns, for each layer, the keys and values [KV heads, n, d] of the stored rows of a pass."""
     return [(k[kept].swapaxes(0, 1), v[kept].swapaxes(0, 1)) for _, k, v in projected]
 
 
@@ -24,7 +24,7 @@ def feed(run, positions, others):
 
 
 def store(run, start, end, stored):
-    """Feeds finished blocks; returns what is stored now, and what the last row predicts."""
+    """Feeds finished blocks. Returns the stored keys and values, and the prediction of the last row."""
     predicted = {}
     length = run.options["block_size"] * run.options["buffer_size"]
     for at in range(start, end, length):

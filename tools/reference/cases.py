@@ -1,6 +1,6 @@
-"""The tiny configurations: every switch that a family's config.json has, small enough to keep beside the tests.
+"""The tiny configurations: every switch of a family's config.json, small enough to keep beside the tests.
 
-A case with a letter is a variant of the one named like it: what that leaves out, this has.
+A case with a letter is a variant of the case with the same name, and has what that case leaves out.
 """
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Case:
     name: str
     config: dict
-    layout: str = ""            # of the experts, see families.stacked_experts
-    same_as: str = ""           # the case whose weights these are: it has the expected results
+    layout: str = ""            # layout of the experts, see families.stacked_experts
+    same_as: str = ""           # the case with the same weights, which has the expected results
     twins: tuple = ()           # (expert, expert) with equal rows in the router: their scores tie
 
 

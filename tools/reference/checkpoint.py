@@ -1,4 +1,4 @@
-"""Folders of tiny checkpoints: random weights, a tokenizer of one word per id, the configuration."""
+"""Writes the folders of tiny checkpoints: random weights, a tokenizer with one word per id, the configuration."""
 import json
 
 import torch
@@ -12,7 +12,7 @@ SPREAD = {"matrix": (0.0, 0.15), "norm": (1.0, 0.2), "bias": (0.0, 0.2), "expert
 
 
 def random_weights(shape, seed):
-    """Weights by role. They have the values of bf16, the correction bias of the experts those of float32."""
+    """Returns the weights by role. They are rounded to bf16, the correction bias of the experts to float32."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for role, (dims, kind) in roles(shape).items():
@@ -23,7 +23,7 @@ def random_weights(shape, seed):
 
 
 def special_ids(config):
-    """(mask, eos): ids that the tokenizer spells <mask> and <eos>. Configurations without a mask id leave 5 to it."""
+    """Returns (mask, eos): the ids of <mask> and <eos> in the tokenizer. The default of the mask id is 5."""
     return config.get("mask_token_id", 5), config["eos_token_id"]
 
 

@@ -2,17 +2,17 @@
 
     python3 dream_sampler.py    the worked example of the schedule
 
-The canvas is the prompt and gen_length masks; every pass feeds all of it. Times run in equal steps from 1 to eps; the
-pass from time t to s fixes the share 1 - s/t of the masks that are left, rounded down, which may be none; the last pass
-fixes them all. A pass predicts every mask from the row to its left and fixes those of largest confidence:
+The canvas is the prompt and gen_length masks, and every pass feeds all of it. Times run in equal steps from 1 to eps. The
+pass from time t to s writes the share 1 - s/t of the remaining masks, rounded down, perhaps none. The last pass writes all
+of them. A pass predicts every mask from the row to its left and writes those of the largest confidence:
 
     maskgit_plus    probability of the token
-    topk_margin     the same less that of the second best token
+    topk_margin     that probability minus the probability of the second best token
     entropy         sum of p ln(p + 1e-10): minus the entropy
-    origin          every mask is fixed by chance, with that share as its probability: its schedule is recorded only
+    origin          each mask is written with that share as its probability; only the schedule is recorded
 
-Nothing ends a sequence early, and no recorded answer has a token that could. The mask token is no answer; a recording is
-kept only if it is the same whether the mask token has a share in the probabilities or not, and if no comparison in it is
+Nothing ends a sequence early, and no recorded answer has a token that could. The mask token is never predicted. A recording
+is kept only if it is the same with and without the mask token's share of the probability, and if no comparison in it is
 closer than GAP.
 """
 import json
@@ -28,11 +28,11 @@ RULES = ("maskgit_plus", "topk_margin", "entropy")
 # (prompt tokens, gen_length, steps, eps)
 RUNS = ((5, 8, 4, 1e-3), (3, 24, 24, 1e-3), (9, 32, 7, 1e-3), (1, 12, 20, 1e-3), (6, 16, 5, 0.1), (12, 20, 1, 1e-3))
 GAP = 1e-4
-SHARE_GAP = 1e-4    # of the number of masks to fix, before it is rounded down
+SHARE_GAP = 1e-4    # of the number of masks to write, before rounding down
 
 
 def shares(steps, eps):
-    """Share of the masks that are left which each pass fixes; 1 in the last."""
+    """Returns the share of the remaining masks that each pass writes; 1 for the last pass."""
     time = [1 + (eps - 1) * i / steps for i in range(steps + 1)]
     return [1 - time[i + 1] / time[i] for i in range(steps - 1)] + [1.0]
 
@@ -47,7 +47,7 @@ def confidence(p, rule):
 
 
 def decode(model, prompt, mask, gen_length, steps, eps, rule, ban_mask):
-    """([[position, token], ...] per pass, the closest comparison, how close a number to fix came to a whole one)."""
+    """Returns ([[position, token], ...] per pass, the closest comparison, the rounding margin of the counts)."""
     x, passes, gap, share_gap = prompt + [mask] * gen_length, [], float("inf"), float("inf")
     for share in shares(steps, eps):
         masked = [i for i, token in enumerate(x) if i >= len(prompt) and token == mask]
@@ -74,7 +74,7 @@ def decode(model, prompt, mask, gen_length, steps, eps, rule, ban_mask):
 
 
 def recorded_run(model, mask, eos, run, rule):
-    """The first random prompt whose decoding no rounding can change."""
+    """Returns the first random prompt whose decoding does not depend on rounding."""
     ordinary = [i for i in range(model.shape.vocab) if i not in (mask, eos)]
     n_prompt, gen_length, steps, eps = run
     for seed in count():

@@ -1,4 +1,4 @@
-"""What each family's config.json means, and under which names its checkpoints store the weights."""
+"""Reads the config.json of each family, and names the tensors of its checkpoints."""
 import torch
 
 from transformer import Experts, Shape
@@ -91,7 +91,7 @@ def illada(c):
 
 
 def llada_moe(c):
-    """Its norm_topk_prob is not read: the weights are never renormalised."""
+    """This family ignores norm_topk_prob: the weights are never renormalised."""
     dense = frozenset(n for n, moe in enumerate(c["moe_layer_freq"]) if not moe)
     bias = "weight" if c["moe_router_enable_expert_bias"] else ""
     experts = Experts(c["num_experts"], c["num_experts_per_tok"], c["expert_intermediate_size"], bias=bias,
@@ -142,7 +142,7 @@ def fast_dllm_v2(c):
 
 
 def stable_diffcoder(c):
-    """The block length is an argument of its decoder, not of the checkpoint: 4."""
+    """The block length is 4. The decoder sets it, not the checkpoint."""
     bias = c["attention_bias"]
     return llama_like(c, qkv_bias=bias, o_bias=bias, mlp_bias=c["mlp_bias"], block=4)
 
@@ -171,7 +171,7 @@ def shape_of(config):
 # Roles to the names of a checkpoint
 
 def stored_name(names, role):
-    """ "3.experts.7.gate" is names["experts.gate"] with n = 3, e = 7; a bias goes by its matrix."""
+    """Turns "3.experts.7.gate" into names["experts.gate"] with n = 3, e = 7. A bias has the name of its matrix."""
     parts = role.split(".")
     bias = parts[-1] == "bias"
     numbers = [p for p in parts if p.isdigit()]
@@ -189,8 +189,8 @@ def merged_qkv(shape, weights):
 
 
 def stacked_experts(shape, stored, layout):
-    """Replaces the experts' tensors by stacks: "merged" three of a layer ([E, width, hidden] gate and up, [E, hidden,
-    width] down), "fused" two (w1: gate rows, then up rows, of each expert; w2: down)."""
+    """Replaces the experts' tensors by stacks. "merged" has three per layer ([E, width, hidden] gate and up, [E, hidden,
+    width] down), "fused" has two (w1: gate rows, then up rows of each expert; w2: down)."""
     out = {name: t for name, t in stored.items() if ".experts." not in name}
     for n in filter(shape.has_experts, range(shape.layers)):
         mlp = f"model.layers.{n}.mlp"
@@ -204,7 +204,7 @@ def stacked_experts(shape, stored, layout):
 
 
 def stored_tensors(config, weights, layout=""):
-    """The tensors of model.safetensors. layout: "" keeps each expert apart, else see stacked_experts."""
+    """Returns the tensors of model.safetensors. layout "" keeps each expert separate, else see stacked_experts."""
     read, names = FAMILIES[config["architectures"][0]]
     shape = read(config)
     if "qkv" in names:

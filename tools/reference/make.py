@@ -1,7 +1,7 @@
-"""Makes the checkpoints and the expected results in tests/data/reference: python3 make.py [FOLDER]
+"""Makes the checkpoints and the expected results in build/data/reference: python3 make.py [FOLDER]
 
-Everything follows from seeds. A seed is passed over when rounding could decide what a reader of the results compares:
-an expert that wins by less than GAP over one that loses, or a case that does not show what it is there for.
+Everything is derived from seeds. The script skips a seed if rounding could change the compared results, because an expert
+wins by less than GAP, or if the case does not show the rule that it tests.
 """
 import random
 import sys
@@ -26,7 +26,7 @@ SHARE_OF_MASKS = 0.3
 # Inputs
 
 def sequence(rng, config, length):
-    """Ordinary words; masks here and there, and the last quarter nothing else."""
+    """Returns ordinary words with some masks; the last quarter is all masks."""
     mask, eos = special_ids(config)
     ordinary = [i for i in range(config["vocab_size"]) if i not in (mask, eos)]
     masked = [rng.random() < SHARE_OF_MASKS or i >= length * 3 // 4 for i in range(length)]
@@ -34,7 +34,7 @@ def sequence(rng, config, length):
 
 
 def sequences(config, shape):
-    """One of two and a half blocks; a batch of one token, of whole blocks, and of a part; one beyond position 64."""
+    """Returns a sequence of two and a half blocks, a batch (one token, whole blocks, a part), and a long sequence."""
     rng, block = random.Random(7), shape.block or 4
     lengths = {"single": 2 * block + block // 2, "batch0": 1, "batch1": 2 * block, "batch2": block + 1,
                "long": max(LONG, 2 * block + block // 2)}
@@ -44,7 +44,7 @@ def sequences(config, shape):
 
 
 def recorded_rows(name, n):
-    """Of a long sequence the logits of the last rows are kept: they depend on all others."""
+    """Returns the rows whose logits are kept: for a long sequence only the last ones, which depend on all others."""
     return torch.arange(max(0, n - 16) if name == "long" else 0, n)
 
 
@@ -52,7 +52,7 @@ def recorded_rows(name, n):
 # Results
 
 def results(model, inputs):
-    """({tensor name: tensor} of expected.safetensors, every Choice)"""
+    """Returns ({tensor name: tensor} of expected.safetensors, every Choice)."""
     out = {f"layer.{role}": t.float() for role, t in model.w.items() if role.endswith(".expert_bias")}
     choices = []
     for name, ids in inputs.items():
@@ -68,7 +68,7 @@ def results(model, inputs):
 
 
 def same_experts(model, choices, **change):
-    """Whether a mixture with other rules would have chosen the same."""
+    """Returns whether a mixture with other rules would have chosen the same experts."""
     shape = model.shape
     other = replace(shape.experts, **change)
     return all(torch.equal(choose_experts(c.logits, model.w.get(f"{layer}.expert_bias"), other, shape.block).expert,
@@ -76,7 +76,7 @@ def same_experts(model, choices, **change):
 
 
 def same_if_pooled_together(model, choices):
-    """Whether the sequences of the batch choose as they would if their tokens made common blocks."""
+    """Returns whether the sequences would choose the same experts if their tokens were in common blocks."""
     layers = {layer for _, layer, _ in choices}
     for layer in layers:
         batch = [c for name, at, c in choices if at == layer and name.startswith("batch")]
@@ -88,7 +88,7 @@ def same_if_pooled_together(model, choices):
 
 
 def shows_its_point(case, model, choices):
-    """Whether rounding decides nothing, and whether each rule of the routing makes a difference."""
+    """Returns whether rounding decides nothing, and each rule of the routing makes a difference."""
     x = model.shape.experts
     if x is None:
         return True
@@ -104,7 +104,7 @@ def shows_its_point(case, model, choices):
 
 
 def tie(weights, shape, twins):
-    """Gives the second of each pair of experts the first one's row in the router and its correction bias."""
+    """Copies the router row and the correction bias of the first expert of each pair to the second."""
     for n in filter(shape.has_experts, range(shape.layers)):
         for a, b in twins:
             weights[f"{n}.router"][b] = weights[f"{n}.router"][a]
@@ -112,7 +112,7 @@ def tie(weights, shape, twins):
 
 
 def make(case):
-    """(seed, model, weights, expected tensors) of the first seed that will do."""
+    """Returns (seed, model, weights, expected tensors) of the first usable seed."""
     shape = shape_of(case.config)
     inputs = sequences(case.config, shape)
     for seed in count(1):
@@ -125,7 +125,7 @@ def make(case):
 
 
 def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "tests/data/reference")
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "build/data/reference")
     torch.set_num_threads(1)  # one order of summation
     print(f"torch {torch.__version__}")
     made = {}

@@ -1,8 +1,8 @@
 """The forward pass of every family, from the formulas, in float64.
 
-A Shape says what a family computes; weights are a flat dictionary by role: "embed", "norm", "head", "0.q", "0.q.bias",
-"1.router", "1.experts.7.gate". One sequence at a time, positions from 0, nothing cached: what the engine computes in
-batches, in parts and from pages must come out the same.
+A Shape describes the computation of a family. Weights are a flat dictionary by role: "embed", "norm", "head", "0.q",
+"0.q.bias", "1.router", "1.experts.7.gate". The pass runs one sequence from position 0 and caches nothing. The engine must
+compute the same in batches, in chunks and from pages.
 """
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Experts:
     top_k: int
     width: int
     score: str = "softmax"      # or "sigmoid"
-    bias: str = ""              # what expert_bias is added to: "choice", "weight" (then to the choice too) or nothing
+    bias: str = ""              # the target of expert_bias: "choice", "weight" (then the choice too) or none
     renormalize: bool = False   # the chosen weights are divided by their sum
     scale: float = 1.0
     groups: int = 1             # equal runs of experts, of which groups_kept are eligible
@@ -107,22 +107,22 @@ def roles(s):
 
 @dataclass
 class Choice:
-    """The experts of each token, ascending, with their weights; the router's products that led to them."""
+    """The experts of each token, ascending, their weights, and the router's products."""
     logits: torch.Tensor    # [T, E]
     expert: torch.Tensor    # [T, k]
     weight: torch.Tensor    # [T, k]
-    gap: float              # smallest difference between a score that was kept and one that was not, ties aside
-    ties: int               # how often equal scores were kept and not kept
+    gap: float              # smallest difference between a kept and a dropped score, without ties
+    ties: int               # how often one of two equal scores was kept
 
 
 class Contest:
-    """Takes the largest, of equal ones the first, and remembers how close it was."""
+    """Chooses the largest scores, the first among equals, and records the smallest gap."""
 
     def __init__(self):
         self.gap, self.ties = float("inf"), 0
 
     def take(self, values, n):
-        """Indices of the n largest along the last dimension."""
+        """Returns the indices of the n largest along the last dimension."""
         order = values.sort(descending=True, stable=True)
         if n < values.shape[-1]:
             gaps = order.values[..., n - 1] - order.values[..., n]
@@ -132,12 +132,12 @@ class Contest:
 
 
 def only(scores, keep):
-    """Scores at the indices `keep` [..., n]; minus infinity elsewhere."""
+    """Returns the scores at the indices `keep` [..., n], and minus infinity elsewhere."""
     return torch.full_like(scores, -torch.inf).scatter(-1, keep, scores.gather(-1, keep))
 
 
 def limit_to_groups(scores, x, contest):
-    """Each group is worth the sum of its two largest scores; the best groups stay."""
+    """Keeps the best groups. The score of a group is the sum of its two largest scores."""
     groups = scores.unflatten(-1, (x.groups, -1))
     worth = groups.topk(min(2, groups.shape[-1]), -1).values.sum(-1)
     keep = contest.take(worth, x.groups_kept)
@@ -146,7 +146,7 @@ def limit_to_groups(scores, x, contest):
 
 
 def limit_to_pools(scores, x, block, contest):
-    """The tokens of a block share a pool: the experts with the largest score of any of them."""
+    """The tokens of a block share a pool of experts: those with the largest score for any of the tokens."""
     parts = []
     for part in scores.split(block):
         pool = contest.take(part.amax(0), x.capacity)
@@ -188,11 +188,11 @@ class Transformer:
         return x + self.w.get(role + ".bias", 0)
 
     def head_norm(self, role, x):
-        """RMS norm over each head, whatever the other norms are."""
+        """RMS norm over each head, independent of the type of the other norms."""
         return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt() * self.w[role]
 
     def rotate(self, x):
-        """Half-split: dimension i of the rotated ones turns with dimension i + rope_dim / 2. x: [heads, T, head_dim]."""
+        """Half-split: dimension i is rotated with dimension i + rope_dim / 2. x: [heads, T, head_dim]."""
         s, half = self.shape, self.shape.rope_dim // 2
         frequency = s.theta ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.outer(torch.arange(x.shape[1], dtype=torch.float64), frequency)
@@ -233,7 +233,7 @@ class Transformer:
         return y, choice
 
     def __call__(self, ids):
-        """(logits [T, vocab], {layer: Choice}) of one sequence of token ids. Rows are not shifted."""
+        """Returns (logits [T, vocab], {layer: Choice}) of one sequence of token ids. Rows are not shifted."""
         s, choices = self.shape, {}
         x = self.w["embed"][torch.as_tensor(ids)] * s.embed_scale
         for n in range(s.layers):
@@ -249,5 +249,5 @@ class Transformer:
 
 
 def shifted(logits):
-    """Row i predicts position i, for models whose row i - 1 does; position 0 keeps its own row."""
+    """Shifts rows so that row i predicts position i, for models whose row i - 1 predicts it. Position 0 keeps its row."""
     return torch.cat((logits[:1], logits[:-1]))

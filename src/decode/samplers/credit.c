@@ -1,17 +1,18 @@
-/* dInfer's credit decoding: ids that win pass after pass gather credit, which raises their logits.
+/* Credit decoding as in dInfer: ids that are likeliest in several passes gather credit, which raises their logits.
  *
- * Each masked position keeps a credit E per id, zero at first. A pass multiplies all of it by decay_beta, then adds
- * p^boost_gamma for the likeliest id of the plain distribution, p being its probability there; what decides is
- *     z[v] + credit_alpha ln(1 + E[v])
- * Positions are taken as `dynamic` takes them.
+ * Each masked position keeps a credit E per id, zero at first. A pass multiplies all credits by decay_beta, then adds
+ * p^boost_gamma to the credit of the likeliest id of the plain distribution (the distribution without credit), where p
+ * is the probability of that id there. The sampler decides by the logits z[v] + credit_alpha ln(1 + E[v]) and accepts
+ * tokens as `dynamic` does.
  *
- * Credit of earlier passes goes into the logits as edits, so that temperature, filters and draws see it. The credit
- * that a pass itself adds can't: it depends on that pass. It moves one id v of known probability, so its effect follows
- * from the answer: with r the factor by which exp(z[v]) grows, p[v] becomes p r / (1 + p (r - 1)) and every other p[u]
- * is divided by 1 + p[v] (r - 1). The draw is the largest of ln q + Gumbel noise, so it either stays or moves to v.
+ * Credit of earlier passes is added to the logits as edits, so temperature, filters and draws take it into account. The
+ * credit that a pass itself adds can't be an edit, because it depends on that pass. It raises the logit of one id v of
+ * known probability, so its effect can be computed from the answer: if exp(z[v]) grows by the factor r, p[v] becomes
+ * p[v] r / (1 + p[v] (r - 1)), and every other p[u] is divided by 1 + p[v] (r - 1). The sampled id is the one with the
+ * largest ln q + Gumbel noise, so it either stays the same or becomes v.
  *
- * A position keeps at most MAX credits, the smallest gives way. An id that fell out of the UM_TOP_MAX likeliest ones
- * counts as having no probability when the plain distribution is restored. */
+ * A position keeps at most MAX credits; a new one replaces the smallest. When the plain distribution is restored, ids
+ * outside the UM_TOP_MAX likeliest ones count as having no probability. */
 #include <math.h>
 
 #include "decode/samplers/samplers.h"
@@ -28,17 +29,19 @@ typedef struct credits {
 
 static const um_option params[] = {
     {"credit_alpha", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, credit_alpha), 0, 100, NULL, "0.7", NULL, "X",
-     "Decoding (samplers)", "credit: weight of the credit's logarithm in a logit"},
+     "Decoding (samplers)", "sampler credit: weight of ln(1 + credit), which is added to a token's logit"},
     {"boost_gamma", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, boost_gamma), 0, 100, NULL, "0.2", NULL, "X",
-     "Decoding (samplers)", "credit: power of the probability that a pass adds"},
+     "Decoding (samplers)",
+     "sampler credit: exponent; each pass adds the probability of the most likely token, raised to this power, to "
+     "the token's credit"},
     {"decay_beta", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, decay_beta), 0, 1, NULL, "0.8", NULL, "X",
-     "Decoding (samplers)", "credit: share of it that a pass leaves"},
+     "Decoding (samplers)", "sampler credit: factor by which each pass multiplies all credit so far"},
 };
 
 /* ---- Credit ------------------------------------------------------------------------------------------------------ */
 
-/* A block's positions follow each other, so this numbers them without a hole wherever the block starts. */
-static credits *credits_of(const um_choice *c, int32_t i) {
+/* Consecutive positions have different remainders, so no two positions of the block share an entry. */
+static credits *credits_of(const um_sampler_input *c, int32_t i) {
     return (credits *)c->memory + c->position[i] % c->block_len;
 }
 
@@ -53,13 +56,13 @@ static float credit_for(const credits *e, int32_t id) {
     return k < 0 ? 0 : e->of[k].value;
 }
 
-static void decay(const um_choice *c) {
+static void decay(const um_sampler_input *c) {
     credits *e = (credits *)c->memory;
     for (int32_t i = 0; i < c->block_len; i++)
         for (int32_t k = 0; k < e[i].n; k++) e[i].of[k].value *= c->how->decay_beta;
 }
 
-static void give(credits *e, int32_t id, float value) {
+static void add_credit(credits *e, int32_t id, float value) {
     int32_t k = find(e, id);
     if (k < 0 && e->n < MAX) {
         k = e->n++;
@@ -81,7 +84,7 @@ static int32_t credit_edits_max(const um_req *r) {
     return MAX;
 }
 
-static int32_t credit_edit(const um_choice *c, int32_t i, um_edit *out) {
+static int32_t credit_edit(const um_sampler_input *c, int32_t i, um_edit *out) {
     const credits *e = credits_of(c, i);
     for (int32_t k = 0; k < e->n; k++) {
         float credit = c->how->decay_beta * e->of[k].value;
@@ -92,8 +95,9 @@ static int32_t credit_edit(const um_choice *c, int32_t i, um_edit *out) {
 
 /* ---- Decision ---------------------------------------------------------------------------------------------------- */
 
-/* The likeliest id of the plain distribution: its place in the list of likeliest ids, and its probability there. */
-static int32_t plain_best(const um_choice *c, int32_t i, const credits *e, float *p) {
+/* Finds the likeliest id of the plain distribution. Returns its index in the list of likeliest ids and sets *p to its
+ * plain probability. */
+static int32_t plain_best(const um_sampler_input *c, int32_t i, const credits *e, float *p) {
     const um_top *top = c->answer[i].top;
     float left = 1, most = -1;
     int32_t best = 0;
@@ -108,8 +112,9 @@ static int32_t plain_best(const um_choice *c, int32_t i, const credits *e, float
     return best;
 }
 
-/* The draw with id v's logit raised by ln r: the larger of ln q + noise. Greedy: the larger p, then the highest id. */
-static bool moves_to(const um_choice *c, int32_t i, const um_top *v, float r) {
+/* Tells whether v is sampled once its logit is raised by ln r. A draw takes the larger ln q + noise; greedy decoding
+ * takes the larger p, then the highest id. */
+static bool becomes_sample(const um_sampler_input *c, int32_t i, const um_top *v, float r) {
     const um_answer *a = &c->answer[i];
     if (v->id == a->sample) return true;
     if (c->temperature == 0) return v->p * r > a->p_sample || (v->p * r == a->p_sample && v->id > a->sample);
@@ -118,23 +123,24 @@ static bool moves_to(const um_choice *c, int32_t i, const um_top *v, float r) {
     return raised > logf(a->q_sample) + um_rng_gumbel(key, (uint64_t)a->sample);
 }
 
-/* Gives candidate i its credit of this pass; returns the id it is to become, *q is that one's probability. */
-static int32_t give_credit(const um_choice *c, int32_t i, float *q) {
+/* Adds the credit of this pass to candidate i. Returns the id that the candidate samples with that credit, and sets *q
+ * to its probability. */
+static int32_t sample_with_credit(const um_sampler_input *c, int32_t i, float *q) {
     credits *e = credits_of(c, i);
     float p;
     const um_top *v = &c->answer[i].top[plain_best(c, i, e, &p)];
     const float before = 1 + credit_for(e, v->id);
-    give(e, v->id, powf(p, c->how->boost_gamma));
+    add_credit(e, v->id, powf(p, c->how->boost_gamma));
     const float r = powf((1 + credit_for(e, v->id)) / before, c->how->credit_alpha);
     const float r_q = c->temperature > 0 ? powf(r, 1 / c->temperature) : r;
     const float total = 1 + v->q * (r_q - 1);
-    bool moves = moves_to(c, i, v, r);
-    *q = (moves ? v->q * r_q : c->answer[i].q_sample) / total;
-    return moves ? v->id : c->answer[i].sample;
+    bool raised = becomes_sample(c, i, v, r);
+    *q = (raised ? v->q * r_q : c->answer[i].q_sample) / total;
+    return raised ? v->id : c->answer[i].sample;
 }
 
-/* The forced choice ranks by the raised probability, or by another score of the answer. */
-static int32_t surest(const um_choice *c) {
+/* Returns the forced choice: by the raised probability, or by another score of the answer. */
+static int32_t surest(const um_sampler_input *c) {
     if (c->how->confidence != UM_CONFIDENCE_PROBABILITY) return um_best_score(c);
     int32_t best = 0;
     for (int32_t i = 1; i < c->n; i++)
@@ -142,9 +148,9 @@ static int32_t surest(const um_choice *c) {
     return best;
 }
 
-static void credit_accept(const um_choice *c, um_decision *d) {
+static void credit_accept(const um_sampler_input *c, um_decision *d) {
     decay(c);
-    for (int32_t i = 0; i < c->n; i++) d->id[i] = give_credit(c, i, &c->score[i]);
+    for (int32_t i = 0; i < c->n; i++) d->id[i] = sample_with_credit(c, i, &c->score[i]);
     const int32_t best = c->forced && c->n > 0 ? surest(c) : -1;
     for (int32_t i = 0; i < c->n; i++) {
         if (i != best && !(c->score[i] >= c->how->accept_threshold)) continue;
@@ -165,7 +171,7 @@ static size_t credit_memory(const um_req *r, int32_t n) {
 
 const um_sampler um_sampler_credit = {
     .name = "credit",
-    .summary = "ids that win pass after pass gather credit in their logits; then as dynamic",
+    .summary = "like dynamic, but raises the logits of ids that were likeliest in earlier passes",
     .source = "CreditDecoding, arXiv 2510.06133; dInfer credit decoder",
     .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
                {um_score_options, UM_LEN(um_score_options)},

@@ -1,40 +1,44 @@
-/* DMax: fills masks from the left for as long as the model is sure, and refreshes every filled token in every pass.
+/* DMax: fills masks from the left as long as the probabilities are high, and updates every filled token in every pass.
  *
- * A pass fills the masks before the first one that is less probable than accept_threshold, and one at least. Equality
- * with the threshold passes. A filled position takes what the model prefers now, whatever the probability. The block is
- * done when nothing changes or when every position is as sure as commit_confidence. The slow path, in which filled
- * positions have a confidence too, may go on for ever; the caps of editing end it, see um_edit_timed_out.
+ * A pass fills all masks before the first one whose probability is below accept_threshold, but at least one mask. A
+ * filled position gets the token that the model now prefers, whatever its probability. The block is complete when
+ * nothing changes, or when the probability of every position is at least commit_confidence. On the slow path, where
+ * filled positions have a confidence too, this may never happen; the limits of editing then end the block, see
+ * um_edit_timed_out.
  *
- * What is fed next, a blend of the embeddings of the new tokens and of the mask, is the strategy's business. */
+ * The strategy decides what the next pass feeds: blends of the embeddings of the new tokens and the mask. */
 #include "decode/samplers/samplers.h"
 
 static const um_option params[] = {
     {"dmax_fast_path", "dmax_sampler_fast_path", UM_OPT_BOOL, UM_FIELD(um_decoding, dmax_fast_path), 0, 0, NULL, "true",
-     NULL, NULL, "Decoding (dmax)", "only masks have a confidence, filled positions count as sure"},
+     NULL, NULL, "Decoding (dmax)", "treat filled positions as certain, so that only masks have a confidence"},
     {"commit_confidence", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, commit_confidence), 0, 1, NULL, "0.9", NULL, "P",
-     "Decoding (dmax)", "a block is done when every position is as probable as this, or when nothing changes"},
+     "Decoding (dmax)",
+     "finish a block when the confidence of every position is at least this, or when a pass changes nothing"},
 };
 
 const um_option um_token_merge_options[] = {
     {"token_merge_mode", NULL, UM_OPT_CHOICE, UM_FIELD(um_decoding, token_merge_mode), 0, 0,
      "dmax_topk|iter_smooth_topk", "dmax_topk", NULL, "MODE", "Decoding (dmax)",
-     "what is fed for a new token: its blend with the mask, or the token plus the likeliest ids"},
+     "what is fed for a new token: a blend with the mask (dmax_topk), or the token plus the most likely ids "
+     "(iter_smooth_topk)"},
     {"token_merge_top_k", NULL, UM_OPT_INT, UM_FIELD(um_decoding, token_merge_top_k), 1, UM_TOP_MAX, NULL, "1", NULL,
-     "N", "Decoding (dmax)", "likeliest ids that iter_smooth_topk adds"},
+     "N", "Decoding (dmax)", "number of most likely ids that iter_smooth_topk adds"},
     {"token_merge_renormalize", NULL, UM_OPT_BOOL, UM_FIELD(um_decoding, token_merge_renormalize), 0, 0, NULL, "true",
-     NULL, NULL, "Decoding (dmax)", "dmax_topk: a blend gets the length of its parts"},
+     NULL, NULL, "Decoding (dmax)", "dmax_topk: scale the blended embedding to the weighted length of its parts"},
     {"token_merge_weight", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_merge_weight), 0, 100, NULL, "1", NULL, "X",
-     "Decoding (dmax)", "weight of what iter_smooth_topk adds; 0 feeds plain tokens in both modes"},
+     "Decoding (dmax)", "weight of the ids that iter_smooth_topk adds; 0 feeds plain tokens in both modes"},
     {"clean_commit", NULL, UM_OPT_BOOL, UM_FIELD(um_decoding, clean_commit), 0, 0, NULL, "true", NULL, NULL,
-     "Decoding (dmax)", "keys and values of a finished block are those of its tokens, not of blends"},
+     "Decoding (dmax)",
+     "compute the stored keys and values of a finished block from its tokens; false stores those of the last blends"},
 };
 
-float um_dmax_confidence(const um_choice *c, int32_t i) {
+float um_dmax_confidence(const um_sampler_input *c, int32_t i) {
     return c->token[i] != UM_MASKED && c->how->dmax_fast_path ? 1 : c->answer[i].p_sample;
 }
 
-/* Masks that the pass fills, from the left. */
-static int32_t masks_to_fill(const um_choice *c, bool timed_out) {
+/* Returns the number of masks, from the left, that the pass fills. */
+static int32_t masks_to_fill(const um_sampler_input *c, bool timed_out) {
     int32_t n = 0;
     for (int32_t i = c->n_fixed; i < c->n; i++) {
         if (c->token[i] != UM_MASKED) continue;
@@ -44,14 +48,14 @@ static int32_t masks_to_fill(const um_choice *c, bool timed_out) {
     return n;
 }
 
-static bool all_sure(const um_choice *c) {
+static bool all_sure(const um_sampler_input *c) {
     for (int32_t i = 0; i < c->n; i++)
         if (!(um_dmax_confidence(c, i) >= c->how->commit_confidence)) return false;
     return true;
 }
 
-/* Fills d and its ratio; returns whether anything changed, the prompt's positions (compat) included. */
-static bool refresh(const um_choice *c, int32_t fill, um_decision *d) {
+/* Decides the new tokens and computes the ratio. Tells whether anything changed, including (compat) the prompt. */
+static bool update(const um_sampler_input *c, int32_t fill, um_decision *d) {
     int32_t compared = 0, same = 0;
     bool changed = false;
     for (int32_t i = 0; i < c->n; i++) {
@@ -67,15 +71,15 @@ static bool refresh(const um_choice *c, int32_t fill, um_decision *d) {
     return changed;
 }
 
-static void dmax_accept(const um_choice *c, um_decision *d) {
-    if (c->n == c->n_fixed) { /* compat: what the model thinks of the prompt alone ends nothing */
+static void dmax_accept(const um_sampler_input *c, um_decision *d) {
+    if (c->n == c->n_fixed) { /* compat: all candidates belong to the prompt, so nothing can change */
         d->committable = true;
         d->same_token_ratio = 1;
         return;
     }
     const bool capped = !c->compat->literal_edits, timed_out = capped && um_edit_timed_out(c);
     const int32_t fill = masks_to_fill(c, timed_out);
-    const bool changed = refresh(c, fill, d);
+    const bool changed = update(c, fill, d);
     const bool exhausted = capped && !timed_out && fill == 0 && um_edit_exhausted(c);
     if (exhausted) d->n = 0;
     d->committable = timed_out || exhausted || !changed || all_sure(c);
@@ -93,7 +97,7 @@ static int32_t dmax_n_top(const um_req *r) {
 
 const um_sampler um_sampler_dmax = {
     .name = "dmax",
-    .summary = "fill masks from the left while they are above accept_threshold, and refresh every filled token",
+    .summary = "fills masks from the left while they reach accept_threshold, and updates every filled token",
     .source = "Diffulex dmax (revision 184ba97)",
     .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
                {um_edit_options, UM_LEN(um_edit_options)},

@@ -1,17 +1,19 @@
-/* Entropy-bounded acceptance: in rising order of entropy positions are taken while what is not known about those before
- * them stays within a bound.
+/* Entropy-bounded acceptance: accepts positions in ascending order of entropy while the sum of the entropies of those
+ * accepted before stays within a bound.
  *
- * The sum leaves out the position's own entropy, so the first one always passes; systems that count it in (JetEngine)
- * take one position less at the same bound. A block that may not be forced takes the first one only when its own
- * entropy lies within the bound. */
+ * The sum does not include the position itself, so the first position always passes. Systems whose sum includes it
+ * (JetEngine) accept one position less at the same bound. A block that may not be forced accepts the first position
+ * only if its own entropy is within the bound. */
 #include "decode/samplers/samplers.h"
 
 static const um_option params[] = {
     {"entropy_bound", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, entropy_bound), 0, 1000, NULL, "0.15", NULL, "NATS",
-     "Decoding (samplers)", "entropy_bound: entropy that positions of a pass may have together, the last left out"},
+     "Decoding (samplers)",
+     "sampler entropy_bound: accept positions in order of rising entropy, as long as the entropies of those before "
+     "add up to at most this, in nats"},
 };
 
-static void entropy_bound_accept(const um_choice *c, um_decision *d) {
+static void entropy_bound_accept(const um_sampler_input *c, um_decision *d) {
     float sum = 0;
     for (int32_t i = 0; i < c->n; i++) c->score[i] = -c->answer[i].entropy;
     um_rank_start(c);
@@ -27,7 +29,7 @@ static void entropy_bound_accept(const um_choice *c, um_decision *d) {
 const um_sampler um_sampler_entropy_bound = {
     .name = "entropy_bound",
     .aliases = "entropy_bounded,eb_sampling,EBSampling",
-    .summary = "accept positions in rising order of entropy while the sum of those before stays within entropy_bound",
+    .summary = "accepts positions in rising order of entropy while the sum of those before stays within entropy_bound",
     .source = "EB-Sampler, arXiv 2505.24857; SGLang EBSampling",
     .params = {{params, UM_LEN(params)}},
     .schedule = UM_SCHEDULE_NONE,

@@ -1,12 +1,13 @@
-/* Entropy acceptance, for models that are distilled to decode many positions at once. */
+/* Entropy acceptance, for models that are distilled to decode many positions in one pass. */
 #include "decode/samplers/samplers.h"
 
 static const um_option params[] = {
     {"entropy_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, entropy_threshold), 0, 1000, NULL, "0.45", NULL,
-     "NATS", "Decoding (samplers)", "entropy_threshold: a position is taken when its entropy is below this"},
+     "NATS", "Decoding (samplers)",
+     "sampler entropy_threshold: accept a position if its entropy in nats is below this"},
 };
 
-static void entropy_threshold_accept(const um_choice *c, um_decision *d) {
+static void entropy_threshold_accept(const um_sampler_input *c, um_decision *d) {
     int32_t lowest = 0;
     for (int32_t i = 0; i < c->n; i++) {
         if (c->answer[i].entropy < c->how->entropy_threshold) um_decide(d, c, i);
@@ -17,7 +18,8 @@ static void entropy_threshold_accept(const um_choice *c, um_decision *d) {
 
 const um_sampler um_sampler_entropy_threshold = {
     .name = "entropy_threshold",
-    .summary = "accept every position whose entropy is below entropy_threshold, or else the one of lowest entropy",
+    .summary =
+        "accepts every position whose entropy is below entropy_threshold; if there is none, the one of lowest entropy",
     .source = "dParallel, arXiv 2509.26488; d3LLM",
     .params = {{params, UM_LEN(params)}},
     .schedule = UM_SCHEDULE_NONE,

@@ -1,29 +1,32 @@
-/* dInfer's hierarchical decoding: masks far from each other depend little on each other, so every run of neighbouring
- * masks may give its surest position at a low threshold; splitting runs in the middle makes the next ones short. */
+/* dInfer's hierarchical decoding: masks that are far apart depend little on each other, so the position with the
+ * highest score in every run of neighbouring masks is accepted at a low threshold. This splits runs, so that later
+ * passes accept more. */
 #include "decode/samplers/samplers.h"
 
 static const um_option params[] = {
     {"low_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, low_threshold), 0, 1, NULL, "0.4", NULL, "P",
-     "Decoding (samplers)", "hierarchy: the surest position of a run of masks is taken above this"},
+     "Decoding (samplers)",
+     "sampler hierarchy: accept the most likely position of each run of masks if its probability is above this"},
 };
 
 static um_status init(um_req *r, um_err *err) {
     if (r->how.low_threshold > r->how.accept_threshold)
         return um_fail_param(err, UM_ERANGE, "low_threshold",
-                             "%g is above accept_threshold %g; sampler hierarchy takes every position above "
-                             "the latter and the surest of each run above the former",
+                             "%g is above accept_threshold %g; sampler hierarchy needs it to be lower, for the "
+                             "surest position of each run of masks",
                              (double)r->how.low_threshold, (double)r->how.accept_threshold);
     return UM_OK;
 }
 
-/* First candidate behind the run of neighbours that begins with candidate i. */
-static int32_t run_end(const um_choice *c, int32_t i) {
+/* Returns the end of the run of neighbouring masks that starts with candidate i. */
+static int32_t run_end(const um_sampler_input *c, int32_t i) {
     for (i++; i < c->n && c->position[i] == c->position[i - 1] + 1;) i++;
     return i;
 }
 
-/* Candidates [start, end) are a run. `best`: the surest candidate of all, or -1. */
-static void take_of_run(const um_choice *c, int32_t start, int32_t end, int32_t best, um_decision *d) {
+/* Decides the run of candidates [start, end). `best`: the candidate with the highest score in the block, which is
+ * forced, or -1. */
+static void accept_in_run(const um_sampler_input *c, int32_t start, int32_t end, int32_t best, um_decision *d) {
     int32_t peak = start;
     for (int32_t i = start + 1; i < end; i++)
         if (um_score_of(c, i) > um_score_of(c, peak)) peak = i;
@@ -34,18 +37,18 @@ static void take_of_run(const um_choice *c, int32_t start, int32_t end, int32_t 
     }
 }
 
-static void hierarchy_accept(const um_choice *c, um_decision *d) {
+static void hierarchy_accept(const um_sampler_input *c, um_decision *d) {
     const int32_t best = c->forced && c->n > 0 ? um_best_score(c) : -1;
     for (int32_t start = 0, end; start < c->n; start = end) {
         end = run_end(c, start);
-        take_of_run(c, start, end, best, d);
+        accept_in_run(c, start, end, best, d);
     }
 }
 
 const um_sampler um_sampler_hierarchy = {
     .name = "hierarchy",
     .aliases = "hierarchical",
-    .summary = "accept every position above accept_threshold, and the surest of each run of masks above low_threshold",
+    .summary = "accepts every token above accept_threshold, and the surest of each run of masks above low_threshold",
     .source = "dInfer (inclusionAI/dInfer), its hierarchy decoder",
     .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
                {um_score_options, UM_LEN(um_score_options)},

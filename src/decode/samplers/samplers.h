@@ -1,4 +1,4 @@
-/* What samplers share: scores, orders, the rows of editing. */
+/* Common parts of samplers: scores, ranking, limits of editing, and option rows. */
 #ifndef UM_DECODE_SAMPLERS_H
 #define UM_DECODE_SAMPLERS_H
 
@@ -6,42 +6,44 @@
 
 /* ---- Scores (score.c) -------------------------------------------------------------------------------------------- */
 
-/* accept_threshold, for those that compare with it. */
+/* accept_threshold. */
 extern const um_option um_threshold_options[1];
-/* confidence, for those that rank by um_score_of. */
+/* confidence, for samplers that rank by um_score_of. */
 extern const um_option um_score_options[1];
-/* UM_WANT_* bits for the sample and how->confidence. */
+/* Returns the UM_WANT_* bits of the sample and the score that how->confidence selects. */
 uint32_t um_want_score(const um_req *r);
-/* The score by which candidate i ranks among others, by how->confidence. */
-float um_score_of(const um_choice *c, int32_t i);
-/* The candidate of the largest score, the first among equals; c->n > 0. */
-int32_t um_best_score(const um_choice *c);
-/* UM_WANT_* bits of the sample and of its entropy. */
+/* Returns the score of candidate i that how->confidence selects; a larger score means more confidence. */
+float um_score_of(const um_sampler_input *c, int32_t i);
+/* Returns the candidate with the largest score, the first among equals. c->n must be above 0. */
+int32_t um_best_score(const um_sampler_input *c);
+/* Returns the UM_WANT_* bits of the sample and the entropy. */
 uint32_t um_want_entropy(const um_req *r);
 
-/* Candidates by falling c->score, the left one first among equals. um_rank_scores and um_rank_start begin an order: by
- * um_score_of, by what lies in c->score. A score that is NaN (of a broken model) counts as the smallest. */
-void um_rank_scores(const um_choice *c);
-void um_rank_start(const um_choice *c);
-int32_t um_rank_next(const um_choice *c); /* -1 behind the last */
+/* Ranking in descending order of score, the leftmost first among equals. um_rank_scores starts it with the scores of
+ * um_score_of, um_rank_start with those in c->score. A score of NaN (from a broken model) counts as the smallest. */
+void um_rank_scores(const um_sampler_input *c);
+void um_rank_start(const um_sampler_input *c);
+/* Returns the next candidate, or -1 after the last. Overwrites c->score. */
+int32_t um_rank_next(const um_sampler_input *c);
 
-/* denoising_steps, which samplers of a fixed number of positions share. */
+/* denoising_steps, for samplers that commit a given number of positions. */
 extern const um_option um_denoising_options[1];
-/* Positions that `static` and `sequential` fix in a pass, <= c->n. */
-int32_t um_denoising_count(const um_choice *c);
+/* Returns the number of positions that `static` and `sequential` accept in a pass, <= c->n. */
+int32_t um_denoising_count(const um_sampler_input *c);
 
 /* ---- Editing (edit.c) -------------------------------------------------------------------------------------------- */
 
-/* max_post_edit_steps, which `edit` and `dmax` share. */
+/* max_post_edit_steps. */
 extern const um_option um_edit_options[1];
 
-/* Every block ends: after block_len + max_post_edit_steps passes its masks are filled with what the model gives, */
-bool um_edit_timed_out(const um_choice *c);
-/* and after max_post_edit_steps passes without a mask nothing is edited any more. */
-bool um_edit_exhausted(const um_choice *c);
-/* Candidate i becomes `id`; nothing is noted when it is that already. compat: id may be the mask's. */
-void um_edit_write(um_decision *d, const um_choice *c, int32_t i, int32_t id);
-/* What candidate i is to become: `id`, or UM_MASKED for the mask's. */
-static inline int32_t um_edit_id(const um_choice *c, int32_t id) { return id == c->mask_id ? UM_MASKED : id; }
+/* Two limits make sure that every block ends. A block is timed out after block_len + max_post_edit_steps passes: all
+ * its masks are then filled. */
+bool um_edit_timed_out(const um_sampler_input *c);
+/* A block is exhausted after max_post_edit_steps passes without a mask: its tokens are then no longer edited. */
+bool um_edit_exhausted(const um_sampler_input *c);
+/* Decides that candidate i becomes `id`, unless it is `id` already. compat: id may be the mask id. */
+void um_edit_write(um_decision *d, const um_sampler_input *c, int32_t i, int32_t id);
+/* Returns `id`, or UM_MASKED for the mask id. */
+static inline int32_t um_edit_id(const um_sampler_input *c, int32_t id) { return id == c->mask_id ? UM_MASKED : id; }
 
 #endif

@@ -1,12 +1,12 @@
-/* Scheduled samplers: a pass fixes a number of positions that was decided beforehand; they differ in which.
+/* Scheduled samplers: the number of positions that a pass commits is given. The samplers differ in which positions they
+ * choose.
  *
- * LLaDA ranks by the probability of the chosen token as the model gives it, Dream by what temperature and filters left.
- * Every rank here is "larger is fixed first"; among equal ones the left one is. */
+ * LLaDA ranks by the model's probability of the sampled token, Dream by its probability after temperature and filters.
+ * The largest score is committed first, and the leftmost among equals. */
 #include "decode/samplers/samplers.h"
 
-/* ---- How many ---------------------------------------------------------------------------------------------------- */
+/* ---- Number of positions ----------------------------------------------------------------------------------------- */
 
-/* The share of the masks that pass `step` of `n` fixes when the masked share falls in a line from 1 to eps. */
 double um_schedule_rate(double eps, int32_t step, int32_t n) {
     if (step + 1 >= n) return 1;
     double now = 1 + (eps - 1) * step / n, next = 1 + (eps - 1) * (step + 1) / n;
@@ -23,73 +23,71 @@ int32_t um_schedule_count(um_schedule s, double eps, int32_t step, int32_t n, in
     return masks;
 }
 
-/* ---- Which ------------------------------------------------------------------------------------------------------- */
+/* ---- Choice of positions ----------------------------------------------------------------------------------------- */
 
-/* Decides for the c->keep best of c->score. */
-static void choose_largest(const um_choice *c, um_decision *d) {
+/* Commits the c->keep candidates with the largest c->score. */
+static void choose_largest(const um_sampler_input *c, um_decision *d) {
     assert(c->keep <= c->n);
     um_rank_start(c);
     for (int32_t k = 0; k < c->keep; k++) um_decide(d, c, um_rank_next(c));
 }
 
-/* Random key of candidate i in this pass. */
-static uint64_t key(const um_choice *c, int32_t i) {
+/* Returns the random key of candidate i in this pass. */
+static uint64_t key(const um_sampler_input *c, int32_t i) {
     return um_rng_key(c->seed, (uint64_t)c->position[i], (uint64_t)c->count, UM_USE_REMASK);
 }
 
-/* The keep best of c->score. With alg_temp they are drawn one after the other from softmax(score / alg_temp), which is
- * taking the largest of score / alg_temp + Gumbel noise. */
-static void keep_best(const um_choice *c, um_decision *d) {
+/* Commits the c->keep candidates with the largest c->score. With alg_temp it draws them one after the other from
+ * softmax(score / alg_temp), which is the same as taking the largest values of score / alg_temp + Gumbel noise. */
+static void keep_best(const um_sampler_input *c, um_decision *d) {
     const float t = c->how->alg_temp;
     for (int32_t i = 0; i < c->n && t > 0; i++) c->score[i] = c->score[i] / t + um_rng_gumbel(key(c, i), 0);
     choose_largest(c, d);
 }
 
-static void by_model_probability(const um_choice *c, um_decision *d) {
+static void by_model_probability(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].p_sample;
     choose_largest(c, d);
 }
 
-static void by_chance(const um_choice *c, um_decision *d) {
+static void by_chance(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = (float)um_rng_uniform(key(c, i), 0);
     choose_largest(c, d);
 }
 
-static void by_probability(const um_choice *c, um_decision *d) {
+static void by_probability(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_sample;
     keep_best(c, d);
 }
 
-static void by_margin(const um_choice *c, um_decision *d) {
+static void by_margin(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = c->answer[i].q_best - c->answer[i].q_second;
     keep_best(c, d);
 }
 
-static void by_entropy(const um_choice *c, um_decision *d) {
+static void by_entropy(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = -c->answer[i].entropy;
     keep_best(c, d);
 }
 
-/* Every position by itself: the schedule holds on average only, until the last pass takes what is left. */
-static void each_by_chance(const um_choice *c, um_decision *d) {
+/* Draws each position separately, so the schedule holds only on average. The last pass commits all remaining masks. */
+static void each_by_chance(const um_sampler_input *c, um_decision *d) {
     for (int32_t i = 0; i < c->n; i++)
         if (um_rng_uniform(key(c, i), 0) < c->rate) um_decide(d, c, i);
 }
 
-/* ---- Parameters ---------------------------------------------------------------------------------------------------
- */
+/* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
 static const um_option time_options[] = {
     {"eps", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, eps), 0, 0.5, NULL, "0.001", NULL, "X",
-     "Decoding (whole sequence)", "masked share that the schedule of Dream's samplers ends at"},
+     "Decoding (whole sequence)", "share of masks at which the schedule of Dream's samplers ends"},
 };
 static const um_option draw_options[] = {
     {"alg_temp", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, alg_temp), 0, 100, NULL, "0", NULL, "T",
-     "Decoding (whole sequence)",
-     "draws the positions of a pass at this temperature of their scores, 0 takes the best"},
+     "Decoding (whole sequence)", "temperature for drawing the positions of a pass by their scores; 0 takes the best"},
 };
 
-/* ---- The rows ---------------------------------------------------------------------------------------------------- */
+/* ---- Samplers ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t want_sample(const um_req *r) {
     (void)r;
@@ -106,25 +104,25 @@ static uint32_t want_two_best(const um_req *r) {
 
 const um_sampler um_sampler_low_confidence = {
     .name = "low_confidence",
-    .summary = "an even number of positions a pass, those of largest probability",
+    .summary = "commits the same number of tokens in each pass, the most probable ones",
     .source = LLADA,
-    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* in place of steps, in blocks */
+    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* used in blocks; a canvas uses steps */
     .schedule = UM_SCHEDULE_EVEN,
     .want = want_sample,
     .accept = by_model_probability,
 };
 const um_sampler um_sampler_random = {
     .name = "random",
-    .summary = "an even number of positions a pass, picked at random",
+    .summary = "commits the same number of tokens in each pass, chosen at random",
     .source = LLADA,
-    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* in place of steps, in blocks */
+    .params = {{um_denoising_options, UM_LEN(um_denoising_options)}}, /* used in blocks; a canvas uses steps */
     .schedule = UM_SCHEDULE_EVEN,
     .want = want_sample,
     .accept = by_chance,
 };
 const um_sampler um_sampler_origin = {
     .name = "origin",
-    .summary = "every position by itself with the probability that the schedule gives the pass",
+    .summary = "commits each token at random, with the probability that the schedule gives the pass",
     .source = DREAM,
     .params = {{time_options, UM_LEN(time_options)}},
     .schedule = UM_SCHEDULE_TIME,
@@ -134,7 +132,7 @@ const um_sampler um_sampler_origin = {
 };
 const um_sampler um_sampler_maskgit_plus = {
     .name = "maskgit_plus",
-    .summary = "the positions of largest probability, after temperature and filters",
+    .summary = "commits the most probable tokens, after temperature and filters",
     .source = DREAM,
     .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
@@ -143,7 +141,7 @@ const um_sampler um_sampler_maskgit_plus = {
 };
 const um_sampler um_sampler_topk_margin = {
     .name = "topk_margin",
-    .summary = "the positions of largest distance between the two best probabilities",
+    .summary = "commits the tokens with the largest margin between the two best probabilities",
     .source = DREAM,
     .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
@@ -152,7 +150,7 @@ const um_sampler um_sampler_topk_margin = {
 };
 const um_sampler um_sampler_entropy = {
     .name = "entropy",
-    .summary = "the positions of smallest entropy",
+    .summary = "commits the tokens at the positions of smallest entropy",
     .source = DREAM,
     .params = {{time_options, UM_LEN(time_options)}, {draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_TIME,
@@ -161,7 +159,7 @@ const um_sampler um_sampler_entropy = {
 };
 const um_sampler um_sampler_linear_entropy = {
     .name = "linear_entropy",
-    .summary = "the positions of smallest entropy, on RND1's straight schedule",
+    .summary = "commits the tokens at the positions of smallest entropy, on RND1's linear schedule",
     .source = "RND1, radicalnumerics/RND1-Base-0910, its sampling loop",
     .params = {{draw_options, UM_LEN(draw_options)}},
     .schedule = UM_SCHEDULE_LINEAR,

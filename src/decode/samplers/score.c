@@ -1,4 +1,4 @@
-/* Scores of candidates and their order. */
+/* Scores of candidates, and ranking by score. */
 #include "decode/samplers/samplers.h"
 
 #include <math.h>
@@ -6,13 +6,13 @@
 const um_option um_threshold_options[1] = {
     {"accept_threshold", "threshold,commit_confidence_threshold,dllm_confidence_threshold", UM_OPT_FLOAT,
      UM_FIELD(um_decoding, accept_threshold), 0, 1, NULL, "auto", "nan", "P", "Decoding",
-     "a token is taken when its probability is above this; auto is the family's"},
+     "accept a token if its probability is above this; auto means the default of the model family"},
 };
 
 const um_option um_score_options[1] = {
     {"confidence", NULL, UM_OPT_CHOICE, UM_FIELD(um_decoding, confidence), 0, 0, "probability|margin|entropy",
      "probability", NULL, "SCORE", "Decoding",
-     "which score ranks positions; a threshold is always compared with the probability"},
+     "score that ranks the positions; thresholds always compare the probability"},
 };
 
 uint32_t um_want_score(const um_req *r) {
@@ -28,7 +28,7 @@ uint32_t um_want_entropy(const um_req *r) {
     return UM_WANT_SAMPLE | UM_WANT_ENTROPY;
 }
 
-float um_score_of(const um_choice *c, int32_t i) {
+float um_score_of(const um_sampler_input *c, int32_t i) {
     const um_answer *a = &c->answer[i];
     switch (c->how->confidence) {
     case UM_CONFIDENCE_MARGIN: return a->q_best - a->q_second;
@@ -37,25 +37,25 @@ float um_score_of(const um_choice *c, int32_t i) {
     }
 }
 
-int32_t um_best_score(const um_choice *c) {
+int32_t um_best_score(const um_sampler_input *c) {
     int32_t best = 0;
     for (int32_t i = 1; i < c->n; i++)
         if (um_score_of(c, i) > um_score_of(c, best)) best = i;
     return best;
 }
 
-/* NaN marks what was taken. */
-void um_rank_start(const um_choice *c) {
+/* um_rank_next marks the candidates that it has returned with NaN. */
+void um_rank_start(const um_sampler_input *c) {
     for (int32_t i = 0; i < c->n; i++)
         if (isnan(c->score[i])) c->score[i] = -INFINITY;
 }
 
-void um_rank_scores(const um_choice *c) {
+void um_rank_scores(const um_sampler_input *c) {
     for (int32_t i = 0; i < c->n; i++) c->score[i] = um_score_of(c, i);
     um_rank_start(c);
 }
 
-int32_t um_rank_next(const um_choice *c) {
+int32_t um_rank_next(const um_sampler_input *c) {
     int32_t best = -1;
     for (int32_t i = 0; i < c->n; i++)
         if (!isnan(c->score[i]) && (best < 0 || c->score[i] > c->score[best])) best = i;

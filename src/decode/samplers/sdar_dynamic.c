@@ -1,16 +1,16 @@
-/* SDAR's own dynamic rule: a schedule says how many positions a pass fixes at least. When more are above the threshold,
- * all of those are taken; when fewer are, the surest ones that make up the number. With a position a pass it is
- * `confidence`. The number never exceeds the masks, so that a filled position is not overwritten. */
+/* SDAR's dynamic rule: a schedule gives the least number of positions of a pass. If at least that many tokens are above
+ * the threshold, all of these are accepted, otherwise the given number of tokens with the highest scores. With a least
+ * number of 1 this is `confidence`. The number never exceeds the masks, so filled positions are not overwritten. */
 #include "decode/samplers/samplers.h"
 
-/* Positions that this pass is to fix: an even split of the block, the remainder first. */
-static int32_t scheduled(const um_choice *c) {
+/* Returns the least number of this pass: an even split of the block, whose first passes take the remainder. */
+static int32_t scheduled(const um_sampler_input *c) {
     int32_t steps = c->how->denoising_steps ? c->how->denoising_steps : c->block_len;
     int32_t n = c->block_len / steps + (c->count < c->block_len % steps);
     return UM_MIN(UM_MAX(n, 1), c->n);
 }
 
-static void sdar_accept(const um_choice *c, um_decision *d) {
+static void sdar_accept(const um_sampler_input *c, um_decision *d) {
     const int32_t least = scheduled(c);
     for (int32_t i = 0; i < c->n; i++)
         if (c->answer[i].q_sample > c->how->accept_threshold) um_decide(d, c, i);
@@ -21,7 +21,7 @@ static void sdar_accept(const um_choice *c, um_decision *d) {
 
 const um_sampler um_sampler_sdar_dynamic = {
     .name = "sdar_dynamic",
-    .summary = "accept every position above accept_threshold if they are as many as the schedule asks for, or else "
+    .summary = "accepts every token above accept_threshold if these are as many as the schedule demands, otherwise "
                "that many of the surest",
     .source = "JetAstra/SDAR generate.py, low_confidence_dynamic; JetEngine",
     .params = {{um_threshold_options, UM_LEN(um_threshold_options)},

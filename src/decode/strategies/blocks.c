@@ -1,4 +1,4 @@
-/* The life of blocks: a pass from plan to apply. */
+/* Block diffusion: a pass from plan to apply. */
 #include <math.h>
 
 #include "decode/strategies/blocks.h"
@@ -6,19 +6,20 @@
 const um_option um_block_options[4] = {
     {"buffer_size", NULL, UM_OPT_INT, UM_FIELD(um_decoding, buffer_size), 1, UM_BUFFER_MAX - 1, NULL, "auto", "0", "N",
      "Decoding (blocks)",
-     "blocks in flight at once; auto is 1, what checkpoints are trained for, and 4 for d2f; for fast_dllm_v2 "
-     "sub-blocks of a block, at least 2, and auto makes up the block that was trained"},
+     "largest number of blocks that are denoised at once; auto means 1, or 4 for d2f. For fast_dllm_v2: sub-blocks "
+     "per block, at least 2; auto gives the block size that the model was trained with"},
     {"add_block_threshold", "block_add_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, add_block_threshold), 0, 1, NULL,
      "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
     {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
      0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (blocks)",
-     "a block may be forced to accept a token when this share of its predecessor is filled"},
+     "force a block to accept a token in each pass once this share of the block before is filled"},
     {"token_stability_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_stability_threshold), 0, 1, NULL, "0",
      NULL, "SHARE", "Decoding (blocks)",
-     "start the next block when this share of the last one is stable; above 0: when it is complete"},
+     "start the next block only when the model would keep this share of the last one; unless the sampler edits, any "
+     "value above 0 waits until that block is complete"},
 };
 
-/* ---- Rules of most ----------------------------------------------------------------------------------------------- */
+/* ---- The usual rules --------------------------------------------------------------------------------------------- */
 
 int32_t um_blocks_anchor_zero(const um_req *r, int32_t block_len) {
     (void)r;
@@ -43,23 +44,22 @@ int32_t um_blocks_whole_none(const um_req *r, const um_blocks *s) {
 static um_status check_sampler(const um_sampler *s, um_err *err) {
     if (s->schedule == UM_SCHEDULE_NONE || s->schedule == UM_SCHEDULE_EVEN) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
-                         "%s follows a schedule over a whole canvas; block diffusion runs samplers that decide by "
-                         "what they see in a block, see `unmask list samplers`",
+                         "%s follows a schedule over a whole canvas; block diffusion needs a sampler that decides by "
+                         "the predictions for one block, see `unmask list samplers`",
                          s->name);
 }
 
-/* What edits its tokens has no use for masks that come back. */
+/* A sampler that edits replaces tokens itself, so remasking would have no effect. */
 static um_status check_remasking(const um_req *r, const um_sampler *s, um_err *err) {
-    if (!s->edits || isnan(r->how.remask_threshold)) return UM_OK;
+    if (!s->edits || isnan(r->how.remask_threshold) || r->compat->no_remasking) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "remask_threshold",
-                         "%g is not for sampler %s, which replaces the tokens that it doubts; it takes off "
-                         "alone",
+                         "%g is not for sampler %s, which replaces doubted tokens itself; set it to off",
                          (double)r->how.remask_threshold, s->name);
 }
 
 static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *err) {
     const char *name = r->how.sampler;
-    /* What `auto` means for whole sequences is no matter of blocks. */
+    /* A model with full attention has an automatic sampler for whole-sequence decoding; blocks use `confidence`. */
     if (um_streq(name, "auto")) name = r->traits->see == UM_SEE_FULL ? "confidence" : r->traits->sampler;
     um_status st = um_sampler_find(sampler, name, err);
     return st ? st : check_sampler(*sampler, err);
@@ -72,7 +72,7 @@ static um_status resolve(um_req *r, um_err *err) {
         return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
     if (r->traits->route_block && d->block_size % r->traits->route_block)
         return um_fail_param(err, UM_ERANGE, "block_size",
-                             "%d; this model chooses its experts for %d positions together, so a block must be a "
+                             "%d; this model chooses experts for groups of %d positions, so block_size must be a "
                              "multiple of that",
                              d->block_size, r->traits->route_block);
     if (d->buffer_size == 0) d->buffer_size = 1;
@@ -81,10 +81,10 @@ static um_status resolve(um_req *r, um_err *err) {
     return UM_OK;
 }
 
-/* What may still change is not settled: the blocks that are being denoised, where a sampler edits or takes back. */
-static void settle(um_req *r, const um_blocks *s) {
+/* With a sampler that edits or with remasking, tokens of the blocks that are being denoised may still change. */
+static void update_settled(um_req *r, const um_blocks *s) {
     const um_buffer *b = &s->buffer;
-    if (!s->sampler->edits && !um_remasks(r, s->sampler)) return;
+    if (!r->sampler->edits && !um_remasks(r)) return;
     r->settled = um_buffer_start(b) + um_buffer_first_active(b) * b->block_len;
 }
 
@@ -97,41 +97,39 @@ um_status um_blocks_init(um_req *r, const um_block_rules *rules, const um_sample
     um_blocks *s = UM_NEW(um_blocks);
     const um_decoding *d = &r->how;
     s->rules = rules;
-    s->sampler = r->sampler = sampler;
-    /* One more slot than blocks that are denoised: the one that is stored meanwhile. */
+    r->sampler = sampler;
+    /* One block more than the blocks that are denoised, for the block that is being stored. */
     int32_t n = r->compat->separate_commit ? d->buffer_size : d->buffer_size + 1;
     int32_t limit = r->compat->allocated_limits ? INT32_MAX : r->limit;
     um_buffer_init(&s->buffer, n, d->block_size, rules->anchor(r, d->block_size), limit, r->n_prompt);
-    if (sampler->memory) s->memory_bytes = sampler->memory(r, d->block_size);
-    if (s->memory_bytes) s->memory = (unsigned char *)um_zalloc(um_mul((size_t)n, s->memory_bytes));
+    um_candidates_init(&s->candidates, r, d->block_size, n);
     r->state = s;
     r->may_choose_mask = sampler->edits && r->compat->literal_edits;
-    r->n_top_asked = UM_MAX(r->n_top, sampler->n_top ? sampler->n_top(r) : 0);
-    settle(r, s);
+    update_settled(r, s);
     return UM_OK;
 }
 
 void um_blocks_free(um_req *r) {
     um_blocks *s = (um_blocks *)r->state;
-    um_free(s->memory);
+    um_candidates_deinit(&s->candidates);
     um_free(s->own);
     um_free(s);
     r->state = NULL;
 }
 
-/* ---- What a pass feeds ------------------------------------------------------------------------------------------- */
+/* ---- Fed positions and needs ------------------------------------------------------------------------------------- */
 
-/* compat: the prefill of a prompt that ends with a block is a pass of its own. */
+/* compat: if the prompt ends at the end of a block, its prefill is a separate pass. */
 static bool prefills_alone(const um_req *r, const um_blocks *s) {
     return r->compat->separate_commit && !s->prefilled && s->buffer.run == 0;
 }
 
-/* First position that the pass does not feed, were it to feed all, when `run` blocks run. */
+/* Returns the end of the positions that a pass feeds if `run` blocks run and nothing is cut off. */
 static int32_t feed_end(const um_req *r, const um_blocks *s, int32_t run) {
     return prefills_alone(r, s) ? r->n_prompt : um_buffer_start(&s->buffer) + run * s->buffer.block_len;
 }
 
-/* The end of the largest chunk of at most `budget` tokens, or of the smallest when it has more. */
+/* Returns the end of the largest chunk of at most `budget` tokens, or of the smallest chunk if all are larger. */
 static int32_t chunk_end(const um_req *r, const um_blocks *s, int32_t budget) {
     const um_buffer *b = &s->buffer;
     int32_t from = r->stored, whole = s->rules->whole(r, s);
@@ -142,23 +140,23 @@ static int32_t chunk_end(const um_req *r, const um_blocks *s, int32_t budget) {
 
 static int32_t window_max(const um_blocks *s) { return UM_MIN(s->buffer.run + 1, s->buffer.n); }
 
-/* What a life of passes needs at most. */
+/* Sets the bounds of all passes of the request. */
 static void add_bounds(const um_req *r, const um_blocks *s, um_need *n) {
     const um_buffer *b = &s->buffer;
     int32_t B = b->block_len, whole = s->rules->whole(r, s), window = b->n * B, behind = r->limit - b->anchor;
-    /* Under compat blocks run past the limit until the allocated length reaches it. */
+    /* compat: blocks run past the limit until the allocated length reaches it. */
     if (r->compat->allocated_limits)
         behind = r->n_prompt / B * B - b->anchor + r->sampling.max_tokens + B * (r->how.buffer_size + 2);
     n->slots_max = b->anchor + UM_CEIL_DIV(behind, B) * B;
-    /* Under compat a prompt that one pass stores shares it with the window. */
+    /* compat: a pass that stores the whole prompt also feeds the window. */
     n->tokens_max = whole && r->compat->separate_commit ? r->n_prompt + window : UM_MAX(window, whole);
     n->rows_max = window;
-    n->edits_max = um_view_edits_max(r, s->sampler, window);
+    n->edits_max = um_candidates_edits_max(r, window);
     n->positions_max = n->slots_max + window;
     n->tables = 1;
 }
 
-/* Tokens of the smallest pass that stores something and nothing else. */
+/* Returns the number of tokens of the smallest partial pass, or INT32_MAX if no partial pass is possible. */
 static int32_t least_chunk(const um_req *r, const um_blocks *s) {
     int32_t whole = s->rules->whole(r, s), end = chunk_end(r, s, 0);
     if (r->stored >= um_buffer_start(&s->buffer)) return INT32_MAX;
@@ -176,7 +174,7 @@ um_need um_blocks_need(const um_req *r) {
     n.least = UM_MIN(n.tokens, least_chunk(r, s));
     n.rows = rows;
     n.slots = UM_MIN(end, n.slots_max);
-    n.edits = um_view_edits_max(r, s->sampler, rows);
+    n.edits = um_candidates_edits_max(r, rows);
     return n;
 }
 
@@ -184,7 +182,7 @@ um_need um_blocks_need(const um_req *r) {
 
 static int32_t count_active(const um_buffer *b) { return b->run - um_buffer_first_active(b); }
 
-/* The next block may start: the last one is known well enough, and there is room. */
+/* Tells whether the next block may start: enough of the last block is filled and stable, and the buffer has room. */
 static bool may_grow(const um_req *r, const um_blocks *s) {
     const um_buffer *b = &s->buffer;
     if (b->run == 0 || b->run == b->n) return false;
@@ -194,14 +192,10 @@ static bool may_grow(const um_req *r, const um_blocks *s) {
            last->same_token_ratio >= r->how.token_stability_threshold && last->type != UM_BLOCK_LAST_IN_CONTEXT;
 }
 
-/* Nothing runs: the head starts. */
+/* Tells whether the first block must start, because no block runs. */
 static bool must_start(const um_req *r, const um_blocks *s) {
     if (s->buffer.run > 0 || prefills_alone(r, s)) return false;
     return !(r->compat->eos_drains && um_req_eos_compat(r));
-}
-
-static void *memory_of(const um_blocks *s, const um_block *b) {
-    return s->memory ? s->memory + (size_t)(b->id % s->buffer.n) * s->memory_bytes : NULL;
 }
 
 static void prepare(um_req *r, um_blocks *s) {
@@ -210,17 +204,17 @@ static void prepare(um_req *r, um_blocks *s) {
     if (!may_grow(r, s) && !must_start(r, s)) return;
     if (b->block[b->run].start >= r->limit && !r->compat->allocated_limits) return;
     um_buffer_grow(b);
-    if (s->memory) memset(memory_of(s, &b->block[b->run - 1]), 0, s->memory_bytes);
+    um_candidates_clear_memory(&s->candidates, &b->block[b->run - 1]);
 }
 
-/* First position of the block that no pass may write. */
+/* Returns the end of the block's positions that may be written. */
 static int32_t block_end(const um_req *r, const um_block *b) {
     int32_t end = b->start + b->len;
     return r->compat->allocated_limits ? end : UM_MIN(end, r->limit);
 }
 
-/* Shift families: keeps the final hidden row of the last stored position, which predicts the position behind it. */
-static void save_carry(um_req *r, um_segment *seg, int32_t first, int32_t stored_end) {
+/* In families that shift, the last stored position predicts the next position: saves its final hidden row. */
+static void save_hidden_row(um_req *r, um_segment *seg, int32_t first, int32_t stored_end) {
     if (r->traits->shift == 0 || stored_end <= first) return;
     seg->save_src = stored_end - 1 - first;
     seg->save_to = r->saved;
@@ -238,14 +232,14 @@ static um_segment *feed(um_req *r, um_blocks *s, um_pass *pass, um_pass_kind kin
     return seg;
 }
 
-/* Only stores: a chunk of what is known. */
+/* Plans a partial pass that stores a chunk of known tokens. */
 static void plan_chunk(um_req *r, um_blocks *s, um_pass *pass) {
     int32_t whole = s->rules->whole(r, s);
     s->chunk = chunk_end(r, s, r->stored < whole ? whole - r->stored : pass->budget);
-    /* A prompt that sees itself whole is fed whole, with what of it shares a block with the answer. */
+    /* A prompt whose positions all see each other is fed whole, including the part in a block of the answer. */
     int32_t end = r->stored < whole ? UM_MAX(s->chunk, r->n_prompt) : s->chunk;
     um_segment *seg = feed(r, s, pass, s->prefilled ? UM_PASS_COMMIT : UM_PASS_PREFILL, end);
-    save_carry(r, seg, r->stored, s->chunk);
+    save_hidden_row(r, seg, r->stored, s->chunk);
     pass->partial = true;
 }
 
@@ -254,7 +248,8 @@ void um_blocks_plan(um_req *r, um_pass *pass) {
     um_buffer *b = &s->buffer;
     int32_t first = r->stored, whole = s->rules->whole(r, s);
     s->chunk = 0;
-    /* A prompt that must be stored by itself, and was before, comes back as it was; and what does not fit waits. */
+    /* After preemption a prompt that one pass must store together is stored first, in a separate pass. Tokens that do
+     * not fit into the budget are stored in chunks. */
     bool rebuild = s->prefilled && first < whole;
     if (rebuild || (first < um_buffer_start(b) && feed_end(r, s, window_max(s)) - first > pass->budget)) {
         plan_chunk(r, s, pass);
@@ -264,60 +259,58 @@ void um_blocks_plan(um_req *r, um_pass *pass) {
     int32_t active = um_buffer_first_active(b), stored_end = um_buffer_start(b) + active * b->block_len;
     um_pass_kind kind = !s->prefilled ? UM_PASS_PREFILL : active < b->run ? UM_PASS_DENOISE : UM_PASS_COMMIT;
     um_segment *seg = feed(r, s, pass, kind, feed_end(r, s, b->run));
-    save_carry(r, seg, first, stored_end);
+    save_hidden_row(r, seg, first, stored_end);
     if (is_silent(r, s)) return;
-    um_req_penalize(r, stored_end);
+    um_req_count_penalties(r, stored_end);
     for (int32_t i = active; i < b->run; i++) {
-        um_view v;
-        um_view_look(&v, r, s->sampler, &b->block[i], block_end(r, &b->block[i]), memory_of(s, &b->block[i]));
-        um_view_ask(&v, r, s->sampler, pass, first);
+        um_candidates_find(&s->candidates, r, &b->block[i], block_end(r, &b->block[i]));
+        um_candidates_add_rows(&s->candidates, r, pass, first);
     }
 }
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-/* Lets the sampler decide one ACTIVE block; returns the number of answers that belong to it. `previous_known`: its
- * predecessor was semi-complete before this pass. */
-static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *answer, bool previous_known) {
-    const um_sampler *sampler = s->sampler;
-    int32_t room[2 * UM_BLOCK_MAX];
-    um_view v;
-    um_view_look(&v, r, sampler, b, block_end(r, b), memory_of(s, b));
-    if (v.choice.n == 0 && !sampler->edits) return 0;
-    v.choice.forced = previous_known || r->traits->always_forced;
-    um_decision d = um_view_decide(&v, r, sampler, b, answer, room);
-    if (s->rules->decided) s->rules->decided(r, s, &v.choice);
-    if (sampler->edits) {
-        b->commit_ready = d.committable;
-        b->same_token_ratio = d.same_token_ratio;
+/* Lets the sampler decide one ACTIVE block, writes the tokens, and returns the number of answers that the block used.
+ * `previous_semi_complete`: its predecessor was semi-complete before this pass. */
+static int32_t decide(um_req *r, um_blocks *s, um_block *b, const um_answer *answer, bool previous_semi_complete) {
+    um_candidates *v = &s->candidates;
+    um_candidates_find(v, r, b, block_end(r, b));
+    if (v->input.n == 0 && !r->sampler->edits) return 0;
+    v->input.forced = previous_semi_complete || r->traits->always_forced;
+    const um_decision *d = um_candidates_decide(v, r, answer);
+    um_candidates_commit(v, r, b);
+    if (s->rules->decided) s->rules->decided(r, s, &v->input);
+    if (r->sampler->edits) {
+        b->commit_ready = d->committable;
+        b->same_token_ratio = d->same_token_ratio;
     }
-    return v.choice.n + v.n_filled;
+    return v->input.n + v->n_filled;
 }
 
 static void decide_all(um_req *r, um_blocks *s, const um_answer *answer) {
     um_buffer *b = &s->buffer;
-    bool previous_known = true; /* blocks before the buffer are stored */
+    bool previous_semi_complete = true; /* blocks before the buffer are stored */
     for (int32_t i = 0; i < b->run; i++) {
         um_block *k = &b->block[i];
-        /* Decisions of a pass see the blocks as they were before it. */
-        bool known = um_block_progress(k) >= r->how.semi_complete_threshold;
-        if (k->status == UM_BLOCK_ACTIVE) answer += decide(r, s, k, answer, previous_known);
-        previous_known = known;
+        /* The decisions of a pass depend on the blocks as they were before it. */
+        bool semi_complete = um_block_progress(k) >= r->how.semi_complete_threshold;
+        if (k->status == UM_BLOCK_ACTIVE) answer += decide(r, s, k, answer, previous_semi_complete);
+        previous_semi_complete = semi_complete;
     }
 }
 
-/* A block without masks is done, unless its sampler edits: then that says so. */
-static void mark_complete(um_blocks *s) {
+/* A block without masks is complete. Samplers that edit decide this themselves. */
+static void mark_complete(const um_req *r, um_blocks *s) {
     um_buffer *b = &s->buffer;
-    for (int32_t i = um_buffer_first_active(b); i < b->run && !s->sampler->edits; i++) {
+    for (int32_t i = um_buffer_first_active(b); i < b->run && !r->sampler->edits; i++) {
         if (b->block[i].n_masks > 0) continue;
         b->block[i].commit_ready = true;
         b->block[i].same_token_ratio = 1;
     }
 }
 
-/* compat: growth ends at the last running block once a stop condition holds. */
-static void name_terminal(um_req *r, um_buffer *b) {
+/* compat: once a stop condition holds, no further block starts after the last running one. */
+static void mark_terminal(um_req *r, um_buffer *b) {
     if (!r->compat->eos_drains || !um_req_truncated_compat(r, um_buffer_allocated(b))) return;
     for (int32_t i = 0; i < b->n; i++) {
         if (i < b->run - 1) b->block[i].type = UM_BLOCK_IN_CONTEXT;
@@ -327,13 +320,14 @@ static void name_terminal(um_req *r, um_buffer *b) {
     b->terminal = true;
 }
 
-/* The head was stored by this pass. */
+/* Drops the first block, which this pass has stored. */
 static void shift(um_buffer *b) {
     b->block[0].status = UM_BLOCK_IN_CACHE;
     um_buffer_shift(b, b->terminal || b->block[b->n - 1].type != UM_BLOCK_IN_CONTEXT);
 }
 
-/* A complete block whose predecessor is stored or about to be becomes TO_CACHE; a TO_CACHE block was stored. */
+/* Drops TO_CACHE blocks, which this pass has stored. A complete block whose predecessors are all TO_CACHE or stored
+ * becomes TO_CACHE. */
 static void transition(um_req *r, um_blocks *s) {
     um_buffer *b = &s->buffer;
     bool previous_done = true;
@@ -349,8 +343,8 @@ static void transition(um_req *r, um_blocks *s) {
         i++;
     }
     r->stored = um_buffer_start(b);
-    name_terminal(r, b);
-    settle(r, s);
+    mark_terminal(r, b);
+    update_settled(r, s);
 }
 
 void um_blocks_apply(um_req *r, const um_answer *answer) {
@@ -363,7 +357,7 @@ void um_blocks_apply(um_req *r, const um_answer *answer) {
     r->end = um_buffer_end(&s->buffer);
     r->n_new = 0;
     if (!silent) decide_all(r, s, answer);
-    mark_complete(s);
+    mark_complete(r, s);
     r->prefill_passes += !s->prefilled;
     s->prefilled = true;
     transition(r, s);
@@ -375,8 +369,8 @@ void um_blocks_apply(um_req *r, const um_answer *answer) {
 
 /* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
 
-/* Keys of a stored position depend on the blocks up to its own, so on the length of blocks, and nothing else. A shift
- * family keeps a position to feed, whose hidden row predicts the window's first. */
+/* Keys of a stored position depend on the tokens up to the end of its block, and thus on the block length. Families
+ * that shift must feed at least one position, whose hidden row predicts the first position of the window. */
 uint64_t um_blocks_share(const um_req *r, int32_t *most) {
     const um_blocks *s = (const um_blocks *)r->state;
     const int32_t B = s->buffer.block_len;

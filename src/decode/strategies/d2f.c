@@ -1,10 +1,10 @@
-/* d2f: Discrete Diffusion Forcing. A model that sees every position, with an adapter that makes it block-causal behind
- * the prompt: the prompt sees itself whole, block b sees the prompt and blocks up to b. Blocks are counted from the
- * prompt's end.
+/* d2f: Discrete Diffusion Forcing. An adapter makes a model with full attention block-causal after the prompt: all
+ * positions of the prompt see each other, and block b sees the prompt and the blocks up to b. The grid of blocks starts
+ * at the end of the prompt.
  *
- * The compared system lays blocks on a grid from position 0 (compat): then the prompt's tail shares a block with the
- * answer and is stored with it, in the decode pass that stores the block, seeing the block alone; the prompt's other
- * blocks have seen the prompt. */
+ * Diffulex lays blocks on a grid from position 0 (compat). The last part of the prompt may then share a block with the
+ * answer. It is stored by the pass that stores this block, and like the rest of the block it sees everything up to the
+ * block's end. The prompt's other blocks have seen the whole prompt. */
 #include "decode/strategies/blocks.h"
 
 static int32_t anchor(const um_req *r, int32_t block_len) {
@@ -20,14 +20,14 @@ static um_visibility see(const um_req *r, const um_blocks *s, bool storing_promp
     return v;
 }
 
-/* Every position of the prompt sees every other: one pass stores it. */
+/* All positions of the prompt see each other, so one pass stores them. */
 static int32_t whole(const um_req *r, const um_blocks *s) {
     if (!r->compat->zero_anchor) return r->n_prompt;
     return r->n_prompt / s->buffer.block_len * s->buffer.block_len;
 }
 
-/* Stored keys have seen the whole prompt: they serve the other answers to it alone. A shift family has to feed the end
- * of the prompt, which can't be fed without the rest. */
+/* Stored keys have seen the whole prompt, so only the answers of one request share them. Families that shift must feed
+ * the last position of the prompt, and can feed it only together with all others, so they share nothing. */
 static uint64_t share(const um_req *r, int32_t *most) {
     *most = r->compat->zero_anchor || r->traits->shift ? 0 : r->n_prompt;
     return 0;
@@ -35,7 +35,7 @@ static uint64_t share(const um_req *r, int32_t *most) {
 
 static const um_block_rules rules = {.anchor = anchor, .see = see, .whole = whole};
 
-enum { AUTO_BUFFER = 4 }; /* published settings of the adapters: 4 blocks of 32 */
+enum { AUTO_BUFFER = 4 }; /* the adapters' published setting: 4 blocks of 32 */
 
 static um_status init(um_req *r, um_err *err) {
     if (r->traits->see != UM_SEE_FULL)
@@ -49,7 +49,7 @@ static um_status init(um_req *r, um_err *err) {
 const um_strategy um_strategy_d2f = {
     .name = "d2f",
     .aliases = "discrete_diffusion_forcing",
-    .summary = "block diffusion behind a prompt that sees itself whole, for LLaDA and Dream with a D2F adapter",
+    .summary = "block diffusion behind a prompt with full attention, for LLaDA and Dream with a D2F adapter",
     .source = "D2F, arXiv 2508.09192; Diffulex d2f (revision 184ba97)",
     .params = {{um_block_options, UM_LEN(um_block_options)}},
     .init = init,

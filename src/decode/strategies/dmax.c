@@ -1,20 +1,21 @@
-/* dmax: block diffusion that corrects itself. Every position of a running block is predicted anew in each pass, and the
- * next pass is fed blends of embeddings in place of tokens the model was not sure of: the token's by its probability,
- * the mask's for the rest (dmax_topk), or the token's and some of the likeliest ids' on top (iter_smooth_topk).
+/* dmax: block diffusion that corrects itself. Each pass predicts every position of a running block again. In place of
+ * the tokens of a running block, the next pass feeds blends of embeddings. In mode dmax_topk a blend is the token's
+ * embedding weighted by its probability p plus the mask's weighted by 1 - p. In mode iter_smooth_topk it is the token's
+ * embedding plus those of some of the likeliest ids.
  *
- * A finished block is stored by its tokens (clean_commit), so its keys do not depend on how sure the model was. The
- * compared system stores the keys of the last blends. */
+ * With clean_commit the pass that stores a complete block feeds its tokens, so stored keys do not depend on the model's
+ * confidence. Diffulex stores the keys of the last blends. */
 #include <math.h>
 
 #include "decode/strategies/blocks.h"
 
-/* The blends of the answer's positions, as the last decision left them. */
+/* The blends of all positions of the answer, after the last decision. */
 typedef struct merges {
-    int32_t per;    /* ids of a blend, at most */
-    int32_t *n;     /* [positions] ids in use; 0: the token itself is fed */
+    int32_t per;    /* largest number of ids in a blend */
+    int32_t *n;     /* [positions] ids of the blend; 0: the token itself is fed */
     int32_t *id;    /* [positions, per] */
-    float *w;       /* [positions, per] */
-    int32_t data[]; /* where they lie */
+    float *w;       /* [positions, per] weights */
+    int32_t data[]; /* memory of the three arrays */
 } merges;
 
 static bool is_blended(const um_decoding *d) { return d->token_merge_weight > 0; }
@@ -39,10 +40,10 @@ static void feed(um_req *r, um_blocks *s, um_pass *pass, um_segment *seg, int32_
     }
 }
 
-/* The token by its probability, the mask for the rest. */
+/* Blends the token, weighted by p, with the mask, weighted by 1 - p. Returns the number of ids. */
 static int32_t blend_with_mask(const um_req *r, int32_t token, float p, int32_t *id, float *w) {
     p = UM_MIN(UM_MAX(p, 0.0F), 1.0F);
-    if (p == 1) return 0; /* the token itself */
+    if (p == 1) return 0;
     id[0] = token;
     w[0] = p;
     id[1] = r->traits->mask_id;
@@ -50,7 +51,7 @@ static int32_t blend_with_mask(const um_req *r, int32_t token, float p, int32_t 
     return 2;
 }
 
-/* The token, and the likeliest ids by their probabilities on top. */
+/* Blends the token, of weight 1, with the likeliest ids, weighted by their probabilities. Returns the number of ids. */
 static int32_t add_likeliest(const um_req *r, int32_t token, const um_top *top, int32_t *id, float *w) {
     int32_t n = 0;
     id[n] = token;
@@ -62,7 +63,7 @@ static int32_t add_likeliest(const um_req *r, int32_t token, const um_top *top, 
     return n;
 }
 
-static void decided(um_req *r, um_blocks *s, const um_choice *c) {
+static void decided(um_req *r, um_blocks *s, const um_sampler_input *c) {
     merges *m = (merges *)s->own;
     if (!m) return;
     for (int32_t i = c->n_fixed; i < c->n; i++) {
@@ -84,14 +85,14 @@ static const um_block_rules rules = {
     .decided = decided,
 };
 
-static const float AUTO_THRESHOLD = 0.5F; /* published settings */
+static const float AUTO_THRESHOLD = 0.5F; /* the published setting */
 
 static um_status check_sampler(const um_req *r, um_err *err) {
     const char *name = r->how.sampler;
-    /* `edit` is the compared system's word for it. */
+    /* Diffulex calls this sampler `edit`. */
     if (um_streq(name, "auto") || um_streq(name, "edit") || um_streq(name, um_sampler_dmax.name)) return UM_OK;
-    return um_fail_param(err, UM_EUNSUPPORTED, "sampler", "strategy dmax runs %s alone, not %s", um_sampler_dmax.name,
-                         name);
+    return um_fail_param(err, UM_EUNSUPPORTED, "sampler", "strategy dmax runs sampler %s only, not %s",
+                         um_sampler_dmax.name, name);
 }
 
 static merges *new_merges(const um_req *r) {
@@ -104,7 +105,7 @@ static merges *new_merges(const um_req *r) {
     return m;
 }
 
-/* Blends: of the blocks in the window, or, where blends are stored, of every position of the answer that is fed. */
+/* With clean_commit the blocks that are denoised need blends, otherwise every fed position of the answer. */
 static um_need need(const um_req *r) {
     um_need n = um_blocks_need(r);
     int32_t per = is_blended(&r->how) ? ids_per_blend(&r->how) : 0, end = r->stored + n.tokens;
@@ -113,7 +114,8 @@ static um_need need(const um_req *r) {
     return n;
 }
 
-/* A pass that brings stored blends back feeds all of them. Asked before there is memory for them. */
+/* Checks that the engine has room for all blends of a pass. Without clean_commit a pass after preemption feeds the
+ * blends of the whole answer. */
 static um_status check_blends(const um_req *r, um_err *err) {
     um_need n = need(r);
     int32_t per = ids_per_blend(&r->how);
@@ -139,7 +141,7 @@ static um_status init(um_req *r, um_err *err) {
     return st;
 }
 
-/* Keys of blends are a request's own. */
+/* Keys of blends are never shared. */
 static uint64_t share(const um_req *r, int32_t *most) {
     uint64_t kind = um_blocks_share(r, most);
     return r->how.clean_commit || !is_blended(&r->how) ? kind : 0;
@@ -147,7 +149,7 @@ static uint64_t share(const um_req *r, int32_t *most) {
 
 const um_strategy um_strategy_dmax = {
     .name = "dmax",
-    .summary = "block diffusion that predicts every position of its blocks anew and feeds blends of embeddings",
+    .summary = "block diffusion that predicts filled positions again in each pass and feeds blends of embeddings",
     .source = "DMax; Diffulex dmax (revision 184ba97)",
     .params = {{um_block_options, UM_LEN(um_block_options)}},
     .init = init,

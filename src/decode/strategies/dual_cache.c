@@ -1,9 +1,8 @@
-/* dual_cache: whole-sequence decoding that reuses the keys before a block and behind it.
- *
- * As prefix_cache, but later passes of a block feed the block alone. */
+/* dual_cache: whole-sequence decoding that reuses the keys before and after a block. It is like prefix_cache, but later
+ * passes of a block feed only the block. */
 #include "decode/canvas.h"
 
-static int32_t stop(const um_req *r) { return um_canvas_stop((const um_canvas *)r->state, r); }
+static int32_t stop(const um_req *r) { return um_canvas_stop((const um_canvas *)r->state); }
 
 static um_need need(const um_req *r) { return um_cached_need(r, stop(r)); }
 

@@ -1,51 +1,51 @@
 /* fast_dllm_v2: blocks that are filled sub-block by sub-block, with keys of the block kept between passes.
  *
- * Attention is causal over blocks of L = block_size * buffer_size positions; within the one that is being decoded, the
- * buffer, every position sees every other one. Predictions are shifted: the row of a position predicts its right
- * neighbour. The buffer's sub-blocks are filled from left to right, by passes of three modes:
+ * Attention is causal over blocks of L = block_size * buffer_size positions. The block that is being decoded is called
+ * the buffer; all of its positions see each other. Predictions are shifted: the row of a position predicts the next
+ * position. The sub-blocks of the buffer are filled from left to right, by passes of three modes:
  *
- *     FULL_BUFFER_INIT   feeds the buffer, samples the current sub-block: at its start, and for as long as its first
- *                        position is a mask, whose prediction comes from the row before it
- *     SUB_BLOCK_REFINE   feeds and samples the current sub-block. It reads the keys that the last FULL_BUFFER_INIT
- *                        left of the others: an approximation. Without block_cache it feeds the whole buffer instead
- *     FINAL_COMMIT       feeds the finished buffer. Its keys are final, and its last row gives the next buffer its
- *                        first token, the seed
+ *     FULL_BUFFER_INIT   feeds the buffer and samples the current sub-block. Used first, and as long as the first
+ *                        position of the sub-block is a mask, because the row before it must be fed to predict it
+ *     SUB_BLOCK_REFINE   feeds and samples the current sub-block. It reads the other keys of the buffer as the last
+ *                        FULL_BUFFER_INIT left them, which is an approximation. Without block_cache it feeds the whole
+ *                        buffer instead
+ *     FINAL_COMMIT       feeds the complete buffer. Its keys are final. Its last row predicts the first token of the
+ *                        next buffer, the seed
  *
- * A prompt that ends with a block is stored by a pass that yields the seed. One that ends within a block is stored with
- * the first FULL_BUFFER_INIT: that pass begins at r->stored, wherever that is, and so rebuilds what preemption took.
- * Only SUB_BLOCK_REFINE needs keys that are not final; `fed` keeps the tokens that they were computed from. */
+ * If the prompt ends at the end of a block, a PREFILL pass stores it and predicts the seed. Otherwise the first
+ * FULL_BUFFER_INIT stores the prompt: it starts at r->stored, wherever that is, and thus also restores keys after
+ * preemption. Only SUB_BLOCK_REFINE needs keys that are not final; `fed` holds the tokens to compute them from. */
 #include <math.h>
 
 #include "decode/strategies/blocks.h"
 
-enum { SUB_BLOCK = 8, SUB_BLOCKS = 4 }; /* what Fast-dLLM v2 was published with */
+enum { SUB_BLOCK = 8, SUB_BLOCKS = 4 }; /* the published setting of Fast-dLLM v2 */
 
 typedef enum { PREFILL, FULL_BUFFER_INIT, SUB_BLOCK_REFINE, FINAL_COMMIT } pass_mode;
 
 typedef struct fast_dllm_v2 {
-    const um_sampler *sampler;
-    um_block block;   /* the current sub-block; its masks end at the request's limit */
-    int32_t start;    /* of the buffer */
-    int32_t known;    /* behind the prompt's tail or the seed; == start: the seed is to come */
-    int32_t partial;  /* the planned pass is partial and ends here, else 0 */
-    bool initialised; /* a FULL_BUFFER_INIT of this buffer was there */
-    bool has_keys;    /* and its keys are in the pages */
-    void *memory;     /* the sampler's, of the current sub-block */
-    size_t n_memory;  /* bytes */
-    int32_t fed[];    /* [L] the buffer's tokens as the last FULL_BUFFER_INIT fed them */
+    um_block block; /* the current sub-block; its masks end at the request's limit */
+    um_candidates candidates;
+    int32_t start;    /* start of the buffer */
+    int32_t known;    /* end of the given tokens in the buffer (prompt or seed); == start: the seed is still missing */
+    int32_t partial;  /* end of the planned partial pass; 0: the pass is not partial */
+    bool initialised; /* this buffer had a FULL_BUFFER_INIT */
+    bool has_keys;    /* keys of this buffer, final or not, are in the pages */
+    int32_t fed[];    /* [L] the buffer's tokens in the last FULL_BUFFER_INIT */
 } fast_dllm_v2;
 
 static const um_option params[] = {
     {"block_cache", "fdv2_use_block_cache", UM_OPT_BOOL, UM_FIELD(um_decoding, block_cache), 0, 0, NULL, "true", NULL,
-     NULL, "Decoding (fast_dllm_v2)", "passes over a sub-block reuse the keys of the others; false feeds the block"},
+     NULL, "Decoding (fast_dllm_v2)",
+     "reuse the stored keys of the other sub-blocks in passes over one of them; false feeds the whole block"},
 };
 
 static int32_t block_len(const um_req *r) { return r->how.block_size * r->how.buffer_size; }
 
-/* First position behind the buffer, or that is never written. */
+/* Returns the end of the buffer's positions that may be written. */
 static int32_t buffer_end(const um_req *r, const fast_dllm_v2 *s) { return UM_MIN(s->start + block_len(r), r->limit); }
 
-/* The same of the current sub-block. */
+/* Returns the end of the current sub-block's positions that may be written. */
 static int32_t sub_end(const um_req *r, const fast_dllm_v2 *s) {
     return UM_MIN(s->block.start + s->block.len, r->limit);
 }
@@ -57,27 +57,27 @@ static void enter_sub_block(const um_req *r, fast_dllm_v2 *s, int32_t start) {
     s->block = (um_block){.id = start / B, .start = start, .len = B, .status = UM_BLOCK_ACTIVE};
     s->block.editable_start = UM_MAX(0, UM_MIN(s->known - start, B));
     s->block.n_masks = UM_MAX(0, sub_end(r, s) - start - s->block.editable_start);
-    if (s->memory) memset(s->memory, 0, s->n_memory);
+    um_candidates_clear_memory(&s->candidates, &s->block);
 }
 
 /* Goes on to the first sub-block that has masks, or to the last one. */
-static void skip_done(const um_req *r, fast_dllm_v2 *s) {
+static void skip_complete(const um_req *r, fast_dllm_v2 *s) {
     int32_t last = s->start + block_len(r) - r->how.block_size;
     while (s->block.n_masks == 0 && s->block.start < last) enter_sub_block(r, s, s->block.start + s->block.len);
 }
 
-/* Goes on to the buffer at `start`, which is known up to `known`. */
+/* Goes on to the buffer at `start`, whose tokens are known up to `known`. */
 static void enter_buffer(const um_req *r, fast_dllm_v2 *s, int32_t start, int32_t known) {
     s->start = start;
     s->known = known;
     s->initialised = s->has_keys = false;
     enter_sub_block(r, s, start);
-    skip_done(r, s);
+    skip_complete(r, s);
 }
 
-/* Remasking may take back what this sub-block got. */
-static void settle(um_req *r, const fast_dllm_v2 *s) {
-    if (!um_remasks(r, s->sampler)) return;
+/* Remasking may turn the tokens of this sub-block back into masks. */
+static void update_settled(um_req *r, const fast_dllm_v2 *s) {
+    if (!um_remasks(r)) return;
     r->settled = s->block.n_masks ? s->block.start + s->block.editable_start : buffer_end(r, s);
 }
 
@@ -90,8 +90,8 @@ static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *
     const um_sampler *s = *sampler;
     if (s->edits)
         return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
-                             "%s edits tokens that are there, which strategy fast_dllm_v2 does not let it do: its "
-                             "sub-blocks are done when no mask is left; use confidence",
+                             "%s edits filled positions, which strategy fast_dllm_v2 does not support: a sub-block is "
+                             "complete when no mask is left; use confidence",
                              s->name);
     if (s->schedule != UM_SCHEDULE_NONE && s->schedule != UM_SCHEDULE_EVEN)
         return um_fail_param(err, UM_EUNSUPPORTED, "sampler",
@@ -106,7 +106,7 @@ static um_status resolve_lengths(um_req *r, um_err *err) {
     if (d->block_size == 0) d->block_size = SUB_BLOCK;
     if (d->block_size > UM_BLOCK_MAX)
         return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
-    /* The block that the model was trained with, when it can be cut like that. */
+    /* The automatic size gives the block length of the training, if that length can be cut into sub-blocks. */
     int32_t trained = r->traits->block;
     bool cuts = trained % d->block_size == 0 && trained / d->block_size > 1;
     if (d->buffer_size == 0) d->buffer_size = cuts ? trained / d->block_size : SUB_BLOCKS;
@@ -122,8 +122,8 @@ static um_status init(um_req *r, um_err *err) {
     const um_sampler *sampler;
     if (r->traits->see != UM_SEE_BLOCK_CAUSAL || !r->traits->shift)
         return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
-                             "fast_dllm_v2 needs a block-causal model whose rows predict the position behind them, as "
-                             "Fast-dLLM v2's do; use --decoding-strategy auto");
+                             "fast_dllm_v2 needs a block-causal model whose rows predict the next position, such as "
+                             "Fast-dLLM v2; use --decoding-strategy auto");
     um_status st = resolve_lengths(r, err);
     if (st) return st;
     if (isnan(r->how.accept_threshold)) r->how.accept_threshold = r->traits->accept_threshold;
@@ -132,24 +132,22 @@ static um_status init(um_req *r, um_err *err) {
     if (st) return st;
     int32_t L = block_len(r);
     fast_dllm_v2 *s = (fast_dllm_v2 *)um_zalloc(sizeof(*s) + um_mul((size_t)L, sizeof(int32_t)));
-    s->sampler = r->sampler = sampler;
-    r->n_top_asked = UM_MAX(r->n_top, sampler->n_top ? sampler->n_top(r) : 0);
-    s->n_memory = sampler->memory ? sampler->memory(r, r->how.block_size) : 0;
-    if (s->n_memory) s->memory = um_zalloc(s->n_memory);
+    r->sampler = sampler;
+    um_candidates_init(&s->candidates, r, r->how.block_size, 1);
     enter_buffer(r, s, r->n_prompt / L * L, r->n_prompt);
     r->state = s;
-    settle(r, s);
+    update_settled(r, s);
     return UM_OK;
 }
 
 static void free_state(um_req *r) {
     fast_dllm_v2 *s = (fast_dllm_v2 *)r->state;
-    um_free(s->memory);
+    um_candidates_deinit(&s->candidates);
     um_free(s);
     r->state = NULL;
 }
 
-/* ---- What a pass feeds ------------------------------------------------------------------------------------------- */
+/* ---- Fed positions and needs ------------------------------------------------------------------------------------- */
 
 static pass_mode next_mode(const um_req *r, const fast_dllm_v2 *s) {
     if (s->known == s->start) return PREFILL;
@@ -162,10 +160,10 @@ static pass_mode next_mode(const um_req *r, const fast_dllm_v2 *s) {
 typedef struct feed {
     pass_mode mode;
     int32_t start, end;
-    bool partial; /* it only stores */
+    bool partial; /* the pass only stores keys */
 } feed;
 
-/* Cuts what does not fit into chunks of whole blocks; the buffer is never cut. */
+/* Cuts a pass that exceeds the budget down to a chunk of whole blocks. The buffer is never cut. */
 static feed cut(const um_req *r, const fast_dllm_v2 *s, feed f, int32_t budget) {
     int32_t L = block_len(r);
     if (f.end - f.start <= budget || f.start >= s->start) return f;
@@ -194,18 +192,18 @@ static um_need need(const um_req *r) {
                      .least = least.end - least.start,
                      .rows = B,
                      .slots = buffer_end(r, s),
-                     .edits = um_view_edits_max(r, s->sampler, B),
+                     .edits = um_candidates_edits_max(r, B),
                      .tokens_max = UM_MIN(block_len(r), r->limit),
                      .rows_max = B,
                      .slots_max = r->limit,
-                     .edits_max = um_view_edits_max(r, s->sampler, B),
+                     .edits_max = um_candidates_edits_max(r, B),
                      .positions_max = r->limit,
                      .tables = 1};
 }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
-/* The first pass that counts, whether or not others had stored the prompt. */
+/* Tells whether all passes of the request so far were partial. */
 static bool is_prefill(const um_req *r) { return r->nfe == 0; }
 
 static um_pass_kind kind_of(const um_req *r, const feed *f) {
@@ -213,7 +211,7 @@ static um_pass_kind kind_of(const um_req *r, const feed *f) {
     return f->partial || f->mode == FINAL_COMMIT ? UM_PASS_COMMIT : UM_PASS_DENOISE;
 }
 
-/* The tokens of the buffer in the pass: as they are now, or as the keys that come back were computed from. */
+/* A FULL_BUFFER_INIT saves the buffer's tokens, a partial pass feeds the saved tokens again. */
 static void feed_buffer(const um_req *r, fast_dllm_v2 *s, const um_pass *p, const um_segment *seg, const feed *f) {
     if (f->end <= s->start) return;
     int32_t n = f->end - s->start, first = UM_MAX(s->start - f->start, 0);
@@ -231,16 +229,15 @@ static void plan(um_req *r, um_pass *pass) {
     s->partial = f.partial ? f.end : 0;
     if (f.partial) return;
     if (f.mode == PREFILL || f.mode == FINAL_COMMIT) {
-        um_req_penalize(r, f.end);
+        um_req_count_penalties(r, f.end);
         um_pass_row(pass, r, f.end - 1 - f.start, f.end, 0);
         return;
     }
     if (f.mode == SUB_BLOCK_REFINE) seg->keys.end = buffer_end(r, s);
-    um_view v;
     s->block.total_steps++;
-    um_req_penalize(r, s->block.start);
-    um_view_look(&v, r, s->sampler, &s->block, sub_end(r, s), s->memory);
-    um_view_ask(&v, r, s->sampler, pass, f.start);
+    um_req_count_penalties(r, s->block.start);
+    um_candidates_find(&s->candidates, r, &s->block, sub_end(r, s));
+    um_candidates_add_rows(&s->candidates, r, pass, f.start);
 }
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
@@ -251,14 +248,11 @@ static void write_seed(um_req *r, fast_dllm_v2 *s, int32_t at, const um_answer *
 }
 
 static void decide(um_req *r, fast_dllm_v2 *s, const um_answer *answer) {
-    int32_t room[2 * UM_BLOCK_MAX];
-    um_view v;
-    um_view_look(&v, r, s->sampler, &s->block, sub_end(r, s), s->memory);
-    v.choice.forced = true;
-    um_view_decide(&v, r, s->sampler, &s->block, answer, room);
-    /* A first token stays: refining passes do not feed the row that would judge it. */
+    um_candidates_decide(&s->candidates, r, answer);
+    um_candidates_commit(&s->candidates, r, &s->block);
+    /* A first token can't be remasked, because refining passes do not feed the row that predicts it. */
     if (!um_req_masked(r, s->block.start)) s->block.editable_start = UM_MAX(s->block.editable_start, 1);
-    skip_done(r, s);
+    skip_complete(r, s);
 }
 
 static void apply(um_req *r, const um_answer *answer) {
@@ -279,7 +273,7 @@ static void apply(um_req *r, const um_answer *answer) {
     }
     r->stored = s->start;
     r->end = buffer_end(r, s);
-    settle(r, s);
+    update_settled(r, s);
     um_req_check_stop(r);
 }
 
@@ -287,15 +281,15 @@ static void preempt(um_req *r) { ((fast_dllm_v2 *)r->state)->has_keys = false; }
 
 /* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
 
-/* Final keys depend on the blocks up to their own, so on the length of blocks, and nothing else. While the seed is to
- * come, the block whose last row yields it must be fed. */
+/* Final keys depend on the tokens up to the end of their block, and thus on the block length. While the seed is
+ * missing, the block whose last row predicts it must be fed. */
 static uint64_t share(const um_req *r, int32_t *most) {
     const fast_dllm_v2 *s = (const fast_dllm_v2 *)r->state;
     *most = s->known > s->start ? s->start : s->start - 1;
     return r->traits->page_size % block_len(r) == 0 ? (uint64_t)block_len(r) : 0;
 }
 
-/* DUMMY: not fed yet; TO_CACHE: nothing to fill, the prompt reaches over it. */
+/* DUMMY: the sub-block was not fed yet. TO_CACHE: the prompt covers the sub-block, so nothing is to be filled. */
 static um_block_status status_of(const fast_dllm_v2 *s, int32_t start, int32_t end) {
     if (!s->initialised && s->known <= start) return UM_BLOCK_DUMMY;
     return s->known >= end ? UM_BLOCK_TO_CACHE : UM_BLOCK_ACTIVE;
@@ -334,9 +328,9 @@ static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
 const um_strategy um_strategy_fast_dllm_v2 = {
     .name = "fast_dllm_v2",
     .aliases = "hierarchy_block",
-    .summary = "Fast-dLLM v2's own: blocks filled sub-block by sub-block, which reuse each other's keys",
+    .summary = "decoding of Fast-dLLM v2: blocks filled sub-block by sub-block, which reuse each other's keys",
     .source = "Fast-dLLM v2, arXiv 2509.26328; Diffulex fast_dllm_v2 (revision 184ba97)",
-    .params = {{um_block_options, 1}, {params, UM_LEN(params)}}, /* of the former buffer_size alone */
+    .params = {{um_block_options, 1}, {params, UM_LEN(params)}}, /* only buffer_size of um_block_options */
     .init = init,
     .need = need,
     .plan = plan,

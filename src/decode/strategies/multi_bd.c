@@ -1,5 +1,5 @@
-/* multi_bd: block diffusion as block-causal checkpoints are trained for it, with one block in flight or several. Blocks
- * lie on a grid that starts at position 0, so a prompt's tail may share a block with the answer. */
+/* multi_bd: block diffusion with block-causal models, with one or more blocks in flight. The grid of blocks starts at
+ * position 0, so the end of the prompt may share a block with the answer. */
 #include "decode/strategies/blocks.h"
 
 static const um_block_rules rules = {
@@ -11,8 +11,8 @@ static const um_block_rules rules = {
 static um_status init(um_req *r, um_err *err) {
     if (r->traits->see != UM_SEE_BLOCK_CAUSAL)
         return um_fail_param(err, UM_EUNSUPPORTED, "decoding_strategy",
-                             "multi_bd needs a block-causal model; this one sees all positions "
-                             "at once: use --decoding-strategy full");
+                             "multi_bd needs a block-causal model; this one has full attention: use "
+                             "--decoding-strategy full");
     return um_blocks_init(r, &rules, NULL, err);
 }
 

@@ -1,8 +1,8 @@
-/* prefix_cache: whole-sequence decoding that reuses the keys of what stands before a block.
+/* prefix_cache: whole-sequence decoding that reuses the keys of the positions before a block.
  *
- * The first pass of a block feeds everything and stores all keys; it fixes the block's first tokens too. Later passes
- * feed the block and what is behind it. What they read of the positions before is as old as that first pass, though
- * these see the block: an approximation. The next block begins with a pass over everything again. */
+ * The first pass of a block feeds everything, stores all keys and commits the block's first tokens. Later passes feed
+ * the block and the positions after it. They read the keys of the positions before the block as the first pass left
+ * them. This is an approximation, because those positions see the block, which has changed since. */
 #include "decode/canvas.h"
 
 static int32_t stop(const um_req *r) { return ((const um_canvas *)r->state)->length; }

@@ -1,70 +1,74 @@
 /* sparse: whole-sequence decoding that keeps, for each block, the keys that matter most to it.
  *
- * Of a block's passes those before number delay_step feed everything, from scratch pages. That one does too and, layer
- * by layer, copies the keys outside the block that its queries weigh most to the request's pages, retention_ratio of
- * them. Later passes feed the block alone; it sees the kept keys and itself. Kept keys carry their rotary phase, so
- * their order means nothing: they lie first in the page table of such a pass, in any order, and the block's own keys in
- * scratch pages behind them. */
+ * The passes of a block are counted from 0. Those up to number delay_step feed everything and keep their keys in
+ * scratch pages. Pass delay_step also selects keys in every layer: of those outside the block it copies the share
+ * retention_ratio that the retention rule ranks highest to the request's pages. Later passes feed only the block, which
+ * sees the kept keys and itself.
+ *
+ * Kept keys already include their rotary position, so their order does not matter. In the page table of a later pass
+ * they come first, in any order; the block's own keys follow in scratch pages. */
 #include <math.h>
 
 #include "decode/canvas.h"
 
 const um_retention um_retention_attention = {
     .name = "attention",
-    .summary = "the keys that the block's queries weigh most",
+    .summary = "keeps the keys with the largest attention scores from the block's queries",
     .source = "dLLM-Serve, arXiv 2512.17077; Sparse-dLLM, arXiv 2508.02558",
 };
 
 typedef struct sparse {
     um_canvas canvas;
     const um_retention *rule;
-    float *prior;      /* [canvas.length] of the rule; NULL when it has none */
-    int32_t *table[2]; /* page tables of passes over the block alone: the request's pages, then scratch pages */
-    int32_t *vis;      /* [block_size] of such a pass */
+    float *prior;      /* [canvas.length] values of the rule's prior; NULL when the rule has no prior */
+    int32_t *table[2]; /* page tables of passes that feed only the block: the request's pages, then scratch pages */
+    int32_t *vis;      /* [block_size] visibility indices of the block's tokens in these passes */
 } sparse;
 
 static const um_option params[] = {
     {"sparse", NULL, UM_OPT_BOOL, UM_FIELD(um_decoding, sparse), 0, 0, NULL, "true", NULL, NULL, "Decoding (sparse)",
-     "keep a share of the keys for each block; false feeds everything in every pass"},
+     "keep only a share of the keys outside each block; false feeds the whole sequence in every pass"},
     {"retention", NULL, UM_OPT_NAME, UM_FIELD(um_decoding, retention), 0, 0, NULL, "attention", NULL, "NAME",
-     "Decoding (sparse)", "which keys outside a block are kept, see `unmask list retentions`"},
+     "Decoding (sparse)", "which keys outside a block are kept (`unmask list retentions`)"},
     {"retention_ratio", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, retention_ratio), 0, 1, NULL, "0.5", NULL, "SHARE",
-     "Decoding (sparse)", "share of the keys outside a block that is kept, above 0"},
+     "Decoding (sparse)", "share of the keys outside a block that is kept; must be above 0"},
     {"delay_step", NULL, UM_OPT_INT, UM_FIELD(um_decoding, delay_step), 0, 65535, NULL, "auto", "-1", "N",
      "Decoding (sparse)",
-     "passes of a block before the one that chooses what is kept, less than block_size; auto is 1 where that is"},
+     "number of passes over a block before the pass that chooses the kept keys; must be less than block_size; auto "
+     "means 1, or 0 if block_size is 1"},
     {"pool_kernel", NULL, UM_OPT_INT, UM_FIELD(um_decoding, pool_kernel), 1, 255, NULL, "3", NULL, "N",
-     "Decoding (sparse)", "a key scores as the best of this many neighbours; odd, 1 is itself alone"},
+     "Decoding (sparse)",
+     "score each key by the best of this many neighbouring keys; must be odd; 1 means the key alone"},
     {"head_select", NULL, UM_OPT_BOOL, UM_FIELD(um_decoding, head_select), 0, 0, NULL, "false", NULL, NULL,
-     "Decoding (sparse)", "each head of keys keeps a choice of its own"},
+     "Decoding (sparse)", "let each KV head choose its own keys"},
 };
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
 
-/* The ratio as it was written: 0.7, not the float next to it, whose share of 10 is below 7. */
+/* Returns the ratio as the user wrote it: the float nearest to 0.7 is smaller, so its share of 10 would be below 7. */
 static double ratio(const um_req *r) { return round((double)r->how.retention_ratio * 1e6) / 1e6; }
 
-/* Rows that the current block keeps: a share of the positions outside it, at least one. */
+/* Returns the number of keys that the current block keeps: a share of the positions outside it, at least one. */
 static int32_t n_kept(const um_req *r, const um_canvas *c) {
-    int32_t outside = c->length - (um_canvas_stop(c, r) - um_canvas_start(c, r));
+    int32_t outside = c->length - c->block.len;
     return UM_MAX(1, (int32_t)floor(outside * ratio(r) + 1e-9));
 }
 
-/* Rows that any block may keep. */
+/* Returns the largest number of keys that a block may keep. */
 static int32_t n_slots(const um_req *r, const um_canvas *c) { return UM_MAX(1, (int32_t)ceil(c->length * ratio(r))); }
 
-/* Index of the block's first key: behind n kept rows, where a page begins and a group of keys, so that the length of
- * pages does not change what attention sums up together. */
+/* Returns the visibility index of the block's first key, which follows n kept keys. The index is a multiple of the page
+ * size and of UM_KEY_GROUP, so that the page size does not change the order in which attention sums up keys. */
 static int32_t first_of_block(const um_req *r, int32_t n) {
     int32_t step = r->traits->page_size;
     while (step % UM_KEY_GROUP) step += r->traits->page_size;
     return UM_CEIL_DIV(n, step) * step;
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
 
-/* block_size: as it was asked for; a short canvas has shorter blocks, which choose nothing when they end before that.
- */
+/* Checks the parameters against the requested block_size. Blocks of a short canvas are shorter, and may be complete
+ * before pass delay_step. */
 static um_status check(const um_req *r, int32_t block_size, const um_retention **rule, um_err *err) {
     const um_decoding *d = &r->how;
     if (!(d->retention_ratio > 0))
@@ -113,7 +117,7 @@ static um_status init(um_req *r, um_err *err) {
 static um_need need(const um_req *r) {
     const um_canvas *c = (const um_canvas *)r->state;
     bool reuses = c->keys == UM_KEYS_STORED;
-    int32_t tokens = reuses ? um_canvas_stop(c, r) - um_canvas_start(c, r) : c->length;
+    int32_t tokens = reuses ? c->block.len : c->length;
     um_need n = um_canvas_need(c, r, tokens);
     n.scratch = um_canvas_scratch(r, tokens);
     n.scratch_max = um_canvas_scratch(r, c->length);
@@ -127,7 +131,7 @@ static um_need need(const um_req *r) {
 
 static void keep_keys(um_req *r, const sparse *s, um_pass *pass) {
     const um_canvas *c = &s->canvas;
-    const um_range block = {um_canvas_start(c, r), um_canvas_stop(c, r)};
+    const um_range block = {c->block.start, um_canvas_stop(c)};
     if (s->prior) s->rule->prior(&r->how, r->n_prompt, block, c->length, s->prior);
     for (int32_t i = 0; i < pass->n_seg; i++)
         *um_pass_select(pass, &pass->seg[i]) = (um_kv_select){.block = block,
@@ -143,7 +147,7 @@ static void use_scratch(um_pass *pass, int32_t end) {
     for (int32_t i = 0; i < pass->n_seg; i++) um_pass_use_scratch(pass, &pass->seg[i], end);
 }
 
-/* The block's keys go behind the kept ones. */
+/* Places the block's keys after the kept keys. */
 static void join_kept(sparse *s, um_req *r, um_pass *pass) {
     const int32_t n = n_kept(r, &s->canvas), first = first_of_block(r, n), page = pass->page_size;
     const size_t kept_pages = (size_t)UM_CEIL_DIV(n, page), pages = (size_t)UM_CEIL_DIV(pass->seg[0].n, page);
@@ -168,34 +172,34 @@ static void plan(um_req *r, um_pass *pass) {
         use_scratch(pass, c->length);
         keep_keys(r, s, pass);
     } else if (c->keys == UM_KEYS_STORED) {
-        um_canvas_feed(r, pass, UM_PASS_DENOISE, um_canvas_start(c, r), um_canvas_stop(c, r));
+        um_canvas_feed(r, pass, UM_PASS_DENOISE, c->block.start, um_canvas_stop(c));
         join_kept(s, r, pass);
-        um_canvas_ask(c, r, pass, um_canvas_start(c, r));
+        um_canvas_add_rows(c, r, pass, c->block.start);
     } else {
         um_canvas_feed(r, pass, UM_PASS_DENOISE, 0, c->length);
         use_scratch(pass, c->length);
-        if (r->how.sparse && c->pass == r->how.delay_step) {
-            um_canvas_keep(c, r);
+        if (r->how.sparse && c->block.total_steps == r->how.delay_step) {
+            um_canvas_save_fed(c, r);
             keep_keys(r, s, pass);
         }
-        um_canvas_ask(c, r, pass, 0);
+        um_canvas_add_rows(c, r, pass, 0);
     }
 }
 
-/* A pass over everything writes the block's first position in any case: with shifted predictions the passes that feed
- * the block alone could not. */
+/* A pass over everything always writes the block's first position, because with shifted predictions a pass that feeds
+ * only the block could not predict it. */
 static void apply(um_req *r, const um_answer *answer) {
     um_canvas *c = (um_canvas *)r->state;
     if (um_canvas_rebuilt(c)) return;
     bool lead = r->how.sparse && c->keys == UM_KEYS_NONE;
-    if (lead && c->pass == r->how.delay_step) c->keys = UM_KEYS_STORED;
+    if (lead && c->block.total_steps > r->how.delay_step) c->keys = UM_KEYS_STORED;
     um_canvas_apply(c, r, answer, lead);
 }
 
 const um_strategy um_strategy_sparse = {
     .name = "sparse",
     .aliases = "sparse_dllm",
-    .summary = "whole-sequence decoding that keeps, for each block, the share of keys that matter most to it",
+    .summary = "whole-sequence decoding that keeps, for each block, only the keys that matter most to it",
     .source = "dLLM-Serve, arXiv 2512.17077; Sparse-dLLM, arXiv 2508.02558",
     .params = {{um_canvas_options, UM_N_CANVAS_OPTIONS}, {params, UM_LEN(params)}},
     .fills_gaps = true,

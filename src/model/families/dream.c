@@ -1,6 +1,6 @@
-/* Dream, Dream-Coder and DiffuCoder: Qwen2's layout (biases on queries, keys and values) under full attention, with the
- * predictions shifted by one. DreamReasoner calls itself "Dream" too, but is another model: its checkpoints store norms
- * of queries and keys, these don't. */
+/* Dream, Dream-Coder and DiffuCoder: Qwen2's layout (biases on queries, keys and values) with full attention. The
+ * hidden row of a position predicts the next position. DreamReasoner is another model that also has the model_type
+ * "Dream"; its checkpoints store norms of queries and keys, and those of this family do not. */
 #include <jansson.h>
 #include <math.h>
 
@@ -9,7 +9,7 @@
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_llama(a, config, where, err);
     if (!s) s = um_hf_only_bool(config, "use_mrope", where, false, err);
-    a->qkv_bias = true; /* a fact of the layout: config.json has no field for it */
+    a->qkv_bias = true; /* part of the layout; config.json has no field for it */
     a->o_bias = false;
     a->see = UM_SEE_FULL;
     a->shift = 1;

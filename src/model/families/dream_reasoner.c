@@ -1,4 +1,4 @@
-/* DreamReasoner: Qwen3's layout under block-causal attention. What it shares with Dream is the model_type. */
+/* DreamReasoner: Qwen3's layout with block-causal attention. It has only the model_type in common with Dream. */
 #include <jansson.h>
 #include <math.h>
 

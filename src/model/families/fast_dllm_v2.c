@@ -1,5 +1,5 @@
-/* Fast-dLLM v2: Qwen2's layout (biases on queries, keys and values), block-causal, predictions shifted by one: the
- * hidden row of a position predicts its right neighbour. */
+/* Fast-dLLM v2: Qwen2's layout (biases on queries, keys and values) with block-causal attention. The hidden row of a
+ * position predicts the next position. */
 #include <jansson.h>
 #include <math.h>
 
@@ -9,7 +9,7 @@
 
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_llama(a, config, where, err);
-    a->qkv_bias = true; /* a fact of the layout: config.json has no field for it */
+    a->qkv_bias = true; /* part of the layout; config.json has no field for it */
     a->o_bias = false;
     a->see = UM_SEE_BLOCK_CAUSAL;
     a->shift = 1;

@@ -1,5 +1,5 @@
-/* iLLaDA: Llama's layout and arithmetic under full attention, decoded like LLaDA. With "layer_norm_eps" every norm is a
- * LayerNorm in place of the root mean square norm. */
+/* iLLaDA: Llama's layout and arithmetic with full attention, decoded like LLaDA. If config.json has "layer_norm_eps",
+ * all norms are LayerNorms instead of RMSNorms. */
 #include <jansson.h>
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* LLaDA 8B and 1.5: Llama's arithmetic under OLMo's names; every position sees every other.
+/* LLaDA 8B and 1.5: Llama's arithmetic and OLMo's names, with full attention.
  *
- * `ff_out` names two tensors: the down projection inside a block and, at the top, the head. Some tools write the names
- * without the leading "model."; the loader accepts both. */
+ * The name `ff_out` is used twice: for the down projection of a layer and, at the top level, for the head. Some tools
+ * write the names without the prefix "model."; the loader accepts both. */
 #include <jansson.h>
 #include <math.h>
 
@@ -24,8 +24,8 @@ static const um_tensor_names names = {
     .down = "model.transformer.blocks.%d.ff_out",
 };
 
-/* The variants that OLMo's configuration could ask for. `rope` and the three words must be said: the class
- * behind the file would choose a GPT-2-like model without them. */
+/* Refuses the variants of OLMo's configuration that unmask does not support. `rope` and the three words are required,
+ * because the defaults of OLMo's Python class describe a model like GPT-2. */
 static um_status refuse_variants(const json_t *config, const char *where, um_err *err) {
     static const char *const words[][2] = {
         {"block_type", "llama"}, {"layer_norm_type", "rms"}, {"activation_type", "silu"}};
@@ -35,7 +35,7 @@ static um_status refuse_variants(const json_t *config, const char *where, um_err
     if (!s) s = um_hf_only_bool(config, "rope", where, true, err);
     for (size_t i = 0; i < UM_LEN(words) && !s; i++) {
         if (!json_is_string(json_object_get(config, words[i][0])))
-            return um_fail(err, UM_EMODEL, "%s: \"%s\" is missing; unmask computes \"%s\"", where, words[i][0],
+            return um_fail(err, UM_EMODEL, "%s: \"%s\" is missing; unmask supports \"%s\" only", where, words[i][0],
                            words[i][1]);
         s = um_hf_only_str(config, words[i][0], where, words[i][1], err);
     }
@@ -51,19 +51,19 @@ static um_status read_heads(um_arch *a, const json_t *config, const char *where,
     a->n_kv_heads = one ? 1 : a->n_heads;
     s = um_json_get_int32(config, "n_kv_heads", where, 1, UM_HF_HEADS_MAX, &a->n_kv_heads, err);
     if (!s && a->hidden % a->n_heads)
-        return um_fail(err, UM_EMODEL, "%s: \"d_model\" %d is no multiple of \"n_heads\" %d", where, a->hidden,
+        return um_fail(err, UM_EMODEL, "%s: \"d_model\" %d is not a multiple of \"n_heads\" %d", where, a->hidden,
                        a->n_heads);
     a->head_dim = a->hidden / a->n_heads;
     return s;
 }
 
-/* mlp_hidden_size null means mlp_ratio * d_model. */
+/* A null mlp_hidden_size means mlp_ratio * d_model. */
 static um_status read_ff(um_arch *a, const json_t *config, const char *where, um_err *err) {
     int32_t ratio = 0;
     um_status s = um_json_get_int32(config, "mlp_hidden_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
     if (s || a->n_ff) return s;
     if (!json_is_integer(json_object_get(config, "mlp_ratio")))
-        return um_fail(err, UM_EMODEL, "%s: neither \"mlp_hidden_size\" nor \"mlp_ratio\" is there", where);
+        return um_fail(err, UM_EMODEL, "%s: \"mlp_hidden_size\" and \"mlp_ratio\" are both missing", where);
     s = um_json_get_int32(config, "mlp_ratio", where, 1, 64, &ratio, err);
     a->n_ff = ratio * a->hidden;
     return s;

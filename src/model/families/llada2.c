@@ -1,6 +1,6 @@
-/* LLaDA2.0, 2.1 and 2.2, mini and flash, CAP: Ling's mixture of experts under block-causal attention. Experts are
- * scored by a sigmoid and chosen with a correction bias: 2.0 and 2.1 among the best groups, 2.2 (expert_capacity) among
- * a pool that the tokens of a block share, where groups no longer count. */
+/* LLaDA2.0, 2.1 and 2.2, mini and flash, CAP: Ling's mixture of experts with block-causal attention. A sigmoid scores
+ * the experts, and a correction bias is added for the choice. 2.0 and 2.1 choose among the best groups of experts. 2.2
+ * (expert_capacity) has no groups: it chooses from a pool of experts that the tokens of a block share. */
 #include <jansson.h>
 #include <math.h>
 
@@ -29,7 +29,7 @@ static const um_tensor_names names = {
     .experts = um_hf_expert_layouts,
 };
 
-/* Switches of the class that no release uses. */
+/* Refuses switches of the model's Python class that no release uses. */
 static um_status refuse_variants(const json_t *config, const char *where, um_err *err) {
     static const char *const off[] = {"norm_head", "norm_softmax"}, *const on[] = {"use_rmsnorm", "use_qk_norm"};
     um_status s = um_hf_only_str(config, "score_function", where, "sigmoid", err);
@@ -38,7 +38,7 @@ static um_status refuse_variants(const json_t *config, const char *where, um_err
     return s;
 }
 
-/* rotary_dim repeats what partial_rotary_factor says. */
+/* Checks that rotary_dim agrees with partial_rotary_factor. */
 static um_status check_rotary(const um_arch *a, const json_t *config, const char *where, um_err *err) {
     int32_t stated = a->rope_dim;
     um_status s = um_json_get_int32(config, "rotary_dim", where, 1, UM_HF_HEAD_DIM_MAX, &stated, err);
@@ -48,9 +48,9 @@ static um_status check_rotary(const um_arch *a, const json_t *config, const char
                    a->head_dim, a->rope_dim);
 }
 
-/* LLaDA2.2: the routing block is the block that is denoised. */
+/* Reads the capacity of LLaDA2.2. Its routing blocks are the blocks that are denoised. */
 static um_status read_capacity(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    um_route *r = &a->route;
+    um_expert_route *r = &a->route;
     um_status s = um_hf_need_int(config, "expert_capacity", where, 1, r->n_experts, &r->capacity, err);
     if (!s) s = um_hf_need_int(config, "block_size", where, 1, a->max_position, &a->route_block, err);
     if (!s && r->top_k > r->capacity)
@@ -60,7 +60,7 @@ static um_status read_capacity(um_arch *a, const json_t *config, const char *whe
 }
 
 static um_status read_route(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    um_route *r = &a->route;
+    um_expert_route *r = &a->route;
     int32_t n_shared = 0;
     double scale = 0;
     bool bias = false;
@@ -78,8 +78,8 @@ static um_status read_route(um_arch *a, const json_t *config, const char *where,
                                                 : um_hf_expert_groups(a, config, where, err);
 }
 
-/* LLaDA2.2: what a position predicts when its token is to go, or a mask to come before it. Blocks keep their length
- * here, so no answer may contain either. */
+/* Bans the two edit tokens of LLaDA2.2. A position predicts them to have its token deleted, or to have a mask inserted
+ * before it. In unmask a block keeps its length, so no answer may contain them. */
 static um_status read_edits(um_arch *a, const json_t *config, const char *where, um_err *err) {
     static const char *const key[] = {"delete_token_id", "split_token_id"};
     um_status s = UM_OK;

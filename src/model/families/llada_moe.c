@@ -1,18 +1,18 @@
-/* LLaDA-MoE: a mixture of experts with norms of queries and keys, full attention. Its files say "norm_topk_prob", but
- * the released model never divides the weights of the chosen experts by their sum, so the field is not read. A
- * correction bias, where there is one, counts in the weights too. */
+/* LLaDA-MoE: a mixture of experts with norms of queries and keys, and full attention. Its files contain
+ * "norm_topk_prob", but the released model never divides the weights of the chosen experts by their sum, so the field
+ * is not read. A correction bias, if there is one, also changes the weights of the experts. */
 #include <jansson.h>
 #include <math.h>
 
 #include "model/config.h"
 
-/* Switches of the class that no release uses. */
+/* Refuses switches of the model's Python class that no release uses. */
 static um_status refuse_variants(const json_t *config, const char *where, um_err *err) {
     double scale = 1;
     um_status s = um_hf_only_str(config, "moe_router_score_function", where, "softmax", err);
     if (!s) s = um_json_get_double(config, "routed_scaling_factor", where, &scale, err);
     if (!s && scale != 1)
-        s = um_fail(err, UM_EUNSUPPORTED, "%s: \"routed_scaling_factor\" is %g; unmask computes 1 only for llada_moe",
+        s = um_fail(err, UM_EUNSUPPORTED, "%s: \"routed_scaling_factor\" is %g; unmask supports only 1 for llada_moe",
                     where, scale);
     return s;
 }

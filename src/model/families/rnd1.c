@@ -1,5 +1,6 @@
-/* RND1: Qwen3-MoE's layout under full attention, predictions shifted by one. The release's own reader overwrites most
- * fields of the file with its defaults, so the file may leave "norm_topk_prob" out: those defaults normalise. */
+/* RND1: Qwen3-MoE's layout with full attention. The hidden row of a position predicts the next position. The release's
+ * own reader overwrites most fields of config.json with its defaults, which normalise the weights of the experts. The
+ * file may therefore lack "norm_topk_prob". */
 #include <jansson.h>
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* SDAR and TraDo, dense: Qwen3's layout (norms of queries and keys, no biases) under block-causal attention.
+/* SDAR and TraDo, dense: Qwen3's layout (norms of queries and keys, no biases) with block-causal attention.
  *
- * The block length is a property of the checkpoint: releases are trained with 4, variants with 8 to 64. The recorded
- * engine ignores the configured threshold for this family and always accepts above 0.95. */
+ * The block length is a property of the checkpoint: releases were trained with 4, variants with 8 to 64. The system
+ * that --compat imitates ignores the configured threshold for this family and always accepts above 0.95. */
 #include <jansson.h>
 #include <math.h>
 
@@ -11,7 +11,7 @@
 
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_llama(a, config, where, err);
-    /* Derivatives that prefill the prompt causally need a rule per pass. */
+    /* Variants that prefill the prompt with causal attention are not supported: they need another mask in each pass. */
     if (!s) s = um_hf_only_bool(config, "use_regular_causal", where, false, err);
     a->qk_norm = true;
     a->see = UM_SEE_BLOCK_CAUSAL;

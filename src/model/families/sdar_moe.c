@@ -1,4 +1,4 @@
-/* SDAR as a mixture of experts: Qwen3-MoE's layout under block-causal attention; decoded like the dense SDAR. */
+/* SDAR as a mixture of experts: Qwen3-MoE's layout with block-causal attention, decoded like the dense SDAR. */
 #include <jansson.h>
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_only_bool(config, "use_regular_causal", where, false, err);
-    /* Absent, it would be a guess that changes every output. */
+    /* The field is required, because a guess would change every output. */
     if (!s) s = um_hf_need_bool(config, "norm_topk_prob", where, &a->route.normalize, err);
     if (!s) s = um_hf_qwen3_moe(a, config, where, err);
     a->see = UM_SEE_BLOCK_CAUSAL;

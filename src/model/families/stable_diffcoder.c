@@ -1,5 +1,5 @@
-/* Stable-DiffCoder: plain Llama, block-causal. Its config.json declares model_type "llama": the architecture alone
- * tells it from an autoregressive model. The mask token is known to the tokenizer only. */
+/* Stable-DiffCoder: Llama's layout with block-causal attention. Its config.json has the model_type "llama", so only the
+ * architecture distinguishes it from an autoregressive model. Only the tokenizer names the mask token. */
 #include <jansson.h>
 #include <math.h>
 

@@ -1,10 +1,10 @@
-/* Tokens on which the releases of a family agree, by id: a folder whose tokenizer is as large but says otherwise holds
- * the files of another model. Added tokens that only some releases have are left out where their ids differ. */
+/* Tokens that have the same id in all releases of a family. If a tokenizer of the same size has other ids for them, the
+ * folder contains files of another model. Added tokens of only some releases are left out where their ids differ. */
 #include "model/config.h"
 
 const um_known_token um_tokens_llada[] = {
     {"<|startoftext|>", 126080},     {"<|endoftext|>", 126081}, {"<|mdm_mask|>", 126336},
-    {"<|start_header_id|>", 126346}, /* these three: the instructed model only */
+    {"<|start_header_id|>", 126346}, /* the last three exist in the instruct models only */
     {"<|end_header_id|>", 126347},   {"<|eot_id|>", 126348},    {NULL, 0},
 };
 

@@ -1,4 +1,5 @@
-/* Row answers from tiles of logits: what a tile says about a row, how two such answers merge, what comes out. */
+/* Answers of rows from tiles of logits: computes the partial answer of a tile, merges partial answers, and computes the
+ * final answer. */
 #include <float.h>
 #include <math.h>
 
@@ -13,7 +14,7 @@ static void apply_edit(const um_edit *e, float *l) {
     *l = e->ban ? -INFINITY : *l + e->add;
 }
 
-/* The first of the edits, which are sorted by id, with at least this id; n_edit: none. */
+/* Returns the index of the first edit whose id is at least `id`, or n_edit. Edits are sorted by id. */
 static int32_t first_edit(const um_row *r, int32_t id) {
     int32_t low = 0, high = r->n_edit;
     while (low < high) {
@@ -35,9 +36,10 @@ void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z) {
 
 static float rate_of(const um_sampling *how) { return how->temperature > 0 ? 1 / how->temperature : 1; }
 
+/* Returns whether the filters keep an id with logit z. */
 static bool keeps(um_cut cut, float z, int32_t id) { return z > cut.value || (z == cut.value && id >= cut.id); }
 
-/* Highest id at the maximum, and the runner-up when it is wanted. */
+/* Finds the best id of a tile, the highest of equals, and the second best when it is wanted. */
 static void find_best(um_partial *p, const um_kernels *k, const um_row *r, int32_t first, const float *z) {
     int32_t best = k->last_from(z, UM_HEAD_TILE, p->max), second = -1;
     p->best = best < 0 ? -1 : first + best;
@@ -50,16 +52,19 @@ static void find_best(um_partial *p, const um_kernels *k, const um_row *r, int32
     p->second = second < 0 ? -1 : first + second;
 }
 
-/* The noise of an id is -ln(-ln u), u made of the leading bits of a random number. If that begins with n ones and a
- * zero, then 1 - u >= 2^-(n + 1), and as -ln u >= 1 - u the noise is at most (n + 1) ln 2. So noise of `need` or more
- * takes a number that begins with many ones: the least such number; 0: any. UINT64_MAX: beyond what u can be. */
+/* Returns the least random number whose noise can reach `need`; 0 when every number can. UINT64_MAX means that none
+ * can.
+ *
+ * The noise of an id is -ln(-ln u), where u consists of the leading bits of a random number. If the number starts with
+ * n ones and a zero, then 1 - u >= 2^-(n + 1). Since -ln u >= 1 - u, the noise is at most (n + 1) ln 2. So the noise
+ * reaches `need` only if the number starts with enough ones. */
 static uint64_t least_random(float need) {
-    float ones = (need - 1e-3f) * 1.442695f; /* the margin: scores are rounded */
+    float ones = (need - 1e-3f) * 1.442695f; /* the margin covers the rounding of scores */
     if (!(ones >= 1)) return 0;
     return ones > 53 ? UINT64_MAX : ~(UINT64_MAX >> (int)ones);
 }
 
-/* Draws the id if its score is the largest so far; the highest id of equals. */
+/* Makes the id the sampled one if its score is the largest so far. Of equal scores the highest id wins. */
 static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
     float score = z / r->how.temperature + um_rng_gumbel(r->how.key, (uint64_t)id);
     if (!(score > p->draw_score || (score == p->draw_score && id > p->draw))) return;
@@ -68,9 +73,10 @@ static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
     p->draw = id;
 }
 
-/* The largest z / temperature + noise of the kept ids. The likeliest one sets the mark; most of the others are told to
- * lose without their logarithms, by their random numbers: first against what the best logit of a run of ids would need,
- * then against what their own needs. */
+/* Finds the kept id of a tile with the largest score z / temperature + noise.
+ *
+ * The likeliest id is tried first. Most other ids can be excluded by their random numbers alone, without logarithms: a
+ * number must be large enough for the best logit of its panel, and then for its own logit. */
 static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_cut cut, int32_t first, const float *z) {
     const float temperature = r->how.temperature;
     if (keeps(cut, p->max, p->best)) try_draw(p, r, p->best, p->max);
@@ -112,7 +118,7 @@ um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cu
     return p;
 }
 
-/* Moves the sums of p to a maximum that is at least its own. */
+/* Rescales the sums of p to a maximum that is at least its own. */
 static void raise_max(um_partial *p, float max, float rate) {
     if (p->max == max || p->max == -INFINITY) return;
     double by = (double)p->max - max, factor = exp(by * rate);
@@ -122,13 +128,13 @@ static void raise_max(um_partial *p, float max, float rate) {
 }
 
 um_partial um_partial_merge(um_partial a, um_partial b, float temperature) {
-    if (b.max == -INFINITY) return a; /* nothing is allowed in b */
+    if (b.max == -INFINITY) return a; /* no id of b is allowed */
     float max = UM_MAX(a.max, b.max), rate = temperature > 0 ? 1 / temperature : 1;
     raise_max(&a, max, rate);
     raise_max(&b, max, rate);
     um_partial p = {.max = max, .sum = a.sum + b.sum, .kept = a.kept + b.kept, .moment = a.moment + b.moment};
-    p.id_z = UM_MAX(a.id_z, b.id_z); /* one of the two has it */
-    /* Ids of b are higher, so b wins what is equal. */
+    p.id_z = UM_MAX(a.id_z, b.id_z); /* at most one of the two has the id */
+    /* Ids of b are higher, so b wins among equals. */
     bool from_b = b.max >= a.max, runner_b = from_b ? b.second_z >= a.max : b.max >= a.second_z;
     p.best = from_b ? b.best : a.best;
     p.second = runner_b ? (from_b ? b.second : b.best) : (from_b ? a.best : a.second);
@@ -140,10 +146,10 @@ um_partial um_partial_merge(um_partial a, um_partial b, float temperature) {
     return p;
 }
 
-/* Probability before temperature and filters of an id with logit z. */
+/* Returns the probability of an id with logit z before temperature and filters. */
 static float prob(const um_partial *p, float z) { return (float)(exp((double)z - p->max) / p->sum); }
 
-/* Probability after them. */
+/* Returns the probability of an id with logit z after temperature and filters. */
 static float kept_prob(const um_partial *p, const um_row *r, um_cut cut, float z, int32_t id) {
     if (!keeps(cut, z, id)) return 0;
     return (float)(exp(((double)z - p->max) * rate_of(&r->how)) / p->kept);
@@ -180,8 +186,8 @@ typedef struct ranked {
     int32_t id;
 } ranked;
 
-/* Puts an id in its place among the n likeliest so far, of which most `n_max` stay; returns how many they are now. Ids
- * come in rising order, so it stands before its equals. */
+/* Inserts an id into the list of the n likeliest so far, which keeps at most n_max. Returns the new length. Ids come in
+ * ascending order, so an id is inserted before its equals. */
 static int32_t rank(ranked *list, int32_t n, int32_t n_max, ranked one) {
     int32_t at = n < n_max ? n++ : n_max - 1;
     for (; at > 0 && list[at - 1].z <= one.z; at--) list[at] = list[at - 1];
@@ -192,7 +198,7 @@ static int32_t rank(ranked *list, int32_t n, int32_t n_max, ranked one) {
 void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n) {
     ranked list[UM_TOP_MAX];
     int32_t found = 0;
-    float least = -FLT_MAX; /* of the logits that still get in */
+    float least = -FLT_MAX; /* smaller logits can't enter the list any more */
     for (int32_t run = 0; run < n; run += UM_PANEL) {
         if (k->max(z + run, UM_PANEL) < least) continue;
         for (int32_t id = run; id < run + UM_PANEL; id++) {

@@ -1,7 +1,9 @@
-/* Attention through pages. A task is one span, one KV head and up to UM_QUERY_ROWS queries: tokens of the span times
- * the query heads that share the KV head. It goes once through the keys in tiles of UM_PANEL at fixed multiples of the
- * visibility index, with an online softmax for each query. A tile in which a query sees no key leaves its sums as they
- * are bit by bit, so it does not matter which queries share a task. */
+/* Attention over paged keys.
+ *
+ * A task is one span, one KV head and up to UM_QUERY_ROWS queries: tokens of the span times the query heads that share
+ * the KV head. A task reads the keys once, in tiles of UM_PANEL that start at fixed multiples of the visibility index,
+ * with an online softmax for each query. A tile in which a query sees no key leaves the query's sums bit-identical, so
+ * results don't depend on which queries share a task. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -14,11 +16,11 @@ typedef struct attention_job {
     int group; /* query heads of a KV head */
 } attention_job;
 
-/* What a task works on. */
+/* The queries of a task. */
 typedef struct query_block {
     const um_span *span;
     int32_t kv_head, first, n; /* rows [first, first + n) of the span's tokens x group */
-    int32_t seen_end;          /* the largest of the rows */
+    int32_t seen_end;          /* the largest seen_end of the rows */
 } query_block;
 
 static int32_t tasks_of_head(const attention_job *j, const um_span *s) {
@@ -27,7 +29,7 @@ static int32_t tasks_of_head(const attention_job *j, const um_span *s) {
 
 static query_block find_block(const attention_job *j, int task) {
     const um_batch *b = j->a->batch;
-    int32_t lo = 0, hi = b->n_spans; /* the last span whose first task is not behind this one */
+    int32_t lo = 0, hi = b->n_spans; /* finds the last span whose first task is at or before this task */
     while (hi - lo > 1) {
         int32_t mid = (lo + hi) / 2;
         if (j->dev->first_task[mid] <= task) lo = mid;
@@ -40,7 +42,7 @@ static query_block find_block(const attention_job *j, int task) {
     return q;
 }
 
-/* Token and query head of a row of the block. */
+/* Return the token and the query head of a row of the block. */
 static int32_t row_token(const attention_job *j, const query_block *q, int32_t row) {
     return q->span->first + (q->first + row) / j->group;
 }
@@ -49,14 +51,15 @@ static int32_t row_head(const attention_job *j, const query_block *q, int32_t ro
     return q->kv_head * j->group + (q->first + row) % j->group;
 }
 
-/* Rows of a block of words stand together. */
+/* The query rows of one block of words are adjacent in memory. */
 void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, int d) {
     int step = UM_BLOCK_WORDS * p->per_word;
     uint32_t *to = t->query + row * UM_X_STRIDE;
     for (int i = 0; i < d; i += step, to += UM_QUERY_ROWS * UM_X_STRIDE) p->pack(x + i, UM_MIN(step, d - i), to);
 }
 
-/* acc [n, UM_PANEL] (+)= a panel times n rows, as many as the product takes. */
+/* Multiplies a panel by n rows, at most as many as the product takes. Writes acc [n, UM_PANEL] if `first`, else adds to
+ * it. */
 static void multiply_tile(const um_product *p, const unsigned char *panel, const uint32_t *x, int words, int n,
                           float *acc, bool first) {
     if (p->matrix) p->matrix(panel, x, words, n, acc, UM_PANEL, first);
@@ -71,8 +74,8 @@ void um_query_products(const um_product *p, const um_thread *t, const unsigned c
         multiply_tile(p, key + (size_t)at * p->bytes_per_word, x, UM_MIN(UM_BLOCK_WORDS, words - at), n, s, at == 0);
 }
 
-/* Packs the queries, resets the sums. */
-static void begin_rows(const attention_job *j, query_block *q, um_thread *t) {
+/* Packs the queries and resets the sums. */
+static void init_rows(const attention_job *j, query_block *q, um_thread *t) {
     const um_attention *a = j->a;
     int d = a->head_dim;
     q->seen_end = 0;
@@ -88,24 +91,24 @@ static void begin_rows(const attention_job *j, query_block *q, um_thread *t) {
     memset(t->out, 0, (size_t)UM_CEIL_DIV(d, UM_PANEL) * UM_QUERY_ROWS * UM_PANEL * sizeof(float));
 }
 
-/* The sums so far of a row whose maximum rose. */
-static void shrink_row(const attention_job *j, um_thread *t, int row, float by) {
+/* Scales the sums of a row whose maximum rose. */
+static void rescale_row(const attention_job *j, um_thread *t, int row, float by) {
     for (int p = 0; p < UM_CEIL_DIV(j->a->head_dim, UM_PANEL); p++) {
         float *out = t->out + (p * UM_QUERY_ROWS + row) * UM_PANEL;
         j->dev->k->scale_to(out, by, UM_PANEL, out);
     }
 }
 
-/* The words of a tile's values that are multiplied. Slots outside of [lo, hi) may hold anything, even NaN, so they are
- * left out; with them a pair that lo or hi cuts, or the whole tile that a matrix unit takes, where zeros stand
- * (um_kv_find). */
+/* Returns the range of words of a tile's values that are multiplied. Slots outside of [lo, hi) may contain anything,
+ * even NaN, so they are left out. A pair that lo or hi splits is multiplied as a whole, and so is the whole tile of a
+ * matrix unit; um_kv_find has put zeros in their other slots. */
 static um_range seen_words(const attention_job *j, int lo, int hi) {
     if (j->p->matrix) return (um_range){0, UM_TILE_WORDS};
     int from = (j->kv->shape.type == UM_F32 ? lo : lo - lo % 2) / j->p->per_word;
     return (um_range){from, from + um_product_words(j->p, hi - from * j->p->per_word)};
 }
 
-/* The rows [row, row + n) meet the keys [lo, hi) of the tile. */
+/* Updates the rows [row, row + n) with the keys [lo, hi) of the tile. */
 static void attend(const attention_job *j, um_thread *t, const um_kv_tile *keys, int32_t tile, int lo, int hi, int row,
                    int n) {
     int panels = UM_CEIL_DIV(j->a->head_dim, UM_PANEL);
@@ -116,7 +119,7 @@ static void attend(const attention_job *j, um_thread *t, const um_kv_tile *keys,
     j->p->softmax(s, n, j->a->scale, lo, end, keys->key_scale, keys->value_scale, t->max + row, t->sum + row, shrink,
                   t->weight);
     for (int i = 0; i < n; i++)
-        if (shrink[i] != 1) shrink_row(j, t, row + i, shrink[i]);
+        if (shrink[i] != 1) rescale_row(j, t, row + i, shrink[i]);
     um_range seen = seen_words(j, lo, hi);
     const unsigned char *value = keys->value + (size_t)seen.start * j->p->bytes_per_word;
     for (int p = 0; p < panels; p++, value += keys->value_panel_bytes)
@@ -130,7 +133,8 @@ static int32_t largest(const int32_t *v, int n) {
     return max;
 }
 
-static void meet_tile(const attention_job *j, um_thread *t, const query_block *q, um_range keys, int32_t tile) {
+/* Updates all rows of the block with the keys of a range that are in one tile. */
+static void process_tile(const attention_job *j, um_thread *t, const query_block *q, um_range keys, int32_t tile) {
     int32_t lo = UM_MAX(keys.start - tile, 0), hi = UM_MIN(keys.end - tile, UM_PANEL);
     um_kv_tile found =
         um_kv_find(j->dev, j->kv, t, j->a->layer, q->kv_head, q->span->page, tile, lo, hi, j->p->matrix != NULL);
@@ -142,7 +146,8 @@ static void meet_tile(const attention_job *j, um_thread *t, const query_block *q
     }
 }
 
-static void end_rows(const attention_job *j, const query_block *q, const um_thread *t) {
+/* Divides the sums of the rows by the sums of weights and writes them to the output. */
+static void finish_rows(const attention_job *j, const query_block *q, const um_thread *t) {
     const um_attention *a = j->a;
     for (int32_t row = 0; row < q->n; row++) {
         size_t at = (size_t)row_token(j, q, row) * (size_t)a->n_heads + (size_t)row_head(j, q, row);
@@ -159,16 +164,16 @@ static void attention_task(void *arg, int task, int thread) {
     const attention_job *j = (const attention_job *)arg;
     um_thread *t = &j->dev->thread[thread];
     query_block q = find_block(j, task);
-    begin_rows(j, &q, t);
+    init_rows(j, &q, t);
     um_product_begin(j->p);
-    um_range keys[2]; /* before and behind the hole; a tile that it cuts is met twice */
+    um_range keys[2]; /* before and after the hole; a tile that contains keys of both is processed twice */
     int n_ranges = um_range_without(q.span->keys, q.span->hole, keys);
     for (int i = 0; i < n_ranges; i++)
         for (int32_t tile = keys[i].start / UM_PANEL * UM_PANEL; tile < UM_MIN(keys[i].end, q.seen_end);
              tile += UM_PANEL)
-            meet_tile(j, t, &q, keys[i], tile);
+            process_tile(j, t, &q, keys[i], tile);
     um_product_end(j->p);
-    end_rows(j, &q, t);
+    finish_rows(j, &q, t);
 }
 
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {

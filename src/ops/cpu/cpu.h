@@ -1,4 +1,4 @@
-/* cpu: the fast backend for processors: threads, and vector code chosen at run time. */
+/* cpu: the fast backend for processors, with threads and vector code chosen at run time. */
 #ifndef UM_OPS_CPU_H
 #define UM_OPS_CPU_H
 
@@ -10,12 +10,12 @@ extern "C" {
 
 extern const um_ops um_ops_cpu;
 
-/* Instruction sets that this processor has, best first; NULL ends the list. */
+/* Returns the instruction sets that can be used here, the best first; NULL ends the list. */
 const char *const *um_cpu_isas(void);
-/* Those that we have kernels for and this processor, or its operating system, lacks. */
+/* Returns the instruction sets that have kernels but that this processor or its operating system does not support. */
 const char *const *um_cpu_isas_missing(void);
-/* Devices opened from now on use this instruction set, one of um_cpu_isas(); NULL: the one that the environment
- * names in UM_CPU_ISA, else the best. For tests and benchmarks; process-wide. */
+/* Sets the instruction set of devices that are opened later, for the whole process: one of um_cpu_isas(). NULL selects
+ * the one that the environment variable UM_CPU_ISA names, or the best. For tests and benchmarks. */
 void um_cpu_use_isa(const char *name);
 
 #ifdef __cplusplus

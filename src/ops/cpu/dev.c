@@ -1,7 +1,7 @@
-/* Device of the cpu backend: threads, scratch for every operation, and its row of functions. */
+/* The device of the cpu backend: threads, scratch for every operation, and the table of operations. */
 #include "ops/cpu/dev.h"
 
-/* Below this many multiplications a run stays on the calling thread: about 10 us of one core's work. */
+/* Runs with fewer multiplications stay on the calling thread. This is about 10 us of work of one core. */
 #define WORK_MIN 1e5
 
 void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work) {
@@ -22,7 +22,8 @@ static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM
 
 static size_t head_tiles(const um_dev_config *c) { return (size_t)UM_CEIL_DIV(UM_MAX(c->max_vocab, 1), UM_HEAD_TILE); }
 
-/* A matrix unit reads whole tiles, up to UM_TILE_ROWS rows behind the last one of a left operand. */
+/* Assigns scratch to a thread. A matrix unit reads whole tiles, so left operands have up to UM_TILE_ROWS rows of extra
+ * space after the last row. */
 static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
     size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
@@ -71,7 +72,7 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     }
 }
 
-/* Those that take the left operand as it is. */
+/* Sets the products that don't round the left operand. */
 static void set_exact_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     dev->exact_f32 = (um_product){.tile = k->tile_f32,
@@ -111,8 +112,9 @@ static um_product matrix_product(const um_dev *dev) {
     return p;
 }
 
-/* A device that computes in bf16 rounds the left operand, and uses pairs on bf16 panels when there is an instruction
- * for it, and the matrix unit where these are whole tiles: all weights, keys and values of whole tiles of dims. */
+/* Chooses the products of the device. A device that computes in bf16 rounds the left operand. For bf16 panels it uses
+ * the pair instruction if there is one, and the matrix unit for panels of whole tiles. These are all weights, and keys
+ * and values whose head size is a multiple of a tile. */
 static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
@@ -176,7 +178,7 @@ static void cpu_buffer_free(um_dev *dev, void *p) {
 const um_ops um_ops_cpu = {
     .name = "cpu",
     .summary = "processor: threads, vector code chosen at run time",
-    .rows_at_once = 256, /* of the bundled models 1 MB; with fewer, large weights come from memory too often */
+    .rows_at_once = 256, /* 1 MB in the bundled models; with fewer rows, large weights are read too often */
     .open = cpu_open,
     .close = cpu_close,
     .threads = cpu_threads,

@@ -1,4 +1,4 @@
-/* Inside the cpu backend: device, weights, KV, scratch, and the product that linear layers and the head share. */
+/* Internals of the cpu backend: device, weights, KV, scratch, and the product that linear layers and the head share. */
 #ifndef UM_OPS_CPU_DEV_H
 #define UM_OPS_CPU_DEV_H
 
@@ -12,27 +12,27 @@ extern "C" {
 #endif
 
 enum {
-    UM_GROUP_ROWS = 288, /* rows of the left operand that one walk over the weights serves: whole tiles of 12 and 32 */
-    UM_WAVE_GROUPS = 4,  /* most groups that are packed together */
-    UM_OWN_ROWS = 64,    /* rows that are worth a group of their own */
+    UM_GROUP_ROWS = 288,   /* rows of the left operand per pass over the weights: whole tiles of 12 and of 32 */
+    UM_WAVE_GROUPS = 4,    /* largest number of groups that are packed together */
+    UM_OWN_ROWS = 64,      /* smallest number of rows for which one more group is worth its cost */
     UM_ACC_ROWS = 4 * 288, /* rows of products that a thread holds: panels times rows */
     UM_QUERY_ROWS = 48,    /* queries of an attention task */
     UM_HEAD_TILE = 256,    /* vocabulary ids whose logits are reduced together */
-    UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one walk over the vocabulary */
-    UM_WHOLE_ROWS = 32     /* of those, rows whose logits are kept whole, for filters and the likeliest ids */
+    UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one pass over the vocabulary */
+    UM_WHOLE_ROWS = 32     /* largest number of these rows whose logits are stored, for filters and the likeliest ids */
 };
 
-/* How a kind of panel is multiplied: the words of the left operand and the kernel. */
+/* The way in which a kind of panel is multiplied: the format of the left operand and the kernel. */
 typedef struct um_product {
     um_tile_fn tile;
     um_pack_fn pack;
-    um_softmax_fn softmax; /* of attention: packs as `pack` does */
+    um_softmax_fn softmax; /* for attention; packs its result as `pack` does */
     int per_word;          /* elements of k in a word: 1, or 2 for pairs */
-    size_t bytes_per_word; /* of a panel */
-    int step;              /* the number of words must be a multiple of it */
-    int tile_rows;         /* most rows of the left operand that `tile` takes; with `matrix` those of attention */
-    double task_work;      /* multiplications of a task: a few us */
-    um_matrix_fn matrix;   /* in place of `tile`, or NULL: whole tiles only, with begin and end */
+    size_t bytes_per_word; /* bytes of a panel per word */
+    int step;              /* the number of words must be a multiple of this */
+    int tile_rows;         /* largest number of rows that `tile` takes, or attention when `matrix` is used */
+    double task_work;      /* multiplications per task, chosen so that a task takes a few microseconds */
+    um_matrix_fn matrix;   /* replaces `tile` if not NULL; needs whole tiles, and begin and end around products */
     void (*begin)(void), (*end)(void);
 } um_product;
 
@@ -43,16 +43,16 @@ typedef struct um_thread {
     uint32_t *query;   /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
     uint32_t *weight;  /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
     float *out;        /* [panels of a head][UM_QUERY_ROWS, UM_PANEL] */
-    float *max, *sum;  /* [UM_QUERY_ROWS] of the online softmax */
+    float *max, *sum;  /* [UM_QUERY_ROWS] running values of the online softmax */
     int32_t *seen_end; /* [UM_QUERY_ROWS] */
     void *unit;        /* a KV unit collected from scattered slots */
-    void *wide;        /* an 8-bit one as bf16 */
-    float *scale;      /* [2, UM_PANEL] scales of its keys, of its values */
+    void *wide;        /* an 8-bit KV unit widened to bf16 */
+    float *scale;      /* [2, UM_PANEL] scales of that unit's keys and of its values */
     /* head */
     float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
     float *z_cut;         /* [UM_HEAD_TILE] */
-    float *candidate;     /* [max_vocab rounded up to UM_HEAD_TILE] of the filters */
-    struct um_bins *bins; /* of the filters */
+    float *candidate;     /* [max_vocab rounded up to UM_HEAD_TILE] for filters */
+    struct um_bins *bins; /* for filters */
 } um_thread;
 
 struct um_partial;
@@ -63,20 +63,20 @@ struct um_dev {
     const um_kernels *k;
     um_pool *pool;
     int n_threads;
-    um_product f32, bf16;             /* products with fp32 and bf16 panels, in the arithmetic of the device */
-    um_product bf16_tiles;            /* `bf16` where panels are whole tiles: by the matrix unit, if there is one */
-    um_product exact_f32, exact_bf16; /* the same with a left operand that is not rounded */
+    um_product f32, bf16;             /* products with fp32 and bf16 panels in the arithmetic of the device */
+    um_product bf16_tiles;            /* like `bf16` for panels of whole tiles; uses the matrix unit if there is one */
+    um_product exact_f32, exact_bf16; /* products that don't round the left operand */
     um_thread *thread;                /* [n_threads] */
-    int wave_rows;                    /* most rows that are packed together: a multiple of UM_GROUP_ROWS */
+    int wave_rows;                    /* largest number of rows that are packed together, a multiple of UM_GROUP_ROWS */
     uint32_t *x;                      /* left operand of a product: [blocks][wave_rows, UM_X_STRIDE] */
     float *mix;                       /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
     float *logit;                     /* [UM_WHOLE_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
     int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */
     /* selection of keys */
     float *mean;                /* [max_heads, max_head_dim] mean queries of a block */
-    float *score, *pooled;      /* [max_heads, max_tokens] of the keys outside the block */
-    int32_t *best;              /* [max_heads, max_tokens] the order of their scores */
-    int32_t *key;               /* [max_tokens] their vis indices */
+    float *score, *pooled;      /* [max_heads, max_tokens] scores of the keys outside the block */
+    int32_t *best;              /* [max_heads, max_tokens] the order of these keys by score */
+    int32_t *key;               /* [max_tokens] visibility indices of these keys */
     int32_t *block;             /* [max_tokens] tokens of the block */
     struct um_partial *partial; /* [head tiles][UM_HEAD_ROWS] */
     struct um_moe_scratch *moe; /* mixture of experts (moe.c) */
@@ -86,154 +86,160 @@ struct um_dev {
 
 struct um_weight {
     int32_t rows, in;
-    um_dtype type;      /* of the panels: UM_F32 or UM_BF16 */
-    bool exact;         /* the left operand is not rounded, whatever the device computes in */
-    size_t panel_bytes; /* of one panel of UM_PANEL rows; the last one is padded with zeros */
+    um_dtype type;      /* element type of the panels: UM_F32 or UM_BF16 */
+    bool exact;         /* the left operand is never rounded */
+    size_t panel_bytes; /* size of a panel of UM_PANEL rows; the last panel is padded with zeros */
     unsigned char *panel;
 };
 
-/* Index of element (row, k) in a panel: narrow types (bf16, 8 bits) keep the elements 2 i and 2 i + 1 of a row side by
- * side. */
+/* Returns the index of element (row, k) in a panel. In narrow types (bf16, 8 bits) the elements 2 i and 2 i + 1 of a
+ * row are adjacent. */
 static inline size_t um_panel_at(um_dtype type, size_t row, size_t k) {
     return type == UM_F32 ? k * UM_PANEL + row : (k / 2 * UM_PANEL + row) * 2 + k % 2;
 }
 
-/* Keys and values lie in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). Units of all
- * layers come first, then those of the scratch slots. Unit i has its keys at key + i * key_stride, its values at
- * value + i * value_stride. */
+/* Keys and values are stored in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). The units
+ * of all layers come first, then those of the scratch slots. The keys of unit i are at key + i * key_stride, its values
+ * at value + i * value_stride. */
 struct um_kv {
     um_kv_shape shape;
-    int64_t n_units, n_scratch_units; /* of a layer and head; of a head */
+    int64_t n_units, n_scratch_units; /* units per layer and head; scratch units per head */
     size_t key_panel_bytes, value_panel_bytes;
-    size_t key_bytes, value_bytes; /* of a unit, scales included */
+    size_t key_bytes, value_bytes; /* size of a unit's keys and values, including scales */
     size_t key_stride, value_stride;
     unsigned char *key, *value;
-    void *pool[2]; /* the second one when they are distinct */
+    void *pool[2]; /* the second pool is used only in the distinct layout */
 };
 
-/* Hands out aligned parts of the scratch; without a base it only counts. */
+/* An allocator of aligned parts of the scratch. Without a base it only counts bytes. */
 typedef struct um_scratch {
     unsigned char *base;
     size_t used;
 } um_scratch;
 void *um_scratch_take(um_scratch *c, size_t n, size_t size);
 
-/* Elements of the widest left operand. */
+/* Returns the number of elements of the widest left operand. */
 int32_t um_widest_in(const um_dev_config *c);
 
-/* Runs fn over n tasks, on the calling thread alone when the work (multiplications or elements touched, all tasks
- * together) is too small to be worth waking others. */
+/* Runs n tasks on the thread pool, or on the calling thread when the work is too small for waking other threads. `work`
+ * is the number of multiplications or elements of all tasks. */
 void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
 
 /* ---- product.c: panels times a left operand ---- */
-/* Words of the left operand for k elements. */
+/* Returns the number of words of a left operand with k elements. */
 int um_product_words(const um_product *p, int k);
-/* Packed rows of a left operand: row i of block b stands at x + b * block_stride + i * UM_X_STRIDE. */
+/* Packed rows of a left operand: row i of block b is at x + b * block_stride + i * UM_X_STRIDE. */
 typedef struct um_left {
     const uint32_t *x;
     size_t block_stride;
     int n_rows;
 } um_left;
-/* Packs n_rows rows of `in` elements into dev->x: row i is x[i * stride], with `row` (else NULL) x[row[i] * stride]. */
+/* Packs n_rows rows of `in` elements into dev->x. Row i is at x[i * stride], or at x[row[i] * stride] if row is not
+ * NULL. */
 um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
                         int in);
-/* Rows [first, first + n) of packed ones. */
+/* Returns the packed rows [first, first + n). */
 static inline um_left um_left_rows(um_left all, int first, int n) {
     return (um_left){all.x + (size_t)first * UM_X_STRIDE, all.block_stride, n};
 }
-/* Around products on a thread. */
+/* A thread calls these before and after its products. */
 static inline void um_product_begin(const um_product *p) {
     if (p->begin) p->begin();
 }
 static inline void um_product_end(const um_product *p) {
     if (p->end) p->end();
 }
-/* acc [n_panels, n_rows, UM_PANEL] = panels [panel, panel + n_panels) of w times the rows;
- * n_panels * n_rows <= UM_ACC_ROWS. Several panels at once spare reading the rows again for each. */
+/* Computes acc [n_panels, n_rows, UM_PANEL], the products of the panels [panel, panel + n_panels) of w with the rows;
+ * n_panels * n_rows <= UM_ACC_ROWS. With several panels the rows are read only once. */
 void um_product_panels(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, float *acc);
-/* The same by a matrix unit straight to n_panels * UM_PANEL columns of y, rows `stride` apart; add: y is added to,
- * which then is the first term of the sums. */
+/* Does the same with a matrix unit and writes directly to n_panels * UM_PANEL columns of y, whose rows are `stride`
+ * floats apart. With `add`, y is the first term of the sums. */
 void um_product_columns(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, float *y,
                         size_t stride);
-/* What multiplies keys and values on this device: 8 bits are widened to bf16. */
+/* Returns the product for keys and values on this device. 8-bit elements are widened to bf16. */
 static inline const um_product *um_product_kv(const um_dev *dev, const um_kv *kv) {
     if (kv->shape.type == UM_F32) return &dev->f32;
     return kv->shape.head_dim % (2 * UM_TILE_WORDS) == 0 ? &dev->bf16_tiles : &dev->bf16;
 }
-/* What multiplies a weight on this device. */
+/* Returns the product for a weight on this device. */
 static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {
     if (w->exact) return w->type == UM_F32 ? &dev->exact_f32 : &dev->exact_bf16;
     return w->type == UM_F32 ? &dev->f32 : &dev->bf16_tiles;
 }
 
 /* ---- kv.c ---- */
-/* Keys and values of UM_PANEL slots of a layer and KV head, as they are stored. */
+/* The stored keys and values of UM_PANEL slots of a layer and KV head. */
 typedef struct um_unit {
     unsigned char *key, *value;
 } um_unit;
-/* The unit that holds a slot, as its slot % UM_PANEL. */
+/* Returns the unit that contains a slot; the slot's index in the unit is slot % UM_PANEL. */
 um_unit um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot);
-/* [UM_PANEL] scales of a unit in 8 bits. */
+/* Return the scales [UM_PANEL] of an 8-bit unit. */
 static inline float *um_key_scales(const um_kv *kv, um_unit u) { return (float *)(u.key + kv->key_panel_bytes); }
 static inline float *um_value_scales(const um_kv *kv, um_unit u) {
     return (float *)(u.value + kv->value_bytes) - UM_PANEL;
 }
-/* Copies key and value of a slot to another one. */
+/* Copies key and value of a slot to another slot. */
 void um_kv_move(um_kv *kv, int32_t layer, int32_t head, int64_t from, int64_t to);
-/* A tile of keys and values as the products take it. Scales are NULL, or factors of the elements, zero outside of the
- * keys that were asked for. */
+/* A tile of keys and values in the form that the products take. The scales are factors of the elements, zero outside of
+ * the requested keys. They are NULL if the elements need no scales. */
 typedef struct um_kv_tile {
     const unsigned char *key, *value;
     size_t value_panel_bytes;
     const float *key_scale, *value_scale; /* [UM_PANEL] */
 } um_kv_tile;
-/* The vis indices [tile + lo, tile + hi) of a page table, tile a multiple of UM_PANEL: where they are stored, or in the
- * thread's scratch when pages are no multiple of a tile, or bytes must be widened, or values stand beside others. What
- * lies beside the keys may be anything. Beside the values are zeros in their last pair, with `whole` everywhere. */
+/* Returns the keys and values of the visibility indices [tile + lo, tile + hi) of a page table; tile is a multiple of
+ * UM_PANEL. They are at their place in the pages, or copied to the thread's scratch when the page size is not a
+ * multiple of a tile, when 8-bit elements must be widened, or when zeros are needed next to the values.
+ *
+ * Other keys of the tile may be anything. Other values may be anything too, except in a pair that lo or hi splits,
+ * where they are zero; with `whole`, all other values are zero. */
 um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
                       const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole);
 
 /* ---- attention.c ---- */
-/* Packs a row of d elements into the thread's queries. */
+/* Packs x [d] as a row of the thread's queries. */
 void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, int d);
-/* s [n, UM_PANEL] = products of the queries [row, row + n) with a panel of keys. */
+/* Computes s [n, UM_PANEL], the products of the queries [row, row + n) with a panel of keys. */
 void um_query_products(const um_product *p, const um_thread *t, const unsigned char *key, int d, int row, int n,
                        float *s);
 
 /* ---- moe.c ---- */
-/* Scratch of a mixture of experts at `base`, for models as large as the configuration says; returns the bytes it takes.
- * base NULL: counts only. */
+/* Lays out the scratch of a mixture of experts at `base` for the largest model that the configuration allows. Returns
+ * its size in bytes. With base NULL, only computes the size. */
 size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base);
 
 /* ---- filter.c ---- */
-/* The kept ids of a row: those with a logit above `value`, and those at `value` from `id` up. */
+/* The result of the filters of a row. They keep the ids with a logit above `value`, and of those with logit `value` the
+ * ids from `id` up. */
 typedef struct um_cut {
     float value;
     int32_t id;
 } um_cut;
 #define UM_CUT_NONE ((um_cut){-INFINITY, 0})
 static inline bool um_has_filter(const um_sampling *how) { return how->top_p < 1 || how->top_k > 0 || how->min_p > 0; }
-/* What top-p, top-k and min-p leave of the logits z [n]; max is the largest of them; n a multiple of UM_HEAD_TILE. */
+/* Applies top-p, top-k and min-p to the logits z [n]; n is a multiple of UM_HEAD_TILE, max the largest logit. */
 um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max);
 size_t um_bins_bytes(void);
 
 /* ---- answer.c: reductions of logits ---- */
-/* What a tile of logits, or several merged, says about a row. */
+/* The partial answer of a row from one or more tiles of logits z. With x = (z - max) / temperature, `kept` is the sum
+ * of exp(x) and `moment` the sum of x exp(x), both over the kept ids. */
 typedef struct um_partial {
     float max, second_z, draw_score, draw_z, id_z; /* id_z: logit of the row's `id` */
-    int32_t best, second, draw;                    /* -1: none */
-    double sum;                                    /* of exp(z - max) */
-    double kept, moment; /* over the kept ids, with x = (z - max) / temperature: of exp(x) and of x exp(x) */
+    int32_t best, second, draw;                    /* ids; -1: none */
+    double sum;                                    /* sum of exp(z - max) */
+    double kept, moment;
 } um_partial;
 um_partial um_partial_none(void);
-/* Applies the edits and excludes what `allow` excludes; z holds the logits of ids [first, first + n). */
+/* Applies the row's edits and `allow` to the logits z of the ids [first, first + n). */
 void um_logits_edit(const um_row *r, int32_t first, int32_t n, float *z);
 /* Reduces the logits of UM_HEAD_TILE ids from `first` on. */
 um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cut cut, int32_t first, const float *z);
-/* a, then b, as if reduced together. */
+/* Merges two partial answers; the ids of b are higher than those of a. */
 um_partial um_partial_merge(um_partial a, um_partial b, float temperature);
 um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
-/* Writes r->top from all logits of the row, z [n] from id 0 on, and what they say together. */
+/* Writes r->top. z [n] are all logits of the row, from id 0 on, and p their merged partial answer. */
 void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n);
 
 /* The operations; arguments as in um_ops. */

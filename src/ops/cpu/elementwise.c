@@ -1,4 +1,4 @@
-/* Norm, and the gated activation. A task is a run of tokens. */
+/* The norms and the gated activation. A task is a run of tokens. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"

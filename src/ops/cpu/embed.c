@@ -1,7 +1,7 @@
-/* Embeddings: rows of a packed matrix, and blends of them. A task is a token. */
+/* Embeddings: rows of a packed matrix, and blends of such rows. A task is one token. */
 #include "ops/cpu/dev.h"
 
-/* out [n] = scale * elements [first, first + n) of row `id`, collected from its panel. */
+/* Computes out [n] = scale * elements [first, first + n) of row `id`, read from its panel. */
 static void read_row(const um_weight *w, int32_t id, float scale, size_t first, size_t n, float *out) {
     assert(id >= 0 && id < w->rows);
     const unsigned char *panel = w->panel + (size_t)(id / UM_PANEL) * w->panel_bytes;
@@ -40,7 +40,7 @@ typedef struct soft_job {
     float *x;
 } soft_job;
 
-/* x += by * row `id`; returns the row's length. */
+/* Adds `by` times row `id` to x and returns the length of the row. */
 static float add_row(const soft_job *j, int32_t id, float by, float *x) {
     enum { PIECE = 1024 };
     float piece[PIECE], squares = 0;

@@ -1,13 +1,13 @@
-/* top-p, top-k and min-p on a row of logits, without sorting it.
+/* Applies top-p, top-k and min-p to a row of logits without sorting it.
  *
- * Each filter keeps a prefix of the ids in falling order of their logit (equal ones: highest id first), so each is a
- * cut: a logit, and an id among those that have it. The cut of top-p and top-k is where the running mass, or the
- * running number, passes a limit.
+ * Each filter keeps a prefix of the ids in descending order of their logits, the highest id first among equals. So each
+ * filter is a cut: a logit, and an id among the ids that have this logit. The cut of top-p is where the running mass
+ * passes a limit, the cut of top-k where the running number does.
  *
- * Nearly always a few hundred ids near the largest logit pass the limit, so those are collected first, by vectors: all
- * within a distance of the largest, which grows until they are enough. Four passes over these candidates then find the
- * cut: each sorts them into bins by the next 8 bits of their logit, walks the bins from the top to the one where the
- * limit is passed, and leaves that bin's candidates to the next pass. */
+ * Nearly always a few hundred ids near the largest logit pass the limit. They are collected first, with vector code:
+ * all ids within a distance of the largest logit. The distance grows until their weight passes the limit. Four passes
+ * over these candidates then find the cut. Each pass sorts them into bins by the next 8 bits of their logits, goes
+ * through the bins from the top to the one where the limit is passed, and keeps only the candidates of that bin. */
 #include <float.h>
 #include <math.h>
 
@@ -23,20 +23,20 @@ struct um_bins {
 
 size_t um_bins_bytes(void) { return sizeof(struct um_bins); }
 
-/* What is searched: where the running weight of the ids exceeds the limit. */
+/* A search for the id where the running weight exceeds the limit. */
 typedef struct search {
     const um_dev *dev;
     struct um_bins *bins;
     const float *z;
     int32_t n;
     float max, rate;
-    bool by_mass; /* an id weighs exp((z - max) * rate), else 1 */
+    bool by_mass; /* the weight of an id is exp((z - max) * rate) if set, and 1 otherwise */
     double limit;
     float *candidate; /* [n_candidates] logits that may be at the cut, in order of their ids */
     int32_t n_candidates;
 } search;
 
-/* Orders floats like unsigned integers; both zeros are the same. */
+/* Maps floats to unsigned integers of the same order. Both zeros have the same key. */
 static uint32_t key_of(float z) {
     uint32_t bits;
     z += 0.0f;
@@ -51,13 +51,13 @@ static float value_of(uint32_t key) {
     return z;
 }
 
-/* The weights of UM_HEAD_TILE candidates from `first` on; candidates behind the last one weigh nothing that counts. */
+/* Returns the weights of UM_HEAD_TILE candidates from `first` on. Callers ignore entries after the last candidate. */
 static const float *weigh_candidates(const search *s, int32_t first) {
     s->dev->k->exps(s->candidate + first, UM_HEAD_TILE, s->max, s->rate, s->bins->mass);
     return s->bins->mass;
 }
 
-/* Collects the ids with logits from `from` up; returns their weight. */
+/* Collects the ids whose logits are at least `from`. Returns their weight. */
 static double collect(search *s, float from) {
     double sum = 0;
     s->n_candidates = s->dev->k->select(s->z, s->n, from, s->candidate);
@@ -70,7 +70,7 @@ static double collect(search *s, float from) {
     return sum;
 }
 
-/* Candidates that exceed the limit for sure, however their weights are summed, or all ids. */
+/* Collects candidates whose weight exceeds the limit in any order of summation, or all ids. */
 static void find_candidates(search *s) {
     const double enough = s->limit * (1 + 1e-9);
     for (float distance = 2; distance < 40; distance *= 1.5f)
@@ -92,7 +92,7 @@ static void fill_bins(const search *s, int shift) {
     }
 }
 
-/* Leaves the candidates whose keys begin with `prefix`, whose lowest bit is at `shift`. */
+/* Keeps only the candidates whose keys, shifted right by `shift`, equal `prefix`. */
 static void keep_bin(search *s, uint32_t prefix, int shift) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_candidates; i++)
@@ -100,8 +100,8 @@ static void keep_bin(search *s, uint32_t prefix, int shift) {
     s->n_candidates = n;
 }
 
-/* The bin, from the top, where *before exceeds the limit; the last one in use if rounding hides that; -1 when none is
- * in use. *before ends as the weight above that bin. */
+/* Returns the first bin from the top where *before, the running weight, exceeds the limit. If rounding prevents that,
+ * returns the last bin in use, or -1 when no bin is in use. *before becomes the weight above that bin. */
 static int32_t walk_bins(const search *s, double *before, bool *passed) {
     int32_t last = -1;
     double above_last = *before;
@@ -120,14 +120,14 @@ static int32_t walk_bins(const search *s, double *before, bool *passed) {
     return last;
 }
 
-/* The nth id, counted from the highest, with this logit. */
+/* Returns the nth id with this logit, counted from the highest id. */
 static int32_t nth_id(const search *s, float value, int32_t nth) {
     for (int32_t id = s->n; id-- > 0;)
         if (s->z[id] == value && --nth == 0) return id;
     return 0;
 }
 
-/* The last id that is kept: the one with which the weight exceeds the limit. */
+/* Finds the last id that is kept: the id with which the weight exceeds the limit. */
 static um_cut find_cut(search *s) {
     uint32_t prefix = 0;
     double before = 0;
@@ -142,7 +142,7 @@ static um_cut find_cut(search *s) {
         keep_bin(s, prefix, shift);
     }
     um_cut cut = {value_of(prefix), 0};
-    if (!s->by_mass) return cut; /* top-k keeps all that equal the k-th */
+    if (!s->by_mass) return cut; /* top-k keeps all ids whose logit equals the k-th */
     int32_t count = s->bins->count[bin];
     double each = s->bins->weight[bin] / count, more = each > 0 ? floor((s->limit - before) / each) + 1 : count;
     cut.id = nth_id(s, cut.value, (int32_t)UM_MIN(UM_MAX(more, 1), count));

@@ -1,7 +1,8 @@
-/* The head: the product with the vocabulary, fused with what rows want of it. A task computes the logits of a tile of
- * UM_HEAD_TILE ids for all rows of a group. Most rows are reduced at once; only their partial answers stay, and merge
- * in order of the tiles. The logits of a row with a filter, or whose likeliest ids are wanted, are kept whole, and a
- * group holds only so many of these. */
+/* The head: the product with the vocabulary, fused with the reduction to answers.
+ *
+ * A task computes the logits of a tile of UM_HEAD_TILE ids for all rows of a group. Most rows are reduced at once: only
+ * their partial answers are stored, and they are merged in the order of the tiles. All logits are stored for a row with
+ * a filter, or whose likeliest ids are wanted. A group has at most UM_WHOLE_ROWS such rows. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -11,13 +12,13 @@ typedef struct head_job {
     const um_head *a;
     const um_product *p;
     um_left x;
-    const um_row *row; /* [n] the group */
+    const um_row *row; /* [n] the rows of the group */
     um_answer *answer; /* [n] */
     int32_t n, n_tiles;
-    float *whole[UM_HEAD_ROWS]; /* [n] all logits of the row, in dev->logit; NULL: they don't stay */
+    float *whole[UM_HEAD_ROWS]; /* [n] all logits of the row, in dev->logit; NULL: not stored */
 } head_job;
 
-/* Where the tile's logits of a row are computed: [UM_HEAD_TILE]. */
+/* Returns the memory for a row's logits of a tile, [UM_HEAD_TILE]. */
 static float *tile_logits(const head_job *j, um_thread *t, int32_t tile, int32_t row) {
     return j->whole[row] ? j->whole[row] + (size_t)tile * UM_HEAD_TILE : t->z + row * UM_HEAD_TILE;
 }
@@ -62,7 +63,7 @@ static void merge_partials(const head_job *j, int row) {
     j->answer[row] = um_partial_answer(r, UM_CUT_NONE, &p);
 }
 
-/* Filters and reduces the whole logits of a row. */
+/* Filters and reduces a row whose logits are stored. */
 static void reduce_whole(const head_job *j, um_thread *t, int row) {
     const um_row *r = &j->row[row];
     const float *z = j->whole[row];
@@ -82,7 +83,7 @@ static void answer_task(void *arg, int row, int thread) {
     else merge_partials(j, row);
 }
 
-/* Weighted sums of hidden rows, into dev->mix. */
+/* Computes the weighted sums of hidden rows into dev->mix. */
 static void mix_rows(const head_job *j) {
     const um_head *a = j->a;
     size_t h = (size_t)a->hidden_size;
@@ -100,7 +101,7 @@ static void mix_rows(const head_job *j) {
 
 static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n_top > 0; }
 
-/* Makes a group of the first of n rows, as many as fit. */
+/* Starts a group with as many of the n rows as fit. */
 static void set_group(head_job *j, const um_row *row, int32_t n) {
     int32_t n_whole = 0;
     j->row = row;

@@ -1,4 +1,4 @@
-/* Which instruction sets this processor has, and which one devices use. */
+/* Detects the instruction sets of this processor and chooses the one that devices use. */
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/kernels.h"
 
@@ -12,18 +12,20 @@
 
 #define ISA_MAX 6
 
-static const um_kernels *usable[ISA_MAX];             /* best first */
-static const char *names[ISA_MAX], *missing[ISA_MAX]; /* of the usable ones; of the others */
-static const um_kernels *forced;                      /* by um_cpu_use_isa */
+static const um_kernels *usable[ISA_MAX];             /* the best first */
+static const char *names[ISA_MAX], *missing[ISA_MAX]; /* names of the usable kernels and of the unusable ones */
+static const um_kernels *forced;                      /* set by um_cpu_use_isa */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* AMD's cores find the stream by themselves; asking far ahead hides it from them and costs a quarter to a third of the
- * bandwidth (family 25 model 17). Intel's get 14.8 instead of 10.7 GB/s a core with it (family 6 model 207). */
+/* AMD's hardware prefetcher detects the stream. Software prefetching far ahead disturbs it and costs a quarter to a
+ * third of the bandwidth (family 25 model 17). On Intel it raises the bandwidth of a core from 10.7 to 14.8 GB/s
+ * (family 6 model 207). */
 size_t um_prefetch_few_rows = 4 << 10;
 
 #if defined(__x86_64__)
-/* Tile registers are 8 KB that the operating system saves for a process once it has asked for them; threads started
- * later have them too. The compilers' own check does not know them. */
+/* Requests the use of tile registers and returns whether that succeeded. The operating system saves their 8 KB only for
+ * processes that have requested them; threads that are started later may use them too. The compilers' CPU checks don't
+ * cover this. */
 static bool may_use_tiles(void) {
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, HAS_BF16 = 1 << 22, HAS_TILES = 1 << 24 };
     unsigned a, b, c, d;
@@ -32,21 +34,21 @@ static bool may_use_tiles(void) {
 }
 #endif
 
-/* Puts the kernels behind those found so far, or to the missing ones. */
-static void found(bool here, const um_kernels *k) {
+/* Adds the kernels to the list of usable or of missing ones. */
+static void add_kernels(bool is_usable, const um_kernels *k) {
     int n_usable = 0, n_missing = 0;
     while (names[n_usable]) n_usable++;
     while (missing[n_missing]) n_missing++;
     assert(n_usable + n_missing < ISA_MAX - 1);
-    if (here) usable[n_usable] = k;
-    *(here ? &names[n_usable] : &missing[n_missing]) = k->name;
+    if (is_usable) usable[n_usable] = k;
+    *(is_usable ? &names[n_usable] : &missing[n_missing]) = k->name;
 }
 
-/* The compiler's check covers the operating system's part too: that it saves the wide registers.
+/* The compiler's checks also test that the operating system saves the wide registers.
  *
- * Intel's cores take two cycles for a dot product of bf16 pairs: 87 GF/s a core where widening to fp32 has a limit of
- * 176 (measured on family 6 model 207). There the instruction is offered, but not preferred. AMD's take half a cycle.
- */
+ * Intel's cores take two cycles for a dot product of bf16 pairs: 87 GF/s per core, while widening to fp32 has a limit
+ * of 176 GF/s (measured on family 6 model 207). So on Intel the instruction can be selected, but is not preferred.
+ * AMD's cores take half a cycle. */
 static void detect(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -55,13 +57,13 @@ static void detect(void) {
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     bool pairs = avx512 && __builtin_cpu_supports("avx512bf16");
     if (intel) um_prefetch_few_rows = 16 << 10;
-    found(pairs && may_use_tiles(), &um_kernels_amx);
-    if (!intel) found(pairs, &um_kernels_avx512_bf16);
-    found(avx512, &um_kernels_avx512);
-    if (intel) found(pairs, &um_kernels_avx512_bf16);
-    found(avx2, &um_kernels_avx2);
+    add_kernels(pairs && may_use_tiles(), &um_kernels_amx);
+    if (!intel) add_kernels(pairs, &um_kernels_avx512_bf16);
+    add_kernels(avx512, &um_kernels_avx512);
+    if (intel) add_kernels(pairs, &um_kernels_avx512_bf16);
+    add_kernels(avx2, &um_kernels_avx2);
 #endif
-    found(true, &um_kernels_c);
+    add_kernels(true, &um_kernels_c);
 }
 
 const char *const *um_cpu_isas(void) {
@@ -93,7 +95,7 @@ um_status um_kernels_choose(const um_kernels **out, um_err *err) {
     if (*out) return UM_OK;
     um_buf list = {0};
     for (int i = 0; names[i]; i++) um_buf_printf(&list, "%s\"%s\"", i ? ", " : "", names[i]);
-    um_fail(err, UM_EUNSUPPORTED, "UM_CPU_ISA: \"%.40s\" is no instruction set of this processor; it has %s", asked,
+    um_fail(err, UM_EUNSUPPORTED, "UM_CPU_ISA: \"%.40s\" is not available on this processor; expected one of %s", asked,
             list.data);
     um_buf_free(&list);
     return UM_EUNSUPPORTED;

@@ -1,13 +1,14 @@
-/* The kernels for x86-64 with AMX: products of bf16 panels in tiles, all else as with AVX-512.
+/* The kernels for x86-64 with AMX: products of bf16 panels use tiles, everything else uses AVX-512.
  *
  * A tile register holds 16 rows of 64 bytes. One instruction adds the product of a left tile (16 rows of 16 words) and
- * a right tile (16 words of 16 of the panel's rows) to 16 x 16 sums, in 16 cycles: 2300 of 2500 GF/s a core from the
- * second-level cache, where pairs reach 90 and widening to fp32 reaches 170 (family 6 model 167, November 2026). What
- * is packed for pairs fits as it stands: the two halves of a panel are right tiles whose rows are 128 bytes apart.
+ * a right tile (16 words of 16 rows of the panel) to 16 x 16 sums in 16 cycles. From the second-level cache a core
+ * reaches 2300 of 2500 GF/s, compared with 90 GF/s for pairs and 170 GF/s for widening to fp32 (family 6 model 167,
+ * November 2026). Panels packed for pairs need no change: the two halves of a panel are right tiles whose rows are 128
+ * bytes apart.
  *
- * An element's sum runs over tiles of words in order; in a tile, first and second elements of the pairs are summed
- * apart, in order, and then added. So it depends on the row and on the panel alone. Tiles are always whole: words
- * behind the last one are zeros, rows behind the last one are computed and dropped. */
+ * The sum of an element runs over the tiles of words in order. Within a tile, the first and the second elements of the
+ * pairs are summed separately, in order, and then added. So a sum depends only on the row and on the panel. Tiles are
+ * always whole: words after the last one are zeros, and the results of rows after the last one are discarded. */
 #include "ops/cpu/kernels.h"
 
 #if defined(__x86_64__)
@@ -19,16 +20,16 @@
 
 enum { TILE = UM_TILE_WORDS }; /* rows, words and columns of a tile */
 _Static_assert(TILE == 16 && UM_TILE_ROWS == 2 * TILE && UM_PANEL == 2 * TILE, "a panel is two tiles wide");
-/* From a row to the next, of the left operand and of the panel. */
+/* Distances between rows of the left operand and of the panel. */
 static const size_t X_BYTES = UM_X_STRIDE * sizeof(uint32_t), PANEL_BYTES = UM_PANEL * sizeof(uint32_t);
 
-/* What LDTILECFG reads: the shapes of the eight tile registers. */
+/* The operand of LDTILECFG: the shapes of the eight tile registers. */
 typedef struct tile_shapes {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_shapes;
-_Static_assert(sizeof(tile_shapes) == 64, "as the processor defines it");
+_Static_assert(sizeof(tile_shapes) == 64, "the processor defines this layout");
 
 KERNEL void tiles_begin(void) {
     static const tile_shapes whole = {.palette = 1,
@@ -39,10 +40,11 @@ KERNEL void tiles_begin(void) {
 
 KERNEL void tiles_end(void) { _tile_release(); }
 
-/* gcc's tile loads don't say that they read memory. What was written before must be there. */
+/* A compiler barrier: gcc's tile loads don't declare that they read memory, so earlier stores could move after them.
+ */
 #define WRITTEN __asm__ volatile("" ::: "memory")
 
-/* The sums of 16 rows are in the tile registers `left` and `right`. */
+/* Load and store the sums of 16 rows in the tile registers `left` and `right`. */
 #define BEGIN_SUMS(left, right, acc)                                                                                   \
     if (first) {                                                                                                       \
         _tile_zero(left);                                                                                              \
@@ -55,8 +57,9 @@ KERNEL void tiles_end(void) { _tile_release(); }
     _tile_stored(left, acc, acc_bytes);                                                                                \
     _tile_stored(right, acc + TILE, acc_bytes);
 
-/* Where in the next panel a row tile asks for lines while it goes over this one, and how many for each tile of words.
- * Tiles jump from row to row of the operands, which hides from the processor that panels are read in order. */
+/* The cache lines of the next panel that are prefetched while a row tile reads the present panel: where they start, and
+ * how many for each tile of words. Tile loads jump between the rows of the operands, so the hardware prefetcher does
+ * not detect that panels are read in order. */
 typedef struct ahead {
     const char *at;
     int lines;
@@ -67,7 +70,8 @@ VEC_FN ahead prefetch(ahead a) {
     return a;
 }
 
-/* Up to 16 rows. Few of them wait for the memory, and asking ahead costs them (5 % with 8 rows). */
+/* Multiplies up to 16 rows. Does not prefetch: products with so few rows are limited by memory, and prefetching costs
+ * time (5 % with 8 rows). */
 KERNEL void multiply_tile(const char *panel, const uint32_t *x, int n_words, float *acc, size_t stride, bool first) {
     const size_t acc_bytes = stride * sizeof(float);
     WRITTEN;
@@ -82,7 +86,7 @@ KERNEL void multiply_tile(const char *panel, const uint32_t *x, int n_words, flo
     END_SUMS(0, 1, acc)
 }
 
-/* Up to 32 rows: four products for four loads. */
+/* Multiplies up to 32 rows: four products for four loads. */
 KERNEL void multiply_two(const char *panel, ahead next, const uint32_t *x, int n_words, float *acc, size_t stride,
                          bool first) {
     const size_t acc_bytes = stride * sizeof(float);
@@ -106,7 +110,8 @@ KERNEL void multiply_two(const char *panel, ahead next, const uint32_t *x, int n
     END_SUMS(2, 3, acc2)
 }
 
-/* The last rows, fewer than 32. Their sums go through a buffer, because others' may stand behind them. */
+/* Multiplies the last rows, fewer than 32. Computes their sums in a buffer, because other data may follow them in acc.
+ */
 static void multiply_rest(const char *panel, ahead next, const uint32_t *x, int n_words, int n_rows, float *acc,
                           size_t stride, bool first) {
     _Alignas(64) float sums[UM_TILE_ROWS * UM_PANEL];

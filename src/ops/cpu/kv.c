@@ -1,12 +1,12 @@
-/* Where keys and values lie, and how they move.
+/* The memory of keys and values: layout, copies, and reading tiles.
  *
- * A unit is UM_PANEL slots of one layer and KV head: the keys as one panel (a row is a slot, k runs over the head's
- * dims), the values as panels of UM_PANEL dims (a row is a dim, k runs over the slots). So both products of attention
- * run on the kernels of the linear layers, without a transposition when they read.
+ * A unit is UM_PANEL slots of one layer and KV head. Its keys are one panel: a row is a slot, and k runs over the dims
+ * of the head. Its values are panels of UM_PANEL dims: a row is a dim, and k runs over the slots. So both products of
+ * attention use the kernels of the linear layers without transposing.
  *
- * In 8 bits the panels are those of bf16 with a byte in place of each element, and the slots' scales lie behind the
- * keys, and behind the values. Bytes widen to bf16 exactly, so they meet the kernels of bf16; scales of keys belong to
- * a score, those of values to a probability, in fp32. */
+ * With 8-bit elements, panels have the layout of bf16 panels with one byte per element. The scales of the slots follow
+ * the keys and the values. Bytes are widened exactly to bf16 and multiplied by the bf16 kernels. The scale of a key is
+ * then applied to its score and the scale of a value to its probability, in fp32. */
 #include "ops/cpu/dev.h"
 
 static um_kv lay_out(const um_kv_shape *s) {
@@ -14,7 +14,7 @@ static um_kv lay_out(const um_kv_shape *s) {
     size_t d = (size_t)s->head_dim, size = um_dtype_size(s->type);
     size_t scales = s->type == UM_F8 ? UM_PANEL * sizeof(float) : 0;
     assert(s->type == UM_F32 || s->type == UM_BF16 || s->type == UM_F8);
-    /* A slot keeps its place in a unit, wherever scratch begins. */
+    /* Slot s has index s % UM_PANEL in its unit, also in scratch, which may start inside of a unit. */
     if (s->n_scratch_slots)
         kv.n_scratch_units = UM_CEIL_DIV(s->n_slots + s->n_scratch_slots, UM_PANEL) - s->n_slots / UM_PANEL;
     kv.key_panel_bytes = (s->type == UM_F32 ? d : d + d % 2) * UM_PANEL * size;
@@ -27,7 +27,7 @@ static um_kv lay_out(const um_kv_shape *s) {
     return kv;
 }
 
-/* Units of all layers, without scratch. */
+/* Returns the number of units of all layers, without scratch. */
 static size_t count_units(const um_kv *kv) {
     return um_mul(um_mul((size_t)kv->shape.n_layers, (size_t)kv->shape.n_kv_heads), (size_t)kv->n_units);
 }
@@ -76,12 +76,12 @@ um_unit um_kv_unit(const um_kv *kv, int32_t layer, int32_t head, int64_t slot) {
     assert(slot >= 0 && slot < s->n_slots + s->n_scratch_slots);
     int64_t unit = slot / UM_PANEL;
     if (slot < s->n_slots) unit += ((int64_t)layer * s->n_kv_heads + head) * kv->n_units;
-    else /* behind all layers */
+    else /* scratch units follow the units of all layers */
         unit += (int64_t)s->n_layers * s->n_kv_heads * kv->n_units + head * kv->n_scratch_units - s->n_slots / UM_PANEL;
     return (um_unit){kv->key + (size_t)unit * kv->key_stride, kv->value + (size_t)unit * kv->value_stride};
 }
 
-/* ---- Moving ------------------------------------------------------------------------------------------------------ */
+/* ---- Copying ----------------------------------------------------------------------------------------------------- */
 
 static void copy(um_dtype type, unsigned char *to, size_t to_at, const unsigned char *from, size_t from_at) {
     if (type == UM_F32) ((float *)to)[to_at] = ((const float *)from)[from_at];
@@ -89,7 +89,7 @@ static void copy(um_dtype type, unsigned char *to, size_t to_at, const unsigned 
     else to[to_at] = from[from_at];
 }
 
-/* Key and value of one slot. */
+/* Copies key and value of one slot. */
 static void copy_slot(const um_kv *kv, um_unit to, size_t to_lane, um_unit from, size_t from_lane) {
     um_dtype type = kv->shape.type;
     for (size_t i = 0; i < (size_t)kv->shape.head_dim; i++) {
@@ -114,7 +114,7 @@ typedef struct copy_job {
     int32_t n;
 } copy_job;
 
-/* One layer and KV head: whole units where they coincide, else slot by slot. */
+/* Copies the slots of one layer and KV head: whole units if both pages are aligned to units, else slot by slot. */
 static void copy_task(void *arg, int task, int thread) {
     (void)thread;
     const copy_job *j = (const copy_job *)arg;
@@ -139,7 +139,8 @@ void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, 
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-/* The keys [lo, hi) of a tile in the thread's unit, zeros beside them, as if their slots were neighbours. */
+/* Copies the slots [lo, hi) of a tile to the thread's unit, as if they were adjacent, and sets its other slots to zero.
+ */
 static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t head, const int32_t *page, int32_t tile,
                        int32_t lo, int32_t hi) {
     um_unit unit = {(unsigned char *)t->unit, (unsigned char *)t->unit + kv->key_bytes};
@@ -151,7 +152,7 @@ static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t hea
     return unit;
 }
 
-/* The bytes of a unit as bf16. Slots beside [lo, hi) may hold anything: their scales become zero. */
+/* Widens an 8-bit unit to bf16. Slots outside of [lo, hi) may contain anything, so their scales become zero. */
 static um_kv_tile widen(const um_kv *kv, um_thread *t, const um_kernels *k, um_unit unit, int32_t lo, int32_t hi) {
     size_t keys = kv->key_panel_bytes, values = kv->value_bytes - UM_PANEL * sizeof(float);
     uint32_t *key = (uint32_t *)t->wide, *value = key + keys / 2;
@@ -165,7 +166,7 @@ static um_kv_tile widen(const um_kv *kv, um_thread *t, const um_kernels *k, um_u
                         t->scale + UM_PANEL};
 }
 
-/* Copies the values of a unit, bf16, with zeros beside [lo, hi). */
+/* Copies the bf16 values of a unit and sets the slots outside of [lo, hi) to zero. */
 static void trim_values(const um_kv *kv, const uint32_t *value, int32_t lo, int32_t hi, uint32_t *to) {
     int32_t n_panels = UM_CEIL_DIV(kv->shape.head_dim, UM_PANEL);
     for (int32_t row = 0; row < n_panels * UM_PANEL / 2; row++, value += UM_PANEL, to += UM_PANEL) {
@@ -180,12 +181,12 @@ um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t 
     const int32_t page_size = kv->shape.page_size;
     const um_dtype type = kv->shape.type;
     const bool is_unit = page_size % UM_PANEL == 0;
-    const bool stands_alone = whole ? lo == 0 && hi == UM_PANEL : lo % 2 == 0 && hi % 2 == 0;
+    const bool needs_no_zeros = whole ? lo == 0 && hi == UM_PANEL : lo % 2 == 0 && hi % 2 == 0;
     um_unit unit = is_unit ? um_kv_unit(kv, layer, head, um_slot_of(page, page_size, tile))
                            : collect(kv, t, layer, head, page, tile, lo, hi);
     um_kv_tile found = {unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};
     if (type == UM_F8) found = widen(kv, t, dev->k, unit, lo, hi);
-    if (!is_unit || stands_alone || type == UM_F32) return found;
+    if (!is_unit || needs_no_zeros || type == UM_F32) return found;
     trim_values(kv, (const uint32_t *)found.value, lo, hi, (uint32_t *)t->unit);
     found.value = (const unsigned char *)t->unit;
     return found;

@@ -1,6 +1,7 @@
-/* Linear layers: y[t] (+)= W x[t] + bias, and the gated ones of feed-forward layers: y[t, i] = silu(z[i]) * z[n + i],
- * z = W x[t] + bias. Tasks are runs of panels of y's columns; a panel of W meets all rows of a group while it is in the
- * cache, and what is gated never leaves it. */
+/* Linear layers, y[t] = W x[t] + bias, and gated linear layers, y[t, i] = silu(z[i]) * z[n + i] with z = W x[t] + bias.
+ *
+ * A task is a run of panels of y's columns for one group of rows. A panel of W is multiplied by all rows of the group
+ * while it is in the cache. The inputs of the gate never leave the cache. */
 #include "ops/cpu/dev.h"
 
 typedef struct linear_job {
@@ -8,15 +9,15 @@ typedef struct linear_job {
     const um_weight *w;
     const um_product *p;
     const float *bias;
-    float *y; /* of the wave's first row */
+    float *y; /* output of the first row of the wave */
     um_left x;
-    int columns; /* of y */
+    int columns; /* number of columns of y */
     int n_panels, panels_at_once;
-    int group_rows, n_runs; /* tasks of a group */
+    int group_rows, n_runs; /* rows of a group, and tasks of a group */
     bool add;
 } linear_job;
 
-/* What a task works on: rows, and a run of the panels of y's columns. */
+/* The part of the output that a task computes: rows, and a run of panels of y's columns. */
 typedef struct linear_part {
     um_left x;
     float *y;
@@ -31,7 +32,7 @@ static linear_part part_of(const linear_job *j, int task) {
                          .end = (int)((int64_t)j->n_panels * (run + 1) / j->n_runs)};
 }
 
-/* Writes the products of a panel, [n_rows, UM_PANEL], to their columns of y. */
+/* Writes the products of a panel, [n_rows, UM_PANEL], to the columns of y from `column` on. */
 static void write_columns(const linear_job *j, const linear_part *p, int32_t column, const float *acc) {
     int n = UM_MIN(UM_PANEL, j->columns - column);
     const float *bias = j->bias ? j->bias + column : NULL;
@@ -39,10 +40,10 @@ static void write_columns(const linear_job *j, const linear_part *p, int32_t col
         j->dev->k->finish(acc, bias, j->add, n, p->y + (size_t)t * (size_t)j->columns + column);
 }
 
-/* A matrix unit writes whole panels to y by itself, and returns the first panel that is left. Vector instructions in
- * between cost it more than their own time: 320 -> 1920 for 128 rows took a core 155 us with write_columns, 105 without
- * (family 6 model 167). */
-static int write_straight(const linear_job *j, const linear_part *p) {
+/* Lets a matrix unit write whole panels directly to y, and returns the first panel that is left. Vector instructions
+ * between tile instructions cost more than their own time: 128 rows of 320 -> 1920 took a core 155 us with
+ * write_columns and 105 us without (family 6 model 167). */
+static int write_direct(const linear_job *j, const linear_part *p) {
     int panel = p->begin, end = UM_MIN(p->end, j->columns / UM_PANEL);
     if (!j->p->matrix || j->bias) return panel;
     for (int n; panel < end; panel += n) {
@@ -57,7 +58,7 @@ static void linear_task(void *arg, int task, int thread) {
     const linear_part p = part_of(j, task);
     float *acc = j->dev->thread[thread].acc;
     um_product_begin(j->p);
-    int panel = write_straight(j, &p);
+    int panel = write_direct(j, &p);
     for (int n; panel < p.end; panel += n) {
         n = UM_MIN(j->panels_at_once, p.end - panel);
         um_product_panels(j->p, j->w, panel, n, p.x, acc);
@@ -69,7 +70,8 @@ static void linear_task(void *arg, int task, int thread) {
 
 /* ---- Gated ---- */
 
-/* Writes gated columns. gate [n_rows, UM_PANEL]; up begins in its panel at `lane`, and ends in the next one. */
+/* Writes gated columns. gate is [n_rows, UM_PANEL]. The columns of up start at `lane` of their panel and end in the
+ * next panel. */
 static void write_gated(const linear_job *j, const linear_part *p, int32_t column, float *gate, float *up, int lane) {
     const um_kernels *k = j->dev->k;
     const int n = UM_MIN(UM_PANEL, j->columns - column), here = UM_MIN(UM_PANEL - lane, n);
@@ -84,7 +86,7 @@ static void write_gated(const linear_job *j, const linear_part *p, int32_t colum
     }
 }
 
-/* Gated columns of the panels [panel, panel + n). */
+/* Computes and writes the gated columns of the panels [panel, panel + n). */
 static void multiply_gated(const linear_job *j, const linear_part *p, int panel, int n, float *acc) {
     const int lane = j->columns % UM_PANEL, up = j->columns / UM_PANEL + panel;
     const int n_up = UM_MIN(n + (lane > 0), UM_CEIL_DIV(j->w->rows, UM_PANEL) - up);
@@ -109,8 +111,8 @@ static void gated_task(void *arg, int task, int thread) {
 
 /* ---- Groups of rows ---- */
 
-/* Tasks are even runs of a group's panels; all groups' together are a multiple of the threads, so that these end
- * together. */
+/* Returns the number of tasks of a group, which are equal runs of its panels. The number of all groups' tasks is a
+ * multiple of the number of threads, so that the threads finish at the same time. */
 static int count_runs(const um_dev *dev, const linear_job *j, int n_groups) {
     double work = (double)j->group_rows * j->w->in * j->w->rows;
     int most = UM_CEIL_DIV(j->n_panels, j->panels_at_once), of_threads = 1;
@@ -119,16 +121,18 @@ static int count_runs(const um_dev *dev, const linear_job *j, int n_groups) {
     return UM_MIN(UM_CEIL_DIV(UM_MAX(n, 1), of_threads) * of_threads, j->n_panels);
 }
 
-/* How many groups n_rows make. With one, each thread reads a part of the weights, and meets rows that others have
- * written; with more, threads keep to rows in their own caches, one operation after the other, but read the weights
- * once for each group. What it saves are the bytes of the rows, what it costs those of the weights, which come in order
- * and ahead: three times as fast (family 6 model 167; 128 to 512 rows of tiny-block in 75 to 80 % of the time, 256 rows
- * of 5632 -> 2048 would lose a tenth). */
+/* Returns the number of groups into which n_rows rows are divided.
+ *
+ * With one group, each thread reads a part of the weights and all rows, which other threads have written. With more
+ * groups, a thread works on the same rows in one operation after another, and these stay in its own cache, but the
+ * weights are read once for each group. So groups save reading the bytes of the rows and cost reading the bytes of the
+ * weights. The weights are read in order with prefetching, which is three times as fast. (Family 6 model 167: 128 to
+ * 512 rows of tiny-block take 75 to 80 % of the time; 256 rows of 5632 -> 2048 would lose a tenth.) */
 static int count_groups(const um_dev *dev, const linear_job *j, int n_rows) {
     double of_rows = (double)n_rows * (sizeof(uint16_t) * (size_t)j->w->in + sizeof(float) * (size_t)j->columns);
     double of_weight = (double)um_cpu_weight_bytes(j->w);
-    int paid = 1 + (int)(3 * of_rows / of_weight), most = UM_MIN(dev->n_threads, n_rows / UM_OWN_ROWS);
-    return UM_MAX(UM_CEIL_DIV(n_rows, UM_GROUP_ROWS), UM_MIN(paid, most));
+    int useful = 1 + (int)(3 * of_rows / of_weight), most = UM_MIN(dev->n_threads, n_rows / UM_OWN_ROWS);
+    return UM_MAX(UM_CEIL_DIV(n_rows, UM_GROUP_ROWS), UM_MIN(useful, most));
 }
 
 static void multiply_wave(um_dev *dev, linear_job *j, um_task_fn task, const float *x, int n_rows) {
@@ -153,8 +157,8 @@ static void multiply(um_dev *dev, linear_job *j, um_task_fn task, const float *x
     }
 }
 
-/* Few rows stay in the cache by themselves, and one panel after the other is what prefetching wants; many rows are read
- * once for four panels. */
+/* Up to this number, rows stay in the cache anyway, and prefetching works best with one panel at a time. More rows are
+ * read once for several panels. */
 enum { FEW_ROWS = 48 };
 
 void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
@@ -164,7 +168,8 @@ void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const flo
     multiply(dev, &j, linear_task, x, n_tokens);
 }
 
-/* Two panels of the gate with theirs of up, or, when up begins inside of a panel, one with two. */
+/* Multiplies two panels of the gate and two of up at once. If up starts inside of a panel, multiplies one panel of the
+ * gate and two of up. */
 void um_cpu_linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens,
                         float *y) {
     linear_job j = {.w = w, .bias = bias, .y = y, .columns = w->rows / 2};

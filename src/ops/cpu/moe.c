@@ -1,25 +1,25 @@
-/* Mixture of experts. Most of its time is the memory's: at 32 tokens and 8 of 256 experts each, an expert has one or
- * two tokens, so its weights must stream by once, from all threads, for all of its tokens.
+/* Mixture of experts. Its speed is limited by memory: with 32 tokens and 8 of 256 experts each, an expert has one or
+ * two tokens. So the weights of an expert are read only once for all of its tokens, by all threads together.
  *
- * The pairs (token, expert) are sorted by expert and worked off in waves of up to UM_GROUP_ROWS pairs, so scratch stays
- * small whatever the batch. In a wave every pair is a row of a left operand and every expert a run of rows:
- *   gate_up   tasks are runs of an expert's panels, so that one expert alone also keeps all threads busy
- *   gate      tasks are rows; the result is packed as the next left operand
- *   down      tasks are runs of output columns; each goes through the wave's experts and adds to y
- * So an output element is added to by one task, in ascending order of the experts, and waves follow that order too:
- * batch and threads change no bit. */
+ * The pairs (token, expert) are sorted by expert and processed in waves of up to UM_GROUP_ROWS pairs, so that scratch
+ * stays small for any batch. In a wave, each pair is a row of a left operand and each expert a run of rows:
+ *   gate_up   a task is a run of an expert's panels, so that even a single expert keeps all threads busy
+ *   gate      a task is a row; the result is packed as the next left operand
+ *   down      a task is a run of output columns; it adds the results of all experts of the wave to y
+ * So a single task adds to an output element, in ascending order of the experts, and waves follow this order too.
+ * Results are bit-identical for any batch and any number of threads. */
 #include "ops/cpu/dev.h"
 
-#include "ops/route.h"
+#include "ops/expert_route.h"
 
 struct um_moe_scratch {
     int32_t *expert; /* [max_tokens, max_top_k] chosen experts */
-    float *weight;   /* beside them */
+    float *weight;   /* [max_tokens, max_top_k] their weights */
     int32_t *first;  /* [max_experts + 1] first pair of each expert */
-    int32_t *token;  /* [max_tokens * max_top_k] token of each pair, sorted by expert, then token */
-    float *share;    /* beside them: weight of the pair */
-    float *gate_up;  /* [UM_GROUP_ROWS, 2 * max_expert_ff] of a wave */
-    float *route;    /* [threads][um_route_scratch] */
+    int32_t *token;  /* [max_tokens * max_top_k] token of each pair; pairs are sorted by expert, then by token */
+    float *share;    /* [max_tokens * max_top_k] weight of each pair */
+    float *gate_up;  /* [UM_GROUP_ROWS, 2 * max_expert_ff] results of a wave */
+    float *route;    /* [threads][um_expert_route_scratch] */
 };
 
 size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base) {
@@ -34,12 +34,12 @@ size_t um_moe_lay_out(const um_dev_config *c, int n_threads, void *base) {
     s->token = (int32_t *)um_scratch_take(&at, pairs, sizeof(int32_t));
     s->share = (float *)um_scratch_take(&at, pairs, sizeof(float));
     s->gate_up = (float *)um_scratch_take(&at, um_mul(UM_GROUP_ROWS * 2, (size_t)c->max_expert_ff), sizeof(float));
-    s->route =
-        (float *)um_scratch_take(&at, um_mul((size_t)n_threads, um_route_scratch(c->max_experts)), sizeof(float));
+    s->route = (float *)um_scratch_take(&at, um_mul((size_t)n_threads, um_expert_route_scratch(c->max_experts)),
+                                        sizeof(float));
     return at.used;
 }
 
-/* Pairs [first, first + n) of one expert. */
+/* The pairs [first, first + n) of one expert. */
 typedef struct expert_run {
     int32_t expert, first, n;
 } expert_run;
@@ -48,19 +48,20 @@ typedef struct moe_job {
     um_dev *dev;
     struct um_moe_scratch *s;
     const um_moe *a;
-    um_left x;                     /* the wave's rows */
-    const um_product *p;           /* what multiplies them: all experts' weights are of one type */
-    int32_t first, n_runs;         /* first pair of the wave */
-    int n_parts, panels_per_part;  /* gate_up: tasks of an expert */
-    int panels_per_task;           /* down */
-    expert_run run[UM_GROUP_ROWS]; /* of the wave */
+    um_left x;                     /* packed rows of the wave */
+    const um_product *p;           /* the product for these rows; the weights of all experts have the same type */
+    int32_t first, n_runs;         /* first pair of the wave, number of experts in the wave */
+    int n_parts, panels_per_part;  /* gate_up: number of tasks of an expert, panels of a task */
+    int panels_per_task;           /* down: panels of a task */
+    expert_run run[UM_GROUP_ROWS]; /* [n_runs] experts of the wave */
 } moe_job;
 
-/* ---- Which pairs there are ---- */
+/* ---- Pairs and waves ---- */
 
 enum { ROUTE_TOKENS = 8 };
 
-/* First token at or after t that may start a call of um_route_tokens: routing blocks stay whole. */
+/* Returns the first token at or after t that may start a call of um_expert_route_tokens. A call needs whole routing
+ * blocks. */
 static int32_t route_start(const um_moe *a, int32_t t) {
     t = UM_MIN(t, a->n_tokens);
     while (a->route->capacity && t > 0 && t < a->n_tokens && a->block[t] == a->block[t - 1]) t++;
@@ -70,15 +71,16 @@ static int32_t route_start(const um_moe *a, int32_t t) {
 static void route_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
     const um_moe *a = j->a;
-    const um_route *r = a->route;
+    const um_expert_route *r = a->route;
     int32_t begin = route_start(a, task * ROUTE_TOKENS), n = route_start(a, (task + 1) * ROUTE_TOKENS) - begin;
     size_t pair = (size_t)begin * (size_t)r->top_k;
-    um_route_tokens(r, a->logits + (size_t)begin * (size_t)r->n_experts, a->bias, a->block ? a->block + begin : NULL, n,
-                    j->s->route + (size_t)thread * um_route_scratch(j->dev->config.max_experts), j->s->expert + pair,
-                    j->s->weight + pair);
+    um_expert_route_tokens(r, a->logits + (size_t)begin * (size_t)r->n_experts, a->bias,
+                           a->block ? a->block + begin : NULL, n,
+                           j->s->route + (size_t)thread * um_expert_route_scratch(j->dev->config.max_experts),
+                           j->s->expert + pair, j->s->weight + pair);
 }
 
-/* Sorts the pairs by expert, and by token within one. */
+/* Sorts the pairs by expert, and the pairs of an expert by token. */
 static void sort_pairs(const moe_job *j) {
     struct um_moe_scratch *s = j->s;
     int32_t E = j->a->route->n_experts, K = j->a->route->top_k, n_pairs = j->a->n_tokens * K, sum = 0;
@@ -94,12 +96,12 @@ static void sort_pairs(const moe_job *j) {
         s->token[to] = i / K;
         s->share[to] = s->weight[i];
     }
-    for (int32_t e = E; e > 0; e--) s->first[e] = s->first[e - 1]; /* each stood at its expert's end */
+    for (int32_t e = E; e > 0; e--) s->first[e] = s->first[e - 1]; /* first[e - 1] is at the end of expert e - 1 */
     s->first[0] = 0;
 }
 
-/* The next wave, from pair `first` of *expert on: whole experts as long as they fit; only one that is larger than a
- * wave is cut. Returns the first pair behind it. */
+/* Chooses the next wave, which starts at pair `first` of *expert. Takes whole experts as long as they fit. Splits only
+ * an expert that is larger than a wave. Returns the first pair after the wave. */
 static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
     const int32_t *start = j->s->first, E = j->a->route->n_experts;
     int32_t at = first;
@@ -115,9 +117,9 @@ static int32_t choose_wave(moe_job *j, int32_t first, int32_t *expert) {
     return at;
 }
 
-/* ---- What a wave does ---- */
+/* ---- Computation of a wave ---- */
 
-/* acc [r->n, UM_PANEL] = a panel of an expert's w times the rows of its pairs. */
+/* Computes acc [r->n, UM_PANEL], the product of a panel of an expert's w with the rows of its pairs. */
 static void multiply_panel(const moe_job *j, const expert_run *r, const um_weight *w, int panel, float *acc) {
     assert(um_product_for(j->dev, w) == j->p);
     um_product_panels(j->p, w, panel, 1, um_left_rows(j->x, r->first - j->first, r->n), acc);
@@ -128,7 +130,7 @@ static void pack_rows(moe_job *j, const um_weight *w, const float *x, size_t str
     j->x = um_product_pack(j->dev, j->p, x, stride, row, n_rows, w->in);
 }
 
-/* Panels of one expert's gate_up. */
+/* Multiplies some panels of one expert's gate_up. */
 static void gate_up_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
     const expert_run *r = &j->run[task / j->n_parts];
@@ -153,7 +155,7 @@ static void gate_task(void *arg, int row, int thread) {
     j->dev->k->gate(g, g + j->a->n_ff, j->a->n_ff, g);
 }
 
-/* A panel of an expert's output columns. */
+/* Adds a panel of an expert's output columns to y. */
 static void add_panel(const moe_job *j, const expert_run *r, int panel, float *acc) {
     int32_t column = panel * UM_PANEL, n = UM_MIN(UM_PANEL, j->a->hidden - column);
     multiply_panel(j, r, j->a->down[r->expert], panel, acc);
@@ -163,8 +165,8 @@ static void add_panel(const moe_job *j, const expert_run *r, int panel, float *a
     }
 }
 
-/* A run of output columns: what the experts of the wave add to it. Several panels of an expert in a row, because what a
- * panel prefetches is the next one. */
+/* Adds the outputs of the wave's experts to a run of output columns. Multiplies several panels of an expert in
+ * succession, because a panel prefetches the next one. */
 static void down_task(void *arg, int task, int thread) {
     const moe_job *j = (const moe_job *)arg;
     int begin = task * j->panels_per_task, n_panels = UM_CEIL_DIV(j->a->hidden, UM_PANEL);
@@ -194,7 +196,7 @@ static void run_wave(moe_job *j, int n_rows) {
 
 void um_cpu_moe(um_dev *dev, const um_moe *a) {
     const um_dev_config *c = &dev->config;
-    const um_route *r = a->route;
+    const um_expert_route *r = a->route;
     assert(a->n_tokens <= c->max_tokens && r->n_experts <= c->max_experts && r->top_k <= c->max_top_k);
     assert(a->n_ff <= c->max_expert_ff && a->hidden <= c->max_hidden);
     moe_job j = {.dev = dev, .s = dev->moe, .a = a};

@@ -7,7 +7,7 @@ typedef struct pack_job {
     um_weight *w;
 } pack_job;
 
-/* Element i of a tensor that may be unaligned, as bf16: rounded unless it is stored so. */
+/* Returns element i of a tensor, whose data may be unaligned, as bf16. Rounds it unless it is stored in bf16. */
 static uint16_t get_bf16(const um_tensor *t, size_t i) {
     uint16_t half;
     float wide;
@@ -30,7 +30,8 @@ static float get_f32(const um_tensor *t, size_t i) {
     return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
 }
 
-/* Row `row` of the stacked parts: the tensor and its first element there. */
+/* Returns the tensor that contains row `row` of the stacked parts. *at receives the index of the row's first element.
+ */
 static const um_tensor *find_row(const pack_job *j, int64_t row, size_t *at) {
     const um_tensor *t = j->part;
     for (; row >= t->dim[0]; t++) row -= t->dim[0];
@@ -55,7 +56,8 @@ static void pack_panel(void *arg, int panel, int thread) {
     }
 }
 
-/* bf16 when products are rounded to it, or when every part is stored so; else fp32. */
+/* Returns the element type of the panels: bf16 when products are rounded to it or when all parts are stored in it, else
+ * fp32. */
 static um_dtype panel_type(um_dtype type, const um_tensor *part, int n_parts) {
     if (type == UM_BF16) return UM_BF16;
     for (int i = 0; i < n_parts; i++)

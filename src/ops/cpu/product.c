@@ -1,6 +1,6 @@
-/* Panels times a left operand, block by block along k. A block of the operand and of a panel fit the first-level
- * cache, so every row tile goes over the block before the next one is read. The sums of an element continue from block
- * to block through memory, in the order of k: cutting changes no bit. */
+/* Multiplies panels by a left operand, block by block along k. A block of the operand and of a panel fit into the
+ * first-level cache, so all row tiles of a block are multiplied before the next block is read. The sum of an element is
+ * stored in memory between blocks and continues in the order of k, so the division into blocks changes no bit. */
 #include "ops/cpu/dev.h"
 
 int um_product_words(const um_product *p, int k) {
@@ -19,7 +19,7 @@ typedef struct pack_job {
 
 enum { TASK_ROWS = 8 };
 
-/* One row, all blocks. */
+/* Packs all blocks of one row. */
 static void pack_row(const pack_job *j, int row) {
     int step = UM_BLOCK_WORDS * j->p->per_word;
     const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
@@ -43,13 +43,13 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
     return (um_left){dev->x, (size_t)n_rows * UM_X_STRIDE, n_rows};
 }
 
-/* Where the sums of the first row and panel are, and how far it is to the next ones. */
+/* The location of the sums: those of the first row and panel, and the distances to the next row and panel in floats. */
 typedef struct sums {
     float *at;
     size_t row, panel;
 } sums;
 
-/* All rows meet one block of one panel. */
+/* Multiplies one block of one panel by all rows. */
 static void multiply_block(const um_product *p, const unsigned char *w, const uint32_t *x, int n_words, int n_rows,
                            float *acc, size_t stride, bool first) {
     if (p->matrix) {

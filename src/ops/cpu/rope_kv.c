@@ -1,10 +1,10 @@
-/* Norm and rotation of queries and keys, then keys and values into their slots. */
+/* Norm and rotation of queries and keys; then writes keys and values to their slots. */
 #include "ops/cpu/dev.h"
 
-/* A task is a KV head with its share of the query heads, and a run of tokens. Their slots are neighbours as a rule, so
- * a task writes into one or two units, which stay in its cache: a key touches a line for each of its words, its
- * neighbour the same lines. (Token by token through all heads it was five times slower: 32 heads' units don't fit a
- * cache.) */
+/* A task is a KV head with its share of the query heads, and a run of tokens. Their slots are usually adjacent, so a
+ * task writes to one or two units, which stay in the cache. This matters because a key touches one cache line for each
+ * of its words, and adjacent keys touch the same lines. (Processing all heads token by token was five times slower: the
+ * units of 32 heads don't fit into a cache.) */
 enum { TASK_TOKENS = 32 };
 
 typedef struct rope_job {
@@ -29,8 +29,8 @@ static void rotate_head(const rope_job *j, int32_t t, int32_t head, const float 
     k->rotate(x, a->cos + at, a->sin + at, half);
 }
 
-/* Words to every UM_PANEL-th place, four in a round: one in a round takes a third longer where the loop happens to
- * cross a line of the instruction cache. */
+/* Writes n words UM_PANEL words apart, four per iteration. With one per iteration, the loop takes a third longer when
+ * it happens to cross a line of the instruction cache. */
 static void scatter(const uint32_t *word, int n, uint32_t *to) {
     int i = 0;
     for (; i + 4 <= n; i += 4, to += 4 * UM_PANEL) {
@@ -42,7 +42,7 @@ static void scatter(const uint32_t *word, int n, uint32_t *to) {
     for (; i < n; i++, to += UM_PANEL) *to = word[i];
 }
 
-/* A key is a column of its panel: each word goes to a line of its own. */
+/* Stores a key, which is a column of its panel: each word goes to a different cache line. */
 static void store_key(const rope_job *j, const float *key, uint32_t *panel, size_t lane) {
     enum { PART = 64 };
     uint32_t word[PART];
@@ -56,7 +56,9 @@ static void store_key(const rope_job *j, const float *key, uint32_t *panel, size
     }
 }
 
-/* A value is a row of its panels in fp32; in bf16 half of a row, whose other half may be another task's. */
+/* Stores a value. In fp32 it is a row of its panels. In bf16 it is half of a row; another task may write the other
+ * half.
+ */
 static void store_value(const rope_job *j, const float *value, unsigned char *panel, size_t lane) {
     for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes) {
         int n = UM_MIN(UM_PANEL, j->a->head_dim - i);
@@ -70,7 +72,7 @@ static void store_value(const rope_job *j, const float *value, unsigned char *pa
     }
 }
 
-/* The bf16 values of the slots lane and lane + 1, lane even: whole rows. */
+/* Stores the bf16 values of the slots lane and lane + 1, which are whole rows; lane is even. */
 static void store_two_values(const rope_job *j, const float *even, const float *odd, unsigned char *panel,
                              size_t lane) {
     for (int i = 0; i < j->a->head_dim; i += UM_PANEL, panel += j->kv->value_panel_bytes)
@@ -91,16 +93,16 @@ static void store_bytes(const rope_job *j, const float *key, const float *value,
     }
 }
 
-/* The values of the tokens t and t + 1, which is before `end`, fill whole rows together. */
+/* Returns whether the values of the tokens t and t + 1 fill whole rows together. t + 1 must be before `end`. */
 static bool are_pair(const rope_job *j, int32_t t, int32_t end) {
     const um_kv_shape *s = &j->kv->shape;
     if (s->type != UM_BF16 || t + 1 >= end) return false;
     const int32_t *slot = j->a->slot + t;
     return slot[0] >= 0 && slot[0] % 2 == 0 && slot[1] == slot[0] + 1 &&
-           slot[1] != s->n_slots; /* there scratch begins, in another unit */
+           slot[1] != s->n_slots; /* the first scratch slot is in another unit */
 }
 
-/* Keys and values of the tokens [begin, end). */
+/* Stores keys and values of the tokens [begin, end). */
 static void store_tokens(const rope_job *j, int32_t kv_head, int32_t begin, int32_t end) {
     const um_rope_kv *a = j->a;
     const um_dtype type = j->kv->shape.type;

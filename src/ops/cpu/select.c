@@ -1,5 +1,6 @@
-/* Keys that matter most to a block. Mean queries meet the keys in tiles as attention's queries do, in fp32; a score is
- * the sum of (or largest among) its heads in their order, so neither threads nor tiles show. */
+/* Selects the keys that matter most to a block. The mean queries are multiplied by the keys in tiles, as in attention,
+ * but in fp32. A score is the sum (or the maximum) over the heads in their order, so results don't depend on threads or
+ * tiles. */
 #include "ops/select.h"
 #include "ops/cpu/dev.h"
 
@@ -16,7 +17,7 @@ typedef struct select_job {
     int group; /* query heads of a KV head */
 } select_job;
 
-/* Row of a list in scratch: of a KV head. */
+/* Returns where the scratch list of a KV head starts. */
 static size_t list_at(const select_job *j, int32_t kv_head) {
     return (size_t)kv_head * (size_t)j->dev->config.max_tokens;
 }
@@ -33,7 +34,7 @@ static void mean_task(void *arg, int head, int thread) {
     }
 }
 
-/* Adds the products s [n, UM_PANEL] of n query heads with a key, in column `lane`, to its score. */
+/* Merges the products s [n, UM_PANEL] of n query heads with the key in column `lane` into its score. */
 static float merge_heads(const select_job *j, const float *s, int lane, int n, float score, bool first) {
     for (int i = 0; i < n; i++) {
         float product = s[i * UM_PANEL + lane];
@@ -42,7 +43,7 @@ static float merge_heads(const select_job *j, const float *s, int lane, int n, f
     return score;
 }
 
-/* The keys [begin, end) of the list, all of one tile, meet the packed query heads. */
+/* Scores the keys [begin, end) of the list, which are in one tile, with the packed query heads. */
 static void score_tile(const select_job *j, um_thread *t, int32_t kv_head, int32_t begin, int32_t end, int n,
                        bool first) {
     const int32_t *vis = j->dev->key;
@@ -55,7 +56,7 @@ static void score_tile(const select_job *j, um_thread *t, int32_t kv_head, int32
     for (int32_t i = begin; i < end; i++) score[i] = merge_heads(j, s, vis[i] - tile, n, score[i], first);
 }
 
-/* End of the run of neighbours within a tile that begins at `begin`. */
+/* Returns the end of the run of adjacent keys of one tile that starts at `begin`. */
 static int32_t run_end(const int32_t *vis, int32_t begin, int32_t end) {
     int32_t i = begin + 1;
     while (i < end && vis[i] == vis[i - 1] + 1 && vis[i] % UM_PANEL) i++;
@@ -78,13 +79,13 @@ static void score_task(void *arg, int task, int thread) {
     }
 }
 
-/* Brings the scores of all KV heads together in the list of the first. */
+/* Adds the scores of all KV heads to the list of the first. */
 static void sum_heads(const select_job *j, float *score) {
     for (int32_t c = 1; c < j->a->n_kv_heads; c++)
         for (int32_t i = 0; i < j->n_keys; i++) score[i] += j->dev->score[list_at(j, c) + (size_t)i];
 }
 
-/* Of one KV head, or of all together. */
+/* Chooses the keys of one KV head, or of all KV heads together. */
 static void choose_task(void *arg, int list, int thread) {
     (void)thread;
     const select_job *j = (const select_job *)arg;

@@ -1,16 +1,17 @@
 /* out[t, h] = sum over visible j of softmax_j(scale * q[t, h] . k[j, g]) v[j, g], with g = h / (n_heads / n_kv_heads).
- * Key j of a span is visible to token t when j lies in span->keys, not in span->hole, and below seen_end[t]. */
+ * Key j of a span is visible to token t when j is in span->keys, not in span->hole, and below seen_end[t]. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
 
-/* One query head over the keys [start, end) of its span. A query that sees no key answers zeros. */
+/* Computes attention of one query over the keys of its span below `end`. The result is zero when the query sees no key.
+ */
 static void attend(const um_dev *dev, const um_kv *kv, const um_attention *a, const um_span *span, const float *q,
                    int32_t kv_head, int32_t end, float *out) {
     int32_t d = a->head_dim;
     float max = -INFINITY, sum = 0;
     for (int32_t i = 0; i < d; i++) out[i] = 0;
-    for (int pass = 0; pass < 2; pass++) { /* the largest score first, then the weighted sum */
+    for (int pass = 0; pass < 2; pass++) { /* pass 0 finds the largest score, pass 1 computes the weighted sum */
         for (int32_t j = span->keys.start; j < end; j++) {
             if (j >= span->hole.start && j < span->hole.end) continue;
             int64_t slot = um_slot_of(span->page, a->page_size, j);

@@ -1,7 +1,7 @@
-/* Device and weights of the reference backend, and its row of functions. */
+/* Device and weights of the reference backend, and its table of operations. */
 #include "ops/ref/ref.h"
 
-#include "ops/route.h"
+#include "ops/expert_route.h"
 
 float um_ref_round(const um_dev *dev, float v) {
     return dev->config.dtype == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(v)) : v;
@@ -60,7 +60,7 @@ static um_status ref_open(um_dev **out, const um_dev_config *c, um_err *err) {
     size_t choices = um_mul((size_t)c->max_tokens, (size_t)c->max_top_k);
     dev->expert = UM_NEW_ARRAY(int32_t, choices + 1);
     dev->weight = UM_NEW_ARRAY(float, choices + 1);
-    dev->route_scratch = UM_NEW_ARRAY(float, um_route_scratch(c->max_experts) + 1);
+    dev->route_scratch = UM_NEW_ARRAY(float, um_expert_route_scratch(c->max_experts) + 1);
     dev->expert_gate_up = UM_NEW_ARRAY(float, 2 * (size_t)c->max_expert_ff + 1);
     dev->expert_gated = UM_NEW_ARRAY(float, (size_t)c->max_expert_ff + 1);
     dev->expert_out = UM_NEW_ARRAY(float, (size_t)c->max_hidden + 1);
@@ -93,7 +93,7 @@ static void ref_buffer_free(um_dev *dev, void *p) {
     um_free(p);
 }
 
-/* Element i of a tensor that may be unaligned. */
+/* Returns element i of a tensor, whose data may be unaligned. */
 static float tensor_get(const um_tensor *t, size_t i) {
     const char *p = (const char *)t->data + i * um_dtype_size(t->type);
     float wide;

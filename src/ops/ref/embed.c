@@ -18,7 +18,8 @@ void um_ref_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_
 
 static float length(const float *x, int32_t n) { return sqrtf(um_ref_dot(x, x, n)); }
 
-/* s = sum of w[i] * E[id[i]]; renormalised s * (sum of w[i] * |E[id[i]]|) / |s|, or zero when s has no length. */
+/* x = scale * s with s = sum over i of w[i] * E[id[i]]. When renormalized, s is first scaled to the length
+ * sum over i of w[i] * |E[id[i]]|; it stays zero when s is zero. */
 static void blend(const um_weight *w, const um_soft *soft, float scale, float *x) {
     float target = 0;
     for (int32_t i = 0; i < w->in; i++) x[i] = 0;

@@ -1,12 +1,12 @@
-/* Answers rows: z = scale * W (w0 row0 + w1 row1), edited; p = softmax(z); q = softmax over what the filters keep of
- * z / temperature. The order of the filters is top-p, top-k, min-p; each keeps a prefix of the ids sorted by falling
- * logit (ties: highest id first), the order of the likeliest ids too. A draw is the largest z / temperature + Gumbel
- * noise of the kept ids. */
+/* Computes the answers of rows: z = scale * W (w0 row0 + w1 row1), then the edits; p = softmax(z);
+ * q = softmax(z / temperature) over the ids that the filters keep. The filters are applied in the order top-p, top-k,
+ * min-p. Each keeps a prefix of the ids sorted by descending logit, the highest id first among equals; the likeliest
+ * ids have the same order. The sampled id is the kept id with the largest z / temperature + Gumbel noise. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
 
-/* The hidden row that src names: of the batch, or saved. */
+/* Returns the hidden row with index src: a row of the batch or a saved row. */
 static const float *source_row(const um_head *a, int32_t src) {
     int64_t k = src >= 0 ? src : -1 - (int64_t)src;
     return (src >= 0 ? a->hidden : a->saved) + (size_t)k * (size_t)a->hidden_size;
@@ -22,7 +22,7 @@ static void apply_edits(const um_edit *edit, int32_t n_edit, float *z, int32_t n
     }
 }
 
-/* The row's logits over [0, vocab); ids that edits or `allow` exclude get minus infinity. */
+/* Computes the row's logits z [vocab]. Ids that the edits or `allow` exclude get minus infinity. */
 static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float *z) {
     const float *x0 = source_row(a, r->src[0]), *x1 = r->w[1] != 0 ? source_row(a, r->src[1]) : NULL;
     for (int32_t i = 0; i < a->hidden_size; i++) {
@@ -40,7 +40,8 @@ static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float
 
 static bool comes_before(const float *z, int32_t a, int32_t b) { return z[a] > z[b] || (z[a] == z[b] && a > b); }
 
-/* The likeliest id but those up to `previous`, -1 for all of them; -1 when none is left above minus infinity. */
+/* Returns the likeliest id after `previous` in the order of likelihood, or the likeliest of all when previous is -1.
+ * Returns -1 when no id is left above minus infinity. */
 static int32_t next_best(const float *z, int32_t n, int32_t previous) {
     int32_t best = -1;
     for (int32_t v = 0; v < n; v++) {
@@ -50,14 +51,14 @@ static int32_t next_best(const float *z, int32_t n, int32_t previous) {
     return best;
 }
 
-/* ln sum over v of exp(z[v]). */
+/* Returns the logarithm of the sum of exp(z[v]). */
 static double log_sum_exp(const float *z, int32_t n, double max) {
     double sum = 0;
     for (int32_t v = 0; v < n; v++) sum += exp((double)z[v] - max);
     return max + log(sum);
 }
 
-/* Moves order[i] down a heap of n whose root comes last. */
+/* Moves order[i] down in a heap of n entries whose root is the least likely id. */
 static void sift_down(int32_t *order, int32_t n, int32_t i, const float *z) {
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && comes_before(z, order[child], order[child + 1])) child++;
@@ -68,7 +69,7 @@ static void sift_down(int32_t *order, int32_t n, int32_t i, const float *z) {
     }
 }
 
-/* Heap sort of the ids [0, n), likeliest first: no memory, no recursion. */
+/* Sorts the ids [0, n), the likeliest first. Heap sort needs no memory and no recursion. */
 static void sort_ids(int32_t *order, int32_t n, const float *z) {
     for (int32_t v = 0; v < n; v++) order[v] = v;
     for (int32_t i = n / 2; i-- > 0;) sift_down(order, n, i, z);
@@ -82,7 +83,7 @@ static void sort_ids(int32_t *order, int32_t n, const float *z) {
 
 static bool has_filter(const um_sampling *how) { return how->top_p < 1 || how->top_k > 0 || how->min_p > 0; }
 
-/* Sets what top-p, top-k and min-p drop to minus infinity. The first id always stays. */
+/* Sets the logits of the ids that top-p, top-k and min-p drop to minus infinity. Never drops the likeliest id. */
 static void apply_filters(const um_sampling *how, float *z, int32_t *order, int32_t n) {
     if (!has_filter(how)) return;
     sort_ids(order, n, z);
@@ -122,7 +123,7 @@ static double entropy(const float *z, int32_t n, double lse) {
 
 static float prob(const float *z, int32_t id, double lse) { return id < 0 ? 0 : (float)exp((double)z[id] - lse); }
 
-/* q [n] holds the logits after temperature and filters. */
+/* Fills in the answer of a row. z [n] are its logits, q [n] the logits after temperature and filters. */
 static void answer_row(const um_row *r, const float *z, const float *q, int32_t n, um_answer *out) {
     int32_t best = next_best(z, n, -1), second = next_best(z, n, best);
     double lse = log_sum_exp(z, n, z[best]), lse_q = log_sum_exp(q, n, q[best]);
@@ -150,7 +151,7 @@ void um_ref_head(um_dev *dev, const um_head *a) {
         a->answer[i] = (um_answer){.best = -1, .second = -1, .sample = -1, .logsumexp = -INFINITY};
         assert(r->n_top >= 0 && r->n_top <= UM_TOP_MAX);
         for (int32_t k = 0; k < r->n_top; k++) r->top[k] = (um_top){.id = -1};
-        if (next_best(dev->logit, a->vocab, -1) < 0) continue; /* nothing is allowed */
+        if (next_best(dev->logit, a->vocab, -1) < 0) continue; /* no id is allowed */
         float t = r->how.temperature;
         for (int32_t v = 0; v < a->vocab; v++) dev->scaled[v] = t > 0 ? dev->logit[v] / t : dev->logit[v];
         apply_filters(&r->how, dev->scaled, dev->order, a->vocab);

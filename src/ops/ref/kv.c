@@ -1,7 +1,7 @@
-/* Where keys and values lie, and copies of pages. */
+/* Memory of keys and values: layout, allocation and copies of pages. */
 #include "ops/ref/ref.h"
 
-/* Floats of a row of keys, or of values. */
+/* Returns the floats of a slot's keys, which is also the number of its values. */
 static size_t row_width(const um_kv_shape *s) { return um_mul((size_t)s->n_kv_heads, (size_t)s->head_dim); }
 
 size_t um_ref_kv_bytes(const um_kv_shape *s) {

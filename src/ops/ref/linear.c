@@ -1,4 +1,4 @@
-/* y[t, o] (+)= sum over i of W[o, i] x[t, i] + bias[o] */
+/* y[t, o] = sum over i of W[o, i] x[t, i] + bias[o], or y[t, o] += that when `add` is set */
 #include "ops/ref/ref.h"
 
 void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,

@@ -1,4 +1,4 @@
-/* Root mean square norm, and LayerNorm where there is a bias. */
+/* Root mean square norm without bias, LayerNorm with bias. */
 #include <math.h>
 
 #include "ops/ref/ref.h"

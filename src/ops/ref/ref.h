@@ -1,9 +1,9 @@
-/* ref: the formulas in plain C, one thread. It is what the other backends are tested against, so it is written to be
- * read, not to be fast: no tiles, no fused steps, one file an operation.
+/* ref: the reference backend, plain C on one thread. Tests compare the other backends with it, so the code favours
+ * readability over speed: no tiles, no fused steps, one file per operation.
  *
- * Arithmetic is fp32; row answers, which are the oracle for decoding, sum in double. With UM_BF16 weights are rounded
- * when they are loaded, and the left operand of every product (a layer's input, queries, attention probabilities)
- * where it is used. */
+ * Arithmetic is fp32. The answers of rows, which are the reference for decoding, are summed in double. With UM_BF16,
+ * weights are rounded when they are loaded. The left operand of every product (a layer's input, queries, attention
+ * probabilities) is rounded when it is used. */
 #ifndef UM_OPS_REF_H
 #define UM_OPS_REF_H
 
@@ -15,44 +15,44 @@ extern "C" {
 
 struct um_dev {
     um_dev_config config;
-    float *operand; /* [max(max_in, max_hidden, max_head_dim)] a left operand, rounded */
-    float *logit;   /* [max_vocab] logits of one row, as the head and the edits leave them */
-    float *scaled;  /* [max_vocab] after temperature and filters */
-    int32_t *order; /* [max_vocab] ids, likeliest first */
+    float *operand; /* [max(max_in, max_hidden, max_head_dim)] a rounded left operand */
+    float *logit;   /* [max_vocab] logits of one row after the edits */
+    float *scaled;  /* [max_vocab] the same after temperature and filters */
+    int32_t *order; /* [max_vocab] ids, the likeliest first */
     /* selection of keys */
     float *mean;           /* [max_heads, max_head_dim] mean queries of a block */
-    float *score, *pooled; /* [max_tokens] of the keys outside the block */
-    int32_t *key, *best;   /* [max_tokens] their vis indices; the order of their scores */
+    float *score, *pooled; /* [max_tokens] scores of the keys outside the block, before and after pooling */
+    int32_t *key, *best;   /* [max_tokens] visibility indices of these keys; their order by score */
     /* mixture of experts */
     int32_t *expert;                                                   /* [max_tokens, max_top_k] chosen experts */
-    float *weight;                                                     /* beside them */
-    float *route_scratch, *expert_gate_up, *expert_gated, *expert_out; /* of one token */
+    float *weight;                                                     /* [max_tokens, max_top_k] their weights */
+    float *route_scratch, *expert_gate_up, *expert_gated, *expert_out; /* intermediate results of one token */
 };
 
 struct um_weight {
     int32_t rows, in;
     float *data; /* [rows, in] */
-    bool exact;  /* the left operand is not rounded either */
+    bool exact;  /* neither the weights nor the left operand are rounded */
 };
 
 struct um_kv {
     um_kv_shape shape;
-    /* Rows [n_kv_heads, head_dim], rounded to shape.type, of the slots of all layers, then of the scratch slots. Row i
-     * begins at i * stride: unified, a row of values lies behind its row of keys. */
+    /* Rows [n_kv_heads, head_dim], rounded to shape.type: first the slots of all layers, then the scratch slots. Row i
+     * starts at i * stride. In the unified layout, each row of keys is followed by its row of values. */
     float *key, *value;
     size_t stride;
-    void *pool[2]; /* the second one when they are distinct */
+    void *pool[2]; /* the second pool is used only in the distinct layout */
 };
 
 extern const um_ops um_ops_ref;
 
-/* Copies x [n] to dev->operand, rounded to bf16 when the device computes in bf16. */
+/* Copies x [n] to dev->operand and returns it. Rounds to bf16 when the device computes in bf16. */
 const float *um_ref_operand(um_dev *dev, const float *x, int32_t n);
-/* v as a left operand: rounded to bf16 when the device computes in bf16. */
+/* Returns v, rounded to bf16 when the device computes in bf16. */
 float um_ref_round(const um_dev *dev, float v);
-/* Sum over i of a[i] * b[i], in order of i. */
+/* Returns the sum over i of a[i] * b[i], added in the order of i. */
 float um_ref_dot(const float *a, const float *b, int32_t n);
-/* Where key and value of a slot begin in a layer. */
+/* Returns the index of a slot's first element in kv->key and kv->value. */
 size_t um_ref_kv_at(const um_kv *kv, int32_t layer, int64_t slot);
 
 /* The operations; arguments as in um_ops. */

@@ -1,4 +1,4 @@
-/* Per-head norm and rotation of queries and keys, then keys and values into their slots. */
+/* Per-head norm and rotation of queries and keys; then writes keys and values to their slots. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
@@ -9,7 +9,7 @@ static void norm_head(float *x, const float *w, float eps, int32_t d) {
     for (int32_t i = 0; i < d; i++) x[i] = x[i] * r * w[i];
 }
 
-/* Half-split rotation: [x1 | x2] becomes [x1 cos - x2 sin | x2 cos + x1 sin]; dims from rope_dim on stay. */
+/* Half-split rotation: [x1 | x2] becomes [x1 cos - x2 sin | x2 cos + x1 sin]. Dims from rope_dim on don't change. */
 static void rotate_head(float *x, const float *cos, const float *sin, int32_t rope_dim) {
     int32_t half = rope_dim / 2;
     for (int32_t i = 0; i < half; i++) {
@@ -23,7 +23,7 @@ static void clamp(float *x, size_t n, float limit) {
     for (size_t i = 0; i < n; i++) x[i] = UM_MIN(UM_MAX(x[i], -limit), limit);
 }
 
-/* One head, rounded to the type. */
+/* Stores the vector of one head, rounded to the type. */
 static void store(float *to, const float *from, size_t d, um_dtype type) {
     float scale = type == UM_F8 ? um_f8_scale(from, d) : 1;
     for (size_t i = 0; i < d; i++) {

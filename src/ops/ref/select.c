@@ -1,4 +1,4 @@
-/* Keys that matter most to a block: the formula of um_kv_select, head by head. */
+/* Selects the keys that matter most to a block by the formula of um_kv_select. */
 #include "ops/select.h"
 #include "ops/ref/ref.h"
 
@@ -13,8 +13,8 @@ static void mean_queries(um_dev *dev, const um_attention *a, const um_span *span
     for (int32_t i = 0; i < width; i++) dev->mean[i] /= (float)(block.end - block.start);
 }
 
-/* The share of the query heads [first, end) in the score of the key in a slot: the sum, or the largest. The factor
- * 1 / sqrt(d) comes later, where it matters. */
+/* Returns the score of the key in a slot for the query heads [first, end): the sum over the heads, or the largest. Does
+ * not divide by sqrt(d); um_select_prior does this where it matters. */
 static float score_key(const um_dev *dev, const um_kv *kv, const um_attention *a, int32_t first, int32_t end,
                        int64_t slot, bool largest) {
     int32_t group = a->n_heads / a->n_kv_heads, d = a->head_dim;
@@ -27,7 +27,7 @@ static float score_key(const um_dev *dev, const um_kv *kv, const um_attention *a
     return score;
 }
 
-/* Keys and values of the KV heads [first, end) from a slot to another. */
+/* Copies keys and values of the KV heads [first, end) from one slot to another. */
 static void copy_row(const um_kv *kv, int32_t layer, int64_t from, int64_t to, int32_t first, int32_t end) {
     size_t skip = (size_t)first * (size_t)kv->shape.head_dim, n = (size_t)(end - first) * (size_t)kv->shape.head_dim;
     size_t a = um_ref_kv_at(kv, layer, from) + skip, b = um_ref_kv_at(kv, layer, to) + skip;
@@ -35,7 +35,7 @@ static void copy_row(const um_kv *kv, int32_t layer, int64_t from, int64_t to, i
     memcpy(kv->value + b, kv->value + a, n * sizeof(float));
 }
 
-/* KV heads [first, end), which keep the same keys. */
+/* Selects keys for the KV heads [first, end), which keep the same keys. */
 static void select_for(um_dev *dev, um_kv *kv, const um_attention *a, const um_span *span, int32_t n_keys,
                        int32_t first, int32_t end) {
     const um_kv_select *s = span->select;

@@ -1,35 +1,35 @@
-/* An answer is read: its reasoning is taken off first, then the calls out of what remains. */
+/* The parser of a whole answer, and what its two parts share: trimming white space, finding markers. */
 #include "server/api/answer.h"
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-/* ---- White space at the edges ------------------------------------------------------------------------------------ */
+/* ---- Trimming ---------------------------------------------------------------------------------------------------- */
 
-static void say(um_part_kind kind, um_str text, um_part_fn fn, void *arg) {
-    if (text.n) fn(arg, &(um_part){.kind = kind, .text = text});
+static void emit(um_answer_part_kind kind, um_str text, um_answer_part_fn fn, void *arg) {
+    if (text.n) fn(arg, &(um_answer_part){.kind = kind, .text = text});
 }
 
-void um_edges_put(um_edges *e, um_part_kind kind, um_str text, um_part_fn fn, void *arg) {
-    while (e->skips && text.n && is_space(*text.p)) text = (um_str){text.p + 1, text.n - 1};
+void um_trimmer_put(um_trimmer *t, um_answer_part_kind kind, um_str text, um_answer_part_fn fn, void *arg) {
+    while (t->skip_leading && text.n && is_space(*text.p)) text = (um_str){text.p + 1, text.n - 1};
     if (!text.n) return;
-    e->skips = false;
+    t->skip_leading = false;
     size_t end = text.n;
-    while (e->holds && end && is_space(text.p[end - 1])) end--;
+    while (t->hold_trailing && end && is_space(text.p[end - 1])) end--;
     if (end) {
-        um_edges_flush(e, kind, fn, arg);
-        say(kind, (um_str){text.p, end}, fn, arg);
+        um_trimmer_flush(t, kind, fn, arg);
+        emit(kind, (um_str){text.p, end}, fn, arg);
     }
-    um_buf_append(&e->space, text.p + end, text.n - end);
+    um_buf_append(&t->space, text.p + end, text.n - end);
 }
 
-void um_edges_flush(um_edges *e, um_part_kind kind, um_part_fn fn, void *arg) {
-    say(kind, (um_str){e->space.data, e->space.len}, fn, arg);
-    um_buf_clear(&e->space);
+void um_trimmer_flush(um_trimmer *t, um_answer_part_kind kind, um_answer_part_fn fn, void *arg) {
+    emit(kind, (um_str){t->space.data, t->space.len}, fn, arg);
+    um_buf_clear(&t->space);
 }
 
-void um_edges_drop(um_edges *e) {
-    um_buf_clear(&e->space);
-    e->skips = true;
+void um_trimmer_drop(um_trimmer *t) {
+    um_buf_clear(&t->space);
+    t->skip_leading = true;
 }
 
 /* ---- Markers ----------------------------------------------------------------------------------------------------- */
@@ -56,45 +56,45 @@ int um_begins_with(um_str text, const char *words) {
     return best;
 }
 
-/* ---- The whole --------------------------------------------------------------------------------------------------- */
+/* ---- The whole answer -------------------------------------------------------------------------------------------- */
 
-void um_answer_init(um_answer_reader *a, const um_tool_format *tools, const um_reasoning_format *reasoning) {
-    *a = (um_answer_reader){{.format = reasoning}, {.format = tools}};
-    a->tools.edges.holds = true;
+void um_answer_parser_init(um_answer_parser *a, const um_tool_format *tools, const um_reasoning_format *reasoning) {
+    *a = (um_answer_parser){{.format = reasoning}, {.format = tools}};
+    a->tools.trimmer.hold_trailing = true;
 }
 
-void um_answer_free(um_answer_reader *a) {
-    um_buf_free(&a->reasoning.held);
-    um_buf_free(&a->reasoning.edges.space);
-    um_buf_free(&a->tools.held);
-    um_buf_free(&a->tools.edges.space);
+void um_answer_parser_free(um_answer_parser *a) {
+    um_buf_free(&a->reasoning.pending);
+    um_buf_free(&a->reasoning.trimmer.space);
+    um_buf_free(&a->tools.pending);
+    um_buf_free(&a->tools.trimmer.space);
 }
 
-/* Where parts go on their way through the two readers. */
-typedef struct route {
-    um_tool_reader *tools;
-    um_part_fn fn;
+/* The receiver of the reasoning parser's parts. It passes content to the tool parser and everything else to the
+ * caller's function. */
+typedef struct receiver {
+    um_tool_parser *tools;
+    um_answer_part_fn fn;
     void *arg;
-} route;
+} receiver;
 
-static void to_tools(void *arg, const um_part *p) {
-    route *r = arg;
-    if (p->kind == UM_PART_CONTENT) um_tools_push(r->tools, p->text, r->fn, r->arg);
+static void push_to_tools(void *arg, const um_answer_part *p) {
+    receiver *r = arg;
+    if (p->kind == UM_ANSWER_CONTENT) um_tool_parser_push(r->tools, p->text, r->fn, r->arg);
     else r->fn(r->arg, p);
 }
 
-void um_answer_push(um_answer_reader *a, um_str text, um_part_fn fn, void *arg) {
-    route r = {&a->tools, fn, arg};
-    um_reasoning_push(&a->reasoning, text, to_tools, &r);
+void um_answer_parser_push(um_answer_parser *a, um_str text, um_answer_part_fn fn, void *arg) {
+    receiver r = {&a->tools, fn, arg};
+    um_reasoning_parser_push(&a->reasoning, text, push_to_tools, &r);
 }
 
-/* Between the readers nothing waits: what the first one says, the second one has. */
-size_t um_answer_waiting(const um_answer_reader *a) {
-    return um_tools_waiting(&a->tools) + a->reasoning.edges.space.len + a->reasoning.held.len;
+size_t um_answer_parser_pending(const um_answer_parser *a) {
+    return um_tool_parser_pending(&a->tools) + a->reasoning.trimmer.space.len + a->reasoning.pending.len;
 }
 
-void um_answer_end(um_answer_reader *a, um_part_fn fn, void *arg) {
-    route r = {&a->tools, fn, arg};
-    um_reasoning_end(&a->reasoning, to_tools, &r);
-    um_tools_end(&a->tools, fn, arg);
+void um_answer_parser_end(um_answer_parser *a, um_answer_part_fn fn, void *arg) {
+    receiver r = {&a->tools, fn, arg};
+    um_reasoning_parser_end(&a->reasoning, push_to_tools, &r);
+    um_tool_parser_end(&a->tools, fn, arg);
 }

@@ -1,8 +1,8 @@
-/* answer: what is inside the text of an answer: reasoning, tool calls, and what is said to the user. Models mark these
- * in words of their own; a format is one row of a table (reasoning.c, tools.c).
+/* answer: parsers that split the text of an answer into reasoning, tool calls and content. Each model family has its
+ * own markers for these parts: each row of the tables in reasoning.c and tools.c describes a format.
  *
- * Text comes in pieces of any size: a marker may be split anywhere, or several parts may come in one piece. However it
- * is cut, the parts joined are the same. Pure; an object belongs to one thread. */
+ * Text arrives in pieces of any size. A marker may be split between pieces, and one piece may hold several parts. The
+ * joined parts don't depend on where the text is cut. The parsers do no I/O. One thread uses a parser at a time. */
 #ifndef UM_API_ANSWER_H
 #define UM_API_ANSWER_H
 
@@ -12,91 +12,102 @@
 extern "C" {
 #endif
 
-typedef enum { UM_PART_CONTENT, UM_PART_REASONING, UM_PART_CALL } um_part_kind;
-typedef struct um_part {
-    um_part_kind kind;
-    um_str text; /* of CONTENT and REASONING, to be joined; of CALL the arguments, as JSON */
-    um_str name; /* of a CALL: the function */
-} um_part;
-typedef void (*um_part_fn)(void *arg, const um_part *part);
+typedef enum { UM_ANSWER_CONTENT, UM_ANSWER_REASONING, UM_ANSWER_CALL } um_answer_part_kind;
+typedef struct um_answer_part {
+    um_answer_part_kind kind;
+    um_str text; /* CONTENT, REASONING: the next piece of the text; CALL: the arguments in JSON */
+    um_str name; /* CALL: the name of the function */
+} um_answer_part;
+typedef void (*um_answer_part_fn)(void *arg, const um_answer_part *part);
 
 /* ---- Formats ----------------------------------------------------------------------------------------------------- */
 
 typedef struct um_tool_format {
-    const char *name, *aliases, *summary; /* aliases: "a|b" or NULL */
-    const char *begin, *end;              /* around one call; NULL: the calls are all of the answer */
-    const char *starts;                   /* without begin: an answer that starts with one of these, "a b", is calls */
-    /* Says the calls in a text without its markers; false: it is none, and stays text. */
-    bool (*read)(um_str text, um_part_fn fn, void *arg);
-    /* What an answer is made to begin with when a call is asked for, of any function, of the one named (%s). */
+    const char *name, *aliases; /* aliases: "a|b" or NULL */
+    const char *begin, *end;    /* markers around one call; NULL: the calls are the whole answer */
+    const char *starts; /* if begin is NULL: only an answer that starts with a word of this list, "a b", can be calls */
+    /* Parses the text between two markers, or the whole answer, and passes its calls to `fn`. Returns false if it isn't
+     * a call: the text is content then. */
+    bool (*parse)(um_str text, um_answer_part_fn fn, void *arg);
+    /* If the request requires a call, the answer begins with this text: for a call of any function, and for a call of
+     * the function whose name replaces %s. */
     const char *opening, *opening_named;
 } um_tool_format;
 extern const um_tool_format um_tool_formats[];
 extern const size_t um_n_tool_formats;
 
 typedef struct um_reasoning_format {
-    const char *name, *aliases, *summary;
+    const char *name, *aliases;
     const char *begin, *end;
-    bool is_open; /* the prompt has begun the reasoning already */
+    bool is_open; /* the prompt ends with the begin marker, so the answer starts inside the reasoning */
 } um_reasoning_format;
 extern const um_reasoning_format um_reasoning_formats[];
 extern const size_t um_n_reasoning_formats;
 
-/* By name or alias; NULL or "": *out NULL, nothing is looked for. UM_EINVAL names those that there are. */
+/* Finds a format by its name or alias. The name NULL or "" means no parser and sets *out to NULL. For an unknown name
+ * returns UM_EINVAL, with a message that lists the formats. */
 um_status um_tool_format_find(const um_tool_format **out, const char *name, um_err *err);
 um_status um_reasoning_format_find(const um_reasoning_format **out, const char *name, um_err *err);
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Parsing ----------------------------------------------------------------------------------------------------- */
 
-/* Text between two markers, without the white space at its edges. */
-typedef struct um_edges {
-    um_buf space;      /* that may turn out to be the end */
-    bool skips, holds; /* white space at the front is dropped; that at the end waits */
-} um_edges;
+/* A filter that removes white space next to markers from text that comes in pieces. */
+typedef struct um_trimmer {
+    um_buf space;       /* white space held back until more text or a marker follows */
+    bool skip_leading;  /* white space is dropped until other text arrives */
+    bool hold_trailing; /* white space at the end of the text is held back */
+} um_trimmer;
 
-typedef struct um_tool_reader {
-    const um_tool_format *format;
-    um_edges edges;
-    um_buf held;
-    int state;
-} um_tool_reader;
+typedef struct um_tool_parser {
+    const um_tool_format *format; /* NULL: all text is content */
+    um_trimmer trimmer;
+    um_buf pending; /* text that may turn out to be a marker or a call */
+    int state;      /* see tools.c */
+} um_tool_parser;
 
-typedef struct um_reasoning_reader {
-    const um_reasoning_format *format;
-    um_edges edges;
-    um_buf held;
-    int state;
-} um_reasoning_reader;
+typedef struct um_reasoning_parser {
+    const um_reasoning_format *format; /* NULL: all text is content */
+    um_trimmer trimmer;
+    um_buf pending; /* text that may turn out to be a marker */
+    int state;      /* see reasoning.c */
+} um_reasoning_parser;
 
-typedef struct um_answer_reader {
-    um_reasoning_reader reasoning;
-    um_tool_reader tools;
-} um_answer_reader;
+/* The parser of an answer. The text goes through the reasoning parser first. The tool parser reads the content that
+ * follows the reasoning. */
+typedef struct um_answer_parser {
+    um_reasoning_parser reasoning;
+    um_tool_parser tools;
+} um_answer_parser;
 
-/* Either format may be NULL. */
-void um_answer_init(um_answer_reader *a, const um_tool_format *tools, const um_reasoning_format *reasoning);
-void um_answer_free(um_answer_reader *a);
-void um_answer_push(um_answer_reader *a, um_str text, um_part_fn fn, void *arg);
-/* Bytes at the end of what was pushed that wait: no part has them yet, and they are not dropped. */
-size_t um_answer_waiting(const um_answer_reader *a);
-/* There is no more: what waited is said as what it is then. */
-void um_answer_end(um_answer_reader *a, um_part_fn fn, void *arg);
+/* Initializes a parser. Each format may be NULL. */
+void um_answer_parser_init(um_answer_parser *a, const um_tool_format *tools, const um_reasoning_format *reasoning);
+void um_answer_parser_free(um_answer_parser *a);
+/* Parses the next piece of the text and passes the parts that are certain to `fn`. */
+void um_answer_parser_push(um_answer_parser *a, um_str text, um_answer_part_fn fn, void *arg);
+/* Returns the number of bytes at the end of the pushed text that are undecided: neither passed on as a part nor
+ * dropped. */
+size_t um_answer_parser_pending(const um_answer_parser *a);
+/* Ends the text and passes on the pending bytes: an incomplete marker or call is text. */
+void um_answer_parser_end(um_answer_parser *a, um_answer_part_fn fn, void *arg);
 
-/* ---- Inside ------------------------------------------------------------------------------------------------------ */
+/* ---- Internals --------------------------------------------------------------------------------------------------- */
 
-void um_tools_push(um_tool_reader *t, um_str text, um_part_fn fn, void *arg);
-void um_tools_end(um_tool_reader *t, um_part_fn fn, void *arg);
-size_t um_tools_waiting(const um_tool_reader *t);
-void um_reasoning_push(um_reasoning_reader *r, um_str text, um_part_fn fn, void *arg);
-void um_reasoning_end(um_reasoning_reader *r, um_part_fn fn, void *arg);
+void um_tool_parser_push(um_tool_parser *t, um_str text, um_answer_part_fn fn, void *arg);
+void um_tool_parser_end(um_tool_parser *t, um_answer_part_fn fn, void *arg);
+size_t um_tool_parser_pending(const um_tool_parser *t);
+void um_reasoning_parser_push(um_reasoning_parser *r, um_str text, um_answer_part_fn fn, void *arg);
+void um_reasoning_parser_end(um_reasoning_parser *r, um_answer_part_fn fn, void *arg);
 
-/* Says text as parts of a kind, without the white space that the edges hold back. */
-void um_edges_put(um_edges *e, um_part_kind kind, um_str text, um_part_fn fn, void *arg);
-void um_edges_flush(um_edges *e, um_part_kind kind, um_part_fn fn, void *arg); /* what waited belongs to the text */
-void um_edges_drop(um_edges *e);                                               /* a marker follows: it does not */
-/* Where the marker begins in text, or where it may begin when more comes (*whole false), or text.n. */
+/* Passes text on as parts of a kind, without the white space that the trimmer drops or holds back. */
+void um_trimmer_put(um_trimmer *t, um_answer_part_kind kind, um_str text, um_answer_part_fn fn, void *arg);
+/* Passes on the white space that was held back: more text of the same part follows. */
+void um_trimmer_flush(um_trimmer *t, um_answer_part_kind kind, um_answer_part_fn fn, void *arg);
+/* Drops the white space that was held back before a marker, and the white space after the marker. */
+void um_trimmer_drop(um_trimmer *t);
+/* Returns the offset of the first whole marker in text, or of a beginning of the marker at the end of text (*whole is
+ * false then). Returns text.n if there is neither. */
 size_t um_marker_find(um_str text, const char *marker, bool *whole);
-/* How text may begin, of the words of a list "a b": 1 with one of them, 0 perhaps with one when more comes, -1 not. */
+/* Returns 1 if the text begins with a word of the list "a b", 0 if it may do so when more text follows, else -1. */
 int um_begins_with(um_str text, const char *words);
 
 #ifdef __cplusplus

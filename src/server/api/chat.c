@@ -1,17 +1,17 @@
-/* POST /v1/chat/completions. */
+/* POST /v1/chat/completions: answers a conversation. */
 #include <jansson.h>
 
 #include "server/api/answer.h"
+#include "server/api/common.h"
 #include "server/api/openai.h"
 
 #define OBJECT         "chat.completion"
 #define CHUNK_OBJECT   "chat.completion.chunk"
-#define DENOISE_OBJECT "diffulex.chat.completion.denoise" /* its clients look for it */
-#define TOP_MAX        20
+#define DENOISE_OBJECT "diffulex.chat.completion.denoise" /* clients of Diffulex look for this */
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
-/* max_completion_tokens is the newer name and wins, whichever comes first. */
+/* max_completion_tokens is the newer name of max_tokens. If the request gives both, in either order, it wins. */
 static um_status take_max_tokens(um_body *b, const json_t *v, um_err *err) {
     static const char newer[] = "max_completion_tokens";
     um_status st = um_body_set_json(b, "max_tokens", "max_tokens", v, err);
@@ -19,7 +19,7 @@ static um_status take_max_tokens(um_body *b, const json_t *v, um_err *err) {
     return um_body_set_json(b, "max_tokens", newer, json_object_get(b->root, newer), err);
 }
 
-/* A switch; top_logprobs is the number beside it, and either may come first. */
+/* `logprobs` is a boolean here; top_logprobs is the number. They may come in either order. */
 static um_status take_logprobs(um_body *b, const json_t *v, um_err *err) {
     bool wanted = false;
     um_status st = um_json_take_bool(v, "\"logprobs\"", &wanted, err);
@@ -28,61 +28,57 @@ static um_status take_logprobs(um_body *b, const json_t *v, um_err *err) {
 }
 
 static um_status take_top(um_body *b, const json_t *v, um_err *err) {
-    char number[UM_NUMBER_MAX];
-    int64_t n = 0;
-    um_status st = um_json_take_int(v, "\"top_logprobs\"", 0, TOP_MAX, &n, err);
-    if (st) return st;
     if (!json_is_true(json_object_get(b->root, "logprobs")))
-        return um_fail(err, UM_EINVAL, "\"top_logprobs\" goes with \"logprobs\": true");
-    snprintf(number, sizeof number, "%lld", (long long)n);
-    return um_body_set(b, "logprobs", number, err);
+        return um_fail(err, UM_EINVAL, "\"top_logprobs\" needs \"logprobs\": true");
+    return um_body_set_json(b, "logprobs", "top_logprobs", v, err);
 }
 
-#define TEXT_ONLY "these models read and write text"
+#define TEXT_ONLY "the models read and write text only"
 
 static const um_field rows[] = {
     {.name = "max_tokens", .take = take_max_tokens},
     {.name = "max_completion_tokens", .option = "max_tokens"},
     {.name = "logprobs", .take = take_logprobs},
     {.name = "top_logprobs", .take = take_top},
-    {.name = "echo", .neutral = "false", .why = "the messages are not said again"},
+    {.name = "echo", .neutral = "false", .why = "a response does not repeat the messages"},
     {.name = "modalities", .neutral = "[\"text\"]", .why = TEXT_ONLY},
     {.name = "audio", .neutral = "null", .why = TEXT_ONLY},
-    {.name = "prediction", .neutral = "null", .why = "every block is guessed at once anyway"},
-    {.name = "web_search_options", .neutral = "null", .why = "nothing is looked up"},
+    {.name = "prediction", .neutral = "null", .why = "every pass predicts a whole block anyway"},
+    {.name = "web_search_options", .neutral = "null", .why = "the server does not search the web"},
 };
 static const um_field_set chat_rows = {rows, UM_LEN(rows)};
 
-/* ---- What the fields mean together ------------------------------------------------------------------------------- */
+/* ---- Checks across fields ---------------------------------------------------------------------------------------- */
 
-/* The formats that the server was started with; their names were checked then. */
-static const um_tool_format *tool_format(um_server *s) {
+/* The formats that --tool-call-parser and --reasoning-parser name. Both names were checked when the server started. */
+static const um_tool_format *tool_format(const um_setup *s) {
     const um_tool_format *f = NULL;
-    um_tool_format_find(&f, um_server_get_config(s)->tool_call_parser, NULL);
+    um_tool_format_find(&f, s->config->tool_call_parser, NULL);
     return f;
 }
 
-static const um_reasoning_format *reasoning_format(um_server *s) {
+static const um_reasoning_format *reasoning_format(const um_setup *s) {
     const um_reasoning_format *f = NULL;
-    um_reasoning_format_find(&f, um_server_get_config(s)->reasoning_parser, NULL);
+    um_reasoning_format_find(&f, s->config->reasoning_parser, NULL);
     return f;
 }
 
-/* A name goes into the opening as JSON writes it, which is as it stands. */
+/* Returns whether the name needs no escapes in the JSON of an opening. */
 static bool is_plain_name(const char *name) {
     return *name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(name);
 }
 
-/* A call that must come is begun by us; the model goes on with it. */
+/* If the request requires a tool call, makes the answer begin with the start of one, which the model continues. */
 static um_status force_call(um_body *b, um_err *err) {
-    const um_tool_format *f = tool_format(b->server);
+    const um_tool_format *f = tool_format(b->setup);
     bool named = b->tool_choice == UM_TOOLS_NAMED;
     if (!named && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
     if (!f)
         return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "a call can't be asked for, the server was started without --tool-call-parser");
+                             "a tool call can't be required: the server was started without --tool-call-parser");
     if (b->chat.continue_final_message)
-        return um_fail_param(err, UM_EINVAL, "tool_choice", "a message that is continued can't become a call");
+        return um_fail_param(err, UM_EINVAL, "tool_choice",
+                             "a tool call can't be required together with continue_final_message");
     if (named && !is_plain_name(b->tool_name))
         return um_fail_param(err, UM_EINVAL, "tool_choice",
                              "expected a name of letters, digits, '_', '-' and '.', found \"%.60s\"", b->tool_name);
@@ -95,48 +91,50 @@ static um_status force_call(um_body *b, um_err *err) {
 
 static um_status check(um_body *b, um_err *err) {
     b->fills = true;
-    if (!b->include_reasoning && !reasoning_format(b->server))
+    if (!b->include_reasoning && !reasoning_format(b->setup))
         return um_fail_param(err, UM_EINVAL, "include_reasoning",
-                             "reasoning can't be left out, the server was started without --reasoning-parser");
+                             "reasoning can't be left out: the server was started without --reasoning-parser");
     return force_call(b, err);
 }
 
-/* ---- An answer's parts ------------------------------------------------------------------------------------------- */
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
+/* The message of a choice: the parts of its text. In a stream, it holds only the parts of the next chunk. */
 typedef struct message {
-    um_turn *turn;
+    um_generation *generation;
     um_choice *choice;
-    um_answer_reader reader;
-    um_buf content, reasoning; /* as a whole, or of the chunk that is gathered */
-    um_buf calls;              /* elements of a JSON array */
-    uint32_t n_named;          /* tokens that chunks have named */
+    um_answer_parser parser;
+    um_buf content, reasoning;
+    um_buf calls;    /* elements of a JSON array, separated by commas */
+    uint32_t n_sent; /* number of tokens in the chunks that were sent */
     int32_t n_calls;
     bool streams;
 } message;
 
-static message *message_of(um_turn *t, um_choice *c) {
-    const um_body *b = um_turn_body(t);
+/* Returns the message of a choice; the first call creates it. An answer with an opening has no reasoning. */
+static message *message_of(um_generation *g, um_choice *c) {
+    const um_body *b = um_generation_body(g);
     message *m = c->own;
     if (m) return m;
     c->own = m = UM_NEW(message);
-    m->turn = t;
+    m->generation = g;
     m->choice = c;
-    m->streams = um_turn_sse(t) != NULL;
-    um_answer_init(&m->reader, b->tools_json ? tool_format(um_turn_server(t)) : NULL,
-                   b->opening.n ? NULL : reasoning_format(um_turn_server(t)));
+    m->streams = um_generation_sse(g) != NULL;
+    um_answer_parser_init(&m->parser, b->tools_json ? tool_format(&um_generation_service(g)->setup) : NULL,
+                          b->opening.n ? NULL : reasoning_format(&um_generation_service(g)->setup));
     return m;
 }
 
 static void forget(um_choice *c) {
     message *m = c->own;
     if (!m) return;
-    um_answer_free(&m->reader);
+    um_answer_parser_free(&m->parser);
     um_buf_free(&m->content);
     um_buf_free(&m->reasoning);
     um_buf_free(&m->calls);
 }
 
-static void put_call(message *m, const um_part *p) {
+static void append_call(message *m, const um_answer_part *p) {
     char id[64];
     um_jw w;
     um_make_id("call_", id);
@@ -155,24 +153,19 @@ static void put_call(message *m, const um_part *p) {
     m->n_calls++;
 }
 
-static void gather(void *arg, const um_part *p) {
+/* Receives the parts of the parser. */
+static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
-    const um_body *b = um_turn_body(m->turn);
+    const um_body *b = um_generation_body(m->generation);
     switch (p->kind) {
-    case UM_PART_CONTENT: um_buf_append(&m->content, p->text.p, p->text.n); break;
-    case UM_PART_REASONING:
+    case UM_ANSWER_CONTENT: um_buf_append(&m->content, p->text.p, p->text.n); break;
+    case UM_ANSWER_REASONING:
         if (b->include_reasoning) um_buf_append(&m->reasoning, p->text.p, p->text.n);
         break;
-    case UM_PART_CALL:
-        if (b->parallel_tool_calls || m->n_calls == 0) put_call(m, p);
+    case UM_ANSWER_CALL:
+        if (b->parallel_tool_calls || m->n_calls == 0) append_call(m, p);
         break;
     }
-}
-
-/* Reads the text of an answer; the first of it may be ours. */
-static void read_text(message *m, um_str opening, um_str text) {
-    um_answer_push(&m->reader, opening, gather, m);
-    um_answer_push(&m->reader, text, gather, m);
 }
 
 static const char *finish_reason(const message *m, const um_msg_finish *r) {
@@ -180,11 +173,11 @@ static const char *finish_reason(const message *m, const um_msg_finish *r) {
     return m->n_calls && um_streq(reason, "stop") ? "tool_calls" : reason;
 }
 
-/* ---- Whole ------------------------------------------------------------------------------------------------------- */
+/* ---- Whole responses --------------------------------------------------------------------------------------------- */
 
 static void put_buf(um_jw *w, const char *key, const um_buf *b) { um_jw_put_str(w, key, (um_str){b->data, b->len}); }
 
-/* Beside calls, what was said may be nothing at all. */
+/* An empty content is null in a message with tool calls, else "". */
 static void put_message(message *m, um_jw *w) {
     um_jw_key(w, "message");
     um_jw_begin_object(w);
@@ -210,38 +203,40 @@ static void put_end(const message *m, um_jw *w) {
     um_jw_put_int(w, "seed", r->seed);
 }
 
-static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
-    message *m = message_of(t, c);
-    read_text(m, um_turn_body(t)->opening, c->result.text);
-    um_answer_end(&m->reader, gather, m);
+static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
+    message *m = message_of(g, c);
+    um_answer_parser_push(&m->parser, um_generation_body(g)->opening, append_part, m);
+    um_answer_parser_push(&m->parser, c->result.text, append_part, m);
+    um_answer_parser_end(&m->parser, append_part, m);
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     put_message(m, w);
-    um_openai_logprobs(t, c, um_put_chat_logprobs, w);
+    um_openai_put_logprobs(g, c, um_put_chat_logprobs, w);
     put_end(m, w);
-    um_put_extras(t, c, w);
+    um_put_extras(g, c, w);
     um_jw_end_object(w);
 }
 
-static void whole(um_turn *t, um_jw *w) { um_openai_whole(t, w, OBJECT, put_choice); }
+static void whole(um_generation *g, um_jw *w) { um_openai_put_response(g, w, OBJECT, put_choice); }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
-static void begin(um_turn *t, um_choice *c) {
-    if (um_openai_is_denoise(t)) return;
-    message *m = message_of(t, c);
-    um_answer_push(&m->reader, um_turn_body(t)->opening, gather, m);
-    um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
+static void begin(um_generation *g, um_choice *c) {
+    if (um_openai_is_denoise(g)) return;
+    message *m = message_of(g, c);
+    um_answer_parser_push(&m->parser, um_generation_body(g)->opening, append_part, m);
+    um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     um_jw_key(w, "delta");
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "role", "assistant");
     um_jw_put_cstr(w, "content", "");
     um_jw_end_object(w);
     um_jw_put_null(w, "logprobs");
-    um_openai_goes_on(w);
-    um_openai_send(t, w);
+    um_openai_put_unfinished(w);
+    um_openai_send_chunk(g, w);
 }
 
+/* Writes the parts of this chunk and clears them. */
 static void put_delta(message *m, um_jw *w) {
     um_jw_key(w, "delta");
     um_jw_begin_object(w);
@@ -259,98 +254,99 @@ static void put_delta(message *m, um_jw *w) {
     um_buf_clear(&m->calls);
 }
 
-/* A token belongs to the chunk that brings the end of its text, which may wait for what follows: a marker that begins
- * there, a call that is not whole. What waits behind the last text of an answer was nothing. */
+/* Returns the tokens of this chunk: those whose text ends in it. While the parser holds text back (the beginning of a
+ * marker, an incomplete call), the tokens of that text belong to a later chunk. When the choice has finished, the
+ * next chunk has all remaining tokens. */
 static um_tokens take_tokens(message *m) {
     um_tokens all = um_choice_tokens(m->choice);
-    size_t said = um_choice_text(m->choice).n, waiting = um_answer_waiting(&m->reader);
-    uint32_t from = m->n_named;
-    said -= UM_MIN(waiting, said); /* the opening may wait too, which is ours */
-    if (m->choice->finished) m->n_named = all.n;
-    while (m->n_named < all.n && (size_t)all.text_end[m->n_named] <= said) m->n_named++;
-    return um_tokens_part(&all, from, m->n_named);
+    size_t n_emitted = um_choice_text(m->choice).n, n_pending = um_answer_parser_pending(&m->parser);
+    uint32_t from = m->n_sent;
+    n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
+    if (m->choice->finished) m->n_sent = all.n;
+    while (m->n_sent < all.n && (size_t)all.text_end[m->n_sent] <= n_emitted) m->n_sent++;
+    return um_tokens_part(&all, from, m->n_sent);
 }
 
-static void put_tokens(um_turn *t, message *m, um_jw *w) {
+static void put_tokens(um_generation *g, message *m, um_jw *w) {
     um_tokens part = take_tokens(m);
-    um_openai_chunk_logprobs(t, m->choice, &part, um_put_chat_logprobs, w);
-    if (!um_turn_body(t)->return_token_ids) return;
+    um_openai_put_chunk_logprobs(g, m->choice, &part, um_put_chat_logprobs, w);
+    if (!um_generation_body(g)->return_token_ids) return;
     um_jw_put_ints(w, "token_ids", part.id, part.n);
 }
 
-/* What was gathered, if anything was. */
-static void send_gathered(um_turn *t, um_choice *c) {
-    message *m = message_of(t, c);
+/* Sends a chunk if there are parts for it. */
+static void send_delta(um_generation *g, um_choice *c) {
+    message *m = message_of(g, c);
     if (!m->reasoning.len && !m->content.len && !m->calls.len) return;
-    um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
+    um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     put_delta(m, w);
-    put_tokens(t, m, w);
-    um_openai_goes_on(w);
-    um_openai_send(t, w);
+    put_tokens(g, m, w);
+    um_openai_put_unfinished(w);
+    um_openai_send_chunk(g, w);
 }
 
-static void text(um_turn *t, um_choice *c, const um_msg_text *e) {
-    message *m = message_of(t, c);
-    um_answer_push(&m->reader, e->text, gather, m);
-    send_gathered(t, c);
+static void text(um_generation *g, um_choice *c, const um_msg_text *e) {
+    message *m = message_of(g, c);
+    um_answer_parser_push(&m->parser, e->text, append_part, m);
+    send_delta(g, c);
 }
 
-static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
-    if (um_openai_is_denoise(t)) {
-        um_openai_snapshot(t, c, s, DENOISE_OBJECT);
+static void snapshot(um_generation *g, um_choice *c, const um_msg_snapshot *s) {
+    if (um_openai_is_denoise(g)) {
+        um_openai_send_snapshot(g, c, s, DENOISE_OBJECT);
         return;
     }
-    um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
+    um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     um_jw_key(w, "delta");
     um_jw_begin_object(w);
     um_jw_end_object(w);
-    um_openai_goes_on(w);
-    um_openai_provisional(t, c, s, w);
-    um_openai_send(t, w);
+    um_openai_put_unfinished(w);
+    um_openai_put_provisional(g, c, s, w);
+    um_openai_send_chunk(g, w);
 }
 
-static void finish(um_turn *t, um_choice *c) {
-    message *m = message_of(t, c);
-    if (um_openai_is_denoise(t)) {
-        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_chat_logprobs);
+static void finish(um_generation *g, um_choice *c) {
+    message *m = message_of(g, c);
+    if (um_openai_is_denoise(g)) {
+        um_openai_send_final(g, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_chat_logprobs);
         return;
     }
-    um_answer_end(&m->reader, gather, m);
-    send_gathered(t, c);
-    um_jw *w = um_openai_chunk(t, c, CHUNK_OBJECT);
+    um_answer_parser_end(&m->parser, append_part, m);
+    send_delta(g, c);
+    um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     put_delta(m, w);
-    put_tokens(t, m, w);
+    put_tokens(g, m, w);
     put_end(m, w);
-    um_put_stream_extras(t, c, w);
-    um_openai_send(t, w);
+    um_put_stream_extras(g, c, w);
+    um_openai_send_chunk(g, w);
 }
 
-static void end(um_turn *t) {
-    if (!um_openai_is_denoise(t)) um_openai_usage_chunk(t, CHUNK_OBJECT);
+static void end(um_generation *g) {
+    if (!um_openai_is_denoise(g)) um_openai_send_usage(g, CHUNK_OBJECT);
 }
 
-static const um_shape shape = {.name = "chat",
-                               .id_prefix = "chatcmpl-",
-                               .whole = whole,
-                               .begin = begin,
-                               .text = text,
-                               .snapshot = snapshot,
-                               .finish = finish,
-                               .end = end,
-                               .forget = forget};
+static const um_response_writer writer = {.name = "chat",
+                                          .id_prefix = "chatcmpl-",
+                                          .whole = whole,
+                                          .begin = begin,
+                                          .text = text,
+                                          .snapshot = snapshot,
+                                          .finish = finish,
+                                          .end = end,
+                                          .forget = forget};
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
 static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_openai_fields, &um_common_fields, NULL};
 
-const um_api um_api_chat = {"/v1/chat/completions", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &shape};
+const um_api um_api_chat = {"/v1/chat/completions", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &writer};
 
-static void handle(um_server *s, um_exchange *x, const char *id) {
+static void handle(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_api_serve(s, x, &um_api_chat);
 }
 
 static const um_endpoint endpoints[] = {
-    {"POST", "/v1/chat/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "an answer to a conversation"},
+    {"POST", "/v1/chat/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "answer a conversation"},
 };
 const um_endpoint_set um_chat_endpoints = {endpoints, UM_LEN(endpoints)};

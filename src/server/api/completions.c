@@ -1,12 +1,12 @@
-/* POST /v1/completions: prompts that are texts or ids, and infill. */
+/* POST /v1/completions: continues a text or token ids, or fills a gap in a text. */
 #include <jansson.h>
 
+#include "server/api/common.h"
 #include "server/api/openai.h"
 
-#define OBJECT         "text_completion"
-#define DENOISE_OBJECT "text_completion.denoise"
-#define TOP_MAX        5
-#define TOKENS         "16" /* of an answer, as OpenAI's API has it */
+#define OBJECT             "text_completion"
+#define DENOISE_OBJECT     "text_completion.denoise"
+#define DEFAULT_MAX_TOKENS "16" /* as in OpenAI's API */
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
@@ -20,39 +20,31 @@ static um_status take_echo(um_body *b, const json_t *v, um_err *err) {
     return um_json_take_bool(v, "\"echo\"", &b->echo, err);
 }
 
-static um_status take_logprobs(um_body *b, const json_t *v, um_err *err) {
-    char number[UM_NUMBER_MAX];
-    int64_t n = 0;
-    um_status st = um_json_take_int(v, "\"logprobs\"", 0, TOP_MAX, &n, err);
-    snprintf(number, sizeof number, "%lld", (long long)n);
-    return st ? st : um_body_set(b, "logprobs", number, err);
-}
-
 static const um_field rows[] = {
     {.name = "prompt", .take = um_body_take_prompt},
     {.name = "suffix", .take = take_suffix},
     {.name = "echo", .take = take_echo},
-    {.name = "logprobs", .take = take_logprobs},
 };
 static const um_field_set completion_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&completion_rows, &um_openai_fields, &um_common_fields, NULL};
 
-/* Entries without a number for the prompt would pass for an answer until somebody adds them up, as lm-eval does. */
+/* With echo, log-probabilities of the prompt are expected, too. Null entries for the prompt would not help: clients
+ * such as lm-eval would add them up. */
 static um_status check(um_body *b, um_err *err) {
     if (b->echo && b->top_logprobs >= 0)
         return um_fail_param(err, UM_EINVAL, "logprobs",
-                             "with echo they would be the prompt's too, and its tokens have none: they are given, and "
-                             "read in both directions. Leave out echo for those of the answer; what needs the "
-                             "likelihood of a given text, as tasks of lm-eval with loglikelihood do, can't be run");
+                             "not possible with echo: the tokens of the prompt have no log-probabilities, because "
+                             "the model sees the whole prompt at once. Leave out echo to get those of the answer. "
+                             "Tasks that score a given text, such as lm-eval's loglikelihood tasks, can't be run");
     if (b->checked.sampling.max_tokens) return UM_OK;
-    return um_body_set(b, "max_tokens", TOKENS, err);
+    return um_body_set(b, "max_tokens", DEFAULT_MAX_TOKENS, err);
 }
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* The prompt that an answer repeats in front of it. */
-static void put_echo(um_turn *t, const um_choice *c, um_buf *out) {
-    const um_body *b = um_turn_body(t);
+/* Appends the prompt if the request asks for it in front of the answer. */
+static void append_echo(um_generation *g, const um_choice *c, um_buf *out) {
+    const um_body *b = um_generation_body(g);
     const um_prompt *p = &b->prompt[c->prompt];
     char *text = NULL;
     size_t n = 0;
@@ -61,7 +53,7 @@ static void put_echo(um_turn *t, const um_choice *c, um_buf *out) {
         um_buf_append(out, p->text.p, p->text.n);
         return;
     }
-    um_model_decode(um_server_model(um_turn_server(t)), p->ids, p->n_ids, b->keep_special, &text, &n, NULL);
+    um_model_decode(um_generation_service(g)->setup.model, p->ids, p->n_ids, b->keep_special, &text, &n, NULL);
     um_buf_append(out, text, n);
     um_free(text);
 }
@@ -74,102 +66,103 @@ static void put_end(const um_msg_finish *m, um_jw *w) {
     um_jw_put_int(w, "seed", m->seed);
 }
 
-static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
+static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
     um_buf all = {0};
-    put_echo(t, c, &all);
+    append_echo(g, c, &all);
     um_buf_append(&all, c->result.text.p, c->result.text.n);
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     um_jw_put_str(w, "text", (um_str){all.data, all.len});
-    um_openai_logprobs(t, c, um_put_completion_logprobs, w);
+    um_openai_put_logprobs(g, c, um_put_completion_logprobs, w);
     put_end(&c->result, w);
-    um_put_extras(t, c, w);
+    um_put_extras(g, c, w);
     um_jw_end_object(w);
     um_buf_free(&all);
 }
 
-static void whole(um_turn *t, um_jw *w) { um_openai_whole(t, w, OBJECT, put_choice); }
+static void whole(um_generation *g, um_jw *w) { um_openai_put_response(g, w, OBJECT, put_choice); }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
-static um_jw *begin_chunk(um_turn *t, um_choice *c, um_str text) {
-    um_jw *w = um_openai_chunk(t, c, OBJECT);
+static um_jw *begin_chunk(um_generation *g, um_choice *c, um_str text) {
+    um_jw *w = um_openai_begin_chunk(g, c, OBJECT);
     um_jw_put_str(w, "text", text);
     return w;
 }
 
-static void go_on(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
-    um_openai_chunk_logprobs(t, c, v, um_put_completion_logprobs, w);
-    um_openai_goes_on(w);
-    um_openai_send(t, w);
+/* Ends and sends a chunk that is not the last of its choice. */
+static void send_chunk(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w) {
+    um_openai_put_chunk_logprobs(g, c, v, um_put_completion_logprobs, w);
+    um_openai_put_unfinished(w);
+    um_openai_send_chunk(g, w);
 }
 
-static void begin(um_turn *t, um_choice *c) {
+static void begin(um_generation *g, um_choice *c) {
     um_buf echo = {0};
-    if (um_openai_is_denoise(t)) return;
-    put_echo(t, c, &echo);
-    if (echo.len) go_on(t, c, &(um_tokens){0}, begin_chunk(t, c, (um_str){echo.data, echo.len}));
+    if (um_openai_is_denoise(g)) return;
+    append_echo(g, c, &echo);
+    if (echo.len) send_chunk(g, c, &(um_tokens){0}, begin_chunk(g, c, (um_str){echo.data, echo.len}));
     um_buf_free(&echo);
 }
 
-static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
-    const um_body *b = um_turn_body(t);
-    bool names_tokens = b->return_token_ids || b->top_logprobs >= 0;
-    if (!m->text.n && !(names_tokens && m->n_ids)) return;
+static void text(um_generation *g, um_choice *c, const um_msg_text *m) {
+    const um_body *b = um_generation_body(g);
+    bool has_tokens = b->return_token_ids || b->top_logprobs >= 0;
+    if (!m->text.n && !(has_tokens && m->n_ids)) return;
     um_tokens all = um_choice_tokens(c), part = um_tokens_part(&all, all.n - m->n_ids, all.n);
-    um_jw *w = begin_chunk(t, c, m->text);
+    um_jw *w = begin_chunk(g, c, m->text);
     if (b->return_token_ids) {
         um_jw_put_ints(w, "token_ids", part.id, part.n);
     }
-    go_on(t, c, &part, w);
+    send_chunk(g, c, &part, w);
 }
 
-static void snapshot(um_turn *t, um_choice *c, const um_msg_snapshot *s) {
-    if (um_openai_is_denoise(t)) {
-        um_openai_snapshot(t, c, s, DENOISE_OBJECT);
+static void snapshot(um_generation *g, um_choice *c, const um_msg_snapshot *s) {
+    if (um_openai_is_denoise(g)) {
+        um_openai_send_snapshot(g, c, s, DENOISE_OBJECT);
         return;
     }
-    um_jw *w = begin_chunk(t, c, UM_STR(""));
-    um_openai_provisional(t, c, s, w);
-    go_on(t, c, &(um_tokens){0}, w);
+    um_jw *w = begin_chunk(g, c, UM_STR(""));
+    um_openai_put_provisional(g, c, s, w);
+    send_chunk(g, c, &(um_tokens){0}, w);
 }
 
-/* The last text has named the tokens that were left. */
-static void finish(um_turn *t, um_choice *c) {
-    if (um_openai_is_denoise(t)) {
-        um_openai_final(t, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_completion_logprobs);
+/* The chunk of the last text had the last tokens, so this one has none. */
+static void finish(um_generation *g, um_choice *c) {
+    if (um_openai_is_denoise(g)) {
+        um_openai_send_final(g, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_completion_logprobs);
         return;
     }
-    um_jw *w = begin_chunk(t, c, UM_STR(""));
-    um_openai_chunk_logprobs(t, c, &(um_tokens){0}, um_put_completion_logprobs, w);
+    um_jw *w = begin_chunk(g, c, UM_STR(""));
+    um_openai_put_chunk_logprobs(g, c, &(um_tokens){0}, um_put_completion_logprobs, w);
     put_end(&c->result, w);
-    um_put_stream_extras(t, c, w);
-    um_openai_send(t, w);
+    um_put_stream_extras(g, c, w);
+    um_openai_send_chunk(g, w);
 }
 
-static void end(um_turn *t) {
-    if (!um_openai_is_denoise(t)) um_openai_usage_chunk(t, OBJECT);
+static void end(um_generation *g) {
+    if (!um_openai_is_denoise(g)) um_openai_send_usage(g, OBJECT);
 }
 
-static const um_shape shape = {.name = "completions",
-                               .id_prefix = "cmpl-",
-                               .whole = whole,
-                               .begin = begin,
-                               .text = text,
-                               .snapshot = snapshot,
-                               .finish = finish,
-                               .end = end};
+static const um_response_writer writer = {.name = "completions",
+                                          .id_prefix = "cmpl-",
+                                          .whole = whole,
+                                          .begin = begin,
+                                          .text = text,
+                                          .snapshot = snapshot,
+                                          .finish = finish,
+                                          .end = end};
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
-const um_api um_api_completions = {"/v1/completions", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &shape};
+const um_api um_api_completions = {"/v1/completions", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer};
 
-static void handle(um_server *s, um_exchange *x, const char *id) {
+static void handle(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_api_serve(s, x, &um_api_completions);
 }
 
 static const um_endpoint endpoints[] = {
-    {"POST", "/v1/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "a text or ids are gone on with, or a gap filled"},
+    {"POST", "/v1/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "continue a text or token ids, or fill a gap"},
 };
 const um_endpoint_set um_completions_endpoints = {endpoints, UM_LEN(endpoints)};

@@ -1,49 +1,51 @@
-/* Log-probabilities of an answer's tokens, each from the pass that wrote the token, before temperature and filters. */
+/* Log-probabilities of an answer's tokens in the formats of OpenAI's two APIs. They come from the pass that wrote the
+ * token, before temperature and sampling filters. */
+#include "server/api/common.h"
 #include "server/api/openai.h"
 
-/* OpenAI's clients expect a number; this one stands for "impossible". */
-#define LEAST (-9999.0f)
+/* OpenAI's clients expect a number. This number stands for all smaller values, also for minus infinity. */
+#define MIN_LOGPROB (-9999.0f)
 
-static void put_logprob(um_jw *w, float v) { um_jw_float(w, v > LEAST ? v : LEAST); }
+static void put_logprob(um_jw *w, float v) { um_jw_float(w, v > MIN_LOGPROB ? v : MIN_LOGPROB); }
 
-static um_str bytes_of(um_turn *t, int32_t id) {
+static um_str bytes_of(um_generation *g, int32_t id) {
     size_t n = 0;
-    const char *p = um_model_token_bytes(um_server_model(um_turn_server(t)), id, &n);
+    const char *p = um_model_token_bytes(um_generation_service(g)->setup.model, id, &n);
     return (um_str){p ? p : "", n};
 }
 
 /* ---- Chat -------------------------------------------------------------------------------------------------------- */
 
-/* A token may be part of a character: its text shows U+FFFD then, and only its bytes say what it is. */
-static void put_token(um_turn *t, um_jw *w, int32_t id, float logprob) {
-    um_str bytes = bytes_of(t, id);
+/* A token can be a part of a character. Its text is then U+FFFD, and only its bytes identify the token. */
+static void put_token(um_generation *g, um_jw *w, int32_t id, float logprob) {
+    um_str bytes = bytes_of(g, id);
     um_jw_put_str(w, "token", bytes);
     um_jw_key(w, "logprob");
     put_logprob(w, logprob);
     um_jw_put_bytes(w, "bytes", bytes);
 }
 
-static void put_likeliest(um_turn *t, const um_tokens *v, uint32_t i, um_jw *w) {
+static void put_likeliest(um_generation *g, const um_tokens *v, uint32_t i, um_jw *w) {
     size_t n = (size_t)v->n_likeliest;
     um_jw_begin_array(w);
     for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
         um_jw_begin_object(w);
-        put_token(t, w, v->likeliest_id[k], v->likeliest[k]);
+        put_token(g, w, v->likeliest_id[k], v->likeliest[k]);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
 }
 
-void um_put_chat_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
+void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w) {
     (void)c;
     um_jw_begin_object(w);
     um_jw_key(w, "content");
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < v->n && v->logprob; i++) {
         um_jw_begin_object(w);
-        put_token(t, w, v->id[i], v->logprob[i]);
+        put_token(g, w, v->id[i], v->logprob[i]);
         um_jw_key(w, "top_logprobs");
-        put_likeliest(t, v, i, w);
+        put_likeliest(g, v, i, w);
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
@@ -53,9 +55,10 @@ void um_put_chat_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um
 
 /* ---- Completions ------------------------------------------------------------------------------------------------- */
 
-/* Tokens are keys here: those that are no text are told apart by their bytes. */
-static void spell(um_turn *t, int32_t id, um_buf *out) {
-    um_str bytes = bytes_of(t, id);
+/* Formats a token as a key. A token that is not valid UTF-8 becomes "bytes:\x..", so that keys stay distinct. `out`
+ * ends with a NUL. */
+static void format_token(um_generation *g, int32_t id, um_buf *out) {
+    um_str bytes = bytes_of(g, id);
     um_buf_clear(out);
     if (um_utf8_check(bytes.p, bytes.n) == bytes.n) {
         um_buf_append(out, bytes.p, bytes.n);
@@ -66,18 +69,18 @@ static void spell(um_turn *t, int32_t id, um_buf *out) {
     for (size_t i = 0; i < bytes.n; i++) um_buf_printf(out, "\\x%02x", (uint8_t)bytes.p[i]);
 }
 
-static void put_top(um_turn *t, const um_tokens *v, uint32_t i, um_buf *name, um_jw *w) {
+static void put_top(um_generation *g, const um_tokens *v, uint32_t i, um_buf *name, um_jw *w) {
     size_t n = (size_t)v->n_likeliest;
     um_jw_begin_object(w);
     for (size_t k = i * n; k < (i + 1) * n && v->likeliest_id[k] >= 0; k++) {
-        spell(t, v->likeliest_id[k], name);
+        format_token(g, v->likeliest_id[k], name);
         um_jw_key(w, name->len ? name->data : "");
         put_logprob(w, v->likeliest[k]);
     }
     um_jw_end_object(w);
 }
 
-/* Characters of the answer in front of each token. */
+/* Writes the offset of each token in the text, in characters. */
 static void put_offsets(um_str text, const um_tokens *v, uint32_t n, um_jw *w) {
     size_t at = 0;
     int64_t characters = 0;
@@ -90,14 +93,14 @@ static void put_offsets(um_str text, const um_tokens *v, uint32_t n, um_jw *w) {
     um_jw_end_array(w);
 }
 
-void um_put_completion_logprobs(um_turn *t, const um_choice *c, const um_tokens *v, um_jw *w) {
+void um_put_completion_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w) {
     um_buf name = {0};
     uint32_t n = v->logprob ? v->n : 0;
     um_jw_begin_object(w);
     um_jw_key(w, "tokens");
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < n; i++) {
-        spell(t, v->id[i], &name);
+        format_token(g, v->id[i], &name);
         um_jw_str(w, name.data, name.len);
     }
     um_jw_end_array(w);
@@ -108,7 +111,7 @@ void um_put_completion_logprobs(um_turn *t, const um_choice *c, const um_tokens 
     um_jw_key(w, "top_logprobs");
     if (v->n_likeliest > 0) {
         um_jw_begin_array(w);
-        for (uint32_t i = 0; i < n; i++) put_top(t, v, i, &name, w);
+        for (uint32_t i = 0; i < n; i++) put_top(g, v, i, &name, w);
         um_jw_end_array(w);
     } else {
         um_jw_null(w);

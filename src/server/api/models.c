@@ -1,14 +1,15 @@
-/* /v1/models: the model under each of its names, and its adapters, which requests choose as models. */
-#include "server/server.h"
+/* /v1/models: the model under each of its served names, and its adapters, which requests choose as models. */
+#include "server/api/apis.h"
+#include "server/respond/reply.h"
 
 typedef struct entry {
-    const char *id, *root, *parent; /* parent: NULL, a model of its own */
+    const char *id, *root, *parent; /* parent: name of the model, for an adapter; else NULL */
 } entry;
 
-/* Known once a worker has loaded. */
-static void put_max_len(um_backend *b, um_jw *w) {
-    for (int32_t i = 0; i < um_backend_size(b); i++) {
-        const um_msg_ready *ready = um_backend_worker(b, i).ready;
+/* The limit is null until a worker is ready and has reported it. */
+static void put_max_len(um_worker_pool *b, um_jw *w) {
+    for (int32_t i = 0; i < um_worker_pool_size(b); i++) {
+        const um_msg_ready *ready = um_worker_pool_get_status(b, i).ready;
         if (!ready) continue;
         um_jw_int(w, ready->max_model_len);
         return;
@@ -16,38 +17,36 @@ static void put_max_len(um_backend *b, um_jw *w) {
     um_jw_null(w);
 }
 
-static void put_entry(um_server *s, const entry *e, um_jw *w) {
+static void put_entry(um_service *s, const entry *e, um_jw *w) {
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "id", e->id);
     um_jw_put_cstr(w, "object", "model");
-    um_jw_put_int(w, "created", (int64_t)um_server_began(s));
+    um_jw_put_int(w, "created", (int64_t)s->started);
     um_jw_put_cstr(w, "owned_by", "unmask");
     um_jw_put_cstr(w, "root", e->root);
     um_jw_put_cstr(w, "parent", e->parent);
     um_jw_key(w, "max_model_len");
-    put_max_len(um_server_backend(s), w);
+    put_max_len(s->workers, w);
     um_jw_key(w, "permission");
     um_jw_begin_array(w);
     um_jw_end_array(w);
     um_jw_end_object(w);
 }
 
-/* All of them, *n in number; um_free. */
-static entry *list_entries(um_server *s, size_t *n) {
+/* Returns all *n entries. The caller frees the array with um_free. */
+static entry *list_entries(um_service *s, size_t *n) {
     um_model_info info;
-    const char *name;
-    um_model_get_info(um_server_model(s), &info);
-    size_t n_names = 0;
-    while (um_server_served_name(s, n_names)) n_names++;
-    entry *e = UM_NEW_ARRAY(entry, n_names + (size_t)info.n_adapters);
+    const um_name_list *names = &s->setup.names;
+    um_model_get_info(s->setup.model, &info);
+    entry *e = UM_NEW_ARRAY(entry, names->n + (size_t)info.n_adapters);
     *n = 0;
-    for (size_t i = 0; (name = um_server_served_name(s, i)); i++) e[(*n)++] = (entry){name, info.path, NULL};
+    for (size_t i = 0; i < names->n; i++) e[(*n)++] = (entry){names->word[i], info.path, NULL};
     for (int32_t i = 0; i < info.n_adapters; i++)
-        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_server_model_name(s)};
+        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup)};
     return e;
 }
 
-static void get_models(um_server *s, um_exchange *x, const char *id) {
+static void get_models(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_buf body = {0};
     um_jw w;
@@ -66,7 +65,7 @@ static void get_models(um_server *s, um_exchange *x, const char *id) {
     um_free(e);
 }
 
-static void get_model(um_server *s, um_exchange *x, const char *id) {
+static void get_model(um_service *s, um_exchange *x, const char *id) {
     um_buf body = {0};
     um_jw w;
     size_t n;
@@ -76,14 +75,14 @@ static void get_model(um_server *s, um_exchange *x, const char *id) {
         if (um_streq(e[i].id, id)) put_entry(s, &e[i], &w);
     if (body.len) um_reply_json(x, 200, &body);
     else
-        um_reply_error(x, 404, "model", "model_not_found", "no model \"%.200s\" is served here; /v1/models lists them",
-                       id);
+        um_reply_error(x, 404, "model", "model_not_found",
+                       "no model \"%.200s\" is served here; /v1/models lists the models", id);
     um_buf_free(&body);
     um_free(e);
 }
 
 static const um_endpoint rows[] = {
     {"GET", "/v1/models", get_models, 0, "OpenAI", "the model and its adapters"},
-    {"GET", "/v1/models/{rest}", get_model, 0, "OpenAI", "one of them"},
+    {"GET", "/v1/models/{rest}", get_model, 0, "OpenAI", "one model or adapter by its name"},
 };
 const um_endpoint_set um_models_endpoints = {rows, UM_LEN(rows)};

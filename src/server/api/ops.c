@@ -1,12 +1,14 @@
-/* For operators: is it well, which version, what does it count, profiles, and calls of worker functions by name. */
+/* Endpoints for operators: health, version, profiles, and calls of worker utilities by name. */
 #include <event2/event.h>
 #include <jansson.h>
 
-#include "server/reading.h"
+#include "server/api/apis.h"
+#include "server/generate/intake.h"
+#include "server/respond/reply.h"
 
 /* ---- Health ------------------------------------------------------------------------------------------------------ */
 
-static void put_worker(const um_worker_view *v, int32_t i, um_jw *w) {
+static void put_worker(const um_worker_status *v, int32_t i, um_jw *w) {
     um_jw_begin_object(w);
     um_jw_put_int(w, "worker", i);
     um_jw_put_cstr(w, "state", v->state_name);
@@ -16,46 +18,47 @@ static void put_worker(const um_worker_view *v, int32_t i, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static const char *trouble_of(um_server *s) {
-    if (um_server_is_stopping(s)) return "the server is stopping";
-    um_backend *b = um_server_backend(s);
-    return um_backend_is_up(b) ? NULL : um_backend_trouble(b);
+/* Returns the reason why the server takes no requests, or NULL if it takes requests. */
+static const char *down_reason(um_service *s) {
+    if (s->stopping) return "the server is shutting down";
+    um_worker_pool *b = s->workers;
+    return um_worker_pool_is_up(b) ? NULL : um_worker_pool_down_reason(b);
 }
 
-/* Probes look at the status; people at the rest. */
-static void get_health(um_server *s, um_exchange *x, const char *id) {
+/* Health probes read the status code; the body is for people. */
+static void get_health(um_service *s, um_exchange *x, const char *id) {
     (void)id;
-    const char *trouble = trouble_of(s);
-    um_backend *b = um_server_backend(s);
+    const char *reason = down_reason(s);
+    um_worker_pool *b = s->workers;
     um_buf body = {0};
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    um_jw_put_cstr(&w, "status", trouble ? "unavailable" : "ok");
+    um_jw_put_cstr(&w, "status", reason ? "unavailable" : "ok");
     um_jw_key(&w, "workers");
     um_jw_begin_array(&w);
-    for (int32_t i = 0; i < um_backend_size(b); i++) {
-        um_worker_view v = um_backend_worker(b, i);
+    for (int32_t i = 0; i < um_worker_pool_size(b); i++) {
+        um_worker_status v = um_worker_pool_get_status(b, i);
         put_worker(&v, i, &w);
     }
     um_jw_end_array(&w);
-    if (trouble) {
+    if (reason) {
         um_jw_key(&w, "error");
-        um_put_error(&w, 503, NULL, "unavailable", trouble);
+        um_put_error(&w, 503, NULL, "unavailable", reason);
         um_exchange_add_header(x, "Retry-After", "5");
     }
     um_jw_end_object(&w);
     um_exchange_add_header(x, "Cache-Control", "no-store");
-    um_reply_json(x, trouble ? 503 : 200, &body);
+    um_reply_json(x, reason ? 503 : 200, &body);
     um_buf_free(&body);
 }
 
-static void get_ping(um_server *s, um_exchange *x, const char *id) {
+static void get_ping(um_service *s, um_exchange *x, const char *id) {
     (void)s, (void)id;
     um_exchange_send(x, 200, "text/plain; charset=utf-8", "pong\n", 5);
 }
 
-static void get_version(um_server *s, um_exchange *x, const char *id) {
+static void get_version(um_service *s, um_exchange *x, const char *id) {
     (void)s, (void)id;
     um_buf body = {0};
     um_buf_printf(&body, "{\"version\":\"%s\"}", um_version());
@@ -63,34 +66,22 @@ static void get_version(um_server *s, um_exchange *x, const char *id) {
     um_buf_free(&body);
 }
 
-static void get_metrics(um_server *s, um_exchange *x, const char *id) {
-    (void)id;
-    um_buf page = {0};
-    if (!um_server_get_config(s)->metrics) {
-        um_reply_error(x, 404, NULL, NULL, "this server runs with --no-metrics");
-        return;
-    }
-    um_put_metrics(s, &page);
-    um_exchange_send(x, 200, "text/plain; version=0.0.4; charset=utf-8", page.data, page.len);
-    um_buf_free(&page);
-}
-
-/* ---- One token through the engine -------------------------------------------------------------------------------- */
+/* ---- Health of the engine: generating one token ------------------------------------------------------------------ */
 
 #define PROBE_SECONDS 20
 
 typedef struct probe {
-    um_server *server;
+    um_service *service;
     um_exchange *x;
     uint64_t rid;
     struct event *timer;
 } probe;
 
-/* The exchange is over, whoever ended it. */
+/* Called when the response is complete or the client has disconnected. */
 static void probe_closed(void *arg, um_exchange *x, bool complete) {
     probe *p = arg;
     (void)x, (void)complete;
-    um_backend_cancel(um_server_backend(p->server), p->rid);
+    um_worker_pool_cancel(p->service->workers, p->rid);
     event_free(p->timer);
     um_free(p);
 }
@@ -110,41 +101,41 @@ static void probe_failed(void *arg, int status, const um_err *err) {
     um_reply_error(p->x, status, NULL, NULL, "%s", err->msg);
 }
 
-static void probe_late(evutil_socket_t fd, short what, void *arg) {
+static void probe_timeout(evutil_socket_t fd, short what, void *arg) {
     probe *p = arg;
     (void)fd, (void)what;
-    um_backend_cancel(um_server_backend(p->server), p->rid); /* its token must not be a second answer */
+    um_worker_pool_cancel(p->service->workers, p->rid); /* a later token must not cause a second response */
     um_reply_error(p->x, 503, NULL, "unavailable", "no token within %d s", PROBE_SECONDS);
 }
 
 static um_status probe_submit(probe *p, int *status, um_err *err) {
-    static const um_listener listener = {.finish = probe_finished, .fail = probe_failed};
-    /* A model that ends at once has made no token to show for it. */
+    static const um_submission_listener listener = {.finish = probe_finished, .fail = probe_failed};
+    /* With ignore_eos the answer has a token, even if the model would end it at once. */
     static const um_pair set[] = {{{"max_tokens", 10}, {"1", 1}}, {{"ignore_eos", 10}, {"true", 4}}};
     int32_t *ids = NULL;
     size_t n = 0;
     *status = 500;
-    um_status st = um_model_encode(um_server_model(p->server), "Hello", 5, false, &ids, &n, err);
+    um_status st = um_model_encode(p->service->setup.model, "Hello", 5, false, &ids, &n, err);
     if (st) return st;
     um_msg_generate g = {.n = 1, .ids = ids, .n_ids = (uint32_t)n, .set = set, .n_set = UM_LEN(set)};
-    p->rid = um_backend_submit(um_server_backend(p->server), &g, &listener, p, status, err);
+    p->rid = um_worker_pool_submit(p->service->workers, &g, &listener, p, status, err);
     um_free(ids);
     return p->rid ? UM_OK : err->code;
 }
 
-static void get_health_generate(um_server *s, um_exchange *x, const char *id) {
+static void get_health_generate(um_service *s, um_exchange *x, const char *id) {
     static const struct timeval limit = {.tv_sec = PROBE_SECONDS};
     (void)id;
     um_err err = {0};
     int status;
     probe *p = UM_NEW(probe);
-    *p = (probe){.server = s, .x = x};
+    *p = (probe){.service = s, .x = x};
     if (probe_submit(p, &status, &err)) {
         um_reply_error(x, status, NULL, NULL, "%s", err.msg);
         um_free(p);
         return;
     }
-    p->timer = evtimer_new(um_server_base(s), probe_late, p);
+    p->timer = evtimer_new(s->base, probe_timeout, p);
     evtimer_add(p->timer, &limit);
     um_exchange_on_close(x, probe_closed, p);
 }
@@ -154,9 +145,9 @@ static void get_health_generate(um_server *s, um_exchange *x, const char *id) {
 #define CALL_SECONDS     60.0
 #define CALL_SECONDS_MAX 86400.0
 
-/* A call goes on when its client leaves: workers have no way to take it back. */
+/* A call of a utility. Workers can't cancel it, so it runs to its end even if the client disconnects. */
 typedef struct call {
-    um_exchange *x; /* NULL: the client left */
+    um_exchange *x; /* NULL: the client has disconnected */
 } call;
 
 static void call_closed(void *arg, um_exchange *x, bool complete) {
@@ -165,7 +156,7 @@ static void call_closed(void *arg, um_exchange *x, bool complete) {
     c->x = NULL;
 }
 
-/* What a worker says went wrong with a call: an unknown name is one more path that is not there. */
+/* Returns the HTTP status of a failed call. An unknown utility is 404: its name is part of the path. */
 static int call_status(um_status s) {
     switch (s) {
     case UM_ENOENT: return 404;
@@ -190,16 +181,17 @@ static void call_done(void *arg, um_status st, const char *value, const um_err *
     um_free(c);
 }
 
-static void begin_call(um_server *s, um_exchange *x, int32_t worker, const char *name, um_str args, double timeout) {
+static void begin_call(um_service *s, um_exchange *x, int32_t worker, const char *name, um_str args, double timeout) {
     call *c = UM_NEW(call);
     c->x = x;
     um_exchange_on_close(x, call_closed, c);
-    um_backend_call(um_server_backend(s), worker, name, args, timeout, call_done, c);
+    um_worker_pool_call(s->workers, worker, name, args, timeout, call_done, c);
 }
 
-static bool read_worker(um_server *s, um_exchange *x, int32_t *worker) {
+/* Parses ?worker=i; -1 if it is missing. Responds with 400 if it is invalid. */
+static bool read_worker(um_service *s, um_exchange *x, int32_t *worker) {
     const char *text = um_exchange_query(x, "worker");
-    int32_t n = um_backend_size(um_server_backend(s));
+    int32_t n = um_worker_pool_size(s->workers);
     int64_t v = -1;
     if (text && !(um_parse_int(text, &v) && v >= 0 && v < n)) {
         um_reply_error(x, 400, "worker", NULL, "worker: expected 0..%d, found \"%.40s\"", n - 1, text);
@@ -209,6 +201,7 @@ static bool read_worker(um_server *s, um_exchange *x, int32_t *worker) {
     return true;
 }
 
+/* Parses ?timeout=seconds. Responds with 400 if it is invalid. */
 static bool read_timeout(um_exchange *x, double *timeout) {
     const char *text = um_exchange_query(x, "timeout");
     *timeout = CALL_SECONDS;
@@ -218,29 +211,28 @@ static bool read_timeout(um_exchange *x, double *timeout) {
     return false;
 }
 
-/* The arguments are an object, and that is all that is asked of them here. */
-static um_status read_args(um_reading *r, um_err *err) { return (void)r, (void)err, UM_OK; }
+/* The arguments need no parsing: the intake has checked that they are an object, and the worker gets their bytes. */
+static um_status read_args(um_intake *r, um_err *err) { return (void)r, (void)err, UM_OK; }
 
-/* The query was looked at before. */
-static void call_with_args(um_reading *r) {
+/* post_call has checked the query; it is parsed again here. */
+static void call_with_args(um_intake *r) {
     int32_t worker;
     double timeout;
-    if (!read_worker(r->server, r->x, &worker) || !read_timeout(r->x, &timeout)) return;
+    if (!read_worker(r->service, r->x, &worker) || !read_timeout(r->x, &timeout)) return;
     const char *name = strrchr(um_exchange_path(r->x), '/') + 1;
-    begin_call(r->server, r->x, worker, name, (um_str){r->bytes.data, r->bytes.len}, timeout);
+    begin_call(r->service, r->x, worker, name, (um_str){r->bytes.data, r->bytes.len}, timeout);
 }
 
-/* The body has the call's arguments: none is {}. */
-static void post_call(um_server *s, um_exchange *x, const char *name) {
-    static const um_reader reader = {.read = read_args, .answer = call_with_args};
+/* The body has the arguments of the call. Without a body they are {}. */
+static void post_call(um_service *s, um_exchange *x, const char *name) {
+    static const um_intake_handler handler = {.read = read_args, .respond = call_with_args};
     int32_t worker;
     double timeout;
-    if (um_streq(name, "start_profile")) /* its `path` may be any file, which is for programs on this machine */
-        um_reply_error(x, 404, NULL, NULL,
-                       "profiles are started by POST /start_profile, which names their files itself");
+    if (um_streq(name, "start_profile")) /* its `path` could overwrite any file of the server */
+        um_reply_error(x, 404, NULL, NULL, "use POST /start_profile, which chooses the file names itself");
     else if (!read_worker(s, x, &worker) || !read_timeout(x, &timeout)) return;
     else if (um_exchange_body(x).n == 0) begin_call(s, x, worker, name, UM_STR("{}"), timeout);
-    else um_read(s, x, &reader, NULL);
+    else um_intake_start(s, x, &handler, NULL);
 }
 
 /* ---- Profiles ---------------------------------------------------------------------------------------------------- */
@@ -264,11 +256,11 @@ static um_status take_prefix(const json_t *body, const char **prefix, um_err *er
     }
     if (strchr(*prefix, '/'))
         return um_fail_param(err, UM_EINVAL, "profile_prefix",
-                             "it begins the name of a file and can't hold a slash: \"%.80s\"", *prefix);
+                             "expected a prefix of a file name without a slash, found \"%.80s\"", *prefix);
     return UM_OK;
 }
 
-/* {"profile_prefix": "name"}, or null, or nothing. Answers 400 or 415 itself. */
+/* Parses {"profile_prefix": "name"}; the name may be null or missing, the body empty. Responds with errors itself. */
 static bool read_prefix(um_exchange *x, um_buf *args) {
     const char *prefix = "";
     um_err err = {0};
@@ -281,29 +273,29 @@ static bool read_prefix(um_exchange *x, um_buf *args) {
     return !st;
 }
 
-static void post_start_profile(um_server *s, um_exchange *x, const char *id) {
+static void post_start_profile(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_buf args = {0};
     if (read_prefix(x, &args)) begin_call(s, x, -1, "start_profile", (um_str){args.data, args.len}, CALL_SECONDS);
     um_buf_free(&args);
 }
 
-static void post_stop_profile(um_server *s, um_exchange *x, const char *id) {
+static void post_stop_profile(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     if (um_read_empty(x)) begin_call(s, x, -1, "stop_profile", UM_STR("{}"), CALL_SECONDS);
 }
 
 static const um_endpoint rows[] = {
     {"GET", "/health", get_health, UM_ENDPOINT_OPEN, "vLLM, SGLang, llama.cpp",
-     "200 while some worker takes requests, else 503 and why"},
-    {"GET", "/v1/health", get_health, 0, "dLLM-Serve", "the same"},
-    {"GET", "/health_generate", get_health_generate, UM_ENDPOINT_WAITS, "SGLang", "200 once a token was made, in 20 s"},
-    {"GET", "/ping", get_ping, UM_ENDPOINT_OPEN, "SageMaker", "200: the server answers"},
+     "200 while a worker takes requests, else 503 with the reason"},
+    {"GET", "/v1/health", get_health, UM_ENDPOINT_OPEN, "dLLM-Serve", "the same"},
+    {"GET", "/health_generate", get_health_generate, UM_ENDPOINT_WAITS, "SGLang",
+     "generate one token: 200, or 503 after 20 s"},
+    {"GET", "/ping", get_ping, UM_ENDPOINT_OPEN, "SageMaker", "200 while the server runs"},
     {"GET", "/version", get_version, UM_ENDPOINT_OPEN, "vLLM", "version of the program"},
-    {"GET", "/metrics", get_metrics, 0, "Prometheus", "counters, gauges and histograms"},
-    {"POST", "/start_profile", post_start_profile, 0, "Diffulex, vLLM", "every worker begins a trace of its steps"},
-    {"POST", "/stop_profile", post_stop_profile, 0, "Diffulex, vLLM", "ends the traces"},
+    {"POST", "/start_profile", post_start_profile, 0, "Diffulex, vLLM", "start a trace of the steps of every worker"},
+    {"POST", "/stop_profile", post_stop_profile, 0, "Diffulex, vLLM", "end the traces"},
     {"POST", "/call/{id}", post_call, 0, "unmask",
-     "calls a function of the workers, ?worker=i of one, with ?timeout=seconds; the body holds its arguments"},
+     "call a worker function with the arguments in the body; ?worker=i calls one worker only, ?timeout=seconds"},
 };
 const um_endpoint_set um_ops_endpoints = {rows, UM_LEN(rows)};

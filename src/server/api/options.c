@@ -1,9 +1,9 @@
-/* GET /options: the parameters that a request may carry, with range, default and readers, from the option rows. The web
- * page makes its form of it. */
+/* GET /options: the parameters of requests with their ranges, defaults and readers, from the tables of options. The web
+ * page builds its form from it. */
 #include <math.h>
 
 #include "engine/options.h"
-#include "server/api/shapes.h"
+#include "server/api/common.h"
 
 static void put_text(um_jw *w, const char *key, um_str text) {
     um_jw_key(w, key);
@@ -11,8 +11,8 @@ static void put_text(um_jw *w, const char *key, um_str text) {
     else um_jw_null(w);
 }
 
-static void put_choices(um_jw *w, const char *choices) {
-    um_jw_key(w, "choices");
+static void put_words(um_jw *w, const char *key, const char *choices) {
+    um_jw_key(w, key);
     um_jw_begin_array(w);
     while (*choices) {
         size_t n = strcspn(choices, "|");
@@ -22,28 +22,31 @@ static void put_choices(um_jw *w, const char *choices) {
     um_jw_end_array(w);
 }
 
-/* The ends of a range; null where a number is free. */
-static void put_ends(um_jw *w, const um_option *row) {
+/* Writes the limits of a range, null for a parameter without limits. */
+static void put_limits(um_jw *w, const um_option *row) {
     bool bounded = row->min != 0 || row->max != 0;
     um_jw_put_double(w, "min", bounded ? row->min : NAN);
     um_jw_put_double(w, "max", bounded ? row->max : NAN);
 }
 
-/* The value in the set's struct is what the server takes when a request does not say. */
+/* Writes a parameter. `choices` are all words that it allows. `names` are the names and aliases of the strategies,
+ * samplers or retention rules that it selects from. The value in the set's struct is the default. */
 static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
     (void)opens_group;
     um_jw *w = (um_jw *)arg;
-    um_buf range = {0}, value = {0}, readers = {0};
+    um_buf range = {0}, value = {0}, readers = {0}, names = {0};
     um_option_range(row, &range);
     um_option_get_text(row, set->base, &value);
-    um_request_put_readers(row, &readers);
+    um_request_append_readers(row, &readers);
+    um_request_append_names(row, &names);
     um_jw_begin_object(w);
     put_text(w, "name", um_str_of(row->name));
     put_text(w, "group", um_str_of(row->group));
     put_text(w, "type", um_str_of(um_option_type(row)));
-    put_ends(w, row);
+    put_limits(w, row);
     um_jw_put_str(w, "range", (um_str){range.data, range.len});
-    if (row->choices) put_choices(w, row->choices);
+    if (row->choices) put_words(w, "choices", row->choices);
+    if (names.len) put_words(w, "names", names.data);
     put_text(w, "auto", um_option_auto(row));
     put_text(w, "default", (um_str){value.data, value.len});
     put_text(w, "help", um_str_of(row->help));
@@ -52,9 +55,10 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     um_buf_free(&range);
     um_buf_free(&value);
     um_buf_free(&readers);
+    um_buf_free(&names);
 }
 
-static void answer_options(um_server *s, um_exchange *x, const char *id) {
+static void get_options(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_request defaults;
     um_request_defaults(s, &defaults);
@@ -75,6 +79,6 @@ static void answer_options(um_server *s, um_exchange *x, const char *id) {
 }
 
 static const um_endpoint rows[] = {
-    {"GET", "/options", answer_options, 0, "unmask", "the parameters of a request with their ranges and defaults"},
+    {"GET", "/options", get_options, 0, "unmask", "list the request parameters with ranges and defaults"},
 };
 const um_endpoint_set um_options_endpoints = {rows, UM_LEN(rows)};

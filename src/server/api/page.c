@@ -1,11 +1,12 @@
-/* The web page: files of web/, which the build turns into arrays (Makefile), served at / and under their names. */
-#include "server/server.h"
+/* The web page: the files of web/ at / and under their names. The build turns them into arrays (Makefile). */
+#include "server/api/apis.h"
+#include "server/respond/reply.h"
 
-/* Defines an array of each file and UM_WEB_FILES(X), a list of X(array, name, tag). */
+/* Defines an array for each file, and UM_WEB_FILES(X), a list of X(array, name, tag). */
 #include "web.inc"
 
 typedef struct web_file {
-    const char *name, *tag; /* tag: changes with the content */
+    const char *name, *tag; /* tag: a hash of the content */
     const void *data;
     size_t size;
 } web_file;
@@ -31,10 +32,10 @@ static const web_file *find(const char *name) {
     return NULL;
 }
 
-/* Nothing from elsewhere, no script in the page itself. The page may call other servers. */
+/* The policy forbids scripts inside the HTML and files from other servers. Requests to other servers are allowed. */
 static void add_headers(um_exchange *x, const web_file *f) {
     um_exchange_add_header(x, "ETag", f->tag);
-    um_exchange_add_header(x, "Cache-Control", "no-cache"); /* ask again, which costs a 304 */
+    um_exchange_add_header(x, "Cache-Control", "no-cache"); /* browsers ask each time and get a 304 */
     um_exchange_add_header(x, "X-Content-Type-Options", "nosniff");
     um_exchange_add_header(x, "Referrer-Policy", "no-referrer");
     um_exchange_add_header(x, "Content-Security-Policy",
@@ -42,11 +43,11 @@ static void add_headers(um_exchange *x, const web_file *f) {
                            "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
 }
 
-static void send_file(um_server *s, um_exchange *x, const char *name) {
-    const web_file *f = um_server_get_config(s)->page ? find(name) : NULL;
+static void send_file(um_service *s, um_exchange *x, const char *name) {
+    const web_file *f = s->setup.config->page ? find(name) : NULL;
     const char *known = um_exchange_header(x, "if-none-match");
     if (!f) {
-        um_reply_error(x, 404, NULL, NULL, "this server has no page");
+        um_reply_error(x, 404, NULL, NULL, "this server has no web page");
         return;
     }
     add_headers(x, f);
@@ -54,14 +55,14 @@ static void send_file(um_server *s, um_exchange *x, const char *name) {
     else um_exchange_send(x, 200, type_of(f->name), f->data, f->size);
 }
 
-static void get_page(um_server *s, um_exchange *x, const char *id) {
+static void get_page(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     send_file(s, x, "index.html");
 }
 
-/* A handler does not hear which row it serves, so each file has its own. */
+/* A handler does not know the row that it was called for, so each file has its own handler. */
 #define UM_X(array, name, tag)                                                                                         \
-    static void get_##array(um_server *s, um_exchange *x, const char *id) {                                            \
+    static void get_##array(um_service *s, um_exchange *x, const char *id) {                                           \
         (void)id;                                                                                                      \
         send_file(s, x, name);                                                                                         \
     }

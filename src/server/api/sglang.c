@@ -1,12 +1,12 @@
-/* SGLang's API: /generate with `text` or `input_ids`, aborts, and what the server says of itself. */
+/* SGLang's API: /generate with `text` or `input_ids`, aborts, information about model and server, and the cache. */
 #include "server/api/sglang.h"
 
 #include <jansson.h>
 
 #include "engine/options.h"
-#include "server/api/shapes.h"
+#include "server/api/common.h"
 
-#define TOKENS "128" /* of an answer, as SGLang has it */
+#define DEFAULT_MAX_TOKENS "128"
 
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
@@ -26,7 +26,7 @@ static um_status take_input_ids(um_body *b, const json_t *v, um_err *err) {
     return um_body_take_prompt(b, v, err);
 }
 
-/* One for each prompt; a single one is the request's. */
+/* `rid` is the id of the request, or a list with an id for each prompt. */
 static um_status take_rid(um_body *b, const json_t *v, um_err *err) {
     const char *text = NULL;
     if (json_is_array(v)) return UM_OK; /* see check_rids */
@@ -37,7 +37,8 @@ static um_status take_rid(um_body *b, const json_t *v, um_err *err) {
     return st;
 }
 
-/* Here it is one field to want log-probabilities, and another how many likeliest ones come beside them. */
+/* return_logprob asks for log-probabilities; top_logprobs_num is the number of most likely tokens that are reported
+ * with each. */
 static um_status take_return_logprob(um_body *b, const json_t *v, um_err *err) {
     bool wanted = false;
     if (json_is_array(v)) return UM_OK; /* see read_own */
@@ -51,65 +52,68 @@ static um_status take_top_logprobs(um_body *b, const json_t *v, um_err *err) {
     return um_body_set_json(b, "logprobs", "top_logprobs_num", v, err);
 }
 
-/* The name of an adapter. */
+/* lora_path is the name of an adapter. */
 static um_status take_lora_path(um_body *b, const json_t *v, um_err *err) {
     const char *name = NULL, *adapter = NULL;
     if (json_is_array(v)) return UM_OK; /* see read_own */
     um_status st = um_json_take_text(v, "\"lora_path\"", &name, err);
     if (st) return st;
-    if (!um_server_has_model(b->server, name, &adapter) || !adapter)
-        return um_fail(err, UM_EINVAL, "\"lora_path\": there is no adapter \"%.100s\"; /v1/models lists them", name);
+    if (!um_setup_has_model(b->setup, name, &adapter) || !adapter)
+        return um_fail(err, UM_EINVAL, "\"lora_path\": unknown adapter \"%.100s\"; /v1/models lists the adapters",
+                       name);
     b->generate.adapter = um_str_of(adapter);
     return UM_OK;
 }
 
-/* An object was read like the rest of the body (see flatten); a list has one for each prompt (see read_own). */
-static um_status take_list(um_body *b, const json_t *v, um_err *err) {
+/* Accepts a list, whose entries read_own reads. An object does not get here: flatten has replaced it by its members. */
+static um_status take_sampling_params(um_body *b, const json_t *v, um_err *err) {
     (void)b;
     if (json_is_array(v)) return UM_OK;
     return um_fail(err, UM_EINVAL, "\"sampling_params\": expected an object, or a list of them, found %s",
                    um_json_kind(v));
 }
 
-#define NO_GRAMMAR "a grammar fixes one token after another, and these models write many at once"
-#define NO_PROMPT  "a prompt that is read both ways has no next tokens"
+#define NO_GRAMMAR "a grammar needs token-by-token decoding, and these models write many tokens at once"
+#define NO_PROMPT  "prompt tokens have none: the model sees the whole prompt at once"
 
 static const um_field rows[] = {
     {.name = "text", .take = take_text},
     {.name = "input_ids", .take = take_input_ids},
-    {.name = "sampling_params", .take = take_list},
+    {.name = "sampling_params", .take = take_sampling_params},
     {.name = "sampling_seed", .option = "seed"},
     {.name = "lora_path", .take = take_lora_path},
     {.name = "rid", .take = take_rid},
     {.name = "return_logprob", .take = take_return_logprob},
     {.name = "top_logprobs_num", .take = take_top_logprobs},
     {.name = "logprob_start_len", .neutral = "-1|null", .why = NO_PROMPT},
-    {.name = "token_ids_logprob", .neutral = "null", .why = "top_logprobs_num gives the likeliest ones"},
-    {.name = "return_text_in_logprobs", .neutral = "false|null", .why = "/detokenize gives texts of ids"},
-    {.name = "return_hidden_states", .neutral = "false|null", .why = "they never leave the engine"},
+    {.name = "token_ids_logprob", .neutral = "null", .why = "top_logprobs_num returns the most likely tokens"},
+    {.name = "return_text_in_logprobs", .neutral = "false|null", .why = "/detokenize turns ids into text"},
+    {.name = "return_hidden_states", .neutral = "false|null", .why = "hidden states do not leave the engine"},
     {.name = "input_embeds", .neutral = "null", .why = "prompts are texts or token ids"},
     {.name = "image_data", .neutral = "null|[]", .why = "these models read text"},
     {.name = "video_data", .neutral = "null|[]", .why = "these models read text"},
     {.name = "audio_data", .neutral = "null|[]", .why = "these models read text"},
-    {.name = "session_params", .neutral = "null", .why = "send the whole prompt; its beginning is cached"},
-    {.name = "custom_logit_processor", .neutral = "null", .why = "logit_bias changes logits"},
+    {.name = "session_params", .neutral = "null", .why = "send the whole prompt; its prefix is cached"},
+    {.name = "custom_logit_processor", .neutral = "null", .why = "use logit_bias to change logits"},
     {.name = "json_schema", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "regex", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "ebnf", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "structural_tag", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "no_stop_trim", .neutral = "false|null", .why = "include_stop_str_in_output keeps the stop string"},
-    {.name = "stop_regex", .neutral = "null|[]", .why = "stop takes strings"},
-    {.name = "background", .neutral = "false|null", .why = "/v1/generate answers at once with a number"},
-    {.name = "log_metrics"},
+    {.name = "stop_regex", .neutral = "null|[]", .why = "use stop, which takes plain strings"},
+    {.name = "background", .neutral = "false|null", .why = "/v1/generate returns a request id at once"},
+    {.name = "stream_options", .neutral = "null", .why = UM_NO_STREAM_OPTIONS},
+    {.name = "log_metrics", .why = "every request is counted in /metrics"},
 };
 static const um_field_set sglang_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&sglang_rows, &um_common_fields, NULL};
 
-/* A list of something has an entry for each prompt. */
+/* Checks that a field which is a list has an entry for each prompt. */
 static um_status check_length(const um_body *b, const char *name, const json_t *list, um_err *err) {
     if (!b->one_prompt && json_array_size(list) == b->n_prompts) return UM_OK;
-    return um_fail_param(err, UM_EINVAL, name, "%zu of them for %zu prompts%s", json_array_size(list), b->n_prompts,
-                         b->one_prompt ? ", which are not a list" : "");
+    if (b->one_prompt) return um_fail_param(err, UM_EINVAL, name, "a list is only possible with a list of prompts");
+    return um_fail_param(err, UM_EINVAL, name, "expected an entry for each of the %zu prompts, found %zu", b->n_prompts,
+                         json_array_size(list));
 }
 
 static um_status check_rids(um_body *b, um_err *err) {
@@ -126,27 +130,27 @@ static um_status check_rids(um_body *b, um_err *err) {
     return UM_OK;
 }
 
-/* sampling_params is an object of its own; its members are read like the others. A name must not be in both. */
+/* Moves the members of sampling_params to the top level, where they are read like all fields. Refuses duplicates. */
 static um_status flatten(json_t *root, um_err *err) {
     json_t *inner = json_object_get(root, "sampling_params"), *value;
     const char *key;
     um_status st = UM_OK;
-    if (!json_is_object(inner)) return UM_OK; /* see take_list */
+    if (!json_is_object(inner)) return UM_OK; /* see take_sampling_params */
     json_incref(inner);
     json_object_del(root, "sampling_params");
     json_object_foreach(inner, key, value) {
         if (!st && json_object_get(root, key))
-            st = um_fail_param(err, UM_EINVAL, key, "it is given twice, inside and outside of sampling_params");
+            st = um_fail_param(err, UM_EINVAL, key, "duplicate field, inside and outside of sampling_params");
         json_object_set(root, key, value);
     }
     json_decref(inner);
     return st;
 }
 
-/* Fields that may be lists, with an entry for each prompt. */
+/* Fields that can be lists with an entry for each prompt. */
 static const char *const lists[] = {"sampling_params", "lora_path", "return_logprob", "top_logprobs_num"};
 
-/* Reads what prompt i is asked with: the request without its prompts, entries in the place of lists. */
+/* Reads the parameters of prompt i: the body without its prompts, and with entry i instead of each list. */
 static um_status read_one(um_body *b, size_t i, um_err *err) {
     json_t *one = json_copy(b->root);
     um_status st = UM_OK;
@@ -155,18 +159,19 @@ static um_status read_one(um_body *b, size_t i, um_err *err) {
     json_object_del(one, "rid");
     for (size_t k = 0; k < UM_LEN(lists); k++) {
         json_t *list = json_object_get(one, lists[k]), *entry = json_array_get(list, i);
-        if (json_is_array(entry)) st = um_fail_param(err, UM_EINVAL, lists[k], "an entry of the list is a list");
+        if (json_is_array(entry)) st = um_fail_param(err, UM_EINVAL, lists[k], "an entry of the list can't be a list");
         if (json_is_array(list)) json_object_set(one, lists[k], entry);
     }
     if (!st) st = flatten(one, err);
     if (st) json_decref(one);
-    else st = um_body_read(&b->own[i], b->server, &b->room, one, sets, err);
-    if (!st) st = um_body_default(&b->own[i], "max_tokens", TOKENS, err);
+    else st = um_body_read(&b->own[i], b->setup, &b->capacity, one, sets, err);
+    if (!st) st = um_body_default(&b->own[i], "max_tokens", DEFAULT_MAX_TOKENS, err);
     if (!st && b->own[i].generate.n != b->own[0].generate.n)
         st = um_fail_param(err, UM_EINVAL, "n", "expected the same number of answers for every prompt");
     return st ? um_fail_in(err, "prompt %zu", i) : UM_OK;
 }
 
+/* If the request has such lists, reads the parameters of each prompt into b->own. */
 static um_status read_own(um_body *b, um_err *err) {
     bool any = false;
     for (size_t k = 0; k < UM_LEN(lists); k++) {
@@ -190,12 +195,12 @@ static um_status check(um_body *b, um_err *err) {
     um_status st = check_rids(b, err);
     if (!st) st = read_own(b, err);
     if (!st) st = um_body_streams_text(b, err);
-    return st ? st : um_body_default(b, "max_tokens", TOKENS, err);
+    return st ? st : um_body_default(b, "max_tokens", DEFAULT_MAX_TOKENS, err);
 }
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-static void put_reason(um_jw *w, const um_msg_finish *m) {
+static void put_finish_reason(um_jw *w, const um_msg_finish *m) {
     const char *word = um_finish_reason(m);
     um_jw_key(w, "finish_reason");
     um_jw_begin_object(w);
@@ -208,7 +213,7 @@ static void put_reason(um_jw *w, const um_msg_finish *m) {
     um_jw_end_object(w);
 }
 
-/* [logprob, id, null]: the third is its text, which nobody may ask for here. */
+/* Writes [logprob, id, null]. SGLang writes the token's text for null with return_text_in_logprobs, refused here. */
 static void put_triple(um_jw *w, float logprob, int32_t id) {
     um_jw_begin_array(w);
     um_jw_double(w, (double)logprob);
@@ -234,18 +239,18 @@ static void put_logprobs(um_jw *w, const um_tokens *v) {
     um_jw_end_array(w);
 }
 
-static const char *rid_of(um_turn *t, const um_choice *c) {
-    const um_body *b = um_turn_body(t);
-    return b->rids ? b->rids[c->prompt] : um_turn_id(t);
+static const char *rid_of(um_generation *g, const um_choice *c) {
+    const um_body *b = um_generation_body(g);
+    return b->rids ? b->rids[c->prompt] : um_generation_id(g);
 }
 
-static void put_meta(um_turn *t, um_choice *c, const um_tokens *v, um_jw *w) {
-    const um_body *b = um_turn_body(t);
+static void put_meta(um_generation *g, um_choice *c, const um_tokens *v, um_jw *w) {
+    const um_body *b = um_generation_body(g);
     const um_msg_finish *m = &c->result;
     um_jw_key(w, "meta_info");
     um_jw_begin_object(w);
-    um_jw_put_cstr(w, "id", rid_of(t, c));
-    if (c->finished) put_reason(w, m);
+    um_jw_put_cstr(w, "id", rid_of(g, c));
+    if (c->finished) put_finish_reason(w, m);
     else um_jw_put_cstr(w, "finish_reason", NULL);
     um_jw_put_int(w, "prompt_tokens", (int64_t)b->prompt[c->prompt].n_ids);
     um_jw_put_int(w, "completion_tokens", c->n_tokens);
@@ -255,51 +260,52 @@ static void put_meta(um_turn *t, um_choice *c, const um_tokens *v, um_jw *w) {
         um_jw_put_int(w, "cached_tokens", m->cached_tokens);
         um_jw_put_double(w, "e2e_latency", m->total_seconds);
         um_jw_put_int(w, "seed", m->seed);
-        um_put_extras(t, c, w);
+        um_put_extras(g, c, w);
     }
     um_jw_end_object(w);
 }
 
-static void put_choice(um_turn *t, um_choice *c, um_jw *w) {
+static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
     const um_tokens all = um_choice_tokens(c);
     um_jw_begin_object(w);
     um_jw_put_str(w, "text", um_choice_text(c));
     um_jw_put_ints(w, "output_ids", all.id, all.n);
-    put_meta(t, c, &all, w);
-    if (um_turn_is_list(t)) um_jw_put_int(w, "index", c->number);
+    put_meta(g, c, &all, w);
+    if (um_generation_is_list(g)) um_jw_put_int(w, "index", c->number);
     um_jw_end_object(w);
 }
 
-static void whole(um_turn *t, um_jw *w) {
-    if (um_turn_is_list(t)) um_jw_begin_array(w);
-    for (int32_t i = 0; i < um_turn_n_choices(t); i++) put_choice(t, um_turn_choice(t, i), w);
-    if (um_turn_is_list(t)) um_jw_end_array(w);
+static void whole(um_generation *g, um_jw *w) {
+    if (um_generation_is_list(g)) um_jw_begin_array(w);
+    for (int32_t i = 0; i < um_generation_n_choices(g); i++) put_choice(g, um_generation_choice(g, i), w);
+    if (um_generation_is_list(g)) um_jw_end_array(w);
 }
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
-/* Every event has all of the answer so far. */
-static void send(um_turn *t, um_choice *c) {
-    put_choice(t, c, um_sse_begin(um_turn_sse(t)));
-    um_sse_append(um_turn_sse(t));
+/* Sends an event with the whole answer so far. */
+static void send(um_generation *g, um_choice *c) {
+    put_choice(g, c, um_sse_begin(um_generation_sse(g)));
+    um_sse_append(um_generation_sse(g));
 }
 
-static void text(um_turn *t, um_choice *c, const um_msg_text *m) {
+static void text(um_generation *g, um_choice *c, const um_msg_text *m) {
     (void)m;
-    send(t, c);
+    send(g, c);
 }
 
-static const um_shape shape = {.name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = send};
+static const um_response_writer writer = {
+    .name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = send};
 
-static const um_api sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &shape};
+const um_api um_api_sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &writer};
 
 bool um_sglang_is_body(const json_t *root) {
     return json_object_get(root, "text") || json_object_get(root, "input_ids");
 }
 
-um_status um_sglang_read(um_reading *r, um_err *err) {
+um_status um_sglang_read(um_intake *r, um_err *err) {
     um_status st = flatten(r->root, err);
-    return st ? st : um_read_api(r, &sglang, err);
+    return st ? st : um_intake_read_api(r, &um_api_sglang, err);
 }
 
 /* ---- Aborts ------------------------------------------------------------------------------------------------------ */
@@ -310,7 +316,7 @@ static um_status read_abort(const json_t *root, const char **rid, bool *all, um_
     json_object_foreach((json_t *)(uintptr_t)root, key, v) {
         um_status st = UM_OK;
         if (um_streq(key, "abort_all")) st = um_json_take_bool(v, "\"abort_all\"", all, err);
-        else if (!um_streq(key, "rid")) st = um_fail(err, UM_EINVAL, "unknown field; rid and abort_all are known");
+        else if (!um_streq(key, "rid")) st = um_fail(err, UM_EINVAL, "unknown field, expected rid or abort_all");
         else if (!json_is_null(v)) st = um_json_take_text(v, "\"rid\"", rid, err);
         if (st) return um_fail_about(err, st, key);
     }
@@ -318,8 +324,8 @@ static um_status read_abort(const json_t *root, const char **rid, bool *all, um_
     return UM_OK;
 }
 
-/* An id that nobody has is no error: the request may just have ended. */
-static void post_abort(um_server *s, um_exchange *x, const char *id) {
+/* An unknown id is not an error: its request may have just finished. */
+static void post_abort(um_service *s, um_exchange *x, const char *id) {
     const char *rid = NULL;
     bool all = false;
     um_err err = {0};
@@ -330,7 +336,7 @@ static void post_abort(um_server *s, um_exchange *x, const char *id) {
     if (read_abort(root, &rid, &all, &err)) {
         um_reply_err(x, &err);
     } else {
-        size_t n = um_turns_abort(s, NULL, all ? NULL : rid) + um_readings_abort(s, all ? NULL : rid);
+        size_t n = um_generations_abort(s, NULL, all ? NULL : rid) + um_intakes_abort(s, all ? NULL : rid);
         um_buf_printf(&body, "{\"aborted\":%zu}", n);
         um_reply_json(x, 200, &body);
     }
@@ -338,20 +344,20 @@ static void post_abort(um_server *s, um_exchange *x, const char *id) {
     json_decref(root);
 }
 
-/* ---- What the server is ------------------------------------------------------------------------------------------ */
+/* ---- Model and server -------------------------------------------------------------------------------------------- */
 
-static void put_model_info(um_server *s, um_jw *w) {
+static void put_model_info(um_service *s, um_jw *w) {
     um_model_info info;
-    um_model_get_info(um_server_model(s), &info);
+    um_model_get_info(s->setup.model, &info);
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "model_path", info.path);
     um_jw_put_cstr(w, "tokenizer_path", info.path);
     um_jw_put_bool(w, "is_generation", true);
-    um_jw_put_cstr(w, "served_model_name", um_server_model_name(s));
+    um_jw_put_cstr(w, "served_model_name", um_setup_model_name(&s->setup));
     um_jw_put_cstr(w, "model_type", info.model_type);
     um_jw_put_cstr(w, "family", info.family);
     um_jw_put_int(w, "vocab_size", info.vocab);
-    um_jw_put_int(w, "max_model_len", um_room_of(s).max_len);
+    um_jw_put_int(w, "max_model_len", um_capacity_get(s).max_len);
     um_jw_put_int(w, "mask_token_id", info.mask_id);
     um_jw_put_cstr(w, "preferred_sampling_params", NULL);
     um_jw_put_bool(w, "has_image_understanding", false);
@@ -359,34 +365,34 @@ static void put_model_info(um_server *s, um_jw *w) {
     um_jw_end_object(w);
 }
 
-/* Workers denoise side by side. */
-static double last_rate(const um_backend *b) {
+/* Returns the sum of the workers' decoding rates. */
+static double last_decode_rate(const um_worker_pool *b) {
     double sum = 0;
-    for (int32_t i = 0; i < um_backend_size(b); i++) sum += um_backend_worker(b, i).decode_rate;
+    for (int32_t i = 0; i < um_worker_pool_size(b); i++) sum += um_worker_pool_get_status(b, i).decode_rate;
     return sum;
 }
 
-static void put_counters(um_server *s, um_jw *w) {
+static void put_counters(um_service *s, um_jw *w) {
     um_msg_stats m = {0};
-    um_backend_stats(um_server_backend(s), &m);
+    um_worker_pool_get_stats(s->workers, &m);
     um_jw_put_int(w, "requests_running", m.requests_running);
     um_jw_put_int(w, "requests_waiting", m.requests_waiting);
-    um_jw_put_int(w, "requests_queued", um_backend_waiting(um_server_backend(s)));
+    um_jw_put_int(w, "requests_queued", um_worker_pool_outstanding(s->workers));
     um_jw_put_int(w, "pages_total", m.pages_total);
     um_jw_put_int(w, "pages_used", m.pages_used);
     um_jw_put_int(w, "steps", m.steps);
     um_jw_put_int(w, "decode_tokens", m.decode_tokens);
     um_jw_put_ratio(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
-    um_jw_put_double(w, "last_decode_tokens_per_second", last_rate(um_server_backend(s)));
+    um_jw_put_double(w, "last_decode_tokens_per_second", last_decode_rate(s->workers));
     um_jw_put_ratio(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
 }
 
-static void put_workers(um_server *s, um_jw *w) {
-    um_backend *b = um_server_backend(s);
+static void put_workers(um_service *s, um_jw *w) {
+    um_worker_pool *b = s->workers;
     um_jw_key(w, "workers");
     um_jw_begin_array(w);
-    for (int32_t i = 0; i < um_backend_size(b); i++) {
-        um_worker_view v = um_backend_worker(b, i);
+    for (int32_t i = 0; i < um_worker_pool_size(b); i++) {
+        um_worker_status v = um_worker_pool_get_status(b, i);
         um_jw_begin_object(w);
         um_jw_put_cstr(w, "state", v.state_name);
         um_jw_put_int(w, "restarts", v.restarts);
@@ -406,15 +412,15 @@ static void put_workers(um_server *s, um_jw *w) {
     um_jw_end_array(w);
 }
 
-/* The configuration as it was read, then what is counted. Options of the server itself are left out: keys are among
- * them. */
-static void put_server_info(um_server *s, um_jw *w) {
+/* Writes the configuration of the engine, counters and workers. The options of the server are left out: the API keys
+ * are among them. */
+static void put_server_info(um_service *s, um_jw *w) {
     um_option_set option[UM_OPTION_SETS_MAX];
-    um_config c = *um_server_get_config(s)->engine; /* sets are of what may be written */
+    um_config c = *s->setup.config->engine; /* an option set points to a struct that is not const */
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "version", um_version());
-    um_jw_put_cstr(w, "served_model_name", um_server_model_name(s));
-    um_jw_put_double(w, "began", um_server_began(s));
+    um_jw_put_cstr(w, "served_model_name", um_setup_model_name(&s->setup));
+    um_jw_put_double(w, "began", s->started);
     um_jw_key(w, "config");
     um_jw_begin_object(w);
     um_put_options(w, option, um_config_option_sets(option, &c));
@@ -424,12 +430,12 @@ static void put_server_info(um_server *s, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static void get_model_info(um_server *s, um_exchange *x, const char *id) {
+static void get_model_info(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_reply_with(s, x, put_model_info);
 }
 
-static void get_server_info(um_server *s, um_exchange *x, const char *id) {
+static void get_server_info(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     um_reply_with(s, x, put_server_info);
 }
@@ -441,7 +447,7 @@ static void put_flushed(const char *results, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static void flush_cache(um_server *s, um_exchange *x, const char *id) {
+static void flush_cache(um_service *s, um_exchange *x, const char *id) {
     (void)id;
     if (um_read_empty(x)) um_reply_call(s, x, "flush_cache", put_flushed);
 }
@@ -449,11 +455,11 @@ static void flush_cache(um_server *s, um_exchange *x, const char *id) {
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
 
 static const um_endpoint endpoints[] = {
-    {"POST", "/abort_request", post_abort, 0, "SGLang", "ends a generation by its id, or all of them"},
-    {"GET", "/get_model_info", get_model_info, 0, "SGLang", "facts of the model"},
-    {"GET", "/get_server_info", get_server_info, 0, "SGLang", "the configuration, and what is counted"},
+    {"POST", "/abort_request", post_abort, 0, "SGLang", "abort the generation with an id, or all"},
+    {"GET", "/get_model_info", get_model_info, 0, "SGLang", "describe the model"},
+    {"GET", "/get_server_info", get_server_info, 0, "SGLang", "list configuration, counters and workers"},
     {"GET", "/server_info", get_server_info, 0, "SGLang", "the same"},
-    {"GET", "/flush_cache", flush_cache, 0, "SGLang", "forgets the stored beginnings of prompts; 400 while some run"},
+    {"GET", "/flush_cache", flush_cache, 0, "SGLang", "clear the prefix cache; 400 while requests run"},
     {"POST", "/flush_cache", flush_cache, 0, "SGLang", "the same"},
 };
 const um_endpoint_set um_sglang_endpoints = {endpoints, UM_LEN(endpoints)};

@@ -1,16 +1,17 @@
-/* sglang: what /generate needs of the API of SGLang, which shares its path. */
+/* sglang: SGLang's /generate, for native.c: Diffulex's API has the same path. */
 #ifndef UM_API_SGLANG_H
 #define UM_API_SGLANG_H
 
-#include "server/reading.h"
+#include "server/generate/intake.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Is it a body of that API? */
+/* Returns whether the body belongs to SGLang's API: it then has `text` or `input_ids`. */
 bool um_sglang_is_body(const struct json_t *root);
-um_status um_sglang_read(um_reading *r, um_err *err);
+/* Reads a body of SGLang's API. Serves as the `read` of an intake handler. Any thread. */
+um_status um_sglang_read(um_intake *r, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -1,17 +1,17 @@
-/* Texts and token ids: /tokenize, /detokenize, /apply-template. Nothing is generated. */
+/* Endpoints that convert text, token ids and conversations: /tokenize, /detokenize, /apply-template. */
 #include <jansson.h>
 
-#include "server/api/shapes.h"
-#include "server/reading.h"
+#include "server/api/common.h"
+#include "server/generate/intake.h"
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* Rows that every body here has; what else a generation may be told means nothing here and is refused. */
-static const char *const plain_names[] = {"model", "prompt", "add_special_tokens", "return_token_strs", NULL};
+/* The fields of /tokenize in addition to those of a conversation. Other fields of generations are refused. */
+static const char *const text_fields[] = {"model", "prompt", "add_special_tokens", "return_token_strs", NULL};
 
 static const um_field rows[] = {
     {.name = "prompt", .take = um_body_take_prompt},
-    {.name = "return_token_strs", .neutral = "true|false", .why = "it is a switch"},
+    {.name = "return_token_strs", .neutral = "true|false", .why = "the field is a boolean"},
 };
 static const um_field_set token_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&token_rows, &um_chat_fields, &um_common_fields, NULL};
@@ -19,13 +19,13 @@ static const um_field_set *const sets[] = {&token_rows, &um_chat_fields, &um_com
 static bool is_known(const char *key, bool takes_prompt) {
     for (size_t i = 0; i < um_chat_fields.n; i++)
         if (um_streq(key, um_chat_fields.rows[i].name)) return true;
-    for (size_t i = 0; takes_prompt && plain_names[i]; i++)
-        if (um_streq(key, plain_names[i])) return true;
+    for (size_t i = 0; takes_prompt && text_fields[i]; i++)
+        if (um_streq(key, text_fields[i])) return true;
     return um_streq(key, "model");
 }
 
-/* takes_prompt: a text is as good as messages. */
-static um_status read_body(um_reading *r, bool takes_prompt, um_err *err) {
+/* Reads a body with messages or, if takes_prompt, with a text. */
+static um_status read_body(um_intake *r, bool takes_prompt, um_err *err) {
     const char *key, *wanted = takes_prompt ? "prompt" : "messages";
     json_t *root = r->root, *value;
     um_body *b = &r->body;
@@ -34,9 +34,9 @@ static um_status read_body(um_reading *r, bool takes_prompt, um_err *err) {
             return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
     }
     r->root = NULL;
-    um_status st = um_body_read(b, r->server, &r->room, root, sets, err);
+    um_status st = um_body_read(b, &r->service->setup, &r->capacity, root, sets, err);
     if (st) return st;
-    if (!b->n_prompts) return um_fail_param(err, UM_EINVAL, wanted, "it is missing");
+    if (!b->n_prompts) return um_fail_param(err, UM_EINVAL, wanted, "the field is missing");
     if (!b->one_prompt && b->prompt[0].kind != UM_PROMPT_CHAT)
         return um_fail_param(err, UM_EINVAL, "prompt", "expected one text, found a list");
     if (b->prompt[0].kind == UM_PROMPT_IDS)
@@ -44,10 +44,10 @@ static um_status read_body(um_reading *r, bool takes_prompt, um_err *err) {
     return UM_OK;
 }
 
-/* The same steps as in front of a generation. */
-static um_status encode(um_server *s, const um_body *b, int32_t **ids, size_t *n, um_err *err) {
+/* Encodes as um_body_encode does for a generation. */
+static um_status encode(um_service *s, const um_body *b, int32_t **ids, size_t *n, um_err *err) {
     const um_prompt *p = &b->prompt[0];
-    um_model *m = um_server_model(s);
+    um_model *m = s->setup.model;
     if (p->kind == UM_PROMPT_CHAT)
         return um_fail_about(err, um_model_render_chat(m, &b->chat, NULL, NULL, ids, n, err), "messages");
     return um_fail_about(
@@ -58,7 +58,7 @@ static um_status encode(um_server *s, const um_body *b, int32_t **ids, size_t *n
 
 /* ---- Tokenize ---------------------------------------------------------------------------------------------------- */
 
-static void put_strings(um_server *s, um_jw *w, const int32_t *ids, size_t n, bool wanted) {
+static void put_strings(um_service *s, um_jw *w, const int32_t *ids, size_t n, bool wanted) {
     um_jw_key(w, "token_strs");
     if (!wanted) {
         um_jw_null(w);
@@ -67,43 +67,43 @@ static void put_strings(um_server *s, um_jw *w, const int32_t *ids, size_t n, bo
     um_jw_begin_array(w);
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
-        const char *bytes = um_model_token_bytes(um_server_model(s), ids[i], &len);
+        const char *bytes = um_model_token_bytes(s->setup.model, ids[i], &len);
         um_jw_str(w, bytes, len);
     }
     um_jw_end_array(w);
 }
 
-static void put_tokens(um_reading *r, const int32_t *ids, size_t n) {
+static void put_tokens(um_intake *r, const int32_t *ids, size_t n) {
     um_jw w;
     um_jw_init(&w, &r->out);
     um_jw_begin_object(&w);
     um_jw_put_ints(&w, "tokens", ids, n);
     um_jw_put_int(&w, "count", (int64_t)n);
-    um_jw_put_int(&w, "max_model_len", r->room.max_len);
-    put_strings(r->server, &w, ids, n, json_is_true(json_object_get(r->body.root, "return_token_strs")));
+    um_jw_put_int(&w, "max_model_len", r->capacity.max_len);
+    put_strings(r->service, &w, ids, n, json_is_true(json_object_get(r->body.root, "return_token_strs")));
     um_jw_end_object(&w);
 }
 
-static um_status read_tokenize(um_reading *r, um_err *err) {
+static um_status read_tokenize(um_intake *r, um_err *err) {
     int32_t *ids = NULL;
     size_t n = 0;
     um_status st = read_body(r, true, err);
-    if (!st) st = encode(r->server, &r->body, &ids, &n, err);
+    if (!st) st = encode(r->service, &r->body, &ids, &n, err);
     if (!st) put_tokens(r, ids, n);
     um_free(ids);
     return st;
 }
 
-static void post_tokenize(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {.read = read_tokenize, .answer = um_answer_out};
+static void post_tokenize(um_service *s, um_exchange *x, const char *id) {
+    static const um_intake_handler handler = {.read = read_tokenize, .respond = um_intake_send_json};
     (void)id;
-    um_read(s, x, &reader, NULL);
+    um_intake_start(s, x, &handler, NULL);
 }
 
 /* ---- Detokenize, apply-template ---------------------------------------------------------------------------------- */
 
-/* {"prompt": text} */
-static void put_prompt(um_reading *r, const char *text, size_t n) {
+/* Writes {"prompt": text}. */
+static void put_prompt(um_intake *r, const char *text, size_t n) {
     um_jw w;
     um_jw_init(&w, &r->out);
     um_jw_begin_object(&w);
@@ -111,17 +111,17 @@ static void put_prompt(um_reading *r, const char *text, size_t n) {
     um_jw_end_object(&w);
 }
 
-static um_status read_ids(um_server *s, const json_t *root, int32_t *ids, um_err *err) {
+static um_status read_ids(um_service *s, const json_t *root, int32_t *ids, um_err *err) {
     const json_t *tokens = json_object_get(root, "tokens");
     const char *key;
     json_t *value;
     um_model_info info;
-    um_model_get_info(um_server_model(s), &info);
+    um_model_get_info(s->setup.model, &info);
     json_object_foreach((json_t *)(uintptr_t)root, key, value) {
         if (um_streq(key, "tokens") || um_streq(key, "model")) continue;
         return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
     }
-    if (!tokens) return um_fail_param(err, UM_EINVAL, "tokens", "it is missing");
+    if (!tokens) return um_fail_param(err, UM_EINVAL, "tokens", "the field is missing");
     um_status st = um_json_take_ids(tokens, "\"tokens\"", ids, err);
     if (st) return um_fail_about(err, st, "tokens");
     for (size_t i = 0; i < json_array_size(tokens); i++)
@@ -131,46 +131,46 @@ static um_status read_ids(um_server *s, const json_t *root, int32_t *ids, um_err
     return UM_OK;
 }
 
-static um_status read_detokenize(um_reading *r, um_err *err) {
+static um_status read_detokenize(um_intake *r, um_err *err) {
     char *text = NULL;
     size_t n = 0, n_ids = json_array_size(json_object_get(r->root, "tokens"));
     int32_t *ids = UM_NEW_ARRAY(int32_t, n_ids + 1);
-    um_status st = read_ids(r->server, r->root, ids, err);
-    if (!st) st = um_model_decode(um_server_model(r->server), ids, n_ids, true, &text, &n, err);
+    um_status st = read_ids(r->service, r->root, ids, err);
+    if (!st) st = um_model_decode(r->service->setup.model, ids, n_ids, true, &text, &n, err);
     if (!st) put_prompt(r, text, n);
     um_free(text);
     um_free(ids);
     return st;
 }
 
-static void post_detokenize(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {.read = read_detokenize, .answer = um_answer_out};
+static void post_detokenize(um_service *s, um_exchange *x, const char *id) {
+    static const um_intake_handler handler = {.read = read_detokenize, .respond = um_intake_send_json};
     (void)id;
-    um_read(s, x, &reader, NULL);
+    um_intake_start(s, x, &handler, NULL);
 }
 
-static um_status read_template(um_reading *r, um_err *err) {
+static um_status read_template(um_intake *r, um_err *err) {
     char *text = NULL;
     size_t n = 0;
     um_status st = read_body(r, false, err);
     if (st) return st;
-    st = um_model_render_chat(um_server_model(r->server), &r->body.chat, &text, &n, NULL, NULL, err);
+    st = um_model_render_chat(r->service->setup.model, &r->body.chat, &text, &n, NULL, NULL, err);
     if (!st) put_prompt(r, text, n);
     um_free(text);
     return um_fail_about(err, st, "messages");
 }
 
-static void post_template(um_server *s, um_exchange *x, const char *id) {
-    static const um_reader reader = {.read = read_template, .answer = um_answer_out};
+static void post_template(um_service *s, um_exchange *x, const char *id) {
+    static const um_intake_handler handler = {.read = read_template, .respond = um_intake_send_json};
     (void)id;
-    um_read(s, x, &reader, NULL);
+    um_intake_start(s, x, &handler, NULL);
 }
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
 
 static const um_endpoint endpoints[] = {
-    {"POST", "/tokenize", post_tokenize, 0, "vLLM", "ids of a text or a conversation"},
-    {"POST", "/detokenize", post_detokenize, 0, "vLLM", "text of ids, special tokens included"},
-    {"POST", "/apply-template", post_template, 0, "llama.cpp", "the text that a conversation becomes"},
+    {"POST", "/tokenize", post_tokenize, 0, "vLLM", "encode a text or a conversation to token ids"},
+    {"POST", "/detokenize", post_detokenize, 0, "vLLM", "decode token ids to text, including special tokens"},
+    {"POST", "/apply-template", post_template, 0, "llama.cpp", "render the prompt of a conversation"},
 };
 const um_endpoint_set um_tokens_endpoints = {endpoints, UM_LEN(endpoints)};

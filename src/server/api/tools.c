@@ -1,4 +1,4 @@
-/* Tool calls in the text of an answer. */
+/* The formats of tool calls in the text of an answer, and their parser. */
 #include <jansson.h>
 
 #include "server/api/answer.h"
@@ -10,14 +10,14 @@ static size_t skip_space(um_str s, size_t i) {
     return i;
 }
 
-/* Behind the string that begins at i. The text is JSON. */
+/* Returns the offset after the string that begins at i. The text is valid JSON. */
 static size_t skip_string(um_str s, size_t i) {
     for (i++; i < s.n && s.p[i] != '"'; i++)
         if (s.p[i] == '\\') i++;
     return i + 1;
 }
 
-/* Behind the value that begins at i. */
+/* Returns the offset after the value that begins at i. */
 static size_t skip_value(um_str s, size_t i) {
     int depth = 0;
     for (; i < s.n; i++) {
@@ -30,14 +30,15 @@ static size_t skip_value(um_str s, size_t i) {
     return i;
 }
 
-/* A member of an object as it is written, so that numbers keep their digits; p NULL when there is none. */
+/* Returns a member of an object as it is spelled in the text, so that numbers keep all their digits. p is NULL if the
+ * member is missing. */
 static um_str member(um_str s, const char *key) {
     size_t i = skip_space(s, 0) + 1, n = strlen(key);
     for (i = skip_space(s, i); i < s.n && s.p[i] == '"'; i = skip_space(s, i + 1)) {
         size_t from = i + 1;
         i = skip_string(s, i);
         bool same = i - 1 - from == n && memcmp(s.p + from, key, n) == 0;
-        from = skip_space(s, skip_space(s, i) + 1); /* behind the colon */
+        from = skip_space(s, skip_space(s, i) + 1); /* after the colon */
         i = skip_value(s, from);
         size_t end = i;
         while (end > from && strchr(" \n\r\t", s.p[end - 1])) end--;
@@ -46,69 +47,69 @@ static um_str member(um_str s, const char *key) {
     return (um_str){NULL, 0};
 }
 
-/* {"name": …, "arguments": …}; Llama writes "parameters". Arguments are an object, or JSON in a string. */
-static bool say_call(um_str text, const json_t *call, um_part_fn fn, void *arg) {
+/* Passes on the call {"name": …, "arguments": …}. Llama writes "parameters" for "arguments". The arguments are an
+ * object or a string that holds JSON. Returns false if the object is not a call. */
+static bool emit_call(um_str text, const json_t *call, um_answer_part_fn fn, void *arg) {
     const char *key = json_object_get(call, "arguments") ? "arguments" : "parameters";
     const json_t *name = json_object_get(call, "name"), *given = json_object_get(call, key);
-    um_part part = {.kind = UM_PART_CALL, .text = UM_STR("{}")}; /* between markers they may be missing */
+    um_answer_part part = {.kind = UM_ANSWER_CALL, .text = UM_STR("{}")}; /* arguments may be missing */
     if (!json_is_string(name) || (given && !json_is_object(given) && !json_is_string(given))) return false;
     part.name = (um_str){json_string_value(name), json_string_length(name)};
     if (json_is_object(given)) part.text = member(text, key);
     if (json_is_string(given)) part.text = (um_str){json_string_value(given), json_string_length(given)};
-    if (!part.text.p) return false; /* the key is written with an escape */
+    if (!part.text.p) return false; /* member() doesn't find a key that is written with an escape */
     fn(arg, &part);
     return true;
 }
 
-static bool read_hermes(um_str text, um_part_fn fn, void *arg) {
+static bool parse_hermes(um_str text, um_answer_part_fn fn, void *arg) {
     json_t *call = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
-    bool said = json_is_object(call) && say_call(text, call, fn, arg);
+    bool ok = json_is_object(call) && emit_call(text, call, fn, arg);
     json_decref(call);
-    return said;
+    return ok;
 }
 
-/* Objects one behind the other, perhaps with semicolons between. All of them are calls, or none is: the first round
- * looks, the second says. */
-static bool each_object(um_str text, um_part_fn fn, void *arg) {
+/* Passes on the calls of a text of one or more objects, which semicolons may separate. Returns false at the first
+ * object that is not a call; the calls before it have been passed on. */
+static bool emit_calls(um_str text, um_answer_part_fn fn, void *arg) {
     size_t n = 0;
     for (size_t i = skip_space(text, 0); i < text.n; i = skip_space(text, i), n++) {
         json_error_t where;
         um_str rest = {text.p + i, text.n - i};
         json_t *call = json_loadb(rest.p, rest.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
         bool has = json_object_get(call, "parameters") || json_object_get(call, "arguments");
-        bool said = has && say_call((um_str){rest.p, (size_t)where.position}, call, fn, arg);
+        bool ok = has && emit_call((um_str){rest.p, (size_t)where.position}, call, fn, arg);
         json_decref(call);
-        if (!said) return false;
+        if (!ok) return false;
         i = skip_space(text, i + (size_t)where.position);
         if (i < text.n && text.p[i] == ';') i++;
     }
     return n > 0;
 }
 
-static void ignore(void *arg, const um_part *p) { (void)arg, (void)p; }
+static void ignore(void *arg, const um_answer_part *p) { (void)arg, (void)p; }
 
-static bool read_llama3(um_str text, um_part_fn fn, void *arg) {
+/* Either all objects are calls, or the text is content. The first round only checks. */
+static bool parse_llama3(um_str text, um_answer_part_fn fn, void *arg) {
     static const char tag[] = "<|python_tag|>";
     if (um_begins_with(text, tag) > 0) text = (um_str){text.p + strlen(tag), text.n - strlen(tag)};
-    return each_object(text, ignore, NULL) && each_object(text, fn, arg);
+    return emit_calls(text, ignore, NULL) && emit_calls(text, fn, arg);
 }
 
-/* ---- The table --------------------------------------------------------------------------------------------------- */
+/* ---- Formats ----------------------------------------------------------------------------------------------------- */
 
 const um_tool_format um_tool_formats[] = {
     {.name = "hermes",
      .aliases = "qwen|qwen2_5|qwen3|sdar|llada2",
-     .summary = "<tool_call>{\"name\": …, \"arguments\": {…}}</tool_call>",
      .begin = "<tool_call>",
      .end = "</tool_call>",
-     .read = read_hermes,
+     .parse = parse_hermes,
      .opening = "<tool_call>\n{\"name\": \"",
      .opening_named = "<tool_call>\n{\"name\": \"%s\", \"arguments\": "},
     {.name = "llama3_json",
      .aliases = "llama3|llama",
-     .summary = "the whole answer is {\"name\": …, \"parameters\": {…}}, several behind each other",
      .starts = "{ <|python_tag|>",
-     .read = read_llama3,
+     .parse = parse_llama3,
      .opening = "{\"name\": \"",
      .opening_named = "{\"name\": \"%s\", \"parameters\": "},
 };
@@ -126,103 +127,110 @@ um_status um_tool_format_find(const um_tool_format **out, const char *name, um_e
     um_buf names = {0};
     for (size_t i = 0; i < um_n_tool_formats; i++)
         um_buf_printf(&names, "%s%s", i ? ", " : "", um_tool_formats[i].name);
-    um_status st = um_fail_param(err, UM_EINVAL, "tool_call_parser", "\"%.60s\" is none of %s", name, names.data);
+    um_status st = um_fail_param(err, UM_EINVAL, "tool_call_parser", "unknown format \"%.60s\", expected one of: %s",
+                                 name, names.data);
     um_buf_free(&names);
     return st;
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Parsing ----------------------------------------------------------------------------------------------------- */
 
-enum { OUTSIDE, INSIDE, UNDECIDED = OUTSIDE, CALLS = INSIDE, PLAIN };
+/* The state of a parser. Formats with markers: OUTSIDE, INSIDE a call. Others: UNDECIDED, MAYBE_CALLS, CONTENT. */
+enum { OUTSIDE, INSIDE, UNDECIDED = OUTSIDE, MAYBE_CALLS = INSIDE, CONTENT };
 
-static um_str held(const um_tool_reader *t) { return (um_str){t->held.data ? t->held.data : "", t->held.len}; }
-
-static void consume(um_tool_reader *t, size_t n) {
-    memmove(t->held.data, t->held.data + n, t->held.len - n);
-    t->held.len -= n;
-    t->held.data[t->held.len] = '\0';
+static um_str pending(const um_tool_parser *t) {
+    return (um_str){t->pending.data ? t->pending.data : "", t->pending.len};
 }
 
-static void say_content(um_tool_reader *t, um_str text, um_part_fn fn, void *arg) {
-    um_edges_put(&t->edges, UM_PART_CONTENT, text, fn, arg);
+/* Removes the first n pending bytes. */
+static void consume(um_tool_parser *t, size_t n) {
+    memmove(t->pending.data, t->pending.data + n, t->pending.len - n);
+    t->pending.len -= n;
+    t->pending.data[t->pending.len] = '\0';
 }
 
-/* Text up to the next call; false: more is needed. */
-static bool to_call(um_tool_reader *t, um_part_fn fn, void *arg) {
+static void emit_content(um_tool_parser *t, um_str text, um_answer_part_fn fn, void *arg) {
+    um_trimmer_put(&t->trimmer, UM_ANSWER_CONTENT, text, fn, arg);
+}
+
+/* Passes on content up to the next begin marker. Returns false if the marker has not come yet. */
+static bool parse_content(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
     bool whole;
-    size_t at = um_marker_find(held(t), t->format->begin, &whole);
-    bool found = whole && at < t->held.len;
-    say_content(t, (um_str){held(t).p, at}, fn, arg);
+    size_t at = um_marker_find(pending(t), t->format->begin, &whole);
+    bool found = whole && at < t->pending.len;
+    emit_content(t, (um_str){pending(t).p, at}, fn, arg);
     if (at || found) consume(t, at + (found ? strlen(t->format->begin) : 0));
     if (found) t->state = INSIDE;
     return found;
 }
 
-/* What is between the markers is a call, or else text with its markers. `end`: the one that was found, or "". */
-static void say_inside(um_tool_reader *t, um_str inside, const char *end, um_part_fn fn, void *arg) {
-    if (t->format->read(inside, fn, arg)) {
-        um_edges_drop(&t->edges);
+/* Passes on the text between two markers: as a call if it is one, else as content together with its markers. `end` is
+ * the end marker, "" if it is missing. */
+static void emit_between(um_tool_parser *t, um_str inside, const char *end, um_answer_part_fn fn, void *arg) {
+    if (t->format->parse(inside, fn, arg)) {
+        um_trimmer_drop(&t->trimmer);
         return;
     }
-    say_content(t, um_str_of(t->format->begin), fn, arg);
-    say_content(t, inside, fn, arg);
-    say_content(t, um_str_of(end), fn, arg);
+    emit_content(t, um_str_of(t->format->begin), fn, arg);
+    emit_content(t, inside, fn, arg);
+    emit_content(t, um_str_of(end), fn, arg);
 }
 
-static bool to_end(um_tool_reader *t, um_part_fn fn, void *arg) {
+/* Parses the call up to the end marker. Returns false if the marker has not come yet. */
+static bool parse_call(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
     bool whole;
-    size_t at = um_marker_find(held(t), t->format->end, &whole);
-    if (!whole || at == t->held.len) return false;
-    say_inside(t, (um_str){held(t).p, at}, t->format->end, fn, arg);
+    size_t at = um_marker_find(pending(t), t->format->end, &whole);
+    if (!whole || at == t->pending.len) return false;
+    emit_between(t, (um_str){pending(t).p, at}, t->format->end, fn, arg);
     consume(t, at + strlen(t->format->end));
     t->state = OUTSIDE;
     return true;
 }
 
-/* An answer that may be calls as a whole waits for its end; any other goes out as it comes. */
-static void push_whole(um_tool_reader *t, um_part_fn fn, void *arg) {
-    size_t blank = skip_space(held(t), 0);
-    um_str text = {held(t).p + blank, held(t).n - blank};
+/* Parses a format without markers. An answer that may be calls stays pending until it ends; content is passed on. */
+static void push_unmarked(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
+    size_t blank = skip_space(pending(t), 0);
+    um_str text = {pending(t).p + blank, pending(t).n - blank};
     if (t->state == UNDECIDED && text.n) {
         int begins = um_begins_with(text, t->format->starts);
-        if (begins) t->state = begins > 0 ? CALLS : PLAIN;
+        if (begins) t->state = begins > 0 ? MAYBE_CALLS : CONTENT;
     }
-    if (t->state != PLAIN) return;
-    say_content(t, held(t), fn, arg);
-    um_buf_clear(&t->held);
+    if (t->state != CONTENT) return;
+    emit_content(t, pending(t), fn, arg);
+    um_buf_clear(&t->pending);
 }
 
-void um_tools_push(um_tool_reader *t, um_str text, um_part_fn fn, void *arg) {
+void um_tool_parser_push(um_tool_parser *t, um_str text, um_answer_part_fn fn, void *arg) {
     if (!t->format) {
-        if (text.n) fn(arg, &(um_part){.kind = UM_PART_CONTENT, .text = text});
+        if (text.n) fn(arg, &(um_answer_part){.kind = UM_ANSWER_CONTENT, .text = text});
         return;
     }
-    um_buf_append(&t->held, text.p, text.n);
+    um_buf_append(&t->pending, text.p, text.n);
     if (!t->format->begin) {
-        push_whole(t, fn, arg);
+        push_unmarked(t, fn, arg);
         return;
     }
-    while (t->state == OUTSIDE ? to_call(t, fn, arg) : to_end(t, fn, arg))
+    while (t->state == OUTSIDE ? parse_content(t, fn, arg) : parse_call(t, fn, arg))
         ;
 }
 
-/* A call whose end marker is missing counts when it is whole: the marker is the last thing that a limit cuts off. */
-void um_tools_end(um_tool_reader *t, um_part_fn fn, void *arg) {
+/* A complete call without an end marker is a call: max_tokens can cut off the marker alone. */
+void um_tool_parser_end(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
     if (!t->format) return;
     if (t->state == INSIDE && t->format->begin) {
-        say_inside(t, held(t), "", fn, arg);
-    } else if (t->held.len) {
-        um_str text = held(t);
+        emit_between(t, pending(t), "", fn, arg);
+    } else if (t->pending.len) {
+        um_str text = pending(t);
         size_t blank = skip_space(text, 0);
-        bool calls = t->state == CALLS && t->format->read((um_str){text.p + blank, text.n - blank}, fn, arg);
-        if (!calls) say_content(t, text, fn, arg);
+        bool calls = t->state == MAYBE_CALLS && t->format->parse((um_str){text.p + blank, text.n - blank}, fn, arg);
+        if (!calls) emit_content(t, text, fn, arg);
     }
-    um_buf_clear(&t->held);
-    um_edges_flush(&t->edges, UM_PART_CONTENT, fn, arg);
+    um_buf_clear(&t->pending);
+    um_trimmer_flush(&t->trimmer, UM_ANSWER_CONTENT, fn, arg);
 }
 
-/* A call waits with its marker, which is not held any more. */
-size_t um_tools_waiting(const um_tool_reader *t) {
+/* Counts the begin marker of a pending call, too. It is no longer in `pending`. */
+size_t um_tool_parser_pending(const um_tool_parser *t) {
     size_t marker = t->format && t->format->begin && t->state == INSIDE ? strlen(t->format->begin) : 0;
-    return t->edges.space.len + marker + t->held.len;
+    return t->trimmer.space.len + marker + t->pending.len;
 }

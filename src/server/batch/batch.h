@@ -1,18 +1,18 @@
-/* batch: files and batches of --state-dir: OpenAI's batch API over the generations of this server.
- *
- * A batch is a file of requests, one a line. Its lines run beside the requests of clients, behind them in every queue,
- * and each is answered exactly once whatever ends a process at whatever time: see store.h for how. Belongs to the
- * loop's thread. */
+/* batch: OpenAI's files and batches API. A batch is an uploaded file of requests, one a line. Its lines run at the same
+ * time as the requests of clients, but with lower priority. Each line is answered exactly once, even if the server or a
+ * worker is killed; store.h says how. Files and batches are kept in --state-dir. Loop's thread only. */
 #ifndef UM_BATCH_H
 #define UM_BATCH_H
 
-#include "server/server.h"
+#include "server/generate/api.h"
+#include "server/service/endpoint.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Symbol, name, and the member of a record that says when it was entered. */
+/* Symbol, name, and the member of the batch object that has the time at which the status began. The final statuses are
+ * COMPLETED and those after it. */
 #define UM_BATCH_STATUS_MAP(X)                                                                                         \
     X(VALIDATING, "validating", "created_at")                                                                          \
     X(IN_PROGRESS, "in_progress", "in_progress_at")                                                                    \
@@ -29,26 +29,31 @@ typedef enum um_batch_status {
 #undef UM_X
         UM_BATCH_N_STATUS
 } um_batch_status;
-typedef struct um_batches um_batches;
+typedef struct um_batch_store um_batch_store;
 
-/* Opens the folder, which is made when it is not there, and goes on with the batches in it. The backend is there.
- * UM_EIO; UM_EINVAL when another server has the folder. */
-um_status um_batches_new(um_batches **out, um_server *s, um_err *err);
-/* No more lines are started; those that run are given up and will run again after the next start. */
-void um_batches_stop(um_batches *all);
+/* Opens --state-dir, which is created if it is missing, and continues the batches in it. The worker pool must exist.
+ * UM_EIO; UM_EINVAL if another server uses the folder. */
+um_status um_batch_store_new(um_batch_store **out, um_service *s, const um_api *const *apis, um_err *err);
+/* Starts no more lines and cancels those that run. The canceled lines run again after the next start. NULL is fine. */
+void um_batch_store_stop(um_batch_store *store);
 
-/* What the metrics page says of them. */
-typedef struct um_batches_count {
+/* Counts for the metrics page. */
+typedef struct um_batch_store_count {
     int64_t batches[UM_BATCH_N_STATUS];
-    int64_t lines_running, lines_completed, lines_failed; /* the latter two since the start */
+    int64_t lines_running;
+    int64_t lines_completed, lines_failed; /* number of lines since the server's start */
     struct {
         int64_t n, bytes;
     } inputs, outputs; /* files */
-} um_batches_count;
-void um_batches_get_count(const um_batches *all, um_batches_count *out); /* all NULL: there are none */
+} um_batch_store_count;
+/* Returns the counts; zeros without a store (NULL). */
+void um_batch_store_get_count(const um_batch_store *store, um_batch_store_count *out);
 
-/* Before the backend is freed, and after the HTTP server is. NULL is fine. */
-void um_batches_free(um_batches *all);
+extern const um_endpoint_set um_batches_endpoints, um_files_endpoints;
+
+/* Finishes the writes and frees the store. Call it after the HTTP server is freed and before the worker pool is. NULL
+ * is fine. */
+void um_batch_store_free(um_batch_store *store);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Lines of an input, and lines that were answered before. Runs on other threads as well: it touches what it is given,
- * and nothing else. */
+/* Checks the lines of an input, and reads the answers of an earlier run. These functions also run on background
+ * threads, so they use only their arguments. */
 #include <jansson.h>
 
 #include "server/batch/store.h"
@@ -17,7 +17,7 @@ const char *um_unknown_member(const json_t *o, const char *const *known) {
     return NULL;
 }
 
-static bool UM_PRINTF(4, 5) fault(um_batch_error *e, const char *code, const char *param, const char *fmt, ...) {
+static bool UM_PRINTF(4, 5) set_error(um_batch_error *e, const char *code, const char *param, const char *fmt, ...) {
     va_list ap;
     *e = (um_batch_error){0};
     snprintf(e->code, sizeof e->code, "%s", code);
@@ -28,94 +28,95 @@ static bool UM_PRINTF(4, 5) fault(um_batch_error *e, const char *code, const cha
     return false;
 }
 
-static bool check_members(const json_t *root, um_batch_error *wrong) {
+static bool check_members(const json_t *root, um_batch_error *error) {
     static const char *const known[] = {"custom_id", "method", "url", "body", NULL};
     const char *key = um_unknown_member(root, known);
-    return !key || fault(wrong, "unknown_parameter", key,
-                         "\"%.60s\": a line has custom_id, method, url and body, and nothing else", key);
+    return !key || set_error(error, "unknown_parameter", key,
+                             "unknown field \"%.60s\"; a line has custom_id, method, url and body", key);
 }
 
-static bool check_id(const json_t *root, um_batch_line *out, um_batch_error *wrong) {
+static bool check_id(const json_t *root, um_batch_line *out, um_batch_error *error) {
     const json_t *id = json_object_get(root, "custom_id");
     size_t n = json_string_length(id);
     out->custom_id = json_string_value(id);
     if (out->custom_id && n > 0 && n <= UM_CUSTOM_ID_MAX && strlen(out->custom_id) == n) return true;
-    return fault(wrong, "invalid_custom_id", "custom_id",
-                 "custom_id: expected a text of 1 to %d bytes, different in every line", UM_CUSTOM_ID_MAX);
+    return set_error(error, "invalid_custom_id", "custom_id",
+                     "custom_id: expected a string of 1 to %d bytes, unique in the file", UM_CUSTOM_ID_MAX);
 }
 
-static bool check_request(const um_api *a, const json_t *root, um_batch_line *out, um_batch_error *wrong) {
+static bool check_request(const um_api *a, const json_t *root, um_batch_line *out, um_batch_error *error) {
     const char *method = json_string_value(json_object_get(root, "method"));
     const char *url = json_string_value(json_object_get(root, "url"));
     out->body = json_object_get(root, "body");
     if (!um_streq(method, "POST"))
-        return fault(wrong, "invalid_method", "method", "method: expected \"POST\", found %.40s",
-                     method ? method : "none");
+        return set_error(error, "invalid_method", "method", "method: expected \"POST\", found %.40s",
+                         method ? method : "none");
     if (!um_streq(url, a->path))
-        return fault(wrong, "mismatched_endpoint", "url", "url: expected \"%s\", the batch's endpoint, found %.80s",
-                     a->path, url ? url : "none");
-    if (!json_is_object(out->body))
-        return fault(wrong, "invalid_body", "body", "body: expected the JSON object of a request");
+        return set_error(error, "mismatched_endpoint", "url", "url: expected \"%s\", the batch's endpoint, found %.80s",
+                         a->path, url ? url : "none");
+    if (!json_is_object(out->body)) return set_error(error, "invalid_body", "body", "body: expected a JSON object");
     return true;
 }
 
-bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *wrong) {
+bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *error) {
     um_err err = {0};
     *out = (um_batch_line){0};
     if (um_json_parse_request(&out->root, text.p, text.n, "the line", &err))
-        return fault(wrong, "invalid_json_line", err.param, "%s", err.msg);
-    if (!json_is_object(out->root)) return fault(wrong, "invalid_json_line", "", "expected a JSON object");
-    return check_members(out->root, wrong) && check_id(out->root, out, wrong) &&
-           check_request(a, out->root, out, wrong);
+        return set_error(error, "invalid_json_line", err.param, "%s", err.msg);
+    if (!json_is_object(out->root)) return set_error(error, "invalid_json_line", "", "expected a JSON object");
+    return check_members(out->root, error) && check_id(out->root, out, error) &&
+           check_request(a, out->root, out, error);
 }
 
 /* ---- The whole input --------------------------------------------------------------------------------------------- */
 
-static void take_line(um_batch *b, um_str text, int64_t number, um_idset *ids) {
+static void take_line(um_batch_job *b, um_str text, int64_t number, um_idset *ids) {
     um_batch_line line;
-    um_batch_error wrong;
-    if (um_batch_line_read(b->api, text, &line, &wrong)) {
-        const um_idset_entry *twin = um_idset_find(ids, line.custom_id);
-        if (twin)
-            um_batch_blame(b, number, "duplicate_custom_id", "custom_id",
-                           "custom_id: \"%.80s\" stands in line %lld too", line.custom_id, (long long)twin->line);
+    um_batch_error error;
+    if (um_batch_line_read(b->api, text, &line, &error)) {
+        const um_idset_entry *first = um_idset_find(ids, line.custom_id);
+        if (first)
+            um_batch_job_add_error(b, number, "duplicate_custom_id", "custom_id",
+                                   "custom_id: duplicate \"%.80s\", also in line %lld", line.custom_id,
+                                   (long long)first->line);
         else um_idset_add(ids, line.custom_id, number);
         b->total++;
     } else {
-        um_batch_blame(b, number, wrong.code, wrong.param, "%s", wrong.message);
+        um_batch_job_add_error(b, number, error.code, error.param, "%s", error.message);
     }
     json_decref(line.root);
 }
 
-static void check_total(um_batch *b) {
+static void check_total(um_batch_job *b) {
     if (b->total == 0 && b->n_errors == 0)
-        um_batch_blame(b, 0, "empty_file", "input_file_id", "the input has no line; expected one request a line");
+        um_batch_job_add_error(b, 0, "empty_file", "input_file_id", "the input is empty; expected one request a line");
     if (b->total > UM_BATCH_LINES_MAX)
-        um_batch_blame(b, 0, "too_many_lines", "input_file_id",
-                       "the input has more than %d lines; make several batches", UM_BATCH_LINES_MAX);
+        um_batch_job_add_error(b, 0, "too_many_lines", "input_file_id",
+                               "the input has more than %d lines; split it into several batches", UM_BATCH_LINES_MAX);
 }
 
-void um_batch_blame_input(um_batch *b, const um_lines *in, um_lines_got got, const um_err *err) {
+void um_batch_job_add_input_error(um_batch_job *b, const um_lines *in, um_lines_result got, const um_err *err) {
     if (got == UM_LINES_TOO_LONG)
-        um_batch_blame(b, in->number, "invalid_json_line", NULL, "the line is longer than %zu bytes", UM_LINE_MAX);
-    else um_batch_blame(b, 0, "unreadable_file", "input_file_id", "%s", err->msg);
+        um_batch_job_add_error(b, in->number, "invalid_json_line", NULL, "the line is longer than %zu bytes",
+                               UM_LINE_MAX);
+    else um_batch_job_add_error(b, 0, "unreadable_file", "input_file_id", "%s", err->msg);
 }
 
-void um_batch_check(um_batch *b, const char *path, um_idset *ids) {
+void um_batch_check(um_batch_job *b, const char *path, um_idset *ids) {
     um_lines in;
     um_err err = {0};
     um_str text;
-    um_lines_got got = UM_LINES_LINE;
+    um_lines_result got = UM_LINES_LINE;
     b->total = 0;
     b->n_errors = 0;
     um_status st = um_lines_open(&in, path, &err);
     while (!st && b->n_errors < UM_BATCH_ERRORS_MAX && b->total <= UM_BATCH_LINES_MAX) {
         got = um_lines_next(&in, true, &text, &err);
         if (got == UM_LINES_LINE) take_line(b, text, in.number, ids);
-        else if (got == UM_LINES_TOO_LONG) um_batch_blame_input(b, &in, got, NULL);
-        else if (got != UM_LINES_LATER) break;
+        else if (got == UM_LINES_TOO_LONG) um_batch_job_add_input_error(b, &in, got, NULL);
+        else if (got != UM_LINES_AGAIN) break;
     }
-    if (st || got == UM_LINES_FAILED) um_batch_blame_input(b, &in, UM_LINES_FAILED, &err);
+    if (st || got == UM_LINES_FAILED) um_batch_job_add_input_error(b, &in, UM_LINES_FAILED, &err);
     else check_total(b);
     um_lines_close(&in);
 }
@@ -123,7 +124,7 @@ void um_batch_check(um_batch *b, const char *path, um_idset *ids) {
 /* ---- Answers of an earlier run ----------------------------------------------------------------------------------- */
 
 typedef struct resume {
-    um_idset *ids; /* NULL: unknown */
+    um_idset *ids; /* NULL: the ids are unknown */
     int64_t n;
 } resume;
 
@@ -135,24 +136,24 @@ static um_status take_answer(void *arg, um_str text, int64_t number, um_err *err
     um_idset_entry *e = !st && id && r->ids ? um_idset_find(r->ids, id) : NULL;
     if (!st && r->ids && (!e || e->answered))
         st = um_fail(err, UM_EPARSE, "line %lld: %s", (long long)number,
-                     e ? "it answers a request a second time" : "it answers none of the input's requests");
+                     e ? "a second answer to the same request" : "an answer to a request that is not in the input");
     if (e && !st) e->answered = true;
     r->n += !st;
     json_decref(root);
     return st ? UM_EPARSE : UM_OK;
 }
 
-/* After the power went, blocks of the file's end may be missing in its middle: what stands behind the first line that
- * is no answer is done again. */
+/* After a power failure, blocks near the end of the file may be missing. So the answers after the first invalid line
+ * don't count, and their lines run again. */
 um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t *n, um_err *err) {
     resume r = {.ids = ids};
     um_status st = um_ledger_open(l, path, err);
     if (!st) st = um_ledger_read(l, take_answer, &r, err);
     if (st == UM_EPARSE) {
-        um_warn("%s; what follows is answered anew", err->msg);
+        um_warn("%s; the lines from there on run again", err->msg);
         st = UM_OK;
     }
-    if (!st) st = um_ledger_begin(l, err);
+    if (!st) st = um_ledger_truncate(l, err);
     *n = r.n;
     return st;
 }

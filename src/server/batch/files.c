@@ -1,4 +1,4 @@
-/* Files: their records, their bytes, and the list of them. */
+/* Stored files: their records, their bytes, and the list of them. */
 #include <errno.h>
 #include <jansson.h>
 #include <sys/stat.h>
@@ -6,16 +6,17 @@
 #include <unistd.h>
 
 #include "server/batch/store.h"
+#include "server/respond/reply.h"
 
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
 
-um_file *um_file_new(const um_batches *all, const char *purpose, const char *name, int64_t ttl) {
+um_file *um_file_new(const um_batch_store *store, const char *purpose, const char *name, int64_t ttl) {
     um_file *f = UM_NEW(um_file);
-    um_make_id("file-", f->id);
+    um_make_ordered_id("file-", f->id);
     snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
     f->name = um_strdup(name);
     f->created = (int64_t)time(NULL);
-    if (!ttl) ttl = all->file_ttl;
+    if (!ttl) ttl = store->file_ttl;
     if (ttl) f->expires = f->created + ttl;
     return f;
 }
@@ -40,18 +41,18 @@ void um_file_put(const um_file *f, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static char *path_of(const um_batches *all, const char *id, const char *ending) {
+static char *path_of(const um_batch_store *store, const char *id, const char *ending) {
     um_buf path = {0};
-    um_buf_printf(&path, "%s/files/%s%s", all->dir, id, ending);
+    um_buf_printf(&path, "%s/files/%s%s", store->dir, id, ending);
     return um_buf_take(&path);
 }
 
-char *um_file_path(const um_batches *all, const char *id) { return path_of(all, id, ""); }
+char *um_file_path(const um_batch_store *store, const char *id) { return path_of(store, id, ""); }
 
-static um_status write_record(const um_batches *all, const um_file *f, um_err *err) {
+static um_status write_record(const um_batch_store *store, const um_file *f, um_err *err) {
     um_buf json = {0};
     um_jw w;
-    char *path = path_of(all, f->id, ".json");
+    char *path = path_of(store, f->id, ".json");
     um_jw_init(&w, &json);
     um_file_put(f, &w);
     um_status st = um_file_replace(path, (um_str){json.data, json.len}, err);
@@ -60,8 +61,8 @@ static um_status write_record(const um_batches *all, const um_file *f, um_err *e
     return st;
 }
 
-static void remove_both(const um_batches *all, const char *id) {
-    char *record = path_of(all, id, ".json"), *bytes = um_file_path(all, id);
+static void remove_file(const um_batch_store *store, const char *id) {
+    char *record = path_of(store, id, ".json"), *bytes = um_file_path(store, id);
     unlink(record);
     unlink(bytes);
     um_free(record);
@@ -70,39 +71,39 @@ static void remove_both(const um_batches *all, const char *id) {
 
 /* ---- The list ---------------------------------------------------------------------------------------------------- */
 
-static size_t index_of(const um_batches *all, const char *id) {
+static size_t index_of(const um_batch_store *store, const char *id) {
     size_t i = 0;
-    while (i < all->n_files && strcmp(all->file[i]->id, id) != 0) i++;
+    while (i < store->n_files && strcmp(store->file[i]->id, id) != 0) i++;
     return i;
 }
 
-um_file *um_file_find(const um_batches *all, const char *id) {
-    size_t i = index_of(all, id);
-    return i < all->n_files ? all->file[i] : NULL;
+um_file *um_file_find(const um_batch_store *store, const char *id) {
+    size_t i = index_of(store, id);
+    return i < store->n_files ? store->file[i] : NULL;
 }
 
-/* By age; those of one second by their ids, so that a start finds the same order. */
+/* Orders by age. The id has the order within a second, and keeps it after a restart. */
 static bool is_older(const um_file *a, const um_file *b) {
     return a->created != b->created ? a->created < b->created : strcmp(a->id, b->id) < 0;
 }
 
-void um_file_list(um_batches *all, um_file *f) {
-    if (all->n_files == all->files_cap) {
-        all->files_cap = UM_MAX(2 * all->files_cap, 64);
-        all->file = um_realloc(all->file, um_mul(all->files_cap, sizeof(um_file *)));
+void um_batch_store_add_file(um_batch_store *store, um_file *f) {
+    if (store->n_files == store->files_cap) {
+        store->files_cap = UM_MAX(2 * store->files_cap, 64);
+        store->file = um_realloc(store->file, um_mul(store->files_cap, sizeof(um_file *)));
     }
-    size_t at = all->n_files++;
-    for (; at > 0 && is_older(f, all->file[at - 1]); at--) all->file[at] = all->file[at - 1];
-    all->file[at] = f;
+    size_t at = store->n_files++;
+    for (; at > 0 && is_older(f, store->file[at - 1]); at--) store->file[at] = store->file[at - 1];
+    store->file[at] = f;
 }
 
 /* ---- Storing and deleting ---------------------------------------------------------------------------------------- */
 
 typedef struct job {
-    um_batches *all;
+    um_batch_store *store;
     um_file *file;
     um_buf data;
-    um_stored_fn done;
+    um_disk_done_fn done;
     void *arg;
 } job;
 
@@ -113,35 +114,35 @@ static void free_job(job *j) {
 
 static um_status store_work(void *arg, um_err *err) {
     const job *j = arg;
-    char *path = um_file_path(j->all, j->file->id);
+    char *path = um_file_path(j->store, j->file->id);
     um_status st = um_file_replace(path, (um_str){j->data.data, j->data.len}, err);
-    if (!st) st = write_record(j->all, j->file, err);
-    if (st) remove_both(j->all, j->file->id);
+    if (!st) st = write_record(j->store, j->file, err);
+    if (st) remove_file(j->store, j->file->id);
     um_free(path);
     return st;
 }
 
 static void store_done(void *arg, um_status s, const um_err *err) {
     job *j = arg;
-    if (!s) um_file_list(j->all, j->file);
-    if (!s && j->file->expires) um_batches_wake(j->all, 0);
+    if (!s) um_batch_store_add_file(j->store, j->file);
+    if (!s && j->file->expires) um_batch_store_schedule(j->store, 0);
     j->done(j->arg, s, err);
     if (s) um_file_free(j->file);
     free_job(j);
 }
 
-void um_file_store(um_batches *all, um_file *f, um_buf *data, um_stored_fn done, void *arg) {
+void um_file_store(um_batch_store *store, um_file *f, um_buf *data, um_disk_done_fn done, void *arg) {
     job *j = UM_NEW(job);
-    *j = (job){.all = all, .file = f, .data = *data, .done = done, .arg = arg};
+    *j = (job){.store = store, .file = f, .data = *data, .done = done, .arg = arg};
     *data = (um_buf){0};
     f->bytes = (int64_t)j->data.len;
-    um_jobs_give(all->disk, &(um_job){store_work, store_done, j, 0});
+    um_work_queue_submit(store->disk, &(um_work){store_work, store_done, j, 0});
 }
 
 static um_status delete_work(void *arg, um_err *err) {
     const job *j = arg;
-    char *dir = um_path_join(j->all->dir, "files");
-    remove_both(j->all, j->file->id);
+    char *dir = um_path_join(j->store->dir, "files");
+    remove_file(j->store, j->file->id);
     um_status st = um_dir_sync(dir, err);
     um_free(dir);
     return st;
@@ -154,28 +155,28 @@ static void delete_done(void *arg, um_status s, const um_err *err) {
     free_job(j);
 }
 
-void um_file_delete(um_batches *all, um_file *f, um_stored_fn done, void *arg) {
+void um_file_delete(um_batch_store *store, um_file *f, um_disk_done_fn done, void *arg) {
     assert(!f->n_readers);
-    size_t at = index_of(all, f->id);
-    memmove(&all->file[at], &all->file[at + 1], (--all->n_files - at) * sizeof(um_file *));
+    size_t at = index_of(store, f->id);
+    memmove(&store->file[at], &store->file[at + 1], (--store->n_files - at) * sizeof(um_file *));
     job *j = UM_NEW(job);
-    *j = (job){.all = all, .file = f, .done = done, .arg = arg};
-    um_jobs_give(all->disk, &(um_job){delete_work, delete_done, j, 0});
+    *j = (job){.store = store, .file = f, .done = done, .arg = arg};
+    um_work_queue_submit(store->disk, &(um_work){delete_work, delete_done, j, 0});
 }
 
 static void expire_done(void *arg, um_status s, const um_err *err) {
     (void)arg;
-    if (s) um_warn("%s", err->msg); /* if it is still there, the next start deletes it */
+    if (s) um_warn("%s", err->msg); /* the next start deletes the remaining files */
 }
 
-int64_t um_files_expire(um_batches *all, int64_t now) {
+int64_t um_files_expire(um_batch_store *store, int64_t now) {
     int64_t next = INT64_MAX;
-    for (size_t i = 0; i < all->n_files;) {
-        um_file *f = all->file[i];
+    for (size_t i = 0; i < store->n_files;) {
+        um_file *f = store->file[i];
         bool is_over = f->expires && f->expires <= now;
         if (is_over && !f->n_readers) {
             um_log(UM_LOG_DEBUG, "%s has expired", f->id);
-            um_file_delete(all, f, expire_done, NULL); /* the next one stands at i now */
+            um_file_delete(store, f, expire_done, NULL); /* removes f from the list, so the next file is at i */
             continue;
         }
         if (f->expires && !is_over) next = UM_MIN(next, f->expires);
@@ -186,15 +187,15 @@ int64_t um_files_expire(um_batches *all, int64_t now) {
 
 /* ---- Answers of a batch ------------------------------------------------------------------------------------------ */
 
-um_status um_file_adopt(const um_batches *all, um_file *f, const char *from, um_err *err) {
+um_status um_file_import(const um_batch_store *store, um_file *f, const char *from, um_err *err) {
     struct stat st;
     um_status s = UM_OK;
-    char *to = um_file_path(all, f->id);
+    char *to = um_file_path(store, f->id);
     if (stat(from, &st) == 0 && st.st_size == 0) unlink(from);
     else if (stat(from, &st) == 0 && rename(from, to) != 0)
         s = um_fail(err, UM_EIO, "cannot move %s to %s: %s", from, to, strerror(errno));
     f->bytes = !s && stat(to, &st) == 0 ? (int64_t)st.st_size : 0;
-    if (f->bytes) s = write_record(all, f, err); /* syncs the folder, the moved file's entry with it */
+    if (f->bytes) s = write_record(store, f, err); /* also syncs the folder, for the moved file */
     um_free(to);
     return s;
 }
@@ -222,52 +223,52 @@ static um_status read_record(const char *path, um_file *f, um_err *err) {
     return st;
 }
 
-/* "ID.json" names a record of that id, whose bytes are there. */
-static um_status load_one(um_batches *all, const char *entry, um_file *f, um_err *err) {
+/* Reads the record in the entry "ID.json". Checks its id, and that the file has as many bytes as the record says. */
+static um_status load_one(um_batch_store *store, const char *entry, um_file *f, um_err *err) {
     struct stat info;
-    char *path = path_of(all, "", entry), *bytes = NULL;
+    char *path = path_of(store, "", entry), *bytes = NULL;
     um_status st = read_record(path, f, err);
     if (!st) st = um_entry_check(entry, path, f->id, err);
-    if (!st) bytes = um_file_path(all, f->id);
+    if (!st) bytes = um_file_path(store, f->id);
     if (!st && (stat(bytes, &info) != 0 || info.st_size != (off_t)f->bytes))
-        st = um_fail(err, UM_EPARSE, "%s: the file has not the %lld bytes that its record says", bytes,
+        st = um_fail(err, UM_EPARSE, "%s: the file does not have the %lld bytes of its record", bytes,
                      (long long)f->bytes);
     um_free(path);
     um_free(bytes);
     return st;
 }
 
-/* Answers of a batch that is not over: they may have been moved here already, with a record or without, and are listed
- * when it ends. */
-static bool is_answer(const um_batches *all, const char *id) {
-    for (size_t i = 0; i < all->n_batches; i++) {
-        const um_batch *b = all->batch[i];
+/* Returns whether the id is that of an answers file of an unfinished batch. This file may exist already, with or
+ * without a record. It is added to the list when the batch ends. */
+static bool is_answer(const um_batch_store *store, const char *id) {
+    for (size_t i = 0; i < store->n_batches; i++) {
+        const um_batch_job *b = store->batch[i];
         if (um_batch_is_over(b->status)) continue;
         if (um_streq(b->output_id, id) || um_streq(b->error_id, id)) return true;
     }
     return false;
 }
 
-static void load_record(um_batches *all, const char *entry) {
+static void load_record(um_batch_store *store, const char *entry) {
     um_err err = {0};
     if (!um_entry_is_record(entry)) return;
     um_file *f = UM_NEW(um_file);
-    um_status st = load_one(all, entry, f, &err);
-    if (st) um_warn("%s; the file is left out", err.msg);
-    if (st || is_answer(all, f->id)) um_file_free(f);
-    else um_file_list(all, f);
+    um_status st = load_one(store, entry, f, &err);
+    if (st) um_warn("%s; skipping the file", err.msg);
+    if (st || is_answer(store, f->id)) um_file_free(f);
+    else um_batch_store_add_file(store, f);
 }
 
-/* Bytes without a record are of an upload that did not end. */
-static void remove_orphan(um_batches *all, const char *entry) {
+/* Deletes bytes without a record: they belong to an upload that was not completed. */
+static void remove_orphan(um_batch_store *store, const char *entry) {
     if (entry[0] == '.' || um_entry_is_record(entry)) return;
-    char *record = path_of(all, entry, ".json"), *path = um_file_path(all, entry);
-    if (!um_file_exists(record) && !is_answer(all, entry)) unlink(path);
+    char *record = path_of(store, entry, ".json"), *path = um_file_path(store, entry);
+    if (!um_file_exists(record) && !is_answer(store, entry)) unlink(path);
     um_free(record);
     um_free(path);
 }
 
-um_status um_files_load(um_batches *all, um_err *err) {
-    um_status st = um_folder_walk(all, "files", load_record, err);
-    return st ? st : um_folder_walk(all, "files", remove_orphan, err);
+um_status um_files_load(um_batch_store *store, um_err *err) {
+    um_status st = um_folder_walk(store, "files", load_record, err);
+    return st ? st : um_folder_walk(store, "files", remove_orphan, err);
 }

@@ -1,4 +1,4 @@
-/* The folder itself: made, locked, walked. */
+/* The folder --state-dir: creates and locks it, and lists its entries. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,44 +11,44 @@
 
 static um_status make_dir(const char *path, um_err *err) {
     if (mkdir(path, 0700) == 0 || errno == EEXIST) return UM_OK;
-    return um_fail(err, UM_EIO, "cannot make the folder %s: %s", path, strerror(errno));
+    return um_fail(err, UM_EIO, "cannot create the folder %s: %s", path, strerror(errno));
 }
 
-static um_status make_dirs(const um_batches *all, um_err *err) {
+static um_status make_dirs(const um_batch_store *store, um_err *err) {
     static const char *const inside[] = {"files", "batches"};
-    um_status st = make_dir(all->dir, err);
+    um_status st = make_dir(store->dir, err);
     for (size_t i = 0; i < UM_LEN(inside) && !st; i++) {
-        char *path = um_path_join(all->dir, inside[i]);
+        char *path = um_path_join(store->dir, inside[i]);
         st = make_dir(path, err);
         um_free(path);
     }
     return st;
 }
 
-static um_status lock_dir(um_batches *all, um_err *err) {
-    char *path = um_path_join(all->dir, "lock");
+static um_status lock_dir(um_batch_store *store, um_err *err) {
+    char *path = um_path_join(store->dir, "lock");
     um_status st = UM_OK;
-    all->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (all->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
-    else if (flock(all->lock, LOCK_EX | LOCK_NB) != 0)
-        st =
-            um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; give each one a folder of its own", all->dir);
+    store->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (store->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
+    else if (flock(store->lock, LOCK_EX | LOCK_NB) != 0)
+        st = um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; each server needs its own folder",
+                     store->dir);
     um_free(path);
     return st;
 }
 
-um_status um_folder_open(um_batches *all, um_err *err) {
-    um_status st = make_dirs(all, err);
-    return st ? st : lock_dir(all, err);
+um_status um_folder_open(um_batch_store *store, um_err *err) {
+    um_status st = make_dirs(store, err);
+    return st ? st : lock_dir(store, err);
 }
 
-/* ---- Walking ----------------------------------------------------------------------------------------------------- */
+/* ---- Entries ----------------------------------------------------------------------------------------------------- */
 
-um_status um_folder_walk(um_batches *all, const char *name, um_entry_fn fn, um_err *err) {
-    char *dir = um_path_join(all->dir, name);
+um_status um_folder_walk(um_batch_store *store, const char *name, um_entry_fn fn, um_err *err) {
+    char *dir = um_path_join(store->dir, name);
     DIR *d = opendir(dir);
     um_status st = d ? UM_OK : um_fail(err, UM_EIO, "cannot read the folder %s: %s", dir, strerror(errno));
-    for (struct dirent *e; d && (e = readdir(d));) fn(all, e->d_name);
+    for (struct dirent *e; d && (e = readdir(d));) fn(store, e->d_name);
     if (d) closedir(d);
     um_free(dir);
     return st;
@@ -62,5 +62,5 @@ bool um_entry_is_record(const char *entry) {
 um_status um_entry_check(const char *entry, const char *path, const char *id, um_err *err) {
     size_t n = strlen(id);
     if (strncmp(entry, id, n) == 0 && strcmp(entry + n, ".json") == 0) return UM_OK;
-    return um_fail(err, UM_EPARSE, "%s is the record of %s", path, id);
+    return um_fail(err, UM_EPARSE, "%s: the id in it is %s", path, id);
 }

@@ -1,13 +1,14 @@
-/* Records of batches: what they say, how they are written, and how a start reads them. */
+/* Batches: their state, their records, and the list of them. */
 #include <jansson.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "server/batch/store.h"
+#include "server/respond/reply.h"
 
 #define WINDOW_MAX_SECONDS ((int64_t)30 * 24 * 3600)
 
-/* ---- Facts ------------------------------------------------------------------------------------------------------- */
+/* ---- State ------------------------------------------------------------------------------------------------------- */
 
 static const char *const status_name[] = {
 #define UM_X(symbol, name, time) name,
@@ -26,10 +27,9 @@ static um_batch_status status_of(const char *name) {
     return (um_batch_status)s;
 }
 
-const um_api *um_batch_api(const char *path) {
-    static const um_api *const all[] = {&um_api_chat, &um_api_completions};
-    for (size_t i = 0; i < UM_LEN(all); i++)
-        if (um_streq(all[i]->path, path)) return all[i];
+const um_api *um_batch_api(const um_batch_store *store, const char *path) {
+    for (const um_api *const *a = store->apis; *a; a++)
+        if (um_streq((*a)->path, path)) return *a;
     return NULL;
 }
 
@@ -50,30 +50,30 @@ int64_t um_batch_window(const char *text) {
     return 0;
 }
 
-um_batch *um_batch_new(um_batches *all) {
-    um_batch *b = UM_NEW(um_batch);
-    b->all = all;
-    um_make_id("batch_", b->id);
-    um_make_id("file-", b->output_id);
-    um_make_id("file-", b->error_id);
-    b->ends_as = UM_BATCH_COMPLETED;
-    um_batch_enter(b, UM_BATCH_VALIDATING);
+um_batch_job *um_batch_job_new(um_batch_store *store) {
+    um_batch_job *b = UM_NEW(um_batch_job);
+    b->store = store;
+    um_make_ordered_id("batch_", b->id);
+    um_make_ordered_id("file-", b->output_id);
+    um_make_ordered_id("file-", b->error_id);
+    b->final_status = UM_BATCH_COMPLETED;
+    um_batch_job_set_status(b, UM_BATCH_VALIDATING);
     return b;
 }
 
-void um_batch_free(um_batch *b) {
+void um_batch_job_free(um_batch_job *b) {
     if (!b) return;
-    um_run_free(b->run);
+    um_batch_run_free(b->run);
     um_free(b->metadata);
     um_free(b);
 }
 
-void um_batch_enter(um_batch *b, um_batch_status s) {
+void um_batch_job_set_status(um_batch_job *b, um_batch_status s) {
     b->status = s;
     b->at[s] = (int64_t)time(NULL);
 }
 
-void um_batch_blame(um_batch *b, int64_t line, const char *code, const char *param, const char *fmt, ...) {
+void um_batch_job_add_error(um_batch_job *b, int64_t line, const char *code, const char *param, const char *fmt, ...) {
     if (b->n_errors == UM_BATCH_ERRORS_MAX) return;
     um_batch_error *e = &b->error[b->n_errors++];
     va_list ap;
@@ -102,9 +102,9 @@ static void put_error(um_jw *w, const char *code, const char *message, const cha
     um_jw_end_object(w);
 }
 
-static void put_errors(const um_batch *b, um_jw *w) {
+static void put_errors(const um_batch_job *b, um_jw *w) {
     um_jw_key(w, "errors");
-    if (!b->n_errors && !b->trouble) {
+    if (!b->n_errors && !b->storage_failed) {
         um_jw_null(w);
         return;
     }
@@ -114,16 +114,20 @@ static void put_errors(const um_batch *b, um_jw *w) {
     um_jw_begin_array(w);
     for (int32_t i = 0; i < b->n_errors; i++)
         put_error(w, b->error[i].code, b->error[i].message, b->error[i].param, b->error[i].line);
-    if (b->trouble)
-        put_error(w, "storage_error",
-                  "the server can't write its files, its log says why; the batch goes on as soon as it can", NULL, 0);
+    if (b->storage_failed)
+        put_error(
+            w, "storage_error",
+            "the server can't write its files; its log has the reason; the batch continues when writing works again",
+            NULL, 0);
     um_jw_end_array(w);
     um_jw_end_object(w);
 }
 
-static const char *if_there(const um_batch *b, const char *id) { return um_file_find(b->all, id) ? id : NULL; }
+static const char *existing_file_id(const um_batch_job *b, const char *id) {
+    return um_file_find(b->store, id) ? id : NULL;
+}
 
-static void put_counts(const um_batch *b, um_jw *w) {
+static void put_counts(const um_batch_job *b, um_jw *w) {
     um_jw_key(w, "request_counts");
     um_jw_begin_object(w);
     um_jw_put_int(w, "total", b->total);
@@ -132,7 +136,7 @@ static void put_counts(const um_batch *b, um_jw *w) {
     um_jw_end_object(w);
 }
 
-static void put_members(const um_batch *b, um_jw *w) {
+static void put_members(const um_batch_job *b, um_jw *w) {
     um_jw_put_cstr(w, "id", b->id);
     um_jw_put_cstr(w, "object", "batch");
     um_jw_put_cstr(w, "endpoint", b->api->path);
@@ -140,8 +144,8 @@ static void put_members(const um_batch *b, um_jw *w) {
     um_jw_put_cstr(w, "input_file_id", b->input_id);
     um_jw_put_cstr(w, "completion_window", b->window);
     um_jw_put_cstr(w, "status", status_name[b->status]);
-    um_jw_put_cstr(w, "output_file_id", um_batch_is_over(b->status) ? if_there(b, b->output_id) : NULL);
-    um_jw_put_cstr(w, "error_file_id", um_batch_is_over(b->status) ? if_there(b, b->error_id) : NULL);
+    um_jw_put_cstr(w, "output_file_id", um_batch_is_over(b->status) ? existing_file_id(b, b->output_id) : NULL);
+    um_jw_put_cstr(w, "error_file_id", um_batch_is_over(b->status) ? existing_file_id(b, b->error_id) : NULL);
     for (int s = 0; s < UM_BATCH_N_STATUS; s++) put_time(w, status_time[s], b->at[s]);
     put_time(w, "expires_at", b->expires);
     put_counts(b, w);
@@ -150,36 +154,36 @@ static void put_members(const um_batch *b, um_jw *w) {
     else um_jw_null(w);
 }
 
-void um_batch_put(const um_batch *b, um_jw *w) {
+void um_batch_job_put(const um_batch_job *b, um_jw *w) {
     um_jw_begin_object(w);
     put_members(b, w);
     um_jw_end_object(w);
 }
 
-/* The record is the object, and what its end needs. */
-static void put_record(const um_batch *b, um_jw *w) {
+/* Writes the record: the members of the API's object, and what a restart needs to finish the batch. */
+static void put_record(const um_batch_job *b, um_jw *w) {
     um_jw_begin_object(w);
     put_members(b, w);
-    um_jw_put_cstr(w, "ends_as", status_name[b->ends_as]);
+    um_jw_put_cstr(w, "ends_as", status_name[b->final_status]);
     um_jw_put_cstr(w, "answers", b->output_id);
     um_jw_put_cstr(w, "failures", b->error_id);
     um_jw_put_int(w, "output_ttl", b->output_ttl);
     um_jw_end_object(w);
 }
 
-char *um_batch_path(const um_batches *all, const char *id, const char *ending) {
+char *um_batch_job_path(const um_batch_store *store, const char *id, const char *ending) {
     um_buf path = {0};
-    um_buf_printf(&path, "%s/batches/%s%s", all->dir, id, ending);
+    um_buf_printf(&path, "%s/batches/%s%s", store->dir, id, ending);
     return um_buf_take(&path);
 }
 
 /* ---- Saving ------------------------------------------------------------------------------------------------------ */
 
 typedef struct save {
-    um_batch *batch;
+    um_batch_job *batch;
     char *path;
     um_buf json;
-    um_stored_fn done;
+    um_disk_done_fn done;
     void *arg;
 } save;
 
@@ -193,8 +197,8 @@ static void save_done(void *arg, um_status st, const um_err *err) {
     s->batch->saving--;
     if (!s->done) s->batch->unsaved = st != UM_OK;
     if (!s->done && st) {
-        um_warn("%s; it is tried again", err->msg);
-        um_batches_wake(s->batch->all, 1);
+        um_warn("%s; retrying", err->msg);
+        um_batch_store_schedule(s->batch->store, 1);
     }
     if (s->done) s->done(s->arg, st, err);
     um_free(s->path);
@@ -202,53 +206,53 @@ static void save_done(void *arg, um_status st, const um_err *err) {
     um_free(s);
 }
 
-void um_batch_save(um_batch *b, um_stored_fn done, void *arg) {
+void um_batch_job_save(um_batch_job *b, um_disk_done_fn done, void *arg) {
     um_jw w;
     save *s = UM_NEW(save);
-    *s = (save){.batch = b, .path = um_batch_path(b->all, b->id, ".json"), .done = done, .arg = arg};
+    *s = (save){.batch = b, .path = um_batch_job_path(b->store, b->id, ".json"), .done = done, .arg = arg};
     um_jw_init(&w, &s->json);
     put_record(b, &w);
     b->unsaved = false;
     b->saving++;
-    um_jobs_give(b->all->disk, &(um_job){save_work, save_done, s, 0});
+    um_work_queue_submit(b->store->disk, &(um_work){save_work, save_done, s, 0});
 }
 
 /* ---- The list ---------------------------------------------------------------------------------------------------- */
 
-um_batch *um_batch_find(const um_batches *all, const char *id) {
-    for (size_t i = 0; i < all->n_batches; i++)
-        if (um_streq(all->batch[i]->id, id)) return all->batch[i];
+um_batch_job *um_batch_job_find(const um_batch_store *store, const char *id) {
+    for (size_t i = 0; i < store->n_batches; i++)
+        if (um_streq(store->batch[i]->id, id)) return store->batch[i];
     return NULL;
 }
 
-bool um_batch_make_room(um_batches *all) {
-    if (all->n_batches < UM_BATCHES_MAX) return true;
-    for (size_t i = 0; i < all->n_batches; i++) {
-        um_batch *b = all->batch[i];
+bool um_batch_store_evict_finished(um_batch_store *store) {
+    if (store->n_batches < UM_BATCHES_MAX) return true;
+    for (size_t i = 0; i < store->n_batches; i++) {
+        um_batch_job *b = store->batch[i];
         if (!um_batch_is_over(b->status) || b->unsaved || b->saving) continue;
-        char *path = um_batch_path(all, b->id, ".json");
+        char *path = um_batch_job_path(store, b->id, ".json");
         unlink(path);
         um_free(path);
-        memmove(&all->batch[i], &all->batch[i + 1], (--all->n_batches - i) * sizeof(um_batch *));
-        um_batch_free(b);
+        memmove(&store->batch[i], &store->batch[i + 1], (--store->n_batches - i) * sizeof(um_batch_job *));
+        um_batch_job_free(b);
         return true;
     }
     return false;
 }
 
-static bool is_older(const um_batch *a, const um_batch *b) {
+static bool is_older(const um_batch_job *a, const um_batch_job *b) {
     int64_t x = a->at[UM_BATCH_VALIDATING], y = b->at[UM_BATCH_VALIDATING];
     return x != y ? x < y : strcmp(a->id, b->id) < 0;
 }
 
-void um_batch_list(um_batches *all, um_batch *b) {
-    if (all->n_batches == all->batches_cap) {
-        all->batches_cap = UM_MAX(2 * all->batches_cap, 64);
-        all->batch = um_realloc(all->batch, um_mul(all->batches_cap, sizeof(um_batch *)));
+void um_batch_store_add_batch(um_batch_store *store, um_batch_job *b) {
+    if (store->n_batches == store->batches_cap) {
+        store->batches_cap = UM_MAX(2 * store->batches_cap, 64);
+        store->batch = um_realloc(store->batch, um_mul(store->batches_cap, sizeof(um_batch_job *)));
     }
-    size_t at = all->n_batches++;
-    for (; at > 0 && is_older(b, all->batch[at - 1]); at--) all->batch[at] = all->batch[at - 1];
-    all->batch[at] = b;
+    size_t at = store->n_batches++;
+    for (; at > 0 && is_older(b, store->batch[at - 1]); at--) store->batch[at] = store->batch[at - 1];
+    store->batch[at] = b;
 }
 
 /* ---- Loading ----------------------------------------------------------------------------------------------------- */
@@ -258,7 +262,7 @@ static um_status read_text(const json_t *root, const char *key, const char *path
     um_status st = um_json_get_str(root, key, path, &text, err);
     if (st) return st;
     if (!text || strlen(text) >= size)
-        return um_fail(err, UM_EPARSE, "%s: \"%s\": expected a text of 1 to %zu bytes", path, key, size - 1);
+        return um_fail(err, UM_EPARSE, "%s: \"%s\": expected a string of 1 to %zu bytes", path, key, size - 1);
     snprintf(out, size, "%s", text);
     return UM_OK;
 }
@@ -269,10 +273,10 @@ static um_status read_status(const json_t *root, const char *key, const char *pa
     if (st) return st;
     *out = status_of(name);
     if (*out != UM_BATCH_N_STATUS) return UM_OK;
-    return um_fail(err, UM_EPARSE, "%s: \"%s\": there is no status %s", path, key, name);
+    return um_fail(err, UM_EPARSE, "%s: \"%s\": unknown status %s", path, key, name);
 }
 
-static um_status read_times(const json_t *root, const char *path, um_batch *b, um_err *err) {
+static um_status read_times(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
     um_status st = um_json_get_int(root, "expires_at", path, 0, INT64_MAX, &b->expires, err);
     if (!st) st = um_json_get_int(root, "output_ttl", path, 0, UM_FILE_TTL_MAX, &b->output_ttl, err);
     for (int s = 0; s < UM_BATCH_N_STATUS && !st; s++) {
@@ -282,7 +286,7 @@ static um_status read_times(const json_t *root, const char *path, um_batch *b, u
     return st;
 }
 
-static um_status read_counts(const json_t *root, const char *path, um_batch *b, um_err *err) {
+static um_status read_counts(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
     const json_t *counts = json_object_get(root, "request_counts");
     if (!json_is_object(counts)) return um_fail(err, UM_EPARSE, "%s: \"request_counts\" is missing", path);
     um_status st = um_json_get_int(counts, "total", path, 0, INT64_MAX, &b->total, err);
@@ -290,8 +294,8 @@ static um_status read_counts(const json_t *root, const char *path, um_batch *b, 
     return st ? st : um_json_get_int(counts, "failed", path, 0, INT64_MAX, &b->failed, err);
 }
 
-/* Trouble with the disk is not remembered: it shows again, or is over. */
-static um_status read_errors(const json_t *root, const char *path, um_batch *b, um_err *err) {
+/* Reads the errors except storage_error: if the disk still fails, the next write adds it again. */
+static um_status read_errors(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
     const json_t *list = json_object_get(json_object_get(root, "errors"), "data"), *e;
     size_t i;
     json_array_foreach(list, i, e) {
@@ -302,12 +306,12 @@ static um_status read_errors(const json_t *root, const char *path, um_batch *b, 
         if (!st) st = um_json_get_str(e, "param", path, &param, err);
         if (!st) st = um_json_get_int(e, "line", path, 0, INT64_MAX, &line, err);
         if (st) return st;
-        if (!um_streq(code, "storage_error")) um_batch_blame(b, line, code, param, "%s", message);
+        if (!um_streq(code, "storage_error")) um_batch_job_add_error(b, line, code, param, "%s", message);
     }
     return UM_OK;
 }
 
-static um_status read_members(const json_t *root, const char *path, um_batch *b, um_err *err) {
+static um_status read_members(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
     char endpoint[64];
     um_status st = read_text(root, "id", path, b->id, sizeof b->id, err);
     if (!st) st = read_text(root, "input_file_id", path, b->input_id, sizeof b->input_id, err);
@@ -316,7 +320,7 @@ static um_status read_members(const json_t *root, const char *path, um_batch *b,
     if (!st) st = read_text(root, "completion_window", path, b->window, sizeof b->window, err);
     if (!st) st = read_text(root, "endpoint", path, endpoint, sizeof endpoint, err);
     if (!st) st = read_status(root, "status", path, &b->status, err);
-    if (!st) st = read_status(root, "ends_as", path, &b->ends_as, err);
+    if (!st) st = read_status(root, "ends_as", path, &b->final_status, err);
     if (!st) st = read_times(root, path, b, err);
     if (!st) st = read_counts(root, path, b, err);
     if (!st) st = read_errors(root, path, b, err);
@@ -327,13 +331,13 @@ static um_status read_members(const json_t *root, const char *path, um_batch *b,
         b->metadata = um_strdup(text);
         free(text);
     }
-    b->api = um_batch_api(endpoint);
-    return b->api ? UM_OK : um_fail(err, UM_EPARSE, "%s: there is no endpoint %s", path, endpoint);
+    b->api = um_batch_api(b->store, endpoint);
+    return b->api ? UM_OK : um_fail(err, UM_EPARSE, "%s: unknown endpoint %s", path, endpoint);
 }
 
-static um_status load_one(um_batches *all, const char *entry, um_batch *b, um_err *err) {
+static um_status load_one(um_batch_store *store, const char *entry, um_batch_job *b, um_err *err) {
     json_t *root = NULL;
-    char *path = um_batch_path(all, "", entry);
+    char *path = um_batch_job_path(store, "", entry);
     um_status st = um_json_load(&root, path, err);
     if (!st) st = read_members(root, path, b, err);
     if (!st) st = um_entry_check(entry, path, b->id, err);
@@ -342,17 +346,19 @@ static um_status load_one(um_batches *all, const char *entry, um_batch *b, um_er
     return st;
 }
 
-static void load_record(um_batches *all, const char *entry) {
+static void load_record(um_batch_store *store, const char *entry) {
     um_err err = {0};
     if (!um_entry_is_record(entry)) return;
-    um_batch *b = UM_NEW(um_batch);
-    b->all = all;
-    if (load_one(all, entry, b, &err) == UM_OK) {
-        um_batch_list(all, b);
+    um_batch_job *b = UM_NEW(um_batch_job);
+    b->store = store;
+    if (load_one(store, entry, b, &err) == UM_OK) {
+        um_batch_store_add_batch(store, b);
         return;
     }
-    um_warn("%s; the batch is left out", err.msg);
-    um_batch_free(b);
+    um_warn("%s; skipping the batch", err.msg);
+    um_batch_job_free(b);
 }
 
-um_status um_batches_load(um_batches *all, um_err *err) { return um_folder_walk(all, "batches", load_record, err); }
+um_status um_batch_store_load(um_batch_store *store, um_err *err) {
+    return um_folder_walk(store, "batches", load_record, err);
+}

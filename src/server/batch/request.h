@@ -1,4 +1,4 @@
-/* request: what the endpoints of files and batches share. */
+/* request: helpers of the endpoints for files and batches: the store, responses after a write, pages of lists. */
 #ifndef UM_BATCH_REQUEST_H
 #define UM_BATCH_REQUEST_H
 
@@ -8,39 +8,41 @@
 extern "C" {
 #endif
 
-/* The store, or NULL after an answer that says how to get one. */
-um_batches *um_batches_of(um_server *s, um_exchange *x);
+/* Returns the store. Without --state-dir answers 501 and returns NULL. */
+um_batch_store *um_batch_store_of(um_service *s, um_exchange *x);
 
-/* An answer that waits for the disk. The exchange may be gone by then: x is NULL. */
-typedef struct um_pending {
-    um_exchange *x;
-    um_buf json; /* the body of the answer when all goes well */
-} um_pending;
-um_pending *um_pending_new(um_exchange *x);
-/* Answers and frees p; the um_stored_fn of jobs whose `arg` it is. */
-void um_pending_done(void *p, um_status s, const um_err *err);
+/* A response that is sent when a write has ended. */
+typedef struct um_pending_response {
+    um_exchange *x; /* NULL: the client has disconnected */
+    um_buf json;    /* the body if the write succeeds */
+} um_pending_response;
+um_pending_response *um_pending_response_new(um_exchange *x);
+/* Sends the response, or 507 if the write failed, and frees it. A um_disk_done_fn; p is the um_pending_response. */
+void um_pending_response_send(void *p, um_status s, const um_err *err);
 
-/* OpenAI's expires_after: both members as they were given, anchor NULL: none was. UM_EINVAL, about `param`. */
+/* Checks the members of OpenAI's expires_after. anchor NULL: not given. UM_EINVAL, about `param`. */
 um_status um_expires_after_check(const char *param, const char *anchor, int64_t seconds, um_err *err);
 
-/* A page of a list, by the query's limit, after and order. */
-typedef struct um_page {
+/* The page of a list that a request asks for. */
+typedef struct um_list_page {
     size_t limit;
-    const char *after; /* an id, or NULL */
-    bool rising;       /* the oldest first */
-} um_page;
-/* False: it was answered. */
-bool um_page_read(um_page *p, um_exchange *x, size_t limit, size_t most);
-/* The list object of [0, n): `id` names an entry, `put` writes it, `shows` NULL takes all. */
-typedef struct um_page_of {
+    const char *after; /* id of the entry before the page, or NULL */
+    bool ascending;    /* the oldest first */
+} um_list_page;
+/* Reads limit, after and order from the query. `limit` is the default and `most` the maximum. On failure answers 400
+ * and returns false. */
+bool um_list_page_read(um_list_page *p, um_exchange *x, size_t limit, size_t most);
+/* A list of entries [0, n), the oldest first. */
+typedef struct um_list_page_source {
     const void *list;
     size_t n;
     const char *(*id)(const void *list, size_t i);
-    bool (*shows)(const void *list, size_t i, const char *filter);
-    const char *filter;
-    void (*put)(const void *list, size_t i, um_jw *w);
-} um_page_of;
-void um_page_reply(const um_page *p, const um_page_of *of, um_exchange *x);
+    bool (*matches)(const void *list, size_t i, const char *filter); /* NULL: all entries are listed */
+    const char *filter;                                              /* argument of `matches` */
+    void (*put)(const void *list, size_t i, um_jw *w);               /* writes the entry's object */
+} um_list_page_source;
+/* Sends the page. Answers 400 if `after` is not in the list. */
+void um_list_page_reply(const um_list_page *p, const um_list_page_source *source, um_exchange *x);
 
 #ifdef __cplusplus
 }

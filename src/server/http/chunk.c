@@ -1,4 +1,4 @@
-/* The line before a chunk: size in hexadecimal digits, extensions that mean nothing here. */
+/* The line before a chunk: the size in hexadecimal digits, and extensions, which are checked and ignored. */
 #include "server/http/parse.h"
 
 static size_t token_at(um_str s, size_t i) {
@@ -7,7 +7,7 @@ static size_t token_at(um_str s, size_t i) {
     return n;
 }
 
-/* Length of a quoted string at s.p[i], 0: there is none, or it does not end. */
+/* Returns the length of the quoted string at s.p[i]; 0: none, or it is not closed. */
 static size_t quoted_at(um_str s, size_t i) {
     if (i >= s.n || s.p[i] != '"') return 0;
     for (size_t k = i + 1; k < s.n; k++) {
@@ -20,7 +20,7 @@ static size_t quoted_at(um_str s, size_t i) {
     return 0;
 }
 
-/* *( ";" name [ "=" value ] ), without the spaces that the standard calls bad and nobody sends. */
+/* Checks *( ";" name [ "=" value ] ). Rejects the spaces that RFC 9112 calls "bad whitespace", which clients avoid. */
 static bool extensions_ok(um_str s, size_t i) {
     while (i < s.n) {
         if (s.p[i++] != ';') return false;
@@ -41,12 +41,13 @@ bool um_http_read_chunk_line(um_http_parser *p, um_str line, uint64_t *size) {
     size_t i = 0;
     *size = 0;
     for (int d; i < line.n && (d = um_http_hex_digit(line.p[i])) >= 0; i++) {
-        if (*size > UINT64_MAX >> 4) return um_http_refuse(p, 400, "the size of a chunk is too large");
+        if (*size > UINT64_MAX >> 4) return um_http_reject(p, 400, "the size of a chunk is too large");
         *size = *size << 4 | (uint64_t)d;
     }
-    if (!i) return um_http_refuse(p, 400, "the size of a chunk is no hexadecimal number");
-    if (!extensions_ok(line, i)) return um_http_refuse(p, 400, "malformed extension of a chunk");
+    if (!i) return um_http_reject(p, 400, "the size of a chunk is not a hexadecimal number");
+    if (!extensions_ok(line, i)) return um_http_reject(p, 400, "invalid chunk extension");
     p->extensions += line.n - i;
-    if (p->extensions > UM_HTTP_EXTENSIONS_MAX) return um_http_refuse(p, 400, "too many extensions of chunks");
+    if (p->extensions > UM_HTTP_EXTENSIONS_MAX)
+        return um_http_reject(p, 400, "the chunk extensions are longer than %zu bytes", UM_HTTP_EXTENSIONS_MAX);
     return true;
 }

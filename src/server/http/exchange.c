@@ -1,4 +1,4 @@
-/* A request and its answer. */
+/* An exchange: a request and its response. */
 #include <event2/buffer.h>
 
 #include "server/http/internal.h"
@@ -17,7 +17,7 @@ void um_exchange_close(um_exchange *x, bool complete) {
     const um_http_server *s = x->conn->server;
     x->ended = true;
     if (x->on_close) x->on_close(x->close_arg, x, complete);
-    if ((x->is_handled || um_exchange_begun(x)) && s->on_end) s->on_end(s->arg, x, complete);
+    if ((x->is_handled || um_exchange_has_begun(x)) && s->on_end) s->on_end(s->arg, x, complete);
     um_buf_free(&x->body);
     um_buf_free(&x->headers);
     um_arena_free(&x->strings);
@@ -38,12 +38,12 @@ um_buf um_exchange_take_body(um_exchange *x) {
 }
 
 const char *um_exchange_peer(const um_exchange *x) { return x->conn->peer; }
-double um_exchange_began(const um_exchange *x) { return x->conn->began; }
+double um_exchange_start_time(const um_exchange *x) { return x->conn->began; }
 
-void um_exchange_set_note(um_exchange *x, void *note) { x->note = note; }
-void *um_exchange_get_note(const um_exchange *x) { return x->note; }
+void um_exchange_set_user_data(um_exchange *x, void *user_data) { x->user_data = user_data; }
+void *um_exchange_get_user_data(const um_exchange *x) { return x->user_data; }
 
-/* "name=value" up to the next '&'; moves behind it. */
+/* Takes "name=value" up to the next '&' from the front of *rest. */
 static um_str next_pair(um_str *rest) {
     const char *end = (const char *)memchr(rest->p, '&', rest->n);
     um_str pair = {rest->p, end ? (size_t)(end - rest->p) : rest->n};
@@ -71,7 +71,7 @@ const char *um_exchange_query(um_exchange *x, const char *name) {
     return value;
 }
 
-/* A single value stays where it is: behind it is a blank or CR, which nobody reads any more. */
+/* Terminates a single value in place: the byte after it is a blank or CR, which is no longer needed. */
 const char *um_exchange_header(um_exchange *x, const char *name) {
     um_http_head *h = head_of(x);
     uint32_t i = 0;
@@ -92,7 +92,7 @@ const char *um_exchange_header(um_exchange *x, const char *name) {
     return joined;
 }
 
-/* ---- Head of the answer ------------------------------------------------------------------------------------------ */
+/* ---- Head of the response ---------------------------------------------------------------------------------------- */
 
 static const struct {
     int status;
@@ -143,7 +143,8 @@ const char *um_http_reason(int status) {
     return "Unknown";
 }
 
-/* Values may come from a request (an id that is echoed): a line break in one would begin another header. */
+/* Replaces control characters by '?'. A value may come from a request, and a line break in it would start another
+ * header. */
 void um_exchange_add_header(um_exchange *x, const char *name, const char *value) {
     um_buf_puts(&x->headers, name);
     um_buf_puts(&x->headers, ": ");
@@ -153,7 +154,7 @@ void um_exchange_add_header(um_exchange *x, const char *name, const char *value)
 
 static bool has_body(int status) { return status >= 200 && status != 204 && status != 304; }
 
-/* Writes the head into the server's buffer. length < 0: of a body that is written bit by bit. */
+/* Writes the head into the server's buffer. length < 0: unknown, for a body that is written piece by piece. */
 static const um_buf *put_head(um_exchange *x, int status, const char *type, int64_t length) {
     um_http_server *s = x->conn->server;
     um_buf *h = &s->head;
@@ -171,63 +172,63 @@ static const um_buf *put_head(um_exchange *x, int status, const char *type, int6
     return h;
 }
 
-/* ---- Answer ------------------------------------------------------------------------------------------------------ */
+/* ---- Response ---------------------------------------------------------------------------------------------------- */
 
-static bool takes_bytes(const um_exchange *x) { return !x->is_head && has_body(x->status); }
+static bool sends_body(const um_exchange *x) { return !x->is_head && has_body(x->status); }
 
 static struct iovec vec(const void *data, size_t n) { return (struct iovec){(void *)(uintptr_t)data, n}; }
 
 void um_exchange_send(um_exchange *x, int status, const char *type, const void *body, size_t n) {
-    assert(!um_exchange_begun(x));
+    assert(!um_exchange_has_begun(x));
     const um_buf *head = put_head(x, status, type, (int64_t)n);
-    struct iovec v[] = {vec(head->data, head->len), vec(body, takes_bytes(x) ? n : 0)};
-    um_http_conn_put(x->conn, v, 2);
+    struct iovec v[] = {vec(head->data, head->len), vec(body, sends_body(x) ? n : 0)};
+    um_http_conn_write(x->conn, v, 2);
     x->sent = (int64_t)v[1].iov_len;
     um_exchange_end(x);
 }
 
-/* HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer. */
+/* HTTP/1.0 has no chunks, so the end of the connection ends the response. */
 void um_exchange_begin(um_exchange *x, int status, const char *type) {
-    assert(!um_exchange_begun(x));
+    assert(!um_exchange_has_begun(x));
     x->is_chunked = head_of(x)->minor > 0;
     if (!x->is_chunked) x->keep_alive = false;
     const um_buf *head = put_head(x, status, type, -1);
     struct iovec v = vec(head->data, head->len);
-    um_http_conn_put(x->conn, &v, 1);
+    um_http_conn_write(x->conn, &v, 1);
 }
 
-/* An empty chunk would be the last one. */
+/* Skips empty data, because an empty chunk ends the body. */
 void um_exchange_write(um_exchange *x, const void *data, size_t n) {
-    assert(um_exchange_begun(x));
-    if (x->ended || x->broken || !n || !takes_bytes(x)) return;
+    assert(um_exchange_has_begun(x));
+    if (x->ended || x->aborted || !n || !sends_body(x)) return;
     char size[24];
     int digits = x->is_chunked ? snprintf(size, sizeof size, "%zx\r\n", n) : 0;
     struct iovec v[] = {vec(size, (size_t)digits), vec(data, n), vec("\r\n", x->is_chunked ? 2 : 0)};
-    um_http_conn_put(x->conn, v, 3);
+    um_http_conn_write(x->conn, v, 3);
     x->sent += (int64_t)n;
     x->has_written = true;
-    if (x->on_drain && !um_exchange_unread(x)) um_http_conn_drain_soon(x->conn);
-    if (um_exchange_unread(x) > x->conn->server->config.max_unread_bytes) um_exchange_abort(x);
+    if (x->on_drain && !um_exchange_buffered(x)) um_http_conn_drain_soon(x->conn);
+    if (um_exchange_buffered(x) > x->conn->server->config.max_unread_bytes) um_exchange_abort(x);
 }
 
 void um_exchange_end(um_exchange *x) {
-    assert(um_exchange_begun(x));
-    if (x->ended || x->broken) return;
-    if (x->is_chunked && takes_bytes(x)) {
+    assert(um_exchange_has_begun(x));
+    if (x->ended || x->aborted) return;
+    if (x->is_chunked && sends_body(x)) {
         struct iovec v = vec("0\r\n\r\n", 5);
-        um_http_conn_put(x->conn, &v, 1);
+        um_http_conn_write(x->conn, &v, 1);
     }
     x->ended = true;
-    um_http_conn_settle_soon(x->conn);
+    um_http_conn_finish_soon(x->conn);
 }
 
 void um_exchange_abort(um_exchange *x) {
-    if (x->ended || x->broken) return;
-    x->broken = true;
-    um_http_conn_settle_soon(x->conn);
+    if (x->ended || x->aborted) return;
+    x->aborted = true;
+    um_http_conn_finish_soon(x->conn);
 }
 
-void um_exchange_refuse(um_exchange *x, int status, const char *message) {
+void um_exchange_reject(um_exchange *x, int status, const char *message) {
     um_http_server *s = x->conn->server;
     um_buf body = {0};
     x->keep_alive = false;
@@ -237,10 +238,10 @@ void um_exchange_refuse(um_exchange *x, int status, const char *message) {
     um_buf_free(&body);
 }
 
-bool um_exchange_begun(const um_exchange *x) { return x->status != 0; }
+bool um_exchange_has_begun(const um_exchange *x) { return x->status != 0; }
 int um_exchange_status(const um_exchange *x) { return x->status; }
 int64_t um_exchange_sent(const um_exchange *x) { return x->sent; }
-size_t um_exchange_unread(const um_exchange *x) { return um_http_conn_unread(x->conn); }
+size_t um_exchange_buffered(const um_exchange *x) { return um_http_conn_unread(x->conn); }
 
 void um_exchange_on_close(um_exchange *x, um_exchange_close_fn fn, void *arg) {
     x->on_close = fn;

@@ -1,5 +1,5 @@
-/* internal: what server.c, connection.c and exchange.c share. A server owns connections, a connection owns at most one
- * exchange at a time: the request that it read last, until its answer is out. */
+/* The parts that server.c, connection.c and exchange.c share. A server owns connections. A connection owns at most one
+ * exchange: the request that it read last, until its response is sent. */
 #ifndef UM_HTTP_INTERNAL_H
 #define UM_HTTP_INTERNAL_H
 
@@ -24,57 +24,57 @@ struct um_http_server {
     um_http_config config;
     um_http_fn handler;
     um_http_error_fn error;
-    um_exchange_close_fn on_end; /* or NULL */
+    um_exchange_close_fn on_end; /* the function of um_http_server_on_end, or NULL */
     void *arg;
     struct evconnlistener *listener; /* NULL: stopped */
-    struct event *pause;             /* accepts again when files were all in use */
+    struct event *retry_timer;       /* accepts again after an error */
     um_http_conn *conns;             /* a list */
     int32_t n_conns, port;
-    time_t date_second; /* that `date` stands for */
+    time_t date_second; /* the second that `date` shows */
     char date[32];
-    um_buf head; /* of an answer while it is written */
+    um_buf head; /* the response head that is being written */
 };
 
 typedef enum {
-    UM_CONN_IDLE,   /* no byte of a request yet */
-    UM_CONN_HEAD,   /* some of its head */
-    UM_CONN_BODY,   /* its head */
-    UM_CONN_ANSWER, /* all of it; what else comes waits in the bufferevent */
-    UM_CONN_LINGER  /* the last answer is out: reads on until the client has it */
+    UM_CONN_IDLE,     /* waits for the first byte of a request */
+    UM_CONN_HEAD,     /* reads the head */
+    UM_CONN_BODY,     /* reads the body */
+    UM_CONN_RESPONSE, /* the request is complete; further bytes wait in the bufferevent */
+    UM_CONN_LINGER    /* the last response is sent; reads and drops bytes until the client has read it */
 } um_conn_state;
 
 struct um_http_conn {
     um_http_server *server;
     um_http_conn *prev, *next;
     struct bufferevent *bev;
-    struct event *timer;  /* of the state */
-    struct event *settle; /* made active when an answer ended outside of the handler */
-    struct event *hangup; /* watches while so much is pipelined that reading pauses; NULL before */
+    struct event *timer;            /* the timeout of the current state */
+    struct event *continue_event;   /* made active when a response ended outside of the handler */
+    struct event *disconnect_event; /* notices a disconnect while reading is paused; NULL: never paused */
     um_http_parser parser;
-    um_exchange *x; /* from the head's arrival */
+    um_exchange *x; /* NULL until the head has arrived */
     um_conn_state state;
-    double began;       /* first byte of the request */
-    int64_t n_requests; /* that reached the handler */
-    bool is_head_timed; /* the timer is that of the head that is being read */
+    double began;       /* time of the request's first byte */
+    int64_t n_requests; /* requests that reached the handler */
+    bool is_head_timed; /* the timer already runs for the current head */
     bool got_eof;       /* the client sends no more */
-    bool in_handler;    /* settles when that returns */
+    bool in_handler;    /* the caller finishes the exchange when the handler returns */
     char peer[64];
 };
 
 struct um_exchange {
     um_http_conn *conn;
     um_buf body;
-    um_arena strings; /* what accessors made up */
-    um_buf headers;   /* of the answer, whole lines */
+    um_arena strings; /* memory of the texts that accessors return */
+    um_buf headers;   /* header lines that the handler added to the response */
     int status;
     int64_t sent;
-    bool keep_alive; /* the connection goes on behind this answer */
-    bool is_head;    /* no body is sent */
+    bool keep_alive; /* the connection stays open after this response */
+    bool is_head;    /* a HEAD request: no body is sent */
     bool is_chunked;
-    bool is_handled;  /* the handler has had it */
-    bool has_written; /* since the drain callback came last */
-    bool ended, broken;
-    void *note;
+    bool is_handled;  /* the handler was called */
+    bool has_written; /* data was written since the last drain callback */
+    bool ended, aborted;
+    void *user_data;
     um_exchange_close_fn on_close;
     void *close_arg;
     um_exchange_drain_fn on_drain;
@@ -82,31 +82,35 @@ struct um_exchange {
 };
 
 /* ---- server.c ---------------------------------------------------------------------------------------------------- */
-const char *um_http_date(um_http_server *s); /* for the header Date */
-/* A connection ended: takes it off the list, accepts again. */
-void um_http_server_forget(um_http_server *s, um_http_conn *c);
+/* Returns the value of the Date header. */
+const char *um_http_date(um_http_server *s);
+/* Removes a closed connection from the list, and accepts again if the limit was reached. */
+void um_http_server_remove(um_http_server *s, um_http_conn *c);
 void um_http_ignore_sigpipe(void);
 
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */
-/* Takes the socket over; false: it could not (memory of the loop), the socket is closed. */
+/* Creates a connection, which takes ownership of the socket. Returns false and closes the socket if libevent could not
+ * allocate memory. */
 bool um_http_conn_new(um_http_server *s, int fd, const char *peer);
-/* At once; an exchange that is open hears of it. */
+/* Closes a connection at once, with its exchange, whose close callback is called. */
 void um_http_conn_close(um_http_conn *c);
-/* Ends what waits for a request. */
-void um_http_conn_retire(um_http_conn *c);
-/* Hands bytes to the client: what the socket does not take waits. */
-void um_http_conn_put(um_http_conn *c, const struct iovec *v, int n);
+/* Closes a connection that waits for a request. */
+void um_http_conn_close_idle(um_http_conn *c);
+/* Writes to the socket, and buffers what the socket does not take. */
+void um_http_conn_write(um_http_conn *c, const struct iovec *v, int n);
+/* Returns the size of the output buffer. */
 size_t um_http_conn_unread(const um_http_conn *c);
-/* The exchange ended or broke: sees to it when nobody is in the middle of it. */
-void um_http_conn_settle_soon(um_http_conn *c);
-/* The socket took all that was written: says so from the loop. */
+/* Finishes the exchange, which has ended or was aborted, in the next turn of the loop, or when the handler returns. */
+void um_http_conn_finish_soon(um_http_conn *c);
+/* Calls the drain callback in the next turn of the loop. */
 void um_http_conn_drain_soon(um_http_conn *c);
 
 /* ---- exchange.c -------------------------------------------------------------------------------------------------- */
 um_exchange *um_exchange_new(um_http_conn *c);
-void um_exchange_close(um_exchange *x, bool complete); /* runs its callback, frees it */
-/* Answers with the server's words. */
-void um_exchange_refuse(um_exchange *x, int status, const char *message);
+/* Calls the close callback and frees the exchange. */
+void um_exchange_close(um_exchange *x, bool complete);
+/* Sends an error response. */
+void um_exchange_reject(um_exchange *x, int status, const char *message);
 
 #ifdef __cplusplus
 }

@@ -1,20 +1,20 @@
-/* The parser's machine: which line or piece comes next. What lines say is read in head.c, target.c and chunk.c. */
+/* The state machine of the parser: it decides which line or piece comes next. Other files read the lines. */
 #include "server/http/parse.h"
 
 enum {
     AT_START_LINE,
     AT_FIELDS,
-    AT_BODY,       /* `left` bytes of it */
-    AT_CLOSE_BODY, /* until the peer closes */
+    AT_BODY,       /* `left` bytes are missing */
+    AT_CLOSE_BODY, /* the body ends when the peer closes */
     AT_CHUNK_SIZE,
     AT_CHUNK,
-    AT_CHUNK_END, /* CR LF behind its bytes */
+    AT_CHUNK_END, /* CR LF after the bytes of a chunk */
     AT_TRAILERS,
     AT_END,
     AT_FAILURE
 };
 
-/* What a state returns when the next state shall go on with the bytes that are left. */
+/* A state function returns this when the next state can continue with the bytes that are left. */
 #define GO_ON (-1)
 
 typedef struct input {
@@ -33,7 +33,6 @@ static void clear_head(um_http_head *h) {
     *h = (um_http_head){.text = h->text, .path = h->path, .field = h->field, .fields_cap = h->fields_cap, .length = -1};
 }
 
-/* Keeps the memory: the next message will want as much. */
 void um_http_parser_next(um_http_parser *p) {
     um_http_parser old = *p;
     clear_head(&old.head);
@@ -51,7 +50,7 @@ void um_http_parser_free(um_http_parser *p) {
     *p = (um_http_parser){0};
 }
 
-bool um_http_refuse(um_http_parser *p, int status, const char *fmt, ...) {
+bool um_http_reject(um_http_parser *p, int status, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(p->message, sizeof p->message, fmt, ap);
@@ -65,8 +64,8 @@ bool um_http_refuse(um_http_parser *p, int status, const char *fmt, ...) {
 
 typedef enum { LINE_CUT, LINE_WHOLE, LINE_TOO_LONG, LINE_BARE_LF } line_got;
 
-/* Moves bytes of the line that begins at `start` of `to` over to it, up to its LF. The limit counts that too, so it
- * does not matter whether the LF is among the bytes. */
+/* Moves bytes up to the next LF from `in` to `to`, where the line begins at `start`. The limit includes the LF, so that
+ * the result does not depend on whether the LF has arrived. */
 static line_got take_line(um_buf *to, size_t start, size_t limit, input *in) {
     const char *lf = in->n ? (const char *)memchr(in->p, '\n', in->n) : NULL;
     size_t n = lf ? (size_t)(lf - in->p) + 1 : in->n;
@@ -78,16 +77,16 @@ static line_got take_line(um_buf *to, size_t start, size_t limit, input *in) {
     return to->len - start >= 2 && to->data[to->len - 2] == '\r' ? LINE_WHOLE : LINE_BARE_LF;
 }
 
-/* Reads the next line of the head, *line without its CR LF. */
+/* Reads the next line of the head. *line is without its CR LF. */
 static int head_line(um_http_parser *p, input *in, size_t limit, int status, um_str *line) {
     um_buf *text = &p->head.text;
     switch (take_line(text, p->line_start, limit, in)) {
     case LINE_CUT: return UM_HTTP_NEED_MORE;
     case LINE_TOO_LONG:
-        um_http_refuse(p, status, "the %s is longer than %zu bytes", status == 414 ? "request line" : "head",
+        um_http_reject(p, status, "the %s is longer than %zu bytes", status == 414 ? "request line" : "head",
                        status == 414 ? limit : p->limits.head);
         return UM_HTTP_BAD;
-    case LINE_BARE_LF: um_http_refuse(p, 400, "a line of the head does not end with CR LF"); return UM_HTTP_BAD;
+    case LINE_BARE_LF: um_http_reject(p, 400, "a line of the head does not end with CR LF"); return UM_HTTP_BAD;
     case LINE_WHOLE: break;
     }
     *line = (um_str){text->data + p->line_start, text->len - p->line_start - 2};
@@ -96,14 +95,14 @@ static int head_line(um_http_parser *p, input *in, size_t limit, int status, um_
 
 /* ---- Head -------------------------------------------------------------------------------------------------------- */
 
-/* One empty line before a request is skipped: old clients send it behind a body. Whoever speaks something else (TLS) is
- * told by his first byte. */
+/* Reads the first line. Skips one empty line before a request, which old clients send after a body. Rejects another
+ * protocol, such as TLS, by its first byte. */
 static int at_start_line(um_http_parser *p, input *in) {
     bool is_first = !p->head.text.len;
     size_t limit = UM_MIN(UM_HTTP_LINE_MAX, p->limits.head - p->line_start);
     um_str line;
     if (is_first && in->n && in->p[0] != '\r' && !um_http_is_token_char(in->p[0])) {
-        um_http_refuse(p, 400, "expected HTTP, found byte 0x%02X", (unsigned char)in->p[0]);
+        um_http_reject(p, 400, "expected HTTP, found byte 0x%02X", (unsigned char)in->p[0]);
         return UM_HTTP_BAD;
     }
     int got = head_line(p, in, limit, 414, &line);
@@ -120,7 +119,7 @@ static bool add_field(um_http_parser *p, um_str line) {
     um_http_head *h = &p->head;
     um_http_field f;
     if (!um_http_read_field(p, line, &f)) return false;
-    if (h->n_fields == UM_HTTP_FIELDS_MAX) return um_http_refuse(p, 431, "more than %d headers", UM_HTTP_FIELDS_MAX);
+    if (h->n_fields == UM_HTTP_FIELDS_MAX) return um_http_reject(p, 431, "more than %d headers", UM_HTTP_FIELDS_MAX);
     if (h->n_fields == h->fields_cap) {
         h->fields_cap = h->fields_cap ? h->fields_cap * 2 : 8;
         h->field = (um_http_field *)um_realloc(h->field, h->fields_cap * sizeof(*h->field));
@@ -131,7 +130,7 @@ static bool add_field(um_http_parser *p, um_str line) {
     return true;
 }
 
-/* The state in which a body begins. */
+/* Returns the state in which the body begins. */
 static int body_state(const um_http_parser *p) {
     const um_http_head *h = &p->head;
     if (p->kind == UM_HTTP_RESPONSE && (p->bodiless || h->status == 204 || h->status == 304)) return AT_END;
@@ -140,10 +139,10 @@ static int body_state(const um_http_parser *p) {
     return h->length == 0 || p->kind == UM_HTTP_REQUEST ? AT_END : AT_CLOSE_BODY;
 }
 
-/* An answer 1xx is followed by another head. */
+/* Skips an interim 1xx response. Another head follows it. */
 static int skip_interim(um_http_parser *p) {
     if (p->head.status == 101 || ++p->n_interim > UM_HTTP_INTERIM_MAX) {
-        um_http_refuse(p, 502, "status %d was not asked for", p->head.status);
+        um_http_reject(p, 502, "unexpected status %d", p->head.status);
         return UM_HTTP_BAD;
     }
     clear_head(&p->head);
@@ -160,7 +159,7 @@ static int end_head(um_http_parser *p) {
     if (p->state == AT_BODY) {
         p->left = (uint64_t)h->length;
         if (p->left > p->limits.body) {
-            um_http_refuse(p, 413, "the body is %lld bytes long, at most %zu are taken", (long long)h->length,
+            um_http_reject(p, 413, "the body is %lld bytes long; the limit is %zu bytes", (long long)h->length,
                            p->limits.body);
             return UM_HTTP_BAD;
         }
@@ -180,7 +179,7 @@ static int at_fields(um_http_parser *p, input *in) {
 
 /* ---- Body -------------------------------------------------------------------------------------------------------- */
 
-/* A piece of at most `left` bytes; `then` is the state behind the last one. */
+/* Takes a piece of at most `left` bytes. `then` is the state after the last one. */
 static int take_piece(um_http_parser *p, input *in, int then) {
     if (!in->n) return UM_HTTP_NEED_MORE;
     p->piece = (um_str){in->p, (size_t)UM_MIN((uint64_t)in->n, p->left)};
@@ -200,12 +199,12 @@ static int at_close_body(um_http_parser *p, input *in) {
 
 /* ---- Chunks ------------------------------------------------------------------------------------------------------ */
 
-/* A line between chunks; it is forgotten when the next one begins. */
+/* Reads a line between chunks. *line is valid until the next call. */
 static int chunk_line(um_http_parser *p, input *in, size_t limit, int status, um_str *line) {
     switch (take_line(&p->line, 0, limit, in)) {
     case LINE_CUT: return UM_HTTP_NEED_MORE;
-    case LINE_TOO_LONG: um_http_refuse(p, status, "a line between chunks is too long"); return UM_HTTP_BAD;
-    case LINE_BARE_LF: um_http_refuse(p, 400, "a line between chunks does not end with CR LF"); return UM_HTTP_BAD;
+    case LINE_TOO_LONG: um_http_reject(p, status, "a line between chunks is too long"); return UM_HTTP_BAD;
+    case LINE_BARE_LF: um_http_reject(p, 400, "a line between chunks does not end with CR LF"); return UM_HTTP_BAD;
     case LINE_WHOLE: break;
     }
     *line = (um_str){p->line.data, p->line.len - 2};
@@ -220,7 +219,7 @@ static int at_chunk_size(um_http_parser *p, input *in) {
     if (got != GO_ON) return got;
     if (!um_http_read_chunk_line(p, line, &size)) return UM_HTTP_BAD;
     if (size > p->limits.body - p->body) {
-        um_http_refuse(p, 413, "the body is longer than %zu bytes", p->limits.body);
+        um_http_reject(p, 413, "the body is longer than %zu bytes", p->limits.body);
         return UM_HTTP_BAD;
     }
     p->body += size;
@@ -234,7 +233,7 @@ static int at_chunk(um_http_parser *p, input *in) { return take_piece(p, in, AT_
 static int at_chunk_end(um_http_parser *p, input *in) {
     for (; in->n && p->line.len < 2; in->p++, in->n--) {
         if (in->p[0] != "\r\n"[p->line.len]) {
-            um_http_refuse(p, 400, "a chunk is longer than its size says");
+            um_http_reject(p, 400, "a chunk is longer than its size says");
             return UM_HTTP_BAD;
         }
         um_buf_putc(&p->line, in->p[0]);
@@ -245,7 +244,7 @@ static int at_chunk_end(um_http_parser *p, input *in) {
     return GO_ON;
 }
 
-/* Trailers are checked like headers and dropped: nothing here is decided by them. */
+/* Checks trailers like headers, and drops them, because nothing here depends on them. */
 static int at_trailers(um_http_parser *p, input *in) {
     um_str line;
     um_http_field f;
@@ -267,7 +266,7 @@ static int at_failure(um_http_parser *p, input *in) {
     return UM_HTTP_BAD;
 }
 
-/* ---- Doors ------------------------------------------------------------------------------------------------------- */
+/* ---- Feeding ----------------------------------------------------------------------------------------------------- */
 
 static int (*const states[])(um_http_parser *p, input *in) = {
     [AT_START_LINE] = at_start_line, [AT_FIELDS] = at_fields,         [AT_BODY] = at_body,
@@ -287,6 +286,6 @@ um_http_got um_http_feed(um_http_parser *p, const char *bytes, size_t n, size_t 
 
 um_http_got um_http_feed_end(um_http_parser *p) {
     if (p->state == AT_CLOSE_BODY || p->state == AT_END) return UM_HTTP_DONE;
-    if (p->state != AT_FAILURE) um_http_refuse(p, 400, "the connection was closed in the middle of a message");
+    if (p->state != AT_FAILURE) um_http_reject(p, 400, "the connection was closed in the middle of a message");
     return UM_HTTP_BAD;
 }

@@ -1,4 +1,4 @@
-/* Listening and accepting; the list of connections. */
+/* The server: listens, accepts, and keeps the list of connections. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,8 +14,8 @@
 #include "server/http/internal.h"
 
 #define BACKLOG            1024
-#define ACCEPT_PAUSE       0.2         /* seconds, when the process has no file left */
-#define NOT_SENT_MAX       (128 << 10) /* bytes that wait in the kernel, so that snapshots are fresh */
+#define ACCEPT_RETRY       0.2         /* seconds until the next try after an error */
+#define NOT_SENT_MAX       (128 << 10) /* unsent bytes in the kernel; a low limit keeps snapshots fresh */
 #define MAX_UNREAD_DEFAULT ((size_t)16 << 20)
 #define MAX_BODY_DEFAULT   ((size_t)16 << 20)
 
@@ -31,12 +31,12 @@ void um_http_config_init(um_http_config *c) {
                           .max_unread_bytes = MAX_UNREAD_DEFAULT};
 }
 
-/* A client that leaves while it is written to must not end the process. */
+/* Ignores SIGPIPE, so that writing to a client that has disconnected does not kill the process. */
 void um_http_ignore_sigpipe(void) { signal(SIGPIPE, SIG_IGN); }
 
 /* ---- Date -------------------------------------------------------------------------------------------------------- */
 
-/* Made once a second; the names are not the locale's. */
+/* Formats the date once per second, with English names in every locale. */
 const char *um_http_date(um_http_server *s) {
     static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     time_t now = time(NULL);
@@ -67,11 +67,12 @@ static void format_peer(const struct sockaddr *a, char *out, size_t size) {
     }
 }
 
-/* At the limit the rest waits in the kernel's queue: an answer 503 would only bring them back at once. */
+/* Stops accepting at the connection limit. Further clients wait in the kernel's queue. Responding with 503 would only
+ * make them retry at once. */
 static void update_accepting(um_http_server *s) {
     if (!s->listener) return;
     if (s->n_conns >= s->config.max_connections) evconnlistener_disable(s->listener);
-    else if (!event_pending(s->pause, EV_TIMEOUT, NULL)) evconnlistener_enable(s->listener);
+    else if (!event_pending(s->retry_timer, EV_TIMEOUT, NULL)) evconnlistener_enable(s->listener);
 }
 
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *a, int len, void *arg) {
@@ -86,21 +87,22 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
     update_accepting(s);
 }
 
-static void on_pause_over(evutil_socket_t fd, short what, void *arg) {
+static void on_retry(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     update_accepting((um_http_server *)arg);
 }
 
-/* Out of files, most likely: the waiting client would make the loop spin. */
+/* Pauses accepting after an error, most likely too many open files. Otherwise the waiting client would make the loop
+ * spin. */
 static void on_accept_error(struct evconnlistener *l, void *arg) {
     um_http_server *s = (um_http_server *)arg;
-    struct timeval pause = um_timeval(ACCEPT_PAUSE);
-    um_warn("a connection could not be accepted: %s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
+    struct timeval delay = um_timeval(ACCEPT_RETRY);
+    um_warn("can't accept a connection: %s", evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));
     evconnlistener_disable(l);
-    event_add(s->pause, &pause);
+    event_add(s->retry_timer, &delay);
 }
 
-void um_http_server_forget(um_http_server *s, um_http_conn *c) {
+void um_http_server_remove(um_http_server *s, um_http_conn *c) {
     if (c->prev) c->prev->next = c->next;
     else s->conns = c->next;
     if (c->next) c->next->prev = c->prev;
@@ -110,8 +112,8 @@ void um_http_server_forget(um_http_server *s, um_http_conn *c) {
 
 /* ---- Listening --------------------------------------------------------------------------------------------------- */
 
-/* A listening socket, or -1 with errno. "::" takes IPv4 too, whatever the system's default. */
-static int listen_at(const struct addrinfo *a) {
+/* Returns a listening socket, or -1 with errno. "::" accepts IPv4 too, whatever the system's default is. */
+static int listen_on(const struct addrinfo *a) {
     int on = 1, off = 0, fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -123,29 +125,29 @@ static int listen_at(const struct addrinfo *a) {
     return -1;
 }
 
-/* What to do about it. */
+/* Returns advice for an errno of bind or listen, to append to the error message. */
 static const char *advice(int why) {
     switch (why) {
-    case EADDRINUSE: return "; another program listens there: choose another port, 0 is any free one";
+    case EADDRINUSE: return "; another program listens there; choose another port, or 0 for any free one";
     case EACCES: return "; ports below 1024 need privileges";
-    case EADDRNOTAVAIL: return "; the address is not one of this machine";
+    case EADDRNOTAVAIL: return "; this machine does not have the address";
     default: return "";
     }
 }
 
-/* The first address of the host that can be listened at. */
+/* Opens a listening socket on the first address of the host that allows it. */
 static um_status open_socket(int *fd, const um_http_config *c, um_err *err) {
     struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *list = NULL;
     char port[16];
     snprintf(port, sizeof port, "%d", (int)c->port);
     int got = getaddrinfo(c->host, port, &hints, &list);
-    if (got) return um_fail(err, UM_EIO, "can't listen at \"%s\", an unknown host: %s", c->host, gai_strerror(got));
+    if (got) return um_fail(err, UM_EIO, "can't listen on \"%s\": unknown host: %s", c->host, gai_strerror(got));
     *fd = -1;
-    for (struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) *fd = listen_at(a);
+    for (struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) *fd = listen_on(a);
     int why = errno;
     freeaddrinfo(list);
     if (*fd >= 0) return UM_OK;
-    return um_fail(err, UM_EIO, "can't listen at %s port %d: %s%s", c->host, (int)c->port, strerror(why), advice(why));
+    return um_fail(err, UM_EIO, "can't listen on %s port %d: %s%s", c->host, (int)c->port, strerror(why), advice(why));
 }
 
 static int32_t port_of(int fd) {
@@ -169,12 +171,12 @@ um_status um_http_server_new(um_http_server **out, struct event_base *base, cons
     s->error = error;
     s->arg = arg;
     s->port = port_of(fd);
-    s->pause = evtimer_new(base, on_pause_over, s);
+    s->retry_timer = evtimer_new(base, on_retry, s);
     s->listener = evconnlistener_new(base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
-    if (!s->pause || !s->listener) {
+    if (!s->retry_timer || !s->listener) {
         if (!s->listener) close(fd);
         um_http_server_free(s);
-        return um_fail(err, UM_EIO, "the event loop takes no more sockets");
+        return um_fail(err, UM_EIO, "can't add the listening socket to the event loop");
     }
     evconnlistener_set_error_cb(s->listener, on_accept_error);
     *out = s;
@@ -187,7 +189,7 @@ void um_http_server_stop(um_http_server *s) {
     s->listener = NULL;
     for (um_http_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
-        um_http_conn_retire(c);
+        um_http_conn_close_idle(c);
     }
 }
 
@@ -196,7 +198,7 @@ void um_http_server_free(um_http_server *s) {
     if (s->listener) evconnlistener_free(s->listener);
     s->listener = NULL;
     while (s->conns) um_http_conn_close(s->conns);
-    if (s->pause) event_free(s->pause);
+    if (s->retry_timer) event_free(s->retry_timer);
     um_buf_free(&s->head);
     um_free(s);
 }

@@ -1,19 +1,18 @@
-/* Server-sent events out of bytes that come in pieces of any size (HTML standard, section 9.2.6). */
+/* A parser of server-sent events that takes bytes in pieces of any size (HTML standard, section 9.2.6). */
 #include "server/http/http.h"
 
 #define LINE_MAX_BYTES ((size_t)16 << 20)
 
 typedef void (*event_fn)(void *arg, um_str data);
 
-/* An empty line ends an event; one without data is none. */
+/* Reports an event at its empty line. An event without data is ignored. */
 static void dispatch(um_sse_reader *r, event_fn fn, void *arg) {
     if (!r->data.len) return;
     fn(arg, (um_str){r->data.data, r->data.len - 1});
     um_buf_clear(&r->data);
 }
 
-/* Each line of data gets a newline behind it; the last one is taken off when the event is handed over. Other fields
- * (event, id, retry) and comments mean nothing here. */
+/* Appends a data line and a newline; dispatch drops the last newline. Ignores comments and other fields. */
 static void take_line(um_sse_reader *r, event_fn fn, void *arg) {
     um_str line = {r->line.data, r->line.len};
     if (!line.n) {

@@ -1,4 +1,4 @@
-/* What a request is for: the target of its first line, and hosts. */
+/* The request target in the first line, and host names. */
 #include "server/http/parse.h"
 
 #include <strings.h>
@@ -46,7 +46,7 @@ static bool is_port(um_str s) {
 
 static bool is_word_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-/* Length of the name or address; 0: none. */
+/* Returns the length of the host name or address; 0: none. */
 static size_t host_length(um_str s) {
     size_t i = 0;
     if (s.n && s.p[0] == '[') {
@@ -65,18 +65,18 @@ bool um_http_is_host(um_str s) {
 
 /* ---- Target ------------------------------------------------------------------------------------------------------ */
 
-/* Browsers leave []{}|^ as they are, which means one thing only, so it is taken. */
+/* Accepts the characters []{}|^, which browsers do not escape and which have only one meaning. */
 static bool is_target_char(char c) { return c > 0x20 && c < 0x7F && !strchr("\"#<>\\`", c); }
 
-/* "http://host/path" as a client of a proxy sends it: the rest is the path. */
+/* Skips the origin of "http://host/path", the form that clients send to proxies. */
 static bool skip_origin(um_http_parser *p, um_str *s) {
     const size_t scheme = sizeof "http://" - 1;
     if (s->n < scheme || strncasecmp(s->p, "http://", scheme) != 0)
-        return um_http_refuse(p, 400, "the request target begins neither with '/' nor with \"http://\"");
+        return um_http_reject(p, 400, "the request target begins neither with '/' nor with \"http://\"");
     size_t end = scheme;
     while (end < s->n && s->p[end] != '/' && s->p[end] != '?') end++;
     if (!um_http_is_host((um_str){s->p + scheme, end - scheme}))
-        return um_http_refuse(p, 400, "the host of the request target is malformed");
+        return um_http_reject(p, 400, "the host of the request target is malformed");
     *s = (um_str){s->p + end, s->n - end};
     return true;
 }
@@ -85,13 +85,13 @@ static bool check_query(um_http_parser *p, um_str query) {
     um_buf decoded = {0};
     bool ok = um_http_decode(&decoded, query, true);
     um_buf_free(&decoded);
-    return ok || um_http_refuse(p, 400, "the query of the request target has a bad escape or is no UTF-8");
+    return ok || um_http_reject(p, 400, "the query of the request target has an invalid escape or is not UTF-8");
 }
 
-/* OPTIONS * asks about the server itself. */
+/* Reads the target *, which stands for the server itself and is valid for OPTIONS only. */
 static bool read_asterisk(um_http_parser *p) {
     if (!um_str_eq(um_http_span_str(&p->head, p->head.method), UM_STR("OPTIONS")))
-        return um_http_refuse(p, 400, "the request target * is for OPTIONS alone");
+        return um_http_reject(p, 400, "the request target * is valid for OPTIONS only");
     um_buf_putc(&p->head.path, '*');
     return true;
 }
@@ -101,7 +101,7 @@ bool um_http_read_target(um_http_parser *p, um_http_span target) {
     um_str s = um_http_span_str(h, target);
     for (size_t i = 0; i < s.n; i++)
         if (!is_target_char(s.p[i]))
-            return um_http_refuse(p, 400, "the request target has byte 0x%02X, which must be escaped",
+            return um_http_reject(p, 400, "the request target has byte 0x%02X, which must be escaped",
                                   (unsigned char)s.p[i]);
     if (um_str_eq(s, UM_STR("*"))) return read_asterisk(p);
     if ((!s.n || s.p[0] != '/') && !skip_origin(p, &s)) return false;
@@ -111,7 +111,7 @@ bool um_http_read_target(um_http_parser *p, um_http_span target) {
     if (!path.n) um_buf_putc(&h->path, '/');
     if (!um_http_decode(&h->path, path, false) || has_control((um_str){h->path.data, h->path.len})) {
         um_buf_clear(&h->path);
-        return um_http_refuse(p, 400, "the path has a bad escape or is no UTF-8 text");
+        return um_http_reject(p, 400, "the path has an invalid escape or control character, or is not UTF-8");
     }
     h->query = (um_http_span){(uint32_t)(query.p - h->text.data), (uint32_t)query.n};
     return check_query(p, query);

@@ -1,4 +1,4 @@
-/* Addresses of servers that the client talks to. */
+/* URLs of servers. */
 #include <strings.h>
 
 #include "server/http/http.h"
@@ -6,7 +6,7 @@
 
 #define PORT_DEFAULT 80
 
-/* Takes "host", "host:port" or "[address]:port" apart. */
+/* Splits "host", "host:port" or "[address]:port". */
 static um_status read_authority(um_url *out, um_str s, const char *text, um_err *err) {
     if (!um_http_is_host(s)) return um_fail(err, UM_EINVAL, "\"%s\": expected http://HOST:PORT/PATH", text);
     bool is_bracketed = s.p[0] == '[';
@@ -26,9 +26,9 @@ um_status um_url_parse(um_url *out, const char *text, um_err *err) {
     const size_t scheme = sizeof "http://" - 1;
     *out = (um_url){.port = PORT_DEFAULT};
     if (strncasecmp(text, "https://", 8) == 0)
-        return um_fail(
-            err, UM_EINVAL,
-            "\"%s\": https is not spoken here; let a proxy on this machine do it and give its http:// address", text);
+        return um_fail(err, UM_EINVAL,
+                       "\"%s\": https is not supported; run a proxy on this machine and give its http:// address",
+                       text);
     if (strncasecmp(text, "http://", scheme) != 0)
         return um_fail(err, UM_EINVAL, "\"%s\": expected http://HOST:PORT/PATH", text);
     size_t n = strcspn(text + scheme, "/?");

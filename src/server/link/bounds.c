@@ -1,5 +1,5 @@
-/* Bounds of the histograms that workers count and the metrics page shows. They are part of the series: another bound is
- * another series to whoever keeps them, so they never change. */
+/* Bucket bounds of the histograms that workers count and the metrics page shows. A bound is a label of its Prometheus
+ * series, so changing one would start a new series. They never change. */
 #include "server/link/wire.h"
 
 const double um_stats_bounds_seconds[UM_STATS_BUCKETS - 1] = {

@@ -1,4 +1,4 @@
-/* The doors of link.h, and the queue of frames. */
+/* The functions of link.h, which call those of the kind, and the queue of frames. */
 #include "server/link/kind.h"
 #include "server/link/wire.h"
 
@@ -17,7 +17,7 @@ bool um_hub_send(um_hub *h, uint16_t worker, uint16_t incarnation, um_buf *frame
 
 bool um_hub_receive(um_hub *h, um_str *frame) { return h->kind->receive(h, frame); }
 int um_hub_fd(const um_hub *h) { return h->kind->fd(h); }
-void um_hub_forget(um_hub *h, uint16_t worker, uint16_t incarnation) { h->kind->forget(h, worker, incarnation); }
+void um_hub_disconnect(um_hub *h, uint16_t worker, uint16_t incarnation) { h->kind->forget(h, worker, incarnation); }
 
 void um_port_close(um_port *p) {
     if (p) p->kind->close(p);
@@ -28,7 +28,7 @@ void um_port_send(um_port *p, um_buf *frame) {
         p->kind->send(p, frame);
         return;
     }
-    um_log(UM_LOG_ERROR, "a frame of %zu bytes is dropped; at most %zu are sent", frame->len, UM_WIRE_FRAME_MAX);
+    um_log(UM_LOG_ERROR, "dropped a frame of %zu bytes; the limit is %zu", frame->len, UM_WIRE_FRAME_MAX);
     um_buf_free(frame);
 }
 
@@ -36,15 +36,15 @@ bool um_port_receive(um_port *p, um_str *frame) { return p->kind->receive(p, fra
 void um_port_wait(um_port *p, double seconds) { p->kind->wait(p, seconds); }
 bool um_port_is_lost(um_port *p) { return p->kind->is_lost && p->kind->is_lost(p); }
 
-um_status um_port_join_again(um_port *p, uint16_t worker, uint16_t incarnation, um_err *err) {
+um_status um_port_reconnect(um_port *p, uint16_t worker, uint16_t incarnation, um_err *err) {
     assert(p->kind->join_again);
     return p->kind->join_again(p, worker, incarnation, err);
 }
 
-/* ---- Frames in order --------------------------------------------------------------------------------------------- */
+/* ---- Queue of frames --------------------------------------------------------------------------------------------- */
 
-void um_frames_push(um_frames *q, um_buf *bytes) {
-    um_frame *f = UM_NEW(um_frame);
+void um_frame_queue_push(um_frame_queue *q, um_buf *bytes) {
+    um_queued_frame *f = UM_NEW(um_queued_frame);
     f->bytes = *bytes;
     *bytes = (um_buf){0};
     if (q->last) q->last->next = f;
@@ -53,8 +53,8 @@ void um_frames_push(um_frames *q, um_buf *bytes) {
     q->n++;
 }
 
-bool um_frames_pop(um_frames *q, um_buf *out) {
-    um_frame *f = q->first;
+bool um_frame_queue_pop(um_frame_queue *q, um_buf *out) {
+    um_queued_frame *f = q->first;
     if (!f) return false;
     *out = f->bytes;
     q->first = f->next;
@@ -64,16 +64,16 @@ bool um_frames_pop(um_frames *q, um_buf *out) {
     return true;
 }
 
-void um_frames_append(um_frames *q, um_frames *from) {
+void um_frame_queue_append(um_frame_queue *q, um_frame_queue *from) {
     if (!from->first) return;
     if (q->last) q->last->next = from->first;
     else q->first = from->first;
     q->last = from->last;
     q->n += from->n;
-    *from = (um_frames){0};
+    *from = (um_frame_queue){0};
 }
 
-void um_frames_clear(um_frames *q) {
+void um_frame_queue_clear(um_frame_queue *q) {
     um_buf bytes;
-    while (um_frames_pop(q, &bytes)) um_buf_free(&bytes);
+    while (um_frame_queue_pop(q, &bytes)) um_buf_free(&bytes);
 }

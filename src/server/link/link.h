@@ -1,10 +1,10 @@
-/* link: how frames travel between the frontend and its workers: through memory in one process (local.c), or
- * through ZeroMQ (zmq_hub.c, zmq_port.c). The frontend holds the hub, each worker a port; nobody else knows
- * which kind it is.
+/* The link between the frontend and its workers: it carries frames through memory in one process (local.c), or through
+ * ZeroMQ (zmq_hub.c, zmq_port.c). The frontend has the hub, each worker a port. Callers need not know which kind it is.
  *
- * ZeroMQ: commands go from a ROUTER of the frontend to a DEALER of each worker, whose identity is its number and
- * incarnation; events come from a PUSH of each worker to a PULL of the frontend. High-water marks are off: what is
- * outstanding is bounded where requests are admitted. Sending never blocks.
+ * ZeroMQ: commands go from a ROUTER socket of the frontend to a DEALER socket of each worker, whose identity is the
+ * worker's number and incarnation. Events go from a PUSH socket of each worker to a PULL socket of the frontend.
+ * High-water marks are off, because the admission of requests bounds the number of waiting frames. Sending never
+ * blocks.
  *
  * A hub belongs to the frontend's thread, a port to its worker's. */
 #ifndef UM_LINK_H
@@ -19,43 +19,51 @@ extern "C" {
 typedef struct um_hub um_hub;
 typedef struct um_port um_port;
 
-/* In one process, for n workers. */
+/* Opens a hub for n workers that are threads of this process. */
 um_status um_hub_open_local(um_hub **out, int32_t n, um_err *err);
-/* Over ZeroMQ. An address that is NULL or "" is made up: ipc in a fresh folder that only this user can enter, below
- * XDG_RUNTIME_DIR, TMPDIR or /tmp. tcp with the port * takes a free one. Errors: UM_EIO with address and reason; a file
- * that is no socket, or a socket that somebody listens at, is left alone. */
+/* Opens a hub over ZeroMQ. For an address that is NULL or "" it makes an ipc socket in a new folder that only this user
+ * can enter, below XDG_RUNTIME_DIR, TMPDIR or /tmp. The tcp port * stands for any free port. Errors: UM_EIO with
+ * address and reason. A socket that a dead process left at an ipc address is replaced; another file, or a socket in
+ * use, is an error. */
 um_status um_hub_open_zmq(um_hub **out, int32_t n, const char *command_addr, const char *event_addr, um_err *err);
-void um_hub_close(um_hub *h); /* NULL is fine; removes what was made up; the ports of a local one must be closed */
-const char *um_hub_command_addr(const um_hub *h); /* what workers connect to; "" for a local one */
+/* Closes a hub and removes the files of its sockets. The ports of a local hub must be closed before. NULL is fine. */
+void um_hub_close(um_hub *h);
+/* Return the addresses that workers connect to; "" for a local hub. */
+const char *um_hub_command_addr(const um_hub *h);
 const char *um_hub_event_addr(const um_hub *h);
 
-/* Hands a frame to a worker; its content is taken, the buffer is empty afterwards either way. False: the worker is not
- * connected, or the frame is longer than UM_WIRE_FRAME_MAX. */
+/* Sends a frame to a worker. Takes the content: the buffer is empty afterwards, even on failure. Returns false if the
+ * worker is not connected or the frame is longer than UM_WIRE_FRAME_MAX. */
 bool um_hub_send(um_hub *h, uint16_t worker, uint16_t incarnation, um_buf *frame);
-/* The next frame that came, valid until the next call; false: none. A worker of which a frame was received can be sent
- * to: its first ones are kept back until its commands would arrive. */
+/* Receives the next frame, which is valid until the next call. Returns false if there is none. Holds back the first
+ * frames of a worker until its command socket is connected, so um_hub_send works once a frame of the worker was
+ * returned. The exception is a FAILED message, which may be returned before that. */
 bool um_hub_receive(um_hub *h, um_str *frame);
-/* Is readable while um_hub_receive may have something, until it returned false. Borrowed; only to be polled. */
+/* Returns a descriptor that is readable while um_hub_receive may have a frame. It stays readable until um_hub_receive
+ * has returned false. Borrowed; for polling only. */
 int um_hub_fd(const um_hub *h);
-/* Forgets what is on its way to a worker that is dead, and that it was connected. What it had sent may still come; its
- * incarnation tells. */
-void um_hub_forget(um_hub *h, uint16_t worker, uint16_t incarnation);
+/* Drops the commands for a worker that has died, and marks it as not connected. Frames that it had sent may still
+ * arrive; their incarnation shows that they are old. */
+void um_hub_disconnect(um_hub *h, uint16_t worker, uint16_t incarnation);
 
-/* A worker's end. A local one may be used and closed by another thread than the hub's. */
+/* Opens a worker's end of a local hub. The port may be used and closed by another thread than the hub's. */
 um_port *um_port_open_local(um_hub *h, uint16_t worker, uint16_t incarnation);
+/* Opens a worker's end over ZeroMQ. UM_EIO. */
 um_status um_port_open_zmq(um_port **out, const char *command_addr, const char *event_addr, uint16_t worker,
                            uint16_t incarnation, um_err *err);
-/* What was sent is delivered first, if that takes no longer than 2 seconds. */
+/* Closes a port. Waits up to 2 seconds for the delivery of sent frames. */
 void um_port_close(um_port *p);
-void um_port_send(um_port *p, um_buf *frame);    /* the content is taken, the buffer is empty afterwards */
-bool um_port_receive(um_port *p, um_str *frame); /* valid until the next call */
-/* Sleeps until a frame is there, the hub is lost, the seconds are over, or a signal came. */
+/* Sends a frame. Takes the content: the buffer is empty afterwards. */
+void um_port_send(um_port *p, um_buf *frame);
+/* Receives the next command into *frame, which is valid until the next call. Returns false if there is none. */
+bool um_port_receive(um_port *p, um_str *frame);
+/* Sleeps until a command or a signal arrives, the connection is lost, or the time is over. */
 void um_port_wait(um_port *p, double seconds);
-/* Did the connection to the hub break since this was asked last? Whoever is at the other end from now on may be another
- * hub, which does not know this worker. */
+/* Tells whether the connection to the hub was lost since the last call. ZeroMQ connects again by itself, but perhaps to
+ * another hub, which does not know this worker. */
 bool um_port_is_lost(um_port *p);
-/* Connects as another incarnation, to the same addresses; what was on its way is dropped. For a port that was lost. */
-um_status um_port_join_again(um_port *p, uint16_t worker, uint16_t incarnation, um_err *err);
+/* Connects a lost port to the same addresses again, as another incarnation. Drops frames that were not delivered. */
+um_status um_port_reconnect(um_port *p, uint16_t worker, uint16_t incarnation, um_err *err);
 
 #ifdef __cplusplus
 }

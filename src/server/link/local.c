@@ -1,5 +1,5 @@
-/* A link in one process: queues behind one lock. The hub is woken by an eventfd, which its loop can watch, a worker by
- * a condition. What is queued is bounded by the requests that were admitted. */
+/* The link within one process: queues behind one lock. An eventfd wakes the hub's event loop, a condition variable
+ * wakes a worker. The admission of requests bounds the queues. */
 #include <errno.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -14,31 +14,31 @@ typedef struct local_port {
     um_port base;
     local_hub *hub;
     uint16_t worker, incarnation;
-    um_frames commands; /* under the hub's lock */
+    um_frame_queue commands; /* guarded by the hub's lock */
     pthread_cond_t wake;
-    um_buf current; /* received last */
+    um_buf current; /* the frame that was received last */
 } local_port;
 
 struct local_hub {
     um_hub base;
-    pthread_mutex_t lock; /* of events, readable, port[] and the commands of ports */
-    um_frames events;
-    bool is_readable;  /* the eventfd is */
+    pthread_mutex_t lock; /* guards events, is_readable, port[] and the ports' commands */
+    um_frame_queue events;
+    bool is_readable;  /* state of the eventfd */
     local_port **port; /* [n] */
     int32_t n;
     int fd;
-    um_buf current; /* received last; the hub's thread */
+    um_buf current; /* the frame that was received last; used by the hub's thread only */
 };
 
 /* ---- The frontend's end ------------------------------------------------------------------------------------------ */
 
-/* Sets the eventfd to what the queue says. */
-static void signal_hub(local_hub *h) {
+/* Makes the eventfd readable if the queue of events has frames, else not. */
+static void update_eventfd(local_hub *h) {
     uint64_t one = 1;
     bool want = h->events.first != NULL;
     if (want == h->is_readable) return;
     ssize_t n = want ? write(h->fd, &one, sizeof one) : read(h->fd, &one, sizeof one);
-    assert(n == sizeof one); /* it is not blocking, and counts 0 and 1 only */
+    assert(n == sizeof one); /* the counter is 0 or 1, so neither call can fail */
     (void)n;
     h->is_readable = want;
 }
@@ -49,7 +49,7 @@ static bool hub_send(um_hub *base, uint16_t worker, uint16_t incarnation, um_buf
     local_port *p = worker < h->n ? h->port[worker] : NULL;
     bool is_there = p && p->incarnation == incarnation;
     if (is_there) {
-        um_frames_push(&p->commands, frame);
+        um_frame_queue_push(&p->commands, frame);
         pthread_cond_signal(&p->wake);
     }
     pthread_mutex_unlock(&h->lock);
@@ -60,8 +60,8 @@ static bool hub_receive(um_hub *base, um_str *frame) {
     local_hub *h = (local_hub *)base;
     um_buf_free(&h->current);
     pthread_mutex_lock(&h->lock);
-    bool is_some = um_frames_pop(&h->events, &h->current);
-    if (!is_some) signal_hub(h);
+    bool is_some = um_frame_queue_pop(&h->events, &h->current);
+    if (!is_some) update_eventfd(h);
     pthread_mutex_unlock(&h->lock);
     *frame = (um_str){h->current.data, h->current.len};
     return is_some;
@@ -71,7 +71,7 @@ static void hub_forget(um_hub *base, uint16_t worker, uint16_t incarnation) {
     local_hub *h = (local_hub *)base;
     pthread_mutex_lock(&h->lock);
     if (worker < h->n && h->port[worker] && h->port[worker]->incarnation == incarnation) {
-        um_frames_clear(&h->port[worker]->commands);
+        um_frame_queue_clear(&h->port[worker]->commands);
         h->port[worker] = NULL;
     }
     pthread_mutex_unlock(&h->lock);
@@ -86,7 +86,7 @@ static const char *hub_addr(const um_hub *base) {
 
 static void hub_close(um_hub *base) {
     local_hub *h = (local_hub *)base;
-    um_frames_clear(&h->events);
+    um_frame_queue_clear(&h->events);
     um_buf_free(&h->current);
     pthread_mutex_destroy(&h->lock);
     close(h->fd);
@@ -120,8 +120,8 @@ static void port_send(um_port *base, um_buf *frame) {
     local_port *p = (local_port *)base;
     local_hub *h = p->hub;
     pthread_mutex_lock(&h->lock);
-    um_frames_push(&h->events, frame);
-    signal_hub(h);
+    um_frame_queue_push(&h->events, frame);
+    update_eventfd(h);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -129,7 +129,7 @@ static bool port_receive(um_port *base, um_str *frame) {
     local_port *p = (local_port *)base;
     um_buf_free(&p->current);
     pthread_mutex_lock(&p->hub->lock);
-    bool is_some = um_frames_pop(&p->commands, &p->current);
+    bool is_some = um_frame_queue_pop(&p->commands, &p->current);
     pthread_mutex_unlock(&p->hub->lock);
     *frame = (um_str){p->current.data, p->current.len};
     return is_some;
@@ -158,7 +158,7 @@ static void port_close(um_port *base) {
     local_hub *h = p->hub;
     pthread_mutex_lock(&h->lock);
     if (h->port[p->worker] == p) h->port[p->worker] = NULL;
-    um_frames_clear(&p->commands);
+    um_frame_queue_clear(&p->commands);
     pthread_mutex_unlock(&h->lock);
     pthread_cond_destroy(&p->wake);
     um_buf_free(&p->current);

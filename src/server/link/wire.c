@@ -1,4 +1,4 @@
-/* Writing and reading frames by the table of their fields. */
+/* Writes and reads frames by the wire table. */
 #include "server/link/wire_table.h"
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -7,11 +7,11 @@
 #define IS_LITTLE_ENDIAN 0
 #endif
 
-#define FRAME_USUAL 256 /* bytes that most frames fit in */
+#define FRAME_USUAL 256 /* bytes; most frames are shorter */
 
 /* ---- Numbers ----------------------------------------------------------------------------------------------------- */
 
-/* A number of n bytes in memory, as it is in a frame: the lowest byte first. Works in both directions. */
+/* Converts a number of n bytes between this machine's byte order and that of frames, the lowest byte first. */
 static void reorder(void *to, const void *from, size_t n) {
     const uint8_t *f = (const uint8_t *)from;
     uint8_t *t = (uint8_t *)to;
@@ -35,7 +35,7 @@ static uint32_t count_of(const um_msg *m, const um_wire_field *f) {
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* A frame under construction begins at out->data + start. */
+/* The frame that is being written begins at out->data + start. */
 typedef struct writer {
     um_buf *out;
     size_t start;
@@ -54,7 +54,7 @@ static void put_number(const writer *w, const void *value, size_t bytes) {
     um_buf_append(w->out, raw, bytes);
 }
 
-/* Lengths beyond 32 bits are those of a frame that no link takes (UM_WIRE_FRAME_MAX). */
+/* Limits a length to 32 bits. A frame with a longer text exceeds UM_WIRE_FRAME_MAX, so no link sends it. */
 static uint32_t length_of(size_t n) { return (uint32_t)UM_MIN(n, (size_t)UINT32_MAX); }
 
 static void put_text(const writer *w, um_str s) {
@@ -92,7 +92,7 @@ void um_wire_write(um_buf *out, const um_msg *m) {
     const um_wire_layout *l = um_wire_layout_find(m->type);
     const writer w = {out, out->len};
     const uint16_t version = UM_WIRE_VERSION, type = (uint16_t)m->type;
-    uint32_t bytes = 0; /* known at the end */
+    uint32_t bytes = 0; /* written when the frame is complete */
     assert(l);
     um_buf_reserve(out, FRAME_USUAL);
     um_buf_append(out, UM_WIRE_MAGIC, 4);
@@ -112,24 +112,24 @@ typedef struct reader {
     um_str frame;
     size_t at;
     um_arena *arena;
-    const char *message, *field; /* for messages */
+    const char *message, *field; /* names for error messages */
     um_err *err;
 } reader;
 
 static um_status fail_length(const reader *r, size_t want) {
-    return um_fail(r->err, UM_EPARSE, "frame \"%s\": field %s at byte %zu needs %zu bytes, but %zu are left",
+    return um_fail(r->err, UM_EPARSE, "frame \"%s\": field %s at byte %zu needs %zu bytes, but only %zu are left",
                    r->message, r->field, r->at, want, r->frame.n - r->at);
 }
 
-/* The next n * bytes bytes, at a multiple of `align`; bytes that are left out must be zero, so that a message has one
- * frame. */
+/* Takes the next n elements of `bytes` bytes, aligned to `align`. Padding must be zero, so that each message has
+ * exactly one encoding. */
 static um_status take(reader *r, size_t align, size_t bytes, size_t n, const char **p) {
     size_t padding = (0 - r->at) & (align - 1), total;
     if (!um_mul_ok(bytes, n, &total)) total = SIZE_MAX / 2;
     if (total > r->frame.n - r->at || padding > r->frame.n - r->at - total) return fail_length(r, padding + total);
     for (; padding; padding--, r->at++)
         if (r->frame.p[r->at])
-            return um_fail(r->err, UM_EPARSE, "frame \"%s\": byte %zu in front of field %s is %d, expected 0",
+            return um_fail(r->err, UM_EPARSE, "frame \"%s\": padding byte %zu before field %s is %d, expected 0",
                            r->message, r->at, r->field, (unsigned char)r->frame.p[r->at]);
     *p = r->frame.p + r->at;
     r->at += total;
@@ -167,19 +167,20 @@ static um_status take_text(reader *r, um_str *out) {
     return UM_OK;
 }
 
-/* Room for n things of `bytes` bytes each; they are not more than the frame could hold, at `least` bytes each. */
-static um_status room_for(reader *r, size_t n, size_t bytes, size_t least, void **out) {
+/* Allocates n elements of `bytes` bytes in the arena. First checks that the rest of the frame can hold so many, at
+ * `least` bytes each, so that a bad count can't cause a huge allocation. */
+static um_status alloc_array(reader *r, size_t n, size_t bytes, size_t least, void **out) {
     *out = NULL;
     if (n > (r->frame.n - r->at) / least) return fail_length(r, n * least);
     if (n) *out = um_arena_alloc(r->arena, n * bytes);
     if (!n || *out) return UM_OK;
-    return um_fail(r->err, UM_ELIMIT, "frame \"%s\": field %s: %zu values are too many to keep", r->message, r->field,
-                   n);
+    return um_fail(r->err, UM_ELIMIT, "frame \"%s\": field %s: %zu values exceed the memory limit", r->message,
+                   r->field, n);
 }
 
 static um_status take_texts(reader *r, uint32_t n, const um_str **out) {
     void *room;
-    um_status st = room_for(r, n, sizeof(um_str), 4, &room);
+    um_status st = alloc_array(r, n, sizeof(um_str), 4, &room);
     um_str *text = (um_str *)room;
     for (uint32_t i = 0; i < n && !st; i++) st = take_text(r, &text[i]);
     *out = text;
@@ -188,7 +189,7 @@ static um_status take_texts(reader *r, uint32_t n, const um_str **out) {
 
 static um_status take_pairs(reader *r, uint32_t n, const um_pair **out) {
     void *room;
-    um_status st = room_for(r, n, sizeof(um_pair), 8, &room);
+    um_status st = alloc_array(r, n, sizeof(um_pair), 8, &room);
     um_pair *pair = (um_pair *)room;
     for (uint32_t i = 0; i < n && !st; i++) {
         st = take_text(r, &pair[i].name);
@@ -198,7 +199,7 @@ static um_status take_pairs(reader *r, uint32_t n, const um_pair **out) {
     return st;
 }
 
-/* Where the frame's numbers are those of this machine they are used where they lie. */
+/* Takes an array of numbers. Points into the frame if byte order and alignment are right, else copies. */
 static um_status take_numbers(reader *r, size_t bytes, uint32_t n, const void **out) {
     const char *p = NULL;
     void *room;
@@ -208,7 +209,7 @@ static um_status take_numbers(reader *r, size_t bytes, uint32_t n, const void **
     if (n == 0 || bytes == 1 || (IS_LITTLE_ENDIAN && (uintptr_t)p % bytes == 0)) return UM_OK;
     size_t end = r->at;
     r->at -= bytes * n;
-    st = room_for(r, n, bytes, bytes, &room);
+    st = alloc_array(r, n, bytes, bytes, &room);
     if (st) return st;
     r->at = end;
     reorder_all(room, p, bytes, n);
@@ -234,11 +235,11 @@ static um_status take_head(reader *r, um_msg *m, const um_wire_layout **layout) 
     uint16_t version = 0, type = 0;
     uint32_t bytes = 0;
     if (r->frame.n < UM_WIRE_HEAD)
-        return um_fail(r->err, UM_EPARSE, "a frame of %zu bytes; expected %d or more", r->frame.n, UM_WIRE_HEAD);
+        return um_fail(r->err, UM_EPARSE, "frame of %zu bytes, expected %d or more", r->frame.n, UM_WIRE_HEAD);
     if (r->frame.n > UM_WIRE_FRAME_MAX)
-        return um_fail(r->err, UM_ELIMIT, "a frame of %zu bytes; at most %zu are taken", r->frame.n, UM_WIRE_FRAME_MAX);
+        return um_fail(r->err, UM_ELIMIT, "frame of %zu bytes; the limit is %zu", r->frame.n, UM_WIRE_FRAME_MAX);
     if (memcmp(r->frame.p, UM_WIRE_MAGIC, 4) != 0)
-        return um_fail(r->err, UM_EPARSE, "a frame begins with %02x %02x %02x %02x, expected \"" UM_WIRE_MAGIC "\"",
+        return um_fail(r->err, UM_EPARSE, "the frame begins with %02x %02x %02x %02x, expected \"" UM_WIRE_MAGIC "\"",
                        (unsigned char)r->frame.p[0], (unsigned char)r->frame.p[1], (unsigned char)r->frame.p[2],
                        (unsigned char)r->frame.p[3]);
     reorder(&version, r->frame.p + 4, 2);
@@ -248,13 +249,13 @@ static um_status take_head(reader *r, um_msg *m, const um_wire_layout **layout) 
     reorder(&m->incarnation, r->frame.p + 14, 2);
     if (version != UM_WIRE_VERSION)
         return um_fail(r->err, UM_EPARSE,
-                       "a frame of version %u, expected %d; server and workers must be of the same version", version,
+                       "the frame has version %u, expected %d; server and workers must be of the same release", version,
                        UM_WIRE_VERSION);
     *layout = um_wire_layout_find((um_msg_type)type);
-    if (!*layout) return um_fail(r->err, UM_EPARSE, "a frame of the unknown type %u", type);
+    if (!*layout) return um_fail(r->err, UM_EPARSE, "the frame has the unknown type %u", type);
     if (bytes != r->frame.n)
-        return um_fail(r->err, UM_EPARSE, "frame \"%s\" says that it has %u bytes, but it has %zu", (*layout)->name,
-                       bytes, r->frame.n);
+        return um_fail(r->err, UM_EPARSE, "the header of frame \"%s\" says %u bytes, but the frame has %zu",
+                       (*layout)->name, bytes, r->frame.n);
     m->type = (um_msg_type)type;
     return UM_OK;
 }
@@ -275,8 +276,7 @@ um_status um_wire_read(um_msg *out, um_arena *arena, um_str frame, um_err *err) 
     r.message = l->name;
     for (size_t i = 0; i < l->n_fields && !st; i++) st = take_field(&r, out, &l->fields[i]);
     if (!st && r.at != frame.n)
-        st = um_fail(r.err, UM_EPARSE, "frame \"%s\": %zu bytes are left behind its last field", l->name,
-                     frame.n - r.at);
+        st = um_fail(r.err, UM_EPARSE, "frame \"%s\": %zu bytes follow its last field", l->name, frame.n - r.at);
     if (!st && l->check && (st = l->check(out, r.err))) st = um_fail_in(r.err, "frame \"%s\"", l->name);
     return st;
 }

@@ -1,4 +1,4 @@
-/* The fields of every message. A field's kind follows from its C type, so that the two can't differ. */
+/* The fields of every message. The kind of a field is derived from its C type, so that the two can't differ. */
 #include "server/link/wire_table.h"
 
 /* clang-format off */
@@ -10,13 +10,13 @@
         const um_pair *: UM_WIRE_PAIRS)
 /* clang-format on */
 
-/* M is the struct of the rows around it. */
+/* Rows of the table. M is defined as the struct that they describe. */
 #define ONE(field)                                                                                                     \
     { #field, KIND(((M *)0)->field), offsetof(M, field), NULL, 0 }
 #define MANY(field, count)                                                                                             \
     { #field, KIND(((M *)0)->field), offsetof(M, field), #count, offsetof(M, count) }
 
-/* The same for rows of a map. */
+/* The same for fields that a _MAP macro lists. */
 #define ONE_OF(type, field)         ONE(field),
 #define MANY_OF(type, field, count) MANY(field, count),
 
@@ -194,21 +194,21 @@ static um_status check_stats(const um_msg *m, um_err *err) {
 #define LAYOUT(type, name, rows, summary, check)                                                                       \
     { type, name, summary, rows, UM_LEN(rows), check }
 const um_wire_layout um_wire_layouts[] = {
-    LAYOUT(UM_MSG_GENERATE, "generate", generate, "to a worker: a request", NULL),
-    LAYOUT(UM_MSG_ABORT, "abort", abort_, "to a worker: nobody waits for this request any more", NULL),
-    LAYOUT(UM_MSG_CALL, "call", call, "to a worker: run a named function; args is JSON", NULL),
-    LAYOUT(UM_MSG_PING, "ping", ping, "to a worker: are you there", NULL),
-    {UM_MSG_SHUTDOWN, "shutdown", "to a worker: end", NULL, 0, NULL},
-    LAYOUT(UM_MSG_HELLO, "hello", hello, "from a worker: it is connected and begins to load", NULL),
+    LAYOUT(UM_MSG_GENERATE, "generate", generate, "to a worker: start a generation", NULL),
+    LAYOUT(UM_MSG_ABORT, "abort", abort_, "to a worker: abort a generation", NULL),
+    LAYOUT(UM_MSG_CALL, "call", call, "to a worker: call a utility by name; args is JSON", NULL),
+    LAYOUT(UM_MSG_PING, "ping", ping, "to a worker: reply with pong", NULL),
+    {UM_MSG_SHUTDOWN, "shutdown", "to a worker: abort all requests and end", NULL, 0, NULL},
+    LAYOUT(UM_MSG_HELLO, "hello", hello, "from a worker: it is connected and will load the model", NULL),
     LAYOUT(UM_MSG_READY, "ready", ready, "from a worker: it is loaded and takes requests", NULL),
-    LAYOUT(UM_MSG_FAILED, "failed", failed, "from a worker: it could not start or has to end; its last message", NULL),
-    LAYOUT(UM_MSG_TEXT, "text", text, "from a worker: settled text that is new", check_text),
-    LAYOUT(UM_MSG_SNAPSHOT, "snapshot", snapshot, "from a worker: an answer as it stands", check_snapshot),
-    LAYOUT(UM_MSG_FINISH, "finish", finish, "from a worker: an answer ended", check_finish),
+    LAYOUT(UM_MSG_FAILED, "failed", failed, "from a worker: it can't start or has to end; its last message", NULL),
+    LAYOUT(UM_MSG_TEXT, "text", text, "from a worker: new text that can no longer change", check_text),
+    LAYOUT(UM_MSG_SNAPSHOT, "snapshot", snapshot, "from a worker: the present state of an answer", check_snapshot),
+    LAYOUT(UM_MSG_FINISH, "finish", finish, "from a worker: an answer has ended", check_finish),
     LAYOUT(UM_MSG_ERROR, "error", error, "from a worker: a request failed", NULL),
     LAYOUT(UM_MSG_STATS, "stats", stats, "from a worker: its counters", check_stats),
-    LAYOUT(UM_MSG_PONG, "pong", ping, "from a worker: the number of a ping", NULL),
-    LAYOUT(UM_MSG_RETURN, "return", ret, "from a worker: a call's result as JSON, or the message of its error", NULL),
+    LAYOUT(UM_MSG_PONG, "pong", ping, "from a worker: the reply to a ping, with its number", NULL),
+    LAYOUT(UM_MSG_RETURN, "return", ret, "from a worker: the result of a call as JSON, or an error message", NULL),
 };
 const size_t um_n_wire_layouts = UM_LEN(um_wire_layouts);
 

@@ -1,5 +1,5 @@
-/* wire_table: the fields of every message, in the order in which a frame holds them. One table drives writing, reading,
- * docs/wire.md and the tests. Constant; any thread. */
+/* The wire table: the fields of every message, in the order of the frame. Writing, reading, docs/wire.md and the tests
+ * all use it. It is constant. */
 #ifndef UM_WIRE_TABLE_H
 #define UM_WIRE_TABLE_H
 
@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* name, type in docs/wire.md, bytes of one, which its place in the frame is a multiple of (a text or pair: 0) */
+/* Kind, type name in docs/wire.md, size of an element in bytes. An element is aligned to its size. Texts and pairs have
+ * size 0. */
 #define UM_WIRE_KIND_MAP(X)                                                                                            \
     X(UM_WIRE_BOOL, "bool", 1)                                                                                         \
     X(UM_WIRE_I32, "i32", 4)                                                                                           \
@@ -34,8 +35,8 @@ typedef enum um_wire_kind {
 typedef struct um_wire_field {
     const char *name;
     um_wire_kind kind;
-    uint16_t offset;   /* in the message's struct */
-    const char *count; /* an array: the field that says how many; it is a u32 in front of it */
+    uint16_t offset;   /* offset of the field in the message's struct */
+    const char *count; /* array: name of its length field, a u32 that stands before it in the frame; else NULL */
     uint16_t count_offset;
 } um_wire_field;
 
@@ -44,7 +45,7 @@ typedef struct um_wire_layout {
     const char *name, *summary;
     const um_wire_field *fields;
     size_t n_fields;
-    /* What the fields must be to each other, beyond what the kinds say; NULL: nothing. */
+    /* Checks ranges and relations of fields that their kinds do not express; NULL: none. */
     um_status (*check)(const um_msg *m, um_err *err);
 } um_wire_layout;
 
@@ -55,7 +56,7 @@ const um_wire_layout *um_wire_layout_find(um_msg_type type); /* or NULL */
 #define UM_WIRE_HEAD  16
 #define UM_WIRE_MAGIC "UMSK"
 
-/* Bytes of a number of this kind, or of each in an array of them; 0: texts. */
+/* Returns the size of a number of this kind, or of an array's element, in bytes; 0: texts and pairs. */
 size_t um_wire_bytes(um_wire_kind kind);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* What both ends of a ZeroMQ link share. */
+/* Functions that both ends of a ZeroMQ link share. */
 #include "server/link/zmq.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ um_status um_zmq_socket(void **out, void *context, int type, int linger_ms, um_e
     const int64_t most = (int64_t)UM_WIRE_FRAME_MAX;
     void *s = context ? zmq_socket(context, type) : NULL;
     *out = s;
-    if (!s) return um_fail(err, UM_EIO, "ZeroMQ: no socket: %s", zmq_strerror(errno));
+    if (!s) return um_fail(err, UM_EIO, "can't open a ZeroMQ socket: %s", zmq_strerror(errno));
     zmq_setsockopt(s, ZMQ_SNDHWM, &unlimited, sizeof unlimited);
     zmq_setsockopt(s, ZMQ_RCVHWM, &unlimited, sizeof unlimited);
     zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &most, sizeof most);
@@ -33,7 +33,7 @@ um_status um_zmq_bind(void *socket, const char *addr, um_err *err) {
     int rc;
     do rc = zmq_bind(socket, addr);
     while (um_zmq_is_interrupted(rc));
-    return rc ? um_fail(err, UM_EIO, "can't listen at %s: %s", addr, zmq_strerror(errno)) : UM_OK;
+    return rc ? um_fail(err, UM_EIO, "can't listen on %s: %s", addr, zmq_strerror(errno)) : UM_OK;
 }
 
 um_status um_zmq_connect(void *socket, const char *addr, um_err *err) {

@@ -1,4 +1,4 @@
-/* link_zmq: what both ends of a ZeroMQ link share. */
+/* Functions that both ends of a ZeroMQ link share. */
 #ifndef UM_LINK_ZMQ_H
 #define UM_LINK_ZMQ_H
 
@@ -10,35 +10,38 @@
 extern "C" {
 #endif
 
-/* A socket of the context with the options of ours: any number of messages may wait (they are bounded where requests
- * are admitted), none is longer than a frame may be, and IPv6 works. NULL and UM_EIO when there is none. */
+/* Opens a socket with the common options: no high-water marks (the admission of requests bounds the messages), no
+ * message longer than UM_WIRE_FRAME_MAX, IPv6 on. On UM_EIO *out is NULL. */
 um_status um_zmq_socket(void **out, void *context, int type, int linger_ms, um_err *err);
-/* A signal ends ZeroMQ's calls early, those that wait for nothing as well: whether one has to be made again. */
+/* Tells whether a signal interrupted a ZeroMQ call, which must then be repeated. Non-blocking calls can be interrupted,
+ * too. */
 bool um_zmq_is_interrupted(int result);
-/* ZeroMQ takes the lower 16 bits of a port that is too large: refuses it with UM_EIO. */
+/* Checks the port of a tcp address: ZeroMQ would use the low 16 bits of one that is too large. UM_EIO. */
 um_status um_zmq_check_addr(const char *addr, um_err *err);
-/* Listens and connects. UM_EIO names the address. */
+/* Listen on an address, and connect to one. UM_EIO names the address. */
 um_status um_zmq_bind(void *socket, const char *addr, um_err *err);
 um_status um_zmq_connect(void *socket, const char *addr, um_err *err);
-void um_zmq_end(void *context); /* after its sockets are closed; NULL is fine */
-/* Sends a part, `flags` ZMQ_SNDMORE or 0; never waits. False: it can't be sent. */
+void um_zmq_end(void *context); /* call it after all sockets of the context are closed; NULL is fine */
+/* Sends a part of a message without blocking; `flags` is ZMQ_SNDMORE or 0. Returns false if the part can't be sent. */
 bool um_zmq_send(void *socket, const void *bytes, size_t n, int flags);
-/* Receives the next part into `m`, which is initialised; never waits. False: none is there. */
+/* Receives the next part into `m`, which must be initialised, without blocking. Returns false if none has arrived. */
 bool um_zmq_receive_part(void *socket, zmq_msg_t *m);
-/* Receives a message of one part into `m`, which is initialised; longer ones are dropped. False: none is there. */
+/* Receives a message of one part into `m`, which must be initialised, without blocking. Drops messages of several
+ * parts. Returns false if none has arrived. */
 bool um_zmq_receive(void *socket, zmq_msg_t *m);
 um_str um_zmq_bytes(zmq_msg_t *m);
 
 /* ---- zmq_files.c ---- */
-/* ZeroMQ removes whatever file lies at the path of an ipc address that it listens at. A socket that a dead process left
- * may go; UM_EIO for another file, and for a socket that somebody listens at. */
+/* Checks that it is safe to listen on an ipc address, because ZeroMQ removes any file at its path. A socket that a dead
+ * process left may be removed. UM_EIO: another file, or a socket in use. */
 um_status um_zmq_check_file(const char *addr, um_err *err);
-void um_zmq_remove_file(const char *addr); /* of an ipc address; NULL is fine */
-/* Makes a folder that only this user can enter, for two sockets "commands" and "events"; takes away those of servers
- * that were killed. UM_EIO. */
+/* Removes the socket of an ipc address. Does nothing for other addresses and NULL. */
+void um_zmq_remove_file(const char *addr);
+/* Creates a folder that only this user can enter, for the sockets "commands" and "events". Removes such folders of
+ * servers that were killed. UM_EIO. */
 um_status um_zmq_folder(char **out, um_err *err);
 
-/* The name of a worker at the ROUTER: "3.1" is number 3, incarnation 1. */
+/* The identity of a worker at the ROUTER: "3.1" is worker 3, incarnation 1. */
 #define UM_ZMQ_NAME_MAX 16
 void um_zmq_put_name(char out[UM_ZMQ_NAME_MAX], uint16_t worker, uint16_t incarnation);
 bool um_zmq_read_name(um_str name, uint16_t *worker, uint16_t *incarnation);

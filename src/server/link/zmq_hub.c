@@ -1,11 +1,12 @@
 /* The frontend's end of a ZeroMQ link: a ROUTER for commands, a PULL for events.
  *
- * A worker's events may arrive before the ROUTER knows the worker, since they are two connections. Each worker probes
- * the ROUTER when it connects; until then its frames are kept back, so that whoever heard of a worker can send to it.
+ * Commands and events use two connections, so events of a worker may arrive before the ROUTER knows the worker. Each
+ * worker sends a probe to the ROUTER when it connects. The hub holds a worker's frames back until the probe has
+ * arrived, so that its caller can always send to a worker from which it has received a frame.
  *
- * The descriptors of ZeroMQ sockets tell of changes, not of messages that wait, and a call on the socket swallows what
- * they told. So both are watched by one epoll descriptor, together with an eventfd that is set from the first frame
- * that is received until none is left, and behind a send that may have swallowed something. */
+ * The descriptor of a ZeroMQ socket is edge-triggered: it signals changes, not waiting messages, and any call on the
+ * socket clears the signal. So one epoll descriptor watches the descriptors of both sockets and an eventfd. The eventfd
+ * is set while frames may be left, and after a send that may have cleared the signal of a probe. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -14,37 +15,38 @@
 #include "server/link/wire.h"
 #include "server/link/zmq.h"
 
-#define HELD_MAX 64 /* frames of a worker that is not there yet: one that says more than a few is broken */
+#define HELD_MAX 64 /* frames held for a worker without a probe; a healthy worker sends only a few before its probe */
 
 typedef struct peer {
     bool is_connected;
-    uint16_t incarnation, before; /* before: the one that was connected then; it is dead */
-    um_frames held;
+    uint16_t incarnation, before; /* before: the incarnation that was connected earlier and is dead */
+    um_frame_queue held;          /* frames that arrived before the probe */
 } peer;
 
 typedef struct zmq_hub {
     um_hub base;
     void *context, *commands, *events;
     char *command_addr, *event_addr;
-    char *folder; /* made here, or NULL */
-    int fd, nudge;
-    bool is_nudged;
+    char *folder; /* folder of automatic addresses, or NULL */
+    int fd;       /* epoll */
+    int wake_fd;  /* eventfd */
+    bool is_wake_set;
     peer *peer; /* [n] */
     int32_t n;
-    um_frames released; /* were held, come next */
-    um_buf current;     /* received last, of them */
-    zmq_msg_t message;  /* received last, else */
+    um_frame_queue released; /* frames that were held back and are returned next */
+    um_buf current;          /* the last frame returned from `released` */
+    zmq_msg_t message;       /* the last frame returned from the socket */
 } zmq_hub;
 
 /* ---- Waking the loop --------------------------------------------------------------------------------------------- */
 
-static void set_nudge(zmq_hub *h, bool on) {
+static void set_wake(zmq_hub *h, bool on) {
     uint64_t one = 1;
-    if (h->is_nudged == on) return;
-    ssize_t n = on ? write(h->nudge, &one, sizeof one) : read(h->nudge, &one, sizeof one);
-    assert(n == sizeof one); /* it is not blocking, and counts 0 and 1 only */
+    if (h->is_wake_set == on) return;
+    ssize_t n = on ? write(h->wake_fd, &one, sizeof one) : read(h->wake_fd, &one, sizeof one);
+    assert(n == sizeof one); /* the counter is 0 or 1, so neither call can fail */
     (void)n;
-    h->is_nudged = on;
+    h->is_wake_set = on;
 }
 
 static um_status watch(zmq_hub *h, int fd, um_err *err) {
@@ -62,9 +64,9 @@ static um_status watch_socket(zmq_hub *h, void *socket, um_err *err) {
 
 static um_status watch_all(zmq_hub *h, um_err *err) {
     h->fd = epoll_create1(EPOLL_CLOEXEC);
-    h->nudge = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (h->fd < 0 || h->nudge < 0) return um_fail(err, UM_EIO, "no descriptor to watch: %s", strerror(errno));
-    um_status st = watch(h, h->nudge, err);
+    h->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (h->fd < 0 || h->wake_fd < 0) return um_fail(err, UM_EIO, "can't watch the ZeroMQ sockets: %s", strerror(errno));
+    um_status st = watch(h, h->wake_fd, err);
     if (!st) st = watch_socket(h, h->commands, err);
     if (!st) st = watch_socket(h, h->events, err);
     return st;
@@ -87,25 +89,26 @@ static bool hub_send(um_hub *base, uint16_t worker, uint16_t incarnation, um_buf
     bool is_sent = um_zmq_send(h->commands, name, strlen(name), ZMQ_SNDMORE) &&
                    um_zmq_send(h->commands, frame->data, frame->len, 0);
     um_buf_free(frame);
-    if (has_probes(h->commands)) set_nudge(h, true);
+    if (has_probes(h->commands)) set_wake(h, true);
     return is_sent;
 }
 
 static void connect_peer(zmq_hub *h, um_str name) {
     uint16_t worker, incarnation;
     if (!um_zmq_read_name(name, &worker, &incarnation) || worker >= h->n) {
-        um_warn("somebody who is no worker of this server connected to %s", h->command_addr);
+        um_warn("ignored a connection to %s: it is not of a worker of this server", h->command_addr);
         return;
     }
     peer *p = &h->peer[worker];
     if (p->incarnation != incarnation) p->before = p->incarnation;
     p->is_connected = true;
     p->incarnation = incarnation;
-    um_frames_append(&h->released, &p->held);
+    um_frame_queue_append(&h->released, &p->held);
 }
 
-/* Workers send nothing to the ROUTER but probes: a name and an empty part. */
-static void take_probes(zmq_hub *h) {
+/* Receives the probes that have arrived. A probe is a worker's name and an empty part. Workers send the ROUTER nothing
+ * else. */
+static void receive_probes(zmq_hub *h) {
     zmq_msg_t m;
     zmq_msg_init(&m);
     while (um_zmq_receive_part(h->commands, &m)) {
@@ -115,8 +118,8 @@ static void take_probes(zmq_hub *h) {
     zmq_msg_close(&m);
 }
 
-/* A worker to which nothing could be sent yet, or NULL. What the one before left behind needs no answer: whoever
- * receives it knows its incarnation. */
+/* Returns the peer that sent a frame if it can't be sent to yet, else NULL. Frames of the previous incarnation are not
+ * held back, because nothing is sent to it. */
 static peer *unreachable_sender(zmq_hub *h, const um_msg *head) {
     if (head->worker >= h->n) return NULL;
     peer *p = &h->peer[head->worker];
@@ -124,30 +127,30 @@ static peer *unreachable_sender(zmq_hub *h, const um_msg *head) {
     return p->is_connected && is_known ? NULL : p;
 }
 
-static void hold(peer *p, const um_msg *head, um_str frame) {
+static void hold_frame(peer *p, const um_msg *head, um_str frame) {
     um_buf copy = {0};
     if (p->held.n >= HELD_MAX && head->type != UM_MSG_FAILED) return;
     um_buf_append(&copy, frame.p, frame.n);
-    um_frames_push(&p->held, &copy);
+    um_frame_queue_push(&p->held, &copy);
 }
 
 static bool next_released(zmq_hub *h, um_str *frame) {
-    if (!um_frames_pop(&h->released, &h->current)) return false;
+    if (!um_frame_queue_pop(&h->released, &h->current)) return false;
     *frame = (um_str){h->current.data, h->current.len};
     return true;
 }
 
-/* The next event of a worker that can be sent to, or that never will be: after FAILED nothing is sent to it. What was
- * held comes before it. */
+/* Returns the next event. Holds back the events of workers that can't be sent to yet. FAILED releases them, because
+ * nothing is sent to a worker that failed. */
 static bool next_event(zmq_hub *h, um_str *frame) {
     while (um_zmq_receive(h->events, &h->message)) {
         um_msg head;
         *frame = um_zmq_bytes(&h->message);
         peer *p = um_wire_peek(*frame, &head) ? unreachable_sender(h, &head) : NULL;
         if (!p) return true;
-        hold(p, &head, *frame);
-        if (head.type == UM_MSG_FAILED) um_frames_append(&h->released, &p->held);
-        else take_probes(h);
+        hold_frame(p, &head, *frame);
+        if (head.type == UM_MSG_FAILED) um_frame_queue_append(&h->released, &p->held);
+        else receive_probes(h);
         if (next_released(h, frame)) return true;
     }
     return false;
@@ -158,10 +161,10 @@ static bool hub_receive(um_hub *base, um_str *frame) {
     um_buf_free(&h->current);
     bool is_some = next_released(h, frame) || next_event(h, frame);
     if (!is_some) {
-        take_probes(h);
+        receive_probes(h);
         is_some = next_released(h, frame);
     }
-    set_nudge(h, is_some);
+    set_wake(h, is_some);
     return is_some;
 }
 
@@ -169,13 +172,13 @@ static void hub_forget(um_hub *base, uint16_t worker, uint16_t incarnation) {
     zmq_hub *h = (zmq_hub *)base;
     if (worker >= h->n || h->peer[worker].incarnation != incarnation) return;
     h->peer[worker].is_connected = false;
-    um_frames_clear(&h->peer[worker].held);
+    um_frame_queue_clear(&h->peer[worker].held);
 }
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
-/* Listens; *at becomes the address that others connect to. */
-static um_status listen_at(zmq_hub *h, void *socket, const char *addr, const char *file, char **at, um_err *err) {
+/* Listens on an address, or on a new ipc socket `file` if `addr` is empty. *at becomes the address to connect to. */
+static um_status listen_on(zmq_hub *h, void *socket, const char *addr, const char *file, char **at, um_err *err) {
     char found[256];
     size_t size = sizeof found;
     um_buf made = {0};
@@ -188,8 +191,8 @@ static um_status listen_at(zmq_hub *h, void *socket, const char *addr, const cha
     if (!st) st = um_zmq_check_addr(addr, err);
     if (!st) st = um_zmq_check_file(addr, err);
     if (!st) st = um_zmq_bind(socket, addr, err);
-    if (!st && zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, found, &size)) /* with the port that * stands for */
-        st = um_fail(err, UM_EIO, "where %s listens is unknown: %s", addr, zmq_strerror(errno));
+    if (!st && zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, found, &size)) /* has the port that was chosen for * */
+        st = um_fail(err, UM_EIO, "can't read the address that %s stands for: %s", addr, zmq_strerror(errno));
     if (!st) *at = um_strdup(found);
     um_buf_free(&made);
     return st;
@@ -201,12 +204,12 @@ static const char *hub_event_addr(const um_hub *base) { return ((const zmq_hub *
 
 static void hub_close(um_hub *base) {
     zmq_hub *h = (zmq_hub *)base;
-    for (int32_t i = 0; i < h->n; i++) um_frames_clear(&h->peer[i].held);
-    um_frames_clear(&h->released);
+    for (int32_t i = 0; i < h->n; i++) um_frame_queue_clear(&h->peer[i].held);
+    um_frame_queue_clear(&h->released);
     um_buf_free(&h->current);
     zmq_msg_close(&h->message);
     if (h->fd >= 0) close(h->fd);
-    if (h->nudge >= 0) close(h->nudge);
+    if (h->wake_fd >= 0) close(h->wake_fd);
     if (h->commands) zmq_close(h->commands);
     if (h->events) zmq_close(h->events);
     um_zmq_end(h->context);
@@ -225,8 +228,8 @@ static um_status open_sockets(zmq_hub *h, um_err *err) {
     um_status st = um_zmq_socket(&h->commands, h->context, ZMQ_ROUTER, 0, err);
     if (!st) st = um_zmq_socket(&h->events, h->context, ZMQ_PULL, 0, err);
     if (st) return st;
-    zmq_setsockopt(h->commands, ZMQ_ROUTER_MANDATORY, &on, sizeof on); /* else messages to nobody vanish */
-    zmq_setsockopt(h->commands, ZMQ_ROUTER_HANDOVER, &on, sizeof on);  /* a worker that connects again is itself */
+    zmq_setsockopt(h->commands, ZMQ_ROUTER_MANDATORY, &on, sizeof on); /* sending to an unknown worker fails */
+    zmq_setsockopt(h->commands, ZMQ_ROUTER_HANDOVER, &on, sizeof on);  /* a worker may connect again */
     return UM_OK;
 }
 
@@ -241,13 +244,13 @@ um_status um_hub_open_zmq(um_hub **out, int32_t n, const char *command_addr, con
     zmq_hub *h = UM_NEW(zmq_hub);
     h->base.kind = &kind;
     h->n = n;
-    h->fd = h->nudge = -1;
+    h->fd = h->wake_fd = -1;
     h->peer = UM_NEW_ARRAY(peer, (size_t)n);
     zmq_msg_init(&h->message);
     h->context = zmq_ctx_new();
     um_status st = open_sockets(h, err);
-    if (!st) st = listen_at(h, h->commands, command_addr, "commands", &h->command_addr, err);
-    if (!st) st = listen_at(h, h->events, event_addr, "events", &h->event_addr, err);
+    if (!st) st = listen_on(h, h->commands, command_addr, "commands", &h->command_addr, err);
+    if (!st) st = listen_on(h, h->events, event_addr, "events", &h->event_addr, err);
     if (!st) st = watch_all(h, err);
     if (st) hub_close(&h->base);
     else *out = &h->base;

@@ -1,12 +1,12 @@
-/* A worker's end of a ZeroMQ link: a DEALER for commands, a PUSH for events, and a monitor that tells when the first
- * lost its peer: ZeroMQ connects again by itself, perhaps to another server, which knows nothing of this worker. */
+/* A worker's end of a ZeroMQ link: a DEALER for commands, a PUSH for events, and a monitor that reports when the DEALER
+ * loses its connection. ZeroMQ reconnects by itself, perhaps to another server that does not know this worker. */
 #include <errno.h>
 
 #include "server/link/zmq.h"
 
-/* A worker's last words have to reach the frontend before its process ends. */
+/* The time that closing waits for the delivery of the last events, above all FAILED. */
 #define LINGER_MS 2000
-/* A host that vanished closes no connection. */
+/* Heartbeats notice a host that has vanished without closing its connections. */
 #define HEARTBEAT_MS         5000
 #define HEARTBEAT_TIMEOUT_MS 30000
 
@@ -16,12 +16,12 @@ typedef struct zmq_port {
     um_port base;
     char *command_addr, *event_addr;
     void *context, *commands, *events, *monitor;
-    zmq_msg_t current; /* received last */
+    zmq_msg_t current; /* the frame that was received last */
 } zmq_port;
 
 /* ---- Sockets ----------------------------------------------------------------------------------------------------- */
 
-static um_status join(void *socket, const char *addr, um_err *err) {
+static um_status connect_to(void *socket, const char *addr, um_err *err) {
     um_status st = um_zmq_check_addr(addr, err);
     return st ? st : um_zmq_connect(socket, addr, err);
 }
@@ -32,7 +32,7 @@ static um_status open_monitor(zmq_port *p, um_err *err) {
     if (st) return st;
     do rc = zmq_socket_monitor(p->commands, MONITOR_ADDR, ZMQ_EVENT_DISCONNECTED);
     while (um_zmq_is_interrupted(rc));
-    if (rc) return um_fail(err, UM_EIO, "ZeroMQ: no monitor: %s", zmq_strerror(errno));
+    if (rc) return um_fail(err, UM_EIO, "can't open a ZeroMQ monitor: %s", zmq_strerror(errno));
     return um_zmq_connect(p->monitor, MONITOR_ADDR, err);
 }
 
@@ -46,11 +46,11 @@ static um_status open_sockets(zmq_port *p, uint16_t worker, uint16_t incarnation
     if (st) return st;
     um_zmq_put_name(name, worker, incarnation);
     zmq_setsockopt(p->commands, ZMQ_ROUTING_ID, name, strlen(name));
-    zmq_setsockopt(p->commands, ZMQ_PROBE_ROUTER, &on, sizeof on); /* tells the hub that commands arrive */
+    zmq_setsockopt(p->commands, ZMQ_PROBE_ROUTER, &on, sizeof on); /* tells the hub that it can send */
     zmq_setsockopt(p->commands, ZMQ_HEARTBEAT_IVL, &beat, sizeof beat);
     zmq_setsockopt(p->commands, ZMQ_HEARTBEAT_TIMEOUT, &timeout, sizeof timeout);
-    st = join(p->commands, p->command_addr, err);
-    return st ? st : join(p->events, p->event_addr, err);
+    st = connect_to(p->commands, p->command_addr, err);
+    return st ? st : connect_to(p->events, p->event_addr, err);
 }
 
 static void close_sockets(zmq_port *p) {
@@ -67,7 +67,7 @@ static void close_sockets(zmq_port *p) {
 static void port_send(um_port *base, um_buf *frame) {
     zmq_port *p = (zmq_port *)base;
     bool is_sent = um_zmq_send(p->events, frame->data, frame->len, 0);
-    assert(is_sent); /* its queue has no end */
+    assert(is_sent); /* its queue is unbounded */
     (void)is_sent;
     um_buf_free(frame);
 }
@@ -86,14 +86,14 @@ static void port_wait(um_port *base, double seconds) {
     zmq_poll(items, UM_LEN(items), (long)(1000 * UM_MAX(0, UM_MIN(seconds, 1e6))));
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Connection -------------------------------------------------------------------------------------------------- */
 
 static bool port_is_lost(um_port *base) {
     zmq_port *p = (zmq_port *)base;
     zmq_msg_t m;
     bool is_lost = false;
     zmq_msg_init(&m);
-    while (um_zmq_receive_part(p->monitor, &m)) is_lost = true; /* the one event that is watched */
+    while (um_zmq_receive_part(p->monitor, &m)) is_lost = true; /* ZMQ_EVENT_DISCONNECTED */
     zmq_msg_close(&m);
     return is_lost;
 }
@@ -101,7 +101,7 @@ static bool port_is_lost(um_port *base) {
 static um_status port_join_again(um_port *base, uint16_t worker, uint16_t incarnation, um_err *err) {
     zmq_port *p = (zmq_port *)base;
     const int none = 0;
-    zmq_setsockopt(p->events, ZMQ_LINGER, &none, sizeof none); /* nobody waits for what was said to the other one */
+    zmq_setsockopt(p->events, ZMQ_LINGER, &none, sizeof none); /* drops the frames for the lost server */
     close_sockets(p);
     return open_sockets(p, worker, incarnation, err);
 }

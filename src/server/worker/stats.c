@@ -1,9 +1,9 @@
-/* What a worker counts. */
+/* The counters of a worker. */
 #include <unistd.h>
 
-#include "server/worker/parts.h"
+#include "server/worker/internal.h"
 
-/* A router's step is at most one of each of its engines. */
+/* A step of the router is at most one step of each engine, so the difference of two counters is one step. */
 void um_worker_count_steps(um_worker *w) {
     um_step_counts *c = &w->counts;
     for (int32_t i = 0; i < um_router_size(w->router); i++) {
@@ -20,7 +20,7 @@ void um_worker_count_steps(um_worker *w) {
     }
 }
 
-/* Bytes of memory that the process holds, 0 if unknown. */
+/* Returns the resident memory of the process in bytes; 0: unknown. */
 static int64_t resident_bytes(void) {
     long long size = 0, resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");

@@ -1,9 +1,9 @@
-/* Requests of the frontend inside a worker: from the message to the engine, and from its events to messages. */
+/* Requests of the frontend: converts commands to engine requests, and engine events to messages. */
 #include <math.h>
 
-#include "server/worker/parts.h"
+#include "server/worker/internal.h"
 
-/* ---- Which requests there are ------------------------------------------------------------------------------------ */
+/* ---- The table of tasks ------------------------------------------------------------------------------------------ */
 
 static um_task **place_of(um_worker *w, uint64_t rid) {
     um_task **p = &w->task[rid % UM_TASK_CHAINS];
@@ -20,7 +20,7 @@ uint64_t um_worker_rid(const um_worker *w, int64_t id) {
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-/* The likeliest ids of n tokens as two arrays; returns their length. */
+/* Copies n candidates into two arrays; returns their length. */
 static uint32_t put_likeliest(um_arena *arena, const um_logprob *of, size_t n, const int32_t **ids,
                               const float **logprobs) {
     if (!of) return 0;
@@ -58,7 +58,7 @@ static void send_text(const um_task *t, const um_event *ev) {
     um_arena_reset(arena);
 }
 
-/* No id of a mask leaves the engine. */
+/* Copies the ids of a snapshot, with -1 for masks: mask ids never leave the engine. */
 static const int32_t *visible_ids(um_arena *arena, const um_snapshot *s) {
     int32_t *id = (int32_t *)um_arena_alloc(arena, um_mul(s->n, sizeof *id));
     for (size_t i = 0; i < s->n; i++) id[i] = s->state[i] == UM_TOKEN_MASK ? -1 : s->id[i];
@@ -144,7 +144,7 @@ static void on_event(void *arg, const um_event *ev) {
     case UM_EVENT_TEXT: send_text(t, ev); break;
     case UM_EVENT_SNAPSHOT: send_snapshot(t, ev); break;
     case UM_EVENT_FINISH:
-        send_finish(t, ev->result);
+        if (!um_worker_is_device_failure(t->worker, ev->result)) send_finish(t, ev->result);
         end_answer(t);
         break;
     default: break;
@@ -153,19 +153,19 @@ static void on_event(void *arg, const um_event *ev) {
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* The engine's texts end with a NUL, so they can't hold one. */
-static um_status keep_text(um_arena *arena, um_str s, const char *param, const char **out, um_err *err) {
+/* Copies a text and adds the NUL that the engine's texts end with. A text with U+0000 is an error. */
+static um_status copy_text(um_arena *arena, um_str s, const char *param, const char **out, um_err *err) {
     *out = um_arena_strndup(arena, s.p, s.n);
     if (!s.n || !memchr(s.p, '\0', s.n)) return UM_OK;
-    return um_fail_param(err, UM_EINVAL, param, "the text holds U+0000");
+    return um_fail_param(err, UM_EINVAL, param, "the text contains U+0000");
 }
 
 static um_status set_parameters(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
     um_status st = UM_OK;
     for (uint32_t i = 0; i < g->n_set && !st; i++) {
         const char *name, *value;
-        st = keep_text(&w->command, g->set[i].name, "name of a parameter", &name, err);
-        if (!st) st = keep_text(&w->command, g->set[i].value, name, &value, err);
+        st = copy_text(&w->command, g->set[i].name, "name of a parameter", &name, err);
+        if (!st) st = copy_text(&w->command, g->set[i].value, name, &value, err);
         if (!st) st = um_fail_about(err, um_request_set(r, name, value, err), name);
     }
     return st;
@@ -174,7 +174,7 @@ static um_status set_parameters(um_worker *w, const um_msg_generate *g, um_reque
 static um_status set_stops(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
     const char **stop = (const char **)um_arena_alloc(&w->command, um_mul(g->n_stop, sizeof *stop));
     um_status st = UM_OK;
-    for (uint32_t i = 0; i < g->n_stop && !st; i++) st = keep_text(&w->command, g->stop[i], "stop", &stop[i], err);
+    for (uint32_t i = 0; i < g->n_stop && !st; i++) st = copy_text(&w->command, g->stop[i], "stop", &stop[i], err);
     r->stop = stop;
     r->n_stop = g->n_stop;
     r->stop_ids = g->stop_ids;
@@ -202,7 +202,7 @@ static um_status make_request(um_worker *w, const um_msg_generate *g, um_request
     r->events = (g->events & (UM_EVENT_TEXT | UM_EVENT_SNAPSHOT)) | UM_EVENT_FINISH;
     um_status st = set_parameters(w, g, r, err);
     if (!st) st = set_stops(w, g, r, err);
-    if (!st && g->adapter.n) st = keep_text(&w->command, g->adapter, "adapter", &r->adapter, err);
+    if (!st && g->adapter.n) st = copy_text(&w->command, g->adapter, "adapter", &r->adapter, err);
     set_bias(w, g, r);
     return st;
 }
@@ -210,7 +210,7 @@ static um_status make_request(um_worker *w, const um_msg_generate *g, um_request
 static um_status add(um_worker *w, const um_msg_generate *g, um_err *err) {
     um_request r;
     um_task **place = place_of(w, g->rid), *t;
-    if (*place) return um_fail(err, UM_EINVAL, "request %llu is there already", (unsigned long long)g->rid);
+    if (*place) return um_fail(err, UM_EINVAL, "duplicate request %llu", (unsigned long long)g->rid);
     um_status st = make_request(w, g, &r, err);
     if (st) return st;
     t = UM_NEW(um_task);

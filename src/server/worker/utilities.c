@@ -1,13 +1,13 @@
-/* Functions of a worker that the frontend calls by name, between two steps. */
+/* The utilities: functions that the frontend calls by name. They run between two steps. */
 #include <jansson.h>
 #include <time.h>
 
 #include "server/link/wire_table.h"
-#include "server/worker/parts.h"
+#include "server/worker/internal.h"
 
 static const char where[] = "arguments";
 
-/* A text among the arguments; what is not there leaves *out alone. */
+/* Reads a text argument; leaves *out unchanged if it is missing. */
 static um_status get_text(const json_t *args, const char *key, const char **out, um_err *err) {
     return um_fail_about(err, um_json_get_str(args, key, where, out, err), key);
 }
@@ -19,7 +19,7 @@ static um_status run_echo(um_worker *w, uint64_t call_id, const json_t *args, um
     return UM_OK;
 }
 
-/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+/* ---- Reports ----------------------------------------------------------------------------------------------------- */
 
 static void put_counts(um_jw *j, const int64_t *count, uint32_t n) {
     um_jw_begin_array(j);
@@ -27,7 +27,7 @@ static void put_counts(um_jw *j, const int64_t *count, uint32_t n) {
     um_jw_end_array(j);
 }
 
-/* The members of the message, by its table. */
+/* Writes the fields of a STATS message, by its wire table. */
 static um_status run_stats(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                            um_err *err) {
     (void)call_id, (void)args, (void)later, (void)err;
@@ -133,7 +133,7 @@ static um_status run_list_models(um_worker *w, uint64_t call_id, const json_t *a
     return UM_OK;
 }
 
-/* ---- Switches ---------------------------------------------------------------------------------------------------- */
+/* ---- Actions ----------------------------------------------------------------------------------------------------- */
 
 static um_status run_flush_cache(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                                  um_err *err) {
@@ -159,22 +159,22 @@ static um_status run_set_log_level(um_worker *w, uint64_t call_id, const json_t 
     return UM_OK;
 }
 
-/* A file in the folder that the worker runs in: "prefix-20260131-235959.worker0.json". */
+/* Appends a file name such as "prefix-20260131-235959.worker0.json", relative to the worker's current directory. */
 static um_status name_profile(const um_worker *w, const char *prefix, um_buf *out, um_err *err) {
     char stamp[32];
     time_t now = time(NULL);
     struct tm utc;
     if (strchr(prefix, '/'))
-        return um_fail_param(err, UM_EINVAL, "prefix", "it begins the name of a file and can't hold a slash: \"%s\"",
-                             prefix);
+        return um_fail_param(err, UM_EINVAL, "prefix",
+                             "expected the start of a file name, without a slash; found \"%s\"", prefix);
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &utc);
     um_buf_printf(out, "%s-%s.worker%u.json", *prefix ? prefix : "unmask", stamp, w->config->index);
     return UM_OK;
 }
 
-/* Each engine of the router has a file of its own; the first has the name alone. */
-static void name_profile_of(um_buf *out, const um_buf *path, int32_t engine) {
+/* Names the profile of one engine: `path` for engine 0, "path.1" for engine 1, and so on. */
+static void name_engine_profile(um_buf *out, const um_buf *path, int32_t engine) {
     um_buf_clear(out);
     um_buf_puts(out, path->data);
     if (engine) um_buf_printf(out, ".%d", engine);
@@ -184,7 +184,7 @@ static um_status start_profiles(um_worker *w, const um_buf *path, um_err *err) {
     um_status st = UM_OK;
     um_buf own = {0};
     for (int32_t i = 0; i < um_router_size(w->router) && !st; i++) {
-        name_profile_of(&own, path, i);
+        name_engine_profile(&own, path, i);
         st = um_engine_profile_start(um_router_engine(w->router, i), own.data, err);
     }
     um_buf_free(&own);
@@ -224,21 +224,20 @@ static um_status run_stop_profile(um_worker *w, uint64_t call_id, const json_t *
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-static const um_utility echo = {"echo", "anything", "gives its arguments back", NULL, run_echo},
+static const um_utility echo = {"echo", "anything", "returns its arguments", NULL, run_echo},
                         stats = {"stats", "none", "the counters of the engines", "", run_stats},
-                        memory_report = {"memory_report", "none",
-                                         "bytes of weights, keys and values, workspace and process", "",
-                                         run_memory_report},
-                        slots = {"slots", "none", "the answers that are generated or wait", "", run_slots},
+                        memory_report = {"memory_report", "none", "bytes of weights, KV cache, workspace and process",
+                                         "", run_memory_report},
+                        slots = {"slots", "none", "the answers that run or wait", "", run_slots},
                         list_models = {"list_models", "none", "the model and its adapters", "", run_list_models},
-                        flush_cache = {"flush_cache", "none",
-                                       "forgets the stored beginnings of prompts; nothing may run", "",
+                        flush_cache = {"flush_cache", "none", "empties the prefix cache; fails while requests run", "",
                                        run_flush_cache},
-                        set_log_level = {"set_log_level", "{level: error|warn|info|debug}",
-                                         "which messages are written", "level", run_set_log_level},
-                        start_profile = {"start_profile", "{path} or {prefix}", "records every step into a file",
+                        set_log_level = {"set_log_level", "{level: error|warn|info|debug}", "sets the log level",
+                                         "level", run_set_log_level},
+                        start_profile = {"start_profile", "{path} or {prefix}", "starts writing every step to a file",
                                          "path|prefix", run_start_profile},
-                        stop_profile = {"stop_profile", "none", "ends that and writes sums beside it", "",
+                        stop_profile = {"stop_profile", "none",
+                                        "stops the profile and writes a table of totals beside it", "",
                                         run_stop_profile};
 
 const um_utility *const um_utilities[] = {
@@ -251,13 +250,13 @@ static const um_utility *find(um_str name, um_err *err) {
         if (um_str_eq(um_str_of((*u)->name), name)) return um_buf_free(&known), *u;
         um_buf_printf(&known, "%s%s", known.len ? ", " : "", (*u)->name);
     }
-    (void)um_fail(err, UM_ENOENT, "there is no utility \"%.*s\"; there are %s", (int)UM_MIN(name.n, (size_t)64), name.p,
-                  known.data);
+    (void)um_fail(err, UM_ENOENT, "unknown utility \"%.*s\"; expected one of %s", (int)UM_MIN(name.n, (size_t)64),
+                  name.p, known.data);
     um_buf_free(&known);
     return NULL;
 }
 
-/* What a utility does not know is refused, or a parameter that is spelled otherwise would be dropped in silence. */
+/* Rejects unknown arguments, so that a misspelled one is not ignored silently. */
 static um_status check_members(const um_utility *u, const json_t *args, um_err *err) {
     const char *name;
     json_t *value;

@@ -1,14 +1,15 @@
-/* The life of a worker: it says hello, loads, and takes commands between steps until it is told to end. */
+/* The main loop of a worker: sends HELLO, loads the model, and alternates between commands and steps until SHUTDOWN. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "server/worker/parts.h"
+#include "server/worker/internal.h"
 
-#define IDLE_SECONDS 1.0 /* between two looks whether the parent is still there */
+/* The time that an idle worker waits for a command before it checks again that its parent lives. */
+#define IDLE_SECONDS 1.0
 
-/* ---- Saying ------------------------------------------------------------------------------------------------------ */
+/* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
 void um_worker_send(um_worker *w, um_msg *m) {
     m->worker = w->config->index;
@@ -17,7 +18,7 @@ void um_worker_send(um_worker *w, um_msg *m) {
     um_port_send(w->port, &w->frame);
 }
 
-/* A message of an error as UTF-8: it may quote bytes that somebody sent. */
+/* Returns an error message as valid UTF-8, with '?' for bad bytes: it may quote bytes of a command. */
 static um_str clean_message(um_worker *w, const um_err *err) {
     size_t n = strlen(err->msg);
     char *copy = um_arena_strndup(&w->event, err->msg, n);
@@ -43,12 +44,16 @@ void um_worker_return(um_worker *w, uint64_t call_id, um_str result, const um_er
     um_arena_reset(&w->event);
 }
 
-static void say_hello(um_worker *w) {
+bool um_worker_is_device_failure(const um_worker *w, const um_result *r) {
+    return w->is_stepping && r->finish == UM_FINISH_ABORTED;
+}
+
+static void send_hello(um_worker *w) {
     um_msg m = {.type = UM_MSG_HELLO, .hello = {.pid = getpid(), .version = um_str_of(um_version())}};
     um_worker_send(w, &m);
 }
 
-static void say_failed(um_worker *w, const um_err *err) {
+static void send_failed(um_worker *w, const um_err *err) {
     um_msg m = {.type = UM_MSG_FAILED, .failed = {.status = err->code, .message = clean_message(w, err)}};
     um_worker_send(w, &m);
     um_arena_reset(&w->event);
@@ -68,7 +73,7 @@ static void put_adapters(const um_model_info *info, um_buf *out) {
     um_jw_end_array(&w);
 }
 
-static void say_ready(um_worker *w) {
+static void send_ready(um_worker *w) {
     um_model_info model;
     um_engine_info engine;
     um_stats stats;
@@ -99,7 +104,7 @@ static void say_ready(um_worker *w) {
     um_buf_free(&adapters);
 }
 
-static void say_stats(um_worker *w) {
+static void send_stats(um_worker *w) {
     um_msg m = {.type = UM_MSG_STATS};
     um_worker_get_stats(w, &m.stats);
     um_worker_send(w, &m);
@@ -107,61 +112,61 @@ static void say_stats(um_worker *w) {
     w->is_stats_stale = false;
 }
 
-/* ---- Hearing ----------------------------------------------------------------------------------------------------- */
+/* ---- Commands ---------------------------------------------------------------------------------------------------- */
 
-static void say_pong(um_worker *w, uint64_t number) {
+static void send_pong(um_worker *w, uint64_t number) {
     um_msg m = {.type = UM_MSG_PONG, .ping = {.number = number}};
     um_worker_send(w, &m);
 }
 
-/* A command that can't be read: whoever waits for it is told. */
-static void refuse(um_worker *w, const um_msg *m, const um_err *err) {
-    um_log(UM_LOG_WARN, "a command was refused: %s", err->msg);
+/* Reports a command that can't be read. Fails its request or call if the number could be read. */
+static void reject(um_worker *w, const um_msg *m, const um_err *err) {
+    um_log(UM_LOG_WARN, "rejected a command: %s", err->msg);
     if (m->type == UM_MSG_GENERATE && m->generate.rid) um_worker_fail_request(w, m->generate.rid, err);
     if (m->type == UM_MSG_CALL && m->call.call_id) um_worker_return(w, m->call.call_id, (um_str){0}, err);
 }
 
-static void obey(um_worker *w, const um_msg *m) {
+static void handle_command(um_worker *w, const um_msg *m) {
     switch (m->type) {
     case UM_MSG_GENERATE: um_worker_generate(w, &m->generate); break;
     case UM_MSG_ABORT: um_worker_abort(w, m->abort.rid); break;
     case UM_MSG_CALL: um_worker_call(w, &m->call); break;
-    case UM_MSG_PING: say_pong(w, m->ping.number); break;
-    case UM_MSG_SHUTDOWN: w->is_over = true; break;
-    default: um_log(UM_LOG_WARN, "a worker gets no message \"%s\"", um_msg_name(m->type));
+    case UM_MSG_PING: send_pong(w, m->ping.number); break;
+    case UM_MSG_SHUTDOWN: w->is_shut_down = true; break;
+    default: um_log(UM_LOG_WARN, "ignored a message \"%s\", which is not for workers", um_msg_name(m->type));
     }
 }
 
-static void take_commands(um_worker *w) {
+static void receive_commands(um_worker *w) {
     um_str frame;
-    while (!w->is_over && um_port_receive(w->port, &frame)) {
+    while (!w->is_shut_down && um_port_receive(w->port, &frame)) {
         um_msg m;
         um_err err = {0};
-        if (um_wire_read(&m, &w->command, frame, &err)) refuse(w, &m, &err);
-        else obey(w, &m);
+        if (um_wire_read(&m, &w->command, frame, &err)) reject(w, &m, &err);
+        else handle_command(w, &m);
         um_arena_reset(&w->command);
         w->is_stats_stale = true;
     }
 }
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* A worker must not outlive its server: the system kills it when its parent dies, unless that has happened already. */
+/* Asks the kernel to kill this process when its parent dies. check_alive notices a parent that has died before. */
 static um_status bind_to_parent(const um_worker_config *c, um_err *err) {
     if (c->parent && prctl(PR_SET_PDEATHSIG, SIGKILL))
-        return um_fail(err, UM_EIO, "the worker can't be bound to its server: %s", strerror(errno));
+        return um_fail(err, UM_EIO, "can't ask the kernel to kill the worker with its server: %s", strerror(errno));
     return UM_OK;
 }
 
 static um_status check_alive(const um_worker_config *c, um_err *err) {
     if (c->parent && getppid() != c->parent)
-        return um_fail(err, UM_ECANCELED, "the server that started this worker, process %lld, is gone",
+        return um_fail(err, UM_ECANCELED, "the server that started this worker, process %lld, has ended",
                        (long long)c->parent);
     if (c->is_stopped && c->is_stopped()) return um_fail(err, UM_ECANCELED, "the worker was told to stop");
     return UM_OK;
 }
 
-static void log_facts(const um_worker *w) {
+static void log_model(const um_worker *w) {
     um_model_info m;
     um_engine_info e;
     um_model_get_info(w->model, &m);
@@ -175,59 +180,61 @@ static um_status open_engines(um_worker *w, um_err *err) {
     if (!st) st = um_router_new(&w->router, w->model, w->config->engine, err);
     if (st) return st;
     w->counts.seen = UM_NEW_ARRAY(um_stats, (size_t)um_router_size(w->router));
-    log_facts(w);
+    log_model(w);
     return UM_OK;
 }
 
-static um_status work(um_worker *w, um_err *err) {
+static um_status step(um_worker *w, um_err *err) {
+    w->is_stepping = true;
     um_status st = um_router_step(w->router, err);
+    w->is_stepping = false;
     um_worker_count_steps(w);
     w->is_stats_stale = true;
-    if (!um_router_pending(w->router) || um_now() - w->stats_at >= w->config->stats_interval) say_stats(w);
+    if (!um_router_pending(w->router) || um_now() - w->stats_at >= w->config->stats_interval) send_stats(w);
     return st;
 }
 
-static void rest(um_worker *w) {
-    if (w->is_stats_stale) say_stats(w);
+static void wait_idle(um_worker *w) {
+    if (w->is_stats_stale) send_stats(w);
     um_port_wait(w->port, IDLE_SECONDS);
 }
 
-/* Requests that are left end as aborted, so that each is answered and whoever holds memory for one lets go. */
-static void end_requests(um_worker *w) {
+/* Aborts the remaining requests. Each ends with an event, so that its memory is freed. */
+static void abort_requests(um_worker *w) {
     um_slot slot;
     while (w->router && um_router_slots(w->router, &slot, 1)) (void)um_router_abort(w->router, slot.id, NULL);
 }
 
-/* A server that went away may have been started again: to the new one this is a new worker, whose requests are gone.
- * One that it started itself ends with it instead. */
-static um_status find_server(um_worker *w, um_err *err) {
+/* When the connection is lost, aborts the requests and connects again as a new incarnation, because the server may have
+ * been restarted and knows nothing of this worker. A worker with a parent ends with its parent instead. */
+static um_status reconnect_if_lost(um_worker *w, um_err *err) {
     if (w->config->parent || !um_port_is_lost(w->port)) return UM_OK;
-    um_log(UM_LOG_WARN, "the server is gone; waiting for it to come back");
-    end_requests(w);
-    w->incarnation = (uint16_t)(w->incarnation % UINT16_MAX + 1); /* 0 is none */
-    um_status st = um_port_join_again(w->port, w->config->index, w->incarnation, err);
+    um_log(UM_LOG_WARN, "lost the connection to the server; waiting for it to come back");
+    abort_requests(w);
+    w->incarnation = (uint16_t)(w->incarnation % UINT16_MAX + 1); /* skips 0, which is not a valid incarnation */
+    um_status st = um_port_reconnect(w->port, w->config->index, w->incarnation, err);
     if (st) return st;
-    say_hello(w);
-    say_ready(w);
-    say_stats(w);
+    send_hello(w);
+    send_ready(w);
+    send_stats(w);
     return UM_OK;
 }
 
 static um_status serve(um_worker *w, um_err *err) {
     um_status st = UM_OK;
     for (;;) {
-        take_commands(w);
-        if (!w->is_over) st = check_alive(w->config, err);
-        if (!w->is_over && !st) st = find_server(w, err);
-        if (st || w->is_over) return st;
-        if (um_router_pending(w->router)) st = work(w, err);
-        else rest(w);
+        receive_commands(w);
+        if (!w->is_shut_down) st = check_alive(w->config, err);
+        if (!w->is_shut_down && !st) st = reconnect_if_lost(w, err);
+        if (st || w->is_shut_down) return st;
+        if (um_router_pending(w->router)) st = step(w, err);
+        else wait_idle(w);
         if (st) return st;
     }
 }
 
 static void close_worker(um_worker *w) {
-    end_requests(w);
+    abort_requests(w);
     um_router_free(w->router);
     um_model_close(w->model);
     um_free(w->counts.seen);
@@ -247,14 +254,14 @@ um_status um_worker_run(const um_worker_config *c, um_err *err) {
     memset(err, 0, sizeof *err);
     um_status st = bind_to_parent(c, err);
     if (!st) st = check_alive(c, err);
-    say_hello(w);
+    send_hello(w);
     if (!st) st = open_engines(w, err);
     if (!st) {
-        say_ready(w);
-        say_stats(w);
+        send_ready(w);
+        send_stats(w);
         st = serve(w, err);
     }
-    if (st) say_failed(w, err);
+    if (st) send_failed(w, err);
     close_worker(w);
     return st;
 }

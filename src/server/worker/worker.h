@@ -1,9 +1,9 @@
-/* worker: an engine behind a port. It takes commands between steps, steps while requests run, and says what happens.
- * It knows nothing of HTTP.
+/* A worker: a loop that runs one or more engines for the server. It receives commands between steps, steps the engines
+ * while they have requests, and sends events. It knows nothing of HTTP.
  *
- * One thread, of a process of its own or of the frontend's: a worker leaves signals alone and returns when it ends. One
- * without a parent, as on another host, outlives its server: when the link breaks it aborts what runs and introduces
- * itself again, as the next incarnation, to whoever listens at the same addresses. */
+ * A worker uses one thread, in its own process or in the server's. It does not touch signal handlers, and returns when
+ * it ends. A worker without a parent, as on another host, outlives its server. When it loses the connection, it aborts
+ * its requests and connects to the same addresses again as a new incarnation. */
 #ifndef UM_WORKER_H
 #define UM_WORKER_H
 
@@ -17,31 +17,30 @@ extern "C" {
 typedef struct um_worker um_worker;
 
 typedef struct um_worker_config {
-    const um_config *engine; /* data_parallel_size engines live in this worker */
+    const um_config *engine; /* the worker runs data_parallel_size engines */
     um_port *port;
-    uint16_t index, incarnation; /* its first one */
-    int64_t parent;              /* process that started this one and that it must not outlive, 0 = none, or a thread */
-    bool (*is_stopped)(void);    /* asked between steps: end now? NULL: never */
-    double stats_interval;       /* seconds between UM_MSG_STATS while it works */
+    uint16_t index, incarnation; /* incarnation: the number at the start; it changes when the worker reconnects */
+    int64_t parent; /* id of the process that the worker must not outlive; 0: none, or the worker is a thread */
+    bool (*is_stopped)(void); /* called between steps; true ends the worker. May be NULL */
+    double stats_interval;    /* seconds between STATS messages while requests run */
 } um_worker_config;
 
-/* Opens the model, says READY, and serves until SHUTDOWN: UM_OK. What could not start or had to end says FAILED before
- * the error is returned; UM_ECANCELED when the parent is gone or is_stopped said so. What is left in the engine then is
- * aborted. */
+/* Opens the model, sends READY, and serves until SHUTDOWN; then returns UM_OK. On an error it sends FAILED and returns
+ * the error: UM_ECANCELED when the parent has died or is_stopped returned true. Aborts the requests that are left. */
 um_status um_worker_run(const um_worker_config *c, um_err *err);
 
-/* A function that the frontend may call by name. It runs between two steps; `args` is JSON. Either it returns its
- * result at once, or it keeps call_id and answers later through um_worker_return. */
+/* A function that the frontend can call by name. It runs between two steps. `args` is JSON. It either returns its
+ * result at once, or keeps call_id and returns the result later through um_worker_return. */
 typedef struct um_utility {
-    const char *name, *args, *summary; /* args: what it takes, for people */
-    const char *members; /* of its arguments, separated by '|'; others are refused. NULL: it takes anything */
-    /* UM_OK and *later: the answer follows. */
+    const char *name, *args, *summary; /* args: describes the arguments in error messages and docs/wire.md */
+    const char *members; /* known keys of the arguments, separated by '|'; others are errors. NULL: any JSON value */
+    /* Sets *later to true when um_worker_return will send the result. */
     um_status (*run)(um_worker *w, uint64_t call_id, const struct json_t *args, um_buf *result, bool *later,
                      um_err *err);
 } um_utility;
 extern const um_utility *const um_utilities[]; /* NULL ends the list */
 
-/* Answers a call: result is JSON; failed, if not NULL, is why there is none. */
+/* Sends the result of a call, which is JSON, or the error `failed` if that is not NULL. */
 void um_worker_return(um_worker *w, uint64_t call_id, um_str result, const um_err *failed);
 
 #ifdef __cplusplus

@@ -1,0 +1,144 @@
+/* Candidates of a block: finds them, adds their rows, runs the sampler and applies its decision. */
+#include <math.h>
+
+#include "decode/candidates.h"
+
+bool um_remasks(const um_req *r) {
+    return !r->sampler->edits && !r->compat->no_remasking && !isnan(r->how.remask_threshold);
+}
+
+void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_blocks) {
+    const um_sampler *s = r->sampler;
+    const size_t n = (size_t)len;
+    *v = (um_candidates){.decision = {.at = UM_NEW_ARRAY(int32_t, n), .id = UM_NEW_ARRAY(int32_t, n)},
+                         .n_steps = r->how.denoising_steps ? r->how.denoising_steps : len,
+                         .position = UM_NEW_ARRAY(int32_t, n),
+                         .token = UM_NEW_ARRAY(int32_t, n),
+                         .score = UM_NEW_ARRAY(float, n),
+                         .n_blocks = n_blocks,
+                         .memory_bytes = s->memory ? s->memory(r, len) : 0};
+    if (v->memory_bytes) v->memory = UM_NEW_ARRAY(unsigned char, um_mul((size_t)n_blocks, v->memory_bytes));
+    r->n_top_asked = UM_MAX(r->n_top, s->n_top ? s->n_top(r) : 0);
+}
+
+void um_candidates_deinit(um_candidates *v) {
+    void *array[] = {v->decision.at, v->decision.id, v->position, v->token, v->score, v->memory};
+    for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
+}
+
+static void *memory_of(const um_candidates *v, const um_block *b) {
+    return v->memory ? v->memory + (size_t)(b->id % v->n_blocks) * v->memory_bytes : NULL;
+}
+
+void um_candidates_clear_memory(um_candidates *v, const um_block *b) {
+    if (v->memory) memset(memory_of(v, b), 0, v->memory_bytes);
+}
+
+int32_t um_candidates_edits_max(const um_req *r, int32_t len) {
+    return r->sampler->edits_max ? r->sampler->edits_max(r) * len : 0;
+}
+
+/* ---- Plan -------------------------------------------------------------------------------------------------------- */
+
+/* Returns the token at a position, UM_MASKED for a mask. */
+static int32_t token_at(const um_req *r, int32_t p) { return um_req_masked(r, p) ? UM_MASKED : r->token[p]; }
+
+/* compat: a sampler that edits also sees the part of the prompt that lies in the block. */
+static int32_t first_candidate(const um_req *r, const um_block *b) {
+    bool whole = r->sampler->edits && r->compat->literal_edits;
+    return whole ? b->start : b->start + b->editable_start;
+}
+
+void um_candidates_set_step(um_candidates *v, const um_req *r, int32_t step) {
+    um_sampler_input *c = &v->input;
+    const double eps = (double)r->how.eps;
+    const int32_t last = v->n_steps - 1;
+    c->count = step;
+    c->keep = um_schedule_count(r->sampler->schedule, eps, UM_MIN(step, last), v->n_steps, c->n_masks, c->block_len);
+    c->rate = um_schedule_rate(eps, step, v->n_steps);
+}
+
+static void set_position(um_candidates *v, const um_req *r, int32_t i, int32_t p) {
+    v->position[i] = p;
+    v->token[i] = token_at(r, p);
+}
+
+void um_candidates_find(um_candidates *v, const um_req *r, const um_block *b, int32_t end) {
+    um_sampler_input *c = &v->input;
+    const int32_t first = first_candidate(r, b);
+    const bool edits = r->sampler->edits;
+    *c = (um_sampler_input){.position = v->position,
+                            .token = v->token,
+                            .n_fixed = b->start + b->editable_start - first,
+                            .previous = first > b->start ? token_at(r, first - 1) : UM_MASKED,
+                            .block_len = b->len,
+                            .how = &r->how,
+                            .compat = r->compat,
+                            .seed = r->seed,
+                            .temperature = r->sampling.temperature,
+                            .mask_id = r->traits->mask_id,
+                            .total_steps = b->total_steps,
+                            .forced = true,
+                            .score = v->score,
+                            .memory = memory_of(v, b)};
+    for (int32_t p = first; p < end; p++) {
+        c->n_masks += um_req_masked(r, p);
+        if (edits || um_req_masked(r, p)) set_position(v, r, c->n++, p);
+    }
+    const bool remasks = um_remasks(r) && c->n_masks > 0;
+    v->n_filled = 0;
+    for (int32_t p = first; p < end && remasks; p++)
+        if (!um_req_masked(r, p)) set_position(v, r, c->n + v->n_filled++, p);
+    c->post_edit_steps = b->post_edit_steps + (c->n_masks == 0);
+    um_candidates_set_step(v, r, b->count);
+}
+
+void um_candidates_add_rows(const um_candidates *v, um_req *r, um_pass *pass, int32_t first) {
+    const um_sampler_input *c = &v->input;
+    for (int32_t i = 0; i < c->n + v->n_filled; i++) {
+        int32_t src = v->position[i] - r->traits->shift - first;
+        um_row *row = um_pass_row(pass, r, src < 0 ? -1 - r->saved : src, v->position[i], c->count);
+        row->want = r->sampler->want(r);
+        if (i >= c->n) {
+            row->want |= UM_WANT_PROB_OF;
+            row->id = v->token[i];
+        } else if (r->sampler->edit) {
+            int32_t n = r->sampler->edit(c, i, pass->edit + pass->n_edits);
+            if (n) um_pass_edits(pass, row, n);
+        }
+    }
+}
+
+/* ---- Apply ------------------------------------------------------------------------------------------------------- */
+
+um_decision *um_candidates_decide(um_candidates *v, const um_req *r, const um_answer *answer) {
+    v->input.answer = answer;
+    v->decision = (um_decision){.at = v->decision.at, .id = v->decision.id};
+    r->sampler->accept(&v->input, &v->decision);
+    return &v->decision;
+}
+
+/* Adds to the decision the filled positions that become masks again: fewer than the pass fills, and none if it fills
+ * the whole block. */
+static void remask(um_candidates *v) {
+    /* The filled positions follow the candidates in the arrays. um_remask never touches the first n_fixed positions. */
+    um_sampler_input filled = v->input;
+    filled.n_fixed = v->input.n;
+    filled.n = v->input.n + v->n_filled;
+    if (v->decision.n < v->input.n) um_remask(&filled, v->decision.n - 1, &v->decision);
+}
+
+void um_candidates_commit(um_candidates *v, um_req *r, um_block *b) {
+    const um_sampler_input *c = &v->input;
+    const um_decision *d = &v->decision;
+    if (v->n_filled) remask(v);
+    for (int32_t i = 0; i < d->n; i++) {
+        int32_t p = v->position[d->at[i]];
+        if (d->id[i] == UM_MASKED) um_req_erase(r, p);
+        else um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
+    }
+    b->n_masks = 0;
+    for (int32_t i = 0; i < c->n + v->n_filled; i++) b->n_masks += um_req_masked(r, v->position[i]);
+    b->post_edit_steps = c->post_edit_steps;
+    b->count++;
+}

@@ -1,0 +1,58 @@
+/* options: the configuration of the server, and the option rows of `unmask serve`. */
+#ifndef UM_SERVER_OPTIONS_H
+#define UM_SERVER_OPTIONS_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { UM_LOG_FORMAT_TEXT, UM_LOG_FORMAT_JSON };
+
+typedef struct um_server_config {
+    /* The command (src/cli) sets these two. */
+    const um_config *engine; /* configuration of the engine */
+    const char *engine_yaml; /* the text of a configuration file with the same values, for worker processes */
+
+    const char *host;
+    int32_t port;
+    /* "a,b": requests may use each of the names, and responses have the first. NULL: the name of the folder. */
+    const char *served_model_name;
+    const char *api_key;           /* one or more keys, "a,b"; NULL: requests need no key */
+    const char *cors_allow_origin; /* "*", an origin, or NULL: none */
+    const char *root_path;         /* path prefix that a proxy does not remove, or NULL */
+    int32_t max_queue;             /* limit of the unfinished generations; 0: no limit */
+    float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
+    int64_t max_body_bytes;
+    int32_t max_connections;
+    float keep_alive;     /* seconds that an idle connection stays open */
+    float shutdown_grace; /* seconds that running requests get at a shutdown */
+    int32_t log_format;   /* UM_LOG_FORMAT_* */
+    bool access_log;
+    int32_t log_level;
+    bool metrics, metrics_vllm_aliases, usage_extensions, page;
+    const char *tool_call_parser, *reasoning_parser; /* names of the formats, or NULL */
+    int32_t snapshot_interval;                       /* passes between two snapshots of a stream */
+    float snapshot_max_hz;                           /* limit of snapshots per second of a stream; 0: no limit */
+    int32_t result_ttl, result_max; /* lifetime in seconds, and largest number, of the results of /v1/result */
+    const char *state_dir;          /* folder of files and batches; NULL: no files and batches */
+    int32_t file_ttl;               /* seconds until a file expires; 0: never */
+    int32_t batch_concurrency;      /* limit of the batch lines that run at once */
+
+    bool in_process;
+    const char *zmq_command_addr, *zmq_event_addr; /* NULL or "": the server chooses them */
+    int32_t remote_workers;                        /* workers started elsewhere; 0: the server starts its workers */
+    int32_t restart_backend;                       /* largest number of restarts of a worker in a row */
+    float start_timeout;                           /* seconds that a worker may load; 0: no limit */
+    float backend_timeout;                         /* seconds without a message until a worker is killed */
+    float heartbeat;                               /* seconds between two pings */
+} um_server_config;
+
+#define UM_SERVER_OPTIONS 36
+extern const um_option um_server_options[UM_SERVER_OPTIONS];
+
+#ifdef __cplusplus
+}
+#endif
+#endif

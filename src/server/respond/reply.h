@@ -1,0 +1,40 @@
+/* reply: responses in JSON, error bodies, ids, and small request bodies. All functions run on the loop's thread. */
+#ifndef UM_REPLY_H
+#define UM_REPLY_H
+
+#include "server/http/http.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void um_reply_json(um_exchange *x, int status, const um_buf *json);
+/* Answers with OpenAI's error body, {"error": {"message", "type", "param", "code"}}. The type follows from the status.
+ * param and code may be NULL. */
+void um_reply_error(um_exchange *x, int status, const char *param, const char *code, const char *fmt, ...)
+    UM_PRINTF(5, 6);
+/* Answers with an error. The status follows from err->code, `param` is err->param. */
+void um_reply_err(um_exchange *x, const um_err *err);
+/* Writes the error object, {"message", …}. */
+void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message);
+/* Writes the error object of an event in a stream, whose head already had the status 200. If code is NULL, the status
+ * takes its place. */
+void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message);
+/* Makes an id: the prefix, "chatcmpl-", and 32 random hexadecimal digits. */
+void um_make_id(const char *prefix, char out[64]);
+/* Makes an id of the same form whose first 16 digits are the time in nanoseconds. strcmp orders the ids of one process
+ * as they were made, and those of two processes by the clock. May be called by any thread. */
+void um_make_ordered_id(const char *prefix, char out[64]);
+/* Returns whether the request has a body with a JSON content type. If not, answers 400 or 415. */
+bool um_body_is_json(um_exchange *x);
+/* Parses a small body that is a JSON object; json_decref. On failure answers 400, 413 or 415 and returns NULL. Bodies
+ * that may be large go through um_intake_start (generate/intake.h). */
+struct json_t *um_read_object(um_exchange *x);
+/* Takes the body of an endpoint without fields: no body, or an object without members. On failure answers like
+ * um_read_object and returns false. */
+bool um_read_empty(um_exchange *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

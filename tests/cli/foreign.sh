@@ -1,0 +1,114 @@
+#!/bin/bash
+# Options of other engines: values without effect are accepted and logged, one line each; other values are refused.
+source tests/cli/claims.bash
+MODEL=models/tiny-block
+
+accepted_lines() { grep -c ' is accepted: ' "$work/err" || true; }
+# Typical options in scripts for vLLM, SGLang and Diffulex.
+NEUTRAL=(--tensor-parallel-size 1 --pp-size=1 --data-parallel-size 1 --enforce-eager --attn-impl triton --trust-remote-code
+    --dtype auto --distributed-executor-backend mp --gpu-memory-utilization 0.9 --no-enable-torch-compile
+    --kvcache-block-size 16)
+N_LINES=8 # data_parallel_size, dtype and kvcache_block_size are names of this program's own options
+
+claims_begin
+
+generate_accepts_neutral_values_with_a_line_each() {
+    echo '{"id": 1, "messages": [{"role": "user", "content": "What is 12 + 30?"}]}' > "$work/in"
+    try generate --model $MODEL --input "$work/in" --output "$work/answers" "${NEUTRAL[@]}"
+    [ "$rc" = 0 ]
+    grep -q '42' "$work/answers"
+    [ "$(accepted_lines)" = $N_LINES ]
+    grep -q -- '^unmask: warning: --tensor-parallel-size 1 is accepted: an engine computes' "$work/err"
+    grep -q -- '--enforce-eager is accepted: ' "$work/err"
+    grep -q -- '--gpu-memory-utilization 0.9 is accepted: .*--kv-memory-share' "$work/err"
+    grep -q -- '--no-enable-torch-compile is accepted: ' "$work/err"
+}
+bench_accepts_neutral_values_with_a_line_each() {
+    try bench --model $MODEL --batch 1 --runs 1 --max-tokens 8 "${NEUTRAL[@]}"
+    [ "$rc" = 0 ]
+    [ "$(accepted_lines)" = $N_LINES ]
+}
+serve_accepts_neutral_values_with_a_line_each() {
+    try serve --model $MODEL "${NEUTRAL[@]}" --disable-log-requests --enable-metrics --print-config
+    [ "$rc" = 0 ]
+    [ "$(accepted_lines)" = $((N_LINES + 2)) ]
+    grep -q '^page_size: 16 ' "$work/out"
+}
+log_options_apply_to_notices() {
+    try serve --model $MODEL --tp 1 --log-format json --print-config
+    grep -q '^{.*"level":"warning","message":"--tp 1 is accepted: ' "$work/err"
+    try serve --model $MODEL --tp 1 --log-level error --print-config
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
+}
+other_values_are_refused_with_those_that_are_supported() {
+    for command in serve generate bench run; do
+        try $command --model $MODEL --tensor-parallel-size 2
+        [ "$rc" != 0 ]
+        grep -q -- "^unmask $command: --tensor-parallel-size: 2 is not supported, only 1: .*--data-parallel-size" "$work/err"
+    done
+    try generate --distributed-executor-backend ray
+    [ "$rc" != 0 ]
+    grep -q -- '--distributed-executor-backend: ray is not supported, only mp or uni: ' "$work/err"
+    try generate --tp many
+    [ "$rc" = 2 ]
+    grep -q -- '--tp: expected a number, found "many"' "$work/err"
+    try generate --enforce-eager=maybe
+    [ "$rc" = 2 ]
+    grep -q -- '--enforce-eager: expected true or false' "$work/err"
+}
+commands_without_engine_options_refuse_them() {
+    try tokenize --model $MODEL --tensor-parallel-size 1 hello
+    [ "$rc" = 2 ]
+    grep -q 'unknown option --tensor-parallel-size' "$work/err"
+}
+file_and_environment_accept_them_too() {
+    printf 'tensor_parallel_size: 1.0\nenforce_eager: yes\nserve:\n  enable_metrics: no\n' > "$work/c.yaml"
+    UNMASK_TRUST_REMOTE_CODE=1 try generate --config "$work/c.yaml" --print-config
+    [ "$rc" = 0 ]
+    [ "$(accepted_lines)" = 3 ]
+    grep -q "$work/c.yaml:1:23: tensor_parallel_size 1.0 is accepted: " "$work/err"
+    grep -q 'UNMASK_TRUST_REMOTE_CODE 1 is accepted: ' "$work/err"
+    try serve --config "$work/c.yaml" --print-config
+    grep -q "^metrics: false  # file $work/c.yaml:4:19" "$work/out"
+    printf 'enforce_eager: null\ntensor_parallel_size: 4\n' > "$work/c.yaml"
+    try generate --config "$work/c.yaml" --print-config
+    [ "$rc" != 0 ]
+    grep -q "$work/c.yaml:2:23: tensor_parallel_size: 4 is not supported, only 1" "$work/err"
+}
+command_line_wins_over_environment_for_foreign_options() {
+    UNMASK_ENABLE_PREFIX_CACHING=true try generate --no-enable-prefix-caching --print-config
+    [ "$rc" = 0 ]
+    grep -q '^disable_prefix_caching: true  # command line' "$work/out"
+    [ "$(accepted_lines)" = 1 ]
+    grep -q -- '--no-enable-prefix-caching is accepted: ' "$work/err"
+}
+use_lora_takes_a_folder_or_combines_with_lora() {
+    mkdir -p "$work/adapter"
+    for words in "--use-lora $work/adapter" "--use-lora=$work/adapter" "--use-lora --lora-path $work/adapter"; do
+        try generate $words --print-config
+        [ "$rc" = 0 ]
+        grep -q "^lora: \"$work/adapter\"" "$work/out"
+        [ "$(accepted_lines)" = 1 ]
+    done
+    try generate --use-lora --print-config
+    [ "$rc" = 2 ]
+    grep -q -- '--use-lora needs a folder; name one with --lora' "$work/err"
+    try generate --no-use-lora --lora-path "$work/adapter" --print-config
+    [ "$rc" = 2 ]
+    grep -q -- '--no-use-lora contradicts --lora' "$work/err"
+}
+word_after_use_lora_that_is_not_a_folder_is_text() {
+    mkdir -p "$work/adapter"
+    try run --model $MODEL --lora-path "$work/adapter" --use-lora 'What is 12 + 30?' --print-config
+    [ "$rc" = 0 ]
+    grep -q "^lora: \"$work/adapter\"" "$work/out"
+}
+every_row_is_listed() {
+    "$UNMASK" list --json foreign | jq -r '.foreign[].name' > "$work/names"
+    [ "$(wc -l < "$work/names")" -gt 60 ]
+    grep -qx tensor_parallel_size "$work/names"
+    while read -r name; do grep -q "^| \`$name\`" docs/options.md; done < "$work/names"
+}
+
+claims_all
