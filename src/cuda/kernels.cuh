@@ -1,0 +1,193 @@
+/* kernels: the operations of a pass on the device. Each function starts its kernels on a stream and returns; none
+ * allocates, none waits. A kernel's launch is checked by the caller of the function with um_cu_launched (cuda.cuh).
+ *
+ * Shapes in brackets use T for tokens, H for the hidden size, V for vocabulary rows and d for the head size. An operand
+ * (the input of a product, queries, keys) has the device's type: float or bf16. The residual stream, norms, biases and
+ * scores are fp32, and so are all sums.
+ *
+ * Invariance: an element of an output depends only on its own inputs. The order of each sum is fixed by the shape of
+ * the weights (products) or by the visibility index (attention), never by T or by the other rows.
+ *
+ * Grids depend only on the arguments, so a recorded graph may be replayed with another message of the same room. Rows
+ * and tokens beyond the batch are padding: kernels may compute them or skip them, and must not read or write out of
+ * bounds for them. */
+#ifndef UM_CUDA_KERNELS_CUH
+#define UM_CUDA_KERNELS_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "ops/message.h"
+#include "ops/ops.h"
+
+typedef __nv_bfloat16 um_bf16;
+
+/* ---- The message on the device ---- */
+typedef struct um_cu_batch {
+    const char *message; /* um_message_header, and the base of all word offsets */
+    um_message_room room;
+    const int32_t *id, *pos, *slot, *seen_end, *span_of, *soft, *route_block; /* [room.n_tokens] */
+    const um_message_span *span;
+    const um_message_tile *tile;
+    const um_message_row *row;
+    const int32_t (*save)[2];
+} um_cu_batch;
+
+#ifdef __CUDACC__
+/* Returns the data at a word offset of the message. */
+template <typename E> static __device__ __forceinline__ const E *um_cu_at(const um_cu_batch &b, int32_t words) {
+    return (const E *)(b.message + 4 * (size_t)words);
+}
+static __device__ __forceinline__ const um_message_header *um_cu_header(const um_cu_batch &b) {
+    return (const um_message_header *)b.message;
+}
+static __device__ __forceinline__ float um_cu_float(float v) { return v; }
+static __device__ __forceinline__ float um_cu_float(um_bf16 v) { return __bfloat162float(v); }
+template <typename E> static __device__ __forceinline__ E um_cu_operand(float v);
+template <> __device__ __forceinline__ float um_cu_operand<float>(float v) { return v; }
+template <> __device__ __forceinline__ um_bf16 um_cu_operand<um_bf16>(float v) { return __float2bfloat16_rn(v); }
+#endif
+
+/* ---- Weights and vectors ---- */
+/* A matrix [rows, in], row-major. type is UM_F32 or UM_BF16. */
+typedef struct um_cu_matrix {
+    int32_t rows, in;
+    um_dtype type;
+    void *data; /* device memory, aligned to 256 bytes */
+} um_cu_matrix;
+
+/* ---- Embedding, norms, gate (elementwise.cu) ---- */
+/* x[t] = scale * W[id[t]], or scale times the blend of a token with a um_message_soft (um_soft of ops/batch.h has the
+ * formula; sums in fp32 in the order of the list). x fp32 [T, H]. */
+void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s);
+/* y[t] = norm(x[t]) for n rows of width H: root mean square norm, or LayerNorm with a bias (um_norm of ops/ops.h). x is
+ * fp32. y has the device's type; y32, if not NULL, receives the same in fp32. Either output may be NULL. */
+void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
+                void *y, float *y32, cudaStream_t s);
+/* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n], both of `type`. */
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cudaStream_t s);
+/* y[t, i] += bias[i] or y[t, i] = y[t, i] + bias[i] for an operand; y [T, n] of `type`. */
+void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s);
+/* saved[to] = hidden[from] for the saves of the batch; fp32 rows of width H. */
+void um_cu_save(const um_cu_batch *b, const float *hidden, float *saved, int32_t H, cudaStream_t s);
+
+/* ---- Products (product.cu) ---- */
+typedef struct um_cu_products um_cu_products; /* cuBLASLt handle, its plans, its workspace */
+/* Prepares products. Allocates. workspace: device memory of workspace_bytes for cuBLASLt. */
+um_status um_cu_products_new(um_cu_products **out, void *workspace, size_t workspace_bytes, um_err *err);
+void um_cu_products_free(um_cu_products *p);
+/* Chooses the plans for y = W x with this weight shape and up to max_rows rows, so that a row's bits do not depend on
+ * the number of rows. Called before the first pass; allocates. out_type: UM_F32 or UM_BF16, the type of y. add: the
+ * products add to y. */
+um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
+                                 bool add, um_err *err);
+/* y[t] = W x[t] (+ y[t] when `add` is set); x [T, in] of w->type, y [T, rows] of out_type with a distance of `stride`
+ * elements between rows. The bits of a row do not depend on T. fp32 weights: fp32 sums in a fixed order (a kernel of
+ * our own, no tf32). bf16 weights: exact products, fp32 sums. */
+um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
+                       void *y, int32_t stride, cudaStream_t s);
+
+/* ---- Adapters (low_rank.cu) ---- */
+/* The matrices of one adapter for one linear layer; a.data NULL: the adapter does not change the layer. */
+typedef struct um_cu_low_rank {
+    um_cu_matrix a, b; /* [rank, in], [out, rank], both of one type */
+} um_cu_low_rank;
+/* y[t] += B (A x[t]) for every token whose span has an adapter; low_rank [n_adapters] lies in device memory. x [T, in] has
+ * the type of A. The rank of a layer is at most rank_max. low fp32 [T, rank_max] is scratch. y [T, out] of y_type.
+ * A x is rounded to the type of B before the second product when that is bf16. */
+void um_cu_low_rank_add(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t out, int32_t rank_max,
+                        um_dtype type, const void *x, float *low, um_dtype y_type, void *y, cudaStream_t s);
+
+/* ---- Keys and values (kv.cuh has the layout; rope_kv.cu, attention.cu, select.cu) ---- */
+typedef struct um_cu_kv {
+    um_kv_shape shape;
+    /* One range of bytes for each layer, page and KV head: the keys of the page's slots, then their values; in the
+     * distinct layout the values lie in the second pool. 8-bit keys are followed by their fp32 scales. */
+    char *pool[2];
+    size_t pool_bytes[2];
+} um_cu_kv;
+/* Returns the bytes of each pool; the second is 0 for the unified layout. scratch: of the scratch pages alone. */
+void um_cu_kv_bytes(const um_kv_shape *shape, size_t pool[2], size_t *scratch);
+/* Copies the first n slots of a page to another page in all layers. */
+void um_cu_kv_copy(const um_cu_kv *kv, int32_t from_page, int32_t to_page, int32_t n, cudaStream_t s);
+
+typedef struct um_cu_rope {
+    int32_t layer, n_heads, n_kv_heads, head_dim, rope_dim;
+    void *qkv; /* [T, (n_heads + 2 n_kv_heads) * d] of `type`: queries | keys | values; the queries are replaced */
+    um_dtype type;
+    const float *q_norm, *k_norm; /* [d] or NULL */
+    float eps, clip;
+    const float *cos, *sin; /* [positions, rope_dim / 2] */
+} um_cu_rope;
+/* The formula of um_rope_kv (ops/ops.h): norm, clamp, rotation of queries and keys; keys and values go to their slots in
+ * the KV's type. Arithmetic in fp32; the rotated queries are rounded to `type` when stored. */
+void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s);
+
+typedef struct um_cu_attention {
+    int32_t layer, n_heads, n_kv_heads, head_dim;
+    const void *qkv; /* as um_cu_rope left it */
+    um_dtype type;
+    void *out; /* [T, n_heads * d] of `type` */
+    float scale;
+    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples. A CTA computes one
+     * piece; the pieces of a query are merged in their order. n_pieces: most pieces of a span in this pass (the grid);
+     * it only limits the grid and never changes a result. */
+    int32_t n_pieces;
+    float *partial; /* scratch of um_cu_attention_scratch bytes */
+} um_cu_attention;
+int32_t um_cu_piece_keys(int32_t head_dim);
+/* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
+size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces);
+/* um_message_room.tile_tokens for this shape. */
+int32_t um_cu_tile_tokens(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, um_dtype type);
+/* Attention as um_attention (ops/ops.h) defines it; all of its rules are in the message. */
+void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s);
+/* Scratch of um_cu_select for spans with at most max_keys keys outside of a block. */
+size_t um_cu_select_scratch(int32_t n_kv_heads, int32_t n_heads, int32_t head_dim, int32_t max_keys);
+/* Executes the selections of all spans that have one (um_kv_select of ops/batch.h), one after another; runs outside of
+ * graphs. host: the spans [n_spans] and the selections in host memory, for the sizes of the grids. */
+void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_attention *a, const um_cu_kv *kv,
+                  void *scratch, cudaStream_t s);
+
+/* ---- Mixture of experts (moe.cu) ---- */
+typedef struct um_cu_moe {
+    um_expert_route route;
+    const float *logits; /* [T, E] */
+    const float *bias;   /* [E] or NULL */
+    /* All experts of a layer, one after another: [E][2 ff, H] and [E][H, ff] of `type`. */
+    const void *gate_up, *down;
+    um_dtype type;
+    const void *x; /* [T, H] of `type` */
+    int32_t hidden, n_ff;
+    float *y;      /* [T, H] fp32; the result is added, in ascending order of the experts */
+    void *scratch; /* um_cu_moe_scratch bytes */
+} um_cu_moe;
+size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type);
+/* The formula of um_moe (ops/ops.h): routes every token of the room, and computes only the experts in use. No help of
+ * the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
+ * equals. */
+void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
+
+/* ---- Head (head.cu, sample.cu) ---- */
+#define UM_CU_VOCAB_TILE 8192 /* ids whose logits exist at a time, for all rows */
+#define UM_CU_WHOLE_ROWS 16   /* rows whose logits exist as a whole at a time */
+typedef struct um_cu_head {
+    const um_cu_matrix *w;        /* [V, H] */
+    const float *hidden, *saved;  /* fp32 [T, H], [n_saved, H] after the final norm */
+    int32_t hidden_size, vocab;   /* ids are below vocab; w may have more rows */
+    float scale;
+    void *mixed;                  /* [n_rows, H] of w->type: scratch */
+    void *scratch;                /* um_cu_head_scratch bytes */
+    um_answer *answer;            /* [n_rows] in pinned host memory mapped into the device; `top` is not written */
+    um_top *top;                  /* entries of all rows' lists, the same kind of memory */
+} um_cu_head;
+size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab, um_dtype type);
+/* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a fixed
+ * order. Suitable for graphs. */
+um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
+/* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
+ * the batch, in host memory; runs outside of graphs. */
+um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, int32_t n_whole,
+                                  cudaStream_t s);
+
+#endif
