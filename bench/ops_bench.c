@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "ops/backend.h"
 #include "ops/cpu/cpu.h"
 #include "ops/expert_route.h"
 
@@ -464,7 +465,10 @@ int main(int argc, char **argv) {
     count_threads(argv, threads);
     if (argc > 1 && !um_streq(argv[1], "all")) wanted = argv[1];
     if (argc > 3) um_cpu_use_isa(argv[3]);
-    if (um_ops_find(&ops, argc > 4 ? argv[4] : "cpu", &err)) stop(&err);
+    const um_backend *backend;
+    int32_t number;
+    if (um_backend_find(&backend, &number, argc > 4 ? argv[4] : "cpu", &err)) stop(&err);
+    ops = backend->ops;
     um_dev_config c = {.threads = threads,
                        .max_tokens = KEYS_MAX,
                        .max_rows = 64,

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "ops/backend.h"
 #include "ops/cpu/cpu.h"
 #include "ops/ref/ref.h"
 
@@ -29,14 +30,18 @@ static um_status device_wait(um_dev *dev, um_err *err) {
     return pass_ends(FAILS_IN_WAIT, err);
 }
 
-static um_ops device; /* the CPU backend, under its own name, with a submit and a wait that can fail */
-const um_ops *const um_ops_all[] = {&device, &um_ops_ref, NULL};
+static um_ops device_ops; /* the operations of the CPU, with a submit and a wait that can fail */
+static um_backend device; /* the CPU backend, under its own name, with these operations */
+const um_backend *const um_backends_all[] = {&device, &um_backend_ref, NULL};
+const um_ops *const um_ops_all[] = {&device_ops, &um_ops_ref, NULL};
 
 static int open_device(void **state) {
     (void)state;
-    device = um_ops_cpu;
-    device.submit = device_submit;
-    device.wait = device_wait;
+    device_ops = um_ops_cpu;
+    device_ops.submit = device_submit;
+    device_ops.wait = device_wait;
+    device = um_backend_cpu;
+    device.ops = &device_ops;
     atomic_store(&passes_left, -1);
     return 0;
 }

@@ -96,7 +96,7 @@ static void make_random(bench *b) {
     for (int i = 0; i < RANDOM_PROMPTS; i++) {
         for (int k = 0; k < RANDOM_TOKENS; k++) {
             int32_t id;
-            do id = (int32_t)(um_rng_u64(key, counter++) % (uint64_t)m->n_text);
+            do id = (int32_t)(um_rng_u64(key, counter++) % (uint64_t)m->net.vocab);
             while (!um_tok_exists(m->tok, id) || um_tok_is_special(m->tok, id) || id == m->arch.mask_id);
             b->random[i][k] = id;
         }
@@ -233,15 +233,17 @@ static void print_conditions(const bench *b, const um_config *c) {
     um_model_info info;
     um_buf prompts = {0}, changes = {0};
     const um_model *m = b->model;
+    um_device_info device;
+    m->backend->info(m->device, &device);
     um_machine_get(&machine);
     um_model_get_info(m, &info);
     describe_prompts(b, &prompts);
     um_report_changes(&changes, c);
     printf("timed     %s\n", timed);
-    printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, m->ops->isa(m->dev));
+    printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, device.name);
     printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
     printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads%s\n", info.path, info.family,
-           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->threads(m->dev),
+           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.threads,
            c->data_parallel_size > 1 ? " for each engine" : "");
     printf("loading   %.3f s\n", b->load_seconds);
     printf("requests  %d per run: %s\n", b->opt.requests, prompts.data);
@@ -289,20 +291,22 @@ static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
     um_machine machine;
     um_model_info info;
     um_buf prompts = {0};
+    um_device_info device;
+    b->model->backend->info(b->model->device, &device);
     um_machine_get(&machine);
     um_model_get_info(b->model, &info);
     describe_prompts(b, &prompts);
     um_jw_put_cstr(w, "timed", timed);
     um_jw_put_cstr(w, "cpu", machine.cpu);
     um_jw_put_int(w, "cores", machine.cores);
-    um_jw_put_cstr(w, "isa", b->model->ops->isa(b->model->dev));
+    um_jw_put_cstr(w, "isa", device.name);
     um_jw_put_cstr(w, "version", um_version());
     um_jw_put_cstr(w, "commit", UM_COMMIT);
     um_jw_put_cstr(w, "model", info.path);
     um_jw_put_cstr(w, "family", info.family);
     um_jw_put_int(w, "parameters", info.n_params);
     um_jw_put_cstr(w, "dtype", um_dtype_name(b->model->dtype));
-    um_jw_put_int(w, "threads", b->model->ops->threads(b->model->dev));
+    um_jw_put_int(w, "threads", device.threads);
     um_jw_put_double(w, "load_seconds", b->load_seconds);
     um_jw_put_cstr(w, "prompts", prompts.data);
     um_jw_put_int(w, "requests", b->opt.requests);

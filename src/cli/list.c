@@ -153,8 +153,8 @@ static void put_all_options(um_printer *s) {
 }
 
 static void put_backends(um_printer *s) {
-    for (const um_ops *const *o = um_ops_all; *o; o++) {
-        um_printer_item(s, (*o)->name, (*o)->summary);
+    for (const um_backend *const *b = um_backends_all; *b; b++) {
+        um_printer_item(s, (*b)->name, (*b)->summary);
         um_printer_item_end(s);
     }
 }

@@ -103,9 +103,11 @@ static void print_facts(const um_session *s, const um_config *c) {
     um_model_get_info(s->model, &info);
     um_router_get_stats(s->router, &stats);
     const um_model *m = s->model;
+    um_device_info device;
+    m->backend->info(m->device, &device);
     fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads%s); ", um_version(), info.path,
-            info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, m->ops->isa(m->dev),
-            m->ops->threads(m->dev), um_router_size(s->router) > 1 ? " for each engine" : "");
+            info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.name, device.threads,
+            um_router_size(s->router) > 1 ? " for each engine" : "");
     for (int32_t i = 0; i < info.n_adapters; i++)
         fprintf(stderr, "%s %s%s",
                 i                        ? ","

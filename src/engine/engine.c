@@ -150,7 +150,7 @@ static um_status check_step(const um_engine *e, um_err *err) {
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
     um_status st = um_engine_check(c, err);
     if (st) return st;
-    if (!m->dev)
+    if (!m->device)
         return um_fail(err, UM_EINVAL, "the model in %s was opened without its weights; open it with um_model_open",
                        m->path);
     um_engine *e = UM_NEW(um_engine);
@@ -171,16 +171,16 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
-    st = um_forward_new(&e->forward, m,
-                        &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
-                                             .max_rows = e->config.max_num_batched_tokens,
-                                             .n_saved = e->config.max_num_reqs,
-                                             .page_size = e->config.page_size,
-                                             .n_pages = e->config.num_pages,
-                                             .n_scratch_pages = e->room.n_scratch,
-                                             .kv_type = kv,
-                                             .layout = kv_layout(e)},
-                        err);
+    st = m->backend->forward_new(&e->forward, m->device, &m->net,
+                                 &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
+                                                      .max_rows = e->config.max_num_batched_tokens,
+                                                      .n_saved = e->config.max_num_reqs,
+                                                      .page_size = e->config.page_size,
+                                                      .n_pages = e->config.num_pages,
+                                                      .n_scratch_pages = e->room.n_scratch,
+                                                      .kv_type = kv,
+                                                      .layout = kv_layout(e)},
+                                 err);
     if (!st) st = allocate(e, err);
 done:
     if (st) {
@@ -188,8 +188,9 @@ done:
         return st;
     }
     e->stats.weight_bytes = m->weight_bytes;
-    e->stats.kv_bytes = um_forward_kv_bytes(e->forward);
-    e->stats.workspace_bytes += um_forward_workspace_bytes(e->forward);
+    const um_forward_memory memory = m->backend->memory(e->forward);
+    e->stats.kv_bytes = memory.kv;
+    e->stats.workspace_bytes += memory.workspace;
     e->stats.pages_total = e->pages.n_pages;
     *out = e;
     return UM_OK;
@@ -224,7 +225,7 @@ void um_engine_free(um_engine *e) {
     free_sequences(e, e->waiting);
     um_err err;
     if (um_engine_profile_stop(e, &err)) um_warn("%s", err.msg);
-    um_forward_free(e->forward);
+    if (e->forward) e->model->backend->forward_free(e->forward);
     um_pages_deinit(&e->pages);
     um_pass *s = &e->space;
     void *array[] = {s->id,   s->pos,     s->row,    s->seg,    s->edit,   s->top,
@@ -380,8 +381,9 @@ um_status um_engine_check_step(const um_engine *e, um_err *err) {
 static void forward(um_engine *e, const um_batch *b) {
     double start = um_now(), span = um_profile_enter(&e->profile);
     e->pass_error = (um_err){0};
-    um_status st = um_forward_submit(e->forward, b, &e->pass_error);
-    if (!st) st = um_forward_wait(e->forward, &e->pass_error);
+    const um_backend *backend = e->model->backend;
+    um_status st = backend->submit(e->forward, b, &e->pass_error);
+    if (!st) st = backend->wait(e->forward, &e->pass_error);
     assert(st == e->pass_error.code);
     um_profile_leave(&e->profile, span, "forward", b->n_tokens);
     e->times.forward = um_now() - start;
@@ -447,12 +449,12 @@ um_status um_engine_step(um_engine *e, um_err *err) {
 
 um_status um_engine_profile_start(um_engine *e, const char *path, um_err *err) {
     um_status st = um_profile_start(&e->profile, path, err);
-    if (!st) um_forward_profile(e->forward, &e->profile);
+    if (!st) e->model->backend->profile(e->forward, &e->profile);
     return st;
 }
 
 um_status um_engine_profile_stop(um_engine *e, um_err *err) {
-    if (e->forward) um_forward_profile(e->forward, NULL);
+    if (e->forward) e->model->backend->profile(e->forward, NULL);
     return um_profile_stop(&e->profile, err);
 }
 

@@ -2,7 +2,7 @@
  * batch. A step has three parts:
  *
  *   plan     schedule.c picks the answers that run; their strategies describe segments and rows; batch.c flattens them
- *   forward  model/transformer.c computes the predictions of the rows
+ *   forward  the backend (ops/backend.h) computes the predictions of the rows
  *   apply    the strategies write tokens; output.c turns settled tokens into text and events
  *
  * A step allocates nothing: its memory is allocated when the engine is created and when a request is added. One thread

@@ -51,7 +51,7 @@ static bool allocate_pages(um_engine *e, um_sequence *j, const um_need *need) {
         um_page_copy copy = {0};
         if (!um_table_grow(&j->table[i], &e->pages, UM_MAX(pages, j->table[i].n))) return false;
         if (j->table[i].n && !um_table_writable(&j->table[i], &e->pages, j->req.stored, &copy)) return false;
-        if (copy.n) um_forward_copy_page(e->forward, copy.from, copy.to, copy.n);
+        if (copy.n) e->model->backend->copy_page(e->forward, copy.from, copy.to, copy.n);
     }
     return true;
 }

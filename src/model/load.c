@@ -7,14 +7,15 @@
 /* ---- Parts of a layer -------------------------------------------------------------------------------------------- */
 
 /* Loads the weight of a norm and its bias, if it has one. */
-static um_status load_norm(um_loader *l, float **w, float **bias, const char *pattern, int32_t layer, um_err *err) {
+static um_status load_norm(um_loader *l, um_vector **w, um_vector **bias, const char *pattern, int32_t layer,
+                           um_err *err) {
     const um_tensor_part p = {pattern, l->m->arch.hidden};
     um_status s = um_load_vector(l, w, &p, 1, layer, ".weight", err);
     if (!s && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", err);
     return s;
 }
 
-static um_status load_head_norm(um_loader *l, float **out, const char *pattern, int32_t layer, um_err *err) {
+static um_status load_head_norm(um_loader *l, um_vector **out, const char *pattern, int32_t layer, um_err *err) {
     const um_tensor_part p = {pattern, l->m->arch.head_dim};
     return um_load_vector(l, out, &p, 1, layer, ".weight", err);
 }
@@ -124,16 +125,16 @@ static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
     const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
-    um_status s = um_load_matrix(l, &m->embed, &embed, 1, m->arch.hidden, 0, m->dtype, err);
-    if (!s) s = load_norm(l, &m->final_norm, &m->final_norm_bias, n->final_norm, 0, err);
+    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, m->dtype, err);
+    if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
-        return s ? s : um_load_matrix(l, &m->head, &head, 1, m->arch.hidden, 0, m->dtype, err);
+        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, m->dtype, err);
     }
     if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* some tools store a copy */
-    m->head = m->embed;
+    m->net.head = m->net.embed;
     return UM_OK;
 }
 
@@ -142,7 +143,8 @@ static um_status walk(um_loader *l, um_err *err) {
     um_layer none = {0}; /* not changed by the first walk */
     um_status s = load_ends(l, err);
     for (int32_t i = 0; i < a->n_layers && !s; i++) {
-        um_layer *y = l->check ? &none : &l->m->layer[i];
+        um_layer *y = l->check ? &none : &l->m->net.layer[i];
+        y->kind = um_arch_is_moe(a, i);
         s = load_attention(l, y, i, err);
         if (!s) s = load_norm(l, &y->ffn_norm, &y->ffn_norm_bias, a->family->names->ffn_norm, i, err);
         if (!s) s = um_arch_is_moe(a, i) ? load_moe(l, y, i, err) : load_dense(l, y, i, err);
@@ -254,17 +256,22 @@ um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t che
                    .strip = um_loader_strip(m->arch.family->names, s),
                    .scan = check != UM_CHECK_OFF,
                    .bad = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1)};
-    m->layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
+    m->net.layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
     um_status st = walk(&l, err);
     if (!st) st = report_bad(&l, check, err);
     for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);
+    um_merge_end(&l);
     um_free(l.bad);
     return st;
 }
 
 static void free_weights(const struct um_model *m, um_weight **w, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (w[i]) m->ops->weight_free(m->dev, w[i]);
+        if (w[i]) m->backend->weight_free(m->device, w[i]);
+}
+
+static void free_vector(const struct um_model *m, um_vector *v) {
+    if (v) m->backend->vector_free(m->device, v);
 }
 
 static void free_experts(const struct um_model *m, um_weight **w) {
@@ -279,27 +286,30 @@ static void free_linear(const struct um_model *m, um_linear *y) {
         free_weights(m, &y->low_rank[i].b, 1);
     }
     um_free(y->low_rank);
-    if (y->bias) m->ops->buffer_free(m->dev, y->bias);
+    free_vector(m, y->bias);
 }
 
 static void unload_layer(const struct um_model *m, um_layer *y) {
     um_linear *linear[] = {&y->qkv, &y->o, &y->gate_up, &y->down, &y->router, &y->shared_gate_up, &y->shared_down};
-    float *v[] = {y->attn_norm, y->ffn_norm, y->q_norm, y->k_norm, y->attn_norm_bias, y->ffn_norm_bias, y->router_bias};
+    um_vector *v[] = {y->attn_norm,      y->ffn_norm,      y->q_norm,     y->k_norm,
+                      y->attn_norm_bias, y->ffn_norm_bias, y->router_bias};
     for (size_t i = 0; i < UM_LEN(linear); i++) free_linear(m, linear[i]);
     free_experts(m, y->expert_gate_up);
     free_experts(m, y->expert_down);
-    for (size_t i = 0; i < UM_LEN(v); i++)
-        if (v[i]) m->ops->buffer_free(m->dev, v[i]);
+    for (size_t i = 0; i < UM_LEN(v); i++) free_vector(m, v[i]);
 }
 
 void um_model_unload(struct um_model *m) {
-    for (int32_t i = 0; m->layer && i < m->arch.n_layers; i++) unload_layer(m, &m->layer[i]);
-    if (m->head && m->head != m->embed) m->ops->weight_free(m->dev, m->head);
-    if (m->embed) m->ops->weight_free(m->dev, m->embed);
-    if (m->final_norm) m->ops->buffer_free(m->dev, m->final_norm);
-    if (m->final_norm_bias) m->ops->buffer_free(m->dev, m->final_norm_bias);
-    um_free(m->layer);
-    m->layer = NULL;
-    m->head = m->embed = NULL;
-    m->final_norm = m->final_norm_bias = NULL;
+    um_network *n = &m->net;
+    for (int32_t i = 0; n->layer && i < n->n_layers; i++) unload_layer(m, &n->layer[i]);
+    um_free(n->layer);
+    if (n->head != n->embed) free_weights(m, &n->head, 1);
+    free_weights(m, &n->embed, 1);
+    free_vector(m, n->final_norm);
+    free_vector(m, n->final_norm_bias);
+    for (int32_t i = 0; i < n->n_rotary; i++) {
+        free_vector(m, n->rotary[i].cos);
+        free_vector(m, n->rotary[i].sin);
+    }
+    *n = (um_network){0};
 }

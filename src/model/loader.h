@@ -35,6 +35,7 @@ typedef struct um_loader {
     size_t n_bad_values, n_bad_tensors;
     const um_tensor *first_bad; /* the first such tensor in the order of the walk */
     size_t first_index;         /* index of the element in first_bad */
+    um_dev *merger;             /* computes merged weights; NULL until the first of them */
 } um_loader;
 
 /* A matrix [rows, ...] or a vector [rows] that is stored under `pattern`. */
@@ -54,9 +55,6 @@ const um_tensor *um_loader_find_expert(const um_loader *l, const char *pattern, 
 /* Writes the path of the module that the tensors of a pattern belong to, as the model's Python classes name it. */
 void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t layer, int32_t expert);
 
-/* Converts all elements of t to fp32. The data of t may be unaligned. */
-void um_tensor_to_f32(const um_tensor *t, float *out);
-
 /* Returns the number of values of t that are NaN or infinite (finite.c). If there are any, *first is the index of the
  * first. */
 size_t um_count_not_finite(const um_tensor *t, size_t *first);
@@ -64,8 +62,8 @@ size_t um_count_not_finite(const um_tensor *t, size_t *first);
 /* The following functions check their tensors in the first walk, and load them in the second. */
 
 /* Loads the vectors `p` [n], concatenated, as fp32. */
-um_status um_load_vector(um_loader *l, float **out, const um_tensor_part *p, int n, int32_t layer, const char *suffix,
-                         um_err *err);
+um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
+                         const char *suffix, um_err *err);
 /* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. `type` is the type of the
  * products. */
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
@@ -83,9 +81,12 @@ um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part
 /* Checks all adapters against one matrix of the model, in the first walk. */
 um_status um_check_tensor_part(um_loader *l, const um_tensor_part *p, int64_t cols, int32_t layer, int32_t expert,
                                um_module_kind kind, um_err *err);
-/* Computes base + s * B A in fp32. *out is released with um_merge_free, also after an error. */
+/* Computes base + s * B A in fp32, on the CPU, so that the result is the same for every backend. *out is released with
+ * um_merge_free, also after an error. */
 um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um_lora_pair *p, um_err *err);
-void um_merge_free(um_loader *l, um_tensor *t);
+void um_merge_free(um_tensor *t);
+/* Releases what um_merge keeps in the loader. */
+void um_merge_end(um_loader *l);
 
 #ifdef __cplusplus
 }

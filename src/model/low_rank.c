@@ -1,5 +1,6 @@
 /* Prepares the matrices of an adapter for the forward pass: adds them to a weight, or loads them separately. */
 #include "model/loader.h"
+#include "ops/cpu/cpu.h"
 
 enum { PARTS_MAX = 3 };
 
@@ -72,7 +73,7 @@ static um_status pack_a(const um_loader *l, const stack *s, um_weight **out, um_
     int n = 0;
     for (int i = 0; i < s->n; i++)
         if (s->pair[i]) part[n++] = *s->pair[i]->a;
-    return l->m->ops->weight(l->m->dev, out, part, n, type, err);
+    return l->m->backend->weight(l->m->device, out, part, n, type, err);
 }
 
 /* Writes s * B of one part to `out`, which points into a matrix with `stride` columns. */
@@ -97,7 +98,7 @@ static um_status pack_b(const um_loader *l, const stack *s, um_weight **out, um_
         column += (size_t)p->b->dim[1];
     }
     const um_tensor t = {.name = "lora_B", .type = UM_F32, .n_dims = 2, .dim = {s->rows, s->rank}, .data = all};
-    if (!st) st = l->m->ops->weight(l->m->dev, out, &t, 1, type, err);
+    if (!st) st = l->m->backend->weight(l->m->device, out, &t, 1, type, err);
     um_free(all);
     um_free(one);
     return st;
@@ -108,7 +109,7 @@ static um_status pack(um_loader *l, um_low_rank *out, const stack *s, um_dtype t
     *out = (um_low_rank){.in = (int32_t)s->cols, .rank = s->rank, .out = s->rows};
     um_status st = pack_a(l, s, &out->a, type, err);
     if (!st) st = pack_b(l, s, &out->b, type, err);
-    if (!st) m->weight_bytes += m->ops->weight_bytes(out->a) + m->ops->weight_bytes(out->b);
+    if (!st) m->weight_bytes += m->backend->weight_bytes(out->a) + m->backend->weight_bytes(out->b);
     return st;
 }
 
@@ -144,29 +145,41 @@ static void convert_pair(const um_lora_pair *p, float *b, float *a, float *trans
         for (size_t k = 0; k < cols; k++) transposed[k * r + i] = a[i * cols + k];
 }
 
-/* Computes w [rows, cols] += b a. The backend does it as a linear layer with the weight a^T and the rows of b as
- * tokens, which is faster than a loop here. */
-static um_status add_product(const um_loader *l, float *w, const float *b, const um_tensor *transposed, int64_t rows,
+enum { MERGED_ROWS = 512 }; /* rows that one product computes */
+
+/* Opens the device that computes merged weights. */
+static um_status open_merger(um_loader *l, um_err *err) {
+    const um_dev_config config = {
+        .dtype = UM_F32, .max_tokens = MERGED_ROWS, .max_in = UM_LORA_RANK_MAX, .max_heads = 1, .max_head_dim = 1};
+    return l->merger ? UM_OK : um_ops_cpu.open(&l->merger, &config, err);
+}
+
+void um_merge_end(um_loader *l) {
+    if (l->merger) um_ops_cpu.close(l->merger);
+}
+
+/* Computes w [rows, cols] += b a, as a linear layer with the weight a^T and the rows of b as tokens, which is faster
+ * than a loop here. */
+static um_status add_product(um_loader *l, float *w, const float *b, const um_tensor *transposed, int64_t rows,
                              um_err *err) {
-    const struct um_model *m = l->m;
     const size_t cols = (size_t)transposed->dim[0], r = (size_t)transposed->dim[1];
     um_weight *a = NULL;
-    um_status s = m->ops->weight(m->dev, &a, transposed, 1, UM_F32, err);
+    um_status s = open_merger(l, err);
+    if (!s) s = um_ops_cpu.weight(l->merger, &a, transposed, 1, UM_F32, err);
     if (s) return s;
     for (size_t i = 0, n; i < (size_t)rows; i += n) {
-        n = UM_MIN((size_t)rows - i, (size_t)m->max_tokens);
-        m->ops->linear(m->dev, a, NULL, b + i * r, (int32_t)n, true, w + i * cols);
+        n = UM_MIN((size_t)rows - i, MERGED_ROWS);
+        um_ops_cpu.linear(l->merger, a, NULL, b + i * r, (int32_t)n, true, w + i * cols);
     }
-    m->ops->weight_free(m->dev, a);
+    um_ops_cpu.weight_free(l->merger, a);
     return UM_OK;
 }
 
 um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um_lora_pair *p, um_err *err) {
-    const struct um_model *m = l->m;
     const size_t n_a = um_tensor_elements(p->a), n_b = um_tensor_elements(p->b);
     void *w = NULL, *b = NULL, *a = NULL, *transposed = NULL;
-    um_status s = m->ops->buffer(m->dev, &w, um_mul(um_tensor_elements(base), sizeof(float)), "a merged weight", err);
-    if (!s) s = m->ops->buffer(m->dev, &b, um_mul(n_b, sizeof(float)), "an adapter", err);
+    um_status s = um_try_alloc(&w, um_mul(um_tensor_elements(base), sizeof(float)), 64, "a merged weight", err);
+    if (!s) s = um_try_alloc(&b, um_mul(n_b, sizeof(float)), 64, "an adapter", err);
     if (!s) s = um_try_alloc(&a, um_mul(n_a, sizeof(float)), 64, "an adapter", err);
     if (!s) s = um_try_alloc(&transposed, um_mul(n_a, sizeof(float)), 64, "an adapter", err);
     if (!s) {
@@ -179,12 +192,10 @@ um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um
     *out = *base;
     out->type = UM_F32;
     out->data = w;
-    if (b) m->ops->buffer_free(m->dev, b);
+    um_free(b);
     um_free(a);
     um_free(transposed);
     return s;
 }
 
-void um_merge_free(um_loader *l, um_tensor *t) {
-    if (t->data) l->m->ops->buffer_free(l->m->dev, (void *)t->data);
-}
+void um_merge_free(um_tensor *t) { um_free((void *)t->data); }

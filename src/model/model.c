@@ -23,55 +23,70 @@ static int threads_of(const um_config *c) {
 /* Opens the device with scratch memory for the largest pass of this model. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
-    int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
+    int32_t number, q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
+    um_status s = um_backend_find(&m->backend, &number, c->device, err);
+    if (s) return s;
     m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
-    m->dev_config = (um_dev_config){.threads = threads_of(c),
-                                    .dtype = m->dtype,
-                                    .max_tokens = m->max_tokens,
-                                    .max_rows = m->max_tokens,
-                                    .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
-                                    .max_head_dim = a->head_dim,
-                                    .max_heads = a->n_heads,
-                                    .max_vocab = a->vocab,
-                                    .max_hidden = a->hidden,
-                                    .max_experts = a->route.n_experts,
-                                    .max_top_k = a->route.top_k,
-                                    .max_expert_ff = a->expert_ff};
-    um_status s = um_ops_find(&m->ops, c->device, err);
-    return s ? s : m->ops->open(&m->dev, &m->dev_config, err);
+    const um_dev_config config = {.number = number,
+                                  .threads = threads_of(c),
+                                  .dtype = m->dtype,
+                                  .max_tokens = m->max_tokens,
+                                  .max_rows = m->max_tokens,
+                                  .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
+                                  .max_head_dim = a->head_dim,
+                                  .max_heads = a->n_heads,
+                                  .max_vocab = a->vocab,
+                                  .max_hidden = a->hidden,
+                                  .max_experts = a->route.n_experts,
+                                  .max_top_k = a->route.top_k,
+                                  .max_expert_ff = a->expert_ff};
+    return m->backend->open(&m->device, m->backend, &config, err);
 }
 
-um_status um_model_acquire_device(um_model *m, um_dev **out, um_err *err) {
-    if (__atomic_exchange_n(&m->dev_in_use, true, __ATOMIC_ACQUIRE)) return m->ops->open(out, &m->dev_config, err);
-    *out = m->dev;
-    return UM_OK;
-}
-
-void um_model_release_device(um_model *m, um_dev *dev) {
-    if (dev == m->dev) __atomic_store_n(&m->dev_in_use, false, __ATOMIC_RELEASE);
-    else m->ops->close(dev);
-}
-
-/* Fills the tables with cos and sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in the
- * reference. cos and sin are evaluated in double, so that differences between math libraries can't change a token. */
-static um_status fill_rope(um_model *m, um_err *err) {
+/* Fills one rotary table with cos or sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in
+ * the reference. The function is evaluated in double, so that differences between math libraries can't change a token.
+ */
+static um_status load_rotary(um_model *m, um_vector **out, double (*function)(double), um_err *err) {
     const um_arch *a = &m->arch;
     const size_t half = (size_t)a->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
-    void *cos_table = NULL, *sin_table = NULL;
-    um_status s = m->ops->buffer(m->dev, &cos_table, um_mul(n, sizeof(float)), "rotary tables", err);
-    m->rope_cos = cos_table;
-    if (!s) s = m->ops->buffer(m->dev, &sin_table, um_mul(n, sizeof(float)), "rotary tables", err);
-    m->rope_sin = sin_table;
+    void *table = NULL;
+    um_status s = um_try_alloc(&table, um_mul(n, sizeof(float)), 64, "rotary tables", err);
     if (s) return s;
     for (size_t i = 0; i < half; i++) {
         float frequency = (float)(1 / pow(a->rope_theta, (double)(2 * i) / a->rope_dim));
         for (size_t p = 0; p < (size_t)a->max_position; p++) {
             float angle = (float)p * frequency;
-            m->rope_cos[p * half + i] = (float)cos((double)angle);
-            m->rope_sin[p * half + i] = (float)sin((double)angle);
+            ((float *)table)[p * half + i] = (float)function((double)angle);
         }
     }
-    return UM_OK;
+    const um_tensor t = {.type = UM_F32, .n_dims = 2, .dim = {a->max_position, (int64_t)half}, .data = table};
+    s = m->backend->vector(m->device, out, &t, 1, "rotary tables", err);
+    um_free(table);
+    return s;
+}
+
+/* Describes the model to the backend. The layers with experts and those without are one kind each. */
+static void describe_network(um_model *m) {
+    const um_arch *a = &m->arch;
+    const um_layer_kind kind = {
+        .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim, .rope_dim = a->rope_dim};
+    um_layer_kind dense = kind, moe = kind;
+    dense.n_ff = a->n_ff;
+    moe.expert_ff = a->expert_ff;
+    moe.shared_ff = a->shared_ff;
+    m->net = (um_network){.n_layers = a->n_layers,
+                          .hidden = a->hidden,
+                          .vocab = UM_MIN(a->vocab, um_tok_size(m->tok)),
+                          .norm_eps = a->norm_eps,
+                          .embed_scale = a->embed_scale,
+                          .logit_scale = a->logit_scale,
+                          .clip_qkv = a->clip_qkv,
+                          .route = a->route,
+                          .route_block = a->route_block,
+                          .n_kinds = 2,
+                          .n_rotary = 1,
+                          .kind = {dense, moe},
+                          .n_adapters = m->n_adapters};
 }
 
 /* Cheap checks come first: the configuration, then the tokenizer and the ids that both name, then the names and shapes
@@ -88,9 +103,10 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_sa
     if (!s) s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_chat_open(&m->chat, m->path, m->tok, c->chat_template, m->arch.family->chat, err);
     if (s) return s;
-    m->n_text = UM_MIN(m->arch.vocab, um_tok_size(m->tok));
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
-    return um_adapters_open(m, c->lora, c->lora_merge, err);
+    s = um_adapters_open(m, c->lora, c->lora_merge, err);
+    describe_network(m);
+    return s;
 }
 
 static um_status open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
@@ -98,7 +114,10 @@ static um_status open_weights(um_model *m, const um_config *c, const um_safetens
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = open_device(m, c, err);
     if (!s) s = um_model_load(m, files, c->check_weights, err);
-    return s ? s : fill_rope(m, err);
+    m->net.rank_max = m->merged ? 0 : m->rank_max;
+    um_rotary *rotary = &m->net.rotary[0];
+    if (!s) s = load_rotary(m, &rotary->cos, cos, err);
+    return s ? s : load_rotary(m, &rotary->sin, sin, err);
 }
 
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
@@ -144,11 +163,9 @@ um_status um_model_open_text(um_model **out, const um_config *c, um_err *err) { 
 
 void um_model_close(um_model *m) {
     if (!m) return;
-    if (m->dev) {
+    if (m->device) {
         um_model_unload(m);
-        if (m->rope_cos) m->ops->buffer_free(m->dev, m->rope_cos);
-        if (m->rope_sin) m->ops->buffer_free(m->dev, m->rope_sin);
-        m->ops->close(m->dev);
+        m->backend->close(m->device);
     }
     um_adapters_close(m);
     um_chat_close(m->chat);

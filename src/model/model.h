@@ -1,13 +1,14 @@
-/* model: reads checkpoint folders (configuration, families, weights) and runs the forward pass.
+/* model: reads checkpoint folders: configuration, families, weights.
  *
  * A um_arch describes a model to the rest of the engine: numbers and rules, without names of tensors. A family converts
- * a config.json to a um_arch and knows the names of the tensors. transformer.c computes the forward pass for all
- * families; it calls the backend through ops.h only. */
+ * a config.json to a um_arch and knows the names of the tensors. The
+ * loader hands the weights to a backend and describes them in a um_network. The backend computes the forward pass of
+ * all families (ops/backend.h). */
 #ifndef UM_MODEL_H
 #define UM_MODEL_H
 
 #include "base/base.h"
-#include "ops/ops.h"
+#include "ops/backend.h"
 #include "text/text.h"
 
 #ifdef __cplusplus
@@ -148,8 +149,6 @@ um_status um_arch_parse(um_arch *arch, const struct json_t *config, const char *
 #define UM_SHAPE_TEXT 128
 /* Writes the n dimensions as "[2, 3]". n is at most the number of dimensions that a um_tensor has room for. */
 void um_shape_print(char out[UM_SHAPE_TEXT], const int64_t *dim, int32_t n);
-/* Returns the number of elements of t, 1 for a scalar. */
-size_t um_tensor_elements(const um_tensor *t);
 
 /* ---- tensors of an architecture (load.c) ---- */
 /* Takes one tensor: its name and dimensions, which stay valid until it returns. Type and data are not set. */
@@ -192,47 +191,18 @@ um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n,
 um_safetensors *um_safetensors_new(void);
 
 /* ---- the loaded model ---- */
-/* The matrices of an adapter for a linear layer: it adds b (a x) to the layer's output. b contains the adapter's scale.
- * When a is NULL, the adapter does not change the layer. */
-typedef struct um_low_rank {
-    um_weight *a, *b; /* [rank, in], [out, rank]; where matrices are stacked, rank is the sum of their ranks */
-    int32_t in, rank, out;
-} um_low_rank;
-
-/* A linear layer: y = w x + bias. */
-typedef struct um_linear {
-    um_weight *w;
-    float *bias;           /* or NULL */
-    um_low_rank *low_rank; /* [n_adapters]; NULL: no adapter changes the layer */
-} um_linear;
-
-/* A layer of the model. Parts that the architecture lacks are NULL. */
-typedef struct um_layer {
-    um_linear qkv, o;
-    um_linear gate_up, down;                       /* used by a dense layer */
-    um_linear router, shared_gate_up, shared_down; /* used by a mixture of experts */
-    um_weight **expert_gate_up, **expert_down;     /* [E] */
-    float *attn_norm, *ffn_norm, *q_norm, *k_norm;
-    float *attn_norm_bias, *ffn_norm_bias;
-    float *router_bias; /* [E] correction bias of the choice of experts; not part of the router's product */
-} um_layer;
-
 struct um_model {
     char *path;
     um_arch arch;
     um_tok *tok;
-    um_chat *chat;  /* NULL: no template */
-    int32_t n_text; /* ids that the model may write: those below the sizes of both vocabulary and tokenizer */
-    const um_ops *ops;
-    um_dev *dev; /* holds the weights */
-    um_dev_config dev_config;
-    bool dev_in_use;    /* an engine computes on `dev`; read and written atomically */
-    int32_t max_tokens; /* the largest pass that `dev` was opened for */
+    um_chat *chat; /* NULL: no template */
+    const um_backend *backend;
+    um_device *device; /* holds the weights; NULL: the model was opened without its weights */
+    /* The weights, and what a backend knows of the model. net.vocab is the number of ids that the model may write:
+     * those below the sizes of both vocabulary and tokenizer. */
+    um_network net;
+    int32_t max_tokens; /* the largest pass that the device was opened for */
     um_dtype dtype;
-    um_weight *embed, *head; /* head == embed when tied */
-    um_layer *layer;
-    float *final_norm, *final_norm_bias; /* the bias is NULL when there is none */
-    float *rope_cos, *rope_sin;          /* [max_position, rope_dim / 2] */
     int64_t n_params;
     size_t weight_bytes;
     double load_seconds;
@@ -240,7 +210,7 @@ struct um_model {
     um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
     bool merged;          /* the adapter has been added to the weights */
-    int32_t rank_max;     /* largest rank of a um_low_rank; 0 without adapters */
+    int32_t rank_max;     /* largest rank of an adapter's matrices; 0 without adapters */
     struct um_lora *lora; /* [n_adapters] the opened adapter folders */
 };
 
@@ -291,50 +261,6 @@ int64_t um_arch_embedding_params(const um_arch *a);
 int64_t um_arch_active_params(const um_arch *a);
 /* Returns the bytes of the keys and values of one token in all layers. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
-
-/* Returns a device for one engine: the model's own device if no other engine uses it, else a new device of the same
- * configuration with its own threads and scratch memory. All devices of a model read the same weights. *out is released
- * with um_model_release_device. Any thread. Errors: UM_ENOMEM, UM_ELIMIT. */
-um_status um_model_acquire_device(um_model *m, um_dev **out, um_err *err);
-/* Releases a device of um_model_acquire_device. Any thread. */
-void um_model_release_device(um_model *m, um_dev *dev);
-
-/* ---- the forward pass (transformer.c) ---- */
-typedef struct um_forward um_forward;
-/* The largest sizes of a pass, and the layout of the KV cache. */
-typedef struct um_forward_config {
-    int32_t max_tokens, max_rows, n_saved, page_size, n_pages, n_scratch_pages;
-    um_dtype kv_type;
-    um_kv_layout layout;
-} um_forward_config;
-/* Allocates the KV cache, activations and saved rows for passes up to the given sizes, which may not exceed those that
- * the model was opened for. m must outlive *out, which is released with um_forward_free. Each um_forward uses its own
- * device, so several um_forward of one model may run passes at the same time, each on its own thread. Errors:
- * UM_ENOMEM, UM_ELIMIT. */
-um_status um_forward_new(um_forward **out, um_model *m, const um_forward_config *c, um_err *err);
-/* Frees the memory of um_forward_new. NULL is allowed. */
-void um_forward_free(um_forward *f);
-/* Returns the bytes of the KV cache. */
-size_t um_forward_kv_bytes(const um_forward *f);
-/* Returns the bytes of activations, saved rows and scratch memory. */
-size_t um_forward_workspace_bytes(const um_forward *f);
-/* Copies the keys and values of a page's first n positions to another page. Must be called between passes. The next
- * pass reports an error of the copy. */
-void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n);
-/* Starts a pass over the batch. The caller must not change the batch before um_forward_wait has returned. Errors:
- * UM_EDEVICE. After an error of this function or of um_forward_wait, predictions, activations and all keys and values
- * are undefined, and only um_forward_free may be called. */
-um_status um_forward_submit(um_forward *f, const um_batch *b, um_err *err);
-/* Waits for the end of the submitted pass. The predictions are complete when it returns UM_OK. Errors: UM_EDEVICE. */
-um_status um_forward_wait(um_forward *f, um_err *err);
-/* Returns the number of threads of its device. */
-int um_forward_threads(const um_forward *f);
-/* Returns the KV cache, in the backend's layout. Tests read the cache of the backend ref. */
-const um_kv *um_forward_kv(const um_forward *f);
-/* Records the operations of the following passes as spans of p, which must outlive these passes. NULL stops it. */
-void um_forward_profile(um_forward *f, um_profile *p);
-/* Returns the final hidden rows of the last pass [n_tokens, hidden], after the final norm. */
-const float *um_forward_hidden(const um_forward *f);
 
 #ifdef __cplusplus
 }

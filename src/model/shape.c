@@ -1,5 +1,4 @@
-/* Shapes of tensors. safetensors.c has checked that a tensor has at most UM_LEN(dim) dimensions and that the number of
- * its elements fits size_t. */
+/* The text of a shape. */
 #include "model/model.h"
 
 enum { DIMS_MAX = UM_LEN(((um_tensor *)0)->dim) };
@@ -11,11 +10,4 @@ void um_shape_print(char out[UM_SHAPE_TEXT], const int64_t *dim, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         at += (size_t)snprintf(out + at, size - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
     snprintf(out + at, size - at, "]");
-}
-
-size_t um_tensor_elements(const um_tensor *t) {
-    size_t n = 1;
-    assert(t->n_dims >= 0 && t->n_dims <= DIMS_MAX);
-    for (int32_t i = 0; i < t->n_dims; i++) n = um_mul(n, (size_t)t->dim[i]);
-    return n;
 }

@@ -145,23 +145,9 @@ static void check_finite(um_loader *l, const um_tensor *t) {
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
-void um_tensor_to_f32(const um_tensor *t, float *out) {
-    const uint8_t *p = t->data;
-    const size_t n = um_tensor_elements(t);
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half;
-        if (t->type == UM_F32) {
-            memcpy(&out[i], p + 4 * i, 4);
-            continue;
-        }
-        memcpy(&half, p + 2 * i, 2);
-        out[i] = t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
-    }
-}
-
 /* Vectors (norms, biases) are small and kept in fp32. */
-um_status um_load_vector(um_loader *l, float **out, const um_tensor_part *p, int n, int32_t layer, const char *suffix,
-                         um_err *err) {
+um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
+                         const char *suffix, um_err *err) {
     um_tensor t[PARTS_MAX];
     size_t total = 0;
     for (int i = 0; i < n; i++) {
@@ -173,17 +159,9 @@ um_status um_load_vector(um_loader *l, float **out, const um_tensor_part *p, int
         total += (size_t)p[i].rows;
     }
     if (l->check) return UM_OK;
-    void *v = NULL;
-    um_status s = l->m->ops->buffer(l->m->dev, &v, um_mul(total, sizeof(float)), "norms and biases", err);
-    if (s) return s;
-    *out = v;
     l->m->weight_bytes += total * sizeof(float);
-    for (int i = 0; i < n; i++) {
-        check_finite(l, &t[i]);
-        um_tensor_to_f32(&t[i], v);
-        v = (float *)v + p[i].rows;
-    }
-    return UM_OK;
+    for (int i = 0; i < n; i++) check_finite(l, &t[i]);
+    return l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
 }
 
 /* ---- Matrices ---------------------------------------------------------------------------------------------------- */
@@ -208,11 +186,11 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
         pair[i] = find_pair(l, &t[i]);
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
-    if (!s) s = l->m->ops->weight(l->m->dev, out, part, n, type, err);
+    if (!s) s = l->m->backend->weight(l->m->device, out, part, n, type, err);
     for (int i = 0; i < n; i++) um_safetensors_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
-        if (pair[i]) um_merge_free(l, &part[i]);
-    if (!s) l->m->weight_bytes += l->m->ops->weight_bytes(*out);
+        if (pair[i]) um_merge_free(&part[i]);
+    if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
     return s;
 }
 

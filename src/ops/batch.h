@@ -1,5 +1,5 @@
-/* The flat batch: a description of one forward pass as plain data. Strategies and the engine build it; transformer.c
- * and the backends compute it. It contains no policy.
+/* The flat batch: a description of one forward pass as plain data. Strategies and the engine build it; a
+ * backend computes it. It contains no policy.
  *
  * Positions of a request count from 0. A fed token has three numbers: its rotary position `pos`, its visibility index
  * `vis` and its KV slot. The visibility index is the token's place in the order in which keys are read; in all present

@@ -1,16 +1,28 @@
-/* Backends by name. */
-#include "ops/ops.h"
+/* Backends by the name of a device. */
+#include "ops/backend.h"
 
-um_status um_ops_find(const um_ops **out, const char *name, um_err *err) {
+/* Returns the length of the name before a colon, and stores the number behind it. -1: there is no number behind the
+ * colon. */
+static int name_length(const char *device, int32_t *number) {
+    const char *colon = strchr(device, ':');
+    *number = 0;
+    if (!colon) return (int)strlen(device);
+    int used = 0;
+    const int n = sscanf(colon + 1, "%4d%n", number, &used);
+    return n == 1 && *number >= 0 && !colon[1 + used] ? (int)(colon - device) : -1;
+}
+
+um_status um_backend_find(const um_backend **out, int32_t *number, const char *device, um_err *err) {
     char known[128] = "";
-    size_t len = 0;
-    for (const um_ops *const *ops = um_ops_all; *ops; ops++) {
-        if (um_streq((*ops)->name, name)) {
-            *out = *ops;
-            return UM_OK;
+    size_t at = 0;
+    const int n = name_length(device, number);
+    for (const um_backend *const *b = um_backends_all; *b; b++) {
+        if (n == (int)strlen((*b)->name) && !strncmp((*b)->name, device, (size_t)n)) {
+            *out = *b;
+            return (*b)->load ? (*b)->load(out, err) : UM_OK;
         }
-        int n = snprintf(known + len, sizeof known - len, "%s\"%s\"", len ? ", " : "", (*ops)->name);
-        len = UM_MIN(len + (size_t)n, sizeof known - 1);
+        const int used = snprintf(known + at, sizeof known - at, "%s\"%s\"", at ? ", " : "", (*b)->name);
+        at = UM_MIN(at + (size_t)used, sizeof known - 1);
     }
-    return um_fail(err, UM_EUNSUPPORTED, "unknown device \"%s\"; expected one of %s", name ? name : "", known);
+    return um_fail(err, UM_EUNSUPPORTED, "unknown device \"%s\"; expected one of %s", device, known);
 }

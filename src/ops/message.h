@@ -110,8 +110,8 @@ int32_t um_message_tiles(const um_batch *b, int32_t tile_tokens);
 um_message_layout um_message_layout_of(const um_message_room *room);
 /* Returns an upper bound of the bytes of a batch's message. */
 size_t um_message_bound(const um_batch *b, const um_message_room *room);
-/* Writes the message to `out`, which is aligned to UM_MESSAGE_ALIGN and holds `size` bytes. Returns its bytes, or 0 when
- * it does not fit. The batch must fit into the room. */
+/* Writes the message to `out`, which is aligned to UM_MESSAGE_ALIGN and holds `size` bytes. Returns its bytes, or 0
+ * when it does not fit. The batch must fit into the room. */
 size_t um_message_pack(const um_batch *b, const um_message_room *room, void *out, size_t size);
 
 #ifdef __cplusplus

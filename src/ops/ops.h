@@ -1,7 +1,7 @@
-/* ops: the table of tensor operations. A backend is one um_ops. Only transformer.c calls the operations, and it does
- * not depend on any particular backend.
+/* ops: the table of tensor operations of the host backend (backend.h). Only its pass (host/transformer.c) calls the
+ * operations, and it does not depend on any particular table.
  *
- * There are two backends. `ref` (ops/ref) computes the formulas in plain C on one thread in fp32; it is the reference
+ * There are two tables. `ref` (ops/ref) computes the formulas in plain C on one thread in fp32; it is the reference
  * for tests. `cpu` (ops/cpu) uses threads and AVX2, AVX-512 or AMX, chosen at run time. tests/ops compares their
  * results.
  *
@@ -49,11 +49,12 @@ typedef struct um_tensor {
     const void *data;
 } um_tensor;
 
-typedef struct um_dev um_dev;       /* an instance of a backend */
+typedef struct um_dev um_dev;       /* an instance of a table of operations */
 typedef struct um_weight um_weight; /* a matrix [out, in] in the backend's layout */
 typedef struct um_kv um_kv;         /* keys and values of all layers in the backend's layout */
 
 typedef struct um_dev_config {
+    int32_t number;     /* which device of this kind, from 0 */
     int threads;        /* 0: one per usable CPU */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
@@ -150,7 +151,7 @@ typedef struct um_head {
 } um_head;
 
 typedef struct um_ops {
-    const char *name, *summary;
+    const char *name;
     /* The largest number of rows whose intermediate results of a feed-forward layer stay in the caches. The layer is
      * computed in groups of at most this many rows. 0: all rows at once. */
     int32_t rows_at_once;
@@ -209,7 +210,7 @@ typedef struct um_ops {
     um_status (*wait)(um_dev *dev, um_err *err);
 } um_ops;
 
-/* A wrapper that calls the operations of another backend and records each as a span of a profile (timed.c). A span has
+/* A wrapper that calls the operations of another table and records each as a span of a profile (timed.c). A span has
  * the operation's name; its size is the number of tokens, rows or blends. The wrapper's um_dev is a um_timed. It wraps
  * only the operations of a pass; the functions that create and free objects are NULL. */
 typedef struct um_timed {
@@ -219,10 +220,8 @@ typedef struct um_timed {
 } um_timed;
 extern const um_ops um_ops_timed;
 
-/* The list of backends; NULL ends it. */
+/* The list of tables; NULL ends it. */
 extern const um_ops *const um_ops_all[];
-/* Finds a backend by name ("cpu", "ref"). UM_EUNSUPPORTED for an unknown name; the message lists the known ones. */
-um_status um_ops_find(const um_ops **out, const char *name, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -40,10 +40,10 @@ static void scratch_pages_do_not_count_as_stored_keys(void **state) {
     c.page_size = 32;
     c.num_pages = 64;
     test_open(&t, &c);
-    size_t stored = um_forward_kv_bytes(t.engine->forward);
+    size_t stored = t.engine->model->backend->memory(t.engine->forward).kv;
     assert_true(t.engine->room.n_scratch > 0);
     assert_int_equal(stored, um_arch_kv_bytes(&t.model->arch, UM_F32) * 32 * 64);
-    assert_true(um_forward_workspace_bytes(t.engine->forward) >
+    assert_true(t.engine->model->backend->memory(t.engine->forward).workspace >
                 stored / 64 * (size_t)t.engine->room.n_scratch / (size_t)t.model->arch.n_layers);
     test_close(&t);
 }

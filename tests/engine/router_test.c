@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "ops/host/host.h"
 #include "support.h"
 
 enum { REQUESTS = 12 };
@@ -166,16 +167,16 @@ static void engines_compute_at_the_same_time(void **state) {
     um_router *r = open_router(1, UM_ROUTE_ROUND_ROBIN);
     answer_two(r, want);
     um_router_free(r);
-    um_ops together = *model->ops;
-    barrier.ops = model->ops;
+    um_ops together = *model->device->ops;
+    barrier.ops = model->device->ops;
     together.embed = embed_together;
-    model->ops = &together;
+    model->device->ops = &together;
     r = open_router(2, UM_ROUTE_ROUND_ROBIN);
     answer_two(r, have);
     um_stats one = stats_of(r, 0), both;
     um_router_get_stats(r, &both);
     um_router_free(r);
-    model->ops = barrier.ops;
+    model->device->ops = barrier.ops;
     assert_false(barrier.timed_out);
     assert_int_equal(barrier.n_rounds, one.steps);
     assert_int_equal(both.steps, 2 * one.steps);
@@ -236,13 +237,13 @@ static void engines_divide_the_cores(void **state) {
     um_router *r = NULL;
     if (um_router_new(&r, own, &c, &err)) fail_msg("%s", err.msg);
     for (int32_t i = 0; i < 2; i++)
-        assert_int_equal(um_forward_threads(um_router_engine(r, i)->forward), UM_MAX(um_cpu_count() / 2, 1));
+        assert_int_equal(um_host_threads(um_router_engine(r, i)->forward), UM_MAX(um_cpu_count() / 2, 1));
     um_router_free(r);
     um_model_close(own);
     c.threads = 3;
     if (um_model_open(&own, &c, &err)) fail_msg("%s", err.msg);
     if (um_router_new(&r, own, &c, &err)) fail_msg("%s", err.msg);
-    for (int32_t i = 0; i < 2; i++) assert_int_equal(um_forward_threads(um_router_engine(r, i)->forward), 3);
+    for (int32_t i = 0; i < 2; i++) assert_int_equal(um_host_threads(um_router_engine(r, i)->forward), 3);
     um_router_free(r);
     um_model_close(own);
 }

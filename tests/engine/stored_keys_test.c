@@ -13,6 +13,7 @@ static uint32_t draw(uint32_t below) { return (uint32_t)(um_rng_u64(seed, counte
 
 /* A separate forward pass for the expected keys and values, with a page table over its first pages. */
 typedef struct fresh {
+    um_model *model;
     um_forward *forward;
     int32_t page[LEN / PAGE];
     int64_t compared;
@@ -20,9 +21,11 @@ typedef struct fresh {
 
 static void open_fresh(fresh *f, const test_engine *t) {
     um_err err;
+    f->model = t->model;
     um_forward_config c = {
         .max_tokens = LEN, .max_rows = 1, .n_saved = 1, .page_size = PAGE, .n_pages = LEN / PAGE, .kv_type = UM_F32};
-    if (um_forward_new(&f->forward, t->model, &c, &err)) fail_msg("%s", err.msg);
+    if (t->model->backend->forward_new(&f->forward, t->model->device, &t->model->net, &c, &err))
+        fail_msg("%s", err.msg);
     for (int32_t i = 0; i < LEN / PAGE; i++) f->page[i] = i;
 }
 
@@ -37,12 +40,12 @@ static void store_at_once(fresh *f, const um_req *r, int32_t n, um_visibility ru
     um_span span = {.n = n, .page = f->page, .keys = {0, n}, .adapter = -1};
     um_batch b = {
         .n_tokens = n, .n_spans = 1, .id = r->token, .pos = pos, .slot = slot, .seen_end = seen, .span = &span};
-    assert_int_equal(um_forward_submit(f->forward, &b, NULL), UM_OK);
-    assert_int_equal(um_forward_wait(f->forward, NULL), UM_OK);
+    assert_int_equal(f->model->backend->submit(f->forward, &b, NULL), UM_OK);
+    assert_int_equal(f->model->backend->wait(f->forward, NULL), UM_OK);
 }
 
 static void compare(fresh *f, const um_engine *e, const um_sequence *j) {
-    const um_kv *have = um_forward_kv(e->forward), *want = um_forward_kv(f->forward);
+    const um_kv *have = um_host_kv(e->forward), *want = um_host_kv(f->forward);
     size_t row = (size_t)want->shape.n_kv_heads * (size_t)want->shape.head_dim * sizeof(float);
     for (int32_t layer = 0; layer < want->shape.n_layers; layer++) {
         for (int32_t p = 0; p < j->req.stored; p++) {
@@ -122,7 +125,7 @@ static void check_strategy(const char *model, const char *strategy, const char *
     um_engine_get_stats(t.engine, &s);
     n_preempted += s.preemptions;
     n_found += s.prefix_hits;
-    um_forward_free(f.forward);
+    f.model->backend->forward_free(f.forward);
     test_close(&t);
 }
 

@@ -114,8 +114,8 @@ static void overwrite_pages(um_engine *e) {
         pos[i] = i;
         end[i] = N;
     }
-    assert_int_equal(um_forward_submit(e->forward, &b, NULL), UM_OK);
-    assert_int_equal(um_forward_wait(e->forward, NULL), UM_OK);
+    assert_int_equal(e->model->backend->submit(e->forward, &b, NULL), UM_OK);
+    assert_int_equal(e->model->backend->wait(e->forward, NULL), UM_OK);
 }
 
 /* Runs a request, and preempts it after each step whose bit in `when` is set. Its former pages are overwritten. */

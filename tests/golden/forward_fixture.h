@@ -3,6 +3,7 @@
 #define TESTS_FORWARD_FIXTURE_H
 
 #include "model/model.h"
+#include "ops/host/host.h"
 
 #define PAGE   32
 #define PAGES  24
@@ -28,28 +29,29 @@ static inline void open_fixture(fixture *f, const char *folder, const char *devi
                             .page_size = PAGE,
                             .n_pages = PAGES,
                             .kv_type = UM_F32};
-    if (um_forward_new(&f->forward, f->model, &fc, &err)) fail_msg("%s", err.msg);
+    if (f->model->backend->forward_new(&f->forward, f->model->device, &f->model->net, &fc, &err))
+        fail_msg("%s", err.msg);
     void *p = NULL;
     size_t bytes = sizeof(float) * TOKENS * (size_t)f->model->arch.vocab;
-    if (f->model->ops->buffer(f->model->dev, &p, bytes, "logits", &err)) fail_msg("%s", err.msg);
+    if (f->model->device->ops->buffer(f->model->device->dev, &p, bytes, "logits", &err)) fail_msg("%s", err.msg);
     f->logits = p;
 }
 
 static inline void close_fixture(fixture *f) {
-    f->model->ops->buffer_free(f->model->dev, f->logits);
-    um_forward_free(f->forward);
+    f->model->device->ops->buffer_free(f->model->device->dev, f->logits);
+    f->model->backend->forward_free(f->forward);
     um_model_close(f->model);
 }
 
 static inline void run(fixture *f, const um_batch *b) {
-    assert_int_equal(um_forward_submit(f->forward, b, NULL), UM_OK);
-    assert_int_equal(um_forward_wait(f->forward, NULL), UM_OK);
+    assert_int_equal(f->model->backend->submit(f->forward, b, NULL), UM_OK);
+    assert_int_equal(f->model->backend->wait(f->forward, NULL), UM_OK);
 }
 
 /* Computes the logits of the first n hidden rows of the last pass. */
 static inline void compute_logits(fixture *f, int32_t n) {
     const um_model *m = f->model;
-    m->ops->linear(m->dev, m->head, NULL, um_forward_hidden(f->forward), n, false, f->logits);
+    m->device->ops->linear(m->device->dev, m->net.head, NULL, um_host_hidden(f->forward), n, false, f->logits);
 }
 
 /* Returns element i of a recorded tensor of 64-bit integers. */

@@ -224,7 +224,7 @@ static void hidden_rows_do_not_depend_on_the_batch(void **state) {
         run(&f, &p.batch);
         size_t H = (size_t)f.model->arch.hidden, bytes = (size_t)p.n * H * sizeof(float);
         float *alone = um_alloc(bytes);
-        memcpy(alone, um_forward_hidden(f.forward), bytes);
+        memcpy(alone, um_host_hidden(f.forward), bytes);
 
         enum { OTHER = 7 };
         int32_t id[TOKENS], pos[TOKENS], slot[TOKENS], end[TOKENS], other_page[] = {0};
@@ -241,7 +241,7 @@ static void hidden_rows_do_not_depend_on_the_batch(void **state) {
         um_batch both = {
             .n_tokens = OTHER + p.n, .n_spans = 2, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
         run(&f, &both);
-        assert_memory_equal(alone, um_forward_hidden(f.forward) + OTHER * H, bytes);
+        assert_memory_equal(alone, um_host_hidden(f.forward) + OTHER * H, bytes);
         um_free(alone);
         close_fixture(&f);
     }

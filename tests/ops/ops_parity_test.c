@@ -34,10 +34,17 @@ static void dtype_conversions_are_exact(void **state) {
 static void unknown_backend_is_refused_with_the_known_ones(void **state) {
     (void)state;
     um_err err;
-    const um_ops *ops = NULL;
-    assert_int_equal(um_ops_find(&ops, "cuda", &err), UM_EUNSUPPORTED);
-    assert_non_null(strstr(err.msg, "\"cpu\", \"ref\""));
-    assert_non_null(strstr(err.msg, "\"cuda\""));
+    const um_backend *backend = NULL;
+    int32_t number;
+    static const char *const unknown[] = {"gpu", "cpux", "cp", "", ":", "cpu:", "cpu:x", "cpu:-1", "cpu:1x"};
+    for (size_t i = 0; i < UM_LEN(unknown); i++) {
+        assert_int_equal(um_backend_find(&backend, &number, unknown[i], &err), UM_EUNSUPPORTED);
+        assert_non_null(strstr(err.msg, "\"cpu\", \"ref\""));
+        assert_non_null(strstr(err.msg, unknown[i]));
+    }
+    assert_int_equal(um_backend_find(&backend, &number, "ref:12", &err), UM_OK);
+    assert_ptr_equal(backend, &um_backend_ref);
+    assert_int_equal(number, 12);
 }
 
 /* ---- Linear and embed ---- */

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "ops/backend.h"
 #include "ops/cpu/cpu.h"
-#include "ops/ops.h"
 
 /* ---- Random numbers: main prints the seed; UM_TEST_SEED sets it ---- */
 
@@ -112,9 +112,10 @@ static inline world open_world(const um_ops *ops, const char *isa, um_dtype dtyp
 static inline void close_world(world *w) { w->ops->close(w->dev); }
 
 static inline const um_ops *ops_named(const char *name) {
-    const um_ops *ops = NULL;
-    assert_int_equal(um_ops_find(&ops, name, NULL), UM_OK);
-    return ops;
+    const um_backend *backend;
+    int32_t number;
+    assert_int_equal(um_backend_find(&backend, &number, name, NULL), UM_OK);
+    return backend->ops;
 }
 
 static const um_dtype world_types[] = {UM_F32, UM_BF16}; /* types of the arithmetic */

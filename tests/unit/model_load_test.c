@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "model_folder.h"
+#include "ops/host/host.h"
 
 enum { H = 8, FF = 12, V = 32, D = 4, NQ = 2, NKV = 1, LAYERS = 2, SPECS_MAX = 64 };
 
@@ -170,9 +171,9 @@ static void opens_a_whole_folder(void **state) {
     assert_int_equal(info.n_layers, LAYERS);
     assert_int_equal(info.mask_id, 30);
     assert_int_equal(info.n_params, um_arch_params(&m->arch));
-    assert_ptr_not_equal(m->head, m->embed);
+    assert_ptr_not_equal(m->net.head, m->net.embed);
     assert_int_equal(m->dtype, UM_F32);
-    assert_true(m->rope_cos[0] == 1 && m->rope_sin[0] == 0);
+    assert_true(m->net.rotary[0].cos->data[0] == 1 && m->net.rotary[0].sin->data[0] == 0);
     done(&c, m);
 }
 
@@ -184,7 +185,7 @@ static void bf16_files_are_computed_in_bf16(void **state) {
     assert_int_equal(m->dtype, UM_BF16);
     /* write_weights computes the values of a tensor from its index in the list. */
     int at = (int)(tensor(&c, "model.layers.1.self_attn.k_norm.weight") - c.t);
-    for (int k = 0; k < D; k++) assert_true(m->layer[1].k_norm[k] == (float)((k * 7 + at) % 11) / 16);
+    for (int k = 0; k < D; k++) assert_true(m->net.layer[1].k_norm->data[k] == (float)((k * 7 + at) % 11) / 16);
     done(&c, m);
 }
 
@@ -238,7 +239,7 @@ static void tensors_decide_about_head_norms(void **state) {
     um_model *m = opens_saying(&c, &said);
     assert_warned(&said, "the tensors decide");
     assert_false(m->arch.qk_norm);
-    assert_null(m->layer[0].q_norm);
+    assert_null(m->net.layer[0].q_norm);
     done(&c, m);
 }
 
@@ -253,7 +254,7 @@ static void tensors_decide_about_biases_in_every_layer(void **state) {
     }
     um_model *m = opens_saying(&c, &said);
     assert_warned(&said, "biases of queries, keys and values");
-    assert_non_null(m->layer[1].qkv.bias);
+    assert_non_null(m->net.layer[1].qkv.bias);
     done(&c, m);
     c = new_sdar("false", true);
     add(&c, "model.layers.%d.self_attn.q_proj", 1, ".bias", NQ * D, 0);
@@ -265,17 +266,17 @@ static void tied_head_is_the_embedding(void **state) {
     checkpoint c = new_sdar("true", true);
     take_away(&c, "lm_head.weight");
     um_model *m = opens(&c);
-    assert_ptr_equal(m->head, m->embed);
+    assert_ptr_equal(m->net.head, m->net.embed);
     assert_int_equal(m->n_params, um_arch_params(&m->arch));
     done(&c, m);
     c = new_sdar("null", true);
     take_away(&c, "lm_head.weight");
     m = opens(&c);
-    assert_ptr_equal(m->head, m->embed);
+    assert_ptr_equal(m->net.head, m->net.embed);
     done(&c, m);
     c = new_sdar("null", true);
     m = opens(&c);
-    assert_ptr_not_equal(m->head, m->embed);
+    assert_ptr_not_equal(m->net.head, m->net.embed);
     done(&c, m);
 }
 

@@ -11,6 +11,7 @@
 #include "lora_folder.h"
 #include "model/lora.h"
 #include "model_zoo.h"
+#include "ops/host/host.h"
 
 #define TOKENS 10
 #define HIDDEN 64
@@ -192,8 +193,8 @@ static void routed_experts_and_heads_are_merged(void **state) {
              *m = open_model(z.dir, (open_as){.lora = head.dir, .merge = true});
     float x[HIDDEN], y[2][256];
     for (int i = 0; i < HIDDEN; i++) x[i] = (float)(i % 7) - 3;
-    want->ops->linear(want->dev, want->head, NULL, x, 1, false, y[0]);
-    m->ops->linear(m->dev, m->head, NULL, x, 1, false, y[1]);
+    want->device->ops->linear(want->device->dev, want->net.head, NULL, x, 1, false, y[0]);
+    m->device->ops->linear(m->device->dev, m->net.head, NULL, x, 1, false, y[1]);
     for (int i = 0; i < 256; i++) assert_true(fabsf(y[0][i] - y[1][i]) < 1e-4F);
     um_model_close(want);
     um_model_close(m);
@@ -233,7 +234,7 @@ static void modules_to_save_replace_tensors_when_merged(void **state) {
     size_t norm = lora_put(&a, "base_model.model.model.norm.modules_to_save.default.weight", 64, 0);
     lora_write(&a, "{'r':4,'lora_alpha':8,'target_modules':['q_proj'],'modules_to_save':['lm_head','norm']}");
     um_model *m = open_model(z.dir, (open_as){.lora = a.dir, .merge = true, .check = UM_CHECK_ERROR});
-    assert_memory_equal(m->final_norm, a.data.data + norm, 64 * sizeof(float));
+    assert_memory_equal(m->net.final_norm->data, a.data.data + norm, 64 * sizeof(float));
     um_model_close(m);
     lora_free(&a);
     folder_free(z.dir);
@@ -254,7 +255,7 @@ static void what_is_saved_whole_is_no_target(void **state) {
     lora_write(&a, "{'r':4,'lora_alpha':8,'target_modules':'all-linear','modules_to_save':['layers.0.mlp']}");
     um_model *m = open_model(z.dir, (open_as){.lora = a.dir, .merge = true});
     float x[160] = {1}, y[HIDDEN];
-    m->ops->linear(m->dev, m->layer[0].down.w, NULL, x, 1, false, y);
+    m->device->ops->linear(m->device->dev, m->net.layer[0].down.w, NULL, x, 1, false, y);
     for (size_t i = 0; i < HIDDEN; i++) {
         float want;
         memcpy(&want, a.data.data + down + i * 160 * sizeof want, sizeof want);

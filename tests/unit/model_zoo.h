@@ -290,13 +290,13 @@ static inline float *zoo_run_adapted(um_model *m, int n_requests, const int *n, 
     }
     um_batch b = {
         .n_tokens = total, .n_spans = n_requests, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
-    if (um_forward_new(&f, m, &fc, &err)) fail_msg("%s", err.msg);
-    assert_int_equal(um_forward_submit(f, &b, NULL), UM_OK);
-    assert_int_equal(um_forward_wait(f, NULL), UM_OK);
+    if (m->backend->forward_new(&f, m->device, &m->net, &fc, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(m->backend->submit(f, &b, NULL), UM_OK);
+    assert_int_equal(m->backend->wait(f, NULL), UM_OK);
     const size_t floats = (size_t)total * (size_t)m->arch.hidden;
     float *hidden = um_alloc(floats * sizeof(float));
-    memcpy(hidden, um_forward_hidden(f), floats * sizeof(float));
-    um_forward_free(f);
+    memcpy(hidden, um_host_hidden(f), floats * sizeof(float));
+    m->backend->forward_free(f);
     return hidden;
 }
 

@@ -177,7 +177,6 @@ static void cpu_buffer_free(um_dev *dev, void *p) {
 
 const um_ops um_ops_cpu = {
     .name = "cpu",
-    .summary = "processor: threads, vector code chosen at run time",
     .rows_at_once = 256, /* 1 MB in the bundled models; with fewer rows, large weights are read too often */
     .open = cpu_open,
     .close = cpu_close,

@@ -138,7 +138,6 @@ static size_t ref_weight_bytes(const um_weight *w) { return sizeof(float) * (siz
 
 const um_ops um_ops_ref = {
     .name = "ref",
-    .summary = "plain C, one thread: the formulas, for comparison",
     .open = ref_open,
     .close = ref_close,
     .threads = ref_threads,

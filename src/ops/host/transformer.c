@@ -12,15 +12,16 @@
  *
  * Families differ in their sizes and in the optional weights that they have (biases, norms of queries and keys,
  * experts), never in this order. The batch says which keys each token sees and into which page its key goes. This file
- * does not depend on the backend, and it allocates nothing after um_forward_new has returned. */
+ * allocates nothing after um_host_forward_new has returned. */
 #include <math.h>
 
-#include "model/model.h"
+#include "ops/host/host.h"
 
 struct um_forward {
-    um_model *m;
+    um_device *d;
+    const um_network *net;
     um_forward_config c;
-    /* The operations and the device that passes use: the model's operations on `own`; or, while a profile runs, those
+    /* The operations and the device that passes use: the backend's operations on `own`; or, while a profile runs, those
      * of `timed`, which call the former and record their times. */
     const um_ops *ops;
     um_dev *dev;
@@ -40,46 +41,48 @@ struct um_forward {
     float *saved;          /* [n_saved, H] hidden rows that are kept for later passes */
     size_t workspace;      /* bytes of the arrays above */
     bool selects;          /* a span of this pass keeps sparse keys */
-    const um_batch *batch; /* the submitted pass, until um_forward_wait */
+    const um_batch *batch; /* the submitted pass, until um_host_wait */
 };
 
 /* ---- The pass ---------------------------------------------------------------------------------------------------- */
 
 /* Widths of rows, in elements. */
-static int32_t q_width(const um_arch *a) { return a->n_heads * a->head_dim; }
+static int32_t q_width(const um_layer_kind *k) { return k->n_heads * k->head_dim; }
 
-static int32_t qkv_width(const um_arch *a) { return (a->n_heads + 2 * a->n_kv_heads) * a->head_dim; }
+static int32_t qkv_width(const um_layer_kind *k) { return (k->n_heads + 2 * k->n_kv_heads) * k->head_dim; }
 
-static um_rope_kv rope_args(const um_forward *f, const um_layer *y, int32_t layer, const um_batch *b) {
-    const um_arch *a = &f->m->arch;
+static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *b) {
+    const um_layer *y = &f->net->layer[layer];
+    const um_layer_kind *k = um_kind_of(f->net, layer);
+    const um_rotary *rotary = &f->net->rotary[k->rotary];
     return (um_rope_kv){.layer = layer,
                         .n_tokens = b->n_tokens,
-                        .n_heads = a->n_heads,
-                        .n_kv_heads = a->n_kv_heads,
-                        .head_dim = a->head_dim,
-                        .rope_dim = a->rope_dim,
+                        .n_heads = k->n_heads,
+                        .n_kv_heads = k->n_kv_heads,
+                        .head_dim = k->head_dim,
+                        .rope_dim = k->rope_dim,
                         .qkv = f->qkv,
-                        .q_norm = y->q_norm,
-                        .k_norm = y->k_norm,
-                        .eps = a->norm_eps,
-                        .clip = a->clip_qkv,
-                        .cos = f->m->rope_cos,
-                        .sin = f->m->rope_sin,
+                        .q_norm = um_values(y->q_norm),
+                        .k_norm = um_values(y->k_norm),
+                        .eps = f->net->norm_eps,
+                        .clip = f->net->clip_qkv,
+                        .cos = um_values(rotary->cos),
+                        .sin = um_values(rotary->sin),
                         .pos = b->pos,
                         .slot = b->slot};
 }
 
 static um_attention attention_args(const um_forward *f, int32_t layer, const um_batch *b) {
-    const um_arch *a = &f->m->arch;
+    const um_layer_kind *k = um_kind_of(f->net, layer);
     return (um_attention){.layer = layer,
-                          .n_heads = a->n_heads,
-                          .n_kv_heads = a->n_kv_heads,
-                          .head_dim = a->head_dim,
+                          .n_heads = k->n_heads,
+                          .n_kv_heads = k->n_kv_heads,
+                          .head_dim = k->head_dim,
                           .page_size = f->c.page_size,
-                          .stride = qkv_width(a),
+                          .stride = qkv_width(k),
                           .q = f->qkv,
                           .out = f->attended,
-                          .scale = 1 / sqrtf((float)a->head_dim),
+                          .scale = 1 / sqrtf((float)k->head_dim),
                           .batch = b};
 }
 
@@ -94,12 +97,12 @@ typedef struct rows {
 static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at, const float *x, bool add, float *y) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
-    ops->linear(dev, w->w, w->bias, x, at.n, add, y);
+    ops->linear(dev, w->w, um_values(w->bias), x, at.n, add, y);
     for (int32_t i = 0, next; w->low_rank && i < b->n_spans; i = next) {
         const um_span *s = &b->span[i];
         int32_t end = s->first + s->n;
         for (next = i + 1; next < b->n_spans && b->span[next].adapter == s->adapter; next++) end += b->span[next].n;
-        assert(s->adapter < f->m->n_adapters && b->span[next - 1].first + b->span[next - 1].n == end);
+        assert(s->adapter < f->net->n_adapters && b->span[next - 1].first + b->span[next - 1].n == end);
         const um_low_rank *low = s->adapter >= 0 ? &w->low_rank[s->adapter] : NULL;
         const int32_t first = UM_MAX(s->first, at.first) - at.first,
                       n = UM_MIN(end, at.first + at.n) - at.first - first;
@@ -114,14 +117,13 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
 static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
-    const um_arch *a = &f->m->arch;
-    const um_layer *y = &f->m->layer[layer];
-    um_rope_kv rope = rope_args(f, y, layer, b);
+    const um_layer *y = &f->net->layer[layer];
+    um_rope_kv rope = rope_args(f, layer, b);
     um_attention attention = attention_args(f, layer, b);
     const rows all = {0, b->n_tokens};
 
-    const um_norm norm = {y->attn_norm, y->attn_norm_bias, a->norm_eps};
-    ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
+    const um_norm norm = {um_values(y->attn_norm), um_values(y->attn_norm_bias), f->net->norm_eps};
+    ops->norm(dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
     linear(f, &y->qkv, b, all, f->normed, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
     ops->attention(dev, f->kv, &attention);
@@ -131,15 +133,15 @@ static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
 
 /* Returns the number of rows that the buffers gate_up and gated hold. */
 static int32_t wide_rows(const um_forward *f) {
-    const int32_t most = f->m->ops->rows_at_once, T = UM_MAX(f->c.max_tokens, 1);
+    const int32_t most = f->d->ops->rows_at_once, T = UM_MAX(f->c.max_tokens, 1);
     return most ? UM_MIN(most, T) : T;
 }
 
 /* Computes gated = silu(Wgate h) * Wup h. Uses one fused operation if the backend has it and no adapter changes the
  * layer. */
 static void gate(um_forward *f, const um_linear *gate_up, int32_t width, const um_batch *b, rows at, const float *h) {
-    if (f->m->ops->linear_gate && !gate_up->low_rank) {
-        f->ops->linear_gate(f->dev, gate_up->w, gate_up->bias, h, at.n, f->gated);
+    if (f->d->ops->linear_gate && !gate_up->low_rank) {
+        f->ops->linear_gate(f->dev, gate_up->w, um_values(gate_up->bias), h, at.n, f->gated);
         return;
     }
     linear(f, gate_up, b, at, h, false, f->gate_up);
@@ -151,7 +153,7 @@ static void gate(um_forward *f, const um_linear *gate_up, int32_t width, const u
  * the pass, so this keeps their buffers small. */
 static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
                          const um_batch *b) {
-    const size_t hidden = (size_t)f->m->arch.hidden;
+    const size_t hidden = (size_t)f->net->hidden;
     const int32_t n_groups = UM_CEIL_DIV(b->n_tokens, wide_rows(f));
     rows at = {0, 0};
     for (int32_t i = 0; i < n_groups; i++, at.first += at.n) {
@@ -162,37 +164,37 @@ static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linea
 }
 
 /* Computes x += sum of weight_e * expert_e(h) over the experts that are chosen for each token, with h in f->normed. */
-static void experts(um_forward *f, const um_layer *y, const um_batch *b) {
-    const um_arch *a = &f->m->arch;
-    const um_moe moe = {.route = &a->route,
+static void experts(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_layer *y = &f->net->layer[layer];
+    const um_moe moe = {.route = &f->net->route,
                         .logits = f->routed,
-                        .bias = y->router_bias,
+                        .bias = um_values(y->router_bias),
                         .block = f->block,
                         .gate_up = (const um_weight *const *)y->expert_gate_up,
                         .down = (const um_weight *const *)y->expert_down,
                         .x = f->normed,
                         .n_tokens = b->n_tokens,
-                        .hidden = a->hidden,
-                        .n_ff = a->expert_ff,
+                        .hidden = f->net->hidden,
+                        .n_ff = um_kind_of(f->net, layer)->expert_ff,
                         .y = f->x};
     linear(f, &y->router, b, (rows){0, b->n_tokens}, f->normed, false, f->routed);
     f->ops->moe(f->dev, &moe);
 }
 
 static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
-    const um_arch *a = &f->m->arch;
-    const um_layer *y = &f->m->layer[layer];
-    const um_norm norm = {y->ffn_norm, y->ffn_norm_bias, a->norm_eps};
-    f->ops->norm(f->dev, f->x, &norm, b->n_tokens, a->hidden, f->normed);
-    if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, a->n_ff, b);
-    if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, a->shared_ff, b);
-    if (y->router.w) experts(f, y, b);
+    const um_layer *y = &f->net->layer[layer];
+    const um_layer_kind *k = um_kind_of(f->net, layer);
+    const um_norm norm = {um_values(y->ffn_norm), um_values(y->ffn_norm_bias), f->net->norm_eps};
+    f->ops->norm(f->dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
+    if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, k->n_ff, b);
+    if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, k->shared_ff, b);
+    if (y->router.w) experts(f, layer, b);
 }
 
 /* Numbers the routing blocks. Tokens of a span in the same routing block get the same number. No number is used in two
  * spans. */
 static void number_blocks(const um_forward *f, const um_batch *b) {
-    const int32_t length = f->m->arch.route_block;
+    const int32_t length = f->net->route_block;
     int32_t number = 0;
     for (int32_t i = 0; i < b->n_spans; i++) {
         const um_span *s = &b->span[i];
@@ -204,13 +206,12 @@ static void number_blocks(const um_forward *f, const um_batch *b) {
 }
 
 static void predict_rows(um_forward *f, const um_batch *b) {
-    const um_arch *a = &f->m->arch;
-    um_head head = {.w = f->m->head,
+    um_head head = {.w = f->net->head,
                     .hidden = f->hidden,
                     .saved = f->saved,
-                    .hidden_size = a->hidden,
-                    .vocab = f->m->n_text,
-                    .scale = a->logit_scale,
+                    .hidden_size = f->net->hidden,
+                    .vocab = f->net->vocab,
+                    .scale = f->net->logit_scale,
                     .row = b->row,
                     .n_rows = b->n_rows,
                     .answer = b->answer};
@@ -220,7 +221,7 @@ static void predict_rows(um_forward *f, const um_batch *b) {
 /* Saves hidden rows for later passes. Rows of this pass may read rows that an earlier pass saved, so this is done after
  * the pass has ended. */
 static void save_rows(um_forward *f, const um_batch *b) {
-    const size_t H = (size_t)f->m->arch.hidden;
+    const size_t H = (size_t)f->net->hidden;
     for (int32_t i = 0; i < b->n_saves; i++) {
         const int32_t from = b->save[i][0], to = b->save[i][1];
         assert(from >= 0 && from < b->n_tokens && to >= 0 && to < f->c.n_saved);
@@ -228,35 +229,35 @@ static void save_rows(um_forward *f, const um_batch *b) {
     }
 }
 
-um_status um_forward_submit(um_forward *f, const um_batch *b, um_err *err) {
+um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
-    const um_arch *a = &f->m->arch;
+    const um_network *n = f->net;
     assert(b->n_tokens <= f->c.max_tokens && b->n_rows <= f->c.max_rows);
 
     f->selects = false;
     for (int32_t i = 0; i < b->n_spans; i++) f->selects |= b->span[i].select != NULL;
     if (b->n_tokens) {
         if (f->block) number_blocks(f, b);
-        ops->embed(dev, f->m->embed, b->id, b->n_tokens, a->embed_scale, f->x);
-        if (b->n_soft) ops->embed_soft(dev, f->m->embed, b->soft, b->n_soft, a->embed_scale, f->x);
-        for (int32_t layer = 0; layer < a->n_layers; layer++) {
+        ops->embed(dev, n->embed, b->id, b->n_tokens, n->embed_scale, f->x);
+        if (b->n_soft) ops->embed_soft(dev, n->embed, b->soft, b->n_soft, n->embed_scale, f->x);
+        for (int32_t layer = 0; layer < n->n_layers; layer++) {
             attention_half(f, layer, b);
             feed_forward_half(f, layer, b);
         }
-        const um_norm norm = {f->m->final_norm, f->m->final_norm_bias, a->norm_eps};
-        ops->norm(dev, f->x, &norm, b->n_tokens, a->hidden, f->hidden);
+        const um_norm norm = {um_values(n->final_norm), um_values(n->final_norm_bias), n->norm_eps};
+        ops->norm(dev, f->x, &norm, b->n_tokens, n->hidden, f->hidden);
     }
     predict_rows(f, b);
     f->batch = b;
     return ops->submit ? ops->submit(dev, err) : UM_OK;
 }
 
-void um_forward_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+void um_host_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
     f->ops->kv_copy(f->dev, f->kv, from, to, n);
 }
 
-um_status um_forward_wait(um_forward *f, um_err *err) {
+um_status um_host_wait(um_forward *f, um_err *err) {
     assert(f->batch);
     um_status s = f->ops->wait ? f->ops->wait(f->dev, err) : UM_OK;
     if (!s) save_rows(f, f->batch);
@@ -264,14 +265,15 @@ um_status um_forward_wait(um_forward *f, um_err *err) {
     return s;
 }
 
-const um_kv *um_forward_kv(const um_forward *f) { return f->kv; }
-void um_forward_profile(um_forward *f, um_profile *p) {
-    f->timed = (um_timed){f->m->ops, f->own, p};
-    f->ops = p ? &um_ops_timed : f->m->ops;
+const um_kv *um_host_kv(const um_forward *f) { return f->kv; }
+
+void um_host_profile(um_forward *f, um_profile *p) {
+    f->timed = (um_timed){f->d->ops, f->own, p};
+    f->ops = p ? &um_ops_timed : f->d->ops;
     f->dev = p ? (um_dev *)(void *)&f->timed : f->own;
 }
 
-const float *um_forward_hidden(const um_forward *f) { return f->hidden; }
+const float *um_host_hidden(const um_forward *f) { return f->hidden; }
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
@@ -279,7 +281,7 @@ static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t widt
     if (!width) return UM_OK;
     size_t bytes = um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), sizeof(float));
     void *p = NULL;
-    um_status s = f->m->ops->buffer(f->own, &p, bytes, what, err);
+    um_status s = f->d->ops->buffer(f->own, &p, bytes, what, err);
     if (s) return s;
     *out = p;
     f->workspace += bytes;
@@ -287,37 +289,55 @@ static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t widt
 }
 
 static um_status new_blocks(um_forward *f, um_err *err) {
-    if (!f->m->arch.route.capacity) return UM_OK;
+    if (!f->net->route.capacity) return UM_OK;
     size_t bytes = um_mul((size_t)UM_MAX(f->c.max_tokens, 1), sizeof(int32_t));
     void *p = NULL;
-    um_status s = f->m->ops->buffer(f->own, &p, bytes, "routing blocks", err);
+    um_status s = f->d->ops->buffer(f->own, &p, bytes, "routing blocks", err);
     f->block = p;
     f->workspace += bytes;
     return s;
 }
 
+/* The widest rows that a layer needs, in elements. */
+typedef struct widths {
+    int32_t qkv, q, ff;
+} widths;
+
+static widths widest(const um_network *n) {
+    widths w = {0};
+    for (int32_t i = 0; i < n->n_kinds; i++) {
+        const um_layer_kind *k = &n->kind[i];
+        w.qkv = UM_MAX(w.qkv, qkv_width(k));
+        w.q = UM_MAX(w.q, q_width(k));
+        w.ff = UM_MAX(w.ff, UM_MAX(k->n_ff, k->shared_ff));
+    }
+    return w;
+}
+
 static um_status new_workspace(um_forward *f, um_err *err) {
-    const um_arch *a = &f->m->arch;
-    const int32_t T = f->c.max_tokens, ff = UM_MAX(a->n_ff, a->shared_ff);
-    um_status s = new_rows(f, &f->x, T, a->hidden, "residual stream", err);
-    if (!s) s = new_rows(f, &f->normed, T, a->hidden, "normed activations", err);
-    if (!s) s = new_rows(f, &f->qkv, T, qkv_width(a), "queries, keys and values", err);
-    if (!s) s = new_rows(f, &f->attended, T, q_width(a), "attention output", err);
-    if (!s) s = new_rows(f, &f->gate_up, wide_rows(f), 2 * ff, "gate and up activations", err);
-    if (!s) s = new_rows(f, &f->gated, wide_rows(f), ff, "gated activations", err);
-    if (!s) s = new_rows(f, &f->routed, T, a->route.n_experts, "router products", err);
-    if (!s) s = new_rows(f, &f->low, T, f->m->merged ? 0 : f->m->rank_max, "products of adapters", err);
+    const um_network *n = f->net;
+    const widths w = widest(n);
+    const int32_t T = f->c.max_tokens;
+    um_status s = new_rows(f, &f->x, T, n->hidden, "residual stream", err);
+    if (!s) s = new_rows(f, &f->normed, T, n->hidden, "normed activations", err);
+    if (!s) s = new_rows(f, &f->qkv, T, w.qkv, "queries, keys and values", err);
+    if (!s) s = new_rows(f, &f->attended, T, w.q, "attention output", err);
+    if (!s) s = new_rows(f, &f->gate_up, wide_rows(f), 2 * w.ff, "gate and up activations", err);
+    if (!s) s = new_rows(f, &f->gated, wide_rows(f), w.ff, "gated activations", err);
+    if (!s) s = new_rows(f, &f->routed, T, n->route.n_experts, "router products", err);
+    if (!s) s = new_rows(f, &f->low, T, n->rank_max, "products of adapters", err);
     if (!s) s = new_blocks(f, err);
-    if (!s) s = new_rows(f, &f->hidden, T, a->hidden, "final hidden rows", err);
-    if (!s) s = new_rows(f, &f->saved, f->c.n_saved, a->hidden, "saved hidden rows", err);
+    if (!s) s = new_rows(f, &f->hidden, T, n->hidden, "final hidden rows", err);
+    if (!s) s = new_rows(f, &f->saved, f->c.n_saved, n->hidden, "saved hidden rows", err);
     return s;
 }
 
+/* The layers of a KV cache have the same number of KV heads and the same head size. */
 static um_kv_shape kv_shape(const um_forward *f) {
-    const um_arch *a = &f->m->arch;
-    return (um_kv_shape){.n_layers = a->n_layers,
-                         .n_kv_heads = a->n_kv_heads,
-                         .head_dim = a->head_dim,
+    const um_layer_kind *k = &f->net->kind[0];
+    return (um_kv_shape){.n_layers = f->net->n_layers,
+                         .n_kv_heads = k->n_kv_heads,
+                         .head_dim = k->head_dim,
                          .page_size = f->c.page_size,
                          .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
                          .n_scratch_slots = (int64_t)f->c.n_scratch_pages * f->c.page_size,
@@ -325,42 +345,41 @@ static um_kv_shape kv_shape(const um_forward *f) {
                          .layout = f->c.layout};
 }
 
-um_status um_forward_new(um_forward **out, um_model *m, const um_forward_config *c, um_err *err) {
+um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                              um_err *err) {
     um_forward *f = UM_NEW(um_forward);
-    f->m = m;
+    f->d = d;
+    f->net = n;
     f->c = *c;
     um_kv_shape shape = kv_shape(f);
-    um_status s = um_model_acquire_device(m, &f->own, err);
-    um_forward_profile(f, NULL);
-    if (!s) s = m->ops->kv_new(f->own, &f->kv, &shape, err);
+    um_status s = um_host_acquire(d, &f->own, err);
+    um_host_profile(f, NULL);
+    if (!s) s = d->ops->kv_new(f->own, &f->kv, &shape, err);
     if (!s) s = new_workspace(f, err);
     if (s) {
-        um_forward_free(f);
+        um_host_forward_free(f);
         f = NULL;
     }
     *out = f;
     return s;
 }
 
-void um_forward_free(um_forward *f) {
+void um_host_forward_free(um_forward *f) {
     if (!f) return;
     void *buffer[] = {f->x,      f->normed, f->qkv,   f->attended, f->gate_up, f->gated,
                       f->routed, f->low,    f->block, f->hidden,   f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
-        if (buffer[i]) f->m->ops->buffer_free(f->own, buffer[i]);
-    if (f->kv) f->m->ops->kv_free(f->own, f->kv);
-    if (f->own) um_model_release_device(f->m, f->own);
+        if (buffer[i]) f->d->ops->buffer_free(f->own, buffer[i]);
+    if (f->kv) f->d->ops->kv_free(f->own, f->kv);
+    if (f->own) um_host_release(f->d, f->own);
     um_free(f);
 }
 
-size_t um_forward_kv_bytes(const um_forward *f) {
-    um_kv_shape shape = kv_shape(f);
-    return f->m->ops->kv_bytes(&shape);
+um_forward_memory um_host_memory(const um_forward *f) {
+    const um_ops *ops = f->d->ops;
+    const um_kv_shape shape = kv_shape(f);
+    return (um_forward_memory){.kv = ops->kv_bytes(&shape),
+                               .workspace = f->workspace + ops->scratch_bytes(f->own) + ops->kv_scratch_bytes(&shape)};
 }
 
-size_t um_forward_workspace_bytes(const um_forward *f) {
-    um_kv_shape shape = kv_shape(f);
-    return f->workspace + f->m->ops->scratch_bytes(f->own) + f->m->ops->kv_scratch_bytes(&shape);
-}
-
-int um_forward_threads(const um_forward *f) { return f->m->ops->threads(f->own); }
+int um_host_threads(const um_forward *f) { return f->d->ops->threads(f->own); }

@@ -1,0 +1,111 @@
+/* backend: owns weights, keys and values, and activations, in its own types and layouts, and runs whole passes. The
+ * rest of the program holds handles only; it never reads or writes the memory of a backend.
+ *
+ * `cpu` and `ref` are the host backend (host.c, transformer.c) over one table of operations each (ops.h). `cuda` is a
+ * plugin with a pass of its own (plugin.c, src/cuda).
+ *
+ * Threads: a um_device may be used by one thread at a time, a um_forward likewise. The um_forward of one device may run
+ * passes at the same time, each on its own thread. */
+#ifndef UM_OPS_BACKEND_H
+#define UM_OPS_BACKEND_H
+
+#include "ops/network.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct um_device um_device;   /* an open backend, with the weights of one model */
+typedef struct um_forward um_forward; /* the KV cache and the activations of one engine */
+
+/* What a device is, for messages and reports. */
+typedef struct um_device_info {
+    char name[64];        /* "avx512_bf16", "NVIDIA H200" */
+    int threads;          /* threads of a pass; 0: they are not the program's */
+    size_t memory, there; /* bytes of the device's own memory, and those that are free; 0: it uses the host's */
+} um_device_info;
+
+/* The largest sizes of a pass, and the layout of the KV cache. */
+typedef struct um_forward_config {
+    int32_t max_tokens, max_rows, n_saved, page_size, n_pages, n_scratch_pages;
+    um_dtype kv_type;
+    um_kv_layout layout;
+} um_forward_config;
+
+typedef struct um_forward_memory {
+    size_t kv;        /* bytes of the pages that requests own */
+    size_t workspace; /* bytes of activations, saved rows, scratch pages and scratch memory */
+} um_forward_memory;
+
+typedef struct um_backend um_backend;
+struct um_backend {
+    const char *name, *summary;
+    /* Stores the table that serves this name. NULL: this table itself. A plugin is loaded here. Errors:
+     * UM_EUNSUPPORTED, the plugin is not there or of another version. */
+    um_status (*load)(const um_backend **out, um_err *err);
+    const um_ops *ops; /* the operations of a host backend; NULL for others */
+
+    /* Opens the device for passes up to the sizes of c, which includes the device's number. *out is released with
+     * close. Errors: UM_EUNSUPPORTED, UM_ENOMEM, UM_ELIMIT, UM_EDEVICE. */
+    um_status (*open)(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err);
+    void (*close)(um_device *d); /* d may be NULL; its weights and vectors must have been freed */
+    void (*info)(const um_device *d, um_device_info *out);
+
+    /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards.
+     * type is the arithmetic of the products: the device's dtype, or UM_F32 for a layer that stays exact (routers). */
+    um_status (*weight)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
+    void (*weight_free)(um_device *d, um_weight *w);
+    size_t (*weight_bytes)(const um_weight *w); /* allocated memory */
+    /* Copies the elements of `part` [n_parts], one after the other, as fp32. `what` names them in an error. */
+    um_status (*vector)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
+                        um_err *err);
+    void (*vector_free)(um_device *d, um_vector *v);
+
+    /* Allocates the KV cache, activations and saved rows for passes up to the given sizes, which may not exceed those
+     * that the device was opened for. The device and the network must outlive *out, which is released with
+     * forward_free. Errors: UM_ENOMEM, UM_ELIMIT, UM_EUNSUPPORTED. */
+    um_status (*forward_new)(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                             um_err *err);
+    void (*forward_free)(um_forward *f); /* f may be NULL */
+    um_forward_memory (*memory)(const um_forward *f);
+    /* Copies the keys and values of a page's first n positions to another page. Must be called between passes. The next
+     * pass reports an error of the copy. */
+    void (*copy_page)(um_forward *f, int32_t from, int32_t to, int32_t n);
+    /* Starts a pass over the batch. The caller must not change the batch before `wait` has returned. Errors:
+     * UM_EDEVICE. After an error of this function or of `wait`, predictions and all keys and values are undefined, and
+     * only forward_free may be called. */
+    um_status (*submit)(um_forward *f, const um_batch *b, um_err *err);
+    /* Waits for the end of the submitted pass. The predictions are complete when it returns UM_OK. Errors: UM_EDEVICE.
+     */
+    um_status (*wait)(um_forward *f, um_err *err);
+    /* Records the operations of the following passes as spans of p, which must outlive these passes. NULL stops it. */
+    void (*profile)(um_forward *f, um_profile *p);
+};
+
+/* The list of backends; NULL ends it. */
+extern const um_backend *const um_backends_all[];
+/* Finds and loads a backend by the name of a device: "cpu", "ref", "cuda", "cuda:1". *number is the number behind the
+ * colon, 0 without one. UM_EUNSUPPORTED for an unknown name; the message lists the known ones. */
+um_status um_backend_find(const um_backend **out, int32_t *number, const char *device, um_err *err);
+
+/* ---- The host backend (host/host.c, host/transformer.c) ---- */
+extern const um_backend um_backend_cpu, um_backend_ref;
+/* The functions of um_backend over the operations self->ops. A table of its own may use them. */
+um_status um_host_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err);
+/* Returns the final hidden rows of the last pass [n_tokens, hidden], after the final norm. */
+const float *um_host_hidden(const um_forward *f);
+/* Returns the KV cache, in the layout of the operations. */
+const um_kv *um_host_kv(const um_forward *f);
+/* Returns the number of threads of its passes. */
+int um_host_threads(const um_forward *f);
+
+/* ---- Tensors of a checkpoint (tensor.c) ---- */
+/* Returns the number of elements of t, 1 for a scalar. */
+size_t um_tensor_elements(const um_tensor *t);
+/* Converts all elements of t to fp32. The data of t may be unaligned. */
+void um_tensor_to_f32(const um_tensor *t, float *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+/* network: a loaded model as a backend sees it: sizes, the kind of each layer, and handles of weights. Plain data,
+ * without names of tensors or families. The model room fills it in; backends read it. */
+#ifndef UM_OPS_NETWORK_H
+#define UM_OPS_NETWORK_H
+
+#include "ops/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* fp32 values in the backend's memory: norms, biases, rotary tables. */
+typedef struct um_vector um_vector;
+
+/* The matrices of an adapter for a linear layer: it adds b (a x) to the layer's output. b contains the adapter's scale.
+ * When a is NULL, the adapter does not change the layer. */
+typedef struct um_low_rank {
+    um_weight *a, *b; /* [rank, in], [out, rank]; where matrices are stacked, rank is the sum of their ranks */
+    int32_t in, rank, out;
+} um_low_rank;
+
+/* A linear layer: y = w x + bias. */
+typedef struct um_linear {
+    um_weight *w;
+    um_vector *bias;       /* or NULL */
+    um_low_rank *low_rank; /* [n_adapters]; NULL: no adapter changes the layer */
+} um_linear;
+
+/* The cosines and sines of the rotation of queries and keys. */
+typedef struct um_rotary {
+    um_vector *cos, *sin; /* [positions, rope_dim / 2] */
+} um_rotary;
+
+/* What the layers of one kind have in common. */
+typedef struct um_layer_kind {
+    int32_t n_heads, n_kv_heads, head_dim;
+    int32_t rope_dim; /* rotated dimensions of a head */
+    int32_t rotary;   /* index of the rotary tables in um_network.rotary */
+    int32_t n_ff;     /* width of the dense feed-forward layer; 0: none */
+    /* Widths of one routed expert and of the shared expert; 0: none. With experts, um_network.route is the rule. */
+    int32_t expert_ff, shared_ff;
+} um_layer_kind;
+
+/* A layer. Parts that its kind lacks are NULL. */
+typedef struct um_layer {
+    int32_t kind; /* index in um_network.kind */
+    um_linear qkv, o;
+    um_linear gate_up, down;                       /* used by a dense layer */
+    um_linear router, shared_gate_up, shared_down; /* used by a mixture of experts */
+    um_weight **expert_gate_up, **expert_down;     /* [E] */
+    um_vector *attn_norm, *ffn_norm, *q_norm, *k_norm;
+    um_vector *attn_norm_bias, *ffn_norm_bias;
+    um_vector *router_bias; /* [E] correction bias of the choice of experts; not part of the router's product */
+} um_layer;
+
+#define UM_LAYER_KINDS_MAX 4
+#define UM_ROTARY_MAX      2
+
+typedef struct um_network {
+    int32_t n_layers, hidden;
+    int32_t vocab; /* ids that an answer may contain; embedding and head may have more rows */
+    float norm_eps, embed_scale, logit_scale;
+    float clip_qkv;        /* > 0: queries, keys and values are clamped to [-clip, clip] */
+    um_expert_route route; /* n_experts 0: no layer has experts */
+    int32_t route_block;   /* when route.capacity is set: positions of a routing block, counted from position 0 */
+    int32_t n_kinds, n_rotary;
+    um_layer_kind kind[UM_LAYER_KINDS_MAX];
+    um_rotary rotary[UM_ROTARY_MAX];
+    um_layer *layer;                         /* [n_layers] */
+    um_weight *embed, *head;                 /* head == embed when tied */
+    um_vector *final_norm, *final_norm_bias; /* the bias is NULL when there is none */
+    int32_t n_adapters;                      /* adapters that are kept beside the weights */
+    int32_t rank_max;                        /* largest um_low_rank.rank; 0 without adapters */
+} um_network;
+
+/* Returns the kind of a layer. */
+static inline const um_layer_kind *um_kind_of(const um_network *n, int32_t layer) {
+    return &n->kind[n->layer[layer].kind];
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
