@@ -33,9 +33,9 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
 # Further libraries of the program, for its server.
 SERVER_PACKAGES := libevent_core libzmq
-LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
+LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 # The libraries of a program that links libunmask.a.
-STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -lm
+STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \

@@ -149,7 +149,7 @@ _unmask_value() {
     *' --model') reply='DIR' ;;
     *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     *' --mask-token-id') reply='' ;;
-    *' --device') reply='cpu ref' ;;
+    *' --device') reply='cpu cuda cuda:N ref' ;;
     *' --dtype') reply='auto float32 bfloat16' ;;
     *' --chat-template') reply='FILE' ;;
     *' --special-in-content') reply='auto parse text strict reject' ;;

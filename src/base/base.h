@@ -345,6 +345,8 @@ typedef struct um_profile {
 /* Starts a trace in a file, overwriting an existing one, and sets the sums to 0. Does nothing when the profile is on.
  * UM_EIO. */
 um_status um_profile_start(um_profile *p, const char *path, um_err *err);
+/* Adds a span that was measured elsewhere, within the open span. start and end are times of um_now. */
+void um_profile_add(um_profile *p, const char *name, double start, double end, int32_t size);
 /* Ends the trace and writes the sums to a table in the same folder ("x.json" -> "x.csv"). The sums stay until the next
  * start. Does nothing when the profile is off. UM_EIO when a file could not be written. */
 um_status um_profile_stop(um_profile *p, um_err *err);
@@ -499,7 +501,7 @@ typedef struct um_option {
     um_opt_type type;
     size_t offset, size; /* place and size of the field in its struct */
     double min, max;     /* range of a number; both 0: no range */
-    const char *choices; /* "a|b|c" for UM_OPT_NAME and UM_OPT_CHOICE, or NULL */
+    const char *choices; /* "a|b|c" for UM_OPT_NAME and UM_OPT_CHOICE, or NULL. "a:N" of UM_OPT_NAME is a number */
     const char *def;     /* default as text; NULL: no default (UM_OPT_STR only) */
     /* The value that "auto" stores, as text ("nan", "0", "-1"), or NULL when "auto" is not allowed. Where it is "-1",
      * the text "-1" means "auto" too. "off=nan" allows the word "off" in place of "auto". */

@@ -113,11 +113,24 @@ static um_status set_float(const um_option *row, void *field, const char *value,
     return UM_OK;
 }
 
+/* Returns whether the value is a choice "word:N" with a number in place of N. */
+static bool is_numbered(const char *choices, const char *value) {
+    char name[64];
+    um_str word;
+    const char *colon = strchr(value, ':');
+    const size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (digits == 0 || digits > 4 || colon[1 + digits] || colon - value > 32) return false;
+    snprintf(name, sizeof name, "%.*s:N", (int)(colon - value), value);
+    return um_word_index(choices, '|', name, &word) >= 0;
+}
+
 /* Stores a word. If the row has choices, stores the spelling that the row uses. */
 static um_status set_name(const um_option *row, void *field, const char *value, bool check, um_err *err) {
     um_str word = um_str_of(value);
-    if (check && row->choices && um_word_index(row->choices, '|', value, &word) < 0)
-        return fail_kind(row, NULL, value, err);
+    if (check && row->choices && um_word_index(row->choices, '|', value, &word) < 0) {
+        if (!is_numbered(row->choices, value)) return fail_kind(row, NULL, value, err);
+        word = um_str_of(value);
+    }
     if (word.n >= row->size) return fail_kind(row, "a shorter word", value, err);
     memcpy(field, word.p, word.n);
     memset((char *)field + word.n, 0, row->size - word.n);

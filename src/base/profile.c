@@ -28,6 +28,11 @@ static um_profile_sum *sum_of(um_profile *p, const char *name) {
     return &p->sum[p->n_sums++];
 }
 
+static void store_span(um_profile *p, const char *name, double start, double end, int32_t size) {
+    if (p->n_spans == UM_PROFILE_SPANS) p->n_dropped++;
+    else p->span[p->n_spans++] = (um_profile_span){name, start, end, size};
+}
+
 /* Ignores a span that was entered before the profile was started. */
 void um_profile_close(um_profile *p, double since, const char *name, int32_t size) {
     if (since < p->origin) return;
@@ -38,8 +43,17 @@ void um_profile_close(um_profile *p, double since, const char *name, int32_t siz
     s->self += seconds - p->inside[p->depth];
     p->inside[--p->depth] += seconds;
     if (p->depth == 0) p->total += seconds;
-    if (p->n_spans == UM_PROFILE_SPANS) p->n_dropped++;
-    else p->span[p->n_spans++] = (um_profile_span){name, since, end, size};
+    store_span(p, name, since, end, size);
+}
+
+void um_profile_add(um_profile *p, const char *name, double start, double end, int32_t size) {
+    if (!p->on || p->depth == 0) return;
+    um_profile_sum *s = sum_of(p, name);
+    s->n++;
+    s->seconds += end - start;
+    s->self += end - start;
+    p->inside[p->depth] += end - start;
+    store_span(p, name, start, end, size);
 }
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */

@@ -174,6 +174,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     st = m->backend->forward_new(&e->forward, m->device, &m->net,
                                  &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
                                                       .max_rows = e->config.max_num_batched_tokens,
+                                                      .max_spans = e->room.n_seg,
                                                       .n_saved = e->config.max_num_reqs,
                                                       .page_size = e->config.page_size,
                                                       .n_pages = e->config.num_pages,

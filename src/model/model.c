@@ -40,7 +40,8 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
                                   .max_experts = a->route.n_experts,
                                   .max_top_k = a->route.top_k,
                                   .max_expert_ff = a->expert_ff};
-    return m->backend->open(&m->device, m->backend, &config, err);
+    s = m->backend->open(&m->device, m->backend, &config, err);
+    return s && !m->backend->ops ? um_fail_in(err, "device \"%s\" can't be used (--device cpu works)", c->device) : s;
 }
 
 /* Fills one rotary table with cos or sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in

@@ -66,9 +66,9 @@ completes_options_of_the_command_alone() {
     [ "$(complete_words list --)" = '--config --help --json --print-config' ]
 }
 completes_values() {
-    [ "$(complete_words run --device '')" = 'cpu ref' ]
+    [ "$(complete_words run --device '')" = 'cpu cuda cuda:N ref' ]
     [ "$(complete_words run --device = r)" = ref ]
-    [ "$(complete_words run --device =)" = 'cpu ref' ]
+    [ "$(complete_words run --device =)" = 'cpu cuda cuda:N ref' ]
     [ "$(complete_words generate --decoding-strategy m)" = multi_bd ]
     [ -z "$(complete_words run --threads '')" ]
 }

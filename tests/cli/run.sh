@@ -239,6 +239,12 @@ unknown_instruction_set_is_refused_with_those_there_are() {
     [ "$rc" = 3 ]
     grep -qE 'UM_CPU_ISA: "mmx" is not available on this processor; expected one of .*"plain C"' "$work/err"
 }
+a_device_that_cannot_be_used_is_refused_in_one_line() {
+    CUDA_VISIBLE_DEVICES='' words_try --device cuda:1 t5
+    [ "$rc" = 3 ]
+    [ "$(grep -c . "$work/err")" = 1 ]
+    grep -q -- 'device "cuda.*--device cpu works' "$work/err"
+}
 instruction_set_can_be_chosen() {
     UM_CPU_ISA='plain C' terminal --max-tokens 4 t5
     grep -q 'plain C' "$work/out"

@@ -29,7 +29,7 @@ static const um_option rows[] = {
     {"seed", NULL, UM_OPT_INT64, UM_FIELD(settings, seed), -1, 9e15, NULL, "-1", NULL, "N", "Output", "random seed"},
     {"accept_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(settings, threshold), 0, 1, NULL, "auto", "nan", "P", "Output",
      "probability from which a token is taken"},
-    {"device", NULL, UM_OPT_NAME, UM_FIELD(settings, device), 0, 0, "cpu|ref", "cpu", NULL, "NAME", "Memory",
+    {"device", NULL, UM_OPT_NAME, UM_FIELD(settings, device), 0, 0, "cpu|ref|gpu:N", "cpu", NULL, "NAME", "Memory",
      "what computes"},
     {"order", NULL, UM_OPT_CHOICE, UM_FIELD(settings, order), 0, 0, "low_first|random|none", "random", NULL, "NAME",
      "Memory", "order of tokens"},
@@ -70,6 +70,16 @@ static void sets_each_type_from_text(void **state) {
     assert_string_equal(s.model, "dir");
 }
 
+static void choice_with_a_number_takes_any_number(void **state) {
+    (void)state;
+    static const char *const refused[] = {"gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:12345", "cpu:1", ":1"};
+    settings s = fresh();
+    assert_int_equal(set(&s, "device", "gpu:12", NULL), UM_OK);
+    assert_string_equal(s.device, "gpu:12");
+    for (size_t i = 0; i < UM_LEN(refused); i++) assert_int_equal(set(&s, "device", refused[i], NULL), UM_EINVAL);
+    assert_string_equal(s.device, "gpu:12");
+}
+
 static void finds_rows_by_alias(void **state) {
     (void)state;
     assert_ptr_equal(um_options_find(rows, UM_LEN(rows), "num-threads"), &rows[2]);
@@ -91,7 +101,7 @@ static void refuses_bad_values_and_says_why(void **state) {
         {"block_size", "0", "block_size: 0 is outside 1..256"},
         {"seed", "-2", "seed: -2 is outside -1 or more"},
         {"quiet", "maybe", "quiet: expected true or false, found \"maybe\""},
-        {"device", "gpu", "device: expected cpu or ref, found \"gpu\""},
+        {"device", "gpu", "device: expected cpu, ref or gpu:N, found \"gpu\""},
         {"order", "1", "order: expected low_first, random or none, found \"1\""},
     };
     for (size_t i = 0; i < UM_LEN(bad); i++) {
@@ -247,6 +257,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_rows),
         cmocka_unit_test(sets_each_type_from_text),
+        cmocka_unit_test(choice_with_a_number_takes_any_number),
         cmocka_unit_test(finds_rows_by_alias),
         cmocka_unit_test(refuses_bad_values_and_says_why),
         cmocka_unit_test(words_that_do_not_fit_are_refused),

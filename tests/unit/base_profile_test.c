@@ -123,6 +123,24 @@ static void a_span_of_an_earlier_profile_is_left_out(void **state) {
     assert_int_equal(sum_of(&p, "outer")->n, 1);
 }
 
+static void an_added_span_lies_within_the_open_one(void **state) {
+    (void)state;
+    um_profile p = {0};
+    um_profile_add(&p, "kernel", 1, 2, 3); /* off: nothing is recorded */
+    assert_int_equal(p.n_spans, 0);
+    start(&p);
+    um_profile_add(&p, "kernel", 1, 2, 3); /* no span is open */
+    assert_int_equal(p.n_spans, 0);
+    double since = um_profile_enter(&p);
+    um_profile_add(&p, "kernel", since, since + 2, 3);
+    um_profile_leave(&p, since, "step", 1);
+    assert_int_equal(p.n_spans, 2);
+    assert_string_equal(p.sum[0].name, "kernel");
+    assert_true(p.sum[0].n == 1 && p.sum[0].self == p.sum[0].seconds);
+    assert_true(p.sum[1].seconds - p.sum[1].self == p.sum[0].seconds);
+    assert_true(um_profile_stop(&p, NULL) == UM_OK);
+}
+
 static void starting_twice_and_stopping_twice_are_fine(void **state) {
     (void)state;
     um_profile p = {0};
@@ -193,6 +211,7 @@ int main(void) {
         cmocka_unit_test(off_nothing_is_recorded),
         cmocka_unit_test(a_span_that_began_before_the_profile_is_left_out),
         cmocka_unit_test(a_span_of_an_earlier_profile_is_left_out),
+        cmocka_unit_test(an_added_span_lies_within_the_open_one),
         cmocka_unit_test(starting_twice_and_stopping_twice_are_fine),
         cmocka_unit_test(spans_without_room_are_counted),
         cmocka_unit_test(the_table_lists_the_longest_first),
