@@ -9,8 +9,7 @@
 /* Returns UM_OK for cudaSuccess, else UM_ENOMEM or UM_EDEVICE with the message "what: CUDA's text". */
 static inline um_status um_cu_check(cudaError_t e, const char *what, um_err *err) {
     if (e == cudaSuccess) return UM_OK;
-    return um_fail(err, e == cudaErrorMemoryAllocation ? UM_ENOMEM : UM_EDEVICE, "%s: %s", what,
-                   cudaGetErrorString(e));
+    return um_fail(err, e == cudaErrorMemoryAllocation ? UM_ENOMEM : UM_EDEVICE, "%s: %s", what, cudaGetErrorString(e));
 }
 
 /* Checks the launches since the last check. Does not wait for the kernels. */

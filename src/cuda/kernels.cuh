@@ -92,8 +92,8 @@ um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, 
 typedef struct um_cu_low_rank {
     um_cu_matrix a, b; /* [rank, in], [out, rank], both of one type */
 } um_cu_low_rank;
-/* y[t] += B (A x[t]) for every token whose span has an adapter; low_rank [n_adapters] lies in device memory. x [T, in] has
- * the type of A. The rank of a layer is at most rank_max. low fp32 [T, rank_max] is scratch. y [T, out] of y_type.
+/* y[t] += B (A x[t]) for every token whose span has an adapter; low_rank [n_adapters] lies in device memory. x [T, in]
+ * has the type of A. The rank of a layer is at most rank_max. low fp32 [T, rank_max] is scratch. y [T, out] of y_type.
  * A x is rounded to the type of B before the second product when that is bf16. */
 void um_cu_low_rank_add(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t out, int32_t rank_max,
                         um_dtype type, const void *x, float *low, um_dtype y_type, void *y, cudaStream_t s);
@@ -119,8 +119,8 @@ typedef struct um_cu_rope {
     float eps, clip;
     const float *cos, *sin; /* [positions, rope_dim / 2] */
 } um_cu_rope;
-/* The formula of um_rope_kv (ops/ops.h): norm, clamp, rotation of queries and keys; keys and values go to their slots in
- * the KV's type. Arithmetic in fp32; the rotated queries are rounded to `type` when stored. */
+/* The formula of um_rope_kv (ops/ops.h): norm, clamp, rotation of queries and keys; keys and values go to their slots
+ * in the KV's type. Arithmetic in fp32; the rotated queries are rounded to `type` when stored. */
 void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s);
 
 typedef struct um_cu_attention {
@@ -154,8 +154,8 @@ typedef struct um_cu_moe {
     um_expert_route route;
     const float *logits; /* [T, E] */
     const float *bias;   /* [E] or NULL */
-    /* All experts of a layer, one after another: [E][2 ff, H] and [E][H, ff] of `type`. */
-    const void *gate_up, *down;
+    /* Device arrays of the experts' matrices: E pointers to [2 ff, H] and to [H, ff] of `type`. */
+    const void *const *gate_up, *const *down;
     um_dtype type;
     const void *x; /* [T, H] of `type` */
     int32_t hidden, n_ff;
@@ -172,18 +172,20 @@ void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 #define UM_CU_VOCAB_TILE 8192 /* ids whose logits exist at a time, for all rows */
 #define UM_CU_WHOLE_ROWS 16   /* rows whose logits exist as a whole at a time */
 typedef struct um_cu_head {
-    const um_cu_matrix *w;        /* [V, H] */
-    const float *hidden, *saved;  /* fp32 [T, H], [n_saved, H] after the final norm */
-    int32_t hidden_size, vocab;   /* ids are below vocab; w may have more rows */
+    const um_cu_matrix *w;       /* [V, H] */
+    const float *hidden, *saved; /* fp32 [T, H], [n_saved, H] after the final norm */
+    int32_t hidden_size, vocab;  /* ids are below vocab; w may have more rows */
     float scale;
-    void *mixed;                  /* [n_rows, H] of w->type: scratch */
-    void *scratch;                /* um_cu_head_scratch bytes */
-    um_answer *answer;            /* [n_rows] in pinned host memory mapped into the device; `top` is not written */
-    um_top *top;                  /* entries of all rows' lists, the same kind of memory */
+    void *mixed;       /* [n_rows, H] of w->type: scratch */
+    void *scratch;     /* um_cu_head_scratch bytes */
+    um_answer *answer; /* [n_rows] in pinned host memory mapped into the device; `top` is not written */
+    um_top *top;       /* entries of all rows' lists, the same kind of memory */
 } um_cu_head;
+/* Prepares the products of the head for up to n_rows rows. */
+um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err);
 size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab, um_dtype type);
-/* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a fixed
- * order. Suitable for graphs. */
+/* Computes the answers of all rows with `whole` -1: products tile by tile, edits and bitmaps, and a reduction in a
+ * fixed order. Suitable for graphs. */
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s);
 /* Computes the answers of the n_whole rows that need all logits, in groups of UM_CU_WHOLE_ROWS. rows: their indices in
  * the batch, in host memory; runs outside of graphs. */

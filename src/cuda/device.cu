@@ -1,0 +1,247 @@
+/* The CUDA backend: devices, weights and vectors, and the table that the program loads. */
+#include "cuda/device.cuh"
+#include "ops/plugin.h"
+
+static const size_t STAGING_BYTES = (size_t)64 << 20;
+enum { LOADING_THREADS_MAX = 16, LOADING_TASKS = 64 };
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+static um_status check_number(int number, um_err *err) {
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e == cudaErrorInsufficientDriver)
+        return um_fail(err, UM_EDEVICE, "the NVIDIA driver is missing or older than CUDA %d.%d needs",
+                       CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
+        return um_fail(err, UM_EDEVICE, "there is no NVIDIA GPU, or CUDA_VISIBLE_DEVICES hides it");
+    um_status s = um_cu_check(e, "cudaGetDeviceCount", err);
+    if (s) return s;
+    if (number < n) return UM_OK;
+    return um_fail(err, UM_EDEVICE, "device cuda:%d is not there; this process sees %d, cuda:0 to cuda:%d", number, n,
+                   n - 1);
+}
+
+static um_status check_capability(const um_device *d, um_err *err) {
+    const cudaDeviceProp *p = &d->properties;
+    if (p->major >= 8) return UM_OK;
+    return um_fail(err, UM_EUNSUPPORTED, "%s has compute capability %d.%d; 8.0 or newer is needed", p->name, p->major,
+                   p->minor);
+}
+
+static void close_device(um_device *d) {
+    if (!d) return;
+    cudaSetDevice(d->number);
+    for (int i = 0; i < UM_CU_STAGINGS; i++) {
+        if (d->staging[i].host) cudaFreeHost(d->staging[i].host);
+        if (d->staging[i].free) cudaEventDestroy(d->staging[i].free);
+    }
+    if (d->stream) cudaStreamDestroy(d->stream);
+    um_pool_free(d->pool);
+    um_free(d);
+}
+
+static um_status start_device(um_device *d, um_err *err) {
+    um_status s = check_number(d->number, err);
+    if (!s) s = um_cu_check(cudaGetDeviceProperties(&d->properties, d->number), "cudaGetDeviceProperties", err);
+    if (!s) s = check_capability(d, err);
+    if (!s) s = um_cu_use(d, err);
+    if (!s) s = um_cu_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreate", err);
+    return s;
+}
+
+static um_status open_device(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
+    (void)self;
+    um_device *d = UM_NEW(um_device);
+    d->number = c->number;
+    d->dtype = c->dtype;
+    d->config = *c;
+    um_status s = c->dtype == UM_F32 || c->dtype == UM_BF16
+                      ? start_device(d, err)
+                      : um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device cuda, found %s",
+                                um_dtype_name(c->dtype));
+    if (s) {
+        close_device(d);
+        d = NULL;
+    }
+    *out = d;
+    return s;
+}
+
+static void device_info(const um_device *d, um_device_info *out) {
+    *out = {};
+    snprintf(out->name, sizeof out->name, "%.60s", d->properties.name);
+    cudaSetDevice(d->number);
+    if (cudaMemGetInfo(&out->there, &out->memory) != cudaSuccess) out->there = out->memory = 0;
+}
+
+um_status um_cu_alloc(void **out, size_t bytes, const char *what, um_err *err) {
+    size_t there = 0, all = 0;
+    *out = NULL;
+    cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* clears the error */
+        cudaMemGetInfo(&there, &all);
+        return um_fail(err, UM_ENOMEM, "%s: %zu bytes of device memory are wanted, %zu of %zu are free", what, bytes,
+                       there, all);
+    }
+    return um_cu_check(e, what, err);
+}
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
+
+static um_status open_staging(um_device *d, um_err *err) {
+    if (d->pool) return UM_OK;
+    um_status s = um_pool_new(&d->pool, UM_MIN(um_cpu_count(), LOADING_THREADS_MAX), err);
+    for (int i = 0; i < UM_CU_STAGINGS && !s; i++) {
+        um_cu_staging *g = &d->staging[i];
+        s = um_cu_check(cudaMallocHost((void **)&g->host, STAGING_BYTES), "pinned memory for loading", err);
+        if (!s) s = um_cu_check(cudaEventCreateWithFlags(&g->free, cudaEventDisableTiming), "cudaEventCreate", err);
+    }
+    return s;
+}
+
+/* Elements of a tensor that are converted to a type. */
+typedef struct conversion {
+    const um_tensor *t;
+    um_dtype type;
+    size_t first, n; /* elements [first, first + n) of t */
+    char *to;
+} conversion;
+
+static float element(const um_tensor *t, size_t i) {
+    const char *p = (const char *)t->data + i * um_dtype_size(t->type);
+    float wide;
+    uint16_t half;
+    if (t->type == UM_F32) {
+        memcpy(&wide, p, sizeof wide);
+        return wide;
+    }
+    memcpy(&half, p, sizeof half);
+    return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
+}
+
+static void convert_task(void *arg, int task, int thread) {
+    (void)thread;
+    const conversion *c = (const conversion *)arg;
+    const size_t from = c->n * (size_t)task / LOADING_TASKS, to = c->n * (size_t)(task + 1) / LOADING_TASKS;
+    const size_t size = um_dtype_size(c->type);
+    if (c->t->type == c->type) {
+        memcpy(c->to + from * size, (const char *)c->t->data + (c->first + from) * size, (to - from) * size);
+        return;
+    }
+    for (size_t i = from; i < to; i++) {
+        const float v = element(c->t, c->first + i);
+        if (c->type == UM_F32) ((float *)c->to)[i] = v;
+        else ((uint16_t *)c->to)[i] = um_f32_to_bf16(v);
+    }
+}
+
+/* Copies a tensor to the device through the staging buffers. The data of t has been read when it returns. */
+static um_status upload(um_device *d, const um_tensor *t, um_dtype type, char *to, um_err *err) {
+    const size_t size = um_dtype_size(type), n = um_tensor_elements(t), most = STAGING_BYTES / size;
+    um_status s = open_staging(d, err);
+    for (size_t i = 0, part; i < n && !s; i += part) {
+        um_cu_staging *g = &d->staging[d->next_staging];
+        d->next_staging = (d->next_staging + 1) % UM_CU_STAGINGS;
+        part = UM_MIN(n - i, most);
+        if (g->used) s = um_cu_check(cudaEventSynchronize(g->free), "loading weights", err);
+        if (s) return s;
+        conversion c = {t, type, i, part, g->host};
+        um_pool_run(d->pool, convert_task, &c, LOADING_TASKS);
+        s = um_cu_check(cudaMemcpyAsync(to + i * size, g->host, part * size, cudaMemcpyHostToDevice, d->stream),
+                        "loading weights", err);
+        if (!s) s = um_cu_check(cudaEventRecord(g->free, d->stream), "loading weights", err);
+        g->used = true;
+    }
+    return s;
+}
+
+static void weight_free(um_device *d, um_weight *w) {
+    if (!w) return;
+    cudaSetDevice(d->number);
+    cudaFree(w->m.data);
+    um_free(w);
+}
+
+static um_status weight_new(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
+                            um_err *err) {
+    int64_t rows = 0;
+    const int64_t in = part[0].dim[1];
+    for (int i = 0; i < n_parts; i++) rows += part[i].dim[0];
+    um_weight *w = UM_NEW(um_weight);
+    w->m = {(int32_t)rows, (int32_t)in, type == UM_F32 ? UM_F32 : d->dtype, NULL};
+    const size_t size = um_dtype_size(w->m.type);
+    um_status s = um_cu_use(d, err);
+    if (!s) s = um_cu_alloc(&w->m.data, um_mul(um_mul((size_t)rows, (size_t)in), size), part[0].name, err);
+    char *to = (char *)w->m.data;
+    for (int i = 0; i < n_parts && !s; i++) {
+        s = upload(d, &part[i], w->m.type, to, err);
+        to += um_tensor_elements(&part[i]) * size;
+    }
+    if (s) {
+        weight_free(d, w);
+        w = NULL;
+    }
+    *out = w;
+    return s;
+}
+
+static size_t weight_bytes(const um_weight *w) {
+    return (size_t)w->m.rows * (size_t)w->m.in * um_dtype_size(w->m.type);
+}
+
+static void vector_free(um_device *d, um_vector *v) {
+    if (!v) return;
+    cudaSetDevice(d->number);
+    cudaFree(v->data);
+    um_free(v);
+}
+
+static um_status vector_new(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
+                            um_err *err) {
+    um_vector *v = UM_NEW(um_vector);
+    for (int i = 0; i < n_parts; i++) v->n += um_tensor_elements(&part[i]);
+    um_status s = um_cu_use(d, err);
+    if (!s) s = um_cu_alloc((void **)&v->data, um_mul(v->n, sizeof(float)), what, err);
+    char *to = (char *)v->data;
+    for (int i = 0; i < n_parts && !s; i++) {
+        s = upload(d, &part[i], UM_F32, to, err);
+        to += um_tensor_elements(&part[i]) * sizeof(float);
+    }
+    if (s) {
+        vector_free(d, v);
+        v = NULL;
+    }
+    *out = v;
+    return s;
+}
+
+/* ---- The plugin -------------------------------------------------------------------------------------------------- */
+
+static const um_backend backend = {
+    .name = "cuda",
+    .summary = "NVIDIA GPUs",
+    .load = NULL,
+    .ops = NULL,
+    .open = open_device,
+    .close = close_device,
+    .info = device_info,
+    .weight = weight_new,
+    .weight_free = weight_free,
+    .weight_bytes = weight_bytes,
+    .vector = vector_new,
+    .vector_free = vector_free,
+    .forward_new = um_cu_forward_new,
+    .forward_free = um_cu_forward_free,
+    .memory = um_cu_memory,
+    .copy_page = um_cu_copy_page,
+    .submit = um_cu_submit,
+    .wait = um_cu_wait,
+    .profile = um_cu_profile,
+};
+
+extern "C" __attribute__((visibility("default"))) const um_plugin *um_plugin_get(void) {
+    static const um_plugin plugin = {UM_PLUGIN_VERSION, UM_PLUGIN_SIZES, &backend};
+    return &plugin;
+}

@@ -1,0 +1,299 @@
+/* The memory of an engine on a GPU: KV cache, activations, scratch, messages and answers. All of it is allocated before
+ * the first pass. */
+#include "cuda/pass.cuh"
+
+static const size_t MESSAGE_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20;
+enum { TOPS_PER_ROW = 16 };
+
+/* ---- Sizes ------------------------------------------------------------------------------------------------------- */
+
+/* The widest rows that a layer needs, in elements. */
+typedef struct widths {
+    int32_t qkv, q, ff, expert_ff, head_dim, n_heads, n_kv_heads;
+} widths;
+
+static widths widest(const um_network *n) {
+    widths w = {};
+    for (int32_t i = 0; i < n->n_kinds; i++) {
+        const um_layer_kind *k = &n->kind[i];
+        w.qkv = UM_MAX(w.qkv, (k->n_heads + 2 * k->n_kv_heads) * k->head_dim);
+        w.q = UM_MAX(w.q, k->n_heads * k->head_dim);
+        w.ff = UM_MAX(w.ff, UM_MAX(k->n_ff, k->shared_ff));
+        w.expert_ff = UM_MAX(w.expert_ff, k->expert_ff);
+        w.head_dim = UM_MAX(w.head_dim, k->head_dim);
+        w.n_heads = UM_MAX(w.n_heads, k->n_heads);
+        w.n_kv_heads = UM_MAX(w.n_kv_heads, k->n_kv_heads);
+    }
+    return w;
+}
+
+static um_kv_shape kv_shape(const um_forward *f) {
+    const um_layer_kind *k = &f->net->kind[0];
+    return {.n_layers = f->net->n_layers,
+            .n_kv_heads = k->n_kv_heads,
+            .head_dim = k->head_dim,
+            .page_size = f->c.page_size,
+            .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
+            .n_scratch_slots = (int64_t)f->c.n_scratch_pages * f->c.page_size,
+            .type = f->c.kv_type,
+            .layout = f->c.layout};
+}
+
+/* A buffer of rows of one width. */
+typedef struct buffer {
+    void **out;
+    size_t bytes;
+    const char *what;
+} buffer;
+
+static size_t rows_bytes(int32_t rows, int32_t width, um_dtype type) {
+    return um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), um_dtype_size(type));
+}
+
+enum { BUFFERS_MAX = 24 };
+
+/* Lists the buffers of the pass. Returns their number. */
+static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
+    const um_network *n = f->net;
+    const um_dtype operand = f->d->dtype;
+    const widths w = widest(n);
+    const int32_t T = f->c.max_tokens, H = n->hidden, E = n->route.n_experts, R = f->c.max_rows;
+    const buffer list[] = {
+        {(void **)&f->x, rows_bytes(T, H, UM_F32), "residual stream"},
+        {&f->normed, rows_bytes(T, H, operand), "normed activations"},
+        {(void **)&f->exact, E ? rows_bytes(T, H, UM_F32) : 0, "inputs of routers"},
+        {&f->qkv, rows_bytes(T, w.qkv, operand), "queries, keys and values"},
+        {&f->attended, rows_bytes(T, w.q, operand), "attention output"},
+        {&f->gate_up, rows_bytes(T, 2 * w.ff, operand), "gate and up activations"},
+        {&f->gated, rows_bytes(T, w.ff, operand), "gated activations"},
+        {(void **)&f->routed, rows_bytes(T, E, UM_F32), "router products"},
+        {(void **)&f->low, rows_bytes(T, n->rank_max, UM_F32), "products of adapters"},
+        {(void **)&f->hidden, rows_bytes(T, H, UM_F32), "final hidden rows"},
+        {(void **)&f->saved, rows_bytes(f->c.n_saved, H, UM_F32), "saved hidden rows"},
+        {&f->mixed, rows_bytes(R, H, operand), "rows of the head"},
+        {&f->head_scratch, um_cu_head_scratch(R, n->vocab, operand), "logits"},
+        {&f->moe_scratch, E ? um_cu_moe_scratch(&n->route, T, H, w.expert_ff, operand) : 0, "experts"},
+        {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
+         "selection of keys"},
+        {(void **)&f->partial, um_cu_attention_scratch(T, w.n_heads, w.head_dim, f->n_pieces_max),
+         "pieces of attention"},
+        {(void **)&f->message, MESSAGE_BYTES, "message"},
+        {(void **)&f->count, sizeof *f->count, "pass counter"},
+        {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
+    };
+    memcpy(out, list, sizeof list);
+    return (int)UM_LEN(list);
+}
+
+/* ---- Allocation -------------------------------------------------------------------------------------------------- */
+
+static um_status new_zeroed(um_forward *f, const buffer *b, um_err *err) {
+    if (!b->bytes) return UM_OK;
+    um_status s = um_cu_alloc(b->out, b->bytes, b->what, err);
+    if (!s) s = um_cu_check(cudaMemsetAsync(*b->out, 0, b->bytes, f->d->stream), b->what, err);
+    return s;
+}
+
+static um_status new_buffers(um_forward *f, um_err *err) {
+    buffer list[BUFFERS_MAX];
+    const int n = list_buffers(f, list);
+    um_status s = UM_OK;
+    for (int i = 0; i < n && !s; i++) {
+        s = new_zeroed(f, &list[i], err);
+        f->workspace += list[i].bytes;
+    }
+    return s;
+}
+
+static um_status new_kv(um_forward *f, um_err *err) {
+    size_t scratch;
+    um_status s = UM_OK;
+    f->kv.shape = kv_shape(f);
+    um_cu_kv_bytes(&f->kv.shape, f->kv.pool_bytes, &scratch);
+    f->workspace += scratch;
+    f->scratch_kv = scratch;
+    for (int i = 0; i < 2 && !s; i++) {
+        const buffer b = {(void **)&f->kv.pool[i], f->kv.pool_bytes[i], "KV pages"};
+        s = new_zeroed(f, &b, err);
+    }
+    return s;
+}
+
+/* Allocates pinned host memory, and stores the device's address of it. */
+static um_status new_mapped(void **host, void **mapped, size_t bytes, const char *what, um_err *err) {
+    um_status s = um_cu_check(cudaHostAlloc(host, bytes, cudaHostAllocMapped), what, err);
+    if (s) return s;
+    memset(*host, 0, bytes);
+    return um_cu_check(cudaHostGetDevicePointer(mapped, *host, 0), what, err);
+}
+
+static um_status new_host_memory(um_forward *f, um_err *err) {
+    f->message_bytes = MESSAGE_BYTES;
+    f->n_tops = TOPS_PER_ROW * f->c.max_rows + UM_TOP_MAX;
+    um_status s =
+        new_mapped((void **)&f->message_host, (void **)&f->message_mapped, MESSAGE_BYTES, "pinned message", err);
+    if (!s)
+        s = new_mapped((void **)&f->answer, (void **)&f->answer_mapped, (size_t)(f->c.max_rows + 1) * sizeof(um_answer),
+                       "pinned answers", err);
+    if (!s)
+        s = new_mapped((void **)&f->top, (void **)&f->top_mapped, (size_t)f->n_tops * sizeof(um_top), "pinned answers",
+                       err);
+    if (!s) s = new_mapped((void **)&f->done, (void **)&f->done_mapped, sizeof *f->done, "pinned counter", err);
+    return s;
+}
+
+/* ---- Weights of adapters and experts ----------------------------------------------------------------------------- */
+
+static um_status copy_to_device(void **out, const void *from, size_t bytes, const char *what, um_err *err) {
+    um_status s = um_cu_alloc(out, bytes, what, err);
+    return s ? s : um_cu_check(cudaMemcpy(*out, from, bytes, cudaMemcpyHostToDevice), what, err);
+}
+
+/* Makes the device's array of the adapters of one product. */
+static um_status new_low_rank(const um_network *n, const um_linear *y, um_cu_low_rank **out, um_err *err) {
+    if (!y->low_rank) return UM_OK;
+    um_cu_low_rank *list = UM_NEW_ARRAY(um_cu_low_rank, (size_t)n->n_adapters);
+    for (int32_t i = 0; i < n->n_adapters; i++)
+        if (y->low_rank[i].a) list[i] = {y->low_rank[i].a->m, y->low_rank[i].b->m};
+    um_status s = copy_to_device((void **)out, list, (size_t)n->n_adapters * sizeof *list, "adapters", err);
+    um_free(list);
+    return s;
+}
+
+static um_status new_adapters(um_forward *f, um_err *err) {
+    const um_network *n = f->net;
+    um_status s = UM_OK;
+    if (n->rank_max == 0) return UM_OK;
+    f->adapters = UM_NEW_ARRAY(um_cu_adapters, (size_t)n->n_layers);
+    for (int32_t i = 0; i < n->n_layers && !s; i++) {
+        const um_layer *y = &n->layer[i];
+        um_cu_adapters *a = &f->adapters[i];
+        const um_linear *from[] = {&y->qkv,        &y->o, &y->gate_up, &y->down, &y->router, &y->shared_gate_up,
+                                   &y->shared_down};
+        um_cu_low_rank **to[] = {&a->qkv,        &a->o, &a->gate_up, &a->down, &a->router, &a->shared_gate_up,
+                                 &a->shared_down};
+        for (size_t k = 0; k < UM_LEN(from) && !s; k++) s = new_low_rank(n, from[k], to[k], err);
+    }
+    return s;
+}
+
+static um_status new_expert_list(const um_network *n, um_weight *const *w, const void ***out, um_err *err) {
+    const size_t E = (size_t)n->route.n_experts;
+    const void **list = UM_NEW_ARRAY(const void *, E);
+    for (size_t e = 0; e < E; e++) list[e] = w[e]->m.data;
+    um_status s = copy_to_device((void **)out, list, E * sizeof *list, "experts", err);
+    um_free(list);
+    return s;
+}
+
+static um_status new_experts(um_forward *f, um_err *err) {
+    const um_network *n = f->net;
+    um_status s = UM_OK;
+    if (n->route.n_experts == 0) return UM_OK;
+    f->experts = UM_NEW_ARRAY(um_cu_experts, (size_t)n->n_layers);
+    for (int32_t i = 0; i < n->n_layers && !s; i++) {
+        const um_layer *y = &n->layer[i];
+        if (!y->router.w) continue;
+        s = new_expert_list(n, y->expert_gate_up, &f->experts[i].gate_up, err);
+        if (!s) s = new_expert_list(n, y->expert_down, &f->experts[i].down, err);
+    }
+    return s;
+}
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+/* Chooses the plans of all products. A shape that several layers share is prepared once. */
+static um_status prepare_products(um_forward *f, um_err *err) {
+    const um_network *n = f->net;
+    const um_dtype operand = f->d->dtype;
+    const int32_t T = f->c.max_tokens;
+    um_status s = um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, err);
+    for (int32_t i = 0; i < n->n_layers && !s; i++) {
+        const um_layer *y = &n->layer[i];
+        const struct {
+            const um_linear *w;
+            um_dtype type;
+            bool add;
+        } product[] = {{&y->qkv, operand, false},
+                       {&y->o, UM_F32, true},
+                       {&y->gate_up, operand, false},
+                       {&y->down, UM_F32, true},
+                       {&y->shared_gate_up, operand, false},
+                       {&y->shared_down, UM_F32, true},
+                       {&y->router, UM_F32, false}};
+        for (size_t k = 0; k < UM_LEN(product) && !s; k++)
+            if (product[k].w->w)
+                s = um_cu_products_prepare(f->products, &product[k].w->w->m, T, product[k].type, product[k].add, err);
+    }
+    return s ? s : um_cu_head_prepare(&n->head->m, n->vocab, f->c.max_rows, f->products, err);
+}
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static um_status fill(um_forward *f, um_err *err) {
+    const widths w = widest(f->net);
+    const int64_t longest = (int64_t)f->c.n_pages * f->c.page_size + f->c.max_tokens;
+    const int32_t piece = um_cu_piece_keys(w.head_dim);
+    f->tile_tokens = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, f->d->dtype);
+    f->max_tiles = UM_CEIL_DIV(f->c.max_tokens, f->tile_tokens) + f->c.max_spans;
+    f->n_pieces_max = (int32_t)UM_MIN((longest + piece - 1) / piece, (int64_t)UM_CU_PIECES_MAX);
+    um_status s = um_cu_use(f->d, err);
+    if (!s) s = new_kv(f, err);
+    if (!s) s = new_buffers(f, err);
+    if (!s) s = new_host_memory(f, err);
+    if (!s) s = new_adapters(f, err);
+    if (!s) s = new_experts(f, err);
+    if (!s) s = prepare_products(f, err);
+    return s ? s : um_cu_check(cudaStreamSynchronize(f->d->stream), "starting an engine", err);
+}
+
+um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
+                            um_err *err) {
+    um_forward *f = UM_NEW(um_forward);
+    f->d = d;
+    f->net = n;
+    f->c = *c;
+    um_status s = fill(f, err);
+    if (s) {
+        um_cu_forward_free(f);
+        f = NULL;
+    }
+    *out = f;
+    return s;
+}
+
+static void free_extras(um_forward *f) {
+    for (int32_t i = 0; f->adapters && i < f->net->n_layers; i++) {
+        um_cu_adapters *a = &f->adapters[i];
+        um_cu_low_rank *list[] = {a->qkv, a->o, a->gate_up, a->down, a->router, a->shared_gate_up, a->shared_down};
+        for (size_t k = 0; k < UM_LEN(list); k++) cudaFree(list[k]);
+    }
+    for (int32_t i = 0; f->experts && i < f->net->n_layers; i++) {
+        cudaFree(f->experts[i].gate_up);
+        cudaFree(f->experts[i].down);
+    }
+    um_free(f->adapters);
+    um_free(f->experts);
+}
+
+void um_cu_forward_free(um_forward *f) {
+    if (!f) return;
+    buffer list[BUFFERS_MAX];
+    const int n = list_buffers(f, list);
+    cudaSetDevice(f->d->number);
+    cudaStreamSynchronize(f->d->stream);
+    um_cu_profile(f, NULL);
+    um_cu_graphs_free(f);
+    um_cu_products_free(f->products);
+    free_extras(f);
+    for (int i = 0; i < n; i++) cudaFree(*list[i].out);
+    for (int i = 0; i < 2; i++) cudaFree(f->kv.pool[i]);
+    void *pinned[] = {f->message_host, f->answer, f->top, (void *)f->done};
+    for (size_t i = 0; i < UM_LEN(pinned); i++)
+        if (pinned[i]) cudaFreeHost(pinned[i]);
+    um_free(f);
+}
+
+um_forward_memory um_cu_memory(const um_forward *f) {
+    return {.kv = f->kv.pool_bytes[0] + f->kv.pool_bytes[1] - f->scratch_kv, .workspace = f->workspace};
+}

@@ -1,0 +1,309 @@
+/* The forward pass on a GPU: the kernels of a pass in their order, and the launch of a pass. memory.cu allocates what
+ * it uses, graph.cu records it.
+ *
+ * Each pass copies its message from pinned host memory, runs the layers, writes the answers to pinned host memory and
+ * then publishes its number there, on which um_cu_wait spins. */
+#include "cuda/pass.cuh"
+
+#include <math.h>
+
+/* ---- Message and end of a pass ----------------------------------------------------------------------------------- */
+
+/* Copies the message from mapped host memory. Its first CTA reads the number of bytes, like all others. */
+static __global__ void fetch_message(const uint4 *from, uint4 *to) {
+    const size_t n = ((size_t)((const um_message_header *)from)->bytes + sizeof(uint4) - 1) / sizeof(uint4);
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        to[i] = from[i];
+}
+
+/* Counts the pass and publishes its number behind its answers. */
+static __global__ void publish(unsigned long long *count, unsigned long long *done) {
+    const unsigned long long n = ++*count;
+    __threadfence_system();
+    *(volatile unsigned long long *)done = n;
+}
+
+static um_cu_batch view_of(const um_forward *f, const um_message_room *room) {
+    const um_message_layout l = um_message_layout_of(room);
+    const char *m = f->message;
+    return {.message = m,
+            .room = *room,
+            .id = (const int32_t *)(m + l.id),
+            .pos = (const int32_t *)(m + l.pos),
+            .slot = (const int32_t *)(m + l.slot),
+            .seen_end = (const int32_t *)(m + l.seen_end),
+            .span_of = (const int32_t *)(m + l.span_of),
+            .soft = (const int32_t *)(m + l.soft),
+            .route_block = (const int32_t *)(m + l.route_block),
+            .span = (const um_message_span *)(m + l.span),
+            .tile = (const um_message_tile *)(m + l.tile),
+            .row = (const um_message_row *)(m + l.row),
+            .save = (const int32_t(*)[2])(m + l.save)};
+}
+
+/* ---- The layers -------------------------------------------------------------------------------------------------- */
+
+/* A pass that is being launched or recorded. */
+typedef struct launch {
+    um_forward *f;
+    um_cu_batch b;
+    um_cu_sizes sizes;
+    bool selects, adapts; /* spans keep sparse keys, use adapters */
+    cudaStream_t s;
+    um_err *err;
+    um_status status; /* the first error */
+} launch;
+
+static void check(launch *p, const char *what) {
+    if (!p->status) p->status = um_cu_launched(what, p->err);
+    um_cu_mark(p->f, what, p->sizes.n_tokens);
+}
+
+static int32_t rows_of(const launch *p) { return p->sizes.n_tokens; }
+
+/* y = W x + bias, or y += that, with the adapters of the tokens. */
+static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank, const void *x, bool add,
+                   um_dtype out_type, void *y, const char *what) {
+    um_forward *f = p->f;
+    const um_cu_matrix *m = &w->w->m;
+    if (p->status) return;
+    p->status = um_cu_linear(f->products, m, x, rows_of(p), add, out_type, y, m->rows, p->s);
+    if (p->status) {
+        um_fail(p->err, p->status, "%s: cuBLASLt refused the product", what);
+        return;
+    }
+    if (w->bias) um_cu_add_bias(y, w->bias->data, rows_of(p), m->rows, out_type, p->s);
+    if (low_rank && p->adapts)
+        um_cu_low_rank_add(&p->b, low_rank, m->in, m->rows, f->net->rank_max, m->type, x, f->low, out_type, y, p->s);
+    check(p, what);
+}
+
+static void norm(launch *p, const um_vector *w, const um_vector *bias, void *y, float *exact) {
+    um_forward *f = p->f;
+    um_cu_norm(f->x, w->data, um_cu_values(bias), f->net->norm_eps, rows_of(p), f->net->hidden, f->d->dtype, y, exact,
+               p->s);
+    check(p, "norm");
+}
+
+static void attention_half(launch *p, int32_t layer) {
+    um_forward *f = p->f;
+    const um_network *n = f->net;
+    const um_layer *y = &n->layer[layer];
+    const um_layer_kind *k = um_kind_of(n, layer);
+    const um_cu_adapters none = {}, *a = f->adapters ? &f->adapters[layer] : &none;
+    const um_rotary *rotary = &n->rotary[k->rotary];
+    norm(p, y->attn_norm, y->attn_norm_bias, f->normed, NULL);
+    linear(p, &y->qkv, a->qkv, f->normed, false, f->d->dtype, f->qkv, "qkv");
+    const um_cu_rope rope = {.layer = layer,
+                             .n_heads = k->n_heads,
+                             .n_kv_heads = k->n_kv_heads,
+                             .head_dim = k->head_dim,
+                             .rope_dim = k->rope_dim,
+                             .qkv = f->qkv,
+                             .type = f->d->dtype,
+                             .q_norm = um_cu_values(y->q_norm),
+                             .k_norm = um_cu_values(y->k_norm),
+                             .eps = n->norm_eps,
+                             .clip = n->clip_qkv,
+                             .cos = rotary->cos->data,
+                             .sin = rotary->sin->data};
+    um_cu_rope_kv(&p->b, &rope, &f->kv, p->s);
+    check(p, "rope_kv");
+    const um_cu_attention attention = {.layer = layer,
+                                       .n_heads = k->n_heads,
+                                       .n_kv_heads = k->n_kv_heads,
+                                       .head_dim = k->head_dim,
+                                       .qkv = f->qkv,
+                                       .type = f->d->dtype,
+                                       .out = f->attended,
+                                       .scale = 1 / sqrtf((float)k->head_dim),
+                                       .n_pieces = p->sizes.n_pieces,
+                                       .partial = f->partial};
+    um_cu_attend(&p->b, &attention, &f->kv, p->s);
+    check(p, "attention");
+    if (p->selects) {
+        um_cu_select(&p->b, f->message_host, &attention, &f->kv, f->select_scratch, p->s);
+        check(p, "kv_select");
+    }
+    linear(p, &y->o, a->o, f->attended, true, UM_F32, f->x, "o");
+}
+
+/* x += Wdown (silu(Wgate h) * Wup h), with h in f->normed. */
+static void feed_forward(launch *p, const um_linear *gate_up, const um_cu_low_rank *gate_up_adapters,
+                         const um_linear *down, const um_cu_low_rank *down_adapters) {
+    um_forward *f = p->f;
+    linear(p, gate_up, gate_up_adapters, f->normed, false, f->d->dtype, f->gate_up, "gate_up");
+    um_cu_gate(f->gate_up, rows_of(p), gate_up->w->m.rows / 2, f->d->dtype, f->gated, p->s);
+    check(p, "gate");
+    linear(p, down, down_adapters, f->gated, true, UM_F32, f->x, "down");
+}
+
+static void experts(launch *p, int32_t layer, const um_cu_low_rank *router_adapters) {
+    um_forward *f = p->f;
+    const um_layer *y = &f->net->layer[layer];
+    linear(p, &y->router, router_adapters, f->exact, false, UM_F32, f->routed, "router");
+    const um_cu_moe moe = {.route = f->net->route,
+                           .logits = f->routed,
+                           .bias = um_cu_values(y->router_bias),
+                           .gate_up = f->experts[layer].gate_up,
+                           .down = f->experts[layer].down,
+                           .type = f->d->dtype,
+                           .x = f->normed,
+                           .hidden = f->net->hidden,
+                           .n_ff = um_kind_of(f->net, layer)->expert_ff,
+                           .y = f->x,
+                           .scratch = f->moe_scratch};
+    um_cu_moe_add(&p->b, &moe, p->s);
+    check(p, "moe");
+}
+
+static void feed_forward_half(launch *p, int32_t layer) {
+    um_forward *f = p->f;
+    const um_layer *y = &f->net->layer[layer];
+    const um_cu_adapters none = {}, *a = f->adapters ? &f->adapters[layer] : &none;
+    norm(p, y->ffn_norm, y->ffn_norm_bias, f->normed, y->router.w ? f->exact : NULL);
+    if (y->gate_up.w) feed_forward(p, &y->gate_up, a->gate_up, &y->down, a->down);
+    if (y->shared_gate_up.w) feed_forward(p, &y->shared_gate_up, a->shared_gate_up, &y->shared_down, a->shared_down);
+    if (y->router.w) experts(p, layer, a->router);
+}
+
+static um_cu_head head_of(um_forward *f) {
+    return {.w = &f->net->head->m,
+            .hidden = f->hidden,
+            .saved = f->saved,
+            .hidden_size = f->net->hidden,
+            .vocab = f->net->vocab,
+            .scale = f->net->logit_scale,
+            .mixed = f->mixed,
+            .scratch = f->head_scratch,
+            .answer = f->answer_mapped,
+            .top = f->top_mapped};
+}
+
+/* Starts the kernels of a pass up to its answers. Rows that need all their logits, and saves, are not among them. */
+static um_status start_body(launch *p) {
+    um_forward *f = p->f;
+    const um_network *n = f->net;
+    fetch_message<<<16, 256, 0, p->s>>>((const uint4 *)f->message_mapped, (uint4 *)f->message);
+    check(p, "message");
+    if (p->sizes.n_tokens) {
+        um_cu_embed(&p->b, &n->embed->m, n->embed_scale, f->x, p->s);
+        check(p, "embed");
+        for (int32_t layer = 0; layer < n->n_layers && !p->status; layer++) {
+            attention_half(p, layer);
+            feed_forward_half(p, layer);
+        }
+        norm(p, n->final_norm, n->final_norm_bias, NULL, f->hidden);
+    }
+    if (p->sizes.n_rows && !p->status) {
+        const um_cu_head head = head_of(f);
+        p->status = um_cu_head_answer(&p->b, &head, f->products, p->s);
+        if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
+        check(p, "head");
+    }
+    return p->status;
+}
+
+/* Starts what follows the body: rows that need all their logits, saves, and the end of the pass. */
+static um_status start_end(launch *p) {
+    um_forward *f = p->f;
+    const um_message_header *h = (const um_message_header *)f->message_host;
+    if (h->n_whole) {
+        const um_cu_head head = head_of(f);
+        p->status = um_cu_head_answer_whole(&p->b, &head, f->products, h->n_whole, p->s);
+        if (p->status) um_fail(p->err, p->status, "head: cuBLASLt refused the product");
+        check(p, "head_whole");
+    }
+    if (h->n_saves) {
+        um_cu_save(&p->b, f->hidden, f->saved, f->net->hidden, p->s);
+        check(p, "save");
+    }
+    publish<<<1, 1, 0, p->s>>>(f->count, f->done_mapped);
+    check(p, "publish");
+    return p->status;
+}
+
+/* ---- Submission -------------------------------------------------------------------------------------------------- */
+
+um_status um_cu_record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, um_err *err) {
+    launch p = {.f = f, .b = view_of(f, room), .sizes = *sizes, .s = f->d->stream, .err = err};
+    return start_body(&p);
+}
+
+/* Returns the number of pieces of the span that reads the most keys. */
+static int32_t pieces_of(const um_forward *f, const um_batch *b) {
+    const int32_t piece = um_cu_piece_keys(f->net->kind[0].head_dim);
+    int32_t most = 1;
+    for (int32_t i = 0; i < b->n_spans; i++) most = UM_MAX(most, UM_CEIL_DIV(b->span[i].keys.end, piece));
+    return most;
+}
+
+static launch launch_of(um_forward *f, const um_batch *b, um_message_room *room, um_err *err) {
+    launch p = {.f = f, .s = f->d->stream, .err = err};
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        p.selects |= b->span[i].select != NULL;
+        p.adapts |= b->span[i].adapter >= 0;
+    }
+    const um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->tile_tokens), b->n_rows, pieces_of(f, b)};
+    p.sizes = um_cu_pad(f, &needed);
+    *room = um_cu_room(f, &p.sizes);
+    p.b = view_of(f, room);
+    return p;
+}
+
+um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
+    um_message_room room;
+    launch p = launch_of(f, b, &room, err);
+    um_status s = um_cu_use(f->d, err);
+    if (s) return s;
+    if (!um_message_pack(b, &room, f->message_host, f->message_bytes))
+        return um_fail(err, UM_ELIMIT, "a pass needs more than %zu bytes for its tables, edits and bitmaps",
+                       f->message_bytes);
+    um_cu_mark(f, NULL, 0);
+    cudaGraphExec_t graph = NULL;
+    if (!p.selects && !p.adapts && !f->eager && !f->profile) s = um_cu_graph_for(f, &room, &p.sizes, &graph, err);
+    if (s) return s;
+    if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
+    else s = start_body(&p);
+    if (!s) s = start_end(&p);
+    f->n_submitted++;
+    f->n_replays += graph != NULL;
+    f->batch = b;
+    return s;
+}
+
+/* Spins until the device has published the pass. Asks the driver for an error from time to time. */
+static um_status spin(um_forward *f, um_err *err) {
+    enum { SPINS_PER_QUERY = 20000 };
+    for (int64_t i = 1; *f->done < f->n_submitted; i++) {
+        if (i % SPINS_PER_QUERY) {
+            __builtin_ia32_pause();
+            continue;
+        }
+        cudaError_t e = cudaStreamQuery(f->d->stream);
+        if (e == cudaErrorNotReady) continue;
+        if (e != cudaSuccess) return um_cu_check(e, "the GPU failed in a pass", err);
+        if (*f->done < f->n_submitted) return um_fail(err, UM_EDEVICE, "the GPU ended a pass without its answers");
+    }
+    return UM_OK;
+}
+
+um_status um_cu_wait(um_forward *f, um_err *err) {
+    const um_batch *b = f->batch;
+    um_status s = spin(f, err);
+    __sync_synchronize(); /* the answers were written before the number of the pass */
+    f->batch = NULL;
+    if (s) return s;
+    for (int32_t i = 0, top = 0; i < b->n_rows; i++) {
+        b->answer[i] = f->answer[i];
+        if (b->row[i].n_top) memcpy(b->row[i].top, f->top + top, (size_t)b->row[i].n_top * sizeof(um_top));
+        top += b->row[i].n_top;
+    }
+    um_cu_report(f);
+    return UM_OK;
+}
+
+void um_cu_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+    cudaSetDevice(f->d->number);
+    um_cu_kv_copy(&f->kv, from, to, n, f->d->stream);
+}

@@ -1,0 +1,103 @@
+/* pass: the activations, the KV cache and the graphs of one engine on a GPU. Used inside the room cuda only. */
+#ifndef UM_CUDA_PASS_CUH
+#define UM_CUDA_PASS_CUH
+
+#include "cuda/device.cuh"
+
+/* The sizes to which a pass is padded. Passes of the same sizes run the same graph. */
+typedef struct um_cu_sizes {
+    int32_t n_tokens, n_tiles, n_rows, n_pieces;
+} um_cu_sizes;
+
+/* Events between the operations of a pass, while a profile runs. */
+enum { UM_CU_MARKS_MAX = 8192 };
+typedef struct um_cu_marks {
+    cudaEvent_t event[UM_CU_MARKS_MAX];
+    const char *name[UM_CU_MARKS_MAX]; /* of the operation that ends at the event; NULL: the pass begins */
+    int32_t size[UM_CU_MARKS_MAX];
+    int n;
+    double start; /* um_now() when the pass was submitted */
+} um_cu_marks;
+
+enum { UM_CU_GRAPHS_MAX = 256, UM_CU_PIECES_MAX = 512 };
+
+typedef struct um_cu_graph {
+    um_cu_sizes sizes;
+    cudaGraphExec_t exec;
+    int64_t used; /* number of the pass that used it last */
+} um_cu_graph;
+
+/* The adapters of a layer's products, each a device array [n_adapters]; NULL: no adapter changes the product. */
+typedef struct um_cu_adapters {
+    um_cu_low_rank *qkv, *o, *gate_up, *down, *router, *shared_gate_up, *shared_down;
+} um_cu_adapters;
+
+/* Device pointers to the experts of a layer [n_experts]; NULL for a dense layer. */
+typedef struct um_cu_experts {
+    const void **gate_up, **down;
+} um_cu_experts;
+
+struct um_forward {
+    um_device *d;
+    const um_network *net;
+    um_forward_config c;
+    um_cu_kv kv;
+    size_t scratch_kv; /* bytes of the scratch pages in kv */
+    size_t workspace;  /* bytes of everything below that lies on the device */
+    um_cu_products *products;
+    void *products_workspace;
+    um_cu_adapters *adapters; /* [n_layers]; NULL without adapters */
+    um_cu_experts *experts;   /* [n_layers]; NULL without experts */
+
+    float *x;              /* [T, H] residual stream */
+    void *normed;          /* [T, H] operand */
+    float *exact;          /* [T, H] the same in fp32, for routers */
+    void *qkv, *attended;  /* [T, (heads + 2 kv heads) * d], [T, heads * d] operands */
+    void *gate_up, *gated; /* [T, 2 * widest ff], [T, widest ff] operands */
+    float *routed;         /* [T, E] */
+    float *low;            /* [T, rank_max] */
+    float *hidden, *saved; /* [T, H], [n_saved, H] after the final norm */
+    void *mixed;           /* [rows, H] operand of the head */
+    void *head_scratch, *moe_scratch, *select_scratch;
+    float *partial;       /* pieces of attention */
+    int32_t n_pieces_max; /* most pieces of a span */
+    int32_t tile_tokens, max_tiles;
+    size_t select_keys; /* most keys outside a block that a selection may score */
+
+    /* The message of the pass, in pinned host memory and on the device, and the answers in pinned host memory. */
+    char *message_host, *message_mapped, *message;
+    size_t message_bytes;
+    um_answer *answer, *answer_mapped;
+    um_top *top, *top_mapped;
+    int32_t n_tops; /* room of `top` */
+    /* The number of finished passes: the device counts in `count` and publishes it in `done`. */
+    volatile unsigned long long *done;
+    unsigned long long *done_mapped, *count, n_submitted;
+
+    um_cu_graph graph[UM_CU_GRAPHS_MAX];
+    int n_graphs;
+    int64_t n_replays;
+    bool eager; /* never record graphs */
+    um_profile *profile;
+    um_cu_marks *marks;    /* NULL without a profile */
+    const um_batch *batch; /* the submitted pass, until um_cu_wait */
+};
+
+/* ---- Sizes and graphs (graph.cu) ---- */
+/* Returns the sizes to which a pass is padded. */
+um_cu_sizes um_cu_pad(const um_forward *f, const um_cu_sizes *needed);
+um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
+/* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. */
+um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
+                          um_err *err);
+void um_cu_graphs_free(um_forward *f);
+/* Starts the kernels that a graph consists of (pass.cu). */
+um_status um_cu_record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, um_err *err);
+
+/* ---- Profile (profile.cu) ---- */
+/* Marks the end of an operation; NULL: the start of a pass. Does nothing without a profile. */
+void um_cu_mark(um_forward *f, const char *name, int32_t size);
+/* Adds the operations of a finished pass to the profile. */
+void um_cu_report(um_forward *f);
+
+#endif
