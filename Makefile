@@ -24,6 +24,13 @@ BUILD ?= build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 VERSION := $(shell sed -n 's/^.define UM_VERSION_[A-Z]* //p' include/unmask.h | paste -sd.)
 SONAME := libunmask.so.$(firstword $(subst ., ,$(VERSION)))
 
+# CUDA=1 also builds the backend for NVIDIA GPUs, libunmask-cuda.so, with nvcc 12.4 or newer. CUDA_ARCHS lists the
+# architectures with machine code; newer GPUs compile the intermediate code (PTX) of CUDA_PTX when they load it.
+CUDA ?=
+NVCC ?= nvcc
+CUDA_ARCHS ?= 80 90a
+CUDA_PTX ?= 90
+
 # Uses all cores by default.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
@@ -64,7 +71,9 @@ CHECKPOINT_SRC := $(sort $(wildcard tools/checkpoints/*.c))
 # tables (docs/extending.md).
 ROWS ?= examples/extending
 ROWS_SRC := $(sort $(wildcard $(ROWS)/*.c))
-FORMATTED := $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch])
+CUDA_SRC := $(sort $(wildcard src/cuda/*.cu))
+CUDA_CHECK_SRC := $(sort $(wildcard tests/cuda/*.cu))
+FORMATTED := $(wildcard include/*.h src/cuda/*.cu* tests/cuda/*.cu* src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
@@ -85,7 +94,10 @@ TEST_SUPPORT := $(BUILD)/libtest.a
 # read both from build/data/NAME, which all builds share, independent of BUILD.
 TEST_DATA := $(patsubst tests/data/%.tar.xz,build/data/%,$(wildcard tests/data/*.tar.xz))
 
-all: $(BUILD)/unmask $(LIBRARY) $(SHARED) ## build program, static and shared library (default)
+PLUGIN := $(BUILD)/libunmask-cuda.so
+CUDA_CHECK := $(BUILD)/tests/cuda/check
+
+all: $(BUILD)/unmask $(LIBRARY) $(SHARED) $(if $(CUDA),$(PLUGIN)) ## build program, static and shared library (default)
 
 tests: $(TEST_PROGRAMS) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
 
@@ -148,6 +160,34 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 	@mkdir -p $(@D)
 	$(call say,cc)
 	$(Q)$(COMPILE) -c -o $@ $<
+
+# ---- The backend for NVIDIA GPUs ---------------------------------------------------------------------------------- #
+
+NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror \
+              -Xcompiler -Wno-missing-field-initializers -DUM_BUILD -Iinclude -Isrc -Itests/cuda \
+              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+              -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
+# The libraries of CUDA that are linked at run time. The CUDA runtime is linked into the plugin.
+CUDA_LIBS := -lcublasLt
+cuda_objects = $(patsubst %.cu,$(BUILD)/%.cu.o,$(1))
+
+$(BUILD)/%.cu.o: %.cu $(BUILD)/cuda-flags
+	@mkdir -p $(@D)
+	$(call say,nvcc)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+# The plugin takes what it needs of the library's rooms base and ops into itself.
+$(PLUGIN): $(call cuda_objects,$(CUDA_SRC)) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(NVCC) -shared -o $@ $^ -Xlinker --exclude-libs,ALL,--no-undefined $(CUDA_LIBS) $(LIBS)
+
+$(CUDA_CHECK): $(call cuda_objects,$(CUDA_SRC) $(CUDA_CHECK_SRC)) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(NVCC) -o $@ $^ $(CUDA_LIBS) $(LIBS)
+
+$(BUILD)/cuda-flags: FORCE
+	@command -v $(NVCC) > /dev/null || { echo "$(NVCC) is missing: install the CUDA toolkit, or set NVCC" >&2; exit 1; }
+	@$(call rewrite,$(NVCC) $(NVCC_FLAGS))
 
 # The built-in chat templates as numbers, for C arrays.
 TEMPLATES := $(wildcard src/text/templates/*.jinja)

@@ -1,0 +1,282 @@
+/* Packs a batch into a message. A cursor moves over the output; data of any length is appended behind the arrays of
+ * fixed place. Structures that share data are neighbours, so it suffices to remember where the last data was written.
+ */
+#include "ops/message.h"
+
+#include "ops/select.h"
+
+#include "base/base.h"
+
+/* ---- Sizes ------------------------------------------------------------------------------------------------------- */
+
+static size_t aligned(size_t n) { return (n + UM_MESSAGE_ALIGN - 1) / UM_MESSAGE_ALIGN * UM_MESSAGE_ALIGN; }
+
+int32_t um_message_tiles(const um_batch *b, int32_t tile_tokens) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < b->n_spans; i++) n += UM_CEIL_DIV(b->span[i].n, tile_tokens);
+    return n;
+}
+
+um_message_layout um_message_layout_of(const um_message_room *room) {
+    const size_t token = sizeof(int32_t), T = (size_t)room->n_tokens, S = (size_t)room->n_spans;
+    um_message_layout l = {0};
+    size_t at = aligned(sizeof(um_message_header));
+    struct {
+        size_t *offset, bytes;
+    } array[] = {
+        {&l.id, T * token},
+        {&l.pos, T * token},
+        {&l.slot, T * token},
+        {&l.seen_end, T * token},
+        {&l.span_of, T * token},
+        {&l.soft, T * token},
+        {&l.route_block, T * token},
+        {&l.span, S * sizeof(um_message_span)},
+        {&l.tile, (size_t)room->n_tiles * sizeof(um_message_tile)},
+        {&l.row, (size_t)room->n_rows * sizeof(um_message_row)},
+        {&l.save, S * sizeof(int32_t[2])},
+    };
+    for (size_t i = 0; i < UM_LEN(array); i++) {
+        *array[i].offset = at;
+        at += aligned(array[i].bytes);
+    }
+    l.end = at;
+    return l;
+}
+
+static size_t pages_of(int32_t n_keys, const um_message_room *room) {
+    return (size_t)UM_CEIL_DIV(n_keys, room->page_size) * sizeof(int32_t);
+}
+
+static size_t bitmap_bytes(const um_message_room *room) {
+    return (size_t)UM_CEIL_DIV(room->vocab, 32) * sizeof(uint32_t);
+}
+
+static size_t select_bound(const um_span *s, const um_message_room *room) {
+    const um_kv_select *k = s->select;
+    return sizeof(um_message_select) + pages_of(k->n_keep, room) + (size_t)s->keys.end * sizeof(float) +
+           (size_t)(k->block.end - k->block.start) * sizeof(int32_t) + 4 * (size_t)UM_MESSAGE_ALIGN;
+}
+
+size_t um_message_bound(const um_batch *b, const um_message_room *room) {
+    size_t n = um_message_layout_of(room).end;
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        n += pages_of(b->span[i].keys.end, room) + UM_MESSAGE_ALIGN;
+        if (b->span[i].select) n += select_bound(&b->span[i], room);
+    }
+    for (int32_t i = 0; i < b->n_soft; i++)
+        n += sizeof(um_message_soft) + (size_t)b->soft[i].n * 2 * sizeof(int32_t) + 3 * (size_t)UM_MESSAGE_ALIGN;
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const um_row *r = &b->row[i];
+        n += (size_t)(r->n_edit + r->n_own) * sizeof(um_edit) + 2 * (size_t)UM_MESSAGE_ALIGN;
+        if (r->allow) n += bitmap_bytes(room) + UM_MESSAGE_ALIGN;
+    }
+    return n;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    const um_batch *b;
+    const um_message_room *room;
+    um_message_layout l;
+    char *out;
+    size_t at, size;
+    bool full; /* something did not fit */
+} writer;
+
+/* Appends n bytes and returns their word offset; 0 when they don't fit. */
+static int32_t append(writer *w, const void *data, size_t n) {
+    const size_t at = w->at;
+    if (w->full || n > w->size - at || aligned(n) > w->size - at) {
+        w->full = true;
+        return 0;
+    }
+    if (n) memcpy(w->out + at, data, n);
+    memset(w->out + at + n, 0, aligned(n) - n);
+    w->at += aligned(n);
+    return (int32_t)(at / 4);
+}
+
+/* Data that the last structures shared. */
+typedef struct shared {
+    const void *data;
+    size_t bytes;
+    int32_t words;
+} shared;
+
+/* Appends data unless the last structure had the same, of at least this length. */
+static int32_t append_shared(writer *w, shared *last, const void *data, size_t bytes) {
+    if (last->data == data && bytes <= last->bytes) return last->words;
+    *last = (shared){data, bytes, append(w, data, bytes)};
+    return last->words;
+}
+
+#define ARRAY(w, type, name) ((type *)(void *)((w)->out + (w)->l.name))
+
+static void put_tokens(writer *w) {
+    const um_batch *b = w->b;
+    const int32_t T = w->room->n_tokens;
+    struct {
+        size_t at;
+        const int32_t *from;
+        int32_t padding;
+    } array[] = {{w->l.id, b->id, 0},      {w->l.pos, b->pos, 0},
+                 {w->l.slot, b->slot, -1}, {w->l.seen_end, b->seen_end, 0},
+                 {w->l.span_of, NULL, -1}, {w->l.soft, NULL, -1}};
+    for (size_t i = 0; i < UM_LEN(array); i++) {
+        int32_t *to = (int32_t *)(void *)(w->out + array[i].at);
+        const int32_t n = array[i].from ? b->n_tokens : 0;
+        if (n) memcpy(to, array[i].from, (size_t)n * sizeof *to);
+        for (int32_t t = n; t < T; t++) to[t] = array[i].padding;
+    }
+    int32_t *span_of = ARRAY(w, int32_t, span_of);
+    for (int32_t i = 0; i < b->n_spans; i++)
+        for (int32_t t = 0; t < b->span[i].n; t++) span_of[b->span[i].first + t] = i;
+}
+
+/* Numbers the routing blocks. Tokens of a span in the same routing block get the same number. No number is used in two
+ * spans. */
+static void put_route_blocks(writer *w) {
+    const um_batch *b = w->b;
+    const int32_t length = w->room->route_block;
+    int32_t *block = ARRAY(w, int32_t, route_block), number = 0;
+    for (int32_t t = 0; t < w->room->n_tokens; t++) block[t] = t;
+    for (int32_t i = 0; i < b->n_spans && length; i++) {
+        const um_span *s = &b->span[i];
+        for (int32_t t = s->first; t < s->first + s->n; t++) {
+            if (t == s->first || b->pos[t] / length != b->pos[t - 1] / length) number++;
+            block[t] = -number; /* padding has the numbers from 0 on */
+        }
+    }
+}
+
+static int32_t put_select(writer *w, const um_span *s) {
+    const um_kv_select *k = s->select;
+    const int32_t n_block = k->block.end - k->block.start;
+    um_range there[2], outside[2];
+    um_message_select m = {.block = k->block,
+                           .n_keep = k->n_keep,
+                           .pool = k->pool,
+                           .per_head = k->per_head,
+                           .blind = k->blind,
+                           .prior = -1};
+    const int n_there = um_range_without(s->keys, s->hole, there);
+    for (int i = 0; i < n_there; i++) {
+        const int n = um_range_without(there[i], k->block, outside);
+        for (int p = 0; p < n; p++) m.n_keys += outside[p].end - outside[p].start;
+    }
+    m.page = append(w, k->page, pages_of(k->n_keep, w->room));
+    if (k->prior) m.prior = append(w, k->prior, (size_t)s->keys.end * sizeof(float));
+    const size_t bytes = (size_t)n_block * sizeof(int32_t);
+    if (aligned(bytes) > w->size - w->at) w->full = true;
+    if (w->full) return -1;
+    int32_t *token = (int32_t *)(void *)(w->out + w->at);
+    m.token = (int32_t)(w->at / 4);
+    for (int32_t i = 0; i < n_block; i++) token[i] = um_select_token(w->b, s, w->room->page_size, k->block.start + i);
+    for (size_t i = bytes / 4; i < aligned(bytes) / 4; i++) token[i] = 0;
+    w->at += aligned(bytes);
+    return append(w, &m, sizeof m);
+}
+
+static void put_spans(writer *w) {
+    const um_batch *b = w->b;
+    um_message_span *to = ARRAY(w, um_message_span, span);
+    shared page = {0};
+    memset(to, 0, (size_t)w->room->n_spans * sizeof *to);
+    for (int32_t i = 0; i < b->n_spans; i++) {
+        const um_span *s = &b->span[i];
+        to[i] = (um_message_span){.first = s->first,
+                                  .n = s->n,
+                                  .keys = s->keys,
+                                  .hole = s->hole,
+                                  .adapter = s->adapter,
+                                  .page = append_shared(w, &page, s->page, pages_of(s->keys.end, w->room)),
+                                  .select = s->select ? put_select(w, s) : -1};
+    }
+    for (int32_t i = b->n_spans; i < w->room->n_spans; i++) to[i].adapter = to[i].select = -1;
+}
+
+static void put_tiles(writer *w) {
+    const um_batch *b = w->b;
+    um_message_tile *to = ARRAY(w, um_message_tile, tile);
+    const int32_t most = w->room->tile_tokens;
+    memset(to, 0, (size_t)w->room->n_tiles * sizeof *to);
+    for (int32_t i = 0; i < b->n_spans; i++)
+        for (int32_t t = 0; t < b->span[i].n; t += most)
+            *to++ = (um_message_tile){.span = i, .first = b->span[i].first + t, .n = UM_MIN(most, b->span[i].n - t)};
+}
+
+static void put_softs(writer *w) {
+    int32_t *soft = ARRAY(w, int32_t, soft);
+    for (int32_t i = 0; i < w->b->n_soft; i++) {
+        const um_soft *s = &w->b->soft[i];
+        um_message_soft m = {.n = s->n, .renormalize = s->renormalize};
+        m.id = append(w, s->id, (size_t)s->n * sizeof *s->id);
+        m.w = append(w, s->w, (size_t)s->n * sizeof *s->w);
+        soft[s->at] = append(w, &m, sizeof m);
+    }
+}
+
+static bool needs_whole(const um_row *r) {
+    return r->how.top_p < 1 || r->how.top_k > 0 || r->how.min_p > 0 || r->n_top > 0;
+}
+
+static void put_rows(writer *w, um_message_header *h) {
+    const um_batch *b = w->b;
+    um_message_row *to = ARRAY(w, um_message_row, row);
+    shared edit = {0}, allow = {0};
+    memset(to, 0, (size_t)w->room->n_rows * sizeof *to);
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const um_row *r = &b->row[i];
+        to[i] = (um_message_row){.how = r->how,
+                                 .src = {r->src[0], r->src[1]},
+                                 .w = {r->w[0], r->w[1]},
+                                 .n_edit = r->n_edit,
+                                 .n_own = r->n_own,
+                                 .allow = -1,
+                                 .want = r->want,
+                                 .id = r->id,
+                                 .n_top = r->n_top,
+                                 .top = h->n_tops,
+                                 .whole = needs_whole(r) ? h->n_whole++ : -1};
+        if (r->n_edit) to[i].edit = append_shared(w, &edit, r->edit, (size_t)r->n_edit * sizeof *r->edit);
+        if (r->n_own) to[i].own = append(w, r->own, (size_t)r->n_own * sizeof *r->own);
+        if (r->allow) to[i].allow = append_shared(w, &allow, r->allow, bitmap_bytes(w->room));
+        h->n_tops += r->n_top;
+    }
+    for (int32_t i = b->n_rows; i < w->room->n_rows; i++) to[i].allow = to[i].whole = -1;
+}
+
+static void put_saves(writer *w) {
+    int32_t *to = ARRAY(w, int32_t, save);
+    for (int32_t i = 0; i < w->room->n_spans; i++) {
+        to[2 * i] = i < w->b->n_saves ? w->b->save[i][0] : -1;
+        to[2 * i + 1] = i < w->b->n_saves ? w->b->save[i][1] : -1;
+    }
+}
+
+size_t um_message_pack(const um_batch *b, const um_message_room *room, void *out, size_t size) {
+    writer w = {.b = b, .room = room, .l = um_message_layout_of(room), .out = (char *)out, .size = size};
+    assert((uintptr_t)out % UM_MESSAGE_ALIGN == 0 && b->n_tokens <= room->n_tokens && b->n_spans <= room->n_spans &&
+           b->n_rows <= room->n_rows && b->n_saves <= room->n_spans &&
+           um_message_tiles(b, room->tile_tokens) <= room->n_tiles);
+    um_message_header h = {.n_tokens = b->n_tokens,
+                           .n_spans = b->n_spans,
+                           .n_tiles = um_message_tiles(b, room->tile_tokens),
+                           .n_rows = b->n_rows,
+                           .n_saves = b->n_saves};
+    if (w.l.end > size) return 0;
+    w.at = w.l.end;
+    put_tokens(&w);
+    put_route_blocks(&w);
+    put_spans(&w);
+    put_tiles(&w);
+    put_softs(&w);
+    put_rows(&w, &h);
+    put_saves(&w);
+    for (int32_t i = 0; i < b->n_spans; i++) h.longest = UM_MAX(h.longest, b->span[i].keys.end - b->span[i].keys.start);
+    h.bytes = (int64_t)w.at;
+    memcpy(out, &h, sizeof h);
+    return w.full ? 0 : w.at;
+}
