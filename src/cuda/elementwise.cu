@@ -1,0 +1,308 @@
+/* elementwise: embedding, norms, gate, biases and saved rows. These operations are bound by memory: a thread moves
+ * chunks of 8 elements, 16 bytes at a time. Rows whose width is not a multiple of 8 are moved one element at a time.
+ *
+ * One block computes a row of the embedding or of a norm, and its size depends only on the width of the row. A sum over
+ * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
+#include "cuda/kernels.cuh"
+
+enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
+
+/* ---- Chunks of W elements, W = CHUNK or 1 ------------------------------------------------------------------------ */
+
+template <int W> static __device__ __forceinline__ void load(const float *p, float v[W]) {
+    if constexpr (W == 1) {
+        v[0] = p[0];
+    } else {
+        const float4 a = ((const float4 *)p)[0], b = ((const float4 *)p)[1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    }
+}
+
+template <int W> static __device__ __forceinline__ void load(const um_bf16 *p, float v[W]) {
+    if constexpr (W == 1) {
+        v[0] = __bfloat162float(p[0]);
+    } else {
+        const uint4 raw = *(const uint4 *)p;
+        const uint32_t pair[CHUNK / 2] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < CHUNK / 2; i++) { /* the upper half of a float is the bf16 */
+            v[2 * i] = __uint_as_float(pair[i] << 16);
+            v[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000u);
+        }
+    }
+}
+
+template <int W> static __device__ __forceinline__ void store(float *p, const float v[W]) {
+    if constexpr (W == 1) {
+        p[0] = v[0];
+    } else {
+        ((float4 *)p)[0] = make_float4(v[0], v[1], v[2], v[3]);
+        ((float4 *)p)[1] = make_float4(v[4], v[5], v[6], v[7]);
+    }
+}
+
+template <int W> static __device__ __forceinline__ void store(um_bf16 *p, const float v[W]) {
+    if constexpr (W == 1) {
+        p[0] = __float2bfloat16_rn(v[0]);
+    } else {
+        uint32_t pair[CHUNK / 2];
+#pragma unroll
+        for (int i = 0; i < CHUNK / 2; i++) {
+            const uint32_t low = __bfloat16_as_ushort(__float2bfloat16_rn(v[2 * i]));
+            const uint32_t high = __bfloat16_as_ushort(__float2bfloat16_rn(v[2 * i + 1]));
+            pair[i] = low | high << 16;
+        }
+        *(uint4 *)p = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+}
+
+static int32_t chunk_of(int32_t width) { return width % CHUNK == 0 ? CHUNK : 1; }
+
+/* Returns the threads of a block that computes a row. */
+static unsigned row_threads(int32_t width) {
+    const int32_t chunks = width / chunk_of(width);
+    return (unsigned)UM_MIN(UM_CEIL_DIV(chunks, WARP), WARPS_MAX) * WARP;
+}
+
+/* ---- Sums -------------------------------------------------------------------------------------------------------- */
+
+/* Returns the sum of all lanes' values to all lanes. */
+static __device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+/* Returns the sum of all threads' values to all threads. */
+static __device__ float block_sum(float v) {
+    __shared__ float part[WARPS_MAX];
+    const int lane = threadIdx.x % WARP, n_warps = blockDim.x / WARP;
+    v = warp_sum(v);
+    __syncthreads(); /* all threads have read the sums of the call before */
+    if (lane == 0) part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    return warp_sum(lane < n_warps ? part[lane] : 0);
+}
+
+/* ---- Embedding --------------------------------------------------------------------------------------------------- */
+
+/* Returns the sum over the blend's rows of w[k] * |row k| to all threads. A warp computes the length of one row. */
+template <typename E, int W>
+static __device__ float blend_length(const E *table, const int32_t *id, const float *weight, int32_t n, int32_t H) {
+    __shared__ float length[WARPS_MAX];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
+    float sum = 0;
+    for (int32_t first = 0; first < n; first += n_warps) {
+        if (first + warp < n) {
+            const E *row = table + (size_t)id[first + warp] * H;
+            float square = 0, v[W];
+            for (int32_t i = lane * W; i < H; i += WARP * W) {
+                load<W>(row + i, v);
+#pragma unroll
+                for (int j = 0; j < W; j++) square += v[j] * v[j];
+            }
+            square = warp_sum(square);
+            if (lane == 0) length[warp] = sqrtf(square);
+        }
+        __syncthreads();
+        for (int32_t k = first; k < n && k < first + n_warps; k++) sum += weight[k] * length[k - first];
+        __syncthreads();
+    }
+    return sum;
+}
+
+/* Grid: a block for each token. A thread reads back only what it has written to x itself. */
+template <typename E, int W>
+static __global__ void __launch_bounds__(1024)
+    embed_kernel(um_cu_batch b, const E *table, int32_t H, float scale, float *x) {
+    const int32_t t = blockIdx.x, soft_at = b.soft[t], first = threadIdx.x * W, step = blockDim.x * W;
+    float v[W];
+    x += (size_t)t * H;
+    if (soft_at < 0) {
+        const E *row = table + (size_t)b.id[t] * H;
+        for (int32_t i = first; i < H; i += step) {
+            load<W>(row + i, v);
+#pragma unroll
+            for (int j = 0; j < W; j++) v[j] *= scale;
+            store<W>(x + i, v);
+        }
+        return;
+    }
+    const um_message_soft soft = *um_cu_at<um_message_soft>(b, soft_at);
+    const int32_t *id = um_cu_at<int32_t>(b, soft.id);
+    const float *weight = um_cu_at<float>(b, soft.w);
+    float square = 0, by = scale;
+    for (int32_t i = first; i < H; i += step) {
+        float sum[W] = {};
+        for (int32_t k = 0; k < soft.n; k++) {
+            load<W>(table + (size_t)id[k] * H + i, v);
+#pragma unroll
+            for (int j = 0; j < W; j++) sum[j] += weight[k] * v[j];
+        }
+        store<W>(x + i, sum);
+#pragma unroll
+        for (int j = 0; j < W; j++) square += sum[j] * sum[j];
+    }
+    if (soft.renormalize) {
+        const float target = blend_length<E, W>(table, id, weight, soft.n, H);
+        by *= target / fmaxf(sqrtf(block_sum(square)), 1e-12f);
+    }
+    for (int32_t i = first; i < H; i += step) {
+        load<W>(x + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] *= by;
+        store<W>(x + i, v);
+    }
+}
+
+template <typename E>
+static void embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
+    const unsigned n = (unsigned)b->room.n_tokens, threads = row_threads(w->in);
+    const E *table = (const E *)w->data;
+    if (chunk_of(w->in) == CHUNK) embed_kernel<E, CHUNK><<<n, threads, 0, s>>>(*b, table, w->in, scale, x);
+    else embed_kernel<E, 1><<<n, threads, 0, s>>>(*b, table, w->in, scale, x);
+}
+
+void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
+    if (b->room.n_tokens == 0) return;
+    if (w->type == UM_BF16) embed<um_bf16>(b, w, scale, x, s);
+    else embed<float>(b, w, scale, x, s);
+}
+
+/* ---- Norms ------------------------------------------------------------------------------------------------------- */
+
+/* Grid: a block for each row. A thread keeps its first chunk of x and of w in registers. It reads further chunks, of
+ * rows wider than 1024 chunks, from the cache again. y32 may be x. */
+template <typename E, int W>
+static __global__ void __launch_bounds__(1024)
+    norm_kernel(const float *x, const float *w, const float *bias, float eps, int32_t H, E *y, float *y32) {
+    const int32_t first = threadIdx.x * W, step = blockDim.x * W;
+    const size_t row = (size_t)blockIdx.x * H;
+    float mine[W] = {}, scale[W] = {}, v[W], mean = 0, square = 0;
+    x += row;
+    if (first < H) {
+        load<W>(x + first, mine);
+        load<W>(w + first, scale);
+    }
+    if (bias) {
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < W; j++) sum += mine[j];
+        for (int32_t i = first + step; i < H; i += step) {
+            load<W>(x + i, v);
+#pragma unroll
+            for (int j = 0; j < W; j++) sum += v[j];
+        }
+        mean = block_sum(sum) / (float)H;
+    }
+    if (first < H) {
+#pragma unroll
+        for (int j = 0; j < W; j++) square += (mine[j] - mean) * (mine[j] - mean);
+    }
+    for (int32_t i = first + step; i < H; i += step) {
+        load<W>(x + i, v);
+#pragma unroll
+        for (int j = 0; j < W; j++) square += (v[j] - mean) * (v[j] - mean);
+    }
+    const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
+    for (int32_t i = first; i < H; i += step) {
+        if (i != first) {
+            load<W>(x + i, mine);
+            load<W>(w + i, scale);
+        }
+#pragma unroll
+        for (int j = 0; j < W; j++) v[j] = (mine[j] - mean) * r * scale[j] + (bias ? bias[i + j] : 0);
+        if (y) store<W>(y + row + i, v);
+        if (y32) store<W>(y32 + row + i, v);
+    }
+}
+
+template <typename E>
+static void norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, E *y, float *y32,
+                 cudaStream_t s) {
+    const unsigned threads = row_threads(H);
+    if (chunk_of(H) == CHUNK) norm_kernel<E, CHUNK><<<(unsigned)n, threads, 0, s>>>(x, w, bias, eps, H, y, y32);
+    else norm_kernel<E, 1><<<(unsigned)n, threads, 0, s>>>(x, w, bias, eps, H, y, y32);
+}
+
+void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
+                void *y, float *y32, cudaStream_t s) {
+    if (n == 0) return;
+    if (type == UM_BF16) norm(x, w, bias, eps, n, H, (um_bf16 *)y, y32, s);
+    else norm(x, w, bias, eps, n, H, (float *)y, y32, s);
+}
+
+/* ---- Gate, biases, saved rows ------------------------------------------------------------------------------------ */
+
+/* Grid of the kernels below: [rows, blocks of FLAT_THREADS chunks of a row]. */
+static dim3 flat_grid(int32_t rows, int32_t width) {
+    return dim3((unsigned)rows, (unsigned)UM_CEIL_DIV(width / chunk_of(width), FLAT_THREADS));
+}
+template <int W> static __device__ __forceinline__ int32_t flat_index() {
+    return (int32_t)(blockIdx.y * FLAT_THREADS + threadIdx.x) * W;
+}
+
+template <typename E, int W> static __global__ void gate_kernel(const E *gu, int32_t n, E *y) {
+    const int32_t i = flat_index<W>();
+    const size_t t = blockIdx.x;
+    float gate[W], up[W];
+    if (i >= n) return;
+    load<W>(gu + 2 * t * n + i, gate);
+    load<W>(gu + (2 * t + 1) * n + i, up);
+#pragma unroll
+    for (int j = 0; j < W; j++) gate[j] = gate[j] / (1 + expf(-gate[j])) * up[j];
+    store<W>(y + t * n + i, gate);
+}
+
+template <typename E> static void gate(const E *gu, int32_t T, int32_t n, E *y, cudaStream_t s) {
+    const dim3 grid = flat_grid(T, n);
+    if (chunk_of(n) == CHUNK) gate_kernel<E, CHUNK><<<grid, FLAT_THREADS, 0, s>>>(gu, n, y);
+    else gate_kernel<E, 1><<<grid, FLAT_THREADS, 0, s>>>(gu, n, y);
+}
+
+void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cudaStream_t s) {
+    if (T == 0) return;
+    if (type == UM_BF16) gate((const um_bf16 *)gu, T, n, (um_bf16 *)y, s);
+    else gate((const float *)gu, T, n, (float *)y, s);
+}
+
+template <typename E, int W> static __global__ void add_bias_kernel(E *y, const float *bias, int32_t n) {
+    const int32_t i = flat_index<W>();
+    float sum[W], more[W];
+    if (i >= n) return;
+    y += (size_t)blockIdx.x * n + i;
+    load<W>(y, sum);
+    load<W>(bias + i, more);
+#pragma unroll
+    for (int j = 0; j < W; j++) sum[j] += more[j];
+    store<W>(y, sum);
+}
+
+template <typename E> static void add_bias(E *y, const float *bias, int32_t T, int32_t n, cudaStream_t s) {
+    const dim3 grid = flat_grid(T, n);
+    if (chunk_of(n) == CHUNK) add_bias_kernel<E, CHUNK><<<grid, FLAT_THREADS, 0, s>>>(y, bias, n);
+    else add_bias_kernel<E, 1><<<grid, FLAT_THREADS, 0, s>>>(y, bias, n);
+}
+
+void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s) {
+    if (T == 0) return;
+    if (type == UM_BF16) add_bias((um_bf16 *)y, bias, T, n, s);
+    else add_bias((float *)y, bias, T, n, s);
+}
+
+template <int W>
+static __global__ void save_kernel(const int32_t (*save)[2], const float *hidden, float *saved, int32_t H) {
+    const int32_t i = flat_index<W>(), from = save[blockIdx.x][0], to = save[blockIdx.x][1];
+    float v[W];
+    if (from < 0 || i >= H) return;
+    load<W>(hidden + (size_t)from * H + i, v);
+    store<W>(saved + (size_t)to * H + i, v);
+}
+
+void um_cu_save(const um_cu_batch *b, const float *hidden, float *saved, int32_t H, cudaStream_t s) {
+    if (b->room.n_spans == 0) return;
+    const dim3 grid = flat_grid(b->room.n_spans, H);
+    if (chunk_of(H) == CHUNK) save_kernel<CHUNK><<<grid, FLAT_THREADS, 0, s>>>(b->save, hidden, saved, H);
+    else save_kernel<1><<<grid, FLAT_THREADS, 0, s>>>(b->save, hidden, saved, H);
+}

@@ -1,0 +1,175 @@
+/* Norms, the gate, biases and saved rows. */
+#include "check.cuh"
+
+static double tolerance(um_dtype type) { return type == UM_BF16 ? 3e-3 : 1e-5; }
+
+/* ---- Norms ------------------------------------------------------------------------------------------------------- */
+
+typedef struct norm_args {
+    const float *x, *w, *bias;
+    float eps;
+    int32_t n, H;
+    um_dtype type;
+    void *y;
+    float *y32;
+    cudaStream_t stream;
+} norm_args;
+static void norm_call(void *arg) {
+    const norm_args *a = (const norm_args *)arg;
+    um_cu_norm(a->x, a->w, a->bias, a->eps, a->n, a->H, a->type, a->y, a->y32, a->stream);
+}
+
+/* n: rows, width, 1: with a bias */
+static void run_norm(check *c, const check_case *k) {
+    const int32_t n = k->n[0], H = k->n[1], last = n - 1;
+    const size_t all = (size_t)n * H, size = um_dtype_size(k->type);
+    float *x = check_floats(c, all), *w = check_floats(c, (size_t)H), *bias = check_floats(c, (size_t)H);
+    for (size_t i = 0; i < all; i++) x[i] = x[i] * 4 + (k->n[2] ? 2 : 0);
+    norm_args a = {};
+    a.x = (float *)check_upload(c, x, all * sizeof(float));
+    a.w = (float *)check_upload(c, w, (size_t)H * sizeof(float));
+    a.bias = k->n[2] ? (float *)check_upload(c, bias, (size_t)H * sizeof(float)) : NULL;
+    a.eps = 1e-5f;
+    a.n = n;
+    a.H = H;
+    a.type = k->type;
+    a.y = check_device(c, all * size);
+    a.y32 = (float *)check_device(c, all * sizeof(float));
+    a.stream = check_stream(c);
+    norm_call(&a);
+    check_cuda(c, cudaGetLastError(), "norm");
+
+    um_norm norm = {};
+    norm.w = w;
+    norm.bias = k->n[2] ? bias : NULL;
+    norm.eps = a.eps;
+    float *want = (float *)check_host(c, all * sizeof(float));
+    um_ref_norm(check_ref(c, UM_F32), x, &norm, n, H, want);
+    const float *wide = check_floats_of(c, a.y32, all, UM_F32);
+    check_close(c, "y32", wide, want, all, tolerance(UM_F32));
+    check_close(c, "y", check_floats_of(c, a.y, all, k->type), want, all, tolerance(k->type));
+
+    /* The last row alone, without the fp32 output; then in place, without the operand. */
+    const char *y = (const char *)check_download(c, a.y, all * size);
+    norm_args alone = a;
+    alone.x += (size_t)last * H;
+    alone.n = 1;
+    alone.y = check_device(c, (size_t)H * size);
+    alone.y32 = NULL;
+    norm_call(&alone);
+    check_same(c, "the last row alone", check_download(c, alone.y, (size_t)H * size), y + (size_t)last * H * size,
+               (size_t)H * size);
+    alone.y = NULL;
+    alone.y32 = (float *)alone.x;
+    norm_call(&alone);
+    check_same(c, "the last row in place", check_download(c, alone.y32, (size_t)H * sizeof(float)),
+               wide + (size_t)last * H, (size_t)H * sizeof(float));
+    a.y32 = NULL;
+    check_time(c, (double)all * (4 + size) + H * 4.0, 0, norm_call, &a);
+}
+
+/* ---- Gate -------------------------------------------------------------------------------------------------------- */
+
+typedef struct gate_args {
+    const void *gu;
+    int32_t T, n;
+    um_dtype type;
+    void *y;
+    cudaStream_t stream;
+} gate_args;
+static void gate_call(void *arg) {
+    const gate_args *a = (const gate_args *)arg;
+    um_cu_gate(a->gu, a->T, a->n, a->type, a->y, a->stream);
+}
+
+/* n: tokens, width of the output */
+static void run_gate(check *c, const check_case *k) {
+    const int32_t T = k->n[0], n = k->n[1];
+    const size_t all = (size_t)T * n;
+    float *gu = check_floats(c, 2 * all);
+    for (size_t i = 0; i < 2 * all; i++) gu[i] *= 20;
+    if (all > 2) gu[0] = -300, gu[1] = 300; /* exp overflows */
+    gate_args a = {};
+    a.gu = check_operand(c, gu, 2 * all, k->type);
+    a.T = T;
+    a.n = n;
+    a.type = k->type;
+    a.y = check_device(c, all * um_dtype_size(k->type));
+    a.stream = check_stream(c);
+    gate_call(&a);
+    check_cuda(c, cudaGetLastError(), "gate");
+    float *want = (float *)check_host(c, all * sizeof(float));
+    um_ref_gate(check_ref(c, UM_F32), gu, T, n, want);
+    check_close(c, "y", check_floats_of(c, a.y, all, k->type), want, all, tolerance(k->type));
+    check_time(c, 3.0 * (double)all * um_dtype_size(k->type), 0, gate_call, &a);
+}
+
+/* ---- Biases ------------------------------------------------------------------------------------------------------ */
+
+/* n: tokens, width */
+static void run_bias(check *c, const check_case *k) {
+    const int32_t T = k->n[0], n = k->n[1];
+    const size_t all = (size_t)T * n;
+    float *y = check_floats(c, all), *bias = check_floats(c, (size_t)n);
+    void *device = check_operand(c, y, all, k->type);
+    um_cu_add_bias(device, (float *)check_upload(c, bias, (size_t)n * sizeof(float)), T, n, k->type, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "bias");
+    for (size_t i = 0; i < all; i++) {
+        y[i] += bias[i % (size_t)n];
+        if (k->type == UM_BF16) y[i] = um_bf16_to_f32(um_f32_to_bf16(y[i]));
+    }
+    check_close(c, "y", check_floats_of(c, device, all, k->type), y, all, 0);
+}
+
+/* ---- Saved rows -------------------------------------------------------------------------------------------------- */
+
+/* n: saves, room for saves, width, hidden rows. The saves go to every second row, in descending order. */
+static void run_save(check *c, const check_case *k) {
+    const int32_t n = k->n[0], room = k->n[1], H = k->n[2], n_hidden = k->n[3];
+    const size_t row = (size_t)H * sizeof(float);
+    float *hidden = check_floats(c, (size_t)n_hidden * H), *want = (float *)check_host(c, (size_t)2 * room * row);
+    int32_t(*save)[2] = (int32_t(*)[2])check_host(c, (size_t)room * sizeof *save);
+    memset(want, 0xff, (size_t)2 * room * row);
+    for (int32_t i = 0; i < room; i++) {
+        save[i][0] = i < n ? check_below(c, n_hidden) : -1;
+        save[i][1] = i < n ? 2 * (room - 1 - i) : -1;
+        if (i < n) memcpy(want + (size_t)save[i][1] * H, hidden + (size_t)save[i][0] * H, row);
+    }
+    um_cu_batch b = {};
+    b.room.n_spans = room;
+    b.save = (const int32_t(*)[2])check_upload(c, save, (size_t)room * sizeof *save);
+    float *saved = (float *)check_device(c, (size_t)2 * room * row);
+    um_cu_save(&b, (float *)check_upload(c, hidden, (size_t)n_hidden * row), saved, H, check_stream(c));
+    check_cuda(c, cudaGetLastError(), "save");
+    check_same(c, "saved", check_download(c, saved, (size_t)2 * room * row), want, (size_t)2 * room * row);
+}
+
+static const check_case cases[] = {
+    {"norm fp32, 1 x 1", run_norm, {1, 1, 0}, UM_F32},
+    {"norm fp32, 5 x 64", run_norm, {5, 64, 0}, UM_F32},
+    {"norm fp32, 3 x 1030", run_norm, {3, 1030, 0}, UM_F32},
+    {"norm bf16, 3 x 97", run_norm, {3, 97, 0}, UM_BF16},
+    {"norm bf16, 2 x 9000", run_norm, {2, 9000, 0}, UM_BF16},
+    {"norm bf16, 2 x 16384", run_norm, {2, 16384, 0}, UM_BF16},
+    {"norm fp32, with bias, 5 x 64", run_norm, {5, 64, 1}, UM_F32},
+    {"norm fp32, with bias, 3 x 2051", run_norm, {3, 2051, 1}, UM_F32},
+    {"norm bf16, with bias, 3 x 12288", run_norm, {3, 12288, 1}, UM_BF16},
+    {"norm fp32, 32 x 4096", run_norm, {32, 4096, 0}, UM_F32},
+    {"norm bf16, 32 x 4096", run_norm, {32, 4096, 0}, UM_BF16},
+    {"norm bf16, 64 x 2048", run_norm, {64, 2048, 0}, UM_BF16},
+    {"norm bf16, 2048 x 4096", run_norm, {2048, 4096, 0}, UM_BF16},
+    {"gate fp32, 1 x 1", run_gate, {1, 1}, UM_F32},
+    {"gate fp32, 5 x 172", run_gate, {5, 172}, UM_F32},
+    {"gate bf16, 5 x 99", run_gate, {5, 99}, UM_BF16},
+    {"gate fp32, 32 x 12288", run_gate, {32, 12288}, UM_F32},
+    {"gate bf16, 32 x 12288", run_gate, {32, 12288}, UM_BF16},
+    {"gate bf16, 1024 x 12288", run_gate, {1024, 12288}, UM_BF16},
+    {"bias fp32, 3 x 5", run_bias, {3, 5}, UM_F32},
+    {"bias fp32, 33 x 4096", run_bias, {33, 4096}, UM_F32},
+    {"bias bf16, 7 x 99", run_bias, {7, 99}, UM_BF16},
+    {"bias bf16, 33 x 5120", run_bias, {33, 5120}, UM_BF16},
+    {"save 3 of 8 rows, width 64", run_save, {3, 8, 64, 9}, UM_F32},
+    {"save 8 of 8 rows, width 4096", run_save, {8, 8, 4096, 40}, UM_F32},
+    {"save 1 of 2 rows, width 99", run_save, {1, 2, 99, 1}, UM_F32},
+};
+extern const check_list norm_checks = {"check_norm", cases, (int)UM_LEN(cases)};
