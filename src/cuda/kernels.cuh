@@ -73,19 +73,33 @@ void um_cu_save(const um_cu_batch *b, const float *hidden, float *saved, int32_t
 
 /* ---- Products (product.cu) ---- */
 typedef struct um_cu_products um_cu_products; /* cuBLASLt handle, its plans, its workspace */
-/* Prepares products. Allocates. workspace: device memory of workspace_bytes for cuBLASLt. */
-um_status um_cu_products_new(um_cu_products **out, void *workspace, size_t workspace_bytes, um_err *err);
+/* Prepares products. Allocates. workspace: device memory of workspace_bytes for cuBLASLt, aligned to 256 bytes.
+ * deterministic: a row's bits do not depend on the number of rows, and are the same in every process on the same kind
+ * of device. Without it, a product of bf16 uses the fastest algorithm for its number of rows. */
+um_status um_cu_products_new(um_cu_products **out, void *workspace, size_t workspace_bytes, bool deterministic,
+                             um_err *err);
 void um_cu_products_free(um_cu_products *p);
-/* Chooses the plans for y = W x with this weight shape and up to max_rows rows, so that a row's bits do not depend on
- * the number of rows. Called before the first pass; allocates. out_type: UM_F32 or UM_BF16, the type of y. add: the
- * products add to y. */
+/* Chooses the plans for y = W x with this weight shape and up to max_rows rows of x. Called before the first pass;
+ * allocates, and waits for the device. The weights are not read. Returns at once for a shape that it knows. The first
+ * call for a shape needs temporary device memory: the size of the weights, of x and of y together, and 128 MiB.
+ * out_type: UM_F32 or UM_BF16, the type of y. add: the products add to y. */
 um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
                                  bool add, um_err *err);
 /* y[t] = W x[t] (+ y[t] when `add` is set); x [T, in] of w->type, y [T, rows] of out_type with a distance of `stride`
- * elements between rows. The bits of a row do not depend on T. fp32 weights: fp32 sums in a fixed order (a kernel of
- * our own, no tf32). bf16 weights: exact products, fp32 sums. */
+ * elements between rows. x, y and their rows are aligned to 16 bytes, unless `in` or `rows` is not a multiple of 8; the
+ * same for the weights, which may be rows of a larger matrix. T may exceed the max_rows of prepare. fp32 weights: fp32
+ * sums in a fixed order (a kernel of our own, no tf32), without prepare. bf16 weights: exact products, fp32 sums;
+ * UM_EINVAL for a shape that was not prepared. UM_EDEVICE: cuBLASLt refused the product. */
 um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
                        void *y, int32_t stride, cudaStream_t s);
+/* What the preparation has done so far. */
+typedef struct um_cu_products_info {
+    int n_shapes, n_simt;  /* prepared shapes; those without a suitable algorithm of cuBLASLt, which are slow */
+    int n_tried, n_agreed; /* algorithms that were tried; those whose rows have the bits of the chosen plans */
+    int n_grouped;         /* plans that compute their tokens in smaller groups */
+    double seconds;
+} um_cu_products_info;
+um_cu_products_info um_cu_products_get_info(const um_cu_products *p);
 
 /* ---- Adapters (low_rank.cu) ---- */
 /* The matrices of one adapter for one linear layer; a.data NULL: the adapter does not change the layer. */

@@ -1,0 +1,146 @@
+/* product: y = W x. Weights in bf16 go through cuBLASLt by the plans of product_plan.cu, fp32 weights and shapes that
+ * cuBLASLt does not support through product_simt.cu. Which of the two computes a product depends only on the shape and
+ * the type of the weights, never on T. */
+#include "cuda/product.cuh"
+
+const int32_t um_cu_bucket[UM_CU_BUCKETS] = {8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096};
+
+um_status um_cu_lt_check(cublasStatus_t status, const char *what, um_err *err) {
+    if (status == CUBLAS_STATUS_SUCCESS) return UM_OK;
+    return um_fail(err, UM_EDEVICE, "%s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* ---- The object -------------------------------------------------------------------------------------------------- */
+
+static um_status open_library(um_cu_products *p, um_err *err) {
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    int device;
+    UM_CU_TRY(cudaGetDevice(&device), err);
+    UM_CU_TRY(cudaDeviceGetAttribute(&p->n_processors, cudaDevAttrMultiProcessorCount, device), err);
+    um_status s = um_cu_lt_check(cublasLtCreate(&p->lt), "cublasLtCreate", err);
+    if (!s)
+        s = um_cu_lt_check(cublasLtMatmulDescInit(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                           "cublasLtMatmulDescInit", err);
+    if (!s)
+        s = um_cu_lt_check(
+            cublasLtMatmulDescSetAttribute(&p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+            "cublasLtMatmulDescSetAttribute", err);
+    return s ? s : um_cu_simt_prepare(err);
+}
+
+um_status um_cu_products_new(um_cu_products **out, void *workspace, size_t workspace_bytes, bool deterministic,
+                             um_err *err) {
+    um_cu_products *p = UM_NEW(um_cu_products);
+    p->workspace = workspace;
+    p->workspace_bytes = workspace_bytes;
+    p->deterministic = deterministic;
+    *out = NULL;
+    const um_status s = open_library(p, err);
+    if (s) um_cu_products_free(p);
+    else *out = p;
+    return s;
+}
+
+void um_cu_products_free(um_cu_products *p) {
+    if (!p) return;
+    if (p->lt) cublasLtDestroy(p->lt);
+    um_free(p->shape);
+    um_free(p);
+}
+
+um_cu_products_info um_cu_products_get_info(const um_cu_products *p) { return p->info; }
+
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+
+/* Returns whether a product goes through cuBLASLt. The library's fast kernels need rows of x and y that are aligned to
+ * 16 bytes. */
+static bool suits_library(const um_cu_matrix *w) { return w->type == UM_BF16 && w->in % 8 == 0 && w->rows % 8 == 0; }
+
+static um_cu_shape *find_shape(const um_cu_products *p, const um_cu_matrix *w, um_dtype out_type, bool add) {
+    for (int i = 0; i < p->info.n_shapes; i++) {
+        um_cu_shape *shape = &p->shape[i];
+        if (shape->rows == w->rows && shape->in == w->in && shape->out_type == out_type && shape->add == add)
+            return shape;
+    }
+    return NULL;
+}
+
+um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32_t max_rows, um_dtype out_type,
+                                 bool add, um_err *err) {
+    if (!suits_library(w)) return UM_OK;
+    um_cu_shape *shape = find_shape(p, w, out_type, add);
+    if (shape && (shape->n_buckets == UM_CU_BUCKETS || um_cu_bucket[shape->n_buckets - 1] >= max_rows)) return UM_OK;
+    um_cu_shape planned = {};
+    planned.rows = w->rows;
+    planned.in = w->in;
+    planned.out_type = out_type;
+    planned.add = add;
+    const double start = um_now();
+    const um_status s = um_cu_plan_shape(p, &planned, max_rows, err);
+    p->info.seconds += um_now() - start;
+    if (s) return s;
+    if (!shape) {
+        const size_t n = (size_t)p->info.n_shapes + 1;
+        p->shape = (um_cu_shape *)um_realloc(p->shape, um_mul(n, sizeof *p->shape));
+        shape = &p->shape[p->info.n_shapes++];
+        p->info.n_simt += planned.simt;
+    }
+    *shape = planned;
+    return UM_OK;
+}
+
+/* ---- Products ---------------------------------------------------------------------------------------------------- */
+
+cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, int32_t T, int32_t stride) {
+    const uint64_t rows = (uint64_t)shape->rows, in = (uint64_t)shape->in, n = (uint64_t)T;
+    const cudaDataType out = shape->out_type == UM_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    cublasStatus_t s = cublasLtMatrixLayoutInit(&l->w, CUDA_R_16BF, in, rows, shape->in);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutInit(&l->x, CUDA_R_16BF, in, n, shape->in);
+    if (s == CUBLAS_STATUS_SUCCESS) s = cublasLtMatrixLayoutInit(&l->y, out, rows, n, stride);
+    return s;
+}
+
+cublasStatus_t um_cu_lt_product(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
+                                const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
+    const float one = 1, keep = shape->add ? 1.0f : 0.0f;
+    um_cu_layouts l;
+    const cublasStatus_t status = um_cu_layouts_init(&l, shape, T, stride);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    /* The library takes its handles as pointers to structs without const, but changes none of them. */
+    return cublasLtMatmul(p->lt, (cublasLtMatmulDesc_t)&p->product, &one, w, &l.w, x, &l.x, &keep, y, &l.y, y, &l.y,
+                          algo, p->workspace, p->workspace_bytes, s);
+}
+
+static um_status library_product(const um_cu_products *p, const um_cu_shape *shape, const void *w, const um_bf16 *x,
+                                 int32_t T, void *y, int32_t stride, cudaStream_t s) {
+    const size_t size = um_dtype_size(shape->out_type);
+    assert((uintptr_t)w % 16 == 0 && (uintptr_t)x % 16 == 0 && (uintptr_t)y % 16 == 0);
+    assert((size_t)stride * size % 16 == 0 && stride >= shape->rows);
+    for (int32_t t = 0; t < T;) {
+        int bucket = 0;
+        while (bucket + 1 < shape->n_buckets && um_cu_bucket[bucket] < T - t) bucket++;
+        const um_cu_plan *plan = &shape->plan[bucket];
+        const int32_t n = UM_MIN(T - t, plan->rows_at_once);
+        if (um_cu_lt_product(p, shape, &plan->algo, w, x + (size_t)t * (size_t)shape->in, n,
+                             (char *)y + (size_t)t * (size_t)stride * size, stride, s) != CUBLAS_STATUS_SUCCESS)
+            return UM_EDEVICE;
+        t += n;
+    }
+    return UM_OK;
+}
+
+um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
+                       void *y, int32_t stride, cudaStream_t s) {
+    if (T == 0 || w->rows == 0) return UM_OK;
+    if (suits_library(w)) {
+        const um_cu_shape *shape = find_shape(p, w, out_type, add);
+        if (!shape) return UM_EINVAL;
+        if (!shape->simt) return library_product(p, shape, w->data, (const um_bf16 *)x, T, y, stride, s);
+    }
+    um_cu_simt job = {};
+    job.type = w->type, job.w = w->data, job.x = x, job.y = y;
+    job.rows = w->rows, job.in = w->in, job.T = T;
+    job.stride = stride, job.add = add, job.out_type = out_type;
+    um_cu_simt_product(&job, p->n_processors, s);
+    return UM_OK;
+}

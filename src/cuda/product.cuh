@@ -1,0 +1,75 @@
+/* product: the parts of um_cu_linear (kernels.cuh). product.cu keeps the plans and starts the products, product_plan.cu
+ * chooses the plans of a weight shape, product_simt.cu computes products without cuBLASLt. */
+#ifndef UM_CUDA_PRODUCT_CUH
+#define UM_CUDA_PRODUCT_CUH
+
+#include <cublasLt.h>
+
+#include "cuda/cuda.cuh"
+#include "cuda/kernels.cuh"
+
+/* ---- Products by fused multiply-adds in fp32 (product_simt.cu) ---- */
+
+typedef struct um_cu_simt {
+    um_dtype type;       /* of the weights and of x: UM_F32, UM_BF16 */
+    const void *w, *x;   /* [rows, in], [T, in] */
+    void *y;             /* [T, rows], rows at a distance of `stride` elements */
+    int32_t rows, in, T; /* T > 0 */
+    int32_t stride;
+    bool add;
+    um_dtype out_type; /* UM_F32, UM_BF16 */
+} um_cu_simt;
+/* Allows the kernels the shared memory that they need. Called once, before the first product. */
+um_status um_cu_simt_prepare(um_err *err);
+/* y[t] = W x[t] (+ y[t]). The order of a sum depends only on `in` and the type. n_processors: multiprocessors of the
+ * device; they only affect the choice of the tiles. */
+void um_cu_simt_product(const um_cu_simt *p, int n_processors, cudaStream_t s);
+
+/* ---- Products by cuBLASLt ---- */
+
+/* A plan serves the numbers of tokens above the bucket before its own, up to its own. Larger products are computed in
+ * groups of the last bucket's tokens. */
+enum { UM_CU_BUCKETS = 12 };
+extern const int32_t um_cu_bucket[UM_CU_BUCKETS];
+
+typedef struct um_cu_plan {
+    cublasLtMatmulAlgo_t algo;
+    int32_t rows_at_once; /* tokens that the algorithm computes at a time; 0: there is no plan */
+} um_cu_plan;
+
+/* The plans of all weights of one shape. */
+typedef struct um_cu_shape {
+    int32_t rows, in;
+    um_dtype out_type;
+    bool add;
+    bool simt;         /* cuBLASLt has no suitable algorithm: product_simt.cu computes the products */
+    int32_t n_buckets; /* buckets that were planned */
+    um_cu_plan plan[UM_CU_BUCKETS];
+} um_cu_shape;
+
+struct um_cu_products {
+    cublasLtHandle_t lt;
+    cublasLtMatmulDescOpaque_t product;
+    void *workspace;
+    size_t workspace_bytes;
+    bool deterministic;
+    int n_processors;
+    um_cu_shape *shape; /* [info.n_shapes] */
+    um_cu_products_info info;
+};
+
+/* Descriptions of the matrices of y = W x in the library's terms: column-major, so that y [T, rows] is a matrix of
+ * `rows` rows and T columns. */
+typedef struct um_cu_layouts {
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+} um_cu_layouts;
+cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, int32_t T, int32_t stride);
+/* Starts y = W x (+ y) for T tokens, all at once, by this algorithm. */
+cublasStatus_t um_cu_lt_product(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
+                                const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s);
+/* Returns UM_OK for CUBLAS_STATUS_SUCCESS, else UM_EDEVICE with the message "what: the library's text". */
+um_status um_cu_lt_check(cublasStatus_t status, const char *what, um_err *err);
+/* Fills the plans of the shape for up to max_rows tokens, or sets shape->simt. Adds to p->info. */
+um_status um_cu_plan_shape(um_cu_products *p, um_cu_shape *shape, int32_t max_rows, um_err *err);
+
+#endif
