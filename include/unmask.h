@@ -175,7 +175,7 @@ typedef struct um_config {
     const char *model;              /* folder of a checkpoint, name of a bundled one, or "org/name" of one in the local
                                        Hugging Face cache */
     char model_name[32];            /* family to use in place of the detected one; "auto" = detect it */
-    char device[16];                /* "cpu", or "ref" (the reference backend: plain C, one thread) */
+    char device[16];                /* "cpu"; "cuda" or "cuda:N" (an NVIDIA GPU); "ref" (plain C, one thread) */
     char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
@@ -187,6 +187,9 @@ typedef struct um_config {
     int32_t page_size;              /* tokens of a KV page; 0 = auto */
     int32_t num_pages;              /* KV pages of an engine; -1 = auto */
     float kv_memory_share;          /* 0..1: share of the free memory that an automatic number of pages may take */
+    float gpu_memory_utilization;   /* 0..1: share of a GPU's memory that weights, activations and pages may take */
+    bool enforce_eager;             /* a GPU runs every pass without a CUDA graph */
+    bool deterministic;             /* an answer does not depend on the requests beside it; always so on the CPU */
     int32_t compat;                 /* UM_COMPAT_* */
     char kv_cache_layout[16];       /* "unified": keys and values in one pool of memory; "distinct": in one pool each */
     bool disable_prefix_caching;    /* no request reuses the keys that another one stored for the same beginning of a

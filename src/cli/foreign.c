@@ -45,8 +45,6 @@ const um_foreign um_foreign_options[] = {
     {"device_start,base_gpu_id", NUMBER, "0", NULL, NO_CUDA},
 
     /* execution of a pass */
-    {"enforce_eager", SWITCH, NULL, NULL, NO_GRAPHS},
-    {"disable_cuda_graph", SWITCH, NULL, NULL, NO_GRAPHS},
     {"cuda_graph_max_bs", NUMBER, NULL, NULL, NO_GRAPHS},
     {"max_seq_len_to_capture", NUMBER, NULL, NULL, NO_GRAPHS},
     {"enable_full_static_runner", SWITCH, NULL, NULL, NO_GRAPHS},
@@ -66,7 +64,6 @@ const um_foreign um_foreign_options[] = {
     {"skip_warmup,skip_server_warmup", SWITCH, NULL, NULL, "there is no warm-up"},
 
     /* memory */
-    {"gpu_memory_utilization,mem_fraction_static", NUMBER, NULL, NULL, NO_SHARE},
     {"swap_space", NUMBER, NULL, NULL, "a preempted request is computed again, not swapped"},
     {"cpu_offload_gb", NUMBER, "0", NULL, NO_SHARE},
     {"max_num_logits", NUMBER, NULL, NULL, NO_LOGITS},

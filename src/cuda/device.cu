@@ -232,6 +232,7 @@ static const um_backend backend = {
     .weight_bytes = weight_bytes,
     .vector = vector_new,
     .vector_free = vector_free,
+    .workspace = um_cu_workspace,
     .forward_new = um_cu_forward_new,
     .forward_free = um_cu_forward_free,
     .memory = um_cu_memory,

@@ -10,15 +10,15 @@ static int32_t padded(int32_t n, int32_t most) {
     return UM_MIN(size, most);
 }
 
-static int32_t power_of_two(int32_t n, int32_t most) {
+static int32_t power_of_two(int32_t n) {
     int32_t size = 1;
     while (size < n) size *= 2;
-    return UM_MAX(UM_MIN(size, most), n);
+    return size;
 }
 
 um_cu_sizes um_cu_pad(const um_forward *f, const um_cu_sizes *needed) {
     return {padded(needed->n_tokens, f->c.max_tokens), padded(needed->n_tiles, f->max_tiles),
-            padded(needed->n_rows, f->c.max_rows), power_of_two(needed->n_pieces, f->n_pieces_max)};
+            padded(needed->n_rows, f->c.max_rows), power_of_two(needed->n_pieces)};
 }
 
 um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {

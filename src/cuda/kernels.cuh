@@ -147,7 +147,9 @@ typedef struct um_cu_attention {
      * piece; the pieces of a query are merged in their order. n_pieces: most pieces of a span in this pass (the grid);
      * it only limits the grid and never changes a result. */
     int32_t n_pieces;
-    float *partial; /* scratch of um_cu_attention_scratch bytes */
+    /* Scratch. When the pieces of all tiles don't fit, the tiles are computed in groups that do. */
+    float *partial;
+    size_t partial_bytes;
 } um_cu_attention;
 int32_t um_cu_piece_keys(int32_t head_dim);
 /* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
@@ -183,8 +185,9 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
 /* ---- Head (head.cu, sample.cu) ---- */
-#define UM_CU_VOCAB_TILE 8192 /* ids whose logits exist at a time, for all rows */
-#define UM_CU_WHOLE_ROWS 16   /* rows whose logits exist as a whole at a time */
+#define UM_CU_VOCAB_TILE 32768 /* ids whose logits exist at a time */
+#define UM_CU_HEAD_ROWS  1024  /* rows whose logits of these ids exist at a time */
+#define UM_CU_WHOLE_ROWS 16    /* rows whose logits exist as a whole at a time */
 typedef struct um_cu_head {
     const um_cu_matrix *w;       /* [V, H] */
     const float *hidden, *saved; /* fp32 [T, H], [n_saved, H] after the final norm */

@@ -2,7 +2,8 @@
  * the first pass. */
 #include "cuda/pass.cuh"
 
-static const size_t MESSAGE_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20;
+static const size_t MESSAGE_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20,
+                    PARTIAL_BYTES = (size_t)256 << 20;
 enum { TOPS_PER_ROW = 16 };
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
@@ -75,8 +76,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->moe_scratch, E ? um_cu_moe_scratch(&n->route, T, H, w.expert_ff, operand) : 0, "experts"},
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
-        {(void **)&f->partial, um_cu_attention_scratch(T, w.n_heads, w.head_dim, f->n_pieces_max),
-         "pieces of attention"},
+        {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
         {(void **)&f->message, MESSAGE_BYTES, "message"},
         {(void **)&f->count, sizeof *f->count, "pass counter"},
         {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
@@ -207,7 +207,8 @@ static um_status prepare_products(um_forward *f, um_err *err) {
     const um_network *n = f->net;
     const um_dtype operand = f->d->dtype;
     const int32_t T = f->c.max_tokens;
-    um_status s = um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, err);
+    um_status s =
+        um_cu_products_new(&f->products, f->products_workspace, PRODUCTS_BYTES, f->d->config.deterministic, err);
     for (int32_t i = 0; i < n->n_layers && !s; i++) {
         const um_layer *y = &n->layer[i];
         const struct {
@@ -230,29 +231,47 @@ static um_status prepare_products(um_forward *f, um_err *err) {
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
+/* Sets what follows from the sizes alone. */
+static um_forward *sketch(um_device *d, const um_network *n, const um_forward_config *c) {
+    um_forward *f = UM_NEW(um_forward);
+    const widths w = widest(n);
+    f->d = d;
+    f->net = n;
+    f->c = *c;
+    f->eager = d->config.eager;
+    f->partial_bytes = PARTIAL_BYTES;
+    f->tile_tokens = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, d->dtype);
+    f->max_tiles = UM_CEIL_DIV(c->max_tokens, f->tile_tokens) + c->max_spans;
+    return f;
+}
+
+size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
+    buffer list[BUFFERS_MAX];
+    um_forward *f = sketch(d, n, c);
+    const int n_buffers = list_buffers(f, list);
+    size_t pool[2], bytes = 0;
+    f->c.n_pages = 0;
+    const um_kv_shape scratch = kv_shape(f);
+    um_cu_kv_bytes(&scratch, pool, &bytes);
+    for (int i = 0; i < n_buffers; i++) bytes += list[i].bytes;
+    um_free(f);
+    return bytes;
+}
+
 static um_status fill(um_forward *f, um_err *err) {
-    const widths w = widest(f->net);
-    const int64_t longest = (int64_t)f->c.n_pages * f->c.page_size + f->c.max_tokens;
-    const int32_t piece = um_cu_piece_keys(w.head_dim);
-    f->tile_tokens = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, f->d->dtype);
-    f->max_tiles = UM_CEIL_DIV(f->c.max_tokens, f->tile_tokens) + f->c.max_spans;
-    f->n_pieces_max = (int32_t)UM_MIN((longest + piece - 1) / piece, (int64_t)UM_CU_PIECES_MAX);
     um_status s = um_cu_use(f->d, err);
-    if (!s) s = new_kv(f, err);
     if (!s) s = new_buffers(f, err);
+    if (!s) s = prepare_products(f, err); /* takes memory for a while, so it comes before the pages */
+    if (!s) s = new_kv(f, err);
     if (!s) s = new_host_memory(f, err);
     if (!s) s = new_adapters(f, err);
     if (!s) s = new_experts(f, err);
-    if (!s) s = prepare_products(f, err);
     return s ? s : um_cu_check(cudaStreamSynchronize(f->d->stream), "starting an engine", err);
 }
 
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                             um_err *err) {
-    um_forward *f = UM_NEW(um_forward);
-    f->d = d;
-    f->net = n;
-    f->c = *c;
+    um_forward *f = sketch(d, n, c);
     um_status s = fill(f, err);
     if (s) {
         um_cu_forward_free(f);

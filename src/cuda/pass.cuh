@@ -19,7 +19,7 @@ typedef struct um_cu_marks {
     double start; /* um_now() when the pass was submitted */
 } um_cu_marks;
 
-enum { UM_CU_GRAPHS_MAX = 256, UM_CU_PIECES_MAX = 512 };
+enum { UM_CU_GRAPHS_MAX = 256 };
 
 typedef struct um_cu_graph {
     um_cu_sizes sizes;
@@ -59,8 +59,8 @@ struct um_forward {
     float *hidden, *saved; /* [T, H], [n_saved, H] after the final norm */
     void *mixed;           /* [rows, H] operand of the head */
     void *head_scratch, *moe_scratch, *select_scratch;
-    float *partial;       /* pieces of attention */
-    int32_t n_pieces_max; /* most pieces of a span */
+    float *partial; /* pieces of attention */
+    size_t partial_bytes;
     int32_t tile_tokens, max_tiles;
     size_t select_keys; /* most keys outside a block that a selection may score */
 

@@ -50,7 +50,7 @@ static um_kv_layout kv_layout(const um_engine *e) {
 }
 
 /* Resolves the automatic sizes that depend on the model. */
-static void resolve_sizes(um_engine *e, um_dtype kv) {
+static void resolve_sizes(um_engine *e) {
     const um_arch *a = &e->model->arch;
     um_config *c = &e->config;
     if (!c->max_num_batched_tokens) c->max_num_batched_tokens = UM_BATCHED_TOKENS_AUTO;
@@ -63,15 +63,6 @@ static void resolve_sizes(um_engine *e, um_dtype kv) {
     int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
     e->traits.page_size = c->page_size;
-    if (c->num_pages > 0) return;
-    /* Guidance needs two tables for an answer. The default number of pages still suffices, because few answers are as
-     * long as the model allows. */
-    int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
-    double bytes = (double)um_arch_kv_bytes(a, kv) * c->page_size;
-    double wanted = (double)per_request * c->max_num_reqs;
-    double room = (double)c->kv_memory_share * (double)um_memory_available() / bytes;
-    room /= UM_MAX(1, c->data_parallel_size);
-    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room : wanted));
 }
 
 /* The lengths of the arrays that all passes of one step share. */
@@ -90,6 +81,59 @@ static um_pass step_room(const um_engine *e) {
                      .n_scratch = whole_sequence ? UM_CEIL_DIV(T, S) + 2 * R : 0,
                      .page_size = S,
                      .first_scratch = c->num_pages};
+}
+
+static um_forward_config forward_config(const um_engine *e) {
+    const um_config *c = &e->config;
+    return (um_forward_config){.max_tokens = c->max_num_batched_tokens,
+                               .max_rows = c->max_num_batched_tokens,
+                               .max_spans = e->room.n_seg,
+                               .n_saved = c->max_num_reqs,
+                               .page_size = c->page_size,
+                               .n_pages = c->num_pages,
+                               .n_scratch_pages = e->room.n_scratch,
+                               .kv_type = kv_type(e),
+                               .layout = kv_layout(e)};
+}
+
+/* Stores the bytes that KV pages may take in the memory of a GPU. */
+static um_status gpu_room(const um_engine *e, const um_device_info *d, double *room, um_err *err) {
+    const um_model *m = e->model;
+    const um_forward_config c = forward_config(e);
+    const double used = (double)(d->memory - d->there),
+                 most = (double)e->config.gpu_memory_utilization * (double)d->memory,
+                 workspace = (double)m->backend->workspace(m->device, &m->net, &c);
+    *room = most - used - workspace;
+    if (*room > 0) return UM_OK;
+    return um_fail_param(err, UM_ENOMEM, "gpu_memory_utilization",
+                         "%.2f of %.1f GB is %.1f GB, but %.1f GB are in use and activations take %.1f GB; no KV page "
+                         "is left",
+                         (double)e->config.gpu_memory_utilization, (double)d->memory / 1e9, most / 1e9, used / 1e9,
+                         workspace / 1e9);
+}
+
+/* Resolves an automatic number of pages. */
+static um_status resolve_pages(um_engine *e, um_err *err) {
+    um_config *c = &e->config;
+    const um_arch *a = &e->model->arch;
+    um_device_info d;
+    const int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    if (c->num_pages > 0) return UM_OK;
+    c->num_pages = 0;
+    /* Guidance needs two tables for an answer. The default number of pages still suffices, because few answers are as
+     * long as the model allows. */
+    const int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
+    const double bytes = (double)um_arch_kv_bytes(a, kv_type(e)) * c->page_size;
+    const double wanted = (double)per_request * c->max_num_reqs;
+    double room = (double)c->kv_memory_share * (double)um_memory_available() / UM_MAX(1, c->data_parallel_size);
+    e->model->backend->info(e->model->device, &d);
+    if (d.memory) {
+        um_status st = gpu_room(e, &d, &room, err);
+        c->num_pages = (int32_t)UM_MIN(wanted, room / bytes);
+        return st;
+    }
+    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room / bytes : wanted));
+    return UM_OK;
 }
 
 static um_status allocate(um_engine *e, um_err *err) {
@@ -162,26 +206,18 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
-    const um_dtype kv = kv_type(e);
-    resolve_sizes(e, kv);
+    resolve_sizes(e);
     st = check_step(e, err);
-    if (st) goto done;
     e->room = step_room(e);
+    if (!st) st = resolve_pages(e, err);
+    if (st) goto done;
+    e->room.first_scratch = e->config.num_pages;
     e->traits.blend_ids = e->room.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
-    st = m->backend->forward_new(&e->forward, m->device, &m->net,
-                                 &(um_forward_config){.max_tokens = e->config.max_num_batched_tokens,
-                                                      .max_rows = e->config.max_num_batched_tokens,
-                                                      .max_spans = e->room.n_seg,
-                                                      .n_saved = e->config.max_num_reqs,
-                                                      .page_size = e->config.page_size,
-                                                      .n_pages = e->config.num_pages,
-                                                      .n_scratch_pages = e->room.n_scratch,
-                                                      .kv_type = kv,
-                                                      .layout = kv_layout(e)},
-                                 err);
+    const um_forward_config config = forward_config(e);
+    st = m->backend->forward_new(&e->forward, m->device, &m->net, &config, err);
     if (!st) st = allocate(e, err);
 done:
     if (st) {

@@ -30,6 +30,8 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_dev_config config = {.number = number,
                                   .threads = threads_of(c),
                                   .dtype = m->dtype,
+                                  .deterministic = c->deterministic,
+                                  .eager = c->enforce_eager,
                                   .max_tokens = m->max_tokens,
                                   .max_rows = m->max_tokens,
                                   .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),

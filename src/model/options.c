@@ -15,6 +15,9 @@ const um_option um_model_options[] = {
      "backend that computes; cuda is the first NVIDIA GPU, cuda:1 the second; ref is a slow reference in plain C"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "number type of matrix products; auto means the type of the stored weights"},
+    {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",
+     "an answer does not depend on the requests beside it; off, a GPU may use faster products that add in an order of "
+     "their own"},
     {"chat_template", NULL, UM_OPT_STR, C(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Model",
      "chat template to use instead of the model's own: a file, the text of a template, or a "
      "name: " UM_CHAT_BUILTIN_NAMES},

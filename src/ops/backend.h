@@ -61,6 +61,9 @@ struct um_backend {
                         um_err *err);
     void (*vector_free)(um_device *d, um_vector *v);
 
+    /* Returns the bytes of device memory that forward_new allocates besides the KV pages. NULL: the memory is the
+     * host's. */
+    size_t (*workspace)(um_device *d, const um_network *n, const um_forward_config *c);
     /* Allocates the KV cache, activations and saved rows for passes up to the given sizes, which may not exceed those
      * that the device was opened for. The device and the network must outlive *out, which is released with
      * forward_free. Errors: UM_ENOMEM, UM_ELIMIT, UM_EUNSUPPORTED. */

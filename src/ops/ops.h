@@ -58,6 +58,8 @@ typedef struct um_dev_config {
     int threads;        /* 0: one per usable CPU */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
+    bool deterministic; /* a row's bits do not depend on the other rows of a batch */
+    bool eager;         /* run kernel by kernel, without recorded graphs */
     int32_t max_tokens; /* largest T of a pass */
     int32_t max_rows;   /* largest number of wanted rows of a pass */
     int32_t max_in;     /* widest input of a linear layer */

@@ -1,0 +1,265 @@
+/* head: the answers of rows that need no filter. The product with the vocabulary is computed for UM_CU_VOCAB_TILE ids
+ * and UM_CU_HEAD_ROWS rows at a time. Each block of a second kernel reduces the logits of SUBTILE ids of a row to a
+ * partial answer, and a last kernel merges the partial answers of a row in the order of the ids. */
+#include "cuda/sample.cuh"
+
+static constexpr int REDUCE_THREADS = 256, MIX_THREADS = 256;
+static_assert(UM_CU_VOCAB_TILE % SUBTILE == 0, "a tile is a number of subtiles");
+
+static int32_t subtiles_of(int32_t vocab) { return UM_CEIL_DIV(vocab, SUBTILE); }
+
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+
+/* Computes the operand of a row: w[0] * row0 + w[1] * row1. A block computes one row. With `whole` >= 0 only the rows
+ * whose number is in [whole, whole + n) are computed, to the place of their number. */
+template <typename T>
+static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const float *saved, int32_t H, T *out,
+                                int32_t whole, int32_t n) {
+    const int32_t row = blockIdx.x;
+    if (row >= um_cu_header(b)->n_rows) return;
+    const um_message_row r = b.row[row];
+    if (whole >= 0 && (r.whole < whole || r.whole >= whole + n)) return;
+    const int32_t place = whole >= 0 ? r.whole - whole : row;
+    const float *x[2];
+    for (int k = 0; k < 2; k++)
+        x[k] = r.src[k] >= 0 ? hidden + (size_t)r.src[k] * H : saved + (size_t)(-1 - r.src[k]) * H;
+    const bool second = r.w[1] != 0;
+    for (int32_t i = threadIdx.x; i < H; i += MIX_THREADS) {
+        float v = __fmul_rn(r.w[0], x[0][i]);
+        if (second) v = __fadd_rn(v, __fmul_rn(r.w[1], x[1][i]));
+        out[(size_t)place * H + i] = um_cu_operand<T>(v);
+    }
+}
+
+static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, int32_t n, cudaStream_t s) {
+    const unsigned rows = (unsigned)b->room.n_rows;
+    if (a->w->type == UM_BF16)
+        mix_rows<<<rows, MIX_THREADS, 0, s>>>(*b, a->hidden, a->saved, a->hidden_size, (um_bf16 *)a->mixed, whole, n);
+    else mix_rows<<<rows, MIX_THREADS, 0, s>>>(*b, a->hidden, a->saved, a->hidden_size, (float *)a->mixed, whole, n);
+}
+
+/* ---- Partial answers --------------------------------------------------------------------------------------------- */
+
+struct reduce_args {
+    const float *logits; /* [rows of the group, tile] */
+    int32_t first_row;   /* of the group */
+    int32_t tile, n;     /* first id of the tile; its number of ids */
+    int32_t vocab, n_subtiles;
+    float scale;
+    um_cu_partial *partial; /* [rows, n_subtiles] */
+};
+
+/* Finds the drawn id among the EACH ids of every thread. */
+static __device__ void find_draw(um_cu_partial *p, const um_message_row &r, const float *z, int32_t first) {
+    __shared__ float least;
+    if (threadIdx.x == 0) least = draw_score(r.how, p->best, p->max, -INFINITY);
+    __syncthreads();
+    um_cu_ranked best = {-INFINITY, -1};
+    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) {
+        if (z[i] == -INFINITY) continue;
+        const float score = draw_score(r.how, first + i, z[i], least);
+        if (score > -INFINITY) best = first_of(best, {score, first + i});
+    }
+    best = block_first(best);
+    p->draw_score = best.z;
+    p->draw = best.id;
+    p->draw_z = best.id < 0 ? -INFINITY : z[best.id - first];
+}
+
+/* Reduces one subtile of a row. */
+static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um_cu_batch b, const reduce_args a) {
+    __shared__ float z[SUBTILE];
+    const int32_t row = a.first_row + blockIdx.y;
+    if (row >= um_cu_header(b)->n_rows) return;
+    const um_message_row r = b.row[row];
+    if (r.whole >= 0) return;
+    const int32_t offset = blockIdx.x * SUBTILE, first = a.tile + offset;
+    const float *from = a.logits + (size_t)blockIdx.y * UM_CU_VOCAB_TILE + offset;
+    um_cu_ranked best = {-INFINITY, -1}, second = best;
+    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
+        z[i] = first + i < a.vocab ? __fmul_rn(a.scale, from[i]) : -INFINITY;
+    __syncthreads();
+    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, a.vocab - first), z);
+    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
+        if (z[i] > -INFINITY) best = first_of(best, {z[i], first + i});
+    best = block_first(best);
+    um_cu_partial p = {};
+    p.max = best.z;
+    p.best = best.id;
+    p.second = p.draw = -1;
+    p.second_z = p.draw_score = p.draw_z = p.id_z = -INFINITY;
+    if (best.id >= 0) {
+        const float rate = rate_of(r.how);
+        float sum = 0, kept = 0, moment = 0;
+        for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) {
+            if (!(z[i] > -INFINITY)) continue;
+            const float x = z[i] - best.z;
+            sum += expf(x);
+            if (rate != 1 || r.want & UM_WANT_ENTROPY) {
+                const float e = expf(x * rate);
+                kept += e;
+                moment += e * x * rate;
+            }
+        }
+        p.sum = block_sum(sum);
+        p.kept = rate != 1 || r.want & UM_WANT_ENTROPY ? block_sum(kept) : p.sum;
+        if (r.want & UM_WANT_ENTROPY) p.moment = block_sum(moment);
+        if (r.want & UM_WANT_SECOND) {
+            for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
+                if (z[i] > -INFINITY && first + i != best.id) second = first_of(second, {z[i], first + i});
+            second = block_first(second);
+            p.second = second.id;
+            p.second_z = second.z;
+        }
+        if (r.id >= first && r.id < first + SUBTILE) p.id_z = z[r.id - first];
+        if (r.want & UM_WANT_SAMPLE && r.how.temperature > 0) find_draw(&p, r, z, first);
+    }
+    if (threadIdx.x == 0) a.partial[(size_t)row * a.n_subtiles + first / SUBTILE] = p;
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+static constexpr int MERGE_WARPS = 4;
+
+/* Merges the partial answers of a row, in the order of the ids. A warp computes one row: its lanes look for the largest
+ * logits, and lane 0 adds. */
+static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles,
+                                  um_answer *answer) {
+    const int32_t row = blockIdx.x * MERGE_WARPS + threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+    if (row >= um_cu_header(b)->n_rows || b.row[row].whole >= 0) return;
+    const um_message_row r = b.row[row];
+    const um_cu_partial *p = partial + (size_t)row * n_subtiles;
+    um_cu_ranked best = {-INFINITY, -1}, second = best, draw = best;
+    float draw_z = -INFINITY, id_z = -INFINITY;
+    for (int32_t i = lane; i < n_subtiles; i += WARP_SIZE) {
+        if (p[i].best < 0) continue;
+        best = first_of(best, {p[i].max, p[i].best});
+        id_z = fmaxf(id_z, p[i].id_z); /* at most one of them has the id */
+        if (p[i].draw >= 0) draw = first_of(draw, {p[i].draw_score, p[i].draw});
+    }
+    for (int step = WARP_SIZE / 2; step; step /= 2) {
+        best =
+            first_of(best, {__shfl_xor_sync(0xffffffffu, best.z, step), __shfl_xor_sync(0xffffffffu, best.id, step)});
+        draw =
+            first_of(draw, {__shfl_xor_sync(0xffffffffu, draw.z, step), __shfl_xor_sync(0xffffffffu, draw.id, step)});
+        id_z = fmaxf(id_z, __shfl_xor_sync(0xffffffffu, id_z, step));
+    }
+    for (int32_t i = lane; i < n_subtiles; i += WARP_SIZE) { /* the best id of another subtile, or a second best */
+        if (p[i].best < 0) continue;
+        if (p[i].best != best.id) second = first_of(second, {p[i].max, p[i].best});
+        else if (p[i].second >= 0) second = first_of(second, {p[i].second_z, p[i].second});
+        if (p[i].draw == draw.id && draw.id >= 0) draw_z = p[i].draw_z;
+    }
+    for (int step = WARP_SIZE / 2; step; step /= 2) {
+        second = first_of(
+            second, {__shfl_xor_sync(0xffffffffu, second.z, step), __shfl_xor_sync(0xffffffffu, second.id, step)});
+        draw_z = fmaxf(draw_z, __shfl_xor_sync(0xffffffffu, draw_z, step));
+    }
+    if (lane) return;
+    um_cu_totals t = {best, second, draw_z, id_z, draw.id, 0, 0, 0};
+    const double rate = rate_of(r.how);
+    for (int32_t i = 0; i < n_subtiles; i++) {
+        if (p[i].best < 0) continue;
+        const double by = (double)p[i].max - best.z, factor = exp(by * rate);
+        t.sum += p[i].sum * (rate == 1 ? factor : exp(by));
+        t.moment += factor * (p[i].moment + p[i].kept * by * rate);
+        t.kept += p[i].kept * factor;
+    }
+    answer[row] = answer_of(r, {-INFINITY, 0}, t);
+}
+
+/* ---- Launch ------------------------------------------------------------------------------------------------------ */
+
+/* The parts of the scratch memory. */
+struct parts {
+    float *logits;
+    um_cu_partial *partial;
+};
+
+static size_t logits_bytes(int32_t n_rows, int32_t vocab) {
+    const size_t tiles = (size_t)UM_MIN(n_rows, UM_CU_HEAD_ROWS) * UM_CU_VOCAB_TILE;
+    const size_t whole = (size_t)UM_CU_WHOLE_ROWS * (size_t)subtiles_of(vocab) * SUBTILE;
+    return UM_MAX(tiles, whole) * sizeof(float);
+}
+
+static parts parts_of(const um_cu_head *a, int32_t n_rows) {
+    char *p = (char *)a->scratch;
+    return {(float *)p, (um_cu_partial *)(p + logits_bytes(n_rows, a->vocab))};
+}
+
+size_t um_cu_head_scratch(int32_t n_rows, int32_t vocab, um_dtype type) {
+    (void)type;
+    return logits_bytes(n_rows, vocab) +
+           um_mul(um_mul((size_t)n_rows, (size_t)subtiles_of(vocab)), sizeof(um_cu_partial));
+}
+
+/* Returns the rows [first, first + n) of the head's matrix. */
+static um_cu_matrix tile_of(const um_cu_matrix *w, int32_t first, int32_t n) {
+    return {n, w->in, w->type, (char *)w->data + (size_t)first * (size_t)w->in * um_dtype_size(w->type)};
+}
+
+um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_rows, um_cu_products *p, um_err *err) {
+    um_status s = UM_OK;
+    for (int32_t first = 0; first < vocab && !s; first += UM_CU_VOCAB_TILE) {
+        const um_cu_matrix tile = tile_of(w, first, UM_MIN(UM_CU_VOCAB_TILE, vocab - first));
+        s = um_cu_products_prepare(p, &tile, UM_MIN(n_rows, UM_CU_HEAD_ROWS), UM_F32, false, err);
+    }
+    return s;
+}
+
+um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
+    const int32_t n_rows = b->room.n_rows, n_subtiles = subtiles_of(a->vocab);
+    const parts m = parts_of(a, n_rows);
+    start_mix(b, a, -1, 0, s);
+    for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE)
+        for (int32_t row = 0; row < n_rows; row += UM_CU_HEAD_ROWS) {
+            const int32_t n = UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first), rows = UM_MIN(UM_CU_HEAD_ROWS, n_rows - row);
+            const um_cu_matrix tile = tile_of(a->w, first, n);
+            const void *x = (const char *)a->mixed + (size_t)row * (size_t)a->hidden_size * um_dtype_size(a->w->type);
+            um_status st = um_cu_linear(p, &tile, x, rows, false, UM_F32, m.logits, UM_CU_VOCAB_TILE, s);
+            if (st) return st;
+            const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, m.partial};
+            const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
+            reduce_subtile<<<grid, REDUCE_THREADS, 0, s>>>(*b, r);
+        }
+    merge_rows<<<(unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS), MERGE_WARPS * WARP_SIZE, 0, s>>>(*b, m.partial, n_subtiles,
+                                                                                              a->answer);
+    return UM_OK;
+}
+
+/* ---- Rows that need all their logits ----------------------------------------------------------------------------- */
+
+/* Scales and edits the logits of a subtile of a whole row in place. */
+static __global__ void __launch_bounds__(REDUCE_THREADS)
+    edit_whole(const um_cu_batch b, float *logits, int32_t stride, int32_t vocab, float scale, int32_t whole) {
+    __shared__ float z[SUBTILE];
+    const int32_t row = um_cu_whole_row(b, whole + blockIdx.y);
+    if (row < 0) return;
+    const um_message_row r = b.row[row];
+    const int32_t first = blockIdx.x * SUBTILE;
+    float *at = logits + (size_t)blockIdx.y * stride + first;
+    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS)
+        z[i] = first + i < vocab ? __fmul_rn(scale, at[i]) : -INFINITY;
+    __syncthreads();
+    if (r.n_edit || r.n_own || r.allow >= 0) apply_edits(b, r, first, min(SUBTILE, vocab - first), z);
+    for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) at[i] = z[i];
+}
+
+um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, int32_t n_whole,
+                                  cudaStream_t s) {
+    const parts m = parts_of(a, b->room.n_rows);
+    const int32_t n_subtiles = subtiles_of(a->vocab), stride = n_subtiles * SUBTILE;
+    for (int32_t whole = 0; whole < n_whole; whole += UM_CU_WHOLE_ROWS) {
+        const int32_t rows = UM_MIN(UM_CU_WHOLE_ROWS, n_whole - whole);
+        start_mix(b, a, whole, rows, s);
+        for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE) {
+            const um_cu_matrix tile = tile_of(a->w, first, UM_MIN(UM_CU_VOCAB_TILE, a->vocab - first));
+            um_status st = um_cu_linear(p, &tile, a->mixed, rows, false, UM_F32, m.logits + first, stride, s);
+            if (st) return st;
+        }
+        const dim3 grid((unsigned)n_subtiles, (unsigned)rows);
+        edit_whole<<<grid, REDUCE_THREADS, 0, s>>>(*b, m.logits, stride, a->vocab, a->scale, whole);
+        um_cu_answer_whole_rows(b, m.logits, stride, whole, rows, a->answer, a->top, s);
+    }
+    return UM_OK;
+}

@@ -1,0 +1,132 @@
+/* rope_kv: norm, clamp and rotation of queries and keys, and the write of keys and values; memory and copies of pages.
+ */
+#include "cuda/kv.cuh"
+
+enum { WARP = 32, WARPS = 4, DIM_MAX = 256 };
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+void um_cu_kv_bytes(const um_kv_shape *s, size_t pool[2], size_t *scratch) {
+    const bool unified = s->layout == UM_KV_UNIFIED;
+    const size_t page = um_cu_part_bytes(s) * (size_t)s->n_kv_heads, parts = unified ? 2 : 1;
+    const size_t pages = (size_t)(s->n_slots / s->page_size), spare = (size_t)(s->n_scratch_slots / s->page_size);
+    pool[0] = um_mul(um_mul(page, parts), um_mul(pages, (size_t)s->n_layers) + spare);
+    pool[1] = unified ? 0 : pool[0];
+    *scratch = 2 * page * spare;
+}
+
+/* Copies the vectors and scales of the first n slots of a part of a range. One block per part. */
+static __global__ void copy_slots(char *pool, size_t range, size_t part, int n_parts, int64_t ranges_per_layer,
+                                  int64_t from, int64_t to, size_t vector_bytes, size_t scales, int32_t n,
+                                  bool narrow) {
+    const int p = blockIdx.x % n_parts;
+    const int64_t head = blockIdx.x / n_parts;
+    char *base = pool + (size_t)blockIdx.y * (size_t)ranges_per_layer * range + (size_t)p * part;
+    const char *a = base + (size_t)(from + head) * range;
+    char *b = base + (size_t)(to + head) * range;
+    for (size_t i = threadIdx.x; i < (size_t)n * vector_bytes; i += blockDim.x) b[i] = a[i];
+    for (int32_t i = threadIdx.x; narrow && i < n; i += blockDim.x)
+        ((float *)(b + scales))[i] = ((const float *)(a + scales))[i];
+}
+
+void um_cu_kv_copy(const um_cu_kv *kv, int32_t from_page, int32_t to_page, int32_t n, cudaStream_t s) {
+    const um_kv_shape *h = &kv->shape;
+    const bool unified = h->layout == UM_KV_UNIFIED;
+    const size_t part = um_cu_part_bytes(h), range = unified ? 2 * part : part;
+    const int64_t per_layer = h->n_slots / h->page_size * h->n_kv_heads;
+    const int n_parts = unified ? 2 : 1;
+    const dim3 grid((unsigned)(h->n_kv_heads * n_parts), (unsigned)h->n_layers);
+    for (int i = 0; i < (unified ? 1 : 2); i++)
+        copy_slots<<<grid, 256, 0, s>>>(kv->pool[i], range, part, n_parts, per_layer,
+                                        (int64_t)from_page * h->n_kv_heads, (int64_t)to_page * h->n_kv_heads,
+                                        (size_t)h->head_dim * um_dtype_size(h->type), um_cu_vectors_bytes(h), n,
+                                        h->type == UM_F8);
+}
+
+/* ---- Rotation and write ------------------------------------------------------------------------------------------ */
+
+static __device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
+/* Returns the scale of a vector in 8 bits: its largest magnitude / 448, NaN unless all elements are finite. */
+static __device__ float f8_scale(const float *x, int32_t d, int lane) {
+    float largest = 0;
+    bool finite = true;
+    for (int32_t i = lane; i < d; i += WARP) {
+        finite &= isfinite(x[i]);
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    return __all_sync(0xffffffffu, finite) ? __fdiv_rn(largest, 448.0f) : __int_as_float(0x7fc00000);
+}
+
+/* x = x * rsqrt(mean(x^2) + eps) * w. Products and sums are rounded one by one, as on the host. */
+static __device__ void norm_head(float *x, const float *w, float eps, int32_t d, int lane) {
+    float sum = 0;
+    for (int32_t i = lane; i < d; i += WARP) sum += x[i] * x[i];
+    const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(warp_sum(sum), (float)d) + eps));
+    for (int32_t i = lane; i < d; i += WARP) x[i] = __fmul_rn(__fmul_rn(x[i], r), w[i]);
+    __syncwarp();
+}
+
+static __device__ void rotate_head(float *x, const float *cos, const float *sin, int32_t half, int lane) {
+    for (int32_t i = lane; i < half; i += WARP) {
+        const float a = x[i], b = x[half + i];
+        x[i] = __fsub_rn(__fmul_rn(a, cos[i]), __fmul_rn(b, sin[i]));
+        x[half + i] = __fadd_rn(__fmul_rn(b, cos[i]), __fmul_rn(a, sin[i]));
+    }
+    __syncwarp();
+}
+
+struct rope {
+    um_cu_rope a;
+    um_cu_kv_view kv;
+};
+
+/* A warp computes one head of one token. */
+template <typename T> static __global__ void rope_kv(const um_cu_batch b, const rope r) {
+    __shared__ float buffer[WARPS][DIM_MAX];
+    const um_cu_rope &a = r.a;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, d = a.head_dim, half = a.rope_dim / 2;
+    const int64_t item = (int64_t)blockIdx.x * WARPS + warp;
+    const int32_t t = (int32_t)(item / n_all), h = (int32_t)(item % n_all);
+    if (t >= b.room.n_tokens) return;
+    const bool query = h < a.n_heads, value = h >= a.n_heads + a.n_kv_heads;
+    const int32_t slot = b.slot[t];
+    if (!query && slot < 0) return;
+    T *row = (T *)a.qkv + (size_t)t * n_all * d + (size_t)h * d;
+    float *x = buffer[warp];
+    for (int32_t i = lane; i < d; i += WARP) x[i] = um_cu_float(row[i]);
+    __syncwarp();
+    const float *norm = query ? a.q_norm : value ? nullptr : a.k_norm;
+    if (norm) norm_head(x, norm, a.eps, d, lane);
+    if (a.clip > 0) {
+        for (int32_t i = lane; i < d; i += WARP) x[i] = fminf(fmaxf(x[i], -a.clip), a.clip);
+        __syncwarp();
+    }
+    if (!value) rotate_head(x, a.cos + (size_t)b.pos[t] * half, a.sin + (size_t)b.pos[t] * half, half, lane);
+    if (query) {
+        for (int32_t i = lane; i < d; i += WARP) row[i] = um_cu_operand<T>(x[i]);
+        return;
+    }
+    const int32_t head = h - a.n_heads - (value ? a.n_kv_heads : 0), at = slot % r.kv.page_size;
+    char *range = (value ? r.kv.value : r.kv.key) + um_cu_range_at(r.kv, slot / r.kv.page_size, head);
+    const float scale = r.kv.type == UM_F8 ? f8_scale(x, d, lane) : 1;
+    for (int32_t i = lane; i < d; i += WARP) um_cu_kv_put(r.kv, range, at, i, x[i], scale);
+    if (r.kv.type == UM_F8 && lane == 0) um_cu_kv_put_scale(r.kv, range, at, scale);
+}
+
+void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s) {
+    const rope r = {*a, um_cu_kv_of(kv, a->layer)};
+    const int64_t items = (int64_t)b->room.n_tokens * (a->n_heads + 2 * a->n_kv_heads);
+    const unsigned blocks = (unsigned)((items + WARPS - 1) / WARPS);
+    assert(a->head_dim <= DIM_MAX);
+    if (!blocks) return;
+    if (a->type == UM_BF16) rope_kv<um_bf16><<<blocks, WARPS * WARP, 0, s>>>(*b, r);
+    else rope_kv<float><<<blocks, WARPS * WARP, 0, s>>>(*b, r);
+}

@@ -1,0 +1,203 @@
+/* sample: the statistics of a row of logits that the kernels of the head share: edits, random numbers, partial answers.
+ * Used inside the room cuda only. The formulas are those of ops/cpu/answer.c. */
+#ifndef UM_CUDA_SAMPLE_CUH
+#define UM_CUDA_SAMPLE_CUH
+
+#include "cuda/kernels.cuh"
+
+/* ids that a block of threads reduces to one partial answer */
+static constexpr int SUBTILE = 2048;
+
+/* The ids that the filters keep: those with a logit above `value`, and those with this logit from `id` on. */
+struct um_cu_cut {
+    float value;
+    int32_t id;
+};
+
+/* The partial answer of a row from some of its ids. `sum` is that of exp(z - max) over all ids; with
+ * x = (z - max) / temperature, `kept` is the sum of exp(x) and `moment` that of x exp(x) over the kept ids. */
+struct um_cu_partial {
+    float max, second_z, draw_score, draw_z, id_z;
+    int32_t best, second, draw;
+    float sum, kept, moment;
+};
+
+/* A logit with its id. Of equal logits the highest id comes first. */
+struct um_cu_ranked {
+    float z;
+    int32_t id;
+};
+
+static __device__ __forceinline__ bool comes_before(um_cu_ranked a, um_cu_ranked b) {
+    return a.z > b.z || (a.z == b.z && a.id > b.id);
+}
+static __device__ __forceinline__ um_cu_ranked first_of(um_cu_ranked a, um_cu_ranked b) {
+    return comes_before(b, a) ? b : a;
+}
+
+static __device__ __forceinline__ bool keeps(um_cu_cut cut, float z, int32_t id) {
+    return z > cut.value || (z == cut.value && id >= cut.id);
+}
+
+static __device__ __forceinline__ float rate_of(const um_sampling &how) {
+    return how.temperature > 0 ? 1 / how.temperature : 1;
+}
+
+/* ---- Random numbers: those of base/rng.c ---- */
+
+static __device__ __forceinline__ uint64_t random_u64(uint64_t key, uint64_t counter) {
+    uint64_t z = key + 0x9e3779b97f4a7c15ull * (counter + 1);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+/* Returns standard Gumbel noise. The logarithms are in double, so that after rounding to fp32 they agree with those of
+ * the host but for a rounding of the last bit in very rare cases. */
+static __device__ __forceinline__ float gumbel(uint64_t random) {
+    const double u = ((double)(random >> 12) + 0.5) * 0x1p-52;
+    return (float)-log(-log(u));
+}
+
+/* Returns the least random number whose noise can reach `need`; 0 when every number can, the largest number when none
+ * can. The reasons are in ops/cpu/answer.c. */
+static __device__ __forceinline__ uint64_t least_random(float need) {
+    const float ones = (need - 1e-3f) * 1.442695f;
+    if (!(ones >= 1)) return 0;
+    return ones > 53 ? ~0ull : ~(~0ull >> (int)ones);
+}
+
+/* Returns the score of an id in the draw, or minus infinity when it can't reach `least`. */
+static __device__ __forceinline__ float draw_score(const um_sampling &how, int32_t id, float z, float least) {
+    const float scaled = __fdiv_rn(z, how.temperature);
+    const uint64_t random = random_u64(how.key, (uint64_t)id), limit = least_random(least - scaled);
+    if (random < limit || limit == ~0ull) return -INFINITY;
+    return __fadd_rn(scaled, gumbel(random));
+}
+
+/* ---- Edits ---- */
+
+static __device__ __forceinline__ void apply_edit(const um_edit &e, float *z) {
+    if (e.scale > 0) *z = *z > 0 ? __fdiv_rn(*z, e.scale) : __fmul_rn(*z, e.scale);
+    *z = e.ban ? -INFINITY : __fadd_rn(*z, e.add);
+}
+
+/* Applies the edits of a row to the logits z of the ids [first, first + n), in shared memory. All threads of the block
+ * call it. */
+static __device__ void apply_edits(const um_cu_batch &b, const um_message_row &r, int32_t first, int32_t n, float *z) {
+    const um_edit *edit = um_cu_at<um_edit>(b, r.edit), *own = um_cu_at<um_edit>(b, r.own);
+    int32_t low = 0, high = r.n_edit;
+    while (low < high) { /* the first edit of the range */
+        const int32_t middle = low + (high - low) / 2;
+        if (edit[middle].id < first) low = middle + 1;
+        else high = middle;
+    }
+    for (int32_t e = low + threadIdx.x; e < r.n_edit && edit[e].id < first + n; e += blockDim.x) {
+        if (e > low && edit[e - 1].id == edit[e].id) continue; /* the first edit of an id applies them all in order */
+        for (int32_t k = e; k < r.n_edit && edit[k].id == edit[e].id; k++) apply_edit(edit[k], &z[edit[e].id - first]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int32_t e = 0; e < r.n_own; e++)
+            if (own[e].id >= first && own[e].id < first + n) apply_edit(own[e], &z[own[e].id - first]);
+    __syncthreads();
+    if (r.allow < 0) return;
+    const uint32_t *allow = um_cu_at<uint32_t>(b, r.allow);
+    for (int32_t i = threadIdx.x; i < n; i += blockDim.x)
+        if (!(allow[(first + i) / 32] >> ((first + i) % 32) & 1)) z[i] = -INFINITY;
+    __syncthreads();
+}
+
+/* ---- Reductions over a block of threads, in a fixed order ---- */
+
+static constexpr int WARP_SIZE = 32, BLOCK_WARPS_MAX = 32;
+
+static __device__ um_cu_ranked block_first(um_cu_ranked v) {
+    __shared__ um_cu_ranked part[BLOCK_WARPS_MAX];
+    for (int step = WARP_SIZE / 2; step; step /= 2)
+        v = first_of(v, {__shfl_xor_sync(0xffffffffu, v.z, step), __shfl_xor_sync(0xffffffffu, v.id, step)});
+    __syncthreads();
+    if (threadIdx.x % WARP_SIZE == 0) part[threadIdx.x / WARP_SIZE] = v;
+    __syncthreads();
+    v = part[0];
+    for (int i = 1; i < (int)(blockDim.x / WARP_SIZE); i++) v = first_of(v, part[i]);
+    return v;
+}
+
+template <typename N> static __device__ N block_sum(N v) {
+    __shared__ N part[BLOCK_WARPS_MAX];
+    for (int step = WARP_SIZE / 2; step; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    __syncthreads();
+    if (threadIdx.x % WARP_SIZE == 0) part[threadIdx.x / WARP_SIZE] = v;
+    __syncthreads();
+    v = part[0];
+    for (int i = 1; i < (int)(blockDim.x / WARP_SIZE); i++) v += part[i];
+    return v;
+}
+
+/* ---- Rows that need all their logits ---- */
+
+/* Returns the row of the batch with this number among them, or -1. All threads of the block call it. */
+static __device__ int32_t um_cu_whole_row(const um_cu_batch &b, int32_t whole) {
+    __shared__ int32_t found;
+    if (threadIdx.x == 0) found = -1;
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < um_cu_header(b)->n_rows; i += blockDim.x)
+        if (b.row[i].whole == whole) found = i;
+    __syncthreads();
+    return found;
+}
+
+/* Answers the rows with the numbers [whole, whole + n); logits [n, stride] are edited, and minus infinity beyond the
+ * vocabulary (filter.cu). */
+void um_cu_answer_whole_rows(const um_cu_batch *b, const float *logits, int32_t stride, int32_t whole, int32_t n,
+                             um_answer *answer, um_top *top, cudaStream_t s);
+
+/* ---- The answer ---- */
+
+/* What a complete row has; the sums as in um_cu_partial. */
+struct um_cu_totals {
+    um_cu_ranked best, second;
+    float draw_z, id_z;
+    int32_t draw;
+    double sum, kept, moment;
+};
+
+static __device__ __forceinline__ float probability(const um_cu_totals &t, float z) {
+    return (float)(exp((double)z - t.best.z) / t.sum);
+}
+static __device__ __forceinline__ float kept_probability(const um_cu_totals &t, const um_sampling &how, um_cu_cut cut,
+                                                         float z, int32_t id) {
+    return keeps(cut, z, id) ? (float)(exp(((double)z - t.best.z) * rate_of(how)) / t.kept) : 0;
+}
+
+/* Returns the answer of a row. Called by one thread. */
+static __device__ um_answer answer_of(const um_message_row &r, um_cu_cut cut, const um_cu_totals &t) {
+    um_answer a = {};
+    a.best = a.second = a.sample = -1;
+    a.logsumexp = -INFINITY;
+    if (t.best.id < 0) return a;
+    a.logsumexp = (float)(t.best.z + log(t.sum));
+    if (r.want & UM_WANT_BEST) {
+        a.best = t.best.id;
+        a.p_best = probability(t, t.best.z);
+        a.q_best = kept_probability(t, r.how, cut, t.best.z, t.best.id);
+    }
+    if (r.want & UM_WANT_SECOND && t.second.id >= 0) {
+        a.second = t.second.id;
+        a.p_second = probability(t, t.second.z);
+        a.q_second = kept_probability(t, r.how, cut, t.second.z, t.second.id);
+    }
+    if (r.want & UM_WANT_SAMPLE) {
+        const bool draws = r.how.temperature > 0;
+        const float z = draws ? t.draw_z : t.best.z;
+        a.sample = draws ? t.draw : t.best.id;
+        a.p_sample = probability(t, z);
+        a.q_sample = kept_probability(t, r.how, cut, z, a.sample);
+    }
+    if (r.want & UM_WANT_ENTROPY) a.entropy = (float)(log(t.kept) - t.moment / t.kept);
+    if (r.want & UM_WANT_PROB_OF) a.p_id = probability(t, t.id_z);
+    return a;
+}
+
+#endif
