@@ -8,6 +8,11 @@ uint64_t test_seed(void) {
     return seed;
 }
 
+const char *test_device(const char *otherwise) {
+    const char *device = getenv("UM_TEST_DEVICE");
+    return device ? device : otherwise;
+}
+
 void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     snprintf(path, path_size, "build/data/golden/models/%s", name);
     um_config_init(c);
@@ -15,6 +20,7 @@ void test_config(um_config *c, const char *name, char *path, size_t path_size) {
     c->max_model_len = 256;
     c->max_num_batched_tokens = 1024;
     snprintf(c->dtype, sizeof(c->dtype), "float32");
+    snprintf(c->device, sizeof(c->device), "%s", test_device("cpu"));
 }
 
 void test_open(test_engine *t, const um_config *c) {

@@ -15,7 +15,11 @@
 /* Returns the seed of a randomised test: UM_TEST_SEED, or a new one. Prints it, so that a failure can be repeated. */
 uint64_t test_seed(void);
 
-/* Fills a configuration for build/data/golden/models/<name> in fp32. It points to `path`, which receives the folder. */
+/* Returns the device that tests of the engine use: UM_TEST_DEVICE, or `otherwise`. */
+const char *test_device(const char *otherwise);
+
+/* Fills a configuration for build/data/golden/models/<name> in fp32, on test_device("cpu"). It points to `path`, which
+ * receives the folder. */
 void test_config(um_config *c, const char *name, char *path, size_t path_size);
 
 typedef struct test_engine {

@@ -83,6 +83,7 @@ static void replay_all(const char *name, const char *device, int32_t page_size) 
     json_t *root = load(name), *runs = json_object_get(root, "runs");
     um_config c;
     test_engine t;
+    device = test_device(device);
     um_config_init(&c);
     c.model = json_string_value(json_object_get(root, "model"));
     c.max_model_len = TOKENS;

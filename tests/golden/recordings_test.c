@@ -11,7 +11,7 @@
 /* cmocka.h needs the headers above. */
 #include <cmocka.h>
 
-#include "engine/engine.h"
+#include "support.h"
 
 static const char *const cases[] = {
     "sdar_single",       "sdar_single_b32", "sdar_multi",   "sdar_multi_low", "fdv2_multi",   "stable_diffcoder",
@@ -202,6 +202,7 @@ static void replay_case(const char *name, const char *device, const char *layout
 }
 
 static void replay_all(const char *device, const char *layout, bool batched) {
+    device = test_device(device);
     for (size_t i = 0; i < UM_LEN(cases); i++) replay_case(cases[i], device, layout, batched);
 }
 
