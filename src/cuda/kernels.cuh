@@ -165,7 +165,8 @@ size_t um_cu_select_scratch(int32_t n_kv_heads, int32_t n_heads, int32_t head_di
 void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_attention *a, const um_cu_kv *kv,
                   void *scratch, cudaStream_t s);
 
-/* ---- Mixture of experts (moe.cu) ---- */
+/* ---- Mixture of experts (moe.cu, route.cu) ---- */
+#define UM_CU_EXPERTS_MAX 4096
 typedef struct um_cu_moe {
     um_expert_route route;
     const float *logits; /* [T, E] */
@@ -181,7 +182,7 @@ typedef struct um_cu_moe {
 size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type);
 /* The formula of um_moe (ops/ops.h): routes every token of the room, and computes only the experts in use. No help of
  * the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
- * equals. */
+ * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 
 /* ---- Head (head.cu, sample.cu) ---- */

@@ -1,0 +1,375 @@
+/* Mixture of experts. Routing lists the tokens of each expert (route.cuh). A product kernel runs twice: for gate_up
+ * with SiLU(gate) * up, and for down. A CTA computes a tile of an expert's rows for a chunk of the expert's tokens, and
+ * ends at once when the expert has no tokens. The outputs of the pairs are stored and then added in ascending order of
+ * the experts.
+ *
+ * bf16 products use mma.sync with the weights as the first operand; weights and tokens stream through a ring in shared
+ * memory. Their widths must be multiples of 8. All other products are computed by plain fp32 arithmetic in the order of
+ * k. An output's order of sums depends only on the width, so its bits do not depend on the list or the chunk. */
+#include "cuda/route.cuh"
+
+/* A product of all experts: y[pair] = W[expert] x[pair]. */
+typedef struct product {
+    const void *w; /* [E][rows, in]; rows: n, or 2 n with gate and up */
+    const void *x; /* gate_up: [T, in] by token; down: [pairs, in] */
+    void *y;       /* [pairs, n]: operands after gate_up, fp32 after down */
+    const int32_t *count, *pair;
+    int32_t n_tokens, top_k; /* room of a list; pairs of a token */
+    int32_t in, n;
+} product;
+
+static __device__ __forceinline__ float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
+
+/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+
+/* A CTA has 4 warps and 128 rows of weights. Warp w has rows [16 w, 16 w + 16) of both halves of 64 rows. With gate and
+ * up, the halves are gate rows and the up rows of the same numbers.
+ *
+ * A row of a stage has 64 elements in 8 pieces of 16 bytes. Piece p of row r lies at place p ^ (r & 7), so that neither
+ * copies nor ldmatrix have bank conflicts. */
+enum {
+    THREADS = 128,
+    HALF = 64,  /* rows of a half */
+    CHUNK = 64, /* most tokens of a tile */
+    WIDTH = 64, /* elements of a row in a stage */
+    STAGES = 3,
+    ROW_BYTES = WIDTH * 2,
+    X_AT = 2 * HALF * ROW_BYTES, /* the tokens of a stage follow its weights */
+    STAGE_BYTES = X_AT + CHUNK * ROW_BYTES,
+    RING_BYTES = STAGES * STAGE_BYTES
+};
+
+/* Copies 16 bytes to shared memory. Writes zeros and reads nothing unless `ok`. */
+static __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool ok) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(ok ? 16 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void commit(void) { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int N> static __device__ __forceinline__ void wait_all_but(void) {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
+}
+static __device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(from)
+                 : "memory");
+}
+static __device__ __forceinline__ void load2(uint32_t v[2], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : "r"(from)
+                 : "memory");
+}
+static __device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Returns the address of a piece of 16 bytes in rows of a stage. */
+static __device__ __forceinline__ uint32_t piece_at(uint32_t rows, int row, int piece) {
+    return rows + row * ROW_BYTES + ((piece ^ (row & 7)) << 4);
+}
+
+/* The tile of a CTA. */
+typedef struct tile {
+    const um_bf16 *w;    /* the expert's weights */
+    const int32_t *pair; /* [n_pairs] pairs of the chunk */
+    int32_t n_pairs;
+    int32_t first; /* first row of the first half */
+    uint32_t ring; /* address in shared memory */
+} tile;
+
+/* Starts the copy of the weights of a step of k into a stage. Each thread copies a piece of 8 rows, 16 rows apart. */
+template <bool GATED>
+static __device__ __forceinline__ void copy_weights(const product &p, const tile &t, int step, uint32_t stage) {
+    const int row = threadIdx.x / 8, piece = threadIdx.x % 8, k = step * WIDTH + piece * 8;
+    const uint32_t to = piece_at(stage, row, piece);
+    const um_bf16 *from[2];
+    from[0] = t.w + (size_t)(t.first + row) * p.in + k;
+    from[1] = from[0] + (size_t)(GATED ? p.n : HALF) * p.in;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int r = t.first + row + 16 * (GATED ? i % 4 : i);
+        copy16(to + 16 * i * ROW_BYTES, from[i / 4] + (size_t)(i % 4) * 16 * p.in, k < p.in && r < p.n);
+    }
+}
+
+/* Starts the copy of N8 * 8 tokens; row[i] is the input of the token threadIdx.x / 8 + 16 i. */
+template <int N8>
+static __device__ __forceinline__ void copy_tokens(const product &p, const tile &t, const um_bf16 *const row[4],
+                                                   int step, uint32_t stage) {
+    const int first = threadIdx.x / 8, piece = threadIdx.x % 8, k = step * WIDTH + piece * 8;
+    const uint32_t to = piece_at(stage + X_AT, first, piece);
+#pragma unroll
+    for (int i = 0; i < UM_CEIL_DIV(N8, 2); i++)
+        if (first + 16 * i < N8 * 8)
+            copy16(to + 16 * i * ROW_BYTES, row[i] + k, k < p.in && first + 16 * i < t.n_pairs);
+}
+
+/* Adds the products of a stage. sum[h][j] belongs to half h of the rows and tokens [8 j, 8 j + 8). The addresses of the
+ * steps of 16 in k differ in two bits. */
+template <int N8> static __device__ __forceinline__ void multiply_stage(uint32_t stage, float sum[2][N8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t w_at = piece_at(stage, warp * 16 + lane % 16, lane / 16);
+    const uint32_t x_at = piece_at(stage + X_AT, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+    for (int kk = 0; kk < WIDTH / 16; kk++) {
+        uint32_t w[2][4], x[2 * N8];
+#pragma unroll
+        for (int h = 0; h < 2; h++) load4(w[h], (w_at ^ (kk * 32)) + h * HALF * ROW_BYTES);
+        if constexpr (N8 == 1) load2(x, x_at ^ (kk * 32));
+        else
+#pragma unroll
+            for (int j = 0; j < N8; j += 2) load4(x + 2 * j, (x_at ^ (kk * 32)) + j * 8 * ROW_BYTES);
+#pragma unroll
+        for (int j = 0; j < N8; j++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) multiply(sum[h][j], w[h], x + 2 * j);
+    }
+}
+
+/* Stores a tile. A thread has two adjacent tokens of the rows lane / 4 and lane / 4 + 8 of its warp's 16. */
+template <bool GATED, int N8>
+static __device__ __forceinline__ void store_tile(const product &p, const tile &t, const float sum[2][N8][4]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = t.first + warp * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < N8 * 2; i++) {
+        const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
+        if (token >= t.n_pairs) continue;
+        const size_t at = (size_t)t.pair[token] * p.n;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float a = sum[0][i / 2][2 * r + i % 2], b = sum[1][i / 2][2 * r + i % 2];
+            const int to = row + 8 * r;
+            if (GATED) {
+                if (to < p.n) ((um_bf16 *)p.y)[at + to] = __float2bfloat16_rn(gated(a, b));
+                continue;
+            }
+            if (to < p.n) ((float *)p.y)[at + to] = a;
+            if (to + HALF < p.n) ((float *)p.y)[at + to + HALF] = b;
+        }
+    }
+}
+
+/* Computes a tile for up to N8 * 8 pairs. Weights do not depend on the list, so their copies start first. */
+template <bool GATED, int N8> static __device__ __forceinline__ void compute_tile(const product &p, const tile &t) {
+    const int n_steps = UM_CEIL_DIV(p.in, WIDTH);
+    const um_bf16 *row[4];
+    float sum[2][N8][4] = {};
+    __syncthreads(); /* the tile before has read its last stage */
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        if (i < n_steps) copy_weights<GATED>(p, t, i, t.ring + i * STAGE_BYTES);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int token = threadIdx.x / 8 + 16 * i;
+        row[i] = (const um_bf16 *)p.x;
+        if (token < t.n_pairs) row[i] += (size_t)(GATED ? t.pair[token] / p.top_k : t.pair[token]) * p.in;
+    }
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++) {
+        if (i < n_steps) copy_tokens<N8>(p, t, row, i, t.ring + i * STAGE_BYTES);
+        commit();
+    }
+    for (int i = 0, now = 0, next = STAGES - 1; i < n_steps; i++) {
+        wait_all_but<STAGES - 2>();
+        __syncthreads(); /* step i has arrived for all warps, and all have finished step i - 1 */
+        if (i + STAGES - 1 < n_steps) {
+            copy_weights<GATED>(p, t, i + STAGES - 1, t.ring + next * STAGE_BYTES);
+            copy_tokens<N8>(p, t, row, i + STAGES - 1, t.ring + next * STAGE_BYTES);
+        }
+        commit();
+        multiply_stage<N8>(t.ring + now * STAGE_BYTES, sum);
+        now = now + 1 == STAGES ? 0 : now + 1;
+        next = next + 1 == STAGES ? 0 : next + 1;
+    }
+    store_tile<GATED, N8>(p, t, sum);
+}
+
+/* Grid: chunks of tokens, tiles of rows, experts. Chunks of the same weights run at the same time, so that the weights
+ * are read from HBM once. An expert with more chunks than the grid has a loop over them. */
+template <bool GATED> static __global__ void __launch_bounds__(THREADS, 3) bf16_kernel(product p) {
+    extern __shared__ __align__(128) char ring[];
+    const int e = blockIdx.z, count = p.count[e];
+    tile t;
+    t.w = (const um_bf16 *)p.w + (size_t)e * p.n * (GATED ? 2 : 1) * p.in;
+    t.first = blockIdx.y * (GATED ? HALF : 2 * HALF);
+    t.ring = (uint32_t)__cvta_generic_to_shared(ring);
+    for (int from = blockIdx.x * CHUNK; from < count; from += gridDim.x * CHUNK) {
+        t.n_pairs = UM_MIN(count - from, CHUNK);
+        t.pair = p.pair + (size_t)e * p.n_tokens + from;
+        if (t.n_pairs <= 8) compute_tile<GATED, 1>(p, t);
+        else if (t.n_pairs <= 16) compute_tile<GATED, 2>(p, t);
+        else if (t.n_pairs <= 32) compute_tile<GATED, 4>(p, t);
+        else compute_tile<GATED, 8>(p, t);
+    }
+}
+
+/* ---- Plain arithmetic -------------------------------------------------------------------------------------------- */
+
+/* A CTA has 128 threads, 64 rows of weights (with gate and up 32 of each) and 32 tokens. A thread has the rows r,
+ * r + 16, r + 32, r + 48 and the tokens t, t + 8, t + 16, t + 24. */
+enum { PLAIN_ROWS = 64, PLAIN_CHUNK = 32, PLAIN_WIDTH = 32 };
+
+typedef struct plain_stage {
+    float w[PLAIN_ROWS][PLAIN_WIDTH + 1], x[PLAIN_CHUNK][PLAIN_WIDTH + 1];
+} plain_stage;
+
+/* Fills a stage with the elements [k, k + PLAIN_WIDTH) of the rows and tokens; zeros beyond them. */
+template <typename E, bool GATED>
+static __device__ void fill_stage(const product &p, const E *w, const int32_t *pair, int n_pairs, int first, int k,
+                                  plain_stage *s) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int r = warp; r < PLAIN_ROWS; r += THREADS / 32) {
+        const int of = first + (GATED ? r % (PLAIN_ROWS / 2) : r);
+        const size_t row = of + (GATED && r >= PLAIN_ROWS / 2 ? p.n : 0);
+        s->w[r][lane] = of < p.n && k + lane < p.in ? um_cu_float(w[row * p.in + k + lane]) : 0;
+    }
+    for (int t = warp; t < UM_CEIL_DIV(n_pairs, 8) * 8; t += THREADS / 32) {
+        s->x[t][lane] = 0;
+        if (t >= n_pairs || k + lane >= p.in) continue;
+        const size_t row = GATED ? pair[t] / p.top_k : pair[t];
+        s->x[t][lane] = um_cu_float(((const E *)p.x)[row * p.in + k + lane]);
+    }
+}
+
+static __device__ __forceinline__ void add_stage(const plain_stage *s, int n_pairs, float sum[4][4]) {
+    const int r = threadIdx.x % 16, t = threadIdx.x / 16;
+#pragma unroll 8
+    for (int k = 0; k < PLAIN_WIDTH; k++) {
+        float w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[i] = s->w[r + 16 * i][k];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if (8 * j >= n_pairs) continue;
+            const float x = s->x[t + 8 * j][k];
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[i][j] = fmaf(w[i], x, sum[i][j]);
+        }
+    }
+}
+
+template <typename E, bool GATED>
+static __device__ void store_plain(const product &p, const int32_t *pair, int n_pairs, int first,
+                                   const float sum[4][4]) {
+    const int r = first + threadIdx.x % 16;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int t = threadIdx.x / 16 + 8 * j;
+        if (t >= n_pairs) continue;
+        const size_t at = (size_t)pair[t] * p.n;
+#pragma unroll
+        for (int i = 0; i < (GATED ? 2 : 4); i++) {
+            const int to = r + 16 * i;
+            if (to >= p.n) continue;
+            if (GATED) ((E *)p.y)[at + to] = um_cu_operand<E>(gated(sum[i][j], sum[i + (GATED ? 2 : 0)][j]));
+            else ((float *)p.y)[at + to] = sum[i][j];
+        }
+    }
+}
+
+template <typename E, bool GATED> static __global__ void __launch_bounds__(THREADS) plain_kernel(product p) {
+    __shared__ plain_stage s;
+    const int e = blockIdx.z, count = p.count[e], first = blockIdx.y * (GATED ? PLAIN_ROWS / 2 : PLAIN_ROWS);
+    const E *w = (const E *)p.w + (size_t)e * p.n * (GATED ? 2 : 1) * p.in;
+    for (int from = blockIdx.x * PLAIN_CHUNK; from < count; from += gridDim.x * PLAIN_CHUNK) {
+        const int n_pairs = UM_MIN(count - from, PLAIN_CHUNK);
+        const int32_t *pair = p.pair + (size_t)e * p.n_tokens + from;
+        float sum[4][4] = {};
+        for (int k = 0; k < p.in; k += PLAIN_WIDTH) {
+            __syncthreads();
+            fill_stage<E, GATED>(p, w, pair, n_pairs, first, k, &s);
+            __syncthreads();
+            add_stage(&s, n_pairs, sum);
+        }
+        store_plain<E, GATED>(p, pair, n_pairs, first, sum);
+    }
+}
+
+/* ---- The operation ----------------------------------------------------------------------------------------------- */
+
+/* Adds the weighted outputs of a token's experts: y[t] += sum over its pairs of weight * out[pair]. */
+static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const float *weight, const float *out,
+                                  float *y) {
+    const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (t >= um_cu_header(b)->n_tokens || i >= hidden) return;
+    const size_t first = (size_t)t * top_k;
+    float sum = y[(size_t)t * hidden + i];
+#pragma unroll 8
+    for (int k = 0; k < top_k; k++) sum += weight[first + k] * out[(first + k) * hidden + i];
+    y[(size_t)t * hidden + i] = sum;
+}
+
+/* Returns the number of chunks in the grid: twice the mean of an expert's chunks. Experts with more chunks use a loop.
+ */
+static unsigned grid_chunks(int32_t n_tokens, const um_expert_route *r, int chunk) {
+    const int64_t twice = 2 * (int64_t)n_tokens * r->top_k / r->n_experts;
+    return (unsigned)UM_MAX(1, UM_MIN(UM_CEIL_DIV(twice, chunk), UM_CEIL_DIV(n_tokens, chunk)));
+}
+
+template <bool GATED> static void start_bf16(const product *p, const um_expert_route *r, cudaStream_t s) {
+    const dim3 grid(grid_chunks(p->n_tokens, r, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), r->n_experts);
+    cudaFuncSetAttribute(bf16_kernel<GATED>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
+    bf16_kernel<GATED><<<grid, THREADS, RING_BYTES, s>>>(*p);
+}
+
+template <typename E, bool GATED> static void start_plain(const product *p, const um_expert_route *r, cudaStream_t s) {
+    const dim3 grid(grid_chunks(p->n_tokens, r, PLAIN_CHUNK), UM_CEIL_DIV(p->n, GATED ? PLAIN_ROWS / 2 : PLAIN_ROWS),
+                    r->n_experts);
+    plain_kernel<E, GATED><<<grid, THREADS, 0, s>>>(*p);
+}
+
+template <bool GATED> static void start_product(const product *p, const um_cu_moe *a, cudaStream_t s) {
+    if (a->type == UM_F32) start_plain<float, GATED>(p, &a->route, s);
+    else if (p->in % 8) start_plain<um_bf16, GATED>(p, &a->route, s);
+    else start_bf16<GATED>(p, &a->route, s);
+}
+
+typedef struct parts {
+    um_cu_routes routes;
+    void *gated; /* [pairs, ff] operands */
+    float *out;  /* [pairs, H] outputs of the experts */
+} parts;
+
+/* Returns the next part of the scratch and advances *at. */
+static void *part_at(char *scratch, size_t *at, size_t bytes) {
+    void *p = scratch + *at;
+    *at += UM_CEIL_DIV(bytes, 256) * 256;
+    return p;
+}
+
+/* Divides the scratch. Returns its bytes. */
+static size_t divide(const um_expert_route *r, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type,
+                     void *scratch, parts *p) {
+    const size_t T = (size_t)n_tokens, E = (size_t)r->n_experts, pairs = T * (size_t)r->top_k;
+    char *base = (char *)scratch;
+    size_t at = 0;
+    p->routes.expert = (int32_t *)part_at(base, &at, 4 * pairs);
+    p->routes.weight = (float *)part_at(base, &at, 4 * pairs);
+    p->routes.pool = (uint32_t *)part_at(base, &at, r->capacity ? 4 * T * UM_CEIL_DIV(E, 32) : 0);
+    p->routes.count = (int32_t *)part_at(base, &at, 4 * E);
+    p->routes.pair = (int32_t *)part_at(base, &at, 4 * E * T);
+    p->gated = part_at(base, &at, pairs * (size_t)n_ff * um_dtype_size(type));
+    p->out = (float *)part_at(base, &at, 4 * pairs * (size_t)hidden);
+    return at;
+}
+
+size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type) {
+    parts p;
+    return divide(route, n_tokens, hidden, n_ff, type, NULL, &p);
+}
+
+void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
+    const int32_t T = b->room.n_tokens, K = a->route.top_k, H = a->hidden;
+    parts p;
+    divide(&a->route, T, H, a->n_ff, a->type, a->scratch, &p);
+    um_cu_route(b, &a->route, a->logits, a->bias, &p.routes, s);
+    const product gate_up = {a->gate_up, a->x, p.gated, p.routes.count, p.routes.pair, T, K, H, a->n_ff};
+    const product down = {a->down, p.gated, p.out, p.routes.count, p.routes.pair, T, K, a->n_ff, H};
+    start_product<true>(&gate_up, a, s);
+    start_product<false>(&down, a, s);
+    add_kernel<<<dim3(UM_CEIL_DIV(H, 256), T), 256, 0, s>>>(*b, K, H, p.routes.weight, p.out, a->y);
+}

@@ -1,0 +1,230 @@
+/* Routing on the device: the formulas of ops/expert_route.c, with the same order of operations in fp32. One warp routes
+ * a token. Then one CTA per expert lists its tokens, so that the lists are in ascending order without atomics. */
+#include "cuda/route.cuh"
+
+enum { WARPS_MAX = 4, LIST_WARPS = 8 };
+
+/* ---- Helpers of a warp ------------------------------------------------------------------------------------------- */
+
+/* Maps a float to an integer of the same order. Never returns 0. */
+static __device__ __forceinline__ uint32_t order_of(float v) {
+    const uint32_t u = __float_as_uint(v), key = u & 0x80000000u ? ~u : u | 0x80000000u;
+    return key ? key : 1;
+}
+
+/* Finds a largest key among the elements lane, lane + 32, ... of key [n]; the first among equals. */
+static __device__ __forceinline__ void lane_largest(const uint32_t *key, int n, int lane, uint32_t *top, int *at) {
+    *top = 0;
+    *at = lane;
+    for (int i = lane; i < n; i += 32)
+        if (key[i] > *top) {
+            *top = key[i];
+            *at = i;
+        }
+}
+
+/* Replaces the `count` largest elements of key [n] with 0, the first among equals. */
+static __device__ void take_largest(uint32_t *key, int n, int count, int lane) {
+    uint32_t top;
+    int at;
+    lane_largest(key, n, lane, &top, &at);
+    for (int k = 0; k < count; k++) {
+        const uint32_t best = __reduce_max_sync(0xffffffffu, top);
+        const int first = (int)__reduce_min_sync(0xffffffffu, top == best ? (uint32_t)at : 0x7fffffffu);
+        if (first == at && top) {
+            key[at] = 0;
+            lane_largest(key, n, lane, &top, &at);
+        }
+    }
+    __syncwarp();
+}
+
+static __device__ float softmax_max(const float *z, int E, int lane) {
+    float max = -INFINITY;
+    for (int e = lane; e < E; e += 32) max = fmaxf(max, z[e]);
+    for (int d = 16; d; d /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, d));
+    return max;
+}
+
+/* Computes the scores of a token's experts. The weights are computed from `score`, the choice is made by `choice`. */
+static __device__ void token_scores(const um_expert_route &r, const float *z, const float *bias, float *score,
+                                    float *choice, int lane) {
+    const int E = r.n_experts;
+    if (r.score == UM_SCORE_SOFTMAX) {
+        const float max = softmax_max(z, E, lane);
+        for (int e = lane; e < E; e += 32) score[e] = expf(z[e] - max);
+        __syncwarp();
+        float sum = 0; /* in the order of the experts */
+#pragma unroll 8
+        for (int e = 0; e < E; e++) sum += score[e];
+        __syncwarp();
+        for (int e = lane; e < E; e += 32) score[e] /= sum;
+    } else
+        for (int e = lane; e < E; e += 32) score[e] = 1 / (1 + expf(-z[e]));
+    for (int e = lane; e < E; e += 32) {
+        if (r.bias == UM_BIAS_SCORE) score[e] += bias[e];
+        choice[e] = score[e] + (r.bias == UM_BIAS_CHOICE ? bias[e] : 0);
+    }
+    __syncwarp();
+}
+
+/* ---- Pools of blocks --------------------------------------------------------------------------------------------- */
+
+/* Writes to top [E] the largest choice score of each expert for the tokens of a warp: first + warp, first + warp +
+ * n_warps and so on, up to the end of the block. */
+static __device__ void largest_scores(const um_expert_route &r, const float *logits, const float *bias,
+                                      const int32_t *block, int first, int n_tokens, float *score, float *choice,
+                                      float *top) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32, E = r.n_experts;
+    for (int e = lane; e < E; e += 32) top[e] = -INFINITY;
+    for (int t = first + warp; t < n_tokens && block[t] == block[first]; t += n_warps) {
+        token_scores(r, logits + (size_t)t * E, bias, score, choice, lane);
+        for (int e = lane; e < E; e += 32) top[e] = UM_MAX(top[e], choice[e]);
+    }
+}
+
+/* Chooses the pool of a block: the `capacity` experts with the largest choice scores of the block's tokens. One CTA per
+ * token; only the CTA of a block's first token works. */
+static __global__ void pool_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
+                                   uint32_t *pool) {
+    extern __shared__ float shared[];
+    const int E = r.n_experts, words = UM_CEIL_DIV(E, 32), first = blockIdx.x;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+    const int n_tokens = um_cu_header(b)->n_tokens;
+    const int32_t *block = b.route_block;
+    if (first >= n_tokens || (first > 0 && block[first] == block[first - 1])) return;
+
+    float *own = shared + (size_t)warp * 3 * E;
+    largest_scores(r, logits, bias, block, first, n_tokens, own, own + E, own + 2 * E);
+    __syncthreads();
+    uint32_t *key = (uint32_t *)shared; /* replaces the scores of the first warp, which are not needed any more */
+    for (int e = threadIdx.x; e < E; e += blockDim.x) {
+        float top = shared[2 * E + e];
+        for (int w = 1; w < n_warps; w++) top = UM_MAX(top, shared[(size_t)w * 3 * E + 2 * E + e]);
+        key[e] = order_of(top);
+    }
+    __syncthreads();
+    uint32_t *bitmap = key + E; /* [words] replaces choice scores of the first warp */
+    for (int word = warp; word < words; word += n_warps) {
+        const int e = word * 32 + lane;
+        const uint32_t mine = e < E ? key[e] : 0;
+        int rank = 0;
+        for (int i = 0; i < E; i++) rank += key[i] > mine || (key[i] == mine && i < e);
+        const uint32_t bits = __ballot_sync(0xffffffffu, e < E && rank < r.capacity);
+        if (lane == 0) bitmap[word] = bits;
+    }
+    __syncthreads();
+    for (int t = first + warp; t < n_tokens && block[t] == block[first]; t += n_warps)
+        for (int word = lane; word < words; word += 32) pool[(size_t)t * words + word] = bitmap[word];
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the sum of the two largest elements of v [n]. */
+static __device__ float best_two(const float *v, int n) {
+    float a = -INFINITY, b = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (v[i] > a) {
+            b = a;
+            a = v[i];
+        } else if (v[i] > b) b = v[i];
+    }
+    return n > 1 ? a + b : a;
+}
+
+/* Excludes the experts outside of the topk_group best groups. group is scratch [n_group]. */
+static __device__ void limit_to_groups(const um_expert_route &r, float *choice, uint32_t *group, int lane) {
+    const int width = r.n_experts / r.n_group;
+    for (int g = lane; g < r.n_group; g += 32) group[g] = order_of(best_two(choice + g * width, width));
+    __syncwarp();
+    take_largest(group, r.n_group, r.topk_group, lane);
+    for (int e = lane; e < r.n_experts; e += 32)
+        if (group[e / width]) choice[e] = -INFINITY;
+    __syncwarp();
+}
+
+/* Writes the experts whose key is 0 in ascending order, and their weights. list is scratch [top_k]. */
+static __device__ void write_experts(const um_expert_route &r, const uint32_t *key, const float *score, float *list,
+                                     int32_t *expert, float *weight, int lane) {
+    int n = 0;
+    for (int from = 0; from < r.n_experts; from += 32) {
+        const int e = from + lane;
+        const bool chosen = e < r.n_experts && !key[e];
+        const uint32_t bits = __ballot_sync(0xffffffffu, chosen);
+        if (chosen) {
+            const int at = n + __popc(bits & ((1u << lane) - 1));
+            expert[at] = e;
+            list[at] = score[e];
+        }
+        n += __popc(bits);
+    }
+    __syncwarp();
+    float sum = 0;
+    for (int k = 0; k < r.top_k; k++) sum += list[k];
+    for (int k = lane; k < r.top_k; k += 32) weight[k] = (r.normalize ? list[k] / (sum + 1e-20f) : list[k]) * r.scale;
+}
+
+static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
+                                    um_cu_routes out) {
+    extern __shared__ float shared[];
+    const int E = r.n_experts, words = UM_CEIL_DIV(E, 32);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int t = blockIdx.x * (blockDim.x / 32) + warp;
+    if (t >= um_cu_header(b)->n_tokens) return;
+    float *score = shared + (size_t)warp * 3 * E, *choice = score + E, *extra = choice + E;
+    token_scores(r, logits + (size_t)t * E, bias, score, choice, lane);
+    if (r.capacity) {
+        const uint32_t *pool = out.pool + (size_t)t * words;
+        for (int e = lane; e < E; e += 32)
+            if (!(pool[e / 32] >> (e % 32) & 1)) choice[e] = -INFINITY;
+    } else if (r.n_group > 1) limit_to_groups(r, choice, (uint32_t *)extra, lane);
+    uint32_t *key = (uint32_t *)choice;
+    for (int e = lane; e < E; e += 32) key[e] = order_of(choice[e]);
+    __syncwarp();
+    take_largest(key, E, r.top_k, lane);
+    write_experts(r, key, score, extra, out.expert + (size_t)t * r.top_k, out.weight + (size_t)t * r.top_k, lane);
+}
+
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
+
+/* Lists the pairs of an expert. Each warp reads one of LIST_WARPS equal parts of all pairs, first to count, then to
+ * write. One CTA per expert. */
+static __global__ void __launch_bounds__(LIST_WARPS * 32)
+    list_kernel(um_cu_batch b, int top_k, const int32_t *expert, int32_t *count, int32_t *pair) {
+    __shared__ int found[LIST_WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = blockIdx.x;
+    const int n = um_cu_header(b)->n_tokens * top_k;
+    const int part = UM_CEIL_DIV(UM_CEIL_DIV(n, 32), LIST_WARPS) * 32;
+    const int from = UM_MIN(warp * part, n), end = UM_MIN(from + part, n);
+    int mine = 0;
+#pragma unroll 4
+    for (int i = from + lane; i < end; i += 32) mine += expert[i] == e;
+    mine = __reduce_add_sync(0xffffffffu, mine);
+    if (lane == 0) found[warp] = mine;
+    __syncthreads();
+    int at = 0, all = 0;
+    for (int w = 0; w < LIST_WARPS; w++) {
+        if (w < warp) at += found[w];
+        all += found[w];
+    }
+    if (threadIdx.x == 0) count[e] = all;
+    if (!mine) return;
+    int32_t *list = pair + (size_t)e * b.room.n_tokens;
+#pragma unroll 4
+    for (int i = from; i < end; i += 32) {
+        const bool hit = i + lane < end && expert[i + lane] == e;
+        const uint32_t bits = __ballot_sync(0xffffffffu, hit);
+        if (hit) list[at + __popc(bits & ((1u << lane) - 1))] = i + lane;
+        at += __popc(bits);
+    }
+}
+
+void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
+                 const um_cu_routes *out, cudaStream_t s) {
+    const int T = b->room.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
+    const int n_warps = UM_MAX(1, UM_MIN(WARPS_MAX, (48 << 10) / warp_bytes));
+    const size_t bytes = (size_t)n_warps * warp_bytes;
+    if (r->capacity) pool_kernel<<<T, n_warps * 32, bytes, s>>>(*b, *r, logits, bias, out->pool);
+    route_kernel<<<UM_CEIL_DIV(T, n_warps), n_warps * 32, bytes, s>>>(*b, *r, logits, bias, *out);
+    list_kernel<<<r->n_experts, LIST_WARPS * 32, 0, s>>>(*b, r->top_k, out->expert, out->count, out->pair);
+}

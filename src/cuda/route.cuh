@@ -1,0 +1,21 @@
+/* route: chooses the experts of the tokens on the device and lists the tokens of each expert. */
+#ifndef UM_CUDA_ROUTE_CUH
+#define UM_CUDA_ROUTE_CUH
+
+#include "cuda/kernels.cuh"
+
+/* A pair is a token and one of its experts. Pair token * top_k + k is the token's k-th expert in ascending order. */
+typedef struct um_cu_routes {
+    int32_t *expert; /* [T, top_k] expert of each pair */
+    float *weight;   /* [T, top_k] */
+    uint32_t *pool;  /* [T, ceil(E / 32)] bitmap of the experts that a token may use; unused without a capacity */
+    int32_t *count;  /* [E] number of pairs of each expert */
+    int32_t *pair;   /* [E, T] pairs of each expert in ascending order */
+} um_cu_routes;
+
+/* Routes the tokens of the batch. Padding gets no pairs, and its elements of expert and weight stay undefined. T is
+ * room.n_tokens. Starts its kernels on s. */
+void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
+                 const um_cu_routes *out, cudaStream_t s);
+
+#endif

@@ -1,0 +1,300 @@
+/* Checks of the mixture of experts: all kinds of routing, odd shapes and padding against the reference; the same bits
+ * for a token alone and in a batch; the time of LLaDA2-mini's layer. */
+#include "check.cuh"
+#include "ops/expert_route.h"
+
+enum { TOKENS, ROOM, HIDDEN, FF, BLOCK, ROUTE }; /* meaning of check_case.n; BLOCK: positions of a routing block */
+
+static const um_expert_route routes[] = {
+    {4, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0},
+    {8, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0},
+    {33, 5, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 1, 1, 0},
+    {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0},
+    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 8, 4, 0},
+    {12, 6, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 3, 2, 0},
+    {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 9},
+    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 1, 1, 48},
+    {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0},
+    {300, 40, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1, 100, 30, 0},
+};
+
+typedef struct moe_data {
+    um_expert_route r;
+    int32_t n, room, hidden, ff, length;
+    int32_t *pos, *block;         /* [n] */
+    float *x, *logits, *bias, *y; /* [room, ...]; NaN for padding, but for y */
+    um_tensor gate_up, down;      /* all experts */
+    um_cu_moe a;
+} moe_data;
+
+/* ---- Inputs ------------------------------------------------------------------------------------------------------ */
+
+/* Gives positions to the tokens as two spans, and numbers their routing blocks. */
+static void place_tokens(check *c, moe_data *d) {
+    d->pos = (int32_t *)check_host(c, (size_t)d->n * sizeof(int32_t));
+    d->block = (int32_t *)check_host(c, (size_t)d->n * sizeof(int32_t));
+    const int32_t half = d->n / 2, length = UM_MAX(d->length, 1);
+    for (int32_t t = 0, number = 0; t < d->n; t++) {
+        d->pos[t] = t < half ? t + 5 : t - half;
+        if (t == 0 || t == half || d->pos[t] / length != d->pos[t - 1] / length) number++;
+        d->block[t] = number;
+    }
+}
+
+static int32_t *choices_of(check *c, const moe_data *d, const float *logits) {
+    const size_t pairs = (size_t)d->n * (size_t)d->r.top_k;
+    int32_t *expert = (int32_t *)check_host(c, pairs * sizeof(int32_t));
+    float *weight = (float *)check_host(c, pairs * sizeof(float));
+    float *scratch = (float *)check_host(c, um_expert_route_scratch(d->r.n_experts) * sizeof(float));
+    um_expert_route_tokens(&d->r, logits, d->bias, d->block, d->n, scratch, expert, weight);
+    return expert;
+}
+
+/* Draws logits whose choices survive small changes, because exp may differ in its last bit. */
+static void draw_logits(check *c, moe_data *d) {
+    const size_t E = (size_t)d->r.n_experts, n = (size_t)d->n * E, pairs = (size_t)d->n * (size_t)d->r.top_k;
+    bool stable = false;
+    for (int tries = 0; !stable && tries < 50; tries++) {
+        d->logits = check_floats(c, (size_t)d->room * E);
+        float *near = (float *)check_host(c, n * sizeof(float));
+        for (size_t i = 0; i < n; i++) d->logits[i] *= 3;
+        for (size_t i = n; i < (size_t)d->room * E; i++) d->logits[i] = NAN;
+        const int32_t *expert = choices_of(c, d, d->logits);
+        stable = true;
+        for (int k = 0; stable && k < 3; k++) {
+            for (size_t i = 0; i < n; i++) near[i] = d->logits[i] + 1e-6f * check_signed(c);
+            stable = !memcmp(expert, choices_of(c, d, near), pairs * sizeof *expert);
+        }
+    }
+    check_true(c, stable, "no logits with clear choices in 50 tries");
+}
+
+static moe_data new_data(check *c, const check_case *k) {
+    moe_data d = {};
+    d.r = routes[k->n[ROUTE]];
+    d.n = k->n[TOKENS];
+    d.room = k->n[ROOM];
+    d.hidden = k->n[HIDDEN];
+    d.ff = k->n[FF];
+    d.length = k->n[BLOCK];
+    place_tokens(c, &d);
+    d.bias = d.r.bias == UM_BIAS_NONE ? NULL : check_floats(c, (size_t)d.r.n_experts);
+    draw_logits(c, &d);
+    const size_t used = (size_t)d.n * (size_t)d.hidden, all = (size_t)d.room * (size_t)d.hidden;
+    d.x = check_floats(c, all);
+    d.y = check_floats(c, all);
+    for (size_t i = 0; i < used; i++) d.x[i] *= 2 / sqrtf((float)d.hidden);
+    for (size_t i = used; i < all; i++) d.x[i] = NAN;
+    d.a.route = d.r;
+    d.a.bias = d.bias ? (float *)check_upload(c, d.bias, (size_t)d.r.n_experts * sizeof(float)) : NULL;
+    d.a.type = k->type;
+    d.a.hidden = d.hidden;
+    d.a.n_ff = d.ff;
+    return d;
+}
+
+static void new_weights(check *c, moe_data *d) {
+    d->gate_up = check_tensor(c, d->r.n_experts * 2 * d->ff, d->hidden, d->a.type);
+    d->down = check_tensor(c, d->r.n_experts * d->hidden, d->ff, d->a.type);
+    d->a.gate_up = check_matrix(c, &d->gate_up).data;
+    d->a.down = check_matrix(c, &d->down).data;
+}
+
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
+/* Makes the batch of the tokens [first, first + n) with room for `room` tokens. */
+static um_cu_batch part_of(check *c, const moe_data *d, int32_t first, int32_t n, int32_t room) {
+    enum { PAGE = 32, SPANS = 2 };
+    const int32_t half = UM_MIN(UM_MAX(d->n / 2 - first, 0), n);
+    int32_t *zero = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
+    int32_t *slot = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
+    int32_t *seen = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
+    int32_t *page = (int32_t *)check_host(c, (size_t)UM_CEIL_DIV(d->n + 6, PAGE) * sizeof(int32_t));
+    um_span span[SPANS] = {};
+    um_batch b = {};
+    b.n_tokens = n;
+    b.id = zero;
+    b.pos = d->pos + first;
+    b.slot = slot;
+    b.seen_end = seen;
+    b.span = span;
+    for (int32_t t = 0; t < n; t++) {
+        slot[t] = -1;
+        seen[t] = d->pos[first + t] + 1;
+    }
+    for (int i = 0; i < SPANS; i++) {
+        const int32_t start = i ? half : 0, size = i ? n - half : half;
+        if (!size) continue;
+        um_span *s = &span[b.n_spans++];
+        s->first = start;
+        s->n = size;
+        s->page = page;
+        s->keys.end = d->pos[first + start + size - 1] + 1;
+        s->adapter = -1;
+    }
+    const um_message_room r = {room, SPANS, um_message_tiles(&b, 16) + 1, 1, 16, d->length, 1000, PAGE};
+    return check_batch(c, &b, &r, NULL);
+}
+
+/* The x, logits and y of a run on the device. */
+static um_cu_moe prepare(check *c, const moe_data *d, int32_t first, int32_t room) {
+    um_cu_moe a = d->a;
+    const size_t H = (size_t)d->hidden, E = (size_t)d->r.n_experts, at = (size_t)first, n = (size_t)room;
+    float *x = (float *)check_host(c, n * H * sizeof(float));
+    memcpy(x, d->x + at * H, n * H * sizeof(float));
+    a.x = check_operand(c, x, n * H, a.type);
+    a.logits = (float *)check_upload(c, d->logits + at * E, n * E * sizeof(float));
+    a.y = (float *)check_upload(c, d->y + at * H, n * H * sizeof(float));
+    a.scratch = check_device(c, um_cu_moe_scratch(&d->r, room, d->hidden, d->ff, a.type));
+    return a;
+}
+
+/* Runs the operation for the tokens [first, first + n) and returns their rows of y. */
+static float *run_part(check *c, const moe_data *d, int32_t first, int32_t n, int32_t room) {
+    const um_cu_batch b = part_of(c, d, first, n, room);
+    const um_cu_moe a = prepare(c, d, first, room);
+    um_cu_moe_add(&b, &a, check_stream(c));
+    return (float *)check_download(c, a.y, (size_t)n * (size_t)d->hidden * sizeof(float));
+}
+
+/* Makes the weights of one expert for the reference; part e of all rows. */
+static um_weight *expert_of(check *c, um_dev *dev, const um_tensor *all, int32_t e, int32_t rows, um_dtype type) {
+    um_tensor t = *all;
+    um_weight *w = NULL;
+    um_err err;
+    t.dim[0] = rows;
+    t.data = (const char *)all->data + (size_t)e * (size_t)rows * (size_t)t.dim[1] * um_dtype_size(type);
+    check_status(c, um_ops_ref.weight(dev, &w, &t, 1, type, &err), &err);
+    return w;
+}
+
+static float *reference_of(check *c, const moe_data *d) {
+    um_dev *dev = check_ref(c, d->a.type);
+    const int32_t E = d->r.n_experts;
+    um_weight **gate_up = (um_weight **)check_host(c, (size_t)E * sizeof(void *));
+    um_weight **down = (um_weight **)check_host(c, (size_t)E * sizeof(void *));
+    for (int32_t e = 0; e < E; e++) {
+        gate_up[e] = expert_of(c, dev, &d->gate_up, e, 2 * d->ff, d->a.type);
+        down[e] = expert_of(c, dev, &d->down, e, d->hidden, d->a.type);
+    }
+    const size_t bytes = (size_t)d->n * (size_t)d->hidden * sizeof(float);
+    float *y = (float *)check_host(c, bytes);
+    memcpy(y, d->y, bytes);
+    const um_moe a = {&d->r,     d->logits, d->bias, d->r.capacity ? d->block : NULL, gate_up, down, d->x, d->n,
+                      d->hidden, d->ff,     y};
+    um_ref_moe(dev, &a);
+    for (int32_t e = 0; e < E; e++) {
+        um_ops_ref.weight_free(dev, gate_up[e]);
+        um_ops_ref.weight_free(dev, down[e]);
+    }
+    return y;
+}
+
+/* ---- Cases ------------------------------------------------------------------------------------------------------- */
+
+/* Runs tokens alone, or with their routing block, and compares their bits with those of the batch. */
+static void check_alone(check *c, const moe_data *d, const float *all) {
+    const size_t H = (size_t)d->hidden;
+    for (int i = 0; i < 4; i++) {
+        int32_t first = check_below(c, d->n), end = first + 1;
+        while (d->r.capacity && first > 0 && d->block[first - 1] == d->block[first]) first--;
+        while (d->r.capacity && end < d->n && d->block[end] == d->block[first]) end++;
+        const float *some = run_part(c, d, first, end - first, end - first);
+        check_same(c, "tokens alone", some, all + (size_t)first * H, (size_t)(end - first) * H * sizeof(float));
+    }
+}
+
+static void check_parity(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    new_weights(c, &d);
+    const float *got = run_part(c, &d, 0, d.n, d.room);
+    check_close(c, "output", got, reference_of(c, &d), (size_t)d.n * (size_t)d.hidden, k->type == UM_F32 ? 5e-6 : 2e-3);
+    const float *again = run_part(c, &d, 0, d.n, d.room);
+    check_same(c, "second run", again, got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
+    check_alone(c, &d, got);
+}
+
+/* Fills bf16 weights with magnitudes between 1/32 and 1/8. */
+static __global__ void fill_weights(uint16_t *w, size_t n, uint32_t seed) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = ((uint32_t)i ^ seed) * 0x9e3779b1u;
+        h = (h ^ h >> 15) * 0x85ebca77u;
+        w[i] = (uint16_t)(((h ^ h >> 13) & 0x80ff) | 0x3d00);
+    }
+}
+
+static void *big_weights(check *c, size_t n, uint32_t seed) {
+    uint16_t *w = (uint16_t *)check_device(c, n * sizeof *w);
+    fill_weights<<<1024, 256, 0, check_stream(c)>>>(w, n, seed);
+    return w;
+}
+
+typedef struct timed_call {
+    um_cu_batch b;
+    um_cu_moe a;
+    cudaStream_t stream;
+} timed_call;
+
+static void call_moe(void *arg) {
+    const timed_call *t = (const timed_call *)arg;
+    um_cu_moe_add(&t->b, &t->a, t->stream);
+}
+
+/* Counts the experts that have tokens. */
+static int32_t touched(check *c, const moe_data *d) {
+    const int32_t *expert = choices_of(c, d, d->logits);
+    bool *used = (bool *)check_host(c, (size_t)d->r.n_experts);
+    int32_t n = 0;
+    for (int32_t i = 0; i < d->n * d->r.top_k; i++) {
+        n += !used[expert[i]];
+        used[expert[i]] = true;
+    }
+    return n;
+}
+
+/* A layer of real size without a reference: finite outputs, equal bits for tokens alone, and the time. */
+static void check_layer(check *c, const check_case *k) {
+    moe_data d = new_data(c, k);
+    const size_t expert = (size_t)d.hidden * (size_t)d.ff, E = (size_t)d.r.n_experts;
+    d.a.gate_up = big_weights(c, 2 * E * expert, 1);
+    d.a.down = big_weights(c, E * expert, 2);
+    const size_t n = (size_t)d.n * (size_t)d.hidden;
+    const float *got = run_part(c, &d, 0, d.n, d.room);
+    size_t n_bad = 0;
+    for (size_t i = 0; i < n; i++) n_bad += !isfinite(got[i]);
+    check_true(c, n_bad == 0, "%zu outputs are not finite", n_bad);
+    check_alone(c, &d, got);
+    timed_call t = {part_of(c, &d, 0, d.n, d.room), prepare(c, &d, 0, d.room), check_stream(c)};
+    const double bytes = 6.0 * touched(c, &d) * (double)expert + 10.0 * (double)n;
+    check_time(c, bytes, 6.0 * d.n * d.r.top_k * (double)expert, call_moe, &t);
+}
+
+static const check_case cases[] = {
+    {"moe fp32 1 token, 1 expert", check_parity, {1, 1, 1, 1, 0, 8}, UM_F32},
+    {"moe fp32 1 of 4 experts", check_parity, {7, 8, 64, 24, 0, 0}, UM_F32},
+    {"moe fp32 odd sizes, 4 of 16, score bias", check_parity, {37, 64, 65, 33, 0, 3}, UM_F32},
+    {"moe fp32 8 of 256, groups", check_parity, {33, 64, 72, 40, 0, 4}, UM_F32},
+    {"moe fp32 many chunks, 2 of 8", check_parity, {200, 256, 48, 40, 0, 1}, UM_F32},
+    {"moe fp32 pools of blocks", check_parity, {50, 64, 64, 100, 16, 6}, UM_F32},
+    {"moe bf16 1 token, 1 expert, size 1", check_parity, {1, 1, 1, 1, 0, 8}, UM_BF16},
+    {"moe bf16 1 token, 2 of 8", check_parity, {1, 4, 64, 24, 0, 1}, UM_BF16},
+    {"moe bf16 7 tokens, 1 of 4", check_parity, {7, 8, 64, 24, 0, 0}, UM_BF16},
+    {"moe bf16 odd sizes, 5 of 33, choice bias", check_parity, {33, 40, 65, 33, 0, 2}, UM_BF16},
+    {"moe bf16 odd ff alone", check_parity, {33, 40, 72, 33, 0, 2}, UM_BF16},
+    {"moe bf16 4 of 16, score bias", check_parity, {33, 64, 200, 136, 0, 3}, UM_BF16},
+    {"moe bf16 8 of 256, groups", check_parity, {33, 64, 136, 72, 0, 4}, UM_BF16},
+    {"moe bf16 6 of 12, score bias, groups", check_parity, {200, 256, 264, 200, 0, 5}, UM_BF16},
+    {"moe bf16 pools of blocks", check_parity, {70, 128, 64, 104, 16, 6}, UM_BF16},
+    {"moe bf16 pools of 48 of 256", check_parity, {200, 256, 64, 40, 32, 7}, UM_BF16},
+    {"moe bf16 one expert, 1024 tokens", check_parity, {1024, 1024, 64, 24, 0, 8}, UM_BF16},
+    {"moe bf16 1024 tokens, 8 of 256", check_parity, {1024, 1024, 64, 24, 0, 4}, UM_BF16},
+    {"moe bf16 40 of 300, 100 groups", check_parity, {60, 64, 40, 16, 0, 9}, UM_BF16},
+    {"moe bf16 wide, 2 of 8", check_parity, {5, 8, 2048, 512, 0, 1}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 1 token", check_layer, {1, 1, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 32 tokens", check_layer, {32, 32, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 256 tokens", check_layer, {256, 256, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini layer, 4096 tokens", check_layer, {4096, 4096, 2048, 512, 0, 4}, UM_BF16},
+    {"moe bf16 llada2-mini pools, 1024 tokens", check_layer, {1024, 1024, 2048, 512, 32, 7}, UM_BF16},
+};
+extern const check_list moe_checks = {__FILE__, cases, (int)UM_LEN(cases)};
