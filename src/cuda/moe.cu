@@ -10,9 +10,9 @@
 
 /* A product of all experts: y[pair] = W[expert] x[pair]. */
 typedef struct product {
-    const void *w; /* [E][rows, in]; rows: n, or 2 n with gate and up */
-    const void *x; /* gate_up: [T, in] by token; down: [pairs, in] */
-    void *y;       /* [pairs, n]: operands after gate_up, fp32 after down */
+    const void *const *w; /* [E] pointers to [rows, in]; rows: n, or 2 n with gate and up */
+    const void *x;        /* gate_up: [T, in] by token; down: [pairs, in] */
+    void *y;              /* [pairs, n]: operands after gate_up, fp32 after down */
     const int32_t *count, *pair;
     int32_t n_tokens, top_k; /* room of a list; pairs of a token */
     int32_t in, n;
@@ -194,7 +194,7 @@ template <bool GATED> static __global__ void __launch_bounds__(THREADS, 3) bf16_
     extern __shared__ __align__(128) char ring[];
     const int e = blockIdx.z, count = p.count[e];
     tile t;
-    t.w = (const um_bf16 *)p.w + (size_t)e * p.n * (GATED ? 2 : 1) * p.in;
+    t.w = (const um_bf16 *)p.w[e];
     t.first = blockIdx.y * (GATED ? HALF : 2 * HALF);
     t.ring = (uint32_t)__cvta_generic_to_shared(ring);
     for (int from = blockIdx.x * CHUNK; from < count; from += gridDim.x * CHUNK) {
@@ -274,7 +274,7 @@ static __device__ void store_plain(const product &p, const int32_t *pair, int n_
 template <typename E, bool GATED> static __global__ void __launch_bounds__(THREADS) plain_kernel(product p) {
     __shared__ plain_stage s;
     const int e = blockIdx.z, count = p.count[e], first = blockIdx.y * (GATED ? PLAIN_ROWS / 2 : PLAIN_ROWS);
-    const E *w = (const E *)p.w + (size_t)e * p.n * (GATED ? 2 : 1) * p.in;
+    const E *w = (const E *)p.w[e];
     for (int from = blockIdx.x * PLAIN_CHUNK; from < count; from += gridDim.x * PLAIN_CHUNK) {
         const int n_pairs = UM_MIN(count - from, PLAIN_CHUNK);
         const int32_t *pair = p.pair + (size_t)e * p.n_tokens + from;

@@ -1,6 +1,6 @@
 /* Compares the operations of the CUDA backend with the reference and times them: check [--time] [--only WORD] [--list].
- * Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share of the
- * limit. Exit status 1 when a case failed. */
+ * Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share of
+ * the limit. Exit status 1 when a case failed. */
 #include "check.cuh"
 
 #include <stdarg.h>
@@ -267,9 +267,9 @@ static double read_rate(check *c) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-static const check_list *const lists[] = {&embed_checks,     &norm_checks,   &product_checks,
-                                          &low_rank_checks,  &kv_checks,     &attention_checks,
-                                          &select_checks,    &moe_checks,    &head_checks};
+static const check_list *const lists[] = {&embed_checks,    &norm_checks, &product_checks,
+                                          &low_rank_checks, &kv_checks,   &attention_checks,
+                                          &select_checks,   &moe_checks,  &head_checks};
 
 static bool run_case(check *c, const check_case *k, double rate) {
     c->failed = false;

@@ -29,14 +29,14 @@ extern const check_list embed_checks, norm_checks, product_checks, low_rank_chec
     select_checks, moe_checks, head_checks;
 
 /* ---- Random numbers: the seed is printed; UM_TEST_SEED sets it ---- */
-float check_signed(check *c);           /* (-1, 1) */
+float check_signed(check *c);             /* (-1, 1) */
 int32_t check_below(check *c, int32_t n); /* 0..n-1 */
-float *check_floats(check *c, size_t n); /* host memory, random in (-1, 1) */
+float *check_floats(check *c, size_t n);  /* host memory, random in (-1, 1) */
 
 /* ---- Memory: freed when the case ends; a failed allocation ends the program ---- */
-void *check_host(check *c, size_t bytes);                     /* zeroed host memory */
-void *check_device(check *c, size_t bytes);                   /* device memory filled with NaN bytes (0xff) */
-void *check_upload(check *c, const void *p, size_t bytes);    /* a device copy */
+void *check_host(check *c, size_t bytes);                         /* zeroed host memory */
+void *check_device(check *c, size_t bytes);                       /* device memory filled with NaN bytes (0xff) */
+void *check_upload(check *c, const void *p, size_t bytes);        /* a device copy */
 void *check_download(check *c, const void *device, size_t bytes); /* waits for the device; a host copy */
 /* Host floats as a device array of the type. Also rounds the host floats when the type is UM_BF16. */
 void *check_operand(check *c, float *x, size_t n, um_dtype type);
@@ -55,17 +55,17 @@ cudaStream_t check_stream(check *c);
 void check_status(check *c, um_status s, const um_err *err); /* fails the case unless UM_OK */
 /* Fails the case unless all CUDA calls and kernels so far have succeeded. Waits for the device. */
 void check_cuda(check *c, cudaError_t e, const char *what);
-/* Fails the case when |got - want| / |want| (Euclidean) exceeds `most` or a value is NaN. Keeps the worst for the table.
- * what: "output". */
+/* Fails the case when |got - want| / |want| (Euclidean) exceeds `most` or a value is NaN. Keeps the worst for the
+ * table. what: "output". */
 void check_close(check *c, const char *what, const float *got, const float *want, size_t n, double most);
 /* Fails the case when the bytes differ. */
 void check_same(check *c, const char *what, const void *got, const void *want, size_t bytes);
 void check_true(check *c, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- Times ---- */
-/* Times the call: median of 25 runs, each after 256 MiB were written to clear the caches. bytes: the fewest that it must
- * read and write; flops: operations. The program prints microseconds, GB/s, TFLOP/s and the share of the limit that it
- * measured. Skipped without --time. */
+/* Times the call: median of 25 runs, each after 256 MiB were written to clear the caches. bytes: the fewest that it
+ * must read and write; flops: operations. The program prints microseconds, GB/s, TFLOP/s and the share of the limit
+ * that it measured. Skipped without --time. */
 void check_time(check *c, double bytes, double flops, void (*call)(void *arg), void *arg);
 
 #endif

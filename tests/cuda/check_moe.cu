@@ -93,11 +93,19 @@ static moe_data new_data(check *c, const check_case *k) {
     return d;
 }
 
+/* Returns the device's array of pointers to E matrices that lie one after another. */
+static const void *const *pointers_to(check *c, const void *data, int32_t E, size_t bytes) {
+    const char **list = (const char **)check_host(c, (size_t)E * sizeof *list);
+    for (int32_t e = 0; e < E; e++) list[e] = (const char *)data + (size_t)e * bytes;
+    return (const void *const *)check_upload(c, list, (size_t)E * sizeof *list);
+}
+
 static void new_weights(check *c, moe_data *d) {
+    const size_t expert = (size_t)d->hidden * (size_t)d->ff * um_dtype_size(d->a.type);
     d->gate_up = check_tensor(c, d->r.n_experts * 2 * d->ff, d->hidden, d->a.type);
     d->down = check_tensor(c, d->r.n_experts * d->hidden, d->ff, d->a.type);
-    d->a.gate_up = check_matrix(c, &d->gate_up).data;
-    d->a.down = check_matrix(c, &d->down).data;
+    d->a.gate_up = pointers_to(c, check_matrix(c, &d->gate_up).data, d->r.n_experts, 2 * expert);
+    d->a.down = pointers_to(c, check_matrix(c, &d->down).data, d->r.n_experts, expert);
 }
 
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
@@ -256,8 +264,8 @@ static int32_t touched(check *c, const moe_data *d) {
 static void check_layer(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
     const size_t expert = (size_t)d.hidden * (size_t)d.ff, E = (size_t)d.r.n_experts;
-    d.a.gate_up = big_weights(c, 2 * E * expert, 1);
-    d.a.down = big_weights(c, E * expert, 2);
+    d.a.gate_up = pointers_to(c, big_weights(c, 2 * E * expert, 1), d.r.n_experts, 2 * expert * sizeof(um_bf16));
+    d.a.down = pointers_to(c, big_weights(c, E * expert, 2), d.r.n_experts, expert * sizeof(um_bf16));
     const size_t n = (size_t)d.n * (size_t)d.hidden;
     const float *got = run_part(c, &d, 0, d.n, d.room);
     size_t n_bad = 0;
