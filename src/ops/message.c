@@ -1,5 +1,5 @@
 /* Packs a batch into a message. A cursor moves over the output; data of any length is appended behind the arrays of
- * fixed place. Structures that share data are neighbours, so it suffices to remember where the last data was written.
+ * fixed place. Structures that share data are close together, so it suffices to remember where the last data are.
  */
 #include "ops/message.h"
 
@@ -76,6 +76,16 @@ size_t um_message_bound(const um_batch *b, const um_message_room *room) {
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
+/* The data of one kind that were appended last. */
+typedef struct shared {
+    struct {
+        const void *data;
+        size_t bytes;
+        int32_t words; /* word offset */
+    } last[4];
+    unsigned n; /* appended so far */
+} shared;
+
 typedef struct writer {
     const um_batch *b;
     const um_message_room *room;
@@ -83,33 +93,37 @@ typedef struct writer {
     char *out;
     size_t at, size;
     bool full; /* something did not fit */
+    shared page, kept_page, prior, edit, allow;
 } writer;
+
+/* Appends room for n bytes and returns it; NULL when they don't fit. The rest of the room is 0. */
+static void *append_room(writer *w, size_t n) {
+    char *to = w->out + w->at;
+    const size_t left = w->size - w->at;
+    w->full |= n > left || aligned(n) > left;
+    if (w->full) return NULL;
+    memset(to + n, 0, aligned(n) - n);
+    w->at += aligned(n);
+    return to;
+}
 
 /* Appends n bytes and returns their word offset; 0 when they don't fit. */
 static int32_t append(writer *w, const void *data, size_t n) {
     const size_t at = w->at;
-    if (w->full || n > w->size - at || aligned(n) > w->size - at) {
-        w->full = true;
-        return 0;
-    }
-    if (n) memcpy(w->out + at, data, n);
-    memset(w->out + at + n, 0, aligned(n) - n);
-    w->at += aligned(n);
+    void *to = append_room(w, n);
+    if (!to) return 0;
+    if (n) memcpy(to, data, n);
     return (int32_t)(at / 4);
 }
 
-/* Data that the last structures shared. */
-typedef struct shared {
-    const void *data;
-    size_t bytes;
-    int32_t words;
-} shared;
-
-/* Appends data unless the last structure had the same, of at least this length. */
-static int32_t append_shared(writer *w, shared *last, const void *data, size_t bytes) {
-    if (last->data == data && bytes <= last->bytes) return last->words;
-    *last = (shared){data, bytes, append(w, data, bytes)};
-    return last->words;
+/* Appends data unless one of the last structures had the same, of at least this length. Returns their word offset. */
+static int32_t append_shared(writer *w, shared *s, const void *data, size_t bytes) {
+    for (size_t i = 0; i < UM_LEN(s->last); i++)
+        if (s->last[i].data == data && bytes <= s->last[i].bytes) return s->last[i].words;
+    const size_t i = s->n++ % UM_LEN(s->last);
+    s->last[i].data = data;
+    s->last[i].bytes = bytes;
+    return s->last[i].words = append(w, data, bytes);
 }
 
 #define ARRAY(w, type, name) ((type *)(void *)((w)->out + (w)->l.name))
@@ -151,47 +165,65 @@ static void put_route_blocks(writer *w) {
     }
 }
 
+/* Returns the number of keys that a span reads outside of `block`. */
+static int32_t count_keys(const um_span *s, um_range block) {
+    um_range there[2], outside[2];
+    int32_t n_keys = 0;
+    const int n_there = um_range_without(s->keys, s->hole, there);
+    for (int i = 0; i < n_there; i++) {
+        const int n = um_range_without(there[i], block, outside);
+        for (int p = 0; p < n; p++) n_keys += outside[p].end - outside[p].start;
+    }
+    return n_keys;
+}
+
+/* Returns the word offset of the tokens of a block. */
+static int32_t put_block(writer *w, const um_span *s, um_range block) {
+    const size_t at = w->at;
+    int32_t *token = (int32_t *)append_room(w, (size_t)(block.end - block.start) * sizeof *token);
+    if (!token) return 0;
+    for (int32_t vis = block.start; vis < block.end; vis++)
+        token[vis - block.start] = um_select_token(w->b, s, w->room->page_size, vis);
+    return (int32_t)(at / 4);
+}
+
 static int32_t put_select(writer *w, const um_span *s) {
     const um_kv_select *k = s->select;
-    const int32_t n_block = k->block.end - k->block.start;
-    um_range there[2], outside[2];
     um_message_select m = {.block = k->block,
                            .n_keep = k->n_keep,
                            .pool = k->pool,
                            .per_head = k->per_head,
                            .blind = k->blind,
-                           .prior = -1};
-    const int n_there = um_range_without(s->keys, s->hole, there);
-    for (int i = 0; i < n_there; i++) {
-        const int n = um_range_without(there[i], k->block, outside);
-        for (int p = 0; p < n; p++) m.n_keys += outside[p].end - outside[p].start;
-    }
-    m.page = append(w, k->page, pages_of(k->n_keep, w->room));
-    if (k->prior) m.prior = append(w, k->prior, (size_t)s->keys.end * sizeof(float));
-    const size_t bytes = (size_t)n_block * sizeof(int32_t);
-    if (aligned(bytes) > w->size - w->at) w->full = true;
-    if (w->full) return -1;
-    int32_t *token = (int32_t *)(void *)(w->out + w->at);
-    m.token = (int32_t)(w->at / 4);
-    for (int32_t i = 0; i < n_block; i++) token[i] = um_select_token(w->b, s, w->room->page_size, k->block.start + i);
-    for (size_t i = bytes / 4; i < aligned(bytes) / 4; i++) token[i] = 0;
-    w->at += aligned(bytes);
+                           .prior = -1,
+                           .n_keys = count_keys(s, k->block)};
+    m.page = append_shared(w, &w->kept_page, k->page, pages_of(k->n_keep, w->room));
+    if (k->prior) m.prior = append_shared(w, &w->prior, k->prior, (size_t)s->keys.end * sizeof(float));
+    m.token = put_block(w, s, k->block);
     return append(w, &m, sizeof m);
+}
+
+/* Returns the largest end of keys among span i and its next neighbours with the same page table. */
+static int32_t table_end(const um_batch *b, int32_t i) {
+    int32_t end = 0;
+    for (int32_t k = i; k < b->n_spans && b->span[k].page == b->span[i].page; k++)
+        end = UM_MAX(end, b->span[k].keys.end);
+    return end;
 }
 
 static void put_spans(writer *w) {
     const um_batch *b = w->b;
     um_message_span *to = ARRAY(w, um_message_span, span);
-    shared page = {0};
+    int32_t end = 0;
     memset(to, 0, (size_t)w->room->n_spans * sizeof *to);
     for (int32_t i = 0; i < b->n_spans; i++) {
         const um_span *s = &b->span[i];
+        if (i == 0 || s->page != s[-1].page) end = table_end(b, i);
         to[i] = (um_message_span){.first = s->first,
                                   .n = s->n,
                                   .keys = s->keys,
                                   .hole = s->hole,
                                   .adapter = s->adapter,
-                                  .page = append_shared(w, &page, s->page, pages_of(s->keys.end, w->room)),
+                                  .page = append_shared(w, &w->page, s->page, pages_of(end, w->room)),
                                   .select = s->select ? put_select(w, s) : -1};
     }
     for (int32_t i = b->n_spans; i < w->room->n_spans; i++) to[i].adapter = to[i].select = -1;
@@ -225,7 +257,6 @@ static bool needs_whole(const um_row *r) {
 static void put_rows(writer *w, um_message_header *h) {
     const um_batch *b = w->b;
     um_message_row *to = ARRAY(w, um_message_row, row);
-    shared edit = {0}, allow = {0};
     memset(to, 0, (size_t)w->room->n_rows * sizeof *to);
     for (int32_t i = 0; i < b->n_rows; i++) {
         const um_row *r = &b->row[i];
@@ -240,9 +271,9 @@ static void put_rows(writer *w, um_message_header *h) {
                                  .n_top = r->n_top,
                                  .top = h->n_tops,
                                  .whole = needs_whole(r) ? h->n_whole++ : -1};
-        if (r->n_edit) to[i].edit = append_shared(w, &edit, r->edit, (size_t)r->n_edit * sizeof *r->edit);
+        if (r->n_edit) to[i].edit = append_shared(w, &w->edit, r->edit, (size_t)r->n_edit * sizeof *r->edit);
         if (r->n_own) to[i].own = append(w, r->own, (size_t)r->n_own * sizeof *r->own);
-        if (r->allow) to[i].allow = append_shared(w, &allow, r->allow, bitmap_bytes(w->room));
+        if (r->allow) to[i].allow = append_shared(w, &w->allow, r->allow, bitmap_bytes(w->room));
         h->n_tops += r->n_top;
     }
     for (int32_t i = b->n_rows; i < w->room->n_rows; i++) to[i].allow = to[i].whole = -1;
@@ -275,7 +306,7 @@ size_t um_message_pack(const um_batch *b, const um_message_room *room, void *out
     put_softs(&w);
     put_rows(&w, &h);
     put_saves(&w);
-    for (int32_t i = 0; i < b->n_spans; i++) h.longest = UM_MAX(h.longest, b->span[i].keys.end - b->span[i].keys.start);
+    for (int32_t i = 0; i < b->n_spans; i++) h.longest = UM_MAX(h.longest, count_keys(&b->span[i], (um_range){0, 0}));
     h.bytes = (int64_t)w.at;
     memcpy(out, &h, sizeof h);
     return w.full ? 0 : w.at;

@@ -4,8 +4,8 @@
  * order. Their places depend only on the room (um_message_room), which a caller pads to a few fixed sizes: kernels of
  * a recorded graph find them at the same place in every message of the same room. Behind them lie data of any length:
  * page tables, selections, blends, edits, bitmaps. A structure names such data by its word offset: the number of 4-byte
- * words from the start of the message. Data that several structures share (a request's edits, bitmap and page table)
- * are stored once.
+ * words from the start of the message. Data that neighbouring structures share (a request's edits, bitmap, page tables
+ * and prior) are stored once.
  *
  * Padding is harmless: a token beyond the batch has id 0, position 0, slot -1, seen_end 0 and no blend; a span, tile or
  * row beyond it is empty.
