@@ -112,7 +112,7 @@ typedef struct um_cu_low_rank {
 void um_cu_low_rank_add(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t out, int32_t rank_max,
                         um_dtype type, const void *x, float *low, um_dtype y_type, void *y, cudaStream_t s);
 
-/* ---- Keys and values (kv.cuh has the layout; rope_kv.cu, attention.cu, select.cu) ---- */
+/* ---- Keys and values (kv.cuh has the layout; rope_kv.cu, attention*.cu, select.cu) ---- */
 typedef struct um_cu_kv {
     um_kv_shape shape;
     /* One range of bytes for each layer, page and KV head: the keys of the page's slots, then their values; in the
@@ -143,9 +143,9 @@ typedef struct um_cu_attention {
     um_dtype type;
     void *out; /* [T, n_heads * d] of `type` */
     float scale;
-    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples. A CTA computes one
-     * piece; the pieces of a query are merged in their order. n_pieces: most pieces of a span in this pass (the grid);
-     * it only limits the grid and never changes a result. */
+    /* Keys are cut into pieces of um_cu_piece_keys(head_dim) visibility indices, at fixed multiples. The pieces of a
+     * query are merged in their order. n_pieces: most pieces of a span in this pass, counted from index 0; it only
+     * limits the grid and never changes a result. */
     int32_t n_pieces;
     /* Scratch. When the pieces of all tiles don't fit, the tiles are computed in groups that do. */
     float *partial;

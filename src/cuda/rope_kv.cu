@@ -24,7 +24,8 @@ static __global__ void copy_slots(char *pool, size_t range, size_t part, int n_p
     char *base = pool + (size_t)blockIdx.y * (size_t)ranges_per_layer * range + (size_t)p * part;
     const char *a = base + (size_t)(from + head) * range;
     char *b = base + (size_t)(to + head) * range;
-    for (size_t i = threadIdx.x; i < (size_t)n * vector_bytes; i += blockDim.x) b[i] = a[i];
+    for (size_t i = threadIdx.x; i < (size_t)n * vector_bytes / 8; i += blockDim.x)
+        ((uint2 *)b)[i] = ((const uint2 *)a)[i];
     for (int32_t i = threadIdx.x; narrow && i < n; i += blockDim.x)
         ((float *)(b + scales))[i] = ((const float *)(a + scales))[i];
 }
@@ -87,15 +88,14 @@ struct rope {
     um_cu_kv_view kv;
 };
 
-/* A warp computes one head of one token. */
+/* A warp computes one head of one token. Grid: tokens, groups of WARPS heads. */
 template <typename T> static __global__ void rope_kv(const um_cu_batch b, const rope r) {
     __shared__ float buffer[WARPS][DIM_MAX];
     const um_cu_rope &a = r.a;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, d = a.head_dim, half = a.rope_dim / 2;
-    const int64_t item = (int64_t)blockIdx.x * WARPS + warp;
-    const int32_t t = (int32_t)(item / n_all), h = (int32_t)(item % n_all);
-    if (t >= b.room.n_tokens) return;
+    const int32_t t = blockIdx.x, h = (int32_t)blockIdx.y * WARPS + warp;
+    if (h >= n_all) return;
     const bool query = h < a.n_heads, value = h >= a.n_heads + a.n_kv_heads;
     const int32_t slot = b.slot[t];
     if (!query && slot < 0) return;
@@ -123,10 +123,9 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
 
 void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s) {
     const rope r = {*a, um_cu_kv_of(kv, a->layer)};
-    const int64_t items = (int64_t)b->room.n_tokens * (a->n_heads + 2 * a->n_kv_heads);
-    const unsigned blocks = (unsigned)((items + WARPS - 1) / WARPS);
-    assert(a->head_dim <= DIM_MAX);
-    if (!blocks) return;
-    if (a->type == UM_BF16) rope_kv<um_bf16><<<blocks, WARPS * WARP, 0, s>>>(*b, r);
-    else rope_kv<float><<<blocks, WARPS * WARP, 0, s>>>(*b, r);
+    const dim3 grid((unsigned)b->room.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
+    assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
+    if (b->room.n_tokens == 0) return;
+    if (a->type == UM_BF16) rope_kv<um_bf16><<<grid, WARPS * WARP, 0, s>>>(*b, r);
+    else rope_kv<float><<<grid, WARPS * WARP, 0, s>>>(*b, r);
 }

@@ -95,14 +95,14 @@ static __global__ void keep_keys(const um_cu_batch b, const selection s) {
     const int32_t vis = key_at(s, s.best[(size_t)list * s.m.n_keep + t]);
     const size_t from = um_cu_range_at(s.kv, um_cu_at<int32_t>(b, s.page)[vis / S], head),
                  to = um_cu_range_at(s.kv, um_cu_at<int32_t>(b, s.m.page)[t / S], head);
-    const int32_t bytes = s.kv.head_dim * (s.kv.type == UM_F32 ? 4 : s.kv.type == UM_BF16 ? 2 : 1);
+    const int32_t words = (int32_t)um_cu_vector_at(s.kv, 1) / 8; /* of 8 bytes */
     for (int part = 0; part < 2; part++) {
         char *base = part ? s.kv.value : s.kv.key;
-        const char *a = base + from + (size_t)(vis % S) * bytes;
-        char *z = base + to + (size_t)(t % S) * bytes;
-        for (int32_t i = lane; i < bytes; i += WARP) z[i] = a[i];
+        const uint2 *a = (const uint2 *)(base + from + um_cu_vector_at(s.kv, vis % S));
+        uint2 *z = (uint2 *)(base + to + um_cu_vector_at(s.kv, t % S));
+        for (int32_t i = lane; i < words; i += WARP) z[i] = a[i];
         if (s.kv.type == UM_F8 && lane == 0)
-            ((float *)(base + to + s.kv.scales))[t % S] = ((const float *)(base + from + s.kv.scales))[vis % S];
+            um_cu_kv_put_scale(s.kv, base + to, t % S, um_cu_scale_of(s.kv, base + from, vis % S));
     }
 }
 
