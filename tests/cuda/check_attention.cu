@@ -1,0 +1,328 @@
+/* Checks of attention against the reference: page tables in random order, holes, rules of visibility, scratch pages,
+ * shared KV heads, types of keys. A query gets the same bits alone, in its span, and among other spans, and for any
+ * number of pieces and size of scratch. Slots that no query reads are NaN. */
+#include "check_pages.cuh"
+
+enum { HEADS, KV_HEADS, DIM, PAGE, KV_TYPE, LAYOUT, SET, SCRATCH }; /* meaning of check_case.n */
+enum { LAYERS = 2, LAYER = 0, SPANS_MAX = 8, BLOCK = 8, TIMED_SPANS_MAX = 64 };
+typedef enum { SEE_NOTHING = UM_SEE_BLOCK_CAUSAL + 1 } see_nothing; /* a rule of these checks */
+
+/* A span: the last n of its keys are fed. */
+typedef struct given {
+    int32_t n;
+    um_range keys, hole;
+    int32_t rule;
+} given;
+
+static const given tiny[] = {{1, {0, 1}, {0, 0}, UM_SEE_FULL},           {1, {0, 63}, {5, 20}, UM_SEE_FULL},
+                             {5, {0, 64}, {0, 0}, UM_SEE_CAUSAL},        {33, {0, 65}, {0, 1}, UM_SEE_BLOCK_CAUSAL},
+                             {7, {3, 40}, {0, 0}, UM_SEE_FULL},          {16, {70, 130}, {75, 90}, UM_SEE_CAUSAL},
+                             {4, {20, 50}, {0, 0}, (int32_t)SEE_NOTHING}};
+static const given middling[] = {
+    {32, {0, 511}, {0, 0}, UM_SEE_FULL},           {17, {0, 513}, {100, 164}, UM_SEE_BLOCK_CAUSAL},
+    {9, {37, 545}, {0, 0}, UM_SEE_CAUSAL},         {40, {0, 300}, {250, 258}, UM_SEE_CAUSAL},
+    {2, {200, 260}, {0, 0}, (int32_t)SEE_NOTHING}, {1, {255, 257}, {0, 0}, UM_SEE_FULL}};
+static const given lengthy[] = {{3, {0, 2100}, {0, 0}, UM_SEE_FULL},
+                                {12, {300, 2100}, {310, 1500}, UM_SEE_BLOCK_CAUSAL},
+                                {1, {0, 1}, {0, 0}, UM_SEE_FULL},
+                                {5, {1023, 1290}, {0, 0}, UM_SEE_CAUSAL}};
+static const struct {
+    const given *span;
+    int n;
+} sets[] = {{tiny, (int)UM_LEN(tiny)}, {middling, (int)UM_LEN(middling)}, {lengthy, (int)UM_LEN(lengthy)}};
+enum { TINY, MIDDLING, LENGTHY };
+
+/* A case: the batch, its queries, and where the results go. */
+typedef struct attention_data {
+    check_pages pages;
+    um_span span[TIMED_SPANS_MAX];
+    um_batch batch;
+    um_cu_attention a;
+    int32_t room_tokens; /* rows of qkv and of the output, with padding */
+    float *qkv;          /* as the operands are rounded; keys and values are NaN */
+} attention_data;
+
+static int32_t bound_of(const given *g, int32_t token) {
+    const int32_t vis = g->keys.end - g->n + token;
+    const um_visibility rule = {(um_see)g->rule, BLOCK, g->keys.end - g->n, 0};
+    if (g->rule == (int32_t)SEE_NOTHING) return token % 2 ? g->keys.start : 0;
+    return um_visible_end(rule, vis);
+}
+
+/* Lists the spans and tokens of the batch. */
+static void new_batch(check *c, attention_data *d, const given *set, int n_set, bool scratch) {
+    um_batch *b = &d->batch;
+    for (int i = 0; i < n_set; i++) b->n_tokens += set[i].n;
+    const size_t bytes = (size_t)b->n_tokens * sizeof(int32_t);
+    int32_t *slot = (int32_t *)check_host(c, bytes), *seen = (int32_t *)check_host(c, bytes), t = 0;
+    for (int i = 0; i < n_set; i++) {
+        const given *g = &set[i];
+        um_span *s = &d->span[i];
+        *s = {t, g->n, check_pages_table(c, &d->pages, g->keys.end, scratch && i % 2), g->keys, g->hole, NULL, -1};
+        for (int32_t k = 0; k < g->n; k++, t++) {
+            slot[t] = (int32_t)um_slot_of(s->page, d->pages.shape.page_size, g->keys.end - g->n + k);
+            seen[t] = bound_of(g, k);
+        }
+    }
+    b->n_spans = n_set;
+    b->id = b->pos = (int32_t *)check_host(c, bytes);
+    b->slot = slot;
+    b->seen_end = seen;
+    b->span = d->span;
+}
+
+/* Draws the queries. Their scores are large enough for the softmax to be far from even. */
+static void new_queries(check *c, attention_data *d) {
+    const um_cu_attention *a = &d->a;
+    const size_t width = (size_t)(a->n_heads + 2 * a->n_kv_heads) * a->head_dim;
+    const size_t used = (size_t)a->n_heads * a->head_dim, all = (size_t)d->room_tokens * width;
+    d->qkv = check_floats(c, all);
+    for (size_t i = 0; i < all; i++)
+        d->qkv[i] = i < (size_t)d->batch.n_tokens * width && i % width < used ? 6 * d->qkv[i] : NAN;
+    d->a.qkv = check_operand(c, d->qkv, all, a->type);
+    d->a.out = check_device(c, (size_t)d->room_tokens * used * um_dtype_size(a->type));
+}
+
+static int32_t pieces_of(const attention_data *d) {
+    int32_t most = 1;
+    for (int32_t i = 0; i < d->batch.n_spans; i++)
+        most = UM_MAX(most, UM_CEIL_DIV(d->span[i].keys.end, um_cu_piece_keys(d->a.head_dim)));
+    return most;
+}
+
+static attention_data *new_data(check *c, const check_case *k, const given *set, int n_set, int64_t n_slots, bool ref) {
+    attention_data *d = (attention_data *)check_host(c, sizeof *d);
+    const int64_t S = k->n[PAGE], slots = (n_slots + S - 1) / S * S;
+    const um_kv_shape shape = {LAYERS,
+                               k->n[KV_HEADS],
+                               k->n[DIM],
+                               k->n[PAGE],
+                               slots,
+                               k->n[SCRATCH] ? slots : 0,
+                               (um_dtype)k->n[KV_TYPE],
+                               (um_kv_layout)k->n[LAYOUT]};
+    d->pages = check_pages_new(c, &shape, ref);
+    new_batch(c, d, set, n_set, k->n[SCRATCH]);
+    d->room_tokens = d->batch.n_tokens + 5;
+    d->a = {LAYER, k->n[HEADS], k->n[KV_HEADS], k->n[DIM], NULL, k->type, NULL, 1 / sqrtf((float)k->n[DIM]), 1, NULL,
+            0};
+    d->a.n_pieces = pieces_of(d);
+    new_queries(c, d);
+    return d;
+}
+
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
+typedef struct attention_call {
+    um_cu_batch b;
+    um_cu_attention a;
+    um_cu_kv kv;
+    cudaStream_t stream;
+} attention_call;
+static void call_attention(void *arg) {
+    const attention_call *t = (const attention_call *)arg;
+    um_cu_attend(&t->b, &t->a, &t->kv, t->stream);
+}
+
+/* A way to run: more pieces than needed, and the size of the scratch. */
+typedef enum { PLAIN, MORE_PIECES, NO_SCRATCH, LITTLE_SCRATCH } way;
+
+static attention_call new_call(check *c, const attention_data *d, const um_batch *b, um_cu_attention a, way how) {
+    const int32_t tile = um_cu_tile_tokens(a.n_heads, a.n_kv_heads, a.head_dim, a.type);
+    const int32_t n_tiles = um_message_tiles(b, tile) + 3, large = 128;
+    const um_message_room room = {b->n_tokens + 5, b->n_spans + 2, n_tiles, 1, tile, 0, 1000, d->pages.shape.page_size};
+    if (how == MORE_PIECES) a.n_pieces = 2 * a.n_pieces + 1;
+    /* The largest tile has 128 rows. */
+    const size_t one = um_cu_attention_scratch(large, a.n_kv_heads, a.head_dim, a.n_pieces);
+    a.partial_bytes = how == NO_SCRATCH ? 0 : how == LITTLE_SCRATCH ? one : one * (size_t)n_tiles;
+    a.partial = (float *)check_device(c, a.partial_bytes);
+    return {check_batch(c, b, &room, NULL), a, d->pages.device, check_stream(c)};
+}
+
+/* Runs the tokens [from, from + n) of a span as a batch of their own. Returns their output rows. */
+static const void *run_part(check *c, const attention_data *d, const um_span *span, int32_t from, int32_t n) {
+    const um_cu_attention *a = &d->a;
+    const size_t size = um_dtype_size(a->type), row = (size_t)a->n_heads * a->head_dim * size;
+    um_span s = *span;
+    um_batch b = d->batch;
+    s.first = 0;
+    s.n = n;
+    b.n_tokens = n;
+    b.n_spans = 1;
+    b.slot += span->first + from;
+    b.seen_end += span->first + from;
+    b.span = &s;
+    um_cu_attention part = *a;
+    part.n_pieces = UM_CEIL_DIV(s.keys.end, um_cu_piece_keys(a->head_dim));
+    part.qkv = (const char *)a->qkv +
+               (size_t)(span->first + from) * (size_t)(a->n_heads + 2 * a->n_kv_heads) * a->head_dim * size;
+    part.out = check_device(c, (size_t)(n + 5) * row);
+    attention_call call = new_call(c, d, &b, part, PLAIN);
+    call_attention(&call);
+    return check_download(c, part.out, (size_t)n * row);
+}
+
+/* Runs the whole batch. Returns the rows of the output. */
+static const void *run_batch(check *c, const attention_data *d, way how) {
+    const size_t row = (size_t)d->a.n_heads * d->a.head_dim * um_dtype_size(d->a.type);
+    um_cu_attention a = d->a;
+    a.out = check_device(c, (size_t)d->room_tokens * row);
+    attention_call call = new_call(c, d, &d->batch, a, how);
+    call_attention(&call);
+    return check_download(c, a.out, (size_t)d->batch.n_tokens * row);
+}
+
+/* ---- Comparison with the reference, and invariance --------------------------------------------------------------- */
+
+static double tolerance_of(const check_case *k) {
+    if (k->type == UM_F32) return 1e-5;
+    return k->n[KV_TYPE] == UM_F32 ? 1e-2 : 6e-3; /* keys and values in fp32 are rounded */
+}
+
+static const float *reference_of(check *c, const check_case *k, const attention_data *d, const um_batch *b) {
+    const um_cu_attention *a = &d->a;
+    float *out = (float *)check_host(c, (size_t)b->n_tokens * a->n_heads * a->head_dim * sizeof(float));
+    const um_attention r = {a->layer,      a->n_heads,
+                            a->n_kv_heads, a->head_dim,
+                            k->n[PAGE],    (a->n_heads + 2 * a->n_kv_heads) * a->head_dim,
+                            d->qkv,        out,
+                            a->scale,      b};
+    um_ref_attention(check_ref(c, k->type), d->pages.ref, &r);
+    return out;
+}
+
+static void compare_parts(check *c, const attention_data *d, const char *all) {
+    const size_t row = (size_t)d->a.n_heads * d->a.head_dim * um_dtype_size(d->a.type);
+    for (int32_t i = 0; i < d->batch.n_spans; i++) {
+        const um_span *s = &d->span[i];
+        const char *mine = all + (size_t)s->first * row;
+        check_same(c, "a span alone", run_part(c, d, s, 0, s->n), mine, (size_t)s->n * row);
+        check_same(c, "the last token alone", run_part(c, d, s, s->n - 1, 1), mine + (size_t)(s->n - 1) * row, row);
+        if (s->n > 2)
+            check_same(c, "tokens in the middle", run_part(c, d, s, 1, s->n - 2), mine + row, (size_t)(s->n - 2) * row);
+    }
+}
+
+static void run_attention(check *c, const check_case *k) {
+    const given *set = sets[k->n[SET]].span;
+    int64_t n_slots = 0;
+    for (int i = 0; i < sets[k->n[SET]].n; i++) n_slots += set[i].keys.end + k->n[PAGE];
+    attention_data *d = new_data(c, k, set, sets[k->n[SET]].n, n_slots, true);
+    for (int32_t i = 0; i < d->batch.n_spans; i++) {
+        um_range part[2];
+        const um_span *s = &d->span[i];
+        const int n = um_range_without(s->keys, s->hole, part);
+        for (int p = 0; p < n; p++) check_pages_fill_random(c, &d->pages, LAYER, s->page, part[p].start, part[p].end);
+    }
+    const size_t n = (size_t)d->batch.n_tokens * d->a.n_heads * d->a.head_dim, bytes = n * um_dtype_size(k->type);
+    const char *all = (const char *)run_batch(c, d, PLAIN);
+    const float *want = reference_of(c, k, d, &d->batch);
+    float *got = (float *)check_host(c, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        got[i] = k->type == UM_F32 ? ((const float *)all)[i] : um_bf16_to_f32(((const uint16_t *)all)[i]);
+    const size_t width = (size_t)d->a.n_heads * d->a.head_dim;
+    for (int32_t t = 0; t < d->batch.n_tokens; t++)
+        check_close(c, "a token's output", got + t * width, want + t * width, width, tolerance_of(k));
+    check_same(c, "more pieces", run_batch(c, d, MORE_PIECES), all, bytes);
+    check_same(c, "no scratch", run_batch(c, d, NO_SCRATCH), all, bytes);
+    check_same(c, "little scratch", run_batch(c, d, LITTLE_SCRATCH), all, bytes);
+    compare_parts(c, d, all);
+    check_pages_free(&d->pages);
+}
+
+/* ---- Times ------------------------------------------------------------------------------------------------------- */
+
+/* Fills the pools of the device with 4 Mi random numbers, over and over; vectors in 8 bits with ones. */
+static void fill_pools(check *c, const attention_data *d) {
+    const size_t n = (size_t)4 << 20, part = n * um_dtype_size(d->pages.shape.type);
+    const um_cu_kv *kv = &d->pages.device;
+    const char *random = d->pages.shape.type == UM_F8
+                             ? NULL
+                             : (const char *)check_operand(c, check_floats(c, n), n, d->pages.shape.type);
+    for (int i = 0; i < 2; i++)
+        for (size_t at = 0; at < kv->pool_bytes[i]; at += part) {
+            const size_t bytes = UM_MIN(part, kv->pool_bytes[i] - at);
+            if (random) cudaMemcpy(kv->pool[i] + at, random, bytes, cudaMemcpyDeviceToDevice);
+            else cudaMemset(kv->pool[i] + at, 0x38, bytes);
+        }
+    check_cuda(c, cudaGetLastError(), "filling the pools");
+}
+
+/* n: query heads, KV heads, head size, page size, KV type, queries of a request, requests, keys. */
+static void run_attention_time(check *c, const check_case *k) {
+    enum { QUERIES = 5, REQUESTS = 6, KEYS = 7 };
+    const int32_t requests = k->n[REQUESTS], keys = k->n[KEYS];
+    given set[TIMED_SPANS_MAX];
+    assert(requests <= TIMED_SPANS_MAX);
+    for (int32_t i = 0; i < requests; i++) set[i] = {k->n[QUERIES], {0, keys}, {0, 0}, UM_SEE_FULL};
+    check_case shape = *k;
+    shape.n[LAYOUT] = UM_KV_UNIFIED;
+    shape.n[SET] = shape.n[SCRATCH] = 0;
+    attention_data *d = new_data(c, &shape, set, requests, (int64_t)requests * (keys + k->n[PAGE]), false);
+    fill_pools(c, d);
+    const size_t width = (size_t)d->a.n_heads * d->a.head_dim, n = (size_t)d->batch.n_tokens * width;
+    const char *all = (const char *)run_batch(c, d, PLAIN);
+    const size_t half = n * um_dtype_size(k->type) / 2; /* an upper half of 16 bits shows a number that is NaN */
+    check_same(c, "no scratch", run_batch(c, d, NO_SCRATCH), all, n * um_dtype_size(k->type));
+    for (size_t i = k->type == UM_F32; i < half; i += k->type == UM_F32 ? 2 : 1)
+        check_true(c, !isnan(um_bf16_to_f32(((const uint16_t *)all)[i])), "output %zu is NaN", i);
+    const double queries = 2.0 * (double)n * um_dtype_size(k->type);
+    const double bytes = 2.0 * requests * keys * k->n[KV_HEADS] * k->n[DIM] * um_dtype_size((um_dtype)k->n[KV_TYPE]);
+    attention_call call = new_call(c, d, &d->batch, d->a, PLAIN);
+    check_time(c, queries + bytes, 4.0 * (double)n * keys, call_attention, &call);
+    check_pages_free(&d->pages);
+}
+
+#define U UM_KV_UNIFIED
+#define D UM_KV_DISTINCT
+static const check_case cases[] = {
+    {"attention fp32, 4/4 heads, d 16, page 4", run_attention, {4, 4, 16, 4, UM_F32, U, TINY}, UM_F32},
+    {"attention fp32, 8/2 heads, d 64, page 5", run_attention, {8, 2, 64, 5, UM_F32, D, TINY}, UM_F32},
+    {"attention fp32, 2/2 heads, d 24, page 12", run_attention, {2, 2, 24, 12, UM_F32, U, TINY, 1}, UM_F32},
+    {"attention fp32, 40/1 heads, d 32", run_attention, {40, 1, 32, 32, UM_BF16, U, TINY}, UM_F32},
+    {"attention fp32, 4/4 heads, d 128", run_attention, {4, 4, 128, 32, UM_F32, U, MIDDLING}, UM_F32},
+    {"attention fp32, 4/1 heads, d 256, page 256", run_attention, {4, 1, 256, 256, UM_F32, D, MIDDLING}, UM_F32},
+    {"attention fp32, 8/2 heads, d 128, bf16 KV", run_attention, {8, 2, 128, 32, UM_BF16, U, MIDDLING, 1}, UM_F32},
+    {"attention fp32, 8/2 heads, d 64, 8-bit KV", run_attention, {8, 2, 64, 12, UM_F8, U, MIDDLING}, UM_F32},
+    {"attention fp32, 2/1 heads, d 64, 2100 keys", run_attention, {2, 1, 64, 32, UM_F32, U, LENGTHY}, UM_F32},
+    {"attention bf16, 4/4 heads, d 16, page 4", run_attention, {4, 4, 16, 4, UM_BF16, U, TINY}, UM_BF16},
+    {"attention bf16, 4/2 heads, d 32, page 5", run_attention, {4, 2, 32, 5, UM_BF16, D, TINY, 1}, UM_BF16},
+    {"attention bf16, 64/1 heads, d 16", run_attention, {64, 1, 16, 32, UM_BF16, U, TINY}, UM_BF16},
+    {"attention bf16, 14/2 heads, d 64", run_attention, {14, 2, 64, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 80, page 12", run_attention, {4, 4, 80, 12, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 96, page 256", run_attention, {4, 4, 96, 256, UM_BF16, D, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128", run_attention, {4, 4, 128, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, scratch pages",
+     run_attention,
+     {4, 4, 128, 32, UM_BF16, D, MIDDLING, 1},
+     UM_BF16},
+    {"attention bf16, 8/2 heads, d 128", run_attention, {8, 2, 128, 64, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 8/1 heads, d 128, page 5", run_attention, {8, 1, 128, 5, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 8/2 heads, d 128, 2100 keys", run_attention, {8, 2, 128, 32, UM_BF16, U, LENGTHY}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, 2100 keys", run_attention, {4, 4, 128, 256, UM_BF16, D, LENGTHY}, UM_BF16},
+    {"attention bf16, 4/1 heads, d 256", run_attention, {4, 1, 256, 32, UM_BF16, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 40", run_attention, {4, 4, 40, 32, UM_BF16, U, TINY}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, fp32 KV", run_attention, {4, 4, 128, 32, UM_F32, U, MIDDLING}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, 8-bit KV", run_attention, {4, 4, 128, 32, UM_F8, U, MIDDLING, 1}, UM_BF16},
+    {"attention bf16, 8/2 heads, d 64, 8-bit KV, page 5", run_attention, {8, 2, 64, 5, UM_F8, D, LENGTHY}, UM_BF16},
+    {"attention bf16, 32/32 heads, 1 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 1, 544}, UM_BF16},
+    {"attention bf16, 32/32 heads, 4 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 4, 544}, UM_BF16},
+    {"attention bf16, 32/32 heads, 16 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 16, 544}, UM_BF16},
+    {"attention bf16, 32/32 heads, 64 x 544", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 64, 544}, UM_BF16},
+    {"attention bf16, 32/32 heads, 1 x 8192", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 1, 8192}, UM_BF16},
+    {"attention bf16, 32/32 heads, 8 x 8192", run_attention_time, {32, 32, 128, 32, UM_BF16, 32, 8, 8192}, UM_BF16},
+    {"attention bf16, 32/8 heads, 1 x 544", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 1, 544}, UM_BF16},
+    {"attention bf16, 32/8 heads, 16 x 544", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 16, 544}, UM_BF16},
+    {"attention bf16, 32/8 heads, 64 x 544", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 64, 544}, UM_BF16},
+    {"attention bf16, 32/8 heads, 16 x 8192", run_attention_time, {32, 8, 128, 32, UM_BF16, 32, 16, 8192}, UM_BF16},
+    {"attention bf16, 32/32 heads, 1 x 544 prompt",
+     run_attention_time,
+     {32, 32, 128, 32, UM_BF16, 544, 1, 544},
+     UM_BF16},
+    {"attention bf16, 32/32 heads, 16 x 544, 8-bit KV",
+     run_attention_time,
+     {32, 32, 128, 32, UM_F8, 32, 16, 544},
+     UM_BF16},
+    {"attention fp32, 32/32 heads, 1 x 544", run_attention_time, {32, 32, 128, 32, UM_F32, 32, 1, 544}, UM_F32},
+};
+extern const check_list attention_checks = {"check_attention", cases, (int)UM_LEN(cases)};
