@@ -267,7 +267,8 @@ static double read_rate(check *c) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-static const check_list *const lists[] = {&embed_checks, &norm_checks, &product_checks, &low_rank_checks, &moe_checks};
+static const check_list *const lists[] = {&embed_checks, &norm_checks,      &product_checks, &low_rank_checks,
+                                          &kv_checks,    &attention_checks, &select_checks,  &moe_checks};
 
 static bool run_case(check *c, const check_case *k, double rate) {
     c->failed = false;

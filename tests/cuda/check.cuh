@@ -25,7 +25,8 @@ typedef struct check_list {
     const check_case *cases;
     int n_cases;
 } check_list;
-extern const check_list embed_checks, norm_checks, product_checks, low_rank_checks, moe_checks;
+extern const check_list embed_checks, norm_checks, product_checks, low_rank_checks, kv_checks, attention_checks,
+    select_checks, moe_checks;
 
 /* ---- Random numbers: the seed is printed; UM_TEST_SEED sets it ---- */
 float check_signed(check *c);             /* (-1, 1) */
