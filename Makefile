@@ -257,6 +257,13 @@ check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*
 	@$(MAKE) all tests examples
 	@tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
+CUDA_TESTS := golden/recordings golden/oracle engine/schedule engine/pressure engine/adapters engine/whole_invariance
+
+check-cuda: ## compare all operations with the reference and run the tests of the engine, on an NVIDIA GPU
+	@$(MAKE) CUDA=1 all $(CUDA_CHECK) $(CUDA_TESTS:%=$(BUILD)/tests/%_test)
+	$(CUDA_CHECK)
+	@for t in $(CUDA_TESTS); do UM_TEST_DEVICE=cuda $(BUILD)/tests/$${t}_test || exit 1; done
+
 # DATA is another folder with the layout of tests/data/tokenizers. Its .xz files are unpacked.
 DATA ?=
 TOKENIZERS := $(if $(DATA),build/data/given,build/data/tokenizers)
@@ -368,6 +375,7 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	install -m 755 $(SHARED) $L/$(notdir $(SHARED))
 	ln -sf $(notdir $(SHARED)) $L/$(SONAME)
 	ln -sf $(SONAME) $L/libunmask.so
+	$(if $(CUDA),install -D -m 755 $(PLUGIN) $L/unmask/$(notdir $(PLUGIN)))
 	install -m 644 $(BUILD)/unmask.pc $L/pkgconfig/unmask.pc
 	install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1
 	install -m 644 completion/unmask.bash $D/share/bash-completion/completions/unmask
@@ -384,7 +392,7 @@ install-service: ## install the systemd unit below DESTDIR
 uninstall: ## remove the installed files
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
 	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
-	rm -rf $D/share/unmask $D/share/doc/unmask
+	rm -rf $D/share/unmask $D/share/doc/unmask $L/unmask
 
 # ---- Tools -------------------------------------------------------------------------------------------------------- #
 
@@ -409,6 +417,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
