@@ -175,7 +175,8 @@ typedef struct um_pass {
                      has no rows, does not count as a pass and is not shown; apply runs without answers */
 } um_pass;
 
-/* Appends a segment over positions [start, end) of the request and copies their ids. Its keys are [0, end). */
+/* Appends a segment that feeds the positions [start, end) of the request. Copies their ids. The segment reads the keys
+ * of the positions [0, end). */
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
 /* Places the keys of a segment, vis indices [0, end), in scratch pages, so that none of them is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);

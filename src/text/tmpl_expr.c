@@ -200,7 +200,8 @@ static um_node *parse_filter(um_compile *c, um_node *inner) {
     return um_node_done(c, n);
 }
 
-/* Returns true if a test's argument without parentheses follows, as in `x is divisibleby 3`. */
+/* Returns whether the next token begins the argument of a test that is written without parentheses: the 3 of
+ * `x is divisibleby 3`. */
 static bool has_bare_argument(um_compile *c) {
     const um_token *t = um_peek(c);
     if (um_is_op(t, "[") || um_is_op(t, "{")) return true;

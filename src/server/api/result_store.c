@@ -98,8 +98,8 @@ void um_result_store_free(um_result_store *r) {
     um_free(r);
 }
 
-/* The generation has ended and freed itself. expire() does not delete this entry, which is the newest, so `start` and
- * `submit` can still use it. */
+/* The generation has ended and freed itself. This may happen inside `start` or `submit`, which use the entry
+ * afterwards. expire() does not delete it, because it is the newest. */
 static void on_done(void *arg, int status, um_buf *json) {
     entry *e = arg;
     um_result_store *r = e->owner;
