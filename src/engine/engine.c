@@ -62,6 +62,8 @@ static void resolve_sizes(um_engine *e) {
     }
     int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
+    if (a->block && c->page_size % block && !c->disable_prefix_caching)
+        um_warn("page_size %d is no multiple of the block size %d, so requests share no prefixes", c->page_size, block);
     e->traits.page_size = c->page_size;
 }
 

@@ -33,6 +33,15 @@ serve_accepts_neutral_values_with_a_line_each() {
     [ "$(accepted_lines)" = $((N_LINES + 2)) ]
     grep -q '^page_size: 16 ' "$work/out"
 }
+a_page_size_that_shares_no_prefixes_is_told() {
+    try run --model $MODEL --kvcache-block-size 6 "What is 12 + 30?"
+    [ "$rc" = 0 ]
+    grep -q '^unmask: warning: page_size 6 is no multiple of the block size 32, so requests share no prefixes$' "$work/err"
+    try run --model $MODEL --kvcache-block-size 6 --disable-prefix-caching "What is 12 + 30?"
+    ! grep -q 'page_size' "$work/err"
+    try run --model $MODEL --kvcache-block-size 64 "What is 12 + 30?"
+    ! grep -q 'page_size' "$work/err"
+}
 log_options_apply_to_notices() {
     try serve --model $MODEL --tp 1 --log-format json --print-config
     grep -q '^{.*"level":"warning","message":"--tp 1 is accepted: ' "$work/err"
