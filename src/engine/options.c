@@ -23,8 +23,8 @@ const um_option um_engine_options[] = {
     {"max_model_len", "context_length", UM_OPT_INT, C(max_model_len), 2, 16777216, NULL, "auto", "0", "N", "Engine",
      "largest number of tokens of prompt and answer together; auto means the model's limit"},
     {"page_size", "kvcache_block_size", UM_OPT_INT, C(page_size), 1, 65536, NULL, "auto", "0", "N", "Engine",
-     "tokens per KV page; auto means the smallest multiple of the block size that is at least 32; requests share prefixes "
-     "only if it is a multiple of the block size"},
+     "tokens per KV page; auto means the smallest multiple of the block size that is at least 32; requests "
+     "share prefixes only if it is a multiple of the block size"},
     {"num_pages", "num_kvcache_blocks,num_gpu_blocks_override", UM_OPT_INT, C(num_pages), 1, 1e9, NULL, "auto", "-1",
      "N", "Engine",
      "KV pages per engine; auto means enough for max_num_reqs requests of full length, limited by kv_memory_share, or "
