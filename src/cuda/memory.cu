@@ -138,7 +138,7 @@ static um_status new_host_memory(um_forward *f, um_err *err) {
     if (!s)
         s = new_mapped((void **)&f->top, (void **)&f->top_mapped, (size_t)f->n_tops * sizeof(um_top), "pinned answers",
                        err);
-    if (!s) s = new_mapped((void **)&f->done, (void **)&f->done_mapped, sizeof *f->done, "pinned counter", err);
+    if (!s) s = new_mapped((void **)&f->end, (void **)&f->end_mapped, sizeof *f->end, "pinned counter", err);
     return s;
 }
 
@@ -307,7 +307,7 @@ void um_cu_forward_free(um_forward *f) {
     free_extras(f);
     for (int i = 0; i < n; i++) cudaFree(*list[i].out);
     for (int i = 0; i < 2; i++) cudaFree(f->kv.pool[i]);
-    void *pinned[] = {f->message_host, f->answer, f->top, (void *)f->done};
+    void *pinned[] = {f->message_host, f->answer, f->top, (void *)f->end};
     for (size_t i = 0; i < UM_LEN(pinned); i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
     um_free(f);

@@ -9,18 +9,26 @@
 
 /* ---- Message and end of a pass ----------------------------------------------------------------------------------- */
 
+static __device__ __forceinline__ unsigned long long device_clock() {
+    unsigned long long ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
 /* Copies the message from mapped host memory. Its first CTA reads the number of bytes, like all others. */
-static __global__ void fetch_message(const uint4 *from, uint4 *to) {
+static __global__ void fetch_message(const uint4 *from, uint4 *to, um_cu_end *end) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) end->from = device_clock();
     const size_t n = ((size_t)((const um_message_header *)from)->bytes + sizeof(uint4) - 1) / sizeof(uint4);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         to[i] = from[i];
 }
 
 /* Counts the pass and publishes its number behind its answers. */
-static __global__ void publish(unsigned long long *count, unsigned long long *done) {
+static __global__ void publish(unsigned long long *count, um_cu_end *end) {
     const unsigned long long n = ++*count;
+    end->to = device_clock();
     __threadfence_system();
-    *(volatile unsigned long long *)done = n;
+    *(volatile unsigned long long *)&end->done = n;
 }
 
 static um_cu_batch view_of(const um_forward *f, const um_message_room *room) {
@@ -185,7 +193,7 @@ static um_cu_head head_of(um_forward *f) {
 static um_status start_body(launch *p) {
     um_forward *f = p->f;
     const um_network *n = f->net;
-    fetch_message<<<16, 256, 0, p->s>>>((const uint4 *)f->message_mapped, (uint4 *)f->message);
+    fetch_message<<<16, 256, 0, p->s>>>((const uint4 *)f->message_mapped, (uint4 *)f->message, f->end_mapped);
     check(p, "message");
     if (p->sizes.n_tokens) {
         um_cu_embed(&p->b, &n->embed->m, n->embed_scale, f->x, p->s);
@@ -219,7 +227,7 @@ static um_status start_end(launch *p) {
         um_cu_save(&p->b, f->hidden, f->saved, f->net->hidden, p->s);
         check(p, "save");
     }
-    publish<<<1, 1, 0, p->s>>>(f->count, f->done_mapped);
+    publish<<<1, 1, 0, p->s>>>(f->count, f->end_mapped);
     check(p, "publish");
     return p->status;
 }
@@ -268,7 +276,7 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     else s = start_body(&p);
     if (!s) s = start_end(&p);
     f->n_submitted++;
-    f->n_replays += graph != NULL;
+    f->stats.replays += graph != NULL;
     f->batch = b;
     return s;
 }
@@ -276,7 +284,7 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
 /* Spins until the device has published the pass. Asks the driver for an error from time to time. */
 static um_status spin(um_forward *f, um_err *err) {
     enum { SPINS_PER_QUERY = 20000 };
-    for (int64_t i = 1; *f->done < f->n_submitted; i++) {
+    for (int64_t i = 1; f->end->done < f->n_submitted; i++) {
         if (i % SPINS_PER_QUERY) {
             __builtin_ia32_pause();
             continue;
@@ -284,9 +292,24 @@ static um_status spin(um_forward *f, um_err *err) {
         cudaError_t e = cudaStreamQuery(f->d->stream);
         if (e == cudaErrorNotReady) continue;
         if (e != cudaSuccess) return um_cu_check(e, "the GPU failed in a pass", err);
-        if (*f->done < f->n_submitted) return um_fail(err, UM_EDEVICE, "the GPU ended a pass without its answers");
+        if (f->end->done < f->n_submitted) return um_fail(err, UM_EDEVICE, "the GPU ended a pass without its answers");
     }
     return UM_OK;
+}
+
+/* Stores the times of the pass that has ended. */
+static void count_pass(um_forward *f) {
+    um_forward_stats *t = &f->stats;
+    t->gap_seconds = f->last_end ? 1e-9 * (double)(f->end->from - f->last_end) : 0;
+    t->pass_seconds = 1e-9 * (double)(f->end->to - f->end->from);
+    f->last_end = f->end->to;
+    t->passes++;
+}
+
+um_forward_stats um_cu_stats(const um_forward *f) {
+    um_forward_stats t = f->stats;
+    t.graphs = f->n_graphs;
+    return t;
 }
 
 um_status um_cu_wait(um_forward *f, um_err *err) {
@@ -295,6 +318,7 @@ um_status um_cu_wait(um_forward *f, um_err *err) {
     __sync_synchronize(); /* the answers were written before the number of the pass */
     f->batch = NULL;
     if (s) return s;
+    count_pass(f);
     for (int32_t i = 0, top = 0; i < b->n_rows; i++) {
         b->answer[i] = f->answer[i];
         if (b->row[i].n_top) memcpy(b->row[i].top, f->top + top, (size_t)b->row[i].n_top * sizeof(um_top));

@@ -19,6 +19,12 @@ typedef struct um_cu_marks {
     double start; /* um_now() when the pass was submitted */
 } um_cu_marks;
 
+/* What the device publishes of a pass, in pinned host memory. Times are of the device's clock, in ns. */
+typedef struct um_cu_end {
+    unsigned long long done; /* number of finished passes; written last */
+    unsigned long long from, to;
+} um_cu_end;
+
 enum { UM_CU_GRAPHS_MAX = 256 };
 
 typedef struct um_cu_graph {
@@ -70,13 +76,15 @@ struct um_forward {
     um_answer *answer, *answer_mapped;
     um_top *top, *top_mapped;
     int32_t n_tops; /* room of `top` */
-    /* The number of finished passes: the device counts in `count` and publishes it in `done`. */
-    volatile unsigned long long *done;
-    unsigned long long *done_mapped, *count, n_submitted;
+    /* The number of finished passes: the device counts in `count` and publishes it in `end`. */
+    volatile um_cu_end *end;
+    um_cu_end *end_mapped;
+    unsigned long long *count, n_submitted;
+    um_forward_stats stats;
+    unsigned long long last_end; /* end of the pass before, on the device's clock */
 
     um_cu_graph graph[UM_CU_GRAPHS_MAX];
     int n_graphs;
-    int64_t n_replays;
     bool eager; /* never record graphs */
     um_profile *profile;
     um_cu_marks *marks;    /* NULL without a profile */

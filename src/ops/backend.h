@@ -37,6 +37,14 @@ typedef struct um_forward_memory {
     size_t workspace; /* bytes of activations, saved rows, scratch pages and scratch memory */
 } um_forward_memory;
 
+/* Counters and times of the passes of a um_forward. */
+typedef struct um_forward_stats {
+    int64_t passes, replays; /* finished passes; those of them that replayed a CUDA graph */
+    int32_t graphs;          /* recorded CUDA graphs */
+    double pass_seconds;     /* of the last pass: from the start of its first kernel to the end of its last one */
+    double gap_seconds;      /* from the end of the pass before to the start of the last pass; 0: there was none */
+} um_forward_stats;
+
 typedef struct um_backend um_backend;
 struct um_backend {
     const char *name, *summary;
@@ -71,6 +79,8 @@ struct um_backend {
                              um_err *err);
     void (*forward_free)(um_forward *f); /* f may be NULL */
     um_forward_memory (*memory)(const um_forward *f);
+    /* Returns the counters and times of finished passes. Must be called between passes. NULL: they are not measured. */
+    um_forward_stats (*stats)(const um_forward *f);
     /* Copies the keys and values of a page's first n positions to another page. Must be called between passes. The next
      * pass reports an error of the copy. */
     void (*copy_page)(um_forward *f, int32_t from, int32_t to, int32_t n);
