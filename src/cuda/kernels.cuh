@@ -92,6 +92,10 @@ um_status um_cu_products_prepare(um_cu_products *p, const um_cu_matrix *w, int32
  * UM_EINVAL for a shape that was not prepared. UM_EDEVICE: cuBLASLt refused the product. */
 um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, bool add, um_dtype out_type,
                        void *y, int32_t stride, cudaStream_t s);
+/* y[t] = silu(gate x[t]) * (up x[t]) for weights [2 n, in] of gate above up, prepared for products to bf16; y bf16
+ * [T, n]. Gate and up are rounded to bf16 as um_cu_linear and um_cu_gate do. Returns false, and starts nothing, when
+ * the plans have no kernel that does both at once. */
+bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, void *y, cudaStream_t s);
 /* What the preparation has done so far. */
 typedef struct um_cu_products_info {
     int n_shapes, n_simt;  /* prepared shapes; those without a suitable algorithm of cuBLASLt, which are slow */

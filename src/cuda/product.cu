@@ -17,6 +17,9 @@ static um_status open_library(um_cu_products *p, um_err *err) {
     int device;
     UM_CU_TRY(cudaGetDevice(&device), err);
     UM_CU_TRY(cudaDeviceGetAttribute(&p->n_processors, cudaDevAttrMultiProcessorCount, device), err);
+    int major;
+    UM_CU_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), err);
+    p->has_stream = major == 9; /* wgmma belongs to Hopper alone */
     um_status s = um_cu_lt_check(cublasLtCreate(&p->lt), "cublasLtCreate", err);
     if (!s)
         s = um_cu_lt_check(cublasLtMatmulDescInit(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -100,29 +103,43 @@ cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, in
     return s;
 }
 
-cublasStatus_t um_cu_lt_product(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
-                                const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
+static bool start_library(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
+                          const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
     const float one = 1, keep = shape->add ? 1.0f : 0.0f;
     um_cu_layouts l;
-    const cublasStatus_t status = um_cu_layouts_init(&l, shape, T, stride);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (um_cu_layouts_init(&l, shape, T, stride) != CUBLAS_STATUS_SUCCESS) return false;
     /* The library takes its handles as pointers to structs without const, but changes none of them. */
     return cublasLtMatmul(p->lt, (cublasLtMatmulDesc_t)&p->product, &one, w, &l.w, x, &l.x, &keep, y, &l.y, y, &l.y,
-                          algo, p->workspace, p->workspace_bytes, s);
+                          algo, p->workspace, p->workspace_bytes, s) == CUBLAS_STATUS_SUCCESS;
 }
 
-static um_status library_product(const um_cu_products *p, const um_cu_shape *shape, const void *w, const um_bf16 *x,
+bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method, const void *w,
+                        const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s) {
+    if (!method->stream) return start_library(p, shape, &method->algo, w, x, T, y, stride, s);
+    um_cu_stream job = {};
+    job.w = w, job.x = (const um_bf16 *)x, job.y = y;
+    job.rows = shape->rows, job.in = shape->in, job.T = T;
+    job.x_stride = shape->in, job.stride = stride, job.add = shape->add, job.out_type = shape->out_type;
+    return um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
+}
+
+/* Returns the plan for the first tokens of T. */
+static const um_cu_plan *plan_of(const um_cu_shape *shape, int32_t T) {
+    int bucket = 0;
+    while (bucket + 1 < shape->n_buckets && um_cu_bucket[bucket] < T) bucket++;
+    return &shape->plan[bucket];
+}
+
+static um_status planned_product(const um_cu_products *p, const um_cu_shape *shape, const void *w, const um_bf16 *x,
                                  int32_t T, void *y, int32_t stride, cudaStream_t s) {
     const size_t size = um_dtype_size(shape->out_type);
     assert((uintptr_t)w % 16 == 0 && (uintptr_t)x % 16 == 0 && (uintptr_t)y % 16 == 0);
     assert((size_t)stride * size % 16 == 0 && stride >= shape->rows);
     for (int32_t t = 0; t < T;) {
-        int bucket = 0;
-        while (bucket + 1 < shape->n_buckets && um_cu_bucket[bucket] < T - t) bucket++;
-        const um_cu_plan *plan = &shape->plan[bucket];
+        const um_cu_plan *plan = plan_of(shape, T - t);
         const int32_t n = UM_MIN(T - t, plan->rows_at_once);
-        if (um_cu_lt_product(p, shape, &plan->algo, w, x + (size_t)t * (size_t)shape->in, n,
-                             (char *)y + (size_t)t * (size_t)stride * size, stride, s) != CUBLAS_STATUS_SUCCESS)
+        if (!um_cu_method_start(p, shape, &plan->method, w, x + (size_t)t * (size_t)shape->in, n,
+                                (char *)y + (size_t)t * (size_t)stride * size, stride, s))
             return UM_EDEVICE;
         t += n;
     }
@@ -135,7 +152,7 @@ um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, 
     if (suits_library(w)) {
         const um_cu_shape *shape = find_shape(p, w, out_type, add);
         if (!shape) return UM_EINVAL;
-        if (!shape->simt) return library_product(p, shape, w->data, (const um_bf16 *)x, T, y, stride, s);
+        if (!shape->simt) return planned_product(p, shape, w->data, (const um_bf16 *)x, T, y, stride, s);
     }
     um_cu_simt job = {};
     job.type = w->type, job.w = w->data, job.x = x, job.y = y;
@@ -143,4 +160,15 @@ um_status um_cu_linear(um_cu_products *p, const um_cu_matrix *w, const void *x, 
     job.stride = stride, job.add = add, job.out_type = out_type;
     um_cu_simt_product(&job, p->n_processors, s);
     return UM_OK;
+}
+
+bool um_cu_gated(um_cu_products *p, const um_cu_matrix *w, const void *x, int32_t T, void *y, cudaStream_t s) {
+    if (T == 0 || T > UM_CU_STREAM_TOKENS || !suits_library(w)) return false;
+    const um_cu_shape *shape = find_shape(p, w, UM_BF16, false);
+    if (!shape || shape->simt || !plan_of(shape, T)->method.stream) return false;
+    um_cu_stream job = {};
+    job.w = w->data, job.x = (const um_bf16 *)x, job.y = y;
+    job.rows = w->rows / 2, job.in = w->in, job.T = T;
+    job.x_stride = w->in, job.stride = job.rows, job.gated = true, job.out_type = UM_BF16;
+    return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
 }

@@ -25,6 +25,24 @@ um_status um_cu_simt_prepare(um_err *err);
  * device; they only affect the choice of the tiles. */
 void um_cu_simt_product(const um_cu_simt *p, int n_processors, cudaStream_t s);
 
+/* ---- Products of few tokens on Hopper GPUs (product_stream.cu) ---- */
+
+enum { UM_CU_STREAM_TOKENS = 128 };
+typedef struct um_cu_stream {
+    const void *w;       /* bf16 [rows, in]; with `gated` [2 * rows, in], gate rows above up rows */
+    const um_bf16 *x;    /* [T, in], rows at a distance of x_stride elements */
+    void *y;             /* [T, rows], rows at a distance of `stride` elements */
+    int32_t rows, in, T; /* 0 < T <= UM_CU_STREAM_TOKENS */
+    int32_t x_stride, stride;
+    bool add, gated;
+    um_dtype out_type; /* UM_F32, UM_BF16 */
+} um_cu_stream;
+/* Returns whether the sizes suit the kernels: even rows, columns a multiple of 8. */
+bool um_cu_stream_suits(const um_cu_stream *p);
+/* y[t] = W x[t] (+ y[t]), or with `gated` y[t] = silu(gate x[t]) * (up x[t]). A sum runs over the columns in ascending
+ * order for every shape and T. UM_EDEVICE: the device has no such kernels, or the launch failed. */
+um_status um_cu_stream_product(const um_cu_stream *p, int n_processors, cudaStream_t s);
+
 /* ---- Products by cuBLASLt ---- */
 
 /* A plan serves the numbers of tokens above the bucket before its own, up to its own. Larger products are computed in
@@ -32,9 +50,15 @@ void um_cu_simt_product(const um_cu_simt *p, int n_processors, cudaStream_t s);
 enum { UM_CU_BUCKETS = 12 };
 extern const int32_t um_cu_bucket[UM_CU_BUCKETS];
 
-typedef struct um_cu_plan {
+/* How a product is computed: by a kernel of our own, or by an algorithm of cuBLASLt. */
+typedef struct um_cu_method {
+    bool stream; /* product_stream.cu */
     cublasLtMatmulAlgo_t algo;
-    int32_t rows_at_once; /* tokens that the algorithm computes at a time; 0: there is no plan */
+} um_cu_method;
+
+typedef struct um_cu_plan {
+    um_cu_method method;
+    int32_t rows_at_once; /* tokens that the method computes at a time; 0: there is no plan */
 } um_cu_plan;
 
 /* The plans of all weights of one shape. */
@@ -53,6 +77,7 @@ struct um_cu_products {
     void *workspace;
     size_t workspace_bytes;
     bool deterministic;
+    bool has_stream; /* the device runs product_stream.cu */
     int n_processors;
     um_cu_shape *shape; /* [info.n_shapes] */
     um_cu_products_info info;
@@ -64,9 +89,9 @@ typedef struct um_cu_layouts {
     cublasLtMatrixLayoutOpaque_t w, x, y;
 } um_cu_layouts;
 cublasStatus_t um_cu_layouts_init(um_cu_layouts *l, const um_cu_shape *shape, int32_t T, int32_t stride);
-/* Starts y = W x (+ y) for T tokens, all at once, by this algorithm. */
-cublasStatus_t um_cu_lt_product(const um_cu_products *p, const um_cu_shape *shape, const cublasLtMatmulAlgo_t *algo,
-                                const void *w, const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s);
+/* Starts y = W x (+ y) for T tokens, all at once, by this method. Returns whether the method supports it. */
+bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const um_cu_method *method, const void *w,
+                        const void *x, int32_t T, void *y, int32_t stride, cudaStream_t s);
 /* Returns UM_OK for CUBLAS_STATUS_SUCCESS, else UM_EDEVICE with the message "what: the library's text". */
 um_status um_cu_lt_check(cublasStatus_t status, const char *what, um_err *err);
 /* Fills the plans of the shape for up to max_rows tokens, or sets shape->simt. Adds to p->info. */

@@ -15,8 +15,17 @@
  * makes the same one. Among the candidates of the chosen order, the fastest of each bucket becomes its plan. */
 #include "cuda/product.cuh"
 
-enum { CANDIDATES = 16, RUNS = 3, PERIOD = 8, VOTING_TOKENS = 256, THREADS = 256, WARP = 32, ALIGN = 256 };
-enum { MANY_TOKENS = 1024, MANY_CANDIDATES = 8 };    /* products of this size take long: fewer candidates will do */
+enum {
+    PROPOSALS = 16,
+    CANDIDATES = PROPOSALS + 1,
+    RUNS = 3,
+    PERIOD = 8,
+    VOTING_TOKENS = 256,
+    THREADS = 256,
+    WARP = 32,
+    ALIGN = 256
+};
+enum { MANY_TOKENS = 1024, MANY_PROPOSALS = 8 };     /* products of this size take long: fewer candidates will do */
 static const size_t FLUSH_BYTES = (size_t)128 << 20; /* overwritten before each timed run to clear the L2 cache */
 
 /* What a product of the test looks like. */
@@ -26,7 +35,7 @@ typedef struct outcome {
 } outcome;
 
 typedef struct trial {
-    cublasLtMatmulAlgo_t algo;
+    um_cu_method method;
     int bucket;
     bool usable; /* runs for all numbers of tokens of the bucket, with the same bits in all rows */
     bool agrees; /* has the chosen order */
@@ -185,9 +194,19 @@ static um_status set_preference(cublasLtMatmulPreferenceOpaque_t *preference, co
     return UM_OK;
 }
 
+/* Appends the kernel of product_stream.cu to the trials of a bucket. */
+static void propose_stream(test *e, int bucket) {
+    um_cu_stream job = {};
+    job.rows = job.stride = e->shape->rows, job.in = e->shape->in, job.T = um_cu_bucket[bucket];
+    if (!e->p->has_stream || !um_cu_stream_suits(&job)) return;
+    trial *added = &e->trial[e->n_trials++];
+    added->method.stream = true;
+    added->bucket = bucket;
+}
+
 /* Appends the library's proposals for a bucket to the trials. */
 static um_status propose(test *e, int bucket, um_err *err) {
-    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     cublasLtMatmulPreferenceOpaque_t preference;
     um_cu_layouts l;
     int n = 0;
@@ -197,28 +216,28 @@ static um_status propose(test *e, int bucket, um_err *err) {
     LT_TRY(um_cu_layouts_init(&l, e->shape, T, e->shape->rows), err);
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(e->p->lt, &e->p->product, &l.w, &l.x, &l.y, &l.y, &preference,
-                                       T >= MANY_TOKENS ? (int)MANY_CANDIDATES : (int)CANDIDATES, found, &n);
+                                       T >= MANY_TOKENS ? (int)MANY_PROPOSALS : (int)PROPOSALS, found, &n);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return UM_OK;
     LT_TRY(status, err);
     for (int i = 0; i < n; i++) {
         if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > e->p->workspace_bytes) continue;
         if (e->p->deterministic && splits_columns(&found[i].algo)) continue;
         trial *added = &e->trial[e->n_trials++];
-        added->algo = found[i].algo;
+        added->method.algo = found[i].algo;
         added->bucket = bucket;
     }
     return UM_OK;
 }
 
 /* Computes the fixed product for T tokens. *runs: false when the algorithm does not support it. */
-static um_status compute(test *e, const cublasLtMatmulAlgo_t *algo, int32_t T, outcome *out, bool *runs, um_err *err) {
+static um_status compute(test *e, const um_cu_method *method, int32_t T, outcome *out, bool *runs, um_err *err) {
     const um_cu_shape *shape = e->shape;
     const bool is_wide = shape->out_type == UM_F32;
     const dim3 grid = grid_of(shape->rows, T);
     fill_output<<<grid, THREADS, 0, e->stream>>>(is_wide ? (float *)e->y : NULL, is_wide ? NULL : (um_bf16 *)e->y,
                                                  shape->rows, shape->add);
     UM_CU_TRY(cudaMemsetAsync(e->result, 0, sizeof *e->result, e->stream), err);
-    *runs = um_cu_lt_product(e->p, shape, algo, e->w, e->x, T, e->y, shape->rows, e->stream) == CUBLAS_STATUS_SUCCESS;
+    *runs = um_cu_method_start(e->p, shape, method, e->w, e->x, T, e->y, shape->rows, e->stream);
     if (!*runs) cudaGetLastError(); /* a launch with a wrong configuration is no failure of the device */
     inspect<<<grid, THREADS, 0, e->stream>>>(e->y, is_wide, shape->rows, e->result);
     UM_CU_TRY(cudaMemcpyAsync(out, e->result, sizeof *out, cudaMemcpyDeviceToHost, e->stream), err);
@@ -231,9 +250,9 @@ static um_status run_trial(test *e, trial *t, um_err *err) {
     const int32_t most = um_cu_bucket[t->bucket], fewest = t->bucket ? um_cu_bucket[t->bucket - 1] + 1 : 1;
     outcome full, part;
     bool runs;
-    um_status s = compute(e, &t->algo, most, &full, &runs, err);
+    um_status s = compute(e, &t->method, most, &full, &runs, err);
     if (s || !runs) return s;
-    s = compute(e, &t->algo, fewest, &part, &runs, err);
+    s = compute(e, &t->method, fewest, &part, &runs, err);
     if (s || !runs) return s;
     memcpy(t->hash, full.hash, sizeof t->hash);
     t->usable = true;
@@ -285,9 +304,9 @@ static um_status measure(test *e, const trial *t, float best, float *us, um_err 
         float ms;
         UM_CU_TRY(cudaMemsetAsync(e->flush, i, FLUSH_BYTES, e->stream), err);
         UM_CU_TRY(cudaEventRecord(e->from, e->stream), err);
-        LT_TRY(um_cu_lt_product(e->p, e->shape, &t->algo, e->w, e->x, um_cu_bucket[t->bucket], e->y, e->shape->rows,
-                                e->stream),
-               err);
+        if (!um_cu_method_start(e->p, e->shape, &t->method, e->w, e->x, um_cu_bucket[t->bucket], e->y, e->shape->rows,
+                                e->stream))
+            return um_fail(err, UM_EDEVICE, "a product of %d tokens that ran before failed", um_cu_bucket[t->bucket]);
         UM_CU_TRY(cudaEventRecord(e->to, e->stream), err);
         UM_CU_TRY(cudaEventSynchronize(e->to), err);
         UM_CU_TRY(cudaEventElapsedTime(&ms, e->from, e->to), err);
@@ -307,7 +326,7 @@ static um_status take_fastest(test *e, um_err *err) {
         if (s) return s;
         if (plan->rows_at_once && us >= e->us[t->bucket]) continue;
         e->us[t->bucket] = us;
-        plan->algo = t->algo;
+        plan->method = t->method;
         plan->rows_at_once = um_cu_bucket[t->bucket];
     }
     return UM_OK;
@@ -316,11 +335,11 @@ static um_status take_fastest(test *e, um_err *err) {
 /* Tries the algorithm of another bucket for a bucket that has no plan. */
 static um_status borrow(test *e, int bucket, const um_cu_plan *from, const trial *chosen, um_err *err) {
     trial t = {};
-    t.algo = from->algo;
+    t.method = from->method;
     t.bucket = bucket;
     const um_status s = run_trial(e, &t, err);
     if (s || !t.usable || (e->p->deterministic && !same_order(&t, chosen))) return s;
-    e->shape->plan[bucket].algo = from->algo;
+    e->shape->plan[bucket].method = from->method;
     e->shape->plan[bucket].rows_at_once = um_cu_bucket[bucket];
     return UM_OK;
 }
@@ -353,7 +372,10 @@ static um_status fill_gaps(test *e, const trial *chosen, um_err *err) {
 
 static um_status plan(test *e, um_err *err) {
     um_status s = UM_OK;
-    for (int b = 0; b < e->shape->n_buckets && !s; b++) s = propose(e, b, err);
+    for (int b = 0; b < e->shape->n_buckets && !s; b++) {
+        propose_stream(e, b);
+        s = propose(e, b, err);
+    }
     for (int i = 0; i < e->n_trials && !s; i++) s = run_trial(e, &e->trial[i], err);
     if (s) return s;
     e->p->info.n_tried += e->n_trials;
@@ -370,7 +392,8 @@ static void report(const test *e, double seconds) {
     char line[512];
     int n = 0;
     for (int b = 0; b < e->shape->n_buckets && n < (int)sizeof line - 32; b++)
-        n += snprintf(line + n, sizeof line - (size_t)n, " %d:%.1f", um_cu_bucket[b], (double)e->us[b]);
+        n += snprintf(line + n, sizeof line - (size_t)n, " %d:%.1f%s", um_cu_bucket[b], (double)e->us[b],
+                      e->shape->plan[b].method.stream ? "s" : "");
     um_log(UM_LOG_DEBUG, "products %d x %d to %s%s: %d algorithms in %.2f s; tokens:us%s%s", e->shape->rows,
            e->shape->in, um_dtype_name(e->shape->out_type), e->shape->add ? ", added" : "", e->n_trials, seconds, line,
            e->shape->simt ? "; without cuBLASLt" : "");

@@ -267,8 +267,9 @@ static double read_rate(check *c) {
 
 /* ---- The program ------------------------------------------------------------------------------------------------- */
 
-static const check_list *const lists[] = {&embed_checks, &norm_checks,      &product_checks, &low_rank_checks,
-                                          &kv_checks,    &attention_checks, &select_checks,  &moe_checks};
+static const check_list *const lists[] = {&embed_checks,     &norm_checks,     &product_checks,
+                                          &stream_checks,    &low_rank_checks, &kv_checks,
+                                          &attention_checks, &select_checks,   &moe_checks};
 
 static bool run_case(check *c, const check_case *k, double rate) {
     c->failed = false;
@@ -294,9 +295,10 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--time")) c->timed = true;
         else if (!strcmp(argv[i], "--list")) list = true;
+        else if (!strcmp(argv[i], "--verbose")) um_log_set_level(UM_LOG_DEBUG);
         else if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
         else {
-            fprintf(stderr, "usage: check [--time] [--only WORD] [--list]\n");
+            fprintf(stderr, "usage: check [--time] [--only WORD] [--list] [--verbose]\n");
             return 2;
         }
     }

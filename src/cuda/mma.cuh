@@ -1,0 +1,102 @@
+/* mma: barriers, copies and launches that kernels share. Used inside the room cuda only.
+ *
+ * Programmatic dependent launch (compute capability 9.0): a kernel started with um_cu_start may begin before the kernel
+ * before it in the stream has ended. Until um_cu_wait_for_previous it may touch only what no kernel of the pass writes:
+ * weights, and its own shared memory. */
+#ifndef UM_CUDA_MMA_CUH
+#define UM_CUDA_MMA_CUH
+
+#include <stdint.h>
+
+#include "cuda/cuda.cuh"
+
+/* ---- Launch ------------------------------------------------------------------------------------------------------ */
+
+/* Returns whether the current device knows programmatic dependent launch. */
+static inline bool um_cu_has_dependent_launch() {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
+/* Starts a kernel that calls um_cu_wait_for_previous. */
+template <typename... P, typename... A>
+static inline cudaError_t um_cu_start(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t s,
+                                      A... args) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = shared;
+    c.stream = s;
+    c.attrs = &early;
+    c.numAttrs = um_cu_has_dependent_launch() ? 1 : 0;
+    return cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
+
+#ifdef __CUDACC__
+/* Waits until the kernel before has ended and its writes are visible. */
+static __device__ __forceinline__ void um_cu_wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* Lets the kernel behind start as soon as all CTAs of this one have called it or ended. */
+static __device__ __forceinline__ void um_cu_let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+/* ---- Barriers and the copy engine -------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ void um_cu_barrier_init(uint32_t barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/* Makes initialised barriers visible to the copy engine. */
+static __device__ __forceinline__ void um_cu_barriers_ready() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+static __device__ __forceinline__ void um_cu_barrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Arrives, and expects this number of bytes from the copy engine. */
+static __device__ __forceinline__ void um_cu_barrier_expect(uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/* Waits for the end of the phase of this parity. A barrier that is never completed ends the kernel with an error. The
+ * loop is inside of the statement, so that the compiler takes the code behind it for convergent. */
+static __device__ __forceinline__ void um_cu_barrier_wait(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n"
+                 ".reg .pred done, more;\n"
+                 ".reg .u32 tries;\n"
+                 "mov.u32 tries, 0;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra end;\n"
+                 "add.u32 tries, tries, 1;\n"
+                 "setp.lt.u32 more, tries, 0x4000000;\n"
+                 "@more bra again;\n"
+                 "trap;\n"
+                 "end:\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Copies the box of a tensor map at (column, row). Rows and columns beyond the tensor are zeros. policy: what the L2
+ * cache keeps, as createpolicy encodes it. */
+static __device__ __forceinline__ void um_cu_copy_tile(uint32_t to, const void *map, int column, int row,
+                                                       uint32_t barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+#endif
+#endif
+
+#endif

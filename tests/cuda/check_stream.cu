@@ -1,0 +1,149 @@
+/* Products of few tokens on Hopper GPUs: against the reference, the bits of rows for different numbers of tokens, and
+ * times of the shapes of released models. */
+#include "check.cuh"
+#include "cuda/product.cuh"
+
+enum { TOKENS_MAX = UM_CU_STREAM_TOKENS };
+
+typedef struct stream_args {
+    check *c;
+    um_cu_stream job;
+    int n_processors;
+    um_status status;
+} stream_args;
+static void stream_call(void *arg) {
+    stream_args *a = (stream_args *)arg;
+    a->status = um_cu_stream_product(&a->job, a->n_processors, check_stream(a->c));
+}
+static void stream(stream_args *a) {
+    stream_call(a);
+    check_true(a->c, a->status == UM_OK, "um_cu_stream_product returned %d for %d tokens", a->status, a->job.T);
+    check_cuda(a->c, cudaGetLastError(), "stream");
+}
+
+/* Returns whether the device has wgmma. Other devices never call these kernels. */
+static bool has_stream() {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+
+/* n: rows of y, columns, 1: added, 1: fp32 output, 1: gated, elements between the rows of y beyond those needed */
+static stream_args made(check *c, const check_case *k, const um_cu_matrix *w, const void *x, int32_t T) {
+    stream_args a = {};
+    int device = 0;
+    a.c = c;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&a.n_processors, cudaDevAttrMultiProcessorCount, device);
+    a.job.w = w->data, a.job.x = (const um_bf16 *)x;
+    a.job.rows = k->n[0], a.job.in = k->n[1], a.job.T = T, a.job.stride = k->n[0] + k->n[5];
+    a.job.x_stride = k->n[1];
+    a.job.add = k->n[2], a.job.out_type = k->n[3] ? UM_F32 : UM_BF16, a.job.gated = k->n[4];
+    return a;
+}
+
+static float rounded(float v) { return um_bf16_to_f32(um_f32_to_bf16(v)); }
+
+/* Computes y in fp32 with the reference: [TOKENS_MAX, rows]. */
+static float *wanted(check *c, const check_case *k, const um_tensor *tensor, const float *x, const float *before) {
+    const int32_t rows = k->n[0], all = k->n[4] ? 2 * rows : rows, stride = rows + k->n[5];
+    um_err err;
+    um_weight *w = NULL;
+    um_dev *dev = check_ref(c, UM_BF16);
+    float *sum = (float *)check_host(c, (size_t)TOKENS_MAX * all * sizeof(float));
+    float *want = (float *)check_host(c, (size_t)TOKENS_MAX * stride * sizeof(float));
+    check_status(c, um_ops_ref.weight(dev, &w, tensor, 1, UM_BF16, &err), &err);
+    um_ref_linear(dev, w, NULL, x, TOKENS_MAX, false, sum);
+    um_ops_ref.weight_free(dev, w);
+    memcpy(want, before, (size_t)TOKENS_MAX * stride * sizeof(float));
+    for (int32_t t = 0; t < TOKENS_MAX; t++)
+        for (int32_t i = 0; i < rows; i++) {
+            const float *from = sum + (size_t)t * all;
+            const float g = rounded(from[i]);
+            float *at = &want[(size_t)t * stride + i];
+            if (k->n[4]) *at = g / (1 + expf(-g)) * rounded(from[rows + i]);
+            else *at = (k->n[2] ? *at : 0) + from[i];
+        }
+    return want;
+}
+
+static void run_small(check *c, const check_case *k) {
+    static const int32_t tokens[] = {TOKENS_MAX, 1, 2, 8, 31, 32, 33, 63, 64, 65, 100};
+    const int32_t rows = k->n[0], in = k->n[1], stride = rows + k->n[5];
+    if (!has_stream()) return;
+    const um_tensor tensor = check_tensor(c, k->n[4] ? 2 * rows : rows, in, UM_BF16);
+    const um_cu_matrix w = check_matrix(c, &tensor);
+    float *x = check_floats(c, (size_t)TOKENS_MAX * in), *before = check_floats(c, (size_t)TOKENS_MAX * stride);
+    const void *operand = check_operand(c, x, (size_t)TOKENS_MAX * in, UM_BF16);
+    stream_args a = made(c, k, &w, operand, 1);
+    const size_t size = um_dtype_size(a.job.out_type), n_all = (size_t)TOKENS_MAX * stride;
+    const void *initial = check_operand(c, before, n_all, a.job.out_type);
+    const float *want = wanted(c, k, &tensor, x, before), *first = NULL;
+    a.job.y = check_device(c, n_all * size);
+    for (size_t i = 0; i < UM_LEN(tokens); i++) {
+        a.job.T = tokens[i];
+        check_cuda(c, cudaMemcpy(a.job.y, initial, n_all * size, cudaMemcpyDeviceToDevice), "copy");
+        stream(&a);
+        const float *got = check_floats_of(c, a.job.y, n_all, a.job.out_type);
+        const size_t n = (size_t)a.job.T * stride;
+        check_close(c, "y", got, want, n, a.job.out_type == UM_BF16 ? 3e-3 : 1e-4);
+        check_same(c, "what lies behind y", got + n, before + n, (n_all - n) * sizeof(float));
+        if (first) check_same(c, "the rows for another number of tokens", got, first, n * sizeof(float));
+        else first = got;
+    }
+}
+
+/* n: as for run_small, with the number of tokens in n[6]. */
+static void run_time(check *c, const check_case *k) {
+    const int32_t rows = k->n[0], in = k->n[1], T = k->n[6], all = k->n[4] ? 2 * rows : rows;
+    if (!has_stream()) return;
+    const um_tensor tensor = check_tensor(c, all, in, UM_BF16);
+    const um_cu_matrix w = check_matrix(c, &tensor);
+    float *x = check_floats(c, (size_t)T * in);
+    stream_args a = made(c, k, &w, check_operand(c, x, (size_t)T * in, UM_BF16), T);
+    const size_t out = um_dtype_size(a.job.out_type);
+    a.job.y = check_device(c, (size_t)T * rows * out);
+    stream(&a);
+    check_time(c, 2.0 * ((double)all * in + (double)T * in) + (double)T * rows * out * (a.job.add ? 2 : 1),
+               2.0 * all * in * T, stream_call, &a);
+}
+
+#define SMALL(rows, in, add, wide, gated)                                                                              \
+    { "stream " #rows "x" #in, run_small, {rows, in, add, wide, gated, 0}, UM_BF16 }
+#define TIMES(name, rows, in, add, wide, gated)                                                                        \
+    {"stream " name ", 32 tokens", run_time, {rows, in, add, wide, gated, 0, 32}, UM_BF16},                            \
+        {"stream " name ", 64 tokens", run_time, {rows, in, add, wide, gated, 0, 64}, UM_BF16}, {                      \
+        "stream " name ", 128 tokens", run_time, {rows, in, add, wide, gated, 0, 128}, UM_BF16                         \
+    }
+
+static const check_case cases[] = {
+    SMALL(16, 64, 0, 0, 0),
+    SMALL(64, 64, 0, 1, 0),
+    SMALL(96, 40, 1, 1, 0),
+    SMALL(96, 40, 1, 0, 0),
+    SMALL(200, 136, 0, 1, 0),
+    SMALL(2048, 512, 1, 1, 0),
+    SMALL(4096, 768, 1, 1, 0),
+    SMALL(6144, 512, 0, 0, 0),
+    SMALL(8200, 200, 0, 1, 0),
+    SMALL(12288, 256, 0, 0, 0),
+    SMALL(16384, 256, 0, 0, 0),
+    SMALL(18432, 256, 0, 0, 0),
+    SMALL(40000, 128, 0, 1, 0),
+    {"stream 1024x256 with room between rows", run_small, {1024, 256, 0, 1, 0, 8}, UM_BF16},
+    SMALL(16, 64, 0, 0, 1),
+    SMALL(344, 200, 0, 0, 1),
+    SMALL(3072, 256, 0, 0, 1),
+    SMALL(6144, 256, 0, 0, 1),
+    SMALL(8192, 256, 0, 0, 1),
+    SMALL(12288, 256, 0, 0, 1),
+    SMALL(18944, 128, 0, 0, 1),
+    TIMES("qkv 12288x4096", 12288, 4096, 0, 0, 0),
+    TIMES("qkv 6144x4096", 6144, 4096, 0, 0, 0),
+    TIMES("o 4096x4096, added", 4096, 4096, 1, 1, 0),
+    TIMES("gate_up 12288x4096, gated", 12288, 4096, 0, 0, 1),
+    TIMES("down 4096x12288, added", 4096, 12288, 1, 1, 0),
+    TIMES("o 2048x2048, added", 2048, 2048, 1, 1, 0),
+    TIMES("head 126464x4096 to fp32", 126464, 4096, 0, 1, 0),
+};
+extern const check_list stream_checks = {"check_stream", cases, (int)UM_LEN(cases)};
