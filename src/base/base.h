@@ -589,7 +589,7 @@ typedef struct um_given {
 /* An option of another engine's command line. Values that would change nothing in this program are accepted, so that
  * scripts written for that engine run. Other values are rejected. */
 typedef enum {
-    UM_FOREIGN_SWITCH, /* a flag without a value, "--enforce-eager", or with true or false */
+    UM_FOREIGN_SWITCH, /* a flag without a value, "--trust-remote-code", or with true or false */
     UM_FOREIGN_NUMBER,
     UM_FOREIGN_WORD,
     UM_FOREIGN_FOLDER /* a switch, or a folder that is passed to `option` */

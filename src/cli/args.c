@@ -171,6 +171,31 @@ static void set_log(const um_settings *s) {
         um_log_set_json(*(const int32_t *)(const void *)((const char *)o.base + o.row->offset) == UM_LOG_FORMAT_JSON);
 }
 
+/* An option that only GPUs, or only the other devices, read. */
+typedef struct device_option {
+    const char *name;
+    bool is_of_gpu;
+    const char *note; /* a clause for the log: what holds on the other devices */
+} device_option;
+
+static const device_option device_options[] = {
+    {"gpu_memory_utilization", true, "--kv-memory-share and --num-pages limit the KV pages in the CPU's memory"},
+    {"enforce_eager", true, "only a GPU records graphs"},
+    {"kv_memory_share", false, "--gpu-memory-utilization and --num-pages limit the KV pages on a GPU"},
+};
+
+/* Logs the options of the command line that the device does not read. A file or the environment may serve several
+ * devices, so their options are not logged. */
+static void warn_of_device_options(const um_settings *s, const um_config *config) {
+    bool is_gpu = strncmp(config->device, "cuda", 4) == 0;
+    for (size_t i = 0; i < UM_LEN(device_options); i++) {
+        const device_option *d = &device_options[i];
+        um_setting o;
+        if (d->is_of_gpu == is_gpu || !um_settings_find(s, d->name, &o) || o.given->by != UM_BY_ARGV) continue;
+        um_warn("%s has no effect on the device %s: %s", o.given->where, config->device, d->note);
+    }
+}
+
 static void keep_given(um_args *a, const um_settings *s) {
     const um_given *g = s->given;
     for (size_t i = 0; i < s->n_sets; i++) {
@@ -201,6 +226,7 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
     if (!st && !help) {
         set_log(&s);
         st = um_settings_finish(&s, &err);
+        if (!st && self->engine_options) warn_of_device_options(&s, config);
     }
     a->done = help || shared.print_config;
     if (help) {

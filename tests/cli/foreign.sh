@@ -33,6 +33,21 @@ serve_accepts_neutral_values_with_a_line_each() {
     [ "$(accepted_lines)" = $((N_LINES + 2)) ]
     grep -q '^page_size: 16 ' "$work/out"
 }
+options_of_other_devices_are_logged_with_a_line_each() {
+    try run --model $MODEL --mem-fraction-static 0.9 --enforce-eager "What is 12 + 30?"
+    [ "$rc" = 0 ]
+    grep -q -- '^unmask: warning: --mem-fraction-static has no effect on the device cpu: --kv-memory-share and' "$work/err"
+    grep -q -- '^unmask: warning: --enforce-eager has no effect on the device cpu: only a GPU' "$work/err"
+    [ "$(grep -c 'has no effect' "$work/err")" = 2 ]
+    try run --model $MODEL --device cuda --kv-memory-share 0.5 --enforce-eager --print-config
+    [ "$rc" = 0 ]
+    grep -q -- '^unmask: warning: --kv-memory-share has no effect on the device cuda: --gpu-memory-' "$work/err"
+    [ "$(wc -l < "$work/err")" = 1 ]
+    cp "$work/out" "$work/all.yaml"
+    UNMASK_GPU_MEMORY_UTILIZATION=0.9 try run --model $MODEL --config "$work/all.yaml" --device cpu --print-config
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
+}
 a_page_size_that_shares_no_prefixes_is_told() {
     try run --model $MODEL --kvcache-block-size 6 "What is 12 + 30?"
     [ "$rc" = 0 ]
