@@ -30,11 +30,11 @@ void um_buf_printf(um_buf *b, const char *fmt, ...) {
     for (int round = 0; round < 2; round++) {
         va_list ap;
         va_start(ap, fmt);
-        size_t room = b->cap - b->len;
-        int n = vsnprintf(b->data + b->len, room, fmt, ap);
+        size_t free_bytes = b->cap - b->len;
+        int n = vsnprintf(b->data + b->len, free_bytes, fmt, ap);
         va_end(ap);
         assert(n >= 0);
-        if ((size_t)n < room) {
+        if ((size_t)n < free_bytes) {
             b->len += (size_t)n;
             return;
         }

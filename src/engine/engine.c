@@ -68,7 +68,7 @@ static void resolve_sizes(um_engine *e) {
 }
 
 /* The lengths of the arrays that all passes of one step share. */
-static um_pass step_room(const um_engine *e) {
+static um_pass step_capacity(const um_engine *e) {
     const um_config *c = &e->config;
     const int32_t T = c->max_num_batched_tokens, R = c->max_num_reqs, S = c->page_size;
     bool whole_sequence = e->traits.see == UM_SEE_FULL;
@@ -89,24 +89,24 @@ static um_forward_config forward_config(const um_engine *e) {
     const um_config *c = &e->config;
     return (um_forward_config){.max_tokens = c->max_num_batched_tokens,
                                .max_rows = c->max_num_batched_tokens,
-                               .max_spans = e->room.n_seg,
+                               .max_spans = e->capacity.n_seg,
                                .n_saved = c->max_num_reqs,
                                .page_size = c->page_size,
                                .n_pages = c->num_pages,
-                               .n_scratch_pages = e->room.n_scratch,
+                               .n_scratch_pages = e->capacity.n_scratch,
                                .kv_type = kv_type(e),
                                .layout = kv_layout(e)};
 }
 
 /* Stores the bytes that KV pages may take in the memory of a GPU. */
-static um_status gpu_room(const um_engine *e, const um_device_info *d, double *room, um_err *err) {
+static um_status available_on_gpu(const um_engine *e, const um_device_info *d, double *available, um_err *err) {
     const um_model *m = e->model;
     const um_forward_config c = forward_config(e);
     const double used = (double)(d->memory - d->there),
                  most = (double)e->config.gpu_memory_utilization * (double)d->memory,
                  workspace = (double)m->backend->workspace(m->device, &m->net, &c);
-    *room = most - used - workspace;
-    if (*room > 0) return UM_OK;
+    *available = most - used - workspace;
+    if (*available > 0) return UM_OK;
     return um_fail_param(err, UM_ENOMEM, "gpu_memory_utilization",
                          "%.2f of %.1f GB is %.1f GB, but %.1f GB are in use and activations take %.1f GB; no KV page "
                          "is left",
@@ -127,20 +127,20 @@ static um_status resolve_pages(um_engine *e, um_err *err) {
     const int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
     const double bytes = (double)um_arch_kv_bytes(a, kv_type(e)) * c->page_size;
     const double wanted = (double)per_request * c->max_num_reqs;
-    double room = (double)c->kv_memory_share * (double)um_memory_available() / UM_MAX(1, c->data_parallel_size);
+    double available = (double)c->kv_memory_share * (double)um_memory_available() / UM_MAX(1, c->data_parallel_size);
     e->model->backend->info(e->model->device, &d);
     if (d.memory) {
-        um_status st = gpu_room(e, &d, &room, err);
-        c->num_pages = (int32_t)UM_MIN(wanted, room / bytes);
+        um_status st = available_on_gpu(e, &d, &available, err);
+        c->num_pages = (int32_t)UM_MIN(wanted, available / bytes);
         return st;
     }
-    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, room > 0 ? room / bytes : wanted));
+    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, available > 0 ? available / bytes : wanted));
     return UM_OK;
 }
 
 static um_status allocate(um_engine *e, um_err *err) {
     const um_config *c = &e->config;
-    const um_pass *m = &e->room;
+    const um_pass *m = &e->capacity;
     size_t T = (size_t)m->n_tokens, R = (size_t)c->max_num_reqs;
     struct {
         void **out;
@@ -210,11 +210,11 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     set_traits(e);
     resolve_sizes(e);
     st = check_step(e, err);
-    e->room = step_room(e);
+    e->capacity = step_capacity(e);
     if (!st) st = resolve_pages(e, err);
     if (st) goto done;
-    e->room.first_scratch = e->config.num_pages;
-    e->traits.blend_ids = e->room.n_soft_ids;
+    e->capacity.first_scratch = e->config.num_pages;
+    e->traits.blend_ids = e->capacity.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
@@ -242,8 +242,8 @@ um_status um_request_check_for(um_model *m, const um_config *c, const um_request
     e->max_len = c->max_model_len;
     set_traits(e);
     e->traits.page_size = c->page_size;
-    e->room = step_room(e);
-    e->traits.blend_ids = e->room.n_soft_ids;
+    e->capacity = step_capacity(e);
+    e->traits.blend_ids = e->capacity.n_soft_ids;
     e->pages.n_pages = c->num_pages;
     e->pages.page_size = c->page_size;
     um_status st = um_sequence_check(e, r, n_prompt, err);

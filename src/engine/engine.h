@@ -101,10 +101,10 @@ struct um_engine {
 
     /* The flat batch. T = max_num_batched_tokens. */
     um_pass space;            /* the arrays that the passes of a step share, with the used lengths */
-    um_pass room;             /* the lengths of these arrays */
+    um_pass capacity;         /* the lengths of these arrays */
     int32_t *slot, *seen_end; /* [T] */
-    um_span *span;            /* [room.n_seg] */
-    int32_t (*save)[2];       /* [room.n_seg] */
+    um_span *span;            /* [capacity.n_seg] */
+    int32_t (*save)[2];       /* [capacity.n_seg] */
     um_answer *answer;        /* [T] */
     um_trace_space trace;
     um_block_view view[UM_BUFFER_MAX]; /* blocks of a snapshot */
@@ -120,8 +120,8 @@ struct um_engine {
  * need. The answer is not queued yet. *out is released with um_sequence_free. The errors are those of um_engine_add. */
 um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, int32_t index, um_err *err);
 /* Does the checks of um_sequence_new for a prompt of n_prompt tokens. It does not read the tokens and does not check
- * single values. Of the engine it reads only the model, the configuration, max_len, traits, compat, room and the sizes
- * of the pages. */
+ * single values. Of the engine it reads only the model, the configuration, max_len, traits, compat, capacity and the
+ * sizes of the pages. */
 um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, um_err *err);
 /* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);

@@ -3,8 +3,8 @@
  * Answers are ranked by priority, and by arrival among equal priorities. Running answers are considered first, in three
  * turns: those that were passed over too often, those that denoise, and those that still store their prompts. The last
  * group shares the rest of the step and feeds its prompts in chunks where the strategy supports it. Then waiting
- * answers are admitted into the remaining room. When a pass finds no free page, the running answer of the lowest rank
- * is preempted: it loses its pages, waits again, and later continues from its tokens to the same result.
+ * answers are admitted into the remaining capacity. When a pass finds no free page, the running answer of the lowest
+ * rank is preempted: it loses its pages, waits again, and later continues from its tokens to the same result.
  *
  * No answer starves. A request that can't run alone is refused when it is added. The answer of the first rank always
  * gets its pages. An answer is passed over for one of lower rank at most max_skips times in a row. */
@@ -12,21 +12,22 @@
 
 enum { PASSED_OVER_MAX = 16 }; /* waiting answers that may be passed over in one step */
 
-/* ---- Room in the step -------------------------------------------------------------------------------------------- */
+/* ---- Capacity of the step
+ * -------------------------------------------------------------------------------------------- */
 
 static int32_t scratch_pages(const um_engine *e, int32_t positions) {
-    return UM_CEIL_DIV(positions, e->room.page_size);
+    return UM_CEIL_DIV(positions, e->capacity.page_size);
 }
 
 /* Returns whether a pass of the needed size, or a chunk of it, fits into the step in addition to the planned passes. */
 static bool fits(const um_engine *e, const um_sequence *j, const um_need *n) {
-    const um_pass *have = &e->space, *room = &e->room;
+    const um_pass *used = &e->space, *capacity = &e->capacity;
     int32_t tops = n->rows * j->req.n_top_asked;
     if (n->refresh && e->config.max_refresh_per_step && e->n_refreshes >= e->config.max_refresh_per_step) return false;
-    return have->n_tokens + UM_MIN(n->tokens, n->least) <= room->n_tokens && have->n_rows + n->rows <= room->n_rows &&
-           have->n_tops + tops <= room->n_tops && have->n_edits + n->edits <= room->n_edits &&
-           have->n_soft_ids + n->soft <= room->n_soft_ids &&
-           have->n_scratch + scratch_pages(e, n->scratch) <= room->n_scratch && have->n_seg + 2 <= room->n_seg;
+    return used->n_tokens + UM_MIN(n->tokens, n->least) <= capacity->n_tokens &&
+           used->n_rows + n->rows <= capacity->n_rows && used->n_tops + tops <= capacity->n_tops &&
+           used->n_edits + n->edits <= capacity->n_edits && used->n_soft_ids + n->soft <= capacity->n_soft_ids &&
+           used->n_scratch + scratch_pages(e, n->scratch) <= capacity->n_scratch && used->n_seg + 2 <= capacity->n_seg;
 }
 
 /* ---- Pages ------------------------------------------------------------------------------------------------------- */
@@ -155,9 +156,9 @@ static void plan_pass(um_engine *e, um_sequence *j) {
                    .soft_w = all->soft_w + all->n_soft_ids,
                    .select = all->select + all->n_selects,
                    .scratch = all->scratch + all->n_scratch,
-                   .page_size = e->room.page_size,
-                   .first_scratch = e->room.first_scratch + all->n_scratch,
-                   .budget = e->room.n_tokens - all->n_tokens};
+                   .page_size = e->capacity.page_size,
+                   .first_scratch = e->capacity.first_scratch + all->n_scratch,
+                   .budget = e->capacity.n_tokens - all->n_tokens};
     set_page_tables(j);
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
@@ -209,20 +210,20 @@ static bool try_running(um_engine *e, um_sequence *j) {
     return true;
 }
 
-/* The turns in which running answers are considered: first those that were passed over too often, then those that
+/* The phases in which running answers are considered: first those that were passed over too often, then those that
  * denoise, then those that store their prompts. */
-enum { OVERDUE, DENOISING, STORING, N_TURNS };
+enum { OVERDUE, DENOISING, STORING, N_PHASES };
 
-static int turn_of(const um_engine *e, const um_sequence *j) {
+static int phase_of(const um_engine *e, const um_sequence *j) {
     if (j->skips > e->config.max_skips) return OVERDUE;
     return j->req.nfe > j->req.prefill_passes ? DENOISING : STORING;
 }
 
 static void plan_running(um_engine *e, bool prefill_only) {
-    for (int turn = 0; turn < N_TURNS; turn++) {
+    for (int phase = 0; phase < N_PHASES; phase++) {
         for (int32_t i = 0; i < e->n_running; i++) {
             um_sequence *j = e->running[i];
-            if (j->considered || turn_of(e, j) != turn || (prefill_only && j->req.nfe > 0)) continue;
+            if (j->considered || phase_of(e, j) != phase || (prefill_only && j->req.nfe > 0)) continue;
             int32_t before = e->n_running;
             (void)try_running(e, j);
             if (e->n_running != before) i = -1; /* answers were preempted, so the indices have changed */

@@ -152,21 +152,22 @@ static um_status resolve_sampling(const um_engine *e, um_req *q, um_err *err) {
     return check_min_tokens(s, err);
 }
 
-static um_status check_limit(const char *what, int64_t have, int64_t room, um_err *err) {
-    if (have <= room) return UM_OK;
+static um_status check_limit(const char *what, int64_t needed, int64_t capacity, um_err *err) {
+    if (needed <= capacity) return UM_OK;
     return um_fail(err, UM_ELIMIT,
                    "a pass of this request needs %lld %s, but a step has room for %lld; raise "
                    "max_num_batched_tokens",
-                   (long long)have, what, (long long)room);
+                   (long long)needed, what, (long long)capacity);
 }
 
-static um_status check_room(const um_engine *e, const um_sequence *j, um_err *err) {
+static um_status check_capacity(const um_engine *e, const um_sequence *j, um_err *err) {
     const um_need *n = &j->bound;
-    const um_pass *room = &e->room;
-    um_status st = check_limit("predictions", n->rows_max, room->n_rows, err);
-    if (!st) st = check_limit("likeliest ids", (int64_t)n->rows_max * j->req.n_top_asked, room->n_tops, err);
-    if (!st) st = check_limit("edits of logits", n->edits_max, room->n_edits, err);
-    if (!st) st = check_limit("scratch pages", UM_CEIL_DIV(n->scratch_max, room->page_size), room->n_scratch, err);
+    const um_pass *capacity = &e->capacity;
+    um_status st = check_limit("predictions", n->rows_max, capacity->n_rows, err);
+    if (!st) st = check_limit("likeliest ids", (int64_t)n->rows_max * j->req.n_top_asked, capacity->n_tops, err);
+    if (!st) st = check_limit("edits of logits", n->edits_max, capacity->n_edits, err);
+    if (!st)
+        st = check_limit("scratch pages", UM_CEIL_DIV(n->scratch_max, capacity->page_size), capacity->n_scratch, err);
     return st;
 }
 
@@ -181,7 +182,7 @@ static um_status check_need(const um_engine *e, const um_sequence *j, um_err *er
                        n->tokens_max, j->req.n_prompt, j->req.how.block_size,
                        j->req.how.cfg_scale > 0 ? ", all of it twice for cfg_scale" : "",
                        e->config.max_num_batched_tokens);
-    st = check_room(e, j, err);
+    st = check_capacity(e, j, err);
     if (st) return st;
     int32_t pages = um_pages_for(&e->pages, n->slots_max) * n->tables;
     if (pages > e->pages.n_pages)

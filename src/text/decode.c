@@ -183,7 +183,7 @@ int um_decoder_byte(const um_decoder *d, um_str token) {
 }
 
 /* Appends a run of byte tokens: their bytes if the whole run is valid UTF-8, else one U+FFFD per token. */
-static void fallback_run(const char *text, const um_cut *cut, size_t n, um_buf *out) {
+static void fallback_run(const char *text, const um_piece *cut, size_t n, um_buf *out) {
     size_t start = out->len;
     for (size_t i = 0; i < n; i++) um_buf_putc(out, (char)um_byte_token((um_str){text + cut[i].off, cut[i].len}));
     if (um_utf8_check(out->data + start, n) == n) return;
@@ -194,7 +194,7 @@ static void fallback_run(const char *text, const um_cut *cut, size_t n, um_buf *
 static void run_fallback(um_pieces *p) {
     size_t n;
     um_buf *out = um_pieces_other(p);
-    const um_cut *cut = um_pieces_turn(p, &n);
+    const um_piece *cut = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n;) {
         size_t at = out->len, k = i;
         while (k < n && um_byte_token((um_str){p->text + cut[k].off, cut[k].len}) >= 0) k++;
@@ -209,7 +209,7 @@ static void run_fallback(um_pieces *p) {
 static void run_fuse(um_pieces *p) {
     size_t n;
     um_buf *out = um_pieces_other(p);
-    const um_cut *cut = um_pieces_turn(p, &n);
+    const um_piece *cut = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) um_buf_append(out, p->text + cut[i].off, cut[i].len);
     um_pieces_push(p, 0, out->len);
     p->text = out->data;
@@ -218,7 +218,7 @@ static void run_fuse(um_pieces *p) {
 static void run_byte_level(um_pieces *p) {
     size_t n;
     um_buf bytes = {0}, *out = um_pieces_other(p);
-    const um_cut *cut = um_pieces_turn(p, &n);
+    const um_piece *cut = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) {
         um_str s = {p->text + cut[i].off, cut[i].len};
         if (!um_byte_chars_decode(s, &bytes)) um_buf_append(&bytes, s.p, s.n);
@@ -232,7 +232,7 @@ static void run_byte_level(um_pieces *p) {
 static void run_each(const um_decoder_step *st, um_match_state *scan, um_pieces *p) {
     size_t n;
     um_buf *out = um_pieces_other(p);
-    const um_cut *cut = um_pieces_turn(p, &n);
+    const um_piece *cut = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) {
         size_t at = out->len;
         step_text(st, scan, (um_str){p->text + cut[i].off, cut[i].len}, i == 0, i + 1 == n, out);

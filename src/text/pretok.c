@@ -28,9 +28,9 @@ typedef struct um_pretok_step {
 void um_pieces_push(um_pieces *p, size_t off, size_t len) {
     if (p->n == p->cap) {
         p->cap = p->cap ? p->cap * 2 : 64;
-        p->cut = (um_cut *)um_realloc(p->cut, um_mul(p->cap, sizeof *p->cut));
+        p->cut = (um_piece *)um_realloc(p->cut, um_mul(p->cap, sizeof *p->cut));
     }
-    p->cut[p->n++] = (um_cut){off, len};
+    p->cut[p->n++] = (um_piece){off, len};
 }
 
 void um_pieces_free(um_pieces *p) {
@@ -41,8 +41,8 @@ void um_pieces_free(um_pieces *p) {
     memset(p, 0, sizeof *p);
 }
 
-const um_cut *um_pieces_turn(um_pieces *p, size_t *n) {
-    um_cut *source = p->cut;
+const um_piece *um_pieces_swap(um_pieces *p, size_t *n) {
+    um_piece *source = p->cut;
     size_t cap = p->cap;
     *n = p->n;
     p->cut = p->spare;
@@ -285,7 +285,7 @@ static void cutter_add(cutter *c, size_t start, size_t end, bool is_match) {
     c->last_match = is_match;
 }
 
-static void split_class(cutter *c, const char *text, um_cut piece) {
+static void split_class(cutter *c, const char *text, um_piece piece) {
     size_t end = piece.off + piece.len, done = piece.off;
     int len;
     for (size_t i = piece.off; i < end; i += (size_t)len) {
@@ -297,7 +297,7 @@ static void split_class(cutter *c, const char *text, um_cut piece) {
     cutter_add(c, done, end, false);
 }
 
-static um_status split_pattern(cutter *c, um_match_state *scan, const char *text, um_cut piece, um_err *err) {
+static um_status split_pattern(cutter *c, um_match_state *scan, const char *text, um_piece piece, um_err *err) {
     um_str s = {text + piece.off, piece.len};
     size_t done = 0, start, end;
     for (;;) {
@@ -314,7 +314,7 @@ static um_status split_pattern(cutter *c, um_match_state *scan, const char *text
 }
 
 /* Splits by a known expression. Its matches leave no text between them, so each match is a piece. */
-static void split_known(const um_pretok_step *step, um_pieces *p, um_cut piece) {
+static void split_known(const um_pretok_step *step, um_pieces *p, um_piece piece) {
     um_str s = {p->text + piece.off, piece.len};
     for (size_t at = 0, end; at < s.n; at = end) {
         end = um_known_end(step->pattern.known, s, at);
@@ -324,7 +324,7 @@ static void split_known(const um_pretok_step *step, um_pieces *p, um_cut piece) 
 
 static um_status run_split(const um_pretok_step *step, um_match_state *scan, um_pieces *p, um_err *err) {
     size_t n;
-    const um_cut *source = um_pieces_turn(p, &n);
+    const um_piece *source = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) {
         cutter c = {.out = p, .step = step};
         um_status st = UM_OK;
@@ -340,7 +340,7 @@ static um_status run_split(const um_pretok_step *step, um_match_state *scan, um_
 static void run_prefix(um_pieces *p) {
     size_t n;
     um_buf *out = um_pieces_other(p);
-    const um_cut *source = um_pieces_turn(p, &n);
+    const um_piece *source = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) {
         const char *s = p->text + source[i].off;
         size_t at = out->len;
@@ -354,7 +354,7 @@ static void run_prefix(um_pieces *p) {
 static void run_meta(const um_pretok_step *step, um_pieces *p, bool at_start) {
     size_t n;
     um_buf *out = um_pieces_other(p);
-    const um_cut *source = um_pieces_turn(p, &n);
+    const um_piece *source = um_pieces_swap(p, &n);
     for (size_t i = 0; i < n; i++) {
         um_str s = {p->text + source[i].off, source[i].len};
         bool has = *s.p == ' ' || (s.n >= step->meta.n && memcmp(s.p, step->meta.p, step->meta.n) == 0);

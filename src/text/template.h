@@ -313,13 +313,13 @@ typedef struct um_render {
 } um_render;
 
 /* The evaluated arguments of a call. */
-typedef struct um_args {
+typedef struct um_arg_values {
     um_val *pos;
     size_t n;
     um_str *kw_name;
     um_val *kw;
     size_t n_kw;
-} um_args;
+} um_arg_values;
 
 UM_NORETURN void um_render_fail(um_render *r, const char *fmt, ...) UM_PRINTF(2, 3);
 UM_NORETURN void um_render_undefined(um_render *r, um_val v); /* "'name' is undefined" */
@@ -332,9 +332,9 @@ void um_render_step(um_render *r);
 void um_render_scan(um_render *r, size_t bytes);
 void um_render_work(um_render *r, um_val v);
 um_val um_eval(um_render *r, const um_node *n);
-um_val um_call(um_render *r, um_val callee, const um_args *args);
-um_val um_call_macro(um_render *r, const um_macro *m, const um_args *args); /* tmpl_run.c */
-um_val um_loop_recurse(um_render *r, um_loop *loop, um_val items);          /* tmpl_run.c */
+um_val um_call(um_render *r, um_val callee, const um_arg_values *args);
+um_val um_call_macro(um_render *r, const um_macro *m, const um_arg_values *args); /* tmpl_run.c */
+um_val um_loop_recurse(um_render *r, um_loop *loop, um_val items);                /* tmpl_run.c */
 /* Returns element i of a loop. */
 um_val um_loop_item(const um_loop *loop, size_t i);
 um_val um_binary(um_render *r, int op, um_val a, um_val b);
@@ -346,7 +346,8 @@ um_val um_item(um_render *r, um_val obj, um_val key);  /* a[b] */
 um_val um_attr_path(um_render *r, um_val obj, um_val path);
 /* Assigns arguments to the parameters named in params ("sep attribute"). A parameter without an argument is MISSING. */
 #define UM_PARAMS_MAX 8
-void um_args_bind(um_render *r, const char *what, const um_args *args, const char *params, um_val out[UM_PARAMS_MAX]);
+void um_args_bind(um_render *r, const char *what, const um_arg_values *args, const char *params,
+                  um_val out[UM_PARAMS_MAX]);
 /* Renders like um_template_render, but strftime_now uses the time `now` (seconds since 1970). */
 um_status um_template_render_at(const um_template *t, const json_t *vars, int64_t now, um_buf *out, um_err *err);
 
@@ -409,33 +410,33 @@ um_str um_strip(um_str s, const um_str *chars, bool left, bool right); /* chars 
 
 typedef struct um_filter {
     const char *name, *params; /* params NULL: the function reads args */
-    um_val (*fn)(um_render *r, um_val in, const um_val *a, const um_args *args);
+    um_val (*fn)(um_render *r, um_val in, const um_val *a, const um_arg_values *args);
 } um_filter;
 int um_filter_find(um_str name); /* index or -1 */
-um_val um_filter_apply(um_render *r, int index, um_val in, const um_args *args);
+um_val um_filter_apply(um_render *r, int index, um_val in, const um_arg_values *args);
 extern const um_filter um_filters_text[], um_filters_list[];
 extern const size_t um_filters_text_n, um_filters_list_n;
 
 int um_test_find(um_str name);
-bool um_test_apply(um_render *r, int index, um_val in, const um_args *args);
+bool um_test_apply(um_render *r, int index, um_val in, const um_arg_values *args);
 
 typedef struct um_method {
     const char *name, *params;
-    um_val (*fn)(um_render *r, um_val self, const um_val *a, const um_args *args);
+    um_val (*fn)(um_render *r, um_val self, const um_val *a, const um_arg_values *args);
 } um_method;
 /* Returns the method of a string, list, tuple, dict, loop or cycler, or NULL. */
 const um_method *um_method_find(um_kind kind, um_str name);
-um_val um_method_call(um_render *r, const um_bound *b, const um_args *args);
+um_val um_method_call(um_render *r, const um_bound *b, const um_arg_values *args);
 
 int um_global_find(um_str name);
-um_val um_global_call(um_render *r, int index, const um_args *args);
+um_val um_global_call(um_render *r, int index, const um_arg_values *args);
 
 /* Python's str operations, shared by filters and methods (tmpl_str.c). */
 um_str um_str_case(um_render *r, um_str s, char how); /* 'u'pper, 'l'ower, 't'itle, 'c'apitalize */
 um_str um_str_replace(um_render *r, um_str s, um_str old, um_str by, int64_t count); /* count < 0: all */
 um_str um_str_center(um_render *r, um_str s, int64_t width, um_str fill);
-um_str um_str_printf(um_render *r, um_str format, const um_args *args); /* %s %d %i %f %x %% */
-um_str um_str_format(um_render *r, um_str format, const um_args *args); /* {} {0} {name} {{ }} */
+um_str um_str_printf(um_render *r, um_str format, const um_arg_values *args); /* %s %d %i %f %x %% */
+um_str um_str_format(um_render *r, um_str format, const um_arg_values *args); /* {} {0} {name} {{ }} */
 /* Splits s at separators, at most `max` times (< 0: no limit), from the left or the right. sep NULL: white space. */
 um_val um_str_split(um_render *r, um_str s, const um_str *sep, int64_t max, bool from_right);
 um_val um_str_splitlines(um_render *r, um_str s);

@@ -254,7 +254,7 @@ um_val um_binary(um_render *r, int op, um_val a, um_val b) {
     if (op == UM_OP_MUL && is_sequence(a) && b.kind == UM_V_INT) return repeat(r, a, b);
     if (op == UM_OP_MUL && is_sequence(b) && a.kind == UM_V_INT) return repeat(r, b, a);
     if (op == UM_OP_MOD && a.kind == UM_V_STR) {
-        um_args args = {.pos = b.kind == UM_V_TUPLE ? b.list->v : &b, .n = b.kind == UM_V_TUPLE ? b.list->n : 1};
+        um_arg_values args = {.pos = b.kind == UM_V_TUPLE ? b.list->v : &b, .n = b.kind == UM_V_TUPLE ? b.list->n : 1};
         return um_val_str(um_str_printf(r, a.s, &args));
     }
     bad_operands(r, names[op], a, b);
@@ -308,7 +308,8 @@ static bool eval_compare(um_render *r, const um_node *n) {
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
-void um_args_bind(um_render *r, const char *what, const um_args *args, const char *params, um_val out[UM_PARAMS_MAX]) {
+void um_args_bind(um_render *r, const char *what, const um_arg_values *args, const char *params,
+                  um_val out[UM_PARAMS_MAX]) {
     size_t n = 0;
     for (size_t i = 0; i < UM_PARAMS_MAX; i++) out[i] = um_val_of(UM_V_MISSING);
     bool used[64] = {false};
@@ -329,7 +330,7 @@ void um_args_bind(um_render *r, const char *what, const um_args *args, const cha
                            args->kw_name[k].p);
 }
 
-static void args_push_named(um_render *r, um_args *out, um_str name, um_val v) {
+static void args_push_named(um_render *r, um_arg_values *out, um_str name, um_val v) {
     um_val *kw = (um_val *)um_render_alloc(r, (out->n_kw + 1) * sizeof *kw);
     um_str *names = (um_str *)um_render_alloc(r, (out->n_kw + 1) * sizeof *names);
     if (out->n_kw) {
@@ -342,8 +343,8 @@ static void args_push_named(um_render *r, um_args *out, um_str name, um_val v) {
     out->kw_name = names;
 }
 
-static um_args eval_args(um_render *r, const um_call_args *a) {
-    um_args out = {NULL, 0, NULL, NULL, 0};
+static um_arg_values eval_args(um_render *r, const um_call_args *a) {
+    um_arg_values out = {NULL, 0, NULL, NULL, 0};
     if (!a) return out;
     um_val pos = um_val_list(r, UM_V_LIST, a->pos.n);
     for (size_t i = 0; i < a->pos.n; i++) um_list_push(r, pos.list, um_eval(r, a->pos.v[i]));
@@ -362,7 +363,7 @@ static um_args eval_args(um_render *r, const um_call_args *a) {
     return out;
 }
 
-um_val um_call(um_render *r, um_val f, const um_args *args) {
+um_val um_call(um_render *r, um_val f, const um_arg_values *args) {
     switch (f.kind) {
     case UM_V_MACRO: return um_call_macro(r, f.macro, args);
     case UM_V_METHOD: return um_method_call(r, f.bound, args);
@@ -382,7 +383,7 @@ um_val um_call(um_render *r, um_val f, const um_args *args) {
 
 static um_val eval_call(um_render *r, const um_node *n) {
     um_val f = um_eval(r, n->a);
-    um_args args = eval_args(r, n->args);
+    um_arg_values args = eval_args(r, n->args);
     return um_call(r, f, &args);
 }
 
@@ -429,13 +430,13 @@ static um_val eval_slice(um_render *r, const um_node *n) {
 
 static um_val eval_filter(um_render *r, const um_node *n) {
     um_val in = um_eval(r, n->a);
-    um_args args = eval_args(r, n->args);
+    um_arg_values args = eval_args(r, n->args);
     return um_filter_apply(r, n->op, in, &args);
 }
 
 static um_val eval_test(um_render *r, const um_node *n) {
     um_val in = um_eval(r, n->a);
-    um_args args = eval_args(r, n->args);
+    um_arg_values args = eval_args(r, n->args);
     return um_val_bool(um_test_apply(r, n->op, in, &args));
 }
 

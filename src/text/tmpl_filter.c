@@ -5,7 +5,7 @@
 #include "text/template.h"
 #include "text/tok.h"
 
-#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_args *args)
+#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_arg_values *args)
 #define UNUSED       (void)r, (void)in, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
@@ -298,7 +298,7 @@ int um_filter_find(um_str name) {
     return -1;
 }
 
-um_val um_filter_apply(um_render *r, int index, um_val in, const um_args *args) {
+um_val um_filter_apply(um_render *r, int index, um_val in, const um_arg_values *args) {
     const um_filter *f = filter_at((size_t)index);
     um_val a[UM_PARAMS_MAX];
     um_render_work(r, in);

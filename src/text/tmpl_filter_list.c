@@ -2,7 +2,7 @@
  * template that prints a generator is not imitated. */
 #include "text/template.h"
 
-#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_args *args)
+#define FILTER(name) static um_val name(um_render *r, um_val in, const um_val *a, const um_arg_values *args)
 #define UNUSED       (void)r, (void)in, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
@@ -212,8 +212,8 @@ FILTER(f_slice) {
 /* ---- Filters that apply a filter or a test ----------------------------------------------------------------------- */
 
 /* Returns the arguments without the first `skip` positional ones. */
-static um_args args_behind(const um_args *args, size_t skip) {
-    um_args rest = *args;
+static um_arg_values args_behind(const um_arg_values *args, size_t skip) {
+    um_arg_values rest = *args;
     skip = UM_MIN(skip, rest.n);
     if (skip == 0) return rest; /* pos may be NULL */
     rest.pos += skip;
@@ -221,13 +221,13 @@ static um_args args_behind(const um_args *args, size_t skip) {
     return rest;
 }
 
-static um_val named(const um_args *args, const char *name) {
+static um_val named(const um_arg_values *args, const char *name) {
     for (size_t i = 0; i < args->n_kw; i++)
         if (um_str_eq(args->kw_name[i], um_str_of(name))) return args->kw[i];
     return um_val_of(UM_V_MISSING);
 }
 
-static um_val map_attribute(um_render *r, const um_list *l, const um_args *args) {
+static um_val map_attribute(um_render *r, const um_list *l, const um_arg_values *args) {
     um_val out = new_list(r, l->n), attribute = named(args, "attribute"), def = named(args, "default");
     for (size_t i = 0; i < l->n; i++) {
         um_val v = um_attr_path(r, l->v[i], attribute);
@@ -246,7 +246,7 @@ FILTER(f_map) {
     um_str name = um_as_str(r, args->pos[0], "map: the filter");
     int filter = um_filter_find(name);
     if (filter < 0) um_render_fail(r, "map: there is no filter '%.*s'", (int)UM_MIN(name.n, 40), name.p);
-    um_args rest = args_behind(args, 1);
+    um_arg_values rest = args_behind(args, 1);
     um_val out = new_list(r, l->n);
     if (++r->depth > UM_TMPL_DEPTH_MAX) um_render_fail(r, "evaluation is nested deeper than %d", UM_TMPL_DEPTH_MAX);
     for (size_t i = 0; i < l->n; i++) um_list_push(r, out.list, um_filter_apply(r, filter, l->v[i], &rest));
@@ -255,10 +255,10 @@ FILTER(f_map) {
 }
 
 /* Implements select, reject (with_attr false), selectattr, rejectattr: keeps the elements whose test gives `want`. */
-static um_val choose(um_render *r, um_val in, const um_args *args, bool with_attr, bool want) {
+static um_val choose(um_render *r, um_val in, const um_arg_values *args, bool with_attr, bool want) {
     const um_list *l = um_elements(r, in);
     if (with_attr && args->n == 0) um_render_fail(r, "the name of an attribute is expected");
-    um_args rest = args_behind(args, with_attr ? 1 : 0);
+    um_arg_values rest = args_behind(args, with_attr ? 1 : 0);
     int test = -1;
     if (rest.n) {
         um_str name = um_as_str(r, rest.pos[0], "the test");

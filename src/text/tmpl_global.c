@@ -4,7 +4,7 @@
 #include "text/template.h"
 #include "text/tok.h"
 
-#define GLOBAL(name) static um_val name(um_render *r, const um_args *args)
+#define GLOBAL(name) static um_val name(um_render *r, const um_arg_values *args)
 
 GLOBAL(g_namespace) {
     um_val v = um_dict_new(r);
@@ -75,7 +75,7 @@ GLOBAL(g_cycler) {
 
 static const struct {
     const char *name;
-    um_val (*fn)(um_render *, const um_args *);
+    um_val (*fn)(um_render *, const um_arg_values *);
 } globals[] = {
     {"namespace", g_namespace},   {"dict", g_dict},     {"range", g_range},   {"raise_exception", g_raise},
     {"strftime_now", g_strftime}, {"joiner", g_joiner}, {"cycler", g_cycler},
@@ -87,4 +87,4 @@ int um_global_find(um_str name) {
     return -1;
 }
 
-um_val um_global_call(um_render *r, int index, const um_args *args) { return globals[index].fn(r, args); }
+um_val um_global_call(um_render *r, int index, const um_arg_values *args) { return globals[index].fn(r, args); }

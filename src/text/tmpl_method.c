@@ -3,7 +3,7 @@
 #include "text/template.h"
 #include "text/tok.h"
 
-#define METHOD(name) static um_val name(um_render *r, um_val self, const um_val *a, const um_args *args)
+#define METHOD(name) static um_val name(um_render *r, um_val self, const um_val *a, const um_arg_values *args)
 #define UNUSED       (void)r, (void)self, (void)a, (void)args
 #define GIVEN(v)     ((v).kind != UM_V_MISSING && (v).kind != UM_V_NONE)
 
@@ -442,7 +442,7 @@ const um_method *um_method_find(um_kind kind, um_str name) {
     }
 }
 
-um_val um_method_call(um_render *r, const um_bound *b, const um_args *args) {
+um_val um_method_call(um_render *r, const um_bound *b, const um_arg_values *args) {
     um_val a[UM_PARAMS_MAX];
     um_render_work(r, b->self);
     if (b->method->params) um_args_bind(r, b->method->name, args, b->method->params, a);

@@ -229,7 +229,7 @@ static int param_index(const um_render *r, const um_node *n, um_str name) {
     return -1;
 }
 
-static void bind_extra(um_render *r, const um_node *n, const um_args *args) {
+static void bind_extra(um_render *r, const um_node *n, const um_arg_values *args) {
     um_val more = um_val_list(r, UM_V_TUPLE, 0), named = um_dict_new(r);
     for (size_t i = n->list.n; i < args->n; i++) um_list_push(r, more.list, args->pos[i]);
     for (size_t i = 0; i < args->n_kw; i++) {
@@ -244,7 +244,7 @@ static void bind_extra(um_render *r, const um_node *n, const um_args *args) {
     frame_set(r, r->frame, r->t->sym_kwargs, named);
 }
 
-static void bind_params(um_render *r, const um_node *n, const um_args *args) {
+static void bind_params(um_render *r, const um_node *n, const um_arg_values *args) {
     for (size_t i = 0; i < n->list.n; i++) {
         const um_node *p = n->list.v[i];
         um_str name = r->t->symbols.name[p->sym];
@@ -260,7 +260,7 @@ static void bind_params(um_render *r, const um_node *n, const um_args *args) {
     bind_extra(r, n, args);
 }
 
-um_val um_call_macro(um_render *r, const um_macro *m, const um_args *args) {
+um_val um_call_macro(um_render *r, const um_macro *m, const um_arg_values *args) {
     if (++r->macros > UM_TMPL_MACRO_MAX)
         um_render_fail(r, "macros and loops are nested deeper than %d", UM_TMPL_MACRO_MAX);
     um_scope *outer = r->frame;

@@ -169,7 +169,7 @@ um_val um_str_splitlines(um_render *r, um_str s) {
 
 /* ---- Formatting -------------------------------------------------------------------------------------------------- */
 
-static um_val next_arg(um_render *r, const um_args *args, size_t *at) {
+static um_val next_arg(um_render *r, const um_arg_values *args, size_t *at) {
     if (*at >= args->n) um_render_fail(r, "formatting: more places than values");
     return args->pos[(*at)++];
 }
@@ -189,7 +189,7 @@ static void print_number(um_render *r, um_sb *out, char how, um_val v) {
     um_sb_puts(out, text);
 }
 
-um_str um_str_printf(um_render *r, um_str f, const um_args *args) {
+um_str um_str_printf(um_render *r, um_str f, const um_arg_values *args) {
     um_sb out = {.r = r};
     size_t used = 0;
     for (size_t i = 0; i < f.n; i++) {
@@ -209,7 +209,7 @@ um_str um_str_printf(um_render *r, um_str f, const um_args *args) {
 }
 
 /* Returns the value of the field {}, {0} or {name}. */
-static um_val field_value(um_render *r, um_str field, const um_args *args, size_t *next) {
+static um_val field_value(um_render *r, um_str field, const um_arg_values *args, size_t *next) {
     if (field.n == 0) return next_arg(r, args, next);
     size_t index = 0;
     bool number = field.n < 10;
@@ -224,7 +224,7 @@ static um_val field_value(um_render *r, um_str field, const um_args *args, size_
                    (int)UM_MIN(field.n, 40), field.p);
 }
 
-um_str um_str_format(um_render *r, um_str f, const um_args *args) {
+um_str um_str_format(um_render *r, um_str f, const um_arg_values *args) {
     um_sb out = {.r = r};
     size_t next = 0;
     for (size_t i = 0; i < f.n; i++) {

@@ -177,7 +177,7 @@ int um_test_find(um_str name) {
     return -1;
 }
 
-bool um_test_apply(um_render *r, int index, um_val in, const um_args *args) {
+bool um_test_apply(um_render *r, int index, um_val in, const um_arg_values *args) {
     um_render_step(r);
     if ((int)args->n != tests[index].n_args || args->n_kw)
         um_render_fail(r, "test '%s' takes %d arguments, found %zu", tests[index].name, tests[index].n_args,

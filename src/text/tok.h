@@ -142,8 +142,8 @@ typedef struct um_vocab {
     struct um_vocab_slot *slot; /* [mask + 1] open addressing */
     uint32_t mask;
     um_arena *arena; /* owns the strings */
-    char *room;      /* the rest of the current block of strings */
-    size_t n_room;
+    char *rest;      /* the unused end of the current block of strings */
+    size_t n_rest;
 } um_vocab;
 /* Initializes an empty vocabulary, which copies its strings into the arena a. */
 void um_vocab_init(um_vocab *v, um_arena *a);
@@ -209,22 +209,22 @@ um_status um_norm_apply(const um_normalizer *n, um_match_state *scan, um_str s, 
 
 /* ---- Pre-tokenizers (pretok.c) ----------------------------------------------------------------------------------- */
 
-typedef struct um_cut {
+typedef struct um_piece {
     size_t off, len;
-} um_cut;
+} um_piece;
 
 /* A list of pieces over one text. */
 typedef struct um_pieces {
     const char *text; /* the text that the pieces refer to: the input or one of buf[] */
-    um_cut *cut;
+    um_piece *cut;
     size_t n, cap;
-    um_cut *spare; /* the list that the current step reads; um_pieces_turn swaps it with cut */
+    um_piece *spare; /* the list that the current step reads; um_pieces_swap swaps it with cut */
     size_t spare_cap;
     um_buf buf[2];
 } um_pieces;
 void um_pieces_push(um_pieces *p, size_t off, size_t len);
 /* Begins a step: starts a new, empty list and returns the current list (*n pieces) for reading. */
-const um_cut *um_pieces_turn(um_pieces *p, size_t *n);
+const um_piece *um_pieces_swap(um_pieces *p, size_t *n);
 /* Clears and returns the buffer that does not hold the current text. */
 um_buf *um_pieces_other(um_pieces *p);
 void um_pieces_free(um_pieces *p);

@@ -1,7 +1,7 @@
 /* Token strings and ids: an array by id and an open-addressing table by string. */
 #include "text/tok.h"
 
-#define ROOM ((size_t)256 << 10) /* strings are stored back to back in blocks of this size */
+#define BLOCK_BYTES ((size_t)256 << 10) /* strings are stored back to back in blocks of this size */
 
 /* Processes eight bytes per round. The value may differ between machines; it is never stored in a file. */
 uint64_t um_hash(um_str s) {
@@ -80,14 +80,14 @@ static void make_room(um_vocab *v, int32_t id) {
 }
 
 static char *store(um_vocab *v, um_str text) {
-    if (text.n + 1 > v->n_room) {
-        v->n_room = UM_MAX(ROOM, text.n + 1);
-        v->room = (char *)um_arena_alloc(v->arena, v->n_room);
+    if (text.n + 1 > v->n_rest) {
+        v->n_rest = UM_MAX(BLOCK_BYTES, text.n + 1);
+        v->rest = (char *)um_arena_alloc(v->arena, v->n_rest);
     }
-    char *p = v->room;
+    char *p = v->rest;
     if (text.n) memcpy(p, text.p, text.n);
-    v->room += text.n + 1; /* the arena's memory is zeroed, so strings end with NUL */
-    v->n_room -= text.n + 1;
+    v->rest += text.n + 1; /* the arena's memory is zeroed, so strings end with NUL */
+    v->n_rest -= text.n + 1;
     return p;
 }
 

@@ -41,10 +41,10 @@ static void scratch_pages_do_not_count_as_stored_keys(void **state) {
     c.num_pages = 64;
     test_open(&t, &c);
     size_t stored = t.engine->model->backend->memory(t.engine->forward).kv;
-    assert_true(t.engine->room.n_scratch > 0);
+    assert_true(t.engine->capacity.n_scratch > 0);
     assert_int_equal(stored, um_arch_kv_bytes(&t.model->arch, UM_F32) * 32 * 64);
     assert_true(t.engine->model->backend->memory(t.engine->forward).workspace >
-                stored / 64 * (size_t)t.engine->room.n_scratch / (size_t)t.model->arch.n_layers);
+                stored / 64 * (size_t)t.engine->capacity.n_scratch / (size_t)t.model->arch.n_layers);
     test_close(&t);
 }
 

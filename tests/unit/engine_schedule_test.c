@@ -58,7 +58,7 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
     um_engine *e = &h->e;
     e->waiting_tail = &e->waiting;
     e->space = (um_pass){.seg = h->seg, .id = h->id, .pos = h->pos, .row = h->row};
-    e->room = (um_pass){.n_seg = 2 * JOBS, .n_rows = TOKENS, .n_tokens = budget, .page_size = PAGE};
+    e->capacity = (um_pass){.n_seg = 2 * JOBS, .n_rows = TOKENS, .n_tokens = budget, .page_size = PAGE};
     while (e->n_free_saved < max_reqs) {
         h->saved[e->n_free_saved] = e->n_free_saved;
         e->n_free_saved++;
@@ -183,7 +183,7 @@ static void denoising_requests_come_before_prompt_chunks(void **state) {
     expect_step(&h, "0:10"); /* no tokens are left for 1 */
     h.demand[0].least = 2;
     h.job[0].req.nfe = 0;
-    h.e.room.n_tokens = 24;
+    h.e.capacity.n_tokens = 24;
     expect_step(&h, "0 1");
     h.demand[0].tokens = 30;
     h.job[0].req.nfe = 0;

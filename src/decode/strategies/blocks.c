@@ -134,8 +134,8 @@ static int32_t chunk_end(const um_req *r, const um_blocks *s, int32_t budget) {
     const um_buffer *b = &s->buffer;
     int32_t from = r->stored, whole = s->rules->whole(r, s);
     int32_t first = from < whole ? whole : b->anchor + ((from - b->anchor) / b->block_len + 1) * b->block_len;
-    int32_t room = UM_MAX(0, from + budget - first);
-    return UM_MIN(first + room / b->block_len * b->block_len, um_buffer_start(b));
+    int32_t spare = UM_MAX(0, from + budget - first);
+    return UM_MIN(first + spare / b->block_len * b->block_len, um_buffer_start(b));
 }
 
 static int32_t window_max(const um_blocks *s) { return UM_MIN(s->buffer.run + 1, s->buffer.n); }

@@ -86,8 +86,8 @@ static bool is_next(const um_multipart *m, const char *text) {
 
 /* Reads up to the next `mark` and skips the mark. Returns false if there is none within `most` bytes. */
 static bool read_until(um_multipart *m, um_str mark, size_t most, um_str *out) {
-    size_t room = UM_MIN(m->body.n - m->at, most);
-    const char *from = m->body.p + m->at, *end = memmem(from, room, mark.p, mark.n);
+    size_t n = UM_MIN(m->body.n - m->at, most);
+    const char *from = m->body.p + m->at, *end = memmem(from, n, mark.p, mark.n);
     if (!end) return false;
     *out = (um_str){from, (size_t)(end - from)};
     m->at += out->n + mark.n;

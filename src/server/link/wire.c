@@ -179,18 +179,18 @@ static um_status alloc_array(reader *r, size_t n, size_t bytes, size_t least, vo
 }
 
 static um_status take_texts(reader *r, uint32_t n, const um_str **out) {
-    void *room;
-    um_status st = alloc_array(r, n, sizeof(um_str), 4, &room);
-    um_str *text = (um_str *)room;
+    void *array;
+    um_status st = alloc_array(r, n, sizeof(um_str), 4, &array);
+    um_str *text = (um_str *)array;
     for (uint32_t i = 0; i < n && !st; i++) st = take_text(r, &text[i]);
     *out = text;
     return st;
 }
 
 static um_status take_pairs(reader *r, uint32_t n, const um_pair **out) {
-    void *room;
-    um_status st = alloc_array(r, n, sizeof(um_pair), 8, &room);
-    um_pair *pair = (um_pair *)room;
+    void *array;
+    um_status st = alloc_array(r, n, sizeof(um_pair), 8, &array);
+    um_pair *pair = (um_pair *)array;
     for (uint32_t i = 0; i < n && !st; i++) {
         st = take_text(r, &pair[i].name);
         if (!st) st = take_text(r, &pair[i].value);
@@ -202,18 +202,18 @@ static um_status take_pairs(reader *r, uint32_t n, const um_pair **out) {
 /* Takes an array of numbers. Points into the frame if byte order and alignment are right, else copies. */
 static um_status take_numbers(reader *r, size_t bytes, uint32_t n, const void **out) {
     const char *p = NULL;
-    void *room;
+    void *array;
     um_status st = take(r, bytes, bytes, n, &p);
     if (st) return st;
     *out = p;
     if (n == 0 || bytes == 1 || (IS_LITTLE_ENDIAN && (uintptr_t)p % bytes == 0)) return UM_OK;
     size_t end = r->at;
     r->at -= bytes * n;
-    st = alloc_array(r, n, bytes, bytes, &room);
+    st = alloc_array(r, n, bytes, bytes, &array);
     if (st) return st;
     r->at = end;
-    reorder_all(room, p, bytes, n);
-    *out = room;
+    reorder_all(array, p, bytes, n);
+    *out = array;
     return UM_OK;
 }
 
