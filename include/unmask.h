@@ -189,7 +189,7 @@ typedef struct um_config {
     float kv_memory_share;          /* 0..1: share of the free memory that an automatic number of pages may take */
     float gpu_memory_utilization;   /* 0..1: share of a GPU's memory that weights, activations and pages may take */
     bool enforce_eager;             /* a GPU runs every pass without a CUDA graph */
-    bool deterministic;             /* an answer does not depend on the requests beside it; always so on the CPU */
+    bool deterministic;             /* an answer does not depend on other requests; always true on the CPU */
     int32_t compat;                 /* UM_COMPAT_* */
     char kv_cache_layout[16];       /* "unified": keys and values in one pool of memory; "distinct": in one pool each */
     bool disable_prefix_caching;    /* no request reuses the keys that another one stored for the same beginning of a

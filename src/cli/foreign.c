@@ -11,7 +11,7 @@
 #define ONE_HOST    "an engine runs on one host; `unmask worker` adds engines of other hosts"
 #define NO_GROUP    "an engine is one process, so there is no group of processes to set up"
 #define NO_EXCHANGE "an engine has all experts, so engines exchange no tokens"
-#define NO_GRAPHS   "the CPU runs every pass eagerly; a GPU records graphs of its own accord (--enforce-eager)"
+#define NO_GRAPHS   "the CPU runs every pass eagerly; a GPU records graphs unless --enforce-eager is set"
 #define NO_CUDA     "--device cuda:N names the GPU"
 #define ONE_KERNEL  "a device has one implementation of each operation"
 #define NO_SHARE    "the CPU has no separate memory; --kv-memory-share and --num-pages limit the KV pages"

@@ -50,7 +50,7 @@ const um_option um_sampling_options[] = {
     {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
      "continue the answer after the end-of-sequence token"},
     {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
-     "report the log-probability of each token of the answer, and those of this many most likely tokens at its "
+     "report the log-probability of each token of the answer, and of this many most likely tokens at its "
      "position"},
 };
 const size_t um_n_sampling_options = UM_LEN(um_sampling_options);

@@ -30,10 +30,10 @@ const um_option um_engine_options[] = {
      "KV pages per engine; auto means enough for max_num_reqs requests of full length, limited by kv_memory_share, or "
      "by gpu_memory_utilization on a GPU"},
     {"kv_memory_share", NULL, UM_OPT_FLOAT, C(kv_memory_share), 0.001, 1, NULL, "0.25", NULL, "SHARE", "Engine",
-     "share of the available memory for the KV pages of all engines together if num_pages is auto; for the CPU"},
+     "on the CPU, if num_pages is auto: share of the available memory for the KV pages of all engines together"},
     {"gpu_memory_utilization", "mem_fraction_static", UM_OPT_FLOAT, C(gpu_memory_utilization), 0.01, 1, NULL, "0.9",
      NULL, "SHARE", "Engine",
-     "share of a GPU's memory that weights, activations and KV pages may take if num_pages is auto"},
+     "on a GPU, if num_pages is auto: share of its memory that weights, activations and KV pages may take"},
     {"enforce_eager", "disable_cuda_graph", UM_OPT_BOOL, C(enforce_eager), 0, 0, NULL, "false", NULL, NULL, "Engine",
      "run every pass on a GPU kernel by kernel, without CUDA graphs"},
     {"disable_prefix_caching", "disable_radix_cache", UM_OPT_BOOL, C(disable_prefix_caching), 0, 0, NULL, "false", NULL,

@@ -16,8 +16,8 @@ const um_option um_model_options[] = {
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "number type of matrix products; auto means the type of the stored weights"},
     {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",
-     "an answer does not depend on the requests beside it; off, a GPU may use faster products that add in an order of "
-     "their own"},
+     "keep answers independent of the other requests in a step; with --no-deterministic a GPU may use faster products "
+     "whose order of sums depends on those requests"},
     {"chat_template", NULL, UM_OPT_STR, C(chat_template), 0, 0, NULL, NULL, NULL, "FILE", "Model",
      "chat template to use instead of the model's own: a file, the text of a template, or a "
      "name: " UM_CHAT_BUILTIN_NAMES},
@@ -37,7 +37,8 @@ const um_option um_model_options[] = {
      "of --data-parallel-size"},
     {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "auto", "0", "N",
      "Engine",
-     "largest number of tokens in one step; auto means 4096, or, for run and chat, as many as prompt and answer need"},
+     "largest number of tokens in one step; auto means 4096; for run and chat it means as many as prompt and answer "
+     "need"},
 };
 const size_t um_n_model_options = UM_LEN(um_model_options);
 

@@ -16,7 +16,7 @@ error_is() {
     jq -e '.error | has("param") and has("code")' "$work/body"
 }
 
-# generate TOKENS [MEMBERS]: requests so many tokens for a short prompt, or with these members. The response goes to
+# generate TOKENS [MEMBERS]: sends a short prompt with max_tokens TOKENS and these members. The response goes to
 # $work/first.
 generate() {
     curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" \

@@ -18,8 +18,8 @@ typedef struct um_release {
 } um_release;
 
 /* Finds a release by the name of its configuration ("sdar_8b") or by its own ("JetLM/SDAR-8B-Chat", with or without the
- * organisation). Letter case and punctuation don't count. n_layers: the first so many layers, 0 is all. Free the
- * release with um_release_free. UM_EINVAL: no such name, or not that many layers. */
+ * organisation). Letter case and punctuation don't count. n_layers: number of layers, counted from the first; 0 = all.
+ * Free the release with um_release_free. UM_EINVAL: no such name, or not that many layers. */
 um_status um_release_find(um_release *out, const char *name, int32_t n_layers, um_err *err);
 void um_release_free(um_release *r);
 /* The name of the configuration of release i; NULL behind the last. Several releases share a configuration. */

@@ -9,8 +9,8 @@
 static const um_option params[] = {
     {"entropy_bound", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, entropy_bound), 0, 1000, NULL, "0.15", NULL, "NATS",
      "Decoding (samplers)",
-     "sampler entropy_bound: accept positions in order of rising entropy, as long as the entropies of those before "
-     "add up to at most this, in nats"},
+     "sampler entropy_bound: accept positions from the lowest entropy up, while the sum of the entropies accepted so "
+     "far is at most this, in nats"},
 };
 
 static void entropy_bound_accept(const um_sampler_input *c, um_decision *d) {

@@ -12,7 +12,7 @@ const um_option um_block_options[4] = {
      "0.1", NULL, "SHARE", "Decoding (blocks)", "start the next block when this share of the last one is filled"},
     {"semi_complete_threshold", "decoded_token_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, semi_complete_threshold),
      0, 1, NULL, "0.9", NULL, "SHARE", "Decoding (blocks)",
-     "force a block to accept a token in each pass once this share of the block before is filled"},
+     "force a block to accept at least one token in each pass once this share of the previous block is filled"},
     {"token_stability_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, token_stability_threshold), 0, 1, NULL, "0",
      NULL, "SHARE", "Decoding (blocks)",
      "start the next block only when the model would keep this share of the last one; unless the sampler edits, any "

@@ -159,7 +159,7 @@ static void submit_job(um_batch_run *r, um_status (*work)(void *, um_err *),
 
 /* ---- Checking the input ------------------------------------------------------------------------------------------ */
 
-/* Returns whether the input was found valid before. Lines may have answers then. */
+/* Returns whether an earlier run found the input valid. Some lines may then have answers already. */
 static bool was_valid(const um_batch_job *b) { return b->at[UM_BATCH_IN_PROGRESS] != 0; }
 
 static um_status prepare_work(void *arg, um_err *err) {

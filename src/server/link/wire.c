@@ -167,8 +167,8 @@ static um_status take_text(reader *r, um_str *out) {
     return UM_OK;
 }
 
-/* Allocates n elements of `bytes` bytes in the arena. First checks that the rest of the frame can hold so many, at
- * `least` bytes each, so that a bad count can't cause a huge allocation. */
+/* Allocates n elements of `bytes` bytes in the arena. First checks that the rest of the frame can hold n
+ * elements of at least `least` bytes, so that a bad count can't cause a huge allocation. */
 static um_status alloc_array(reader *r, size_t n, size_t bytes, size_t least, void **out) {
     *out = NULL;
     if (n > (r->frame.n - r->at) / least) return fail_length(r, n * least);
