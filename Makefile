@@ -30,6 +30,10 @@ CUDA ?=
 NVCC ?= nvcc
 CUDA_ARCHS ?= 80 90a
 CUDA_PTX ?= 90
+# The folder of the objects and products of nvcc. `make cuda-compile`, which `make check` runs where nvcc is installed,
+# compiles all CUDA code once, for CUDA_CHECK_ARCH, in a folder of its own.
+CUDA_BUILD ?= $(BUILD)
+CUDA_CHECK_ARCH ?= 90a
 
 # Uses all cores by default.
 ifeq ($(MAKELEVEL),0)
@@ -94,8 +98,8 @@ TEST_SUPPORT := $(BUILD)/libtest.a
 # read both from build/data/NAME, which all builds share, independent of BUILD.
 TEST_DATA := $(patsubst tests/data/%.tar.xz,build/data/%,$(wildcard tests/data/*.tar.xz))
 
-PLUGIN := $(BUILD)/libunmask-cuda.so
-CUDA_CHECK := $(BUILD)/tests/cuda/check
+PLUGIN := $(CUDA_BUILD)/libunmask-cuda.so
+CUDA_CHECK := $(CUDA_BUILD)/tests/cuda/check
 
 all: $(BUILD)/unmask $(LIBRARY) $(SHARED) $(if $(CUDA),$(PLUGIN)) ## build program, static and shared library (default)
 
@@ -166,12 +170,12 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/gen/commit.h
 NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Werror \
               -Xcompiler -Wno-missing-field-initializers -DUM_BUILD -Iinclude -Isrc -Itests/cuda \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-              -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
+              $(foreach a,$(CUDA_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 # The libraries of CUDA that are linked at run time. The CUDA runtime is linked into the plugin.
 CUDA_LIBS := -lcublasLt
-cuda_objects = $(patsubst %.cu,$(BUILD)/%.cu.o,$(1))
+cuda_objects = $(patsubst %.cu,$(CUDA_BUILD)/%.cu.o,$(1))
 
-$(BUILD)/%.cu.o: %.cu $(BUILD)/cuda-flags
+$(CUDA_BUILD)/%.cu.o: %.cu $(CUDA_BUILD)/cuda-flags
 	@mkdir -p $(@D)
 	$(call say,nvcc)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -185,9 +189,15 @@ $(CUDA_CHECK): $(call cuda_objects,$(CUDA_SRC) $(CUDA_CHECK_SRC)) $(LIBRARY)
 	$(call say,link)
 	$(Q)$(NVCC) -o $@ $^ $(CUDA_LIBS) $(LIBS)
 
-$(BUILD)/cuda-flags: FORCE
+$(CUDA_BUILD)/cuda-flags: FORCE
 	@command -v $(NVCC) > /dev/null || { echo "$(NVCC) is missing: install the CUDA toolkit, or set NVCC" >&2; exit 1; }
 	@$(call rewrite,$(NVCC) $(NVCC_FLAGS))
+
+cuda-products: $(PLUGIN) $(CUDA_CHECK)
+
+cuda-compile: $(LIBRARY) ## compile all CUDA code for one architecture, as `make check` does; needs nvcc, but no GPU
+	@$(MAKE) cuda-products CUDA_BUILD=$(BUILD)/cuda CUDA_ARCHS=$(CUDA_CHECK_ARCH) CUDA_PTX=
+	@echo "CUDA: $(words $(CUDA_SRC) $(CUDA_CHECK_SRC)) files are compiled for sm_$(CUDA_CHECK_ARCH)"
 
 # The built-in chat templates as numbers, for C arrays.
 TEMPLATES := $(wildcard src/text/templates/*.jinja)
@@ -236,7 +246,7 @@ $(BUILD)/gen/commit.h: FORCE
 	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
 
 FORCE:
--include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench $(BUILD)/tools $(EXTENDED:%/unmask=%) -name "*.d" 2>/dev/null)
+-include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench $(BUILD)/tools $(EXTENDED:%/unmask=%) $(CUDA_BUILD:$(BUILD)=) -name "*.d" 2>/dev/null)
 
 # ---- Demonstration and tests -------------------------------------------------------------------------------------- #
 
@@ -252,10 +262,15 @@ demo: ## install what is missing, build, watch the bundled model answer
 	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
 	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
 
+# nvcc compiles with gcc and without sanitizers in any case, so only the plain build compiles CUDA code.
+CUDA_SKIPPED := $(if $(SAN)$(filter clang%,$(CC)),only builds with gcc and without sanitizers compile CUDA code,\
+                $(if $(shell command -v $(NVCC)),,$(NVCC) is not installed, so no CUDA code was compiled))
+CHECKED_CUDA := $(if $(strip $(CUDA_SKIPPED)),,cuda-compile)
+
 check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*'
 	@tools/deps.sh test
-	@$(MAKE) all tests examples
-	@tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+	@$(MAKE) all tests examples $(CHECKED_CUDA)
+	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
 CUDA_TESTS := golden/recordings golden/oracle engine/schedule engine/pressure engine/adapters engine/whole_invariance
 
@@ -417,6 +432,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda cuda-products cuda-compile docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
