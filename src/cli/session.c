@@ -117,6 +117,8 @@ static void print_facts(const um_session *s, const um_config *c) {
     if (um_router_size(s->router) > 1) fprintf(stderr, "%d engines, ", um_router_size(s->router));
     fprintf(stderr, "weights %.1f MB, KV %.1f MB, workspace %.1f MB; opened in %.2f s\n", megabytes(stats.weight_bytes),
             megabytes(stats.kv_bytes), megabytes(stats.workspace_bytes), info.load_seconds);
+    char graphs[UM_GRAPHS_TEXT_MAX];
+    if (um_engine_put_graphs(um_router_engine(s->router, 0), graphs)) fprintf(stderr, "%s\n", graphs);
 }
 
 um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err) {

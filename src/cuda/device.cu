@@ -237,6 +237,7 @@ static const um_backend backend = {
     .forward_free = um_cu_forward_free,
     .memory = um_cu_memory,
     .stats = um_cu_stats,
+    .warm = um_cu_warm,
     .copy_page = um_cu_copy_page,
     .submit = um_cu_submit,
     .wait = um_cu_wait,

@@ -52,6 +52,7 @@ um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n,
 void um_cu_forward_free(um_forward *f);
 um_forward_memory um_cu_memory(const um_forward *f);
 um_forward_stats um_cu_stats(const um_forward *f);
+um_status um_cu_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err);
 void um_cu_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n);
 um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err);
 um_status um_cu_wait(um_forward *f, um_err *err);

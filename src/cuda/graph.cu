@@ -1,32 +1,12 @@
 /* CUDA graphs: one for each padded size of a pass. */
 #include "cuda/pass.cuh"
 
-/* Returns n, rounded up to one of two sizes per power of two, at least 8: 8, 12, 16, 24, 32, 48 ... */
-static int32_t padded(int32_t n, int32_t most) {
-    int32_t step = 8;
-    if (n == 0) return 0;
-    while (n > 2 * step) step *= 2;
-    const int32_t size = n <= step ? step : n <= step + step / 2 ? step + step / 2 : 2 * step;
-    return UM_MIN(size, most);
-}
-
-static int32_t power_of_two(int32_t n) {
-    int32_t size = 1;
-    while (size < n) size *= 2;
-    return size;
-}
-
-um_cu_sizes um_cu_pad(const um_forward *f, const um_cu_sizes *needed) {
-    return {padded(needed->n_tokens, f->c.max_tokens), padded(needed->n_tiles, f->max_tiles),
-            padded(needed->n_rows, f->c.max_rows), power_of_two(needed->n_pieces)};
-}
-
 um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
     return {.n_tokens = sizes->n_tokens,
             .n_spans = f->c.max_spans,
             .n_tiles = sizes->n_tiles,
             .n_rows = sizes->n_rows,
-            .tile_tokens = f->tile_tokens,
+            .tile_tokens = f->limits.tile_tokens,
             .route_block = f->net->route.capacity ? f->net->route_block : 0,
             .vocab = f->net->vocab,
             .page_size = f->c.page_size};
@@ -34,7 +14,7 @@ um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
 
 static bool same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
     return a->n_tokens == b->n_tokens && a->n_tiles == b->n_tiles && a->n_rows == b->n_rows &&
-           a->n_pieces == b->n_pieces;
+           a->n_pieces == b->n_pieces && a->adapts == b->adapts;
 }
 
 static um_status record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
@@ -69,11 +49,46 @@ um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_c
         return UM_OK;
     }
     cudaGraphExec_t exec = NULL;
+    *out = NULL;
+    if (f->full) return UM_OK;
     um_status s = record(f, room, sizes, &exec, err);
+    if (s == UM_ENOMEM) {
+        cudaGetLastError(); /* clears the error */
+        um_warn("no memory for a CUDA graph beside %d others; passes of new sizes run kernel by kernel", f->n_graphs);
+        f->full = true;
+        return UM_OK;
+    }
     if (s) return s;
     um_cu_graph *g = place_for(f);
     *g = {*sizes, exec, (int64_t)f->n_submitted};
     *out = exec;
+    return UM_OK;
+}
+
+/* Records the graph of an expected pass, and copies it to the device. */
+static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
+    const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens), p->n_rows,
+                                um_cu_pieces(f, p->keys), p->adapts};
+    const um_cu_sizes sizes = um_cu_pad(&f->limits, &needed);
+    const um_message_room room = um_cu_room(f, &sizes);
+    cudaGraphExec_t exec;
+    um_status s = um_cu_graph_for(f, &room, &sizes, &exec, err);
+    if (s || !exec) return s;
+    return um_cu_check(cudaGraphUpload(exec, f->d->stream), "cudaGraphUpload", err);
+}
+
+um_status um_cu_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
+    const double start = um_now();
+    size_t before, after, all;
+    if (f->eager) return UM_OK;
+    um_status s = um_cu_use(f->d, err);
+    if (!s) s = um_cu_check(cudaMemGetInfo(&before, &all), "cudaMemGetInfo", err);
+    for (int32_t i = 0; i < n && !s && !f->full && f->n_graphs < UM_CU_WARM_MAX; i++) s = warm_one(f, &size[i], err);
+    if (!s) s = um_cu_check(cudaStreamSynchronize(f->d->stream), "copying graphs to the device", err);
+    if (!s) s = um_cu_check(cudaMemGetInfo(&after, &all), "cudaMemGetInfo", err);
+    if (s) return s;
+    f->stats.warm_seconds = um_now() - start;
+    f->stats.warm_bytes = before > after ? before - after : 0;
     return UM_OK;
 }
 

@@ -240,8 +240,8 @@ static um_forward *sketch(um_device *d, const um_network *n, const um_forward_co
     f->c = *c;
     f->eager = d->config.eager;
     f->partial_bytes = PARTIAL_BYTES;
-    f->tile_tokens = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, d->dtype);
-    f->max_tiles = UM_CEIL_DIV(c->max_tokens, f->tile_tokens) + c->max_spans;
+    const int32_t tile = um_cu_tile_tokens(w.n_heads, w.n_kv_heads, w.head_dim, d->dtype);
+    f->limits = {c->max_tokens, UM_CEIL_DIV(c->max_tokens, tile) + c->max_spans, c->max_rows, tile};
     return f;
 }
 

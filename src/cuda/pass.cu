@@ -56,7 +56,7 @@ typedef struct launch {
     um_forward *f;
     um_cu_batch b;
     um_cu_sizes sizes;
-    bool selects, adapts; /* spans keep sparse keys, use adapters */
+    bool selects; /* spans keep sparse keys */
     cudaStream_t s;
     um_err *err;
     um_status status; /* the first error */
@@ -81,7 +81,7 @@ static void linear(launch *p, const um_linear *w, const um_cu_low_rank *low_rank
         return;
     }
     if (w->bias) um_cu_add_bias(y, w->bias->data, rows_of(p), m->rows, out_type, p->s);
-    if (low_rank && p->adapts)
+    if (low_rank && p->sizes.adapts)
         um_cu_low_rank_add(&p->b, low_rank, m->in, m->rows, f->net->rank_max, m->type, x, f->low, out_type, y, p->s);
     check(p, what);
 }
@@ -245,22 +245,19 @@ um_status um_cu_record(um_forward *f, const um_message_room *room, const um_cu_s
     return start_body(&p);
 }
 
-/* Returns the number of pieces of the span that reads the most keys. */
-static int32_t pieces_of(const um_forward *f, const um_batch *b) {
-    const int32_t piece = um_cu_piece_keys(f->net->kind[0].head_dim);
-    int32_t most = 1;
-    for (int32_t i = 0; i < b->n_spans; i++) most = UM_MAX(most, UM_CEIL_DIV(b->span[i].keys.end, piece));
-    return most;
+int32_t um_cu_pieces(const um_forward *f, int32_t end) {
+    return UM_MAX(1, UM_CEIL_DIV(end, um_cu_piece_keys(f->net->kind[0].head_dim)));
 }
 
 static launch launch_of(um_forward *f, const um_batch *b, um_message_room *room, um_err *err) {
     launch p = {.f = f, .s = f->d->stream, .err = err};
+    um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->limits.tile_tokens), b->n_rows, 1, false};
     for (int32_t i = 0; i < b->n_spans; i++) {
         p.selects |= b->span[i].select != NULL;
-        p.adapts |= b->span[i].adapter >= 0;
+        needed.adapts |= b->span[i].adapter >= 0;
+        needed.n_pieces = UM_MAX(needed.n_pieces, um_cu_pieces(f, b->span[i].keys.end));
     }
-    const um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->tile_tokens), b->n_rows, pieces_of(f, b)};
-    p.sizes = um_cu_pad(f, &needed);
+    p.sizes = um_cu_pad(&f->limits, &needed);
     *room = um_cu_room(f, &p.sizes);
     p.b = view_of(f, room);
     return p;
@@ -276,7 +273,7 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
                        f->message_bytes);
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
-    if (!p.selects && !p.adapts && !f->eager && !f->profile) s = um_cu_graph_for(f, &room, &p.sizes, &graph, err);
+    if (!p.selects && !f->eager && !f->profile) s = um_cu_graph_for(f, &room, &p.sizes, &graph, err);
     if (s) return s;
     if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
     else s = start_body(&p);

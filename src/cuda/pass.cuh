@@ -3,11 +3,7 @@
 #define UM_CUDA_PASS_CUH
 
 #include "cuda/device.cuh"
-
-/* The sizes to which a pass is padded. Passes of the same sizes run the same graph. */
-typedef struct um_cu_sizes {
-    int32_t n_tokens, n_tiles, n_rows, n_pieces;
-} um_cu_sizes;
+#include "cuda/sizes.h"
 
 /* Events between the operations of a pass, while a profile runs. */
 enum { UM_CU_MARKS_MAX = 8192 };
@@ -25,7 +21,10 @@ typedef struct um_cu_end {
     unsigned long long from, to;
 } um_cu_end;
 
-enum { UM_CU_GRAPHS_MAX = 256 };
+enum {
+    UM_CU_GRAPHS_MAX = 256,
+    UM_CU_WARM_MAX = 128 /* graphs that are recorded at the start */
+};
 
 typedef struct um_cu_graph {
     um_cu_sizes sizes;
@@ -67,7 +66,7 @@ struct um_forward {
     void *head_scratch, *moe_scratch, *select_scratch;
     float *partial; /* pieces of attention */
     size_t partial_bytes;
-    int32_t tile_tokens, max_tiles;
+    um_cu_limits limits;
     size_t select_keys; /* most keys outside a block that a selection may score */
 
     /* The message of the pass, in pinned host memory and on the device, and the answers in pinned host memory. */
@@ -86,16 +85,18 @@ struct um_forward {
     um_cu_graph graph[UM_CU_GRAPHS_MAX];
     int n_graphs;
     bool eager; /* never record graphs */
+    bool full;  /* the device had no memory for a further graph */
     um_profile *profile;
     um_cu_marks *marks;    /* NULL without a profile */
     const um_batch *batch; /* the submitted pass, until um_cu_wait */
 };
 
 /* ---- Sizes and graphs (graph.cu) ---- */
-/* Returns the sizes to which a pass is padded. */
-um_cu_sizes um_cu_pad(const um_forward *f, const um_cu_sizes *needed);
 um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
-/* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. */
+/* Returns the pieces of a span that reads the keys below `end`. */
+int32_t um_cu_pieces(const um_forward *f, int32_t end);
+/* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. *out is NULL
+ * when the device has no memory for it. */
 um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
                           um_err *err);
 void um_cu_graphs_free(um_forward *f);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "engine/engine.h"
+#include "engine/expect.h"
 
 /* ---- Creation ---------------------------------------------------------------------------------------------------- */
 
@@ -49,6 +50,12 @@ static um_kv_layout kv_layout(const um_engine *e) {
     return um_streq(e->config.kv_cache_layout, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
 }
 
+/* Returns the tokens of a block by default. */
+static int32_t block_of(const um_engine *e) {
+    const int32_t given = e->config.decoding.block_size, trained = e->model->arch.block;
+    return given ? given : trained ? trained : 32;
+}
+
 /* Resolves the automatic sizes that depend on the model. */
 static void resolve_sizes(um_engine *e) {
     const um_arch *a = &e->model->arch;
@@ -60,7 +67,7 @@ static void resolve_sizes(um_engine *e) {
                 a->max_position);
         e->max_len = a->max_position;
     }
-    int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    const int32_t block = block_of(e);
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
     if (a->block && c->page_size % block && !c->disable_prefix_caching)
         um_warn("page_size %d is no multiple of the block size %d, so requests share no prefixes", c->page_size, block);
@@ -119,7 +126,7 @@ static um_status resolve_pages(um_engine *e, um_err *err) {
     um_config *c = &e->config;
     const um_arch *a = &e->model->arch;
     um_device_info d;
-    const int32_t block = c->decoding.block_size ? c->decoding.block_size : a->block ? a->block : 32;
+    const int32_t block = block_of(e);
     if (c->num_pages > 0) return UM_OK;
     c->num_pages = 0;
     /* Guidance needs two tables for an answer. The default number of pages still suffices, because few answers are as
@@ -177,6 +184,32 @@ static um_status allocate(um_engine *e, um_err *err) {
     return UM_OK;
 }
 
+/* Lets the backend prepare for the passes that will be frequent. */
+static um_status warm(um_engine *e, um_err *err) {
+    enum { SIZES_MAX = 512 };
+    const um_config *c = &e->config;
+    const um_expectation x = {.max_reqs = c->max_num_reqs,
+                              .max_tokens = c->max_num_batched_tokens,
+                              .max_len = e->max_len,
+                              .block = block_of(e),
+                              .whole = e->whole,
+                              .adapts = e->model->net.n_adapters > 0};
+    um_pass_size size[SIZES_MAX];
+    char text[UM_GRAPHS_TEXT_MAX];
+    if (!e->model->backend->warm || c->enforce_eager) return UM_OK;
+    um_status st = e->model->backend->warm(e->forward, size, um_expect_passes(&x, size, SIZES_MAX), err);
+    if (!st && um_engine_put_graphs(e, text)) um_log(UM_LOG_INFO, "%s", text);
+    return st;
+}
+
+bool um_engine_put_graphs(const um_engine *e, char out[UM_GRAPHS_TEXT_MAX]) {
+    const um_backend *b = e->model->backend;
+    const um_forward_stats t = b->stats ? b->stats(e->forward) : (um_forward_stats){0};
+    snprintf(out, UM_GRAPHS_TEXT_MAX, "graphs: %d recorded in %.1f s, %.0f MB", t.graphs, t.warm_seconds,
+             (double)t.warm_bytes / 1e6);
+    return t.graphs > 0;
+}
+
 static size_t longest_token(const um_tok *t) {
     size_t most = 4; /* the three bytes of U+FFFD and a separator */
     for (int32_t i = 0; i < um_tok_size(t); i++) most = UM_MAX(most, um_tok_bytes(t, i).n + 1);
@@ -221,6 +254,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     const um_forward_config config = forward_config(e);
     st = m->backend->forward_new(&e->forward, m->device, &m->net, &config, err);
     if (!st) st = allocate(e, err);
+    if (!st) st = warm(e, err);
 done:
     if (st) {
         um_engine_free(e);

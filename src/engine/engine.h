@@ -86,6 +86,7 @@ struct um_engine {
     um_pages pages;
     size_t token_bytes_max; /* largest text of a token, in bytes */
     const char *sampler;    /* the sampler of a request that uses the defaults */
+    bool whole;             /* such a request feeds whole sequences */
 
     um_sequence *waiting, **waiting_tail; /* the queue, by rank */
     int32_t max_waiting_priority;         /* no answer in the queue has a higher priority number */
@@ -126,7 +127,8 @@ um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, 
 /* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
 /* Checks that the shortest possible request with the engine's defaults can run. um_engine_new thereby refuses defaults
- * that contradict each other or the model. Stores the name of the sampler that such a request uses. */
+ * that contradict each other or the model. Stores the sampler of such a request, and whether it feeds whole
+ * sequences. */
 um_status um_sequence_check_defaults(um_engine *e, um_err *err);
 /* Frees the answer and releases its pages. NULL is allowed. */
 void um_sequence_free(um_sequence *j, um_engine *e);
@@ -145,6 +147,10 @@ void um_engine_queue(um_engine *e, um_sequence *j, int64_t id);
 void um_engine_fail(um_engine *e, const um_err *why);
 /* Returns UM_OK while the engine works, else the error that it failed with. */
 um_status um_engine_check_works(const um_engine *e, um_err *err);
+/* Writes how many CUDA graphs were recorded at the start, and what they took, as one line without its end. Returns
+ * false when there are none. Must be called between steps. */
+enum { UM_GRAPHS_TEXT_MAX = 96 };
+bool um_engine_put_graphs(const um_engine *e, char out[UM_GRAPHS_TEXT_MAX]);
 /* ---- engine.c: the two halves of um_engine_step; a router waits for its other engines between them ---- */
 /* Returns UM_EINVAL when the engine is in the middle of a step. */
 um_status um_engine_check_step(const um_engine *e, um_err *err);

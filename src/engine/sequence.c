@@ -362,6 +362,7 @@ um_status um_sequence_check_defaults(um_engine *e, um_err *err) {
     st = um_sequence_new(&j, e, &r, 0, why);
     if (!st) st = um_req_check_unread_params(&j->req, &r.decoding, NULL, why);
     if (!st) e->sampler = j->req.sampler ? j->req.sampler->name : "none";
+    if (!st) e->whole = j->req.strategy->fills_gaps;
     um_sequence_free(j, e);
     return st == UM_ELIMIT ? um_fail_in(why, "no request can run, not even one of a single token") : st;
 }

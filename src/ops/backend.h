@@ -37,10 +37,19 @@ typedef struct um_forward_memory {
     size_t workspace; /* bytes of activations, saved rows, scratch pages and scratch memory */
 } um_forward_memory;
 
+/* The size of a pass that is expected. Its tokens are divided equally among its spans. */
+typedef struct um_pass_size {
+    int32_t n_tokens, n_spans, n_rows;
+    int32_t keys; /* the largest visibility index that a span reads, plus 1 */
+    bool adapts;  /* spans use adapters */
+} um_pass_size;
+
 /* Counters and times of the passes of a um_forward. */
 typedef struct um_forward_stats {
     int64_t passes, replays; /* finished passes; those of them that replayed a CUDA graph */
     int32_t graphs;          /* recorded CUDA graphs */
+    double warm_seconds;     /* how long `warm` took */
+    size_t warm_bytes;       /* device memory that it took */
     double pass_seconds;     /* of the last pass: from the start of its first kernel to the end of its last one */
     double gap_seconds;      /* from the end of the pass before to the start of the last pass; 0: there was none */
 } um_forward_stats;
@@ -81,6 +90,10 @@ struct um_backend {
     um_forward_memory (*memory)(const um_forward *f);
     /* Returns the counters and times of finished passes. Must be called between passes. NULL: they are not measured. */
     um_forward_stats (*stats)(const um_forward *f);
+    /* Prepares for passes of these sizes, the most important ones first, so that the first of them take no longer than
+     * later ones. Runs no pass. Must be called before the first pass. A device without room for all sizes prepares for
+     * as many as it can. NULL: there is nothing to prepare. Errors: UM_EDEVICE. */
+    um_status (*warm)(um_forward *f, const um_pass_size *size, int32_t n, um_err *err);
     /* Copies the keys and values of a page's first n positions to another page. Must be called between passes. The next
      * pass reports an error of the copy. */
     void (*copy_page)(um_forward *f, int32_t from, int32_t to, int32_t n);

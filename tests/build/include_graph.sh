@@ -15,7 +15,7 @@ server/worker
 server/link
 server/config server/http server/work
 engine
-decode kv model
+cuda decode kv model
 ops text
 base'
 

@@ -161,6 +161,18 @@ static um_status wait_pass(um_forward *f, um_err *err) {
     return s;
 }
 
+static int n_warmed;
+static int32_t n_expected;
+
+static um_status warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
+    (void)f;
+    (void)err;
+    n_warmed++;
+    n_expected = n;
+    assert_true(size[0].n_tokens > 0 && size[0].n_spans == 1);
+    return UM_OK;
+}
+
 static um_ops guarded_ops;
 static um_backend guarded;
 const um_backend *const um_backends_all[] = {&guarded, &um_backend_ref, NULL};
@@ -188,6 +200,7 @@ static int open_region(void **state) {
     guarded.vector_free = vector_free;
     guarded.forward_new = forward_new;
     guarded.forward_free = forward_free;
+    guarded.warm = warm;
     guarded.copy_page = copy_page;
     guarded.submit = submit;
     guarded.wait = wait_pass;
@@ -300,6 +313,23 @@ static void answers_equal_those_of_the_reference(void **state) {
     assert_true(n_copies > 0);
 }
 
+static void the_engine_names_its_passes_unless_they_are_eager(void **state) {
+    (void)state;
+    for (int eager = 0; eager < 2; eager++) {
+        um_config c;
+        char path[128];
+        test_engine t;
+        test_config(&c, "sdar", path, sizeof path);
+        snprintf(c.device, sizeof c.device, "cpu");
+        c.enforce_eager = eager;
+        n_warmed = n_expected = 0;
+        test_open(&t, &c);
+        test_close(&t);
+        assert_int_equal(n_warmed, !eager);
+        assert_int_equal(n_expected > 0, !eager);
+    }
+}
+
 /* A child process that reads a norm of an open model from outside ends with SIGSEGV. */
 static void an_access_from_outside_ends_the_program(void **state) {
     (void)state;
@@ -325,6 +355,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_access_from_outside_ends_the_program),
         cmocka_unit_test(answers_equal_those_of_the_reference),
+        cmocka_unit_test(the_engine_names_its_passes_unless_they_are_eager),
     };
     return cmocka_run_group_tests_name("guarded backend", tests, open_region, close_region);
 }

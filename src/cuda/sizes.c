@@ -1,0 +1,51 @@
+/* The padded sizes of passes. */
+#include "cuda/sizes.h"
+
+#include "base/base.h"
+
+enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, SPAN_TOKENS = 32 };
+
+/* Returns n, rounded up to one of two sizes per power of two, at least `least`. */
+static int32_t rounded(int32_t n, int32_t least) {
+    int32_t step = least;
+    while (n > 2 * step) step *= 2;
+    return n <= step ? step : n <= step + step / 2 ? step + step / 2 : 2 * step;
+}
+
+static int32_t padded_tokens(const um_cu_limits *l, int32_t n) {
+    return n ? UM_MIN(rounded(n, TOKENS_LEAST), l->max_tokens) : 0;
+}
+
+/* A pass whose spans have SPAN_TOKENS tokens or more needs the first number. */
+static int32_t padded_tiles(const um_cu_limits *l, int32_t n, int32_t n_tokens) {
+    int32_t size = UM_MAX(1, UM_CEIL_DIV(n_tokens, UM_MIN(l->tile_tokens, SPAN_TOKENS)));
+    if (n == 0) return 0;
+    while (size < n) size *= 2;
+    return UM_MIN(size, l->max_tiles);
+}
+
+static int32_t padded_rows(const um_cu_limits *l, int32_t n, int32_t n_tokens) {
+    if (n == 0) return 0;
+    const int32_t size = rounded(n, ROWS_LEAST);
+    return UM_MIN(n <= n_tokens ? UM_MIN(size, n_tokens) : size, l->max_rows);
+}
+
+static int32_t power_of_two(int32_t n) {
+    int32_t size = 1;
+    while (size < n) size *= 2;
+    return size;
+}
+
+um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed) {
+    const int32_t n_tokens = padded_tokens(l, needed->n_tokens);
+    return (um_cu_sizes){.n_tokens = n_tokens,
+                         .n_tiles = padded_tiles(l, needed->n_tiles, n_tokens),
+                         .n_rows = padded_rows(l, needed->n_rows, n_tokens),
+                         .n_pieces = power_of_two(needed->n_pieces),
+                         .adapts = needed->adapts};
+}
+
+int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens) {
+    if (n_tokens == 0 || n_spans == 0) return 0;
+    return UM_CEIL_DIV(UM_CEIL_DIV(n_tokens, n_spans), tile_tokens) * n_spans;
+}

@@ -1,0 +1,40 @@
+/* sizes: the sizes to which a pass is padded, so that few CUDA graphs serve all passes. Plain arithmetic without CUDA.
+ * Any thread. */
+#ifndef UM_CUDA_SIZES_H
+#define UM_CUDA_SIZES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The sizes of a pass. Passes of the same padded sizes run the same graph. */
+typedef struct um_cu_sizes {
+    int32_t n_tokens, n_tiles, n_rows;
+    int32_t n_pieces; /* pieces of the keys that attention reads, of the span with most of them */
+    bool adapts;      /* spans use adapters */
+} um_cu_sizes;
+
+/* The largest sizes of a pass, and the most tokens of a tile. */
+typedef struct um_cu_limits {
+    int32_t max_tokens, max_tiles, max_rows, tile_tokens;
+} um_cu_limits;
+
+/* Returns the padded sizes of a pass. None is smaller than needed, or larger than its limit. Padded sizes stay as they
+ * are. Each has few values:
+ *
+ * tokens  0, 8, 12, 16, 24, 32, 48 ...: two for each power of two
+ * tiles   a number that follows from the padded tokens, and its doubles
+ * rows    0, 64, 96, 128, 192 ..., or the padded tokens when these are fewer: the product of a head with less than 64
+ *         rows takes as long as with 64, because it waits for the weights
+ * pieces  the powers of two */
+um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
+/* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */
+int32_t um_cu_tiles_of(int32_t n_tokens, int32_t n_spans, int32_t tile_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
