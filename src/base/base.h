@@ -342,8 +342,8 @@ typedef struct um_profile {
     um_err err;  /* the first write error */
 } um_profile;
 
-/* Starts a trace in a file, overwriting an existing one, and sets the sums to 0. Does nothing when the profile is on.
- * UM_EIO. */
+/* Starts a trace in a file, overwriting an existing one, and sets the sums to 0. Without a path it keeps the sums only.
+ * Does nothing when the profile is on. UM_EIO. */
 um_status um_profile_start(um_profile *p, const char *path, um_err *err);
 /* Adds a span that was measured elsewhere, within the open span. start and end are times of um_now. */
 void um_profile_add(um_profile *p, const char *name, double start, double end, int32_t size);
