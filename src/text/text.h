@@ -25,6 +25,8 @@ void um_ids_free(um_ids *v);
  * special_tokens_map.json and added_tokens.json are optional side files. Errors: UM_ENOENT (names the files looked
  * for), UM_EPARSE, UM_EUNSUPPORTED (names the type and the file), UM_ELIMIT. */
 um_status um_tok_open(um_tok **out, const char *dir, um_err *err);
+/* Creates a tokenizer of the words "t0", "t1", … with the ids 0 to size - 1, for models without a checkpoint. */
+um_status um_tok_numbered(um_tok **out, int32_t size, um_err *err);
 void um_tok_close(um_tok *t);
 int32_t um_tok_size(const um_tok *t); /* 1 + highest id */
 
