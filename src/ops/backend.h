@@ -54,6 +54,12 @@ typedef struct um_forward_stats {
     double gap_seconds;      /* from the end of the pass before to the start of the last pass; 0: there was none */
 } um_forward_stats;
 
+/* What a device can do at most, measured. */
+typedef struct um_device_limits {
+    double read_bytes; /* bytes per second that it reads from its memory */
+    double operations; /* additions and multiplications per second of a large matrix product in its dtype */
+} um_device_limits;
+
 typedef struct um_backend um_backend;
 struct um_backend {
     const char *name, *summary;
@@ -67,6 +73,9 @@ struct um_backend {
     um_status (*open)(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err);
     void (*close)(um_device *d); /* d may be NULL; its weights and vectors must have been freed */
     void (*info)(const um_device *d, um_device_info *out);
+    /* Measures what the device can do at most. Takes about a second and up to 3 GB of its memory. Must be called
+     * between passes. NULL: it can't be measured. Errors: UM_ENOMEM, UM_EDEVICE. */
+    um_status (*limits)(um_device *d, um_device_limits *out, um_err *err);
 
     /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards.
      * type is the arithmetic of the products: the device's dtype, or UM_F32 for a layer that stays exact (routers). */

@@ -30,6 +30,9 @@ um_status um_host_acquire(um_device *d, um_dev **out, um_err *err);
 /* Releases a device of um_host_acquire. Any thread. */
 void um_host_release(um_device *d, um_dev *dev);
 
+/* The function of um_backend that measures the device (limits.c). */
+um_status um_host_limits(um_device *d, um_device_limits *out, um_err *err);
+
 /* The functions of um_backend for passes (transformer.c). */
 um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                               um_err *err);
