@@ -110,6 +110,10 @@ um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t che
 /* Stores the dtype that "auto" stands for: bf16 when the embedding is stored as bf16, else fp32. Errors: UM_EMODEL when
  * there is no embedding. */
 um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dtype *out, um_err *err);
+/* Sets the parts of m->net that follow from m->arch and the tokenizer (model.c). */
+void um_model_describe(struct um_model *m);
+/* Opens the device and loads the weights and the rotary tables (model.c). um_model_describe must have been called. */
+um_status um_model_open_weights(struct um_model *m, const um_config *c, const um_safetensors *files, um_err *err);
 /* Frees the weights that um_model_load created, also when it failed. */
 void um_model_unload(struct um_model *m);
 

@@ -69,7 +69,7 @@ static um_status load_rotary(um_model *m, um_vector **out, double (*function)(do
 }
 
 /* Describes the model to the backend. The layers with experts and those without are one kind each. */
-static void describe_network(um_model *m) {
+void um_model_describe(um_model *m) {
     const um_arch *a = &m->arch;
     const um_layer_kind kind = {
         .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim, .rope_dim = a->rope_dim};
@@ -108,11 +108,11 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_sa
     if (s) return s;
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     s = um_adapters_open(m, c->lora, c->lora_merge, err);
-    describe_network(m);
+    um_model_describe(m);
     return s;
 }
 
-static um_status open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+um_status um_model_open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
     um_status s = choose_dtype(m, c->dtype, files, err);
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = open_device(m, c, err);
@@ -147,7 +147,7 @@ static um_status open_model(um_model **out, const um_config *c, bool weights, um
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
     if (!s) s = open_facts(m, c, weights, &files, err);
-    if (!s && weights) s = open_weights(m, c, files, err);
+    if (!s && weights) s = um_model_open_weights(m, c, files, err);
     else if (!s) m->n_params = um_arch_params(&m->arch);
     for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close_file(&m->lora[i]);
     um_safetensors_close(files); /* the backend has copied the weights */

@@ -189,6 +189,10 @@ void um_safetensors_release(const um_safetensors *s, const um_tensor *t);
 um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n, const char *path, um_err *err);
 /* Creates an empty set of tensors. It is released with um_safetensors_close. */
 um_safetensors *um_safetensors_new(void);
+/* Creates a set of the tensors t [n], whose data lie in the caller's memory. Copies the list with its names; the caller
+ * keeps the data valid as long as *out, which is released with um_safetensors_close. `where` stands for the name of
+ * their file in messages. Errors: UM_EMODEL when a name occurs twice. */
+um_status um_safetensors_list(um_safetensors **out, const um_tensor *t, size_t n, const char *where, um_err *err);
 
 /* ---- the loaded model ---- */
 struct um_model {
@@ -261,6 +265,44 @@ int64_t um_arch_embedding_params(const um_arch *a);
 int64_t um_arch_active_params(const um_arch *a);
 /* Returns the bytes of the keys and values of one token in all layers. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
+
+/* ---- Cost of a forward pass (cost.c) ---- */
+/* The work of a forward pass. */
+typedef struct um_pass_size {
+    int64_t tokens, rows; /* fed tokens, predicted rows */
+    int64_t keys;         /* positions whose keys and values attention reads, summed over the requests */
+    int64_t seen;         /* pairs of a fed token and a position that it sees */
+} um_pass_size;
+/* What a pass must do at least. Norms, biases, activations and written keys are small and not counted. */
+typedef struct um_pass_cost {
+    double weight_bytes; /* weights that are read: every matrix once; of the experts only those that tokens choose */
+    double kv_bytes;     /* keys and values that are read */
+    double operations;   /* additions and multiplications of matrix products and attention */
+    double experts;      /* different experts of a layer that the tokens choose; 0 without experts */
+} um_pass_cost;
+/* Computes the cost. weight_size: bytes of a stored weight; kv: type of the stored keys. The number of experts is the
+ * expectation when each token chooses top_k experts at random: E (1 - (1 - top_k / E)^tokens). A model with a capacity
+ * per block of tokens is counted as if it had none. */
+um_pass_cost um_arch_pass_cost(const um_arch *a, const um_pass_size *p, double weight_size, um_dtype kv);
+
+/* ---- Models without a checkpoint (released.c, random.c) ---- */
+/* The configuration of a released model. */
+typedef struct um_released {
+    const char *name;   /* "sdar-8b" */
+    const char *model;  /* the name of a release */
+    const char *config; /* its config.json, without the fields that no one reads */
+} um_released;
+extern const um_released um_released_all[]; /* name NULL ends the list */
+/* Returns the configuration with this name, or NULL. '-' and '_' are equal. */
+const um_released *um_released_find(const char *name);
+/* Fills in the architecture, cut after the first n_layers layers; 0 keeps all. Errors: UM_ERANGE when there are fewer.
+ */
+um_status um_released_arch(um_arch *out, const um_released *r, int32_t n_layers, um_err *err);
+/* Opens a model of this architecture with random weights: normally distributed with deviation 0.02, and near 1 for
+ * norms. All tensors show the same 64 MiB of memory. Its tokens are the words "t0", "t1", … Reads the options of
+ * um_model_open except those that name a model. *out is released with um_model_close. Errors: those of um_model_open,
+ * um_released_arch. */
+um_status um_model_open_random(um_model **out, const um_config *c, const um_released *r, int32_t n_layers, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -69,6 +69,13 @@ static size_t dtype_lookup(const char *name, um_dtype *type) {
     return 0;
 }
 
+/* Returns the name of a type that the engine computes with. */
+static const char *dtype_name(um_dtype type) {
+    size_t i = 0;
+    while (i + 1 < UM_LEN(dtypes) && dtypes[i].type != type) i++;
+    return dtypes[i].name;
+}
+
 /* ---- One header -------------------------------------------------------------------------------------------------- */
 
 typedef struct header {
@@ -451,6 +458,25 @@ void um_safetensors_close(um_safetensors *s) {
     um_free(s->entry);
     um_arena_free(&s->arena);
     um_free(s);
+}
+
+um_status um_safetensors_list(um_safetensors **out, const um_tensor *t, size_t n, const char *where, um_err *err) {
+    um_safetensors *s = um_safetensors_new();
+    const int32_t file = push_file(s, where);
+    for (size_t i = 0; i < n; i++) {
+        entry *e = push(s);
+        e->tensor = t[i];
+        e->tensor.name = um_arena_strndup(&s->arena, t[i].name, strlen(t[i].name));
+        e->file = file;
+        snprintf(e->dtype, sizeof e->dtype, "%s", dtype_name(t[i].type));
+    }
+    um_status st = sort_names(s, err);
+    if (st) {
+        um_safetensors_close(s);
+        s = NULL;
+    }
+    *out = s;
+    return st;
 }
 
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */

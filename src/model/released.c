@@ -1,0 +1,94 @@
+/* The configurations of released models that can be opened without a checkpoint. */
+#include <jansson.h>
+
+#include "model/model.h"
+
+const um_released um_released_all[] = {
+    {"llada-8b", "GSAI-ML/LLaDA-8B-Instruct",
+     "{\"architectures\": [\"LLaDAModelLM\"], \"model_type\": \"llada\", \"d_model\": 4096, \"n_heads\": 32,"
+     " \"n_kv_heads\": 32, \"n_layers\": 32, \"mlp_hidden_size\": 12288, \"vocab_size\": 126464,"
+     " \"embedding_size\": 126464, \"max_sequence_length\": 4096, \"rope\": true, \"rope_theta\": 500000.0,"
+     " \"rms_norm_eps\": 1e-05, \"layer_norm_type\": \"rms\", \"block_type\": \"llama\","
+     " \"activation_type\": \"silu\", \"weight_tying\": false, \"mask_token_id\": 126336,"
+     " \"eos_token_id\": 126081, \"pad_token_id\": 126081}"},
+    {"sdar-8b", "JetLM/SDAR-8B-Chat",
+     "{\"architectures\": [\"SDARForCausalLM\"], \"model_type\": \"sdar\", \"hidden_size\": 4096,"
+     " \"num_hidden_layers\": 36, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+     " \"intermediate_size\": 12288, \"vocab_size\": 151936, \"max_position_embeddings\": 32768,"
+     " \"rope_theta\": 1000000, \"rms_norm_eps\": 1e-06, \"hidden_act\": \"silu\", \"attention_bias\": false,"
+     " \"tie_word_embeddings\": false, \"block_size\": 4, \"bos_token_id\": 151643,"
+     " \"eos_token_id\": 151643, \"pad_token_id\": 151643, \"mask_token_id\": 151669}"},
+    {"sdar-1.7b", "JetLM/SDAR-1.7B-Chat",
+     "{\"architectures\": [\"SDARForCausalLM\"], \"model_type\": \"sdar\", \"hidden_size\": 2048,"
+     " \"num_hidden_layers\": 28, \"num_attention_heads\": 16, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+     " \"intermediate_size\": 6144, \"vocab_size\": 151936, \"max_position_embeddings\": 32768,"
+     " \"rope_theta\": 1000000, \"rms_norm_eps\": 1e-06, \"hidden_act\": \"silu\", \"attention_bias\": false,"
+     " \"tie_word_embeddings\": false, \"block_size\": 4, \"bos_token_id\": 151643,"
+     " \"eos_token_id\": 151643, \"pad_token_id\": 151643, \"mask_token_id\": 151669}"},
+    {"llada2-mini", "inclusionAI/LLaDA2.0-mini",
+     "{\"architectures\": [\"LLaDA2MoeModelLM\"], \"model_type\": \"llada2_moe\", \"hidden_size\": 2048,"
+     " \"num_hidden_layers\": 20, \"num_attention_heads\": 16, \"num_key_value_heads\": 4, \"head_dim\": 128,"
+     " \"intermediate_size\": 5120, \"moe_intermediate_size\": 512, \"num_experts\": 256,"
+     " \"num_experts_per_tok\": 8, \"num_shared_experts\": 1, \"n_group\": 8, \"topk_group\": 4,"
+     " \"first_k_dense_replace\": 1, \"score_function\": \"sigmoid\", \"moe_router_enable_expert_bias\": true,"
+     " \"norm_topk_prob\": true, \"routed_scaling_factor\": 2.5, \"rms_norm_eps\": 1e-06,"
+     " \"rope_theta\": 600000, \"partial_rotary_factor\": 0.5, \"rotary_dim\": 64,"
+     " \"max_position_embeddings\": 32768, \"vocab_size\": 157184, \"hidden_act\": \"silu\","
+     " \"use_bias\": false, \"use_qkv_bias\": false, \"use_qk_norm\": true, \"tie_word_embeddings\": false,"
+     " \"pad_token_id\": 156892, \"eos_token_id\": 156892}"},
+    {"dream-7b", "Dream-org/Dream-v0-Instruct-7B",
+     "{\"architectures\": [\"DreamModel\"], \"model_type\": \"Dream\", \"hidden_size\": 3584,"
+     " \"num_hidden_layers\": 28, \"num_attention_heads\": 28, \"num_key_value_heads\": 4,"
+     " \"intermediate_size\": 18944, \"vocab_size\": 152064, \"max_position_embeddings\": 131072,"
+     " \"rope_theta\": 1000000.0, \"rms_norm_eps\": 1e-06, \"hidden_act\": \"silu\","
+     " \"tie_word_embeddings\": false, \"mask_token_id\": 151666, \"bos_token_id\": 151643,"
+     " \"eos_token_id\": 151643, \"pad_token_id\": 151643}"},
+    {"llada-moe", "inclusionAI/LLaDA-MoE-7B-A1B-Instruct",
+     "{\"architectures\": [\"LLaDAMoEModelLM\"], \"model_type\": \"llada\", \"hidden_size\": 2048,"
+     " \"num_hidden_layers\": 16, \"num_attention_heads\": 16, \"num_key_value_heads\": 16,"
+     " \"num_experts\": 64, \"num_experts_per_tok\": 8, \"expert_intermediate_size\": 1024,"
+     " \"dense_intermediate_size\": 8192, \"shared_expert_intermediate_size\": null,"
+     " \"moe_layer_freq\": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], \"rope_theta\": 50000.0,"
+     " \"max_position_embeddings\": 8192, \"qk_layernorm\": true, \"attention_bias\": false,"
+     " \"rms_norm_eps\": 1e-05, \"vocab_size\": 157184, \"hidden_act\": \"silu\","
+     " \"tie_word_embeddings\": false, \"mask_token_id\": 156895, \"eos_token_id\": 156892,"
+     " \"pad_token_id\": 156892}"},
+    {NULL, NULL, NULL},
+};
+
+/* Compares two names without regard to '-' and '_'. */
+static bool same_name(const char *a, const char *b) {
+    for (; *a && *b; a++, b++)
+        if ((*a == '_' ? '-' : *a) != (*b == '_' ? '-' : *b)) return false;
+    return *a == *b;
+}
+
+const um_released *um_released_find(const char *name) {
+    for (const um_released *r = um_released_all; r->name; r++)
+        if (same_name(r->name, name)) return r;
+    return NULL;
+}
+
+/* Cuts the configuration after n layers, and its list of the kinds of layers. */
+static void keep_layers(json_t *config, int32_t n) {
+    static const char *const keys[] = {"num_hidden_layers", "n_layers"};
+    json_t *kinds = json_object_get(config, "moe_layer_freq");
+    for (size_t i = 0; i < UM_LEN(keys); i++)
+        if (json_object_get(config, keys[i])) json_object_set_new(config, keys[i], json_integer(n));
+    while (json_array_size(kinds) > (size_t)n) json_array_remove(kinds, json_array_size(kinds) - 1);
+}
+
+um_status um_released_arch(um_arch *out, const um_released *r, int32_t n_layers, um_err *err) {
+    json_t *config = NULL;
+    um_status s = um_json_parse(&config, r->config, strlen(r->config), r->name, err);
+    if (!s) s = um_arch_parse(out, config, r->name, NULL, err);
+    if (!s && n_layers > out->n_layers)
+        s = um_fail(err, UM_ERANGE, "%s has %d layers, but %d are wanted", r->name, out->n_layers, n_layers);
+    if (!s && n_layers) {
+        keep_layers(config, n_layers);
+        s = um_arch_parse(out, config, r->name, NULL, err);
+    }
+    if (!s && out->mask_id < 0) out->mask_id = out->family->mask_id;
+    json_decref(config);
+    return s;
+}
