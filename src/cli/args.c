@@ -83,11 +83,25 @@ static const um_option common_rows[] = {
 
 _Static_assert(UM_COMMAND_SETS_MAX >= UM_OPTION_SETS_MAX + 2, "room for the command's own rows and the common ones");
 
+/* Appends the engine's rows that the command picks, each as a set. */
+static size_t picked_sets(const um_command *self, um_config *config, um_option_set *sets) {
+    um_option_set all[UM_OPTION_SETS_MAX];
+    size_t n = 0, n_all = um_config_option_sets(all, config);
+    for (const char *const *name = self->engine_rows; name && *name; name++) {
+        for (size_t i = 0; i < n_all; i++) {
+            const um_option *row = um_options_find(all[i].rows, all[i].n, *name);
+            if (row) sets[n++] = (um_option_set){row, 1, all[i].base};
+        }
+    }
+    return n;
+}
+
 /* The command's own rows come first and the common rows last, which is their order in --help. */
 static size_t all_sets(const um_command *self, void *own, um_config *config, common *shared, um_option_set *sets) {
     size_t n = 0;
     if (self->n_options) sets[n++] = (um_option_set){self->options, self->n_options, own};
     if (self->engine_options) n += um_config_option_sets(sets + n, config);
+    else n += picked_sets(self, config, sets + n);
     sets[n++] = (um_option_set){common_rows, UM_LEN(common_rows), shared};
     return n;
 }
@@ -104,9 +118,10 @@ static void set_defaults(const um_command *self, const um_option_set *sets, size
 void um_command_options_init(um_command_options *o, const um_command *self) {
     size_t size = 1;
     for (size_t i = 0; i < self->n_options; i++) size = UM_MAX(size, self->options[i].offset + self->options[i].size);
-    *o = (um_command_options){.own = um_zalloc(size), .n_own = self->n_options > 0};
+    *o = (um_command_options){.own = um_zalloc(size)};
     um_config_init(&o->config);
     o->n = all_sets(self, o->own, &o->config, &o->common, o->sets);
+    o->n_own = self->engine_options ? self->n_options > 0 : o->n - 1;
     o->n_shared = o->n - o->n_own - 1;
     set_defaults(self, o->sets, o->n);
 }
@@ -211,7 +226,7 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
     um_err err;
     bool help = false;
     *a = (um_args){.word = UM_NEW_ARRAY(const char *, (size_t)argc + 1)};
-    if (self->engine_options) um_config_init(config);
+    if (self->engine_options || self->engine_rows) um_config_init(config);
     size_t n = all_sets(self, own, config, &shared, sets);
     um_settings s = {.sets = sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
     s.strings = &a->strings;

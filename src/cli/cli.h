@@ -17,8 +17,9 @@ typedef struct um_command {
     const char *examples;        /* command lines that work in the repository's root */
     const um_option *options;    /* rows for the fields of the command's own struct, or NULL */
     size_t n_options;
-    bool engine_options;   /* the command also takes model, engine, decoding and sampling options */
-    const char *arguments; /* possible arguments, for completion: "DIR", "a|b|c", or NULL for any text */
+    bool engine_options;            /* the command also takes model, engine, decoding and sampling options */
+    const char *const *engine_rows; /* without engine_options: names of those that the command takes; NULL ends them */
+    const char *arguments;          /* possible arguments, for completion: "DIR", "a|b|c", or NULL for any text */
     struct {
         const char *name, *value;
     } defaults[4]; /* defaults that differ from those of the rows; unused entries are NULL */
@@ -27,7 +28,8 @@ typedef struct um_command {
 } um_command;
 extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
-    um_cmd_bench, um_cmd_bench_serve, um_cmd_tokenize, um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
+    um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_serve, um_cmd_tokenize, um_cmd_serve, um_cmd_worker, um_cmd_health,
+    um_cmd_help;
 
 /* ---- foreign.c: options of other engines, accepted by every command with engine options ---- */
 extern const um_foreign um_foreign_options[];
@@ -51,9 +53,9 @@ typedef struct um_args {
  * then sets `done` to true and `exit` to 2. */
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config);
 void um_args_free(um_args *a);
-/* The option tables of a command with its defaults, for printing. `sets` has first the command's own table, then the
- * tables that it shares with other commands (engine options), then the options of every command. Must not be copied:
- * the sets point into the struct. */
+/* The option tables of a command with its defaults, for printing. `sets` has first the command's own table and the rows
+ * that it picks, then the tables that it shares with other commands (engine options), then the options of every
+ * command. Must not be copied: the sets point into the struct. */
 #define UM_COMMAND_SETS_MAX 56
 typedef struct um_command_options {
     um_option_set sets[UM_COMMAND_SETS_MAX];
