@@ -227,6 +227,7 @@ static const um_backend backend = {
     .open = open_device,
     .close = close_device,
     .info = device_info,
+    .limits = um_cu_limits,
     .weight = weight_new,
     .weight_free = weight_free,
     .weight_bytes = weight_bytes,
