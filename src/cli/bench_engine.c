@@ -63,6 +63,7 @@ typedef struct bench {
     bool has_limits;
     um_engine_point *point; /* [n_points] */
     size_t n_points;
+    bool lacks_memory; /* for a point */
 } bench;
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
@@ -189,24 +190,43 @@ static um_status measure_batch(bench *b, um_model *m, um_engine_point *p, um_err
     return s;
 }
 
-/* Measures the points [n_batches] of one shape. */
+/* Reports a point that lacks memory. The run fails at its end. */
+static um_status pass_over(bench *b, const um_engine_point *p, const um_err *err) {
+    fprintf(stderr, "unmask bench engine: %s, batch %d: %s\n", p->shape->name, p->batch, err->msg);
+    b->lacks_memory = true;
+    return UM_OK;
+}
+
+/* Stores the tokens that a step may feed: those of the options, or enough for the points [n_batches]. */
+static um_status set_step(const bench *b, const um_engine_point *p, int32_t *tokens, um_err *err) {
+    const int32_t given = b->config.max_num_batched_tokens;
+    *tokens = given ? given : UM_BATCHED_TOKENS_AUTO;
+    for (int i = 0; i < b->n_batches; i++) {
+        const int32_t needed = um_engine_point_tokens(&p[i]);
+        if (given && given < needed)
+            return um_fail(err, UM_EINVAL, "--max-num-batched-tokens: %s with %d requests feeds %d in a step, found %d",
+                           p[i].shape->name, p[i].batch, needed, given);
+        *tokens = UM_MAX(*tokens, needed);
+    }
+    return UM_OK;
+}
+
+/* Measures the points [n_batches] of one shape. A point that needs too much memory is reported, and the rest goes on.
+ */
 static um_status measure_shape(bench *b, um_engine_point *p, um_err *err) {
     um_config c = b->config;
     um_model *m = NULL;
-    int32_t most = UM_BATCHED_TOKENS_AUTO;
-    for (int i = 0; i < b->n_batches; i++) most = UM_MAX(most, um_engine_point_tokens(&p[i]));
-    if (c.max_num_batched_tokens && c.max_num_batched_tokens < most) {
-        for (int i = 0; i < b->n_batches; i++)
-            if (um_engine_point_tokens(&p[i]) > c.max_num_batched_tokens)
-                return um_fail(err, UM_EINVAL, "--max-num-batched-tokens: %s with %d requests needs %d, found %d",
-                               p[i].shape->name, p[i].batch, um_engine_point_tokens(&p[i]), c.max_num_batched_tokens);
-    } else if (!c.max_num_batched_tokens) c.max_num_batched_tokens = most;
-    um_status s = um_model_open_random(&m, &c, p->shape, p->layers, err);
+    um_status s = set_step(b, p, &c.max_num_batched_tokens, err);
+    if (!s) s = um_model_open_random(&m, &c, p->shape, p->layers, err);
     if (!s && !b->opt.quiet)
         fprintf(stderr, "%s: %.1f GB of random weights in %.1f s\n", p->shape->name, (double)m->weight_bytes / 1e9,
                 m->load_seconds);
     if (!s) s = read_device(b, m, err);
-    for (int i = 0; i < b->n_batches && !s; i++) s = measure_batch(b, m, &p[i], err);
+    for (int i = 0; i < b->n_batches && !s; i++) {
+        s = measure_batch(b, m, &p[i], err);
+        if (s == UM_ENOMEM) s = pass_over(b, &p[i], err);
+    }
+    if (s == UM_ENOMEM && !m) s = pass_over(b, p, err);
     um_model_close(m);
     return s;
 }
@@ -235,7 +255,8 @@ static int run_bench(const um_command *self, bench *b, const um_args *words) {
     b->header.tokens_per_pass = (double)b->opt.tokens_per_forward;
     for (int i = 0; i < b->n_shapes && !s; i++) s = measure_shape(b, &b->point[i * b->n_batches], &err);
     if (!s) s = write_svg(b, &err);
-    return s ? um_cli_error(self, &err) : UM_EXIT_OK;
+    if (s) return um_cli_error(self, &err);
+    return b->lacks_memory ? UM_EXIT_DEVICE : UM_EXIT_OK;
 }
 
 static int run(const um_command *self, int argc, char **argv) {

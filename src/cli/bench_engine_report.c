@@ -235,6 +235,7 @@ void um_engine_put_svg(um_buf *out, const um_engine_header *h, const um_engine_p
                   "<text x=\"12\" y=\"42\">");
     put_xml(out, h->device.memory > 0 ? h->device.name : h->machine.cpu);
     um_buf_printf(out, ", %s, context %d, commit %s</text>\n", p->dtype, p->context, h->commit);
-    for (size_t i = 0; i < n; i++) put_bar(out, &p[i], i, longest > 0 ? longest : 1);
+    for (size_t i = 0, row = 0; i < n; i++)
+        if (p[i].step[UM_STEP_DENOISE].n) put_bar(out, &p[i], row++, longest);
     um_buf_puts(out, "</svg>\n");
 }

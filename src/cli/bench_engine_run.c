@@ -92,7 +92,7 @@ static um_step_kind kind_of(const run *r) {
     const um_engine *e = r->e;
     const int32_t block = r->p->block;
     if (all_are(e, UM_PASS_PREFILL)) return UM_STEP_PREFILL;
-    if (all_are(e, UM_PASS_DENOISE) && all_feed(e, r->p->context + block)) return UM_STEP_REFRESH;
+    if (um_strategy_is_whole(r->p->strategy) && all_feed(e, r->p->context + block)) return UM_STEP_REFRESH;
     if (e->space.n_seg != r->p->batch) return UM_N_STEP_KINDS;
     if (all_are(e, UM_PASS_DENOISE) && all_feed(e, block)) return UM_STEP_DENOISE;
     if (all_are(e, UM_PASS_COMMIT) || all_feed(e, 2 * block)) return UM_STEP_COMMIT;

@@ -299,9 +299,9 @@ const um_released *um_released_find(const char *name);
  */
 um_status um_released_arch(um_arch *out, const um_released *r, int32_t n_layers, um_err *err);
 /* Opens a model of this architecture with random weights: normally distributed with deviation 0.02, and near 1 for
- * norms. All tensors show the same 64 MiB of memory. Its tokens are the words "t0", "t1", … Reads the options of
- * um_model_open except those that name a model. *out is released with um_model_close. Errors: those of um_model_open,
- * um_released_arch. */
+ * norms, near 3 for those of queries and keys. All tensors show the same 64 MiB of memory. Its tokens are the words
+ * "t0", "t1", … Reads the options of um_model_open except those that name a model. *out is released with
+ * um_model_close. Errors: those of um_model_open, um_released_arch. */
 um_status um_model_open_random(um_model **out, const um_config *c, const um_released *r, int32_t n_layers, um_err *err);
 
 #ifdef __cplusplus
