@@ -187,6 +187,20 @@ static void the_table_lists_the_longest_first(void **state) {
     um_buf_free(&out);
 }
 
+static void without_a_path_only_the_sums_are_kept(void **state) {
+    (void)state;
+    um_profile p = {0};
+    um_err err = {0};
+    assert_int_equal(um_profile_start(&p, NULL, &err), UM_OK);
+    three_spans(&p);
+    um_profile_flush(&p);
+    assert_int_equal(p.n_spans, 0);
+    assert_int_equal(um_profile_stop(&p, &err), UM_OK);
+    assert_false(p.on);
+    assert_int_equal(sum_of(&p, "inner")->n, 2);
+    assert_int_equal(sum_of(&p, "outer")->n, 1);
+}
+
 static void a_file_that_cannot_be_written_is_an_error(void **state) {
     (void)state;
     um_profile p = {0};
@@ -215,6 +229,7 @@ int main(void) {
         cmocka_unit_test(starting_twice_and_stopping_twice_are_fine),
         cmocka_unit_test(spans_without_room_are_counted),
         cmocka_unit_test(the_table_lists_the_longest_first),
+        cmocka_unit_test(without_a_path_only_the_sums_are_kept),
         cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
     };
     return cmocka_run_group_tests_name("base_profile", tests, make_dir, remove_dir);

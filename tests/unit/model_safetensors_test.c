@@ -339,6 +339,33 @@ static void names_a_truncated_file(void **state) {
     folder_free(dir);
 }
 
+/* ---- Tensors in memory ------------------------------------------------------------------------------------------- */
+
+static void lists_tensors_that_lie_in_memory(void **state) {
+    static const uint16_t data[4] = {1, 2, 3, 4};
+    char name[] = "b";
+    const um_tensor t[] = {{.name = name, .type = UM_BF16, .n_dims = 2, .dim = {2, 2}, .data = data},
+                           {.name = "a", .type = UM_F32, .n_dims = 1, .dim = {1}, .data = data}};
+    um_safetensors *s;
+    um_err err = {0};
+    (void)state;
+    assert_int_equal(um_safetensors_list(&s, t, 2, "memory", &err), UM_OK);
+    name[0] = 'x'; /* the name was copied */
+    const um_tensor *b = um_safetensors_find(s, "b");
+    assert_non_null(b);
+    assert_ptr_equal(b->data, data);
+    assert_int_equal(b->dim[1], 2);
+    assert_string_equal(um_safetensors_at(s, 0)->name, "a");
+    assert_string_equal(um_safetensors_dtype(b), "BF16");
+    assert_string_equal(um_safetensors_file(s, b), "memory");
+    um_safetensors_release(s, b);
+    um_safetensors_close(s);
+    const um_tensor twice[] = {t[1], t[1]};
+    assert_int_equal(um_safetensors_list(&s, twice, 2, "memory", &err), UM_EMODEL);
+    assert_says(&err, "stored twice");
+    assert_null(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_name_type_shape_and_data),
@@ -367,6 +394,7 @@ int main(void) {
         cmocka_unit_test(rejects_an_index_without_a_map),
         cmocka_unit_test(says_what_a_folder_without_safetensors_holds),
         cmocka_unit_test(names_a_truncated_file),
+        cmocka_unit_test(lists_tensors_that_lie_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

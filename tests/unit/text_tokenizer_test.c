@@ -46,6 +46,19 @@ static void word_level_joins_words_with_spaces(void **state) {
     um_tok_close(t);
 }
 
+static void numbered_words_need_no_files(void **state) {
+    (void)state;
+    um_tok *t;
+    um_err err;
+    um_buf out = {0};
+    assert_int_equal(um_tok_numbered(&t, 1000, &err), UM_OK);
+    assert_int_equal(um_tok_size(t), 1000);
+    um_tok_decode(t, (const int32_t[]){0, 999, 1000}, 3, false, &out);
+    assert_text(buf_str(&out), UM_STR("t0 t999"));
+    um_buf_free(&out);
+    um_tok_close(t);
+}
+
 static void a_guarded_word_is_no_special_token(void **state) {
     (void)state;
     um_tok *t;
@@ -192,6 +205,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_a_checkpoint_folder_and_reads_back_what_it_wrote),
         cmocka_unit_test(word_level_joins_words_with_spaces),
+        cmocka_unit_test(numbered_words_need_no_files),
         cmocka_unit_test(a_guarded_word_is_no_special_token),
         cmocka_unit_test(parse_levels_choose_which_tokens_text_can_spell),
         cmocka_unit_test(config_marks_special_tokens_and_asks_for_bos),

@@ -1,0 +1,129 @@
+/* Tests of the measurement of `unmask bench engine` on tiny checkpoints: the steps that it counts, their sizes, limits
+ * and operations. */
+#include <math.h>
+
+#include "cli/bench_engine.h"
+#include "support.h"
+
+static test_engine opened; /* its engine is not used */
+static char path[128];
+static um_config config;
+
+static void open_model(const char *name) {
+    test_config(&config, name, path, sizeof path);
+    test_open(&opened, &config);
+}
+
+static um_engine_point measured(const char *name, const char *strategy, int32_t batch, int32_t block) {
+    open_model(name);
+    um_engine_point p = {.shape = um_released_all, .batch = batch, .block = block, .context = 16, .strategy = strategy};
+    const um_engine_plan plan = {.model = opened.model, .config = &config, .passes = 10, .operations = true};
+    um_err err = {0};
+    if (um_engine_point_measure(&p, &plan, &err)) fail_msg("%s", err.msg);
+    test_close(&opened);
+    return p;
+}
+
+static void check_step(const um_step_result *s, int64_t tokens) {
+    assert_true(s->n > 0);
+    assert_int_equal(s->size.tokens, tokens);
+    assert_true(s->seconds.min > 0 && s->seconds.min <= s->seconds.median && s->seconds.median <= s->seconds.max);
+    assert_true(s->gap.min >= 0 && s->gap.max < s->seconds.max);
+    assert_true(s->limit > 0);
+}
+
+static void check_operations(const um_engine_point *p) {
+    double share = 0, seconds = 0;
+    assert_int_equal(p->n_profiled, 10);
+    for (int32_t i = 0; i < p->n_operations; i++) {
+        share += p->operation[i].share;
+        seconds += p->operation[i].seconds;
+        assert_true(i == 0 || p->operation[i].share <= p->operation[i - 1].share);
+    }
+    assert_true(fabs(share - 1) < 1e-9);
+    assert_true(seconds > 0);
+}
+
+/* Blocks of 4 tokens: three passes over the block alone, then one that also stores it. */
+static void blocks_are_denoised_and_committed(void **state) {
+    (void)state;
+    const um_engine_point p = measured("sdar", "multi_bd", 3, 4);
+    check_step(&p.step[UM_STEP_PREFILL], 3 * (16 + 4));
+    check_step(&p.step[UM_STEP_DENOISE], 3 * 4);
+    check_step(&p.step[UM_STEP_COMMIT], 3 * 8);
+    assert_true(p.step[UM_STEP_DENOISE].n >= 10);
+    assert_int_equal(p.step[UM_STEP_REFRESH].n, 0);
+    assert_true(p.step[UM_STEP_DENOISE].size.keys >= 3 * (16 + 4));
+    assert_true(p.n_burst > 0 && p.burst_seconds > 0 && p.burst_seconds < 0.5);
+    check_operations(&p);
+}
+
+static void a_canvas_is_refreshed_and_denoised(void **state) {
+    (void)state;
+    const um_engine_point p = measured("llada", "dual_cache", 2, 8);
+    check_step(&p.step[UM_STEP_REFRESH], 2 * (16 + 8));
+    check_step(&p.step[UM_STEP_DENOISE], 2 * 8);
+    assert_int_equal(p.step[UM_STEP_DENOISE].size.keys, 2 * (16 + 8));
+    assert_int_equal(p.step[UM_STEP_DENOISE].size.seen, 2 * 8 * (16 + 8));
+    assert_int_equal(p.step[UM_STEP_COMMIT].n, 0);
+    check_operations(&p);
+}
+
+static void shifted_predictions_and_experts_are_measured(void **state) {
+    (void)state;
+    check_step(&measured("dream", "dual_cache", 1, 8).step[UM_STEP_DENOISE], 8);
+    const um_engine_point p = measured("llada2", "multi_bd", 1, 32);
+    check_step(&p.step[UM_STEP_DENOISE], 32);
+    assert_true(p.step[UM_STEP_DENOISE].cost.experts > 0);
+}
+
+/* The model was opened without the rates of the device. */
+static void without_rates_the_fastest_passes_are_the_limit(void **state) {
+    (void)state;
+    const um_engine_point p = measured("sdar", "multi_bd", 1, 4);
+    double most = 0;
+    assert_true(p.limits_of_passes);
+    for (int i = 0; i < UM_N_STEP_KINDS; i++)
+        if (p.step[i].n) most = UM_MAX(most, p.step[i].limit / p.step[i].seconds.min);
+    assert_true(fabs(most - 1) < 1e-9);
+}
+
+/* The host's rates are those of an ordinary machine. */
+static void the_host_measures_its_rates(void **state) {
+    um_device_limits limits;
+    um_err err = {0};
+    (void)state;
+    open_model("sdar");
+    const um_backend *b = opened.model->backend;
+    if (b->limits(opened.model->device, &limits, &err)) fail_msg("%s", err.msg);
+    assert_true(limits.read_bytes > 1e8 && limits.read_bytes < 1e13);
+    assert_true(limits.operations > 1e7 && limits.operations < 1e16);
+    test_close(&opened);
+}
+
+/* Two requests, blocks of 8 tokens, 2 tokens per pass: a block takes 3 passes of 10 ms and a commit of 20 ms. */
+static void tokens_per_second_count_the_first_step_of_a_block(void **state) {
+    um_engine_point p = {.batch = 2, .block = 8, .context = 24};
+    (void)state;
+    p.step[UM_STEP_DENOISE] = (um_step_result){.n = 1, .seconds = {0.01, 0.01, 0.01}};
+    p.step[UM_STEP_COMMIT] = (um_step_result){.n = 1, .seconds = {0.02, 0.02, 0.02}};
+    assert_true(fabs(um_engine_point_tokens_per_second(&p, 2, false) - 2 * 2 / 0.01) < 1e-6);
+    assert_true(fabs(um_engine_point_tokens_per_second(&p, 2, true) - 2 * 8 / (3 * 0.01 + 0.02)) < 1e-6);
+    /* A step that refreshes one of the two requests is needed twice. */
+    p.step[UM_STEP_REFRESH] = p.step[UM_STEP_COMMIT];
+    p.step[UM_STEP_REFRESH].size.tokens = 32;
+    p.step[UM_STEP_COMMIT].n = 0;
+    assert_true(fabs(um_engine_point_tokens_per_second(&p, 2, true) - 2 * 8 / (3 * 0.01 + 0.04)) < 1e-6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_denoised_and_committed),
+        cmocka_unit_test(a_canvas_is_refreshed_and_denoised),
+        cmocka_unit_test(shifted_predictions_and_experts_are_measured),
+        cmocka_unit_test(without_rates_the_fastest_passes_are_the_limit),
+        cmocka_unit_test(the_host_measures_its_rates),
+        cmocka_unit_test(tokens_per_second_count_the_first_step_of_a_block),
+    };
+    return cmocka_run_group_tests_name("bench_engine", tests, NULL, NULL);
+}
