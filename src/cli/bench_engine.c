@@ -279,8 +279,7 @@ const um_command um_cmd_bench_engine = {
         "from the end of the step before to its own end. Prompts are random tokens; adding requests, loading and the "
         "warm-up are not timed. A step is compared with a limit: the bytes that it must read, or the operations that "
         "it must do, at the rates that the same run measures on the device. docs/bench-engine.md explains the report.",
-    .examples = "unmask bench engine --shape sdar-1.7b --layers 1 --context 32 --passes 10\n"
-                "unmask bench engine --shape llada-8b,sdar-8b --device cuda --batch 1,8,32 --operations\n",
+    .examples = "unmask bench engine --shape sdar-1.7b --layers 1 --context 32 --passes 10\n",
     .options = rows,
     .n_options = UM_LEN(rows),
     .engine_rows = engine_rows,

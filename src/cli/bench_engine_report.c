@@ -57,6 +57,14 @@ static void put_title(um_buf *out, const um_engine_point *p) {
                   (double)p->weight_bytes / 1e9, p->kv_dtype, p->context, p->block, p->strategy, p->sampler, p->batch);
 }
 
+/* Appends the names of the columns of put_step. */
+static void put_columns(um_buf *out, bool has_device) {
+    um_buf_printf(out, "  %-8s %5s %7s %6s %9s %9s %9s %9s %8s %-8s %9s %9s", "step", "n", "tokens", "rows",
+                  "ms median", "min", "max", "limit ms", "of limit", "bound by", "gap us", "max");
+    if (has_device) um_buf_printf(out, " %9s", "device ms");
+    um_buf_putc(out, '\n');
+}
+
 static void put_step(um_buf *out, const char *name, const um_step_result *s) {
     um_buf_printf(out, "  %-8s %5zu %7lld %6lld %9.3f %9.3f %9.3f %9.3f %7.1f%% %-8s", name, s->n,
                   (long long)s->size.tokens, (long long)s->size.rows, 1e3 * s->seconds.median, 1e3 * s->seconds.min,
@@ -80,10 +88,7 @@ static void put_operations(um_buf *out, const um_engine_point *p) {
 void um_engine_put_point(um_buf *out, const um_engine_header *h, const um_engine_point *p) {
     const um_step_result *denoise = &p->step[UM_STEP_DENOISE];
     put_title(out, p);
-    um_buf_puts(out,
-                "  step         n  tokens   rows ms median       min       max     limit  of it by       gap us    "
-                "   max");
-    um_buf_puts(out, denoise->device_seconds > 0 ? "    device\n" : "\n");
+    put_columns(out, denoise->device_seconds > 0);
     for (int i = 0; i < UM_N_STEP_KINDS; i++)
         if (p->step[i].n) put_step(out, um_step_kind_names[i], &p->step[i]);
     um_buf_printf(out, "  a denoising pass after a pause of 0.5 s: %.3f ms (median of %zu)\n", 1e3 * p->burst_seconds,
@@ -222,7 +227,9 @@ static void put_bar(um_buf *out, const um_engine_point *p, size_t row, double lo
 
 void um_engine_put_svg(um_buf *out, const um_engine_header *h, const um_engine_point *p, size_t n) {
     double longest = 0;
+    const um_engine_point *first = NULL;
     for (size_t i = 0; i < n; i++) {
+        if (p[i].step[UM_STEP_DENOISE].n && !first) first = &p[i];
         const um_step_result *s = &p[i].step[UM_STEP_DENOISE];
         longest = UM_MAX(longest, UM_MAX(s->seconds.median, s->limit));
     }
@@ -234,7 +241,8 @@ void um_engine_put_svg(um_buf *out, const um_engine_header *h, const um_engine_p
                   "<text x=\"12\" y=\"22\" font-size=\"15\">Denoising step (light) and its limit (dark), ms</text>\n"
                   "<text x=\"12\" y=\"42\">");
     put_xml(out, h->device.memory > 0 ? h->device.name : h->machine.cpu);
-    um_buf_printf(out, ", %s, context %d, commit %s</text>\n", p->dtype, p->context, h->commit);
+    if (first) um_buf_printf(out, ", %s, context %d", first->dtype, first->context);
+    um_buf_printf(out, ", commit %s</text>\n", h->commit);
     for (size_t i = 0, row = 0; i < n; i++)
         if (p[i].step[UM_STEP_DENOISE].n) put_bar(out, &p[i], row++, longest);
     um_buf_puts(out, "</svg>\n");
