@@ -26,7 +26,7 @@ struct um_step_result {
     um_spread gap;     /* the part in which the device had no pass; n_gaps values */
     size_t n_gaps;
     double device_seconds; /* time of the pass on the device; 0: the backend does not measure it */
-    um_pass_size size;     /* means */
+    um_pass_work size;     /* means */
     um_pass_cost cost;     /* of a pass of this size */
     double limit;          /* the least seconds that the device needs for the cost */
     bool reads;            /* reading memory is the limit, not computing */

@@ -18,7 +18,7 @@ const char *const um_step_kind_names[UM_N_STEP_KINDS] = {"prefill", "refresh", "
 typedef struct step {
     double seconds, gap, device_seconds;
     bool has_gap;
-    um_pass_size size;
+    um_pass_work size;
 } step;
 
 typedef struct steps {
@@ -99,9 +99,9 @@ static um_step_kind kind_of(const run *r) {
     return UM_N_STEP_KINDS;
 }
 
-static um_pass_size size_of(const um_engine *e) {
+static um_pass_work size_of(const um_engine *e) {
     const um_pass *s = &e->space;
-    um_pass_size size = {.tokens = s->n_tokens, .rows = s->n_rows};
+    um_pass_work size = {.tokens = s->n_tokens, .rows = s->n_rows};
     for (int32_t i = 0; i < s->n_seg; i++) size.keys += s->seg[i].keys.end - s->seg[i].keys.start;
     for (int32_t i = 0; i < s->n_tokens; i++) size.seen += e->seen_end[i];
     return size;
@@ -285,14 +285,14 @@ static um_spread spread_of(const steps *list, double (*of)(const step *), bool a
     return spread;
 }
 
-static um_pass_size mean_size(const steps *list) {
-    um_pass_size all = {0};
+static um_pass_work mean_size(const steps *list) {
+    um_pass_work all = {0};
     const int64_t n = (int64_t)list->n;
     for (size_t i = 0; i < list->n; i++) {
-        const um_pass_size *s = &list->step[i].size;
+        const um_pass_work *s = &list->step[i].size;
         all.tokens += s->tokens, all.rows += s->rows, all.keys += s->keys, all.seen += s->seen;
     }
-    return (um_pass_size){(all.tokens + n / 2) / n, (all.rows + n / 2) / n, (all.keys + n / 2) / n,
+    return (um_pass_work){(all.tokens + n / 2) / n, (all.rows + n / 2) / n, (all.keys + n / 2) / n,
                           (all.seen + n / 2) / n};
 }
 

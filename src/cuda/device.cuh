@@ -46,7 +46,7 @@ static inline um_status um_cu_use(const um_device *d, um_err *err) {
 um_status um_cu_alloc(void **out, size_t bytes, const char *what, um_err *err);
 
 /* The function of um_backend that measures the device (limits.cu). */
-um_status um_cu_limits(um_device *d, um_device_limits *out, um_err *err);
+um_status um_cu_device_limits(um_device *d, um_device_limits *out, um_err *err);
 
 /* The functions of um_backend for passes (pass.cu). */
 size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_config *c);

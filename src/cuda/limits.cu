@@ -214,7 +214,7 @@ static um_status measure_product(um_device *d, double *rate, um_err *err) {
     return s;
 }
 
-um_status um_cu_limits(um_device *d, um_device_limits *out, um_err *err) {
+um_status um_cu_device_limits(um_device *d, um_device_limits *out, um_err *err) {
     *out = {};
     um_status s = um_cu_use(d, err);
     if (!s) s = measure_read(d, &out->read_bytes, err);

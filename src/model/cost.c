@@ -30,7 +30,7 @@ static void layer_cost(const um_arch *a, int32_t layer, double experts, double w
     *per_token += same + a->route.top_k * routed + router;
 }
 
-um_pass_cost um_arch_pass_cost(const um_arch *a, const um_pass_size *p, double weight_size, um_dtype kv) {
+um_pass_cost um_arch_pass_cost(const um_arch *a, const um_pass_work *p, double weight_size, um_dtype kv) {
     const double head = (double)a->vocab * a->hidden, tokens = (double)p->tokens;
     um_pass_cost c = {.experts = expected_experts(&a->route, p->tokens),
                       .kv_bytes = (double)p->keys * (double)um_arch_kv_bytes(a, kv)};

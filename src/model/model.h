@@ -268,11 +268,11 @@ size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 
 /* ---- Cost of a forward pass (cost.c) ---- */
 /* The work of a forward pass. */
-typedef struct um_pass_size {
+typedef struct um_pass_work {
     int64_t tokens, rows; /* fed tokens, predicted rows */
     int64_t keys;         /* positions whose keys and values attention reads, summed over the requests */
     int64_t seen;         /* pairs of a fed token and a position that it sees */
-} um_pass_size;
+} um_pass_work;
 /* What a pass must do at least. Norms, biases, activations and written keys are small and not counted. */
 typedef struct um_pass_cost {
     double weight_bytes; /* weights that are read: every matrix once; of the experts only those that tokens choose */
@@ -283,7 +283,7 @@ typedef struct um_pass_cost {
 /* Computes the cost. weight_size: bytes of a stored weight; kv: type of the stored keys. The number of experts is the
  * expectation when each token chooses top_k experts at random: E (1 - (1 - top_k / E)^tokens). A model with a capacity
  * per block of tokens is counted as if it had none. */
-um_pass_cost um_arch_pass_cost(const um_arch *a, const um_pass_size *p, double weight_size, um_dtype kv);
+um_pass_cost um_arch_pass_cost(const um_arch *a, const um_pass_work *p, double weight_size, um_dtype kv);
 
 /* ---- Models without a checkpoint (released.c, random.c) ---- */
 /* The configuration of a released model. */

@@ -62,7 +62,7 @@ static void the_first_layers_are_kept(void **state) {
 /* A layer of LLaDA 8B has 4 * 4096^2 + 3 * 4096 * 12288 = 218103808 weights, its head 126464 * 4096 = 517996544. A
  * position has 524288 bytes of keys and values. */
 static void a_dense_pass_costs_what_a_hand_computes(void **state) {
-    const um_pass_size block = {.tokens = 32, .rows = 16, .keys = 544, .seen = 32 * 544};
+    const um_pass_work block = {.tokens = 32, .rows = 16, .keys = 544, .seen = 32 * 544};
     const um_arch a = arch_of("llada-8b", 0);
     const um_pass_cost c = um_arch_pass_cost(&a, &block, 2, UM_BF16);
     (void)state;
@@ -75,7 +75,7 @@ static void a_dense_pass_costs_what_a_hand_computes(void **state) {
 }
 
 static void wider_types_cost_more_bytes(void **state) {
-    const um_pass_size one = {.tokens = 1, .rows = 1, .keys = 10, .seen = 10};
+    const um_pass_work one = {.tokens = 1, .rows = 1, .keys = 10, .seen = 10};
     const um_arch a = arch_of("sdar-8b", 0);
     const um_pass_cost narrow = um_arch_pass_cost(&a, &one, 2, UM_BF16), wide = um_arch_pass_cost(&a, &one, 4, UM_F32);
     (void)state;
@@ -86,7 +86,7 @@ static void wider_types_cost_more_bytes(void **state) {
 }
 
 static void a_pass_without_rows_reads_no_head(void **state) {
-    um_pass_size p = {.tokens = 8, .rows = 1, .keys = 8, .seen = 64};
+    um_pass_work p = {.tokens = 8, .rows = 1, .keys = 8, .seen = 64};
     const um_arch a = arch_of("sdar-1.7b", 1);
     const um_pass_cost with = um_arch_pass_cost(&a, &p, 2, UM_BF16);
     (void)state;
@@ -99,7 +99,7 @@ static void a_pass_without_rows_reads_no_head(void **state) {
 /* LLaDA2.0-mini: attention has 10485760 weights, the dense first layer 31457280, an expert and the shared expert of the
  * other 19 layers 3145728 each, a router 524288 in fp32, the head 321912832. One token uses 8 experts. */
 static void one_token_reads_its_own_experts(void **state) {
-    const um_pass_size one = {.tokens = 1, .rows = 1};
+    const um_pass_work one = {.tokens = 1, .rows = 1};
     const um_arch a = arch_of("llada2-mini", 0);
     const um_pass_cost c = um_arch_pass_cost(&a, &one, 2, UM_BF16);
     const double used = 20 * 10485760.0 + 31457280 + 19 * 9 * 3145728.0, routers = 19 * 524288.0, head = 321912832;
@@ -110,7 +110,7 @@ static void one_token_reads_its_own_experts(void **state) {
 }
 
 static void many_tokens_read_most_experts(void **state) {
-    const um_pass_size block = {.tokens = 32, .rows = 32}, all = {.tokens = 4096, .rows = 1};
+    const um_pass_work block = {.tokens = 32, .rows = 32}, all = {.tokens = 4096, .rows = 1};
     const um_arch a = arch_of("llada2-mini", 0);
     (void)state;
     /* 256 * (1 - (31/32)^32) */
