@@ -377,6 +377,9 @@ bool um_parse_double(const char *s, double *out);
 #define UM_NUMBER_MAX 32
 void um_format_double(double v, char out[UM_NUMBER_MAX]); /* finite */
 void um_format_float(float v, char out[UM_NUMBER_MAX]);   /* finite; parses back to the same float */
+/* Writes a number of bytes (>= 0) for people: "16.1 GB". Returns out. */
+#define UM_BYTES_TEXT 32
+const char *um_bytes_text(char out[UM_BYTES_TEXT], double bytes);
 
 /* ---- JSON (json.c, json_exact.c, json_take.c, jwriter.c) --------------------------------------------------------- */
 
@@ -500,8 +503,10 @@ typedef struct um_option {
     const char *alias; /* other names, comma-separated, or NULL */
     um_opt_type type;
     size_t offset, size; /* place and size of the field in its struct */
-    double min, max;     /* range of a number; both 0: no range */
-    const char *choices; /* "a|b|c" for UM_OPT_NAME and UM_OPT_CHOICE, or NULL. "a:N" of UM_OPT_NAME is a number */
+    double min, max; /* range of a number; both 0: no range. A UM_OPT_NAME with choices whose max is above 1 is a list
+                        of up to max words with commas between them */
+    const char *choices; /* "a|b|c" for UM_OPT_NAME and UM_OPT_CHOICE, or NULL. The N of "N" and "a:N" of UM_OPT_NAME
+                            stands for a number */
     const char *def;     /* default as text; NULL: no default (UM_OPT_STR only) */
     /* The value that "auto" stores, as text ("nan", "0", "-1"), or NULL when "auto" is not allowed. Where it is "-1",
      * the text "-1" means "auto" too. "off=nan" allows the word "off" in place of "auto". */

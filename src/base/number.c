@@ -63,3 +63,11 @@ void um_format_float(float v, char out[UM_NUMBER_MAX]) {
     }
     fix_point(out);
 }
+
+const char *um_bytes_text(char out[UM_BYTES_TEXT], double bytes) {
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    size_t unit = 0;
+    for (; bytes >= 1000 && unit + 1 < UM_LEN(units); unit++) bytes /= 1000;
+    snprintf(out, UM_BYTES_TEXT, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes, units[unit]);
+    return out;
+}

@@ -55,7 +55,10 @@ static void put_auto(const um_option *row, um_buf *out) {
     if (word.n) um_buf_printf(out, ", or %.*s", (int)word.n, word.p);
 }
 
+static bool is_list(const um_option *row) { return row->type == UM_OPT_NAME && row->choices && row->max > 1; }
+
 void um_option_range(const um_option *row, um_buf *out) {
+    if (is_list(row)) um_buf_puts(out, "one or more of ");
     if (row->choices) put_choices(row->choices, out);
     else if (has_range(row)) put_range(row, OPEN_END, out);
     if (row->choices || has_range(row)) put_auto(row, out);
@@ -113,28 +116,59 @@ static um_status set_float(const um_option *row, void *field, const char *value,
     return UM_OK;
 }
 
-/* Returns whether the value is a choice "word:N" with a number in place of N. */
-static bool is_numbered(const char *choices, const char *value) {
+/* Returns whether the word [n] is a choice "word:N" or "N" with a number in place of N. */
+static bool is_numbered(const char *choices, um_str value) {
     char name[64];
     um_str word;
-    const char *colon = strchr(value, ':');
-    const size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
-    if (digits == 0 || digits > 4 || colon[1 + digits] || colon - value > 32) return false;
-    snprintf(name, sizeof name, "%.*s:N", (int)(colon - value), value);
+    const char *colon = memchr(value.p, ':', value.n);
+    const size_t before = colon ? (size_t)(colon - value.p) + 1 : 0, digits = value.n - before;
+    if (digits == 0 || digits > 4 || before > 32) return false;
+    for (size_t i = before; i < value.n; i++)
+        if (value.p[i] < '0' || value.p[i] > '9') return false;
+    snprintf(name, sizeof name, "%.*sN", (int)before, value.p);
     return um_word_index(choices, '|', name, &word) >= 0;
+}
+
+/* Appends a word as the row spells it. Returns false when it is none of the row's choices. */
+static bool put_word(const um_option *row, um_str value, um_buf *out) {
+    um_str word;
+    char *text = um_strndup(value.p, value.n);
+    bool found = um_word_index(row->choices, '|', text, &word) >= 0;
+    if (!found && is_numbered(row->choices, value)) {
+        word = value;
+        found = true;
+    }
+    if (found) um_buf_append(out, word.p, word.n);
+    um_free(text);
+    return found;
+}
+
+/* Appends the words of a value as the row spells them. Returns false when one is no choice, or when there are too many.
+ */
+static bool put_words(const um_option *row, const char *value, um_buf *out) {
+    if (!is_list(row)) return put_word(row, um_str_of(value), out);
+    for (int n = 1;; n++) {
+        const size_t length = strcspn(value, ",");
+        if (n > (int)row->max || !put_word(row, (um_str){value, length}, out)) return false;
+        if (!value[length]) return true;
+        um_buf_putc(out, ',');
+        value += length + 1;
+    }
 }
 
 /* Stores a word. If the row has choices, stores the spelling that the row uses. */
 static um_status set_name(const um_option *row, void *field, const char *value, bool check, um_err *err) {
-    um_str word = um_str_of(value);
-    if (check && row->choices && um_word_index(row->choices, '|', value, &word) < 0) {
-        if (!is_numbered(row->choices, value)) return fail_kind(row, NULL, value, err);
-        word = um_str_of(value);
+    um_buf words = {0};
+    um_status s = UM_OK;
+    if (!check || !row->choices) um_buf_puts(&words, value);
+    else if (!put_words(row, value, &words)) s = fail_kind(row, NULL, value, err);
+    if (!s && words.len >= row->size) s = fail_kind(row, "a shorter word", value, err);
+    if (!s) {
+        memset(field, 0, row->size);
+        if (words.len) memcpy(field, words.data, words.len);
     }
-    if (word.n >= row->size) return fail_kind(row, "a shorter word", value, err);
-    memcpy(field, word.p, word.n);
-    memset((char *)field + word.n, 0, row->size - word.n);
-    return UM_OK;
+    um_buf_free(&words);
+    return s;
 }
 
 static um_status set_choice(const um_option *row, void *field, const char *value, bool check, um_err *err) {
@@ -168,6 +202,7 @@ bool um_option_is_auto(const um_option *row, const char *text) {
 
 static bool means_auto(const um_option *row, const char *value) {
     if (!row->autos) return false;
+    if (is_list(row) && !*value) return true;
     return um_option_is_auto(row, value) || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
 }
 

@@ -123,16 +123,13 @@ void um_printer_bool(um_printer *s, const char *name, bool value) {
 }
 
 void um_printer_bytes(um_printer *s, const char *name, int64_t value) {
-    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    char text[UM_BYTES_TEXT];
     if (s->json) {
         um_jw_put_int(&s->w, name, value);
         return;
     }
-    double v = (double)value;
-    size_t unit = 0;
-    for (; v >= 1000 && unit + 1 < UM_LEN(units); unit++) v /= 1000;
     put_label(s, name);
-    um_buf_printf(&s->out, "%.*f %s\n", unit && v < 100 ? 1 : 0, v, units[unit]);
+    um_buf_printf(&s->out, "%s\n", um_bytes_text(text, (double)value));
 }
 
 void um_printer_words(um_printer *s, const char *name, const char *words, char sep) {

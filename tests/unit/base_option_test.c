@@ -80,6 +80,27 @@ static void choice_with_a_number_takes_any_number(void **state) {
     assert_string_equal(s.device, "gpu:12");
 }
 
+static void a_word_with_a_maximum_is_a_list(void **state) {
+    (void)state;
+    char field[12] = "";
+    const um_option row = {"at",          NULL,   UM_OPT_NAME, 0,          sizeof field, 0,        3,
+                           "cpu|gpu:N|N", "auto", "auto",      "NAME,...", "Memory",     "devices"};
+    static const char *const taken[][2] = {
+        {"cpu", "cpu"}, {"gpu:1,7", "gpu:1,7"}, {"1,2,3", "1,2,3"}, {"auto", "auto"}, {"", "auto"}};
+    static const char *const refused[] = {"gpu", "1,2,3,4", "1,", ",1", "1,,2", "x", "1;2", "gpu:1,auto"};
+    for (size_t i = 0; i < UM_LEN(taken); i++) {
+        assert_int_equal(um_option_set_text(&row, field, taken[i][0], NULL), UM_OK);
+        assert_string_equal(field, taken[i][1]);
+    }
+    for (size_t i = 0; i < UM_LEN(refused); i++) {
+        um_err err;
+        assert_int_equal(um_option_set_text(&row, field, refused[i], &err), UM_EINVAL);
+        assert_non_null(strstr(err.msg, "expected one or more of cpu, gpu:N or N, or auto"));
+    }
+    assert_int_equal(um_option_set_text(&row, field, "gpu:1000,gpu:1", NULL), UM_EINVAL); /* longer than the field */
+    assert_string_equal(field, "auto");
+}
+
 static void finds_rows_by_alias(void **state) {
     (void)state;
     assert_ptr_equal(um_options_find(rows, UM_LEN(rows), "num-threads"), &rows[2]);
@@ -258,6 +279,7 @@ int main(void) {
         cmocka_unit_test(defaults_come_from_the_rows),
         cmocka_unit_test(sets_each_type_from_text),
         cmocka_unit_test(choice_with_a_number_takes_any_number),
+        cmocka_unit_test(a_word_with_a_maximum_is_a_list),
         cmocka_unit_test(finds_rows_by_alias),
         cmocka_unit_test(refuses_bad_values_and_says_why),
         cmocka_unit_test(words_that_do_not_fit_are_refused),
