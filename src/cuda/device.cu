@@ -7,17 +7,23 @@ enum { LOADING_THREADS_MAX = 16, LOADING_TASKS = 64 };
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static um_status check_number(int number, um_err *err) {
+static um_status count_devices(const um_backend *self, int32_t *out, um_err *err) {
     int n = 0;
+    (void)self;
     cudaError_t e = cudaGetDeviceCount(&n);
+    *out = n;
     if (e == cudaErrorInsufficientDriver)
         return um_fail(err, UM_EDEVICE, "the NVIDIA driver is missing or older than CUDA %d.%d needs",
                        CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
     if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
         return um_fail(err, UM_EDEVICE, "there is no NVIDIA GPU, or CUDA_VISIBLE_DEVICES hides it");
-    um_status s = um_cu_check(e, "cudaGetDeviceCount", err);
-    if (s) return s;
-    if (number < n) return UM_OK;
+    return um_cu_check(e, "cudaGetDeviceCount", err);
+}
+
+static um_status check_number(int number, um_err *err) {
+    int32_t n = 0;
+    um_status s = count_devices(NULL, &n, err);
+    if (s || number < n) return s;
     return um_fail(err, UM_EDEVICE, "device cuda:%d is not there; this process sees %d, cuda:0 to cuda:%d", number, n,
                    n - 1);
 }
@@ -224,6 +230,7 @@ static const um_backend backend = {
     .summary = "NVIDIA GPUs",
     .load = NULL,
     .ops = NULL,
+    .count = count_devices,
     .open = open_device,
     .close = close_device,
     .info = device_info,

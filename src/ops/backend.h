@@ -67,6 +67,9 @@ struct um_backend {
      * UM_EUNSUPPORTED, the plugin is not there or of another version. */
     um_status (*load)(const um_backend **out, um_err *err);
     const um_ops *ops; /* the operations of a host backend; NULL for others */
+    /* Stores the number of devices of this kind that the process sees, at least 1. Errors: UM_EDEVICE, there is none,
+     * or its driver is missing or too old. */
+    um_status (*count)(const um_backend *self, int32_t *n, um_err *err);
 
     /* Opens the device for passes up to the sizes of c, which includes the device's number. *out is released with
      * close. Errors: UM_EUNSUPPORTED, UM_ENOMEM, UM_ELIMIT, UM_EDEVICE. */
@@ -122,6 +125,11 @@ extern const um_backend *const um_backends_all[];
 /* Finds and loads a backend by the name of a device: "cpu", "ref", "cuda", "cuda:1". *number is the number behind the
  * colon, 0 without one. UM_EUNSUPPORTED for an unknown name; the message lists the known ones. */
 um_status um_backend_find(const um_backend **out, int32_t *number, const char *device, um_err *err);
+
+/* Returns whether the backend's devices use the memory of the host. Engines share such a device. */
+static inline bool um_backend_is_host(const um_backend *b) { return !b->workspace; }
+
+#define UM_DEVICES_MAX 64 /* devices of the engines of one process */
 
 /* ---- The host backend (host/host.c, host/transformer.c) ---- */
 extern const um_backend um_backend_cpu, um_backend_ref;

@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Writes the folder of the program or library that contains this function. Returns false when the system can't tell. */
+/* Writes the folder of the program or library that contains this function. Returns false when the system can't tell.
+ * For the program, dladdr returns the word by which it was started, which may have no folder. */
 static bool own_folder(char out[PATH_MAX]) {
     Dl_info info;
     char path[PATH_MAX];
@@ -13,7 +14,8 @@ static bool own_folder(char out[PATH_MAX]) {
         bool (*function)(char *);
         void *address;
     } self = {.function = own_folder};
-    if (!dladdr(self.address, &info) || !info.dli_fname || !realpath(info.dli_fname, path)) return false;
+    if (!dladdr(self.address, &info) || !info.dli_fname) return false;
+    if (!realpath(strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe", path)) return false;
     char *slash = strrchr(path, '/');
     if (!slash) return false;
     snprintf(out, PATH_MAX, "%.*s", (int)(slash - path), path);
