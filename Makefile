@@ -318,7 +318,7 @@ vectors: $(VECTOR_TESTS) $(TOKENIZERS) ## compare every tokenizer, or those belo
 fuzz: ## run each fuzz target for FUZZ_SECONDS
 	@tools/deps.sh tools
 	@$(MAKE) fuzz-programs CC=clang BUILD=build/fuzz SAN=fuzzer-no-link,address,undefined
-	@for f in $(FUZZ_SRC:tests/fuzz/%_fuzz.c=%); do tools/fuzz.sh build/fuzz $$f $(FUZZ_SECONDS) || exit 1; done
+	@printf '%s\n' $(FUZZ_SRC:tests/fuzz/%_fuzz.c=%) | xargs -P "$$(nproc)" -I '{}' tools/fuzz.sh build/fuzz '{}' $(FUZZ_SECONDS)
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
