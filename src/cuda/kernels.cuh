@@ -17,6 +17,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "cuda/kv_layout.h"
 #include "ops/message.h"
 #include "ops/ops.h"
 
@@ -116,16 +117,7 @@ typedef struct um_cu_low_rank {
 void um_cu_low_rank_add(const um_cu_batch *b, const um_cu_low_rank *low_rank, int32_t in, int32_t out, int32_t rank_max,
                         um_dtype type, const void *x, float *low, um_dtype y_type, void *y, cudaStream_t s);
 
-/* ---- Keys and values (kv.cuh has the layout; rope_kv.cu, attention*.cu, select.cu) ---- */
-typedef struct um_cu_kv {
-    um_kv_shape shape;
-    /* One range of bytes for each layer, page and KV head: the keys of the page's slots, then their values; in the
-     * distinct layout the values lie in the second pool. 8-bit keys are followed by their fp32 scales. */
-    char *pool[2];
-    size_t pool_bytes[2];
-} um_cu_kv;
-/* Returns the bytes of each pool; the second is 0 for the unified layout. scratch: of the scratch pages alone. */
-void um_cu_kv_bytes(const um_kv_shape *shape, size_t pool[2], size_t *scratch);
+/* ---- Keys and values (kv_layout.h has their places; rope_kv.cu, attention*.cu, select.cu) ---- */
 /* Copies the first n slots of a page to another page in all layers. */
 void um_cu_kv_copy(const um_cu_kv *kv, int32_t from_page, int32_t to_page, int32_t n, cudaStream_t s);
 

@@ -266,7 +266,9 @@ static um_status fill(um_forward *f, um_err *err) {
     if (!s) s = new_host_memory(f, err);
     if (!s) s = new_adapters(f, err);
     if (!s) s = new_experts(f, err);
-    return s ? s : um_cu_check(cudaStreamSynchronize(f->d->stream), "starting an engine", err);
+    if (!s) s = um_cu_check(cudaStreamSynchronize(f->d->stream), "starting an engine", err);
+    assert(s || f->workspace == um_cu_workspace(f->d, f->net, &f->c)); /* the engine sized the pages by this sum */
+    return s;
 }
 
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,

@@ -1,19 +1,10 @@
-/* rope_kv: norm, clamp and rotation of queries and keys, and the write of keys and values; memory and copies of pages.
- */
+/* rope_kv: norm, clamp and rotation of queries and keys, and the write of keys and values; copies of pages. */
 #include "cuda/kv.cuh"
 
 enum { WARP = 32, WARPS = 4, DIM_MAX = 256 };
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
-
-void um_cu_kv_bytes(const um_kv_shape *s, size_t pool[2], size_t *scratch) {
-    const bool unified = s->layout == UM_KV_UNIFIED;
-    const size_t page = um_cu_part_bytes(s) * (size_t)s->n_kv_heads, parts = unified ? 2 : 1;
-    const size_t pages = (size_t)(s->n_slots / s->page_size), spare = (size_t)(s->n_scratch_slots / s->page_size);
-    pool[0] = um_mul(um_mul(page, parts), um_mul(pages, (size_t)s->n_layers) + spare);
-    pool[1] = unified ? 0 : pool[0];
-    *scratch = 2 * page * spare;
-}
+/* ---- Copies of pages
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Copies the vectors and scales of the first n slots of a part of a range. One block per part. */
 static __global__ void copy_slots(char *pool, size_t range, size_t part, int n_parts, int64_t ranges_per_layer,

@@ -14,6 +14,7 @@
 #ifndef UM_OPS_MESSAGE_H
 #define UM_OPS_MESSAGE_H
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "ops/batch.h"
@@ -80,6 +81,13 @@ typedef struct um_message_row {
      * for other rows. Counts from 0 in the order of the rows. */
     int32_t whole;
 } um_message_row;
+
+/* The compilers of host and device both check these sizes. */
+static_assert(sizeof(um_message_header) == 40 && sizeof(um_message_span) == 40 && sizeof(um_message_tile) == 16,
+              "sizes of header, span and tile");
+static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 80 &&
+                  sizeof(um_edit) == 16,
+              "sizes of selection, blend, row and edit");
 
 /* The room for a batch. */
 typedef struct um_message_room {
