@@ -39,6 +39,14 @@ static um_cu_graph *place_for(um_forward *f) {
     return oldest;
 }
 
+/* Lets passes of new sizes run kernel by kernel, because the device has no memory for their graphs. */
+static um_status stop_recording(um_forward *f) {
+    cudaGetLastError(); /* clears the error */
+    um_warn("no memory for a CUDA graph beside %d others; passes of new sizes run kernel by kernel", f->n_graphs);
+    f->full = true;
+    return UM_OK;
+}
+
 um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
                           um_err *err) {
     for (int i = 0; i < f->n_graphs; i++) {
@@ -52,13 +60,7 @@ um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_c
     *out = NULL;
     if (f->full) return UM_OK;
     um_status s = record(f, room, sizes, &exec, err);
-    if (s == UM_ENOMEM) {
-        cudaGetLastError(); /* clears the error */
-        um_warn("no memory for a CUDA graph beside %d others; passes of new sizes run kernel by kernel", f->n_graphs);
-        f->full = true;
-        return UM_OK;
-    }
-    if (s) return s;
+    if (s) return s == UM_ENOMEM ? stop_recording(f) : s;
     um_cu_graph *g = place_for(f);
     *g = {*sizes, exec, (int64_t)f->n_submitted};
     *out = exec;
@@ -74,7 +76,8 @@ static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
     cudaGraphExec_t exec;
     um_status s = um_cu_graph_for(f, &room, &sizes, &exec, err);
     if (s || !exec) return s;
-    return um_cu_check(cudaGraphUpload(exec, f->d->stream), "cudaGraphUpload", err);
+    s = um_cu_check(cudaGraphUpload(exec, f->d->stream), "cudaGraphUpload", err);
+    return s == UM_ENOMEM ? stop_recording(f) : s;
 }
 
 um_status um_cu_warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
