@@ -141,7 +141,7 @@ static void attention_half(launch *p, int32_t layer) {
 static void feed_forward(launch *p, const um_linear *gate_up, const um_cu_low_rank *gate_up_adapters,
                          const um_linear *down, const um_cu_low_rank *down_adapters) {
     um_forward *f = p->f;
-    const bool plain = !gate_up->bias && !(gate_up_adapters && p->adapts) && f->d->dtype == UM_BF16;
+    const bool plain = !gate_up->bias && !(gate_up_adapters && p->sizes.adapts) && f->d->dtype == UM_BF16;
     if (plain && !p->status && um_cu_gated(f->products, &gate_up->w->m, f->normed, rows_of(p), f->gated, p->s)) {
         check(p, "gate_up");
         linear(p, down, down_adapters, f->gated, true, UM_F32, f->x, "down");
