@@ -116,6 +116,77 @@ static void tokens_per_second_count_the_first_step_of_a_block(void **state) {
     assert_true(fabs(um_engine_point_tokens_per_second(&p, 2, true) - 2 * 8 / (3 * 0.01 + 0.04)) < 1e-6);
 }
 
+/* ---- Report ------------------------------------------------------------------------------------------------------ */
+
+static void put(um_buf *out, um_engine_point *p,
+                void (*print)(um_buf *, const um_engine_header *, const um_engine_point *)) {
+    const um_engine_header h = {
+        .device = {.name = "GPU", .memory = 1}, .commit = "c0ffee", .tokens_per_pass = 3, .config = &config};
+    um_buf_clear(out);
+    if (print) print(out, &h, p);
+    else um_engine_put_svg(out, &h, p, 2);
+}
+
+static void has(const um_buf *out, const char *part) {
+    if (!strstr(out->data, part)) fail_msg("no \"%s\" in %s", part, out->data);
+}
+
+/* A denoising step of 10 ms with a limit of 6 ms on a device that has a clock. */
+static um_engine_point reported(void) {
+    um_engine_point p = {.shape = um_released_all,
+                         .batch = 2,
+                         .block = 32,
+                         .context = 512,
+                         .layers = 2,
+                         .all_layers = 32,
+                         .strategy = "dual_cache",
+                         .sampler = "s",
+                         .dtype = "bfloat16",
+                         .kv_dtype = "bfloat16"};
+    p.step[UM_STEP_DENOISE] = (um_step_result){.n = 50,
+                                               .seconds = {0.009, 0.01, 0.012},
+                                               .gap = {1e-6, 2e-6, 3e-6},
+                                               .n_gaps = 50,
+                                               .device_seconds = 0.0099,
+                                               .size = {64, 34, 1024, 32768},
+                                               .cost = {.experts = 61.5},
+                                               .limit = 0.006,
+                                               .reads = true};
+    return p;
+}
+
+static void the_report_has_the_numbers_of_the_point(void **state) {
+    um_engine_point p = reported();
+    um_buf out = {0};
+    (void)state;
+    put(&out, &p, um_engine_put_point);
+    has(&out, "2 of 32 layers");
+    has(&out, "context 512, block 32, dual_cache, sampler s; batch 2");
+    has(&out, "device ms");
+    has(&out,
+        "  denoise     50      64     34    10.000     9.000    12.000     6.000    60.0% reading        2.0       "
+        "3.0     9.900\n");
+    has(&out, "61.5 experts per layer, if tokens choose at random");
+    has(&out, "at 3 tokens per forward: 600.0 tokens/s");
+    put(&out, &p, um_engine_put_json);
+    has(&out, "\"device_ms\":9.9");
+    has(&out, "\"share_of_limit\":0.6");
+    has(&out, "\"commit\":\"c0ffee\"");
+    um_buf_free(&out);
+}
+
+static void the_chart_leaves_out_points_without_times(void **state) {
+    um_engine_point p[2] = {{.shape = um_released_all, .batch = 1}, reported()};
+    um_buf out = {0};
+    (void)state;
+    put(&out, p, NULL);
+    has(&out, "llada-8b, 2 at once");
+    has(&out, "10.00 ms, limit 6.00 (60 %)");
+    has(&out, "GPU, bfloat16, context 512, commit c0ffee");
+    assert_null(strstr(out.data, "llada-8b, 1 at once"));
+    um_buf_free(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_denoised_and_committed),
@@ -124,6 +195,8 @@ int main(void) {
         cmocka_unit_test(without_rates_the_fastest_passes_are_the_limit),
         cmocka_unit_test(the_host_measures_its_rates),
         cmocka_unit_test(tokens_per_second_count_the_first_step_of_a_block),
+        cmocka_unit_test(the_report_has_the_numbers_of_the_point),
+        cmocka_unit_test(the_chart_leaves_out_points_without_times),
     };
     return cmocka_run_group_tests_name("bench_engine", tests, NULL, NULL);
 }
