@@ -11,6 +11,7 @@
  * Vectors in 8 bits are multiplied by their scales where these are exact: the codes are exact in bf16, so the scale of
  * a key multiplies its score, and that of a value multiplies the probability before it is rounded. */
 #include "cuda/attention.cuh"
+#include "cuda/mma.cuh"
 
 static constexpr int WARP = 32, GROUP = 64, PIECE = 256, ROWS_PER_WARP = 16, PAD = 8;
 static constexpr int PLACES = 4; /* groups whose places are known at a time; more than the stages of the ring */
@@ -367,6 +368,8 @@ static __device__ __forceinline__ void find_rows(row_pair &rows, const um_cu_bat
 /* Grid: tiles, KV heads, pieces if the launch is split. */
 template <int D, int WARPS, bool CONVERT>
 static __global__ void __launch_bounds__(WARPS *WARP) attend_flash(const um_cu_batch b, const flash_args f) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t group = f.a.n_heads / f.a.n_kv_heads, warp = threadIdx.x / WARP, piece = blockIdx.z;
     cta c;
     c.tile = b.tile[f.first_tile + blockIdx.x];
@@ -403,6 +406,8 @@ static constexpr int MERGE_WARPS = 4, MERGE_AT_ONCE = 4;
 
 /* Merges the pieces of a row and writes it. A warp computes one row. Grid: tiles, KV heads, groups of rows. */
 template <int D> static __global__ void merge_parts(const um_cu_batch b, const flash_args f) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     constexpr int PAIRS = D / 2, EACH = (PAIRS + WARP - 1) / WARP;
     const um_message_tile tile = b.tile[f.first_tile + blockIdx.x];
     const int32_t head = blockIdx.y, group = f.a.n_heads / f.a.n_kv_heads, lane = threadIdx.x % WARP;
@@ -482,8 +487,8 @@ static void launch_tiles(const um_cu_batch *b, flash_args f, int32_t n, cudaStre
     const size_t bytes = stage * (size_t)f.stages;
     cudaFuncSetAttribute(attend_flash<D, WARPS, CONVERT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     const dim3 grid((unsigned)n, heads, f.split ? (unsigned)f.a.n_pieces : 1);
-    attend_flash<D, WARPS, CONVERT><<<grid, WARPS * WARP, bytes, s>>>(*b, f);
-    if (f.split) merge_parts<D><<<dim3((unsigned)n, heads, merges), MERGE_WARPS * WARP, 0, s>>>(*b, f);
+    um_cu_start(attend_flash<D, WARPS, CONVERT>, grid, dim3(WARPS * WARP), bytes, s, *b, f);
+    if (f.split) um_cu_start(merge_parts<D>, dim3((unsigned)n, heads, merges), dim3(MERGE_WARPS * WARP), 0, s, *b, f);
 }
 
 /* Computes the tiles: at once, or when their pieces don't fit into `partial`, in groups. */

@@ -4,6 +4,7 @@
  * One block computes a row of the embedding or of a norm, and its size depends only on the width of the row. A sum over
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
 #include "cuda/kernels.cuh"
+#include "cuda/mma.cuh"
 
 enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
 
@@ -116,6 +117,8 @@ static __device__ float blend_length(const E *table, const int32_t *id, const fl
 template <typename E, int W>
 static __global__ void __launch_bounds__(1024)
     embed_kernel(um_cu_batch b, const E *table, int32_t H, float scale, float *x) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t t = blockIdx.x, soft_at = b.soft[t], first = threadIdx.x * W, step = blockDim.x * W;
     float v[W];
     x += (size_t)t * H;
@@ -160,8 +163,9 @@ template <typename E>
 static void embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
     const unsigned n = (unsigned)b->room.n_tokens, threads = row_threads(w->in);
     const E *table = (const E *)w->data;
-    if (chunk_of(w->in) == CHUNK) embed_kernel<E, CHUNK><<<n, threads, 0, s>>>(*b, table, w->in, scale, x);
-    else embed_kernel<E, 1><<<n, threads, 0, s>>>(*b, table, w->in, scale, x);
+    if (chunk_of(w->in) == CHUNK)
+        um_cu_start(embed_kernel<E, CHUNK>, dim3(n), dim3(threads), 0, s, *b, table, w->in, scale, x);
+    else um_cu_start(embed_kernel<E, 1>, dim3(n), dim3(threads), 0, s, *b, table, w->in, scale, x);
 }
 
 void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
@@ -177,6 +181,8 @@ void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float
 template <typename E, int W>
 static __global__ void __launch_bounds__(1024)
     norm_kernel(const float *x, const float *w, const float *bias, float eps, int32_t H, E *y, float *y32) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t first = threadIdx.x * W, step = blockDim.x * W;
     const size_t row = (size_t)blockIdx.x * H;
     float mine[W] = {}, scale[W] = {}, v[W], mean = 0, square = 0;
@@ -222,8 +228,9 @@ template <typename E>
 static void norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, E *y, float *y32,
                  cudaStream_t s) {
     const unsigned threads = row_threads(H);
-    if (chunk_of(H) == CHUNK) norm_kernel<E, CHUNK><<<(unsigned)n, threads, 0, s>>>(x, w, bias, eps, H, y, y32);
-    else norm_kernel<E, 1><<<(unsigned)n, threads, 0, s>>>(x, w, bias, eps, H, y, y32);
+    if (chunk_of(H) == CHUNK)
+        um_cu_start(norm_kernel<E, CHUNK>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
+    else um_cu_start(norm_kernel<E, 1>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
 }
 
 void um_cu_norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, um_dtype type,
@@ -244,6 +251,8 @@ template <int W> static __device__ __forceinline__ int32_t flat_index() {
 }
 
 template <typename E, int W> static __global__ void gate_kernel(const E *gu, int32_t n, E *y) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t i = flat_index<W>();
     const size_t t = blockIdx.x;
     float gate[W], up[W];
@@ -257,8 +266,8 @@ template <typename E, int W> static __global__ void gate_kernel(const E *gu, int
 
 template <typename E> static void gate(const E *gu, int32_t T, int32_t n, E *y, cudaStream_t s) {
     const dim3 grid = flat_grid(T, n);
-    if (chunk_of(n) == CHUNK) gate_kernel<E, CHUNK><<<grid, FLAT_THREADS, 0, s>>>(gu, n, y);
-    else gate_kernel<E, 1><<<grid, FLAT_THREADS, 0, s>>>(gu, n, y);
+    if (chunk_of(n) == CHUNK) um_cu_start(gate_kernel<E, CHUNK>, grid, dim3(FLAT_THREADS), 0, s, gu, n, y);
+    else um_cu_start(gate_kernel<E, 1>, grid, dim3(FLAT_THREADS), 0, s, gu, n, y);
 }
 
 void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cudaStream_t s) {
@@ -268,6 +277,8 @@ void um_cu_gate(const void *gu, int32_t T, int32_t n, um_dtype type, void *y, cu
 }
 
 template <typename E, int W> static __global__ void add_bias_kernel(E *y, const float *bias, int32_t n) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t i = flat_index<W>();
     float sum[W], more[W];
     if (i >= n) return;
@@ -281,8 +292,8 @@ template <typename E, int W> static __global__ void add_bias_kernel(E *y, const 
 
 template <typename E> static void add_bias(E *y, const float *bias, int32_t T, int32_t n, cudaStream_t s) {
     const dim3 grid = flat_grid(T, n);
-    if (chunk_of(n) == CHUNK) add_bias_kernel<E, CHUNK><<<grid, FLAT_THREADS, 0, s>>>(y, bias, n);
-    else add_bias_kernel<E, 1><<<grid, FLAT_THREADS, 0, s>>>(y, bias, n);
+    if (chunk_of(n) == CHUNK) um_cu_start(add_bias_kernel<E, CHUNK>, grid, dim3(FLAT_THREADS), 0, s, y, bias, n);
+    else um_cu_start(add_bias_kernel<E, 1>, grid, dim3(FLAT_THREADS), 0, s, y, bias, n);
 }
 
 void um_cu_add_bias(void *y, const float *bias, int32_t T, int32_t n, um_dtype type, cudaStream_t s) {

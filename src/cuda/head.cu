@@ -1,6 +1,7 @@
 /* head: the answers of rows that need no filter. The product with the vocabulary is computed for UM_CU_VOCAB_TILE ids
  * and UM_CU_HEAD_ROWS rows at a time. Each block of a second kernel reduces the logits of SUBTILE ids of a row to a
  * partial answer, and a last kernel merges the partial answers of a row in the order of the ids. */
+#include "cuda/mma.cuh"
 #include "cuda/sample.cuh"
 
 static constexpr int REDUCE_THREADS = 256, MIX_THREADS = 256;
@@ -15,6 +16,8 @@ static int32_t subtiles_of(int32_t vocab) { return UM_CEIL_DIV(vocab, SUBTILE); 
 template <typename T>
 static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const float *saved, int32_t H, T *out,
                                 int32_t whole, int32_t n) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t row = blockIdx.x;
     if (row >= um_cu_header(b)->n_rows) return;
     const um_message_row r = b.row[row];
@@ -34,8 +37,11 @@ static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const 
 static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, int32_t n, cudaStream_t s) {
     const unsigned rows = (unsigned)b->room.n_rows;
     if (a->w->type == UM_BF16)
-        mix_rows<<<rows, MIX_THREADS, 0, s>>>(*b, a->hidden, a->saved, a->hidden_size, (um_bf16 *)a->mixed, whole, n);
-    else mix_rows<<<rows, MIX_THREADS, 0, s>>>(*b, a->hidden, a->saved, a->hidden_size, (float *)a->mixed, whole, n);
+        um_cu_start(mix_rows<um_bf16>, dim3(rows), dim3(MIX_THREADS), 0, s, *b, a->hidden, a->saved, a->hidden_size,
+                    (um_bf16 *)a->mixed, whole, n);
+    else
+        um_cu_start(mix_rows<float>, dim3(rows), dim3(MIX_THREADS), 0, s, *b, a->hidden, a->saved, a->hidden_size,
+                    (float *)a->mixed, whole, n);
 }
 
 /* ---- Partial answers --------------------------------------------------------------------------------------------- */
@@ -68,6 +74,8 @@ static __device__ void find_draw(um_cu_partial *p, const um_message_row &r, cons
 
 /* Reduces one subtile of a row. */
 static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um_cu_batch b, const reduce_args a) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     __shared__ float z[SUBTILE];
     const int32_t row = a.first_row + blockIdx.y;
     if (row >= um_cu_header(b)->n_rows) return;
@@ -125,6 +133,8 @@ static constexpr int MERGE_WARPS = 4;
  * logits, and lane 0 adds. */
 static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *partial, int32_t n_subtiles,
                                   um_answer *answer) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int32_t row = blockIdx.x * MERGE_WARPS + threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
     if (row >= um_cu_header(b)->n_rows || b.row[row].whole >= 0) return;
     const um_message_row r = b.row[row];
@@ -220,10 +230,10 @@ um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_pro
             if (st) return st;
             const reduce_args r = {m.logits, row, first, n, a->vocab, n_subtiles, a->scale, m.partial};
             const dim3 grid((unsigned)UM_CEIL_DIV(n, SUBTILE), (unsigned)rows);
-            reduce_subtile<<<grid, REDUCE_THREADS, 0, s>>>(*b, r);
+            um_cu_start(reduce_subtile, grid, dim3(REDUCE_THREADS), 0, s, *b, r);
         }
-    merge_rows<<<(unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS), MERGE_WARPS * WARP_SIZE, 0, s>>>(*b, m.partial, n_subtiles,
-                                                                                              a->answer);
+    um_cu_start(merge_rows, dim3((unsigned)UM_CEIL_DIV(n_rows, MERGE_WARPS)), dim3(MERGE_WARPS * WARP_SIZE), 0, s, *b,
+                m.partial, n_subtiles, a->answer);
     return UM_OK;
 }
 

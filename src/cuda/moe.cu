@@ -6,6 +6,7 @@
  * bf16 products use mma.sync with the weights as the first operand; weights and tokens stream through a ring in shared
  * memory. Their widths must be multiples of 8. All other products are computed by plain fp32 arithmetic in the order of
  * k. An output's order of sums depends only on the width, so its bits do not depend on the list or the chunk. */
+#include "cuda/mma.cuh"
 #include "cuda/route.cuh"
 
 /* A product of all experts: y[pair] = W[expert] x[pair]. */
@@ -191,6 +192,8 @@ template <bool GATED, int N8> static __device__ __forceinline__ void compute_til
 /* Grid: chunks of tokens, tiles of rows, experts. Chunks of the same weights run at the same time, so that the weights
  * are read from HBM once. An expert with more chunks than the grid has a loop over them. */
 template <bool GATED> static __global__ void __launch_bounds__(THREADS, 3) bf16_kernel(product p) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     extern __shared__ __align__(128) char ring[];
     const int e = blockIdx.z, count = p.count[e];
     tile t;
@@ -294,6 +297,8 @@ template <typename E, bool GATED> static __global__ void __launch_bounds__(THREA
 /* Adds the weighted outputs of a token's experts: y[t] += sum over its pairs of weight * out[pair]. */
 static __global__ void add_kernel(um_cu_batch b, int top_k, int hidden, const float *weight, const float *out,
                                   float *y) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const int t = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
     if (t >= um_cu_header(b)->n_tokens || i >= hidden) return;
     const size_t first = (size_t)t * top_k;
@@ -313,7 +318,7 @@ static unsigned grid_chunks(int32_t n_tokens, const um_expert_route *r, int chun
 template <bool GATED> static void start_bf16(const product *p, const um_expert_route *r, cudaStream_t s) {
     const dim3 grid(grid_chunks(p->n_tokens, r, CHUNK), UM_CEIL_DIV(p->n, GATED ? HALF : 2 * HALF), r->n_experts);
     cudaFuncSetAttribute(bf16_kernel<GATED>, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
-    bf16_kernel<GATED><<<grid, THREADS, RING_BYTES, s>>>(*p);
+    um_cu_start(bf16_kernel<GATED>, grid, dim3(THREADS), RING_BYTES, s, *p);
 }
 
 template <typename E, bool GATED> static void start_plain(const product *p, const um_expert_route *r, cudaStream_t s) {
@@ -371,5 +376,5 @@ void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
     const product down = {a->down, p.gated, p.out, p.routes.count, p.routes.pair, T, K, a->n_ff, H};
     start_product<true>(&gate_up, a, s);
     start_product<false>(&down, a, s);
-    add_kernel<<<dim3(UM_CEIL_DIV(H, 256), T), 256, 0, s>>>(*b, K, H, p.routes.weight, p.out, a->y);
+    um_cu_start(add_kernel, dim3(UM_CEIL_DIV(H, 256), T), dim3(256), 0, s, *b, K, H, p.routes.weight, p.out, a->y);
 }

@@ -26,10 +26,10 @@ static constexpr int THREADS = GROUPS * 128 + WARP;
 /* The ring of a kernel with ROWS weight rows per tile and room for TOKENS tokens. A stage holds the same columns of
  * both: the activations of `chunks` chunks, then the weights. */
 template <int ROWS, int TOKENS> struct ring_of {
-    static constexpr int chunks = TOKENS == 128 ? (ROWS <= 32 ? 2 : 1) : ROWS <= 32 ? 4 : ROWS <= 96 ? 2 : 1;
-    /* The M operand has 64 rows. With 32 tokens and few weight rows the other 32 are what follows in the stage, which
-     * costs no memory; with many weight rows they are zeros, which costs less power. Their products are not used. */
-    static constexpr int x_rows = TOKENS == 32 && ROWS >= 128 ? 64 : TOKENS;
+    static constexpr int chunks = TOKENS == 128 ? (ROWS <= 32 ? 2 : 1) : ROWS <= 32 ? 4 : 2;
+    /* The M operand has 64 rows. With 32 tokens the other 32 are what follows in the stage. Their products are not
+     * used. */
+    static constexpr int x_rows = TOKENS;
     static constexpr int x_chunk = x_rows * ROW_BYTES, w_chunk = ROWS * ROW_BYTES;
     static constexpr int x_bytes = chunks * x_chunk, w_bytes = chunks * w_chunk, bytes = x_bytes + w_bytes;
     static constexpr int stages = 216 * 1024 / bytes < 12 ? 216 * 1024 / bytes : 12;

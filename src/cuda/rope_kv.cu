@@ -1,5 +1,6 @@
 /* rope_kv: norm, clamp and rotation of queries and keys, and the write of keys and values; copies of pages. */
 #include "cuda/kv.cuh"
+#include "cuda/mma.cuh"
 
 enum { WARP = 32, WARPS = 4, DIM_MAX = 256 };
 
@@ -79,9 +80,41 @@ struct rope {
     um_cu_kv_view kv;
 };
 
+/* Loads and stores four adjacent elements. Heads have a multiple of 8 elements. */
+static __device__ __forceinline__ float4 load_four(const float *p) { return *(const float4 *)p; }
+static __device__ __forceinline__ float4 load_four(const um_bf16 *p) {
+    const uint2 raw = *(const uint2 *)p; /* the upper half of a float is the bf16 */
+    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                       __uint_as_float(raw.y & 0xffff0000u));
+}
+static __device__ __forceinline__ void store_four(float *p, float4 v) { *(float4 *)p = v; }
+static __device__ __forceinline__ void store_four(um_bf16 *p, float4 v) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y), high = __floats2bfloat162_rn(v.z, v.w);
+    *(uint2 *)p = make_uint2(*(const uint32_t *)&low, *(const uint32_t *)&high);
+}
+
+/* Stores a key or value [d] in a slot of a range. */
+static __device__ __forceinline__ void store_vector(const um_cu_kv_view &kv, char *range, int32_t slot, const float *x,
+                                                    int32_t d, int lane) {
+    char *vector = range + um_cu_vector_at(kv, slot);
+    if (kv.type == UM_F8) {
+        const float scale = f8_scale(x, d, lane);
+        for (int32_t i = lane; i < d; i += WARP) um_cu_kv_put(kv, range, slot, i, x[i], scale);
+        if (lane == 0) um_cu_kv_put_scale(kv, range, slot, scale);
+        return;
+    }
+    for (int32_t i = lane * 4; i < d; i += WARP * 4) {
+        const float4 v = load_four(x + i);
+        if (kv.type == UM_F32) store_four((float *)vector + i, v);
+        else store_four((um_bf16 *)vector + i, v);
+    }
+}
+
 /* A warp computes one head of one token. Grid: tokens, groups of WARPS heads. */
 template <typename T> static __global__ void rope_kv(const um_cu_batch b, const rope r) {
-    __shared__ float buffer[WARPS][DIM_MAX];
+    __shared__ __align__(16) float buffer[WARPS][DIM_MAX];
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     const um_cu_rope &a = r.a;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, d = a.head_dim, half = a.rope_dim / 2;
@@ -92,7 +125,7 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     if (!query && slot < 0) return;
     T *row = (T *)a.qkv + (size_t)t * n_all * d + (size_t)h * d;
     float *x = buffer[warp];
-    for (int32_t i = lane; i < d; i += WARP) x[i] = um_cu_float(row[i]);
+    for (int32_t i = lane * 4; i < d; i += WARP * 4) store_four(x + i, load_four(row + i));
     __syncwarp();
     const float *norm = query ? a.q_norm : value ? nullptr : a.k_norm;
     if (norm) norm_head(x, norm, a.eps, d, lane);
@@ -102,14 +135,12 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     }
     if (!value) rotate_head(x, a.cos + (size_t)b.pos[t] * half, a.sin + (size_t)b.pos[t] * half, half, lane);
     if (query) {
-        for (int32_t i = lane; i < d; i += WARP) row[i] = um_cu_operand<T>(x[i]);
+        for (int32_t i = lane * 4; i < d; i += WARP * 4) store_four(row + i, load_four(x + i));
         return;
     }
-    const int32_t head = h - a.n_heads - (value ? a.n_kv_heads : 0), at = slot % r.kv.page_size;
+    const int32_t head = h - a.n_heads - (value ? a.n_kv_heads : 0);
     char *range = (value ? r.kv.value : r.kv.key) + um_cu_range_at(r.kv, slot / r.kv.page_size, head);
-    const float scale = r.kv.type == UM_F8 ? f8_scale(x, d, lane) : 1;
-    for (int32_t i = lane; i < d; i += WARP) um_cu_kv_put(r.kv, range, at, i, x[i], scale);
-    if (r.kv.type == UM_F8 && lane == 0) um_cu_kv_put_scale(r.kv, range, at, scale);
+    store_vector(r.kv, range, slot % r.kv.page_size, x, d, lane);
 }
 
 void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s) {
@@ -117,6 +148,6 @@ void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv
     const dim3 grid((unsigned)b->room.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
     assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
     if (b->room.n_tokens == 0) return;
-    if (a->type == UM_BF16) rope_kv<um_bf16><<<grid, WARPS * WARP, 0, s>>>(*b, r);
-    else rope_kv<float><<<grid, WARPS * WARP, 0, s>>>(*b, r);
+    if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
+    else um_cu_start(rope_kv<float>, grid, dim3(WARPS * WARP), 0, s, *b, r);
 }

@@ -1,5 +1,6 @@
 /* Routing on the device: the formulas of ops/expert_route.c, with the same order of operations in fp32. One warp routes
  * a token. Then one CTA per expert lists its tokens, so that the lists are in ascending order without atomics. */
+#include "cuda/mma.cuh"
 #include "cuda/route.cuh"
 
 enum { WARPS_MAX = 4, LIST_WARPS = 8 };
@@ -87,6 +88,8 @@ static __device__ void largest_scores(const um_expert_route &r, const float *log
  * token; only the CTA of a block's first token works. */
 static __global__ void pool_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
                                    uint32_t *pool) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     extern __shared__ float shared[];
     const int E = r.n_experts, words = UM_CEIL_DIV(E, 32), first = blockIdx.x;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
@@ -166,6 +169,8 @@ static __device__ void write_experts(const um_expert_route &r, const uint32_t *k
 
 static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const float *logits, const float *bias,
                                     um_cu_routes out) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     extern __shared__ float shared[];
     const int E = r.n_experts, words = UM_CEIL_DIV(E, 32);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -191,6 +196,8 @@ static __global__ void route_kernel(um_cu_batch b, um_expert_route r, const floa
  * write. One CTA per expert. */
 static __global__ void __launch_bounds__(LIST_WARPS * 32)
     list_kernel(um_cu_batch b, int top_k, const int32_t *expert, int32_t *count, int32_t *pair) {
+    um_cu_let_next_start();
+    um_cu_wait_for_previous();
     __shared__ int found[LIST_WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = blockIdx.x;
     const int n = um_cu_header(b)->n_tokens * top_k;
@@ -224,7 +231,8 @@ void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *lo
     const int T = b->room.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
     const int n_warps = UM_MAX(1, UM_MIN(WARPS_MAX, (48 << 10) / warp_bytes));
     const size_t bytes = (size_t)n_warps * warp_bytes;
-    if (r->capacity) pool_kernel<<<T, n_warps * 32, bytes, s>>>(*b, *r, logits, bias, out->pool);
-    route_kernel<<<UM_CEIL_DIV(T, n_warps), n_warps * 32, bytes, s>>>(*b, *r, logits, bias, *out);
-    list_kernel<<<r->n_experts, LIST_WARPS * 32, 0, s>>>(*b, r->top_k, out->expert, out->count, out->pair);
+    if (r->capacity) um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, out->pool);
+    um_cu_start(route_kernel, dim3(UM_CEIL_DIV(T, n_warps)), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, *out);
+    um_cu_start(list_kernel, dim3(r->n_experts), dim3(LIST_WARPS * 32), 0, s, *b, r->top_k, out->expert, out->count,
+                out->pair);
 }
