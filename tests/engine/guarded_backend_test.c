@@ -164,7 +164,7 @@ static um_status wait_pass(um_forward *f, um_err *err) {
 static int n_warmed;
 static int32_t n_expected;
 
-static um_status warm(um_forward *f, const um_pass_work *size, int32_t n, um_err *err) {
+static um_status warm(um_forward *f, const um_pass_size *size, int32_t n, um_err *err) {
     (void)f;
     (void)err;
     n_warmed++;

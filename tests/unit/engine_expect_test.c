@@ -11,12 +11,12 @@
 #include "engine/expect.h"
 
 enum { MOST = 512 };
-static um_pass_work size[MOST];
+static um_pass_size size[MOST];
 
 static const um_expectation server = {.max_reqs = 24, .max_tokens = 4096, .max_len = 1500, .block = 32};
 
 /* Returns whether the first n sizes have such a pass. */
-static bool has(int32_t n, um_pass_work p) {
+static bool has(int32_t n, um_pass_size p) {
     for (int32_t i = 0; i < n; i++)
         if (size[i].n_tokens == p.n_tokens && size[i].n_spans == p.n_spans && size[i].n_rows == p.n_rows &&
             size[i].keys == p.keys && size[i].adapts == p.adapts)
@@ -27,16 +27,16 @@ static bool has(int32_t n, um_pass_work p) {
 static void requests_double_up_to_the_limit(void **state) {
     (void)state;
     const int32_t n = um_expect_passes(&server, size, MOST);
-    for (int32_t r = 1; r <= 16; r *= 2) assert_true(has(n, (um_pass_work){32 * r, r, 32 * r, 256, false}));
-    assert_true(has(n, (um_pass_work){32 * 24, 24, 32 * 24, 256, false}));
-    assert_false(has(n, (um_pass_work){32 * 32, 32, 32 * 32, 256, false}));
+    for (int32_t r = 1; r <= 16; r *= 2) assert_true(has(n, (um_pass_size){32 * r, r, 32 * r, 256, false}));
+    assert_true(has(n, (um_pass_size){32 * 24, 24, 32 * 24, 256, false}));
+    assert_false(has(n, (um_pass_size){32 * 32, 32, 32 * 32, 256, false}));
 }
 
 static void contexts_double_up_to_the_longest(void **state) {
     (void)state;
     const int32_t n = um_expect_passes(&server, size, MOST);
-    for (int32_t keys = 256; keys <= 1024; keys *= 2) assert_true(has(n, (um_pass_work){32, 1, 32, keys, false}));
-    assert_true(has(n, (um_pass_work){32, 1, 32, 1500, false}));
+    for (int32_t keys = 256; keys <= 1024; keys *= 2) assert_true(has(n, (um_pass_size){32, 1, 32, keys, false}));
+    assert_true(has(n, (um_pass_size){32, 1, 32, 1500, false}));
     assert_int_equal(size[n - 1].keys, 1500);
 }
 
@@ -49,9 +49,9 @@ static void short_contexts_come_first(void **state) {
 static void many_rows_are_expected_whole_and_in_half(void **state) {
     (void)state;
     const int32_t n = um_expect_passes(&server, size, MOST);
-    assert_true(has(n, (um_pass_work){512, 16, 512, 256, false}));
-    assert_true(has(n, (um_pass_work){512, 16, 256, 256, false}));
-    assert_false(has(n, (um_pass_work){64, 2, 32, 256, false}));
+    assert_true(has(n, (um_pass_size){512, 16, 512, 256, false}));
+    assert_true(has(n, (um_pass_size){512, 16, 256, 256, false}));
+    assert_false(has(n, (um_pass_size){64, 2, 32, 256, false}));
 }
 
 static void no_pass_exceeds_the_limits(void **state) {
@@ -76,19 +76,19 @@ static void adapters_and_whole_sequences_add_their_passes(void **state) {
     (void)state;
     e.adapts = true;
     int32_t n = um_expect_passes(&e, size, MOST);
-    assert_true(has(n, (um_pass_work){32, 1, 32, 256, true}) && has(n, (um_pass_work){32, 1, 32, 256, false}));
+    assert_true(has(n, (um_pass_size){32, 1, 32, 256, true}) && has(n, (um_pass_size){32, 1, 32, 256, false}));
     e = server;
     e.whole = true;
     n = um_expect_passes(&e, size, MOST);
-    assert_true(has(n, (um_pass_work){1024, 1, 1024, 1024, false}));
+    assert_true(has(n, (um_pass_size){1024, 1, 1024, 1024, false}));
     e.max_tokens = 512; /* longer sequences don't fit into a pass */
     n = um_expect_passes(&e, size, MOST);
-    assert_true(has(n, (um_pass_work){512, 1, 512, 512, false}));
-    assert_false(has(n, (um_pass_work){512, 1, 512, 1024, false}));
+    assert_true(has(n, (um_pass_size){512, 1, 512, 512, false}));
+    assert_false(has(n, (um_pass_size){512, 1, 512, 1024, false}));
 }
 
 static void a_short_list_keeps_the_first_passes(void **state) {
-    um_pass_work all[MOST];
+    um_pass_size all[MOST];
     (void)state;
     const int32_t n = um_expect_passes(&server, all, MOST);
     assert_true(n > 10);
