@@ -100,10 +100,12 @@ TEST_DATA := $(patsubst tests/data/%.tar.xz,build/data/%,$(wildcard tests/data/*
 
 PLUGIN := $(CUDA_BUILD)/libunmask-cuda.so
 CUDA_CHECK := $(CUDA_BUILD)/tests/cuda/check
+# A plugin of the same name for tests without a GPU. They copy it beside a program.
+FAKE_GPU := $(BUILD)/tests/gpu/libunmask-cuda.so
 
 all: $(BUILD)/unmask $(LIBRARY) $(SHARED) $(if $(CUDA),$(PLUGIN)) ## build program, static and shared library (default)
 
-tests: $(TEST_PROGRAMS) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
+tests: $(TEST_PROGRAMS) $(FAKE_GPU) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
 
 checkpoint: $(CHECKPOINT) ## build tools/checkpoint, which writes checkpoints with random weights
 
@@ -134,6 +136,10 @@ $(SHARED): $(call objects,$(LIB_SRC))
 $(sort $(TEST_PROGRAMS) $(VECTOR_TESTS)): %: %.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY) | $(TEST_DATA)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(SERVER_LIBS) $(LIBS)
+
+$(FAKE_GPU): $(call objects,tests/gpu/fake_gpu.c) $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -shared -Wl,-Bsymbolic -o $@ $^ $(LIBS)
 
 $(EXTENDING_TESTS): $(call objects,$(EXTENDING_SRC))
 

@@ -175,7 +175,8 @@ typedef struct um_config {
     const char *model;              /* folder of a checkpoint, name of a bundled one, or "org/name" of one in the local
                                        Hugging Face cache */
     char model_name[32];            /* family to use in place of the detected one; "auto" = detect it */
-    char device[16];                /* "cpu"; "cuda" or "cuda:N" (an NVIDIA GPU); "ref" (plain C, one thread) */
+    char device[512];               /* "cpu"; "cuda" (NVIDIA GPUs), "cuda:1" or "cuda:0,cuda:1"; "ref" (plain C) */
+    char device_ids[256];           /* numbers of the GPUs of the engines, "0,1"; "auto" = those that `device` names */
     char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
@@ -626,10 +627,11 @@ UM_API um_status um_engine_flush_cache(um_engine *e, um_err *err);
 
 /* ---- Router ------------------------------------------------------------------------------------------------------ */
 
-/* A group of engines with the same configuration on one model, used like a single engine. config.route_policy chooses
- * the engine of a request, and the request stays there. Its answer does not depend on the choice. The router and its
- * engines belong to one thread. Inside um_router_step the engines compute in parallel on threads of the router. The
- * callbacks run on the thread that called um_router_step, in the order of the engines. */
+/* A group of engines with the same configuration on one model, each on its device (um_config.device), used like a
+ * single engine. config.route_policy chooses the engine of a request, and the request stays there. Its answer does not
+ * depend on the choice. The router and its engines belong to one thread. Inside um_router_step the engines compute in
+ * parallel on threads of the router. The callbacks run on the thread that called um_router_step, in the order of the
+ * engines. */
 typedef struct um_router um_router;
 
 /* Creates config.data_parallel_size engines. Each has max_num_reqs slots and num_pages KV pages; an automatic number of
@@ -656,8 +658,8 @@ UM_API size_t um_router_pending(const um_router *r);
 /* Aborts all answers of a request as um_engine_abort does. Errors: UM_ENOENT when the request has no unfinished
  * answer. */
 UM_API um_status um_router_abort(um_router *r, int64_t id, um_err *err);
-/* Adds up the statistics of all engines. weight_bytes is counted once, because the engines share the weights. The
- * seconds are those of the joint steps. */
+/* Adds up the statistics of all engines. weight_bytes is counted once for each device, because engines on a device
+ * share the weights. The seconds are those of the joint steps. */
 UM_API void um_router_get_stats(const um_router *r, um_stats *out);
 /* Fills in at most `most` slots of all engines, running answers first. Returns the number of unfinished answers. */
 UM_API size_t um_router_slots(const um_router *r, um_slot *out, size_t most);

@@ -41,7 +41,6 @@ const um_foreign um_foreign_options[] = {
     {"master_addr,dist_init_addr", WORD, NULL, NULL, NO_GROUP},
     {"master_port,nccl_port", NUMBER, NULL, NULL, NO_GROUP},
     {"shm_name", WORD, NULL, NULL, NO_GROUP},
-    {"device_ids", WORD, "0|", NULL, NO_CUDA},
     {"device_start,base_gpu_id", NUMBER, "0", NULL, NO_CUDA},
 
     /* execution of a pass */

@@ -79,6 +79,7 @@ void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes) {
                 "bench use several",
                 c->data_parallel_size);
     c->data_parallel_size = 1;
+    c->device[strcspn(c->device, ",")] = c->device_ids[strcspn(c->device_ids, ",")] = '\0';
     if (c->max_num_batched_tokens > 0) return;
     um_arch a = {.max_position = PASS_MAX};
     char *path = NULL;
@@ -105,9 +106,11 @@ static void print_facts(const um_session *s, const um_config *c) {
     const um_model *m = s->model;
     um_device_info device;
     m->backend->info(m->device, &device);
-    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s, %d threads%s); ", um_version(), info.path,
-            info.family, (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.name, device.threads,
-            um_router_size(s->router) > 1 ? " for each engine" : "");
+    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s", um_version(), info.path, info.family,
+            (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.name);
+    if (device.threads)
+        fprintf(stderr, ", %d threads%s", device.threads, um_router_size(s->router) > 1 ? " for each engine" : "");
+    fprintf(stderr, "); ");
     for (int32_t i = 0; i < info.n_adapters; i++)
         fprintf(stderr, "%s %s%s",
                 i                        ? ","

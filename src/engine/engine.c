@@ -38,8 +38,7 @@ static void set_traits(um_engine *e) {
                             .threshold = diffulex ? f->compat_threshold : NAN};
 }
 
-/* The words are the choices of the option's row, without "auto", which means the model's type. */
-static um_dtype kv_type(const um_engine *e) {
+um_dtype um_engine_kv_type(const um_engine *e) {
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_F8, UM_F8, UM_F8};
     um_str word;
     int i = um_word_index("float32|bfloat16|float8_e4m3|fp8|fp8_e4m3", '|', e->config.kv_cache_dtype, &word);
@@ -50,8 +49,7 @@ static um_kv_layout kv_layout(const um_engine *e) {
     return um_streq(e->config.kv_cache_layout, "distinct") ? UM_KV_DISTINCT : UM_KV_UNIFIED;
 }
 
-/* Returns the tokens of a block by default. */
-static int32_t block_of(const um_engine *e) {
+int32_t um_engine_block(const um_engine *e) {
     const int32_t given = e->config.decoding.block_size, trained = e->model->arch.block;
     return given ? given : trained ? trained : 32;
 }
@@ -67,7 +65,7 @@ static void resolve_sizes(um_engine *e) {
                 a->max_position);
         e->max_len = a->max_position;
     }
-    const int32_t block = block_of(e);
+    const int32_t block = um_engine_block(e);
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
     if (a->block && c->page_size % block && !c->disable_prefix_caching)
         um_warn("page_size %d is no multiple of the block size %d, so requests share no prefixes", c->page_size, block);
@@ -92,57 +90,17 @@ static um_pass step_capacity(const um_engine *e) {
                      .first_scratch = c->num_pages};
 }
 
-static um_forward_config forward_config(const um_engine *e) {
+um_forward_config um_engine_forward_config(const um_engine *e) {
     const um_config *c = &e->config;
     return (um_forward_config){.max_tokens = c->max_num_batched_tokens,
                                .max_rows = c->max_num_batched_tokens,
                                .max_spans = e->capacity.n_seg,
                                .n_saved = c->max_num_reqs,
                                .page_size = c->page_size,
-                               .n_pages = c->num_pages,
+                               .n_pages = UM_MAX(c->num_pages, 0),
                                .n_scratch_pages = e->capacity.n_scratch,
-                               .kv_type = kv_type(e),
+                               .kv_type = um_engine_kv_type(e),
                                .layout = kv_layout(e)};
-}
-
-/* Stores the bytes that KV pages may take in the memory of a GPU. */
-static um_status available_on_gpu(const um_engine *e, const um_device_info *d, double *available, um_err *err) {
-    const um_model *m = e->model;
-    const um_forward_config c = forward_config(e);
-    const double used = (double)(d->memory - d->there),
-                 most = (double)e->config.gpu_memory_utilization * (double)d->memory,
-                 workspace = (double)m->backend->workspace(m->device, &m->net, &c);
-    *available = most - used - workspace;
-    if (*available > 0) return UM_OK;
-    return um_fail_param(err, UM_ENOMEM, "gpu_memory_utilization",
-                         "%.2f of %.1f GB is %.1f GB, but %.1f GB are in use and activations take %.1f GB; no KV page "
-                         "is left",
-                         (double)e->config.gpu_memory_utilization, (double)d->memory / 1e9, most / 1e9, used / 1e9,
-                         workspace / 1e9);
-}
-
-/* Resolves an automatic number of pages. */
-static um_status resolve_pages(um_engine *e, um_err *err) {
-    um_config *c = &e->config;
-    const um_arch *a = &e->model->arch;
-    um_device_info d;
-    const int32_t block = block_of(e);
-    if (c->num_pages > 0) return UM_OK;
-    c->num_pages = 0;
-    /* Guidance needs two tables for an answer. The default number of pages still suffices, because few answers are as
-     * long as the model allows. */
-    const int32_t per_request = UM_CEIL_DIV(e->max_len + block, c->page_size) + 1;
-    const double bytes = (double)um_arch_kv_bytes(a, kv_type(e)) * c->page_size;
-    const double wanted = (double)per_request * c->max_num_reqs;
-    double available = (double)c->kv_memory_share * (double)um_memory_available() / UM_MAX(1, c->data_parallel_size);
-    e->model->backend->info(e->model->device, &d);
-    if (d.memory) {
-        um_status st = available_on_gpu(e, &d, &available, err);
-        c->num_pages = (int32_t)UM_MIN(wanted, available / bytes);
-        return st;
-    }
-    c->num_pages = (int32_t)UM_MAX((double)per_request, UM_MIN(wanted, available > 0 ? available / bytes : wanted));
-    return UM_OK;
 }
 
 static um_status allocate(um_engine *e, um_err *err) {
@@ -191,7 +149,7 @@ static um_status warm(um_engine *e, um_err *err) {
     const um_expectation x = {.max_reqs = c->max_num_reqs,
                               .max_tokens = c->max_num_batched_tokens,
                               .max_len = e->max_len,
-                              .block = block_of(e),
+                              .block = um_engine_block(e),
                               .whole = e->whole,
                               .adapts = e->model->net.n_adapters > 0};
     um_pass_size size[SIZES_MAX];
@@ -226,6 +184,20 @@ static um_status check_step(const um_engine *e, um_err *err) {
                          wanted, most);
 }
 
+/* Logs how the device's memory is divided, for a device with memory of its own. */
+static void log_memory(const um_engine *e) {
+    um_device_info d;
+    char name[UM_DEVICE_NAME_MAX], text[5][UM_BYTES_TEXT];
+    const um_stats *s = &e->stats;
+    e->model->backend->info(e->model->device, &d);
+    if (um_backend_is_host(e->model->backend) || !d.memory) return;
+    um_model_device_name(e->model, name);
+    um_log(UM_LOG_INFO, "memory of %s (%s, %s): weights %s, activations %s, %d KV pages %s, free %s", name, d.name,
+           um_bytes_text(text[0], (double)d.memory), um_bytes_text(text[1], (double)s->weight_bytes),
+           um_bytes_text(text[2], (double)s->workspace_bytes), s->pages_total,
+           um_bytes_text(text[3], (double)s->kv_bytes), um_bytes_text(text[4], (double)d.there));
+}
+
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {
     um_status st = um_engine_check(c, err);
     if (st) return st;
@@ -236,6 +208,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->model = m;
     e->config = *c;
     e->config.model = NULL; /* the string belongs to the caller */
+    um_model_device_name(m, e->config.device);
     e->waiting_tail = &e->waiting;
     e->max_waiting_priority = INT32_MIN;
     e->next_id = 1;
@@ -244,14 +217,14 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     resolve_sizes(e);
     st = check_step(e, err);
     e->capacity = step_capacity(e);
-    if (!st) st = resolve_pages(e, err);
+    if (!st) st = um_engine_resolve_pages(e, err);
     if (st) goto done;
     e->capacity.first_scratch = e->config.num_pages;
     e->traits.blend_ids = e->capacity.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
-    const um_forward_config config = forward_config(e);
+    const um_forward_config config = um_engine_forward_config(e);
     st = m->backend->forward_new(&e->forward, m->device, &m->net, &config, err);
     if (!st) st = allocate(e, err);
     if (!st) st = warm(e, err);
@@ -265,8 +238,22 @@ done:
     e->stats.kv_bytes = memory.kv;
     e->stats.workspace_bytes += memory.workspace;
     e->stats.pages_total = e->pages.n_pages;
+    log_memory(e);
     *out = e;
     return UM_OK;
+}
+
+um_status um_engine_plan_memory(um_model *m, const um_config *c, um_memory_plan *out, um_err *err) {
+    um_engine *e = UM_NEW(um_engine);
+    e->model = m;
+    e->config = *c;
+    set_traits(e);
+    resolve_sizes(e);
+    e->capacity = step_capacity(e);
+    um_status st = um_engine_check(c, err);
+    if (!st) st = um_engine_plan_pages(e, out, err);
+    um_free(e);
+    return st;
 }
 
 um_status um_request_check_for(um_model *m, const um_config *c, const um_request *r, size_t n_prompt, um_err *err) {

@@ -116,6 +116,38 @@ struct um_engine {
     um_profile profile;
 };
 
+/* How the memory of a device is divided, in bytes. */
+typedef struct um_memory_plan {
+    bool is_host;   /* the memory is the host's: only weights, free, available, page and the numbers of pages are set */
+    double memory;  /* of the device */
+    double most;    /* share of it that may be used */
+    double free;    /* free before the weights are loaded */
+    double there;   /* free now */
+    double weights; /* of the model; before they are loaded, computed from the sizes */
+    double workspace;                                       /* activations of one engine */
+    double page, available;                                 /* of one KV page; that the pages of one engine may take */
+    int32_t page_size, tokens_of_request, pages_of_request; /* tokens of a page; request of full length */
+    int32_t pages;                                          /* of one engine */
+} um_memory_plan;
+
+/* ---- memory.c ---- */
+/* Divides the memory of the engine's devices. Resolves an automatic number of pages. Errors: UM_ENOMEM when no page
+ * fits, or a fixed number does not; *p is set then, too. */
+um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *err);
+/* Stores the number of pages of um_engine_plan_pages in the engine's configuration. */
+um_status um_engine_resolve_pages(um_engine *e, um_err *err);
+
+/* ---- engine.c: sizes ---- */
+/* Returns the tokens of a block by default. */
+int32_t um_engine_block(const um_engine *e);
+/* Returns the type of stored keys and values. */
+um_dtype um_engine_kv_type(const um_engine *e);
+/* Returns the sizes of the engine's passes and of its KV cache. */
+um_forward_config um_engine_forward_config(const um_engine *e);
+/* Divides the memory for an engine of an open model, without creating it. The model may lack its weights, see
+ * um_model_open_device. */
+um_status um_engine_plan_memory(um_model *m, const um_config *c, um_memory_plan *out, um_err *err);
+
 /* ---- sequence.c: creates, checks and frees the answers of a request ---- */
 /* Creates answer number `index` of a request: checks the request, encodes its prompt and allocates what its passes
  * need. The answer is not queued yet. *out is released with um_sequence_free. The errors are those of um_engine_add. */

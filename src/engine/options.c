@@ -66,6 +66,20 @@ um_status um_engine_check(const um_config *c, um_err *err) {
     return st ? st : um_options_check(sets, um_config_option_sets(sets, &copy), err);
 }
 
+_Static_assert(UM_ENGINE_DEVICE_MAX == UM_DEVICE_NAME_MAX, "the model room writes the names");
+
+um_status um_config_engine_device(const um_config *c, int32_t engine, char out[UM_ENGINE_DEVICE_MAX],
+                                  int32_t *n_sharing, um_err *err) {
+    um_device_list list;
+    um_status s = um_model_devices(&list, c, err);
+    if (s) return s;
+    um_device_name(&list, engine, out);
+    *n_sharing = um_backend_is_host(list.backend);
+    for (int32_t i = 0; i < list.n && !um_backend_is_host(list.backend); i++)
+        *n_sharing += list.number[i] == list.number[engine];
+    return UM_OK;
+}
+
 void um_config_init(um_config *c) {
     *c = (um_config){.size = sizeof(*c)};
     um_option_set sets[UM_OPTION_SETS_MAX];

@@ -12,6 +12,8 @@ extern "C" {
 /* The largest number of sets that the two functions below fill in. */
 #define UM_OPTION_SETS_MAX 48
 
+#define UM_ENGINE_DEVICE_MAX 32
+
 /* Fills in the sets of rows of a configuration: model, engine, decoding, sampling. Returns the number of sets. */
 size_t um_config_option_sets(um_option_set *sets, um_config *c);
 /* Fills in the sets of rows of a request: decoding, sampling. Returns the number of sets. */
@@ -27,6 +29,11 @@ void um_request_append_names(const um_option *row, um_buf *out);
 bool um_strategy_is_whole(const char *name);
 /* Initialises a request with the defaults of a configuration, as um_request_init does with those of an engine. */
 void um_request_init_config(const um_config *c, um_request *r);
+/* Stores the option `device` of a configuration with only the given engine of `c`, such as "cuda:1". *n_sharing is the
+ * number of engines of `c` on this device; 1 where all engines share a host. Opens the backend, but no device. Errors:
+ * UM_EINVAL, UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices as engines. */
+um_status um_config_engine_device(const um_config *c, int32_t engine, char out[UM_ENGINE_DEVICE_MAX],
+                                  int32_t *n_sharing, um_err *err);
 /* Returns the error that um_engine_add would return for `r` with a prompt of n_prompt tokens, without an engine. `c` is
  * the engine's configuration with its automatic sizes resolved: max_model_len, max_num_reqs, max_num_batched_tokens,
  * page_size and num_pages are above 0. `m` may be a model without weights. The tokens of the prompt are not read. The

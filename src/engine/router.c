@@ -24,7 +24,7 @@ um_status um_router_new(um_router **out, um_model *m, const um_config *c, um_err
     r->policy = c->route_policy;
     r->next_id = 1;
     while (!st && r->n < c->data_parallel_size) {
-        st = um_engine_new(&r->engine[r->n], m, &config, err);
+        st = um_engine_new(&r->engine[r->n], um_model_for(m, r->n), &config, err);
         if (st) break;
         /* All engines get the number of pages of the first, so that a request that fits one engine fits all. */
         config.num_pages = r->engine[r->n++]->config.num_pages;
@@ -151,7 +151,7 @@ static um_stats sum_of(const um_stats *a, const um_stats *b) {
         SUM(forward_seconds),
         SUM(prefill_seconds),
         SUM(decode_seconds),
-        b->weight_bytes,
+        SUM(weight_bytes),
         SUM(kv_bytes),
         SUM(workspace_bytes),
         SUM(pages_total),
@@ -187,11 +187,19 @@ um_status um_router_flush_cache(um_router *r, um_err *err) {
     return st;
 }
 
+/* Returns whether an earlier engine uses the same weights. */
+static bool shares_weights(const um_router *r, int32_t engine) {
+    for (int32_t i = 0; i < engine; i++)
+        if (r->engine[i]->model == r->engine[engine]->model) return true;
+    return false;
+}
+
 void um_router_get_stats(const um_router *r, um_stats *out) {
     *out = (um_stats){0};
     for (int32_t i = 0; i < r->n; i++) {
         um_stats s;
         um_engine_get_stats(r->engine[i], &s);
+        if (shares_weights(r, i)) s.weight_bytes = 0;
         *out = sum_of(out, &s);
     }
     if (r->n == 1) return;

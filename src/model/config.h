@@ -101,9 +101,11 @@ const um_family *um_family_by_tensors(const um_family *f, const um_safetensors *
 void um_arch_apply_tensors(um_arch *a, const um_safetensors *s, const char *where);
 /* Checks that s holds every tensor of m->arch in the right shape, and that the adapters fit these tensors. */
 um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err);
-/* Does the checks of um_model_check_names and checks that the memory suffices for m->dtype. Counts m->n_params and
- * warns of unused tensors. */
+/* Does the checks of um_model_check_names. Counts m->n_params and m->stored_bytes, and warns of unused tensors. */
 um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err);
+/* Checks that the weights fit into the memory of the open device m->device, or into that of the host (memory.c).
+ * Errors: UM_ENOMEM. */
+um_status um_model_check_memory(const struct um_model *m, const um_config *c, um_err *err);
 /* Loads the weights from s, which um_model_check has accepted, with m->ops to m->dev. `check` is a UM_CHECK_*: it
  * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
 um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t check, um_err *err);

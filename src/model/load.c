@@ -4,6 +4,8 @@
  * forward pass reads each activation once. loader.h explains the two walks. */
 #include "model/loader.h"
 
+#define PROGRESS_SECONDS 2.0 /* from one line about the progress of loading to the next */
+
 /* ---- Parts of a layer -------------------------------------------------------------------------------------------- */
 
 /* Loads the weight of a norm and its bias, if it has one. */
@@ -185,16 +187,6 @@ um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dt
     return UM_OK;
 }
 
-/* Refuses weights that do not fit into memory, before the system kills the process for using too much of it. A backend
- * keeps a weight either in its stored type or in the type of its products, so the smaller one is counted. */
-static um_status check_memory(const um_loader *l, um_err *err) {
-    size_t there = um_memory_available();
-    if (!there || l->bytes <= there) return UM_OK;
-    return um_fail(err, UM_ENOMEM, "the weights of %s need at least %zu bytes as %s, %zu are there: %s", l->m->path,
-                   l->bytes, um_dtype_name(l->m->dtype), there,
-                   l->m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
-}
-
 static um_status check_adapters(const um_loader *l, um_err *err) {
     um_status s = UM_OK;
     for (int32_t i = 0; i < l->m->n_adapters && !s; i++)
@@ -207,7 +199,7 @@ static um_status check_model(struct um_model *m, const um_safetensors *s, bool t
     l.used = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1);
     um_status st = walk(&l, err);
     if (!st) st = check_adapters(&l, err);
-    if (!st && to_load) st = check_memory(&l, err);
+    m->stored_bytes = l.bytes;
     if (!st && to_load) warn_unused(&l);
     um_buf_free(&l.leaves);
     um_free(l.used);
@@ -250,6 +242,20 @@ static um_status report_bad(const um_loader *l, int32_t check, um_err *err) {
     return UM_OK;
 }
 
+void um_loader_log_progress(um_loader *l) {
+    char done[UM_BYTES_TEXT], all[UM_BYTES_TEXT];
+    const double now = um_now();
+    if (now - l->logged < PROGRESS_SECONDS) return;
+    l->logged = now;
+    um_log(UM_LOG_INFO, "loading weights: %s of about %s", um_bytes_text(done, (double)l->m->weight_bytes),
+           um_bytes_text(all, (double)um_model_weight_bytes(l->m)));
+}
+
+static void log_end(const um_loader *l) {
+    char bytes[UM_BYTES_TEXT];
+    um_log(UM_LOG_INFO, "weights: %s in %.1f s", um_bytes_text(bytes, (double)l->m->weight_bytes), um_now() - l->start);
+}
+
 um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t check, um_err *err) {
     um_loader l = {.m = m,
                    .s = s,
@@ -257,8 +263,10 @@ um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t che
                    .scan = check != UM_CHECK_OFF,
                    .bad = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1)};
     m->net.layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
+    l.start = l.logged = um_now();
     um_status st = walk(&l, err);
     if (!st) st = report_bad(&l, check, err);
+    if (!st) log_end(&l);
     for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);
     um_merge_end(&l);
     um_free(l.bad);

@@ -36,6 +36,7 @@ typedef struct um_loader {
     const um_tensor *first_bad; /* the first such tensor in the order of the walk */
     size_t first_index;         /* index of the element in first_bad */
     um_dev *merger;             /* computes merged weights; NULL until the first of them */
+    double start, logged;       /* times of the beginning and of the last line about the progress */
 } um_loader;
 
 /* A matrix [rows, ...] or a vector [rows] that is stored under `pattern`. */
@@ -54,6 +55,9 @@ const um_tensor *um_loader_find_expert(const um_loader *l, const char *pattern, 
 
 /* Writes the path of the module that the tensors of a pattern belong to, as the model's Python classes name it. */
 void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t layer, int32_t expert);
+
+/* Logs how much has been loaded, if the last such line is old. */
+void um_loader_log_progress(um_loader *l);
 
 /* Returns the number of values of t that are NaN or infinite (finite.c). If there are any, *first is the index of the
  * first. */

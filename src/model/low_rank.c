@@ -60,7 +60,9 @@ static void count_memory(um_loader *l, const um_tensor_part *p, int n, int64_t c
     struct um_model *m = l->m;
     for (int32_t i = 0; i < m->n_adapters; i++) {
         const stack s = stack_of(&m->lora[i], p, n, cols, layer);
-        l->bytes += (size_t)s.rank * ((size_t)cols + (size_t)s.rows) * um_dtype_size(m->dtype);
+        const size_t bytes = (size_t)s.rank * ((size_t)cols + (size_t)s.rows) * um_dtype_size(m->dtype);
+        l->bytes += bytes;
+        m->adapter_bytes += bytes;
         m->rank_max = UM_MAX(m->rank_max, s.rank);
     }
 }

@@ -23,11 +23,8 @@ static int threads_of(const um_config *c) {
 /* Opens the device with scratch memory for the largest pass of this model. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_arch *a = &m->arch;
-    int32_t number, q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
-    um_status s = um_backend_find(&m->backend, &number, c->device, err);
-    if (s) return s;
-    m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
-    const um_dev_config config = {.number = number,
+    int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
+    const um_dev_config config = {.number = m->number,
                                   .threads = threads_of(c),
                                   .dtype = m->dtype,
                                   .deterministic = c->deterministic,
@@ -42,9 +39,43 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
                                   .max_experts = a->route.n_experts,
                                   .max_top_k = a->route.top_k,
                                   .max_expert_ff = a->expert_ff};
-    s = m->backend->open(&m->device, m->backend, &config, err);
+    um_status s = m->backend->open(&m->device, m->backend, &config, err);
     return s && !m->backend->ops ? um_fail_in(err, "device \"%s\" can't be used (--device cpu works)", c->device) : s;
 }
+
+/* Returns an earlier engine with the same device, or -1. */
+static int32_t same_device(const um_device_list *list, int32_t engine) {
+    for (int32_t i = 0; i < engine; i++)
+        if (list->number[i] == list->number[engine]) return i;
+    return -1;
+}
+
+/* Creates the copies of the model for the devices of the other engines. None has a device or weights yet. */
+static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
+    um_device_list list;
+    um_status s = um_model_devices(&list, c, err);
+    if (s) return s;
+    m->devices = list;
+    m->backend = m->devices.backend;
+    m->net.rank_max = m->merged ? 0 : m->rank_max;
+    m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
+    for (int32_t i = 0; i < m->devices.n; i++) {
+        const int32_t same = same_device(&m->devices, i);
+        m->on[i] = i == 0 ? m : same >= 0 ? m->on[same] : UM_NEW(um_model);
+        if (i > 0 && same < 0) {
+            *m->on[i] = *m;
+            m->on[i]->n_sharing = 0;
+        }
+        m->on[i]->number = m->devices.number[i];
+        m->on[i]->n_sharing++;
+    }
+    return UM_OK;
+}
+
+um_model *um_model_for(um_model *m, int32_t engine) { return engine < m->devices.n ? m->on[engine] : m; }
+
+/* Returns whether engine i is the first one on its device. */
+static bool is_first_on_device(const um_model *m, int32_t i) { return same_device(&m->devices, i) < 0; }
 
 /* Fills one rotary table with cos or sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in
  * the reference. The function is evaluated in double, so that differences between math libraries can't change a token.
@@ -112,15 +143,27 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_sa
     return s;
 }
 
-um_status um_model_open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
-    um_status s = choose_dtype(m, c->dtype, files, err);
-    if (!s) s = um_model_check(m, files, err);
-    if (!s) s = open_device(m, c, err);
-    if (!s) s = um_model_load(m, files, c->check_weights, err);
-    m->net.rank_max = m->merged ? 0 : m->rank_max;
+static um_status load(um_model *m, const um_safetensors *files, int32_t check, um_err *err) {
+    um_status s = um_model_load(m, files, check, err);
     um_rotary *rotary = &m->net.rotary[0];
     if (!s) s = load_rotary(m, &rotary->cos, cos, err);
     return s ? s : load_rotary(m, &rotary->sin, sin, err);
+}
+
+/* All devices are opened and checked before the first weight is loaded, because loading can take minutes. The values of
+ * the weights are checked once. */
+um_status um_model_open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+    um_status s = choose_dtype(m, c->dtype, files, err);
+    if (!s) s = um_model_check(m, files, err);
+    if (!s) s = choose_devices(m, c, err);
+    for (int32_t i = 0; !s && i < m->devices.n; i++) {
+        if (!is_first_on_device(m, i)) continue;
+        s = open_device(m->on[i], c, err);
+        if (!s) s = um_model_check_memory(m->on[i], c, err);
+    }
+    for (int32_t i = 0; !s && i < m->devices.n; i++)
+        if (is_first_on_device(m, i)) s = load(m->on[i], files, i ? UM_CHECK_OFF : c->check_weights, err);
+    return s;
 }
 
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
@@ -164,12 +207,20 @@ um_status um_model_open(um_model **out, const um_config *c, um_err *err) { retur
 
 um_status um_model_open_text(um_model **out, const um_config *c, um_err *err) { return open_model(out, c, false, err); }
 
+static void close_device(um_model *m) {
+    if (!m->device) return;
+    um_model_unload(m);
+    m->backend->close(m->device);
+}
+
 void um_model_close(um_model *m) {
     if (!m) return;
-    if (m->device) {
-        um_model_unload(m);
-        m->backend->close(m->device);
+    for (int32_t i = 1; i < m->devices.n; i++) {
+        if (!is_first_on_device(m, i)) continue;
+        close_device(m->on[i]);
+        um_free(m->on[i]);
     }
+    close_device(m);
     um_adapters_close(m);
     um_chat_close(m->chat);
     um_tok_close(m->tok);

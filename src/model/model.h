@@ -23,6 +23,12 @@ extern "C" {
 /* The value of max_num_batched_tokens when it is 0 (auto). */
 #define UM_BATCHED_TOKENS_AUTO 4096
 
+/* The devices of the engines 0..n-1. */
+typedef struct um_device_list {
+    const um_backend *backend;
+    int32_t n, number[UM_DEVICES_MAX];
+} um_device_list;
+
 typedef struct um_family um_family;
 typedef struct um_safetensors um_safetensors;
 
@@ -208,8 +214,17 @@ struct um_model {
     int32_t max_tokens; /* the largest pass that the device was opened for */
     um_dtype dtype;
     int64_t n_params;
-    size_t weight_bytes;
+    size_t weight_bytes;  /* on this device */
+    size_t adapter_bytes; /* of the adapters that requests can choose, in dtype */
+    size_t stored_bytes;  /* of the weights in the smaller type of those of file and dtype */
     double load_seconds;
+
+    /* The devices of the engines of a router. Engine i uses the weights of on[i]: of this model itself or of a copy on
+     * another device, which borrows all but the device and the weights. Only um_model_open fills in these two. */
+    um_device_list devices;
+    struct um_model *on[UM_DEVICES_MAX];
+    int32_t number;    /* of the device among those of its backend */
+    int32_t n_sharing; /* engines that use this device */
 
     um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
@@ -217,6 +232,20 @@ struct um_model {
     int32_t rank_max;     /* largest rank of an adapter's matrices; 0 without adapters */
     struct um_lora *lora; /* [n_adapters] the opened adapter folders */
 };
+
+/* Chooses the devices of c->data_parallel_size engines (devices.c) from the options device and device_ids. Engines
+ * share the device of a host. Others get a device each, unless the options name one several times. Errors: UM_EINVAL,
+ * UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices. */
+um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err);
+#define UM_DEVICE_NAME_MAX 32
+/* Writes the name of an engine's device, "cuda:1" or "cpu". */
+void um_device_name(const um_device_list *list, int32_t engine, char out[UM_DEVICE_NAME_MAX]);
+/* Returns the bytes of the weights on a device that keeps them in m->dtype, computed from the sizes. */
+size_t um_model_weight_bytes(const um_model *m);
+/* Returns the name of m's device, "cuda:1" or "cpu". */
+void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]);
+/* Returns the model with the weights on the device of an engine. */
+um_model *um_model_for(um_model *m, int32_t engine);
 
 /* The sources that um_arch_load reads. All but dir may be unset. */
 typedef struct um_arch_source {

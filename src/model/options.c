@@ -11,8 +11,11 @@ const um_option um_model_options[] = {
      "model family (`unmask list families`); auto detects it"},
     {"mask_token_id", NULL, UM_OPT_INT, C(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",
      "token id of the mask; auto takes it from the checkpoint"},
-    {"device", NULL, UM_OPT_NAME, C(device), 0, 0, "cpu|cuda|cuda:N|ref", "cpu", NULL, "NAME", "Model",
-     "backend that computes; cuda is the first NVIDIA GPU, cuda:1 the second; ref is a slow reference in plain C"},
+    {"device", NULL, UM_OPT_NAME, C(device), 0, UM_DEVICES_MAX, "cpu|cuda|cuda:N|ref", "cpu", NULL, "NAME,...", "Model",
+     "backend that computes; cuda:1 is the second NVIDIA GPU; cuda gives each engine of --data-parallel-size a GPU of "
+     "its own, from cuda:0 on; cuda:0,cuda:2 names a GPU for each engine; ref is a slow reference in plain C"},
+    {"device_ids", NULL, UM_OPT_NAME, C(device_ids), 0, UM_DEVICES_MAX, "N", "auto", "auto", "N,...", "Model",
+     "numbers of the GPUs of --device cuda, one for each engine: 0,2 means cuda:0,cuda:2"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "number type of matrix products; auto means the type of the stored weights"},
     {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",

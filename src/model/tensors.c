@@ -160,6 +160,7 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
     }
     if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
+    um_loader_log_progress(l);
     for (int i = 0; i < n; i++) check_finite(l, &t[i]);
     return l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
 }
@@ -191,6 +192,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
     if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
+    um_loader_log_progress(l);
     return s;
 }
 

@@ -6,6 +6,7 @@
  *   SILENT   sent nothing for too long. A process is killed; a thread or a remote worker may come back
  *   DEAD     restarted after a delay, unless it died too often, all workers failed to start, or it is remote
  *   STOPPED  ended because the server shuts down */
+#include "engine/options.h"
 #include "server/workers/internal.h"
 
 #include <poll.h>
@@ -71,24 +72,34 @@ static void put_option(const um_server_config *c, const char *name, um_buf *out)
     um_option_get_text(um_options_find(um_server_options, UM_SERVER_OPTIONS, name), c, out);
 }
 
+/* Starts the worker process. Options that the workers share divide what the server's options name: threads, memory and
+ * devices. */
 static um_status start_process(um_worker_slot *slot, um_err *err) {
     um_worker_pool *pool = slot->pool;
     const um_server_config *c = pool->config;
-    char threads[24], index[24], incarnation[24], parent[24], share[UM_NUMBER_MAX];
+    char threads[24], index[24], incarnation[24], parent[24], share[UM_NUMBER_MAX], gpu_share[UM_NUMBER_MAX];
+    char device[UM_ENGINE_DEVICE_MAX];
+    int32_t n_sharing;
     um_buf level = {0}, format = {0};
+    um_status st = um_config_engine_device(c->engine, slot->index, device, &n_sharing, err);
+    if (st) return st;
     snprintf(threads, sizeof(threads), "%d",
              c->engine->threads ? c->engine->threads : UM_MAX(um_cpu_count() / pool->n_slots, 1));
     snprintf(index, sizeof(index), "%u", slot->index);
     snprintf(incarnation, sizeof(incarnation), "%u", slot->incarnation);
     snprintf(parent, sizeof(parent), "%ld", (long)getpid());
     um_format_float(UM_MAX(c->engine->kv_memory_share / (float)pool->n_slots, 0.001F), share);
+    um_format_float(UM_MAX(c->engine->gpu_memory_utilization / (float)n_sharing, 0.01F), gpu_share);
     put_option(c, "log_level", &level);
     put_option(c, "log_format", &format);
     const char *const flags[][2] = {
         {"--config", UM_WORKER_INSTANCE_CONFIG_PATH},
         {"--data-parallel-size", "1"},
+        {"--device", device},
+        {"--device-ids", "auto"},
         {"--threads", threads},
         {"--kv-memory-share", share},
+        {"--gpu-memory-utilization", gpu_share},
         {"--index", index},
         {"--incarnation", incarnation},
         {"--parent", parent},
@@ -99,8 +110,7 @@ static um_status start_process(um_worker_slot *slot, um_err *err) {
     };
     const char *argv[2 + 2 * UM_LEN(flags) + 1] = {"unmask", "worker"};
     memcpy(argv + 2, flags, sizeof(flags));
-    um_status st =
-        um_worker_instance_open_process(&slot->instance, "/proc/self/exe", argv, um_str_of(c->engine_yaml), err);
+    st = um_worker_instance_open_process(&slot->instance, "/proc/self/exe", argv, um_str_of(c->engine_yaml), err);
     um_buf_free(&level);
     um_buf_free(&format);
     return st;

@@ -1,0 +1,54 @@
+/* The memory that the weights of a model need. */
+#include "model/config.h"
+
+size_t um_model_weight_bytes(const um_model *m) {
+    const size_t rotary = (size_t)m->arch.max_position * (size_t)m->arch.rope_dim * sizeof(float);
+    return (size_t)um_arch_params(&m->arch) * um_dtype_size(m->dtype) + m->adapter_bytes + rotary;
+}
+
+void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]) {
+    const um_device_list list = {.backend = m->backend, .n = 1, .number = {m->number}};
+    um_device_name(&list, 0, out);
+}
+
+/* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is
+ * counted. */
+static um_status check_host(const um_model *m, um_err *err) {
+    size_t there = um_memory_available();
+    if (!there || m->stored_bytes <= there) return UM_OK;
+    return um_fail(err, UM_ENOMEM, "the weights of %s need at least %zu bytes as %s, %zu are there: %s", m->path,
+                   m->stored_bytes, um_dtype_name(m->dtype), there,
+                   m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
+}
+
+/* Returns the bytes of activations of the engines on m's device. Pages come on top. */
+static size_t workspace(const um_model *m, const um_config *c) {
+    const um_forward_config f = {.max_tokens = m->max_tokens,
+                                 .max_rows = m->max_tokens,
+                                 .max_spans = 2 * c->max_num_reqs,
+                                 .n_saved = c->max_num_reqs,
+                                 .page_size = UM_MAX(c->page_size, 1),
+                                 .kv_type = m->dtype};
+    return m->backend->workspace(m->device, &m->net, &f) * (size_t)m->n_sharing;
+}
+
+static um_status check_device(const um_model *m, const um_config *c, const um_device_info *d, um_err *err) {
+    char name[UM_DEVICE_NAME_MAX], text[6][UM_BYTES_TEXT];
+    const double share = (double)c->gpu_memory_utilization, weights = (double)um_model_weight_bytes(m),
+                 activations = (double)workspace(m, c), most = UM_MIN(share * (double)d->memory, (double)d->there);
+    if (weights + activations <= most) return UM_OK;
+    um_model_device_name(m, name);
+    return um_fail_param(err, UM_ENOMEM, "gpu_memory_utilization",
+                         "%s can't hold the model: weights %s + activations %s = %s, but only %s may be used: %.2f of "
+                         "%s (--gpu-memory-utilization), %s are free; %s",
+                         name, um_bytes_text(text[0], weights), um_bytes_text(text[1], activations),
+                         um_bytes_text(text[2], weights + activations), um_bytes_text(text[3], most), share,
+                         um_bytes_text(text[4], (double)d->memory), um_bytes_text(text[5], (double)d->there),
+                         m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
+}
+
+um_status um_model_check_memory(const um_model *m, const um_config *c, um_err *err) {
+    um_device_info d;
+    m->backend->info(m->device, &d);
+    return um_backend_is_host(m->backend) || !d.memory ? check_host(m, err) : check_device(m, c, &d, err);
+}

@@ -1,0 +1,191 @@
+/* A plugin in the place of libunmask-cuda.so, for tests on machines without a GPU. Its devices compute on the CPU, but
+ * have numbers and memory of their own, replay graphs and can be lost, as GPUs do. The environment describes them:
+ *
+ *   FAKE_GPU_COUNT      number of devices; 0: none, with an error. Default 2
+ *   FAKE_GPU_BYTES      memory of a device. Default 1e9
+ *   FAKE_GPU_WORKSPACE  memory of the activations of an engine. Default 1e7
+ *   FAKE_GPU_LOG        file that gets a line for each opened device
+ *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
+ *   FAKE_GPU_VERSION    version that the plugin claims to have */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ops/cpu/cpu.h"
+#include "ops/plugin.h"
+
+typedef struct fake_device {
+    um_device *host;
+    int32_t number;
+    size_t used; /* bytes of its memory */
+} fake_device;
+
+typedef struct fake_forward {
+    um_forward *host;
+    fake_device *d;
+    um_forward_memory memory;
+    um_forward_stats stats;
+} fake_forward;
+
+static double setting(const char *name, double otherwise) {
+    const char *text = getenv(name);
+    return text ? strtod(text, NULL) : otherwise;
+}
+
+static size_t bytes_of_device(void) { return (size_t)setting("FAKE_GPU_BYTES", 1e9); }
+
+/* ---- Devices and weights ----------------------------------------------------------------------------------------- */
+
+static um_status fake_count(const um_backend *self, int32_t *n, um_err *err) {
+    (void)self;
+    *n = (int32_t)setting("FAKE_GPU_COUNT", 2);
+    return *n ? UM_OK : um_fail(err, UM_EDEVICE, "there is no fake GPU");
+}
+
+static void note_opening(int32_t number, const um_dev_config *c) {
+    const char *path = getenv("FAKE_GPU_LOG");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (!f) return;
+    fprintf(f, "device %d eager %d graphs", number, c->eager);
+    for (int32_t i = 0; i < c->n_graph_sizes; i++) fprintf(f, " %d", c->graph_size[i]);
+    fprintf(f, "\n");
+    fclose(f);
+}
+
+static um_status fake_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err) {
+    um_dev_config host = *c;
+    fake_device *d = UM_NEW(fake_device);
+    host.number = 0;
+    d->number = c->number;
+    note_opening(c->number, c);
+    um_status s = um_host_open(&d->host, self, &host, err);
+    *out = (um_device *)d;
+    if (!s) return UM_OK;
+    um_free(d);
+    *out = NULL;
+    return s;
+}
+
+static void fake_close(um_device *device) {
+    if (!device) return;
+    um_backend_cpu.close(((fake_device *)device)->host);
+    um_free(device);
+}
+
+static void fake_info(const um_device *device, um_device_info *out) {
+    const fake_device *d = (const fake_device *)device;
+    *out = (um_device_info){.memory = bytes_of_device()};
+    out->there = out->memory - UM_MIN(d->used, out->memory);
+    snprintf(out->name, sizeof out->name, "fake GPU %d", d->number);
+}
+
+static um_status fake_weight(um_device *device, um_weight **out, const um_tensor *part, int n, um_dtype type,
+                             um_err *err) {
+    fake_device *d = (fake_device *)device;
+    um_status s = um_backend_cpu.weight(d->host, out, part, n, type, err);
+    if (!s) d->used += um_backend_cpu.weight_bytes(*out);
+    return s;
+}
+
+static void fake_weight_free(um_device *device, um_weight *w) {
+    fake_device *d = (fake_device *)device;
+    d->used -= um_backend_cpu.weight_bytes(w);
+    um_backend_cpu.weight_free(d->host, w);
+}
+
+static um_status fake_vector(um_device *d, um_vector **out, const um_tensor *part, int n, const char *what,
+                             um_err *err) {
+    return um_backend_cpu.vector(((fake_device *)d)->host, out, part, n, what, err);
+}
+
+static void fake_vector_free(um_device *d, um_vector *v) { um_backend_cpu.vector_free(((fake_device *)d)->host, v); }
+
+/* ---- Passes ------------------------------------------------------------------------------------------------------ */
+
+static size_t fake_workspace(um_device *d, const um_network *n, const um_forward_config *c) {
+    (void)d, (void)n, (void)c;
+    return (size_t)setting("FAKE_GPU_WORKSPACE", 1e7);
+}
+
+static um_status fake_forward_new(um_forward **out, um_device *device, const um_network *n, const um_forward_config *c,
+                                  um_err *err) {
+    fake_forward *f = UM_NEW(fake_forward);
+    f->d = (fake_device *)device;
+    um_status s = um_backend_cpu.forward_new(&f->host, f->d->host, n, c, err);
+    if (s) {
+        um_free(f);
+        f = NULL;
+    } else {
+        f->memory = um_backend_cpu.memory(f->host);
+        f->memory.workspace = fake_workspace(device, n, c);
+        f->d->used += f->memory.kv + f->memory.workspace;
+        f->stats.graphs = 3;
+    }
+    *out = (um_forward *)f;
+    return s;
+}
+
+static void fake_forward_free(um_forward *forward) {
+    fake_forward *f = (fake_forward *)forward;
+    if (!f) return;
+    um_backend_cpu.forward_free(f->host);
+    f->d->used -= f->memory.kv + f->memory.workspace;
+    um_free(f);
+}
+
+static um_forward_memory fake_memory(const um_forward *f) { return ((const fake_forward *)f)->memory; }
+static um_forward_stats fake_stats(const um_forward *f) { return ((const fake_forward *)f)->stats; }
+
+static void fake_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
+    um_backend_cpu.copy_page(((fake_forward *)f)->host, from, to, n);
+}
+
+static um_status fake_submit(um_forward *forward, const um_batch *b, um_err *err) {
+    fake_forward *f = (fake_forward *)forward;
+    const char *loss = getenv("FAKE_GPU_LOSS");
+    if (loss && unlink(loss) == 0) return um_fail(err, UM_EDEVICE, "fake GPU %d has fallen off the bus", f->d->number);
+    f->stats.passes++;
+    f->stats.replays++;
+    return um_backend_cpu.submit(f->host, b, err);
+}
+
+static um_status fake_wait(um_forward *f, um_err *err) { return um_backend_cpu.wait(((fake_forward *)f)->host, err); }
+
+static void fake_profile(um_forward *f, um_profile *p) { um_backend_cpu.profile(((fake_forward *)f)->host, p); }
+
+/* ---- The plugin -------------------------------------------------------------------------------------------------- */
+
+static const um_backend backend = {
+    .name = "cuda",
+    .summary = "fake GPUs",
+    .ops = &um_ops_cpu, /* um_host_open reads it */
+    .count = fake_count,
+    .open = fake_open,
+    .close = fake_close,
+    .info = fake_info,
+    .weight = fake_weight,
+    .weight_free = fake_weight_free,
+    .weight_bytes = NULL, /* set by um_plugin_get */
+    .vector = fake_vector,
+    .vector_free = fake_vector_free,
+    .workspace = fake_workspace,
+    .forward_new = fake_forward_new,
+    .forward_free = fake_forward_free,
+    .memory = fake_memory,
+    .stats = fake_stats,
+    .copy_page = fake_copy_page,
+    .submit = fake_submit,
+    .wait = fake_wait,
+    .profile = fake_profile,
+};
+
+__attribute__((visibility("default"))) const um_plugin *um_plugin_get(void);
+
+const um_plugin *um_plugin_get(void) {
+    static um_backend fake;
+    static um_plugin plugin = {UM_PLUGIN_VERSION, UM_PLUGIN_SIZES, &fake};
+    const char *version = getenv("FAKE_GPU_VERSION");
+    fake = backend;
+    fake.weight_bytes = um_backend_cpu.weight_bytes;
+    if (version) plugin.version = version;
+    return &plugin;
+}
