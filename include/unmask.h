@@ -190,6 +190,8 @@ typedef struct um_config {
     float kv_memory_share;          /* 0..1: share of the free memory that an automatic number of pages may take */
     float gpu_memory_utilization;   /* 0..1: share of a GPU's memory that weights, activations and pages may take */
     bool enforce_eager;             /* a GPU runs every pass without a CUDA graph */
+    char cuda_graph_sizes[320];     /* numbers of requests for which a GPU records graphs at the start, "1,2,8"; "none";
+                                       "auto" = 1, 2, 4 ... max_num_reqs */
     bool deterministic;             /* an answer does not depend on other requests; always true on the CPU */
     int32_t compat;                 /* UM_COMPAT_* */
     char kv_cache_layout[16];       /* "unified": keys and values in one pool of memory; "distinct": in one pool each */

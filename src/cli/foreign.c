@@ -44,14 +44,16 @@ const um_foreign um_foreign_options[] = {
     {"device_start,base_gpu_id", NUMBER, "0", NULL, NO_CUDA},
 
     /* execution of a pass */
-    {"cuda_graph_max_bs", NUMBER, NULL, NULL, NO_GRAPHS},
+    {"cuda_graph", SWITCH, NULL, "!enforce_eager", "sets enforce_eager to the opposite"},
+    {"cuda_graph_max_bs", NUMBER, NULL, NULL,
+     "graphs are recorded for up to --max-num-reqs requests; --cuda-graph-sizes lists other sizes"},
     {"max_seq_len_to_capture", NUMBER, NULL, NULL, NO_GRAPHS},
     {"enable_full_static_runner", SWITCH, NULL, NULL, NO_GRAPHS},
     {"disable_full_static_runner", SWITCH, NULL, NULL, NO_GRAPHS},
     {"enable_prefill_cudagraph", SWITCH, NULL, NULL, NO_GRAPHS},
     {"disable_prefill_cudagraph", SWITCH, NULL, NULL, NO_GRAPHS},
     {"prefill_cudagraph_max_len", NUMBER, NULL, NULL, NO_GRAPHS},
-    {"enable_torch_compile", SWITCH, NULL, NULL, NO_GRAPHS},
+    {"enable_torch_compile,torch_compile,compile", SWITCH, NULL, NULL, NO_GRAPHS},
     {"disable_torch_compile", SWITCH, NULL, NULL, NO_GRAPHS},
     {"torch_compile_mode", WORD, NULL, NULL, NO_GRAPHS},
     {"enable_cudagraph_torch_compile", SWITCH, NULL, NULL, NO_GRAPHS},

@@ -146,15 +146,15 @@ static um_status allocate(um_engine *e, um_err *err) {
 static um_status warm(um_engine *e, um_err *err) {
     enum { SIZES_MAX = 512 };
     const um_config *c = &e->config;
-    const um_expectation x = {.max_reqs = c->max_num_reqs,
-                              .max_tokens = c->max_num_batched_tokens,
-                              .max_len = e->max_len,
-                              .block = um_engine_block(e),
-                              .whole = e->whole,
-                              .adapts = e->model->net.n_adapters > 0};
+    um_expectation x = {.max_reqs = c->max_num_reqs,
+                        .max_tokens = c->max_num_batched_tokens,
+                        .max_len = e->max_len,
+                        .block = um_engine_block(e),
+                        .whole = e->whole,
+                        .adapts = e->model->net.n_adapters > 0};
     um_pass_size size[SIZES_MAX];
     char text[UM_GRAPHS_TEXT_MAX];
-    if (!e->model->backend->warm || c->enforce_eager) return UM_OK;
+    if (!e->model->backend->warm || c->enforce_eager || !um_expect_requests(&x, c->cuda_graph_sizes)) return UM_OK;
     um_status st = e->model->backend->warm(e->forward, size, um_expect_passes(&x, size, SIZES_MAX), err);
     if (!st && um_engine_put_graphs(e, text)) um_log(UM_LOG_INFO, "%s", text);
     return st;

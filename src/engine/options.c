@@ -1,5 +1,6 @@
 /* The options of an engine, in addition to those of its model, and the functions that set options by name. */
 #include "engine/engine.h"
+#include "engine/expect.h"
 
 #define C(field) UM_FIELD(um_config, field)
 
@@ -36,6 +37,10 @@ const um_option um_engine_options[] = {
      "on a GPU, if num_pages is auto: share of its memory that weights, activations and KV pages may take"},
     {"enforce_eager", "disable_cuda_graph", UM_OPT_BOOL, C(enforce_eager), 0, 0, NULL, "false", NULL, NULL, "Engine",
      "run every pass on a GPU kernel by kernel, without CUDA graphs"},
+    {"cuda_graph_sizes", "cuda_graph_bs,cudagraph_capture_sizes", UM_OPT_NAME, C(cuda_graph_sizes), 0,
+     UM_GRAPH_SIZES_MAX, "none|N", "auto", "auto", "N,...", "Engine",
+     "numbers of requests for which a GPU records CUDA graphs at the start, in place of when they are first seen; "
+     "those above max_num_reqs are left out; auto means 1, 2, 4 ... max_num_reqs"},
     {"disable_prefix_caching", "disable_radix_cache", UM_OPT_BOOL, C(disable_prefix_caching), 0, 0, NULL, "false", NULL,
      NULL, "Engine", "don't reuse stored keys and values of prompts with the same beginning"},
     {"schedule_policy", NULL, UM_OPT_CHOICE, C(schedule_policy), 0, 0, "mixed|prefill-first", "mixed", NULL, "POLICY",

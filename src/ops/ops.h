@@ -53,8 +53,6 @@ typedef struct um_dev um_dev;       /* an instance of a table of operations */
 typedef struct um_weight um_weight; /* a matrix [out, in] in the backend's layout */
 typedef struct um_kv um_kv;         /* keys and values of all layers in the backend's layout */
 
-#define UM_GRAPH_SIZES_MAX 64
-
 typedef struct um_dev_config {
     int32_t number;     /* which device of this kind, from 0 */
     int threads;        /* 0: one per usable CPU */
@@ -62,12 +60,9 @@ typedef struct um_dev_config {
                            rounded to bf16, sums are fp32 */
     bool deterministic; /* a row's bits do not depend on the other rows of a batch */
     bool eager;         /* run kernel by kernel, without recorded graphs */
-    /* [n_graph_sizes] numbers of requests for which graphs are recorded at the start, ascending. Others are recorded
-     * when they are first seen. */
-    int32_t graph_size[UM_GRAPH_SIZES_MAX], n_graph_sizes;
-    int32_t max_tokens;              /* largest T of a pass */
-    int32_t max_rows;                /* largest number of wanted rows of a pass */
-    int32_t max_in;                  /* widest input of a linear layer */
+    int32_t max_tokens; /* largest T of a pass */
+    int32_t max_rows;   /* largest number of wanted rows of a pass */
+    int32_t max_in;     /* widest input of a linear layer */
     int32_t max_head_dim, max_heads; /* head size, query heads */
     int32_t max_vocab;               /* vocabulary rows */
     int32_t max_hidden;

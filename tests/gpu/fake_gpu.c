@@ -4,7 +4,8 @@
  *   FAKE_GPU_COUNT      number of devices; 0: none, with an error. Default 2
  *   FAKE_GPU_BYTES      memory of a device. Default 1e9
  *   FAKE_GPU_WORKSPACE  memory of the activations of an engine. Default 1e7
- *   FAKE_GPU_LOG        file that gets a line for each opened device
+ *   FAKE_GPU_LOG        file that gets a line for each opened device, and one with the numbers of requests for which
+ *                       graphs are recorded at the start
  *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
  *   FAKE_GPU_VERSION    version that the plugin claims to have */
 #include <stdlib.h>
@@ -41,13 +42,15 @@ static um_status fake_count(const um_backend *self, int32_t *n, um_err *err) {
     return *n ? UM_OK : um_fail(err, UM_EDEVICE, "there is no fake GPU");
 }
 
-static void note_opening(int32_t number, const um_dev_config *c) {
+static FILE *open_log(void) {
     const char *path = getenv("FAKE_GPU_LOG");
-    FILE *f = path ? fopen(path, "a") : NULL;
+    return path ? fopen(path, "a") : NULL;
+}
+
+static void note_opening(int32_t number, const um_dev_config *c) {
+    FILE *f = open_log();
     if (!f) return;
-    fprintf(f, "device %d eager %d graphs", number, c->eager);
-    for (int32_t i = 0; i < c->n_graph_sizes; i++) fprintf(f, " %d", c->graph_size[i]);
-    fprintf(f, "\n");
+    fprintf(f, "device %d eager %d\n", number, c->eager);
     fclose(f);
 }
 
@@ -135,6 +138,22 @@ static void fake_forward_free(um_forward *forward) {
 static um_forward_memory fake_memory(const um_forward *f) { return ((const fake_forward *)f)->memory; }
 static um_forward_stats fake_stats(const um_forward *f) { return ((const fake_forward *)f)->stats; }
 
+/* Notes the numbers of requests of the first context. */
+static um_status fake_warm(um_forward *forward, const um_pass_size *size, int32_t n, um_err *err) {
+    FILE *f = open_log();
+    int32_t last = 0;
+    (void)forward, (void)err;
+    if (!f) return UM_OK;
+    fprintf(f, "graphs");
+    for (int32_t i = 0; i < n && size[i].keys == size[0].keys; i++) {
+        if (size[i].n_spans != last) fprintf(f, " %d", size[i].n_spans);
+        last = size[i].n_spans;
+    }
+    fprintf(f, "\n");
+    fclose(f);
+    return UM_OK;
+}
+
 static void fake_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
     um_backend_cpu.copy_page(((fake_forward *)f)->host, from, to, n);
 }
@@ -172,6 +191,7 @@ static const um_backend backend = {
     .forward_free = fake_forward_free,
     .memory = fake_memory,
     .stats = fake_stats,
+    .warm = fake_warm,
     .copy_page = fake_copy_page,
     .submit = fake_submit,
     .wait = fake_wait,

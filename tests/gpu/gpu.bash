@@ -12,7 +12,7 @@ gpu_program() {
 }
 
 opened() {
-    [ ! -f "$FAKE_GPU_LOG" ] || cut -d' ' -f1-2 "$FAKE_GPU_LOG"
+    [ ! -f "$FAKE_GPU_LOG" ] || sed -n 's/ eager .*//p' "$FAKE_GPU_LOG"
     rm -f "$FAKE_GPU_LOG"
 }
 
@@ -22,4 +22,10 @@ questions() {
     for i in $(seq "$2"); do
         echo "{\"id\": $i, \"messages\": [{\"role\": \"user\", \"content\": \"What is $i + 30?\"}]}"
     done > "$1"
+}
+
+# Prints the numbers of requests for which the last engine has recorded graphs at the start.
+graph_sizes() {
+    sed -n 's/^graphs *//p' "$FAKE_GPU_LOG" | tail -n 1
+    rm -f "$FAKE_GPU_LOG"
 }

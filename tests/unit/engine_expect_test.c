@@ -96,6 +96,38 @@ static void a_short_list_keeps_the_first_passes(void **state) {
     for (int32_t i = 0; i < 10; i++) assert_int_equal(size[i].n_tokens, all[i].n_tokens);
 }
 
+static void a_list_replaces_the_powers_of_two(void **state) {
+    um_expectation e = server;
+    (void)state;
+    assert_true(um_expect_requests(&e, "8,1,64,8,20,0"));
+    assert_int_equal(e.n_sizes, 3);
+    const int32_t n = um_expect_passes(&e, size, MOST), listed[] = {1, 8, 20};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(e.size[i], listed[i]);
+        assert_true(has(n, (um_pass_size){32 * listed[i], listed[i], 32 * listed[i], 1500, false}));
+    }
+    for (int32_t i = 0; i < n; i++) assert_true(size[i].n_spans == 1 || size[i].n_spans == 8 || size[i].n_spans == 20);
+}
+
+static void an_automatic_list_is_powers_of_two(void **state) {
+    um_expectation e = server;
+    um_pass_size all[MOST];
+    (void)state;
+    const int32_t n = um_expect_passes(&server, all, MOST);
+    assert_true(um_expect_requests(&e, "auto"));
+    assert_int_equal(um_expect_passes(&e, size, MOST), n);
+    for (int32_t i = 0; i < n; i++) assert_int_equal(size[i].n_spans, all[i].n_spans);
+}
+
+static void a_list_can_expect_nothing(void **state) {
+    um_expectation e = server;
+    (void)state;
+    assert_false(um_expect_requests(&e, "none"));
+    assert_false(um_expect_requests(&e, "25,0"));
+    e.max_tokens = 4;
+    assert_false(um_expect_requests(&e, "5"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_double_up_to_the_limit),
@@ -105,6 +137,9 @@ int main(void) {
         cmocka_unit_test(no_pass_exceeds_the_limits),
         cmocka_unit_test(adapters_and_whole_sequences_add_their_passes),
         cmocka_unit_test(a_short_list_keeps_the_first_passes),
+        cmocka_unit_test(a_list_replaces_the_powers_of_two),
+        cmocka_unit_test(an_automatic_list_is_powers_of_two),
+        cmocka_unit_test(a_list_can_expect_nothing),
     };
     return cmocka_run_group_tests_name("expect", tests, NULL, NULL);
 }
