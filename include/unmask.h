@@ -589,12 +589,14 @@ typedef struct um_stats {
     int32_t pages_total, pages_used;            /* KV pages */
     int32_t pages_used_most;                    /* largest pages_used so far */
     int32_t requests_running, requests_waiting; /* unfinished answers */
+    int32_t graphs;                             /* recorded CUDA graphs */
     int64_t preemptions, aborted;               /* preemptions of answers; aborted answers */
     int64_t prefix_queries, prefix_hits;        /* prompt tokens looked up in the prefix cache, and those found there */
     int64_t prefill_tokens;                     /* tokens that were fed to store prompts */
     int64_t decode_tokens;                      /* tokens that passes other than prefill wrote */
     int64_t decode_passes;                      /* passes other than prefill */
     double schedule_seconds, apply_seconds;     /* parts of step_seconds */
+    int64_t graph_replays;                      /* passes that replayed a CUDA graph */
 } um_stats;
 /* Copies the statistics of the engine. */
 UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
@@ -604,9 +606,11 @@ typedef struct um_engine_info {
     int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;
     int32_t block_size; /* default of requests; 0 = the strategy's */
     const char *device, *dtype, *strategy;
-    const char *sampler; /* default of requests; "none" when the strategy uses no sampler */
+    const char *sampler;                    /* default of requests; "none" when the strategy uses no sampler */
+    char device_name[64];                   /* name of the processor or GPU, such as "NVIDIA H200" */
+    size_t device_bytes, device_free_bytes; /* memory of a device with memory of its own, and what is free of it now */
 } um_engine_info;
-/* Fills in the values of the engine. */
+/* Fills in the values of the engine. Cost: asks the driver of a GPU, so it is not for every step. */
 UM_API void um_engine_get_info(const um_engine *e, um_engine_info *out);
 
 /* An unfinished answer. */

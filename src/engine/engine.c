@@ -184,6 +184,14 @@ static um_status check_step(const um_engine *e, um_err *err) {
                          wanted, most);
 }
 
+/* Must be called between passes of a device that has not failed. */
+static void count_graphs(um_engine *e) {
+    if (!e->model->backend->stats) return;
+    const um_forward_stats f = e->model->backend->stats(e->forward);
+    e->stats.graph_replays = f.replays;
+    e->stats.graphs = f.graphs;
+}
+
 /* Logs how the device's memory is divided, for a device with memory of its own. */
 static void log_memory(const um_engine *e) {
     um_device_info d;
@@ -238,6 +246,7 @@ done:
     e->stats.kv_bytes = memory.kv;
     e->stats.workspace_bytes += memory.workspace;
     e->stats.pages_total = e->pages.n_pages;
+    count_graphs(e);
     log_memory(e);
     *out = e;
     return UM_OK;
@@ -428,6 +437,7 @@ static void count_step(um_engine *e, const um_step_times *t) {
     s->step_seconds += t->all;
     if (t->prefills) s->prefill_seconds += t->all;
     if (t->decodes) s->decode_seconds += t->all;
+    count_graphs(e);
     count_decode_seconds(e, t->all);
 }
 

@@ -159,6 +159,7 @@ static um_stats sum_of(const um_stats *a, const um_stats *b) {
         SUM(pages_used_most),
         SUM(requests_running),
         SUM(requests_waiting),
+        SUM(graphs),
         SUM(preemptions),
         SUM(aborted),
         SUM(prefix_queries),
@@ -168,6 +169,7 @@ static um_stats sum_of(const um_stats *a, const um_stats *b) {
         SUM(decode_passes),
         SUM(schedule_seconds),
         SUM(apply_seconds),
+        SUM(graph_replays),
     };
 #undef SUM
     return sum;

@@ -15,6 +15,7 @@ typedef struct page {
     um_msg_stats stats; /* sums over the workers; counts include workers that have died */
     um_batch_store_count batches;
     gauges now;
+    const um_worker_pool *workers;
 } page;
 
 typedef struct series {
@@ -169,6 +170,45 @@ static void put_step_tokens(page *p, const series *r, const char *name) {
                        "");
 }
 
+/* ---- Devices ----------------------------------------------------------------------------------------------------- */
+
+/* Writes a line for each worker whose device has memory of its own. */
+static void put_of_workers(page *p, const char *name, const char *more, int64_t (*value)(const um_msg_stats *m)) {
+    char labels[96];
+    for (int32_t i = 0; i < um_worker_pool_size(p->workers); i++) {
+        const um_msg_stats *m = um_worker_pool_get_status(p->workers, i).stats;
+        snprintf(labels, sizeof labels, "worker=\"%d\"%s%s", i, *more ? "," : "", more);
+        if (m->device_bytes) put_line(p, name, "", labels, (double)value(m));
+    }
+}
+
+static int64_t replays_of(const um_msg_stats *m) { return m->graph_replays; }
+static int64_t graphs_of(const um_msg_stats *m) { return m->graphs; }
+static int64_t weights_of(const um_msg_stats *m) { return m->weight_bytes; }
+static int64_t kv_of(const um_msg_stats *m) { return m->kv_bytes; }
+static int64_t workspace_of(const um_msg_stats *m) { return m->workspace_bytes; }
+static int64_t free_of(const um_msg_stats *m) { return m->device_free_bytes; }
+static int64_t bytes_of(const um_msg_stats *m) { return m->device_bytes; }
+
+static void put_replays(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_workers(p, name, "", replays_of);
+}
+
+static void put_graphs(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_workers(p, name, "", graphs_of);
+}
+
+static void put_device_memory(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_workers(p, name, "kind=\"weights\"", weights_of);
+    put_of_workers(p, name, "kind=\"kv\"", kv_of);
+    put_of_workers(p, name, "kind=\"workspace\"", workspace_of);
+    put_of_workers(p, name, "kind=\"free\"", free_of);
+    put_of_workers(p, name, "kind=\"total\"", bytes_of);
+}
+
 /* ---- Series ------------------------------------------------------------------------------------------------------ */
 
 #define NOW(field)       put_value, offsetof(page, now.field)
@@ -229,6 +269,15 @@ static const series table[] = {
     {"request_generation_tokens", "histogram", "Tokens per answer", HISTOGRAM(generation), NULL},
 };
 
+/* Series of workers whose devices have memory of their own. A CPU has none of them. */
+static const series device_table[] = {
+    {"graph_replays_total", "counter", "Passes that replayed a CUDA graph, by worker", put_replays, 0, NULL},
+    {"graphs", "gauge", "Recorded CUDA graphs, by worker", put_graphs, 0, NULL},
+    {"device_memory_bytes", "gauge",
+     "Memory of the worker's devices: weights, KV pages, workspace; free and total, other programs included",
+     put_device_memory, 0, NULL},
+};
+
 /* ---- The page ---------------------------------------------------------------------------------------------------- */
 
 static void read_gauges(const um_service *s, page *p) {
@@ -256,12 +305,14 @@ static void put_series(page *p, const series *r, const char *prefix, const char 
 }
 
 void um_metrics_page_put(const um_service *s, um_buf *out) {
-    page p = {.out = out, .metrics = s->metrics};
+    page p = {.out = out, .metrics = s->metrics, .workers = s->workers};
     um_worker_pool_get_stats(s->workers, &p.stats);
     um_batch_store_get_count(s->batches, &p.batches);
     read_gauges(s, &p);
     put_label(&p.model, "model_name", um_setup_model_name(&s->setup));
     for (size_t i = 0; i < UM_LEN(table); i++) put_series(&p, &table[i], "unmask_", table[i].name);
+    for (size_t i = 0; i < UM_LEN(device_table) && p.stats.device_bytes; i++)
+        put_series(&p, &device_table[i], "unmask_", device_table[i].name);
     for (size_t i = 0; i < UM_LEN(table) && s->setup.config->metrics_vllm_aliases; i++)
         if (table[i].alias) put_series(&p, &table[i], "vllm:", table[i].alias);
     um_buf_free(&p.model);

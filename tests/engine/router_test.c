@@ -524,15 +524,13 @@ static void every_total_is_a_sum(void **state) {
     uint32_t want[sizeof(um_stats) / sizeof(uint32_t)], have[UM_LEN(want)];
     um_stats stats;
     const um_stats before = e->stats;
-    const size_t hole = (offsetof(um_stats, requests_waiting) + sizeof(stats.requests_waiting)) / sizeof(*want);
     for (size_t i = 0; i < UM_LEN(want); i++) want[i] = (uint32_t)i + 1;
     memcpy(&e->stats, want, sizeof(want));
     um_engine_get_stats(e, &stats);
     memcpy(want, &stats, sizeof(want));
     um_router_get_stats(r, &stats);
     memcpy(have, &stats, sizeof(have));
-    for (size_t i = 0; i < UM_LEN(want); i++)
-        if (i != hole) assert_int_equal(have[i], want[i]);
+    for (size_t i = 0; i < UM_LEN(want); i++) assert_int_equal(have[i], want[i]);
     e->stats = before;
     um_router_free(r);
 }

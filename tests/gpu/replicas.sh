@@ -92,6 +92,32 @@ each_worker_process_has_its_device() {
     stop_server
     [ "$rc" = 0 ]
 }
+metrics_have_the_devices_of_all_workers() {
+    local worker kind
+    serve --device cuda --data-parallel-size 2
+    wait_for 'worker 0 is up' "$work/log"
+    wait_for 'worker 1 is up' "$work/log"
+    for _ in 1 2 3 4; do
+        post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is 12 + 30?"}]}'
+    done
+    sleep 0.5
+    call /metrics
+    for worker in 0 1; do
+        for kind in weights kv workspace free total; do
+            grep -q "^unmask_device_memory_bytes{.*worker=\"$worker\",kind=\"$kind\"} [1-9]" "$work/body"
+        done
+        grep -q "^unmask_device_memory_bytes{.*worker=\"$worker\",kind=\"total\"} 1000000000$" "$work/body"
+        grep -q "^unmask_graphs{.*worker=\"$worker\"} 3$" "$work/body"
+    done
+    grep -q '^unmask_graph_replays_total{.*} [1-9]' "$work/body"
+    post /call/memory_report '{}'
+    [ "$(jq -r '.result[0].device_bytes' "$work/body")" = 1000000000 ]
+    stop_server
+    serve --device cpu
+    call /metrics
+    not grep -q 'device_memory\|graph' "$work/body"
+    stop_server
+}
 workers_that_share_a_device_divide_its_memory() {
     serve --device cuda:1,cuda:1 --data-parallel-size 2
     wait_for "worker 0 is up" "$work/log"

@@ -442,6 +442,43 @@ static void statistics_of_workers_are_sums_of_the_pool(void **state) {
     um_free(page);
 }
 
+static void devices_are_counted_by_worker_and_kind(void **state) {
+    (void)state;
+    const um_msg_stats gpu = {.graph_replays = 70,
+                              .graphs = 6,
+                              .weight_bytes = 16,
+                              .kv_bytes = 100,
+                              .workspace_bytes = 2,
+                              .device_bytes = 141,
+                              .device_free_bytes = 20},
+                       host = {.graph_replays = 1, .weight_bytes = 3};
+    stats = gpu;
+    workers[0].stats = &host;
+    workers[1].stats = &gpu;
+    char *page = get_page();
+    reader r = read_page(page);
+    assert_true(has(&r, "unmask_", "device_memory_bytes"));
+    assert_int_equal((int)value_of(page, "unmask_graph_replays_total", "worker=\"1\""), 70);
+    assert_int_equal((int)value_of(page, "unmask_graphs", "worker=\"1\""), 6);
+    static const struct {
+        const char *labels;
+        int value;
+    } memory[] = {{"worker=\"1\",kind=\"weights\"", 16},
+                  {"worker=\"1\",kind=\"kv\"", 100},
+                  {"worker=\"1\",kind=\"workspace\"", 2},
+                  {"worker=\"1\",kind=\"free\"", 20},
+                  {"worker=\"1\",kind=\"total\"", 141}};
+    for (size_t i = 0; i < UM_LEN(memory); i++)
+        assert_int_equal((int)value_of(page, "unmask_device_memory_bytes", memory[i].labels), memory[i].value);
+    assert_null(strstr(page, "worker=\"0\""));
+    um_free(page);
+    stats = host; /* no device has memory of its own */
+    page = get_page();
+    assert_null(strstr(page, "graph"));
+    assert_null(strstr(page, "device_memory"));
+    um_free(page);
+}
+
 static void bounds_ascend(void **state) {
     (void)state;
     const um_bounds *all[] = {&um_bounds_latency, &um_bounds_token_time, &um_bounds_tokens, &um_bounds_passes,
@@ -468,6 +505,7 @@ int main(void) {
         CLAIM(statistics_of_workers_are_sums_of_the_pool),
         CLAIM(batches_and_files_are_counted_by_status_and_purpose),
         CLAIM(every_series_changes_with_its_source),
+        CLAIM(devices_are_counted_by_worker_and_kind),
         CLAIM(bounds_ascend),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

@@ -3,7 +3,14 @@
 source tests/cli/claims.bash
 source tests/server/serve.bash
 
-serve --state-dir "$work/state"
+source tests/gpu/gpu.bash
+
+# The server has a fake GPU, because a CPU has no series of devices.
+program=$UNMASK
+gpu_program gpu
+UNMASK=$work/gpu/unmask
+serve --state-dir "$work/state" --device cuda
+UNMASK=$program
 curl -sS "$url/metrics" > "$work/metrics"
 sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" | sort > "$work/series"
 shared_pid=$pid

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   3
+#define UM_WIRE_VERSION   4
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -198,13 +198,15 @@ int32_t um_stats_bucket(const double bounds[UM_STATS_BUCKETS - 1], double value)
 #define UM_STATS_COUNT_MAP(X)                                                                                          \
     X(int64_t, steps) X(int64_t, passes) X(int64_t, tokens) X(int64_t, requests) X(int64_t, forward_tokens)            \
     X(int64_t, preemptions) X(int64_t, aborted) X(int64_t, prefix_queries) X(int64_t, prefix_hits)                     \
-    X(int64_t, prefill_tokens) X(int64_t, decode_tokens) X(int64_t, decode_passes)                                     \
+    X(int64_t, prefill_tokens) X(int64_t, decode_tokens) X(int64_t, decode_passes) X(int64_t, graph_replays)           \
     X(double, step_seconds) X(double, forward_seconds) X(double, prefill_seconds) X(double, decode_seconds)            \
     X(double, schedule_seconds) X(double, apply_seconds)
 #define UM_STATS_BYTES_MAP(X) X(int64_t, weight_bytes) X(int64_t, kv_bytes) X(int64_t, workspace_bytes)
 #define UM_STATS_AMOUNT_MAP(X)                                                                                         \
     X(int32_t, pages_total) X(int32_t, pages_used) X(int32_t, pages_used_most)                                         \
-    X(int32_t, requests_running) X(int32_t, requests_waiting)
+    X(int32_t, requests_running) X(int32_t, requests_waiting) X(int32_t, graphs)
+/* Fields of um_engine_info, summed over the devices of the worker. */
+#define UM_STATS_DEVICE_MAP(X) X(int64_t, device_bytes) X(int64_t, device_free_bytes)
 /* clang-format on */
 
 typedef struct um_msg_stats {
@@ -212,6 +214,7 @@ typedef struct um_msg_stats {
     UM_STATS_COUNT_MAP(UM_X)
     UM_STATS_BYTES_MAP(UM_X)
     int64_t resident_bytes; /* resident memory of the process */
+    UM_STATS_DEVICE_MAP(UM_X)
     UM_STATS_AMOUNT_MAP(UM_X)
 #undef UM_X
     /* Histograms: seconds of steps with prefill, seconds of steps with denoising, tokens fed in a step. */

@@ -124,7 +124,7 @@ static const um_wire_field error[] = {ONE(rid), ONE(status), ONE(param), ONE(mes
 #define M                um_msg_stats
 #define UM_X(type, name) ONE(name),
 static const um_wire_field stats[] = {UM_STATS_COUNT_MAP(UM_X) UM_STATS_BYTES_MAP(UM_X) ONE(resident_bytes),
-                                      UM_STATS_AMOUNT_MAP(UM_X) ONE(n_prefill_step),
+                                      UM_STATS_DEVICE_MAP(UM_X) UM_STATS_AMOUNT_MAP(UM_X) ONE(n_prefill_step),
                                       MANY(prefill_step, n_prefill_step),
                                       ONE(n_decode_step),
                                       MANY(decode_step, n_decode_step),

@@ -30,6 +30,24 @@ static int64_t resident_bytes(void) {
     return resident * sysconf(_SC_PAGESIZE);
 }
 
+/* Adds up the memory of the devices of all engines. Engines may share a device. */
+static void add_devices(const um_worker *w, um_msg_stats *out) {
+    const int32_t n = um_router_size(w->router);
+    for (int32_t i = 0; i < n; i++) {
+        um_engine_info info, other;
+        bool is_first = true;
+        um_engine_get_info(um_router_engine(w->router, i), &info);
+        if (!info.device_bytes) return;
+        for (int32_t k = 0; k < i && is_first; k++) {
+            um_engine_get_info(um_router_engine(w->router, k), &other);
+            is_first = !um_streq(info.device, other.device);
+        }
+        if (!is_first) continue;
+        out->device_bytes += (int64_t)info.device_bytes;
+        out->device_free_bytes += (int64_t)info.device_free_bytes;
+    }
+}
+
 void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
     um_stats s;
     um_router_get_stats(w->router, &s);
@@ -45,4 +63,5 @@ void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
     UM_STATS_BYTES_MAP(UM_X)
     UM_STATS_AMOUNT_MAP(UM_X)
 #undef UM_X
+    add_devices(w, out);
 }

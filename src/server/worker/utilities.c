@@ -66,6 +66,8 @@ static um_status run_memory_report(um_worker *w, uint64_t call_id, const json_t 
     um_jw_put_int(&j, "kv_bytes", s.kv_bytes);
     um_jw_put_int(&j, "workspace_bytes", s.workspace_bytes);
     um_jw_put_int(&j, "resident_bytes", s.resident_bytes);
+    um_jw_put_int(&j, "device_bytes", s.device_bytes);
+    um_jw_put_int(&j, "device_free_bytes", s.device_free_bytes);
     um_jw_put_int(&j, "page_size", e.page_size);
     um_jw_put_int(&j, "pages_total", s.pages_total);
     um_jw_put_int(&j, "pages_used", s.pages_used);

@@ -97,6 +97,7 @@ void um_totals_add_counts(um_totals *t, const um_msg_stats *s) {
 void um_totals_add_amounts(um_totals *t, const um_msg_stats *s) {
     UM_STATS_BYTES_MAP(UM_X)
     UM_STATS_AMOUNT_MAP(UM_X)
+    UM_STATS_DEVICE_MAP(UM_X)
     t->sum.resident_bytes += s->resident_bytes;
 }
 
