@@ -23,7 +23,7 @@ _unmask_options() {
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
     'generate') echo "--help --config --print-config --adapter --input --output --overwrite --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
     'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
-    'inspect') echo "--help --config --print-config --model --model-name --mask-token-id --lora --lora-merge --json" ;;
+    'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
@@ -68,10 +68,6 @@ _unmask_value() {
     'eval --batch') reply='' ;;
     'eval --output') reply='FILE' ;;
     'eval --show-failures') reply='' ;;
-    'inspect --model') reply='DIR' ;;
-    'inspect --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
-    'inspect --mask-token-id') reply='' ;;
-    'inspect --lora') reply='' ;;
     'tokenize --model') reply='DIR' ;;
     'tokenize --special-in-content') reply='auto parse text strict reject' ;;
     'tokenize --system') reply='' ;;

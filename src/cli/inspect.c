@@ -3,31 +3,15 @@
 
 #include "cli/cli.h"
 #include "cli/printer.h"
-#include "decode/decode.h"
-#include "model/model.h"
+#include "engine/engine.h"
 
 typedef struct inspect_options {
-    const char *model;
-    char model_name[32];
-    int32_t mask_token_id;
-    const char *lora;
-    bool lora_merge, json;
+    bool json;
 } inspect_options;
 
-#define O(field) UM_FIELD(inspect_options, field)
 static const um_option rows[] = {
-    {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
-     "folder of a checkpoint, name of a bundled model (tiny-block, tiny-full), or name of a model in the local "
-     "Hugging Face cache (ORG/NAME)"},
-    {"model_name", NULL, UM_OPT_NAME, O(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
-     "model family (`unmask list families`); auto detects it"},
-    {"mask_token_id", NULL, UM_OPT_INT, O(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",
-     "token id of the mask; auto takes it from the checkpoint"},
-    {"lora", "lora_path,lora_modules", UM_OPT_STR, O(lora), 0, 0, NULL, NULL, NULL, "NAME=DIR,...", "Model",
-     "LoRA adapters to describe and to check against the checkpoint"},
-    {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, O(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
-     "check whether the adapter can be merged, instead of whether requests can choose it"},
-    {"json", NULL, UM_OPT_BOOL, O(json), 0, 0, NULL, "false", NULL, NULL, "Output", "print a JSON object"},
+    {"json", NULL, UM_OPT_BOOL, UM_FIELD(inspect_options, json), 0, 0, NULL, "false", NULL, NULL, "Output",
+     "print a JSON object"},
 };
 
 /* The parts of a checkpoint folder that could be read. */
@@ -38,6 +22,8 @@ typedef struct folder {
     um_safetensors *weights;
     um_arch arch;
     um_model *adapted; /* model with the adapters of --lora, without weights; or NULL */
+    um_model *planned; /* model on an open device, without weights; NULL: --device was not given */
+    um_memory_plan plan;
 } folder;
 
 static const char *attention_name(um_see see) {
@@ -160,6 +146,37 @@ static void put_memory(um_printer *s, const um_arch *a) {
     um_printer_group_end(s);
 }
 
+/* ---- What fits --------------------------------------------------------------------------------------------------- */
+
+static int64_t whole(double v) { return (int64_t)UM_MAX(v, 0); }
+
+/* Prints how an engine with the given options would divide the memory of its device. Pages can be more than the engine
+ * takes, which has no more than its requests can use. */
+static void put_plan(um_printer *s, const folder *f, const um_config *c) {
+    const um_memory_plan *p = &f->plan;
+    const int64_t pages = whole(p->available / p->page), engines = UM_MAX(c->data_parallel_size, 1);
+    um_device_info d;
+    char name[UM_DEVICE_NAME_MAX];
+    f->planned->backend->info(f->planned->device, &d);
+    um_model_device_name(f->planned, name);
+    um_printer_group(s, "fits");
+    um_printer_str(s, "device", name);
+    um_printer_str(s, "device_name", d.name);
+    um_printer_str(s, "dtype", um_dtype_name(f->planned->dtype));
+    if (!p->is_host) um_printer_bytes(s, "memory", whole(p->memory));
+    um_printer_bytes(s, "free", whole(p->free));
+    if (!p->is_host) um_printer_bytes(s, "may_be_used", whole(p->most));
+    um_printer_bytes(s, "weights", whole(p->weights));
+    if (!p->is_host) um_printer_bytes(s, "activations", whole(p->workspace));
+    um_printer_bytes(s, "page", whole(p->page));
+    um_printer_int(s, "page_size", p->page_size, "tokens");
+    um_printer_int(s, "pages", pages, engines > 1 ? "that fit, for each engine" : "that fit");
+    um_printer_int(s, "tokens", pages * p->page_size, "of prompts and answers");
+    um_printer_int(s, "request_tokens", p->tokens_of_request, "of a request of full length");
+    um_printer_int(s, "requests", pages / p->pages_of_request, "of full length");
+    um_printer_group_end(s);
+}
+
 /* ---- Decoding ---------------------------------------------------------------------------------------------------- */
 
 /* Prints the parameters of a strategy with their defaults. */
@@ -237,10 +254,10 @@ static void put_adapters(um_printer *s, const um_model *m) {
 
 /* Opens a folder. An unreadable tokenizer or unreadable weights are only a warning, because the configuration alone is
  * useful too. */
-static um_status open_folder(folder *f, const inspect_options *o, um_err *err) {
-    um_arch_source from = {.family = o->model_name, .mask_id = o->mask_token_id};
+static um_status open_folder(folder *f, const um_config *c, um_err *err) {
+    um_arch_source from = {.family = c->model_name, .mask_id = c->mask_token_id};
     um_err why;
-    um_status s = um_model_find(&f->path, o->model, err);
+    um_status s = um_model_find(&f->path, c->model, err);
     from.dir = f->path;
     /* Loaded here only for its error, which must come before warnings about missing files. */
     if (!s) s = um_arch_load(&f->arch, &from, err);
@@ -249,14 +266,28 @@ static um_status open_folder(folder *f, const inspect_options *o, um_err *err) {
     from.tok = f->tok;
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, NULL, f->arch.family->chat, err);
-    if (!s && o->lora && !f->weights)
+    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, c->chat_template, f->arch.family->chat, err);
+    if (!s && c->lora && !f->weights)
         s = um_fail(err, UM_ENOENT, "%s has no weights to check the adapters against", f->path);
-    if (!s && o->lora) s = um_model_sketch(&f->adapted, f->path, &f->arch, f->weights, o->lora, o->lora_merge, err);
+    if (!s && c->lora) s = um_model_sketch(&f->adapted, f->path, &f->arch, f->weights, c->lora, c->lora_merge, err);
     return s ? um_cli_explain_model_error(err) : UM_OK;
 }
 
+/* Divides the memory of the device. Returns UM_ENOMEM when the model does not fit; the plan can be printed then. */
+static um_status plan(folder *f, const um_config *c, um_err *err) {
+    um_status s = um_model_open_device(&f->planned, c, err);
+    return s ? s : um_engine_plan_memory(f->planned, c, &f->plan, err);
+}
+
+/* Returns whether the user has set an option. */
+static bool is_given(const um_args *a, const char *name) {
+    for (size_t i = 0; i < a->n_given; i++)
+        if (um_streq(a->given[i].row->name, name)) return true;
+    return false;
+}
+
 static void close_folder(folder *f) {
+    um_model_close(f->planned);
     um_model_close(f->adapted);
     um_safetensors_close(f->weights);
     um_chat_close(f->chat);
@@ -264,7 +295,7 @@ static void close_folder(folder *f) {
     um_free(f->path);
 }
 
-static void print_folder(const folder *f, bool json) {
+static void print_folder(const folder *f, const um_config *c, bool json) {
     um_printer s;
     um_printer_begin(&s, json);
     put_family(&s, f);
@@ -275,26 +306,29 @@ static void print_folder(const folder *f, bool json) {
     if (f->tok) put_tokenizer(&s, f);
     if (f->weights) put_weights(&s, f);
     if (f->adapted) put_adapters(&s, f->adapted);
+    if (f->planned) put_plan(&s, f, c);
     um_printer_end(&s);
 }
 
 static int run(const um_command *self, int argc, char **argv) {
     inspect_options o;
+    um_config c;
     um_args args;
     folder f = {0};
     um_err err;
-    um_args_parse(&args, self, argc, argv, &o, NULL);
+    um_args_parse(&args, self, argc, argv, &o, &c);
     int status = args.exit;
     if (args.done) goto done;
     um_status s = UM_OK;
     if (args.n_words > 1)
         s = um_fail(&err, UM_EINVAL, "expected one folder, found \"%.80s\" after \"%.80s\"", args.word[1],
                     args.word[0]);
-    if (args.n_words == 1) o.model = args.word[0];
-    if (!s) s = um_cli_check_model(o.model, &err);
-    if (!s) s = open_folder(&f, &o, &err);
+    if (args.n_words == 1) c.model = args.word[0];
+    if (!s) s = um_cli_check_model(c.model, &err);
+    if (!s) s = open_folder(&f, &c, &err);
+    if (!s && is_given(&args, "device")) s = plan(&f, &c, &err);
+    if (!s || (s == UM_ENOMEM && f.planned)) print_folder(&f, &c, o.json);
     if (s) status = um_cli_error(self, &err);
-    else print_folder(&f, o.json);
 done:
     close_folder(&f);
     um_args_free(&args);
@@ -307,12 +341,16 @@ const um_command um_cmd_inspect = {
     .usage = "unmask inspect [options] DIR",
     .description =
         "Prints the model family and how it was recognised, sizes, the required memory, decoding defaults, and "
-        "facts about the tokenizer. It reads only the headers of the weight files.",
+        "facts about the tokenizer. It reads only the headers of the weight files. With --device it also prints what "
+        "fits into the memory of the device under the given options: weights, activations, KV pages, and how many "
+        "requests of full length they hold.",
     .examples = "  unmask inspect models/tiny-block\n"
                 "  unmask inspect models/tiny-full --json\n"
+                "  unmask inspect models/tiny-block --device cpu --dtype bfloat16\n"
                 "  unmask inspect --model models/tiny-block --model-name sdar\n",
     .options = rows,
     .n_options = UM_LEN(rows),
+    .engine_options = true,
     .arguments = "DIR",
     .run = run,
 };

@@ -194,6 +194,7 @@ static void count_graphs(um_engine *e) {
 
 /* Logs how the device's memory is divided, for a device with memory of its own. */
 static void log_memory(const um_engine *e) {
+    const um_forward_memory memory = e->model->backend->memory(e->forward);
     um_device_info d;
     char name[UM_DEVICE_NAME_MAX], text[5][UM_BYTES_TEXT];
     const um_stats *s = &e->stats;
@@ -202,8 +203,8 @@ static void log_memory(const um_engine *e) {
     um_model_device_name(e->model, name);
     um_log(UM_LOG_INFO, "memory of %s (%s, %s): weights %s, activations %s, %d KV pages %s, free %s", name, d.name,
            um_bytes_text(text[0], (double)d.memory), um_bytes_text(text[1], (double)s->weight_bytes),
-           um_bytes_text(text[2], (double)s->workspace_bytes), s->pages_total,
-           um_bytes_text(text[3], (double)s->kv_bytes), um_bytes_text(text[4], (double)d.there));
+           um_bytes_text(text[2], (double)memory.workspace), s->pages_total, um_bytes_text(text[3], (double)memory.kv),
+           um_bytes_text(text[4], (double)d.there));
 }
 
 um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err *err) {

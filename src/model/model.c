@@ -95,6 +95,7 @@ static um_status load_rotary(um_model *m, um_vector **out, double (*function)(do
     }
     const um_tensor t = {.type = UM_F32, .n_dims = 2, .dim = {a->max_position, (int64_t)half}, .data = table};
     s = m->backend->vector(m->device, out, &t, 1, "rotary tables", err);
+    if (!s) m->weight_bytes += um_mul(n, sizeof(float));
     um_free(table);
     return s;
 }
@@ -166,6 +167,20 @@ um_status um_model_open_weights(um_model *m, const um_config *c, const um_safete
     return s;
 }
 
+/* Opens the devices of a model whose weights stay in their files. Without files, "auto" means the type that config.json
+ * declares. */
+static um_status open_devices(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+    um_status s = UM_OK;
+    if (files) s = choose_dtype(m, c->dtype, files, err);
+    else if (um_streq(c->dtype, "auto")) m->dtype = um_streq(m->arch.declared_dtype, "bfloat16") ? UM_BF16 : UM_F32;
+    else s = choose_dtype(m, c->dtype, NULL, err);
+    if (!s && files) s = um_model_check_names(m, files, err);
+    if (!s) s = choose_devices(m, c, err);
+    for (int32_t i = 0; !s && i < m->devices.n; i++)
+        if (is_first_on_device(m, i)) s = open_device(m->on[i], c, err);
+    return s;
+}
+
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
                           bool merge, um_err *err) {
     um_model *m = UM_NEW(um_model);
@@ -181,7 +196,10 @@ um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, co
     return st;
 }
 
-static um_status open_model(um_model **out, const um_config *c, bool weights, um_err *err) {
+/* How much of a model is opened. */
+typedef enum { OPEN_TEXT, OPEN_DEVICE, OPEN_WEIGHTS } extent;
+
+static um_status open_model(um_model **out, const um_config *c, extent how_far, um_err *err) {
     *out = NULL;
     um_status checked = um_config_check(c, err);
     if (checked) return checked;
@@ -189,9 +207,10 @@ static um_status open_model(um_model **out, const um_config *c, bool weights, um
     um_safetensors *files = NULL;
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
-    if (!s) s = open_facts(m, c, weights, &files, err);
-    if (!s && weights) s = um_model_open_weights(m, c, files, err);
+    if (!s) s = open_facts(m, c, how_far == OPEN_WEIGHTS, &files, err);
+    if (!s && how_far == OPEN_WEIGHTS) s = um_model_open_weights(m, c, files, err);
     else if (!s) m->n_params = um_arch_params(&m->arch);
+    if (!s && how_far == OPEN_DEVICE) s = open_devices(m, c, files, err);
     for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close_file(&m->lora[i]);
     um_safetensors_close(files); /* the backend has copied the weights */
     m->load_seconds = um_now() - start;
@@ -203,9 +222,17 @@ static um_status open_model(um_model **out, const um_config *c, bool weights, um
     return s;
 }
 
-um_status um_model_open(um_model **out, const um_config *c, um_err *err) { return open_model(out, c, true, err); }
+um_status um_model_open(um_model **out, const um_config *c, um_err *err) {
+    return open_model(out, c, OPEN_WEIGHTS, err);
+}
 
-um_status um_model_open_text(um_model **out, const um_config *c, um_err *err) { return open_model(out, c, false, err); }
+um_status um_model_open_text(um_model **out, const um_config *c, um_err *err) {
+    return open_model(out, c, OPEN_TEXT, err);
+}
+
+um_status um_model_open_device(um_model **out, const um_config *c, um_err *err) {
+    return open_model(out, c, OPEN_DEVICE, err);
+}
 
 static void close_device(um_model *m) {
     if (!m->device) return;

@@ -274,6 +274,10 @@ void um_bundled_append_names(um_buf *out);
 /* Stores the index that segments use for the adapter with this name; -1 when name is NULL or the adapter is merged.
  * Errors: UM_EINVAL for an unknown name; the message lists the loaded adapters. */
 um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, um_err *err);
+/* Opens a checkpoint and its devices as um_model_open does, without loading weights, to plan the memory of an engine
+ * (um_engine_plan_memory). No engine can be created. The folder need not contain weights. *out is released with
+ * um_model_close. */
+um_status um_model_open_device(um_model **out, const um_config *c, um_err *err);
 /* Opens adapters without loading weights and checks them against the tensors of a checkpoint. The result is for reading
  * `adapter` only. *out is released with um_model_close. */
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
