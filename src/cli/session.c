@@ -72,14 +72,19 @@ static int64_t pass_tokens(const um_config *c, const um_arch *a, size_t prompt_b
     return UM_MAX(tokens * (c->decoding.cfg_scale > 0 ? 2 : 1), PASS_MIN);
 }
 
-/* Ignores errors of the model: um_cli_open reports them. */
-void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes) {
-    if (c->data_parallel_size > 1)
-        um_warn("data_parallel_size %d: this command has one request at a time, so it uses one engine; generate and "
-                "bench use several",
-                c->data_parallel_size);
+/* Replaces several engines by one, on the first of their devices. */
+static void use_one_engine(um_config *c) {
+    if (c->data_parallel_size <= 1) return;
+    um_warn("data_parallel_size %d: this command has one request at a time, so it uses one engine; generate and bench "
+            "use several",
+            c->data_parallel_size);
     c->data_parallel_size = 1;
     c->device[strcspn(c->device, ",")] = c->device_ids[strcspn(c->device_ids, ",")] = '\0';
+}
+
+/* Ignores errors of the model: um_cli_open reports them. */
+void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes) {
+    use_one_engine(c);
     if (c->max_num_batched_tokens > 0) return;
     um_arch a = {.max_position = PASS_MAX};
     char *path = NULL;
