@@ -129,11 +129,16 @@ static bool is_numbered(const char *choices, um_str value) {
     return um_word_index(choices, '|', name, &word) >= 0;
 }
 
+/* Returns whether a choice stands for numbers: "N" or "word:N". */
+static bool has_number(um_str choice) {
+    return choice.n && choice.p[choice.n - 1] == 'N' && (choice.n == 1 || choice.p[choice.n - 2] == ':');
+}
+
 /* Appends a word as the row spells it. Returns false when it is none of the row's choices. */
 static bool put_word(const um_option *row, um_str value, um_buf *out) {
     um_str word;
     char *text = um_strndup(value.p, value.n);
-    bool found = um_word_index(row->choices, '|', text, &word) >= 0;
+    bool found = um_word_index(row->choices, '|', text, &word) >= 0 && !has_number(word);
     if (!found && is_numbered(row->choices, value)) {
         word = value;
         found = true;
@@ -202,7 +207,6 @@ bool um_option_is_auto(const um_option *row, const char *text) {
 
 static bool means_auto(const um_option *row, const char *value) {
     if (!row->autos) return false;
-    if (is_list(row) && !*value) return true;
     return um_option_is_auto(row, value) || (um_streq(row->autos, "-1") && um_streq(value, "-1"));
 }
 

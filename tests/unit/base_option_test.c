@@ -72,7 +72,8 @@ static void sets_each_type_from_text(void **state) {
 
 static void choice_with_a_number_takes_any_number(void **state) {
     (void)state;
-    static const char *const refused[] = {"gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:12345", "cpu:1", ":1"};
+    static const char *const refused[] = {"gpu",       "gpu:",  "gpu:x", "gpu:1x", "gpu:-1",
+                                          "gpu:12345", "cpu:1", ":1",    "gpu:N"};
     settings s = fresh();
     assert_int_equal(set(&s, "device", "gpu:12", NULL), UM_OK);
     assert_string_equal(s.device, "gpu:12");
@@ -86,8 +87,9 @@ static void a_word_with_a_maximum_is_a_list(void **state) {
     const um_option row = {"at",          NULL,   UM_OPT_NAME, 0,          sizeof field, 0,        3,
                            "cpu|gpu:N|N", "auto", "auto",      "NAME,...", "Memory",     "devices"};
     static const char *const taken[][2] = {
-        {"cpu", "cpu"}, {"gpu:1,7", "gpu:1,7"}, {"1,2,3", "1,2,3"}, {"auto", "auto"}, {"", "auto"}};
-    static const char *const refused[] = {"gpu", "1,2,3,4", "1,", ",1", "1,,2", "x", "1;2", "gpu:1,auto"};
+        {"cpu", "cpu"}, {"gpu:1,7", "gpu:1,7"}, {"1,2,3", "1,2,3"}, {"auto", "auto"}};
+    static const char *const refused[] = {"gpu", "1,2,3,4",    "1,", ",1", "1,,2", "x",
+                                          "1;2", "gpu:1,auto", "",   "N",  "gpu:N"};
     for (size_t i = 0; i < UM_LEN(taken); i++) {
         assert_int_equal(um_option_set_text(&row, field, taken[i][0], NULL), UM_OK);
         assert_string_equal(field, taken[i][1]);

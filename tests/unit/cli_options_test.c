@@ -24,6 +24,14 @@ static void walk(void (*fn)(const um_command *c, const um_option *row)) {
     }
 }
 
+/* Writes the last of a row's choices, with a number in place of N. */
+static void last_choice(const char *choices, char *out, size_t size) {
+    const char *last = strrchr(choices, '|');
+    snprintf(out, size, "%s", last ? last + 1 : choices);
+    char *number = out + strlen(out) - 1;
+    if (*number == 'N') *number = '7';
+}
+
 /* Writes a value that is not the default. */
 static void sample(const um_option *row, char *out, size_t size) {
     switch (row->type) {
@@ -32,7 +40,10 @@ static void sample(const um_option *row, char *out, size_t size) {
     case UM_OPT_INT64: snprintf(out, size, "%d", UM_MAX(7, (int32_t)row->min)); return;
     case UM_OPT_FLOAT: snprintf(out, size, "0.25"); return;
     case UM_OPT_NAME:
-    case UM_OPT_CHOICE: snprintf(out, size, "%s", row->choices ? strrchr(row->choices, '|') + 1 : "word"); return;
+    case UM_OPT_CHOICE:
+        if (row->choices) last_choice(row->choices, out, size);
+        else snprintf(out, size, "word");
+        return;
     case UM_OPT_STR: snprintf(out, size, "text"); return;
     }
 }

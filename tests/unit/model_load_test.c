@@ -115,6 +115,8 @@ static um_status open_on(um_model **m, const char *dir, const char *device, cons
     um_config c = {.size = sizeof c, .model = dir, .max_num_batched_tokens = 16, .threads = 1, .mask_token_id = -1};
     strcpy(c.model_name, "auto");
     strcpy(c.device, device);
+    strcpy(c.device_ids, "auto");
+    c.gpu_memory_utilization = 0.9F;
     strcpy(c.dtype, dtype);
     return um_model_open(m, &c, err);
 }

@@ -250,6 +250,8 @@ static inline um_status zoo_open_model(const zoo *z, const char *device, int32_t
                    .check_weights = check};
     strcpy(c.model_name, "auto");
     strcpy(c.device, device);
+    strcpy(c.device_ids, "auto");
+    c.gpu_memory_utilization = 0.9F;
     strcpy(c.dtype, "float32");
     return um_model_open(m, &c, err);
 }
