@@ -13,6 +13,7 @@
 
 #include <event2/event.h>
 
+#include "engine/options.h"
 #include "server/link/link.h"
 #include "server/workers/instance.h"
 #include "server/workers/prefix_hints.h"
@@ -57,8 +58,10 @@ typedef struct um_worker_slot {
     struct event *timer;          /* the meaning depends on the state, see on_timer in slot.c */
     int n_stop_steps;             /* stop steps taken so far, see stop_next in slot.c */
     int64_t pid;
-    double up_since;         /* 0: not up since the last start */
-    double unanswered_since; /* time of the oldest ping after which no frame came; 0: no such ping */
+    char device[UM_ENGINE_DEVICE_MAX]; /* --device of the process */
+    int32_t n_sharing;                 /* worker processes on this device */
+    double up_since;                   /* 0: not up since the last start */
+    double unanswered_since;           /* time of the oldest ping after which no frame came; 0: no such ping */
     uint64_t n_pings;
     int32_t restarts;
     int32_t restarts_in_a_row; /* restarts between which the worker was never up for a minute */

@@ -6,7 +6,6 @@
  *   SILENT   sent nothing for too long. A process is killed; a thread or a remote worker may come back
  *   DEAD     restarted after a delay, unless it died too often, all workers failed to start, or it is remote
  *   STOPPED  ended because the server shuts down */
-#include "engine/options.h"
 #include "server/workers/internal.h"
 
 #include <poll.h>
@@ -35,9 +34,12 @@ static void on_timer(evutil_socket_t fd, short what, void *arg);
 static void enter_stopped(um_worker_slot *slot);
 
 um_status um_worker_slot_init(um_worker_slot *slot, um_worker_pool *pool, uint16_t index, um_err *err) {
+    const um_server_config *c = pool->config;
     *slot = (um_worker_slot){.pool = pool, .index = index, .hints = um_prefix_hints_new()};
     slot->timer = evtimer_new(pool->base, on_timer, slot);
-    return slot->timer ? UM_OK : um_fail(err, UM_EIO, "can't add a worker's timer to the event loop");
+    if (!slot->timer) return um_fail(err, UM_EIO, "can't add a worker's timer to the event loop");
+    if (c->in_process || c->remote_workers) return UM_OK; /* these workers choose their devices themselves */
+    return um_config_engine_device(c->engine, index, slot->device, &slot->n_sharing, err);
 }
 
 void um_worker_slot_free(um_worker_slot *slot) {
@@ -78,24 +80,20 @@ static um_status start_process(um_worker_slot *slot, um_err *err) {
     um_worker_pool *pool = slot->pool;
     const um_server_config *c = pool->config;
     char threads[24], index[24], incarnation[24], parent[24], share[UM_NUMBER_MAX], gpu_share[UM_NUMBER_MAX];
-    char device[UM_ENGINE_DEVICE_MAX];
-    int32_t n_sharing;
     um_buf level = {0}, format = {0};
-    um_status st = um_config_engine_device(c->engine, slot->index, device, &n_sharing, err);
-    if (st) return st;
     snprintf(threads, sizeof(threads), "%d",
              c->engine->threads ? c->engine->threads : UM_MAX(um_cpu_count() / pool->n_slots, 1));
     snprintf(index, sizeof(index), "%u", slot->index);
     snprintf(incarnation, sizeof(incarnation), "%u", slot->incarnation);
     snprintf(parent, sizeof(parent), "%ld", (long)getpid());
     um_format_float(UM_MAX(c->engine->kv_memory_share / (float)pool->n_slots, 0.001F), share);
-    um_format_float(UM_MAX(c->engine->gpu_memory_utilization / (float)n_sharing, 0.01F), gpu_share);
+    um_format_float(UM_MAX(c->engine->gpu_memory_utilization / (float)slot->n_sharing, 0.01F), gpu_share);
     put_option(c, "log_level", &level);
     put_option(c, "log_format", &format);
     const char *const flags[][2] = {
         {"--config", UM_WORKER_INSTANCE_CONFIG_PATH},
         {"--data-parallel-size", "1"},
-        {"--device", device},
+        {"--device", slot->device},
         {"--device-ids", "auto"},
         {"--threads", threads},
         {"--kv-memory-share", share},
@@ -110,7 +108,8 @@ static um_status start_process(um_worker_slot *slot, um_err *err) {
     };
     const char *argv[2 + 2 * UM_LEN(flags) + 1] = {"unmask", "worker"};
     memcpy(argv + 2, flags, sizeof(flags));
-    st = um_worker_instance_open_process(&slot->instance, "/proc/self/exe", argv, um_str_of(c->engine_yaml), err);
+    um_status st =
+        um_worker_instance_open_process(&slot->instance, "/proc/self/exe", argv, um_str_of(c->engine_yaml), err);
     um_buf_free(&level);
     um_buf_free(&format);
     return st;
