@@ -109,7 +109,10 @@ static void run_time(check *c, const check_case *k) {
 }
 
 #define SMALL(rows, in, add, wide, gated)                                                                              \
-    { "stream " #rows "x" #in, run_small, {rows, in, add, wide, gated, 0}, UM_BF16 }
+    {                                                                                                                  \
+        "stream " #rows "x" #in ", add " #add ", fp32 " #wide ", gated " #gated, run_small,                            \
+            {rows, in, add, wide, gated, 0}, UM_BF16                                                                   \
+    }
 #define TIMES(name, rows, in, add, wide, gated)                                                                        \
     {"stream " name ", 32 tokens", run_time, {rows, in, add, wide, gated, 0, 32}, UM_BF16},                            \
         {"stream " name ", 64 tokens", run_time, {rows, in, add, wide, gated, 0, 64}, UM_BF16}, {                      \
