@@ -120,7 +120,7 @@ bool um_cu_method_start(const um_cu_products *p, const um_cu_shape *shape, const
     job.w = w, job.x = (const um_bf16 *)x, job.y = y;
     job.rows = shape->rows, job.in = shape->in, job.T = T;
     job.x_stride = shape->in, job.stride = stride, job.add = shape->add, job.out_type = shape->out_type;
-    return um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
+    return um_cu_stream_suits(&job) && um_cu_stream_product(&job, p->n_processors, s) == UM_OK;
 }
 
 /* Returns the plan for the first tokens of T. */

@@ -25,7 +25,8 @@ static void new_spans(check *c, const check_case *k, low_rank_data *d) {
     for (int32_t t = 0; t < n;) {
         um_span *s = &d->span[b->n_spans];
         s->first = t;
-        s->n = b->n_spans + 1 == SPANS_MAX || n == 1024 ? n - t : UM_MIN(1 + check_below(c, 20), n - t);
+        const int32_t drawn = 1 + check_below(c, 20); /* UM_MIN would draw twice */
+        s->n = b->n_spans + 1 == SPANS_MAX || n == 1024 ? n - t : UM_MIN(drawn, n - t);
         s->page = (int32_t *)check_host(c, (size_t)UM_CEIL_DIV(s->n, PAGE) * sizeof(int32_t));
         s->keys.end = s->n;
         s->adapter = b->n_spans++ == 0 ? 0 : check_below(c, ADAPTERS + 1) - 1;
