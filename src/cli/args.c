@@ -86,8 +86,10 @@ _Static_assert(UM_COMMAND_SETS_MAX >= UM_OPTION_SETS_MAX + 2, "room for the comm
 /* Appends the engine's rows that the command picks, each as a set. */
 static size_t picked_sets(const um_command *self, um_config *config, um_option_set *sets) {
     um_option_set all[UM_OPTION_SETS_MAX];
-    size_t n = 0, n_all = um_config_option_sets(all, config);
-    for (const char *const *name = self->engine_rows; name && *name; name++) {
+    size_t n = 0;
+    if (!self->engine_rows) return 0; /* such a command has no config */
+    const size_t n_all = um_config_option_sets(all, config);
+    for (const char *const *name = self->engine_rows; *name; name++) {
         for (size_t i = 0; i < n_all; i++) {
             const um_option *row = um_options_find(all[i].rows, all[i].n, *name);
             if (row) sets[n++] = (um_option_set){row, 1, all[i].base};
