@@ -493,7 +493,7 @@ static void launch_tiles(const um_cu_batch *b, flash_args f, int32_t n, cudaStre
 
 /* Computes the tiles: at once, or when their pieces don't fit into `partial`, in groups. */
 template <int D, int WARPS, bool CONVERT> static void launch_flash(const um_cu_batch *b, flash_args f, cudaStream_t s) {
-    const int32_t n_tiles = b->room.n_tiles;
+    const int32_t n_tiles = b->capacity.n_tiles;
     const int64_t ctas = (int64_t)n_tiles * f.a.n_kv_heads;
     f.tile_rows = WARPS * ROWS_PER_WARP;
     const size_t tile_bytes =
@@ -517,7 +517,7 @@ template <int D> static void launch_dim(const um_cu_batch *b, const flash_args *
 
 void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s) {
     flash_args f = {};
-    if (b->room.n_tokens == 0 || b->room.n_tiles == 0) return;
+    if (b->capacity.n_tokens == 0 || b->capacity.n_tiles == 0) return;
     if (!has_flash(a->head_dim, a->n_heads / a->n_kv_heads, a->type)) {
         um_cu_attend_exact(b, a, kv, s);
         return;

@@ -153,8 +153,8 @@ int32_t um_cu_exact_tile_tokens(int32_t group) { return UM_MAX(1, ROWS / group);
 
 template <typename T, int EACH> static void launch(const um_cu_batch *b, const exact_args *e, cudaStream_t s) {
     const size_t bytes = memory_bytes(e->a.head_dim);
-    const int32_t rows = b->room.tile_tokens * (e->a.n_heads / e->a.n_kv_heads);
-    const dim3 grid((unsigned)b->room.n_tiles, (unsigned)e->a.n_kv_heads, (unsigned)UM_CEIL_DIV(rows, ROWS));
+    const int32_t rows = b->capacity.tile_tokens * (e->a.n_heads / e->a.n_kv_heads);
+    const dim3 grid((unsigned)b->capacity.n_tiles, (unsigned)e->a.n_kv_heads, (unsigned)UM_CEIL_DIV(rows, ROWS));
     cudaFuncSetAttribute(attend_exact<T, EACH>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     attend_exact<T, EACH><<<grid, THREADS, bytes, s>>>(*b, *e);
 }

@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(1024)
 
 template <typename E>
 static void embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
-    const unsigned n = (unsigned)b->room.n_tokens, threads = row_threads(w->in);
+    const unsigned n = (unsigned)b->capacity.n_tokens, threads = row_threads(w->in);
     const E *table = (const E *)w->data;
     if (chunk_of(w->in) == CHUNK)
         um_cu_start(embed_kernel<E, CHUNK>, dim3(n), dim3(threads), 0, s, *b, table, w->in, scale, x);
@@ -169,7 +169,7 @@ static void embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, floa
 }
 
 void um_cu_embed(const um_cu_batch *b, const um_cu_matrix *w, float scale, float *x, cudaStream_t s) {
-    if (b->room.n_tokens == 0) return;
+    if (b->capacity.n_tokens == 0) return;
     if (w->type == UM_BF16) embed<um_bf16>(b, w, scale, x, s);
     else embed<float>(b, w, scale, x, s);
 }
@@ -312,8 +312,8 @@ static __global__ void save_kernel(const int32_t (*save)[2], const float *hidden
 }
 
 void um_cu_save(const um_cu_batch *b, const float *hidden, float *saved, int32_t H, cudaStream_t s) {
-    if (b->room.n_spans == 0) return;
-    const dim3 grid = flat_grid(b->room.n_spans, H);
+    if (b->capacity.n_spans == 0) return;
+    const dim3 grid = flat_grid(b->capacity.n_spans, H);
     if (chunk_of(H) == CHUNK) save_kernel<CHUNK><<<grid, FLAT_THREADS, 0, s>>>(b->save, hidden, saved, H);
     else save_kernel<1><<<grid, FLAT_THREADS, 0, s>>>(b->save, hidden, saved, H);
 }

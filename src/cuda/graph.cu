@@ -1,7 +1,7 @@
 /* CUDA graphs: one for each padded size of a pass. */
 #include "cuda/pass.cuh"
 
-um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
+um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes) {
     return {.n_tokens = sizes->n_tokens,
             .n_spans = f->c.max_spans,
             .n_tiles = sizes->n_tiles,
@@ -17,11 +17,11 @@ static bool same_sizes(const um_cu_sizes *a, const um_cu_sizes *b) {
            a->n_pieces == b->n_pieces && a->adapts == b->adapts;
 }
 
-static um_status record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
-                        um_err *err) {
+static um_status record(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,
+                        cudaGraphExec_t *out, um_err *err) {
     cudaGraph_t graph = NULL;
     UM_CU_TRY(cudaStreamBeginCapture(f->d->stream, cudaStreamCaptureModeThreadLocal), err);
-    um_status s = um_cu_record(f, room, sizes, err);
+    um_status s = um_cu_record(f, capacity, sizes, err);
     cudaError_t e = cudaStreamEndCapture(f->d->stream, &graph);
     if (!s) s = um_cu_check(e, "recording a graph", err);
     if (!s) s = um_cu_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate", err);
@@ -47,8 +47,8 @@ static um_status stop_recording(um_forward *f) {
     return UM_OK;
 }
 
-um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
-                          um_err *err) {
+um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,
+                          cudaGraphExec_t *out, um_err *err) {
     for (int i = 0; i < f->n_graphs; i++) {
         um_cu_graph *g = &f->graph[i];
         if (!same_sizes(&g->sizes, sizes)) continue;
@@ -59,7 +59,7 @@ um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_c
     cudaGraphExec_t exec = NULL;
     *out = NULL;
     if (f->full) return UM_OK;
-    um_status s = record(f, room, sizes, &exec, err);
+    um_status s = record(f, capacity, sizes, &exec, err);
     if (s) return s == UM_ENOMEM ? stop_recording(f) : s;
     um_cu_graph *g = place_for(f);
     *g = {*sizes, exec, (int64_t)f->n_submitted};
@@ -72,9 +72,9 @@ static um_status warm_one(um_forward *f, const um_pass_size *p, um_err *err) {
     const um_cu_sizes needed = {p->n_tokens, um_cu_tiles_of(p->n_tokens, p->n_spans, f->limits.tile_tokens), p->n_rows,
                                 um_cu_pieces(f, p->keys), p->adapts};
     const um_cu_sizes sizes = um_cu_pad(&f->limits, &needed);
-    const um_message_room room = um_cu_room(f, &sizes);
+    const um_message_capacity capacity = um_cu_room(f, &sizes);
     cudaGraphExec_t exec;
-    um_status s = um_cu_graph_for(f, &room, &sizes, &exec, err);
+    um_status s = um_cu_graph_for(f, &capacity, &sizes, &exec, err);
     if (s || !exec) return s;
     s = um_cu_check(cudaGraphUpload(exec, f->d->stream), "cudaGraphUpload", err);
     return s == UM_ENOMEM ? stop_recording(f) : s;

@@ -35,7 +35,7 @@ static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const 
 }
 
 static void start_mix(const um_cu_batch *b, const um_cu_head *a, int32_t whole, int32_t n, cudaStream_t s) {
-    const unsigned rows = (unsigned)b->room.n_rows;
+    const unsigned rows = (unsigned)b->capacity.n_rows;
     if (a->w->type == UM_BF16)
         um_cu_start(mix_rows<um_bf16>, dim3(rows), dim3(MIX_THREADS), 0, s, *b, a->hidden, a->saved, a->hidden_size,
                     (um_bf16 *)a->mixed, whole, n);
@@ -218,7 +218,7 @@ um_status um_cu_head_prepare(const um_cu_matrix *w, int32_t vocab, int32_t n_row
 }
 
 um_status um_cu_head_answer(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, cudaStream_t s) {
-    const int32_t n_rows = b->room.n_rows, n_subtiles = subtiles_of(a->vocab);
+    const int32_t n_rows = b->capacity.n_rows, n_subtiles = subtiles_of(a->vocab);
     const parts m = parts_of(a, n_rows);
     start_mix(b, a, -1, 0, s);
     for (int32_t first = 0; first < a->vocab; first += UM_CU_VOCAB_TILE)
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS)
 
 um_status um_cu_head_answer_whole(const um_cu_batch *b, const um_cu_head *a, um_cu_products *p, int32_t n_whole,
                                   cudaStream_t s) {
-    const parts m = parts_of(a, b->room.n_rows);
+    const parts m = parts_of(a, b->capacity.n_rows);
     const int32_t n_subtiles = subtiles_of(a->vocab), stride = n_subtiles * SUBTILE;
     for (int32_t whole = 0; whole < n_whole; whole += UM_CU_WHOLE_ROWS) {
         const int32_t rows = UM_MIN(UM_CU_WHOLE_ROWS, n_whole - whole);

@@ -8,9 +8,9 @@
  * Invariance: an element of an output depends only on its own inputs. The order of each sum is fixed by the shape of
  * the weights (products) or by the visibility index (attention), never by T or by the other rows.
  *
- * Grids depend only on the arguments, so a recorded graph may be replayed with another message of the same room. Rows
- * and tokens beyond the batch are padding: kernels may compute them or skip them, and must not read or write out of
- * bounds for them. */
+ * Grids depend only on the arguments, so a recorded graph may be replayed with another message of the same capacity.
+ * Rows and tokens beyond the batch are padding: kernels may compute them or skip them, and must not read or write out
+ * of bounds for them. */
 #ifndef UM_CUDA_KERNELS_CUH
 #define UM_CUDA_KERNELS_CUH
 
@@ -26,8 +26,8 @@ typedef __nv_bfloat16 um_bf16;
 /* ---- The message on the device ---- */
 typedef struct um_cu_batch {
     const char *message; /* um_message_header, and the base of all word offsets */
-    um_message_room room;
-    const int32_t *id, *pos, *slot, *seen_end, *span_of, *soft, *route_block; /* [room.n_tokens] */
+    um_message_capacity capacity;
+    const int32_t *id, *pos, *slot, *seen_end, *span_of, *soft, *route_block; /* [capacity.n_tokens] */
     const um_message_span *span;
     const um_message_tile *tile;
     const um_message_row *row;
@@ -150,7 +150,7 @@ typedef struct um_cu_attention {
 int32_t um_cu_piece_keys(int32_t head_dim);
 /* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
 size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces);
-/* um_message_room.tile_tokens for this shape. */
+/* um_message_capacity.tile_tokens for this shape. */
 int32_t um_cu_tile_tokens(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, um_dtype type);
 /* Attention as um_attention (ops/ops.h) defines it; all of its rules are in the message. */
 void um_cu_attend(const um_cu_batch *b, const um_cu_attention *a, const um_cu_kv *kv, cudaStream_t s);
@@ -176,8 +176,8 @@ typedef struct um_cu_moe {
     void *scratch; /* um_cu_moe_scratch bytes */
 } um_cu_moe;
 size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t hidden, int32_t n_ff, um_dtype type);
-/* The formula of um_moe (ops/ops.h): routes every token of the room, and computes only the experts in use. No help of
- * the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
+/* The formula of um_moe (ops/ops.h): routes every token of the capacity, and computes only the experts in use. No help
+ * of the host. The routing follows ops/expert_route.c exactly: same order of operations in fp32, lower expert among
  * equals. There are at most UM_CU_EXPERTS_MAX experts. With bf16, x and the weights are aligned to 16 bytes. */
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s);
 

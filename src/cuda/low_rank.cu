@@ -15,7 +15,7 @@ typedef struct run {
 static __device__ void find_adapters(const um_cu_batch &b, const um_cu_low_rank *low_rank, int group, int *adapter) {
     const int i = threadIdx.x, t = group * TOKENS + i;
     if (i < TOKENS) {
-        const int span = t < b.room.n_tokens ? b.span_of[t] : -1;
+        const int span = t < b.capacity.n_tokens ? b.span_of[t] : -1;
         const int index = span < 0 ? -1 : b.span[span].adapter;
         adapter[i] = index < 0 || !low_rank[index].a.data ? -1 : index;
     }
@@ -140,7 +140,7 @@ typedef struct call {
 
 template <typename E, typename Y> static void start(const call *c, const E *x, Y *y) {
     constexpr int N = 16 / sizeof(E);
-    const unsigned groups = UM_CEIL_DIV(c->b->room.n_tokens, TOKENS);
+    const unsigned groups = UM_CEIL_DIV(c->b->capacity.n_tokens, TOKENS);
     const dim3 down(groups, UM_CEIL_DIV(c->rank_max, THREADS / 32)), up(UM_CEIL_DIV(c->out, THREADS), groups);
     if (c->in % N)
         down_kernel<E, 1><<<down, THREADS, 0, c->stream>>>(*c->b, c->low_rank, c->in, c->rank_max, x, c->low);

@@ -368,7 +368,7 @@ size_t um_cu_moe_scratch(const um_expert_route *route, int32_t n_tokens, int32_t
 }
 
 void um_cu_moe_add(const um_cu_batch *b, const um_cu_moe *a, cudaStream_t s) {
-    const int32_t T = b->room.n_tokens, K = a->route.top_k, H = a->hidden;
+    const int32_t T = b->capacity.n_tokens, K = a->route.top_k, H = a->hidden;
     parts p;
     divide(&a->route, T, H, a->n_ff, a->type, a->scratch, &p);
     um_cu_route(b, &a->route, a->logits, a->bias, &p.routes, s);

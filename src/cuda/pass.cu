@@ -31,11 +31,11 @@ static __global__ void publish(unsigned long long *count, um_cu_end *end) {
     *(volatile unsigned long long *)&end->done = n;
 }
 
-static um_cu_batch view_of(const um_forward *f, const um_message_room *room) {
-    const um_message_layout l = um_message_layout_of(room);
+static um_cu_batch view_of(const um_forward *f, const um_message_capacity *capacity) {
+    const um_message_layout l = um_message_layout_of(capacity);
     const char *m = f->message;
     return {.message = m,
-            .room = *room,
+            .capacity = *capacity,
             .id = (const int32_t *)(m + l.id),
             .pos = (const int32_t *)(m + l.pos),
             .slot = (const int32_t *)(m + l.slot),
@@ -240,8 +240,8 @@ static um_status start_end(launch *p) {
 
 /* ---- Submission -------------------------------------------------------------------------------------------------- */
 
-um_status um_cu_record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, um_err *err) {
-    launch p = {.f = f, .b = view_of(f, room), .sizes = *sizes, .s = f->d->stream, .err = err};
+um_status um_cu_record(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes, um_err *err) {
+    launch p = {.f = f, .b = view_of(f, capacity), .sizes = *sizes, .s = f->d->stream, .err = err};
     return start_body(&p);
 }
 
@@ -249,7 +249,7 @@ int32_t um_cu_pieces(const um_forward *f, int32_t end) {
     return UM_MAX(1, UM_CEIL_DIV(end, um_cu_piece_keys(f->net->kind[0].head_dim)));
 }
 
-static launch launch_of(um_forward *f, const um_batch *b, um_message_room *room, um_err *err) {
+static launch launch_of(um_forward *f, const um_batch *b, um_message_capacity *capacity, um_err *err) {
     launch p = {.f = f, .s = f->d->stream, .err = err};
     um_cu_sizes needed = {b->n_tokens, um_message_tiles(b, f->limits.tile_tokens), b->n_rows, 1, false};
     for (int32_t i = 0; i < b->n_spans; i++) {
@@ -258,22 +258,22 @@ static launch launch_of(um_forward *f, const um_batch *b, um_message_room *room,
         needed.n_pieces = UM_MAX(needed.n_pieces, um_cu_pieces(f, b->span[i].keys.end));
     }
     p.sizes = um_cu_pad(&f->limits, &needed);
-    *room = um_cu_room(f, &p.sizes);
-    p.b = view_of(f, room);
+    *capacity = um_cu_room(f, &p.sizes);
+    p.b = view_of(f, capacity);
     return p;
 }
 
 um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
-    um_message_room room;
-    launch p = launch_of(f, b, &room, err);
+    um_message_capacity capacity;
+    launch p = launch_of(f, b, &capacity, err);
     um_status s = um_cu_use(f->d, err);
     if (s) return s;
-    if (!um_message_pack(b, &room, f->message_host, f->message_bytes))
+    if (!um_message_pack(b, &capacity, f->message_host, f->message_bytes))
         return um_fail(err, UM_ELIMIT, "a pass needs more than %zu bytes for its tables, edits and bitmaps",
                        f->message_bytes);
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
-    if (!p.selects && !f->eager && !f->profile) s = um_cu_graph_for(f, &room, &p.sizes, &graph, err);
+    if (!p.selects && !f->eager && !f->profile) s = um_cu_graph_for(f, &capacity, &p.sizes, &graph, err);
     if (s) return s;
     if (graph) s = um_cu_check(cudaGraphLaunch(graph, p.s), "cudaGraphLaunch", err);
     else s = start_body(&p);

@@ -92,16 +92,16 @@ struct um_forward {
 };
 
 /* ---- Sizes and graphs (graph.cu) ---- */
-um_message_room um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
+um_message_capacity um_cu_room(const um_forward *f, const um_cu_sizes *sizes);
 /* Returns the pieces of a span that reads the keys below `end`. */
 int32_t um_cu_pieces(const um_forward *f, int32_t end);
 /* Returns the graph of the sizes. Records it when it is not there; the least recently used one makes room. *out is NULL
  * when the device has no memory for it. */
-um_status um_cu_graph_for(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, cudaGraphExec_t *out,
-                          um_err *err);
+um_status um_cu_graph_for(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes,
+                          cudaGraphExec_t *out, um_err *err);
 void um_cu_graphs_free(um_forward *f);
 /* Starts the kernels that a graph consists of (pass.cu). */
-um_status um_cu_record(um_forward *f, const um_message_room *room, const um_cu_sizes *sizes, um_err *err);
+um_status um_cu_record(um_forward *f, const um_message_capacity *capacity, const um_cu_sizes *sizes, um_err *err);
 
 /* ---- Profile (profile.cu) ---- */
 /* Marks the end of an operation; NULL: the start of a pass. Does nothing without a profile. */

@@ -31,7 +31,7 @@ enum { MANY_TOKENS = 1024, MANY_PROPOSALS = 8 }; /* products of this size take l
 static const float EARLY_US = 4;
 static const size_t FLUSH_BYTES = (size_t)128 << 20; /* overwritten before each timed run to clear the L2 cache */
 
-/* What a product of the test looks like. */
+/* The bits of the fixed product as an algorithm computes it. */
 typedef struct outcome {
     unsigned long long hash[PERIOD]; /* of each of the first rows */
     int uneven;                      /* 1: a row t differs from row t % PERIOD */

@@ -145,9 +145,9 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
 
 void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s) {
     const rope r = {*a, um_cu_kv_of(kv, a->layer)};
-    const dim3 grid((unsigned)b->room.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
+    const dim3 grid((unsigned)b->capacity.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
     assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
-    if (b->room.n_tokens == 0) return;
+    if (b->capacity.n_tokens == 0) return;
     if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
     else um_cu_start(rope_kv<float>, grid, dim3(WARPS * WARP), 0, s, *b, r);
 }

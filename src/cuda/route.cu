@@ -216,7 +216,7 @@ static __global__ void __launch_bounds__(LIST_WARPS * 32)
     }
     if (threadIdx.x == 0) count[e] = all;
     if (!mine) return;
-    int32_t *list = pair + (size_t)e * b.room.n_tokens;
+    int32_t *list = pair + (size_t)e * b.capacity.n_tokens;
 #pragma unroll 4
     for (int i = from; i < end; i += 32) {
         const bool hit = i + lane < end && expert[i + lane] == e;
@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(LIST_WARPS * 32)
 
 void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
                  const um_cu_routes *out, cudaStream_t s) {
-    const int T = b->room.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
+    const int T = b->capacity.n_tokens, warp_bytes = 3 * (int)sizeof(float) * r->n_experts;
     const int n_warps = UM_MAX(1, UM_MIN(WARPS_MAX, (48 << 10) / warp_bytes));
     const size_t bytes = (size_t)n_warps * warp_bytes;
     if (r->capacity) um_cu_start(pool_kernel, dim3(T), dim3(n_warps * 32), bytes, s, *b, *r, logits, bias, out->pool);

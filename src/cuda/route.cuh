@@ -14,7 +14,7 @@ typedef struct um_cu_routes {
 } um_cu_routes;
 
 /* Routes the tokens of the batch. Padding gets no pairs, and its elements of expert and weight stay undefined. T is
- * room.n_tokens. Starts its kernels on s. */
+ * capacity.n_tokens. Starts its kernels on s. */
 void um_cu_route(const um_cu_batch *b, const um_expert_route *r, const float *logits, const float *bias,
                  const um_cu_routes *out, cudaStream_t s);
 

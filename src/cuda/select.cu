@@ -131,7 +131,7 @@ static void select_span(const um_cu_batch *b, const selection *s, cudaStream_t s
 
 void um_cu_select(const um_cu_batch *b, const char *host_message, const um_cu_attention *a, const um_cu_kv *kv,
                   void *scratch, cudaStream_t stream) {
-    const um_message_layout l = um_message_layout_of(&b->room);
+    const um_message_layout l = um_message_layout_of(&b->capacity);
     const um_message_header *h = (const um_message_header *)host_message;
     const um_message_span *span = (const um_message_span *)(host_message + l.span);
     for (int32_t i = 0; i < h->n_spans; i++) {

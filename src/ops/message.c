@@ -17,8 +17,8 @@ int32_t um_message_tiles(const um_batch *b, int32_t tile_tokens) {
     return n;
 }
 
-um_message_layout um_message_layout_of(const um_message_room *room) {
-    const size_t token = sizeof(int32_t), T = (size_t)room->n_tokens, S = (size_t)room->n_spans;
+um_message_layout um_message_layout_of(const um_message_capacity *capacity) {
+    const size_t token = sizeof(int32_t), T = (size_t)capacity->n_tokens, S = (size_t)capacity->n_spans;
     um_message_layout l = {0};
     size_t at = aligned(sizeof(um_message_header));
     struct {
@@ -32,8 +32,8 @@ um_message_layout um_message_layout_of(const um_message_room *room) {
         {&l.soft, T * token},
         {&l.route_block, T * token},
         {&l.span, S * sizeof(um_message_span)},
-        {&l.tile, (size_t)room->n_tiles * sizeof(um_message_tile)},
-        {&l.row, (size_t)room->n_rows * sizeof(um_message_row)},
+        {&l.tile, (size_t)capacity->n_tiles * sizeof(um_message_tile)},
+        {&l.row, (size_t)capacity->n_rows * sizeof(um_message_row)},
         {&l.save, S * sizeof(int32_t[2])},
     };
     for (size_t i = 0; i < UM_LEN(array); i++) {
@@ -44,32 +44,32 @@ um_message_layout um_message_layout_of(const um_message_room *room) {
     return l;
 }
 
-static size_t pages_of(int32_t n_keys, const um_message_room *room) {
-    return (size_t)UM_CEIL_DIV(n_keys, room->page_size) * sizeof(int32_t);
+static size_t pages_of(int32_t n_keys, const um_message_capacity *capacity) {
+    return (size_t)UM_CEIL_DIV(n_keys, capacity->page_size) * sizeof(int32_t);
 }
 
-static size_t bitmap_bytes(const um_message_room *room) {
-    return (size_t)UM_CEIL_DIV(room->vocab, 32) * sizeof(uint32_t);
+static size_t bitmap_bytes(const um_message_capacity *capacity) {
+    return (size_t)UM_CEIL_DIV(capacity->vocab, 32) * sizeof(uint32_t);
 }
 
-static size_t select_bound(const um_span *s, const um_message_room *room) {
+static size_t select_bound(const um_span *s, const um_message_capacity *capacity) {
     const um_kv_select *k = s->select;
-    return sizeof(um_message_select) + pages_of(k->n_keep, room) + (size_t)s->keys.end * sizeof(float) +
+    return sizeof(um_message_select) + pages_of(k->n_keep, capacity) + (size_t)s->keys.end * sizeof(float) +
            (size_t)(k->block.end - k->block.start) * sizeof(int32_t) + 4 * (size_t)UM_MESSAGE_ALIGN;
 }
 
-size_t um_message_bound(const um_batch *b, const um_message_room *room) {
-    size_t n = um_message_layout_of(room).end;
+size_t um_message_bound(const um_batch *b, const um_message_capacity *capacity) {
+    size_t n = um_message_layout_of(capacity).end;
     for (int32_t i = 0; i < b->n_spans; i++) {
-        n += pages_of(b->span[i].keys.end, room) + UM_MESSAGE_ALIGN;
-        if (b->span[i].select) n += select_bound(&b->span[i], room);
+        n += pages_of(b->span[i].keys.end, capacity) + UM_MESSAGE_ALIGN;
+        if (b->span[i].select) n += select_bound(&b->span[i], capacity);
     }
     for (int32_t i = 0; i < b->n_soft; i++)
         n += sizeof(um_message_soft) + (size_t)b->soft[i].n * 2 * sizeof(int32_t) + 3 * (size_t)UM_MESSAGE_ALIGN;
     for (int32_t i = 0; i < b->n_rows; i++) {
         const um_row *r = &b->row[i];
         n += (size_t)(r->n_edit + r->n_own) * sizeof(um_edit) + 2 * (size_t)UM_MESSAGE_ALIGN;
-        if (r->allow) n += bitmap_bytes(room) + UM_MESSAGE_ALIGN;
+        if (r->allow) n += bitmap_bytes(capacity) + UM_MESSAGE_ALIGN;
     }
     return n;
 }
@@ -88,7 +88,7 @@ typedef struct shared {
 
 typedef struct writer {
     const um_batch *b;
-    const um_message_room *room;
+    const um_message_capacity *capacity;
     um_message_layout l;
     char *out;
     size_t at, size;
@@ -96,8 +96,8 @@ typedef struct writer {
     shared page, kept_page, prior, edit, allow;
 } writer;
 
-/* Appends room for n bytes and returns it; NULL when they don't fit. The rest of the room is 0. */
-static void *append_room(writer *w, size_t n) {
+/* Appends space for n bytes and returns it; NULL when they don't fit. The bytes behind the n are 0. */
+static void *append_space(writer *w, size_t n) {
     char *to = w->out + w->at;
     const size_t left = w->size - w->at;
     w->full |= n > left || aligned(n) > left;
@@ -110,7 +110,7 @@ static void *append_room(writer *w, size_t n) {
 /* Appends n bytes and returns their word offset; 0 when they don't fit. */
 static int32_t append(writer *w, const void *data, size_t n) {
     const size_t at = w->at;
-    void *to = append_room(w, n);
+    void *to = append_space(w, n);
     if (!to) return 0;
     if (n) memcpy(to, data, n);
     return (int32_t)(at / 4);
@@ -130,7 +130,7 @@ static int32_t append_shared(writer *w, shared *s, const void *data, size_t byte
 
 static void put_tokens(writer *w) {
     const um_batch *b = w->b;
-    const int32_t T = w->room->n_tokens;
+    const int32_t T = w->capacity->n_tokens;
     struct {
         size_t at;
         const int32_t *from;
@@ -153,9 +153,9 @@ static void put_tokens(writer *w) {
  * spans. */
 static void put_route_blocks(writer *w) {
     const um_batch *b = w->b;
-    const int32_t length = w->room->route_block;
+    const int32_t length = w->capacity->route_block;
     int32_t *block = ARRAY(w, int32_t, route_block), number = 0;
-    for (int32_t t = 0; t < w->room->n_tokens; t++) block[t] = t;
+    for (int32_t t = 0; t < w->capacity->n_tokens; t++) block[t] = t;
     for (int32_t i = 0; i < b->n_spans && length; i++) {
         const um_span *s = &b->span[i];
         for (int32_t t = s->first; t < s->first + s->n; t++) {
@@ -180,10 +180,10 @@ static int32_t count_keys(const um_span *s, um_range block) {
 /* Returns the word offset of the tokens of a block. */
 static int32_t put_block(writer *w, const um_span *s, um_range block) {
     const size_t at = w->at;
-    int32_t *token = (int32_t *)append_room(w, (size_t)(block.end - block.start) * sizeof *token);
+    int32_t *token = (int32_t *)append_space(w, (size_t)(block.end - block.start) * sizeof *token);
     if (!token) return 0;
     for (int32_t vis = block.start; vis < block.end; vis++)
-        token[vis - block.start] = um_select_token(w->b, s, w->room->page_size, vis);
+        token[vis - block.start] = um_select_token(w->b, s, w->capacity->page_size, vis);
     return (int32_t)(at / 4);
 }
 
@@ -196,7 +196,7 @@ static int32_t put_select(writer *w, const um_span *s) {
                            .blind = k->blind,
                            .prior = -1,
                            .n_keys = count_keys(s, k->block)};
-    m.page = append_shared(w, &w->kept_page, k->page, pages_of(k->n_keep, w->room));
+    m.page = append_shared(w, &w->kept_page, k->page, pages_of(k->n_keep, w->capacity));
     if (k->prior) m.prior = append_shared(w, &w->prior, k->prior, (size_t)s->keys.end * sizeof(float));
     m.token = put_block(w, s, k->block);
     return append(w, &m, sizeof m);
@@ -214,7 +214,7 @@ static void put_spans(writer *w) {
     const um_batch *b = w->b;
     um_message_span *to = ARRAY(w, um_message_span, span);
     int32_t end = 0;
-    memset(to, 0, (size_t)w->room->n_spans * sizeof *to);
+    memset(to, 0, (size_t)w->capacity->n_spans * sizeof *to);
     for (int32_t i = 0; i < b->n_spans; i++) {
         const um_span *s = &b->span[i];
         if (i == 0 || s->page != s[-1].page) end = table_end(b, i);
@@ -223,17 +223,17 @@ static void put_spans(writer *w) {
                                   .keys = s->keys,
                                   .hole = s->hole,
                                   .adapter = s->adapter,
-                                  .page = append_shared(w, &w->page, s->page, pages_of(end, w->room)),
+                                  .page = append_shared(w, &w->page, s->page, pages_of(end, w->capacity)),
                                   .select = s->select ? put_select(w, s) : -1};
     }
-    for (int32_t i = b->n_spans; i < w->room->n_spans; i++) to[i].adapter = to[i].select = -1;
+    for (int32_t i = b->n_spans; i < w->capacity->n_spans; i++) to[i].adapter = to[i].select = -1;
 }
 
 static void put_tiles(writer *w) {
     const um_batch *b = w->b;
     um_message_tile *to = ARRAY(w, um_message_tile, tile);
-    const int32_t most = w->room->tile_tokens;
-    memset(to, 0, (size_t)w->room->n_tiles * sizeof *to);
+    const int32_t most = w->capacity->tile_tokens;
+    memset(to, 0, (size_t)w->capacity->n_tiles * sizeof *to);
     for (int32_t i = 0; i < b->n_spans; i++)
         for (int32_t t = 0; t < b->span[i].n; t += most)
             *to++ = (um_message_tile){.span = i, .first = b->span[i].first + t, .n = UM_MIN(most, b->span[i].n - t)};
@@ -257,7 +257,7 @@ static bool needs_whole(const um_row *r) {
 static void put_rows(writer *w, um_message_header *h) {
     const um_batch *b = w->b;
     um_message_row *to = ARRAY(w, um_message_row, row);
-    memset(to, 0, (size_t)w->room->n_rows * sizeof *to);
+    memset(to, 0, (size_t)w->capacity->n_rows * sizeof *to);
     for (int32_t i = 0; i < b->n_rows; i++) {
         const um_row *r = &b->row[i];
         to[i] = (um_message_row){.how = r->how,
@@ -273,28 +273,28 @@ static void put_rows(writer *w, um_message_header *h) {
                                  .whole = needs_whole(r) ? h->n_whole++ : -1};
         if (r->n_edit) to[i].edit = append_shared(w, &w->edit, r->edit, (size_t)r->n_edit * sizeof *r->edit);
         if (r->n_own) to[i].own = append(w, r->own, (size_t)r->n_own * sizeof *r->own);
-        if (r->allow) to[i].allow = append_shared(w, &w->allow, r->allow, bitmap_bytes(w->room));
+        if (r->allow) to[i].allow = append_shared(w, &w->allow, r->allow, bitmap_bytes(w->capacity));
         h->n_tops += r->n_top;
     }
-    for (int32_t i = b->n_rows; i < w->room->n_rows; i++) to[i].allow = to[i].whole = -1;
+    for (int32_t i = b->n_rows; i < w->capacity->n_rows; i++) to[i].allow = to[i].whole = -1;
 }
 
 static void put_saves(writer *w) {
     int32_t *to = ARRAY(w, int32_t, save);
-    for (int32_t i = 0; i < w->room->n_spans; i++) {
+    for (int32_t i = 0; i < w->capacity->n_spans; i++) {
         to[2 * i] = i < w->b->n_saves ? w->b->save[i][0] : -1;
         to[2 * i + 1] = i < w->b->n_saves ? w->b->save[i][1] : -1;
     }
 }
 
-size_t um_message_pack(const um_batch *b, const um_message_room *room, void *out, size_t size) {
-    writer w = {.b = b, .room = room, .l = um_message_layout_of(room), .out = (char *)out, .size = size};
-    assert((uintptr_t)out % UM_MESSAGE_ALIGN == 0 && b->n_tokens <= room->n_tokens && b->n_spans <= room->n_spans &&
-           b->n_rows <= room->n_rows && b->n_saves <= room->n_spans &&
-           um_message_tiles(b, room->tile_tokens) <= room->n_tiles);
+size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, void *out, size_t size) {
+    writer w = {.b = b, .capacity = capacity, .l = um_message_layout_of(capacity), .out = (char *)out, .size = size};
+    assert((uintptr_t)out % UM_MESSAGE_ALIGN == 0 && b->n_tokens <= capacity->n_tokens &&
+           b->n_spans <= capacity->n_spans && b->n_rows <= capacity->n_rows && b->n_saves <= capacity->n_spans &&
+           um_message_tiles(b, capacity->tile_tokens) <= capacity->n_tiles);
     um_message_header h = {.n_tokens = b->n_tokens,
                            .n_spans = b->n_spans,
-                           .n_tiles = um_message_tiles(b, room->tile_tokens),
+                           .n_tiles = um_message_tiles(b, capacity->tile_tokens),
                            .n_rows = b->n_rows,
                            .n_saves = b->n_saves};
     if (w.l.end > size) return 0;

@@ -1,11 +1,11 @@
 /* message: a um_batch as one block of bytes without pointers, so that it reaches a device in one copy.
  *
  * A message starts with its header. The arrays of the header, the tokens, spans, tiles, rows and saves follow in this
- * order. Their places depend only on the room (um_message_room), which a caller pads to a few fixed sizes: kernels of
- * a recorded graph find them at the same place in every message of the same room. Behind them lie data of any length:
- * page tables, selections, blends, edits, bitmaps. A structure names such data by its word offset: the number of 4-byte
- * words from the start of the message. Data that neighbouring structures share (a request's edits, bitmap, page tables
- * and prior) are stored once.
+ * order. Their places depend only on the capacity (um_message_capacity), which a caller pads to a few fixed sizes:
+ * kernels of a recorded graph find them at the same place in every message of the same capacity. Behind them lie data
+ * of any length: page tables, selections, blends, edits, bitmaps. A structure names such data by its word offset: the
+ * number of 4-byte words from the start of the message. Data that neighbouring structures share (a request's edits,
+ * bitmap, page tables and prior) are stored once.
  *
  * Padding is harmless: a token beyond the batch has id 0, position 0, slot -1, seen_end 0 and no blend; a span, tile or
  * row beyond it is empty.
@@ -43,7 +43,7 @@ typedef struct um_message_span {
     int32_t unused;
 } um_message_span;
 
-/* Queries of one span that attention computes together: the tokens [first, first + n), n at most the room's
+/* Queries of one span that attention computes together: the tokens [first, first + n), n at most the capacity's
  * tile_tokens. The tiles of a span start at multiples of tile_tokens from its first token. */
 typedef struct um_message_tile {
     int32_t span, first, n; /* n 0: padding */
@@ -89,14 +89,14 @@ static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 &
                   sizeof(um_edit) == 16,
               "sizes of selection, blend, row and edit");
 
-/* The room for a batch. */
-typedef struct um_message_room {
+/* The largest sizes of a batch in a message. */
+typedef struct um_message_capacity {
     int32_t n_tokens, n_spans, n_tiles, n_rows; /* with padding; there is room for n_spans saves */
     int32_t tile_tokens;                        /* most tokens of a tile */
     int32_t route_block; /* positions of a routing block (um_network.route_block); 0: experts are chosen per token */
     int32_t vocab;       /* number of ids; the bits of a bitmap */
     int32_t page_size;
-} um_message_room;
+} um_message_capacity;
 
 /* The byte offsets of the arrays of fixed place. */
 typedef struct um_message_layout {
@@ -115,12 +115,12 @@ typedef struct um_message_layout {
 /* Returns the number of tiles of a batch. */
 int32_t um_message_tiles(const um_batch *b, int32_t tile_tokens);
 /* Computes the places of the arrays. */
-um_message_layout um_message_layout_of(const um_message_room *room);
+um_message_layout um_message_layout_of(const um_message_capacity *capacity);
 /* Returns an upper bound of the bytes of a batch's message. */
-size_t um_message_bound(const um_batch *b, const um_message_room *room);
+size_t um_message_bound(const um_batch *b, const um_message_capacity *capacity);
 /* Writes the message to `out`, which is aligned to UM_MESSAGE_ALIGN and holds `size` bytes. Returns its bytes, or 0
- * when it does not fit. The batch must fit into the room. */
-size_t um_message_pack(const um_batch *b, const um_message_room *room, void *out, size_t size);
+ * when it does not fit. The batch must fit into the capacity. */
+size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, void *out, size_t size);
 
 #ifdef __cplusplus
 }

@@ -132,18 +132,18 @@ um_dev *check_ref(check *c, um_dtype type) {
 
 cudaStream_t check_stream(check *c) { return c->stream; }
 
-um_cu_batch check_batch(check *c, const um_batch *b, const um_message_room *room, char **host) {
-    const size_t size = um_message_bound(b, room);
+um_cu_batch check_batch(check *c, const um_batch *b, const um_message_capacity *capacity, char **host) {
+    const size_t size = um_message_bound(b, capacity);
     char *bytes = (char *)check_host(c, size + UM_MESSAGE_ALIGN);
     bytes += UM_MESSAGE_ALIGN - (uintptr_t)bytes % UM_MESSAGE_ALIGN;
-    const size_t n = um_message_pack(b, room, bytes, size);
+    const size_t n = um_message_pack(b, capacity, bytes, size);
     check_true(c, n > 0 && n <= size, "the message has %zu bytes, at most %zu were expected", n, size);
     if (host) *host = bytes;
-    const um_message_layout l = um_message_layout_of(room);
+    const um_message_layout l = um_message_layout_of(capacity);
     const char *d = (const char *)check_upload(c, bytes, n);
     um_cu_batch out = {};
     out.message = d;
-    out.room = *room;
+    out.capacity = *capacity;
     out.id = (const int32_t *)(d + l.id);
     out.pos = (const int32_t *)(d + l.pos);
     out.slot = (const int32_t *)(d + l.slot);

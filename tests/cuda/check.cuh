@@ -48,7 +48,7 @@ um_cu_matrix check_matrix(check *c, const um_tensor *t);
 /* A device of the reference backend with room for all cases; the dtype is that of the operands. */
 um_dev *check_ref(check *c, um_dtype type);
 /* The batch as a message on the device. *host receives the packed bytes if it is not NULL. */
-um_cu_batch check_batch(check *c, const um_batch *b, const um_message_room *room, char **host);
+um_cu_batch check_batch(check *c, const um_batch *b, const um_message_capacity *capacity, char **host);
 cudaStream_t check_stream(check *c);
 
 /* ---- Results ---- */

@@ -130,13 +130,14 @@ typedef enum { PLAIN, MORE_PIECES, NO_SCRATCH, LITTLE_SCRATCH } way;
 static attention_call new_call(check *c, const attention_data *d, const um_batch *b, um_cu_attention a, way how) {
     const int32_t tile = um_cu_tile_tokens(a.n_heads, a.n_kv_heads, a.head_dim, a.type);
     const int32_t n_tiles = um_message_tiles(b, tile) + 3, large = 128;
-    const um_message_room room = {b->n_tokens + 5, b->n_spans + 2, n_tiles, 1, tile, 0, 1000, d->pages.shape.page_size};
+    const um_message_capacity capacity = {b->n_tokens + 5,         b->n_spans + 2, n_tiles, 1, tile, 0, 1000,
+                                          d->pages.shape.page_size};
     if (how == MORE_PIECES) a.n_pieces = 2 * a.n_pieces + 1;
     /* The largest tile has 128 rows. */
     const size_t one = um_cu_attention_scratch(large, a.n_kv_heads, a.head_dim, a.n_pieces);
     a.partial_bytes = how == NO_SCRATCH ? 0 : how == LITTLE_SCRATCH ? one : one * (size_t)n_tiles;
     a.partial = (float *)check_device(c, a.partial_bytes);
-    return {check_batch(c, b, &room, NULL), a, d->pages.device, check_stream(c)};
+    return {check_batch(c, b, &capacity, NULL), a, d->pages.device, check_stream(c)};
 }
 
 /* Runs the tokens [from, from + n) of a span as a batch of their own. Returns their output rows. */

@@ -56,17 +56,17 @@ static void run_embed(check *c, const check_case *k) {
     batch.span = &span;
     batch.soft = soft;
     batch.n_soft = k->n[3] ? make_blends(c, soft, n, vocab) : 0;
-    um_message_room room = {};
-    room.n_tokens = padded;
-    room.n_spans = 1;
-    room.tile_tokens = 16;
-    room.n_tiles = um_message_tiles(&batch, room.tile_tokens);
-    room.vocab = vocab;
-    room.page_size = n;
+    um_message_capacity capacity = {};
+    capacity.n_tokens = padded;
+    capacity.n_spans = 1;
+    capacity.tile_tokens = 16;
+    capacity.n_tiles = um_message_tiles(&batch, capacity.tile_tokens);
+    capacity.vocab = vocab;
+    capacity.page_size = n;
 
     const um_tensor table = check_tensor(c, vocab, H, k->type);
     embed_args a = {};
-    a.b = check_batch(c, &batch, &room, NULL);
+    a.b = check_batch(c, &batch, &capacity, NULL);
     a.w = check_matrix(c, &table);
     a.scale = scale;
     a.x = (float *)check_device(c, (size_t)(padded + 1) * H * sizeof(float));

@@ -36,7 +36,7 @@ int32_t *check_pages_table(check *c, check_pages *p, int32_t n, bool scratch) {
 }
 
 /* Returns a batch of n tokens with these slots and positions, on the device. */
-static um_cu_batch batch_of_slots(check *c, const um_kv_shape *shape, int32_t n, int32_t room, const int32_t *slot,
+static um_cu_batch batch_of_slots(check *c, const um_kv_shape *shape, int32_t n, int32_t capacity, const int32_t *slot,
                                   const int32_t *pos) {
     int32_t *zero = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
     um_span span = {};
@@ -50,7 +50,7 @@ static um_cu_batch batch_of_slots(check *c, const um_kv_shape *shape, int32_t n,
     b.pos = pos ? pos : zero;
     b.slot = slot;
     b.span = &span;
-    const um_message_room sizes = {room, 1, n, 1, 16, 0, 1000, shape->page_size};
+    const um_message_capacity sizes = {capacity, 1, n, 1, 16, 0, 1000, shape->page_size};
     return check_batch(c, &b, &sizes, NULL);
 }
 

@@ -42,8 +42,8 @@ static void new_spans(check *c, const check_case *k, low_rank_data *d) {
     b->slot = slot;
     b->seen_end = seen;
     b->span = d->span;
-    const um_message_room room = {k->n[ROOM], SPANS_MAX, um_message_tiles(b, 16) + 1, 1, 16, 0, 1000, PAGE};
-    d->message = check_batch(c, b, &room, NULL);
+    const um_message_capacity capacity = {k->n[ROOM], SPANS_MAX, um_message_tiles(b, 16) + 1, 1, 16, 0, 1000, PAGE};
+    d->message = check_batch(c, b, &capacity, NULL);
 }
 
 static void new_adapters(check *c, const check_case *k, low_rank_data *d) {
@@ -148,11 +148,11 @@ static void check_alone(check *c, const check_case *k) {
     const void *x = check_operand(c, d->x, T * in, k->type);
     float *low = (float *)check_device(c, T * (size_t)k->n[RANK] * sizeof(float));
     const int32_t n = d->span[0].n;
-    const um_message_room room = {n, 1, um_message_tiles(&d->batch, 16) + 1, 1, 16, 0, 1000, PAGE};
+    const um_message_capacity capacity = {n, 1, um_message_tiles(&d->batch, 16) + 1, 1, 16, 0, 1000, PAGE};
     um_batch first = d->batch;
     first.n_tokens = n;
     first.n_spans = 1;
-    const um_cu_batch message[2] = {d->message, check_batch(c, &first, &room, NULL)};
+    const um_cu_batch message[2] = {d->message, check_batch(c, &first, &capacity, NULL)};
     const float *got[2];
     for (int i = 0; i < 2; i++) {
         float *y = (float *)check_upload(c, d->y, T * out * sizeof(float));

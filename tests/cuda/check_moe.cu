@@ -20,7 +20,7 @@ static const um_expert_route routes[] = {
 
 typedef struct moe_data {
     um_expert_route r;
-    int32_t n, room, hidden, ff, length;
+    int32_t n, capacity, hidden, ff, length;
     int32_t *pos, *block;         /* [n] */
     float *x, *logits, *bias, *y; /* [room, ...]; NaN for padding, but for y */
     um_tensor gate_up, down;      /* all experts */
@@ -55,10 +55,10 @@ static void draw_logits(check *c, moe_data *d) {
     const size_t E = (size_t)d->r.n_experts, n = (size_t)d->n * E, pairs = (size_t)d->n * (size_t)d->r.top_k;
     bool stable = false;
     for (int tries = 0; !stable && tries < 50; tries++) {
-        d->logits = check_floats(c, (size_t)d->room * E);
+        d->logits = check_floats(c, (size_t)d->capacity * E);
         float *near = (float *)check_host(c, n * sizeof(float));
         for (size_t i = 0; i < n; i++) d->logits[i] *= 3;
-        for (size_t i = n; i < (size_t)d->room * E; i++) d->logits[i] = NAN;
+        for (size_t i = n; i < (size_t)d->capacity * E; i++) d->logits[i] = NAN;
         const int32_t *expert = choices_of(c, d, d->logits);
         stable = true;
         for (int k = 0; stable && k < 3; k++) {
@@ -73,14 +73,14 @@ static moe_data new_data(check *c, const check_case *k) {
     moe_data d = {};
     d.r = routes[k->n[ROUTE]];
     d.n = k->n[TOKENS];
-    d.room = k->n[ROOM];
+    d.capacity = k->n[ROOM];
     d.hidden = k->n[HIDDEN];
     d.ff = k->n[FF];
     d.length = k->n[BLOCK];
     place_tokens(c, &d);
     d.bias = d.r.bias == UM_BIAS_NONE ? NULL : check_floats(c, (size_t)d.r.n_experts);
     draw_logits(c, &d);
-    const size_t used = (size_t)d.n * (size_t)d.hidden, all = (size_t)d.room * (size_t)d.hidden;
+    const size_t used = (size_t)d.n * (size_t)d.hidden, all = (size_t)d.capacity * (size_t)d.hidden;
     d.x = check_floats(c, all);
     d.y = check_floats(c, all);
     for (size_t i = 0; i < used; i++) d.x[i] *= 2 / sqrtf((float)d.hidden);
@@ -111,7 +111,7 @@ static void new_weights(check *c, moe_data *d) {
 /* ---- Runs -------------------------------------------------------------------------------------------------------- */
 
 /* Makes the batch of the tokens [first, first + n) with room for `room` tokens. */
-static um_cu_batch part_of(check *c, const moe_data *d, int32_t first, int32_t n, int32_t room) {
+static um_cu_batch part_of(check *c, const moe_data *d, int32_t first, int32_t n, int32_t capacity) {
     enum { PAGE = 32, SPANS = 2 };
     const int32_t half = UM_MIN(UM_MAX(d->n / 2 - first, 0), n);
     int32_t *zero = (int32_t *)check_host(c, (size_t)n * sizeof(int32_t));
@@ -140,27 +140,27 @@ static um_cu_batch part_of(check *c, const moe_data *d, int32_t first, int32_t n
         s->keys.end = d->pos[first + start + size - 1] + 1;
         s->adapter = -1;
     }
-    const um_message_room r = {room, SPANS, um_message_tiles(&b, 16) + 1, 1, 16, d->length, 1000, PAGE};
+    const um_message_capacity r = {capacity, SPANS, um_message_tiles(&b, 16) + 1, 1, 16, d->length, 1000, PAGE};
     return check_batch(c, &b, &r, NULL);
 }
 
 /* The x, logits and y of a run on the device. */
-static um_cu_moe prepare(check *c, const moe_data *d, int32_t first, int32_t room) {
+static um_cu_moe prepare(check *c, const moe_data *d, int32_t first, int32_t capacity) {
     um_cu_moe a = d->a;
-    const size_t H = (size_t)d->hidden, E = (size_t)d->r.n_experts, at = (size_t)first, n = (size_t)room;
+    const size_t H = (size_t)d->hidden, E = (size_t)d->r.n_experts, at = (size_t)first, n = (size_t)capacity;
     float *x = (float *)check_host(c, n * H * sizeof(float));
     memcpy(x, d->x + at * H, n * H * sizeof(float));
     a.x = check_operand(c, x, n * H, a.type);
     a.logits = (float *)check_upload(c, d->logits + at * E, n * E * sizeof(float));
     a.y = (float *)check_upload(c, d->y + at * H, n * H * sizeof(float));
-    a.scratch = check_device(c, um_cu_moe_scratch(&d->r, room, d->hidden, d->ff, a.type));
+    a.scratch = check_device(c, um_cu_moe_scratch(&d->r, capacity, d->hidden, d->ff, a.type));
     return a;
 }
 
 /* Runs the operation for the tokens [first, first + n) and returns their rows of y. */
-static float *run_part(check *c, const moe_data *d, int32_t first, int32_t n, int32_t room) {
-    const um_cu_batch b = part_of(c, d, first, n, room);
-    const um_cu_moe a = prepare(c, d, first, room);
+static float *run_part(check *c, const moe_data *d, int32_t first, int32_t n, int32_t capacity) {
+    const um_cu_batch b = part_of(c, d, first, n, capacity);
+    const um_cu_moe a = prepare(c, d, first, capacity);
     um_cu_moe_add(&b, &a, check_stream(c));
     return (float *)check_download(c, a.y, (size_t)n * (size_t)d->hidden * sizeof(float));
 }
@@ -215,9 +215,9 @@ static void check_alone(check *c, const moe_data *d, const float *all) {
 static void check_parity(check *c, const check_case *k) {
     moe_data d = new_data(c, k);
     new_weights(c, &d);
-    const float *got = run_part(c, &d, 0, d.n, d.room);
+    const float *got = run_part(c, &d, 0, d.n, d.capacity);
     check_close(c, "output", got, reference_of(c, &d), (size_t)d.n * (size_t)d.hidden, k->type == UM_F32 ? 5e-6 : 2e-3);
-    const float *again = run_part(c, &d, 0, d.n, d.room);
+    const float *again = run_part(c, &d, 0, d.n, d.capacity);
     check_same(c, "second run", again, got, (size_t)d.n * (size_t)d.hidden * sizeof(float));
     check_alone(c, &d, got);
 }
@@ -267,12 +267,12 @@ static void check_layer(check *c, const check_case *k) {
     d.a.gate_up = pointers_to(c, big_weights(c, 2 * E * expert, 1), d.r.n_experts, 2 * expert * sizeof(um_bf16));
     d.a.down = pointers_to(c, big_weights(c, E * expert, 2), d.r.n_experts, expert * sizeof(um_bf16));
     const size_t n = (size_t)d.n * (size_t)d.hidden;
-    const float *got = run_part(c, &d, 0, d.n, d.room);
+    const float *got = run_part(c, &d, 0, d.n, d.capacity);
     size_t n_bad = 0;
     for (size_t i = 0; i < n; i++) n_bad += !isfinite(got[i]);
     check_true(c, n_bad == 0, "%zu outputs are not finite", n_bad);
     check_alone(c, &d, got);
-    timed_call t = {part_of(c, &d, 0, d.n, d.room), prepare(c, &d, 0, d.room), check_stream(c)};
+    timed_call t = {part_of(c, &d, 0, d.n, d.capacity), prepare(c, &d, 0, d.capacity), check_stream(c)};
     const double bytes = 6.0 * touched(c, &d) * (double)expert + 10.0 * (double)n;
     check_time(c, bytes, 6.0 * d.n * d.r.top_k * (double)expert, call_moe, &t);
 }

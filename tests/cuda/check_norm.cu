@@ -125,23 +125,23 @@ static void run_bias(check *c, const check_case *k) {
 
 /* n: saves, room for saves, width, hidden rows. The saves go to every second row, in descending order. */
 static void run_save(check *c, const check_case *k) {
-    const int32_t n = k->n[0], room = k->n[1], H = k->n[2], n_hidden = k->n[3];
+    const int32_t n = k->n[0], capacity = k->n[1], H = k->n[2], n_hidden = k->n[3];
     const size_t row = (size_t)H * sizeof(float);
-    float *hidden = check_floats(c, (size_t)n_hidden * H), *want = (float *)check_host(c, (size_t)2 * room * row);
-    int32_t(*save)[2] = (int32_t(*)[2])check_host(c, (size_t)room * sizeof *save);
-    memset(want, 0xff, (size_t)2 * room * row);
-    for (int32_t i = 0; i < room; i++) {
+    float *hidden = check_floats(c, (size_t)n_hidden * H), *want = (float *)check_host(c, (size_t)2 * capacity * row);
+    int32_t(*save)[2] = (int32_t(*)[2])check_host(c, (size_t)capacity * sizeof *save);
+    memset(want, 0xff, (size_t)2 * capacity * row);
+    for (int32_t i = 0; i < capacity; i++) {
         save[i][0] = i < n ? check_below(c, n_hidden) : -1;
-        save[i][1] = i < n ? 2 * (room - 1 - i) : -1;
+        save[i][1] = i < n ? 2 * (capacity - 1 - i) : -1;
         if (i < n) memcpy(want + (size_t)save[i][1] * H, hidden + (size_t)save[i][0] * H, row);
     }
     um_cu_batch b = {};
-    b.room.n_spans = room;
-    b.save = (const int32_t(*)[2])check_upload(c, save, (size_t)room * sizeof *save);
-    float *saved = (float *)check_device(c, (size_t)2 * room * row);
+    b.capacity.n_spans = capacity;
+    b.save = (const int32_t(*)[2])check_upload(c, save, (size_t)capacity * sizeof *save);
+    float *saved = (float *)check_device(c, (size_t)2 * capacity * row);
     um_cu_save(&b, (float *)check_upload(c, hidden, (size_t)n_hidden * row), saved, H, check_stream(c));
     check_cuda(c, cudaGetLastError(), "save");
-    check_same(c, "saved", check_download(c, saved, (size_t)2 * room * row), want, (size_t)2 * room * row);
+    check_same(c, "saved", check_download(c, saved, (size_t)2 * capacity * row), want, (size_t)2 * capacity * row);
 }
 
 static const check_case cases[] = {

@@ -153,11 +153,11 @@ static void compare_kept(check *c, const select_data *d, const um_span *s) {
 
 static void run_select(check *c, const check_case *k) {
     select_data *d = new_data(c, k);
-    const um_message_room room = {
+    const um_message_capacity capacity = {
         d->batch.n_tokens + 3, d->batch.n_spans + 2, um_message_tiles(&d->batch, 16) + 1, 1, 16, 0, 1000, k->n[PAGE]};
     select_call call = {};
     char *host = NULL;
-    call.b = check_batch(c, &d->batch, &room, &host);
+    call.b = check_batch(c, &d->batch, &capacity, &host);
     call.host = host;
     call.a = d->a;
     call.kv = d->pages.device;

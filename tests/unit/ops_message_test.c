@@ -19,7 +19,7 @@ enum { REQUESTS = 4, SPANS = 3 * REQUESTS, SPAN_TOKENS = 40, TOKENS = SPANS * SP
 /* A batch and the room for it. Every array has an allocation of its own, so that a sanitizer sees reads beyond it. */
 typedef struct given {
     um_batch b;
-    um_message_room room;
+    um_message_capacity capacity;
     int32_t id[TOKENS], pos[TOKENS], slot[TOKENS], seen_end[TOKENS], save[SPANS][2];
     um_span span[SPANS];
     um_kv_select select[SPANS];
@@ -45,7 +45,7 @@ static void *take(given *g, size_t n, size_t each) {
 #define TAKE(g, T, n) ((T *)take(g, (size_t)(n), sizeof(T)))
 
 static int32_t *random_table(given *g, int32_t n_keys) {
-    const int32_t n = UM_CEIL_DIV(n_keys, g->room.page_size);
+    const int32_t n = UM_CEIL_DIV(n_keys, g->capacity.page_size);
     int32_t *page = TAKE(g, int32_t, n);
     for (int32_t i = 0; i < n; i++) page[i] = 3 * g->n_pages++ + 1;
     return page;
@@ -54,8 +54,10 @@ static int32_t *random_table(given *g, int32_t n_keys) {
 static um_edit *random_edits(given *g, int32_t n) {
     um_edit *e = TAKE(g, um_edit, n);
     for (int32_t i = 0; i < n; i++)
-        e[i] = (um_edit){
-            .id = draw(0, g->room.vocab - 1), .add = (float)draw(-9, 9), .scale = (float)draw(0, 3), .ban = chance(50)};
+        e[i] = (um_edit){.id = draw(0, g->capacity.vocab - 1),
+                         .add = (float)draw(-9, 9),
+                         .scale = (float)draw(0, 3),
+                         .ban = chance(50)};
     return e;
 }
 
@@ -83,7 +85,7 @@ static void add_softs(given *g, const um_span *s) {
         if (!chance(15)) continue;
         const int32_t n = draw(0, 5);
         int32_t *id = TAKE(g, int32_t, n);
-        for (int32_t i = 0; i < n; i++) id[i] = draw(0, g->room.vocab - 1);
+        for (int32_t i = 0; i < n; i++) id[i] = draw(0, g->capacity.vocab - 1);
         g->soft[g->b.n_soft++] =
             (um_soft){.at = t, .n = n, .id = id, .w = random_floats(g, n), .renormalize = chance(50)};
     }
@@ -98,9 +100,9 @@ static um_span *add_span(given *g, const int32_t *page, int32_t first_vis, int32
     s->adapter = draw(-1, 2);
     for (int32_t i = 0; i < n; i++) {
         const int32_t t = g->b.n_tokens++;
-        g->id[t] = draw(0, g->room.vocab - 1);
+        g->id[t] = draw(0, g->capacity.vocab - 1);
         g->pos[t] = first_vis + i;
-        g->slot[t] = (int32_t)um_slot_of(page, g->room.page_size, first_vis + i);
+        g->slot[t] = (int32_t)um_slot_of(page, g->capacity.page_size, first_vis + i);
         g->seen_end[t] = draw(0, keys_end);
     }
     add_softs(g, s);
@@ -119,8 +121,8 @@ static um_sampling random_sampling(void) {
 static void add_rows(given *g, int32_t n) {
     const int32_t n_edit[2] = {draw(0, 30), draw(0, 30)}, n_early = draw(0, n);
     const um_edit *edit[2] = {random_edits(g, n_edit[0]), random_edits(g, n_edit[1])};
-    uint32_t *allow = chance(50) ? TAKE(g, uint32_t, UM_CEIL_DIV(g->room.vocab, 32)) : NULL;
-    for (int32_t i = 0; allow && i < UM_CEIL_DIV(g->room.vocab, 32); i++) allow[i] = (uint32_t)draw(0, 1 << 30);
+    uint32_t *allow = chance(50) ? TAKE(g, uint32_t, UM_CEIL_DIV(g->capacity.vocab, 32)) : NULL;
+    for (int32_t i = 0; allow && i < UM_CEIL_DIV(g->capacity.vocab, 32); i++) allow[i] = (uint32_t)draw(0, 1 << 30);
     for (int32_t i = 0; i < n; i++) {
         const int32_t n_own = chance(30) ? draw(1, 4) : 0, late = i >= n_early;
         g->row[g->b.n_rows++] = (um_row){.src = {draw(-3, 99), draw(-3, 99)},
@@ -132,7 +134,7 @@ static void add_rows(given *g, int32_t n) {
                                          .allow = allow,
                                          .how = random_sampling(),
                                          .want = (uint32_t)draw(0, 31),
-                                         .id = draw(0, g->room.vocab - 1),
+                                         .id = draw(0, g->capacity.vocab - 1),
                                          .n_top = chance(70) ? 0 : draw(1, UM_TOP_MAX)};
     }
 }
@@ -157,10 +159,10 @@ static void add_request(given *g) {
 
 /* Sets the room to exactly the size of the batch. */
 static void fit(given *g) {
-    g->room.n_tokens = g->b.n_tokens;
-    g->room.n_spans = g->b.n_spans;
-    g->room.n_rows = g->b.n_rows;
-    g->room.n_tiles = um_message_tiles(&g->b, g->room.tile_tokens);
+    g->capacity.n_tokens = g->b.n_tokens;
+    g->capacity.n_spans = g->b.n_spans;
+    g->capacity.n_rows = g->b.n_rows;
+    g->capacity.n_tiles = um_message_tiles(&g->b, g->capacity.tile_tokens);
 }
 
 static given *new_given(void) {
@@ -173,25 +175,25 @@ static given *new_given(void) {
                       .soft = g->soft,
                       .row = g->row,
                       .save = (const int32_t(*)[2])g->save};
-    g->room = (um_message_room){.tile_tokens = 16, .vocab = 1000, .page_size = 16};
+    g->capacity = (um_message_capacity){.tile_tokens = 16, .vocab = 1000, .page_size = 16};
     return g;
 }
 
 static given *random_batch(void) {
     given *g = new_given();
-    g->room = (um_message_room){.tile_tokens = draw(1, 20),
-                                .route_block = chance(50) ? draw(1, 40) : 0,
-                                .vocab = draw(1, 300),
-                                .page_size = draw(1, 40)};
+    g->capacity = (um_message_capacity){.tile_tokens = draw(1, 20),
+                                        .route_block = chance(50) ? draw(1, 40) : 0,
+                                        .vocab = draw(1, 300),
+                                        .page_size = draw(1, 40)};
     for (int32_t n = draw(0, REQUESTS); n > 0; n--) add_request(g);
     g->b.n_saves = draw(0, g->b.n_spans);
     for (int32_t i = 0; i < 2 * g->b.n_saves; i++) g->save[i / 2][i % 2] = draw(0, 99);
     fit(g);
     if (chance(30)) return g;
-    g->room.n_tokens += draw(0, 9);
-    g->room.n_spans += draw(0, 9);
-    g->room.n_rows += draw(0, 9);
-    g->room.n_tiles += draw(0, 9);
+    g->capacity.n_tokens += draw(0, 9);
+    g->capacity.n_spans += draw(0, 9);
+    g->capacity.n_rows += draw(0, 9);
+    g->capacity.n_tiles += draw(0, 9);
     return g;
 }
 
@@ -212,13 +214,13 @@ typedef struct packed {
 } packed;
 
 static packed pack_into(const given *g, size_t size) {
-    packed p = {.size = size, .l = um_message_layout_of(&g->room)};
+    packed p = {.size = size, .l = um_message_layout_of(&g->capacity)};
     um_err err;
     void *all;
     assert_int_equal(um_try_alloc(&all, size + (size_t)2 * GUARD, UM_MESSAGE_ALIGN, "message", &err), UM_OK);
     p.all = (char *)memset(all, DIRT, size + (size_t)2 * GUARD);
     p.m = p.all + GUARD;
-    p.bytes = um_message_pack(&g->b, &g->room, p.m, size);
+    p.bytes = um_message_pack(&g->b, &g->capacity, p.m, size);
     for (size_t i = 0; i < GUARD; i++) {
         assert_int_equal((unsigned char)p.all[i], DIRT);
         if ((unsigned char)p.m[size + i] != DIRT) fail_msg("byte %zu behind %zu bytes was written", i, size);
@@ -227,7 +229,7 @@ static packed pack_into(const given *g, size_t size) {
 }
 
 static packed pack(const given *g) {
-    const size_t bound = um_message_bound(&g->b, &g->room);
+    const size_t bound = um_message_bound(&g->b, &g->capacity);
     packed p = pack_into(g, bound);
     assert_in_range(p.bytes, p.l.end, bound);
     return p;
@@ -252,7 +254,7 @@ static void holds(const packed *p, int32_t words, const void *want, size_t n) {
 
 static void check_tokens(const given *g, const packed *p) {
     const um_batch *b = &g->b;
-    for (int32_t t = 0; t < g->room.n_tokens; t++) {
+    for (int32_t t = 0; t < g->capacity.n_tokens; t++) {
         const bool there = t < b->n_tokens;
         assert_int_equal(ARRAY(p, int32_t, id)[t], there ? b->id[t] : 0);
         assert_int_equal(ARRAY(p, int32_t, pos)[t], there ? b->pos[t] : 0);
@@ -266,7 +268,7 @@ static void check_tokens(const given *g, const packed *p) {
 
 static void check_softs(const given *g, const packed *p) {
     int32_t n = 0;
-    for (int32_t t = 0; t < g->room.n_tokens; t++) {
+    for (int32_t t = 0; t < g->capacity.n_tokens; t++) {
         const int32_t at = ARRAY(p, int32_t, soft)[t];
         const um_soft *s = n < g->b.n_soft && g->b.soft[n].at == t ? &g->b.soft[n++] : NULL;
         if (!s) {
@@ -285,8 +287,8 @@ static void check_softs(const given *g, const packed *p) {
 /* Two tokens share a number exactly when they belong to one span and one routing block. */
 static void check_route_blocks(const given *g, const packed *p) {
     const int32_t *block = ARRAY(p, int32_t, route_block), *span_of = ARRAY(p, int32_t, span_of);
-    const int32_t length = g->room.route_block;
-    for (int32_t t = 0; t < g->room.n_tokens; t++)
+    const int32_t length = g->capacity.route_block;
+    for (int32_t t = 0; t < g->capacity.n_tokens; t++)
         for (int32_t u = 0; u < t; u++) {
             const bool same =
                 length && t < g->b.n_tokens && span_of[t] == span_of[u] && g->pos[t] / length == g->pos[u] / length;
@@ -304,20 +306,20 @@ static void check_select(const given *g, const packed *p, const um_span *s, int3
     assert_int_equal(m->per_head, k->per_head);
     assert_int_equal(m->blind, k->blind);
     assert_int_equal(m->n_keys, um_select_keys(s, vis));
-    holds(p, m->page, k->page, (size_t)UM_CEIL_DIV(k->n_keep, g->room.page_size) * sizeof(int32_t));
+    holds(p, m->page, k->page, (size_t)UM_CEIL_DIV(k->n_keep, g->capacity.page_size) * sizeof(int32_t));
     if (k->prior) holds(p, m->prior, k->prior, (size_t)s->keys.end * sizeof(float));
     else assert_int_equal(m->prior, -1);
     const int32_t n = k->block.end - k->block.start;
     const int32_t *token = at_word(p, m->token, (size_t)n * sizeof *token);
     for (int32_t i = 0; i < n; i++) {
         assert_in_range(token[i], s->first, s->first + s->n - 1);
-        assert_int_equal(g->b.slot[token[i]], um_slot_of(s->page, g->room.page_size, k->block.start + i));
+        assert_int_equal(g->b.slot[token[i]], um_slot_of(s->page, g->capacity.page_size, k->block.start + i));
     }
     um_free(vis);
 }
 
 static void check_spans(const given *g, const packed *p) {
-    for (int32_t i = 0; i < g->room.n_spans; i++) {
+    for (int32_t i = 0; i < g->capacity.n_spans; i++) {
         const um_message_span *m = &ARRAY(p, um_message_span, span)[i];
         if (i >= g->b.n_spans) {
             const um_message_span empty = {.adapter = -1, .select = -1};
@@ -330,7 +332,7 @@ static void check_spans(const given *g, const packed *p) {
         assert_memory_equal(&m->keys, &s->keys, sizeof m->keys);
         assert_memory_equal(&m->hole, &s->hole, sizeof m->hole);
         assert_int_equal(m->adapter, s->adapter);
-        holds(p, m->page, s->page, (size_t)UM_CEIL_DIV(s->keys.end, g->room.page_size) * sizeof(int32_t));
+        holds(p, m->page, s->page, (size_t)UM_CEIL_DIV(s->keys.end, g->capacity.page_size) * sizeof(int32_t));
         if (s->select) check_select(g, p, s, m->select);
         else assert_int_equal(m->select, -1);
     }
@@ -345,15 +347,15 @@ static void check_tiles(const given *g, const packed *p) {
             assert_true(m - ARRAY(p, um_message_tile, tile) < HEADER(p)->n_tiles);
             assert_int_equal(m->span, i);
             assert_int_equal(m->first, t);
-            assert_int_equal((t - s->first) % g->room.tile_tokens, 0);
-            assert_in_range(m->n, 1, g->room.tile_tokens);
+            assert_int_equal((t - s->first) % g->capacity.tile_tokens, 0);
+            assert_in_range(m->n, 1, g->capacity.tile_tokens);
             t += m->n;
             assert_true(t <= s->first + s->n);
         }
     }
     assert_int_equal(m - ARRAY(p, um_message_tile, tile), HEADER(p)->n_tiles);
     const um_message_tile empty = {0};
-    for (; m < ARRAY(p, um_message_tile, tile) + g->room.n_tiles; m++) assert_memory_equal(m, &empty, sizeof empty);
+    for (; m < ARRAY(p, um_message_tile, tile) + g->capacity.n_tiles; m++) assert_memory_equal(m, &empty, sizeof empty);
 }
 
 static void check_edits(const packed *p, int32_t at, const um_edit *want, int32_t n) {
@@ -376,7 +378,7 @@ static void check_row(const given *g, const packed *p, const um_message_row *m, 
     assert_int_equal(m->n_own, r->n_own);
     check_edits(p, m->edit, r->edit, r->n_edit);
     check_edits(p, m->own, r->own, r->n_own);
-    if (r->allow) holds(p, m->allow, r->allow, (size_t)UM_CEIL_DIV(g->room.vocab, 32) * sizeof *r->allow);
+    if (r->allow) holds(p, m->allow, r->allow, (size_t)UM_CEIL_DIV(g->capacity.vocab, 32) * sizeof *r->allow);
     else assert_int_equal(m->allow, -1);
     assert_int_equal(m->want, r->want);
     assert_int_equal(m->id, r->id);
@@ -385,7 +387,7 @@ static void check_row(const given *g, const packed *p, const um_message_row *m, 
 
 static void check_rows(const given *g, const packed *p) {
     int32_t n_whole = 0, n_tops = 0;
-    for (int32_t i = 0; i < g->room.n_rows; i++) {
+    for (int32_t i = 0; i < g->capacity.n_rows; i++) {
         const um_message_row *m = &ARRAY(p, um_message_row, row)[i];
         if (i >= g->b.n_rows) {
             const um_message_row empty = {.allow = -1, .whole = -1};
@@ -414,7 +416,7 @@ static void check_header(const given *g, const packed *p) {
     }
     assert_int_equal(h->n_tokens, g->b.n_tokens);
     assert_int_equal(h->n_spans, g->b.n_spans);
-    assert_int_equal(h->n_tiles, um_message_tiles(&g->b, g->room.tile_tokens));
+    assert_int_equal(h->n_tiles, um_message_tiles(&g->b, g->capacity.tile_tokens));
     assert_int_equal(h->n_rows, g->b.n_rows);
     assert_int_equal(h->n_saves, g->b.n_saves);
     assert_int_equal(h->longest, longest);
@@ -422,7 +424,7 @@ static void check_header(const given *g, const packed *p) {
 }
 
 static void check_saves(const given *g, const packed *p) {
-    for (int32_t i = 0; i < 2 * g->room.n_spans; i++)
+    for (int32_t i = 0; i < 2 * g->capacity.n_spans; i++)
         assert_int_equal(ARRAY(p, int32_t, save)[i], i < 2 * g->b.n_saves ? g->save[i / 2][i % 2] : -1);
 }
 
@@ -493,7 +495,7 @@ static void the_bound_covers_data_of_each_kind(void **state) {
             if (kind == TABLE) (void)add_span(g, random_table(g, 16 * n), 0, 1, 16 * n);
             g->b.n_soft = kind == SOFT;
             g->b.n_rows = kind >= EDIT;
-            g->room.vocab = 32 * n;
+            g->capacity.vocab = 32 * n;
             g->soft[0] = (um_soft){.n = n, .id = TAKE(g, int32_t, n), .w = random_floats(g, n)};
             g->row[0] = (um_row){.edit = edit,
                                  .n_edit = kind == EDIT ? n : 0,
@@ -501,7 +503,7 @@ static void the_bound_covers_data_of_each_kind(void **state) {
                                  .n_own = kind == OWN ? n : 0,
                                  .allow = kind == BITMAP ? TAKE(g, uint32_t, n) : NULL};
             fit(g);
-            if (kind == SOFT) g->b.n_tokens = g->room.n_tokens = 1; /* a token without a span */
+            if (kind == SOFT) g->b.n_tokens = g->capacity.n_tokens = 1; /* a token without a span */
             packed p = pack(g);
             assert_true(p.bytes > p.l.end);
             um_free(p.all);
@@ -514,13 +516,13 @@ static void the_bound_covers_data_of_each_kind(void **state) {
 static void arrays_are_aligned_and_do_not_overlap(void **state) {
     (void)state;
     for (int i = 0; i < 200; i++) {
-        const um_message_room r = {.n_tokens = draw(0, 50),
-                                   .n_spans = draw(0, 50),
-                                   .n_tiles = draw(0, 50),
-                                   .n_rows = draw(0, 50),
-                                   .tile_tokens = 16,
-                                   .vocab = 100,
-                                   .page_size = 16};
+        const um_message_capacity r = {.n_tokens = draw(0, 50),
+                                       .n_spans = draw(0, 50),
+                                       .n_tiles = draw(0, 50),
+                                       .n_rows = draw(0, 50),
+                                       .tile_tokens = 16,
+                                       .vocab = 100,
+                                       .page_size = 16};
         const um_message_layout l = um_message_layout_of(&r);
         const size_t token = (size_t)r.n_tokens * sizeof(int32_t);
         const struct {
@@ -552,7 +554,7 @@ static void places_depend_on_the_room_alone(void **state) {
     (void)add_span(small, random_table(small, 20), 10, 1, 20);
     for (int i = 0; i < 3; i++) add_request(large);
     fit(large);
-    small->room = large->room;
+    small->capacity = large->capacity;
     packed a = pack(small), b = pack(large);
     assert_memory_equal(&a.l, &b.l, sizeof a.l);
     assert_true(large->b.n_tokens > small->b.n_tokens && large->b.n_rows > small->b.n_rows);
@@ -570,9 +572,9 @@ static void a_batch_without_anything_is_all_padding(void **state) {
     packed none = pack(g);
     check_all(g, &none);
     assert_int_equal(none.bytes, none.l.end);
-    g->room.n_tokens = 5;
-    g->room.n_spans = g->room.n_tiles = g->room.n_rows = 3;
-    g->room.route_block = 4;
+    g->capacity.n_tokens = 5;
+    g->capacity.n_spans = g->capacity.n_tiles = g->capacity.n_rows = 3;
+    g->capacity.route_block = 4;
     packed padding = pack(g);
     check_all(g, &padding);
     assert_int_equal(padding.bytes, padding.l.end);
@@ -609,9 +611,9 @@ static void routing_blocks_end_at_positions_and_spans(void **state) {
     const int32_t *page = random_table(g, 64);
     (void)add_span(g, page, 6, 4, 10); /* positions 6 to 9 */
     (void)add_span(g, page, 9, 3, 12); /* positions 9 to 11 */
-    g->room.route_block = 8;
+    g->capacity.route_block = 8;
     fit(g);
-    g->room.n_tokens += 2;
+    g->capacity.n_tokens += 2;
     packed p = pack(g);
     const int32_t *block = ARRAY(&p, int32_t, route_block), same[] = {0, 0, 1, 1, 2, 2, 2, 3, 4};
     for (size_t t = 0; t < UM_LEN(same); t++)

@@ -188,12 +188,12 @@ typedef struct um_kv_tile {
     size_t value_panel_bytes;
     const float *key_scale, *value_scale; /* [UM_PANEL] */
 } um_kv_tile;
-/* Returns the keys and values of the visibility indices [tile + lo, tile + hi) of a page table; tile is a multiple of
- * UM_PANEL. They are at their place in the pages, or copied to the thread's scratch when the page size is not a
- * multiple of a tile, when 8-bit elements must be widened, or when zeros are needed next to the values.
+/* Returns the keys and values of a page table with the visibility indices [tile + lo, tile + hi); tile is a multiple of
+ * UM_PANEL. The result points into the pages if it can. It points to a copy in the thread's scratch if the page size is
+ * not a multiple of a tile, if 8-bit elements must be widened, or if the values need zeros beside them.
  *
- * Other keys of the tile may be anything. Other values may be anything too, except in a pair that lo or hi splits,
- * where they are zero; with `whole`, all other values are zero. */
+ * Keys of the tile outside of [lo, hi) are undefined. Values outside are undefined, too, with two exceptions: when lo
+ * or hi splits a pair of values, the value outside is zero; with `whole`, all values outside are zero. */
 um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
                       const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole);
 
