@@ -16,6 +16,7 @@
 static constexpr int WARP = 32, GROUP = 64, PIECE = 256, ROWS_PER_WARP = 16, PAD = 8;
 static constexpr int PLACES = 4; /* groups whose places are known at a time; more than the stages of the ring */
 static_assert(PIECE % GROUP == 0, "a piece is a number of groups");
+static_assert(UM_KEY_GROUP % PIECE == 0, "keys that move by a multiple of UM_KEY_GROUP stay at their place in a piece");
 
 int32_t um_cu_piece_keys(int32_t head_dim) {
     (void)head_dim;

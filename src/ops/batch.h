@@ -30,7 +30,7 @@ static inline int64_t um_slot_of(const int32_t *page, int32_t page_size, int32_t
 
 /* Backends that read keys in groups start the groups at multiples of this visibility index. Moving keys by a multiple
  * of it therefore leaves the sums bit-identical. */
-#define UM_KEY_GROUP 32
+#define UM_KEY_GROUP 256
 
 /* Writes the parts of `all` that are outside of `gone`, in ascending order and without empty ranges. Returns their
  * number. */
