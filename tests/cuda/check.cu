@@ -1,6 +1,7 @@
-/* Compares the operations of the CUDA backend with the reference and times them: check [--time] [--only WORD] [--list].
- * Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share of
- * the limit. Exit status 1 when a case failed. */
+/* Compares the operations of the CUDA backend with the reference and times them: check [--time] [--unset] [--only WORD]
+ * [--list]. --unset leaves new device memory without values, so that compute-sanitizer's initcheck can find reads of
+ * it. Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share
+ * of the limit. Exit status 1 when a case failed. */
 #include "check.cuh"
 
 #include <stdarg.h>
@@ -15,7 +16,7 @@ struct check {
     int n_host, n_device;
     um_dev *ref[2];
     cudaStream_t stream;
-    bool timed, failed;
+    bool timed, unset, failed;
     double worst, us, bytes, flops;
     char message[512];
     void *flush;
@@ -38,7 +39,7 @@ void *check_device(check *c, size_t bytes) {
     void *p = NULL;
     assert(c->n_device < ALLOCATIONS_MAX);
     end("cudaMalloc", cudaMalloc(&p, bytes + 256));
-    end("cudaMemset", cudaMemset(p, 0xff, bytes + 256));
+    if (!c->unset) end("cudaMemset", cudaMemset(p, 0xff, bytes + 256));
     return c->device[c->n_device++] = p;
 }
 
@@ -294,11 +295,12 @@ int main(int argc, char **argv) {
     check *c = UM_NEW(check);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--time")) c->timed = true;
+        else if (!strcmp(argv[i], "--unset")) c->unset = true;
         else if (!strcmp(argv[i], "--list")) list = true;
         else if (!strcmp(argv[i], "--verbose")) um_log_set_level(UM_LOG_DEBUG);
         else if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
         else {
-            fprintf(stderr, "usage: check [--time] [--only WORD] [--list] [--verbose]\n");
+            fprintf(stderr, "usage: check [--time] [--unset] [--only WORD] [--list] [--verbose]\n");
             return 2;
         }
     }

@@ -1,7 +1,8 @@
-/* A mixed load for 20 seconds, or UM_TEST_SECONDS. Clients send whole requests, read streams, disconnect early, send
- * invalid requests, never read, or send half a request. Meanwhile one of two workers is killed repeatedly. Equal
- * questions must always get equal answers. Afterwards the server must have no open request, used page, leaked
- * descriptor or extra process, and its memory must not have grown by more than 16 MiB. */
+/* A mixed load for 20 seconds, or UM_TEST_SECONDS, or until UM_TEST_EXCHANGES exchanges have ended. UM_TEST_DEVICE is
+ * the device of the two workers, such as "cuda:0,cuda:0"; the default is the CPU. Clients send whole requests, read
+ * streams, disconnect early, send invalid requests, never read, or send half a request. Meanwhile one of two workers is
+ * killed repeatedly. Equal questions must always get equal answers. Afterwards the server must have no open request,
+ * used page, leaked descriptor or extra process, and its memory must not have grown by more than 16 MiB. */
 #include "support.h"
 
 #include <poll.h>
@@ -155,10 +156,10 @@ static void kill_worker(void) {
     n_killed++;
 }
 
-static void run(double seconds) {
+static void run(double seconds, int64_t exchanges) {
     double end = um_now() + seconds;
     int64_t next_kill = n_done + KILL_EVERY;
-    while (um_now() < end) {
+    while (exchanges ? n_done < exchanges : um_now() < end) {
         turn();
         if (n_done < next_kill) continue;
         kill_worker();
@@ -183,13 +184,14 @@ static int64_t resident_of(pid_t pid) {
 
 static void nothing_is_left_behind_mixed_load(void **state) {
     (void)state;
-    const char *given = getenv("UM_TEST_SECONDS");
+    const char *given = getenv("UM_TEST_SECONDS"), *exchanges = getenv("UM_TEST_EXCHANGES");
+    const char *device = getenv("UM_TEST_DEVICE");
     double seconds = given ? strtod(given, NULL) : 20;
     pid_t pid[2];
     key = test_seed();
-    served_start(&server,
-                 (const char *[]){"--model", "models/tiny-block", "--threads", "1", "--data-parallel-size", "2",
-                                  "--max-num-reqs", "8", "--restart-backend", "1000000", "--no-access-log", NULL});
+    served_start(&server, (const char *[]){"--model", "models/tiny-block", "--threads", "1", "--data-parallel-size",
+                                           "2", "--max-num-reqs", "8", "--restart-backend", "1000000",
+                                           "--no-access-log", "--device", device ? device : "cpu", NULL});
     served_await_metric(&server, "unmask_workers_up", 2);
     begin_all();
     while (n_done < WARM_UP) turn();
@@ -199,7 +201,7 @@ static void nothing_is_left_behind_mixed_load(void **state) {
     watched = pid[0];
     int64_t resident = served_resident(&server), of_worker = resident_of(watched);
     begin_all();
-    run(seconds);
+    run(seconds, exchanges ? strtoll(exchanges, NULL, 10) : 0);
     end_all();
     served_await_metric(&server, "unmask_workers_up", 2);
     served_await_descriptors(&server, descriptors);
