@@ -65,6 +65,8 @@ void um_log_write(const char *line, size_t n);
  * when the reader continues. */
 #define UM_LOG_BUFFER_MAX ((size_t)1 << 20)
 um_status um_log_start_writer(um_err *err);
+/* Waits until the buffered lines are written, at most `seconds`. Any thread may call it. */
+void um_log_flush(double seconds);
 /* Stops the thread once it has written the buffered lines; waits at most `seconds` for it. Later lines are written
  * directly. If the reader still stalls at the timeout, the buffered and all later lines are lost. Does nothing without
  * um_log_start_writer. */

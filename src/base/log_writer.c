@@ -18,12 +18,15 @@
 static struct {
     pthread_t thread;
     pthread_mutex_t lock; /* guards all fields but `writing` */
-    pthread_cond_t more, ended;
+    pthread_cond_t more, written, ended;
     um_buf waiting, writing; /* only the thread uses `writing` */
     int64_t missed;          /* lines dropped since the thread last reported it */
     int64_t dropped;         /* lines dropped in all */
-    bool runs, idle, stops;
-} w = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+    bool runs, idle, writes, stops;
+} w = {.lock = PTHREAD_MUTEX_INITIALIZER,
+       .more = PTHREAD_COND_INITIALIZER,
+       .written = PTHREAD_COND_INITIALIZER,
+       .ended = PTHREAD_COND_INITIALIZER};
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
@@ -108,10 +111,13 @@ static void *run(void *arg) {
         w.waiting = w.writing;
         w.writing = lines;
         w.missed = 0;
+        w.writes = true;
         pthread_mutex_unlock(&w.lock);
         int64_t lost = write_out(missed);
         pthread_mutex_lock(&w.lock);
+        w.writes = false;
         w.dropped += lost;
+        pthread_cond_broadcast(&w.written);
         struct timespec end = after(WRITE_INTERVAL_SECONDS);
         if (!w.stops) pthread_cond_timedwait(&w.more, &w.lock, &end);
     }
@@ -137,6 +143,15 @@ um_status um_log_start_writer(um_err *err) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     w.runs = !failed;
     return failed ? um_fail(err, UM_EIO, "cannot start the thread that writes the log: %s", strerror(failed)) : UM_OK;
+}
+
+void um_log_flush(double seconds) {
+    struct timespec end = after(seconds);
+    int late = 0;
+    pthread_mutex_lock(&w.lock);
+    pthread_cond_signal(&w.more);
+    while (w.runs && (w.writes || has_work()) && !late) late = pthread_cond_timedwait(&w.written, &w.lock, &end);
+    pthread_mutex_unlock(&w.lock);
 }
 
 /* Abandons a thread whose write may never return. Redirects stderr to /dev/null, so that no other thread blocks there.

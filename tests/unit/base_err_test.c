@@ -98,6 +98,7 @@ static void logged(um_log_level level, const char *text, char *out, size_t cap) 
     assert_non_null(f);
     dup2(fileno(f), STDERR_FILENO);
     um_log(level, "%s", text);
+    um_log_flush(60);
     dup2(saved, STDERR_FILENO);
     close(saved);
     rewind(f);
@@ -128,6 +129,18 @@ static void log_ends_cut_lines_with_a_newline(void **state) {
     assert_int_equal(strchr(out, '\n') - out, strlen(out) - 1);
 }
 
+static void flush_writes_the_lines_that_the_thread_holds(void **state) {
+    (void)state;
+    char out[256];
+    um_err err;
+    assert_int_equal(um_log_start_writer(&err), UM_OK);
+    for (int i = 0; i < 20; i++) { /* the thread sleeps after each line */
+        logged(UM_LOG_WARN, "held", out, sizeof out);
+        assert_string_equal(out, "unmask: warning: held\n");
+    }
+    um_log_stop_writer(60);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_code_and_message),
@@ -140,6 +153,7 @@ int main(void) {
         cmocka_unit_test(version_is_that_of_the_header),
         cmocka_unit_test(log_writes_lines_of_its_level_and_below),
         cmocka_unit_test(log_ends_cut_lines_with_a_newline),
+        cmocka_unit_test(flush_writes_the_lines_that_the_thread_holds),
     };
     return cmocka_run_group_tests_name("base_err", tests, NULL, NULL);
 }

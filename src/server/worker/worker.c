@@ -8,6 +8,8 @@
 
 /* The time that an idle worker waits for a command before it checks again that its parent lives. */
 #define IDLE_SECONDS 1.0
+/* How long the log of the start may delay a worker. */
+#define LOG_SECONDS 1.0
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
@@ -173,6 +175,7 @@ static void log_model(const um_worker *w) {
     um_engine_get_info(um_router_engine(w->router, 0), &e);
     um_log(UM_LOG_INFO, "%s is loaded (%s, %s on %s, %d pages of %d tokens), %.2f s", m.path, m.family, e.dtype,
            e.device, e.num_pages, e.page_size, m.load_seconds);
+    um_log_flush(LOG_SECONDS); /* before the server says that the worker is up */
 }
 
 static um_status open_engines(um_worker *w, um_err *err) {
