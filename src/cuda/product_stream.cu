@@ -12,15 +12,14 @@
  * Bytes: the weights, 2 * rows * in, plus the activations once per CTA from the L2 cache. Operations: 2 * rows * in *
  * T.
  */
-#include <cuda.h>
-
 #include "cuda/mma.cuh"
 #include "cuda/product.cuh"
+#include "cuda/tensor_map.cuh"
 #include "cuda/wgmma.cuh"
 
 static constexpr int WARP = 32;
-static constexpr int CHUNK = 64, ROW_BYTES = 128; /* a chunk of a row: 64 columns, 128 bytes */
-static constexpr int GROUPS = 2;                  /* warpgroups that multiply; a warp behind them copies */
+static constexpr int ROW_BYTES = 128; /* of a chunk of a row */
+static constexpr int GROUPS = 2;      /* warpgroups that multiply; a warp behind them copies */
 static constexpr int THREADS = GROUPS * 128 + WARP;
 
 /* The ring of a kernel with ROWS weight rows per tile and room for TOKENS tokens. A stage holds the same columns of
@@ -50,6 +49,8 @@ typedef struct args {
 } args;
 
 #ifdef UM_CU_HAS_WGMMA
+static constexpr int CHUNK = UM_CU_BOX_COLUMNS;
+
 /* ---- The ring ---------------------------------------------------------------------------------------------------- */
 
 /* Addresses in shared memory. full[i] is completed by the copies of stage i, empty[i] by the warps that have read it.
@@ -271,35 +272,14 @@ bool um_cu_stream_suits(const um_cu_stream *p) {
            (!p->gated || p->rows % 2 == 0);
 }
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* Describes a matrix [rows, in], with rows at a distance of `stride` elements, for copies of `box` rows of a chunk. */
-static bool describe(CUtensorMap *map, const void *m, int32_t rows, int32_t in, int32_t stride, int32_t box) {
-    static const encode_fn encode = [] {
-        void *f = NULL;
-        cudaDriverEntryPointQueryResult found;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found) !=
-            cudaSuccess)
-            f = NULL;
-        return (encode_fn)f;
-    }();
-    const cuuint64_t dims[] = {(cuuint64_t)in, (cuuint64_t)rows}, strides[] = {(cuuint64_t)stride * sizeof(um_bf16)};
-    const cuuint32_t boxes[] = {CHUNK, (cuuint32_t)box}, steps[] = {1, 1};
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)m, dims, strides, boxes, steps,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <int ROWS, int TOKENS, bool GATED>
 static cudaError_t start(const um_cu_stream *p, int n_processors, cudaStream_t s) {
     using R = ring_of<ROWS, TOKENS>;
     const int32_t w_rows = GATED ? 2 * p->rows : p->rows;
     const args a = {p->y, p->rows, p->in, p->T, p->stride, UM_CEIL_DIV(w_rows, ROWS), p->add, p->out_type == UM_F32};
     CUtensorMap w, x;
-    if (!describe(&w, p->w, w_rows, p->in, p->in, GATED ? ROWS / 2 : ROWS) ||
-        !describe(&x, p->x, p->T, p->in, p->x_stride, R::x_rows))
+    if (!um_cu_describe(&w, p->w, w_rows, p->in, p->in, GATED ? ROWS / 2 : ROWS) ||
+        !um_cu_describe(&x, p->x, p->T, p->in, p->x_stride, R::x_rows))
         return cudaErrorNotSupported;
     const cudaError_t e = cudaFuncSetAttribute(stream_kernel<ROWS, TOKENS, GATED>,
                                                cudaFuncAttributeMaxDynamicSharedMemorySize, R::shared);
