@@ -146,7 +146,10 @@ typedef struct um_cu_attention {
     /* Scratch. When the pieces of all tiles don't fit, the tiles are computed in groups that do. */
     float *partial;
     size_t partial_bytes;
+    bool stream; /* use the kernels for Hopper GPUs where they suit; needs um_cu_attend_stream_exists() */
 } um_cu_attention;
+/* Returns whether the current device runs the kernels of attention_stream.cu. Their results differ in rounding. */
+bool um_cu_attend_stream_exists();
 int32_t um_cu_piece_keys(int32_t head_dim);
 /* Bytes of scratch for n_tokens queries whose spans have at most n_pieces pieces. */
 size_t um_cu_attention_scratch(int32_t n_tokens, int32_t n_heads, int32_t head_dim, int32_t n_pieces);

@@ -260,6 +260,7 @@ size_t um_cu_workspace(um_device *d, const um_network *n, const um_forward_confi
 
 static um_status fill(um_forward *f, um_err *err) {
     um_status s = um_cu_use(f->d, err);
+    f->streams = !s && um_cu_attend_stream_exists();
     if (!s) s = new_buffers(f, err);
     if (!s) s = prepare_products(f, err); /* takes memory for a while, so it comes before the pages */
     if (!s) s = new_kv(f, err);

@@ -127,7 +127,8 @@ static void attention_half(launch *p, int32_t layer) {
                                        .scale = 1 / sqrtf((float)k->head_dim),
                                        .n_pieces = p->sizes.n_pieces,
                                        .partial = f->partial,
-                                       .partial_bytes = f->partial_bytes};
+                                       .partial_bytes = f->partial_bytes,
+                                       .stream = f->streams};
     um_cu_attend(&p->b, &attention, &f->kv, p->s);
     check(p, "attention");
     if (p->selects) {

@@ -66,6 +66,7 @@ struct um_forward {
     void *head_scratch, *moe_scratch, *select_scratch;
     float *partial; /* pieces of attention */
     size_t partial_bytes;
+    bool streams; /* attention uses the kernels for Hopper GPUs */
     um_cu_limits limits;
     size_t select_keys; /* most keys outside a block that a selection may score */
 

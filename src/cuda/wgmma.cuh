@@ -1,7 +1,7 @@
 /* wgmma: the asynchronous matrix products of Hopper GPUs (sm_90a), as functions. Used inside the room cuda only.
  *
- * Both operands lie in shared memory, K-major with the 128-byte swizzle: rows of 64 bf16 elements, whose eight pieces
- * of 16 bytes are at position piece ^ (row % 8). Groups of 8 rows are 1024 bytes apart and aligned to 1024 bytes. */
+ * Operands lie in shared memory, K-major with the 128-byte swizzle: rows of 64 bf16 elements, whose eight pieces of 16
+ * bytes are at position piece ^ (row % 8). Groups of 8 rows are 1024 bytes apart and aligned to 1024 bytes. */
 #ifndef UM_CUDA_WGMMA_CUH
 #define UM_CUDA_WGMMA_CUH
 
@@ -144,6 +144,58 @@ template <> __device__ __forceinline__ void um_cu_multiply<96>(float *d, uint32_
           "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
           "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
         : "r"(a), "r"(b));
+}
+
+/* ---- The first operand in registers ------------------------------------------------------------------------------ */
+
+/* A thread holds four pairs of adjacent elements of a [64, 16], with the columns 2 (i % 4) + {0, 1}: of its row, of the
+ * row 8 below, and of both again 8 columns further. */
+
+/* d += a b for b [64, 16]. */
+static __device__ __forceinline__ void um_cu_multiply_64(float *d, const uint32_t a[4], uint32_t b) {
+    asm volatile("{\n"
+                 ".reg .b64 db;\n"
+                 "mov.b64 db, {%36, " UM_CU_OPERAND_HIGH "};\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, db, 1, 1, 1, 0;\n"
+                 "}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                   "+f"(d[30]), "+f"(d[31])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
+}
+
+/* Returns the low half of the descriptor of an operand [N, 16] that lies transposed: 16 rows of N elements, in blocks
+ * of 64 elements that are `block` bytes apart. The 16 rows behind have the low half + 2048 / 16. */
+static __device__ __forceinline__ uint32_t um_cu_transposed_low(uint32_t address, uint32_t block) {
+    return address >> 4 | block >> 4 << 16;
+}
+/* d += a b for b [128, 16], which lies transposed. */
+static __device__ __forceinline__ void um_cu_multiply_transposed_128(float *d, const uint32_t a[4], uint32_t b) {
+    asm volatile("{\n"
+                 ".reg .b64 db;\n"
+                 "mov.b64 db, {%68, " UM_CU_OPERAND_HIGH "};\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{%64, %65, %66, %67}, db, 1, 1, 1, 1;\n"
+                 "}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+                   "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
+                   "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
+                   "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b));
 }
 
 #endif

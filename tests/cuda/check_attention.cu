@@ -1,6 +1,7 @@
 /* Checks of attention against the reference: page tables in random order, holes, rules of visibility, scratch pages,
- * shared KV heads, types of keys. A query gets the same bits alone, in its span, and among other spans, and for any
- * number of pieces and size of scratch. Slots that no query reads are NaN. */
+ * shared KV heads, types of keys; on Hopper GPUs with and without the kernels of attention_stream.cu. A query gets the
+ * same bits alone, in its span, and among other spans, and for any number of pieces and size of scratch. Slots that no
+ * query reads are NaN. */
 #include "check_pages.cuh"
 
 enum { HEADS, KV_HEADS, DIM, PAGE, KV_TYPE, LAYOUT, SET, SCRATCH }; /* meaning of check_case.n */
@@ -204,6 +205,22 @@ static void compare_parts(check *c, const attention_data *d, const char *all) {
     }
 }
 
+/* Compares the batch with `want`, and with itself computed in other ways. */
+static void compare(check *c, const check_case *k, const attention_data *d, const float *want) {
+    const size_t n = (size_t)d->batch.n_tokens * d->a.n_heads * d->a.head_dim, bytes = n * um_dtype_size(k->type);
+    const char *all = (const char *)run_batch(c, d, PLAIN);
+    float *got = (float *)check_host(c, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        got[i] = k->type == UM_F32 ? ((const float *)all)[i] : um_bf16_to_f32(((const uint16_t *)all)[i]);
+    const size_t width = (size_t)d->a.n_heads * d->a.head_dim;
+    for (int32_t t = 0; t < d->batch.n_tokens; t++)
+        check_close(c, "a token's output", got + t * width, want + t * width, width, tolerance_of(k));
+    check_same(c, "more pieces", run_batch(c, d, MORE_PIECES), all, bytes);
+    check_same(c, "no scratch", run_batch(c, d, NO_SCRATCH), all, bytes);
+    check_same(c, "little scratch", run_batch(c, d, LITTLE_SCRATCH), all, bytes);
+    compare_parts(c, d, all);
+}
+
 static void run_attention(check *c, const check_case *k) {
     const given *set = sets[k->n[SET]].span;
     int64_t n_slots = 0;
@@ -215,19 +232,10 @@ static void run_attention(check *c, const check_case *k) {
         const int n = um_range_without(s->keys, s->hole, part);
         for (int p = 0; p < n; p++) check_pages_fill_random(c, &d->pages, LAYER, s->page, part[p].start, part[p].end);
     }
-    const size_t n = (size_t)d->batch.n_tokens * d->a.n_heads * d->a.head_dim, bytes = n * um_dtype_size(k->type);
-    const char *all = (const char *)run_batch(c, d, PLAIN);
     const float *want = reference_of(c, k, d, &d->batch);
-    float *got = (float *)check_host(c, n * sizeof(float));
-    for (size_t i = 0; i < n; i++)
-        got[i] = k->type == UM_F32 ? ((const float *)all)[i] : um_bf16_to_f32(((const uint16_t *)all)[i]);
-    const size_t width = (size_t)d->a.n_heads * d->a.head_dim;
-    for (int32_t t = 0; t < d->batch.n_tokens; t++)
-        check_close(c, "a token's output", got + t * width, want + t * width, width, tolerance_of(k));
-    check_same(c, "more pieces", run_batch(c, d, MORE_PIECES), all, bytes);
-    check_same(c, "no scratch", run_batch(c, d, NO_SCRATCH), all, bytes);
-    check_same(c, "little scratch", run_batch(c, d, LITTLE_SCRATCH), all, bytes);
-    compare_parts(c, d, all);
+    compare(c, k, d, want);
+    d->a.stream = um_cu_attend_stream_exists();
+    if (d->a.stream) compare(c, k, d, want);
     check_pages_free(&d->pages);
 }
 
@@ -261,6 +269,7 @@ static void run_attention_time(check *c, const check_case *k) {
     shape.n[SET] = shape.n[SCRATCH] = 0;
     attention_data *d = new_data(c, &shape, set, requests, (int64_t)requests * (keys + k->n[PAGE]), false);
     fill_pools(c, d);
+    d->a.stream = um_cu_attend_stream_exists();
     const size_t width = (size_t)d->a.n_heads * d->a.head_dim, n = (size_t)d->batch.n_tokens * width;
     const char *all = (const char *)run_batch(c, d, PLAIN);
     const size_t half = n * um_dtype_size(k->type) / 2; /* an upper half of 16 bits shows a number that is NaN */
@@ -297,6 +306,9 @@ static const check_case cases[] = {
      run_attention,
      {4, 4, 128, 32, UM_BF16, D, MIDDLING, 1},
      UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, page 8", run_attention, {4, 4, 128, 8, UM_BF16, U, TINY, 1}, UM_BF16},
+    {"attention bf16, 4/4 heads, d 128, page 128", run_attention, {4, 4, 128, 128, UM_BF16, U, LENGTHY, 1}, UM_BF16},
+    {"attention bf16, 64/1 heads, d 128, page 16", run_attention, {64, 1, 128, 16, UM_BF16, D, MIDDLING}, UM_BF16},
     {"attention bf16, 8/2 heads, d 128", run_attention, {8, 2, 128, 64, UM_BF16, U, MIDDLING}, UM_BF16},
     {"attention bf16, 8/1 heads, d 128, page 5", run_attention, {8, 1, 128, 5, UM_BF16, U, MIDDLING}, UM_BF16},
     {"attention bf16, 8/2 heads, d 128, 2100 keys", run_attention, {8, 2, 128, 32, UM_BF16, U, LENGTHY}, UM_BF16},
