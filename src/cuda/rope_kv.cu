@@ -4,8 +4,7 @@
 
 enum { WARP = 32, WARPS = 4, DIM_MAX = 256 };
 
-/* ---- Copies of pages
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Copies of pages --------------------------------------------------------------------------------------------- */
 
 /* Copies the vectors and scales of the first n slots of a part of a range. One block per part. */
 static __global__ void copy_slots(char *pool, size_t range, size_t part, int n_parts, int64_t ranges_per_layer,
@@ -143,11 +142,91 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     store_vector(r.kv, range, slot % r.kv.page_size, x, d, lane);
 }
 
+/* ---- Heads of 128 elements ----------------------------------------------------------------------------------------
+ */
+
+static constexpr int DIM = 128, HALF = DIM / 2, EACH = 4;
+
+/* The elements of a lane: {2 i, 2 i + 1} of each half of a head. A rotation combines those at the same place. */
+struct quad {
+    float2 low, high;
+};
+
+static __device__ __forceinline__ float2 load_two(const um_bf16 *p) {
+    const uint32_t raw = *(const uint32_t *)p;
+    return make_float2(__uint_as_float(raw << 16), __uint_as_float(raw & 0xffff0000u));
+}
+static __device__ __forceinline__ void store_two(um_bf16 *p, float2 v) {
+    *(__nv_bfloat162 *)p = __floats2bfloat162_rn(v.x, v.y);
+}
+
+/* norm_head for a lane's elements. w: those of the weight. */
+static __device__ __forceinline__ void norm_quad(quad &x, const float *w, float eps, int lane) {
+    const float2 low = *(const float2 *)(w + 2 * lane), high = *(const float2 *)(w + HALF + 2 * lane);
+    const float sum = warp_sum(x.low.x * x.low.x + x.low.y * x.low.y + x.high.x * x.high.x + x.high.y * x.high.y);
+    const float r = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(sum, (float)DIM) + eps));
+    x.low = make_float2(__fmul_rn(__fmul_rn(x.low.x, r), low.x), __fmul_rn(__fmul_rn(x.low.y, r), low.y));
+    x.high = make_float2(__fmul_rn(__fmul_rn(x.high.x, r), high.x), __fmul_rn(__fmul_rn(x.high.y, r), high.y));
+}
+
+static __device__ __forceinline__ void clip_two(float2 &v, float most) {
+    v = make_float2(fminf(fmaxf(v.x, -most), most), fminf(fmaxf(v.y, -most), most));
+}
+
+static __device__ __forceinline__ void rotate(float &low, float &high, float cos, float sin) {
+    const float a = low, b = high;
+    low = __fsub_rn(__fmul_rn(a, cos), __fmul_rn(b, sin));
+    high = __fadd_rn(__fmul_rn(b, cos), __fmul_rn(a, sin));
+}
+
+/* rope_kv for bf16 operands and keys and heads of DIM elements that are rotated whole. A warp computes EACH heads of
+ * one token. Grid: tokens, groups of WARPS * EACH heads. */
+static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
+    um_cu_let_next_start();
+    const um_cu_rope &a = r.a;
+    const int lane = threadIdx.x % WARP;
+    const int32_t n_all = a.n_heads + 2 * a.n_kv_heads, n_rotated = a.n_heads + a.n_kv_heads, t = blockIdx.x;
+    const int32_t first = ((int32_t)blockIdx.y * WARPS + (int32_t)threadIdx.x / WARP) * EACH;
+    const int32_t slot = b.slot[t], n = slot < 0 ? a.n_heads : n_all; /* heads that have a place to go */
+    const size_t at = (size_t)b.pos[t] * HALF + 2 * lane;
+    const float2 cos = *(const float2 *)(a.cos + at), sin = *(const float2 *)(a.sin + at);
+    um_bf16 *row = (um_bf16 *)a.qkv + ((size_t)t * n_all + first) * DIM + 2 * lane;
+    quad x[EACH] = {};
+    um_cu_wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (first + i < n) x[i] = {load_two(row + i * DIM), load_two(row + i * DIM + HALF)};
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int32_t h = first + i;
+        if (h >= n) return;
+        const float *norm = h < a.n_heads ? a.q_norm : h < n_rotated ? a.k_norm : NULL;
+        if (norm) norm_quad(x[i], norm, a.eps, lane);
+        if (a.clip > 0) clip_two(x[i].low, a.clip), clip_two(x[i].high, a.clip);
+        if (h < n_rotated) {
+            rotate(x[i].low.x, x[i].high.x, cos.x, sin.x);
+            rotate(x[i].low.y, x[i].high.y, cos.y, sin.y);
+        }
+        um_bf16 *to = row + i * DIM;
+        if (h >= a.n_heads) {
+            const int32_t head = h < n_rotated ? h - a.n_heads : h - n_rotated;
+            char *range = (h < n_rotated ? r.kv.key : r.kv.value) + um_cu_range_at(r.kv, slot / r.kv.page_size, head);
+            to = (um_bf16 *)(range + um_cu_vector_at(r.kv, slot % r.kv.page_size)) + 2 * lane;
+        }
+        store_two(to, x[i].low);
+        store_two(to + HALF, x[i].high);
+    }
+}
+
+/* ---- Launch ------------------------------------------------------------------------------------------------------ */
+
 void um_cu_rope_kv(const um_cu_batch *b, const um_cu_rope *a, const um_cu_kv *kv, cudaStream_t s) {
     const rope r = {*a, um_cu_kv_of(kv, a->layer)};
     const dim3 grid((unsigned)b->capacity.n_tokens, (unsigned)UM_CEIL_DIV(a->n_heads + 2 * a->n_kv_heads, WARPS));
     assert(a->head_dim <= DIM_MAX && a->head_dim % 8 == 0);
     if (b->capacity.n_tokens == 0) return;
-    if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
+    if (a->type == UM_BF16 && r.kv.type == UM_BF16 && a->head_dim == DIM && a->rope_dim == DIM)
+        um_cu_start(rope_kv_128, dim3(grid.x, UM_CEIL_DIV(grid.y, (unsigned)EACH)), dim3(WARPS * WARP), 0, s, *b, r);
+    else if (a->type == UM_BF16) um_cu_start(rope_kv<um_bf16>, grid, dim3(WARPS * WARP), 0, s, *b, r);
     else um_cu_start(rope_kv<float>, grid, dim3(WARPS * WARP), 0, s, *b, r);
 }

@@ -372,6 +372,8 @@ static const check_case cases[] = {
     {"rope_kv bf16, no rotation, 8-bit KV", run_rope, {4, 4, 64, 0, 12, UM_F8, UM_KV_DISTINCT, 0}, UM_BF16},
     {"rope_kv bf16, d 128", run_rope, {8, 8, 128, 128, 32, UM_BF16, UM_KV_UNIFIED, 0}, UM_BF16},
     {"rope_kv bf16, d 128, norm, clip", run_rope, {8, 2, 128, 64, 256, UM_BF16, UM_KV_DISTINCT, 3}, UM_BF16},
+    {"rope_kv bf16, d 128 whole, norm, clip", run_rope, {8, 2, 128, 128, 5, UM_BF16, UM_KV_DISTINCT, 3}, UM_BF16},
+    {"rope_kv bf16, d 128 whole, 3/1 heads", run_rope, {3, 1, 128, 128, 64, UM_BF16, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 8, fp32 KV", run_rope, {5, 5, 8, 8, 4, UM_F32, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 64, norm, 8-bit KV", run_rope, {8, 4, 64, 64, 32, UM_F8, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, 32/32 heads, 32 tokens", run_rope_time, {32, 32, 128, 128, 32, UM_BF16, 0, 0}, UM_BF16},
