@@ -1,12 +1,13 @@
 /* elementwise: embedding, norms, gate, biases and saved rows. These operations are bound by memory: a thread moves
  * chunks of 8 elements, 16 bytes at a time. Rows whose width is not a multiple of 8 are moved one element at a time.
  *
- * One block computes a row of the embedding or of a norm, and its size depends only on the width of the row. A sum over
+ * A block computes rows of the embedding or of a norm, and its size depends only on the width of the row. A sum over
  * a row has two levels: each thread adds its elements in ascending order; a tree adds the sums of the threads. */
 #include "cuda/kernels.cuh"
 #include "cuda/mma.cuh"
 
 enum { CHUNK = 8, WARP = 32, WARPS_MAX = 32, FLAT_THREADS = 256 };
+enum { NORM_BLOCKS_MAX = 396 }; /* as many as an H200 runs at a time for rows of 4096 elements */
 
 /* ---- Chunks of W elements, W = CHUNK or 1 ------------------------------------------------------------------------ */
 
@@ -224,11 +225,38 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
+/* The same without bias, for rows of at most 1024 chunks: a thread has one chunk of each row of its block. While a row
+ * is computed, the block's next row arrives. */
+template <typename E>
+static __global__ void __launch_bounds__(1024)
+    norm_rows_kernel(const float *x, const float *w, float eps, int32_t n, int32_t H, E *y, float *y32) {
+    const int32_t first = threadIdx.x * CHUNK;
+    const bool has_chunk = first < H;
+    float mine[CHUNK] = {}, next[CHUNK] = {}, scale[CHUNK] = {}, v[CHUNK];
+    um_cu_let_next_start();
+    if (has_chunk) load<CHUNK>(w + first, scale);
+    um_cu_wait_for_previous();
+    if (has_chunk) load<CHUNK>(x + (size_t)blockIdx.x * H + first, mine);
+    for (int32_t t = blockIdx.x; t < n; t += gridDim.x) {
+        float square = 0;
+        if (has_chunk && t + (int32_t)gridDim.x < n) load<CHUNK>(x + (size_t)(t + gridDim.x) * H + first, next);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) square += mine[j] * mine[j];
+        const float r = 1 / sqrtf(block_sum(square) / (float)H + eps);
+#pragma unroll
+        for (int j = 0; j < CHUNK; j++) v[j] = mine[j] * r * scale[j], mine[j] = next[j];
+        if (has_chunk && y) store<CHUNK>(y + (size_t)t * H + first, v);
+        if (has_chunk && y32) store<CHUNK>(y32 + (size_t)t * H + first, v);
+    }
+}
+
 template <typename E>
 static void norm(const float *x, const float *w, const float *bias, float eps, int32_t n, int32_t H, E *y, float *y32,
                  cudaStream_t s) {
-    const unsigned threads = row_threads(H);
-    if (chunk_of(H) == CHUNK)
+    const unsigned threads = row_threads(H), blocks = (unsigned)UM_MIN(n, NORM_BLOCKS_MAX);
+    if (!bias && chunk_of(H) == CHUNK && H / CHUNK <= WARPS_MAX * WARP)
+        um_cu_start(norm_rows_kernel<E>, dim3(blocks), dim3(threads), 0, s, x, w, eps, n, H, y, y32);
+    else if (chunk_of(H) == CHUNK)
         um_cu_start(norm_kernel<E, CHUNK>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
     else um_cu_start(norm_kernel<E, 1>, dim3((unsigned)n), dim3(threads), 0, s, x, w, bias, eps, H, y, y32);
 }

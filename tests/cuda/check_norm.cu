@@ -154,6 +154,7 @@ static const check_case cases[] = {
     {"norm fp32, with bias, 5 x 64", run_norm, {5, 64, 1}, UM_F32},
     {"norm fp32, with bias, 3 x 2051", run_norm, {3, 2051, 1}, UM_F32},
     {"norm bf16, with bias, 3 x 12288", run_norm, {3, 12288, 1}, UM_BF16},
+    {"norm bf16, 1200 x 64", run_norm, {1200, 64, 0}, UM_BF16},
     {"norm fp32, 32 x 4096", run_norm, {32, 4096, 0}, UM_F32},
     {"norm bf16, 32 x 4096", run_norm, {32, 4096, 0}, UM_BF16},
     {"norm bf16, 64 x 2048", run_norm, {64, 2048, 0}, UM_BF16},
