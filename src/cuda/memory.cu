@@ -120,8 +120,8 @@ static um_status new_kv(um_forward *f, um_err *err) {
 }
 
 /* Allocates pinned host memory, and stores the device's address of it. */
-static um_status new_mapped(void **host, void **mapped, size_t bytes, const char *what, um_err *err) {
-    um_status s = um_cu_check(cudaHostAlloc(host, bytes, cudaHostAllocMapped), what, err);
+static um_status new_mapped(void **host, void **mapped, size_t bytes, unsigned flags, const char *what, um_err *err) {
+    um_status s = um_cu_check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | flags), what, err);
     if (s) return s;
     memset(*host, 0, bytes);
     return um_cu_check(cudaHostGetDevicePointer(mapped, *host, 0), what, err);
@@ -130,15 +130,16 @@ static um_status new_mapped(void **host, void **mapped, size_t bytes, const char
 static um_status new_host_memory(um_forward *f, um_err *err) {
     f->message_bytes = MESSAGE_BYTES;
     f->n_tops = TOPS_PER_ROW * f->c.max_rows + UM_TOP_MAX;
-    um_status s =
-        new_mapped((void **)&f->message_host, (void **)&f->message_mapped, MESSAGE_BYTES, "pinned message", err);
+    f->packed = UM_NEW_ARRAY(char, MESSAGE_BYTES); /* untouched pages take no memory */
+    um_status s = new_mapped((void **)&f->message_pinned, (void **)&f->message_mapped, MESSAGE_BYTES,
+                             cudaHostAllocWriteCombined, "pinned message", err);
     if (!s)
         s = new_mapped((void **)&f->answer, (void **)&f->answer_mapped, (size_t)(f->c.max_rows + 1) * sizeof(um_answer),
-                       "pinned answers", err);
+                       0, "pinned answers", err);
     if (!s)
-        s = new_mapped((void **)&f->top, (void **)&f->top_mapped, (size_t)f->n_tops * sizeof(um_top), "pinned answers",
-                       err);
-    if (!s) s = new_mapped((void **)&f->end, (void **)&f->end_mapped, sizeof *f->end, "pinned counter", err);
+        s = new_mapped((void **)&f->top, (void **)&f->top_mapped, (size_t)f->n_tops * sizeof(um_top), 0,
+                       "pinned answers", err);
+    if (!s) s = new_mapped((void **)&f->end, (void **)&f->end_mapped, sizeof *f->end, 0, "pinned counter", err);
     return s;
 }
 
@@ -310,9 +311,10 @@ void um_cu_forward_free(um_forward *f) {
     free_extras(f);
     for (int i = 0; i < n; i++) cudaFree(*list[i].out);
     for (int i = 0; i < 2; i++) cudaFree(f->kv.pool[i]);
-    void *pinned[] = {f->message_host, f->answer, f->top, (void *)f->end};
+    void *pinned[] = {f->message_pinned, f->answer, f->top, (void *)f->end};
     for (size_t i = 0; i < UM_LEN(pinned); i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
+    um_free(f->packed);
     um_free(f);
 }
 

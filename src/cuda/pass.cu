@@ -132,7 +132,7 @@ static void attention_half(launch *p, int32_t layer) {
     um_cu_attend(&p->b, &attention, &f->kv, p->s);
     check(p, "attention");
     if (p->selects) {
-        um_cu_select(&p->b, f->message_host, &attention, &f->kv, f->select_scratch, p->s);
+        um_cu_select(&p->b, f->packed, &attention, &f->kv, f->select_scratch, p->s);
         check(p, "kv_select");
     }
     linear(p, &y->o, a->o, f->attended, true, UM_F32, f->x, "o");
@@ -223,7 +223,7 @@ static um_status start_body(launch *p) {
 /* Starts what follows the body: rows that need all their logits, saves, and the end of the pass. */
 static um_status start_end(launch *p) {
     um_forward *f = p->f;
-    const um_message_header *h = (const um_message_header *)f->message_host;
+    const um_message_header *h = (const um_message_header *)f->packed;
     if (h->n_whole) {
         const um_cu_head head = head_of(f);
         p->status = um_cu_head_answer_whole(&p->b, &head, f->products, h->n_whole, p->s);
@@ -269,9 +269,12 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     launch p = launch_of(f, b, &capacity, err);
     um_status s = um_cu_use(f->d, err);
     if (s) return s;
-    if (!um_message_pack(b, &capacity, f->message_host, f->message_bytes))
+    const size_t bytes = um_message_pack(b, &capacity, f->packed, f->message_bytes);
+    if (!bytes)
         return um_fail(err, UM_ELIMIT, "a pass needs more than %zu bytes for its tables, edits and bitmaps",
                        f->message_bytes);
+    memcpy(f->message_pinned, f->packed, bytes);
+    __sync_synchronize(); /* empties the processor's buffers of combined writes */
     um_cu_mark(f, NULL, 0);
     cudaGraphExec_t graph = NULL;
     if (!p.selects && !f->eager && !f->profile) s = um_cu_graph_for(f, &capacity, &p.sizes, &graph, err);

@@ -70,10 +70,11 @@ struct um_forward {
     um_cu_limits limits;
     size_t select_keys; /* most keys outside a block that a selection may score */
 
-    /* The message of the pass, in pinned host memory and on the device, and the answers in pinned host memory. */
-    char *message_host, *message_mapped, *message;
+    /* The message of the pass: as packed, in pinned host memory whose writes are combined, and on the device. A write
+     * to a cache line that the device has read costs a miss, so the message is not packed in pinned memory. */
+    char *packed, *message_pinned, *message_mapped, *message;
     size_t message_bytes;
-    um_answer *answer, *answer_mapped;
+    um_answer *answer, *answer_mapped; /* pinned host memory, like `top` and `end` */
     um_top *top, *top_mapped;
     int32_t n_tops; /* room of `top` */
     /* The number of finished passes: the device counts in `count` and publishes it in `end`. */
