@@ -195,22 +195,25 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count) {
     um_row *row = &p->row[p->n_rows++];
     const um_sampling_params *s = &r->sampling;
-    bool early = pos < r->n_prompt + s->min_tokens;
+    const bool early = pos < r->n_prompt + s->min_tokens;
+    /* All fields are named, because gcc clears a struct of this size with a slow instruction. */
     *row = (um_row){.src = {src, 0},
                     .w = {1, 0},
                     .edit = early ? r->early_edit : r->edit,
                     .n_edit = early ? r->n_early_edit : r->n_edit,
+                    .own = NULL,
+                    .n_own = 0,
+                    .allow = NULL,
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,
                             .top_k = s->top_k,
-                            .key = um_req_key(r, pos, count, UM_USE_SAMPLE)},
+                            .key = s->temperature > 0 ? um_req_key(r, pos, count, UM_USE_SAMPLE) : 0},
                     .want = UM_WANT_SAMPLE,
-                    .n_top = r->n_top_asked};
-    if (r->n_top_asked) {
-        row->top = p->top + p->n_tops;
-        p->n_tops += r->n_top_asked;
-    }
+                    .id = 0,
+                    .n_top = r->n_top_asked,
+                    .top = r->n_top_asked ? p->top + p->n_tops : NULL};
+    p->n_tops += r->n_top_asked;
     return row;
 }
 

@@ -2,11 +2,17 @@
 #include "engine/engine.h"
 
 static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t first) {
-    int32_t page_size = e->pages.page_size;
+    const int32_t page_size = e->pages.page_size;
+    int32_t start = -page_size, slot = 0; /* the page of the token before: its first visibility index and slot */
     for (int32_t i = 0; i < s->n; i++) {
-        int32_t vis = s->vis[i], page = s->page[vis / page_size];
-        assert(page >= e->pages.n_pages || um_page_may_write(&e->pages, page));
-        e->slot[first + i] = page * page_size + vis % page_size;
+        const int32_t vis = s->vis[i];
+        if (vis < start || vis >= start + page_size) {
+            const int32_t page = s->page[vis / page_size];
+            assert(page >= e->pages.n_pages || um_page_may_write(&e->pages, page));
+            start = vis / page_size * page_size;
+            slot = page * page_size;
+        }
+        e->slot[first + i] = slot + vis - start;
         e->seen_end[first + i] = UM_MIN(um_visible_end(s->rule, vis), s->keys.end);
     }
     *span = (um_span){.first = first,

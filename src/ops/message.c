@@ -214,7 +214,7 @@ static void put_spans(writer *w) {
     const um_batch *b = w->b;
     um_message_span *to = ARRAY(w, um_message_span, span);
     int32_t end = 0;
-    memset(to, 0, (size_t)w->capacity->n_spans * sizeof *to);
+    memset(to + b->n_spans, 0, (size_t)(w->capacity->n_spans - b->n_spans) * sizeof *to);
     for (int32_t i = 0; i < b->n_spans; i++) {
         const um_span *s = &b->span[i];
         if (i == 0 || s->page != s[-1].page) end = table_end(b, i);
@@ -232,8 +232,8 @@ static void put_spans(writer *w) {
 static void put_tiles(writer *w) {
     const um_batch *b = w->b;
     um_message_tile *to = ARRAY(w, um_message_tile, tile);
-    const int32_t most = w->capacity->tile_tokens;
-    memset(to, 0, (size_t)w->capacity->n_tiles * sizeof *to);
+    const int32_t most = w->capacity->tile_tokens, n = um_message_tiles(b, most);
+    memset(to + n, 0, (size_t)(w->capacity->n_tiles - n) * sizeof *to);
     for (int32_t i = 0; i < b->n_spans; i++)
         for (int32_t t = 0; t < b->span[i].n; t += most)
             *to++ = (um_message_tile){.span = i, .first = b->span[i].first + t, .n = UM_MIN(most, b->span[i].n - t)};
@@ -257,7 +257,7 @@ static bool needs_whole(const um_row *r) {
 static void put_rows(writer *w, um_message_header *h) {
     const um_batch *b = w->b;
     um_message_row *to = ARRAY(w, um_message_row, row);
-    memset(to, 0, (size_t)w->capacity->n_rows * sizeof *to);
+    memset(to + b->n_rows, 0, (size_t)(w->capacity->n_rows - b->n_rows) * sizeof *to);
     for (int32_t i = 0; i < b->n_rows; i++) {
         const um_row *r = &b->row[i];
         to[i] = (um_message_row){.how = r->how,
