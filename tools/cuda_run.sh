@@ -1,21 +1,22 @@
 #!/bin/bash
-# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU: run.sh [--host] [--time]
+# Runs the tests of a bundle (make cuda-bundle) on an NVIDIA GPU: run.sh [--host] [--time] [--sanitize]
 #
 # First the parity program compares all operations with the reference. Then the tests in the file `list` run on the device.
 # The last line is "N of N programs passed". --time also measures the operations. --host needs no GPU: it runs the tests
-# on the CPU and lists the cases of the parity program. UM_TEST_DEVICE=cuda:1 chooses another device.
+# on the CPU and lists the cases of the parity program. --sanitize runs the cases of small shapes under the tools of
+# compute-sanitizer instead, one after the other. UM_TEST_DEVICE=cuda:1 chooses another device for the tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-host= time=
+host= time= sanitize=
 for arg in "$@"; do
     case $arg in
     --host) host=1 ;;
     --time) time=--time ;;
-    *) echo "usage: run.sh [--host] [--time]" >&2 && exit 2 ;;
+    --sanitize) sanitize=1 ;;
+    *) echo "usage: run.sh [--host] [--time] [--sanitize]" >&2 && exit 2 ;;
     esac
 done
 passed=0 all=0
-[ -d build/data ] || tar -xzf data.tar.gz
 
 # step NAME COMMAND...: counts a program, and prints its time.
 step() {
@@ -30,8 +31,33 @@ step() {
     fi
 }
 
-# Toolkits install cuBLASLt here without telling the system.
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64}
+# The tools slow kernels down up to a thousandfold, so the cases of real shapes are left out.
+small=()
+for word in 12288 24576 126464 4096x 8192x4096 32x4096 " x 544" " x 8192" layer "of 8B" 2048 "4100 tokens" \
+    "1024 tokens" "stream qkv" 40000 "8192 keys"; do
+    small+=(--skip "$word")
+done
+# sanitize TOOL OPTION... -- ARGUMENT...: runs the parity program under a tool.
+sanitize() {
+    local name=$1 options=()
+    shift
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    step "$name" compute-sanitizer --tool "$name" --error-exitcode 9 "${options[@]}" bin/check "$@" "${small[@]}"
+}
+
+# Toolkits install cuBLASLt and the sanitizer here without telling the system.
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} PATH=$PATH:/usr/local/cuda/bin
+if [ "$sanitize" ]; then
+    sanitize memcheck --
+    sanitize racecheck -- --skip product # racecheck fails in kernels of cuBLASLt
+    sanitize initcheck --check-api-memory-access no -- --unset
+    echo "$passed of $all tools found nothing"
+    [ "$passed" = "$all" ] && exit
+    exit 1
+fi
+
+[ -d build/data ] || tar -xzf data.tar.gz
 if [ "$host" ]; then
     export UM_TEST_DEVICE=cpu
     step parity bin/check --list

@@ -1,5 +1,6 @@
 /* Compares the operations of the CUDA backend with the reference and times them: check [--time] [--unset] [--only WORD]
- * [--list]. --unset leaves new device memory without values, so that compute-sanitizer's initcheck can find reads of
+ * [--skip WORD] [--list]. --only runs the cases whose names contain the word, --skip those that don't; --skip may be
+ * repeated. --unset leaves new device memory without values, so that compute-sanitizer's initcheck can find reads of
  * it. Prints one line for each case: worst relative error and, with --time, microseconds, GB/s, TFLOP/s and the share
  * of the limit. Exit status 1 when a case failed. */
 #include "check.cuh"
@@ -7,7 +8,7 @@
 #include <stdarg.h>
 #include <time.h>
 
-enum { RUNS = 25, ALLOCATIONS_MAX = 4096 };
+enum { RUNS = 25, ALLOCATIONS_MAX = 4096, SKIP_MAX = 32 };
 static const size_t FLUSH_BYTES = (size_t)256 << 20;
 
 struct check {
@@ -41,6 +42,12 @@ void *check_device(check *c, size_t bytes) {
     end("cudaMalloc", cudaMalloc(&p, bytes + 256));
     if (!c->unset) end("cudaMemset", cudaMemset(p, 0xff, bytes + 256));
     return c->device[c->n_device++] = p;
+}
+
+void *check_guarded(check *c, size_t bytes) {
+    void *p = check_device(c, bytes);
+    end("cudaMemset", cudaMemset(p, 0xff, bytes));
+    return p;
 }
 
 void *check_upload(check *c, const void *p, size_t bytes) {
@@ -272,6 +279,18 @@ static const check_list *const lists[] = {&embed_checks,     &norm_checks,     &
                                           &stream_checks,    &low_rank_checks, &kv_checks,
                                           &attention_checks, &select_checks,   &moe_checks};
 
+/* Which cases run: those whose name contains `only` and none of the words in `skip`. */
+typedef struct choice {
+    const char *only, *skip[SKIP_MAX];
+    int n_skip;
+} choice;
+
+static bool is_chosen(const choice *h, const char *name) {
+    for (int i = 0; i < h->n_skip; i++)
+        if (strstr(name, h->skip[i])) return false;
+    return strstr(name, h->only) != NULL;
+}
+
 static bool run_case(check *c, const check_case *k, double rate) {
     c->failed = false;
     c->worst = c->us = c->bytes = c->flops = 0;
@@ -290,7 +309,7 @@ static bool run_case(check *c, const check_case *k, double rate) {
 }
 
 int main(int argc, char **argv) {
-    const char *only = "";
+    choice chosen = {""};
     bool list = false;
     check *c = UM_NEW(check);
     for (int i = 1; i < argc; i++) {
@@ -298,9 +317,11 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--unset")) c->unset = true;
         else if (!strcmp(argv[i], "--list")) list = true;
         else if (!strcmp(argv[i], "--verbose")) um_log_set_level(UM_LOG_DEBUG);
-        else if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
+        else if (!strcmp(argv[i], "--only") && i + 1 < argc) chosen.only = argv[++i];
+        else if (!strcmp(argv[i], "--skip") && i + 1 < argc && chosen.n_skip < SKIP_MAX)
+            chosen.skip[chosen.n_skip++] = argv[++i];
         else {
-            fprintf(stderr, "usage: check [--time] [--unset] [--only WORD] [--list] [--verbose]\n");
+            fprintf(stderr, "usage: check [--time] [--unset] [--only WORD] [--skip WORD] [--list] [--verbose]\n");
             return 2;
         }
     }
@@ -323,7 +344,7 @@ int main(int argc, char **argv) {
     int n_run = 0, n_failed = 0;
     for (size_t i = 0; i < UM_LEN(lists); i++)
         for (int k = 0; k < lists[i]->n_cases; k++) {
-            if (!strstr(lists[i]->cases[k].name, only)) continue;
+            if (!is_chosen(&chosen, lists[i]->cases[k].name)) continue;
             n_run++;
             if (list) printf("%s\n", lists[i]->cases[k].name);
             else n_failed += !run_case(c, &lists[i]->cases[k], rate);

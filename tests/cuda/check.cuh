@@ -36,6 +36,7 @@ float *check_floats(check *c, size_t n);  /* host memory, random in (-1, 1) */
 /* ---- Memory: freed when the case ends; a failed allocation ends the program ---- */
 void *check_host(check *c, size_t bytes);                         /* zeroed host memory */
 void *check_device(check *c, size_t bytes);                       /* device memory filled with NaN bytes (0xff) */
+void *check_guarded(check *c, size_t bytes);                      /* the same, with --unset too */
 void *check_upload(check *c, const void *p, size_t bytes);        /* a device copy */
 void *check_download(check *c, const void *device, size_t bytes); /* waits for the device; a host copy */
 /* Host floats as a device array of the type. Also rounds the host floats when the type is UM_BF16. */

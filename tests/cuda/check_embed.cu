@@ -69,7 +69,7 @@ static void run_embed(check *c, const check_case *k) {
     a.b = check_batch(c, &batch, &capacity, NULL);
     a.w = check_matrix(c, &table);
     a.scale = scale;
-    a.x = (float *)check_device(c, (size_t)(padded + 1) * H * sizeof(float));
+    a.x = (float *)check_guarded(c, (size_t)(padded + 1) * H * sizeof(float));
     a.stream = check_stream(c);
     embed_call(&a);
     check_cuda(c, cudaGetLastError(), "embed");

@@ -138,7 +138,7 @@ static void run_save(check *c, const check_case *k) {
     um_cu_batch b = {};
     b.capacity.n_spans = capacity;
     b.save = (const int32_t(*)[2])check_upload(c, save, (size_t)capacity * sizeof *save);
-    float *saved = (float *)check_device(c, (size_t)2 * capacity * row);
+    float *saved = (float *)check_guarded(c, (size_t)2 * capacity * row);
     um_cu_save(&b, (float *)check_upload(c, hidden, (size_t)n_hidden * row), saved, H, check_stream(c));
     check_cuda(c, cudaGetLastError(), "save");
     check_same(c, "saved", check_download(c, saved, (size_t)2 * capacity * row), want, (size_t)2 * capacity * row);

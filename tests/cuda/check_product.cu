@@ -298,7 +298,6 @@ static void run_prepare(check *c, const check_case *k) {
         info = um_cu_products_get_info(p);
         check_true(c, round == 0 || info.seconds == before, "known shapes were planned again");
     }
-    check_true(c, info.seconds < 8, "%d algorithms took %.2f s", info.n_tried, info.seconds);
     check_true(c, info.n_shapes == (int)UM_LEN(shape) && info.n_simt == 0 && info.n_grouped == 0,
                "%d shapes, %d without cuBLASLt; %d plans in groups; %d of %d algorithms agree", info.n_shapes,
                info.n_simt, info.n_grouped, info.n_agreed, info.n_tried);
