@@ -112,9 +112,10 @@ static __global__ void __launch_bounds__(THREADS)
     const int o = blockIdx.x * THREADS + threadIdx.x, stride = UM_CEIL_DIV(rank_max, 4) * 4;
     const size_t group = (size_t)blockIdx.y * TOKENS;
     find_adapters(b, low_rank, blockIdx.y, adapter);
-    for (int i = 0; i < TOKENS; i++)
-        for (int r = threadIdx.x; adapter[i] >= 0 && r < rank_max; r += THREADS)
-            copy[i * stride + r] = low[(group + i) * rank_max + r];
+    for (int i = 0; i < TOKENS; i++) {
+        const int rank = adapter[i] < 0 ? 0 : low_rank[adapter[i]].b.in;
+        for (int r = threadIdx.x; r < rank; r += THREADS) copy[i * stride + r] = low[(group + i) * rank_max + r];
+    }
     __syncthreads();
     if (o >= out) return;
     for (run r = {}; next_run(adapter, low_rank, &r);) {
