@@ -81,7 +81,8 @@ struct um_backend {
     um_status (*limits)(um_device *d, um_device_limits *out, um_err *err);
 
     /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards.
-     * type is the arithmetic of the products: the device's dtype, or UM_F32 for a layer that stays exact (routers). */
+     * type is the arithmetic of the products: the device's dtype, UM_Q8, UM_Q4, or UM_F32 for a layer that stays exact
+     * (routers). */
     um_status (*weight)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_device *d, um_weight *w);
     size_t (*weight_bytes)(const um_weight *w); /* allocated memory */

@@ -3,11 +3,14 @@
 
 #include "ops/ops.h"
 
-size_t um_dtype_size(um_dtype t) { return t == UM_F32 ? 4 : t == UM_F8 ? 1 : 2; }
+size_t um_dtype_size(um_dtype t) {
+    assert(t != UM_Q8 && t != UM_Q4);
+    return t == UM_F32 ? 4 : t == UM_F8 ? 1 : 2;
+}
 
 const char *um_dtype_name(um_dtype t) {
-    static const char *const name[] = {
-        [UM_F32] = "float32", [UM_BF16] = "bfloat16", [UM_F16] = "float16", [UM_F8] = "float8_e4m3"};
+    static const char *const name[] = {[UM_F32] = "float32",    [UM_BF16] = "bfloat16", [UM_F16] = "float16",
+                                       [UM_F8] = "float8_e4m3", [UM_Q8] = "q8",         [UM_Q4] = "q4"};
     assert((size_t)t < UM_LEN(name));
     return name[t];
 }
@@ -39,6 +42,18 @@ float um_f16_to_f32(uint16_t v) {
     if (exponent) return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float tiny = (float)mantissa * 0x1p-24f; /* subnormal: exact in fp32 */
     return sign ? -tiny : tiny;
+}
+
+uint16_t um_f32_to_f16(float v) {
+    uint32_t bits = bits_of_float(v), sign = bits >> 16 & 0x8000;
+    const float size = fabsf(v);
+    if (isnan(v)) return (uint16_t)(sign | 0x7e00);
+    if (size >= 65520) return (uint16_t)(sign | 0x7c00); /* the largest number is 65504 */
+    /* Subnormal results are multiples of 2^-24. Near 0.5 fp32 numbers are 2^-24 apart, so adding 0.5 rounds. */
+    if (size < 0x1p-14f) return (uint16_t)(sign | (bits_of_float(size + 0.5f) - bits_of_float(0.5f)));
+    bits &= 0x7fffffffu;
+    bits += 0xfff + (bits >> 13 & 1);
+    return (uint16_t)(sign | ((bits >> 13) - (112 << 10)));
 }
 
 float um_f8_to_f32(uint8_t v) {

@@ -25,13 +25,15 @@ extern "C" {
 #endif
 
 /* Element types. UM_F8 are 8-bit floats e4m3 (4 bits exponent, 3 bits mantissa, maximum 448, no infinity). They are
- * used only for stored keys and values; each stored head vector has its own fp32 scale: its largest magnitude / 448. */
-typedef enum { UM_F32, UM_BF16, UM_F16, UM_F8 } um_dtype;
-size_t um_dtype_size(um_dtype t);
-const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16", "float8_e4m3" */
+ * used only for stored keys and values; each stored head vector has its own fp32 scale: its largest magnitude / 448.
+ * UM_Q8 and UM_Q4 are used only for the matrices of a backend (quantize.h). */
+typedef enum { UM_F32, UM_BF16, UM_F16, UM_F8, UM_Q8, UM_Q4 } um_dtype;
+size_t um_dtype_size(um_dtype t);      /* bytes of an element; not for UM_Q8 and UM_Q4 */
+const char *um_dtype_name(um_dtype t); /* "float32", "bfloat16", "float16", "float8_e4m3", "q8", "q4" */
 float um_bf16_to_f32(uint16_t v);
 uint16_t um_f32_to_bf16(float v); /* round to nearest even; NaN stays NaN */
 float um_f16_to_f32(uint16_t v);
+uint16_t um_f32_to_f16(float v); /* round to nearest even; too large values become infinite; NaN stays NaN */
 float um_f8_to_f32(uint8_t v);
 uint8_t um_f32_to_f8(float v); /* round to nearest even; clamps to +-448; NaN stays NaN */
 /* Returns the scale of a vector that is stored in 8 bits: 0 for zeros, NaN unless all elements are finite. */
@@ -58,6 +60,7 @@ typedef struct um_dev_config {
     int threads;        /* 0: one per usable CPU */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
+    um_dtype weights;   /* type of the products of matrices: dtype, UM_Q8 or UM_Q4 */
     bool deterministic; /* a row's bits do not depend on the other rows of a batch */
     bool eager;         /* run kernel by kernel, without recorded graphs */
     int32_t max_tokens; /* largest T of a pass */
@@ -168,7 +171,8 @@ typedef struct um_ops {
     void (*buffer_free)(um_dev *dev, void *p);
 
     /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards.
-     * type is the arithmetic of the products: the device's dtype, or UM_F32 for a layer that stays exact (routers). */
+     * type is the arithmetic of the products: the device's dtype, UM_Q8, UM_Q4, or UM_F32 for a layer that stays exact
+     * (routers). */
     um_status (*weight)(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_dev *dev, um_weight *w);
     size_t (*weight_bytes)(const um_weight *w); /* allocated memory */

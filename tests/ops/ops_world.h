@@ -13,6 +13,7 @@
 
 #include "ops/backend.h"
 #include "ops/cpu/cpu.h"
+#include "ops/quantize.h"
 
 /* ---- Random numbers: main prints the seed; UM_TEST_SEED sets it ---- */
 
@@ -76,6 +77,9 @@ static inline void free_tensor(um_tensor *t) { um_free((char *)t->data - 1); }
 
 /* ---- Devices ---- */
 
+/* Types of the arithmetic. UM_Q8 and UM_Q4 stand for UM_BF16 with such matrices. */
+static const um_dtype world_types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
+
 static const um_dev_config world_config = {.threads = 2,
                                            .dtype = UM_F32,
                                            .max_tokens = 600,
@@ -93,19 +97,21 @@ typedef struct world {
     const um_ops *ops;
     um_dev *dev;
     um_dtype dtype;
-    char label[64]; /* "cpu avx2 bfloat16" */
+    um_dtype weights; /* type of the products of weights: dtype, UM_Q8 or UM_Q4 */
+    char label[64];   /* "cpu avx2 bfloat16" */
 } world;
 
-static inline world open_world(const um_ops *ops, const char *isa, um_dtype dtype, int threads) {
+static inline world open_world(const um_ops *ops, const char *isa, um_dtype type, int threads) {
     um_err err;
-    world w = {.ops = ops, .dtype = dtype};
+    world w = {.ops = ops, .dtype = um_is_quantized(type) ? UM_BF16 : type, .weights = type};
     um_dev_config c = world_config;
-    c.dtype = dtype;
+    c.dtype = w.dtype;
+    c.weights = w.weights;
     c.threads = threads;
     if (isa) um_cpu_use_isa(isa);
     if (ops->open(&w.dev, &c, &err)) fail_msg("%s", err.msg);
     um_cpu_use_isa(NULL);
-    snprintf(w.label, sizeof w.label, "%s %s %s", ops->name, ops->isa(w.dev), um_dtype_name(dtype));
+    snprintf(w.label, sizeof w.label, "%s %s %s", ops->name, ops->isa(w.dev), um_dtype_name(type));
     return w;
 }
 
@@ -117,8 +123,6 @@ static inline const um_ops *ops_named(const char *name) {
     assert_int_equal(um_backend_find(&backend, &number, name, NULL), UM_OK);
     return backend->ops;
 }
-
-static const um_dtype world_types[] = {UM_F32, UM_BF16}; /* types of the arithmetic */
 
 /* Returns the instruction sets with which to open a backend; NULL stands for its default. */
 static inline const char *const *isas_of(const um_ops *ops) {
@@ -181,7 +185,7 @@ static inline um_weight *make_weight_as(const world *w, const um_tensor *part, i
 }
 
 static inline um_weight *make_weight(const world *w, const um_tensor *part, int n_parts) {
-    return make_weight_as(w, part, n_parts, w->dtype);
+    return make_weight_as(w, part, n_parts, w->weights);
 }
 
 /* ---- Comparison ---- */

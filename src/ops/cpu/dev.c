@@ -1,6 +1,8 @@
 /* The device of the cpu backend: threads, scratch for every operation, and the table of operations. */
 #include "ops/cpu/dev.h"
 
+#include "ops/quantize.h"
+
 /* Runs with fewer multiplications stay on the calling thread. This is about 10 us of work of one core. */
 #define WORK_MIN 1e5
 
@@ -17,6 +19,9 @@ void *um_scratch_take(um_scratch *c, size_t n, size_t size) {
 }
 
 int32_t um_widest_in(const um_dev_config *c) { return UM_MAX(UM_MAX(c->max_in, c->max_hidden), c->max_expert_ff); }
+
+_Static_assert(UM_QUANT_BLOCK *UM_QUANT_GROUP >= (int)UM_BLOCK_WORDS && (int)UM_QUANT_STRIDE <= (int)UM_X_STRIDE,
+               "the blocks of all products fit into the scratch");
 
 static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM_BLOCK_WORDS); }
 
@@ -79,6 +84,8 @@ static void set_exact_products(um_dev *dev) {
                                   .pack = k->pack_f32,
                                   .softmax = k->softmax_f32,
                                   .per_word = 1,
+                                  .block_words = UM_BLOCK_WORDS,
+                                  .x_stride = UM_X_STRIDE,
                                   .bytes_per_word = UM_PANEL * sizeof(float),
                                   .step = 1,
                                   .tile_rows = k->tile_rows,
@@ -87,6 +94,18 @@ static void set_exact_products(um_dev *dev) {
     dev->exact_bf16.tile = k->tile_bf16;
     dev->exact_bf16.bytes_per_word = UM_PANEL * sizeof(uint16_t);
     dev->exact_bf16.step = 2;
+}
+
+static um_product quantized_product(const um_dev *dev, um_dtype type) {
+    return (um_product){.tile = type == UM_Q8 ? dev->k->tile_q8 : dev->k->tile_q4,
+                        .pack = dev->k->pack_quant,
+                        .per_word = UM_QUANT_GROUP,
+                        .block_words = UM_QUANT_BLOCK,
+                        .x_stride = UM_QUANT_STRIDE,
+                        .bytes_per_word = um_quant_panel_bytes(type),
+                        .step = 1,
+                        .tile_rows = dev->k->tile_quant_rows,
+                        .task_work = 1e6};
 }
 
 static um_product pairs_product(const um_dev *dev) {
@@ -119,6 +138,8 @@ static void choose_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     bool rounds = dev->config.dtype == UM_BF16;
     set_exact_products(dev);
+    dev->q8 = quantized_product(dev, UM_Q8);
+    dev->q4 = quantized_product(dev, UM_Q4);
     dev->f32 = dev->exact_f32;
     dev->bf16 = dev->exact_bf16;
     if (rounds) dev->f32.pack = dev->bf16.pack = k->pack_round;

@@ -27,7 +27,9 @@ typedef struct um_product {
     um_tile_fn tile;
     um_pack_fn pack;
     um_softmax_fn softmax; /* for attention; packs its result as `pack` does */
-    int per_word;          /* elements of k in a word: 1, or 2 for pairs */
+    int per_word; /* elements of k in a word: 1, or 2 for pairs; of a q8 or q4 panel a group of 32 counts as a word */
+    int block_words;       /* words of a block */
+    size_t x_stride;       /* words from one row of a block to the next */
     size_t bytes_per_word; /* bytes of a panel per word */
     int step;              /* the number of words must be a multiple of this */
     int tile_rows;         /* largest number of rows that `tile` takes, or attention when `matrix` is used */
@@ -66,6 +68,7 @@ struct um_dev {
     um_product f32, bf16;             /* products with fp32 and bf16 panels in the arithmetic of the device */
     um_product bf16_tiles;            /* like `bf16` for panels of whole tiles; uses the matrix unit if there is one */
     um_product exact_f32, exact_bf16; /* products that don't round the left operand */
+    um_product q8, q4;                /* products that round the left operand to groups of integers */
     um_thread *thread;                /* [n_threads] */
     int wave_rows;                    /* largest number of rows that are packed together, a multiple of UM_GROUP_ROWS */
     uint32_t *x;                      /* left operand of a product: [blocks][wave_rows, UM_X_STRIDE] */
@@ -86,7 +89,7 @@ struct um_dev {
 
 struct um_weight {
     int32_t rows, in;
-    um_dtype type;      /* element type of the panels: UM_F32 or UM_BF16 */
+    um_dtype type;      /* element type of the panels: UM_F32, UM_BF16, UM_Q8 or UM_Q4 */
     bool exact;         /* the left operand is never rounded */
     size_t panel_bytes; /* size of a panel of UM_PANEL rows; the last panel is padded with zeros */
     unsigned char *panel;
@@ -96,6 +99,20 @@ struct um_weight {
  * row are adjacent. */
 static inline size_t um_panel_at(um_dtype type, size_t row, size_t k) {
     return type == UM_F32 ? k * UM_PANEL + row : (k / 2 * UM_PANEL + row) * 2 + k % 2;
+}
+
+/* Returns the bytes of a group of a q8 or q4 panel. */
+static inline size_t um_quant_panel_bytes(um_dtype type) {
+    return type == UM_Q8 ? UM_Q8_PANEL_BYTES : UM_Q4_PANEL_BYTES;
+}
+/* Returns the index of the byte that holds element i of row `row` in a group of a q8 or q4 panel. */
+static inline size_t um_quant_at(um_dtype type, int row, int i) {
+    const int rows = type == UM_Q8 ? UM_PANEL : UM_PANEL / 2;
+    return (size_t)((i / 4 * rows + row % rows) * 4 + i % 4);
+}
+/* Returns the scales [UM_PANEL] of a group of a q8 or q4 panel. */
+static inline uint16_t *um_quant_scales(um_dtype type, const unsigned char *group) {
+    return (uint16_t *)(uintptr_t)(group + um_quant_panel_bytes(type)) - UM_PANEL;
 }
 
 /* Keys and values are stored in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). The units
@@ -128,10 +145,10 @@ void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
 /* ---- product.c: panels times a left operand ---- */
 /* Returns the number of words of a left operand with k elements. */
 int um_product_words(const um_product *p, int k);
-/* Packed rows of a left operand: row i of block b is at x + b * block_stride + i * UM_X_STRIDE. */
+/* Packed rows of a left operand: row i of block b is at x + b * block_stride + i * row_stride. */
 typedef struct um_left {
     const uint32_t *x;
-    size_t block_stride;
+    size_t row_stride, block_stride;
     int n_rows;
 } um_left;
 /* Packs n_rows rows of `in` elements into dev->x. Row i is at x[i * stride], or at x[row[i] * stride] if row is not
@@ -140,7 +157,7 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
                         int in);
 /* Returns the packed rows [first, first + n). */
 static inline um_left um_left_rows(um_left all, int first, int n) {
-    return (um_left){all.x + (size_t)first * UM_X_STRIDE, all.block_stride, n};
+    return (um_left){all.x + (size_t)first * all.row_stride, all.row_stride, all.block_stride, n};
 }
 /* A thread calls these before and after its products. */
 static inline void um_product_begin(const um_product *p) {
@@ -163,6 +180,8 @@ static inline const um_product *um_product_kv(const um_dev *dev, const um_kv *kv
 }
 /* Returns the product for a weight on this device. */
 static inline const um_product *um_product_for(const um_dev *dev, const um_weight *w) {
+    if (w->type == UM_Q8) return &dev->q8;
+    if (w->type == UM_Q4) return &dev->q4;
     if (w->exact) return w->type == UM_F32 ? &dev->exact_f32 : &dev->exact_bf16;
     return w->type == UM_F32 ? &dev->f32 : &dev->bf16_tiles;
 }

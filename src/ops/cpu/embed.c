@@ -1,16 +1,28 @@
 /* Embeddings: rows of a packed matrix, and blends of such rows. A task is one token. */
 #include "ops/cpu/dev.h"
 
+#include "ops/quantize.h"
+
+/* Returns element (r, k) of a q8 or q4 panel. */
+static float quantized_element(um_dtype type, const unsigned char *panel, int r, int k) {
+    const unsigned char *group = panel + (size_t)(k / UM_QUANT_GROUP) * um_quant_panel_bytes(type);
+    const int byte = group[um_quant_at(type, r, k % UM_QUANT_GROUP)];
+    const int q = type == UM_Q8 ? byte - 128 : (byte >> (r < UM_PANEL / 2 ? 0 : 4) & 15) - 8;
+    return um_f16_to_f32(um_quant_scales(type, group)[r]) * (float)q;
+}
+
+static float element(const um_weight *w, const unsigned char *panel, size_t r, size_t k) {
+    if (um_is_quantized(w->type)) return quantized_element(w->type, panel, (int)r, (int)k);
+    const size_t at = um_panel_at(w->type, r, k);
+    return w->type == UM_F32 ? ((const float *)panel)[at] : um_bf16_to_f32(((const uint16_t *)panel)[at]);
+}
+
 /* Computes out [n] = scale * elements [first, first + n) of row `id`, read from its panel. */
 static void read_row(const um_weight *w, int32_t id, float scale, size_t first, size_t n, float *out) {
     assert(id >= 0 && id < w->rows);
     const unsigned char *panel = w->panel + (size_t)(id / UM_PANEL) * w->panel_bytes;
     size_t r = (size_t)(id % UM_PANEL);
-    for (size_t k = first; k < first + n; k++) {
-        size_t at = um_panel_at(w->type, r, k);
-        float v = w->type == UM_F32 ? ((const float *)panel)[at] : um_bf16_to_f32(((const uint16_t *)panel)[at]);
-        out[k - first] = scale * v;
-    }
+    for (size_t k = first; k < first + n; k++) out[k - first] = scale * element(w, panel, r, k);
 }
 
 typedef struct embed_job {

@@ -32,6 +32,12 @@ static bool may_use_tiles(void) {
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & HAS_BF16) || !(d & HAS_TILES)) return false;
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
+
+/* Returns whether the processor converts fp16. clang has no name for this check. */
+static bool widens_halves(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 #endif
 
 /* Adds the kernels to the list of usable or of missing ones. */
@@ -52,10 +58,11 @@ static void add_kernels(bool is_usable, const um_kernels *k) {
 static void detect(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    bool intel = __builtin_cpu_is("intel"), avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool intel = __builtin_cpu_is("intel");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && widens_halves();
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    bool pairs = avx512 && __builtin_cpu_supports("avx512bf16");
+    bool pairs = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
     if (intel) um_prefetch_few_rows = 16 << 10;
     add_kernels(pairs && may_use_tiles(), &um_kernels_amx);
     if (!intel) add_kernels(pairs, &um_kernels_avx512_bf16);

@@ -12,8 +12,9 @@
 #include "ops/cpu/kernels.h"
 
 #if defined(__x86_64__)
-#define TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,amx-tile,amx-bf16"
+#define TARGET "tune=icelake-server,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,fma,amx-tile,amx-bf16"
 #define HAVE_ROUNDING
+#define HAVE_DOTS
 #include "ops/cpu/vec_avx512.inc"
 
 #include "ops/cpu/kernels_body.inc"

@@ -2,7 +2,7 @@
 #include "ops/cpu/kernels.h"
 
 #if defined(__x86_64__)
-#define TARGET "avx512f,avx512bw,avx512dq,avx512vl,fma"
+#define TARGET "tune=icelake-server,avx512f,avx512bw,avx512dq,avx512vl,fma"
 #include "ops/cpu/vec_avx512.inc"
 
 #include "ops/cpu/kernels_body.inc"

@@ -2,8 +2,9 @@
 #include "ops/cpu/kernels.h"
 
 #if defined(__x86_64__)
-#define TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+#define TARGET "tune=icelake-server,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,fma"
 #define HAVE_ROUNDING
+#define HAVE_DOTS
 #define HAVE_PAIRS
 #include "ops/cpu/vec_avx512.inc"
 

@@ -7,9 +7,14 @@
  * has another order, which is also fixed: isa_amx.c.)
  *   fp32 panel  [k][32] floats
  *   bf16 panel  [k / 2][32][2]: pairs along k, as the dot product instruction needs them
- * The left operand (activations) is row-major in words of 32 bits: one fp32, or a pair of bf16. It is divided into
- * blocks of UM_BLOCK_WORDS along k, which stay in the first-level cache. The rows of a block are UM_X_STRIDE words
- * apart. This is more than a block, so that the rows don't all use the same cache sets. */
+ *   q8 panel    [k / 32] groups: quads along k [8][32][4], each byte 128 more than its integer, then [32] fp16 scales
+ *   q4 panel    the same with quads [8][16][4], whose low halves of bytes are those of the rows 0..15, and whose high
+ *               halves are those of the rows 16..31; each is 8 more than its integer
+ * The left operand (activations) is row-major in words of 32 bits: one fp32, or a pair of bf16. For a q8 or q4 panel a
+ * group is UM_QUANT_WORDS words: 8 words of quads, the fp32 scale, and -128 times the sum of the integers, with which
+ * the sums of the group start. The left operand is divided into blocks along k, which stay in the first-level cache.
+ * The rows of a block are UM_X_STRIDE words apart. This is more than a block, so that the rows don't all use the same
+ * cache sets. */
 #ifndef UM_OPS_CPU_KERNELS_H
 #define UM_OPS_CPU_KERNELS_H
 
@@ -20,17 +25,25 @@ extern "C" {
 #endif
 
 enum {
-    UM_PANEL = 32,          /* output rows of a panel; keys and dims of a KV unit */
-    UM_BLOCK_WORDS = 512,   /* words of the left operand that one call of a tile kernel covers */
-    UM_X_STRIDE = 512 + 16, /* words between rows of the left operand */
-    UM_TILE_ROWS = 32,      /* rows of the left operand that a matrix unit multiplies together */
-    UM_TILE_WORDS = 16      /* words of a matrix unit's tile; bf16 panels of weights are padded to a multiple */
+    UM_PANEL = 32,                        /* output rows of a panel; keys and dims of a KV unit */
+    UM_BLOCK_WORDS = 512,                 /* words of the left operand that one call of a tile kernel covers */
+    UM_X_STRIDE = 512 + 16,               /* words between rows of the left operand */
+    UM_QUANT_WORDS = 10,                  /* words of a group of the left operand for a q8 or q4 panel */
+    UM_QUANT_SCALE = 8,                   /* the word of its scale */
+    UM_QUANT_START = 9,                   /* the word with which its sums start */
+    UM_Q8_PANEL_BYTES = 32 * 32 + 32 * 2, /* of a group of a q8 panel */
+    UM_Q4_PANEL_BYTES = 16 * 32 + 32 * 2, /* the same of a q4 panel */
+    UM_QUANT_BLOCK = 16,                  /* groups of a block */
+    UM_QUANT_STRIDE = UM_QUANT_BLOCK * UM_QUANT_WORDS, /* UM_X_STRIDE for q8 and q4 panels */
+    UM_TILE_ROWS = 32, /* rows of the left operand that a matrix unit multiplies together */
+    UM_TILE_WORDS = 16 /* words of a matrix unit's tile; bf16 panels of weights are padded to a multiple */
 };
 
 /* Computes acc[t, r] = sum over k of panel[k, r] * x[t, k], t < n_rows <= tile_rows, r < UM_PANEL.
  * panel         aligned to 64
- * x             [n_rows, UM_X_STRIDE] words
- * n_words       words of x to use, 1..UM_BLOCK_WORDS; even when the panel is bf16 and x fp32
+ * x             [n_rows, UM_X_STRIDE] words; [n_rows, UM_QUANT_STRIDE] for a q8 or q4 panel
+ * n_words       words of x to use, 1..UM_BLOCK_WORDS; even when the panel is bf16 and x fp32. For a q8 or q4 panel:
+ *               groups, 1..UM_QUANT_BLOCK
  * acc           [n_rows, UM_PANEL], written when `first`, else added to */
 typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, bool first);
 
@@ -40,7 +53,7 @@ typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, in
 typedef void (*um_matrix_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, size_t stride,
                              bool first);
 
-/* Writes x [n] as words of a left operand, followed by a zero element when n is odd. */
+/* Writes x [n] as words of a left operand, followed by a zero when n is odd, or by zeros up to a whole group. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
 
 /* Does one step of the online softmax for n_rows queries and a tile of keys.
@@ -63,10 +76,14 @@ typedef struct um_kernels {
     um_tile_fn tile_f32;   /* fp32 panel, fp32 words */
     um_tile_fn tile_bf16;  /* bf16 panel, widened exactly; fp32 words */
     um_tile_fn tile_pairs; /* bf16 panel, bf16 pairs; NULL without the instruction */
+    um_tile_fn tile_q8;    /* q8 panel */
+    um_tile_fn tile_q4;    /* q4 panel */
+    int tile_quant_rows;   /* tile_rows of tile_q8 and tile_q4 */
 
     um_pack_fn pack_f32;   /* copies fp32 words unchanged */
     um_pack_fn pack_round; /* rounds to bf16 and stores fp32 words */
     um_pack_fn pack_pairs; /* rounds to bf16 and stores pairs */
+    um_pack_fn pack_quant; /* quantizes as um_quantize_left does */
 
     /* The matrix unit; NULL without one. A thread calls matrix_begin before products and matrix_end after them. */
     um_matrix_fn matrix;

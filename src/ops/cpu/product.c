@@ -21,10 +21,10 @@ enum { TASK_ROWS = 8 };
 
 /* Packs all blocks of one row. */
 static void pack_row(const pack_job *j, int row) {
-    int step = UM_BLOCK_WORDS * j->p->per_word;
+    int step = j->p->block_words * j->p->per_word;
     const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
-    uint32_t *to = j->dev->x + (size_t)row * UM_X_STRIDE;
-    for (int k = 0; k < j->in; k += step, to += (size_t)j->n_rows * UM_X_STRIDE)
+    uint32_t *to = j->dev->x + (size_t)row * j->p->x_stride;
+    for (int k = 0; k < j->in; k += step, to += (size_t)j->n_rows * j->p->x_stride)
         j->p->pack(x + k, UM_MIN(step, j->in - k), to);
 }
 
@@ -40,7 +40,7 @@ um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t
     assert(n_rows <= dev->wave_rows && in <= um_widest_in(&dev->config));
     pack_job j = {dev, p, x, stride, row, n_rows, in};
     um_cpu_run(dev, pack_task, &j, UM_CEIL_DIV(n_rows, TASK_ROWS), (double)n_rows * in / 4);
-    return (um_left){dev->x, (size_t)n_rows * UM_X_STRIDE, n_rows};
+    return (um_left){dev->x, p->x_stride, (size_t)n_rows * p->x_stride, n_rows};
 }
 
 /* The location of the sums: those of the first row and panel, and the distances to the next row and panel in floats. */
@@ -59,7 +59,7 @@ static void multiply_block(const um_product *p, const unsigned char *w, const ui
     int n_tiles = UM_CEIL_DIV(n_rows, p->tile_rows);
     for (int tile = 0, row = 0; tile < n_tiles; tile++) { /* rows are split evenly, never padded */
         int n = n_rows / n_tiles + (tile < n_rows % n_tiles);
-        p->tile(w, x + (size_t)row * UM_X_STRIDE, n_words, n, acc + row * UM_PANEL, first);
+        p->tile(w, x + (size_t)row * p->x_stride, n_words, n, acc + row * UM_PANEL, first);
         row += n;
     }
 }
@@ -67,8 +67,8 @@ static void multiply_block(const um_product *p, const unsigned char *w, const ui
 static void multiply(const um_product *p, const um_weight *w, int panel, int n_panels, um_left x, bool add, sums to) {
     int words = um_product_words(p, w->in);
     const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
-    for (int at = 0; at < words; at += UM_BLOCK_WORDS) {
-        int n_words = UM_MIN(UM_BLOCK_WORDS, words - at);
+    for (int at = 0; at < words; at += p->block_words) {
+        int n_words = UM_MIN(p->block_words, words - at);
         for (int i = 0; i < n_panels; i++)
             multiply_block(p, block + (size_t)i * w->panel_bytes, x.x, n_words, x.n_rows, to.at + (size_t)i * to.panel,
                            to.row, at == 0 && !add);

@@ -2,6 +2,7 @@
 #include "ops/ref/ref.h"
 
 #include "ops/expert_route.h"
+#include "ops/quantize.h"
 
 float um_ref_round(const um_dev *dev, float v) {
     return dev->config.dtype == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(v)) : v;
@@ -9,6 +10,24 @@ float um_ref_round(const um_dev *dev, float v) {
 
 const float *um_ref_operand(um_dev *dev, const float *x, int32_t n) {
     for (int32_t i = 0; i < n; i++) dev->operand[i] = um_ref_round(dev, x[i]);
+    return dev->operand;
+}
+
+/* Rounds x [n] to groups: those of a matrix, or of a left operand. */
+static void round_groups(um_dtype type, float *x, int32_t n, bool left) {
+    for (int32_t i = 0; i < n; i += UM_QUANT_GROUP) {
+        const int32_t m = UM_MIN(n - i, UM_QUANT_GROUP);
+        int8_t q[UM_QUANT_GROUP];
+        const float scale = left ? um_quantize_left(x + i, m, q) : um_f16_to_f32(um_quantize(type, x + i, m, q));
+        for (int32_t k = 0; k < m; k++) x[i + k] = scale * q[k];
+    }
+}
+
+const float *um_ref_left(um_dev *dev, const um_weight *w, const float *x) {
+    if (w->exact) return x;
+    if (!um_is_quantized(w->type)) return um_ref_operand(dev, x, w->in);
+    memcpy(dev->operand, x, (size_t)w->in * sizeof *x);
+    round_groups(w->type, dev->operand, w->in, true);
     return dev->operand;
 }
 
@@ -117,13 +136,14 @@ static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part,
     um_status s = um_try_alloc(&data, um_mul(um_mul((size_t)rows, (size_t)in), sizeof(float)), 64, part[0].name, err);
     if (s) return s;
     um_weight *w = UM_NEW(um_weight);
-    *w = (um_weight){(int32_t)rows, (int32_t)in, data, type == UM_F32};
+    *w = (um_weight){(int32_t)rows, (int32_t)in, data, type == UM_F32, type};
     float *to = w->data;
     for (int i = 0; i < n_parts; i++) {
         size_t n = (size_t)(part[i].dim[0] * in);
         for (size_t j = 0; j < n; j++)
-            *to++ = w->exact ? tensor_get(&part[i], j) : um_ref_round(dev, tensor_get(&part[i], j));
+            *to++ = type == UM_BF16 ? um_ref_round(dev, tensor_get(&part[i], j)) : tensor_get(&part[i], j);
     }
+    for (int64_t r = 0; r < rows && um_is_quantized(type); r++) round_groups(type, w->data + r * in, w->in, false);
     *out = w;
     return UM_OK;
 }

@@ -31,8 +31,9 @@ struct um_dev {
 
 struct um_weight {
     int32_t rows, in;
-    float *data; /* [rows, in] */
-    bool exact;  /* neither the weights nor the left operand are rounded */
+    float *data;   /* [rows, in] as rounded */
+    bool exact;    /* neither the weights nor the left operand are rounded */
+    um_dtype type; /* of the products */
 };
 
 struct um_kv {
@@ -48,6 +49,8 @@ extern const um_ops um_ops_ref;
 
 /* Copies x [n] to dev->operand and returns it. Rounds to bf16 when the device computes in bf16. */
 const float *um_ref_operand(um_dev *dev, const float *x, int32_t n);
+/* Does the same with the rounding of a product with w. */
+const float *um_ref_left(um_dev *dev, const um_weight *w, const float *x);
 /* Returns v, rounded to bf16 when the device computes in bf16. */
 float um_ref_round(const um_dev *dev, float v);
 /* Returns the sum over i of a[i] * b[i], added in the order of i. */
