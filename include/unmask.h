@@ -178,6 +178,8 @@ typedef struct um_config {
     char device[512];               /* "cpu"; "cuda" (NVIDIA GPUs), "cuda:1" or "cuda:0,cuda:1"; "ref" (plain C) */
     char device_ids[256];           /* numbers of the GPUs of the engines, "0,1"; "auto" = those that `device` names */
     char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
+    char quantization[16];          /* how weights are stored: "none" (in dtype), "q8", "q4" (8- or 4-bit
+                                       integers with scales) */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
     int32_t check_weights;          /* UM_CHECK_*: what happens when weights are NaN or infinite */
@@ -605,7 +607,7 @@ UM_API void um_engine_get_stats(const um_engine *e, um_stats *out);
 typedef struct um_engine_info {
     int32_t max_model_len, max_num_reqs, max_num_batched_tokens, page_size, num_pages;
     int32_t block_size; /* default of requests; 0 = the strategy's */
-    const char *device, *dtype, *strategy;
+    const char *device, *dtype, *quantization, *strategy;
     const char *sampler;                    /* default of requests; "none" when the strategy uses no sampler */
     char device_name[64];                   /* name of the processor or GPU, such as "NVIDIA H200" */
     size_t device_bytes, device_free_bytes; /* memory of a device with memory of its own, and what is free of it now */

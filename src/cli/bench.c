@@ -243,7 +243,7 @@ static void print_conditions(const bench *b, const um_config *c) {
     printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, device.name);
     printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
     printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads%s\n", info.path, info.family,
-           (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.threads,
+           (double)info.n_params / 1e6, um_model_type_name(m), c->device, device.threads,
            c->data_parallel_size > 1 ? " for each engine" : "");
     printf("loading   %.3f s\n", b->load_seconds);
     printf("requests  %d per run: %s\n", b->opt.requests, prompts.data);
@@ -306,6 +306,7 @@ static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
     um_jw_put_cstr(w, "family", info.family);
     um_jw_put_int(w, "parameters", info.n_params);
     um_jw_put_cstr(w, "dtype", um_dtype_name(b->model->dtype));
+    um_jw_put_cstr(w, "weight_type", um_dtype_name(b->model->weight_type));
     um_jw_put_int(w, "threads", device.threads);
     um_jw_put_double(w, "load_seconds", b->load_seconds);
     um_jw_put_cstr(w, "prompts", prompts.data);

@@ -49,7 +49,7 @@ static const um_option rows[] = {
 };
 
 static const char *const engine_rows[] = {
-    "device",          "dtype",     "deterministic",          "threads",       "kv_cache_dtype",
+    "device",          "dtype",     "quantization",           "deterministic", "threads", "kv_cache_dtype",
     "kv_cache_layout", "page_size", "max_num_batched_tokens", "enforce_eager", NULL};
 
 typedef struct bench {

@@ -43,6 +43,7 @@ typedef struct um_engine_point {
     const um_released *shape;
     int32_t layers, all_layers, batch, block, context;
     const char *strategy, *sampler, *dtype, *kv_dtype;
+    const char *weight_type, *type_name; /* of the matrices; of both types, for people */
     double load_seconds;
     size_t weight_bytes, kv_bytes;
     um_device_limits limits;

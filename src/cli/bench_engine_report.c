@@ -51,7 +51,7 @@ void um_engine_put_header(um_buf *out, const um_engine_header *h) {
 }
 
 static void put_title(um_buf *out, const um_engine_point *p) {
-    um_buf_printf(out, "\n%s (%s), %s", p->shape->name, p->shape->model, p->dtype);
+    um_buf_printf(out, "\n%s (%s), %s", p->shape->name, p->shape->model, p->type_name);
     if (p->layers < p->all_layers) um_buf_printf(out, ", %d of %d layers", p->layers, p->all_layers);
     um_buf_printf(out, ", %.2f GB of weights, keys and values %s; context %d, block %d, %s, sampler %s; batch %d\n",
                   (double)p->weight_bytes / 1e9, p->kv_dtype, p->context, p->block, p->strategy, p->sampler, p->batch);
@@ -152,6 +152,7 @@ static void put_conditions(um_jw *w, const um_engine_header *h, const um_engine_
     um_jw_put_int(w, "layers", p->layers);
     um_jw_put_int(w, "all_layers", p->all_layers);
     um_jw_put_cstr(w, "dtype", p->dtype);
+    um_jw_put_cstr(w, "weight_type", p->weight_type);
     um_jw_put_cstr(w, "kv_dtype", p->kv_dtype);
     um_jw_put_bool(w, "eager", h->config->enforce_eager);
     um_jw_put_bool(w, "deterministic", h->config->deterministic);

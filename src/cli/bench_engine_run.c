@@ -354,6 +354,8 @@ static void store_results(run *r) {
     p->sampler = r->e->sampler;
     p->kv_dtype = um_dtype_name(kv_type(r->e));
     p->dtype = um_dtype_name(r->e->model->dtype);
+    p->weight_type = um_dtype_name(r->e->model->weight_type);
+    p->type_name = um_model_type_name(r->e->model);
     for (int i = 0; i < UM_N_STEP_KINDS; i++) store_kind(r, (um_step_kind)i);
     p->burst_seconds = spread_of(&r->burst, seconds_of, false, &p->n_burst).median;
     store_limits(p);

@@ -81,7 +81,6 @@ const um_foreign um_foreign_options[] = {
     {"tokenizer_mode", WORD, "auto|fast|hf", NULL, "the files of the tokenizer choose the format"},
     {"skip_tokenizer_init", SWITCH, "false", NULL, "the tokenizer is always loaded"},
     {"generation_config", WORD, "auto", NULL, "the defaults come from generation_config.json of the checkpoint"},
-    {"quantization", WORD, "none", NULL, "weights are used as they are stored"},
     {"runner", WORD, "auto|generate", NULL, GENERATES},
     {"task", WORD, "auto|generate", NULL, GENERATES},
     {"is_embedding", SWITCH, "false", NULL, GENERATES},

@@ -112,7 +112,7 @@ static void print_facts(const um_session *s, const um_config *c) {
     um_device_info device;
     m->backend->info(m->device, &device);
     fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s", um_version(), info.path, info.family,
-            (double)info.n_params / 1e6, um_dtype_name(m->dtype), c->device, device.name);
+            (double)info.n_params / 1e6, um_model_type_name(m), c->device, device.name);
     if (device.threads)
         fprintf(stderr, ", %d threads%s", device.threads, um_router_size(s->router) > 1 ? " for each engine" : "");
     fprintf(stderr, "); ");

@@ -25,7 +25,7 @@ static um_status load_head_norm(um_loader *l, um_vector **out, const char *patte
 /* Loads the matrices `p` [n] as one linear layer, without its bias. */
 static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                              um_err *err) {
-    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, l->m->dtype, err);
+    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, l->m->weight_type, err);
     if (s) return s;
     return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, err);
 }
@@ -127,13 +127,13 @@ static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
     const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
-    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, m->dtype, err);
+    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, m->weight_type, err);
     if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
-        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, m->dtype, err);
+        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, m->weight_type, err);
     }
     if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* some tools store a copy */
     m->net.head = m->net.embed;

@@ -1,14 +1,33 @@
 /* The memory that the weights of a model need. */
 #include "model/config.h"
+#include "ops/quantize.h"
+
+size_t um_weights_bytes(int64_t n, um_dtype type) {
+    return um_is_quantized(type) ? um_quant_bytes(type, 1, n) : um_mul((size_t)n, um_dtype_size(type));
+}
 
 size_t um_model_weight_bytes(const um_model *m) {
     const size_t rotary = (size_t)m->arch.max_position * (size_t)m->arch.rope_dim * sizeof(float);
-    return (size_t)um_arch_params(&m->arch) * um_dtype_size(m->dtype) + m->adapter_bytes + rotary;
+    return um_weights_bytes(um_arch_params(&m->arch), m->weight_type) + m->adapter_bytes + rotary;
+}
+
+const char *um_model_type_name(const um_model *m) {
+    static const char *const q8[] = {"float32 with q8 weights", "bfloat16 with q8 weights"},
+                             *const q4[] = {"float32 with q4 weights", "bfloat16 with q4 weights"};
+    if (!um_is_quantized(m->weight_type)) return um_dtype_name(m->dtype);
+    return (m->weight_type == UM_Q8 ? q8 : q4)[m->dtype == UM_BF16];
 }
 
 void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]) {
     const um_device_list list = {.backend = m->backend, .n = 1, .number = {m->number}};
     um_device_name(&list, 0, out);
+}
+
+/* Returns what the user can do about weights that are too large. */
+static const char *advice(const um_model *m) {
+    if (m->weight_type == UM_Q4) return "use a smaller model";
+    if (um_backend_is_host(m->backend)) return "use --quantization q4 or a smaller model";
+    return m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model";
 }
 
 /* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is
@@ -17,8 +36,7 @@ static um_status check_host(const um_model *m, um_err *err) {
     size_t there = um_memory_available();
     if (!there || m->stored_bytes <= there) return UM_OK;
     return um_fail(err, UM_ENOMEM, "the weights of %s need at least %zu bytes as %s, %zu are there: %s", m->path,
-                   m->stored_bytes, um_dtype_name(m->dtype), there,
-                   m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
+                   m->stored_bytes, um_dtype_name(m->weight_type), there, advice(m));
 }
 
 /* Returns the bytes of activations of the engines on m's device. Pages come on top. */
@@ -44,7 +62,7 @@ static um_status check_device(const um_model *m, const um_config *c, const um_de
                          name, um_bytes_text(text[0], weights), um_bytes_text(text[1], activations),
                          um_bytes_text(text[2], weights + activations), um_bytes_text(text[3], most), share,
                          um_bytes_text(text[4], (double)d->memory), um_bytes_text(text[5], (double)d->there),
-                         m->dtype == UM_F32 ? "use --dtype bfloat16 or a smaller model" : "use a smaller model");
+                         advice(m));
 }
 
 um_status um_model_check_memory(const um_model *m, const um_config *c, um_err *err) {

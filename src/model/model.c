@@ -4,14 +4,19 @@
 
 #include "model/config.h"
 #include "model/lora.h"
+#include "ops/quantize.h"
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* Sets the dtype from its name, which is a choice of the option's row. */
-static um_status choose_dtype(um_model *m, const char *name, const um_safetensors *s, um_err *err) {
-    if (um_streq(name, "auto")) return um_model_stored_dtype(&m->arch, s, &m->dtype, err);
-    m->dtype = um_streq(name, "float32") ? UM_F32 : UM_BF16;
-    return UM_OK;
+/* Sets the types of products from their names, which are choices of the options' rows. Without files, "auto" means the
+ * type that config.json declares. */
+static um_status choose_types(um_model *m, const um_config *c, const um_safetensors *s, um_err *err) {
+    um_status st = UM_OK;
+    const bool is_auto = um_streq(c->dtype, "auto");
+    m->dtype = um_streq(is_auto ? m->arch.declared_dtype : c->dtype, "bfloat16") ? UM_BF16 : UM_F32;
+    if (is_auto && s) st = um_model_stored_dtype(&m->arch, s, &m->dtype, err);
+    m->weight_type = um_streq(c->quantization, "q8") ? UM_Q8 : um_streq(c->quantization, "q4") ? UM_Q4 : m->dtype;
+    return st;
 }
 
 /* Returns the threads of one engine. The engines of a router compute at the same time, so they share the CPUs. */
@@ -27,6 +32,7 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     const um_dev_config config = {.number = m->number,
                                   .threads = threads_of(c),
                                   .dtype = m->dtype,
+                                  .weights = m->weight_type,
                                   .deterministic = c->deterministic,
                                   .eager = c->enforce_eager,
                                   .max_tokens = m->max_tokens,
@@ -57,6 +63,9 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     if (s) return s;
     m->devices = list;
     m->backend = m->devices.backend;
+    if (um_is_quantized(m->weight_type) && !um_backend_is_host(m->backend))
+        return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
+                             c->device);
     m->net.rank_max = m->merged ? 0 : m->rank_max;
     m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
     for (int32_t i = 0; i < m->devices.n; i++) {
@@ -154,7 +163,7 @@ static um_status load(um_model *m, const um_safetensors *files, int32_t check, u
 /* All devices are opened and checked before the first weight is loaded, because loading can take minutes. The values of
  * the weights are checked once. */
 um_status um_model_open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
-    um_status s = choose_dtype(m, c->dtype, files, err);
+    um_status s = choose_types(m, c, files, err);
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = choose_devices(m, c, err);
     for (int32_t i = 0; !s && i < m->devices.n; i++) {
@@ -167,13 +176,9 @@ um_status um_model_open_weights(um_model *m, const um_config *c, const um_safete
     return s;
 }
 
-/* Opens the devices of a model whose weights stay in their files. Without files, "auto" means the type that config.json
- * declares. */
+/* Opens the devices of a model whose weights stay in their files. */
 static um_status open_devices(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
-    um_status s = UM_OK;
-    if (files) s = choose_dtype(m, c->dtype, files, err);
-    else if (um_streq(c->dtype, "auto")) m->dtype = um_streq(m->arch.declared_dtype, "bfloat16") ? UM_BF16 : UM_F32;
-    else s = choose_dtype(m, c->dtype, NULL, err);
+    um_status s = choose_types(m, c, files, err);
     if (!s && files) s = um_model_check_names(m, files, err);
     if (!s) s = choose_devices(m, c, err);
     for (int32_t i = 0; !s && i < m->devices.n; i++)

@@ -213,10 +213,11 @@ struct um_model {
     um_network net;
     int32_t max_tokens; /* the largest pass that the device was opened for */
     um_dtype dtype;
+    um_dtype weight_type; /* type of the products of matrices: dtype, UM_Q8 or UM_Q4 */
     int64_t n_params;
     size_t weight_bytes;  /* on this device */
     size_t adapter_bytes; /* of the adapters that requests can choose, in dtype */
-    size_t stored_bytes;  /* of the weights in the smaller type of those of file and dtype */
+    size_t stored_bytes;  /* of the weights in the smaller type of those of file and weight_type */
     double load_seconds;
 
     /* The devices of the engines of a router. Engine i uses the weights of on[i]: of this model itself or of a copy on
@@ -240,8 +241,12 @@ um_status um_model_devices(um_device_list *list, const um_config *c, um_err *err
 #define UM_DEVICE_NAME_MAX 32
 /* Writes the name of an engine's device, "cuda:1" or "cpu". */
 void um_device_name(const um_device_list *list, int32_t engine, char out[UM_DEVICE_NAME_MAX]);
-/* Returns the bytes of the weights on a device that keeps them in m->dtype, computed from the sizes. */
+/* Returns the bytes of n weights of a type, without padding. */
+size_t um_weights_bytes(int64_t n, um_dtype type);
+/* Returns the bytes of the weights on a device that keeps them in m->weight_type, computed from the sizes. */
 size_t um_model_weight_bytes(const um_model *m);
+/* Returns the name of m's types: "bfloat16", "bfloat16 with q8 weights". */
+const char *um_model_type_name(const um_model *m);
 /* Returns the name of m's device, "cuda:1" or "cpu". */
 void um_model_device_name(const um_model *m, char out[UM_DEVICE_NAME_MAX]);
 /* Returns the model with the weights on the device of an engine. */

@@ -77,7 +77,7 @@ static void count(um_loader *l, const um_tensor *t) {
     if (*used) return;
     *used = true;
     l->m->n_params += (int64_t)n;
-    l->bytes += n * UM_MIN(um_dtype_size(t->type), um_dtype_size(l->m->dtype));
+    l->bytes += UM_MIN(um_weights_bytes((int64_t)n, t->type), um_weights_bytes((int64_t)n, l->m->weight_type));
 }
 
 static um_status check_shape(const char *name, const um_tensor *t, const shape *want, const char *file, um_err *err) {
@@ -231,5 +231,5 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
         if (s) return s;
         if (stacked && !l->check) t[i] = slice(&t[i], expert);
     }
-    return pack(l, out, t, n, l->m->dtype, err);
+    return pack(l, out, t, n, l->m->weight_type, err);
 }

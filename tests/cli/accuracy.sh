@@ -30,3 +30,10 @@ ask batch_of_16 57 3 $block --buffer-size 4 --batch 16
 cmp "$dir/four" "$dir/batch_of_16" || fail "a batch of 16 answers differently"
 ask alone 57 3 $block --buffer-size 4 --batch 1
 cmp "$dir/four" "$dir/alone" || fail "a question alone is answered differently"
+
+q8="--quantization q8 --dtype bfloat16"
+ask q8 57 3 $block $q8 --buffer-size 4
+ask q8_alone 57 3 $block $q8 --buffer-size 4 --batch 1 --threads 1
+cmp "$dir/q8" "$dir/q8_alone" || fail "with q8 a question alone is answered differently"
+ask full_q8 57 0.5 --model models/tiny-full --steps 64 $q8
+ask q4 56 3 $block --quantization q4 --dtype bfloat16 --buffer-size 4

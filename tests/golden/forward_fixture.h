@@ -17,12 +17,12 @@ typedef struct fixture {
 
 static inline void open_fixture(fixture *f, const char *folder, const char *device) {
     um_err err = {0};
-    um_config c = {
-        .size = sizeof c, .model = folder, .threads = 2, .max_num_batched_tokens = 2 * TOKENS, .mask_token_id = -1};
-    strcpy(c.model_name, "auto");
+    um_config c;
+    um_config_init(&c);
+    c.model = folder;
+    c.threads = 2;
+    c.max_num_batched_tokens = 2 * TOKENS;
     strcpy(c.device, device);
-    strcpy(c.device_ids, "auto");
-    c.gpu_memory_utilization = 0.9F;
     strcpy(c.dtype, "float32");
     if (um_model_open(&f->model, &c, &err)) fail_msg("%s", err.msg);
     um_forward_config fc = {.max_tokens = 2 * TOKENS,

@@ -112,11 +112,13 @@ static void write_weights(const checkpoint *c) {
 /* ---- Opening it -------------------------------------------------------------------------------------------------- */
 
 static um_status open_on(um_model **m, const char *dir, const char *device, const char *dtype, um_err *err) {
-    um_config c = {.size = sizeof c, .model = dir, .max_num_batched_tokens = 16, .threads = 1, .mask_token_id = -1};
-    strcpy(c.model_name, "auto");
+    um_config c;
+    um_config_init(&c);
+    c.model = dir;
+    c.max_num_batched_tokens = 16;
+    c.threads = 1;
+    c.check_weights = UM_CHECK_OFF;
     strcpy(c.device, device);
-    strcpy(c.device_ids, "auto");
-    c.gpu_memory_utilization = 0.9F;
     strcpy(c.dtype, dtype);
     return um_model_open(m, &c, err);
 }

@@ -242,16 +242,13 @@ static inline void zoo_write(zoo *z) {
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
 static inline um_status zoo_open_model(const zoo *z, const char *device, int32_t check, um_model **m, um_err *err) {
-    um_config c = {.size = sizeof c,
-                   .model = z->dir,
-                   .max_num_batched_tokens = 64,
-                   .threads = 1,
-                   .mask_token_id = -1,
-                   .check_weights = check};
-    strcpy(c.model_name, "auto");
+    um_config c;
+    um_config_init(&c);
+    c.model = z->dir;
+    c.max_num_batched_tokens = 64;
+    c.threads = 1;
+    c.check_weights = check;
     strcpy(c.device, device);
-    strcpy(c.device_ids, "auto");
-    c.gpu_memory_utilization = 0.9F;
     strcpy(c.dtype, "float32");
     return um_model_open(m, &c, err);
 }

@@ -64,7 +64,7 @@ static um_status open_product(product *p, const um_device *d, um_err *err) {
     uint16_t *value = data;
     for (size_t i = 0; i < n && !s; i++) value[i] = um_f32_to_bf16((float)(i * 2654435761u % 1024) / 1024 - 0.5f);
     const um_tensor t = {.name = "matrix", .type = UM_BF16, .n_dims = 2, .dim = {p->width, p->width}, .data = data};
-    if (!s) s = d->ops->weight(p->dev, &p->w, &t, 1, d->config.dtype, err);
+    if (!s) s = d->ops->weight(p->dev, &p->w, &t, 1, d->config.weights, err);
     if (!s) s = d->ops->buffer(p->dev, &p->x, bytes, "inputs of products", err);
     if (!s) s = d->ops->buffer(p->dev, &p->y, bytes, "results of products", err);
     for (size_t i = 0; i < bytes / sizeof(float) && !s; i++) ((float *)p->x)[i] = (float)(i % 63) / 64;
