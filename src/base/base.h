@@ -78,13 +78,15 @@ int64_t um_log_dropped(void); /* number of lines that were dropped or could not 
 /* Every allocation of the project goes through these functions. They count allocations, so that tests can prove that a
  * step allocates nothing. Small allocations print a message and abort when memory is exhausted. um_try_alloc returns
  * UM_ENOMEM instead; it is for memory that grows with the model (weights, pages, workspace). um_zalloc and um_try_alloc
- * return zeroed memory, the others don't. Free with um_free. */
+ * return zeroed memory, the others don't. um_try_alloc_unset leaves the first access to the threads that will use the
+ * memory. Free with um_free. */
 void *um_alloc(size_t n);
 void *um_zalloc(size_t n);
 void *um_realloc(void *p, size_t n);
 char *um_strdup(const char *s);
 char *um_strndup(const char *s, size_t n);
 um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err);
+um_status um_try_alloc_unset(void **out, size_t n, size_t align, const char *what, um_err *err);
 int64_t um_alloc_count(void);     /* number of allocations that this thread has made */
 size_t um_memory_available(void); /* bytes that the process could still allocate, 0 if unknown */
 #define UM_NEW(T)          ((T *)um_zalloc(sizeof(T)))

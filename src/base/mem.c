@@ -37,22 +37,22 @@ void um_free(void *p) { free(p); }
 
 int64_t um_alloc_count(void) { return n_allocs; }
 
-/* Returns zeroed memory. Requests huge pages for sizes of at least one huge page: a core that streams weights from
+/* Requests huge pages for sizes of at least one huge page: a core that streams weights from
  * memory then reads a quarter more per second, because it walks the page table 512 times less often. A partial huge
  * page at the end stays in small pages. */
-static void *aligned_zeros(size_t n, size_t align) {
+static void *aligned(size_t n, size_t align) {
     const size_t huge = (size_t)2 << 20;
     void *p = NULL;
     if (posix_memalign(&p, n < huge ? align : UM_MAX(align, huge), n)) return NULL;
 #ifdef MADV_HUGEPAGE
     if (n >= huge) (void)madvise(p, n / huge * huge, MADV_HUGEPAGE); /* only a hint; failure does not matter */
 #endif
-    return memset(p, 0, n);
+    return p;
 }
 
 /* Linux grants more memory than it has and kills the process when the pages are touched. A large request is therefore
- * compared with the available memory before it is zeroed. */
-um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err) {
+ * compared with the available memory before it is touched. */
+um_status um_try_alloc_unset(void **out, size_t n, size_t align, const char *what, um_err *err) {
     enum { CHECK_FROM = 64 << 20 };
     const double mib = 1 << 20;
     assert(align && (align & (align - 1)) == 0);
@@ -61,14 +61,17 @@ um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_
     if (available && n > available)
         return um_fail(err, UM_ENOMEM, "%s: %.1f MiB needed, %.1f MiB of memory are free", what, (double)n / mib,
                        (double)available / mib);
-    size_t size = UM_MAX(n, 1u);
-    void *p;
-    if (align <= _Alignof(max_align_t)) p = calloc(1, size);
-    else p = aligned_zeros(size, align);
+    void *p = aligned(UM_MAX(n, 1u), UM_MAX(align, sizeof p));
     if (!p) return um_fail(err, UM_ENOMEM, "%s: %.1f MiB could not be allocated", what, (double)n / mib);
     n_allocs++;
     *out = p;
     return UM_OK;
+}
+
+um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_err *err) {
+    um_status s = um_try_alloc_unset(out, n, align, what, err);
+    if (!s) memset(*out, 0, n);
+    return s;
 }
 
 /* Returns the number after `key` in a file of "key number" lines, or -1. With an empty key, returns the first number.

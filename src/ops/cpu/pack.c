@@ -9,83 +9,140 @@ typedef struct pack_job {
     um_weight *w;
 } pack_job;
 
-/* Returns element i of a tensor, whose data may be unaligned, as bf16. Rounds it unless it is stored in bf16. */
-static uint16_t get_bf16(const um_tensor *t, size_t i) {
-    uint16_t half;
-    float wide;
-    if (t->type == UM_F32) {
-        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
-        return um_f32_to_bf16(wide);
+/* Elements of a row that are packed together. Those of the rows of a panel, and their place in the panel, stay in the
+ * caches. */
+enum { PIECE = 256 };
+
+/* ---- Reading a tensor -------------------------------------------------------------------------------------------- */
+
+/* A row of the stacked parts: its tensor, and the index of its first element there. */
+typedef struct row_at {
+    const um_tensor *t;
+    size_t first;
+} row_at;
+
+/* Returns the address of element i of a row, which may be unaligned. */
+static const char *element_at(const row_at *row, size_t i) {
+    return (const char *)row->t->data + (row->first + i) * um_dtype_size(row->t->type);
+}
+
+/* Copies the elements [k, k + n) of a row as fp32; n <= PIECE. Loops of fixed length become vector instructions. */
+static void read_f32(const row_at *row, size_t k, int n, float out[PIECE]) {
+    uint16_t half[PIECE] = {0};
+    uint32_t bits[PIECE];
+    if (row->t->type == UM_F32) {
+        memcpy(out, element_at(row, k), (size_t)n * sizeof *out);
+        return;
     }
-    memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
-    return t->type == UM_BF16 ? half : um_f32_to_bf16(um_f16_to_f32(half));
-}
-
-static float get_f32(const um_tensor *t, size_t i) {
-    uint16_t half;
-    float wide;
-    if (t->type == UM_F32) {
-        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
-        return wide;
+    memcpy(half, element_at(row, k), (size_t)n * sizeof *half);
+    if (row->t->type == UM_F16) {
+        for (int i = 0; i < n; i++) out[i] = um_f16_to_f32(half[i]);
+        return;
     }
-    memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
-    return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
+    for (int i = 0; i < PIECE; i++) bits[i] = (uint32_t)half[i] << 16;
+    memcpy(out, bits, sizeof bits);
 }
 
-/* Returns the tensor that contains row `row` of the stacked parts. *at receives the index of the row's first element.
- */
-static const um_tensor *find_row(const pack_job *j, int64_t row, size_t *at) {
-    const um_tensor *t = j->part;
-    for (; row >= t->dim[0]; t++) row -= t->dim[0];
-    assert(t < j->part + j->n_parts);
-    *at = (size_t)row * (size_t)j->w->in;
-    return t;
+/* Does the same as bf16. Rounds unless the row is stored in bf16. */
+static void read_bf16(const row_at *row, size_t k, int n, uint16_t *out) {
+    float wide[PIECE];
+    if (row->t->type == UM_BF16) {
+        memcpy(out, element_at(row, k), (size_t)n * sizeof *out);
+        return;
+    }
+    read_f32(row, k, n, wide);
+    for (int i = 0; i < n; i++) out[i] = um_f32_to_bf16(wide[i]);
 }
 
+/* Sets the rows of a panel and returns their number. */
+static int find_rows(const pack_job *j, int panel, row_at row[UM_PANEL]) {
+    const int n = UM_MIN(UM_PANEL, j->w->rows - panel * UM_PANEL);
+    for (int r = 0; r < n; r++) {
+        int64_t at = (int64_t)panel * UM_PANEL + r;
+        row[r].t = j->part;
+        for (; at >= row[r].t->dim[0]; row[r].t++) at -= row[r].t->dim[0];
+        row[r].first = (size_t)at * (size_t)j->w->in;
+    }
+    return n;
+}
+
+/* ---- Panels of floats -------------------------------------------------------------------------------------------- */
+
+static void pack_f32(const row_at *row, int r, size_t k, int n, float *panel) {
+    float x[PIECE];
+    read_f32(row, k, n, x);
+    for (int i = 0; i < n; i++) panel[(k + (size_t)i) * UM_PANEL + (size_t)r] = x[i];
+}
+
+static void pack_bf16(const row_at *row, int r, size_t k, int n, uint32_t *panel) {
+    union {
+        uint16_t element[PIECE];
+        uint32_t pair[PIECE / 2];
+    } x;
+    read_bf16(row, k, n, x.element);
+    if (n % 2) x.element[n] = 0;
+    for (int i = 0; i < UM_CEIL_DIV(n, 2); i++) panel[(k / 2 + (size_t)i) * UM_PANEL + (size_t)r] = x.pair[i];
+}
+
+/* Rows and elements that are not there are zeros. */
 static void pack_panel(void *arg, int panel, int thread) {
     (void)thread;
     const pack_job *j = (const pack_job *)arg;
-    um_weight *w = j->w;
-    unsigned char *to = w->panel + (size_t)panel * w->panel_bytes;
-    for (int r = 0; r < UM_PANEL && panel * UM_PANEL + r < w->rows; r++) {
-        size_t at;
-        const um_tensor *t = find_row(j, (int64_t)panel * UM_PANEL + r, &at);
-        for (size_t k = 0; k < (size_t)w->in; k++) {
-            const size_t i = um_panel_at(w->type, (size_t)r, k);
-            if (w->type == UM_F32) ((float *)to)[i] = get_f32(t, at + k);
-            else ((uint16_t *)to)[i] = get_bf16(t, at + k);
+    const um_weight *w = j->w;
+    void *to = w->panel + (size_t)panel * w->panel_bytes;
+    row_at row[UM_PANEL];
+    const int n_rows = find_rows(j, panel, row);
+    memset(to, 0, w->panel_bytes);
+    for (int32_t k = 0; k < w->in; k += PIECE) {
+        const int n = UM_MIN(PIECE, w->in - k);
+        for (int r = 0; r < n_rows; r++) {
+            if (w->type == UM_F32) pack_f32(&row[r], r, (size_t)k, n, to);
+            else pack_bf16(&row[r], r, (size_t)k, n, to);
         }
     }
 }
 
-/* Stores integer q of a row in the byte that it has alone, or with the row 16 before or behind it. */
-static void put_integer(um_dtype type, unsigned char *byte, int row, int q) {
-    if (type == UM_Q8) *byte = (unsigned char)(q + 128);
-    else *byte = (unsigned char)(*byte | (q + 8) << (row < UM_PANEL / 2 ? 0 : 4));
+/* ---- Panels of integers ------------------------------------------------------------------------------------------ */
+
+/* Writes the integers q [UM_PANEL, PIECE] from `at` on as a group, four of a row at a time. */
+static void put_group(um_dtype type, int8_t q[UM_PANEL][PIECE], int at, uint32_t *group) {
+    const int rows = type == UM_Q8 ? UM_PANEL : UM_PANEL / 2;
+    for (int i = 0; i < UM_QUANT_GROUP; i += 4)
+        for (int r = 0; r < rows; r++, group++) {
+            uint32_t low, high;
+            memcpy(&low, &q[r][at + i], sizeof low);
+            if (type == UM_Q8) {
+                *group = low ^ 0x80808080u; /* adds 128 to each byte */
+                continue;
+            }
+            memcpy(&high, &q[r + rows][at + i], sizeof high);
+            *group = ((low & 0x0f0f0f0fu) ^ 0x08080808u) | ((high & 0x0f0f0f0fu) ^ 0x08080808u) << 4;
+        }
 }
 
-/* Writes the groups of row r of a panel, which is zeroed. */
-static void pack_groups(const um_weight *w, const um_tensor *t, size_t at, int r, unsigned char *group) {
-    for (int k = 0; k < w->in; k += UM_QUANT_GROUP, at += UM_QUANT_GROUP, group += um_quant_panel_bytes(w->type)) {
-        const int n = UM_MIN(w->in - k, UM_QUANT_GROUP);
-        float x[UM_QUANT_GROUP];
-        int8_t q[UM_QUANT_GROUP];
-        for (int i = 0; i < n; i++) x[i] = get_f32(t, at + (size_t)i);
-        um_quant_scales(w->type, group)[r] = um_quantize(w->type, x, n, q);
-        for (int i = 0; i < UM_QUANT_GROUP; i++) put_integer(w->type, group + um_quant_at(w->type, r, i), r, q[i]);
-    }
-}
-
-static void pack_quantized_panel(void *arg, int panel, int thread) {
+static void pack_integers(void *arg, int panel, int thread) {
     (void)thread;
     const pack_job *j = (const pack_job *)arg;
-    unsigned char *to = j->w->panel + (size_t)panel * j->w->panel_bytes;
-    for (int r = 0; r < UM_PANEL && panel * UM_PANEL + r < j->w->rows; r++) {
-        size_t at;
-        const um_tensor *t = find_row(j, (int64_t)panel * UM_PANEL + r, &at);
-        pack_groups(j->w, t, at, r, to);
+    const um_weight *w = j->w;
+    unsigned char *group = w->panel + (size_t)panel * w->panel_bytes;
+    const size_t bytes = um_quant_panel_bytes(w->type);
+    int8_t q[UM_PANEL][PIECE] = {0};
+    row_at row[UM_PANEL];
+    const int n_rows = find_rows(j, panel, row);
+    for (int32_t k = 0; k < w->in; k += PIECE) {
+        const int n = UM_MIN(PIECE, w->in - k), n_groups = UM_CEIL_DIV(n, UM_QUANT_GROUP);
+        for (int r = 0; r < UM_PANEL; r++) {
+            float x[PIECE];
+            if (r < n_rows) read_f32(&row[r], (size_t)k, n, x);
+            for (int g = 0, at = 0; g < n_groups; g++, at += UM_QUANT_GROUP)
+                um_quant_scales(w->type, group + (size_t)g * bytes)[r] =
+                    r < n_rows ? um_quantize(w->type, x + at, UM_MIN(UM_QUANT_GROUP, n - at), &q[r][at]) : 0;
+        }
+        for (int g = 0; g < n_groups; g++, group += bytes) put_group(w->type, q, g * UM_QUANT_GROUP, (void *)group);
     }
 }
+
+/* ---- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* Returns the element type of the panels: the type to which products round, else bf16 when all parts are stored in it,
  * else fp32. */
@@ -116,14 +173,13 @@ um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int
     size_t n_panels = (size_t)UM_CEIL_DIV(rows, UM_PANEL);
     w.panel_bytes = panel_bytes(w.type, in);
     void *panels;
-    um_status s = um_try_alloc(&panels, um_mul(w.panel_bytes, n_panels), 64, part[0].name, err);
+    um_status s = um_try_alloc_unset(&panels, um_mul(w.panel_bytes, n_panels), 64, part[0].name, err);
     if (s) return s;
     w.panel = (unsigned char *)panels;
     *out = UM_NEW(um_weight);
     **out = w;
     pack_job j = {part, n_parts, *out};
-    um_cpu_run(dev, um_is_quantized(type) ? pack_quantized_panel : pack_panel, &j, (int)n_panels,
-               (double)rows * (double)in);
+    um_cpu_run(dev, um_is_quantized(type) ? pack_integers : pack_panel, &j, (int)n_panels, (double)rows * (double)in);
     return UM_OK;
 }
 
