@@ -234,7 +234,7 @@ static void run_disturbed(const um_config *base, const plan *plans, const outcom
 /* Checks requests of n kinds with the same model. */
 static void check_kinds(const kind *const *k, size_t n) {
     static outcome want[REQUESTS];
-    static const char *const kv[] = {"float32", "bfloat16", "float8_e4m3"};
+    static const char *const kv[] = {"float32", "bfloat16", "float8_e4m3"}, *const weights[] = {"none", "q8", "q4"};
     plan plans[REQUESTS];
     char path[128];
     um_config c;
@@ -244,6 +244,7 @@ static void check_kinds(const kind *const *k, size_t n) {
     test_config(&c, k[0]->model, path, sizeof(path));
     snprintf(c.kv_cache_dtype, sizeof(c.kv_cache_dtype), "%s", kv[draw(3)]);
     snprintf(c.dtype, sizeof(c.dtype), "%s", chance(3) ? "bfloat16" : "float32");
+    if (um_streq(c.device, "cpu")) snprintf(c.quantization, sizeof(c.quantization), "%s", weights[draw(3)]);
     c.threads = 1;
     c.page_size = 16;
     c.max_num_reqs = 1;
