@@ -173,10 +173,10 @@ static void log_model(const um_worker *w) {
     um_engine_info e;
     um_model_get_info(w->model, &m);
     um_engine_get_info(um_router_engine(w->router, 0), &e);
-    const bool plain = um_streq(e.quantization, "none");
-    um_log(UM_LOG_INFO, "%s is loaded (%s, %s%s%s%s on %s, %d pages of %d tokens), %.2f s", m.path, m.family, e.dtype,
-           plain ? "" : " with ", plain ? "" : e.quantization, plain ? "" : " weights", e.device, e.num_pages,
-           e.page_size, m.load_seconds);
+    char weights[32] = "";
+    if (!um_streq(e.quantization, "none")) snprintf(weights, sizeof weights, " with %s weights", e.quantization);
+    um_log(UM_LOG_INFO, "%s is loaded (%s, %s%s on %s, %d pages of %d tokens), %.2f s", m.path, m.family, e.dtype,
+           weights, e.device, e.num_pages, e.page_size, m.load_seconds);
     um_log_flush(LOG_SECONDS); /* before the server says that the worker is up */
 }
 
