@@ -100,7 +100,7 @@ static __device__ __forceinline__ void request_keys(box b, const stream_args &a,
 
 /* ---- Scores and products ----------------------------------------------------------------------------------------- */
 
-/* Sets the values of keys that no row of the tile sees to zero. All threads that compute call it. */
+/* Zeroes the values whose keys are hidden from all rows of the tile. All computing threads call it. */
 template <int THREADS>
 static __device__ __forceinline__ void clear_values(const um_cu_cta &c, char *values, int32_t first) {
     constexpr int EACH = THREADS / UM_CU_GROUP, PIECES = PART_BYTES / UM_CU_GROUP / 16 / EACH; /* of 16 bytes */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# --quantization: memory, what is printed, devices and values that are refused.
+# --quantization: the foreseen memory, the printed types, and the refusal of GPUs and of unknown values.
 source tests/cli/claims.bash
 source tests/gpu/gpu.bash
 gpu_program gpu
