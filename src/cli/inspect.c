@@ -19,7 +19,7 @@ typedef struct folder {
     char *path;
     um_tok *tok;   /* NULL: no readable tokenizer */
     um_chat *chat; /* NULL: no chat template */
-    um_safetensors *weights;
+    um_store *weights;
     um_arch arch;
     um_model *adapted; /* model with the adapters of --lora, without weights; or NULL */
     um_model *planned; /* model on an open device, without weights; NULL: --device was not given */
@@ -219,14 +219,14 @@ static void put_tokenizer(um_printer *s, const folder *f) {
 }
 
 static void put_weights(um_printer *s, const folder *f) {
-    size_t n = um_safetensors_count(f->weights);
+    size_t n = um_store_count(f->weights);
     int64_t elements = 0;
     const char *type = NULL;
     for (size_t i = 0; i < n; i++) {
-        const um_tensor *t = um_safetensors_at(f->weights, i);
+        const um_tensor *t = um_store_at(f->weights, i);
         elements += (int64_t)um_tensor_elements(t);
-        if (!type) type = um_safetensors_dtype(t);
-        else if (!um_streq(type, um_safetensors_dtype(t))) type = "mixed";
+        if (!type) type = um_store_type(t);
+        else if (!um_streq(type, um_store_type(t))) type = "mixed";
     }
     um_printer_group(s, "weights");
     um_printer_int(s, "tensors", (int64_t)n, NULL);
@@ -261,7 +261,7 @@ static um_status open_folder(folder *f, const um_config *c, um_err *err) {
     from.dir = f->path;
     /* Loaded here only for its error, which must come before warnings about missing files. */
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s && um_safetensors_open(&f->weights, f->path, &why)) um_warn("%s", why.msg);
+    if (!s && um_store_open(&f->weights, f->path, &why)) um_warn("%s", why.msg);
     if (!s && um_tok_open(&f->tok, f->path, &why)) um_warn("%s", why.msg);
     from.tok = f->tok;
     from.tensors = f->weights;
@@ -289,7 +289,7 @@ static bool is_given(const um_args *a, const char *name) {
 static void close_folder(folder *f) {
     um_model_close(f->planned);
     um_model_close(f->adapted);
-    um_safetensors_close(f->weights);
+    um_store_close(f->weights);
     um_chat_close(f->chat);
     um_tok_close(f->tok);
     um_free(f->path);

@@ -115,32 +115,31 @@ typedef struct conversion {
     char *to;
 } conversion;
 
-static float element(const um_tensor *t, size_t i) {
-    const char *p = (const char *)t->data + i * um_dtype_size(t->type);
-    float wide;
-    uint16_t half;
-    if (t->type == UM_F32) {
-        memcpy(&wide, p, sizeof wide);
-        return wide;
+/* Converts the elements [first, first + n) of a tensor. */
+static void convert(const um_tensor *t, size_t first, size_t n, um_dtype type, char *to) {
+    enum { PIECE = 1024 }; /* whole groups of every format */
+    float x[PIECE];
+    const size_t in = (size_t)um_tensor_in(t);
+    for (size_t at = 0, part; at < n; at += part) {
+        const size_t k = (first + at) % in;
+        part = UM_MIN(UM_MIN(n - at, in - k), (size_t)PIECE);
+        um_tensor_read(t, (int64_t)((first + at) / in), (int64_t)k, (int64_t)part, x);
+        if (type == UM_F32) memcpy(to + at * sizeof *x, x, part * sizeof *x);
+        else
+            for (size_t i = 0; i < part; i++) ((uint16_t *)to)[at + i] = um_f32_to_bf16(x[i]);
     }
-    memcpy(&half, p, sizeof half);
-    return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
 }
 
+/* Tasks are divided where groups of the tensor's format end. */
 static void convert_task(void *arg, int task, int thread) {
     (void)thread;
     const conversion *c = (const conversion *)arg;
-    const size_t from = c->n * (size_t)task / LOADING_TASKS, to = c->n * (size_t)(task + 1) / LOADING_TASKS;
-    const size_t size = um_dtype_size(c->type);
-    if (c->t->type == c->type) {
-        memcpy(c->to + from * size, (const char *)c->t->data + (c->first + from) * size, (to - from) * size);
-        return;
-    }
-    for (size_t i = from; i < to; i++) {
-        const float v = element(c->t, c->first + i);
-        if (c->type == UM_F32) ((float *)c->to)[i] = v;
-        else ((uint16_t *)c->to)[i] = um_f32_to_bf16(v);
-    }
+    const size_t size = um_dtype_size(c->type), unit = (size_t)um_tensor_format(c->t)->elements;
+    const size_t n = c->n / unit, from = n * (size_t)task / LOADING_TASKS * unit;
+    const size_t to = n * (size_t)(task + 1) / LOADING_TASKS * unit;
+    char *at = c->to + from * size;
+    if (c->t->type == c->type) memcpy(at, (const char *)c->t->data + (c->first + from) * size, (to - from) * size);
+    else convert(c->t, c->first + from, to - from, c->type, at);
 }
 
 /* Copies a tensor to the device through the staging buffers. The data of t has been read when it returns. */

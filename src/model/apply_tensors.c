@@ -28,7 +28,7 @@ static bool is_present(const checkpoint *c, const char *what, const char *const 
     return found;
 }
 
-void um_arch_apply_tensors(um_arch *a, const um_safetensors *s, const char *where) {
+void um_arch_apply_tensors(um_arch *a, const um_store *s, const char *where) {
     const um_tensor_names *n = a->family->names;
     const um_loader l = {.s = s, .strip = um_loader_strip(n, s)};
     const checkpoint c = {&l, a->n_layers, where};
@@ -48,7 +48,7 @@ void um_arch_apply_tensors(um_arch *a, const um_safetensors *s, const char *wher
     if (!a->tied_stated) a->tied = !um_loader_find(&l, n->head, 0, ".weight");
 }
 
-const um_family *um_family_by_tensors(const um_family *f, const um_safetensors *s) {
+const um_family *um_family_by_tensors(const um_family *f, const um_store *s) {
     const um_loader l = {.s = s, .strip = um_loader_strip(f->names, s)};
     if (!f->twin) return f;
     return !!um_loader_find(&l, f->names->q_norm, 0, ".weight") == f->stores_qk_norm ? f : f->twin;

@@ -95,27 +95,28 @@ um_status um_arch_read_ids(um_arch *a, const struct json_t *config, const char *
 /* ---- Weights (apply_tensors.c, tensors.c, load.c) ---- */
 
 /* Returns f or its twin: the family that the tensors in s belong to. */
-const um_family *um_family_by_tensors(const um_family *f, const um_safetensors *s);
+const um_family *um_family_by_tensors(const um_family *f, const um_store *s);
 /* Corrects the optional parts of `a` (norms of queries and keys, biases, a separate head) by the tensors that s holds.
  * When config.json states something else, the tensors win, and a warning that begins with `where` is logged. */
-void um_arch_apply_tensors(um_arch *a, const um_safetensors *s, const char *where);
+void um_arch_apply_tensors(um_arch *a, const um_store *s, const char *where);
 /* Checks that s holds every tensor of m->arch in the right shape, and that the adapters fit these tensors. */
-um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err);
+um_status um_model_check_names(struct um_model *m, const um_store *s, um_err *err);
 /* Does the checks of um_model_check_names. Counts m->n_params and m->stored_bytes, and warns of unused tensors. */
-um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err);
+um_status um_model_check(struct um_model *m, const um_store *s, um_err *err);
 /* Checks that the weights fit into the memory of the open device m->device, or into that of the host (memory.c).
  * Errors: UM_ENOMEM. */
 um_status um_model_check_memory(const struct um_model *m, const um_config *c, um_err *err);
 /* Loads the weights from s, which um_model_check has accepted, with m->ops to m->dev. `check` is a UM_CHECK_*: it
  * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
-um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t check, um_err *err);
-/* Stores the dtype that "auto" stands for: bf16 when the embedding is stored as bf16, else fp32. Errors: UM_EMODEL when
- * there is no embedding. */
-um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dtype *out, um_err *err);
+um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err);
+/* Stores the dtype that "auto" stands for: bf16 when the embedding is stored as bf16, fp32 when it is stored as other
+ * numbers, and the dtype of config.json when it has a format of its own. Errors: UM_EMODEL when there is no embedding.
+ */
+um_status um_model_stored_dtype(const um_arch *a, const um_store *s, um_dtype *out, um_err *err);
 /* Sets the parts of m->net that follow from m->arch and the tokenizer (model.c). */
 void um_model_describe(struct um_model *m);
 /* Opens the device and loads the weights and the rotary tables (model.c). um_model_describe must have been called. */
-um_status um_model_open_weights(struct um_model *m, const um_config *c, const um_safetensors *files, um_err *err);
+um_status um_model_open_weights(struct um_model *m, const um_config *c, const um_store *files, um_err *err);
 /* Frees the weights that um_model_load created, also when it failed. */
 void um_model_unload(struct um_model *m);
 

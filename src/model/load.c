@@ -135,7 +135,7 @@ static um_status load_ends(um_loader *l, um_err *err) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
         return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, m->weight_type, err);
     }
-    if (stored && l->check) l->used[um_safetensors_index(l->s, stored)] = true; /* some tools store a copy */
+    if (stored && l->check) l->used[um_store_index(l->s, stored)] = true; /* some tools store a copy */
     m->net.head = m->net.embed;
     return UM_OK;
 }
@@ -158,14 +158,14 @@ static um_status walk(um_loader *l, um_err *err) {
 
 static void warn_unused(const um_loader *l) {
     size_t n = 0, first = 0;
-    for (size_t i = um_safetensors_count(l->s); i-- > 0;) {
+    for (size_t i = um_store_count(l->s); i-- > 0;) {
         if (l->used[i]) continue;
         n++;
         first = i;
     }
     if (n)
         um_warn("%s: %zu tensors are not part of the %s architecture and are not used, the first is %s", l->m->path, n,
-                l->m->arch.family->name, um_safetensors_at(l->s, first)->name);
+                l->m->arch.family->name, um_store_at(l->s, first)->name);
 }
 
 /* ---- Functions of config.h --------------------------------------------------------------------------------------- */
@@ -176,14 +176,15 @@ um_status um_arch_tensors(const um_arch *a, um_tensor_fn fn, void *arg, um_err *
     return walk(&l, err);
 }
 
-um_status um_model_stored_dtype(const um_arch *a, const um_safetensors *s, um_dtype *out, um_err *err) {
+um_status um_model_stored_dtype(const um_arch *a, const um_store *s, um_dtype *out, um_err *err) {
     const um_tensor_names *n = a->family->names;
     const um_loader l = {.s = s, .strip = um_loader_strip(n, s)};
     const um_tensor *t = um_loader_find(&l, n->embed, 0, ".weight");
     if (!t)
         return um_fail(err, UM_EMODEL, "tensor %s.weight: expected [%d, %d] from config.json, but no file holds it",
                        n->embed, a->vocab, a->hidden);
-    *out = t->type == UM_BF16 ? UM_BF16 : UM_F32;
+    const bool is_narrow = t->type == UM_DTYPE_OTHER ? !um_streq(a->declared_dtype, "float32") : t->type == UM_BF16;
+    *out = is_narrow ? UM_BF16 : UM_F32;
     return UM_OK;
 }
 
@@ -194,9 +195,9 @@ static um_status check_adapters(const um_loader *l, um_err *err) {
     return s;
 }
 
-static um_status check_model(struct um_model *m, const um_safetensors *s, bool to_load, um_err *err) {
+static um_status check_model(struct um_model *m, const um_store *s, bool to_load, um_err *err) {
     um_loader l = {.m = m, .s = s, .check = true, .strip = um_loader_strip(m->arch.family->names, s)};
-    l.used = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1);
+    l.used = UM_NEW_ARRAY(bool, um_store_count(s) + 1);
     um_status st = walk(&l, err);
     if (!st) st = check_adapters(&l, err);
     m->stored_bytes = l.bytes;
@@ -206,13 +207,11 @@ static um_status check_model(struct um_model *m, const um_safetensors *s, bool t
     return st;
 }
 
-um_status um_model_check_names(struct um_model *m, const um_safetensors *s, um_err *err) {
+um_status um_model_check_names(struct um_model *m, const um_store *s, um_err *err) {
     return check_model(m, s, false, err);
 }
 
-um_status um_model_check(struct um_model *m, const um_safetensors *s, um_err *err) {
-    return check_model(m, s, true, err);
-}
+um_status um_model_check(struct um_model *m, const um_store *s, um_err *err) { return check_model(m, s, true, err); }
 
 /* Appends "name[row, column]" of the first value that is NaN or infinite. */
 static void print_first_bad(const um_loader *l, um_buf *out) {
@@ -256,19 +255,20 @@ static void log_end(const um_loader *l) {
     um_log(UM_LOG_INFO, "weights: %s in %.1f s", um_bytes_text(bytes, (double)l->m->weight_bytes), um_now() - l->start);
 }
 
-um_status um_model_load(struct um_model *m, const um_safetensors *s, int32_t check, um_err *err) {
+um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err) {
     um_loader l = {.m = m,
                    .s = s,
                    .strip = um_loader_strip(m->arch.family->names, s),
-                   .scan = check != UM_CHECK_OFF,
-                   .bad = UM_NEW_ARRAY(bool, um_safetensors_count(s) + 1)};
+                   .bad = UM_NEW_ARRAY(bool, um_store_count(s) + 1)};
     m->net.layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
     l.start = l.logged = um_now();
-    um_status st = walk(&l, err);
+    um_status st = check == UM_CHECK_OFF ? UM_OK : um_pool_new(&l.scan, 0, err);
+    if (!st) st = walk(&l, err);
     if (!st) st = report_bad(&l, check, err);
     if (!st) log_end(&l);
     for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);
     um_merge_end(&l);
+    um_pool_free(l.scan);
     um_free(l.bad);
     return st;
 }

@@ -16,8 +16,8 @@ extern "C" {
 
 typedef struct um_loader {
     struct um_model *m;
-    const um_safetensors *s; /* NULL in a walk without a checkpoint */
-    size_t strip;            /* length of the prefix "model." if this checkpoint omits it, else 0 */
+    const um_store *s; /* NULL in a walk without a checkpoint */
+    size_t strip;      /* length of the prefix "model." if this checkpoint omits it, else 0 */
 
     /* For the first walk. */
     bool check;    /* this is the first walk: check only, load nothing */
@@ -30,8 +30,8 @@ typedef struct um_loader {
     void *list_arg;
 
     /* For the second walk. */
-    bool scan; /* look for values that are NaN or infinite */
-    bool *bad; /* [count of s] tensors with such values */
+    um_pool *scan; /* looks for values that are NaN or infinite; NULL: nobody does */
+    bool *bad;     /* [count of s] tensors with such values */
     size_t n_bad_values, n_bad_tensors;
     const um_tensor *first_bad; /* the first such tensor in the order of the walk */
     size_t first_index;         /* index of the element in first_bad */
@@ -46,7 +46,7 @@ typedef struct um_tensor_part {
 } um_tensor_part;
 
 /* Returns 6, the length of "model.", when the checkpoint omits this prefix of the names, else 0. */
-size_t um_loader_strip(const um_tensor_names *names, const um_safetensors *s);
+size_t um_loader_strip(const um_tensor_names *names, const um_store *s);
 /* Returns the tensor of a layer by pattern and suffix (".weight", ".bias", ""), or NULL. */
 const um_tensor *um_loader_find(const um_loader *l, const char *pattern, int32_t layer, const char *suffix);
 /* Returns the tensor of an expert, or NULL. The pattern has a second %d for the number of the expert and includes the
@@ -60,8 +60,8 @@ void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t 
 void um_loader_log_progress(um_loader *l);
 
 /* Returns the number of values of t that are NaN or infinite (finite.c). If there are any, *first is the index of the
- * first. */
-size_t um_count_not_finite(const um_tensor *t, size_t *first);
+ * first. Uses the threads of the pool; NULL: the calling thread alone. */
+size_t um_count_not_finite(um_pool *pool, const um_tensor *t, size_t *first);
 
 /* The following functions check their tensors in the first walk, and load them in the second. */
 

@@ -124,16 +124,16 @@ static um_status check_pairs(um_lora *a, um_err *err) {
 }
 
 static um_status read_tensors(um_lora *a, um_err *err) {
-    const size_t n = um_safetensors_count(a->tensors);
+    const size_t n = um_store_count(a->tensors);
     if (!n) return um_fail(err, UM_EMODEL, "%s/%s holds no tensor", a->dir, UM_LORA_FILE);
     a->pair = UM_NEW_ARRAY(um_lora_pair, n);
     a->full = UM_NEW_ARRAY(um_lora_full, n);
     for (size_t i = 0; i < n; i++) {
-        const um_tensor *t = um_safetensors_at(a->tensors, i);
+        const um_tensor *t = um_store_at(a->tensors, i);
         const char *key = strip_key(t->name), *tail = strstr(key, ".lora_");
-        if (t->type == UM_DTYPE_OTHER)
+        if (!um_tensor_format(t))
             return um_fail(err, UM_EUNSUPPORTED, "%s/%s: tensor %s has type %s; unmask reads BF16, F16 and F32", a->dir,
-                           UM_LORA_FILE, t->name, um_safetensors_dtype(t));
+                           UM_LORA_FILE, t->name, um_store_type(t));
         um_status s = tail ? add_matrix(a, t, key, tail, err) : add_full(a, t, key, err);
         if (s) return s;
         a->n_params += (int64_t)um_tensor_elements(t);
@@ -164,7 +164,7 @@ static um_status open_files(um_lora *a, um_err *err) {
     um_status s = um_json_load(&root, config, err);
     if (!s) s = um_lora_config_parse(&a->config, root, config, err);
     if (!s && !um_file_exists(file)) s = fail_no_tensors(a, err);
-    if (!s) s = um_safetensors_open_file(&a->tensors, a->dir, UM_LORA_FILE, err);
+    if (!s) s = um_store_open_file(&a->tensors, a->dir, UM_LORA_FILE, err);
     if (!s) s = read_tensors(a, err);
     json_decref(root);
     um_free(config);
@@ -182,7 +182,7 @@ um_status um_lora_open(um_lora *a, const char *name, const char *dir, um_err *er
 }
 
 void um_lora_close_file(um_lora *a) {
-    um_safetensors_close(a->tensors);
+    um_store_close(a->tensors);
     a->tensors = NULL;
     a->n_pairs = a->n_full = 0;
 }
@@ -278,9 +278,9 @@ um_status um_lora_check_unused(const um_lora *a, const char *family, const char 
 }
 
 um_status um_lora_check_values(const um_lora *a, int32_t check, um_err *err) {
-    for (size_t i = 0; check != UM_CHECK_OFF && i < um_safetensors_count(a->tensors); i++) {
-        const um_tensor *t = um_safetensors_at(a->tensors, i);
-        size_t first, n = um_count_not_finite(t, &first);
+    for (size_t i = 0; check != UM_CHECK_OFF && i < um_store_count(a->tensors); i++) {
+        const um_tensor *t = um_store_at(a->tensors, i);
+        size_t first, n = um_count_not_finite(NULL, t, &first);
         if (!n) continue;
         if (check == UM_CHECK_ERROR)
             return um_fail(err, UM_EMODEL, "adapter %s: %zu values of tensor %s are NaN or infinite; fetch it again",

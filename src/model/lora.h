@@ -68,10 +68,10 @@ typedef struct um_lora_full {
 typedef struct um_lora {
     char *name, *dir;
     um_lora_config *config;
-    um_safetensors *tensors; /* NULL after um_lora_close_file; `pair` and `full` are then empty */
-    um_arena arena;          /* owns the paths and names below */
-    um_lora_pair *pair;      /* [n_pairs] sorted by path */
-    um_lora_full *full;      /* [n_full] */
+    um_store *tensors;  /* NULL after um_lora_close_file; `pair` and `full` are then empty */
+    um_arena arena;     /* owns the paths and names below */
+    um_lora_pair *pair; /* [n_pairs] sorted by path */
+    um_lora_full *full; /* [n_full] */
     size_t n_pairs, n_full;
     bool has_experts; /* at least one pair belongs to a routed expert */
     int64_t n_params;

@@ -193,7 +193,10 @@ um_status um_merge(um_loader *l, um_tensor *out, const um_tensor *base, const um
     }
     *out = *base;
     out->type = UM_F32;
+    out->format = NULL;
+    out->extra = NULL;
     out->data = w;
+    out->stays = false;
     um_free(b);
     um_free(a);
     um_free(transposed);

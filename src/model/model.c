@@ -10,7 +10,7 @@
 
 /* Sets the types of products from their names, which are choices of the options' rows. Without files, "auto" means the
  * type that config.json declares. */
-static um_status choose_types(um_model *m, const um_config *c, const um_safetensors *s, um_err *err) {
+static um_status choose_types(um_model *m, const um_config *c, const um_store *s, um_err *err) {
     um_status st = UM_OK;
     const bool is_auto = um_streq(c->dtype, "auto");
     m->dtype = um_streq(is_auto ? m->arch.declared_dtype : c->dtype, "bfloat16") ? UM_BF16 : UM_F32;
@@ -136,11 +136,11 @@ void um_model_describe(um_model *m) {
 /* Cheap checks come first: the configuration, then the tokenizer and the ids that both name, then the names and shapes
  * of the tensors, and the weights last. The configuration is read before the tokenizer so that an autoregressive model
  * is reported as such, and not for a difference in its tokenizer. */
-static um_status open_facts(um_model *m, const um_config *c, bool weights, um_safetensors **files, um_err *err) {
+static um_status open_facts(um_model *m, const um_config *c, bool weights, um_store **files, um_err *err) {
     um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
     um_status s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_tok_open(&m->tok, m->path, err);
-    if (!s) s = um_safetensors_open(files, m->path, err);
+    if (!s) s = um_store_open(files, m->path, err);
     if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* config.json then decides on the optional tensors */
     from.tok = m->tok;
     from.tensors = *files;
@@ -153,7 +153,7 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_sa
     return s;
 }
 
-static um_status load(um_model *m, const um_safetensors *files, int32_t check, um_err *err) {
+static um_status load(um_model *m, const um_store *files, int32_t check, um_err *err) {
     um_status s = um_model_load(m, files, check, err);
     um_rotary *rotary = &m->net.rotary[0];
     if (!s) s = load_rotary(m, &rotary->cos, cos, err);
@@ -162,7 +162,7 @@ static um_status load(um_model *m, const um_safetensors *files, int32_t check, u
 
 /* All devices are opened and checked before the first weight is loaded, because loading can take minutes. The values of
  * the weights are checked once. */
-um_status um_model_open_weights(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+um_status um_model_open_weights(um_model *m, const um_config *c, const um_store *files, um_err *err) {
     um_status s = choose_types(m, c, files, err);
     if (!s) s = um_model_check(m, files, err);
     if (!s) s = choose_devices(m, c, err);
@@ -177,7 +177,7 @@ um_status um_model_open_weights(um_model *m, const um_config *c, const um_safete
 }
 
 /* Opens the devices of a model whose weights stay in their files. */
-static um_status open_devices(um_model *m, const um_config *c, const um_safetensors *files, um_err *err) {
+static um_status open_devices(um_model *m, const um_config *c, const um_store *files, um_err *err) {
     um_status s = choose_types(m, c, files, err);
     if (!s && files) s = um_model_check_names(m, files, err);
     if (!s) s = choose_devices(m, c, err);
@@ -186,7 +186,7 @@ static um_status open_devices(um_model *m, const um_config *c, const um_safetens
     return s;
 }
 
-um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
+um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_store *s, const char *lora,
                           bool merge, um_err *err) {
     um_model *m = UM_NEW(um_model);
     m->path = um_strdup(path);
@@ -209,7 +209,7 @@ static um_status open_model(um_model **out, const um_config *c, extent how_far, 
     um_status checked = um_config_check(c, err);
     if (checked) return checked;
     um_model *m = UM_NEW(um_model);
-    um_safetensors *files = NULL;
+    um_store *files = NULL;
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
     if (!s) s = open_facts(m, c, how_far == OPEN_WEIGHTS, &files, err);
@@ -217,7 +217,7 @@ static um_status open_model(um_model **out, const um_config *c, extent how_far, 
     else if (!s) m->n_params = um_arch_params(&m->arch);
     if (!s && how_far == OPEN_DEVICE) s = open_devices(m, c, files, err);
     for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close_file(&m->lora[i]);
-    um_safetensors_close(files); /* the backend has copied the weights */
+    um_store_close(files); /* the backend has copied the weights */
     m->load_seconds = um_now() - start;
     if (s) {
         um_model_close(m);

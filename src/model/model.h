@@ -8,6 +8,7 @@
 #define UM_MODEL_H
 
 #include "base/base.h"
+#include "model/store.h"
 #include "ops/backend.h"
 #include "text/text.h"
 
@@ -30,7 +31,6 @@ typedef struct um_device_list {
 } um_device_list;
 
 typedef struct um_family um_family;
-typedef struct um_safetensors um_safetensors;
 
 /* The architecture of a model, as data. */
 typedef struct um_arch {
@@ -164,42 +164,6 @@ typedef um_status (*um_tensor_fn)(void *arg, const um_tensor *t, um_err *err);
  * first call that fails, with its status. */
 um_status um_arch_tensors(const um_arch *a, um_tensor_fn fn, void *arg, um_err *err);
 
-/* ---- safetensors (safetensors.c) ---- */
-/* The type of tensors that no operation reads (integers, 8-bit floats ...). */
-#define UM_DTYPE_OTHER ((um_dtype)255)
-/* Maps model.safetensors, or the shards of model.safetensors.index.json, in dir and checks every header. *out is
- * released with um_safetensors_close. Errors: UM_ENOENT (no weights, or a shard is missing), UM_EPARSE (the message
- * names file and tensor), UM_EMODEL (index and shards contradict each other), UM_EUNSUPPORTED (weights of another
- * format). */
-um_status um_safetensors_open(um_safetensors **out, const char *dir, um_err *err);
-/* Opens the single file dir/name. *out is released with um_safetensors_close. */
-um_status um_safetensors_open_file(um_safetensors **out, const char *dir, const char *name, um_err *err);
-/* Unmaps the files; their tensors are invalid afterwards. NULL is allowed. */
-void um_safetensors_close(um_safetensors *s);
-/* Returns the number of tensors. */
-size_t um_safetensors_count(const um_safetensors *s);
-/* Returns tensor i in [0, count), in the order of the names. */
-const um_tensor *um_safetensors_at(const um_safetensors *s, size_t i);
-/* Returns the tensor with this name, or NULL. */
-const um_tensor *um_safetensors_find(const um_safetensors *s, const char *name);
-/* Returns the index of t, a tensor of s, in um_safetensors_at. */
-size_t um_safetensors_index(const um_safetensors *s, const um_tensor *t);
-/* Returns the name of the file that contains t, a tensor of s, without its folder. */
-const char *um_safetensors_file(const um_safetensors *s, const um_tensor *t);
-/* Returns the element type of a tensor of um_safetensors as its file spells it ("BF16"). */
-const char *um_safetensors_dtype(const um_tensor *t);
-/* Tells the system that it may reclaim the memory of t, a tensor of s or some of its rows, which has been read. The
- * data stays readable; it is then read from the file again. */
-void um_safetensors_release(const um_safetensors *s, const um_tensor *t);
-/* Reads a file of n bytes from memory and adds its tensors to s. The caller keeps the bytes valid as long as s. */
-um_status um_safetensors_parse(um_safetensors *s, const uint8_t *data, size_t n, const char *path, um_err *err);
-/* Creates an empty set of tensors. It is released with um_safetensors_close. */
-um_safetensors *um_safetensors_new(void);
-/* Creates a set of the tensors t [n], whose data lie in the caller's memory. Copies the list with its names; the caller
- * keeps the data valid as long as *out, which is released with um_safetensors_close. `where` stands for the name of
- * their file in messages. Errors: UM_EMODEL when a name occurs twice. */
-um_status um_safetensors_list(um_safetensors **out, const um_tensor *t, size_t n, const char *where, um_err *err);
-
 /* ---- the loaded model ---- */
 struct um_model {
     char *path;
@@ -255,10 +219,10 @@ um_model *um_model_for(um_model *m, int32_t engine);
 /* The sources that um_arch_load reads. All but dir may be unset. */
 typedef struct um_arch_source {
     const char *dir;
-    const char *family;            /* name or alias from the user; NULL or "auto": recognise the family */
-    int32_t mask_id;               /* mask id from the user; -1: none */
-    const um_tok *tok;             /* NULL: values that only the tokenizer knows stay unset */
-    const um_safetensors *tensors; /* NULL: config.json decides on optional tensors */
+    const char *family;      /* name or alias from the user; NULL or "auto": recognise the family */
+    int32_t mask_id;         /* mask id from the user; -1: none */
+    const um_tok *tok;       /* NULL: values that only the tokenizer knows stay unset */
+    const um_store *tensors; /* NULL: config.json decides on optional tensors */
 } um_arch_source;
 /* Fills in arch from config.json, generation_config.json, the tokenizer and the names of the tensors. Reads no weights.
  * Does not change arch on an error. Errors: UM_ENOENT, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ERANGE (the user's
@@ -285,7 +249,7 @@ um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, 
 um_status um_model_open_device(um_model **out, const um_config *c, um_err *err);
 /* Opens adapters without loading weights and checks them against the tensors of a checkpoint. The result is for reading
  * `adapter` only. *out is released with um_model_close. */
-um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_safetensors *s, const char *lora,
+um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_store *s, const char *lora,
                           bool merge, um_err *err);
 /* The options that um_model_open reads, as rows over um_config (options.c). */
 extern const um_option um_model_options[];

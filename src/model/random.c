@@ -153,12 +153,12 @@ static void close_source(source *s) {
 static um_status load(um_model *m, const um_config *c, um_err *err) {
     um_config mine = *c;
     source s = {0};
-    um_safetensors *list = NULL;
+    um_store *list = NULL;
     mine.check_weights = UM_CHECK_OFF;
     um_status st = open_source(&s, &m->arch, err);
-    if (!st) st = um_safetensors_list(&list, s.tensor, s.n, "random weights", err);
+    if (!st) st = um_store_list(&list, s.tensor, s.n, "random weights", err);
     if (!st) st = um_model_open_weights(m, &mine, list, err);
-    um_safetensors_close(list);
+    um_store_close(list);
     close_source(&s); /* the backend has copied the weights */
     return st;
 }

@@ -6,11 +6,11 @@ enum { NAME_MAX_BYTES = UM_LORA_PATH_SIZE, PARTS_MAX = 3 };
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
-size_t um_loader_strip(const um_tensor_names *names, const um_safetensors *s) {
+size_t um_loader_strip(const um_tensor_names *names, const um_store *s) {
     char name[NAME_MAX_BYTES];
     snprintf(name, sizeof name, "%s.weight", names->embed);
-    if (um_safetensors_find(s, name) || strncmp(names->embed, "model.", 6)) return 0;
-    return um_safetensors_find(s, name + 6) ? 6 : 0;
+    if (um_store_find(s, name) || strncmp(names->embed, "model.", 6)) return 0;
+    return um_store_find(s, name + 6) ? 6 : 0;
 }
 
 /* Writes the pattern with the numbers of layer and expert in place of its %d, followed by the suffix. */
@@ -44,7 +44,7 @@ static const um_tensor *find(const um_loader *l, const char *pattern, int32_t la
     char name[NAME_MAX_BYTES];
     if (!l->s) return NULL;
     tensor_name(l, name, pattern, layer, expert, suffix);
-    return um_safetensors_find(l->s, name);
+    return um_store_find(l->s, name);
 }
 
 const um_tensor *um_loader_find(const um_loader *l, const char *pattern, int32_t layer, const char *suffix) {
@@ -72,12 +72,12 @@ static bool has_shape(const um_tensor *t, const shape *want) {
 /* Counts a tensor in the first walk. The tensor of a stack of experts is found once for each expert, and counted once.
  */
 static void count(um_loader *l, const um_tensor *t) {
-    bool *used = &l->used[um_safetensors_index(l->s, t)];
+    bool *used = &l->used[um_store_index(l->s, t)];
     size_t n = um_tensor_elements(t);
     if (*used) return;
     *used = true;
     l->m->n_params += (int64_t)n;
-    l->bytes += UM_MIN(um_weights_bytes((int64_t)n, t->type), um_weights_bytes((int64_t)n, l->m->weight_type));
+    if (!t->stays) l->bytes += UM_MIN(um_tensor_bytes(t), um_weights_bytes((int64_t)n, l->m->weight_type));
 }
 
 static um_status check_shape(const char *name, const um_tensor *t, const shape *want, const char *file, um_err *err) {
@@ -96,7 +96,7 @@ static um_status replace(um_loader *l, const char *name, const shape *want, um_t
     um_status s = check_shape(name, full->tensor, want, UM_LORA_FILE, err);
     full->used = true;
     *t = *full->tensor;
-    t->name = um_safetensors_find(l->s, name)->name;
+    t->name = um_store_find(l->s, name)->name;
     return s;
 }
 
@@ -109,18 +109,18 @@ static um_status list(const um_loader *l, const char *name, const shape *want, u
 /* Returns a tensor that must exist with the given shape. A walk without a checkpoint leaves *out as it is. */
 static um_status get(um_loader *l, const char *name, const shape *want, um_tensor *out, um_err *err) {
     if (l->list) return list(l, name, want, err);
-    const um_tensor *t = um_safetensors_find(l->s, name);
+    const um_tensor *t = um_store_find(l->s, name);
     if (!t) {
         char wanted[UM_SHAPE_TEXT];
         um_shape_print(wanted, want->dim, want->n);
         return um_fail(err, UM_EMODEL, "tensor %s: expected %s from config.json, but no file of %s holds it", name,
                        wanted, l->m->path);
     }
-    um_status s = check_shape(name, t, want, um_safetensors_file(l->s, t), err);
+    um_status s = check_shape(name, t, want, um_store_file(l->s, t), err);
     if (s) return s;
-    if (t->type == UM_DTYPE_OTHER)
-        return um_fail(err, UM_EUNSUPPORTED, "tensor %s in %s has type %s; unmask reads BF16, F16 and F32", name,
-                       um_safetensors_file(l->s, t), um_safetensors_dtype(t));
+    if (!um_tensor_format(t))
+        return um_fail(err, UM_EUNSUPPORTED, "tensor %s in %s has type %s, which unmask can't read", name,
+                       um_store_file(l->s, t), um_store_type(t));
     if (l->check) count(l, t);
     *out = *t;
     return replace(l, name, want, out, err);
@@ -128,19 +128,20 @@ static um_status get(um_loader *l, const char *name, const shape *want, um_tenso
 
 /* Counts NaN and infinite values in t, a tensor of the checkpoint or some of its rows. */
 static void check_finite(um_loader *l, const um_tensor *t) {
-    const um_tensor *whole = um_safetensors_find(l->s, t->name);
+    const um_tensor *whole = um_store_find(l->s, t->name);
     const char *from = t->data, *begin = whole->data;
-    size_t first, bytes = um_mul(um_tensor_elements(whole), um_dtype_size(whole->type));
-    if (!l->scan || from < begin || from >= begin + bytes) return; /* um_lora_check_values checks an adapter's tensor */
-    size_t n = um_count_not_finite(t, &first);
+    size_t first;
+    if (!l->scan || from < begin || from >= begin + um_tensor_bytes(whole))
+        return; /* um_lora_check_values checks an adapter's tensor */
+    size_t n = um_count_not_finite(l->scan, t, &first);
     if (!n) return;
-    bool *bad = &l->bad[um_safetensors_index(l->s, whole)];
+    bool *bad = &l->bad[um_store_index(l->s, whole)];
     if (!*bad) l->n_bad_tensors++;
     *bad = true;
     l->n_bad_values += n;
     if (l->first_bad) return;
     l->first_bad = whole;
-    l->first_index = first + (size_t)(from - begin) / um_dtype_size(t->type);
+    l->first_index = first + (size_t)(from - begin) / um_tensor_bytes(t) * um_tensor_elements(t);
 }
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
@@ -188,7 +189,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
     if (!s) s = l->m->backend->weight(l->m->device, out, part, n, type, err);
-    for (int i = 0; i < n; i++) um_safetensors_release(l->s, &t[i]);
+    for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
     if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
@@ -209,16 +210,6 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p,
     return pack(l, out, t, n, type, err);
 }
 
-/* Returns matrix i of a stack [n, rows, cols]. */
-static um_tensor slice(const um_tensor *stack, int32_t i) {
-    um_tensor t = *stack;
-    t.n_dims = 2;
-    t.dim[0] = stack->dim[1];
-    t.dim[1] = stack->dim[2];
-    t.data = (const char *)stack->data + (size_t)i * um_tensor_elements(&t) * um_dtype_size(t.type);
-    return t;
-}
-
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                          int32_t expert, bool stacked, um_err *err) {
     um_tensor t[PARTS_MAX];
@@ -229,7 +220,7 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
         um_status s = get(l, name, stacked ? &all : &one, &t[i], err);
         if (!s && l->check && !stacked) s = um_check_tensor_part(l, &p[i], cols, layer, expert, UM_MODULE_EXPERT, err);
         if (s) return s;
-        if (stacked && !l->check) t[i] = slice(&t[i], expert);
+        if (stacked && !l->check) t[i] = um_tensor_slice(&t[i], expert);
     }
     return pack(l, out, t, n, l->m->weight_type, err);
 }

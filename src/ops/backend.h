@@ -9,6 +9,7 @@
 #ifndef UM_OPS_BACKEND_H
 #define UM_OPS_BACKEND_H
 
+#include "ops/format.h"
 #include "ops/network.h"
 
 #ifdef __cplusplus
@@ -80,9 +81,9 @@ struct um_backend {
      * between passes. NULL: it can't be measured. Errors: UM_ENOMEM, UM_EDEVICE. */
     um_status (*limits)(um_device *d, um_device_limits *out, um_err *err);
 
-    /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards.
-     * type is the arithmetic of the products: the device's dtype, UM_Q8, UM_Q4, or UM_F32 for a layer that stays exact
-     * (routers). */
+    /* Copies the rows of `part` [n_parts] into one matrix; part i is [rows_i, in]. Their data may be freed afterwards,
+     * except data that stay (um_tensor): the matrix may use them where they lie. type is the arithmetic of the
+     * products: the device's dtype, UM_Q8, UM_Q4, or UM_F32 for a layer that stays exact (routers). */
     um_status (*weight)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_device *d, um_weight *w);
     size_t (*weight_bytes)(const um_weight *w); /* allocated memory */
@@ -142,12 +143,6 @@ const float *um_host_hidden(const um_forward *f);
 const um_kv *um_host_kv(const um_forward *f);
 /* Returns the number of threads of its passes. */
 int um_host_threads(const um_forward *f);
-
-/* ---- Tensors of a checkpoint (tensor.c) ---- */
-/* Returns the number of elements of t, 1 for a scalar. */
-size_t um_tensor_elements(const um_tensor *t);
-/* Converts all elements of t to fp32. The data of t may be unaligned. */
-void um_tensor_to_f32(const um_tensor *t, float *out);
 
 #ifdef __cplusplus
 }

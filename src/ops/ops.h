@@ -41,14 +41,20 @@ float um_f8_scale(const float *x, size_t n);
 /* Returns the stored code of an element of a vector in 8 bits: v / scale, or 0 when the scale is 0 or NaN. */
 uint8_t um_f8_code(float v, float scale);
 
-/* A tensor as the checkpoint stores it. data is borrowed, may be unaligned, and is valid while the model's files are
- * mapped. */
+/* The type of a tensor that does not store plain numbers. */
+#define UM_DTYPE_OTHER ((um_dtype)255)
+
+/* A tensor as the checkpoint stores it: matrices [rows, in], stacks of them [n, rows, in], vectors, scalars. data is
+ * borrowed, may be unaligned, and is valid while the model's files are mapped. */
 typedef struct um_tensor {
     const char *name;
-    um_dtype type;
+    um_dtype type; /* UM_F32, UM_BF16, UM_F16, or UM_DTYPE_OTHER */
     int32_t n_dims;
     int64_t dim[4];
     const void *data;
+    const struct um_format *format; /* of UM_DTYPE_OTHER (format.h); NULL: no operation reads the tensor */
+    const void *extra;              /* what the format needs besides the data, or NULL */
+    bool stays;                     /* the data outlive the device that loads the tensor */
 } um_tensor;
 
 typedef struct um_dev um_dev;       /* an instance of a table of operations */

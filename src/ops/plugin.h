@@ -24,8 +24,9 @@ typedef struct um_plugin {
     ((uint32_t)(sizeof(um_backend) +                                                                                   \
                 31 * (sizeof(um_network) +                                                                             \
                       31 * (sizeof(um_layer) +                                                                         \
-                            31 * (sizeof(um_batch) +                                                                   \
-                                  31 * (sizeof(um_row) + 31 * (sizeof(um_dev_config) + 31 * sizeof(um_profile))))))))
+                            31 * (sizeof(um_batch) + 31 * (sizeof(um_row) + 31 * (sizeof(um_dev_config) +              \
+                                                                                  31 * (sizeof(um_profile) +           \
+                                                                                        31 * sizeof(um_tensor)))))))))
 
 /* The name of the function of a plugin that returns its um_plugin. */
 #define UM_PLUGIN_SYMBOL "um_plugin_get"

@@ -8,10 +8,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static volatile uint8_t sink;
 
-static void touch(const um_safetensors *s) {
+static void touch(const um_store *s) {
     size_t total = 0;
-    for (size_t i = 0; i < um_safetensors_count(s); i++) {
-        const um_tensor *t = um_safetensors_at(s, i);
+    for (size_t i = 0; i < um_store_count(s); i++) {
+        const um_tensor *t = um_store_at(s, i);
         const size_t n = um_tensor_elements(t);
         const size_t bytes = t->type == UM_DTYPE_OTHER ? 0 : um_mul(n, um_dtype_size(t->type));
         char shape[UM_SHAPE_TEXT];
@@ -20,15 +20,15 @@ static void touch(const um_safetensors *s) {
         total += n;
         if (n && t->type == UM_DTYPE_OTHER) sink = ((const uint8_t *)t->data)[0];
         if (bytes) sink = ((const uint8_t *)t->data)[0] ^ ((const uint8_t *)t->data)[bytes - 1];
-        if (um_safetensors_find(s, t->name) != t) abort();
+        if (um_store_find(s, t->name) != t) abort();
     }
 }
 
 static void parse(const uint8_t *data, size_t n) {
-    um_safetensors *s = um_safetensors_new();
+    um_store *s = um_store_new();
     um_err err;
     if (!um_safetensors_parse(s, data, n, "fuzz", &err)) touch(s);
-    um_safetensors_close(s);
+    um_store_close(s);
 }
 
 /* Parses the input as a file, and as the header of a file with 64 bytes of data. In the second file the length of the

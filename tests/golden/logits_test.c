@@ -17,7 +17,7 @@ typedef struct recording {
     const char *name;
     json_t *json;
     um_map map;
-    um_safetensors *tensors;
+    um_store *tensors;
     int32_t block, prompt;
     bool is_d2f;
 } recording;
@@ -40,7 +40,7 @@ static void open_recording(recording *r, const char *name) {
     if (um_json_load(&r->json, path, &err)) fail_msg("%s", err.msg);
     snprintf(path, sizeof path, "build/data/golden/cases/%s.logits.safetensors", name);
     if (um_map_open(&r->map, path, &err)) fail_msg("%s", err.msg);
-    r->tensors = um_safetensors_new();
+    r->tensors = um_store_new();
     if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, &err)) fail_msg("%s", err.msg);
     json_t *engine = json_object_get(r->json, "engine");
     r->block = (int32_t)json_integer_value(json_object_get(engine, "block_size"));
@@ -50,7 +50,7 @@ static void open_recording(recording *r, const char *name) {
 }
 
 static void close_recording(recording *r) {
-    um_safetensors_close(r->tensors);
+    um_store_close(r->tensors);
     um_map_close(&r->map);
     json_decref(r->json);
 }
@@ -58,7 +58,7 @@ static void close_recording(recording *r) {
 static const um_tensor *recorded(const recording *r, int step, const char *what) {
     char name[32];
     snprintf(name, sizeof name, "step%d.%s", step, what);
-    const um_tensor *t = um_safetensors_find(r->tensors, name);
+    const um_tensor *t = um_store_find(r->tensors, name);
     assert_non_null(t);
     return t;
 }

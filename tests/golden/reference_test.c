@@ -19,7 +19,7 @@
 typedef struct folder {
     const char *name;
     um_map map;
-    um_safetensors *expected;
+    um_store *expected;
 } folder;
 
 /* A batch: consecutive sequences, each on pages of its own. */
@@ -43,12 +43,12 @@ static void open_folder(folder *f, const char *name, const char *expected) {
     *f = (folder){.name = name};
     snprintf(path, sizeof path, "build/data/reference/%s/expected.safetensors", expected);
     if (um_map_open(&f->map, path, &err)) fail_msg("%s", err.msg);
-    f->expected = um_safetensors_new();
+    f->expected = um_store_new();
     if (um_safetensors_parse(f->expected, f->map.data, f->map.size, path, &err)) fail_msg("%s", err.msg);
 }
 
 static void close_folder(folder *f) {
-    um_safetensors_close(f->expected);
+    um_store_close(f->expected);
     um_map_close(&f->map);
 }
 
@@ -56,7 +56,7 @@ static void close_folder(folder *f) {
 static const um_tensor *expected(const folder *f, const char *sequence, const char *what) {
     char name[64];
     snprintf(name, sizeof name, "%s.%s", sequence, what);
-    return um_safetensors_find(f->expected, name);
+    return um_store_find(f->expected, name);
 }
 
 static float float_at(const um_tensor *t, size_t i) {

@@ -23,7 +23,7 @@ static um_release find(const char *name, int32_t n_layers) {
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
 typedef struct listing {
-    const um_safetensors *files; /* tensors must be there in the same shape; NULL: nowhere */
+    const um_store *files; /* tensors must be there in the same shape; NULL: nowhere */
     int64_t tensors, elements;
 } listing;
 
@@ -33,7 +33,7 @@ static um_status count_tensor(void *arg, const um_tensor *t, um_err *err) {
     l->tensors++;
     l->elements += (int64_t)um_tensor_elements(t);
     if (!l->files) return UM_OK;
-    const um_tensor *stored = um_safetensors_find(l->files, t->name);
+    const um_tensor *stored = um_store_find(l->files, t->name);
     if (!stored) fail_msg("no release has the tensor %s", t->name);
     assert_int_equal(t->n_dims, stored->n_dims);
     assert_memory_equal(t->dim, stored->dim, (size_t)t->n_dims * sizeof t->dim[0]);
@@ -50,15 +50,15 @@ static void every_shape_has_the_tensors_of_its_release(void **state) {
         um_release r = find(json_string_value(json_object_get(facts, "config")), 0);
         char *dir = released_folder(root, releases, facts);
         const json_t *expect = json_object_get(facts, "expect");
-        um_safetensors *files;
+        um_store *files;
         um_err err = {0};
-        if (um_safetensors_open(&files, dir, &err)) fail_msg("%s", err.msg);
+        if (um_store_open(&files, dir, &err)) fail_msg("%s", err.msg);
         listing l = {.files = files};
         assert_int_equal(um_arch_tensors(&r.arch, count_tensor, &l, &err), UM_OK);
-        assert_int_equal(l.tensors, um_safetensors_count(files));
+        assert_int_equal(l.tensors, um_store_count(files));
         assert_int_equal(l.tensors, number(expect, "weights.tensors"));
         assert_int_equal(l.elements, number(expect, "sizes.parameters"));
-        um_safetensors_close(files);
+        um_store_close(files);
         um_release_free(&r);
         um_free(dir);
     }
@@ -257,10 +257,10 @@ static void write_weights_of(const zoo *z, const um_weights_options *o) {
     if (um_weights_write(z->dir, &z->arch, o, &err)) fail_msg("%s", err.msg);
 }
 
-static um_safetensors *open_weights(const zoo *z) {
-    um_safetensors *files;
+static um_store *open_weights(const zoo *z) {
+    um_store *files;
     um_err err = {0};
-    if (um_safetensors_open(&files, z->dir, &err)) fail_msg("%s", err.msg);
+    if (um_store_open(&files, z->dir, &err)) fail_msg("%s", err.msg);
     return files;
 }
 
@@ -281,9 +281,9 @@ static void norms_are_one_and_biases_are_not(void **state) {
     (void)state;
     zoo z = zoo_new(ZOO_DREAM);
     write_weights_of(&z, &one_file);
-    um_safetensors *files = open_weights(&z);
-    const um_tensor *norm = um_safetensors_find(files, "model.layers.1.input_layernorm.weight");
-    const um_tensor *bias = um_safetensors_find(files, "model.layers.1.self_attn.q_proj.bias");
+    um_store *files = open_weights(&z);
+    const um_tensor *norm = um_store_find(files, "model.layers.1.input_layernorm.weight");
+    const um_tensor *bias = um_store_find(files, "model.layers.1.self_attn.q_proj.bias");
     float one[64], value[64];
     memcpy(one, norm->data, sizeof one);
     memcpy(value, bias->data, sizeof value);
@@ -291,14 +291,14 @@ static void norms_are_one_and_biases_are_not(void **state) {
         assert_true(one[i] == 1);
         assert_true(fabsf(value[i]) < 0.1f);
     }
-    um_safetensors_close(files);
+    um_store_close(files);
     folder_free(z.dir);
 }
 
 /* Every tensor of a is in b with the same bytes. */
-static void assert_same_tensors(const um_safetensors *a, const um_safetensors *b) {
-    for (size_t i = 0; i < um_safetensors_count(a); i++) {
-        const um_tensor *t = um_safetensors_at(a, i), *same = um_safetensors_find(b, t->name);
+static void assert_same_tensors(const um_store *a, const um_store *b) {
+    for (size_t i = 0; i < um_store_count(a); i++) {
+        const um_tensor *t = um_store_at(a, i), *same = um_store_find(b, t->name);
         assert_non_null(same);
         assert_memory_equal(t->data, same->data, um_tensor_elements(t) * um_dtype_size(t->type));
     }
@@ -310,13 +310,13 @@ static void files_of_another_size_hold_the_same_weights(void **state) {
     const um_weights_options shards = {.type = UM_F32, .shard_bytes = 100000};
     write_weights_of(&whole, &one_file);
     write_weights_of(&cut, &shards);
-    um_safetensors *a = open_weights(&whole), *b = open_weights(&cut);
-    assert_string_equal(um_safetensors_file(a, um_safetensors_at(a, 0)), "model.safetensors");
-    assert_non_null(strstr(um_safetensors_file(b, um_safetensors_at(b, 0)), "-of-000"));
-    assert_int_equal(um_safetensors_count(a), um_safetensors_count(b));
+    um_store *a = open_weights(&whole), *b = open_weights(&cut);
+    assert_string_equal(um_store_file(a, um_store_at(a, 0)), "model.safetensors");
+    assert_non_null(strstr(um_store_file(b, um_store_at(b, 0)), "-of-000"));
+    assert_int_equal(um_store_count(a), um_store_count(b));
     assert_same_tensors(a, b);
-    um_safetensors_close(a);
-    um_safetensors_close(b);
+    um_store_close(a);
+    um_store_close(b);
     folder_free(whole.dir);
     folder_free(cut.dir);
 }
@@ -327,11 +327,11 @@ static void fewer_layers_have_the_weights_that_they_have_among_all(void **state)
     first.arch.n_layers = 1;
     write_weights_of(&all, &one_file);
     write_weights_of(&first, &one_file);
-    um_safetensors *a = open_weights(&first), *b = open_weights(&all);
-    assert_true(um_safetensors_count(a) < um_safetensors_count(b));
+    um_store *a = open_weights(&first), *b = open_weights(&all);
+    assert_true(um_store_count(a) < um_store_count(b));
     assert_same_tensors(a, b);
-    um_safetensors_close(a);
-    um_safetensors_close(b);
+    um_store_close(a);
+    um_store_close(b);
     folder_free(all.dir);
     folder_free(first.dir);
 }
@@ -343,11 +343,11 @@ static void another_seed_gives_other_weights(void **state) {
     other.seed = 1;
     write_weights_of(&one, &one_file);
     write_weights_of(&two, &other);
-    um_safetensors *a = open_weights(&one), *b = open_weights(&two);
-    const um_tensor *x = um_safetensors_find(a, "lm_head.weight"), *y = um_safetensors_find(b, "lm_head.weight");
+    um_store *a = open_weights(&one), *b = open_weights(&two);
+    const um_tensor *x = um_store_find(a, "lm_head.weight"), *y = um_store_find(b, "lm_head.weight");
     assert_memory_not_equal(x->data, y->data, um_tensor_elements(x) * sizeof(float));
-    um_safetensors_close(a);
-    um_safetensors_close(b);
+    um_store_close(a);
+    um_store_close(b);
     folder_free(one.dir);
     folder_free(two.dir);
 }

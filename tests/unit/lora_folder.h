@@ -70,12 +70,12 @@ static inline bool lora_is_named(const char *path, const char *leaves) {
 /* Pairs for every matrix of the checkpoint whose path holds `within` and ends in one of `leaves` ("q_proj|k_proj"). */
 static inline void lora_fit(lora_folder *a, const char *model, const char *within, const char *leaves, int rank,
                             double scale) {
-    um_safetensors *s;
+    um_store *s;
     um_err err = {0};
     const int before = a->n;
-    if (um_safetensors_open(&s, model, &err)) fail_msg("%s", err.msg);
-    for (size_t i = 0; i < um_safetensors_count(s); i++) {
-        const um_tensor *t = um_safetensors_at(s, i);
+    if (um_store_open(&s, model, &err)) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < um_store_count(s); i++) {
+        const um_tensor *t = um_store_at(s, i);
         char path[128];
         snprintf(path, sizeof path, "%s", t->name);
         char *end = strstr(path, ".weight");
@@ -84,7 +84,7 @@ static inline void lora_fit(lora_folder *a, const char *model, const char *withi
         if (strstr(path, within) && lora_is_named(path, leaves))
             lora_pair_put(a, path, (int)t->dim[0], (int)t->dim[1], rank, scale);
     }
-    um_safetensors_close(s);
+    um_store_close(s);
     assert_true(a->n > before);
 }
 
@@ -125,13 +125,13 @@ static inline char *lora_fold(const lora_folder *a, const char *model) {
     char *dir = folder_new(), *path = um_path_join(model, "model.safetensors");
     um_buf b = {0};
     um_err err = {0};
-    um_safetensors *s = um_safetensors_new();
+    um_store *s = um_store_new();
     assert_int_equal(um_file_read(path, (size_t)1 << 26, &b, NULL), UM_OK);
     if (um_safetensors_parse(s, (const uint8_t *)b.data, b.len, path, &err)) fail_msg("%s", err.msg);
     for (int i = 0; i < a->n; i++) {
         char name[160];
         snprintf(name, sizeof name, "%s.weight", a->pair[i].path);
-        const um_tensor *t = um_safetensors_find(s, name);
+        const um_tensor *t = um_store_find(s, name);
         assert_non_null(t);
         assert_int_equal(t->type, UM_F32);
         size_t n = (size_t)a->pair[i].rows * (size_t)a->pair[i].cols, at = (size_t)((const char *)t->data - b.data);
@@ -145,7 +145,7 @@ static inline char *lora_fold(const lora_folder *a, const char *model) {
     lora_copy_file(model, dir, "config.json");
     lora_copy_file(model, dir, "tokenizer.json");
     lora_copy_file(model, dir, "tokenizer_config.json");
-    um_safetensors_close(s);
+    um_store_close(s);
     um_buf_free(&b);
     um_free(path);
     return dir;

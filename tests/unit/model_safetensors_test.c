@@ -11,38 +11,38 @@
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
 
 /* Parses a file with this header (single quotes stand for double ones) and the 32 bytes of data 0, 1, 2, ... */
-static um_status parse(um_safetensors **out, um_buf *file, const char *header, um_err *err) {
+static um_status parse(um_store **out, um_buf *file, const char *header, um_err *err) {
     uint8_t data[32];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)i;
     char *text = quoted(header);
     safetensors_put(file, text, data, sizeof data);
     um_free(text);
-    *out = um_safetensors_new();
+    *out = um_store_new();
     return um_safetensors_parse(*out, (const uint8_t *)file->data, file->len, "x.safetensors", err);
 }
 
 static void rejects(const char *header, um_status want, const char *part) {
-    um_safetensors *s;
+    um_store *s;
     um_buf file = {0};
     um_err err = {0};
     assert_int_equal(parse(&s, &file, header, &err), want);
     assert_says(&err, "x.safetensors");
     assert_says(&err, part);
-    um_safetensors_close(s);
+    um_store_close(s);
     um_buf_free(&file);
 }
 
 static void rejects_bytes(const void *data, size_t n, const char *part) {
-    um_safetensors *s = um_safetensors_new();
+    um_store *s = um_store_new();
     um_err err = {0};
     assert_int_not_equal(um_safetensors_parse(s, data, n, "x.safetensors", &err), UM_OK);
     assert_says(&err, part);
-    um_safetensors_close(s);
+    um_store_close(s);
 }
 
 static void reads_name_type_shape_and_data(void **state) {
     (void)state;
-    um_safetensors *s;
+    um_store *s;
     um_buf file = {0};
     um_err err = {0};
     um_status st = parse(&s, &file,
@@ -51,36 +51,36 @@ static void reads_name_type_shape_and_data(void **state) {
                          "'a':{'dtype':'F32','shape':[4],'data_offsets':[0,16]}}",
                          &err);
     assert_int_equal(st, UM_OK);
-    assert_int_equal(um_safetensors_count(s), 2);
-    const um_tensor *b = um_safetensors_find(s, "b");
+    assert_int_equal(um_store_count(s), 2);
+    const um_tensor *b = um_store_find(s, "b");
     assert_non_null(b);
     assert_int_equal(b->type, UM_BF16);
     assert_int_equal(b->n_dims, 2);
     assert_int_equal(b->dim[0], 2);
     assert_int_equal(b->dim[1], 4);
     assert_int_equal(((const uint8_t *)b->data)[0], 16);
-    assert_ptr_equal(um_safetensors_at(s, um_safetensors_index(s, b)), b);
-    assert_string_equal(um_safetensors_file(s, b), "x.safetensors");
-    assert_null(um_safetensors_find(s, "__metadata__"));
-    um_safetensors_close(s);
+    assert_ptr_equal(um_store_at(s, um_store_index(s, b)), b);
+    assert_string_equal(um_store_file(s, b), "x.safetensors");
+    assert_null(um_store_find(s, "__metadata__"));
+    um_store_close(s);
     um_buf_free(&file);
 }
 
 static void accepts_a_file_without_tensors(void **state) {
     (void)state;
-    um_safetensors *s;
+    um_store *s;
     um_buf file = {0};
     um_err err = {0};
     assert_int_equal(parse(&s, &file, "{}", &err), UM_OK);
-    assert_int_equal(um_safetensors_count(s), 0);
-    assert_null(um_safetensors_find(s, "a"));
-    um_safetensors_close(s);
+    assert_int_equal(um_store_count(s), 0);
+    assert_null(um_store_find(s, "a"));
+    um_store_close(s);
     um_buf_free(&file);
 }
 
 static void lists_types_that_nothing_computes_with(void **state) {
     (void)state;
-    um_safetensors *s;
+    um_store *s;
     um_buf file = {0};
     um_err err = {0};
     assert_int_equal(parse(&s, &file,
@@ -88,9 +88,9 @@ static void lists_types_that_nothing_computes_with(void **state) {
                            "'n':{'dtype':'F4_NEW','shape':[2],'data_offsets':[16,17]}}",
                            &err),
                      UM_OK);
-    assert_true(um_safetensors_find(s, "i")->type == UM_DTYPE_OTHER);
-    assert_string_equal(um_safetensors_dtype(um_safetensors_find(s, "n")), "F4_NEW");
-    um_safetensors_close(s);
+    assert_true(um_store_find(s, "i")->type == UM_DTYPE_OTHER);
+    assert_string_equal(um_store_type(um_store_find(s, "n")), "F4_NEW");
+    um_store_close(s);
     um_buf_free(&file);
 }
 
@@ -136,17 +136,17 @@ static void rejects_shape_that_overflows(void **state) {
 
 static void reads_four_dimensions(void **state) {
     (void)state;
-    um_safetensors *s;
+    um_store *s;
     um_buf file = {0};
     um_err err = {0};
     char text[UM_SHAPE_TEXT];
     assert_int_equal(parse(&s, &file, "{'a':{'dtype':'F32','shape':[2,1,4,1],'data_offsets':[0,32]}}", &err), UM_OK);
-    const um_tensor *a = um_safetensors_find(s, "a");
+    const um_tensor *a = um_store_find(s, "a");
     assert_int_equal(a->n_dims, 4);
     assert_int_equal(um_tensor_elements(a), 8);
     um_shape_print(text, a->dim, a->n_dims);
     assert_string_equal(text, "[2, 1, 4, 1]");
-    um_safetensors_close(s);
+    um_store_close(s);
     um_buf_free(&file);
 }
 
@@ -212,9 +212,9 @@ static void write_index(const char *dir, const char *map) {
 }
 
 static void refuses_folder(const char *dir, um_status want, const char *part) {
-    um_safetensors *s;
+    um_store *s;
     um_err err = {0};
-    assert_int_equal(um_safetensors_open(&s, dir, &err), want);
+    assert_int_equal(um_store_open(&s, dir, &err), want);
     assert_null(s);
     assert_says(&err, part);
 }
@@ -222,15 +222,15 @@ static void refuses_folder(const char *dir, um_status want, const char *part) {
 static void opens_the_shards_of_an_index(void **state) {
     (void)state;
     char *dir = folder_new();
-    um_safetensors *s;
+    um_store *s;
     um_err err = {0};
     write_one(dir, "one.safetensors", "a");
     write_one(dir, "two.safetensors", "b");
     write_index(dir, "{'a':'one.safetensors','b':'two.safetensors'}");
-    assert_int_equal(um_safetensors_open(&s, dir, &err), UM_OK);
-    assert_int_equal(um_safetensors_count(s), 2);
-    assert_string_equal(um_safetensors_file(s, um_safetensors_find(s, "b")), "two.safetensors");
-    um_safetensors_close(s);
+    assert_int_equal(um_store_open(&s, dir, &err), UM_OK);
+    assert_int_equal(um_store_count(s), 2);
+    assert_string_equal(um_store_file(s, um_store_find(s, "b")), "two.safetensors");
+    um_store_close(s);
     folder_free(dir);
 }
 
@@ -250,19 +250,19 @@ static void names_a_missing_shard(void **state) {
 static void names_a_shard_that_the_index_leaves_out(void **state) {
     (void)state;
     char *dir = folder_new();
-    um_safetensors *s;
+    um_store *s;
     um_err err = {0};
     write_one(dir, "model-00001-of-00003.safetensors", "a");
     write_one(dir, "model-00003-of-00003.safetensors", "b");
     write_index(dir, "{'a':'model-00001-of-00003.safetensors','b':'model-00003-of-00003.safetensors'}");
     int old = catch_stderr(dir);
-    um_status st = um_safetensors_open(&s, dir, &err);
+    um_status st = um_store_open(&s, dir, &err);
     um_buf said = release_stderr(dir, old);
     assert_int_equal(st, UM_OK);
     assert_non_null(strstr(said.data, "names no tensor of model-00002-of-00003.safetensors"));
     assert_null(strstr(said.data, "model-00001"));
     um_buf_free(&said);
-    um_safetensors_close(s);
+    um_store_close(s);
     folder_free(dir);
 }
 
@@ -346,22 +346,22 @@ static void lists_tensors_that_lie_in_memory(void **state) {
     char name[] = "b";
     const um_tensor t[] = {{.name = name, .type = UM_BF16, .n_dims = 2, .dim = {2, 2}, .data = data},
                            {.name = "a", .type = UM_F32, .n_dims = 1, .dim = {1}, .data = data}};
-    um_safetensors *s;
+    um_store *s;
     um_err err = {0};
     (void)state;
-    assert_int_equal(um_safetensors_list(&s, t, 2, "memory", &err), UM_OK);
+    assert_int_equal(um_store_list(&s, t, 2, "memory", &err), UM_OK);
     name[0] = 'x'; /* the name was copied */
-    const um_tensor *b = um_safetensors_find(s, "b");
+    const um_tensor *b = um_store_find(s, "b");
     assert_non_null(b);
     assert_ptr_equal(b->data, data);
     assert_int_equal(b->dim[1], 2);
-    assert_string_equal(um_safetensors_at(s, 0)->name, "a");
-    assert_string_equal(um_safetensors_dtype(b), "BF16");
-    assert_string_equal(um_safetensors_file(s, b), "memory");
-    um_safetensors_release(s, b);
-    um_safetensors_close(s);
+    assert_string_equal(um_store_at(s, 0)->name, "a");
+    assert_string_equal(um_store_type(b), "BF16");
+    assert_string_equal(um_store_file(s, b), "memory");
+    um_store_release(s, b);
+    um_store_close(s);
     const um_tensor twice[] = {t[1], t[1]};
-    assert_int_equal(um_safetensors_list(&s, twice, 2, "memory", &err), UM_EMODEL);
+    assert_int_equal(um_store_list(&s, twice, 2, "memory", &err), UM_EMODEL);
     assert_says(&err, "stored twice");
     assert_null(s);
 }

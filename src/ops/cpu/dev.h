@@ -93,6 +93,7 @@ struct um_weight {
     bool exact;         /* the left operand is never rounded */
     size_t panel_bytes; /* size of a panel of UM_PANEL rows; the last panel is padded with zeros */
     unsigned char *panel;
+    bool is_borrowed; /* the panels are those of a file */
 };
 
 /* Returns the index of element (row, k) in a panel. In narrow types (bf16, 8 bits) the elements 2 i and 2 i + 1 of a
@@ -104,15 +105,6 @@ static inline size_t um_panel_at(um_dtype type, size_t row, size_t k) {
 /* Returns the bytes of a group of a q8 or q4 panel. */
 static inline size_t um_quant_panel_bytes(um_dtype type) {
     return type == UM_Q8 ? UM_Q8_PANEL_BYTES : UM_Q4_PANEL_BYTES;
-}
-/* Returns the index of the byte that holds element i of row `row` in a group of a q8 or q4 panel. */
-static inline size_t um_quant_at(um_dtype type, int row, int i) {
-    const int rows = type == UM_Q8 ? UM_PANEL : UM_PANEL / 2;
-    return (size_t)((i / 4 * rows + row % rows) * 4 + i % 4);
-}
-/* Returns the scales [UM_PANEL] of a group of a q8 or q4 panel. */
-static inline uint16_t *um_quant_scales(um_dtype type, const unsigned char *group) {
-    return (uint16_t *)(uintptr_t)(group + um_quant_panel_bytes(type)) - UM_PANEL;
 }
 
 /* Keys and values are stored in units of UM_PANEL slots, one unit per layer, KV head and run of slots (kv.c). The units

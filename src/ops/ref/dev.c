@@ -2,6 +2,7 @@
 #include "ops/ref/ref.h"
 
 #include "ops/expert_route.h"
+#include "ops/format.h"
 #include "ops/quantize.h"
 
 float um_ref_round(const um_dev *dev, float v) {
@@ -112,19 +113,6 @@ static void ref_buffer_free(um_dev *dev, void *p) {
     um_free(p);
 }
 
-/* Returns element i of a tensor, whose data may be unaligned. */
-static float tensor_get(const um_tensor *t, size_t i) {
-    const char *p = (const char *)t->data + i * um_dtype_size(t->type);
-    float wide;
-    uint16_t half;
-    if (t->type == UM_F32) {
-        memcpy(&wide, p, sizeof wide);
-        return wide;
-    }
-    memcpy(&half, p, sizeof half);
-    return t->type == UM_BF16 ? um_bf16_to_f32(half) : um_f16_to_f32(half);
-}
-
 static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type,
                             um_err *err) {
     int64_t rows = 0, in = part[0].dim[1];
@@ -139,9 +127,10 @@ static um_status ref_weight(um_dev *dev, um_weight **out, const um_tensor *part,
     *w = (um_weight){(int32_t)rows, (int32_t)in, data, type == UM_F32, type};
     float *to = w->data;
     for (int i = 0; i < n_parts; i++) {
-        size_t n = (size_t)(part[i].dim[0] * in);
-        for (size_t j = 0; j < n; j++)
-            *to++ = type == UM_BF16 ? um_ref_round(dev, tensor_get(&part[i], j)) : tensor_get(&part[i], j);
+        const size_t n = um_tensor_elements(&part[i]);
+        um_tensor_to_f32(&part[i], to);
+        for (size_t j = 0; j < n && type == UM_BF16; j++) to[j] = um_ref_round(dev, to[j]);
+        to += n;
     }
     for (int64_t r = 0; r < rows && um_is_quantized(type); r++) round_groups(type, w->data + r * in, w->in, false);
     *out = w;
