@@ -42,6 +42,8 @@ endif
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
+# Libraries of which only headers are used.
+HEADER_PACKAGES := libxxhash
 # Further libraries of the program, for its server.
 SERVER_PACKAGES := libevent_core libzmq
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
@@ -50,7 +52,7 @@ STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpth
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
-             -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
+             -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(HEADER_PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
 COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 # V=1 shows the commands.
 Q := $(if $(V),,@)
@@ -245,7 +247,7 @@ build/data/tokenizers: $(shell find tests/data/tokenizers)
 rewrite = mkdir -p $(@D); printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
 
 $(BUILD)/flags: FORCE
-	@pkg-config --exists --print-errors $(PACKAGES) $(SERVER_PACKAGES) || { echo "libraries are missing; run: make deps" >&2; exit 1; }
+	@pkg-config --exists --print-errors $(PACKAGES) $(HEADER_PACKAGES) $(SERVER_PACKAGES) || { echo "libraries are missing; run: make deps" >&2; exit 1; }
 	@$(call rewrite,$(COMPILE))
 
 $(BUILD)/gen/web-list: FORCE

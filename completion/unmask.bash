@@ -14,7 +14,7 @@ _unmask_models() {
     compgen -d -- "$1"
 }
 
-_unmask_commands='run chat generate eval inspect list tokenize bench serve worker health help'
+_unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health help'
 
 _unmask_options() {
     local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --threads --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
@@ -25,6 +25,7 @@ _unmask_options() {
     'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
+    'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
     'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
@@ -68,6 +69,12 @@ _unmask_value() {
     'eval --batch') reply='' ;;
     'eval --output') reply='FILE' ;;
     'eval --show-failures') reply='' ;;
+    'quantize --out') reply='DIR' ;;
+    'quantize --type') reply='q8 q4 bf16' ;;
+    'quantize --model') reply='DIR' ;;
+    'quantize --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
+    'quantize --mask-token-id') reply='' ;;
+    'quantize --lora') reply='' ;;
     'tokenize --model') reply='DIR' ;;
     'tokenize --special-in-content') reply='auto parse text strict reject' ;;
     'tokenize --system') reply='' ;;
@@ -92,7 +99,7 @@ _unmask_value() {
     'bench engine --svg') reply='FILE' ;;
     'bench engine --device') reply='cpu cuda cuda:N ref' ;;
     'bench engine --dtype') reply='auto float32 bfloat16' ;;
-    'bench engine --quantization') reply='none q8 q4' ;;
+    'bench engine --quantization') reply='auto none q8 q4' ;;
     'bench engine --threads') reply='' ;;
     'bench engine --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
     'bench engine --kv-cache-layout') reply='unified distinct' ;;
@@ -166,7 +173,7 @@ _unmask_value() {
     *' --device') reply='cpu cuda cuda:N ref' ;;
     *' --device-ids') reply='N' ;;
     *' --dtype') reply='auto float32 bfloat16' ;;
-    *' --quantization') reply='none q8 q4' ;;
+    *' --quantization') reply='auto none q8 q4' ;;
     *' --chat-template') reply='FILE' ;;
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
@@ -245,7 +252,7 @@ _unmask_words() {
     'inspect') echo 'DIR' ;;
     'list') echo 'families strategies samplers retentions options backends commands endpoints fields foreign' ;;
     'bench') echo 'serve' ;;
-    'help') echo 'run chat generate eval inspect list tokenize bench serve worker health help' ;;
+    'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health help' ;;
     esac
 }
 

@@ -178,8 +178,8 @@ typedef struct um_config {
     char device[512];               /* "cpu"; "cuda" (NVIDIA GPUs), "cuda:1" or "cuda:0,cuda:1"; "ref" (plain C) */
     char device_ids[256];           /* numbers of the GPUs of the engines, "0,1"; "auto" = those that `device` names */
     char dtype[16];                 /* type of weights and products: "auto", "float32", "bfloat16" */
-    char quantization[16];          /* how weights are stored: "none" (in dtype), "q8", "q4" (8- or 4-bit
-                                       integers with scales) */
+    char quantization[16];          /* how weights are kept: "none" (in dtype), "q8", "q4" (8- or 4-bit integers
+                                       with scales), "auto" (as the checkpoint stores them) */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
     int32_t check_weights;          /* UM_CHECK_*: what happens when weights are NaN or infinite */

@@ -34,6 +34,7 @@ rows() {
 		libjansson-dev library jansson
 		libpcre2-dev library libpcre2-8
 		libutf8proc-dev library libutf8proc
+		libxxhash-dev library libxxhash
 		libyaml-dev library yaml-0.1
 		libzmq3-dev library libzmq
 	END

@@ -218,21 +218,48 @@ static void put_tokenizer(um_printer *s, const folder *f) {
     um_printer_group_end(s);
 }
 
-static void put_weights(um_printer *s, const folder *f) {
-    size_t n = um_store_count(f->weights);
-    int64_t elements = 0;
-    const char *type = NULL;
-    for (size_t i = 0; i < n; i++) {
-        const um_tensor *t = um_store_at(f->weights, i);
-        elements += (int64_t)um_tensor_elements(t);
-        if (!type) type = um_store_type(t);
-        else if (!um_streq(type, um_store_type(t))) type = "mixed";
+/* The tensors of one type. */
+typedef struct stored_type {
+    const char *name;
+    int64_t tensors, elements;
+} stored_type;
+
+/* Counts the tensors of each type. Returns the number of types. */
+static size_t count_types(const um_store *weights, stored_type *of) {
+    size_t n = 0;
+    for (size_t i = 0; i < um_store_count(weights); i++) {
+        const um_tensor *t = um_store_at(weights, i);
+        const um_format *f = um_tensor_format(t);
+        const char *name = f ? f->name : um_store_type(t);
+        size_t k = 0;
+        while (k < n && !um_streq(of[k].name, name)) k++;
+        if (k == n) of[n++] = (stored_type){.name = name};
+        of[k].tensors++;
+        of[k].elements += (int64_t)um_tensor_elements(t);
     }
+    return n;
+}
+
+static void put_weights(um_printer *s, const folder *f) {
+    const size_t n = um_store_count(f->weights);
+    stored_type *of = UM_NEW_ARRAY(stored_type, n + 1);
+    const size_t n_types = count_types(f->weights, of);
+    int64_t elements = 0;
+    for (size_t i = 0; i < n_types; i++) elements += of[i].elements;
     um_printer_group(s, "weights");
     um_printer_int(s, "tensors", (int64_t)n, NULL);
     um_printer_int(s, "elements", elements, NULL);
-    um_printer_str(s, "stored_as", type);
+    um_printer_str(s, "stored_as", n_types == 1 ? of[0].name : n_types ? "mixed" : NULL);
+    um_printer_list(s, "types");
+    for (size_t i = 0; i < n_types; i++) {
+        um_printer_item(s, of[i].name, NULL);
+        um_printer_int(s, "tensors", of[i].tensors, NULL);
+        um_printer_int(s, "elements", of[i].elements, NULL);
+        um_printer_item_end(s);
+    }
+    um_printer_list_end(s);
     um_printer_group_end(s);
+    um_free(of);
 }
 
 static void put_adapters(um_printer *s, const um_model *m) {

@@ -109,6 +109,20 @@ um_status um_model_check_memory(const struct um_model *m, const um_config *c, um
 /* Loads the weights from s, which um_model_check has accepted, with m->ops to m->dev. `check` is a UM_CHECK_*: it
  * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
 um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err);
+/* Receives the parts t [n] of a matrix or a vector of the model. type is the type of the products with the matrix:
+ * UM_F32 for one that stays exact, UM_DTYPE_OTHER for a vector. The data are valid until it returns. */
+typedef um_status (*um_parts_fn)(void *arg, const um_tensor *t, int n, um_dtype type, um_err *err);
+/* Calls fn for every matrix and vector of the model, in the order of loading, before adapters are merged. Stacks of
+ * experts are whole, and are handed out once for each expert. */
+um_status um_model_list(struct um_model *m, const um_store *s, um_parts_fn fn, void *arg, um_err *err);
+/* The same with merged adapters and one matrix of a stack after the other, for the data. Errors: those of fn; UM_EMODEL
+ * for values that are NaN or infinite. */
+um_status um_model_hand_out(struct um_model *m, const um_store *s, um_parts_fn fn, void *arg, um_err *err);
+/* Opens a model with its files, without a device: *out and its m->files. *out is released with um_model_close. Errors:
+ * those of um_model_open. */
+um_status um_model_open_files(struct um_model **out, const um_config *c, um_err *err);
+/* Returns the type of products that suits most of the weights: UM_Q8, UM_Q4, or `dtype`. */
+um_dtype um_model_stored_product(const um_store *s, um_dtype dtype);
 /* Stores the dtype that "auto" stands for: bf16 when the embedding is stored as bf16, fp32 when it is stored as other
  * numbers, and the dtype of config.json when it has a format of its own. Errors: UM_EMODEL when there is no embedding.
  */

@@ -25,7 +25,7 @@ static um_status load_head_norm(um_loader *l, um_vector **out, const char *patte
 /* Loads the matrices `p` [n] as one linear layer, without its bias. */
 static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                              um_err *err) {
-    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, l->m->weight_type, err);
+    um_status s = um_load_matrix(l, &out->w, p, n, cols, layer, false, err);
     if (s) return s;
     return um_load_low_rank(l, &out->low_rank, p, n, cols, layer, UM_MODULE_LAYER, l->m->dtype, err);
 }
@@ -113,7 +113,7 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_tensor_part router = {a->family->names->router, a->route.n_experts},
                          bias = {router_bias_name(l, i), a->route.n_experts};
     um_low_rank **low_rank = &y->router.low_rank;
-    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, UM_F32, err);
+    um_status s = um_load_matrix(l, &y->router.w, &router, 1, a->hidden, i, true, err);
     if (!s) s = um_load_low_rank(l, low_rank, &router, 1, a->hidden, i, UM_MODULE_ROUTER, UM_F32, err);
     if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", err);
     if (!s) s = load_routed(l, y, i, err);
@@ -127,13 +127,13 @@ static um_status load_ends(um_loader *l, um_err *err) {
     struct um_model *m = l->m;
     const um_tensor_names *n = m->arch.family->names;
     const um_tensor_part embed = {n->embed, m->arch.vocab}, head = {n->head, m->arch.vocab};
-    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, m->weight_type, err);
+    um_status s = um_load_matrix(l, &m->net.embed, &embed, 1, m->arch.hidden, 0, false, err);
     if (!s) s = load_norm(l, &m->net.final_norm, &m->net.final_norm_bias, n->final_norm, 0, err);
     if (s) return s;
     const um_tensor *stored = um_loader_find(l, n->head, 0, ".weight");
     if (!m->arch.tied) {
         s = l->check ? um_check_tensor_part(l, &head, m->arch.hidden, 0, 0, UM_MODULE_HEAD, err) : UM_OK;
-        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, m->weight_type, err);
+        return s ? s : um_load_matrix(l, &m->net.head, &head, 1, m->arch.hidden, 0, false, err);
     }
     if (stored && l->check) l->used[um_store_index(l->s, stored)] = true; /* some tools store a copy */
     m->net.head = m->net.embed;
@@ -188,6 +188,18 @@ um_status um_model_stored_dtype(const um_arch *a, const um_store *s, um_dtype *o
     return UM_OK;
 }
 
+um_dtype um_model_stored_product(const um_store *s, um_dtype dtype) {
+    size_t q8 = 0, q4 = 0, other = 0;
+    for (size_t i = 0; i < um_store_count(s); i++) {
+        const um_tensor *t = um_store_at(s, i);
+        const um_format *f = um_tensor_format(t);
+        if (!f || t->n_dims < 2) continue;
+        size_t *n = f->product == UM_Q8 ? &q8 : f->product == UM_Q4 ? &q4 : &other;
+        *n += um_tensor_elements(t);
+    }
+    return q8 + q4 <= other ? dtype : q8 >= q4 ? UM_Q8 : UM_Q4;
+}
+
 static um_status check_adapters(const um_loader *l, um_err *err) {
     um_status s = UM_OK;
     for (int32_t i = 0; i < l->m->n_adapters && !s; i++)
@@ -195,8 +207,13 @@ static um_status check_adapters(const um_loader *l, um_err *err) {
     return s;
 }
 
+static um_loader loader_of(struct um_model *m, const um_store *s) {
+    return (um_loader){.m = m, .s = s, .strip = um_loader_strip(m->arch.family->names, s)};
+}
+
 static um_status check_model(struct um_model *m, const um_store *s, bool to_load, um_err *err) {
-    um_loader l = {.m = m, .s = s, .check = true, .strip = um_loader_strip(m->arch.family->names, s)};
+    um_loader l = loader_of(m, s);
+    l.check = true;
     l.used = UM_NEW_ARRAY(bool, um_store_count(s) + 1);
     um_status st = walk(&l, err);
     if (!st) st = check_adapters(&l, err);
@@ -255,22 +272,49 @@ static void log_end(const um_loader *l) {
     um_log(UM_LOG_INFO, "weights: %s in %.1f s", um_bytes_text(bytes, (double)l->m->weight_bytes), um_now() - l->start);
 }
 
-um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err) {
-    um_loader l = {.m = m,
-                   .s = s,
-                   .strip = um_loader_strip(m->arch.family->names, s),
-                   .bad = UM_NEW_ARRAY(bool, um_store_count(s) + 1)};
+/* Does the second walk, and reports values that are NaN or infinite. */
+static um_status walk_values(um_loader *l, int32_t check, um_err *err) {
+    struct um_model *m = l->m;
+    l->bad = UM_NEW_ARRAY(bool, um_store_count(l->s) + 1);
+    l->start = l->logged = um_now();
     m->net.layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
-    l.start = l.logged = um_now();
-    um_status st = check == UM_CHECK_OFF ? UM_OK : um_pool_new(&l.scan, 0, err);
-    if (!st) st = walk(&l, err);
-    if (!st) st = report_bad(&l, check, err);
+    um_status st = check == UM_CHECK_OFF ? UM_OK : um_pool_new(&l->scan, 0, err);
+    if (!st && check == UM_CHECK_ERROR) st = um_store_verify(l->s, l->scan, err);
+    if (!st) st = walk(l, err);
+    if (!st) st = report_bad(l, check, err);
+    um_merge_end(l);
+    um_pool_free(l->scan);
+    um_free(l->bad);
+    return st;
+}
+
+um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err) {
+    um_loader l = loader_of(m, s);
+    um_status st = walk_values(&l, check, err);
     if (!st) log_end(&l);
     for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);
-    um_merge_end(&l);
-    um_pool_free(l.scan);
-    um_free(l.bad);
     return st;
+}
+
+um_status um_model_list(struct um_model *m, const um_store *s, um_parts_fn fn, void *arg, um_err *err) {
+    const int64_t n_params = m->n_params; /* um_model_check has counted them */
+    um_loader l = loader_of(m, s);
+    l.check = true;
+    l.used = UM_NEW_ARRAY(bool, um_store_count(s) + 1);
+    l.sink = fn;
+    l.sink_arg = arg;
+    um_status st = walk(&l, err);
+    m->n_params = n_params;
+    um_buf_free(&l.leaves);
+    um_free(l.used);
+    return st;
+}
+
+um_status um_model_hand_out(struct um_model *m, const um_store *s, um_parts_fn fn, void *arg, um_err *err) {
+    um_loader l = loader_of(m, s);
+    l.sink = fn;
+    l.sink_arg = arg;
+    return walk_values(&l, UM_CHECK_ERROR, err);
 }
 
 static void free_weights(const struct um_model *m, um_weight **w, size_t n) {

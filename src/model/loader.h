@@ -25,6 +25,10 @@ typedef struct um_loader {
     size_t bytes;  /* bytes that the weights need at least */
     um_buf leaves; /* with adapters: last words of the paths of linear layers, "q_proj, k_proj", for a message */
 
+    /* For walks that hand the tensors to somebody else than a backend. */
+    um_parts_fn sink;
+    void *sink_arg;
+
     /* For a walk without a checkpoint. */
     um_tensor_fn list; /* receives each tensor */
     void *list_arg;
@@ -68,10 +72,10 @@ size_t um_count_not_finite(um_pool *pool, const um_tensor *t, size_t *first);
 /* Loads the vectors `p` [n], concatenated, as fp32. */
 um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p, int n, int32_t layer,
                          const char *suffix, um_err *err);
-/* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. `type` is the type of the
- * products. */
+/* Loads the matrices `p` [n], one below the other, as one matrix. All have `cols` columns. exact: products with it
+ * round nothing. */
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         um_dtype type, um_err *err);
+                         bool exact, um_err *err);
 /* Loads the matrices `p` [n] of one expert as um_load_matrix does. The patterns are complete names: of the expert's own
  * tensors or, when `stacked`, of tensors [E, rows, cols] that hold all experts. */
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,

@@ -16,6 +16,8 @@ static um_status choose_types(um_model *m, const um_config *c, const um_store *s
     m->dtype = um_streq(is_auto ? m->arch.declared_dtype : c->dtype, "bfloat16") ? UM_BF16 : UM_F32;
     if (is_auto && s) st = um_model_stored_dtype(&m->arch, s, &m->dtype, err);
     m->weight_type = um_streq(c->quantization, "q8") ? UM_Q8 : um_streq(c->quantization, "q4") ? UM_Q4 : m->dtype;
+    m->has_own_types = um_streq(c->quantization, "auto") && s;
+    if (m->has_own_types) m->weight_type = um_model_stored_product(s, m->dtype);
     return st;
 }
 
@@ -63,9 +65,13 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     if (s) return s;
     m->devices = list;
     m->backend = m->devices.backend;
-    if (um_is_quantized(m->weight_type) && !um_backend_is_host(m->backend))
-        return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
-                             c->device);
+    if (!um_backend_is_host(m->backend)) {
+        if (um_is_quantized(m->weight_type) && !m->has_own_types)
+            return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
+                                 c->device);
+        m->weight_type = m->dtype;
+        m->has_own_types = false;
+    }
     m->net.rank_max = m->merged ? 0 : m->rank_max;
     m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;
     for (int32_t i = 0; i < m->devices.n; i++) {
@@ -186,6 +192,12 @@ static um_status open_devices(um_model *m, const um_config *c, const um_store *f
     return s;
 }
 
+/* Checks a model whose weights are read later. */
+static um_status check_files(um_model *m, const um_config *c, const um_store *files, um_err *err) {
+    um_status s = choose_types(m, c, files, err);
+    return s ? s : um_model_check(m, files, err);
+}
+
 um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, const um_store *s, const char *lora,
                           bool merge, um_err *err) {
     um_model *m = UM_NEW(um_model);
@@ -202,7 +214,7 @@ um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, co
 }
 
 /* How much of a model is opened. */
-typedef enum { OPEN_TEXT, OPEN_DEVICE, OPEN_WEIGHTS } extent;
+typedef enum { OPEN_TEXT, OPEN_DEVICE, OPEN_FILES, OPEN_WEIGHTS } extent;
 
 static um_status open_model(um_model **out, const um_config *c, extent how_far, um_err *err) {
     *out = NULL;
@@ -212,12 +224,14 @@ static um_status open_model(um_model **out, const um_config *c, extent how_far, 
     um_store *files = NULL;
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
-    if (!s) s = open_facts(m, c, how_far == OPEN_WEIGHTS, &files, err);
+    if (!s) s = open_facts(m, c, how_far >= OPEN_FILES, &files, err);
     if (!s && how_far == OPEN_WEIGHTS) s = um_model_open_weights(m, c, files, err);
-    else if (!s) m->n_params = um_arch_params(&m->arch);
+    else if (!s && how_far != OPEN_FILES) m->n_params = um_arch_params(&m->arch);
     if (!s && how_far == OPEN_DEVICE) s = open_devices(m, c, files, err);
-    for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close_file(&m->lora[i]);
-    um_store_close(files); /* the backend has copied the weights */
+    if (!s && how_far == OPEN_FILES) s = check_files(m, c, files, err);
+    for (int32_t i = 0; i < m->n_adapters && how_far != OPEN_FILES; i++) um_lora_close_file(&m->lora[i]);
+    if (!s && (how_far == OPEN_FILES || (how_far == OPEN_WEIGHTS && um_store_stays(files)))) m->files = files;
+    else um_store_close(files); /* the backend has copied the weights */
     m->load_seconds = um_now() - start;
     if (s) {
         um_model_close(m);
@@ -239,6 +253,10 @@ um_status um_model_open_device(um_model **out, const um_config *c, um_err *err) 
     return open_model(out, c, OPEN_DEVICE, err);
 }
 
+um_status um_model_open_files(um_model **out, const um_config *c, um_err *err) {
+    return open_model(out, c, OPEN_FILES, err);
+}
+
 static void close_device(um_model *m) {
     if (!m->device) return;
     um_model_unload(m);
@@ -253,6 +271,7 @@ void um_model_close(um_model *m) {
         um_free(m->on[i]);
     }
     close_device(m);
+    um_store_close(m->files);
     um_adapters_close(m);
     um_chat_close(m->chat);
     um_tok_close(m->tok);

@@ -177,7 +177,9 @@ struct um_model {
     um_network net;
     int32_t max_tokens; /* the largest pass that the device was opened for */
     um_dtype dtype;
-    um_dtype weight_type; /* type of the products of matrices: dtype, UM_Q8 or UM_Q4 */
+    um_dtype weight_type; /* type of the products of most matrices: dtype, UM_Q8 or UM_Q4 */
+    bool has_own_types;   /* the format of each stored matrix decides on its type */
+    um_store *files;      /* the weights' files, while weights use them where they lie; else NULL */
     int64_t n_params;
     size_t weight_bytes;  /* on this device */
     size_t adapter_bytes; /* of the adapters that requests can choose, in dtype */

@@ -18,10 +18,10 @@ const um_option um_model_options[] = {
      "numbers of the GPUs of --device cuda, one for each engine: 0,2 means cuda:0,cuda:2"},
     {"dtype", NULL, UM_OPT_NAME, C(dtype), 0, 0, "auto|float32|bfloat16", "auto", NULL, "TYPE", "Model",
      "number type of matrix products; auto means the type of the stored weights"},
-    {"quantization", NULL, UM_OPT_NAME, C(quantization), 0, 0, "none|q8|q4", "none", NULL, "TYPE", "Model",
-     "how the weights are stored; q8 and q4 round them to integers of 8 or 4 bits with a scale for each 32 when they "
-     "are "
-     "loaded: a half or a quarter of the memory of bfloat16, and faster products with few rows (devices cpu and ref)"},
+    {"quantization", NULL, UM_OPT_NAME, C(quantization), 0, 0, "auto|none|q8|q4", "auto", NULL, "TYPE", "Model",
+     "how the weights are kept; q8 and q4 round them to integers of 8 or 4 bits with a scale for each 32: a half or a "
+     "quarter of the memory of bfloat16, and faster products with few rows (devices cpu and ref); auto keeps them as "
+     "the checkpoint stores them; none keeps or converts them to --dtype"},
     {"deterministic", NULL, UM_OPT_BOOL, C(deterministic), 0, 0, NULL, "true", NULL, NULL, "Model",
      "keep answers independent of the other requests in a step; with --no-deterministic a GPU may use faster products "
      "whose order of sums depends on those requests"},
@@ -34,7 +34,8 @@ const um_option um_model_options[] = {
      "of users and tools (text) or in nearly all messages (strict), or refuse the request (reject); auto means text "
      "for messages and parse for raw prompts"},
     {"check_weights", NULL, UM_OPT_CHOICE, C(check_weights), 0, 0, "off|warn|error", "warn", NULL, "WHAT", "Model",
-     "what to do about weights that are NaN or infinite: nothing, warn, or refuse to load"},
+     "what to do about weights that are NaN or infinite: nothing, warn, or refuse to load; error also compares the "
+     "checksums of packed folders"},
     {"lora", "lora_path,lora_modules", UM_OPT_STR, C(lora), 0, 0, NULL, NULL, NULL, "NAME=DIR,...", "Model",
      "LoRA adapters to load, as folders in PEFT's format; without NAME= the name is the last part of the path"},
     {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, C(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",

@@ -198,8 +198,10 @@ static um_status check_length(const uint8_t *data, size_t n, const char *path, s
     return UM_OK;
 }
 
-um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const char *path, um_err *err) {
+um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const char *path, json_t **metadata,
+                               um_err *err) {
     size_t header_n = 0;
+    if (metadata) *metadata = NULL;
     um_status st = check_length(data, n, path, &header_n, err);
     if (st) return st;
     um_store_begin_file(s, path);
@@ -210,6 +212,7 @@ um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const
     header h = {path, data + 8 + header_n, n - 8 - header_n};
     if (json_is_object(root)) st = read_entries(s, root, &h, err);
     else st = um_fail(err, UM_EPARSE, "%s: the header must be a JSON object", path);
+    if (!st && metadata) *metadata = json_incref(json_object_get(root, "__metadata__"));
     json_decref(root);
     return st;
 }

@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 typedef struct entry {
     um_tensor tensor;              /* first member, so that a pointer to a um_tensor of a store is one to its entry */
     char type[UM_STORE_TYPE_SIZE]; /* as spelled in the file */
     int32_t file;
+    bool has_checksum;
+    uint64_t checksum; /* XXH3-64 of the data */
 } entry;
 
 typedef struct file {
@@ -95,6 +99,59 @@ um_status um_store_list(um_store **out, const um_tensor *t, size_t n, const char
     return st;
 }
 
+um_tensor *um_store_edit(um_store *s, size_t i) {
+    assert(i < s->n);
+    return &s->entry[i].tensor;
+}
+
+void um_store_set_checksum(um_store *s, size_t i, uint64_t checksum) {
+    assert(i < s->n);
+    s->entry[i].has_checksum = true;
+    s->entry[i].checksum = checksum;
+}
+
+/* ---- Checksums --------------------------------------------------------------------------------------------------- */
+
+enum { DAMAGED_NAMED = 4 }; /* a message lists at most this many damaged tensors */
+
+typedef struct verification {
+    const um_store *s;
+    bool *is_damaged; /* [n of s] */
+} verification;
+
+static void verify_task(void *arg, int i, int thread) {
+    (void)thread;
+    const verification *v = (const verification *)arg;
+    const entry *e = &v->s->entry[i];
+    const size_t bytes = e->has_checksum ? um_tensor_bytes(&e->tensor) : 0;
+    v->is_damaged[i] = e->has_checksum && XXH3_64bits(e->tensor.data, bytes) != e->checksum;
+}
+
+static um_status report_damaged(const verification *v, um_err *err) {
+    um_buf names = {0};
+    const char *path = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < v->s->n; i++) {
+        if (!v->is_damaged[i]) continue;
+        path = v->s->file[v->s->entry[i].file].path;
+        if (n++ < DAMAGED_NAMED) um_buf_printf(&names, "%s%s", n > 1 ? ", " : "", v->s->entry[i].tensor.name);
+    }
+    if (!n) return UM_OK;
+    if (n > DAMAGED_NAMED) um_buf_printf(&names, " and %zu more", n - DAMAGED_NAMED);
+    um_status s = um_fail(err, UM_EMODEL, "%s is damaged: the checksums of these tensors are wrong: %s; make it again",
+                          path, names.data);
+    um_buf_free(&names);
+    return s;
+}
+
+um_status um_store_verify(const um_store *s, um_pool *pool, um_err *err) {
+    const verification v = {s, UM_NEW_ARRAY(bool, s->n + 1)};
+    um_pool_run(pool, verify_task, (void *)(uintptr_t)&v, (int)s->n);
+    um_status st = report_damaged(&v, err);
+    um_free(v.is_damaged);
+    return st;
+}
+
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
 size_t um_store_count(const um_store *s) { return s->n; }
@@ -127,12 +184,18 @@ const char *um_store_file(const um_store *s, const um_tensor *t) {
     return slash ? slash + 1 : path;
 }
 
+bool um_store_stays(const um_store *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->entry[i].tensor.stays) return true;
+    return false;
+}
+
 const char *um_store_type(const um_tensor *t) { return ((const entry *)t)->type; }
 
 /* Without this, the mapped file would stay in memory in addition to the backend's copy until loading has ended. */
 void um_store_release(const um_store *s, const um_tensor *t) {
     const um_tensor *whole = um_store_find(s, t->name);
-    if (!whole || !file_of(s, whole)->map.data) return;
+    if (!whole || t->stays || !file_of(s, whole)->map.data) return;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)t->data;
     const uintptr_t first = UM_CEIL_DIV(from, page) * page, last = (from + um_tensor_bytes(t)) / page * page;
     if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);

@@ -13,10 +13,10 @@ extern "C" {
 
 typedef struct um_store um_store;
 
-/* Opens the weights of a checkpoint: the safetensors of a folder (model.safetensors, or the shards of
- * model.safetensors.index.json). *out is released with um_store_close. Errors: UM_ENOENT (no weights, or a shard is
- * missing), UM_EPARSE (the message names file and tensor), UM_EMODEL (index and shards contradict each other),
- * UM_EUNSUPPORTED (weights of another kind). */
+/* Opens the weights of a checkpoint: those of a packed folder (packed.h), else the safetensors of a folder
+ * (model.safetensors, or the shards of model.safetensors.index.json). *out is released with um_store_close. Errors:
+ * UM_ENOENT (no weights, or a shard is missing), UM_EPARSE (the message names file and tensor), UM_EMODEL (index and
+ * shards contradict each other), UM_EUNSUPPORTED (weights of another kind). */
 um_status um_store_open(um_store **out, const char *path, um_err *err);
 /* Opens the single safetensors file dir/name. *out is released with um_store_close. */
 um_status um_store_open_file(um_store **out, const char *dir, const char *name, um_err *err);
@@ -39,6 +39,11 @@ size_t um_store_index(const um_store *s, const um_tensor *t);
 const char *um_store_file(const um_store *s, const um_tensor *t);
 /* Returns the element type of a tensor of a store as its file spells it ("BF16"). */
 const char *um_store_type(const um_tensor *t);
+/* Returns whether tensors of s stay in place (um_tensor): then s must outlive the weights. */
+bool um_store_stays(const um_store *s);
+/* Computes the checksums of all tensors that have one, in the threads of the pool, and compares them. Reads all of the
+ * data. Errors: UM_EMODEL; the message names the damaged tensors. */
+um_status um_store_verify(const um_store *s, um_pool *pool, um_err *err);
 /* Tells the system that it may reclaim the memory of t, a tensor of s or some of its rows, which has been read. The
  * data stays readable; it is then read from the file again. */
 void um_store_release(const um_store *s, const um_tensor *t);
@@ -59,13 +64,19 @@ um_tensor *um_store_add(um_store *s, const char *name, const char *type);
 um_status um_store_sort(um_store *s, um_err *err);
 /* Returns memory that lives as long as the store, for what tensors point to. */
 um_arena *um_store_arena(um_store *s);
+/* Returns tensor i of um_store_at for changes of all but its name. */
+um_tensor *um_store_edit(um_store *s, size_t i);
+/* Sets the checksum of a tensor, XXH3-64 of its data. */
+void um_store_set_checksum(um_store *s, size_t i, uint64_t checksum);
 /* Returns whether the file with this path contains t, a tensor of s. */
 bool um_store_is_in(const um_store *s, const um_tensor *t, const char *path);
 
 /* ---- safetensors (safetensors.c) ---- */
 /* Reads a file of n bytes from memory and adds its tensors to s. The caller keeps the bytes valid as long as s.
- * Errors: UM_EPARSE, UM_ELIMIT. */
-um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const char *path, um_err *err);
+ * `metadata` may be NULL; it gets the texts of the header that are not tensors, for json_decref, or NULL when there are
+ * none. Errors: UM_EPARSE, UM_ELIMIT. */
+um_status um_safetensors_parse(um_store *s, const uint8_t *data, size_t n, const char *path, struct json_t **metadata,
+                               um_err *err);
 
 #ifdef __cplusplus
 }

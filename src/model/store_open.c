@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "model/packed.h"
 #include "model/store.h"
 
 #define SHARDS_MAX 4096
@@ -12,7 +13,7 @@ static um_status open_file(um_store *s, const char *dir, const char *name, um_er
     char *path = um_path_join(dir, name);
     um_map map = {0};
     um_status st = um_map_open(&map, path, err);
-    if (!st) st = um_safetensors_parse(s, map.data, map.size, path, err);
+    if (!st) st = um_safetensors_parse(s, map.data, map.size, path, NULL, err);
     if (!st) um_store_own_map(s, map);
     else um_map_close(&map);
     um_free(path);
@@ -162,7 +163,8 @@ um_status um_store_open(um_store **out, const char *dir, um_err *err) {
     um_store *s = um_store_new();
     char *single = um_path_join(dir, "model.safetensors"), *index = um_path_join(dir, "model.safetensors.index.json");
     um_status st;
-    if (um_file_exists(single)) st = open_file(s, dir, "model.safetensors", err);
+    if (um_packed_exists(dir)) st = um_packed_open(s, dir, err);
+    else if (um_file_exists(single)) st = open_file(s, dir, "model.safetensors", err);
     else if (um_file_exists(index)) st = open_index(s, dir, index, err);
     else st = fail_no_weights(dir, err);
     um_free(single);

@@ -1,6 +1,7 @@
 /* Finds and loads the tensors of a checkpoint. The family determines the name of each tensor, and config.json
  * determines its shape. When a tensor has another shape, the error names both shapes. */
 #include "model/loader.h"
+#include "ops/quantize.h"
 
 enum { NAME_MAX_BYTES = UM_LORA_PATH_SIZE, PARTS_MAX = 3 };
 
@@ -131,8 +132,8 @@ static void check_finite(um_loader *l, const um_tensor *t) {
     const um_tensor *whole = um_store_find(l->s, t->name);
     const char *from = t->data, *begin = whole->data;
     size_t first;
-    if (!l->scan || from < begin || from >= begin + um_tensor_bytes(whole))
-        return; /* um_lora_check_values checks an adapter's tensor */
+    /* um_lora_check_values checks an adapter's tensor, and a packed folder was checked when it was written. */
+    if (!l->scan || t->stays || from < begin || from >= begin + um_tensor_bytes(whole)) return;
     size_t n = um_count_not_finite(l->scan, t, &first);
     if (!n) return;
     bool *bad = &l->bad[um_store_index(l->s, whole)];
@@ -142,6 +143,12 @@ static void check_finite(um_loader *l, const um_tensor *t) {
     if (l->first_bad) return;
     l->first_bad = whole;
     l->first_index = first + (size_t)(from - begin) / um_tensor_bytes(t) * um_tensor_elements(t);
+}
+
+/* Hands tensors to the receiver of the walk. */
+static um_status hand_out(um_loader *l, const um_tensor *t, int n, um_dtype type, um_err *err) {
+    for (int i = 0; i < n && !l->check; i++) check_finite(l, &t[i]);
+    return l->sink(l->sink_arg, t, n, type, err);
 }
 
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
@@ -159,7 +166,8 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
         if (s) return s;
         total += (size_t)p[i].rows;
     }
-    if (l->check) return UM_OK;
+    if (l->check && !l->sink) return UM_OK;
+    if (l->sink) return hand_out(l, t, n, UM_DTYPE_OTHER, err);
     l->m->weight_bytes += total * sizeof(float);
     um_loader_log_progress(l);
     for (int i = 0; i < n; i++) check_finite(l, &t[i]);
@@ -176,29 +184,45 @@ static const um_lora_pair *find_pair(const um_loader *l, const um_tensor *t) {
     return um_lora_find(l->m->lora, path);
 }
 
+/* Returns the type of products with the matrices t [n]: the type of all weights or, when the checkpoint decides, the
+ * one that suits the formats of all of them. */
+static um_dtype product_type(const um_loader *l, const um_tensor *t, int n) {
+    um_dtype type = UM_Q4;
+    if (!l->m->has_own_types) return l->m->weight_type;
+    for (int i = 0; i < n; i++) {
+        const um_dtype suits = um_tensor_format(&t[i])->product;
+        if (!um_is_quantized(suits)) return l->m->dtype;
+        if (suits == UM_Q8) type = UM_Q8;
+    }
+    return type;
+}
+
 /* Lets the backend copy the matrices t [n], one below the other, after merging the adapter. */
-static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
+static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, bool exact, um_err *err) {
+    const um_dtype type = exact || l->list ? UM_F32 : product_type(l, t, n);
     um_tensor part[PARTS_MAX] = {0};
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
-    if (l->check) return UM_OK;
+    if (l->check) return l->sink ? l->sink(l->sink_arg, t, n, type, err) : UM_OK;
     for (int i = 0; i < n && !s; i++) {
-        check_finite(l, &t[i]);
+        if (!l->sink) check_finite(l, &t[i]);
         part[i] = t[i];
         pair[i] = find_pair(l, &t[i]);
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
-    if (!s) s = l->m->backend->weight(l->m->device, out, part, n, type, err);
+    if (!s && l->sink) s = hand_out(l, part, n, type, err);
+    else if (!s) s = l->m->backend->weight(l->m->device, out, part, n, type, err);
     for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
+    if (l->sink) return s;
     if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
     um_loader_log_progress(l);
     return s;
 }
 
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         um_dtype type, um_err *err) {
+                         bool exact, um_err *err) {
     um_tensor t[PARTS_MAX];
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
@@ -207,7 +231,7 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p,
         um_status s = get(l, name, &want, &t[i], err);
         if (s) return s;
     }
-    return pack(l, out, t, n, type, err);
+    return pack(l, out, t, n, exact, err);
 }
 
 um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
@@ -222,5 +246,5 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
         if (s) return s;
         if (stacked && !l->check) t[i] = um_tensor_slice(&t[i], expert);
     }
-    return pack(l, out, t, n, l->m->weight_type, err);
+    return pack(l, out, t, n, false, err);
 }

@@ -101,9 +101,8 @@ inspect_shows_family_rule_and_sizes() {
 inspect_counts_the_parameters_that_are_stored() {
     for m in build/data/golden/models/sdar build/data/golden/models/llada models/tiny-block; do
         try inspect --json "$m"
-        counted=$(grep -oE '"parameters":[0-9]+' "$work/out" | cut -d: -f2)
-        stored=$(grep -oE '"elements":[0-9]+' "$work/out" | cut -d: -f2)
-        [ "$counted" = "$stored" ]
+        jq -e '.sizes.parameters == .weights.elements' "$work/out"
+        jq -e '.weights.elements == ([.weights.types[].elements] | add)' "$work/out"
     done
 }
 inspect_reads_no_weights() {

@@ -42,7 +42,7 @@ bench_reports_the_type_of_the_weights() {
 other_values_are_refused_with_the_known_ones() {
     try run --model $model --quantization awq hello
     [ "$rc" = 2 ]
-    grep -q -- '--quantization: expected none, q8 or q4, found "awq"' "$work/err"
+    grep -q -- '--quantization: expected auto, none, q8 or q4, found "awq"' "$work/err"
 }
 a_gpu_refuses_q8() {
     UNMASK=$work/gpu/unmask

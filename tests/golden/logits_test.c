@@ -41,7 +41,7 @@ static void open_recording(recording *r, const char *name) {
     snprintf(path, sizeof path, "build/data/golden/cases/%s.logits.safetensors", name);
     if (um_map_open(&r->map, path, &err)) fail_msg("%s", err.msg);
     r->tensors = um_store_new();
-    if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, &err)) fail_msg("%s", err.msg);
+    if (um_safetensors_parse(r->tensors, r->map.data, r->map.size, path, NULL, &err)) fail_msg("%s", err.msg);
     json_t *engine = json_object_get(r->json, "engine");
     r->block = (int32_t)json_integer_value(json_object_get(engine, "block_size"));
     r->is_d2f = um_streq(json_string_value(json_object_get(engine, "decoding_strategy")), "d2f");

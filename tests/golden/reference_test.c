@@ -44,7 +44,7 @@ static void open_folder(folder *f, const char *name, const char *expected) {
     snprintf(path, sizeof path, "build/data/reference/%s/expected.safetensors", expected);
     if (um_map_open(&f->map, path, &err)) fail_msg("%s", err.msg);
     f->expected = um_store_new();
-    if (um_safetensors_parse(f->expected, f->map.data, f->map.size, path, &err)) fail_msg("%s", err.msg);
+    if (um_safetensors_parse(f->expected, f->map.data, f->map.size, path, NULL, &err)) fail_msg("%s", err.msg);
 }
 
 static void close_folder(folder *f) {

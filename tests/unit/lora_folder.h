@@ -127,7 +127,7 @@ static inline char *lora_fold(const lora_folder *a, const char *model) {
     um_err err = {0};
     um_store *s = um_store_new();
     assert_int_equal(um_file_read(path, (size_t)1 << 26, &b, NULL), UM_OK);
-    if (um_safetensors_parse(s, (const uint8_t *)b.data, b.len, path, &err)) fail_msg("%s", err.msg);
+    if (um_safetensors_parse(s, (const uint8_t *)b.data, b.len, path, NULL, &err)) fail_msg("%s", err.msg);
     for (int i = 0; i < a->n; i++) {
         char name[160];
         snprintf(name, sizeof name, "%s.weight", a->pair[i].path);

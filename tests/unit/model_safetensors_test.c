@@ -18,7 +18,7 @@ static um_status parse(um_store **out, um_buf *file, const char *header, um_err 
     safetensors_put(file, text, data, sizeof data);
     um_free(text);
     *out = um_store_new();
-    return um_safetensors_parse(*out, (const uint8_t *)file->data, file->len, "x.safetensors", err);
+    return um_safetensors_parse(*out, (const uint8_t *)file->data, file->len, "x.safetensors", NULL, err);
 }
 
 static void rejects(const char *header, um_status want, const char *part) {
@@ -35,7 +35,7 @@ static void rejects(const char *header, um_status want, const char *part) {
 static void rejects_bytes(const void *data, size_t n, const char *part) {
     um_store *s = um_store_new();
     um_err err = {0};
-    assert_int_not_equal(um_safetensors_parse(s, data, n, "x.safetensors", &err), UM_OK);
+    assert_int_not_equal(um_safetensors_parse(s, data, n, "x.safetensors", NULL, &err), UM_OK);
     assert_says(&err, part);
     um_store_close(s);
 }

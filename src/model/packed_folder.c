@@ -1,0 +1,155 @@
+/* The files of a packed folder besides its weights: copies of the checkpoint's small files, and a model card. */
+#include "model/packed_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define SMALL_FILE_MAX ((size_t)256 << 20)
+#define CARD           "README.md"
+#define CARD_OF_SOURCE "README.original.md"
+
+/* ---- The folder -------------------------------------------------------------------------------------------------- */
+
+static bool is_empty(const char *dir) {
+    DIR *d = opendir(dir);
+    bool empty = true;
+    for (struct dirent *e = d ? readdir(d) : NULL; e && empty; e = readdir(d))
+        empty = um_streq(e->d_name, ".") || um_streq(e->d_name, "..");
+    if (d) closedir(d);
+    return empty;
+}
+
+um_status um_packed_folder_make(const char *dir, bool overwrite, um_err *err) {
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return um_fail(err, UM_EIO, "%s: cannot make the folder: %s", dir, strerror(errno));
+    if (!um_dir_exists(dir)) return um_fail(err, UM_EINVAL, "%s: expected a folder, found a file", dir);
+    if (!overwrite && !is_empty(dir))
+        return um_fail(err, UM_EINVAL, "%s is not empty: name another folder, or use --overwrite", dir);
+    return UM_OK;
+}
+
+um_status um_packed_folder_check(const struct um_model *m, const char *dir, um_err *err) {
+    struct stat from, to;
+    if (!stat(m->path, &from) && !stat(dir, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+        return um_fail(err, UM_EINVAL, "%s is the folder of the model itself: name another one", dir);
+    return UM_OK;
+}
+
+/* ---- Copies ------------------------------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && um_streq(name + n - k, end);
+}
+
+/* Returns whether a file of the checkpoint is copied: those of tokenizer, configuration and licence are, weights and
+ * programs are not. */
+static bool is_copied(const char *name) {
+    static const char *const other[] = {".safetensors", ".index.json", ".bin",     ".pt", ".pth", ".gguf",
+                                        ".onnx",        ".h5",         ".msgpack", ".py", ".md",  ".part"};
+    if (name[0] == '.') return false;
+    for (size_t i = 0; i < UM_LEN(other); i++)
+        if (ends_with(name, other[i])) return false;
+    return true;
+}
+
+static um_status copy_file(const char *from_dir, const char *from, const char *to_dir, const char *to, um_err *err) {
+    char *source = um_path_join(from_dir, from), *target = um_path_join(to_dir, to);
+    um_buf text = {0};
+    um_status s = UM_OK;
+    if (um_file_exists(source)) {
+        s = um_file_read(source, SMALL_FILE_MAX, &text, err);
+        if (!s) s = um_file_replace(target, (um_str){text.data, text.len}, err);
+    }
+    um_buf_free(&text);
+    um_free(source);
+    um_free(target);
+    return s;
+}
+
+static um_status copy_files(const char *from, const char *to, um_err *err) {
+    DIR *d = opendir(from);
+    um_status s = d ? UM_OK : um_fail(err, UM_EIO, "%s: cannot read the folder: %s", from, strerror(errno));
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !s; e = readdir(d))
+        if (is_copied(e->d_name)) s = copy_file(from, e->d_name, to, e->d_name, err);
+    if (d) closedir(d);
+    return s ? s : copy_file(from, CARD, to, CARD_OF_SOURCE, err);
+}
+
+/* ---- The model card ---------------------------------------------------------------------------------------------- */
+
+/* Appends the lines about the licence from the head of the source's card: those between two lines "---". */
+static void put_licence(const char *dir, um_buf *out) {
+    char *path = um_path_join(dir, CARD);
+    um_buf card = {0};
+    const char *p = um_file_exists(path) && !um_file_read(path, SMALL_FILE_MAX, &card, NULL) ? card.data : "";
+    bool is_head = p && !strncmp(p, "---\n", 4);
+    for (p = is_head ? p + 4 : p; is_head && *p;) {
+        const size_t n = strcspn(p, "\n");
+        is_head = n != 3 || strncmp(p, "---", 3) != 0;
+        if (is_head && !strncmp(p, "license", 7)) um_buf_printf(out, "%.*s\n", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    um_buf_free(&card);
+    um_free(path);
+}
+
+static bool has_card(const char *dir) {
+    char *path = um_path_join(dir, CARD);
+    const bool has = um_file_exists(path);
+    um_free(path);
+    return has;
+}
+
+static const char *describe_type(um_dtype type) {
+    switch (type) {
+    case UM_Q8: return "q8: integers of 8 bits with an fp16 scale for each 32, 8.5 bits per weight";
+    case UM_Q4: return "q4: integers of 4 bits with an fp16 scale for each 32, 4.5 bits per weight";
+    default: return "bfloat16";
+    }
+}
+
+static void put_card(const struct um_model *m, const char *name, um_dtype type, const um_packed_report *r,
+                     um_buf *out) {
+    const char *type_name = type == UM_BF16 ? "bf16" : um_dtype_name(type);
+    char in[UM_BYTES_TEXT], size[UM_BYTES_TEXT];
+    um_buf_puts(out, "---\n");
+    put_licence(m->path, out);
+    if (strchr(name, '/') && name[0] != '/' && name[0] != '.' && !um_dir_exists(name))
+        um_buf_printf(out, "base_model: %s\n", name);
+    um_buf_puts(out, "library_name: unmask\n---\n\n");
+    const char *slash = strrchr(name, '/');
+    const char *last = slash && slash[1] ? slash + 1 : name;
+    um_buf_printf(out, "# %s, %s\n\n", last, type_name);
+    um_buf_printf(
+        out,
+        "The weights of the diffusion language model %s, packed for the engine unmask. They are mapped and used "
+        "as they lie.\n\n| | |\n| --- | --- |\n",
+        last);
+    um_buf_printf(out, "| family | %s |\n| parameters | %lld |\n| matrices | %s |\n", m->arch.family->name,
+                  (long long)r->n_params, describe_type(type));
+    um_buf_printf(out, "| size | %s; the source has %s |\n", um_bytes_text(size, (double)r->bytes_out),
+                  um_bytes_text(in, (double)r->bytes_in));
+    um_buf_printf(out, "| rounding error | %.2f %% of the weights (root mean square, of a sample of each matrix) |\n",
+                  100 * r->error);
+    if (m->merged) um_buf_printf(out, "| adapter | %s, added to the weights |\n", m->adapter[0].name);
+    um_buf_printf(out,
+                  "\nMade with unmask %s:\n\n    unmask quantize --model %s --type %s --out DIR\n\nUsed with:\n\n    "
+                  "unmask run --model DIR \"a prompt\"\n",
+                  um_version(), last, type_name);
+    if (has_card(m->path)) um_buf_puts(out, "\nThe card of the source is in " CARD_OF_SOURCE ".\n");
+}
+
+um_status um_packed_folder_fill(const struct um_model *m, const char *name, const char *dir, um_dtype type,
+                                const um_packed_report *report, um_err *err) {
+    um_buf card = {0};
+    char *path = um_path_join(dir, CARD);
+    um_status s = copy_files(m->path, dir, err);
+    put_card(m, name, type, report, &card);
+    if (!s) s = um_file_replace(path, (um_str){card.data, card.len}, err);
+    um_buf_free(&card);
+    um_free(path);
+    return s;
+}

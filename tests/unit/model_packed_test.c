@@ -1,0 +1,143 @@
+/* Packed folders: a header that is right, and headers that are damaged in every field. The shell test cli/quantize
+ * writes and runs whole folders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "model/packed.h"
+#include "ops/panels.h"
+
+enum { MATRIX_BYTES = 2 * (32 * 32 + 64), VECTOR_BYTES = 4 * 4, FILE_MAX = 8192 };
+
+/* A file in memory, aligned as a mapped one. */
+typedef struct image {
+    _Alignas(64) unsigned char bytes[FILE_MAX];
+    size_t n;
+} image;
+
+/* Builds a file of one q8 matrix [40, 32] and one vector [4]. */
+static void build(image *f, const char *metadata, const char *matrix, int header_align) {
+    char header[2048];
+    const int n = snprintf(header, sizeof header,
+                           "{\"__metadata__\":{%s},\"m\":{%s,\"data_offsets\":[0,%d]},"
+                           "\"v\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[%d,%d]}}",
+                           metadata, matrix, MATRIX_BYTES, MATRIX_BYTES, MATRIX_BYTES + VECTOR_BYTES);
+    const size_t padded = UM_CEIL_DIV((size_t)n + 8, (size_t)header_align) * (size_t)header_align - 8;
+    memset(f->bytes, 0, sizeof f->bytes);
+    for (int i = 0; i < 8; i++) f->bytes[i] = (unsigned char)(padded >> (8 * i));
+    memset(f->bytes + 8, ' ', padded);
+    memcpy(f->bytes + 8, header, (size_t)n);
+    f->n = 8 + padded + MATRIX_BYTES + VECTOR_BYTES;
+    assert_true(f->n <= FILE_MAX);
+}
+
+#define HEAD   "\"format\":\"unmask-panels\",\"version\":\"1\","
+#define VECTOR "\"v\":\"numbers 000000000000002a\""
+#define RIGHT  HEAD "\"m\":\"q8 40x32 0123456789abcdef\"," VECTOR
+static const char right_matrix[] = "\"dtype\":\"U8\",\"shape\":[2176]";
+
+static um_status open_image(image *f, um_store **out, um_err *err) {
+    *out = um_store_new();
+    return um_packed_parse(*out, f->bytes, f->n, "x/packed.safetensors", err);
+}
+
+static void a_file_is_read_as_panels_and_numbers(void **state) {
+    (void)state;
+    static image f;
+    um_store *s;
+    um_err err;
+    um_dtype type = UM_F32;
+    build(&f, RIGHT, right_matrix, 4096);
+    assert_int_equal(open_image(&f, &s, &err), UM_OK);
+    const um_tensor *m = um_store_find(s, "m"), *v = um_store_find(s, "v");
+    assert_true(um_panels_type(m, &type) && type == UM_Q8 && m->stays);
+    assert_int_equal(m->n_dims, 2);
+    assert_int_equal(m->dim[0], 40);
+    assert_int_equal(m->dim[1], 32);
+    assert_true(v->type == UM_F32 && v->dim[0] == 4 && !v->stays);
+    assert_true(um_store_stays(s));
+    um_store_close(s);
+}
+
+static void damaged_descriptions_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *metadata, *matrix, *says;
+        um_status status;
+    } cases[] = {
+        {VECTOR, right_matrix, "name no format", UM_EPARSE},
+        {"\"format\":\"pt\",\"version\":\"1\"", right_matrix, "name no format", UM_EPARSE},
+        {"\"format\":\"unmask-panels\",\"version\":\"2\"", right_matrix, "has version 2", UM_EUNSUPPORTED},
+        {HEAD VECTOR, right_matrix, "do not describe tensor m", UM_EPARSE},
+        {HEAD "\"m\":7," VECTOR, right_matrix, "do not describe tensor m", UM_EPARSE},
+        {HEAD "\"m\":\"\"," VECTOR, right_matrix, "tensor m: its description \"\"", UM_EPARSE},
+        {HEAD "\"m\":\"q9 40x32 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 40x32\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 40x32 0123456789abcde\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 40x32 0123456789ABCDEF\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 40 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 -40x32 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 40x0 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 1x1x40x32 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 99999999999999999999x32 0123456789abcdef\"," VECTOR, right_matrix, "no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 1000000000x1000000000 0123456789abcdef\"," VECTOR, right_matrix, "no sense", UM_EPARSE},
+        {HEAD "\"m\":\"q8 72x32 0123456789abcdef\"," VECTOR, right_matrix, "takes 3264 bytes, found 2176", UM_EPARSE},
+        {HEAD "\"m\":\"q4 40x32 0123456789abcdef\"," VECTOR, right_matrix, "takes 1152 bytes, found 2176", UM_EPARSE},
+        {RIGHT, "\"dtype\":\"U8\",\"shape\":[2,1088]", "make no sense", UM_EPARSE},
+        {RIGHT, "\"dtype\":\"F16\",\"shape\":[1088]", "make no sense", UM_EPARSE},
+        {HEAD "\"m\":\"numbers 0123456789abcdef\"," VECTOR, right_matrix, "make no sense", UM_EPARSE},
+    };
+    for (size_t i = 0; i < UM_LEN(cases); i++) {
+        static image f;
+        um_store *s;
+        um_err err;
+        build(&f, cases[i].metadata, cases[i].matrix, 4096);
+        const um_status st = open_image(&f, &s, &err);
+        if (st != cases[i].status || !strstr(err.msg, cases[i].says))
+            fail_msg("case %zu: status %d, message %s", i, st, st ? err.msg : "");
+        assert_non_null(strstr(err.msg, "x/packed.safetensors"));
+        um_store_close(s);
+    }
+}
+
+static void matrices_that_are_not_aligned_are_refused(void **state) {
+    (void)state;
+    static image f;
+    um_store *s;
+    um_err err;
+    build(&f, RIGHT, right_matrix, 8);
+    assert_true((f.n - MATRIX_BYTES - VECTOR_BYTES) % 64 != 0);
+    assert_int_equal(open_image(&f, &s, &err), UM_EPARSE);
+    assert_non_null(strstr(err.msg, "tensor m does not begin at a multiple of 64 bytes"));
+    um_store_close(s);
+}
+
+static void checksums_name_the_damaged_tensor(void **state) {
+    (void)state;
+    static image f;
+    um_store *s;
+    um_err err;
+    um_pool *pool;
+    assert_int_equal(um_pool_new(&pool, 1, &err), UM_OK);
+    build(&f, RIGHT, right_matrix, 4096);
+    assert_int_equal(open_image(&f, &s, &err), UM_OK);
+    assert_int_equal(um_store_verify(s, pool, &err), UM_EMODEL); /* neither is the checksum of zeros */
+    assert_non_null(strstr(err.msg, "x/packed.safetensors is damaged"));
+    assert_non_null(strstr(err.msg, "m, v"));
+    um_store_close(s);
+    um_pool_free(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_read_as_panels_and_numbers),
+        cmocka_unit_test(damaged_descriptions_are_refused),
+        cmocka_unit_test(matrices_that_are_not_aligned_are_refused),
+        cmocka_unit_test(checksums_name_the_damaged_tensor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
