@@ -13,7 +13,7 @@ extern "C" {
 typedef struct um_format {
     const char *name;        /* "Q4_K" */
     int32_t elements, bytes; /* of a group; its elements are adjacent along a row */
-    /* Converts one group, which may be unaligned. */
+    /* Converts one group, which may be unaligned, to `elements` numbers. The two must not overlap. */
     void (*to_f32)(const void *group, float *out);
     /* The type of products that suits a matrix in this format: UM_Q8 or UM_Q4. UM_F32: the device's dtype. */
     um_dtype product;
@@ -22,6 +22,17 @@ typedef struct um_format {
     void (*read)(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out);
     size_t (*matrix_bytes)(int64_t rows, int64_t in);
 } um_format;
+
+/* ---- The formats of ggml (format_gguf.c) ---- */
+/* Their results have the same bits as those of the package `gguf` of PyPI (tools/reference/gguf_vectors.py). */
+enum { UM_FORMAT_ELEMENTS_MAX = 256, UM_FORMAT_BYTES_MAX = 210 }; /* the largest group */
+extern const um_format um_format_q8_0, um_format_q4_0, um_format_q4_1, um_format_q5_0, um_format_q5_1, um_format_q2_k,
+    um_format_q3_k, um_format_q4_k, um_format_q5_k, um_format_q6_k, um_format_iq4_nl, um_format_iq4_xs, um_format_mxfp4;
+/* Returns the format with this number of a ggml type. Returns NULL for types that have none: F32, F16 and BF16, which
+ * are a um_dtype, and types that the engine does not read. */
+const um_format *um_format_gguf(uint32_t ggml_type);
+/* Returns the name of any ggml type for messages: "IQ2_XS"; "unknown" for a number that ggml does not use. */
+const char *um_format_gguf_name(uint32_t ggml_type);
 
 /* ---- Tensors of a checkpoint (tensor.c) ---- */
 /* Returns the format of t. Plain numbers are groups of one element. NULL: no operation reads the tensor. */
