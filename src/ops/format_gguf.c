@@ -43,12 +43,15 @@ static void q4_1(const void *group, float *restrict out) {
     }
 }
 
-/* Reads the codes of 5 bits: the fifth bits of all 32 codes, then their low bits as in q4_0. */
+/* Reads the codes of 5 bits: the fifth bits of all 32 codes, then their low bits as in q4_0. SSE2 can't shift each
+ * element by another number, so the bits are tested with masks. */
 static void codes_of_5_bits(const uint8_t *p, int32_t q[restrict QK]) {
-    const uint32_t fifth = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    const uint32_t fifth_low = (uint32_t)(p[0] | p[1] << 8), fifth_high = (uint32_t)(p[2] | p[3] << 8);
+    uint32_t mask[QK / 2];
+    for (int i = 0; i < QK / 2; i++) mask[i] = 1u << i;
     for (int i = 0; i < QK / 2; i++) {
-        q[i] = (int32_t)((p[4 + i] & 15) | (fifth >> i & 1) << 4);
-        q[i + QK / 2] = (int32_t)(p[4 + i] >> 4 | (fifth >> (i + QK / 2) & 1) << 4);
+        q[i] = (p[4 + i] & 15) + (fifth_low & mask[i] ? 16 : 0);
+        q[i + QK / 2] = (p[4 + i] >> 4) + (fifth_high & mask[i] ? 16 : 0);
     }
 }
 
