@@ -32,7 +32,7 @@ def random_groups(rng, scales, n, size):
 
 
 def vector(name, scales):
-    """Returns the type's number, its groups and their values. A value is written as its 32 bits, 8 hexadecimal digits."""
+    """Returns the type's number, its groups and the 32 bits of their values, all bytes as hexadecimal digits."""
     kind = GGMLQuantizationType[name]
     elements, size = GGML_QUANT_SIZES[kind]
     groups = random_groups(np.random.default_rng(kind.value), scales, ELEMENTS // elements, size)
