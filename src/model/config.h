@@ -83,6 +83,9 @@ extern const um_family um_family_dream, um_family_dream_reasoner, um_family_fast
     um_family_llada, um_family_llada2, um_family_llada_moe, um_family_rnd1, um_family_sdar, um_family_sdar_moe,
     um_family_stable_diffcoder;
 
+/* Returns whether the name of an architecture is that of an autoregressive model ("Qwen3MoeForCausalLM", "qwen2"). */
+bool um_is_autoregressive(const char *architecture);
+
 /* ---- Special ids (ids.c) ---- */
 
 /* Reads the mask, pad and BOS ids that config.json names. */

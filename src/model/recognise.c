@@ -55,6 +55,8 @@ bool um_family_is_named(const char *name) { return name && *name && strcmp(name,
 
 /* ---- Recognition ------------------------------------------------------------------------------------------------- */
 
+bool um_is_autoregressive(const char *architecture) { return in_list(autoregressive, architecture, true); }
+
 static um_status refuse(um_err *err, const char *where, const char *what, const char *name, const char *why) {
     um_buf known = {0};
     list_families(&known);
@@ -113,7 +115,7 @@ static um_status refuse_unknown(const char *where, const char *architecture, con
         snprintf(why, sizeof why, "this is %s, a diffusion model that this version can't run yet", not_run);
         return refuse(err, where, what, name, why);
     }
-    if (in_list(autoregressive, name, true)) return refuse(err, where, what, name, "an autoregressive model");
+    if (um_is_autoregressive(name)) return refuse(err, where, what, name, "an autoregressive model");
     return refuse(err, where, what, *name ? name : "(none given)", "not known");
 }
 
@@ -128,7 +130,7 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
 
     const um_family *f = by_architecture(architecture);
     *rule = "architectures[0]";
-    if (!f && !known_but_not_yet(architecture, "") && !in_list(autoregressive, architecture, true)) {
+    if (!f && !known_but_not_yet(architecture, "") && !um_is_autoregressive(architecture)) {
         f = by_model_type(model_type, has_experts(config));
         *rule = "model_type";
     }

@@ -5,7 +5,9 @@
 
 /* An expression and the properties in which it differs from the others. */
 typedef struct um_known {
+    const char *names;  /* "a|b": its names in GGUF files; "": no model of this program has such a file */
     const char *regex;  /* CR and LF as characters, not as escapes */
+    bool nfc;           /* the tokenizers with this expression normalize text to NFC */
     bool fold;          /* contractions ignore case; U+017F counts as s */
     bool spaces_before; /* GPT-2: only a space joins the following letters or numbers, no other character does */
     bool line_ends;     /* line ends after punctuation join its piece */
@@ -15,16 +17,19 @@ typedef struct um_known {
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
 
 static const um_known known[] = {
-    {UM_QWEN_REGEX, true, false, true, 1}, /* Qwen */
-    {"'(?i:[sdmt]|ll|ve|re)|[^\r\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
+    {"qwen2|deepseek-r1-qwen", UM_QWEN_REGEX, true, true, false, true, 1}, /* Qwen */
+    {"bailingmoe|bailingmoe2|llada-moe",
+     "'(?i:[sdmt]|ll|ve|re)|[^\r\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
      "?[^\\s\\p{L}\\p{N}]++[\r\n]*|\\s*[\r\n]|\\s+(?!\\S)|\\s+",
-     true, false, true, 1}, /* Ling, LLaDA: the possessive quantifiers change no match */
-    {CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", true,
-     false, false, 1}, /* Seed */
-    {CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-     true, false, true, 3}, /* Llama 3 */
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", false, true, false,
-     SIZE_MAX}, /* GPT-2 */
+     true, true, false, true, 1}, /* Ling, LLaDA: the possessive quantifiers change no match */
+    {"seed-coder",
+     CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", true,
+     true, false, false, 1}, /* Seed */
+    {"",
+     CONTRACTIONS "[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+     false, true, false, true, 3}, /* Llama 3 */
+    {"gpt-2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", false, false, true,
+     false, SIZE_MAX}, /* GPT-2 */
 };
 
 const um_known *um_known_find(um_str regex) {
@@ -40,6 +45,34 @@ const um_known *um_known_find(um_str regex) {
         if (um_str_eq((um_str){plain.data, plain.len}, um_str_of(known[i].regex))) found = &known[i];
     um_buf_free(&plain);
     return found;
+}
+
+/* Returns whether the list "a|b|c" contains `name`. */
+static bool has_name(const char *list, um_str name) {
+    for (const char *p = list; *p;) {
+        size_t len = strcspn(p, "|");
+        if (um_str_eq((um_str){p, len}, name)) return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+bool um_tok_rule_find(um_str name, um_tok_rule *out) {
+    for (size_t i = 0; i < UM_LEN(known); i++) {
+        if (!has_name(known[i].names, name)) continue;
+        *out = (um_tok_rule){known[i].regex, known[i].nfc};
+        return true;
+    }
+    return false;
+}
+
+void um_tok_rules_list(um_buf *out) {
+    for (size_t i = 0; i < UM_LEN(known); i++)
+        for (const char *p = known[i].names; *p;) {
+            size_t len = strcspn(p, "|");
+            um_buf_printf(out, "%s%.*s", out->len ? ", " : "", (int)len, p);
+            p += len + (p[len] == '|');
+        }
 }
 
 /* Returns the code point at p and its length in bytes. The text must be valid UTF-8. */

@@ -25,10 +25,24 @@ void um_ids_free(um_ids *v);
  * special_tokens_map.json and added_tokens.json are optional side files. Errors: UM_ENOENT (names the files looked
  * for), UM_EPARSE, UM_EUNSUPPORTED (names the type and the file), UM_ELIMIT. */
 um_status um_tok_open(um_tok **out, const char *dir, um_err *err);
+/* Builds a tokenizer from the texts of tokenizer.json, tokenizer_config.json and special_tokens_map.json. The last two
+ * are optional (p NULL). `dir` is used in messages only. */
+um_status um_tok_parse(um_tok **out, um_str tokenizer, um_str config, um_str special_map, const char *dir, um_err *err);
 /* Creates a tokenizer of the words "t0", "t1", … with the ids 0 to size - 1, for models without a checkpoint. */
 um_status um_tok_numbered(um_tok **out, int32_t size, um_err *err);
 void um_tok_close(um_tok *t);
 int32_t um_tok_size(const um_tok *t); /* 1 + highest id */
+
+/* The rule by which the byte-level tokenizers of a kind cut text into words. GGUF files name it in the key
+ * "tokenizer.ggml.pre". */
+typedef struct um_tok_rule {
+    const char *regex; /* matches the words */
+    bool nfc;          /* text is normalized to NFC before */
+} um_tok_rule;
+/* Finds the rule with this name ("qwen2"). */
+bool um_tok_rule_find(um_str name, um_tok_rule *out);
+/* Appends all names, separated by ", ", to an empty buffer. */
+void um_tok_rules_list(um_buf *out);
 
 /* The added tokens that encoding recognizes in text: none, the ones that are not special, or all. */
 typedef enum { UM_PARSE_NONE, UM_PARSE_NOT_SPECIAL, UM_PARSE_ALL } um_parse;

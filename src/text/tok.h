@@ -420,9 +420,6 @@ struct um_tok {
     bool clean_up;         /* clean_up_tokenization_spaces (cleanup.c) */
 };
 
-/* Builds a tokenizer from the texts of tokenizer.json, tokenizer_config.json and special_tokens_map.json. The last two
- * are optional (p NULL). `dir` is used in messages only. */
-um_status um_tok_parse(um_tok **out, um_str tokenizer, um_str config, um_str special_map, const char *dir, um_err *err);
 /* Reads a JSON file such as tokenizer_config.json. Integers are read as doubles. *out is NULL, with UM_OK, if the file
  * does not exist. */
 um_status um_tok_config_load(json_t **out, const char *path, um_err *err);
