@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/printer.h"
 #include "engine/engine.h"
+#include "model/checkpoint.h"
 
 typedef struct inspect_options {
     bool json;
@@ -288,12 +289,12 @@ static um_status open_folder(folder *f, const um_config *c, um_err *err) {
     from.dir = f->path;
     /* Loaded here only for its error, which must come before warnings about missing files. */
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s && um_store_open(&f->weights, f->path, &why)) um_warn("%s", why.msg);
-    if (!s && um_tok_open(&f->tok, f->path, &why)) um_warn("%s", why.msg);
+    if (!s && um_checkpoint_weights(&f->weights, f->path, f->arch.family, &why)) um_warn("%s", why.msg);
+    if (!s && um_checkpoint_tok(&f->tok, f->path, &why)) um_warn("%s", why.msg);
     from.tok = f->tok;
     from.tensors = f->weights;
     if (!s) s = um_arch_load(&f->arch, &from, err);
-    if (!s && f->tok) s = um_chat_open(&f->chat, f->path, f->tok, c->chat_template, f->arch.family->chat, err);
+    if (!s && f->tok) s = um_checkpoint_chat(&f->chat, f->path, f->tok, c->chat_template, f->arch.family->chat, err);
     if (!s && c->lora && !f->weights)
         s = um_fail(err, UM_ENOENT, "%s has no weights to check the adapters against", f->path);
     if (!s && c->lora) s = um_model_sketch(&f->adapted, f->path, &f->arch, f->weights, c->lora, c->lora_merge, err);

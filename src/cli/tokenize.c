@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/requests.h"
-#include "model/model.h"
+#include "model/checkpoint.h"
 
 typedef struct tokenize_options {
     const char *model, *system, *messages, *tools, *chat_template, *chat_template_kwargs;
@@ -86,8 +86,8 @@ static um_status check_options(const job *j, um_err *err) {
 /* ---- Text to ids ------------------------------------------------------------------------------------------------- */
 
 static um_status open_chat(const job *j, um_chat **chat, um_err *err) {
-    const um_family *family = um_family_of_folder(j->path);
-    um_status s = um_chat_open(chat, j->path, j->tok, j->o.chat_template, family ? family->chat : NULL, err);
+    const um_family *family = um_family_of_checkpoint(j->path);
+    um_status s = um_checkpoint_chat(chat, j->path, j->tok, j->o.chat_template, family ? family->chat : NULL, err);
     if (s) return j->o.chat_template ? s : um_cli_explain_model_error(err);
     if (*chat) return UM_OK;
     return um_fail(
@@ -158,7 +158,7 @@ static um_status convert(job *j, um_err *err) {
     if (!s) s = j->o.messages ? um_chat_file(j->o.messages, &j->messages, err) : um_cli_text(&j->args, &j->text, err);
     if (!s && j->o.tools) s = um_chat_file(j->o.tools, &j->tools, err);
     if (s) return s;
-    if (um_model_find(&j->path, j->o.model, err) || um_tok_open(&j->tok, j->path, err))
+    if (um_model_find(&j->path, j->o.model, err) || um_checkpoint_tok(&j->tok, j->path, err))
         return um_cli_explain_model_error(err);
     if (j->o.decode) return decode(j, err);
     if (is_conversation(j)) return encode_chat(j, err);

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 
+#include "model/checkpoint.h"
 #include "model/config.h"
 
 const um_tensor_names um_hf_llama_names = {
@@ -249,15 +250,10 @@ static um_status parse_with_tensors(um_arch *a, const json_t *config, const char
 }
 
 um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err) {
-    char *path = um_path_join(from->dir, "config.json");
-    json_t *config = NULL;
+    char *path;
+    json_t *config;
     um_arch a;
-    um_status s = um_json_load(&config, path, err);
-    if (s == UM_ENOENT)
-        s = um_fail(err, UM_ENOENT,
-                    "%.300s has no config.json; a model is a folder with config.json, tokenizer.json and "
-                    "model.safetensors: give this folder",
-                    from->dir);
+    um_status s = um_checkpoint_config(&config, &path, from->dir, err);
     if (!s) s = parse_with_tensors(&a, config, path, from, err);
     if (!s) s = um_arch_read_ids(&a, config, path, from, err);
     if (!s && from->tensors) um_arch_apply_tensors(&a, from->tensors, path);

@@ -447,6 +447,12 @@ void um_gguf_close(um_gguf *g) {
 
 const char *um_gguf_path(const um_gguf *g) { return g->path; }
 
+um_map um_gguf_take_map(um_gguf *g) {
+    const um_map map = g->map;
+    g->map = (um_map){0};
+    return map;
+}
+
 /* ---- Looking up -------------------------------------------------------------------------------------------------- */
 
 size_t um_gguf_count(const um_gguf *g) { return g->n_entries; }

@@ -54,6 +54,8 @@ um_status um_gguf_open(um_gguf **out, const char *path, um_err *err);
 um_status um_gguf_parse(um_gguf **out, const uint8_t *data, size_t n, const char *path, um_err *err);
 void um_gguf_close(um_gguf *g); /* g may be NULL */
 const char *um_gguf_path(const um_gguf *g);
+/* Hands the map to the caller, who unmaps it. Until then the tensors and strings of g stay valid. */
+um_map um_gguf_take_map(um_gguf *g);
 
 /* Tensors. All pointers are valid until um_gguf_close. */
 size_t um_gguf_count(const um_gguf *g);

@@ -159,6 +159,21 @@ static um_status set_embedding(const reader *r) {
 }
 
 /* Sets the number of heads and their size. llama.cpp's default of the size is embedding_length / head_count. */
+int64_t um_gguf_head_dim(const um_gguf *g) {
+    um_str name = {0};
+    char key[KEY_SIZE];
+    int64_t hidden = 0, heads = 0, dim = 0;
+    um_gguf_string(g, "general.architecture", &name);
+    const int n = (int)UM_MIN(name.n, (size_t)NAME_SIZE);
+    snprintf(key, sizeof key, "%.*s.attention.key_length", n, name.p);
+    if (um_gguf_int(g, key, &dim)) return dim;
+    snprintf(key, sizeof key, "%.*s.embedding_length", n, name.p);
+    um_gguf_int(g, key, &hidden);
+    snprintf(key, sizeof key, "%.*s.attention.head_count", n, name.p);
+    um_gguf_int(g, key, &heads);
+    return heads > 0 ? hidden / heads : 0;
+}
+
 static um_status set_heads(const reader *r, int64_t *head_dim) {
     char key[KEY_SIZE];
     int64_t kv_heads = r->n_heads, value = INT64_MIN;

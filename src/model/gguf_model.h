@@ -21,9 +21,15 @@ extern "C" {
 um_status um_gguf_config(const um_gguf *g, struct json_t **out, um_err *err);
 
 /* Appends the texts of a tokenizer.json and of a tokenizer_config.json for um_tok_parse. The second one also has the
- * chat template. Errors: UM_EMODEL for a missing key; UM_EPARSE; UM_EUNSUPPORTED for a vocabulary that is not
- * byte-level BPE, or whose rule to cut text into words is unknown. */
+ * chat template. NULL leaves out the first one. Errors: UM_EMODEL for a missing key; UM_EPARSE; UM_EUNSUPPORTED for a
+ * vocabulary that is not byte-level BPE, or whose rule to cut text into words is unknown. */
 um_status um_gguf_tokenizer(const um_gguf *g, um_buf *tokenizer_json, um_buf *config_json, um_err *err);
+
+/* Returns the dimensions of a head of queries, 0 when the metadata don't tell. */
+int64_t um_gguf_head_dim(const um_gguf *g);
+/* Adds the tensors of the file `path` to a store, under the names of the family. The store owns the map. Errors: those
+ * of um_gguf_open; UM_EMODEL. */
+um_status um_gguf_store(um_store *s, const char *path, const um_family *f, um_err *err);
 
 /* Room for the name of a tensor. */
 #define UM_GGUF_NAME_SIZE 256

@@ -248,7 +248,7 @@ um_status um_gguf_tokenizer(const um_gguf *g, um_buf *tokenizer_json, um_buf *co
     if (!s) s = check_lists(&v, err);
     if (!s) s = check_strings(&v, err);
     if (s) return s;
-    put_tokenizer(&v, tokenizer_json);
+    if (tokenizer_json) put_tokenizer(&v, tokenizer_json);
     put_config(&v, config_json);
     return UM_OK;
 }

@@ -5,6 +5,7 @@
  * models--ORG--NAME/snapshots/REVISION is the checkpoint. Nothing is ever downloaded. */
 #include <dirent.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "model/model.h"
@@ -173,18 +174,56 @@ static um_status fail_unknown(const char *name, um_err *err) {
     return s;
 }
 
+/* ---- Paths ------------------------------------------------------------------------------------------------------- */
+
+static bool is_gguf_name(const char *name) {
+    const size_t n = strlen(name);
+    return n > 5 && name[0] != '.' && !strcasecmp(name + n - 5, ".gguf");
+}
+
+/* Returns whether the file begins with the mark of the format. */
+static bool is_gguf_file(const char *path) {
+    char mark[4] = {0};
+    FILE *f = fopen(path, "rbe");
+    const bool is_read = f && fread(mark, 1, sizeof mark, f) == sizeof mark;
+    if (f) fclose(f);
+    return is_read && !memcmp(mark, "GGUF", sizeof mark);
+}
+
+static int is_gguf_entry(const struct dirent *e) { return is_gguf_name(e->d_name); }
+
+/* Finds the GGUF file of a folder without a config.json. Such a folder must hold one only. */
+static um_status find_in_folder(char **path, const char *dir, um_err *err) {
+    struct dirent **entry = NULL;
+    char *config = um_path_join(dir, "config.json");
+    const int n = um_file_exists(config) ? 0 : scandir(dir, &entry, is_gguf_entry, alphasort);
+    um_status s = UM_OK;
+    um_buf names = {0};
+    for (int i = 0; i < n; i++) um_buf_printf(&names, "%s%s", i ? ", " : "", entry[i]->d_name);
+    if (n > 1) s = um_fail(err, UM_EINVAL, "%s holds %d GGUF files: name one of %s", dir, n, names.data);
+    else *path = n == 1 ? um_path_join(dir, entry[0]->d_name) : um_strdup(dir);
+    for (int i = 0; i < n; i++) free(entry[i]); /* scandir's */
+    free(entry);
+    um_buf_free(&names);
+    um_free(config);
+    return s;
+}
+
+static um_status find_file(char **path, const char *name, um_err *err) {
+    if (!is_gguf_name(name) && !is_gguf_file(name))
+        return um_fail(err, UM_EINVAL,
+                       "%s is not a GGUF file; a model is such a file or a folder with config.json, tokenizer.json and "
+                       "model.safetensors: give the folder",
+                       name);
+    *path = um_strdup(name);
+    return UM_OK;
+}
+
 um_status um_model_find(char **path, const char *name, um_err *err) {
     *path = NULL;
     if (!name || !*name) return um_fail(err, UM_EINVAL, "no model given: name a checkpoint folder with --model");
-    if (um_dir_exists(name)) {
-        *path = um_strdup(name);
-        return UM_OK;
-    }
-    if (um_file_exists(name))
-        return um_fail(err, UM_EINVAL,
-                       "%s is a file; a model is a folder with config.json, tokenizer.json and "
-                       "model.safetensors: give the folder",
-                       name);
+    if (um_dir_exists(name)) return find_in_folder(path, name, err);
+    if (um_file_exists(name)) return find_file(path, name, err);
     *path = um_bundled_find(name);
     if (*path) return UM_OK;
     return is_hub_name(name) ? find_hub(path, name, err) : fail_unknown(name, err);

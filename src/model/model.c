@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/lora.h"
 #include "ops/quantize.h"
@@ -145,13 +146,13 @@ void um_model_describe(um_model *m) {
 static um_status open_facts(um_model *m, const um_config *c, bool weights, um_store **files, um_err *err) {
     um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
     um_status s = um_arch_load(&m->arch, &from, err);
-    if (!s) s = um_tok_open(&m->tok, m->path, err);
-    if (!s) s = um_store_open(files, m->path, err);
+    if (!s) s = um_checkpoint_tok(&m->tok, m->path, err);
+    if (!s) s = um_checkpoint_weights(files, m->path, m->arch.family, err);
     if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* config.json then decides on the optional tensors */
     from.tok = m->tok;
     from.tensors = *files;
     if (!s) s = um_arch_load(&m->arch, &from, err);
-    if (!s) s = um_chat_open(&m->chat, m->path, m->tok, c->chat_template, m->arch.family->chat, err);
+    if (!s) s = um_checkpoint_chat(&m->chat, m->path, m->tok, c->chat_template, m->arch.family->chat, err);
     if (s) return s;
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     s = um_adapters_open(m, c->lora, c->lora_merge, err);

@@ -138,9 +138,9 @@ extern const um_family *const um_families[]; /* NULL ends the list */
 um_status um_family_detect(const um_family **out, const char **rule, const struct json_t *config, const char *where,
                            const char *override, um_err *err);
 
-/* Returns the family of the config.json in a folder, or NULL when the file is missing or its family is unknown. The
- * folder may lack weights. */
-const um_family *um_family_of_folder(const char *dir);
+/* Returns the family of a checkpoint, or NULL when its configuration is missing or its family is unknown. The
+ * checkpoint may lack weights. */
+const um_family *um_family_of_checkpoint(const char *path);
 /* Returns whether the strategy is one of f->strategies. */
 bool um_family_supports(const um_family *f, const char *strategy);
 /* Returns whether the user's `name` names a family: it is not NULL, "" or "auto". */
@@ -230,7 +230,8 @@ typedef struct um_arch_source {
  * Does not change arch on an error. Errors: UM_ENOENT, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ERANGE (the user's
  * mask id is not in the vocabulary). */
 um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err);
-/* Finds the folder of a model. `name` is a folder, the name of a bundled checkpoint, or a hub name ("org/name") in the
+/* Finds the checkpoint of a model. `name` is a folder, a GGUF file, a folder with one such file and no config.json, the
+ * name of a bundled checkpoint, or a hub name ("org/name") in the
  * local Hugging Face cache ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub); they are tried in this order. *path
  * is released with um_free. Errors: UM_ENOENT; the message names the searched places and the bundled checkpoints. */
 um_status um_model_find(char **path, const char *name, um_err *err);

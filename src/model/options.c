@@ -5,7 +5,8 @@
 
 const um_option um_model_options[] = {
     {"model", "model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
-     "folder of a checkpoint, name of a bundled model (tiny-block, tiny-full), or name of a model in the local "
+     "folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the "
+     "local "
      "Hugging Face cache (ORG/NAME)"},
     {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
      "model family (`unmask list families`); auto detects it"},

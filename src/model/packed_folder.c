@@ -3,8 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+
+#include "model/checkpoint.h"
 
 #define SMALL_FILE_MAX ((size_t)256 << 20)
 #define CARD           "README.md"
@@ -78,6 +81,37 @@ static um_status copy_files(const char *from, const char *to, um_err *err) {
     return s ? s : copy_file(from, CARD, to, CARD_OF_SOURCE, err);
 }
 
+static um_status write_text(const char *dir, const char *name, um_str text, um_err *err) {
+    char *path = um_path_join(dir, name);
+    um_status s = um_file_replace(path, text, err);
+    um_free(path);
+    return s;
+}
+
+static um_status write_json(const char *dir, const char *name, const json_t *json, um_err *err) {
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    um_status s = write_text(dir, name, um_str_of(text), err);
+    free(text); /* jansson's */
+    return s;
+}
+
+/* Writes the files that say the same as the metadata of a GGUF file. */
+static um_status convert_files(const char *from, const char *to, um_err *err) {
+    json_t *config;
+    char *where;
+    um_buf tokenizer = {0}, side = {0};
+    um_status s = um_checkpoint_config(&config, &where, from, err);
+    if (!s) s = um_checkpoint_texts(from, &tokenizer, &side, err);
+    if (!s) s = write_json(to, "config.json", config, err);
+    if (!s) s = write_text(to, "tokenizer.json", (um_str){tokenizer.data, tokenizer.len}, err);
+    if (!s) s = write_text(to, "tokenizer_config.json", (um_str){side.data, side.len}, err);
+    um_buf_free(&tokenizer);
+    um_buf_free(&side);
+    json_decref(config);
+    um_free(where);
+    return s;
+}
+
 /* ---- The model card ---------------------------------------------------------------------------------------------- */
 
 /* Appends the lines about the licence from the head of the source's card: those between two lines "---". */
@@ -145,11 +179,9 @@ static void put_card(const struct um_model *m, const char *name, um_dtype type, 
 um_status um_packed_folder_fill(const struct um_model *m, const char *name, const char *dir, um_dtype type,
                                 const um_packed_report *report, um_err *err) {
     um_buf card = {0};
-    char *path = um_path_join(dir, CARD);
-    um_status s = copy_files(m->path, dir, err);
+    um_status s = um_checkpoint_is_gguf(m->path) ? convert_files(m->path, dir, err) : copy_files(m->path, dir, err);
     put_card(m, name, type, report, &card);
-    if (!s) s = um_file_replace(path, (um_str){card.data, card.len}, err);
+    if (!s) s = write_text(dir, CARD, (um_str){card.data, card.len}, err);
     um_buf_free(&card);
-    um_free(path);
     return s;
 }

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <strings.h>
 
+#include "model/checkpoint.h"
 #include "model/config.h"
 
 /* Diffusion models that are not supported yet. The message names them instead of calling them unknown. */
@@ -144,13 +145,15 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
 
 bool um_family_supports(const um_family *f, const char *strategy) { return in_list(f->strategies, strategy, false); }
 
-const um_family *um_family_of_folder(const char *dir) {
+const um_family *um_family_of_checkpoint(const char *path) {
     const um_family *family = NULL;
     const char *rule;
-    json_t *config = NULL;
-    char *path = um_path_join(dir, "config.json");
-    if (um_json_load(&config, path, NULL) || um_family_detect(&family, &rule, config, path, NULL, NULL)) family = NULL;
+    json_t *config;
+    char *where;
+    if (um_checkpoint_config(&config, &where, path, NULL) ||
+        um_family_detect(&family, &rule, config, where, NULL, NULL))
+        family = NULL;
     json_decref(config);
-    um_free(path);
+    um_free(where);
     return family;
 }

@@ -170,13 +170,17 @@ static json_t *base_variables(const um_tok *t) {
     return vars;
 }
 
-um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const char *given, const char *builtin,
-                       um_err *err) {
+static um_chat *new_chat(const char *where, const um_tok *t) {
     um_chat *c = UM_NEW(um_chat);
-    c->dir = um_strdup(dir);
+    c->dir = um_strdup(where);
     c->tok = t;
     c->base = base_variables(t);
-    um_status st = add_found(c, err);
+    return c;
+}
+
+/* Completes c, which has the templates of the checkpoint unless st tells of an error. */
+static um_status complete(um_chat **out, um_chat *c, um_status st, const char *given, const char *builtin,
+                          um_err *err) {
     if (!st) st = add_builtin(c, um_chat_builtin_find(builtin), err);
     if (!st && given) st = choose(c, given, err);
     const um_chat_template *first = um_chat_template_find(c, "default");
@@ -187,6 +191,19 @@ um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const ch
     }
     *out = c;
     return st;
+}
+
+um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const char *given, const char *builtin,
+                       um_err *err) {
+    um_chat *c = new_chat(dir, t);
+    return complete(out, c, add_found(c, err), given, builtin, err);
+}
+
+um_status um_chat_open_own(um_chat **out, const char *where, const json_t *own, const um_tok *t, const char *given,
+                           const char *builtin, um_err *err) {
+    um_chat *c = new_chat(where, t);
+    add_value(c, where, own);
+    return complete(out, c, UM_OK, given, builtin, err);
 }
 
 void um_chat_close(um_chat *c) {

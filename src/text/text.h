@@ -103,6 +103,10 @@ typedef struct um_chat um_chat;
 #define UM_CHAT_BUILTIN_NAMES "llada, llada2, qwen2_5, dream, qwen3"
 um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const char *given, const char *builtin,
                        um_err *err);
+/* Does the same for a checkpoint without a folder. `own` is what chat_template of its tokenizer_config.json would be: a
+ * string, a list, or NULL. `where` names the checkpoint in messages. */
+um_status um_chat_open_own(um_chat **out, const char *where, const struct json_t *own, const um_tok *t,
+                           const char *given, const char *builtin, um_err *err);
 void um_chat_close(um_chat *c);
 /* Returns the origin of the default template: a path, "built-in qwen3" or "given as text". */
 const char *um_chat_origin(const um_chat *c);

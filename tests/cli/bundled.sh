@@ -116,7 +116,7 @@ every_command_explains_an_unknown_model_name() {
 every_command_explains_a_model_that_is_a_file() {
     said() {
         [ "$rc" = 2 ]
-        grep -qF "in.jsonl is a file; a model is a folder with config.json" "$work/err"
+        grep -qF "in.jsonl is not a GGUF file; a model is such a file or a folder with config.json" "$work/err"
     }
     echo '{"id": 1, "prompt": "hello"}' > "$elsewhere/in.jsonl"
     each_command in.jsonl

@@ -70,7 +70,7 @@ says 'nowhere: no such folder'
 expect 3 --model "$dir"
 says 'has no config.json'
 expect 2 --model "$dir/data.jsonl"
-says 'is a file; a model is a folder'
+says 'is not a GGUF file; a model is such a file or a folder'
 
 # The questions next to the bundled model are found. A batch of one gives the same answers.
 expect 0 --model models/tiny-block --limit 6 --json --quiet

@@ -74,30 +74,66 @@ def stack_experts(tensors):
     return rest | {name: np.stack([by[i] for i in range(len(by))]) for name, by in stacks.items()}
 
 
+def name_in_file(names, name):
+    """Returns the name in the file of a tensor of a checkpoint folder."""
+    name = re.sub(r"(\.experts\.\w+_proj)$", r"\1.weight", name)
+    name = re.sub(r"(\.expert_bias)$", r"\1.bias", name)
+    new = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if not new:
+        raise SystemExit(f"no name in GGUF files for {name}")
+    return new
+
+
+def name_map(arch, config):
+    n_layers = config.get("num_hidden_layers", config.get("n_layers"))
+    return gguf.get_tensor_name_map(gguf.MODEL_ARCH[NAMES[arch]], n_layers)
+
+
 def gguf_tensors(arch, config, tensors):
     """Returns the tensors under their names in the file."""
-    n_layers = config.get("num_hidden_layers", config.get("n_layers"))
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[NAMES[arch]], n_layers)
+    names = name_map(arch, config)
     out = {}
     for name, t in stack_experts(tensors).items():
         if arch == "llada" and re.search(r"\.[qk]_proj\.", name):
             t = interleaved(t, config["n_heads"] if ".q_proj." in name else config["n_kv_heads"])
-        name = re.sub(r"(\.experts\.\w+_proj)$", r"\1.weight", name)
-        name = re.sub(r"(\.expert_bias)$", r"\1.bias", name)
-        new = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if not new:
-            raise SystemExit(f"no name in GGUF files for {name}")
-        out[new] = t
+        out[name_in_file(names, name)] = t
     return out
 
 
-def add_tensor(writer, name, t, kind):
+def type_in_file(name, t, kind):
     if t.ndim == 1 or "ffn_gate_inp" in name:
-        kind = Type.F32
-    elif kind in gguf.GGML_QUANT_SIZES and t.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
-        kind = Type.F16
-    data = gguf.quants.quantize(np.ascontiguousarray(t, np.float32), kind)
-    writer.add_tensor(name, data, raw_dtype=kind)
+        return Type.F32
+    if t.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
+        return Type.F16
+    return kind
+
+
+def quantized(t, kind):
+    return gguf.quants.quantize(np.ascontiguousarray(t, np.float32), kind)
+
+
+def add_tensor(writer, name, t, kind):
+    kind = type_in_file(name, t, kind)
+    writer.add_tensor(name, quantized(t, kind), raw_dtype=kind)
+
+
+def write_rounded(folder, out, arch, config, tensors, kind):
+    """Copies the folder. Its tensors become the numbers that the file stores, in F32."""
+    out.mkdir()
+    for path in folder.glob("*.json"):
+        (out / path.name).write_bytes(path.read_bytes())
+    names, header, values, at = name_map(arch, config), {}, [], 0
+    for name, t in tensors.items():
+        stored = name_in_file(names, re.sub(r"(\.experts)\.\d+\.", r"\1.", name))
+        of_file = type_in_file(stored, t, kind)
+        values.append(gguf.quants.dequantize(quantized(t, of_file), of_file).astype("<f4").reshape(t.shape))
+        header[name] = {"dtype": "F32", "shape": t.shape, "data_offsets": [at, at + values[-1].nbytes]}
+        at += values[-1].nbytes
+    text = json.dumps(header).encode()
+    with open(out / "model.safetensors", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for v in values:
+            f.write(v.tobytes())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -159,13 +195,14 @@ def byte_characters():
     return [chr(b) if b in printable else chr(next(others)) for b in range(256)]
 
 
-def tokenizer_of_bytes(config):
-    """Returns a tokenizer.json. Bytes with the id of a special token have no token. A list in a GGUF file can't be
-    empty, so there is a merge, whose token replaces a byte that UTF-8 never has."""
+def tokenizer_of_bytes(config, n_words):
+    """Returns a tokenizer.json with as many ids as the tokenizer of words. Bytes with the id of a special token have no
+    token. A list in a GGUF file can't be empty, so there is a merge, whose token replaces a byte that UTF-8 never has."""
     special = {config["mask_token_id"]: "<mask>", config["eos_token_id"]: "<eos>"}
     texts = byte_characters()
     texts[0xC0] = "th"
     vocab = {text: i for i, text in enumerate(texts) if i not in special and i < config["vocab_size"]}
+    vocab |= {f"<{i}>": i for i in range(len(texts), n_words) if i not in special}
     added = [{"id": i, "content": text, "special": True} for i, text in special.items()]
     return {"model": {"type": "BPE", "vocab": vocab, "merges": ["t h"]}, "added_tokens": added, "pre_tokenizer": None}
 
@@ -210,7 +247,8 @@ def add_ids(w, config, side, tokenizer):
 def add_tokenizer(w, arch, folder, config, n_rows):
     tokenizer, side = read_json(folder / "tokenizer.json"), read_json(folder / "tokenizer_config.json")
     if tokenizer["model"]["type"] == "WordLevel":
-        tokenizer = tokenizer_of_bytes(config)
+        ids = [t["id"] for t in tokenizer["added_tokens"]] + list(tokenizer["model"]["vocab"].values())
+        tokenizer = tokenizer_of_bytes(config, max(ids) + 1)
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre(rule_of(arch, tokenizer))
     add_lists(w, tokenizer, n_rows)
@@ -228,6 +266,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--type", choices=FILE_TYPES, default="F16", help="type of the matrices (default F16)")
+    parser.add_argument("--rounded", type=Path, help="also write a folder with the numbers that the file stores, in F32")
     parser.add_argument("--arch", choices=NAMES, help="architecture, in place of that of config.json")
     args = parser.parse_args()
     config = read_json(args.folder / "config.json")
@@ -236,7 +275,10 @@ def main():
         raise SystemExit(f"GGUF files have no architecture for {config['architectures'][0]}")
     if config.get("input_emb_norm") or config.get("scale_logits"):
         raise SystemExit("GGUF files have no key for input_emb_norm and scale_logits")
-    tensors = gguf_tensors(arch, config, read_tensors(args.folder))
+    given = read_tensors(args.folder)
+    tensors = gguf_tensors(arch, config, given)
+    if args.rounded:
+        write_rounded(args.folder, args.rounded, arch, config, given, Type[args.type])
     writer = gguf.GGUFWriter(args.out, arch)
     writer.add_file_type(FILE_TYPES[args.type])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

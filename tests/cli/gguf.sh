@@ -1,0 +1,129 @@
+#!/bin/bash
+# GGUF files: --model FILE.gguf gives the answers of the folder that the file was made from. Python's package `gguf` writes
+# the files, and computes the numbers that they store.
+source tests/cli/claims.bash
+source tests/server/serve.bash
+REFERENCE=build/data/reference GOLDEN=build/data/golden/models
+python=$(tools/python.sh "$(cut -d/ -f1 <<< "${BUILD:-build}")")
+# Token ids, because the test tokenizers of words can't be stored in such a file.
+for ids in 1,2,3 40,41,42,43,44,45 7; do
+    echo "{\"id\": \"$ids\", \"prompt_token_ids\": [$ids], \"max_tokens\": 24, \"seed\": 5}"
+done > "$work/requests"
+
+# Writes the GGUF file $work/model.gguf of the folder $1 in the type $2, and the folder $work/rounded with its numbers.
+make_file() {
+    rm -rf "$work/rounded" "$work/model.gguf"
+    "$python" tools/reference/make_gguf.py "$1" "$work/model.gguf" --type "$2" --rounded "$work/rounded"
+}
+# Writes the answers of a model, with the ids of each pass, to the file $1.
+answers() {
+    rm -f "$1" "$1.all"
+    try generate --input "$work/requests" --output "$1.all" --trace --quiet "${@:2}"
+    [ "$rc" = 0 ]
+    # Texts differ with the tokenizer; ids and numbers don't.
+    jq -c 'del(.. | .text?)' "$1.all" > "$1"
+    grep -q '"token_ids":\[[0-9]' "$1"
+}
+same_answers() {
+    answers "$work/got" --model "$work/model.gguf" "${@:2}"
+    answers "$work/want" --model "$1" "${@:2}"
+    cmp "$work/got" "$work/want"
+}
+
+claims_begin
+
+every_architecture_answers_as_its_folder() {
+    local model
+    for model in $GOLDEN/llada $REFERENCE/{llada_moe,dream,rnd1,llada2}; do
+        echo "$model"
+        make_file $model F32
+        same_answers $model --dtype float32
+        make_file $model BF16
+        same_answers "$work/rounded" --dtype bfloat16
+    done
+}
+every_type_is_read_as_the_numbers_that_it_stores() {
+    local type
+    for type in F16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1; do
+        make_file models/tiny-full $type
+        same_answers "$work/rounded" --dtype float32 --quantization none
+    done
+}
+products_suit_the_stored_types() {
+    local type
+    for type in Q8_0 Q4_0 Q5_1; do
+        make_file models/tiny-full $type
+        [ $type = Q4_0 ] && quantization=q4 || quantization=q8
+        answers "$work/got" --model "$work/model.gguf"
+        answers "$work/want" --model "$work/rounded" --dtype bfloat16 --quantization $quantization
+        cmp "$work/got" "$work/want"
+    done
+    make_file models/tiny-full Q8_0
+    try run --model "$work/model.gguf" --max-tokens 128 'What is 12 + 30?'
+    grep -q '^12 + 30 = 42\.' "$work/out"
+    grep -q 'bfloat16 with q8 weights' <("$UNMASK" eval --model "$work/model.gguf" --data models/eval.jsonl --limit 1 2>&1)
+}
+inspect_and_tokenize_read_the_file() {
+    make_file models/tiny-full Q8_0
+    try inspect --json "$work/model.gguf"
+    [ "$rc" = 0 ]
+    [ ! -s "$work/err" ]
+    jq -e '.family == "llada" and .sizes.parameters == .weights.elements' "$work/out"
+    jq -e '.weights.types[] | select(.name == "Q8_0") | .tensors > 20' "$work/out"
+    jq -e '.tokenizer.mask_token == "<|mdm_mask|>"' "$work/out"
+    try tokenize --model "$work/model.gguf" --chat --ids 'What is 12 + 30?'
+    cp "$work/out" "$work/ids"
+    try tokenize --model models/tiny-full --chat --ids 'What is 12 + 30?'
+    cmp "$work/out" "$work/ids"
+}
+a_folder_with_one_file_needs_no_name() {
+    make_file models/tiny-full Q8_0
+    mkdir "$work/folder"
+    ln -s "$work/model.gguf" "$work/folder/a.gguf"
+    try inspect "$work/folder"
+    [ "$rc" = 0 ]
+    grep -q "$work/folder/a.gguf" "$work/out"
+    ln -s "$work/model.gguf" "$work/folder/b.gguf"
+    try inspect "$work/folder"
+    [ "$rc" = 2 ]
+    grep -q 'holds 2 GGUF files: name one of a.gguf, b.gguf' "$work/err"
+}
+a_file_can_be_packed() {
+    make_file models/tiny-full Q5_0
+    rm -rf "$work/packed"
+    try quantize --model "$work/model.gguf" --type q8 --out "$work/packed"
+    [ "$rc" = 0 ]
+    same_packed() { answers "$work/$1" --model "$work/$2" "${@:3}"; }
+    same_packed got packed
+    same_packed want model.gguf
+    cmp "$work/got" "$work/want"
+    try tokenize --model "$work/packed" --chat --ids 'What is 12 + 30?'
+    cp "$work/out" "$work/ids"
+    try tokenize --model "$work/model.gguf" --chat --ids 'What is 12 + 30?'
+    cmp "$work/out" "$work/ids"
+}
+a_server_serves_the_file() {
+    make_file models/tiny-full Q8_0
+    serve --model "$work/model.gguf"
+    post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is 12 + 30?"}], "max_tokens": 128}'
+    [[ $(member 'choices[0].message.content') == '12 + 30 = 42.'* ]]
+    stop_server
+    [ "$rc" = 0 ]
+}
+damaged_and_foreign_files_are_named() {
+    make_file models/tiny-full Q8_0
+    truncate -s -1000 "$work/model.gguf"
+    try run --model "$work/model.gguf" hello
+    [ "$rc" = 3 ]
+    grep -q "$work/model.gguf" "$work/err"
+    echo 'some text' > "$work/text"
+    try run --model "$work/text" hello
+    [ "$rc" = 2 ]
+    grep -q 'is not a GGUF file' "$work/err"
+    { printf 'GGUF\011'; printf '\0%.0s' $(seq 40); } > "$work/new.gguf"
+    try run --model "$work/new.gguf" hello
+    [ "$rc" = 3 ]
+    grep -q 'version 9' "$work/err"
+}
+
+claims_all
