@@ -4,6 +4,7 @@
 
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/quantized.h"
 
 const um_tensor_names um_hf_llama_names = {
     .embed = "model.embed_tokens",
@@ -202,15 +203,11 @@ static um_status check_numbers(const um_arch *a, const char *where, um_err *err)
     return UM_OK;
 }
 
-/* Refuses quantised weights. Without this check they would be refused tensor by tensor, with a message about types. */
+/* Refuses weights that are quantised by a method that unmask can't read. Without this check they would be refused
+ * tensor by tensor, with a message about types. */
 static um_status check_quantization(const json_t *config, const char *where, um_err *err) {
-    json_t *q = json_object_get(config, "quantization_config");
-    if (!q || json_is_null(q)) return UM_OK;
-    const char *method = json_string_value(json_object_get(q, "quant_method"));
-    return um_fail(err, UM_EUNSUPPORTED,
-                   "%s: the weights are quantised (%s); unmask reads bf16, f16 and f32: fetch the "
-                   "unquantised checkpoint",
-                   where, method ? method : "method not stated");
+    um_quantized q;
+    return um_quantized_read(&q, config, where, err);
 }
 
 um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, const char *family, um_err *err) {

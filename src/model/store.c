@@ -13,6 +13,7 @@ typedef struct entry {
     int32_t file;
     bool has_checksum;
     uint64_t checksum; /* XXH3-64 of the data */
+    bool is_dropped;   /* the next um_store_sort removes it */
 } entry;
 
 typedef struct file {
@@ -70,7 +71,21 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
+void um_store_replace(um_store *s, const um_tensor *t, const um_tensor *by, const char *type) {
+    entry *e = &s->entry[um_store_index(s, t)];
+    const char *name = um_arena_strndup(&s->arena, by->name, strlen(by->name));
+    e->tensor = *by;
+    e->tensor.name = name;
+    snprintf(e->type, sizeof e->type, "%s", type);
+}
+
+void um_store_drop(um_store *s, const um_tensor *t) { s->entry[um_store_index(s, t)].is_dropped = true; }
+
 um_status um_store_sort(um_store *s, um_err *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->entry[i].is_dropped) s->entry[kept++] = s->entry[i];
+    s->n = kept;
     if (s->n) qsort(s->entry, s->n, sizeof *s->entry, by_name);
     for (size_t i = 1; i < s->n; i++) {
         const entry *a = &s->entry[i - 1], *b = &s->entry[i];

@@ -14,9 +14,10 @@ extern "C" {
 typedef struct um_store um_store;
 
 /* Opens the weights of a checkpoint: those of a packed folder (packed.h), else the safetensors of a folder
- * (model.safetensors, or the shards of model.safetensors.index.json). *out is released with um_store_close. Errors:
- * UM_ENOENT (no weights, or a shard is missing), UM_EPARSE (the message names file and tensor), UM_EMODEL (index and
- * shards contradict each other), UM_EUNSUPPORTED (weights of another kind). */
+ * (model.safetensors, or the shards of model.safetensors.index.json). Joins the tensors of quantised matrices
+ * (quantized.h). *out is released with um_store_close. Errors: UM_ENOENT (no weights, or a shard is missing), UM_EPARSE
+ * (the message names file and tensor), UM_EMODEL (index and shards, or tensors of a matrix, contradict each other),
+ * UM_EUNSUPPORTED (weights of another kind). */
 um_status um_store_open(um_store **out, const char *path, um_err *err);
 /* Opens the single safetensors file dir/name. *out is released with um_store_close. */
 um_status um_store_open_file(um_store **out, const char *dir, const char *name, um_err *err);
@@ -59,9 +60,14 @@ void um_store_own_map(um_store *s, um_map map);
 /* Adds a tensor to the last file: copies the name; `type` is the name of its type in the file, cut to
  * UM_STORE_TYPE_SIZE - 1 bytes. The result has no other field yet and is valid until the next call. */
 um_tensor *um_store_add(um_store *s, const char *name, const char *type);
-/* Sorts the tensors after the last um_store_add. Errors: UM_EMODEL for a name that occurs twice, because it is unknown
+/* Sorts the tensors after the last change. Errors: UM_EMODEL for a name that occurs twice, because it is unknown
  * which tensor is meant. */
 um_status um_store_sort(um_store *s, um_err *err);
+/* Replaces t, a tensor of s, by another one in the same file. Copies it with its name; `type` as in um_store_add.
+ * Afterwards no tensor may be searched for before um_store_sort. */
+void um_store_replace(um_store *s, const um_tensor *t, const um_tensor *by, const char *type);
+/* Removes t, a tensor of s, with the next um_store_sort. Until then it stays where it is. */
+void um_store_drop(um_store *s, const um_tensor *t);
 /* Returns memory that lives as long as the store, for what tensors point to. */
 um_arena *um_store_arena(um_store *s);
 /* Returns tensor i of um_store_at for changes of all but its name. */

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "model/packed.h"
-#include "model/store.h"
+#include "model/quantized.h"
 
 #define SHARDS_MAX 4096
 enum { MISSING_NAMED = 4 }; /* a message lists at most this many missing shards */
@@ -159,16 +159,21 @@ static um_status fail_no_weights(const char *dir, um_err *err) {
                    dir);
 }
 
-um_status um_store_open(um_store **out, const char *dir, um_err *err) {
-    um_store *s = um_store_new();
+/* Opens the safetensors of a folder. */
+static um_status open_safetensors(um_store *s, const char *dir, um_err *err) {
     char *single = um_path_join(dir, "model.safetensors"), *index = um_path_join(dir, "model.safetensors.index.json");
     um_status st;
-    if (um_packed_exists(dir)) st = um_packed_open(s, dir, err);
-    else if (um_file_exists(single)) st = open_file(s, dir, "model.safetensors", err);
+    if (um_file_exists(single)) st = open_file(s, dir, "model.safetensors", err);
     else if (um_file_exists(index)) st = open_index(s, dir, index, err);
     else st = fail_no_weights(dir, err);
     um_free(single);
     um_free(index);
+    return st ? st : um_store_join_quantized(s, dir, err);
+}
+
+um_status um_store_open(um_store **out, const char *dir, um_err *err) {
+    um_store *s = um_store_new();
+    um_status st = um_packed_exists(dir) ? um_packed_open(s, dir, err) : open_safetensors(s, dir, err);
     if (st) {
         um_store_close(s);
         s = NULL;

@@ -114,7 +114,7 @@ static void what_is_not_computed_is_refused(void **state) {
     refuses(sdar, "hidden_act", "'gelu'", UM_EUNSUPPORTED, "gelu");
     refuses(sdar, "use_sliding_window", "true", UM_EUNSUPPORTED, NULL);
     refuses(sdar, "use_regular_causal", "true", UM_EUNSUPPORTED, NULL);
-    refuses(sdar, "quantization_config", "{'quant_method':'gptq'}", UM_EUNSUPPORTED, "gptq");
+    refuses(sdar, "quantization_config", "{'quant_method':'bitsandbytes'}", UM_EUNSUPPORTED, "bitsandbytes");
     refuses(llada, "layer_norm_type", "'default'", UM_EUNSUPPORTED, NULL);
     refuses(llada, "block_type", "'sequential'", UM_EUNSUPPORTED, NULL);
     refuses(llada, "activation_type", "'swiglu'", UM_EUNSUPPORTED, NULL);

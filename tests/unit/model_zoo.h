@@ -70,7 +70,8 @@ typedef struct zoo {
     um_buf header, data;
     size_t from; /* offset of the data of the tensor that is being written */
     float poison;
-    char poisoned[96]; /* name of the tensor whose third last value is `poison`; "": none */
+    const char *quantization; /* option of that name; NULL: its default */
+    char poisoned[96];        /* name of the tensor whose third last value is `poison`; "": none */
 } zoo;
 
 static inline void zoo_open(zoo *z, const char *pattern, int layer, int expert, const char *suffix) {
@@ -250,6 +251,7 @@ static inline um_status zoo_open_model(const zoo *z, const char *device, int32_t
     c.check_weights = check;
     strcpy(c.device, device);
     strcpy(c.dtype, "float32");
+    if (z->quantization) snprintf(c.quantization, sizeof c.quantization, "%s", z->quantization);
     return um_model_open(m, &c, err);
 }
 

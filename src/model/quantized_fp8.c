@@ -1,0 +1,108 @@
+/* The layout of 8-bit floats (e4m3): a matrix [out, in] is a tensor X of these floats, and X_scale_inv or X_scale, by
+ * which they are multiplied in spite of the first name. There is one scale for the matrix, for each row [out] or
+ * [out, 1], or for each block of rows and columns. Scales of activations (X's module with ".input_scale") are not
+ * needed, because activations are not rounded to 8 bits. */
+#include "model/quantized.h"
+
+enum { PIECE = 256 };
+
+typedef struct scales {
+    um_dtype type;
+    const void *data;   /* [ceil(out / rows), per_row] */
+    int64_t rows, cols; /* of a block */
+    int64_t per_row;
+} scales;
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+/* Does um_f8_to_f32 for each element without branches. The conversion of the mantissa to fp32 gives the subnormal
+ * numbers. */
+static void widen(const uint8_t code[PIECE], float out[PIECE]) {
+    uint32_t bits[PIECE], tiny_bits[PIECE];
+    float tiny[PIECE];
+    for (int i = 0; i < PIECE; i++) tiny[i] = (float)(code[i] & 7) * 0x1p-9f;
+    memcpy(tiny_bits, tiny, sizeof tiny);
+    for (int i = 0; i < PIECE; i++) {
+        const uint32_t size = code[i] & 0x7f, normal = (size << 20) + (120u << 23);
+        const uint32_t finite = size < 8 ? tiny_bits[i] : normal;
+        bits[i] = (size == 0x7f ? 0x7fc00000 : finite) | (uint32_t)(code[i] & 0x80) << 24;
+    }
+    memcpy(out, bits, sizeof bits);
+}
+
+static void read(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out) {
+    const scales *s = t->extra;
+    const uint8_t *codes = (const uint8_t *)t->data + (size_t)row * (size_t)t->dim[1] + (size_t)k;
+    const size_t first = (size_t)(row / s->rows) * (size_t)s->per_row;
+    uint8_t code[PIECE] = {0};
+    float scale[PIECE] = {0}, value[PIECE];
+    for (int64_t at = 0, part; at < n; at += part) {
+        part = UM_MIN(n - at, PIECE);
+        memcpy(code, codes + at, (size_t)part);
+        widen(code, value);
+        for (int64_t i = 0; i < part;) {
+            const int64_t block = (k + at + i) / s->cols, end = UM_MIN(part, (block + 1) * s->cols - k - at);
+            const float v = um_quantized_number(s->type, s->data, first + (size_t)block);
+            um_quantized_fill(scale + i, end - i, v);
+            i = end;
+        }
+        for (int i = 0; i < PIECE; i++) value[i] *= scale[i];
+        memcpy(out + at, value, (size_t)part * sizeof *out);
+    }
+}
+
+static size_t bytes_of(int64_t rows, int64_t in) { return um_mul((size_t)rows, (size_t)in); }
+
+static const um_format format = {"FP8", 1, 0, NULL, UM_Q8, read, bytes_of};
+
+/* ---- Joining ----------------------------------------------------------------------------------------------------- */
+
+static bool has_shape(const um_tensor *t, int64_t rows, int64_t cols) {
+    return t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols;
+}
+
+/* Finds the rows and columns that share a scale from the shape of t, the scales of a matrix [out, in]. */
+static um_status set_blocks(scales *s, const um_joining *j, const um_tensor *t, int64_t out, int64_t in, um_err *err) {
+    const um_quantized *q = j->q;
+    const bool are_floats = t->type != UM_DTYPE_OTHER;
+    *s = (scales){t->type, t->data, out, in, 1};
+    if (are_floats && um_tensor_elements(t) == 1) return UM_OK;
+    if (are_floats && (has_shape(t, out, 1) || (t->n_dims == 1 && t->dim[0] == out))) {
+        s->rows = 1;
+        return UM_OK;
+    }
+    if (!q->block_rows) return um_joining_check(j, t, NULL, out, 1, err);
+    s->rows = q->block_rows;
+    s->cols = q->block_cols;
+    s->per_row = UM_CEIL_DIV(in, s->cols);
+    return um_joining_check(j, t, NULL, UM_CEIL_DIV(out, s->rows), s->per_row, err);
+}
+
+/* Drops the scale of activations that belongs to X.weight. */
+static void drop_input_scale(const um_joining *j) {
+    static const char ending[] = ".weight";
+    const size_t n = sizeof ending - 1;
+    um_joining module = *j;
+    if (module.module.n < n || memcmp(module.module.p + module.module.n - n, ending, n)) return;
+    module.module.n -= n;
+    um_joining_find(&module, ".input_scale");
+}
+
+static um_status join(const um_joining *j, um_tensor *to, um_err *err) {
+    const um_tensor *t = um_joining_find(j, "_scale");
+    scales found;
+    um_status s = um_joining_check_main(j, err);
+    if (!s && !t) s = um_joining_need(j, "_scale_inv", &t, err);
+    if (s) return s;
+    const int64_t out = j->main->dim[0], in = j->main->dim[1];
+    s = set_blocks(&found, j, t, out, in, err);
+    if (s) return s;
+    scales *kept = um_arena_alloc(um_store_arena(j->s), sizeof *kept);
+    *kept = found;
+    *to = (um_tensor){
+        .type = UM_DTYPE_OTHER, .n_dims = 2, .dim = {out, in}, .data = j->main->data, .format = &format, .extra = kept};
+    drop_input_scale(j);
+    return UM_OK;
+}
+
+const um_quantized_layout um_quantized_fp8 = {NULL, "F8_E4M3", join};
