@@ -22,10 +22,17 @@ static uint32_t word_at(const void *words, int64_t i) {
     return w;
 }
 
-/* Returns the place of a row's integer in a word that holds consecutive rows. */
-static int shift_of(const um_groups *g, int64_t row) {
-    const int at = (int)(row % (32 / g->bits));
-    return g->bits * (g->order ? g->order[at] : at);
+/* A row, and what all of its groups have in common. */
+typedef struct line {
+    const um_groups *g;
+    int64_t row, words; /* words: index of the words of consecutive rows that hold this one */
+    int shift;          /* place of this row in them */
+    uint32_t mask;
+} line;
+
+static line line_of(const um_groups *g, int64_t row) {
+    const int per_word = 32 / g->bits, at = (int)(row % per_word);
+    return (line){g, row, row / per_word, g->bits * (g->order ? g->order[at] : at), (1u << g->bits) - 1};
 }
 
 /* Reads n integers of a row from column k on, the first of a word. */
@@ -48,49 +55,47 @@ static void read_along(const um_groups *g, const void *words, int64_t row, int64
 }
 
 /* Reads n integers of a row where each is in another word. */
-static void read_across(const um_groups *g, const void *words, int64_t row, int64_t k, int64_t n, uint8_t q[PIECE]) {
-    const int shift = shift_of(g, row);
-    const uint32_t mask = (1u << g->bits) - 1;
-    const int64_t first = row / (32 / g->bits) * g->word_row + k * g->word_col;
-    uint32_t word[PIECE];
-    for (int i = 0; i < n; i++) word[i] = word_at(words, first + i * g->word_col);
-    memset(word + n, 0, (PIECE - (size_t)n) * sizeof *word);
-    for (int i = 0; i < PIECE; i++) q[i] = (uint8_t)(word[i] >> shift & mask);
+static void read_across(const line *l, const void *words, int64_t k, int64_t n, uint8_t q[PIECE]) {
+    const um_groups *g = l->g;
+    const int64_t first = l->words * g->word_row + k * g->word_col;
+    for (int64_t i = 0; i < n; i++) q[i] = (uint8_t)(word_at(words, first + i * g->word_col) >> l->shift & l->mask);
 }
 
-static float scale_of(const um_groups *g, int64_t row, int64_t group) {
-    return um_quantized_number(g->scale_type, g->scales, (size_t)(row * g->scale_row + group * g->scale_group));
+static float scale_of(const line *l, int64_t group) {
+    const um_groups *g = l->g;
+    return um_quantized_number(g->scale_type, g->scales, (size_t)(l->row * g->scale_row + group * g->scale_group));
 }
 
-static float zero_of(const um_groups *g, int64_t row, int64_t group) {
+static float zero_of(const line *l, int64_t group) {
+    const um_groups *g = l->g;
     if (!g->zeros) return (float)g->zero;
-    const uint32_t word = word_at(g->zeros, row / (32 / g->bits) * g->zero_row + group * g->zero_group);
-    return (float)((int32_t)(word >> shift_of(g, row) & ((1u << g->bits) - 1)) + g->zero);
+    const uint32_t word = word_at(g->zeros, l->words * g->zero_row + group * g->zero_group);
+    return (float)((int32_t)(word >> l->shift & l->mask) + g->zero);
 }
 
 /* Finds the zeros and scales of n columns from k on whose groups follow each other. */
-static void find_groups(const um_groups *g, int64_t row, int64_t k, int64_t n, piece *p) {
+static void find_groups(const line *l, int64_t k, int64_t n, piece *p) {
     for (int64_t i = 0; i < n;) {
-        const int64_t group = (k + i) / g->group, end = UM_MIN(n, (group + 1) * g->group - k);
-        um_quantized_fill(p->zero + i, end - i, zero_of(g, row, group));
-        um_quantized_fill(p->scale + i, end - i, scale_of(g, row, group));
+        const int64_t group = (k + i) / l->g->group, end = UM_MIN(n, (group + 1) * l->g->group - k);
+        um_quantized_fill(p->zero + i, end - i, zero_of(l, group));
+        um_quantized_fill(p->scale + i, end - i, scale_of(l, group));
         i = end;
     }
 }
 
 /* Finds the zeros and scales of n <= PIECE columns from k on, each in any group. Converts those of all groups first
  * when these are few. */
-static void find_listed_groups(const um_groups *g, int64_t row, int64_t k, int64_t n, piece *p) {
+static void find_listed_groups(const line *l, int64_t k, int64_t n, piece *p) {
     float zero[PIECE], scale[PIECE];
-    const bool are_few = g->n_groups <= n;
-    for (int64_t group = 0; are_few && group < g->n_groups; group++) {
-        zero[group] = zero_of(g, row, group);
-        scale[group] = scale_of(g, row, group);
+    const bool are_few = l->g->n_groups <= n;
+    for (int64_t group = 0; are_few && group < l->g->n_groups; group++) {
+        zero[group] = zero_of(l, group);
+        scale[group] = scale_of(l, group);
     }
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t group = word_at(g->group_of, k + i);
-        p->zero[i] = are_few ? zero[group] : zero_of(g, row, group);
-        p->scale[i] = are_few ? scale[group] : scale_of(g, row, group);
+        const uint32_t group = word_at(l->g->group_of, k + i);
+        p->zero[i] = are_few ? zero[group] : zero_of(l, group);
+        p->scale[i] = are_few ? scale[group] : scale_of(l, group);
     }
 }
 
@@ -107,14 +112,15 @@ static void compute(piece *p, int64_t n) {
 void um_groups_read(const um_tensor *t, int64_t row, int64_t k, int64_t n, float *out) {
     const um_groups *g = t->extra;
     const int64_t unit = g->along_rows ? 1 : 32 / g->bits;
+    const line l = line_of(g, row);
     piece p;
     for (int64_t at = 0, part; at < n; at += part) {
         const int64_t skipped = (k + at) % unit, first = k + at - skipped;
         part = UM_MIN(n - at, PIECE - skipped);
-        if (g->along_rows) read_across(g, t->data, row, first, part, p.q);
+        if (g->along_rows) read_across(&l, t->data, first, part, p.q);
         else read_along(g, t->data, row, first, skipped + part, p.q);
-        if (g->group_of) find_listed_groups(g, row, first, skipped + part, &p);
-        else find_groups(g, row, first, skipped + part, &p);
+        if (g->group_of) find_listed_groups(&l, first, skipped + part, &p);
+        else find_groups(&l, first, skipped + part, &p);
         compute(&p, skipped + part);
         memcpy(out + at, p.value + skipped, (size_t)part * sizeof *out);
     }

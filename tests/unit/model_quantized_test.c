@@ -279,6 +279,15 @@ static void quantize(zoo *z, zoo *quantized, const char *config, size_t method) 
     free(text);
 }
 
+/* Without the option, matrices are kept in 8 bits. */
+static void assert_kept_in_8_bits(const zoo *z) {
+    zoo copy = *z;
+    copy.quantization = NULL;
+    um_model *m = zoo_model(&copy, "cpu");
+    assert_int_equal(m->weight_type, UM_Q8);
+    um_model_close(m);
+}
+
 /* The hidden rows must be equal bit by bit. Loading warns of no tensor. */
 static void a_model_runs_like_its_floats(void **state) {
     (void)state;
@@ -287,6 +296,7 @@ static void a_model_runs_like_its_floats(void **state) {
     for (size_t i = 0; i < UM_LEN(methods) * UM_LEN(configs); i++) {
         const char *config = configs[i % UM_LEN(configs)], *device = devices[i / UM_LEN(configs) % UM_LEN(devices)];
         zoo plain = zoo_new(config), quantized = zoo_new(config);
+        quantized.quantization = "none";
         zoo_write(&plain);
         quantize(&plain, &quantized, config, i / UM_LEN(configs));
         const int old = catch_stderr(plain.dir);
@@ -301,6 +311,7 @@ static void a_model_runs_like_its_floats(void **state) {
                 fail_msg("%s: expected %a, found %a", methods[i / UM_LEN(configs)].config, (double)x[k], (double)y[k]);
         um_free(x);
         um_free(y);
+        assert_kept_in_8_bits(&quantized);
         zoo_done(&plain, a);
         zoo_done(&quantized, b);
     }
@@ -328,6 +339,34 @@ static void plain_weights_stay_as_they_are(void **state) {
     s = open_folder(dir);
     assert_int_equal(um_store_count(s), 4);
     assert_null(um_store_find(s, "x.weight"));
+    um_store_close(s);
+    folder_free(dir);
+    qmatrix_free(&m);
+}
+
+/* Each shard has some of the tensors under their names, and the others under names without a meaning. */
+static void tensors_of_a_matrix_may_be_in_several_shards(void **state) {
+    (void)state;
+    char *dir = folder_new();
+    qfile f = {0};
+    qmatrix m = qmatrix_new(16, 64, 4, 32, 1);
+    q_put_gptq(&f, &m, "x", 1, true);
+    q_edit(&f, "x.scales", "a");
+    q_edit(&f, "x.g_idx", "b");
+    q_write_as(&f, dir, "first.safetensors");
+    q_put_gptq(&f, &m, "x", 1, true);
+    q_edit(&f, "x.qweight", "c");
+    q_edit(&f, "x.qzeros", "d");
+    q_write_as(&f, dir, "last.safetensors");
+    folder_write_text(dir, "model.safetensors.index.json",
+                      "{\"weight_map\":{\"x.qweight\":\"first.safetensors\",\"x.scales\":\"last.safetensors\"}}");
+    q_write_config(dir, GPTQ(""));
+    um_store *s = open_folder(dir);
+    assert_int_equal(um_store_count(s), 5);
+    assert_matrix(s, "x.weight", &m);
+    assert_string_equal(um_store_file(s, um_store_find(s, "x.weight")), "first.safetensors");
+    um_store_release(s, um_store_find(s, "x.weight"));
+    assert_matrix(s, "x.weight", &m);
     um_store_close(s);
     folder_free(dir);
     qmatrix_free(&m);
@@ -400,19 +439,6 @@ static void wrong_fields_are_refused(void **state) {
     refuses_config("{'quant_method':'compressed-tensors','format':'pack-quantized','config_groups':{"
                    "'g':{'weights':{'num_bits':4}},'h':{'weights':{'num_bits':8}}}}",
                    UM_EUNSUPPORTED, "different bits");
-}
-
-/* Renames a tensor of f, or changes its type or shape, in its header. Both texts have the same length or not; offsets
- * stay. */
-static void edit(qfile *f, const char *from, const char *to) {
-    um_buf b = {0};
-    char *at = strstr(f->header.data, from);
-    assert_non_null(at);
-    um_buf_append(&b, f->header.data, (size_t)(at - f->header.data));
-    um_buf_puts(&b, to);
-    um_buf_puts(&b, at + strlen(from));
-    um_buf_free(&f->header);
-    f->header = b;
 }
 
 static qfile gptq_file(void) {
@@ -493,7 +519,7 @@ static void damaged_files_are_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < UM_LEN(damages); i++) {
         qfile f = damages[i].make();
-        edit(&f, damages[i].from, damages[i].to);
+        q_edit(&f, damages[i].from, damages[i].to);
         refuses(&f, damages[i].config, UM_EMODEL, damages[i].message, damages[i].tensor);
     }
 }
@@ -553,6 +579,7 @@ int main(void) {
         cmocka_unit_test(every_8_bit_float_is_converted),
         cmocka_unit_test(a_model_runs_like_its_floats),
         cmocka_unit_test(plain_weights_stay_as_they_are),
+        cmocka_unit_test(tensors_of_a_matrix_may_be_in_several_shards),
         cmocka_unit_test(unknown_methods_are_refused_with_the_known_ones),
         cmocka_unit_test(wrong_fields_are_refused),
         cmocka_unit_test(damaged_files_are_refused),

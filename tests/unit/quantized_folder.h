@@ -192,12 +192,26 @@ static inline void q_put_floats(qfile *f, const char *name, int rows, int cols, 
     memcpy(f->data.data + from, x, n);
 }
 
-/* Writes model.safetensors, and empties f. */
-static inline void q_write(qfile *f, const char *dir) {
+/* Writes the file, and empties f. */
+static inline void q_write_as(qfile *f, const char *dir, const char *name) {
     um_buf_puts(&f->header, f->header.len ? "}" : "{}");
-    folder_write_safetensors(dir, "model.safetensors", f->header.data, f->data.data, f->data.len);
+    folder_write_safetensors(dir, name, f->header.data, f->data.data, f->data.len);
     um_buf_free(&f->header);
     um_buf_free(&f->data);
+}
+
+static inline void q_write(qfile *f, const char *dir) { q_write_as(f, dir, "model.safetensors"); }
+
+/* Replaces the first occurrence of a text in the header. */
+static inline void q_edit(qfile *f, const char *from, const char *to) {
+    um_buf b = {0};
+    char *at = strstr(f->header.data, from);
+    assert_non_null(at);
+    um_buf_append(&b, f->header.data, (size_t)(at - f->header.data));
+    um_buf_puts(&b, to);
+    um_buf_puts(&b, at + strlen(from));
+    um_buf_free(&f->header);
+    f->header = b;
 }
 
 /* Writes a config.json with this "quantization_config", in single quotes. */
