@@ -111,9 +111,11 @@ struct um_backend {
     /* Copies the keys and values of a page's first n positions to another page. Must be called between passes. The next
      * pass reports an error of the copy. */
     void (*copy_page)(um_forward *f, int32_t from, int32_t to, int32_t n);
-    /* Starts a pass over the batch. The caller must not change the batch before `wait` has returned. Errors:
-     * UM_EDEVICE. After an error of this function or of `wait`, predictions and all keys and values are undefined, and
-     * only forward_free may be called. */
+    /* Starts a pass over the batch. The caller must not change the batch before `wait` has returned. A pass must
+     * compute the final hidden rows that b->row and b->save name. The other tokens need only their keys, values and
+     * selections in the last layer, except tokens whose experts are chosen together with those of such a row
+     * (um_network.route_block). Errors: UM_EDEVICE. After an error of this function or of `wait`, predictions and all
+     * keys and values are undefined, and only forward_free may be called. */
     um_status (*submit)(um_forward *f, const um_batch *b, um_err *err);
     /* Waits for the end of the submitted pass. The predictions are complete when it returns UM_OK. Errors: UM_EDEVICE.
      */
@@ -137,7 +139,8 @@ static inline bool um_backend_is_host(const um_backend *b) { return !b->workspac
 extern const um_backend um_backend_cpu, um_backend_ref;
 /* The functions of um_backend over the operations self->ops. A table of its own may use them. */
 um_status um_host_open(um_device **out, const um_backend *self, const um_dev_config *c, um_err *err);
-/* Returns the final hidden rows of the last pass [n_tokens, hidden], after the final norm. */
+/* Returns the final hidden rows of the last pass [n_tokens, hidden], after the final norm. Those that neither a row nor
+ * a save of the batch names are undefined. */
 const float *um_host_hidden(const um_forward *f);
 /* Returns the KV cache, in the layout of the operations. */
 const um_kv *um_host_kv(const um_forward *f);

@@ -196,12 +196,16 @@ typedef struct um_ops {
     void (*embed_soft)(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
     /* y[t] = norm(x[t]); x, y [T, n], y may be x. */
     void (*norm)(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
+    /* y[to[i]] = x[from[i]], by ascending i: copies the first n floats of rows that are `stride` floats apart. NULL for
+     * a list means i itself. y may be x when no copy overwrites a row that a later one reads. */
+    void (*copy_rows)(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
+                      int32_t stride, int32_t n, float *y);
     /* y[t] = W x[t] + bias, or y[t] += that when `add` is set; W [out, in], bias [out] or NULL. */
     void (*linear)(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
     void (*rope_kv)(um_dev *dev, um_kv *kv, const um_rope_kv *a);
     void (*attention)(um_dev *dev, const um_kv *kv, const um_attention *a);
-    /* Executes span[i].select of every span that has one, with the queries and keys of the preceding attention. Reads
+    /* Executes span[i].select of every span that has one, with the queries and keys of the preceding rope_kv. Reads
      * keys as attention reads them; the rest of the arithmetic is fp32. A span may have at most max_tokens keys outside
      * the block. */
     void (*kv_select)(um_dev *dev, um_kv *kv, const um_attention *a);

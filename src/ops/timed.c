@@ -29,6 +29,11 @@ static void norm(um_dev *dev, const float *x, const um_norm *how, int32_t n_toke
     SPAN("norm", n_tokens, norm(t->dev, x, how, n_tokens, n, y));
 }
 
+static void copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
+                      int32_t stride, int32_t n, float *y) {
+    SPAN("copy_rows", n_rows, copy_rows(t->dev, x, from, to, n_rows, stride, n, y));
+}
+
 static void linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y) {
     SPAN("linear", n_tokens, linear(t->dev, w, bias, x, n_tokens, add, y));
@@ -78,6 +83,7 @@ const um_ops um_ops_timed = {.name = "timed",
                              .embed = embed,
                              .embed_soft = embed_soft,
                              .norm = norm,
+                             .copy_rows = copy_rows,
                              .linear = linear,
                              .rope_kv = rope_kv,
                              .attention = attention,
@@ -90,5 +96,5 @@ const um_ops um_ops_timed = {.name = "timed",
                              .wait = wait};
 
 /* Fails to compile when an operation is added, as a reminder to wrap it. The table has a name, a number padded to the
- * size of a pointer, 14 functions that create and free objects, 12 operations, submit and wait. */
-_Static_assert(sizeof(um_ops) == (2 + 14 + 12 + 2) * sizeof(void *), "every operation of a pass is timed");
+ * size of a pointer, 14 functions that create and free objects, 13 operations, submit and wait. */
+_Static_assert(sizeof(um_ops) == (2 + 14 + 13 + 2) * sizeof(void *), "every operation of a pass is timed");

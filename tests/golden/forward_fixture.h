@@ -27,7 +27,7 @@ static inline void open_fixture(fixture *f, const char *folder, const char *devi
     if (um_model_open(&f->model, &c, &err)) fail_msg("%s", err.msg);
     um_forward_config fc = {.max_tokens = 2 * TOKENS,
                             .max_rows = 2 * TOKENS,
-                            .n_saved = 2,
+                            .n_saved = 2 * TOKENS,
                             .page_size = PAGE,
                             .n_pages = PAGES,
                             .kv_type = UM_F32};
@@ -48,6 +48,16 @@ static inline void close_fixture(fixture *f) {
 static inline void run(fixture *f, const um_batch *b) {
     assert_int_equal(f->model->backend->submit(f->forward, b, NULL), UM_OK);
     assert_int_equal(f->model->backend->wait(f->forward, NULL), UM_OK);
+}
+
+/* Runs a pass without rows that computes the final hidden rows of all tokens, by saving them. */
+static inline void run_whole(fixture *f, const um_batch *b) {
+    int32_t save[2 * TOKENS][2];
+    um_batch all = *b;
+    for (int32_t i = 0; i < b->n_tokens; i++) save[i][0] = save[i][1] = i;
+    all.save = (const int32_t(*)[2])save;
+    all.n_saves = b->n_tokens;
+    run(f, &all);
 }
 
 /* Computes the logits of the first n hidden rows of the last pass. */

@@ -142,7 +142,7 @@ static void check_case(const char *family, const char *name) {
         for (int step = 0; step < 3; step++) {
             pass p;
             load_pass(&p, &r, step);
-            run(&f, &p.batch);
+            run_whole(&f, &p.batch);
             compute_logits(&f, p.n);
             compare(&f, &p, &r, step, (*ops)->name);
         }
@@ -221,7 +221,7 @@ static void hidden_rows_do_not_depend_on_the_batch(void **state) {
         pass p;
         open_golden(&f, "sdar", (*ops)->name);
         load_pass(&p, &r, 0);
-        run(&f, &p.batch);
+        run_whole(&f, &p.batch);
         size_t H = (size_t)f.model->arch.hidden, bytes = (size_t)p.n * H * sizeof(float);
         float *alone = um_alloc(bytes);
         memcpy(alone, um_host_hidden(f.forward), bytes);
@@ -240,7 +240,7 @@ static void hidden_rows_do_not_depend_on_the_batch(void **state) {
                            {.first = OTHER, .n = p.n, .page = p.page, .keys = p.span.keys, .adapter = -1}};
         um_batch both = {
             .n_tokens = OTHER + p.n, .n_spans = 2, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
-        run(&f, &both);
+        run_whole(&f, &both);
         assert_memory_equal(alone, um_host_hidden(f.forward) + OTHER * H, bytes);
         um_free(alone);
         close_fixture(&f);

@@ -110,7 +110,7 @@ static void run_pass(fixture *f, pass *p) {
                           .slot = p->slot,
                           .seen_end = p->end,
                           .span = p->span};
-    run(f, &p->batch);
+    run_whole(f, &p->batch);
     compute_logits(f, p->n);
 }
 

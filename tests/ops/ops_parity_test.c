@@ -168,7 +168,7 @@ static void embed_soft_matches_the_reference(void **state) {
     print_worst("embed_soft");
 }
 
-/* ---- Norm and gate ---- */
+/* ---- Norm, rows and gate ---- */
 
 static void check_norm_size(const world *w, const world *ref, size_t n, bool has_bias) {
     enum { T = 21 };
@@ -201,6 +201,30 @@ static void norm_matches_the_reference(void **state) {
     begin_worst();
     for_each_world(check_norm);
     print_worst("norm");
+}
+
+/* Moves rows to the front in place, then back to their places in another array. */
+static void check_copy_rows(const world *w, const world *ref) {
+    enum { T = 9, N = 4, STRIDE = 21, WIDTH = 17 };
+    static const int32_t token[N] = {0, 3, 4, 8};
+    (void)ref;
+    float *x = random_floats(T * STRIDE), *front = copy_floats(x, T * STRIDE), *back = poisoned_floats(T * STRIDE);
+    w->ops->copy_rows(w->dev, front, token, NULL, N, STRIDE, WIDTH, front);
+    w->ops->copy_rows(w->dev, front, NULL, token, N, STRIDE, WIDTH, back);
+    for (size_t i = 0; i < N; i++) {
+        const size_t at = (size_t)token[i] * STRIDE;
+        assert_memory_equal(front + i * STRIDE, x + at, WIDTH * sizeof *x);
+        assert_memory_equal(front + i * STRIDE + WIDTH, x + i * STRIDE + WIDTH, (STRIDE - WIDTH) * sizeof *x);
+        assert_memory_equal(back + at, x + at, WIDTH * sizeof *x);
+    }
+    um_free(x);
+    um_free(front);
+    um_free(back);
+}
+
+static void copied_rows_are_where_the_lists_say(void **state) {
+    (void)state;
+    for_each_world(check_copy_rows);
 }
 
 static void check_gate(const world *w, const world *ref) {
@@ -465,6 +489,7 @@ int main(void) {
         cmocka_unit_test(embed_equals_the_reference),
         cmocka_unit_test(embed_soft_matches_the_reference),
         cmocka_unit_test(norm_matches_the_reference),
+        cmocka_unit_test(copied_rows_are_where_the_lists_say),
         cmocka_unit_test(gate_matches_the_reference),
         cmocka_unit_test(linear_gate_equals_its_two_steps),
         cmocka_unit_test(rope_matches_the_reference),

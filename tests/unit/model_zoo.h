@@ -268,12 +268,13 @@ enum { ZOO_PAGE = 32, ZOO_TOKENS = 64 };
  * request is (31 number[i] + 7 k) mod 200. Request i uses adapter[i]; NULL: no request uses one. */
 static inline float *zoo_run_adapted(um_model *m, int n_requests, const int *n, const int *number, const int *adapter) {
     int32_t id[ZOO_TOKENS], pos[ZOO_TOKENS], slot[ZOO_TOKENS], end[ZOO_TOKENS], page[ZOO_TOKENS], total = 0;
+    int32_t save[ZOO_TOKENS][2]; /* a pass computes the rows that are predicted or saved */
     um_span span[8];
     um_err err = {0};
     um_forward *f;
     um_forward_config fc = {.max_tokens = ZOO_TOKENS,
                             .max_rows = 1,
-                            .n_saved = 1,
+                            .n_saved = ZOO_TOKENS,
                             .page_size = ZOO_PAGE,
                             .n_pages = n_requests,
                             .kv_type = UM_F32};
@@ -287,10 +288,18 @@ static inline float *zoo_run_adapted(um_model *m, int n_requests, const int *n, 
             pos[total] = k;
             slot[total] = page[i] * ZOO_PAGE + k;
             end[total] = UM_MIN(um_visible_end(rule, k), n[i]);
+            save[total][0] = save[total][1] = total;
         }
     }
-    um_batch b = {
-        .n_tokens = total, .n_spans = n_requests, .id = id, .pos = pos, .slot = slot, .seen_end = end, .span = span};
+    um_batch b = {.n_tokens = total,
+                  .n_spans = n_requests,
+                  .n_saves = total,
+                  .id = id,
+                  .pos = pos,
+                  .slot = slot,
+                  .seen_end = end,
+                  .span = span,
+                  .save = (const int32_t(*)[2])save};
     if (m->backend->forward_new(&f, m->device, &m->net, &fc, &err)) fail_msg("%s", err.msg);
     assert_int_equal(m->backend->submit(f, &b, NULL), UM_OK);
     assert_int_equal(m->backend->wait(f, NULL), UM_OK);

@@ -217,6 +217,7 @@ const um_ops um_ops_cpu = {
     .embed = um_cpu_embed,
     .embed_soft = um_cpu_embed_soft,
     .norm = um_cpu_norm,
+    .copy_rows = um_cpu_copy_rows,
     .linear = um_cpu_linear,
     .rope_kv = um_cpu_rope_kv,
     .attention = um_cpu_attention,

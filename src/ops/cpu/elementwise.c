@@ -1,4 +1,4 @@
-/* The norms and the gated activation. A task is a run of tokens. */
+/* The norms, the gated activation and copies of rows. A task is a run of tokens; copies are made in their order. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
@@ -52,4 +52,14 @@ static void gate_task(void *arg, int task, int thread) {
 void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
     gate_job j = {dev, gu, n_tokens, n, y};
     um_cpu_run(dev, gate_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n * 4);
+}
+
+void um_cpu_copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
+                      int32_t stride, int32_t n, float *y) {
+    (void)dev;
+    for (int32_t i = 0; i < n_rows; i++) {
+        const float *row = x + (size_t)(from ? from[i] : i) * (size_t)stride;
+        float *copy = y + (size_t)(to ? to[i] : i) * (size_t)stride;
+        if (copy != row) memcpy(copy, row, (size_t)n * sizeof *copy);
+    }
 }

@@ -23,6 +23,20 @@ struct um_vector {
 /* Returns the values of v; NULL for NULL. */
 static inline const float *um_values(const um_vector *v) { return v ? v->data : NULL; }
 
+/* The tokens of a pass whose final hidden rows are read, or that share a routing block with such a token (final.c). The
+ * arrays have space for all tokens of a pass. */
+typedef struct um_final {
+    um_batch batch;    /* these tokens only: n_tokens, seen_end, and the spans that have any, without selections */
+    int32_t *token;    /* [batch.n_tokens] ascending tokens of the whole batch */
+    int32_t *block;    /* [batch.n_tokens] routing block of each; undefined when experts are chosen per token */
+    int32_t *seen_end; /* arrays of `batch` */
+    um_span *span;
+} um_final;
+
+/* Finds these tokens of b, whose spans cover all tokens in ascending order. block [n_tokens] are the routing blocks of
+ * all tokens; NULL when experts are chosen per token. */
+void um_final_find(um_final *f, const um_batch *b, const int32_t *block);
+
 /* Returns a device of the operations for one um_forward: d->dev if no other um_forward uses it, else a new one of the
  * same configuration with its own threads and scratch memory. All of them read the same weights. *out is released with
  * um_host_release. Any thread. Errors: UM_ENOMEM, UM_ELIMIT. */

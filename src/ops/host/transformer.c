@@ -8,6 +8,9 @@
  *     hidden = norm(x)
  *     predictions of the wanted rows = statistics of softmax(Whead hidden[row])
  *
+ * After the keys and values of the last layer are stored, the pass goes on with the tokens whose hidden rows are read
+ * (um_final). The rows of the others, for example of a prompt, are left out.
+ *
  * For tokens that use an adapter (LoRA), B (A h) is added to a product W h.
  *
  * Families differ in their sizes and in the optional weights that they have (biases, norms of queries and keys,
@@ -37,7 +40,8 @@ struct um_forward {
     float *routed;         /* [T, E] products of the router */
     float *low;            /* [T, rank_max] products A h of an adapter; NULL without adapters */
     int32_t *block;        /* [T] routing block of each token; NULL when experts are chosen per token */
-    float *hidden;         /* [T, H] after the final norm; valid until the next pass */
+    um_final final;        /* the tokens of this pass whose hidden rows are read */
+    float *hidden;         /* [T, H] after the final norm, of the tokens in `final`; valid until the next pass */
     float *saved;          /* [n_saved, H] hidden rows that are kept for later passes */
     size_t workspace;      /* bytes of the arrays above */
     bool selects;          /* a span of this pass keeps sparse keys */
@@ -112,23 +116,33 @@ static void linear(um_forward *f, const um_linear *w, const um_batch *b, rows at
     }
 }
 
+/* Moves the queries and the residual stream of the tokens in f->final to the front. */
+static void keep_final(um_forward *f, int32_t layer) {
+    const um_layer_kind *k = um_kind_of(f->net, layer);
+    const int32_t *token = f->final.token, n = f->final.batch.n_tokens, H = f->net->hidden;
+    f->ops->copy_rows(f->dev, f->qkv, token, NULL, n, qkv_width(k), q_width(k), f->qkv);
+    f->ops->copy_rows(f->dev, f->x, token, NULL, n, H, H, f->x);
+}
+
 /* Computes x += Wo attention(rope(Wqkv norm(x))). All keys and values are written to their pages before attention reads
- * them. */
-static void attention_half(um_forward *f, int32_t layer, const um_batch *b) {
+ * them. `out` are the tokens whose x is computed: b, or those of f->final, which are moved to the front. */
+static void attention_half(um_forward *f, int32_t layer, const um_batch *b, const um_batch *out) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
     const um_layer *y = &f->net->layer[layer];
     um_rope_kv rope = rope_args(f, layer, b);
     um_attention attention = attention_args(f, layer, b);
-    const rows all = {0, b->n_tokens};
 
     const um_norm norm = {um_values(y->attn_norm), um_values(y->attn_norm_bias), f->net->norm_eps};
     ops->norm(dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
-    linear(f, &y->qkv, b, all, f->normed, false, f->qkv);
+    linear(f, &y->qkv, b, (rows){0, b->n_tokens}, f->normed, false, f->qkv);
     ops->rope_kv(dev, f->kv, &rope);
+    if (f->selects) ops->kv_select(dev, f->kv, &attention); /* reads the queries of tokens that `out` may lack */
+    if (out != b) keep_final(f, layer);
+    if (!out->n_tokens) return;
+    attention.batch = out;
     ops->attention(dev, f->kv, &attention);
-    if (f->selects) ops->kv_select(dev, f->kv, &attention);
-    linear(f, &y->o, b, all, f->attended, true, f->x);
+    linear(f, &y->o, out, (rows){0, out->n_tokens}, f->attended, true, f->x);
 }
 
 /* Returns the number of rows that the buffers gate_up and gated hold. */
@@ -169,7 +183,7 @@ static void experts(um_forward *f, int32_t layer, const um_batch *b) {
     const um_moe moe = {.route = &f->net->route,
                         .logits = f->routed,
                         .bias = um_values(y->router_bias),
-                        .block = f->block,
+                        .block = b == &f->final.batch ? f->final.block : f->block,
                         .gate_up = (const um_weight *const *)y->expert_gate_up,
                         .down = (const um_weight *const *)y->expert_down,
                         .x = f->normed,
@@ -185,6 +199,7 @@ static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->net->layer[layer];
     const um_layer_kind *k = um_kind_of(f->net, layer);
     const um_norm norm = {um_values(y->ffn_norm), um_values(y->ffn_norm_bias), f->net->norm_eps};
+    if (!b->n_tokens) return;
     f->ops->norm(f->dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
     if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, k->n_ff, b);
     if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, k->shared_ff, b);
@@ -203,6 +218,22 @@ static void number_blocks(const um_forward *f, const um_batch *b) {
             f->block[t] = number;
         }
     }
+}
+
+/* Runs the layers and the final norm. The last layer computes only the rows that are read. */
+static void run_layers(um_forward *f, const um_batch *b) {
+    const um_network *n = f->net;
+    const um_batch *final = &f->final.batch;
+    const um_norm norm = {um_values(n->final_norm), um_values(n->final_norm_bias), n->norm_eps};
+    um_final_find(&f->final, b, f->block);
+    for (int32_t layer = 0; layer < n->n_layers; layer++) {
+        const um_batch *out = layer == n->n_layers - 1 ? final : b;
+        attention_half(f, layer, b, out);
+        feed_forward_half(f, layer, out);
+    }
+    if (!final->n_tokens) return;
+    f->ops->norm(f->dev, f->x, &norm, final->n_tokens, n->hidden, f->x);
+    f->ops->copy_rows(f->dev, f->x, NULL, f->final.token, final->n_tokens, n->hidden, n->hidden, f->hidden);
 }
 
 static void predict_rows(um_forward *f, const um_batch *b) {
@@ -241,12 +272,7 @@ um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
         if (f->block) number_blocks(f, b);
         ops->embed(dev, n->embed, b->id, b->n_tokens, n->embed_scale, f->x);
         if (b->n_soft) ops->embed_soft(dev, n->embed, b->soft, b->n_soft, n->embed_scale, f->x);
-        for (int32_t layer = 0; layer < n->n_layers; layer++) {
-            attention_half(f, layer, b);
-            feed_forward_half(f, layer, b);
-        }
-        const um_norm norm = {um_values(n->final_norm), um_values(n->final_norm_bias), n->norm_eps};
-        ops->norm(dev, f->x, &norm, b->n_tokens, n->hidden, f->hidden);
+        run_layers(f, b);
     }
     predict_rows(f, b);
     f->batch = b;
@@ -288,13 +314,29 @@ static um_status new_rows(um_forward *f, float **out, int32_t rows, int32_t widt
     return UM_OK;
 }
 
-static um_status new_blocks(um_forward *f, um_err *err) {
-    if (!f->net->route.capacity) return UM_OK;
-    size_t bytes = um_mul((size_t)UM_MAX(f->c.max_tokens, 1), sizeof(int32_t));
-    void *p = NULL;
-    um_status s = f->d->ops->buffer(f->own, &p, bytes, "routing blocks", err);
-    f->block = p;
-    f->workspace += bytes;
+/* Allocates the arrays that describe tokens. */
+static um_status new_lists(um_forward *f, um_err *err) {
+    const size_t T = (size_t)UM_MAX(f->c.max_tokens, 1);
+    const bool blocks = f->net->route.capacity > 0;
+    void *block = NULL, *final_block = NULL, *token = NULL, *seen_end = NULL, *span = NULL;
+    const struct {
+        void **out;
+        size_t size;
+        bool used;
+    } list[] = {{&block, sizeof *f->block, blocks},
+                {&final_block, sizeof *f->final.block, blocks},
+                {&token, sizeof *f->final.token, true},
+                {&seen_end, sizeof *f->final.seen_end, true},
+                {&span, sizeof *f->final.span, true}};
+    um_status s = UM_OK;
+    for (size_t i = 0; i < UM_LEN(list) && !s; i++) {
+        if (!list[i].used) continue;
+        const size_t bytes = um_mul(T, list[i].size);
+        s = f->d->ops->buffer(f->own, list[i].out, bytes, "lists of tokens", err);
+        f->workspace += bytes;
+    }
+    f->block = block;
+    f->final = (um_final){.token = token, .block = final_block, .seen_end = seen_end, .span = span};
     return s;
 }
 
@@ -326,7 +368,7 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_rows(f, &f->gated, wide_rows(f), w.ff, "gated activations", err);
     if (!s) s = new_rows(f, &f->routed, T, n->route.n_experts, "router products", err);
     if (!s) s = new_rows(f, &f->low, T, n->rank_max, "products of adapters", err);
-    if (!s) s = new_blocks(f, err);
+    if (!s) s = new_lists(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, n->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, n->hidden, "saved hidden rows", err);
     return s;
@@ -366,8 +408,9 @@ um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *
 
 void um_host_forward_free(um_forward *f) {
     if (!f) return;
-    void *buffer[] = {f->x,      f->normed, f->qkv,   f->attended, f->gate_up, f->gated,
-                      f->routed, f->low,    f->block, f->hidden,   f->saved};
+    void *buffer[] = {f->x,           f->normed,         f->qkv,        f->attended, f->gate_up,
+                      f->gated,       f->routed,         f->low,        f->block,    f->final.token,
+                      f->final.block, f->final.seen_end, f->final.span, f->hidden,   f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->d->ops->buffer_free(f->own, buffer[i]);
     if (f->kv) f->d->ops->kv_free(f->own, f->kv);

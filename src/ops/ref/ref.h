@@ -68,6 +68,8 @@ void um_ref_kv_select(um_dev *dev, um_kv *kv, const um_attention *a);
 void um_ref_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
 void um_ref_embed_soft(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
 void um_ref_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
+void um_ref_copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
+                      int32_t stride, int32_t n, float *y);
 void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
                    float *y);
 void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
