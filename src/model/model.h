@@ -278,7 +278,8 @@ typedef struct um_pass_work {
     int64_t keys;         /* positions whose keys and values attention reads, summed over the requests */
     int64_t seen;         /* pairs of a fed token and a position that it sees */
 } um_pass_work;
-/* What a pass must do at least. Norms, biases, activations and written keys are small and not counted. */
+/* What a pass must do at least. Norms, biases, activations and written keys are small and not counted. In the last
+ * layer, tokens that no row predicts from need only their keys and values. */
 typedef struct um_pass_cost {
     double weight_bytes; /* weights that are read: every matrix once; of the experts only those that tokens choose */
     double kv_bytes;     /* keys and values that are read */

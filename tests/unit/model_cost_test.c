@@ -60,7 +60,8 @@ static void the_first_layers_are_kept(void **state) {
 /* ---- Costs ------------------------------------------------------------------------------------------------------- */
 
 /* A layer of LLaDA 8B has 4 * 4096^2 + 3 * 4096 * 12288 = 218103808 weights, its head 126464 * 4096 = 517996544. A
- * position has 524288 bytes of keys and values. */
+ * position has 524288 bytes of keys and values. In the last layer, the 16 tokens without a row use 3 * 4096^2 weights.
+ */
 static void a_dense_pass_costs_what_a_hand_computes(void **state) {
     const um_pass_work block = {.tokens = 32, .rows = 16, .keys = 544, .seen = 32 * 544};
     const um_arch a = arch_of("llada-8b", 0);
@@ -69,8 +70,9 @@ static void a_dense_pass_costs_what_a_hand_computes(void **state) {
     assert_true(c.weight_bytes == 2 * (32 * 218103808.0 + 517996544 + 32 * 4096));
     assert_true(c.weight_bytes == 14994898944);
     assert_true(c.kv_bytes == 544 * 524288.0);
-    assert_true(c.operations == 2 * (32 * 32 * 218103808.0 + 16 * 517996544.0 + 32 * 544 * 2 * 32 * 128 * 32.0));
-    assert_true(c.operations == 472379293696);
+    const double products = (31 * 32 + 16) * 218103808.0 + 16 * 3 * 4096 * 4096.0 + 16 * 517996544.0;
+    assert_true(c.operations == 2 * (products + (31 * 32 + 16) * 544 * 2 * 32 * 128.0));
+    assert_true(c.operations == 466867978240);
     assert_true(c.experts == 0);
 }
 
@@ -85,15 +87,18 @@ static void wider_types_cost_more_bytes(void **state) {
     assert_true(um_arch_pass_cost(&a, &one, 2, UM_F8).kv_bytes == 10 * 36 * 2 * 8 * (128 + 4.0)); /* with scales */
 }
 
-static void a_pass_without_rows_reads_no_head(void **state) {
+/* A layer of SDAR-1.7B has 2048^2 weights that the attention output uses, and 3 * 2048 * 6144 in its feed-forward part.
+ */
+static void a_pass_without_rows_ends_with_the_last_keys(void **state) {
     um_pass_work p = {.tokens = 8, .rows = 1, .keys = 8, .seen = 64};
     const um_arch a = arch_of("sdar-1.7b", 1);
     const um_pass_cost with = um_arch_pass_cost(&a, &p, 2, UM_BF16);
     (void)state;
     p.rows = 0;
     const um_pass_cost without = um_arch_pass_cost(&a, &p, 2, UM_BF16);
-    assert_true(with.weight_bytes - without.weight_bytes == 2.0 * 151936 * 2048);
-    assert_true(with.operations - without.operations == 2.0 * 151936 * 2048);
+    const double rest = 151936.0 * 2048 + 2048.0 * 2048 + 3.0 * 2048 * 6144;
+    assert_true(with.weight_bytes - without.weight_bytes == 2 * rest);
+    assert_true(with.operations - without.operations == 2 * (rest + 8 * 2 * 2048.0));
 }
 
 /* LLaDA2.0-mini: attention has 10485760 weights, the dense first layer 31457280, an expert and the shared expert of the
@@ -125,7 +130,7 @@ int main(void) {
         cmocka_unit_test(the_first_layers_are_kept),
         cmocka_unit_test(a_dense_pass_costs_what_a_hand_computes),
         cmocka_unit_test(wider_types_cost_more_bytes),
-        cmocka_unit_test(a_pass_without_rows_reads_no_head),
+        cmocka_unit_test(a_pass_without_rows_ends_with_the_last_keys),
         cmocka_unit_test(one_token_reads_its_own_experts),
         cmocka_unit_test(many_tokens_read_most_experts),
     };
