@@ -537,7 +537,7 @@ static void hub_cache_moves_with_hf_home(void **state) {
 static void bad_model_names_are_explained(void **state) {
     (void)state;
     finds("build/data/golden/models/sdar", "build/data/golden/models/sdar");
-    finds_none("build/data/golden/models/sdar/config.json", UM_EINVAL, "is a file");
+    finds_none("build/data/golden/models/sdar/config.json", UM_EINVAL, "is not a GGUF file");
     finds_none("/no/such/folder", UM_ENOENT, "no such folder");
     finds_none("no-such/..", UM_ENOENT, "no such folder");
     finds_none("", UM_EINVAL, "no model given");
