@@ -53,13 +53,42 @@ static char *model_folder(const char *cache, const char *name) {
     return path;
 }
 
-/* Returns the path of a snapshot, or NULL when its config.json is missing. After an interrupted download the folder
- * lacks this file or has a broken link in its place. */
-static char *snapshot_at(const char *snapshots, const char *revision) {
-    char *path = um_path_join(snapshots, revision), *config = um_path_join(path, "config.json");
-    bool complete = um_file_exists(config);
+static bool is_gguf_name(const char *name) {
+    const size_t n = strlen(name);
+    return n > 5 && name[0] != '.' && !strcasecmp(name + n - 5, ".gguf");
+}
+
+static int is_gguf_entry(const struct dirent *e) { return is_gguf_name(e->d_name); }
+
+/* Reads the names of the GGUF files of a folder without a config.json. Returns their number. */
+static int list_gguf(const char *dir, struct dirent ***entry) {
+    char *config = um_path_join(dir, "config.json");
+    const int n = um_file_exists(config) ? 0 : scandir(dir, entry, is_gguf_entry, alphasort);
     um_free(config);
-    if (complete) return path;
+    return UM_MAX(n, 0);
+}
+
+static void free_entries(struct dirent **entry, int n) {
+    for (int i = 0; i < n; i++) free(entry[i]); /* scandir's */
+    free(entry);
+}
+
+/* Returns whether the folder has a config.json or GGUF files. */
+static bool is_checkpoint(const char *dir) {
+    struct dirent **entry = NULL;
+    char *config = um_path_join(dir, "config.json");
+    const int n = list_gguf(dir, &entry);
+    const bool is_one = n > 0 || um_file_exists(config);
+    free_entries(entry, n);
+    um_free(config);
+    return is_one;
+}
+
+/* Returns the path of a snapshot, or NULL when it holds no checkpoint. After an interrupted download the folder lacks
+ * config.json or has a broken link in its place. */
+static char *snapshot_at(const char *snapshots, const char *revision) {
+    char *path = um_path_join(snapshots, revision);
+    if (is_checkpoint(path)) return path;
     um_free(path);
     return NULL;
 }
@@ -176,11 +205,6 @@ static um_status fail_unknown(const char *name, um_err *err) {
 
 /* ---- Paths ------------------------------------------------------------------------------------------------------- */
 
-static bool is_gguf_name(const char *name) {
-    const size_t n = strlen(name);
-    return n > 5 && name[0] != '.' && !strcasecmp(name + n - 5, ".gguf");
-}
-
 /* Returns whether the file begins with the mark of the format. */
 static bool is_gguf_file(const char *path) {
     char mark[4] = {0};
@@ -190,22 +214,17 @@ static bool is_gguf_file(const char *path) {
     return is_read && !memcmp(mark, "GGUF", sizeof mark);
 }
 
-static int is_gguf_entry(const struct dirent *e) { return is_gguf_name(e->d_name); }
-
 /* Finds the GGUF file of a folder without a config.json. Such a folder must hold one only. */
 static um_status find_in_folder(char **path, const char *dir, um_err *err) {
     struct dirent **entry = NULL;
-    char *config = um_path_join(dir, "config.json");
-    const int n = um_file_exists(config) ? 0 : scandir(dir, &entry, is_gguf_entry, alphasort);
+    const int n = list_gguf(dir, &entry);
     um_status s = UM_OK;
     um_buf names = {0};
     for (int i = 0; i < n; i++) um_buf_printf(&names, "%s%s", i ? ", " : "", entry[i]->d_name);
     if (n > 1) s = um_fail(err, UM_EINVAL, "%s holds %d GGUF files: name one of %s", dir, n, names.data);
     else *path = n == 1 ? um_path_join(dir, entry[0]->d_name) : um_strdup(dir);
-    for (int i = 0; i < n; i++) free(entry[i]); /* scandir's */
-    free(entry);
+    free_entries(entry, n);
     um_buf_free(&names);
-    um_free(config);
     return s;
 }
 
@@ -226,5 +245,10 @@ um_status um_model_find(char **path, const char *name, um_err *err) {
     if (um_file_exists(name)) return find_file(path, name, err);
     *path = um_bundled_find(name);
     if (*path) return UM_OK;
-    return is_hub_name(name) ? find_hub(path, name, err) : fail_unknown(name, err);
+    if (!is_hub_name(name)) return fail_unknown(name, err);
+    char *snapshot = NULL;
+    um_status s = find_hub(&snapshot, name, err);
+    if (!s) s = find_in_folder(path, snapshot, err);
+    um_free(snapshot);
+    return s;
 }

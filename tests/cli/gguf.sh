@@ -87,6 +87,11 @@ a_folder_with_one_file_needs_no_name() {
     try inspect "$work/folder"
     [ "$rc" = 2 ]
     grep -q 'holds 2 GGUF files: name one of a.gguf, b.gguf' "$work/err"
+    mkdir -p "$work/hub/models--org--small/snapshots/1"
+    ln -s "$work/model.gguf" "$work/hub/models--org--small/snapshots/1/q8.gguf"
+    HF_HUB_CACHE=$work/hub try inspect org/small
+    [ "$rc" = 0 ]
+    grep -q 'snapshots/1/q8.gguf' "$work/out"
 }
 a_file_can_be_packed() {
     make_file models/tiny-full Q5_0

@@ -249,6 +249,14 @@ instruction_set_can_be_chosen() {
     UM_CPU_ISA='plain C' terminal --max-tokens 4 t5
     grep -q 'plain C' "$work/out"
 }
+slow_computing_is_said_once() {
+    UM_CPU_ISA='plain C' words_try --max-tokens 4 --threads 1000 t5
+    [ "$rc" = 0 ]
+    [ "$(grep -c 'warning: plain C computes, many times slower' "$work/err")" = 1 ]
+    [ "$(grep -cE 'warning: 1000 threads share [0-9]+ usable CPUs' "$work/err")" = 1 ]
+    words_try --max-tokens 4 --threads 1 t5
+    not grep -q 'threads share' "$work/err"
+}
 summary_gives_speed_and_tokens_per_forward() {
     terminal --max-tokens 12 t5 t6 t7
     grep -qE '12 tokens in [0-9]+ passes, [0-9.]+ tokens/s, [0-9.]+ tokens/forward, max_new_tokens_reached' "$work/out"

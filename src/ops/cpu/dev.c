@@ -1,6 +1,8 @@
 /* The device of the cpu backend: threads, scratch for every operation, and the table of operations. */
 #include "ops/cpu/dev.h"
 
+#include <stdatomic.h>
+
 #include "ops/quantize.h"
 
 /* Runs with fewer multiplications stay on the calling thread. This is about 10 us of work of one core. */
@@ -155,6 +157,17 @@ static void cpu_close(um_dev *dev) {
     um_free(dev);
 }
 
+/* Says once in a process what makes this device slow. */
+static void warn_of_slowness(const um_dev *dev) {
+    static atomic_flag said_isa = ATOMIC_FLAG_INIT, said_threads = ATOMIC_FLAG_INIT;
+    const int n_cpus = um_cpu_count();
+    if (dev->k == &um_kernels_c && !atomic_flag_test_and_set(&said_isa))
+        um_warn("plain C computes, many times slower than kernels for instructions of the processor, which needs at "
+                "least AVX2 and FMA for them");
+    if (dev->config.threads > n_cpus && !atomic_flag_test_and_set(&said_threads))
+        um_warn("%d threads share %d usable CPUs, which is slower than one thread each", dev->config.threads, n_cpus);
+}
+
 static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     if (c->dtype != UM_F32 && c->dtype != UM_BF16)
         return um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device cpu, found %s",
@@ -169,6 +182,7 @@ static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     s = um_pool_new(&dev->pool, c->threads, err);
     if (s) goto failed;
     dev->n_threads = um_pool_threads(dev->pool);
+    warn_of_slowness(dev);
     um_scratch count = {NULL, 0};
     lay_out(dev, &count);
     s = um_try_alloc(&dev->scratch, count.used, 64, "scratch of the cpu", err);
