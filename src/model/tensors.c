@@ -145,12 +145,6 @@ static void check_finite(um_loader *l, const um_tensor *t) {
     l->first_index = first + (size_t)(from - begin) / um_tensor_bytes(t) * um_tensor_elements(t);
 }
 
-/* Hands tensors to the receiver of the walk. */
-static um_status hand_out(um_loader *l, const um_tensor *t, int n, um_dtype type, um_err *err) {
-    for (int i = 0; i < n && !l->check; i++) check_finite(l, &t[i]);
-    return l->sink(l->sink_arg, t, n, type, err);
-}
-
 /* ---- Vectors ----------------------------------------------------------------------------------------------------- */
 
 /* Vectors (norms, biases) are small and kept in fp32. */
@@ -166,11 +160,11 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
         if (s) return s;
         total += (size_t)p[i].rows;
     }
-    if (l->check && !l->sink) return UM_OK;
-    if (l->sink) return hand_out(l, t, n, UM_DTYPE_OTHER, err);
+    for (int i = 0; i < n && !l->check; i++) check_finite(l, &t[i]);
+    if (l->sink) return l->sink(l->sink_arg, t, n, UM_DTYPE_OTHER, err);
+    if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
     um_loader_log_progress(l);
-    for (int i = 0; i < n; i++) check_finite(l, &t[i]);
     return l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
 }
 
@@ -197,27 +191,32 @@ static um_dtype product_type(const um_loader *l, const um_tensor *t, int n) {
     return type;
 }
 
-/* Lets the backend copy the matrices t [n], one below the other, after merging the adapter. */
+/* Hands the matrices t [n], one below the other, to the receiver of the walk or to the backend, which copies them. */
+static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
+    if (l->sink) return l->sink(l->sink_arg, t, n, type, err);
+    um_status s = l->m->backend->weight(l->m->device, out, t, n, type, err);
+    if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
+    um_loader_log_progress(l);
+    return s;
+}
+
+/* Passes on the matrices t [n] after merging the adapter. */
 static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, bool exact, um_err *err) {
     const um_dtype type = exact || l->list ? UM_F32 : product_type(l, t, n);
     um_tensor part[PARTS_MAX] = {0};
     const um_lora_pair *pair[PARTS_MAX] = {0};
     um_status s = UM_OK;
-    if (l->check) return l->sink ? l->sink(l->sink_arg, t, n, type, err) : UM_OK;
+    if (l->check) return l->sink ? take(l, out, t, n, type, err) : UM_OK;
     for (int i = 0; i < n && !s; i++) {
-        if (!l->sink) check_finite(l, &t[i]);
+        check_finite(l, &t[i]);
         part[i] = t[i];
         pair[i] = find_pair(l, &t[i]);
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
-    if (!s && l->sink) s = hand_out(l, part, n, type, err);
-    else if (!s) s = l->m->backend->weight(l->m->device, out, part, n, type, err);
+    if (!s) s = take(l, out, part, n, type, err);
     for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
-    if (l->sink) return s;
-    if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
-    um_loader_log_progress(l);
     return s;
 }
 

@@ -141,6 +141,18 @@ weights_that_are_not_numbers_are_refused() {
     [ "$rc" = 3 ]
     grep -q 'NaN or infinite' "$work/err"
     [ "$(ls "$work/refused")" = '' ]
+    # The value is in a matrix that an adapter changes.
+    cp $MODEL/model.safetensors "$work/nan/model.safetensors"
+    chmod u+w "$work/nan/model.safetensors"
+    local at
+    at=$(head -c 20000 $MODEL/model.safetensors | grep -aoE '"model.layers.0.self_attn.o_proj.weight":\{[^}]*' |
+        grep -oE '"data_offsets":\[[0-9]+' | grep -oE '[0-9]+$')
+    printf '\377\377\377\377' | dd of="$work/nan/model.safetensors" bs=1 conv=notrunc status=none \
+        seek=$((at + 8 + $(od -An -t u8 -N 8 $MODEL/model.safetensors)))
+    make_adapter "$work/shift"
+    try quantize --model "$work/nan" --out "$work/refused" --lora "$work/shift" --lora-merge
+    [ "$rc" = 3 ]
+    grep -q 'the first is model.layers.0.self_attn.o_proj.weight\[0, 0\]' "$work/err"
 }
 a_damaged_file_is_noticed_on_request() {
     pack $MODEL q8

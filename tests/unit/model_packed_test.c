@@ -1,5 +1,5 @@
-/* Packed folders: a header that is right, and headers that are damaged in every field. The shell test cli/quantize
- * writes and runs whole folders. */
+/* Packed folders: headers that are right or damaged in every field, and a written folder whose matrices are used where
+ * they lie. The shell test cli/quantize runs such folders. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "model/packed.h"
+#include "model_folder.h"
+#include "ops/cpu/dev.h"
 #include "ops/panels.h"
 
 enum { MATRIX_BYTES = 2 * (32 * 32 + 64), VECTOR_BYTES = 4 * 4, FILE_MAX = 8192 };
@@ -132,12 +134,82 @@ static void checksums_name_the_damaged_tensor(void **state) {
     um_pool_free(pool);
 }
 
+/* ---- A written folder -------------------------------------------------------------------------------------------- */
+
+static um_config config_of(const char *model) {
+    um_config c;
+    um_config_init(&c);
+    c.model = model;
+    return c;
+}
+
+static bool is_inside(const um_store *files, const um_weight *w) {
+    const unsigned char *begin = NULL, *end = NULL;
+    for (size_t i = 0; i < um_store_count(files); i++) {
+        const um_tensor *t = um_store_at(files, i);
+        const unsigned char *data = t->data;
+        if (!begin || data < begin) begin = data;
+        if (data + um_tensor_bytes(t) > end) end = data + um_tensor_bytes(t);
+    }
+    return w->is_borrowed && w->panel >= begin && w->panel < end;
+}
+
+/* The heads and layers of tiny-block are whole panels, so no matrix of it is copied. */
+static void matrices_are_used_where_they_lie(void **state) {
+    (void)state;
+    static const um_dtype types[] = {UM_Q8, UM_Q4, UM_BF16};
+    for (size_t i = 0; i < UM_LEN(types); i++) {
+        char *dir = folder_new();
+        um_config c = config_of("models/tiny-block");
+        um_packed_report report;
+        um_model *m;
+        um_err err;
+        if (um_packed_write(&c, dir, types[i], false, NULL, NULL, &report, &err)) fail_msg("%s", err.msg);
+        c = config_of(dir);
+        if (um_model_open(&m, &c, &err)) fail_msg("%s", err.msg);
+        assert_non_null(m->files);
+        assert_int_equal(m->weight_type, types[i]);
+        assert_int_equal(m->n_params, report.n_params);
+        assert_true(is_inside(m->files, m->net.embed));
+        for (int32_t k = 0; k < m->net.n_layers; k++) {
+            const um_layer *y = &m->net.layer[k];
+            const um_weight *w[] = {y->qkv.w, y->o.w, y->gate_up.w, y->down.w};
+            for (size_t n = 0; n < UM_LEN(w); n++) assert_true(is_inside(m->files, w[n]));
+        }
+        um_model_close(m);
+        folder_free(dir);
+    }
+}
+
+static bool stop_in_the_middle(void *arg, int64_t done, int64_t all) {
+    int *n_calls = arg;
+    assert_true(done >= 0 && done < all);
+    return ++*n_calls < 5;
+}
+
+static void an_interrupted_file_is_removed(void **state) {
+    (void)state;
+    char *dir = folder_new(), *part = um_path_join(dir, UM_PACKED_FILE ".part");
+    um_config c = config_of("models/tiny-block");
+    um_packed_report report;
+    um_err err;
+    int n_calls = 0;
+    assert_int_equal(um_packed_write(&c, dir, UM_Q8, false, stop_in_the_middle, &n_calls, &report, &err), UM_ECANCELED);
+    assert_int_equal(n_calls, 5);
+    assert_false(um_packed_exists(dir));
+    assert_false(um_file_exists(part));
+    um_free(part);
+    folder_free(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_as_panels_and_numbers),
         cmocka_unit_test(damaged_descriptions_are_refused),
         cmocka_unit_test(matrices_that_are_not_aligned_are_refused),
         cmocka_unit_test(checksums_name_the_damaged_tensor),
+        cmocka_unit_test(matrices_are_used_where_they_lie),
+        cmocka_unit_test(an_interrupted_file_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
