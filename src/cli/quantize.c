@@ -56,9 +56,9 @@ static um_status quantize(const um_args *a, const quantize_options *o, const um_
     state progress = {.quiet = o->quiet};
     um_packed_report report;
     const double start = um_now();
-    um_status s = um_cli_no_words(a, "--model", err);
+    um_status s = um_cli_no_words(a, "the model is named by --model", err);
     if (!s) s = um_cli_check_model(c->model, err);
-    if (!s && !o->out) s = um_fail(err, UM_EINVAL, "--out is missing: name the folder to write");
+    if (!s && (!o->out || !*o->out)) s = um_fail(err, UM_EINVAL, "--out is missing: name the folder to write");
     if (s) return s;
     um_cli_catch_signals();
     s = um_packed_write(c, o->out, types[o->type], o->overwrite, on_progress, &progress, &report, err);
@@ -86,9 +86,12 @@ const um_command um_cmd_quantize = {
     .description =
         "Writes a folder with the same model and weights of 8, 4 or 16 bits. The command reads one matrix at a time, "
         "so "
-        "the model may be larger than memory. The weights of the new folder lie as the CPU reads them: opening it maps "
-        "them, converts nothing, and all processes share them. The folder also has the files of the tokenizer and a "
-        "README.md that says how it was made. --lora with --lora-merge adds an adapter to the weights.",
+        "the model may be larger than memory. The file of weights has the memory layout of the CPU kernels: opening "
+        "the "
+        "folder maps the file, and all processes share its memory. It is no GGUF file. The folder also has the files "
+        "of "
+        "the tokenizer and a README.md that says how it was made. --lora with --lora-merge adds an adapter to the "
+        "weights.",
     .examples = "  unmask quantize --model models/tiny-block --out tiny-q8\n"
                 "  unmask quantize --model models/tiny-block --out tiny-q8 --type q4 --overwrite\n"
                 "  unmask run --model ./tiny-q8 \"What is 12 + 30?\"\n",

@@ -130,11 +130,13 @@ static void convert(const um_tensor *t, size_t first, size_t n, um_dtype type, c
     }
 }
 
-/* Tasks are divided where groups of the tensor's format end. */
+/* Returns the elements between two places where the conversion of t may be divided: groups of formats end with rows. */
+static size_t unit_of(const um_tensor *t) { return t->type == UM_DTYPE_OTHER ? (size_t)um_tensor_in(t) : 1; }
+
 static void convert_task(void *arg, int task, int thread) {
     (void)thread;
     const conversion *c = (const conversion *)arg;
-    const size_t size = um_dtype_size(c->type), unit = (size_t)um_tensor_format(c->t)->elements;
+    const size_t size = um_dtype_size(c->type), unit = unit_of(c->t);
     const size_t n = c->n / unit, from = n * (size_t)task / LOADING_TASKS * unit;
     const size_t to = n * (size_t)(task + 1) / LOADING_TASKS * unit;
     char *at = c->to + from * size;
@@ -144,7 +146,8 @@ static void convert_task(void *arg, int task, int thread) {
 
 /* Copies a tensor to the device through the staging buffers. The data of t has been read when it returns. */
 static um_status upload(um_device *d, const um_tensor *t, um_dtype type, char *to, um_err *err) {
-    const size_t size = um_dtype_size(type), n = um_tensor_elements(t), most = STAGING_BYTES / size;
+    const size_t size = um_dtype_size(type), n = um_tensor_elements(t), unit = unit_of(t);
+    const size_t most = STAGING_BYTES / size / unit * unit;
     um_status s = open_staging(d, err);
     for (size_t i = 0, part; i < n && !s; i += part) {
         um_cu_staging *g = &d->staging[d->next_staging];

@@ -245,6 +245,7 @@ um_status um_model_find(char **path, const char *name, um_err *err) {
     if (um_file_exists(name)) return find_file(path, name, err);
     *path = um_bundled_find(name);
     if (*path) return UM_OK;
+    if (is_gguf_name(name)) return um_fail(err, UM_ENOENT, "%.200s: no such file", name);
     if (!is_hub_name(name)) return fail_unknown(name, err);
     char *snapshot = NULL;
     um_status s = find_hub(&snapshot, name, err);

@@ -76,7 +76,8 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const um_tensor_part apart[] = {{n->gate, ff}, {n->up, ff}}, fused[] = {{n->gate, 2 * ff}},
                          down = {n->down, a->hidden};
     const size_t E = (size_t)a->route.n_experts;
-    const int32_t n_walked = l->list && n->stacked ? 1 : a->route.n_experts; /* a list names a stack once */
+    const int32_t n_walked =
+        l->list && n->stacked ? 1 : a->route.n_experts; /* a walk that only lists names visits a stack once */
     um_status s = UM_OK;
     if (!l->check) {
         y->expert_gate_up = UM_NEW_ARRAY(um_weight *, E);
@@ -183,6 +184,7 @@ um_status um_model_stored_dtype(const um_arch *a, const um_store *s, um_dtype *o
     if (!t)
         return um_fail(err, UM_EMODEL, "tensor %s.weight: expected [%d, %d] from config.json, but no file holds it",
                        n->embed, a->vocab, a->hidden);
+    if (um_store_dtype(s, out)) return UM_OK;
     const bool is_narrow = t->type == UM_DTYPE_OTHER ? !um_streq(a->declared_dtype, "float32") : t->type == UM_BF16;
     *out = is_narrow ? UM_BF16 : UM_F32;
     return UM_OK;
@@ -244,14 +246,19 @@ static void print_first_bad(const um_loader *l, um_buf *out) {
     um_buf_puts(out, "]");
 }
 
-static um_status report_bad(const um_loader *l, int32_t check, um_err *err) {
-    if (!l->first_bad) return UM_OK;
-    um_err found;
+um_status um_loader_fail_bad(const um_loader *l, um_err *err) {
     um_buf first = {0};
     print_first_bad(l, &first);
-    um_status s = um_fail(&found, UM_EMODEL, "%s: %zu values in %zu tensors are NaN or infinite, the first is %s",
+    um_status s = um_fail(err, UM_EMODEL, "%s: %zu values in %zu tensors are NaN or infinite, the first is %s",
                           l->m->path, l->n_bad_values, l->n_bad_tensors, first.data);
     um_buf_free(&first);
+    return s;
+}
+
+static um_status report_bad(const um_loader *l, int32_t check, um_err *err) {
+    um_err found;
+    if (!l->first_bad) return UM_OK;
+    um_status s = um_loader_fail_bad(l, &found);
     if (check == UM_CHECK_ERROR)
         return um_fail(err, s, "%s; fetch the weights again, or use --check-weights warn", found.msg);
     um_warn("%s; answers will be wrong: fetch the weights again", found.msg);
@@ -314,7 +321,9 @@ um_status um_model_hand_out(struct um_model *m, const um_store *s, um_parts_fn f
     um_loader l = loader_of(m, s);
     l.sink = fn;
     l.sink_arg = arg;
-    return walk_values(&l, UM_CHECK_ERROR, err);
+    um_status st = walk_values(&l, UM_CHECK_ERROR, err);
+    um_model_unload(m); /* it has no weights, but the lists for them */
+    return st;
 }
 
 static void free_weights(const struct um_model *m, um_weight **w, size_t n) {

@@ -63,6 +63,9 @@ void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t 
 /* Logs how much has been loaded, if the last such line is old. */
 void um_loader_log_progress(um_loader *l);
 
+/* Fails with the values that are NaN or infinite and have been found so far. */
+um_status um_loader_fail_bad(const um_loader *l, um_err *err);
+
 /* Returns the number of values of t that are NaN or infinite (finite.c). If there are any, *first is the index of the
  * first. Uses the threads of the pool; NULL: the calling thread alone. */
 size_t um_count_not_finite(um_pool *pool, const um_tensor *t, size_t *first);

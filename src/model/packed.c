@@ -79,6 +79,15 @@ static um_status complete(um_store *s, size_t i, const json_t *metadata, const c
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
+static um_status read_dtype(um_store *s, const json_t *metadata, const char *path, um_err *err) {
+    const char *name = json_string_value(json_object_get(metadata, "dtype"));
+    const um_dtype dtype = name && um_streq(name, um_dtype_name(UM_F32)) ? UM_F32 : UM_BF16;
+    if (!name || !um_streq(name, um_dtype_name(dtype)))
+        return um_fail(err, UM_EPARSE, "%s: the metadata name no \"dtype\", float32 or bfloat16", path);
+    um_store_set_dtype(s, dtype);
+    return UM_OK;
+}
+
 static um_status check_version(const json_t *metadata, const char *path, um_err *err) {
     const char *format = json_string_value(json_object_get(metadata, "format"));
     const char *version = json_string_value(json_object_get(metadata, "version"));
@@ -98,6 +107,7 @@ um_status um_packed_parse(um_store *s, const uint8_t *data, size_t n, const char
     assert(!before); /* the tensors of the store are those of this file */
     um_status st = um_safetensors_parse(s, data, n, path, &metadata, err);
     if (!st) st = check_version(metadata, path, err);
+    if (!st) st = read_dtype(s, metadata, path, err);
     for (size_t i = 0; i < um_store_count(s) && !st; i++) st = complete(s, i, metadata, path, err);
     json_decref(metadata);
     return st;

@@ -5,6 +5,7 @@
  * (ops/panels.h). Vectors are stored as numbers. The metadata of the header hold
  *   "format"   "unmask-panels"
  *   "version"  "1"
+ *   "dtype"    "float32" or "bfloat16", which --dtype auto stands for
  *   NAME       for each tensor: "q8 4096x4096 0123456789abcdef" (type of the panels, shape, XXH3-64 of the data), or
  *              "numbers 0123456789abcdef" for a vector
  * Each matrix begins at a multiple of 64 bytes. Those that the engine stacks (queries, keys and values) follow each

@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/checkpoint.h"
 
@@ -15,69 +17,141 @@
 
 /* ---- The folder -------------------------------------------------------------------------------------------------- */
 
-static bool is_empty(const char *dir) {
-    DIR *d = opendir(dir);
-    bool empty = true;
-    for (struct dirent *e = d ? readdir(d) : NULL; e && empty; e = readdir(d))
-        empty = um_streq(e->d_name, ".") || um_streq(e->d_name, "..");
-    if (d) closedir(d);
-    return empty;
+/* Returns whether a name fits one of the patterns [n]. */
+static bool fits(const char *name, const char *const *pattern, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!fnmatch(pattern[i], name, FNM_CASEFOLD)) return true;
+    return false;
 }
 
-um_status um_packed_folder_make(const char *dir, bool overwrite, um_err *err) {
-    if (mkdir(dir, 0777) && errno != EEXIST)
+/* The small files of a checkpoint that a packed folder takes over, besides the card. */
+static bool is_copied(const char *name) {
+    static const char *const patterns[] = {"config.json",
+                                           "generation_config.json",
+                                           "tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "*.tiktoken",
+                                           "special_tokens_map.json",
+                                           "tokenizer.model",
+                                           "chat_template*",
+                                           "licen[cs]e*",
+                                           "copying*",
+                                           "notice*",
+                                           "*use_policy*"};
+    return fits(name, patterns, UM_LEN(patterns));
+}
+
+/* Weights that are not those of a packed folder. */
+static bool is_foreign(const char *name) {
+    static const char *const patterns[] = {"*.safetensors", "*.safetensors.index.json", "*.gguf", "*.bin", "*.pth"};
+    return strcmp(name, UM_PACKED_FILE) && fits(name, patterns, UM_LEN(patterns));
+}
+
+/* Calls fn for each file of a folder until one call fails. */
+static um_status each_file(const char *dir, um_status (*fn)(void *arg, const char *name, um_err *err), void *arg,
+                           um_err *err) {
+    DIR *d = opendir(dir);
+    um_status s = d ? UM_OK : um_fail(err, UM_EIO, "%s: cannot read the folder: %s", dir, strerror(errno));
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !s; e = readdir(d))
+        if (!um_streq(e->d_name, ".") && !um_streq(e->d_name, "..")) s = fn(arg, e->d_name, err);
+    if (d) closedir(d);
+    return s;
+}
+
+typedef struct target {
+    const char *dir;
+    bool overwrite;
+} target;
+
+static um_status check_file(void *arg, const char *name, um_err *err) {
+    const target *t = arg;
+    if (!t->overwrite)
+        return um_fail(err, UM_EINVAL, "%s is not empty: name another folder, or use --overwrite", t->dir);
+    return is_foreign(name) ? um_fail(err, UM_EINVAL, "%s holds other weights, %s: name another folder", t->dir, name)
+                            : UM_OK;
+}
+
+static bool is_same_folder(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+um_status um_packed_folder_make(const struct um_model *m, const char *dir, bool overwrite, bool *is_new, um_err *err) {
+    target t = {dir, overwrite};
+    *is_new = !mkdir(dir, 0777);
+    if (!*is_new && errno != EEXIST)
         return um_fail(err, UM_EIO, "%s: cannot make the folder: %s", dir, strerror(errno));
     if (!um_dir_exists(dir)) return um_fail(err, UM_EINVAL, "%s: expected a folder, found a file", dir);
-    if (!overwrite && !is_empty(dir))
-        return um_fail(err, UM_EINVAL, "%s is not empty: name another folder, or use --overwrite", dir);
-    return UM_OK;
-}
-
-um_status um_packed_folder_check(const struct um_model *m, const char *dir, um_err *err) {
-    struct stat from, to;
-    if (!stat(m->path, &from) && !stat(dir, &to) && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+    if (is_same_folder(m->path, dir))
         return um_fail(err, UM_EINVAL, "%s is the folder of the model itself: name another one", dir);
-    return UM_OK;
+    return each_file(dir, check_file, &t, err);
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------------------ */
+/* ---- Small files ------------------------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end) {
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && um_streq(name + n - k, end);
-}
-
-/* Returns whether a file of the checkpoint is copied: those of tokenizer, configuration and licence are, weights and
- * programs are not. */
-static bool is_copied(const char *name) {
-    static const char *const other[] = {".safetensors", ".index.json", ".bin",     ".pt", ".pth", ".gguf",
-                                        ".onnx",        ".h5",         ".msgpack", ".py", ".md",  ".part"};
-    if (name[0] == '.') return false;
-    for (size_t i = 0; i < UM_LEN(other); i++)
-        if (ends_with(name, other[i])) return false;
-    return true;
+/* Removes a file of the model that was in the folder before. Only the name goes: a link may lead into another folder.
+ */
+static um_status remove_old(void *arg, const char *name, um_err *err) {
+    char *path = um_path_join(arg, name);
+    const bool is_old = is_copied(name) || um_streq(name, CARD) || um_streq(name, CARD_OF_SOURCE);
+    um_status s = UM_OK;
+    if (is_old && unlink(path) && errno != EISDIR)
+        s = um_fail(err, UM_EIO, "%s: cannot remove: %s", path, strerror(errno));
+    um_free(path);
+    return s;
 }
 
 static um_status copy_file(const char *from_dir, const char *from, const char *to_dir, const char *to, um_err *err) {
-    char *source = um_path_join(from_dir, from), *target = um_path_join(to_dir, to);
+    char *source = um_path_join(from_dir, from), *path = um_path_join(to_dir, to);
     um_buf text = {0};
     um_status s = UM_OK;
     if (um_file_exists(source)) {
         s = um_file_read(source, SMALL_FILE_MAX, &text, err);
-        if (!s) s = um_file_replace(target, (um_str){text.data, text.len}, err);
+        if (!s) s = um_file_replace(path, (um_str){text.data, text.len}, err);
     }
     um_buf_free(&text);
     um_free(source);
-    um_free(target);
+    um_free(path);
+    return s;
+}
+
+typedef struct copying {
+    const char *from, *to;
+} copying;
+
+static um_status copy_small(void *arg, const char *name, um_err *err) {
+    const copying *c = arg;
+    return is_copied(name) ? copy_file(c->from, name, c->to, name, err) : UM_OK;
+}
+
+static um_status copy_template(void *arg, const char *name, um_err *err) {
+    const copying *c = arg;
+    return copy_file(c->from, name, c->to, name, err);
+}
+
+/* Copies the named chat templates, which have a folder of their own. */
+static um_status copy_templates(const char *from, const char *to, um_err *err) {
+    static const char folder[] = "additional_chat_templates";
+    char *source = um_path_join(from, folder), *path = um_path_join(to, folder);
+    copying c = {source, path};
+    um_status s = UM_OK;
+    if (um_dir_exists(source)) {
+        if (mkdir(path, 0777) && errno != EEXIST)
+            s = um_fail(err, UM_EIO, "%s: cannot make the folder: %s", path, strerror(errno));
+        if (!s) s = each_file(source, copy_template, &c, err);
+    }
+    um_free(source);
+    um_free(path);
     return s;
 }
 
 static um_status copy_files(const char *from, const char *to, um_err *err) {
-    DIR *d = opendir(from);
-    um_status s = d ? UM_OK : um_fail(err, UM_EIO, "%s: cannot read the folder: %s", from, strerror(errno));
-    for (struct dirent *e = d ? readdir(d) : NULL; e && !s; e = readdir(d))
-        if (is_copied(e->d_name)) s = copy_file(from, e->d_name, to, e->d_name, err);
-    if (d) closedir(d);
+    copying c = {from, to};
+    um_status s = each_file(from, copy_small, &c, err);
+    if (!s) s = copy_templates(from, to, err);
     return s ? s : copy_file(from, CARD, to, CARD_OF_SOURCE, err);
 }
 
@@ -179,7 +253,8 @@ static void put_card(const struct um_model *m, const char *name, um_dtype type, 
 um_status um_packed_folder_fill(const struct um_model *m, const char *name, const char *dir, um_dtype type,
                                 const um_packed_report *report, um_err *err) {
     um_buf card = {0};
-    um_status s = um_checkpoint_is_gguf(m->path) ? convert_files(m->path, dir, err) : copy_files(m->path, dir, err);
+    um_status s = each_file(dir, remove_old, (void *)(uintptr_t)dir, err);
+    if (!s) s = um_checkpoint_is_gguf(m->path) ? convert_files(m->path, dir, err) : copy_files(m->path, dir, err);
     put_card(m, name, type, report, &card);
     if (!s) s = write_text(dir, CARD, (um_str){card.data, card.len}, err);
     um_buf_free(&card);

@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -17,7 +19,7 @@
 #include "ops/quantize.h"
 
 #define PART_SUFFIX ".part"
-enum { HEADER_ALIGN = 4096, CHUNK_BYTES = 32 << 20, SAMPLE_PANELS = 4 };
+enum { HEADER_ALIGN = 4096, CHUNK_BYTES = 32 << 20, SAMPLE_ROWS = 4 };
 
 /* A tensor of the file. */
 typedef struct planned {
@@ -47,6 +49,7 @@ typedef struct writer {
     um_packed_progress progress;
     void *progress_arg;
     bool is_merged; /* an adapter changes matrices */
+    um_dtype dtype; /* which "auto" stands for */
 } writer;
 
 /* ---- The plan ---------------------------------------------------------------------------------------------------- */
@@ -129,7 +132,8 @@ static json_t *entry_of(const planned *p) {
 
 /* Appends the header with its length in front. Spaces make it a multiple of HEADER_ALIGN. */
 static void put_header(const writer *w, um_buf *out) {
-    json_t *metadata = json_pack("{s:s, s:s}", "format", UM_PACKED_FORMAT, "version", UM_PACKED_VERSION);
+    json_t *metadata = json_pack("{s:s, s:s, s:s}", "format", UM_PACKED_FORMAT, "version", UM_PACKED_VERSION, "dtype",
+                                 um_dtype_name(w->dtype));
     json_t *root = json_pack("{s:o}", "__metadata__", metadata);
     um_buf text = {0};
     for (size_t i = 0; i < w->n; i++) {
@@ -194,7 +198,7 @@ static void pack_task(void *arg, int i, int thread) {
 
 /* Adds the rounding errors of the first rows of a packed matrix to the sample. */
 static void sample_error(writer *w, const um_tensor *t, um_dtype type, const unsigned char *panels) {
-    const int64_t in = t->dim[1], rows = UM_MIN(t->dim[0], SAMPLE_PANELS);
+    const int64_t in = t->dim[1], rows = UM_MIN(t->dim[0], SAMPLE_ROWS);
     float *want = UM_NEW_ARRAY(float, (size_t)in), *got = UM_NEW_ARRAY(float, (size_t)in);
     for (int64_t row = 0; row < rows; row++) {
         um_tensor_read(t, row, 0, in, want);
@@ -213,7 +217,7 @@ static um_status write_matrix(writer *w, planned *p, const um_tensor *t, um_err 
     um_dtype type = UM_F32;
     (void)um_panels_type(&p->shape, &type);
     um_packing packing = um_packing_of(t, 1, type);
-    packing.type = type; /* that of all parts of a stacked matrix */
+    packing.type = type; /* all parts of a stacked matrix have the same type of panel */
     const int n_panels = um_packing_panels(&packing);
     const size_t bytes = um_panel_bytes(type, packing.in);
     const int per_chunk = (int)UM_MAX(w->chunk_bytes / bytes, (size_t)1);
@@ -223,7 +227,10 @@ static um_status write_matrix(writer *w, planned *p, const um_tensor *t, um_err 
         chunk c = {&packing, first, bytes, w->chunk};
         um_pool_run(w->pool, pack_task, &c, n);
         if (!first) sample_error(w, t, type, w->chunk);
-        s = store(w, p, w->chunk, (size_t)n * bytes, err);
+        if (!um_panels_are_finite(type, w->chunk, n, packing.in))
+            s = um_fail(err, UM_EMODEL, "tensor %s holds weights that are too large for %s, whose scales are fp16",
+                        t->name, um_dtype_name(type));
+        if (!s) s = store(w, p, w->chunk, (size_t)n * bytes, err);
     }
     return s;
 }
@@ -265,14 +272,30 @@ static um_status make_chunk(writer *w, um_err *err) {
     return s;
 }
 
+/* Opens the file and locks it. The file of a process that was killed is used again. */
+static um_status lock_file(writer *w, um_err *err) {
+    struct stat opened, named;
+    w->fd = open(w->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (w->fd < 0) return fail_io(w, "create", err);
+    const bool is_locked = !flock(w->fd, LOCK_EX | LOCK_NB);
+    /* Another process may have renamed the file since it was opened. */
+    const bool is_same = is_locked && !fstat(w->fd, &opened) && !stat(w->path, &named) &&
+                         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+    if (is_same) return UM_OK;
+    close(w->fd);
+    w->fd = -1;
+    return um_fail(err, UM_EIO, "%s: another process writes this file", w->path);
+}
+
 /* Opens the file and reserves its space, so that a full disk is noticed now. */
 static um_status open_file(writer *w, um_err *err) {
     um_buf header = {0};
     put_header(w, &header);
     w->body = (off_t)header.len;
     um_buf_free(&header);
-    w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0) return fail_io(w, "create", err);
+    um_status s = lock_file(w, err);
+    if (s) return s;
+    if (ftruncate(w->fd, 0)) return fail_io(w, "truncate", err);
     errno = posix_fallocate(w->fd, 0, w->body + (off_t)w->bytes);
     if (errno == EOPNOTSUPP || errno == EINVAL) errno = 0;
     return errno ? fail_io(w, "reserve its space", err) : UM_OK;
@@ -324,8 +347,15 @@ static um_status write_weights(writer *w, um_model *m, const char *path, um_err 
     w->path = part.data;
     um_status s = write_file(w, m, err);
     if (!s && rename(part.data, path)) s = fail_io(w, "rename", err);
-    if (s) unlink(part.data);
+    if (s && w->fd >= 0) unlink(part.data); /* without a descriptor the file is another process's */
     um_buf_free(&part);
+    return s;
+}
+
+/* An unreadable model is reported as such, in difference to a folder that can't be written. */
+static um_status open_model(um_model **out, const um_config *c, um_err *err) {
+    um_status s = um_model_open_files(out, c, err);
+    if (s == UM_ENOENT || s == UM_EIO || s == UM_EPARSE || s == UM_ELIMIT) err->code = s = UM_EMODEL;
     return s;
 }
 
@@ -333,16 +363,17 @@ um_status um_packed_write(const um_config *c, const char *dir, um_dtype type, bo
                           um_packed_progress progress, void *arg, um_packed_report *report, um_err *err) {
     um_config mine = *c;
     um_model *m = NULL;
-    writer w = {.fd = -1, .report = report, .progress = progress, .progress_arg = arg};
+    writer w = {.fd = -1, .report = report, .progress = progress, .progress_arg = arg, .dtype = UM_BF16};
     char *path = um_path_join(dir, UM_PACKED_FILE);
+    bool is_new = false;
     *report = (um_packed_report){0};
     snprintf(mine.dtype, sizeof mine.dtype, "bfloat16");
     snprintf(mine.quantization, sizeof mine.quantization, "%s", um_is_quantized(type) ? um_dtype_name(type) : "none");
-    um_status s = um_packed_folder_make(dir, overwrite, err);
-    if (!s) s = um_model_open_files(&m, &mine, err);
+    um_status s = open_model(&m, &mine, err);
     if (!s && m->n_adapters && !m->merged)
         s = um_fail_param(err, UM_EINVAL, "lora", "an adapter can only be packed with --lora-merge");
-    if (!s) s = um_packed_folder_check(m, dir, err);
+    if (!s && um_is_quantized(type)) s = um_model_stored_dtype(&m->arch, m->files, &w.dtype, err);
+    if (!s) s = um_packed_folder_make(m, dir, overwrite, &is_new, err);
     w.is_merged = !s && m->merged;
     if (!s) s = write_weights(&w, m, path, err);
     if (!s) {
@@ -351,6 +382,7 @@ um_status um_packed_write(const um_config *c, const char *dir, um_dtype type, bo
         report->error = w.squares > 0 ? sqrt(w.squared_errors / w.squares) : 0;
         s = um_packed_folder_fill(m, c->model, dir, type, report, err);
     }
+    if (s && is_new) rmdir(dir); /* has an effect only on an empty folder */
     close_writer(&w);
     um_model_close(m);
     um_free(path);

@@ -27,6 +27,8 @@ struct um_store {
     size_t n, cap;
     file *file; /* [n_files] */
     int32_t n_files;
+    bool has_dtype;
+    um_dtype dtype;
 };
 
 /* ---- Filling ----------------------------------------------------------------------------------------------------- */
@@ -123,6 +125,16 @@ void um_store_set_checksum(um_store *s, size_t i, uint64_t checksum) {
     assert(i < s->n);
     s->entry[i].has_checksum = true;
     s->entry[i].checksum = checksum;
+}
+
+void um_store_set_dtype(um_store *s, um_dtype dtype) {
+    s->has_dtype = true;
+    s->dtype = dtype;
+}
+
+bool um_store_dtype(const um_store *s, um_dtype *out) {
+    if (s->has_dtype) *out = s->dtype;
+    return s->has_dtype;
 }
 
 /* ---- Checksums --------------------------------------------------------------------------------------------------- */

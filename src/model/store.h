@@ -42,6 +42,8 @@ const char *um_store_file(const um_store *s, const um_tensor *t);
 const char *um_store_type(const um_tensor *t);
 /* Returns whether tensors of s stay in place (um_tensor): then s must outlive the weights. */
 bool um_store_stays(const um_store *s);
+/* Stores the dtype of um_store_set_dtype. Returns false when there is none. */
+bool um_store_dtype(const um_store *s, um_dtype *out);
 /* Computes the checksums of all tensors that have one, in the threads of the pool, and compares them. Reads all of the
  * data. Errors: UM_EMODEL; the message names the damaged tensors. */
 um_status um_store_verify(const um_store *s, um_pool *pool, um_err *err);
@@ -74,6 +76,8 @@ um_arena *um_store_arena(um_store *s);
 um_tensor *um_store_edit(um_store *s, size_t i);
 /* Sets the checksum of a tensor, XXH3-64 of its data. */
 void um_store_set_checksum(um_store *s, size_t i, uint64_t checksum);
+/* Says that "auto" stands for this dtype, whatever the types of the tensors. */
+void um_store_set_dtype(um_store *s, um_dtype dtype);
 /* Returns whether the file with this path contains t, a tensor of s. */
 bool um_store_is_in(const um_store *s, const um_tensor *t, const char *path);
 

@@ -78,7 +78,8 @@ static void count(um_loader *l, const um_tensor *t) {
     if (*used) return;
     *used = true;
     l->m->n_params += (int64_t)n;
-    if (!t->stays) l->bytes += UM_MIN(um_tensor_bytes(t), um_weights_bytes((int64_t)n, l->m->weight_type));
+    if (!t->stays || !l->m->has_own_types)
+        l->bytes += UM_MIN(um_tensor_bytes(t), um_weights_bytes((int64_t)n, l->m->weight_type));
 }
 
 static um_status check_shape(const char *name, const um_tensor *t, const shape *want, const char *file, um_err *err) {
@@ -161,6 +162,7 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
         total += (size_t)p[i].rows;
     }
     for (int i = 0; i < n && !l->check; i++) check_finite(l, &t[i]);
+    if (l->sink && l->first_bad) return um_loader_fail_bad(l, err);
     if (l->sink) return l->sink(l->sink_arg, t, n, UM_DTYPE_OTHER, err);
     if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
@@ -179,7 +181,7 @@ static const um_lora_pair *find_pair(const um_loader *l, const um_tensor *t) {
 }
 
 /* Returns the type of products with the matrices t [n]: the type of all weights or, when the checkpoint decides, the
- * one that suits the formats of all of them. */
+ * type that all their formats can use. */
 static um_dtype product_type(const um_loader *l, const um_tensor *t, int n) {
     um_dtype type = UM_Q4;
     if (!l->m->has_own_types) return l->m->weight_type;
@@ -213,6 +215,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
         pair[i] = find_pair(l, &t[i]);
         if (pair[i]) s = um_merge(l, &part[i], &t[i], pair[i], err);
     }
+    if (!s && l->sink && l->first_bad) s = um_loader_fail_bad(l, err);
     if (!s) s = take(l, out, part, n, type, err);
     for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)

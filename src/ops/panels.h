@@ -39,10 +39,12 @@ int um_packing_panels(const um_packing *p);
 /* Writes panel i, which is um_panel_bytes long and aligned to 64. Rows and elements that are not there are zeros.
  * Threads: any number at once. */
 void um_packing_write(const um_packing *p, int i, void *to);
-/* Returns the panels of p in the memory of its parts, or NULL when they are not there, one after the other, in the same
- * layout, for as long as the device lives. */
+/* Returns the panels of p in the memory of its parts. Returns NULL unless the parts are adjacent, have this layout, and
+ * stay where they are while the device is open. */
 const void *um_packing_in_place(const um_packing *p);
 
+/* Returns whether the scales of n panels of a quantized type are finite; true for other types. */
+bool um_panels_are_finite(um_dtype type, const void *panels, int n, int64_t in);
 /* Reads the elements [k, k + n) of row r of a panel; of quantized types k is a multiple of 32. */
 void um_panel_read(um_dtype type, const void *panel, int r, int64_t k, int64_t n, float *out);
 

@@ -37,7 +37,7 @@ static void build(image *f, const char *metadata, const char *matrix, int header
     assert_true(f->n <= FILE_MAX);
 }
 
-#define HEAD   "\"format\":\"unmask-panels\",\"version\":\"1\","
+#define HEAD   "\"format\":\"unmask-panels\",\"version\":\"1\",\"dtype\":\"bfloat16\","
 #define VECTOR "\"v\":\"numbers 000000000000002a\""
 #define RIGHT  HEAD "\"m\":\"q8 40x32 0123456789abcdef\"," VECTOR
 static const char right_matrix[] = "\"dtype\":\"U8\",\"shape\":[2176]";
@@ -74,6 +74,8 @@ static void damaged_descriptions_are_refused(void **state) {
         {VECTOR, right_matrix, "name no format", UM_EPARSE},
         {"\"format\":\"pt\",\"version\":\"1\"", right_matrix, "name no format", UM_EPARSE},
         {"\"format\":\"unmask-panels\",\"version\":\"2\"", right_matrix, "has version 2", UM_EUNSUPPORTED},
+        {"\"format\":\"unmask-panels\",\"version\":\"1\"", right_matrix, "name no \"dtype\"", UM_EPARSE},
+        {"\"format\":\"unmask-panels\",\"version\":\"1\",\"dtype\":\"int8\"", right_matrix, "no \"dtype\"", UM_EPARSE},
         {HEAD VECTOR, right_matrix, "do not describe tensor m", UM_EPARSE},
         {HEAD "\"m\":7," VECTOR, right_matrix, "do not describe tensor m", UM_EPARSE},
         {HEAD "\"m\":\"\"," VECTOR, right_matrix, "tensor m: its description \"\"", UM_EPARSE},

@@ -43,6 +43,16 @@ static uint16_t *scales_of(um_dtype type, const unsigned char *group) {
     return (uint16_t *)(uintptr_t)(group + um_quant_panel_bytes(type)) - UM_PANEL;
 }
 
+bool um_panels_are_finite(um_dtype type, const void *panels, int n, int64_t in) {
+    const unsigned char *group = panels;
+    if (!um_is_quantized(type)) return true;
+    const size_t bytes = um_quant_panel_bytes(type), n_groups = (size_t)n * (size_t)UM_CEIL_DIV(in, UM_QUANT_GROUP);
+    for (size_t i = 0; i < n_groups; i++, group += bytes)
+        for (int r = 0; r < UM_PANEL; r++)
+            if ((scales_of(type, group)[r] & 0x7c00) == 0x7c00) return false;
+    return true;
+}
+
 /* ---- Reading panels ---------------------------------------------------------------------------------------------- */
 
 /* Reads n <= UM_QUANT_GROUP elements of a row of a group. */
