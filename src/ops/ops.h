@@ -171,6 +171,10 @@ typedef struct um_ops {
     int (*threads)(const um_dev *dev);
     const char *(*isa)(const um_dev *dev); /* the chosen instruction set: "plain C", "avx2", "amx_bf16" */
     size_t (*scratch_bytes)(const um_dev *dev);
+    /* Measures how many additions and multiplications per second all threads do with the instruction that products of
+     * this type use, on numbers in registers. *instruction receives its name. 0: it is not known for this instruction
+     * set. NULL: for none. */
+    double (*peak)(um_dev *dev, um_dtype type, const char **instruction);
 
     /* Allocates zeroed memory that operations can read and write. */
     um_status (*buffer)(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err);

@@ -96,5 +96,5 @@ const um_ops um_ops_timed = {.name = "timed",
                              .wait = wait};
 
 /* Fails to compile when an operation is added, as a reminder to wrap it. The table has a name, a number padded to the
- * size of a pointer, 14 functions that create and free objects, 13 operations, submit and wait. */
-_Static_assert(sizeof(um_ops) == (2 + 14 + 13 + 2) * sizeof(void *), "every operation of a pass is timed");
+ * size of a pointer, 15 functions that create, measure and free objects, 13 operations, submit and wait. */
+_Static_assert(sizeof(um_ops) == (2 + 15 + 13 + 2) * sizeof(void *), "every operation of a pass is timed");

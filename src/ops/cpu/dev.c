@@ -218,6 +218,7 @@ const um_ops um_ops_cpu = {
     .threads = cpu_threads,
     .isa = cpu_isa,
     .scratch_bytes = cpu_scratch_bytes,
+    .peak = um_cpu_peak,
     .buffer = cpu_buffer,
     .buffer_free = cpu_buffer_free,
     .weight = um_cpu_weight,

@@ -254,6 +254,7 @@ um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p);
 void um_find_top(const um_kernels *k, const um_row *r, um_cut cut, const um_partial *p, const float *z, int32_t n);
 
 /* The operations; arguments as in um_ops. */
+double um_cpu_peak(um_dev *dev, um_dtype type, const char **instruction_name);
 um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
 void um_cpu_weight_free(um_dev *dev, um_weight *w);
 size_t um_cpu_weight_bytes(const um_weight *w);

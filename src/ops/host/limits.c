@@ -29,10 +29,11 @@ static void read_task(void *arg, int task, int thread) {
     for (size_t k = 0; k < 8; k++) r->sum[task] += sum[k];
 }
 
-static um_status measure_read(int threads, double *rate, um_err *err) {
+um_status um_host_read_rate(int threads, double *rate, um_err *err) {
     reading r = {.n = READ_BYTES / sizeof(uint64_t), .write = true};
     void *data = NULL;
     um_pool *pool = NULL;
+    *rate = 0;
     um_status s = um_try_alloc(&data, READ_BYTES, 64, "memory to measure its speed", err);
     if (!s) s = um_pool_new(&pool, threads, err);
     r.data = data;
@@ -105,7 +106,7 @@ um_status um_host_limits(um_device *d, um_device_limits *out, um_err *err) {
     *out = (um_device_limits){0};
     um_status s = um_host_acquire(d, &p.dev, err);
     if (s) return s;
-    s = measure_read(d->ops->threads(p.dev), &out->read_bytes, err);
+    s = um_host_read_rate(d->ops->threads(p.dev), &out->read_bytes, err);
     if (!s) s = open_product(&p, d, err);
     if (!s) out->operations = product_rate(&p, d->ops);
     close_product(&p, d);
