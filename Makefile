@@ -350,10 +350,11 @@ bench-models: all
 	$(BUILD)/unmask bench --model models/tiny-block
 	$(BUILD)/unmask bench --model models/tiny-full --requests 32 --steps 64
 
-bench-ops: ## time the single operations of the cpu backend, and linear layers of oneDNN for comparison
+bench-ops: $(BUILD)/unmask ## time the single operations of the cpu backend, and linear layers of oneDNN for comparison
 	-@tools/deps.sh bench
-	@$(MAKE) $(BUILD)/bench/ops_bench
-	$(BUILD)/bench/ops_bench
+	@$(MAKE) $(BUILD)/bench/onednn_bench
+	$(BUILD)/unmask bench ops
+	$(BUILD)/bench/onednn_bench
 
 bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench $(TOKENIZERS) ## time the tokenizers, or those below DATA, and the templates
 	$(BUILD)/bench/text_bench $(TOKENIZERS)
@@ -370,7 +371,7 @@ bench-http: $(BUILD)/bench/http_bench ## compare the HTTP server with libevent's
 	$(BUILD)/bench/http_bench
 
 # Only the comparison uses evhttp, not the program.
-$(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/timing.o $(CLI_PARTS) $(LIBRARY)
+$(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/machine.o $(CLI_PARTS) $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
 
@@ -383,7 +384,7 @@ $(SERVE_BENCHES): %: %.o $(BUILD)/libserver.a $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(LIBS)
 
-BENCHES := $(BUILD)/bench/ops_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
+BENCHES := $(BUILD)/bench/onednn_bench $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench
 
 # oneDNN is only for comparison. The benchmark also runs without it.
 ONEDNN = $(shell printf '\043include <dnnl.h>\n' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo -ldnnl)
@@ -392,10 +393,10 @@ $(BUILD)/gen/onednn: FORCE
 	@$(call rewrite,$(ONEDNN))
 
 $(BUILD)/bench/onednn.o: $(BUILD)/gen/onednn
-$(BUILD)/bench/ops_bench: $(BUILD)/bench/onednn.o
-$(BUILD)/bench/ops_bench: LIBS += $(ONEDNN)
+$(BUILD)/bench/onednn_bench: $(BUILD)/bench/onednn.o
+$(BUILD)/bench/onednn_bench: LIBS += $(ONEDNN)
 
-$(BENCHES): %: %.o $(BUILD)/bench/timing.o $(LIBRARY)
+$(BENCHES): %: %.o $(BUILD)/bench/machine.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 

@@ -11,6 +11,9 @@
 #include "bench.h"
 #include "text/chat.h"
 
+enum { WINDOWS = 7 };
+#define WINDOW_SECONDS 0.06
+
 enum { ROWS_MAX = 64 };
 
 static void stop(const char *what) {
@@ -21,9 +24,9 @@ static void stop(const char *what) {
 /* Measures op, whose calls process `amount` items each, and prints the time of one item. */
 static void report(const char *name, const char *what, void (*op)(void *arg, int round), void *arg, double amount) {
     const double us = 1e6 / amount;
-    um_bench_time t;
-    um_bench_measure(&(um_bench_task){op, arg}, 1, &t);
-    printf("%-8s %-8s %8.1f us [%.1f..%.1f]\n", name, what, t.median * us, t.best * us, t.worst * us);
+    um_measured t;
+    um_measure(&(um_measure_task){op, arg}, 1, WINDOWS, WINDOW_SECONDS, &t);
+    printf("%-8s %-8s %8.1f us [%.1f..%.1f]\n", name, what, t.median * us, t.min * us, t.max * us);
     fflush(stdout);
 }
 

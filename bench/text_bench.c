@@ -15,6 +15,9 @@
 #include "bench.h"
 #include "text/tok.h"
 
+enum { WINDOWS = 7 };
+#define WINDOW_SECONDS 0.06
+
 enum { TEXT_BYTES = 1 << 20 };
 
 static void stop(const char *what) {
@@ -24,10 +27,10 @@ static void stop(const char *what) {
 
 static void report(const char *family, const char *name, void (*op)(void *arg, int round), void *arg, double amount,
                    const char *unit) {
-    um_bench_time t;
-    um_bench_measure(&(um_bench_task){op, arg}, 1, &t);
+    um_measured t;
+    um_measure(&(um_measure_task){op, arg}, 1, WINDOWS, WINDOW_SECONDS, &t);
     printf("%-15s %-22s %10.2f ms %9.1f %s [%.1f..%.1f]\n", family, name, t.median * 1e3, amount / t.median, unit,
-           amount / t.worst, amount / t.best);
+           amount / t.max, amount / t.min);
     fflush(stdout);
 }
 

@@ -29,6 +29,7 @@ _unmask_options() {
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
     'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
+    'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
     'serve') echo "--help --config --print-config --host --port --served-model-name --api-key --cors-allow-origin --root-path --max-queue --request-timeout --max-body-bytes --max-connections --keep-alive --shutdown-grace --no-access-log --log-format --log-level --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
     'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
@@ -105,6 +106,14 @@ _unmask_value() {
     'bench engine --kv-cache-layout') reply='unified distinct' ;;
     'bench engine --page-size') reply='' ;;
     'bench engine --max-num-batched-tokens') reply='' ;;
+    'bench ops --shape') reply='' ;;
+    'bench ops --operation') reply='' ;;
+    'bench ops --type') reply='' ;;
+    'bench ops --rows') reply='' ;;
+    'bench ops --context') reply='' ;;
+    'bench ops --isa') reply='' ;;
+    'bench ops --window') reply='' ;;
+    'bench ops --threads') reply='' ;;
     'bench serve --url') reply='' ;;
     'bench serve --api-key') reply='' ;;
     'bench serve --served-model-name') reply='' ;;

@@ -307,6 +307,27 @@ void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n);
 double um_now(void);                       /* monotonic time in seconds */
 struct timeval um_timeval(double seconds); /* converts a duration for timers; negative ones become 0 */
 
+/* ---- Measuring (measure.c) --------------------------------------------------------------------------------------- */
+
+enum { UM_MEASURE_WINDOWS = 15, UM_MEASURE_TASKS = 3 }; /* the most windows, and tasks that are measured in turns */
+#define UM_MEASURE_WAITED_MAX 0.05                      /* largest share of a window that other processes may take */
+
+/* A function to measure. round counts its calls, so that it can alternate between copies of its data. */
+typedef struct um_measure_task {
+    void (*run)(void *arg, int round);
+    void *arg;
+} um_measure_task;
+
+/* Seconds per call in the windows. */
+typedef struct um_measured {
+    double median, min, max;
+    double waited; /* share of the time in which threads were ready to run but other processes used the cores */
+} um_measured;
+
+/* Measures n tasks in turns, one window of at least `seconds` each, so that disturbances of the machine affect all of
+ * them. Repeats a window in which other processes took more than UM_MEASURE_WAITED_MAX, but only a few times. */
+void um_measure(const um_measure_task *task, int n, int windows, double seconds, um_measured *out);
+
 /* ---- Profile (profile.c) ----------------------------------------------------------------------------------------- */
 
 /* A recorder of spans, the durations of named pieces of work. It writes a trace that Perfetto and chrome://tracing

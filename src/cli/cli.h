@@ -28,8 +28,8 @@ typedef struct um_command {
 } um_command;
 extern const um_command *const um_commands[]; /* NULL ends the list */
 extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, um_cmd_inspect, um_cmd_list,
-    um_cmd_quantize, um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_serve, um_cmd_tokenize, um_cmd_serve,
-    um_cmd_worker, um_cmd_health, um_cmd_help;
+    um_cmd_quantize, um_cmd_bench, um_cmd_bench_engine, um_cmd_bench_ops, um_cmd_bench_serve, um_cmd_tokenize,
+    um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
 
 /* ---- foreign.c: options of other engines, accepted by every command with engine options ---- */
 extern const um_foreign um_foreign_options[];
