@@ -1,5 +1,7 @@
-/* Instruction sets of the cpu backend: the list, the choice, and the matrix unit. The matrix unit must not change
- * results in float32, exact layers, rows next to a row of NaN, or the register state of a thread. */
+/* Instruction sets of the cpu backend: the list, the choice, bounds of logits, and the matrix unit. The matrix unit
+ * must not change results in float32, exact layers, rows next to a row of NaN, or the register state of a thread. */
+#include "ops/cpu/kernels.h"
+
 #include "ops_world.h"
 
 #if defined(__x86_64__)
@@ -15,6 +17,8 @@ static void every_instruction_set_is_used_or_said_to_be_missing(void **state) {
     (void)state;
 #if defined(__x86_64__)
     static const char *const known[] = {"amx_bf16", "avx512_bf16", "avx512", "avx2", "plain C"};
+#elif defined(__aarch64__)
+    static const char *const known[] = {"neon_dot", "neon", "plain C"};
 #else
     static const char *const known[] = {"plain C"};
 #endif
@@ -61,6 +65,41 @@ static void unknown_instruction_set_is_refused_with_those_there_are(void **state
     assert_null(dev);
     assert_non_null(strstr(err.msg, "\"mmx\""));
     assert_non_null(strstr(err.msg, "\"plain C\""));
+}
+
+/* ---- Bounds of logits ------------------------------------------------------------------------------------------- */
+
+enum { LOGITS = 3 * UM_PANEL };
+
+/* Compares the logits that the functions keep, with the bound `from`, to those of a plain loop. */
+static void check_bound(const um_kernels *k, const float *z, float from) {
+    float kept[LOGITS], cut[LOGITS];
+    int n = k->select(z, LOGITS, from, kept), n_want = 0, last = -1;
+    k->cut_below(z, LOGITS, from, cut);
+    for (int i = 0; i < LOGITS; i++) {
+        assert_true(cut[i] == (z[i] >= from ? z[i] : -INFINITY));
+        if (z[i] < from) continue;
+        assert_true(n_want < n && kept[n_want] == z[i]);
+        n_want++;
+        last = i;
+    }
+    assert_int_equal(n, n_want);
+    assert_int_equal(k->last_from(z, LOGITS, from), last);
+}
+
+static void logits_equal_to_a_bound_are_kept(void **state) {
+    (void)state;
+    float *z = random_floats(LOGITS);
+    for (int i = 0; i < LOGITS; i += 5) z[i] = z[(i + 41) % LOGITS]; /* equal logits */
+    for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+        const um_kernels *k = NULL;
+        um_cpu_use_isa(*isa);
+        assert_int_equal(um_kernels_choose(&k, NULL), UM_OK);
+        for (int i = 0; i < LOGITS; i++) check_bound(k, z, z[i]);
+        check_bound(k, z, 2); /* none */
+    }
+    um_cpu_use_isa(NULL);
+    um_free(z);
 }
 
 /* ---- The matrix unit --------------------------------------------------------------------------------------------- */
@@ -155,6 +194,7 @@ int main(void) {
         cmocka_unit_test(every_instruction_set_is_used_or_said_to_be_missing),
         cmocka_unit_test(environment_names_the_instruction_set),
         cmocka_unit_test(unknown_instruction_set_is_refused_with_those_there_are),
+        cmocka_unit_test(logits_equal_to_a_bound_are_kept),
         cmocka_unit_test(matrix_unit_leaves_float32_as_it_is),
         cmocka_unit_test(row_of_nan_does_not_reach_its_neighbours),
         cmocka_unit_test(tile_registers_are_released),

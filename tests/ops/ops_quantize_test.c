@@ -90,6 +90,12 @@ static float *product_with(const char *isa, um_dtype type, const um_tensor *part
     return y;
 }
 
+/* Prints the hash of products, so that tests/build/arm64.sh can compare different processors. */
+static void print_hash(um_dtype type, const float *y) {
+    const um_str bytes = {(const char *)y, (size_t)TOKENS * OUT * sizeof *y};
+    printf("    hash of %s products: %016llx\n", um_dtype_name(type), (unsigned long long)um_key_hash(bytes));
+}
+
 /* Plain C has no fused multiply-add. */
 static void products_have_the_same_bits_for_all_instruction_sets(void **state) {
     (void)state;
@@ -97,6 +103,7 @@ static void products_have_the_same_bits_for_all_instruction_sets(void **state) {
     float *x = random_floats((size_t)TOKENS * IN);
     for (um_dtype type = UM_Q8; type <= UM_Q4; type++) {
         float *want = product_with(um_cpu_isas()[0], type, &part, x);
+        if (!um_streq(um_cpu_isas()[0], "plain C")) print_hash(type, want);
         for (const char *const *isa = um_cpu_isas() + 1; *isa && !um_streq(*isa, "plain C"); isa++) {
             float *y = product_with(*isa, type, &part, x);
             assert_memory_equal(y, want, (size_t)TOKENS * OUT * sizeof *y);

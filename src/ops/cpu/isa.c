@@ -8,6 +8,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #define ISA_MAX 6
@@ -69,6 +71,9 @@ static void detect(void) {
     add_kernels(avx512, &um_kernels_avx512);
     if (intel) add_kernels(pairs, &um_kernels_avx512_bf16);
     add_kernels(avx2, &um_kernels_avx2);
+#elif defined(__aarch64__)
+    add_kernels(getauxval(AT_HWCAP) & HWCAP_ASIMDDP, &um_kernels_neon_dot);
+    add_kernels(true, &um_kernels_neon);
 #endif
     add_kernels(true, &um_kernels_c);
 }

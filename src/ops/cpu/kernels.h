@@ -134,6 +134,8 @@ typedef struct um_kernels {
 extern const um_kernels um_kernels_c;
 #if defined(__x86_64__)
 extern const um_kernels um_kernels_avx2, um_kernels_avx512, um_kernels_avx512_bf16, um_kernels_amx;
+#elif defined(__aarch64__)
+extern const um_kernels um_kernels_neon, um_kernels_neon_dot;
 #endif
 
 /* The prefetch distance in bytes of a product with few rows. */
