@@ -51,7 +51,8 @@ LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
+# The sources expect a signed `char`. On ARM it is unsigned by default.
+UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsigned-char -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
              -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(HEADER_PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
 COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 # V=1 shows the commands.
@@ -210,6 +211,42 @@ cuda-compile: $(LIBRARY) ## compile all CUDA code for one architecture, as `make
 	@$(MAKE) cuda-products CUDA_BUILD=$(BUILD)/cuda CUDA_ARCHS=$(CUDA_CHECK_ARCH) CUDA_PTX=
 	@echo "CUDA: $(words $(CUDA_SRC) $(CUDA_CHECK_SRC)) files are compiled for sm_$(CUDA_CHECK_ARCH)"
 
+# ---- 64-bit ARM --------------------------------------------------------------------------------------------------- #
+
+# The tests of operations, compiled for 64-bit ARM and linked statically. They need the rooms base and ops and the C
+# library, and no other library: tests/static has a stand-in for cmocka. qemu runs them as several processors.
+ARM64_CC ?= aarch64-linux-gnu-gcc
+QEMU_ARM64 ?= qemu-aarch64-static
+ARM64_LIBC := $(filter /%,$(shell $(ARM64_CC) -print-file-name=libc.a 2>/dev/null))
+ARM64_SKIPPED := $(if $(SAN)$(filter clang%,$(CC)),only builds with gcc and without sanitizers run code for 64-bit ARM,\
+                 $(if $(ARM64_LIBC),,$(ARM64_CC) or its C library is not installed$(comma) so no code for 64-bit ARM was run))
+ARM64_SKIPPED := $(or $(strip $(ARM64_SKIPPED)),\
+                 $(if $(shell command -v $(QEMU_ARM64)),,$(QEMU_ARM64) is not installed$(comma) so no code for 64-bit ARM was run))
+CHECKED_ARM64 := $(if $(ARM64_SKIPPED),,$(if $(filter tests/build/arm64.sh,$(TEST_SCRIPTS)),arm64-programs))
+STATIC_TESTS := $(patsubst tests/ops/%.c,$(BUILD)/static/%,$(sort $(wildcard tests/ops/*_test.c)))
+
+$(BUILD)/libops.a: $(call objects,$(filter src/base/% src/ops/%,$(LIB_SRC)))
+	$(call say,ar)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# The linker warns of dlopen, which opens the CUDA plugin. These tests don't use it.
+$(STATIC_TESTS): $(BUILD)/static/%: $(BUILD)/tests/ops/%.o $(BUILD)/libops.a
+	@mkdir -p $(@D)
+	$(call say,link)
+	$(Q)$(LINK) -static -Wl,--no-warnings -o $@ $^ -lpthread -lm
+
+static-tests: $(STATIC_TESTS)
+
+arm64-programs:
+	@$(MAKE) static-tests CC=$(ARM64_CC) BUILD=$(BUILD)/arm64 CPPFLAGS='-Itests/static $(CPPFLAGS)'
+
+# The arguments are the slow tests.
+arm64-check: $(BUILD)/tests/ops/ops_quantize_test ## run all tests of operations for 64-bit ARM in qemu; `make check` runs the fast ones
+	@$(if $(ARM64_SKIPPED),echo '$(ARM64_SKIPPED)' >&2; exit 1,$(MAKE) arm64-programs)
+	@BUILD=$(BUILD) ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) tests/build/arm64.sh head moe kv invariance select
+
+# ---- Generated sources -------------------------------------------------------------------------------------------- #
+
 # The built-in chat templates as numbers, for C arrays.
 TEMPLATES := $(wildcard src/text/templates/*.jinja)
 $(BUILD)/src/text/chat_builtin.o: $(TEMPLATES:src/text/%.jinja=$(BUILD)/gen/%.inc)
@@ -280,8 +317,9 @@ CHECKED_CUDA := $(if $(strip $(CUDA_SKIPPED)),,cuda-compile)
 
 check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*'
 	@tools/deps.sh test
-	@$(MAKE) all tests examples $(CHECKED_CUDA)
-	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+	@$(MAKE) all tests examples $(CHECKED_CUDA) $(CHECKED_ARM64)
+	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' UM_ARM64_SKIPPED='$(ARM64_SKIPPED)' ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) \
+	 tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
 CUDA_TESTS := golden/recordings golden/oracle engine/schedule engine/pressure engine/adapters engine/whole_invariance
 
@@ -465,8 +503,8 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -4,7 +4,7 @@
 #   build   compiler, pkg-config, libraries
 #   test    build, and what `make check` needs
 #   bench   build, oneDNN for `make bench-ops`, gnuplot for `make bench-tradeoffs`
-#   tools   test, clang with its sanitizers and fuzzer, clang-format
+#   tools   test, clang with its sanitizers and fuzzer, clang-format, compiler and emulator for 64-bit ARM
 #
 # The script looks for programs, libraries and headers, not for packages. So a system without apt-get works too if it
 # has everything. The script prints nothing if nothing is missing.
@@ -15,6 +15,7 @@ library() { has pkg-config && pkg-config --exists "$1"; }
 header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>&1; }
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
+arm64_libc() { has aarch64-linux-gnu-gcc && [[ $(aarch64-linux-gnu-gcc -print-file-name=libc.a) = /* ]]; }
 python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 
 # Prints the packages whose check fails. A row of the input has a package and its check.
@@ -61,6 +62,9 @@ rows() {
 		clang has clang
 		libclang-rt-14-dev clang_runtime
 		clang-format-14 clang_format_14
+		gcc-aarch64-linux-gnu has aarch64-linux-gnu-gcc
+		libc6-dev-arm64-cross arm64_libc
+		qemu-user-static has qemu-aarch64-static
 	END
         ;;
     *) echo "usage: tools/deps.sh build|test|bench|tools" >&2 && return 2 ;;
