@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Returns whether the path of a checkpoint is that of a file. Folders are read in the way of Hugging Face. */
+/* Returns whether the path of a checkpoint is that of a file. A folder has the files of Hugging Face's libraries. */
 bool um_checkpoint_is_gguf(const char *path);
 /* Reads config.json, or makes one from a GGUF file. *where is the name of the file for messages (um_free), also after
  * an error. *out is released with json_decref. Errors: UM_ENOENT, UM_EPARSE, those of um_gguf_config. */

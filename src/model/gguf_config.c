@@ -361,7 +361,8 @@ static bool read_bool(const um_gguf *g, const char *key, bool *out) {
     return *out || um_str_eq(text, UM_STR("false"));
 }
 
-/* llama.cpp takes a missing diffusion.shift_logits as true for every architecture. The family knows better. */
+/* llama.cpp takes a missing diffusion.shift_logits as true for every architecture. The family's value is used instead.
+ */
 static um_status check_attention(const reader *r, const um_arch *a) {
     char key[KEY_SIZE];
     bool causal = false, shift = a->shift;

@@ -102,7 +102,8 @@ typedef struct um_groups {
     int32_t bits;                   /* 4 or 8 */
     bool along_rows;                /* a word holds integers of consecutive rows, else of consecutive columns */
     const uint8_t *order;           /* [8] place in its word of the integer or zero of row % 8; NULL: in order */
-    int64_t word_row, word_col;     /* from a row, or from the rows of a word, to the next; likewise for columns */
+    int64_t word_row, word_col;     /* from the word of a row to that of the next row, or, when a word holds rows,
+                                       to the word of the next 32 / bits rows; the same for columns */
     const void *zeros;              /* NULL: all zeros are `zero` */
     int64_t zero_row, zero_group;   /* from the zeros of the rows of a word to the next; from a group to the next */
     int32_t zero;                   /* added to each stored zero */

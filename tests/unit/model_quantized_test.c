@@ -372,7 +372,7 @@ static void tensors_of_a_matrix_may_be_in_several_shards(void **state) {
     qmatrix_free(&m);
 }
 
-/* ---- What is refused --------------------------------------------------------------------------------------------- */
+/* ---- Refused checkpoints ----------------------------------------------------------------------------------------- */
 
 /* Opens a folder with this file, which must fail; the message contains both parts. */
 static void refuses(qfile *f, const char *config, um_status status, const char *part, const char *other) {
