@@ -317,6 +317,20 @@ um_status um_cli_text(const um_args *a, um_buf *out, um_err *err) {
     return UM_OK;
 }
 
+um_status um_cli_each_word(const char *list, um_status (*fn)(void *arg, const char *word, um_err *err), void *arg,
+                           um_err *err) {
+    um_status s = UM_OK;
+    for (const char *p = list; !s; p++) {
+        const size_t n = strcspn(p, ",");
+        char *word = um_strndup(p, n);
+        s = fn(arg, word, err);
+        um_free(word);
+        p += n;
+        if (!*p) break;
+    }
+    return s;
+}
+
 um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err) {
     if (!a->n_words) return UM_OK;
     return um_fail(err, UM_EINVAL, "unexpected argument \"%.80s\"; %s", a->word[0], instead);

@@ -79,7 +79,8 @@ static um_status fail_shape(const char *word, um_err *err) {
     return s;
 }
 
-static um_status add_shape(bench *b, const char *word, um_err *err) {
+static um_status add_shape(void *arg, const char *word, um_err *err) {
+    bench *b = (bench *)arg;
     const um_released *r = um_released_find(word);
     if (!r) return fail_shape(word, err);
     if (b->n_shapes == LIST_MAX) return um_fail(err, UM_EINVAL, "--shape: more than %d shapes", LIST_MAX);
@@ -87,28 +88,14 @@ static um_status add_shape(bench *b, const char *word, um_err *err) {
     return UM_OK;
 }
 
-static um_status add_batch(bench *b, const char *word, um_err *err) {
+static um_status add_batch(void *arg, const char *word, um_err *err) {
+    bench *b = (bench *)arg;
     int64_t v = 0;
     if (!um_parse_int(word, &v) || v < 1 || v > BATCH_MAX || b->n_batches == LIST_MAX)
         return um_fail(err, UM_EINVAL, "--batch: expected up to %d numbers 1..%d, separated by commas, found \"%.80s\"",
                        LIST_MAX, BATCH_MAX, b->opt.batch);
     b->batch[b->n_batches++] = (int32_t)v;
     return UM_OK;
-}
-
-/* Calls add for each word of a list that is separated by commas. */
-static um_status parse_list(bench *b, const char *list, um_status (*add)(bench *, const char *, um_err *),
-                            um_err *err) {
-    um_status s = UM_OK;
-    for (const char *p = list; !s; p++) {
-        const size_t n = strcspn(p, ",");
-        char *word = um_strndup(p, n);
-        s = add(b, word, err);
-        um_free(word);
-        p += n;
-        if (!*p) break;
-    }
-    return s;
 }
 
 /* ---- Points ------------------------------------------------------------------------------------------------------ */
@@ -246,8 +233,8 @@ static int run_bench(const um_command *self, bench *b, const um_args *words) {
     um_err err = {0};
     um_status s = um_cli_no_words(words, "the shapes are given by --shape", &err);
     if (!s && !b->opt.shape) s = fail_shape(NULL, &err);
-    if (!s) s = parse_list(b, b->opt.shape, add_shape, &err);
-    if (!s) s = parse_list(b, b->opt.batch, add_batch, &err);
+    if (!s) s = um_cli_each_word(b->opt.shape, add_shape, b, &err);
+    if (!s) s = um_cli_each_word(b->opt.batch, add_batch, b, &err);
     if (!s) s = plan_points(b, &err);
     um_machine_get(&b->header.machine);
     b->header.commit = UM_COMMIT;

@@ -60,7 +60,8 @@ typedef struct command {
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
-static um_status add_shape(command *c, const char *word, um_err *err) {
+static um_status add_shape(void *arg, const char *word, um_err *err) {
+    command *c = (command *)arg;
     um_buf names = {0};
     const um_released *found = um_released_find(word);
     if (found && c->n_shapes < SHAPES_MAX) {
@@ -75,7 +76,8 @@ static um_status add_shape(command *c, const char *word, um_err *err) {
     return s;
 }
 
-static um_status add_operation(command *c, const char *word, um_err *err) {
+static um_status add_operation(void *arg, const char *word, um_err *err) {
+    command *c = (command *)arg;
     um_buf names = {0};
     for (const um_ops_operation *o = um_ops_operations; o->name; o++) {
         um_buf_printf(&names, "%s%s", names.len ? ", " : "", o->name);
@@ -90,7 +92,8 @@ static um_status add_operation(command *c, const char *word, um_err *err) {
     return s;
 }
 
-static um_status add_type(command *c, const char *word, um_err *err) {
+static um_status add_type(void *arg, const char *word, um_err *err) {
+    command *c = (command *)arg;
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
     for (size_t i = 0; i < UM_LEN(types); i++) {
         if (!um_streq(um_dtype_name(types[i]), word) || c->n_types == UM_OPS_TYPES) continue;
@@ -101,7 +104,8 @@ static um_status add_type(command *c, const char *word, um_err *err) {
                    UM_OPS_TYPES, word);
 }
 
-static um_status add_rows(command *c, const char *word, um_err *err) {
+static um_status add_rows(void *arg, const char *word, um_err *err) {
+    command *c = (command *)arg;
     int64_t v = 0;
     if (!um_parse_int(word, &v) || v < 1 || v > ROW_MAX || c->bench.n_rows == UM_OPS_ROWS_MAX)
         return um_fail(err, UM_EINVAL, "--rows: expected up to %d numbers 1..%d, separated by commas, found \"%.80s\"",
@@ -110,27 +114,12 @@ static um_status add_rows(command *c, const char *word, um_err *err) {
     return UM_OK;
 }
 
-/* Calls add for each word of a list that is separated by commas. */
-static um_status parse_list(command *c, const char *list, um_status (*add)(command *, const char *, um_err *),
-                            um_err *err) {
-    um_status s = UM_OK;
-    for (const char *p = list; !s; p++) {
-        const size_t n = strcspn(p, ",");
-        char *word = um_strndup(p, n);
-        s = add(c, word, err);
-        um_free(word);
-        p += n;
-        if (!*p) break;
-    }
-    return s;
-}
-
 static um_status parse_lists(command *c, um_err *err) {
     const char *numbers = c->opt.rows ? c->opt.rows : c->opt.quick ? "1,32" : "1,4,8,32,128,512";
-    um_status s = parse_list(c, c->opt.shape, add_shape, err);
-    if (!s) s = parse_list(c, c->opt.type, add_type, err);
-    if (!s) s = parse_list(c, numbers, add_rows, err);
-    if (!s && c->opt.operation) s = parse_list(c, c->opt.operation, add_operation, err);
+    um_status s = um_cli_each_word(c->opt.shape, add_shape, c, err);
+    if (!s) s = um_cli_each_word(c->opt.type, add_type, c, err);
+    if (!s) s = um_cli_each_word(numbers, add_rows, c, err);
+    if (!s && c->opt.operation) s = um_cli_each_word(c->opt.operation, add_operation, c, err);
     for (const um_ops_operation *o = um_ops_operations; o->name && !s && !c->opt.operation; o++)
         s = add_operation(c, o->name, err);
     return s;

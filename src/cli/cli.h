@@ -80,6 +80,9 @@ um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
 void um_cli_write(const um_buf *text);
 void um_cli_flush(void);
 int um_cli_write_errno(void); /* errno of the first failure, 0 if none */
+/* Calls fn for each word of a list that is separated by commas, until one call fails. */
+um_status um_cli_each_word(const char *list, um_status (*fn)(void *arg, const char *word, um_err *err), void *arg,
+                           um_err *err);
 /* UM_EINVAL if there are arguments. `instead` ends the message: it names the option to use instead. */
 um_status um_cli_no_words(const um_args *a, const char *instead, um_err *err);
 /* Sets the name of the program in examples (argv[0]); borrowed. Default "unmask". */
