@@ -210,8 +210,35 @@ static int32_t table_end(const um_batch *b, int32_t i) {
     return end;
 }
 
+/* The pages that the tokens of a batch write, as bits by a page's number modulo WRITTEN_BITS: pages may share a bit. */
+enum { WRITTEN_BITS = 1 << 16 };
+typedef struct written {
+    uint64_t bits[WRITTEN_BITS / 64];
+} written;
+
+static void find_written(written *s, const um_batch *b, int32_t page_size) {
+    memset(s, 0, sizeof *s);
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        if (b->slot[t] < 0) continue;
+        const uint32_t bit = (uint32_t)(b->slot[t] / page_size) % WRITTEN_BITS;
+        s->bits[bit / 64] |= UINT64_C(1) << bit % 64;
+    }
+}
+
+/* Returns the first visibility index of a span on a page that the batch writes, or a smaller one. */
+static int32_t settled_keys(const written *s, const um_span *span, int32_t page_size) {
+    const int32_t n = UM_CEIL_DIV(span->keys.end, page_size);
+    for (int32_t i = 0; i < n; i++) {
+        const uint32_t bit = (uint32_t)span->page[i] % WRITTEN_BITS;
+        if (s->bits[bit / 64] >> bit % 64 & 1) return i * page_size;
+    }
+    return span->keys.end;
+}
+
 static void put_spans(writer *w) {
     const um_batch *b = w->b;
+    written pages;
+    find_written(&pages, b, w->capacity->page_size);
     um_message_span *to = ARRAY(w, um_message_span, span);
     int32_t end = 0;
     memset(to + b->n_spans, 0, (size_t)(w->capacity->n_spans - b->n_spans) * sizeof *to);
@@ -224,7 +251,8 @@ static void put_spans(writer *w) {
                                   .hole = s->hole,
                                   .adapter = s->adapter,
                                   .page = append_shared(w, &w->page, s->page, pages_of(end, w->capacity)),
-                                  .select = s->select ? put_select(w, s) : -1};
+                                  .select = s->select ? put_select(w, s) : -1,
+                                  .settled = settled_keys(&pages, s, w->capacity->page_size)};
     }
     for (int32_t i = b->n_spans; i < w->capacity->n_spans; i++) to[i].adapter = to[i].select = -1;
 }

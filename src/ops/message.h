@@ -40,7 +40,7 @@ typedef struct um_message_span {
     int32_t adapter; /* -1: none */
     int32_t page;    /* word offset of the page table, which covers the indices below keys.end */
     int32_t select;  /* word offset of a um_message_select; -1: none */
-    int32_t unused;
+    int32_t settled; /* the pass writes no key of the span's page table with a visibility index below this */
 } um_message_span;
 
 /* Queries of one span that attention computes together: the tokens [first, first + n), n at most the capacity's

@@ -318,6 +318,20 @@ static void check_select(const given *g, const packed *p, const um_span *s, int3
     um_free(vis);
 }
 
+static bool writes_page(const um_batch *b, int32_t page, int32_t page_size) {
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        if (b->slot[t] >= 0 && b->slot[t] / page_size == page) return true;
+    return false;
+}
+
+/* The keys below `settled` are those on the pages before the first one that any span writes. */
+static void check_settled(const given *g, const um_span *s, int32_t settled) {
+    const int32_t size = g->capacity.page_size, n = UM_CEIL_DIV(s->keys.end, size);
+    int32_t first = 0;
+    while (first < n && !writes_page(&g->b, s->page[first], size)) first++;
+    assert_int_equal(settled, UM_MIN(first * size, s->keys.end));
+}
+
 static void check_spans(const given *g, const packed *p) {
     for (int32_t i = 0; i < g->capacity.n_spans; i++) {
         const um_message_span *m = &ARRAY(p, um_message_span, span)[i];
@@ -333,6 +347,7 @@ static void check_spans(const given *g, const packed *p) {
         assert_memory_equal(&m->hole, &s->hole, sizeof m->hole);
         assert_int_equal(m->adapter, s->adapter);
         holds(p, m->page, s->page, (size_t)UM_CEIL_DIV(s->keys.end, g->capacity.page_size) * sizeof(int32_t));
+        check_settled(g, s, m->settled);
         if (s->select) check_select(g, p, s, m->select);
         else assert_int_equal(m->select, -1);
     }
