@@ -102,7 +102,7 @@ static __device__ __forceinline__ void add_group(um_cu_softmax<D> &st, const uin
             multiply(score[2 * n + 1], q[c], b[2], b[3]);
         }
     }
-    um_cu_weigh_group<D, CONVERT>(st, score, place, span, rows, first, scale, whole);
+    um_cu_weigh_group<D, CONVERT, 2>(st, score, place, span, rows, first, scale, whole);
 #pragma unroll
     for (int c = 0; c < UM_CU_GROUP / 16; c++) {
         const uint32_t p[4] = {um_cu_pack_two(score[2 * c][0], score[2 * c][1]),
@@ -123,10 +123,11 @@ static __device__ __forceinline__ void add_group(um_cu_softmax<D> &st, const uin
 /* ---- Kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Goes through the groups of keys. Leaves the last piece in `part`, and adds those before it to `all` unless the launch
- * is split. */
+ * is split. works: some of the warp's rows are there. */
 template <int D, int WARPS, bool CONVERT>
 static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_softmax<D> &part, const uint32_t (*q)[4],
-                                                const um_cu_flash &f, const um_cu_cta &c, const um_cu_row_pair &rows) {
+                                                const um_cu_flash &f, const um_cu_cta &c, const um_cu_row_pair &rows,
+                                                bool works) {
     extern __shared__ uint4 memory[];
     __shared__ um_cu_place place[PLACES][UM_CU_GROUP]; /* of group g: [g % PLACES] */
     constexpr int THREADS = WARPS * WARP, STAGE = 2 * group_size<D>;
@@ -152,17 +153,29 @@ static __device__ __forceinline__ void add_keys(um_cu_softmax<D> &all, um_cu_sof
         if (g + ahead < n) fetch_group<D, THREADS, CONVERT>(f.kv, place[(g + ahead) % PLACES], ring + next * STAGE);
         copies_end();
         if (finds) found = find(g + f.stages);
-        if (c.works)
+        if (works)
             add_group<D, CONVERT>(part, q, ring + stage * STAGE, place[g % PLACES], c.span, rows, first, scale,
                                   um_cu_is_whole(c, first, c.bounds.least));
         if (finds) place[(g + f.stages) % PLACES][mine] = found;
         next = stage;
         stage = stage + 1 == f.stages ? 0 : stage + 1;
         if (!f.split && (first + UM_CU_GROUP) % UM_CU_PIECE == 0) {
-            um_cu_merge_piece(all, part);
+            um_cu_merge_piece<D, 2>(all, part);
             um_cu_clear(part);
         }
     }
+}
+
+/* Writes the result of a CTA: the row, or its last piece if the launch is split. */
+template <int D>
+static __device__ void write_tile(um_cu_softmax<D> &all, const um_cu_softmax<D> &part, const um_cu_flash &f,
+                                  const um_cu_cta &c, const um_cu_row_pair &rows) {
+    if (f.split) {
+        um_cu_write_part<D>(part, f, c, rows);
+        return;
+    }
+    um_cu_merge_piece<D, 2>(all, part);
+    um_cu_write_rows<D>(all, f.a, rows);
 }
 
 /* A warp computes 16 rows of the tile. */
@@ -176,12 +189,14 @@ static __global__ void __launch_bounds__(WARPS *WARP) attend_flash(const um_cu_b
     const bool has_work = um_cu_find_tile(c, b, f);
     um_cu_wait_for_previous();
     if (!has_work) return;
-    um_cu_find_rows(rows, b, c);
+    const int32_t warp = threadIdx.x / WARP;
+    const bool works = warp * ROWS_PER_WARP < c.tile.n * c.group;
+    um_cu_find_rows(rows, b, c, warp, ROWS_PER_WARP);
     um_cu_load_queries<D>(q, f.a, rows);
     um_cu_clear(all);
     um_cu_clear(part);
-    add_keys<D, WARPS, CONVERT>(all, part, q, f, c, rows);
-    um_cu_write_tile<D>(all, part, f, c, rows);
+    add_keys<D, WARPS, CONVERT>(all, part, q, f, c, rows, works);
+    if (works) write_tile<D>(all, part, f, c, rows);
 }
 
 static constexpr int MERGE_WARPS = 4, MERGE_AT_ONCE = 4;

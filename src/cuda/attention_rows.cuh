@@ -81,11 +81,11 @@ static __device__ __forceinline__ float um_cu_scaled(float acc, float inverse) {
     return __fmul_rn(__fadd_rn(acc, 0.0f), inverse);
 }
 
-/* Adds a piece to the pieces before it. */
-template <int D>
+/* Adds the first ROWS rows of a piece to the pieces before it. */
+template <int D, int ROWS>
 static __device__ __forceinline__ void um_cu_merge_piece(um_cu_softmax<D> &all, const um_cu_softmax<D> &piece) {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         float by_all, by_piece;
         const float most = um_cu_common_scale(all.largest[r], piece.largest[r], &by_all, &by_piece);
         all.largest[r] = most;
@@ -100,40 +100,42 @@ static __device__ __forceinline__ void um_cu_merge_piece(um_cu_softmax<D> &all, 
 
 /* What a thread knows of its two rows. */
 struct um_cu_row_pair {
+    int32_t row[2];            /* of the tile */
     int32_t token[2], head[2]; /* token -1: no row */
     int32_t end[2];            /* first key that the row does not see */
 };
 
-/* Sets the scores of keys that the rows do not see to -infinity. */
+/* Sets the scores of keys that the first ROWS rows do not see to -infinity. */
+template <int ROWS>
 static __device__ __forceinline__ void um_cu_hide_keys(float (*score)[4], const um_message_span &span,
                                                        const um_cu_row_pair &rows, int32_t first) {
     const int32_t column = first + (int32_t)threadIdx.x % 4 * 2;
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 2 * ROWS; i++)
             if (!um_cu_sees(span, column + n * 8 + i % 2, rows.end[i / 2])) score[n][i] = -INFINITY;
 }
 
 /* Turns the scores of a group into probabilities relative to the largest score so far, and scales the sums to it.
- * whole: the rows see all keys of the group. `place` is used for keys in 8 bits only. */
-template <int D, bool CONVERT>
+ * whole: the rows see all keys of the group. `place` is used for keys in 8 bits only. ROWS: rows of a thread. */
+template <int D, bool CONVERT, int ROWS>
 static __device__ __forceinline__ void um_cu_weigh_group(um_cu_softmax<D> &st, float (*score)[4],
                                                          const um_cu_place *place, const um_message_span &span,
                                                          const um_cu_row_pair &rows, int32_t first, float scale,
                                                          bool whole) {
     const int column = threadIdx.x % 4 * 2;
     float most[2] = {-INFINITY, -INFINITY}, base[2], sum[2] = {0, 0};
-    if (!whole) um_cu_hide_keys(score, span, rows, first);
+    if (!whole) um_cu_hide_keys<ROWS>(score, span, rows, first);
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * ROWS; i++) {
             if constexpr (CONVERT) score[n][i] *= place[n * 8 + column + i % 2].key_scale;
             most[i / 2] = fmaxf(most[i / 2], score[n][i]);
         }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 1));
         most[r] = fmaxf(most[r], __shfl_xor_sync(0xffffffffu, most[r], 2));
         most[r] = fmaxf(st.largest[r], most[r] * scale);
@@ -147,13 +149,13 @@ static __device__ __forceinline__ void um_cu_weigh_group(um_cu_softmax<D> &st, f
 #pragma unroll
     for (int n = 0; n < UM_CU_GROUP / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * ROWS; i++) {
             score[n][i] = um_cu_power_of_two(fmaf(score[n][i], scale, -base[i / 2]));
             sum[i / 2] += score[n][i];
             if constexpr (CONVERT) score[n][i] *= place[n * 8 + column + i % 2].value_scale;
         }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
         sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
         st.sum[r] += sum[r];
@@ -170,7 +172,6 @@ struct um_cu_cta {
     const int32_t *page;
     int32_t group, head, piece; /* query heads of a KV head; the KV head; the piece of a split launch */
     int32_t from, to;           /* keys to go through; from is a multiple of UM_CU_GROUP */
-    bool works;                 /* the warp has rows */
 };
 
 /* Sets what the CTA computes. It reads the message only, which no kernel writes. Returns whether the CTA has work. */
@@ -183,7 +184,6 @@ static __device__ __forceinline__ bool um_cu_find_tile(um_cu_cta &c, const um_cu
     c.group = f.a.n_heads / f.a.n_kv_heads;
     c.head = blockIdx.y;
     c.piece = blockIdx.z;
-    c.works = (int32_t)threadIdx.x / WARP * ROWS_PER_WARP < c.tile.n * c.group;
     c.from = c.span.keys.start / UM_CU_GROUP * UM_CU_GROUP;
     c.to = c.bounds.most;
     if (!f.split) return true;
@@ -201,15 +201,19 @@ static __device__ __forceinline__ bool um_cu_is_whole(const um_cu_cta &c, int32_
            (hole.start >= hole.end || first + UM_CU_GROUP <= hole.start || first >= hole.end);
 }
 
-/* Sets the two rows of the thread. */
-static __device__ __forceinline__ void um_cu_find_rows(um_cu_row_pair &rows, const um_cu_batch &b, const um_cu_cta &c) {
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+/* Sets the two rows of the thread. The warp has the rows [warp * each, warp * each + each) of the tile. each:
+ * ROWS_PER_WARP, or half of that: then the thread's second row is not there. */
+static __device__ __forceinline__ void um_cu_find_rows(um_cu_row_pair &rows, const um_cu_batch &b, const um_cu_cta &c,
+                                                       int32_t warp, int32_t each) {
+    const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int32_t row = warp * ROWS_PER_WARP + lane / 4 + 8 * r, t = row / c.group;
-        rows.token[r] = t < c.tile.n ? c.tile.first + t : -1;
+        const int32_t row = warp * each + lane / 4 + 8 * r, t = row / c.group;
+        const bool there = t < c.tile.n && 8 * r < each;
+        rows.row[r] = row;
+        rows.token[r] = there ? c.tile.first + t : -1;
         rows.head[r] = c.head * c.group + row % c.group;
-        rows.end[r] = t < c.tile.n ? min(c.span.keys.end, b.seen_end[c.tile.first + t]) : 0;
+        rows.end[r] = there ? min(c.span.keys.end, b.seen_end[c.tile.first + t]) : 0;
     }
 }
 
@@ -265,27 +269,13 @@ static __device__ void um_cu_write_part(const um_cu_softmax<D> &st, const um_cu_
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         if (rows.token[r] < 0) continue;
-        const int32_t row = (int32_t)threadIdx.x / WARP * ROWS_PER_WARP + lane / 4 + 8 * r;
-        float *out =
-            f.a.partial + um_cu_part_at(blockIdx.x, f.a.n_kv_heads, c.head, f.tile_rows, row, f.a.n_pieces, c.piece, D);
+        float *out = f.a.partial + um_cu_part_at(blockIdx.x, f.a.n_kv_heads, c.head, f.tile_rows, rows.row[r],
+                                                 f.a.n_pieces, c.piece, D);
 #pragma unroll
         for (int i = 0; i < D / 8; i++)
             *(float2 *)(out + i * 8 + (lane % 4) * 2) = make_float2(st.acc[i][2 * r], st.acc[i][2 * r + 1]);
         if (lane % 4 == 0) *(float2 *)(out + D) = make_float2(st.largest[r], st.sum[r]);
     }
-}
-
-/* Writes the result of a CTA: the row, or its last piece if the launch is split. */
-template <int D>
-static __device__ void um_cu_write_tile(um_cu_softmax<D> &all, const um_cu_softmax<D> &part, const um_cu_flash &f,
-                                        const um_cu_cta &c, const um_cu_row_pair &rows) {
-    if (!c.works) return;
-    if (f.split) {
-        um_cu_write_part<D>(part, f, c, rows);
-        return;
-    }
-    um_cu_merge_piece(all, part);
-    um_cu_write_rows<D>(all, f.a, rows);
 }
 
 #endif
