@@ -3,17 +3,19 @@
 
 #include "base/base.h"
 
-enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, SPAN_TOKENS = 32 };
+enum { TOKENS_LEAST = 8, ROWS_LEAST = 64, ROWS_FINE = 512, SPAN_TOKENS = 32 };
 
-/* Returns n, rounded up to one of two sizes per power of two, at least `least`. */
-static int32_t rounded(int32_t n, int32_t least) {
-    int32_t step = least;
-    while (n > 2 * step) step *= 2;
-    return n <= step ? step : n <= step + step / 2 ? step + step / 2 : 2 * step;
+/* Returns n, rounded up to one of two sizes per power of two, at least `least`; above `fine` to one of four. */
+static int32_t rounded(int32_t n, int32_t least, int32_t fine) {
+    int32_t size = least; /* n is in (size, 2 * size], unless it is smaller */
+    while (n > 2 * size) size *= 2;
+    if (n <= size) return size;
+    const int32_t step = size < fine ? size / 2 : size / 4;
+    return UM_CEIL_DIV(n, step) * step;
 }
 
 static int32_t padded_tokens(const um_cu_limits *l, int32_t n) {
-    return n ? UM_MIN(rounded(n, TOKENS_LEAST), l->max_tokens) : 0;
+    return n ? UM_MIN(rounded(n, TOKENS_LEAST, INT32_MAX), l->max_tokens) : 0;
 }
 
 /* A pass whose spans have SPAN_TOKENS tokens or more needs the first number. */
@@ -26,7 +28,7 @@ static int32_t padded_tiles(const um_cu_limits *l, int32_t n, int32_t n_tokens) 
 
 static int32_t padded_rows(const um_cu_limits *l, int32_t n, int32_t n_tokens) {
     if (n == 0) return 0;
-    const int32_t size = rounded(n, ROWS_LEAST);
+    const int32_t size = rounded(n, ROWS_LEAST, ROWS_FINE);
     return UM_MIN(n <= n_tokens ? UM_MIN(size, n_tokens) : size, l->max_rows);
 }
 

@@ -28,7 +28,8 @@ typedef struct um_cu_limits {
  * tokens  0, 8, 12, 16, 24, 32, 48 ...: two for each power of two
  * tiles   a number that follows from the padded tokens, and its doubles
  * rows    0, 64, 96, 128, 192 ..., or the padded tokens when these are fewer: the product of a head with less than 64
- *         rows takes as long as with 64, because it waits for the weights
+ *         rows takes as long as with 64, because it waits for the weights. From 512 on four for each power of two:
+ *         the product takes as long as it has rows
  * pieces  the powers of two */
 um_cu_sizes um_cu_pad(const um_cu_limits *l, const um_cu_sizes *needed);
 /* Returns the number of tiles of n_tokens tokens that are divided equally among n_spans spans. */

@@ -52,6 +52,7 @@ static void check_bounds(const um_cu_limits *l, const um_cu_sizes *n) {
     assert_in_range(p.n_rows, n->n_rows, l->max_rows);
     assert_in_range(p.n_pieces, n->n_pieces, 2 * n->n_pieces - 1);
     assert_int_equal(p.adapts, n->adapts);
+    if (n->n_rows >= 512) assert_true(4 * p.n_rows <= 5 * n->n_rows);
     if (n->n_tokens >= 8) assert_true(2 * p.n_tokens <= 3 * n->n_tokens); /* at most half of them is padding */
 }
 
