@@ -113,8 +113,9 @@ um_status um_model_check_memory(const struct um_model *m, const um_config *c, um
  * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
 um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err);
 /* Receives the parts t [n] of a matrix or a vector of the model. type is the type of the products with the matrix:
- * UM_F32 for one that stays exact, UM_DTYPE_OTHER for a vector. The data are valid until it returns. */
-typedef um_status (*um_parts_fn)(void *arg, const um_tensor *t, int n, um_dtype type, um_err *err);
+ * UM_F32 for one that stays exact, UM_DTYPE_OTHER for a vector. `joined` names one stack that can hold the rows of
+ * all parts, when these are stacks of experts (gate and up), else it is NULL. The data are valid until it returns. */
+typedef um_status (*um_parts_fn)(void *arg, const um_tensor *t, int n, const char *joined, um_dtype type, um_err *err);
 /* Calls fn for every matrix and vector of the model, in the order of loading, before adapters are merged. Stacks of
  * experts are whole, and are handed out once for each expert. */
 um_status um_model_list(struct um_model *m, const um_store *s, um_parts_fn fn, void *arg, um_err *err);

@@ -69,6 +69,14 @@ static const um_expert_names *expert_layout(const um_loader *l, int32_t layer) {
     return first;
 }
 
+/* Returns the pattern for stacks with the rows of gate and up, when those of this layout lie in two stacks, or NULL. */
+static const char *joined_stack(const um_loader *l, const um_expert_names *layout) {
+    if (!layout->stacked || !layout->up) return NULL;
+    for (const um_expert_names *n = l->m->arch.family->names->experts; n->gate; n++)
+        if (n->stacked && !n->up) return n->gate;
+    return NULL;
+}
+
 static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_expert_names *n = expert_layout(l, i);
@@ -85,8 +93,9 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     }
     for (int32_t e = 0; e < n_walked && !s; e++) {
         um_weight **gate_up = l->check ? NULL : &y->expert_gate_up[e], **out = l->check ? NULL : &y->expert_down[e];
-        s = um_load_expert(l, gate_up, n->up ? apart : fused, n->up ? 2 : 1, a->hidden, i, e, n->stacked, err);
-        if (!s) s = um_load_expert(l, out, &down, 1, ff, i, e, n->stacked, err);
+        s = um_load_expert(l, gate_up, n->up ? apart : fused, n->up ? 2 : 1, joined_stack(l, n), a->hidden, i, e,
+                           n->stacked, err);
+        if (!s) s = um_load_expert(l, out, &down, 1, NULL, ff, i, e, n->stacked, err);
     }
     return s;
 }

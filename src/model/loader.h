@@ -28,6 +28,7 @@ typedef struct um_loader {
     /* For walks that hand the tensors to somebody else than a backend. */
     um_parts_fn sink;
     void *sink_arg;
+    const char *joined; /* of the matrices that the sink receives next: see um_parts_fn */
 
     /* For a walk without a checkpoint. */
     um_tensor_fn list; /* receives each tensor */
@@ -80,9 +81,10 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                          bool exact, um_err *err);
 /* Loads the matrices `p` [n] of one expert as um_load_matrix does. The patterns are complete names: of the expert's own
- * tensors or, when `stacked`, of tensors [E, rows, cols] that hold all experts. */
-um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         int32_t expert, bool stacked, um_err *err);
+ * tensors or, when `stacked`, of tensors [E, rows, cols] that hold all experts. `joined` is the pattern for a stack
+ * with the rows of all parts, or NULL. */
+um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, const char *joined,
+                         int64_t cols, int32_t layer, int32_t expert, bool stacked, um_err *err);
 
 /* ---- Adapters (low_rank.c) ---- */
 /* Loads the matrices that the model's adapters have for the linear layer that um_load_matrix made of `p` [n]. Loads

@@ -73,17 +73,38 @@ static planned *add(writer *w, const um_tensor *t) {
     return p;
 }
 
+/* Makes p a matrix of panels for products of `type` with the parts t [n]. */
+static void plan_panels(const writer *w, planned *p, const um_tensor *t, int n, um_dtype type) {
+    p->is_matrix = true;
+    p->shape.format = um_panels_format(w->is_merged ? type : um_panels_choose(type, t, n));
+    p->shape.type = UM_DTYPE_OTHER;
+}
+
+/* Adds one tensor with the rows of the stacks t [n] to the plan. */
+static void plan_joined(writer *w, const um_tensor *t, int n, const char *name, um_dtype type) {
+    um_tensor one = t[0];
+    if (find(w, name)) return; /* the next expert */
+    one.name = name;
+    for (int i = 1; i < n; i++) one.dim[1] += t[i].dim[1];
+    for (int i = 0; i < n; i++) w->report->bytes_in += (int64_t)um_tensor_bytes(&t[i]);
+    planned *p = add(w, &one);
+    plan_panels(w, p, t, n, type);
+    p->bytes = um_tensor_bytes(&p->shape);
+}
+
 /* Adds the tensors of a matrix or a vector to the plan: see um_parts_fn. */
-static um_status plan_parts(void *arg, const um_tensor *t, int n, um_dtype type, um_err *err) {
+static um_status plan_parts(void *arg, const um_tensor *t, int n, const char *joined, um_dtype type, um_err *err) {
     writer *w = (writer *)arg;
     (void)err;
+    if (joined) {
+        plan_joined(w, t, n, joined, type);
+        return UM_OK;
+    }
     for (int i = 0; i < n; i++) {
         if (find(w, t[i].name)) continue; /* the next matrix of a stack */
         planned *p = add(w, &t[i]);
-        p->is_matrix = type != UM_DTYPE_OTHER;
-        if (p->is_matrix) {
-            p->shape.format = um_panels_format(w->is_merged ? type : um_panels_choose(type, t, n));
-            p->shape.type = UM_DTYPE_OTHER;
+        if (type != UM_DTYPE_OTHER) {
+            plan_panels(w, p, t, n, type);
         } else if (t[i].type == UM_DTYPE_OTHER) {
             p->shape.format = NULL;
             p->shape.type = UM_F32;
@@ -213,10 +234,11 @@ static void sample_error(writer *w, const um_tensor *t, um_dtype type, const uns
     um_free(got);
 }
 
-static um_status write_matrix(writer *w, planned *p, const um_tensor *t, um_err *err) {
+/* Writes the rows of the matrices t [n_parts], one below the other, as the next ones of p. */
+static um_status write_matrix(writer *w, planned *p, const um_tensor *t, int n_parts, um_err *err) {
     um_dtype type = UM_F32;
     (void)um_panels_type(&p->shape, &type);
-    um_packing packing = um_packing_of(t, 1, type);
+    um_packing packing = um_packing_of(t, n_parts, type);
     packing.type = type; /* all parts of a stacked matrix have the same type of panel */
     const int n_panels = um_packing_panels(&packing);
     const size_t bytes = um_panel_bytes(type, packing.in);
@@ -245,12 +267,13 @@ static um_status write_vector(writer *w, planned *p, const um_tensor *t, um_err 
 }
 
 /* Writes the tensors of a matrix or a vector: see um_parts_fn. */
-static um_status write_parts(void *arg, const um_tensor *t, int n, um_dtype type, um_err *err) {
+static um_status write_parts(void *arg, const um_tensor *t, int n, const char *joined, um_dtype type, um_err *err) {
     writer *w = (writer *)arg;
     um_status s = UM_OK;
+    if (joined) return write_matrix(w, find(w, joined), t, n, err);
     for (int i = 0; i < n && !s; i++) {
         planned *p = find(w, t[i].name);
-        s = type == UM_DTYPE_OTHER ? write_vector(w, p, &t[i], err) : write_matrix(w, p, &t[i], err);
+        s = type == UM_DTYPE_OTHER ? write_vector(w, p, &t[i], err) : write_matrix(w, p, &t[i], 1, err);
     }
     return s;
 }

@@ -163,7 +163,7 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
     }
     for (int i = 0; i < n && !l->check; i++) check_finite(l, &t[i]);
     if (l->sink && l->first_bad) return um_loader_fail_bad(l, err);
-    if (l->sink) return l->sink(l->sink_arg, t, n, UM_DTYPE_OTHER, err);
+    if (l->sink) return l->sink(l->sink_arg, t, n, NULL, UM_DTYPE_OTHER, err);
     if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
     um_loader_log_progress(l);
@@ -195,7 +195,7 @@ static um_dtype product_type(const um_loader *l, const um_tensor *t, int n) {
 
 /* Hands the matrices t [n], one below the other, to the receiver of the walk or to the backend, which copies them. */
 static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
-    if (l->sink) return l->sink(l->sink_arg, t, n, type, err);
+    if (l->sink) return l->sink(l->sink_arg, t, n, l->joined, type, err);
     um_status s = l->m->backend->weight(l->m->device, out, t, n, type, err);
     if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
     um_loader_log_progress(l);
@@ -236,9 +236,10 @@ um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p,
     return pack(l, out, t, n, exact, err);
 }
 
-um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
-                         int32_t expert, bool stacked, um_err *err) {
+um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p, int n, const char *joined,
+                         int64_t cols, int32_t layer, int32_t expert, bool stacked, um_err *err) {
     um_tensor t[PARTS_MAX];
+    char joined_name[NAME_MAX_BYTES];
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
         const shape one = {{p[i].rows, cols}, 2}, all = {{l->m->arch.route.n_experts, p[i].rows, cols}, 3};
@@ -248,5 +249,9 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
         if (s) return s;
         if (stacked && !l->check) t[i] = um_tensor_slice(&t[i], expert);
     }
-    return pack(l, out, t, n, false, err);
+    if (joined) tensor_name(l, joined_name, joined, layer, expert, "");
+    l->joined = joined ? joined_name : NULL;
+    um_status s = pack(l, out, t, n, false, err);
+    l->joined = NULL;
+    return s;
 }

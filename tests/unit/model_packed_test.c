@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "model/packed.h"
-#include "model_folder.h"
+#include "model_zoo.h"
 #include "ops/cpu/dev.h"
 #include "ops/panels.h"
 
@@ -183,6 +183,46 @@ static void matrices_are_used_where_they_lie(void **state) {
     }
 }
 
+static float *hidden_of(zoo *z, const char *dir, bool is_packed) {
+    zoo other = *z;
+    if (dir) other.dir = um_strdup(dir);
+    um_model *m = zoo_model(&other, "cpu");
+    float *hidden = zoo_run_one(m, 10);
+    for (int32_t i = 0; is_packed && i < m->net.n_layers; i++)
+        for (int32_t e = 0; um_arch_is_moe(&m->arch, i) && e < m->arch.route.n_experts; e++) {
+            assert_true(is_inside(m->files, m->net.layer[i].expert_gate_up[e]));
+            assert_true(is_inside(m->files, m->net.layer[i].expert_down[e]));
+        }
+    um_model_close(m);
+    if (dir) um_free(other.dir);
+    return hidden;
+}
+
+/* Gate and up of an expert are one whole panel each. The checkpoint stores them in every layout. */
+static void experts_are_used_where_they_lie_whatever_their_layout(void **state) {
+    (void)state;
+    for (size_t layout = 0; layout < 4; layout++) {
+        zoo z = zoo_new(ZOO_SDAR_MOE);
+        char *dir = folder_new();
+        um_packed_report report;
+        um_err err;
+        z.layout = layout;
+        zoo_write(&z);
+        um_config c = config_of(z.dir);
+        if (um_packed_write(&c, dir, UM_Q8, false, NULL, NULL, &report, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(report.n_params, um_arch_params(&z.arch));
+        assert_in_range(report.bytes_in, 4 * report.n_params, 4 * report.n_params); /* fp32 */
+        float *got = hidden_of(&z, dir, true);
+        z.quantization = "q8";
+        float *want = hidden_of(&z, NULL, false);
+        assert_memory_equal(got, want, (size_t)10 * (size_t)z.arch.hidden * sizeof(float));
+        um_free(got);
+        um_free(want);
+        folder_free(dir);
+        folder_free(z.dir);
+    }
+}
+
 static bool stop_in_the_middle(void *arg, int64_t done, int64_t all) {
     int *n_calls = arg;
     assert_true(done >= 0 && done < all);
@@ -211,6 +251,7 @@ int main(void) {
         cmocka_unit_test(matrices_that_are_not_aligned_are_refused),
         cmocka_unit_test(checksums_name_the_damaged_tensor),
         cmocka_unit_test(matrices_are_used_where_they_lie),
+        cmocka_unit_test(experts_are_used_where_they_lie_whatever_their_layout),
         cmocka_unit_test(an_interrupted_file_is_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
