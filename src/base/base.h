@@ -89,6 +89,9 @@ um_status um_try_alloc(void **out, size_t n, size_t align, const char *what, um_
 um_status um_try_alloc_unset(void **out, size_t n, size_t align, const char *what, um_err *err);
 int64_t um_alloc_count(void);     /* number of allocations that this thread has made */
 size_t um_memory_available(void); /* bytes that the process could still allocate, 0 if unknown */
+/* Returns the bytes that the process could still allocate while `mapped` bytes of files stay in memory. The system
+ * counts the pages of files as free. 0: unknown; at least 1 otherwise. */
+size_t um_memory_available_beside(size_t mapped);
 #define UM_NEW(T)          ((T *)um_zalloc(sizeof(T)))
 #define UM_NEW_ARRAY(T, n) ((T *)um_zalloc(um_mul(n, sizeof(T))))
 

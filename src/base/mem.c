@@ -89,20 +89,23 @@ static int64_t read_number(const char *path, const char *key) {
 }
 
 /* Returns the memory that the control group (container) leaves; it may be less than the machine has. Inactive file
- * pages count as free. */
-static int64_t group_available(void) {
+ * pages count as free. Active ones count as used, and may already be those of the mapped bytes. */
+static int64_t group_available(int64_t mapped) {
     int64_t max = read_number("/sys/fs/cgroup/memory.max", "");
     int64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-    int64_t cache = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    int64_t inactive = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    int64_t active = read_number("/sys/fs/cgroup/memory.stat", "active_file ");
     if (max < 0 || used < 0) return INT64_MAX;
-    return UM_MAX(max - used + UM_MAX(cache, 0), 0);
+    return max - used + UM_MAX(inactive, 0) - UM_MAX(mapped - UM_MAX(active, 0), 0);
 }
 
-size_t um_memory_available(void) {
-    int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+size_t um_memory_available_beside(size_t mapped) {
+    int64_t kib = read_number("/proc/meminfo", "MemAvailable:"), files = (int64_t)UM_MIN(mapped, (size_t)INT64_MAX);
     if (kib < 0) return 0;
-    return (size_t)UM_MAX(UM_MIN(kib * 1024, group_available()), 1);
+    return (size_t)UM_MAX(UM_MIN(kib * 1024 - files, group_available(files)), 1);
 }
+
+size_t um_memory_available(void) { return um_memory_available_beside(0); }
 
 bool um_mul_ok(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 

@@ -121,7 +121,7 @@ typedef struct um_memory_plan {
     bool is_host;   /* the memory is the host's: only weights, free, available, page and the numbers of pages are set */
     double memory;  /* of the device */
     double most;    /* share of it that may be used */
-    double free;    /* free before the weights are loaded */
+    double free;    /* free before the weights are loaded; of a host's memory, now */
     double there;   /* free now */
     double weights; /* of the model; before they are loaded, computed from the sizes */
     double workspace;                                       /* activations of one engine */

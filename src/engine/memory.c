@@ -38,11 +38,15 @@ static void plan_devices(const um_engine *e, um_memory_plan *p) {
     }
 }
 
+/* Weights that have not been loaded will take memory. Mapped weights must stay in memory, although the system counts
+ * them as free. */
 static void plan_host(const um_engine *e, um_memory_plan *p) {
     const um_config *c = &e->config;
-    p->free = (double)um_memory_available();
-    p->weights = (double)(e->model->weight_bytes ? e->model->weight_bytes : um_model_weight_bytes(e->model));
-    p->available = (double)c->kv_memory_share * p->free / UM_MAX(1, c->data_parallel_size);
+    const um_model *m = e->model;
+    p->weights = (double)(m->weight_bytes ? m->weight_bytes : um_model_weight_bytes(m));
+    p->free = (double)um_memory_available_beside(m->mapped_bytes);
+    const double free = m->weight_bytes ? p->free : p->free - p->weights;
+    p->available = (double)c->kv_memory_share * (p->free > 0 ? UM_MAX(free, 1) : 0) / UM_MAX(1, c->data_parallel_size);
 }
 
 /* An automatic number of pages. Guidance needs two tables for an answer. The default still suffices, because few

@@ -182,6 +182,7 @@ struct um_model {
     um_store *files;      /* the weights' files, while weights use them where they lie; else NULL */
     int64_t n_params;
     size_t weight_bytes;  /* on this device */
+    size_t mapped_bytes;  /* of these, the bytes that lie in mapped files */
     size_t adapter_bytes; /* of the adapters that requests can choose, in dtype */
     size_t stored_bytes;  /* of the weights in the smaller type of those of file and weight_type */
     double load_seconds;

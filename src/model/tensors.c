@@ -193,11 +193,18 @@ static um_dtype product_type(const um_loader *l, const um_tensor *t, int n) {
     return type;
 }
 
+/* Counts a loaded matrix. */
+static void count_weight(struct um_model *m, const um_weight *w) {
+    const um_backend *b = m->backend;
+    m->weight_bytes += b->weight_bytes(w);
+    if (b->weight_is_mapped && b->weight_is_mapped(w)) m->mapped_bytes += b->weight_bytes(w);
+}
+
 /* Hands the matrices t [n], one below the other, to the receiver of the walk or to the backend, which copies them. */
 static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, um_dtype type, um_err *err) {
     if (l->sink) return l->sink(l->sink_arg, t, n, l->joined, type, err);
     um_status s = l->m->backend->weight(l->m->device, out, t, n, type, err);
-    if (!s) l->m->weight_bytes += l->m->backend->weight_bytes(*out);
+    if (!s) count_weight(l->m, *out);
     um_loader_log_progress(l);
     return s;
 }

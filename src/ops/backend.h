@@ -86,7 +86,9 @@ struct um_backend {
      * products: the device's dtype, UM_Q8, UM_Q4, or UM_F32 for a layer that stays exact (routers). */
     um_status (*weight)(um_device *d, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_device *d, um_weight *w);
-    size_t (*weight_bytes)(const um_weight *w); /* allocated memory */
+    size_t (*weight_bytes)(const um_weight *w); /* memory, allocated or of a file */
+    /* Returns whether the matrix lies in the memory of a file. NULL: all matrices are copied. */
+    bool (*weight_is_mapped)(const um_weight *w);
     /* Copies the elements of `part` [n_parts], one after the other, as fp32. `what` names them in an error. */
     um_status (*vector)(um_device *d, um_vector **out, const um_tensor *part, int n_parts, const char *what,
                         um_err *err);

@@ -185,7 +185,7 @@ typedef struct um_ops {
      * (routers). */
     um_status (*weight)(um_dev *dev, um_weight **out, const um_tensor *part, int n_parts, um_dtype type, um_err *err);
     void (*weight_free)(um_dev *dev, um_weight *w);
-    size_t (*weight_bytes)(const um_weight *w); /* allocated memory */
+    size_t (*weight_bytes)(const um_weight *w); /* memory, allocated or of a file */
 
     um_status (*kv_new)(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_err *err);
     void (*kv_free)(um_dev *dev, um_kv *kv);

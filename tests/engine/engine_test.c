@@ -161,6 +161,44 @@ static void refuses_what_no_page_pool_could_hold(void **state) {
     }
 }
 
+/* The system counts mapped weights as free. With the default share, pages must not push them out of memory. */
+static void automatic_pages_leave_room_for_mapped_weights(void **state) {
+    (void)state;
+    um_config c;
+    um_err err;
+    um_memory_plan copied, mapped;
+    test_engine t;
+    char path[128];
+    test_config(&c, "sdar", path, sizeof(path));
+    c.num_pages = -1;
+    test_open(&t, &c);
+    assert_int_equal(t.model->mapped_bytes, 0);
+    assert_int_equal(um_engine_plan_memory(t.model, &c, &copied, &err), UM_OK);
+    assert_true(copied.pages > copied.pages_of_request);
+    t.model->mapped_bytes = (size_t)1 << 50;
+    assert_int_equal(um_engine_plan_memory(t.model, &c, &mapped, &err), UM_OK);
+    assert_int_equal(mapped.pages, mapped.pages_of_request);
+    test_close(&t);
+}
+
+/* All weights of a model larger than memory are still to be loaded. */
+static void the_plan_of_an_unloaded_model_leaves_room_for_its_weights(void **state) {
+    (void)state;
+    um_config c;
+    um_err err;
+    um_memory_plan plan;
+    test_engine t;
+    char path[128];
+    test_config(&c, "sdar", path, sizeof(path));
+    test_open(&t, &c);
+    c.num_pages = -1;
+    t.model->weight_bytes = 0;
+    t.model->adapter_bytes = (size_t)1 << 50;
+    assert_int_equal(um_engine_plan_memory(t.model, &c, &plan, &err), UM_OK);
+    assert_int_equal(plan.pages, plan.pages_of_request);
+    test_close(&t);
+}
+
 static void refuses_an_unknown_name_with_the_nearest(void **state) {
     (void)state;
     um_request r = request(NULL);
@@ -452,6 +490,8 @@ int main(void) {
         cmocka_unit_test(refuses_ids_outside_the_vocabulary),
         cmocka_unit_test(refuses_parameters_out_of_range),
         cmocka_unit_test(refuses_what_no_page_pool_could_hold),
+        cmocka_unit_test(automatic_pages_leave_room_for_mapped_weights),
+        cmocka_unit_test(the_plan_of_an_unloaded_model_leaves_room_for_its_weights),
         cmocka_unit_test(refuses_an_unknown_name_with_the_nearest),
         cmocka_unit_test(max_tokens_is_exact),
         cmocka_unit_test(the_model_length_ends_an_answer),

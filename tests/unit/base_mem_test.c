@@ -65,6 +65,8 @@ static void try_alloc_refuses_what_the_system_lacks(void **state) {
 static void system_says_how_much_memory_is_left(void **state) {
     (void)state;
     assert_in_range(um_memory_available(), (size_t)1 << 20, (size_t)1 << 50);
+    assert_int_equal(um_memory_available_beside((size_t)1 << 60), 1);
+    assert_int_equal(um_memory_available_beside(SIZE_MAX), 1);
 }
 
 static void sizes_that_overflow_are_refused(void **state) {

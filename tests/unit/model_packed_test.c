@@ -173,6 +173,7 @@ static void matrices_are_used_where_they_lie(void **state) {
         assert_int_equal(m->weight_type, types[i]);
         assert_int_equal(m->n_params, report.n_params);
         assert_true(is_inside(m->files, m->net.embed));
+        assert_in_range(m->weight_bytes - m->mapped_bytes, 1, m->weight_bytes / 8); /* vectors are copied */
         for (int32_t k = 0; k < m->net.n_layers; k++) {
             const um_layer *y = &m->net.layer[k];
             const um_weight *w[] = {y->qkv.w, y->o.w, y->gate_up.w, y->down.w};

@@ -17,6 +17,8 @@ const char *const *um_cpu_isas_missing(void);
 /* Sets the instruction set of devices that are opened later, for the whole process: one of um_cpu_isas(). NULL selects
  * the one that the environment variable UM_CPU_ISA names, or the best. For tests and benchmarks. */
 void um_cpu_use_isa(const char *name);
+/* Returns whether a matrix of um_ops_cpu lies in the memory of a file. */
+bool um_cpu_weight_is_mapped(const um_weight *w);
 
 #ifdef __cplusplus
 }

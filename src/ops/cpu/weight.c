@@ -40,4 +40,6 @@ void um_cpu_weight_free(um_dev *dev, um_weight *w) {
     um_free(w);
 }
 
+bool um_cpu_weight_is_mapped(const um_weight *w) { return w->is_borrowed; }
+
 size_t um_cpu_weight_bytes(const um_weight *w) { return w->panel_bytes * (size_t)UM_CEIL_DIV(w->rows, UM_PANEL); }

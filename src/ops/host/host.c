@@ -87,6 +87,7 @@ const um_backend um_backend_cpu = {
     .name = "cpu",
     .summary = "threads, AVX2, AVX-512 or AMX, chosen at run time",
     HOST_BACKEND(um_ops_cpu, cpu_weight_bytes),
+    .weight_is_mapped = um_cpu_weight_is_mapped,
 };
 
 const um_backend um_backend_ref = {
