@@ -43,9 +43,9 @@ static bool on_progress(void *arg, int64_t done, int64_t all) {
 static void print_report(const quantize_options *o, const um_packed_report *r, double seconds) {
     char in[UM_BYTES_TEXT], size[UM_BYTES_TEXT];
     um_buf out = {0};
-    um_buf_printf(&out, "%s: %s instead of %s, rounding error %.2f %%, %.1f s\n", o->out,
+    um_buf_printf(&out, "%s: %s instead of %s, rounding error %.2f %%%s, %.1f s\n", o->out,
                   um_bytes_text(size, (double)r->bytes_out), um_bytes_text(in, (double)r->bytes_in), 100 * r->error,
-                  seconds);
+                  r->is_rounded ? " against weights that were rounded before" : "", seconds);
     um_cli_write(&out);
     um_buf_free(&out);
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "model/model.h"
+#include "model/packed.h"
 
 #define CACHES_MAX     4
 #define NAME_MAX_BYTES 200
@@ -60,27 +61,42 @@ static bool is_gguf_name(const char *name) {
 
 static int is_gguf_entry(const struct dirent *e) { return is_gguf_name(e->d_name); }
 
-/* Reads the names of the GGUF files of a folder without a config.json. Returns their number. */
-static int list_gguf(const char *dir, struct dirent ***entry) {
-    char *config = um_path_join(dir, "config.json");
-    const int n = um_file_exists(config) ? 0 : scandir(dir, entry, is_gguf_entry, alphasort);
-    um_free(config);
-    return UM_MAX(n, 0);
+/* The GGUF files of a folder, in the order of their names. */
+typedef struct gguf_list {
+    struct dirent **entry; /* [n] */
+    int n;
+} gguf_list;
+
+static gguf_list list_gguf(const char *dir) {
+    gguf_list l = {0};
+    l.n = UM_MAX(scandir(dir, &l.entry, is_gguf_entry, alphasort), 0);
+    return l;
 }
 
-static void free_entries(struct dirent **entry, int n) {
-    for (int i = 0; i < n; i++) free(entry[i]); /* scandir's */
-    free(entry);
+static void free_list(gguf_list *l) {
+    for (int i = 0; i < l->n; i++) free(l->entry[i]); /* scandir's */
+    free(l->entry);
+}
+
+static bool has_file(const char *dir, const char *name) {
+    char *path = um_path_join(dir, name);
+    const bool has = um_file_exists(path);
+    um_free(path);
+    return has;
+}
+
+/* Returns whether the folder has a configuration and safetensors. */
+static bool is_complete(const char *dir) {
+    return has_file(dir, "config.json") &&
+           (has_file(dir, "model.safetensors") || has_file(dir, "model.safetensors.index.json") ||
+            has_file(dir, UM_PACKED_FILE));
 }
 
 /* Returns whether the folder has a config.json or GGUF files. */
 static bool is_checkpoint(const char *dir) {
-    struct dirent **entry = NULL;
-    char *config = um_path_join(dir, "config.json");
-    const int n = list_gguf(dir, &entry);
-    const bool is_one = n > 0 || um_file_exists(config);
-    free_entries(entry, n);
-    um_free(config);
+    gguf_list l = list_gguf(dir);
+    const bool is_one = l.n > 0 || has_file(dir, "config.json");
+    free_list(&l);
     return is_one;
 }
 
@@ -214,17 +230,74 @@ static bool is_gguf_file(const char *path) {
     return is_read && !memcmp(mark, "GGUF", sizeof mark);
 }
 
-/* Finds the GGUF file of a folder without a config.json. Such a folder must hold one only. */
-static um_status find_in_folder(char **path, const char *dir, um_err *err) {
-    struct dirent **entry = NULL;
-    const int n = list_gguf(dir, &entry);
+/* Returns whether words of the name of a file are `tag`, whatever their case. Words are separated by '-' and '.'; a tag
+ * may also begin behind '_'. */
+static bool has_tag(const char *file, const char *tag) {
+    const size_t n = strlen(tag);
+    for (const char *p = file; (p = strcasestr(p, tag)); p++)
+        if ((p == file || strchr("-._", p[-1])) && (!p[n] || strchr("-.", p[n]))) return true;
+    return false;
+}
+
+/* Returns the length of the words that all names begin with. */
+static size_t common_words(const gguf_list *l) {
+    const char *first = l->entry[0]->d_name;
+    size_t n = strlen(first);
+    for (int i = 0; i < l->n; i++)
+        while (strncmp(first, l->entry[i]->d_name, n)) n--;
+    while (n && !strchr("-.", first[n - 1])) n--;
+    return l->n > 1 ? n : 0;
+}
+
+/* Appends the shortest tags of the files: the ends of their names, without ".gguf". */
+static void put_tags(const gguf_list *l, um_buf *out) {
+    const size_t common = common_words(l);
+    for (int i = 0; i < l->n; i++) {
+        const char *name = l->entry[i]->d_name + common;
+        um_buf_printf(out, "%s%.*s", i ? ", " : "", (int)strlen(name) - 5, name);
+    }
+}
+
+static um_status fail_choice(const gguf_list *l, const char *name, const char *tag, int n_fit, um_err *err) {
+    um_buf tags = {0};
+    um_status s;
+    put_tags(l, &tags);
+    if (tag && !n_fit)
+        s = um_fail(err, UM_ENOENT, "%s holds no GGUF file of the name \"%s\": write %s:NAME with one of %s", name, tag,
+                    name, tags.data);
+    else
+        s = um_fail(err, UM_EINVAL, "%s holds %d GGUF files%s%s: write %s:NAME with one of %s", name, n_fit,
+                    tag ? " for " : "", tag ? tag : "", name, tags.data);
+    um_buf_free(&tags);
+    return s;
+}
+
+/* Finds the GGUF file that `tag` names, or the only one without a tag. `name` is the folder as the user called it. */
+static um_status choose_file(char **path, const gguf_list *l, const char *dir, const char *name, const char *tag,
+                             um_err *err) {
+    int n_fit = 0, last = 0;
+    for (int i = 0; i < l->n; i++) {
+        if (tag && !has_tag(l->entry[i]->d_name, tag)) continue;
+        last = i;
+        n_fit++;
+    }
+    if (n_fit != 1) return fail_choice(l, name, tag, n_fit, err);
+    *path = um_path_join(dir, l->entry[last]->d_name);
+    return UM_OK;
+}
+
+/* Finds the checkpoint in a folder: the folder itself, or a GGUF file in it. */
+static um_status find_in_folder(char **path, const char *dir, const char *name, const char *tag, um_err *err) {
     um_status s = UM_OK;
-    um_buf names = {0};
-    for (int i = 0; i < n; i++) um_buf_printf(&names, "%s%s", i ? ", " : "", entry[i]->d_name);
-    if (n > 1) s = um_fail(err, UM_EINVAL, "%s holds %d GGUF files: name one of %s", dir, n, names.data);
-    else *path = n == 1 ? um_path_join(dir, entry[0]->d_name) : um_strdup(dir);
-    free_entries(entry, n);
-    um_buf_free(&names);
+    if (!tag && is_complete(dir)) {
+        *path = um_strdup(dir);
+        return UM_OK;
+    }
+    gguf_list l = list_gguf(dir);
+    if (l.n) s = choose_file(path, &l, dir, name, tag, err);
+    else if (tag) s = um_fail(err, UM_ENOENT, "%s holds no GGUF files, so \":%s\" chooses none", name, tag);
+    else *path = um_strdup(dir);
+    free_list(&l);
     return s;
 }
 
@@ -238,18 +311,27 @@ static um_status find_file(char **path, const char *name, um_err *err) {
     return UM_OK;
 }
 
+/* Finds ORG/NAME in the cache, and ORG/NAME:TAG or FOLDER:TAG, where the tag chooses a GGUF file. */
+static um_status find_named(char **path, const char *name, um_err *err) {
+    const char *colon = strrchr(name, ':');
+    char *base = colon ? um_strndup(name, (size_t)(colon - name)) : um_strdup(name), *dir = NULL;
+    const char *tag = colon && colon[1] ? colon + 1 : NULL;
+    um_status s = UM_OK;
+    if (colon && um_dir_exists(base)) dir = um_strdup(base);
+    else s = is_hub_name(base) ? find_hub(&dir, base, err) : fail_unknown(name, err);
+    if (!s) s = find_in_folder(path, dir, base, tag, err);
+    um_free(dir);
+    um_free(base);
+    return s;
+}
+
 um_status um_model_find(char **path, const char *name, um_err *err) {
     *path = NULL;
     if (!name || !*name) return um_fail(err, UM_EINVAL, "no model given: name a checkpoint folder with --model");
-    if (um_dir_exists(name)) return find_in_folder(path, name, err);
+    if (um_dir_exists(name)) return find_in_folder(path, name, name, NULL, err);
     if (um_file_exists(name)) return find_file(path, name, err);
     *path = um_bundled_find(name);
     if (*path) return UM_OK;
-    if (is_gguf_name(name)) return um_fail(err, UM_ENOENT, "%.200s: no such file", name);
-    if (!is_hub_name(name)) return fail_unknown(name, err);
-    char *snapshot = NULL;
-    um_status s = find_hub(&snapshot, name, err);
-    if (!s) s = find_in_folder(path, snapshot, err);
-    um_free(snapshot);
-    return s;
+    if (is_gguf_name(name) && !strchr(name, ':')) return um_fail(err, UM_ENOENT, "%.200s: no such file", name);
+    return find_named(path, name, err);
 }

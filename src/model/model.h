@@ -231,10 +231,12 @@ typedef struct um_arch_source {
  * Does not change arch on an error. Errors: UM_ENOENT, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED, UM_ERANGE (the user's
  * mask id is not in the vocabulary). */
 um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err);
-/* Finds the checkpoint of a model. `name` is a folder, a GGUF file, a folder with one such file and no config.json, the
- * name of a bundled checkpoint, or a hub name ("org/name") in the
- * local Hugging Face cache ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub); they are tried in this order. *path
- * is released with um_free. Errors: UM_ENOENT; the message names the searched places and the bundled checkpoints. */
+/* Finds the checkpoint of a model. `name` is a folder, a GGUF file, a folder with one such file that lacks config.json
+ * or safetensors, the name of a bundled checkpoint, or a hub name ("org/name") in the local Hugging Face cache
+ * ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub); they are tried in this order. "org/name:tag" and
+ * "folder:tag" choose the GGUF file with these words in its name. *path is released with um_free. Errors: UM_ENOENT;
+ * the message names the searched places and the bundled checkpoints, or the files to choose from. UM_EINVAL: several
+ * files fit. */
 um_status um_model_find(char **path, const char *name, um_err *err);
 /* Returns the folder of the bundled checkpoints (bundled.c), which is found relative to the executable:
  * share/unmask/models of an installation, or models of the source tree. NULL when there is none. Released with

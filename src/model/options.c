@@ -6,8 +6,7 @@
 const um_option um_model_options[] = {
     {"model", "model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the "
-     "local "
-     "Hugging Face cache (ORG/NAME)"},
+     "local Hugging Face cache (ORG/NAME); NAME:Q8_0 chooses one of several GGUF files"},
     {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
      "model family (`unmask list families`); auto detects it"},
     {"mask_token_id", NULL, UM_OPT_INT, C(mask_token_id), 0, 16777215, NULL, "auto", "-1", "N", "Model",

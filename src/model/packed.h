@@ -23,6 +23,8 @@ extern "C" {
 #define UM_PACKED_FORMAT  "unmask-panels"
 #define UM_PACKED_VERSION "1"
 #define UM_PACKED_NUMBERS "numbers"
+/* A line of the README.md of a packed folder. */
+#define UM_PACKED_CARD_LINE "library_name: unmask"
 enum { UM_PACKED_ALIGN = 64 };
 
 /* Returns whether the folder holds packed weights. */
@@ -40,7 +42,8 @@ typedef bool (*um_packed_progress)(void *arg, int64_t bytes_done, int64_t bytes_
 typedef struct um_packed_report {
     int64_t bytes_in, bytes_out; /* of the weights */
     int64_t n_params;
-    double error; /* root mean square of the rounding errors by that of the weights, of a sample of the matrices */
+    double error;    /* root mean square of the rounding errors by that of the weights, of a sample of the matrices */
+    bool is_rounded; /* matrices of the source are integers or 8-bit floats: `error` is that of rounding them again */
 } um_packed_report;
 /* Writes the model that c names into the folder `dir`, with matrices of the type UM_Q8, UM_Q4 or UM_BF16: weights, the
  * files of tokenizer and configuration, and a README.md. Makes the folder; one that is not empty is refused unless

@@ -122,8 +122,35 @@ typedef struct copying {
     const char *from, *to;
 } copying;
 
+static um_status write_text(const char *dir, const char *name, um_str text, um_err *err) {
+    char *path = um_path_join(dir, name);
+    um_status s = um_file_replace(path, text, err);
+    um_free(path);
+    return s;
+}
+
+static um_status write_json(const char *dir, const char *name, const json_t *json, um_err *err) {
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    um_status s = write_text(dir, name, um_str_of(text), err);
+    free(text); /* jansson's */
+    return s;
+}
+
+/* Writes config.json without the field that says how the source is quantised, if the source has it. */
+static um_status copy_config(const char *from, const char *to, um_err *err) {
+    json_t *config;
+    char *where;
+    um_status s = um_checkpoint_config(&config, &where, from, err);
+    if (!s && !json_object_del(config, "quantization_config")) s = write_json(to, "config.json", config, err);
+    else if (!s) s = copy_file(from, "config.json", to, "config.json", err);
+    json_decref(config);
+    um_free(where);
+    return s;
+}
+
 static um_status copy_small(void *arg, const char *name, um_err *err) {
     const copying *c = arg;
+    if (um_streq(name, "config.json")) return copy_config(c->from, c->to, err);
     return is_copied(name) ? copy_file(c->from, name, c->to, name, err) : UM_OK;
 }
 
@@ -153,20 +180,6 @@ static um_status copy_files(const char *from, const char *to, um_err *err) {
     um_status s = each_file(from, copy_small, &c, err);
     if (!s) s = copy_templates(from, to, err);
     return s ? s : copy_file(from, CARD, to, CARD_OF_SOURCE, err);
-}
-
-static um_status write_text(const char *dir, const char *name, um_str text, um_err *err) {
-    char *path = um_path_join(dir, name);
-    um_status s = um_file_replace(path, text, err);
-    um_free(path);
-    return s;
-}
-
-static um_status write_json(const char *dir, const char *name, const json_t *json, um_err *err) {
-    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    um_status s = write_text(dir, name, um_str_of(text), err);
-    free(text); /* jansson's */
-    return s;
 }
 
 /* Writes the files that say the same as the metadata of a GGUF file. */
@@ -226,8 +239,8 @@ static void put_card(const struct um_model *m, const char *name, um_dtype type, 
     um_buf_puts(out, "---\n");
     put_licence(m->path, out);
     if (strchr(name, '/') && name[0] != '/' && name[0] != '.' && !um_dir_exists(name))
-        um_buf_printf(out, "base_model: %s\n", name);
-    um_buf_puts(out, "library_name: unmask\n---\n\n");
+        um_buf_printf(out, "base_model: %.*s\n", (int)strcspn(name, ":"), name);
+    um_buf_puts(out, UM_PACKED_CARD_LINE "\n---\n\n");
     const char *slash = strrchr(name, '/');
     const char *last = slash && slash[1] ? slash + 1 : name;
     um_buf_printf(out, "# %s, %s\n\n", last, type_name);
@@ -240,8 +253,9 @@ static void put_card(const struct um_model *m, const char *name, um_dtype type, 
                   (long long)r->n_params, describe_type(type));
     um_buf_printf(out, "| size | %s; the source has %s |\n", um_bytes_text(size, (double)r->bytes_out),
                   um_bytes_text(in, (double)r->bytes_in));
-    um_buf_printf(out, "| rounding error | %.2f %% of the weights (root mean square, of a sample of each matrix) |\n",
-                  100 * r->error);
+    um_buf_printf(out, "| rounding error | %.2f %% of the weights (root mean square, of a sample of each matrix)%s |\n",
+                  100 * r->error,
+                  r->is_rounded ? "; the source was rounded before, and its own error is not known" : "");
     if (m->merged) um_buf_printf(out, "| adapter | %s, added to the weights |\n", m->adapter[0].name);
     um_buf_printf(out,
                   "\nMade with unmask %s:\n\n    unmask quantize --model %s --type %s --out DIR\n\nUsed with:\n\n    "

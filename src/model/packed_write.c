@@ -341,6 +341,7 @@ static um_status finish_file(writer *w, um_err *err) {
 static um_status write_file(writer *w, um_model *m, um_err *err) {
     um_status s = um_model_list(m, m->files, plan_parts, w, err);
     if (s) return s;
+    w->report->is_rounded = um_is_quantized(um_model_stored_product(m->files, UM_F32));
     place(w);
     for (size_t i = 0; i < w->n; i++) {
         w->tensor[i].hash = XXH3_createState();

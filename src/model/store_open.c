@@ -7,6 +7,7 @@
 #include "model/quantized.h"
 
 #define SHARDS_MAX 4096
+#define CARD_MAX   ((size_t)1 << 20)
 enum { MISSING_NAMED = 4 }; /* a message lists at most this many missing shards */
 
 static um_status open_file(um_store *s, const char *dir, const char *name, um_err *err) {
@@ -133,6 +134,17 @@ static bool is_broken_link(const char *path) {
     return !um_file_exists(path) && readlink(path, target, sizeof target) >= 0;
 }
 
+/* Returns whether the model card in the folder says that unmask quantize has written it. */
+static bool has_packed_card(const char *dir) {
+    char *path = um_path_join(dir, "README.md");
+    um_buf card = {0};
+    const bool is_packed = um_file_exists(path) && !um_file_read(path, CARD_MAX, &card, NULL) && card.len &&
+                           strstr(card.data, UM_PACKED_CARD_LINE);
+    um_buf_free(&card);
+    um_free(path);
+    return is_packed;
+}
+
 /* Reports a folder without safetensors. The message depends on what the folder contains instead, and says what to do.
  */
 static um_status fail_no_weights(const char *dir, um_err *err) {
@@ -147,6 +159,11 @@ static um_status fail_no_weights(const char *dir, um_err *err) {
                            "or fetch its model.safetensors",
                            dir, other[i]);
     }
+    if (has_packed_card(dir))
+        return um_fail(err, UM_ENOENT,
+                       "%s: " UM_PACKED_FILE " is missing; its README.md says that unmask quantize wrote the folder: "
+                       "copy the file too, or write the folder again",
+                       dir);
     char *single = um_path_join(dir, "model.safetensors");
     bool broken = is_broken_link(single);
     um_free(single);

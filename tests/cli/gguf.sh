@@ -86,12 +86,56 @@ a_folder_with_one_file_needs_no_name() {
     ln -s "$work/model.gguf" "$work/folder/b.gguf"
     try inspect "$work/folder"
     [ "$rc" = 2 ]
-    grep -q 'holds 2 GGUF files: name one of a.gguf, b.gguf' "$work/err"
+    grep -q "$work/folder holds 2 GGUF files: write $work/folder:NAME with one of a, b" "$work/err"
+    try inspect "$work/folder:b"
+    [ "$rc" = 0 ]
+    grep -q "$work/folder/b.gguf" "$work/out"
     mkdir -p "$work/hub/models--org--small/snapshots/1"
     ln -s "$work/model.gguf" "$work/hub/models--org--small/snapshots/1/q8.gguf"
     HF_HUB_CACHE=$work/hub try inspect org/small
     [ "$rc" = 0 ]
     grep -q 'snapshots/1/q8.gguf' "$work/out"
+}
+a_file_of_a_snapshot_is_chosen_by_its_quantisation() {
+    local snapshot=$work/cache/models--org--small/snapshots/1 type
+    export HF_HUB_CACHE=$work/cache
+    make_file models/tiny-full Q8_0
+    mkdir -p "$snapshot"
+    for type in Q8_0 Q4_0 IQ4_NL Q4_K_M Q4_K_S UD-Q4_K_M; do ln -s "$work/model.gguf" "$snapshot/Small-1B-$type.gguf"; done
+    for type in Q8_0 Q4_0 iq4_nl ud-q4_k_m Small-1B-q4_k_s.gguf; do
+        try inspect "org/small:$type"
+        [ "$rc" = 0 ]
+        grep -qi "snapshots/1/[a-z0-9-]*${type%.gguf}.gguf" "$work/out"
+    done
+    try run --model org/small:Q8_0 'What is 12 + 30?'
+    [ "$rc" = 0 ]
+    grep -q ' = 42' "$work/out"
+    try inspect org/small
+    [ "$rc" = 2 ]
+    grep -q 'org/small holds 6 GGUF files: write org/small:NAME with one of IQ4_NL, Q4_0, Q4_K_M' "$work/err"
+    try inspect org/small:Q4_K_M
+    [ "$rc" = 2 ]
+    grep -q 'holds 2 GGUF files for Q4_K_M' "$work/err"
+    try inspect org/small:Q4_K
+    [ "$rc" = 3 ]
+    grep -q 'holds no GGUF file of the name "Q4_K": write org/small:NAME with one of IQ4_NL' "$work/err"
+    try inspect org/other:Q8_0
+    grep -q "org/other: no such folder, and no model of that name in the Hugging Face cache" "$work/err"
+    try inspect models/tiny-block:Q8_0
+    grep -q 'models/tiny-block holds no GGUF files' "$work/err"
+    unset HF_HUB_CACHE
+}
+a_file_stands_for_a_folder_that_lacks_safetensors() {
+    make_file models/tiny-full Q8_0
+    mkdir "$work/mixed"
+    cp models/tiny-full/config.json "$work/mixed/"
+    ln -s "$work/model.gguf" "$work/mixed/a.gguf"
+    try run --model "$work/mixed" 'What is 12 + 30?'
+    [ "$rc" = 0 ]
+    grep -q ' = 42' "$work/out"
+    cp models/tiny-full/*.json models/tiny-full/*.safetensors "$work/mixed/"
+    try inspect "$work/mixed"
+    not grep -q a.gguf "$work/out"
 }
 a_file_can_be_packed() {
     make_file models/tiny-full Q5_0

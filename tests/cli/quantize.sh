@@ -55,6 +55,22 @@ a_packed_model_can_be_packed_again() {
     cmp "$work/first/packed.safetensors" "$work/packed/packed.safetensors"
     rm -r "$work/first"
 }
+rounding_twice_is_said() {
+    try quantize --model $MODEL --type q8 --out "$work/once"
+    grep -q 'rounding error [0-9.]* %, ' "$work/out"
+    not grep -q 'rounded before' "$work/once/README.md"
+    try quantize --model "$work/once" --type q4 --out "$work/twice"
+    grep -q 'rounding error [0-9.]* % against weights that were rounded before, ' "$work/out"
+    grep -q 'the source was rounded before, and its own error is not known' "$work/twice/README.md"
+    rm -r "$work/once" "$work/twice"
+}
+a_missing_file_of_weights_is_named() {
+    pack $MODEL q8
+    mv "$work/packed/packed.safetensors" "$work/packed/elsewhere"
+    try run --model "$work/packed" --raw 't1 t2'
+    [ "$rc" = 3 ]
+    grep -q 'packed.safetensors is missing; its README.md says that unmask quantize wrote the folder' "$work/err"
+}
 the_folder_has_the_small_files_and_a_card() {
     pack models/tiny-full q8
     local f

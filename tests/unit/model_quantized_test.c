@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "model/packed.h"
 #include "unit/model_zoo.h"
 #include "unit/quantized_folder.h"
 
@@ -317,6 +318,46 @@ static void a_model_runs_like_its_floats(void **state) {
     }
 }
 
+/* The packed folder must not say how its source was quantised. */
+static void assert_forgotten(const char *dir) {
+    char *path = um_path_join(dir, "config.json");
+    json_t *config = NULL;
+    um_err err;
+    assert_int_equal(um_json_load(&config, path, &err), UM_OK);
+    assert_null(json_object_get(config, "quantization_config"));
+    assert_non_null(json_object_get(config, "architectures"));
+    json_decref(config);
+    um_free(path);
+}
+
+static void a_packed_model_runs_like_its_source(void **state) {
+    (void)state;
+    enum { TOKENS = 10 };
+    for (size_t i = 0; i < UM_LEN(methods); i++) {
+        zoo plain = zoo_new(ZOO_DREAM), quantized = zoo_new(ZOO_DREAM), packed = {.dir = folder_new()};
+        um_config c;
+        um_packed_report report;
+        um_err err;
+        zoo_write(&plain);
+        quantize(&plain, &quantized, ZOO_DREAM, i);
+        um_config_init(&c);
+        c.model = quantized.dir;
+        if (um_packed_write(&c, packed.dir, UM_Q8, false, NULL, NULL, &report, &err)) fail_msg("%s", err.msg);
+        assert_true(report.is_rounded);
+        assert_forgotten(packed.dir);
+        quantized.quantization = "q8";
+        um_model *a = zoo_model(&quantized, "cpu"), *b = zoo_model(&packed, "cpu");
+        assert_int_equal(b->weight_type, UM_Q8);
+        float *x = zoo_run_one(a, TOKENS), *y = zoo_run_one(b, TOKENS);
+        assert_memory_equal(x, y, (size_t)TOKENS * 64 * sizeof *x);
+        um_free(x);
+        um_free(y);
+        folder_free(plain.dir);
+        zoo_done(&quantized, a);
+        zoo_done(&packed, b);
+    }
+}
+
 /* Modules that were left out of the quantisation have a plain weight. Without the field nothing is joined. */
 static void plain_weights_stay_as_they_are(void **state) {
     (void)state;
@@ -578,6 +619,7 @@ int main(void) {
         cmocka_unit_test(fp8_has_a_scale_for_each_row_or_for_the_matrix),
         cmocka_unit_test(every_8_bit_float_is_converted),
         cmocka_unit_test(a_model_runs_like_its_floats),
+        cmocka_unit_test(a_packed_model_runs_like_its_source),
         cmocka_unit_test(plain_weights_stay_as_they_are),
         cmocka_unit_test(tensors_of_a_matrix_may_be_in_several_shards),
         cmocka_unit_test(unknown_methods_are_refused_with_the_known_ones),
