@@ -22,7 +22,7 @@ _unmask_options() {
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
     'generate') echo "--help --config --print-config --adapter --input --output --overwrite --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
-    'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --output --show-failures --json --quiet$shared" ;;
+    'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
     'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
@@ -68,6 +68,7 @@ _unmask_value() {
     'eval --data') reply='FILE' ;;
     'eval --limit') reply='' ;;
     'eval --batch') reply='' ;;
+    'eval --likelihood') reply='' ;;
     'eval --output') reply='FILE' ;;
     'eval --show-failures') reply='' ;;
     'quantize --out') reply='DIR' ;;

@@ -51,6 +51,37 @@ echo '{"id": "d", "kind": "long", "prompt": "'"$(seq -f 't%.0f' -s ' ' 300)"'", 
 expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --max-model-len 100 --json
 has '"n":4,"correct":2,"failed":1,'
 
+# The probabilities of all tokens at one masked position add up to 1. The model has the ids t0 to t511 and
+# few others.
+seq 0 511 | sed 's/.*/{"id": &, "kind": "k", "prompt": "t1 t2 t3", "answer": "t&"}/' > "$dir/all.jsonl"
+expect 0 --model $golden --raw --data "$dir/all.jsonl" --likelihood 3 --json --quiet --output "$dir/one"
+has '"n":512,"tokens":512,"masks":3,"passes":1536,'
+[ "$(wc -l < "$dir/one")" = 512 ] || fail "--output: $(head -3 "$dir/one")"
+jq -s '[.[] | -.nats | exp] | add' "$dir/one" | awk '{ exit !($1 > 0.98 && $1 < 1.0001) }' || fail "no probabilities: $(head -3 "$dir/one")"
+jq -s '[.[] | -.nats | exp] | max' "$dir/one" | awk '{ exit !($1 > 0.004) }' || fail 'all tokens are alike'
+expect 0 --model $golden --raw --data "$dir/all.jsonl" --likelihood 3 --json --quiet --output "$dir/again" --threads 1
+cmp "$dir/one" "$dir/again" || fail 'a second run gives other numbers'
+expect 0 --model $golden --raw --data "$dir/all.jsonl" --likelihood 3 --limit 5 --quantization q4 --output "$dir/q4"
+has 'perplexity '
+has '5 of 5 tokens in '
+head -5 "$dir/one" | cmp -s - "$dir/q4" && fail 'q4 gives the numbers of the weights'
+
+# Blocks have four tokens and begin at position 0: the answers are in one block and in three.
+echo '{"id": 1, "kind": "k", "prompt": "t1 t2 t3 t4", "answer": "t5 t6"}' > "$dir/two.jsonl"
+echo '{"id": 2, "kind": "k", "prompt": "t1 t2 t3", "answer": "t5 t6 t7 t8 t9 t10 t11 t12 t13"}' >> "$dir/two.jsonl"
+expect 0 --model $golden --raw --data "$dir/two.jsonl" --likelihood 2 --json --quiet
+has '"n":2,"tokens":11,"masks":2,"passes":8,'
+# The bundled models are nearly sure of the right answers and surprised by others.
+head -4 models/eval.jsonl | sed 's/"answer": ".*/"answer": "wrong words"}/' > "$dir/wrong.jsonl"
+for model in models/tiny-block models/tiny-full; do
+    expect 0 --model $model --data models/eval.jsonl --likelihood 2 --limit 4 --json --quiet
+    right=$(jq .nats_per_token "$dir/out")
+    expect 0 --model $model --data "$dir/wrong.jsonl" --likelihood 2 --json --quiet
+    awk "BEGIN { exit !($right < 0.1 && $(jq .nats_per_token "$dir/out") > 3) }" || fail "$model: right answers have $right"
+done
+expect 2 --model $golden --raw --data "$dir/two.jsonl" --likelihood 2 --max-model-len 8
+says 'prompt and answer have 12 tokens, 12 in whole blocks; a pass may have 8: raise'
+
 # Bad usage and data.
 expect 2 --model $golden --data "$dir/data.jsonl"
 says '--raw'
