@@ -529,18 +529,11 @@ const um_ops_operation um_ops_operations[] = {
 };
 
 um_dev_config um_ops_device(const um_ops_bench *b, int threads) {
-    const um_arch *a = &b->arch;
-    return (um_dev_config){.threads = threads,
-                           .dtype = b->type == UM_F32 ? UM_F32 : UM_BF16,
-                           .weights = b->type,
-                           .max_tokens = UM_MAX(b->context, most_rows(b)),
-                           .max_rows = HEAD_ROWS_MAX,
-                           .max_in = UM_MAX(UM_MAX(a->hidden, a->n_ff), a->n_heads * a->head_dim),
-                           .max_head_dim = a->head_dim,
-                           .max_heads = a->n_heads,
-                           .max_vocab = a->vocab,
-                           .max_hidden = a->hidden,
-                           .max_experts = a->route.n_experts,
-                           .max_top_k = a->route.top_k,
-                           .max_expert_ff = a->expert_ff};
+    um_dev_config config = um_arch_sizes(&b->arch);
+    config.threads = threads;
+    config.dtype = b->type == UM_F32 ? UM_F32 : UM_BF16;
+    config.weights = b->type;
+    config.max_tokens = UM_MAX(b->context, most_rows(b));
+    config.max_rows = HEAD_ROWS_MAX;
+    return config;
 }

@@ -28,26 +28,29 @@ static int threads_of(const um_config *c) {
     return UM_MAX(um_cpu_count() / c->data_parallel_size, 1);
 }
 
+um_dev_config um_arch_sizes(const um_arch *a) {
+    const int32_t ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
+    return (um_dev_config){.max_in = UM_MAX(UM_MAX(a->hidden, a->n_heads * a->head_dim), ff),
+                           .max_head_dim = a->head_dim,
+                           .max_heads = a->n_heads,
+                           .max_vocab = a->vocab,
+                           .max_hidden = a->hidden,
+                           .max_experts = a->route.n_experts,
+                           .max_top_k = a->route.top_k,
+                           .max_expert_ff = a->expert_ff};
+}
+
 /* Opens the device with scratch memory for the largest pass of this model. */
 static um_status open_device(um_model *m, const um_config *c, um_err *err) {
-    const um_arch *a = &m->arch;
-    int32_t q = a->n_heads * a->head_dim, ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
-    const um_dev_config config = {.number = m->number,
-                                  .threads = threads_of(c),
-                                  .dtype = m->dtype,
-                                  .weights = m->weight_type,
-                                  .deterministic = c->deterministic,
-                                  .eager = c->enforce_eager,
-                                  .max_tokens = m->max_tokens,
-                                  .max_rows = m->max_tokens,
-                                  .max_in = UM_MAX(UM_MAX(a->hidden, q), UM_MAX(ff, m->rank_max)),
-                                  .max_head_dim = a->head_dim,
-                                  .max_heads = a->n_heads,
-                                  .max_vocab = a->vocab,
-                                  .max_hidden = a->hidden,
-                                  .max_experts = a->route.n_experts,
-                                  .max_top_k = a->route.top_k,
-                                  .max_expert_ff = a->expert_ff};
+    um_dev_config config = um_arch_sizes(&m->arch);
+    config.number = m->number;
+    config.threads = threads_of(c);
+    config.dtype = m->dtype;
+    config.weights = m->weight_type;
+    config.deterministic = c->deterministic;
+    config.eager = c->enforce_eager;
+    config.max_tokens = config.max_rows = m->max_tokens;
+    config.max_in = UM_MAX(config.max_in, m->rank_max);
     um_status s = m->backend->open(&m->device, m->backend, &config, err);
     return s && !m->backend->ops ? um_fail_in(err, "device \"%s\" can't be used (--device cpu works)", c->device) : s;
 }

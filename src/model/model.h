@@ -265,6 +265,9 @@ extern const size_t um_n_model_options;
 um_status um_config_check(const um_config *c, um_err *err);
 /* Returns the default of max_tokens: max_new_tokens of generation_config.json, else 512. */
 int32_t um_arch_answer_tokens(const um_arch *a);
+/* Returns the sizes of a device for the operations of this architecture. The caller sets the types and the sizes of a
+ * pass. */
+um_dev_config um_arch_sizes(const um_arch *a);
 /* Returns the number of parameters, computed from the sizes of the architecture. */
 int64_t um_arch_params(const um_arch *a);
 /* Returns the number of parameters of embedding and head. */
