@@ -240,6 +240,7 @@ static const um_backend backend = {
     .weight = weight_new,
     .weight_free = weight_free,
     .weight_bytes = weight_bytes,
+    .weight_is_mapped = NULL,
     .vector = vector_new,
     .vector_free = vector_free,
     .workspace = um_cu_workspace,
