@@ -292,18 +292,46 @@ int um_cpu_count(void);
  * membership  contents of /proc/self/cgroup */
 int um_cgroup_cpu_limit(const char *root, const char *membership);
 
+/* ---- Places of threads (topology.c) ------------------------------------------------------------------------------ */
+
+#define UM_CPUS_MAX 1024 /* CPUs with higher numbers are not used for pinned threads */
+/* Reads a list of CPUs as the kernel writes it, "0-3,8", until the end or the first error. Returns their number, at
+ * most `max`; CPUs from UM_CPUS_MAX on are left out. */
+int um_cpu_list(const char *text, int *cpu, int max);
+/* Writes the CPUs of this thread's affinity mask in ascending order to cpu [UM_CPUS_MAX] and returns their number; 0
+ * when the mask can't be read. */
+int um_cpu_usable(int *cpu);
+/* Chooses a CPU for each of n threads. Neighbouring threads are on the same memory node, and the nodes get threads in
+ * proportion to their usable CPUs. Cores are used before second hardware threads of cores.
+ *
+ * root    folder as /sys/devices/system; without its files, all CPUs are cores of one node
+ * usable  [n_usable] CPUs that may be used, ascending; n <= n_usable <= UM_CPUS_MAX
+ * cpu     [n] receives the CPU of each thread
+ * Returns the number of nodes with usable CPUs. */
+int um_cpu_places(const char *root, const int *usable, int n_usable, int n, int *cpu);
+
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------------------- */
 
 /* A pool with a fixed number of threads. um_pool_run calls fn(arg, task, thread) for every task in [0, n) on the pool's
- * threads and on the calling thread (thread 0), and returns when all tasks are done. Thread t starts with the t-th of
- * n_threads equal shares of the tasks and then takes tasks that are left in other shares, so results must not depend on
- * the thread that runs a task. Only one thread may call um_pool_run at a time. */
+ * threads and on the calling thread (thread 0), and returns when all tasks are done. Thread t runs the t-th of
+ * n_threads equal shares of the tasks. A thread that is done takes tasks that are left in other shares after a few
+ * microseconds, so results must not depend on the thread that runs a task. Only one thread may call um_pool_run at a
+ * time. */
 typedef struct um_pool um_pool;
+/* Returns the first of n things in the share of part t of `parts` parts; for t = parts, returns n. */
+static inline int um_share_begin(int n, int t, int parts) { return (int)(((int64_t)n * t + parts - 1) / parts); }
 typedef void (*um_task_fn)(void *arg, int task, int thread);
 um_status um_pool_new(um_pool **out, int n_threads, um_err *err); /* n_threads 0: um_cpu_count() */
+/* Does the same and keeps thread t on the CPU cpu[t], if that is not negative. cpu [n_threads]; NULL keeps no thread
+ * anywhere. The system chooses the CPU of thread 0, the caller's: threads that the caller starts later would inherit
+ * its place. */
+um_status um_pool_new_on(um_pool **out, int n_threads, const int *cpu, um_err *err);
 void um_pool_free(um_pool *p);
 int um_pool_threads(const um_pool *p);
 void um_pool_run(um_pool *p, um_task_fn fn, void *arg, int n);
+/* Does the same, but no thread takes tasks of other shares. For work that must be done by a certain thread, such as
+ * writing memory for the first time. */
+void um_pool_run_fixed(um_pool *p, um_task_fn fn, void *arg, int n);
 
 /* ---- Time (clock.c) ---------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* base: the thread pool. */
 #include "base/base.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdlib.h>
 
@@ -33,7 +34,7 @@ static um_pool *make_pool(int n) {
 
 static void runs_every_task_once(void **state) {
     (void)state;
-    for (int threads = 1; threads <= 5; threads += 2) {
+    for (int threads = 1; threads <= 19; threads += 1 + threads) { /* 1, 3, 7, 15: up to two groups of shares */
         um_pool *p = make_pool(threads);
         assert_int_equal(um_pool_threads(p), threads);
         for (int n = 0; n <= TASKS_MAX; n += 1 + n / 2) {
@@ -160,6 +161,68 @@ static void a_thread_takes_over_what_others_leave(void **state) {
     um_pool_free(p);
 }
 
+static void note_thread(void *arg, int task, int thread) { ((int *)arg)[task] = thread; }
+
+/* In a fixed run each thread runs exactly its own share, even when others are done long before. */
+static void a_fixed_run_moves_no_task(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 10; threads += 3) {
+        um_pool *p = make_pool(threads);
+        for (int n = 0; n <= 40; n += 1 + n / 3) {
+            int by[64];
+            for (int i = 0; i < 64; i++) by[i] = -1;
+            um_pool_run_fixed(p, note_thread, by, n);
+            for (int t = 0; t < threads; t++)
+                for (int i = um_share_begin(n, t, threads); i < um_share_begin(n, t + 1, threads); i++)
+                    assert_int_equal(by[i], t);
+            for (int i = n; i < 64; i++) assert_int_equal(by[i], -1);
+        }
+        um_pool_free(p);
+    }
+}
+
+static void count_task(void *arg, int task, int thread) {
+    (void)thread;
+    atomic_fetch_add((atomic_llong *)arg, task);
+}
+
+/* More tasks than a run of the pool counts. */
+static void runs_millions_of_tasks(void **state) {
+    (void)state;
+    um_pool *p = make_pool(3);
+    const long long n = 1200000;
+    atomic_llong sum = 0;
+    um_pool_run(p, count_task, &sum, (int)n);
+    assert_true(atomic_load(&sum) == n * (n - 1) / 2);
+    um_pool_free(p);
+}
+
+static void note_affinity(void *arg, int task, int thread) {
+    cpu_set_t *set = (cpu_set_t *)arg + thread;
+    (void)task;
+    assert_int_equal(sched_getaffinity(0, sizeof *set, set), 0);
+}
+
+/* Thread 0 is the caller, which keeps its affinity. */
+static void threads_stay_on_their_cpus(void **state) {
+    (void)state;
+    int usable[UM_CPUS_MAX];
+    cpu_set_t set[3], before, after;
+    const int n = um_cpu_usable(usable);
+    if (!n) skip();
+    const int cpu[3] = {usable[0], usable[n - 1], -1};
+    um_pool *p = NULL;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(um_pool_new_on(&p, 3, cpu, NULL), UM_OK);
+    um_pool_run_fixed(p, note_affinity, set, 3);
+    assert_int_equal(CPU_COUNT(&set[1]), 1);
+    assert_true(CPU_ISSET((size_t)usable[n - 1], &set[1]));
+    assert_true(CPU_EQUAL(&set[2], &before));
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    um_pool_free(p);
+}
+
 static void a_run_allocates_nothing(void **state) {
     (void)state;
     um_pool *p = make_pool(2);
@@ -197,6 +260,9 @@ int main(void) {
         cmocka_unit_test(waits_for_the_slowest_task),
         cmocka_unit_test(a_thread_begins_with_its_own_share),
         cmocka_unit_test(a_thread_takes_over_what_others_leave),
+        cmocka_unit_test(a_fixed_run_moves_no_task),
+        cmocka_unit_test(runs_millions_of_tasks),
+        cmocka_unit_test(threads_stay_on_their_cpus),
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(refuses_impossible_numbers_of_threads),
         cmocka_unit_test(zero_means_one_thread_per_usable_cpu),
