@@ -8,12 +8,15 @@
 
 #include "ops/cpu/dev.h"
 
+enum { TASK_ROWS = 16 }; /* smallest number of queries for which a head is divided */
+
 typedef struct attention_job {
     const um_dev *dev;
     const um_kv *kv;
     const um_attention *a;
     const um_product *p;
-    int group; /* query heads of a KV head */
+    int group;      /* query heads of a KV head */
+    int most_tasks; /* of a KV head, unless its queries need more */
 } attention_job;
 
 /* The queries of a task. */
@@ -23,8 +26,10 @@ typedef struct query_block {
     int32_t seen_end;          /* the largest seen_end of the rows */
 } query_block;
 
+/* Few heads are divided further, so that every thread has a task; each task reads the keys again. */
 static int32_t tasks_of_head(const attention_job *j, const um_span *s) {
-    return UM_CEIL_DIV(s->n * j->group, UM_QUERY_ROWS);
+    const int32_t n = s->n * j->group;
+    return UM_MAX(UM_CEIL_DIV(n, UM_QUERY_ROWS), UM_MIN(n / TASK_ROWS, j->most_tasks));
 }
 
 static query_block find_block(const attention_job *j, int task) {
@@ -37,8 +42,9 @@ static query_block find_block(const attention_job *j, int task) {
     }
     const um_span *s = &b->span[lo];
     int32_t local = task - j->dev->first_task[lo], per_head = tasks_of_head(j, s);
-    query_block q = {.span = s, .kv_head = local / per_head, .first = local % per_head * UM_QUERY_ROWS};
-    q.n = UM_MIN(UM_QUERY_ROWS, s->n * j->group - q.first);
+    int32_t n = s->n * j->group, part = local % per_head; /* the rows are split evenly */
+    query_block q = {.span = s, .kv_head = local / per_head, .first = (int32_t)((int64_t)n * part / per_head)};
+    q.n = (int32_t)((int64_t)n * (part + 1) / per_head) - q.first;
     return q;
 }
 
@@ -62,7 +68,8 @@ void um_query_pack(const um_product *p, um_thread *t, int row, const float *x, i
  * it. */
 static void multiply_tile(const um_product *p, const unsigned char *panel, const uint32_t *x, int words, int n,
                           float *acc, bool first) {
-    if (p->matrix) p->matrix(panel, x, words, n, acc, UM_PANEL, first);
+    const unsigned char *next = panel + (size_t)words * p->bytes_per_word;
+    if (p->matrix) p->matrix(panel, next, x, words, n, acc, UM_PANEL, first);
     else p->tile(panel, x, words, n, acc, first);
 }
 
@@ -178,7 +185,8 @@ static void attention_task(void *arg, int task, int thread) {
 
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a) {
     const um_batch *b = a->batch;
-    attention_job j = {dev, kv, a, um_product_kv(dev, kv), a->n_heads / a->n_kv_heads};
+    attention_job j = {dev, kv, a, um_product_kv(dev, kv), .group = a->n_heads / a->n_kv_heads};
+    j.most_tasks = dev->n_threads / UM_MAX(a->n_kv_heads * b->n_spans, 1);
     assert(a->n_heads % a->n_kv_heads == 0 && a->head_dim <= dev->config.max_head_dim);
     assert(b->n_spans <= dev->config.max_tokens && a->page_size == kv->shape.page_size);
     int n_tasks = 0;

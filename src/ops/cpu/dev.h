@@ -133,6 +133,10 @@ int32_t um_widest_in(const um_dev_config *c);
 /* Runs n tasks on the thread pool, or on the calling thread when the work is too small for waking other threads. `work`
  * is the number of multiplications or elements of all tasks. */
 void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
+/* Returns how many of n rows a task takes, so that every thread has a task: at most `most`. */
+static inline int um_cpu_rows_per_task(const um_dev *dev, int n, int most) {
+    return UM_MAX(UM_MIN(UM_CEIL_DIV(n, dev->n_threads), most), 1);
+}
 
 /* ---- product.c: panels times a left operand ---- */
 /* Returns the number of words of a left operand with k elements. */
@@ -143,10 +147,18 @@ typedef struct um_left {
     size_t row_stride, block_stride;
     int n_rows;
 } um_left;
+/* The panels with which the product after a pack begins: thread t starts with the t-th of n_threads equal shares of the
+ * n panels at `first`, `stride` bytes apart. */
+typedef struct um_start {
+    const unsigned char *first;
+    size_t stride;
+    int n;
+} um_start;
+#define UM_START_NONE ((um_start){NULL, 0, 0})
 /* Packs n_rows rows of `in` elements into dev->x. Row i is at x[i * stride], or at x[row[i] * stride] if row is not
- * NULL. */
+ * NULL. Each thread also prefetches the beginning of the panels that it reads next. */
 um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
-                        int in);
+                        int in, um_start start);
 /* Returns the packed rows [first, first + n). */
 static inline um_left um_left_rows(um_left all, int first, int n) {
     return (um_left){all.x + (size_t)first * all.row_stride, all.row_stride, all.block_stride, n};

@@ -9,7 +9,7 @@ typedef struct norm_job {
     const um_dev *dev;
     const float *x;
     const um_norm *norm;
-    int32_t n_tokens, n;
+    int32_t n_tokens, n, per_task;
     float *y;
 } norm_job;
 
@@ -18,8 +18,8 @@ static void norm_task(void *arg, int task, int thread) {
     const norm_job *j = (const norm_job *)arg;
     const um_kernels *k = j->dev->k;
     const um_norm *norm = j->norm;
-    int32_t end = UM_MIN((task + 1) * TASK_TOKENS, j->n_tokens);
-    for (int32_t t = task * TASK_TOKENS; t < end; t++) {
+    int32_t end = UM_MIN((task + 1) * j->per_task, j->n_tokens);
+    for (int32_t t = task * j->per_task; t < end; t++) {
         const float *x = j->x + (size_t)t * (size_t)j->n;
         float mean = norm->bias ? k->sum(x, j->n) / (float)j->n : 0;
         float r = 1 / sqrtf(k->sum_squares(x, mean, j->n) / (float)j->n + norm->eps);
@@ -28,30 +28,30 @@ static void norm_task(void *arg, int task, int thread) {
 }
 
 void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y) {
-    norm_job j = {dev, x, norm, n_tokens, n, y};
-    um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n);
+    norm_job j = {dev, x, norm, n_tokens, n, um_cpu_rows_per_task(dev, n_tokens, TASK_TOKENS), y};
+    um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, j.per_task), 2.0 * n_tokens * n);
 }
 
 typedef struct gate_job {
     const um_dev *dev;
     const float *gu;
-    int32_t n_tokens, n;
+    int32_t n_tokens, n, per_task;
     float *y;
 } gate_job;
 
 static void gate_task(void *arg, int task, int thread) {
     (void)thread;
     const gate_job *j = (const gate_job *)arg;
-    int32_t end = UM_MIN((task + 1) * TASK_TOKENS, j->n_tokens);
-    for (int32_t t = task * TASK_TOKENS; t < end; t++) {
+    int32_t end = UM_MIN((task + 1) * j->per_task, j->n_tokens);
+    for (int32_t t = task * j->per_task; t < end; t++) {
         const float *g = j->gu + (size_t)t * 2 * (size_t)j->n;
         j->dev->k->gate(g, g + j->n, j->n, j->y + (size_t)t * (size_t)j->n);
     }
 }
 
 void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
-    gate_job j = {dev, gu, n_tokens, n, y};
-    um_cpu_run(dev, gate_task, &j, UM_CEIL_DIV(n_tokens, TASK_TOKENS), (double)n_tokens * n * 4);
+    gate_job j = {dev, gu, n_tokens, n, um_cpu_rows_per_task(dev, n_tokens, TASK_TOKENS), y};
+    um_cpu_run(dev, gate_task, &j, UM_CEIL_DIV(n_tokens, j.per_task), (double)n_tokens * n * 4);
 }
 
 void um_cpu_copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,

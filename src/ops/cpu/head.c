@@ -7,6 +7,8 @@
 
 #include "ops/cpu/dev.h"
 
+enum { TILE_PANELS = UM_HEAD_TILE / UM_PANEL };
+
 typedef struct head_job {
     um_dev *dev;
     const um_head *a;
@@ -24,10 +26,9 @@ static float *tile_logits(const head_job *j, um_thread *t, int32_t tile, int32_t
 }
 
 static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
-    enum { PANELS = UM_HEAD_TILE / UM_PANEL };
     const um_head *a = j->a;
     int32_t first = tile * UM_HEAD_TILE;
-    int n_panels = UM_MIN(UM_CEIL_DIV(a->vocab - first, UM_PANEL), PANELS);
+    int n_panels = UM_MIN(UM_CEIL_DIV(a->vocab - first, UM_PANEL), TILE_PANELS);
     um_product_begin(j->p);
     um_product_panels(j->p, a->w, first / UM_PANEL, n_panels, j->x, t->acc);
     um_product_end(j->p);
@@ -83,19 +84,19 @@ static void answer_task(void *arg, int row, int thread) {
     else merge_partials(j, row);
 }
 
-/* Computes the weighted sums of hidden rows into dev->mix. */
-static void mix_rows(const head_job *j) {
+/* Computes the weighted sum of the hidden rows of a row into dev->mix. */
+static void mix_task(void *arg, int row, int thread) {
+    (void)thread;
+    const head_job *j = (const head_job *)arg;
     const um_head *a = j->a;
     size_t h = (size_t)a->hidden_size;
-    for (int32_t row = 0; row < j->n; row++) {
-        const um_row *r = &j->row[row];
-        float *to = j->dev->mix + (size_t)row * h;
-        for (int k = 0; k < 2; k++) {
-            if (k == 1 && r->w[1] == 0) break;
-            int64_t src = r->src[k];
-            const float *x = src >= 0 ? a->hidden + (size_t)src * h : a->saved + (size_t)(-1 - src) * h;
-            for (size_t i = 0; i < h; i++) to[i] = k == 0 ? r->w[0] * x[i] : to[i] + r->w[1] * x[i];
-        }
+    const um_row *r = &j->row[row];
+    float *to = j->dev->mix + (size_t)row * h;
+    for (int k = 0; k < 2; k++) {
+        if (k == 1 && r->w[1] == 0) break;
+        int64_t src = r->src[k];
+        const float *x = src >= 0 ? a->hidden + (size_t)src * h : a->saved + (size_t)(-1 - src) * h;
+        for (size_t i = 0; i < h; i++) to[i] = k == 0 ? r->w[0] * x[i] : to[i] + r->w[1] * x[i];
     }
 }
 
@@ -116,8 +117,9 @@ static void set_group(head_job *j, const um_row *row, int32_t n) {
 static void answer_group(head_job *j) {
     um_dev *dev = j->dev;
     int32_t h = j->a->hidden_size;
-    mix_rows(j);
-    j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h);
+    um_cpu_run(dev, mix_task, j, j->n, 2.0 * j->n * h);
+    j->x = um_product_pack(dev, j->p, dev->mix, (size_t)h, NULL, j->n, h,
+                           (um_start){j->a->w->panel, TILE_PANELS * j->a->w->panel_bytes, j->n_tiles});
     um_cpu_run(dev, tile_task, j, j->n_tiles, (double)j->n * h * j->a->vocab);
     um_cpu_run(dev, answer_task, j, j->n, (double)j->n * j->n_tiles * 100);
 }

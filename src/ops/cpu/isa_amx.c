@@ -123,12 +123,12 @@ static void multiply_rest(const char *panel, ahead next, const uint32_t *x, int 
     for (int i = 0; i < n_rows; i++) memcpy(acc + (size_t)i * stride, sums + i * UM_PANEL, bytes);
 }
 
-static void multiply(const void *of_panel, const uint32_t *x, int n_words, int n_rows, float *acc, size_t stride,
-                     bool first) {
+static void multiply(const void *of_panel, const void *of_next, const uint32_t *x, int n_words, int n_rows, float *acc,
+                     size_t stride, bool first) {
     assert(n_rows > 0 && n_words % TILE == 0);
     const char *panel = (const char *)of_panel;
     const int n_tiles = (n_rows + UM_TILE_ROWS - 1) / UM_TILE_ROWS, lines = (int)(TILE * PANEL_BYTES) / 64;
-    ahead next = {panel + (size_t)n_words * PANEL_BYTES, (lines + n_tiles - 1) / n_tiles};
+    ahead next = {(const char *)of_next, (lines + n_tiles - 1) / n_tiles};
     int row = 0;
     for (; row + UM_TILE_ROWS <= n_rows; row += UM_TILE_ROWS, acc += UM_TILE_ROWS * stride) {
         multiply_two(panel, next, x + row * UM_X_STRIDE, n_words, acc, stride, first);

@@ -48,10 +48,11 @@ enum {
 typedef void (*um_tile_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, bool first);
 
 /* Does the same with a matrix unit for a bf16 panel and bf16 pairs, for any number of rows. The rows of acc are
- * `stride` floats apart. n_words is a multiple of UM_TILE_WORDS. x is read up to a multiple of UM_TILE_ROWS rows. The
- * thread must have called matrix_begin. */
-typedef void (*um_matrix_fn)(const void *panel, const uint32_t *x, int n_words, int n_rows, float *acc, size_t stride,
-                             bool first);
+ * `stride` floats apart. n_words is a multiple of UM_TILE_WORDS. x is read up to a multiple of UM_TILE_ROWS rows.
+ * `next` is the panel that the thread multiplies next; it is prefetched and may be any address. The thread must have
+ * called matrix_begin. */
+typedef void (*um_matrix_fn)(const void *panel, const void *next, const uint32_t *x, int n_words, int n_rows,
+                             float *acc, size_t stride, bool first);
 
 /* Writes x [n] as words of a left operand, followed by a zero when n is odd, or by zeros up to a whole group. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);

@@ -28,8 +28,8 @@ static linear_part part_of(const linear_job *j, int task) {
     int first = task / j->n_runs * j->group_rows, run = task % j->n_runs;
     return (linear_part){.x = um_left_rows(j->x, first, UM_MIN(j->group_rows, j->x.n_rows - first)),
                          .y = j->y + (size_t)first * (size_t)j->columns,
-                         .begin = (int)((int64_t)j->n_panels * run / j->n_runs),
-                         .end = (int)((int64_t)j->n_panels * (run + 1) / j->n_runs)};
+                         .begin = um_share_begin(j->n_panels, run, j->n_runs),
+                         .end = um_share_begin(j->n_panels, run + 1, j->n_runs)};
 }
 
 /* Writes the products of a panel, [n_rows, UM_PANEL], to the columns of y from `column` on. */
@@ -140,7 +140,8 @@ static void multiply_wave(um_dev *dev, linear_job *j, um_task_fn task, const flo
     j->group_rows = UM_CEIL_DIV(UM_CEIL_DIV(n_rows, n_groups), UM_TILE_ROWS) * UM_TILE_ROWS;
     n_groups = UM_CEIL_DIV(n_rows, j->group_rows);
     j->n_runs = count_runs(dev, j, n_groups);
-    j->x = um_product_pack(dev, j->p, x, (size_t)j->w->in, NULL, n_rows, j->w->in);
+    const um_start start = {j->w->panel, j->w->panel_bytes, n_groups == 1 ? j->n_panels : 0};
+    j->x = um_product_pack(dev, j->p, x, (size_t)j->w->in, NULL, n_rows, j->w->in, start);
     um_cpu_run(dev, task, j, n_groups * j->n_runs, (double)n_rows * j->w->in * j->w->rows);
 }
 

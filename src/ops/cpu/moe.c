@@ -127,7 +127,7 @@ static void multiply_panel(const moe_job *j, const expert_run *r, const um_weigh
 
 static void pack_rows(moe_job *j, const um_weight *w, const float *x, size_t stride, const int32_t *row, int n_rows) {
     j->p = um_product_for(j->dev, w);
-    j->x = um_product_pack(j->dev, j->p, x, stride, row, n_rows, w->in);
+    j->x = um_product_pack(j->dev, j->p, x, stride, row, n_rows, w->in, UM_START_NONE);
 }
 
 /* Multiplies some panels of one expert's gate_up. */

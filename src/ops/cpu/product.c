@@ -14,32 +14,45 @@ typedef struct pack_job {
     const float *x;
     size_t stride;
     const int32_t *row;
-    int n_rows, in;
+    int n_rows, in, n_blocks, n_tasks;
+    um_start start;
 } pack_job;
 
-enum { TASK_ROWS = 8 };
+enum { PREFETCH_BYTES = 64 << 10, TASK_BLOCKS = 16 };
 
-/* Packs all blocks of one row. */
-static void pack_row(const pack_job *j, int row) {
-    int step = j->p->block_words * j->p->per_word;
+/* Packs a block of a row. */
+static void pack_block(const pack_job *j, int row, int block) {
+    const int step = j->p->block_words * j->p->per_word, k = block * step;
     const float *x = j->x + (size_t)(j->row ? j->row[row] : row) * j->stride;
-    uint32_t *to = j->dev->x + (size_t)row * j->p->x_stride;
-    for (int k = 0; k < j->in; k += step, to += (size_t)j->n_rows * j->p->x_stride)
-        j->p->pack(x + k, UM_MIN(step, j->in - k), to);
+    uint32_t *to = j->dev->x + ((size_t)block * (size_t)j->n_rows + (size_t)row) * j->p->x_stride;
+    j->p->pack(x + k, UM_MIN(step, j->in - k), to);
+}
+
+/* Prefetches the beginning of the panels that the thread reads after the pack. The other threads may still be packing
+ * then, and memory would be idle. */
+static void prefetch_start(const pack_job *j, int thread) {
+    const int panel = um_share_begin(j->start.n, thread, j->dev->n_threads);
+    const unsigned char *at = j->start.first + (size_t)panel * j->start.stride;
+    if (panel >= j->start.n) return;
+    for (size_t i = 0, n = UM_MIN(j->start.stride, (size_t)PREFETCH_BYTES); i < n; i += 64)
+        __builtin_prefetch(at + i, 0, 2);
 }
 
 static void pack_task(void *arg, int task, int thread) {
-    (void)thread;
     const pack_job *j = (const pack_job *)arg;
-    int end = UM_MIN((task + 1) * TASK_ROWS, j->n_rows);
-    for (int row = task * TASK_ROWS; row < end; row++) pack_row(j, row);
+    const int64_t all = (int64_t)j->n_rows * j->n_blocks;
+    const int64_t begin = all * task / j->n_tasks, end = all * (task + 1) / j->n_tasks;
+    for (int64_t i = begin; i < end; i++) pack_block(j, (int)(i / j->n_blocks), (int)(i % j->n_blocks));
+    if (j->start.n && j->n_tasks == j->dev->n_threads) prefetch_start(j, thread);
 }
 
 um_left um_product_pack(um_dev *dev, const um_product *p, const float *x, size_t stride, const int32_t *row, int n_rows,
-                        int in) {
+                        int in, um_start start) {
     assert(n_rows <= dev->wave_rows && in <= um_widest_in(&dev->config));
-    pack_job j = {dev, p, x, stride, row, n_rows, in};
-    um_cpu_run(dev, pack_task, &j, UM_CEIL_DIV(n_rows, TASK_ROWS), (double)n_rows * in / 4);
+    pack_job j = {dev, p, x, stride, row, n_rows, in, .start = start};
+    j.n_blocks = UM_CEIL_DIV(in, p->block_words * p->per_word);
+    j.n_tasks = UM_MAX(n_rows * j.n_blocks / TASK_BLOCKS / dev->n_threads, 1) * dev->n_threads;
+    um_cpu_run(dev, pack_task, &j, j.n_tasks, 2.0 * n_rows * in);
     return (um_left){dev->x, p->x_stride, (size_t)n_rows * p->x_stride, n_rows};
 }
 
@@ -49,11 +62,11 @@ typedef struct sums {
     size_t row, panel;
 } sums;
 
-/* Multiplies one block of one panel by all rows. */
-static void multiply_block(const um_product *p, const unsigned char *w, const uint32_t *x, int n_words, int n_rows,
-                           float *acc, size_t stride, bool first) {
+/* Multiplies one block of one panel by all rows. `next` is the block that is multiplied afterwards. */
+static void multiply_block(const um_product *p, const unsigned char *w, const unsigned char *next, const uint32_t *x,
+                           int n_words, int n_rows, float *acc, size_t stride, bool first) {
     if (p->matrix) {
-        p->matrix(w, x, n_words, n_rows, acc, stride, first);
+        p->matrix(w, next, x, n_words, n_rows, acc, stride, first);
         return;
     }
     int n_tiles = UM_CEIL_DIV(n_rows, p->tile_rows);
@@ -68,11 +81,15 @@ static void multiply(const um_product *p, const um_weight *w, int panel, int n_p
     int words = um_product_words(p, w->in);
     const unsigned char *block = w->panel + (size_t)panel * w->panel_bytes;
     for (int at = 0; at < words; at += p->block_words) {
-        int n_words = UM_MIN(p->block_words, words - at);
-        for (int i = 0; i < n_panels; i++)
-            multiply_block(p, block + (size_t)i * w->panel_bytes, x.x, n_words, x.n_rows, to.at + (size_t)i * to.panel,
-                           to.row, at == 0 && !add);
-        block += (size_t)n_words * p->bytes_per_word;
+        const int n_words = UM_MIN(p->block_words, words - at);
+        const size_t bytes = (size_t)n_words * p->bytes_per_word;
+        const unsigned char *now = block;
+        for (int i = 0; i < n_panels; i++, now += w->panel_bytes) {
+            const bool is_last = i + 1 == n_panels, ends = at + n_words == words;
+            const unsigned char *next = !is_last ? now + w->panel_bytes : ends ? now + bytes : block + bytes;
+            multiply_block(p, now, next, x.x, n_words, x.n_rows, to.at + (size_t)i * to.panel, to.row, at == 0 && !add);
+        }
+        block += bytes;
         x.x += x.block_stride;
     }
 }

@@ -5,12 +5,13 @@
  * task writes to one or two units, which stay in the cache. This matters because a key touches one cache line for each
  * of its words, and adjacent keys touch the same lines. (Processing all heads token by token was five times slower: the
  * units of 32 heads don't fit into a cache.) */
-enum { TASK_TOKENS = 32 };
+enum { TASK_TOKENS = 32, FEW_TOKENS = 16 }; /* FEW_TOKENS: when there would be fewer tasks than threads */
 
 typedef struct rope_job {
     const um_kernels *k;
     um_kv *kv;
     const um_rope_kv *a;
+    int32_t per_task; /* tokens of a task */
 } rope_job;
 
 static float *head_of(const um_rope_kv *a, int32_t t, int32_t head) {
@@ -128,7 +129,7 @@ static void rope_task(void *arg, int task, int thread) {
     const um_rope_kv *a = j->a;
     int32_t kv_head = task % a->n_kv_heads, key = a->n_heads + kv_head, value = key + a->n_kv_heads;
     int32_t query = kv_head * a->n_heads / a->n_kv_heads, query_end = (kv_head + 1) * a->n_heads / a->n_kv_heads;
-    int32_t begin = task / a->n_kv_heads * TASK_TOKENS, end = UM_MIN(begin + TASK_TOKENS, a->n_tokens);
+    int32_t begin = task / a->n_kv_heads * j->per_task, end = UM_MIN(begin + j->per_task, a->n_tokens);
     for (int32_t t = begin; t < end; t++) {
         for (int32_t h = query; h < query_end; h++) rotate_head(j, t, h, a->q_norm);
         rotate_head(j, t, key, a->k_norm);
@@ -139,7 +140,8 @@ static void rope_task(void *arg, int task, int thread) {
 
 void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
     assert(a->head_dim == kv->shape.head_dim && a->n_kv_heads == kv->shape.n_kv_heads && a->rope_dim <= a->head_dim);
-    rope_job j = {dev->k, kv, a};
+    rope_job j = {dev->k, kv, a, TASK_TOKENS};
+    if (a->n_kv_heads * UM_CEIL_DIV(a->n_tokens, TASK_TOKENS) < dev->n_threads) j.per_task = FEW_TOKENS;
     double work = (double)a->n_tokens * (a->n_heads + 2 * a->n_kv_heads) * a->head_dim * 4;
-    um_cpu_run(dev, rope_task, &j, a->n_kv_heads * UM_CEIL_DIV(a->n_tokens, TASK_TOKENS), work);
+    um_cpu_run(dev, rope_task, &j, a->n_kv_heads * UM_CEIL_DIV(a->n_tokens, j.per_task), work);
 }
