@@ -17,7 +17,7 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --threads --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
+    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
@@ -28,8 +28,8 @@ _unmask_options() {
     'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
     'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
-    'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
-    'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads" ;;
+    'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
+    'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
     'serve') echo "--help --config --print-config --host --port --served-model-name --api-key --cors-allow-origin --root-path --max-queue --request-timeout --max-body-bytes --max-connections --keep-alive --shutdown-grace --no-access-log --log-format --log-level --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
     'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
@@ -103,6 +103,7 @@ _unmask_value() {
     'bench engine --dtype') reply='auto float32 bfloat16' ;;
     'bench engine --quantization') reply='auto none q8 q4' ;;
     'bench engine --threads') reply='' ;;
+    'bench engine --pin') reply='auto on off' ;;
     'bench engine --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
     'bench engine --kv-cache-layout') reply='unified distinct' ;;
     'bench engine --page-size') reply='' ;;
@@ -115,6 +116,7 @@ _unmask_value() {
     'bench ops --isa') reply='' ;;
     'bench ops --window') reply='' ;;
     'bench ops --threads') reply='' ;;
+    'bench ops --pin') reply='auto on off' ;;
     'bench serve --url') reply='' ;;
     'bench serve --api-key') reply='' ;;
     'bench serve --served-model-name') reply='' ;;
@@ -189,6 +191,7 @@ _unmask_value() {
     *' --check-weights') reply='off warn error' ;;
     *' --lora') reply='' ;;
     *' --threads') reply='' ;;
+    *' --pin') reply='auto on off' ;;
     *' --max-num-batched-tokens') reply='' ;;
     *' --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
     *' --kv-cache-layout') reply='unified distinct' ;;

@@ -166,6 +166,8 @@ typedef struct um_sampling_params {
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
 enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
+/* AUTO pins threads when they use all CPUs of the process and there are at least eight. */
+enum { UM_PIN_AUTO, UM_PIN_ON, UM_PIN_OFF };
 
 /* The configuration of a model and its engines. um_config_init stores the defaults. The strings that `model`, `lora`
  * and `chat_template` point to are not copied: they must stay valid until the function that takes the configuration
@@ -184,6 +186,7 @@ typedef struct um_config {
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
     int32_t check_weights;          /* UM_CHECK_*: what happens when weights are NaN or infinite */
     int32_t threads;                /* threads of an engine; 0 = the usable CPUs divided by data_parallel_size */
+    int32_t pin;                    /* UM_PIN_*: whether each thread stays on a CPU of its own */
     int32_t max_num_reqs;           /* largest number of answers that run at once */
     int32_t max_num_batched_tokens; /* largest number of tokens that a step feeds; 0 = 4096 */
     int32_t max_model_len;          /* largest number of tokens of prompt and answer together; 0 = the model's */

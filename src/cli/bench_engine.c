@@ -49,8 +49,8 @@ static const um_option rows[] = {
 };
 
 static const char *const engine_rows[] = {
-    "device",          "dtype",     "quantization",           "deterministic", "threads", "kv_cache_dtype",
-    "kv_cache_layout", "page_size", "max_num_batched_tokens", "enforce_eager", NULL};
+    "device",         "dtype",           "quantization", "deterministic",          "threads",       "pin",
+    "kv_cache_dtype", "kv_cache_layout", "page_size",    "max_num_batched_tokens", "enforce_eager", NULL};
 
 typedef struct bench {
     options opt;

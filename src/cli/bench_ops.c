@@ -44,7 +44,7 @@ static const um_option rows[] = {
      "print a JSON object for each line of the report"},
 };
 
-static const char *const engine_rows[] = {"threads", NULL};
+static const char *const engine_rows[] = {"threads", "pin", NULL};
 
 typedef struct command {
     options opt;
@@ -163,7 +163,8 @@ static um_status measure_limits(command *c, um_err *err) {
     um_buf out = {0};
     um_status s = UM_OK;
     for (um_dtype dtype = UM_F32; dtype <= UM_BF16 && !s; dtype++) {
-        const um_dev_config config = {.threads = c->config.threads, .dtype = dtype, .weights = dtype, .max_tokens = 1};
+        const um_dev_config config = {
+            .threads = c->config.threads, .pin = c->config.pin, .dtype = dtype, .weights = dtype, .max_tokens = 1};
         um_dev *dev = NULL;
         s = ops->open(&dev, &config, err);
         if (s) break;
@@ -188,7 +189,7 @@ static um_status measure_limits(command *c, um_err *err) {
 static um_status measure_type(command *c, um_dtype type, um_err *err) {
     um_ops_bench *b = &c->bench;
     b->type = type;
-    const um_dev_config config = um_ops_device(b, c->config.threads);
+    const um_dev_config config = um_ops_device(b, &c->config);
     um_status s = b->ops->open(&b->dev, &config, err);
     for (int i = 0; i < c->n_operations && !s; i++) {
         s = c->operation[i]->measure(b, err);

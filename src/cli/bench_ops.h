@@ -61,7 +61,7 @@ typedef struct um_ops_operation {
 } um_ops_operation;
 extern const um_ops_operation um_ops_operations[]; /* name NULL ends the list */
 /* Fills in the sizes of a device for the operations of b. */
-um_dev_config um_ops_device(const um_ops_bench *b, int threads);
+um_dev_config um_ops_device(const um_ops_bench *b, const um_config *c);
 
 /* ---- bench_ops_report.c ---- */
 extern const char um_ops_timed_window[]; /* says what lies inside the timed window */

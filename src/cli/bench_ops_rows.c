@@ -528,9 +528,10 @@ const um_ops_operation um_ops_operations[] = {
     {NULL, NULL},
 };
 
-um_dev_config um_ops_device(const um_ops_bench *b, int threads) {
+um_dev_config um_ops_device(const um_ops_bench *b, const um_config *c) {
     um_dev_config config = um_arch_sizes(&b->arch);
-    config.threads = threads;
+    config.threads = c->threads;
+    config.pin = c->pin;
     config.dtype = b->type == UM_F32 ? UM_F32 : UM_BF16;
     config.weights = b->type;
     config.max_tokens = UM_MAX(b->context, most_rows(b));

@@ -45,6 +45,7 @@ static um_status open_device(um_model *m, const um_config *c, um_err *err) {
     um_dev_config config = um_arch_sizes(&m->arch);
     config.number = m->number;
     config.threads = threads_of(c);
+    config.pin = c->pin;
     config.dtype = m->dtype;
     config.weights = m->weight_type;
     config.deterministic = c->deterministic;

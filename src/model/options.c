@@ -43,6 +43,9 @@ const um_option um_model_options[] = {
     {"threads", NULL, UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
      "compute threads per engine; auto divides the available CPUs (affinity mask and cgroup quota) among the engines "
      "of --data-parallel-size"},
+    {"pin", NULL, UM_OPT_CHOICE, C(pin), 0, 0, "auto|on|off", "auto", NULL, "WHEN", "Engine",
+     "keep each compute thread on a CPU of its own; auto does so when an engine has a thread for every CPU that the "
+     "process may use, and at least 8; engines never share such a CPU, and several worker processes never pin"},
     {"max_num_batched_tokens", NULL, UM_OPT_INT, C(max_num_batched_tokens), 1, 1048576, NULL, "auto", "0", "N",
      "Engine",
      "largest number of tokens in one step; auto means 4096; for run and chat it means as many as prompt and answer "

@@ -64,6 +64,7 @@ typedef struct um_kv um_kv;         /* keys and values of all layers in the back
 typedef struct um_dev_config {
     int32_t number;     /* which device of this kind, from 0 */
     int threads;        /* 0: one per usable CPU */
+    int32_t pin;        /* UM_PIN_* of unmask.h: whether threads stay on CPUs of their own */
     um_dtype dtype;     /* UM_F32: weights are not rounded. UM_BF16: weights and the left operand of each product are
                            rounded to bf16, sums are fp32 */
     um_dtype weights;   /* type of the products of matrices: dtype, UM_Q8 or UM_Q4 */

@@ -73,6 +73,7 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     dev->partial = (um_partial *)um_scratch_take(c, tiles * UM_HEAD_ROWS, sizeof(um_partial));
     dev->moe = (struct um_moe_scratch *)um_scratch_take(c, um_moe_lay_out(cfg, dev->n_threads, NULL), 1);
     if (dev->moe) um_moe_lay_out(cfg, dev->n_threads, dev->moe);
+    dev->shared_bytes = c->used;
     for (int i = 0; i < dev->n_threads; i++) {
         um_thread unused;
         lay_out_thread(c->base ? &dev->thread[i] : &unused, dev, c);
@@ -153,6 +154,8 @@ static void choose_products(um_dev *dev) {
 static void cpu_close(um_dev *dev) {
     if (!dev) return;
     um_pool_free(dev->pool);
+    if (dev->cpu) um_cpu_unclaim(dev->cpu, dev->n_threads);
+    um_free(dev->cpu);
     um_free(dev->scratch);
     um_free(dev);
 }
@@ -168,6 +171,28 @@ static void warn_of_slowness(const um_dev *dev) {
         um_warn("%d threads share %d usable CPUs, which is slower than one thread each", dev->config.threads, n_cpus);
 }
 
+/* Starts the threads and pins them. */
+static um_status start_pool(um_dev *dev, um_err *err) {
+    const int n = dev->config.threads ? dev->config.threads : UM_MIN(um_cpu_count(), UM_CPUS_MAX);
+    dev->cpu = UM_NEW_ARRAY(int, (size_t)UM_MAX(n, 1));
+    dev->n_threads = n;
+    if (!um_cpu_claim(dev->config.pin, n, dev->cpu)) {
+        um_free(dev->cpu);
+        dev->cpu = NULL;
+    }
+    return um_pool_new_on(&dev->pool, n, dev->cpu, err);
+}
+
+/* Each thread fills its own part of the scratch first, so that the part is on its memory node. */
+static void zero_scratch(void *arg, int task, int thread) {
+    const um_dev *dev = (const um_dev *)arg;
+    unsigned char *at = (unsigned char *)dev->scratch;
+    const size_t own = (dev->scratch_bytes - dev->shared_bytes) / (size_t)dev->n_threads;
+    (void)thread;
+    memset(at + dev->shared_bytes + (size_t)task * own, 0, own);
+    if (task == 0) memset(at, 0, dev->shared_bytes);
+}
+
 static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     if (c->dtype != UM_F32 && c->dtype != UM_BF16)
         return um_fail(err, UM_EUNSUPPORTED, "expected dtype float32 or bfloat16 on device cpu, found %s",
@@ -179,15 +204,15 @@ static um_status cpu_open(um_dev **out, const um_dev_config *c, um_err *err) {
     dev->config = *c;
     dev->k = k;
     choose_products(dev);
-    s = um_pool_new(&dev->pool, c->threads, err);
+    s = start_pool(dev, err);
     if (s) goto failed;
-    dev->n_threads = um_pool_threads(dev->pool);
     warn_of_slowness(dev);
     um_scratch count = {NULL, 0};
     lay_out(dev, &count);
-    s = um_try_alloc(&dev->scratch, count.used, 64, "scratch of the cpu", err);
+    s = um_try_alloc_unset(&dev->scratch, count.used, 64, "scratch of the cpu", err);
     if (s) goto failed;
     dev->scratch_bytes = count.used;
+    um_pool_run_fixed(dev->pool, zero_scratch, dev, dev->n_threads);
     lay_out(dev, &(um_scratch){(unsigned char *)dev->scratch, 0});
     *out = dev;
     return UM_OK;
@@ -196,13 +221,38 @@ failed:
     return s;
 }
 
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+typedef struct zero_job {
+    unsigned char *at;
+    size_t bytes;
+    int n_threads;
+} zero_job;
+
+#define ZERO_BYTES ((size_t)2 << 20) /* a huge page */
+
+/* Fills every n_threads-th piece of ZERO_BYTES. */
+static void zero_task(void *arg, int task, int thread) {
+    const zero_job *j = (const zero_job *)arg;
+    (void)thread;
+    for (size_t i = (size_t)task * ZERO_BYTES; i < j->bytes; i += (size_t)j->n_threads * ZERO_BYTES)
+        memset(j->at + i, 0, UM_MIN(ZERO_BYTES, j->bytes - i));
+}
+
+um_status um_cpu_alloc(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err) {
+    um_status s = um_try_alloc_unset(out, bytes, 64, what, err);
+    zero_job j = {(unsigned char *)*out, bytes, dev->n_threads};
+    if (!s && bytes < 2 * ZERO_BYTES) memset(*out, 0, bytes);
+    else if (!s) um_pool_run_fixed(dev->pool, zero_task, &j, dev->n_threads);
+    return s;
+}
+
 static int cpu_threads(const um_dev *dev) { return dev->n_threads; }
 static const char *cpu_isa(const um_dev *dev) { return dev->k->name; }
 static size_t cpu_scratch_bytes(const um_dev *dev) { return dev->scratch_bytes; }
 
 static um_status cpu_buffer(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err) {
-    (void)dev;
-    return um_try_alloc(out, bytes, 64, what, err);
+    return um_cpu_alloc(dev, out, bytes, what, err);
 }
 
 static void cpu_buffer_free(um_dev *dev, void *p) {

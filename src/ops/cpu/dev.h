@@ -65,6 +65,7 @@ struct um_dev {
     const um_kernels *k;
     um_pool *pool;
     int n_threads;
+    int *cpu;                         /* [n_threads] the CPUs of pinned threads; NULL when they are not pinned */
     um_product f32, bf16;             /* products with fp32 and bf16 panels in the arithmetic of the device */
     um_product bf16_tiles;            /* like `bf16` for panels of whole tiles; uses the matrix unit if there is one */
     um_product exact_f32, exact_bf16; /* products that don't round the left operand */
@@ -76,15 +77,15 @@ struct um_dev {
     float *logit;                     /* [UM_WHOLE_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
     int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */
     /* selection of keys */
-    float *mean;                /* [max_heads, max_head_dim] mean queries of a block */
-    float *score, *pooled;      /* [max_heads, max_tokens] scores of the keys outside the block */
-    int32_t *best;              /* [max_heads, max_tokens] the order of these keys by score */
-    int32_t *key;               /* [max_tokens] visibility indices of these keys */
-    int32_t *block;             /* [max_tokens] tokens of the block */
-    struct um_partial *partial; /* [head tiles][UM_HEAD_ROWS] */
-    struct um_moe_scratch *moe; /* mixture of experts (moe.c) */
-    size_t scratch_bytes;
-    void *scratch; /* all of the above in one allocation */
+    float *mean;                        /* [max_heads, max_head_dim] mean queries of a block */
+    float *score, *pooled;              /* [max_heads, max_tokens] scores of the keys outside the block */
+    int32_t *best;                      /* [max_heads, max_tokens] the order of these keys by score */
+    int32_t *key;                       /* [max_tokens] visibility indices of these keys */
+    int32_t *block;                     /* [max_tokens] tokens of the block */
+    struct um_partial *partial;         /* [head tiles][UM_HEAD_ROWS] */
+    struct um_moe_scratch *moe;         /* mixture of experts (moe.c) */
+    size_t scratch_bytes, shared_bytes; /* shared_bytes: the part before that of the threads */
+    void *scratch;                      /* all of the above in one allocation */
 };
 
 struct um_weight {
@@ -130,6 +131,12 @@ void *um_scratch_take(um_scratch *c, size_t n, size_t size);
 /* Returns the number of elements of the widest left operand. */
 int32_t um_widest_in(const um_dev_config *c);
 
+/* ---- pin.c ---- */
+/* Decides whether n_threads threads are pinned; pin is a UM_PIN_*. If so, chooses their CPUs, cpu [n_threads], and
+ * keeps other devices of this process away from them until um_cpu_unclaim. Any thread. */
+bool um_cpu_claim(int32_t pin, int n_threads, int *cpu);
+void um_cpu_unclaim(const int *cpu, int n);
+
 /* Runs n tasks on the thread pool, or on the calling thread when the work is too small for waking other threads. `work`
  * is the number of multiplications or elements of all tasks. */
 void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
@@ -137,6 +144,10 @@ void um_cpu_run(um_dev *dev, um_task_fn fn, void *arg, int n, double work);
 static inline int um_cpu_rows_per_task(const um_dev *dev, int n, int most) {
     return UM_MAX(UM_MIN(UM_CEIL_DIV(n, dev->n_threads), most), 1);
 }
+
+/* Allocates memory for `what`, filled with zeros by all threads in turn, so that its pages are spread over the memory
+ * nodes. Released with um_free. UM_ENOMEM. */
+um_status um_cpu_alloc(um_dev *dev, void **out, size_t bytes, const char *what, um_err *err);
 
 /* ---- product.c: panels times a left operand ---- */
 /* Returns the number of words of a left operand with k elements. */

@@ -50,8 +50,8 @@ um_status um_cpu_kv_new(um_dev *dev, um_kv **out, const um_kv_shape *shape, um_e
     um_kv kv = lay_out(shape);
     size_t n = count_units(&kv) + count_scratch_units(&kv);
     bool distinct = shape->layout == UM_KV_DISTINCT;
-    um_status s = um_try_alloc(&kv.pool[0], um_mul(n, kv.key_stride), 64, "KV pages", err);
-    if (!s && distinct) s = um_try_alloc(&kv.pool[1], um_mul(n, kv.value_stride), 64, "KV pages", err);
+    um_status s = um_cpu_alloc(dev, &kv.pool[0], um_mul(n, kv.key_stride), "KV pages", err);
+    if (!s && distinct) s = um_cpu_alloc(dev, &kv.pool[1], um_mul(n, kv.value_stride), "KV pages", err);
     *out = UM_NEW(um_kv);
     **out = kv;
     if (s) {

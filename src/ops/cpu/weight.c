@@ -1,4 +1,7 @@
-/* Weights: matrices as panels, packed from the tensors of a checkpoint or borrowed from a file. */
+/* Weights: matrices as panels, packed from the tensors of a checkpoint or borrowed from a file.
+ *
+ * The system places a page of memory on the node of the thread that writes it first. So panels are packed by the thread
+ * that multiplies them later. */
 #include "ops/cpu/dev.h"
 #include "ops/panels.h"
 #include "ops/quantize.h"
@@ -6,11 +9,14 @@
 typedef struct pack_job {
     um_packing packing;
     um_weight *w;
+    int half; /* panels of the gate when the matrix is a gate and an up projection, else 0 */
 } pack_job;
 
-static void pack_panel(void *arg, int panel, int thread) {
+/* Of a gate and an up projection a thread multiplies the same panels, so these are packed in turn. */
+static void pack_panel(void *arg, int task, int thread) {
     (void)thread;
     const pack_job *j = (const pack_job *)arg;
+    const int panel = j->half ? task % 2 * j->half + task / 2 : task;
     um_packing_write(&j->packing, panel, j->w->panel + (size_t)panel * j->w->panel_bytes);
 }
 
@@ -30,7 +36,11 @@ um_status um_cpu_weight(um_dev *dev, um_weight **out, const um_tensor *part, int
     *out = UM_NEW(um_weight);
     **out = w;
     j.w = *out;
-    if (!w.is_borrowed) um_cpu_run(dev, pack_panel, &j, um_packing_panels(p), (double)p->rows * (double)p->in);
+    if (n_parts == 2 && part[0].dim[0] == part[1].dim[0] && part[0].dim[0] % UM_PANEL == 0)
+        j.half = um_packing_panels(p) / 2;
+    if (w.is_borrowed) return UM_OK;
+    if (dev->cpu) um_pool_run_fixed(dev->pool, pack_panel, &j, um_packing_panels(p));
+    else um_cpu_run(dev, pack_panel, &j, um_packing_panels(p), (double)p->rows * (double)p->in);
     return UM_OK;
 }
 

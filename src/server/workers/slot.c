@@ -81,6 +81,7 @@ static um_status start_process(um_worker_slot *slot, um_err *err) {
     const um_server_config *c = pool->config;
     char threads[24], index[24], incarnation[24], parent[24], share[UM_NUMBER_MAX], gpu_share[UM_NUMBER_MAX];
     um_buf level = {0}, format = {0};
+    static const char *const pin_names[] = {[UM_PIN_AUTO] = "auto", [UM_PIN_ON] = "on", [UM_PIN_OFF] = "off"};
     snprintf(threads, sizeof(threads), "%d",
              c->engine->threads ? c->engine->threads : UM_MAX(um_cpu_count() / pool->n_slots, 1));
     snprintf(index, sizeof(index), "%u", slot->index);
@@ -96,6 +97,7 @@ static um_status start_process(um_worker_slot *slot, um_err *err) {
         {"--device", slot->device},
         {"--device-ids", "auto"},
         {"--threads", threads},
+        {"--pin", pool->n_slots > 1 ? "off" : pin_names[c->engine->pin]}, /* they would choose the same CPUs */
         {"--kv-memory-share", share},
         {"--gpu-memory-utilization", gpu_share},
         {"--index", index},
