@@ -180,6 +180,7 @@ static inline size_t attention_shapes(attention_shape *out) {
         {4, 1, 128, 96, UM_F32, {40, 3}, {200, 97}, 37, see_anchored}, /* keys that start late */
         {3, 3, 300, 64, UM_F32, {5}, {70}, 0, see_causal},             /* head wider than a block */
         {2, 1, 33, 32, UM_F32, {0, 3}, {8, 9}, 0, see_full},           /* a request without queries */
+        {3, 1, 32, 32, UM_F32, {3, 5}, {1160, 700}, 0, see_blocks},    /* several segments of keys */
     };
     for (size_t i = 0; i < UM_LEN(shapes); i++) {
         out[2 * i] = out[2 * i + 1] = shapes[i];

@@ -102,6 +102,23 @@ static void logits_equal_to_a_bound_are_kept(void **state) {
     um_free(z);
 }
 
+static void every_8_bit_code_is_widened_exactly(void **state) {
+    (void)state;
+    enum { PAIRS = 128 };
+    unsigned char code[2 * PAIRS];
+    uint32_t wide[PAIRS];
+    for (int i = 0; i < 2 * PAIRS; i++) code[i] = (unsigned char)((i & 0x7f) == 0x7f ? 0 : i); /* 0x7f is NaN */
+    for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+        const um_kernels *k = NULL;
+        um_cpu_use_isa(*isa);
+        assert_int_equal(um_kernels_choose(&k, NULL), UM_OK);
+        k->widen_f8(code, PAIRS, wide);
+        for (int i = 0; i < 2 * PAIRS; i++)
+            assert_true(um_bf16_to_f32((uint16_t)(wide[i / 2] >> i % 2 * 16)) == um_f8_to_f32(code[i]));
+    }
+    um_cpu_use_isa(NULL);
+}
+
 /* ---- The matrix unit --------------------------------------------------------------------------------------------- */
 
 enum { IN = 333, OUT = 70, TOKENS = 45 };
@@ -195,6 +212,7 @@ int main(void) {
         cmocka_unit_test(environment_names_the_instruction_set),
         cmocka_unit_test(unknown_instruction_set_is_refused_with_those_there_are),
         cmocka_unit_test(logits_equal_to_a_bound_are_kept),
+        cmocka_unit_test(every_8_bit_code_is_widened_exactly),
         cmocka_unit_test(matrix_unit_leaves_float32_as_it_is),
         cmocka_unit_test(row_of_nan_does_not_reach_its_neighbours),
         cmocka_unit_test(tile_registers_are_released),

@@ -132,9 +132,24 @@ static void same_with_threads(const world *one, const world *many) {
     }
 }
 
+/* With few queries of a long context, threads share the keys. With two threads, the segments take several rounds. */
+static void same_with_shared_keys(const world *one, const world *many) {
+    static const um_dtype types[] = {UM_F32, UM_BF16, UM_F8};
+    for (size_t i = 0; i < UM_LEN(types); i++) {
+        attention_shape shape = {6, 3, 16, 32, types[i], {3}, {2600}, 0, see_blocks};
+        attention_case c = new_attention_in(&shape, (kv_variant){UM_KV_UNIFIED, false, {500, 1100}});
+        float *a = run_attention(one, &c, true), *b = run_attention(many, &c, true);
+        same_bits(many, "attention: shared keys", a, b, out_bytes(&c));
+        um_free(a);
+        um_free(b);
+        free_attention(&c);
+    }
+}
+
 static void attention_does_not_depend_on_threads(void **state) {
     (void)state;
     for_each_number_of_threads(same_with_threads);
+    for_each_number_of_threads(same_with_shared_keys);
 }
 
 /* Compares the same request in pages of different sizes, order and place. */

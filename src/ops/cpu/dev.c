@@ -29,22 +29,28 @@ static size_t blocks_of(int32_t k) { return (size_t)UM_CEIL_DIV(UM_MAX(k, 1), UM
 
 static size_t head_tiles(const um_dev_config *c) { return (size_t)UM_CEIL_DIV(UM_MAX(c->max_vocab, 1), UM_HEAD_TILE); }
 
+static um_sums take_sums(um_scratch *c, int32_t head_dim, int rows) {
+    const size_t panels = (size_t)UM_CEIL_DIV(UM_MAX(head_dim, 1), UM_PANEL), n = (size_t)rows;
+    um_sums s = {.rows = rows};
+    s.out = (float *)um_scratch_take(c, panels * n * UM_PANEL, sizeof(float));
+    s.max = (float *)um_scratch_take(c, n, sizeof(float));
+    s.sum = (float *)um_scratch_take(c, n, sizeof(float));
+    return s;
+}
+
 /* Assigns scratch to a thread. A matrix unit reads whole tiles, so left operands have up to UM_TILE_ROWS rows of extra
  * space after the last row. */
 static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     int32_t d = UM_MAX(dev->config.max_head_dim, 1);
-    size_t panels = (size_t)UM_CEIL_DIV(d, UM_PANEL);
     t->acc = (float *)um_scratch_take(c, UM_ACC_ROWS * UM_PANEL, sizeof(float));
     size_t query_rows = blocks_of(d) * UM_QUERY_ROWS + UM_TILE_ROWS, weight_rows = UM_QUERY_ROWS + UM_TILE_ROWS;
     t->query = (uint32_t *)um_scratch_take(c, query_rows * UM_X_STRIDE, sizeof(uint32_t));
     t->weight = (uint32_t *)um_scratch_take(c, weight_rows * UM_X_STRIDE, sizeof(uint32_t));
-    t->out = (float *)um_scratch_take(c, panels * UM_QUERY_ROWS * UM_PANEL, sizeof(float));
-    t->max = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
-    t->sum = (float *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(float));
+    for (int i = 0; i < 2; i++) t->sums[i] = take_sums(c, d, UM_QUERY_ROWS);
     t->seen_end = (int32_t *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(int32_t));
-    t->unit = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(float));
-    t->wide = um_scratch_take(c, ((size_t)d + 1 + panels * UM_PANEL) * UM_PANEL, sizeof(uint16_t));
-    t->scale = (float *)um_scratch_take(c, 2 * UM_PANEL, sizeof(float));
+    t->unit = um_scratch_take(c, UM_GROUP_UNITS * um_copied_elements(d), sizeof(float));
+    t->wide = um_scratch_take(c, UM_GROUP_UNITS * um_copied_elements(d), sizeof(uint16_t));
+    t->scale = (float *)um_scratch_take(c, 2 * UM_GROUP_KEYS, sizeof(float));
     t->z = (float *)um_scratch_take(c, UM_HEAD_ROWS * UM_HEAD_TILE, sizeof(float));
     t->z_cut = (float *)um_scratch_take(c, UM_HEAD_TILE, sizeof(float));
     t->candidate = (float *)um_scratch_take(c, head_tiles(&dev->config) * UM_HEAD_TILE, sizeof(float));
@@ -62,7 +68,13 @@ static void lay_out(um_dev *dev, um_scratch *c) {
     dev->x = (uint32_t *)um_scratch_take(c, x_rows * UM_X_STRIDE, sizeof(uint32_t));
     dev->mix = (float *)um_scratch_take(c, UM_HEAD_ROWS * (size_t)UM_MAX(cfg->max_hidden, 1), sizeof(float));
     dev->logit = (float *)um_scratch_take(c, UM_WHOLE_ROWS * tiles * UM_HEAD_TILE, sizeof(float));
-    dev->first_task = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
+    dev->first_block = (int32_t *)um_scratch_take(c, (size_t)cfg->max_tokens + 1, sizeof(int32_t));
+    dev->n_parts = dev->n_threads > 1 ? UM_SPLIT_PARTS * dev->n_threads : 0;
+    dev->part = (um_sums *)um_scratch_take(c, (size_t)dev->n_parts, sizeof(um_sums));
+    for (int i = 0; i < dev->n_parts; i++) {
+        const um_sums s = take_sums(c, cfg->max_head_dim, UM_SPLIT_ROWS);
+        if (c->base) dev->part[i] = s;
+    }
     size_t heads = (size_t)UM_MAX(cfg->max_heads, 1), keys = um_mul(heads, (size_t)cfg->max_tokens);
     dev->mean = (float *)um_scratch_take(c, heads * (size_t)UM_MAX(cfg->max_head_dim, 1), sizeof(float));
     dev->score = (float *)um_scratch_take(c, keys, sizeof(float));
@@ -85,6 +97,7 @@ static void set_exact_products(um_dev *dev) {
     const um_kernels *k = dev->k;
     dev->exact_f32 = (um_product){.tile = k->tile_f32,
                                   .pack = k->pack_f32,
+                                  .chain = k->chain_f32,
                                   .softmax = k->softmax_f32,
                                   .per_word = 1,
                                   .block_words = UM_BLOCK_WORDS,
@@ -95,6 +108,7 @@ static void set_exact_products(um_dev *dev) {
                                   .task_work = 2.5e5};
     dev->exact_bf16 = dev->exact_f32;
     dev->exact_bf16.tile = k->tile_bf16;
+    dev->exact_bf16.chain = k->chain_bf16;
     dev->exact_bf16.bytes_per_word = UM_PANEL * sizeof(uint16_t);
     dev->exact_bf16.step = 2;
 }
@@ -114,6 +128,7 @@ static um_product quantized_product(const um_dev *dev, um_dtype type) {
 static um_product pairs_product(const um_dev *dev) {
     um_product p = dev->exact_bf16;
     p.tile = dev->k->tile_pairs;
+    p.chain = dev->k->chain_pairs;
     p.pack = dev->k->pack_pairs;
     p.softmax = dev->k->softmax_pairs;
     p.per_word = 2;
@@ -125,11 +140,12 @@ static um_product pairs_product(const um_dev *dev) {
 static um_product matrix_product(const um_dev *dev) {
     um_product p = pairs_product(dev);
     p.matrix = dev->k->matrix;
+    p.chain = dev->k->matrix_chain;
     p.pack = dev->k->pack_matrix;
     p.begin = dev->k->matrix_begin;
     p.end = dev->k->matrix_end;
     p.step = UM_TILE_WORDS;
-    p.tile_rows = UM_QUERY_ROWS;
+    p.tile_rows = UM_TILE_ROWS;
     p.task_work = 2e6;
     return p;
 }

@@ -16,27 +16,40 @@ enum {
     UM_WAVE_GROUPS = 4,    /* largest number of groups that are packed together */
     UM_OWN_ROWS = 64,      /* smallest number of rows for which one more group is worth its cost */
     UM_ACC_ROWS = 4 * 288, /* rows of products that a thread holds: panels times rows */
-    UM_QUERY_ROWS = 48,    /* queries of an attention task */
-    UM_HEAD_TILE = 256,    /* vocabulary ids whose logits are reduced together */
-    UM_HEAD_ROWS = 96,     /* rows whose answers are computed in one pass over the vocabulary */
-    UM_WHOLE_ROWS = 32     /* largest number of these rows whose logits are stored, for filters and the likeliest ids */
+    UM_QUERY_ROWS = 96,    /* largest number of queries of an attention task: whole tiles of 6, of 12 and of 32 */
+    UM_SPLIT_ROWS = 32,    /* the same when the keys of a query are divided among tasks */
+    UM_SPLIT_PARTS = 8,    /* partial results of such queries, for each thread */
+    UM_GROUP_UNITS = 4,    /* KV units that attention processes together */
+    UM_GROUP_KEYS = UM_GROUP_UNITS * UM_PANEL,
+    UM_SEGMENT_KEYS = 2 * UM_GROUP_KEYS, /* keys whose sums attention computes on their own and then merges */
+    UM_HEAD_TILE = 256,                  /* vocabulary ids whose logits are reduced together */
+    UM_HEAD_ROWS = 96,                   /* rows whose answers are computed in one pass over the vocabulary */
+    UM_WHOLE_ROWS = 32 /* largest number of these rows whose logits are stored, for filters and the likeliest ids */
 };
 
 /* The way in which a kind of panel is multiplied: the format of the left operand and the kernel. */
 typedef struct um_product {
     um_tile_fn tile;
     um_pack_fn pack;
+    um_chain_fn chain;     /* `tile` or `matrix` for several panels */
     um_softmax_fn softmax; /* for attention; packs its result as `pack` does */
     int per_word; /* elements of k in a word: 1, or 2 for pairs; of a q8 or q4 panel a group of 32 counts as a word */
     int block_words;       /* words of a block */
     size_t x_stride;       /* words from one row of a block to the next */
     size_t bytes_per_word; /* bytes of a panel per word */
     int step;              /* the number of words must be a multiple of this */
-    int tile_rows;         /* largest number of rows that `tile` takes, or attention when `matrix` is used */
+    int tile_rows;         /* largest number of rows that `tile` takes; with `matrix`, rows that fill its tiles */
     double task_work;      /* multiplications per task, chosen so that a task takes a few microseconds */
     um_matrix_fn matrix;   /* replaces `tile` if not NULL; needs whole tiles, and begin and end around products */
     void (*begin)(void), (*end)(void);
 } um_product;
+
+/* Sums over keys for some queries of attention. `rows` is their number rounded up to whole tiles. */
+typedef struct um_sums {
+    float *out;       /* [panels of a head][rows, UM_PANEL] */
+    float *max, *sum; /* [rows] running values of the online softmax; exponents are of 2 */
+    int rows;
+} um_sums;
 
 /* Scratch of one thread. */
 typedef struct um_thread {
@@ -44,12 +57,11 @@ typedef struct um_thread {
     /* attention */
     uint32_t *query;   /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
     uint32_t *weight;  /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
-    float *out;        /* [panels of a head][UM_QUERY_ROWS, UM_PANEL] */
-    float *max, *sum;  /* [UM_QUERY_ROWS] running values of the online softmax */
+    um_sums sums[2];   /* [UM_QUERY_ROWS] of all keys so far, and of a segment */
     int32_t *seen_end; /* [UM_QUERY_ROWS] */
-    void *unit;        /* a KV unit collected from scattered slots */
-    void *wide;        /* an 8-bit KV unit widened to bf16 */
-    float *scale;      /* [2, UM_PANEL] scales of that unit's keys and of its values */
+    void *unit;        /* [UM_GROUP_UNITS] KV units collected from scattered slots */
+    void *wide;        /* [UM_GROUP_UNITS] 8-bit KV units widened to bf16 */
+    float *scale;      /* [2, UM_GROUP_UNITS, UM_PANEL] scales of these units' keys, then of their values */
     /* head */
     float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
     float *z_cut;         /* [UM_HEAD_TILE] */
@@ -75,7 +87,9 @@ struct um_dev {
     uint32_t *x;                      /* left operand of a product: [blocks][wave_rows, UM_X_STRIDE] */
     float *mix;                       /* [UM_HEAD_ROWS, max_hidden] weighted sums of hidden rows */
     float *logit;                     /* [UM_WHOLE_ROWS, max_vocab rounded up to UM_HEAD_TILE] */
-    int32_t *first_task;              /* [max_tokens + 1] attention: first task of each span */
+    int32_t *first_block;             /* [max_tokens + 1] attention: first block of queries of each span */
+    um_sums *part;                    /* [n_parts] attention: sums of segments; none with one thread */
+    int n_parts;
     /* selection of keys */
     float *mean;                        /* [max_heads, max_head_dim] mean queries of a block */
     float *score, *pooled;              /* [max_heads, max_tokens] scores of the keys outside the block */
@@ -213,6 +227,11 @@ static inline float *um_key_scales(const um_kv *kv, um_unit u) { return (float *
 static inline float *um_value_scales(const um_kv *kv, um_unit u) {
     return (float *)(u.value + kv->value_bytes) - UM_PANEL;
 }
+/* Returns the largest number of elements of a unit, including a row of scales. */
+static inline size_t um_copied_elements(int32_t head_dim) {
+    const size_t d = (size_t)UM_MAX(head_dim, 1);
+    return (d + 1 + UM_CEIL_DIV(d, UM_PANEL) * UM_PANEL) * UM_PANEL;
+}
 /* Copies key and value of a slot to another slot. */
 void um_kv_move(um_kv *kv, int32_t layer, int32_t head, int64_t from, int64_t to);
 /* A tile of keys and values in the form that the products take. The scales are factors of the elements, zero outside of
@@ -224,11 +243,12 @@ typedef struct um_kv_tile {
 } um_kv_tile;
 /* Returns the keys and values of a page table with the visibility indices [tile + lo, tile + hi); tile is a multiple of
  * UM_PANEL. The result points into the pages if it can. It points to a copy in the thread's scratch if the page size is
- * not a multiple of a tile, if 8-bit elements must be widened, or if the values need zeros beside them.
+ * not a multiple of a tile, if 8-bit elements must be widened, or if the values need zeros beside them. `copy` is the
+ * index of that copy, 0..UM_GROUP_UNITS - 1. Scales of copies are adjacent.
  *
  * Keys of the tile outside of [lo, hi) are undefined. Values outside are undefined, too, with two exceptions: when lo
  * or hi splits a pair of values, the value outside is zero; with `whole`, all values outside are zero. */
-um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
+um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int copy, int32_t layer, int32_t head,
                       const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole);
 
 /* ---- attention.c ---- */

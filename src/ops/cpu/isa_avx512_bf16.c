@@ -10,5 +10,6 @@
 
 #include "ops/cpu/kernels_body.inc"
 
-const um_kernels um_kernels_avx512_bf16 = {.name = "avx512_bf16", COMMON_KERNELS, .tile_pairs = tile_pairs};
+const um_kernels um_kernels_avx512_bf16 = {
+    .name = "avx512_bf16", COMMON_KERNELS, .tile_pairs = tile_pairs, .chain_pairs = chain_pairs};
 #endif

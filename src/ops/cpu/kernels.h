@@ -57,18 +57,32 @@ typedef void (*um_matrix_fn)(const void *panel, const void *next, const uint32_t
 /* Writes x [n] as words of a left operand, followed by a zero when n is odd, or by zeros up to a whole group. */
 typedef void (*um_pack_fn)(const float *x, int n, uint32_t *out);
 
-/* Does one step of the online softmax for n_rows queries and a tile of keys.
+/* A part of a panel that a chain multiplies: n_words words of panel with the words of x from `at` on. */
+typedef struct um_piece {
+    const void *panel;
+    int at, n_words;
+} um_piece;
+
+/* Adds the products of several pieces, one after another, to acc [n_rows, UM_PANEL], n_rows <= tile_rows. The words are
+ * those of the tile kernels. The kernel of a matrix unit takes whole tiles of words and any number of rows. It computes
+ * rows up to a multiple of UM_TILE_WORDS, which both x and acc must have. */
+typedef void (*um_chain_fn)(const um_piece *piece, int n_pieces, const uint32_t *x, int n_rows, float *acc);
+
+/* Does one step of the online softmax for n_rows queries and n_keys keys, which are n_keys / UM_PANEL panels.
  *
- * s                 [n_rows, UM_PANEL] products of queries and keys; overwritten
- * s_scale, p_scale  [UM_PANEL] factors of each key, applied to s before and to p after the exponential; both or neither
+ * s                 products of queries and keys; those of a row are UM_PANEL floats for each panel, `stride` floats
+ *                   apart. The next row is UM_PANEL floats away. Overwritten
+ * scale             > 0; the product of the scale of attention and log2 e
+ * s_scale, p_scale  [n_keys] factors of each key, applied to s before and to p after the exponential; both or neither
  *                   may be NULL
- * p                 [n_rows, UM_X_STRIDE] gets exp(scale * s - max) as a left operand where lo <= key < hi[row], and 0
+ * p                 [n_rows, UM_X_STRIDE] gets 2^(scale * s - max) as a left operand where lo <= key < hi[row], and 0
  *                   elsewhere
- * max, sum          [n_rows] running values of the queries
+ * max, sum          [n_rows] running values of the queries; max is the largest scale * s
  * shrink            [n_rows] factors for the sums that the rows accumulated with their old maximum; 1 if the maximum
  *                   did not change */
-typedef void (*um_softmax_fn)(float *s, int n_rows, float scale, int lo, const int *hi, const float *s_scale,
-                              const float *p_scale, float *max, float *sum, float *shrink, uint32_t *p);
+typedef void (*um_softmax_fn)(float *s, size_t stride, int n_rows, float scale, int lo, const int *hi, int n_keys,
+                              const float *s_scale, const float *p_scale, float *max, float *sum, float *shrink,
+                              uint32_t *p);
 
 typedef struct um_kernels {
     const char *name;
@@ -81,6 +95,8 @@ typedef struct um_kernels {
     um_tile_fn tile_q4;    /* q4 panel */
     int tile_quant_rows;   /* tile_rows of tile_q8 and tile_q4 */
 
+    um_chain_fn chain_f32, chain_bf16, chain_pairs; /* tile_f32 and so on for several panels */
+
     um_pack_fn pack_f32;   /* copies fp32 words unchanged */
     um_pack_fn pack_round; /* rounds to bf16 and stores fp32 words */
     um_pack_fn pack_pairs; /* rounds to bf16 and stores pairs */
@@ -88,6 +104,7 @@ typedef struct um_kernels {
 
     /* The matrix unit; NULL without one. A thread calls matrix_begin before products and matrix_end after them. */
     um_matrix_fn matrix;
+    um_chain_fn matrix_chain;
     um_pack_fn pack_matrix; /* pack_pairs, then zeros up to a multiple of UM_TILE_WORDS words */
     void (*matrix_begin)(void), (*matrix_end)(void);
 
@@ -116,7 +133,7 @@ typedef struct um_kernels {
     /* y[i] += scale * acc[i]. */
     void (*add_scaled)(const float *acc, float scale, int n, float *y);
 
-    um_softmax_fn softmax_f32, softmax_round, softmax_pairs; /* named after the function that packs p */
+    um_softmax_fn softmax_f32, softmax_round, softmax_pairs; /* each packs p with its namesake */
 
     /* Reductions over logits; n is a multiple of UM_PANEL. */
     float (*max)(const float *z, int n);

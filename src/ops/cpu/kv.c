@@ -139,12 +139,11 @@ void um_cpu_kv_copy(um_dev *dev, um_kv *kv, int32_t from_page, int32_t to_page, 
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
-/* Copies the slots [lo, hi) of a tile to the thread's unit, as if they were adjacent, and sets its other slots to zero.
- */
-static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t head, const int32_t *page, int32_t tile,
-                       int32_t lo, int32_t hi) {
-    um_unit unit = {(unsigned char *)t->unit, (unsigned char *)t->unit + kv->key_bytes};
-    memset(t->unit, 0, kv->key_bytes + kv->value_bytes);
+/* Copies the slots [lo, hi) of a tile to a unit at `to`, as if they were adjacent, and sets its other slots to zero. */
+static um_unit collect(const um_kv *kv, unsigned char *to, int32_t layer, int32_t head, const int32_t *page,
+                       int32_t tile, int32_t lo, int32_t hi) {
+    um_unit unit = {to, to + kv->key_bytes};
+    memset(to, 0, kv->key_bytes + kv->value_bytes);
     for (int32_t lane = lo; lane < hi; lane++) {
         int64_t slot = um_slot_of(page, kv->shape.page_size, tile + lane);
         copy_slot(kv, unit, (size_t)lane, um_kv_unit(kv, layer, head, slot), (size_t)slot % UM_PANEL);
@@ -152,18 +151,22 @@ static um_unit collect(const um_kv *kv, um_thread *t, int32_t layer, int32_t hea
     return unit;
 }
 
-/* Widens an 8-bit unit to bf16. Slots outside of [lo, hi) may contain anything, so their scales become zero. */
-static um_kv_tile widen(const um_kv *kv, um_thread *t, const um_kernels *k, um_unit unit, int32_t lo, int32_t hi) {
+/* Widens an 8-bit unit to a bf16 unit at `key`. Slots outside of [lo, hi) may contain anything, so their scales become
+ * zero. */
+static um_kv_tile widen(const um_kv *kv, uint32_t *key, float *scale, const um_kernels *k, um_unit unit, int32_t lo,
+                        int32_t hi) {
     size_t keys = kv->key_panel_bytes, values = kv->value_bytes - UM_PANEL * sizeof(float);
-    uint32_t *key = (uint32_t *)t->wide, *value = key + keys / 2;
+    uint32_t *value = key + keys / 2;
+    float *value_scale = scale + UM_GROUP_KEYS;
     size_t n = (size_t)(hi - lo) * sizeof(float);
     k->widen_f8(unit.key, (int)(keys / 2), key);
     k->widen_f8(unit.value, (int)(values / 2), value);
-    memset(t->scale, 0, 2 * UM_PANEL * sizeof(float));
-    memcpy(t->scale + lo, um_key_scales(kv, unit) + lo, n);
-    memcpy(t->scale + UM_PANEL + lo, um_value_scales(kv, unit) + lo, n);
-    return (um_kv_tile){(unsigned char *)key, (unsigned char *)value, UM_PANEL * UM_PANEL * sizeof(uint16_t), t->scale,
-                        t->scale + UM_PANEL};
+    memset(scale, 0, UM_PANEL * sizeof(float));
+    memset(value_scale, 0, UM_PANEL * sizeof(float));
+    memcpy(scale + lo, um_key_scales(kv, unit) + lo, n);
+    memcpy(value_scale + lo, um_value_scales(kv, unit) + lo, n);
+    return (um_kv_tile){(unsigned char *)key, (unsigned char *)value, UM_PANEL * UM_PANEL * sizeof(uint16_t), scale,
+                        value_scale};
 }
 
 /* Copies the bf16 values of a unit and sets the slots outside of [lo, hi) to zero. */
@@ -176,18 +179,21 @@ static void trim_values(const um_kv *kv, const uint32_t *value, int32_t lo, int3
     }
 }
 
-um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int32_t layer, int32_t head,
+um_kv_tile um_kv_find(const um_dev *dev, const um_kv *kv, um_thread *t, int copy, int32_t layer, int32_t head,
                       const int32_t *page, int32_t tile, int32_t lo, int32_t hi, bool whole) {
     const int32_t page_size = kv->shape.page_size;
     const um_dtype type = kv->shape.type;
     const bool is_unit = page_size % UM_PANEL == 0;
     const bool needs_no_zeros = whole ? lo == 0 && hi == UM_PANEL : lo % 2 == 0 && hi % 2 == 0;
+    const size_t elements = um_copied_elements(dev->config.max_head_dim) * (size_t)copy;
+    unsigned char *to = (unsigned char *)t->unit + elements * sizeof(float);
     um_unit unit = is_unit ? um_kv_unit(kv, layer, head, um_slot_of(page, page_size, tile))
-                           : collect(kv, t, layer, head, page, tile, lo, hi);
+                           : collect(kv, to, layer, head, page, tile, lo, hi);
     um_kv_tile found = {unit.key, unit.value, kv->value_panel_bytes, NULL, NULL};
-    if (type == UM_F8) found = widen(kv, t, dev->k, unit, lo, hi);
+    if (type == UM_F8)
+        found = widen(kv, (uint32_t *)t->wide + elements / 2, t->scale + copy * UM_PANEL, dev->k, unit, lo, hi);
     if (!is_unit || needs_no_zeros || type == UM_F32) return found;
-    trim_values(kv, (const uint32_t *)found.value, lo, hi, (uint32_t *)t->unit);
-    found.value = (const unsigned char *)t->unit;
+    trim_values(kv, (const uint32_t *)found.value, lo, hi, (uint32_t *)to);
+    found.value = to;
     return found;
 }

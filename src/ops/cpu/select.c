@@ -49,7 +49,7 @@ static void score_tile(const select_job *j, um_thread *t, int32_t kv_head, int32
     const int32_t *vis = j->dev->key;
     float *score = j->dev->score + list_at(j, kv_head), *s = t->acc;
     int32_t tile = vis[begin] / UM_PANEL * UM_PANEL;
-    um_kv_tile keys = um_kv_find(j->dev, j->kv, t, j->a->layer, kv_head, j->span->page, tile, vis[begin] - tile,
+    um_kv_tile keys = um_kv_find(j->dev, j->kv, t, 0, j->a->layer, kv_head, j->span->page, tile, vis[begin] - tile,
                                  vis[end - 1] + 1 - tile, false);
     um_query_products(j->p, t, keys.key, j->a->head_dim, 0, n, s);
     for (int i = 0; keys.key_scale && i < n * UM_PANEL; i++) s[i] *= keys.key_scale[i % UM_PANEL];
