@@ -272,6 +272,15 @@ int um_utf8_width(uint32_t cp);
 /* A counter-based generator: a value is a pure function of a key and a counter, so scheduling, preemption and resuming
  * can't change it. um_rng_key mixes the parts of a key: seed, position, number of the pass within its block, use. */
 uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t use);
+/* The constants of um_rng_u64, for vector code that computes the same numbers. */
+#define UM_RNG_STEP UINT64_C(0x9E3779B97F4A7C15) /* 2^64 divided by the golden ratio, odd: steps visit every state */
+#define UM_RNG_MUL1 UINT64_C(0xBF58476D1CE4E5B9)
+#define UM_RNG_MUL2 UINT64_C(0x94D049BB133111EB)
+static inline uint64_t um_rng_mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * UM_RNG_MUL1;
+    z = (z ^ (z >> 27)) * UM_RNG_MUL2;
+    return z ^ (z >> 31);
+}
 uint64_t um_rng_u64(uint64_t key, uint64_t counter);
 double um_rng_uniform(uint64_t key, uint64_t counter); /* (0, 1), both ends excluded */
 /* Returns standard Gumbel noise in fp32: -ln(-ln u). */

@@ -10,15 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#define GOLDEN UINT64_C(0x9E3779B97F4A7C15) /* 2^64 divided by the golden ratio, odd: steps visit every state */
-
-static uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
-uint64_t um_rng_u64(uint64_t key, uint64_t counter) { return mix(key + GOLDEN * (counter + 1)); }
+uint64_t um_rng_u64(uint64_t key, uint64_t counter) { return um_rng_mix(key + UM_RNG_STEP * (counter + 1)); }
 
 /* Mixes in the parts one after another, so that (1, 2) and (2, 1) give different keys. */
 uint64_t um_rng_key(uint64_t seed, uint64_t position, uint64_t count, uint64_t use) {
@@ -42,7 +34,7 @@ int64_t um_rng_seed(void) {
     if (getentropy(&v, sizeof v) != 0) {
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
-        v = mix((uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
+        v = um_rng_mix((uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
     }
     return (int64_t)(v >> 11);
 }

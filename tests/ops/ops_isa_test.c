@@ -119,6 +119,35 @@ static void every_8_bit_code_is_widened_exactly(void **state) {
     um_cpu_use_isa(NULL);
 }
 
+/* The bound is at most 9 % of ln 2 above -ln(1 - u), which is close to the noise when that is large. */
+static void check_bounds(const um_kernels *k, const float *z, float temperature, uint64_t key) {
+    float bound[LOGITS];
+    k->noise_bounds(z, LOGITS, temperature, key, 77, bound);
+    for (int i = 0; i < LOGITS; i++) {
+        const uint64_t counter = 77 + (uint64_t)i;
+        const double score = (double)(z[i] / temperature), rest = 1 - um_rng_uniform(key, counter);
+        assert_true((double)bound[i] >= score + (double)um_rng_gumbel(key, counter) - 1e-3);
+        assert_true((double)bound[i] <= score - log(rest) + 0.09 * 0.6932 + 1e-3);
+    }
+    for (int i = 0; i < LOGITS; i += UM_PANEL) {
+        const uint32_t mask = k->mask_from(bound + i, bound[i + 5]);
+        for (int b = 0; b < UM_PANEL; b++) assert_int_equal(mask >> b & 1, bound[i + b] >= bound[i + 5]);
+    }
+}
+
+static void bounds_of_noise_hold_and_are_close(void **state) {
+    (void)state;
+    float *z = random_floats(LOGITS);
+    for (const char *const *isa = um_cpu_isas(); *isa; isa++) {
+        const um_kernels *k = NULL;
+        um_cpu_use_isa(*isa);
+        assert_int_equal(um_kernels_choose(&k, NULL), UM_OK);
+        for (uint64_t key = 0; key < 2000; key++) check_bounds(k, z, 0.5f, um_rng_u64(1, key));
+    }
+    um_cpu_use_isa(NULL);
+    um_free(z);
+}
+
 /* ---- The matrix unit --------------------------------------------------------------------------------------------- */
 
 enum { IN = 333, OUT = 70, TOKENS = 45 };
@@ -213,6 +242,7 @@ int main(void) {
         cmocka_unit_test(unknown_instruction_set_is_refused_with_those_there_are),
         cmocka_unit_test(logits_equal_to_a_bound_are_kept),
         cmocka_unit_test(every_8_bit_code_is_widened_exactly),
+        cmocka_unit_test(bounds_of_noise_hold_and_are_close),
         cmocka_unit_test(matrix_unit_leaves_float32_as_it_is),
         cmocka_unit_test(row_of_nan_does_not_reach_its_neighbours),
         cmocka_unit_test(tile_registers_are_released),

@@ -52,18 +52,6 @@ static void find_best(um_partial *p, const um_kernels *k, const um_row *r, int32
     p->second = second < 0 ? -1 : first + second;
 }
 
-/* Returns the least random number whose noise can reach `need`; 0 when every number can. UINT64_MAX means that none
- * can.
- *
- * The noise of an id is -ln(-ln u), where u consists of the leading bits of a random number. If the number starts with
- * n ones and a zero, then 1 - u >= 2^-(n + 1). Since -ln u >= 1 - u, the noise is at most (n + 1) ln 2. So the noise
- * reaches `need` only if the number starts with enough ones. */
-static uint64_t least_random(float need) {
-    float ones = (need - 1e-3f) * 1.442695f; /* the margin covers the rounding of scores */
-    if (!(ones >= 1)) return 0;
-    return ones > 53 ? UINT64_MAX : ~(UINT64_MAX >> (int)ones);
-}
-
 /* Makes the id the sampled one if its score is the largest so far. Of equal scores the highest id wins. */
 static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
     float score = z / r->how.temperature + um_rng_gumbel(r->how.key, (uint64_t)id);
@@ -75,20 +63,20 @@ static void try_draw(um_partial *p, const um_row *r, int32_t id, float z) {
 
 /* Finds the kept id of a tile with the largest score z / temperature + noise.
  *
- * The likeliest id is tried first. Most other ids can be excluded by their random numbers alone, without logarithms: a
- * number must be large enough for the best logit of its panel, and then for its own logit. */
+ * Computing noise takes two logarithms, so most ids are excluded by a bound of their noise. The id with the largest
+ * bound is tried first, because it usually wins. Then few others can have a larger score. */
 static void find_draw(um_partial *p, const um_kernels *k, const um_row *r, um_cut cut, int32_t first, const float *z) {
-    const float temperature = r->how.temperature;
+    float bound[UM_HEAD_TILE];
+    k->noise_bounds(z, UM_HEAD_TILE, r->how.temperature, r->how.key, (uint64_t)first, bound);
+    const int32_t likely = k->last_from(bound, UM_HEAD_TILE, k->max(bound, UM_HEAD_TILE));
     if (keeps(cut, p->max, p->best)) try_draw(p, r, p->best, p->max);
+    if (likely >= 0 && keeps(cut, z[likely], first + likely)) try_draw(p, r, first + likely, z[likely]);
     for (int32_t run = 0; run < UM_HEAD_TILE; run += UM_PANEL) {
-        float max = k->max(z + run, UM_PANEL);
-        uint64_t least = least_random(p->draw_score - max / temperature);
-        if (max == -INFINITY || max < cut.value || least == UINT64_MAX) continue;
-        for (int32_t i = run; i < run + UM_PANEL; i++) {
-            int32_t id = first + i;
-            if (z[i] < cut.value || z[i] == -INFINITY || !keeps(cut, z[i], id)) continue;
-            uint64_t random = um_rng_u64(r->how.key, (uint64_t)id);
-            if (random >= least && random >= least_random(p->draw_score - z[i] / temperature)) try_draw(p, r, id, z[i]);
+        /* The margin covers the rounding of scores and bounds. */
+        uint32_t mask = k->mask_from(bound + run, p->draw_score - 1e-3f - 1e-6f * fabsf(p->draw_score));
+        for (; mask; mask &= mask - 1) {
+            const int32_t i = run + __builtin_ctz(mask), id = first + i;
+            if (z[i] != -INFINITY && keeps(cut, z[i], id)) try_draw(p, r, id, z[i]);
         }
     }
 }

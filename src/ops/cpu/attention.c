@@ -355,10 +355,10 @@ static void run_split(attention_job *j, double work) {
  */
 static void choose_blocks(attention_job *j) {
     static const int sizes[] = {UM_QUERY_ROWS, UM_QUERY_ROWS / 2, UM_SPLIT_ROWS};
-    enum { BLOCKS_PER_THREAD = 4 };
+    enum { BLOCKS_PER_THREAD = 8 };
     for (size_t i = 0; i < UM_LEN(sizes); i++) {
         count_blocks(j, sizes[i]);
-        if (j->n_blocks >= BLOCKS_PER_THREAD * j->dev->n_threads) return;
+        if (j->dev->n_threads == 1 || j->n_blocks >= BLOCKS_PER_THREAD * j->dev->n_threads) return;
     }
 }
 

@@ -79,7 +79,7 @@ typedef void (*um_chain_fn)(const um_piece *piece, int n_pieces, const uint32_t 
  *                   elsewhere
  * max, sum          [n_rows] running values of the queries; max is the largest scale * s
  * shrink            [n_rows] factors for the sums that the rows accumulated with their old maximum; 1 if the maximum
- *                   did not change */
+ *                   did not change or no key was seen yet */
 typedef void (*um_softmax_fn)(float *s, size_t stride, int n_rows, float scale, int lo, const int *hi, int n_keys,
                               const float *s_scale, const float *p_scale, float *max, float *sum, float *shrink,
                               uint32_t *p);
@@ -145,6 +145,10 @@ typedef struct um_kernels {
     void (*cut_below)(const float *z, int n, float from, float *out);
     /* Copies the logits that are at least `from` in their order and returns their number. out has space for n. */
     int (*select)(const float *z, int n, float from, float *out);
+    /* bound[i] >= z[i] / temperature + um_rng_gumbel(key, counter + i), apart from rounding. */
+    void (*noise_bounds)(const float *z, int n, float temperature, uint64_t key, uint64_t counter, float *bound);
+    /* Returns a mask of the i < UM_PANEL with z[i] >= from. */
+    uint32_t (*mask_from)(const float *z, float from);
     /* e[i] = exp((z[i] - max) * rate). */
     void (*exps)(const float *z, int n, float max, float rate, float *e);
 } um_kernels;
