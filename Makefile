@@ -166,6 +166,9 @@ $(EXAMPLES): %: %.o $(LIBRARY)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/%.o: private UM_CFLAGS += -Itests
+# Compiling takes longer than running for most tests, so they are hardly optimized. With sanitizers, gcc would then warn of
+# correct code. CFLAGS on the command line replace this.
+$(BUILD)/tests/%.o: private CFLAGS += $(if $(SAN),,-Og)
 $(BUILD)/tests/tools/%.o: private UM_CFLAGS += -Itools/checkpoints
 $(BUILD)/tests/extending/%.o: private UM_CFLAGS += -Itests/unit -Iexamples/extending
 
