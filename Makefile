@@ -246,7 +246,7 @@ arm64-programs:
 # The arguments are the slow tests.
 arm64-check: $(BUILD)/tests/ops/ops_quantize_test ## run all tests of operations for 64-bit ARM in qemu; `make check` runs the fast ones
 	@$(if $(ARM64_SKIPPED),echo '$(ARM64_SKIPPED)' >&2; exit 1,$(MAKE) arm64-programs)
-	@BUILD=$(BUILD) ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) tests/build/arm64.sh head moe kv invariance select
+	@BUILD=$(BUILD) ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) tests/build/arm64.sh parity head moe kv invariance select
 
 # ---- Generated sources -------------------------------------------------------------------------------------------- #
 
