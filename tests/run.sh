@@ -3,8 +3,8 @@
 #
 # A program prints TAP. A test of its plan that is not reported as passed has failed, so crashes and hangs count. A
 # script without TAP is one test, and its exit status is the result. The output goes to BUILD/log; that of a failed test
-# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. The last line is "N
-# passed, N failed".
+# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. The ten slowest tests
+# are listed with the CPU time of their processes. The last line is "N passed, N failed".
 set -euo pipefail
 BUILD=$1
 shift
@@ -18,6 +18,11 @@ for path in models/tiny-block models/tiny-full build/data/golden/cases examples/
     [ -e "$path" ] || { echo "$path is missing; the tests need it" >&2; exit 1; }
 done
 
+# Slow tests, the slowest first. They start before all others, so that none of them ends alone.
+slow='server/batches cli/gguf server/faults cli/bench_serve build/arm64 cli/accuracy server/apis soak/lm_eval web/page
+golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server golden/oracle
+engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
+
 # "build/tests/unit/base_json_test" -> "unit/base_json"
 label() {
     local name=${1##*tests/}
@@ -25,20 +30,29 @@ label() {
     echo "${name%.sh}"
 }
 
-run_one() {
-    local name rc=0 start=$EPOCHREALTIME
-    name=$(label "$1")
-    mkdir -p "$LOG/$(dirname "$name")"
-    timeout "$LIMIT_SECONDS" "$1" > "$LOG/$name.out" 2> "$LOG/$name.err" < /dev/null || rc=$?
-    echo "$rc $(awk "BEGIN { print $EPOCHREALTIME - $start }")" > "$LOG/$name.end"
+# Prints the tests in the order in which they start.
+in_order() {
+    local test
+    for test in "$@"; do echo "$(label "$test") $test"; done |
+        awk -v slow="$slow" 'BEGIN { for (n = split(slow, name); n; n--) rank[name[n]] = n }
+                             { print $1 in rank ? rank[$1] : 1000, $2 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2-
 }
 
-# Runs the tests, JOBS at a time, each in the background.
+run_one() {
+    local name rc=0 TIMEFORMAT='%R %U %S'
+    name=$(label "$1")
+    mkdir -p "$LOG/$(dirname "$name")"
+    { time timeout "$LIMIT_SECONDS" "$1" > "$LOG/$name.out" 2> "$LOG/$name.err" < /dev/null; } 2> "$LOG/$name.time" || rc=$?
+    echo "$rc $(tail -n 1 "$LOG/$name.time")" > "$LOG/$name.end"
+}
+
+# Runs the tests, JOBS at a time, each in the background. By default this is one more than there are processors, because
+# some tests mainly wait.
 run_all() {
     local running=0 test
     for test in "$@"; do
         run_one "$test" &
-        if [ $((++running)) -ge "${JOBS:-$(nproc)}" ]; then
+        if [ $((++running)) -ge "${JOBS:-$(($(nproc) + 1))}" ]; then
             wait -n
             running=$((running - 1))
         fi
@@ -61,12 +75,13 @@ count() {
 
 rm -rf "$LOG"
 mkdir -p "$LOG"
-run_all "$@"
+run_all $(in_order "$@")
 
 total_passed=0 total_failed=0 total_skipped=0
 for test in "$@"; do
     name=$(label "$test")
-    read -r rc seconds < "$LOG/$name.end"
+    read -r rc seconds user system < "$LOG/$name.end"
+    awk "BEGIN { print $user + $system }" | xargs echo "$seconds $name" >> "$LOG/times"
     count "$LOG/$name.out" "$rc"
     failed=$((planned - passed - skipped))
     total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed))
@@ -79,6 +94,8 @@ for test in "$@"; do
         tail -n 60 "$LOG/$name.err" | sed 's/^/       /'
     fi
 done
+echo "the slowest:"
+sort -rn "$LOG/times" | awk 'NR <= 10 { printf "       %-40s %8.2f s, %.2f s of CPU time\n", $2, $1, $3 }'
 [ $total_skipped = 0 ] || echo "$total_skipped skipped: this machine cannot run them"
 echo "$total_passed passed, $total_failed failed"
 [ $total_failed = 0 ]
