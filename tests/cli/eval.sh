@@ -64,7 +64,7 @@ cmp "$dir/one" "$dir/again" || fail 'a second run gives other numbers'
 expect 0 --model $golden --raw --data "$dir/all.jsonl" --likelihood 3 --limit 5 --quantization q4 --output "$dir/q4"
 has 'perplexity '
 has '5 of 5 tokens in '
-head -5 "$dir/one" | cmp -s - "$dir/q4" && fail 'q4 gives the numbers of the weights'
+! head -5 "$dir/one" | cmp -s - "$dir/q4" || fail 'q4 gives the numbers of the weights'
 
 # Blocks have four tokens and begin at position 0: the answers are in one block and in three.
 echo '{"id": 1, "kind": "k", "prompt": "t1 t2 t3 t4", "answer": "t5 t6"}' > "$dir/two.jsonl"
