@@ -69,7 +69,8 @@ typedef struct gguf_list {
 
 static gguf_list list_gguf(const char *dir) {
     gguf_list l = {0};
-    l.n = UM_MAX(scandir(dir, &l.entry, is_gguf_entry, alphasort), 0);
+    const int n = scandir(dir, &l.entry, is_gguf_entry, alphasort);
+    l.n = UM_MAX(n, 0);
     return l;
 }
 
