@@ -33,7 +33,8 @@ static const um_option options[] = {
     {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
      "use the prompts as plain text, without the chat template"},
     {"likelihood", NULL, UM_OPT_INT, E(likelihood), 0, 10000, NULL, "0", NULL, "N", "Evaluation",
-     "ask nothing: estimate the likelihood of the known answers, with N passes for each block of an answer; 0 asks"},
+     "ask nothing: estimate the likelihood of the known answers, with N passes for each block of an answer; 0 asks the "
+     "questions"},
     {"output", NULL, UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
      "file for the answers and whether they are right, one JSON object per line"},
     {"show_failures", NULL, UM_OPT_INT, E(show_failures), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
