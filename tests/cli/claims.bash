@@ -26,7 +26,7 @@ bytes_of() {
 claims_begin() { claims_helpers=" $(compgen -A function | xargs) "; }
 
 claims_all() {
-    local name file status n=0 failed=0
+    local name file status start n=0 failed=0
     for name in $(compgen -A function); do
         [[ $claims_helpers != *" $name "* ]] || continue
         n=$((n + 1))
@@ -36,11 +36,12 @@ claims_all() {
         done
         # Must not be part of a condition: bash would ignore -e inside the claim, and only its last command would count.
         set +e
+        start=${EPOCHREALTIME/./}
         (set -e && "$name") > "$work/claim.log" 2>&1
         status=$?
         set -e
         if [ $status = 0 ]; then
-            echo "ok $n - $name"
+            echo "ok $n - $name # $(((${EPOCHREALTIME/./} - start) / 1000)) ms"
         elif [ $status = 77 ]; then
             echo "not ok $n # SKIP $name: $(tail -n 1 "$work/claim.log")"
         else

@@ -12,7 +12,7 @@ lines() {
         body: ({messages: [{role: "user", content: "What is \(.) plus 3?"}], max_tokens: 24, temperature: 0} + $more)}'
 }
 # Slow lines take one pass for each token.
-slow='{"accept_threshold": 1, "ignore_eos": true}'
+slow='{"accept_threshold": 1, "ignore_eos": true, "max_tokens": 12}'
 # Makes every third line so long that a reader thread parses it.
 some_long() { jq -c 'if .custom_id[1:] | tonumber % 3 == 1 then .body.user = "x" * 3000 else . end'; }
 # upload PATH OPTION...: uploads a file as form data, with these options of curl. Sets file to its id.
@@ -345,7 +345,7 @@ a_cancelled_batch_keeps_its_answers() {
     [ "$status" = 200 ]
 }
 abort_all_does_not_abort_a_batch() {
-    lines 100 "$slow" > "$work/in.jsonl"
+    lines 24 "$slow" > "$work/in.jsonl"
     upload "$work/in.jsonl"
     create
     wait_until '.request_counts.completed > 0'
@@ -354,7 +354,7 @@ abort_all_does_not_abort_a_batch() {
         [ "$(member aborted)" = 0 ]
     done
     fetch
-    each_once 100
+    each_once 24
     jq -es 'all(.response.body.choices[0].finish_reason == "length")' "$work/out"
 }
 remaining_lines_of_an_expired_batch_are_errors() {
@@ -373,7 +373,7 @@ remaining_lines_of_an_expired_batch_are_errors() {
 # Kills the server twice while it answers a batch.
 a_killed_server_continues_its_batch() {
     local before=0 now
-    lines 120 "$slow" | some_long > "$work/in.jsonl"
+    lines 27 "$slow" | some_long > "$work/in.jsonl"
     serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
     upload "$work/in.jsonl"
     create
@@ -387,15 +387,15 @@ a_killed_server_continues_its_batch() {
         before=$(member request_counts.completed)
     done
     fetch
-    each_once 120
+    each_once 27
     get_batch
-    [ "$(jq -c .request_counts "$work/body")" = '{"total":120,"completed":120,"failed":0}' ]
+    [ "$(jq -c .request_counts "$work/body")" = '{"total":27,"completed":27,"failed":0}' ]
     stop_server
     [ "$rc" = 0 ]
 }
 an_incomplete_last_line_is_answered_again() {
-    lines 120 "$slow" > "$work/in.jsonl"
-    serve --in-process --state-dir "$work/state" --no-access-log
+    lines 24 "$slow" > "$work/in.jsonl"
+    serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
     upload "$work/in.jsonl"
     create
     wait_until '.request_counts.completed > 3'
@@ -404,15 +404,15 @@ an_incomplete_last_line_is_answered_again() {
     answers=$work/state/batches/$batch.out
     [ -s "$answers" ]
     truncate -s -7 "$answers"
-    serve --in-process --state-dir "$work/state" --no-access-log
+    serve --in-process --state-dir "$work/state" --no-access-log --batch-concurrency 3
     fetch
-    each_once 120
+    each_once 24
     stop_server
 }
 # Stops the server with SIGTERM while lines run. The worker is stopped, so that they can't finish before.
 running_lines_are_answered_after_a_restart() {
     local dir=$work/stopped worker n=0
-    lines 60 "$slow" | some_long > "$work/in.jsonl"
+    lines 24 "$slow" | some_long > "$work/in.jsonl"
     serve --state-dir "$dir" --no-access-log --batch-concurrency 4
     upload "$work/in.jsonl"
     create
@@ -427,17 +427,17 @@ running_lines_are_answered_after_a_restart() {
         wait $pid || rc=$?
         [ "$rc" = 0 ]
         cp "$dir/batches/$batch.out" "$work/before"
-        jq -es 'length > 0 and length < 60 and all(.response.status_code == 200)' "$work/before"
+        jq -es 'length > 0 and length < 24 and all(.response.status_code == 200)' "$work/before"
         [ ! -s "$dir/batches/$batch.err" ]
         n=$(wc -l < "$work/before")
         serve --state-dir "$dir" --no-access-log --batch-concurrency 4
     done
     fetch
-    each_once 60
+    each_once 24
     jq -es 'all(.response.status_code == 200)' "$work/out"
     cmp -n "$(wc -c < "$work/before")" "$work/before" "$work/out"
     get_batch
-    [ "$(jq -c .request_counts "$work/body")" = '{"total":60,"completed":60,"failed":0}' ]
+    [ "$(jq -c .request_counts "$work/body")" = '{"total":24,"completed":24,"failed":0}' ]
     stop_server
     [ "$rc" = 0 ]
 }
@@ -476,7 +476,7 @@ files_that_expired_without_a_server_are_deleted_at_its_start() {
 }
 a_batch_keeps_its_input_and_sets_the_lifetime_of_its_answers() {
     local dir=$work/kept
-    lines 60 "$slow" > "$work/in.jsonl"
+    lines 16 "$slow" > "$work/in.jsonl"
     serve --in-process --state-dir "$dir" --no-access-log --batch-concurrency 2 --file-ttl 5000
     upload "$work/in.jsonl"
     create 24h ', "output_expires_after": {"anchor": "created_at", "seconds": 7200}'
@@ -490,7 +490,7 @@ a_batch_keeps_its_input_and_sets_the_lifetime_of_its_answers() {
     call "/v1/files/$file/content"
     cmp "$work/body" "$work/in.jsonl"
     fetch
-    each_once 60
+    each_once 16
     wait_until_gone "$file"
     get_batch
     [ "$(member status)" = completed ]
@@ -586,16 +586,16 @@ damaged_files_are_ignored() {
     stop_server
 }
 a_killed_worker_loses_no_line() {
-    lines 120 "$slow" > "$work/in.jsonl"
-    serve --state-dir "$work/state" --no-access-log
+    lines 24 "$slow" > "$work/in.jsonl"
+    serve --state-dir "$work/state" --no-access-log --batch-concurrency 3
     upload "$work/in.jsonl"
     create
     wait_until '.request_counts.completed > 0'
     kill -9 $(pgrep -P $pid)
     fetch
-    each_once 120
+    each_once 24
     get_batch
-    [ "$(member request_counts.completed)" = 120 ]
+    [ "$(member request_counts.completed)" = 24 ]
     stop_server
     [ "$rc" = 0 ]
 }
