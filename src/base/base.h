@@ -460,6 +460,9 @@ um_status um_json_parse_exact(struct json_t **out, const char *text, size_t len,
 void um_json_put_exact(const struct json_t *v, um_buf *out); /* writes these integers as digits again */
 /* Parses a request as um_json_parse_exact does. Duplicate keys in an object fail with the key as the error's param. */
 um_status um_json_parse_request(struct json_t **out, const char *text, size_t len, const char *where, um_err *err);
+/* Returns an upper bound of the memory that the values of a JSON text take, in bytes, without parsing it
+ * (json_memory.c). The text may be invalid. */
+size_t um_json_memory(um_str text);
 /* Returns the digits and sign of an integer beyond 64 bits; p is NULL when v is anything else. */
 um_str um_json_big_integer(const struct json_t *v);
 /* The um_json_get_* functions read the value of key in obj. When it is missing or null, they leave *out unchanged and

@@ -1,4 +1,6 @@
 /* unmask serve: starts an HTTP server. This file makes its configuration from the options; the server is src/server. */
+#include <malloc.h>
+
 #include "cli/cli.h"
 #include "engine/options.h"
 #include "server/server.h"
@@ -20,9 +22,14 @@ static um_status write_engine_yaml(const um_config *c, um_buf *out, um_err *err)
 /* An address or folder that can't be used is a usage error. */
 static int exit_of(const um_err *err) { return err->code == UM_EIO ? UM_EXIT_USAGE : um_exit_of(err->code); }
 
+/* Allocations of this size and above get pages of their own, which free returns to the system. Without this line glibc
+ * raises the threshold after the first free, and the memory of large bodies stays with the process. */
+#define OWN_PAGES_BYTES (128 << 10)
+
 static int serve(const um_command *self, const um_server_config *c) {
     um_server *s = NULL;
     um_err err = {0};
+    mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
     um_status st = um_cli_check_model(c->engine->model, &err);
     if (!st) st = um_log_start_writer(&err);
     if (!st) st = um_server_new(&s, c, &err);

@@ -209,6 +209,7 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     s->service.setup.config = c;
+    s->service.held = (um_held_limit){(size_t)c->max_body_memory, (size_t)c->max_bodies_memory, 0};
     s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s->service.base = event_base_new();
     s->service.metrics = um_server_metrics_new();

@@ -141,7 +141,8 @@ static void a_window_is_a_number_and_a_unit(void **state) {
 #define LINE(id) REQUEST(id, "POST", URL, "\"body\":{}")
 
 static void check(um_batch_job *b, um_idset *ids, const char *text) {
-    *b = (um_batch_job){.api = &um_api_completions};
+    static um_batch_store limits = {.line_memory = 4096};
+    *b = (um_batch_job){.store = &limits, .api = &um_api_completions};
     *ids = (um_idset){0};
     put(input, text);
     um_batch_check(b, input, ids);
@@ -175,6 +176,8 @@ static void an_invalid_line_is_reported_with_its_number(void **state) {
         {REQUEST("a", "GET", URL, "\"body\":{}"), "invalid_method", 1},
         {REQUEST("a", "POST", "/v1/chat/completions", "\"body\":{}"), "mismatched_endpoint", 1},
         {REQUEST("a", "POST", URL, "\"body\":[]"), "invalid_body", 1},
+        {REQUEST("a", "POST", URL, "\"body\":{\"prompt\":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}"),
+         "invalid_json_line", 1},
         {REQUEST("a", "POST", URL, "\"body\":{},\"extra\":1"), "unknown_parameter", 1},
     };
     for (size_t i = 0; i < UM_LEN(bad); i++) {

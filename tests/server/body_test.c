@@ -101,6 +101,8 @@ static void unknown_fields_are_refused_with_the_nearest_name(void **state) {
 
 static void values_of_another_type_or_out_of_range_are_refused(void **state) {
     (void)state;
+    char long_stop[1100];
+    snprintf(long_stop, sizeof long_stop, "{\"prompt\": \"x\", \"stop\": \"%01025d\"}", 0);
     refuse("{\"prompt\": \"x\", \"max_tokens\": \"12\"}", UM_EINVAL, "max_tokens", "expected an integer");
     refuse("{\"prompt\": \"x\", \"max_completion_tokens\": 0}", UM_ERANGE, "max_completion_tokens", "outside");
     refuse("{\"prompt\": \"x\", \"top\": 1.5}", UM_EINVAL, "top", "integer");
@@ -113,6 +115,7 @@ static void values_of_another_type_or_out_of_range_are_refused(void **state) {
     refuse("{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", UM_EINVAL, "logit_bias", "not a token id");
     refuse("{\"prompt\": \"x\", \"stop_token_ids\": [-1]}", UM_ERANGE, "stop_token_ids", "not a token id");
     refuse("{\"prompt\": \"x\", \"stop\": [\"a\", \"\"]}", UM_EINVAL, "stop", "stop string 1 is empty");
+    refuse(long_stop, UM_ERANGE, "stop", "stop string 0 has 1025 bytes, at most 1024");
     refuse("{\"prompt\": \"x\", \"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\","
            "\"3\",\"4\",\"5\",\"6\",\"7\"]}",
            UM_ERANGE, "stop", "at most 16");

@@ -357,6 +357,61 @@ static void concurrent_bodies_get_their_own_responses(void **state) {
     }
 }
 
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* Returns a request whose values take more than `mebibytes` of memory: many empty objects. */
+static um_buf many_values(int mebibytes) {
+    um_buf b = {0};
+    um_buf_puts(&b, "{\"prompt\":[{}");
+    while (um_json_memory((um_str){b.data, b.len}) < (size_t)mebibytes << 20)
+        for (int i = 0; i < 1000; i++) um_buf_puts(&b, ",{}");
+    um_buf_puts(&b, "]}");
+    return b;
+}
+
+static void a_body_of_too_many_values_gets_413(void **state) {
+    (void)state;
+    answer a;
+    um_buf body = many_values(8);
+    server->service.held.one = 7 << 20;
+    post(&a, TEXT, &body);
+    PUMP_UNTIL(a.done);
+    assert_int_equal(a.status, 413);
+    assert_non_null(strstr(a.body.data, "--max-body-memory"));
+    free_answer(&a);
+    server->service.held.one = 9 << 20;
+    post(&a, TEXT, &body);
+    PUMP_UNTIL(a.done && n_open() == 0);
+    assert_int_equal(a.status, 400); /* it was parsed: a prompt can't be an object */
+    assert_int_equal(server->service.held.used, 0);
+    free_answer(&a);
+    um_buf_free(&body);
+}
+
+/* A running generation holds the memory of its body. */
+static void bodies_beyond_the_memory_of_all_get_503(void **state) {
+    (void)state;
+    answer running, refused, next;
+    um_buf body = body_of("", 256);
+    server->service.held.all = um_json_memory((um_str){body.data, body.len}) + 100;
+    post(&running, TEXT, &body);
+    PUMP_UNTIL(n_script == 1);
+    assert_int_equal(server->service.held.used, server->service.held.all - 100);
+    post(&refused, TEXT, &body);
+    PUMP_UNTIL(refused.done);
+    assert_int_equal(refused.status, 503);
+    assert_non_null(strstr(refused.body.data, "--max-bodies-memory"));
+    send_event(0, "one", true);
+    PUMP_UNTIL(running.done && server->service.held.used == 0);
+    post(&next, TEXT, &body);
+    PUMP_UNTIL(n_script == 2);
+    send_event(1, "two", true);
+    PUMP_UNTIL(next.done);
+    assert_int_equal(next.status, 200);
+    free_answer(&running), free_answer(&refused), free_answer(&next);
+    um_buf_free(&body);
+}
+
 /* ---- Small objects ----------------------------------------------------------------------------------------------- */
 
 static void bodies_parsed_on_the_loop_have_a_size_limit(void **state) {
@@ -384,6 +439,8 @@ int main(void) {
         CLAIM(errors_in_large_bodies_are_reported),
         CLAIM(bodies_beyond_the_queue_limit_get_429),
         CLAIM(concurrent_bodies_get_their_own_responses),
+        CLAIM(a_body_of_too_many_values_gets_413),
+        CLAIM(bodies_beyond_the_memory_of_all_get_503),
         CLAIM(bodies_parsed_on_the_loop_have_a_size_limit),
     };
     return cmocka_run_group_tests_name("server_intake", tests, NULL, NULL);

@@ -254,6 +254,45 @@ bodies_beyond_the_limit_are_413() {
     error_is 413 invalid_request_error
     stop_server
 }
+# Prints the resident memory of the server in kB.
+resident() { sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$pid/status"; }
+# Sends $work/many to several endpoints at the same time.
+send_many() {
+    local path
+    for path in /v1/chat/completions /v1/completions /tokenize /apply-template; do
+        for _ in 1 2; do
+            curl -sS -m 60 -o /dev/null -H 'Content-Type: application/json' --data-binary "@$work/many" \
+                "$url$path" &
+        done
+    done
+    wait $(jobs -p | grep -vx $pid)
+}
+# Bodies with 2 million objects are refused: each would take 480 MB or more. Those with 200,000 are parsed.
+bodies_of_many_values_leave_no_memory_behind() {
+    local before n
+    [ -z "${SAN:-}" ] || skip "a sanitizer keeps freed memory"
+    serve --no-access-log
+    before=$(resident)
+    for n in 2000000 200000; do
+        awk -v n=$n 'BEGIN { printf "{\"messages\": [{}"; while (n--) printf ",{}"; printf "]}" }' > "$work/many"
+        send_many
+        call /v1/completions -H 'Content-Type: application/json' --data-binary "@$work/many"
+        if [ $n = 2000000 ]; then
+            error_is 413 invalid_request_error
+            member error.message | grep -q -- --max-body-memory
+        else
+            error_is 400 invalid_request_error
+        fi
+        # The memory of a body is freed after its response.
+        for _ in $(seq 100); do
+            [ $(($(resident) - before)) -ge 20000 ] || break
+            sleep 0.1
+        done
+        echo "before: $before kB, after: $(resident) kB, $(grep VmHWM "/proc/$pid/status")"
+        [ $(($(resident) - before)) -lt 20000 ]
+    done
+    stop_server
+}
 functions_of_workers_are_called_by_name() {
     post '/call/echo?worker=0' '{"text": "grün", "n": 12345678901234567890}'
     [ "$status" = 200 ]

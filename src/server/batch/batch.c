@@ -57,6 +57,7 @@ um_status um_batch_store_new(um_batch_store **out, um_service *s, const um_api *
     store->apis = apis;
     store->dir = um_strdup(s->setup.config->state_dir);
     store->file_ttl = s->setup.config->file_ttl;
+    store->line_memory = (size_t)s->setup.config->max_body_memory;
     store->lock = -1;
     store->timer = evtimer_new(s->base, on_timer, store);
     um_status st = open_store(store, err);

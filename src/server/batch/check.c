@@ -58,14 +58,23 @@ static bool check_request(const um_api *a, const json_t *root, um_batch_line *ou
     return true;
 }
 
-bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *error) {
+/* Few lines are parsed at a time, so the limit for a single body is enough. */
+static bool check_memory(const um_batch_job *b, um_str text, um_batch_error *error) {
+    size_t most = b->store->line_memory;
+    if (um_json_memory(text) <= most) return true;
+    return set_error(error, "invalid_json_line", "",
+                     "the JSON values of the line would take more than %.1f MiB of memory", (double)most / (1 << 20));
+}
+
+bool um_batch_line_read(const um_batch_job *b, um_str text, um_batch_line *out, um_batch_error *error) {
     um_err err = {0};
     *out = (um_batch_line){0};
+    if (!check_memory(b, text, error)) return false;
     if (um_json_parse_request(&out->root, text.p, text.n, "the line", &err))
         return set_error(error, "invalid_json_line", err.param, "%s", err.msg);
     if (!json_is_object(out->root)) return set_error(error, "invalid_json_line", "", "expected a JSON object");
     return check_members(out->root, error) && check_id(out->root, out, error) &&
-           check_request(a, out->root, out, error);
+           check_request(b->api, out->root, out, error);
 }
 
 /* ---- The whole input --------------------------------------------------------------------------------------------- */
@@ -73,7 +82,7 @@ bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_bat
 static void take_line(um_batch_job *b, um_str text, int64_t number, um_idset *ids) {
     um_batch_line line;
     um_batch_error error;
-    if (um_batch_line_read(b->api, text, &line, &error)) {
+    if (um_batch_line_read(b, text, &line, &error)) {
         const um_idset_entry *first = um_idset_find(ids, line.custom_id);
         if (first)
             um_batch_job_add_error(b, number, "duplicate_custom_id", "custom_id",

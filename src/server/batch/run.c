@@ -395,7 +395,7 @@ static um_status encode_line(void *arg, um_err *err) {
     line *l = arg;
     const um_batch_job *b = l->run->batch;
     um_batch_error unused; /* the line was valid before */
-    if (!l->parsed.root) um_batch_line_read(b->api, (um_str){l->text, l->n_text}, &l->parsed, &unused);
+    if (!l->parsed.root) um_batch_line_read(b, (um_str){l->text, l->n_text}, &l->parsed, &unused);
     json_t *body = json_incref(l->parsed.body);
     json_decref(l->parsed.root);
     l->parsed = (um_batch_line){0};
@@ -453,7 +453,7 @@ static um_status read_line(void *arg, um_err *err) {
     (void)err;
     while (res->got == UM_LINES_AGAIN) res->got = um_lines_next(&r->in, true, &res->text, &res->read_error);
     if (res->got != UM_LINES_LINE) return UM_OK;
-    res->is_request = um_batch_line_read(r->batch->api, res->text, &res->parsed, &res->error);
+    res->is_request = um_batch_line_read(r->batch, res->text, &res->parsed, &res->error);
     res->copy = res->is_request ? um_strndup(res->text.p, res->text.n) : NULL;
     return UM_OK;
 }

@@ -157,9 +157,9 @@ typedef struct um_batch_line {
 } um_batch_line;
 /* Returns the first member of an object that is not in `known`, or NULL. NULL ends the list. */
 const char *um_unknown_member(const struct json_t *o, const char *const *known);
-/* Parses and checks a line. On failure fills `error`, except its line number. Any thread. The caller calls
+/* Parses and checks a line of a batch. On failure fills `error`, except its line number. Any thread. The caller calls
  * json_decref(out->root), also on failure. */
-bool um_batch_line_read(const um_api *a, um_str text, um_batch_line *out, um_batch_error *error);
+bool um_batch_line_read(const um_batch_job *b, um_str text, um_batch_line *out, um_batch_error *error);
 /* Checks the whole input: sets b->total, adds errors to b, and adds the custom_id of each valid line to `ids`. Runs on
  * the disk's thread. */
 void um_batch_check(um_batch_job *b, const char *path, um_idset *ids);
@@ -193,6 +193,7 @@ struct um_batch_store {
     const um_api *const *apis; /* APIs that batches may use; NULL ends the list */
     char *dir;
     int64_t file_ttl;    /* seconds until a file without a requested lifetime expires; 0: never */
+    size_t line_memory;  /* limit of the memory of a line's JSON values */
     int lock;            /* descriptor of the lock file */
     um_work_queue *disk; /* one thread, which writes files and records */
     /* One thread, which parses and encodes long lines. Clients' bodies are parsed on other threads (service->readers)

@@ -260,5 +260,6 @@ void um_body_free(um_body *b) {
     for (size_t i = 0; b->own && i < b->n_prompts; i++) um_body_free(&b->own[i]);
     json_decref(b->root);
     um_arena_free(&b->arena);
+    um_held_unref(b->held);
     *b = (um_body){0};
 }

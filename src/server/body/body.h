@@ -7,6 +7,7 @@
 #ifndef UM_BODY_H
 #define UM_BODY_H
 
+#include "server/body/held.h"
 #include "server/body/setup.h"
 #include "server/link/wire.h"
 
@@ -60,15 +61,17 @@ typedef struct um_prompt {
 
 enum { UM_STREAM_BLOCK_APPEND, UM_STREAM_DENOISE, UM_STREAM_MIXED };
 enum { UM_TOOLS_AUTO, UM_TOOLS_NONE, UM_TOOLS_REQUIRED, UM_TOOLS_NAMED };
-#define UM_STOPS_MAX   16
-#define UM_PROMPTS_MAX 1024
+#define UM_STOPS_MAX      16
+#define UM_STOP_BYTES_MAX 1024
+#define UM_PROMPTS_MAX    1024
 
 struct um_body {
     const um_setup *setup;
     um_capacity capacity;
     struct json_t *root;
-    size_t bytes; /* size of the JSON text; 0: unknown */
-    double since; /* um_now() when the JSON text was complete; 0: the timeout starts with the generation */
+    size_t bytes;  /* size of the JSON text; 0: unknown */
+    um_held *held; /* the memory of root, or NULL */
+    double since;  /* um_now() when the JSON text was complete; 0: the timeout starts with the generation */
     const um_field_set *const *sets;
     um_arena arena;    /* memory of the fields below, unless they point into root */
     um_prompt *prompt; /* [n_prompts] */

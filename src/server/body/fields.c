@@ -72,6 +72,9 @@ static um_status take_stop(um_body *b, const json_t *v, um_err *err) {
         snprintf(what, sizeof what, "stop string %zu", i);
         st = um_json_take_text(one ? v : json_array_get(v, i), what, &text, err);
         if (!st && !*text) st = um_fail(err, UM_EINVAL, "stop string %zu is empty", i);
+        if (!st && strlen(text) > UM_STOP_BYTES_MAX)
+            st = um_fail(err, UM_ERANGE, "stop string %zu has %zu bytes, at most %d", i, strlen(text),
+                         UM_STOP_BYTES_MAX);
         stop[i] = um_str_of(text);
     }
     b->generate.stop = stop;

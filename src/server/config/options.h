@@ -25,6 +25,7 @@ typedef struct um_server_config {
     int32_t max_queue;             /* limit of the unfinished generations; 0: no limit */
     float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
     int64_t max_body_bytes;
+    int64_t max_body_memory, max_bodies_memory; /* limits of the parsed values of one body, and of all, in bytes */
     int32_t max_connections;
     float keep_alive;     /* seconds that an idle connection stays open */
     float shutdown_grace; /* seconds that running requests get at a shutdown */
@@ -49,7 +50,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 36
+#define UM_SERVER_OPTIONS 38
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

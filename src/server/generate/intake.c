@@ -19,6 +19,7 @@ static void intake_free(void *arg) {
     um_buf_free(&r->bytes);
     um_buf_free(&r->out);
     um_buf_free(&r->aborted);
+    um_held_unref(r->held);
     um_free(r);
 }
 
@@ -27,7 +28,10 @@ static void release(um_intake *r) { um_release(r->service, r->bytes.len, intake_
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 static um_status parse(um_intake *r, um_err *err) {
-    um_status st = um_json_parse_request(&r->root, r->bytes.data, r->bytes.len, "body", err);
+    um_str text = {r->bytes.data, r->bytes.len};
+    um_status st = um_held_new(&r->held, &r->service->held, text, err);
+    if (st) r->refused = st == UM_ELIMIT ? 413 : 503;
+    if (!st) st = um_json_parse_request(&r->root, text.p, text.n, "body", err);
     if (st || json_is_object(r->root)) return st;
     return um_fail(err, UM_EINVAL, "expected a JSON object, found another JSON value");
 }
@@ -35,6 +39,7 @@ static um_status parse(um_intake *r, um_err *err) {
 um_status um_intake_read_body(um_intake *r, const um_api *api, json_t *root, um_body *body, um_err *err) {
     um_status st = um_api_read(api, &r->service->setup, &r->capacity, root, body, err);
     body->bytes = r->bytes.len;
+    body->held = um_held_ref(r->held);
     body->since = r->since;
     return st;
 }
@@ -60,7 +65,9 @@ static const char *error_code(const um_intake *r) {
 
 static void respond(um_intake *r, um_status s, const um_err *err) {
     if (!s) r->handler->respond(r);
-    else um_reply_error(r->x, um_http_status_of(s), *err->param ? err->param : NULL, error_code(r), "%s", err->msg);
+    else
+        um_reply_error(r->x, r->refused ? r->refused : um_http_status_of(s), *err->param ? err->param : NULL,
+                       error_code(r), "%s", err->msg);
 }
 
 void um_intake_generate(um_intake *r) { um_generation_start(r->service, r->x, &r->body, r->api->writer); }

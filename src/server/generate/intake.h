@@ -37,6 +37,8 @@ struct um_intake {
     um_capacity capacity;
     double since; /* um_now() when the body was complete */
     um_buf bytes;
+    um_held *held;       /* the memory of `root`, or NULL */
+    int refused;         /* status of a body whose values need too much memory; 0: none */
     struct json_t *root; /* a JSON object; `read` may take ownership */
     const um_api *api;   /* set by `read` */
     um_body body, *bodies;

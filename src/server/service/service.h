@@ -1,6 +1,6 @@
 /* service: the state that endpoints, batches and generations share: the setup, the event loop, the worker pool, the
- * counters. It belongs to the thread of the loop, except for `setup`, which any thread may read. The server (server.c)
- * owns it. */
+ * counters. It belongs to the thread of the loop, except for `setup` and `held`, which any thread may use. The server
+ * (server.c) owns it. */
 #ifndef UM_SERVICE_H
 #define UM_SERVICE_H
 
@@ -16,6 +16,7 @@ extern "C" {
 
 typedef struct um_service {
     um_setup setup;
+    um_held_limit held; /* any thread may take from it */
     struct event_base *base;
     um_http_server *http;
     um_worker_pool *workers;
