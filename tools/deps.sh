@@ -11,6 +11,7 @@
 set -euo pipefail
 
 has() { command -v "$1" > /dev/null; }
+has_daemon() { has "$1" || [ -x "/usr/sbin/$1" ]; }
 library() { has pkg-config && pkg-config --exists "$1"; }
 header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>&1; }
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
@@ -48,6 +49,7 @@ rows() {
 		gnuplot-nox has gnuplot
 		jq has jq
 		libcmocka-dev library cmocka
+		nginx-light has_daemon nginx
 		procps has pgrep
 		python3-venv python_venv
 		xz-utils has xz
@@ -88,8 +90,11 @@ echo "installing: $packages" >&2
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages > /dev/null
-# Tests start Caddy themselves. The service of the package would take port 80.
-if [[ " $packages " = *" caddy "* ]] && [ -d /run/systemd/system ]; then $sudo systemctl disable --quiet --now caddy; fi
+# Tests start Caddy and nginx themselves. The services of the packages would take port 80.
+for package in $packages; do
+    [ -d /run/systemd/system ] || break
+    case $package in caddy | nginx-light) $sudo systemctl disable --quiet --now "${package%-light}" ;; esac
+done
 
 packages=$(missing <<< "$table" | sort -u | xargs)
 [ -z "$packages" ] || { echo "installed, but still not found: $packages" >&2; exit 1; }

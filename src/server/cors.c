@@ -1,4 +1,7 @@
-/* Cross-origin requests: browsers let a page of another origin call the server only if these headers allow it. */
+/* Cross-origin requests: browsers let a page of another origin read the server's answers only if these headers allow
+ * it. They send some requests without asking, so the server itself refuses the requests of other origins. */
+#include <strings.h>
+
 #include "server/frontend.h"
 #include "server/respond/reply.h"
 
@@ -20,12 +23,21 @@ void um_cors_allow(const um_name_list *origins, um_exchange *x) {
     um_exchange_add_header(x, "Access-Control-Expose-Headers", "x-request-id, retry-after");
 }
 
+/* Returns whether the origin "scheme://host:port" is this server. The scheme differs behind a proxy with TLS. */
+static bool is_own(const char *origin, const char *host) {
+    const char *authority = strstr(origin, "://");
+    return authority && host && strcasecmp(authority + 3, host) == 0;
+}
+
 /* A page of any site can send a form or an empty body to any server without a preflight. It can't read the response,
- * but the request would take effect. Browsers say in Sec-Fetch-Site where a request comes from. */
+ * but the request would take effect. Browsers name the page's origin for all methods but GET and HEAD, and for all
+ * requests whose response the page could read. To trustworthy addresses they also send Sec-Fetch-Site. */
 bool um_cors_is_foreign(const um_name_list *origins, um_exchange *x) {
     um_str method = um_exchange_method(x);
+    const char *origin = um_exchange_header(x, "origin");
+    if (origin) return !is_own(origin, um_exchange_header(x, "host")) && !allowed_origin(origins, x);
     if (um_str_eq(method, UM_STR("GET")) || um_str_eq(method, UM_STR("HEAD"))) return false;
-    return um_streq(um_exchange_header(x, "sec-fetch-site"), "cross-site") && !allowed_origin(origins, x);
+    return um_streq(um_exchange_header(x, "sec-fetch-site"), "cross-site");
 }
 
 /* Returns whether the text consists of header names and separators only. The text is copied into a header of the

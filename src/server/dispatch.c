@@ -1,4 +1,4 @@
-/* Checks a complete request (key, path, method, origin, state of the workers) and passes it to its endpoint. */
+/* Checks a complete request (host, origin, key, path, method, state of the workers) and passes it to its endpoint. */
 #include "server/endpoints.h"
 #include "server/frontend.h"
 #include "server/respond/access.h"
@@ -38,11 +38,14 @@ static void serve(um_server *s, um_exchange *x, const um_endpoint_match *m) {
     const um_endpoint *e = m->endpoint;
     unsigned flags = e ? e->flags : 0;
     bool basic = flags & UM_ENDPOINT_PAGE;
-    if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS"))) um_cors_preflight(&s->origins, x, m->allow);
+    if (!(flags & UM_ENDPOINT_OPEN) && !um_hosts_allow(&s->hosts, x)) um_hosts_refuse(x);
+    else if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS")))
+        um_cors_preflight(&s->origins, x, m->allow);
+    else if (um_cors_is_foreign(&s->origins, x))
+        um_reply_error(x, 403, NULL, "foreign_origin",
+                       "pages of other origins may not call this server; --cors-allow-origin lets them");
     else if (!(flags & UM_ENDPOINT_OPEN) && !um_auth_allows(&s->keys, x, basic)) um_auth_refuse(x, basic);
     else if (!e) refuse_path(x, m);
-    else if (um_cors_is_foreign(&s->origins, x))
-        um_reply_error(x, 403, NULL, NULL, "pages of other sites may not do this; --cors-allow-origin lets them");
     else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(&s->service, x)) e->handle(&s->service, x, m->id);
 }
 

@@ -1,4 +1,5 @@
-/* frontend: the server itself, and the files in the folder of server.c: dispatch, keys, origins, the metrics page. */
+/* frontend: the server itself, and the files in the folder of server.c: dispatch, keys, origins, host names, the
+ * metrics page. */
 #ifndef UM_FRONTEND_H
 #define UM_FRONTEND_H
 
@@ -21,10 +22,25 @@ void um_auth_refuse(um_exchange *x, bool basic);
 
 /* Adds the headers that let a page of the request's Origin read the response. */
 void um_cors_allow(const um_name_list *origins, um_exchange *x);
-/* Returns whether the request would change something and comes from a page of another site that is not allowed. */
+/* Returns whether the request comes from a page of another origin that is not allowed. */
 bool um_cors_is_foreign(const um_name_list *origins, um_exchange *x);
 /* Answers an OPTIONS request. allow: "GET, HEAD, OPTIONS". */
 void um_cors_preflight(const um_name_list *origins, um_exchange *x, const char *allow);
+
+/* ---- hosts.c: names of this server ------------------------------------------------------------------------------- */
+
+typedef struct um_hosts {
+    char **word; /* [n] names, in any case */
+    size_t n;
+    bool any;
+} um_hosts;
+/* Collects the names: --allowed-hosts, --host, the hosts of the origins, the name of the machine. */
+void um_hosts_init(um_hosts *h, const um_server_config *c, const um_name_list *origins);
+void um_hosts_free(um_hosts *h);
+/* Returns whether the header Host has one of the names, an IP address or a loopback name. */
+bool um_hosts_allow(const um_hosts *h, um_exchange *x);
+/* Answers 421. */
+void um_hosts_refuse(um_exchange *x);
 
 /* ---- server.c ---------------------------------------------------------------------------------------------------- */
 
@@ -33,6 +49,7 @@ struct um_server {
     struct event *sigterm, *sigint, *sighup; /* sighup is NULL if the program was started with SIGHUP ignored (nohup) */
     struct event *linger;                    /* ends the loop when the workers are gone and clients are slow to read */
     um_name_list keys, origins;
+    um_hosts hosts;
     char *root_path; /* without a slash at its end; "" */
     bool was_up, workers_gone, has_ended;
     um_err failed; /* the error that ended the server; code UM_OK if it was stopped */

@@ -215,6 +215,7 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     s->service.metrics = um_server_metrics_new();
     um_name_list_parse(&s->keys, c->api_key);
     um_name_list_parse(&s->origins, c->cors_allow_origin);
+    um_hosts_init(&s->hosts, c, &s->origins);
     name_root(s);
     um_status st =
         s->service.base ? open_all(s, err) : um_fail(err, UM_EIO, "libevent has no event loop for this system");
@@ -275,6 +276,7 @@ void um_server_free(um_server *s) {
     um_name_list_free(&s->service.setup.names);
     um_name_list_free(&s->keys);
     um_name_list_free(&s->origins);
+    um_hosts_free(&s->hosts);
     um_free(s->root_path);
     um_free(s);
 }

@@ -507,6 +507,8 @@ flush_cache_clears_the_cache_unless_requests_run() {
     post /generate "$body"
     [ "$(member meta_info.cached_tokens)" -gt 0 ]
     call /flush_cache
+    [ "$status" = 405 ]
+    post /flush_cache ''
     [ "$status" = 200 ]
     [ "$(member success)" = true ]
     post /generate "$body"
@@ -556,7 +558,7 @@ completion_gives_probabilities() {
     [ "$(jq -r '[.completion_probabilities[].token] | join("")' "$work/body")" = "$(member content)" ]
 }
 completion_can_bypass_the_prefix_cache() {
-    call /flush_cache
+    post /flush_cache ''
     post /completion "{\"prompt\": $prompt, \"n_predict\": 4}"
     post /completion "{\"prompt\": $prompt, \"n_predict\": 4}"
     [ "$(member tokens_cached)" -gt 0 ]
@@ -760,7 +762,7 @@ deleting_a_running_request_aborts_it() {
     [ "$(member error.type)" = not_found_error ]
 }
 results_expire_and_can_be_deleted() {
-    serve --in-process --result-max 2 --result-ttl 2
+    serve --in-process --result-max 2
     for _ in 1 2 3; do
         post /v1/generate '{"prompt": "a", "gen_length": 2}'
         fetch "$(member 'request_ids[0]')"
@@ -774,8 +776,12 @@ results_expire_and_can_be_deleted() {
     [ "$(member status)" = forgotten ]
     call /v1/result/2
     [ "$status" = 404 ]
+    stop_server
+    serve --in-process --result-ttl 1
+    post /v1/generate '{"prompt": "a", "gen_length": 2}'
+    [ "$(member 'request_ids[0]')" = 1 ]
     for _ in $(seq 100); do
-        call /v1/result/3
+        call /v1/result/1
         [ "$status" = 200 ] || break
         sleep 0.1
     done

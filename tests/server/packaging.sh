@@ -4,12 +4,15 @@ source tests/cli/claims.bash
 source tests/server/serve.bash
 
 source tests/gpu/gpu.bash
+PATH=$PATH:/usr/sbin # Debian's nginx
 
 # The server has a fake GPU, because a CPU has no series of devices.
 program=$UNMASK
 gpu_program gpu
 UNMASK=$work/gpu/unmask
+export $(grep '^UNMASK_ALLOWED_HOSTS=' packaging/unmask.env)
 serve --state-dir "$work/state" --device cuda
+unset UNMASK_ALLOWED_HOSTS
 UNMASK=$program
 curl -sS "$url/metrics" > "$work/metrics"
 sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" | sort > "$work/series"
@@ -108,6 +111,16 @@ shows_operators_routes_to_this_machine_alone() {
     [ "$(through_proxy --interface 127.0.0.2 -o "$work/body" -w '%{http_code}' "$proxied/v1/models")" = 200 ]
 }
 
+accepts_requests_of_its_own_page() {
+    local origin
+    for origin in "$proxied" https://evil.example; do
+        status=$(through_proxy "$proxied/v1/completions" -H "Origin: $origin" -H 'Sec-Fetch-Site: same-origin' \
+            -H 'Content-Type: application/json' -d '{"prompt": "1 + 1 =", "max_tokens": 2}' -o "$work/body" -w '%{http_code}')
+        echo "$origin: $status"
+        [ "$status" = $([ "$origin" = "$proxied" ] && echo 200 || echo 403) ]
+    done
+}
+
 claims_begin
 
 unit_has_the_form_of_a_unit() {
@@ -168,6 +181,14 @@ caddy_takes_bodies_as_long_as_the_server_does() {
 caddy_shows_operators_routes_to_this_machine_alone() {
     proxy_with caddy
     shows_operators_routes_to_this_machine_alone
+}
+caddy_accepts_requests_of_its_own_page() {
+    proxy_with caddy
+    accepts_requests_of_its_own_page
+}
+nginx_accepts_requests_of_its_own_page() {
+    proxy_with nginx
+    accepts_requests_of_its_own_page
 }
 nginx_passes_requests_with_tls() {
     proxy_with nginx

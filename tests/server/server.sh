@@ -79,6 +79,26 @@ fill_pipe() {
     return 1
 }
 
+# Prints the resident memory of the server in kB.
+resident() { sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$pid/status"; }
+
+# Sends $work/many to several endpoints at the same time.
+send_many() {
+    local path
+    for path in /v1/chat/completions /v1/completions /tokenize /apply-template; do
+        for _ in 1 2; do
+            curl -sS -m 60 -o /dev/null -H 'Content-Type: application/json' --data-binary "@$work/many" \
+                "$url$path" &
+        done
+    done
+    wait $(jobs -p | grep -vx $pid)
+}
+
+# Calls a path as the page of an origin would.
+call_from() { call "$2" -H "Origin: $1" "${@:3}"; }
+# Calls the server by a name.
+named() { call /v1/models -H "Host: $1"; }
+
 claims_begin
 
 start_says_where_it_listens_and_when_it_is_ready() {
@@ -253,19 +273,6 @@ bodies_beyond_the_limit_are_413() {
     call /call/echo -H 'Content-Type: application/json' --data-binary "@$work/long"
     error_is 413 invalid_request_error
     stop_server
-}
-# Prints the resident memory of the server in kB.
-resident() { sed -nE 's/^VmRSS:[[:space:]]*([0-9]+) kB/\1/p' "/proc/$pid/status"; }
-# Sends $work/many to several endpoints at the same time.
-send_many() {
-    local path
-    for path in /v1/chat/completions /v1/completions /tokenize /apply-template; do
-        for _ in 1 2; do
-            curl -sS -m 60 -o /dev/null -H 'Content-Type: application/json' --data-binary "@$work/many" \
-                "$url$path" &
-        done
-    done
-    wait $(jobs -p | grep -vx $pid)
 }
 # Bodies with 2 million objects are refused: each would take 480 MB or more. Those with 200,000 are parsed.
 bodies_of_many_values_leave_no_memory_behind() {
@@ -465,18 +472,56 @@ origins_that_were_named_are_allowed() {
     [ "$(header access-control-allow-origin)" = '*' ]
     stop_server
 }
-pages_of_other_sites_change_nothing() {
-    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
-    error_is 403 authentication_error
-    call /flush_cache -X POST -H 'Sec-Fetch-Site: same-origin' -H "Origin: $url"
-    [ "$status" = 200 ]
-    call /v1/models -H 'Sec-Fetch-Site: cross-site'
+pages_of_other_origins_are_refused() {
+    local origin path
+    for origin in http://evil.example null file:// "http://127.0.0.1:1" "$url.evil.example" "http://user@${url#http://}"; do
+        for path in /flush_cache /abort_request /v1/chat/completions /health_generate /v1/models /nothing; do
+            call_from "$origin" "$path" -X POST
+            error_is 403 authentication_error
+            [ "$(member error.code)" = foreign_origin ]
+            call_from "$origin" "$path"
+            [ "$status" = 403 ]
+        done
+    done
+    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site'
+    [ "$status" = 403 ]
+    for origin in "$url" "https://${url#http://}"; do
+        call_from "$origin" /flush_cache -X POST -H 'Sec-Fetch-Site: same-origin'
+        [ "$status" = 200 ]
+    done
+    call / -H 'Sec-Fetch-Site: cross-site' # a link
     [ "$status" = 200 ]
     serve --in-process --cors-allow-origin 'http://a.example'
-    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://a.example'
+    call_from http://a.example /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site'
     [ "$status" = 200 ]
-    call /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site' -H 'Origin: http://b.example'
+    call_from http://b.example /flush_cache -X POST -H 'Sec-Fetch-Site: cross-site'
     [ "$status" = 403 ]
+    stop_server
+}
+names_that_are_not_the_servers_are_refused() {
+    local name
+    serve --in-process --cors-allow-origin 'https://chat.example:8443' --allowed-hosts 'lan.test, big.lan.test'
+    for name in 127.0.0.1 10.1.2.3:80 '[::1]:8000' localhost LOCALHOST:8000 localhost. a.localhost "$(hostname)" chat.example \
+        lan.test:1234 Lan.Test. big.lan.test; do
+        named "$name"
+        [ "$status" = 200 ]
+    done
+    for name in evil.test evil.test:8000 x.lan.test lan.test.evil localhost.evil evillocalhost 1.2.3.4.evil '[::1' \
+        "$(printf 'a%.0s' $(seq 400)).localhost"; do
+        named "$name"
+        [ "$status" = 421 ] || [ "$status" = 400 ]
+    done
+    named evil.test
+    error_is 421 invalid_request_error
+    member error.message | grep -q -- --allowed-hosts
+    call /health -H 'Host: evil.test'
+    [ "$status" = 200 ]
+    call /v1/models --http1.0 -H 'Host:'
+    [ "$status" = 200 ]
+    stop_server
+    serve --in-process --allowed-hosts '*'
+    named evil.test
+    [ "$status" = 200 ]
     stop_server
 }
 prefix_of_a_proxy_is_left_on_or_taken_off() {
@@ -638,7 +683,7 @@ endpoints_that_do_the_same_ask_for_the_same_key() {
     jq -r '[.endpoints as $e | range(1; $e | length) | select($e[.].summary == "the same")
         | select($e[.].needs_key != $e[. - 1].needs_key) | $e[.].name] | join(" ")' "$work/out" > "$work/different"
     [ "$(cat "$work/different")" = '' ]
-    [ "$(jq '[.endpoints[] | select(.summary == "the same")] | length' "$work/out")" -ge 3 ]
+    [ "$(jq '[.endpoints[] | select(.summary == "the same")] | length' "$work/out")" -ge 2 ]
 }
 endpoints_are_listed_as_they_are() {
     try list endpoints

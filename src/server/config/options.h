@@ -21,6 +21,7 @@ typedef struct um_server_config {
     const char *served_model_name;
     const char *api_key;           /* one or more keys, "a,b"; NULL: requests need no key */
     const char *cors_allow_origin; /* "*", an origin, or NULL: none */
+    const char *allowed_hosts;     /* further names of the server, "a,b"; "*": any; NULL: none */
     const char *root_path;         /* path prefix that a proxy does not remove, or NULL */
     int32_t max_queue;             /* limit of the unfinished generations; 0: no limit */
     float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
@@ -50,7 +51,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 38
+#define UM_SERVER_OPTIONS 39
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus
