@@ -134,7 +134,9 @@ static void a_unified_pool_has_the_bytes_of_two_distinct_ones(void **state) {
 /* A cache of 512 GB: no product of sizes is cut to 32 bits. */
 static void large_caches_have_large_offsets(void **state) {
     (void)state;
-    um_cu_kv kv = {.shape = {.n_layers = 64,
+    static char start; /* of pools that are too large to be allocated */
+    um_cu_kv kv = {.pool = {&start},
+                   .shape = {.n_layers = 64,
                              .n_kv_heads = 32,
                              .head_dim = 128,
                              .page_size = 32,

@@ -30,6 +30,13 @@ typedef struct fixture {
     um_segment seg[2 * JOBS];
     int32_t id[TOKENS], pos[TOKENS];
     um_row row[TOKENS];
+    /* The other arrays of a pass. No request of these tests writes to them. */
+    um_edit edit[1];
+    um_top top[1];
+    um_soft soft[1];
+    int32_t soft_id[1], scratch[1];
+    float soft_w[1];
+    um_kv_select select[1];
 } fixture;
 
 static um_need need(const um_req *r) {
@@ -57,7 +64,17 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
         .e = {.config = {.max_num_reqs = max_reqs, .max_skips = 2}, .running = h->running, .free_saved = h->saved}};
     um_engine *e = &h->e;
     e->waiting_tail = &e->waiting;
-    e->space = (um_pass){.seg = h->seg, .id = h->id, .pos = h->pos, .row = h->row};
+    e->space = (um_pass){.seg = h->seg,
+                         .id = h->id,
+                         .pos = h->pos,
+                         .row = h->row,
+                         .edit = h->edit,
+                         .top = h->top,
+                         .soft = h->soft,
+                         .soft_id = h->soft_id,
+                         .soft_w = h->soft_w,
+                         .select = h->select,
+                         .scratch = h->scratch};
     e->capacity = (um_pass){.n_seg = 2 * JOBS, .n_rows = TOKENS, .n_tokens = budget, .page_size = PAGE};
     while (e->n_free_saved < max_reqs) {
         h->saved[e->n_free_saved] = e->n_free_saved;
