@@ -149,7 +149,14 @@ static um_status listen_http(um_server *s, um_err *err) {
     um_http_config_init(&http);
     http.host = c->host;
     http.port = c->port;
+    http.unix_socket = c->uds && *c->uds ? c->uds : NULL;
     http.max_connections = c->max_connections;
+    http.max_connections_per_peer = c->max_connections_per_peer;
+    http.vital_path = "/health";
+    http.head_timeout = c->head_timeout;
+    http.body_timeout = c->body_timeout;
+    http.min_body_rate = c->min_body_rate;
+    http.write_timeout = c->write_timeout;
     http.max_body_bytes = (size_t)c->max_body_bytes;
     http.idle_timeout = c->keep_alive;
     um_status st =
@@ -231,8 +238,10 @@ static void announce(const um_server *s) {
     const um_server_config *c = s->service.setup.config;
     int32_t n = um_worker_pool_size(s->service.workers);
     bool is_v6 = strchr(c->host, ':') != NULL;
-    um_log(UM_LOG_INFO, "listening at http://%s%s%s:%d", is_v6 ? "[" : "", c->host, is_v6 ? "]" : "",
-           um_server_port(s));
+    if (c->uds && *c->uds) um_log(UM_LOG_INFO, "listening at unix:%s", c->uds);
+    else
+        um_log(UM_LOG_INFO, "listening at http://%s%s%s:%d", is_v6 ? "[" : "", c->host, is_v6 ? "]" : "",
+               um_server_port(s));
     um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more",
            um_setup_model_name(&s->service.setup), n, n == 1 ? "" : "s", c->in_process ? " in this process" : "");
 }

@@ -1,7 +1,11 @@
 /* The HTTP server, tested through raw sockets. */
 #include "http_world.h"
 
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
+
+#include "server/http/internal.h"
 
 #define HOST "Host: x\r\n"
 #define BYE  "Connection: close\r\n"
@@ -110,8 +114,17 @@ static void closes_behind_the_stream_of_an_old_client(void **state) {
     has(got, "\r\n\r\none two three");
     has_not(got, "chunked");
     um_free(got);
-    got = ask(w, "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    has(got, "Content-Length: 9\r\nConnection: close\r\n");
+}
+
+static void keeps_the_connection_of_an_old_client_that_asks_for_it(void **state) {
+    world *w = (world *)*state;
+    serve(w);
+    char *got = ask(w, "GET /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /y HTTP/1.0\r\n\r\n");
+    has(got, "Content-Length: 9\r\nConnection: keep-alive\r\n");
+    has(got, "GET /y []");
+    um_free(got);
+    got = ask(w, "GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    has(got, "Connection: close\r\n");
     um_free(got);
 }
 
@@ -478,6 +491,166 @@ static void closes_behind_each_answer_without_keep_alive(void **state) {
     um_free(got);
 }
 
+/* ---- Limits on connections --------------------------------------------------------------------------------------- */
+
+static void closes_the_longest_idle_connection_for_a_new_client(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.max_connections = 2;
+    serve(w);
+    int first = dial(w), second = dial(w);
+    say(w, second, "GET /second HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, second, &out, "GET /second []");
+    say(w, first, "GET /first HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, first, &out, "GET /first []");
+    int third = dial(w);
+    say(w, third, "GET /third HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, third, &out, "GET /third []");
+    hear_all(w, second, &out);
+    say(w, first, "GET /again HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, first, &out, "GET /again []");
+    assert_int_equal(um_http_server_connections(w->server), 2);
+    close(first), close(second), close(third);
+    um_buf_free(&out);
+}
+
+static void answers_503_when_all_connections_are_busy(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.max_connections = 1;
+    w->config.vital_path = "/health";
+    serve(w);
+    int busy = dial(w);
+    say(w, busy, "GET /later HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(w, w->open);
+    char *got = ask(w, "POST /x HTTP/1.1\r\n" HOST "Content-Length: 9000000\r\n\r\n"); /* the body is not read */
+    has(got, "HTTP/1.1 503 Service Unavailable\r\n");
+    has(got, "Retry-After: 1\r\n");
+    has(got, "Connection: close\r\n");
+    um_free(got);
+    got = ask(w, "GET /health HTTP/1.1\r\n" HOST "\r\n");
+    has(got, "GET /health []");
+    um_free(got);
+    assert_int_equal(w->n_requests, 2);
+    um_exchange_send(w->open, 200, NULL, "done", 4);
+    hear(w, busy, &out, "done");
+    WAIT_FOR(w, um_http_server_connections(w->server) == 1);
+    got = ask(w, "GET /x HTTP/1.1\r\n" HOST BYE "\r\n"); /* the first connection is idle now */
+    has(got, "GET /x []");
+    um_free(got);
+    close(busy);
+    um_buf_free(&out);
+}
+
+static void accepts_few_connections_beyond_the_limit(void **state) {
+    world *w = (world *)*state;
+    int fd[40];
+    w->config.max_connections = 3;
+    serve(w);
+    for (size_t i = 0; i < UM_LEN(fd); i++) fd[i] = dial(w);
+    WAIT_FOR(w, um_http_server_connections(w->server) > 3);
+    for (int i = 0; i < 200; i++) turn(w);
+    assert_in_range(um_http_server_connections(w->server), 4, 3 + 16);
+    for (size_t i = 0; i < UM_LEN(fd); i++) close(fd[i]);
+}
+
+/* A server with two busy connections of the peer 10.0.0.1 and one of this machine. */
+static void limits_the_connections_of_a_peer(void **state) {
+    (void)state;
+    um_http_peer far = {.address = {[10] = 0xFF, 0xFF, 10, 0, 0, 1}}, other = far;
+    um_http_peer local = {.address = {[15] = 1}, .is_local = true};
+    other.address[15] = 2;
+    um_http_conn c[3] = {{.peer = far, .next = &c[1]}, {.peer = far, .next = &c[2]}, {.peer = local}};
+    for (int i = 0; i < 3; i++) c[i].state = UM_CONN_RESPONSE;
+    um_http_server s = {.config = {.max_connections = 4, .max_connections_per_peer = 2}, .conns = c, .n_conns = 3};
+    assert_int_equal(um_http_limit_of(&s, &far), 429);
+    assert_int_equal(um_http_limit_of(&s, &other), 0);
+    s.config.max_connections_per_peer = 1;
+    assert_int_equal(um_http_limit_of(&s, &local), 0);
+    s.config.max_connections_per_peer = 0;
+    assert_int_equal(um_http_limit_of(&s, &far), 0);
+    s.config.max_connections = 3;
+    assert_int_equal(um_http_limit_of(&s, &far), 503);
+}
+
+/* Each byte arrives before body_timeout, but the body needs too long. */
+static void refuses_a_body_that_arrives_too_slowly(void **state) {
+    world *w = (world *)*state;
+    um_buf out = {0};
+    w->config.body_timeout = 0.3;
+    w->config.min_body_rate = 1e9;
+    serve(w);
+    int fd = dial(w);
+    double until = um_now() + PATIENCE;
+    say(w, fd, "POST / HTTP/1.1\r\n" HOST "Content-Length: 1000000\r\n\r\n");
+    while (!out.len) {
+        say(w, fd, "x");
+        usleep(2000);
+        hear_some(fd, &out);
+        if (um_now() > until) fail_msg("the server reads on");
+    }
+    hear_all(w, fd, &out);
+    has(out.data, "HTTP/1.1 408 ");
+    close(fd);
+    um_buf_free(&out);
+}
+
+/* ---- Unix sockets ------------------------------------------------------------------------------------------------ */
+
+static int dial_path(const char *path) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    return fd;
+}
+
+static void listens_at_a_unix_socket(void **state) {
+    world *w = (world *)*state;
+    char dir[] = "/tmp/um_http.XXXXXX", path[64], long_path[200];
+    struct stat file;
+    um_err err = {0};
+    um_buf out = {0};
+    um_http_server *other;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/socket", dir);
+    w->config.unix_socket = path;
+    serve(w);
+    assert_int_equal(stat(path, &file), 0);
+    assert_int_equal(file.st_mode & 0777, 0660);
+    int fd = dial_path(path);
+    say(w, fd, "GET /x HTTP/1.1\r\n" HOST "\r\n");
+    hear(w, fd, &out, "GET /x []");
+    close(fd);
+    /* A second server can't take the socket of the first. */
+    assert_int_equal(um_http_server_new(&other, w->base, &w->config, handle_world, NULL, w, &err), UM_EIO);
+    has(err.msg, path);
+    um_http_server_free(w->server);
+    w->server = NULL;
+    assert_int_equal(stat(path, &file), -1);
+    /* The socket of a process that was killed is replaced, another file is not. */
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    close(fd);
+    serve(w);
+    um_http_server_free(w->server);
+    w->server = NULL;
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    close(fd);
+    assert_int_equal(um_http_server_new(&other, w->base, &w->config, handle_world, NULL, w, &err), UM_EIO);
+    assert_int_equal(unlink(path), 0);
+    memset(long_path, 'x', sizeof long_path);
+    long_path[sizeof long_path - 1] = '\0';
+    w->config.unix_socket = long_path;
+    assert_int_equal(um_http_server_new(&other, w->base, &w->config, handle_world, NULL, w, &err), UM_EIO);
+    has(err.msg, "199 bytes");
+    assert_int_equal(rmdir(dir), 0);
+    um_buf_free(&out);
+}
+
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
 
 static void breaks_an_answer_that_cannot_be_finished(void **state) {
@@ -488,24 +661,6 @@ static void breaks_an_answer_that_cannot_be_finished(void **state) {
     has_not(got, "0\r\n\r\n");
     assert_int_equal(w->n_broken, 1);
     um_free(got);
-}
-
-static void lets_the_rest_wait_when_enough_are_connected(void **state) {
-    world *w = (world *)*state;
-    um_buf out = {0};
-    w->config.max_connections = 1;
-    serve(w);
-    int first = dial(w), second = dial(w);
-    say(w, second, "GET /second HTTP/1.1\r\n" HOST BYE "\r\n");
-    say(w, first, "GET /first HTTP/1.1\r\n" HOST "\r\n");
-    hear(w, first, &out, "GET /first []");
-    for (int i = 0; i < 50; i++) turn(w);
-    assert_int_equal(w->n_requests, 1);
-    assert_int_equal(um_http_server_connections(w->server), 1);
-    close(first);
-    hear(w, second, &out, "GET /second []");
-    close(second);
-    um_buf_free(&out);
 }
 
 static void stops_gracefully(void **state) {
@@ -599,7 +754,13 @@ int main(void) {
         T(closes_idle_connections),
         T(closes_behind_each_answer_without_keep_alive),
         T(breaks_an_answer_that_cannot_be_finished),
-        T(lets_the_rest_wait_when_enough_are_connected),
+        T(closes_the_longest_idle_connection_for_a_new_client),
+        T(answers_503_when_all_connections_are_busy),
+        T(accepts_few_connections_beyond_the_limit),
+        T(limits_the_connections_of_a_peer),
+        T(refuses_a_body_that_arrives_too_slowly),
+        T(listens_at_a_unix_socket),
+        T(keeps_the_connection_of_an_old_client_that_asks_for_it),
         T(stops_gracefully),
         T(tells_open_exchanges_when_it_is_freed),
         T(says_why_it_cannot_listen),

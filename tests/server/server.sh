@@ -524,6 +524,58 @@ names_that_are_not_the_servers_are_refused() {
     [ "$status" = 200 ]
     stop_server
 }
+health_answers_when_all_connections_are_taken() {
+    local port
+    serve --in-process --max-connections 1 --head-timeout 60
+    port=${url##*:}
+    exec 3<> "/dev/tcp/127.0.0.1/$port"
+    printf 'GET /v1/models HTTP/1.1\r\nHost: x' >&3
+    for _ in $(seq 100); do
+        call /v1/models
+        [ "$status" = 200 ] || break
+        sleep 0.05
+    done
+    error_is 503 server_error
+    [ "$(header retry-after)" = 1 ]
+    call /health
+    [ "$status" = 200 ]
+    exec 3>&-
+    for _ in $(seq 100); do
+        call /v1/models
+        [ "$status" != 200 ] || break
+        sleep 0.05
+    done
+    [ "$status" = 200 ]
+    stop_server
+}
+slow_requests_end_in_time() {
+    serve --in-process --head-timeout 0.2 --body-timeout 0.2
+    exec 3<> "/dev/tcp/127.0.0.1/${url##*:}"
+    printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{' >&3
+    timeout 60 cat <&3 > "$work/raw"
+    grep -q '^HTTP/1.1 408 ' "$work/raw"
+    exec 3<> "/dev/tcp/127.0.0.1/${url##*:}"
+    printf 'POST /v1/completions HTTP/1.1\r\nHost' >&3
+    timeout 60 cat <&3 > "$work/raw"
+    grep -q '^HTTP/1.1 408 ' "$work/raw"
+    exec 3>&-
+    stop_server
+}
+a_unix_socket_takes_the_place_of_host_and_port() {
+    "$UNMASK" serve --model "$model" --in-process --threads 1 --uds "$work/socket" 2> "$work/log" &
+    pid=$!
+    trap 'kill -9 $pid 2> /dev/null || true' EXIT
+    wait_for '^unmask: ready' "$work/log"
+    grep -qx "unmask: listening at unix:$work/socket" "$work/log"
+    url=http://localhost
+    call /v1/completions --unix-socket "$work/socket" -H 'Content-Type: application/json' -d '{"prompt": "1 + 1 =", "max_tokens": 2}'
+    [ "$status" = 200 ]
+    grep -q ' unix POST "/v1/completions" 200 ' "$work/log"
+    not "$UNMASK" serve --model "$model" --in-process --uds "$work/socket" 2> "$work/err"
+    grep -q 'another server listens there' "$work/err"
+    stop_server
+    [ ! -e "$work/socket" ]
+}
 prefix_of_a_proxy_is_left_on_or_taken_off() {
     serve --in-process --root-path /llm/
     call /llm/ping

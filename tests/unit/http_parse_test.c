@@ -372,7 +372,9 @@ static void reads_whether_the_connection_is_kept_alive(void **state) {
         {GET HOST "Connection: x ,\tClose\r\n" END, false},
         {GET HOST "Connection: x\r\nConnection: close\r\n" END, false},
         {GET HOST "Connection: closed, not-close\r\n" END, true},
-        {"GET / HTTP/1.0\r\nConnection: keep-alive\r\n" END, false},
+        {GET HOST "Connection: keep-alive, close\r\n" END, false},
+        {"GET / HTTP/1.0\r\n" END, false},
+        {"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n" END, true},
     };
     for (size_t i = 0; i < UM_LEN(cases); i++) {
         um_http_parser p = parse_head(cases[i].head);

@@ -17,6 +17,7 @@ typedef struct um_server_config {
 
     const char *host;
     int32_t port;
+    const char *uds; /* path of a Unix socket in place of host and port, or NULL */
     /* "a,b": requests may use each of the names, and responses have the first. NULL: the name of the folder. */
     const char *served_model_name;
     const char *api_key;           /* one or more keys, "a,b"; NULL: requests need no key */
@@ -27,10 +28,12 @@ typedef struct um_server_config {
     float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
     int64_t max_body_bytes;
     int64_t max_body_memory, max_bodies_memory; /* limits of the parsed values of one body, and of all, in bytes */
-    int32_t max_connections;
-    float keep_alive;     /* seconds that an idle connection stays open */
-    float shutdown_grace; /* seconds that running requests get at a shutdown */
-    int32_t log_format;   /* UM_LOG_FORMAT_* */
+    int32_t max_connections, max_connections_per_peer;
+    float head_timeout, body_timeout, write_timeout; /* seconds */
+    int32_t min_body_rate;                           /* bytes per second */
+    float keep_alive;                                /* seconds that an idle connection stays open */
+    float shutdown_grace;                            /* seconds that running requests get at a shutdown */
+    int32_t log_format;                              /* UM_LOG_FORMAT_* */
     bool access_log;
     int32_t log_level;
     bool metrics, metrics_vllm_aliases, usage_extensions, page;
@@ -51,7 +54,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 39
+#define UM_SERVER_OPTIONS 45
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -16,6 +16,8 @@
 #define PIPELINED_MAX ((size_t)64 << 10)
 /* The time that a client has to read its last response. */
 #define LINGER_SECONDS 2.0
+/* Timeouts of a connection that is refused. */
+#define REFUSED_SECONDS 2.0
 /* The largest amount of memory that is reserved for a body before it arrives. */
 #define BODY_RESERVE_MAX ((size_t)256 << 10)
 
@@ -28,10 +30,12 @@ static void set_timer(um_http_conn *c) {
                               [UM_CONN_BODY] = f->body_timeout,
                               [UM_CONN_RESPONSE] = 0,
                               [UM_CONN_LINGER] = LINGER_SECONDS};
-    struct timeval t = um_timeval(seconds[c->state]);
+    double wait = seconds[c->state];
+    if (c->refused && c->state < UM_CONN_RESPONSE) wait = REFUSED_SECONDS;
+    struct timeval t = um_timeval(wait);
     if (c->state == UM_CONN_HEAD && c->is_head_timed) return;
     c->is_head_timed = c->state == UM_CONN_HEAD;
-    if (seconds[c->state] > 0) event_add(c->timer, &t);
+    if (wait > 0) event_add(c->timer, &t);
     else event_del(c->timer);
 }
 
@@ -168,12 +172,23 @@ static void reject(um_http_conn *c, int status, const char *message) {
     c->in_handler = false;
 }
 
+static void reject_refused(um_http_conn *c) {
+    um_exchange_add_header(c->x, "Retry-After", "1");
+    reject(c, c->refused,
+           c->refused == 429 ? "too many connections from this address" : "all connections of the server are taken");
+}
+
 /* Starts the exchange when the head is complete. Reserves memory for the body, and sends 100 Continue if the client
  * asked for it. */
 static void begin_body(um_http_conn *c) {
     const um_http_head *h = &c->parser.head;
     c->state = UM_CONN_BODY;
+    c->body_began = um_now();
     c->x = um_exchange_new(c);
+    if (c->refused && !um_streq(um_exchange_path(c->x), c->server->config.vital_path)) {
+        reject_refused(c);
+        return;
+    }
     if (h->length > 0) um_buf_reserve(&c->x->body, UM_MIN((size_t)h->length, BODY_RESERVE_MAX));
     if (h->expects_continue && (h->length > 0 || h->is_chunked)) put_text(c, "HTTP/1.1 100 Continue\r\n\r\n");
 }
@@ -184,6 +199,18 @@ static void begin_head(um_http_conn *c) {
     c->is_head_timed = false;
 }
 
+/* Returns whether the body has taken longer than its bytes may take. */
+static bool is_too_slow(const um_http_conn *c) {
+    const um_http_config *f = &c->server->config;
+    if (f->body_timeout <= 0 || f->min_body_rate <= 0) return false;
+    return um_now() - c->body_began > f->body_timeout + (double)c->x->body.len / f->min_body_rate;
+}
+
+static void add_piece(um_http_conn *c) {
+    um_buf_append(&c->x->body, c->parser.piece.p, c->parser.piece.n);
+    if (is_too_slow(c)) reject(c, 408, "the body arrives too slowly");
+}
+
 /* Feeds the parser once. Returns whether it can be fed again without waiting for bytes. */
 static bool read_some(um_http_conn *c, struct evbuffer *in) {
     struct evbuffer_iovec v = {(void *)(uintptr_t) "", 0};
@@ -191,7 +218,7 @@ static bool read_some(um_http_conn *c, struct evbuffer *in) {
     evbuffer_peek(in, -1, NULL, &v, 1);
     if (c->state == UM_CONN_IDLE && v.iov_len) begin_head(c);
     um_http_got got = um_http_feed(&c->parser, (const char *)v.iov_base, v.iov_len, &used);
-    if (got == UM_HTTP_BODY) um_buf_append(&c->x->body, c->parser.piece.p, c->parser.piece.n);
+    if (got == UM_HTTP_BODY) add_piece(c);
     evbuffer_drain(in, used);
     switch (got) {
     case UM_HTTP_HEAD: begin_body(c); break;
@@ -269,7 +296,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
-bool um_http_conn_new(um_http_server *s, int fd, const char *peer) {
+bool um_http_conn_new(um_http_server *s, int fd, const um_http_peer *peer) {
     struct bufferevent *bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
     struct timeval write_timeout = um_timeval(s->config.write_timeout);
     if (!bev) {
@@ -279,11 +306,12 @@ bool um_http_conn_new(um_http_server *s, int fd, const char *peer) {
     um_http_conn *c = UM_NEW(um_http_conn);
     c->server = s;
     c->bev = bev;
+    c->refused = um_http_limit_of(s, peer);
     c->next = s->conns;
     if (c->next) c->next->prev = c;
     s->conns = c;
     s->n_conns++;
-    snprintf(c->peer, sizeof c->peer, "%s", peer);
+    c->peer = *peer;
     c->timer = evtimer_new(s->base, on_timer, c);
     c->continue_event = event_new(s->base, -1, 0, on_continue, c);
     um_http_parser_init(&c->parser, UM_HTTP_REQUEST,
@@ -300,6 +328,10 @@ bool um_http_conn_new(um_http_server *s, int fd, const char *peer) {
     return true;
 }
 
+bool um_http_conn_is_idle(const um_http_conn *c) {
+    return c->state == UM_CONN_IDLE && !evbuffer_get_length(bufferevent_get_input(c->bev));
+}
+
 void um_http_conn_close_idle(um_http_conn *c) {
-    if (c->state == UM_CONN_IDLE && !evbuffer_get_length(bufferevent_get_input(c->bev))) um_http_conn_close(c);
+    if (um_http_conn_is_idle(c)) um_http_conn_close(c);
 }

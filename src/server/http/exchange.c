@@ -7,7 +7,7 @@ um_exchange *um_exchange_new(um_http_conn *c) {
     um_exchange *x = UM_NEW(um_exchange);
     const um_http_head *h = &c->parser.head;
     x->conn = c;
-    x->keep_alive = h->keep_alive && c->server->config.idle_timeout > 0;
+    x->keep_alive = h->keep_alive && c->server->config.idle_timeout > 0 && !c->refused;
     x->is_head = um_str_eq(um_http_span_str(h, h->method), UM_STR("HEAD"));
     um_arena_init(&x->strings, 0);
     return x;
@@ -37,7 +37,7 @@ um_buf um_exchange_take_body(um_exchange *x) {
     return body;
 }
 
-const char *um_exchange_peer(const um_exchange *x) { return x->conn->peer; }
+const char *um_exchange_peer(const um_exchange *x) { return x->conn->peer.text; }
 double um_exchange_start_time(const um_exchange *x) { return x->conn->began; }
 
 void um_exchange_set_user_data(um_exchange *x, void *user_data) { x->user_data = user_data; }
@@ -169,6 +169,7 @@ static const um_buf *put_head(um_exchange *x, int status, const char *type, int6
     else if (length >= 0) um_buf_printf(h, "Content-Length: %lld\r\n", (long long)length);
     else if (x->is_chunked) um_buf_puts(h, "Transfer-Encoding: chunked\r\n");
     if (!x->keep_alive) um_buf_puts(h, "Connection: close\r\n");
+    else if (!head_of(x)->minor) um_buf_puts(h, "Connection: keep-alive\r\n");
     um_buf_append(h, x->headers.data, x->headers.len);
     um_buf_puts(h, "\r\n");
     return h;

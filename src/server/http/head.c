@@ -173,11 +173,15 @@ static bool has_word(um_str list, const char *word) {
     return false;
 }
 
+/* HTTP/1.1 keeps a connection unless the message says close, HTTP/1.0 closes it unless the message says keep-alive. */
 static void read_connection(um_http_head *h) {
     uint32_t i = 0;
-    h->keep_alive = h->minor > 0;
-    for (um_str v; (v = um_http_head_find(h, "Connection", &i)).p;)
-        if (has_word(v, "close")) h->keep_alive = false;
+    bool closes = false, keeps = h->minor > 0;
+    for (um_str v; (v = um_http_head_find(h, "Connection", &i)).p;) {
+        closes |= has_word(v, "close");
+        keeps |= has_word(v, "keep-alive");
+    }
+    h->keep_alive = keeps && !closes;
 }
 
 bool um_http_read_framing(um_http_parser *p) {

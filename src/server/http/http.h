@@ -21,13 +21,18 @@ typedef struct um_http_server um_http_server;
 typedef struct um_exchange um_exchange;
 
 typedef struct um_http_config {
-    const char *host; /* address or host name to listen on */
-    int32_t port;     /* 0: any free port */
+    const char *host;        /* address or host name to listen on */
+    int32_t port;            /* 0: any free port */
+    const char *unix_socket; /* path of a Unix socket to listen on in place of host and port; NULL: none */
+    /* Connections that serve requests. Further ones get 503, except for requests of vital_path. */
     int32_t max_connections;
+    int32_t max_connections_per_peer; /* from one address that is not of this machine; 0: no limit */
+    const char *vital_path;           /* "/health", or NULL */
     size_t max_head_bytes, max_body_bytes;
     /* Timeouts in seconds; 0: none. */
     double head_timeout;     /* from the first byte of a head to its end; also from the connection to the first byte */
     double body_timeout;     /* longest pause between bytes of the body */
+    double min_body_rate;    /* bytes per second of a body that takes longer than body_timeout; 0: any */
     double idle_timeout;     /* longest pause between requests on a connection; 0: it closes after each response */
     double write_timeout;    /* longest pause in sending the output buffer */
     size_t max_unread_bytes; /* a client that leaves more of a stream unread is disconnected */
@@ -66,7 +71,7 @@ const char *um_exchange_header(um_exchange *x, const char *name);
 um_str um_exchange_body(const um_exchange *x);
 /* Moves the body to the caller; um_buf_free. The exchange's body is empty afterwards. */
 um_buf um_exchange_take_body(um_exchange *x);
-const char *um_exchange_peer(const um_exchange *x);  /* "127.0.0.1:53122" */
+const char *um_exchange_peer(const um_exchange *x);  /* "127.0.0.1:53122", or "unix" */
 double um_exchange_start_time(const um_exchange *x); /* um_now() at its first byte */
 
 /* The response: either um_exchange_send, or begin, write..., end. Add headers first; the server itself adds Date,

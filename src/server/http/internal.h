@@ -19,6 +19,12 @@ struct evconnlistener;
 
 typedef struct um_http_conn um_http_conn;
 
+typedef struct um_http_peer {
+    char text[64];             /* "127.0.0.1:53122", or "unix" */
+    unsigned char address[16]; /* IPv6; IPv4 addresses are mapped */
+    bool is_local;             /* a loopback address, or a Unix socket */
+} um_http_peer;
+
 struct um_http_server {
     struct event_base *base;
     um_http_config config;
@@ -54,11 +60,13 @@ struct um_http_conn {
     um_exchange *x; /* NULL until the head has arrived */
     um_conn_state state;
     double began;       /* time of the request's first byte */
+    double body_began;  /* time of the end of its head */
+    int refused;        /* status of requests because of a limit on connections (limits.c); 0: none */
     int64_t n_requests; /* requests that reached the handler */
     bool is_head_timed; /* the timer already runs for the current head */
     bool got_eof;       /* the client sends no more */
     bool in_handler;    /* the caller finishes the exchange when the handler returns */
-    char peer[64];
+    um_http_peer peer;
 };
 
 struct um_exchange {
@@ -88,12 +96,27 @@ const char *um_http_date(um_http_server *s);
 void um_http_server_remove(um_http_server *s, um_http_conn *c);
 void um_http_ignore_sigpipe(void);
 
+/* ---- listen.c ---------------------------------------------------------------------------------------------------- */
+/* Opens a listening socket: config.unix_socket, or the first address of the host that allows it. UM_EIO. */
+um_status um_http_listen(int *fd, const um_http_config *c, um_err *err);
+/* Returns the port of a socket; 0 for a Unix socket. */
+int32_t um_http_port_of(int fd);
+
+/* ---- limits.c ---------------------------------------------------------------------------------------------------- */
+/* Returns whether no connection can be accepted, not even a spare one. */
+bool um_http_is_full(const um_http_server *s);
+/* Returns the status of the requests of a new connection: 503 if all connections are taken, 429 if the peer has too
+ * many, else 0. Closes an idle connection if that makes room. */
+int um_http_limit_of(um_http_server *s, const um_http_peer *peer);
+
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */
 /* Creates a connection, which takes ownership of the socket. Returns false and closes the socket if libevent could not
  * allocate memory. */
-bool um_http_conn_new(um_http_server *s, int fd, const char *peer);
+bool um_http_conn_new(um_http_server *s, int fd, const um_http_peer *peer);
 /* Closes a connection at once, with its exchange, whose close callback is called. */
 void um_http_conn_close(um_http_conn *c);
+/* Returns whether a connection waits for a request. */
+bool um_http_conn_is_idle(const um_http_conn *c);
 /* Closes a connection that waits for a request. */
 void um_http_conn_close_idle(um_http_conn *c);
 /* Writes to the socket, and buffers what the socket does not take. */
