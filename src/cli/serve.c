@@ -1,5 +1,6 @@
 /* unmask serve: starts an HTTP server. This file makes its configuration from the options; the server is src/server. */
 #include <malloc.h>
+#include <stdlib.h>
 
 #include "cli/cli.h"
 #include "engine/options.h"
@@ -42,6 +43,14 @@ static int serve(const um_command *self, const um_server_config *c) {
     return exit_of(&err);
 }
 
+/* An empty variable counts as unset elsewhere. Here it is most likely a secret that was not found, and a server without
+ * keys would be open to all. */
+static um_status check_key(const um_server_config *c, um_err *err) {
+    const char *variable = getenv("UNMASK_API_KEY");
+    if (c->api_key || !variable || *variable) return UM_OK;
+    return um_fail(err, UM_EINVAL, "UNMASK_API_KEY is empty; set it to a key, or unset it for a server without keys");
+}
+
 static int run(const um_command *self, int argc, char **argv) {
     um_server_config c = {0};
     um_config engine = {0};
@@ -53,7 +62,8 @@ static int run(const um_command *self, int argc, char **argv) {
     if (args.done) goto done;
     um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected argument \"%.80s\"; name the model with --model",
                                           args.word[0])
-                                : write_engine_yaml(&engine, &yaml, &err);
+                                : check_key(&c, &err);
+    if (!st) st = write_engine_yaml(&engine, &yaml, &err);
     if (st) {
         status = um_cli_error(self, &err);
         goto done;

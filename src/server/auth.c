@@ -57,7 +57,9 @@ static bool has_password(const um_name_list *keys, const char *encoded) {
 
 bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic) {
     if (keys->n == 0) return true;
+    const char *plain = um_exchange_header(x, "x-api-key"); /* sent by Anthropic's clients */
     const char *header = um_exchange_header(x, "authorization");
+    if (plain && has_key(keys, plain, strlen(plain))) return true;
     if (!header) return false;
     const char *token = after_scheme(header, "Bearer");
     if (token) return has_key(keys, token, strlen(token));
@@ -66,7 +68,7 @@ bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic) {
 }
 
 void um_auth_refuse(um_exchange *x, bool basic) {
-    const char *given = um_exchange_header(x, "authorization");
+    bool given = um_exchange_header(x, "authorization") || um_exchange_header(x, "x-api-key");
     /* A browser answers a Basic challenge with a dialog, so only pages get one. */
     um_exchange_add_header(x, "WWW-Authenticate", basic ? "Basic realm=\"unmask\", charset=\"UTF-8\"" : "Bearer");
     if (given) um_reply_error(x, 401, NULL, "invalid_api_key", "the API key is wrong");

@@ -12,8 +12,9 @@ extern "C" {
 
 /* ---- auth.c: API keys -------------------------------------------------------------------------------------------- */
 
-/* Returns whether the request carries one of the keys, as a bearer token or, with `basic`, as a password. Returns true
- * if there are no keys. The duration of the check depends neither on the key nor on where two keys differ. */
+/* Returns whether the request carries one of the keys, as a bearer token, in the header x-api-key or, with `basic`, as
+ * a password. Returns true if there are no keys. The duration of the check depends neither on the key nor on where two
+ * keys differ. */
 bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic);
 /* Answers 401. */
 void um_auth_refuse(um_exchange *x, bool basic);

@@ -55,8 +55,8 @@ static um_status check_config(const um_server *s, um_err *err) {
     if (*s->root_path && *s->root_path != '/')
         return um_fail(err, UM_EINVAL, "--root-path: expected a path that begins with \"/\", found \"%.100s\"",
                        c->root_path);
-    if (c->api_key && *c->api_key && s->keys.n == 0)
-        return um_fail(err, UM_EINVAL, "--api-key: expected keys, found only commas and blanks");
+    if (c->api_key && s->keys.n == 0)
+        return um_fail(err, UM_EINVAL, "--api-key: expected a key, found none; leave it out for a server without keys");
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_status st = check_workers(c, err);
@@ -234,6 +234,10 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     return st;
 }
 
+static bool is_loopback(const char *host) {
+    return um_streq(host, "localhost") || um_streq(host, "::1") || strncmp(host, "127.", 4) == 0;
+}
+
 static void announce(const um_server *s) {
     const um_server_config *c = s->service.setup.config;
     int32_t n = um_worker_pool_size(s->service.workers);
@@ -242,6 +246,8 @@ static void announce(const um_server *s) {
     else
         um_log(UM_LOG_INFO, "listening at http://%s%s%s:%d", is_v6 ? "[" : "", c->host, is_v6 ? "]" : "",
                um_server_port(s));
+    if (!s->keys.n && !(c->uds && *c->uds) && !is_loopback(c->host))
+        um_warn("everybody who reaches %s can use the server; --api-key (UNMASK_API_KEY) asks for a key", c->host);
     um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more",
            um_setup_model_name(&s->service.setup), n, n == 1 ? "" : "s", c->in_process ? " in this process" : "");
 }

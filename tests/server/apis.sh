@@ -501,6 +501,23 @@ server_info_has_configuration_and_counts() {
     [ "$(member config)" = "$(jq -r .config "$work/first")" ]
     stop_server
 }
+paths_without_v1_are_the_same() {
+    local path body='{"prompt": "1 + 1 =", "messages": [{"role": "user", "content": "What is 12 + 30?"}], "max_tokens": 8, "temperature": 0}'
+    post /completions "$(jq 'del(.messages)' <<< "$body")"
+    [ "$(member object)" = text_completion ]
+    post /chat/completions "$(jq 'del(.prompt)' <<< "$body")"
+    [ "$(member object)" = chat.completion ]
+    call /models
+    [ "$(member object)" = list ]
+}
+tokenize_takes_the_fields_of_llama_cpp() {
+    post /tokenize '{"prompt": "12 + 30"}'
+    cp "$work/body" "$work/want"
+    post /tokenize '{"content": "12 + 30", "add_special": true}'
+    cmp "$work/body" "$work/want"
+    refuses /tokenize '{"content": "a", "prompt": "b"}' prompt
+    refuses /tokenize '{"content": "a", "add_special": 1}' add_special
+}
 flush_cache_clears_the_cache_unless_requests_run() {
     body="{\"text\": $prompt, \"sampling_params\": {\"max_new_tokens\": 4}}"
     post /generate "$body"
@@ -762,26 +779,31 @@ deleting_a_running_request_aborts_it() {
     [ "$(member error.type)" = not_found_error ]
 }
 results_expire_and_can_be_deleted() {
+    local ids=()
     serve --in-process --result-max 2
     for _ in 1 2 3; do
         post /v1/generate '{"prompt": "a", "gen_length": 2}'
-        fetch "$(member 'request_ids[0]')"
+        ids+=("$(member 'request_ids[0]')")
+        fetch "${ids[-1]}"
         [ "$(member status)" = finished ]
     done
-    call /v1/result/1
+    call "/v1/result/${ids[0]}"
     [ "$status" = 404 ]
-    call /v1/result/2
+    call "/v1/result/${ids[1]}"
     [ "$status" = 200 ]
-    call /v1/result/2 -X DELETE
+    call "/v1/result/${ids[1]}" -X DELETE
     [ "$(member status)" = forgotten ]
-    call /v1/result/2
+    call "/v1/result/${ids[1]}"
     [ "$status" = 404 ]
+    # Nobody can guess the id of another client's result.
+    [ "$(printf '%s\n' "${ids[@]}" | awk '$1 > 1e9 && $1 < 2 ^ 53' | sort -u | wc -l)" = 3 ]
+    [ $((ids[1] - ids[0])) -ne $((ids[2] - ids[1])) ]
     stop_server
     serve --in-process --result-ttl 1
     post /v1/generate '{"prompt": "a", "gen_length": 2}'
-    [ "$(member 'request_ids[0]')" = 1 ]
+    ids=("$(member 'request_ids[0]')")
     for _ in $(seq 100); do
-        call /v1/result/1
+        call "/v1/result/${ids[0]}"
         [ "$status" = 200 ] || break
         sleep 0.1
     done
@@ -804,16 +826,16 @@ results_refuse_unknown_and_invalid_fields() {
     done
 }
 several_prompts_are_accepted_or_refused_together() {
+    local id
     serve --in-process --max-queue 2
     post /v1/generate "{\"prompt\": \"a\", $slow}"
     [ "$status" = 200 ]
+    id=$(member 'request_ids[0]')
     post /v1/generate_batch '{"prompts": ["a", "b"]}'
     [ "$status" = 429 ]
     [ -n "$(header retry-after)" ]
     [ "$(member error.type)" = rate_limit_error ]
-    call /v1/result/2
-    [ "$status" = 404 ]
-    call /v1/result/1 -X DELETE
+    call "/v1/result/$id" -X DELETE
     [ "$(member status)" = aborted ]
     post /v1/generate_batch '{"prompts": ["a", "b"]}'
     [ "$status" = 200 ]

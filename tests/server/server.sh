@@ -433,10 +433,14 @@ keys_guard_all_but_the_open_paths() {
         call /v1/models -H "Authorization: Bearer $key"
         [ "$status" = 401 ]
     done
+    call /v1/models -H 'x-api-key: wrong'
+    [ "$status" = 401 ]
     for key in first-key second-key; do
         call /v1/models -H "Authorization: Bearer $key"
         [ "$status" = 200 ]
         call /v1/models -H "Authorization: bearer  $key"
+        [ "$status" = 200 ]
+        call /v1/models -H "x-api-key: $key"
         [ "$status" = 200 ]
         call / -u "anybody:$key"
         [ "$status" = 200 ]
@@ -449,6 +453,24 @@ keys_guard_all_but_the_open_paths() {
     header www-authenticate | grep -q '^Basic '
     stop_server
     not grep -q -e first-key -e second-key -e wrong "$work/log"
+}
+a_server_without_keys_says_so_where_others_reach_it() {
+    local host
+    not_served --api-key ''
+    grep -q -- '--api-key: expected a key, found none' "$work/err"
+    export UNMASK_API_KEY=
+    not_served
+    grep -q 'UNMASK_API_KEY is empty' "$work/err"
+    unset UNMASK_API_KEY
+    for host in 0.0.0.0 127.0.0.1; do
+        serve --in-process --host $host
+        if [ $host = 0.0.0.0 ]; then grep -q 'everybody who reaches 0.0.0.0 can use' "$work/log"
+        else not grep -q everybody "$work/log"; fi
+        stop_server
+    done
+    serve --in-process --host 0.0.0.0 --api-key k
+    not grep -q everybody "$work/log"
+    stop_server
 }
 origins_that_were_named_are_allowed() {
     serve --in-process --cors-allow-origin 'http://a.example,http://b.example' --api-key k
@@ -834,7 +856,7 @@ invalid_options_are_errors() {
     grep -q -- '--root-path: expected a path' "$work/err"
     not_served --api-key ' , '
     [ "$rc" = 2 ]
-    grep -q -- '--api-key: expected keys' "$work/err"
+    grep -q -- '--api-key: expected a key' "$work/err"
     not_served --tool-call-parser nonsense
     [ "$rc" = 2 ]
     grep -q 'tool_call_parser: unknown format "nonsense"' "$work/err"

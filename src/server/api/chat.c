@@ -348,5 +348,6 @@ static void handle(um_service *s, um_exchange *x, const char *id) {
 
 static const um_endpoint endpoints[] = {
     {"POST", "/v1/chat/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "answer a conversation"},
+    {"POST", "/chat/completions", handle, UM_ENDPOINT_WAITS, "llama.cpp", "the same"},
 };
 const um_endpoint_set um_chat_endpoints = {endpoints, UM_LEN(endpoints)};

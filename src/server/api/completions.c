@@ -164,5 +164,6 @@ static void handle(um_service *s, um_exchange *x, const char *id) {
 
 static const um_endpoint endpoints[] = {
     {"POST", "/v1/completions", handle, UM_ENDPOINT_WAITS, "OpenAI", "continue a text or token ids, or fill a gap"},
+    {"POST", "/completions", handle, UM_ENDPOINT_WAITS, "llama.cpp", "the same"},
 };
 const um_endpoint_set um_completions_endpoints = {endpoints, UM_LEN(endpoints)};

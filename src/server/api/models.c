@@ -83,6 +83,7 @@ static void get_model(um_service *s, um_exchange *x, const char *id) {
 
 static const um_endpoint rows[] = {
     {"GET", "/v1/models", get_models, 0, "OpenAI", "the model and its adapters"},
+    {"GET", "/models", get_models, 0, "llama.cpp", "the same"},
     {"GET", "/v1/models/{rest}", get_model, 0, "OpenAI", "one model or adapter by its name"},
 };
 const um_endpoint_set um_models_endpoints = {rows, UM_LEN(rows)};

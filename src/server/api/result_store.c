@@ -32,7 +32,6 @@ typedef struct entry {
 struct um_result_store {
     um_service *service;
     struct event *timer; /* expires the oldest result */
-    int64_t last;        /* the id of the newest entry */
     entry *bucket[BUCKETS];
     entry *oldest, *newest;
     int32_t n_finished;
@@ -159,23 +158,24 @@ const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_A
 
 /* ---- Submitting -------------------------------------------------------------------------------------------------- */
 
-/* Starts a generation under a new id. Returns false if it was refused: the entry has the error then. */
-static bool start(um_result_store *r, um_body *b) {
-    entry *e = UM_NEW(entry), **slot = find_slot(r, ++r->last);
-    *e = (entry){.owner = r, .id = r->last};
+/* Adds an entry. Its id is random, so that a client can't guess the ids of others. */
+static entry *entry_new(um_result_store *r) {
+    entry *e = UM_NEW(entry), **slot;
+    do e->id = um_make_number();
+    while (*(slot = find_slot(r, e->id)));
+    e->owner = r;
     *slot = e;
-    e->generation = um_generation_start_detached(r->service, b, &writer, on_done, e);
-    return e->generation != NULL;
+    return e;
 }
 
-static void reply_submitted(um_exchange *x, int64_t first, int64_t last) {
+static void reply_submitted(um_exchange *x, entry *const *e, size_t n) {
     um_buf body = {0};
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
     um_jw_key(&w, "request_ids");
     um_jw_begin_array(&w);
-    for (int64_t id = first; id <= last; id++) um_jw_int(&w, id);
+    for (size_t i = 0; i < n; i++) um_jw_int(&w, e[i]->id);
     um_jw_end_array(&w);
     um_jw_put_cstr(&w, "status", "submitted");
     um_jw_end_object(&w);
@@ -186,18 +186,22 @@ static void reply_submitted(um_exchange *x, int64_t first, int64_t last) {
 /* Starts n requests, or none if one is refused. A request that a worker refuses later has the status "failed". */
 static void submit(um_service *s, um_exchange *x, um_body *b, size_t n) {
     um_result_store *r = get_store(s);
-    int64_t first = r->last + 1;
-    bool started = true;
+    entry **e = UM_NEW_ARRAY(entry *, n);
+    size_t n_started = 0;
     um_access_record_set_model(x, um_setup_model_name(&s->setup));
-    for (size_t i = 0; i < n && started; i++) started = start(r, &b[i]);
-    if (started) {
-        reply_submitted(x, first, r->last);
-        return;
+    for (; n_started < n; n_started++) {
+        e[n_started] = entry_new(r);
+        e[n_started]->generation = um_generation_start_detached(s, &b[n_started], &writer, on_done, e[n_started]);
+        if (!e[n_started]->generation) break;
     }
-    const entry *refused = *find_slot(r, r->last);
-    um_exchange_add_header(x, "Retry-After", "1");
-    um_reply_json(x, refused->status, &refused->json);
-    for (; first <= r->last; first++) remove_entry(*find_slot(r, first));
+    if (n_started == n) {
+        reply_submitted(x, e, n);
+    } else {
+        um_exchange_add_header(x, "Retry-After", "1");
+        um_reply_json(x, e[n_started]->status, &e[n_started]->json);
+        for (size_t i = 0; i <= n_started; i++) remove_entry(e[i]);
+    }
+    um_free(e);
 }
 
 static um_status read_single(um_intake *r, um_err *err) { return um_intake_read_api(r, &um_api_results, err); }

@@ -7,10 +7,18 @@
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
 /* The fields of /tokenize in addition to those of a conversation. Other fields of generations are refused. */
-static const char *const text_fields[] = {"model", "prompt", "add_special_tokens", "return_token_strs", NULL};
+static const char *const text_fields[] = {"model",       "prompt", "content", "add_special_tokens", "return_token_strs",
+                                          "add_special", NULL};
+
+static um_status take_add_special(um_body *b, const json_t *v, um_err *err) {
+    return um_json_take_bool(v, "\"add_special\"", &b->special_tokens, err);
+}
 
 static const um_field rows[] = {
     {.name = "prompt", .take = um_body_take_prompt},
+    /* The fields of llama.cpp. */
+    {.name = "content", .take = um_body_take_prompt},
+    {.name = "add_special", .take = take_add_special},
     {.name = "return_token_strs", .neutral = "true|false", .why = "the field is a boolean"},
 };
 static const um_field_set token_rows = {rows, UM_LEN(rows)};

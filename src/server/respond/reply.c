@@ -99,6 +99,15 @@ void um_make_id(const char *prefix, char out[64]) {
     write_id(prefix, bytes, out);
 }
 
+int64_t um_make_number(void) {
+    uint64_t n;
+    do {
+        fill_random((unsigned char *)&n, sizeof n);
+        n >>= 11;
+    } while (n == 0);
+    return (int64_t)n;
+}
+
 void um_make_ordered_id(const char *prefix, char out[64]) {
     static atomic_uint_fast64_t last;
     unsigned char bytes[ID_BYTES];

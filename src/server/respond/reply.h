@@ -22,6 +22,8 @@ void um_put_error(um_jw *w, int status, const char *param, const char *code, con
 void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message);
 /* Makes an id: the prefix, "chatcmpl-", and 32 random hexadecimal digits. */
 void um_make_id(const char *prefix, char out[64]);
+/* Returns a random number, 1 to 2^53 - 1: JSON parsers that read doubles keep it exact. */
+int64_t um_make_number(void);
 /* Makes an id of the same form whose first 16 digits are the time in nanoseconds. strcmp orders the ids of one process
  * as they were made, and those of two processes by the clock. May be called by any thread. */
 void um_make_ordered_id(const char *prefix, char out[64]);
