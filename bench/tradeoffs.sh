@@ -225,79 +225,10 @@ write_md() {
         }' "$rows"
 }
 
-# ---- Plots ------------------------------------------------------------------------------------------------------- #
-
 # select_rows AWK-CONDITION AWK-COLUMNS: prints columns of the rows that meet the condition.
 select_rows() { awk -F'\t' "$1 { print $2 }" "$rows"; }
 
-# plot FILE: draws the gnuplot commands of standard input.
-plot() {
-    {
-        cat <<-END
-			set terminal svg noenhanced size 720,440 font "sans-serif,12" background "#ffffff"
-			set output "$out/$1.svg"
-			set key outside right
-			set grid lc "#dddddd"
-			set border 3
-			set tics nomirror
-		END
-        cat
-    } | gnuplot
-}
-
-# The name of a row's series: its sampler, and the part if the sampler is not enough.
-series_name='function name() { return $4 ($1 ~ /^(sampler|steps)$/ ? "" : " (" ($1 == "cache" ? $3 : $1) ")") }'
-
-# cloud FILE TITLE MODEL PARTS: plots accuracy over tokens per forward, with a series for each sampler of the parts.
-cloud() {
-    local series="" name i=0
-    local chosen='$2 == model && $1 ~ "^(" parts ")$"'
-    while read -r name; do
-        i=$((i + 1))
-        awk -F'\t' -v model="$3" -v parts="$4" -v wanted="$name" "$series_name
-            $chosen && name() == wanted { print \$9, 100 * \$8 }" "$rows" | sort -g > "$work/series.$i"
-        series+="${series:+, }'$work/series.$i' with linespoints pt $((i % 13 + 1)) ps 0.7 title '$name'"
-    done < <(awk -F'\t' -v model="$3" -v parts="$4" "$series_name
-        $chosen && !seen[name()]++ { print name() }" "$rows")
-    plot "$1" <<-END
-		set title "$2"
-		set xlabel "tokens per forward"
-		set logscale x 2
-		set offsets graph 0, 0, 0.05, 0.05
-		set ylabel "right answers, %"
-		plot $series
-	END
-}
-
-plots() {
-    cloud block "tiny-block: what tokens per forward cost" tiny-block "threshold|buffer|sampler"
-    cloud whole "tiny-full: what tokens per forward cost" tiny-full "steps|cache"
-    select_rows '$1 == "buffer"' '$6, $10, $11, $12' > "$work/buffer"
-    plot buffer <<-END
-		set title "tiny-block: blocks in the buffer"
-		set xlabel "buffer_size"
-		set xrange [0.8:4.2]
-		set xtics 1
-		set ylabel "tokens/s"
-		set yrange [0:*]
-		plot '$work/buffer' with yerrorlines pt 7 title 'median, least, most'
-	END
-    select_rows '$5 ~ /^delay_step 1, /' "\$6, 100 * \$8, \$13 / $dense_bytes" > "$work/one"
-    select_rows '$5 ~ /^delay_step 1 head_select, /' '$6, 100 * $8' > "$work/heads"
-    plot retention <<-END
-		set title "tiny-full: sparse, delay_step 1"
-		set xlabel "retention_ratio"
-		set xrange [0.25:1.05]
-		set ylabel "right answers, %"
-		set yrange [0:105]
-		set y2label "stored keys and values, share of dual_cache"
-		set y2range [0:1.05]
-		set y2tics
-		plot '$work/one' using 1:2 with linespoints pt 7 title 'accuracy', \\
-		    '$work/heads' using 1:2 with linespoints pt 5 title 'accuracy, head_select', \\
-		    '$work/one' using 1:3 axes x1y2 with linespoints pt 9 dt 2 title 'stored'
-	END
-}
+source bench/tradeoffs_plots.bash
 
 # ---- The run ----------------------------------------------------------------------------------------------------- #
 

@@ -73,6 +73,29 @@ every_series_is_in_its_plot() {
     grep -F '>factor (dual_cache)<' "$work/drawn/whole.svg"
 }
 
+points_that_lie_together_have_a_panel_of_their_own() {
+    local i
+    cp -r "$work/out" "$work/together"
+    {
+        for i in 0 1 2 3 4; do
+            row sampler tiny-block multi_bd credit credit_alpha $i 0.96 13.$i
+            row sampler tiny-block multi_bd factor factor $i 0.9$((5 + i % 2)) 13.$i
+        done
+        row sampler tiny-block multi_bd static denoising_steps 8 0.4 2
+        row buffer tiny-block multi_bd confidence buffer_size 2 0.9 20
+        row steps tiny-full full random steps 24 0.5 4
+        row steps tiny-full full random steps 48 0.6 2
+    } >> "$work/together/rows.tsv"
+    bench/tradeoffs.sh --draw --out "$work/together"
+    grep -F '>the part in the box<' "$work/together/block.svg"
+    [ "$(grep -c '<g id="gnuplot_plot_[0-9]*a"' "$work/together/block.svg")" = 5 ]
+    [ "$(grep -c '<g id="gnuplot_plot_[0-9]*b"' "$work/together/block.svg")" = 5 ]
+    for i in 'confidence (threshold)' 'confidence (buffer)' credit factor static; do
+        grep -F ">$i<" "$work/together/block.svg"
+    done
+    not grep -F '>the part in the box<' "$work/together/whole.svg"
+}
+
 unknown_arguments_are_refused() {
     not bench/tradeoffs.sh --runs none --out "$work/refused"
     not bench/tradeoffs.sh --fast --out "$work/refused"
