@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "model/model.h"
 #include "released_folder.h"
 
 #define MEMORY_BYTES                                                                                                   \
@@ -162,6 +163,41 @@ static void documentation_lists_what_inspect_finds(void **state) {
     um_buf_free(&page);
 }
 
+/* A row of the quickstart's table: the weights in each type, and keys and values for 1,000 tokens. */
+static void put_memory(um_buf *out, const char *name, const json_t *found) {
+    static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
+    um_buf_printf(out, "| `%s` |", name);
+    for (size_t i = 0; i < UM_LEN(types); i++)
+        um_buf_printf(out, " %.2f |",
+                      1e-9 * (double)um_weights_bytes(json_integer_value(at(found, "sizes.parameters")), types[i]));
+    um_buf_printf(out, " %.3f |", 1e-6 * (double)json_integer_value(at(found, "memory.bfloat16.kv_per_token")));
+}
+
+static void quickstart_lists_the_memory_of_its_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *name;
+    } model[] = {{"sdar_1_7b", "JetLM/SDAR-1.7B-Chat"},
+                 {"dream_7b", "Dream-org/Dream-v0-Instruct-7B"},
+                 {"llada_8b", "GSAI-ML/LLaDA-8B-Instruct"},
+                 {"llada2_mini", "inclusionAI/LLaDA2.0-mini"}};
+    um_buf page = {0};
+    um_err err;
+    if (um_file_read("docs/quickstart.md", 1 << 20, &page, &err)) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < UM_LEN(model); i++) {
+        double seconds;
+        um_buf row = {0};
+        char *dir = um_path_join(root, model[i].config);
+        json_t *found = inspect(dir, &seconds);
+        put_memory(&row, model[i].name, found);
+        if (!strstr(page.data, row.data)) fail_msg("docs/quickstart.md lacks the row %s", row.data);
+        json_decref(found);
+        um_buf_free(&row);
+        um_free(dir);
+    }
+    um_buf_free(&page);
+}
+
 /* The largest folder has 206 GB of holes, which would not fit into memory if the program read the weights. */
 static void inspect_reads_headers_only(void **state) {
     (void)state;
@@ -198,6 +234,7 @@ int main(void) {
         cmocka_unit_test(inspect_describes_every_release),
         cmocka_unit_test(inspect_reads_headers_only),
         cmocka_unit_test(documentation_lists_what_inspect_finds),
+        cmocka_unit_test(quickstart_lists_the_memory_of_its_models),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

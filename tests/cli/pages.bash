@@ -13,12 +13,12 @@
 # tests/cli/docs.sh checks that no other block holds commands, and that a test runs every page with an `sh` block.
 
 # The pages that tests/server/docs.sh runs. tests/extending/docs.sh runs docs/extending.md.
-pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queue.md docs/profiling.md
+pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queue.md docs/profiling.md docs/quickstart.md
     models/tiny-block/README.md models/tiny-full/README.md)
 pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md)
 # The pages that may have commands that no test runs.
 pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/performance.md
-    docs/server.md docs/tradeoffs.md)
+    docs/quickstart.md docs/server.md docs/tradeoffs.md)
 
 # fences FILE: "LINE MARK" for each block that begins in FILE. A block without a mark has "-".
 fences() {
