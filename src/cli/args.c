@@ -201,10 +201,17 @@ static const device_option device_options[] = {
     {"kv_memory_share", false, "--gpu-memory-utilization and --num-pages limit the KV pages on a GPU"},
 };
 
+/* A server starts its workers with --parent, and sets these options for each of them, whatever the device is. */
+static bool is_started_by_server(const um_settings *s) {
+    um_setting o;
+    return um_settings_find(s, "parent", &o) && o.given->by == UM_BY_ARGV;
+}
+
 /* Logs the options of the command line that the device does not read. A file or the environment may serve several
  * devices, so their options are not logged. */
 static void warn_of_device_options(const um_settings *s, const um_config *config) {
     bool is_gpu = strncmp(config->device, "cuda", 4) == 0;
+    if (is_started_by_server(s)) return;
     for (size_t i = 0; i < UM_LEN(device_options); i++) {
         const device_option *d = &device_options[i];
         um_setting o;

@@ -55,6 +55,20 @@ log_lines_have_the_worker_number_also_as_json() {
     grep -q '"level":"error","message":"worker 4: .*models/none' "$work/err"
 }
 
+options_that_the_server_adds_are_not_warned_of() {
+    "$UNMASK" serve --model models/tiny-block --port 0 2> "$work/plain.log" &
+    server=$!
+    wait_for 'unmask: ready' "$work/plain.log"
+    kill -TERM $server
+    wait $server
+    cat "$work/plain.log"
+    not grep -q 'has no effect' "$work/plain.log"
+    # A user may start a worker with such an option, and is told.
+    set_addresses own
+    try worker --model models/none "${at[@]}" --gpu-memory-utilization 0.5
+    grep -q -- '--gpu-memory-utilization has no effect on the device cpu' "$work/err"
+}
+
 it_ends_on_sigterm() {
     set_addresses stop
     "$UNMASK" worker --model models/tiny-block "${at[@]}" 2> "$work/stop.err" &
