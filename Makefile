@@ -316,7 +316,7 @@ demo: export PROMPT := $(PROMPT)
 demo: ## install what is missing, build, watch the bundled model answer
 	@tools/deps.sh build
 	@$(MAKE) all
-	@printf '\n$$ unmask run %s "%s"\n' '$(DEMO)' "$$PROMPT"
+	@printf '\n$$ %s run %s "%s"\n' '$(BUILD)/unmask' '$(DEMO)' "$$PROMPT"
 	@$(BUILD)/unmask run $(DEMO) "$$PROMPT"
 	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
 	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
