@@ -23,23 +23,15 @@ static um_status fail_unknown(const char *option, const char *what, const char *
     return st;
 }
 
-static void put_word(um_buf *out, const char *word, size_t n) {
-    um_buf_printf(out, "%s%.*s", out->len ? "|" : "", (int)n, word);
-}
-
-/* Appends a name and its aliases (comma-separated, or NULL). */
-static void put_row_names(um_buf *out, const char *name, const char *aliases) {
-    put_word(out, name, strlen(name));
-    for (const char *p = aliases; p && *p; p += strcspn(p, ","), p += *p == ',') put_word(out, p, strcspn(p, ","));
-}
+static void put_word(um_buf *out, const char *word) { um_buf_printf(out, "%s%s", out->len ? "|" : "", word); }
 
 void um_decode_put_names(const char *option, um_buf *out) {
     if (um_streq(option, "decoding_strategy"))
-        for (const um_strategy *const *s = um_strategies; *s; s++) put_row_names(out, (*s)->name, (*s)->aliases);
+        for (const um_strategy *const *s = um_strategies; *s; s++) put_word(out, (*s)->name);
     if (um_streq(option, "sampler"))
-        for (const um_sampler *const *s = um_samplers; *s; s++) put_row_names(out, (*s)->name, (*s)->aliases);
+        for (const um_sampler *const *s = um_samplers; *s; s++) put_word(out, (*s)->name);
     if (um_streq(option, "retention"))
-        for (const um_retention *const *s = um_retentions; *s; s++) put_row_names(out, (*s)->name, (*s)->aliases);
+        for (const um_retention *const *s = um_retentions; *s; s++) put_word(out, (*s)->name);
 }
 
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err) {

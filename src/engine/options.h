@@ -21,8 +21,8 @@ size_t um_request_option_sets(um_option_set *sets, um_request *r);
 /* Appends the strategies and samplers that read a parameter of a request, "strategies full, sparse; sampler factor".
  * Appends nothing when all of them do. */
 void um_request_append_readers(const um_option *row, um_buf *out);
-/* Appends the possible values of a parameter that names a strategy, sampler or retention rule, "full|sparse". Appends
- * nothing for other parameters. */
+/* Appends the possible values of a parameter that names a strategy, sampler or retention rule, "full|sparse", without
+ * aliases. Appends nothing for other parameters. */
 void um_request_append_names(const um_option *row, um_buf *out);
 /* Returns whether the strategy of this name denoises a whole canvas. Each pass of it feeds all of the canvas, and a
  * suffix may follow the answer. */

@@ -671,6 +671,13 @@ options_have_the_defaults() {
     [ "$(member 'data[] | select(.name == "decoding_strategy") | .default')" = multi_bd ]
     [ "$(member 'data[] | select(.name == "accept_threshold") | .default')" = auto ]
 }
+options_offer_each_name_once() {
+    call /options
+    [ "$(jq -r '.data[] | select(.name == "decoding_strategy") | .names | join(" ")' "$work/body")" = \
+        "$("$UNMASK" list strategies --json | jq -r '[.strategies[].name] | join(" ")')" ]
+    [ "$(member 'data[] | select(.name == "sampler") | .names | index("low_confidence_threshold")')" = null ]
+    [ "$(member 'data[] | select(.name == "sampler") | .names | index("confidence")')" = 0 ]
+}
 options_name_their_readers() {
     call /options
     [ "$(member 'data[] | select(.name == "temperature") | .read_by')" = null ]

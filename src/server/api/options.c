@@ -29,8 +29,9 @@ static void put_limits(um_jw *w, const um_option *row) {
     um_jw_put_double(w, "max", bounded ? row->max : NAN);
 }
 
-/* Writes a parameter. `choices` are all words that it allows. `names` are the names and aliases of the strategies,
- * samplers or retention rules that it selects from. The value in the set's struct is the default. */
+/* Writes a parameter. `choices` are all words that it allows. `names` are the names of the strategies, samplers
+ * or retention rules that it selects from; aliases of them are allowed, too. The value in the set's struct is the
+ * default. */
 static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
     (void)opens_group;
     um_jw *w = (um_jw *)arg;
