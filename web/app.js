@@ -1,16 +1,26 @@
-// The page: the settings, the conversation and the composer. card.js draws an answer.
+// The page: the bar, the settings, the saved conversations and the composer. chat.js has the conversation.
 
-import { curl, get, stream } from "./api.js";
-import { Card, paintLegend } from "./card.js";
+import { get } from "./api.js";
+import { Chat } from "./chat.js";
+import * as conversations from "./conversations.js";
+import { button, element } from "./dom.js";
 import { ParameterForm, save, settings } from "./settings.js";
 import { templates } from "./templates.js";
 
 const $ = (id) => document.getElementById(id);
 const form = new ParameterForm($("rows"), $("find"));
-const NEWS_MAX = 500;      // characters of an answer that a screen reader reads
-const running = new Set(); // AbortControllers of the running requests
-let messages = [];         // the conversation of side A
-const cards = [];
+const chat = new Chat($("conversation"), {
+  server: () => server(),
+  model: () => $("model").value || undefined,
+  form,
+  onRunning: showButtons,
+  onFailure: (e) => {
+    if (e.status === 401) askForKey();
+    else if (e instanceof TypeError) connect(); // the server is unreachable
+  },
+  onAnswered: keep,
+  announce: (text) => { $("news").textContent = text; },
+});
 
 const server = () => ({ base: settings.base, key: settings.key });
 
@@ -23,17 +33,19 @@ function status(state, text) {
 
 const RETRY_MS = 3000;
 let retryTimer = 0;
+let models = [];
 
 /** Fetches models and parameters from the server. Retries until the server answers. */
 async function connect() {
   clearTimeout(retryTimer);
   status("loading", "connecting");
   try {
-    const models = (await get(server(), "/v1/models")).data;
+    models = (await get(server(), "/v1/models")).data;
     $("model").replaceChildren(...models.map((m) => new Option(m.id, m.id)));
     if (models.some((m) => m.id === settings.model)) $("model").value = settings.model;
+    $("model-row").hidden = models.length < 2;
     form.show((await get(server(), "/options")).data);
-    status("ok", $("model").value);
+    showModel();
   } catch (e) {
     if (e.status === 401) return askForKey();
     status("error", `no server: ${e.message}`);
@@ -44,119 +56,89 @@ async function connect() {
 function askForKey() {
   status("error", "the server requires a key");
   showSettings(true);
+  $("server").open = true;
   $("key").focus();
 }
 
-// ---- One answer -------------------------------------------------------------------------------------------------------
+const EXAMPLES_MAX = 6;
+const GENERAL_EXAMPLES = [
+  "Explain in two sentences how a rainbow forms.",
+  "Write a Python function that reverses a string.",
+  "A book has 110 pages. I read 12 pages a day for 8 days. How many pages are left?",
+];
 
-/** Returns the path and the body of a request. */
-function requestOf(template, text, suffix, side) {
-  const body = { model: $("model").value || undefined, ...form.values(side), stream: true, stream_mode: settings.mode };
-  const made = template.make(text);
-  if (template.kind === "chat") {
-    const history = settings.history ? messages : [];
-    body.messages = [...made.filter((m) => m.role === "system"), ...history, ...made.filter((m) => m.role !== "system")];
-    body.stream_options = { include_usage: true };
-    return ["/v1/chat/completions", body];
-  }
-  body.prompt = made;
-  if (template.kind === "raw") return ["/generate", body];
-  return ["/v1/completions", { ...body, suffix, stream_options: { include_usage: true } }];
+/** Shows the chosen model, and the example prompts of its model card. */
+function showModel() {
+  status("ok", $("model").value);
+  const chosen = models.find((m) => m.id === $("model").value) ?? models[0];
+  const own = [chosen, models[0]].map((m) => m?.examples).find((e) => Array.isArray(e) && e.length > 0);
+  const texts = (own ?? GENERAL_EXAMPLES).filter((t) => typeof t === "string").slice(0, EXAMPLES_MAX);
+  $("try").textContent = own ? `${chosen.id} can do things like these:` : "Try one of these:";
+  $("examples").replaceChildren(...texts.map((text) => element("li", "", button(text, () => ask(text)))));
 }
 
-/** Shows an event on the card. The three endpoints have different events. */
-function handleEvent(card, e) {
-  if (e.usage) card.usage(e.usage);
-  if (e.event === "buffer_snapshot") return card.snapshot(e);
-  if (e.event === "append") return card.append(e.text, e.token_offset + e.token_ids.length, e.nfe);
-  if (e.event === "final") {
-    if (e.nfe) card.numbers.update(e.token_ids.length, e.nfe);
-    card.numbers.engineTps = e.engine_decode_tps ?? card.numbers.engineTps;
-    return card.finish(e.text, e.finish_reason);
-  }
-  const choice = e.choices?.[0];
-  if (!choice) return;
-  if (choice.delta?.reasoning_content) card.addReasoning(choice.delta.reasoning_content);
-  const text = choice.delta?.content ?? choice.text ?? "";
-  if (text) card.append(text, card.numbers.tokens + (choice.token_ids?.length ?? 1), card.numbers.nfe);
-  if (choice.dllm) card.provisional(choice.dllm, choice.dllm.nfe);
-  if (choice.finish_reason) card.reason.textContent = choice.finish_reason;
-}
+// ---- The conversation -------------------------------------------------------------------------------------------------
 
-/** Shows an error on the card. A TypeError of fetch means that the server is unreachable. */
-function fail(card, e) {
-  card.fail(e.message + (e.param ? ` (${e.param})` : ""));
-  if (e.status === 401) askForKey();
-  else if (e instanceof TypeError) connect();
-}
-
-async function answer(card, path, body) {
-  const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(new Error(`no answer within ${settings.timeout} s`)), settings.timeout * 1000);
-  running.add(controller);
-  showButtons();
-  try {
-    for await (const e of stream(server(), path, body, controller.signal)) handleEvent(card, e);
-    if (card.node.dataset.state !== "done") card.finish(null, card.reason.textContent);
-  } catch (e) {
-    if (controller.signal.aborted && controller.signal.reason === "stop") card.stopped();
-    else fail(card, controller.signal.aborted ? controller.signal.reason : e);
-  } finally {
-    clearTimeout(timer);
-    running.delete(controller);
-    showButtons();
-  }
-  $("news").textContent = `${card.state.textContent}: ${card.text.slice(0, NEWS_MAX)}`;
-  return card;
-}
-
-async function send() {
-  const text = $("prompt").value, template = templates[Number($("template").value)];
-  if (!text.trim() || running.size) return;
-  const question = Object.assign(document.createElement("div"), { className: "question", textContent: text });
-  const answers = Object.assign(document.createElement("div"), { className: "answers" });
+/** Asks the text, in the chosen template. */
+async function ask(text) {
+  if (!text.trim() || chat.isRunning) return;
   $("empty").hidden = true;
-  $("conversation").append(question, answers);
-  const sides = settings.compare ? [0, 1] : [0];
-  const work = sides.map((side) => {
-    const [path, body] = requestOf(template, text, $("suffix").value, side);
-    const copies = { "copy text": (c) => c.text, "copy as curl": () => curl(server(), path, body) };
-    const card = new Card(settings.compare ? "AB"[side] : "", copies);
-    cards.push(card);
-    answers.append(card.node);
-    return answer(card, path, body);
-  });
+  const asked = chat.ask({ text, suffix: $("suffix").value, template: templates[Number($("template").value)] });
   $("prompt").value = "";
   resize($("prompt"));
   scrollToEnd();
-  const [first, ...others] = await Promise.all(work);
-  if ([first, ...others].every((c) => c.node.dataset.state === "failed") && !$("prompt").value) {
+  const turn = await asked;
+  if (turn.cards.every((c) => c.node.dataset.state === "failed") && !$("prompt").value) {
     $("prompt").value = text;
     resize($("prompt"));
   }
-  if (template.kind === "chat" && first.node.dataset.state === "done")
-    messages.push(...template.make(text).filter((m) => m.role === "user"), { role: "assistant", content: first.text });
-  scrollToEnd();
-}
-
-function stopAll() {
-  for (const controller of running) controller.abort("stop");
 }
 
 function clear() {
-  stopAll();
-  messages = [];
-  cards.length = 0;
-  $("conversation").replaceChildren($("empty"));
+  chat.clear();
   $("empty").hidden = false;
+  $("prompt").focus();
+}
+
+// ---- Saved conversations ----------------------------------------------------------------------------------------------
+
+/** Saves the conversation after an answer. */
+function keep() {
+  if (settings.keep && !conversations.put(JSON.parse(JSON.stringify(chat))))
+    $("news").textContent = "The conversation could not be saved in this browser.";
+}
+
+function showSaved() {
+  const list = conversations.all();
+  $("saved-note").textContent = !settings.keep ? "Saving is switched off in the settings, under View."
+    : list.length ? "They stay in this browser." : "There are none yet. They stay in this browser.";
+  $("saved-list").replaceChildren(...list.map((c) => {
+    const title = c.turns[0].text.trim();
+    const open = button("", () => restore(c), "open");
+    open.append(element("span", "title", title), element("time", "", new Date(c.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
+    const gone = button("✕", () => { conversations.remove(c.id); showSaved(); }, "quiet");
+    gone.title = "Delete";
+    gone.setAttribute("aria-label", `Delete: ${title.slice(0, 80)}`);
+    return element("li", "", open, gone);
+  }));
+  $("forget").hidden = list.length === 0;
+  if (!$("saved-box").open) $("saved-box").showModal();
+}
+
+function restore(conversation) {
+  $("saved-box").close();
+  $("empty").hidden = true;
+  chat.restore(conversation);
+  scrollToEnd();
   $("prompt").focus();
 }
 
 // ---- Composer ---------------------------------------------------------------------------------------------------------
 
 function showButtons() {
-  $("send").hidden = running.size > 0;
-  $("stop").hidden = running.size === 0;
+  $("send").hidden = chat.isRunning;
+  $("stop").hidden = !chat.isRunning;
+  document.body.classList.toggle("running", chat.isRunning);
 }
 function resize(area) {
   area.style.height = "auto";
@@ -169,7 +151,7 @@ function scrollToEnd() {
 // Follows a growing answer, unless the reader has scrolled up.
 new MutationObserver(() => {
   const c = $("conversation");
-  if (running.size && c.scrollHeight - c.scrollTop - c.clientHeight < 200) scrollToEnd();
+  if (chat.isRunning && c.scrollHeight - c.scrollTop - c.clientHeight < 200) scrollToEnd();
 }).observe($("conversation"), { childList: true, subtree: true, characterData: true });
 
 // ---- Settings ---------------------------------------------------------------------------------------------------------
@@ -218,16 +200,11 @@ function bind(id, after = () => {}) {
   after();
 }
 
-const redrawAll = () => cards.forEach((c) => c.redraw());
-bind("base");
-bind("key");
-bind("timeout");
-bind("mode");
-bind("mask", redrawAll);
+const redrawAll = () => chat.cards.forEach((c) => c.redraw());
+for (const id of ["base", "key", "timeout", "mode", "history", "finished", "slow", "keep"]) bind(id);
 bind("interval", () => { $("interval-out").textContent = `${settings.interval} ms`; });
 bind("colour", redrawAll);
 bind("borders", redrawAll);
-bind("history");
 bind("compare", () => {
   $("sides").hidden = !settings.compare;
   if (!settings.compare) selectSide(0);
@@ -236,7 +213,7 @@ for (const id of ["base", "key"]) $(id).addEventListener("change", connect);
 $("model").addEventListener("change", () => {
   settings.model = $("model").value;
   save();
-  status("ok", settings.model);
+  showModel();
 });
 $("template").replaceChildren(...templates.map((t, i) => new Option(t.name, i)));
 $("template").addEventListener("change", () => {
@@ -248,26 +225,32 @@ $("reset").addEventListener("click", () => form.reset());
 $("toggle-settings").addEventListener("click", () => showSettings(!isOpen()));
 $("theme").addEventListener("click", toggleTheme);
 $("clear").addEventListener("click", clear);
+$("saved").addEventListener("click", showSaved);
+$("forget").addEventListener("click", () => {
+  if (confirm("Delete all saved conversations?")) conversations.removeAll();
+  showSaved();
+});
 $("help").addEventListener("click", () => $("help-box").showModal());
-$("stop").addEventListener("click", stopAll);
-$("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
+$("stop").addEventListener("click", () => chat.stop());
+$("composer").addEventListener("submit", (e) => { e.preventDefault(); ask($("prompt").value); });
 $("prompt").addEventListener("input", () => resize($("prompt")));
 $("prompt").addEventListener("keydown", (e) => {
   if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
   e.preventDefault();
-  send();
+  ask($("prompt").value);
 });
 
 function onEscape() {
-  stopAll();
+  chat.stop();
   if (!narrow.matches || !isOpen()) return;
   showSettings(false);
   $("toggle-settings").focus();
 }
 const isTyping = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
 document.addEventListener("keydown", (e) => {
+  if (document.querySelector("dialog[open]")) return;
   const control = e.ctrlKey || e.metaKey;
-  if (e.key === "Escape" && !$("help-box").open) onEscape();
+  if (e.key === "Escape") onEscape();
   else if (control && e.key === ",") showSettings(!isOpen());
   else if (control && e.shiftKey && e.key.toLowerCase() === "o") clear();
   else if (e.key === "/" && !isTyping()) $("prompt").focus();
@@ -278,5 +261,4 @@ document.addEventListener("keydown", (e) => {
 
 if (settings.theme) document.documentElement.dataset.theme = settings.theme;
 showSettings(settings.open ?? innerWidth > 1000);
-paintLegend($("legend"));
 connect();

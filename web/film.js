@@ -7,6 +7,7 @@ export class Film {
   #frames = []; // {nfe, n, stable, blocks, changes: [[i, id, text, pass, confidence]]}
   #last = [];   // the positions after the last frame
   #shown = this.#nothing(); // the positions, and the blocks by their start, after frame `at`
+  changes = new Set();      // the kinds of change in all frames: "edited", "remasked"
 
   #nothing() { return { at: -1, cells: [], blocks: new Map() }; }
 
@@ -21,6 +22,7 @@ export class Film {
       const now = masked ? [i, -1, "", -1, null] : [i, s.token_ids[k], s.tokens[k], s.pass[k], s.confidence?.[k] ?? null];
       const was = this.#last[i];
       if (was && was.id === now[1] && was.pass === now[3] && was.text === now[2]) continue;
+      if (was && was.pass >= 0 && i < n) this.#noteChange(was, now);
       changes.push(now);
       this.#last[i] = { id: now[1], text: now[2], pass: now[3] };
     }
@@ -28,8 +30,15 @@ export class Film {
     this.#frames.push({ nfe: s.nfe, n, stable: s.stable_len ?? 0, blocks: s.blocks ?? [], changes });
   }
 
-  /** Returns the answer after frame k: {nfe, stable, blocks, cells}. The next call changes blocks and cells: don't keep them. */
+  #noteChange(was, [, id, , pass]) {
+    if (pass < 0) this.changes.add("remasked");
+    else if (was.id !== id) this.changes.add("edited");
+  }
+
+  /** Returns the answer after frame k: {nfe, stable, blocks, cells}. The next call changes blocks and cells: don't keep them.
+      Frame -1 is before the first pass: only masks. */
   at(k) {
+    if (k < 0) return { nfe: 0, stable: 0, blocks: new Map(), cells: Array.from({ length: this.#frames[0]?.n ?? 0 }, blank) };
     if (this.#shown.at > k) this.#shown = this.#nothing();
     const { cells, blocks } = this.#shown;
     for (let f = this.#shown.at + 1; f <= k; f++) {
@@ -73,6 +82,17 @@ export class Numbers {
     if (nfe) this.nfe = nfe;
   }
   finish(now = performance.now()) { this.end ??= now; }
+  /** The numbers as a plain object, with the times since the request was sent. Numbers.of reads it back. */
+  toJSON() {
+    const since = (t) => (t === null ? null : t - this.sent);
+    return { ...this, sent: 0, first: since(this.first), end: since(this.end) };
+  }
+  static of(saved) {
+    const n = new Numbers(0);
+    for (const name of Object.keys(n)) if (Number.isFinite(saved?.[name])) n[name] = saved[name];
+    n.finish(0);
+    return n;
+  }
   get ttft() { return this.first === null ? null : this.first - this.sent; }
   get seconds() { return ((this.end ?? performance.now()) - this.sent) / 1000; }
   get tps() { return this.seconds > 0 ? this.tokens / this.seconds : null; }

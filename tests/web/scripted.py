@@ -6,11 +6,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Scripted:
-    """Answers GET /v1/models with one model, other GETs with an empty list, and every POST with `status`, `headers` and
+    """Answers GET /v1/models with one model (with `examples`, if there are any), other GETs with an empty list, and every POST with `status`, `headers` and
     `events`, which may change at any time. With a `key`, requests without this key get 401. stop() and start() keep the
     port."""
 
-    def __init__(self, key=None):
+    def __init__(self, key=None, examples=None):
+        self.examples = examples
         self.key, self.status, self.headers, self.events, self.posted, self.port = key, 200, {}, [], [], 0
         self.start()
 
@@ -54,7 +55,8 @@ def handler_of(script):
         def do_GET(self):
             if not self.has_key():
                 return self.refuse(401, "no key")
-            data = [{"id": "scripted"}] if self.path == "/v1/models" else []
+            model = {"id": "scripted", **({"examples": script.examples} if script.examples else {})}
+            data = [model] if self.path == "/v1/models" else []
             self.reply(200, json.dumps({"data": data}).encode())
 
         def do_POST(self):
