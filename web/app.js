@@ -102,9 +102,10 @@ function clear() {
 
 // ---- Saved conversations ----------------------------------------------------------------------------------------------
 
-/** Saves the conversation after an answer. */
-function keep() {
-  if (settings.keep && !conversations.put(JSON.parse(JSON.stringify(chat))))
+/** Saves the conversation after the answers of a turn, unless all of them failed. */
+function keep(turn) {
+  if (!settings.keep || turn.cards.every((c) => c.node.dataset.state === "failed")) return;
+  if (!conversations.put(JSON.parse(JSON.stringify(chat))))
     $("news").textContent = "The conversation could not be saved in this browser.";
 }
 
@@ -115,7 +116,8 @@ function showSaved() {
   $("saved-list").replaceChildren(...list.map((c) => {
     const title = c.turns[0].text.trim();
     const open = button("", () => restore(c), "open");
-    open.append(element("span", "title", title), element("time", "", new Date(c.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })));
+    const time = new Date(c.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+    open.append(element("span", "title", title), element("time", "", time));
     const gone = button("✕", () => { conversations.remove(c.id); showSaved(); }, "quiet");
     gone.title = "Delete";
     gone.setAttribute("aria-label", `Delete: ${title.slice(0, 80)}`);

@@ -124,6 +124,7 @@ export class Card {
     this.body.classList.remove("live");
     this.body.style.minHeight = "";
     if (this.film.length) this.#final = this.film.at(this.film.length - 1).cells.map((c) => (c.pass < 0 ? null : c.text));
+    if (state !== "done") this.text ||= this.#final.filter((t) => t !== null).join("");
     this.replay.open(hasFilm ? this.film.length : 0);
     this.views.node.hidden = !hasFilm || state !== "done";
     this.node.dataset.state = state;
@@ -177,7 +178,7 @@ export class Card {
   #drawText() {
     this.#spans = [];
     this.#keys = [];
-    this.body.classList.remove("coloured");
+    this.body.classList.remove("coloured", "moving");
     const { text, masks } = this.#provisional;
     const parts = this.node.dataset.state === "done" ? render(this.text) : [this.text, element("span", "provisional", text)];
     const reasoning = this.reasoning ? [element("div", "reasoning", this.reasoning)] : [];
@@ -187,31 +188,32 @@ export class Card {
   }
 
   #drawFilm(k) {
-    const { nfe, stable, blocks, cells } = this.film.at(k);
+    const { nfe, blocks, cells } = this.film.at(k);
     const starts = settings.borders ? blocks : new Map();
     const still = !this.#live && k === this.film.length - 1; // the finished answer has no highlighted changes
     if (this.#spans.length === 0) this.body.replaceChildren();
     this.body.classList.toggle("coloured", settings.colour);
+    this.body.classList.toggle("moving", !still);
     this.body.style.setProperty("--passes", this.film.passes);
     const n = Math.max(cells.length, this.#final.length);
     while (this.#spans.length < n) this.#spans.push(this.body.appendChild(element("span")));
     while (this.#spans.length > n) this.#spans.pop().remove();
     this.#keys.length = n;
     const sizes = this.#live ? this.#layout.place(cells, firstActive(blocks)) : [];
-    cells.forEach((c, i) => this.#drawCell(i, c, still ? "" : c.change, starts.get(i), i < stable, sizes[i]));
+    cells.forEach((c, i) => this.#drawCell(i, c, still ? "" : c.change, starts.get(i), sizes[i]));
     for (let i = cells.length; i < n; i++) this.#drawLater(i);
     if (this.#live) this.body.style.minHeight = `${Math.max(parseFloat(this.body.style.minHeight) || 0, this.body.scrollHeight)}px`;
     this.replay.caption(nfe, this.film.passes);
     this.#drawLegend();
   }
 
-  /** `size` is the width of a mask or the gap before a token in a running answer. In a finished one, a mask covers the
-      text that it will become, so nothing moves. */
-  #drawCell(i, c, change, block, settled, size) {
+  /** `size` is the width of a tile in a running answer. In a finished one, a mask covers the text that it will become, so
+      nothing moves. */
+  #drawCell(i, c, change, block, size) {
     const masked = c.pass < 0, hidden = masked ? this.#final[i] ?? null : null;
     const text = masked ? hidden ?? "" : c.text;
-    const kind = masked ? `mask${hidden === null ? " open" : ""}` : "token";
-    const classes = `${kind} ${change}${settled ? " settled" : ""}${block ? " starts" : ""}${block?.status === "ACTIVE" ? " active" : ""}`;
+    const kind = masked ? `mask${hidden === null ? " open" : ""}` : `token${size === undefined ? "" : " tile"}`;
+    const classes = `${kind} ${change}${block ? " starts" : ""}${block?.status === "ACTIVE" ? " active" : ""}`;
     const width = size === undefined ? "" : `${size.toFixed(1)}px`;
     const key = `${text}\0${classes}\0${c.pass}\0${block?.status ?? ""}\0${width}`;
     if (this.#keys[i] === key) return;
@@ -220,8 +222,7 @@ export class Card {
     if (span.textContent !== text) span.textContent = text;
     span.className = classes;
     span.ariaHidden = masked ? "true" : null;
-    span.style.width = masked ? width : "";
-    span.style.marginLeft = masked || width === "0.0px" ? "" : width;
+    span.style.width = width;
     span.title = titleOf(i, c, block);
     if (!masked) span.style.setProperty("--pass", c.pass);
   }

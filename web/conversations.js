@@ -5,12 +5,14 @@ const STORE = "unmask.conversations";
 const COUNT_MAX = 50;
 const CHARS_MAX = 1_000_000; // of all together; browsers store about five million
 
-/** Keeps only what has the form of a conversation: the storage may be of another version. */
-const isText = (v) => typeof v === "string";
-const isAnswer = (a) => isText(a?.text) && isText(a.reasoning) && isText(a.state) && isText(a.reason) && isText(a.side) && isText(a.label);
-const isTurn = (t) => isText(t?.text) && isText(t.suffix) && isText(t.template) && Array.isArray(t.answers) && t.answers.every(isAnswer);
-const isConversation = (c) => isText(c?.id) && Number.isFinite(c.time) && Array.isArray(c.turns) && c.turns.length > 0 && c.turns.every(isTurn);
+// Another version of the page may have stored other forms. They are skipped.
+const hasTexts = (o, ...names) => names.every((name) => typeof o?.[name] === "string");
+const isAnswer = (a) => hasTexts(a, "text", "reasoning", "state", "reason", "side", "label");
+const isTurn = (t) => hasTexts(t, "text", "suffix", "template") && Array.isArray(t.answers) && t.answers.every(isAnswer);
+const isConversation = (c) =>
+  hasTexts(c, "id") && Number.isFinite(c.time) && Array.isArray(c.turns) && c.turns.length > 0 && c.turns.every(isTurn);
 
+/** Returns the conversations as {id, time, turns}, none if there is no storage. */
 export function all() {
   try {
     const list = JSON.parse(localStorage.getItem(STORE));

@@ -4,7 +4,7 @@
 const blank = () => ({ id: -1, text: "", pass: -1, confidence: null, change: "" });
 
 export class Film {
-  #frames = []; // {nfe, n, stable, blocks, changes: [[i, id, text, pass, confidence]]}
+  #frames = []; // {nfe, n, blocks, changes: [[i, id, text, pass, confidence]]}
   #last = [];   // the positions after the last frame
   #shown = this.#nothing(); // the positions, and the blocks by their start, after frame `at`
   changes = new Set();      // the kinds of change in all frames: "edited", "remasked"
@@ -27,7 +27,7 @@ export class Film {
       this.#last[i] = { id: now[1], text: now[2], pass: now[3] };
     }
     this.#last.length = n;
-    this.#frames.push({ nfe: s.nfe, n, stable: s.stable_len ?? 0, blocks: s.blocks ?? [], changes });
+    this.#frames.push({ nfe: s.nfe, n, blocks: s.blocks ?? [], changes });
   }
 
   #noteChange(was, [, id, , pass]) {
@@ -35,10 +35,10 @@ export class Film {
     else if (was.id !== id) this.changes.add("edited");
   }
 
-  /** Returns the answer after frame k: {nfe, stable, blocks, cells}. The next call changes blocks and cells: don't keep them.
+  /** Returns the answer after frame k: {nfe, blocks, cells}. The next call changes blocks and cells: don't keep them.
       Frame -1 is before the first pass: only masks. */
   at(k) {
-    if (k < 0) return { nfe: 0, stable: 0, blocks: new Map(), cells: Array.from({ length: this.#frames[0]?.n ?? 0 }, blank) };
+    if (k < 0) return { nfe: 0, blocks: new Map(), cells: Array.from({ length: this.#frames[0]?.n ?? 0 }, blank) };
     if (this.#shown.at > k) this.#shown = this.#nothing();
     const { cells, blocks } = this.#shown;
     for (let f = this.#shown.at + 1; f <= k; f++) {
@@ -46,8 +46,7 @@ export class Film {
       this.#updateBlocks(blocks, this.#frames[f]);
     }
     this.#shown.at = k;
-    const { nfe, stable } = this.#frames[k];
-    return { nfe, stable, blocks, cells };
+    return { nfe: this.#frames[k].nfe, blocks, cells };
   }
 
   /** A frame lists the blocks in flight. Blocks that it no longer lists are stored. */

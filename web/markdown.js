@@ -23,7 +23,11 @@ const inline = [
 
 /** Returns a link in a new tab that does not reach this page, or the text if the address is invalid. */
 function link(address, text) {
-  if (!URL.canParse(address)) return text;
+  try {
+    new URL(address);
+  } catch {
+    return text;
+  }
   return Object.assign(element("a", text), { href: address, target: "_blank", rel: "noopener noreferrer" });
 }
 

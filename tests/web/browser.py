@@ -20,7 +20,9 @@ def open_browser():
         options.add_argument(flag)
     options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    driver.set_script_timeout(WAIT_SECONDS)
+    return driver
 
 
 browser = open_browser()
@@ -92,6 +94,11 @@ def shown(card):
 
 def number(card, name):
     return card.find_element(By.CSS_SELECTOR, f'.numbers [data-name="{name}"] dd').text
+
+
+def saved():
+    """The saved conversations."""
+    return js("return JSON.parse(localStorage.getItem('unmask.conversations')) ?? []")
 
 
 def shot(name):

@@ -25,4 +25,4 @@ for _ in $(seq 300); do
     sleep 0.1
 done
 url=$(sed -n 's/^unmask: listening at //p' "$work/server.err")
-HOME=$work timeout 300 "$python" tests/web/page_test.py "$url" "${SCREENSHOTS:-$work}"
+HOME=$work timeout 600 "$python" tests/web/page_test.py "$url" "${SCREENSHOTS:-$work}"

@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from browser import (QUESTION, URL, browser, cards, chunk, connected, done, find, find_all, fresh_page, js, number,
-                     one_token_a_pass, page_of, send, set_field, set_parameter, shot, shown, until, with_card)
+                     one_token_a_pass, page_of, saved, send, set_field, set_parameter, shot, shown, until, with_card)
 from scripted import Scripted
 
 
@@ -83,6 +83,8 @@ def test_stop_ends_an_answer():
     find("#stop").click()
     until("it stopped", lambda: len(cards("stopped")) == 1)
     assert find("#send").is_displayed()
+    kept = saved()[0]["turns"][0]["answers"][0]
+    assert kept["state"] == "stopped" and kept["text"] and kept["text"] in shown(cards("stopped")[0]), kept
 
 
 def test_escape_stops_too():
@@ -468,7 +470,7 @@ def test_a_long_answer_is_not_drawn_anew_in_every_pass():
     changed = browser.execute_async_script("""
         const done = arguments[0];
         import("/card.js").then(async ({Card}) => {
-            const card = new Card({}), n = 3000, frame = () => new Promise((go) => setTimeout(go, 0));
+            const card = new Card({}), n = 1000, frame = () => new Promise((go) => setTimeout(go, 0));
             document.querySelector("#conversation").append(card.node);
             const show = (nfe) => { // the first pass commits nearly all tokens, each further pass one
                 const pass = Array.from({length: n}, (_, i) => (i < n - 50 ? 1 : i < n - 50 + nfe ? 1 + i - (n - 50) : -1));
@@ -600,10 +602,6 @@ def test_an_edited_question_starts_anew_from_there():
     assert find(".question .words").text == "question 1 indeed"
     assert contents(server) == ["question 1 indeed"]
     server.stop()
-
-
-def saved():
-    return js("return JSON.parse(localStorage.getItem('unmask.conversations')) ?? []")
 
 
 def test_a_conversation_can_be_opened_again_and_goes_on():
