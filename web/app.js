@@ -60,7 +60,7 @@ function askForKey() {
   $("key").focus();
 }
 
-const EXAMPLES_MAX = 6;
+const EXAMPLES_MAX = 3;
 const GENERAL_EXAMPLES = [
   "Explain in two sentences how a rainbow forms.",
   "Write a Python function that reverses a string.",

@@ -210,10 +210,10 @@ def test_settings_survive_a_reload_and_keys_do_not():
 # ---- The first view ------------------------------------------------------------------------------------------------
 
 def test_an_empty_page_offers_the_examples_of_the_model():
-    server = Scripted(examples=["Sort 3, 1, 2.", "<b>What</b> is 1 + 1?"])
+    server = Scripted(examples=["Sort 3, 1, 2.", "<b>What</b> is 1 + 1?", "third", "fourth"])
     server.events = [chunk(content="1, 2, 3"), chunk("stop")]
     page_of(server)
-    assert [e.text for e in find_all("#examples button")] == server.examples
+    assert [e.text for e in find_all("#examples button")] == server.examples[:3]
     find("#examples button").click()
     assert shown(done()[0]) == "1, 2, 3"
     assert server.posted[0]["messages"] == [{"role": "user", "content": "Sort 3, 1, 2."}]
