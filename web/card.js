@@ -54,7 +54,7 @@ export class Card {
     this.list = element("dl", "numbers");
     this.tools = element("div", "tools", ...tools.map((make) => make(this)));
     const head = element("header", "", ...(side ? [element("span", "side", side)] : []), this.state, this.reason,
-      element("span", "space"), this.views.node, ...(side ? [element("span", "label", label)] : []));
+      this.views.node, ...(side ? [element("span", "label", label)] : []));
     this.node = element("article", "card", head, this.body, this.replay.node, this.legend, this.list, this.tools);
     this.#drawNumbers();
   }
@@ -139,10 +139,10 @@ export class Card {
 
   /** Replays a fast answer slowly, then shows it as it is usually shown. */
   async #playOnce() {
-    const reason = this.reason.textContent;
-    this.reason.textContent = "replayed slowly";
+    const state = this.state.textContent;
+    this.state.textContent = `slow replay, ${this.numbers.seconds.toFixed(2)} s`;
     const whole = await this.replay.play();
-    this.reason.textContent = reason;
+    this.state.textContent = state;
     if (whole) this.show(this.#preferred());
   }
 

@@ -175,7 +175,7 @@ export class Chat {
       this.#running.delete(controller);
       this.#page.onRunning();
     }
-    this.#page.announce(`${card.state.textContent}: ${card.text.slice(0, NEWS_MAX)}`);
+    this.#page.announce(`${card.node.dataset.state}: ${card.text.slice(0, NEWS_MAX)}`);
   }
 
   #fail(card, e) {

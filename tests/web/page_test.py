@@ -313,15 +313,20 @@ def test_a_running_card_never_gets_lower():
 # ---- Slow replay ---------------------------------------------------------------------------------------------------
 
 def replay_of(seconds):
-    """Finishes an answer that took this long. Returns whether it is replayed, and its view at the end."""
-    return with_card("""
+    """Finishes an answer that took this long. Returns whether it is replayed, and its view at the end. The text must not move."""
+    seen = with_card("""
+        card.node.style.width = "288px"; // of the smallest phone
         card.numbers.sent = performance.now() - %s * 1000;
         show(1, "a _ c");
         show(2, "a b c");
         card.finish("a b c", "stop");
         const plays = card.node.querySelector(".playing") !== null, masks = card.body.querySelectorAll(".mask").length;
-        const wait = () => (card.node.querySelector(".playing") ? setTimeout(wait, 50) : setTimeout(() => done({plays, masks, view: card.view}), 50));
+        const top = () => card.body.getBoundingClientRect().top - card.node.getBoundingClientRect().top, before = top();
+        const end = () => done({plays, masks, view: card.view, moved: top() - before});
+        const wait = () => (card.node.querySelector(".playing") ? setTimeout(wait, 50) : setTimeout(end, 50));
         wait();""" % seconds)
+    assert seen.pop("moved") == 0
+    return seen
 
 
 def test_a_fast_answer_is_replayed_slowly():
