@@ -442,9 +442,12 @@ bool um_parse_double(const char *s, double *out);
 #define UM_NUMBER_MAX 32
 void um_format_double(double v, char out[UM_NUMBER_MAX]); /* finite */
 void um_format_float(float v, char out[UM_NUMBER_MAX]);   /* finite; parses back to the same float */
-/* Writes a number of bytes (>= 0) for people: "16.1 GB". Returns out. */
+/* Write a number of bytes (>= 0) for people, "16.1 GB", and a large count (>= 0) with three digits, "2.03 B". Both
+ * return out. */
 #define UM_BYTES_TEXT 32
+#define UM_COUNT_TEXT 32
 const char *um_bytes_text(char out[UM_BYTES_TEXT], double bytes);
+const char *um_count_text(char out[UM_COUNT_TEXT], double n);
 
 /* ---- JSON (json.c, json_exact.c, json_take.c, jwriter.c) --------------------------------------------------------- */
 

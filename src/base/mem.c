@@ -54,15 +54,15 @@ static void *aligned(size_t n, size_t align) {
  * compared with the available memory before it is touched. */
 um_status um_try_alloc_unset(void **out, size_t n, size_t align, const char *what, um_err *err) {
     enum { CHECK_FROM = 64 << 20 };
-    const double mib = 1 << 20;
+    char needed[UM_BYTES_TEXT], there[UM_BYTES_TEXT];
     assert(align && (align & (align - 1)) == 0);
     *out = NULL;
     size_t available = n >= CHECK_FROM ? um_memory_available() : 0;
     if (available && n > available)
-        return um_fail(err, UM_ENOMEM, "%s: %.1f MiB needed, %.1f MiB of memory are free", what, (double)n / mib,
-                       (double)available / mib);
+        return um_fail(err, UM_ENOMEM, "%s: %s needed, %s of memory are free", what, um_bytes_text(needed, (double)n),
+                       um_bytes_text(there, (double)available));
     void *p = aligned(UM_MAX(n, 1u), UM_MAX(align, sizeof p));
-    if (!p) return um_fail(err, UM_ENOMEM, "%s: %.1f MiB could not be allocated", what, (double)n / mib);
+    if (!p) return um_fail(err, UM_ENOMEM, "%s: %s could not be allocated", what, um_bytes_text(needed, (double)n));
     n_allocs++;
     *out = p;
     return UM_OK;

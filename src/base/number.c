@@ -64,10 +64,25 @@ void um_format_float(float v, char out[UM_NUMBER_MAX]) {
     fix_point(out);
 }
 
+/* Divides *v by 1000 until at most three digits are left before the point, counting those that rounding adds. Returns
+ * the number of divisions, at most `most`. */
+static size_t scale(double *v, size_t most) {
+    size_t n = 0;
+    for (; *v >= 999.5 && n < most; n++) *v /= 1000;
+    return n;
+}
+
 const char *um_bytes_text(char out[UM_BYTES_TEXT], double bytes) {
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
-    size_t unit = 0;
-    for (; bytes >= 1000 && unit + 1 < UM_LEN(units); unit++) bytes /= 1000;
-    snprintf(out, UM_BYTES_TEXT, "%.*f %s", unit && bytes < 100 ? 1 : 0, bytes, units[unit]);
+    const size_t unit = scale(&bytes, UM_LEN(units) - 1);
+    snprintf(out, UM_BYTES_TEXT, "%.*f %s", unit && bytes < 99.95 ? 1 : 0, bytes, units[unit]);
+    return out;
+}
+
+const char *um_count_text(char out[UM_COUNT_TEXT], double n) {
+    static const char *const units[] = {"", " k", " M", " B", " T"};
+    const size_t unit = scale(&n, UM_LEN(units) - 1);
+    const int digits = !unit || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;
+    snprintf(out, UM_COUNT_TEXT, "%.*f%s", digits, n, units[unit]);
     return out;
 }

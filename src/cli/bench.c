@@ -234,6 +234,7 @@ static void print_conditions(const bench *b, const um_config *c) {
     um_buf prompts = {0}, changes = {0};
     const um_model *m = b->model;
     um_device_info device;
+    char parameters[UM_COUNT_TEXT];
     m->backend->info(m->device, &device);
     um_machine_get(&machine);
     um_model_get_info(m, &info);
@@ -242,8 +243,8 @@ static void print_conditions(const bench *b, const um_config *c) {
     printf("timed     %s\n", timed);
     printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, device.name);
     printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
-    printf("model     %s (%s), %.1fM parameters, %s on %s, %d threads%s\n", info.path, info.family,
-           (double)info.n_params / 1e6, um_model_type_name(m), c->device, device.threads,
+    printf("model     %s (%s), %s parameters, %s on %s, %d threads%s\n", info.path, info.family,
+           um_count_text(parameters, (double)info.n_params), um_model_type_name(m), c->device, device.threads,
            c->data_parallel_size > 1 ? " for each engine" : "");
     printf("loading   %.3f s\n", b->load_seconds);
     printf("requests  %d per run: %s\n", b->opt.requests, prompts.data);

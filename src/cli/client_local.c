@@ -129,12 +129,13 @@ static um_status check(um_client *a, um_client_request *q, const um_option *set,
 
 static void put_stats(const um_client *a, um_buf *out) {
     um_stats s;
+    char weights[UM_BYTES_TEXT], kv[UM_BYTES_TEXT], workspace[UM_BYTES_TEXT];
     um_engine_get_stats(((const local *)a)->session->engine, &s);
     um_buf_printf(out,
                   "  time           %.2f s, including %.2f s in forward passes\n"
-                  "  memory         weights %.1f MB, KV %.1f MB, workspace %.1f MB\n",
-                  s.step_seconds, s.forward_seconds, (double)s.weight_bytes / 1e6, (double)s.kv_bytes / 1e6,
-                  (double)s.workspace_bytes / 1e6);
+                  "  memory         weights %s, KV %s, workspace %s\n",
+                  s.step_seconds, s.forward_seconds, um_bytes_text(weights, (double)s.weight_bytes),
+                  um_bytes_text(kv, (double)s.kv_bytes), um_bytes_text(workspace, (double)s.workspace_bytes));
 }
 
 static void free_local(um_client *a) {

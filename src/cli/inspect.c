@@ -126,9 +126,9 @@ static void put_sizes(um_printer *s, const um_arch *a) {
     um_printer_number(s, "rope_theta", a->rope_theta);
     um_printer_int(s, "positions", a->max_position, NULL);
     um_printer_int(s, "block_size", a->block, a->block ? NULL : "(none)");
-    um_printer_int(s, "parameters", um_arch_params(a), NULL);
-    um_printer_int(s, "active_parameters", um_arch_active_params(a), "per token, with the whole embedding and head");
-    um_printer_int(s, "active_without_tables", um_arch_active_params(a) - um_arch_embedding_params(a), NULL);
+    um_printer_count(s, "parameters", um_arch_params(a), NULL);
+    um_printer_count(s, "active_parameters", um_arch_active_params(a), "per token, with the whole embedding and head");
+    um_printer_count(s, "active_without_tables", um_arch_active_params(a) - um_arch_embedding_params(a), NULL);
     um_printer_group_end(s);
 }
 
@@ -140,7 +140,7 @@ static void put_memory(um_printer *s, const um_arch *a) {
         int64_t kv = (int64_t)um_arch_kv_bytes(a, types[i]);
         um_printer_group(s, um_dtype_name(types[i]));
         um_printer_bytes(s, "weights", um_arch_params(a) * (int64_t)um_dtype_size(types[i]));
-        um_printer_int(s, "kv_per_token", kv, "bytes");
+        um_printer_bytes(s, "kv_per_token", kv);
         um_printer_bytes(s, "kv_of_one_request", kv * longest);
         um_printer_group_end(s);
     }
@@ -249,13 +249,13 @@ static void put_weights(um_printer *s, const folder *f) {
     for (size_t i = 0; i < n_types; i++) elements += of[i].elements;
     um_printer_group(s, "weights");
     um_printer_int(s, "tensors", (int64_t)n, NULL);
-    um_printer_int(s, "elements", elements, NULL);
+    um_printer_count(s, "elements", elements, NULL);
     um_printer_str(s, "stored_as", n_types == 1 ? of[0].name : n_types ? "mixed" : NULL);
     um_printer_list(s, "types");
     for (size_t i = 0; i < n_types; i++) {
         um_printer_item(s, of[i].name, NULL);
         um_printer_int(s, "tensors", of[i].tensors, NULL);
-        um_printer_int(s, "elements", of[i].elements, NULL);
+        um_printer_count(s, "elements", of[i].elements, NULL);
         um_printer_item_end(s);
     }
     um_printer_list_end(s);
@@ -271,7 +271,7 @@ static void put_adapters(um_printer *s, const um_model *m) {
         um_printer_str(s, "path", a->path);
         um_printer_str(s, "made_for", a->base);
         um_printer_int(s, "rank", a->rank, NULL);
-        um_printer_int(s, "parameters", a->n_params, NULL);
+        um_printer_count(s, "parameters", a->n_params, NULL);
         um_printer_bool(s, "merged", a->merged);
         um_printer_item_end(s);
     }

@@ -132,6 +132,16 @@ void um_printer_bytes(um_printer *s, const char *name, int64_t value) {
     um_buf_printf(&s->out, "%s\n", um_bytes_text(text, (double)value));
 }
 
+void um_printer_count(um_printer *s, const char *name, int64_t value, const char *unit) {
+    char text[UM_COUNT_TEXT];
+    if (s->json) {
+        um_jw_put_int(&s->w, name, value);
+        return;
+    }
+    put_label(s, name);
+    um_buf_printf(&s->out, "%s%s%s\n", um_count_text(text, (double)value), unit ? " " : "", unit ? unit : "");
+}
+
 void um_printer_words(um_printer *s, const char *name, const char *words, char sep) {
     const char any[] = {sep, '\0'};
     bool first = true;

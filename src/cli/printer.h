@@ -34,6 +34,8 @@ void um_printer_number(um_printer *s, const char *name, double value);
 void um_printer_bool(um_printer *s, const char *name, bool value);
 /* Prints bytes: exact in JSON, rounded to kB, MB, GB or TB in text. */
 void um_printer_bytes(um_printer *s, const char *name, int64_t value);
+/* Prints a large number: exact in JSON, "2.03 B" in text. Only text has the unit after it; NULL: none. */
+void um_printer_count(um_printer *s, const char *name, int64_t value, const char *unit);
 /* Prints the words of a list with separator `sep` ("a|b|c"); an array in JSON. NULL is an empty list. */
 void um_printer_words(um_printer *s, const char *name, const char *words, char sep);
 void um_printer_ints(um_printer *s, const char *name, const int32_t *v, size_t n);

@@ -101,8 +101,6 @@ void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes) {
 
 /* ---- Opening ----------------------------------------------------------------------------------------------------- */
 
-static double megabytes(size_t n) { return (double)n / 1e6; }
-
 static void print_facts(const um_session *s, const um_config *c) {
     um_model_info info;
     um_stats stats;
@@ -110,9 +108,10 @@ static void print_facts(const um_session *s, const um_config *c) {
     um_router_get_stats(s->router, &stats);
     const um_model *m = s->model;
     um_device_info device;
+    char parameters[UM_COUNT_TEXT], weights[UM_BYTES_TEXT], kv[UM_BYTES_TEXT], workspace[UM_BYTES_TEXT];
     m->backend->info(m->device, &device);
-    fprintf(stderr, "unmask %s: %s (%s), %.1fM parameters, %s on %s (%s", um_version(), info.path, info.family,
-            (double)info.n_params / 1e6, um_model_type_name(m), c->device, device.name);
+    fprintf(stderr, "unmask %s: %s (%s), %s parameters, %s on %s (%s", um_version(), info.path, info.family,
+            um_count_text(parameters, (double)info.n_params), um_model_type_name(m), c->device, device.name);
     if (device.threads)
         fprintf(stderr, ", %d threads%s", device.threads, um_router_size(s->router) > 1 ? " for each engine" : "");
     fprintf(stderr, "); ");
@@ -123,8 +122,9 @@ static void print_facts(const um_session *s, const um_config *c) {
                                          : "adapters",
                 info.adapter[i].name, i + 1 < info.n_adapters ? "" : "; ");
     if (um_router_size(s->router) > 1) fprintf(stderr, "%d engines, ", um_router_size(s->router));
-    fprintf(stderr, "weights %.1f MB, KV %.1f MB, workspace %.1f MB; opened in %.2f s\n", megabytes(stats.weight_bytes),
-            megabytes(stats.kv_bytes), megabytes(stats.workspace_bytes), info.load_seconds);
+    fprintf(stderr, "weights %s, KV %s, workspace %s; opened in %.2f s\n",
+            um_bytes_text(weights, (double)stats.weight_bytes), um_bytes_text(kv, (double)stats.kv_bytes),
+            um_bytes_text(workspace, (double)stats.workspace_bytes), info.load_seconds);
     char graphs[UM_GRAPHS_TEXT_MAX];
     if (um_engine_put_graphs(um_router_engine(s->router, 0), graphs)) fprintf(stderr, "%s\n", graphs);
 }

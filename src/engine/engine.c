@@ -163,8 +163,9 @@ static um_status warm(um_engine *e, um_err *err) {
 bool um_engine_put_graphs(const um_engine *e, char out[UM_GRAPHS_TEXT_MAX]) {
     const um_backend *b = e->model->backend;
     const um_forward_stats t = b->stats ? b->stats(e->forward) : (um_forward_stats){0};
-    snprintf(out, UM_GRAPHS_TEXT_MAX, "graphs: %d recorded in %.1f s, %.0f MB", t.graphs, t.warm_seconds,
-             (double)t.warm_bytes / 1e6);
+    char bytes[UM_BYTES_TEXT];
+    snprintf(out, UM_GRAPHS_TEXT_MAX, "graphs: %d recorded in %.1f s, %s", t.graphs, t.warm_seconds,
+             um_bytes_text(bytes, (double)t.warm_bytes));
     return t.graphs > 0;
 }
 

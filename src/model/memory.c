@@ -33,10 +33,12 @@ static const char *advice(const um_model *m) {
 /* The host backend keeps a weight either in its stored type or in the type of its products, so the smaller one is
  * counted. */
 static um_status check_host(const um_model *m, um_err *err) {
+    char needed[UM_BYTES_TEXT], free[UM_BYTES_TEXT];
     size_t there = um_memory_available();
     if (!there || m->stored_bytes <= there) return UM_OK;
-    return um_fail(err, UM_ENOMEM, "the weights of %s need at least %zu bytes as %s, %zu are there: %s", m->path,
-                   m->stored_bytes, um_dtype_name(m->weight_type), there, advice(m));
+    return um_fail(err, UM_ENOMEM, "the weights of %s need at least %s as %s, but only %s of memory are free: %s",
+                   m->path, um_bytes_text(needed, (double)m->stored_bytes), um_dtype_name(m->weight_type),
+                   um_bytes_text(free, (double)there), advice(m));
 }
 
 /* Returns the bytes of activations of the engines on m's device. Pages come on top. */

@@ -83,7 +83,7 @@ folder_without_tokenizer_can_be_inspected() {
     cp $GOLDEN/llada2/config.json "$work/bare/"
     try inspect "$work/bare"
     [ "$rc" = 0 ]
-    tells parameters 1217632
+    tells parameters '1.22 M'
     tells mask '500, from config.json'
     grep -q tokenizer.json "$work/err"
     grep -q model.safetensors "$work/err"
@@ -108,7 +108,7 @@ weights_may_be_holes() {
     truncate -s "$size" "$work/sparse/model.safetensors"
     try inspect "$work/sparse"
     [ "$rc" = 0 ]
-    tells parameters 1217632
+    tells parameters '1.22 M'
 }
 tensors_of_too_many_dimensions_are_refused() {
     local n header

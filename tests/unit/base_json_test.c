@@ -420,8 +420,32 @@ static void requests_have_no_key_twice(void **state) {
     assert_string_equal(err.param, "");
 }
 
+static void numbers_for_people_have_a_unit_and_few_digits(void **state) {
+    static const struct {
+        double n;
+        const char *bytes, *count;
+    } rows[] = {{0, "0 bytes", "0"},
+                {999, "999 bytes", "999"},
+                {1000, "1.0 kB", "1.00 k"},
+                {8187520, "8.2 MB", "8.19 M"},
+                {99949999, "99.9 MB", "99.9 M"},
+                {99960000, "100 MB", "100 M"},
+                {999600000, "1.0 GB", "1.00 B"},
+                {2034567890, "2.0 GB", "2.03 B"},
+                {9996000000, "10.0 GB", "10.0 B"},
+                {4100000000, "4.1 GB", "4.10 B"},
+                {1.6e16, "16000 TB", "16000 T"}};
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        char bytes[UM_BYTES_TEXT], count[UM_COUNT_TEXT];
+        assert_string_equal(um_bytes_text(bytes, rows[i].n), rows[i].bytes);
+        assert_string_equal(um_count_text(count, rows[i].n), rows[i].count);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_for_people_have_a_unit_and_few_digits),
         cmocka_unit_test(names_file_line_and_column),
         cmocka_unit_test(accepts_nul_in_strings_and_takes_the_last_double),
         cmocka_unit_test(refuses_depth_without_end),
