@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "model/model.h"
 #include "ops/format.h"
 
 #define ALIGNMENT_DEFAULT 32
@@ -370,12 +371,12 @@ static um_status read_tensors(reader *r, uint64_t n, size_t alignment) {
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
 static um_status check_magic(reader *r) {
-    static const char lfs[] = "version https://git-lfs", magic[4] = {'G', 'G', 'U', 'F'};
-    if (r->n >= sizeof lfs && !memcmp(r->data, lfs, sizeof lfs - 1))
-        return um_fail(r->err, UM_EPARSE,
-                       "this is a Git LFS pointer, not the file itself: run 'git lfs pull' in its folder");
-    if (r->n >= sizeof magic && memcmp(r->data, magic, sizeof magic))
-        return um_fail(r->err, UM_EPARSE, "this is not a GGUF file, because it does not start with \"GGUF\"");
+    static const char magic[4] = {'G', 'G', 'U', 'F'};
+    if (r->n >= sizeof magic && memcmp(r->data, magic, sizeof magic)) {
+        const char *kind = um_file_kind(r->data, r->n);
+        return um_fail(r->err, UM_EPARSE, "this is not a GGUF file%s%s", kind ? " but " : "",
+                       kind ? kind : ", because it does not start with \"GGUF\"");
+    }
     if (r->n < 24)
         return um_fail(
             r->err, UM_EPARSE,

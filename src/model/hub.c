@@ -163,7 +163,7 @@ static um_status fail_incomplete(const char *model, const char *revision, const 
     if (revision) snprintf(what, sizeof what, "snapshots/%.64s has no config.json", revision);
     return um_fail(err, UM_ENOENT,
                    "%s: the download in %s is incomplete: %s, files still *.incomplete in blobs: %d; finish it with "
-                   "'huggingface-cli download %s'",
+                   "'hf download %s'",
                    name, model, what, count_incomplete(model), name);
 }
 
@@ -188,6 +188,77 @@ static void put_bundled(um_buf *out) {
     um_buf_free(&names);
 }
 
+/* ---- Folders of checkpoints -------------------------------------------------------------------------------------- */
+
+#define LISTED_MAX 8
+
+static int is_visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+/* Appends the sorted names of the checkpoints in a folder, "tiny-block, tiny-full". */
+static void put_checkpoints(const char *dir, um_buf *out) {
+    struct dirent **entry = NULL;
+    const int n = scandir(dir, &entry, is_visible, alphasort);
+    int listed = 0, more = 0;
+    for (int i = 0; i < n; i++) {
+        char *path = um_path_join(dir, entry[i]->d_name);
+        if (um_dir_exists(path) && is_checkpoint(path)) {
+            if (listed++ < LISTED_MAX) um_buf_printf(out, "%s%s", out->len ? ", " : "", entry[i]->d_name);
+            else more++;
+        }
+        um_free(path);
+        free(entry[i]); /* scandir's */
+    }
+    free(entry);
+    if (more) um_buf_printf(out, " and %d more", more);
+}
+
+/* Returns the folder that a path lies in. Released with um_free. */
+static char *parent_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return um_strdup(".");
+    return slash == path ? um_strdup("/") : um_strndup(path, (size_t)(slash - path));
+}
+
+/* Returns whether a name can only mean a path: it begins like one, or the folder that it names is there. */
+static bool is_local(const char *name) {
+    char *parent = parent_of(name);
+    const bool is_path = strchr("./~", name[0]) || (strchr(name, '/') && um_dir_exists(parent));
+    um_free(parent);
+    return is_path;
+}
+
+static um_status fail_unknown(const char *name, um_err *err) {
+    um_buf there = {0}, advice = {0};
+    const bool is_path = strchr(name, '/') != NULL;
+    char *parent = parent_of(name);
+    if (is_path) put_checkpoints(parent, &there);
+    if (there.len) {
+        um_buf_printf(&advice, "the checkpoints in %.80s are: %.200s", parent, there.data);
+    } else {
+        um_buf_puts(&advice, "name the folder of a checkpoint");
+        if (!is_path) um_buf_puts(&advice, ", or ORG/NAME of one in the local Hugging Face cache");
+        put_bundled(&advice);
+    }
+    um_status s = um_fail(err, UM_ENOENT, "%.200s: no such folder; %s", name, advice.data);
+    um_buf_free(&there);
+    um_buf_free(&advice);
+    um_free(parent);
+    return s;
+}
+
+/* Fails when a folder is no checkpoint itself but holds some. */
+static um_status check_folder(const char *dir, const char *name, um_err *err) {
+    um_buf there = {0};
+    um_status s = UM_OK;
+    put_checkpoints(dir, &there);
+    if (there.len)
+        s = um_fail(err, UM_ENOENT,
+                    "%.200s is not a checkpoint, but a folder that holds some; name one of them: %.300s", name,
+                    there.data);
+    um_buf_free(&there);
+    return s;
+}
+
 static um_status find_hub(char **path, const char *name, um_err *err) {
     char *folder[CACHES_MAX];
     int n = cache_folders(folder);
@@ -199,37 +270,18 @@ static um_status find_hub(char **path, const char *name, um_err *err) {
         um_buf_printf(&looked, "%s%s", i ? ", " : "", folder[i]);
         um_free(folder[i]);
     }
-    if (!*path && !s)
+    if (!*path && !s && is_local(name)) s = fail_unknown(name, err);
+    else if (!*path && !s)
         s = um_fail(err, UM_ENOENT,
                     "%.80s: no such folder, and no model of that name in the Hugging Face cache (looked in "
-                    "%.160s); unmask downloads nothing: fetch it with 'huggingface-cli download %.80s'%s",
+                    "%.160s); unmask downloads nothing: fetch it with 'hf download %.80s'%s",
                     name, n ? looked.data : "no folder, HOME is unset", name, bundled.len ? bundled.data : "");
     um_buf_free(&looked);
     um_buf_free(&bundled);
     return s;
 }
 
-static um_status fail_unknown(const char *name, um_err *err) {
-    um_buf bundled = {0};
-    put_bundled(&bundled);
-    um_status s = um_fail(err, UM_ENOENT,
-                          "%.200s: no such folder; name the folder of a checkpoint, or ORG/NAME of one in the local "
-                          "Hugging Face cache%s",
-                          name, bundled.len ? bundled.data : "");
-    um_buf_free(&bundled);
-    return s;
-}
-
 /* ---- Paths ------------------------------------------------------------------------------------------------------- */
-
-/* Returns whether the file begins with the mark of the format. */
-static bool is_gguf_file(const char *path) {
-    char mark[4] = {0};
-    FILE *f = fopen(path, "rbe");
-    const bool is_read = f && fread(mark, 1, sizeof mark, f) == sizeof mark;
-    if (f) fclose(f);
-    return is_read && !memcmp(mark, "GGUF", sizeof mark);
-}
 
 /* Returns whether words of the name of a file are `tag`, whatever their case. Words are separated by '-' and '.'; a tag
  * may also begin behind '_'. */
@@ -297,17 +349,19 @@ static um_status find_in_folder(char **path, const char *dir, const char *name, 
     gguf_list l = list_gguf(dir);
     if (l.n) s = choose_file(path, &l, dir, name, tag, err);
     else if (tag) s = um_fail(err, UM_ENOENT, "%s holds no GGUF files, so \":%s\" chooses none", name, tag);
-    else *path = um_strdup(dir);
+    else if (!has_file(dir, "config.json")) s = check_folder(dir, name, err);
+    if (!s && !*path) *path = um_strdup(dir);
     free_list(&l);
     return s;
 }
 
 static um_status find_file(char **path, const char *name, um_err *err) {
-    if (!is_gguf_name(name) && !is_gguf_file(name))
+    const char *kind = um_file_kind_at(name);
+    if (!is_gguf_name(name) && !(kind && um_streq(kind, um_file_kind("GGUF", 4))))
         return um_fail(err, UM_EINVAL,
-                       "%s is not a GGUF file; a model is such a file or a folder with config.json, tokenizer.json and "
-                       "model.safetensors: give the folder",
-                       name);
+                       "%s is not a GGUF file%s%s; a model is such a file or a folder with config.json, tokenizer.json "
+                       "and model.safetensors: give the folder",
+                       name, kind ? " but " : "", kind ? kind : "");
     *path = um_strdup(name);
     return UM_OK;
 }

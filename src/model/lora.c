@@ -159,6 +159,8 @@ static um_status fail_no_tensors(const um_lora *a, um_err *err) {
 
 static um_status open_files(um_lora *a, um_err *err) {
     json_t *root = NULL;
+    const char *kind = um_file_exists(a->dir) ? um_file_kind_at(a->dir) : NULL;
+    if (kind) return um_fail(err, UM_EINVAL, "%s is %s; an adapter is a folder with %s", a->dir, kind, UM_LORA_CONFIG);
     if (!um_dir_exists(a->dir)) return um_fail(err, UM_ENOENT, "%s is not a folder", a->dir);
     char *config = um_path_join(a->dir, UM_LORA_CONFIG), *file = um_path_join(a->dir, UM_LORA_FILE);
     um_status s = um_json_load(&root, config, err);

@@ -238,6 +238,10 @@ um_status um_arch_load(um_arch *arch, const um_arch_source *from, um_err *err);
  * the message names the searched places and the bundled checkpoints, or the files to choose from. UM_EINVAL: several
  * files fit. */
 um_status um_model_find(char **path, const char *name, um_err *err);
+/* Recognise the content [n] of a file, or the file at `path`, by its first bytes (file_kind.c). Return words for a
+ * message, "a safetensors file", or NULL for other files. */
+const char *um_file_kind(const void *data, size_t n);
+const char *um_file_kind_at(const char *path);
 /* Returns the folder of the bundled checkpoints (bundled.c), which is found relative to the executable:
  * share/unmask/models of an installation, or models of the source tree. NULL when there is none. Released with
  * um_free. */

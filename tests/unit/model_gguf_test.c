@@ -262,7 +262,10 @@ static void empty(um_buf *b) { um_buf_puts(b, ""); }
 
 static void magic_alone(um_buf *b) { um_buf_puts(b, "GGUF"); }
 
-static void another_format(um_buf *b) { um_buf_puts(b, "PK\3\4 this is an archive of another program"); }
+static void another_format(um_buf *b) { um_buf_puts(b, "this is a text of another program, with some more words"); }
+static void archive(um_buf *b) { um_buf_puts(b, "PK\3\4 this is an archive of another program"); }
+static void page(um_buf *b) { um_buf_puts(b, "<!DOCTYPE html><html><body>404</body></html>"); }
+static void safetensors(um_buf *b) { um_buf_append(b, "\20\0\0\0\0\0\0\0{\"a\":{}}                ", 8 + 16); }
 
 static void lfs_pointer(um_buf *b) { um_buf_puts(b, "version https://git-lfs.github.com/spec/v1\noid sha256:00\n"); }
 
@@ -462,7 +465,10 @@ static const struct {
     {empty, UM_EPARSE, "x.gguf: the file has 0 bytes, a GGUF file has at least 24"},
     {magic_alone, UM_EPARSE, "the file has 4 bytes, a GGUF file has at least 24: the download is incomplete"},
     {another_format, UM_EPARSE, "not a GGUF file, because it does not start with \"GGUF\""},
-    {lfs_pointer, UM_EPARSE, "x.gguf: this is a Git LFS pointer, not the file itself: run 'git lfs pull'"},
+    {lfs_pointer, UM_EPARSE, "x.gguf: this is not a GGUF file but a Git LFS pointer: run 'git lfs pull'"},
+    {archive, UM_EPARSE, "this is not a GGUF file but a zip archive, as PyTorch writes them"},
+    {page, UM_EPARSE, "this is not a GGUF file but an HTML page: the download has failed"},
+    {safetensors, UM_EPARSE, "this is not a GGUF file but a safetensors file"},
     {version_1, UM_EUNSUPPORTED, "GGUF version 1, unmask reads versions 2 and 3: convert the model again"},
     {version_4, UM_EUNSUPPORTED, "GGUF version 4, unmask reads versions 2 and 3"},
     {big_endian, UM_EUNSUPPORTED, "big-endian"},

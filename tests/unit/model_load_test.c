@@ -540,8 +540,55 @@ static void bad_model_names_are_explained(void **state) {
     finds_none("build/data/golden/models/sdar/config.json", UM_EINVAL, "is not a GGUF file");
     finds_none("/no/such/folder", UM_ENOENT, "no such folder");
     finds_none("no-such/..", UM_ENOENT, "no such folder");
+    finds_none("models/eval.jsonl", UM_EINVAL, "is not a GGUF file; a model is");
+    finds_none("models/tiny-block/model.safetensors", UM_EINVAL, "is not a GGUF file but a safetensors file; a model");
     finds_none("", UM_EINVAL, "no model given");
     finds_none(NULL, UM_EINVAL, "no model given");
+}
+
+static um_err find_error(const char *name) {
+    um_err err = {0};
+    char *path = NULL;
+    assert_int_equal(um_model_find(&path, name, &err), UM_ENOENT);
+    assert_null(path);
+    return err;
+}
+
+/* "models/x" has the form of a hub name. The folder "models" is there, so it is meant as a path. */
+static void only_names_of_the_hub_get_the_hint_to_download(void **state) {
+    (void)state;
+    static const char *const local[] = {"./org/name", "/org/name", "models/tiny-blok", "no/such/folder", "~/name"};
+    um_err err = find_error("org/name");
+    assert_non_null(strstr(err.msg, "'hf download org/name'"));
+    for (size_t i = 0; i < UM_LEN(local); i++) {
+        err = find_error(local[i]);
+        assert_non_null(strstr(err.msg, "no such folder"));
+        assert_null(strstr(err.msg, "download"));
+        assert_null(strstr(err.msg, "ORG/NAME"));
+    }
+    err = find_error("models/tiny-blok");
+    assert_non_null(strstr(err.msg, "the checkpoints in models are: tiny-block, tiny-full"));
+    err = find_error("tiny-blok");
+    assert_non_null(strstr(err.msg, "or ORG/NAME of one in the local Hugging Face cache"));
+}
+
+static void a_folder_of_checkpoints_lists_them(void **state) {
+    (void)state;
+    char *dir = folder_new(), name[64];
+    um_err err = find_error("models");
+    assert_non_null(strstr(err.msg,
+                           "models is not a checkpoint, but a folder that holds some; name one of them: tiny-block, "
+                           "tiny-full"));
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        char *sub = um_path_join(dir, name);
+        assert_int_equal(mkdir(sub, 0700), 0);
+        folder_write_text(sub, "config.json", "{}");
+        um_free(sub);
+    }
+    err = find_error(dir);
+    assert_non_null(strstr(err.msg, "name one of them: m0, m1, m2, m3, m4, m5, m6, m7 and 2 more"));
+    folder_free(dir);
 }
 
 int main(void) {
@@ -568,6 +615,8 @@ int main(void) {
         cmocka_unit_test(snapshots_of_links_are_followed),
         cmocka_unit_test(hub_cache_moves_with_hf_home),
         cmocka_unit_test(bad_model_names_are_explained),
+        cmocka_unit_test(only_names_of_the_hub_get_the_hint_to_download),
+        cmocka_unit_test(a_folder_of_checkpoints_lists_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
