@@ -169,6 +169,20 @@ enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
 /* AUTO pins threads when they use all CPUs of the process and there are at least eight. */
 enum { UM_PIN_AUTO, UM_PIN_ON, UM_PIN_OFF };
 
+/* How far um_model_open is. */
+typedef struct um_load_progress {
+    const char *path; /* of the checkpoint; valid until the callback returns */
+    size_t bytes;     /* weights that have been loaded, in the size that the checkpoint stores them in */
+    size_t bytes_all; /* all weights: once for each device that gets a copy */
+    double fraction;  /* bytes / bytes_all, 0..1; it never falls */
+} um_load_progress;
+/* A callback for the progress of um_model_open. It is called on the thread that called um_model_open: when all checks
+ * have passed and the first weight is about to be loaded (fraction 0), then after each tensor, and at the end (fraction
+ * 1). There can be many thousand calls, so the callback should be fast. It returns true to go on. With false,
+ * um_model_open stops, releases the memory and returns UM_ECANCELED. The callback must not call functions that take the
+ * model. */
+typedef bool (*um_load_fn)(void *arg, const um_load_progress *p);
+
 /* The configuration of a model and its engines. um_config_init stores the defaults. The strings that `model`, `lora`
  * and `chat_template` point to are not copied: they must stay valid until the function that takes the configuration
  * returns. */
@@ -213,6 +227,8 @@ typedef struct um_config {
     int32_t special_in_content;  /* UM_SPECIAL_*: default of requests */
     um_decoding decoding;        /* default of requests */
     um_sampling_params sampling; /* default of requests */
+    um_load_fn on_load;          /* receives the progress of um_model_open; NULL = none */
+    void *on_load_arg;           /* passed to on_load */
 } um_config;
 
 /* MIXED runs prompts and answers in the same steps. PREFILL_FIRST runs prompts in separate steps. */
@@ -265,7 +281,7 @@ typedef struct um_model_info {
 /* Opens the checkpoint that `c` names: configuration, tokenizer, chat template and weights. The weights are converted
  * for the device and the dtype of `c`. *out is released with um_model_close. Cost: reads every weight once. Errors:
  * UM_EINVAL, UM_ERANGE (an option has a wrong value), UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_EUNSUPPORTED,
- * UM_ETEMPLATE, UM_ELIMIT, UM_ENOMEM, UM_EDEVICE. */
+ * UM_ETEMPLATE, UM_ELIMIT, UM_ENOMEM, UM_EDEVICE, UM_ECANCELED (c->on_load returned false). */
 UM_API um_status um_model_open(um_model **out, const um_config *c, um_err *err);
 /* Opens a checkpoint as um_model_open does, without its weights, for programs that need only the tokenizer, the chat
  * template and the properties. The folder need not contain weights. um_engine_new refuses such a model. */

@@ -287,8 +287,8 @@ int um_exit_of(um_status s) {
     case UM_EUNSUPPORTED:
     case UM_EDEVICE:
     case UM_ENOMEM: return UM_EXIT_DEVICE;
-    case UM_EIO:
-    case UM_ECANCELED: return UM_EXIT_FAILED;
+    case UM_EIO: return UM_EXIT_FAILED;
+    case UM_ECANCELED: return um_cli_interrupted() ? um_cli_signal_exit() : UM_EXIT_FAILED;
     }
     return UM_EXIT_FAILED;
 }

@@ -385,8 +385,12 @@ static um_status open_prompts(bench *b, const um_config *c, um_err *err) {
 
 static um_status open_model(bench *b, um_config *c, um_err *err) {
     um_model_info info;
+    um_config mine = *c;
+    um_loading loading;
     double start = um_now();
-    um_status st = um_model_open(&b->model, c, err);
+    um_loading_begin(&loading, &mine, b->opt.quiet);
+    um_status st = um_model_open(&b->model, &mine, err);
+    um_loading_end(&loading);
     if (st) return um_cli_explain_model_error(err);
     b->load_seconds = um_now() - start;
     um_model_get_info(b->model, &info);

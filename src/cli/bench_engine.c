@@ -203,11 +203,15 @@ static um_status set_step(const bench *b, const um_engine_point *p, int32_t *tok
 static um_status measure_shape(bench *b, um_engine_point *p, um_err *err) {
     um_config c = b->config;
     um_model *m = NULL;
+    um_loading loading;
+    char bytes[UM_BYTES_TEXT];
     um_status s = set_step(b, p, &c.max_num_batched_tokens, err);
+    um_loading_begin(&loading, &c, b->opt.quiet);
     if (!s) s = um_model_open_random(&m, &c, p->shape, p->layers, err);
+    um_loading_end(&loading);
     if (!s && !b->opt.quiet)
-        fprintf(stderr, "%s: %.1f GB of random weights in %.1f s\n", p->shape->name, (double)m->weight_bytes / 1e9,
-                m->load_seconds);
+        fprintf(stderr, "%s: %s of random weights in %.1f s\n", p->shape->name,
+                um_bytes_text(bytes, (double)m->weight_bytes), m->load_seconds);
     if (!s) s = read_device(b, m, err);
     for (int i = 0; i < b->n_batches && !s; i++) {
         s = measure_batch(b, m, &p[i], err);
@@ -231,6 +235,8 @@ static um_status write_svg(const bench *b, um_err *err) {
 
 static int run_bench(const um_command *self, bench *b, const um_args *words) {
     um_err err = {0};
+    um_cli_catch_signals();
+    um_cli_end_at_signal(true);
     um_status s = um_cli_no_words(words, "the shapes are given by --shape", &err);
     if (!s && !b->opt.shape) s = fail_shape(NULL, &err);
     if (!s) s = um_cli_each_word(b->opt.shape, add_shape, b, &err);

@@ -71,6 +71,12 @@ static um_status send_shrinking(um_conversation *t, um_client_response *response
     return s;
 }
 
+/* On a terminal Ctrl-C stops an answer only; without one nobody could type the next message. */
+static void end_by_signal(um_conversation *t) {
+    t->status = um_cli_signal_exit();
+    t->quit = true;
+}
+
 /* Sends a message and shows the answer. If the answer breaks off, its settled text stays in the history. */
 static void answer_message(um_conversation *t, const char *text) {
     um_client_response response = {0};
@@ -78,6 +84,7 @@ static void answer_message(um_conversation *t, const char *text) {
     um_history_push(&t->history, "user", text);
     um_cli_clear_interrupt();
     um_status s = send_shrinking(t, &response, &err);
+    if (um_cli_interrupted() && !t->tty) end_by_signal(t);
     um_cli_clear_interrupt();
     if ((!s || response.text.len) && !t->client->output.view) putchar('\n');
     um_cli_flush(); /* print the answer before errors and statistics on stderr */
@@ -92,9 +99,9 @@ static void answer_message(um_conversation *t, const char *text) {
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 /* Reads a line and removes its newline. Returns NULL at the end of input, or if the program must end. After Ctrl-C it
- * starts a new line, because the terminal has discarded the old one. */
-static char *read_line(const um_conversation *t, char **line, size_t *cap) {
-    for (;;) {
+ * starts a new line, because the terminal has discarded the old one. A second Ctrl-C in a row ends the program. */
+static char *read_line(um_conversation *t, char **line, size_t *cap) {
+    for (int n_interrupts = 0;; n_interrupts++) {
         if (t->tty) fputs(um_cli_colour(STDERR_FILENO) ? "\x1b[1m> \x1b[m" : "> ", stderr);
         errno = 0;
         ssize_t n = getline(line, cap, stdin);
@@ -102,8 +109,9 @@ static char *read_line(const um_conversation *t, char **line, size_t *cap) {
             if ((*line)[n - 1] == '\n') (*line)[n - 1] = '\0';
             return *line;
         }
-        bool again = errno == EINTR && um_cli_interrupted() && !um_cli_terminated() && t->tty;
-        if (t->tty) fputc('\n', stderr);
+        bool again = errno == EINTR && um_cli_interrupted() && !um_cli_terminated() && t->tty && !n_interrupts;
+        if (!again && um_cli_interrupted()) end_by_signal(t);
+        if (t->tty) fputs(again && !t->quiet ? "\n[Ctrl-C again or Ctrl-D quits]\n" : "\n", stderr);
         if (!again) return NULL;
         clearerr(stdin);
         um_cli_clear_interrupt();
@@ -131,7 +139,7 @@ typedef struct chat {
 
 static um_status open_local(chat *c, um_config *config, bool quiet, um_err *err) {
     um_cli_set_single_request_sizes(config, SIZE_MAX);
-    um_status s = um_cli_open(&c->session, config, quiet, err);
+    um_status s = um_cli_open(&c->session, config, quiet, !quiet && isatty(STDERR_FILENO), err);
     if (s) return s;
     if (!c->session.model->chat)
         return um_fail(err, UM_EUNSUPPORTED, "%s has no chat template, which a conversation needs; use 'unmask run'",
@@ -178,7 +186,7 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
             "unexpected argument \"%.80s\": chat reads messages from standard input; use 'unmask run' for a prompt",
             args->word[0]);
     if (!s && o->tools) s = um_chat_file(o->tools, &c->tools, err);
-    if (!s) s = o->remote.url ? open_remote(c, o, config, args, quiet, err) : open_local(c, config, quiet, err);
+    if (!s) s = o->remote.url ? open_remote(c, o, config, args, quiet, err) : open_local(c, config, o->quiet, err);
     if (s) return s;
     set_conversation(c, o, config);
     t->client->output = make_output(o);

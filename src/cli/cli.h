@@ -7,6 +7,8 @@
 
 /* Exit statuses. */
 enum { UM_EXIT_OK = 0, UM_EXIT_FAILED = 1, UM_EXIT_USAGE = 2, UM_EXIT_DEVICE = 3 };
+/* After Ctrl-C (SIGINT) and after SIGTERM, as shells report programs that a signal has ended. */
+enum { UM_EXIT_INTERRUPTED = 130, UM_EXIT_TERMINATED = 143 };
 /* The time in seconds that the program waits at its end for the last log lines to be written. */
 #define UM_CLI_LOG_SECONDS 1.0
 
@@ -71,7 +73,9 @@ void um_command_options_init(um_command_options *o, const um_command *self);
 void um_command_options_free(um_command_options *o);
 /* Prints "unmask NAME: message" to stderr and returns the exit status for the code. */
 int um_cli_error(const um_command *self, const um_err *err);
-int um_exit_of(um_status s); /* 2 for usage and input, 3 for model or device, 1 for failures at run time */
+/* 2 for usage and input, 3 for model or device, 1 for failures at run time; after a signal 130 or 143 for
+ * UM_ECANCELED. */
+int um_exit_of(um_status s);
 /* Appends the arguments joined by spaces. If the only argument is "-", or there is none and standard input is not a
  * terminal, reads standard input instead and removes one newline at its end. UM_EINVAL if there is no text. */
 um_status um_cli_text(const um_args *a, um_buf *out, um_err *err);
@@ -107,13 +111,14 @@ void um_cli_put_completion(um_buf *out);
 /* Paragraphs of both the manual page and the reference: values, the file with an example, the environment. */
 extern const char um_cli_about_values[], um_cli_about_file[], um_cli_file_example[], um_cli_about_environment[];
 
-/* A model and its engines. um_cli_open prints one line of facts to stderr, unless `quiet`. */
+/* A model and its engines. um_cli_open shows the progress of loading on stderr, unless `quiet`, and then prints one
+ * line of facts there if `facts` is set. It catches signals. */
 typedef struct um_session {
     um_model *model;
     um_router *router;
     um_engine *engine; /* the router's first engine, for commands with one request at a time */
 } um_session;
-um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err);
+um_status um_cli_open(um_session *s, const um_config *c, bool quiet, bool facts, um_err *err);
 void um_cli_close(um_session *s);
 
 /* The row of --profile. `field` is a const char * of the command's options. */
@@ -151,6 +156,14 @@ void um_cli_catch_signals(void);
 bool um_cli_interrupted(void);
 bool um_cli_terminated(void); /* SIGTERM has arrived; um_cli_clear_interrupt does not reset it */
 void um_cli_clear_interrupt(void);
+int um_cli_signal_exit(void); /* the exit status after a signal: 130, or 143 after SIGTERM */
+/* While `on`, a signal ends the process at once, because nothing has been written that needs an end. Returns whether it
+ * was on before. */
+bool um_cli_end_at_signal(bool on);
+/* Prints a line with up to three of the n examples of a model's card to stderr; nothing when n is 0. */
+void um_cli_print_examples(const char *const *example, int32_t n);
+/* Does the same for a model that is not open. Ignores errors. */
+void um_cli_print_examples_of(const char *model);
 
 /* ---- view.c: draws an answer while it is denoised ---- */
 /* The text of a token that may still change. */
@@ -194,9 +207,25 @@ typedef struct um_progress um_progress;
 /* Creates a bar. `what` names the unit ("requests"). total < 0: unknown. `done` units were done before. If stderr is
  * not a terminal, the bar prints a line every `interval` seconds instead; 0 prints none. */
 um_progress *um_progress_new(const char *what, int64_t total, int64_t done, double interval);
+/* Creates a bar whose units are bytes. `what` begins its lines ("loading weights"). Nothing is drawn in the first
+ * `delay` seconds. */
+um_progress *um_progress_new_bytes(const char *what, int64_t total, double delay, double interval);
+/* Removes the bar from the terminal, before a message; the next um_progress_set draws it again. NULL is fine. */
+void um_progress_hide(um_progress *p);
 /* Sets the number of finished units and the note after the bar ("512 tok/s"); NULL: no note. */
 void um_progress_set(um_progress *p, int64_t done, const char *note);
 void um_progress_free(um_progress *p); /* also finishes the line */
+
+/* ---- loading.c: shows the progress of um_model_open on stderr ---- */
+typedef struct um_loading {
+    um_progress *bar;  /* NULL: quiet, or no weight has been loaded yet */
+    bool ended_before; /* the result of um_cli_end_at_signal */
+} um_loading;
+/* Catches signals, and lets `c` show its progress once loading has taken a second: a bar if stderr is a terminal, else
+ * a line every few seconds. `quiet` shows none. Until um_loading_end, Ctrl-C ends the process at once. */
+void um_loading_begin(um_loading *l, um_config *c, bool quiet);
+/* Ends the display, also after an error. The callback of the configuration must not be called again. */
+void um_loading_end(um_loading *l);
 
 /* Columns of the terminal at fd, 80 if unknown. */
 int um_cli_columns(int fd);

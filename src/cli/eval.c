@@ -332,7 +332,7 @@ static um_status run_questions(eval *v, int32_t places, um_err *err) {
 
 static um_status open_session(eval *v, const um_config *c, um_err *err) {
     um_model_info info;
-    um_status st = um_cli_open(&v->session, c, v->opt.quiet, err);
+    um_status st = um_cli_open(&v->session, c, v->opt.quiet, !v->opt.quiet, err);
     if (st) return st;
     um_model_get_info(v->session.model, &info);
     if (v->opt.raw || info.has_chat_template) return UM_OK;
@@ -368,7 +368,7 @@ static int run_eval(const um_command *self, eval *v, const um_args *words, um_co
     st = run_questions(v, c->max_num_reqs, &err);
     if (st) um_cli_error(self, &err);
     if (!st || st == UM_ECANCELED) print_report(v, c); /* after an interrupt, the report has the counts so far */
-    if (st) return st == UM_EDEVICE ? UM_EXIT_DEVICE : UM_EXIT_FAILED;
+    if (st) return st == UM_EDEVICE || st == UM_ECANCELED ? um_exit_of(st) : UM_EXIT_FAILED;
     return v->all.failed ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
 

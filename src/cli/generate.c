@@ -308,14 +308,14 @@ static void print_how_to_resume(const generate *g) {
 static int run_with_model(const um_command *self, generate *g, const um_config *c) {
     um_err err = {0};
     um_session s = {0};
-    um_status st = um_cli_open(&s, c, g->opt.quiet, &err);
+    um_status st = um_cli_open(&s, c, g->opt.quiet, !g->opt.quiet, &err);
     if (st) return um_cli_error(self, &err);
     st = run_requests(g, c, &s, &err);
     um_cli_close(&s);
     if (st) {
         um_cli_error(self, &err);
         print_how_to_resume(g);
-        return st == UM_EDEVICE ? UM_EXIT_DEVICE : UM_EXIT_FAILED;
+        return st == UM_EDEVICE || st == UM_ECANCELED ? um_exit_of(st) : UM_EXIT_FAILED;
     }
     return g->n_failed + g->out.n_failed ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
@@ -356,7 +356,7 @@ static int run(const um_command *self, int argc, char **argv) {
     if (!st) st = open_files(&g, &err);
     if (st) {
         um_cli_error(self, &err);
-        code = st == UM_ECANCELED ? UM_EXIT_FAILED : st == UM_EMODEL ? UM_EXIT_DEVICE : UM_EXIT_USAGE;
+        code = st == UM_ECANCELED || st == UM_EMODEL ? um_exit_of(st) : UM_EXIT_USAGE;
     } else if (!g.stream && g.out.n_answered == g.n_lines && g.n_lines) {
         code = finish_without_work(self, &g);
     } else {

@@ -11,6 +11,8 @@ struct um_progress {
     /* total < 0: unknown. before: units that were done before the start, which do not count for the speed. */
     int64_t total, before, done;
     double start, drawn, interval;
+    double delay;  /* seconds before the first line */
+    bool is_bytes; /* the units are bytes */
     bool terminal, shown;
     char note[80];
 };
@@ -23,6 +25,14 @@ um_progress *um_progress_new(const char *what, int64_t total, int64_t done, doub
     p->start = p->drawn = um_now();
     p->terminal = isatty(STDERR_FILENO);
     p->interval = p->terminal ? DRAW_SECONDS : interval;
+    return p;
+}
+
+um_progress *um_progress_new_bytes(const char *what, int64_t total, double delay, double interval) {
+    um_progress *p = um_progress_new(what, total, 0, interval);
+    p->is_bytes = true;
+    p->delay = delay;
+    p->drawn = p->start - p->interval; /* the first line comes after the delay */
     return p;
 }
 
@@ -43,10 +53,20 @@ static void put_bar(const um_progress *p, um_buf *b) {
     um_buf_puts(b, "] ");
 }
 
-static void put_status(const um_progress *p, um_buf *b) {
+static void put_count(const um_progress *p, um_buf *b) {
+    char done[UM_BYTES_TEXT], total[UM_BYTES_TEXT];
+    if (p->is_bytes && p->total > 0) {
+        um_buf_printf(b, "%d %%  %s of %s", (int)((double)p->done / (double)p->total * 100),
+                      um_bytes_text(done, (double)p->done), um_bytes_text(total, (double)p->total));
+        return;
+    }
     um_buf_printf(b, "%lld", (long long)p->done);
     if (p->total >= 0) um_buf_printf(b, "/%lld", (long long)p->total);
     um_buf_printf(b, " %s", p->what);
+}
+
+static void put_status(const um_progress *p, um_buf *b) {
+    put_count(p, b);
     if (*p->note) um_buf_printf(b, "  %s", p->note);
     int64_t fresh = p->done - p->before, left = p->total - p->done;
     if (p->total < 0 || fresh <= 0 || left <= 0) return;
@@ -59,6 +79,7 @@ static void put_status(const um_progress *p, um_buf *b) {
 static void draw(um_progress *p) {
     um_buf b = {0};
     if (p->terminal) um_buf_putc(&b, '\r');
+    if (p->is_bytes) um_buf_printf(&b, "%s ", p->what);
     put_bar(p, &b);
     put_status(p, &b);
     size_t columns = (size_t)um_cli_columns(STDERR_FILENO);
@@ -75,7 +96,15 @@ void um_progress_set(um_progress *p, int64_t done, const char *note) {
     if (!p) return;
     p->done = done;
     snprintf(p->note, sizeof p->note, "%s", note ? note : "");
-    if (p->interval > 0 && um_now() - p->drawn >= p->interval) draw(p);
+    const double now = um_now();
+    if (p->interval > 0 && now - p->drawn >= p->interval && now - p->start >= p->delay) draw(p);
+}
+
+void um_progress_hide(um_progress *p) {
+    if (!p || !p->terminal || !p->shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    p->shown = false;
 }
 
 void um_progress_free(um_progress *p) {

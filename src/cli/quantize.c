@@ -26,7 +26,8 @@ static const char *const engine_rows[] = {"model", "model_name", "mask_token_id"
 
 /* ---- Progress ---------------------------------------------------------------------------------------------------- */
 
-enum { LINE_SECONDS = 10, MEGABYTE = 1000000 };
+#define DELAY_SECONDS 1.0
+#define LINE_SECONDS  5.0
 
 typedef struct state {
     um_progress *bar; /* NULL: quiet, or not begun */
@@ -35,8 +36,8 @@ typedef struct state {
 
 static bool on_progress(void *arg, int64_t done, int64_t all) {
     state *s = (state *)arg;
-    if (!s->bar && !s->quiet) s->bar = um_progress_new("packing, MB", all / MEGABYTE, 0, LINE_SECONDS);
-    if (s->bar) um_progress_set(s->bar, done / MEGABYTE, NULL);
+    if (!s->bar && !s->quiet) s->bar = um_progress_new_bytes("packing", all, DELAY_SECONDS, LINE_SECONDS);
+    um_progress_set(s->bar, done, NULL);
     return !um_cli_interrupted();
 }
 

@@ -152,6 +152,7 @@ static int print_response(const run_options *o, const um_client_response *respon
     if (r->finish == UM_FINISH_NO_PREDICTION)
         fputs("unmask run: the model predicts no token, because its logits are not numbers; see --check-weights\n",
               stderr);
+    if (r->finish == UM_FINISH_ABORTED && um_cli_interrupted()) return um_cli_signal_exit();
     return r->finish == UM_FINISH_ABORTED || r->finish == UM_FINISH_NO_PREDICTION ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
 
@@ -196,10 +197,10 @@ static um_status check_remote(const run_options *o, const um_args *args, um_err 
 }
 
 static um_status open_client(run_state *k, const run_options *o, um_config *config, size_t prompt_bytes, um_err *err) {
-    bool quiet = o->quiet || !isatty(STDERR_FILENO);
-    if (o->remote.url) return um_client_remote(&k->client, &o->remote, quiet, err);
+    bool facts = !o->quiet && isatty(STDERR_FILENO);
+    if (o->remote.url) return um_client_remote(&k->client, &o->remote, !facts, err);
     um_cli_set_single_request_sizes(config, prompt_bytes);
-    um_status st = um_cli_open(&k->session, config, quiet, err);
+    um_status st = um_cli_open(&k->session, config, o->quiet, facts, err);
     if (st) return st;
     um_request_init(k->session.engine, &k->client_request.request);
     k->client = um_client_local(&k->session);

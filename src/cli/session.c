@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "engine/engine.h"
@@ -129,21 +130,25 @@ static void print_facts(const um_session *s, const um_config *c) {
     if (um_engine_put_graphs(um_router_engine(s->router, 0), graphs)) fprintf(stderr, "%s\n", graphs);
 }
 
-um_status um_cli_open(um_session *s, const um_config *c, bool quiet, um_err *err) {
+um_status um_cli_open(um_session *s, const um_config *c, bool quiet, bool facts, um_err *err) {
     um_err own;
+    um_config mine = *c;
+    um_loading loading;
     *s = (um_session){0};
     if (!err) err = &own;
     um_status st = um_cli_check_model(c->model, err);
     if (st) return st;
-    st = um_model_open(&s->model, c, err);
-    if (st) return um_cli_explain_model_error(err);
-    st = um_router_new(&s->router, s->model, c, err);
+    um_loading_begin(&loading, &mine, quiet);
+    st = um_model_open(&s->model, &mine, err);
+    if (st) st = um_cli_explain_model_error(err);
+    else st = um_router_new(&s->router, s->model, c, err);
+    um_loading_end(&loading);
     if (st) {
         um_cli_close(s);
         return st;
     }
     s->engine = um_router_engine(s->router, 0);
-    if (!quiet) print_facts(s, c);
+    if (facts) print_facts(s, c);
     return UM_OK;
 }
 
@@ -188,11 +193,20 @@ um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err
 
 /* ---- Signals ----------------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t interrupted, terminated;
+static volatile sig_atomic_t interrupted, terminated, ends_at_once, clears_line;
 static struct timespec last_signal; /* used by the handler only */
+
+/* Calls only functions that a handler may call. */
+static void end_at_once(int number) {
+    static const char clear[] = "\r\033[K";
+    if (clears_line && write(STDERR_FILENO, clear, sizeof clear - 1) < 0) clears_line = 0;
+    um_cli_echo(true);
+    _exit(number == SIGTERM ? UM_EXIT_TERMINATED : UM_EXIT_INTERRUPTED);
+}
 
 static void on_signal(int number) {
     struct timespec now;
+    if (ends_at_once) end_at_once(number);
     clock_gettime(CLOCK_MONOTONIC, &now);
     double since = (double)(now.tv_sec - last_signal.tv_sec) + 1e-9 * (double)(now.tv_nsec - last_signal.tv_nsec);
     if (interrupted && since < 1) {
@@ -216,3 +230,11 @@ void um_cli_catch_signals(void) {
 bool um_cli_interrupted(void) { return interrupted; }
 bool um_cli_terminated(void) { return terminated; }
 void um_cli_clear_interrupt(void) { interrupted = 0; }
+int um_cli_signal_exit(void) { return terminated ? UM_EXIT_TERMINATED : UM_EXIT_INTERRUPTED; }
+
+bool um_cli_end_at_signal(bool on) {
+    const bool before = ends_at_once;
+    clears_line = um_cli_can_draw(STDERR_FILENO);
+    ends_at_once = on;
+    return before;
+}

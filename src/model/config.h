@@ -104,14 +104,24 @@ const um_family *um_family_by_tensors(const um_family *f, const um_store *s);
 void um_arch_apply_tensors(um_arch *a, const um_store *s, const char *where);
 /* Checks that s holds every tensor of m->arch in the right shape, and that the adapters fit these tensors. */
 um_status um_model_check_names(struct um_model *m, const um_store *s, um_err *err);
-/* Does the checks of um_model_check_names. Counts m->n_params and m->stored_bytes, and warns of unused tensors. */
+/* Does the checks of um_model_check_names. Counts m->n_params, m->stored_bytes and m->file_bytes, and warns of
+ * unused tensors. */
 um_status um_model_check(struct um_model *m, const um_store *s, um_err *err);
 /* Checks that the weights fit into the memory of the open device m->device, or into that of the host (memory.c).
  * Errors: UM_ENOMEM. */
 um_status um_model_check_memory(const struct um_model *m, const um_config *c, um_err *err);
+/* The progress of loading on all devices, for the callback of the user's um_config. */
+typedef struct um_load_meter {
+    um_load_fn fn; /* NULL: none */
+    void *arg;
+    um_load_progress now;
+} um_load_meter;
+/* Adds bytes that have been loaded, and calls the callback. UM_ECANCELED: it returned false. */
+um_status um_load_meter_add(um_load_meter *p, size_t bytes, um_err *err);
 /* Loads the weights from s, which um_model_check has accepted, with m->ops to m->dev. `check` is a UM_CHECK_*: it
- * decides what happens when values are NaN or infinite. Errors: UM_EMODEL for such values under UM_CHECK_ERROR. */
-um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err);
+ * decides what happens when values are NaN or infinite. `meter` may be NULL. Errors: UM_EMODEL for such values under
+ * UM_CHECK_ERROR; that of the meter. */
+um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_load_meter *meter, um_err *err);
 /* Receives the parts t [n] of a matrix or a vector of the model. type is the type of the products with the matrix:
  * UM_F32 for one that stays exact, UM_DTYPE_OTHER for a vector. `joined` names one stack that can hold the rows of
  * all parts, when these are stacks of experts (gate and up), else it is NULL. The data are valid until it returns. */

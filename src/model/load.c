@@ -4,8 +4,6 @@
  * forward pass reads each activation once. loader.h explains the two walks. */
 #include "model/loader.h"
 
-#define PROGRESS_SECONDS 2.0 /* from one line about the progress of loading to the next */
-
 /* ---- Parts of a layer -------------------------------------------------------------------------------------------- */
 
 /* Loads the weight of a norm and its bias, if it has one. */
@@ -229,6 +227,7 @@ static um_status check_model(struct um_model *m, const um_store *s, bool to_load
     um_status st = walk(&l, err);
     if (!st) st = check_adapters(&l, err);
     m->stored_bytes = l.bytes;
+    m->file_bytes = l.stored;
     if (!st && to_load) warn_unused(&l);
     um_buf_free(&l.leaves);
     um_free(l.used);
@@ -274,13 +273,19 @@ static um_status report_bad(const um_loader *l, int32_t check, um_err *err) {
     return UM_OK;
 }
 
-void um_loader_log_progress(um_loader *l) {
-    char done[UM_BYTES_TEXT], all[UM_BYTES_TEXT];
-    const double now = um_now();
-    if (now - l->logged < PROGRESS_SECONDS) return;
-    l->logged = now;
-    um_log(UM_LOG_INFO, "loading weights: %s of about %s", um_bytes_text(done, (double)l->m->weight_bytes),
-           um_bytes_text(all, (double)um_model_weight_bytes(l->m)));
+um_status um_load_meter_add(um_load_meter *p, size_t bytes, um_err *err) {
+    um_load_progress *now = &p->now;
+    if (!p->fn) return UM_OK;
+    now->bytes = UM_MIN(now->bytes + bytes, now->bytes_all);
+    now->fraction = now->bytes_all ? (double)now->bytes / (double)now->bytes_all : 1;
+    return p->fn(p->arg, now) ? UM_OK : um_fail(err, UM_ECANCELED, "loading %s was canceled", now->path);
+}
+
+um_status um_loader_advance(const um_loader *l, const um_tensor *t, int n, um_err *err) {
+    size_t bytes = 0;
+    if (!l->meter) return UM_OK;
+    for (int i = 0; i < n; i++) bytes += um_tensor_bytes(&t[i]);
+    return um_load_meter_add(l->meter, bytes, err);
 }
 
 static void log_end(const um_loader *l) {
@@ -292,7 +297,7 @@ static void log_end(const um_loader *l) {
 static um_status walk_values(um_loader *l, int32_t check, um_err *err) {
     struct um_model *m = l->m;
     l->bad = UM_NEW_ARRAY(bool, um_store_count(l->s) + 1);
-    l->start = l->logged = um_now();
+    l->start = um_now();
     m->net.layer = UM_NEW_ARRAY(um_layer, (size_t)m->arch.n_layers);
     um_status st = check == UM_CHECK_OFF ? UM_OK : um_pool_new(&l->scan, 0, err);
     if (!st && check == UM_CHECK_ERROR) st = um_store_verify(l->s, l->scan, err);
@@ -304,8 +309,9 @@ static um_status walk_values(um_loader *l, int32_t check, um_err *err) {
     return st;
 }
 
-um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_err *err) {
+um_status um_model_load(struct um_model *m, const um_store *s, int32_t check, um_load_meter *meter, um_err *err) {
     um_loader l = loader_of(m, s);
+    l.meter = meter;
     um_status st = walk_values(&l, check, err);
     if (!st) log_end(&l);
     for (int32_t i = 0; i < m->n_adapters && !st; i++) st = um_lora_check_values(&m->lora[i], check, err);

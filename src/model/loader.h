@@ -23,6 +23,7 @@ typedef struct um_loader {
     bool check;    /* this is the first walk: check only, load nothing */
     bool *used;    /* [count of s] the tensors that the model reads */
     size_t bytes;  /* bytes that the weights need at least */
+    size_t stored; /* bytes of the tensors in their files */
     um_buf leaves; /* with adapters: last words of the paths of linear layers, "q_proj, k_proj", for a message */
 
     /* For walks that hand the tensors to somebody else than a backend. */
@@ -41,7 +42,8 @@ typedef struct um_loader {
     const um_tensor *first_bad; /* the first such tensor in the order of the walk */
     size_t first_index;         /* index of the element in first_bad */
     um_dev *merger;             /* computes merged weights; NULL until the first of them */
-    double start, logged;       /* times of the beginning and of the last line about the progress */
+    um_load_meter *meter;       /* NULL: nobody asks for the progress */
+    double start;               /* time of the beginning */
 } um_loader;
 
 /* A matrix [rows, ...] or a vector [rows] that is stored under `pattern`. */
@@ -61,8 +63,8 @@ const um_tensor *um_loader_find_expert(const um_loader *l, const char *pattern, 
 /* Writes the path of the module that the tensors of a pattern belong to, as the model's Python classes name it. */
 void um_loader_module(char out[UM_LORA_PATH_SIZE], const char *pattern, int32_t layer, int32_t expert);
 
-/* Logs how much has been loaded, if the last such line is old. */
-void um_loader_log_progress(um_loader *l);
+/* Reports that the tensors t [n] have been loaded. UM_ECANCELED: the user's callback stopped the loading. */
+um_status um_loader_advance(const um_loader *l, const um_tensor *t, int n, um_err *err);
 
 /* Fails with the values that are NaN or infinite and have been found so far. */
 um_status um_loader_fail_bad(const um_loader *l, um_err *err);

@@ -164,11 +164,18 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_st
     return s;
 }
 
-static um_status load(um_model *m, const um_store *files, int32_t check, um_err *err) {
-    um_status s = um_model_load(m, files, check, err);
+static um_status load(um_model *m, const um_store *files, int32_t check, um_load_meter *meter, um_err *err) {
+    um_status s = um_model_load(m, files, check, meter, err);
     um_rotary *rotary = &m->net.rotary[0];
     if (!s) s = load_rotary(m, &rotary->cos, cos, err);
     return s ? s : load_rotary(m, &rotary->sin, sin, err);
+}
+
+static um_load_meter begin_meter(const um_model *m, const um_config *c) {
+    um_load_meter p = {.fn = c->on_load, .arg = c->on_load_arg, .now = {.path = m->path}};
+    for (int32_t i = 0; i < m->devices.n; i++)
+        if (is_first_on_device(m, i)) p.now.bytes_all += m->file_bytes;
+    return p;
 }
 
 /* All devices are opened and checked before the first weight is loaded, because loading can take minutes. The values of
@@ -182,9 +189,11 @@ um_status um_model_open_weights(um_model *m, const um_config *c, const um_store 
         s = open_device(m->on[i], c, err);
         if (!s) s = um_model_check_memory(m->on[i], c, err);
     }
+    um_load_meter meter = begin_meter(m, c);
+    if (!s) s = um_load_meter_add(&meter, 0, err);
     for (int32_t i = 0; !s && i < m->devices.n; i++)
-        if (is_first_on_device(m, i)) s = load(m->on[i], files, i ? UM_CHECK_OFF : c->check_weights, err);
-    return s;
+        if (is_first_on_device(m, i)) s = load(m->on[i], files, i ? UM_CHECK_OFF : c->check_weights, &meter, err);
+    return s ? s : um_load_meter_add(&meter, meter.now.bytes_all, err);
 }
 
 /* Opens the devices of a model whose weights stay in their files. */

@@ -185,6 +185,7 @@ struct um_model {
     size_t mapped_bytes;  /* of these, the bytes that lie in mapped files */
     size_t adapter_bytes; /* of the adapters that requests can choose, in dtype */
     size_t stored_bytes;  /* of the weights in the smaller type of those of file and weight_type */
+    size_t file_bytes;    /* of the tensors that loading reads, in their files */
     double load_seconds;
 
     /* The devices of the engines of a router. Engine i uses the weights of on[i]: of this model itself or of a copy on

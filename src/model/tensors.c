@@ -78,6 +78,7 @@ static void count(um_loader *l, const um_tensor *t) {
     if (*used) return;
     *used = true;
     l->m->n_params += (int64_t)n;
+    l->stored += um_tensor_bytes(t);
     if (!t->stays || !l->m->has_own_types)
         l->bytes += UM_MIN(um_tensor_bytes(t), um_weights_bytes((int64_t)n, l->m->weight_type));
 }
@@ -166,8 +167,8 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
     if (l->sink) return l->sink(l->sink_arg, t, n, NULL, UM_DTYPE_OTHER, err);
     if (l->check) return UM_OK;
     l->m->weight_bytes += total * sizeof(float);
-    um_loader_log_progress(l);
-    return l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
+    um_status s = l->m->backend->vector(l->m->device, out, t, n, "norms and biases", err);
+    return s ? s : um_loader_advance(l, t, n, err);
 }
 
 /* ---- Matrices ---------------------------------------------------------------------------------------------------- */
@@ -205,7 +206,6 @@ static um_status take(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     if (l->sink) return l->sink(l->sink_arg, t, n, l->joined, type, err);
     um_status s = l->m->backend->weight(l->m->device, out, t, n, type, err);
     if (!s) count_weight(l->m, *out);
-    um_loader_log_progress(l);
     return s;
 }
 
@@ -227,7 +227,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
     for (int i = 0; i < n; i++) um_store_release(l->s, &t[i]);
     for (int i = 0; i < n; i++)
         if (pair[i]) um_merge_free(&part[i]);
-    return s;
+    return s ? s : um_loader_advance(l, t, n, err);
 }
 
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,

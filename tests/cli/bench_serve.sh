@@ -172,7 +172,7 @@ interrupt_reports_what_was_measured() {
     kill -INT $!
     rc=0
     wait $! || rc=$?
-    [ "$rc" = 1 ]
+    [ "$rc" = 130 ]
     grep -q interrupted "$work/err"
     grep -qE '^2 at once: [1-9][0-9]* answered' "$work/out"
 }

@@ -170,6 +170,38 @@ interrupt_at_the_prompt_clears_the_line() {
     end_typing
     [ "$rc" = 0 ]
 }
+second_interrupt_at_the_prompt_ends_the_program() {
+    begin_typing --max-tokens 24
+    type_keys '\003'
+    wait_for 'Ctrl-C again or Ctrl-D quits' "$work/out"
+    type_keys '/stats\n'
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '\003'
+    for _ in $(seq 1200); do
+        [ "$(grep -c 'Ctrl-C again' "$work/out")" != 2 ] || break
+        sleep 0.05
+    done
+    type_keys '\003'
+    end_typing
+    [ "$rc" = 130 ]
+}
+interrupt_without_a_terminal_ends_the_program() {
+    mkfifo "$work/lines"
+    "$UNMASK" chat --model "$MODEL" --ignore-eos --max-tokens 900 --accept-threshold 1 < "$work/lines" > "$work/out" 2> "$work/err" &
+    talker=$!
+    exec 8> "$work/lines"
+    echo Hello >&8
+    for _ in $(seq 1200); do
+        [ ! -s "$work/out" ] || break
+        sleep 0.05
+    done
+    kill -INT $talker
+    rc=0
+    wait $talker || rc=$?
+    exec 8>&-
+    rm "$work/lines"
+    [ "$rc" = 130 ]
+}
 end_of_input_ends_the_program() {
     begin_typing --max-tokens 24
     type_keys '\004'

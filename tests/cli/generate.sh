@@ -114,7 +114,7 @@ while [ ! -s "$dir/long.out" ] && kill -0 $pid 2> /dev/null; do sleep 0.01; done
 kill -INT $pid
 rc=0
 wait $pid || rc=$?
-[ $rc = 1 ] || fail "an interrupted run ended with $rc"
+[ $rc = 130 ] || fail "an interrupted run ended with $rc"
 says 'run the same command again to continue'
 done_lines=$(wc -l < "$dir/long.out")
 [ "$done_lines" -gt 0 ] && [ "$done_lines" -lt 4000 ] || fail "$done_lines lines after the interrupt"

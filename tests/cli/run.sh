@@ -184,7 +184,7 @@ interrupt_ends_the_answer_and_keeps_settled_text() {
     kill -TERM $pid
     wait $pid || rc=$?
     cat "$work/out"
-    [ "$rc" = 1 ]
+    [ "$rc" = 143 ]
     grep -q '"finish_reason":"aborted"' "$work/out"
 }
 draws_masks_and_tokens_on_a_terminal() {

@@ -7,8 +7,10 @@
  *   FAKE_GPU_LOG        file that gets a line for each opened device, and one with the numbers of requests for which
  *                       graphs are recorded at the start
  *   FAKE_GPU_LOSS       file; the first pass that finds it removes it and fails
+ *   FAKE_GPU_PAUSE      file; while it exists, loading a matrix takes FAKE_GPU_PAUSE_MS milliseconds. Default 200
  *   FAKE_GPU_VERSION    version that the plugin claims to have */
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ops/cpu/cpu.h"
@@ -81,9 +83,18 @@ static void fake_info(const um_device *device, um_device_info *out) {
     snprintf(out->name, sizeof out->name, "fake GPU %d", d->number);
 }
 
+/* Makes loading slow for as long as a test wants. */
+static void pause_loading(void) {
+    const long ms = (long)setting("FAKE_GPU_PAUSE_MS", 200);
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    const char *path = getenv("FAKE_GPU_PAUSE");
+    if (path && access(path, F_OK) == 0) nanosleep(&pause, NULL);
+}
+
 static um_status fake_weight(um_device *device, um_weight **out, const um_tensor *part, int n, um_dtype type,
                              um_err *err) {
     fake_device *d = (fake_device *)device;
+    pause_loading();
     um_status s = um_backend_cpu.weight(d->host, out, part, n, type, err);
     if (!s) d->used += um_backend_cpu.weight_bytes(*out);
     return s;

@@ -167,6 +167,7 @@ static const um_msg wire_samples[] = {
     {UM_MSG_PONG, 0, 1, .ping = {.number = 12}},
     {UM_MSG_RETURN, 0, 1,
      .ret = {.call_id = 9, .status = UM_EINVAL, .param = UM_STR("level"), .value = UM_STR("level: expected a text")}},
+    {UM_MSG_LOADING, 1, 2, .loading = {.bytes = 1200000000, .bytes_all = 4100000000}},
 };
 
 #endif

@@ -228,7 +228,7 @@ static void an_error_says_what_was_found(void **state) {
         const char *says;
     } cases[] = {
         {UM_MSG_PING, 0, 'X', "begins with 58"},
-        {UM_MSG_PING, 4, 9, "version 9, expected 4"},
+        {UM_MSG_PING, 4, 9, "version 9, expected 5"},
         {UM_MSG_PING, 6, 99, "unknown type 99"},
         {UM_MSG_PING, 8, 25, "says 25 bytes, but the frame has 24"},
         {UM_MSG_GENERATE, 48, 2, "keep_special at byte 48 is 2, expected 0 or 1"},
@@ -236,6 +236,8 @@ static void an_error_says_what_was_found(void **state) {
         {UM_MSG_GENERATE, 55, 0x7F, "field ids"},
         {UM_MSG_HELLO, 28, 0xFF, "version is not UTF-8 at byte 28"},
         {UM_MSG_FINISH, 28, 77, "finish is 77"},
+        {UM_MSG_LOADING, 23, 0x80, "expected 0..bytes_all, 4100000000"},
+        {UM_MSG_LOADING, 21, 1, "bytes is 1100711627776, expected 0..bytes_all, 4100000000"},
     };
     for (size_t i = 0; i < UM_LEN(cases); i++) {
         um_err err;

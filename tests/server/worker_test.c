@@ -72,10 +72,13 @@ static um_msg receive(fixture *f) {
     return m;
 }
 
-/* Returns the next message, which must be of this type. Skips STATS. */
+/* Returns whether the message may come at any time. */
+static bool is_news(um_msg_type type) { return type == UM_MSG_STATS || type == UM_MSG_LOADING; }
+
+/* Returns the next message, which must be of this type. Skips STATS and LOADING. */
 static um_msg expect(fixture *f, um_msg_type type) {
     um_msg m = receive(f);
-    while (m.type == UM_MSG_STATS && type != UM_MSG_STATS) m = receive(f);
+    while (is_news(m.type) && m.type != type) m = receive(f);
     if (m.type != type) fail_msg("expected \"%s\", found \"%s\"", um_msg_name(type), um_msg_name(m.type));
     return m;
 }
@@ -97,6 +100,10 @@ static void ready(fixture *f) {
     start(f, "models/tiny-block");
     um_msg hello = expect(f, UM_MSG_HELLO);
     assert_true(um_str_eq(hello.hello.version, um_str_of(um_version())));
+    um_msg loading = receive(f);
+    assert_int_equal(loading.type, UM_MSG_LOADING);
+    assert_int_equal(loading.loading.bytes, 0);
+    assert_true(loading.loading.bytes_all > 1000000);
     um_msg m = expect(f, UM_MSG_READY);
     assert_true(m.ready.pages_total > 0 && m.ready.max_model_len > 0 && m.ready.page_size > 0 && m.ready.n_params > 0);
     assert_true(um_str_eq(m.ready.strategy, UM_STR("multi_bd")) && um_str_eq(m.ready.sampler, UM_STR("confidence")));

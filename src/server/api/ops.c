@@ -12,6 +12,7 @@ static void put_worker(const um_worker_status *v, int32_t i, um_jw *w) {
     um_jw_begin_object(w);
     um_jw_put_int(w, "worker", i);
     um_jw_put_cstr(w, "state", v->state_name);
+    if (v->loaded >= 0) um_jw_put_double(w, "fraction", v->loaded);
     um_jw_put_int(w, "restarts", v->restarts);
     um_jw_put_int(w, "requests", v->n_requests);
     if (*v->error) um_jw_put_cstr(w, "error", v->error);
@@ -25,6 +26,16 @@ static const char *down_reason(um_service *s) {
     return um_worker_pool_is_up(b) ? NULL : um_worker_pool_down_reason(b);
 }
 
+/* Writes the status and, while no worker takes requests and some are loading, how far the first of them is. */
+static void put_status(um_service *s, const char *reason, um_jw *w) {
+    um_worker_pool *b = s->workers;
+    double most = -1;
+    for (int32_t i = 0; i < um_worker_pool_size(b) && reason && !s->stopping; i++)
+        most = UM_MAX(most, um_worker_pool_get_status(b, i).loaded);
+    um_jw_put_cstr(w, "status", !reason ? "ok" : most >= 0 ? "loading" : "unavailable");
+    if (most >= 0) um_jw_put_double(w, "fraction", most);
+}
+
 /* Health probes read the status code; the body is for people. */
 static void get_health(um_service *s, um_exchange *x, const char *id) {
     (void)id;
@@ -34,7 +45,7 @@ static void get_health(um_service *s, um_exchange *x, const char *id) {
     um_jw w;
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
-    um_jw_put_cstr(&w, "status", reason ? "unavailable" : "ok");
+    put_status(s, reason, &w);
     um_jw_key(&w, "workers");
     um_jw_begin_array(&w);
     for (int32_t i = 0; i < um_worker_pool_size(b); i++) {

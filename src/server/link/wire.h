@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   4
+#define UM_WIRE_VERSION   5
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -42,7 +42,8 @@ typedef enum {
     UM_MSG_ERROR, /* a request failed */
     UM_MSG_STATS,
     UM_MSG_PONG,
-    UM_MSG_RETURN /* the result of a call */
+    UM_MSG_RETURN, /* the result of a call */
+    UM_MSG_LOADING /* the progress of loading, between HELLO and READY */
 } um_msg_type;
 
 /* A parameter: the name of its option row, and its value as text. */
@@ -99,6 +100,11 @@ typedef struct um_msg_hello {
     int64_t pid;
     um_str version; /* version of the program */
 } um_msg_hello;
+
+/* See um_load_progress. */
+typedef struct um_msg_loading {
+    int64_t bytes, bytes_all; /* 0 <= bytes <= bytes_all */
+} um_msg_loading;
 
 /* Properties of the loaded engine. The frontend has no weights and learns them here. */
 typedef struct um_msg_ready {
@@ -231,6 +237,7 @@ typedef struct um_msg {
         um_msg_call call;
         um_msg_ping ping; /* and PONG */
         um_msg_hello hello;
+        um_msg_loading loading;
         um_msg_ready ready;
         um_msg_failed failed;
         um_msg_text text;

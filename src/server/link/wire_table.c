@@ -57,6 +57,9 @@ static const um_wire_field ping[] = {ONE(number)};
 #define M um_msg_hello
 static const um_wire_field hello[] = {ONE(pid), ONE(version)};
 #undef M
+#define M um_msg_loading
+static const um_wire_field loading[] = {ONE(bytes), ONE(bytes_all)};
+#undef M
 #define M um_msg_ready
 static const um_wire_field ready[] = {
     ONE(n_params),        ONE(load_seconds), ONE(max_model_len), ONE(max_num_reqs), ONE(max_num_batched_tokens),
@@ -135,6 +138,13 @@ static const um_wire_field stats[] = {UM_STATS_COUNT_MAP(UM_X) UM_STATS_BYTES_MA
 
 /* ---- Checks ------------------------------------------------------------------------------------------------------ */
 
+static um_status check_loading(const um_msg *m, um_err *err) {
+    const um_msg_loading *l = &m->loading;
+    if (l->bytes >= 0 && l->bytes <= l->bytes_all) return UM_OK;
+    return um_fail(err, UM_EPARSE, "bytes is %lld, expected 0..bytes_all, %lld", (long long)l->bytes,
+                   (long long)l->bytes_all);
+}
+
 static um_status check_snapshot(const um_msg *m, um_err *err) {
     const um_msg_snapshot *s = &m->snapshot;
     for (uint32_t i = 0; i < s->n; i++)
@@ -209,6 +219,7 @@ const um_wire_layout um_wire_layouts[] = {
     LAYOUT(UM_MSG_STATS, "stats", stats, "from a worker: its counters", check_stats),
     LAYOUT(UM_MSG_PONG, "pong", ping, "from a worker: the reply to a ping, with its number", NULL),
     LAYOUT(UM_MSG_RETURN, "return", ret, "from a worker: the result of a call as JSON, or an error message", NULL),
+    LAYOUT(UM_MSG_LOADING, "loading", loading, "from a worker: how much of the weights it has loaded", check_loading),
 };
 const size_t um_n_wire_layouts = UM_LEN(um_wire_layouts);
 

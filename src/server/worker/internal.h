@@ -37,7 +37,8 @@ struct um_worker {
     double stats_at;     /* time of the last STATS message */
     bool is_stats_stale; /* a step has run or a command has come since then */
     bool is_stepping;
-    bool is_shut_down; /* SHUTDOWN was received */
+    bool is_shut_down;            /* SHUTDOWN was received */
+    double loading_at, logged_at; /* times of the last LOADING message, and of the last log line about loading */
 };
 
 /* Sends a message with this worker's index and incarnation. */

@@ -11,6 +11,10 @@
 /* How long the log of the start may delay a worker. */
 #define LOG_SECONDS 1.0
 
+/* The least time between two LOADING messages, and between two log lines about loading. */
+#define LOADING_SECONDS     0.5
+#define LOADING_LOG_SECONDS 3.0
+
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
 void um_worker_send(um_worker *w, um_msg *m) {
@@ -173,15 +177,44 @@ static void log_model(const um_worker *w) {
     um_engine_info e;
     um_model_get_info(w->model, &m);
     um_engine_get_info(um_router_engine(w->router, 0), &e);
-    char weights[32] = "";
+    char weights[32] = "", parameters[UM_COUNT_TEXT], bytes[UM_BYTES_TEXT];
+    um_stats stats;
+    um_router_get_stats(w->router, &stats);
     if (!um_streq(e.quantization, "none")) snprintf(weights, sizeof weights, " with %s weights", e.quantization);
-    um_log(UM_LOG_INFO, "%s is loaded (%s, %s%s on %s, %d pages of %d tokens), %.2f s", m.path, m.family, e.dtype,
-           weights, e.device, e.num_pages, e.page_size, m.load_seconds);
+    um_log(UM_LOG_INFO, "%s is loaded (%s, %s parameters, %s%s on %s, %s, %d pages of %d tokens), %.2f s", m.path,
+           m.family, um_count_text(parameters, (double)m.n_params), e.dtype, weights, e.device,
+           um_bytes_text(bytes, (double)stats.weight_bytes), e.num_pages, e.page_size, m.load_seconds);
     um_log_flush(LOG_SECONDS); /* before the server says that the worker is up */
 }
 
+/* Logs the start of loading, and then how far it is every few seconds. */
+static void log_loading(um_worker *w, const um_load_progress *p, double now) {
+    char done[UM_BYTES_TEXT], all[UM_BYTES_TEXT];
+    um_bytes_text(all, (double)p->bytes_all);
+    if (!w->logged_at) um_log(UM_LOG_INFO, "loading %s: %s", p->path, all);
+    else if (now - w->logged_at >= LOADING_LOG_SECONDS)
+        um_log(UM_LOG_INFO, "loading %s: %d %%, %s of %s", p->path, (int)(100 * p->fraction),
+               um_bytes_text(done, (double)p->bytes), all);
+    else return;
+    w->logged_at = now;
+}
+
+static bool on_load(void *arg, const um_load_progress *p) {
+    um_worker *w = arg;
+    const double now = um_now();
+    log_loading(w, p, now);
+    if (w->loading_at && now - w->loading_at < LOADING_SECONDS) return true;
+    um_msg m = {.type = UM_MSG_LOADING, .loading = {.bytes = (int64_t)p->bytes, .bytes_all = (int64_t)p->bytes_all}};
+    um_worker_send(w, &m);
+    w->loading_at = now;
+    return true;
+}
+
 static um_status open_engines(um_worker *w, um_err *err) {
-    um_status st = um_model_open(&w->model, w->config->engine, err);
+    um_config c = *w->config->engine;
+    c.on_load = on_load;
+    c.on_load_arg = w;
+    um_status st = um_model_open(&w->model, &c, err);
     if (!st) st = um_router_new(&w->router, w->model, w->config->engine, err);
     if (st) return st;
     w->counts.seen = UM_NEW_ARRAY(um_stats, (size_t)um_router_size(w->router));

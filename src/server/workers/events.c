@@ -86,6 +86,7 @@ static void on_stats(um_worker_slot *slot, const um_msg_stats *now, um_str frame
 
 static void on_message(um_worker_pool *pool, um_worker_slot *slot, const um_msg *msg, um_str frame) {
     switch (msg->type) {
+    case UM_MSG_LOADING: um_worker_slot_on_loading(slot, &msg->loading); break;
     case UM_MSG_READY: um_worker_slot_on_ready(slot, frame); break;
     case UM_MSG_FAILED: um_worker_slot_on_failed(slot, &msg->failed); break;
     case UM_MSG_TEXT: on_text(pool, slot, &msg->text); break;

@@ -68,6 +68,7 @@ typedef struct um_worker_slot {
     bool is_error_final;       /* FAILED or a timeout set `error`; the exit status must not replace it */
     bool is_overdue;           /* the worker has been loading for longer than --start-timeout and can't be killed */
     um_err error;              /* the last failure; code UM_OK: none, or the worker is up again */
+    um_msg_loading loading;    /* the progress while the worker is LOADING; bytes_all 0: not known yet */
     um_msg_copy ready, stats;
     double decode_rate; /* see um_worker_status */
     um_prefix_hints *hints;
@@ -137,6 +138,7 @@ void um_worker_slot_free(um_worker_slot *slot); /* the instance of the worker mu
 /* Notes that the worker is alive. Called for every frame of the worker. */
 void um_worker_slot_on_frame(um_worker_slot *slot);
 void um_worker_slot_on_hello(um_worker_slot *slot, const um_msg *msg);
+void um_worker_slot_on_loading(um_worker_slot *slot, const um_msg_loading *l);
 void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame);
 void um_worker_slot_on_failed(um_worker_slot *slot, const um_msg_failed *f);
 /* Pings the workers, and fails those that have been silent for too long. */

@@ -149,6 +149,7 @@ static um_status watch(um_worker_slot *slot, um_err *err) {
 }
 
 static void enter_loading(um_worker_slot *slot) {
+    slot->loading = (um_msg_loading){0};
     double timeout = slot->pool->config->start_timeout;
     if (timeout > 0) set_timer(slot, timeout);
     enter(slot, UM_WORKER_LOADING);
@@ -166,6 +167,12 @@ um_status um_worker_slot_start(um_worker_slot *slot, um_err *err) {
     st = watch(slot, err);
     if (!st) enter_loading(slot);
     return st;
+}
+
+void um_worker_slot_on_loading(um_worker_slot *slot, const um_msg_loading *l) {
+    if (slot->state != UM_WORKER_LOADING) return;
+    slot->loading = *l;
+    um_worker_pool_update_down_reason(slot->pool);
 }
 
 void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame) {

@@ -33,6 +33,13 @@ static bool returns(const um_worker_slot *slot) {
     return slot->state == UM_WORKER_DEAD && evtimer_pending(slot->timer, NULL);
 }
 
+/* A remote worker that has never connected has no incarnation. */
+static double loaded_share(const um_worker_slot *slot) {
+    const um_msg_loading *l = &slot->loading;
+    if (slot->state != UM_WORKER_LOADING || !slot->incarnation) return -1;
+    return l->bytes_all ? (double)l->bytes / (double)l->bytes_all : 0;
+}
+
 int32_t um_worker_pool_size(const um_worker_pool *pool) { return pool->n_slots; }
 
 um_worker_status um_worker_pool_get_status(const um_worker_pool *pool, int32_t i) {
@@ -44,6 +51,7 @@ um_worker_status um_worker_pool_get_status(const um_worker_pool *pool, int32_t i
                               .pid = slot->pid,
                               .restarts = slot->restarts,
                               .error = slot->error.code ? slot->error.msg : "",
+                              .loaded = loaded_share(slot),
                               .ready = slot->ready.msg.type ? &slot->ready.msg.ready : NULL,
                               .stats = slot->stats.msg.type ? &slot->stats.msg.stats : &none,
                               .decode_rate = slot->decode_rate,
@@ -65,6 +73,11 @@ static void describe_slot(const um_worker_slot *slot, um_buf *out) {
     bool awaited = slot->pool->config->remote_workers && !slot->incarnation;
     um_buf_printf(out, "%sworker %u is %s", out->len ? "; " : "", slot->index,
                   awaited ? "not connected yet" : um_worker_state_name(slot->state));
+    char done[UM_BYTES_TEXT], all[UM_BYTES_TEXT];
+    if (loaded_share(slot) >= 0 && slot->loading.bytes_all)
+        um_buf_printf(out, ", %d %%: %s of %s", (int)(100 * loaded_share(slot)),
+                      um_bytes_text(done, (double)slot->loading.bytes),
+                      um_bytes_text(all, (double)slot->loading.bytes_all));
     if (slot->error.code) um_buf_printf(out, " (%s)", slot->error.msg);
     if (slot->is_overdue) um_buf_printf(out, ", for more than %g s", (double)slot->pool->config->start_timeout);
     if (returns(slot)) um_buf_puts(out, ", restarting");

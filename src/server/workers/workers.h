@@ -24,6 +24,7 @@ typedef struct um_worker_status {
     int64_t pid;            /* 0: a thread */
     int32_t restarts;
     const char *error;         /* reason of the last death; "": the worker never died, or is up again */
+    double loaded;             /* share of the weights that a loading worker has loaded; -1: it is not loading */
     const um_msg_ready *ready; /* NULL until READY */
     const um_msg_stats *stats; /* the latest STATS message; zeros before the first one */
     /* Tokens per second of denoising, between the last two STATS messages in which any were denoised; 0: none yet. */
