@@ -21,13 +21,13 @@ _unmask_options() {
     case $1 in
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
-    'generate') echo "--help --config --print-config --adapter --input --output --overwrite --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
+    'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
     'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
     'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
     'tokenize') echo "--help --config --print-config --model --decode --no-special --special-in-content --chat --system --messages --tools --chat-template --chat-template-kwargs --no-generation-prompt --continue-final-message --text --ids --json" ;;
-    'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --profile --json --quiet$shared" ;;
+    'bench') echo "--help --config --print-config --adapter --batch --requests --runs --prompts --raw --profile --json --quiet$shared" ;;
     'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
     'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;

@@ -25,7 +25,7 @@ enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 6
 typedef struct bench_options {
     const char *batch, *prompts, *adapter, *profile;
     int32_t runs, requests;
-    bool json, quiet;
+    bool json, raw, quiet;
 } bench_options;
 
 #define B(field) UM_FIELD(bench_options, field)
@@ -41,6 +41,7 @@ static const um_option options[] = {
     {"prompts", NULL, UM_OPT_STR, B(prompts), 0, 0, NULL, NULL, NULL, "FILE", "Measurement",
      "file of prompts, one {\"id\", \"kind\", \"prompt\", \"answer\"} per line; without it, eval.jsonl next to the "
      "model's folder, or random tokens"},
+    {"raw", NULL, UM_OPT_BOOL, B(raw), 0, 0, NULL, "false", NULL, NULL, "Measurement", UM_RAW_HELP},
     UM_PROFILE_ROW(B(profile), "Measurement"),
     {"json", NULL, UM_OPT_BOOL, B(json), 0, 0, NULL, "false", NULL, NULL, "Measurement", "print the report as JSON"},
     {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement",
@@ -394,7 +395,7 @@ static um_status open_model(bench *b, um_config *c, um_err *err) {
     if (st) return um_cli_explain_model_error(err);
     b->load_seconds = um_now() - start;
     um_model_get_info(b->model, &info);
-    b->has_template = info.has_chat_template;
+    b->has_template = info.has_chat_template && !b->opt.raw;
     if (b->path) return UM_OK;
     make_random(b);
     c->sampling.ignore_eos = true; /* answers to random tokens may end anywhere; this makes their lengths equal */

@@ -22,6 +22,7 @@ typedef struct um_bulk_request {
     int64_t line;
     bool step_map, timings; /* optional parts of the result */
     bool broken;            /* the model made no prediction */
+    bool is_raw;            /* the prompt did not go through a chat template */
     um_buf id, out;
     um_bulk_answer *answer; /* [n_answers], indexed by um_event.index */
     int32_t n_answers;      /* number of answers that the request asks for */

@@ -121,6 +121,11 @@ typedef struct um_session {
 um_status um_cli_open(um_session *s, const um_config *c, bool quiet, bool facts, um_err *err);
 void um_cli_close(um_session *s);
 
+/* The help of --raw, which means the same in every command. */
+#define UM_RAW_HELP                                                                                                    \
+    "send prompts as they are, without the model's chat template; by default the template is applied if the model "    \
+    "has "                                                                                                             \
+    "one"
 /* The row of --profile. `field` is a const char * of the command's options. */
 #define UM_PROFILE_ROW(field, group)                                                                                   \
     {                                                                                                                  \

@@ -30,8 +30,7 @@ static const um_option options[] = {
      "ask only the first N questions; 0 means all"},
     {"batch", NULL, UM_OPT_INT, E(batch), 0, 4096, NULL, "0", NULL, "N", "Evaluation",
      "largest number of questions that run at once; 0 means --max-num-reqs"},
-    {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
-     "use the prompts as plain text, without the chat template"},
+    {"raw", NULL, UM_OPT_BOOL, E(raw), 0, 0, NULL, "false", NULL, NULL, "Evaluation", UM_RAW_HELP},
     {"likelihood", NULL, UM_OPT_INT, E(likelihood), 0, 10000, NULL, "0", NULL, "N", "Evaluation",
      "ask nothing: estimate the likelihood of the known answers, with N passes for each block of an answer; 0 asks the "
      "questions"},
@@ -335,8 +334,8 @@ static um_status open_session(eval *v, const um_config *c, um_err *err) {
     um_status st = um_cli_open(&v->session, c, v->opt.quiet, !v->opt.quiet, err);
     if (st) return st;
     um_model_get_info(v->session.model, &info);
-    if (v->opt.raw || info.has_chat_template) return UM_OK;
-    return um_fail(err, UM_EINVAL, "the model in %s has no chat template; use --raw for plain-text prompts", info.path);
+    v->opt.raw |= !info.has_chat_template;
+    return UM_OK;
 }
 
 static int run_likelihood(const um_command *self, eval *v, const um_config *c) {

@@ -18,8 +18,11 @@
 typedef struct generate_options {
     const char *input, *output, *adapter, *profile;
     float progress_interval;
-    bool trace, step_map, timings, overwrite, quiet;
+    bool raw, trace, step_map, timings, overwrite, quiet;
 } generate_options;
+
+/* Errors that are printed; the others are only in the output. */
+#define SHOWN_MAX 3
 
 #define G(field) UM_FIELD(generate_options, field)
 
@@ -32,6 +35,10 @@ static const um_option options[] = {
      "file for the results, in the order of the input; - means standard output; an existing file is continued"},
     {"overwrite", NULL, UM_OPT_BOOL, G(overwrite), 0, 0, NULL, "false", NULL, NULL, "Files",
      "replace an existing output file instead of continuing it"},
+    {"raw", NULL, UM_OPT_BOOL, G(raw), 0, 0, NULL, "false", NULL, NULL, "Files",
+     UM_RAW_HELP
+     "; this concerns the \"prompt\" of a line: \"messages\" always need the template, \"prompt_token_ids\" "
+     "never use it"},
     {"trace", NULL, UM_OPT_BOOL, G(trace), 0, 0, NULL, "false", NULL, NULL, "Files",
      "add the state after each forward pass to each result"},
     {"step_map", NULL, UM_OPT_BOOL, G(step_map), 0, 0, NULL, "false", NULL, NULL, "Files",
@@ -58,14 +65,15 @@ typedef struct generate {
 
     double start;
     const um_model *model;
-    int64_t n_done;              /* requests finished by this run */
-    int64_t n_written, n_failed; /* lines written by this run, and the failed ones among them */
+    int64_t n_done;               /* requests finished by this run */
+    int64_t n_written, n_failed;  /* lines written by this run, and the failed ones among them */
+    int64_t n_empty, n_empty_raw; /* answers without text, and those of them whose prompt did not use the template */
     um_metrics metrics;
 } generate;
 
 /* ---- The first reading ------------------------------------------------------------------------------------------- */
 
-/* Makes the key of a line in the set of ids: its id, or "line N" if it has none. */
+/* Makes the key of a line in the set of ids: its id, or "line N" if it has no usable one. */
 static void key_of_line(um_buf *id, int64_t number) {
     if (id->len == 0) um_buf_printf(id, "line %lld", (long long)number);
 }
@@ -85,7 +93,8 @@ static um_status add_key(generate *g, const char *key, um_err *err) {
 static void read_key(um_lines_result got, um_str line, int64_t number, um_buf *key) {
     json_t *root = NULL;
     um_buf_clear(key);
-    if (got == UM_LINES_LINE && um_line_object(&root, line, NULL) == UM_OK && um_line_id(root, key, NULL) != UM_OK)
+    if (got == UM_LINES_LINE && um_line_object(&root, line, NULL) == UM_OK &&
+        um_line_id_or_number(root, number, key, NULL) != UM_OK)
         um_buf_clear(key);
     json_decref(root);
     key_of_line(key, number);
@@ -144,7 +153,9 @@ static bool fill_request(generate *g, um_bulk_request *t, um_request *r, um_line
     um_request_line *q = &g->request;
     r->adapter = g->opt.adapter;
     um_buf_clear(&q->id);
-    t->line = g->in.number;
+    t->line = q->number = g->in.number;
+    q->raw = g->opt.raw;
+    q->has_template = g->model->chat != NULL;
     q->step_map = g->opt.step_map;
     q->timings = g->opt.timings;
     if (got == UM_LINES_TOO_LONG) um_fail(&t->err, UM_ELIMIT, "the line is longer than %zu bytes", UM_LINE_MAX);
@@ -158,6 +169,7 @@ static bool fill_request(generate *g, um_bulk_request *t, um_request *r, um_line
         if (e && e->answered) return false;
     }
     *r = q->request;
+    t->is_raw = r->text || r->ids;
     t->step_map = q->step_map;
     t->timings = q->timings;
     return true;
@@ -193,6 +205,12 @@ static void put_answer(const generate *g, um_bulk_request *t, const um_result *r
     um_jw_end_object(&w);
 }
 
+static void count_if_empty(generate *g, const um_bulk_request *t, const um_result *r) {
+    if (r->text_len || r->finish == UM_FINISH_ABORTED) return;
+    g->n_empty++;
+    g->n_empty_raw += t->is_raw;
+}
+
 static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
     generate *g = (generate *)arg;
     um_bulk_answer *a = &t->answer[ev->index];
@@ -205,6 +223,7 @@ static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
     put_answer(g, t, ev->result);
     um_metrics_add(&g->metrics, ev->result);
     if (ev->result->finish == UM_FINISH_NO_PREDICTION) t->broken = true;
+    else count_if_empty(g, t, ev->result);
     g->n_done += t->n_open == 1;
 }
 
@@ -222,9 +241,21 @@ static void put_choices(um_bulk_request *t) {
     um_jw_end_object(&w);
 }
 
+/* Prints the first errors, so that a mistake in all lines is noticed at once. */
+static void print_failure(generate *g, const um_bulk_request *t) {
+    um_buf safe = {0};
+    if (g->n_failed >= SHOWN_MAX) return;
+    if (t->err.code) um_cli_put_safe(&safe, t->err.msg, strlen(t->err.msg));
+    else um_buf_puts(&safe, "the model predicts no token, because its logits are not numbers; see --check-weights");
+    um_progress_hide(g->bar);
+    fprintf(stderr, "unmask generate: line %lld: %s\n", (long long)t->line, safe.data);
+    um_buf_free(&safe);
+}
+
 static um_status take_result(void *arg, um_bulk_request *t, um_err *err) {
     generate *g = (generate *)arg;
     um_buf *line = &t->out;
+    if (t->err.code || t->broken) print_failure(g, t);
     if (t->err.code) {
         um_error_line(line, t->id.len ? t->id.data : NULL, t->line, &t->err);
         g->n_done++;
@@ -251,6 +282,19 @@ static void show_progress(void *arg) {
 
 /* ---- The run ----------------------------------------------------------------------------------------------------- */
 
+/* Says how many answers are empty and why, as far as the way of sending the prompt tells. */
+static void print_empty(const generate *g) {
+    if (!g->n_empty) return;
+    fprintf(stderr, "%lld empty answer%s: ", (long long)g->n_empty, g->n_empty == 1 ? "" : "s");
+    if (!g->model->chat)
+        fputs("the model has no chat template, so a prompt must be a text that goes on with the answer\n", stderr);
+    else if (2 * g->n_empty_raw > g->n_empty)
+        fprintf(stderr, "%lld had a raw prompt, but the model has a chat template: %s\n", (long long)g->n_empty_raw,
+                g->opt.raw ? "leave out --raw" : "send \"prompt\" or \"messages\"");
+    else
+        fputs("the prompts went through the chat template; if the model was not trained on chats, use --raw\n", stderr);
+}
+
 static void print_summary(const generate *g, const um_router *router) {
     static const um_stats none;
     um_buf speed = {0};
@@ -265,6 +309,9 @@ static void print_summary(const generate *g, const um_router *router) {
     fprintf(stderr, "answered %lld, failed %lld; %lld tokens in %.1f s, %.1f tokens/s, %.2f tokens per forward\n",
             (long long)(g->n_written - g->n_failed), (long long)g->n_failed, (long long)g->metrics.tokens, seconds,
             um_ratio((double)g->metrics.tokens, seconds), r.tpf_all);
+    if (g->n_failed > SHOWN_MAX)
+        fprintf(stderr, "only the first %d errors were printed; the others are in the output\n", SHOWN_MAX);
+    print_empty(g);
     if (g->metrics.requests) um_report_speed(&speed, &g->metrics, &r);
     if (speed.len) fputs(speed.data, stderr);
     um_buf_free(&speed);
@@ -376,14 +423,15 @@ const um_command um_cmd_generate = {
     .summary = "answer a file of requests",
     .usage = "unmask generate --model DIR --input FILE --output FILE [options]",
     .description =
-        "Reads requests, one JSON object per line, and writes one result per line in the same order. A request has an "
-        "id, one of prompt, prompt_token_ids and messages, and any decoding, sampling and limit option by its name "
-        "with underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, adapter, return_step_map and "
-        "return_timings. A request with messages may have tools, tool_choice, chat_template, chat_template_kwargs, "
-        "add_generation_prompt and continue_final_message. If a request fails, its result is an error; the other "
-        "requests continue. After an interrupted run, the same command answers the remaining requests. Exit status: 0 "
-        "all requests answered, 1 a request failed or the run was interrupted, 2 wrong usage or input, 3 model or "
-        "device unusable.",
+        "Reads requests, one JSON object per line, and writes one result per line in the same order. A request has one "
+        "of prompt, prompt_token_ids and messages, an id (without one, the number of its line), and any decoding, "
+        "sampling and limit option by its name with underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, "
+        "adapter, return_step_map and return_timings. A request with messages may have tools, tool_choice, "
+        "chat_template, chat_template_kwargs, add_generation_prompt and continue_final_message. If a request fails, "
+        "its "
+        "result is an error, and the first three errors are also printed; the other requests continue. After an "
+        "interrupted run, the same command answers the remaining requests. Exit status: 0 all requests answered, 1 a "
+        "request failed, 2 wrong usage or input, 3 model or device unusable, 130 interrupted by Ctrl-C.",
     .examples = "unmask generate --model models/tiny-block --input examples/requests.jsonl --output results.jsonl\n"
                 "echo '{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"What is 2 + 3?\"}]}' | "
                 "unmask generate --model models/tiny-block --input - --output -\n"

@@ -28,6 +28,14 @@ um_status um_line_id(const json_t *root, um_buf *out, um_err *err) {
     return UM_OK;
 }
 
+um_status um_line_id_or_number(const json_t *root, int64_t number, um_buf *out, um_err *err) {
+    const json_t *id = json_object_get(root, "id");
+    if (id && !json_is_null(id)) return um_line_id(root, out, err);
+    um_buf_clear(out);
+    um_buf_printf(out, "%lld", (long long)number);
+    return UM_OK;
+}
+
 um_status um_line_text(const json_t *root, const char *key, const char **out, um_err *err) {
     char what[64];
     snprintf(what, sizeof what, "\"%s\"", key);
@@ -95,13 +103,30 @@ static void copy_lists(um_request *r, um_body *b) {
     r->n_bias = g->n_bias;
 }
 
-static void copy_prompt(um_request *r, um_body *b) {
-    const um_prompt *p = b->prompt;
-    if (p->kind == UM_PROMPT_CHAT) r->chat = &b->chat;
-    if (p->kind == UM_PROMPT_IDS) r->ids = p->ids;
-    if (p->kind == UM_PROMPT_IDS) r->n_ids = p->n_ids;
-    if (p->kind == UM_PROMPT_TEXT) r->text = p->text.p;
-    if (p->kind == UM_PROMPT_TEXT) r->text_len = p->text.n;
+static void copy_prompt(um_request_line *q) {
+    um_request *r = &q->request;
+    const um_prompt *p = q->body.prompt;
+    if (p->kind == UM_PROMPT_CHAT) {
+        r->chat = &q->body.chat;
+    } else if (p->kind == UM_PROMPT_IDS) {
+        r->ids = p->ids;
+        r->n_ids = p->n_ids;
+    } else if (q->has_template && !q->raw) {
+        q->message = (um_message){"user", p->text.p};
+        r->messages = &q->message;
+        r->n_messages = 1;
+    } else {
+        r->text = p->text.p;
+        r->text_len = p->text.n;
+    }
+}
+
+/* A message ends at its first zero byte. */
+static um_status check_prompt(const um_request_line *q, um_err *err) {
+    const um_prompt *p = q->body.prompt;
+    if (p->kind != UM_PROMPT_TEXT || !q->has_template || q->raw || strlen(p->text.p) == p->text.n) return UM_OK;
+    return um_fail(err, UM_EINVAL, "\"prompt\" has U+0000 at byte %zu, which chat templates don't support; use --raw",
+                   strlen(p->text.p));
 }
 
 /* Copies the fields of the line. The other fields of the request keep their defaults. */
@@ -111,7 +136,7 @@ static void copy_request(um_request_line *q) {
     const um_msg_generate *g = &b->generate;
     r->decoding = b->checked.decoding;
     r->sampling = b->checked.sampling;
-    copy_prompt(r, b);
+    copy_prompt(q);
     copy_lists(r, b);
     if (um_body_has(b, "n")) r->n = g->n;
     if (um_body_has(b, "priority")) r->priority = g->priority;
@@ -132,7 +157,7 @@ um_status um_request_line_parse(um_request_line *q, um_str line, const um_reques
     q->request = *defaults;
     um_status st = um_line_object(&root, line, err);
     if (st) return st;
-    st = um_line_id(root, &q->id, err);
+    st = um_line_id_or_number(root, q->number, &q->id, err);
     if (st) {
         json_decref(root);
         return st;
@@ -142,6 +167,7 @@ um_status um_request_line_parse(um_request_line *q, um_str line, const um_reques
         st = um_fail(err, UM_EINVAL, "expected one of \"prompt\", \"prompt_token_ids\" and \"messages\", found none");
     if (!st && q->body.tool_choice > UM_TOOLS_NONE)
         st = um_fail(err, UM_EINVAL, "\"tool_choice\": expected \"auto\" or \"none\"; forced calls are not supported");
+    if (!st) st = check_prompt(q, err);
     if (!st) copy_request(q);
     return st;
 }

@@ -22,6 +22,10 @@ for word in 'machine ' 'program ' 'loading ' 'tokens/s' 'ms/step'; do has "$word
 echo '{"id": 1, "kind": "k", "prompt": "t1 t2", "answer": ""}' > "$dir/prompts.jsonl"
 expect 0 --model $golden --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4
 has 'prompts.jsonl, as plain text'
+expect 0 --model models/tiny-block --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4
+has 'prompts.jsonl, through the chat template'
+expect 0 --model models/tiny-block --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4 --raw
+has 'prompts.jsonl, as plain text'
 
 for batch in '' 0 1, ,1 1,x 5000 1-2; do
     expect 2 --model $golden --batch="$batch"

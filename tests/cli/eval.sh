@@ -82,9 +82,15 @@ done
 expect 2 --model $golden --raw --data "$dir/two.jsonl" --likelihood 2 --max-model-len 8
 says 'prompt and answer have 12 tokens, 12 in whole blocks; a pass may have 8: raise'
 
+# A model without a chat template gets the questions as they are; --raw gives others the same.
+expect 0 --model $golden --data "$dir/data.jsonl" $limit
+has ', as plain text'
+expect 0 --model models/tiny-block --limit 2
+has ', through the chat template'
+expect 0 --model models/tiny-block --limit 2 --raw
+has ', as plain text'
+
 # Bad usage and data.
-expect 2 --model $golden --data "$dir/data.jsonl"
-says '--raw'
 expect 2 --model $golden
 says '--data'
 echo '{"id": "a", "prompt": "t1", "answer": "x"}' > "$dir/bad.jsonl"

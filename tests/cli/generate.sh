@@ -26,6 +26,9 @@ sed -n 3p "$dir/mixed.out" | grep -q '^{"id":null,"line":4,"error":{"code":"UM_E
 sed -n 4p "$dir/mixed.out" | grep -q '^{"id":"seed".*"seed":77,' || fail "seed"
 sed -n 5p "$dir/mixed.out" | grep -q '^{"id":"far","error":{"code":"UM_ERANGE"' || fail "foreign token"
 says 'failed 3'
+says "unmask generate: line 3: unknown field \"max_token\""
+says "unmask generate: line 4: the line: invalid JSON"
+says "unmask generate: line 6: "
 if grep -q '"trace"' "$dir/mixed.out"; then fail "a trace without --trace"; fi
 
 # Requests with messages accept all fields of chat requests. Errors are in the result of the request.
@@ -62,6 +65,71 @@ cp "$dir/mixed.out" "$dir/mixed.before"
 expect 1 --model $golden --input "$dir/mixed.jsonl" --output "$dir/mixed.out"
 cmp "$dir/mixed.out" "$dir/mixed.before"
 says 'already has results for all requests'
+
+# The first three errors are also printed, with their lines, and no more of them.
+for i in 1 2 3 4 5; do echo "{\"prompt\": \"t$i\", \"max_tokens\": 0}"; done > "$dir/zero.jsonl"
+expect 1 --model $golden --input "$dir/zero.jsonl" --output - --quiet
+[ "$(grep -c '^unmask generate: line [123]: max_tokens: 0 is outside' "$dir/err")" = 3 ] || fail "errors: $(cat "$dir/err")"
+[ "$(wc -l < "$dir/err")" = 3 ] || fail "more than three errors: $(cat "$dir/err")"
+expect 1 --model $golden --input "$dir/zero.jsonl" --output -
+says 'only the first 3 errors were printed; the others are in the output'
+
+# The id of a line without one is its number, which no other line may have. A resumed run finds it again.
+cat > "$dir/unnamed.jsonl" << 'END'
+
+{"prompt": "t1", "max_tokens": 2, "seed": 1}
+{"id": "two", "prompt": "t1", "max_tokens": 2, "seed": 1}
+{"id": null, "prompt": "t1", "max_tokens": 2, "seed": 1}
+END
+expect 0 --model $golden --input "$dir/unnamed.jsonl" --output "$dir/unnamed.out"
+[ "$(sed 's/^{"id":\([^,]*\),.*/\1/' "$dir/unnamed.out" | xargs)" = '2 two 4' ] || fail "ids: $(cat "$dir/unnamed.out")"
+cp "$dir/unnamed.out" "$dir/unnamed.whole"
+sed -i 1d "$dir/unnamed.out"
+expect 0 --model $golden --input "$dir/unnamed.jsonl" --output "$dir/unnamed.out"
+cmp <(sort "$dir/unnamed.out") <(sort "$dir/unnamed.whole")
+echo '{"id": 4, "prompt": "t1"}' >> "$dir/unnamed.jsonl"
+expect 2 --model $golden --input "$dir/unnamed.jsonl" --output "$dir/none.out"
+says 'duplicate id 4 in lines 4 and 5'
+expect 0 --model $golden --input - --output - < <(head -n 4 "$dir/unnamed.jsonl")
+cmp "$dir/out" "$dir/unnamed.whole"
+
+# A prompt goes through the chat template, if there is one; --raw sends it as it is.
+echo '{"prompt": "What is 12 + 30?"}' > "$dir/asks.jsonl"
+echo '{"messages": [{"role": "user", "content": "What is 12 + 30?"}]}' > "$dir/talks.jsonl"
+expect 0 --model models/tiny-block --input "$dir/talks.jsonl" --output "$dir/talks.out"
+has_42() { grep -q '"text":"12 + 30 = 42."' "$1" || fail "no answer: $(cat "$1")"; }
+has_42 "$dir/talks.out"
+expect 0 --model models/tiny-block --input "$dir/asks.jsonl" --output "$dir/asks.out"
+cmp <(sed 's/"seed":[0-9]*//' "$dir/asks.out") <(sed 's/"seed":[0-9]*//' "$dir/talks.out")
+expect 0 --model models/tiny-block --input "$dir/asks.jsonl" --output "$dir/raw.out" --raw
+[ "$(sed 's/.*"prompt_tokens":\([0-9]*\).*/\1/' "$dir/raw.out")" -lt "$(sed 's/.*"prompt_tokens":\([0-9]*\).*/\1/' "$dir/asks.out")" ] ||
+    fail "--raw has the template: $(cat "$dir/raw.out")"
+expect 0 --model models/tiny-block --input "$dir/talks.jsonl" --output - --raw
+has_42 "$dir/out"
+
+# Empty answers are counted, with the likely reason. The first token of an answer is made a stop token.
+empty() {
+    local first
+    expect 0 "$@" --input "$dir/$input.jsonl" --output -
+    first=$(sed 's/.*"token_ids":\[\([0-9]*\).*/\1/' "$dir/out")
+    sed "s/^{/{\"stop_token_ids\": [$first], /" "$dir/$input.jsonl" > "$dir/stops.jsonl"
+    expect 0 "$@" --input "$dir/stops.jsonl" --output -
+}
+input=asks
+empty --model models/tiny-block
+says '1 empty answer: the prompts went through the chat template; if the model was not trained on chats, use --raw'
+empty --model models/tiny-block --raw
+says '1 empty answer: 1 had a raw prompt, but the model has a chat template: leave out --raw'
+empty --model models/tiny-block --raw --quiet
+[ ! -s "$dir/err" ] || fail "--quiet: $(cat "$dir/err")"
+echo '{"prompt_token_ids": [70, 71, 72]}' > "$dir/ids.jsonl"
+input=ids
+empty --model models/tiny-block
+says '1 empty answer: 1 had a raw prompt, but the model has a chat template: send "prompt" or "messages"'
+echo '{"prompt": "t1 t2", "ignore_eos": true, "max_tokens": 4}' > "$dir/plain.jsonl"
+input=plain
+empty --model $golden
+says '1 empty answer: the model has no chat template'
 
 # A trace has an entry per pass.
 head -n 1 "$dir/mixed.jsonl" > "$dir/one.jsonl"

@@ -304,9 +304,46 @@ static void wants_exactly_one_prompt(void **state) {
     refuse("{\"id\": 1, \"prompt\": \"x\", \"prompt_token_ids\": [1]}", UM_EINVAL, "more than one prompt field");
 }
 
-static void wants_an_id(void **state) {
+static void number_of_the_line_is_the_id_of_a_line_without_one(void **state) {
     (void)state;
-    refuse("{\"prompt\": \"x\"}", UM_EINVAL, "\"id\": expected a string or an integer, found nothing");
+    um_request_line q = {.number = 12};
+    um_err err;
+    accept(&q, "{\"prompt\": \"x\"}");
+    assert_string_equal(q.id.data, "12");
+    accept(&q, "{\"id\": null, \"prompt\": \"x\"}");
+    assert_string_equal(q.id.data, "12");
+    accept(&q, "{\"id\": \"\", \"prompt\": \"x\"}");
+    assert_string_equal(q.id.data, "\"\"");
+    assert_int_equal(parse(&q, "{\"promt\": \"x\"}", &err), UM_EINVAL);
+    assert_string_equal(q.id.data, "12");
+    assert_int_equal(parse(&q, "no JSON", &err), UM_EPARSE);
+    assert_int_equal(q.id.len, 0);
+    um_request_line_free(&q);
+}
+
+static void prompt_is_a_message_if_there_is_a_template_and_raw_is_off(void **state) {
+    (void)state;
+    um_err err;
+    um_request_line q = {.has_template = true};
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\"}");
+    assert_null(q.request.text);
+    assert_int_equal(q.request.n_messages, 1);
+    assert_string_equal(q.request.messages[0].role, "user");
+    assert_string_equal(q.request.messages[0].content, "x");
+    accept(&q, "{\"id\": 1, \"prompt_token_ids\": [1]}");
+    assert_null(q.request.messages);
+    assert_int_equal(q.request.n_ids, 1);
+    assert_int_equal(parse(&q, "{\"id\": 1, \"prompt\": \"x\\u0000y\"}", &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "U+0000 at byte 1, which chat templates don't support; use --raw"));
+    q.raw = true;
+    accept(&q, "{\"id\": 1, \"prompt\": \"x\\u0000y\"}");
+    assert_null(q.request.messages);
+    assert_int_equal(q.request.text_len, 3);
+    um_request_line_free(&q);
+}
+
+static void wants_a_valid_id(void **state) {
+    (void)state;
     refuse("{\"id\": 1.5, \"prompt\": \"x\"}", UM_EINVAL, "\"id\"");
     refuse("[1]", UM_EPARSE, "found an array");
     refuse("nonsense", UM_EPARSE, "invalid JSON");
@@ -589,7 +626,9 @@ int main(void) {
         cmocka_unit_test(continued_message_adds_no_generation_prompt),
         cmocka_unit_test(refuses_conversation_fields_without_messages),
         cmocka_unit_test(wants_exactly_one_prompt),
-        cmocka_unit_test(wants_an_id),
+        cmocka_unit_test(number_of_the_line_is_the_id_of_a_line_without_one),
+        cmocka_unit_test(prompt_is_a_message_if_there_is_a_template_and_raw_is_off),
+        cmocka_unit_test(wants_a_valid_id),
         cmocka_unit_test(keeps_the_id_of_a_line_that_fails),
         cmocka_unit_test(skips_blank_lines_but_counts_them),
         cmocka_unit_test(continues_after_a_line_that_is_too_long),
