@@ -276,6 +276,9 @@ typedef struct um_model_info {
     double load_seconds;
     const um_adapter_info *adapter; /* [n_adapters] */
     int32_t n_adapters;
+    const char *const *example; /* [n_examples] prompts that show the model, from `examples` in the front matter of its
+                                   README.md; one line of UTF-8 without control characters each */
+    int32_t n_examples;
 } um_model_info;
 
 /* Opens the checkpoint that `c` names: configuration, tokenizer, chat template and weights. The weights are converted

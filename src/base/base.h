@@ -266,6 +266,9 @@ size_t um_utf8_check(const char *s, size_t n);
 size_t um_utf8_bad(const char *s, size_t n, bool *incomplete);
 /* Returns the terminal columns that the code point takes: 0, 1 or 2. */
 int um_utf8_width(uint32_t cp);
+/* Returns whether a character is a C0 or C1 control other than newline and tab, or a bidirectional override, which can
+ * disguise text. */
+bool um_utf8_is_control(uint32_t cp);
 
 /* ---- Random numbers (rng.c) -------------------------------------------------------------------------------------- */
 
@@ -549,6 +552,10 @@ typedef struct um_yaml {
  * names the text in messages. */
 um_status um_yaml_parse(um_yaml *out, um_arena *strings, const char *text, size_t len, const char *where, um_err *err);
 void um_yaml_free(um_yaml *y);
+/* Reads the texts of the list `key` of the outermost mapping into out [most]; they are allocated in `strings`. Returns
+ * their number. The rest of the document may use the whole language and is skipped, and so are items that are no
+ * texts. A malformed document is read up to the place where libyaml notices it. */
+size_t um_yaml_texts(const char *text, size_t len, const char *key, um_arena *strings, const char **out, size_t most);
 /* Appends UTF-8 text as a double-quoted scalar. */
 void um_yaml_put_quoted(um_buf *out, const char *s);
 /* Appends text for a comment. Characters that a comment can't contain become '?'. */

@@ -76,3 +76,8 @@ int um_utf8_width(uint32_t cp) {
     int w = utf8proc_charwidth((utf8proc_int32_t)cp);
     return UM_MAX(w, 0);
 }
+
+bool um_utf8_is_control(uint32_t cp) {
+    if (cp == '\n' || cp == '\t') return false;
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069);
+}

@@ -193,6 +193,11 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
     t->quiet = o->quiet;
     t->tty = isatty(STDIN_FILENO);
     if (t->tty && !o->quiet) fprintf(stderr, "Type a message, or /help. Ctrl-C stops an answer, Ctrl-D quits.\n");
+    if (t->tty && !o->quiet && c->session.model) {
+        um_model_info info;
+        um_model_get_info(c->session.model, &info);
+        um_cli_print_examples(info.example, info.n_examples);
+    }
     return UM_OK;
 }
 

@@ -219,13 +219,18 @@ static int run(const um_command *self, int argc, char **argv) {
     um_request_init_config(&config, &k.client_request.request);
     um_client_request_mark_given(&k.client_request, &args);
     um_status st = o.remote.url ? check_remote(&o, &args, &err) : um_cli_check_model(config.model, &err);
-    if (!st) st = um_cli_text(&args, &p.text, &err);
-    if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
+    bool has_no_prompt = false;
+    if (!st) {
+        st = um_cli_text(&args, &p.text, &err);
+        if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
+        has_no_prompt = st == UM_EINVAL;
+    }
     if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
     if (!st) st = open_client(&k, &o, &config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0), &err);
     if (!st) um_cli_catch_signals();
     status = st ? um_cli_error(self, &err) : answer(self, &o, &k, &p);
+    if (st && has_no_prompt && !o.remote.url) um_cli_print_examples_of(config.model);
 done:
     um_client_free(k.client);
     um_cli_close(&k.session);

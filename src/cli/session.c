@@ -7,6 +7,8 @@
 #include "cli/cli.h"
 #include "engine/engine.h"
 
+#define EXAMPLES_SHOWN 3
+
 /* ---- Which model ------------------------------------------------------------------------------------------------- */
 
 /* Returns whether both paths are the same folder. */
@@ -44,6 +46,27 @@ um_status um_cli_check_model(const char *model, um_err *err) {
     s = um_model_find(&path, model, err);
     um_free(path);
     return s ? um_cli_explain_model_error(err) : UM_OK;
+}
+
+void um_cli_print_examples(const char *const *example, int32_t n) {
+    um_buf safe = {0};
+    n = UM_MIN(n, EXAMPLES_SHOWN);
+    for (int32_t i = 0; i < n; i++) {
+        if (i) um_buf_puts(&safe, " | ");
+        um_cli_put_safe(&safe, example[i], strlen(example[i]));
+    }
+    if (n) fprintf(stderr, "Try: %s\n", safe.data);
+    um_buf_free(&safe);
+}
+
+void um_cli_print_examples_of(const char *model) {
+    char *path = NULL;
+    um_card card;
+    if (um_model_find(&path, model, NULL)) return;
+    um_card_read(&card, path);
+    um_cli_print_examples(card.example, card.n_examples);
+    um_card_free(&card);
+    um_free(path);
 }
 
 um_status um_cli_explain_model_error(um_err *err) {

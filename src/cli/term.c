@@ -55,19 +55,13 @@ void um_cli_echo(bool on) {
 
 /* ---- Safe text --------------------------------------------------------------------------------------------------- */
 
-/* Returns whether a character is a C0 or C1 control, or a bidirectional override, which can disguise text. */
-static bool is_control(uint32_t cp) {
-    if (cp == '\n' || cp == '\t') return false;
-    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069);
-}
-
 void um_cli_put_safe(um_buf *out, const char *text, size_t n) {
     const char *instead = um_cli_utf8() ? "\xEF\xBF\xBD" : "?";
     for (size_t i = 0; i < n;) {
         uint32_t cp = 0;
         bool incomplete;
         int len = um_utf8_next(text + i, n - i, &cp);
-        if (len > 0 && !is_control(cp)) um_buf_append(out, text + i, (size_t)len);
+        if (len > 0 && !um_utf8_is_control(cp)) um_buf_append(out, text + i, (size_t)len);
         else um_buf_puts(out, instead);
         i += len > 0 ? (size_t)len : um_utf8_bad(text + i, n - i, &incomplete);
     }

@@ -77,6 +77,8 @@ void um_model_get_info(const um_model *m, um_model_info *out) {
                            .chat_template = m->chat ? um_chat_source(m->chat) : NULL,
                            .default_strategy = a->default_strategy,
                            .load_seconds = m->load_seconds,
+                           .example = m->card.example,
+                           .n_examples = m->card.n_examples,
                            .adapter = m->adapter,
                            .n_adapters = m->n_adapters};
 }

@@ -158,6 +158,7 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_st
     if (!s) s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_checkpoint_chat(&m->chat, m->path, m->tok, c->chat_template, m->arch.family->chat, err);
     if (s) return s;
+    um_card_read(&m->card, m->path);
     m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
     s = um_adapters_open(m, c->lora, c->lora_merge, err);
     um_model_describe(m);
@@ -289,6 +290,7 @@ void um_model_close(um_model *m) {
     um_adapters_close(m);
     um_chat_close(m->chat);
     um_tok_close(m->tok);
+    um_card_free(&m->card);
     um_free(m->path);
     um_free(m);
 }

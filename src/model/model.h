@@ -164,6 +164,21 @@ typedef um_status (*um_tensor_fn)(void *arg, const um_tensor *t, um_err *err);
  * first call that fails, with its status. */
 um_status um_arch_tensors(const um_arch *a, um_tensor_fn fn, void *arg, um_err *err);
 
+/* ---- model card (card.c) ---- */
+#define UM_CARD_EXAMPLES_MAX      8
+#define UM_CARD_EXAMPLE_BYTES_MAX 200
+/* What the front matter of a checkpoint's README.md says for people. */
+typedef struct um_card {
+    um_arena strings;
+    const char
+        *example[UM_CARD_EXAMPLES_MAX]; /* [n_examples] prompts in one line of UTF-8 without control characters */
+    int32_t n_examples;
+} um_card;
+/* Reads the card of the checkpoint at `path`. The card is empty when there is none, or when it is malformed, because
+ * nothing depends on it. Released with um_card_free. */
+void um_card_read(um_card *c, const char *path);
+void um_card_free(um_card *c);
+
 /* ---- the loaded model ---- */
 struct um_model {
     char *path;
@@ -200,6 +215,7 @@ struct um_model {
     bool merged;          /* the adapter has been added to the weights */
     int32_t rank_max;     /* largest rank of an adapter's matrices; 0 without adapters */
     struct um_lora *lora; /* [n_adapters] the opened adapter folders */
+    um_card card;         /* of the checkpoint */
 };
 
 /* Chooses the devices of c->data_parallel_size engines (devices.c) from the options device and device_ids. Engines

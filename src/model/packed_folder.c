@@ -217,6 +217,15 @@ static void put_licence(const char *dir, um_buf *out) {
     um_free(path);
 }
 
+static void put_examples(const um_card *c, um_buf *out) {
+    if (c->n_examples) um_buf_puts(out, "examples:\n");
+    for (int32_t i = 0; i < c->n_examples; i++) {
+        um_buf_puts(out, "  - ");
+        um_yaml_put_quoted(out, c->example[i]);
+        um_buf_putc(out, '\n');
+    }
+}
+
 static bool has_card(const char *dir) {
     char *path = um_path_join(dir, CARD);
     const bool has = um_file_exists(path);
@@ -235,9 +244,10 @@ static const char *describe_type(um_dtype type) {
 static void put_card(const struct um_model *m, const char *name, um_dtype type, const um_packed_report *r,
                      um_buf *out) {
     const char *type_name = type == UM_BF16 ? "bf16" : um_dtype_name(type);
-    char in[UM_BYTES_TEXT], size[UM_BYTES_TEXT];
+    char in[UM_BYTES_TEXT], size[UM_BYTES_TEXT], parameters[UM_COUNT_TEXT];
     um_buf_puts(out, "---\n");
     put_licence(m->path, out);
+    put_examples(&m->card, out);
     if (strchr(name, '/') && name[0] != '/' && name[0] != '.' && !um_dir_exists(name))
         um_buf_printf(out, "base_model: %.*s\n", (int)strcspn(name, ":"), name);
     um_buf_puts(out, UM_PACKED_CARD_LINE "\n---\n\n");
@@ -249,8 +259,8 @@ static void put_card(const struct um_model *m, const char *name, um_dtype type, 
         "The weights of the diffusion language model %s, packed for the engine unmask. They are mapped and used "
         "as they lie.\n\n| | |\n| --- | --- |\n",
         last);
-    um_buf_printf(out, "| family | %s |\n| parameters | %lld |\n| matrices | %s |\n", m->arch.family->name,
-                  (long long)r->n_params, describe_type(type));
+    um_buf_printf(out, "| family | %s |\n| parameters | %s |\n| matrices | %s |\n", m->arch.family->name,
+                  um_count_text(parameters, (double)r->n_params), describe_type(type));
     um_buf_printf(out, "| size | %s; the source has %s |\n", um_bytes_text(size, (double)r->bytes_out),
                   um_bytes_text(in, (double)r->bytes_in));
     um_buf_printf(out, "| rounding error | %.2f %% of the weights (root mean square, of a sample of each matrix)%s |\n",

@@ -208,6 +208,16 @@ end_of_input_ends_the_program() {
     end_typing
     [ "$rc" = 0 ]
 }
+greeting_shows_examples_of_the_model() {
+    begin_typing
+    type_keys '/quit\n'
+    end_typing
+    grep -qF 'Try: What is 12 + 30? | Sort these numbers: 42, 7, 19, 3. | Tell me a story' "$work/out"
+    begin_typing --quiet
+    type_keys '/quit\n'
+    end_typing
+    not grep -q 'Try: ' "$work/out"
+}
 typed_characters_are_not_echoed_into_the_answer() {
     begin_typing --ignore-eos --max-tokens 900 --delay 50 --accept-threshold 1
     type_keys 'Hello\n'

@@ -81,6 +81,7 @@ the_folder_has_the_small_files_and_a_card() {
     [ ! -e "$work/packed/model.safetensors" ]
     [ "$(find "$work/packed" -name '*.part')" = '' ]
     grep -q '^# tiny-full, q8$' "$work/packed/README.md"
+    grep -qF '  - "Reverse the word \"lamp\"."' "$work/packed/README.md"
     grep -q 'unmask quantize --model tiny-full --type q8' "$work/packed/README.md"
     try inspect --json "$work/packed"
     [ "$(jq -r '.weights.types[] | select(.name == "q8 panels") | .elements > 8000000' "$work/out")" = true ]

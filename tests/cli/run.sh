@@ -187,6 +187,19 @@ interrupt_ends_the_answer_and_keeps_settled_text() {
     [ "$rc" = 143 ]
     grep -q '"finish_reason":"aborted"' "$work/out"
 }
+missing_prompt_is_explained_with_examples_of_the_model() {
+    rc=0
+    script -qec "$UNMASK run --model models/tiny-full" /dev/null < /dev/null > "$work/out" || rc=$?
+    [ "$rc" = 2 ]
+    grep -q 'no text: give it as arguments' "$work/out"
+    grep -qF 'Try: Reverse the word "lamp". | What is 12 + 30? | Extract' "$work/out"
+    try run --model models/tiny-full ''
+    [ "$rc" = 2 ]
+    grep -q '^Try: ' "$work/err"
+    words_try ''
+    [ "$rc" = 2 ]
+    not grep -q '^Try' "$work/err"
+}
 draws_masks_and_tokens_on_a_terminal() {
     terminal --max-tokens 12 --buffer-size 2 --delay 20 t5 t6 t7
     grep -q '░' "$work/out"            # a mask

@@ -1,5 +1,6 @@
 /* Fuzzes configuration files. The error message of a rejected file must begin with its name. The settings of an
- * accepted file are printed as a file, which must be accepted and must print the same. */
+ * accepted file are printed as a file, which must be accepted and must print the same. The same bytes are also read as
+ * the front matter of a model card. */
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -53,9 +54,21 @@ static um_status read_and_print(const char *text, size_t n, um_buf *out, um_err 
     return st;
 }
 
+/* Reads the texts of a list, in a document that may use the whole language. */
+static void read_texts(const char *text, size_t n) {
+    const char *out[4];
+    um_arena strings;
+    um_arena_init(&strings, 0);
+    const size_t found = um_yaml_texts(text, n, "examples", &strings, out, UM_LEN(out));
+    require(found <= UM_LEN(out));
+    for (size_t i = 0; i < found; i++) require(um_utf8_check(out[i], strlen(out[i])) == strlen(out[i]));
+    um_arena_free(&strings);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_buf once = {0}, again = {0};
     um_err err = {.code = UM_OK};
+    read_texts((const char *)data, size);
     if (read_and_print((const char *)data, size, &once, &err)) {
         require(strncmp(err.msg, "file:", 5) == 0 && err.msg[5]);
     } else {

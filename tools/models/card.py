@@ -35,6 +35,14 @@ unmask eval --model models/tiny-full
 """,
 }
 
+# Prompts that show the model. The program, the page and /v1/models print them from the front matter of the card.
+EXAMPLES = {
+    "block": ["What is 12 + 30?", "Sort these numbers: 42, 7, 19, 3.",
+              "Tell me a story with a bee called Wanda and a candle."],
+    "full": ["Reverse the word \"lamp\".", "What is 12 + 30?",
+             "Extract the facts as JSON: The driver Rosa is 26 years old."],
+}
+
 OBJECTIVE = {
     "block": """Training runs two streams at once, noisy and clean. A noisy block sees itself and the clean text before it. In three rows of
 seven it sees up to three *noisy* blocks before it instead, with the noise rising to the right, as in a decoder with several
@@ -58,6 +66,13 @@ model learnt the templates, not how well it generalises beyond them.
 
 Apache-2.0. `tools/models` generates the training data; no other text or model was used.
 """
+
+
+def front_matter(family):
+    """The YAML block at the top of the card. A JSON string is a YAML string, too."""
+    lines = ["---", "license: apache-2.0", "language: en", "examples:"]
+    lines += [f"  - {json.dumps(example)}" for example in EXAMPLES[family]]
+    return "\n".join(lines + ["---", ""])
 
 
 def architecture(family):
@@ -90,7 +105,7 @@ def card(family, made, results):
 Tokens per forward are the tokens up to and including the end token, divided by all passes except the prefill; commit passes
 count. Tokens that the prefill pass accepts do not count, although for many prompts it writes most of the answer.
 """ if family == "block" else ""
-    return f"""{HEAD[family]}
+    return f"""{front_matter(family)}{HEAD[family]}
 ## How it was made
 
 {architecture(family)}

@@ -4,6 +4,8 @@
 
 typedef struct entry {
     const char *id, *root, *parent; /* parent: name of the model, for an adapter; else NULL */
+    const char *const *example;     /* [n_examples] of the model's card */
+    int32_t n_examples;
 } entry;
 
 /* The limit is null until a worker is ready and has reported it. */
@@ -17,6 +19,13 @@ static void put_max_len(um_worker_pool *b, um_jw *w) {
     um_jw_null(w);
 }
 
+static void put_examples(const entry *e, um_jw *w) {
+    um_jw_key(w, "examples");
+    um_jw_begin_array(w);
+    for (int32_t i = 0; i < e->n_examples; i++) um_jw_cstr(w, e->example[i]);
+    um_jw_end_array(w);
+}
+
 static void put_entry(um_service *s, const entry *e, um_jw *w) {
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "id", e->id);
@@ -27,6 +36,7 @@ static void put_entry(um_service *s, const entry *e, um_jw *w) {
     um_jw_put_cstr(w, "parent", e->parent);
     um_jw_key(w, "max_model_len");
     put_max_len(s->workers, w);
+    if (e->n_examples) put_examples(e, w);
     um_jw_key(w, "permission");
     um_jw_begin_array(w);
     um_jw_end_array(w);
@@ -40,9 +50,10 @@ static entry *list_entries(um_service *s, size_t *n) {
     um_model_get_info(s->setup.model, &info);
     entry *e = UM_NEW_ARRAY(entry, names->n + (size_t)info.n_adapters);
     *n = 0;
-    for (size_t i = 0; i < names->n; i++) e[(*n)++] = (entry){names->word[i], info.path, NULL};
+    for (size_t i = 0; i < names->n; i++)
+        e[(*n)++] = (entry){names->word[i], info.path, NULL, info.example, info.n_examples};
     for (int32_t i = 0; i < info.n_adapters; i++)
-        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup)};
+        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup), NULL, 0};
     return e;
 }
 
