@@ -175,6 +175,13 @@ damaged_and_foreign_files_are_named() {
     try run --model "$work/new.gguf" hello
     [ "$rc" = 3 ]
     grep -q 'version 9' "$work/err"
+    cp models/tiny-full/model.safetensors "$work/other.gguf"
+    try run --model "$work/other.gguf" hello
+    [ "$rc" = 3 ]
+    grep -q 'other.gguf: this is not a GGUF file but a safetensors file' "$work/err"
+    try run --model models/tiny-full --lora "$work/new.gguf" hello
+    [ "$rc" = 2 ]
+    grep -q 'new.gguf is a GGUF file; an adapter is a folder with adapter_config.json' "$work/err"
 }
 
 claims_all
