@@ -457,7 +457,7 @@ docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completi
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
-# The bundled checkpoints, and eval.jsonl with the questions of eval and bench.
+# The bundled checkpoints, and eval*.jsonl with the questions of eval and bench.
 MODEL_FILES := $(wildcard models/*.jsonl models/*/*)
 DOC_FILES := $(filter-out %.1,$(wildcard docs/*.* docs/*/*.*))
 D := $(DESTDIR)$(PREFIX)

@@ -22,7 +22,7 @@ _unmask_options() {
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
     'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
-    'eval') echo "--help --config --print-config --adapter --data --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
+    'eval') echo "--help --config --print-config --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
     'quantize') echo "--help --config --print-config --out --type --overwrite --quiet --model --model-name --mask-token-id --lora --lora-merge" ;;
@@ -66,6 +66,7 @@ _unmask_value() {
     'generate --progress-interval') reply='' ;;
     'eval --adapter') reply='' ;;
     'eval --data') reply='FILE' ;;
+    'eval --set') reply='' ;;
     'eval --limit') reply='' ;;
     'eval --batch') reply='' ;;
     'eval --likelihood') reply='' ;;

@@ -51,7 +51,7 @@ static const um_option options[] = {
 /* The counts of a run. */
 typedef struct sample {
     double seconds;
-    int64_t tokens, denoise_tokens, denoise_passes, passes, steps;
+    int64_t tokens, passes, steps;
     int32_t engines;
     int64_t rows; /* tokens fed to the model */
 } sample;
@@ -139,8 +139,6 @@ static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
     (void)t;
     if (ev->type != UM_EVENT_FINISH) return;
     b->now.tokens += (int64_t)ev->result->n_tokens;
-    b->now.denoise_tokens += ev->result->denoise_tokens;
-    b->now.denoise_passes += ev->result->denoise_passes;
     um_metrics_add(b->metrics, ev->result);
     b->n_answered++;
 }
@@ -198,9 +196,7 @@ static um_status measure(bench *b, const um_config *c, point *p, um_err *err) {
 
 static double tokens_per_second(const sample *s) { return um_ratio((double)s->tokens, s->seconds); }
 static double passes_per_second(const sample *s) { return um_ratio((double)s->passes, s->seconds); }
-static double tokens_per_pass(const sample *s) {
-    return um_ratio((double)s->denoise_tokens, (double)s->denoise_passes);
-}
+static double tokens_per_pass(const sample *s) { return um_ratio((double)s->tokens, (double)s->passes); }
 static double requests_per_step(const sample *s) { return um_ratio((double)s->passes, (double)s->steps); }
 /* Several engines run their steps at the same time. */
 static double ms_per_step(const sample *s) { return 1e3 * um_ratio(s->seconds * s->engines, (double)s->steps); }
@@ -281,7 +277,8 @@ static void print_table(const bench *b, const um_config *c) {
     for (int i = 0; i < b->n_batches; i++) print_latencies(&b->point[i]);
     printf("\nMedians of %d runs. A forward is a forward pass of one request; a step runs the passes of a batch; a row "
            "is a\n"
-           "token that is fed. tokens/forward counts denoising passes only. The second table is over all runs: ttft "
+           "token that is fed. tokens/forward counts the tokens of answers and all passes. The second table is over "
+           "all runs: ttft "
            "and tpot\n"
            "are means over requests, prefill and decode are tokens/s, overhead is the share of the steps' time outside "
            "of the\n"
@@ -379,7 +376,7 @@ static um_status parse_batches(bench *b, um_err *err) {
 }
 
 static um_status open_prompts(bench *b, const um_config *c, um_err *err) {
-    if (!b->opt.prompts) b->default_path = um_dataset_default_path(c->model);
+    if (!b->opt.prompts) b->default_path = um_dataset_find(c->model, "eval.jsonl");
     b->path = b->opt.prompts ? b->opt.prompts : b->default_path;
     return b->path ? um_dataset_load(&b->data, b->path, 0, err) : UM_OK;
 }

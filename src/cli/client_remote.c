@@ -152,8 +152,6 @@ static void take_numbers(remote *r, const um_peer_message *s) {
     if (!s->usage.is_given) return;
     to->prompt_tokens = s->usage.prompt_tokens;
     to->cached_tokens = s->usage.cached_tokens;
-    to->denoise_tokens = s->usage.denoise_tokens;
-    to->denoise_passes = s->usage.denoise_passes;
     if (!r->response->ids) to->n_tokens = (size_t)s->usage.completion_tokens;
 }
 

@@ -59,17 +59,19 @@ void um_dataset_free(um_dataset *d) {
     *d = (um_dataset){0};
 }
 
-char *um_dataset_default_path(const char *model) {
+char *um_dataset_find(const char *model, const char *name) {
     char *folder = NULL, *path = NULL;
     if (um_model_find(&folder, model, NULL)) return NULL;
     size_t n = strlen(folder);
     while (n > 1 && folder[n - 1] == '/') folder[--n] = '\0';
     char *slash = strrchr(folder, '/'), *last = slash ? slash + 1 : folder;
     if (um_streq(last, ".") || um_streq(last, "..") || slash == folder) {
-        path = um_path_join(folder, "../eval.jsonl");
+        char *up = um_path_join("..", name);
+        path = um_path_join(folder, up);
+        um_free(up);
     } else {
         if (slash) *slash = '\0';
-        path = um_path_join(slash ? folder : ".", "eval.jsonl");
+        path = um_path_join(slash ? folder : ".", name);
     }
     um_free(folder);
     if (um_file_exists(path)) return path;

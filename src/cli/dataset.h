@@ -19,7 +19,7 @@ typedef struct um_dataset {
 um_status um_dataset_load(um_dataset *d, const char *path, size_t limit, um_err *err);
 void um_dataset_free(um_dataset *d);
 
-/* Returns the path of eval.jsonl next to a model folder, or NULL if there is none. The caller frees it. */
-char *um_dataset_default_path(const char *model);
+/* Returns the path of this file next to a model folder, or NULL if there is none. The caller frees it. */
+char *um_dataset_find(const char *model, const char *name);
 
 #endif

@@ -1,5 +1,6 @@
 /* unmask eval: measures the accuracy of answers to known questions, and the tokens per forward pass. With --likelihood
  * it estimates how likely the known answers are (likelihood.h). */
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@
 #define KINDS_MAX 256
 
 typedef struct eval_options {
-    const char *data, *output, *adapter;
+    const char *data, *set, *output, *adapter;
     int32_t limit, batch, show_failures, likelihood;
     bool json, raw, quiet;
 } eval_options;
@@ -26,6 +27,9 @@ static const um_option options[] = {
     {"data", NULL, UM_OPT_STR, E(data), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
      "file of questions, one {\"id\", \"kind\", \"prompt\", \"answer\"} per line; without it, eval.jsonl next to the "
      "model's folder"},
+    {"set", NULL, UM_OPT_STR, E(set), 0, 0, NULL, NULL, NULL, "NAME", "Evaluation",
+     "ask eval-NAME.jsonl next to the model's folder; for the bundled models: loose (the same kinds of questions as "
+     "people type them), foreign (prompts of no kind)"},
     {"limit", "dataset_limit", UM_OPT_INT, E(limit), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
      "ask only the first N questions; 0 means all"},
     {"batch", NULL, UM_OPT_INT, E(batch), 0, 4096, NULL, "0", NULL, "N", "Evaluation",
@@ -46,17 +50,20 @@ static const um_option options[] = {
 /* Counts for a kind of question, or for all questions. */
 typedef struct tally {
     const char *kind;
-    int64_t n, correct, failed;
+    int64_t n, correct, failed, honest;
     int64_t tokens, forwards, denoise_tokens, denoise_passes;
-    double ratio_sum; /* sum of tokens per forward pass, over n_ratios requests with a denoising pass */
-    int64_t n_ratios;
+    /* Sum of tokens per forward pass in billionths, over n_ratios requests. Answers end in any order, and a sum of
+     * integers doesn't depend on it. */
+    int64_t ratio_sum, n_ratios;
 } tally;
 
 typedef struct eval {
     eval_options opt;
     um_dataset data;
-    char *default_path; /* eval.jsonl next to the model's folder, or NULL */
+    char *found; /* path of the file next to the model's folder, or NULL */
     const char *path;
+    um_dataset foreign; /* the first prompt of eval-foreign.jsonl, if that is next to the model's folder */
+    um_str honest;      /* its answer: what the model says to a prompt that it was not trained for; p NULL: unknown */
     um_result_file out; /* fd -1: no output file */
     um_session session;
     um_progress *bar;
@@ -107,18 +114,24 @@ static tally *tally_of(eval *v, const char *kind) {
     return &v->kind[i];
 }
 
+/* Returns whether the answer is the model's honest one: that it can't do what was asked. */
+static bool is_honest(const eval *v, const um_result *r) {
+    return r && v->honest.p && um_str_eq(v->honest, trimmed(r->text, r->text_len));
+}
+
 /* Counts a result. r NULL: the request failed, which counts as a wrong answer. */
-static void count(tally *y, const um_result *r, bool right) {
+static void count(tally *y, const um_result *r, bool right, bool honest) {
     y->n++;
     y->correct += right;
     y->failed += !r;
+    y->honest += honest;
     if (!r) return;
     y->tokens += (int64_t)r->n_tokens;
     y->forwards += r->nfe;
     y->denoise_tokens += r->denoise_tokens;
     y->denoise_passes += r->denoise_passes;
-    if (r->denoise_passes == 0) return;
-    y->ratio_sum += (double)r->denoise_tokens / r->denoise_passes;
+    if (r->nfe == 0) return;
+    y->ratio_sum += llround(1e9 * (double)r->n_tokens / r->nfe);
     y->n_ratios++;
 }
 
@@ -147,8 +160,9 @@ static void put_answer(const um_example *x, um_bulk_request *t, const um_result 
 static void record_answer(eval *v, um_bulk_request *t, const um_result *r) {
     const um_example *x = &v->data.example[t->number];
     bool right = r && is_correct(x, (um_str){r->text, r->text_len});
-    count(tally_of(v, x->kind), r, right);
-    count(&v->all, r, right);
+    bool honest = is_honest(v, r);
+    count(tally_of(v, x->kind), r, right, honest);
+    count(&v->all, r, right, honest);
     if (v->out.ledger.fd >= 0) put_answer(x, t, r, right);
     if (right) return;
     /* Stored in the request, so that failures are printed in the order of the questions. */
@@ -180,7 +194,9 @@ static void show_progress(void *arg) {
 
 static int by_kind(const void *a, const void *b) { return strcmp(((const tally *)a)->kind, ((const tally *)b)->kind); }
 
-static double per_forward(const tally *y) { return um_ratio((double)y->denoise_tokens, (double)y->denoise_passes); }
+static double per_forward(const tally *y) { return um_ratio((double)y->tokens, (double)y->forwards); }
+
+static double mean_per_forward(const tally *y) { return 1e-9 * um_ratio((double)y->ratio_sum, (double)y->n_ratios); }
 
 static void print_row(const tally *y, int width) {
     printf("%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
@@ -200,19 +216,20 @@ static void print_table(const eval *v, const um_config *c) {
     printf("\nmodel           %s (%s)\n", info.path, info.family);
     printf("questions       %s%s\n", v->path, v->opt.raw ? ", as plain text" : ", through the chat template");
     printf("options         %s\n", changes.data);
+    if (v->honest.p)
+        printf("honest answer   %lld of %lld, %.1f %%: \"%.*s\"\n", (long long)v->all.honest, (long long)v->all.n,
+               100 * um_ratio((double)v->all.honest, (double)v->all.n), (int)v->honest.n, v->honest.p);
     printf("failed          %lld\n", (long long)v->all.failed);
     printf("tokens          %lld in %.2f s, %.1f tokens/s\n", (long long)v->all.tokens, v->seconds,
            um_ratio((double)v->all.tokens, v->seconds));
     printf("forwards        %lld, including %lld denoising passes\n", (long long)v->all.forwards,
            (long long)v->all.denoise_passes);
-    printf("tokens/forward  %.2f (tokens of denoising passes / these passes), %.2f as the mean over questions\n",
-           per_forward(&v->all), um_ratio(v->all.ratio_sum, (double)v->all.n_ratios));
-    printf("                %.2f (all tokens / all forwards)\n",
-           um_ratio((double)v->all.tokens, (double)v->all.forwards));
+    printf("tokens/forward  %.2f (tokens of the answers / all forwards), %.2f as the mean over questions\n",
+           per_forward(&v->all), mean_per_forward(&v->all));
     um_buf_free(&changes);
 }
 
-static void put_tally(um_jw *w, const tally *y) {
+static void put_tally(um_jw *w, const tally *y, bool with_honest) {
     um_jw_put_int(w, "n", y->n);
     um_jw_put_int(w, "correct", y->correct);
     um_jw_put_int(w, "failed", y->failed);
@@ -222,7 +239,8 @@ static void put_tally(um_jw *w, const tally *y) {
     um_jw_put_int(w, "denoise_tokens", y->denoise_tokens);
     um_jw_put_int(w, "denoise_passes", y->denoise_passes);
     um_jw_put_double(w, "tokens_per_forward", per_forward(y));
-    um_jw_put_double(w, "tokens_per_forward_mean", um_ratio(y->ratio_sum, (double)y->n_ratios));
+    um_jw_put_double(w, "tokens_per_forward_mean", mean_per_forward(y));
+    if (with_honest) um_jw_put_int(w, "honest", y->honest);
 }
 
 /* Writes the largest amount of memory that keys and values used at one time, over all engines. */
@@ -245,7 +263,7 @@ static void print_json(const eval *v, const um_config *c) {
     um_jw_put_cstr(&w, "model", info.path);
     um_jw_put_cstr(&w, "family", info.family);
     um_jw_put_cstr(&w, "data", v->path);
-    put_tally(&w, &v->all);
+    put_tally(&w, &v->all, v->honest.p);
     um_jw_put_double(&w, "seconds", v->seconds);
     um_jw_put_double(&w, "tokens_per_second", um_ratio((double)v->all.tokens, v->seconds));
     put_memory(&w, v);
@@ -254,7 +272,7 @@ static void print_json(const eval *v, const um_config *c) {
     for (size_t i = 0; i < v->n_kinds; i++) {
         um_jw_begin_object(&w);
         um_jw_put_cstr(&w, "kind", v->kind[i].kind);
-        put_tally(&w, &v->kind[i]);
+        put_tally(&w, &v->kind[i], v->honest.p);
         um_jw_end_object(&w);
     }
     um_jw_end_array(&w);
@@ -297,8 +315,8 @@ static um_status check_kinds(const um_dataset *d, const char *path, um_err *err)
     return UM_OK;
 }
 
-/* Reports why there are no questions: the folder is not a model, or eval.jsonl is missing. */
-static um_status fail_without_data(const um_config *c, um_err *err) {
+/* Reports why there are no questions: the folder is not a model, or the file `name` is missing. */
+static um_status fail_without_data(const um_config *c, const char *name, um_err *err) {
     char *folder = NULL;
     um_arch a;
     um_status st = um_model_find(&folder, c->model, err);
@@ -306,14 +324,38 @@ static um_status fail_without_data(const um_config *c, um_err *err) {
     if (!st) st = um_arch_load(&a, &from, err);
     um_free(folder);
     if (st) return um_cli_explain_model_error(err);
-    return um_fail(err, UM_EINVAL, "there is no eval.jsonl next to %s; name a file of questions with --data", c->model);
+    return um_fail(err, UM_EINVAL, "there is no %s next to %s; name a file of questions with --data", name, c->model);
+}
+
+/* Sets `path`: --data, or the file of --set next to the model's folder. */
+static um_status find_data(eval *v, const um_config *c, um_err *err) {
+    const char *set = v->opt.set;
+    um_buf name = {0};
+    v->path = v->opt.data;
+    if (set && v->opt.data) return um_fail(err, UM_EINVAL, "--data and --set both name questions; use one of them");
+    if (set && (!*set || strchr(set, '/')))
+        return um_fail(err, UM_EINVAL, "--set: expected a name such as loose or foreign, found \"%.80s\"", set);
+    if (v->path) return UM_OK;
+    um_buf_printf(&name, "eval%s%s.jsonl", set ? "-" : "", set ? set : "");
+    v->path = v->found = um_dataset_find(c->model, name.data);
+    um_status st = v->path ? UM_OK : fail_without_data(c, name.data, err);
+    um_buf_free(&name);
+    return st;
+}
+
+/* The prompts of eval-foreign.jsonl all have the same answer, and no other question has it. */
+static um_status find_honest_answer(eval *v, const um_config *c, um_err *err) {
+    char *path = um_dataset_find(c->model, "eval-foreign.jsonl");
+    um_status st = path ? um_dataset_load(&v->foreign, path, 1, err) : UM_OK;
+    if (!st && path) v->honest = trimmed(v->foreign.example[0].answer, strlen(v->foreign.example[0].answer));
+    um_free(path);
+    return st;
 }
 
 static um_status open_data(eval *v, const um_config *c, um_err *err) {
-    if (!v->opt.data) v->default_path = um_dataset_default_path(c->model);
-    v->path = v->opt.data ? v->opt.data : v->default_path;
-    if (!v->path) return fail_without_data(c, err);
-    um_status st = um_dataset_load(&v->data, v->path, (size_t)v->opt.limit, err);
+    um_status st = find_data(v, c, err);
+    if (!st) st = um_dataset_load(&v->data, v->path, (size_t)v->opt.limit, err);
+    if (!st) st = find_honest_answer(v, c, err);
     if (!st) st = check_kinds(&v->data, v->path, err);
     if (!st && v->opt.output) st = um_result_file_open(&v->out, v->opt.output, err);
     return st ? st : um_result_file_begin(&v->out, err);
@@ -387,8 +429,9 @@ static int run(const um_command *self, int argc, char **argv) {
     um_cli_close(&v->session);
     (void)um_result_file_close(&v->out, NULL);
     um_dataset_free(&v->data);
+    um_dataset_free(&v->foreign);
     um_buf_free(&v->failures);
-    um_free(v->default_path);
+    um_free(v->found);
     um_args_free(&args);
     um_free(v);
     return code;
@@ -401,12 +444,16 @@ const um_command um_cmd_eval = {
     .description =
         "Asks each question as one user message. Decoding is greedy unless --temperature is set. An answer is right if "
         "it equals the known answer, except for white space at the end. The report has the accuracy for each kind of "
-        "question, and the tokens per forward pass. Wrong answers are not an error; the exit status is 1 if a request "
+        "question, and the tokens per forward: the tokens of the answers, without end tokens, divided by all forward "
+        "passes, prefill and commits included. If eval-foreign.jsonl is next to the model's folder, the report also "
+        "counts how often the model gives the answer of that file, which says that it can't do what was asked. Wrong "
+        "answers are not an error; the exit status is 1 if a request "
         "failed. --likelihood N masks random positions of the known answers and reports the mean negative logarithm of "
         "their probability per token (arXiv 2502.09992, equation 6). It shows small differences between formats of "
         "weights that leave the accuracy as it is.",
     .examples = "unmask eval --model models/tiny-block\n"
                 "unmask eval --model models/tiny-block --limit 50 --show-failures 5\n"
+                "unmask eval --model models/tiny-block --set loose\n"
                 "unmask eval --model models/tiny-block --accept-threshold 0.7 --json\n"
                 "unmask eval --model models/tiny-block --likelihood 8 --quantization q4\n",
     .options = options,

@@ -116,7 +116,7 @@ typedef struct um_load_summary {
     um_histogram times[UM_LOAD_TIMES]; /* seconds; answered requests only */
     um_load_rates rates[UM_LOAD_RUNS_MAX];
     size_t n_rates; /* number of runs */
-    int64_t prompt_tokens, cached_tokens, tokens, nfe, denoise_tokens, denoise_passes;
+    int64_t prompt_tokens, cached_tokens, tokens, nfe;
     const char *error; /* message of the first failed request, or NULL; borrowed from the records */
 } um_load_summary;
 /* Returns the seconds from the due time to the first settled text; < 0: no text came. */

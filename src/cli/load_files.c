@@ -28,14 +28,8 @@ static void put_time(um_buf *out, double seconds) {
 
 static void put_record(const um_load_record *r, um_buf *out) {
     const double times[] = {r->due, r->sent, r->first_snapshot, r->first_text, r->end};
-    const int64_t counts[] = {r->status,
-                              r->chunks,
-                              r->usage.prompt_tokens,
-                              r->usage.cached_tokens,
-                              r->usage.completion_tokens,
-                              r->usage.nfe,
-                              r->usage.denoise_tokens,
-                              r->usage.denoise_passes};
+    const int64_t counts[] = {
+        r->status, r->chunks, r->usage.prompt_tokens, r->usage.cached_tokens, r->usage.completion_tokens, r->usage.nfe};
     for (size_t i = 0; i < UM_LEN(times); i++) put_time(out, times[i]);
     um_buf_printf(out, ",%s", um_load_outcomes[r->outcome]);
     for (size_t i = 0; i < UM_LEN(counts); i++) um_buf_printf(out, ",%lld", (long long)counts[i]);
@@ -47,7 +41,7 @@ static void put_record(const um_load_record *r, um_buf *out) {
 void um_load_put_csv(const um_load_report *r, um_buf *out) {
     um_buf_puts(out,
                 "unit,value,run,request,due,sent,first_snapshot,first_text,end,outcome,status,chunks,prompt_tokens,"
-                "cached_tokens,completion_tokens,nfe,denoise_tokens,denoise_passes,finish,error\n");
+                "cached_tokens,completion_tokens,nfe,finish,error\n");
     for (size_t i = 0; i < r->n; i++) {
         const um_load_point *p = &r->point[i];
         for (size_t k = 0; k < p->n_runs; k++) {

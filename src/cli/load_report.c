@@ -73,10 +73,9 @@ static void put_times(const um_load_summary *s, um_buf *out) {
 static void put_tokens(const um_load_summary *s, um_buf *out) {
     double n = (double)s->outcomes[UM_LOAD_ANSWERED];
     um_buf_printf(out, "  an answer has %.1f tokens", um_ratio((double)s->tokens, n));
-    if (s->nfe) um_buf_printf(out, " from %.1f forward passes", um_ratio((double)s->nfe, n));
-    if (s->denoise_passes)
-        um_buf_printf(out, ", %.2f tokens per denoising pass",
-                      um_ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    if (s->nfe)
+        um_buf_printf(out, " from %.1f forward passes, %.2f tokens per forward", um_ratio((double)s->nfe, n),
+                      um_ratio((double)s->tokens, (double)s->nfe));
     um_buf_printf(out, "; a prompt has %.1f tokens, %.0f %% of them cached\n", um_ratio((double)s->prompt_tokens, n),
                   1e2 * um_ratio((double)s->cached_tokens, (double)s->prompt_tokens));
 }
@@ -156,7 +155,7 @@ static void put_json_point(um_jw *w, const um_load_report *r, const um_load_poin
     um_jw_put_int(w, "cached_tokens", s->cached_tokens);
     um_jw_put_int(w, "completion_tokens", s->tokens);
     um_jw_put_int(w, "nfe", s->nfe);
-    um_jw_put_double(w, "tokens_per_forward", um_ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    um_jw_put_double(w, "tokens_per_forward", um_ratio((double)s->tokens, (double)s->nfe));
     um_jw_end_object(w);
 }
 

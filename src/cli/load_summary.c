@@ -36,8 +36,6 @@ static void add_answered(um_load_summary *s, const um_load_record *r) {
     s->cached_tokens += r->usage.cached_tokens;
     s->tokens += r->usage.completion_tokens;
     s->nfe += r->usage.nfe;
-    s->denoise_tokens += r->usage.denoise_tokens;
-    s->denoise_passes += r->usage.denoise_passes;
 }
 
 /* Adds a histogram to another. All histograms have the same buckets. */

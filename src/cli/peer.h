@@ -41,7 +41,7 @@ um_status um_peer_explain_error(um_status s, const char *url, um_err *err);
 typedef struct um_peer_usage {
     bool is_given;
     int32_t prompt_tokens, completion_tokens, cached_tokens;
-    int32_t nfe, denoise_tokens, denoise_passes; /* other servers don't send them */
+    int32_t nfe; /* other servers don't send it */
 } um_peer_usage;
 typedef enum {
     UM_PEER_NOTHING,  /* no text: a first chunk, a usage, or an unknown event */

@@ -1,6 +1,5 @@
 /* Parses responses and events of servers, which are not trusted: members of the wrong type count as missing. */
 #include <jansson.h>
-#include <math.h>
 
 #include "cli/peer.h"
 
@@ -13,8 +12,6 @@ static int32_t count_of(const json_t *obj, const char *key) {
     const json_t *v = json_object_get(obj, key);
     return json_is_integer(v) ? (int32_t)UM_MIN(UM_MAX(json_integer_value(v), 0), INT32_MAX) : 0;
 }
-
-static double number_of(const json_t *obj, const char *key) { return json_number_value(json_object_get(obj, key)); }
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
 
@@ -56,16 +53,11 @@ static void read_other_text(um_peer_message *out, int status, um_str data) {
 
 static void read_usage(um_peer_usage *u, const json_t *v) {
     if (!json_is_object(v)) return;
-    double tpf = number_of(v, "tpf");
-    double tokens = number_of(v, "engine_decode_tps") * number_of(v, "engine_decode_time_s");
     u->is_given = true;
     u->prompt_tokens = count_of(v, "prompt_tokens");
     u->completion_tokens = count_of(v, "completion_tokens");
     u->cached_tokens = count_of(json_object_get(v, "prompt_tokens_details"), "cached_tokens");
     u->nfe = count_of(v, "nfe");
-    if (!(tpf > 0) || !(tokens > 0) || tokens > INT32_MAX || tokens / tpf > INT32_MAX) return;
-    u->denoise_tokens = (int32_t)lround(tokens);
-    u->denoise_passes = (int32_t)lround(tokens / tpf);
 }
 
 /* ---- Finish reasons ---------------------------------------------------------------------------------------------- */

@@ -106,9 +106,8 @@ void um_report_speed(um_buf *out, const um_metrics *m, const um_rates *r) {
     um_buf_printf(out, "prefill %.1f tokens/s, decode %.1f tokens/s; ", r->prefill_throughput, r->decode_throughput);
     um_buf_printf(out, "%.1f requests per step, %.2f %% of the steps' time outside of the forward pass\n",
                   r->requests_per_step, 1e2 * r->overhead);
-    um_buf_printf(
-        out, "mean over requests: %.2f tokens per denoising pass; %.1f ms from the first step to the first token, ",
-        r->tpf, 1e3 * r->ttft);
+    um_buf_printf(out, "mean over requests: %.2f tokens per forward; %.1f ms from the first step to the first token, ",
+                  r->tpf, 1e3 * r->ttft);
     um_buf_printf(out, "then %.2f ms per token\n", 1e3 * r->tpot);
     um_buf_puts(out, "seconds since submission      mean       p50       p90       p95       p99\n");
     for (size_t i = 0; i < N_LATENCIES; i++) {

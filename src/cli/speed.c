@@ -49,7 +49,7 @@ void um_metrics_add(um_metrics *m, const um_result *r) {
     m->passes += r->nfe;
     um_histogram_add(&m->queue, r->queue_seconds);
     um_histogram_add(&m->total, r->total_seconds);
-    add_mean(&m->tpf_sum, &m->n_tpf, r->denoise_tokens, r->denoise_passes);
+    add_mean(&m->tpf_sum, &m->n_tpf, (double)r->n_tokens, r->nfe);
     const double ran = r->total_seconds - r->queue_seconds;
     m->run_seconds += ran;
     add_mean(&m->run_tps_sum, &m->n_run_tps, (double)r->n_tokens, ran);

@@ -38,10 +38,11 @@ typedef struct um_metrics {
 /* Counts a finished request. Ignores aborted requests. */
 void um_metrics_add(um_metrics *m, const um_result *r);
 
-/* Rates. A rate without a value (nothing was prefilled, no request had two tokens) is 0. */
+/* Rates. Tokens per forward are the tokens of answers, without end tokens, divided by all forward passes: prefill,
+ * denoising and commits. A rate without a value (nothing was prefilled, no request had two tokens) is 0. */
 typedef struct um_rates {
-    double tpf;                /* mean over requests: tokens accepted in denoising passes / these passes */
-    double tpf_all;            /* all tokens / all passes, prefill included */
+    double tpf;                /* mean over requests: tokens of the answer / its forward passes */
+    double tpf_all;            /* all tokens / all forward passes */
     double ttft;               /* mean over requests: seconds from the first step to the first settled token */
     double tpot;               /* mean over requests: seconds after the first token / (tokens - 1) */
     double run_tps;            /* mean over requests: tokens / seconds from the first step to the end */

@@ -229,6 +229,6 @@ void um_view_summary(FILE *f, const um_result *r, bool colour) {
     fprintf(f, "%s[%zu tokens", colour ? "\x1b[2m" : "", r->n_tokens);
     if (r->nfe > 0) fprintf(f, " in %d passes", r->nfe);
     if (seconds > 0) fprintf(f, ", %.1f tokens/s", (double)r->n_tokens / seconds);
-    if (r->denoise_passes > 0) fprintf(f, ", %.2f tokens/forward", (double)r->denoise_tokens / r->denoise_passes);
+    if (r->nfe > 0) fprintf(f, ", %.2f tokens/forward", (double)r->n_tokens / r->nfe);
     fprintf(f, ", %s]%s\n", um_finish_name(r->finish), colour ? "\x1b[m" : "");
 }

@@ -238,7 +238,7 @@ static const series table[] = {
     {"kv_pages_used", "gauge", "KV pages in use", AMOUNT(pages_used), NULL},
     {"kv_pages_free", "gauge", "Free KV pages", NOW(pages_free), NULL},
     {"kv_cache_usage_ratio", "gauge", "Share of the KV pages in use, 0 to 1", NOW(page_share), "kv_cache_usage_perc"},
-    {"tokens_per_forward", "gauge", "Tokens committed per denoising pass, as a moving mean over answers",
+    {"tokens_per_forward", "gauge", "Tokens of an answer per forward pass, as a moving mean over answers",
      put_metrics_value, offsetof(um_server_metrics, tokens_per_forward), NULL},
     {"batches", "gauge", "Batches, by status", put_batches, 0, NULL},
     {"batch_lines_total", "counter", "Batch lines answered, by result", put_batch_lines, 0, NULL},
@@ -263,8 +263,7 @@ static const series table[] = {
     {"step_seconds", "histogram", "Duration of the steps with a request in this phase", put_steps, 0, NULL},
     {"step_query_tokens", "histogram", "Input tokens per step", put_step_tokens, 0, NULL},
     {"nfe_per_request", "histogram", "Forward passes per answer", HISTOGRAM(passes), NULL},
-    {"tokens_per_forward_per_request", "histogram", "Tokens committed per denoising pass of an answer",
-     HISTOGRAM(ratio), NULL},
+    {"tokens_per_forward_per_request", "histogram", "Tokens of an answer per forward pass", HISTOGRAM(ratio), NULL},
     {"request_prompt_tokens", "histogram", "Tokens per prompt", HISTOGRAM(prompt), NULL},
     {"request_generation_tokens", "histogram", "Tokens per answer", HISTOGRAM(generation), NULL},
 };

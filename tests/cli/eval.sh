@@ -46,6 +46,50 @@ expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --json --quiet --
 read -r page fewer bytes < <(memory)
 [ "$fewer" -lt "$most" ] || fail "one request stores as much as three: $fewer of $most pages"
 
+# Tokens per forward are the tokens of the answers divided by all forward passes.
+jq -e '.tokens_per_forward - .tokens / .forwards | fabs < 1e-9' "$dir/out" > "$dir/holds" || fail "tokens per forward: $(cat "$dir/out")"
+jq -e '.kinds | all(.tokens_per_forward - .tokens / .forwards | fabs < 1e-9)' "$dir/out" > "$dir/holds" || fail "of a kind: $(cat "$dir/out")"
+
+# --set NAME asks eval-NAME.jsonl next to the folder. The answer of eval-foreign.jsonl is counted in the report of any
+# questions; without that file there is no such number.
+! grep -q honest "$dir/out" || fail "an honest answer without eval-foreign.jsonl: $(cat "$dir/out")"
+mkdir "$dir/home"
+cp -r $golden "$dir/home/model"
+head -2 "$dir/data.jsonl" > "$dir/home/eval-two.jsonl"
+sed 's/"kind": "[a-z]*"/"kind": "foreign"/' "$dir/data.jsonl" > "$dir/home/eval-foreign.jsonl"
+home="--model $dir/home/model --raw $limit"
+expect 0 $home --set two --json --quiet
+has '"n":2,"correct":2,'
+has '"honest":2'
+expect 0 $home --data "$dir/data.jsonl" --json --quiet
+jq -e '.honest == 3 and (.kinds | map(.honest) | add) == 3' "$dir/out" > "$dir/holds" || fail "honest answers: $(cat "$dir/out")"
+sed -i 's/"answer": ".*/"answer": "another"}/' "$dir/home/eval-foreign.jsonl"
+expect 0 $home --set two --json --quiet
+has '"honest":0'
+expect 0 $home --set foreign --limit 1 --quiet
+has 'honest answer   0 of 1, 0.0 %: "another"'
+expect 2 $home --set none
+says "there is no eval-none.jsonl next to $dir/home/model; name a file of questions with --data"
+expect 2 $home --set ../two
+says '--set: expected a name such as loose or foreign, found "../two"'
+expect 2 $home --set two --data "$dir/data.jsonl"
+says '--data and --set both name questions; use one of them'
+echo '{}' > "$dir/home/eval-foreign.jsonl"
+expect 2 $home --set two
+says 'eval-foreign.jsonl:1'
+# The sets of the bundled models: 500 prompts each, with the kinds of eval.jsonl or one answer for all.
+for set in loose foreign; do
+    expect 0 --model tiny-block --set $set --limit 2 --json --quiet --max-tokens 8
+    has "eval-$set.jsonl"
+    jq -e .id models/eval-$set.jsonl > "$dir/ids" || fail "eval-$set.jsonl: $(tail -1 "$dir/ids")"
+    [ "$(sort -u "$dir/ids" | wc -l)" = 500 ] || fail "eval-$set.jsonl has $(sort -u "$dir/ids" | wc -l) ids"
+done
+[ "$(jq -r .answer models/eval-foreign.jsonl | sort -u | wc -l)" = 1 ] || fail "foreign prompts have several answers"
+kinds() { jq -r .kind "$1" | sort -u; }
+[ "$(kinds models/eval-loose.jsonl)" = "$(kinds models/eval.jsonl)" ] || fail "kinds: $(kinds models/eval-loose.jsonl)"
+! jq -r .answer models/eval.jsonl models/eval-loose.jsonl | grep -qxF "$(head -1 models/eval-foreign.jsonl | jq -r .answer)" ||
+    fail "a known kind has the honest answer"
+
 # A question that is refused counts as failed; the others are asked.
 echo '{"id": "d", "kind": "long", "prompt": "'"$(seq -f 't%.0f' -s ' ' 300)"'", "answer": "x"}' >> "$dir/data.jsonl"
 expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --max-model-len 100 --json

@@ -285,7 +285,7 @@ def chat_request_id_is_part_of_the_id():
 @check
 def usage_extensions_have_the_passes():
     u = chat(extended).usage
-    assert u.nfe >= 1 and u.tpf >= 0 and u.engine_decode_time_s >= 0
+    assert u.nfe >= 1 and abs(u.tpf - u.completion_tokens / u.nfe) < 1e-3 and u.engine_decode_time_s >= 0
     assert not hasattr(chat().usage, "nfe")
 
 

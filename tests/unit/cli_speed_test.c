@@ -55,12 +55,28 @@ static void a_prefill_step_and_a_decode_step(void **state) {
     um_metrics_add(&m, &two);
     um_metrics_add(&m, &four);
     um_rates rates = um_metrics_rates(&m, &none, &after);
-    near(rates.tpf, 3);
+    near(rates.tpf, 1.5);
     near(rates.tpf_all, 1.5);
     near(rates.ttft, 1.5);
     near(rates.throughput, 4);
     near(rates.prefill_throughput, 40);
     near(rates.decode_throughput, 6);
+}
+
+/* The mean over requests is not the mean over passes. Denoising passes alone don't matter. */
+static void tokens_per_forward_counts_all_passes(void **state) {
+    (void)state;
+    um_metrics m = {0};
+    um_stats none = {0};
+    um_result quick = answer(30, 1, 1), slow = answer(10, 1, 1);
+    quick.nfe = 3;
+    slow.nfe = 10;
+    slow.denoise_passes = 9;
+    um_metrics_add(&m, &quick);
+    um_metrics_add(&m, &slow);
+    um_rates rates = um_metrics_rates(&m, &none, &none);
+    near(rates.tpf, 5.5);
+    near(rates.tpf_all, 40.0 / 13);
 }
 
 static void prefill_rate_is_zero_without_prefill(void **state) {
@@ -158,6 +174,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_requests_of_one_token_in_one_second),
         cmocka_unit_test(a_prefill_step_and_a_decode_step),
+        cmocka_unit_test(tokens_per_forward_counts_all_passes),
         cmocka_unit_test(prefill_rate_is_zero_without_prefill),
         cmocka_unit_test(only_steps_between_the_readings_count),
         cmocka_unit_test(ttft_excludes_the_queue_and_tpot_the_first_token),

@@ -8,7 +8,7 @@
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 typedef struct sums {
-    int64_t prompt, completion, cached, nfe, denoise_tokens, denoise_passes;
+    int64_t prompt, completion, cached, nfe, denoise_tokens;
     double decode_seconds, first_seconds;
 } sums;
 
@@ -24,7 +24,6 @@ static sums usage_sums(um_generation *g) {
         if (!c->finished) continue;
         if (c->index == 0) s.cached += c->result.cached_tokens;
         s.denoise_tokens += c->result.denoise_tokens;
-        s.denoise_passes += c->result.denoise_passes;
         s.decode_seconds += c->result.decode_seconds;
         s.first_seconds = fmin(s.first_seconds, c->result.first_token_seconds);
     }
@@ -34,7 +33,7 @@ static sums usage_sums(um_generation *g) {
 /* Members that OpenAI's usage object does not have: passes and times. */
 static void put_usage_extensions(um_jw *w, const sums *s) {
     um_jw_put_int(w, "nfe", s->nfe);
-    um_jw_put_double(w, "tpf", ratio((double)s->denoise_tokens, (double)s->denoise_passes));
+    um_jw_put_double(w, "tpf", ratio((double)s->completion, (double)s->nfe));
     um_jw_put_double(w, "engine_decode_time_s", s->decode_seconds);
     um_jw_put_ratio(w, "engine_decode_tps", (double)s->denoise_tokens, s->decode_seconds);
     um_jw_put_double(w, "ttft_s", s->first_seconds);

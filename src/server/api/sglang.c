@@ -384,7 +384,7 @@ static void put_counters(um_service *s, um_jw *w) {
     um_jw_put_int(w, "decode_tokens", m.decode_tokens);
     um_jw_put_ratio(w, "decode_tokens_per_second", (double)m.decode_tokens, m.decode_seconds);
     um_jw_put_double(w, "last_decode_tokens_per_second", last_decode_rate(s->workers));
-    um_jw_put_ratio(w, "tokens_per_forward", (double)m.decode_tokens, (double)m.decode_passes);
+    um_jw_put_ratio(w, "tokens_per_forward", (double)m.tokens, (double)m.passes);
 }
 
 static void put_workers(um_service *s, um_jw *w) {

@@ -82,8 +82,8 @@ static void count_speed(um_server_metrics *t, const um_msg_finish *m) {
     um_buckets_add(&t->passes, m->nfe);
     if (m->n_ids > 0) um_buckets_add(&t->first_token, m->first_token_seconds);
     if (m->n_ids > 1) um_buckets_add(&t->token_time, (m->total_seconds - m->first_token_seconds) / (m->n_ids - 1.0));
-    if (m->denoise_passes == 0) return;
-    double ratio = (double)m->denoise_tokens / m->denoise_passes;
+    if (m->nfe == 0) return;
+    double ratio = (double)m->n_ids / m->nfe;
     um_buckets_add(&t->ratio, ratio);
     move_mean(&t->tokens_per_forward, &t->n_tokens_per_forward, ratio);
 }
