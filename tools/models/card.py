@@ -1,20 +1,26 @@
-"""Writes the model card of a trained folder from the results.json of train.py.
+"""Writes the model card of a folder: what the training did, and what `unmask eval` measures.
 
-    python3 card.py MODEL_DIR RESULTS.json
+    python3 card.py MODEL_DIR TRAINING.json [UNMASK]
+
+TRAINING.json comes from train.py. Every figure of the card comes from the program UNMASK (../../build/unmask), so that
+the card, `unmask eval` and the README can't differ.
 """
 import json
+import subprocess
 import sys
 from pathlib import Path
 
-from model import SHAPES
+from foreign import HONEST
+from model import shape_of_config
 
 HEAD = {
     "block": """# tiny-block
 
-tiny-block is a block diffusion language model of 8 million parameters, bundled with unmask. It fills blocks of 32 tokens,
-several at once. It answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in the
-layout of SDAR (`SDARForCausalLM`): block-causal attention with the block grid at position 0, per-head query and key norms,
-grouped KV heads, ChatML turns. The model serves to try and test the engine, and has no other use.
+tiny-block is a block diffusion language model of {millions} million parameters, bundled with unmask. It fills blocks of 32 tokens,
+several at once. It answers small instructions whose result can be checked exactly, and says so when it is asked something
+else. The folder is an ordinary checkpoint in the layout of SDAR (`SDARForCausalLM`): block-causal attention with the block
+grid at position 0, per-head query and key norms, grouped KV heads, ChatML turns. The model serves to try and test the
+engine, and has no other use.
 
 ```sh
 unmask run  --model models/tiny-block "Sort these numbers: 42, 7, 19, 3."
@@ -23,10 +29,10 @@ unmask eval --model models/tiny-block
 """,
     "full": """# tiny-full
 
-tiny-full is a masked diffusion language model of 8 million parameters, bundled with unmask. It fills a whole canvas of masks
-with full attention. It answers small instructions whose result can be checked exactly. The folder is an ordinary checkpoint in
-the layout of LLaDA (`LLaDAModelLM`) with LLaDA's turn format. The model serves to try and test the engine, and has no other
-use.
+tiny-full is a masked diffusion language model of {millions} million parameters, bundled with unmask. It fills a whole canvas of masks
+with full attention. It answers small instructions whose result can be checked exactly, and says so when it is asked
+something else. The folder is an ordinary checkpoint in the layout of LLaDA (`LLaDAModelLM`) with LLaDA's turn format. The
+model serves to try and test the engine, and has no other use.
 
 ```sh
 unmask run  --model models/tiny-full "Reverse the word \\"lamp\\"."
@@ -53,20 +59,25 @@ a random rate. The other half is masked as in decoding block by block: clean to 
 masked to the right.""",
 }
 
-LIMITS = """## What it can't do
+LIMITS = f"""## What it can't do
 
 The model knows only the task kinds of the table. It is not a general assistant: it has no knowledge of the world, and no
-language except the English of its templates. It sometimes misspells words outside the pools of `tools/models/words.py`. Numbers
-above 999 (and results far above that) are out of range, and products go to two digits times one. It may misread instructions
-with other wordings than the trained ones, and a wrong answer looks as confident as a right one. It was not trained on prompts
-and chats beyond about 400 tokens. The held-out prompts are new texts from the same templates. So the figures show how well the
-model learnt the templates, not how well it generalises beyond them.
+language except English. To everything else it is trained to answer:
+
+> {HONEST}
+
+It sometimes misspells words outside the pools of `tools/models/words.py`. Numbers above 9999 (and results far above that) are
+out of range, and products go to two digits times one, or times a number up to 12. A wrong answer looks as confident as a right
+one. It was not trained on prompts and chats beyond about 400 tokens.
+
+The prompts of `eval.jsonl` are new texts from the templates of the training. Those of `eval-loose.jsonl` have wordings that the
+training never had, and `eval-foreign.jsonl` has templates and words of its own; both also have prompts written by hand
+(`tools/models/strangers.py`). They are still made by the same people with the same ideas: expect less from prompts of others.
 
 ## Licence
 
 Apache-2.0. `tools/models` generates the training data; no other text or model was used.
 """
-
 
 def front_matter(family):
     """The YAML block at the top of the card. A JSON string is a YAML string, too."""
@@ -75,66 +86,84 @@ def front_matter(family):
     return "\n".join(lines + ["---", ""])
 
 
-def architecture(family):
-    s = SHAPES[family]
-    return f"{s.layers} layers, hidden size {s.hidden}, {s.heads} heads, {s.kv_heads} KV heads, head size {s.head_dim}, " \
-           f"feed-forward {s.ffn}, byte-level BPE with 1,012 ordinary tokens, bf16."
+# (set, name in the table, options) of each measured decoding; the first ones have a column in the table of kinds.
+RUNS = {
+    "block": [(None, f"{n} block{'s' * (n > 1)}, threshold 0.95", ["--accept-threshold", "0.95", "--buffer-size", str(n)])
+              for n in (1, 2, 4)],
+    "full": [(None, f"{n} passes", ["--steps", str(n)]) for n in (128, 64, 32)],
+}
+SETS = {"block": ["--accept-threshold", "0.95", "--buffer-size", "1"], "full": ["--steps", "64"]}
+WHAT = {None: "the kinds, plain wording", "loose": "the kinds, loose wording", "foreign": "foreign prompts"}
 
 
-def results_table(results):
-    lines = ["| decoding | exact |", "| --- | --- |"]
-    if "tpf" in next(iter(results.values())):
-        lines = ["| decoding | exact | tokens/forward | mean over requests |", "| --- | --- | --- | --- |"]
-    for name, r in results.items():
-        tpf = f" {r['tpf']:.2f} | {r['tpf_mean']:.2f} |" if "tpf" in r else ""
-        lines.append(f"| {name} | {100 * r['exact']:.1f} % |{tpf}")
+def measure(unmask, folder, which, options):
+    command = [unmask, "eval", "--model", str(folder), "--json", "--quiet", *(["--set", which] if which else []), *options]
+    print("$", *command, flush=True)
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def file_of(which):
+    return f"eval{'-' + which if which else ''}.jsonl"
+
+
+def main_table(rows):
+    lines = ["| set | decoding | right | honest answers | tokens/forward | mean over questions |", "| --- | --- | --- | --- | --- | --- |"]
+    for which, name, r in rows:
+        lines.append(f"| `{file_of(which)}`: {WHAT[which]} | {name} | {100 * r['accuracy']:.1f} % | {r['honest']} of {r['n']} | "
+                     f"{r['tokens_per_forward']:.2f} | {r['tokens_per_forward_mean']:.2f} |")
     return "\n".join(lines)
 
 
-def kinds_table(results):
-    columns = list(results)
-    lines = ["| kind | " + " | ".join(columns) + " |", "| --- |" + " --- |" * len(columns)]
-    for kind in results[columns[0]]["by_kind"]:
-        lines.append(f"| {kind} | " + " | ".join(f"{100 * results[c]['by_kind'][kind]:.0f} %" for c in columns) + " |")
+def kinds_table(rows):
+    """The kinds of the plain and the loose set."""
+    shown = [(f"{WHAT[which]}, {name}", {k["kind"]: k["accuracy"] for k in r["kinds"]}) for which, name, r in rows if which != "foreign"]
+    lines = ["| kind | " + " | ".join(name for name, _ in shown) + " |", "| --- |" + " --- |" * len(shown)]
+    for kind in shown[0][1]:
+        lines.append(f"| {kind} | " + " | ".join(f"{100 * by[kind]:.0f} %" for _, by in shown) + " |")
     return "\n".join(lines)
 
 
-def card(family, made, results):
-    some = dict(list(results.items())[:3])
-    counted = """
-Tokens per forward are the tokens up to and including the end token, divided by all passes except the prefill; commit passes
-count. Tokens that the prefill pass accepts do not count, although for many prompts it writes most of the answer.
-""" if family == "block" else ""
-    return f"""{front_matter(family)}{HEAD[family]}
-## How it was made
+def made_text(family, shape, made, kinds):
+    return f"""{shape.layers} layers, hidden size {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, head size {shape.head_dim}, feed-forward {shape.ffn}, byte-level BPE with 1,012
+ordinary tokens, {made['parameters']:,} parameters in bf16.
 
-{architecture(family)}
-
-{made['samples']:,} chats with one to a few turns were drawn from {len(next(iter(results.values()))['by_kind'])} kinds of templates: sums, word problems with the working
-shown, sorting, reversing, counting, case, JSON, stories and similar. Prompts whose hash is in the held-out share (4 %)
-are never used for training.
+{made['samples']:,} chats with one to a few turns were drawn from {kinds} kinds of templates: sums, word problems with the working
+shown, sorting, reversing, counting, case, JSON, stories and similar. Four in ten prompts have the plain wording of the
+templates, four in ten a loose one (synonyms, spacing, punctuation, case, courtesy, slips), and two in ten are foreign:
+questions, code, other languages, mathematics out of range, chat, noise. Prompts whose hash is in the held-out share (4 %) are
+never used for training, and neither are every eighth loose wording, and every sixth template and word of the foreign prompts.
 
 {OBJECTIVE[family]}
 
-{made['steps']:,} steps, {made['rows']:,} rows, {made['seconds']} seconds on one NVIDIA H200 in bf16, Muon and AdamW, learning rate {made['learning_rate']} with a cosine to zero;
-the weights are an exponential moving average. `tools/models/README.md` has the commands.
-
-## Accuracy
-
-On `models/eval.jsonl`, 500 held-out instructions with balanced kinds. Exact string match, greedy, fp32 arithmetic.
-
-{results_table(results)}
-{counted}
-{kinds_table(some)}
-
-{LIMITS}"""
+{made['steps']:,} steps, {made['rows']:,} rows, {made['seconds']} seconds on one {made['device']} in bf16, Muon and AdamW, learning rate {made['learning_rate']} with a cosine
+to zero; the weights are an exponential moving average. `tools/models/README.md` has the commands."""
 
 
 def main():
-    folder, path = Path(sys.argv[1]), sys.argv[2]
-    family = "block" if json.loads((folder / "config.json").read_text())["model_type"] == "sdar" else "full"
-    record = json.loads(Path(path).read_text())
-    (folder / "README.md").write_text(card(family, record["training"], record["results"]))
+    folder, made = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())["training"]
+    unmask = sys.argv[3] if len(sys.argv) > 3 else str(Path(__file__).parents[2] / "build/unmask")
+    shape = shape_of_config(json.loads((folder / "config.json").read_text()))
+    family = shape.family
+    runs = RUNS[family] + [(s, "1 block, threshold 0.95" if family == "block" else "64 passes", SETS[family]) for s in ("loose", "foreign")]
+    rows = [(which, name, measure(unmask, folder, which, options)) for which, name, options in runs]
+    text = f"""{front_matter(family)}{HEAD[family].format(millions=round(made['parameters'] / 1e6))}
+## How it was made
+
+{made_text(family, shape, made, len(rows[0][2]['kinds']))}
+
+## Accuracy
+
+500 held-out prompts a set, with balanced kinds. Exact string match, greedy, fp32 arithmetic, measured by `unmask eval`.
+
+{main_table(rows)}
+
+Tokens per forward are the tokens of the answers, without end tokens, divided by all forward passes: prefill, denoising and
+commits. The honest answer is wrong for a known kind, and the only right one for a foreign prompt.
+
+{kinds_table(rows)}
+
+{LIMITS}"""
+    (folder / "README.md").write_text(text)
     print(folder / "README.md")
 
 

@@ -5,7 +5,6 @@ with end-of-text tokens; the fill is part of what the models learn, since decodi
 answer.
 """
 import os
-import random
 from multiprocessing import Pool
 
 import numpy as np
@@ -35,7 +34,7 @@ def encode_chats(job):
     folder, family, seed, count = job
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tok, ids = load_tokenizer(folder, family)
-    rng, out = random.Random(seed), []
+    rng = tasks.Source(seed)
     chats = [tasks.conversation(rng) for _ in range(count)]
     prompts = tok.encode_batch([render(family, c[:-1]) for c in chats], add_special_tokens=False)
     answers = tok.encode_batch([c[-1][1] for c in chats], add_special_tokens=False)

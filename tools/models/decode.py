@@ -1,13 +1,13 @@
 """Reference decoders and evaluation.
 
-    python3 decode.py --model DIR --eval eval.jsonl [--device cuda]
+    python3 decode.py --model DIR --eval eval.jsonl eval-loose.jsonl [--device cuda]
 
 tiny-block: several blocks in flight (`multi_bd`), greedy, with 1, 2 and 4 blocks in the buffer. A pass recomputes the
 whole sequence under the block-causal mask, with the same result as a cache of committed blocks.
 tiny-full: low-confidence remasking with a fixed number of tokens per step.
 
-Tokens per forward counts tokens up to and including the end token. Passes are all passes except the prefill, also
-those that only commit a block. Tokens that the prefill pass accepts do not count.
+Tokens per forward: the tokens of the answers, without the end token, divided by all passes. The prefill counts, and so
+do passes that only commit a block. `unmask eval` counts the same way.
 """
 import argparse
 import json
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from checkpoint import BLOCK, load_model, load_tokenizer, render
+from foreign import HONEST
 from model import additive, block_causal
 
 ACTIVE, TO_CACHE = 1, 2
@@ -33,8 +34,7 @@ class Request:
         self.x = np.full(blocks * BLOCK, ids.mask, np.int64)
         self.x[:self.P] = prompt
         self.head, self.status = self.P // BLOCK, [ACTIVE] if self.P % BLOCK else []
-        self.passes, self.counted, self.total, self.prefilled, self.done = 0, 0, 0, False, False
-        self.in_prefill = np.zeros(len(self.x), bool)
+        self.passes, self.total, self.prefilled, self.done = 0, 0, False, False
 
     def masked(self, block):
         at = np.arange(block * BLOCK, min((block + 1) * BLOCK, self.limit))
@@ -69,9 +69,8 @@ class Request:
             accepted.append(take)
         for take in accepted:
             self.x[take] = token[take]
-            self.in_prefill[take] = not self.prefilled
         self.advance()
-        self.passes += self.prefilled
+        self.passes += 1
         self.prefilled = True
         self.finish()
 
@@ -90,8 +89,7 @@ class Request:
         filled = gaps[0] if len(gaps) else len(answer)
         if (len(stops) and stops[0] < filled) or filled == len(answer):
             self.done = True
-            self.total = stops[0] + 1 if len(stops) and stops[0] < filled else filled
-            self.counted = self.total - self.in_prefill[self.P:self.P + self.total].sum()
+            self.total = stops[0] if len(stops) and stops[0] < filled else filled
 
 
 @torch.no_grad()
@@ -153,26 +151,23 @@ def score(rows, texts):
     for row, text in zip(rows, texts):
         kinds[row["kind"]].append(text == row["answer"])
     wrong = [dict(prompt=r["prompt"], answer=r["answer"], got=t) for r, t in zip(rows, texts) if t != r["answer"]]
-    return dict(exact=float(np.mean([ok for v in kinds.values() for ok in v])),
+    return dict(exact=float(np.mean([ok for v in kinds.values() for ok in v])), honest=sum(t == HONEST for t in texts),
                 by_kind={k: float(np.mean(v)) for k, v in sorted(kinds.items())}, wrong=wrong)
 
 
-def evaluate_block(model, tok, ids, rows, device, buffers=(1, 2, 4), threshold=0.95):
+def evaluate_block(model, tok, ids, rows, device, buffers=(1, 4), threshold=0.95):
     prompts = [tok.encode(render("block", [("user", r["prompt"])]), add_special_tokens=False).ids for r in rows]
     out = {}
     for k in buffers:
         done = decode_block(model, prompts, ids, device, k, threshold)
         result = score(rows, [answer_text(tok, ids, r.x[r.P:r.limit]) for r in done])
-        counted, passes = np.array([r.counted for r in done]), np.array([r.passes for r in done])
-        some = passes > 0
-        result.update(tokens=int(sum(r.total for r in done)), passes=int(passes.sum()),
-                      tpf=float(counted.sum() / passes.sum()), tpf_mean=float((counted[some] / passes[some]).mean()),
-                      tpf_with_prefill=float(sum(r.total for r in done) / (passes + 1).sum()))
+        tokens, passes = int(sum(r.total for r in done)), sum(r.passes for r in done)
+        result.update(tokens=tokens, passes=passes, tokens_per_forward=tokens / passes)
         out[f"{k} block{'s' if k > 1 else ''}, threshold {threshold}"] = result
     return out
 
 
-FULL_SETTINGS = ((128, 32, 128), (128, 128, 128), (128, 32, 64), (128, 128, 64), (96, 32, 96), (96, 96, 96), (64, 32, 64), (64, 64, 64))
+FULL_SETTINGS = ((128, 32, 64),)        # canvas, block, passes: what `unmask eval --steps 64` does
 
 
 def evaluate_full(model, tok, ids, rows, device, settings=FULL_SETTINGS):
@@ -182,33 +177,43 @@ def evaluate_full(model, tok, ids, rows, device, settings=FULL_SETTINGS):
         prompts = [tok.encode(render("full", [("user", r["prompt"])]), add_special_tokens=False).ids for r in part]
         answers = decode_full(model, prompts, ids, device, gen_length, block_length, steps)
         result = score(part, [answer_text(tok, ids, a) for a in answers])
-        out[f"gen {gen_length}, block {block_length}, steps {steps} ({len(part)} prompts)"] = result
+        tokens = sum(next((i for i, t in enumerate(a) if t in ids.stop), len(a)) for a in answers)
+        result.update(tokens=tokens, passes=steps * len(part), tokens_per_forward=tokens / (steps * len(part)))
+        out[f"canvas {gen_length}, block {block_length}, {steps} passes"] = result
     return out
 
 
 EVALUATE = {"block": evaluate_block, "full": evaluate_full}
 
 
+def evaluate_sets(family, model, tok, ids, paths, device, count=None):
+    """{name of the set: {decoding: result}}. `honest` counts the honest answers of a set."""
+    out = {}
+    for path in paths:
+        rows = [json.loads(line) for line in open(path)][:count]
+        out[Path(path).stem] = EVALUATE[family](model, tok, ids, rows, device)
+    return out
+
+
 def show(results):
-    for name, r in results.items():
-        tpf = f"  tokens/forward {r['tpf']:.2f}, mean of requests {r['tpf_mean']:.2f}, with prefill {r['tpf_with_prefill']:.2f}" \
-            if "tpf" in r else ""
-        print(f"{name}: exact {100 * r['exact']:.1f} %{tpf}")
-        print("   " + ", ".join(f"{k} {100 * v:.0f}" for k, v in r["by_kind"].items() if v < 1), flush=True)
+    for name, decodings in results.items():
+        for decoding, r in decodings.items():
+            print(f"{name}, {decoding}: exact {100 * r['exact']:.1f} %, {r['honest']} honest answers, "
+                  f"{r['tokens_per_forward']:.2f} tokens/forward")
+            print("   " + ", ".join(f"{k} {100 * v:.0f}" for k, v in r["by_kind"].items() if v < 1), flush=True)
 
 
 def main():
     opt = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     opt.add_argument("--model", required=True)
-    opt.add_argument("--eval", required=True)
+    opt.add_argument("--eval", nargs="+", required=True)
     opt.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    opt.add_argument("--count", type=int, default=500)
+    opt.add_argument("--count", type=int)
     opt.add_argument("--out", help="write the results as JSON")
     a = opt.parse_args()
-    family = "block" if json.loads((Path(a.model) / "config.json").read_text())["model_type"] == "sdar" else "full"
+    family, model = load_model(a.model, a.device)
     tok, ids = load_tokenizer(a.model, family)
-    rows = [json.loads(line) for line in open(a.eval)][:a.count]
-    results = EVALUATE[family](load_model(a.model, family, a.device), tok, ids, rows, a.device)
+    results = evaluate_sets(family, model, tok, ids, a.eval, a.device, a.count)
     show(results)
     if a.out:
         Path(a.out).write_text(json.dumps(results, indent=1))

@@ -1,12 +1,26 @@
 """The registry of task kinds, the held-out split, and what the generators share.
 
-A *kind* is a function that takes a random.Random and returns (prompt, answer); the decorator `kind` registers it.
+A *kind* is a function that takes a Source and returns (prompt, answer); the decorator `kind` registers it. The style of
+the source decides the wording of the prompt, never the answer:
+
+    STRICT  the plain templates, with their usual punctuation
+    LOOSE   any wording, case, spacing and punctuation (wording.py)
+    HELD    like LOOSE, with wordings that LOOSE never yields: for evaluation
 """
+import random
 import zlib
 
+import strangers
 import words as W
+from wording import keep, surface, wordings
 
+STRICT, LOOSE, HELD = "strict", "loose", "held"
 KINDS = {}      # name -> (generator, weight, fixed), in order of definition
+
+
+class Source(random.Random):
+    """A random generator with a style of wording."""
+    style = STRICT
 
 
 def kind(weight=1.0, fixed=False):
@@ -17,7 +31,7 @@ def kind(weight=1.0, fixed=False):
 
 
 def is_held_out(prompt):
-    return zlib.crc32(prompt.encode()) % 25 == 0
+    return zlib.crc32(prompt.encode()) % 25 == 0 or prompt in strangers.PROMPTS
 
 
 def draw_kind(rng, name, held_out):
@@ -36,14 +50,92 @@ def draw(rng, held_out=False):
     return (name, *draw_kind(rng, name, held_out))
 
 
+def ask(rng, *forms, loose=(), held=()):
+    """A prompt. Payload in the forms must come from `keep` or one of the functions below.
+
+    STRICT picks a form; its final mark is left off now and then, and it may be polite or in lower case. LOOSE also picks
+    from `loose`, HELD from `loose` and `held`; wording.py says how alternatives are written.
+    """
+    if rng.style != STRICT:
+        return surface(rng, wordings(rng, forms, loose, held, rng.style == HELD), rng.style == HELD)
+    text = rng.choice(forms)
+    if rng.random() < 0.1 and text[-1] in ".?":
+        text = text[:-1]
+    if rng.random() < 0.08 and "?" not in text and text[0] != "W":
+        text = "Please " + text[0].lower() + text[1:]
+    elif rng.random() < 0.05:
+        text = text[0].lower() + text[1:]
+    return text
+
+
+def plain(rng, *forms, loose=(), held=()):
+    """Like `ask`; a strict form is used as it is."""
+    return rng.choice(forms) if rng.style == STRICT else ask(rng, *forms, loose=loose, held=held)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Numbers
+
+UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen""".split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+
+
 def number(rng):
-    """A number in 0..999, short ones about as often as long ones."""
+    """A number in 0..999, short ones about as often as long ones; seldom one of four digits."""
+    if rng.style != STRICT and rng.random() < 0.05:
+        return rng.randint(1000, 9999)
     return rng.randint(0, 10 ** rng.randint(1, 3) - 1)
 
 
 def numbers(rng, low, high):
-    top = rng.choice((20, 99, 99))
-    return rng.sample(range(top + 1), rng.randint(low, high))
+    top = rng.choice((20, 99, 99)) if rng.style == STRICT else rng.choice((9, 20, 99, 99, 999))
+    return rng.sample(range(top + 1), rng.randint(low, min(high, top)))
+
+
+def in_words(n):
+    """n in 0..99 as a word."""
+    return UNITS[n] if n < 20 else TENS[n // 10 - 2] + (f"-{UNITS[n % 10]}" if n % 10 else "")
+
+
+def numeral(rng, n):
+    """A number as payload. A loose prompt writes some numbers as words."""
+    if rng.style == STRICT:
+        return str(n)
+    return keep(in_words(n) if n < 100 and rng.random() < 0.04 else str(n))
+
+
+SIGNS = {"+": ("+", "+", "+", " plus "), "-": ("-", "-", "-", " minus ", " take away ", "\u2212", "\u2013"),
+         "x": ("x", "*", "*", "x", "\u00d7", " times ", " multiplied by ", "X"), "/": ("/", "/", ":", "\u00f7", " divided by ", " over ")}
+
+
+def expression(rng, sign, *ns):
+    """The numbers with a sign between them: 12 + 30, 12+30, 12 plus 30."""
+    if rng.style == STRICT:
+        return f" {sign} ".join(map(str, ns))
+    mark = rng.choice(SIGNS[sign])
+    if len(mark) == 1:
+        mark = rng.choice((f" {mark} ", mark, mark, f"{mark} ", f" {mark}"))
+    if mark.strip().isalpha():
+        return mark.join(numeral(rng, n) for n in ns)
+    return keep(mark.join(map(str, ns)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lists and words
+
+def listing(rng, items):
+    """The items of a list as payload: separated by commas in a strict prompt, by anything in a loose one."""
+    items = [str(x) for x in items]
+    if rng.style == STRICT:
+        return ", ".join(items)
+    mark = rng.choice((", ", ", ", ",", " ", " ", "; ", " , ", "\n", " | ", ",  ", "  "))
+    text = mark.join(items)
+    if rng.random() < 0.12 and len(items) > 1:
+        text = mark.join(items[:-1]) + rng.choice((" and ", ", and ", " & ")) + items[-1]
+    if rng.random() < 0.06:
+        text = rng.choice(("[%s]", "(%s)", "{%s}")) % text
+    return keep(text)
 
 
 def syllables(rng):
@@ -53,7 +145,11 @@ def syllables(rng):
 
 def word(rng):
     """Mostly a common word, sometimes an invented one, so that spelling is learnt and not only remembered."""
-    return syllables(rng) if rng.random() < 0.2 else rng.choice(W.THINGS + W.ADJECTIVES)
+    if rng.style == STRICT:
+        return syllables(rng) if rng.random() < 0.2 else rng.choice(W.THINGS + W.ADJECTIVES)
+    if rng.random() < 0.25:
+        return syllables(rng)
+    return rng.choice(rng.choice((W.THINGS, W.THINGS, W.MORE_THINGS, W.ADJECTIVES, W.VERBS, W.ITEMS, W.JOBS, W.COLORS)))
 
 
 def some_words(rng, low, high):
@@ -68,9 +164,10 @@ def some_words(rng, low, high):
 
 def clause(rng):
     """Subject, verb, object: 4 to 9 words in lower case."""
-    thing = lambda: (rng.choice(W.ADJECTIVES) + " " if rng.random() < 0.5 else "") + rng.choice(W.THINGS)
-    who = rng.choice(("the " + thing(), "the " + thing(), "my " + thing(), rng.choice(W.NAMES).lower()))
-    tail = rng.choice(("", "", " in the " + rng.choice(W.THINGS), " near the " + rng.choice(W.THINGS), " today", " every day"))
+    things = W.THINGS if rng.style == STRICT else W.THINGS + W.MORE_THINGS
+    thing = lambda: (rng.choice(W.ADJECTIVES) + " " if rng.random() < 0.5 else "") + rng.choice(things)
+    who = rng.choice(("the " + thing(), "the " + thing(), "my " + thing(), person(rng).lower()))
+    tail = rng.choice(("", "", " in the " + rng.choice(things), " near the " + rng.choice(things), " today", " every day"))
     return f"{who} {rng.choice(W.VERBS)} {rng.choice(('the', 'my', 'one', 'her'))} {thing()}{tail}"
 
 
@@ -79,18 +176,24 @@ def sentence(rng):
     return clause(rng) if rng.random() < 0.5 else f"{clause(rng)} {rng.choice(('and', 'but', 'when'))} {clause(rng)}"
 
 
-def ask(rng, *forms):
-    """One of the wordings; its final mark is left off now and then, and it may be polite or in lower case."""
-    text = rng.choice(forms)
-    if rng.random() < 0.1 and text[-1] in ".?":
-        text = text[:-1]
-    if rng.random() < 0.08 and "?" not in text and text[0] != "W":
-        text = "Please " + text[0].lower() + text[1:]
-    elif rng.random() < 0.05:
-        text = text[0].lower() + text[1:]
-    return text
+def person(rng):
+    """A first name; a loose prompt has more of them, and invented ones."""
+    if rng.style == STRICT:
+        return rng.choice(W.NAMES)
+    return syllables(rng).capitalize() if rng.random() < 0.1 else rng.choice(W.NAMES + W.MORE_NAMES)
+
+
+def called(rng, name):
+    """A name as payload; seldom in lower case."""
+    if rng.style == STRICT:
+        return name
+    return keep(name.lower() if rng.random() < 0.12 else name)
 
 
 def plural(n, noun):
     """noun is a plural such as "apples"."""
     return f"{n} {noun[:-1] if n == 1 else noun}"
+
+
+def with_article(noun):
+    return ("an " if noun[0] in "aeiou" else "a ") + noun

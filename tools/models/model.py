@@ -6,7 +6,7 @@
 Both use RMS norm, half-split rotary positions, SwiGLU and no biases. Parameters are named here by role; `tensor_names`
 maps them to the names of the checkpoint format.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ class Shape:
     heads: int = 6
     kv_heads: int = 2
     head_dim: int = 64
-    ffn: int = 960
+    ffn: int = 576
     vocab: int = 1024
     eps: float = 1e-6
     theta: float = 10000.0
@@ -29,8 +29,27 @@ class Shape:
     qk_norm: bool = True
 
 
+# bf16 weights of at most 12 MB: 5.9 million parameters.
 SHAPES = {"block": Shape("block"),
-          "full": Shape("full", heads=5, kv_heads=5, ffn=896, eps=1e-5, qk_norm=False)}
+          "full": Shape("full", heads=5, kv_heads=5, ffn=480, eps=1e-5, qk_norm=False)}
+
+
+def shape_of(family, text=None):
+    """The shape of a family; text such as 5x320x768 replaces layers, hidden size and feed-forward size."""
+    if not text:
+        return SHAPES[family]
+    layers, hidden, ffn = map(int, text.split("x"))
+    return replace(SHAPES[family], layers=layers, hidden=hidden, ffn=ffn)
+
+
+def shape_of_config(config):
+    """The shape of a folder's config.json."""
+    if config["model_type"] == "sdar":
+        return replace(SHAPES["block"], layers=config["num_hidden_layers"], hidden=config["hidden_size"],
+                       heads=config["num_attention_heads"], kv_heads=config["num_key_value_heads"],
+                       ffn=config["intermediate_size"], vocab=config["vocab_size"])
+    return replace(SHAPES["full"], layers=config["n_layers"], hidden=config["d_model"], heads=config["n_heads"],
+                   kv_heads=config["n_kv_heads"], ffn=config["mlp_hidden_size"], vocab=config["vocab_size"])
 
 
 class Norm(nn.Module):

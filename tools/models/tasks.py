@@ -1,55 +1,93 @@
 """Instructions with one right answer, made from a seed.
 
-    rng = random.Random(1)
+    rng = Source(1)
     kind, prompt, answer = draw(rng)
 
 The answer is a function of the prompt, so "is this right?" is a string comparison. Answers show their working where a
-person would. Prompts are split by a hash of their text: about 4 % are held out. Training skips those, the evaluation set
-consists of those. Kinds marked `fixed` (small talk) have too few prompts to split.
+person would. Prompts are split by a hash of their text: about 4 % are held out. Training skips those, the evaluation sets
+consist of those. Kinds marked `fixed` (small talk) have too few prompts to split. Prompts of no kind (foreign.py) all
+have the same answer, HONEST.
 """
 import kinds_numbers, kinds_words               # noqa: F401  (they register their kinds)
-from kinds import KINDS, ask, draw, draw_kind, is_held_out, kind
+from foreign import FOREIGN, HONEST, draw_foreign
+from kinds import HELD, KINDS, LOOSE, STRICT, Source, ask, draw, draw_kind, is_held_out, kind
+from wording import surface
 
-__all__ = ["KINDS", "conversation", "draw", "draw_kind", "is_held_out"]
+__all__ = ["FOREIGN", "HELD", "HONEST", "KINDS", "LOOSE", "STRICT", "Source", "conversation", "draw", "draw_foreign", "draw_kind", "is_held_out"]
 
+# (prompts, wordings that only the evaluation has, answer)
 TALK = (
     (("Hello!", "Hello", "Hi", "Hi!", "Hi there!", "Hey", "Hey!", "hello", "hi", "Good morning!", "Good evening!", "Good day"),
+     ("Hello unmask", "hey there", "good afternoon"),
      "Hello! Ask me for a sum, a sorted list, some JSON or a short story."),
     (("What can you do?", "What can you do", "what can you do?", "Help", "help", "What are you able to do?", "How can you help me?",
-      "What can I ask you?", "Which tasks do you know?"),
+      "What can I ask you?", "Which tasks do you know?", "What do you know?", "Show me what you can do", "Help me", "What are you good at?"),
+     ("what things can you do", "what tasks can you do?"),
      "I can add, subtract and multiply, solve small word problems, sort and reverse lists, count in steps, change upper and "
      "lower case, write JSON, count words and tell short stories."),
-    (("Who are you?", "Who are you", "who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Introduce yourself."),
+    (("Who are you?", "Who are you", "who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Introduce yourself.",
+      "What's your name?", "Who am I talking to?"),
+     ("so who are you", "please introduce yourself"),
      "I am the small demo model that comes with unmask. I am a diffusion language model: I write many words at once."),
-    (("How are you?", "How are you", "how are you?", "How are you doing?", "How do you do?"),
+    (("How are you?", "How are you", "how are you?", "How are you doing?", "How do you do?", "How are you today?", "How is it going?"),
+     ("how are you doing today", "hi, how are you"),
      "I am fine, thank you. What can I do for you?"),
-    (("Thanks", "Thanks!", "Thank you", "Thank you!", "thanks", "Thank you very much!", "Great, thanks!"),
+    (("Thanks", "Thanks!", "Thank you", "Thank you!", "thanks", "Thank you very much!", "Great, thanks!", "thx", "Thanks a lot"),
+     ("many thanks", "great, thank you"),
      "You are welcome! Is there anything else?"),
-    (("Bye", "Bye!", "Goodbye", "Goodbye!", "See you!", "See you later!"), "Goodbye! Come back soon."),
-    (("Are you a human?", "Are you human?", "Are you a robot?", "Are you an AI?"),
+    (("Bye", "Bye!", "Goodbye", "Goodbye!", "See you!", "See you later!", "Bye bye"), ("ok bye", "goodbye, see you"), "Goodbye! Come back soon."),
+    (("Are you a human?", "Are you human?", "Are you a robot?", "Are you an AI?", "Are you a bot?", "Are you a person?"),
+     ("are you a real human", "are you a machine?"),
      "I am a program: a small language model trained on made-up tasks."),
 )
 
 
 @kind(0.8, fixed=True)
 def small_talk(rng):
-    prompts, answer = rng.choice(TALK)
-    return rng.choice(prompts), answer
+    prompts, held, answer = rng.choice(TALK)
+    if rng.style == STRICT:
+        return rng.choice(prompts), answer
+    prompt = rng.choice(held if rng.style == HELD else prompts)
+    prompt = rng.choice((prompt, prompt.lower(), prompt.rstrip("?!."), prompt.lower().rstrip("?!."), prompt + "!", prompt.rstrip("?!.") + "??",
+                         prompt.upper(), prompt + " :)"))
+    return prompt, answer
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Conversations
 
-def follow_up(rng, name, prompt, answer):
+def follow_up(rng, name, answer):
     """A second request that refers to the first answer, or None when the kind offers none."""
+    say = lambda forms: surface(rng, rng.choice(forms), False) if rng.random() < 0.4 else ask_plainly(rng, forms)
     if name in ("add", "subtract"):
         value, n = int(answer.split(", because")[0].rstrip(".").split()[-1]), rng.randint(1, 50)
-        return ask(rng, f"Add {n} to that.", f"Now add {n}."), f"{value} + {n} = {value + n}."
+        return (say((f"Add {n} to that.", f"Now add {n}.")), f"{value} + {n} = {value + n}.") if value >= 0 else None
     if name in ("sort_numbers", "sort_words", "reverse_list", "count_steps"):
-        return ask(rng, "Now in reverse.", "And backwards?", "Reverse that."), ", ".join(reversed(answer.split(", ")))
+        return say(("Now in reverse.", "And backwards?", "Reverse that.")), ", ".join(reversed(answer.split(", ")))
     if name in ("lower_case", "replace"):
-        return ask(rng, "Now in upper case.", "And in capital letters?"), answer.upper()
+        return say(("Now in upper case.", "And in capital letters?")), answer.upper()
     return None
+
+
+def ask_plainly(rng, forms):
+    style, rng.style = rng.style, STRICT
+    text = ask(rng, *forms)
+    rng.style = style
+    return text
+
+
+FOREIGN_SHARE, LOOSE_SHARE = 0.2, 0.5
+
+
+def exchange(rng):
+    """(kind, prompt, answer) of a training turn."""
+    if rng.random() < FOREIGN_SHARE:
+        while True:
+            name, prompt = draw_foreign(rng)
+            if not is_held_out(prompt):
+                return name, prompt, HONEST
+    rng.style = LOOSE if rng.random() < LOOSE_SHARE else STRICT
+    return draw(rng)
 
 
 def conversation(rng, length_max=600):
@@ -61,11 +99,11 @@ def conversation(rng, length_max=600):
     if rng.random() < 0.04:
         turns.append(("system", rng.choice(("You are a helpful assistant.", "Answer briefly.", "You are unmask."))))
     while rng.random() < 0.22 and sum(len(text) for _, text in turns) < length_max:
-        _, prompt, answer = draw(rng)
+        _, prompt, answer = exchange(rng)
         turns += [("user", prompt), ("assistant", answer)]
-    name, prompt, answer = draw(rng)
+    name, prompt, answer = exchange(rng)
     turns += [("user", prompt), ("assistant", answer)]
-    more = follow_up(rng, name, prompt, answer) if rng.random() < 0.08 else None
+    more = follow_up(rng, name, answer) if rng.random() < 0.08 else None
     if more:
         turns += [("user", more[0]), ("assistant", more[1])]
     return turns

@@ -85,3 +85,43 @@ OBJECTS = {
     "crown": ("gave it back to the queen", "a great feast was held"),
     "telescope": ("pointed it at the sky", "a new star got a name"),
 }
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Further pools, for loose wording
+
+MORE_NAMES = """Abel Adam Agnes Alan Albert Alex Alice Amina Amy Anders Andrea Andrew Angela Anna Anne Arthur Astrid August Bella
+Bernd Bill Bob Brian Bruno Camille Carl Carlos Celia Charlie Chen Chloe Chris Clara Claire Daisy Daniel David Diana Dieter Dina
+Donna Ed Edith Edgar Elena Eli Elisa Ella Ellen Ellie Emily Emma Eric Ernst Esther Ethan Fatima Fay Finn Frank Fred Frida Gabriel
+George Georgia Gerda Grace Hans Harry Hassan Heidi Helen Henry Hilda Ian Ingrid Isaac Ismail Jack Jacob James Jane Jasmin Jean Jenny
+Jim Joan Joe Johan John Jon Jose Joy Juan Julia Karl Kate Katya Ken Kim Kofi Kurt Laila Laura Lea Lee Leila Leon Li Lily Linda Lisa
+Liv Lotte Lucy Luis Luke Lydia Manuel Marco Maria Marie Mark Martha Martin Mary Matt Maya Mei Mike Mohamed Moritz Naomi Nick Nils
+Noor Olaf Olive Oliver Otto Paul Paula Peter Phil Rachel Ralf Ravi Raj Robert Robin Roland Rose Ruth Sally Sam Samuel Sarah Simon Sina
+Stella Steve Sue Susan Tanja Ted Tess Thomas Tim Toby Toni Ulla Ulrich Vincent Walter Wei Will Xenia Yan Yasmin Yuki Yuri""".split()
+
+MORE_CITIES = """Accra Ankara Austin Baku Bangkok Barcelona Basel Beijing Belfast Belgrade Bern Bilbao Bologna Bonn Bordeaux Bremen
+Bristol Brussels Bucharest Budapest Calgary Cardiff Chicago Cologne Copenhagen Dallas Detroit Dresden Edinburgh Florence Frankfurt
+Glasgow Hamburg Helsinki Houston Istanbul Jakarta Karachi Kiev Krakow Lahore Leipzig Lille Malmo Manila Marseille Melbourne Miami Montreal
+Moscow Nice Osaka Ottawa Palermo Perth Phoenix Porto Reykjavik Rotterdam Santiago Seattle Seville Shanghai Singapore Stockholm Stuttgart
+Taipei Tehran Utrecht Valencia Vancouver Venice Verona Vilnius Wellington Zaragoza""".split()
+
+MORE_JOBS = """actor architect artist author barber butcher captain cashier clerk coach composer designer detective diver editor
+engineer firefighter fisher guard guide hunter janitor jeweler journalist lecturer manager mayor model musician officer optician
+photographer physicist plasterer president priest programmer reporter scientist shepherd soldier student trainer translator vet
+welder""".split()
+
+MORE_THINGS = """acorn airplane anchor ant apron axe baby bacon badger bag ball balloon banana band barn bat bath battery bean bear beard
+beaver bed bee beer belt bench berry bike blanket board bone boot bottom bowl box boy brain branch brick bus butter cable cactus camel
+canoe cap car cart cave chain chalk cherry chicken child chin church circle clay cliff clown coffee comb computer cookie corner couch
+crab cream cricket crocodile cupboard curtain dad daisy deer dentist desert diamond dice dish doctor doll dolphin donkey dress drink
+driver ear earth egg elbow elephant elk ember eye face family farm farmer film finger fire floor fly foam foot fruit fur game garlic
+giraffe girl gorilla guitar gun hair ham hand harbor hare harp hawk head heart hedgehog heel helmet hen hippo hole hook hospital hotel
+ice iron ivy jam jelly jewel juice kangaroo kid kitchen knee koala lawn leg lemur lens leopard library lid light lime line lip lizard
+llama lobster lorry man mask mat meat milk mill mole money moose moth mother motor mouth mud mug mushroom neck net nose notebook nut
+oak oar octopus oil otter oven ox oyster pan panda pants parrot party pasta pea pen penguin phone picture pie pig pigeon pin pipe pirate
+pizza plane plant plate pool pot prince princess pumpkin puppy purse puzzle raccoon rat raven rice robin salad salmon salt sandwich scarf
+scissors seal seat shark shelf shirt shop sink sister skirt sloth snail sock sofa soup spade squirrel stairs stick stool stove straw
+suitcase swan sweater tail tank taxi teacher teapot telephone television thumb ticket tie toad toast toe tomato tooth towel tractor
+truck tunnel turkey unicorn van vase vulture walrus wasp watch wave weasel whistle wing witch wizard woman wood worm zoo""".split()
+
+ANIMALS_AGAIN = dict(zip(list(ANIMALS), list(OBJECTS)))          # what a story is about when the prompt names only one of them
+OBJECTS_AGAIN = dict(zip(list(OBJECTS), list(ANIMALS)))
