@@ -144,6 +144,7 @@ def save_weights(folder, shape, state):
     names, path = tensor_names(shape), Path(folder) / "model.safetensors"
     save_file({names[n]: t.detach().to("cpu", torch.bfloat16).contiguous() for n, t in state.items()},
               f"{path}.new", metadata={"format": "pt"})
+    os.chmod(f"{path}.new", 0o644)
     os.replace(f"{path}.new", path)
 
 

@@ -39,7 +39,10 @@ def shape_of(family, text=None):
     if not text:
         return SHAPES[family]
     layers, hidden, ffn = map(int, text.split("x"))
-    return replace(SHAPES[family], layers=layers, hidden=hidden, ffn=ffn)
+    shape = replace(SHAPES[family], layers=layers, hidden=hidden, ffn=ffn)
+    if family == "full":                    # LLaDA's layout: the heads together are as wide as the hidden state
+        shape = replace(shape, heads=hidden // shape.head_dim, kv_heads=hidden // shape.head_dim)
+    return shape
 
 
 def shape_of_config(config):

@@ -114,7 +114,10 @@ class Trainer:
         if self.a.state and Path(self.a.state).exists():
             self.load()
         end = self.begin + self.a.wall - self.a.reserve
-        self.total = self.total or max(end - time.time(), 1)
+        if not self.total:
+            self.total = end - time.time()
+            if self.total <= 0:
+                raise SystemExit("data and compilation leave no time for the training: raise --wall, or lower --samples")
         print(f"first step after {time.time() - self.begin:.0f} s; {self.seconds:.0f} of {self.total:.0f} s are trained", flush=True)
         self.runs += 1
         before, begin, saved = self.seconds, time.time(), time.time()
