@@ -125,6 +125,7 @@ generate_answers_with_every_member() {
         engine_decode_tokens engine_decode_tps usage seed
     members_are .usage prompt_tokens completion_tokens total_tokens prompt_tokens_details nfe tpf engine_decode_time_s \
         engine_decode_tps ttft_s
+    [ "$(member 'usage | (.tpf * .nfe - .completion_tokens | fabs) < 1e-6')" = true ]
     member id | grep -qxE 'unmask-[0-9a-f]{32}'
     [ "$(member finish_reason)" = eos_token_generated ]
     [ "$(member seed)" = 5 ]

@@ -67,7 +67,7 @@ def subtract(rng):
             f"[Subtract|Take|Deduct|Take away|Remove] {p} and [then|] {q} from {n}", f"from {n} [subtract|take|take away] {p} and {q}",
             f"{n} take away {p} take away {q}", f"[start with|take] {n}, subtract {p}, then subtract {q}",
             f"what is left [of|from] {n} [if|when] you [subtract|take away] {p} and [then|] {q}?"),
-            (f"What remains of {n} after taking away {p} and {q}?", f"reduce {n} by {p} and then by {q}"))
+            (f"What remains of {n} after taking away {p} and {q}?", f"How much is {n} when you take away {p} and then {q}?"))
         q = ask(rng, f"What is {x}?", f"Subtract {p} and {q} from {n}.", f"Take {p} and then {q} away from {n}.", **more)
         return q, f"First, {a} - {b} = {a - b}. Then {a - b} - {c} = {a - b - c}. The result is {a - b - c}."
     a, b = sorted((number(rng), number(rng)), reverse=True)
@@ -76,12 +76,13 @@ def subtract(rng):
     x, n, p = expression(rng, "-", a, b), numeral(rng, a), numeral(rng, b)
     forms = [f"What is {x}?", f"Subtract {p} from {n}.", f"Compute {x}.", f"How much is {n} minus {p}?"]
     loose = (f"[Subtract|Take|Deduct|Take away|Remove] {p} from {n}", f"from {n} [subtract|take|take away] {p}", f"{n} [minus|less] {p}",
-             f"[take|start with] {n} and [subtract|take away] {p}", f"what is left [of|from] {n} [if|when] you [subtract|take away] {p}?")
+             f"[take|start with] {n} and [subtract|take away] {p}", f"what is left [of|from] {n} [if|when] you [subtract|take away] {p}?",
+             f"reduce {n} by {p}", f"[lower|decrease] {n} by {p}", f"[how much|what] [remains|is left] of {n} without {p}?")
     if a >= b:
         forms.insert(3, f"What is the difference between {n} and {p}?")
         loose += (f"[find|compute|give me|tell me|what is|calculate] the difference [between|of] {n} and {p}",
                   f"[the|] difference [between|of] {n} and {p}")
-    more = with_more(sums(x), loose, (f"What remains of {n} after taking away {p}?", f"reduce {n} by {p}", f"{p} subtracted from {n}"))
+    more = with_more(sums(x), loose, (f"What remains of {n} after taking away {p}?", f"How much is {n} when you take away {p}?", f"{p} subtracted from {n}"))
     return ask(rng, *forms, **more), f"{a} - {b} = {a - b}, because {a - b} + {b} = {a}."
 
 
@@ -114,8 +115,9 @@ def divide(rng):
     more = with_more(sums(x), (
         f"[Divide|Split] {p} [by|into|through] {q}", f"[what is|find|give me|calculate|compute|tell me] the quotient of {p} and {q}",
         f"{p} [divided by|over] {q}", f"how [often|many times] does {q} [go into|fit into|fit in|go in] {p}?",
-        f"how many {q}s are [there|] in {p}?", f"what do you get [if|when] you divide {p} by {q}?"),
-        (f"please divide {p} into {q} equal parts", f"Find out what {p} divided by {q} is", f"{p} shared by {q}"))
+        f"how many {q}s are [there|] in {p}?", f"what do you get [if|when] you divide {p} by {q}?",
+        f"{p} [shared|split] [by|between|among] {q}", f"[divide|split|share] {p} into {q} [equal parts|parts|groups]"),
+        (f"please divide {p} into {q} equal pieces", f"Find out what {p} divided by {q} is", f"{p} split into {q} parts"))
     q = ask(rng, f"What is {x}?", f"Divide {p} by {q}.", f"Compute {p} divided by {q}.", f"How many times does {q} go into {p}?",
             f"How much is {p} over {q}?", **more)
     return q, f"{a * b} / {b} = {a}, because {a} x {b} = {a * b}."
@@ -262,8 +264,9 @@ def compare(rng):
     q = ask(rng, f"What is the {name} number in {shown}?", f"Find the {name} of these numbers: {shown}.",
             loose=(f"[What is|What's|Whats|Find|Give me|Tell me|Show me|Name] the {words} [number|value|one|] [of|in|among|out of] [these numbers:|the numbers|the list|these|] {shown}",
                    f"[which|which one|what number] [of|in|among] [these|these numbers|] [:|] {shown} is the {words}?", f"{words} [number|value|] [of|in] {shown}",
-                   f"{words}: {shown}", f"[which|which number] is [the|] {words}: {shown}", f"{shown} - [which is|what is|find] the {words}"),
-            held=(f"Pick the {words} [number|] from {shown}", f"Here are some numbers: {shown}. Which is the {words}?", f"look for the {words} number in {shown}"))
+                   f"{words}: {shown}", f"[which|which number] is [the|] {words}: {shown}", f"{shown} - [which is|what is|find] the {words}",
+                   f"[Pick|Pick out|Look for|Choose|Get|Select] the {words} [number|value|one|] [of|in|from|among] {shown}"),
+            held=(f"I want the {words} [number|] of {shown}", f"Here are some numbers: {shown}. Which is the {words}?", f"please pick the {words} one: {shown}"))
     return q, f"Of the {len(ns)} numbers {text}, the {name} is {best}."
 
 
@@ -277,6 +280,7 @@ def parity(rng):
             loose=(f"[Which|Which ones|Which numbers|Which of these|Which of the numbers] are {want}: {shown}",
                    f"[Find|List|Show|Give me|Pick|Pick out|Name|Tell me|Get|Print|Select] [all|all the|the|only the|] {want} [numbers|ones|values] [:|in|of|from|among|out of] {shown}",
                    f"{want} numbers [in|of|from|:] {shown}", f"{shown}: which [ones|] are {want}?", f"[what are|which are] the {want} numbers [in|of|:] {shown}",
-                   f"which of {shown} are {want}?"),
-            held=(f"Here are some numbers: {shown}. Which are {want}?", f"Filter the {want} numbers from {shown}", f"keep only the {want} numbers: {shown}"))
+                   f"which of {shown} are {want}?",
+                   f"[Filter|Filter out|Extract|Keep|Keep only|Choose] the {want} [numbers|ones] [:|in|of|from|among] {shown}"),
+            held=(f"Here are some numbers: {shown}. Which are {want}?", f"I want only the {want} numbers of {shown}", f"please keep the {want} ones: {shown}"))
     return q, f"{', '.join(f'{n} is {k}' for n, k in zip(ns, kinds))}. The {want} numbers: {', '.join(found) or 'none'}."

@@ -163,7 +163,7 @@ def letters(rng):
     q = ask(rng, f"How many letters does \"{k}\" have?", f"Count the letters in {k}.", f"How long is the word {k}?",
             loose=(f"[How many|What number of] [letters|characters] [does|has] [the word|] \"{k}\" [have|contain|got|] ?", f"how many [letters|characters] [are|are there] in [the word|] \"{k}\"",
                    f"[Count|Count up|Tell me|Give me|Find] the [letters|characters|number of letters|number of characters] [in|of] [the word|] \"{k}\"",
-                   f"[how long is|what is the length of|length of|give me the length of] [the word|] \"{k}\"", f"[number of|count] letters in [the word|] \"{k}\"", f"letter count of {k}"),
+                   f"[how long is|what is the length of|length of|give me the length of] the word \"{k}\"", f"[number of|count] letters in [the word|] \"{k}\"", f"letter count of {k}"),
             held=(f"Take the word {k}. How many letters does it have?", f"how many letters make up \"{k}\"?", f"I want the number of letters in {k}"))
     return q, f"{', '.join(f'{i} {c}' for i, c in enumerate(w, 1))}. The word {w} has {plural(len(w), 'letters')}."
 
@@ -223,8 +223,9 @@ def replace(rng):
               loose=(f"[Replace|Swap|Substitute|Exchange] [the word|] \"{o}\" [with|by|for] [the word|] \"{n}\" [in|in this sentence|in this text|in this|] : {k}",
                      f"[Replace|Swap|Substitute] {o} [with|by|for] {n} in \"{k}\"", f"[change|turn|switch] [the word|] \"{o}\" [to|into] \"{n}\" [in this sentence|in this|] : {k}",
                      f"[change|turn] {o} [to|into] {n} in \"{k}\"", f"in \"{k}\" [replace|change|swap] {o} [with|to|for] {n}", f"in [this sentence|this text|the sentence] [,|] [replace|swap] {o} [with|by|for] {n} : {k}",
-                     f"{o} -> {n} : {k}", f"[use|write|put] {n} instead of {o} : {k}"),
-              held=(f"Here is a sentence: \"{k}\". Replace {o} with {n}.", f"put {n} in place of {o}: {k}", f"every {o} becomes {n}: {k}"))
+                     f"{o} -> {n} : {k}", f"[use|write|put] {n} [instead of|in place of|for] {o} : {k}",
+                     f"[every|each] {o} [becomes|should be|turns into] {n} : {k}", f"[replace|change] [every|each] {o} [with|by|to] {n} : {k}"),
+              held=(f"Here is a sentence: \"{k}\". Replace {o} with {n}.", f"please write {n} where it says {o}: {k}", f"change every {o} into {n}: {k}"))
     return q, " ".join(new if w == old else w for w in ws)
 
 

@@ -84,7 +84,7 @@ def pieces(text):
 def surface(rng, text, is_held):
     """The text as people type it: courtesy, case, quotes, colons, final marks, spaces, slips."""
     asks = bool(QUESTION.match(text))
-    if rng.random() < 0.3 and text[:1].isalpha():
+    if rng.random() < 0.3 and text[:1].isalpha() and not text.startswith(("I ", "Here ")):
         starts = QUESTIONS if asks else REQUESTS
         if is_held and rng.random() < 0.5:
             starts = QUESTIONS_HELD if asks else REQUESTS_HELD
@@ -137,15 +137,12 @@ def quotes(part, quote, is_first):
 
 
 def slip(rng, part):
-    """A typing slip in one word of the instruction."""
+    """A typing slip in one word of the instruction: a letter twice, or two letters swapped."""
     spots = [m for m in re.finditer(r"[a-z]{5,}", part)]
     if not spots:
         return part
     m = rng.choice(spots)
     i = rng.randint(m.start() + 1, m.end() - 2)
-    how = rng.randrange(3)
-    if how == 0:
-        return part[:i] + part[i + 1:]
-    if how == 1:
+    if rng.random() < 0.5:
         return part[:i] + part[i] + part[i:]
     return part[:i] + part[i + 1] + part[i] + part[i + 2:]
