@@ -217,8 +217,8 @@ static void print_table(const eval *v, const um_config *c) {
     printf("questions       %s%s\n", v->path, v->opt.raw ? ", as plain text" : ", through the chat template");
     printf("options         %s\n", changes.data);
     if (v->honest.p)
-        printf("honest answer   %lld of %lld, %.1f %%: \"%.*s\"\n", (long long)v->all.honest, (long long)v->all.n,
-               100 * um_ratio((double)v->all.honest, (double)v->all.n), (int)v->honest.n, v->honest.p);
+        printf("honest answer   %lld of %lld, %.1f %%\n", (long long)v->all.honest, (long long)v->all.n,
+               100 * um_ratio((double)v->all.honest, (double)v->all.n));
     printf("failed          %lld\n", (long long)v->all.failed);
     printf("tokens          %lld in %.2f s, %.1f tokens/s\n", (long long)v->all.tokens, v->seconds,
            um_ratio((double)v->all.tokens, v->seconds));

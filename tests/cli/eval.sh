@@ -67,7 +67,7 @@ sed -i 's/"answer": ".*/"answer": "another"}/' "$dir/home/eval-foreign.jsonl"
 expect 0 $home --set two --json --quiet
 has '"honest":0'
 expect 0 $home --set foreign --limit 1 --quiet
-has 'honest answer   0 of 1, 0.0 %: "another"'
+has 'honest answer   0 of 1, 0.0 %'
 expect 2 $home --set none
 says "there is no eval-none.jsonl next to $dir/home/model; name a file of questions with --data"
 expect 2 $home --set ../two
