@@ -119,7 +119,7 @@ def kinds_table(rows):
     shown = [(f"{WHAT[which]}, {name}", {k["kind"]: k["accuracy"] for k in r["kinds"]}) for which, name, r in rows if which != "foreign"]
     lines = ["| kind | " + " | ".join(name for name, _ in shown) + " |", "| --- |" + " --- |" * len(shown)]
     for kind in shown[0][1]:
-        lines.append(f"| {kind} | " + " | ".join(f"{100 * by[kind]:.0f} %" for _, by in shown) + " |")
+        lines.append(f"| {kind} | " + " | ".join(f"{100 * by[kind]:.0f} %" if kind in by else "" for _, by in shown) + " |")
     return "\n".join(lines)
 
 
