@@ -1,4 +1,4 @@
-"""Prompts as people typed them into the models, with the right answers. Training never sees them.
+"""Prompts written by hand, as strangers type them, with the right answers. Training never sees them.
 
 LOOSE has known kinds: (kind, prompt, answer). FOREIGN has prompts of no kind.
 """
