@@ -454,12 +454,16 @@ docs: $(BUILD)/unmask ## rewrite manual page, docs/options.md and shell completi
 	$(BUILD)/unmask help --format man > docs/unmask.1
 	$(BUILD)/unmask help --format markdown > docs/options.md
 	$(BUILD)/unmask help --format bash > completion/unmask.bash
+	$(BUILD)/unmask help --format zsh > completion/unmask.zsh
+	$(BUILD)/unmask help --format fish > completion/unmask.fish
 
 # ---- Installation ------------------------------------------------------------------------------------------------- #
 
 # The bundled checkpoints, and eval*.jsonl with the questions of eval and bench.
 MODEL_FILES := $(wildcard models/*.jsonl models/*/*)
 DOC_FILES := $(filter-out %.1,$(wildcard docs/*.* docs/*/*.*))
+# zsh reads this folder below /usr/local. The folder below /usr depends on the distribution.
+ZSH_DIR ?= share/zsh/site-functions
 D := $(DESTDIR)$(PREFIX)
 L := $(DESTDIR)$(LIBDIR)
 
@@ -467,7 +471,7 @@ $(BUILD)/unmask.pc: packaging/unmask.pc.in FORCE
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS_PRIVATE@|$(STATIC_LIBS)|' $< > $@
 
 install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
-	install -d $D/bin $D/include $L/pkgconfig $D/share/man/man1 $D/share/bash-completion/completions
+	install -d $D/bin $D/include $L/pkgconfig $D/share/man/man1
 	install $(BUILD)/unmask $D/bin/unmask
 	install -m 644 include/unmask.h $D/include/unmask.h
 	install -m 644 $(LIBRARY) $L/libunmask.a
@@ -477,7 +481,9 @@ install: all $(BUILD)/unmask.pc ## install below DESTDIR and PREFIX
 	$(if $(CUDA),install -D -m 755 $(PLUGIN) $L/unmask/$(notdir $(PLUGIN)))
 	install -m 644 $(BUILD)/unmask.pc $L/pkgconfig/unmask.pc
 	install -m 644 docs/unmask.1 $D/share/man/man1/unmask.1
-	install -m 644 completion/unmask.bash $D/share/bash-completion/completions/unmask
+	install -D -m 644 completion/unmask.bash $D/share/bash-completion/completions/unmask
+	install -D -m 644 completion/unmask.zsh $D/$(ZSH_DIR)/_unmask
+	install -D -m 644 completion/unmask.fish $D/share/fish/vendor_completions.d/unmask.fish
 	@for f in $(MODEL_FILES); do install -D -m 644 $$f $D/share/unmask/$$f || exit 1; done
 	@for f in $(DOC_FILES); do install -D -m 644 $$f $D/share/doc/unmask/$${f#docs/} || exit 1; done
 	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
@@ -490,7 +496,8 @@ install-service: ## install the systemd unit below DESTDIR
 
 uninstall: ## remove the installed files
 	rm -f $D/bin/unmask $D/include/unmask.h $L/libunmask.a $L/libunmask.so $L/$(SONAME) $L/$(notdir $(SHARED)) \
-	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 $D/share/bash-completion/completions/unmask
+	      $L/pkgconfig/unmask.pc $D/share/man/man1/unmask.1 \
+	      $D/share/bash-completion/completions/unmask $D/$(ZSH_DIR)/_unmask $D/share/fish/vendor_completions.d/unmask.fish
 	rm -rf $D/share/unmask $D/share/doc/unmask $L/unmask
 
 # ---- Tools -------------------------------------------------------------------------------------------------------- #

@@ -188,7 +188,7 @@ _unmask_value() {
     'worker --log-format') reply='text json' ;;
     'worker --log-level') reply='error warn info debug' ;;
     'health --timeout') reply='' ;;
-    'help --format') reply='text man markdown bash' ;;
+    'help --format') reply='text man markdown bash zsh fish' ;;
     *' --model') reply='DIR' ;;
     *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     *' --mask-token-id') reply='' ;;
@@ -274,7 +274,7 @@ _unmask_words() {
     case $1 in
     'inspect') echo 'DIR' ;;
     'list') echo 'families strategies samplers retentions options backends commands endpoints fields foreign' ;;
-    'bench') echo 'serve' ;;
+    'bench') echo 'engine ops serve' ;;
     'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health help' ;;
     esac
 }

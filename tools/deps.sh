@@ -46,6 +46,7 @@ rows() {
 		chromium has chromium
 		chromium-driver has chromedriver
 		curl has curl
+		fish has fish
 		gnuplot-nox has gnuplot
 		jq has jq
 		libcmocka-dev library cmocka
@@ -53,6 +54,7 @@ rows() {
 		procps has pgrep
 		python3-venv python_venv
 		xz-utils has xz
+		zsh has zsh
 	END
         ;;
     bench) rows build && cat <<-'END'

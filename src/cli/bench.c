@@ -466,7 +466,7 @@ const um_command um_cmd_bench = {
     .options = options,
     .n_options = UM_LEN(options),
     .engine_options = true,
-    .arguments = "serve",
+    .arguments = "engine|ops|serve",
     .defaults = {{"temperature", "0"}}, /* greedy decoding, so that every run does the same work */
     .run = run,
 };

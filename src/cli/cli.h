@@ -104,7 +104,7 @@ int um_cli_unknown_command(const char *name);
 /* Appends the text of `unmask --help`. */
 void um_cli_put_overview(um_buf *out);
 /* Append descriptions of the whole program, generated from its tables: a manual page (roff), a reference (Markdown),
- * and a completion script for bash. */
+ * and a completion script for bash (completion.h has those for other shells). */
 void um_cli_put_man(um_buf *out);
 void um_cli_put_markdown(um_buf *out);
 void um_cli_put_completion(um_buf *out);

@@ -1,5 +1,5 @@
-/* Generates the completion script for bash from the tables. */
-#include "cli/cli.h"
+/* Generates the completion script for bash from the tables, and texts that the scripts for other shells share. */
+#include "cli/completion.h"
 #include "decode/decode.h"
 #include "model/model.h"
 
@@ -58,23 +58,21 @@ static const char tail[] =
     "}\n"
     "complete -F _unmask unmask\n";
 
-/* Appends "a|b" as "a b". */
-static void put_words(um_buf *out, const char *words) {
+void um_completion_put_words(um_buf *out, const char *words) {
     for (const char *p = words; *p; p++) um_buf_putc(out, *p == '|' ? ' ' : *p);
 }
 
-/* Appends the commands of one word. The second word of "bench serve" is completed as an argument of bench. */
-static void put_commands(um_buf *out) {
+/* The second word of "bench serve" is completed as an argument of bench. */
+void um_completion_put_commands(um_buf *out) {
     for (const um_command *const *c = um_commands; *c; c++)
         if (!strchr((*c)->name, ' ')) um_buf_printf(out, "%s%s", c == um_commands ? "" : " ", (*c)->name);
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
 
-/* Appends the possible values of an option: words, FILE, DIR, or nothing if they are not known. */
-static void put_value(um_buf *out, const um_option *row) {
+void um_completion_put_value(um_buf *out, const um_option *row) {
     if (row->autos && row->type == UM_OPT_NAME && !row->choices) um_buf_puts(out, "auto");
-    if (row->choices) put_words(out, row->choices);
+    if (row->choices) um_completion_put_words(out, row->choices);
     else if (row->metavar && (um_streq(row->metavar, "FILE") || um_streq(row->metavar, "DIR")))
         um_buf_puts(out, row->metavar);
     else if (um_streq(row->name, "decoding_strategy"))
@@ -85,6 +83,28 @@ static void put_value(um_buf *out, const um_option *row) {
         for (const um_retention *const *s = um_retentions; *s; s++) um_buf_printf(out, " %s", (*s)->name);
     else if (um_streq(row->name, "model_name"))
         for (const um_family *const *f = um_families; *f; f++) um_buf_printf(out, " %s", (*f)->name);
+}
+
+static bool is_on(const um_option_set *set, const um_option *row) {
+    return row->type == UM_OPT_BOOL && *(const bool *)((const char *)set->base + row->offset);
+}
+
+void um_completion_put_flag(um_buf *out, const um_option_set *set, const um_option *row, bool dashes) {
+    um_buf_printf(out, "%s%s", dashes ? "--" : "", is_on(set, row) ? "no-" : "");
+    um_option_put_flag(row->name, out);
+}
+
+void um_completion_put_summary(um_buf *out, const char *text, const char *special) {
+    for (const char *p = text; *p && *p != ';' && !(p[0] == '.' && p[1] == ' '); p++) {
+        if (*p == '\'') um_buf_puts(out, "'\\''");
+        else if (strchr(special, *p)) um_buf_printf(out, "\\%c", *p);
+        else um_buf_putc(out, *p);
+    }
+}
+
+void um_completion_put_help(um_buf *out, const um_option_set *set, const um_option *row, const char *special) {
+    if (is_on(set, row)) um_completion_put_summary(out, "off: ", special);
+    um_completion_put_summary(out, row->help, special);
 }
 
 typedef struct cases {
@@ -100,16 +120,15 @@ static void put_value_case(void *arg, const um_option_set *set, const um_option 
     um_buf_printf(c->out, "    %s --", c->pattern);
     um_option_put_flag(row->name, c->out);
     um_buf_puts(c->out, "') reply='");
-    put_value(c->out, row);
+    um_completion_put_value(c->out, row);
     um_buf_puts(c->out, "' ;;\n");
 }
 
 static void put_option(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
     um_buf *out = arg;
     (void)opens_group;
-    bool is_on = row->type == UM_OPT_BOOL && *(const bool *)((const char *)set->base + row->offset);
-    um_buf_puts(out, is_on ? " --no-" : " --");
-    um_option_put_flag(row->name, out);
+    um_buf_putc(out, ' ');
+    um_completion_put_flag(out, set, row, true);
 }
 
 /* ---- Functions of the script ------------------------------------------------------------------------------------- */
@@ -155,8 +174,8 @@ static void put_words_function(um_buf *out) {
     for (const um_command *const *c = um_commands; *c; c++) {
         if (!(*c)->arguments) continue;
         um_buf_printf(out, "    '%s') echo '", (*c)->name);
-        if (um_streq((*c)->arguments, "COMMAND")) put_commands(out);
-        else put_words(out, (*c)->arguments);
+        if (um_streq((*c)->arguments, "COMMAND")) um_completion_put_commands(out);
+        else um_completion_put_words(out, (*c)->arguments);
         um_buf_puts(out, "' ;;\n");
     }
     um_buf_puts(out, "    esac\n}\n");
@@ -165,7 +184,7 @@ static void put_words_function(um_buf *out) {
 void um_cli_put_completion(um_buf *out) {
     um_buf_puts(out, head);
     um_buf_puts(out, "_unmask_commands='");
-    put_commands(out);
+    um_completion_put_commands(out);
     um_buf_puts(out, "'\n\n");
     put_options_function(out);
     put_value_function(out);

@@ -1,16 +1,17 @@
 /* unmask help: describes the program and its commands, as text, manual page, reference or shell completion. */
-#include "cli/cli.h"
+#include "cli/completion.h"
 
 enum { COMMANDS_MAX = 32 };
-enum { FORMAT_TEXT, FORMAT_MAN, FORMAT_MARKDOWN, FORMAT_BASH };
+enum { FORMAT_TEXT, FORMAT_MAN, FORMAT_MARKDOWN, FORMAT_BASH, FORMAT_ZSH, FORMAT_FISH };
 
 typedef struct help_options {
     int32_t format;
 } help_options;
 
 static const um_option rows[] = {
-    {"format", NULL, UM_OPT_CHOICE, UM_FIELD(help_options, format), 0, 0, "text|man|markdown|bash", "text", NULL,
-     "FORMAT", "Output", "text, or everything as a manual page, a Markdown reference or a completion script for bash"},
+    {"format", NULL, UM_OPT_CHOICE, UM_FIELD(help_options, format), 0, 0, "text|man|markdown|bash|zsh|fish", "text",
+     NULL, "FORMAT", "Output",
+     "text, or everything as a manual page, a Markdown reference or a completion script for a shell"},
 };
 
 static const char examples[] = "  unmask run --model models/tiny-block \"What is 12 + 30?\"\n"
@@ -53,6 +54,8 @@ static void print_everything(int32_t format) {
     if (format == FORMAT_MAN) um_cli_put_man(&text);
     if (format == FORMAT_MARKDOWN) um_cli_put_markdown(&text);
     if (format == FORMAT_BASH) um_cli_put_completion(&text);
+    if (format == FORMAT_ZSH) um_completion_put_zsh(&text);
+    if (format == FORMAT_FISH) um_completion_put_fish(&text);
     um_cli_write(&text);
     um_buf_free(&text);
 }
@@ -86,12 +89,16 @@ const um_command um_cmd_help = {
     .summary = "print help for the program or a command",
     .usage = "unmask help [--format FORMAT] [COMMAND ...]",
     .description =
-        "Describes a command, like COMMAND --help. Without a command, it lists all commands. The formats man, markdown "
-        "and bash describe every command and option; they are generated from the tables that parse the options.",
+        "Describes a command, like COMMAND --help. Without a command, it lists all commands. The formats man and "
+        "markdown describe every command and option. The formats bash, zsh and fish are scripts with which these "
+        "shells "
+        "complete commands, options and values. All are generated from the tables that parse the options.",
     .examples = "  unmask help run\n"
                 "  unmask help --format man | man -l -\n"
                 "  unmask help --format markdown > options.md\n"
-                "  eval \"$(unmask help --format bash)\"\n",
+                "  eval \"$(unmask help --format bash)\"\n"
+                "  unmask help --format zsh > _unmask\n"
+                "  unmask help --format fish > unmask.fish\n",
     .options = rows,
     .n_options = UM_LEN(rows),
     .arguments = "COMMAND",

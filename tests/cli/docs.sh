@@ -16,7 +16,7 @@ names_in() { "$UNMASK" list "$1" | sed -nE 's/^  ([a-z0-9_]+) .*/\1/p'; }
 claims_begin
 
 committed_files_are_those_that_the_program_prints() {
-    for f in man:docs/unmask.1 markdown:docs/options.md bash:completion/unmask.bash; do
+    for f in man:docs/unmask.1 markdown:docs/options.md {bash:completion/unmask.bash,zsh:completion/unmask.zsh,fish:completion/unmask.fish}; do
         "$UNMASK" help --format "${f%%:*}" | diff "${f#*:}" - || { echo "run make docs"; return 1; }
     done
 }
@@ -110,7 +110,7 @@ examples_of_the_manual_are_answered() {
             *'unmask run '*) echo "its answer is unknown"; return 1 ;;
             *'2 + 3'*'unmask generate'*) grep -q '"2 + 3 = 5\."' "$work/out" ;;
             *'unmask generate'*) [ "$(jq -r 'select(.text != "").id' "$work/folder/results.jsonl" | wc -l)" = 5 ] ;;
-            *'> options.md' | 'unmask chat'*) ;;
+            *'> options.md' | *'> _unmask' | *'> unmask.fish' | 'unmask chat'*) ;;
             *) [ -s "$work/out" ] ;;
         esac
     done < "$work/examples"
