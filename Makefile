@@ -80,7 +80,7 @@ ROWS ?= examples/extending
 ROWS_SRC := $(sort $(wildcard $(ROWS)/*.c))
 CUDA_SRC := $(sort $(wildcard src/cuda/*.cu))
 CUDA_CHECK_SRC := $(sort $(wildcard tests/cuda/*.cu))
-FORMATTED := $(wildcard include/*.h src/cuda/*.cu* tests/cuda/*.cu* src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch])
+FORMATTED := $(wildcard include/*.h src/cuda/*.cu* tests/cuda/*.cu* src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch] packaging/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
@@ -305,7 +305,7 @@ $(BUILD)/gen/commit.h: FORCE
 	@$(call rewrite,#define UM_COMMIT "$(shell git describe --always --dirty 2>/dev/null || echo unknown)")
 
 FORCE:
--include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench $(BUILD)/tools $(EXTENDED:%/unmask=%) $(CUDA_BUILD:$(BUILD)=) -name "*.d" 2>/dev/null)
+-include $(shell find $(BUILD)/src $(BUILD)/tests $(BUILD)/examples $(BUILD)/bench $(BUILD)/tools $(BUILD)/packaging $(EXTENDED:%/unmask=%) $(CUDA_BUILD:$(BUILD)=) -name "*.d" 2>/dev/null)
 
 # ---- Demonstration and tests -------------------------------------------------------------------------------------- #
 
@@ -500,6 +500,21 @@ uninstall: ## remove the installed files
 	      $D/share/bash-completion/completions/unmask $D/$(ZSH_DIR)/_unmask $D/share/fish/vendor_completions.d/unmask.fish
 	rm -rf $D/share/unmask $D/share/doc/unmask $L/unmask
 
+deb: all ## write build/unmask_VERSION-1_ARCH.deb
+	+@packaging/deb.sh $(BUILD) $(VERSION)
+
+dist: $(BUILD)/dist/unmask ## write build/unmask-VERSION-linux-ARCH.tar.gz with a program that needs only the C library
+	@$(MAKE) all
+	+@packaging/dist.sh $(BUILD) $(VERSION)
+
+# Debian's static libraries, with those on which libzmq depends. The map names what is linked, for its licence.
+DIST_LIBS := -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
+
+$(BUILD)/dist/unmask: $(call objects,src/cli/main.c packaging/zmq_without.c) $(CLI_PARTS) $(LIBRARY)
+	@mkdir -p $(@D)
+	$(call say,link)
+	$(Q)$(LINK) -s -static-libgcc -Wl,-Map=$@.map -o $@ $^ -Wl,-Bstatic $(DIST_LIBS) -Wl,-Bdynamic -lpthread -ldl -lm
+
 # ---- Tools -------------------------------------------------------------------------------------------------------- #
 
 deps: ## install compiler, libraries, test and formatting tools
@@ -523,6 +538,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deb dist deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

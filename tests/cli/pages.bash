@@ -17,8 +17,8 @@ pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queu
     models/tiny-block/README.md models/tiny-full/README.md)
 pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md)
 # The pages that may have commands that no test runs.
-pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/performance.md
-    docs/quickstart.md docs/server.md docs/tradeoffs.md)
+pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/install.md
+    docs/performance.md docs/quickstart.md docs/server.md docs/tradeoffs.md)
 
 # fences FILE: "LINE MARK" for each block that begins in FILE. A block without a mark has "-".
 fences() {
