@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require((s.kind == UM_PEER_ERROR) == (s.err.code != UM_OK));
     require(s.kind != UM_PEER_ERROR || s.err.msg[0]);
     require(!s.finish || s.finish_as != UM_FINISH_NONE || um_streq(s.finish, um_finish_name(UM_FINISH_NONE)));
-    require(s.usage.nfe >= 0 && s.usage.completion_tokens >= 0 && s.usage.denoise_passes >= 0);
+    require(s.usage.nfe >= 0 && s.usage.completion_tokens >= 0);
     require(um_utf8_check(s.text.n ? s.text.p : "", s.text.n) == s.text.n);
     check_frame(&s);
     um_peer_message_free(&s);
