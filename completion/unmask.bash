@@ -19,7 +19,7 @@ _unmask_commands='run chat generate eval inspect list quantize tokenize bench se
 _unmask_options() {
     local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
-    'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
+    'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-view --delay --quiet$shared" ;;
     'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
     'eval') echo "--help --config --print-config --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
@@ -45,6 +45,7 @@ _unmask_value() {
     'run --api-key') reply='' ;;
     'run --served-model-name') reply='' ;;
     'run --adapter') reply='' ;;
+    'run --prompt' | 'run -p') reply='' ;;
     'run --system') reply='' ;;
     'run --tools') reply='FILE' ;;
     'run --chat-template-kwargs') reply='' ;;
@@ -61,7 +62,7 @@ _unmask_value() {
     'chat --delay') reply='' ;;
     'generate --adapter') reply='' ;;
     'generate --input') reply='FILE' ;;
-    'generate --output') reply='FILE' ;;
+    'generate --output' | 'generate -o') reply='FILE' ;;
     'generate --profile') reply='FILE' ;;
     'generate --progress-interval') reply='' ;;
     'eval --adapter') reply='' ;;
@@ -70,15 +71,15 @@ _unmask_value() {
     'eval --limit') reply='' ;;
     'eval --batch') reply='' ;;
     'eval --likelihood') reply='' ;;
-    'eval --output') reply='FILE' ;;
+    'eval --output' | 'eval -o') reply='FILE' ;;
     'eval --show-failures') reply='' ;;
-    'quantize --out') reply='DIR' ;;
+    'quantize --out' | 'quantize -o') reply='DIR' ;;
     'quantize --type') reply='q8 q4 bf16' ;;
-    'quantize --model') reply='DIR' ;;
+    'quantize --model' | 'quantize -m') reply='DIR' ;;
     'quantize --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     'quantize --mask-token-id') reply='' ;;
     'quantize --lora') reply='' ;;
-    'tokenize --model') reply='DIR' ;;
+    'tokenize --model' | 'tokenize -m') reply='DIR' ;;
     'tokenize --special-in-content') reply='auto parse text strict reject' ;;
     'tokenize --system') reply='' ;;
     'tokenize --messages') reply='FILE' ;;
@@ -103,7 +104,7 @@ _unmask_value() {
     'bench engine --device') reply='cpu cuda cuda:N ref' ;;
     'bench engine --dtype') reply='auto float32 bfloat16' ;;
     'bench engine --quantization') reply='auto none q8 q4' ;;
-    'bench engine --threads') reply='' ;;
+    'bench engine --threads' | 'bench engine -t') reply='' ;;
     'bench engine --pin') reply='auto on off' ;;
     'bench engine --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
     'bench engine --kv-cache-layout') reply='unified distinct' ;;
@@ -116,7 +117,7 @@ _unmask_value() {
     'bench ops --context') reply='' ;;
     'bench ops --isa') reply='' ;;
     'bench ops --window') reply='' ;;
-    'bench ops --threads') reply='' ;;
+    'bench ops --threads' | 'bench ops -t') reply='' ;;
     'bench ops --pin') reply='auto on off' ;;
     'bench serve --url') reply='' ;;
     'bench serve --api-key') reply='' ;;
@@ -138,7 +139,7 @@ _unmask_value() {
     'bench serve --body') reply='' ;;
     'bench serve --slo-ttft') reply='' ;;
     'bench serve --slo-tpot') reply='' ;;
-    'bench serve --report') reply='FILE' ;;
+    'bench serve --report' | 'bench serve -o') reply='FILE' ;;
     'bench serve --csv') reply='FILE' ;;
     'bench serve --plot') reply='DIR' ;;
     'serve --host') reply='' ;;
@@ -189,7 +190,7 @@ _unmask_value() {
     'worker --log-level') reply='error warn info debug' ;;
     'health --timeout') reply='' ;;
     'help --format') reply='text man markdown bash zsh fish' ;;
-    *' --model') reply='DIR' ;;
+    *' --model' | *' -m') reply='DIR' ;;
     *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1' ;;
     *' --mask-token-id') reply='' ;;
     *' --device') reply='cpu cuda cuda:N ref' ;;
@@ -200,7 +201,7 @@ _unmask_value() {
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
     *' --lora') reply='' ;;
-    *' --threads') reply='' ;;
+    *' --threads' | *' -t') reply='' ;;
     *' --pin') reply='auto on off' ;;
     *' --max-num-batched-tokens') reply='' ;;
     *' --kv-cache-dtype') reply='auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3' ;;
@@ -265,7 +266,7 @@ _unmask_value() {
     *' --max-nfe') reply='' ;;
     *' --max-repetition-run') reply='' ;;
     *' --logprobs') reply='' ;;
-    *' --config') reply='FILE' ;;
+    *' --config' | *' -c') reply='FILE' ;;
     *) return 1 ;;
     esac
 }
@@ -273,7 +274,7 @@ _unmask_value() {
 _unmask_words() {
     case $1 in
     'inspect') echo 'DIR' ;;
-    'list') echo 'families strategies samplers retentions options backends commands endpoints fields foreign' ;;
+    'list') echo 'all families strategies samplers retentions options backends commands endpoints fields foreign' ;;
     'bench') echo 'engine ops serve' ;;
     'help') echo 'run chat generate eval inspect list quantize tokenize bench serve worker health help' ;;
     esac
@@ -304,7 +305,7 @@ _unmask() {
     fi
     if [ "$COMP_CWORD" = 1 ]; then
         _unmask_reply "$_unmask_commands --help --version"
-    elif [[ $prev == --* ]] && _unmask_value "$command" "$prev"; then
+    elif [[ $prev == -* ]] && _unmask_value "$command" "$prev"; then
         _unmask_reply "$reply"
     elif [[ $cur == -* ]]; then
         _unmask_reply "$(_unmask_options "$command")"

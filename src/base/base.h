@@ -578,7 +578,7 @@ typedef enum {
 
 typedef struct um_option {
     const char *name;  /* "accept_threshold" */
-    const char *alias; /* other names, comma-separated, or NULL */
+    const char *alias; /* other names, comma-separated, or NULL. A name of one letter is the short option: "m" is -m */
     um_opt_type type;
     size_t offset, size; /* place and size of the field in its struct */
     double min, max; /* range of a number; both 0: no range. A UM_OPT_NAME with choices whose max is above 1 is a list
@@ -638,8 +638,10 @@ um_status um_options_check(const um_option_set *sets, size_t n_sets, um_err *err
 /* Append the name of the flag, without its leading dashes, and the name of the environment variable. */
 void um_option_put_flag(const char *name, um_buf *out);
 void um_option_put_env(const char *name, um_buf *out);
-/* Finds alias number i. Returns false when the row has fewer. */
+/* Finds alias number i; the short option is not an alias. Returns false when the row has fewer. */
 bool um_option_alias(const um_option *row, size_t i, um_str *name);
+/* Returns the letter of the short option, or 0. */
+char um_option_short(const um_option *row);
 /* Returns the index of a word in a separated list, or -1; '-' and '_' are equal. *at receives the word as the list
  * spells it. */
 int um_word_index(const char *list, char separator, const char *word, um_str *at);
@@ -651,7 +653,7 @@ const char *um_nearest(const char *word, const char *const *words, size_t n);
 /* Calls fn for every row, group by group, in the order of the groups' first rows. */
 typedef void (*um_option_fn)(void *arg, const um_option_set *set, const um_option *row, bool opens_group);
 void um_options_each(const um_option_set *sets, size_t n_sets, um_option_fn fn, void *arg);
-/* Appends "--flag METAVAR"; "--[no-]flag" for a bool that is on. */
+/* Appends "-f, --flag METAVAR"; "--[no-]flag" for a bool that is on. */
 void um_option_put_usage(const um_option *row, const void *base, um_buf *out);
 /* Appends range and default, " (0..1; default 0.5)", or nothing for a flag that is off. The default is the value in
  * base. */
@@ -709,6 +711,9 @@ typedef struct um_settings {
     um_arena *strings;         /* memory of the strings that fields borrow from files */
     const um_foreign *foreign; /* [n_foreign] options of other engines that the command accepts */
     size_t n_foreign;
+    /* Returns the name of the option that does what another program calls `name`, or NULL. Such a name is an error,
+     * whose message names the option. NULL: no names are known. */
+    const char *(*peer_name)(const char *name);
     um_given *given;                 /* [rows of all sets] the source of each option's value */
     um_foreign_given *foreign_given; /* [n_foreign] */
 } um_settings;
@@ -727,6 +732,7 @@ typedef struct um_written {
     const char *where, *name, *value; /* value is borrowed where the row is UM_OPT_STR */
 } um_written;
 bool um_settings_find(const um_settings *s, const char *name, um_setting *out);
+bool um_settings_find_short(const um_settings *s, char letter, um_setting *out); /* "-m" by its letter */
 /* Checks the value, and stores it unless a source of higher precedence has set the option. The same source setting an
  * option twice is an error, except for the command line, where the last value counts. */
 um_status um_settings_set(um_settings *s, const um_setting *o, const um_written *w, um_err *err);

@@ -37,6 +37,7 @@ static void put_wrapped(um_buf *out, const char *text, int columns) {
 
 void um_option_put_usage(const um_option *row, const void *base, um_buf *out) {
     bool is_on = row->type == UM_OPT_BOOL && *(const bool *)((const char *)base + row->offset);
+    if (um_option_short(row)) um_buf_printf(out, "-%c, ", um_option_short(row));
     um_buf_puts(out, is_on ? "--[no-]" : "--");
     um_option_put_flag(row->name, out);
     if (row->type != UM_OPT_BOOL) um_buf_printf(out, " %s", row->metavar ? row->metavar : "VALUE");

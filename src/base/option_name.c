@@ -22,15 +22,27 @@ int um_word_index(const char *list, char separator, const char *word, um_str *at
     return -1;
 }
 
+/* Moves *p behind the next name of a list and sets *name to it. Returns false at the end of the list. */
+static bool next_name(const char **p, um_str *name) {
+    if (!*p || !**p) return false;
+    *name = (um_str){*p, strcspn(*p, ",")};
+    *p += name->n + ((*p)[name->n] == ',');
+    return true;
+}
+
 bool um_option_alias(const um_option *row, size_t i, um_str *name) {
     const char *p = row->alias;
-    for (; p && i > 0; i--) {
-        p = strchr(p, ',');
-        if (p) p++;
-    }
-    if (!p) return false;
-    *name = (um_str){p, strcspn(p, ",")};
-    return true;
+    while (next_name(&p, name))
+        if (name->n > 1 && i-- == 0) return true;
+    return false;
+}
+
+char um_option_short(const um_option *row) {
+    const char *p = row->alias;
+    um_str name;
+    while (next_name(&p, &name))
+        if (name.n == 1) return *name.p;
+    return '\0';
 }
 
 const um_option *um_options_find(const um_option *rows, size_t n, const char *name) {

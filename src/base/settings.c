@@ -29,6 +29,14 @@ bool um_settings_find(const um_settings *s, const char *name, um_setting *out) {
     return false;
 }
 
+bool um_settings_find_short(const um_settings *s, char letter, um_setting *out) {
+    for (size_t i = 0; i < s->n_sets; i++)
+        for (size_t k = 0; k < s->sets[i].n; k++)
+            if (um_option_short(&s->sets[i].rows[k]) == letter)
+                return um_settings_find(s, s->sets[i].rows[k].name, out);
+    return false;
+}
+
 /* For a file, the label is position and name. For other sources, `where` already is the name. */
 void um_written_put_label(const um_written *w, um_buf *out) {
     bool is_file = w->by == UM_BY_FILE || w->by == UM_BY_SECTION;

@@ -13,12 +13,21 @@ static bool find_negated(const args *a, const char *name, um_setting *o) {
     return um_settings_find(a->settings, name + 3, o) && o->row->type == UM_OPT_BOOL;
 }
 
-static um_status fail_unknown(const um_settings *s, const char *name, um_err *err) {
-    const char *near = um_options_nearest(s->sets, s->n_sets, name);
+/* Returns the option that another program calls `name`, or else the one with the nearest name, or NULL. */
+static const char *find_meant(const um_settings *s, const char *name) {
+    const char *own = s->peer_name ? s->peer_name(name) : NULL;
+    um_setting o;
+    if (own && um_settings_find(s, strncmp(own, "no_", 3) == 0 ? own + 3 : own, &o)) return own;
+    return um_options_nearest(s->sets, s->n_sets, name);
+}
+
+/* `dashes` precede the name, as the user wrote it. */
+static um_status fail_unknown(const um_settings *s, const char *dashes, const char *name, um_err *err) {
+    const char *near = find_meant(s, name);
     um_buf flag = {0};
-    if (!near) return um_fail(err, UM_EINVAL, "unknown option --%.80s", name);
+    if (!near) return um_fail(err, UM_EINVAL, "unknown option %s%.80s", dashes, name);
     um_option_put_flag(near, &flag);
-    um_status st = um_fail(err, UM_EINVAL, "unknown option --%.80s; did you mean --%s?", name, flag.data);
+    um_status st = um_fail(err, UM_EINVAL, "unknown option %s%.80s; did you mean --%s?", dashes, name, flag.data);
     um_buf_free(&flag);
     return st;
 }
@@ -88,11 +97,46 @@ static um_status parse_flag(args *a, const char *flag, um_err *err) {
     } else if ((f = find_foreign(a, name, &value))) {
         st = store_foreign(a, f, name, equal, value, err);
     } else {
-        st = fail_unknown(a->settings, name, err);
+        st = fail_unknown(a->settings, "--", name, err);
     }
     if (!st && !f) st = store_value(a, &o, name, value, err);
     um_free(name);
     return st;
+}
+
+/* Fails for a word such as "-x" or "-model" that is no short option. */
+static um_status fail_short(const um_settings *s, const char *word, um_err *err) {
+    um_setting o;
+    const char *own = s->peer_name ? s->peer_name(word + 1) : NULL;
+    bool is_known = um_settings_find(s, word + 1, &o) || (own && um_settings_find(s, own, &o));
+    if (is_known) return fail_unknown(s, "-", word + 1, err);
+    return um_fail(err, UM_EINVAL,
+                   "unknown option %.80s; long options start with two dashes, text that starts with a dash goes after "
+                   "--",
+                   word);
+}
+
+/* Parses a short option: "-q", "-t 4" or "-t4". Only a number may follow the letter in the same word: "-model" is a
+ * mistyped --model. */
+static um_status parse_short(args *a, const char *word, um_err *err) {
+    um_settings *s = a->settings;
+    const char *value = word + 2, *next = a->next < a->argc ? a->argv[a->next] : NULL;
+    um_setting o, other;
+    bool attached = *value >= '0' && *value <= '9';
+    if (!um_settings_find_short(s, word[1], &o) || (*value && (!attached || o.row->type == UM_OPT_BOOL)))
+        return fail_short(s, word, err);
+    if (o.row->type == UM_OPT_BOOL) {
+        value = "true";
+    } else if (!attached) {
+        if (!next) return um_fail(err, UM_EINVAL, "%s needs a value, found the end of the command line", word);
+        bool is_flag = strncmp(next, "--", 2) == 0 ||
+                       (next[0] == '-' && next[1] && !next[2] && um_settings_find_short(s, next[1], &other));
+        if (is_flag) return um_fail(err, UM_EINVAL, "%s needs a value, found %.80s", word, next);
+        value = next;
+        a->next++;
+    }
+    const char where[] = {'-', word[1], '\0'};
+    return um_settings_set(s, &o, &(um_written){UM_BY_ARGV, where, o.row->name, value}, err);
 }
 
 um_status um_settings_argv(um_settings *s, int argc, char **argv, const char **rest, int *n_rest, bool *help,
@@ -108,11 +152,7 @@ um_status um_settings_argv(um_settings *s, int argc, char **argv, const char **r
         else if (um_streq(word, "--")) flags = false;
         else if (um_streq(word, "-h") || um_streq(word, "--help")) *help = true;
         else if (word[1] == '-') st = parse_flag(&a, word + 2, err);
-        else
-            st = um_fail(
-                err, UM_EINVAL,
-                "unknown option %.80s; options start with two dashes, text that starts with a dash goes after --",
-                word);
+        else st = parse_short(&a, word, err);
     }
     return st;
 }

@@ -75,7 +75,7 @@ typedef struct um_common common;
 #define M(field) UM_FIELD(common, field)
 
 static const um_option common_rows[] = {
-    {"config", NULL, UM_OPT_STR, M(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration",
+    {"config", "c", UM_OPT_STR, M(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration",
      "read options from this YAML file"},
     {"print_config", NULL, UM_OPT_BOOL, M(print_config), 0, 0, NULL, "false", NULL, NULL, "Configuration",
      "print all options as a YAML file, with the source of each value, and exit"},
@@ -239,6 +239,7 @@ void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, vo
     size_t n = all_sets(self, own, config, &shared, sets);
     um_settings s = {.sets = sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
     s.strings = &a->strings;
+    s.peer_name = um_cli_peer_name;
     if (self->engine_options) {
         s.foreign = um_foreign_options;
         s.n_foreign = um_n_foreign_options;

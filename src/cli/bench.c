@@ -44,7 +44,7 @@ static const um_option options[] = {
     {"raw", NULL, UM_OPT_BOOL, B(raw), 0, 0, NULL, "false", NULL, NULL, "Measurement", UM_RAW_HELP},
     UM_PROFILE_ROW(B(profile), "Measurement"),
     {"json", NULL, UM_OPT_BOOL, B(json), 0, 0, NULL, "false", NULL, NULL, "Measurement", "print the report as JSON"},
-    {"quiet", NULL, UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement",
+    {"quiet", "q", UM_OPT_BOOL, B(quiet), 0, 0, NULL, "false", NULL, NULL, "Measurement",
      "print no progress to standard error"},
 };
 

@@ -44,7 +44,7 @@ static const um_option rows[] = {
      "print a JSON object for each point, one per line"},
     {"svg", NULL, UM_OPT_STR, O(svg), 0, 0, NULL, NULL, NULL, "FILE", "Report",
      "file for a chart of the denoising passes and their limits"},
-    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
+    {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
      "print no progress to standard error"},
 };
 

@@ -59,12 +59,12 @@ static const um_option rows[] = {
      "latency goal for goodput: longest time to the first text, in milliseconds; 0 means any"},
     {"slo_tpot", NULL, UM_OPT_FLOAT, O(slo_tpot), 0, 1e9, NULL, "0", NULL, "MS", "Report",
      "latency goal for goodput: longest average time per token after the first text, in milliseconds; 0 means any"},
-    {"report", NULL, UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "file for the report as JSON"},
+    {"report", "o", UM_OPT_STR, O(report), 0, 0, NULL, NULL, NULL, "FILE", "Report", "file for the report as JSON"},
     {"csv", NULL, UM_OPT_STR, O(csv), 0, 0, NULL, NULL, NULL, "FILE", "Report",
      "file for a CSV table with a row for each request"},
     {"plot", NULL, UM_OPT_STR, O(plot), 0, 0, NULL, NULL, NULL, "DIR", "Report",
      "folder for SVG plots of latency, throughput and time to the first text; needs gnuplot"},
-    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
+    {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Report",
      "print no progress to standard error"},
 };
 

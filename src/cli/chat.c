@@ -29,7 +29,7 @@ static const um_option rows[] = {
      "draw answers on a terminal while they are denoised; otherwise their text is streamed"},
     {"delay", NULL, UM_OPT_INT, O(delay), 0, 60000, NULL, "0", NULL, "MS", "Output",
      "pause in milliseconds after each drawn pass"},
-    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
+    {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
      "print no model facts at the start and no statistics after answers"},
 };
 

@@ -34,6 +34,9 @@ extern const um_command um_cmd_run, um_cmd_chat, um_cmd_generate, um_cmd_eval, u
     um_cmd_serve, um_cmd_worker, um_cmd_health, um_cmd_help;
 
 /* ---- foreign.c: options of other engines, accepted by every command with engine options ---- */
+/* Returns the option that other programs call `name` (peer_names.c), or NULL. It starts with "no_" when the option must
+ * be turned off. The command may lack it. */
+const char *um_cli_peer_name(const char *name);
 extern const um_foreign um_foreign_options[];
 extern const size_t um_n_foreign_options;
 

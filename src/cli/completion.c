@@ -48,7 +48,7 @@ static const char tail[] =
     "    fi\n"
     "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
     "        _unmask_reply \"$_unmask_commands --help --version\"\n"
-    "    elif [[ $prev == --* ]] && _unmask_value \"$command\" \"$prev\"; then\n"
+    "    elif [[ $prev == -* ]] && _unmask_value \"$command\" \"$prev\"; then\n"
     "        _unmask_reply \"$reply\"\n"
     "    elif [[ $cur == -* ]]; then\n"
     "        _unmask_reply \"$(_unmask_options \"$command\")\"\n"
@@ -119,6 +119,7 @@ static void put_value_case(void *arg, const um_option_set *set, const um_option 
     if (row->type == UM_OPT_BOOL) return;
     um_buf_printf(c->out, "    %s --", c->pattern);
     um_option_put_flag(row->name, c->out);
+    if (um_option_short(row)) um_buf_printf(c->out, "' | %s -%c", c->pattern, um_option_short(row));
     um_buf_puts(c->out, "') reply='");
     um_completion_put_value(c->out, row);
     um_buf_puts(c->out, "' ;;\n");

@@ -38,12 +38,12 @@ static const um_option options[] = {
     {"likelihood", NULL, UM_OPT_INT, E(likelihood), 0, 10000, NULL, "0", NULL, "N", "Evaluation",
      "ask nothing: estimate the likelihood of the known answers, with N passes for each block of an answer; 0 asks the "
      "questions"},
-    {"output", NULL, UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
+    {"output", "o", UM_OPT_STR, E(output), 0, 0, NULL, NULL, NULL, "FILE", "Evaluation",
      "file for the answers and whether they are right, one JSON object per line"},
     {"show_failures", NULL, UM_OPT_INT, E(show_failures), 0, 1e9, NULL, "0", NULL, "N", "Evaluation",
      "print the first N questions with wrong answers"},
     {"json", NULL, UM_OPT_BOOL, E(json), 0, 0, NULL, "false", NULL, NULL, "Evaluation", "print the report as JSON"},
-    {"quiet", NULL, UM_OPT_BOOL, E(quiet), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
+    {"quiet", "q", UM_OPT_BOOL, E(quiet), 0, 0, NULL, "false", NULL, NULL, "Evaluation",
      "print no progress to standard error"},
 };
 

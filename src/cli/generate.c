@@ -31,7 +31,7 @@ static const um_option options[] = {
      "adapter of --lora for requests that name none"},
     {"input", NULL, UM_OPT_STR, G(input), 0, 0, NULL, NULL, NULL, "FILE", "Files",
      "file of requests, one JSON object per line; - means standard input"},
-    {"output", NULL, UM_OPT_STR, G(output), 0, 0, NULL, NULL, NULL, "FILE", "Files",
+    {"output", "o", UM_OPT_STR, G(output), 0, 0, NULL, NULL, NULL, "FILE", "Files",
      "file for the results, in the order of the input; - means standard output; an existing file is continued"},
     {"overwrite", NULL, UM_OPT_BOOL, G(overwrite), 0, 0, NULL, "false", NULL, NULL, "Files",
      "replace an existing output file instead of continuing it"},
@@ -48,7 +48,7 @@ static const um_option options[] = {
     UM_PROFILE_ROW(G(profile), "Files"),
     {"progress_interval", "progress_log_interval", UM_OPT_FLOAT, G(progress_interval), 0, 86400, NULL, "10", NULL, "S",
      "Files", "seconds between progress lines if standard error is not a terminal; 0 means none"},
-    {"quiet", NULL, UM_OPT_BOOL, G(quiet), 0, 0, NULL, "false", NULL, NULL, "Files", "print errors only"},
+    {"quiet", "q", UM_OPT_BOOL, G(quiet), 0, 0, NULL, "false", NULL, NULL, "Files", "print errors only"},
 };
 
 /* The state of a run. */

@@ -16,7 +16,7 @@ typedef struct health_options {
 static const um_option rows[] = {
     {"timeout", NULL, UM_OPT_FLOAT, UM_FIELD(health_options, timeout), 0.1, 3600, NULL, "5", NULL, "SECONDS", "Probe",
      "seconds in which the server must answer"},
-    {"quiet", NULL, UM_OPT_BOOL, UM_FIELD(health_options, quiet), 0, 0, NULL, "false", NULL, NULL, "Probe",
+    {"quiet", "q", UM_OPT_BOOL, UM_FIELD(health_options, quiet), 0, 0, NULL, "false", NULL, NULL, "Probe",
      "print nothing if the server is healthy"},
 };
 

@@ -24,8 +24,8 @@ void um_cli_put_overview(um_buf *out) {
     for (const um_command *const *c = um_commands; *c; c++)
         um_buf_printf(out, "  %-11s %s\n", (*c)->name, (*c)->summary);
     um_buf_puts(out, "\nOptions:\n"
-                     "  --help     print this page; 'unmask COMMAND --help' describes one command\n"
-                     "  --version  print version and commit\n\nExamples:\n");
+                     "  -h, --help     print this page; 'unmask COMMAND --help' describes one command\n"
+                     "  -v, --version  print version and commit\n\nExamples:\n");
     um_cli_put_examples(examples, out);
     um_buf_puts(out,
                 "\nExit status: 0 success, 1 a request failed, 2 wrong usage or input, 3 model or device unusable.\n");

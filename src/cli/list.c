@@ -205,28 +205,50 @@ static void put_foreign(um_printer *s) {
 }
 
 static const struct {
-    const char *name;
+    const char *name, *summary;
     void (*put)(um_printer *s);
 } tables[] = {
-    {"families", put_families},     {"strategies", put_strategies}, {"samplers", put_samplers},
-    {"retentions", put_retentions}, {"options", put_all_options},   {"backends", put_backends},
-    {"commands", put_commands},     {"endpoints", put_endpoints},   {"fields", um_printer_put_fields},
-    {"foreign", put_foreign},
+    {"families", "model families that can be run", put_families},
+    {"strategies", "what each pass feeds and which keys are stored", put_strategies},
+    {"samplers", "which predictions of a pass become tokens", put_samplers},
+    {"retentions", "which keys outside a block are kept", put_retentions},
+    {"options", "options of models and decoding", put_all_options},
+    {"backends", "devices that can compute a pass", put_backends},
+    {"commands", "commands of the program", put_commands},
+    {"endpoints", "routes of the server", put_endpoints},
+    {"fields", "request fields that the server accepts without effect", um_printer_put_fields},
+    {"foreign", "options of other engines that are accepted", put_foreign},
 };
+#define ALL "all" /* the word for every table */
+
+/* Prints a line for each table: its name, the number of its items and its summary. */
+static void print_overview(void) {
+    um_buf out = {0};
+    for (size_t i = 0; i < UM_LEN(tables); i++) {
+        um_printer s = {0};
+        tables[i].put(&s);
+        um_buf_printf(&out, "%-12s %4zu  %s\n", tables[i].name, s.n_items, tables[i].summary);
+        um_buf_free(&s.out);
+    }
+    um_buf_puts(&out, "\n'unmask list TABLE' prints a table, 'unmask list all' every table.\n");
+    um_cli_write(&out);
+    um_buf_free(&out);
+}
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
 static um_status check_words(const um_args *a, um_err *err) {
-    const char *names[UM_LEN(tables)];
+    const char *names[UM_LEN(tables) + 1];
     for (size_t i = 0; i < UM_LEN(tables); i++) names[i] = tables[i].name;
+    names[UM_LEN(tables)] = ALL;
     for (int i = 0; i < a->n_words; i++) {
         bool known = false;
-        for (size_t k = 0; k < UM_LEN(tables); k++) known |= um_streq(a->word[i], names[k]);
+        for (size_t k = 0; k < UM_LEN(names); k++) known |= um_streq(a->word[i], names[k]);
         if (known) continue;
-        const char *near = um_nearest(a->word[i], names, UM_LEN(tables));
+        const char *near = um_nearest(a->word[i], names, UM_LEN(names));
         return um_fail(err, UM_EINVAL,
                        "unknown table \"%.60s\"%s%s; the tables are families, strategies, samplers, retentions, "
-                       "options, backends, commands, endpoints, fields, foreign",
+                       "options, backends, commands, endpoints, fields, foreign; all names every table",
                        a->word[i], near ? ", did you mean " : "", near ? near : "");
     }
     return UM_OK;
@@ -234,7 +256,7 @@ static um_status check_words(const um_args *a, um_err *err) {
 
 static bool is_wanted(const um_args *a, const char *name) {
     for (int i = 0; i < a->n_words; i++)
-        if (um_streq(a->word[i], name)) return true;
+        if (um_streq(a->word[i], name) || um_streq(a->word[i], ALL)) return true;
     return a->n_words == 0;
 }
 
@@ -248,6 +270,10 @@ static int run(const um_command *self, int argc, char **argv) {
     if (args.done) goto done;
     if (check_words(&args, &err)) {
         status = um_cli_error(self, &err);
+        goto done;
+    }
+    if (!args.n_words && !o.json) {
+        print_overview();
         goto done;
     }
     um_printer_begin(&s, o.json);
@@ -266,16 +292,18 @@ done:
 const um_command um_cmd_list = {
     .name = "list",
     .summary = "list model families, strategies, samplers, options and other tables",
-    .usage = "unmask list [--json] [TABLE ...]",
+    .usage = "unmask list [--json] [all | TABLE ...]",
     .description =
         "Prints tables of the program: families, strategies, samplers, retentions, options, backends, commands, "
         "endpoints of the server, request fields that the server accepts without effect (fields), and accepted options "
-        "of other engines (foreign). Without an argument it prints all tables.",
-    .examples = "  unmask list families\n"
+        "of other engines (foreign). The word all names every table. Without an argument it prints the names and sizes "
+        "of the tables; with --json alone, all tables.",
+    .examples = "  unmask list\n"
+                "  unmask list families\n"
                 "  unmask list strategies samplers\n"
                 "  unmask list options --json\n",
     .options = rows,
     .n_options = UM_LEN(rows),
-    .arguments = "families|strategies|samplers|retentions|options|backends|commands|endpoints|fields|foreign",
+    .arguments = "all|families|strategies|samplers|retentions|options|backends|commands|endpoints|fields|foreign",
     .run = run,
 };

@@ -24,7 +24,7 @@ static int fail_without_command(void) {
 static int dispatch(int argc, char **argv) {
     if (argc < 2) return fail_without_command();
     const char *name = argv[1];
-    if (um_streq(name, "--version") || um_streq(name, "version")) {
+    if (um_streq(name, "--version") || um_streq(name, "-v") || um_streq(name, "version")) {
         printf("unmask %s (%s)\n", um_version(), UM_COMMIT);
         return UM_EXIT_OK;
     }

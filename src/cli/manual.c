@@ -62,11 +62,13 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     um_buf *out = arg, text = {0};
     if (opens_group) um_buf_printf(out, ".PP\n%s:\n", row->group);
     um_option_put_usage(row, set->base, &text);
-    size_t n = strcspn(text.data, " ");
+    const char *flag = text.data + (um_option_short(row) ? strlen("-m, ") : 0);
+    size_t n = strcspn(flag, " ");
     um_buf_puts(out, ".TP\n\\fB");
-    put_escaped(out, text.data, n);
+    if (flag > text.data) um_buf_printf(out, "\\-%c\\fR, \\fB", um_option_short(row));
+    put_escaped(out, flag, n);
     um_buf_puts(out, "\\fR");
-    if (text.data[n]) um_buf_printf(out, " \\fI%s\\fR", text.data + n + 1);
+    if (flag[n]) um_buf_printf(out, " \\fI%s\\fR", flag + n + 1);
     um_buf_putc(out, '\n');
     um_buf_clear(&text);
     um_buf_puts(&text, row->help);

@@ -62,6 +62,7 @@ void um_printer_item(um_printer *s, const char *name, const char *summary) {
         um_jw_put_cstr(&s->w, "summary", summary);
         return;
     }
+    s->n_items += s->depth == 0;
     if (summary) um_buf_printf(&s->out, "%*s%-*s %s\n", 2 * s->depth, "", 26 - 2 * s->depth, name, summary);
     else um_buf_printf(&s->out, "%*s%s\n", 2 * s->depth, "", name);
     s->depth++;

@@ -6,7 +6,8 @@
 
 typedef struct um_printer {
     bool json;
-    int depth; /* number of open groups and items, for the indentation */
+    int depth;      /* number of open groups and items, for the indentation */
+    size_t n_items; /* items of text outside of every group, list and item */
     um_buf out;
     um_jw w;
 } um_printer;

@@ -14,12 +14,13 @@ typedef struct quantize_options {
 static const um_dtype types[] = {UM_Q8, UM_Q4, UM_BF16}; /* the choices of --type, in their order */
 
 static const um_option rows[] = {
-    {"out", "output", UM_OPT_STR, Q(out), 0, 0, NULL, NULL, NULL, "DIR", "Output", "folder to write; it must be empty"},
+    {"out", "o,output", UM_OPT_STR, Q(out), 0, 0, NULL, NULL, NULL, "DIR", "Output",
+     "folder to write; it must be empty"},
     {"type", NULL, UM_OPT_CHOICE, Q(type), 0, 0, "q8|q4|bf16", "q8", NULL, "TYPE", "Output",
      "how matrices are stored: as integers of 8 or 4 bits with a scale for each 32, or as bfloat16"},
     {"overwrite", NULL, UM_OPT_BOOL, Q(overwrite), 0, 0, NULL, "false", NULL, NULL, "Output",
      "write into a folder that is not empty"},
-    {"quiet", NULL, UM_OPT_BOOL, Q(quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "print errors only"},
+    {"quiet", "q", UM_OPT_BOOL, Q(quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "print errors only"},
 };
 
 static const char *const engine_rows[] = {"model", "model_name", "mask_token_id", "lora", "lora_merge", NULL};

@@ -9,7 +9,9 @@ const char um_cli_about_values[] =
     "false, no, off or 0, in upper or lower case; on the command line, the flag alone means true and --no-NAME means "
     "false. Where auto is allowed, the value depends on the model or the machine. A name may be written with - or _. "
     "Names that other systems use for an option are accepted everywhere. So are options of other systems whose value "
-    "makes no difference here (`unmask list foreign`). A request line of `unmask generate` takes the options of "
+    "makes no difference here (`unmask list foreign`). Short options (-m, -t) are for the command line only: -t 4 and "
+    "-t4 "
+    "are --threads 4. A request line of `unmask generate` takes the options of "
     "decoding, sampling and limits by the same names, with the matching JSON type.";
 
 const char um_cli_about_file[] =

@@ -9,7 +9,7 @@
 typedef struct run_options {
     um_remote_options remote;
     bool raw, json, step_map, view, show_prompt, quiet;
-    const char *system, *tools, *chat_template_kwargs, *stop, *adapter, *profile;
+    const char *system, *tools, *chat_template_kwargs, *stop, *adapter, *profile, *prompt;
     int32_t delay;
 } run_options;
 
@@ -17,6 +17,8 @@ typedef struct run_options {
 static const um_option rows[] = {
     UM_REMOTE_ROWS(run_options, remote, "Server"),
     {"adapter", NULL, UM_OPT_STR, O(adapter), 0, 0, NULL, NULL, NULL, "NAME", "Model", "use this adapter of --lora"},
+    {"prompt", "p", UM_OPT_STR, O(prompt), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
+     "the prompt, in place of the words after the options"},
     {"system", NULL, UM_OPT_STR, O(system), 0, 0, NULL, NULL, NULL, "TEXT", "Prompt",
      "system message before the prompt"},
     {"tools", NULL, UM_OPT_STR, O(tools), 0, 0, NULL, NULL, NULL, "FILE", "Prompt",
@@ -37,7 +39,7 @@ static const um_option rows[] = {
     {"step_map", NULL, UM_OPT_BOOL, O(step_map), 0, 0, NULL, "false", NULL, NULL, "Output",
      "add the forward pass that wrote each token to the JSON object"},
     UM_PROFILE_ROW(O(profile), "Output"),
-    {"quiet", NULL, UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
+    {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
      "print no model facts before the answer and no statistics after it"},
 };
 
@@ -106,6 +108,12 @@ static um_status fill_request(const run_options *o, const um_session *s, prompt 
     }
     fill_messages(o, p, r);
     return check_messages(p, err);
+}
+
+static um_status read_prompt(const run_options *o, const um_args *args, um_buf *text, um_err *err) {
+    if (!o->prompt) return um_cli_text(args, text, err);
+    um_buf_puts(text, o->prompt);
+    return um_cli_no_words(args, "--prompt is the prompt already", err);
 }
 
 static um_status show_prompt(const um_session *s, const um_request *r, um_err *err) {
@@ -221,7 +229,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_status st = o.remote.url ? check_remote(&o, &args, &err) : um_cli_check_model(config.model, &err);
     bool has_no_prompt = false;
     if (!st) {
-        st = um_cli_text(&args, &p.text, &err);
+        st = read_prompt(&o, &args, &p.text, &err);
         if (!st && p.text.len == 0) st = um_fail(&err, UM_EINVAL, "the prompt is empty");
         has_no_prompt = st == UM_EINVAL;
     }
@@ -244,7 +252,7 @@ done:
 const um_command um_cmd_run = {
     .name = "run",
     .summary = "answer one prompt",
-    .usage = "unmask run (--model DIR | --url URL) [options] [PROMPT | -]",
+    .usage = "unmask run (--model DIR | --url URL) [options] [-p PROMPT | PROMPT | -]",
     .description =
         "The words of PROMPT are joined by spaces. Without PROMPT, or with -, the command reads the prompt from "
         "standard input and removes one newline at its end. If the model has a chat template, the command applies it. "

@@ -14,7 +14,7 @@ typedef struct tokenize_options {
 
 #define O(field) UM_FIELD(tokenize_options, field)
 static const um_option rows[] = {
-    {"model", "model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+    {"model", "m,model_path", UM_OPT_STR, O(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local "
      "Hugging Face cache (ORG/NAME)"},
     {"decode", NULL, UM_OPT_BOOL, O(decode), 0, 0, NULL, "false", NULL, NULL, "Text",

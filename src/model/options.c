@@ -4,7 +4,7 @@
 #define C(field) UM_FIELD(um_config, field)
 
 const um_option um_model_options[] = {
-    {"model", "model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
+    {"model", "m,model_path", UM_OPT_STR, C(model), 0, 0, NULL, NULL, NULL, "DIR", "Model",
      "folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the "
      "local Hugging Face cache (ORG/NAME); NAME:Q8_0 chooses one of several GGUF files"},
     {"model_name", NULL, UM_OPT_NAME, C(model_name), 0, 0, NULL, "auto", "auto", "NAME", "Model",
@@ -40,7 +40,7 @@ const um_option um_model_options[] = {
      "LoRA adapters to load, as folders in PEFT's format; without NAME= the name is the last part of the path"},
     {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, C(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
      "add the single adapter of --lora to the weights when loading, so that every request uses it"},
-    {"threads", NULL, UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
+    {"threads", "t", UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
      "compute threads per engine; auto divides the available CPUs (affinity mask and cgroup quota) among the engines "
      "of --data-parallel-size"},
     {"pin", NULL, UM_OPT_CHOICE, C(pin), 0, 0, "auto|on|off", "auto", NULL, "WHEN", "Engine",

@@ -127,6 +127,28 @@ word_after_use_lora_that_is_not_a_folder_is_text() {
     [ "$rc" = 0 ]
     grep -q "^lora: \"$work/adapter\"" "$work/out"
 }
+names_of_other_programs_lead_to_the_option() {
+    # COMMAND, what its user wrote, the option that is meant
+    while read -r command given meant; do
+        try ${command//+/ } $given 4
+        [ "$rc" = 2 ]
+        grep -qF -- "unknown option $given; did you mean $meant?" "$work/err"
+    done << END
+bench+serve --num-prompts --requests
+bench+serve --max-concurrency --concurrency
+bench+serve --random-input-len --prompt-words
+bench+serve --base-url --url
+bench+serve --extra-request-body --body
+bench+serve --disable-stream --no-stream
+bench --num-prompts --requests
+run -n --max-tokens
+run -ngl --device
+run --ctx-size --max-model-len
+run --diffusion-visual --view
+serve --parallel --max-num-reqs
+generate --cache-type-k --kv-cache-dtype
+END
+}
 every_row_is_listed() {
     "$UNMASK" list --json foreign | jq -r '.foreign[].name' > "$work/names"
     [ "$(wc -l < "$work/names")" -gt 60 ]

@@ -33,7 +33,7 @@ every_command_has_help_with_three_examples() {
 }
 help_of_run_lists_every_option_with_its_default() {
     try run --help
-    for o in $(names_in options); do grep -qE -- "^  --(\[no-\])?${o//_/-}( |\$)" "$work/out"; done
+    for o in $(names_in options); do grep -qE -- "^  (-[a-z], )?--(\[no-\])?${o//_/-}( |\$)" "$work/out"; done
     tr -s ' \n' ' ' < "$work/out" | grep 'share of the last one is filled (0..1; default 0.1)'
 }
 missing_command_is_a_usage_error() {
@@ -50,11 +50,42 @@ unknown_command_names_the_nearest() {
     grep -q 'did you mean --version' "$work/err"
 }
 lists_every_table() {
-    try list
+    try list all
     [ "$rc" = 0 ]
     for t in $TABLES; do grep -qx "$t" "$work/out"; done
     try list --json
     for t in $TABLES; do grep -q "\"$t\":\[{" "$work/out"; done
+}
+list_without_a_table_prints_their_sizes() {
+    try list
+    [ "$rc" = 0 ]
+    [ "$(wc -l < "$work/out")" -lt 20 ]
+    for t in $TABLES foreign; do
+        n=$("$UNMASK" list --json "$t" | jq ".$t | length")
+        grep -qE "^$t +$n  [a-z]" "$work/out"
+    done
+}
+version_has_a_short_option() {
+    try --version
+    cp "$work/out" "$work/long"
+    try -v
+    cmp "$work/long" "$work/out"
+}
+short_options_mean_the_long_ones() {
+    try run -m models/tiny-block -t 1 -q -p 'What is 12 + 30?'
+    [ "$rc" = 0 ]
+    grep -q 42 "$work/out"
+    try run -m models/tiny-block -p a b
+    [ "$rc" = 2 ]
+    grep -q 'unexpected argument "b"; --prompt is the prompt already' "$work/err"
+    try run --help
+    for o in '-m, --model DIR' '-p, --prompt TEXT' '-t, --threads N' '-c, --config FILE' '-q, --quiet'; do
+        grep -q -- "^  $o" "$work/out"
+    done
+    for command in generate eval quantize; do
+        try help $command
+        grep -q '^  -o, --out' "$work/out"
+    done
 }
 lists_one_table_alone() {
     try list backends

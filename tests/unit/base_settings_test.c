@@ -19,13 +19,13 @@ typedef struct values {
 #define V(field) UM_FIELD(values, field)
 
 static const um_option rows[] = {
-    {"quiet", NULL, UM_OPT_BOOL, V(quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "say nothing"},
+    {"quiet", "q", UM_OPT_BOOL, V(quiet), 0, 0, NULL, "false", NULL, NULL, "Output", "say nothing"},
     {"prefix_cache", NULL, UM_OPT_BOOL, V(cache), 0, 0, NULL, "true", NULL, NULL, "Memory", "share pages"},
-    {"threads", "num_threads,cores", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "Output", "threads"},
+    {"threads", "num_threads,t,cores", UM_OPT_INT, V(threads), 1, 64, NULL, "auto", "0", "N", "Output", "threads"},
     {"order", NULL, UM_OPT_CHOICE, V(order), 0, 0, "first|last", "last", NULL, "NAME", "Memory", "order"},
     {"accept_threshold", NULL, UM_OPT_FLOAT, V(threshold), 0, 1, NULL, "auto", "nan", "P", "Output", "probability"},
     {"device", NULL, UM_OPT_NAME, V(device), 0, 0, NULL, "cpu", NULL, "NAME", "Memory", "what computes"},
-    {"model", NULL, UM_OPT_STR, V(model), 0, 0, NULL, NULL, NULL, "DIR", "Memory", "folder"},
+    {"model", "m", UM_OPT_STR, V(model), 0, 0, NULL, NULL, NULL, "DIR", "Memory", "folder"},
 };
 static const um_option outer_rows[] = {
     {"config", NULL, UM_OPT_STR, V(config), 0, 0, NULL, NULL, NULL, "FILE", "Configuration", "file"},
@@ -114,7 +114,8 @@ static void command_line_errors_help(void **state) {
         {"--threads", "x", "--threads: expected an integer 1..64, or auto, found \"x\""},
         {"--num_threads=65", NULL, "--num_threads: 65 is outside 1..64"},
         {"--cores=65", NULL, "--cores: 65 is outside 1..64"},
-        {"-t", "4", "unknown option -t; options start with two dashes, text that starts with a dash goes after --"},
+        {"-x", "4",
+         "unknown option -x; long options start with two dashes, text that starts with a dash goes after --"},
     };
     for (size_t i = 0; i < UM_LEN(bad); i++) {
         end(state);
@@ -122,6 +123,53 @@ static void command_line_errors_help(void **state) {
         assert_true(flags(bad[i][0], bad[i][1]) < 0);
         assert_string_equal(err.msg, bad[i][2]);
     }
+}
+
+/* Short options take a value as the next word, or a number in the same word. */
+static void short_options_are_options(void **state) {
+    (void)state;
+    assert_int_equal(flags("-t", "-2"), UM_ERANGE);
+    assert_int_equal(flags("-q", "-t4"), UM_OK);
+    assert_true(v.quiet && v.threads == 4);
+    assert_int_equal(flags("-m", "folder"), UM_OK);
+    assert_string_equal(v.model, "folder");
+    um_setting o;
+    assert_true(um_settings_find(&s, "threads", &o));
+    assert_string_equal(o.given->where, "-t");
+    assert_false(um_settings_find(&s, "t", &o)); /* the letter is no name for files, flags and variables */
+}
+
+static void short_options_are_refused_like_long_ones(void **state) {
+    (void)state;
+    static const struct {
+        const char *a, *b, *message;
+    } bad[] = {
+        {"-m", NULL, "-m needs a value, found the end of the command line"},
+        {"-m", "-q", "-m needs a value, found -q"},
+        {"-m", "--quiet", "-m needs a value, found --quiet"},
+        {"-t", "x", "-t: expected an integer 1..64, or auto, found \"x\""},
+        {"-model", NULL, "unknown option -model; did you mean --model?"},
+        {"-q1", NULL,
+         "unknown option -q1; long options start with two dashes, text that starts with a dash goes after --"},
+        {"--t", "4", "unknown option --t"},
+    };
+    for (size_t i = 0; i < UM_LEN(bad); i++) {
+        assert_int_not_equal(flags(bad[i].a, bad[i].b), UM_OK);
+        assert_string_equal(err.msg, bad[i].message);
+    }
+}
+
+static const char *peer_name(const char *name) {
+    return um_streq(name, "n") ? "threads" : um_streq(name, "no-share") ? "no_prefix_cache" : NULL;
+}
+
+static void names_of_other_programs_lead_to_the_option(void **state) {
+    (void)state;
+    s.peer_name = peer_name;
+    assert_int_equal(flags("-n", "4"), UM_EINVAL);
+    assert_string_equal(err.msg, "unknown option -n; did you mean --threads?");
+    assert_int_equal(flags("--no-share", NULL), UM_EINVAL);
+    assert_string_equal(err.msg, "unknown option --no-share; did you mean --no-prefix-cache?");
 }
 
 static void last_flag_counts(void **state) {
@@ -330,6 +378,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(command_line_mixes_flags_and_words),
         T(command_line_errors_help),
+        T(short_options_are_options),
+        T(short_options_are_refused_like_long_ones),
+        T(names_of_other_programs_lead_to_the_option),
         T(last_flag_counts),
         T(help_is_a_flag),
         T(environment_sets_options_by_name_and_alias),

@@ -236,6 +236,21 @@ static void check_switch(const um_command *c, const um_option *row) {
     }
 }
 
+static void short_options_are_unique(void **state) {
+    (void)state;
+    for (const um_command *const *c = um_commands; *c; c++) {
+        um_command_options o;
+        int n[128] = {0};
+        um_command_options_init(&o, *c);
+        for (size_t i = 0; i < o.n; i++)
+            for (size_t k = 0; k < o.sets[i].n; k++) n[um_option_short(&o.sets[i].rows[k]) & 127]++;
+        for (int letter = 1; letter < 128; letter++)
+            if (n[letter] > 1) fail_msg("%s: -%c", (*c)->name, letter);
+        assert_int_equal(n['c'], 1);
+        um_command_options_free(&o);
+    }
+}
+
 static void no_command_takes_a_value_where_another_has_a_switch(void **state) {
     (void)state;
     walk(check_switch);
@@ -424,6 +439,7 @@ int main(void) {
         cmocka_unit_test(every_decoding_option_is_accepted_in_request_lines),
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(no_name_stands_for_two_options),
+        cmocka_unit_test(short_options_are_unique),
         cmocka_unit_test(no_command_takes_a_value_where_another_has_a_switch),
         cmocka_unit_test(names_of_other_systems_are_known),
         cmocka_unit_test(names_of_other_servers_are_known),
