@@ -46,14 +46,17 @@ PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
 HEADER_PACKAGES := libxxhash
 # Further libraries of the program, for its server.
 SERVER_PACKAGES := libevent_core libzmq
+# Edits lines in `unmask chat`. Optional: `make LIBEDIT=` builds without it.
+LIBEDIT ?= $(shell pkg-config --exists libedit 2>/dev/null && echo libedit)
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 # The libraries of a program that links libunmask.a.
 STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
-SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) 2>/dev/null)
+SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) $(LIBEDIT) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 # The sources expect a signed `char`. On ARM it is unsigned by default.
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsigned-char -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
              -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(HEADER_PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
+$(BUILD)/src/cli/line_editor.o: UM_CFLAGS += $(if $(LIBEDIT),-DUM_LIBEDIT $(shell pkg-config --cflags libedit))
 COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 # V=1 shows the commands.
 Q := $(if $(V),,@)

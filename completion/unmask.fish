@@ -71,6 +71,7 @@ complete -c unmask -n '__unmask_is "chat"' -l adapter -x -d 'use this adapter of
 complete -c unmask -n '__unmask_is "chat"' -l system -x -d 'system message at the start of the conversation'
 complete -c unmask -n '__unmask_is "chat"' -l tools -r -F -d 'JSON array of tool definitions for the chat template'
 complete -c unmask -n '__unmask_is "chat"' -l chat-template-kwargs -x -d 'variables for the chat template, as in {"enable_thinking": false}'
+complete -c unmask -n '__unmask_is "chat"' -l no-history -d 'off: on a terminal, keep the last 1000 messages for later sessions in unmask/history of $XDG_STATE_HOME or ~/.local/state'
 complete -c unmask -n '__unmask_is "chat"' -l no-view -d 'off: draw answers on a terminal while they are denoised'
 complete -c unmask -n '__unmask_is "chat"' -l delay -x -d 'pause in milliseconds after each drawn pass'
 complete -c unmask -n '__unmask_is "chat"' -l quiet -d 'print no model facts at the start and no statistics after answers'

@@ -165,6 +165,7 @@ _unmask_specs() {
         '--system=[system message at the start of the conversation]:TEXT: '
         '--tools=[JSON array of tool definitions for the chat template]:FILE:_files'
         '--chat-template-kwargs=[variables for the chat template, as in {"enable_thinking"\: false}]:JSON: '
+        '--no-history[off\: on a terminal, keep the last 1000 messages for later sessions in unmask/history of $XDG_STATE_HOME or ~/.local/state]'
         '--no-view[off\: draw answers on a terminal while they are denoised]'
         '--delay=[pause in milliseconds after each drawn pass]:MS: '
         '--quiet[print no model facts at the start and no statistics after answers]'

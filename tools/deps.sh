@@ -32,6 +32,7 @@ rows() {
 		build-essential has cc
 		build-essential has g++
 		pkgconf has pkg-config
+		libedit-dev library libedit
 		libevent-dev library libevent_core
 		libjansson-dev library jansson
 		libpcre2-dev library libpcre2-8

@@ -1,8 +1,6 @@
 /* unmask chat: a conversation. Each turn sends the whole history. */
 #include "cli/chat.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/requests.h"
@@ -11,7 +9,7 @@
 typedef struct chat_options {
     um_remote_options remote;
     const char *system, *tools, *chat_template_kwargs, *adapter;
-    bool view, quiet;
+    bool view, quiet, history;
     int32_t delay;
 } chat_options;
 
@@ -29,6 +27,9 @@ static const um_option rows[] = {
      "draw answers on a terminal while they are denoised; otherwise their text is streamed"},
     {"delay", NULL, UM_OPT_INT, O(delay), 0, 60000, NULL, "0", NULL, "MS", "Output",
      "pause in milliseconds after each drawn pass"},
+    {"history", NULL, UM_OPT_BOOL, O(history), 0, 0, NULL, "true", NULL, NULL, "Prompt",
+     "on a terminal, keep the last 1000 messages for later sessions in unmask/history of $XDG_STATE_HOME or "
+     "~/.local/state"},
     {"quiet", "q", UM_OPT_BOOL, O(quiet), 0, 0, NULL, "false", NULL, NULL, "Output",
      "print no model facts at the start and no statistics after answers"},
 };
@@ -96,37 +97,27 @@ static void answer_message(um_conversation *t, const char *text) {
     um_client_response_free(&response);
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Conversation ------------------------------------------------------------------------------------------------ */
 
-/* Reads a line and removes its newline. Returns NULL at the end of input, or if the program must end. After Ctrl-C it
- * starts a new line, because the terminal has discarded the old one. A second Ctrl-C in a row ends the program. */
-static char *read_line(um_conversation *t, char **line, size_t *cap) {
-    for (int n_interrupts = 0;; n_interrupts++) {
-        if (t->tty) fputs(um_cli_colour(STDERR_FILENO) ? "\x1b[1m> \x1b[m" : "> ", stderr);
-        errno = 0;
-        ssize_t n = getline(line, cap, stdin);
-        if (n > 0) {
-            if ((*line)[n - 1] == '\n') (*line)[n - 1] = '\0';
-            return *line;
-        }
-        bool again = errno == EINTR && um_cli_interrupted() && !um_cli_terminated() && t->tty && !n_interrupts;
-        if (!again && um_cli_interrupted()) end_by_signal(t);
-        if (t->tty) fputs(again && !t->quiet ? "\n[Ctrl-C again or Ctrl-D quits]\n" : "\n", stderr);
-        if (!again) return NULL;
-        clearerr(stdin);
-        um_cli_clear_interrupt();
-    }
+static void take_message(um_conversation *t, char *text) {
+    if (text[strspn(text, " \t\n")] == '\0') return;
+    if (text[0] == '/' && text[1] != '/') um_conversation_run_command(t, text);
+    else answer_message(t, text + (text[0] == '/'));
 }
 
+/* Ctrl-C at the prompt clears the line. The second one in a row, or one on an empty line, ends the program. */
 static void run_conversation(um_conversation *t) {
-    char *line = NULL;
-    size_t cap = 0;
-    while (!t->quit && !um_cli_terminated() && !ferror(stdout) && read_line(t, &line, &cap)) {
-        if (line[strspn(line, " \t")] == '\0') continue;
-        if (line[0] == '/' && line[1] != '/') um_conversation_run_command(t, line);
-        else answer_message(t, line + (line[0] == '/'));
+    um_buf text = {0};
+    um_line_result r = UM_LINE_READ;
+    while (r != UM_LINE_END && !t->quit && !um_cli_terminated() && !ferror(stdout)) {
+        r = um_conversation_read(t, &text);
+        if (r == UM_LINE_READ) take_message(t, text.data);
+        if (t->interrupts < 2) continue;
+        t->status = UM_EXIT_INTERRUPTED;
+        break;
     }
-    free(line); /* allocated by getline */
+    if (um_cli_interrupted()) end_by_signal(t);
+    um_buf_free(&text);
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
@@ -191,7 +182,7 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
     set_conversation(c, o, config);
     t->client->output = make_output(o);
     t->quiet = o->quiet;
-    t->tty = isatty(STDIN_FILENO);
+    um_conversation_open_input(t, o->history);
     if (t->tty && !o->quiet) fprintf(stderr, "Type a message, or /help. Ctrl-C stops an answer, Ctrl-D quits.\n");
     if (t->tty && !o->quiet && c->session.model) {
         um_model_info info;
@@ -205,6 +196,7 @@ static void end(chat *c) {
     if (c->conversation.client) um_view_free(c->conversation.client->output.view);
     um_client_free(c->conversation.client);
     um_history_free(&c->conversation.history);
+    um_line_editor_free(c->conversation.editor);
     um_buf_free(&c->tools);
     um_cli_close(&c->session);
 }
@@ -235,9 +227,13 @@ const um_command um_cmd_chat = {
     .summary = "chat with a model",
     .usage = "unmask chat (--model DIR | --url URL) [options]",
     .description =
-        "Reads one message per line, from a terminal or a pipe, and prints the answers. Lines that start with "
-        "a slash are commands; /help lists them. If the conversation gets longer than the model allows, the "
-        "command drops the oldest turns and says so. Ctrl-C stops an answer, Ctrl-D quits. With --url a "
+        "Reads one message per line, from a terminal or a pipe, and prints the answers. A line that ends with a "
+        "backslash goes on with the next one; \"\"\" begins and ends a message of several lines. Lines that start with "
+        "a slash are commands; /help lists them. On a terminal, if the program was built with libedit (unmask "
+        "--version), lines can be edited, the arrow keys and Ctrl-R find earlier messages, and a pasted text is one "
+        "message. If the conversation gets longer than the model allows, the "
+        "command drops the oldest turns and says so. Ctrl-C stops an answer or clears the line; on an empty line, or "
+        "twice, it quits with status 130. Ctrl-D quits. With --url a "
         "running server answers: `unmask serve` or another server with OpenAI's API. The command sends it "
         "the parameters that you set; the others have the server's defaults.",
     .examples = "  unmask chat --model models/tiny-block\n"

@@ -74,11 +74,14 @@ static const struct {
 };
 
 static void cmd_help(um_conversation *t, char *arguments) {
-    (void)t;
     (void)arguments;
     for (size_t i = 0; i < UM_LEN(commands); i++) fprintf(stderr, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(stderr, "  //         start a message with a slash\n"
-                    "Ctrl-C stops an answer. Its text so far stays in the conversation.\n");
+                    "  \\          at the end of a line: the message goes on with the next line\n"
+                    "  \"\"\"        before and after a message of several lines\n"
+                    "Ctrl-C stops an answer. Its text so far stays in the conversation. At the prompt it clears the\n"
+                    "line; on an empty line, or twice, it quits. Ctrl-D quits.\n");
+    if (t->editor) fprintf(stderr, "Up, Down and Ctrl-R find earlier messages. A pasted text is one message.\n");
 }
 
 void um_conversation_run_command(um_conversation *t, char *line) {

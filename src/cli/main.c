@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/line_editor.h"
 
 #if __has_include("commit.h")
 #include "commit.h"
@@ -25,7 +26,8 @@ static int dispatch(int argc, char **argv) {
     if (argc < 2) return fail_without_command();
     const char *name = argv[1];
     if (um_streq(name, "--version") || um_streq(name, "-v") || um_streq(name, "version")) {
-        printf("unmask %s (%s)\n", um_version(), UM_COMMIT);
+        const char *editor = um_line_editor_library();
+        printf("unmask %s (%s, %s)\n", um_version(), UM_COMMIT, editor ? editor : "without libedit");
         return UM_EXIT_OK;
     }
     if (um_streq(name, "--help") || um_streq(name, "-h")) return um_cmd_help.run(&um_cmd_help, argc - 1, argv + 1);

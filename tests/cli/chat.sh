@@ -2,6 +2,7 @@
 # `unmask chat`: conversations through a pipe and on a terminal.
 source tests/cli/claims.bash
 MODEL=models/tiny-block
+export XDG_STATE_HOME=$work/state
 
 # Runs a conversation with the lines of standard input.
 talk() {
@@ -9,6 +10,9 @@ talk() {
     "$UNMASK" chat --model "$MODEL" --max-tokens 24 "$@" > "$work/out" 2> "$work/err" || rc=$?
     tail -n 40 "$work/out" "$work/err"
 }
+
+# A claim that needs the line editor calls this.
+need_editor() { "$UNMASK" --version | grep -q ', libedit)$' || skip 'built without libedit'; }
 
 # A conversation on a terminal, with input typed by the test: begin, type, and end.
 begin_typing() {
@@ -27,6 +31,15 @@ end_typing() {
     wait "$typist" || rc=$?
     cat -v "$work/out"
     rm "$work/keys"
+}
+
+# Waits until the terminal's output has a pattern N times.
+wait_for_count() {
+    for _ in $(seq 1200); do
+        [ "$(grep -o -- "$2" "$work/out" | wc -l)" -lt "$1" ] || return 0
+        sleep 0.05
+    done
+    return 1
 }
 
 claims_begin
@@ -170,17 +183,19 @@ interrupt_at_the_prompt_clears_the_line() {
     end_typing
     [ "$rc" = 0 ]
 }
-second_interrupt_at_the_prompt_ends_the_program() {
+interrupt_twice_at_the_prompt_ends_with_130() {
     begin_typing --max-tokens 24
+    type_keys 'half'
+    wait_for 'half' "$work/out"
     type_keys '\003'
-    wait_for 'Ctrl-C again or Ctrl-D quits' "$work/out"
+    wait_for '\^C' "$work/out"
     type_keys '/stats\n'
     wait_for 'answers  *0,' "$work/out"
+    # The first of two: the text that follows shows that the program has read it.
+    type_keys 'more'
+    wait_for 'more' "$work/out"
     type_keys '\003'
-    for _ in $(seq 1200); do
-        [ "$(grep -c 'Ctrl-C again' "$work/out")" != 2 ] || break
-        sleep 0.05
-    done
+    wait_for_count 2 '\^C'
     type_keys '\003'
     end_typing
     [ "$rc" = 130 ]
@@ -201,6 +216,66 @@ interrupt_without_a_terminal_ends_the_program() {
     exec 8>&-
     rm "$work/lines"
     [ "$rc" = 130 ]
+}
+a_backslash_continues_a_message() {
+    talk <<< $'What is \\\n12 + 30?'
+    [ "$rc" = 0 ]
+    cp "$work/out" "$work/continued"
+    "$UNMASK" run --model "$MODEL" --max-tokens 24 $'What is \n12 + 30?' | cmp - "$work/continued"
+}
+quotes_hold_a_message_of_several_lines() {
+    talk <<< $'"""What is\n\n12 + 30?"""\n/stats'
+    [ "$rc" = 0 ]
+    grep -qE 'answers +1,' "$work/err"
+    "$UNMASK" run --model "$MODEL" --max-tokens 24 $'What is\n\n12 + 30?' | cmp - "$work/out"
+    talk <<< $'"""\nunfinished'
+    [ -s "$work/out" ]
+}
+lines_can_be_edited() {
+    need_editor
+    begin_typing --max-tokens 24
+    type_keys 'statsü\177\001/\n' # a character of two bytes is deleted; Ctrl-A goes to the start of the line
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+}
+pasted_lines_are_one_message() {
+    need_editor
+    begin_typing --max-tokens 8 --no-view
+    type_keys '\033[200~one\r\ntwo\nthree\033[201~\n'
+    wait_for 'tokens in' "$work/out"
+    type_keys '/stats\n'
+    wait_for 'answers  *1,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+}
+history_lasts_for_later_sessions() {
+    need_editor
+    rm -rf "$work/state"
+    begin_typing --max-tokens 24
+    type_keys '/stats\n'
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$(stat -c %a "$work/state/unmask/history")" = 600 ]
+    begin_typing --max-tokens 24
+    type_keys '\020\020\n' # up twice: the line before /quit
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+}
+history_can_be_switched_off() {
+    need_editor
+    rm -rf "$work/state"
+    begin_typing --max-tokens 24 --no-history
+    type_keys '/stats\n'
+    wait_for 'answers  *0,' "$work/out"
+    type_keys '/quit\n'
+    end_typing
+    [ ! -e "$work/state" ]
 }
 end_of_input_ends_the_program() {
     begin_typing --max-tokens 24
