@@ -3,7 +3,8 @@
  * The view keeps the settled text; the tokens in flight come with every frame. It lays out a frame into rows of the
  * terminal's width and writes them over the rows of the last frame in one write. If the rows don't fit, settled rows
  * scroll out at the top and are not drawn again. If the rows in flight alone don't fit, the view cuts off their end.
- * The finished answer is printed as ordinary text, so that it can be copied and reflows. */
+ * Rows break at spaces, around wide characters and after masks. The finished answer is printed as ordinary text with
+ * the same line breaks at spaces; the terminal itself breaks longer words, so that they can be copied whole. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -16,8 +17,17 @@ typedef struct row {
     size_t start; /* offset of its bytes in `cells` */
     size_t text;  /* bytes of settled text before the row */
     int width;
-    bool open; /* the row has text that may still change */
+    bool open;  /* the row has text that may still change */
+    bool joins; /* the line goes on in the next row without a space between them */
 } row;
+
+/* The last place in the current row where the row may break. */
+typedef struct gap {
+    size_t cells, text; /* bytes of `cells` and of settled text before it */
+    int column;         /* 0: there is no such place */
+    const char *style;
+    bool open, open_after; /* text that may still change: before it, after it */
+} gap;
 
 /* Escape sequences for the states of tokens, indexed by UM_TOKEN_*; "" for plain text. */
 typedef struct palette {
@@ -39,6 +49,8 @@ struct um_view {
     um_buf cells, scratch, frame;
     row *rows;
     int n_rows, cap_rows, columns, column;
+    gap gap;
+    bool after_gap;             /* the next cell may begin a row */
     const char *style;          /* style at the end of `cells`; every row begins and ends with plain text */
     int first_drawn, end_drawn; /* rows on the screen; the cursor is in the last one */
     double last_frame;
@@ -92,13 +104,58 @@ static void begin_row(um_view *v, size_t text) {
     }
     v->rows[v->n_rows++] = (row){.start = v->cells.len, .text = text};
     v->column = 0;
+    v->gap = (gap){0};
+    v->after_gap = false;
+}
+
+static void insert(um_buf *out, size_t at, const char *text) {
+    size_t n = strlen(text);
+    um_buf_puts(out, text); /* makes room */
+    memmove(out->data + at + n, out->data + at, out->len - n - at);
+    memcpy(out->data + at, text, n);
+}
+
+/* Moves the text after the gap to a new row. */
+static void break_at_gap(um_view *v) {
+    const gap g = v->gap;
+    const char *end = *g.style ? "\x1b[m" : "", *style = v->style;
+    int column = v->column - g.column;
+    insert(&v->cells, g.cells, g.style);
+    insert(&v->cells, g.cells, end);
+    v->rows[v->n_rows - 1].width = g.column;
+    v->rows[v->n_rows - 1].open = g.open;
+    v->style = "";
+    begin_row(v, g.text);
+    v->style = style;
+    v->rows[v->n_rows - 1] =
+        (row){.start = g.cells + strlen(end), .text = g.text, .width = column, .open = g.open_after};
+    v->column = column;
+}
+
+/* Begins a row for a cell that does not fit into the current one. */
+static void wrap(um_view *v, size_t text, bool may_break) {
+    if (!may_break && v->gap.column > 0) {
+        break_at_gap(v);
+        return;
+    }
+    v->rows[v->n_rows - 1].joins = true;
+    begin_row(v, text);
 }
 
 /* Places n bytes, w columns wide, into the current row, or into a new one. `text` bytes of settled text precede them.
- */
+ * A space that does not fit becomes the end of its row. */
 static void put_cell(um_view *v, int state, const char *bytes, size_t n, int w, size_t text) {
-    if (v->column + w > v->columns && v->column > 0) begin_row(v, text);
+    const bool is_space = *bytes == ' ', may_break = v->after_gap || w > 1;
+    if (is_space && v->column + w > v->columns && v->column > 0) {
+        begin_row(v, text + (state == UM_TOKEN_SETTLED));
+        return;
+    }
+    while (v->column + w > v->columns && v->column > 0) wrap(v, text, v->after_gap || w > 1);
     row *r = &v->rows[v->n_rows - 1];
+    if (v->column > 0 && !is_space && may_break)
+        v->gap = (gap){v->cells.len, text, v->column, v->style, r->open, false};
+    v->after_gap = is_space || w > 1 || state == UM_TOKEN_MASK; /* text before a mask may be half a word */
+    v->gap.open_after |= state != UM_TOKEN_SETTLED;
     set_style(v, v->palette->style[state]);
     um_buf_append(&v->cells, bytes, n);
     v->column += w;
@@ -209,6 +266,14 @@ void um_view_draw(um_view *v, const um_frame *f) {
     send(v);
 }
 
+/* Appends the text of a row, with a line break in place of the space at which the row was broken. */
+static void put_row_text(um_view *v, int i) {
+    size_t start = v->rows[i].text, end = i + 1 < v->n_rows ? v->rows[i + 1].text : v->text.len;
+    bool breaks = end < v->text.len && end > start && v->text.data[end - 1] == ' ' && !v->rows[i].joins;
+    um_buf_append(&v->frame, v->text.data + start, end - start - breaks);
+    if (breaks) um_buf_putc(&v->frame, '\n');
+}
+
 /* Prints the text from the first row on the screen on. */
 void um_view_finish(um_view *v, um_str text) {
     um_buf_clear(&v->scratch);
@@ -218,7 +283,12 @@ void um_view_finish(um_view *v, um_str text) {
         to_top(v, um_cli_columns(v->fd));
         um_buf_puts(&v->frame, "\x1b[J");
     }
-    um_buf_append(&v->frame, v->scratch.data + from, v->scratch.len - from);
+    um_buf_clear(&v->text);
+    um_buf_append(&v->text, v->scratch.data, v->scratch.len);
+    v->columns = um_cli_columns(v->fd);
+    v->base = from;
+    lay_out(v, &(um_frame){.settled = {NULL, 0}});
+    for (int i = 0; i < v->n_rows; i++) put_row_text(v, i);
     if (v->frame.len && v->frame.data[v->frame.len - 1] != '\n') um_buf_putc(&v->frame, '\n');
     send(v);
     v->first_drawn = v->end_drawn = 0;

@@ -217,7 +217,7 @@ narrow_terminal_shows_every_row_once() {
     cp "$work/out" "$work/plain"
     columns=9 rows=5
     LC_ALL=C terminal --quiet --max-tokens 60 --buffer-size 4 --accept-threshold 0.02 --delay 20 t5 t6
-    [ "$(screen | tr -d '\n')" = "$(cat "$work/plain")" ]
+    [ "$(screen | xargs)" = "$(xargs < "$work/plain")" ]
 }
 canvas_taller_than_the_terminal_leaves_no_mask_behind() {
     WORDS=build/data/golden/models/llada
@@ -225,7 +225,7 @@ canvas_taller_than_the_terminal_leaves_no_mask_behind() {
     cp "$work/out" "$work/plain"
     columns=11 rows=4
     LC_ALL=C terminal --quiet --max-tokens 64 --steps 16 --delay 20 t5 t6
-    [ "$(screen | tr -d '\n')" = "$(cat "$work/plain")" ]
+    [ "$(screen | xargs)" = "$(xargs < "$work/plain")" ]
 }
 no_color_leaves_out_colours_but_draws() {
     NO_COLOR=1 terminal --quiet --max-tokens 12 --delay 20 t5 t6 t7

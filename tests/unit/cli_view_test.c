@@ -127,6 +127,30 @@ static void wraps_at_the_width_of_the_terminal(void **state) {
     assert_memory_equal(draw(f, id, states), "\r\x1b[1A\x1b[K1", 9);
 }
 
+static void wraps_at_words(void **state) {
+    fixture *f = (fixture *)*state;
+    int32_t id[TOKENS_MAX];
+    char states[TOKENS_MAX] = "";
+    size_t n = encode(f, "one two three four five", id);
+    /* The row that ends before a moved word has no style at its end, and the word gets its own back. */
+    memset(states, 'f', n);
+    assert_string_equal(draw(f, id, states), "\r\x1b[K\x1b[1;32mone two three four \x1b[m\r\r\n"
+                                             "\x1b[J\x1b[1;32mfive\x1b[m");
+    memset(states, '.', n);
+    assert_string_equal(draw(f, id, states), "\r\x1b[1A\x1b[Kone two three four \r\r\n\x1b[Jfive");
+    assert_string_equal(finish(f, "one two three four five"), "\r\x1b[1A\x1b[Jone two three four\r\nfive\r\n");
+}
+
+static void a_long_word_and_wide_characters_are_left_to_the_terminal(void **state) {
+    fixture *f = (fixture *)*state;
+    assert_string_equal(finish(f, "a 1234567890123456789012 b"), "a\r\n1234567890123456789012 b\r\n");
+    um_view_reset(f->view);
+    assert_string_equal(finish(f, "a \u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341"),
+                        "a \u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341\r\n");
+    um_view_reset(f->view);
+    assert_string_equal(finish(f, "12345678901234567890 x\n\n  y"), "12345678901234567890\r\nx\r\n\r\n  y\r\n");
+}
+
 static void takes_escape_sequences_out_of_the_answer(void **state) {
     fixture *f = (fixture *)*state;
     assert_string_equal(finish(f, "a\x1b[2Jb\x07"), "a\uFFFD[2Jb\uFFFD\r\n");
@@ -148,6 +172,8 @@ int main(void) {
         CLAIM(shows_half_a_character_as_a_replacement),
         CLAIM(marks_special_tokens_in_flight),
         CLAIM(wraps_at_the_width_of_the_terminal),
+        CLAIM(wraps_at_words),
+        CLAIM(a_long_word_and_wide_characters_are_left_to_the_terminal),
         CLAIM(takes_escape_sequences_out_of_the_answer),
         CLAIM(leaves_the_answer_as_ordinary_text),
     };
