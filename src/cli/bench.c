@@ -20,7 +20,7 @@
 #define UM_COMMIT "unknown"
 #endif
 
-enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 64 };
+enum { BATCHES_MAX = 16, RUNS_MAX = 1000, RANDOM_PROMPTS = 32, RANDOM_TOKENS = 64, INDENT = 10 };
 
 typedef struct bench_options {
     const char *batch, *prompts, *adapter, *profile;
@@ -208,8 +208,8 @@ static const struct {
 } columns[] = {
     {"tokens_per_second", "%10.1f", tokens_per_second},
     {"forwards_per_second", "%11.1f", passes_per_second},
-    {"tokens_per_forward", "%15.2f", tokens_per_pass},
-    {"forwards_per_step", "%14.1f", requests_per_step},
+    {"tokens_per_forward", "%8.2f", tokens_per_pass},
+    {"forwards_per_step", "%9.1f", requests_per_step},
     {"ms_per_step", "%9.2f", ms_per_step},
     {"us_per_row", "%8.1f", us_per_row},
 };
@@ -220,6 +220,12 @@ static um_spread spread_of(const bench *b, const point *p, size_t column) {
     return um_spread_of(v, (size_t)b->opt.runs);
 }
 
+static void print(um_buf *out) {
+    um_cli_write(out);
+    um_cli_flush();
+    um_buf_free(out);
+}
+
 /* ---- The report -------------------------------------------------------------------------------------------------- */
 
 static const char timed[] = "from the submission of the first prompt to the end of the last answer, "
@@ -228,7 +234,7 @@ static const char timed[] = "from the submission of the first prompt to the end 
 static void print_conditions(const bench *b, const um_config *c) {
     um_machine machine;
     um_model_info info;
-    um_buf prompts = {0}, changes = {0};
+    um_buf prompts = {0}, changes = {0}, out = {0};
     const um_model *m = b->model;
     um_device_info device;
     char parameters[UM_COUNT_TEXT];
@@ -237,53 +243,57 @@ static void print_conditions(const bench *b, const um_config *c) {
     um_model_get_info(m, &info);
     describe_prompts(b, &prompts);
     um_report_changes(&changes, c);
-    printf("timed     %s\n", timed);
-    printf("machine   %s, %d cores, %s\n", machine.cpu, machine.cores, device.name);
-    printf("program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
-    printf("model     %s (%s), %s parameters, %s on %s, %d threads%s\n", info.path, info.family,
-           um_count_text(parameters, (double)info.n_params), um_model_type_name(m), c->device, device.threads,
-           c->data_parallel_size > 1 ? " for each engine" : "");
-    printf("loading   %.3f s\n", b->load_seconds);
-    printf("requests  %d per run: %s\n", b->opt.requests, prompts.data);
-    printf("options   %s\n\n", changes.data);
+    um_report_line(&out, "timed", INDENT, timed);
+    um_report_linef(&out, "machine", INDENT, "%s, %d cores, %s", machine.cpu, machine.cores, device.name);
+    um_report_linef(&out, "program", INDENT, "unmask %s, commit %s", um_version(), UM_COMMIT);
+    um_report_linef(&out, "model", INDENT, "%s (%s), %s parameters, %s on %s, %d threads%s", info.path, info.family,
+                    um_count_text(parameters, (double)info.n_params), um_model_type_name(m), c->device, device.threads,
+                    c->data_parallel_size > 1 ? " for each engine" : "");
+    um_report_linef(&out, "loading", INDENT, "%.3f s", b->load_seconds);
+    um_report_linef(&out, "requests", INDENT, "%d per run: %s", b->opt.requests, prompts.data);
+    um_report_line(&out, "options", INDENT, changes.data);
+    um_buf_puts(&out, "\nbatch  tokens/s        min..max  forwards/s tok/fwd fwd/step  ms/step  us/row\n");
+    print(&out);
     um_buf_free(&prompts);
     um_buf_free(&changes);
 }
 
 static void print_point(const bench *b, const point *p) {
-    printf("%5d", p->batch);
+    um_buf out = {0};
+    um_buf_printf(&out, "%5d", p->batch);
     for (size_t i = 0; i < UM_LEN(columns); i++) {
         um_spread s = spread_of(b, p, i);
-        printf(columns[i].format, s.median);
-        if (i == 0) printf("  %9.1f..%-9.1f", s.min, s.max);
+        um_buf_printf(&out, columns[i].format, s.median);
+        if (i == 0) um_buf_printf(&out, " %8.1f..%-8.1f", s.min, s.max);
     }
-    printf("\n");
+    um_buf_putc(&out, '\n');
+    um_progress_clear(b->bar);
+    print(&out);
 }
 
-static void print_latencies(const point *p) {
+static void put_latencies(const point *p, um_buf *out) {
     const um_rates *r = &p->rates;
-    printf("%5d %9.2f %9.3f %10.1f %10.1f %8.2f%%", p->batch, 1e3 * r->ttft, 1e3 * r->tpot, r->prefill_throughput,
-           r->decode_throughput, 1e2 * r->overhead);
+    um_buf_printf(out, "%5d %8.1f %8.2f %9.1f %9.1f %7.2f%%", p->batch, 1e3 * r->ttft, 1e3 * r->tpot,
+                  r->prefill_throughput, r->decode_throughput, 1e2 * r->overhead);
     for (size_t i = 0; i < UM_LEN(um_report_quantiles); i++)
-        printf(" %8.4f", um_histogram_quantile(&p->metrics.total, um_report_quantiles[i]));
-    printf("\n");
+        um_buf_printf(out, " %6.3f", um_histogram_quantile(&p->metrics.total, um_report_quantiles[i]));
+    um_buf_putc(out, '\n');
 }
 
-static void print_table(const bench *b, const um_config *c) {
-    print_conditions(b, c);
-    printf("batch  tokens/s          min..max   forwards/s tokens/forward forwards/step  ms/step  us/row\n");
-    for (int i = 0; i < b->n_batches; i++) print_point(b, &b->point[i]);
-    printf("\nbatch   ttft ms   tpot ms  prefill/s   decode/s overhead answer s p50      p90      p95      p99\n");
-    for (int i = 0; i < b->n_batches; i++) print_latencies(&b->point[i]);
-    printf("\nMedians of %d runs. A forward is a forward pass of one request; a step runs the passes of a batch; a row "
-           "is a\n"
-           "token that is fed. tokens/forward counts the tokens of answers and all passes. The second table is over "
-           "all runs: ttft "
-           "and tpot\n"
-           "are means over requests, prefill and decode are tokens/s, overhead is the share of the steps' time outside "
-           "of the\n"
-           "forward pass.\n",
-           b->opt.runs);
+/* Prints the part of the report that follows the table of speeds. */
+static void print_end(const bench *b) {
+    um_buf out = {0};
+    um_buf_puts(&out, "\nbatch  ttft ms  tpot ms prefill/s  decode/s overhead    p50    p90    p95    p99\n");
+    for (int i = 0; i < b->n_batches; i++) put_latencies(&b->point[i], &out);
+    um_buf_putc(&out, '\n');
+    um_report_linef(&out, "", 0,
+                    "Medians of %d runs. A forward (fwd) is a forward pass of one request; a step runs the passes of a "
+                    "batch; a row is a token that is fed. tok/fwd counts the tokens of answers and all passes. The second table is "
+                    "over all runs: ttft and tpot are means over requests, prefill and decode are tokens/s, overhead "
+                    "is the share of the steps' time outside of the forward pass, p50 to p99 are quantiles of the "
+                    "seconds of an answer.",
+                    b->opt.runs);
+    print(&out);
 }
 
 static void put_conditions(const bench *b, const um_config *c, um_jw *w) {
@@ -404,9 +414,11 @@ static um_status measure_all(bench *b, const um_config *c, um_err *err) {
     int64_t n = (int64_t)b->n_batches * (b->opt.runs + 1) * b->opt.requests;
     if (!b->opt.quiet) b->bar = um_progress_new("requests", n, 0, UM_PROGRESS_INTERVAL);
     b->point = UM_NEW_ARRAY(point, (size_t)b->n_batches);
+    if (!b->opt.json) print_conditions(b, c);
     for (int i = 0; i < b->n_batches && !st; i++) {
         b->point[i].batch = b->batch[i];
         st = measure(b, c, &b->point[i], err);
+        if (!st && !b->opt.json) print_point(b, &b->point[i]);
     }
     um_progress_free(b->bar);
     return st;
@@ -426,7 +438,7 @@ static int run_bench(const um_command *self, bench *b, const um_args *words, um_
     if (!st) st = measure_all(b, c, &err);
     if (st) return um_cli_error(self, &err);
     if (b->opt.json) print_json(b, c);
-    else print_table(b, c);
+    else print_end(b);
     return UM_EXIT_OK;
 }
 

@@ -222,6 +222,9 @@ um_progress *um_progress_new_bytes(const char *what, int64_t total, double delay
 void um_progress_hide(um_progress *p);
 /* Sets the number of finished units and the note after the bar ("512 tok/s"); NULL: no note. */
 void um_progress_set(um_progress *p, int64_t done, const char *note);
+/* Removes the bar from a terminal, so that another line can be printed. The next call of um_progress_set draws it
+ * again. NULL is allowed. */
+void um_progress_clear(um_progress *p);
 void um_progress_free(um_progress *p); /* also finishes the line */
 
 /* ---- loading.c: shows the progress of um_model_open on stderr ---- */

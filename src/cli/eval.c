@@ -13,6 +13,7 @@
 #include "model/model.h"
 
 #define KINDS_MAX 256
+#define INDENT    16 /* columns of the labels of the report */
 
 typedef struct eval_options {
     const char *data, *set, *output, *adapter;
@@ -51,6 +52,7 @@ static const um_option options[] = {
 typedef struct tally {
     const char *kind;
     int64_t n, correct, failed, honest;
+    int64_t total; /* questions of this kind in the file */
     int64_t tokens, forwards, denoise_tokens, denoise_passes;
     /* Sum of tokens per forward pass in billionths, over n_ratios requests. Answers end in any order, and a sum of
      * integers doesn't depend on it. */
@@ -70,6 +72,8 @@ typedef struct eval {
     um_message message; /* message of the request from `next_question` */
     tally kind[KINDS_MAX], all;
     size_t n_kinds, next;
+    size_t n_printed; /* kinds whose row is printed */
+    int width;        /* columns of the names of the kinds */
     int64_t n_shown;
     um_buf failures;
     double start, seconds;
@@ -117,6 +121,38 @@ static tally *tally_of(eval *v, const char *kind) {
 /* Returns whether the answer is the model's honest one: that it can't do what was asked. */
 static bool is_honest(const eval *v, const um_result *r) {
     return r && v->honest.p && um_str_eq(v->honest, trimmed(r->text, r->text_len));
+}
+
+/* Counts the questions of each kind. The kinds have the order in which the file first has them. */
+static void count_kinds(eval *v) {
+    v->width = 8;
+    for (size_t i = 0; i < v->data.n; i++) tally_of(v, v->data.example[i].kind)->total++;
+    for (size_t i = 0; i < v->n_kinds; i++) v->width = UM_MAX(v->width, (int)strlen(v->kind[i].kind));
+}
+
+static int by_kind(const void *a, const void *b) { return strcmp(((const tally *)a)->kind, ((const tally *)b)->kind); }
+
+static double per_forward(const tally *y) { return um_ratio((double)y->tokens, (double)y->forwards); }
+
+static double mean_per_forward(const tally *y) { return 1e-9 * um_ratio((double)y->ratio_sum, (double)y->n_ratios); }
+
+static void print_row(const tally *y, int width) {
+    printf("%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
+           100 * um_ratio((double)y->correct, (double)y->n), per_forward(y));
+}
+
+/* Prints the rows of the kinds whose questions are all answered, and with `all` those of the others. A row waits for
+ * the rows before it, so that the order is the same in every run. */
+static void print_finished(eval *v, bool all) {
+    const size_t before = v->n_printed;
+    if (v->opt.json) return;
+    while (v->n_printed < v->n_kinds && (all || v->kind[v->n_printed].n == v->kind[v->n_printed].total)) {
+        if (v->n_printed == before) um_progress_clear(v->bar);
+        if (v->n_printed == 0)
+            printf("%-*s %7s %9s %10s %15s\n", v->width, "kind", "asked", "right", "accuracy", "tokens/forward");
+        print_row(&v->kind[v->n_printed++], v->width);
+    }
+    if (v->n_printed > before) um_cli_flush();
 }
 
 /* Counts a result. r NULL: the request failed, which counts as a wrong answer. */
@@ -185,6 +221,7 @@ static um_status take_answer(void *arg, um_bulk_request *t, um_err *err) {
 static void show_progress(void *arg) {
     eval *v = (eval *)arg;
     char note[64];
+    print_finished(v, false);
     snprintf(note, sizeof note, "%.1f %% right  %.0f tok/s", 100 * um_ratio((double)v->all.correct, (double)v->all.n),
              um_ratio((double)v->all.tokens, um_now() - v->start));
     um_progress_set(v->bar, v->all.n, note);
@@ -192,40 +229,31 @@ static void show_progress(void *arg) {
 
 /* ---- The report -------------------------------------------------------------------------------------------------- */
 
-static int by_kind(const void *a, const void *b) { return strcmp(((const tally *)a)->kind, ((const tally *)b)->kind); }
-
-static double per_forward(const tally *y) { return um_ratio((double)y->tokens, (double)y->forwards); }
-
-static double mean_per_forward(const tally *y) { return 1e-9 * um_ratio((double)y->ratio_sum, (double)y->n_ratios); }
-
-static void print_row(const tally *y, int width) {
-    printf("%-*s %7lld %9lld %8.1f %% %15.2f\n", width, y->kind, (long long)y->n, (long long)y->correct,
-           100 * um_ratio((double)y->correct, (double)y->n), per_forward(y));
-}
-
-static void print_table(const eval *v, const um_config *c) {
-    int width = 8;
-    um_buf changes = {0};
+static void print_table(eval *v, const um_config *c) {
+    um_buf changes = {0}, out = {0};
     um_model_info info;
     um_model_get_info(v->session.model, &info);
-    for (size_t i = 0; i < v->n_kinds; i++) width = UM_MAX(width, (int)strlen(v->kind[i].kind));
-    printf("%-*s %7s %9s %10s %15s\n", width, "kind", "asked", "right", "accuracy", "tokens/forward");
-    for (size_t i = 0; i < v->n_kinds; i++) print_row(&v->kind[i], width);
-    print_row(&v->all, width);
+    print_finished(v, true);
+    print_row(&v->all, v->width);
     um_report_changes(&changes, c);
-    printf("\nmodel           %s (%s)\n", info.path, info.family);
-    printf("questions       %s%s\n", v->path, v->opt.raw ? ", as plain text" : ", through the chat template");
-    printf("options         %s\n", changes.data);
+    um_buf_putc(&out, '\n');
+    um_report_linef(&out, "model", INDENT, "%s (%s)", info.path, info.family);
+    um_report_linef(&out, "questions", INDENT, "%s%s", v->path,
+                    v->opt.raw ? ", as plain text" : ", through the chat template");
+    um_report_line(&out, "options", INDENT, changes.data);
     if (v->honest.p)
-        printf("honest answer   %lld of %lld, %.1f %%\n", (long long)v->all.honest, (long long)v->all.n,
-               100 * um_ratio((double)v->all.honest, (double)v->all.n));
-    printf("failed          %lld\n", (long long)v->all.failed);
-    printf("tokens          %lld in %.2f s, %.1f tokens/s\n", (long long)v->all.tokens, v->seconds,
-           um_ratio((double)v->all.tokens, v->seconds));
-    printf("forwards        %lld, including %lld denoising passes\n", (long long)v->all.forwards,
-           (long long)v->all.denoise_passes);
-    printf("tokens/forward  %.2f (tokens of the answers / all forwards), %.2f as the mean over questions\n",
-           per_forward(&v->all), mean_per_forward(&v->all));
+        um_report_linef(&out, "honest answer", INDENT, "%lld of %lld, %.1f %%", (long long)v->all.honest,
+                        (long long)v->all.n, 100 * um_ratio((double)v->all.honest, (double)v->all.n));
+    um_report_linef(&out, "failed", INDENT, "%lld", (long long)v->all.failed);
+    um_report_linef(&out, "tokens", INDENT, "%lld in %.2f s, %.1f tokens/s", (long long)v->all.tokens, v->seconds,
+                    um_ratio((double)v->all.tokens, v->seconds));
+    um_report_linef(&out, "forwards", INDENT, "%lld, including %lld denoising passes", (long long)v->all.forwards,
+                    (long long)v->all.denoise_passes);
+    um_report_linef(&out, "tokens/forward", INDENT,
+                    "%.2f (tokens of the answers / all forwards), %.2f as the mean over questions",
+                    per_forward(&v->all), mean_per_forward(&v->all));
+    um_cli_write(&out);
+    um_buf_free(&out);
     um_buf_free(&changes);
 }
 
@@ -286,7 +314,7 @@ static void print_json(const eval *v, const um_config *c) {
 
 static void print_report(eval *v, const um_config *c) {
     v->all.kind = "all";
-    qsort(v->kind, v->n_kinds, sizeof v->kind[0], by_kind);
+    if (v->opt.json) qsort(v->kind, v->n_kinds, sizeof v->kind[0], by_kind);
     if (v->opt.json) print_json(v, c);
     else print_table(v, c);
     /* With --json, stdout has only the report, so failures go to stderr. */
@@ -364,10 +392,12 @@ static um_status open_data(eval *v, const um_config *c, um_err *err) {
 static um_status run_questions(eval *v, int32_t places, um_err *err) {
     um_bulk bulk = {.arg = v, .next = next_question, .event = on_event, .take = take_answer, .tick = show_progress};
     if (!v->opt.quiet) v->bar = um_progress_new("questions", (int64_t)v->data.n, 0, UM_PROGRESS_INTERVAL);
+    count_kinds(v);
     v->start = um_now();
     um_status st = um_bulk_run(v->session.router, places, &bulk, err);
     v->seconds = um_now() - v->start;
     um_progress_free(v->bar);
+    v->bar = NULL;
     return st ? st : um_result_file_close(&v->out, err);
 }
 

@@ -107,6 +107,14 @@ void um_progress_hide(um_progress *p) {
     p->shown = false;
 }
 
+void um_progress_clear(um_progress *p) {
+    if (!p || !p->terminal || !p->shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    p->shown = false;
+    p->drawn = 0;
+}
+
 void um_progress_free(um_progress *p) {
     if (!p) return;
     if (p->terminal && p->shown) {

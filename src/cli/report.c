@@ -1,6 +1,7 @@
 /* The machine, options and speed of a report. */
 #include "cli/report.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 
 #include "engine/engine.h"
@@ -82,6 +83,37 @@ um_spread um_spread_of(double *values, size_t n) {
     qsort(values, n, sizeof values[0], by_value);
     double middle = n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
     return (um_spread){values[0], middle, values[n - 1]};
+}
+
+void um_report_line(um_buf *out, const char *label, int indent, const char *text) {
+    int column = indent;
+    um_buf_printf(out, "%-*s", indent, label);
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        bool first = column == indent;
+        if (!first && column + 1 + n > UM_REPORT_COLUMNS) {
+            um_buf_printf(out, "\n%*s", indent, "");
+            column = indent;
+            first = true;
+        }
+        um_buf_printf(out, "%s%.*s", first ? "" : " ", n, p);
+        column += n + !first;
+        p += n + strspn(p + n, " ");
+    }
+    um_buf_putc(out, '\n');
+}
+
+void um_report_linef(um_buf *out, const char *label, int indent, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = (char *)um_zalloc((size_t)UM_MAX(n, 0) + 1);
+    va_start(args, format);
+    (void)vsnprintf(text, (size_t)UM_MAX(n, 0) + 1, format, args);
+    va_end(args);
+    um_report_line(out, label, indent, text);
+    um_free(text);
 }
 
 /* ---- Speed ------------------------------------------------------------------------------------------------------- */

@@ -17,6 +17,14 @@ void um_report_options(um_jw *w, const um_config *c);
  * none. Leaves out --model, because every report names the model. */
 void um_report_changes(um_buf *out, const um_config *c);
 
+/* Columns of reports in text. */
+#define UM_REPORT_COLUMNS 80
+/* Appends a label, padded to `indent` columns, and a text, and a newline. Breaks the text between words, so that lines
+ * fit UM_REPORT_COLUMNS; further lines are indented. */
+void um_report_line(um_buf *out, const char *label, int indent, const char *text);
+/* Does the same for a text in the format of printf. */
+void um_report_linef(um_buf *out, const char *label, int indent, const char *format, ...) UM_PRINTF(4, 5);
+
 typedef struct um_spread {
     double min, median, max;
 } um_spread;

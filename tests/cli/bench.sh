@@ -42,6 +42,11 @@ for key in ttft_seconds tpot_seconds run_tps decode_tps run_seconds prefill_thro
 done
 expect 0 --model $golden --batch 2 --requests 2 --runs 1 --max-tokens 4
 for word in 'ttft ms' 'decode/s' 'overhead'; do has "$word"; done
+fits
+
+# The row of a batch size is printed when its runs are done.
+stop_after '^    1 ' --model $golden --batch 1,2 --requests 4000 --runs 1 --max-tokens 1
+! grep -q '^    2 ' "$dir/out" || fail "the rows came together: $(cat "$dir/out")"
 
 # A profile needs a single batch size. It writes a trace and totals, and prints the totals.
 expect 0 --model $golden --batch 2 --requests 4 --runs 1 --max-tokens 8 --profile "$dir/trace.json"

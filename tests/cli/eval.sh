@@ -29,6 +29,17 @@ has "--max-tokens 6"
 expect 0 --model $golden --raw --data "$dir/data.jsonl" $limit --limit 1
 has '100.0 %'
 
+fits
+# The row of a kind is printed when its questions are answered. The rows have the order of the file.
+{
+    cat "$dir/data.jsonl"
+    seq 4000 | sed 's/.*/{"id": &, "kind": "a long kind", "prompt": "t1 t2 t3", "answer": "x"}/'
+} > "$dir/kinds.jsonl"
+stop_after '^unknown ' --model $golden --raw --data "$dir/kinds.jsonl" $limit --batch 1
+grep -qE '^a long kind +[0-9]{1,3} ' "$dir/out" || fail "the rows came together: $(cat "$dir/out")"
+[ "$(grep -oE '^(known|unknown|a long kind|all) ' "$dir/out" | tr -d '\n')" = 'known unknown a long kind all ' ] ||
+    fail "the order of the rows: $(cat "$dir/out")"
+
 # If answers can't be written, the run ends. If the report can't be written, the run fails.
 expect 1 --model $golden --raw --data "$dir/data.jsonl" $limit --output /dev/full
 says 'cannot write /dev/full: No space left on device'
