@@ -3,6 +3,8 @@
 
 #include "cli/bench_engine.h"
 
+#define INDENT 10 /* columns of the labels of the report */
+
 const char um_engine_timed[] =
     "from the end of the step before to the end of the step: plan, forward pass, sampling, apply and the gap; without "
     "loading, adding requests and warm-up";
@@ -37,42 +39,51 @@ static double share_of_limit(const um_step_result *s) { return um_ratio(s->limit
 void um_engine_put_header(um_buf *out, const um_engine_header *h) {
     const bool is_gpu = h->device.memory > 0;
     um_buf changes = {0};
-    um_buf_printf(out, "timed     %s\n", um_engine_timed);
-    um_buf_printf(out, "machine   %s, %d cores, %s%s", h->machine.cpu, h->machine.cores, is_gpu ? "GPU " : "",
-                  h->device.name);
-    if (!is_gpu) um_buf_printf(out, ", %d threads", h->device.threads);
-    um_buf_printf(out, "\nprogram   unmask %s, commit %s\n", um_version(), h->commit);
+    char threads[32] = "";
+    if (!is_gpu) snprintf(threads, sizeof threads, ", %d threads", h->device.threads);
+    um_report_line(out, "timed", INDENT, um_engine_timed);
+    um_report_linef(out, "machine", INDENT, "%s, %d cores, %s%s%s", h->machine.cpu, h->machine.cores,
+                    is_gpu ? "GPU " : "", h->device.name, threads);
+    um_report_linef(out, "program", INDENT, "unmask %s, commit %s", um_version(), h->commit);
     um_report_changes(&changes, h->config);
-    um_buf_printf(out, "options   %s\n", changes.data);
+    um_report_line(out, "options", INDENT, changes.data);
     if (h->limits.read_bytes > 0)
-        um_buf_printf(out, "measured  memory is read at %.1f GB/s, a large product runs at %.2f TFLOP/s\n",
-                      h->limits.read_bytes / 1e9, h->limits.operations / 1e12);
+        um_report_linef(out, "measured", INDENT, "memory is read at %.1f GB/s, a large product runs at %.2f TFLOP/s",
+                        h->limits.read_bytes / 1e9, h->limits.operations / 1e12);
     um_buf_free(&changes);
 }
 
 static void put_title(um_buf *out, const um_engine_point *p) {
-    um_buf_printf(out, "\n%s (%s), %s", p->shape->name, p->shape->model, p->type_name);
-    if (p->layers < p->all_layers) um_buf_printf(out, ", %d of %d layers", p->layers, p->all_layers);
-    um_buf_printf(out, ", %.2f GB of weights, keys and values %s; context %d, block %d, %s, sampler %s; batch %d\n",
+    um_buf text = {0};
+    um_buf_printf(&text, "%s (%s), %s", p->shape->name, p->shape->model, p->type_name);
+    if (p->layers < p->all_layers) um_buf_printf(&text, ", %d of %d layers", p->layers, p->all_layers);
+    um_buf_printf(&text, ", %.2f GB of weights, keys and values %s; context %d, block %d, %s, sampler %s; batch %d",
                   (double)p->weight_bytes / 1e9, p->kv_dtype, p->context, p->block, p->strategy, p->sampler, p->batch);
+    um_buf_putc(out, '\n');
+    um_report_line(out, "", 0, text.data);
+    um_buf_free(&text);
 }
 
 /* Appends the names of the columns of put_step. */
-static void put_columns(um_buf *out, bool has_device) {
-    um_buf_printf(out, "  %-8s %5s %7s %6s %9s %9s %9s %9s %8s %-8s %9s %9s", "step", "n", "tokens", "rows",
-                  "ms median", "min", "max", "limit ms", "of limit", "bound by", "gap us", "max");
-    if (has_device) um_buf_printf(out, " %9s", "device ms");
+static void put_columns(um_buf *out) {
+    um_buf_printf(out, "  %-7s %4s %6s %5s %9s %8s %8s %8s %6s %s\n", "step", "n", "tokens", "rows", "ms median", "min",
+                  "max", "limit ms", "share", "bound by");
+}
+
+/* Appends the times beside those of the steps: of the gaps before them, and by the device's clock. */
+static void put_gap(um_buf *out, const char *name, const um_step_result *s) {
+    if (!s->n_gaps && s->device_seconds <= 0) return;
+    um_buf_printf(out, "  %-7s", name);
+    if (s->n_gaps) um_buf_printf(out, " gap %.1f us (median), %.1f us (max)", 1e6 * s->gap.median, 1e6 * s->gap.max);
+    if (s->device_seconds > 0)
+        um_buf_printf(out, "%s %.3f ms on the device", s->n_gaps ? ";" : "", 1e3 * s->device_seconds);
     um_buf_putc(out, '\n');
 }
 
 static void put_step(um_buf *out, const char *name, const um_step_result *s) {
-    um_buf_printf(out, "  %-8s %5zu %7lld %6lld %9.3f %9.3f %9.3f %9.3f %7.1f%% %-8s", name, s->n,
+    um_buf_printf(out, "  %-7s %4zu %6lld %5lld %9.3f %8.3f %8.3f %8.3f %5.1f%% %s\n", name, s->n,
                   (long long)s->size.tokens, (long long)s->size.rows, 1e3 * s->seconds.median, 1e3 * s->seconds.min,
                   1e3 * s->seconds.max, 1e3 * s->limit, 1e2 * share_of_limit(s), s->reads ? "reading" : "products");
-    if (s->n_gaps) um_buf_printf(out, " %9.1f %9.1f", 1e6 * s->gap.median, 1e6 * s->gap.max);
-    else um_buf_puts(out, "         -         -");
-    if (s->device_seconds > 0) um_buf_printf(out, " %9.3f", 1e3 * s->device_seconds);
-    um_buf_putc(out, '\n');
 }
 
 static void put_operations(um_buf *out, const um_engine_point *p) {
@@ -87,22 +98,27 @@ static void put_operations(um_buf *out, const um_engine_point *p) {
 
 void um_engine_put_point(um_buf *out, const um_engine_header *h, const um_engine_point *p) {
     const um_step_result *denoise = &p->step[UM_STEP_DENOISE];
+    um_buf text = {0};
     put_title(out, p);
-    put_columns(out, denoise->device_seconds > 0);
+    put_columns(out);
     for (int i = 0; i < UM_N_STEP_KINDS; i++)
         if (p->step[i].n) put_step(out, um_step_kind_names[i], &p->step[i]);
+    for (int i = 0; i < UM_N_STEP_KINDS; i++)
+        if (p->step[i].n) put_gap(out, um_step_kind_names[i], &p->step[i]);
     um_buf_printf(out, "  a denoising pass after a pause of 0.5 s: %.3f ms (median of %zu)\n", 1e3 * p->burst_seconds,
                   p->n_burst);
-    um_buf_printf(out, "  limit of a denoising pass: %.3f GB of weights, %.3f GB of keys and values, %.4f TFLOP",
+    um_buf_printf(&text, "limit of a denoising pass: %.3f GB of weights, %.3f GB of keys and values, %.4f TFLOP",
                   denoise->cost.weight_bytes / 1e9, denoise->cost.kv_bytes / 1e9, denoise->cost.operations / 1e12);
     if (denoise->cost.experts > 0)
-        um_buf_printf(out, "; %.1f experts per layer, if tokens choose at random", denoise->cost.experts);
-    if (p->limits_of_passes) um_buf_puts(out, "; at the rates of the fastest passes, the device has no others");
-    um_buf_printf(out,
-                  "\n  at %g tokens per forward: %.1f tokens/s, %.1f tokens/s with the first step of each block (%s)\n",
-                  h->tokens_per_pass, um_engine_point_tokens_per_second(p, h->tokens_per_pass, false),
-                  um_engine_point_tokens_per_second(p, h->tokens_per_pass, true),
-                  p->step[UM_STEP_COMMIT].n ? "commit" : "refresh");
+        um_buf_printf(&text, "; %.1f experts per layer, if tokens choose at random", denoise->cost.experts);
+    if (p->limits_of_passes) um_buf_puts(&text, "; at the rates of the fastest passes, the device has no others");
+    um_report_line(out, "", 2, text.data);
+    um_report_linef(out, "", 2,
+                    "at %g tokens per forward: %.1f tokens/s, %.1f tokens/s with the first step of each block (%s)",
+                    h->tokens_per_pass, um_engine_point_tokens_per_second(p, h->tokens_per_pass, false),
+                    um_engine_point_tokens_per_second(p, h->tokens_per_pass, true),
+                    p->step[UM_STEP_COMMIT].n ? "commit" : "refresh");
+    um_buf_free(&text);
     put_operations(out, p);
 }
 

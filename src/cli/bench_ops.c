@@ -56,6 +56,7 @@ typedef struct command {
     um_ops_header header;
     um_ops_bench bench;
     bool lacks_memory;
+    um_buf heading; /* the last one that was printed */
 } command;
 
 /* ---- Lists ------------------------------------------------------------------------------------------------------- */
@@ -149,11 +150,19 @@ static void print(um_buf *out) {
 }
 
 static void print_row(void *arg, const um_ops_bench *b, const um_ops_row *r) {
-    const command *c = (const command *)arg;
-    um_buf out = {0};
-    if (c->opt.json) um_ops_put_json(&out, b, r);
-    else um_ops_put_row(&out, r);
+    command *c = (command *)arg;
+    um_buf out = {0}, heading = {0};
+    if (c->opt.json) {
+        um_ops_put_json(&out, b, r);
+        print(&out);
+        return;
+    }
+    um_ops_put_heading(&heading, r);
+    if (!c->heading.data || !um_streq(c->heading.data, heading.data)) um_buf_puts(&out, heading.data);
+    um_ops_put_row(&out, r);
     print(&out);
+    um_buf_free(&c->heading);
+    c->heading = heading;
 }
 
 /* Measures the limits, on small devices of both arithmetics. The header of the report has them. */
@@ -209,6 +218,7 @@ static um_status measure_shape(command *c, const um_released *shape, um_err *err
     um_status s = um_released_arch(&c->bench.arch, shape, 0, err);
     if (s) return s;
     c->bench.shape = shape;
+    um_buf_free(&c->heading);
     if (!c->opt.json) um_ops_put_title(&out, &c->bench);
     print(&out);
     for (int i = 0; i < c->n_types && !s; i++) {
@@ -247,6 +257,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_args_parse(&args, self, argc, argv, &c->opt, &c->config);
     const int code = args.done ? args.exit : run_command(self, c, &args);
     um_args_free(&args);
+    um_buf_free(&c->heading);
     um_free(c);
     return code;
 }

@@ -69,6 +69,8 @@ extern const char um_ops_timed_window[]; /* says what lies inside the timed wind
  * object with a newline. */
 void um_ops_put_header(um_buf *out, const um_ops_header *h);
 void um_ops_put_title(um_buf *out, const um_ops_bench *b);
+/* Appends the line before the rows of an operation, a type and sizes. */
+void um_ops_put_heading(um_buf *out, const um_ops_row *r);
 void um_ops_put_row(um_buf *out, const um_ops_row *r);
 void um_ops_put_json(um_buf *out, const um_ops_bench *b, const um_ops_row *r);
 

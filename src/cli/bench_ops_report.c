@@ -1,6 +1,8 @@
 /* Prints the lines of `unmask bench ops` as text and JSON. */
 #include "cli/bench_ops.h"
 
+#define INDENT 10 /* columns of the labels of the report */
+
 const char um_ops_timed_window[] =
     "an operation as a pass calls it, with the packing of activations; without making weights";
 
@@ -15,33 +17,39 @@ static const char *limit_name(const um_ops_row *r) {
 
 void um_ops_put_header(um_buf *out, const um_ops_header *h) {
     static const um_dtype types[] = {UM_F32, UM_BF16, UM_Q8, UM_Q4};
-    um_buf_printf(out, "timed     %s\n", um_ops_timed_window);
-    um_buf_printf(out, "machine   %s, %d cores, %s, %d threads\n", h->machine.cpu, h->machine.cores, h->isa,
-                  h->threads);
-    um_buf_printf(out, "program   unmask %s, commit %s\n", um_version(), h->commit);
-    um_buf_printf(out, "measured  memory is read at %.1f GB/s", h->read_bytes / 1e9);
+    um_buf rates = {0};
+    um_report_line(out, "timed", INDENT, um_ops_timed_window);
+    um_report_linef(out, "machine", INDENT, "%s, %d cores, %s, %d threads", h->machine.cpu, h->machine.cores, h->isa,
+                    h->threads);
+    um_report_linef(out, "program", INDENT, "unmask %s, commit %s", um_version(), h->commit);
+    um_buf_printf(&rates, "memory is read at %.1f GB/s", h->read_bytes / 1e9);
     for (size_t i = 0; i < UM_LEN(types); i++) {
         const struct um_ops_peak *p = &h->peak[types[i]];
         if (p->instruction)
-            um_buf_printf(out, "; %s: %.1f GFLOP/s (%s)", um_dtype_name(types[i]), p->operations / 1e9, p->instruction);
-        else um_buf_printf(out, "; %s: unknown", um_dtype_name(types[i]));
+            um_buf_printf(&rates, "; %s: %.1f GFLOP/s (%s)", um_dtype_name(types[i]), p->operations / 1e9,
+                          p->instruction);
+        else um_buf_printf(&rates, "; %s: unknown", um_dtype_name(types[i]));
     }
-    um_buf_putc(out, '\n');
+    um_report_line(out, "measured", INDENT, rates.data);
+    um_buf_free(&rates);
 }
 
 void um_ops_put_title(um_buf *out, const um_ops_bench *b) {
     um_buf_printf(out, "\n%s (%s)\n", b->shape->name, b->shape->model);
-    um_buf_printf(out, "  %-11s %-12s %-32s %5s %10s %10s %10s %9s %8s %10s %8s %s\n", "operation", "type", "sizes",
-                  "rows", "us median", "min", "max", "GFLOP/s", "GB/s", "limit us", "of limit", "bound by");
+    um_buf_printf(out, "%6s %9s %8s %8s %7s %6s %8s %8s %s\n", "rows", "us median", "min", "max", "GFLOP/s", "GB/s",
+                  "limit us", "of limit", "bound by");
+}
+
+void um_ops_put_heading(um_buf *out, const um_ops_row *r) {
+    um_buf_printf(out, "  %s, %s: %s\n", r->operation, r->type, r->what);
 }
 
 void um_ops_put_row(um_buf *out, const um_ops_row *r) {
     const um_measured *t = &r->seconds;
-    um_buf_printf(out, "  %-11s %-12s %-32s %5d %10.1f %10.1f %10.1f", r->operation, r->type, r->what, r->rows,
-                  1e6 * t->median, 1e6 * t->min, 1e6 * t->max);
-    if (r->operations > 0) um_buf_printf(out, " %9.1f", 1e-9 * r->operations / t->median);
-    else um_buf_printf(out, " %9s", "-");
-    um_buf_printf(out, " %8.1f %10.1f %7.1f%% %s%s\n", 1e-9 * r->bytes / t->median, 1e6 * r->limit,
+    um_buf_printf(out, "%6d %9.1f %8.1f %8.1f", r->rows, 1e6 * t->median, 1e6 * t->min, 1e6 * t->max);
+    if (r->operations > 0) um_buf_printf(out, " %7.1f", 1e-9 * r->operations / t->median);
+    else um_buf_printf(out, " %7s", "-");
+    um_buf_printf(out, " %6.1f %8.1f %7.1f%% %s%s\n", 1e-9 * r->bytes / t->median, 1e6 * r->limit,
                   1e2 * share_of_limit(r), limit_name(r), t->waited > UM_MEASURE_WAITED_MAX ? " *" : "");
 }
 

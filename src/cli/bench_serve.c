@@ -179,17 +179,39 @@ static um_status run_once(bench *b, um_load_point *p, um_err *err) {
     return st;
 }
 
-/* Measures all points. After an error, the report has only the points that were started. */
+static void print(um_buf *text) {
+    um_cli_write(text);
+    um_cli_flush();
+    um_buf_free(text);
+}
+
+static void print_header(const bench *b) {
+    um_buf text = {0};
+    um_load_put_header(&b->report, &text);
+    print(&text);
+}
+
+static void print_point(const bench *b, const um_load_point *p) {
+    um_buf text = {0};
+    um_load_put_point(&b->report, p, &text);
+    um_progress_clear(b->bar);
+    print(&text);
+}
+
+/* Measures all points, and prints each when its runs are done. After an interrupt, the report has only the points that
+ * were started. */
 static um_status measure(bench *b, um_err *err) {
     size_t n = b->n_values;
     int64_t total = (int64_t)(b->trace.n ? b->trace.n : (size_t)b->opt.requests) * b->opt.runs * (int64_t)n;
     b->report.point = UM_NEW_ARRAY(um_load_point, n);
     um_status st = warm_up(b, err);
+    if (!st) print_header(b);
     if (!b->opt.quiet && b->opt.seconds <= 0) b->bar = um_progress_new("requests", total, 0, UM_PROGRESS_INTERVAL);
     for (size_t i = 0; i < n && !st; i++) {
         um_load_point *p = &b->report.point[b->report.n++];
         p->value = b->value[i];
         for (int32_t k = 0; k < b->opt.runs && !st; k++) st = run_once(b, p, err);
+        if (!st || st == UM_ECANCELED) print_point(b, p);
     }
     um_progress_free(b->bar);
     return st;
@@ -232,11 +254,7 @@ static um_status draw(const um_load_report *r, const char *dir, um_err *err) {
     return st;
 }
 
-static um_status write_report(const bench *b, um_err *err) {
-    um_buf text = {0};
-    um_load_put_text(&b->report, &text);
-    um_cli_write(&text);
-    um_buf_free(&text);
+static um_status write_files(const bench *b, um_err *err) {
     um_status st = write_file(b->opt.report, um_load_put_json, &b->report, err);
     if (!st) st = write_file(b->opt.csv, um_load_put_csv, &b->report, err);
     return st || !b->opt.plot ? st : draw(&b->report, b->opt.plot, err);
@@ -281,14 +299,14 @@ static um_status prepare(bench *b, const um_args *args, um_err *err) {
     return UM_OK;
 }
 
-/* Measures and prints the report. After an interrupt, it prints the report of the runs so far. Signals are caught only
+/* Measures, and writes the files of the report. After an interrupt, they have the runs so far. Signals are caught only
  * from here on, so that Ctrl-C ends the program while it connects to a server. */
 static int answer(const um_command *self, bench *b) {
     um_err err, report_err;
     um_cli_catch_signals();
     um_status st = measure(b, &err);
     if (st && st != UM_ECANCELED) return um_cli_error(self, &err);
-    if (b->report.n && write_report(b, &report_err)) return um_cli_error(self, &report_err);
+    if (b->report.n && write_files(b, &report_err)) return um_cli_error(self, &report_err);
     if (st) return um_cli_error(self, &err);
     return count_answered(b) ? UM_EXIT_OK : UM_EXIT_FAILED;
 }

@@ -145,7 +145,8 @@ typedef struct um_load_report {
     um_load_point *point; /* [n] */
     size_t n;
 } um_load_report;
-void um_load_put_text(const um_load_report *r, um_buf *out);
+void um_load_put_header(const um_load_report *r, um_buf *out);
+void um_load_put_point(const um_load_report *r, const um_load_point *p, um_buf *out);
 void um_load_put_json(const um_load_report *r, um_buf *out);
 void um_load_put_csv(const um_load_report *r, um_buf *out); /* one row per request */
 /* Creates a folder and writes plot.gp to it, then runs gnuplot, which makes latency.svg, throughput.svg and ttft.svg.

@@ -8,6 +8,8 @@
 #define UM_COMMIT "unknown"
 #endif
 
+#define INDENT 10 /* columns of the labels of the report */
+
 static const char timed[] = "from the time a request is due to its last byte, seen by the client; latencies count "
                             "answered requests only";
 
@@ -34,13 +36,16 @@ static const char *unit_name(const um_load_report *r) {
     return um_streq(r->unit, "request_rate") ? "requests/s" : "at once";
 }
 
-static void put_counts(const um_load_summary *s, um_buf *out) {
+static void put_counts(const char *label, const um_load_summary *s, um_buf *out) {
+    um_buf text = {0};
+    um_buf_printf(&text, "%s: ", label);
     for (int o = UM_LOAD_ANSWERED; o <= UM_LOAD_ABORTED; o++)
-        um_buf_printf(out, "%s%lld %s", o > UM_LOAD_ANSWERED ? ", " : "", (long long)s->outcomes[o],
+        um_buf_printf(&text, "%s%lld %s", o > UM_LOAD_ANSWERED ? ", " : "", (long long)s->outcomes[o],
                       um_load_outcomes[o]);
     for (int i = 0; i < (int)UM_LEN(s->statuses); i++)
-        if (s->statuses[i]) um_buf_printf(out, "; status %d: %lld", i, (long long)s->statuses[i]);
-    um_buf_putc(out, '\n');
+        if (s->statuses[i]) um_buf_printf(&text, "; status %d: %lld", i, (long long)s->statuses[i]);
+    um_report_line(out, "", 0, text.data);
+    um_buf_free(&text);
     if (s->error) {
         um_buf_puts(out, "  first error: ");
         um_cli_put_safe(out, s->error, strlen(s->error));
@@ -59,11 +64,11 @@ static void put_rates(const um_load_summary *s, bool with_good, um_buf *out) {
 }
 
 static void put_times(const um_load_summary *s, um_buf *out) {
-    um_buf_puts(out, "  milliseconds               mean       p50       p90       p95       p99       max\n");
+    um_buf_puts(out, "  milliseconds            mean       p50       p90       p95       p99       max\n");
     for (int i = 0; i < UM_LOAD_TIMES; i++) {
         const um_histogram *h = &s->times[i];
         if (!h->n || h->max <= 0) continue; /* in a closed loop, requests never wait in the client */
-        um_buf_printf(out, "  %-20s %10.2f", um_load_times[i].name, 1e3 * um_histogram_mean(h));
+        um_buf_printf(out, "  %-17s %10.2f", um_load_times[i].name, 1e3 * um_histogram_mean(h));
         for (size_t k = 0; k < UM_LEN(um_report_quantiles); k++)
             um_buf_printf(out, " %9.2f", 1e3 * um_histogram_quantile(h, um_report_quantiles[k]));
         um_buf_printf(out, " %9.2f\n", 1e3 * h->max);
@@ -72,34 +77,39 @@ static void put_times(const um_load_summary *s, um_buf *out) {
 
 static void put_tokens(const um_load_summary *s, um_buf *out) {
     double n = (double)s->outcomes[UM_LOAD_ANSWERED];
-    um_buf_printf(out, "  an answer has %.1f tokens", um_ratio((double)s->tokens, n));
+    um_buf text = {0};
+    um_buf_printf(&text, "an answer has %.1f tokens", um_ratio((double)s->tokens, n));
     if (s->nfe)
-        um_buf_printf(out, " from %.1f forward passes, %.2f tokens per forward", um_ratio((double)s->nfe, n),
+        um_buf_printf(&text, " from %.1f forward passes, %.2f tokens per forward", um_ratio((double)s->nfe, n),
                       um_ratio((double)s->tokens, (double)s->nfe));
-    um_buf_printf(out, "; a prompt has %.1f tokens, %.0f %% of them cached\n", um_ratio((double)s->prompt_tokens, n),
+    um_buf_printf(&text, "; a prompt has %.1f tokens, %.0f %% of them cached", um_ratio((double)s->prompt_tokens, n),
                   1e2 * um_ratio((double)s->cached_tokens, (double)s->prompt_tokens));
+    um_report_line(out, "", 2, text.data);
+    um_buf_free(&text);
 }
 
-static void put_point(const um_load_report *r, const um_load_point *p, um_buf *out) {
+void um_load_put_point(const um_load_report *r, const um_load_point *p, um_buf *out) {
     const um_load_summary *s = &p->summary;
-    if (um_streq(r->unit, "arrivals")) um_buf_puts(out, "\narrivals from the file: ");
-    else um_buf_printf(out, "\n%g %s: ", p->value, unit_name(r));
-    put_counts(s, out);
+    char label[64] = "arrivals from the file";
+    if (!um_streq(r->unit, "arrivals")) snprintf(label, sizeof label, "%g %s", p->value, unit_name(r));
+    um_buf_putc(out, '\n');
+    put_counts(label, s, out);
     if (!s->outcomes[UM_LOAD_ANSWERED]) return;
     put_rates(s, r->slo.ttft > 0 || r->slo.tpot > 0, out);
     put_times(s, out);
     put_tokens(s, out);
 }
 
-void um_load_put_text(const um_load_report *r, um_buf *out) {
+void um_load_put_header(const um_load_report *r, um_buf *out) {
     um_machine machine;
     um_machine_get(&machine);
-    um_buf_printf(out, "timed     %s\nmachine   %s, %d cores (the client's)\n", timed, machine.cpu, machine.cores);
-    um_buf_printf(out, "program   unmask %s, commit %s\n", um_version(), UM_COMMIT);
-    um_buf_printf(out, "server    %s%s, %s%s%s\n", r->url, r->endpoint, r->peer->model, *r->peer->version ? ", " : "",
-                  r->peer->version);
-    um_buf_printf(out, "prompts   %s\noptions   %s\n", r->prompts->about, r->options);
-    for (size_t i = 0; i < r->n; i++) put_point(r, &r->point[i], out);
+    um_report_line(out, "timed", INDENT, timed);
+    um_report_linef(out, "machine", INDENT, "%s, %d cores (the client's)", machine.cpu, machine.cores);
+    um_report_linef(out, "program", INDENT, "unmask %s, commit %s", um_version(), UM_COMMIT);
+    um_report_linef(out, "server", INDENT, "%s%s, %s%s%s", r->url, r->endpoint, r->peer->model,
+                    *r->peer->version ? ", " : "", r->peer->version);
+    um_report_line(out, "prompts", INDENT, r->prompts->about);
+    um_report_line(out, "options", INDENT, r->options);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */

@@ -63,13 +63,14 @@ a_known_instruction_set_names_its_instructions() {
         jq -e '.isa == "plain C" and .instruction == null and .limited_by == "reading"'
 }
 text_has_the_conditions_and_columns() {
+    [ -z "$(awk 'length > 80' "$work/text")" ]
     grep -q '^machine .* threads$' "$work/text"
     grep -q '^program   unmask .*, commit ' "$work/text"
     grep -q '^measured  memory is read at .* GB/s; float32: ' "$work/text"
     grep -q '^sdar-1.7b (JetLM/SDAR-1.7B-Chat)$' "$work/text"
-    grep -q '^  operation .* us median .* min .* max .* limit us .* bound by$' "$work/text"
+    grep -q '^ *rows us median .* min .* max .* limit us .* bound by$' "$work/text"
     # Activations are fp32 for all types, so there is one line.
-    [ "$(grep -c '^  norm ' "$work/text")" = 1 ]
+    [ "$(grep -c '^  norm, float32: ' "$work/text")" = 1 ]
 }
 quick_means_few_lines() {
     "$UNMASK" bench ops --shape sdar-1.7b --operation norm --type float32 "${quick[@]}" --json |

@@ -41,6 +41,7 @@ closed_loop_measures_each_concurrency() {
     [ "$(column outcome | sort | uniq -c | xargs)" = '24 answered' ]
     grep -q '^1 at once: 12 answered' "$work/out"
     grep -q '^4 at once: 12 answered' "$work/out"
+    [ -z "$(grep -v '^options ' "$work/out" | awk 'length > 80')" ]
 }
 report_starts_with_its_conditions() {
     bench --concurrency 1 --requests 1

@@ -161,13 +161,12 @@ static void the_report_has_the_numbers_of_the_point(void **state) {
     (void)state;
     put(&out, &p, um_engine_put_point);
     has(&out, "2 of 32 layers");
-    has(&out, "context 512, block 32, dual_cache, sampler s; batch 2");
-    has(&out, "device ms");
-    has(&out,
-        "  denoise     50      64     34    10.000     9.000    12.000     6.000    60.0% reading        2.0       "
-        "3.0     9.900\n");
+    has(&out, "context 512, block 32, dual_cache, sampler s;\nbatch 2\n");
+    has(&out, "  denoise   50     64    34    10.000    9.000   12.000    6.000  60.0% reading\n");
+    has(&out, "  denoise gap 2.0 us (median), 3.0 us (max); 9.900 ms on the device\n");
     has(&out, "61.5 experts per layer, if tokens choose at random");
     has(&out, "at 3 tokens per forward: 600.0 tokens/s");
+    for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) assert_in_range(strlen(line), 1, 80);
     put(&out, &p, um_engine_put_json);
     has(&out, "\"device_ms\":9.9");
     has(&out, "\"share_of_limit\":0.6");
