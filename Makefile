@@ -511,7 +511,7 @@ dist: $(BUILD)/dist/unmask ## write build/unmask-VERSION-linux-ARCH.tar.gz with 
 	+@packaging/dist.sh $(BUILD) $(VERSION)
 
 # Debian's static libraries, with those on which libzmq depends. The map names what is linked, for its licence.
-DIST_LIBS := -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
+DIST_LIBS := $(if $(LIBEDIT),-ledit -ltinfo) -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
 
 $(BUILD)/dist/unmask: $(call objects,src/cli/main.c packaging/zmq_without.c) $(CLI_PARTS) $(LIBRARY)
 	@mkdir -p $(@D)

@@ -21,7 +21,7 @@ done
 # Slow tests, the slowest first. They start before all others, so that none of them ends alone.
 slow='server/batches cli/gguf server/faults cli/bench_serve build/arm64 cli/accuracy server/apis soak/lm_eval web/page
 golden/recordings cli/docs server/openai cli/queue cli/tradeoffs engine/whole_invariance server/server golden/oracle
-engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
+build/package engine/pressure cli/bench_ops cli/bench_engine server/mixed_load'
 
 # "build/tests/unit/base_json_test" -> "unit/base_json"
 label() {

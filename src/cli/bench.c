@@ -286,13 +286,14 @@ static void print_end(const bench *b) {
     um_buf_puts(&out, "\nbatch  ttft ms  tpot ms prefill/s  decode/s overhead    p50    p90    p95    p99\n");
     for (int i = 0; i < b->n_batches; i++) put_latencies(&b->point[i], &out);
     um_buf_putc(&out, '\n');
-    um_report_linef(&out, "", 0,
-                    "Medians of %d runs. A forward (fwd) is a forward pass of one request; a step runs the passes of a "
-                    "batch; a row is a token that is fed. tok/fwd counts the tokens of answers and all passes. The second table is "
-                    "over all runs: ttft and tpot are means over requests, prefill and decode are tokens/s, overhead "
-                    "is the share of the steps' time outside of the forward pass, p50 to p99 are quantiles of the "
-                    "seconds of an answer.",
-                    b->opt.runs);
+    um_report_linef(
+        &out, "", 0,
+        "Medians of %d runs. A forward (fwd) is a forward pass of one request; a step runs the passes of a "
+        "batch; a row is a token that is fed. tok/fwd counts the tokens of answers and all passes. The second table is "
+        "over all runs: ttft and tpot are means over requests, prefill and decode are tokens/s, overhead "
+        "is the share of the steps' time outside of the forward pass, p50 to p99 are quantiles of the "
+        "seconds of an answer.",
+        b->opt.runs);
     print(&out);
 }
 

@@ -291,7 +291,7 @@ bodies_of_many_values_leave_no_memory_behind() {
             error_is 400 invalid_request_error
         fi
         # The memory of a body is freed after its response.
-        for _ in $(seq 100); do
+        for _ in $(seq 600); do
             [ $(($(resident) - before)) -ge 20000 ] || break
             sleep 0.1
         done
