@@ -37,6 +37,7 @@ _unmask_commands() {
 _unmask_shared() {
     specs=(
         '--model=[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
+        '-m+[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1)'
         '--mask-token-id=[token id of the mask]:N: '
         '--device=[backend that computes]:NAME,...:(cpu cuda cuda\:N ref)'
@@ -50,6 +51,7 @@ _unmask_shared() {
         '--lora=[LoRA adapters to load, as folders in PEFT'\''s format]:NAME=DIR,...: '
         '--lora-merge[add the single adapter of --lora to the weights when loading, so that every request uses it]'
         '--threads=[compute threads per engine]:N: '
+        '-t+[compute threads per engine]:N: '
         '--pin=[keep each compute thread on a CPU of its own]:WHEN:(auto on off)'
         '--max-num-batched-tokens=[largest number of tokens in one step]:N: '
         '--kv-cache-dtype=[number type of stored keys and values]:TYPE:(auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3)'
@@ -133,12 +135,14 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
         '--served-model-name=[model of the server to use]:NAME: '
         '--adapter=[use this adapter of --lora]:NAME: '
         '--prompt=[the prompt, in place of the words after the options]:TEXT: '
+        '-p+[the prompt, in place of the words after the options]:TEXT: '
         '--system=[system message before the prompt]:TEXT: '
         '--tools=[JSON array of tool definitions for the chat template]:FILE:_files'
         '--chat-template-kwargs=[variables for the chat template, as in {"enable_thinking"\: false}]:JSON: '
@@ -151,12 +155,14 @@ _unmask_specs() {
         '--step-map[add the forward pass that wrote each token to the JSON object]'
         '--profile=[file for a trace of every step (x.json, for ui.perfetto.dev)]:FILE:_files'
         '--quiet[print no model facts before the answer and no statistics after it]'
+        '-q[print no model facts before the answer and no statistics after it]'
         '*:text: '
         ) ;;
     'chat') _unmask_shared
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
@@ -169,16 +175,19 @@ _unmask_specs() {
         '--no-view[off\: draw answers on a terminal while they are denoised]'
         '--delay=[pause in milliseconds after each drawn pass]:MS: '
         '--quiet[print no model facts at the start and no statistics after answers]'
+        '-q[print no model facts at the start and no statistics after answers]'
         '*:text: '
         ) ;;
     'generate') _unmask_shared
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--adapter=[adapter of --lora for requests that name none]:NAME: '
         '--input=[file of requests, one JSON object per line]:FILE:_files'
         '--output=[file for the results, in the order of the input]:FILE:_files'
+        '-o+[file for the results, in the order of the input]:FILE:_files'
         '--overwrite[replace an existing output file instead of continuing it]'
         '--raw[send prompts as they are, without the model'\''s chat template]'
         '--trace[add the state after each forward pass to each result]'
@@ -187,12 +196,14 @@ _unmask_specs() {
         '--profile=[file for a trace of every step (x.json, for ui.perfetto.dev)]:FILE:_files'
         '--progress-interval=[seconds between progress lines if standard error is not a terminal]:S: '
         '--quiet[print errors only]'
+        '-q[print errors only]'
         '*:text: '
         ) ;;
     'eval') _unmask_shared
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--adapter=[use this adapter of --lora]:NAME: '
         '--data=[file of questions, one {"id", "kind", "prompt", "answer"} per line]:FILE:_files'
@@ -202,15 +213,18 @@ _unmask_specs() {
         '--raw[send prompts as they are, without the model'\''s chat template]'
         '--likelihood=[ask nothing\: estimate the likelihood of the known answers, with N passes for each block of an answer]:N: '
         '--output=[file for the answers and whether they are right, one JSON object per line]:FILE:_files'
+        '-o+[file for the answers and whether they are right, one JSON object per line]:FILE:_files'
         '--show-failures=[print the first N questions with wrong answers]:N: '
         '--json[print the report as JSON]'
         '--quiet[print no progress to standard error]'
+        '-q[print no progress to standard error]'
         '*:text: '
         ) ;;
     'inspect') _unmask_shared
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--json[print a JSON object]'
         '*:folder:_unmask_models'
@@ -219,6 +233,7 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--json[print a JSON object with a list for each table]'
         '*:argument:(all families strategies samplers retentions options backends commands endpoints fields foreign)'
@@ -227,12 +242,16 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--out=[folder to write]:DIR:_unmask_models'
+        '-o+[folder to write]:DIR:_unmask_models'
         '--type=[how matrices are stored\: as integers of 8 or 4 bits with a scale for each 32, or as bfloat16]:TYPE:(q8 q4 bf16)'
         '--overwrite[write into a folder that is not empty]'
         '--quiet[print errors only]'
+        '-q[print errors only]'
         '--model=[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
+        '-m+[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1)'
         '--mask-token-id=[token id of the mask]:N: '
         '--lora=[LoRA adapters to load, as folders in PEFT'\''s format]:NAME=DIR,...: '
@@ -243,8 +262,10 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--model=[folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
+        '-m+[folder with a tokenizer, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '--decode[convert token ids to text\: the arguments are ids]'
         '--no-special[off\: with --decode\: include special tokens in the text]'
         '--special-in-content=[what to do with text that spells a special token\: convert it to the token (parse), keep it as text in messages of users and tools (text) or in nearly all messages (strict), or refuse the input (reject)]:LEVEL:(auto parse text strict reject)'
@@ -265,6 +286,7 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--adapter=[use this adapter of --lora]:NAME: '
         '--batch=[batch sizes to measure\: numbers of requests that run at once]:N,N: '
@@ -275,12 +297,14 @@ _unmask_specs() {
         '--profile=[file for a trace of every step (x.json, for ui.perfetto.dev)]:FILE:_files'
         '--json[print the report as JSON]'
         '--quiet[print no progress to standard error]'
+        '-q[print no progress to standard error]'
         '*:argument:(engine ops serve)'
         ) ;;
     'bench engine')
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe]:NAME,NAME: '
         '--batch=[numbers of requests that run at once]:N,N: '
@@ -294,11 +318,13 @@ _unmask_specs() {
         '--json[print a JSON object for each point, one per line]'
         '--svg=[file for a chart of the denoising passes and their limits]:FILE:_files'
         '--quiet[print no progress to standard error]'
+        '-q[print no progress to standard error]'
         '--device=[backend that computes]:NAME,...:(cpu cuda cuda\:N ref)'
         '--dtype=[number type of matrix products]:TYPE:(auto float32 bfloat16)'
         '--quantization=[how the weights are kept]:TYPE:(auto none q8 q4)'
         '--no-deterministic[off\: keep answers independent of the other requests in a step]'
         '--threads=[compute threads per engine]:N: '
+        '-t+[compute threads per engine]:N: '
         '--pin=[keep each compute thread on a CPU of its own]:WHEN:(auto on off)'
         '--kv-cache-dtype=[number type of stored keys and values]:TYPE:(auto float32 bfloat16 float8_e4m3 fp8 fp8_e4m3)'
         '--kv-cache-layout=[keep keys and values in one memory pool (unified) or in one pool each (distinct)]:LAYOUT:(unified distinct)'
@@ -311,6 +337,7 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--shape=[shapes to measure\: llada-8b, sdar-8b, sdar-1.7b, llada2-mini, dream-7b, llada-moe]:NAME,NAME: '
         '--operation=[operations to measure\: linear, linear_gate, gate, norm, rope_kv, attention, moe, head]:NAME,NAME: '
@@ -322,6 +349,7 @@ _unmask_specs() {
         '--quick[measure few lines\: 1 and 32 rows, one choice of the head, no 8-bit keys]'
         '--json[print a JSON object for each line of the report]'
         '--threads=[compute threads per engine]:N: '
+        '-t+[compute threads per engine]:N: '
         '--pin=[keep each compute thread on a CPU of its own]:WHEN:(auto on off)'
         '*:text: '
         ) ;;
@@ -329,6 +357,7 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--url=[URL of a running server, as in http\://127.0.0.1\:8000]:URL: '
         '--api-key=[API key of the server]:KEY: '
@@ -352,15 +381,18 @@ _unmask_specs() {
         '--slo-ttft=[latency goal for goodput\: longest time to the first text, in milliseconds]:MS: '
         '--slo-tpot=[latency goal for goodput\: longest average time per token after the first text, in milliseconds]:MS: '
         '--report=[file for the report as JSON]:FILE:_files'
+        '-o+[file for the report as JSON]:FILE:_files'
         '--csv=[file for a CSV table with a row for each request]:FILE:_files'
         '--plot=[folder for SVG plots of latency, throughput and time to the first text]:DIR:_unmask_models'
         '--quiet[print no progress to standard error]'
+        '-q[print no progress to standard error]'
         '*:text: '
         ) ;;
     'serve') _unmask_shared
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--host=[address to listen on]:ADDRESS: '
         '--port=[TCP port]:N: '
@@ -413,6 +445,7 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--zmq-command-addr=[address where the server sends commands (its --zmq-command-addr)\: tcp\://host\:port or ipc\://path]:ADDRESS: '
         '--zmq-event-addr=[address where the server receives events (its --zmq-event-addr)]:ADDRESS: '
@@ -427,15 +460,18 @@ _unmask_specs() {
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--timeout=[seconds in which the server must answer]:SECONDS: '
         '--quiet[print nothing if the server is healthy]'
+        '-q[print nothing if the server is healthy]'
         '*:text: '
         ) ;;
     'help')
         specs+=(
         '--help[print help]'
         '--config=[read options from this YAML file]:FILE:_files'
+        '-c+[read options from this YAML file]:FILE:_files'
         '--print-config[print all options as a YAML file, with the source of each value, and exit]'
         '--format=[text, or everything as a manual page, a Markdown reference or a completion script for a shell]:FORMAT:(text man markdown bash zsh fish)'
         '*:argument:(run chat generate eval inspect list quantize tokenize bench serve worker health help)'

@@ -43,7 +43,9 @@ static void put_option(void *arg, const um_option_set *set, const um_option *row
     const scope *s = arg;
     um_buf value = {0};
     (void)opens_group;
-    um_buf_printf(s->out, "complete -c unmask -n '__unmask_is %s' -l ", s->commands);
+    um_buf_printf(s->out, "complete -c unmask -n '__unmask_is %s'", s->commands);
+    if (um_option_short(row)) um_buf_printf(s->out, " -s %c", um_option_short(row));
+    um_buf_puts(s->out, " -l ");
     um_completion_put_flag(s->out, set, row, false);
     if (row->type != UM_OPT_BOOL) {
         um_completion_put_value(&value, row);

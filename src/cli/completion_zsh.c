@@ -50,12 +50,10 @@ static void put_list(um_buf *out, const char *words) {
 }
 
 /* A specification of _arguments is '--flag=[summary]:value:action'. The action " " completes nothing. */
-static void put_option(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
-    um_buf *out = arg, value = {0};
-    (void)opens_group;
-    um_buf_puts(out, "        '");
-    um_completion_put_flag(out, set, row, true);
-    um_buf_puts(out, row->type == UM_OPT_BOOL ? "[" : "=[");
+/* Writes the rest of a specification, behind the flag. */
+static void put_spec(um_buf *out, const um_option_set *set, const um_option *row) {
+    um_buf value = {0};
+    um_buf_putc(out, '[');
     um_completion_put_help(out, set, row, SPECIAL);
     um_buf_putc(out, ']');
     if (row->type != UM_OPT_BOOL) {
@@ -70,6 +68,19 @@ static void put_option(void *arg, const um_option_set *set, const um_option *row
         um_buf_free(&value);
     }
     um_buf_puts(out, "'\n");
+}
+
+/* "--model=[help]:..." takes the value in the same word or in the next one, and so does "-m+[help]:...". */
+static void put_option(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
+    um_buf *out = arg;
+    (void)opens_group;
+    um_buf_puts(out, "        '");
+    um_completion_put_flag(out, set, row, true);
+    if (row->type != UM_OPT_BOOL) um_buf_putc(out, '=');
+    put_spec(out, set, row);
+    if (!um_option_short(row)) return;
+    um_buf_printf(out, "        '-%c%s", um_option_short(row), row->type == UM_OPT_BOOL ? "" : "+");
+    put_spec(out, set, row);
 }
 
 static void put_arguments(um_buf *out, const um_command *c) {

@@ -31,7 +31,9 @@ unmask run --quiet --decoding-strategy m|multi_bd
 unmask list sa|samplers
 unmask help to|tokenize
 unmask nonsense wh|
-unmask run --model org/s|org/small'
+unmask run --model org/s|org/small
+unmask run -m org/s|org/small
+unmask run -q --no-v|--no-view'
 lines_of_zsh='unmask run --device=c|cpu cuda cuda:N
 unmask inspect models/tiny-b|tiny-block'
 lines_of_fish='unmask run --device=c|--device=cpu --device=cuda --device=cuda:N
@@ -64,7 +66,7 @@ scripts_have_every_option_of_every_command_once() {
             print name ":" flag }' completion/unmask.zsh | grep -v ':help$\|:config$\|:print-config$' | sort > "$work/zsh"
     diff /dev/null <(comm -23 "$work/options" "$work/zsh")
     diff /dev/null <(uniq -d "$work/zsh")
-    sed -nE "s/.*__unmask_is ([^']*)' -l (no-)?([^ ]+) .*/\1:\3/p" completion/unmask.fish |
+    sed -nE "s/.*__unmask_is ([^']*)'( -s .)? -l (no-)?([^ ]+) .*/\1:\4/p" completion/unmask.fish |
         awk -F '"' '{ print (NF > 3 ? "*" : $2) $NF }' | grep -v '^:\|:config$\|:print-config$' | sort > "$work/fish"
     diff "$work/zsh" "$work/fish"
 }
