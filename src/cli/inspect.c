@@ -133,7 +133,7 @@ static void put_sizes(um_printer *s, const um_arch *a) {
 }
 
 static void put_memory(um_printer *s, const um_arch *a) {
-    static const um_dtype types[] = {UM_F32, UM_BF16};
+    static const um_dtype types[] = {UM_F32, UM_BF16}, packed[] = {UM_Q8, UM_Q4};
     int64_t longest = UM_MIN(a->max_position, UM_POSITIONS_MAX);
     um_printer_group(s, "memory");
     for (size_t i = 0; i < UM_LEN(types); i++) {
@@ -141,7 +141,12 @@ static void put_memory(um_printer *s, const um_arch *a) {
         um_printer_group(s, um_dtype_name(types[i]));
         um_printer_bytes(s, "weights", um_arch_params(a) * (int64_t)um_dtype_size(types[i]));
         um_printer_bytes(s, "kv_per_token", kv);
-        um_printer_bytes(s, "kv_of_one_request", kv * longest);
+        um_printer_bytes(s, "kv_of_longest_request", kv * longest);
+        um_printer_group_end(s);
+    }
+    for (size_t i = 0; i < UM_LEN(packed); i++) {
+        um_printer_group(s, um_dtype_name(packed[i]));
+        um_printer_bytes(s, "weights", (int64_t)um_weights_bytes(um_arch_params(a), packed[i]));
         um_printer_group_end(s);
     }
     um_printer_group_end(s);

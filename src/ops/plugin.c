@@ -36,7 +36,10 @@ static void *open_library(const char *name, um_err *err) {
         }
     }
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!library) um_fail(err, UM_EUNSUPPORTED, "%s", dlerror());
+    if (!library)
+        um_fail(err, UM_EUNSUPPORTED,
+                "%s; `make CUDA=1` builds the plugin (docs/cuda.md), which lies beside the program or in ../lib/unmask",
+                dlerror());
     return library;
 }
 

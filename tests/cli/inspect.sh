@@ -51,6 +51,12 @@ counted_parameters_are_those_stored() {
         [ ! -s "$work/err" ]
     done
 }
+memory_is_printed_for_each_type_of_weights() {
+    try inspect --json models/tiny-block
+    jq -e '.sizes.parameters as $n | .memory | .float32.weights == 4 * $n and .bfloat16.weights == 2 * $n
+        and .q8.weights == ($n * 34 / 32 | ceil) and .q4.weights == ($n * 18 / 32 | ceil)' "$work/out"
+    jq -e '.memory.bfloat16 | .kv_of_longest_request == 1024 * .kv_per_token' "$work/out"
+}
 special_ids_are_printed_with_their_source() {
     try inspect $GOLDEN/dream
     tells mask '500 <mask>, from config.json'

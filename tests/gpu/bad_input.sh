@@ -34,6 +34,7 @@ a_missing_plugin_is_one_line() {
     done
     run_on cuda
     is_refused 'libunmask-cuda.so'
+    grep -q 'make CUDA=1' "$work/err"
     run_on cpu
     [ "$rc" = 0 ]
 }
