@@ -198,7 +198,7 @@ void client_send(client *c, const char *text) {
 }
 
 void client_put_request(um_buf *out, const char *method, const char *path, const char *body) {
-    um_buf_printf(out, "%s %s HTTP/1.1\r\nHost: test\r\nConnection: close\r\n", method, path);
+    um_buf_printf(out, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", method, path);
     if (body) um_buf_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     um_buf_puts(out, "\r\n");
     if (body) um_buf_puts(out, body);

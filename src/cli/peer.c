@@ -108,9 +108,11 @@ static void put_words(const json_t *words, um_buf *out) {
     }
 }
 
-static um_status check_words(const json_t *words, const char *param, const char *value, um_err *err) {
+/* aliases: further words that are allowed, or NULL. */
+static um_status check_words(const json_t *words, const json_t *aliases, const char *param, const char *value,
+                             um_err *err) {
     um_buf list = {0};
-    if (!json_is_array(words) || has_word(words, value)) return UM_OK;
+    if (!json_is_array(words) || has_word(words, value) || has_word(aliases, value)) return UM_OK;
     put_words(words, &list);
     um_status st = um_fail_param(err, UM_EINVAL, param, "the server does not support \"%.80s\"; it supports: %.300s",
                                  value, list.len ? list.data : "none");
@@ -137,8 +139,10 @@ um_status um_peer_check_option(um_peer *p, const um_option *row, const void *bas
     um_status st = UM_OK;
     if (!um_option_is_auto(row, value.data)) {
         st = check_range(server_row, row->name, value.data, err);
-        if (!st) st = check_words(json_object_get(server_row, "choices"), row->name, value.data, err);
-        if (!st) st = check_words(json_object_get(server_row, "names"), row->name, value.data, err);
+        if (!st) st = check_words(json_object_get(server_row, "choices"), NULL, row->name, value.data, err);
+        if (!st)
+            st = check_words(json_object_get(server_row, "names"), json_object_get(server_row, "aliases"), row->name,
+                             value.data, err);
     }
     um_buf_free(&value);
     return st;

@@ -434,9 +434,9 @@ bool um_name_in(const char *list, const char *name);
 um_status um_req_check_unread_params(const um_req *r, const um_decoding *given, const um_decoding *usual, um_err *err);
 /* Finds a strategy by name or alias. The message of UM_EINVAL lists the names. */
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err);
-/* Appends the names that an option accepts, "confidence|dynamic": those of strategies, samplers or retention rules,
- * without their aliases. Appends nothing for other options. */
-void um_decode_put_names(const char *option, um_buf *out);
+/* Appends the names that an option accepts, "confidence|dynamic", and the aliases, "threshold|...": those of
+ * strategies, samplers or retention rules. Appends nothing for other options. */
+void um_decode_put_names(const char *option, um_buf *names, um_buf *aliases);
 /* Tells whether the option is among the rows that a strategy or sampler reads in addition to the shared ones. */
 bool um_params_have(const um_params *params, const char *option);
 /* Appends the names of strategies and samplers whose own rows contain the option, "strategies full, sparse; sampler

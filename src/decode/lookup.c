@@ -23,15 +23,30 @@ static um_status fail_unknown(const char *option, const char *what, const char *
     return st;
 }
 
-static void put_word(um_buf *out, const char *word) { um_buf_printf(out, "%s%s", out->len ? "|" : "", word); }
+/* The names and the aliases of the rows of a table, each list with its words separated by '|'. */
+typedef struct name_lists {
+    um_buf *names, *aliases;
+} name_lists;
 
-void um_decode_put_names(const char *option, um_buf *out) {
+static void put_word(um_buf *out, const char *word, size_t n) {
+    um_buf_printf(out, "%s%.*s", out->len ? "|" : "", (int)n, word);
+}
+
+/* `aliases` are separated by commas, or NULL. */
+static void put_row(const name_lists *to, const char *name, const char *aliases) {
+    put_word(to->names, name, strlen(name));
+    for (const char *p = aliases; p && *p; p += strcspn(p, ","), p += *p == ',')
+        put_word(to->aliases, p, strcspn(p, ","));
+}
+
+void um_decode_put_names(const char *option, um_buf *names, um_buf *aliases) {
+    const name_lists to = {names, aliases};
     if (um_streq(option, "decoding_strategy"))
-        for (const um_strategy *const *s = um_strategies; *s; s++) put_word(out, (*s)->name);
+        for (const um_strategy *const *s = um_strategies; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
     if (um_streq(option, "sampler"))
-        for (const um_sampler *const *s = um_samplers; *s; s++) put_word(out, (*s)->name);
+        for (const um_sampler *const *s = um_samplers; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
     if (um_streq(option, "retention"))
-        for (const um_retention *const *s = um_retentions; *s; s++) put_word(out, (*s)->name);
+        for (const um_retention *const *s = um_retentions; *s; s++) put_row(&to, (*s)->name, (*s)->aliases);
 }
 
 um_status um_strategy_find(const um_strategy **out, const char *name, um_err *err) {

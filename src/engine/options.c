@@ -118,7 +118,9 @@ um_status um_request_set(um_request *r, const char *name, const char *value, um_
 
 void um_request_append_readers(const um_option *row, um_buf *out) { um_params_put_readers(row->name, out); }
 
-void um_request_append_names(const um_option *row, um_buf *out) { um_decode_put_names(row->name, out); }
+void um_request_append_names(const um_option *row, um_buf *names, um_buf *aliases) {
+    um_decode_put_names(row->name, names, aliases);
+}
 
 bool um_strategy_is_whole(const char *name) {
     const um_strategy *strategy;

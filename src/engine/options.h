@@ -21,9 +21,9 @@ size_t um_request_option_sets(um_option_set *sets, um_request *r);
 /* Appends the strategies and samplers that read a parameter of a request, "strategies full, sparse; sampler factor".
  * Appends nothing when all of them do. */
 void um_request_append_readers(const um_option *row, um_buf *out);
-/* Appends the possible values of a parameter that names a strategy, sampler or retention rule, "full|sparse", without
+/* Appends the possible values of a parameter that names a strategy, sampler or retention rule, "full|sparse", and their
  * aliases. Appends nothing for other parameters. */
-void um_request_append_names(const um_option *row, um_buf *out);
+void um_request_append_names(const um_option *row, um_buf *names, um_buf *aliases);
 /* Returns whether the strategy of this name denoises a whole canvas. Each pass of it feeds all of the canvas, and a
  * suffix may follow the answer. */
 bool um_strategy_is_whole(const char *name);

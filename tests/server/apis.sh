@@ -678,6 +678,7 @@ options_offer_each_name_once() {
         "$("$UNMASK" list strategies --json | jq -r '[.strategies[].name] | join(" ")')" ]
     [ "$(member 'data[] | select(.name == "sampler") | .names | index("low_confidence_threshold")')" = null ]
     [ "$(member 'data[] | select(.name == "sampler") | .names | index("confidence")')" = 0 ]
+    [ "$(member 'data[] | select(.name == "sampler") | .aliases | index("low_confidence_threshold")')" != null ]
 }
 options_name_their_readers() {
     call /options

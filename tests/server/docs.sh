@@ -49,7 +49,7 @@ page_names_endpoints_series_and_options_that_exist() {
         grep -vx -- --version | sort -u > "$work/options"
     [ "$(wc -l < "$work/options")" -ge 30 ]
     for option in $(sed -E 's/^--(no-)?//' "$work/options"); do
-        grep -qE -- "\`--(\[no-\])?$option[ \`]" docs/options.md || { echo "no option --$option"; return 1; }
+        grep -qE -- "\`(-., )?--(\[no-\])?$option[ \`]" docs/options.md || { echo "no option --$option"; return 1; }
     done
     for name in $(grep -oE 'unmask_[a-z_]+' docs/server.md | sort -u); do
         grep -q "\"${name#unmask_}\"" src/server/metrics_page.c || { echo "no series $name"; return 1; }

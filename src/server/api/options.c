@@ -30,16 +30,17 @@ static void put_limits(um_jw *w, const um_option *row) {
 }
 
 /* Writes a parameter. `choices` are all words that it allows. `names` are the names of the strategies, samplers
- * or retention rules that it selects from; aliases of them are allowed, too. The value in the set's struct is the
- * default. */
+ * or retention rules that it selects from, `aliases` further names of them. The value in the set's struct is the
+ * default.
+ */
 static void put_row(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
     (void)opens_group;
     um_jw *w = (um_jw *)arg;
-    um_buf range = {0}, value = {0}, readers = {0}, names = {0};
+    um_buf range = {0}, value = {0}, readers = {0}, names = {0}, aliases = {0};
     um_option_range(row, &range);
     um_option_get_text(row, set->base, &value);
     um_request_append_readers(row, &readers);
-    um_request_append_names(row, &names);
+    um_request_append_names(row, &names, &aliases);
     um_jw_begin_object(w);
     put_text(w, "name", um_str_of(row->name));
     put_text(w, "group", um_str_of(row->group));
@@ -48,6 +49,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     um_jw_put_str(w, "range", (um_str){range.data, range.len});
     if (row->choices) put_words(w, "choices", row->choices);
     if (names.len) put_words(w, "names", names.data);
+    if (aliases.len) put_words(w, "aliases", aliases.data);
     put_text(w, "auto", um_option_auto(row));
     put_text(w, "default", (um_str){value.data, value.len});
     put_text(w, "help", um_str_of(row->help));
@@ -57,6 +59,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     um_buf_free(&value);
     um_buf_free(&readers);
     um_buf_free(&names);
+    um_buf_free(&aliases);
 }
 
 static void get_options(um_service *s, um_exchange *x, const char *id) {
