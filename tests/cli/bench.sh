@@ -3,7 +3,7 @@
 command=bench
 . tests/cli/expect.bash
 # Looks for words of the report, whose lines break where the path of the file ends.
-says() { tr -s '\n ' ' ' < "$dir/out" | grep -qF -- "$1" || fail "the report does not say '$1': $(cat "$dir/out")"; }
+reports() { tr -s '\n ' ' ' < "$dir/out" | grep -qF -- "$1" || fail "the report does not say '$1': $(cat "$dir/out")"; }
 
 # Random prompts with answers of full length: 5 requests of 16 tokens for each batch size, in the same number of passes.
 expect 0 --model $golden --batch 1,2,4 --requests 5 --runs 2 --max-tokens 16 --json --quiet
@@ -23,11 +23,11 @@ for word in 'machine ' 'program ' 'loading ' 'tokens/s' 'ms/step'; do has "$word
 # Prompts from a file, as plain text if the model has no chat template.
 echo '{"id": 1, "kind": "k", "prompt": "t1 t2", "answer": ""}' > "$dir/prompts.jsonl"
 expect 0 --model $golden --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4
-says 'prompts.jsonl, as plain text'
+reports 'prompts.jsonl, as plain text'
 expect 0 --model models/tiny-block --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4
-says 'prompts.jsonl, through the chat template'
+reports 'prompts.jsonl, through the chat template'
 expect 0 --model models/tiny-block --prompts "$dir/prompts.jsonl" --batch 1 --requests 2 --runs 1 --max-tokens 4 --raw
-says 'prompts.jsonl, as plain text'
+reports 'prompts.jsonl, as plain text'
 
 for batch in '' 0 1, ,1 1,x 5000 1-2; do
     expect 2 --model $golden --batch="$batch"
