@@ -34,11 +34,16 @@ static bool can_generate(um_service *s, um_exchange *x) {
     return false;
 }
 
+/* A page that reaches the server under a wrong name has no key, so names matter only to a server without keys. */
+static bool has_wrong_name(const um_server *s, um_exchange *x) {
+    return s->keys.n == 0 && !um_hosts_allow(&s->hosts, x);
+}
+
 static void serve(um_server *s, um_exchange *x, const um_endpoint_match *m) {
     const um_endpoint *e = m->endpoint;
     unsigned flags = e ? e->flags : 0;
     bool basic = flags & UM_ENDPOINT_PAGE;
-    if (!(flags & UM_ENDPOINT_OPEN) && !um_hosts_allow(&s->hosts, x)) um_hosts_refuse(x);
+    if (!(flags & UM_ENDPOINT_OPEN) && has_wrong_name(s, x)) um_hosts_refuse(x);
     else if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS")))
         um_cors_preflight(&s->origins, x, m->allow);
     else if (um_cors_is_foreign(&s->origins, x))

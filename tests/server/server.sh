@@ -545,6 +545,13 @@ names_that_are_not_the_servers_are_refused() {
     named evil.test
     [ "$status" = 200 ]
     stop_server
+    # A key is better than a name.
+    serve --in-process --api-key k
+    named any.test
+    [ "$status" = 401 ]
+    call /v1/models -H 'Host: any.test' -H 'Authorization: Bearer k'
+    [ "$status" = 200 ]
+    stop_server
 }
 health_answers_when_all_connections_are_taken() {
     local port

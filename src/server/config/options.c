@@ -18,7 +18,8 @@ const um_option um_server_options[] = {
      "Server", "origins whose web pages may call the server; * means any"},
     {"allowed_hosts", NULL, UM_OPT_STR, S(allowed_hosts), 0, 0, NULL, NULL, NULL, "NAME,...", "Server",
      "further names under which clients may address the server (header Host), besides IP addresses, localhost, --host, "
-     "the name of the machine and the hosts of --cors-allow-origin; others get status 421; * means any"},
+     "the name of the machine and the hosts of --cors-allow-origin; without --api-key, others get status 421; * means "
+     "any"},
     {"root_path", NULL, UM_OPT_STR, S(root_path), 0, 0, NULL, NULL, NULL, "PATH", "Server",
      "path prefix that a proxy leaves on requests"},
     {"max_queue", NULL, UM_OPT_INT, S(max_queue), 0, 1e6, NULL, "1024", NULL, "N", "Server",
