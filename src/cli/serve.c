@@ -31,6 +31,8 @@ static int serve(const um_command *self, const um_server_config *c) {
     um_server *s = NULL;
     um_err err = {0};
     mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
+    /* malloc_trim (body/held.c) does not shrink the arenas of other threads at their end. */
+    mallopt(M_ARENA_MAX, 1);
     um_status st = um_cli_check_model(c->engine->model, &err);
     if (!st) st = um_log_start_writer(&err);
     if (!st) st = um_server_new(&s, c, &err);
