@@ -511,7 +511,8 @@ dist: $(BUILD)/dist/unmask ## write build/unmask-VERSION-linux-ARCH.tar.gz with 
 	@$(MAKE) all
 	+@packaging/dist.sh $(BUILD) $(VERSION)
 
-# Debian's static libraries, with those on which libzmq depends. The map names what is linked, for its licence.
+# Debian's static libraries, and those that libzmq needs. packaging/dist.sh reads in the linker's map which of them are in
+# the program, and copies their licences.
 DIST_LIBS := $(if $(LIBEDIT),-ledit -ltinfo) -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
 
 $(BUILD)/dist/unmask: $(call objects,src/cli/main.c packaging/zmq_without.c) $(CLI_PARTS) $(LIBRARY)

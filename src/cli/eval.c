@@ -118,7 +118,7 @@ static tally *tally_of(eval *v, const char *kind) {
     return &v->kind[i];
 }
 
-/* Returns whether the answer is the model's honest one: that it can't do what was asked. */
+/* Returns whether the answer is the text by which the model says that it can't do what was asked. */
 static bool is_honest(const eval *v, const um_result *r) {
     return r && v->honest.p && um_str_eq(v->honest, trimmed(r->text, r->text_len));
 }

@@ -63,7 +63,7 @@ options_that_the_server_adds_are_not_warned_of() {
     wait $server
     cat "$work/plain.log"
     not grep -q 'has no effect' "$work/plain.log"
-    # A user may start a worker with such an option, and is told.
+    # A user who starts a worker with such an option gets the warning.
     set_addresses own
     try worker --model models/none "${at[@]}" --gpu-memory-utilization 0.5
     grep -q -- '--gpu-memory-utilization has no effect on the device cpu' "$work/err"

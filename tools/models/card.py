@@ -72,7 +72,7 @@ one. It was not trained on prompts and chats beyond about 400 tokens.
 
 The prompts of `eval.jsonl` are new texts from the templates of the training. Those of `eval-loose.jsonl` have wordings that the
 training never had, and `eval-foreign.jsonl` has templates and words of its own; both also have prompts written by hand
-(`tools/models/strangers.py`). They are still made by the same people with the same ideas: expect less from prompts of others.
+(`tools/models/strangers.py`). They have the same authors as the training data, so expect less from the prompts of others.
 
 ## Licence
 
