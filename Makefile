@@ -45,7 +45,7 @@ PACKAGES := jansson libpcre2-8 libutf8proc yaml-0.1
 # Libraries of which only headers are used.
 HEADER_PACKAGES := libxxhash
 # Further libraries of the program, for its server.
-SERVER_PACKAGES := libevent_core libzmq
+SERVER_PACKAGES := libevent_core libzmq libsodium
 # Edits lines in `unmask chat`. Optional: `make LIBEDIT=` builds without it.
 LIBEDIT ?= $(shell pkg-config --exists libedit 2>/dev/null && echo libedit)
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm

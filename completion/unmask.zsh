@@ -399,6 +399,7 @@ _unmask_specs() {
         '--uds=[path of a Unix socket to listen at in place of --host and --port]:PATH: '
         '--served-model-name=[names of the model that requests may use]:NAME,...: '
         '--api-key=[accepted API keys, better set in the environment]:KEY,...: '
+        '--api-key-file=[file of further API keys\: a line has a name, the SHA-256 hash of the key, and settings (docs/server.md)]:FILE:_files'
         '--cors-allow-origin=[origins whose web pages may call the server]:ORIGIN,...: '
         '--allowed-hosts=[further names under which clients may address the server (header Host), besides IP addresses, localhost, --host, the name of the machine and the hosts of --cors-allow-origin]:NAME,...: '
         '--root-path=[path prefix that a proxy leaves on requests]:PATH: '

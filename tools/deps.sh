@@ -36,6 +36,7 @@ rows() {
 		libevent-dev library libevent_core
 		libjansson-dev library jansson
 		libpcre2-dev library libpcre2-8
+		libsodium-dev library libsodium
 		libutf8proc-dev library libutf8proc
 		libxxhash-dev library libxxhash
 		libyaml-dev library yaml-0.1

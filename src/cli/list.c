@@ -178,6 +178,7 @@ static void put_endpoint(um_printer *s, const um_endpoint *e) {
     }
     um_printer_str(s, "known_from", e->shape);
     um_printer_bool(s, "needs_key", !(e->flags & UM_ENDPOINT_OPEN));
+    um_printer_bool(s, "admin", e->flags & UM_ENDPOINT_ADMIN);
     um_printer_item_end(s);
 }
 

@@ -2,6 +2,7 @@
  * page. */
 #include "cli/cli.h"
 #include "server/endpoints.h"
+#include "server/keys/keys.h"
 
 const char um_cli_about_values[] =
     "Every option can be set on the command line, in the environment and in a file. The command line wins over the "
@@ -119,14 +120,41 @@ static void put_foreign(um_buf *out) {
     }
 }
 
+static void put_key_setting(void *arg, const um_option_set *set, const um_option *row, bool opens_group) {
+    um_buf *out = arg, range = {0};
+    (void)opens_group;
+    um_buf_puts(&range, "");
+    um_option_range(row, &range);
+    um_buf_printf(out, "| `%s` | %s | %s | ", row->name, um_option_type(row), range.data);
+    um_option_get_text(row, set->base, out);
+    um_buf_puts(out, " | ");
+    put_cell(out, row->help);
+    um_buf_puts(out, " |\n");
+    um_buf_free(&range);
+}
+
+static void put_key_settings(um_buf *out) {
+    um_key_limits limits;
+    um_options_init(um_key_options, UM_KEY_OPTIONS, &limits);
+    um_buf_puts(out, "\n## Settings of an API key\n\nA line of `--api-key-file` has a name, the SHA-256 hash of the "
+                     "key and these settings, as `name=value`, `admin` also alone ([server.md](server.md#keys)).\n\n"
+                     "| setting | type | range | default | description |\n| --- | --- | --- | --- | --- |\n");
+    um_options_each(&(um_option_set){um_key_options, UM_KEY_OPTIONS, &limits}, 1, put_key_setting, out);
+}
+
+static const char *access_of(const um_endpoint *e) {
+    if (e->flags & UM_ENDPOINT_OPEN) return "open";
+    return e->flags & UM_ENDPOINT_ADMIN ? "admin" : "";
+}
+
 static void put_endpoints(um_buf *out) {
-    um_buf_puts(out, "\n## Endpoints of the server\n\nIf --api-key is set, all endpoints require a key, except those "
-                     "marked open. {id} stands for one segment of a path, {rest} for one or more.\n\n"
+    um_buf_puts(out, "\n## Endpoints of the server\n\nIf the server has keys, all endpoints require one, except those "
+                     "marked open; those marked admin take keys of admins only. {id} stands for one segment of a path, "
+                     "{rest} for one or more.\n\n"
                      "| method | path | known from | access | description |\n| --- | --- | --- | --- | --- |\n");
     for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
         for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {
-            um_buf_printf(out, "| %s | `%s` | %s | %s | ", e->method, e->path, e->shape,
-                          e->flags & UM_ENDPOINT_OPEN ? "open" : "");
+            um_buf_printf(out, "| %s | `%s` | %s | %s | ", e->method, e->path, e->shape, access_of(e));
             put_cell(out, e->summary);
             um_buf_puts(out, " |\n");
         }
@@ -147,6 +175,7 @@ void um_cli_put_markdown(um_buf *out) {
     um_options_each(o.sets + o.n_own, o.n_shared, put_row, &(table){true, out});
     for (const um_command *const *c = um_commands; *c; c++) put_command(out, *c);
     put_foreign(out);
+    put_key_settings(out);
     put_endpoints(out);
     um_command_options_free(&o);
 }

@@ -47,10 +47,14 @@ static int serve(const um_command *self, const um_server_config *c) {
 
 /* An empty variable counts as unset elsewhere. Here it is most likely a secret that was not found, and a server without
  * keys would be open to all. */
-static um_status check_key(const um_server_config *c, um_err *err) {
-    const char *variable = getenv("UNMASK_API_KEY");
-    if (c->api_key || !variable || *variable) return UM_OK;
-    return um_fail(err, UM_EINVAL, "UNMASK_API_KEY is empty; set it to a key, or unset it for a server without keys");
+static um_status check_keys(const um_server_config *c, um_err *err) {
+    const char *key = getenv("UNMASK_API_KEY"), *file = getenv("UNMASK_API_KEY_FILE");
+    if (!c->api_key && key && !*key)
+        return um_fail(err, UM_EINVAL,
+                       "UNMASK_API_KEY is empty; set it to a key, or unset it for a server without keys");
+    if (!c->api_key_file && file && !*file)
+        return um_fail(err, UM_EINVAL, "UNMASK_API_KEY_FILE is empty; set it to a file of keys, or unset it");
+    return UM_OK;
 }
 
 static int run(const um_command *self, int argc, char **argv) {
@@ -64,7 +68,7 @@ static int run(const um_command *self, int argc, char **argv) {
     if (args.done) goto done;
     um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected argument \"%.80s\"; name the model with --model",
                                           args.word[0])
-                                : check_key(&c, &err);
+                                : check_keys(&c, &err);
     if (!st) st = write_engine_yaml(&engine, &yaml, &err);
     if (st) {
         status = um_cli_error(self, &err);
@@ -89,7 +93,8 @@ const um_command um_cmd_serve = {
         "workers "
         "is a process with the whole model. SIGTERM, SIGINT and SIGHUP shut the server down: it waits for running "
         "requests, at most --shutdown-grace seconds. A second SIGTERM or SIGINT ends it at once. A server started with "
-        "nohup ignores SIGHUP. docs/server.md explains how to operate a server.",
+        "nohup ignores SIGHUP. With --api-key-file, SIGHUP reads this file again instead. docs/server.md explains how "
+        "to operate a server.",
     .examples = "unmask serve --model models/tiny-block\n"
                 "unmask serve --model models/tiny-block --port 8080 --in-process\n"
                 "unmask serve --model models/tiny-block --data-parallel-size 2 --print-config\n",

@@ -6,20 +6,6 @@
 
 #define CREDENTIALS_MAX 512
 
-/* Compares all bytes of the guess, wherever the first difference is, so that the time reveals nothing about the key. */
-static bool is_equal(const char *key, const char *guess, size_t n_guess) {
-    size_t n_key = strlen(key);
-    volatile unsigned char differs = n_key != n_guess;
-    for (size_t i = 0; i < n_guess; i++) differs |= (unsigned char)(guess[i] ^ key[n_key ? i % n_key : 0]);
-    return !differs;
-}
-
-static bool has_key(const um_name_list *keys, const char *guess, size_t n) {
-    bool found = false;
-    for (size_t i = 0; i < keys->n; i++) found |= is_equal(keys->word[i], guess, n);
-    return found;
-}
-
 /* Returns the text after the scheme ("Bearer ", in any case); NULL for another scheme. */
 static const char *after_scheme(const char *header, const char *scheme) {
     size_t n = strlen(scheme);
@@ -48,23 +34,22 @@ static size_t base64_decode(const char *text, char *out, size_t size) {
 }
 
 /* Browsers send base64 of "name:password" after "Basic ". The password is the key. */
-static bool has_password(const um_name_list *keys, const char *encoded) {
+static um_key *match_password(const um_keys *keys, const char *encoded) {
     char text[CREDENTIALS_MAX];
     size_t n = base64_decode(encoded, text, sizeof text);
     const char *colon = memchr(text, ':', n);
-    return colon && has_key(keys, colon + 1, n - (size_t)(colon + 1 - text));
+    return colon ? um_keys_match(keys, colon + 1, n - (size_t)(colon + 1 - text)) : NULL;
 }
 
-bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic) {
-    if (keys->n == 0) return true;
+um_key *um_auth_key(const um_keys *keys, um_exchange *x, bool basic) {
     const char *plain = um_exchange_header(x, "x-api-key"); /* sent by Anthropic's clients */
     const char *header = um_exchange_header(x, "authorization");
-    if (plain && has_key(keys, plain, strlen(plain))) return true;
-    if (!header) return false;
+    um_key *key = plain ? um_keys_match(keys, plain, strlen(plain)) : NULL;
+    if (key || !header) return key;
     const char *token = after_scheme(header, "Bearer");
-    if (token) return has_key(keys, token, strlen(token));
+    if (token) return um_keys_match(keys, token, strlen(token));
     const char *encoded = basic ? after_scheme(header, "Basic") : NULL;
-    return encoded && has_password(keys, encoded);
+    return encoded ? match_password(keys, encoded) : NULL;
 }
 
 void um_auth_refuse(um_exchange *x, bool basic) {

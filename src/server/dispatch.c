@@ -1,6 +1,7 @@
 /* Checks a complete request (host, origin, key, path, method, state of the workers) and passes it to its endpoint. */
 #include "server/endpoints.h"
 #include "server/frontend.h"
+#include "server/generate/quota.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
 
@@ -36,20 +37,36 @@ static bool can_generate(um_service *s, um_exchange *x) {
 
 /* A page that reaches the server under a wrong name has no key, so names matter only to a server without keys. */
 static bool has_wrong_name(const um_server *s, um_exchange *x) {
-    return s->keys.n == 0 && !um_hosts_allow(&s->hosts, x);
+    return um_keys_is_empty(s->service.keys) && !um_hosts_allow(&s->hosts, x);
+}
+
+/* Returns whether the key of the request allows the endpoint now. If not, answers 401, 403 or 429. */
+static bool has_access(const um_server *s, um_exchange *x, unsigned flags) {
+    bool basic = flags & UM_ENDPOINT_PAGE;
+    if (um_keys_is_empty(s->service.keys)) return true;
+    um_key *key = um_auth_key(s->service.keys, x, basic);
+    if (!key) {
+        um_auth_refuse(x, basic);
+        return false;
+    }
+    um_access_record_set_key(x, key);
+    if ((flags & UM_ENDPOINT_ADMIN) && !um_key_is_admin(key)) {
+        um_reply_error(x, 403, NULL, "not_allowed", "%.200s takes keys of admins only", um_exchange_path(x));
+        return false;
+    }
+    return !um_str_eq(um_exchange_method(x), UM_STR("POST")) || um_quota_take_request(key, x);
 }
 
 static void serve(um_server *s, um_exchange *x, const um_endpoint_match *m) {
     const um_endpoint *e = m->endpoint;
     unsigned flags = e ? e->flags : 0;
-    bool basic = flags & UM_ENDPOINT_PAGE;
     if (!(flags & UM_ENDPOINT_OPEN) && has_wrong_name(s, x)) um_hosts_refuse(x);
     else if (m->path && um_str_eq(um_exchange_method(x), UM_STR("OPTIONS")))
         um_cors_preflight(&s->origins, x, m->allow);
     else if (um_cors_is_foreign(&s->origins, x))
         um_reply_error(x, 403, NULL, "foreign_origin",
                        "pages of other origins may not call this server; --cors-allow-origin lets them");
-    else if (!(flags & UM_ENDPOINT_OPEN) && !um_auth_allows(&s->keys, x, basic)) um_auth_refuse(x, basic);
+    else if (!(flags & UM_ENDPOINT_OPEN) && !has_access(s, x, flags)) return;
     else if (!e) refuse_path(x, m);
     else if (!(flags & UM_ENDPOINT_WAITS) || can_generate(&s->service, x)) e->handle(&s->service, x, m->id);
 }

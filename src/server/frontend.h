@@ -12,10 +12,9 @@ extern "C" {
 
 /* ---- auth.c: API keys -------------------------------------------------------------------------------------------- */
 
-/* Returns whether the request carries one of the keys, as a bearer token, in the header x-api-key or, with `basic`, as
- * a password. Returns true if there are no keys. The duration of the check depends neither on the key nor on where two
- * keys differ. */
-bool um_auth_allows(const um_name_list *keys, um_exchange *x, bool basic);
+/* Returns the key that the request carries as a bearer token, in the header x-api-key or, with `basic`, as a password;
+ * NULL: none of the keys. The duration of the check does not depend on the keys. */
+um_key *um_auth_key(const um_keys *keys, um_exchange *x, bool basic);
 /* Answers 401. */
 void um_auth_refuse(um_exchange *x, bool basic);
 
@@ -49,7 +48,7 @@ struct um_server {
     um_service service;
     struct event *sigterm, *sigint, *sighup; /* sighup is NULL if the program was started with SIGHUP ignored (nohup) */
     struct event *linger;                    /* ends the loop when the workers are gone and clients are slow to read */
-    um_name_list keys, origins;
+    um_name_list origins;
     um_hosts hosts;
     char *root_path; /* without a slash at its end; "" */
     bool was_up, workers_gone, has_ended;

@@ -16,6 +16,6 @@ static void get_metrics(um_service *s, um_exchange *x, const char *id) {
 }
 
 static const um_endpoint endpoints[] = {
-    {"GET", "/metrics", get_metrics, 0, "Prometheus", "counters, gauges and histograms"},
+    {"GET", "/metrics", get_metrics, UM_ENDPOINT_ADMIN, "Prometheus", "counters, gauges and histograms"},
 };
 const um_endpoint_set um_metrics_endpoints = {endpoints, UM_LEN(endpoints)};

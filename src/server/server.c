@@ -55,8 +55,6 @@ static um_status check_config(const um_server *s, um_err *err) {
     if (*s->root_path && *s->root_path != '/')
         return um_fail(err, UM_EINVAL, "--root-path: expected a path that begins with \"/\", found \"%.100s\"",
                        c->root_path);
-    if (c->api_key && s->keys.n == 0)
-        return um_fail(err, UM_EINVAL, "--api-key: expected a key, found none; leave it out for a server without keys");
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_status st = check_workers(c, err);
@@ -94,12 +92,21 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
     um_server_stop(arg);
 }
 
-/* Closing a terminal may send SIGHUP twice, from the terminal and from its shell. The second one must not end the
- * server at once. */
+/* A file that can't be used changes nothing: the old keys are better than none. */
+static void reload_keys(um_server *s) {
+    um_err err = {0};
+    const char *path = s->service.setup.config->api_key_file;
+    if (um_keys_reload(s->service.keys, &err)) um_warn("%s; the keys stay as they were", err.msg);
+    else um_log(UM_LOG_INFO, "the keys of %s were read again", path);
+}
+
+/* Reads the key file again. Without one, shuts down: closing a terminal may send SIGHUP twice, from the terminal and
+ * from its shell. The second one must not end the server at once. */
 static void on_hangup(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     um_server *s = arg;
-    if (!s->service.stopping) um_server_stop(s);
+    if (s->service.setup.config->api_key_file) reload_keys(s);
+    else if (!s->service.stopping) um_server_stop(s);
 }
 
 static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
@@ -178,9 +185,17 @@ static void catch_signals(um_server *s) {
     s->linger = evtimer_new(s->service.base, on_linger, s);
     event_add(s->sigterm, NULL);
     event_add(s->sigint, NULL);
-    if (is_ignored(SIGHUP)) return;
+    if (is_ignored(SIGHUP) && !s->service.setup.config->api_key_file) return;
     s->sighup = evsignal_new(s->service.base, SIGHUP, on_hangup, s);
     event_add(s->sighup, NULL);
+}
+
+/* Errors in the key file become UM_EINVAL: the model is not at fault. */
+static um_status open_keys(um_server *s, um_err *err) {
+    const um_server_config *c = s->service.setup.config;
+    um_status st = um_keys_new(&s->service.keys, c->api_key, c->api_key_file, err);
+    if (st && err) err->code = UM_EINVAL;
+    return st ? UM_EINVAL : UM_OK;
 }
 
 /* Errors in the model's folder become UM_EMODEL: the command line is not at fault. */
@@ -197,6 +212,7 @@ static const um_api *const batch_apis[] = {&um_api_chat, &um_api_completions, NU
 
 static um_status open_all(um_server *s, um_err *err) {
     um_status st = check_config(s, err);
+    if (!st) st = open_keys(s, err);
     if (!st) st = open_model(s, err);
     if (st) return st;
     name_model(s);
@@ -220,7 +236,6 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s->service.base = event_base_new();
     s->service.metrics = um_server_metrics_new();
-    um_name_list_parse(&s->keys, c->api_key);
     um_name_list_parse(&s->origins, c->cors_allow_origin);
     um_hosts_init(&s->hosts, c, &s->origins);
     name_root(s);
@@ -246,7 +261,7 @@ static void announce(const um_server *s) {
     else
         um_log(UM_LOG_INFO, "listening at http://%s%s%s:%d", is_v6 ? "[" : "", c->host, is_v6 ? "]" : "",
                um_server_port(s));
-    if (!s->keys.n && !(c->uds && *c->uds) && !is_loopback(c->host))
+    if (um_keys_is_empty(s->service.keys) && !(c->uds && *c->uds) && !is_loopback(c->host))
         um_warn("everybody who reaches %s can use the server; --api-key (UNMASK_API_KEY) asks for a key", c->host);
     um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more",
            um_setup_model_name(&s->service.setup), n, n == 1 ? "" : "s", c->in_process ? " in this process" : "");
@@ -289,7 +304,7 @@ void um_server_free(um_server *s) {
     if (s->service.base) event_base_free(s->service.base);
     um_server_metrics_free(s->service.metrics);
     um_name_list_free(&s->service.setup.names);
-    um_name_list_free(&s->keys);
+    um_keys_free(s->service.keys);
     um_name_list_free(&s->origins);
     um_hosts_free(&s->hosts);
     um_free(s->root_path);

@@ -13,6 +13,7 @@ server/body server/metrics server/respond
 server/workers
 server/worker
 server/link
+server/keys
 server/config server/http server/work
 engine
 cuda decode kv model

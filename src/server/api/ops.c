@@ -304,9 +304,10 @@ static const um_endpoint rows[] = {
      "generate one token: 200, or 503 after 20 s"},
     {"GET", "/ping", get_ping, UM_ENDPOINT_OPEN, "SageMaker", "200 while the server runs"},
     {"GET", "/version", get_version, UM_ENDPOINT_OPEN, "vLLM", "version of the program"},
-    {"POST", "/start_profile", post_start_profile, 0, "Diffulex, vLLM", "start a trace of the steps of every worker"},
-    {"POST", "/stop_profile", post_stop_profile, 0, "Diffulex, vLLM", "end the traces"},
-    {"POST", "/call/{id}", post_call, 0, "unmask",
+    {"POST", "/start_profile", post_start_profile, UM_ENDPOINT_ADMIN, "Diffulex, vLLM",
+     "start a trace of the steps of every worker"},
+    {"POST", "/stop_profile", post_stop_profile, UM_ENDPOINT_ADMIN, "Diffulex, vLLM", "end the traces"},
+    {"POST", "/call/{id}", post_call, UM_ENDPOINT_ADMIN, "unmask",
      "call a worker function with the arguments in the body; ?worker=i calls one worker only, ?timeout=seconds"},
 };
 const um_endpoint_set um_ops_endpoints = {rows, UM_LEN(rows)};

@@ -7,6 +7,7 @@
 
 #include "server/api/common.h"
 #include "server/generate/intake.h"
+#include "server/generate/quota.h"
 #include "server/respond/access.h"
 
 #define BUCKETS     1024
@@ -194,10 +195,12 @@ static void submit(um_service *s, um_exchange *x, um_body *b, size_t n) {
         e[n_started]->generation = um_generation_start_detached(s, &b[n_started], &writer, on_done, e[n_started]);
         if (!e[n_started]->generation) break;
     }
+    bool is_limited = n_started < n && e[n_started]->status == 429;
+    um_quota_put_tokens(um_access_record_key(x), x, is_limited);
     if (n_started == n) {
         reply_submitted(x, e, n);
     } else {
-        um_exchange_add_header(x, "Retry-After", "1");
+        if (!um_exchange_has_header(x, "Retry-After")) um_exchange_add_header(x, "Retry-After", "1");
         um_reply_json(x, e[n_started]->status, &e[n_started]->json);
         for (size_t i = 0; i <= n_started; i++) remove_entry(e[i]);
     }

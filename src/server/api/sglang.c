@@ -459,6 +459,7 @@ static const um_endpoint endpoints[] = {
     {"GET", "/get_model_info", get_model_info, 0, "SGLang", "describe the model"},
     {"GET", "/get_server_info", get_server_info, 0, "SGLang", "list configuration, counters and workers"},
     {"GET", "/server_info", get_server_info, 0, "SGLang", "the same"},
-    {"POST", "/flush_cache", flush_cache, 0, "SGLang", "clear the prefix cache; 400 while requests run"},
+    {"POST", "/flush_cache", flush_cache, UM_ENDPOINT_ADMIN, "SGLang",
+     "clear the prefix cache; 400 while requests run"},
 };
 const um_endpoint_set um_sglang_endpoints = {endpoints, UM_LEN(endpoints)};

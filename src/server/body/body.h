@@ -20,8 +20,9 @@ typedef struct um_body um_body;
 
 /* The limits and the default strategy of the workers' engines. All workers run the same configuration. */
 typedef struct um_capacity {
-    int32_t max_len; /* limit of the tokens of prompt and answer together */
-    int64_t tokens;  /* number of tokens that fit into the pages; INT64_MAX before a worker is ready */
+    int32_t max_len;       /* limit of the tokens of prompt and answer together */
+    int64_t tokens;        /* number of tokens that fit into the pages; INT64_MAX before a worker is ready */
+    int64_t answer_tokens; /* limit of all answers of a request together, of its API key; 0: none */
     /* The following fields are 0 and "" before a worker is ready. */
     int32_t pages, page_size, max_reqs, tokens_per_step; /* limits of one engine */
     char strategy[24];                                   /* strategy of requests that name none */
@@ -99,6 +100,8 @@ struct um_body {
     const char *const *rids;                   /* [n_prompts] the client's ids of the prompts, or NULL */
     um_body *own;                              /* [n_prompts] parameters of each prompt, or NULL; see um_body_of */
     const char *tools_json, *reasoning_effort; /* NULL: not given */
+    int32_t key;                               /* id of the API key of the request (um_key.id); 0: none */
+    bool is_batch_line;                        /* a line of a batch; its start has waited for the key's allowance */
     const char *error_code;                    /* `code` of OpenAI's error object, or NULL */
 };
 

@@ -7,16 +7,22 @@ bool um_body_is_whole(const um_body *b) {
     return um_strategy_is_whole(um_streq(asked, "auto") ? b->capacity.strategy : asked);
 }
 
+/* Returns the share of an answer in the limit of the API key. */
+static int64_t most_of_key(const um_body *b) {
+    int64_t n_answers = (int64_t)b->n_prompts * b->generate.n;
+    return b->capacity.answer_tokens ? UM_MAX(b->capacity.answer_tokens / UM_MAX(n_answers, 1), 1) : INT64_MAX;
+}
+
 /* Sets max_tokens, if the request leaves it open, to the number of tokens that fit after the longest prompt, by
- * positions and by pages. Strategies with a whole canvas are left alone, because they compute the whole length even for
- * a short answer. */
+ * positions, by pages and by the API key. Strategies with a whole canvas are left alone, because they compute the whole
+ * length even for a short answer. */
 static um_status set_longest_max_tokens(um_body *b, um_err *err) {
     size_t longest = 0;
     char number[UM_NUMBER_MAX];
     if (!b->fills || b->checked.sampling.max_tokens || um_body_is_whole(b)) return UM_OK;
     for (size_t i = 0; i < b->n_prompts; i++) longest = UM_MAX(longest, b->prompt[i].n_ids);
-    int64_t most = UM_MIN(b->capacity.max_len, b->capacity.tokens);
-    snprintf(number, sizeof number, "%lld", (long long)UM_MAX(most - (int64_t)longest, 1));
+    int64_t most = UM_MIN(b->capacity.max_len, b->capacity.tokens) - (int64_t)longest;
+    snprintf(number, sizeof number, "%lld", (long long)UM_MAX(UM_MIN(most, most_of_key(b)), 1));
     return um_body_set(b, "max_tokens", number, err);
 }
 

@@ -13,12 +13,16 @@ const um_option um_server_options[] = {
      "names of the model that requests may use; responses show the first one; without this option, the name of the "
      "model's folder"},
     {"api_key", NULL, UM_OPT_STR, S(api_key), 0, 0, NULL, NULL, NULL, "KEY,...", "Server",
-     "accepted API keys, better set in the environment; a request must send one of them as a bearer token"},
+     "accepted API keys, better set in the environment; a request must send one of them as a bearer token; each is an "
+     "admin's"},
+    {"api_key_file", NULL, UM_OPT_STR, S(api_key_file), 0, 0, NULL, NULL, NULL, "FILE", "Server",
+     "file of further API keys: a line has a name, the SHA-256 hash of the key, and settings (docs/server.md); SIGHUP "
+     "reads it again"},
     {"cors_allow_origin", "allowed_origins", UM_OPT_STR, S(cors_allow_origin), 0, 0, NULL, NULL, NULL, "ORIGIN,...",
      "Server", "origins whose web pages may call the server; * means any"},
     {"allowed_hosts", NULL, UM_OPT_STR, S(allowed_hosts), 0, 0, NULL, NULL, NULL, "NAME,...", "Server",
      "further names under which clients may address the server (header Host), besides IP addresses, localhost, --host, "
-     "the name of the machine and the hosts of --cors-allow-origin; without --api-key, others get status 421; * means "
+     "the name of the machine and the hosts of --cors-allow-origin; without a key, others get status 421; * means "
      "any"},
     {"root_path", NULL, UM_OPT_STR, S(root_path), 0, 0, NULL, NULL, NULL, "PATH", "Server",
      "path prefix that a proxy leaves on requests"},

@@ -21,6 +21,7 @@ typedef struct um_server_config {
     /* "a,b": requests may use each of the names, and responses have the first. NULL: the name of the folder. */
     const char *served_model_name;
     const char *api_key;           /* one or more keys, "a,b"; NULL: requests need no key */
+    const char *api_key_file;      /* path of a file of keys, or NULL */
     const char *cors_allow_origin; /* "*", an origin, or NULL: none */
     const char *allowed_hosts;     /* further names of the server, "a,b"; "*": any; NULL: none */
     const char *root_path;         /* path prefix that a proxy does not remove, or NULL */
@@ -54,7 +55,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 45
+#define UM_SERVER_OPTIONS 46
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <time.h>
 
+#include "server/generate/quota.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
 
@@ -26,6 +27,7 @@ struct um_generation {
     um_generation *next, *prev; /* neighbours in the service's list */
     um_exchange *x;             /* NULL: detached */
     um_body body;
+    um_quota quota;
     const um_response_writer *writer;
     char id[96];
     int64_t created;
@@ -59,6 +61,7 @@ static void generation_free(um_generation *g) {
     if (g->prev) g->prev->next = g->next;
     else g->service->generations = g->next;
     if (g->next) g->next->prev = g->prev;
+    um_quota_end(&g->quota);
     for (int32_t i = 0; i < g->n_choices; i++) {
         um_choice_free(&g->choice[i]);
         if (g->writer->forget) g->writer->forget(&g->choice[i]);
@@ -105,11 +108,18 @@ static um_msg_finish aborted_answer(const um_generation *g, const submission *su
     return m;
 }
 
+/* Counts an answer that has ended. The answers of a request share the prompt. */
+static void count_finish(um_service *s, um_quota *q, const um_msg_finish *m, const char *why_aborted) {
+    um_metrics_count_finish(s->metrics, m, why_aborted);
+    um_quota_spend(q, m->index == 0 ? m->prompt_tokens : 0, m->n_ids);
+}
+
 /* A canceled worker request. Its tokens are counted when the worker reports them: if the answer does not stream, the
  * server does not know their number before. If the worker fails, the tokens known at the cancellation are counted. */
 typedef struct canceled {
     um_service *service;
     um_access_record *record; /* access record of its exchange */
+    um_quota quota;           /* nothing is reserved any more */
     const char *why;
     int32_t n_left;
     um_msg_finish left[]; /* [n_left] the unfinished answers */
@@ -119,6 +129,7 @@ static canceled *canceled_new(um_generation *g, const submission *sub, const cha
     int32_t n = g->body.generate.n;
     canceled *d = um_alloc(sizeof *d + um_mul((size_t)n, sizeof d->left[0]));
     *d = (canceled){.service = g->service, .record = um_access_record_ref(g->x), .why = why};
+    d->quota.key = g->quota.key;
     for (int32_t i = 0; i < n; i++)
         if (!g->choice[sub->prompt * n + i].finished) d->left[d->n_left++] = aborted_answer(g, sub, i);
     return d;
@@ -129,8 +140,8 @@ static void canceled_free(canceled *d) {
     um_free(d);
 }
 
-static void count_answer(const canceled *d, const um_msg_finish *m) {
-    um_metrics_count_finish(d->service->metrics, m, d->why);
+static void count_answer(canceled *d, const um_msg_finish *m) {
+    count_finish(d->service, &d->quota, m, d->why);
     um_access_record_add(d->record, m);
 }
 
@@ -355,7 +366,7 @@ static void on_finish(void *arg, const um_msg_finish *m) {
     um_choice *c = choice_of(sub, m->index);
     if (!c || c->finished || g->is_over) return;
     keep_result(g, c, m);
-    um_metrics_count_finish(g->service->metrics, m, sub->is_aborted ? "abort_request" : NULL);
+    count_finish(g->service, &g->quota, m, sub->is_aborted ? "abort_request" : NULL);
     um_access_record_finish(g->x, m);
     if (g->body.stream) begin_stream(g);
     add_stop(g, c);
@@ -370,7 +381,7 @@ static void on_finish(void *arg, const um_msg_finish *m) {
 static void count_failed(um_generation *g, const submission *sub, const char *why) {
     for (int32_t i = 0; i < g->body.generate.n; i++) {
         um_msg_finish m = aborted_answer(g, sub, i);
-        if (!choice_of(sub, i)->finished) um_metrics_count_finish(g->service->metrics, &m, why);
+        if (!choice_of(sub, i)->finished) count_finish(g->service, &g->quota, &m, why);
     }
 }
 
@@ -449,6 +460,11 @@ static bool start(um_generation *g) {
         um_fail(&err, UM_ERANGE, "a stream has at most %d choices, found %d; set \"stream\" to false",
                 UM_SSE_CHOICES_MAX, g->n_choices);
         um_fail_about(&err, UM_ERANGE, "stream");
+        fail(g, status, &err, "refused");
+        return false;
+    }
+    um_key *key = um_keys_get(g->service->keys, g->body.key);
+    if (um_quota_begin(&g->quota, key, &g->body, g->x, &status, &err)) {
         fail(g, status, &err, "refused");
         return false;
     }

@@ -35,6 +35,7 @@ struct um_intake {
     const um_intake_handler *handler;
     const void *arg; /* the argument of um_intake_start */
     um_capacity capacity;
+    um_key *key;  /* of the request; NULL: none */
     double since; /* um_now() when the body was complete */
     um_buf bytes;
     um_held *held;       /* the memory of `root`, or NULL */

@@ -154,6 +154,18 @@ void um_exchange_add_header(um_exchange *x, const char *name, const char *value)
     um_buf_puts(&x->headers, "\r\n");
 }
 
+/* The value of an added header has no line breaks, so each line of the buffer begins with a name. */
+bool um_exchange_has_header(const um_exchange *x, const char *name) {
+    size_t n = strlen(name);
+    const char *line = x->headers.data;
+    while (line && *line) {
+        if (strncasecmp(line, name, n) == 0 && line[n] == ':') return true;
+        line = strchr(line, '\n');
+        if (line) line++;
+    }
+    return false;
+}
+
 static bool has_body(int status) { return status >= 200 && status != 204 && status != 304; }
 
 /* Writes the head into the server's buffer. length < 0: unknown, for a body that is written piece by piece. */

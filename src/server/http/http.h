@@ -79,6 +79,7 @@ double um_exchange_start_time(const um_exchange *x); /* um_now() at its first by
  * may be NULL, with n as the Content-Length. None of these functions calls a callback. Callbacks come from the event
  * loop, so the exchange exists until the caller returns to it. */
 void um_exchange_add_header(um_exchange *x, const char *name, const char *value);
+bool um_exchange_has_header(const um_exchange *x, const char *name); /* returns whether add_header has added it */
 void um_exchange_send(um_exchange *x, int status, const char *type, const void *body, size_t n);
 void um_exchange_begin(um_exchange *x, int status, const char *type);
 void um_exchange_write(um_exchange *x, const void *data, size_t n);

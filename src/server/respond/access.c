@@ -25,6 +25,16 @@ um_access_record *um_access_record_new(um_exchange *x) {
     return r;
 }
 
+void um_access_record_set_key(um_exchange *x, um_key *key) {
+    um_access_record *r = um_exchange_get_user_data(x);
+    r->key = key;
+}
+
+um_key *um_access_record_key(const um_exchange *x) {
+    const um_access_record *r = um_exchange_get_user_data(x);
+    return r->key;
+}
+
 void um_access_record_set_model(um_exchange *x, const char *model) {
     if (!x) return;
     um_access_record *r = um_exchange_get_user_data(x);
@@ -78,6 +88,7 @@ static void begin_text(um_access_record *r, um_exchange *x, int status, double s
     put_quoted(out, um_exchange_path(x));
     um_buf_printf(out, " %d %lld bytes %.1f ms id=%s", status, (long long)um_exchange_sent(x), seconds * 1e3,
                   r->request_id);
+    if (r->key) um_buf_printf(out, " key=%s", r->key->name);
     if (r->model) {
         um_buf_puts(out, " model=");
         put_quoted(out, r->model);
@@ -109,6 +120,7 @@ static void begin_json(um_access_record *r, um_exchange *x, int status, double s
     um_jw_put_int(w, "bytes", um_exchange_sent(x));
     um_jw_put_double(w, "ms", round(seconds * 1e6) / 1e3);
     um_jw_put_cstr(w, "request_id", r->request_id);
+    if (r->key) um_jw_put_cstr(w, "key", r->key->name);
     if (r->model) um_jw_put_cstr(w, "model", r->model);
     if (r->refused) um_jw_put_cstr(w, "refused", r->refused);
 }

@@ -3,6 +3,7 @@
 #define UM_ACCESS_H
 
 #include "server/http/http.h"
+#include "server/keys/keys.h"
 #include "server/link/wire.h"
 
 #ifdef __cplusplus
@@ -13,6 +14,7 @@ typedef struct um_access_record {
     char request_id[130];
     const char *path; /* path in the endpoint's row; "none" for an unknown path, and before dispatch */
     char *model;
+    um_key *key;   /* NULL: none, or not checked yet */
     char *refused; /* reason why the HTTP server refused the request, or NULL */
     int32_t prompt_tokens, completion_tokens, nfe, answers;
     int32_t n_refs; /* see um_access_record_ref */
@@ -27,6 +29,10 @@ um_access_record *um_access_record_new(um_exchange *x);
  * seconds: from the first byte of the request to the last of the response. */
 void um_access_record_end(um_exchange *x, int status, double seconds, bool log);
 
+/* Sets the key of the request. */
+void um_access_record_set_key(um_exchange *x, um_key *key);
+/* Returns the key of the request; NULL without a key. */
+um_key *um_access_record_key(const um_exchange *x);
 /* Sets the model of the line. x NULL: does nothing. */
 void um_access_record_set_model(um_exchange *x, const char *model);
 /* Adds the token counts of a finished answer. x NULL: does nothing. */

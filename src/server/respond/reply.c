@@ -55,7 +55,7 @@ static void send_error(um_exchange *x, int status, const char *param, const char
     um_jw_key(&w, "error");
     um_put_error(&w, status, param, code, message);
     um_jw_end_object(&w);
-    if (status == 429) um_exchange_add_header(x, "Retry-After", "1");
+    if (status == 429 && !um_exchange_has_header(x, "Retry-After")) um_exchange_add_header(x, "Retry-After", "1");
     if (status == 503) um_exchange_add_header(x, "Retry-After", "5");
     um_reply_json(x, status, &body);
     um_buf_free(&body);

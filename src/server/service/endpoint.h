@@ -12,6 +12,7 @@ enum {
     UM_ENDPOINT_OPEN = 1,  /* needs no API key */
     UM_ENDPOINT_WAITS = 2, /* generates: answered with 503 while no worker is up or the server shuts down */
     UM_ENDPOINT_PAGE = 4,  /* for browsers: also takes the API key as the password of basic authentication */
+    UM_ENDPOINT_ADMIN = 8, /* takes keys of admins only */
 };
 /* "{id}" in a path matches one segment. "{rest}" at its end matches all that remains, slashes included. */
 typedef struct um_endpoint {

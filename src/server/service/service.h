@@ -6,6 +6,7 @@
 
 #include "server/body/body.h"
 #include "server/http/http.h"
+#include "server/keys/keys.h"
 #include "server/metrics/metrics.h"
 #include "server/work/work_queue.h"
 #include "server/workers/workers.h"
@@ -19,6 +20,7 @@ typedef struct um_service {
     um_held_limit held; /* any thread may take from it */
     struct event_base *base;
     um_http_server *http;
+    um_keys *keys; /* NULL: none */
     um_worker_pool *workers;
     um_work_queue *readers; /* threads that parse and encode large request bodies (generate/intake.h) */
     um_server_metrics *metrics;

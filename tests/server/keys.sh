@@ -1,0 +1,207 @@
+#!/bin/bash
+# API keys from a file: who may do what, limits of each key, and changes of the file while the server runs.
+source tests/cli/claims.bash
+source tests/server/serve.bash
+
+# line NAME SECRET SETTING...: prints a line of a key file. The key of NAME is NAME-secret.
+line() { echo "$1 $(printf %s "$1-secret" | sha256sum | cut -c 1-64) ${*:2}"; }
+{
+    echo '# people'
+    line alice models=tiny,tiny-2
+    line bob models=tiny-2
+    line ops admin
+    line slow requests_per_minute=1
+    line spare tokens_per_minute=400
+    line short max_answer_tokens=64 min_priority=-5
+    line single max_concurrent=1
+} > "$work/keys"
+
+# The server of all claims that need no special options.
+serve --in-process --served-model-name tiny,tiny-2 --api-key first-key --api-key-file "$work/keys"
+shared_url=$url shared_pid=$pid
+trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
+
+# as NAME PATH BODY OPTION...: posts with the key of NAME.
+as() { post "$2" "$3" -H "x-api-key: $1-secret" "${@:4}"; }
+# refused STATUS PARAM: checks the last response.
+refused() {
+    [ "$status" = "$1" ]
+    [ "$(member error.param)" = "$2" ]
+    [ -n "$(member error.message)" ]
+}
+prompt='"prompt": "What is 12 + 30?"'
+long='"prompt": "Count.", "max_tokens": 900, "ignore_eos": true, "accept_threshold": 1, "stream": true, "stream_mode": "denoise"'
+not_served() { UNMASK=with_timeout try serve --model models/tiny-block --in-process --port 0 "$@"; }
+with_timeout() { timeout 60 "$program" "$@"; }
+program=$UNMASK
+
+claims_begin
+
+keys_of_the_file_and_of_the_option_are_accepted() {
+    local key
+    for key in alice-secret ops-secret first-key; do
+        call /v1/models -H "Authorization: Bearer $key"
+        [ "$status" = 200 ]
+        call / -u "anybody:$key"
+        [ "$status" = 200 ]
+    done
+    for key in alice alice-secre "$(printf %s alice-secret | sha256sum | cut -c 1-64)"; do
+        call /v1/models -H "x-api-key: $key"
+        [ "$status" = 401 ]
+    done
+}
+only_admins_may_act_on_the_whole_server() {
+    local path
+    for path in /flush_cache /start_profile /stop_profile /call/memory_report; do
+        as alice $path ''
+        refused 403 null
+        [ "$(member error.code)" = not_allowed ]
+        call $path -X POST
+        [ "$status" = 401 ]
+    done
+    call /metrics -H 'x-api-key: alice-secret'
+    [ "$status" = 403 ]
+    for key in ops-secret first-key; do
+        call /flush_cache -X POST -H "x-api-key: $key"
+        [ "$status" = 200 ]
+        call /call/memory_report -X POST -H "x-api-key: $key"
+        [ "$status" = 200 ]
+        call /metrics -H "x-api-key: $key"
+        [ "$status" = 200 ]
+    done
+}
+requests_beyond_the_rate_are_refused() {
+    as slow /tokenize "{$prompt}"
+    [ "$status" = 200 ]
+    [ "$(header x-ratelimit-limit-requests)" = 1 ]
+    [ "$(header x-ratelimit-remaining-requests)" = 0 ]
+    [ "$(header x-ratelimit-reset-requests)" = 1m0s ]
+    as slow /v1/completions "{$prompt}"
+    refused 429 null
+    [ "$(member error.code)" = rate_limit_exceeded ]
+    [ "$(header retry-after)" -gt 1 ]
+    [ "$(header retry-after)" -le 60 ]
+    [ "$(header retry-after | wc -l)" = 1 ]
+    call /v1/models -H 'x-api-key: slow-secret'
+    [ "$status" = 200 ]
+    as alice /v1/completions "{$prompt}"
+    [ "$status" = 200 ]
+    [ -z "$(header x-ratelimit-limit-requests)" ]
+}
+tokens_are_reserved_and_given_back() {
+    as spare /v1/completions "{$prompt, \"max_tokens\": 350}"
+    [ "$status" = 200 ]
+    [ "$(header x-ratelimit-limit-tokens)" = 400 ]
+    [ "$(header x-ratelimit-remaining-tokens)" = 40 ]
+    [ "$(member usage.completion_tokens)" -lt 100 ]
+    as spare /v1/completions "{$prompt, \"max_tokens\": 250, \"ignore_eos\": true}"
+    [ "$status" = 200 ]
+    as spare /v1/completions "{$prompt, \"max_tokens\": 350, \"ignore_eos\": true}"
+    refused 429 null
+    [ "$(header retry-after)" -gt 1 ]
+    [ "$(header x-ratelimit-remaining-tokens)" -lt 300 ]
+    as spare /v1/generate "{$prompt, \"max_tokens\": 350}"
+    [ "$status" = 429 ]
+    [ "$(header x-ratelimit-limit-tokens)" = 400 ]
+    [ "$(header retry-after | wc -l)" = 1 ]
+}
+the_length_of_answers_is_bounded() {
+    as short /v1/completions "{$prompt, \"max_tokens\": 16, \"n\": 4}"
+    [ "$status" = 200 ]
+    as short /v1/completions "{$prompt, \"max_tokens\": 17, \"n\": 4}"
+    refused 403 max_tokens
+    as short /v1/completions '{"prompt": ["a", "b", "c"], "max_tokens": 22}'
+    refused 403 max_tokens
+    as short /v1/chat/completions '{"messages": [{"role": "user", "content": "Count."}], "ignore_eos": true, "n": 2}'
+    [ "$status" = 200 ]
+    [ "$(member usage.completion_tokens)" = 64 ]
+}
+models_are_restricted() {
+    as alice /v1/completions "{$prompt}"
+    [ "$status" = 200 ]
+    as bob /v1/completions "{$prompt}"
+    refused 403 model
+    as bob /v1/completions "{$prompt, \"model\": \"tiny\"}"
+    refused 403 model
+    as bob /v1/completions "{$prompt, \"model\": \"tiny-2\"}"
+    [ "$status" = 200 ]
+}
+priority_is_bounded() {
+    as alice /v1/completions "{$prompt, \"priority\": -1}"
+    refused 403 priority
+    as alice /v1/completions "{$prompt, \"priority\": 7}"
+    [ "$status" = 200 ]
+    as short /v1/completions "{$prompt, \"priority\": -5}"
+    [ "$status" = 200 ]
+    as short /v1/completions "{$prompt, \"priority\": -6}"
+    refused 403 priority
+    as ops /v1/completions "{$prompt, \"priority\": -2147483648}"
+    [ "$status" = 200 ]
+}
+generations_at_a_time_are_bounded() {
+    curl -sS -N -m 60 -H 'x-api-key: single-secret' -H 'Content-Type: application/json' -d "{$long}" \
+        "$url/v1/completions" > "$work/stream" &
+    stream_pid=$!
+    wait_for '^data: ' "$work/stream"
+    as single /v1/completions "{$prompt}"
+    refused 429 null
+    [ "$(header retry-after)" = 1 ]
+    kill $stream_pid
+    wait $stream_pid || true
+    for _ in $(seq 200); do
+        as single /v1/completions "{$prompt}"
+        [ "$status" != 200 ] || break
+        sleep 0.05
+    done
+    [ "$status" = 200 ]
+}
+the_access_log_has_the_name_of_the_key() {
+    serve --in-process --api-key first-key --api-key-file "$work/keys" --served-model-name tiny
+    as alice /v1/completions "{$prompt}" -H 'x-request-id: of-alice'
+    call /v1/models -H 'x-api-key: first-key' -H 'x-request-id: of-first'
+    wait_for 'id=of-alice key=alice model=' "$work/log"
+    wait_for 'id=of-first key=api-key-1' "$work/log"
+    stop_server
+    not grep -q -e secret -e first-key "$work/log"
+    serve --in-process --api-key-file "$work/keys" --log-format json
+    as bob /v1/completions "{$prompt}" -H 'x-request-id: of-bob'
+    wait_for of-bob "$work/log"
+    [ "$(grep of-bob "$work/log" | jq -r .key)" = bob ]
+}
+hangup_reads_the_file_again() {
+    line alice > "$work/own"
+    serve --in-process --api-key-file "$work/own"
+    line carol max_answer_tokens=1 > "$work/own"
+    kill -HUP $pid
+    wait_for 'were read again' "$work/log"
+    as alice /v1/completions "{$prompt}"
+    [ "$status" = 401 ]
+    as carol /v1/completions "{$prompt, \"max_tokens\": 2}"
+    refused 403 max_tokens
+    line dave extra=1 > "$work/own"
+    kill -HUP $pid
+    wait_for 'the keys stay as they were' "$work/log"
+    grep -q "$work/own:1: dave: unknown option extra" "$work/log"
+    as carol /v1/completions "{$prompt, \"max_tokens\": 1}"
+    [ "$status" = 200 ]
+    as dave /v1/completions "{$prompt}"
+    [ "$status" = 401 ]
+    stop_server
+    [ $rc = 0 ]
+}
+a_file_without_usable_keys_is_a_usage_error() {
+    : > "$work/empty"
+    echo 'alice secret-word' > "$work/plain"
+    for file in "$work/empty" "$work/plain" "$work/missing"; do
+        not_served --api-key-file "$file"
+        [ $rc = 2 ]
+        grep -q "$file" "$work/err"
+        not grep -q secret-word "$work/err"
+    done
+    export UNMASK_API_KEY_FILE=
+    not_served
+    [ $rc = 2 ]
+    grep -q 'UNMASK_API_KEY_FILE is empty' "$work/err"
+}
+
+claims_all
