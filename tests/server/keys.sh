@@ -31,6 +31,51 @@ refused() {
 }
 prompt='"prompt": "What is 12 + 30?"'
 long='"prompt": "Count.", "max_tokens": 900, "ignore_eos": true, "accept_threshold": 1, "stream": true, "stream_mode": "denoise"'
+# by NAME PATH OPTION...: calls with the key of NAME.
+by() { call "$2" -H "x-api-key: $1-secret" "${@:3}"; }
+# upload NAME: uploads three requests with the key of NAME, and creates a batch of them. Sets `file` and `batch`.
+upload() {
+    local i
+    for i in 1 2 3; do
+        echo "{\"custom_id\": \"$i\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {$prompt}}"
+    done > "$work/lines"
+    by "$1" /v1/files -F purpose=batch -F "file=@$work/lines"
+    [ "$status" = 200 ]
+    file=$(member id)
+    as "$1" /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"1h\"}"
+    [ "$status" = 200 ]
+    batch=$(member id)
+}
+# until_batch NAME FILTER: waits until the batch, as the key of NAME sees it, passes the filter.
+until_batch() {
+    for _ in $(seq 600); do
+        by "$1" "/v1/batches/$batch" > "$work/null"
+        ! jq -e "$2" "$work/body" > "$work/null" || return 0
+        sleep 0.05
+    done
+    return 1
+}
+# knows_nothing NAME: fails if the key of NAME can see or use the file or the batch.
+knows_nothing() {
+    local path
+    for path in "/v1/files/$file" "/v1/files/$file/content" "/v1/batches/$batch"; do
+        by "$1" "$path"
+        [ "$status" = 404 ]
+    done
+    for path in /v1/files /v1/batches; do
+        by "$1" "$path"
+        [ "$(member 'data | length')" = 0 ]
+        by "$1" "$path?after=$file"
+        [ "$status" = 400 ]
+    done
+    by "$1" "/v1/files/$file" -X DELETE
+    [ "$status" = 404 ]
+    as "$1" "/v1/batches/$batch/cancel" ''
+    [ "$status" = 404 ]
+    as "$1" /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/completions\", \"completion_window\": \"1h\"}"
+    refused 400 input_file_id
+    grep -q 'unknown file' "$work/body"
+}
 not_served() { UNMASK=with_timeout try serve --model models/tiny-block --in-process --port 0 "$@"; }
 with_timeout() { timeout 60 "$program" "$@"; }
 program=$UNMASK
@@ -153,6 +198,78 @@ generations_at_a_time_are_bounded() {
         [ "$status" != 200 ] || break
         sleep 0.05
     done
+    [ "$status" = 200 ]
+}
+files_and_batches_belong_to_the_key_that_made_them() {
+    local out
+    serve --in-process --api-key-file "$work/keys" --served-model-name tiny,tiny-2 --state-dir "$work/state"
+    upload alice
+    knows_nothing bob
+    until_batch alice '.status == "completed" and .request_counts.completed == 3'
+    out=$(member output_file_id)
+    knows_nothing bob
+    stop_server
+    serve --in-process --api-key-file "$work/keys" --served-model-name tiny,tiny-2 --state-dir "$work/state"
+    knows_nothing bob
+    by bob "/v1/files/$out/content"
+    [ "$status" = 404 ]
+    for name in alice ops; do
+        by $name "/v1/files/$out/content"
+        [ "$(wc -l < "$work/body")" = 3 ]
+        by $name /v1/files
+        [ "$(member 'data | length')" = 2 ]
+        by $name /v1/batches
+        [ "$(member 'data[0].id')" = "$batch" ]
+        [ "$(member 'data[0].owner')" = null ]
+    done
+    by alice "/v1/files/$file" -X DELETE
+    [ "$status" = 200 ]
+    stop_server
+}
+lines_of_a_batch_wait_for_the_allowance_of_their_key() {
+    line thrifty tokens_per_minute=1 > "$work/own"
+    serve --in-process --api-key-file "$work/own" --state-dir "$work/waiting" --batch-concurrency 1
+    upload thrifty
+    until_batch thrifty '.request_counts.completed == 1'
+    sleep 0.7
+    until_batch thrifty '.request_counts.completed == 1 and .status == "in_progress"'
+    line other > "$work/own"
+    kill -HUP $pid
+    wait_for 'were read again' "$work/log"
+    sleep 0.7
+    line thrifty > "$work/own"
+    kill -HUP $pid
+    until_batch thrifty '.request_counts.completed == 3 and .status == "completed"'
+    stop_server
+}
+results_belong_to_the_key_that_asked_for_them() {
+    local id
+    as alice /v1/generate "{$prompt}"
+    id=$(member 'request_ids[0]')
+    for name in bob short; do
+        by $name "/v1/result/$id"
+        [ "$status" = 404 ]
+        by $name "/v1/result/$id" -X DELETE
+        [ "$status" = 404 ]
+    done
+    by ops "/v1/result/$id"
+    [ "$status" = 200 ]
+    by alice "/v1/result/$id" -X DELETE
+    [ "$status" = 200 ]
+}
+a_key_aborts_its_own_requests_only() {
+    curl -sS -N -m 60 -H 'x-api-key: alice-secret' -H 'Content-Type: application/json' "$url/v1/completions" \
+        -H 'x-request-id: x' -d "{$long, \"request_id\": \"going\"}" > "$work/own-stream" &
+    stream_pid=$!
+    wait_for '^data: ' "$work/own-stream"
+    as bob /abort_request '{"abort_all": true}'
+    refused 403 abort_all
+    as bob /abort_request '{"rid": "going"}'
+    [ "$(member aborted)" = 0 ]
+    as alice /abort_request '{"rid": "going"}'
+    [ "$(member aborted)" = 1 ]
+    wait $stream_pid
+    as ops /abort_request '{"abort_all": true}'
     [ "$status" = 200 ]
 }
 the_access_log_has_the_name_of_the_key() {

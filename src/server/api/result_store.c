@@ -24,6 +24,7 @@ typedef struct entry {
     int64_t id;
     struct entry *next;          /* the next entry in the same bucket */
     struct entry *older, *newer; /* neighbours in the list of finished entries */
+    const um_key *key;           /* that submitted it, or NULL */
     um_generation *generation;   /* NULL: finished */
     int status;                  /* the HTTP status of the response */
     um_buf json;                 /* the response, an object */
@@ -160,11 +161,12 @@ const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_A
 /* ---- Submitting -------------------------------------------------------------------------------------------------- */
 
 /* Adds an entry. Its id is random, so that a client can't guess the ids of others. */
-static entry *entry_new(um_result_store *r) {
+static entry *entry_new(um_result_store *r, const um_key *key) {
     entry *e = UM_NEW(entry), **slot;
     do e->id = um_make_number();
     while (*(slot = find_slot(r, e->id)));
     e->owner = r;
+    e->key = key;
     *slot = e;
     return e;
 }
@@ -191,7 +193,7 @@ static void submit(um_service *s, um_exchange *x, um_body *b, size_t n) {
     size_t n_started = 0;
     um_access_record_set_model(x, um_setup_model_name(&s->setup));
     for (; n_started < n; n_started++) {
-        e[n_started] = entry_new(r);
+        e[n_started] = entry_new(r, um_access_record_key(x));
         e[n_started]->generation = um_generation_start_detached(s, &b[n_started], &writer, on_done, e[n_started]);
         if (!e[n_started]->generation) break;
     }
@@ -257,11 +259,13 @@ static void post_batch(um_service *s, um_exchange *x, const char *id) {
 
 /* Finds the entry of an id. If there is none, responds with 404 and returns NULL. */
 static entry *find(um_service *s, um_exchange *x, const char *text) {
+    const um_key *key = um_access_record_key(x);
     int64_t id = 0;
     entry *e = NULL;
     if (um_parse_int(text, &id) && s->results) {
         expire(s->results);
         e = *find_slot(s->results, id);
+        if (e && e->key != key && !um_key_is_admin(key)) e = NULL;
     }
     if (!e)
         um_reply_error(x, 404, "id", NULL, "Request ID not found: \"%.40s\" is unknown, or its result has expired",

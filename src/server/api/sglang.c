@@ -5,6 +5,7 @@
 
 #include "engine/options.h"
 #include "server/api/common.h"
+#include "server/respond/access.h"
 
 #define DEFAULT_MAX_TOKENS "128"
 
@@ -324,8 +325,9 @@ static um_status read_abort(const json_t *root, const char **rid, bool *all, um_
     return UM_OK;
 }
 
-/* An unknown id is not an error: its request may have just finished. */
+/* An unknown id is not an error: its request may have just finished. The id of another key's request is unknown. */
 static void post_abort(um_service *s, um_exchange *x, const char *id) {
+    const um_key *key = um_access_record_key(x);
     const char *rid = NULL;
     bool all = false;
     um_err err = {0};
@@ -335,8 +337,11 @@ static void post_abort(um_service *s, um_exchange *x, const char *id) {
     if (!root) return;
     if (read_abort(root, &rid, &all, &err)) {
         um_reply_err(x, &err);
+    } else if (all && !um_key_is_admin(key)) {
+        um_reply_error(x, 403, "abort_all", "not_allowed", "abort_all takes keys of admins only; give the rid");
     } else {
-        size_t n = um_generations_abort(s, NULL, all ? NULL : rid) + um_intakes_abort(s, all ? NULL : rid);
+        if (all) rid = NULL;
+        size_t n = um_generations_abort(s, NULL, rid, key) + um_intakes_abort(s, rid, key);
         um_buf_printf(&body, "{\"aborted\":%zu}", n);
         um_reply_json(x, 200, &body);
     }

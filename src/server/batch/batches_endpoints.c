@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/batch/request.h"
+#include "server/respond/access.h"
 #include "server/respond/reply.h"
 
 /* ---- Creation ---------------------------------------------------------------------------------------------------- */
@@ -43,11 +44,12 @@ static um_status take_metadata(um_batch_job *b, const json_t *v, um_err *err) {
     return UM_OK;
 }
 
-static um_status take_input(um_batch_job *b, const json_t *root, um_err *err) {
+static um_status take_input(um_batch_job *b, const json_t *root, const um_key *key, um_err *err) {
     const char *id;
     um_status st = take_text(root, "input_file_id", &id, err);
     if (st) return st;
     const um_file *f = um_file_find(b->store, id);
+    if (f && !um_key_may_see(key, f->owner)) f = NULL;
     if (!f) return um_fail_param(err, UM_EINVAL, "input_file_id", "unknown file %.80s; upload it first", id);
     if (!um_streq(f->purpose, "batch"))
         return um_fail_param(err, UM_EINVAL, "input_file_id", "expected a file with the purpose batch, found %s",
@@ -87,9 +89,9 @@ static um_status take_output_ttl(um_batch_job *b, const json_t *v, um_err *err) 
     return um_expires_after_check(param, json_string_value(json_object_get(v, "anchor")), b->output_ttl, err);
 }
 
-static um_status read_batch(um_batch_job *b, const json_t *root, um_err *err) {
+static um_status read_batch(um_batch_job *b, const json_t *root, const um_key *key, um_err *err) {
     um_status st = check_names(root, err);
-    if (!st) st = take_input(b, root, err);
+    if (!st) st = take_input(b, root, key, err);
     if (!st) st = take_endpoint(b, root, err);
     if (!st) st = take_window(b, root, err);
     if (!st) st = take_output_ttl(b, json_object_get(root, "output_expires_after"), err);
@@ -135,7 +137,9 @@ static void post_batch(um_service *s, um_exchange *x, const char *id) {
     if (!root) return;
     um_err err = {0};
     um_batch_job *b = um_batch_job_new(store);
-    um_status st = read_batch(b, root, &err);
+    const um_key *key = um_access_record_key(x);
+    snprintf(b->owner, sizeof b->owner, "%s", um_key_owner(key));
+    um_status st = read_batch(b, root, key, &err);
     json_decref(root);
     if (!st && um_batch_store_evict_finished(store)) {
         create_batch(b, x);
@@ -154,6 +158,7 @@ static um_batch_job *find(um_service *s, um_exchange *x, const char *id) {
     um_batch_store *store = um_batch_store_of(s, x);
     if (!store) return NULL;
     um_batch_job *b = um_batch_job_find(store, id);
+    if (b && !um_key_may_see(um_access_record_key(x), b->owner)) b = NULL;
     if (!b) um_reply_error(x, 404, "id", NULL, "unknown batch %.80s", id);
     return b;
 }
@@ -171,6 +176,10 @@ static void get_batch(um_service *s, um_exchange *x, const char *id) {
 
 static const char *id_of(const void *list, size_t i) { return ((um_batch_job *const *)list)[i]->id; }
 
+static bool is_visible(const void *list, size_t i, const void *key) {
+    return um_key_may_see(key, ((um_batch_job *const *)list)[i]->owner);
+}
+
 static void put(const void *list, size_t i, um_jw *w) { um_batch_job_put(((um_batch_job *const *)list)[i], w); }
 
 static void get_batches(um_service *s, um_exchange *x, const char *id) {
@@ -178,8 +187,13 @@ static void get_batches(um_service *s, um_exchange *x, const char *id) {
     um_list_page page;
     (void)id;
     if (!store || !um_list_page_read(&page, x, 20, 100)) return;
-    um_list_page_reply(&page,
-                       &(um_list_page_source){.list = store->batch, .n = store->n_batches, .id = id_of, .put = put}, x);
+    const um_list_page_source source = {.list = store->batch,
+                                        .n = store->n_batches,
+                                        .id = id_of,
+                                        .matches = is_visible,
+                                        .filter = um_access_record_key(x),
+                                        .put = put};
+    um_list_page_reply(&page, &source, x);
 }
 
 /* ---- Cancelling -------------------------------------------------------------------------------------------------- */

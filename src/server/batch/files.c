@@ -26,8 +26,7 @@ void um_file_free(um_file *f) {
     um_free(f);
 }
 
-void um_file_put(const um_file *f, um_jw *w) {
-    um_jw_begin_object(w);
+static void put_members(const um_file *f, um_jw *w) {
     um_jw_put_cstr(w, "id", f->id);
     um_jw_put_cstr(w, "object", "file");
     um_jw_put_int(w, "bytes", f->bytes);
@@ -38,6 +37,11 @@ void um_file_put(const um_file *f, um_jw *w) {
     um_jw_put_cstr(w, "filename", f->name);
     um_jw_put_cstr(w, "purpose", f->purpose);
     um_jw_put_cstr(w, "status", "processed");
+}
+
+void um_file_put(const um_file *f, um_jw *w) {
+    um_jw_begin_object(w);
+    put_members(f, w);
     um_jw_end_object(w);
 }
 
@@ -54,7 +58,10 @@ static um_status write_record(const um_batch_store *store, const um_file *f, um_
     um_jw w;
     char *path = path_of(store, f->id, ".json");
     um_jw_init(&w, &json);
-    um_file_put(f, &w);
+    um_jw_begin_object(&w);
+    put_members(f, &w);
+    um_jw_put_cstr(&w, "owner", f->owner);
+    um_jw_end_object(&w);
     um_status st = um_file_replace(path, (um_str){json.data, json.len}, err);
     um_free(path);
     um_buf_free(&json);
@@ -204,19 +211,21 @@ um_status um_file_import(const um_batch_store *store, um_file *f, const char *fr
 
 static um_status read_record(const char *path, um_file *f, um_err *err) {
     json_t *root = NULL;
-    const char *id = "", *purpose = "", *name = "";
+    const char *id = "", *purpose = "", *name = "", *owner = "";
     um_status st = um_json_load(&root, path, err);
     if (!st) st = um_json_get_str(root, "id", path, &id, err);
     if (!st) st = um_json_get_str(root, "purpose", path, &purpose, err);
     if (!st) st = um_json_get_str(root, "filename", path, &name, err);
+    if (!st) st = um_json_get_str(root, "owner", path, &owner, err);
     if (!st) st = um_json_get_int(root, "bytes", path, 0, INT64_MAX, &f->bytes, err);
     if (!st) st = um_json_get_int(root, "created_at", path, 0, INT64_MAX, &f->created, err);
     if (!st) st = um_json_get_int(root, "expires_at", path, 0, INT64_MAX, &f->expires, err);
-    if (!st && (strlen(id) >= sizeof f->id || strlen(purpose) >= sizeof f->purpose))
-        st = um_fail(err, UM_EPARSE, "%s: id or purpose is too long", path);
+    if (!st && (strlen(id) >= sizeof f->id || strlen(purpose) >= sizeof f->purpose || strlen(owner) >= sizeof f->owner))
+        st = um_fail(err, UM_EPARSE, "%s: id, purpose or owner is too long", path);
     if (!st) {
         snprintf(f->id, sizeof f->id, "%s", id);
         snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
+        snprintf(f->owner, sizeof f->owner, "%s", owner);
         f->name = um_strdup(name);
     }
     json_decref(root);

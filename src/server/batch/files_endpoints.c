@@ -6,6 +6,7 @@
 
 #include "server/batch/multipart.h"
 #include "server/batch/request.h"
+#include "server/respond/access.h"
 #include "server/respond/reply.h"
 
 #define CHUNK        ((size_t)256 << 10) /* bytes of a file that are read and sent at once */
@@ -121,6 +122,7 @@ static void post_file(um_service *s, um_exchange *x, const char *id) {
     um_buf data = {0};
     um_buf_append(&data, u.data.p, u.data.n);
     um_file *f = um_file_new(store, "batch", u.name, u.ttl);
+    snprintf(f->owner, sizeof f->owner, "%s", um_key_owner(um_access_record_key(x)));
     f->bytes = (int64_t)u.data.n;
     um_pending_response *p = um_pending_response_new(x);
     put_object(f, &p->json);
@@ -134,14 +136,22 @@ static um_file *find(um_service *s, um_exchange *x, const char *id) {
     um_batch_store *store = um_batch_store_of(s, x);
     if (!store) return NULL;
     um_file *f = um_file_find(store, id);
+    if (f && !um_key_may_see(um_access_record_key(x), f->owner)) f = NULL;
     if (!f) um_reply_error(x, 404, "id", NULL, "unknown file %.80s", id);
     return f;
 }
 
 static const char *id_of(const void *list, size_t i) { return ((um_file *const *)list)[i]->id; }
 
-static bool has_purpose(const void *list, size_t i, const char *purpose) {
-    return !purpose || um_streq(((um_file *const *)list)[i]->purpose, purpose);
+typedef struct filter {
+    const char *purpose; /* NULL: any */
+    const um_key *key;
+} filter;
+
+static bool matches(const void *list, size_t i, const void *arg) {
+    const um_file *f = ((um_file *const *)list)[i];
+    const filter *by = arg;
+    return (!by->purpose || um_streq(f->purpose, by->purpose)) && um_key_may_see(by->key, f->owner);
 }
 
 static void put(const void *list, size_t i, um_jw *w) { um_file_put(((um_file *const *)list)[i], w); }
@@ -149,14 +159,11 @@ static void put(const void *list, size_t i, um_jw *w) { um_file_put(((um_file *c
 static void get_files(um_service *s, um_exchange *x, const char *id) {
     um_batch_store *store = um_batch_store_of(s, x);
     um_list_page page;
+    const filter by = {um_exchange_query(x, "purpose"), um_access_record_key(x)};
     (void)id;
     if (!store || !um_list_page_read(&page, x, UM_FILES_MAX, UM_FILES_MAX)) return;
-    const um_list_page_source source = {.list = store->file,
-                                        .n = store->n_files,
-                                        .id = id_of,
-                                        .matches = has_purpose,
-                                        .filter = um_exchange_query(x, "purpose"),
-                                        .put = put};
+    const um_list_page_source source = {
+        .list = store->file, .n = store->n_files, .id = id_of, .matches = matches, .filter = &by, .put = put};
     um_list_page_reply(&page, &source, x);
 }
 

@@ -167,6 +167,7 @@ static void put_record(const um_batch_job *b, um_jw *w) {
     um_jw_put_cstr(w, "ends_as", status_name[b->final_status]);
     um_jw_put_cstr(w, "answers", b->output_id);
     um_jw_put_cstr(w, "failures", b->error_id);
+    um_jw_put_cstr(w, "owner", b->owner);
     um_jw_put_int(w, "output_ttl", b->output_ttl);
     um_jw_end_object(w);
 }
@@ -311,6 +312,16 @@ static um_status read_errors(const json_t *root, const char *path, um_batch_job 
     return UM_OK;
 }
 
+/* Records of earlier versions have no owner. */
+static um_status read_owner(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
+    const char *owner = "";
+    um_status st = um_json_get_str(root, "owner", path, &owner, err);
+    if (!st && strlen(owner) >= sizeof b->owner)
+        st = um_fail(err, UM_EPARSE, "%s: \"owner\": expected at most %zu bytes", path, sizeof b->owner - 1);
+    if (!st) snprintf(b->owner, sizeof b->owner, "%s", owner);
+    return st;
+}
+
 static um_status read_members(const json_t *root, const char *path, um_batch_job *b, um_err *err) {
     char endpoint[64];
     um_status st = read_text(root, "id", path, b->id, sizeof b->id, err);
@@ -324,6 +335,7 @@ static um_status read_members(const json_t *root, const char *path, um_batch_job
     if (!st) st = read_times(root, path, b, err);
     if (!st) st = read_counts(root, path, b, err);
     if (!st) st = read_errors(root, path, b, err);
+    if (!st) st = read_owner(root, path, b, err);
     if (st) return st;
     const json_t *metadata = json_object_get(root, "metadata");
     if (json_is_object(metadata)) {

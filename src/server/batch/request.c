@@ -63,7 +63,7 @@ bool um_list_page_read(um_list_page *p, um_exchange *x, size_t limit, size_t mos
 }
 
 static bool matches(const um_list_page_source *source, size_t i) {
-    return !source->matches || source->matches(source->list, i, source->filter);
+    return source->matches(source->list, i, source->filter);
 }
 
 /* Returns the index of the k-th entry in the order of the page. */
@@ -73,8 +73,10 @@ static size_t at(const um_list_page *p, const um_list_page_source *source, size_
 
 /* Finds the place in the page's order where the page begins. Returns false if the entry `after` does not exist. */
 static bool find_first(const um_list_page *p, const um_list_page_source *source, size_t *k) {
-    for (*k = 0; p->after && *k < source->n; ++*k)
-        if (um_streq(source->id(source->list, at(p, source, *k)), p->after)) return ++*k, true;
+    for (*k = 0; p->after && *k < source->n; ++*k) {
+        size_t i = at(p, source, *k);
+        if (um_streq(source->id(source->list, i), p->after)) return ++*k, matches(source, i);
+    }
     return !p->after;
 }
 

@@ -37,8 +37,8 @@ typedef struct um_list_page_source {
     const void *list;
     size_t n;
     const char *(*id)(const void *list, size_t i);
-    bool (*matches)(const void *list, size_t i, const char *filter); /* NULL: all entries are listed */
-    const char *filter;                                              /* argument of `matches` */
+    bool (*matches)(const void *list, size_t i, const void *filter); /* the other entries do not exist for the client */
+    const void *filter;                                              /* argument of `matches` */
     void (*put)(const void *list, size_t i, um_jw *w);               /* writes the entry's object */
 } um_list_page_source;
 /* Sends the page. Answers 400 if `after` is not in the list. */

@@ -8,6 +8,7 @@
 
 #include "server/batch/store.h"
 #include "server/generate/intake.h"
+#include "server/generate/quota.h"
 #include "server/respond/reply.h"
 
 enum {
@@ -408,7 +409,10 @@ static um_status encode_line(void *arg, um_err *err) {
 /* May free the line. */
 static void run_line(line *l) {
     const um_batch_job *b = l->run->batch;
+    const um_key *key = um_keys_find(b->store->service->keys, b->owner);
     l->body.generate.priority = UM_MAX(l->body.generate.priority, PRIORITY);
+    l->body.key = key ? key->id : 0;
+    l->body.is_batch_line = true;
     b->store->n_lines++;
     l->starting = true;
     um_generation *generation = um_generation_start_detached(b->store->service, &l->body, b->api->writer, on_done, l);
@@ -437,7 +441,10 @@ static void encode_done(void *arg, um_status s, const um_err *err) {
 /* May free the line. */
 static void start_line(line *l) {
     um_err err = {0};
-    l->capacity = um_capacity_get(l->run->batch->store->service);
+    um_service *s = l->run->batch->store->service;
+    const um_key *key = um_keys_find(s->keys, l->run->batch->owner);
+    l->capacity = um_capacity_get(s);
+    if (key) l->capacity.answer_tokens = key->limits.max_answer_tokens;
     if (l->is_long) {
         l->run->encoding = l;
         submit_to_reader(l->run, encode_line, encode_done, l);
@@ -533,9 +540,20 @@ static bool is_start_delayed(um_batch_store *store) {
     return held;
 }
 
+/* Returns whether the key of the batch allows another line now. A batch whose key was removed waits until the key is
+ * back, or expires. */
+static bool key_has_room(const um_batch_job *b) {
+    const um_keys *keys = b->store->service->keys;
+    if (!*b->owner || um_keys_is_empty(keys)) return true;
+    um_key *key = um_keys_find(keys, b->owner);
+    bool has = key && key->n_hashes && um_quota_has_room(key);
+    if (!has) um_batch_store_schedule(b->store, RETRY_SECONDS);
+    return has;
+}
+
 static void start_lines(um_batch_run *r) {
     um_batch_store *store = r->batch->store;
-    for (int32_t n = 0; has_room(r) && !is_start_delayed(store); n++) {
+    for (int32_t n = 0; has_room(r) && !is_start_delayed(store) && key_has_room(r->batch); n++) {
         if (n == STARTS_MAX) {
             um_batch_store_schedule(store, SOON);
             return;
@@ -601,6 +619,7 @@ static void finish(um_batch_run *r) {
         snprintf(name, sizeof name, "%s_%s.jsonl", b->id, output_kind[i].name);
         o->file = um_file_new(b->store, "batch_output", name, b->output_ttl);
         snprintf(o->file->id, sizeof o->file->id, "%s", id[i]);
+        snprintf(o->file->owner, sizeof o->file->owner, "%s", b->owner);
     }
     submit_job(r, finish_work, finish_done);
 }

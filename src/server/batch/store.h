@@ -52,6 +52,7 @@ um_status um_entry_check(const char *entry, const char *path, const char *id, um
 
 typedef struct um_file {
     char id[UM_ID_BYTES], purpose[16]; /* "batch", "batch_output" */
+    char owner[UM_KEY_NAME_BYTES];     /* name of the API key that made it, see um_key_owner */
     char *name;
     int64_t bytes;
     int64_t created, expires; /* epoch seconds; expires 0: never */
@@ -63,7 +64,7 @@ um_file *um_file_new(const um_batch_store *store, const char *purpose, const cha
 void um_file_free(um_file *f);
 /* Returns the file with this id, or NULL. */
 um_file *um_file_find(const um_batch_store *store, const char *id);
-/* Writes the file object of the API. It is also the content of the record. */
+/* Writes the file object of the API. The record has its members and the owner. */
 void um_file_put(const um_file *f, um_jw *w);
 /* Returns the path of the file's bytes; um_free. */
 char *um_file_path(const um_batch_store *store, const char *id);
@@ -101,6 +102,7 @@ typedef struct um_batch_run um_batch_run;
 typedef struct um_batch_job {
     um_batch_store *store;
     char id[UM_ID_BYTES], input_id[UM_ID_BYTES];
+    char owner[UM_KEY_NAME_BYTES];                      /* name of the API key that made it, see um_key_owner */
     char output_id[UM_ID_BYTES], error_id[UM_ID_BYTES]; /* ids of the files that its answers will become */
     const um_api *api;
     char window[16]; /* "24h" */

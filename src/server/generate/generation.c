@@ -400,9 +400,9 @@ static bool has_id(const um_generation *g, const submission *sub, const char *id
     return !id || um_streq(g->id, id) || um_streq(g->body.request_id, id) || (rids && um_streq(rids[sub->prompt], id));
 }
 
-static size_t abort_generation(um_generation *g, const char *id) {
+static size_t abort_generation(um_generation *g, const char *id, const um_key *by) {
     size_t n = 0;
-    if (g->is_exempt) return 0;
+    if (g->is_exempt || !(um_key_is_admin(by) || g->body.key == by->id)) return 0;
     for (size_t i = 0; i < g->body.n_prompts; i++) {
         submission *sub = &g->submission[i];
         if (!sub->rid || sub->is_aborted || !has_id(g, sub, id)) continue;
@@ -414,9 +414,9 @@ static size_t abort_generation(um_generation *g, const char *id) {
 }
 
 /* The workers report the aborted answers as finished, with their text so far. */
-size_t um_generations_abort(um_service *s, const um_generation *older, const char *id) {
+size_t um_generations_abort(um_service *s, const um_generation *older, const char *id, const um_key *by) {
     size_t n = 0;
-    for (um_generation *g = s->generations; g && g != older; g = g->next) n += abort_generation(g, id);
+    for (um_generation *g = s->generations; g && g != older; g = g->next) n += abort_generation(g, id, by);
     return n;
 }
 

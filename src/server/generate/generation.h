@@ -44,10 +44,11 @@ um_generation *um_generation_start_detached(um_service *s, um_body *b, const um_
 void um_generation_cancel(um_generation *g);
 /* Lets um_generations_abort skip a detached generation: its owner has another way to cancel it. */
 void um_generation_exempt_from_aborts(um_generation *g);
-/* Aborts the generations with this response id or client request id; NULL aborts all but the exempt ones. Aborts only
+/* Aborts the generations with this response id or client request id, if the key `by` made them or is an admin's; NULL
+ * aborts all but the exempt ones. Aborts only
  * generations that started after `older`, or all when `older` is NULL. Their responses have the settled text and the
  * finish reason UM_FINISH_ABORTED. Returns the number of aborted worker requests. */
-size_t um_generations_abort(um_service *s, const um_generation *older, const char *id);
+size_t um_generations_abort(um_service *s, const um_generation *older, const char *id, const um_key *by);
 
 /* ---- For response writers ---------------------------------------------------------------------------------------- */
 

@@ -89,10 +89,10 @@ static void leave_list(um_intake *r) {
     if (r->next) r->next->link = r->link;
 }
 
-size_t um_intakes_abort(um_service *s, const char *id) {
+size_t um_intakes_abort(um_service *s, const char *id, const um_key *by) {
     size_t n = 0, bytes = id ? strlen(id) + 1 : 0;
     for (um_intake *r = s->intakes; r; r = r->next) {
-        if (!r->x || !r->handler->generates) continue;
+        if (!r->x || !r->handler->generates || !(um_key_is_admin(by) || r->key == by)) continue;
         if (id && r->aborted.len + bytes <= UM_INTAKE_ABORTED_BYTES_MAX) um_buf_append(&r->aborted, id, bytes);
         if (id || r->is_aborted) continue;
         r->is_aborted = true;
@@ -103,9 +103,9 @@ size_t um_intakes_abort(um_service *s, const char *id) {
 
 /* Aborts the generations that the intake has started, those newer than `older`. */
 static void abort_noted(um_intake *r, const um_generation *older) {
-    if (r->is_aborted) um_generations_abort(r->service, older, NULL);
+    if (r->is_aborted) um_generations_abort(r->service, older, NULL, NULL);
     for (size_t at = 0; at < r->aborted.len; at += strlen(r->aborted.data + at) + 1)
-        um_generations_abort(r->service, older, r->aborted.data + at);
+        um_generations_abort(r->service, older, r->aborted.data + at, NULL);
 }
 
 static void done(void *arg, um_status s, const um_err *err) {

@@ -56,7 +56,7 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
 /* Does what um_generations_abort does, for the requests whose bodies the readers have: their generations are aborted as
  * soon as they have started. Returns the number of requests that will certainly be aborted. With an id, returns 0,
  * because the id of a request is in its body, which has not been read yet. */
-size_t um_intakes_abort(um_service *s, const char *id);
+size_t um_intakes_abort(um_service *s, const char *id, const um_key *by);
 
 /* ---- For handlers ------------------------------------------------------------------------------------------------ */
 

@@ -32,7 +32,7 @@ void um_access_record_set_key(um_exchange *x, um_key *key) {
 
 um_key *um_access_record_key(const um_exchange *x) {
     const um_access_record *r = um_exchange_get_user_data(x);
-    return r->key;
+    return r ? r->key : NULL;
 }
 
 void um_access_record_set_model(um_exchange *x, const char *model) {

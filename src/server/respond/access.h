@@ -31,7 +31,7 @@ void um_access_record_end(um_exchange *x, int status, double seconds, bool log);
 
 /* Sets the key of the request. */
 void um_access_record_set_key(um_exchange *x, um_key *key);
-/* Returns the key of the request; NULL without a key. */
+/* Returns the key of the request; NULL without a key or a record. */
 um_key *um_access_record_key(const um_exchange *x);
 /* Sets the model of the line. x NULL: does nothing. */
 void um_access_record_set_model(um_exchange *x, const char *model);
