@@ -16,6 +16,7 @@ typedef struct page {
     um_batch_store_count batches;
     gauges now;
     const um_worker_pool *workers;
+    const um_keys *keys;
 } page;
 
 typedef struct series {
@@ -209,6 +210,47 @@ static void put_device_memory(page *p, const series *r, const char *name) {
     put_of_workers(p, name, "kind=\"total\"", bytes_of);
 }
 
+/* ---- API keys ---------------------------------------------------------------------------------------------------- */
+
+/* The number of names is bounded (UM_KEYS_MAX). Removed names stay, because a counter must not start again at 0. */
+static void put_of_keys(page *p, const char *name, int64_t (*value)(const um_key *key)) {
+    for (int32_t id = 1; id <= um_keys_count(p->keys); id++) {
+        const um_key *key = um_keys_get(p->keys, id);
+        put_labeled(p, name, "key", key->name, value(key));
+    }
+}
+
+static int64_t requests_of(const um_key *key) { return key->n_requests; }
+static int64_t limited_of(const um_key *key) { return key->n_limited; }
+static int64_t prompts_of(const um_key *key) { return key->prompt_tokens; }
+static int64_t answers_of(const um_key *key) { return key->generation_tokens; }
+static int64_t running_of(const um_key *key) { return key->n_running; }
+
+static void put_key_requests(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_keys(p, name, requests_of);
+}
+
+static void put_key_limited(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_keys(p, name, limited_of);
+}
+
+static void put_key_prompts(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_keys(p, name, prompts_of);
+}
+
+static void put_key_answers(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_keys(p, name, answers_of);
+}
+
+static void put_key_running(page *p, const series *r, const char *name) {
+    (void)r;
+    put_of_keys(p, name, running_of);
+}
+
 /* ---- Series ------------------------------------------------------------------------------------------------------ */
 
 #define NOW(field)       put_value, offsetof(page, now.field)
@@ -277,6 +319,17 @@ static const series device_table[] = {
      put_device_memory, 0, NULL},
 };
 
+/* Series of API keys. A server without keys has none of them. */
+static const series key_table[] = {
+    {"key_requests_total", "counter", "HTTP requests that have ended, by API key", put_key_requests, 0, NULL},
+    {"key_limited_total", "counter", "Requests beyond a rate or the number of generations of their API key",
+     put_key_limited, 0, NULL},
+    {"key_prompt_tokens_total", "counter", "Prompt tokens of generations that have ended, by API key", put_key_prompts,
+     0, NULL},
+    {"key_generation_tokens_total", "counter", "Generated tokens, by API key", put_key_answers, 0, NULL},
+    {"key_generations", "gauge", "Generations that wait or run, by API key", put_key_running, 0, NULL},
+};
+
 /* ---- The page ---------------------------------------------------------------------------------------------------- */
 
 static void read_gauges(const um_service *s, page *p) {
@@ -304,7 +357,7 @@ static void put_series(page *p, const series *r, const char *prefix, const char 
 }
 
 void um_metrics_page_put(const um_service *s, um_buf *out) {
-    page p = {.out = out, .metrics = s->metrics, .workers = s->workers};
+    page p = {.out = out, .metrics = s->metrics, .workers = s->workers, .keys = s->keys};
     um_worker_pool_get_stats(s->workers, &p.stats);
     um_batch_store_get_count(s->batches, &p.batches);
     read_gauges(s, &p);
@@ -312,6 +365,8 @@ void um_metrics_page_put(const um_service *s, um_buf *out) {
     for (size_t i = 0; i < UM_LEN(table); i++) put_series(&p, &table[i], "unmask_", table[i].name);
     for (size_t i = 0; i < UM_LEN(device_table) && p.stats.device_bytes; i++)
         put_series(&p, &device_table[i], "unmask_", device_table[i].name);
+    for (size_t i = 0; i < UM_LEN(key_table) && !um_keys_is_empty(s->keys); i++)
+        put_series(&p, &key_table[i], "unmask_", key_table[i].name);
     for (size_t i = 0; i < UM_LEN(table) && s->setup.config->metrics_vllm_aliases; i++)
         if (table[i].alias) put_series(&p, &table[i], "vllm:", table[i].alias);
     um_buf_free(&p.model);

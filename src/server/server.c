@@ -113,6 +113,7 @@ static void on_exchange_end(void *arg, um_exchange *x, bool complete) {
     um_server *s = arg;
     const um_access_record *record = um_exchange_get_user_data(x);
     bool was_open = !record->refused;
+    if (record->key) record->key->n_requests++;
     int status = complete || record->refused ? um_exchange_status(x) : 499;
     double seconds = um_now() - um_exchange_start_time(x);
     um_metrics_count_request(s->service.metrics, record->path, status, seconds);

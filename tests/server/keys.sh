@@ -285,6 +285,22 @@ the_access_log_has_the_name_of_the_key() {
     wait_for of-bob "$work/log"
     [ "$(grep of-bob "$work/log" | jq -r .key)" = bob ]
 }
+metrics_count_by_key() {
+    serve --in-process --api-key-file "$work/keys" --served-model-name tiny,tiny-2
+    as alice /v1/completions "{$prompt, \"max_tokens\": 5, \"ignore_eos\": true}"
+    as alice /v1/completions "{$prompt, \"max_tokens\": 6, \"ignore_eos\": true, \"n\": 2}"
+    as slow /tokenize "{$prompt}"
+    as slow /tokenize "{$prompt}"
+    call /v1/models -H 'x-api-key: wrong'
+    by ops /metrics > "$work/null"
+    for line in 'requests_total alice 2' 'requests_total slow 2' 'requests_total bob 0' 'limited_total slow 1' \
+        'prompt_tokens_total alice 20' 'generation_tokens_total alice 17' 'generations alice 0'; do
+        read -r name key value <<< "$line"
+        grep -qF "unmask_key_$name{model_name=\"tiny\",key=\"$key\"} $value" "$work/body"
+    done
+    [ "$(grep -c ^unmask_key_requests_total "$work/body")" = 7 ]
+    stop_server
+}
 hangup_reads_the_file_again() {
     line alice > "$work/own"
     serve --in-process --api-key-file "$work/own"

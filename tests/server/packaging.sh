@@ -6,6 +6,11 @@ source tests/server/serve.bash
 source tests/gpu/gpu.bash
 PATH=$PATH:/usr/sbin # Debian's nginx
 
+# A server without keys has no series of keys.
+serve --in-process --api-key key
+curl -sS -H 'x-api-key: key' "$url/metrics" > "$work/metrics-with-keys"
+stop_server
+
 # The server has a fake GPU, because a CPU has no series of devices.
 program=$UNMASK
 gpu_program gpu
@@ -15,7 +20,7 @@ serve --state-dir "$work/state" --device cuda
 unset UNMASK_ALLOWED_HOSTS
 UNMASK=$program
 curl -sS "$url/metrics" > "$work/metrics"
-sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" | sort > "$work/series"
+sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" "$work/metrics-with-keys" | sort -u > "$work/series"
 shared_pid=$pid
 trap 'kill -9 $shared_pid; wait $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
 default_of() { "$UNMASK" list --json commands | jq -r ".commands[] | select(.name == \"serve\").options[] | select(.name == \"$1\").default"; }
