@@ -1,5 +1,6 @@
 /* /v1/models: the model under each of its served names, and its adapters, which requests choose as models. */
 #include "server/api/apis.h"
+#include "server/respond/access.h"
 #include "server/respond/reply.h"
 
 typedef struct entry {
@@ -43,17 +44,19 @@ static void put_entry(um_service *s, const entry *e, um_jw *w) {
     um_jw_end_object(w);
 }
 
-/* Returns all *n entries. The caller frees the array with um_free. */
-static entry *list_entries(um_service *s, size_t *n) {
+/* Returns the *n entries that the key may use. The caller frees the array with um_free. */
+static entry *list_entries(um_service *s, const um_key *key, size_t *n) {
     um_model_info info;
     const um_name_list *names = &s->setup.names;
     um_model_get_info(s->setup.model, &info);
     entry *e = UM_NEW_ARRAY(entry, names->n + (size_t)info.n_adapters);
     *n = 0;
     for (size_t i = 0; i < names->n; i++)
-        e[(*n)++] = (entry){names->word[i], info.path, NULL, info.example, info.n_examples};
+        if (um_key_may_use(key, names->word[i]))
+            e[(*n)++] = (entry){names->word[i], info.path, NULL, info.example, info.n_examples};
     for (int32_t i = 0; i < info.n_adapters; i++)
-        e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup), NULL, 0};
+        if (um_key_may_use(key, info.adapter[i].name))
+            e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup), NULL, 0};
     return e;
 }
 
@@ -62,7 +65,7 @@ static void get_models(um_service *s, um_exchange *x, const char *id) {
     um_buf body = {0};
     um_jw w;
     size_t n;
-    entry *e = list_entries(s, &n);
+    entry *e = list_entries(s, um_access_record_key(x), &n);
     um_jw_init(&w, &body);
     um_jw_begin_object(&w);
     um_jw_put_cstr(&w, "object", "list");
@@ -80,7 +83,7 @@ static void get_model(um_service *s, um_exchange *x, const char *id) {
     um_buf body = {0};
     um_jw w;
     size_t n;
-    entry *e = list_entries(s, &n);
+    entry *e = list_entries(s, um_access_record_key(x), &n);
     um_jw_init(&w, &body);
     for (size_t i = 0; i < n && body.len == 0; i++)
         if (um_streq(e[i].id, id)) put_entry(s, &e[i], &w);

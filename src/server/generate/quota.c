@@ -128,11 +128,18 @@ static um_status check_running(const um_key *key, const um_body *b, um_err *err)
                    most);
 }
 
-/* A request that may need more than the limit waits until the allowance is full, and reserves all of it. A line of a
- * batch has waited already (um_quota_has_room) and may use more than is left. */
+/* Returns the tokens that a generation reserves: those of its prompts and its longest answers. Many clients set no
+ * max_tokens, and most answers are short, so it reserves at most a quarter of the minute's tokens for answers. An
+ * answer that is longer uses tokens beyond its reservation, and later requests wait for them. */
+static int64_t tokens_to_reserve(const um_key *key, const um_body *b) {
+    int64_t limit = key->tokens.per_minute, prompt = prompt_tokens(b), most = UM_MAX(limit / 4, prompt);
+    return UM_MIN(UM_MIN(prompt + answer_tokens(b), most), limit);
+}
+
+/* A line of a batch has waited already (um_quota_has_room) and may use more than is left. */
 static um_status reserve(um_quota *q, um_key *key, const um_body *b, um_exchange *x, um_err *err) {
     double now = um_now();
-    int64_t n = UM_MIN(prompt_tokens(b) + answer_tokens(b), key->tokens.per_minute);
+    int64_t n = tokens_to_reserve(key, b);
     double wait = b->is_batch_line ? 0 : um_rate_wait(&key->tokens, n, now);
     if (wait == 0) {
         q->reserved = n;
@@ -141,9 +148,10 @@ static um_status reserve(um_quota *q, um_key *key, const um_body *b, um_exchange
     if (x) um_quota_put_tokens(key, x, false);
     if (wait == 0) return UM_OK;
     if (x) put_retry(wait, x);
-    return um_fail(err, UM_ELIMIT,
-                   "the key %s allows %lld tokens per minute, and this request may need %lld; retry in %.0f s",
-                   key->name, (long long)key->tokens.per_minute, (long long)n, UM_MAX(ceil(wait), 1));
+    return um_fail(
+        err, UM_ELIMIT,
+        "the key %s allows %lld tokens per minute, and too few are left; retry in %.0f s (header Retry-After)",
+        key->name, (long long)key->tokens.per_minute, UM_MAX(ceil(wait), 1));
 }
 
 um_status um_quota_begin(um_quota *q, um_key *key, um_body *b, um_exchange *x, int *status, um_err *err) {
