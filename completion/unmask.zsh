@@ -408,6 +408,7 @@ _unmask_specs() {
         '--max-body-bytes=[largest size of a request body in bytes]:N: '
         '--max-body-memory=[largest memory of the parsed JSON of a request body in bytes]:N: '
         '--max-bodies-memory=[largest memory of the parsed JSON of all request bodies in bytes]:N: '
+        '--ignore-unknown-fields[accept unknown fields in request bodies, which get status 400 otherwise]'
         '--max-connections=[largest number of open connections]:N: '
         '--max-connections-per-peer=[largest number of connections from one address that is not of this machine]:N: '
         '--head-timeout=[seconds in which the head of a request must arrive]:SECONDS: '

@@ -544,6 +544,10 @@ typedef struct um_request {
      * gap does not end the answer. Such tokens and padding at the end of the gap are not part of the answer. */
     const int32_t *suffix;
     size_t n_suffix;
+    const int32_t *allowed_ids; /* [n_allowed_ids] the answer has only these ids, no others; none given: all */
+    size_t n_allowed_ids;
+    const char *const *bad_words; /* [n_bad_words] texts whose tokens never stand side by side in the answer */
+    size_t n_bad_words;
     int32_t priority;  /* requests with lower values are admitted first; equal values in the order of arrival */
     bool keep_special; /* the text contains special tokens */
     um_decoding decoding;

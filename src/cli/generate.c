@@ -425,13 +425,13 @@ const um_command um_cmd_generate = {
     .description =
         "Reads requests, one JSON object per line, and writes one result per line in the same order. A request has one "
         "of prompt, prompt_token_ids and messages, an id (without one, the number of its line), and any decoding, "
-        "sampling and limit option by its name with underscores; also n, stop, stop_token_ids, logit_bias, cache_salt, "
-        "adapter, return_step_map and return_timings. A request with messages may have tools, tool_choice, "
-        "chat_template, chat_template_kwargs, add_generation_prompt and continue_final_message. If a request fails, "
-        "its "
-        "result is an error, and the first three errors are also printed; the other requests continue. After an "
-        "interrupted run, the same command answers the remaining requests. Exit status: 0 all requests answered, 1 a "
-        "request failed, 2 wrong usage or input, 3 model or device unusable, 130 interrupted by Ctrl-C.",
+        "sampling and limit option by its name with underscores; also n, stop, stop_token_ids, logit_bias, bad_words, "
+        "allowed_token_ids, cache_salt, adapter, return_step_map and return_timings. A request with messages may have "
+        "tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt and continue_final_message. If "
+        "a request fails, its result is an error, and the first three errors are also printed; the other requests "
+        "continue. After an interrupted run, the same command answers the remaining requests. Exit status: 0 all "
+        "requests answered, 1 a request failed, 2 wrong usage or input, 3 model or device unusable, 130 interrupted by "
+        "Ctrl-C.",
     .examples = "unmask generate --model models/tiny-block --input examples/requests.jsonl --output results.jsonl\n"
                 "echo '{\"id\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"What is 2 + 3?\"}]}' | "
                 "unmask generate --model models/tiny-block --input - --output -\n"

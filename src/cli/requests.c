@@ -101,6 +101,12 @@ static void copy_lists(um_request *r, um_body *b) {
     r->n_stop_ids = g->n_stop_ids;
     r->bias = bias;
     r->n_bias = g->n_bias;
+    const char **bad = um_arena_alloc(&b->arena, (g->n_bad_words + 1) * sizeof *bad);
+    for (uint32_t i = 0; i < g->n_bad_words; i++) bad[i] = g->bad_words[i].p;
+    r->bad_words = bad;
+    r->n_bad_words = g->n_bad_words;
+    r->allowed_ids = g->allowed_ids;
+    r->n_allowed_ids = g->n_allowed_ids;
 }
 
 static void copy_prompt(um_request_line *q) {

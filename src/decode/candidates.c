@@ -35,7 +35,8 @@ void um_candidates_clear_memory(um_candidates *v, const um_block *b) {
 }
 
 int32_t um_candidates_edits_max(const um_req *r, int32_t len) {
-    return r->sampler->edits_max ? r->sampler->edits_max(r) * len : 0;
+    int32_t own = r->sampler->edits_max ? r->sampler->edits_max(r) : 0;
+    return (own + um_req_bad_edits_max(r)) * len;
 }
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
@@ -135,7 +136,7 @@ void um_candidates_commit(um_candidates *v, um_req *r, um_block *b) {
     for (int32_t i = 0; i < d->n; i++) {
         int32_t p = v->position[d->at[i]];
         if (d->id[i] == UM_MASKED) um_req_erase(r, p);
-        else um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
+        else if (!um_req_is_bad(r, p, d->id[i])) um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
     }
     b->n_masks = 0;
     for (int32_t i = 0; i < c->n + v->n_filled; i++) b->n_masks += um_req_masked(r, v->position[i]);

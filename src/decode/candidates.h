@@ -34,7 +34,7 @@ void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_bloc
 void um_candidates_deinit(um_candidates *v);
 /* Clears the sampler's memory of block b. Called when the block starts. */
 void um_candidates_clear_memory(um_candidates *v, const um_block *b);
-/* Returns the largest number of edits that the rows of `len` candidates may need. */
+/* Returns the largest number of edits that the rows of `len` candidates may need, those of bad sequences included. */
 int32_t um_candidates_edits_max(const um_req *r, int32_t len);
 
 /* Finds the candidates of block b before position `end`: its masks or, for samplers that edit, all of its editable

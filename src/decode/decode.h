@@ -84,6 +84,11 @@ struct um_req {
     const um_edit *edit, *early_edit;
     int32_t n_edit, n_early_edit;
     um_edits *edits;
+    const uint32_t *allow; /* bitmap of the ids that the answer may have; NULL: all */
+    /* Sequences of two or more ids that the answer never has (bad_words.c). */
+    const int32_t *bad;     /* all their ids, one sequence after the other */
+    const int32_t *bad_end; /* [n_bad] end of each sequence in `bad` */
+    int32_t n_bad;
 
     /* positions: the prompt, then masks that become tokens, then the suffix */
     int32_t *token;    /* [cap]; the mask id where no token is written */
@@ -129,6 +134,14 @@ void um_req_edits_free(um_req *r);
 /* Makes penalties count the tokens of [0, end). A strategy calls it in plan, before it adds rows, with the start of
  * the first block that is being denoised. */
 void um_req_count_penalties(um_req *r, int32_t end);
+
+/* Returns the largest number of edits that keep a row of the request from completing a bad sequence. */
+int32_t um_req_bad_edits_max(const um_req *r);
+/* Bans the ids that would complete a bad sequence at `pos` with the tokens around it. Returns the number of edits. */
+int32_t um_req_list_bad(const um_req *r, int32_t pos, um_edit *out);
+/* Returns whether the id would complete a bad sequence at `pos`. A pass writes several tokens, and each may complete a
+ * sequence that the one before it has begun. */
+bool um_req_is_bad(const um_req *r, int32_t pos, int32_t id);
 
 /* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first stop id,
  * repetition run or limit. max_nfe is checked last. */
@@ -180,10 +193,11 @@ typedef struct um_pass {
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
 /* Places the keys of a segment, vis indices [0, end), in scratch pages, so that none of them is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
-/* Appends a row that predicts position pos from hidden row `src`, with the request's sampling parameters, edits and
- * number of likeliest ids. `count` is the block's step (um_block.count), a part of the random key. */
+/* Appends a row that predicts position pos from hidden row `src`, with the request's sampling parameters, edits,
+ * bans of bad sequences and number of likeliest ids. `count` is the block's step (um_block.count), a part of the random
+ * key. */
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count);
-/* Reserves n own edits for the row. The caller fills them in. */
+/* Reserves n own edits for the row, behind those that it has. The caller fills them in. */
 um_edit *um_pass_edits(um_pass *p, um_row *row, int32_t n);
 /* Appends a blend of n ids for the segment's token `at`. The caller fills in id and w. Blends must be appended in
  * ascending order of `at`. */

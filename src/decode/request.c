@@ -203,7 +203,7 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
                     .n_edit = early ? r->n_early_edit : r->n_edit,
                     .own = NULL,
                     .n_own = 0,
-                    .allow = NULL,
+                    .allow = r->allow,
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,
@@ -214,13 +214,16 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
                     .n_top = r->n_top_asked,
                     .top = r->n_top_asked ? p->top + p->n_tops : NULL};
     p->n_tops += r->n_top_asked;
+    int32_t n = r->n_bad ? um_req_list_bad(r, pos, p->edit + p->n_edits) : 0;
+    if (n) um_pass_edits(p, row, n);
     return row;
 }
 
 um_edit *um_pass_edits(um_pass *p, um_row *row, int32_t n) {
     um_edit *e = p->edit + p->n_edits;
-    row->own = e;
-    row->n_own = n;
+    if (!row->n_own) row->own = e;
+    assert(row->own + row->n_own == e);
+    row->n_own += n;
     p->n_edits += n;
     return e;
 }

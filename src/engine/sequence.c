@@ -302,6 +302,7 @@ static um_status resolve(um_sequence *j, const um_engine *e, const um_request *r
     if (!st) st = copy_stop_strings(j, r, err);
     if (!st) st = check_ids(e, r, err);
     if (!st) copy_stop_ids(j, r);
+    if (!st) st = um_sequence_constrain(j, e, r, err);
     if (!st) st = q->strategy->init(q, err);
     if (!st) st = um_req_check_unread_params(q, &r->decoding, &e->config.decoding, err);
     if (st) return st;
@@ -324,7 +325,7 @@ um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, 
     if (!st) st = resolve(j, e, r, err);
     if (!st) {
         allocate(j, e, &prompt, r);
-        um_req_edits_new(q, r->bias, r->n_bias, e->model->arch.vocab);
+        um_sequence_new_edits(j, e, r);
     }
     um_ids_free(&prompt);
     if (st) {
@@ -384,6 +385,7 @@ void um_sequence_free(um_sequence *j, um_engine *e) {
     um_free(j->likeliest);
     um_free(j->stop_ids);
     um_req_edits_free(&j->req);
+    um_sequence_free_constraints(j);
     um_free(j->text_end);
     um_free(j->state);
     um_buf_free(&j->text);

@@ -105,8 +105,7 @@ typedef struct message {
     um_choice *choice;
     um_answer_parser parser;
     um_buf content, reasoning;
-    um_buf calls;    /* elements of a JSON array, separated by commas */
-    uint32_t n_sent; /* number of tokens in the chunks that were sent */
+    um_buf calls; /* elements of a JSON array, separated by commas */
     int32_t n_calls;
     bool streams;
 } message;
@@ -258,13 +257,15 @@ static void put_delta(message *m, um_jw *w) {
  * marker, an incomplete call), the tokens of that text belong to a later chunk. When the choice has finished, the
  * next chunk has all remaining tokens. */
 static um_tokens take_tokens(message *m) {
-    um_tokens all = um_choice_tokens(m->choice);
-    size_t n_emitted = um_choice_text(m->choice).n, n_pending = um_answer_parser_pending(&m->parser);
-    uint32_t from = m->n_sent;
+    um_choice *c = m->choice;
+    um_tokens all = um_choice_tokens(c);
+    size_t n_emitted = um_choice_text(c).n, n_pending = um_answer_parser_pending(&m->parser);
+    uint32_t from = (uint32_t)c->n_sent, to = from;
     n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
-    if (m->choice->finished) m->n_sent = all.n;
-    while (m->n_sent < all.n && (size_t)all.text_end[m->n_sent] <= n_emitted) m->n_sent++;
-    return um_tokens_part(&all, from, m->n_sent);
+    if (c->finished) to = all.n;
+    while (to < all.n && (size_t)all.text_end[to] <= n_emitted) to++;
+    c->n_sent = (int32_t)to;
+    return um_tokens_part(&all, from, to);
 }
 
 static void put_tokens(um_generation *g, message *m, um_jw *w) {

@@ -109,6 +109,7 @@ static void text(um_generation *g, um_choice *c, const um_msg_text *m) {
     const um_body *b = um_generation_body(g);
     bool has_tokens = b->return_token_ids || b->top_logprobs >= 0;
     if (!m->text.n && !(has_tokens && m->n_ids)) return;
+    c->n_sent = c->n_tokens;
     um_tokens all = um_choice_tokens(c), part = um_tokens_part(&all, all.n - m->n_ids, all.n);
     um_jw *w = begin_chunk(g, c, m->text);
     if (b->return_token_ids) {
@@ -133,6 +134,7 @@ static void finish(um_generation *g, um_choice *c) {
         um_openai_send_final(g, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_completion_logprobs);
         return;
     }
+    c->n_sent = c->n_tokens;
     um_jw *w = begin_chunk(g, c, UM_STR(""));
     um_openai_put_chunk_logprobs(g, c, &(um_tokens){0}, um_put_completion_logprobs, w);
     put_end(&c->result, w);

@@ -12,14 +12,15 @@ typedef struct sums {
     double decode_seconds, first_seconds;
 } sums;
 
-/* Returns the sums over all choices so far. A prompt counts once, even if it has several answers. */
-static sums usage_sums(um_generation *g) {
+/* Returns the sums over all choices so far. A prompt counts once, even if it has several answers. With `of_chunks` an
+ * answer counts the tokens of the chunks that were sent. */
+static sums usage_sums(um_generation *g, bool of_chunks) {
     const um_body *b = um_generation_body(g);
     sums s = {.first_seconds = INFINITY};
     for (size_t i = 0; i < b->n_prompts; i++) s.prompt += (int64_t)b->prompt[i].n_ids + b->generate.n_suffix;
     for (int32_t i = 0; i < um_generation_n_choices(g); i++) {
         const um_choice *c = um_generation_choice(g, i);
-        s.completion += c->n_tokens;
+        s.completion += of_chunks ? c->n_sent : c->n_tokens;
         s.nfe += c->nfe;
         if (!c->finished) continue;
         if (c->index == 0) s.cached += c->result.cached_tokens;
@@ -39,8 +40,8 @@ static void put_usage_extensions(um_jw *w, const sums *s) {
     um_jw_put_double(w, "ttft_s", s->first_seconds);
 }
 
-void um_put_usage(um_generation *g, um_jw *w) {
-    sums s = usage_sums(g);
+static void put_usage(um_generation *g, bool of_chunks, um_jw *w) {
+    sums s = usage_sums(g, of_chunks);
     um_jw_begin_object(w);
     um_jw_put_int(w, "prompt_tokens", s.prompt);
     um_jw_put_int(w, "completion_tokens", s.completion);
@@ -54,6 +55,9 @@ void um_put_usage(um_generation *g, um_jw *w) {
         put_usage_extensions(w, &s);
     um_jw_end_object(w);
 }
+
+void um_put_usage(um_generation *g, um_jw *w) { put_usage(g, false, w); }
+void um_put_chunk_usage(um_generation *g, um_jw *w) { put_usage(g, true, w); }
 
 /* ---- The end of an answer ---------------------------------------------------------------------------------------- */
 

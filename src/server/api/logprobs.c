@@ -8,6 +8,14 @@
 
 static void put_logprob(um_jw *w, float v) { um_jw_float(w, v > MIN_LOGPROB ? v : MIN_LOGPROB); }
 
+#define TOKEN_ID_MAX 32
+
+/* Formats the name that a token has with return_tokens_as_token_ids. */
+static const char *format_id(int32_t id, char out[TOKEN_ID_MAX]) {
+    snprintf(out, TOKEN_ID_MAX, "token_id:%d", id);
+    return out;
+}
+
 static um_str bytes_of(um_generation *g, int32_t id) {
     size_t n = 0;
     const char *p = um_model_token_bytes(um_generation_service(g)->setup.model, id, &n);
@@ -19,7 +27,9 @@ static um_str bytes_of(um_generation *g, int32_t id) {
 /* A token can be a part of a character. Its text is then U+FFFD, and only its bytes identify the token. */
 static void put_token(um_generation *g, um_jw *w, int32_t id, float logprob) {
     um_str bytes = bytes_of(g, id);
-    um_jw_put_str(w, "token", bytes);
+    char name[TOKEN_ID_MAX];
+    if (um_generation_body(g)->as_token_ids) um_jw_put_cstr(w, "token", format_id(id, name));
+    else um_jw_put_str(w, "token", bytes);
     um_jw_key(w, "logprob");
     put_logprob(w, logprob);
     um_jw_put_bytes(w, "bytes", bytes);
@@ -59,7 +69,9 @@ void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens 
  * ends with a NUL. */
 static void format_token(um_generation *g, int32_t id, um_buf *out) {
     um_str bytes = bytes_of(g, id);
+    char name[TOKEN_ID_MAX];
     um_buf_clear(out);
+    if (um_generation_body(g)->as_token_ids) bytes = um_str_of(format_id(id, name));
     if (um_utf8_check(bytes.p, bytes.n) == bytes.n) {
         um_buf_append(out, bytes.p, bytes.n);
         um_buf_reserve(out, 1);

@@ -16,8 +16,13 @@ static um_status take_best_of(um_body *b, const json_t *v, um_err *err) {
                    "\"best_of\": only 1 or the value of \"n\" is possible here: the server does not rank answers");
 }
 
+static um_status take_as_token_ids(um_body *b, const json_t *v, um_err *err) {
+    return um_json_take_bool(v, "\"return_tokens_as_token_ids\"", &b->as_token_ids, err);
+}
+
 static const um_field rows[] = {
     {.name = "best_of", .take = take_best_of},
+    {.name = "return_tokens_as_token_ids", .take = take_as_token_ids},
 };
 const um_field_set um_openai_fields = {rows, UM_LEN(rows)};
 
@@ -72,7 +77,7 @@ static void put_chunk_usage(um_generation *g, um_jw *w) {
     const um_body *b = um_generation_body(g);
     if (!b->include_usage) return;
     um_jw_key(w, "usage");
-    if (b->continuous_usage) um_put_usage(g, w);
+    if (b->continuous_usage) um_put_chunk_usage(g, w);
     else um_jw_null(w);
 }
 

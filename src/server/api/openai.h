@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Fields that only these two APIs read in their own way: best_of. */
+/* Fields that only these two APIs read in their own way: best_of, return_tokens_as_token_ids. */
 extern const um_field_set um_openai_fields;
 
 /* ---- Log-probabilities (logprobs.c) ------------------------------------------------------------------------------ */

@@ -38,7 +38,7 @@ static um_status read_body(um_intake *r, bool takes_prompt, um_err *err) {
     json_t *root = r->root, *value;
     um_body *b = &r->body;
     json_object_foreach(root, key, value) {
-        if (!is_known(key, takes_prompt))
+        if (!is_known(key, takes_prompt) && !r->service->setup.config->ignore_unknown_fields)
             return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
     }
     r->root = NULL;
@@ -126,7 +126,7 @@ static um_status read_ids(um_service *s, const json_t *root, int32_t *ids, um_er
     um_model_info info;
     um_model_get_info(s->setup.model, &info);
     json_object_foreach((json_t *)(uintptr_t)root, key, value) {
-        if (um_streq(key, "tokens") || um_streq(key, "model")) continue;
+        if (um_streq(key, "tokens") || um_streq(key, "model") || s->setup.config->ignore_unknown_fields) continue;
         return um_fail_about(err, um_fail(err, UM_EINVAL, "unknown field \"%.80s\"", key), key);
     }
     if (!tokens) return um_fail_param(err, UM_EINVAL, "tokens", "the field is missing");

@@ -2,8 +2,11 @@
 #include "server/body/body.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #include "engine/options.h"
+
+#define IGNORED_LINES_MAX 100
 
 /* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
@@ -112,10 +115,42 @@ static um_status fail_unknown(um_body *b, const um_option_set *sets, size_t n_se
     return um_fail(err, UM_EINVAL, "unknown field \"%.80s\"; `unmask list options` names the parameters", key);
 }
 
+bool um_body_ignores(um_body *b, const char *key) {
+    if (!b->setup || !b->setup->config->ignore_unknown_fields) return false;
+    if (b->n_ignored < (int32_t)UM_LEN(b->ignored)) b->ignored[b->n_ignored] = key;
+    b->n_ignored++;
+    return true;
+}
+
+/* Appends up to `most` bytes of a text. Others than printable ASCII become '?', so that a name can't forge log lines.
+ */
+static void put_printable(um_buf *out, const char *text, size_t most) {
+    for (size_t i = 0; i < most && text[i]; i++) um_buf_putc(out, text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
+}
+
+/* Logs the names of unknown fields: a line for a request, and none after so many requests. */
+static void log_ignored(const um_body *b) {
+    static atomic_int lines;
+    um_buf names = {0};
+    if (!b->n_ignored || atomic_load(&lines) >= IGNORED_LINES_MAX) return;
+    const int line = atomic_fetch_add(&lines, 1);
+    if (line >= IGNORED_LINES_MAX) return;
+    const int32_t n = UM_MIN(b->n_ignored, (int32_t)UM_LEN(b->ignored));
+    for (int32_t i = 0; i < n; i++) {
+        um_buf_puts(&names, i ? ", \"" : "\"");
+        put_printable(&names, b->ignored[i], 40);
+        um_buf_putc(&names, '"');
+    }
+    if (b->n_ignored > n) um_buf_printf(&names, " and %d more", b->n_ignored - n);
+    um_warn("ignored unknown fields of a request (--ignore-unknown-fields): %s%s", names.data,
+            line + 1 == IGNORED_LINES_MAX ? "; further requests are not logged" : "");
+    um_buf_free(&names);
+}
+
 static um_status take_parameter(um_body *b, const char *key, const json_t *v, um_err *err) {
     um_option_set sets[UM_OPTION_SETS_MAX];
     size_t n;
-    if (!find_row(b, key, sets, &n)) return fail_unknown(b, sets, n, key, err);
+    if (!find_row(b, key, sets, &n)) return um_body_ignores(b, key) ? UM_OK : fail_unknown(b, sets, n, key, err);
     return json_is_null(v) ? UM_OK : um_body_set_json(b, key, key, v, err);
 }
 
@@ -244,6 +279,7 @@ um_status um_body_read(um_body *b, const um_setup *setup, const um_capacity *cap
     b->snapshot_max_hz = c->snapshot_max_hz;
     um_request_init_config(c->engine, &b->checked);
     um_status st = read_fields(b, err);
+    log_ignored(b);
     return st ? st : apply_gen_length(b, err);
 }
 

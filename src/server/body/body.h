@@ -64,6 +64,7 @@ enum { UM_STREAM_BLOCK_APPEND, UM_STREAM_DENOISE, UM_STREAM_MIXED };
 enum { UM_TOOLS_AUTO, UM_TOOLS_NONE, UM_TOOLS_REQUIRED, UM_TOOLS_NAMED };
 #define UM_STOPS_MAX      16
 #define UM_STOP_BYTES_MAX 1024
+#define UM_BAD_WORDS_MAX  256
 #define UM_PROMPTS_MAX    1024
 
 struct um_body {
@@ -87,6 +88,8 @@ struct um_body {
     int32_t snapshot_interval; /* passes between two snapshots */
     double snapshot_max_hz;
     bool return_token_ids, return_step_map, return_trajectory, return_timings, include_stop, keep_special;
+    bool as_token_ids;     /* logprobs name tokens "token_id:7" */
+    int32_t truncate_to;   /* longest prompt, of which the last tokens are kept; -1: as many as fit; 0: all */
     bool special_tokens;   /* add_special_tokens: put BOS before a TEXT prompt */
     bool usage_extensions; /* write passes and times into the usage */
     bool fills;            /* without max_tokens the answer may be as long as the model allows */
@@ -102,6 +105,8 @@ struct um_body {
     const char *tools_json, *reasoning_effort; /* NULL: not given */
     int32_t key;                               /* id of the API key of the request (um_key.id); 0: none */
     bool is_batch_line;                        /* a line of a batch; its start has waited for the key's allowance */
+    const char *ignored[4];                    /* names of unknown fields that were ignored, for the log */
+    int32_t n_ignored;                         /* their number, also of those without a place in the array */
     const char *error_code;                    /* `code` of OpenAI's error object, or NULL */
 };
 
@@ -119,6 +124,8 @@ const um_body *um_body_of(const um_body *b, size_t prompt);
 bool um_body_has(const um_body *b, const char *field);
 /* Returns whether the request sets the option. */
 bool um_body_is_set(const um_body *b, const char *option);
+/* Returns whether the server accepts unknown fields (--ignore-unknown-fields), and notes the name for the log. */
+bool um_body_ignores(um_body *b, const char *key);
 /* Sets an option from text. Checks its range. */
 um_status um_body_set(um_body *b, const char *option, const char *value, um_err *err);
 /* Sets an option from a field's JSON value. Errors name the field. */

@@ -70,6 +70,20 @@ static um_status check_ids(um_body *b, const um_prompt *p, um_err *err) {
     return UM_OK;
 }
 
+/* Keeps the last tokens of a prompt that is longer than truncate_prompt_tokens. With -1 the prompt leaves room for
+ * max_tokens, or for one token if the request leaves them open. */
+static um_status truncate_prompt(const um_body *b, um_prompt *p, um_err *err) {
+    const int64_t most = b->capacity.max_len, after = b->generate.n_suffix + UM_MAX(b->checked.sampling.max_tokens, 1);
+    int64_t n = b->truncate_to < 0 ? UM_MAX(most - after, 1) : b->truncate_to;
+    if (b->truncate_to > most)
+        return um_fail_param(err, UM_ERANGE, "truncate_prompt_tokens", "%d tokens, but max_model_len is %lld",
+                             b->truncate_to, (long long)most);
+    if (b->truncate_to == 0 || (int64_t)p->n_ids <= n) return UM_OK;
+    p->ids += p->n_ids - (size_t)n;
+    p->n_ids = (size_t)n;
+    return UM_OK;
+}
+
 static um_status check_length(um_body *b, const um_prompt *p, um_err *err) {
     size_t most = (size_t)b->capacity.max_len, suffix = b->generate.n_suffix;
     if (p->n_ids == 0) return um_fail(err, UM_EINVAL, "the prompt is empty; a request needs at least one token");
@@ -91,6 +105,7 @@ static um_status encode_prompt(um_body *b, um_prompt *p, um_err *err) {
     case UM_PROMPT_IDS: st = check_ids(b, p, err); break;
     case UM_PROMPT_CHAT: st = encode_chat(b, p, err); break;
     }
+    if (!st) st = truncate_prompt(b, p, err);
     if (!st) st = check_length(b, p, err);
     return um_fail_about(err, st, p->kind == UM_PROMPT_CHAT ? "messages" : b->prompt_name ? b->prompt_name : "prompt");
 }
@@ -139,6 +154,12 @@ static um_status make_request(um_body *b, const um_msg_generate *g, const um_con
     r->n_bias = g->n_bias;
     r->stop_ids = g->stop_ids;
     r->n_stop_ids = g->n_stop_ids;
+    const char **bad = um_arena_alloc(&b->arena, (g->n_bad_words + 1) * sizeof *bad);
+    for (uint32_t i = 0; i < g->n_bad_words; i++) bad[i] = g->bad_words[i].p;
+    r->bad_words = bad;
+    r->n_bad_words = g->n_bad_words;
+    r->allowed_ids = g->allowed_ids;
+    r->n_allowed_ids = g->n_allowed_ids;
     r->suffix = g->n_suffix ? g->suffix : NULL;
     r->n_suffix = g->n_suffix;
     r->adapter = g->adapter.n ? g->adapter.p : NULL;

@@ -58,28 +58,49 @@ static um_status take_request_id(um_body *b, const json_t *v, um_err *err) {
 
 /* ---- Stop strings and biases ------------------------------------------------------------------------------------- */
 
-static um_status take_stop(um_body *b, const json_t *v, um_err *err) {
+/* Reads up to `most` texts: an array of strings. `word` names one of them. */
+static um_status read_texts(um_body *b, const char *field, const char *word, const json_t *v, size_t most,
+                            const um_str **out, uint32_t *n_out, um_err *err) {
     bool one = json_is_string(v);
     size_t n = one ? 1 : json_array_size(v);
     um_status st = UM_OK;
     if (!one && !json_is_array(v))
-        return um_fail(err, UM_EINVAL, "\"stop\": expected a string or an array of strings, found %s", um_json_kind(v));
-    if (n > UM_STOPS_MAX) return um_fail(err, UM_ERANGE, "\"stop\": %zu strings, at most %d", n, UM_STOPS_MAX);
-    um_str *stop = um_arena_alloc(&b->arena, (n + 1) * sizeof *stop);
+        return um_fail(err, UM_EINVAL, "\"%s\": expected a string or an array of strings, found %s", field,
+                       um_json_kind(v));
+    if (n > most) return um_fail(err, UM_ERANGE, "\"%s\": %zu strings, at most %zu", field, n, most);
+    um_str *all = um_arena_alloc(&b->arena, (n + 1) * sizeof *all);
     for (size_t i = 0; i < n && !st; i++) {
         char what[64];
         const char *text = NULL;
-        snprintf(what, sizeof what, "stop string %zu", i);
+        snprintf(what, sizeof what, "%s %zu", word, i);
         st = um_json_take_text(one ? v : json_array_get(v, i), what, &text, err);
-        if (!st && !*text) st = um_fail(err, UM_EINVAL, "stop string %zu is empty", i);
+        if (!st && !*text) st = um_fail(err, UM_EINVAL, "%s is empty", what);
         if (!st && strlen(text) > UM_STOP_BYTES_MAX)
-            st = um_fail(err, UM_ERANGE, "stop string %zu has %zu bytes, at most %d", i, strlen(text),
-                         UM_STOP_BYTES_MAX);
-        stop[i] = um_str_of(text);
+            st = um_fail(err, UM_ERANGE, "%s has %zu bytes, at most %d", what, strlen(text), UM_STOP_BYTES_MAX);
+        all[i] = um_str_of(text);
     }
-    b->generate.stop = stop;
-    b->generate.n_stop = (uint32_t)n;
+    *out = all;
+    *n_out = (uint32_t)n;
     return st;
+}
+
+static um_status take_stop(um_body *b, const json_t *v, um_err *err) {
+    return read_texts(b, "stop", "stop string", v, UM_STOPS_MAX, &b->generate.stop, &b->generate.n_stop, err);
+}
+
+static um_status take_bad_words(um_body *b, const json_t *v, um_err *err) {
+    return read_texts(b, "bad_words", "bad word", v, UM_BAD_WORDS_MAX, &b->generate.bad_words, &b->generate.n_bad_words,
+                      err);
+}
+
+/* Without any id no answer would be possible. */
+static um_status take_allowed(um_body *b, const json_t *v, um_err *err) {
+    int32_t *ids = um_arena_alloc(&b->arena, um_mul(json_array_size(v) + 1, sizeof *ids));
+    b->generate.allowed_ids = ids;
+    b->generate.n_allowed_ids = (uint32_t)json_array_size(v);
+    um_status st = um_json_take_ids(v, "\"allowed_token_ids\"", ids, err);
+    if (st || b->generate.n_allowed_ids) return st;
+    return um_fail(err, UM_EINVAL, "\"allowed_token_ids\": the list is empty; null allows all ids");
 }
 
 static um_status take_stop_ids(um_body *b, const json_t *v, um_err *err) {
@@ -144,6 +165,14 @@ static um_status take_add_special_tokens(um_body *b, const json_t *v, um_err *er
     return st;
 }
 
+static um_status take_truncation(um_body *b, const json_t *v, um_err *err) {
+    int64_t n = 0;
+    um_status st = um_json_take_int(v, "\"truncate_prompt_tokens\"", -1, INT32_MAX, &n, err);
+    if (!st && n == 0) st = um_fail(err, UM_ERANGE, "\"truncate_prompt_tokens\": expected -1 or a positive number");
+    b->truncate_to = (int32_t)n;
+    return st;
+}
+
 static um_status take_skip_special(um_body *b, const json_t *v, um_err *err) {
     bool skip = true;
     um_status st = um_json_take_bool(v, "\"skip_special_tokens\"", &skip, err);
@@ -205,6 +234,7 @@ static um_status take_stream_options(um_body *b, const json_t *v, um_err *err) {
     json_object_foreach((json_t *)v, key, value) {
         size_t i = 0;
         while (i < UM_LEN(rows) && !um_streq(key, rows[i].name)) i++;
+        if (i == UM_LEN(rows) && um_body_ignores(b, key)) continue;
         if (i == UM_LEN(rows))
             return um_fail(err, UM_EINVAL,
                            "\"stream_options\": unknown member \"%.40s\"; expected include_usage or "
@@ -228,6 +258,8 @@ static const um_field rows[] = {
     {.name = "stop", .take = take_stop},
     {.name = "stop_token_ids", .take = take_stop_ids},
     {.name = "logit_bias", .take = um_body_take_bias},
+    {.name = "bad_words", .take = take_bad_words},
+    {.name = "allowed_token_ids", .take = take_allowed},
     {.name = "adapter", .take = take_adapter},
     {.name = "lora", .take = take_adapter},
     {.name = "priority", .take = take_priority},
@@ -235,7 +267,7 @@ static const um_field rows[] = {
     {.name = "skip_special_tokens", .take = take_skip_special},
     {.name = "return_step_map", .take = take_return_step_map},
     {.name = "return_timings", .take = take_return_timings},
-#define N_GENERATION 11 /* the rows above */
+#define N_GENERATION 13 /* the rows above */
 
     {.name = "model", .take = take_model},
     {.name = "request_id", .take = take_request_id},
@@ -248,6 +280,7 @@ static const um_field rows[] = {
     {.name = "return_trajectory", .take = take_return_trajectory},
     {.name = "include_stop_str_in_output", .take = take_include_stop_str_in_output},
     {.name = "add_special_tokens", .take = take_add_special_tokens},
+    {.name = "truncate_prompt_tokens", .take = take_truncation},
 
     {.name = "prompt_logprobs",
      .neutral = "null",
@@ -262,9 +295,6 @@ static const um_field rows[] = {
     {.name = "use_beam_search", .neutral = "false", .why = "beam search is for autoregressive models"},
     {.name = "length_penalty", .neutral = "1|null", .why = "beam search is for autoregressive models"},
     {.name = "early_stopping", .neutral = "false|null", .why = "beam search is for autoregressive models"},
-    {.name = "truncate_prompt_tokens", .neutral = "null", .why = "the server never cuts a prompt"},
-    {.name = "bad_words", .neutral = "[]|null", .why = "ban tokens with logit_bias"},
-    {.name = "allowed_token_ids", .neutral = "null", .why = "ban tokens with logit_bias"},
     {.name = "suffix", .neutral = "null", .why = "only /v1/completions fills in text before a suffix"},
     {.name = "return_tokens_as_token_ids", .neutral = "false|null", .why = "use return_token_ids"},
 

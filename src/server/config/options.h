@@ -29,6 +29,7 @@ typedef struct um_server_config {
     float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
     int64_t max_body_bytes;
     int64_t max_body_memory, max_bodies_memory; /* limits of the parsed values of one body, and of all, in bytes */
+    bool ignore_unknown_fields;
     int32_t max_connections, max_connections_per_peer;
     float head_timeout, body_timeout, write_timeout; /* seconds */
     int32_t min_body_rate;                           /* bytes per second */
@@ -55,7 +56,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 46
+#define UM_SERVER_OPTIONS 47
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

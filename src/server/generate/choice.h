@@ -41,6 +41,7 @@ typedef struct um_choice {
     um_msg_finish result;     /* valid when `finished` is set; the generation owns its arrays */
     um_settled settled;       /* the settled part of an unfinished answer that streams */
     int32_t n_tokens;         /* number of settled tokens so far */
+    int32_t n_sent;           /* number of these tokens that are in the chunks so far; the writer sets it */
     int32_t nfe;              /* forward passes so far */
     int32_t next_shown;       /* first pass whose snapshot is streamed again */
     um_trajectory trajectory; /* empty unless requested */

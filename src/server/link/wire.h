@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   5
+#define UM_WIRE_VERSION   6
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -72,6 +72,10 @@ typedef struct um_msg_generate {
     const int32_t *bias_id; /* [n_bias] */
     const float *bias;      /* [n_bias] added to the logit; -infinity bans the id */
     uint32_t n_bias;
+    const int32_t *allowed_ids; /* [n_allowed_ids] the only ids of an answer; none: all */
+    uint32_t n_allowed_ids;
+    const um_str *bad_words; /* [n_bad_words] texts that no answer has */
+    uint32_t n_bad_words;
     um_str adapter; /* n 0: none */
 } um_msg_generate;
 

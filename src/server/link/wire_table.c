@@ -40,6 +40,10 @@ static const um_wire_field generate[] = {ONE(rid),
                                          ONE(n_bias),
                                          MANY(bias_id, n_bias),
                                          MANY(bias, n_bias),
+                                         ONE(n_allowed_ids),
+                                         MANY(allowed_ids, n_allowed_ids),
+                                         ONE(n_bad_words),
+                                         MANY(bad_words, n_bad_words),
                                          ONE(adapter)};
 #undef M
 #define M um_msg_abort

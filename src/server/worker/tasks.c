@@ -171,12 +171,21 @@ static um_status set_parameters(um_worker *w, const um_msg_generate *g, um_reque
     return st;
 }
 
-static um_status set_stops(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
-    const char **stop = (const char **)um_arena_alloc(&w->command, um_mul(g->n_stop, sizeof *stop));
+static um_status copy_texts(um_worker *w, const um_str *from, uint32_t n, const char *what, const char *const **to,
+                            size_t *n_to, um_err *err) {
+    const char **text = (const char **)um_arena_alloc(&w->command, um_mul(n, sizeof *text));
     um_status st = UM_OK;
-    for (uint32_t i = 0; i < g->n_stop && !st; i++) st = copy_text(&w->command, g->stop[i], "stop", &stop[i], err);
-    r->stop = stop;
-    r->n_stop = g->n_stop;
+    for (uint32_t i = 0; i < n && !st; i++) st = copy_text(&w->command, from[i], what, &text[i], err);
+    *to = text;
+    *n_to = n;
+    return st;
+}
+
+static um_status set_stops(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
+    um_status st = copy_texts(w, g->stop, g->n_stop, "stop", &r->stop, &r->n_stop, err);
+    if (!st) st = copy_texts(w, g->bad_words, g->n_bad_words, "bad_words", &r->bad_words, &r->n_bad_words, err);
+    r->allowed_ids = g->allowed_ids;
+    r->n_allowed_ids = g->n_allowed_ids;
     r->stop_ids = g->stop_ids;
     r->n_stop_ids = g->n_stop_ids;
     return st;

@@ -1,0 +1,87 @@
+/* What the answers of a request may not contain: copies allowed_ids and bad_words of a request into the form that
+ * decoding reads. */
+#include <math.h>
+
+#include "engine/engine.h"
+
+static um_status fail_id(const um_engine *e, const char *param, int32_t id, um_err *err) {
+    return um_fail_param(err, UM_ERANGE, param, "id %d is outside the vocabulary 0..%d", id, e->model->arch.vocab - 1);
+}
+
+static um_status copy_allowed(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
+    const int32_t vocab = e->model->arch.vocab;
+    if (!r->n_allowed_ids) return UM_OK;
+    j->allow = UM_NEW_ARRAY(uint32_t, (size_t)UM_CEIL_DIV(vocab, 32));
+    j->req.allow = j->allow;
+    for (size_t i = 0; i < r->n_allowed_ids; i++) {
+        int32_t id = r->allowed_ids[i];
+        if (id < 0 || id >= vocab) return fail_id(e, "allowed_token_ids", id, err);
+        j->allow[id / 32] |= UINT32_C(1) << (id % 32);
+    }
+    return UM_OK;
+}
+
+/* ---- Bad words --------------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const um_ids *v, const int32_t *tail, size_t n) {
+    return n <= v->n && memcmp(v->data + (v->n - n), tail, n * sizeof *tail) == 0;
+}
+
+/* Adds a spelling of a word: a ban of its only id, or the end of the sequence that it has been encoded to. */
+static void end_spelling(um_sequence *j, size_t from) {
+    um_ids *bad = &j->bad;
+    if (bad->n - from > 1) {
+        um_ids_push(&j->bad_end, (int32_t)bad->n);
+    } else if (bad->n > from) {
+        um_ids_push(&j->banned, bad->data[from]);
+        bad->n = from;
+    }
+}
+
+/* Encodes a word as it stands at the beginning of a text, and as it follows a space. */
+static um_status add_word(um_sequence *j, const um_engine *e, const char *word, um_err *err) {
+    um_ids plain = {0}, spaced = {0};
+    um_buf text = {0};
+    word += strspn(word, " ");
+    um_buf_printf(&text, " %s", word);
+    um_status st = um_tok_encode(e->model->tok, um_str_of(word), UM_PARSE_NOT_SPECIAL, false, &plain, err);
+    if (!st)
+        st = um_tok_encode(e->model->tok, (um_str){text.data, text.len}, UM_PARSE_NOT_SPECIAL, false, &spaced, err);
+    size_t from = j->bad.n;
+    for (size_t i = 0; i < plain.n && !st; i++) um_ids_push(&j->bad, plain.data[i]);
+    end_spelling(j, from);
+    /* A space of its own in front of the same ids is no other spelling. */
+    bool differs = plain.n && !ends_with(&spaced, plain.data, plain.n);
+    from = j->bad.n;
+    for (size_t i = 0; i < spaced.n && differs && !st; i++) um_ids_push(&j->bad, spaced.data[i]);
+    end_spelling(j, from);
+    if (!st && !plain.n) st = um_fail(err, UM_EINVAL, "a word of bad_words is empty");
+    um_ids_free(&plain);
+    um_ids_free(&spaced);
+    um_buf_free(&text);
+    return um_fail_about(err, st, "bad_words");
+}
+
+um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
+    um_status st = copy_allowed(j, e, r, err);
+    for (size_t i = 0; i < r->n_bad_words && !st; i++) st = add_word(j, e, r->bad_words[i] ? r->bad_words[i] : "", err);
+    j->req.bad = j->bad.data;
+    j->req.bad_end = j->bad_end.data;
+    j->req.n_bad = (int32_t)j->bad_end.n;
+    return st;
+}
+
+void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r) {
+    um_bias *bias = UM_NEW_ARRAY(um_bias, r->n_bias + j->banned.n + 1);
+    if (r->n_bias) memcpy(bias, r->bias, r->n_bias * sizeof *bias);
+    for (size_t i = 0; i < j->banned.n; i++) bias[r->n_bias + i] = (um_bias){j->banned.data[i], -INFINITY};
+    um_req_edits_new(&j->req, bias, r->n_bias + j->banned.n, e->model->arch.vocab);
+    um_free(bias);
+}
+
+void um_sequence_free_constraints(um_sequence *j) {
+    um_free(j->allow);
+    um_ids_free(&j->bad);
+    um_ids_free(&j->bad_end);
+    um_ids_free(&j->banned);
+}
