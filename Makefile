@@ -48,15 +48,19 @@ HEADER_PACKAGES := libxxhash
 SERVER_PACKAGES := libevent_core libzmq libsodium
 # Edits lines in `unmask chat`. Optional: `make LIBEDIT=` builds without it.
 LIBEDIT ?= $(shell pkg-config --exists libedit 2>/dev/null && echo libedit)
+# Decode compressed request bodies. Optional: `make ZLIB= ZSTD=` builds without them.
+ZLIB ?= $(shell pkg-config --exists zlib 2>/dev/null && echo zlib)
+ZSTD ?= $(shell pkg-config --exists libzstd 2>/dev/null && echo libzstd)
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
 # The libraries of a program that links libunmask.a.
 STATIC_LIBS := $(shell pkg-config --static --libs $(PACKAGES) 2>/dev/null) -lpthread -ldl -lm
-SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) $(LIBEDIT) 2>/dev/null)
+SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PACKAGES) $(LIBEDIT) $(ZLIB) $(ZSTD) 2>/dev/null)
 SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 # The sources expect a signed `char`. On ARM it is unsigned by default.
 UM_CFLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsigned-char -fPIC -fvisibility=hidden -DUM_BUILD -Iinclude -Isrc \
              -I$(BUILD)/gen $(shell pkg-config --cflags $(PACKAGES) $(HEADER_PACKAGES) $(SERVER_PACKAGES) 2>/dev/null) $(SAN_FLAGS)
 $(BUILD)/src/cli/line_editor.o: UM_CFLAGS += $(if $(LIBEDIT),-DUM_LIBEDIT $(shell pkg-config --cflags libedit))
+$(BUILD)/src/server/http/coding.o: UM_CFLAGS += $(if $(ZLIB),-DUM_ZLIB) $(if $(ZSTD),-DUM_ZSTD) $(if $(ZLIB)$(ZSTD),$(shell pkg-config --cflags $(ZLIB) $(ZSTD)))
 COMPILE = $(CC) $(UM_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 # V=1 shows the commands.
 Q := $(if $(V),,@)
@@ -513,7 +517,7 @@ dist: $(BUILD)/dist/unmask ## write build/unmask-VERSION-linux-ARCH.tar.gz with 
 
 # Debian's static libraries, and those that libzmq needs. packaging/dist.sh reads in the linker's map which of them are in
 # the program, and copies their licences.
-DIST_LIBS := $(if $(LIBEDIT),-ledit -ltinfo) -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
+DIST_LIBS := $(if $(LIBEDIT),-ledit -ltinfo) $(if $(ZLIB),-lz) $(if $(ZSTD),-lzstd) -levent_core -lzmq -lsodium -lbsd -lmd -ljansson -lpcre2-8 -lutf8proc -lyaml -lstdc++
 
 $(BUILD)/dist/unmask: $(call objects,src/cli/main.c packaging/zmq_without.c) $(CLI_PARTS) $(LIBRARY)
 	@mkdir -p $(@D)

@@ -406,6 +406,7 @@ _unmask_specs() {
         '--max-queue=[largest number of generations that wait or run]:N: '
         '--request-timeout=[time limit for a request in seconds]:SECONDS: '
         '--max-body-bytes=[largest size of a request body in bytes]:N: '
+        '--max-body-ratio=[largest size of a compressed body (gzip, zstd) when it is decoded, as a multiple of its compressed size]:N: '
         '--max-body-memory=[largest memory of the parsed JSON of a request body in bytes]:N: '
         '--max-bodies-memory=[largest memory of the parsed JSON of all request bodies in bytes]:N: '
         '--ignore-unknown-fields[accept unknown fields in request bodies, which get status 400 otherwise]'

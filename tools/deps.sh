@@ -41,6 +41,8 @@ rows() {
 		libxxhash-dev library libxxhash
 		libyaml-dev library yaml-0.1
 		libzmq3-dev library libzmq
+		libzstd-dev library libzstd
+		zlib1g-dev library zlib
 	END
         ;;
     test) rows build && cat <<-'END'

@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/line_editor.h"
+#include "server/http/coding.h"
 
 #if __has_include("commit.h")
 #include "commit.h"
@@ -27,7 +28,8 @@ static int dispatch(int argc, char **argv) {
     const char *name = argv[1];
     if (um_streq(name, "--version") || um_streq(name, "-v") || um_streq(name, "version")) {
         const char *editor = um_line_editor_library();
-        printf("unmask %s (%s, %s)\n", um_version(), UM_COMMIT, editor ? editor : "without libedit");
+        printf("unmask %s (%s, %s, %s)\n", um_version(), UM_COMMIT, editor ? editor : "without libedit",
+               um_coding_names());
         return UM_EXIT_OK;
     }
     if (um_streq(name, "--help") || um_streq(name, "-h")) return um_cmd_help.run(&um_cmd_help, argc - 1, argv + 1);

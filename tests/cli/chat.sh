@@ -12,7 +12,7 @@ talk() {
 }
 
 # A claim that needs the line editor calls this.
-need_editor() { "$UNMASK" --version | grep -q ', libedit)$' || skip 'built without libedit'; }
+need_editor() { "$UNMASK" --version | grep -q ', libedit[,)]' || skip 'built without libedit'; }
 
 # A conversation on a terminal, with input typed by the test: begin, type, and end.
 begin_typing() {

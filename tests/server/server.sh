@@ -236,7 +236,7 @@ bodies_of_other_types_are_415() {
     call /call/echo -d 'x=1'
     error_is 415 invalid_request_error
     member error.message | grep -q 'Content-Type: application/json.*urlencoded'
-    post /call/echo '{}' -H 'Content-Encoding: gzip'
+    post /call/echo '{}' -H 'Content-Encoding: br'
     error_is 415 invalid_request_error
     call /call/echo -H 'Content-Type: Application/JSON; charset=utf-8' -d '{"a": 1}'
     [ "$status" = 200 ]

@@ -110,7 +110,7 @@ static void post_file(um_service *s, um_exchange *x, const char *id) {
     um_err err = {0};
     um_status st = UM_OK;
     (void)id;
-    if (!store) return;
+    if (!store || !um_body_is_plain(x)) return;
     if (type && strncasecmp(type, multipart, sizeof multipart - 1) == 0)
         st = read_parts(&u, type, um_exchange_body(x), &err);
     else read_raw(&u, x, um_exchange_body(x));

@@ -32,6 +32,10 @@ const um_option um_server_options[] = {
      "time limit for a request in seconds; after it, the request is aborted with status 504; 0 means no limit"},
     {"max_body_bytes", NULL, UM_OPT_INT64, S(max_body_bytes), 1024, 1e10, NULL, "16777216", NULL, "N", "Server",
      "largest size of a request body in bytes"},
+    {"max_body_ratio", NULL, UM_OPT_INT, S(max_body_ratio), 1, 1e6, NULL, "200", NULL, "N", "Server",
+     "largest size of a compressed body (gzip, zstd) when it is decoded, as a multiple of its compressed size; "
+     "--max-body-bytes "
+     "limits both sizes"},
     {"max_body_memory", NULL, UM_OPT_INT64, S(max_body_memory), 1 << 20, 1e12, NULL, "67108864", NULL, "N", "Server",
      "largest memory of the parsed JSON of a request body in bytes; a larger one gets status 413"},
     {"max_bodies_memory", NULL, UM_OPT_INT64, S(max_bodies_memory), 1 << 20, 1e12, NULL, "268435456", NULL, "N",

@@ -28,6 +28,7 @@ typedef struct um_server_config {
     int32_t max_queue;             /* limit of the unfinished generations; 0: no limit */
     float request_timeout;         /* seconds until a generation is aborted; 0: no timeout */
     int64_t max_body_bytes;
+    int32_t max_body_ratio;                     /* of the decoded to the coded size of a compressed body */
     int64_t max_body_memory, max_bodies_memory; /* limits of the parsed values of one body, and of all, in bytes */
     bool ignore_unknown_fields;
     int32_t max_connections, max_connections_per_peer;
@@ -56,7 +57,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 47
+#define UM_SERVER_OPTIONS 48
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

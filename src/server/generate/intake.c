@@ -27,7 +27,22 @@ static void release(um_intake *r) { um_release(r->service, r->bytes.len, intake_
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
+/* Replaces the body by what it stands for. */
+static um_status decode(um_intake *r, um_err *err) {
+    const um_server_config *c = r->service->setup.config;
+    const um_coding_limits limits = {(size_t)c->max_body_bytes, (size_t)c->max_body_ratio};
+    um_buf text = {0};
+    um_status st = um_coding_decode(r->coding, (um_str){r->bytes.data, r->bytes.len}, limits, &text, err);
+    if (st) r->refused = um_body_status_of(st);
+    um_buf_free(&r->bytes);
+    r->bytes = text;
+    r->coding = UM_CODING_NONE;
+    return st;
+}
+
 static um_status parse(um_intake *r, um_err *err) {
+    um_status decoded = r->coding == UM_CODING_NONE ? UM_OK : decode(r, err);
+    if (decoded) return decoded;
     um_str text = {r->bytes.data, r->bytes.len};
     um_status st = um_held_new(&r->held, &r->service->held, text, err);
     if (st) r->refused = st == UM_ELIMIT ? 413 : 503;
@@ -142,6 +157,14 @@ static void queue(um_intake *r, size_t weight) {
     release(r);
 }
 
+/* Returns the largest size that the body may have when it is decoded. */
+static size_t decoded_bound(const um_intake *r) {
+    const um_server_config *c = r->service->setup.config;
+    size_t by_ratio;
+    if (!um_mul_ok(r->bytes.len, (size_t)c->max_body_ratio, &by_ratio)) by_ratio = SIZE_MAX;
+    return UM_MIN((size_t)c->max_body_bytes, UM_MAX(by_ratio, UM_CODING_RATIO_FREE));
+}
+
 void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *handler, const void *arg) {
     um_err err = {0};
     if (!um_body_is_json(x)) return;
@@ -150,7 +173,12 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
     r->since = um_now();
     r->key = um_access_record_key(x);
     if (r->key) r->capacity.answer_tokens = r->key->limits.max_answer_tokens;
+    r->coding = um_body_coding(x);
     r->bytes = um_exchange_take_body(x);
+    if (r->coding != UM_CODING_NONE) {
+        queue(r, decoded_bound(r));
+        return;
+    }
     if (r->bytes.len > UM_INLINE_BYTES_MAX) {
         queue(r, r->bytes.len);
         return;

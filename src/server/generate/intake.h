@@ -7,6 +7,7 @@
 #define UM_INTAKE_H
 
 #include "server/generate/api.h"
+#include "server/http/coding.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,8 +36,9 @@ struct um_intake {
     const um_intake_handler *handler;
     const void *arg; /* the argument of um_intake_start */
     um_capacity capacity;
-    um_key *key;  /* of the request; NULL: none */
-    double since; /* um_now() when the body was complete */
+    um_key *key;      /* of the request; NULL: none */
+    double since;     /* um_now() when the body was complete */
+    um_coding coding; /* of `bytes`; NONE once they are decoded */
     um_buf bytes;
     um_held *held;       /* the memory of `root`, or NULL */
     int refused;         /* status of a body whose values need too much memory; 0: none */

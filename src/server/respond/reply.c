@@ -131,20 +131,32 @@ static bool is_json_type(const char *type) {
     return n > 5 && strncasecmp(type + n - 5, "+json", 5) == 0;
 }
 
+um_coding um_body_coding(um_exchange *x) { return um_coding_of(um_exchange_header(x, "content-encoding")); }
+
+static bool refuse_coding(um_exchange *x) {
+    um_exchange_add_header(x, "Accept-Encoding", um_coding_names());
+    um_reply_error(x, 415, NULL, NULL, "unsupported Content-Encoding %.100s; expected one of: %s",
+                   um_exchange_header(x, "content-encoding"), um_coding_names());
+    return false;
+}
+
+bool um_body_is_plain(um_exchange *x) {
+    if (um_body_coding(x) == UM_CODING_NONE) return true;
+    um_exchange_add_header(x, "Accept-Encoding", "identity");
+    um_reply_error(x, 415, NULL, NULL, "expected a body without Content-Encoding, found %.100s",
+                   um_exchange_header(x, "content-encoding"));
+    return false;
+}
+
 /* A page of another origin can't send this content type without a preflight, so the server insists on it. */
 static bool check_type(um_exchange *x) {
     const char *type = um_exchange_header(x, "content-type");
-    const char *coding = um_exchange_header(x, "content-encoding");
     if (!type || !is_json_type(type)) {
         um_reply_error(x, 415, NULL, NULL, "expected the header \"Content-Type: application/json\", found %.100s",
                        type ? type : "none");
         return false;
     }
-    if (coding && strcasecmp(coding, "identity") != 0) {
-        um_reply_error(x, 415, NULL, NULL, "expected a body without Content-Encoding, found %.100s", coding);
-        return false;
-    }
-    return true;
+    return um_body_coding(x) != UM_CODING_UNKNOWN || refuse_coding(x);
 }
 
 bool um_body_is_json(um_exchange *x) {
@@ -154,11 +166,12 @@ bool um_body_is_json(um_exchange *x) {
     return false;
 }
 
-json_t *um_read_object(um_exchange *x) {
+int um_body_status_of(um_status st) { return st == UM_ELIMIT ? 413 : st == UM_ENOMEM ? 503 : 400; }
+
+/* Parses a text of at most OBJECT_MAX bytes. Answers errors. */
+static json_t *parse_object(um_exchange *x, um_str body) {
     json_t *root = NULL;
-    um_str body = um_exchange_body(x);
     um_err err = {0};
-    if (!um_body_is_json(x)) return NULL;
     if (body.n > OBJECT_MAX) {
         um_reply_error(x, 413, NULL, NULL, "a body has at most %zu bytes here, this one has %zu", OBJECT_MAX, body.n);
         return NULL;
@@ -171,6 +184,21 @@ json_t *um_read_object(um_exchange *x) {
     um_reply_error(x, 400, NULL, NULL, "expected a JSON object, found another JSON value");
     json_decref(root);
     return NULL;
+}
+
+json_t *um_read_object(um_exchange *x) {
+    const um_coding_limits limits = {OBJECT_MAX, OBJECT_MAX};
+    um_buf decoded = {0};
+    um_err err = {0};
+    if (!um_body_is_json(x)) return NULL;
+    um_coding coding = um_body_coding(x);
+    if (coding == UM_CODING_NONE) return parse_object(x, um_exchange_body(x));
+    um_status st = um_coding_decode(coding, um_exchange_body(x), limits, &decoded, &err);
+    json_t *root = NULL;
+    if (st) um_reply_error(x, um_body_status_of(st), NULL, NULL, "%s", err.msg);
+    else root = parse_object(x, (um_str){decoded.data, decoded.len});
+    um_buf_free(&decoded);
+    return root;
 }
 
 bool um_read_empty(um_exchange *x) {

@@ -2,6 +2,7 @@
 #ifndef UM_REPLY_H
 #define UM_REPLY_H
 
+#include "server/http/coding.h"
 #include "server/http/http.h"
 
 #ifdef __cplusplus
@@ -27,7 +28,14 @@ int64_t um_make_number(void);
 /* Makes an id of the same form whose first 16 digits are the time in nanoseconds. strcmp orders the ids of one process
  * as they were made, and those of two processes by the clock. May be called by any thread. */
 void um_make_ordered_id(const char *prefix, char out[64]);
-/* Returns whether the request has a body with a JSON content type. If not, answers 400 or 415. */
+/* Returns the content coding of the request's body. */
+um_coding um_body_coding(um_exchange *x);
+/* Returns the status of an error of um_coding_decode: 400, 413 or 503. */
+int um_body_status_of(um_status st);
+/* Returns whether the body has no content coding. If it has one, answers 415. */
+bool um_body_is_plain(um_exchange *x);
+/* Returns whether the request has a body with a JSON content type, in a coding of this build. If not, answers 400 or
+ * 415. */
 bool um_body_is_json(um_exchange *x);
 /* Parses a small body that is a JSON object; json_decref. On failure answers 400, 413 or 415 and returns NULL. Bodies
  * that may be large go through um_intake_start (generate/intake.h). */
