@@ -209,6 +209,7 @@ complete -c unmask -n '__unmask_is "serve"' -l max-bodies-memory -x -d 'largest 
 complete -c unmask -n '__unmask_is "serve"' -l ignore-unknown-fields -d 'accept unknown fields in request bodies, which get status 400 otherwise'
 complete -c unmask -n '__unmask_is "serve"' -l max-connections -x -d 'largest number of open connections'
 complete -c unmask -n '__unmask_is "serve"' -l max-connections-per-peer -x -d 'largest number of connections from one address that is not of this machine'
+complete -c unmask -n '__unmask_is "serve"' -l trusted-proxies -x -d 'addresses, networks (10.0.0.0/8) or unix: proxies whose X-Forwarded-For or Forwarded headers name the client, for the access log and --max-connections-per-peer'
 complete -c unmask -n '__unmask_is "serve"' -l head-timeout -x -d 'seconds in which the head of a request must arrive'
 complete -c unmask -n '__unmask_is "serve"' -l body-timeout -x -d 'longest pause of a body that arrives, in seconds'
 complete -c unmask -n '__unmask_is "serve"' -l min-body-rate -x -d 'smallest rate in bytes per second of a body that takes longer than --body-timeout'

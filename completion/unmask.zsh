@@ -412,6 +412,7 @@ _unmask_specs() {
         '--ignore-unknown-fields[accept unknown fields in request bodies, which get status 400 otherwise]'
         '--max-connections=[largest number of open connections]:N: '
         '--max-connections-per-peer=[largest number of connections from one address that is not of this machine]:N: '
+        '--trusted-proxies=[addresses, networks (10.0.0.0/8) or unix\: proxies whose X-Forwarded-For or Forwarded headers name the client, for the access log and --max-connections-per-peer]:ADDRESS,...: '
         '--head-timeout=[seconds in which the head of a request must arrive]:SECONDS: '
         '--body-timeout=[longest pause of a body that arrives, in seconds]:SECONDS: '
         '--min-body-rate=[smallest rate in bytes per second of a body that takes longer than --body-timeout]:N: '

@@ -50,6 +50,7 @@ struct um_server {
     struct event *linger;                    /* ends the loop when the workers are gone and clients are slow to read */
     um_name_list origins;
     um_hosts hosts;
+    um_http_nets proxies;
     char *root_path; /* without a slash at its end; "" */
     bool was_up, workers_gone, has_ended;
     um_err failed; /* the error that ended the server; code UM_OK if it was stopped */

@@ -50,7 +50,7 @@ static um_status check_workers(const um_server_config *c, um_err *err) {
     return UM_OK;
 }
 
-static um_status check_config(const um_server *s, um_err *err) {
+static um_status check_config(um_server *s, um_err *err) {
     const um_server_config *c = s->service.setup.config;
     if (*s->root_path && *s->root_path != '/')
         return um_fail(err, UM_EINVAL, "--root-path: expected a path that begins with \"/\", found \"%.100s\"",
@@ -58,6 +58,7 @@ static um_status check_config(const um_server *s, um_err *err) {
     const um_tool_format *tools;
     const um_reasoning_format *reasoning;
     um_status st = check_workers(c, err);
+    if (!st) st = um_http_nets_parse(&s->proxies, c->trusted_proxies, err);
     if (!st) st = um_tool_format_find(&tools, c->tool_call_parser, err);
     return st ? st : um_reasoning_format_find(&reasoning, c->reasoning_parser, err);
 }
@@ -161,6 +162,7 @@ static um_status listen_http(um_server *s, um_err *err) {
     http.max_connections = c->max_connections;
     http.max_connections_per_peer = c->max_connections_per_peer;
     http.vital_path = "/health";
+    http.trusted_proxies = s->proxies;
     http.head_timeout = c->head_timeout;
     http.body_timeout = c->body_timeout;
     http.min_body_rate = c->min_body_rate;
@@ -308,6 +310,7 @@ void um_server_free(um_server *s) {
     um_keys_free(s->service.keys);
     um_name_list_free(&s->origins);
     um_hosts_free(&s->hosts);
+    um_http_nets_free(&s->proxies);
     um_free(s->root_path);
     um_free(s);
 }

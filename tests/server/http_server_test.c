@@ -560,7 +560,7 @@ static void limits_the_connections_of_a_peer(void **state) {
     um_http_peer far = {.address = {[10] = 0xFF, 0xFF, 10, 0, 0, 1}}, other = far;
     um_http_peer local = {.address = {[15] = 1}, .is_local = true};
     other.address[15] = 2;
-    um_http_conn c[3] = {{.peer = far, .next = &c[1]}, {.peer = far, .next = &c[2]}, {.peer = local}};
+    um_http_conn c[3] = {{.client = far, .next = &c[1]}, {.client = far, .next = &c[2]}, {.client = local}};
     for (int i = 0; i < 3; i++) c[i].state = UM_CONN_RESPONSE;
     um_http_server s = {.config = {.max_connections = 4, .max_connections_per_peer = 2}, .conns = c, .n_conns = 3};
     assert_int_equal(um_http_limit_of(&s, &far), 429);
@@ -571,6 +571,72 @@ static void limits_the_connections_of_a_peer(void **state) {
     assert_int_equal(um_http_limit_of(&s, &far), 0);
     s.config.max_connections = 3;
     assert_int_equal(um_http_limit_of(&s, &far), 503);
+}
+
+/* A trusted proxy may have any number of connections. */
+static void a_trusted_proxy_has_no_limit_of_its_own(void **state) {
+    (void)state;
+    um_http_peer proxy = {.address = {[10] = 0xFF, 0xFF, 10, 0, 0, 1}};
+    um_http_conn c[1] = {{.client = proxy, .state = UM_CONN_RESPONSE}};
+    um_http_server s = {.config = {.max_connections = 4, .max_connections_per_peer = 1}, .conns = c, .n_conns = 1};
+    assert_int_equal(um_http_limit_of(&s, &proxy), 429);
+    assert_int_equal(um_http_nets_parse(&s.config.trusted_proxies, "10.0.0.0/30", NULL), UM_OK);
+    assert_int_equal(um_http_limit_of(&s, &proxy), 0);
+    proxy.address[15] = 4;
+    c[0].client = proxy;
+    assert_int_equal(um_http_limit_of(&s, &proxy), 429);
+    um_http_nets_free(&s.config.trusted_proxies);
+}
+
+/* Returns the last two bytes of the client that the headers name; -1: none. */
+static int client_of(const char *trusted, const char *x_forwarded_for, const char *forwarded) {
+    unsigned char address[16];
+    um_http_nets nets;
+    assert_int_equal(um_http_nets_parse(&nets, trusted, NULL), UM_OK);
+    bool found = um_http_client_of(&nets, x_forwarded_for, forwarded, address);
+    um_http_nets_free(&nets);
+    return found ? address[14] * 256 + address[15] : -1;
+}
+
+static void finds_the_client_behind_trusted_proxies(void **state) {
+    (void)state;
+    const char *us = "10.0.0.0/8, fd00::/8";
+    assert_int_equal(client_of(us, "192.0.2.7", NULL), 2 * 256 + 7);
+    assert_int_equal(client_of(us, " 192.0.2.7:80 ", NULL), 2 * 256 + 7);
+    assert_int_equal(client_of(us, "[2001:db8::107]:80", NULL), 256 + 7);
+    assert_int_equal(client_of(us, "2001:db8::107", NULL), 256 + 7);
+    /* Entries in front of the first address that is not trusted were written by the client. */
+    assert_int_equal(client_of(us, "192.0.2.1, 192.0.2.7, 10.1.2.3, fd00::1", NULL), 2 * 256 + 7);
+    assert_int_equal(client_of(us, "192.0.2.1, unknown, 10.1.2.3", NULL), 2 * 256 + 3);
+    assert_int_equal(client_of(us, "10.1.2.3, 10.1.2.4", NULL), 2 * 256 + 3);
+    assert_int_equal(client_of(us, "unknown", NULL), -1);
+    assert_int_equal(client_of(us, "192.0.2.7, ", "for=192.0.2.9"), 2 * 256 + 7);
+    assert_int_equal(client_of(us, "", NULL), -1);
+    assert_int_equal(client_of(us, NULL, "for=192.0.2.7;proto=https, For=\"[fd00::1]:4711\""), 2 * 256 + 7);
+    assert_int_equal(client_of(us, NULL, "proto=http;for=\"192.0.2.7:1\";by=\"a,b;c\""), 2 * 256 + 7);
+    assert_int_equal(client_of(us, NULL, "for=192.0.2.7, proto=http"), -1);
+    assert_int_equal(client_of(us, NULL, "for=\"_hidden, for=192.0.2.7"), -1);
+    assert_int_equal(client_of(us, NULL, NULL), -1);
+    um_buf many = {0};
+    for (int i = 0; i < 100; i++) um_buf_printf(&many, "10.0.%d.1,", i);
+    assert_int_equal(client_of(us, many.data, NULL), 68 * 256 + 1); /* the last 32 are read */
+    um_buf_free(&many);
+}
+
+static void refuses_wrong_networks(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"10.0.0.0/33", "10.0.0",     "::1/129", "1.2.3.4/",
+                                        "1.2.3.4/-1",  "proxy.test", "/8",      "10.0.0.1,x"};
+    um_http_nets nets;
+    um_err err;
+    for (size_t i = 0; i < UM_LEN(wrong); i++) {
+        assert_int_equal(um_http_nets_parse(&nets, wrong[i], &err), UM_EINVAL);
+        assert_non_null(strstr(err.msg, "--trusted-proxies"));
+    }
+    const unsigned char any[16] = {[3] = 9};
+    assert_int_equal(um_http_nets_parse(&nets, "::/0 , unix,", &err), UM_OK);
+    assert_true(nets.has_unix && nets.n == 1 && um_http_nets_have(&nets, any));
+    um_http_nets_free(&nets);
 }
 
 /* Each byte arrives before body_timeout, but the body needs too long. */
@@ -758,6 +824,9 @@ int main(void) {
         T(answers_503_when_all_connections_are_busy),
         T(accepts_few_connections_beyond_the_limit),
         T(limits_the_connections_of_a_peer),
+        T(a_trusted_proxy_has_no_limit_of_its_own),
+        T(finds_the_client_behind_trusted_proxies),
+        T(refuses_wrong_networks),
         T(refuses_a_body_that_arrives_too_slowly),
         T(listens_at_a_unix_socket),
         T(keeps_the_connection_of_an_old_client_that_asks_for_it),

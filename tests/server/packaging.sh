@@ -15,9 +15,9 @@ stop_server
 program=$UNMASK
 gpu_program gpu
 UNMASK=$work/gpu/unmask
-export $(grep '^UNMASK_ALLOWED_HOSTS=' packaging/unmask.env)
+export $(grep -E '^UNMASK_(ALLOWED_HOSTS|TRUSTED_PROXIES)=' packaging/unmask.env)
 serve --state-dir "$work/state" --device cuda
-unset UNMASK_ALLOWED_HOSTS
+unset UNMASK_ALLOWED_HOSTS UNMASK_TRUSTED_PROXIES
 UNMASK=$program
 curl -sS "$url/metrics" > "$work/metrics"
 sed -n 's/^# TYPE \(unmask_[a-z_0-9]*\) .*/\1/p' "$work/metrics" "$work/metrics-with-keys" | sort -u > "$work/series"
@@ -126,6 +126,14 @@ accepts_requests_of_its_own_page() {
     done
 }
 
+# Addresses that the client makes up don't count.
+names_the_client() {
+    through_proxy --interface 127.0.0.3 "$proxied/v1/models?$1" -H 'X-Forwarded-For: 192.0.2.9' \
+        -H 'Forwarded: for=192.0.2.9' -H "X-Request-Id: of-$1" -o "$work/body"
+    wait_for "of-$1" "$work/log"
+    grep -E " 127\.0\.0\.3 GET \"/v1/models\" .*of-$1" "$work/log"
+}
+
 claims_begin
 
 unit_has_the_form_of_a_unit() {
@@ -198,6 +206,14 @@ nginx_takes_bodies_as_long_as_the_server_does() {
 nginx_shows_operators_routes_to_this_machine_alone() {
     proxy_with nginx
     shows_operators_routes_to_this_machine_alone
+}
+caddy_names_the_client() {
+    proxy_with caddy
+    names_the_client caddy
+}
+nginx_names_the_client() {
+    proxy_with nginx
+    names_the_client nginx
 }
 dashboard_shows_exactly_the_series_that_there_are() {
     jq -r '.. | .expr?, .query? | strings' packaging/grafana.json | grep -oE 'unmask_[a-z0-9_]+' |

@@ -16,10 +16,10 @@ error_is() {
     jq -e '.error | has("param") and has("code")' "$work/body"
 }
 
-# generate TOKENS [MEMBERS]: sends a short prompt with max_tokens TOKENS and these members. The response goes to
-# $work/first.
+# generate TOKENS [MEMBERS OPTION...]: sends a short prompt with max_tokens TOKENS and these members. The response goes
+# to $work/first.
 generate() {
-    curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" \
+    curl -sS -m 60 -o "$work/first" -H 'Content-Type: application/json' "$url/v1/completions" "${@:3}" \
         -d "{${2:-\"prompt\": \"Count.\"}, \"max_tokens\": $1, \"ignore_eos\": true}"
 }
 wait_until_running() {
@@ -231,6 +231,30 @@ request_ids_are_echoed_or_made() {
     header x-request-id | grep -qxE '[0-9a-f]{32}'
     call /v2/nothing -H 'X-Request-Id: lost'
     [ "$(header x-request-id)" = lost ]
+}
+trusted_proxies_name_the_client() {
+    serve --in-process --trusted-proxies '127.0.0.0/31, 10.0.0.0/8' --max-connections-per-peer 1
+    call /ping -H 'X-Forwarded-For: 192.0.2.1, 192.0.2.7, 10.1.1.1'
+    call /ping -H 'Forwarded: for="[2001:db8::7]:99"'
+    call /ping -H 'X-Forwarded-For: 192.0.2.8' --interface 127.0.0.9 # not trusted
+    for line in '192\.0\.2\.7' '\[2001:db8::7\]' '127\.0\.0\.9:[0-9]+'; do grep -E " $line GET \"/ping\" 200" "$work/log"; done
+    # One of the two requests that a client has at once is refused, and other clients are not affected.
+    generate 500 '"prompt": "Count.", "accept_threshold": 1' -H 'X-Forwarded-For: 192.0.2.7' &
+    local first=$!
+    wait_until_running
+    call /version -H 'X-Forwarded-For: 192.0.2.7'
+    [ "$status" = 429 ]
+    member error.message | grep -q 'too many connections from this address'
+    call /health -H 'X-Forwarded-For: 192.0.2.7'
+    [ "$status" = 200 ]
+    call /version -H 'X-Forwarded-For: 192.0.2.8'
+    [ "$status" = 200 ]
+    wait $first
+    call /version -H 'X-Forwarded-For: 192.0.2.7'
+    [ "$status" = 200 ]
+    not_served --trusted-proxies 10.0.0.0/99
+    [ "$rc" = 2 ]
+    grep -q 'trusted-proxies: expected addresses.*10.0.0.0/99' "$work/err"
 }
 bodies_of_other_types_are_415() {
     call /call/echo -d 'x=1'

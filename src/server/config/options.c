@@ -50,6 +50,11 @@ const um_option um_server_options[] = {
      "Server",
      "largest number of connections from one address that is not of this machine; requests beyond it get status 429; "
      "0 means no limit"},
+    {"trusted_proxies", "forwarded_allow_ips", UM_OPT_STR, S(trusted_proxies), 0, 0, NULL, NULL, NULL, "ADDRESS,...",
+     "Server",
+     "addresses, networks (10.0.0.0/8) or unix: proxies whose X-Forwarded-For or Forwarded headers name the client, "
+     "for "
+     "the access log and --max-connections-per-peer"},
     {"head_timeout", NULL, UM_OPT_FLOAT, S(head_timeout), 0, 1e6, NULL, "30", NULL, "SECONDS", "Server",
      "seconds in which the head of a request must arrive; 0 means no limit"},
     {"body_timeout", NULL, UM_OPT_FLOAT, S(body_timeout), 0, 1e6, NULL, "60", NULL, "SECONDS", "Server",

@@ -31,6 +31,7 @@ typedef struct um_server_config {
     int32_t max_body_ratio;                     /* of the decoded to the coded size of a compressed body */
     int64_t max_body_memory, max_bodies_memory; /* limits of the parsed values of one body, and of all, in bytes */
     bool ignore_unknown_fields;
+    const char *trusted_proxies; /* addresses and networks, "a,b/8"; NULL: none */
     int32_t max_connections, max_connections_per_peer;
     float head_timeout, body_timeout, write_timeout; /* seconds */
     int32_t min_body_rate;                           /* bytes per second */
@@ -57,7 +58,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 48
+#define UM_SERVER_OPTIONS 49
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -37,6 +37,7 @@ const char *um_coding_names(void) {
 #endif
 }
 
+#if defined UM_ZLIB || defined UM_ZSTD
 /* Reserves space for the next piece. Its last byte lies one behind the limit, so that a text of exactly the limit can
  * end. *room receives the number of bytes. */
 static um_status make_room(um_buf *out, size_t begin, size_t coded, um_coding_limits limits, size_t *room,
@@ -54,7 +55,6 @@ static um_status make_room(um_buf *out, size_t begin, size_t coded, um_coding_li
     return UM_OK;
 }
 
-#if defined UM_ZLIB || defined UM_ZSTD
 static um_status fail_damaged(const char *coding, const char *why, um_err *err) {
     return um_fail(err, UM_EPARSE, "the body is not valid %s: %s", coding, why);
 }
@@ -142,6 +142,6 @@ um_status um_coding_decode(um_coding c, um_str in, um_coding_limits limits, um_b
 #ifdef UM_ZSTD
     case UM_CODING_ZSTD: return decode_zstd(in, limits, out, err);
 #endif
-    default: return um_fail(err, UM_EUNSUPPORTED, "unsupported Content-Encoding");
+    default: (void)limits; return um_fail(err, UM_EUNSUPPORTED, "unsupported Content-Encoding");
     }
 }

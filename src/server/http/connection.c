@@ -127,6 +127,7 @@ static bool linger(um_http_conn *c) {
 static void wait_for_request(um_http_conn *c) {
     um_http_parser_next(&c->parser);
     c->state = UM_CONN_IDLE;
+    c->client = c->peer;
 }
 
 /* Ends the exchange when its response is sent. Returns false if the connection was closed. */
@@ -172,10 +173,10 @@ static void reject(um_http_conn *c, int status, const char *message) {
     c->in_handler = false;
 }
 
-static void reject_refused(um_http_conn *c) {
+static void reject_refused(um_http_conn *c, int status) {
     um_exchange_add_header(c->x, "Retry-After", "1");
-    reject(c, c->refused,
-           c->refused == 429 ? "too many connections from this address" : "all connections of the server are taken");
+    reject(c, status,
+           status == 429 ? "too many connections from this address" : "all connections of the server are taken");
 }
 
 /* Starts the exchange when the head is complete. Reserves memory for the body, and sends 100 Continue if the client
@@ -185,8 +186,9 @@ static void begin_body(um_http_conn *c) {
     c->state = UM_CONN_BODY;
     c->body_began = um_now();
     c->x = um_exchange_new(c);
-    if (c->refused && !um_streq(um_exchange_path(c->x), c->server->config.vital_path)) {
-        reject_refused(c);
+    int client = um_http_limit_of_client(c), refused = c->refused ? c->refused : client;
+    if (refused && !um_streq(um_exchange_path(c->x), c->server->config.vital_path)) {
+        reject_refused(c, refused);
         return;
     }
     if (h->length > 0) um_buf_reserve(&c->x->body, UM_MIN((size_t)h->length, BODY_RESERVE_MAX));
@@ -311,7 +313,7 @@ bool um_http_conn_new(um_http_server *s, int fd, const um_http_peer *peer) {
     if (c->next) c->next->prev = c;
     s->conns = c;
     s->n_conns++;
-    c->peer = *peer;
+    c->peer = c->client = *peer;
     c->timer = evtimer_new(s->base, on_timer, c);
     c->continue_event = event_new(s->base, -1, 0, on_continue, c);
     um_http_parser_init(&c->parser, UM_HTTP_REQUEST,

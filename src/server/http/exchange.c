@@ -37,7 +37,7 @@ um_buf um_exchange_take_body(um_exchange *x) {
     return body;
 }
 
-const char *um_exchange_peer(const um_exchange *x) { return x->conn->peer.text; }
+const char *um_exchange_peer(const um_exchange *x) { return x->conn->client.text; }
 double um_exchange_start_time(const um_exchange *x) { return x->conn->began; }
 
 void um_exchange_set_user_data(um_exchange *x, void *user_data) { x->user_data = user_data; }

@@ -6,7 +6,7 @@
 #ifndef UM_HTTP_H
 #define UM_HTTP_H
 
-#include "base/base.h"
+#include "server/http/forwarded.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,7 @@ typedef struct um_http_config {
     int32_t max_connections;
     int32_t max_connections_per_peer; /* from one address that is not of this machine; 0: no limit */
     const char *vital_path;           /* "/health", or NULL */
+    um_http_nets trusted_proxies;     /* borrowed; their connections have no limit per address, but their clients do */
     size_t max_head_bytes, max_body_bytes;
     /* Timeouts in seconds; 0: none. */
     double head_timeout;     /* from the first byte of a head to its end; also from the connection to the first byte */
@@ -71,7 +72,9 @@ const char *um_exchange_header(um_exchange *x, const char *name);
 um_str um_exchange_body(const um_exchange *x);
 /* Moves the body to the caller; um_buf_free. The exchange's body is empty afterwards. */
 um_buf um_exchange_take_body(um_exchange *x);
-const char *um_exchange_peer(const um_exchange *x);  /* "127.0.0.1:53122", or "unix" */
+/* Returns the client's address: "127.0.0.1:53122" or "unix"; without a port, "192.0.2.1" or "[2001:db8::1]", if a
+ * trusted proxy has named it. */
+const char *um_exchange_peer(const um_exchange *x);
 double um_exchange_start_time(const um_exchange *x); /* um_now() at its first byte */
 
 /* The response: either um_exchange_send, or begin, write..., end. Add headers first; the server itself adds Date,

@@ -23,6 +23,7 @@ typedef struct um_http_peer {
     char text[64];             /* "127.0.0.1:53122", or "unix" */
     unsigned char address[16]; /* IPv6; IPv4 addresses are mapped */
     bool is_local;             /* a loopback address, or a Unix socket */
+    bool is_unix;
 } um_http_peer;
 
 struct um_http_server {
@@ -67,6 +68,7 @@ struct um_http_conn {
     bool got_eof;       /* the client sends no more */
     bool in_handler;    /* the caller finishes the exchange when the handler returns */
     um_http_peer peer;
+    um_http_peer client; /* the client of the current request, if a trusted proxy names it; else `peer` */
 };
 
 struct um_exchange {
@@ -90,6 +92,8 @@ struct um_exchange {
 };
 
 /* ---- server.c ---------------------------------------------------------------------------------------------------- */
+/* Writes address and port of a peer into its text; port 0: no port. */
+void um_http_name_peer(um_http_peer *p, unsigned port);
 /* Returns the value of the Date header. */
 const char *um_http_date(um_http_server *s);
 /* Removes a closed connection from the list, and accepts again if the limit was reached. */
@@ -108,6 +112,10 @@ bool um_http_is_full(const um_http_server *s);
 /* Returns the status of the requests of a new connection: 503 if all connections are taken, 429 if the peer has too
  * many, else 0. Closes an idle connection if that makes room. */
 int um_http_limit_of(um_http_server *s, const um_http_peer *peer);
+
+/* Finds the client of the connection's request, whose head is complete. Returns 429 if the client has too many
+ * requests at a trusted proxy, else 0. */
+int um_http_limit_of_client(um_http_conn *c);
 
 /* ---- connection.c ------------------------------------------------------------------------------------------------ */
 /* Creates a connection, which takes ownership of the socket. Returns false and closes the socket if libevent could not

@@ -21,14 +21,34 @@ static um_http_conn *longest_idle(const um_http_server *s) {
 static int32_t count_of_peer(const um_http_server *s, const um_http_peer *peer) {
     int32_t n = 0;
     for (const um_http_conn *c = s->conns; c; c = c->next)
-        n += memcmp(c->peer.address, peer->address, sizeof peer->address) == 0;
+        n += memcmp(c->client.address, peer->address, sizeof peer->address) == 0;
     return n;
+}
+
+static bool is_trusted(const um_http_server *s, const um_http_peer *peer) {
+    const um_http_nets *nets = &s->config.trusted_proxies;
+    return peer->is_unix ? nets->has_unix : um_http_nets_have(nets, peer->address);
+}
+
+/* A proxy sends the requests of many clients. Each connection of a trusted one counts for the client of its request. */
+int um_http_limit_of_client(um_http_conn *c) {
+    um_http_server *s = c->server;
+    um_http_peer client = {.is_local = false};
+    int32_t most = s->config.max_connections_per_peer;
+    if (!is_trusted(s, &c->peer)) return 0;
+    if (!um_http_client_of(&s->config.trusted_proxies, um_exchange_header(c->x, "x-forwarded-for"),
+                           um_exchange_header(c->x, "forwarded"), client.address))
+        return 0;
+    um_http_name_peer(&client, 0);
+    bool is_full = most && !client.is_local && count_of_peer(s, &client) >= most;
+    c->client = client;
+    return is_full ? 429 : 0;
 }
 
 /* Many users may share a loopback address: those of a proxy. */
 int um_http_limit_of(um_http_server *s, const um_http_peer *peer) {
     int32_t most = s->config.max_connections_per_peer;
-    if (most && !peer->is_local && count_of_peer(s, peer) >= most) return 429;
+    if (most && !peer->is_local && !is_trusted(s, peer) && count_of_peer(s, peer) >= most) return 429;
     if (s->n_conns < s->config.max_connections) return 0;
     um_http_conn *idle = longest_idle(s);
     if (!idle) return 503;

@@ -49,13 +49,23 @@ const char *um_http_date(um_http_server *s) {
 
 /* ---- Accepting --------------------------------------------------------------------------------------------------- */
 
+void um_http_name_peer(um_http_peer *p, unsigned port) {
+    struct in6_addr ip;
+    char host[INET6_ADDRSTRLEN] = "", after[16] = "";
+    memcpy(&ip, p->address, sizeof ip);
+    bool is_v4 = IN6_IS_ADDR_V4MAPPED(&ip);
+    evutil_inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &ip.s6_addr[12] : ip.s6_addr, host, sizeof host);
+    if (port) snprintf(after, sizeof after, ":%u", port);
+    snprintf(p->text, sizeof p->text, is_v4 ? "%s%s" : "[%s]%s", host, after);
+    p->is_local = is_v4 ? ip.s6_addr[12] == 127 : IN6_IS_ADDR_LOOPBACK(&ip);
+}
+
 /* Reads an address. An IPv4 address becomes ::ffff:a.b.c.d, as it arrives at an IPv6 socket. */
 static um_http_peer peer_of(const struct sockaddr *a) {
     const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)(const void *)a;
     const struct sockaddr_in *a4 = (const struct sockaddr_in *)(const void *)a;
-    um_http_peer p = {.text = "unix", .is_local = true};
+    um_http_peer p = {.text = "unix", .is_local = true, .is_unix = true};
     struct in6_addr ip = IN6ADDR_ANY_INIT;
-    char host[INET6_ADDRSTRLEN] = "";
     if (a->sa_family != AF_INET && a->sa_family != AF_INET6) return p;
     if (a->sa_family == AF_INET6) {
         ip = a6->sin6_addr;
@@ -63,12 +73,9 @@ static um_http_peer peer_of(const struct sockaddr *a) {
         ip.s6_addr[10] = ip.s6_addr[11] = 0xFF;
         memcpy(&ip.s6_addr[12], &a4->sin_addr, 4);
     }
-    bool is_v4 = IN6_IS_ADDR_V4MAPPED(&ip);
-    unsigned port = ntohs(a->sa_family == AF_INET6 ? a6->sin6_port : a4->sin_port);
-    evutil_inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &ip.s6_addr[12] : ip.s6_addr, host, sizeof host);
-    snprintf(p.text, sizeof p.text, is_v4 ? "%s:%u" : "[%s]:%u", host, port);
+    p.is_unix = false;
     memcpy(p.address, &ip, sizeof p.address);
-    p.is_local = is_v4 ? ip.s6_addr[12] == 127 : IN6_IS_ADDR_LOOPBACK(&ip);
+    um_http_name_peer(&p, ntohs(a->sa_family == AF_INET6 ? a6->sin6_port : a4->sin_port));
     return p;
 }
 
