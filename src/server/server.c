@@ -130,10 +130,7 @@ static void on_http_error(void *arg, um_exchange *x, int status, const char *mes
     um_access_record_new(x)->refused = um_strdup(message);
     um_cors_allow(&s->origins, x); /* without this header, a page of another origin can't read the error */
     um_jw_init(&w, body);
-    um_jw_begin_object(&w);
-    um_jw_key(&w, "error");
-    um_put_error(&w, status, NULL, NULL, message);
-    um_jw_end_object(&w);
+    um_put_error_body(x, &w, status, NULL, NULL, message);
 }
 
 /* If no worker ever was ready, the configuration is wrong and the server ends. Later it stays: /health gives the

@@ -68,7 +68,7 @@ texts() {
 
 # Fails unless each answer of the call in folder $1 has text.
 has_text() {
-    local route='/(v1/)?(generate|completion|completions|chat/completions|result/[0-9]+)$'
+    local route='/(v1/)?(generate|completion|completions|chat/completions|messages|responses|result/[0-9]+)$'
     case $(head -n 1 "$1/arguments") in
         curl)
             grep -qE "^http://.*$route" "$1/arguments" || return 0

@@ -39,7 +39,10 @@ def check(f):
 class Server:
     """A process of `unmask serve`. Reading `url` for the first time starts it."""
 
+    all = []
+
     def __init__(self, *options, model="models/tiny-block", in_process=True):
+        Server.all.append(self)
         self.options, self.model, self.process, self.usual = options, model, None, None
         if in_process:
             self.options += ("--in-process",)
@@ -165,7 +168,7 @@ def run():
             failed += 1
             print(f"not ok {number} - {f.__name__}", flush=True)
             print("".join("# " + line + "\n" for line in traceback.format_exc().splitlines()), flush=True)
-    for server in (main, extended, whole_sequence, processes, batches, slow):
+    for server in Server.all:
         server.stop()
     print(f"# {len(chosen) - failed} of {len(chosen)} checks passed")
     return 1 if failed else 0

@@ -1,8 +1,8 @@
 /* POST /v1/chat/completions: answers a conversation. */
 #include <jansson.h>
 
-#include "server/api/answer.h"
 #include "server/api/common.h"
+#include "server/api/conversation.h"
 #include "server/api/openai.h"
 
 #define OBJECT         "chat.completion"
@@ -48,55 +48,6 @@ static const um_field rows[] = {
 };
 static const um_field_set chat_rows = {rows, UM_LEN(rows)};
 
-/* ---- Checks across fields ---------------------------------------------------------------------------------------- */
-
-/* The formats that --tool-call-parser and --reasoning-parser name. Both names were checked when the server started. */
-static const um_tool_format *tool_format(const um_setup *s) {
-    const um_tool_format *f = NULL;
-    um_tool_format_find(&f, s->config->tool_call_parser, NULL);
-    return f;
-}
-
-static const um_reasoning_format *reasoning_format(const um_setup *s) {
-    const um_reasoning_format *f = NULL;
-    um_reasoning_format_find(&f, s->config->reasoning_parser, NULL);
-    return f;
-}
-
-/* Returns whether the name needs no escapes in the JSON of an opening. */
-static bool is_plain_name(const char *name) {
-    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(name);
-}
-
-/* If the request requires a tool call, makes the answer begin with the start of one, which the model continues. */
-static um_status force_call(um_body *b, um_err *err) {
-    const um_tool_format *f = tool_format(b->setup);
-    bool named = b->tool_choice == UM_TOOLS_NAMED;
-    if (!named && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
-    if (!f)
-        return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "a tool call can't be required: the server was started without --tool-call-parser");
-    if (b->chat.continue_final_message)
-        return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "a tool call can't be required together with continue_final_message");
-    if (named && !is_plain_name(b->tool_name))
-        return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "expected a name of letters, digits, '_', '-' and '.', found \"%.60s\"", b->tool_name);
-    size_t n = strlen(f->opening_named) + strlen(f->opening) + (named ? strlen(b->tool_name) : 0) + 1;
-    char *text = um_arena_alloc(&b->arena, n);
-    snprintf(text, n, named ? f->opening_named : "%s", named ? b->tool_name : f->opening);
-    b->opening = um_str_of(text);
-    return UM_OK;
-}
-
-static um_status check(um_body *b, um_err *err) {
-    b->fills = true;
-    if (!b->include_reasoning && !reasoning_format(b->setup))
-        return um_fail_param(err, UM_EINVAL, "include_reasoning",
-                             "reasoning can't be left out: the server was started without --reasoning-parser");
-    return force_call(b, err);
-}
-
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 /* The message of a choice: the parts of its text. In a stream, it holds only the parts of the next chunk. */
@@ -109,29 +60,6 @@ typedef struct message {
     int32_t n_calls;
     bool streams;
 } message;
-
-/* Returns the message of a choice; the first call creates it. An answer with an opening has no reasoning. */
-static message *message_of(um_generation *g, um_choice *c) {
-    const um_body *b = um_generation_body(g);
-    message *m = c->own;
-    if (m) return m;
-    c->own = m = UM_NEW(message);
-    m->generation = g;
-    m->choice = c;
-    m->streams = um_generation_sse(g) != NULL;
-    um_answer_parser_init(&m->parser, b->tools_json ? tool_format(&um_generation_service(g)->setup) : NULL,
-                          b->opening.n ? NULL : reasoning_format(&um_generation_service(g)->setup));
-    return m;
-}
-
-static void forget(um_choice *c) {
-    message *m = c->own;
-    if (!m) return;
-    um_answer_parser_free(&m->parser);
-    um_buf_free(&m->content);
-    um_buf_free(&m->reasoning);
-    um_buf_free(&m->calls);
-}
 
 static void append_call(message *m, const um_answer_part *p) {
     char id[64];
@@ -165,6 +93,27 @@ static void append_part(void *arg, const um_answer_part *p) {
         if (b->parallel_tool_calls || m->n_calls == 0) append_call(m, p);
         break;
     }
+}
+
+/* Returns the message of a choice; the first call creates it. */
+static message *message_of(um_generation *g, um_choice *c) {
+    message *m = c->own;
+    if (m) return m;
+    c->own = m = UM_NEW(message);
+    m->generation = g;
+    m->choice = c;
+    m->streams = um_generation_sse(g) != NULL;
+    um_conversation_parse(&m->parser, g, append_part, m);
+    return m;
+}
+
+static void forget(um_choice *c) {
+    message *m = c->own;
+    if (!m) return;
+    um_answer_parser_free(&m->parser);
+    um_buf_free(&m->content);
+    um_buf_free(&m->reasoning);
+    um_buf_free(&m->calls);
 }
 
 static const char *finish_reason(const message *m, const um_msg_finish *r) {
@@ -204,7 +153,6 @@ static void put_end(const message *m, um_jw *w) {
 
 static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
     message *m = message_of(g, c);
-    um_answer_parser_push(&m->parser, um_generation_body(g)->opening, append_part, m);
     um_answer_parser_push(&m->parser, c->result.text, append_part, m);
     um_answer_parser_end(&m->parser, append_part, m);
     um_jw_begin_object(w);
@@ -222,8 +170,6 @@ static void whole(um_generation *g, um_jw *w) { um_openai_put_response(g, w, OBJ
 
 static void begin(um_generation *g, um_choice *c) {
     if (um_openai_is_denoise(g)) return;
-    message *m = message_of(g, c);
-    um_answer_parser_push(&m->parser, um_generation_body(g)->opening, append_part, m);
     um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     um_jw_key(w, "delta");
     um_jw_begin_object(w);
@@ -340,7 +286,8 @@ static const um_response_writer writer = {.name = "chat",
 
 static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_openai_fields, &um_common_fields, NULL};
 
-const um_api um_api_chat = {"/v1/chat/completions", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_chat = {"/v1/chat/completions", sets,   "messages", UM_STREAM_BLOCK_APPEND,
+                            um_conversation_check,  &writer};
 
 static void handle(um_service *s, um_exchange *x, const char *id) {
     (void)id;

@@ -132,6 +132,11 @@ um_status um_body_set(um_body *b, const char *option, const char *value, um_err 
 um_status um_body_set_json(um_body *b, const char *option, const char *field, const struct json_t *v, um_err *err);
 /* Reads a prompt: text, token ids, or a list of up to UM_PROMPTS_MAX of these. A second prompt field is an error. */
 um_status um_body_take_prompt(um_body *b, const struct json_t *v, um_err *err);
+/* Read the messages and the tools of a conversation, in the form of chat completions. */
+um_status um_body_take_messages(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_tools(um_body *b, const struct json_t *v, um_err *err);
+/* Reads a stop string, or an array of up to UM_STOPS_MAX. */
+um_status um_body_take_stop(um_body *b, const struct json_t *v, um_err *err);
 /* Reads {"id": bias}. */
 um_status um_body_take_bias(um_body *b, const struct json_t *v, um_err *err);
 /* Renders and encodes the prompts, then sets max_tokens if the request leaves it open. Errors: UM_EINVAL for an empty

@@ -4,7 +4,7 @@
 
 #include "server/body/body.h"
 
-static um_status take_messages(um_body *b, const json_t *v, um_err *err) {
+um_status um_body_take_messages(um_body *b, const json_t *v, um_err *err) {
     if (!json_is_array(v)) return um_fail(err, UM_EINVAL, "\"messages\": expected an array, found %s", um_json_kind(v));
     if (json_array_size(v) == 0) return um_fail(err, UM_EINVAL, "messages must not be empty");
     um_prompt *p = um_body_prompts(b, 1, err);
@@ -19,7 +19,7 @@ static const char *tool_name(const json_t *tool) {
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
-static um_status take_tools(um_body *b, const json_t *v, um_err *err) {
+um_status um_body_take_tools(um_body *b, const json_t *v, um_err *err) {
     if (!json_is_array(v)) return um_fail(err, UM_EINVAL, "\"tools\": expected an array, found %s", um_json_kind(v));
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *tool = json_array_get(v, i), *type = json_object_get(tool, "type");
@@ -92,8 +92,8 @@ SWITCH(include_reasoning, include_reasoning)
 #define OLD_TOOLS "functions are deprecated; use tools"
 
 static const um_field rows[] = {
-    {.name = "messages", .take = take_messages},
-    {.name = "tools", .take = take_tools},
+    {.name = "messages", .take = um_body_take_messages},
+    {.name = "tools", .take = um_body_take_tools},
     {.name = "tool_choice", .take = take_tool_choice},
     {.name = "parallel_tool_calls", .take = take_parallel_tool_calls},
     {.name = "chat_template", .take = take_template},
@@ -138,15 +138,19 @@ static void add_reasoning_effort(um_body *b) {
 
 /* Keeps only the tool that tool_choice names, so that the model sees no other. */
 static um_status keep_named_tool(um_body *b, um_err *err) {
-    json_t *tools = json_object_get(b->root, "tools"), *one;
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        if (!um_streq(tool_name(json_array_get(tools, i)), b->tool_name)) continue;
+    json_t *tools = NULL, *one;
+    um_status st = um_json_parse_exact(&tools, b->tools_json, strlen(b->tools_json), "tools", err);
+    size_t i = 0;
+    while (i < json_array_size(tools) && !um_streq(tool_name(json_array_get(tools, i)), b->tool_name)) i++;
+    if (i < json_array_size(tools)) {
         one = json_pack("[O]", json_array_get(tools, i));
         b->tools_json = um_body_dump(b, one);
         json_decref(one);
-        return UM_OK;
+    } else if (!st) {
+        st = um_fail_param(err, UM_EINVAL, "tool_choice", "unknown tool \"%.100s\"", b->tool_name);
     }
-    return um_fail_param(err, UM_EINVAL, "tool_choice", "unknown tool \"%.100s\"", b->tool_name);
+    json_decref(tools);
+    return st;
 }
 
 static um_status apply_tool_choice(um_body *b, um_err *err) {

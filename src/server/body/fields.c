@@ -84,7 +84,7 @@ static um_status read_texts(um_body *b, const char *field, const char *word, con
     return st;
 }
 
-static um_status take_stop(um_body *b, const json_t *v, um_err *err) {
+um_status um_body_take_stop(um_body *b, const json_t *v, um_err *err) {
     return read_texts(b, "stop", "stop string", v, UM_STOPS_MAX, &b->generate.stop, &b->generate.n_stop, err);
 }
 
@@ -255,7 +255,7 @@ static um_status take_stream_options(um_body *b, const json_t *v, um_err *err) {
 
 static const um_field rows[] = {
     {.name = "n", .take = take_n},
-    {.name = "stop", .take = take_stop},
+    {.name = "stop", .take = um_body_take_stop},
     {.name = "stop_token_ids", .take = take_stop_ids},
     {.name = "logit_bias", .take = um_body_take_bias},
     {.name = "bad_words", .take = take_bad_words},

@@ -47,14 +47,54 @@ void um_put_stream_error(um_jw *w, int status, const char *param, const char *co
     um_jw_end_object(w);
 }
 
+/* Returns Anthropic's name for an error status. */
+static const char *anthropic_error_type(int status) {
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    case 408:
+    case 504: return "timeout_error";
+    default: return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+void um_put_anthropic_error(um_jw *w, int status, const char *param, const char *message) {
+    um_jw_begin_object(w);
+    um_jw_put_cstr(w, "type", "error");
+    um_jw_key(w, "error");
+    um_jw_begin_object(w);
+    um_jw_put_cstr(w, "type", anthropic_error_type(status));
+    um_jw_put_cstr(w, "message", message);
+    if (param) um_jw_put_cstr(w, "param", param);
+    um_jw_end_object(w);
+    um_jw_end_object(w);
+}
+
+/* Anthropic's clients send the header with every request. Others may call the path without it. */
+static bool is_anthropic(um_exchange *x) {
+    return um_exchange_header(x, "anthropic-version") || strstr(um_exchange_path(x), "/v1/messages");
+}
+
+void um_put_error_body(um_exchange *x, um_jw *w, int status, const char *param, const char *code, const char *message) {
+    if (is_anthropic(x)) {
+        um_put_anthropic_error(w, status, param, message);
+        return;
+    }
+    um_jw_begin_object(w);
+    um_jw_key(w, "error");
+    um_put_error(w, status, param, code, message);
+    um_jw_end_object(w);
+}
+
 static void send_error(um_exchange *x, int status, const char *param, const char *code, const char *message) {
     um_buf body = {0};
     um_jw w;
     um_jw_init(&w, &body);
-    um_jw_begin_object(&w);
-    um_jw_key(&w, "error");
-    um_put_error(&w, status, param, code, message);
-    um_jw_end_object(&w);
+    um_put_error_body(x, &w, status, param, code, message);
     if (status == 429 && !um_exchange_has_header(x, "Retry-After")) um_exchange_add_header(x, "Retry-After", "1");
     if (status == 503) um_exchange_add_header(x, "Retry-After", "5");
     um_reply_json(x, status, &body);

@@ -10,12 +10,16 @@ extern "C" {
 #endif
 
 void um_reply_json(um_exchange *x, int status, const um_buf *json);
-/* Answers with OpenAI's error body, {"error": {"message", "type", "param", "code"}}. The type follows from the status.
- * param and code may be NULL. */
+/* Answers with OpenAI's error body, {"error": {"message", "type", "param", "code"}}, or with Anthropic's to a client of
+ * that API. The type follows from the status. param and code may be NULL. */
 void um_reply_error(um_exchange *x, int status, const char *param, const char *code, const char *fmt, ...)
     UM_PRINTF(5, 6);
 /* Answers with an error. The status follows from err->code, `param` is err->param. */
 void um_reply_err(um_exchange *x, const um_err *err);
+/* Writes the body that um_reply_error sends. */
+void um_put_error_body(um_exchange *x, um_jw *w, int status, const char *param, const char *code, const char *message);
+/* Writes Anthropic's error, {"type": "error", "error": {"type", "message"}}, and param unless it is NULL. */
+void um_put_anthropic_error(um_jw *w, int status, const char *param, const char *message);
 /* Writes the error object, {"message", …}. */
 void um_put_error(um_jw *w, int status, const char *param, const char *code, const char *message);
 /* Writes the error object of an event in a stream, whose head already had the status 200. If code is NULL, the status

@@ -23,6 +23,7 @@ struct um_sse {
     double last; /* when the last event or comment was sent */
     kept *kept;  /* [n_kept], by choice */
     int32_t n_kept, n_waiting;
+    bool has_names; /* events have names; their own last event ends the stream, not [DONE] */
     bool has_ended;
 };
 
@@ -134,6 +135,14 @@ um_jw *um_sse_begin(um_sse *s) {
     return &s->writer;
 }
 
+um_jw *um_sse_begin_event(um_sse *s, const char *name) {
+    s->has_names = true;
+    um_buf_clear(&s->event);
+    um_buf_printf(&s->event, "event: %s\ndata: ", name);
+    um_jw_init(&s->writer, &s->event);
+    return &s->writer;
+}
+
 void um_sse_append(um_sse *s) {
     um_buf_puts(&s->event, "\n\n");
     flush_kept(s);
@@ -167,6 +176,6 @@ void um_sse_done(um_sse *s) {
     s->has_ended = true;
     evtimer_del(s->keep_alive);
     evtimer_del(s->pace);
-    um_exchange_write(x, "data: [DONE]\n\n", 14);
+    if (!s->has_names) um_exchange_write(x, "data: [DONE]\n\n", 14);
     um_exchange_end(x);
 }

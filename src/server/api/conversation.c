@@ -1,0 +1,159 @@
+/* Checks, parsers and messages of conversations. */
+#include "server/api/conversation.h"
+
+#include <jansson.h>
+
+/* ---- Checks across fields ---------------------------------------------------------------------------------------- */
+
+/* The formats that --tool-call-parser and --reasoning-parser name. Both names were checked when the server started. */
+static const um_tool_format *tool_format(const um_setup *s) {
+    const um_tool_format *f = NULL;
+    um_tool_format_find(&f, s->config->tool_call_parser, NULL);
+    return f;
+}
+
+static const um_reasoning_format *reasoning_format(const um_setup *s) {
+    const um_reasoning_format *f = NULL;
+    um_reasoning_format_find(&f, s->config->reasoning_parser, NULL);
+    return f;
+}
+
+bool um_conversation_has_reasoning(const um_setup *s) { return reasoning_format(s) != NULL; }
+
+/* Returns whether the name needs no escapes in the JSON of an opening. */
+static bool is_plain_name(const char *name) {
+    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(name);
+}
+
+/* If the request requires a tool call, makes the answer begin with the start of one, which the model continues. */
+static um_status force_call(um_body *b, um_err *err) {
+    const um_tool_format *f = tool_format(b->setup);
+    bool named = b->tool_choice == UM_TOOLS_NAMED;
+    if (!named && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
+    if (!f)
+        return um_fail_param(err, UM_EINVAL, "tool_choice",
+                             "a tool call can't be required: the server was started without --tool-call-parser");
+    if (b->chat.continue_final_message)
+        return um_fail_param(err, UM_EINVAL, "tool_choice",
+                             "a tool call can't be required together with continue_final_message");
+    if (named && !is_plain_name(b->tool_name))
+        return um_fail_param(err, UM_EINVAL, "tool_choice",
+                             "expected a name of letters, digits, '_', '-' and '.', found \"%.60s\"", b->tool_name);
+    size_t n = strlen(f->opening_named) + strlen(f->opening) + (named ? strlen(b->tool_name) : 0) + 1;
+    char *text = um_arena_alloc(&b->arena, n);
+    snprintf(text, n, named ? f->opening_named : "%s", named ? b->tool_name : f->opening);
+    b->opening = um_str_of(text);
+    return UM_OK;
+}
+
+um_status um_conversation_check(um_body *b, um_err *err) {
+    b->fills = true;
+    if (!b->include_reasoning && !reasoning_format(b->setup))
+        return um_fail_param(err, UM_EINVAL, "include_reasoning",
+                             "reasoning can't be left out: the server was started without --reasoning-parser");
+    return force_call(b, err);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg) {
+    const um_body *b = um_generation_body(g);
+    const um_setup *s = &um_generation_service(g)->setup;
+    um_answer_parser_init(p, b->tools_json ? tool_format(s) : NULL, b->opening.n ? NULL : reasoning_format(s));
+    um_answer_parser_push(p, b->opening, fn, arg);
+}
+
+/* ---- Counting ---------------------------------------------------------------------------------------------------- */
+
+um_status um_conversation_count(um_intake *r, const um_api *a, const char *object, um_err *err) {
+    json_t *root = r->root;
+    um_body *b = &r->body;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    um_jw w;
+    r->root = NULL;
+    um_status st = um_body_read(b, &r->service->setup, &r->capacity, root, a->sets, err);
+    if (!st && !b->n_prompts) st = um_fail_param(err, UM_EINVAL, a->prompt, "the field is missing");
+    if (!st)
+        st = um_fail_about(err, um_model_render_chat(b->setup->model, &b->chat, NULL, NULL, &ids, &n, err), a->prompt);
+    um_free(ids);
+    if (st) return st;
+    um_jw_init(&w, &r->out);
+    um_jw_begin_object(&w);
+    if (object) um_jw_put_cstr(&w, "object", object);
+    um_jw_put_int(&w, "input_tokens", (int64_t)n);
+    um_jw_end_object(&w);
+    return UM_OK;
+}
+
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
+
+void um_turns_init(um_turns *t) { *t = (um_turns){.messages = json_array()}; }
+
+void um_turns_free(um_turns *t) {
+    json_decref(t->messages);
+    *t = (um_turns){0};
+}
+
+/* Returns a new reference to a string; "" for other values. */
+static json_t *text_of(const json_t *v) {
+    return json_is_string(v) ? json_incref((json_t *)(uintptr_t)v) : json_string("");
+}
+
+void um_turns_begin(um_turns *t, const char *role) {
+    t->last = json_pack("{s:s}", "role", role);
+    json_array_append_new(t->messages, t->last);
+}
+
+void um_turns_join(um_turns *t, const char *role) {
+    if (!t->last || !um_streq(json_string_value(json_object_get(t->last, "role")), role)) um_turns_begin(t, role);
+}
+
+static json_t *part_of(json_t *text) { return json_pack("{s:s, s:o}", "type", "text", "text", text); }
+
+/* One text is the content as it stands. Several become a list of parts. */
+void um_turns_add_text(um_turns *t, const json_t *text) {
+    json_t *content = json_object_get(t->last, "content");
+    if (!content) {
+        json_object_set_new(t->last, "content", text_of(text));
+        return;
+    }
+    if (json_is_string(content)) {
+        json_object_set_new(t->last, "content", json_pack("[o]", part_of(json_incref(content))));
+        content = json_object_get(t->last, "content");
+    }
+    json_array_append_new(content, part_of(text_of(text)));
+}
+
+void um_turns_add_reasoning(um_turns *t, const json_t *text) {
+    const json_t *before = json_object_get(t->last, "reasoning_content");
+    json_t *all = before ? json_sprintf("%s%s", json_string_value(before), json_string_value(text)) : NULL;
+    json_object_set_new(t->last, "reasoning_content", all ? all : text_of(text));
+}
+
+void um_turns_add_call(um_turns *t, const json_t *id, const json_t *name, const json_t *arguments) {
+    json_t *calls = json_object_get(t->last, "tool_calls");
+    if (!calls) {
+        calls = json_array();
+        json_object_set_new(t->last, "tool_calls", calls);
+    }
+    json_t *given = json_is_object(arguments) ? json_incref((json_t *)(uintptr_t)arguments) : text_of(arguments);
+    json_array_append_new(calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", text_of(id), "type", "function",
+                                           "function", "name", text_of(name), "arguments", given));
+}
+
+void um_turns_begin_result(um_turns *t, const json_t *call_id) {
+    um_turns_begin(t, "tool");
+    json_object_set_new(t->last, "tool_call_id", text_of(call_id));
+}
+
+json_t *um_turns_tool(const json_t *tool, const char *parameters) {
+    static const char *const kept[] = {"name", "description", "strict"};
+    json_t *function = json_object(), *schema = json_object_get(tool, parameters);
+    for (size_t i = 0; i < UM_LEN(kept); i++) {
+        json_t *v = json_object_get(tool, kept[i]);
+        if (v && !json_is_null(v)) json_object_set(function, kept[i], v);
+    }
+    if (schema && !json_is_null(schema)) json_object_set(function, "parameters", schema);
+    return json_pack("{s:s, s:o}", "type", "function", "function", function);
+}

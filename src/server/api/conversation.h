@@ -1,0 +1,51 @@
+/* conversation: what the APIs that answer conversations share: checks of their fields, the parser of their answers, and
+ * turns, which builds messages in the form of chat completions from the blocks and items of other APIs. */
+#ifndef UM_API_CONVERSATION_H
+#define UM_API_CONVERSATION_H
+
+#include "server/api/answer.h"
+#include "server/generate/intake.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Checks the fields of a conversation against the parsers of the server, and makes the answer begin with a tool call if
+ * the request requires one. Serves as the `check` of an API. */
+um_status um_conversation_check(um_body *b, um_err *err);
+/* Returns whether the server has a parser of reasoning. */
+bool um_conversation_has_reasoning(const um_setup *s);
+/* Initializes the parser of an answer, and passes it the opening of the answer. An answer with an opening has no
+ * reasoning. */
+void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg);
+/* Reads a body and counts the tokens of its prompt. Writes {"object": object, "input_tokens": n}, without a NULL
+ * object. For the `read` of an intake handler. */
+um_status um_conversation_count(um_intake *r, const um_api *a, const char *object, um_err *err);
+
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
+
+/* The strings that turns take stay shared with the request; only the tree around them is new. */
+typedef struct um_turns {
+    struct json_t *messages; /* the array built so far */
+    struct json_t *last;     /* the message that text, calls and reasoning are added to; NULL: none */
+} um_turns;
+void um_turns_init(um_turns *t);
+void um_turns_free(um_turns *t);
+/* Begins a message. Its members follow. */
+void um_turns_begin(um_turns *t, const char *role);
+/* Begins a message unless the last one has this role. */
+void um_turns_join(um_turns *t, const char *role);
+/* Add a piece of text, a piece of reasoning, and a call to the last message. The arguments are a string of JSON or an
+ * object. Values that are not strings count as "". */
+void um_turns_add_text(um_turns *t, const struct json_t *text);
+void um_turns_add_reasoning(um_turns *t, const struct json_t *text);
+void um_turns_add_call(um_turns *t, const struct json_t *id, const struct json_t *name, const struct json_t *arguments);
+/* Begins the message with the result of a call. Its text follows. */
+void um_turns_begin_result(um_turns *t, const struct json_t *call_id);
+/* Returns a tool in the form of chat completions; json_decref. `parameters` may be NULL. */
+struct json_t *um_turns_tool(const struct json_t *tool, const char *parameters);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
