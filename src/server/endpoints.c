@@ -5,15 +5,28 @@
 #include "server/batch/batch.h"
 
 const um_endpoint_set *const um_endpoints[] = {
-    &um_batches_endpoints,  &um_files_endpoints,  &um_chat_endpoints,    &um_completions_endpoints,
-    &um_messages_endpoints, &um_native_endpoints, &um_results_endpoints, &um_tokens_endpoints,
-    &um_sglang_endpoints,   &um_llama_endpoints,  &um_models_endpoints,  &um_ops_endpoints,
-    &um_options_endpoints,  &um_page_endpoints,   &um_metrics_endpoints, NULL,
+    &um_batches_endpoints,
+    &um_files_endpoints,
+    &um_chat_endpoints,
+    &um_completions_endpoints,
+    &um_messages_endpoints,
+    &um_responses_endpoints,
+    &um_native_endpoints,
+    &um_results_endpoints,
+    &um_tokens_endpoints,
+    &um_sglang_endpoints,
+    &um_llama_endpoints,
+    &um_models_endpoints,
+    &um_ops_endpoints,
+    &um_options_endpoints,
+    &um_page_endpoints,
+    &um_metrics_endpoints,
+    NULL,
 };
 
 const um_api *const um_apis[] = {
-    &um_api_chat,  &um_api_completions, &um_api_native,   &um_api_sglang,
-    &um_api_llama, &um_api_results,     &um_api_messages, NULL,
+    &um_api_chat,    &um_api_completions, &um_api_native,    &um_api_sglang, &um_api_llama,
+    &um_api_results, &um_api_messages,    &um_api_responses, NULL,
 };
 
 /* Returns whether a path matches the pattern of a row. *id is the part that "{id}" or "{rest}" matched. */

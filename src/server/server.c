@@ -236,6 +236,7 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s->service.base = event_base_new();
     s->service.metrics = um_server_metrics_new();
+    if (s->service.base) s->service.setup.results = um_result_store_new(&s->service, UM_RESULT_BYTES_MAX);
     um_name_list_parse(&s->origins, c->cors_allow_origin);
     um_hosts_init(&s->hosts, c, &s->origins);
     name_root(s);
@@ -292,7 +293,7 @@ void um_server_stop(um_server *s) {
 void um_server_free(um_server *s) {
     if (!s) return;
     um_http_server_free(s->service.http); /* first: closing exchanges cancels their generations */
-    um_result_store_free(s->service.results);
+    um_result_store_free(s->service.setup.results);
     um_batch_store_free(s->service.batches);
     um_work_queue_free(s->service.readers); /* the intakes of closed exchanges free themselves */
     um_worker_pool_free(s->service.workers);

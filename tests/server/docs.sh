@@ -64,7 +64,7 @@ page_of_apis_names_exactly_the_fields_without_effect() {
     "$UNMASK" list --json fields | jq -r '.fields[] | select(.only == []) | "\(.name) \(.apis | length) \(.summary)"' |
         sort > "$work/listed"
     all=$(awk '$2 > n { n = $2 } END { print n }' "$work/listed")
-    sed -nE '/^## Fields without effect/,/^## Anthropic/s/^\| `([^`]+)` \| ([^|]+) \| (.*) \|$/\1\t\2\t\3/p' docs/apis.md |
+    sed -nE '/^## Fields without effect/,/^## OpenAI/s/^\| `([^`]+)` \| ([^|]+) \| (.*) \|$/\1\t\2\t\3/p' docs/apis.md |
         awk -F '\t' -v all="$all" '{ print $1, $2 == "all" ? all : split($2, apis, ", "), $3 }' | sort > "$work/shown"
     [ "$(wc -l < "$work/listed")" -ge 10 ]
     diff "$work/listed" "$work/shown"

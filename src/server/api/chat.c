@@ -199,23 +199,8 @@ static void put_delta(message *m, um_jw *w) {
     um_buf_clear(&m->calls);
 }
 
-/* Returns the tokens of this chunk: those whose text ends in it. While the parser holds text back (the beginning of a
- * marker, an incomplete call), the tokens of that text belong to a later chunk. When the choice has finished, the
- * next chunk has all remaining tokens. */
-static um_tokens take_tokens(message *m) {
-    um_choice *c = m->choice;
-    um_tokens all = um_choice_tokens(c);
-    size_t n_emitted = um_choice_text(c).n, n_pending = um_answer_parser_pending(&m->parser);
-    uint32_t from = (uint32_t)c->n_sent, to = from;
-    n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
-    if (c->finished) to = all.n;
-    while (to < all.n && (size_t)all.text_end[to] <= n_emitted) to++;
-    c->n_sent = (int32_t)to;
-    return um_tokens_part(&all, from, to);
-}
-
 static void put_tokens(um_generation *g, message *m, um_jw *w) {
-    um_tokens part = take_tokens(m);
+    um_tokens part = um_conversation_take_tokens(m->choice, &m->parser, &m->choice->n_sent);
     um_openai_put_chunk_logprobs(g, m->choice, &part, um_put_chat_logprobs, w);
     if (!um_generation_body(g)->return_token_ids) return;
     um_jw_put_ints(w, "token_ids", part.id, part.n);

@@ -63,6 +63,17 @@ void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part
     um_answer_parser_push(p, b->opening, fn, arg);
 }
 
+um_tokens um_conversation_take_tokens(const um_choice *c, const um_answer_parser *p, int32_t *n_taken) {
+    um_tokens all = um_choice_tokens(c);
+    size_t n_emitted = um_choice_text(c).n, n_pending = um_answer_parser_pending(p);
+    uint32_t from = (uint32_t)*n_taken, to = from;
+    n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
+    if (c->finished) to = all.n;
+    while (to < all.n && (size_t)all.text_end[to] <= n_emitted) to++;
+    *n_taken = (int32_t)to;
+    return um_tokens_part(&all, from, to);
+}
+
 /* ---- Counting ---------------------------------------------------------------------------------------------------- */
 
 um_status um_conversation_count(um_intake *r, const um_api *a, const char *object, um_err *err) {

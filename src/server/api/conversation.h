@@ -18,6 +18,10 @@ bool um_conversation_has_reasoning(const um_setup *s);
 /* Initializes the parser of an answer, and passes it the opening of the answer. An answer with an opening has no
  * reasoning. */
 void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg);
+/* Returns the tokens whose text ends in the parts that the parser has passed on and that no earlier call returned.
+ * While the parser holds text back (the beginning of a marker, an incomplete call), its tokens belong to a later part.
+ * When the choice has finished, returns all remaining tokens. *n_taken: their number so far, 0 at first. */
+um_tokens um_conversation_take_tokens(const um_choice *c, const um_answer_parser *p, int32_t *n_taken);
 /* Reads a body and counts the tokens of its prompt. Writes {"object": object, "input_tokens": n}, without a NULL
  * object. For the `read` of an intake handler. */
 um_status um_conversation_count(um_intake *r, const um_api *a, const char *object, um_err *err);

@@ -46,10 +46,7 @@ static void put_likeliest(um_generation *g, const um_tokens *v, uint32_t i, um_j
     um_jw_end_array(w);
 }
 
-void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w) {
-    (void)c;
-    um_jw_begin_object(w);
-    um_jw_key(w, "content");
+void um_put_openai_tokens(um_generation *g, const um_tokens *v, um_jw *w) {
     um_jw_begin_array(w);
     for (uint32_t i = 0; i < v->n && v->logprob; i++) {
         um_jw_begin_object(w);
@@ -59,6 +56,13 @@ void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens 
         um_jw_end_object(w);
     }
     um_jw_end_array(w);
+}
+
+void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w) {
+    (void)c;
+    um_jw_begin_object(w);
+    um_jw_key(w, "content");
+    um_put_openai_tokens(g, v, w);
     um_jw_put_null(w, "refusal");
     um_jw_end_object(w);
 }

@@ -18,6 +18,10 @@ typedef void (*um_logprobs_fn)(um_generation *g, const um_choice *c, const um_to
 void um_put_chat_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w);
 void um_put_completion_logprobs(um_generation *g, const um_choice *c, const um_tokens *v, um_jw *w);
 
+/* Writes an array with {"token", "logprob", "bytes", "top_logprobs"} for each token. It is empty without
+ * log-probabilities. */
+void um_put_openai_tokens(um_generation *g, const um_tokens *v, um_jw *w);
+
 /* ---- Responses and chunks (openai.c) ----------------------------------------------------------------------------- */
 
 /* Returns the system fingerprint: version and commit, "unmask-0.1.0-b4eecf4". Requests with equal parameters and seed

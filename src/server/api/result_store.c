@@ -1,66 +1,48 @@
-/* dLLM-Serve's API: /v1/generate and /v1/generate_batch submit requests, /v1/result/{id} returns their results. */
+/* A hash table of results, and the list of the finished ones. */
 #include "server/api/result_store.h"
 
 #include <event2/event.h>
-#include <inttypes.h>
-#include <jansson.h>
+#include <pthread.h>
 
-#include "server/api/common.h"
-#include "server/generate/intake.h"
-#include "server/generate/quota.h"
-#include "server/respond/access.h"
-
-#define BUCKETS     1024
-#define PROMPTS_MAX 4096
-/* dLLM-Serve's defaults. */
-#define DEFAULT_MAX_TOKENS  "32"
-#define DEFAULT_TEMPERATURE "0"
-
-/* ---- The store --------------------------------------------------------------------------------------------------- */
-
-/* A request: its generation while it runs, then its result. */
-typedef struct entry {
-    um_result_store *owner;
-    int64_t id;
-    struct entry *next;          /* the next entry in the same bucket */
-    struct entry *older, *newer; /* neighbours in the list of finished entries */
-    const um_key *key;           /* that submitted it, or NULL */
-    um_generation *generation;   /* NULL: finished */
-    int status;                  /* the HTTP status of the response */
-    um_buf json;                 /* the response, an object */
-    double finished;             /* um_now() when the result was ready */
-} entry;
+#define BUCKETS 1024
 
 struct um_result_store {
     um_service *service;
     struct event *timer; /* expires the oldest result */
-    entry *bucket[BUCKETS];
-    entry *oldest, *newest;
+    pthread_mutex_t lock;
+    um_stored *bucket[BUCKETS];
+    um_stored *oldest, *newest;
     int32_t n_finished;
+    size_t bytes, bytes_max; /* of the finished results */
 };
 
-/* Returns the pointer to the entry with this id, or the end of its bucket. */
-static entry **find_slot(um_result_store *r, int64_t id) {
-    entry **at = &r->bucket[(uint64_t)id % BUCKETS];
-    while (*at && (*at)->id != id) at = &(*at)->next;
+/* Returns the pointer to the result with this id, or the end of its bucket. */
+static um_stored **find_slot(um_result_store *r, const char *id) {
+    um_stored **at = &r->bucket[um_key_hash(um_str_of(id)) % BUCKETS];
+    while (*at && !um_streq((*at)->id, id)) at = &(*at)->next;
     return at;
 }
 
-static void unlink_finished(um_result_store *r, entry *e) {
+static size_t bytes_of(const um_stored *e) { return sizeof *e + e->json.len + e->items.len; }
+
+static void unlink_finished(um_result_store *r, um_stored *e) {
     if (e->older) e->older->newer = e->newer;
     else r->oldest = e->newer;
     if (e->newer) e->newer->older = e->older;
     else r->newest = e->older;
     r->n_finished--;
+    r->bytes -= bytes_of(e);
 }
 
-/* Removes and frees an entry. Cancels its generation if it still runs. */
-static void remove_entry(entry *e) {
+void um_stored_remove(um_stored *e) {
     um_result_store *r = e->owner;
+    pthread_mutex_lock(&r->lock);
     *find_slot(r, e->id) = e->next;
+    pthread_mutex_unlock(&r->lock);
     if (e->generation) um_generation_cancel(e->generation);
-    else unlink_finished(r, e);
+    if (e->is_finished) unlink_finished(r, e);
     um_buf_free(&e->json);
+    um_buf_free(&e->items);
     um_free(e);
 }
 
@@ -68,10 +50,13 @@ static double seconds_left(const um_result_store *r) {
     return r->oldest->finished + r->service->setup.config->result_ttl - um_now();
 }
 
-/* Deletes the results that are too old or beyond --result-max, and sets the timer for the next one. */
+static bool is_over_limit(const um_result_store *r) {
+    return r->oldest != r->newest && (r->n_finished > r->service->setup.config->result_max || r->bytes > r->bytes_max);
+}
+
+/* Deletes the results that are too old or beyond the limits, and sets the timer for the next one. */
 static void expire(um_result_store *r) {
-    const um_server_config *c = r->service->setup.config;
-    while (r->oldest && (r->n_finished > c->result_max || seconds_left(r) <= 0)) remove_entry(r->oldest);
+    while (r->oldest && (is_over_limit(r) || seconds_left(r) <= 0)) um_stored_remove(r->oldest);
     if (!r->oldest) return;
     struct timeval t = {(time_t)seconds_left(r) + 1, 0};
     event_add(r->timer, &t);
@@ -82,234 +67,81 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     expire(arg);
 }
 
-/* Returns the store of the service; the first call creates it. */
-static um_result_store *get_store(um_service *s) {
-    if (s->results) return s->results;
-    um_result_store *r = s->results = UM_NEW(um_result_store);
+um_result_store *um_result_store_new(um_service *s, size_t bytes_max) {
+    um_result_store *r = UM_NEW(um_result_store);
     r->service = s;
+    r->bytes_max = bytes_max;
     r->timer = evtimer_new(s->base, on_timer, r);
+    pthread_mutex_init(&r->lock, NULL);
     return r;
 }
 
 void um_result_store_free(um_result_store *r) {
     if (!r) return;
     for (size_t i = 0; i < BUCKETS; i++)
-        while (r->bucket[i]) remove_entry(r->bucket[i]);
+        while (r->bucket[i]) um_stored_remove(r->bucket[i]);
     event_free(r->timer);
+    pthread_mutex_destroy(&r->lock);
     um_free(r);
 }
 
-/* The generation has ended and freed itself. This may happen inside `start` or `submit`, which use the entry
- * afterwards. expire() does not delete it, because it is the newest. */
-static void on_done(void *arg, int status, um_buf *json) {
-    entry *e = arg;
+um_stored *um_stored_add(um_result_store *r, const char *id, int32_t key) {
+    um_stored **slot = find_slot(r, id);
+    if (*slot) return NULL;
+    um_stored *e = UM_NEW(um_stored);
+    snprintf(e->id, sizeof e->id, "%s", id);
+    e->owner = r;
+    e->key = key;
+    pthread_mutex_lock(&r->lock);
+    *slot = e;
+    pthread_mutex_unlock(&r->lock);
+    return e;
+}
+
+um_stored *um_stored_find(um_result_store *r, const char *id, const um_key *by) {
+    expire(r);
+    um_stored *e = *find_slot(r, id);
+    return e && (um_key_is_admin(by) || e->key == by->id) ? e : NULL;
+}
+
+static void replace(um_stored *e, um_buf *to, um_buf *from) {
+    pthread_mutex_lock(&e->owner->lock);
+    um_buf_free(to);
+    *to = *from;
+    pthread_mutex_unlock(&e->owner->lock);
+    *from = (um_buf){0};
+}
+
+void um_stored_set(um_stored *e, um_buf *json) { replace(e, &e->json, json); }
+
+void um_stored_set_items(um_stored *e, um_buf *items) { replace(e, &e->items, items); }
+
+void um_stored_finish(um_stored *e, int status, um_buf *json) {
     um_result_store *r = e->owner;
     e->generation = NULL;
     e->status = status;
-    e->json = *json;
-    *json = (um_buf){0};
+    replace(e, &e->json, json);
+    pthread_mutex_lock(&r->lock);
+    e->is_finished = true;
+    pthread_mutex_unlock(&r->lock);
     e->finished = um_now();
     e->older = r->newest;
     if (e->older) e->older->newer = e;
     else r->oldest = e;
     r->newest = e;
     r->n_finished++;
+    r->bytes += bytes_of(e);
     expire(r);
 }
 
-/* ---- Requests ---------------------------------------------------------------------------------------------------- */
-
-static const char later[] = "results are fetched when they are ready; other APIs stream";
-
-static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
-    {.name = "gen_length", .option = "max_tokens"},
-    {.name = "stream", .neutral = "false", .why = later},
-    {.name = "stream_mode", .neutral = "null", .why = later},
-    {.name = "stream_options", .neutral = "null", .why = later},
-    {.name = "snapshot_interval", .neutral = "null", .why = later},
-    {.name = "snapshot_max_hz", .neutral = "null", .why = later},
-};
-static const um_field_set result_rows = {rows, UM_LEN(rows)};
-static const um_field_set *const sets[] = {&result_rows, &um_common_fields, NULL};
-
-static um_status check(um_body *b, um_err *err) {
-    um_status st = um_body_is_single(b, err);
-    if (!st) st = um_body_default(b, "max_tokens", DEFAULT_MAX_TOKENS, err);
-    return st ? st : um_body_default(b, "temperature", DEFAULT_TEMPERATURE, err);
-}
-
-static void whole(um_generation *g, um_jw *w) {
-    um_choice *c = um_generation_choice(g, 0);
-    um_jw_begin_object(w);
-    um_jw_put_str(w, "text", c->result.text);
-    um_jw_put_cstr(w, "finish_reason", um_finish_name((um_finish)c->result.finish));
-    um_jw_put_int(w, "nfe", c->result.nfe);
-    um_jw_put_int(w, "seed", c->result.seed);
-    um_jw_key(w, "usage");
-    um_put_usage(g, w);
-    const um_tokens all = um_choice_tokens(c);
-    if (um_generation_body(g)->top_logprobs >= 0) um_put_token_logprobs(w, "logprobs", &all);
-    um_put_extras(g, c, w);
-    um_jw_end_object(w);
-}
-
-static const um_response_writer writer = {.name = "results", .id_prefix = "unmask-", .whole = whole};
-
-const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer};
-
-/* ---- Submitting -------------------------------------------------------------------------------------------------- */
-
-/* Adds an entry. Its id is random, so that a client can't guess the ids of others. */
-static entry *entry_new(um_result_store *r, const um_key *key) {
-    entry *e = UM_NEW(entry), **slot;
-    do e->id = um_make_number();
-    while (*(slot = find_slot(r, e->id)));
-    e->owner = r;
-    e->key = key;
-    *slot = e;
-    return e;
-}
-
-static void reply_submitted(um_exchange *x, entry *const *e, size_t n) {
-    um_buf body = {0};
-    um_jw w;
-    um_jw_init(&w, &body);
-    um_jw_begin_object(&w);
-    um_jw_key(&w, "request_ids");
-    um_jw_begin_array(&w);
-    for (size_t i = 0; i < n; i++) um_jw_int(&w, e[i]->id);
-    um_jw_end_array(&w);
-    um_jw_put_cstr(&w, "status", "submitted");
-    um_jw_end_object(&w);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
-}
-
-/* Starts n requests, or none if one is refused. A request that a worker refuses later has the status "failed". */
-static void submit(um_service *s, um_exchange *x, um_body *b, size_t n) {
-    um_result_store *r = get_store(s);
-    entry **e = UM_NEW_ARRAY(entry *, n);
-    size_t n_started = 0;
-    um_access_record_set_model(x, um_setup_model_name(&s->setup));
-    for (; n_started < n; n_started++) {
-        e[n_started] = entry_new(r, um_access_record_key(x));
-        e[n_started]->generation = um_generation_start_detached(s, &b[n_started], &writer, on_done, e[n_started]);
-        if (!e[n_started]->generation) break;
+bool um_stored_copy(um_result_store *r, const char *id, int32_t key, um_buf *json, um_buf *items) {
+    pthread_mutex_lock(&r->lock);
+    const um_stored *e = *find_slot(r, id);
+    bool found = e && e->is_finished && e->key == key;
+    if (found) {
+        um_buf_append(json, e->json.data, e->json.len);
+        um_buf_append(items, e->items.data, e->items.len);
     }
-    bool is_limited = n_started < n && e[n_started]->status == 429;
-    um_quota_put_tokens(um_access_record_key(x), x, is_limited);
-    if (n_started == n) {
-        reply_submitted(x, e, n);
-    } else {
-        if (!um_exchange_has_header(x, "Retry-After")) um_exchange_add_header(x, "Retry-After", "1");
-        um_reply_json(x, e[n_started]->status, &e[n_started]->json);
-        for (size_t i = 0; i <= n_started; i++) remove_entry(e[i]);
-    }
-    um_free(e);
+    pthread_mutex_unlock(&r->lock);
+    return found;
 }
-
-static um_status read_single(um_intake *r, um_err *err) { return um_intake_read_api(r, &um_api_results, err); }
-
-static void submit_single(um_intake *r) { submit(r->service, r->x, &r->body, 1); }
-
-static void post_generate(um_service *s, um_exchange *x, const char *id) {
-    static const um_intake_handler handler = {.read = read_single, .respond = submit_single, .generates = true};
-    (void)id;
-    um_intake_start(s, x, &handler, NULL);
-}
-
-/* Reads the body for one of its prompts, which becomes its field `prompt`. */
-static um_status read_one(um_intake *r, const json_t *prompt, um_body *b, um_err *err) {
-    json_t *one = json_copy(r->root);
-    json_object_del(one, "prompts");
-    json_object_set(one, "prompt", (json_t *)(uintptr_t)prompt);
-    return um_intake_read_body(r, &um_api_results, one, b, err);
-}
-
-static um_status read_prompts(um_intake *r, um_err *err) {
-    const json_t *prompts = json_object_get(r->root, "prompts");
-    size_t n = json_array_size(prompts);
-    if (json_object_get(r->root, "prompt"))
-        return um_fail_param(err, UM_EINVAL, "prompt",
-                             "expected \"prompts\", a list; /v1/generate takes a single prompt");
-    if (!json_is_array(prompts) || !n || n > PROMPTS_MAX)
-        return um_fail_param(err, UM_EINVAL, "prompts", "expected an array of 1 to %d texts, found %s", PROMPTS_MAX,
-                             um_json_kind(prompts));
-    um_status st = um_check_queue_limit(&r->service->setup, n, "prompts", err);
-    if (st) return st;
-    r->bodies = UM_NEW_ARRAY(um_body, n);
-    for (; r->n_bodies < n; r->n_bodies++) {
-        st = read_one(r, json_array_get(prompts, r->n_bodies), &r->bodies[r->n_bodies], err);
-        if (st && um_streq(err->param, "prompt")) snprintf(err->param, sizeof err->param, "prompts");
-        if (st) return um_fail_in(err, "prompt %zu", r->n_bodies++);
-    }
-    return UM_OK;
-}
-
-static void submit_prompts(um_intake *r) { submit(r->service, r->x, r->bodies, r->n_bodies); }
-
-static void post_batch(um_service *s, um_exchange *x, const char *id) {
-    static const um_intake_handler handler = {.read = read_prompts, .respond = submit_prompts, .generates = true};
-    (void)id;
-    um_intake_start(s, x, &handler, NULL);
-}
-
-/* ---- Fetching ---------------------------------------------------------------------------------------------------- */
-
-/* Finds the entry of an id. If there is none, responds with 404 and returns NULL. */
-static entry *find(um_service *s, um_exchange *x, const char *text) {
-    const um_key *key = um_access_record_key(x);
-    int64_t id = 0;
-    entry *e = NULL;
-    if (um_parse_int(text, &id) && s->results) {
-        expire(s->results);
-        e = *find_slot(s->results, id);
-        if (e && e->key != key && !um_key_is_admin(key)) e = NULL;
-    }
-    if (!e)
-        um_reply_error(x, 404, "id", NULL, "Request ID not found: \"%.40s\" is unknown, or its result has expired",
-                       text);
-    return e;
-}
-
-static const char *status_of(const entry *e) {
-    if (e->generation) return "running";
-    return e->status < 400 ? "finished" : "failed";
-}
-
-/* Responds with request_id and status, followed by the members of the stored response. */
-static void get_result(um_service *s, um_exchange *x, const char *id) {
-    entry *e = find(s, x, id);
-    um_buf body = {0};
-    if (!e) return;
-    um_buf_printf(&body, "{\"request_id\":%" PRId64 ",\"status\":\"%s\"", e->id, status_of(e));
-    if (e->generation || e->status >= 400) um_buf_puts(&body, ",\"text\":null");
-    if (e->generation) um_buf_putc(&body, '}');
-    else um_buf_printf(&body, ",%s", e->json.data + 1);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
-}
-
-static void delete_result(um_service *s, um_exchange *x, const char *id) {
-    entry *e = find(s, x, id);
-    um_buf body = {0};
-    if (!e) return;
-    um_buf_printf(&body, "{\"request_id\":%" PRId64 ",\"status\":\"%s\"}", e->id,
-                  e->generation ? "aborted" : "forgotten");
-    remove_entry(e);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
-}
-
-/* ---- Endpoints --------------------------------------------------------------------------------------------------- */
-
-static const um_endpoint endpoints[] = {
-    {"POST", "/v1/generate", post_generate, UM_ENDPOINT_WAITS, "dLLM-Serve",
-     "submit a prompt and fetch its result later"},
-    {"POST", "/v1/generate_batch", post_batch, UM_ENDPOINT_WAITS, "dLLM-Serve", "submit several prompts"},
-    {"GET", "/v1/result/{id}", get_result, 0, "dLLM-Serve",
-     "return the status of a request, and its text when finished"},
-    {"DELETE", "/v1/result/{id}", delete_result, 0, "unmask", "abort a request, or delete its result"},
-};
-const um_endpoint_set um_results_endpoints = {endpoints, UM_LEN(endpoints)};

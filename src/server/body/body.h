@@ -107,6 +107,7 @@ struct um_body {
     bool is_batch_line;                        /* a line of a batch; its start has waited for the key's allowance */
     const char *ignored[4];                    /* names of unknown fields that were ignored, for the log */
     int32_t n_ignored;                         /* their number, also of those without a place in the array */
+    const char *items_json;                    /* items of a stored response (api/responses.h), or NULL */
     const char *error_code;                    /* `code` of OpenAI's error object, or NULL */
 };
 

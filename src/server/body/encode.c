@@ -107,7 +107,8 @@ static um_status encode_prompt(um_body *b, um_prompt *p, um_err *err) {
     }
     if (!st) st = truncate_prompt(b, p, err);
     if (!st) st = check_length(b, p, err);
-    return um_fail_about(err, st, p->kind == UM_PROMPT_CHAT ? "messages" : b->prompt_name ? b->prompt_name : "prompt");
+    const char *usual = p->kind == UM_PROMPT_CHAT ? "messages" : "prompt";
+    return um_fail_about(err, st, b->prompt_name ? b->prompt_name : usual);
 }
 
 static um_status encode_suffix(um_body *b, um_err *err) {

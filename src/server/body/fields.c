@@ -298,8 +298,8 @@ static const um_field rows[] = {
     {.name = "suffix", .neutral = "null", .why = "only /v1/completions fills in text before a suffix"},
     {.name = "return_tokens_as_token_ids", .neutral = "false|null", .why = "use return_token_ids"},
 
-    {.name = "metadata", .why = "labels for OpenAI's list of stored answers; this server stores none"},
-    {.name = "store", .why = "this server stores no answers"},
+    {.name = "metadata", .why = "labels of stored answers; only /v1/responses stores them"},
+    {.name = "store", .why = "only /v1/responses stores answers"},
     {.name = "service_tier", .why = "this server has one tier; priority orders requests"},
     {.name = "prompt_cache_key",
      .why = "prompts with equal prefixes share the cache without a key; cache_salt separates them"},

@@ -12,8 +12,9 @@ extern "C" {
 
 typedef struct um_setup {
     const um_server_config *config;
-    um_model *model;    /* tokenizer and chat template, no weights */
-    um_name_list names; /* the model's served names; the first is the name that responses carry */
+    um_model *model;                 /* tokenizer and chat template, no weights */
+    um_name_list names;              /* the model's served names; the first is the name that responses carry */
+    struct um_result_store *results; /* responses that are fetched later (api/result_store.h) */
 } um_setup;
 
 /* Returns the name that responses carry. */

@@ -27,7 +27,6 @@ typedef struct um_service {
     struct um_generation *generations; /* list of running generations, newest first (generate/generation.h) */
     struct um_intake *intakes;         /* list of the bodies that the readers have (generate/intake.h) */
     struct um_batch_store *batches;    /* files and batches (batch/batch.h); NULL without --state-dir */
-    struct um_result_store *results;   /* answers of /v1/generate (api/result_store.h); NULL before the first */
     double started;                    /* start time of the server, epoch seconds */
     int32_t n_open;                    /* exchanges that have not ended */
     bool stopping;                     /* the server shuts down and starts no more generations */

@@ -1,0 +1,271 @@
+/* The endpoints of /v1/responses. */
+#include "server/api/responses.h"
+
+#include <jansson.h>
+
+#include "server/api/apis.h"
+#include "server/api/result_store.h"
+#include "server/generate/quota.h"
+#include "server/respond/access.h"
+#include "server/respond/reply.h"
+
+#define ITEMS_MAX     100
+#define ITEMS_DEFAULT 20
+
+const um_api um_api_responses = {"/v1/responses",        um_responses_sets,  "input",
+                                 UM_STREAM_BLOCK_APPEND, um_responses_check, &um_responses_writer};
+
+/* ---- Storing ----------------------------------------------------------------------------------------------------- */
+
+static um_buf copy_of(um_str text) {
+    um_buf b = {0};
+    um_buf_append(&b, text.p, text.n);
+    return b;
+}
+
+/* Takes the id of a stored response only if no other one has it. */
+void um_responses_keep(um_generation *g, um_str json) {
+    const um_body *b = um_generation_body(g);
+    if (!b->items_json || um_responses_is_background(b)) return;
+    um_stored *e = um_stored_add(um_generation_service(g)->setup.results, um_generation_id(g), b->key);
+    um_buf items = copy_of(um_str_of(b->items_json)), text = copy_of(json);
+    if (e) {
+        um_stored_set_items(e, &items);
+        um_stored_finish(e, 200, &text);
+    }
+    um_buf_free(&items);
+    um_buf_free(&text);
+}
+
+/* Changes the status of an unfinished response. The error is a message, or NULL. */
+static um_buf with_status(const um_stored *e, const char *status, const char *error) {
+    json_t *response = NULL;
+    um_buf out = {0};
+    um_json_parse_exact(&response, e->json.data, e->json.len, "response", NULL);
+    json_object_set_new(response, "status", json_string(status));
+    if (error)
+        json_object_set_new(response, "error", json_pack("{s:s, s:s}", "code", "server_error", "message", error));
+    um_json_put_exact(response, &out);
+    json_decref(response);
+    return out;
+}
+
+static void on_done(void *arg, int status, um_buf *json) {
+    um_stored *e = arg;
+    json_t *body = NULL;
+    if (status == 200 || !e->json.len) {
+        um_stored_finish(e, status, json);
+        return;
+    }
+    um_json_parse_exact(&body, json->data, json->len, "error", NULL);
+    const char *message = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
+    um_buf failed = with_status(e, "failed", message ? message : "the request failed");
+    json_decref(body);
+    um_stored_finish(e, 200, &failed);
+}
+
+/* ---- Creating ---------------------------------------------------------------------------------------------------- */
+
+/* Gives the request the id of its response, so that its result can be added before it starts. */
+static um_stored *add_result(um_intake *r) {
+    um_body *b = &r->body;
+    char id[96], digits[64];
+    if (!b->request_id) {
+        um_make_id("", digits);
+        b->request_id = um_arena_strndup(&b->arena, digits, strlen(digits));
+    }
+    snprintf(id, sizeof id, "%s%s", UM_RESPONSE_PREFIX, b->request_id);
+    return um_stored_add(r->service->setup.results, id, b->key);
+}
+
+/* The generation may fail before the function that starts it returns. */
+static void start_in_background(um_intake *r) {
+    um_stored *e = add_result(r);
+    um_buf items = copy_of(um_str_of(r->body.items_json)), json = {0};
+    um_jw w;
+    if (!e) {
+        um_reply_error(r->x, 400, "request_id", NULL, "there is a response with this id already");
+        um_buf_free(&items);
+        return;
+    }
+    um_access_record_set_model(r->x, um_setup_model_name(&r->service->setup));
+    um_stored_set_items(e, &items);
+    e->is_background = true;
+    e->generation = um_generation_start_detached(r->service, &r->body, &um_responses_writer, on_done, e);
+    if (!e->generation) {
+        um_quota_put_tokens(um_access_record_key(r->x), r->x, e->status == 429);
+        if ((e->status == 429 || e->status == 503) && !um_exchange_has_header(r->x, "Retry-After"))
+            um_exchange_add_header(r->x, "Retry-After", "1");
+        um_reply_json(r->x, e->status, &e->json);
+        um_stored_remove(e);
+        return;
+    }
+    um_jw_init(&w, &json);
+    um_responses_put_unfinished(e->generation, &w);
+    um_reply_json(r->x, 200, &json);
+    um_stored_set(e, &json);
+}
+
+static um_status read_create(um_intake *r, um_err *err) { return um_intake_read_api(r, &um_api_responses, err); }
+
+static void create(um_intake *r) {
+    if (um_responses_is_background(&r->body)) start_in_background(r);
+    else um_intake_generate(r);
+}
+
+static void post_response(um_service *s, um_exchange *x, const char *id) {
+    static const um_intake_handler handler = {.read = read_create, .respond = create, .generates = true};
+    (void)id;
+    um_intake_start(s, x, &handler, NULL);
+}
+
+static um_status read_count(um_intake *r, um_err *err) {
+    return um_conversation_count(r, &um_api_responses, "response.input_tokens", err);
+}
+
+static void post_count(um_service *s, um_exchange *x, const char *id) {
+    static const um_intake_handler handler = {.read = read_count, .respond = um_intake_send_json};
+    (void)id;
+    um_intake_start(s, x, &handler, NULL);
+}
+
+/* ---- Stored responses -------------------------------------------------------------------------------------------- */
+
+/* Finds a response. If there is none, responds with 404 and returns NULL. */
+static um_stored *find(um_service *s, um_exchange *x, const char *id) {
+    bool is_ours = strncmp(id, UM_RESPONSE_PREFIX, strlen(UM_RESPONSE_PREFIX)) == 0;
+    um_stored *e = is_ours ? um_stored_find(s->setup.results, id, um_access_record_key(x)) : NULL;
+    if (!e)
+        um_reply_error(x, 404, "response_id", NULL,
+                       "there is no response \"%.100s\"; it was not stored, or has expired", id);
+    return e;
+}
+
+static void get_response(um_service *s, um_exchange *x, const char *id) {
+    um_stored *e = find(s, x, id);
+    const char *stream = um_exchange_query(x, "stream");
+    if (!e) return;
+    if (stream && !um_streq(stream, "false")) {
+        um_reply_error(x, 400, "stream", NULL, "a stored response can't be streamed; only a new one can");
+        return;
+    }
+    um_reply_json(x, 200, &e->json);
+}
+
+/* A response that has finished stays as it is. */
+static void cancel_response(um_service *s, um_exchange *x, const char *id) {
+    um_stored *e = find(s, x, id);
+    if (!e || !um_read_empty(x)) return;
+    if (!e->is_background) {
+        um_reply_error(x, 400, "response_id", NULL, "only a background response can be cancelled");
+        return;
+    }
+    if (e->generation) {
+        um_buf json = with_status(e, "cancelled", NULL);
+        um_generation_cancel(e->generation);
+        um_stored_finish(e, 200, &json);
+    }
+    um_reply_json(x, 200, &e->json);
+}
+
+static void delete_response(um_service *s, um_exchange *x, const char *id) {
+    um_stored *e = find(s, x, id);
+    um_buf body = {0};
+    if (!e) return;
+    um_buf_printf(&body, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}", e->id);
+    um_stored_remove(e);
+    um_reply_json(x, 200, &body);
+    um_buf_free(&body);
+}
+
+/* ---- Items ------------------------------------------------------------------------------------------------------- */
+
+/* A page of a list of items: `order` desc begins with the newest. */
+typedef struct page {
+    const json_t *items;
+    size_t n;
+    bool is_ascending;
+} page;
+
+static const json_t *item_at(const page *p, size_t i) {
+    return json_array_get(p->items, p->is_ascending ? i : p->n - 1 - i);
+}
+
+static const char *id_at(const page *p, size_t i) { return json_string_value(json_object_get(item_at(p, i), "id")); }
+
+/* Writes `limit` items from number `from` on. */
+static void put_page(const page *p, size_t from, size_t limit, um_jw *w) {
+    size_t end = UM_MIN(p->n, from + limit);
+    um_buf text = {0};
+    um_jw_begin_object(w);
+    um_jw_put_cstr(w, "object", "list");
+    um_jw_key(w, "data");
+    um_jw_begin_array(w);
+    for (size_t i = from; i < end; i++) {
+        um_buf_clear(&text);
+        um_json_put_exact(item_at(p, i), &text);
+        um_jw_raw(w, text.data, text.len);
+    }
+    um_jw_end_array(w);
+    um_jw_put_cstr(w, "first_id", from < end ? id_at(p, from) : NULL);
+    um_jw_put_cstr(w, "last_id", from < end ? id_at(p, end - 1) : NULL);
+    um_jw_put_bool(w, "has_more", end < p->n);
+    um_jw_end_object(w);
+    um_buf_free(&text);
+}
+
+/* Reads the query. Returns false after an error response. */
+static bool read_page(um_exchange *x, page *p, size_t *from, size_t *limit) {
+    const char *order = um_exchange_query(x, "order"), *after = um_exchange_query(x, "after"),
+               *count = um_exchange_query(x, "limit");
+    int64_t n = ITEMS_DEFAULT;
+    p->is_ascending = um_streq(order, "asc");
+    if (order && !p->is_ascending && !um_streq(order, "desc")) {
+        um_reply_error(x, 400, "order", NULL, "order: expected asc or desc, found \"%.40s\"", order);
+        return false;
+    }
+    if (count && (!um_parse_int(count, &n) || n < 1 || n > ITEMS_MAX)) {
+        um_reply_error(x, 400, "limit", NULL, "limit: expected 1 to %d, found \"%.40s\"", ITEMS_MAX, count);
+        return false;
+    }
+    *limit = (size_t)n;
+    *from = 0;
+    if (!after) return true;
+    while (*from < p->n && !um_streq(id_at(p, *from), after)) (*from)++;
+    if (*from < p->n) {
+        ++*from;
+        return true;
+    }
+    um_reply_error(x, 400, "after", NULL, "after: the response has no item \"%.100s\"", after);
+    return false;
+}
+
+static void get_items(um_service *s, um_exchange *x, const char *id) {
+    um_stored *e = find(s, x, id);
+    json_t *items = NULL;
+    um_buf body = {0};
+    um_jw w;
+    size_t from, limit;
+    if (!e) return;
+    um_json_parse_exact(&items, e->items.data, e->items.len, "items", NULL);
+    page p = {.items = items, .n = json_array_size(items)};
+    if (read_page(x, &p, &from, &limit)) {
+        um_jw_init(&w, &body);
+        put_page(&p, from, limit, &w);
+        um_reply_json(x, 200, &body);
+    }
+    um_buf_free(&body);
+    json_decref(items);
+}
+
+/* ---- Endpoints --------------------------------------------------------------------------------------------------- */
+
+static const um_endpoint endpoints[] = {
+    {"POST", "/v1/responses", post_response, UM_ENDPOINT_WAITS, "OpenAI", "answer items, continue a stored response"},
+    {"POST", "/v1/responses/input_tokens", post_count, 0, "OpenAI", "count the tokens of items"},
+    {"GET", "/v1/responses/{id}", get_response, 0, "OpenAI", "return a stored response"},
+    {"DELETE", "/v1/responses/{id}", delete_response, 0, "OpenAI", "delete a stored response; abort it if it runs"},
+    {"POST", "/v1/responses/{id}/cancel", cancel_response, 0, "OpenAI", "cancel a background response"},
+    {"GET", "/v1/responses/{id}/input_items", get_items, 0, "OpenAI", "list the items that led to a response"},
+};
+const um_endpoint_set um_responses_endpoints = {endpoints, UM_LEN(endpoints)};

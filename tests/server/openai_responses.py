@@ -1,0 +1,741 @@
+"""Checks /v1/responses with OpenAI's Python client. Each check is a function and a line of the output.
+
+    UNMASK=build/unmask build/venv/bin/python tests/server/openai_responses.py [NAME...]
+"""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import openai
+
+from openai_harness import chat, check, COUNT, COUNTED, events, FACTS, KEY, main, raw, refused, run, Server, SUM
+
+QUESTION, ANSWER = "What is 12 + 30?", "12 + 30 = 42."
+STORE = {"type": "function", "name": "store", "description": "Stores a person.",
+         "parameters": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}
+FORCED = {"input": FACTS, "tools": [STORE], "tool_choice": "required", "max_output_tokens": 64}
+# The answers of this server are thoughts to their end, because the model writes no marker after them. It keeps two
+# results.
+thinker = Server("--reasoning-parser", "think_open", "--dtype", "float32", "--result-max", "2")
+# Requests with SLOW take this server 512 passes of a whole sequence each.
+slow = Server("--max-queue", "1", "--dtype", "float32", model="models/tiny-full")
+SLOW = {"max_output_tokens": 512, "extra_body": {"block_size": 512, "ignore_eos": True}}
+
+
+def respond(server=main, **more):
+    name = "tiny" if server is main else server.model.split("/")[1]
+    return server.client().responses.create(**{"model": name, "input": QUESTION, **more})
+
+
+def api(server=main):
+    return server.client().responses
+
+
+def bad(param, part="", **fields):
+    return refused(openai.BadRequestError, lambda: respond(**fields), param, part)
+
+
+def counted(**fields):
+    return api().input_tokens.count(model="tiny", **{"input": QUESTION, **fields}).input_tokens
+
+
+def shows(template):
+    return {"extra_body": {"chat_template": template}}
+
+
+def chat_count(messages, template=None):
+    """Returns the number of tokens of a conversation in the form of chat completions."""
+    body = {"messages": messages, **({"chat_template": template} if template else {})}
+    return json.loads(raw(main, "/tokenize", body)[2])["count"]
+
+
+def wait_for(server, response, *states):
+    deadline = time.time() + 60
+    while response.status not in states:
+        assert time.time() < deadline, response.status
+        time.sleep(0.02)
+        response = api(server).retrieve(response.id)
+    return response
+
+
+def text_of(response):
+    assert [i.type for i in response.output] == ["message"], response.output
+    return response.output_text
+
+
+# ---- Responses -------------------------------------------------------------------------------------------------------
+
+
+@check
+def a_response_answers():
+    r = respond()
+    assert r.id.startswith("resp_") and r.object == "response" and r.model == "tiny" and r.status == "completed"
+    assert text_of(r) == ANSWER and r.error is None and r.incomplete_details is None
+    assert abs(r.created_at - time.time()) < 60 and r.completed_at >= r.created_at
+
+
+@check
+def an_output_message_has_the_members_of_the_api():
+    item = respond().output[0]
+    assert item.id.startswith("msg_") and item.role == "assistant" and item.status == "completed"
+    assert [c.type for c in item.content] == ["output_text"]
+    assert item.content[0].annotations == [] and item.content[0].logprobs == []
+
+
+@check
+def the_defaults_of_a_request_are_shown():
+    r = respond()
+    assert (r.instructions, r.metadata, r.previous_response_id, r.max_output_tokens) == (None, {}, None, None)
+    assert r.tools == [] and r.tool_choice == "auto" and r.parallel_tool_calls and r.truncation == "disabled"
+    assert r.text.format.type == "text" and r.background is False and r.store is True and r.top_logprobs == 0
+
+
+@check
+def the_request_is_shown():
+    r = respond(instructions="Be brief.", metadata={"a": "b"}, max_output_tokens=64, temperature=0.5, top_p=0.9,
+                user="u", tools=[STORE], tool_choice="none", parallel_tool_calls=False, reasoning={"effort": "low"})
+    assert (r.instructions, r.metadata, r.max_output_tokens) == ("Be brief.", {"a": "b"}, 64)
+    assert (r.temperature, r.top_p, r.user, r.tool_choice) == (0.5, 0.9, "u", "none")
+    assert r.tools[0].name == "store" and r.parallel_tool_calls is False and r.reasoning.effort == "low"
+
+
+@check
+def usage_adds_up():
+    u = respond(extra_body={"cache_salt": "usage"}).usage
+    assert u.input_tokens == counted() and u.output_tokens > 0 and u.total_tokens == u.input_tokens + u.output_tokens
+    assert u.input_tokens_details.cached_tokens == 0 and u.output_tokens_details.reasoning_tokens == 0
+
+
+@check
+def cached_tokens_are_counted():
+    long = {"input": "word " * 60, "extra_body": {"cache_salt": "cached"}, "max_output_tokens": 2}
+    respond(**long)
+    assert respond(**long).usage.input_tokens_details.cached_tokens > 0
+
+
+@check
+def an_answer_that_is_cut_off_is_incomplete():
+    r = respond(max_output_tokens=5)
+    assert r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens" and r.completed_at is None
+    assert r.usage.output_tokens == 5 and ANSWER.startswith(r.output_text) and r.output[0].status == "incomplete"
+
+
+@check
+def the_answer_is_that_of_chat_completions():
+    r = respond(input=COUNT)
+    assert text_of(r) == chat(messages=COUNT).choices[0].message.content == COUNTED
+
+
+@check
+def input_may_be_messages():
+    assert text_of(respond(input=SUM)) == ANSWER
+    typed = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}]
+    assert text_of(respond(input=typed)) == ANSWER
+
+
+@check
+def parts_of_text_are_joined():
+    parts = [{"type": "input_text", "text": "What is "}, {"type": "input_text", "text": "12 + 30?"}]
+    assert text_of(respond(input=[{"role": "user", "content": parts}])) == ANSWER
+
+
+@check
+def instructions_are_the_first_turn():
+    turns = [{"role": "system", "content": "Be brief."}, *SUM]
+    assert counted(instructions="Be brief.") == chat_count(turns) == counted(input=turns) > counted()
+
+
+@check
+def the_developer_is_a_role():
+    turns = [{"role": "developer", "content": "Be brief."}, *SUM]
+    assert counted(input=turns) == chat_count(turns)
+
+
+@check
+def a_conversation_may_be_sent_as_items():
+    first = respond()
+    items = [*SUM, *[i.to_dict() for i in first.output], *COUNT]
+    turns = [*SUM, {"role": "assistant", "content": ANSWER}, *COUNT]
+    assert counted(input=items) == chat_count(turns) and text_of(respond(input=items))
+
+
+@check
+def decoding_parameters_are_fields():
+    r = respond(extra_body={"block_size": 8, "buffer_size": 1, "accept_threshold": 0.5, "stop": ["="]})
+    assert r.output_text == "12 + 30 "
+
+
+@check
+def the_same_seed_gives_the_same_text():
+    def sampled(seed):
+        return respond(input="List five animals.", temperature=2, max_output_tokens=48,
+                       extra_body={"seed": seed}).output_text
+    assert sampled(7) == sampled(7) != sampled(8)
+
+
+@check
+def fields_without_effect_are_accepted():
+    r = respond(safety_identifier="s", prompt_cache_key="k", service_tier="auto", truncation="disabled",
+                max_tool_calls=3, text={"format": {"type": "text"}, "verbosity": "medium"},
+                prompt_cache_retention="24h", include=["reasoning.encrypted_content"])
+    assert text_of(r) == ANSWER and r.safety_identifier == "s" and r.prompt_cache_key == "k"
+
+
+@check
+def an_id_of_the_client_is_part_of_the_id():
+    assert respond(extra_body={"request_id": "mine"}).id == "resp_mine"
+
+
+@check
+def extensions_are_members_of_the_response():
+    r = respond(extra_body={"return_token_ids": True, "return_timings": True})
+    assert len(r.token_ids) == r.usage.output_tokens and r.timings["nfe"] >= 1
+
+
+@check
+def logprobs_name_the_tokens():
+    r = respond(include=["message.output_text.logprobs"], top_logprobs=2)
+    tokens = r.output[0].content[0].logprobs
+    assert "".join(t.token for t in tokens) == ANSWER and all(len(t.top_logprobs) == 2 for t in tokens)
+    alone = respond(include=["message.output_text.logprobs"]).output[0].content[0].logprobs
+    assert [t.logprob for t in alone] == [t.logprob for t in tokens] and alone[0].top_logprobs == []
+
+
+# ---- Refusals --------------------------------------------------------------------------------------------------------
+
+
+@check
+def input_is_required():
+    status, _, text = raw(main, "/v1/responses", {"model": "tiny"})
+    assert status == 400 and json.loads(text)["error"]["param"] == "input"
+    bad("input", "must not be empty", input=[])
+    bad("input", "a string or a list", extra_body={"input": 5})
+
+
+@check
+def unknown_fields_name_the_nearest():
+    bad("temprature", 'did you mean "temperature"', extra_body={"temprature": 1})
+
+
+@check
+def unknown_items_are_refused_by_name_and_place():
+    bad("input", "input[1]", input=[*SUM, {"type": "computer_call", "call_id": "c"}])
+    bad("input", "item_reference", input=[{"type": "item_reference", "id": "x"}])
+    bad("input", "wizard", input=[{"role": "wizard", "content": "x"}])
+    bad("input", "expected an object", extra_body={"input": ["x"]})
+
+
+@check
+def images_and_files_are_refused_by_name():
+    for part in ({"type": "input_image", "image_url": "data:image/png;base64,"}, {"type": "input_file", "file_id": "f"}):
+        bad("input", part["type"], input=[{"role": "user", "content": [part]}])
+
+
+@check
+def what_the_server_does_not_have_is_refused_by_name():
+    bad("conversation", "previous_response_id", extra_body={"conversation": "conv_1"})
+    bad("prompt", "no stored prompts", extra_body={"prompt": {"id": "p"}})
+    bad("truncation", "never cuts", truncation="auto")
+    bad("include", "file_search_call.results", include=["file_search_call.results"])
+    bad("n", "one answer", extra_body={"n": 2})
+    bad("messages", "items of input", extra_body={"messages": SUM})
+    bad("stream_mode", "settled text", extra_body={"stream_mode": "denoise"})
+
+
+@check
+def formats_are_refused_by_name():
+    schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    bad("text", "only the format", text={"format": schema})
+    bad("text", "verbosity", text={"verbosity": "low"})
+    bad("text", "an object", extra_body={"text": "x"})
+
+
+@check
+def types_of_fields_are_checked():
+    bad("instructions", "a string", extra_body={"instructions": 5})
+    bad("metadata", "an object of texts", extra_body={"metadata": []})
+    bad("metadata", "expected a string", extra_body={"metadata": {"a": 1}})
+    bad("store", "true or false", extra_body={"store": "yes"})
+    bad("background", "true or false", extra_body={"background": 1})
+    bad("reasoning", "unknown member", extra_body={"reasoning": {"length": 5}})
+    bad("max_output_tokens", extra_body={"max_output_tokens": 0})
+    bad("temperature", "0..2", temperature=2.5)
+    bad("stream_options", "unknown member", extra_body={"stream": True, "stream_options": {"include_usage": True}})
+
+
+@check
+def an_unknown_model_is_not_found():
+    e = refused(openai.NotFoundError, lambda: respond(model="gpt-5"), "model")
+    assert e.code == "model_not_found"
+
+
+@check
+def a_prompt_that_is_too_long_is_refused():
+    bad("input", "max_model_len is 1024", input="word " * 5000)
+
+
+@check
+def thoughts_can_not_be_left_out_without_a_parser():
+    bad("include_reasoning", "--reasoning-parser", extra_body={"include_reasoning": False})
+
+
+# ---- Storing ---------------------------------------------------------------------------------------------------------
+
+
+@check
+def a_response_is_retrieved():
+    r = respond()
+    assert api().retrieve(r.id).to_dict() == r.to_dict()
+
+
+@check
+def an_unknown_response_is_not_found():
+    refused(openai.NotFoundError, lambda: api().retrieve("resp_nothing"), "response_id")
+    refused(openai.NotFoundError, lambda: api().retrieve("1"), "response_id")
+
+
+@check
+def a_response_that_is_not_stored_is_not_found():
+    r = respond(store=False)
+    assert r.store is False and text_of(r) == ANSWER
+    refused(openai.NotFoundError, lambda: api().retrieve(r.id))
+
+
+@check
+def a_response_is_deleted():
+    r = respond()
+    _, _, text = raw_method("DELETE", "/v1/responses/" + r.id)
+    assert json.loads(text) == {"id": r.id, "object": "response", "deleted": True}
+    refused(openai.NotFoundError, lambda: api().delete(r.id))
+
+
+def raw_method(method, path):
+    request = urllib.request.Request(main.url + path, None, {"Authorization": "Bearer " + KEY}, method=method)
+    with urllib.request.urlopen(request, timeout=60) as r:
+        return r.status, r.headers["content-type"], r.read().decode()
+
+
+@check
+def a_stored_response_does_not_stream():
+    r = respond()
+    refused(openai.BadRequestError, lambda: list(api().retrieve(r.id, stream=True)), "stream")
+
+
+@check
+def the_oldest_results_are_deleted():
+    ids = [respond(thinker, max_output_tokens=1).id for _ in range(3)]
+    refused(openai.NotFoundError, lambda: api(thinker).retrieve(ids[0]))
+    assert [api(thinker).retrieve(i).id for i in ids[1:]] == ids[1:]
+
+
+@check
+def results_of_other_apis_are_no_responses():
+    _, _, text = raw(main, "/v1/generate", {"prompt": "x", "gen_length": 1})
+    number = json.loads(text)["request_ids"][0]
+    refused(openai.NotFoundError, lambda: api().retrieve(str(number)))
+    try:
+        raw_method("GET", "/v1/result/" + respond().id)
+        raise AssertionError("expected 404")
+    except urllib.error.HTTPError as e:
+        assert e.code == 404
+
+
+# ---- Conversations ---------------------------------------------------------------------------------------------------
+
+
+@check
+def a_response_continues_an_earlier_one():
+    first = respond(instructions="Be brief.")
+    second = respond(input=COUNT, previous_response_id=first.id)
+    turns = [*SUM, {"role": "assistant", "content": ANSWER}, *COUNT]
+    assert second.previous_response_id == first.id and second.usage.input_tokens == chat_count(turns)
+
+
+@check
+def a_conversation_may_have_many_responses():
+    r, turns = None, []
+    for question in (QUESTION, "What is 5 + 7?", "What is 2 + 3?"):
+        turns.append({"role": "user", "content": question})
+        r = respond(input=question, max_output_tokens=24, previous_response_id=r and r.id)
+        assert r.usage.input_tokens == chat_count(turns)
+        turns.append({"role": "assistant", "content": r.output_text})
+
+
+@check
+def a_conversation_outlives_its_earlier_responses():
+    first = respond()
+    second = respond(input="What is 5 + 7?", previous_response_id=first.id)
+    api().delete(first.id)
+    assert respond(previous_response_id=second.id).usage.input_tokens > second.usage.input_tokens
+
+
+@check
+def an_unknown_previous_response_is_refused():
+    e = bad("previous_response_id", "resp_nothing", previous_response_id="resp_nothing")
+    assert e.code == "previous_response_not_found"
+    r = respond(store=False)
+    bad("previous_response_id", r.id, previous_response_id=r.id)
+
+
+@check
+def a_long_body_continues_an_earlier_response():
+    first = respond()
+    text = "word " * 500
+    assert len(text) > 2048  # a reader thread parses the body
+    second = respond(input=text, previous_response_id=first.id, max_output_tokens=1)
+    turns = [*SUM, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": text}]
+    assert second.usage.input_tokens == chat_count(turns)
+
+
+@check
+def errors_of_a_continued_input_count_its_own_items():
+    bad("input", "input[0]", previous_response_id=respond().id, input=[{"role": "wizard", "content": "x"}])
+
+
+# ---- Input items -----------------------------------------------------------------------------------------------------
+
+
+@check
+def input_items_are_listed():
+    r = respond()
+    items = api().input_items.list(r.id).data
+    assert [(i.type, i.role, i.status, i.content[0].type, i.content[0].text) for i in items] == \
+        [("message", "user", "completed", "input_text", QUESTION)]
+    assert items[0].id.startswith("msg_")
+
+
+@check
+def input_items_of_a_conversation_are_listed_newest_first():
+    first = respond()
+    second = respond(input="What is 5 + 7?", previous_response_id=first.id)
+    texts = [i.content[0].text for i in api().input_items.list(second.id)]
+    assert texts == ["What is 5 + 7?", ANSWER, QUESTION]
+    assert [i.content[0].text for i in api().input_items.list(second.id, order="asc")] == texts[::-1]
+
+
+@check
+def input_items_come_in_pages():
+    r = respond(input=[{"role": "user", "content": f"item {i}"} for i in range(5)], max_output_tokens=1)
+    page = api().input_items.list(r.id, limit=2, order="asc")
+    assert [i.content[0].text for i in page.data] == ["item 0", "item 1"] and page.has_more
+    rest = api().input_items.list(r.id, after=page.last_id, order="asc")
+    assert [i.content[0].text for i in rest.data] == ["item 2", "item 3", "item 4"] and not rest.has_more
+    assert len(list(api().input_items.list(r.id, limit=2))) == 5  # the client asks for all pages
+
+
+@check
+def pages_are_checked():
+    r = respond()
+    refused(openai.BadRequestError, lambda: api().input_items.list(r.id, limit=101), "limit")
+    refused(openai.BadRequestError, lambda: api().input_items.list(r.id, after="x"), "after")
+    refused(openai.BadRequestError, lambda: api().input_items.list(r.id, order="up"), "order")
+    refused(openai.NotFoundError, lambda: api().input_items.list("resp_nothing"))
+
+
+@check
+def ids_of_items_are_kept():
+    r = respond(input=[{"id": "msg_mine", "type": "message", "role": "user", "content": QUESTION}])
+    assert api().input_items.list(r.id).data[0].id == "msg_mine"
+
+
+@check
+def input_tokens_are_counted():
+    count = api().input_tokens.count(model="tiny", input=QUESTION)
+    assert count.object == "response.input_tokens" and count.input_tokens == respond().usage.input_tokens
+
+
+# ---- Background ------------------------------------------------------------------------------------------------------
+
+
+@check
+def a_background_response_is_retrieved_later():
+    r = respond(background=True)
+    assert r.status == "in_progress" and r.background is True and r.output == [] and r.usage is None
+    done = wait_for(main, r, "completed")
+    assert done.id == r.id and text_of(done) == ANSWER and done.background is True
+    assert respond(input=COUNT, previous_response_id=r.id).usage.input_tokens > done.usage.total_tokens
+
+
+@check
+def a_background_response_is_cancelled():
+    r = respond(slow, background=True, **SLOW)
+    c = api(slow).cancel(r.id)
+    assert c.status == "cancelled" and api(slow).retrieve(r.id).status == "cancelled"
+    # Its place in the queue is free again.
+    assert respond(slow, max_output_tokens=1).usage.output_tokens == 1
+    refused(openai.BadRequestError, lambda: respond(slow, previous_response_id=r.id), "previous_response_id", "cancelled")
+
+
+@check
+def a_finished_response_is_not_cancelled():
+    r = wait_for(main, respond(background=True), "completed")
+    assert api().cancel(r.id).status == "completed"
+    refused(openai.BadRequestError, lambda: api().cancel(respond().id), "response_id", "background")
+
+
+@check
+def a_running_response_is_deleted_and_can_not_be_continued():
+    r = respond(slow, background=True, **SLOW)
+    refused(openai.BadRequestError, lambda: respond(slow, previous_response_id=r.id), "previous_response_id")
+    api(slow).delete(r.id)
+    refused(openai.NotFoundError, lambda: api(slow).retrieve(r.id))
+    assert respond(slow, max_output_tokens=1).usage.output_tokens == 1
+
+
+@check
+def a_full_queue_refuses_a_background_response():
+    r = respond(slow, background=True, **SLOW)
+    e = refused(openai.RateLimitError, lambda: respond(slow, background=True, **SLOW))
+    assert e.response.headers["retry-after"]
+    api(slow).delete(r.id)
+
+
+@check
+def an_aborted_background_response_is_incomplete():
+    r = respond(slow, background=True, **SLOW)
+    raw(slow, "/abort_request", {"rid": r.id})
+    done = wait_for(slow, r, "incomplete")
+    assert done.incomplete_details.reason == "aborted"
+
+
+@check
+def a_background_response_must_be_stored_and_does_not_stream():
+    bad("background", "must be stored", background=True, store=False)
+    bad("background", "can't stream", background=True, stream=True)
+
+
+@check
+def ids_of_background_responses_are_unique():
+    named = {"background": True, "extra_body": {"request_id": "twice"}}
+    respond(**named)
+    bad("request_id", "already", **named)
+
+
+# ---- Tools -----------------------------------------------------------------------------------------------------------
+
+
+@check
+def tools_reach_the_template():
+    names = "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters.required[0] }}{% endfor %}hello"
+    assert counted(tools=[STORE], **shows(names)) > counted(**shows(names))
+    assert counted(tools=[STORE], tool_choice="none", **shows(names)) == counted(**shows(names))
+
+
+@check
+def a_required_call_is_an_item():
+    r = respond(**FORCED)
+    call = r.output[0]
+    assert [i.type for i in r.output] == ["function_call"] and r.status == "completed" and call.status == "completed"
+    assert call.id.startswith("fc_") and call.call_id.startswith("call_") and call.name
+    assert isinstance(json.loads(call.arguments), dict)
+
+
+@check
+def an_answer_without_calls_is_a_message():
+    assert text_of(respond(tools=[STORE])) == text_of(respond(tools=[STORE], tool_choice="auto"))
+
+
+@check
+def a_tool_is_chosen_by_its_name():
+    bad("tool_choice", "fetch", tools=[STORE], tool_choice={"type": "function", "name": "fetch"})
+    assert respond(tools=[STORE], tool_choice={"type": "function", "name": "store"}).status == "completed"
+
+
+@check
+def tool_choices_are_checked():
+    bad("tool_choice", "expected", tools=[STORE], extra_body={"tool_choice": "any"})
+    bad("tool_choice", "no tools", tool_choice="required")
+    refused(openai.BadRequestError, lambda: respond(thinker, tools=[STORE], tool_choice="required"), "tool_choice",
+            "--tool-call-parser")
+
+
+@check
+def tools_of_openais_servers_are_refused():
+    bad("tools", "web_search", tools=[{"type": "web_search"}])
+    bad("tools", "expected a name", extra_body={"tools": [{"type": "function"}]})
+
+
+@check
+def calls_and_results_become_turns():
+    template = "{% for m in messages %}{{ m.role }}{% for c in m.tool_calls or [] %} {{ c.id }} {{ c.function.name }} " \
+               "{{ c.function.arguments.city }}{% endfor %} {{ m.tool_call_id }} {{ m.content }};{% endfor %}"
+    items = [{"role": "user", "content": "Where?"},
+             {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"city": "Ulm"}'},
+             {"type": "function_call_output", "call_id": "a", "output": "found"}, {"role": "user", "content": "And?"}]
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"city": "Ulm"}'}}
+    turns = [{"role": "user", "content": "Where?"}, {"role": "assistant", "tool_calls": [call]},
+             {"role": "tool", "tool_call_id": "a", "content": "found"}, {"role": "user", "content": "And?"}]
+    assert counted(input=items, **shows(template)) == chat_count(turns, template)
+
+
+@check
+def the_result_of_a_call_continues_a_response():
+    first = respond(**FORCED)
+    result = {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "stored"}
+    second = respond(input=[result], previous_response_id=first.id)
+    kinds = [i.type for i in api().input_items.list(second.id, order="asc")]
+    assert kinds == ["message", "function_call", "function_call_output"] and second.status == "completed"
+
+
+@check
+def calls_and_results_are_checked():
+    bad("input", "call_id", input=[{"type": "function_call_output", "output": "x"}])
+    bad("input", "arguments", input=[{"type": "function_call", "call_id": "a", "name": "f", "arguments": {}}])
+
+
+# ---- Thoughts --------------------------------------------------------------------------------------------------------
+
+
+@check
+def thoughts_are_an_item():
+    r = respond(thinker)
+    item = r.output[0]
+    assert [i.type for i in r.output] == ["reasoning"] and item.id.startswith("rs_") and item.summary == []
+    assert [(c.type, c.text) for c in item.content] == [("reasoning_text", ANSWER)] and r.output_text == ""
+    assert 0 < r.usage.output_tokens_details.reasoning_tokens <= r.usage.output_tokens
+
+
+@check
+def thoughts_are_a_summary_where_one_is_asked_for():
+    item = respond(thinker, reasoning={"summary": "auto"}).output[0]
+    assert [(c.type, c.text) for c in item.summary] == [("summary_text", ANSWER)] and not item.content
+
+
+@check
+def thoughts_can_be_left_out():
+    assert respond(thinker, extra_body={"include_reasoning": False}).output == []
+
+
+@check
+def the_effort_reaches_the_template():
+    assert counted(reasoning={"effort": "high"}, **shows("{{ reasoning_effort }} hello")) > \
+        counted(**shows("{{ reasoning_effort }} hello"))
+
+
+@check
+def thoughts_of_earlier_turns_reach_the_template():
+    template = "{% for m in messages %}{{ m.role }} {{ m.reasoning_content }} {{ m.content }}{% endfor %}"
+    items = [*SUM, {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Add."}]},
+             {"role": "assistant", "content": ANSWER}, *COUNT]
+    turns = [*SUM, {"role": "assistant", "content": ANSWER, "reasoning_content": "Add."}, *COUNT]
+    assert counted(input=items, **shows(template)) == chat_count(turns, template)
+
+
+# ---- Streams ---------------------------------------------------------------------------------------------------------
+
+
+@check
+def a_stream_has_the_events_in_order():
+    got = list(respond(stream=True))
+    kinds = [e.type for e in got]
+    assert kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added",
+                         "response.content_part.added"]
+    assert kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done",
+                          "response.completed"]
+    assert set(kinds[4:-4]) == {"response.output_text.delta"}
+    assert [e.sequence_number for e in got] == list(range(len(got)))
+
+
+@check
+def the_events_of_a_stream_agree():
+    got = list(respond(stream=True))
+    text = "".join(e.delta for e in got if e.type == "response.output_text.delta")
+    done = {e.type: e for e in got}
+    assert text == ANSWER == done["response.output_text.done"].text == done["response.content_part.done"].part.text
+    item = done["response.output_item.done"].item
+    assert item.to_dict() == done["response.completed"].response.output[0].to_dict()
+    assert done["response.output_item.added"].item.id == item.id == done["response.output_text.delta"].item_id
+    assert got[0].response.status == "in_progress" and got[0].response.id == got[-1].response.id
+
+
+@check
+def a_stream_equals_the_whole_response():
+    for more in ({"input": COUNT}, {"max_output_tokens": 5}, FORCED,
+                 {"include": ["message.output_text.logprobs"], "top_logprobs": 1}):
+        last, whole = list(respond(stream=True, **more))[-1], respond(**more)
+        assert last.type == "response." + whole.status and last.response.output_text == whole.output_text
+        assert [i.type for i in last.response.output] == [i.type for i in whole.output]
+        assert last.response.usage.output_tokens == whole.usage.output_tokens
+        assert last.response.output[-1].to_dict().get("content", [{}])[-1] == \
+            whole.output[-1].to_dict().get("content", [{}])[-1]
+
+
+@check
+def a_streamed_response_is_stored():
+    last = list(respond(stream=True))[-1].response
+    assert api().retrieve(last.id).to_dict() == last.to_dict()
+    assert respond(input=COUNT, previous_response_id=last.id).usage.input_tokens > last.usage.total_tokens
+
+
+@check
+def a_streamed_call_has_its_events():
+    got = list(respond(stream=True, **FORCED))
+    assert [e.type for e in got[2:]] == [
+        "response.output_item.added", "response.function_call_arguments.delta", "response.function_call_arguments.done",
+        "response.output_item.done", "response.completed"]
+    assert got[2].item.arguments == "" and got[2].item.status == "in_progress"
+    assert got[3].delta == got[4].arguments == got[5].item.arguments and got[3].item_id == got[5].item.id
+
+
+@check
+def streamed_thoughts_have_their_own_events():
+    got = list(respond(thinker, stream=True))
+    assert "".join(e.delta for e in got if e.type == "response.reasoning_text.delta") == ANSWER
+    assert got[-1].response.output[0].content[0].text == ANSWER
+    got = list(respond(thinker, stream=True, reasoning={"summary": "auto"}))
+    assert "".join(e.delta for e in got if e.type == "response.reasoning_summary_text.delta") == ANSWER
+    assert "response.reasoning_summary_part.added" in [e.type for e in got]
+
+
+@check
+def streamed_logprobs_are_those_of_the_deltas():
+    got = list(respond(stream=True, input=COUNT, include=["message.output_text.logprobs"],
+                       extra_body={"block_size": 8, "buffer_size": 1}))
+    deltas = [e for e in got if e.type == "response.output_text.delta"]
+    assert len(deltas) > 2 and all(e.logprobs for e in deltas)
+    assert "".join(t.token for e in deltas for t in e.logprobs) == COUNTED
+
+
+@check
+def the_helper_for_streams_works():
+    with api().stream(model="tiny", input=QUESTION) as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+        assert text == stream.get_final_response().output_text == ANSWER
+
+
+@check
+def a_stream_ends_without_done():
+    lines = events(main, "/v1/responses", {"input": QUESTION, "stream": True, "stream_options":
+                                           {"include_obfuscation": False}})
+    assert json.loads(lines[-1])["type"] == "response.completed"
+
+
+@check
+def a_stream_that_fails_says_so():
+    server = Server("--request-timeout", "0.2", "--dtype", "float32")
+    ask = {"max_output_tokens": 900, "extra_body": {"ignore_eos": True, "accept_threshold": 1}, "stream": True}
+    try:
+        last = list(respond(server, **ask))[-1]
+        assert last.type == "response.failed" and "--request-timeout" in last.response.error.message, last
+    except openai.APIStatusError as e:  # before the first block
+        assert e.status_code == 504, e
+
+
+@check
+def results_expire():
+    brief = Server("--result-ttl", "1", "--dtype", "float32")
+    r = respond(brief)
+    deadline = time.time() + 20
+    try:
+        while time.time() < deadline:
+            api(brief).retrieve(r.id)
+            time.sleep(0.1)
+        raise AssertionError("the result did not expire")
+    except openai.NotFoundError:
+        pass
+
+
+sys.exit(run())

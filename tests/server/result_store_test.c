@@ -1,0 +1,123 @@
+/* server: the store of results: ids, limits, and what other threads may copy. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <event2/event.h>
+
+#include "server/api/result_store.h"
+
+#define BYTES_MAX 100000
+
+typedef struct world {
+    um_server_config config;
+    um_service service;
+    um_result_store *store;
+} world;
+
+static int setup(void **state) {
+    world *w = UM_NEW(world);
+    w->config.result_max = 3;
+    w->config.result_ttl = 600;
+    w->service.setup.config = &w->config;
+    w->service.base = event_base_new();
+    w->store = um_result_store_new(&w->service, BYTES_MAX);
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state) {
+    world *w = *state;
+    um_result_store_free(w->store);
+    event_base_free(w->service.base);
+    um_free(w);
+    return 0;
+}
+
+/* Returns a text of n bytes. */
+static um_buf text_of(size_t n) {
+    um_buf b = {0};
+    for (size_t i = 0; i < n; i++) um_buf_putc(&b, 'x');
+    return b;
+}
+
+/* Adds a finished result whose response has n bytes. */
+static um_stored *finish(world *w, const char *id, size_t n) {
+    um_stored *e = um_stored_add(w->store, id, 0);
+    um_buf json = text_of(n);
+    assert_non_null(e);
+    um_stored_finish(e, 200, &json);
+    return e;
+}
+
+static void finds_results_by_their_ids(void **state) {
+    world *w = *state;
+    um_stored *a = finish(w, "a", 5), *b = um_stored_add(w->store, "b", 0);
+    assert_ptr_equal(um_stored_find(w->store, "a", NULL), a);
+    assert_ptr_equal(um_stored_find(w->store, "b", NULL), b);
+    assert_null(um_stored_find(w->store, "c", NULL));
+    assert_null(um_stored_add(w->store, "a", 0));
+    um_stored_remove(a);
+    assert_null(um_stored_find(w->store, "a", NULL));
+}
+
+static void deletes_the_oldest_beyond_the_number(void **state) {
+    world *w = *state;
+    um_stored_add(w->store, "unfinished", 0);
+    finish(w, "a", 5), finish(w, "b", 5), finish(w, "c", 5), finish(w, "d", 5);
+    assert_null(um_stored_find(w->store, "a", NULL));
+    assert_non_null(um_stored_find(w->store, "b", NULL));
+    assert_non_null(um_stored_find(w->store, "unfinished", NULL));
+}
+
+static void deletes_the_oldest_beyond_the_bytes_but_keeps_the_newest(void **state) {
+    world *w = *state;
+    finish(w, "a", BYTES_MAX / 2), finish(w, "b", BYTES_MAX / 4);
+    assert_non_null(um_stored_find(w->store, "a", NULL));
+    finish(w, "c", BYTES_MAX / 2);
+    assert_null(um_stored_find(w->store, "a", NULL));
+    assert_non_null(um_stored_find(w->store, "b", NULL));
+    finish(w, "d", 2 * BYTES_MAX);
+    assert_null(um_stored_find(w->store, "c", NULL));
+    assert_non_null(um_stored_find(w->store, "d", NULL));
+}
+
+static void deletes_results_that_are_too_old(void **state) {
+    world *w = *state;
+    finish(w, "a", 5)->finished -= 599;
+    assert_non_null(um_stored_find(w->store, "a", NULL));
+    um_stored_find(w->store, "a", NULL)->finished -= 2;
+    assert_null(um_stored_find(w->store, "a", NULL));
+}
+
+static void copies_finished_results_only(void **state) {
+    world *w = *state;
+    um_buf json = {0}, items = {0}, given = text_of(7), before = text_of(3);
+    um_stored *e = um_stored_add(w->store, "a", 0);
+    um_stored_set(e, &before);
+    um_stored_set_items(e, &given);
+    assert_false(um_stored_copy(w->store, "a", 0, &json, &items));
+    before = text_of(4);
+    um_stored_finish(e, 200, &before);
+    assert_true(um_stored_copy(w->store, "a", 0, &json, &items));
+    assert_int_equal(json.len, 4);
+    assert_int_equal(items.len, 7);
+    assert_false(um_stored_copy(w->store, "b", 0, &json, &items));
+    um_buf_free(&json);
+    um_buf_free(&items);
+}
+
+#define CLAIM(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CLAIM(finds_results_by_their_ids),
+        CLAIM(deletes_the_oldest_beyond_the_number),
+        CLAIM(deletes_the_oldest_beyond_the_bytes_but_keeps_the_newest),
+        CLAIM(deletes_results_that_are_too_old),
+        CLAIM(copies_finished_results_only),
+    };
+    return cmocka_run_group_tests_name("result_store", tests, NULL, NULL);
+}
