@@ -7,6 +7,7 @@
 #include "server/api/result_store.h"
 #include "server/generate/quota.h"
 #include "server/respond/access.h"
+#include "server/respond/list_page.h"
 #include "server/respond/reply.h"
 
 #define ITEMS_MAX     100
@@ -180,81 +181,25 @@ static void delete_response(um_service *s, um_exchange *x, const char *id) {
 
 /* ---- Items ------------------------------------------------------------------------------------------------------- */
 
-/* A page of a list of items: `order` desc begins with the newest. */
-typedef struct page {
-    const json_t *items;
-    size_t n;
-    bool is_ascending;
-} page;
-
-static const json_t *item_at(const page *p, size_t i) {
-    return json_array_get(p->items, p->is_ascending ? i : p->n - 1 - i);
+static const char *id_of(const void *items, size_t i) {
+    return json_string_value(json_object_get(json_array_get(items, i), "id"));
 }
 
-static const char *id_at(const page *p, size_t i) { return json_string_value(json_object_get(item_at(p, i), "id")); }
-
-/* Writes `limit` items from number `from` on. */
-static void put_page(const page *p, size_t from, size_t limit, um_jw *w) {
-    size_t end = UM_MIN(p->n, from + limit);
+static void put_item(const void *items, size_t i, um_jw *w) {
     um_buf text = {0};
-    um_jw_begin_object(w);
-    um_jw_put_cstr(w, "object", "list");
-    um_jw_key(w, "data");
-    um_jw_begin_array(w);
-    for (size_t i = from; i < end; i++) {
-        um_buf_clear(&text);
-        um_json_put_exact(item_at(p, i), &text);
-        um_jw_raw(w, text.data, text.len);
-    }
-    um_jw_end_array(w);
-    um_jw_put_cstr(w, "first_id", from < end ? id_at(p, from) : NULL);
-    um_jw_put_cstr(w, "last_id", from < end ? id_at(p, end - 1) : NULL);
-    um_jw_put_bool(w, "has_more", end < p->n);
-    um_jw_end_object(w);
+    um_json_put_exact(json_array_get(items, i), &text);
+    um_jw_raw(w, text.data, text.len);
     um_buf_free(&text);
-}
-
-/* Reads the query. Returns false after an error response. */
-static bool read_page(um_exchange *x, page *p, size_t *from, size_t *limit) {
-    const char *order = um_exchange_query(x, "order"), *after = um_exchange_query(x, "after"),
-               *count = um_exchange_query(x, "limit");
-    int64_t n = ITEMS_DEFAULT;
-    p->is_ascending = um_streq(order, "asc");
-    if (order && !p->is_ascending && !um_streq(order, "desc")) {
-        um_reply_error(x, 400, "order", NULL, "order: expected asc or desc, found \"%.40s\"", order);
-        return false;
-    }
-    if (count && (!um_parse_int(count, &n) || n < 1 || n > ITEMS_MAX)) {
-        um_reply_error(x, 400, "limit", NULL, "limit: expected 1 to %d, found \"%.40s\"", ITEMS_MAX, count);
-        return false;
-    }
-    *limit = (size_t)n;
-    *from = 0;
-    if (!after) return true;
-    while (*from < p->n && !um_streq(id_at(p, *from), after)) (*from)++;
-    if (*from < p->n) {
-        ++*from;
-        return true;
-    }
-    um_reply_error(x, 400, "after", NULL, "after: the response has no item \"%.100s\"", after);
-    return false;
 }
 
 static void get_items(um_service *s, um_exchange *x, const char *id) {
     um_stored *e = find(s, x, id);
+    um_list_page page;
     json_t *items = NULL;
-    um_buf body = {0};
-    um_jw w;
-    size_t from, limit;
-    if (!e) return;
+    if (!e || !um_list_page_read(&page, x, ITEMS_DEFAULT, ITEMS_MAX)) return;
     um_json_parse_exact(&items, e->items.data, e->items.len, "items", NULL);
-    page p = {.items = items, .n = json_array_size(items)};
-    if (read_page(x, &p, &from, &limit)) {
-        um_jw_init(&w, &body);
-        put_page(&p, from, limit, &w);
-        um_reply_json(x, 200, &body);
-    }
-    um_buf_free(&body);
+    const um_list_page_source source = {.list = items, .n = json_array_size(items), .id = id_of, .put = put_item};
+    um_list_page_reply(&page, &source, x);
     json_decref(items);
 }
 

@@ -1,8 +1,9 @@
-/* request: helpers of the endpoints for files and batches: the store, responses after a write, pages of lists. */
+/* request: helpers of the endpoints for files and batches: the store, responses after a write. */
 #ifndef UM_BATCH_REQUEST_H
 #define UM_BATCH_REQUEST_H
 
 #include "server/batch/store.h"
+#include "server/respond/list_page.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,27 +23,6 @@ void um_pending_response_send(void *p, um_status s, const um_err *err);
 
 /* Checks the members of OpenAI's expires_after. anchor NULL: not given. UM_EINVAL, about `param`. */
 um_status um_expires_after_check(const char *param, const char *anchor, int64_t seconds, um_err *err);
-
-/* The page of a list that a request asks for. */
-typedef struct um_list_page {
-    size_t limit;
-    const char *after; /* id of the entry before the page, or NULL */
-    bool ascending;    /* the oldest first */
-} um_list_page;
-/* Reads limit, after and order from the query. `limit` is the default and `most` the maximum. On failure answers 400
- * and returns false. */
-bool um_list_page_read(um_list_page *p, um_exchange *x, size_t limit, size_t most);
-/* A list of entries [0, n), the oldest first. */
-typedef struct um_list_page_source {
-    const void *list;
-    size_t n;
-    const char *(*id)(const void *list, size_t i);
-    bool (*matches)(const void *list, size_t i, const void *filter); /* the other entries do not exist for the client */
-    const void *filter;                                              /* argument of `matches` */
-    void (*put)(const void *list, size_t i, um_jw *w);               /* writes the entry's object */
-} um_list_page_source;
-/* Sends the page. Answers 400 if `after` is not in the list. */
-void um_list_page_reply(const um_list_page *p, const um_list_page_source *source, um_exchange *x);
 
 #ifdef __cplusplus
 }
