@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-extern const um_endpoint_set um_metrics_endpoints;
+extern const um_endpoint_set um_metrics_endpoints, um_openapi_endpoints;
 /* NULL ends each list. */
 extern const um_endpoint_set *const um_endpoints[];
 extern const um_api *const um_apis[];

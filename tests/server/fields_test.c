@@ -54,6 +54,23 @@ static void rows_have_at_most_one_effect(void **state) {
     assert_true(n_ignored > 0);
 }
 
+/* Checks that a row with a function tells the JSON types that the function takes. */
+static void must_have_types(const um_api *api, const um_field *f) {
+    static const char words[] = "string|array|object|boolean|integer|number";
+    um_str at;
+    if (!f->take != !f->types) fail_msg("%s: %s needs types if and only if it has a function", api->path, f->name);
+    for (const char *p = f->types; p && *p; p += strcspn(p, "|"), p += *p == '|') {
+        char *word = um_strndup(p, strcspn(p, "|"));
+        if (um_word_index(words, '|', word, &at) < 0) fail_msg("%s: %s: no type \"%s\"", api->path, f->name, word);
+        um_free(word);
+    }
+}
+
+static void functions_tell_their_types(void **state) {
+    (void)state;
+    each_row(must_have_types);
+}
+
 /* Checks that the values of `neutral` are JSON. */
 static void must_have_neutral_json(const um_api *api, const um_field *f) {
     for (const char *p = f->neutral; p && *p; p += strcspn(p, "|"), p += *p == '|') {
@@ -85,7 +102,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_without_effect_have_a_reason), cmocka_unit_test(rows_of_members_are_for_listings),
         cmocka_unit_test(rows_have_at_most_one_effect),        cmocka_unit_test(neutral_values_are_json),
-        cmocka_unit_test(every_api_has_an_endpoint),
+        cmocka_unit_test(every_api_has_an_endpoint),           cmocka_unit_test(functions_tell_their_types),
     };
     return cmocka_run_group_tests_name("fields", tests, NULL, NULL);
 }

@@ -36,10 +36,10 @@ static um_status take_top(um_body *b, const json_t *v, um_err *err) {
 #define TEXT_ONLY "the models read and write text only"
 
 static const um_field rows[] = {
-    {.name = "max_tokens", .take = take_max_tokens},
+    {.name = "max_tokens", .take = take_max_tokens, .types = "integer"},
     {.name = "max_completion_tokens", .option = "max_tokens"},
-    {.name = "logprobs", .take = take_logprobs},
-    {.name = "top_logprobs", .take = take_top},
+    {.name = "logprobs", .take = take_logprobs, .types = "boolean"},
+    {.name = "top_logprobs", .take = take_top, .types = "integer"},
     {.name = "echo", .neutral = "false", .why = "a response does not repeat the messages"},
     {.name = "modalities", .neutral = "[\"text\"]", .why = TEXT_ONLY},
     {.name = "audio", .neutral = "null", .why = TEXT_ONLY},
@@ -271,8 +271,8 @@ static const um_response_writer writer = {.name = "chat",
 
 static const um_field_set *const sets[] = {&chat_rows, &um_chat_fields, &um_openai_fields, &um_common_fields, NULL};
 
-const um_api um_api_chat = {"/v1/chat/completions", sets,   "messages", UM_STREAM_BLOCK_APPEND,
-                            um_conversation_check,  &writer};
+const um_api um_api_chat = {"/v1/chat/completions", sets,    "messages", UM_STREAM_BLOCK_APPEND,
+                            um_conversation_check,  &writer, NULL};
 
 static void handle(um_service *s, um_exchange *x, const char *id) {
     (void)id;

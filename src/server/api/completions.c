@@ -21,9 +21,9 @@ static um_status take_echo(um_body *b, const json_t *v, um_err *err) {
 }
 
 static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
-    {.name = "suffix", .take = take_suffix},
-    {.name = "echo", .take = take_echo},
+    {.name = "prompt", .take = um_body_take_prompt, .types = "string|array"},
+    {.name = "suffix", .take = take_suffix, .types = "string"},
+    {.name = "echo", .take = take_echo, .types = "boolean"},
 };
 static const um_field_set completion_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&completion_rows, &um_openai_fields, &um_common_fields, NULL};
@@ -157,7 +157,7 @@ static const um_response_writer writer = {.name = "completions",
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
-const um_api um_api_completions = {"/v1/completions", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_completions = {"/v1/completions", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer, NULL};
 
 static void handle(um_service *s, um_exchange *x, const char *id) {
     (void)id;

@@ -67,12 +67,12 @@ static um_status take_response_fields(um_body *b, const json_t *v, um_err *err) 
 #define NO_SAMPLER "this server samples with temperature, top_k, top_p and min_p only"
 
 static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
-    {.name = "n_predict", .take = take_n_predict},
-    {.name = "cache_prompt", .take = take_cache_prompt},
-    {.name = "n_probs", .take = take_n_probs},
-    {.name = "logit_bias", .take = take_bias},
-    {.name = "response_fields", .take = take_response_fields},
+    {.name = "prompt", .take = um_body_take_prompt, .types = "string|array"},
+    {.name = "n_predict", .take = take_n_predict, .types = "integer"},
+    {.name = "cache_prompt", .take = take_cache_prompt, .types = "boolean"},
+    {.name = "n_probs", .take = take_n_probs, .types = "integer"},
+    {.name = "logit_bias", .take = take_bias, .types = "object|array"},
+    {.name = "response_fields", .take = take_response_fields, .types = "array"},
     {.name = "repeat_penalty", .option = "repetition_penalty"},
     {.name = "repeat_last_n",
      .why = "a penalty counts the whole text; together with one only -1 is accepted"}, /* see check */
@@ -317,7 +317,7 @@ static void finish(um_generation *g, um_choice *c) {
 static const um_response_writer writer = {
     .name = "llama", .id_prefix = "unmask-", .whole = whole, .text = text, .finish = finish};
 
-const um_api um_api_llama = {"/completion", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_llama = {"/completion", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer, NULL};
 
 static void post_completion(um_service *s, um_exchange *x, const char *id) {
     (void)id;

@@ -199,12 +199,12 @@ static um_status take_thinking(um_body *b, const json_t *v, um_err *err) {
 #define ONE_ANSWER "this API returns one answer"
 
 static const um_field rows[] = {
-    {.name = "messages", .take = take_messages},
-    {.name = "system", .take = take_system},
-    {.name = "stop_sequences", .take = take_stops},
-    {.name = "tools", .take = take_tools},
-    {.name = "tool_choice", .take = take_tool_choice},
-    {.name = "thinking", .take = take_thinking},
+    {.name = "messages", .take = take_messages, .types = "array"},
+    {.name = "system", .take = take_system, .types = "string|array"},
+    {.name = "stop_sequences", .take = take_stops, .types = "array"},
+    {.name = "tools", .take = take_tools, .types = "array"},
+    {.name = "tool_choice", .take = take_tool_choice, .types = "object"},
+    {.name = "thinking", .take = take_thinking, .types = "object"},
     {.name = "n", .neutral = "1|null", .why = ONE_ANSWER},
     {.name = "logprobs", .neutral = "false|null", .why = "this API has no log-probabilities"},
     {.name = "stream_options", .neutral = "null", .why = "the events of this API have the usage"},
@@ -514,7 +514,7 @@ static const um_response_writer writer = {.name = "messages",
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */
 
-const um_api um_api_messages = {"/v1/messages", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_messages = {"/v1/messages", sets, "messages", UM_STREAM_BLOCK_APPEND, check, &writer, NULL};
 
 /* Anthropic's clients look for the request's id in this header. */
 static void put_request_id(um_exchange *x) {

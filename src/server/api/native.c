@@ -12,7 +12,7 @@
 /* ---- Fields ------------------------------------------------------------------------------------------------------ */
 
 static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
+    {.name = "prompt", .take = um_body_take_prompt, .types = "string|array"},
 };
 static const um_field_set native_rows = {rows, UM_LEN(rows)};
 static const um_field_set *const sets[] = {&native_rows, &um_common_fields, NULL};
@@ -108,7 +108,7 @@ static const um_response_writer writer = {.name = "native",
 
 /* ---- Endpoint ---------------------------------------------------------------------------------------------------- */
 
-const um_api um_api_native = {"/generate", sets, "prompt", UM_STREAM_DENOISE, check, &writer};
+const um_api um_api_native = {"/generate", sets, "prompt", UM_STREAM_DENOISE, check, &writer, NULL};
 
 static um_status read(um_intake *r, um_err *err) {
     return um_sglang_is_body(r->root) ? um_sglang_read(r, err) : um_intake_read_api(r, &um_api_native, err);

@@ -21,8 +21,8 @@ static um_status take_as_token_ids(um_body *b, const json_t *v, um_err *err) {
 }
 
 static const um_field rows[] = {
-    {.name = "best_of", .take = take_best_of},
-    {.name = "return_tokens_as_token_ids", .take = take_as_token_ids},
+    {.name = "best_of", .take = take_best_of, .types = "integer"},
+    {.name = "return_tokens_as_token_ids", .take = take_as_token_ids, .types = "boolean"},
 };
 const um_field_set um_openai_fields = {rows, UM_LEN(rows)};
 

@@ -13,8 +13,8 @@
 #define ITEMS_MAX     100
 #define ITEMS_DEFAULT 20
 
-const um_api um_api_responses = {"/v1/responses",        um_responses_sets,  "input",
-                                 UM_STREAM_BLOCK_APPEND, um_responses_check, &um_responses_writer};
+const um_api um_api_responses = {"/v1/responses",    um_responses_sets,    "input", UM_STREAM_BLOCK_APPEND,
+                                 um_responses_check, &um_responses_writer, NULL};
 
 /* ---- Storing ----------------------------------------------------------------------------------------------------- */
 

@@ -23,7 +23,7 @@ static void on_done(void *arg, int status, um_buf *json) { um_stored_finish(arg,
 static const char later[] = "results are fetched when they are ready; other APIs stream";
 
 static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
+    {.name = "prompt", .take = um_body_take_prompt, .types = "string|array"},
     {.name = "gen_length", .option = "max_tokens"},
     {.name = "stream", .neutral = "false", .why = later},
     {.name = "stream_mode", .neutral = "null", .why = later},
@@ -57,7 +57,7 @@ static void whole(um_generation *g, um_jw *w) {
 
 static const um_response_writer writer = {.name = "results", .id_prefix = "unmask-", .whole = whole};
 
-const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_APPEND, check, &writer, NULL};
 
 /* ---- Submitting -------------------------------------------------------------------------------------------------- */
 

@@ -78,14 +78,14 @@ static um_status take_sampling_params(um_body *b, const json_t *v, um_err *err) 
 #define NO_PROMPT  "prompt tokens have none: the model sees the whole prompt at once"
 
 static const um_field rows[] = {
-    {.name = "text", .take = take_text},
-    {.name = "input_ids", .take = take_input_ids},
-    {.name = "sampling_params", .take = take_sampling_params},
+    {.name = "text", .take = take_text, .types = "string|array"},
+    {.name = "input_ids", .take = take_input_ids, .types = "array"},
+    {.name = "sampling_params", .take = take_sampling_params, .types = "object|array"},
     {.name = "sampling_seed", .option = "seed"},
-    {.name = "lora_path", .take = take_lora_path},
-    {.name = "rid", .take = take_rid},
-    {.name = "return_logprob", .take = take_return_logprob},
-    {.name = "top_logprobs_num", .take = take_top_logprobs},
+    {.name = "lora_path", .take = take_lora_path, .types = "string|array"},
+    {.name = "rid", .take = take_rid, .types = "string|array"},
+    {.name = "return_logprob", .take = take_return_logprob, .types = "boolean|array"},
+    {.name = "top_logprobs_num", .take = take_top_logprobs, .types = "integer|array"},
     {.name = "logprob_start_len", .neutral = "-1|null", .why = NO_PROMPT},
     {.name = "token_ids_logprob", .neutral = "null", .why = "top_logprobs_num returns the most likely tokens"},
     {.name = "return_text_in_logprobs", .neutral = "false|null", .why = "/detokenize turns ids into text"},
@@ -298,7 +298,7 @@ static void text(um_generation *g, um_choice *c, const um_msg_text *m) {
 static const um_response_writer writer = {
     .name = "sglang", .id_prefix = "", .whole = whole, .text = text, .finish = send};
 
-const um_api um_api_sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &writer};
+const um_api um_api_sglang = {"/generate", sets, "text", UM_STREAM_BLOCK_APPEND, check, &writer, "input_ids"};
 
 bool um_sglang_is_body(const json_t *root) {
     return json_object_get(root, "text") || json_object_get(root, "input_ids");

@@ -15,10 +15,10 @@ static um_status take_add_special(um_body *b, const json_t *v, um_err *err) {
 }
 
 static const um_field rows[] = {
-    {.name = "prompt", .take = um_body_take_prompt},
+    {.name = "prompt", .take = um_body_take_prompt, .types = "string|array"},
     /* The fields of llama.cpp. */
-    {.name = "content", .take = um_body_take_prompt},
-    {.name = "add_special", .take = take_add_special},
+    {.name = "content", .take = um_body_take_prompt, .types = "string|array"},
+    {.name = "add_special", .take = take_add_special, .types = "boolean"},
     {.name = "return_token_strs", .neutral = "true|false", .why = "the field is a boolean"},
 };
 static const um_field_set token_rows = {rows, UM_LEN(rows)};

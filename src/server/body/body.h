@@ -34,6 +34,7 @@ typedef struct um_field {
     const char *name; /* if is_member: the path of a member, "stream_options.include_obfuscation" */
     /* Reads the value. It is not called for null, which means "not given". */
     um_status (*take)(um_body *b, const struct json_t *v, um_err *err);
+    const char *types;   /* JSON types that `take` accepts, separated by '|': "string|array"; others get 400 */
     const char *option;  /* name of the option that the field sets */
     const char *neutral; /* the JSON values that are accepted, separated by '|' ("1|null"); others get 400 */
     const char *why;     /* reason why other values are refused or the field is ignored; for errors and listings */

@@ -17,6 +17,7 @@ typedef struct um_api {
      * names the field. */
     um_status (*check)(um_body *b, um_err *err);
     const um_response_writer *writer;
+    const char *or_prompt; /* field that may hold the prompt in its place, or NULL */
 } um_api;
 
 /* Refuses more prompts than the queue can ever hold (--max-queue): they would get 429 on every retry, and a line of a
