@@ -5,6 +5,7 @@
 #                  server and the build folder of the test.
 #   sh server      starts the server for the next blocks. It replaces the server of an earlier block.
 #   text output    compares the block with the standard output of the `sh` block before it
+#   python         tests/server/anthropic_messages.py runs the block, in docs/clients.md only
 #   console        does nothing. The commands have placeholders, need another machine, or take long.
 #
 # The commands of the two lists run in $work/folder, which has the models, the examples and build/tools. `unmask` and

@@ -207,6 +207,15 @@ def extensions_are_members_of_the_message():
 
 
 @check
+def models_are_listed_and_retrieved():
+    page = client().models.list()
+    assert [m.id for m in page] == ["tiny", "default"] and not page.has_more and page.first_id == "tiny"
+    m = client().models.retrieve("default")
+    assert m.type == "model" and m.display_name == "default" and m.created_at.year >= 2024
+    refused(anthropic.NotFoundError, lambda: client().models.retrieve("claude-x"))
+
+
+@check
 def the_programs_of_the_page_of_clients_work():
     programs = re.findall(r"```python\n(.*?)```", open("docs/clients.md").read(), re.S)
     for program in programs:

@@ -1,4 +1,6 @@
 /* /v1/models: the model under each of its served names, and its adapters, which requests choose as models. */
+#include <time.h>
+
 #include "server/api/apis.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
@@ -27,8 +29,20 @@ static void put_examples(const entry *e, um_jw *w) {
     um_jw_end_array(w);
 }
 
-static void put_entry(um_service *s, const entry *e, um_jw *w) {
+/* Writes the members that entries have for Anthropic's clients. */
+static void put_anthropic_members(um_service *s, const entry *e, um_jw *w) {
+    char created[32];
+    time_t started = (time_t)s->started;
+    struct tm utc;
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&started, &utc));
+    um_jw_put_cstr(w, "type", "model");
+    um_jw_put_cstr(w, "display_name", e->id);
+    um_jw_put_cstr(w, "created_at", created);
+}
+
+static void put_entry(um_service *s, um_exchange *x, const entry *e, um_jw *w) {
     um_jw_begin_object(w);
+    if (um_client_is_anthropic(x)) put_anthropic_members(s, e, w);
     um_jw_put_cstr(w, "id", e->id);
     um_jw_put_cstr(w, "object", "model");
     um_jw_put_int(w, "created", (int64_t)s->started);
@@ -71,8 +85,13 @@ static void get_models(um_service *s, um_exchange *x, const char *id) {
     um_jw_put_cstr(&w, "object", "list");
     um_jw_key(&w, "data");
     um_jw_begin_array(&w);
-    for (size_t i = 0; i < n; i++) put_entry(s, &e[i], &w);
+    for (size_t i = 0; i < n; i++) put_entry(s, x, &e[i], &w);
     um_jw_end_array(&w);
+    if (um_client_is_anthropic(x)) {
+        um_jw_put_cstr(&w, "first_id", e[0].id);
+        um_jw_put_cstr(&w, "last_id", e[n - 1].id);
+        um_jw_put_bool(&w, "has_more", false);
+    }
     um_jw_end_object(&w);
     um_reply_json(x, 200, &body);
     um_buf_free(&body);
@@ -86,7 +105,7 @@ static void get_model(um_service *s, um_exchange *x, const char *id) {
     entry *e = list_entries(s, um_access_record_key(x), &n);
     um_jw_init(&w, &body);
     for (size_t i = 0; i < n && body.len == 0; i++)
-        if (um_streq(e[i].id, id)) put_entry(s, &e[i], &w);
+        if (um_streq(e[i].id, id)) put_entry(s, x, &e[i], &w);
     if (body.len) um_reply_json(x, 200, &body);
     else
         um_reply_error(x, 404, "model", "model_not_found",

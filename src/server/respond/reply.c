@@ -74,13 +74,15 @@ void um_put_anthropic_error(um_jw *w, int status, const char *param, const char 
     um_jw_end_object(w);
 }
 
-/* Anthropic's clients send the header with every request. Others may call the path without it. */
-static bool is_anthropic(um_exchange *x) {
-    return um_exchange_header(x, "anthropic-version") || strstr(um_exchange_path(x), "/v1/messages");
+bool um_client_is_anthropic(um_exchange *x) { return um_exchange_header(x, "anthropic-version") != NULL; }
+
+/* Other clients may call Anthropic's path without the header. */
+static bool wants_anthropic_error(um_exchange *x) {
+    return um_client_is_anthropic(x) || strstr(um_exchange_path(x), "/v1/messages");
 }
 
 void um_put_error_body(um_exchange *x, um_jw *w, int status, const char *param, const char *code, const char *message) {
-    if (is_anthropic(x)) {
+    if (wants_anthropic_error(x)) {
         um_put_anthropic_error(w, status, param, message);
         return;
     }

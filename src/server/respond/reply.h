@@ -16,6 +16,8 @@ void um_reply_error(um_exchange *x, int status, const char *param, const char *c
     UM_PRINTF(5, 6);
 /* Answers with an error. The status follows from err->code, `param` is err->param. */
 void um_reply_err(um_exchange *x, const um_err *err);
+/* Returns whether the client is one of Anthropic's API: they send the header anthropic-version with every request. */
+bool um_client_is_anthropic(um_exchange *x);
 /* Writes the body that um_reply_error sends. */
 void um_put_error_body(um_exchange *x, um_jw *w, int status, const char *param, const char *code, const char *message);
 /* Writes Anthropic's error, {"type": "error", "error": {"type", "message"}}, and param unless it is NULL. */
