@@ -258,6 +258,8 @@ def types_of_fields_are_checked():
     bad("instructions", "a string", extra_body={"instructions": 5})
     bad("metadata", "an object of texts", extra_body={"metadata": []})
     bad("metadata", "expected a string", extra_body={"metadata": {"a": 1}})
+    bad("metadata", "at most 512", metadata={"a": "x" * 513})
+    bad("metadata", "at most 16", metadata={str(i): "x" for i in range(17)})
     bad("store", "true or false", extra_body={"store": "yes"})
     bad("background", "true or false", extra_body={"background": 1})
     bad("reasoning", "unknown member", extra_body={"reasoning": {"length": 5}})

@@ -103,6 +103,7 @@ void um_turns_init(um_turns *t) { *t = (um_turns){.messages = json_array()}; }
 
 void um_turns_free(um_turns *t) {
     json_decref(t->messages);
+    um_buf_free(&t->reasoning);
     *t = (um_turns){0};
 }
 
@@ -111,7 +112,15 @@ static json_t *text_of(const json_t *v) {
     return json_is_string(v) ? json_incref((json_t *)(uintptr_t)v) : json_string("");
 }
 
+void um_turns_end(um_turns *t) {
+    if (t->reasoning.len)
+        json_object_set_new(t->last, "reasoning_content", json_stringn(t->reasoning.data, t->reasoning.len));
+    um_buf_clear(&t->reasoning);
+    t->last = NULL;
+}
+
 void um_turns_begin(um_turns *t, const char *role) {
+    um_turns_end(t);
     t->last = json_pack("{s:s}", "role", role);
     json_array_append_new(t->messages, t->last);
 }
@@ -137,9 +146,7 @@ void um_turns_add_text(um_turns *t, const json_t *text) {
 }
 
 void um_turns_add_reasoning(um_turns *t, const json_t *text) {
-    const json_t *before = json_object_get(t->last, "reasoning_content");
-    json_t *all = before ? json_sprintf("%s%s", json_string_value(before), json_string_value(text)) : NULL;
-    json_object_set_new(t->last, "reasoning_content", all ? all : text_of(text));
+    um_buf_append(&t->reasoning, json_string_value(text), json_string_length(text));
 }
 
 void um_turns_add_call(um_turns *t, const json_t *id, const json_t *name, const json_t *arguments) {

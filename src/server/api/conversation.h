@@ -32,9 +32,12 @@ um_status um_conversation_count(um_intake *r, const um_api *a, const char *objec
 typedef struct um_turns {
     struct json_t *messages; /* the array built so far */
     struct json_t *last;     /* the message that text, calls and reasoning are added to; NULL: none */
+    um_buf reasoning;        /* that of the last message */
 } um_turns;
 void um_turns_init(um_turns *t);
 void um_turns_free(um_turns *t);
+/* Ends the last message: nothing joins it any more. Call it before `messages` is used. */
+void um_turns_end(um_turns *t);
 /* Begins a message. Its members follow. */
 void um_turns_begin(um_turns *t, const char *role);
 /* Begins a message unless the last one has this role. */

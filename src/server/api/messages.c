@@ -100,7 +100,7 @@ static um_status add_message(um_turns *t, const json_t *m, size_t i, um_err *err
     }
     if (!json_array_size(content)) return um_fail(err, UM_EINVAL, "%s: expected at least one block", list);
     place p = {list, 0};
-    t->last = NULL; /* two messages of one role stay two turns */
+    um_turns_end(t); /* two messages of one role stay two turns */
     for (; p.i < json_array_size(content) && !st; p.i++) st = add_block(t, role, json_array_get(content, p.i), &p, err);
     return st;
 }
@@ -125,8 +125,9 @@ static um_status take_messages(um_body *b, const json_t *v, um_err *err) {
     um_turns_init(&t);
     um_status st = add_system(&t, json_object_get(b->root, "system"), err);
     for (size_t i = 0; i < json_array_size(v) && !st; i++) st = add_message(&t, json_array_get(v, i), i, err);
-    if (!st) st = um_body_take_messages(b, t.messages, err);
     b->chat.continue_final_message = is_begun_answer(&t);
+    um_turns_end(&t);
+    if (!st) st = um_body_take_messages(b, t.messages, err);
     um_turns_free(&t);
     return st;
 }

@@ -5,6 +5,10 @@
 #include "server/api/responses.h"
 #include "server/api/result_store.h"
 
+/* As in OpenAI's API. */
+#define METADATA_MAX       16
+#define METADATA_BYTES_MAX 512
+
 /* ---- Items to turns ---------------------------------------------------------------------------------------------- */
 
 static const char *member(const json_t *v, const char *key) { return json_string_value(json_object_get(v, key)); }
@@ -194,6 +198,7 @@ static um_status take_input(um_body *b, const json_t *v, um_err *err) {
         st = add_item(&t, json_array_get(items, i), err);
         if (st) um_fail_in(err, "input[%zu]", i - UM_MIN(n_before, i));
     }
+    um_turns_end(&t);
     if (!st) st = um_body_take_messages(b, t.messages, err);
     if (!st && !json_is_false(json_object_get(b->root, "store"))) b->items_json = dump_items(b, items);
     b->prompt_name = "input";
@@ -264,10 +269,12 @@ static um_status take_metadata(um_body *b, const json_t *v, um_err *err) {
     (void)b;
     if (!json_is_object(v))
         return um_fail(err, UM_EINVAL, "\"metadata\": expected an object of texts, found %s", um_json_kind(v));
+    if (json_object_size(v) > METADATA_MAX)
+        return um_fail(err, UM_ERANGE, "\"metadata\": %zu texts, at most %d", json_object_size(v), METADATA_MAX);
     json_object_foreach((json_t *)(uintptr_t)v, key, value) {
-        if (!json_is_string(value))
-            return um_fail(err, UM_EINVAL, "\"metadata\"[\"%.40s\"]: expected a string, found %s", key,
-                           um_json_kind(value));
+        if (!json_is_string(value) || json_string_length(value) > METADATA_BYTES_MAX)
+            return um_fail(err, UM_EINVAL, "\"metadata\"[\"%.40s\"]: expected a string of at most %d bytes", key,
+                           METADATA_BYTES_MAX);
     }
     return UM_OK;
 }

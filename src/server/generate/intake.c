@@ -165,6 +165,12 @@ static size_t decoded_bound(const um_intake *r) {
     return UM_MIN((size_t)c->max_body_bytes, UM_MAX(by_ratio, UM_CODING_RATIO_FREE));
 }
 
+/* Returns whether a short body leads to much work: it brings a template, or continues a response with its whole
+ * conversation. */
+static bool needs_reader(const json_t *root) {
+    return json_object_get(root, "chat_template") || json_object_get(root, "previous_response_id");
+}
+
 void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *handler, const void *arg) {
     um_err err = {0};
     if (!um_body_is_json(x)) return;
@@ -184,7 +190,7 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
         return;
     }
     um_status st = parse(r, &err);
-    if (!st && json_object_get(r->root, "chat_template")) {
+    if (!st && needs_reader(r->root)) {
         queue(r, UM_INTAKE_TEMPLATE_WEIGHT);
         return;
     }

@@ -15,7 +15,7 @@ extern "C" {
 
 /* Limit of the bytes of all bodies that wait for the readers: some seconds of work. Further bodies get 429. */
 #define UM_INTAKE_QUEUE_BYTES_MAX ((size_t)128 << 20)
-/* The weight in that queue of a body with a chat template. */
+/* The weight in that queue of a body with a chat template, and of one that continues a response. */
 #define UM_INTAKE_TEMPLATE_WEIGHT ((size_t)4 << 20)
 #define UM_INTAKE_THREADS         2 /* with two, one huge body does not delay the next one */
 /* Limit of the ids that um_intakes_abort notes in an intake, in bytes. Ids beyond it are ignored. */
