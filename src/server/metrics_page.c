@@ -22,7 +22,7 @@ typedef struct page {
 typedef struct series {
     const char *name, *type, *help;
     void (*put)(page *p, const struct series *r, const char *name);
-    size_t offset;     /* in the page or in um_server_metrics */
+    size_t offset;     /* in the page, in um_server_metrics or in um_key */
     const char *alias; /* vLLM's name for the series, or NULL */
 } series;
 
@@ -213,42 +213,11 @@ static void put_device_memory(page *p, const series *r, const char *name) {
 /* ---- API keys ---------------------------------------------------------------------------------------------------- */
 
 /* The number of names is bounded (UM_KEYS_MAX). Removed names stay, because a counter must not start again at 0. */
-static void put_of_keys(page *p, const char *name, int64_t (*value)(const um_key *key)) {
+static void put_key_counter(page *p, const series *r, const char *name) {
     for (int32_t id = 1; id <= um_keys_count(p->keys); id++) {
         const um_key *key = um_keys_get(p->keys, id);
-        put_labeled(p, name, "key", key->name, value(key));
+        put_labeled(p, name, "key", key->name, *(const int64_t *)((const char *)key + r->offset));
     }
-}
-
-static int64_t requests_of(const um_key *key) { return key->n_requests; }
-static int64_t limited_of(const um_key *key) { return key->n_limited; }
-static int64_t prompts_of(const um_key *key) { return key->prompt_tokens; }
-static int64_t answers_of(const um_key *key) { return key->generation_tokens; }
-static int64_t running_of(const um_key *key) { return key->n_running; }
-
-static void put_key_requests(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of_keys(p, name, requests_of);
-}
-
-static void put_key_limited(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of_keys(p, name, limited_of);
-}
-
-static void put_key_prompts(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of_keys(p, name, prompts_of);
-}
-
-static void put_key_answers(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of_keys(p, name, answers_of);
-}
-
-static void put_key_running(page *p, const series *r, const char *name) {
-    (void)r;
-    put_of_keys(p, name, running_of);
 }
 
 /* ---- Series ------------------------------------------------------------------------------------------------------ */
@@ -319,15 +288,17 @@ static const series device_table[] = {
      put_device_memory, 0, NULL},
 };
 
+#define KEY(field) put_key_counter, offsetof(um_key, field), NULL
+
 /* Series of API keys. A server without keys has none of them. */
 static const series key_table[] = {
-    {"key_requests_total", "counter", "HTTP requests that have ended, by API key", put_key_requests, 0, NULL},
+    {"key_requests_total", "counter", "HTTP requests that have ended, by API key", KEY(n_requests)},
     {"key_limited_total", "counter", "Requests beyond a rate or the number of generations of their API key",
-     put_key_limited, 0, NULL},
-    {"key_prompt_tokens_total", "counter", "Prompt tokens of generations that have ended, by API key", put_key_prompts,
-     0, NULL},
-    {"key_generation_tokens_total", "counter", "Generated tokens, by API key", put_key_answers, 0, NULL},
-    {"key_generations", "gauge", "Generations that wait or run, by API key", put_key_running, 0, NULL},
+     KEY(n_limited)},
+    {"key_prompt_tokens_total", "counter", "Prompt tokens of generations that have ended, by API key",
+     KEY(prompt_tokens)},
+    {"key_generation_tokens_total", "counter", "Generated tokens, by API key", KEY(generation_tokens)},
+    {"key_generations", "gauge", "Generations that wait or run, by API key", KEY(n_running)},
 };
 
 /* ---- The page ---------------------------------------------------------------------------------------------------- */

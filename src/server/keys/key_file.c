@@ -157,17 +157,20 @@ static um_status read_lines(um_key_entries *e, char *text, size_t n, const char 
     return um_fail(err, UM_EPARSE, "%s: expected a line \"NAME SHA256 SETTING=VALUE…\", found no key", path);
 }
 
+um_status um_key_file_parse(um_key_entries *out, char *text, size_t n, const char *path, um_err *err) {
+    *out = (um_key_entries){.entry = UM_NEW_ARRAY(um_key, UM_KEYS_MAX)};
+    um_status st = read_lines(out, text, n, path, err);
+    if (st) um_key_entries_free(out);
+    return st;
+}
+
 um_status um_key_file_read(um_key_entries *out, const char *path, um_err *err) {
     um_buf text = {0};
     *out = (um_key_entries){0};
     um_status st = um_file_read(path, UM_KEY_FILE_BYTES_MAX, &text, err);
-    if (!st) {
-        um_buf_append(&text, "", 0); /* ends the text with NUL also if the file is empty */
-        out->entry = UM_NEW_ARRAY(um_key, UM_KEYS_MAX);
-        st = read_lines(out, text.data, text.len, path, err);
-    }
+    um_buf_append(&text, "", 0); /* ends the text with NUL also if the file is empty */
+    if (!st) st = um_key_file_parse(out, text.data, text.len, path, err);
     um_buf_free(&text);
-    if (st) um_key_entries_free(out);
     return st;
 }
 

@@ -57,7 +57,7 @@ typedef struct um_key {
     um_key_limits limits; /* `models` is NULL, see below */
     um_name_list models;  /* empty: all */
     um_rate requests, tokens;
-    int32_t n_running; /* generations */
+    int64_t n_running; /* generations that wait or run */
     /* Counts since the server's start: requests that have ended, their tokens, and requests beyond a rate or beyond
      * max_concurrent. */
     int64_t n_requests, prompt_tokens, generation_tokens, n_limited;
@@ -98,7 +98,9 @@ typedef struct um_key_entries {
     um_key *entry; /* [n] */
     size_t n;
 } um_key_entries;
-/* Reads a key file. Messages name the file and the line. */
+/* Reads the text of a key file, which it changes; text[n] is NUL. Messages name the file and the line. */
+um_status um_key_file_parse(um_key_entries *out, char *text, size_t n, const char *path, um_err *err);
+/* Reads a key file. */
 um_status um_key_file_read(um_key_entries *out, const char *path, um_err *err);
 void um_key_entries_free(um_key_entries *e);
 void um_key_hash_of(const char *secret, size_t n, uint8_t out[UM_KEY_HASH_BYTES]);
