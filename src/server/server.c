@@ -293,9 +293,10 @@ void um_server_stop(um_server *s) {
 void um_server_free(um_server *s) {
     if (!s) return;
     um_http_server_free(s->service.http); /* first: closing exchanges cancels their generations */
-    um_result_store_free(s->service.setup.results);
+    um_result_store_stop(s->service.setup.results);
     um_batch_store_free(s->service.batches);
-    um_work_queue_free(s->service.readers); /* the intakes of closed exchanges free themselves */
+    um_work_queue_free(s->service.readers);         /* the intakes of closed exchanges free themselves */
+    um_result_store_free(s->service.setup.results); /* after the readers, which copy results */
     um_worker_pool_free(s->service.workers);
     um_model_close(s->service.setup.model);
     if (s->sigterm) event_free(s->sigterm);

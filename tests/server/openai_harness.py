@@ -84,6 +84,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
+        # A leak or a crash at the end.
+        assert self.process.returncode == 0, open(self.log.name).read()
 
 
 main = Server("--api-key", KEY, "--tool-call-parser", "hermes", "--served-model-name", "tiny,default", "--dtype", "float32")

@@ -109,6 +109,15 @@ static void copies_finished_results_only(void **state) {
     um_buf_free(&items);
 }
 
+static void stop_removes_the_unfinished(void **state) {
+    world *w = *state;
+    finish(w, "a", 5);
+    um_stored_add(w->store, "b", 0);
+    um_result_store_stop(w->store);
+    assert_non_null(um_stored_find(w->store, "a", NULL));
+    assert_null(um_stored_find(w->store, "b", NULL));
+}
+
 #define CLAIM(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -118,6 +127,7 @@ int main(void) {
         CLAIM(deletes_the_oldest_beyond_the_bytes_but_keeps_the_newest),
         CLAIM(deletes_results_that_are_too_old),
         CLAIM(copies_finished_results_only),
+        CLAIM(stop_removes_the_unfinished),
     };
     return cmocka_run_group_tests_name("result_store", tests, NULL, NULL);
 }

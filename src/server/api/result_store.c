@@ -76,6 +76,15 @@ um_result_store *um_result_store_new(um_service *s, size_t bytes_max) {
     return r;
 }
 
+void um_result_store_stop(um_result_store *r) {
+    for (size_t i = 0; r && i < BUCKETS; i++) {
+        for (um_stored *e = r->bucket[i], *next; e; e = next) {
+            next = e->next;
+            if (!e->is_finished) um_stored_remove(e);
+        }
+    }
+}
+
 void um_result_store_free(um_result_store *r) {
     if (!r) return;
     for (size_t i = 0; i < BUCKETS; i++)

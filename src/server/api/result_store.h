@@ -33,7 +33,10 @@ typedef struct um_stored {
 } um_stored;
 
 um_result_store *um_result_store_new(um_service *s, size_t bytes_max);
-/* Cancels the requests that still run, and frees the store. The worker pool must still exist. NULL: does nothing. */
+/* Removes the results that have not finished, and cancels their requests. The worker pool and the reader threads must
+ * still exist. NULL: does nothing. */
+void um_result_store_stop(um_result_store *r);
+/* Frees the store. No thread may use it any more. NULL: does nothing. */
 void um_result_store_free(um_result_store *r);
 
 /* Adds an unfinished result of the key with the id `key`. Returns NULL if there is one with this id. */
