@@ -23,6 +23,11 @@ static void append_part(void *arg, const um_answer_part *p) {
     t->last = p->kind;
 }
 
+/* A tool of which some parameters have types. */
+#define TOOLS                                                                                                          \
+    "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {"                     \
+    "\"s\": {\"type\": \"string\"}, \"n\": {\"type\": [\"integer\", \"null\"]}, \"b\": {\"type\": \"boolean\"}}}}}]"
+
 typedef struct row {
     const char *tools, *reasoning, *text, *want;
 } row;
@@ -37,6 +42,7 @@ static void check(const row *r, size_t first, size_t step) {
     if (um_tool_format_find(&tools, r->tools, &err)) fail_msg("%s", err.msg);
     if (um_reasoning_format_find(&reasoning, r->reasoning, &err)) fail_msg("%s", err.msg);
     um_answer_parser_init(&a, tools, reasoning);
+    a.tools.tools = TOOLS;
     for (size_t at = 0; at < n;) {
         size_t size = UM_MIN(at ? step : first, n - at);
         um_answer_parser_push(&a, (um_str){r->text + at, size}, append_part, &t);
@@ -107,6 +113,73 @@ static void whole_answers_can_be_calls(void **state) {
     check_all(rows, UM_LEN(rows));
 }
 
+static void calls_can_be_the_rest_of_the_answer(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"mistral", NULL, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 0.10}}, {\"name\": \"g\"}]",
+         "[f {\"a\": 0.10}][g {}]"},
+        {"mistral", NULL, "Let me see. [TOOL_CALLS]f{\"a\": [1]}", "Let me see.[f {\"a\": [1]}]"},
+        {"mistral", NULL, "[TOOL_CALLS]f[ARGS]{\"a\": \"]\"}[TOOL_CALLS]g_2[ARGS] {}", "[f {\"a\": \"]\"}][g_2 {}]"},
+        {"mistral", NULL, "[TOOL_CALLS][{\"name\": \"f\"}, 1]", "[TOOL_CALLS][{\"name\": \"f\"}, 1]"},
+        {"mistral", NULL, "[TOOL_CALLS][{\"name\": \"f\"}", "[TOOL_CALLS][{\"name\": \"f\"}"},
+        {"mistral", NULL, "[TOOL_CALLS]f{\"a\": 1", "[TOOL_CALLS]f{\"a\": 1"},
+        {"mistral", NULL, "[TOOL_CALLS][]", "[TOOL_CALLS][]"},
+        {"mistral", NULL, "[TOOL_CALLS]", "[TOOL_CALLS]"},
+        {"mistral", NULL, "[TOOL_CALL", "[TOOL_CALL"},
+        {"mistral", NULL, "a [1, 2] b ", "a [1, 2] b "},
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+#define XML(call) "<tool_call>\n" call "\n</tool_call>"
+
+static void calls_can_be_xml(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"qwen_xml", NULL,
+         XML("<function=f>\n<parameter=s>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n<parameter=b>\nTrue\n"
+             "</parameter>\n</function>"),
+         "[f {\"s\":\"12\",\"n\":12,\"b\":true}]"},
+        {"qwen_xml", NULL, XML("<function=f><parameter=n>null</parameter></function>"), "[f {\"n\":null}]"},
+        {"qwen_xml", NULL, XML("<function=f><parameter=n>twelve</parameter></function>"), "[f {\"n\":\"twelve\"}]"},
+        {"qwen3_coder", NULL, "So: " XML("<function=g>\n</function>"), "So:[g {}]"},
+        {"qwen_xml", NULL, XML("<function=g><parameter=x>\n{\"y\": 1.50}\n</parameter></function>"),
+         "[g {\"x\":{\"y\": 1.50}}]"},
+        {"qwen_xml", NULL, XML("<function=g><parameter=x>a\n<b> \"c\"\n\n</parameter></function>"),
+         "[g {\"x\":\"a\\n<b> \\\"c\\\"\\n\"}]"},
+        {"qwen_xml", NULL, XML("<function=f><parameter=s>1</parameter><parameter=s>2</parameter></function>"),
+         XML("<function=f><parameter=s>1</parameter><parameter=s>2</parameter></function>")},
+        {"qwen_xml", NULL, XML("<function=f><parameter=s>1</function>"), XML("<function=f><parameter=s>1</function>")},
+        {"qwen_xml", NULL, XML("{\"name\": \"f\"}"), XML("{\"name\": \"f\"}")},
+        {"qwen_xml", NULL, XML("<function=>\n</function>"), XML("<function=>\n</function>")},
+        {"qwen_xml", NULL, XML("<function=f></function> x"), XML("<function=f></function> x")},
+        {"seed_xml", NULL, "<seed:tool_call>\n<function=f>\n<parameter=s>a</parameter>\n</function>\n</seed:tool_call>",
+         "[f {\"s\":\"a\"}]"},
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+static void the_template_shows_the_format(void **state) {
+    (void)state;
+    static const struct {
+        const char *tmpl, *want;
+    } rows[] = {{"{{ x }}", NULL},
+                {"... <tool_call>\n{\"name\": ...", "hermes"},
+                {"<tool_call>\n<function=example>\n<parameter=x>", "qwen_xml"},
+                {"<seed:tool_call>\n<function=example>", "seed_xml"},
+                {"{{ '[TOOL_CALLS][' }}", "mistral"},
+                {"{{ '<|python_tag|>' }}", "llama3_json"},
+                {NULL, NULL}};
+    for (size_t i = 0; i < UM_LEN(rows); i++) {
+        const um_tool_format *f = um_tool_format_of("auto", rows[i].tmpl);
+        assert_true(f ? um_streq(f->name, rows[i].want) : !rows[i].want);
+        f = um_tool_format_of("qwen", rows[i].tmpl);
+        assert_string_equal(f->name, "hermes");
+        assert_null(um_tool_format_of("none", rows[i].tmpl));
+        assert_null(um_tool_format_of(NULL, rows[i].tmpl));
+    }
+}
+
 static void reasoning_is_split_off_the_start(void **state) {
     (void)state;
     static const row rows[] = {
@@ -166,8 +239,8 @@ static void unknown_formats_are_refused(void **state) {
     um_err err = {0};
     assert_int_equal(um_tool_format_find(&tools, "", &err), UM_OK);
     assert_null(tools);
-    assert_int_equal(um_tool_format_find(&tools, "mistral", &err), UM_EINVAL);
-    assert_non_null(strstr(err.msg, "hermes, llama3_json"));
+    assert_int_equal(um_tool_format_find(&tools, "harmony", &err), UM_EINVAL);
+    assert_non_null(strstr(err.msg, "auto, none, hermes, llama3_json, mistral"));
     assert_string_equal(err.param, "tool_call_parser");
     assert_int_equal(um_reasoning_format_find(&reasoning, "loud", &err), UM_EINVAL);
     assert_string_equal(err.param, "reasoning_parser");
@@ -177,6 +250,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_between_markers),
         cmocka_unit_test(whole_answers_can_be_calls),
+        cmocka_unit_test(calls_can_be_the_rest_of_the_answer),
+        cmocka_unit_test(calls_can_be_xml),
+        cmocka_unit_test(the_template_shows_the_format),
         cmocka_unit_test(reasoning_is_split_off_the_start),
         cmocka_unit_test(pending_bytes_include_their_markers),
         cmocka_unit_test(unknown_formats_are_refused),

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from openai_harness import (chat, check, complete, COUNT, COUNT_PROMPT, COUNTED, events, GRADUAL, joined, main,
+from openai_harness import (chat, check, complete, COUNT, COUNT_PROMPT, COUNTED, events, FACTS, GRADUAL, joined, main,
                             processes, refused, SUM, TOOLS, whole_sequence)
 
 # ---- Chat, streamed --------------------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ def a_streams_chunks_have_no_logprobs_unless_asked_for():
 
 @check
 def a_streams_logprobs_arrive_with_the_complete_call():
-    ask = {"messages": SUM, "tools": TOOLS, "tool_choice": "required", "logprobs": True, "max_tokens": 40,
+    ask = {"messages": FACTS, "tools": TOOLS, "tool_choice": "required", "logprobs": True, "max_tokens": 64,
            "extra_body": {"block_size": 4}}
     got = [t for c in chat(stream=True, **ask) if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
-    assert got == chat(**ask).choices[0].logprobs.content
+    assert len(got) > 5 and got == chat(**ask).choices[0].logprobs.content
 
 
 @check

@@ -24,14 +24,18 @@ typedef void (*um_answer_part_fn)(void *arg, const um_answer_part *part);
 
 typedef struct um_tool_format {
     const char *name, *aliases; /* aliases: "a|b" or NULL */
-    const char *begin, *end;    /* markers around one call; NULL: the calls are the whole answer */
+    /* Markers around one call. begin NULL: the calls are the whole answer. end NULL: they are the rest of the answer.
+     */
+    const char *begin, *end;
     const char *starts; /* if begin is NULL: only an answer that starts with a word of this list, "a b", can be calls */
     /* Parses the text between two markers, or the whole answer, and passes its calls to `fn`. Returns false if it isn't
-     * a call: the text is content then. */
-    bool (*parse)(um_str text, um_answer_part_fn fn, void *arg);
+     * a call: the text is content then. tools: the tools of the request, or NULL. */
+    bool (*parse)(const char *tools, um_str text, um_answer_part_fn fn, void *arg);
     /* If the request requires a call, the answer begins with this text: for a call of any function, and for a call of
      * the function whose name replaces %s. */
     const char *opening, *opening_named;
+    const char *sign; /* a text that only templates of this format have, for `auto` */
+    bool is_special;  /* the markers are special tokens, which the text of an answer has on request only */
 } um_tool_format;
 extern const um_tool_format um_tool_formats[];
 extern const size_t um_n_tool_formats;
@@ -44,8 +48,11 @@ typedef struct um_reasoning_format {
 extern const um_reasoning_format um_reasoning_formats[];
 extern const size_t um_n_reasoning_formats;
 
-/* Finds a format by its name or alias. The name NULL or "" means no parser and sets *out to NULL. For an unknown name
- * returns UM_EINVAL, with a message that lists the formats. */
+/* Returns the format of a server: the one with the name, for "auto" that of the template (NULL: no template). Returns
+ * NULL without a parser: the name is NULL, "", "none" or unknown, or the template has no format of the table. */
+const um_tool_format *um_tool_format_of(const char *name, const char *chat_template);
+/* Finds a format by its name or alias. The name NULL or "" means no parser and sets *out to NULL, and so do "auto" and
+ * "none" for tools. For an unknown name returns UM_EINVAL, with a message that lists the formats. */
 um_status um_tool_format_find(const um_tool_format **out, const char *name, um_err *err);
 um_status um_reasoning_format_find(const um_reasoning_format **out, const char *name, um_err *err);
 
@@ -60,6 +67,7 @@ typedef struct um_trimmer {
 
 typedef struct um_tool_parser {
     const um_tool_format *format; /* NULL: all text is content */
+    const char *tools;            /* JSON of the request's tools, borrowed; NULL: not known */
     um_trimmer trimmer;
     um_buf pending; /* text that may turn out to be a marker or a call */
     int state;      /* see tools.c */
@@ -89,6 +97,12 @@ void um_answer_parser_push(um_answer_parser *a, um_str text, um_answer_part_fn f
 size_t um_answer_parser_pending(const um_answer_parser *a);
 /* Ends the text and passes on the pending bytes: an incomplete marker or call is text. */
 void um_answer_parser_end(um_answer_parser *a, um_answer_part_fn fn, void *arg);
+
+/* ---- Formats of calls (tools_xml.c) ------------------------------------------------------------------------------ */
+
+/* Parses <function=NAME><parameter=KEY>VALUE</parameter>…</function>. A value is JSON if the tool's schema says that
+ * the parameter is no string, or if there is no schema and it is valid JSON; else it is a string. */
+bool um_tool_parse_xml(const char *tools, um_str text, um_answer_part_fn fn, void *arg);
 
 /* ---- Internals --------------------------------------------------------------------------------------------------- */
 

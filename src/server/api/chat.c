@@ -58,7 +58,7 @@ typedef struct message {
     um_buf content, reasoning;
     um_buf calls; /* elements of a JSON array, separated by commas */
     int32_t n_calls;
-    bool streams;
+    bool streams, has_ended; /* has_ended: the whole text was parsed */
 } message;
 
 static void append_call(message *m, const um_answer_part *p) {
@@ -84,6 +84,7 @@ static void append_call(message *m, const um_answer_part *p) {
 static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
     const um_body *b = um_generation_body(m->generation);
+    if (um_conversation_drops(m->generation, m->n_calls, p)) return;
     switch (p->kind) {
     case UM_ANSWER_CONTENT: um_buf_append(&m->content, p->text.p, p->text.n); break;
     case UM_ANSWER_REASONING:
@@ -151,10 +152,24 @@ static void put_end(const message *m, um_jw *w) {
     um_jw_put_int(w, "seed", r->seed);
 }
 
+/* Parses the rest of a finished answer: all of it if it was not streamed. */
+static void parse_rest(message *m) {
+    if (m->has_ended) return;
+    m->has_ended = true;
+    if (!m->streams) um_answer_parser_push(&m->parser, m->choice->result.text, append_part, m);
+    um_answer_parser_end(&m->parser, append_part, m);
+}
+
+static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
+    message *m = message_of(g, c);
+    if (um_openai_is_denoise(g)) return UM_OK;
+    parse_rest(m);
+    return um_conversation_require_call(g, c, m->n_calls, err);
+}
+
 static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
     message *m = message_of(g, c);
-    um_answer_parser_push(&m->parser, c->result.text, append_part, m);
-    um_answer_parser_end(&m->parser, append_part, m);
+    parse_rest(m);
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     put_message(m, w);
@@ -243,7 +258,7 @@ static void finish(um_generation *g, um_choice *c) {
         um_openai_send_final(g, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_chat_logprobs);
         return;
     }
-    um_answer_parser_end(&m->parser, append_part, m);
+    parse_rest(m);
     send_delta(g, c);
     um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     put_delta(m, w);
@@ -262,6 +277,7 @@ static const um_response_writer writer = {.name = "chat",
                                           .whole = whole,
                                           .begin = begin,
                                           .text = text,
+                                          .check = check_answer,
                                           .snapshot = snapshot,
                                           .finish = finish,
                                           .end = end,

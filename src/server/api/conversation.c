@@ -3,13 +3,15 @@
 
 #include <jansson.h>
 
+#include "server/api/common.h"
+
 /* ---- Checks across fields ---------------------------------------------------------------------------------------- */
 
 /* The formats that --tool-call-parser and --reasoning-parser name. Both names were checked when the server started. */
 static const um_tool_format *tool_format(const um_setup *s) {
-    const um_tool_format *f = NULL;
-    um_tool_format_find(&f, s->config->tool_call_parser, NULL);
-    return f;
+    um_model_info info;
+    um_model_get_info(s->model, &info);
+    return um_tool_format_of(s->config->tool_call_parser, info.chat_template);
 }
 
 static const um_reasoning_format *reasoning_format(const um_setup *s) {
@@ -32,7 +34,8 @@ static um_status force_call(um_body *b, um_err *err) {
     if (!named && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
     if (!f)
         return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "a tool call can't be required: the server was started without --tool-call-parser");
+                             "a tool call can't be required: the chat template shows no format of calls, and "
+                             "--tool-call-parser names none");
     if (b->chat.continue_final_message)
         return um_fail_param(err, UM_EINVAL, "tool_choice",
                              "a tool call can't be required together with continue_final_message");
@@ -51,6 +54,8 @@ um_status um_conversation_check(um_body *b, um_err *err) {
     if (!b->include_reasoning && !reasoning_format(b->setup))
         return um_fail_param(err, UM_EINVAL, "include_reasoning",
                              "reasoning can't be left out: the server was started without --reasoning-parser");
+    const um_tool_format *f = b->tools_json ? tool_format(b->setup) : NULL;
+    if (f && f->is_special) b->keep_special = b->generate.keep_special = true;
     return force_call(b, err);
 }
 
@@ -60,7 +65,21 @@ void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part
     const um_body *b = um_generation_body(g);
     const um_setup *s = &um_generation_service(g)->setup;
     um_answer_parser_init(p, b->tools_json ? tool_format(s) : NULL, b->opening.n ? NULL : reasoning_format(s));
+    p->tools.tools = b->tools_json;
     um_answer_parser_push(p, b->opening, fn, arg);
+}
+
+bool um_conversation_drops(const um_generation *g, int32_t n_calls, const um_answer_part *p) {
+    return um_generation_body(g)->opening.n > 0 && !n_calls && p->kind == UM_ANSWER_CONTENT;
+}
+
+um_status um_conversation_require_call(const um_generation *g, const um_choice *c, int32_t n_calls, um_err *err) {
+    if (!um_generation_body(g)->opening.n || n_calls) return UM_OK;
+    return um_fail_param(
+        err, UM_EUNSUPPORTED, "tool_choice",
+        "the model did not write the required tool call: its answer of %d tokens (finish reason %s) is "
+        "no call; try again, or raise max_tokens",
+        (int)c->result.n_ids, um_finish_reason(&c->result));
 }
 
 um_tokens um_conversation_take_tokens(const um_choice *c, const um_answer_parser *p, int32_t *n_taken) {

@@ -18,6 +18,12 @@ bool um_conversation_has_reasoning(const um_setup *s);
 /* Initializes the parser of an answer, and passes it the opening of the answer. An answer with an opening has no
  * reasoning. */
 void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg);
+/* Returns whether a part is content in place of the call that the request requires: the opening, which the server has
+ * written, and what the model made of it. It belongs to no response. n_calls: calls of the answer so far. */
+bool um_conversation_drops(const um_generation *g, int32_t n_calls, const um_answer_part *p);
+/* Fails with UM_EUNSUPPORTED if the request requires a call and the finished answer has none: half a call is of no use.
+ */
+um_status um_conversation_require_call(const um_generation *g, const um_choice *c, int32_t n_calls, um_err *err);
 /* Returns the tokens whose text ends in the parts that the parser has passed on and that no earlier call returned.
  * While the parser holds text back (the beginning of a marker, an incomplete call), its tokens belong to a later part.
  * When the choice has finished, returns all remaining tokens. *n_taken: their number so far, 0 at first. */

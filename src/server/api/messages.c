@@ -247,6 +247,7 @@ typedef struct message {
     um_buf blocks;  /* the closed blocks as elements of a JSON array; unused in a stream */
     int32_t n_open; /* blocks so far */
     int32_t n_calls;
+    bool has_ended; /* the whole text was parsed */
 } message;
 
 static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
@@ -370,6 +371,7 @@ static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
     const um_body *b = um_generation_body(m->generation);
     if (p->kind == UM_ANSWER_REASONING && !b->include_reasoning) return;
+    if (um_conversation_drops(m->generation, m->n_calls, p)) return;
     if (p->kind == UM_ANSWER_CALL) {
         if (b->parallel_tool_calls || m->n_calls == 0) put_call(m, p);
         return;
@@ -389,11 +391,30 @@ static void forget(um_choice *c) {
     um_buf_free(&m->blocks);
 }
 
-static message *message_new(um_generation *g, um_choice *c) {
-    message *m = UM_NEW(message);
+/* Returns the message of a choice; the first call creates it. */
+static message *message_of(um_generation *g, um_choice *c) {
+    message *m = c->own;
+    if (m) return m;
+    c->own = m = UM_NEW(message);
     *m = (message){.generation = g, .choice = c, .open = NO_BLOCK};
-    c->own = m;
     return m;
+}
+
+/* Parses the rest of a finished answer: all of it if it was not streamed. */
+static void parse_rest(message *m) {
+    if (m->has_ended) return;
+    m->has_ended = true;
+    if (!streams(m)) {
+        um_conversation_parse(&m->parser, m->generation, append_part, m);
+        um_answer_parser_push(&m->parser, m->choice->result.text, append_part, m);
+    }
+    um_answer_parser_end(&m->parser, append_part, m);
+}
+
+static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
+    message *m = message_of(g, c);
+    parse_rest(m);
+    return um_conversation_require_call(g, c, m->n_calls, err);
 }
 
 /* ---- The message ------------------------------------------------------------------------------------------------- */
@@ -439,10 +460,8 @@ static void put_head(um_generation *g, um_jw *w) {
 
 static void whole(um_generation *g, um_jw *w) {
     um_choice *c = um_generation_choice(g, 0);
-    message *m = message_new(g, c);
-    um_conversation_parse(&m->parser, g, append_part, m);
-    um_answer_parser_push(&m->parser, c->result.text, append_part, m);
-    um_answer_parser_end(&m->parser, append_part, m);
+    message *m = message_of(g, c);
+    parse_rest(m);
     close_block(m);
     um_jw_begin_object(w);
     put_head(g, w);
@@ -459,7 +478,7 @@ static void whole(um_generation *g, um_jw *w) {
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
 static void begin(um_generation *g, um_choice *c) {
-    message *m = message_new(g, c);
+    message *m = message_of(g, c);
     um_jw *w = begin_event(m, "message_start");
     um_jw_key(w, "message");
     um_jw_begin_object(w);
@@ -485,7 +504,7 @@ static void text(um_generation *g, um_choice *c, const um_msg_text *e) {
 
 static void finish(um_generation *g, um_choice *c) {
     message *m = c->own;
-    um_answer_parser_end(&m->parser, append_part, m);
+    parse_rest(m);
     close_block(m);
     um_jw *w = begin_event(m, "message_delta");
     um_jw_key(w, "delta");
@@ -509,6 +528,7 @@ static const um_response_writer writer = {.name = "messages",
                                           .whole = whole,
                                           .begin = begin,
                                           .text = text,
+                                          .check = check_answer,
                                           .finish = finish,
                                           .forget = forget,
                                           .error = error};

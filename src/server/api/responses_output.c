@@ -58,6 +58,7 @@ typedef struct output {
     int32_t n_taken, first_taken; /* tokens that messages have so far; those before the open item */
     int64_t n_thought_ids;        /* tokens of thoughts */
     int64_t n_events;
+    bool has_ended; /* the whole text was parsed */
 } output;
 
 static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
@@ -289,6 +290,7 @@ static void append_part(void *arg, const um_answer_part *p) {
     output *o = arg;
     const um_body *b = um_generation_body(o->generation);
     const part_words *words = &message_words;
+    if (um_conversation_drops(o->generation, o->n_calls, p)) return;
     if (p->kind == UM_ANSWER_CALL) {
         if (b->parallel_tool_calls || o->n_calls == 0) append_call(o, p);
         return;
@@ -420,12 +422,31 @@ static void put_response(const output *o, const char *status, const um_err *err,
 
 /* ---- Writer ------------------------------------------------------------------------------------------------------ */
 
-static output *output_new(um_generation *g, um_choice *c) {
-    output *o = UM_NEW(output);
+/* Returns the output of a choice; the first call creates it. */
+static output *output_of(um_generation *g, um_choice *c) {
+    output *o = c->own;
+    if (o) return o;
+    c->own = o = UM_NEW(output);
     o->generation = g;
     o->choice = c;
-    c->own = o;
     return o;
+}
+
+/* Parses the rest of a finished answer: all of it if it was not streamed. */
+static void parse_rest(output *o) {
+    if (o->has_ended) return;
+    o->has_ended = true;
+    if (!streams(o)) {
+        um_conversation_parse(&o->parser, o->generation, append_part, o);
+        um_answer_parser_push(&o->parser, o->choice->result.text, append_part, o);
+    }
+    um_answer_parser_end(&o->parser, append_part, o);
+}
+
+static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
+    output *o = output_of(g, c);
+    parse_rest(o);
+    return um_conversation_require_call(g, c, o->n_calls, err);
 }
 
 static void forget(um_choice *c) {
@@ -443,10 +464,8 @@ void um_responses_put_unfinished(um_generation *g, um_jw *w) {
 
 static void whole(um_generation *g, um_jw *w) {
     um_choice *c = um_generation_choice(g, 0);
-    output *o = output_new(g, c);
-    um_conversation_parse(&o->parser, g, append_part, o);
-    um_answer_parser_push(&o->parser, c->result.text, append_part, o);
-    um_answer_parser_end(&o->parser, append_part, o);
+    output *o = output_of(g, c);
+    parse_rest(o);
     close_item(o);
     put_response(o, status_of(c), NULL, w);
     um_responses_keep(g, text_of(w->out));
@@ -466,7 +485,7 @@ static um_str send_response(output *o, const char *name, const char *status, con
 }
 
 static void begin(um_generation *g, um_choice *c) {
-    output *o = output_new(g, c);
+    output *o = output_of(g, c);
     um_buf json = {0};
     send_response(o, "response.created", "in_progress", NULL, &json);
     send_response(o, "response.in_progress", "in_progress", NULL, &json);
@@ -485,7 +504,7 @@ static void finish(um_generation *g, um_choice *c) {
     output *o = c->own;
     um_buf json = {0};
     char event[40];
-    um_answer_parser_end(&o->parser, append_part, o);
+    parse_rest(o);
     close_item(o);
     snprintf(event, sizeof event, "response.%s", status_of(c));
     um_responses_keep(g, send_response(o, event, status_of(c), NULL, &json));
@@ -505,6 +524,7 @@ const um_response_writer um_responses_writer = {.name = "responses",
                                                 .whole = whole,
                                                 .begin = begin,
                                                 .text = text,
+                                                .check = check_answer,
                                                 .finish = finish,
                                                 .forget = forget,
                                                 .error = error};

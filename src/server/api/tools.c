@@ -1,4 +1,5 @@
 /* The formats of tool calls in the text of an answer, and their parser. */
+#include <ctype.h>
 #include <jansson.h>
 
 #include "server/api/answer.h"
@@ -62,7 +63,8 @@ static bool emit_call(um_str text, const json_t *call, um_answer_part_fn fn, voi
     return true;
 }
 
-static bool parse_hermes(um_str text, um_answer_part_fn fn, void *arg) {
+static bool parse_hermes(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
+    (void)tools;
     json_t *call = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
     bool ok = json_is_object(call) && emit_call(text, call, fn, arg);
     json_decref(call);
@@ -90,10 +92,72 @@ static bool emit_calls(um_str text, um_answer_part_fn fn, void *arg) {
 static void ignore(void *arg, const um_answer_part *p) { (void)arg, (void)p; }
 
 /* Either all objects are calls, or the text is content. The first round only checks. */
-static bool parse_llama3(um_str text, um_answer_part_fn fn, void *arg) {
+static bool parse_llama3(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
+    (void)tools;
     static const char tag[] = "<|python_tag|>";
     if (um_begins_with(text, tag) > 0) text = (um_str){text.p + strlen(tag), text.n - strlen(tag)};
     return emit_calls(text, ignore, NULL) && emit_calls(text, fn, arg);
+}
+
+/* ---- Mistral ----------------------------------------------------------------------------------------------------- */
+
+/* Passes on the calls of [{"name": …, "arguments": …}, …]. */
+static bool emit_array(um_str text, um_answer_part_fn fn, void *arg) {
+    for (size_t i = skip_space(text, 1); i < text.n;) {
+        json_error_t where;
+        um_str rest = {text.p + i, text.n - i};
+        json_t *call = json_loadb(rest.p, rest.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
+        bool ok = json_is_object(call) && emit_call((um_str){rest.p, (size_t)where.position}, call, fn, arg);
+        json_decref(call);
+        if (!ok) return false;
+        i = skip_space(text, i + (size_t)where.position);
+        if (i < text.n && text.p[i] == ']') return skip_space(text, i + 1) == text.n;
+        if (i == text.n || text.p[i] != ',') return false;
+        i = skip_space(text, i + 1);
+    }
+    return false;
+}
+
+static bool is_name_char(char c) { return c == '_' || c == '-' || c == '.' || isalnum((unsigned char)c); }
+
+/* Removes the marker from the front of the text. Returns false if the text does not begin with it. */
+static bool take_marker(um_str *text, const char *marker) {
+    size_t n = strlen(marker);
+    if (text->n < n || memcmp(text->p, marker, n) != 0) return false;
+    *text = (um_str){text->p + n, text->n - n};
+    return true;
+}
+
+/* Passes on the calls of NAME[ARGS]{…}[TOOL_CALLS]NAME{…}…; [ARGS] may be missing. */
+static bool emit_named(um_str text, um_answer_part_fn fn, void *arg) {
+    for (;;) {
+        json_error_t where;
+        um_answer_part part = {.kind = UM_ANSWER_CALL, .name = {text.p, 0}};
+        while (part.name.n < text.n && is_name_char(text.p[part.name.n])) part.name.n++;
+        text = (um_str){text.p + part.name.n, text.n - part.name.n};
+        take_marker(&text, "[ARGS]");
+        json_t *given = json_loadb(text.p, text.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
+        bool ok = part.name.n && json_is_object(given);
+        json_decref(given);
+        if (!ok) return false;
+        size_t blank = skip_space(text, 0);
+        part.text = (um_str){text.p + blank, (size_t)where.position - blank};
+        fn(arg, &part);
+        size_t next = skip_space(text, (size_t)where.position);
+        text = (um_str){text.p + next, text.n - next};
+        if (!text.n) return true;
+        if (!take_marker(&text, "[TOOL_CALLS]")) return false;
+    }
+}
+
+/* Either all are calls, or the text is content. The first round only checks. */
+static bool parse_mistral(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
+    size_t blank = skip_space(text, 0);
+    (void)tools;
+    text = (um_str){text.p + blank, text.n - blank};
+    bool is_array = text.n && *text.p == '[';
+    bool (*emit)(um_str, um_answer_part_fn, void *) = is_array ? emit_array : emit_named;
+    return text.n && emit(text, ignore, NULL) && emit(text, fn, arg);
 }
 
 /* ---- Formats ----------------------------------------------------------------------------------------------------- */
@@ -105,28 +169,62 @@ const um_tool_format um_tool_formats[] = {
      .end = "</tool_call>",
      .parse = parse_hermes,
      .opening = "<tool_call>\n{\"name\": \"",
-     .opening_named = "<tool_call>\n{\"name\": \"%s\", \"arguments\": "},
+     .opening_named = "<tool_call>\n{\"name\": \"%s\", \"arguments\": ",
+     .sign = "<tool_call>"},
     {.name = "llama3_json",
      .aliases = "llama3|llama",
      .starts = "{ <|python_tag|>",
      .parse = parse_llama3,
      .opening = "{\"name\": \"",
-     .opening_named = "{\"name\": \"%s\", \"parameters\": "},
+     .opening_named = "{\"name\": \"%s\", \"parameters\": ",
+     .sign = "<|python_tag|>"},
+    {.name = "mistral",
+     .begin = "[TOOL_CALLS]",
+     .parse = parse_mistral,
+     .opening = "[TOOL_CALLS][{\"name\": \"",
+     .opening_named = "[TOOL_CALLS][{\"name\": \"%s\", \"arguments\": ",
+     .sign = "[TOOL_CALLS]",
+     .is_special = true},
+    {.name = "qwen_xml",
+     .aliases = "qwen3_xml|qwen3_coder",
+     .begin = "<tool_call>",
+     .end = "</tool_call>",
+     .parse = um_tool_parse_xml,
+     .opening = "<tool_call>\n<function=",
+     .opening_named = "<tool_call>\n<function=%s>\n",
+     .sign = "<function="},
+    {.name = "seed_xml",
+     .aliases = "seed_oss|seed",
+     .begin = "<seed:tool_call>",
+     .end = "</seed:tool_call>",
+     .parse = um_tool_parse_xml,
+     .opening = "<seed:tool_call>\n<function=",
+     .opening_named = "<seed:tool_call>\n<function=%s>\n",
+     .sign = "<seed:tool_call>"},
 };
 const size_t um_n_tool_formats = UM_LEN(um_tool_formats);
+
+/* The signs of later rows are more special: templates of qwen_xml also have the sign of hermes. */
+const um_tool_format *um_tool_format_of(const char *name, const char *chat_template) {
+    const um_tool_format *f = NULL;
+    if (!um_streq(name, "auto")) um_tool_format_find(&f, name, NULL);
+    for (size_t i = 0; um_streq(name, "auto") && chat_template && i < um_n_tool_formats; i++)
+        if (strstr(chat_template, um_tool_formats[i].sign)) f = &um_tool_formats[i];
+    return f;
+}
 
 um_status um_tool_format_find(const um_tool_format **out, const char *name, um_err *err) {
     um_str at;
     *out = NULL;
-    if (!name || !*name) return UM_OK;
+    if (!name || !*name || um_streq(name, "auto") || um_streq(name, "none")) return UM_OK;
     for (size_t i = 0; i < um_n_tool_formats && !*out; i++) {
         const um_tool_format *f = &um_tool_formats[i];
         if (um_streq(name, f->name) || um_word_index(f->aliases, '|', name, &at) >= 0) *out = f;
     }
     if (*out) return UM_OK;
     um_buf names = {0};
-    for (size_t i = 0; i < um_n_tool_formats; i++)
-        um_buf_printf(&names, "%s%s", i ? ", " : "", um_tool_formats[i].name);
+    um_buf_puts(&names, "auto, none");
+    for (size_t i = 0; i < um_n_tool_formats; i++) um_buf_printf(&names, ", %s", um_tool_formats[i].name);
     um_status st = um_fail_param(err, UM_EINVAL, "tool_call_parser", "unknown format \"%.60s\", expected one of: %s",
                                  name, names.data);
     um_buf_free(&names);
@@ -167,7 +265,7 @@ static bool parse_content(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
 /* Passes on the text between two markers: as a call if it is one, else as content together with its markers. `end` is
  * the end marker, "" if it is missing. */
 static void emit_between(um_tool_parser *t, um_str inside, const char *end, um_answer_part_fn fn, void *arg) {
-    if (t->format->parse(inside, fn, arg)) {
+    if (t->format->parse(t->tools, inside, fn, arg)) {
         um_trimmer_drop(&t->trimmer);
         return;
     }
@@ -179,6 +277,7 @@ static void emit_between(um_tool_parser *t, um_str inside, const char *end, um_a
 /* Parses the call up to the end marker. Returns false if the marker has not come yet. */
 static bool parse_call(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
     bool whole;
+    if (!t->format->end) return false;
     size_t at = um_marker_find(pending(t), t->format->end, &whole);
     if (!whole || at == t->pending.len) return false;
     emit_between(t, (um_str){pending(t).p, at}, t->format->end, fn, arg);
@@ -222,7 +321,8 @@ void um_tool_parser_end(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
     } else if (t->pending.len) {
         um_str text = pending(t);
         size_t blank = skip_space(text, 0);
-        bool calls = t->state == MAYBE_CALLS && t->format->parse((um_str){text.p + blank, text.n - blank}, fn, arg);
+        bool calls =
+            t->state == MAYBE_CALLS && t->format->parse(t->tools, (um_str){text.p + blank, text.n - blank}, fn, arg);
         if (!calls) emit_content(t, text, fn, arg);
     }
     um_buf_clear(&t->pending);

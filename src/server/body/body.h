@@ -97,6 +97,7 @@ struct um_body {
     int32_t top_logprobs;  /* -1: no logprobs */
     int32_t tool_choice;   /* UM_TOOLS_* */
     const char *tool_name; /* the function of UM_TOOLS_NAMED */
+    const struct json_t *allowed_tools; /* the array of allowed tools, or NULL: all */
     bool parallel_tool_calls, include_reasoning;
     um_str opening;                            /* beginning of the answer, appended to a rendered CHAT prompt */
     const char *model, *request_id;            /* NULL: not given */

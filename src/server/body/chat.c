@@ -51,18 +51,36 @@ static bool names_tool(const json_t *v) {
            !has_others(v, "type|function") && !has_others(json_object_get(v, "function"), "name");
 }
 
-/* "none", "auto", "required", or {"type": "function", "function": {"name": …}}. */
+/* Returns whether the value is {"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}} and sets the mode:
+ * auto or required. */
+static bool names_allowed_tools(um_body *b, const json_t *v) {
+    const json_t *allowed = json_object_get(v, "allowed_tools"), *tools = json_object_get(allowed, "tools");
+    const char *mode = json_string_value(json_object_get(allowed, "mode"));
+    if (!um_streq(json_string_value(json_object_get(v, "type")), "allowed_tools") ||
+        has_others(v, "type|allowed_tools") || has_others(allowed, "mode|tools") || !json_array_size(tools))
+        return false;
+    if (!um_streq(mode, "auto") && !um_streq(mode, "required")) return false;
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!names_tool(json_array_get(tools, i))) return false;
+    b->allowed_tools = tools;
+    b->tool_choice = um_streq(mode, "auto") ? UM_TOOLS_AUTO : UM_TOOLS_REQUIRED;
+    return true;
+}
+
+/* "none", "auto", "required", allowed tools, or {"type": "function", "function": {"name": …}}. */
 static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
     static const char words[] = "auto|none|required";
     um_str at;
+    if (names_allowed_tools(b, v)) return UM_OK;
     b->tool_name = names_tool(v) ? tool_name(v) : NULL;
     b->tool_choice = b->tool_name        ? UM_TOOLS_NAMED
                      : json_is_string(v) ? um_word_index(words, '|', json_string_value(v), &at)
                                          : -1;
     if (b->tool_choice >= 0) return UM_OK;
     return um_fail(err, UM_EINVAL,
-                   "\"tool_choice\": expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", "
-                   "\"function\": {\"name\": …}}");
+                   "\"tool_choice\": expected \"auto\", \"none\", \"required\", {\"type\": \"function\", "
+                   "\"function\": {\"name\": …}} or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": …, "
+                   "\"tools\": […]}}");
 }
 
 static um_status take_template(um_body *b, const json_t *v, um_err *err) {
@@ -153,12 +171,37 @@ static um_status keep_named_tool(um_body *b, um_err *err) {
     return st;
 }
 
+/* Returns the tool with the name of an entry of the request's allowed tools; NULL: none. */
+static json_t *find_tool(const json_t *tools, const char *name) {
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (um_streq(tool_name(json_array_get(tools, i)), name)) return json_array_get(tools, i);
+    return NULL;
+}
+
+/* Keeps only the tools that tool_choice allows, in its order. */
+static um_status keep_allowed_tools(um_body *b, um_err *err) {
+    const json_t *tools = json_object_get(b->root, "tools");
+    json_t *kept = json_array();
+    um_status st = UM_OK;
+    for (size_t i = 0; i < json_array_size(b->allowed_tools) && !st; i++) {
+        const char *name = tool_name(json_array_get(b->allowed_tools, i));
+        json_t *tool = find_tool(tools, name);
+        if (tool) json_array_append(kept, tool);
+        else st = um_fail_param(err, UM_EINVAL, "tool_choice", "unknown tool \"%.100s\"", name);
+    }
+    if (!st) b->tools_json = um_body_dump(b, kept);
+    json_decref(kept);
+    return st;
+}
+
 static um_status apply_tool_choice(um_body *b, um_err *err) {
     bool forced = b->tool_choice == UM_TOOLS_REQUIRED || b->tool_choice == UM_TOOLS_NAMED;
     um_status st = UM_OK;
     if (forced && !b->tools_json)
         return um_fail_param(err, UM_EINVAL, "tool_choice", "it asks for a call, but the request has no tools");
     if (b->tool_choice == UM_TOOLS_NAMED) st = keep_named_tool(b, err);
+    if (b->allowed_tools && b->tools_json) st = keep_allowed_tools(b, err);
+    else if (b->allowed_tools) st = um_fail_param(err, UM_EINVAL, "tool_choice", "the request has no tools");
     if (b->tool_choice == UM_TOOLS_NONE) b->tools_json = NULL;
     b->chat.tools_json = b->tools_json;
     return st;

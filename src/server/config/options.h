@@ -41,7 +41,7 @@ typedef struct um_server_config {
     bool access_log;
     int32_t log_level;
     bool metrics, metrics_vllm_aliases, usage_extensions, page;
-    const char *tool_call_parser, *reasoning_parser; /* names of the formats, or NULL */
+    const char *tool_call_parser, *reasoning_parser; /* names of the formats, "auto" or "none", or NULL */
     int32_t snapshot_interval;                       /* passes between two snapshots of a stream */
     float snapshot_max_hz;                           /* limit of snapshots per second of a stream; 0: no limit */
     int32_t result_ttl, result_max; /* lifetime in seconds, and largest number, of the results of /v1/result */

@@ -374,6 +374,12 @@ static void on_finish(void *arg, const um_msg_finish *m) {
     c->n_tokens = (int32_t)m->n_ids;
     c->nfe = m->nfe;
     if (--sub->n_left == 0) sub->rid = 0;
+    um_err err = {0};
+    if (g->writer->check && g->writer->check(g, c, &err)) {
+        g->body.error_code = "unusable_answer";
+        fail(g, 422, &err, "failed");
+        return;
+    }
     if (g->sse && g->writer->finish) g->writer->finish(g, c);
     if (++g->n_finished == g->n_choices) complete(g);
 }

@@ -25,6 +25,9 @@ typedef struct um_response_writer {
     void (*begin)(um_generation *g, um_choice *c);
     void (*text)(um_generation *g, um_choice *c, const um_msg_text *m);
     void (*snapshot)(um_generation *g, um_choice *c, const um_msg_snapshot *m);
+    /* Checks a finished choice, before `finish` or `whole`. An error ends the generation with the status 422. NULL:
+     * nothing to check. */
+    um_status (*check)(um_generation *g, um_choice *c, um_err *err);
     void (*finish)(um_generation *g, um_choice *c);
     void (*end)(um_generation *g);                                  /* all choices have finished; [DONE] follows */
     void (*forget)(um_choice *c);                                   /* frees what c->own points to, not c->own itself */
