@@ -69,6 +69,8 @@ _unmask_shared() {
         '--disable-prefix-caching[don'\''t reuse stored keys and values of prompts with the same beginning]'
         '--schedule-policy=[mixed processes prompts and denoises answers in the same steps]:POLICY:(mixed prefill-first)'
         '--max-skips=[number of times in a row that the scheduler may pass over a request for others that fit]:N: '
+        '--admission=[order in which waiting requests of one priority start\: tenants (API keys, else addresses of clients) take turns, and so do the requests of each (fair), or in the order of arrival]:ORDER:(fair arrival)'
+        '--max-guests=[with admission fair\: number of requests that run beyond max_num_reqs, in turns with the others, if nothing else of their tenant or request runs]:N: '
         '--max-refresh-per-step=[largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step]:N: '
         '--compat=[decode exactly as another system does, bugs included]:SYSTEM:(none diffulex)'
         '--decoding-strategy=[what each pass feeds and which keys are stored (`unmask list strategies`)]:NAME:(auto multi_bd d2f dmax fast_dllm_v2 full prefix_cache dual_cache sparse)'

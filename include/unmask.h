@@ -217,7 +217,10 @@ typedef struct um_config {
     bool disable_prefix_caching;    /* no request reuses the keys that another one stored for the same beginning of a
                                        prompt */
     int32_t schedule_policy;        /* UM_POLICY_* */
-    int32_t max_skips; /* number of times in a row that a later request that fits may overtake a waiting one */
+    int32_t max_skips;  /* number of times in a row that a later request that fits may overtake a waiting one */
+    int32_t admission;  /* UM_ADMIT_*: the order in which waiting requests of one priority are admitted */
+    int32_t max_guests; /* answers that run beyond max_num_reqs, in turns, so that a tenant or a request of which
+                           nothing runs needs no free place; -1 = max_num_reqs, at most 64 */
     int32_t max_refresh_per_step; /* passes over a whole sequence in one step; 0 = no limit */
     int32_t data_parallel_size;   /* engines of a um_router, 1..64 */
     int32_t route_policy;         /* UM_ROUTE_*: how a um_router chooses the engine of a request */
@@ -233,6 +236,8 @@ typedef struct um_config {
 
 /* MIXED runs prompts and answers in the same steps. PREFILL_FIRST runs prompts in separate steps. */
 enum { UM_POLICY_MIXED, UM_POLICY_PREFILL_FIRST };
+/* FAIR: tenants take turns, then the requests of each; ARRIVAL: in the order of arrival. */
+enum { UM_ADMIT_FAIR, UM_ADMIT_ARRIVAL };
 /* PREFIX prefers the engine that has stored the longest part of the prompt. LEAST_LOADED takes the shortest queue. */
 enum { UM_ROUTE_PREFIX, UM_ROUTE_LEAST_LOADED, UM_ROUTE_ROUND_ROBIN };
 
@@ -548,7 +553,8 @@ typedef struct um_request {
     size_t n_allowed_ids;
     const char *const *bad_words; /* [n_bad_words] texts whose tokens never stand side by side in the answer */
     size_t n_bad_words;
-    int32_t priority;  /* requests with lower values are admitted first; equal values in the order of arrival */
+    int32_t priority;  /* requests with lower values are admitted first */
+    uint64_t tenant;   /* who the request is for: tenants take turns (um_config.admission); 0: nobody in particular */
     bool keep_special; /* the text contains special tokens */
     um_decoding decoding;
     um_sampling_params sampling;

@@ -139,7 +139,7 @@ static um_status store_prompts(run *r, um_err *err) {
     step now;
     um_status s = add_requests(r, err);
     while (!s) {
-        bool all = r->e->n_waiting == 0 && r->e->n_running == r->p->batch;
+        bool all = r->e->queue.n_waiting == 0 && r->e->n_running == r->p->batch;
         for (int32_t i = 0; i < r->e->n_running && all; i++) all = r->e->running[i]->req.nfe > 0;
         if (all) break;
         s = run_step(r, &now, &kind, err);

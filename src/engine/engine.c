@@ -95,7 +95,7 @@ um_forward_config um_engine_forward_config(const um_engine *e) {
     return (um_forward_config){.max_tokens = c->max_num_batched_tokens,
                                .max_rows = c->max_num_batched_tokens,
                                .max_spans = e->capacity.n_seg,
-                               .n_saved = c->max_num_reqs,
+                               .n_saved = um_config_places(c),
                                .page_size = c->page_size,
                                .n_pages = UM_MAX(c->num_pages, 0),
                                .n_scratch_pages = e->capacity.n_scratch,
@@ -104,9 +104,8 @@ um_forward_config um_engine_forward_config(const um_engine *e) {
 }
 
 static um_status allocate(um_engine *e, um_err *err) {
-    const um_config *c = &e->config;
     const um_pass *m = &e->capacity;
-    size_t T = (size_t)m->n_tokens, R = (size_t)c->max_num_reqs;
+    size_t T = (size_t)m->n_tokens, R = (size_t)e->n_places;
     struct {
         void **out;
         size_t bytes;
@@ -135,8 +134,8 @@ static um_status allocate(um_engine *e, um_err *err) {
         if (st) return st;
         e->stats.workspace_bytes += want[i].bytes;
     }
-    while (e->n_free_saved < c->max_num_reqs) {
-        e->free_saved[e->n_free_saved] = c->max_num_reqs - 1 - e->n_free_saved;
+    while (e->n_free_saved < e->n_places) {
+        e->free_saved[e->n_free_saved] = e->n_places - 1 - e->n_free_saved;
         e->n_free_saved++;
     }
     return UM_OK;
@@ -219,12 +218,12 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->config = *c;
     e->config.model = NULL; /* the string belongs to the caller */
     um_model_device_name(m, e->config.device);
-    e->waiting_tail = &e->waiting;
-    e->max_waiting_priority = INT32_MIN;
     e->next_id = 1;
     e->token_bytes_max = longest_token(m->tok);
     set_traits(e);
     resolve_sizes(e);
+    e->n_places = um_config_places(&e->config);
+    um_queue_init(&e->queue, 2 * (int64_t)e->max_len, e->config.admission == UM_ADMIT_ARRIVAL);
     st = check_step(e, err);
     e->capacity = step_capacity(e);
     if (!st) st = um_engine_resolve_pages(e, err);
@@ -290,10 +289,14 @@ static void free_sequences(um_engine *e, um_sequence *j) {
     }
 }
 
+static um_sequence *first_unfinished(const um_engine *e) { return e->n_running ? e->running[0] : e->queue.first; }
+
 void um_engine_free(um_engine *e) {
     if (!e) return;
-    for (int32_t i = 0; i < e->n_running; i++) um_sequence_free(e->running[i], e);
-    free_sequences(e, e->waiting);
+    for (um_sequence *j; (j = first_unfinished(e));) {
+        um_schedule_leave(e, j);
+        um_sequence_free(j, e);
+    }
     um_err err;
     if (um_engine_profile_stop(e, &err)) um_warn("%s", err.msg);
     if (e->forward) e->model->backend->forward_free(e->forward);
@@ -422,7 +425,7 @@ void um_engine_fail(um_engine *e, const um_err *why) {
     if (e->failed.code) return;
     e->failed = *why;
     e->stepping = true; /* makes um_engine_abort, called by a callback, leave running answers to this loop */
-    for (um_sequence *j; (j = e->n_running ? e->running[0] : e->waiting);) {
+    for (um_sequence *j; (j = first_unfinished(e));) {
         mark_aborted(j);
         finish(e, j);
     }
@@ -540,7 +543,6 @@ um_status um_engine_prepare(um_engine *e, const um_request *r, um_sequence **out
     for (int32_t i = 0; !st && i < r->n; i++) {
         st = um_sequence_new(end, e, r, i, err);
         if (st) break;
-        (*end)->first = i ? first : NULL;
         (*end)->added = first->added;
         (*end)->req.seed = first->req.seed + (uint64_t)i;
         end = &(*end)->next;
@@ -559,11 +561,13 @@ um_status um_engine_check_request(um_engine *e, const um_request *r, um_err *err
 }
 
 void um_engine_queue(um_engine *e, um_sequence *j, int64_t id) {
+    um_group *group = NULL;
     for (um_sequence *next; j; j = next) {
         next = j->next;
         j->id = id;
         e->queued += j->req.limit;
-        um_schedule_add(e, j);
+        um_schedule_add(e, j, group);
+        group = j->group;
     }
 }
 
@@ -584,11 +588,11 @@ um_replica um_engine_as_replica(const um_engine *e, const um_sequence *j) {
                         .cached = um_prefix_match(&e->pages, name_space, j->req.token, most, most, NULL)};
 }
 
-size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->n_waiting); }
+size_t um_engine_pending(const um_engine *e) { return (size_t)(e->n_running + e->queue.n_waiting); }
 
 static um_sequence *find_waiting(const um_engine *e, int64_t id) {
-    um_sequence *j = e->waiting;
-    while (j && j->id != id) j = j->next;
+    um_sequence *j = e->queue.first;
+    while (j && j->id != id) j = j->after;
     return j;
 }
 
@@ -621,7 +625,7 @@ void um_engine_get_stats(const um_engine *e, um_stats *out) {
     out->pages_used = um_pages_used(&e->pages);
     out->pages_used_most = e->pages.used_max;
     out->requests_running = e->n_running;
-    out->requests_waiting = e->n_waiting;
+    out->requests_waiting = e->queue.n_waiting;
 }
 
 um_status um_engine_check_idle(const um_engine *e, um_err *err) {
@@ -664,7 +668,7 @@ static void put_slot(const um_sequence *j, um_slot *out, size_t most, size_t *n)
 
 void um_engine_put_slots(const um_engine *e, bool running, um_slot *out, size_t most, size_t *n) {
     for (int32_t i = 0; running && i < e->n_running; i++) put_slot(e->running[i], out, most, n);
-    for (const um_sequence *j = running ? NULL : e->waiting; j; j = j->next) put_slot(j, out, most, n);
+    for (const um_sequence *j = running ? NULL : e->queue.first; j; j = j->after) put_slot(j, out, most, n);
 }
 
 size_t um_engine_slots(const um_engine *e, um_slot *out, size_t most) {

@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "decode/decode.h"
 #include "engine/options.h"
+#include "engine/queue.h"
 #include "engine/replica.h"
 #include "kv/kv.h"
 #include "model/model.h"
@@ -28,15 +29,19 @@ typedef struct um_sequence {
     um_need bound;     /* upper bounds of the needs of all passes */
     um_table table[2]; /* page tables; the second one is used under guidance */
     int32_t slot;      /* index in um_engine.running; -1 while the answer waits */
-    /* Rank: answers with a lower priority number go first, and equal ones in the order of arrival. */
-    int32_t priority;
+    /* Rank of a running answer: those with a lower priority number go first, then those with fewer running answers of
+     * their tenant before them (layer), then those that arrived first. */
+    int32_t priority, layer;
     int64_t arrival;
+    uint64_t tenant;
+    bool leads;    /* none of its request's answers ran when it was admitted */
+    int32_t lacks; /* what it lacked when it was last passed over, see schedule.c */
     int32_t skips; /* number of times in a row that the scheduler has passed over the answer */
     int32_t preemptions, cached_tokens;
     int32_t looked_up; /* leading tokens that were looked up in the prefix index */
     uint64_t cache_salt;
     int32_t index, n_answers;                    /* number of this answer, and of all answers of the request */
-    struct um_sequence *first;                   /* answer 0 of the same request while it exists; NULL for answer 0 */
+    um_group *group;                             /* the answers of the same request; NULL before it is queued */
     int32_t n_planned_rows, first_row, n_tokens; /* rows and tokens of the current pass */
 
     /* State in the current step. considered: the scheduler has decided about the answer. in_pass: the answer has a
@@ -68,7 +73,8 @@ typedef struct um_sequence {
     double decode_seconds;              /* duration of the finished steps that denoised the answer */
     int32_t decode_tokens;              /* tokens that were written in those steps and in the current one */
     bool denoised;                      /* the current step denoised the answer */
-    struct um_sequence *next;           /* next answer in the queue */
+    struct um_sequence *next;           /* next waiting answer of the request */
+    struct um_sequence *before, *after; /* in the list of all waiting answers */
 } um_sequence;
 
 /* Times of an engine's last step, in seconds. All are zero when the step planned nothing. */
@@ -90,10 +96,11 @@ struct um_engine {
     const char *sampler;    /* the sampler of a request that uses the defaults */
     bool whole;             /* such a request feeds whole sequences */
 
-    um_sequence *waiting, **waiting_tail; /* the queue, by rank */
-    int32_t max_waiting_priority;         /* no answer in the queue has a higher priority number */
-    um_sequence **running;                /* [max_num_reqs]; the first n_running are used, by rank */
-    int32_t n_running, n_waiting;
+    um_queue queue;        /* answers that wait */
+    um_sequence *starved;  /* the one that is considered first in the next step, or NULL */
+    um_sequence **running; /* [n_places]; the first n_running are used, by rank */
+    int32_t n_running, n_passes;
+    int32_t n_places;                  /* max_num_reqs and the guest places */
     int64_t queued;                    /* sum over unfinished answers: tokens of the prompt plus the longest answer */
     int32_t *free_saved, n_free_saved; /* saved rows that no running answer owns */
     int32_t n_refreshes;               /* passes over a whole sequence in the current step */
@@ -210,8 +217,8 @@ um_replica um_engine_as_replica(const um_engine *e, const um_sequence *j);
 /* ---- schedule.c ---- */
 /* Plans the passes of this step into e->space; admits and preempts answers. Returns the number of segments. */
 int32_t um_schedule_plan(um_engine *e);
-/* Adds an answer to the queue. */
-void um_schedule_add(um_engine *e, um_sequence *j);
+/* Adds an answer to the queue. `group`: that of an earlier answer of the same request; NULL for the first one. */
+void um_schedule_add(um_engine *e, um_sequence *j, um_group *group);
 /* Removes an answer from the queue or from the running answers. It keeps its pages until um_sequence_free. */
 void um_schedule_leave(um_engine *e, um_sequence *j);
 /* Takes the pages of a running answer that has no pass in this step, and puts the answer back into the queue. */

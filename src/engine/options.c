@@ -48,6 +48,12 @@ const um_option um_engine_options[] = {
      "mixed processes prompts and denoises answers in the same steps; prefill-first gives prompts separate steps"},
     {"max_skips", NULL, UM_OPT_INT, C(max_skips), 0, 1e6, NULL, "8", NULL, "N", "Engine",
      "number of times in a row that the scheduler may pass over a request for others that fit"},
+    {"admission", NULL, UM_OPT_CHOICE, C(admission), 0, 0, "fair|arrival", "fair", NULL, "ORDER", "Engine",
+     "order in which waiting requests of one priority start: tenants (API keys, else addresses of clients) take turns, "
+     "and so do the requests of each (fair), or in the order of arrival"},
+    {"max_guests", NULL, UM_OPT_INT, C(max_guests), 0, 4096, NULL, "auto", "-1", "N", "Engine",
+     "with admission fair: number of requests that run beyond max_num_reqs, in turns with the others, if nothing else "
+     "of their tenant or request runs; auto means max_num_reqs, at most 64"},
     {"max_refresh_per_step", NULL, UM_OPT_INT, C(max_refresh_per_step), 0, 4096, NULL, "0", NULL, "N", "Engine",
      "largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step; "
      "0 means no limit"},

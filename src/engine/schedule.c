@@ -1,16 +1,23 @@
 /* The scheduler: it decides which answers get a pass in a step.
  *
- * Answers are ranked by priority, and by arrival among equal priorities. Running answers are considered first, in three
- * turns: those that were passed over too often, those that denoise, and those that still store their prompts. The last
- * group shares the rest of the step and feeds its prompts in chunks where the strategy supports it. Then waiting
- * answers are admitted into the remaining capacity. When a pass finds no free page, the running answer of the lowest
- * rank is preempted: it loses its pages, waits again, and later continues from its tokens to the same result.
+ * Running answers are ranked: by priority; then so that the first answer of each tenant comes before the second one of
+ * any (layer); then by arrival. They are considered first, in three turns: those that were passed over too often, those
+ * that denoise, and those that still store their prompts. The last group shares the rest of the step and feeds its
+ * prompts in chunks where the strategy supports it. Then waiting answers are admitted into the remaining capacity, in
+ * the order of the queue (queue.h). When a pass finds no free page, the running answer of the lowest rank is preempted:
+ * it loses its pages, waits again, and later continues from its tokens to the same result.
+ *
+ * A step has max_num_reqs passes at most. When as many answers run, an answer of a tenant or of a request that has
+ * nothing running is still admitted, as a guest, if it ranks among the first max_num_reqs: the running answers of lower
+ * rank then pass over steps, but keep their pages. If it found no room in a step or no page, it is considered first in
+ * the next one.
  *
  * No answer starves. A request that can't run alone is refused when it is added. The answer of the first rank always
  * gets its pages. An answer is passed over for one of lower rank at most max_skips times in a row. */
 #include "engine/engine.h"
 
-enum { PASSED_OVER_MAX = 16 }; /* waiting answers that may be passed over in one step */
+/* What a waiting answer lacked when it was last considered. */
+enum { LACKS_NOTHING, LACKS_ROOM, LACKS_PAGES };
 
 /* ---- Capacity of the step
  * -------------------------------------------------------------------------------------------- */
@@ -23,6 +30,7 @@ static int32_t scratch_pages(const um_engine *e, int32_t positions) {
 static bool fits(const um_engine *e, const um_sequence *j, const um_need *n) {
     const um_pass *used = &e->space, *capacity = &e->capacity;
     int32_t tops = n->rows * j->req.n_top_asked;
+    if (e->n_passes == e->config.max_num_reqs) return false;
     if (n->refresh && e->config.max_refresh_per_step && e->n_refreshes >= e->config.max_refresh_per_step) return false;
     return used->n_tokens + UM_MIN(n->tokens, n->least) <= capacity->n_tokens &&
            used->n_rows + n->rows <= capacity->n_rows && used->n_tops + tops <= capacity->n_tops &&
@@ -62,62 +70,72 @@ static void release_pages(um_engine *e, um_sequence *j) {
     j->req.stored = 0;
 }
 
+/* ---- Ranks ------------------------------------------------------------------------------------------------------- */
+
+static bool ranks_before(const um_sequence *a, const um_sequence *b) {
+    if (a->priority != b->priority) return a->priority < b->priority;
+    return a->layer != b->layer ? a->layer < b->layer : a->arrival < b->arrival;
+}
+
+/* Returns whether a comes before b among the running answers of their tenant: answers that lead their requests first.
+ */
+static bool goes_before(const um_sequence *a, const um_sequence *b, bool b_leads) {
+    return a->leads != b_leads ? a->leads : a->arrival < b->arrival;
+}
+
+/* Returns the number of running answers of j's tenant that come before j, which waits. 0 without tenants. */
+static int32_t layer_of(const um_engine *e, const um_sequence *j, bool leads) {
+    int32_t n = 0;
+    if (e->queue.by_arrival) return 0;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const um_sequence *k = e->running[i];
+        n += k != j && k->group->tenant == j->group->tenant && goes_before(k, j, leads);
+    }
+    return n;
+}
+
+/* Sorts the running answers by rank. They are almost sorted: the answers of one tenant have moved by one layer. */
+static void sort_running(um_engine *e) {
+    for (int32_t i = 0; i < e->n_running; i++) {
+        um_sequence *j = e->running[i];
+        int32_t at = i;
+        for (; at > 0 && ranks_before(j, e->running[at - 1]); at--) {
+            e->running[at] = e->running[at - 1];
+            e->running[at]->slot = at;
+        }
+        e->running[at] = j;
+        j->slot = at;
+    }
+}
+
+/* Moves the running answers of j's tenant from the given layer on by `by` layers, j excepted. */
+static void move_layers(um_engine *e, const um_sequence *j, int32_t from, int32_t by) {
+    for (int32_t i = 0; i < e->n_running && !e->queue.by_arrival; i++) {
+        um_sequence *k = e->running[i];
+        if (k != j && k->group->tenant == j->group->tenant && k->layer >= from) k->layer += by;
+    }
+}
+
 static void remove_running(um_engine *e, um_sequence *j) {
     memmove(&e->running[j->slot], &e->running[j->slot + 1],
             (size_t)(e->n_running - 1 - j->slot) * sizeof(e->running[0]));
     e->n_running--;
-    for (int32_t i = j->slot; i < e->n_running; i++) e->running[i]->slot = i;
     e->free_saved[e->n_free_saved++] = j->req.saved;
     j->slot = -1;
+    move_layers(e, j, j->layer, -1);
+    sort_running(e);
 }
 
-static bool ranks_before(const um_sequence *a, const um_sequence *b) {
-    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
-}
-
-/* Inserts the answer by rank. A preempted answer is thereby readmitted before newer answers of its priority. A new
- * answer usually belongs at the end, which is found without a search. */
-static void insert_waiting(um_engine *e, um_sequence *j) {
-    bool goes_last = j->arrival + 1 == e->next_arrival && j->priority >= e->max_waiting_priority;
-    um_sequence **p = goes_last ? e->waiting_tail : &e->waiting;
-    while (*p && ranks_before(*p, j)) p = &(*p)->next;
-    e->max_waiting_priority = UM_MAX(e->max_waiting_priority, j->priority);
-    j->next = *p;
-    *p = j;
-    if (!j->next) e->waiting_tail = &j->next;
-    e->n_waiting++;
-}
-
-void um_schedule_add(um_engine *e, um_sequence *j) {
+void um_schedule_add(um_engine *e, um_sequence *j, um_group *group) {
     j->arrival = e->next_arrival++;
-    insert_waiting(e, j);
-}
-
-/* Removes the answer that *p points at from the queue. */
-static void unlink_waiting(um_engine *e, um_sequence **p) {
-    um_sequence *j = *p;
-    *p = j->next;
-    if (!*p) e->waiting_tail = p;
-    j->next = NULL;
-    if (--e->n_waiting == 0) e->max_waiting_priority = INT32_MIN;
-}
-
-static void remove_waiting(um_engine *e, const um_sequence *j) {
-    um_sequence **p = &e->waiting;
-    while (*p != j) p = &(*p)->next;
-    unlink_waiting(e, p);
-}
-
-static void clear_first(um_sequence *j, const um_sequence *gone) {
-    if (j->first == gone) j->first = NULL;
+    um_queue_add(&e->queue, j, group);
 }
 
 void um_schedule_leave(um_engine *e, um_sequence *j) {
-    if (j->slot >= 0) remove_running(e, j);
-    else remove_waiting(e, j);
-    if (j->n_answers == 1) return;
-    for (um_sequence *k = e->waiting; k; k = k->next) clear_first(k, j);
-    for (int32_t i = 0; i < e->n_running; i++) clear_first(e->running[i], j);
+    const bool was_running = j->slot >= 0;
+    if (e->starved == j) e->starved = NULL;
+    if (was_running) remove_running(e, j);
+    um_queue_end(&e->queue, j, was_running);
 }
 
 void um_schedule_preempt(um_engine *e, um_sequence *j) {
@@ -125,8 +143,8 @@ void um_schedule_preempt(um_engine *e, um_sequence *j) {
     release_pages(e, j);
     if (j->req.strategy->preempt) j->req.strategy->preempt(&j->req);
     remove_running(e, j);
-    insert_waiting(e, j);
     j->preemptions++;
+    um_queue_return(&e->queue, j);
     e->stats.preemptions++;
 }
 
@@ -163,6 +181,7 @@ static void plan_pass(um_engine *e, um_sequence *j) {
     j->req.strategy->plan(&j->req, &own);
     assert(own.n_seg > 0 && own.n_tokens <= own.budget && (!own.partial || own.n_rows == 0));
     j->in_pass = true;
+    e->n_passes++;
     j->partial = own.partial;
     j->n_tokens = own.n_tokens;
     j->prefill = own.seg[0].kind == UM_PASS_PREFILL;
@@ -211,19 +230,23 @@ static bool try_running(um_engine *e, um_sequence *j) {
 }
 
 /* The phases in which running answers are considered: first those that were passed over too often, then those that
- * denoise, then those that store their prompts. */
-enum { OVERDUE, DENOISING, STORING, N_PHASES };
+ * denoise, then those that store their prompts. While guests run, the first answers of requests don't wait for the
+ * others with their prompts, and answers whose rank is beyond the passes of a step come last. */
+enum { OVERDUE, DENOISING, STORING, BEYOND, N_PHASES };
 
 static int phase_of(const um_engine *e, const um_sequence *j) {
+    const bool has_guests = e->n_running > e->config.max_num_reqs;
     if (j->skips > e->config.max_skips) return OVERDUE;
-    return j->req.nfe > j->req.prefill_passes ? DENOISING : STORING;
+    if (j->slot >= e->config.max_num_reqs) return BEYOND;
+    return j->req.nfe > j->req.prefill_passes || (has_guests && j->leads) ? DENOISING : STORING;
 }
 
 static void plan_running(um_engine *e, bool prefill_only) {
     for (int phase = 0; phase < N_PHASES; phase++) {
         for (int32_t i = 0; i < e->n_running; i++) {
             um_sequence *j = e->running[i];
-            if (j->considered || phase_of(e, j) != phase || (prefill_only && j->req.nfe > 0)) continue;
+            const bool is_due = phase == BEYOND || phase_of(e, j) == phase;
+            if (j->considered || !is_due || (prefill_only && j->req.nfe > 0)) continue;
             int32_t before = e->n_running;
             (void)try_running(e, j);
             if (e->n_running != before) i = -1; /* answers were preempted, so the indices have changed */
@@ -238,7 +261,7 @@ static void plan_running(um_engine *e, bool prefill_only) {
 static bool share_stored_keys(um_engine *e, um_sequence *j) {
     int32_t most = 0;
     um_req *q = &j->req;
-    const um_sequence *first = j->first;
+    const um_sequence *first = j->group->first == j ? NULL : j->group->first;
     uint64_t name_space = um_schedule_namespace(e, j, &most);
     if (first && most > 0 && q->nfe == 0) {
         if (first->req.stored < most) return false;
@@ -268,26 +291,36 @@ static void insert_running(um_engine *e, um_sequence *j) {
         if (j->looked_up) e->stats.prefix_hits += j->cached_tokens;
     }
     j->req.saved = e->free_saved[--e->n_free_saved];
-    int32_t at = e->n_running++;
-    while (at > 0 && ranks_before(j, e->running[at - 1])) {
-        e->running[at] = e->running[at - 1];
-        e->running[at]->slot = at;
-        at--;
-    }
-    e->running[at] = j;
-    j->slot = at;
+    um_queue_start(&e->queue, j);
+    j->layer = layer_of(e, j, j->leads);
+    move_layers(e, j, j->layer, 1);
+    e->running[e->n_running++] = j;
+    sort_running(e);
 }
 
-/* Admits the waiting answer *p if the step has room for it and the pool has its pages. */
-static bool try_admit(um_engine *e, um_sequence **p) {
-    um_sequence *j = *p;
+/* Returns whether a place is free for the waiting answer, or a guest place. Half of the guest places is kept for
+ * tenants that have nothing running. */
+static bool has_place(const um_engine *e, const um_sequence *j) {
+    const int32_t most = e->config.max_num_reqs, n_guests = e->n_running - most, guests = e->n_places - most;
+    const um_group *g = j->group;
+    um_sequence k = {.priority = j->priority, .arrival = j->arrival};
+    if (n_guests < 0) return true;
+    if (g->n_running > 0 || n_guests >= (g->tenant->n_running ? guests / 2 : guests)) return false;
+    k.layer = layer_of(e, j, true);
+    return ranks_before(&k, e->running[most - 1]);
+}
+
+/* Admits the waiting answer if the step has room for it and the pool has its pages. */
+static bool try_admit(um_engine *e, um_sequence *j) {
+    j->lacks = LACKS_NOTHING;
     if (!share_stored_keys(e, j)) return false;
     um_need need = j->req.strategy->need(&j->req);
-    if (!fits(e, j, &need) || !has_pages(e, j, &need) || !allocate_pages(e, j, &need)) {
+    if (!fits(e, j, &need)) j->lacks = LACKS_ROOM;
+    else if (!has_pages(e, j, &need) || !allocate_pages(e, j, &need)) j->lacks = LACKS_PAGES;
+    if (j->lacks) {
         release_pages(e, j);
         return false;
     }
-    unlink_waiting(e, p);
     e->n_refreshes += need.refresh;
     j->skips = 0;
     insert_running(e, j);
@@ -296,20 +329,51 @@ static bool try_admit(um_engine *e, um_sequence **p) {
     return true;
 }
 
+/* Counts that the answers that were passed over before, for want of room or pages, were passed over once more. */
+static void count_skips(um_engine *e) {
+    for (int32_t i = 0; i < e->queue.n_passed; i++) {
+        um_sequence *k = e->queue.passed[i]->waiting;
+        k->skips += k->considered;
+    }
+}
+
+/* Notes the first answer of the step that found no room or no page, if its tenant has nothing running or if it would
+ * be a guest. */
+static void note_starved(um_engine *e, um_sequence *j) {
+    const bool may_be_first = j->group->tenant->n_running == 0 || e->n_running >= e->config.max_num_reqs;
+    if (!e->starved && !e->queue.by_arrival && j->lacks && j->preemptions == 0 && may_be_first) e->starved = j;
+}
+
 static void admit(um_engine *e) {
-    int passed = 0;
-    for (um_sequence **p = &e->waiting; *p && passed < PASSED_OVER_MAX;) {
-        if (e->n_running == e->config.max_num_reqs || um_pages_available(&e->pages) == 0) break;
-        um_sequence *j = *p;
-        if (try_admit(e, p)) {
-            /* The answers before j in the queue were passed over. */
-            for (um_sequence *k = e->waiting; passed && k != *p; k = k->next) k->skips++;
+    um_queue *q = &e->queue;
+    um_sequence *j;
+    for (; q->n_passed < UM_PASSED_OVER_MAX && (j = um_queue_next(q));) {
+        const bool has_pages_left = um_pages_available(&e->pages) > 0;
+        if (e->n_running == e->n_places) break;
+        j->considered = has_place(e, j);
+        if (j->considered && has_pages_left && try_admit(e, j)) {
+            count_skips(e);
             continue;
         }
-        if (j->skips >= e->config.max_skips) break;
-        passed++;
-        p = &j->next;
+        if (!has_pages_left) j->lacks = LACKS_PAGES;
+        if (j->considered) note_starved(e, j);
+        if (j->considered && j->skips >= e->config.max_skips) break;
+        if (!has_pages_left || (!j->considered && q->by_arrival)) break;
+        um_queue_pass(q, j);
     }
+    um_queue_restore(q);
+}
+
+/* Admits the answer that starved in the last step before the step is full. Where pages are short and its tenant has
+ * none, the answer of the lowest rank loses its own, unless its tenant has no other. */
+static void admit_starved(um_engine *e) {
+    um_sequence *j = e->starved, *last = e->n_running ? e->running[e->n_running - 1] : NULL;
+    e->starved = NULL;
+    if (!j || e->n_running == e->n_places || !has_place(e, j)) return;
+    if (j->lacks == LACKS_PAGES && j->group->tenant->n_running == 0 && last && last->layer > 0 &&
+        last->priority >= j->priority)
+        um_schedule_preempt(e, last);
+    if (um_pages_available(&e->pages) > 0) (void)try_admit(e, j);
 }
 
 static bool any_stores_prompt(const um_engine *e) {
@@ -322,8 +386,9 @@ int32_t um_schedule_plan(um_engine *e) {
     um_pass *s = &e->space;
     s->n_seg = s->n_rows = s->n_tokens = 0;
     s->n_edits = s->n_tops = s->n_softs = s->n_soft_ids = s->n_selects = s->n_scratch = 0;
-    e->n_refreshes = 0;
+    e->n_refreshes = e->n_passes = 0;
     for (int32_t i = 0; i < e->n_running; i++) e->running[i]->in_pass = e->running[i]->considered = false;
+    admit_starved(e);
     if (e->config.schedule_policy == UM_POLICY_PREFILL_FIRST) {
         /* While prompts can be stored, the step contains nothing else. */
         admit(e);

@@ -288,6 +288,7 @@ static um_sequence *new_sequence(const um_engine *e, const um_request *r, int32_
     j->n_answers = r->n;
     j->cache_salt = r->cache_salt;
     j->priority = r->priority;
+    j->tenant = r->tenant;
     return j;
 }
 

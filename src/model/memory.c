@@ -41,12 +41,18 @@ static um_status check_host(const um_model *m, um_err *err) {
                    um_bytes_text(free, (double)there), advice(m));
 }
 
+int32_t um_config_places(const um_config *c) {
+    enum { AUTO = 64 };
+    if (c->admission == UM_ADMIT_ARRIVAL) return c->max_num_reqs;
+    return c->max_num_reqs + (c->max_guests < 0 ? UM_MIN(c->max_num_reqs, AUTO) : c->max_guests);
+}
+
 /* Returns the bytes of activations of the engines on m's device. Pages come on top. */
 static size_t workspace(const um_model *m, const um_config *c) {
     const um_forward_config f = {.max_tokens = m->max_tokens,
                                  .max_rows = m->max_tokens,
                                  .max_spans = 2 * c->max_num_reqs,
-                                 .n_saved = c->max_num_reqs,
+                                 .n_saved = um_config_places(c),
                                  .page_size = UM_MAX(c->page_size, 1),
                                  .kv_type = m->dtype};
     return m->backend->workspace(m->device, &m->net, &f) * (size_t)m->n_sharing;

@@ -218,6 +218,8 @@ struct um_model {
     um_card card;         /* of the checkpoint */
 };
 
+/* Returns the answers of an engine that can hold a place at the same time: max_num_reqs and the guest places. */
+int32_t um_config_places(const um_config *c);
 /* Chooses the devices of c->data_parallel_size engines (devices.c) from the options device and device_ids. Engines
  * share the device of a host. Others get a device each, unless the options name one several times. Errors: UM_EINVAL,
  * UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices. */

@@ -21,7 +21,7 @@ static const kind kinds[] = {
     {"llada2", {"multi_bd"}, {"edit"}, true, true},
     {"llada2", {"dmax"}, {"dmax"}, true, true},
     {"fast_dllm_v2", {"multi_bd", "fast_dllm_v2"}, {"confidence", "credit", "factor", "random"}, true, true},
-    {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, false},
+    {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, true},
     {"llada", {"d2f"}, {"confidence", "credit", "static"}, false, true},
 };
 
@@ -97,6 +97,8 @@ static um_status try_add(fixture *w, const kind *k, um_err *err) {
     r.n = chance(4) ? 1 + (int32_t)draw(3) : 1;
     r.stop = stop;
     r.n_stop = draw(3);
+    r.tenant = draw(4);
+    r.priority = chance(4) ? (int32_t)draw(3) - 1 : 0;
     r.events = chance(2) ? UM_EVENT_TEXT | UM_EVENT_SNAPSHOT | UM_EVENT_TRACE : 0;
     r.on_event = on_event;
     r.arg = w;
@@ -196,6 +198,8 @@ static um_config small_config(const char *model, char *path, size_t path_size) {
     c.max_num_reqs = 1 + (int32_t)draw(6);
     c.max_num_batched_tokens = 24 + (int32_t)draw(180);
     c.max_skips = (int32_t)draw(3);
+    c.admission = chance(3) ? UM_ADMIT_ARRIVAL : UM_ADMIT_FAIR;
+    c.max_guests = (int32_t)draw(5) - 1;
     c.max_refresh_per_step = (int32_t)draw(3);
     c.schedule_policy = chance(2) ? UM_POLICY_MIXED : UM_POLICY_PREFILL_FIRST;
     c.threads = 1;

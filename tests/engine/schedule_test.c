@@ -135,6 +135,7 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     r.stop_ids = &p->stop_id;
     r.n_stop_ids = 1;
     r.n = p->n;
+    r.tenant = o ? draw(3) : 0;
     r.on_event = o ? collect : NULL;
     r.arg = o;
     set(&r, "decoding_strategy", k->strategy);
@@ -192,6 +193,8 @@ static void draw_config(um_config *c, const plan *plans) {
     c->schedule_policy = chance(2) ? UM_POLICY_MIXED : UM_POLICY_PREFILL_FIRST;
     c->disable_prefix_caching = chance(3);
     c->max_skips = (int32_t)draw(4);
+    c->admission = chance(3) ? UM_ADMIT_ARRIVAL : UM_ADMIT_FAIR;
+    c->max_guests = (int32_t)draw(5) - 1;
     c->max_refresh_per_step = (int32_t)draw(3);
     snprintf(c->kv_cache_layout, sizeof(c->kv_cache_layout), "%s", chance(2) ? "unified" : "distinct");
 }

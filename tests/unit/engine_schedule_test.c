@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 
-enum { JOBS = 8, PAGE = 4, POSITIONS = 256, TOKENS = 64 };
+enum { JOBS = 8, PAGE = 4, POSITIONS = 256, TOKENS = 64, QUANTUM = 4 * POSITIONS };
 
 /* The needs of a request in its next pass. */
 typedef struct demand {
@@ -63,7 +63,8 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
     *h = (fixture){
         .e = {.config = {.max_num_reqs = max_reqs, .max_skips = 2}, .running = h->running, .free_saved = h->saved}};
     um_engine *e = &h->e;
-    e->waiting_tail = &e->waiting;
+    e->n_places = max_reqs;
+    um_queue_init(&e->queue, QUANTUM, false);
     e->space = (um_pass){.seg = h->seg,
                          .id = h->id,
                          .pos = h->pos,
@@ -76,7 +77,7 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
                          .select = h->select,
                          .scratch = h->scratch};
     e->capacity = (um_pass){.n_seg = 2 * JOBS, .n_rows = TOKENS, .n_tokens = budget, .page_size = PAGE};
-    while (e->n_free_saved < max_reqs) {
+    while (e->n_free_saved < JOBS) {
         h->saved[e->n_free_saved] = e->n_free_saved;
         e->n_free_saved++;
     }
@@ -100,6 +101,7 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
 
 static void fixture_free(fixture *h) {
     for (int32_t i = 0; i < JOBS; i++) {
+        if (h->job[i].group) um_schedule_leave(&h->e, &h->job[i]);
         um_table_release(&h->job[i].table[0], &h->e.pages);
         um_table_deinit(&h->job[i].table[0]);
     }
@@ -107,7 +109,7 @@ static void fixture_free(fixture *h) {
 }
 
 static void add(fixture *h, int32_t first, int32_t n) {
-    for (int32_t i = first; i < first + n; i++) um_schedule_add(&h->e, &h->job[i]);
+    for (int32_t i = first; i < first + n; i++) um_schedule_add(&h->e, &h->job[i], NULL);
 }
 
 /* Plans a step and compares its requests with `want`, for example "0 2:6". A number after a colon is the number of
@@ -122,6 +124,16 @@ static void expect_step(fixture *h, const char *want) {
         if (j->partial) len += (size_t)snprintf(have + len, sizeof have - len, ":%d", j->n_tokens);
         else j->req.nfe++;
     }
+    assert_string_equal(have, want);
+}
+
+/* Compares the order in which the waiting requests are admitted with `want`. */
+static void expect_queue(fixture *h, const char *want) {
+    char have[64] = "";
+    size_t len = 0;
+    for (um_sequence *j; (j = um_queue_next(&h->e.queue)); um_queue_pass(&h->e.queue, j))
+        len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", len ? " " : "", (int)(j - h->job));
+    um_queue_restore(&h->e.queue);
     assert_string_equal(have, want);
 }
 
@@ -144,7 +156,7 @@ static void a_full_engine_admits_no_request(void **state) {
     int32_t used = um_pages_used(&h.e.pages);
     expect_step(&h, "0 1");
     assert_int_equal(um_pages_used(&h.e.pages), used);
-    assert_int_equal(h.e.n_waiting, 1);
+    assert_int_equal(h.e.queue.n_waiting, 1);
     fixture_free(&h);
 }
 
@@ -155,7 +167,7 @@ static void a_free_slot_admits_one_request(void **state) {
     run_first(&h, 1);
     add(&h, 1, 2);
     expect_step(&h, "0 1");
-    assert_int_equal(h.e.n_waiting, 1);
+    assert_int_equal(h.e.queue.n_waiting, 1);
     fixture_free(&h);
 }
 
@@ -273,8 +285,7 @@ static void the_last_to_arrive_is_preempted(void **state) {
     assert_int_equal(h.job[2].req.stored, 0);
     assert_int_equal(h.job[2].table[0].n, 0);
     assert_int_equal(h.job[2].preemptions, 1);
-    assert_ptr_equal(h.e.waiting, &h.job[2]);
-    assert_ptr_equal(h.job[2].next, &h.job[3]);
+    expect_queue(&h, "2 3");
     fixture_free(&h);
 }
 
@@ -329,20 +340,12 @@ static void a_request_that_leaves_frees_its_slot(void **state) {
     expect_step(&h, "2");
     um_schedule_leave(&h.e, &h.job[2]);
     expect_step(&h, "");
-    assert_int_equal(h.e.n_running + h.e.n_waiting, 0);
-    assert_int_equal(h.e.n_free_saved, 1);
+    assert_int_equal(h.e.n_running + h.e.queue.n_waiting, 0);
+    assert_int_equal(h.e.n_free_saved, JOBS);
     fixture_free(&h);
 }
 
 /* ---- Priorities -------------------------------------------------------------------------------------------------- */
-
-static void expect_queue(const fixture *h, const char *want) {
-    char have[64] = "";
-    size_t len = 0;
-    for (const um_sequence *j = h->e.waiting; j; j = j->next)
-        len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", len ? " " : "", (int)(j - h->job));
-    assert_string_equal(have, want);
-}
 
 static void the_queue_is_in_order_of_priority_then_arrival(void **state) {
     (void)state;
@@ -374,6 +377,95 @@ static void the_lowest_rank_is_preempted(void **state) {
     assert_int_equal(h.job[0].preemptions, 1);
     add(&h, 3, 1);
     expect_queue(&h, "3 0");
+    fixture_free(&h);
+}
+
+/* ---- Tenants ----------------------------------------------------------------------------------------------------- */
+
+/* Adds requests 0 and 1 with two answers each, and 2 and 3, all of the tenants given: jobs 0 1, 2 3, 4, 5. */
+static void add_groups(fixture *h, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+    const uint64_t tenant[] = {a, a, b, b, c, d};
+    for (int32_t i = 0; i < 6; i++) h->job[i].tenant = tenant[i];
+    for (int32_t i = 0; i < 6; i++) um_schedule_add(&h->e, &h->job[i], i == 1 || i == 3 ? h->job[i - 1].group : NULL);
+}
+
+static void end_all(fixture *h) {
+    for (int32_t i = 0; i < JOBS; i++)
+        if (h->job[i].group) um_schedule_leave(&h->e, &h->job[i]);
+}
+
+static void expect_admissions(fixture *h, const char *want) {
+    char have[64] = "";
+    size_t len = 0;
+    for (um_sequence *j; (j = um_queue_next(&h->e.queue)); um_queue_start(&h->e.queue, j)) {
+        j->slot = 0;
+        len += (size_t)snprintf(have + len, sizeof have - len, "%s%d", len ? " " : "", (int)(j - h->job));
+    }
+    for (int32_t i = 0; i < JOBS; i++) {
+        if (h->job[i].group) um_queue_end(&h->e.queue, &h->job[i], true);
+        h->job[i].slot = -1;
+    }
+    assert_string_equal(have, want);
+}
+
+/* Each tenant gets its first answer, then each of its requests, before any request gets its second one. */
+static void tenants_and_requests_take_turns(void **state) {
+    (void)state;
+    fixture h;
+    fixture_init(&h, 1, TOKENS, 64);
+    add_groups(&h, 1, 1, 1, 2);
+    expect_admissions(&h, "0 5 2 4 1 3");
+    add_groups(&h, 1, 1, 2, 3);
+    expect_admissions(&h, "0 4 5 2 1 3");
+    h.e.queue.by_arrival = true;
+    add_groups(&h, 1, 1, 1, 2);
+    expect_admissions(&h, "0 1 2 3 4 5");
+    assert_null(h.e.queue.level);
+    fixture_free(&h);
+}
+
+/* The credit of a turn lets a tenant with short answers go on, while one with long answers gets one. */
+static void a_turn_is_worth_its_quantum(void **state) {
+    (void)state;
+    fixture h;
+    fixture_init(&h, 1, TOKENS, 64);
+    h.e.queue.quantum = 100;
+    for (int32_t i = 0; i < JOBS; i++) h.job[i].req.limit = i < 4 ? 50 : 20;
+    for (int32_t i = 0; i < JOBS; i++) h.job[i].tenant = i < 4;
+    add(&h, 0, JOBS);
+    expect_admissions(&h, "0 4 1 5 6 7 2 3");
+    fixture_free(&h);
+}
+
+/* A priority goes before any tenant's turn. */
+static void a_priority_comes_before_a_turn(void **state) {
+    (void)state;
+    fixture h;
+    fixture_init(&h, 1, TOKENS, 64);
+    h.job[1].priority = h.job[2].priority = -1;
+    h.job[1].tenant = h.job[2].tenant = 1;
+    h.job[0].tenant = 2;
+    add(&h, 0, 3);
+    expect_queue(&h, "1 2 0");
+    end_all(&h);
+    fixture_free(&h);
+}
+
+/* With two places, a tenant that has nothing running gets a third one, and the second answer of the other pauses. */
+static void a_guest_takes_turns_with_the_rest(void **state) {
+    (void)state;
+    fixture h;
+    fixture_init(&h, 2, TOKENS, 64);
+    h.e.n_places = 3;
+    for (int32_t i = 0; i < 3; i++) h.job[i].tenant = i < 2 ? 1 : 2;
+    run_first(&h, 2);
+    add(&h, 2, 2);
+    expect_step(&h, "0 1");
+    expect_step(&h, "2 0");
+    expect_step(&h, "0 2");
+    expect_step(&h, "0 2");
+    expect_step(&h, "1 0");              /* 1 was passed over three times */
+    assert_int_equal(h.job[3].slot, -1); /* its tenant, 0, finds no third place */
     fixture_free(&h);
 }
 
@@ -436,6 +528,10 @@ int main(void) {
         cmocka_unit_test(a_request_that_leaves_frees_its_slot),
         cmocka_unit_test(the_queue_is_in_order_of_priority_then_arrival),
         cmocka_unit_test(the_lowest_rank_is_preempted),
+        cmocka_unit_test(tenants_and_requests_take_turns),
+        cmocka_unit_test(a_turn_is_worth_its_quantum),
+        cmocka_unit_test(a_priority_comes_before_a_turn),
+        cmocka_unit_test(a_guest_takes_turns_with_the_rest),
         cmocka_unit_test(slots_follow_the_page_table),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
