@@ -21,6 +21,7 @@ static const um_msg wire_samples[] = {
                   .events = UM_EVENT_TEXT | UM_EVENT_SNAPSHOT,
                   .n = 2,
                   .priority = -5,
+                  .tenant = 0x8000000000000007,
                   .cache_salt = 0xFFFFFFFFFFFFFFFF,
                   .keep_special = true,
                   .ids = sample_ids,

@@ -440,6 +440,7 @@ static bool submit(um_generation *g, int32_t i, int *status, um_err *err) {
     static const um_submission_listener listener = {on_text, on_snapshot, on_finish, on_fail};
     um_msg_generate m = um_body_of(&g->body, (size_t)i)->generate;
     m.events = events_of(&g->body);
+    m.tenant = g->body.generate.tenant;
     m.ids = g->body.prompt[i].ids;
     m.n_ids = (uint32_t)g->body.prompt[i].n_ids;
     g->submission[i] = (submission){.generation = g, .prompt = i, .n_left = m.n};

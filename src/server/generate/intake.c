@@ -57,6 +57,7 @@ um_status um_intake_read_body(um_intake *r, const um_api *api, json_t *root, um_
     body->held = um_held_ref(r->held);
     body->since = r->since;
     body->key = r->key ? r->key->id : 0;
+    body->generate.tenant = r->tenant;
     return st;
 }
 
@@ -171,6 +172,11 @@ static bool needs_reader(const json_t *root) {
     return json_object_get(root, "chat_template") || json_object_get(root, "previous_response_id");
 }
 
+uint64_t um_tenant_of(int32_t key, const um_exchange *x) {
+    if (key > 0) return (uint64_t)key;
+    return x ? um_exchange_peer_number(x) : 0;
+}
+
 void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *handler, const void *arg) {
     um_err err = {0};
     if (!um_body_is_json(x)) return;
@@ -180,6 +186,7 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
     r->key = um_access_record_key(x);
     if (r->key) r->capacity.answer_tokens = r->key->limits.max_answer_tokens;
     r->coding = um_body_coding(x);
+    r->tenant = um_tenant_of(r->key ? r->key->id : 0, x);
     r->bytes = um_exchange_take_body(x);
     if (r->coding != UM_CODING_NONE) {
         queue(r, decoded_bound(r));

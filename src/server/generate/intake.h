@@ -39,6 +39,7 @@ struct um_intake {
     um_key *key;      /* of the request; NULL: none */
     double since;     /* um_now() when the body was complete */
     um_coding coding; /* of `bytes`; NONE once they are decoded */
+    uint64_t tenant;  /* of the request */
     um_buf bytes;
     um_held *held;       /* the memory of `root`, or NULL */
     int refused;         /* status of a body whose values need too much memory; 0: none */
@@ -53,6 +54,9 @@ struct um_intake {
     um_buf aborted;  /* ids to abort, each with its NUL; `read` shows whether one of them is the request's id */
 };
 
+/* Returns the tenant of a request: that of its API key (`key` counts from 1), or without a key (0) that of the client's
+ * address; 0, nobody in particular, if there is no exchange either. */
+uint64_t um_tenant_of(int32_t key, const um_exchange *x);
 /* Reads the body of an exchange and responds, now or later. Answers errors. `arg` must outlive the server. */
 void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *handler, const void *arg);
 /* Does what um_generations_abort does, for the requests whose bodies the readers have: their generations are aborted as

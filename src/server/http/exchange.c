@@ -38,6 +38,15 @@ um_buf um_exchange_take_body(um_exchange *x) {
 }
 
 const char *um_exchange_peer(const um_exchange *x) { return x->conn->client.text; }
+uint64_t um_exchange_peer_number(const um_exchange *x) {
+    const unsigned char *a = x->conn->client.address;
+    uint64_t half[2];
+    memcpy(half, a, sizeof half);
+    /* An IPv4 address is in the second half, behind 0000:0000:0000:0000:0000:ffff. */
+    const bool is_v4 = half[0] == 0 && a[8] == 0 && a[9] == 0 && a[10] == 0xFF && a[11] == 0xFF;
+    return um_rng_key(is_v4 ? half[1] : half[0], is_v4, 0, 0) | (uint64_t)1 << 63;
+}
+
 double um_exchange_start_time(const um_exchange *x) { return x->conn->began; }
 
 void um_exchange_set_user_data(um_exchange *x, void *user_data) { x->user_data = user_data; }

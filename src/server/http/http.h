@@ -75,6 +75,9 @@ um_buf um_exchange_take_body(um_exchange *x);
 /* Returns the client's address: "127.0.0.1:53122" or "unix"; without a port, "192.0.2.1" or "[2001:db8::1]", if a
  * trusted proxy has named it. */
 const char *um_exchange_peer(const um_exchange *x);
+/* Returns a number of the client's address without its port: of IPv6 the first 64 bits, which one subscriber has. It is
+ * above INT64_MAX. All clients of a Unix socket have the same one. */
+uint64_t um_exchange_peer_number(const um_exchange *x);
 double um_exchange_start_time(const um_exchange *x); /* um_now() at its first byte */
 
 /* The response: either um_exchange_send, or begin, write..., end. Add headers first; the server itself adds Date,

@@ -57,6 +57,7 @@ typedef struct um_msg_generate {
     uint32_t events;  /* UM_EVENT_* wanted; FINISH is always sent */
     int32_t n;        /* answers, 1..UM_ANSWERS_MAX */
     int32_t priority; /* requests with lower numbers are scheduled first */
+    uint64_t tenant;  /* tenants take turns, see um_tenant_of; 0: none */
     uint64_t cache_salt;
     bool keep_special;  /* the text contains special tokens */
     const int32_t *ids; /* [n_ids] the prompt */

@@ -206,6 +206,7 @@ static um_status make_request(um_worker *w, const um_msg_generate *g, um_request
     r->n_suffix = g->n_suffix;
     r->n = g->n;
     r->priority = g->priority;
+    r->tenant = g->tenant;
     r->cache_salt = g->cache_salt;
     r->keep_special = g->keep_special;
     r->events = (g->events & (UM_EVENT_TEXT | UM_EVENT_SNAPSHOT)) | UM_EVENT_FINISH;
