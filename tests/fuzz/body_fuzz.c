@@ -39,7 +39,7 @@ static void check_accepted(um_body *b) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const um_api *const apis[] = {&um_api_chat, &um_api_completions};
+    static const um_api *const apis[] = {&um_api_chat, &um_api_completions, &um_api_messages, &um_api_responses};
     json_t *root = NULL;
     um_body b = {0};
     um_err err = {0};
