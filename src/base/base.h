@@ -157,6 +157,8 @@ char *um_path_join(const char *dir, const char *name);
  * its old contents or all of the new ones. Writes a temporary file, named like the file with ".new" appended, and
  * renames it. Follows symbolic links. Writes directly to a device or a pipe. UM_ENOENT, UM_EIO. */
 um_status um_file_replace(const char *path, um_str data, um_err *err);
+/* Does the same for a file that only the user of the program can read, and that is no link. */
+um_status um_file_replace_private(const char *path, um_str data, um_err *err);
 /* Flushes the entries of a folder to disk. */
 um_status um_dir_sync(const char *path, um_err *err);
 

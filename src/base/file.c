@@ -87,8 +87,8 @@ static um_status write_all(int fd, const char *path, um_str data, um_err *err) {
 }
 
 /* Writes data to a new file and flushes it to disk. */
-static um_status write_new(const char *path, um_str data, um_err *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+static um_status write_new(const char *path, um_str data, mode_t mode, um_err *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) return fail_errno(err, path, "create");
     um_status s = write_all(fd, path, data, err);
     if (!s && fsync(fd) != 0) s = fail_errno(err, path, "write");
@@ -115,10 +115,10 @@ static um_status sync_dir_of(const char *path, um_err *err) {
     return s;
 }
 
-static um_status replace_file(const char *path, um_str data, um_err *err) {
+static um_status replace_file(const char *path, um_str data, mode_t mode, um_err *err) {
     um_buf other = {0};
     um_buf_printf(&other, "%s.new", path);
-    um_status s = write_new(other.data, data, err);
+    um_status s = write_new(other.data, data, mode, err);
     if (!s && rename(other.data, path) != 0) s = fail_errno(err, path, "replace");
     if (!s) s = sync_dir_of(path, err);
     um_buf_free(&other);
@@ -135,12 +135,16 @@ static um_status write_into(const char *path, um_str data, um_err *err) {
 
 um_status um_file_replace(const char *path, um_str data, um_err *err) {
     struct stat there;
-    if (stat(path, &there)) return replace_file(path, data, err);
+    if (stat(path, &there)) return replace_file(path, data, 0666, err);
     if (!S_ISREG(there.st_mode)) return write_into(path, data, err);
     char *file = realpath(path, NULL);
-    um_status s = replace_file(file ? file : path, data, err);
+    um_status s = replace_file(file ? file : path, data, 0666, err);
     free(file);
     return s;
+}
+
+um_status um_file_replace_private(const char *path, um_str data, um_err *err) {
+    return replace_file(path, data, 0600, err);
 }
 
 char *um_path_join(const char *dir, const char *name) {

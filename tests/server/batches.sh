@@ -93,6 +93,13 @@ wait_until_gone() {
 serve --in-process --state-dir "$work/shared" --no-access-log
 shared_pid=$pid
 trap 'kill -9 $shared_pid 2> /dev/null || true; rm -rf "$work"' EXIT
+# refuses_file STATUS PATH ADDRESS MESSAGE: the upload of a file from this address gets the status.
+refuses_file() {
+    call /v1/files -F purpose=batch -F "file=@$2" --interface "$3"
+    [ "$status" = "$1" ]
+    [ "$(member error.code)" = "$([ "$1" = 413 ] && echo file_quota_exceeded || echo storage_full)" ]
+    member error.message | grep -q "$4"
+}
 claims_begin
 
 # ---- Files --------------------------------------------------------------------------------------------------------- #
@@ -615,6 +622,32 @@ without_state_dir_batches_are_off() {
 
 # ---- The disk ------------------------------------------------------------------------------------------------------ #
 
+# Limits of stored files: the server's (507) and a client's (413), by address. The files are for the server alone.
+stored_files_have_limits() {
+    serve --state-dir "$work/limits" --max-files 4 --max-tenant-files 3 --max-file-bytes 2700 --max-tenant-file-bytes 2000
+    lines 1 > "$work/lines"
+    lines 8 > "$work/many" # about 1,300 bytes
+    upload "$work/lines"
+    upload "$work/many"
+    refuses_file 413 "$work/many" 127.0.0.1 'this client has [0-9]* bytes of files, of at most 2000, and this needs'
+    refuses_file 507 "$work/many" 127.0.0.2 'the server has [0-9]* bytes of files, of at most 2700'
+    upload "$work/lines" --interface 127.0.0.2
+    post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
+        \"completion_window\": \"24h\"}"
+    [ "$status" = 413 ]
+    [ "$(member error.code)" = file_quota_exceeded ]
+    upload "$work/lines"
+    refuses_file 413 "$work/lines" 127.0.0.1 'this client has 3 files, of at most 3; delete some'
+    refuses_file 507 "$work/lines" 127.0.0.2 'the server has 4 files, of at most 4; delete some'
+    [ "$(find "$work/limits" -type f -not -perm 600)" = '' ]
+    [ "$(find "$work/limits/files" -type f | wc -l)" = 8 ]
+    stop_server
+    serve --state-dir "$work/limits" --max-tenant-files 3
+    refuses_file 413 "$work/lines" 127.0.0.1 'this client has 3 files'
+    call "/v1/files/$file" -X DELETE
+    upload "$work/lines"
+    stop_server
+}
 # A limit on the size of files simulates a full disk: a write above it fails in the middle of a line.
 a_full_disk_pauses_the_batch_only() {
     lines 60 > "$work/in.jsonl"

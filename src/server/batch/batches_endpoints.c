@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/batch/request.h"
+#include "server/generate/intake.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
 
@@ -141,6 +142,13 @@ static void post_batch(um_service *s, um_exchange *x, const char *id) {
     snprintf(b->owner, sizeof b->owner, "%s", um_key_owner(key));
     um_status st = read_batch(b, root, key, &err);
     json_decref(root);
+    /* Its answers will be two files, which are not refused then. */
+    const int full = st ? 0 : um_files_check_room(store, x, 2, 1, &err);
+    if (full) {
+        um_reply_error(x, full, NULL, full == 413 ? "file_quota_exceeded" : "storage_full", "%s", err.msg);
+        um_batch_job_free(b);
+        return;
+    }
     if (!st && um_batch_store_evict_finished(store)) {
         create_batch(b, x);
         return;

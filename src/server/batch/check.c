@@ -1,6 +1,8 @@
 /* Checks the lines of an input, and reads the answers of an earlier run. These functions also run on background
  * threads, so they use only their arguments. */
+#include <errno.h>
 #include <jansson.h>
+#include <sys/stat.h>
 
 #include "server/batch/store.h"
 
@@ -157,6 +159,7 @@ static um_status take_answer(void *arg, um_str text, int64_t number, um_err *err
 um_status um_batch_resume(um_ledger *l, const char *path, um_idset *ids, int64_t *n, um_err *err) {
     resume r = {.ids = ids};
     um_status st = um_ledger_open(l, path, err);
+    if (!st && fchmod(l->fd, 0600) != 0) st = um_fail(err, UM_EIO, "cannot change %s: %s", path, strerror(errno));
     if (!st) st = um_ledger_read(l, take_answer, &r, err);
     if (st == UM_EPARSE) {
         um_warn("%s; the lines from there on run again", err->msg);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "server/batch/store.h"
+#include "server/generate/intake.h"
+#include "server/respond/access.h"
 #include "server/respond/reply.h"
 
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
@@ -61,8 +63,9 @@ static um_status write_record(const um_batch_store *store, const um_file *f, um_
     um_jw_begin_object(&w);
     put_members(f, &w);
     um_jw_put_cstr(&w, "owner", f->owner);
+    um_jw_put_int(&w, "tenant", (int64_t)f->tenant);
     um_jw_end_object(&w);
-    um_status st = um_file_replace(path, (um_str){json.data, json.len}, err);
+    um_status st = um_file_replace_private(path, (um_str){json.data, json.len}, err);
     um_free(path);
     um_buf_free(&json);
     return st;
@@ -104,6 +107,53 @@ void um_batch_store_add_file(um_batch_store *store, um_file *f) {
     store->file[at] = f;
 }
 
+/* ---- Limits ------------------------------------------------------------------------------------------------------ */
+
+typedef struct use {
+    int64_t n, bytes;
+} use;
+
+/* Who makes a file: a key by its name, which outlives the server; else the client's address. */
+typedef struct maker {
+    const char *owner;
+    uint64_t tenant;
+} maker;
+
+static void count(const um_file *f, const maker *by, use *all, use *own) {
+    const bool is_own = um_streq(f->owner, by->owner) && (*by->owner || f->tenant == by->tenant);
+    all->n++;
+    all->bytes += f->bytes;
+    own->n += is_own;
+    own->bytes += is_own ? f->bytes : 0;
+}
+
+/* Returns the status for `more` files with these bytes beside those that are there: `full`, or 0 if they fit. */
+static int check_use(const use *u, const use *most, int64_t more, int64_t bytes, const char *whose, int full,
+                     um_err *err) {
+    if (most->n && u->n + more > most->n) {
+        (void)um_fail_param(err, UM_ELIMIT, "file", "%s has %lld files, of at most %lld; delete some", whose,
+                            (long long)u->n, (long long)most->n);
+        return full;
+    }
+    if (!most->bytes || bytes <= most->bytes - u->bytes) return 0;
+    (void)um_fail_param(err, UM_ELIMIT, "file",
+                        "%s has %lld bytes of files, of at most %lld, and this needs %lld more; "
+                        "delete some",
+                        whose, (long long)u->bytes, (long long)most->bytes, (long long)bytes);
+    return full;
+}
+
+int um_files_check_room(const um_batch_store *store, const um_exchange *x, int64_t more, int64_t bytes, um_err *err) {
+    const maker by = {um_key_owner(um_access_record_key(x)), um_tenant_of(0, x)};
+    const um_server_config *c = store->service->setup.config;
+    const use most = {c->max_files, c->max_file_bytes}, own_most = {c->max_tenant_files, c->max_tenant_file_bytes};
+    use all = {0}, own = {0};
+    for (size_t i = 0; i < store->n_files; i++) count(store->file[i], &by, &all, &own);
+    for (const um_file *f = store->storing; f; f = f->next) count(f, &by, &all, &own);
+    int status = check_use(&own, &own_most, more, bytes, "this client", 413, err);
+    return status ? status : check_use(&all, &most, more, bytes, "the server", 507, err);
+}
+
 /* ---- Storing and deleting ---------------------------------------------------------------------------------------- */
 
 typedef struct job {
@@ -122,7 +172,7 @@ static void free_job(job *j) {
 static um_status store_work(void *arg, um_err *err) {
     const job *j = arg;
     char *path = um_file_path(j->store, j->file->id);
-    um_status st = um_file_replace(path, (um_str){j->data.data, j->data.len}, err);
+    um_status st = um_file_replace_private(path, (um_str){j->data.data, j->data.len}, err);
     if (!st) st = write_record(j->store, j->file, err);
     if (st) remove_file(j->store, j->file->id);
     um_free(path);
@@ -131,6 +181,9 @@ static um_status store_work(void *arg, um_err *err) {
 
 static void store_done(void *arg, um_status s, const um_err *err) {
     job *j = arg;
+    um_file **at = &j->store->storing;
+    while (*at != j->file) at = &(*at)->next;
+    *at = j->file->next;
     if (!s) um_batch_store_add_file(j->store, j->file);
     if (!s && j->file->expires) um_batch_store_schedule(j->store, 0);
     j->done(j->arg, s, err);
@@ -143,6 +196,8 @@ void um_file_store(um_batch_store *store, um_file *f, um_buf *data, um_disk_done
     *j = (job){.store = store, .file = f, .data = *data, .done = done, .arg = arg};
     *data = (um_buf){0};
     f->bytes = (int64_t)j->data.len;
+    f->next = store->storing;
+    store->storing = f;
     um_work_queue_submit(store->disk, &(um_work){store_work, store_done, j, 0});
 }
 
@@ -212,6 +267,7 @@ um_status um_file_import(const um_batch_store *store, um_file *f, const char *fr
 static um_status read_record(const char *path, um_file *f, um_err *err) {
     json_t *root = NULL;
     const char *id = "", *purpose = "", *name = "", *owner = "";
+    int64_t tenant = 0;
     um_status st = um_json_load(&root, path, err);
     if (!st) st = um_json_get_str(root, "id", path, &id, err);
     if (!st) st = um_json_get_str(root, "purpose", path, &purpose, err);
@@ -220,6 +276,7 @@ static um_status read_record(const char *path, um_file *f, um_err *err) {
     if (!st) st = um_json_get_int(root, "bytes", path, 0, INT64_MAX, &f->bytes, err);
     if (!st) st = um_json_get_int(root, "created_at", path, 0, INT64_MAX, &f->created, err);
     if (!st) st = um_json_get_int(root, "expires_at", path, 0, INT64_MAX, &f->expires, err);
+    if (!st) st = um_json_get_int(root, "tenant", path, INT64_MIN, INT64_MAX, &tenant, err);
     if (!st && (strlen(id) >= sizeof f->id || strlen(purpose) >= sizeof f->purpose || strlen(owner) >= sizeof f->owner))
         st = um_fail(err, UM_EPARSE, "%s: id, purpose or owner is too long", path);
     if (!st) {
@@ -227,6 +284,7 @@ static um_status read_record(const char *path, um_file *f, um_err *err) {
         snprintf(f->purpose, sizeof f->purpose, "%s", purpose);
         snprintf(f->owner, sizeof f->owner, "%s", owner);
         f->name = um_strdup(name);
+        f->tenant = (uint64_t)tenant;
     }
     json_decref(root);
     return st;

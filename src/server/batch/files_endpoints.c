@@ -6,11 +6,13 @@
 
 #include "server/batch/multipart.h"
 #include "server/batch/request.h"
+#include "server/generate/intake.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
 
-#define CHUNK        ((size_t)256 << 10) /* bytes of a file that are read and sent at once */
-#define CONTENT_TYPE "application/octet-stream"
+#define CHUNK            ((size_t)256 << 10) /* bytes of a file that are read and sent at once */
+#define FILES_LISTED_MAX 10000
+#define CONTENT_TYPE     "application/octet-stream"
 
 /* ---- Upload ------------------------------------------------------------------------------------------------------ */
 
@@ -83,13 +85,11 @@ static um_status check_expiry(upload *u, um_err *err) {
     return um_expires_after_check("expires_after", u->anchor, u->ttl, err);
 }
 
-static um_status check_upload(const um_batch_store *store, upload *u, um_err *err) {
+static um_status check_upload(upload *u, um_err *err) {
     if (!um_streq(u->purpose, "batch"))
         return um_fail_param(err, UM_EINVAL, "purpose", "expected batch, found \"%s\"", u->purpose);
     if (!u->data.p || u->data.n == 0)
         return um_fail_param(err, UM_EINVAL, "file", "missing or empty; expected a file with one JSON object a line");
-    if (store->n_files >= UM_FILES_MAX)
-        return um_fail_param(err, UM_EINVAL, "file", "there are %d files already; delete some", UM_FILES_MAX);
     /* A long name may have been cut inside a character. */
     u->name[um_utf8_check(u->name, strlen(u->name))] = '\0';
     if (!u->name[0]) snprintf(u->name, sizeof u->name, "upload.jsonl");
@@ -114,9 +114,14 @@ static void post_file(um_service *s, um_exchange *x, const char *id) {
     if (type && strncasecmp(type, multipart, sizeof multipart - 1) == 0)
         st = read_parts(&u, type, um_exchange_body(x), &err);
     else read_raw(&u, x, um_exchange_body(x));
-    if (!st) st = check_upload(store, &u, &err);
+    if (!st) st = check_upload(&u, &err);
     if (st) {
         um_reply_error(x, 400, *err.param ? err.param : NULL, NULL, "%s", err.msg);
+        return;
+    }
+    const int full = um_files_check_room(store, x, 1, (int64_t)u.data.n, &err);
+    if (full) {
+        um_reply_error(x, full, err.param, full == 413 ? "file_quota_exceeded" : "storage_full", "%s", err.msg);
         return;
     }
     um_buf data = {0};
@@ -124,6 +129,7 @@ static void post_file(um_service *s, um_exchange *x, const char *id) {
     um_file *f = um_file_new(store, "batch", u.name, u.ttl);
     snprintf(f->owner, sizeof f->owner, "%s", um_key_owner(um_access_record_key(x)));
     f->bytes = (int64_t)u.data.n;
+    f->tenant = um_tenant_of(0, x);
     um_pending_response *p = um_pending_response_new(x);
     put_object(f, &p->json);
     um_file_store(store, f, &data, um_pending_response_send, p);
@@ -161,7 +167,7 @@ static void get_files(um_service *s, um_exchange *x, const char *id) {
     um_list_page page;
     const filter by = {um_exchange_query(x, "purpose"), um_access_record_key(x)};
     (void)id;
-    if (!store || !um_list_page_read(&page, x, UM_FILES_MAX, UM_FILES_MAX)) return;
+    if (!store || !um_list_page_read(&page, x, FILES_LISTED_MAX, FILES_LISTED_MAX)) return;
     const um_list_page_source source = {
         .list = store->file, .n = store->n_files, .id = id_of, .matches = matches, .filter = &by, .put = put};
     um_list_page_reply(&page, &source, x);

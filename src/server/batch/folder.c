@@ -28,7 +28,7 @@ static um_status make_dirs(const um_batch_store *store, um_err *err) {
 static um_status lock_dir(um_batch_store *store, um_err *err) {
     char *path = um_path_join(store->dir, "lock");
     um_status st = UM_OK;
-    store->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    store->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (store->lock < 0) st = um_fail(err, UM_EIO, "cannot write %s: %s", path, strerror(errno));
     else if (flock(store->lock, LOCK_EX | LOCK_NB) != 0)
         st = um_fail(err, UM_EINVAL, "--state-dir: another server uses %s; each server needs its own folder",

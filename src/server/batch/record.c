@@ -190,7 +190,7 @@ typedef struct save {
 
 static um_status save_work(void *arg, um_err *err) {
     const save *s = arg;
-    return um_file_replace(s->path, (um_str){s->json.data, s->json.len}, err);
+    return um_file_replace_private(s->path, (um_str){s->json.data, s->json.len}, err);
 }
 
 static void save_done(void *arg, um_status st, const um_err *err) {

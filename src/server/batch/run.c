@@ -412,6 +412,7 @@ static void run_line(line *l) {
     const um_key *key = um_keys_find(b->store->service->keys, b->owner);
     l->body.generate.priority = UM_MAX(l->body.generate.priority, PRIORITY);
     l->body.key = key ? key->id : 0;
+    l->body.generate.tenant = um_tenant_of(l->body.key, NULL);
     l->body.is_batch_line = true;
     b->store->n_lines++;
     l->starting = true;
@@ -611,6 +612,7 @@ static void finish_done(void *arg, um_status s, const um_err *err) {
 
 static void finish(um_batch_run *r) {
     const um_batch_job *b = r->batch;
+    const um_file *input = um_file_find(b->store, b->input_id);
     const char *id[N_OUTPUTS] = {b->output_id, b->error_id};
     for (int i = 0; i < N_OUTPUTS; i++) {
         char name[2 * UM_ID_BYTES];
@@ -620,6 +622,7 @@ static void finish(um_batch_run *r) {
         o->file = um_file_new(b->store, "batch_output", name, b->output_ttl);
         snprintf(o->file->id, sizeof o->file->id, "%s", id[i]);
         snprintf(o->file->owner, sizeof o->file->owner, "%s", b->owner);
+        o->file->tenant = input ? input->tenant : 0;
     }
     submit_job(r, finish_work, finish_done);
 }

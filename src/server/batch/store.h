@@ -27,7 +27,6 @@ extern "C" {
 struct event;
 struct json_t;
 
-#define UM_FILES_MAX        10000 /* files in the folder */
 #define UM_BATCHES_MAX      10000 /* batches in the folder, finished ones included */
 #define UM_BATCH_LINES_MAX  50000
 #define UM_BATCH_ERRORS_MAX 10 /* in a record */
@@ -54,9 +53,11 @@ typedef struct um_file {
     char id[UM_ID_BYTES], purpose[16]; /* "batch", "batch_output" */
     char owner[UM_KEY_NAME_BYTES];     /* name of the API key that made it, see um_key_owner */
     char *name;
+    uint64_t tenant; /* who made it, see um_tenant_of */
     int64_t bytes;
     int64_t created, expires; /* epoch seconds; expires 0: never */
     int32_t n_readers;        /* unfinished batches with this input */
+    struct um_file *next;     /* while it is being written */
 } um_file;
 
 /* Creates a file with a new id. Nothing is written. ttl: seconds until it expires; 0 takes --file-ttl. */
@@ -64,8 +65,12 @@ um_file *um_file_new(const um_batch_store *store, const char *purpose, const cha
 void um_file_free(um_file *f);
 /* Returns the file with this id, or NULL. */
 um_file *um_file_find(const um_batch_store *store, const char *id);
-/* Writes the file object of the API. The record has its members and the owner. */
+/* Writes the file object of the API. The record has its members, the owner and the tenant. */
 void um_file_put(const um_file *f, um_jw *w);
+/* Returns 0 if the limits of --max-files and the like leave room for `more` files with these bytes together, beside
+ * those that are there and those that are being written. Else fills *err and returns the status of the answer: 413 for
+ * the limits of the request's key, or without one of its address, 507 for the server's. */
+int um_files_check_room(const um_batch_store *store, const um_exchange *x, int64_t more, int64_t bytes, um_err *err);
 /* Returns the path of the file's bytes; um_free. */
 char *um_file_path(const um_batch_store *store, const char *id);
 /* Called on the loop's thread when a job of the disk's thread has ended. */
@@ -204,7 +209,8 @@ struct um_batch_store {
     /* The run whose line the reader is reading, or NULL. No line is started until the reader is done, which keeps the
      * lines in order. */
     um_batch_run *reader_run;
-    um_file **file; /* [n_files] the oldest first */
+    um_file **file;   /* [n_files] the oldest first */
+    um_file *storing; /* files that are being written */
     size_t n_files, files_cap;
     um_batch_job **batch; /* [n_batches] the oldest first */
     size_t n_batches, batches_cap;

@@ -44,10 +44,12 @@ typedef struct um_server_config {
     const char *tool_call_parser, *reasoning_parser; /* names of the formats, "auto" or "none", or NULL */
     int32_t snapshot_interval;                       /* passes between two snapshots of a stream */
     float snapshot_max_hz;                           /* limit of snapshots per second of a stream; 0: no limit */
-    int32_t result_ttl, result_max; /* lifetime in seconds, and largest number, of the results of /v1/result */
-    const char *state_dir;          /* folder of files and batches; NULL: no files and batches */
-    int32_t file_ttl;               /* seconds until a file expires; 0: never */
-    int32_t batch_concurrency;      /* limit of the batch lines that run at once */
+    int32_t result_ttl, result_max;      /* lifetime in seconds, and largest number, of the results of /v1/result */
+    const char *state_dir;               /* folder of files and batches; NULL: no files and batches */
+    int32_t file_ttl;                    /* seconds until a file expires; 0: never */
+    int32_t max_files, max_tenant_files; /* in all, and of one client; 0: no limit */
+    int64_t max_file_bytes, max_tenant_file_bytes; /* likewise */
+    int32_t batch_concurrency;                     /* limit of the batch lines that run at once */
 
     bool in_process;
     const char *zmq_command_addr, *zmq_event_addr; /* NULL or "": the server chooses them */
@@ -58,7 +60,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 49
+#define UM_SERVER_OPTIONS 53
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus
