@@ -1,11 +1,10 @@
-"""Training chats as token matrices.
+"""Training chats as token matrices, by length, made by worker processes while the training runs.
 
-`build` makes chats with all CPU cores and sorts them into length buckets. A row is prompt + answer + end token, filled up
-with end-of-text tokens; the fill is part of what the models learn, since decoding starts from a canvas longer than the
-answer.
+A row is prompt + answer + end token, filled up with end-of-text tokens; the fill is part of what the models learn, since
+decoding starts from a canvas longer than the answer.
 """
 import os
-from multiprocessing import Pool
+from multiprocessing import Pool, TimeoutError
 
 import numpy as np
 import torch
@@ -13,19 +12,27 @@ import torch
 import tasks
 from checkpoint import load_tokenizer, render
 
-BUCKETS = (128, 192, 448)
+BUCKETS = (64, 96, 128, 160, 224, 448)      # the longest twentieth of the chats takes the last two
+PART = 5000                                 # chats of a job
 
 
 class Bucket:
     """Rows of one length: ids [N, length], prompt and answer lengths [N]; the answer's includes its end token."""
 
-    def __init__(self, length, ids, prompt, answer):
-        self.length, self.ids, self.prompt, self.answer = length, ids, prompt, answer
+    def __init__(self, length, capacity, device):
+        self.length, self.size = length, 0
+        self.ids = torch.empty(capacity, length, dtype=torch.int16, device=device)
+        self.prompt, self.answer = (torch.empty(capacity, dtype=torch.int16, device=device) for _ in range(2))
 
-    def to(self, device):
-        return Bucket(self.length, *(torch.from_numpy(a).to(device) for a in (self.ids, self.prompt, self.answer)))
+    def add(self, rows):
+        """Takes rows over, as many as there is room for."""
+        count = min(len(rows[0]), len(self.ids) - self.size)
+        for mine, more in zip((self.ids, self.prompt, self.answer), rows):
+            mine[self.size:self.size + count] = torch.from_numpy(more[:count])
+        self.size += count
 
-    def rows(self, index):
+    def sample(self, count):
+        index = torch.randint(self.size, (count,), device=self.ids.device)
         return self.ids[index].long(), self.prompt[index].long(), self.answer[index].long()
 
 
@@ -56,9 +63,46 @@ def pack(rows, length, fill):
     return ids, lengths[:, 0].copy(), lengths[:, 1].copy()
 
 
-def build(folder, family, count, seed, workers):
-    """`count` chats in all, as a list of Bucket."""
-    jobs = [(str(folder), family, seed * 100_003 + i, 5000) for i in range(-(-count // 5000))]
-    with Pool(workers) as pool:
-        parts = pool.map(encode_chats, jobs, chunksize=1)
-    return [Bucket(n, *(np.concatenate([p[i][j] for p in parts]) for j in range(3))) for i, n in enumerate(BUCKETS)]
+class Feed:
+    """`count` chats of all ranks: worker processes make this rank's, and `take` moves what is ready into buckets.
+
+    Starts the workers at once: make it before the process uses a GPU.
+    """
+
+    def __init__(self, folder, family, count, seed, workers, rank=0, ranks=1):
+        jobs = [(str(folder), family, seed * 100_003 + i, min(PART, count - i * PART)) for i in range(-(-count // PART))]
+        jobs = jobs[rank::ranks] or jobs[:1]
+        self.left = len(jobs)
+        self.pool = Pool(workers, os.nice, (10,))           # the training goes first
+        self.parts = self.pool.imap_unordered(encode_chats, jobs)
+        self.buckets = []
+
+    def begin(self, parts, device):
+        """Waits for some parts, and makes buckets with room for all chats by the shares of these."""
+        first = [next(self.parts) for _ in range(min(parts, self.left))]
+        for i, length in enumerate(BUCKETS):
+            seen = sum(len(p[i][0]) for p in first)
+            room = seen if len(first) == self.left else int(1.02 * seen / len(first) * (self.left + 1))
+            self.buckets.append(Bucket(length, room, device))
+        for part in first:
+            self.add(part)
+
+    def add(self, part):
+        for bucket, rows in zip(self.buckets, part):
+            bucket.add(rows)
+        self.left -= 1
+
+    def take(self):
+        """Takes over one part if one is ready."""
+        if self.left:
+            try:
+                self.add(self.parts.next(0))
+            except TimeoutError:
+                pass
+
+    def made(self):
+        """Chats that are in the buckets."""
+        return sum(b.size for b in self.buckets)
+
+    def close(self):
+        self.pool.terminate()

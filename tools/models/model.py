@@ -131,6 +131,13 @@ class Transformer(nn.Module):
 
         With clean_bias, ids is [noisy | clean], both halves at positions 0, 1, ...; only the noisy half has logits.
         """
+        return self.logits(self.hidden(ids, bias, clean_bias))
+
+    def logits(self, x):
+        return self.head(self.norm(x))
+
+    def hidden(self, ids, bias, clean_bias=None):
+        """What the last layer yields, without the clean half."""
         n = ids.shape[1] if clean_bias is None else ids.shape[1] // 2
         cos, sin = self.cos[:n], self.sin[:n]
         if clean_bias is not None:
@@ -138,7 +145,7 @@ class Transformer(nn.Module):
         x = self.embed(ids)
         for layer in self.layers:
             x = layer(x, cos, sin, bias, clean_bias)
-        return self.head(self.norm(x[:, :n]))
+        return x[:, :n]
 
 
 def additive(visible, dtype=torch.float32):
