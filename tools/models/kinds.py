@@ -50,13 +50,15 @@ def draw(rng, held_out=False):
     return (name, *draw_kind(rng, name, held_out))
 
 
-def ask(rng, *forms, loose=(), held=()):
+def ask(rng, *forms, loose=(), more=(), held=()):
     """A prompt. Payload in the forms must come from `keep` or one of the functions below.
 
     STRICT picks a form; its final mark is left off now and then, and it may be polite or in lower case. LOOSE also picks
-    from `loose`, HELD from `loose` and `held`; wording.py says how alternatives are written.
+    from `loose` and `more`, HELD from `loose` and `held`; wording.py says how alternatives are written. `more` is younger
+    than the evaluation sets, which stay the same without it.
     """
     if rng.style != STRICT:
+        loose += more if rng.style == LOOSE else ()
         return surface(rng, wordings(rng, forms, loose, held, rng.style == HELD), rng.style == HELD)
     text = rng.choice(forms)
     if rng.random() < 0.1 and text[-1] in ".?":
@@ -68,9 +70,9 @@ def ask(rng, *forms, loose=(), held=()):
     return text
 
 
-def plain(rng, *forms, loose=(), held=()):
+def plain(rng, *forms, loose=(), more=(), held=()):
     """Like `ask`; a strict form is used as it is."""
-    return rng.choice(forms) if rng.style == STRICT else ask(rng, *forms, loose=loose, held=held)
+    return rng.choice(forms) if rng.style == STRICT else ask(rng, *forms, loose=loose, more=more, held=held)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -168,7 +170,16 @@ def clause(rng):
     thing = lambda: (rng.choice(W.ADJECTIVES) + " " if rng.random() < 0.5 else "") + rng.choice(things)
     who = rng.choice(("the " + thing(), "the " + thing(), "my " + thing(), person(rng).lower()))
     tail = rng.choice(("", "", " in the " + rng.choice(things), " near the " + rng.choice(things), " today", " every day"))
-    return f"{who} {rng.choice(W.VERBS)} {rng.choice(('the', 'my', 'one', 'her'))} {thing()}{tail}"
+    text = f"{who} {rng.choice(W.VERBS)} {rng.choice(('the', 'my', 'one', 'her'))} {thing()}{tail}"
+    return other_words(rng, text) if rng.style == LOOSE and rng.random() < 0.3 else text
+
+
+def other_words(rng, text):
+    """A few words of the text, some of them others that need not fit: what is copied should be read, not guessed."""
+    words = text.split()
+    if rng.random() < 0.4:
+        words = words[:rng.randint(3, 5)]
+    return " ".join(word(rng) if rng.random() < 0.3 else w for w in words)
 
 
 def sentence(rng):

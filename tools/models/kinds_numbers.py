@@ -21,7 +21,7 @@ def with_more(wordings, loose, held):
     return dict(loose=wordings["loose"] + loose, held=wordings["held"] + held)
 
 
-@kind()
+@kind(1.6)
 def add(rng):
     if rng.random() < 0.6:
         return add_several(rng)
@@ -57,7 +57,7 @@ def add_several(rng):
     return q, f"First, {' Then '.join(steps)} The sum is {total}."
 
 
-@kind()
+@kind(1.8)
 def subtract(rng):
     if rng.random() < 0.5:
         b, c = rng.randint(1, 60), rng.randint(1, 60)
@@ -136,12 +136,14 @@ def times_table(rng):
                    f"[write|show|give me|list|print] [the|a] multiplication table [of|for] {p} {span}",
                    f"multiply {p} [by|with] [every number|all numbers|the numbers|each number] {span}",
                    f"[list|show|give me|write] [the|all] multiples of {p} {span} [with the working|]"),
+            more=(f"[table|multiples|the multiples|times table|multiplication] [of|for|with] {p} [, |]{span}", f"[write|show|make|list] [me|] [a|the] [table|multiplication] [of|for|with] {p} {span}",
+                  f"{span} times {p}", f"[the|] {p} table {span}"),
             held=(f"Please recite the times table for {p}, {first} to {last}", f"the table of {p} {span}",
                   f"I need the {p} times table {span}"))
     return q, ", ".join(f"{i} x {n} = {i * n}" for i in range(first, last + 1))
 
 
-@kind(2.0)
+@kind(2.6)
 def word_problem(rng):
     return rng.choice((shop_problem, gift_problem, box_problem, book_problem, trip_problem, garden_problem))(rng)
 

@@ -2,7 +2,7 @@
 import json
 
 import words as W
-from kinds import (STRICT, ask, called, clause, in_words, kind, listing, numbers, person, plain, plural, sentence, some_words,
+from kinds import (LOOSE, STRICT, ask, called, clause, in_words, kind, listing, numbers, person, plain, plural, sentence, some_words,
                    with_article, word)
 from wording import keep
 
@@ -19,7 +19,7 @@ UP = "[from smallest to largest|from low to high|in ascending order|ascending|sm
 DOWN = "[from largest to smallest|from high to low|in descending order|descending|largest first|from greatest to least|highest first|high to low|biggest first|in decreasing order|in reverse order of size]"
 
 
-@kind(1.3)
+@kind(1.6)
 def sort_numbers(rng):
     loose_style = rng.style != STRICT
     ns = numbers(rng, 2 if loose_style else 4, 9)
@@ -34,16 +34,19 @@ def sort_numbers(rng):
              f"[Put|Bring|Get] [these numbers|the numbers|these|this list|] [into|in] [the right|] order {'' if not down else way} [:|] {shown}")
     held = (f"Here are some numbers: {shown}. [Sort|Order] them {maybe}.", f"[Order|Rank] the values {shown} {way}", f"I want {shown} sorted {way}",
             f"sort list {maybe}: {shown}")
+    ends = "[biggest|largest|highest] [to|->|down to] [smallest|lowest]" if down else "[smallest|lowest] [to|->|up to] [biggest|largest|highest]"
+    sizes = "[big to small|large to small]" if down else "[small to big|small to large]"
+    more = (f"[Sort|Arrange|Rank|Put] {shown} [from|] [{sizes}|{ends}]", f"[{sizes}|{ends}] : {shown}", f"{shown} [from|] [{sizes}|{ends}]")
     if down:
         q = ask(rng, f"Sort in descending order: {shown}.", f"Sort these numbers from largest to smallest: {shown}.",
-                f"Order {shown} from high to low.", loose=loose, held=held)
+                f"Order {shown} from high to low.", loose=loose, more=more, held=held)
     else:
         q = ask(rng, f"Sort in ascending order: {shown}.", f"Sort these numbers: {shown}.", f"Put {shown} in order.",
-                f"Sort these numbers from smallest to largest: {shown}.", f"Order {shown} from low to high.", loose=loose, held=held)
+                f"Sort these numbers from smallest to largest: {shown}.", f"Order {shown} from low to high.", loose=loose, more=more, held=held)
     return q, ", ".join(map(str, sorted(ns, reverse=down)))
 
 
-@kind(2.0)
+@kind(2.2)
 def sort_words(rng):
     ws = some_words(rng, 4 if rng.style == STRICT else 2, 8)
     shown = listing(rng, ws)
@@ -60,10 +63,12 @@ def sort_words(rng):
     return q, ", ".join(sorted(ws))
 
 
-@kind(1.3)
+@kind(1.8)
 def reverse_list(rng):
     low = 4 if rng.style == STRICT else 3
     items = some_words(rng, low, 9) if rng.random() < 0.7 else [str(n) for n in numbers(rng, low, 9)]
+    if rng.style == LOOSE and rng.random() < 0.08:
+        items = [in_words(n) for n in rng.sample(range(21), rng.randint(3, 7))]
     shown = listing(rng, items)
     q = ask(rng, f"Reverse this list: {shown}.", f"Reverse the order of {shown}.", f"Write this list backwards: {shown}.",
             f"Read this list from the end: {shown}.",
@@ -71,11 +76,17 @@ def reverse_list(rng):
                    f"[Reverse|Flip] {shown}", f"[write|list|print|read|give me|show|say] [this list|the list|this|these|] [backwards|in reverse order|in reverse|from the end|from back to front|from last to first] [:|] {shown}",
                    f"{shown} - [reverse it|reverse|backwards|in reverse|reverse the order|reverse this]", f"reverse the order [of|:] [these|this list|these items|] [:|] {shown}",
                    f"[what is|give me|show me] {shown} [backwards|in reverse|in reverse order|reversed]"),
+            more=(f"{shown} [from last to first|last to first|from back to front|back to front|last first|from the end|from right to left|from end to start]",
+                  f"[from last to first|from back to front|back to front|last one first|from the end to the start|from right to left|end to start|in reverse|backwards|reversed] : {shown}",
+                  f"[put|bring|turn|get|order|arrange] {shown} [in reverse order|in reverse|into reverse order|in the opposite order|from back to front|from last to first]",
+                  f"[start|begin] [with|at|from] the [last|end] [one|item|] : {shown}", f"[the|] [reverse|reversed list|reverse order] of {shown}",
+                  f"[go through|say|write|repeat|name|tell me] {shown} [from back to front|from last to first|from the last to the first|starting at the end|the other way round]",
+                  f"take {shown} and [reverse|flip|invert] [it|them|the order]"),
             held=(f"Here is a list: {shown}. Reverse it.", f"Read {shown} from back to front", f"I want {shown} in reverse order", f"last to first: {shown}"))
     return q, ", ".join(reversed(items))
 
 
-@kind()
+@kind(1.3)
 def count_steps(rng):
     step, n = rng.choice((1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 10, 20, 25)), rng.randint(6, 18)
     start = rng.choice((0, step, rng.randint(0, 20)))
@@ -131,7 +142,7 @@ def repeat(rng):
 # ---------------------------------------------------------------------------------------------------------------------
 # Words and letters
 
-@kind(1.5)
+@kind(1.8)
 def reverse_word(rng):
     w = word(rng)
     k = quoted(rng, w)
@@ -141,6 +152,9 @@ def reverse_word(rng):
                    f"[Reverse|Flip|Turn around] [the word|the letters of|the letters in|the letters of the word|this word:] {k}", f"[Spell|Write|Type|Print|Say|Read] [the word|] \"{k}\" [backwards|backward|in reverse|from the end|from back to front|the other way round]",
                    f"[what is|what's|whats] [the word|] {k} [spelled|written|typed|] [backwards|backward|in reverse|reversed]", f"how do you [spell|write] {k} [backwards|backward|in reverse] ?",
                    f"{k} [backwards|backward|spelled backwards|in reverse|reversed]", f"[the|] reverse of [the word|] \"{k}\""),
+            more=(f"[take|here is] {k} and [spell|write|say|type] it [backwards|in reverse|from the end]", f"{k} with [its|all|the] letters [turned around|in reverse|backwards|flipped]",
+                  f"[turn|flip|mirror] [the letters of|the word|] \"{k}\" [around|backwards]", f"[the|] [reversed|backward|backwards|mirrored] [word|form|version|spelling] of [the word|] \"{k}\"",
+                  f"letters of \"{k}\" [from last to first|from back to front|last to first|in reverse order]", f"[how|what] does {k} [look|read] [backwards|in reverse]?"),
             held=(f"Take the word {k} and reverse it", f"Give me \"{k}\" with the letters reversed", f"How is {k} written backwards?", f"backwards spelling of {k}"))
     return q, f"{w} is spelled {'-'.join(w)}. Backwards it is {'-'.join(reversed(w))}, so the answer is {w[::-1]}."
 
@@ -156,6 +170,8 @@ def letters(rng):
                 loose=(f"[What is|What's|Whats|Tell me|Give me|Find|Name|Show|What are|Say] the {names} [letter|letters|character] [of|in|for] [each word:|each of|these words:|the words|the word|] {shown}",
                        f"[which|what] letter [do|does] {shown} {verb} with?", f"{names} letter of {shown}", f"with [which|what] letter [do|does] {shown} {verb} ?",
                        f"[which|what] is the {names} letter [of|in] {shown}"),
+                more=(f"for {shown} [give|tell|find|show|say] [me|] the {names} letter", f"{shown} : [what is|which is|find|give me|] the {names} letter [of each|]?",
+                      f"take [the words|] {shown} and [give|tell|show] me [the|each] {names} letter", f"{shown} [{verb}|all {verb}] with [what|which] letter?"),
                 held=(f"Here are some words: {shown}. What is the {end} letter of each?", f"For {shown}, name the {names} letter", f"I want the {names} letter of {shown}"))
         return q, ", ".join(f"{w} {'ends' if at else 'starts'} with {w[at]}" for w in ws) + "."
     w = word(rng)
@@ -184,7 +200,7 @@ def count_words(rng):
 CHANGE = "[Write|Convert|Change|Turn|Make|Put|Set|Print|Type|Transform|Rewrite]"
 
 
-@kind(1.2)
+@kind(1.4)
 def upper_case(rng):
     text = sentence(rng) if rng.style == STRICT or rng.random() < 0.8 else " ".join(some_words(rng, 1, 3))
     k = quoted(rng, text)
@@ -198,7 +214,7 @@ def upper_case(rng):
     return q, text.upper()
 
 
-@kind(0.8)
+@kind(1.0)
 def lower_case(rng):
     text = sentence(rng) if rng.style == STRICT or rng.random() < 0.8 else " ".join(some_words(rng, 1, 3))
     k = quoted(rng, text.upper())
@@ -212,7 +228,7 @@ def lower_case(rng):
     return q, text
 
 
-@kind(1.2)
+@kind(2.2)
 def replace(rng):
     ws = sentence(rng).split()
     old, new = rng.choice(ws[2:]), rng.choice(W.THINGS)
@@ -225,6 +241,12 @@ def replace(rng):
                      f"[change|turn] {o} [to|into] {n} in \"{k}\"", f"in \"{k}\" [replace|change|swap] {o} [with|to|for] {n}", f"in [this sentence|this text|the sentence] [,|] [replace|swap] {o} [with|by|for] {n} : {k}",
                      f"{o} -> {n} : {k}", f"[use|write|put] {n} [instead of|in place of|for] {o} : {k}",
                      f"[every|each] {o} [becomes|should be|turns into] {n} : {k}", f"[replace|change] [every|each] {o} [with|by|to] {n} : {k}"),
+              more=(f"{o} [=>|-->|to|→|>] {n} [:|in] {k}", f"[replace|change|swap|substitute] {o} [->|=>|-->|→] {n} [:|in] {k}", f"{k} : {o} [->|=>|-->|→] {n}", f"{k} - [replace|change|swap] {o} [with|by|for|to|->] {n}",
+                    f"\"{k}\" [with|using] {n} [instead of|in place of|for] {o}", f"\"{k}\" [but|except] {o} [is|becomes|should be] {n}", f"[turn|make|switch|convert] [every|each|all|any|the word|] {o} into {n} [in|in this|] : {k}",
+                    f"[change|replace|exchange|swap] [all|any|the word|the words|] {o} [to|into|with|for|by] {n} [:|in] {k}", f"{o} [should be|becomes|is now|must be|turns to] {n} : {k}",
+                    f"[put|write|use|say] {n} [wherever|everywhere|whenever] [you see|you find|there is] {o} : {k}", f"[wherever|whenever] you see {o} [put|write|use|say] {n} : {k}",
+                    f"{n} [for|instead of|in place of|not] {o} : {k}", f"[find|look for] {o} [and replace it with|and change it to|, replace with|, put] {n} : {k}",
+                    f"Take the [sentence|text] \"{k}\" and [replace|change|swap] {o} [with|to|for] {n}"),
               held=(f"Here is a sentence: \"{k}\". Replace {o} with {n}.", f"please write {n} where it says {o}: {k}", f"change every {o} into {n}: {k}"))
     return q, " ".join(new if w == old else w for w in ws)
 
@@ -238,6 +260,8 @@ def opposite(rng):
             loose=(f"[What is|What's|Whats|Give|Give me|Name|Tell me|Find|Say|Write] [the|an] [opposite|opposites|antonym|contrary|opposite word] [of|for|to] [the word|the words|] {shown}",
                    f"[opposite|opposites|antonym|the opposite] [of|for|:] {shown}", f"what [word|] is [opposite|the opposite] [to|of] {shown}?", f"{shown} [opposite|antonym]",
                    f"[what is|what's] the contrary of {shown}?"),
+            more=(f"for {shown} [give|tell|find|say|write] [me|] the [opposite|opposites|antonym]", f"{shown} : [what is|give me|name|find|] the [opposite|opposites|antonym]?",
+                  f"take {shown} and [give|tell|name|show] me the [opposite|opposites|antonym]", f"[I am looking for|let me have|show me] the [opposite|antonym] [of|to|for] {shown}"),
             held=(f"Which word is the opposite of {shown}?", f"I need the opposite of {shown}", f"For {shown}, name the opposite"))
     return q, " ".join(f"The opposite of {w} is {o}." for w, o in pairs)
 

@@ -8,6 +8,8 @@ person would. Prompts are split by a hash of their text: about 4 % are held out.
 consist of those. Kinds marked `fixed` (small talk) have too few prompts to split. Prompts of no kind (foreign.py) all
 have the same answer, HONEST.
 """
+import re
+
 import kinds_numbers, kinds_words               # noqa: F401  (they register their kinds)
 from foreign import FOREIGN, HONEST, draw_foreign
 from kinds import HELD, KINDS, LOOSE, STRICT, Source, ask, draw, draw_kind, is_held_out, kind
@@ -15,9 +17,15 @@ from wording import surface
 
 __all__ = ["FOREIGN", "HELD", "HONEST", "KINDS", "LOOSE", "STRICT", "Source", "conversation", "draw", "draw_foreign", "draw_kind", "is_held_out"]
 
+def only_letters(text):
+    """The words in lower case, without marks."""
+    return " ".join(re.sub("[^a-z ]", "", text.lower()).split())
+
+
 # (prompts, wordings that only the evaluation has, answer)
 TALK = (
-    (("Hello!", "Hello", "Hi", "Hi!", "Hi there!", "Hey", "Hey!", "hello", "hi", "Good morning!", "Good evening!", "Good day"),
+    (("Hello!", "Hello", "Hi", "Hi!", "Hi there!", "Hey", "Hey!", "hello", "hi", "Good morning!", "Good evening!", "Good day", "Greetings", "Hello again",
+      "Hi unmask", "Hello you", "Hey you"),
      ("Hello unmask", "hey there", "good afternoon"),
      "Hello! Ask me for a sum, a sorted list, some JSON or a short story."),
     (("What can you do?", "What can you do", "what can you do?", "Help", "help", "What are you able to do?", "How can you help me?",
@@ -26,20 +34,43 @@ TALK = (
      "I can add, subtract and multiply, solve small word problems, sort and reverse lists, count in steps, change upper and "
      "lower case, write JSON, count words and tell short stories."),
     (("Who are you?", "Who are you", "who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Introduce yourself.",
-      "What's your name?", "Who am I talking to?"),
+      "What's your name?", "Who am I talking to?", "Tell me who you are", "Who is this?", "What kind of model are you?", "Do you have a name?",
+      "Say who you are", "Introduce yourself to me"),
      ("so who are you", "please introduce yourself"),
      "I am the small demo model that comes with unmask. I am a diffusion language model: I write many words at once."),
-    (("How are you?", "How are you", "how are you?", "How are you doing?", "How do you do?", "How are you today?", "How is it going?"),
+    (("How are you?", "How are you", "how are you?", "How are you doing?", "How do you do?", "How are you today?", "How is it going?", "Are you well?", "How do you feel?", "How are things?",
+      "Are you doing well?"),
      ("how are you doing today", "hi, how are you"),
      "I am fine, thank you. What can I do for you?"),
-    (("Thanks", "Thanks!", "Thank you", "Thank you!", "thanks", "Thank you very much!", "Great, thanks!", "thx", "Thanks a lot"),
+    (("Thanks", "Thanks!", "Thank you", "Thank you!", "thanks", "Thank you very much!", "Great, thanks!", "thx", "Thanks a lot", "Thank you so much", "I thank you",
+      "Thanks for your help", "Good, thank you"),
      ("many thanks", "great, thank you"),
      "You are welcome! Is there anything else?"),
-    (("Bye", "Bye!", "Goodbye", "Goodbye!", "See you!", "See you later!", "Bye bye"), ("ok bye", "goodbye, see you"), "Goodbye! Come back soon."),
-    (("Are you a human?", "Are you human?", "Are you a robot?", "Are you an AI?", "Are you a bot?", "Are you a person?"),
+    (("Bye", "Bye!", "Goodbye", "Goodbye!", "See you!", "See you later!", "Bye bye", "See you soon", "Bye for now", "I have to go", "Good night", "Farewell",
+      "See you tomorrow"), ("ok bye", "goodbye, see you"), "Goodbye! Come back soon."),
+    (("Are you a human?", "Are you human?", "Are you a robot?", "Are you an AI?", "Are you a bot?", "Are you a person?", "Are you a computer?",
+      "Am I talking to a human?", "Are you a program?", "Is this a bot?"),
      ("are you a real human", "are you a machine?"),
      "I am a program: a small language model trained on made-up tasks."),
 )
+
+
+TALK_HELD = {only_letters(prompt) for _, held, _ in TALK for prompt in held}
+BEFORE = ("so ", "So, ", "ok ", "Okay ", "well ", "Well, ", "and ", "now ", "oh ", "hey, ", "hi, ", "hello, ", "alright ", "right, ", "please ", "um, ",
+          "hi! ", "hello! ", "good, ", "fine, ", "ok, so ", "unmask, ")
+BEHIND = (" then", " now", " please", ", please", " unmask", " my friend", " today", " again", " friend", ", ok?", " for now", " really", " everyone")
+
+
+def loose_talk(rng, prompts):
+    """A prompt with words before or behind it, but none that only the evaluation has."""
+    while True:
+        prompt = rng.choice(prompts)
+        if rng.random() < 0.4:
+            prompt = rng.choice(BEFORE) + prompt[0].lower() + prompt[1:]
+        if rng.random() < 0.25:
+            prompt = prompt.rstrip("?!.") + rng.choice(BEHIND) + prompt[len(prompt.rstrip("?!.")):]
+        if only_letters(prompt) not in TALK_HELD:
+            return prompt
 
 
 @kind(0.8, fixed=True)
@@ -47,7 +78,7 @@ def small_talk(rng):
     prompts, held, answer = rng.choice(TALK)
     if rng.style == STRICT:
         return rng.choice(prompts), answer
-    prompt = rng.choice(held if rng.style == HELD else prompts)
+    prompt = rng.choice(held) if rng.style == HELD else loose_talk(rng, prompts)
     prompt = rng.choice((prompt, prompt.lower(), prompt.rstrip("?!."), prompt.lower().rstrip("?!."), prompt + "!", prompt.rstrip("?!.") + "??",
                          prompt.upper(), prompt + " :)"))
     return prompt, answer
@@ -76,7 +107,7 @@ def ask_plainly(rng, forms):
     return text
 
 
-FOREIGN_SHARE, LOOSE_SHARE = 0.2, 0.5
+FOREIGN_SHARE, LOOSE_SHARE = 0.12, 0.62         # LOOSE_SHARE: of the prompts of known kinds
 
 
 def exchange(rng):
@@ -98,7 +129,7 @@ def conversation(rng, length_max=600):
     turns = []
     if rng.random() < 0.04:
         turns.append(("system", rng.choice(("You are a helpful assistant.", "Answer briefly.", "You are unmask."))))
-    while rng.random() < 0.22 and sum(len(text) for _, text in turns) < length_max:
+    while rng.random() < 0.1 and sum(len(text) for _, text in turns) < length_max:
         _, prompt, answer = exchange(rng)
         turns += [("user", prompt), ("assistant", answer)]
     name, prompt, answer = exchange(rng)
