@@ -28,7 +28,10 @@ class Bucket:
         """Takes rows over, as many as there is room for."""
         count = min(len(rows[0]), len(self.ids) - self.size)
         for mine, more in zip((self.ids, self.prompt, self.answer), rows):
-            mine[self.size:self.size + count] = torch.from_numpy(more[:count])
+            more = torch.from_numpy(more[:count])
+            if mine.is_cuda:                                # a copy from pinned memory doesn't wait for the GPU
+                more = more.pin_memory()
+            mine[self.size:self.size + count].copy_(more, non_blocking=True)
         self.size += count
 
     def sample(self, count):
