@@ -275,6 +275,7 @@ um_status um_body_read(um_body *b, const um_setup *setup, const um_capacity *cap
     init(b, root, sets);
     b->setup = setup;
     b->capacity = *capacity;
+    b->key = capacity->key;
     b->snapshot_interval = c->snapshot_interval;
     b->snapshot_max_hz = c->snapshot_max_hz;
     um_request_init_config(c->engine, &b->checked);

@@ -56,7 +56,6 @@ um_status um_intake_read_body(um_intake *r, const um_api *api, json_t *root, um_
     body->bytes = r->bytes.len;
     body->held = um_held_ref(r->held);
     body->since = r->since;
-    body->key = r->key ? r->key->id : 0;
     body->generate.tenant = r->tenant;
     return st;
 }
@@ -184,7 +183,10 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
     *r = (um_intake){.service = s, .x = x, .handler = handler, .arg = arg, .capacity = um_capacity_get(s)};
     r->since = um_now();
     r->key = um_access_record_key(x);
-    if (r->key) r->capacity.answer_tokens = r->key->limits.max_answer_tokens;
+    if (r->key) {
+        r->capacity.answer_tokens = r->key->limits.max_answer_tokens;
+        r->capacity.key = r->key->id;
+    }
     r->coding = um_body_coding(x);
     r->tenant = um_tenant_of(r->key ? r->key->id : 0, x);
     r->bytes = um_exchange_take_body(x);
