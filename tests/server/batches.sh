@@ -626,11 +626,11 @@ without_state_dir_batches_are_off() {
 stored_files_have_limits() {
     serve --state-dir "$work/limits" --max-files 4 --max-tenant-files 3 --max-file-bytes 2700 --max-tenant-file-bytes 2000
     lines 1 > "$work/lines"
-    lines 8 > "$work/many" # about 1,300 bytes
+    lines 8 > "$work/eight" # about 1,300 bytes
     upload "$work/lines"
-    upload "$work/many"
-    refuses_file 413 "$work/many" 127.0.0.1 'this client has [0-9]* bytes of files, of at most 2000, and this needs'
-    refuses_file 507 "$work/many" 127.0.0.2 'the server has [0-9]* bytes of files, of at most 2700'
+    upload "$work/eight"
+    refuses_file 413 "$work/eight" 127.0.0.1 'this client has [0-9]* bytes of files, of at most 2000, and this needs'
+    refuses_file 507 "$work/eight" 127.0.0.2 'the server has [0-9]* bytes of files, of at most 2700'
     upload "$work/lines" --interface 127.0.0.2
     post /v1/batches "{\"input_file_id\": \"$file\", \"endpoint\": \"/v1/chat/completions\",
         \"completion_window\": \"24h\"}"

@@ -433,7 +433,7 @@ static void a_turn_is_worth_its_quantum(void **state) {
     for (int32_t i = 0; i < JOBS; i++) h.job[i].req.limit = i < 4 ? 50 : 20;
     for (int32_t i = 0; i < JOBS; i++) h.job[i].tenant = i < 4;
     add(&h, 0, JOBS);
-    expect_admissions(&h, "0 4 1 5 6 7 2 3");
+    expect_admissions(&h, "0 4 1 2 5 6 7 3");
     fixture_free(&h);
 }
 
