@@ -36,7 +36,7 @@ unknown_fields_are_ignored_and_logged_if_the_server_may() {
     post /v1/completions '{"prompt": "a", "max_tokens": 1, "verbosity": "low", "n\nm": [], "b": 1, "c": {}, "d": 0,
         "stream": true, "stream_options": {"newer": 1}}'
     [ "$status" = 200 ]
-    grep ignored "$work/log"
+    wait_for ignored "$work/log"
     grep -q 'ignored unknown fields of a request (--ignore-unknown-fields): "verbosity", "n?m", "b", "c" and 2 more$' \
         "$work/log"
     post /tokenize '{"prompt": "a", "newer": 1}'
@@ -48,6 +48,7 @@ unknown_fields_are_ignored_and_logged_if_the_server_may() {
     for i in $(seq 120); do
         printf 'next\nurl = %s/v1/completions\ndata = "{\\"x%d\\": 1}"\nheader = "Content-Type: application/json"\n' "$url" "$i"
     done | sed 1d | curl -sS -m 60 -K - > "$work/null"
+    wait_for 'further requests are not logged' "$work/log"
     [ "$(grep -c 'ignored unknown fields' "$work/log")" = 100 ]
     [ "$(grep 'ignored unknown fields' "$work/log" | tail -n 1 | grep -c 'further requests are not logged')" = 1 ]
 }

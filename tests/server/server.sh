@@ -237,7 +237,9 @@ trusted_proxies_name_the_client() {
     call /ping -H 'X-Forwarded-For: 192.0.2.1, 192.0.2.7, 10.1.1.1'
     call /ping -H 'Forwarded: for="[2001:db8::7]:99"'
     call /ping -H 'X-Forwarded-For: 192.0.2.8' --interface 127.0.0.9 # not trusted
-    for line in '192\.0\.2\.7' '\[2001:db8::7\]' '127\.0\.0\.9:[0-9]+'; do grep -E " $line GET \"/ping\" 200" "$work/log"; done
+    for line in '192\.0\.2\.7' '\[2001:db8::7\]' '127\.0\.0\.9:[0-9]*'; do
+        wait_for " $line GET \"/ping\" 200" "$work/log"
+    done
     # One of the two requests that a client has at once is refused, and other clients are not affected.
     generate 500 '"prompt": "Count.", "accept_threshold": 1' -H 'X-Forwarded-For: 192.0.2.7' &
     local first=$!
