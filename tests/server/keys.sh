@@ -265,6 +265,27 @@ results_belong_to_the_key_that_asked_for_them() {
     by alice "/v1/result/$id" -X DELETE
     [ "$status" = 200 ]
 }
+responses_belong_to_the_key_that_asked_for_them() {
+    local id more='"input": "12 + 30 ="'
+    as alice /v1/responses "{$more}"
+    [ "$status" = 200 ]
+    id=$(member id)
+    for name in bob short; do
+        for how in GET DELETE; do
+            by $name "/v1/responses/$id" -X $how
+            [ "$status" = 404 ]
+        done
+        as $name /v1/responses "{$more, \"max_output_tokens\": 1, \"previous_response_id\": \"$id\"}"
+        [ "$status" = 400 ]
+        [ "$(member error.code)" = previous_response_not_found ]
+    done
+    by ops "/v1/responses/$id"
+    [ "$status" = 200 ]
+    as alice /v1/responses "{$more, \"previous_response_id\": \"$id\"}"
+    [ "$status" = 200 ]
+    by alice "/v1/responses/$id" -X DELETE
+    [ "$status" = 200 ]
+}
 a_key_aborts_its_own_requests_only() {
     curl -sS -N -m 60 -H 'x-api-key: alice-secret' -H 'Content-Type: application/json' "$url/v1/completions" \
         -H 'x-request-id: x' -d "{$long, \"request_id\": \"going\"}" > "$work/own-stream" &
