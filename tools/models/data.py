@@ -4,6 +4,7 @@ A row is prompt + answer + end token, filled up with end-of-text tokens; the fil
 decoding starts from a canvas longer than the answer.
 """
 import os
+from contextlib import nullcontext
 from multiprocessing import Pool, TimeoutError
 
 import numpy as np
@@ -28,10 +29,7 @@ class Bucket:
         """Takes rows over, as many as there is room for."""
         count = min(len(rows[0]), len(self.ids) - self.size)
         for mine, more in zip((self.ids, self.prompt, self.answer), rows):
-            more = torch.from_numpy(more[:count])
-            if mine.is_cuda:                                # a copy from pinned memory doesn't wait for the GPU
-                more = more.pin_memory()
-            mine[self.size:self.size + count].copy_(more, non_blocking=True)
+            mine[self.size:self.size + count].copy_(torch.from_numpy(more[:count]))
         self.size += count
 
     def sample(self, count):
@@ -78,11 +76,12 @@ class Feed:
         self.left = len(jobs)
         self.pool = Pool(workers, os.nice, (10,))           # the training goes first
         self.parts = self.pool.imap_unordered(encode_chats, jobs)
-        self.buckets = []
+        self.buckets, self.stream = [], None
 
     def begin(self, parts, device):
         """Waits for some parts, and makes buckets with room for all chats by the shares of these."""
         first = [next(self.parts) for _ in range(min(parts, self.left))]
+        self.stream = torch.cuda.Stream() if device == "cuda" else None
         for i, length in enumerate(BUCKETS):
             seen = sum(len(p[i][0]) for p in first)
             room = seen if len(first) == self.left else int(1.02 * seen / len(first) * (self.left + 1))
@@ -91,8 +90,12 @@ class Feed:
             self.add(part)
 
     def add(self, part):
-        for bucket, rows in zip(self.buckets, part):
-            bucket.add(rows)
+        """Copies on a stream of its own, so that the copies don't wait for the training."""
+        with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+            for bucket, rows in zip(self.buckets, part):
+                bucket.add(rows)
+        if self.stream:
+            self.stream.synchronize()
         self.left -= 1
 
     def take(self):
