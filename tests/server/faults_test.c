@@ -251,11 +251,11 @@ static void a_worker_that_is_stopped_while_it_loads_is_started_again(void **stat
  * worker for that. */
 static void a_server_that_was_stopped_does_not_blame_its_worker(void **state) {
     (void)state;
-    start((const char *[]){MODEL, "--backend-timeout", "0.5", "--heartbeat", "0.1", NULL});
+    start((const char *[]){MODEL, "--backend-timeout", "2", "--heartbeat", "0.1", NULL});
     ask_quick();
     pid_t before = worker(0, 1);
     kill(server.pid, SIGSTOP);
-    usleep(1500000);
+    usleep(4000000);
     kill(server.pid, SIGCONT);
     ask_quick();
     usleep(300000); /* several heartbeats */
