@@ -267,7 +267,7 @@ void um_queue_end(um_queue *q, um_sequence *j, bool was_running) {
         take_waiting(g, j);
         unlink_all(q, j);
     }
-    /* A request or tenant whose last running answer has ended takes turns with those that have none. */
+    /* A request or tenant whose last running answer has ended takes turns with those without running answers. */
     bool now_fresh = was_running && g->n_running == 0 && !q->by_arrival;
     if (is_listed(&g->link) && (now_fresh || !g->waiting)) place_group(q, g, false);
     if (is_listed(&t->link) && ((was_running && t->n_running == 0) || t->n_listed == 0)) place_tenant(t, false);

@@ -31,7 +31,7 @@ extern "C" {
 
 typedef struct um_sequence um_sequence;
 
-/* A place in a circular list, and the head of one. The first member of what is listed. */
+/* A node of a circular list. The list itself is a node, too. An entry has its node as first member. */
 typedef struct um_link {
     struct um_link *next, *prev;
 } um_link;
@@ -86,7 +86,7 @@ int64_t um_queue_cost(const um_sequence *j);
 
 /* Adds a new answer. `group`: that of an earlier answer of the same request; NULL for the first one. */
 void um_queue_add(um_queue *q, um_sequence *j, um_group *group);
-/* Returns the waiting answer whose turn it is, without those that were passed over; NULL: there is none. */
+/* Returns the next waiting answer that was not passed over in this step; NULL: there is none. */
 um_sequence *um_queue_next(const um_queue *q);
 /* Passes an answer, and the rest of its request, over until um_queue_restore. At most UM_PASSED_OVER_MAX times. */
 void um_queue_pass(um_queue *q, um_sequence *j);

@@ -24,7 +24,7 @@ bool um_quota_take_request(um_key *key, um_exchange *x);
 um_status um_quota_begin(um_quota *q, um_key *key, um_body *b, um_exchange *x, int *status, um_err *err);
 /* Counts tokens of a generation, first against what it has reserved. */
 void um_quota_spend(um_quota *q, int64_t prompt_tokens, int64_t generation_tokens);
-/* Ends the generation and gives back what is left of its reservation. Tokens may still be spent afterwards. */
+/* Ends the generation and gives back the tokens that it reserved and did not use. um_quota_spend may follow. */
 void um_quota_end(um_quota *q);
 /* Adds the headers x-ratelimit-*-tokens, and Retry-After if the response refuses the request. key NULL: adds none. */
 void um_quota_put_tokens(um_key *key, um_exchange *x, bool is_refused);

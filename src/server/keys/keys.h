@@ -24,7 +24,7 @@ typedef struct um_rate {
     double time;
 } um_rate;
 
-/* Sets the limit. A new rate is full; one that had a limit keeps what is left of it. */
+/* Sets the limit. A rate that had no limit starts with all of it; another one keeps what is left of its own. */
 void um_rate_set(um_rate *r, int64_t per_minute, double now);
 /* Returns the allowance now, at least 0; 0 without a limit. */
 int64_t um_rate_left(um_rate *r, double now);
