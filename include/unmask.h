@@ -160,8 +160,11 @@ typedef struct um_sampling_params {
     /* -2..2; 0 = off. They count the tokens of the answer. All three penalties leave out the blocks in flight. */
     float presence_penalty;
     float frequency_penalty;
-    int32_t logprobs; /* 0..64: report the log-probability of each token and of this many likeliest ids; -1 = off */
-    bool ignore_eos;  /* the model's stop ids do not end the answer */
+    int32_t logprobs;   /* 0..64: report the log-probability of each token and of this many likeliest ids; -1 = off */
+    bool ignore_eos;    /* the model's stop ids do not end the answer */
+    int32_t json_space; /* 0..16: JSON of a constraint may have up to this many spaces or line breaks between its
+                           tokens; 0 = it has no white space there */
+    int32_t grammar_depth; /* 1..64: nesting of objects and arrays where the schema of a constraint leaves it open */
 } um_sampling_params;
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
@@ -524,6 +527,18 @@ typedef struct um_bias {
 
 #define UM_ANSWERS_MAX 128 /* answers of one request */
 
+/* A constraint: the answer is one of the texts that it allows, in whatever order its tokens are written. The text of
+ * such an answer is complete: it ends with UM_FINISH_EOS where no longer text is possible or wanted, and max_tokens
+ * never cuts it off. A request with max_tokens below the length of the shortest text is refused. */
+enum {
+    UM_CONSTRAINT_NONE,
+    UM_CONSTRAINT_JSON,    /* a JSON object; without a text */
+    UM_CONSTRAINT_SCHEMA,  /* a JSON value that the JSON schema describes */
+    UM_CONSTRAINT_REGEX,   /* a text that the regular expression matches from its beginning to its end */
+    UM_CONSTRAINT_GRAMMAR, /* a text of the grammar, in GBNF, the notation of llama.cpp; its rule `root` is the whole */
+    UM_CONSTRAINT_CHOICE   /* one of the strings of the JSON array */
+};
+
 /* A request. Exactly one of text, ids, messages and chat is given. um_request_init stores the engine's defaults. */
 typedef struct um_request {
     size_t size;      /* sizeof(um_request); set by um_request_init */
@@ -558,9 +573,11 @@ typedef struct um_request {
     bool keep_special; /* the text contains special tokens */
     um_decoding decoding;
     um_sampling_params sampling;
-    unsigned events;      /* UM_EVENT_* that on_event receives; FINISH is always sent */
-    um_event_fn on_event; /* may be NULL */
-    void *arg;            /* passed to on_event */
+    unsigned events;             /* UM_EVENT_* that on_event receives; FINISH is always sent */
+    um_event_fn on_event;        /* may be NULL */
+    void *arg;                   /* passed to on_event */
+    int32_t constraint;          /* UM_CONSTRAINT_*: which texts the answer may be */
+    const char *constraint_text; /* schema, regular expression, grammar or choices; NULL for NONE and JSON */
 } um_request;
 
 /* ---- Engine ------------------------------------------------------------------------------------------------------ */

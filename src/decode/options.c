@@ -49,6 +49,10 @@ const um_option um_sampling_options[] = {
      "stop the answer after this many equal tokens in a row; 0 means never"},
     {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
      "continue the answer after the end-of-sequence token"},
+    {"json_space", NULL, UM_OPT_INT, S(json_space), 0, 16, NULL, "0", NULL, "N", "Constraints",
+     "let JSON that a schema forces have up to this many spaces or line breaks between its tokens; 0 means none"},
+    {"grammar_depth", NULL, UM_OPT_INT, S(grammar_depth), 1, 64, NULL, "8", NULL, "N", "Constraints",
+     "how deep objects and arrays may be nested where a schema leaves it open"},
     {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
      "report the log-probability of each token of the answer, and of this many most likely tokens at its "
      "position"},

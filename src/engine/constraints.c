@@ -1,5 +1,5 @@
-/* What the answers of a request may not contain: copies allowed_ids and bad_words of a request into the form that
- * decoding reads. */
+/* What the answers of a request may contain: copies allowed_ids and bad_words of a request into the form that decoding
+ * reads, and refuses the constraints that can't be kept. */
 #include <math.h>
 
 #include "engine/engine.h"
@@ -62,8 +62,23 @@ static um_status add_word(um_sequence *j, const um_engine *e, const char *word, 
     return um_fail_about(err, st, "bad_words");
 }
 
+/* ---- Constraints ------------------------------------------------------------------------------------------------- */
+
+static um_status check_constraint(const um_request *r, um_err *err) {
+    const bool has_text = r->constraint > UM_CONSTRAINT_JSON;
+    if (r->constraint == UM_CONSTRAINT_NONE && !r->constraint_text) return UM_OK;
+    if (r->constraint < UM_CONSTRAINT_NONE || r->constraint > UM_CONSTRAINT_CHOICE)
+        return um_fail_param(err, UM_ERANGE, "constraint", "%d is no UM_CONSTRAINT_*", r->constraint);
+    if (has_text != (r->constraint_text != NULL))
+        return um_fail_param(err, UM_EINVAL, "constraint",
+                             has_text ? "it needs a text, but constraint_text is NULL"
+                                      : "constraint_text is set, but the constraint has no text");
+    return um_fail_param(err, UM_EUNSUPPORTED, "constraint", "this engine can't keep answers to a constraint yet");
+}
+
 um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
-    um_status st = copy_allowed(j, e, r, err);
+    um_status st = check_constraint(r, err);
+    if (!st) st = copy_allowed(j, e, r, err);
     for (size_t i = 0; i < r->n_bad_words && !st; i++) st = add_word(j, e, r->bad_words[i] ? r->bad_words[i] : "", err);
     j->req.bad = j->bad.data;
     j->req.bad_end = j->bad_end.data;

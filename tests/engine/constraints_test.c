@@ -146,6 +146,15 @@ static void wrong_constraints_are_refused_by_name(void **state) {
     r.n_allowed_ids = 1;
     refuse(t.engine, &r, UM_ERANGE, "allowed_token_ids");
     r.n_allowed_ids = 0;
+    r.constraint = UM_CONSTRAINT_REGEX;
+    refuse(t.engine, &r, UM_EINVAL, "constraint");
+    r.constraint_text = "a";
+    r.constraint = UM_CONSTRAINT_NONE;
+    refuse(t.engine, &r, UM_EINVAL, "constraint");
+    r.constraint = UM_CONSTRAINT_CHOICE + 1;
+    refuse(t.engine, &r, UM_ERANGE, "constraint");
+    r.constraint = UM_CONSTRAINT_NONE;
+    r.constraint_text = NULL;
     r.bad_words = blank;
     r.n_bad_words = 1;
     refuse(t.engine, &r, UM_EINVAL, "bad_words");
