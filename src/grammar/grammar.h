@@ -34,12 +34,12 @@ typedef enum {
 typedef struct um_expr um_expr;
 struct um_expr {
     um_expr_kind kind;
-    int32_t n;    /* JOIN, EITHER: number of parts; TEXT: number of bytes */
-    int32_t rule; /* CALL */
-    int32_t min, max;        /* REPEAT; max -1: no bound */
+    int32_t n;                  /* JOIN, EITHER: number of parts; TEXT: number of bytes */
+    int32_t rule;               /* CALL */
+    int32_t min, max;           /* REPEAT; max -1: no bound */
     const um_expr *const *part; /* JOIN, EITHER, [n]; REPEAT, [1] */
-    const char *text;        /* TEXT, [n] */
-    uint64_t bytes[4];       /* BYTES: bit b % 64 of word b / 64 */
+    const char *text;           /* TEXT, [n] */
+    uint64_t bytes[4];          /* BYTES: bit b % 64 of word b / 64 */
 };
 
 typedef struct um_rule {

@@ -17,6 +17,7 @@ server/keys
 server/config server/http server/work
 engine
 cuda decode kv model
+grammar
 ops text
 base'
 
