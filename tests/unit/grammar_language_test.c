@@ -1,0 +1,123 @@
+/* grammar: languages of random grammars, compared with a matcher and with enumerations. */
+#include "random_language.h"
+
+#include "../support.h"
+
+enum { TRIALS = 400, LONGEST = 7, DEEP = 64 };
+
+/* Calls fn for each text over a, b and c of up to LONGEST bytes. */
+static void each_text(void (*fn)(void *arg, um_str text), void *arg) {
+    char text[LONGEST];
+    for (int32_t n = 0; n <= LONGEST; n++) {
+        int32_t count = 1;
+        for (int32_t i = 0; i < n; i++) count *= 3;
+        for (int32_t k = 0; k < count; k++) {
+            for (int32_t i = 0, left = k; i < n; i++, left /= 3) text[i] = (char)('a' + left % 3);
+            fn(arg, (um_str){text, (size_t)n});
+        }
+    }
+}
+
+typedef struct pair {
+    um_rules rules;
+    um_language *l;
+    int32_t n_texts;
+} pair;
+
+static void compare(void *arg, um_str text) {
+    pair *p = (pair *)arg;
+    const int32_t state = um_language_step(p->l, um_language_start(p->l), text);
+    const bool accepts = state != UM_DEAD && um_language_accepts(p->l, state),
+               matches = um_rules_match(&p->rules, text);
+    if (accepts != matches) fail_msg("\"%.*s\": accepted %d, matched %d", (int)text.n, text.p, accepts, matches);
+    p->n_texts += matches;
+}
+
+static void states_accept_the_texts_of_the_rules(void **state) {
+    (void)state;
+    random_seed = test_seed();
+    um_vocabulary *v = new_vocabulary();
+    int32_t n_texts = 0;
+    for (int32_t i = 0; i < TRIALS; i++) {
+        pair p = {0};
+        p.l = random_language(&p.rules, v, DEEP);
+        each_text(compare, &p);
+        n_texts += p.n_texts;
+        um_language_free(p.l);
+        um_rules_free(&p.rules);
+    }
+    assert_true(n_texts > TRIALS);
+    um_vocabulary_free(v);
+}
+
+/* Returns how often the token is in the moves of a state, and the state that it leads to. */
+static int32_t count_moves(um_language *l, int32_t state, int32_t id, int32_t *to) {
+    const um_moves *m = um_language_moves(l, state);
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n; i++) {
+        const um_tokens *t = &m->move[i].tokens;
+        bool in = t->bits && t->bits[id / 32] >> id % 32 & 1;
+        for (int32_t k = 0; k < t->n && t->id; k++) in |= t->id[k] == id;
+        n += in;
+        if (in) *to = m->move[i].to;
+    }
+    return n;
+}
+
+/* Returns the number of bytes that can follow a state; an end counts as one. */
+static int32_t choices(um_language *l, int32_t state) {
+    int32_t n = um_language_accepts(l, state);
+    for (char c = 'a'; c <= 'c'; c++) n += um_language_step(l, state, (um_str){&c, 1}) != UM_DEAD;
+    return n;
+}
+
+static void check_state(um_language *l, int32_t state) {
+    int32_t n_allowed = 0;
+    const int32_t rest = um_language_rest(l, state);
+    bool nearer = rest == 0;
+    assert_int_equal(rest == 0, um_language_accepts(l, state));
+    for (int32_t id = 0; id < END_ID; id++) {
+        int32_t to = UM_DEAD;
+        const int32_t after = um_language_step(l, state, um_str_of(tokens[id])), n = count_moves(l, state, id, &to);
+        assert_true(n <= 1);
+        assert_int_equal(n ? after : UM_DEAD, to);
+        if (choices(l, state) > 1) assert_int_equal(n, after != UM_DEAD);
+        n_allowed += n;
+        nearer |= n && um_language_rest(l, to) < rest;
+    }
+    assert_true(nearer);
+    assert_true(n_allowed > 0 || um_language_accepts(l, state));
+    int32_t to;
+    assert_int_equal(count_moves(l, state, END_ID, &to), 0);
+}
+
+static void moves_are_the_tokens_that_the_texts_allow(void **state) {
+    (void)state;
+    random_seed = test_seed();
+    um_vocabulary *v = new_vocabulary();
+    for (int32_t i = 0; i < TRIALS; i++) {
+        um_rules rules;
+        um_language *l = random_language(&rules, v, 1 + draw(4));
+        for (int32_t walk = 0; walk < 8; walk++) {
+            int32_t at = um_language_start(l);
+            for (int32_t k = 0; k < 12; k++) {
+                check_state(l, at);
+                const um_moves *m = um_language_moves(l, at);
+                if (!m->n) break;
+                at = m->move[draw(m->n)].to;
+            }
+        }
+        assert_false(um_language_is_full(l));
+        um_language_free(l);
+        um_rules_free(&rules);
+    }
+    um_vocabulary_free(v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_accept_the_texts_of_the_rules),
+        cmocka_unit_test(moves_are_the_tokens_that_the_texts_allow),
+    };
+    return cmocka_run_group_tests_name("grammar_language", tests, NULL, NULL);
+}
