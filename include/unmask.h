@@ -387,7 +387,8 @@ UM_API void um_free(void *p);
 /* ---- Requests and events ----------------------------------------------------------------------------------------- */
 
 /* Why an answer ended. NONE: it has not ended. STEPS: a whole-sequence strategy has filled its canvas, or the gap
- * before a suffix is filled. NO_PREDICTION: the logits of a position are NaN, because the weights are broken. */
+ * before a suffix is filled. NO_PREDICTION: the logits of a position are NaN, because the weights are broken.
+ * CONSTRAINT: the constraint needs more states than there is memory for; the answer is incomplete. */
 #define UM_FINISH_MAP(X)                                                                                               \
     X(UM_FINISH_NONE, "none")                                                                                          \
     X(UM_FINISH_EOS, "eos_token_generated")                                                                            \
@@ -399,7 +400,8 @@ UM_API void um_free(void *p);
     X(UM_FINISH_REPETITION, "max_repetition_run_reached")                                                              \
     X(UM_FINISH_STEPS, "completed")                                                                                    \
     X(UM_FINISH_NO_PREDICTION, "no_prediction")                                                                        \
-    X(UM_FINISH_ABORTED, "aborted")
+    X(UM_FINISH_ABORTED, "aborted")                                                                                    \
+    X(UM_FINISH_CONSTRAINT, "constraint_too_large")
 
 typedef enum um_finish {
 #define UM_X(name, text) name,

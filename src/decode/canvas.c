@@ -183,7 +183,7 @@ static void guide(const um_req *r, const um_pass *pass, um_row *row) {
 }
 
 void um_canvas_add_rows(um_canvas *c, um_req *r, um_pass *pass, int32_t first) {
-    um_req_count_penalties(r, c->block.start);
+    um_req_prepare_rows(r, c->block.start, um_canvas_stop(c));
     c->block.total_steps++;
     um_candidates_find(&c->candidates, r, &c->block, um_canvas_stop(c));
     skip_empty_steps(c, r);

@@ -18,6 +18,7 @@ extern "C" {
 
 typedef struct um_req um_req;
 typedef struct um_edits um_edits;
+typedef struct um_fill um_fill;
 typedef struct um_strategy um_strategy;
 typedef struct um_sampler um_sampler;
 
@@ -89,6 +90,7 @@ struct um_req {
     const int32_t *bad;     /* all their ids, one sequence after the other */
     const int32_t *bad_end; /* [n_bad] end of each sequence in `bad` */
     int32_t n_bad;
+    um_fill *fill; /* keeps the answer in a language (fill.h); NULL: any text */
 
     /* positions: the prompt, then masks that become tokens, then the suffix */
     int32_t *token;    /* [cap]; the mask id where no token is written */
@@ -131,14 +133,26 @@ void um_req_erase(um_req *r, int32_t pos);
 /* Builds the edits of a request whose sampling parameters and cap are known. A bias of -INFINITY bans its id. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
 void um_req_edits_free(um_req *r);
-/* Makes penalties count the tokens of [0, end). A strategy calls it in plan, before it adds rows, with the start of
- * the first block that is being denoised. */
-void um_req_count_penalties(um_req *r, int32_t end);
+/* Prepares the rows of a pass: penalties count the tokens of [0, start), and a constraint looks at the positions before
+ * `end`. A strategy calls it in plan, before it adds rows, with the start of the first block that is being denoised and
+ * the end of the last one. */
+void um_req_prepare_rows(um_req *r, int32_t start, int32_t end);
+/* Returns the bitmap of the ids that a position may have; NULL: all. It is valid until a token is written. */
+const uint32_t *um_req_allowed(um_req *r, int32_t pos);
+/* Returns whether a token that a sampler has chosen may be written at `pos`, beside the tokens that the pass has
+ * written so far: it completes no bad sequence and keeps to the constraint. If so, um_req_write must follow. */
+bool um_req_accepts(um_req *r, int32_t pos, int32_t id);
+/* Writes the masks of [start, end) for which the constraint leaves only one token. */
+void um_req_write_forced(um_req *r, int32_t start, int32_t end);
+/* Returns why the constraint ends the answer at r->filled: its text is complete, or its language ran out of memory. */
+um_finish um_req_check_constraint(um_req *r);
 
 /* Returns the largest number of edits that keep a row of the request from completing a bad sequence. */
 int32_t um_req_bad_edits_max(const um_req *r);
 /* Bans the ids that would complete a bad sequence at `pos` with the tokens around it. Returns the number of edits. */
 int32_t um_req_list_bad(const um_req *r, int32_t pos, um_edit *out);
+/* Makes penalties count the tokens of [0, end). */
+void um_req_count_penalties(um_req *r, int32_t end);
 /* Returns whether the id would complete a bad sequence at `pos`. A pass writes several tokens, and each may complete a
  * sequence that the one before it has begun. */
 bool um_req_is_bad(const um_req *r, int32_t pos, int32_t id);

@@ -1,7 +1,7 @@
 /* A request: writes its tokens, checks its stop conditions and builds its passes. */
 #include <math.h>
 
-#include "decode/decode.h"
+#include "decode/fill.h"
 
 /* Returns the probability of the written id. Most samplers write the sampled id; some write the best id or another of
  * the row's likeliest ids. */
@@ -32,6 +32,7 @@ void um_req_erase(um_req *r, int32_t pos) {
     r->token[pos] = r->traits->mask_id;
     r->written[pos] = -1;
     if (r->confidence) r->confidence[pos] = NAN;
+    if (r->fill) um_fill_erased(r->fill);
 }
 
 /* ---- Blocks in flight -------------------------------------------------------------------------------------------- */
@@ -86,6 +87,7 @@ void um_req_finish(um_req *r, um_finish why) { finish(r, why, um_req_shown_end(r
 /* Finishes a request whose answer has reached its limit. */
 static void finish_full(um_req *r) {
     um_finish why = r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS;
+    if (r->fill) why = UM_FINISH_EOS; /* the text is complete: a constraint counts the tokens that are left */
     um_req_finish(r, r->n_suffix ? UM_FINISH_STEPS : why);
 }
 
@@ -112,7 +114,9 @@ void um_req_check_stop(um_req *r) {
             return;
         }
     }
-    if (r->filled == r->limit) finish_full(r);
+    const um_finish constraint = um_req_check_constraint(r);
+    if (constraint != UM_FINISH_NONE) um_req_finish(r, constraint);
+    else if (r->filled == r->limit) finish_full(r);
     else if (r->sampling.max_nfe > 0 && r->nfe >= r->sampling.max_nfe) um_req_finish(r, UM_FINISH_MAX_NFE);
 }
 
@@ -203,7 +207,7 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
                     .n_edit = early ? r->n_early_edit : r->n_edit,
                     .own = NULL,
                     .n_own = 0,
-                    .allow = r->allow,
+                    .allow = um_req_allowed(r, pos),
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,

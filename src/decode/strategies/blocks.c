@@ -261,7 +261,7 @@ void um_blocks_plan(um_req *r, um_pass *pass) {
     um_segment *seg = feed(r, s, pass, kind, feed_end(r, s, b->run));
     save_hidden_row(r, seg, first, stored_end);
     if (is_silent(r, s)) return;
-    um_req_count_penalties(r, stored_end);
+    um_req_prepare_rows(r, stored_end, um_buffer_end(b));
     for (int32_t i = active; i < b->run; i++) {
         um_candidates_find(&s->candidates, r, &b->block[i], block_end(r, &b->block[i]));
         um_candidates_add_rows(&s->candidates, r, pass, first);

@@ -229,13 +229,13 @@ static void plan(um_req *r, um_pass *pass) {
     s->partial = f.partial ? f.end : 0;
     if (f.partial) return;
     if (f.mode == PREFILL || f.mode == FINAL_COMMIT) {
-        um_req_count_penalties(r, f.end);
+        um_req_prepare_rows(r, f.end, f.end + 1);
         um_pass_row(pass, r, f.end - 1 - f.start, f.end, 0);
         return;
     }
     if (f.mode == SUB_BLOCK_REFINE) seg->keys.end = buffer_end(r, s);
     s->block.total_steps++;
-    um_req_count_penalties(r, s->block.start);
+    um_req_prepare_rows(r, s->block.start, sub_end(r, s));
     um_candidates_find(&s->candidates, r, &s->block, sub_end(r, s));
     um_candidates_add_rows(&s->candidates, r, pass, f.start);
 }
@@ -243,7 +243,7 @@ static void plan(um_req *r, um_pass *pass) {
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
 static void write_seed(um_req *r, fast_dllm_v2 *s, int32_t at, const um_answer *answer) {
-    um_req_write(r, at, answer->sample, answer);
+    if (um_req_accepts(r, at, answer->sample)) um_req_write(r, at, answer->sample, answer);
     enter_buffer(r, s, at, at + 1);
 }
 
