@@ -52,13 +52,10 @@ static const um_field_set chat_rows = {rows, UM_LEN(rows)};
 
 /* The message of a choice: the parts of its text. In a stream, it holds only the parts of the next chunk. */
 typedef struct message {
-    um_generation *generation;
-    um_choice *choice;
-    um_answer_parser parser;
+    um_conversation_answer answer;
     um_buf content, reasoning;
     um_buf calls; /* elements of a JSON array, separated by commas */
-    int32_t n_calls;
-    bool streams, has_ended; /* has_ended: the whole text was parsed */
+    bool streams;
 } message;
 
 static void append_call(message *m, const um_answer_part *p) {
@@ -68,7 +65,7 @@ static void append_call(message *m, const um_answer_part *p) {
     if (m->calls.len) um_buf_putc(&m->calls, ',');
     um_jw_init(&w, &m->calls);
     um_jw_begin_object(&w);
-    if (m->streams) um_jw_put_int(&w, "index", m->n_calls);
+    if (m->streams) um_jw_put_int(&w, "index", m->answer.n_calls);
     um_jw_put_cstr(&w, "id", id);
     um_jw_put_cstr(&w, "type", "function");
     um_jw_key(&w, "function");
@@ -77,22 +74,15 @@ static void append_call(message *m, const um_answer_part *p) {
     um_jw_put_str(&w, "arguments", p->text);
     um_jw_end_object(&w);
     um_jw_end_object(&w);
-    m->n_calls++;
 }
 
 /* Receives the parts of the parser. */
 static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
-    const um_body *b = um_generation_body(m->generation);
-    if (um_conversation_drops(m->generation, m->n_calls, p)) return;
     switch (p->kind) {
     case UM_ANSWER_CONTENT: um_buf_append(&m->content, p->text.p, p->text.n); break;
-    case UM_ANSWER_REASONING:
-        if (b->include_reasoning) um_buf_append(&m->reasoning, p->text.p, p->text.n);
-        break;
-    case UM_ANSWER_CALL:
-        if (b->parallel_tool_calls || m->n_calls == 0) append_call(m, p);
-        break;
+    case UM_ANSWER_REASONING: um_buf_append(&m->reasoning, p->text.p, p->text.n); break;
+    case UM_ANSWER_CALL: append_call(m, p); break;
     }
 }
 
@@ -101,17 +91,15 @@ static message *message_of(um_generation *g, um_choice *c) {
     message *m = c->own;
     if (m) return m;
     c->own = m = UM_NEW(message);
-    m->generation = g;
-    m->choice = c;
     m->streams = um_generation_sse(g) != NULL;
-    um_conversation_parse(&m->parser, g, append_part, m);
+    um_conversation_begin(&m->answer, g, c, append_part, m);
     return m;
 }
 
 static void forget(um_choice *c) {
     message *m = c->own;
     if (!m) return;
-    um_answer_parser_free(&m->parser);
+    um_conversation_free(&m->answer);
     um_buf_free(&m->content);
     um_buf_free(&m->reasoning);
     um_buf_free(&m->calls);
@@ -119,7 +107,7 @@ static void forget(um_choice *c) {
 
 static const char *finish_reason(const message *m, const um_msg_finish *r) {
     const char *reason = um_finish_reason(r);
-    return m->n_calls && um_streq(reason, "stop") ? "tool_calls" : reason;
+    return m->answer.n_calls && um_streq(reason, "stop") ? "tool_calls" : reason;
 }
 
 /* ---- Whole responses --------------------------------------------------------------------------------------------- */
@@ -131,11 +119,11 @@ static void put_message(message *m, um_jw *w) {
     um_jw_key(w, "message");
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "role", "assistant");
-    if (m->content.len || !m->n_calls) put_buf(w, "content", &m->content);
+    if (m->content.len || !m->answer.n_calls) put_buf(w, "content", &m->content);
     else um_jw_put_null(w, "content");
     um_jw_put_null(w, "refusal");
     if (m->reasoning.len) put_buf(w, "reasoning_content", &m->reasoning);
-    if (m->n_calls) {
+    if (m->answer.n_calls) {
         um_jw_key(w, "tool_calls");
         um_jw_begin_array(w);
         um_jw_raw(w, m->calls.data, m->calls.len);
@@ -145,31 +133,20 @@ static void put_message(message *m, um_jw *w) {
 }
 
 static void put_end(const message *m, um_jw *w) {
-    const um_msg_finish *r = &m->choice->result;
+    const um_msg_finish *r = &m->answer.choice->result;
     um_jw_put_cstr(w, "finish_reason", finish_reason(m, r));
     um_jw_key(w, "stop_reason");
     um_put_stop_reason(w, r);
     um_jw_put_int(w, "seed", r->seed);
 }
 
-/* Parses the rest of a finished answer: all of it if it was not streamed. */
-static void parse_rest(message *m) {
-    if (m->has_ended) return;
-    m->has_ended = true;
-    if (!m->streams) um_answer_parser_push(&m->parser, m->choice->result.text, append_part, m);
-    um_answer_parser_end(&m->parser, append_part, m);
-}
-
 static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
-    message *m = message_of(g, c);
-    if (um_openai_is_denoise(g)) return UM_OK;
-    parse_rest(m);
-    return um_conversation_require_call(g, c, m->n_calls, err);
+    return um_openai_is_denoise(g) ? UM_OK : um_conversation_end_check(&message_of(g, c)->answer, err);
 }
 
 static void put_choice(um_generation *g, um_choice *c, um_jw *w) {
     message *m = message_of(g, c);
-    parse_rest(m);
+    um_conversation_end(&m->answer);
     um_jw_begin_object(w);
     um_jw_put_int(w, "index", c->number);
     put_message(m, w);
@@ -215,8 +192,8 @@ static void put_delta(message *m, um_jw *w) {
 }
 
 static void put_tokens(um_generation *g, message *m, um_jw *w) {
-    um_tokens part = um_conversation_take_tokens(m->choice, &m->parser, &m->choice->n_sent);
-    um_openai_put_chunk_logprobs(g, m->choice, &part, um_put_chat_logprobs, w);
+    um_tokens part = um_conversation_take_tokens(&m->answer, &m->answer.choice->n_sent);
+    um_openai_put_chunk_logprobs(g, m->answer.choice, &part, um_put_chat_logprobs, w);
     if (!um_generation_body(g)->return_token_ids) return;
     um_jw_put_ints(w, "token_ids", part.id, part.n);
 }
@@ -233,8 +210,7 @@ static void send_delta(um_generation *g, um_choice *c) {
 }
 
 static void text(um_generation *g, um_choice *c, const um_msg_text *e) {
-    message *m = message_of(g, c);
-    um_answer_parser_push(&m->parser, e->text, append_part, m);
+    um_conversation_push(&message_of(g, c)->answer, e->text);
     send_delta(g, c);
 }
 
@@ -258,7 +234,7 @@ static void finish(um_generation *g, um_choice *c) {
         um_openai_send_final(g, c, DENOISE_OBJECT, um_finish_reason(&c->result), um_put_chat_logprobs);
         return;
     }
-    parse_rest(m);
+    um_conversation_end(&m->answer);
     send_delta(g, c);
     um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     put_delta(m, w);

@@ -61,33 +61,62 @@ um_status um_conversation_check(um_body *b, um_err *err) {
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg) {
+/* Returns whether a part belongs to the response. */
+static bool is_shown(const um_conversation_answer *a, const um_answer_part *p) {
+    const um_body *b = um_generation_body(a->generation);
+    switch (p->kind) {
+    case UM_ANSWER_CONTENT: return !b->opening.n || a->n_calls;
+    case UM_ANSWER_REASONING: return b->include_reasoning;
+    case UM_ANSWER_CALL: return b->parallel_tool_calls || !a->n_calls;
+    }
+    return false;
+}
+
+static void receive(void *arg, const um_answer_part *p) {
+    um_conversation_answer *a = arg;
+    if (!is_shown(a, p)) return;
+    a->fn(a->arg, p);
+    a->n_calls += p->kind == UM_ANSWER_CALL;
+}
+
+void um_conversation_begin(um_conversation_answer *a, um_generation *g, um_choice *c, um_answer_part_fn fn, void *arg) {
     const um_body *b = um_generation_body(g);
     const um_setup *s = &um_generation_service(g)->setup;
-    um_answer_parser_init(p, b->tools_json ? tool_format(s) : NULL, b->opening.n ? NULL : reasoning_format(s));
-    p->tools.tools = b->tools_json;
-    um_answer_parser_push(p, b->opening, fn, arg);
+    *a = (um_conversation_answer){.generation = g, .choice = c, .fn = fn, .arg = arg};
+    um_answer_parser_init(&a->parser, b->tools_json ? tool_format(s) : NULL, b->opening.n ? NULL : reasoning_format(s));
+    a->parser.tools.tools = b->tools_json;
+    um_conversation_push(a, b->opening);
 }
 
-bool um_conversation_drops(const um_generation *g, int32_t n_calls, const um_answer_part *p) {
-    return um_generation_body(g)->opening.n > 0 && !n_calls && p->kind == UM_ANSWER_CONTENT;
+void um_conversation_free(um_conversation_answer *a) { um_answer_parser_free(&a->parser); }
+
+void um_conversation_push(um_conversation_answer *a, um_str text) {
+    um_answer_parser_push(&a->parser, text, receive, a);
 }
 
-um_status um_conversation_require_call(const um_generation *g, const um_choice *c, int32_t n_calls, um_err *err) {
-    if (!um_generation_body(g)->opening.n || n_calls) return UM_OK;
-    return um_fail_param(
-        err, UM_EUNSUPPORTED, "tool_choice",
-        "the model did not write the required tool call: its answer of %d tokens (finish reason %s) is "
-        "no call; try again, or raise max_tokens",
-        (int)c->result.n_ids, um_finish_reason(&c->result));
+void um_conversation_end(um_conversation_answer *a) {
+    if (a->has_ended) return;
+    a->has_ended = true;
+    if (!um_generation_sse(a->generation)) um_conversation_push(a, a->choice->result.text);
+    um_answer_parser_end(&a->parser, receive, a);
 }
 
-um_tokens um_conversation_take_tokens(const um_choice *c, const um_answer_parser *p, int32_t *n_taken) {
-    um_tokens all = um_choice_tokens(c);
-    size_t n_emitted = um_choice_text(c).n, n_pending = um_answer_parser_pending(p);
+um_status um_conversation_end_check(um_conversation_answer *a, um_err *err) {
+    const um_msg_finish *r = &a->choice->result;
+    um_conversation_end(a);
+    if (!um_generation_body(a->generation)->opening.n || a->n_calls) return UM_OK;
+    return um_fail_param(err, UM_EUNSUPPORTED, "tool_choice",
+                         "the model did not write the required tool call: its answer of %d tokens (finish reason %s) "
+                         "is no call; try again, or raise max_tokens",
+                         (int)r->n_ids, um_finish_reason(r));
+}
+
+um_tokens um_conversation_take_tokens(const um_conversation_answer *a, int32_t *n_taken) {
+    um_tokens all = um_choice_tokens(a->choice);
+    size_t n_emitted = um_choice_text(a->choice).n, n_pending = um_answer_parser_pending(&a->parser);
     uint32_t from = (uint32_t)*n_taken, to = from;
     n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
-    if (c->finished) to = all.n;
+    if (a->choice->finished) to = all.n;
     while (to < all.n && (size_t)all.text_end[to] <= n_emitted) to++;
     *n_taken = (int32_t)to;
     return um_tokens_part(&all, from, to);

@@ -15,19 +15,34 @@ extern "C" {
 um_status um_conversation_check(um_body *b, um_err *err);
 /* Returns whether the server has a parser of reasoning. */
 bool um_conversation_has_reasoning(const um_setup *s);
-/* Initializes the parser of an answer, and passes it the opening of the answer. An answer with an opening has no
- * reasoning. */
-void um_conversation_parse(um_answer_parser *p, um_generation *g, um_answer_part_fn fn, void *arg);
-/* Returns whether a part is content in place of the call that the request requires: the opening, which the server has
- * written, and what the model made of it. It belongs to no response. n_calls: calls of the answer so far. */
-bool um_conversation_drops(const um_generation *g, int32_t n_calls, const um_answer_part *p);
-/* Fails with UM_EUNSUPPORTED if the request requires a call and the finished answer has none: half a call is of no use.
- */
-um_status um_conversation_require_call(const um_generation *g, const um_choice *c, int32_t n_calls, um_err *err);
+
+/* The answer of a choice while it is parsed. */
+typedef struct um_conversation_answer {
+    um_generation *generation;
+    um_choice *choice;
+    um_answer_parser parser;
+    um_answer_part_fn fn; /* receives the parts that belong to the response */
+    void *arg;
+    int32_t n_calls; /* calls that `fn` has received, without the one that it is receiving */
+    bool has_ended;  /* the whole text was parsed */
+} um_conversation_answer;
+/* Begins to parse the answer, with its opening. An answer with an opening has no reasoning. `fn` does not receive
+ * reasoning that the request excludes, calls after the first if it excludes parallel ones, and content in place of the
+ * call that it requires: the opening, which the server has written, and what the model made of it. */
+void um_conversation_begin(um_conversation_answer *a, um_generation *g, um_choice *c, um_answer_part_fn fn, void *arg);
+void um_conversation_free(um_conversation_answer *a);
+/* Parses the next text of a stream. */
+void um_conversation_push(um_conversation_answer *a, um_str text);
+/* Parses the rest of a finished answer: all of it if the text was not pushed. */
+void um_conversation_end(um_conversation_answer *a);
+/* Does this, and fails with UM_EUNSUPPORTED if the request requires a call and the answer has none: half a call is of
+ * no use. */
+um_status um_conversation_end_check(um_conversation_answer *a, um_err *err);
 /* Returns the tokens whose text ends in the parts that the parser has passed on and that no earlier call returned.
  * While the parser holds text back (the beginning of a marker, an incomplete call), its tokens belong to a later part.
  * When the choice has finished, returns all remaining tokens. *n_taken: their number so far, 0 at first. */
-um_tokens um_conversation_take_tokens(const um_choice *c, const um_answer_parser *p, int32_t *n_taken);
+um_tokens um_conversation_take_tokens(const um_conversation_answer *a, int32_t *n_taken);
+
 /* Reads a body and counts the tokens of its prompt. Writes {"object": object, "input_tokens": n}, without a NULL
  * object. For the `read` of an intake handler. */
 um_status um_conversation_count(um_intake *r, const um_api *a, const char *object, um_err *err);

@@ -239,22 +239,18 @@ enum { NO_BLOCK = -1 };
 
 /* The message of the answer. Its blocks are written one after the other. In a stream, each becomes events. */
 typedef struct message {
-    um_generation *generation;
-    um_choice *choice;
-    um_answer_parser parser;
+    um_conversation_answer answer;
     int open;       /* kind of the open block, or NO_BLOCK */
     um_buf text;    /* text of the open block that was not written or sent yet */
     um_buf blocks;  /* the closed blocks as elements of a JSON array; unused in a stream */
     int32_t n_open; /* blocks so far */
-    int32_t n_calls;
-    bool has_ended; /* the whole text was parsed */
 } message;
 
 static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
 
 /* Begins an event, {"type": name, …}. send() ends it. */
 static um_jw *begin_event(const message *m, const char *name) {
-    um_jw *w = um_sse_begin_event(um_generation_sse(m->generation), name);
+    um_jw *w = um_sse_begin_event(um_generation_sse(m->answer.generation), name);
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "type", name);
     return w;
@@ -262,7 +258,7 @@ static um_jw *begin_event(const message *m, const char *name) {
 
 static void send(const message *m, um_jw *w) {
     um_jw_end_object(w);
-    um_sse_append(um_generation_sse(m->generation));
+    um_sse_append(um_generation_sse(m->answer.generation));
 }
 
 static um_jw *begin_block_event(const message *m, const char *name) {
@@ -282,7 +278,7 @@ static void send_delta(const message *m, const char *type, const char *member, u
     send(m, w);
 }
 
-static bool streams(const message *m) { return um_generation_sse(m->generation) != NULL; }
+static bool streams(const message *m) { return um_generation_sse(m->answer.generation) != NULL; }
 
 /* Writes a block of text or thoughts. */
 static void put_text_block(um_jw *w, int kind, um_str text) {
@@ -359,7 +355,6 @@ static void put_call(message *m, const um_answer_part *p) {
     if (streams(m)) um_jw_raw(w, "{}", 2);
     else um_jw_raw(w, input.p, input.n);
     um_jw_end_object(w);
-    m->n_calls++;
     if (!streams(m)) return;
     send(m, w);
     send_delta(m, "input_json_delta", "partial_json", input);
@@ -369,11 +364,8 @@ static void put_call(message *m, const um_answer_part *p) {
 /* Receives the parts of the parser. */
 static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
-    const um_body *b = um_generation_body(m->generation);
-    if (p->kind == UM_ANSWER_REASONING && !b->include_reasoning) return;
-    if (um_conversation_drops(m->generation, m->n_calls, p)) return;
     if (p->kind == UM_ANSWER_CALL) {
-        if (b->parallel_tool_calls || m->n_calls == 0) put_call(m, p);
+        put_call(m, p);
         return;
     }
     if (m->open != (int)p->kind) {
@@ -386,7 +378,7 @@ static void append_part(void *arg, const um_answer_part *p) {
 static void forget(um_choice *c) {
     message *m = c->own;
     if (!m) return;
-    um_answer_parser_free(&m->parser);
+    um_conversation_free(&m->answer);
     um_buf_free(&m->text);
     um_buf_free(&m->blocks);
 }
@@ -396,41 +388,29 @@ static message *message_of(um_generation *g, um_choice *c) {
     message *m = c->own;
     if (m) return m;
     c->own = m = UM_NEW(message);
-    *m = (message){.generation = g, .choice = c, .open = NO_BLOCK};
+    m->open = NO_BLOCK;
+    um_conversation_begin(&m->answer, g, c, append_part, m);
     return m;
 }
 
-/* Parses the rest of a finished answer: all of it if it was not streamed. */
-static void parse_rest(message *m) {
-    if (m->has_ended) return;
-    m->has_ended = true;
-    if (!streams(m)) {
-        um_conversation_parse(&m->parser, m->generation, append_part, m);
-        um_answer_parser_push(&m->parser, m->choice->result.text, append_part, m);
-    }
-    um_answer_parser_end(&m->parser, append_part, m);
-}
-
 static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
-    message *m = message_of(g, c);
-    parse_rest(m);
-    return um_conversation_require_call(g, c, m->n_calls, err);
+    return um_conversation_end_check(&message_of(g, c)->answer, err);
 }
 
 /* ---- The message ------------------------------------------------------------------------------------------------- */
 
 /* Answers that were aborted, or that the model could not continue, have our own words. */
 static const char *stop_reason(const message *m) {
-    const um_msg_finish *r = &m->choice->result;
+    const um_msg_finish *r = &m->answer.choice->result;
     const char *reason = um_finish_reason(r);
     if (um_streq(reason, "length")) return "max_tokens";
     if (!um_streq(reason, "stop")) return reason;
-    if (m->n_calls) return "tool_use";
+    if (m->answer.n_calls) return "tool_use";
     return r->stop.n ? "stop_sequence" : "end_turn";
 }
 
 static void put_stop(const message *m, um_jw *w) {
-    const um_msg_finish *r = &m->choice->result;
+    const um_msg_finish *r = &m->answer.choice->result;
     um_jw_put_cstr(w, "stop_reason", stop_reason(m));
     um_jw_key(w, "stop_sequence");
     if (r->stop.n) um_jw_str(w, r->stop.p, r->stop.n);
@@ -439,11 +419,11 @@ static void put_stop(const message *m, um_jw *w) {
 
 /* Tokens that the prefix cache had are not among the input tokens. */
 static void put_usage(const message *m, um_jw *w) {
-    const um_choice *c = m->choice;
+    const um_choice *c = m->answer.choice;
     int64_t cached = c->finished ? c->result.cached_tokens : 0;
     um_jw_key(w, "usage");
     um_jw_begin_object(w);
-    um_jw_put_int(w, "input_tokens", (int64_t)um_generation_body(m->generation)->prompt[0].n_ids - cached);
+    um_jw_put_int(w, "input_tokens", (int64_t)um_generation_body(m->answer.generation)->prompt[0].n_ids - cached);
     um_jw_put_int(w, "cache_creation_input_tokens", 0);
     um_jw_put_int(w, "cache_read_input_tokens", cached);
     um_jw_put_int(w, "output_tokens", c->n_tokens);
@@ -461,7 +441,7 @@ static void put_head(um_generation *g, um_jw *w) {
 static void whole(um_generation *g, um_jw *w) {
     um_choice *c = um_generation_choice(g, 0);
     message *m = message_of(g, c);
-    parse_rest(m);
+    um_conversation_end(&m->answer);
     close_block(m);
     um_jw_begin_object(w);
     put_head(g, w);
@@ -492,19 +472,18 @@ static void begin(um_generation *g, um_choice *c) {
     um_jw_end_object(w);
     send(m, w);
     send(m, begin_event(m, "ping"));
-    um_conversation_parse(&m->parser, g, append_part, m);
 }
 
 static void text(um_generation *g, um_choice *c, const um_msg_text *e) {
     message *m = c->own;
     (void)g;
-    um_answer_parser_push(&m->parser, e->text, append_part, m);
+    um_conversation_push(&m->answer, e->text);
     flush(m);
 }
 
 static void finish(um_generation *g, um_choice *c) {
     message *m = c->own;
-    parse_rest(m);
+    um_conversation_end(&m->answer);
     close_block(m);
     um_jw *w = begin_event(m, "message_delta");
     um_jw_key(w, "delta");

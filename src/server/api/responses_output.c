@@ -46,30 +46,27 @@ static const part_words summary_words = {"reasoning",
 
 /* The output of an answer. Its items are written one after the other. */
 typedef struct output {
-    um_generation *generation;
-    um_choice *choice;
-    um_answer_parser parser;
+    um_conversation_answer answer;
     const part_words *open; /* of the open item; NULL: none is open */
     char item_id[64];       /* id of the open item, or of the last call */
     um_buf text;            /* text of the open item */
     size_t n_sent;          /* bytes of `text` that were sent */
     um_buf items;           /* the finished items as elements of a JSON array */
-    int32_t n_items, n_calls;
+    int32_t n_items;
     int32_t n_taken, first_taken; /* tokens that messages have so far; those before the open item */
     int64_t n_thought_ids;        /* tokens of thoughts */
     int64_t n_events;
-    bool has_ended; /* the whole text was parsed */
 } output;
 
 static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
 
-static bool streams(const output *o) { return um_generation_sse(o->generation) != NULL; }
+static bool streams(const output *o) { return um_generation_sse(o->answer.generation) != NULL; }
 
-static bool wants_logprobs(const output *o) { return um_generation_body(o->generation)->top_logprobs >= 0; }
+static bool wants_logprobs(const output *o) { return um_generation_body(o->answer.generation)->top_logprobs >= 0; }
 
 /* Returns the tokens of the open item so far. */
 static um_tokens tokens_of_item(const output *o) {
-    um_tokens all = um_choice_tokens(o->choice);
+    um_tokens all = um_choice_tokens(o->answer.choice);
     return um_tokens_part(&all, (uint32_t)o->first_taken, (uint32_t)o->n_taken);
 }
 
@@ -77,7 +74,7 @@ static um_tokens tokens_of_item(const output *o) {
 
 /* Begins an event, {"type": name, "sequence_number": …}. send() ends it. */
 static um_jw *begin_event(output *o, const char *name) {
-    um_jw *w = um_sse_begin_event(um_generation_sse(o->generation), name);
+    um_jw *w = um_sse_begin_event(um_generation_sse(o->answer.generation), name);
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "type", name);
     um_jw_put_int(w, "sequence_number", o->n_events++);
@@ -86,7 +83,7 @@ static um_jw *begin_event(output *o, const char *name) {
 
 static void send(output *o, um_jw *w) {
     um_jw_end_object(w);
-    um_sse_append(um_generation_sse(o->generation));
+    um_sse_append(um_generation_sse(o->answer.generation));
 }
 
 /* Begins an event about the item that is written now. */
@@ -107,7 +104,7 @@ static um_jw *begin_part_event(output *o, const char *name) {
 static void put_logprobs(const output *o, const um_tokens *v, um_jw *w) {
     um_jw_key(w, "logprobs");
     if (wants_logprobs(o)) {
-        um_put_openai_tokens(o->generation, v, w);
+        um_put_openai_tokens(o->answer.generation, v, w);
         return;
     }
     um_jw_begin_array(w);
@@ -140,7 +137,7 @@ static void put_list(const output *o, const char *key, bool has_part, um_jw *w) 
 
 /* Writes the open item, with its part if it is complete. An answer that was cut off is incomplete. */
 static void put_item(const output *o, bool is_complete, um_jw *w) {
-    const um_choice *c = o->choice;
+    const um_choice *c = o->answer.choice;
     bool is_cut = c->finished && um_streq(um_finish_reason(&c->result), "length");
     bool summarizes = o->open == &summary_words;
     um_jw_begin_object(w);
@@ -188,7 +185,7 @@ static void flush(output *o) {
     um_jw *w = begin_part_event(o, o->open->delta);
     um_jw_put_str(w, "delta", (um_str){o->text.data + o->n_sent, o->text.len - o->n_sent});
     if (o->open->has_logprobs) {
-        um_tokens part = um_conversation_take_tokens(o->choice, &o->parser, &o->n_taken);
+        um_tokens part = um_conversation_take_tokens(&o->answer, &o->n_taken);
         put_logprobs(o, &part, w);
     }
     send(o, w);
@@ -220,8 +217,8 @@ static void send_part_ends(output *o) {
 static int64_t count_tokens(const output *o) {
     int32_t *ids = NULL;
     size_t n = 0;
-    um_model_encode(um_generation_service(o->generation)->setup.model, text_of(&o->text).p, o->text.len, false, &ids,
-                    &n, NULL);
+    um_model_encode(um_generation_service(o->answer.generation)->setup.model, text_of(&o->text).p, o->text.len, false,
+                    &ids, &n, NULL);
     um_free(ids);
     return (int64_t)n;
 }
@@ -231,7 +228,7 @@ static void close_item(output *o) {
     um_jw w;
     if (!o->open) return;
     flush(o);
-    if (o->open == &message_words) um_conversation_take_tokens(o->choice, &o->parser, &o->n_taken);
+    if (o->open == &message_words) um_conversation_take_tokens(&o->answer, &o->n_taken);
     else o->n_thought_ids += count_tokens(o);
     if (streams(o)) send_part_ends(o);
     um_jw_init(&w, &item);
@@ -282,23 +279,18 @@ static void append_call(output *o, const um_answer_part *p) {
     put_call(o, call_id, "completed", p->name, p->text, &item);
     end_item(o, text_of(&item));
     um_buf_free(&item);
-    o->n_calls++;
 }
 
 /* Receives the parts of the parser. */
 static void append_part(void *arg, const um_answer_part *p) {
     output *o = arg;
-    const um_body *b = um_generation_body(o->generation);
     const part_words *words = &message_words;
-    if (um_conversation_drops(o->generation, o->n_calls, p)) return;
     if (p->kind == UM_ANSWER_CALL) {
-        if (b->parallel_tool_calls || o->n_calls == 0) append_call(o, p);
+        append_call(o, p);
         return;
     }
-    if (p->kind == UM_ANSWER_REASONING) {
-        if (!b->include_reasoning) return;
-        words = um_responses_has_summary(b) ? &summary_words : &thought_words;
-    }
+    if (p->kind == UM_ANSWER_REASONING)
+        words = um_responses_has_summary(um_generation_body(o->answer.generation)) ? &summary_words : &thought_words;
     if (o->open != words) {
         close_item(o);
         open_item(o, words);
@@ -355,8 +347,8 @@ static void put_request(const um_body *b, um_jw *w) {
 }
 
 static void put_usage(const output *o, um_jw *w) {
-    const um_choice *c = o->choice;
-    int64_t prompt = (int64_t)um_generation_body(o->generation)->prompt[0].n_ids;
+    const um_choice *c = o->answer.choice;
+    int64_t prompt = (int64_t)um_generation_body(o->answer.generation)->prompt[0].n_ids;
     um_jw_begin_object(w);
     um_jw_put_int(w, "input_tokens", prompt);
     um_jw_key(w, "input_tokens_details");
@@ -396,8 +388,8 @@ static void put_reasons(const um_choice *c, const char *status, const um_err *er
 }
 
 static void put_response(const output *o, const char *status, const um_err *err, um_jw *w) {
-    um_generation *g = o->generation;
-    bool finished = o->choice->finished;
+    um_generation *g = o->answer.generation;
+    bool finished = o->answer.choice->finished;
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "id", um_generation_id(g));
     um_jw_put_cstr(w, "object", "response");
@@ -406,7 +398,7 @@ static void put_response(const output *o, const char *status, const um_err *err,
     if (um_streq(status, "completed")) um_jw_int(w, (int64_t)time(NULL));
     else um_jw_null(w);
     um_jw_put_cstr(w, "status", status);
-    put_reasons(o->choice, status, err, w);
+    put_reasons(o->answer.choice, status, err, w);
     um_jw_put_cstr(w, "model", um_generation_model(g));
     um_jw_key(w, "output");
     um_jw_begin_array(w);
@@ -416,7 +408,7 @@ static void put_response(const output *o, const char *status, const um_err *err,
     um_jw_key(w, "usage");
     if (finished) put_usage(o, w);
     else um_jw_null(w);
-    if (finished) um_put_extras(g, o->choice, w);
+    if (finished) um_put_extras(g, o->answer.choice, w);
     um_jw_end_object(w);
 }
 
@@ -427,45 +419,31 @@ static output *output_of(um_generation *g, um_choice *c) {
     output *o = c->own;
     if (o) return o;
     c->own = o = UM_NEW(output);
-    o->generation = g;
-    o->choice = c;
+    um_conversation_begin(&o->answer, g, c, append_part, o);
     return o;
 }
 
-/* Parses the rest of a finished answer: all of it if it was not streamed. */
-static void parse_rest(output *o) {
-    if (o->has_ended) return;
-    o->has_ended = true;
-    if (!streams(o)) {
-        um_conversation_parse(&o->parser, o->generation, append_part, o);
-        um_answer_parser_push(&o->parser, o->choice->result.text, append_part, o);
-    }
-    um_answer_parser_end(&o->parser, append_part, o);
-}
-
 static um_status check_answer(um_generation *g, um_choice *c, um_err *err) {
-    output *o = output_of(g, c);
-    parse_rest(o);
-    return um_conversation_require_call(g, c, o->n_calls, err);
+    return um_conversation_end_check(&output_of(g, c)->answer, err);
 }
 
 static void forget(um_choice *c) {
     output *o = c->own;
     if (!o) return;
-    um_answer_parser_free(&o->parser);
+    um_conversation_free(&o->answer);
     um_buf_free(&o->text);
     um_buf_free(&o->items);
 }
 
 void um_responses_put_unfinished(um_generation *g, um_jw *w) {
-    output o = {.generation = g, .choice = um_generation_choice(g, 0)};
+    output o = {.answer = {.generation = g, .choice = um_generation_choice(g, 0)}};
     put_response(&o, "in_progress", NULL, w);
 }
 
 static void whole(um_generation *g, um_jw *w) {
     um_choice *c = um_generation_choice(g, 0);
     output *o = output_of(g, c);
-    parse_rest(o);
+    um_conversation_end(&o->answer);
     close_item(o);
     put_response(o, status_of(c), NULL, w);
     um_responses_keep(g, text_of(w->out));
@@ -490,13 +468,12 @@ static void begin(um_generation *g, um_choice *c) {
     send_response(o, "response.created", "in_progress", NULL, &json);
     send_response(o, "response.in_progress", "in_progress", NULL, &json);
     um_buf_free(&json);
-    um_conversation_parse(&o->parser, g, append_part, o);
 }
 
 static void text(um_generation *g, um_choice *c, const um_msg_text *e) {
     output *o = c->own;
     (void)g;
-    um_answer_parser_push(&o->parser, e->text, append_part, o);
+    um_conversation_push(&o->answer, e->text);
     flush(o);
 }
 
@@ -504,7 +481,7 @@ static void finish(um_generation *g, um_choice *c) {
     output *o = c->own;
     um_buf json = {0};
     char event[40];
-    parse_rest(o);
+    um_conversation_end(&o->answer);
     close_item(o);
     snprintf(event, sizeof event, "response.%s", status_of(c));
     um_responses_keep(g, send_response(o, event, status_of(c), NULL, &json));
