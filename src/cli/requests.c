@@ -89,26 +89,6 @@ static const um_field_set line_fields = {rows, UM_LEN(rows)};
 
 /* ---- The request ------------------------------------------------------------------------------------------------- */
 
-static void copy_lists(um_request *r, um_body *b) {
-    const um_msg_generate *g = &b->generate;
-    const char **stop = um_arena_alloc(&b->arena, (g->n_stop + 1) * sizeof *stop);
-    um_bias *bias = um_arena_alloc(&b->arena, um_mul((size_t)g->n_bias + 1, sizeof *bias));
-    for (uint32_t i = 0; i < g->n_stop; i++) stop[i] = g->stop[i].p;
-    for (uint32_t i = 0; i < g->n_bias; i++) bias[i] = (um_bias){g->bias_id[i], g->bias[i]};
-    r->stop = stop;
-    r->n_stop = g->n_stop;
-    r->stop_ids = g->stop_ids;
-    r->n_stop_ids = g->n_stop_ids;
-    r->bias = bias;
-    r->n_bias = g->n_bias;
-    const char **bad = um_arena_alloc(&b->arena, (g->n_bad_words + 1) * sizeof *bad);
-    for (uint32_t i = 0; i < g->n_bad_words; i++) bad[i] = g->bad_words[i].p;
-    r->bad_words = bad;
-    r->n_bad_words = g->n_bad_words;
-    r->allowed_ids = g->allowed_ids;
-    r->n_allowed_ids = g->n_allowed_ids;
-}
-
 static void copy_prompt(um_request_line *q) {
     um_request *r = &q->request;
     const um_prompt *p = q->body.prompt;
@@ -143,7 +123,7 @@ static void copy_request(um_request_line *q) {
     r->decoding = b->checked.decoding;
     r->sampling = b->checked.sampling;
     copy_prompt(q);
-    copy_lists(r, b);
+    um_body_copy_lists(b, g, r);
     if (um_body_has(b, "n")) r->n = g->n;
     if (um_body_has(b, "priority")) r->priority = g->priority;
     if (um_body_has(b, "cache_salt")) r->cache_salt = g->cache_salt;

@@ -146,6 +146,9 @@ um_status um_body_take_bias(um_body *b, const struct json_t *v, um_err *err);
 /* Renders and encodes the prompts, then sets max_tokens if the request leaves it open. Errors: UM_EINVAL for an empty
  * prompt, UM_ELIMIT for a prompt that leaves no room for an answer, and the errors of um_model_render_chat. */
 um_status um_body_encode(um_body *b, um_err *err);
+/* Sets the biases, stop strings, stop ids, bad words and allowed ids of a request to those of `g`. They live as long as
+ * the body. */
+void um_body_copy_lists(um_body *b, const um_msg_generate *g, um_request *r);
 /* Does the checks of the workers on the encoded request, with the same messages, so that a client whose result is
  * stored learns of an error at once. Checks nothing before a worker is ready. */
 um_status um_body_check(um_body *b, um_err *err);

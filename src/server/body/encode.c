@@ -129,6 +129,29 @@ um_status um_body_encode(um_body *b, um_err *err) {
     return st ? st : set_longest_max_tokens(b, e);
 }
 
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
+
+static const char *const *copy_texts(um_body *b, const um_str *from, size_t n) {
+    const char **text = um_arena_alloc(&b->arena, um_mul(n + 1, sizeof *text));
+    for (size_t i = 0; i < n; i++) text[i] = from[i].p;
+    return text;
+}
+
+void um_body_copy_lists(um_body *b, const um_msg_generate *g, um_request *r) {
+    um_bias *bias = um_arena_alloc(&b->arena, um_mul((size_t)g->n_bias + 1, sizeof *bias));
+    for (uint32_t i = 0; i < g->n_bias; i++) bias[i] = (um_bias){g->bias_id[i], g->bias[i]};
+    r->bias = bias;
+    r->n_bias = g->n_bias;
+    r->stop = copy_texts(b, g->stop, g->n_stop);
+    r->n_stop = g->n_stop;
+    r->bad_words = copy_texts(b, g->bad_words, g->n_bad_words);
+    r->n_bad_words = g->n_bad_words;
+    r->stop_ids = g->stop_ids;
+    r->n_stop_ids = g->n_stop_ids;
+    r->allowed_ids = g->allowed_ids;
+    r->n_allowed_ids = g->n_allowed_ids;
+}
+
 /* ---- The workers' checks ----------------------------------------------------------------------------------------- */
 
 /* Returns the configuration of a worker's engine, as far as the checks read it. */
@@ -145,22 +168,11 @@ static void get_config(const um_body *b, um_config *c) {
 
 /* Makes the request that a worker would make of a generation, without the tokens of the prompt. */
 static um_status make_request(um_body *b, const um_msg_generate *g, const um_config *c, um_request *r, um_err *err) {
-    um_bias *bias = um_arena_alloc(&b->arena, um_mul((size_t)g->n_bias + 1, sizeof *bias));
     um_status st = UM_OK;
     um_request_init_config(c, r);
     for (uint32_t i = 0; i < g->n_set && !st; i++)
         st = um_fail_about(err, um_request_set(r, g->set[i].name.p, g->set[i].value.p, err), g->set[i].name.p);
-    for (uint32_t i = 0; i < g->n_bias; i++) bias[i] = (um_bias){g->bias_id[i], g->bias[i]};
-    r->bias = bias;
-    r->n_bias = g->n_bias;
-    r->stop_ids = g->stop_ids;
-    r->n_stop_ids = g->n_stop_ids;
-    const char **bad = um_arena_alloc(&b->arena, (g->n_bad_words + 1) * sizeof *bad);
-    for (uint32_t i = 0; i < g->n_bad_words; i++) bad[i] = g->bad_words[i].p;
-    r->bad_words = bad;
-    r->n_bad_words = g->n_bad_words;
-    r->allowed_ids = g->allowed_ids;
-    r->n_allowed_ids = g->n_allowed_ids;
+    um_body_copy_lists(b, g, r);
     r->suffix = g->n_suffix ? g->suffix : NULL;
     r->n_suffix = g->n_suffix;
     r->adapter = g->adapter.n ? g->adapter.p : NULL;
