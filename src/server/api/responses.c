@@ -173,7 +173,7 @@ static void delete_response(um_service *s, um_exchange *x, const char *id) {
     um_stored *e = find(s, x, id);
     um_buf body = {0};
     if (!e) return;
-    um_buf_printf(&body, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}", e->id);
+    um_put_deleted(&body, e->id, "response");
     um_stored_remove(e);
     um_reply_json(x, 200, &body);
     um_buf_free(&body);

@@ -245,7 +245,7 @@ static void delete_file(um_service *s, um_exchange *x, const char *id) {
         return;
     }
     um_pending_response *p = um_pending_response_new(x);
-    um_buf_printf(&p->json, "{\"id\":\"%s\",\"object\":\"file\",\"deleted\":true}", f->id);
+    um_put_deleted(&p->json, f->id, "file");
     um_file_delete(store, f, um_pending_response_send, p);
 }
 

@@ -135,6 +135,10 @@ static void write_id(const char *prefix, const unsigned char bytes[ID_BYTES], ch
     for (int i = 0; i < ID_BYTES; i++, at += 2) snprintf(out + at, 3, "%02x", bytes[i]);
 }
 
+void um_put_deleted(um_buf *json, const char *id, const char *object) {
+    um_buf_printf(json, "{\"id\":\"%s\",\"object\":\"%s\",\"deleted\":true}", id, object);
+}
+
 void um_make_id(const char *prefix, char out[64]) {
     unsigned char bytes[ID_BYTES];
     fill_random(bytes, sizeof bytes);

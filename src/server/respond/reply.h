@@ -27,6 +27,8 @@ void um_put_error(um_jw *w, int status, const char *param, const char *code, con
 /* Writes the error object of an event in a stream, whose head already had the status 200. If code is NULL, the status
  * takes its place. */
 void um_put_stream_error(um_jw *w, int status, const char *param, const char *code, const char *message);
+/* Writes the response to a deletion, {"id", "object", "deleted": true}. Neither text needs escapes. */
+void um_put_deleted(um_buf *json, const char *id, const char *object);
 /* Makes an id: the prefix, "chatcmpl-", and 32 random hexadecimal digits. */
 void um_make_id(const char *prefix, char out[64]);
 /* Returns a random number, 1 to 2^53 - 1: JSON parsers that read doubles keep it exact. */
