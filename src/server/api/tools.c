@@ -6,8 +6,10 @@
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
+static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 static size_t skip_space(um_str s, size_t i) {
-    while (i < s.n && strchr(" \n\r\t", s.p[i])) i++;
+    while (i < s.n && is_space(s.p[i])) i++;
     return i;
 }
 
@@ -42,7 +44,7 @@ static um_str member(um_str s, const char *key) {
         from = skip_space(s, skip_space(s, i) + 1); /* after the colon */
         i = skip_value(s, from);
         size_t end = i;
-        while (end > from && strchr(" \n\r\t", s.p[end - 1])) end--;
+        while (end > from && is_space(s.p[end - 1])) end--;
         if (same) return (um_str){s.p + from, end - from};
     }
     return (um_str){NULL, 0};
@@ -63,101 +65,110 @@ static bool emit_call(um_str text, const json_t *call, um_answer_part_fn fn, voi
     return true;
 }
 
-static bool parse_hermes(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
-    (void)tools;
-    json_t *call = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
-    bool ok = json_is_object(call) && emit_call(text, call, fn, arg);
+/* Removes n bytes and the white space after them from the front of the text. */
+static void skip(um_str *text, size_t n) {
+    n = skip_space(*text, n);
+    *text = (um_str){text->p + n, text->n - n};
+}
+
+/* Removes the marker and the white space after it. Returns false if the text does not begin with it. */
+static bool take_marker(um_str *text, const char *marker) {
+    size_t n = strlen(marker);
+    if (text->n < n || memcmp(text->p, marker, n) != 0) return false;
+    skip(text, n);
+    return true;
+}
+
+/* Takes the object at the front of the text, and its spelling; json_decref. NULL: there is none. */
+static json_t *take_object(um_str *text, um_str *spelling) {
+    json_error_t where;
+    json_t *v = json_loadb(text->p, text->n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
+    if (json_is_object(v)) {
+        *spelling = (um_str){text->p, (size_t)where.position};
+        skip(text, spelling->n);
+        return v;
+    }
+    json_decref(v);
+    return NULL;
+}
+
+static bool take_call(um_str *text, um_answer_part_fn fn, void *arg) {
+    um_str spelling;
+    json_t *call = take_object(text, &spelling);
+    bool ok = call && emit_call(spelling, call, fn, arg);
     json_decref(call);
     return ok;
 }
 
-/* Passes on the calls of a text of one or more objects, which semicolons may separate. Returns false at the first
- * object that is not a call; the calls before it have been passed on. */
-static bool emit_calls(um_str text, um_answer_part_fn fn, void *arg) {
-    size_t n = 0;
-    for (size_t i = skip_space(text, 0); i < text.n; i = skip_space(text, i), n++) {
-        json_error_t where;
-        um_str rest = {text.p + i, text.n - i};
-        json_t *call = json_loadb(rest.p, rest.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
-        bool has = json_object_get(call, "parameters") || json_object_get(call, "arguments");
-        bool ok = has && emit_call((um_str){rest.p, (size_t)where.position}, call, fn, arg);
-        json_decref(call);
-        if (!ok) return false;
-        i = skip_space(text, i + (size_t)where.position);
-        if (i < text.n && text.p[i] == ';') i++;
-    }
-    return n > 0;
-}
-
 static void ignore(void *arg, const um_answer_part *p) { (void)arg, (void)p; }
 
-/* Either all objects are calls, or the text is content. The first round only checks. */
+/* A function that passes on the calls of a text and returns whether all of the text is calls. */
+typedef bool (*emit_fn)(um_str text, um_answer_part_fn fn, void *arg);
+
+/* Either all of the text is calls, or it is content. The first round only checks. */
+static bool emit_all(emit_fn emit, um_str text, um_answer_part_fn fn, void *arg) {
+    skip(&text, 0);
+    return emit(text, ignore, NULL) && emit(text, fn, arg);
+}
+
+static bool parse_hermes(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
+    (void)tools;
+    skip(&text, 0);
+    um_str rest = text;
+    return take_call(&rest, ignore, NULL) && !rest.n && take_call(&text, fn, arg);
+}
+
+/* Objects that semicolons may separate. Only one with arguments is a call. */
+static bool emit_objects(um_str text, um_answer_part_fn fn, void *arg) {
+    bool ok = text.n > 0;
+    while (ok && text.n) {
+        um_str call = text;
+        ok = take_call(&text, fn, arg);
+        call.n -= text.n;
+        ok = ok && (member(call, "parameters").p || member(call, "arguments").p);
+        take_marker(&text, ";");
+    }
+    return ok;
+}
+
 static bool parse_llama3(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
     (void)tools;
-    static const char tag[] = "<|python_tag|>";
-    if (um_begins_with(text, tag) > 0) text = (um_str){text.p + strlen(tag), text.n - strlen(tag)};
-    return emit_calls(text, ignore, NULL) && emit_calls(text, fn, arg);
+    take_marker(&text, "<|python_tag|>");
+    return emit_all(emit_objects, text, fn, arg);
 }
 
 /* ---- Mistral ----------------------------------------------------------------------------------------------------- */
 
-/* Passes on the calls of [{"name": …, "arguments": …}, …]. */
+/* [{"name": …, "arguments": …}, …] */
 static bool emit_array(um_str text, um_answer_part_fn fn, void *arg) {
-    for (size_t i = skip_space(text, 1); i < text.n;) {
-        json_error_t where;
-        um_str rest = {text.p + i, text.n - i};
-        json_t *call = json_loadb(rest.p, rest.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
-        bool ok = json_is_object(call) && emit_call((um_str){rest.p, (size_t)where.position}, call, fn, arg);
-        json_decref(call);
-        if (!ok) return false;
-        i = skip_space(text, i + (size_t)where.position);
-        if (i < text.n && text.p[i] == ']') return skip_space(text, i + 1) == text.n;
-        if (i == text.n || text.p[i] != ',') return false;
-        i = skip_space(text, i + 1);
+    bool more = take_marker(&text, "[");
+    while (more && take_call(&text, fn, arg)) {
+        if (take_marker(&text, "]")) return !text.n;
+        more = take_marker(&text, ",");
     }
     return false;
 }
 
 static bool is_name_char(char c) { return c == '_' || c == '-' || c == '.' || isalnum((unsigned char)c); }
 
-/* Removes the marker from the front of the text. Returns false if the text does not begin with it. */
-static bool take_marker(um_str *text, const char *marker) {
-    size_t n = strlen(marker);
-    if (text->n < n || memcmp(text->p, marker, n) != 0) return false;
-    *text = (um_str){text->p + n, text->n - n};
-    return true;
-}
-
-/* Passes on the calls of NAME[ARGS]{…}[TOOL_CALLS]NAME{…}…; [ARGS] may be missing. */
+/* NAME[ARGS]{…}[TOOL_CALLS]NAME{…}…; [ARGS] may be missing. */
 static bool emit_named(um_str text, um_answer_part_fn fn, void *arg) {
-    for (;;) {
-        json_error_t where;
+    do {
         um_answer_part part = {.kind = UM_ANSWER_CALL, .name = {text.p, 0}};
         while (part.name.n < text.n && is_name_char(text.p[part.name.n])) part.name.n++;
-        text = (um_str){text.p + part.name.n, text.n - part.name.n};
+        skip(&text, part.name.n);
         take_marker(&text, "[ARGS]");
-        json_t *given = json_loadb(text.p, text.n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &where);
-        bool ok = part.name.n && json_is_object(given);
+        json_t *given = take_object(&text, &part.text);
         json_decref(given);
-        if (!ok) return false;
-        size_t blank = skip_space(text, 0);
-        part.text = (um_str){text.p + blank, (size_t)where.position - blank};
+        if (!given || !part.name.n) return false;
         fn(arg, &part);
-        size_t next = skip_space(text, (size_t)where.position);
-        text = (um_str){text.p + next, text.n - next};
-        if (!text.n) return true;
-        if (!take_marker(&text, "[TOOL_CALLS]")) return false;
-    }
+    } while (take_marker(&text, "[TOOL_CALLS]"));
+    return !text.n;
 }
 
-/* Either all are calls, or the text is content. The first round only checks. */
 static bool parse_mistral(const char *tools, um_str text, um_answer_part_fn fn, void *arg) {
-    size_t blank = skip_space(text, 0);
     (void)tools;
-    text = (um_str){text.p + blank, text.n - blank};
-    bool is_array = text.n && *text.p == '[';
-    bool (*emit)(um_str, um_answer_part_fn, void *) = is_array ? emit_array : emit_named;
-    return text.n && emit(text, ignore, NULL) && emit(text, fn, arg);
+    return emit_all(emit_array, text, fn, arg) || emit_all(emit_named, text, fn, arg);
 }
 
 /* ---- Formats ----------------------------------------------------------------------------------------------------- */
