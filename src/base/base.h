@@ -471,6 +471,9 @@ um_status um_json_parse_request(struct json_t **out, const char *text, size_t le
 /* Returns an upper bound of the memory that the values of a JSON text take, in bytes, without parsing it
  * (json_memory.c). The text may be invalid. */
 size_t um_json_memory(um_str text);
+/* Returns the index after the closing quote of the string whose first character is at `at`; s.n if there is none. */
+size_t um_json_string_end(um_str s, size_t at);
+bool um_json_in_number(char c); /* whether numbers have this character */
 /* Returns the digits and sign of an integer beyond 64 bits; p is NULL when v is anything else. */
 um_str um_json_big_integer(const struct json_t *v);
 /* The um_json_get_* functions read the value of key in obj. When it is missing or null, they leave *out unchanged and

@@ -12,8 +12,7 @@
     "\xEF\xBF\xBF"                                                                                                     \
     "integer"
 
-/* Returns the index after the closing quote of the string whose first character is at `at`. */
-static size_t string_end(um_str s, size_t at) {
+size_t um_json_string_end(um_str s, size_t at) {
     while (at < s.n && s.p[at] != '"') at += s.p[at] == '\\' && at + 1 < s.n ? 2 : 1;
     return UM_MIN(at + 1, s.n);
 }
@@ -47,7 +46,7 @@ static void copy_string(um_str s, size_t from, size_t to, um_buf *out) {
     }
 }
 
-static bool in_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 32) == 'e'; }
+bool um_json_in_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || (c | 32) == 'e'; }
 
 /* Returns whether `number` is a valid JSON integer that does not fit into 64 bits. */
 static bool is_big(um_str number) {
@@ -68,11 +67,11 @@ static void rewrite(um_str s, um_buf *out) {
     for (size_t at = 0, end; at < s.n; at = end) {
         end = at + 1;
         if (s.p[at] == '"') {
-            end = string_end(s, at + 1);
+            end = um_json_string_end(s, at + 1);
             copy_string(s, at, end, out);
             continue;
         }
-        while (in_number(s.p[at]) && end < s.n && in_number(s.p[end])) end++;
+        while (um_json_in_number(s.p[at]) && end < s.n && um_json_in_number(s.p[end])) end++;
         um_str part = {s.p + at, end - at};
         if (is_big(part)) um_buf_printf(out, "{\"" BIG_KEY "\":\"%.*s\"}", (int)part.n, part.p);
         else um_buf_append(out, part.p, part.n);
@@ -86,7 +85,7 @@ static char *string_before(um_str s, size_t end) {
     const char *quote;
     while (after < end && (quote = (const char *)memchr(s.p + after, '"', end - after))) {
         at = (size_t)(quote - s.p);
-        after = string_end(s, at + 1);
+        after = um_json_string_end(s, at + 1);
     }
     json_t *v = after == end ? json_loadb(s.p + at, end - at, JSON_DECODE_ANY, NULL) : NULL;
     char *text = v ? um_strdup(json_string_value(v)) : NULL;

@@ -15,14 +15,6 @@ enum {
     LONG_NUMBER = 19, /* digits from which a number may become an object with one member (json_exact.c) */
 };
 
-/* Returns the index after the string whose first character is at `at`. */
-static size_t string_end(um_str s, size_t at) {
-    while (at < s.n && s.p[at] != '"') at += s.p[at] == '\\' ? 2 : 1;
-    return UM_MIN(at + 1, s.n);
-}
-
-static bool in_word(char c) { return (c >= '0' && c <= '9') || (c | 32) == 'e' || c == '-' || c == '+' || c == '.'; }
-
 size_t um_json_memory(um_str s) {
     size_t sum = 0;
     for (size_t at = 0, end; at < s.n; at = end) {
@@ -33,12 +25,12 @@ size_t um_json_memory(um_str s) {
         case ':': sum += MEMBER_BYTES; break;
         case ',': sum += ELEMENT_BYTES; break;
         case '"':
-            end = string_end(s, end);
+            end = um_json_string_end(s, end);
             sum += STRING_BYTES + (end - at);
             break;
         default:
-            if (!in_word(s.p[at])) break;
-            while (end < s.n && in_word(s.p[end])) end++;
+            if (!um_json_in_number(s.p[at])) break;
+            while (end < s.n && um_json_in_number(s.p[end])) end++;
             sum += end - at < LONG_NUMBER ? NUMBER_BYTES : OBJECT_BYTES + MEMBER_BYTES + STRING_BYTES + (end - at);
         }
     }

@@ -1,5 +1,6 @@
 /* Fuzzes JSON. The input is parsed, written by the streaming writer, parsed and written again: both written texts must
- * be equal. Invalid JSON must give an error message. The writer must write any input as a valid JSON string. */
+ * be equal. Invalid JSON must give an error message. The writer must write any input as a valid JSON string. The
+ * bound of a text's memory must hold. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -9,6 +10,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(bool claim) {
     if (!claim) abort();
+}
+
+static size_t used, peak; /* bytes of jansson's allocations, with the 8 bytes that malloc adds to each */
+
+static void *counting_malloc(size_t n) {
+    size_t *p = malloc(sizeof(max_align_t) + n);
+    if (!p) return NULL;
+    *p = n + 8;
+    used += *p;
+    peak = UM_MAX(peak, used);
+    return (char *)p + sizeof(max_align_t);
+}
+
+static void counting_free(void *at) {
+    size_t *p = at ? (size_t *)(void *)((char *)at - sizeof(max_align_t)) : NULL;
+    if (p) used -= *p;
+    free(p);
+}
+
+/* The text of the longest token in jansson's lexer is not part of the bound; it is at most the whole text. */
+static void check_bound(um_str text) {
+    json_t *v = NULL;
+    used = peak = 0;
+    json_set_alloc_funcs(counting_malloc, counting_free);
+    um_json_parse_exact(&v, text.p, text.n, "input", NULL);
+    json_decref(v);
+    json_set_alloc_funcs(malloc, free);
+    require(used == 0 && peak <= um_json_memory(text) + 2 * text.n + 128);
 }
 
 static void write_value(um_jw *w, const json_t *v) {
@@ -85,5 +114,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (v && depth_of(v) < 60) round_trip(v);
     json_decref(v);
     write_bytes((const char *)data, size);
+    check_bound((um_str){(const char *)data, size});
     return 0;
 }
