@@ -1,52 +1,8 @@
 /* base: the number of CPUs that this process may use. */
-#include "base/base.h"
-
-#include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdlib.h>
 
-#include <cmocka.h>
-
-#include <ftw.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* ---- A folder in place of /sys/fs/cgroup ------------------------------------------------------------------------- */
-
-static int make_root(void **state) {
-    char name[] = "/tmp/unmask-cpus-XXXXXX";
-    if (!mkdtemp(name)) return -1;
-    *state = um_strdup(name);
-    return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static int remove_root(void **state) {
-    int failed = nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    um_free(*state);
-    return failed;
-}
-
-/* Writes a file below the root. Creates the folders of its path. */
-static void put(const char *root, const char *path, const char *text) {
-    char *full = um_path_join(root, path);
-    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        assert_true(mkdir(full, 0777) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    um_free(full);
-}
+#include "root_folder.h"
 
 /* ---- cgroup v2 --------------------------------------------------------------------------------------------------- */
 
@@ -159,8 +115,6 @@ static void the_affinity_mask_limits_the_count(void **state) {
     assert_int_equal(um_cpu_count(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
-
-#define WITH_ROOT(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

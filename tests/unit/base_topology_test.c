@@ -1,50 +1,7 @@
 /* base: the CPUs on which threads are pinned, on made-up folders in place of /sys/devices/system. */
-#include "base/base.h"
+#include "root_folder.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-#include <ftw.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* ---- A folder in place of /sys/devices/system -------------------------------------------------------------------- */
-
-static int make_root(void **state) {
-    char name[] = "/tmp/unmask-topology-XXXXXX";
-    if (!mkdtemp(name)) return -1;
-    *state = um_strdup(name);
-    return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at) {
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static int remove_root(void **state) {
-    int failed = nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    um_free(*state);
-    return failed;
-}
-
-/* Writes a file below the root. Creates the folders of its path. */
-static void put(const char *root, const char *path, const char *text) {
-    char *full = um_path_join(root, path);
-    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        assert_true(mkdir(full, 0777) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    um_free(full);
-}
+/* ---- Helpers ----------------------------------------------------------------------------------------------------- */
 
 /* Writes the hardware threads of the cores of a machine with `cores` cores: CPU i and CPU i + cores. */
 static void put_cores(const char *root, int cores) {
@@ -154,19 +111,17 @@ static void every_cpu_gets_one_thread(void **state) {
     }
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(reads_lists),
-        TEST(a_list_ends_at_its_limit_or_error),
-        TEST(without_files_all_cpus_are_cores_of_a_node),
-        TEST(neighbouring_threads_share_a_node),
-        TEST(nodes_get_threads_in_proportion_to_their_cpus),
-        TEST(a_mask_may_exclude_a_node),
-        TEST(cores_come_before_second_hardware_threads),
-        TEST(cores_are_counted_within_a_node),
-        TEST(every_cpu_gets_one_thread),
+        WITH_ROOT(reads_lists),
+        WITH_ROOT(a_list_ends_at_its_limit_or_error),
+        WITH_ROOT(without_files_all_cpus_are_cores_of_a_node),
+        WITH_ROOT(neighbouring_threads_share_a_node),
+        WITH_ROOT(nodes_get_threads_in_proportion_to_their_cpus),
+        WITH_ROOT(a_mask_may_exclude_a_node),
+        WITH_ROOT(cores_come_before_second_hardware_threads),
+        WITH_ROOT(cores_are_counted_within_a_node),
+        WITH_ROOT(every_cpu_gets_one_thread),
     };
     return cmocka_run_group_tests_name("base_topology", tests, NULL, NULL);
 }
