@@ -229,7 +229,7 @@ complete -c unmask -n '__unmask_is "serve"' -l snapshot-interval -x -d 'number o
 complete -c unmask -n '__unmask_is "serve"' -l snapshot-max-hz -x -d 'largest number of snapshots per second in a stream'
 complete -c unmask -n '__unmask_is "serve"' -l result-ttl -x -d 'seconds for which the results of /v1/generate and /v1/responses are kept'
 complete -c unmask -n '__unmask_is "serve"' -l result-max -x -d 'largest number of results of /v1/generate and /v1/responses that are kept'
-complete -c unmask -n '__unmask_is "serve"' -l state-dir -x -a '(__unmask_models)' -d 'folder for uploaded files and batches'
+complete -c unmask -n '__unmask_is "serve"' -l state-dir -x -a '(__unmask_models)' -d 'folder for uploaded files, batches and stored responses'
 complete -c unmask -n '__unmask_is "serve"' -l file-ttl -x -d 'seconds for which uploaded files and batch results are kept, unless the request sets an expiry'
 complete -c unmask -n '__unmask_is "serve"' -l max-files -x -d 'largest number of stored files, uploads and answers of batches'
 complete -c unmask -n '__unmask_is "serve"' -l max-file-bytes -x -d 'largest sum of the bytes of stored files'

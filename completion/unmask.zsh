@@ -436,7 +436,7 @@ _unmask_specs() {
         '--snapshot-max-hz=[largest number of snapshots per second in a stream]:HZ: '
         '--result-ttl=[seconds for which the results of /v1/generate and /v1/responses are kept]:SECONDS: '
         '--result-max=[largest number of results of /v1/generate and /v1/responses that are kept]:N: '
-        '--state-dir=[folder for uploaded files and batches]:DIR:_unmask_models'
+        '--state-dir=[folder for uploaded files, batches and stored responses]:DIR:_unmask_models'
         '--file-ttl=[seconds for which uploaded files and batch results are kept, unless the request sets an expiry]:SECONDS: '
         '--max-files=[largest number of stored files, uploads and answers of batches]:N: '
         '--max-file-bytes=[largest sum of the bytes of stored files]:BYTES: '

@@ -224,6 +224,7 @@ static um_status open_all(um_server *s, um_err *err) {
                                 err);
     const char *dir = s->service.setup.config->state_dir;
     if (!st && dir && *dir) st = um_batch_store_new(&s->service.batches, &s->service, batch_apis, err);
+    if (!st && dir && *dir) st = um_result_store_open(s->service.setup.results, err);
     return st;
 }
 

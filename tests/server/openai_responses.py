@@ -3,8 +3,11 @@
     UNMASK=build/unmask build/venv/bin/python tests/server/openai_responses.py [NAME...]
 """
 
+import hashlib
 import json
+import os
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -321,12 +324,6 @@ def raw_method(method, path):
 
 
 @check
-def a_stored_response_does_not_stream():
-    r = respond()
-    refused(openai.BadRequestError, lambda: list(api().retrieve(r.id, stream=True)), "stream")
-
-
-@check
 def the_oldest_results_are_deleted():
     ids = [respond(thinker, max_output_tokens=1).id for _ in range(3)]
     refused(openai.NotFoundError, lambda: api(thinker).retrieve(ids[0]))
@@ -504,9 +501,8 @@ def an_aborted_background_response_is_incomplete():
 
 
 @check
-def a_background_response_must_be_stored_and_does_not_stream():
+def a_background_response_must_be_stored():
     bad("background", "must be stored", background=True, store=False)
-    bad("background", "can't stream", background=True, stream=True)
 
 
 @check
@@ -546,6 +542,24 @@ def a_tool_is_chosen_by_its_name():
     # The model completes no call of this name: half a call is an error.
     named = {"tools": [STORE], "tool_choice": {"type": "function", "name": "store"}}
     refused(openai.UnprocessableEntityError, lambda: respond(**named), "tool_choice", "did not write the required tool call")
+
+
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name} for name in names]}
+
+
+@check
+def allowed_tools_alone_reach_the_template():
+    names = shows("{% for t in tools or [] %}{{ t.function.name }} {% endfor %}hello")
+    tools = [STORE, {**STORE, "name": "fetch the person"}]
+    one = counted(tools=[STORE], **names)
+    assert counted(tools=tools, tool_choice=allowed("auto", "store"), **names) == one < counted(tools=tools, **names)
+    r = respond(**{**FORCED, "tool_choice": allowed("required", "store")})
+    assert [i.type for i in r.output] == ["function_call"] and r.tool_choice.mode == "required"
+    bad("tool_choice", 'unknown tool "fetch"', tools=[STORE], tool_choice=allowed("auto", "fetch"))
+    bad("tool_choice", "no tools", tool_choice=allowed("auto", "store"))
+    bad("tool_choice", "allowed_tools", tools=[STORE], tool_choice=allowed("any", "store"))
+    bad("tool_choice", "allowed_tools", tools=[STORE], tool_choice=allowed("auto"))
 
 
 @check
@@ -726,6 +740,202 @@ def a_stream_that_fails_says_so():
         assert last.type == "response.failed" and "--request-timeout" in last.response.error.message, last
     except openai.APIStatusError as e:  # before the first block
         assert e.status_code == 504, e
+
+
+# ---- Streams of stored responses -------------------------------------------------------------------------------------
+
+LONG = {"max_output_tokens": 600, "extra_body": {"ignore_eos": True, "accept_threshold": 1}}
+
+
+def dicts(stream):
+    return [e.to_dict() for e in stream]
+
+
+@check
+def the_stream_of_a_stored_response_is_the_first_one():
+    for more in ({}, FORCED, {"max_output_tokens": 5}):
+        first = dicts(respond(stream=True, **more))
+        again = dicts(api().retrieve(first[-1]["response"]["id"], stream=True))
+        assert again == first, (first, again)
+
+
+@check
+def a_response_that_did_not_stream_has_events():
+    r = respond(input=COUNT)
+    got = list(api().retrieve(r.id, stream=True))
+    assert [e.sequence_number for e in got] == list(range(len(got))) and got[0].response.status == "in_progress"
+    assert "".join(e.delta for e in got if e.type == "response.output_text.delta") == COUNTED
+    assert got[-1].type == "response.completed" and got[-1].response.to_dict() == r.to_dict()
+
+
+@check
+def a_stream_goes_on_after_an_event():
+    r = respond()
+    got = dicts(api().retrieve(r.id, stream=True))
+    for number in range(len(got)):
+        assert dicts(api().retrieve(r.id, stream=True, starting_after=number)) == got[number + 1:]
+    assert dicts(api().retrieve(r.id, stream=True, starting_after=10**9)) == []
+
+
+@check
+def a_background_response_streams():
+    got = list(respond(stream=True, background=True))
+    assert [e.sequence_number for e in got] == list(range(len(got))) and got[0].response.background is True
+    assert got[0].type == "response.created" and got[-1].type == "response.completed"
+    assert got[-1].response.output_text == ANSWER
+    assert dicts(api().retrieve(got[0].response.id, stream=True)) == [e.to_dict() for e in got]
+
+
+@check
+def a_running_response_is_followed_by_several_clients():
+    first = respond(stream=True, background=True, **LONG)
+    created = next(first)
+    ids = created.response.id
+    while next(first).type != "response.output_text.delta":
+        pass
+    number = next(first).sequence_number
+    first.close()  # the response runs on
+    later = dicts(api().retrieve(ids, stream=True, starting_after=number))
+    assert [e["sequence_number"] for e in later] == list(range(number + 1, number + 1 + len(later)))
+    assert later[-1]["type"] == "response.incomplete" and later == dicts(api().retrieve(ids, stream=True))[number + 1:]
+
+
+@check
+def followers_learn_of_the_end():
+    for end, last in ((api(slow).cancel, "response.cancelled"), (api(slow).delete, "response.in_progress")):
+        stream = respond(slow, stream=True, background=True, **SLOW)
+        created = next(stream)
+        end(created.response.id)
+        assert [e.type for e in stream][-1] == last
+
+
+@check
+def streams_of_stored_responses_are_checked():
+    r = respond()
+    for query, param in (("stream=yes", "stream"), ("stream=true&starting_after=x", "starting_after"),
+                         ("stream=true&starting_after=-1", "starting_after"), ("starting_after=1", "starting_after")):
+        try:
+            raw_method("GET", f"/v1/responses/{r.id}?{query}")
+            raise AssertionError("expected 400: " + query)
+        except urllib.error.HTTPError as e:
+            assert e.code == 400 and json.load(e)["error"]["param"] == param
+
+
+# ---- Restarts --------------------------------------------------------------------------------------------------------
+
+
+def kept(*options, **more):
+    """Returns a server with its own folder of state, which is gone when this program ends."""
+    folder = tempfile.TemporaryDirectory()
+    server = Server("--state-dir", folder.name, "--dtype", "float32", *options, **more)
+    server.folder = folder
+    return server
+
+
+def restart(server):
+    server.stop()
+    server.process = server.usual = None
+    return server
+
+
+def records(server):
+    folder = os.path.join(server.folder.name, "responses")
+    return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".json")]
+
+
+@check
+def responses_survive_a_restart():
+    server = kept()
+    r = respond(server, metadata={"a": "b"})
+    streamed = dicts(respond(server, stream=True))
+    late = wait_for(server, respond(server, background=True), "completed")
+    restart(server)
+    assert len(records(server)) == 3 and all(os.stat(p).st_mode & 0o777 == 0o600 for p in records(server))
+    assert os.stat(os.path.dirname(records(server)[0])).st_mode & 0o777 == 0o700
+    assert api(server).retrieve(r.id).to_dict() == r.to_dict()
+    assert api(server).retrieve(late.id).to_dict() == late.to_dict()
+    assert dicts(api(server).retrieve(streamed[-1]["response"]["id"], stream=True)) == streamed
+    assert [i.content[0].text for i in api(server).input_items.list(r.id)] == [QUESTION]
+    turns = [*SUM, {"role": "assistant", "content": ANSWER}, *COUNT]
+    second = respond(server, input=COUNT, previous_response_id=r.id)
+    assert second.usage.input_tokens == chat_count(turns)
+    api(server).delete(r.id)
+    restart(server)
+    refused(openai.NotFoundError, lambda: api(server).retrieve(r.id))
+    assert api(server).retrieve(second.id).to_dict() == second.to_dict() and len(records(server)) == 3
+
+
+@check
+def a_response_that_a_restart_interrupted_has_failed():
+    server = kept(model="models/tiny-full")
+    r = respond(server, background=True, **SLOW)
+    deadline = time.time() + 20
+    while not records(server):
+        assert time.time() < deadline
+        time.sleep(0.01)
+    server.process.kill()
+    server.process.wait()
+    server.process = server.usual = None
+    got = api(server).retrieve(r.id)
+    assert got.status == "failed" and "restarted" in got.error.message
+    assert list(api(server).retrieve(r.id, stream=True))[-1].type == "response.failed"
+    refused(openai.BadRequestError, lambda: respond(server, previous_response_id=r.id), "previous_response_id", "failed")
+
+
+@check
+def limits_hold_after_a_restart():
+    server = kept("--result-max", "2")
+    ids = [respond(server, max_output_tokens=1).id for _ in range(3)]
+    restart(server)
+    assert len(records(server)) == 2
+    refused(openai.NotFoundError, lambda: api(server).retrieve(ids[0]))
+    last = respond(server, max_output_tokens=1)
+    refused(openai.NotFoundError, lambda: api(server).retrieve(ids[1]))
+    assert [api(server).retrieve(i).id for i in (ids[2], last.id)] == [ids[2], last.id]
+    restart(server)
+    server.options += ("--result-ttl", "1")
+    time.sleep(1.1)
+    refused(openai.NotFoundError, lambda: api(server).retrieve(last.id))
+    restart(server)
+    assert records(server) == []
+
+
+@check
+def owners_survive_a_restart():
+    keys = tempfile.NamedTemporaryFile("w", suffix=".keys")
+    for name in ("ann", "bob"):
+        keys.write(f"{name} {hashlib.sha256(name.encode() * 8).hexdigest()}\n")
+    keys.flush()
+    server = kept("--api-key-file", keys.name)
+
+    def of(name):
+        return server.client(api_key=name * 8).responses
+
+    asked = {"model": "tiny-block", "input": QUESTION}
+    r = of("ann").create(**asked)
+    restart(server)
+    assert of("ann").retrieve(r.id).id == r.id and of("ann").create(previous_response_id=r.id, **asked)
+    refused(openai.NotFoundError, lambda: of("bob").retrieve(r.id))
+    refused(openai.BadRequestError, lambda: of("bob").create(previous_response_id=r.id, **asked), "previous_response_id")
+
+
+@check
+def ids_of_clients_are_no_paths_and_broken_records_are_skipped():
+    server = kept()
+    name = "../../" + os.path.basename(server.folder.name) + "-escaped"
+    r = respond(server, extra_body={"request_id": name})
+    assert r.id == "resp_" + name
+    restart(server)
+    assert [len(os.path.basename(p)) for p in records(server)] == [37]
+    cut = records(server)[0] + ".new"
+    open(cut, "w").close()  # a crash can leave this
+    for text in ("", "{}", "[]", '{"id": 5}', '{"id": "resp_x", "owner": "", "response": [], "items": {}}',
+                 json.dumps({"id": "resp_" + "x" * 100, "owner": "", "response": {}, "items": []})):
+        with open(os.path.join(server.folder.name, "responses", f"{abs(hash(text))}.json"), "w") as f:
+            f.write(text)
+    again = respond(server, previous_response_id=r.id, input=COUNT)
+    assert again.usage.input_tokens > r.usage.total_tokens
+    assert open(server.log.name).read().count("skipping the response") == 6 and not os.path.exists(cut)
 
 
 @check

@@ -45,7 +45,7 @@ static um_buf text_of(size_t n) {
 
 /* Adds a finished result whose response has n bytes. */
 static um_stored *finish(world *w, const char *id, size_t n) {
-    um_stored *e = um_stored_add(w->store, id, 0);
+    um_stored *e = um_stored_add(w->store, id, "");
     um_buf json = text_of(n);
     assert_non_null(e);
     um_stored_finish(e, 200, &json);
@@ -54,18 +54,18 @@ static um_stored *finish(world *w, const char *id, size_t n) {
 
 static void finds_results_by_their_ids(void **state) {
     world *w = *state;
-    um_stored *a = finish(w, "a", 5), *b = um_stored_add(w->store, "b", 0);
+    um_stored *a = finish(w, "a", 5), *b = um_stored_add(w->store, "b", "");
     assert_ptr_equal(um_stored_find(w->store, "a", NULL), a);
     assert_ptr_equal(um_stored_find(w->store, "b", NULL), b);
     assert_null(um_stored_find(w->store, "c", NULL));
-    assert_null(um_stored_add(w->store, "a", 0));
+    assert_null(um_stored_add(w->store, "a", ""));
     um_stored_remove(a);
     assert_null(um_stored_find(w->store, "a", NULL));
 }
 
 static void deletes_the_oldest_beyond_the_number(void **state) {
     world *w = *state;
-    um_stored_add(w->store, "unfinished", 0);
+    um_stored_add(w->store, "unfinished", "");
     finish(w, "a", 5), finish(w, "b", 5), finish(w, "c", 5), finish(w, "d", 5);
     assert_null(um_stored_find(w->store, "a", NULL));
     assert_non_null(um_stored_find(w->store, "b", NULL));
@@ -95,16 +95,16 @@ static void deletes_results_that_are_too_old(void **state) {
 static void copies_finished_results_only(void **state) {
     world *w = *state;
     um_buf json = {0}, items = {0}, given = text_of(7), before = text_of(3);
-    um_stored *e = um_stored_add(w->store, "a", 0);
+    um_stored *e = um_stored_add(w->store, "a", "");
     um_stored_set(e, &before);
     um_stored_set_items(e, &given);
-    assert_false(um_stored_copy(w->store, "a", 0, &json, &items));
+    assert_false(um_stored_copy(w->store, "a", "", &json, &items));
     before = text_of(4);
     um_stored_finish(e, 200, &before);
-    assert_true(um_stored_copy(w->store, "a", 0, &json, &items));
+    assert_true(um_stored_copy(w->store, "a", "", &json, &items));
     assert_int_equal(json.len, 4);
     assert_int_equal(items.len, 7);
-    assert_false(um_stored_copy(w->store, "b", 0, &json, &items));
+    assert_false(um_stored_copy(w->store, "b", "", &json, &items));
     um_buf_free(&json);
     um_buf_free(&items);
 }
@@ -112,7 +112,7 @@ static void copies_finished_results_only(void **state) {
 static void stop_removes_the_unfinished(void **state) {
     world *w = *state;
     finish(w, "a", 5);
-    um_stored_add(w->store, "b", 0);
+    um_stored_add(w->store, "b", "");
     um_result_store_stop(w->store);
     assert_non_null(um_stored_find(w->store, "a", NULL));
     assert_null(um_stored_find(w->store, "b", NULL));

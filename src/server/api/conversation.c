@@ -97,7 +97,7 @@ void um_conversation_push(um_conversation_answer *a, um_str text) {
 void um_conversation_end(um_conversation_answer *a) {
     if (a->has_ended) return;
     a->has_ended = true;
-    if (!um_generation_sse(a->generation)) um_conversation_push(a, a->choice->result.text);
+    if (!um_generation_body(a->generation)->stream) um_conversation_push(a, a->choice->result.text);
     um_answer_parser_end(&a->parser, receive, a);
 }
 

@@ -25,13 +25,14 @@ static um_buf copy_of(um_str text) {
 }
 
 /* Takes the id of a stored response only if no other one has it. */
-void um_responses_keep(um_generation *g, um_str json) {
+void um_responses_keep(um_generation *g, um_str json, um_str events) {
     const um_body *b = um_generation_body(g);
     if (!b->items_json || um_responses_is_background(b)) return;
-    um_stored *e = um_stored_add(um_generation_service(g)->setup.results, um_generation_id(g), b->key);
+    um_stored *e = um_stored_add(um_generation_service(g)->setup.results, um_generation_id(g), b->capacity.owner);
     um_buf items = copy_of(um_str_of(b->items_json)), text = copy_of(json);
     if (e) {
         um_stored_set_items(e, &items);
+        um_stored_add_events(e, events);
         um_stored_finish(e, 200, &text);
     }
     um_buf_free(&items);
@@ -76,12 +77,13 @@ static um_stored *add_result(um_intake *r) {
         b->request_id = um_arena_strndup(&b->arena, digits, strlen(digits));
     }
     snprintf(id, sizeof id, "%s%s", UM_RESPONSE_PREFIX, b->request_id);
-    return um_stored_add(r->service->setup.results, id, b->key);
+    return um_stored_add(r->service->setup.results, id, b->capacity.owner);
 }
 
 /* The generation may fail before the function that starts it returns. */
 static void start_in_background(um_intake *r) {
     um_stored *e = add_result(r);
+    bool streams = r->body.stream;
     um_buf items = copy_of(um_str_of(r->body.items_json)), json = {0};
     um_jw w;
     if (!e) {
@@ -92,7 +94,7 @@ static void start_in_background(um_intake *r) {
     um_access_record_set_model(r->x, um_setup_model_name(&r->service->setup));
     um_stored_set_items(e, &items);
     e->is_background = true;
-    e->generation = um_generation_start_detached(r->service, &r->body, &um_responses_writer, on_done, e);
+    e->generation = um_generation_start_background(r->service, &r->body, &um_responses_writer, on_done, e);
     if (!e->generation) {
         um_quota_put_tokens(um_access_record_key(r->x), r->x, e->status == 429);
         if ((e->status == 429 || e->status == 503) && !um_exchange_has_header(r->x, "Retry-After"))
@@ -103,8 +105,9 @@ static void start_in_background(um_intake *r) {
     }
     um_jw_init(&w, &json);
     um_responses_put_unfinished(e->generation, &w);
-    um_reply_json(r->x, 200, &json);
     um_stored_set(e, &json);
+    if (streams) um_response_follow(r->service, r->x, e, -1);
+    else um_reply_json(r->x, 200, &e->json);
 }
 
 static um_status read_create(um_intake *r, um_err *err) { return um_intake_read_api(r, &um_api_responses, err); }
@@ -144,13 +147,18 @@ static um_stored *find(um_service *s, um_exchange *x, const char *id) {
 
 static void get_response(um_service *s, um_exchange *x, const char *id) {
     um_stored *e = find(s, x, id);
-    const char *stream = um_exchange_query(x, "stream");
+    const char *stream = um_exchange_query(x, "stream"), *from = um_exchange_query(x, "starting_after");
+    int64_t after = -1;
+    bool streams = um_streq(stream, "true");
     if (!e) return;
-    if (stream && !um_streq(stream, "false")) {
-        um_reply_error(x, 400, "stream", NULL, "a stored response can't be streamed; only a new one can");
-        return;
-    }
-    um_reply_json(x, 200, &e->json);
+    if (stream && !streams && !um_streq(stream, "false"))
+        um_reply_error(x, 400, "stream", NULL, "stream: expected true or false, found \"%.40s\"", stream);
+    else if (from && (!um_parse_int(from, &after) || after < 0))
+        um_reply_error(x, 400, "starting_after", NULL,
+                       "starting_after: expected the sequence_number of an event, found \"%.40s\"", from);
+    else if (from && !streams) um_reply_error(x, 400, "starting_after", NULL, "starting_after needs stream=true");
+    else if (streams) um_response_follow(s, x, e, after);
+    else um_reply_json(x, 200, &e->json);
 }
 
 /* A response that has finished stays as it is. */
@@ -208,7 +216,7 @@ static void get_items(um_service *s, um_exchange *x, const char *id) {
 static const um_endpoint endpoints[] = {
     {"POST", "/v1/responses", post_response, UM_ENDPOINT_WAITS, "OpenAI", "answer items, continue a stored response"},
     {"POST", "/v1/responses/input_tokens", post_count, 0, "OpenAI", "count the tokens of items"},
-    {"GET", "/v1/responses/{id}", get_response, 0, "OpenAI", "return a stored response"},
+    {"GET", "/v1/responses/{id}", get_response, 0, "OpenAI", "return or stream a stored response"},
     {"DELETE", "/v1/responses/{id}", delete_response, 0, "OpenAI", "delete a stored response; abort it if it runs"},
     {"POST", "/v1/responses/{id}/cancel", cancel_response, 0, "OpenAI", "cancel a background response"},
     {"GET", "/v1/responses/{id}/input_items", get_items, 0, "OpenAI", "list the items that led to a response"},

@@ -5,12 +5,15 @@
 #define UM_API_RESPONSES_H
 
 #include "server/api/conversation.h"
+#include "server/api/result_store.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define UM_RESPONSE_PREFIX "resp_"
+/* Number of the first event of an item. The two before it have the response. */
+#define UM_RESPONSE_FIRST_EVENT 2
 
 /* The fields, and the check of an API (responses_input.c). */
 extern const um_field_set *const um_responses_sets[];
@@ -23,8 +26,14 @@ bool um_responses_has_summary(const um_body *b); /* thoughts are a summary, not 
 extern const um_response_writer um_responses_writer;
 /* Writes the response of a generation that has not finished. */
 void um_responses_put_unfinished(um_generation *g, um_jw *w);
-/* Stores a response under the generation's id, if the request lets the server do so (responses.c). */
-void um_responses_keep(um_generation *g, um_str json);
+/* Stores a response and the events of its items under the generation's id, if the request lets the server do so
+ * (responses.c). */
+void um_responses_keep(um_generation *g, um_str json, um_str events);
+
+/* Writes an event with a response (responses_stream.c). */
+void um_response_put_event(um_buf *out, const char *name, int64_t number, um_str response);
+/* Sends the events after the number `after`, from -1, of a stored response, until it has finished. */
+void um_response_follow(um_service *s, um_exchange *x, um_stored *e, int64_t after);
 
 #ifdef __cplusplus
 }

@@ -138,7 +138,7 @@ static um_status add_previous(um_body *b, json_t *items, um_err *err) {
     json_t *response = NULL, *earlier = NULL;
     um_status st = UM_OK;
     if (!id) return UM_OK;
-    if (!um_stored_copy(b->setup->results, id, b->key, &json, &before) || !before.len) {
+    if (!um_stored_copy(b->setup->results, id, b->capacity.owner, &json, &before) || !before.len) {
         b->error_code = "previous_response_not_found";
         st = um_fail_param(err, UM_EINVAL, "previous_response_id",
                            "there is no finished response \"%.100s\"; it was not stored, or has expired", id);
@@ -227,18 +227,37 @@ static um_status take_tools(um_body *b, const json_t *v, um_err *err) {
     return st;
 }
 
-/* "none", "auto", "required", or {"type": "function", "name"}. */
+/* Returns whether an object is {"type": "function", "name"}. */
+static bool names_function(const json_t *v) { return um_streq(member(v, "type"), "function") && member(v, "name"); }
+
+/* Returns whether the value is {"type": "allowed_tools", "mode", "tools": […]}, and sets the mode: auto or required. */
+static bool names_allowed_tools(um_body *b, const json_t *v) {
+    const json_t *tools = json_object_get(v, "tools");
+    const char *mode = member(v, "mode");
+    bool required = um_streq(mode, "required");
+    if (!um_streq(member(v, "type"), "allowed_tools") || !json_array_size(tools)) return false;
+    if (!required && !um_streq(mode, "auto")) return false;
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!names_function(json_array_get(tools, i))) return false;
+    b->allowed_tools = tools;
+    b->tool_choice = required ? UM_TOOLS_REQUIRED : UM_TOOLS_AUTO;
+    return true;
+}
+
+/* "none", "auto", "required", {"type": "function", "name"}, or allowed tools. */
 static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
     static const char words[] = "auto|none|required"; /* in the order of UM_TOOLS_* */
     um_str at;
-    b->tool_name = um_streq(member(v, "type"), "function") ? member(v, "name") : NULL;
+    if (names_allowed_tools(b, v)) return UM_OK;
+    b->tool_name = names_function(v) ? member(v, "name") : NULL;
     b->tool_choice = b->tool_name        ? UM_TOOLS_NAMED
                      : json_is_string(v) ? um_word_index(words, '|', json_string_value(v), &at)
                                          : -1;
     if (b->tool_choice >= 0) return UM_OK;
     return um_fail(
         err, UM_EINVAL,
-        "\"tool_choice\": expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"name\": …}");
+        "\"tool_choice\": expected \"auto\", \"none\", \"required\", {\"type\": \"function\", \"name\": …} or "
+        "{\"type\": \"allowed_tools\", \"mode\": …, \"tools\": […]}");
 }
 
 /* ---- Other fields ------------------------------------------------------------------------------------------------ */
@@ -383,9 +402,6 @@ bool um_responses_has_summary(const um_body *b) {
 }
 
 um_status um_responses_check(um_body *b, um_err *err) {
-    if (um_responses_is_background(b) && b->stream)
-        return um_fail_param(err, UM_EINVAL, "background",
-                             "such a response can't stream; retrieve it when it is ready");
     if (um_responses_is_background(b) && !b->items_json)
         return um_fail_param(err, UM_EINVAL, "background", "such a response must be stored");
     um_status st = um_body_streams_text(b, err);

@@ -55,12 +55,19 @@ typedef struct output {
     int32_t n_items;
     int32_t n_taken, first_taken; /* tokens that messages have so far; those before the open item */
     int64_t n_thought_ids;        /* tokens of thoughts */
+    um_buf event;                 /* the event that is being written */
+    um_jw writer;
     int64_t n_events;
+    um_buf log;        /* the events of the items, to be stored */
+    um_stored *stored; /* the background response that receives them, or NULL */
 } output;
 
 static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
 
-static bool streams(const output *o) { return um_generation_sse(o->answer.generation) != NULL; }
+static bool is_kept(const output *o) { return um_generation_body(o->answer.generation)->items_json != NULL; }
+
+/* A response that is stored has events, too: a client may ask for them later. */
+static bool has_events(const output *o) { return um_generation_sse(o->answer.generation) || is_kept(o); }
 
 static bool wants_logprobs(const output *o) { return um_generation_body(o->answer.generation)->top_logprobs >= 0; }
 
@@ -74,7 +81,10 @@ static um_tokens tokens_of_item(const output *o) {
 
 /* Begins an event, {"type": name, "sequence_number": …}. send() ends it. */
 static um_jw *begin_event(output *o, const char *name) {
-    um_jw *w = um_sse_begin_event(um_generation_sse(o->answer.generation), name);
+    um_jw *w = &o->writer;
+    um_buf_clear(&o->event);
+    um_buf_printf(&o->event, "event: %s\ndata: ", name);
+    um_jw_init(w, &o->event);
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "type", name);
     um_jw_put_int(w, "sequence_number", o->n_events++);
@@ -82,8 +92,13 @@ static um_jw *begin_event(output *o, const char *name) {
 }
 
 static void send(output *o, um_jw *w) {
+    um_sse *sse = um_generation_sse(o->answer.generation);
     um_jw_end_object(w);
-    um_sse_append(um_generation_sse(o->answer.generation));
+    um_buf_puts(&o->event, "\n\n");
+    um_str event = text_of(&o->event);
+    if (sse) um_sse_send(sse, event);
+    if (o->stored) um_stored_add_events(o->stored, event);
+    else if (is_kept(o)) um_buf_append(&o->log, event.p, event.n);
 }
 
 /* Begins an event about the item that is written now. */
@@ -168,7 +183,7 @@ static void open_item(output *o, const part_words *words) {
     o->open = words;
     o->first_taken = o->n_taken;
     um_make_id(words->id_prefix, o->item_id);
-    if (!streams(o)) return;
+    if (!has_events(o)) return;
     um_jw_init(&own, &item);
     put_item(o, false, &own);
     send_item(o, "response.output_item.added", text_of(&item));
@@ -181,7 +196,7 @@ static void open_item(output *o, const part_words *words) {
 
 /* Sends the text of the open item that was not sent yet. */
 static void flush(output *o) {
-    if (!streams(o) || !o->open || o->n_sent == o->text.len) return;
+    if (!has_events(o) || !o->open || o->n_sent == o->text.len) return;
     um_jw *w = begin_part_event(o, o->open->delta);
     um_jw_put_str(w, "delta", (um_str){o->text.data + o->n_sent, o->text.len - o->n_sent});
     if (o->open->has_logprobs) {
@@ -196,7 +211,7 @@ static void flush(output *o) {
 static void end_item(output *o, um_str json) {
     if (o->items.len) um_buf_putc(&o->items, ',');
     um_buf_append(&o->items, json.p, json.n);
-    if (streams(o)) send_item(o, "response.output_item.done", json);
+    if (has_events(o)) send_item(o, "response.output_item.done", json);
     o->n_items++;
 }
 
@@ -230,7 +245,7 @@ static void close_item(output *o) {
     flush(o);
     if (o->open == &message_words) um_conversation_take_tokens(&o->answer, &o->n_taken);
     else o->n_thought_ids += count_tokens(o);
-    if (streams(o)) send_part_ends(o);
+    if (has_events(o)) send_part_ends(o);
     um_jw_init(&w, &item);
     put_item(o, true, &w);
     end_item(o, text_of(&item));
@@ -270,7 +285,7 @@ static void append_call(output *o, const um_answer_part *p) {
     close_item(o);
     um_make_id("fc_", o->item_id);
     um_make_id("call_", call_id);
-    if (streams(o)) {
+    if (has_events(o)) {
         put_call(o, call_id, "in_progress", p->name, UM_STR(""), &item);
         send_item(o, "response.output_item.added", text_of(&item));
         send_arguments(o, "response.function_call_arguments.delta", "delta", p);
@@ -419,6 +434,9 @@ static output *output_of(um_generation *g, um_choice *c) {
     output *o = c->own;
     if (o) return o;
     c->own = o = UM_NEW(output);
+    o->n_events = UM_RESPONSE_FIRST_EVENT;
+    if (um_responses_is_background(um_generation_body(g)))
+        o->stored = um_stored_find(um_generation_service(g)->setup.results, um_generation_id(g), NULL);
     um_conversation_begin(&o->answer, g, c, append_part, o);
     return o;
 }
@@ -433,6 +451,8 @@ static void forget(um_choice *c) {
     um_conversation_free(&o->answer);
     um_buf_free(&o->text);
     um_buf_free(&o->items);
+    um_buf_free(&o->event);
+    um_buf_free(&o->log);
 }
 
 void um_responses_put_unfinished(um_generation *g, um_jw *w) {
@@ -446,27 +466,29 @@ static void whole(um_generation *g, um_jw *w) {
     um_conversation_end(&o->answer);
     close_item(o);
     put_response(o, status_of(c), NULL, w);
-    um_responses_keep(g, text_of(w->out));
+    um_responses_keep(g, text_of(w->out), text_of(&o->log));
 }
 
-/* Sends an event with the whole response. */
-static um_str send_response(output *o, const char *name, const char *status, const um_err *err, um_buf *out) {
-    um_jw own;
+/* Sends an event with the whole response, which `out` receives. */
+static void send_response(output *o, const char *name, int64_t number, const char *status, const um_err *err,
+                          um_buf *out) {
+    um_sse *sse = um_generation_sse(o->answer.generation);
+    um_buf event = {0};
+    um_jw w;
     um_buf_clear(out);
-    um_jw_init(&own, out);
-    put_response(o, status, err, &own);
-    um_jw *w = begin_event(o, name);
-    um_jw_key(w, "response");
-    um_jw_raw(w, out->data, out->len);
-    send(o, w);
-    return text_of(out);
+    um_jw_init(&w, out);
+    put_response(o, status, err, &w);
+    um_response_put_event(&event, name, number, text_of(out));
+    um_sse_send(sse, text_of(&event));
+    um_buf_free(&event);
 }
 
 static void begin(um_generation *g, um_choice *c) {
     output *o = output_of(g, c);
     um_buf json = {0};
-    send_response(o, "response.created", "in_progress", NULL, &json);
-    send_response(o, "response.in_progress", "in_progress", NULL, &json);
+    if (o->stored) return;
+    send_response(o, "response.created", 0, "in_progress", NULL, &json);
+    send_response(o, "response.in_progress", 1, "in_progress", NULL, &json);
     um_buf_free(&json);
 }
 
@@ -483,8 +505,10 @@ static void finish(um_generation *g, um_choice *c) {
     char event[40];
     um_conversation_end(&o->answer);
     close_item(o);
+    if (o->stored) return;
     snprintf(event, sizeof event, "response.%s", status_of(c));
-    um_responses_keep(g, send_response(o, event, status_of(c), NULL, &json));
+    send_response(o, event, o->n_events, status_of(c), NULL, &json);
+    um_responses_keep(g, text_of(&json), text_of(&o->log));
     um_buf_free(&json);
 }
 
@@ -492,7 +516,7 @@ static void error(um_generation *g, int status, const um_err *err) {
     output *o = um_generation_choice(g, 0)->own;
     um_buf json = {0};
     (void)status;
-    send_response(o, "response.failed", "failed", err, &json);
+    send_response(o, "response.failed", o->n_events, "failed", err, &json);
     um_buf_free(&json);
 }
 

@@ -14,6 +14,7 @@ struct um_result_store {
     um_stored *oldest, *newest;
     int32_t n_finished;
     size_t bytes, bytes_max; /* of the finished results */
+    um_result_files *files;  /* NULL: results are in memory only */
 };
 
 /* Returns the pointer to the result with this id, or the end of its bucket. */
@@ -23,7 +24,7 @@ static um_stored **find_slot(um_result_store *r, const char *id) {
     return at;
 }
 
-static size_t bytes_of(const um_stored *e) { return sizeof *e + e->json.len + e->items.len; }
+static size_t bytes_of(const um_stored *e) { return sizeof *e + e->json.len + e->items.len + e->events.len; }
 
 static void unlink_finished(um_result_store *r, um_stored *e) {
     if (e->older) e->older->newer = e->newer;
@@ -34,16 +35,36 @@ static void unlink_finished(um_result_store *r, um_stored *e) {
     r->bytes -= bytes_of(e);
 }
 
-void um_stored_remove(um_stored *e) {
-    um_result_store *r = e->owner;
+void um_stored_link(um_stored *e) {
+    um_result_store *r = e->store;
+    e->older = r->newest;
+    while (e->older && e->older->finished > e->finished) e->older = e->older->older;
+    e->newer = e->older ? e->older->newer : r->oldest;
+    *(e->older ? &e->older->newer : &r->oldest) = e;
+    *(e->newer ? &e->newer->older : &r->newest) = e;
+    r->n_finished++;
+    r->bytes += bytes_of(e);
+}
+
+/* Frees a result. Its record stays. */
+static void forget(um_stored *e) {
+    um_result_store *r = e->store;
     pthread_mutex_lock(&r->lock);
     *find_slot(r, e->id) = e->next;
     pthread_mutex_unlock(&r->lock);
+    um_followers_end(e);
     if (e->generation) um_generation_cancel(e->generation);
     if (e->is_finished) unlink_finished(r, e);
     um_buf_free(&e->json);
     um_buf_free(&e->items);
+    um_buf_free(&e->events);
+    um_free(e->file);
     um_free(e);
+}
+
+void um_stored_remove(um_stored *e) {
+    um_result_files_remove(e->store->files, e);
+    forget(e);
 }
 
 static double seconds_left(const um_result_store *r) {
@@ -76,31 +97,39 @@ um_result_store *um_result_store_new(um_service *s, size_t bytes_max) {
     return r;
 }
 
+um_status um_result_store_open(um_result_store *r, um_err *err) {
+    um_status st = um_result_files_new(&r->files, r, r->service, err);
+    if (!st) expire(r);
+    return st;
+}
+
 void um_result_store_stop(um_result_store *r) {
     for (size_t i = 0; r && i < BUCKETS; i++) {
         for (um_stored *e = r->bucket[i], *next; e; e = next) {
             next = e->next;
-            if (!e->is_finished) um_stored_remove(e);
+            if (!e->is_finished) forget(e);
         }
     }
+    if (r) um_result_files_free(r->files);
+    if (r) r->files = NULL;
 }
 
 void um_result_store_free(um_result_store *r) {
     if (!r) return;
     for (size_t i = 0; i < BUCKETS; i++)
-        while (r->bucket[i]) um_stored_remove(r->bucket[i]);
+        while (r->bucket[i]) forget(r->bucket[i]);
     event_free(r->timer);
     pthread_mutex_destroy(&r->lock);
     um_free(r);
 }
 
-um_stored *um_stored_add(um_result_store *r, const char *id, int32_t key) {
+um_stored *um_stored_add(um_result_store *r, const char *id, const char *owner) {
     um_stored **slot = find_slot(r, id);
     if (*slot) return NULL;
     um_stored *e = UM_NEW(um_stored);
     snprintf(e->id, sizeof e->id, "%s", id);
-    e->owner = r;
-    e->key = key;
+    snprintf(e->owner, sizeof e->owner, "%s", owner);
+    e->store = r;
     pthread_mutex_lock(&r->lock);
     *slot = e;
     pthread_mutex_unlock(&r->lock);
@@ -110,43 +139,60 @@ um_stored *um_stored_add(um_result_store *r, const char *id, int32_t key) {
 um_stored *um_stored_find(um_result_store *r, const char *id, const um_key *by) {
     expire(r);
     um_stored *e = *find_slot(r, id);
-    return e && (um_key_is_admin(by) || e->key == by->id) ? e : NULL;
+    return e && um_key_may_see(by, e->owner) ? e : NULL;
 }
 
 static void replace(um_stored *e, um_buf *to, um_buf *from) {
-    pthread_mutex_lock(&e->owner->lock);
+    pthread_mutex_lock(&e->store->lock);
     um_buf_free(to);
     *to = *from;
-    pthread_mutex_unlock(&e->owner->lock);
+    pthread_mutex_unlock(&e->store->lock);
     *from = (um_buf){0};
 }
 
-void um_stored_set(um_stored *e, um_buf *json) { replace(e, &e->json, json); }
+void um_stored_set(um_stored *e, um_buf *json) {
+    replace(e, &e->json, json);
+    um_result_files_save(e->store->files, e);
+}
 
 void um_stored_set_items(um_stored *e, um_buf *items) { replace(e, &e->items, items); }
 
+void um_stored_add_events(um_stored *e, um_str events) {
+    um_buf_append(&e->events, events.p, events.n);
+    um_followers_wake(e);
+}
+
+/* Puts a changed result at the end of the list. */
+static void renew(um_stored *e) {
+    e->finished = um_now();
+    um_stored_link(e);
+    um_result_files_save(e->store->files, e);
+    expire(e->store);
+}
+
 void um_stored_finish(um_stored *e, int status, um_buf *json) {
-    um_result_store *r = e->owner;
+    um_result_store *r = e->store;
     e->generation = NULL;
     e->status = status;
     replace(e, &e->json, json);
     pthread_mutex_lock(&r->lock);
     e->is_finished = true;
     pthread_mutex_unlock(&r->lock);
-    e->finished = um_now();
-    e->older = r->newest;
-    if (e->older) e->older->newer = e;
-    else r->oldest = e;
-    r->newest = e;
-    r->n_finished++;
-    r->bytes += bytes_of(e);
-    expire(r);
+    renew(e);
+    um_followers_wake(e);
 }
 
-bool um_stored_copy(um_result_store *r, const char *id, int32_t key, um_buf *json, um_buf *items) {
+void um_stored_update(um_stored *e, um_buf *json, um_buf *items) {
+    unlink_finished(e->store, e);
+    replace(e, &e->json, json);
+    replace(e, &e->items, items);
+    renew(e);
+}
+
+bool um_stored_copy(um_result_store *r, const char *id, const char *owner, um_buf *json, um_buf *items) {
     pthread_mutex_lock(&r->lock);
     const um_stored *e = *find_slot(r, id);
-    bool found = e && e->is_finished && e->key == key;
+    bool found = e && e->is_finished && um_streq(e->owner, owner);
     if (found) {
         um_buf_append(json, e->json.data, e->json.len);
         um_buf_append(items, e->items.data, e->items.len);

@@ -62,12 +62,12 @@ const um_api um_api_results = {"/v1/generate", sets, "prompt", UM_STREAM_BLOCK_A
 /* ---- Submitting -------------------------------------------------------------------------------------------------- */
 
 /* Adds a result. Its id is a random number, so that a client can't guess the ids of others. */
-static um_stored *result_new(um_result_store *r, int32_t key) {
+static um_stored *result_new(um_result_store *r, const um_exchange *x) {
     char id[32];
     um_stored *e;
     do {
         snprintf(id, sizeof id, "%" PRId64, um_make_number());
-        e = um_stored_add(r, id, key);
+        e = um_stored_add(r, id, um_key_owner(um_access_record_key(x)));
     } while (!e);
     return e;
 }
@@ -93,7 +93,7 @@ static void submit(um_service *s, um_exchange *x, um_body *b, size_t n) {
     size_t n_started = 0;
     um_access_record_set_model(x, um_setup_model_name(&s->setup));
     for (; n_started < n; n_started++) {
-        e[n_started] = result_new(s->setup.results, b[n_started].key);
+        e[n_started] = result_new(s->setup.results, x);
         e[n_started]->generation = um_generation_start_detached(s, &b[n_started], &writer, on_done, e[n_started]);
         if (!e[n_started]->generation) break;
     }

@@ -154,42 +154,30 @@ static void add_reasoning_effort(um_body *b) {
     json_decref(all);
 }
 
-/* Keeps only the tool that tool_choice names, so that the model sees no other. */
-static um_status keep_named_tool(um_body *b, um_err *err) {
-    json_t *tools = NULL, *one;
-    um_status st = um_json_parse_exact(&tools, b->tools_json, strlen(b->tools_json), "tools", err);
-    size_t i = 0;
-    while (i < json_array_size(tools) && !um_streq(tool_name(json_array_get(tools, i)), b->tool_name)) i++;
-    if (i < json_array_size(tools)) {
-        one = json_pack("[O]", json_array_get(tools, i));
-        b->tools_json = um_body_dump(b, one);
-        json_decref(one);
-    } else if (!st) {
-        st = um_fail_param(err, UM_EINVAL, "tool_choice", "unknown tool \"%.100s\"", b->tool_name);
-    }
-    json_decref(tools);
-    return st;
-}
-
-/* Returns the tool with the name of an entry of the request's allowed tools; NULL: none. */
+/* Returns the tool with this name; NULL: none. */
 static json_t *find_tool(const json_t *tools, const char *name) {
     for (size_t i = 0; i < json_array_size(tools); i++)
         if (um_streq(tool_name(json_array_get(tools, i)), name)) return json_array_get(tools, i);
     return NULL;
 }
 
-/* Keeps only the tools that tool_choice allows, in its order. */
-static um_status keep_allowed_tools(um_body *b, um_err *err) {
-    const json_t *tools = json_object_get(b->root, "tools");
-    json_t *kept = json_array();
-    um_status st = UM_OK;
-    for (size_t i = 0; i < json_array_size(b->allowed_tools) && !st; i++) {
-        const char *name = tool_name(json_array_get(b->allowed_tools, i));
+/* Keeps only the tool that tool_choice names, or those that it allows, in its order, so that the model sees no other.
+ * The entries of allowed tools have the name like a tool, or, in /v1/responses, themselves. */
+static um_status keep_tools(um_body *b, um_err *err) {
+    json_t *tools = NULL, *kept = json_array();
+    um_status st = um_json_parse_exact(&tools, b->tools_json, strlen(b->tools_json), "tools", err);
+    size_t n = b->allowed_tools ? json_array_size(b->allowed_tools) : 1;
+    for (size_t i = 0; i < n && !st; i++) {
+        const json_t *entry = json_array_get(b->allowed_tools, i);
+        const char *name = !entry             ? b->tool_name
+                           : tool_name(entry) ? tool_name(entry)
+                                              : json_string_value(json_object_get(entry, "name"));
         json_t *tool = find_tool(tools, name);
         if (tool) json_array_append(kept, tool);
         else st = um_fail_param(err, UM_EINVAL, "tool_choice", "unknown tool \"%.100s\"", name);
     }
     if (!st) b->tools_json = um_body_dump(b, kept);
+    json_decref(tools);
     json_decref(kept);
     return st;
 }
@@ -199,9 +187,9 @@ static um_status apply_tool_choice(um_body *b, um_err *err) {
     um_status st = UM_OK;
     if (forced && !b->tools_json)
         return um_fail_param(err, UM_EINVAL, "tool_choice", "it asks for a call, but the request has no tools");
-    if (b->tool_choice == UM_TOOLS_NAMED) st = keep_named_tool(b, err);
-    if (b->allowed_tools && b->tools_json) st = keep_allowed_tools(b, err);
-    else if (b->allowed_tools) st = um_fail_param(err, UM_EINVAL, "tool_choice", "the request has no tools");
+    if (b->allowed_tools && !b->tools_json)
+        return um_fail_param(err, UM_EINVAL, "tool_choice", "the request has no tools");
+    if (b->tool_choice == UM_TOOLS_NAMED || b->allowed_tools) st = keep_tools(b, err);
     if (b->tool_choice == UM_TOOLS_NONE) b->tools_json = NULL;
     b->chat.tools_json = b->tools_json;
     return st;

@@ -93,7 +93,9 @@ const um_option um_server_options[] = {
     {"result_max", NULL, UM_OPT_INT, S(result_max), 1, 1e6, NULL, "10000", NULL, "N", "Server",
      "largest number of results of /v1/generate and /v1/responses that are kept"},
     {"state_dir", NULL, UM_OPT_STR, S(state_dir), 0, 0, NULL, NULL, NULL, "DIR", "Server",
-     "folder for uploaded files and batches; without it, /v1/files and /v1/batches are not available"},
+     "folder for uploaded files, batches and stored responses; without it, /v1/files and /v1/batches are not "
+     "available, "
+     "and responses are lost when the server ends"},
     {"file_ttl", NULL, UM_OPT_INT, S(file_ttl), 0, 315360000, NULL, "0", NULL, "SECONDS", "Server",
      "seconds for which uploaded files and batch results are kept, unless the request sets an expiry; 0 means until "
      "they are deleted"},

@@ -45,7 +45,7 @@ typedef struct um_server_config {
     int32_t snapshot_interval;                       /* passes between two snapshots of a stream */
     float snapshot_max_hz;                           /* limit of snapshots per second of a stream; 0: no limit */
     int32_t result_ttl, result_max;      /* lifetime in seconds, and largest number, of the results of /v1/result */
-    const char *state_dir;               /* folder of files and batches; NULL: no files and batches */
+    const char *state_dir;               /* folder of files, batches and responses; NULL: no files and batches */
     int32_t file_ttl;                    /* seconds until a file expires; 0: never */
     int32_t max_files, max_tenant_files; /* in all, and of one client; 0: no limit */
     int64_t max_file_bytes, max_tenant_file_bytes; /* likewise */

@@ -39,6 +39,7 @@ struct um_generation {
     struct event *deadline, *head_delay;
     um_generation_done_fn done;
     void *arg;
+    bool has_begun; /* the stream, or that of a background generation */
     bool is_over;   /* the response, or an error, was sent */
     bool is_exempt; /* um_generations_abort skips it */
 };
@@ -264,8 +265,9 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg) {
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
 static void begin_stream(um_generation *g) {
-    if (g->sse) return;
-    g->sse = um_sse_new(g->service->base, g->x);
+    if (g->has_begun) return;
+    g->has_begun = true;
+    if (g->x) g->sse = um_sse_new(g->service->base, g->x);
     for (int32_t i = 0; i < g->n_choices && g->writer->begin; i++) g->writer->begin(g, &g->choice[i]);
 }
 
@@ -353,7 +355,7 @@ static void add_stop(um_generation *g, um_choice *c) {
     um_msg_text m = {.rid = r->rid, .index = c->index, .offset = c->n_tokens, .text = r->stop, .nfe = r->nfe};
     m.decode_seconds = r->decode_seconds;
     m.decode_tokens = r->denoise_tokens;
-    if (g->sse) stream_text(g, c, &m);
+    if (g->has_begun) stream_text(g, c, &m);
     char *all = um_arena_alloc(&g->results, r->text.n + r->stop.n + 1);
     memcpy(all, r->text.p, r->text.n);
     memcpy(all + r->text.n, r->stop.p, r->stop.n);
@@ -380,7 +382,7 @@ static void on_finish(void *arg, const um_msg_finish *m) {
         fail(g, 422, &err, "failed");
         return;
     }
-    if (g->sse && g->writer->finish) g->writer->finish(g, c);
+    if (g->has_begun && g->writer->finish) g->writer->finish(g, c);
     if (++g->n_finished == g->n_choices) complete(g);
 }
 
@@ -481,7 +483,7 @@ static bool start(um_generation *g) {
         return false;
     }
     if (g->x && seconds > 0) g->deadline = timer(g, (double)seconds - elapsed(g), on_deadline);
-    if (g->body.stream) g->head_delay = timer(g, HEAD_DELAY_SECONDS, on_head_delay);
+    if (g->x && g->body.stream) g->head_delay = timer(g, HEAD_DELAY_SECONDS, on_head_delay);
     return true;
 }
 
@@ -493,13 +495,23 @@ void um_generation_start(um_service *s, um_exchange *x, um_body *b, const um_res
     start(g);
 }
 
-um_generation *um_generation_start_detached(um_service *s, um_body *b, const um_response_writer *writer,
-                                            um_generation_done_fn done, void *arg) {
+static um_generation *start_without_exchange(um_service *s, um_body *b, const um_response_writer *writer, bool streams,
+                                             um_generation_done_fn done, void *arg) {
     um_generation *g = generation_new(s, b, writer);
-    g->body.stream = false;
+    g->body.stream = streams;
     g->done = done;
     g->arg = arg;
     return start(g) ? g : NULL;
+}
+
+um_generation *um_generation_start_detached(um_service *s, um_body *b, const um_response_writer *writer,
+                                            um_generation_done_fn done, void *arg) {
+    return start_without_exchange(s, b, writer, false, done, arg);
+}
+
+um_generation *um_generation_start_background(um_service *s, um_body *b, const um_response_writer *writer,
+                                              um_generation_done_fn done, void *arg) {
+    return start_without_exchange(s, b, writer, true, done, arg);
 }
 
 void um_generation_exempt_from_aborts(um_generation *g) { g->is_exempt = true; }

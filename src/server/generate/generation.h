@@ -43,6 +43,9 @@ typedef void (*um_generation_done_fn)(void *arg, int status, um_buf *json);
  * a whole response. Returns NULL if `done` was called already. */
 um_generation *um_generation_start_detached(um_service *s, um_body *b, const um_response_writer *writer,
                                             um_generation_done_fn done, void *arg);
+/* Does the same, but calls the writer's functions for streams, too, which find no um_generation_sse. */
+um_generation *um_generation_start_background(um_service *s, um_body *b, const um_response_writer *writer,
+                                              um_generation_done_fn done, void *arg);
 /* Aborts a detached generation and frees it; `done` is not called. */
 void um_generation_cancel(um_generation *g);
 /* Lets um_generations_abort skip a detached generation: its owner has another way to cancel it. */

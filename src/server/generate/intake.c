@@ -183,6 +183,7 @@ void um_intake_start(um_service *s, um_exchange *x, const um_intake_handler *han
     *r = (um_intake){.service = s, .x = x, .handler = handler, .arg = arg, .capacity = um_capacity_get(s)};
     r->since = um_now();
     r->key = um_access_record_key(x);
+    r->capacity.owner = um_key_owner(r->key);
     if (r->key) {
         r->capacity.answer_tokens = r->key->limits.max_answer_tokens;
         r->capacity.key = r->key->id;

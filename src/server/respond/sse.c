@@ -34,14 +34,16 @@ static bool is_slow(const um_sse *s) { return um_exchange_buffered(s->x) > SLOW_
 
 /* ---- Sending ----------------------------------------------------------------------------------------------------- */
 
-static void send_event(um_sse *s, const um_buf *event) {
+static void send_event(um_sse *s, um_str event) {
     s->last = um_now();
-    um_exchange_write(s->x, event->data, event->len);
+    um_exchange_write(s->x, event.p, event.n);
 }
+
+static um_str text_of(const um_buf *b) { return (um_str){b->data, b->len}; }
 
 static void send_kept(um_sse *s, kept *k, double now) {
     k->sent = now;
-    send_event(s, &k->event);
+    send_event(s, text_of(&k->event));
     um_buf_clear(&k->event);
     s->n_waiting--;
 }
@@ -146,7 +148,13 @@ um_jw *um_sse_begin_event(um_sse *s, const char *name) {
 void um_sse_append(um_sse *s) {
     um_buf_puts(&s->event, "\n\n");
     flush_kept(s);
-    send_event(s, &s->event);
+    send_event(s, text_of(&s->event));
+}
+
+void um_sse_send(um_sse *s, um_str events) {
+    s->has_names = true;
+    flush_kept(s);
+    send_event(s, events);
 }
 
 static kept *kept_of(um_sse *s, int32_t choice) {

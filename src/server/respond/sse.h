@@ -21,6 +21,8 @@ um_jw *um_sse_begin(um_sse *s);
 /* Does the same for an event with a name. A stream with such events ends without [DONE]. */
 um_jw *um_sse_begin_event(um_sse *s, const char *name);
 void um_sse_append(um_sse *s); /* sends the event */
+/* Sends complete events with names, each with its empty line. */
+void um_sse_send(um_sse *s, um_str events);
 /* Sends the event as a snapshot of a choice, at most max_hz times a second (0: no limit). While the client is slow or
  * the limit is reached, the snapshot waits and replaces the one that waited. Appended events are sent after it. */
 void um_sse_replace(um_sse *s, int32_t choice, double max_hz);
