@@ -5,12 +5,25 @@
 #include "server/batch/batch.h"
 
 const um_endpoint_set *const um_endpoints[] = {
-    &um_batches_endpoints,     &um_files_endpoints,    &um_chat_endpoints,
-    &um_completions_endpoints, &um_messages_endpoints, &um_responses_endpoints,
-    &um_native_endpoints,      &um_results_endpoints,  &um_tokens_endpoints,
-    &um_sglang_endpoints,      &um_llama_endpoints,    &um_models_endpoints,
-    &um_ops_endpoints,         &um_options_endpoints,  &um_page_endpoints,
-    &um_metrics_endpoints,     &um_openapi_endpoints,  NULL,
+    &um_batches_endpoints,
+    &um_files_endpoints,
+    &um_chat_endpoints,
+    &um_completions_endpoints,
+    &um_messages_endpoints,
+    &um_responses_endpoints,
+    &um_conversations_endpoints,
+    &um_native_endpoints,
+    &um_results_endpoints,
+    &um_tokens_endpoints,
+    &um_sglang_endpoints,
+    &um_llama_endpoints,
+    &um_models_endpoints,
+    &um_ops_endpoints,
+    &um_options_endpoints,
+    &um_page_endpoints,
+    &um_metrics_endpoints,
+    &um_openapi_endpoints,
+    NULL,
 };
 
 const um_api *const um_apis[] = {
@@ -18,7 +31,8 @@ const um_api *const um_apis[] = {
     &um_api_results, &um_api_messages,    &um_api_responses, NULL,
 };
 
-/* Returns whether a path matches the pattern of a row. *id is the part that "{id}" or "{rest}" matched. */
+/* Returns whether a path matches the pattern of a row. *id is the part that "{id}" or "{rest}" matched; with a second
+ * name in braces, all from the first to the second. */
 static bool path_matches(const char *pattern, const char *path, um_str *id) {
     *id = (um_str){0};
     while (*pattern) {
@@ -26,11 +40,13 @@ static bool path_matches(const char *pattern, const char *path, um_str *id) {
             *id = um_str_of(path);
             return id->n > 0;
         }
-        if (strncmp(pattern, "{id}", 4) == 0) {
-            *id = (um_str){path, strcspn(path, "/")};
-            if (id->n == 0) return false;
-            pattern += 4;
-            path += id->n;
+        if (*pattern == '{') {
+            const char *from = id->p ? id->p : path;
+            size_t n = strcspn(path, "/");
+            if (n == 0) return false;
+            pattern += strcspn(pattern, "}") + 1;
+            path += n;
+            *id = (um_str){from, (size_t)(path - from)};
         } else if (*pattern++ != *path++) {
             return false;
         }

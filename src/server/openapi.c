@@ -173,15 +173,9 @@ static void put_request_body(um_jw *w, const um_endpoint *e) {
     for (int i = 0; i < 4; i++) um_jw_end_object(w);
 }
 
-static const char *path_parameter(const char *path) {
-    return strstr(path, "{id}") ? "id" : strstr(path, "{rest}") ? "rest" : NULL;
-}
-
-static void put_parameters(um_jw *w, const char *name) {
-    um_jw_key(w, "parameters");
-    um_jw_begin_array(w);
+static void put_parameter(um_jw *w, um_str name) {
     um_jw_begin_object(w);
-    um_jw_put_cstr(w, "name", name);
+    um_jw_put_str(w, "name", name);
     um_jw_put_cstr(w, "in", "path");
     um_jw_put_bool(w, "required", true);
     um_jw_key(w, "schema");
@@ -189,6 +183,13 @@ static void put_parameters(um_jw *w, const char *name) {
     um_jw_put_cstr(w, "type", "string");
     um_jw_end_object(w);
     um_jw_end_object(w);
+}
+
+static void put_parameters(um_jw *w, const char *path) {
+    um_jw_key(w, "parameters");
+    um_jw_begin_array(w);
+    for (const char *at = strchr(path, '{'); at; at = strchr(at + 1, '{'))
+        put_parameter(w, (um_str){at + 1, strcspn(at + 1, "}")});
     um_jw_end_array(w);
 }
 
@@ -215,7 +216,7 @@ static void put_endpoint(um_jw *w, const um_endpoint *e) {
     um_jw_begin_array(w);
     um_jw_cstr(w, e->shape);
     um_jw_end_array(w);
-    if (path_parameter(e->path)) put_parameters(w, path_parameter(e->path));
+    if (strchr(e->path, '{')) put_parameters(w, e->path);
     put_request_body(w, e);
     put_responses(w);
     if (e->flags & UM_ENDPOINT_OPEN) {

@@ -239,7 +239,6 @@ def images_and_files_are_refused_by_name():
 
 @check
 def what_the_server_does_not_have_is_refused_by_name():
-    bad("conversation", "previous_response_id", extra_body={"conversation": "conv_1"})
     bad("prompt", "no stored prompts", extra_body={"prompt": {"id": "p"}})
     bad("truncation", "never cuts", truncation="auto")
     bad("include", "file_search_call.results", include=["file_search_call.results"])
@@ -392,6 +391,109 @@ def a_long_body_continues_an_earlier_response():
 @check
 def errors_of_a_continued_input_count_its_own_items():
     bad("input", "input[0]", previous_response_id=respond().id, input=[{"role": "wizard", "content": "x"}])
+
+
+def conversations(server=main):
+    return server.client().conversations
+
+
+def turn(role, content):
+    return {"type": "message", "role": role, "content": content}
+
+
+@check
+def a_conversation_is_created_changed_and_deleted():
+    c = conversations().create(metadata={"a": "b"})
+    assert c.id.startswith("conv_") and c.object == "conversation" and c.metadata == {"a": "b"}
+    assert abs(c.created_at - time.time()) < 60 and conversations().retrieve(c.id) == c
+    assert conversations().update(c.id, metadata={"c": "d"}).metadata == {"c": "d"}
+    assert conversations().retrieve(c.id).metadata == {"c": "d"}
+    assert conversations().update(c.id, metadata=None).metadata == {}
+    gone = conversations().delete(c.id)
+    assert (gone.id, gone.object, gone.deleted) == (c.id, "conversation.deleted", True)
+    refused(openai.NotFoundError, lambda: conversations().retrieve(c.id), "conversation_id")
+    refused(openai.NotFoundError, lambda: conversations().retrieve(respond().id), "conversation_id")
+    refused(openai.NotFoundError, lambda: api().retrieve(conversations().create().id), "response_id")
+
+
+@check
+def items_of_a_conversation_are_added_listed_and_deleted():
+    c = conversations().create(items=[turn("user", "one")])
+    items = conversations().items
+    added = items.create(c.id, items=[turn("assistant", "two"), turn("user", "x" * 70000)]).data
+    assert [i.content[0].type for i in added] == ["output_text", "input_text"] and added[0].id.startswith("msg_")
+    listed = list(items.list(c.id, order="asc", limit=2))
+    assert [i.content[0].text[:9] for i in listed] == ["one", "two", "x" * 9]
+    assert items.retrieve(added[0].id, conversation_id=c.id) == added[0]
+    assert items.delete(added[0].id, conversation_id=c.id).id == c.id
+    assert [i.id for i in items.list(c.id, order="asc")] == [listed[0].id, listed[2].id]
+    refused(openai.NotFoundError, lambda: items.retrieve(added[0].id, conversation_id=c.id), "item_id")
+    refused(openai.NotFoundError, lambda: items.delete("msg_1", conversation_id=c.id), "item_id")
+    refused(openai.NotFoundError, lambda: items.list("conv_1"), "conversation_id")
+    refused(openai.NotFoundError, lambda: items.create("conv_1", items=[turn("user", "x")]), "conversation_id")
+
+
+@check
+def bodies_of_conversations_are_checked():
+    c = conversations().create()
+    add = conversations().items.create
+    for param, part, call in (
+            ("items", "items[1]", lambda: add(c.id, items=[turn("user", "x"), turn("wizard", "x")])),
+            ("items", "at least one", lambda: add(c.id, items=[])),
+            ("items", "at most 20", lambda: add(c.id, items=[turn("user", "x")] * 21)),
+            ("items", "a list", lambda: add(c.id, items="x")),
+            ("items", "computer_call", lambda: conversations().create(items=[{"type": "computer_call"}])),
+            ("metadata", "an object of texts", lambda: conversations().create(metadata="x")),
+            ("metadata", "missing", lambda: raw_error("POST", f"/v1/conversations/{c.id}", b"{}")),
+            ("metadata", "a string", lambda: conversations().update(c.id, metadata={"a": 1})),
+            ("colour", "unknown field", lambda: conversations().create(extra_body={"colour": 1}))):
+        refused(openai.BadRequestError, call, param, part)
+    big = [turn("user", "x" * 1000000)]
+    for _ in range(4):
+        add(c.id, items=big)
+    refused(openai.APIStatusError, lambda: add(c.id, items=big), "items", "at most 4194304")
+
+
+def raw_error(method, path, body):
+    """Sends a request that OpenAI's client does not make, and raises its error."""
+    main.client().post(path.removeprefix("/v1"), body=json.loads(body), cast_to=object)
+
+
+@check
+def responses_continue_a_conversation():
+    c = conversations().create(items=[turn("system", "Be brief.")])
+    first = respond(conversation=c.id)
+    assert first.conversation.id == c.id and respond().conversation is None
+    second = respond(input=COUNT, conversation={"id": c.id}, stream=True)
+    last = list(second)[-1].response
+    turns = [{"role": "system", "content": "Be brief."}, *SUM, {"role": "assistant", "content": ANSWER}, *COUNT]
+    assert last.conversation.id == c.id and last.usage.input_tokens == chat_count(turns)
+    late = wait_for(main, respond(conversation=c.id, background=True), "completed")
+    kept = list(conversations().items.list(c.id, order="asc"))
+    assert [i.role for i in kept] == ["system"] + ["user", "assistant"] * 3
+    assert [i.content[0].text for i in kept][1:4] == [QUESTION, ANSWER, COUNT[0]["content"]]
+    assert kept[2].id == first.output[0].id and kept[-1].id == late.output[0].id
+    # The items of a response are those of the conversation at its start.
+    assert [i.role for i in api().input_items.list(last.id, order="asc")] == ["system", "user", "assistant", "user"]
+
+
+@check
+def a_failed_request_adds_nothing_to_a_conversation():
+    c = conversations().create()
+    named = {"tools": [STORE], "tool_choice": {"type": "function", "name": "store"}, "conversation": c.id}
+    refused(openai.UnprocessableEntityError, lambda: respond(**named), "tool_choice")
+    assert list(conversations().items.list(c.id)) == []
+
+
+@check
+def conversations_of_requests_are_checked():
+    c = conversations().create()
+    bad("conversation", "conv_1", conversation="conv_1")
+    bad("conversation", "no conversation", conversation=respond().id)
+    bad("conversation", "previous_response_id", conversation=c.id, previous_response_id=respond().id)
+    bad("conversation", "must be stored", conversation=c.id, store=False)
+    bad("conversation", "expected an id", extra_body={"conversation": {}})
+    bad("previous_response_id", "no finished response", previous_response_id=c.id)
 
 
 # ---- Input items -----------------------------------------------------------------------------------------------------
@@ -849,20 +951,28 @@ def responses_survive_a_restart():
     r = respond(server, metadata={"a": "b"})
     streamed = dicts(respond(server, stream=True))
     late = wait_for(server, respond(server, background=True), "completed")
+    c = conversations(server).create(items=[turn("user", "one")], metadata={"a": "b"})
+    gone = conversations(server).create()
+    conversations(server).delete(gone.id)
+    spoken = respond(server, conversation=c.id)
+    api(server).delete(spoken.id)
     restart(server)
-    assert len(records(server)) == 3 and all(os.stat(p).st_mode & 0o777 == 0o600 for p in records(server))
+    assert len(records(server)) == 4 and all(os.stat(p).st_mode & 0o777 == 0o600 for p in records(server))
     assert os.stat(os.path.dirname(records(server)[0])).st_mode & 0o777 == 0o700
     assert api(server).retrieve(r.id).to_dict() == r.to_dict()
     assert api(server).retrieve(late.id).to_dict() == late.to_dict()
     assert dicts(api(server).retrieve(streamed[-1]["response"]["id"], stream=True)) == streamed
     assert [i.content[0].text for i in api(server).input_items.list(r.id)] == [QUESTION]
+    assert conversations(server).retrieve(c.id) == c
+    refused(openai.NotFoundError, lambda: conversations(server).retrieve(gone.id))
+    assert [i.content[0].text for i in conversations(server).items.list(c.id, order="asc")][:2] == ["one", QUESTION]
     turns = [*SUM, {"role": "assistant", "content": ANSWER}, *COUNT]
     second = respond(server, input=COUNT, previous_response_id=r.id)
     assert second.usage.input_tokens == chat_count(turns)
     api(server).delete(r.id)
     restart(server)
     refused(openai.NotFoundError, lambda: api(server).retrieve(r.id))
-    assert api(server).retrieve(second.id).to_dict() == second.to_dict() and len(records(server)) == 3
+    assert api(server).retrieve(second.id).to_dict() == second.to_dict() and len(records(server)) == 4
 
 
 @check
@@ -916,6 +1026,10 @@ def owners_survive_a_restart():
     restart(server)
     assert of("ann").retrieve(r.id).id == r.id and of("ann").create(previous_response_id=r.id, **asked)
     refused(openai.NotFoundError, lambda: of("bob").retrieve(r.id))
+    c = server.client(api_key="ann" * 8).conversations.create()
+    assert of("ann").create(conversation=c.id, **asked).conversation.id == c.id
+    refused(openai.NotFoundError, lambda: server.client(api_key="bob" * 8).conversations.retrieve(c.id))
+    refused(openai.BadRequestError, lambda: of("bob").create(conversation=c.id, **asked), "conversation")
     refused(openai.BadRequestError, lambda: of("bob").create(previous_response_id=r.id, **asked), "previous_response_id")
 
 

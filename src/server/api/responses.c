@@ -24,9 +24,26 @@ static um_buf copy_of(um_str text) {
     return b;
 }
 
+/* Adds the items of a request and its output to the conversation, unless it was deleted meanwhile. */
+static void add_to_conversation(um_generation *g, um_str json) {
+    const um_body *b = um_generation_body(g);
+    const char *id = um_responses_conversation(b);
+    um_stored *e = id ? um_stored_find(um_generation_service(g)->setup.results, id, NULL) : NULL;
+    json_t *items = NULL, *response = NULL;
+    if (!e) return;
+    um_json_parse_exact(&items, b->items_json, strlen(b->items_json), "items", NULL);
+    um_json_parse_exact(&response, json.p, json.n, "response", NULL);
+    for (int32_t i = 0; i < b->n_earlier_items; i++) json_array_remove(items, 0);
+    json_array_extend(items, json_object_get(response, "output"));
+    um_conversation_add_items(e, items);
+    json_decref(items);
+    json_decref(response);
+}
+
 /* Takes the id of a stored response only if no other one has it. */
 void um_responses_keep(um_generation *g, um_str json, um_str events) {
     const um_body *b = um_generation_body(g);
+    add_to_conversation(g, json);
     if (!b->items_json || um_responses_is_background(b)) return;
     um_stored *e = um_stored_add(um_generation_service(g)->setup.results, um_generation_id(g), b->capacity.owner);
     um_buf items = copy_of(um_str_of(b->items_json)), text = copy_of(json);
@@ -200,15 +217,19 @@ static void put_item(const void *items, size_t i, um_jw *w) {
     um_buf_free(&text);
 }
 
-static void get_items(um_service *s, um_exchange *x, const char *id) {
-    um_stored *e = find(s, x, id);
+void um_response_items_reply(const um_stored *e, um_exchange *x) {
     um_list_page page;
     json_t *items = NULL;
-    if (!e || !um_list_page_read(&page, x, ITEMS_DEFAULT, ITEMS_MAX)) return;
+    if (!um_list_page_read(&page, x, ITEMS_DEFAULT, ITEMS_MAX)) return;
     um_json_parse_exact(&items, e->items.data, e->items.len, "items", NULL);
     const um_list_page_source source = {.list = items, .n = json_array_size(items), .id = id_of, .put = put_item};
     um_list_page_reply(&page, &source, x);
     json_decref(items);
+}
+
+static void get_items(um_service *s, um_exchange *x, const char *id) {
+    const um_stored *e = find(s, x, id);
+    if (e) um_response_items_reply(e, x);
 }
 
 /* ---- Endpoints --------------------------------------------------------------------------------------------------- */

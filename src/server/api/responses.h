@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-#define UM_RESPONSE_PREFIX "resp_"
+#define UM_RESPONSE_PREFIX     "resp_"
+#define UM_CONVERSATION_PREFIX "conv_"
 /* Number of the first event of an item. The two before it have the response. */
 #define UM_RESPONSE_FIRST_EVENT 2
 
@@ -22,12 +23,24 @@ um_status um_responses_check(um_body *b, um_err *err);
 bool um_responses_is_background(const um_body *b);
 bool um_responses_has_summary(const um_body *b); /* thoughts are a summary, not content */
 
+/* Returns the id of the request's conversation, or NULL. */
+const char *um_responses_conversation(const um_body *b);
+/* Appends the items of a request's list to `items`, in the form of stored ones. */
+um_status um_response_items_read(struct json_t *items, const struct json_t *v, um_err *err);
+/* Checks OpenAI's metadata: an object of texts. NULL is fine. */
+um_status um_metadata_check(const struct json_t *v, um_err *err);
+
+/* Sends a page of the items of a result (responses.c). */
+void um_response_items_reply(const um_stored *e, um_exchange *x);
+/* Adds items to a conversation (conversations.c). */
+void um_conversation_add_items(um_stored *e, const struct json_t *added);
+
 /* The writer (responses_output.c). */
 extern const um_response_writer um_responses_writer;
 /* Writes the response of a generation that has not finished. */
 void um_responses_put_unfinished(um_generation *g, um_jw *w);
-/* Stores a response and the events of its items under the generation's id, if the request lets the server do so
- * (responses.c). */
+/* Adds a response to its conversation. Stores it and the events of its items under the generation's id, if the request
+ * lets the server do so (responses.c). */
 void um_responses_keep(um_generation *g, um_str json, um_str events);
 
 /* Writes an event with a response (responses_stream.c). */

@@ -131,30 +131,80 @@ static json_t *complete_item(const json_t *item) {
     return v;
 }
 
+/* Reads a finished result of the store and its items. *found: whether there is one with this kind of id. */
+static um_status load(const um_body *b, const char *id, const char *prefix, bool *found, json_t **result,
+                      json_t **items, um_err *err) {
+    um_buf json = {0}, text = {0};
+    um_status st = UM_OK;
+    *found = strncmp(id, prefix, strlen(prefix)) == 0 &&
+             um_stored_copy(b->setup->results, id, b->capacity.owner, &json, &text) && text.len;
+    if (*found) st = um_json_parse_exact(result, json.data, json.len, "response", err);
+    if (*found && !st) st = um_json_parse_exact(items, text.data, text.len, "items", err);
+    um_buf_free(&json);
+    um_buf_free(&text);
+    return st;
+}
+
 /* Appends the items of an earlier response, and its output. */
 static um_status add_previous(um_body *b, json_t *items, um_err *err) {
     const char *id = member(b->root, "previous_response_id");
-    um_buf json = {0}, before = {0};
     json_t *response = NULL, *earlier = NULL;
-    um_status st = UM_OK;
+    bool found;
     if (!id) return UM_OK;
-    if (!um_stored_copy(b->setup->results, id, b->capacity.owner, &json, &before) || !before.len) {
+    um_status st = load(b, id, UM_RESPONSE_PREFIX, &found, &response, &earlier, err);
+    const char *status = member(response, "status");
+    if (!found) {
         b->error_code = "previous_response_not_found";
         st = um_fail_param(err, UM_EINVAL, "previous_response_id",
                            "there is no finished response \"%.100s\"; it was not stored, or has expired", id);
-    }
-    if (!st) st = um_json_parse_exact(&response, json.data, json.len, "response", err);
-    if (!st) st = um_json_parse_exact(&earlier, before.data, before.len, "items", err);
-    const char *status = member(response, "status");
-    if (!st && !um_streq(status, "completed") && !um_streq(status, "incomplete"))
+    } else if (!st && !um_streq(status, "completed") && !um_streq(status, "incomplete")) {
         st = um_fail_param(err, UM_EINVAL, "previous_response_id", "the response is %s and can't be continued",
                            status ? status : "broken");
+    }
     if (!st) json_array_extend(items, earlier);
     if (!st) json_array_extend(items, json_object_get(response, "output"));
     json_decref(response);
     json_decref(earlier);
-    um_buf_free(&json);
-    um_buf_free(&before);
+    return st;
+}
+
+const char *um_responses_conversation(const um_body *b) {
+    const json_t *v = json_object_get(b->root, "conversation");
+    return json_is_object(v) ? member(v, "id") : json_string_value(v);
+}
+
+/* Appends the items of the conversation. */
+static um_status add_conversation(const um_body *b, json_t *items, um_err *err) {
+    const char *id = um_responses_conversation(b);
+    json_t *conversation = NULL, *earlier = NULL;
+    bool found;
+    if (!id) return UM_OK;
+    if (member(b->root, "previous_response_id"))
+        return um_fail_param(err, UM_EINVAL, "conversation", "a response can't have a previous_response_id, too");
+    if (json_is_false(json_object_get(b->root, "store")))
+        return um_fail_param(err, UM_EINVAL, "conversation", "such a response must be stored");
+    um_status st = load(b, id, UM_CONVERSATION_PREFIX, &found, &conversation, &earlier, err);
+    if (!found)
+        st = um_fail_param(err, UM_EINVAL, "conversation", "there is no conversation \"%.100s\"; it may have expired",
+                           id);
+    if (!st) json_array_extend(items, earlier);
+    json_decref(conversation);
+    json_decref(earlier);
+    return st;
+}
+
+um_status um_response_items_read(json_t *items, const json_t *v, um_err *err) {
+    um_turns t;
+    um_status st = UM_OK;
+    if (!json_is_array(v)) return um_fail(err, UM_EINVAL, "expected a list of items, found %s", um_json_kind(v));
+    um_turns_init(&t);
+    for (size_t i = 0; i < json_array_size(v) && !st; i++) {
+        st = add_item(&t, json_array_get(v, i), err);
+        if (st) um_fail_in(err, "items[%zu]", i);
+        else json_array_append_new(items, complete_item(json_array_get(v, i)));
+    }
+    um_turns_end(&t);
+    um_turns_free(&t);
     return st;
 }
 
@@ -192,6 +242,7 @@ static um_status take_input(um_body *b, const json_t *v, um_err *err) {
         um_turns_add_text(&t, instructions);
     }
     um_status st = add_previous(b, items, err);
+    if (!st) st = add_conversation(b, items, err);
     size_t n_before = json_array_size(items);
     if (!st) st = add_input(items, v, err);
     for (size_t i = 0; i < json_array_size(items) && !st; i++) {
@@ -201,6 +252,7 @@ static um_status take_input(um_body *b, const json_t *v, um_err *err) {
     um_turns_end(&t);
     if (!st) st = um_body_take_messages(b, t.messages, err);
     if (!st && !json_is_false(json_object_get(b->root, "store"))) b->items_json = dump_items(b, items);
+    b->n_earlier_items = (int32_t)n_before;
     b->prompt_name = "input";
     um_turns_free(&t);
     json_decref(items);
@@ -282,11 +334,10 @@ CHECKED(previous_response_id, check_text)
 CHECKED(store, check_bool)
 CHECKED(background, check_bool)
 
-static um_status take_metadata(um_body *b, const json_t *v, um_err *err) {
+um_status um_metadata_check(const json_t *v, um_err *err) {
     const char *key;
     json_t *value;
-    (void)b;
-    if (!json_is_object(v))
+    if (v && !json_is_object(v))
         return um_fail(err, UM_EINVAL, "\"metadata\": expected an object of texts, found %s", um_json_kind(v));
     if (json_object_size(v) > METADATA_MAX)
         return um_fail(err, UM_ERANGE, "\"metadata\": %zu texts, at most %d", json_object_size(v), METADATA_MAX);
@@ -296,6 +347,14 @@ static um_status take_metadata(um_body *b, const json_t *v, um_err *err) {
                            METADATA_BYTES_MAX);
     }
     return UM_OK;
+}
+
+static um_status take_metadata(um_body *b, const json_t *v, um_err *err) { return (void)b, um_metadata_check(v, err); }
+
+/* The items of a conversation are read together with the input, which they precede. */
+static um_status take_conversation(um_body *b, const json_t *v, um_err *err) {
+    if (um_responses_conversation(b)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "\"conversation\": expected an id or {\"id\": …}, found %s", um_json_kind(v));
 }
 
 /* {"effort", "summary"} */
@@ -364,6 +423,7 @@ static const um_field rows[] = {
     {.name = "input", .take = take_input, .types = "string|array"},
     {.name = "instructions", .take = take_instructions, .types = "string"},
     {.name = "previous_response_id", .take = take_previous_response_id, .types = "string"},
+    {.name = "conversation", .take = take_conversation, .types = "string|object"},
     {.name = "max_output_tokens", .option = "max_tokens"},
     {.name = "tools", .take = take_tools, .types = "array"},
     {.name = "tool_choice", .take = take_tool_choice, .types = "string|object"},
@@ -376,7 +436,6 @@ static const um_field rows[] = {
     {.name = "metadata", .take = take_metadata, .types = "object"},
     {.name = "stream_options", .take = take_stream_options, .types = "object"},
     {.name = "truncation", .neutral = "\"disabled\"|null", .why = "the server never cuts a prompt"},
-    {.name = "conversation", .neutral = "null", .why = "the server has no conversations; use previous_response_id"},
     {.name = "prompt", .neutral = "null", .why = "the server has no stored prompts"},
     {.name = "messages", .neutral = "null", .why = "the messages of this API are items of input"},
     {.name = "context_management", .neutral = "[]|null", .why = "the server never cuts a prompt"},

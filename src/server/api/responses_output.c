@@ -352,6 +352,15 @@ static void put_request(const um_body *b, um_jw *w) {
         {"user", "null"},
     };
     for (size_t i = 0; i < UM_LEN(echoed); i++) put_echo(b, echoed[i][0], echoed[i][1], w);
+    const char *conversation = um_responses_conversation(b);
+    um_jw_key(w, "conversation");
+    if (conversation) {
+        um_jw_begin_object(w);
+        um_jw_put_cstr(w, "id", conversation);
+        um_jw_end_object(w);
+    } else {
+        um_jw_null(w);
+    }
     um_jw_key(w, "temperature");
     um_jw_float(w, b->checked.sampling.temperature);
     um_jw_key(w, "top_p");

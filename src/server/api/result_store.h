@@ -1,7 +1,7 @@
-/* result_store: responses that clients fetch later, in memory: those of /v1/generate and /v1/responses. A result gets
- * an id at once. It expires --result-ttl seconds after it is ready; of more than --result-max results, or more than a
- * number of bytes, the oldest are deleted. With --state-dir, results with items are also written to a folder, which is
- * read when the server starts (result_files.c).
+/* result_store: responses that clients fetch later, in memory: those of /v1/generate and /v1/responses, and
+ * conversations, which are finished results with items. A result gets an id at once. It expires --result-ttl seconds
+ * after it is ready; of more than --result-max results, or more than a number of bytes, the oldest are deleted. With
+ * --state-dir, results with items are also written to a folder, which is read when the server starts (result_files.c).
  *
  * The store belongs to the loop's thread. `lock` guards the table and the fields `json`, `items` and `is_finished` of
  * all results against um_stored_copy, which any thread may call. */

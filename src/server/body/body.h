@@ -112,6 +112,7 @@ struct um_body {
     const char *ignored[4];                    /* names of unknown fields that were ignored, for the log */
     int32_t n_ignored;                         /* their number, also of those without a place in the array */
     const char *items_json;                    /* items of a stored response (api/responses.h), or NULL */
+    int32_t n_earlier_items;                   /* those of them that were stored before the request */
     const char *error_code;                    /* `code` of OpenAI's error object, or NULL */
 };
 

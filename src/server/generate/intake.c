@@ -168,7 +168,8 @@ static size_t decoded_bound(const um_intake *r) {
 /* Returns whether a short body leads to much work: it brings a template, or continues a response with its whole
  * conversation. */
 static bool needs_reader(const json_t *root) {
-    return json_object_get(root, "chat_template") || json_object_get(root, "previous_response_id");
+    return json_object_get(root, "chat_template") || json_object_get(root, "previous_response_id") ||
+           json_object_get(root, "conversation");
 }
 
 uint64_t um_tenant_of(int32_t key, const um_exchange *x) {

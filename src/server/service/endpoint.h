@@ -14,10 +14,11 @@ enum {
     UM_ENDPOINT_PAGE = 4,  /* for browsers: also takes the API key as the password of basic authentication */
     UM_ENDPOINT_ADMIN = 8, /* takes keys of admins only */
 };
-/* "{id}" in a path matches one segment. "{rest}" at its end matches all that remains, slashes included. */
+/* A name in braces in a path matches one segment. "{rest}" at its end matches all that remains, slashes included. */
 typedef struct um_endpoint {
     const char *method, *path;
-    /* Called on the loop's thread when the request is complete. id: the matched segment, NULL if the path has none. */
+    /* Called on the loop's thread when the request is complete. id: the matched segment, or all
+     * from the first matched one to the last; NULL if the path has none. */
     void (*handle)(um_service *s, um_exchange *x, const char *id);
     unsigned flags;
     const char *shape;   /* owner of the API: "OpenAI" */
