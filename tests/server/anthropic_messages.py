@@ -283,8 +283,39 @@ def what_the_server_does_not_have_is_refused_by_name():
     refused_field("container", "runs no tools", extra_body={"container": "c"})
     refused_field("mcp_servers", "runs no tools", extra_body={"mcp_servers": [{"type": "url"}]})
     refused_field("output_config", "schema", extra_body={"output_config": {"format": {"type": "json_schema"}}})
+    tool = {"name": "x", "input_schema": {"type": "object"}}
+    for param, part, value in (
+            ("output_config", 'unknown member "colour"', {"colour": 1}),
+            ("output_format", "schema", {"type": "json_schema"}),
+            ("speed", "one speed", "fast"),
+            ("diagnostics", "no diagnostics", {}),
+            ("thread", "no threads", {"id": "x"}),
+            ("compaction", "never cuts", {}),
+            ("fallbacks", "one model", [{"model": "x"}]),
+            ("thinking", 'unknown member "colour"', {"type": "disabled", "colour": 1}),
+            ("thinking", "expected an object with the type", {"type": "between_tools"}),
+            ("tool_choice", 'unknown member "colour"', {"type": "auto", "colour": 1}),
+            ("tools", "defer_loading", [{**tool, "defer_loading": True}]),
+            ("tools", "allowed_callers", [{**tool, "allowed_callers": ["code_execution_20260120"]}]),
+            ("tools", "web_search_20250305", [{"type": "web_search_20250305", "name": "web_search"}]),
+            ("billing_policy", "unknown field", {})):
+        refused_field(param, part, extra_body={param: value})
     refused_field("n", "one answer", extra_body={"n": 2})
     refused_field("stream_mode", "settled text", extra_body={"stream_mode": "denoise"})
+
+
+@check
+def fields_without_effect_are_accepted():
+    tool = {"name": "x", "input_schema": {"type": "object"}, "input_examples": [{}], "eager_input_streaming": True}
+    assert ask(extra_body={"speed": "standard", "workspace_id": "w", "user_profile_id": "u", "output_config": {},
+                           "tools": [tool]}).stop_reason
+
+
+@check
+def the_effort_reaches_the_template():
+    effort = "{{ reasoning_effort }} hello"
+    assert ask(extra_body={"output_config": {"effort": "high"}, **shows(effort)["extra_body"]}).usage.input_tokens > \
+        ask(**shows(effort)).usage.input_tokens
 
 
 @check

@@ -256,6 +256,33 @@ def formats_are_refused_by_name():
 
 
 @check
+def fields_of_newer_clients_are_refused_by_name():
+    function = {"type": "function", "name": "x", "parameters": {}}
+    for param, part, value in (
+            ("access_programs", "no access programs", {"cyber": "standard"}),
+            ("background_options", "as soon as there is room", {"completion_window": "2h"}),
+            ("image", "text only", {"type": "x"}),
+            ("context_management", "never cuts", [{"type": "compaction"}]),
+            ("moderation", "no model for moderation", {"model": "m"}),
+            ("reasoning", 'mode: only "standard"', {"mode": "pro"}),
+            ("reasoning", 'context: only "auto"', {"context": "current_turn"}),
+            ("text", 'unknown member "colour"', {"colour": 1}),
+            ("text", 'verbosity: only "medium"', {"verbosity": 5}),
+            ("tools", "tools\"[1]: defer_loading", [function, {**function, "defer_loading": True}]),
+            ("tools", "allowed_callers", [{**function, "allowed_callers": ["programmatic"]}]),
+            ("tools", "namespace", [{"type": "namespace", "name": "x", "tools": []}]),
+            ("tool_choice", "expected", {"type": "programmatic_tool_calling"}),
+            ("response_format", "only", {"type": "json_object"}),
+            ("modalities", "unknown field", ["audio"])):
+        bad(param, part, extra_body={param: value})
+    r = respond(extra_body={"background_options": {"completion_window": "soonest"}, "access_programs": {},
+                            "reasoning": {"mode": "standard", "context": "auto"},
+                            "tools": [{**function, "allowed_callers": ["direct"], "defer_loading": False}]})
+    assert r.status == "completed"
+    assert respond(thinker, reasoning={"generate_summary": "auto"}).output[0].summary
+
+
+@check
 def types_of_fields_are_checked():
     bad("instructions", "a string", extra_body={"instructions": 5})
     bad("metadata", "an object of texts", extra_body={"metadata": []})
@@ -675,7 +702,7 @@ def tool_choices_are_checked():
 @check
 def tools_of_openais_servers_are_refused():
     bad("tools", "web_search", tools=[{"type": "web_search"}])
-    bad("tools", "expected a name", extra_body={"tools": [{"type": "function"}]})
+    bad("tools", "an object with a name", extra_body={"tools": [{"type": "function"}]})
 
 
 @check

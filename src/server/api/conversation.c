@@ -49,6 +49,20 @@ static um_status force_call(um_body *b, um_err *err) {
     return UM_OK;
 }
 
+um_status um_conversation_check_members(um_body *b, const json_t *v, const char *field, const char *names,
+                                        um_err *err) {
+    const char *key;
+    json_t *value;
+    um_str at;
+    if (!json_is_object(v))
+        return um_fail(err, UM_EINVAL, "\"%s\": expected an object, found %s", field, um_json_kind(v));
+    json_object_foreach((json_t *)(uintptr_t)v, key, value) {
+        if (um_word_index(names, '|', key, &at) < 0 && !um_body_ignores(b, key))
+            return um_fail(err, UM_EINVAL, "\"%s\": unknown member \"%.40s\"", field, key);
+    }
+    return UM_OK;
+}
+
 um_status um_conversation_check(um_body *b, um_err *err) {
     b->fills = true;
     if (!b->include_reasoning && !reasoning_format(b->setup))
@@ -213,13 +227,28 @@ void um_turns_begin_result(um_turns *t, const json_t *call_id) {
     json_object_set_new(t->last, "tool_call_id", text_of(call_id));
 }
 
-json_t *um_turns_tool(const json_t *tool, const char *parameters) {
+/* Returns what a tool asks for that the server can't do, or NULL. */
+static const char *unsupported_wish(const json_t *tool) {
+    const json_t *callers = json_object_get(tool, "allowed_callers");
+    bool direct = !json_array_size(callers);
+    for (size_t i = 0; i < json_array_size(callers); i++)
+        direct |= um_streq(json_string_value(json_array_get(callers, i)), "direct");
+    if (!direct) return "allowed_callers without \"direct\": only the model calls tools";
+    return json_is_true(json_object_get(tool, "defer_loading")) ? "defer_loading: the model sees all tools" : NULL;
+}
+
+um_status um_turns_add_tool(json_t *tools, size_t i, const json_t *tool, const char *parameters, um_err *err) {
     static const char *const kept[] = {"name", "description", "strict"};
+    const char *wish = unsupported_wish(tool);
+    if (!json_is_string(json_object_get(tool, "name")))
+        return um_fail(err, UM_EINVAL, "\"tools\"[%zu]: expected an object with a name", i);
+    if (wish) return um_fail(err, UM_EINVAL, "\"tools\"[%zu]: %s", i, wish);
     json_t *function = json_object(), *schema = json_object_get(tool, parameters);
-    for (size_t i = 0; i < UM_LEN(kept); i++) {
-        json_t *v = json_object_get(tool, kept[i]);
-        if (v && !json_is_null(v)) json_object_set(function, kept[i], v);
+    for (size_t k = 0; k < UM_LEN(kept); k++) {
+        json_t *v = json_object_get(tool, kept[k]);
+        if (v && !json_is_null(v)) json_object_set(function, kept[k], v);
     }
     if (schema && !json_is_null(schema)) json_object_set(function, "parameters", schema);
-    return json_pack("{s:s, s:o}", "type", "function", "function", function);
+    json_array_append_new(tools, json_pack("{s:s, s:o}", "type", "function", "function", function));
+    return UM_OK;
 }

@@ -13,6 +13,10 @@ extern "C" {
 /* Checks the fields of a conversation against the parsers of the server, and makes the answer begin with a tool call if
  * the request requires one. Serves as the `check` of an API. */
 um_status um_conversation_check(um_body *b, um_err *err);
+/* Fails if an object, the value of the field `field`, has a member that is not in the list `names`, "a|b". With
+ * --ignore-unknown-fields such members are noted instead. */
+um_status um_conversation_check_members(um_body *b, const struct json_t *v, const char *field, const char *names,
+                                        um_err *err);
 /* Returns whether the server has a parser of reasoning. */
 bool um_conversation_has_reasoning(const um_setup *s);
 
@@ -70,8 +74,10 @@ void um_turns_add_reasoning(um_turns *t, const struct json_t *text);
 void um_turns_add_call(um_turns *t, const struct json_t *id, const struct json_t *name, const struct json_t *arguments);
 /* Begins the message with the result of a call. Its text follows. */
 void um_turns_begin_result(um_turns *t, const struct json_t *call_id);
-/* Returns a tool in the form of chat completions; json_decref. `parameters` may be NULL. */
-struct json_t *um_turns_tool(const struct json_t *tool, const char *parameters);
+/* Appends the i-th tool of a request to `tools`, in the form of chat completions. `parameters` names the member with
+ * its schema. Fails if the tool has no name, or asks for something that the server can't do. */
+um_status um_turns_add_tool(struct json_t *tools, size_t i, const struct json_t *tool, const char *parameters,
+                            um_err *err);
 
 #ifdef __cplusplus
 }

@@ -150,9 +150,7 @@ static um_status take_tools(um_body *b, const json_t *v, um_err *err) {
         if (type && !json_is_null(type) && !um_streq(json_string_value(type), "custom"))
             st = um_fail(err, UM_EINVAL, "\"tools\"[%zu]: the server has no tool of the type \"%.60s\"", i,
                          json_is_string(type) ? json_string_value(type) : "");
-        else if (!json_is_string(json_object_get(tool, "name")))
-            st = um_fail(err, UM_EINVAL, "\"tools\"[%zu]: expected an object with a name", i);
-        else json_array_append_new(tools, um_turns_tool(tool, "input_schema"));
+        else st = um_turns_add_tool(tools, i, tool, "input_schema", err);
     }
     if (!st) st = um_body_take_tools(b, tools, err);
     json_decref(tools);
@@ -165,6 +163,8 @@ static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
     const char *type = json_string_value(json_object_get(v, "type"));
     um_str at;
     bool is_single = false;
+    um_status st = um_conversation_check_members(b, v, "tool_choice", "type|name|disable_parallel_tool_use", err);
+    if (st) return st;
     b->tool_choice = type ? um_word_index(words, '|', type, &at) : -1;
     b->tool_name = b->tool_choice == UM_TOOLS_NAMED ? json_string_value(json_object_get(v, "name")) : NULL;
     if (b->tool_choice < 0 || (b->tool_choice == UM_TOOLS_NAMED && !b->tool_name))
@@ -172,10 +172,12 @@ static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
                        "\"tool_choice\": expected an object with the type \"auto\", \"any\", \"none\", or \"tool\" and "
                        "the name of the tool");
     if (!single || json_is_null(single)) return UM_OK;
-    um_status st = um_json_take_bool(single, "\"disable_parallel_tool_use\"", &is_single, err);
+    st = um_json_take_bool(single, "\"disable_parallel_tool_use\"", &is_single, err);
     b->parallel_tool_calls = !is_single;
     return st;
 }
+
+#define NO_SCHEMA "answers can't be forced to fit a schema"
 
 /* ---- Other fields ------------------------------------------------------------------------------------------------ */
 
@@ -189,12 +191,24 @@ static um_status take_stops(um_body *b, const json_t *v, um_err *err) {
 static um_status take_thinking(um_body *b, const json_t *v, um_err *err) {
     const char *type = json_string_value(json_object_get(v, "type"));
     bool adapts = um_streq(type, "adaptive"), wants = um_streq(type, "enabled");
+    um_status st = um_conversation_check_members(b, v, "thinking", "type|budget_tokens|display", err);
+    if (st) return st;
     if (!adapts && !wants && !um_streq(type, "disabled"))
         return um_fail(err, UM_EINVAL,
                        "\"thinking\": expected an object with the type \"enabled\", \"adaptive\" or \"disabled\"");
     if (wants && !um_conversation_has_reasoning(b->setup))
         return um_fail(err, UM_EINVAL, "\"thinking\": the server was started without --reasoning-parser");
     return UM_OK;
+}
+
+/* The effort is a variable of the chat template. */
+static um_status take_output_config(um_body *b, const json_t *v, um_err *err) {
+    const json_t *effort = json_object_get(v, "effort"), *format = json_object_get(v, "format");
+    um_status st = um_conversation_check_members(b, v, "output_config", "effort|format", err);
+    if (st) return st;
+    if (format && !json_is_null(format)) return um_fail(err, UM_EINVAL, "\"output_config\".format: " NO_SCHEMA);
+    if (!effort || json_is_null(effort)) return UM_OK;
+    return um_json_take_text(effort, "\"output_config\".effort", &b->reasoning_effort, err);
 }
 
 #define ONE_ANSWER "this API returns one answer"
@@ -213,13 +227,28 @@ static const um_field rows[] = {
     {.name = "include_reasoning", .neutral = "null", .why = "thinking tells whether the answer shows thoughts"},
     {.name = "container", .neutral = "null", .why = "the server runs no tools"},
     {.name = "mcp_servers", .neutral = "[]|null", .why = "the server runs no tools"},
-    {.name = "output_config", .neutral = "{}|null", .why = "answers can't be forced to fit a schema"},
+    {.name = "output_config", .take = take_output_config, .types = "object"},
+    {.name = "output_format", .neutral = "null", .why = NO_SCHEMA},
+    {.name = "speed", .neutral = "\"standard\"|null", .why = "the server has one speed"},
+    {.name = "diagnostics",
+     .neutral = "null",
+     .why = "the server has no diagnostics of the cache; /metrics has numbers"},
+    {.name = "thread", .neutral = "null", .why = "the server has no threads"},
+    {.name = "compaction", .neutral = "null", .why = "the server never cuts a prompt"},
+    {.name = "fallbacks", .neutral = "[]|null", .why = "the server has one model"},
+    {.name = "user_profile_id", .why = "the server has no profiles; API keys tell clients apart"},
+    {.name = "workspace_id", .why = "the server has no workspaces; API keys tell clients apart"},
     {.name = "context_management", .neutral = "null", .why = "the server never cuts a prompt"},
     {.name = "inference_geo", .why = "requests run where the server runs"},
     {.name = "cache_control", .why = "prompts with equal prefixes share the cache without marks"},
     {.name = "messages[].content[].cache_control",
      .is_member = true,
      .why = "prompts with equal prefixes share the cache without marks"},
+    {.name = "messages[].content[].is_error",
+     .is_member = true,
+     .why = "the text of a failed call has to say so; chat templates have no mark for it"},
+    {.name = "tools[].eager_input_streaming", .is_member = true, .why = "a call is sent when it is complete"},
+    {.name = "tools[].input_examples", .is_member = true, .why = "chat templates don't show them"},
     {.name = "thinking.budget_tokens", .is_member = true, .why = "the length of thoughts can't be limited apart"},
     {.name = "thinking.display", .is_member = true, .why = "thoughts are shown as they are"},
 };

@@ -271,8 +271,7 @@ static um_status take_tools(um_body *b, const json_t *v, um_err *err) {
         if (!um_streq(type, "function"))
             st = um_fail(err, UM_EINVAL, "\"tools\"[%zu]: the server has no tool of the type \"%.60s\"", i,
                          type ? type : "");
-        else if (!member(tool, "name")) st = um_fail(err, UM_EINVAL, "\"tools\"[%zu]: expected a name", i);
-        else json_array_append_new(tools, um_turns_tool(tool, "parameters"));
+        else st = um_turns_add_tool(tools, i, tool, "parameters", err);
     }
     if (!st) st = um_body_take_tools(b, tools, err);
     json_decref(tools);
@@ -357,33 +356,39 @@ static um_status take_conversation(um_body *b, const json_t *v, um_err *err) {
     return um_fail(err, UM_EINVAL, "\"conversation\": expected an id or {\"id\": …}, found %s", um_json_kind(v));
 }
 
-/* {"effort", "summary"} */
+/* Fails if the member of an object is given and not `neutral`. */
+static um_status check_neutral(const json_t *v, const char *field, const char *name, const char *neutral, um_err *err) {
+    const json_t *given = json_object_get(v, name);
+    if (!given || json_is_null(given) || um_streq(json_string_value(given), neutral)) return UM_OK;
+    return um_fail(err, UM_EINVAL, "\"%s\".%s: only \"%s\" is supported", field, name, neutral);
+}
+
+/* Returns the summary that the request asks for, under its present or its earlier name. */
+static const json_t *summary_of(const um_body *b) {
+    const json_t *reasoning = json_object_get(b->root, "reasoning"), *v = json_object_get(reasoning, "summary");
+    if (!v || json_is_null(v)) v = json_object_get(reasoning, "generate_summary");
+    return json_is_null(v) ? NULL : v;
+}
+
 static um_status take_reasoning(um_body *b, const json_t *v, um_err *err) {
-    const char *key;
-    json_t *value;
-    um_status st = UM_OK;
-    if (!json_is_object(v))
-        return um_fail(err, UM_EINVAL, "\"reasoning\": expected an object, found %s", um_json_kind(v));
-    json_object_foreach((json_t *)(uintptr_t)v, key, value) {
-        if (json_is_null(value)) continue;
-        if (um_streq(key, "effort")) st = um_json_take_text(value, "\"reasoning\".effort", &b->reasoning_effort, err);
-        else if (um_streq(key, "summary")) st = check_text(value, "\"reasoning\".summary", err);
-        else return um_fail(err, UM_EINVAL, "\"reasoning\": unknown member \"%.40s\"", key);
-        if (st) return st;
-    }
-    return UM_OK;
+    static const char field[] = "reasoning";
+    const json_t *effort = json_object_get(v, "effort"), *summary = summary_of(b);
+    um_status st = um_conversation_check_members(b, v, field, "effort|summary|generate_summary|mode|context", err);
+    if (!st && effort && !json_is_null(effort))
+        st = um_json_take_text(effort, "\"reasoning\".effort", &b->reasoning_effort, err);
+    if (!st && summary) st = check_text(summary, "\"reasoning\".summary", err);
+    if (!st) st = check_neutral(v, field, "mode", "standard", err);
+    return st ? st : check_neutral(v, field, "context", "auto", err);
 }
 
 /* {"format": {"type": "text"}, "verbosity": "medium"} */
 static um_status take_text(um_body *b, const json_t *v, um_err *err) {
-    const json_t *format = json_object_get(v, "format"), *verbosity = json_object_get(v, "verbosity");
-    (void)b;
-    if (!json_is_object(v)) return um_fail(err, UM_EINVAL, "\"text\": expected an object, found %s", um_json_kind(v));
+    const json_t *format = json_object_get(v, "format");
+    um_status st = um_conversation_check_members(b, v, "text", "format|verbosity", err);
+    if (st) return st;
     if (format && !json_is_null(format) && !um_streq(member(format, "type"), "text"))
         return um_fail(err, UM_EINVAL, "\"text\": only the format \"text\" is supported; no grammar forces an answer");
-    if (verbosity && !json_is_null(verbosity) && !um_streq(json_string_value(verbosity), "medium"))
-        return um_fail(err, UM_EINVAL, "\"text\": only the verbosity \"medium\" is supported");
-    return UM_OK;
+    return check_neutral(v, "text", "verbosity", "medium", err);
 }
 
 static um_status want_logprobs(um_body *b, um_err *err) {
@@ -405,16 +410,7 @@ static um_status take_include(um_body *b, const json_t *v, um_err *err) {
 
 /* include_obfuscation is ignored; its row in the table says why. */
 static um_status take_stream_options(um_body *b, const json_t *v, um_err *err) {
-    const char *key;
-    json_t *value;
-    (void)b;
-    if (!json_is_object(v))
-        return um_fail(err, UM_EINVAL, "\"stream_options\": expected an object, found %s", um_json_kind(v));
-    json_object_foreach((json_t *)(uintptr_t)v, key, value) {
-        if (!um_streq(key, "include_obfuscation"))
-            return um_fail(err, UM_EINVAL, "\"stream_options\": unknown member \"%.40s\"", key);
-    }
-    return UM_OK;
+    return um_conversation_check_members(b, v, "stream_options", "include_obfuscation", err);
 }
 
 #define ONE_ANSWER "this API returns one answer"
@@ -439,11 +435,17 @@ static const um_field rows[] = {
     {.name = "prompt", .neutral = "null", .why = "the server has no stored prompts"},
     {.name = "messages", .neutral = "null", .why = "the messages of this API are items of input"},
     {.name = "context_management", .neutral = "[]|null", .why = "the server never cuts a prompt"},
+    {.name = "background_options",
+     .neutral = "{}|{\"completion_window\":\"soonest\"}|null",
+     .why = "background responses start as soon as there is room"},
+    {.name = "image", .neutral = "null", .why = "the models read and write text only"},
+    {.name = "access_programs", .neutral = "{}|null", .why = "the server has no access programs"},
     {.name = "moderation", .neutral = "null", .why = "the server has no model for moderation"},
     {.name = "n", .neutral = "1|null", .why = ONE_ANSWER},
     {.name = "max_tool_calls", .why = "it limits calls of tools that a server runs; this server runs none"},
     {.name = "prompt_cache_retention", .why = "the cache keeps prompts as long as it has room"},
     {.name = "prompt_cache_options", .why = "the cache keeps prompts as long as it has room"},
+    {.name = "tools[].output_schema", .is_member = true, .why = "results of calls are not checked"},
     {.name = "stream_options.include_obfuscation", .is_member = true, .why = "streams are not padded"},
     {.name = "input[].*",
      .is_member = true,
@@ -456,9 +458,7 @@ const um_field_set *const um_responses_sets[] = {&response_rows, &um_chat_fields
 
 bool um_responses_is_background(const um_body *b) { return json_is_true(json_object_get(b->root, "background")); }
 
-bool um_responses_has_summary(const um_body *b) {
-    return member(json_object_get(b->root, "reasoning"), "summary") != NULL;
-}
+bool um_responses_has_summary(const um_body *b) { return summary_of(b) != NULL; }
 
 um_status um_responses_check(um_body *b, um_err *err) {
     if (um_responses_is_background(b) && !b->items_json)
