@@ -109,6 +109,49 @@ static void copies_finished_results_only(void **state) {
     um_buf_free(&items);
 }
 
+static void an_update_makes_a_result_the_newest(void **state) {
+    world *w = *state;
+    um_stored *a = finish(w, "a", 5);
+    um_buf json = text_of(BYTES_MAX / 2), items = text_of(7), copy = {0}, before = {0};
+    finish(w, "b", BYTES_MAX / 4);
+    um_stored_update(a, &json, &items);
+    finish(w, "c", BYTES_MAX / 3); /* too many bytes: "b" is the oldest now */
+    assert_null(um_stored_find(w->store, "b", NULL));
+    assert_true(um_stored_copy(w->store, "a", "", &copy, &before));
+    assert_int_equal(copy.len, BYTES_MAX / 2);
+    assert_int_equal(before.len, 7);
+    um_buf_free(&copy);
+    um_buf_free(&before);
+}
+
+static void results_are_ordered_by_their_time(void **state) {
+    world *w = *state;
+    const char *const id[] = {"b", "d", "a", "c"};
+    const double age[] = {30, 10, 40, 20};
+    for (size_t i = 0; i < UM_LEN(id); i++) {
+        um_stored *e = um_stored_add(w->store, id[i], "");
+        e->is_finished = true;
+        e->finished = um_now() - age[i];
+        um_stored_link(e);
+    }
+    finish(w, "e", 5); /* the fifth of three */
+    assert_null(um_stored_find(w->store, "a", NULL));
+    assert_null(um_stored_find(w->store, "b", NULL));
+    for (size_t i = 1; i < UM_LEN(id); i += 2) assert_non_null(um_stored_find(w->store, id[i], NULL));
+}
+
+static void others_find_and_copy_nothing(void **state) {
+    world *w = *state;
+    um_key ann = {.name = "ann", .is_from_file = true}, bob = {.name = "bob", .is_from_file = true};
+    um_buf json = text_of(5), copy = {0}, before = {0};
+    um_stored *e = um_stored_add(w->store, "a", "ann");
+    um_stored_finish(e, 200, &json);
+    assert_ptr_equal(um_stored_find(w->store, "a", &ann), e);
+    assert_null(um_stored_find(w->store, "a", &bob));
+    assert_false(um_stored_copy(w->store, "a", "bob", &copy, &before));
+    assert_false(um_stored_copy(w->store, "a", "", &copy, &before));
+}
+
 static void stop_removes_the_unfinished(void **state) {
     world *w = *state;
     finish(w, "a", 5);
@@ -127,6 +170,9 @@ int main(void) {
         CLAIM(deletes_the_oldest_beyond_the_bytes_but_keeps_the_newest),
         CLAIM(deletes_results_that_are_too_old),
         CLAIM(copies_finished_results_only),
+        CLAIM(an_update_makes_a_result_the_newest),
+        CLAIM(results_are_ordered_by_their_time),
+        CLAIM(others_find_and_copy_nothing),
         CLAIM(stop_removes_the_unfinished),
     };
     return cmocka_run_group_tests_name("result_store", tests, NULL, NULL);
