@@ -428,6 +428,12 @@ size_t um_generations_abort(um_service *s, const um_generation *older, const cha
     return n;
 }
 
+size_t um_generations_count(const um_service *s) {
+    size_t n = 0;
+    for (const um_generation *g = s->generations; g; g = g->next) n += !g->is_over;
+    return n;
+}
+
 /* ---- Start ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t events_of(const um_body *b) {

@@ -55,6 +55,8 @@ void um_generation_exempt_from_aborts(um_generation *g);
  * generations that started after `older`, or all when `older` is NULL. Their responses have the settled text and the
  * finish reason UM_FINISH_ABORTED. Returns the number of aborted worker requests. */
 size_t um_generations_abort(um_service *s, const um_generation *older, const char *id, const um_key *by);
+/* Returns the number of generations that wait or run. */
+size_t um_generations_count(const um_service *s);
 
 /* ---- For response writers ---------------------------------------------------------------------------------------- */
 
