@@ -17,7 +17,7 @@ _unmask_models() {
 _unmask_commands='run chat generate eval inspect list quantize tokenize bench serve worker health help'
 
 _unmask_options() {
-    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --logprobs'
+    local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --json-space --grammar-depth --logprobs'
     case $1 in
     'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
     'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --no-view --delay --quiet$shared" ;;
@@ -31,7 +31,7 @@ _unmask_options() {
     'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
     'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
-    'serve') echo "--help --config --print-config --host --port --uds --served-model-name --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
+    'serve') echo "--help --config --print-config --host --port --uds --served-model-name --lora-dir --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
     'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
     'health') echo "--help --config --print-config --timeout --quiet" ;;
     'help') echo "--help --config --print-config --format" ;;
@@ -146,6 +146,7 @@ _unmask_value() {
     'serve --port') reply='' ;;
     'serve --uds') reply='' ;;
     'serve --served-model-name') reply='' ;;
+    'serve --lora-dir') reply='DIR' ;;
     'serve --api-key') reply='' ;;
     'serve --api-key-file') reply='FILE' ;;
     'serve --cors-allow-origin') reply='' ;;
@@ -168,6 +169,7 @@ _unmask_value() {
     'serve --shutdown-grace') reply='' ;;
     'serve --log-format') reply='text json' ;;
     'serve --log-level') reply='error warn info debug' ;;
+    'serve --otlp-traces') reply='FILE' ;;
     'serve --tool-call-parser') reply='' ;;
     'serve --reasoning-parser') reply='' ;;
     'serve --snapshot-interval') reply='' ;;
@@ -208,6 +210,8 @@ _unmask_value() {
     *' --special-in-content') reply='auto parse text strict reject' ;;
     *' --check-weights') reply='off warn error' ;;
     *' --lora') reply='' ;;
+    *' --max-loras') reply='' ;;
+    *' --max-lora-rank') reply='' ;;
     *' --threads' | *' -t') reply='' ;;
     *' --pin') reply='auto on off' ;;
     *' --max-num-batched-tokens') reply='' ;;

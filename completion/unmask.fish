@@ -219,6 +219,7 @@ complete -c unmask -n '__unmask_is "serve"' -l shutdown-grace -x -d 'seconds for
 complete -c unmask -n '__unmask_is "serve"' -l no-access-log -d 'off: log a line for each request to standard error'
 complete -c unmask -n '__unmask_is "serve"' -l log-format -x -a 'text json' -d 'format of log lines'
 complete -c unmask -n '__unmask_is "serve"' -l log-level -x -a 'error warn info debug' -d 'lowest level of messages to log'
+complete -c unmask -n '__unmask_is "serve"' -l otlp-traces -r -F -d 'file to which a line of OpenTelemetry'\''s JSON is appended for each generation, with the times of its queue, prefill and decoding'
 complete -c unmask -n '__unmask_is "serve"' -l no-metrics -d 'off: serve Prometheus metrics at /metrics'
 complete -c unmask -n '__unmask_is "serve"' -l metrics-vllm-aliases -d 'also export six series of /metrics under vLLM'\''s names'
 complete -c unmask -n '__unmask_is "serve"' -l usage-extensions -d 'add forward passes, tokens per forward pass and times to `usage` in responses'

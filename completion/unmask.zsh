@@ -426,6 +426,7 @@ _unmask_specs() {
         '--no-access-log[off\: log a line for each request to standard error]'
         '--log-format=[format of log lines]:FORMAT:(text json)'
         '--log-level=[lowest level of messages to log]:LEVEL:(error warn info debug)'
+        '--otlp-traces=[file to which a line of OpenTelemetry'\''s JSON is appended for each generation, with the times of its queue, prefill and decoding]:FILE:_files'
         '--no-metrics[off\: serve Prometheus metrics at /metrics]'
         '--metrics-vllm-aliases[also export six series of /metrics under vLLM'\''s names]'
         '--usage-extensions[add forward passes, tokens per forward pass and times to `usage` in responses]'

@@ -13,6 +13,7 @@
 #include "server/generate/intake.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
+#include "server/respond/trace_file.h"
 
 /* After the workers have ended, slow clients have this time to read their responses. */
 #define LINGER_SECONDS 5
@@ -218,6 +219,8 @@ static um_status open_all(um_server *s, um_err *err) {
     name_model(s);
     catch_signals(s);
     st = um_work_queue_new(&s->service.readers, s->service.base, UM_INTAKE_THREADS, UM_INTAKE_QUEUE_BYTES_MAX, err);
+    const char *traces = s->service.setup.config->otlp_traces;
+    if (!st && traces && *traces) st = um_trace_file_new(&s->service.traces, s->service.base, traces, err);
     if (!st) st = listen_http(s, err);
     if (!st)
         st = um_worker_pool_new(&s->service.workers, s->service.base, s->service.setup.config, on_workers_change, s,
@@ -299,6 +302,7 @@ void um_server_free(um_server *s) {
     um_work_queue_free(s->service.readers);         /* the intakes of closed exchanges free themselves */
     um_result_store_free(s->service.setup.results); /* after the readers, which copy results */
     um_worker_pool_free(s->service.workers);
+    um_trace_file_free(s->service.traces); /* after the last generation */
     um_model_close(s->service.setup.model);
     if (s->sigterm) event_free(s->sigterm);
     if (s->sigint) event_free(s->sigint);

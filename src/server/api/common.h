@@ -37,8 +37,6 @@ void um_put_usage(um_generation *g, um_jw *w);
 /* The same, with the tokens of the chunks so far: the difference between two chunks is the number of tokens whose text
  * the second one has. Tokens whose text is held back are not counted yet. */
 void um_put_chunk_usage(um_generation *g, um_jw *w);
-/* Returns OpenAI's finish reason: "stop", "length", … */
-const char *um_finish_reason(const um_msg_finish *m);
 /* Writes the reason of a stop: the stop string, the id of the requested stop token, or null. */
 void um_put_stop_reason(um_jw *w, const um_msg_finish *m);
 /* Writes the members of a snapshot, without braces. */

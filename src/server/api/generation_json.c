@@ -61,17 +61,6 @@ void um_put_chunk_usage(um_generation *g, um_jw *w) { put_usage(g, true, w); }
 
 /* ---- The end of an answer ---------------------------------------------------------------------------------------- */
 
-const char *um_finish_reason(const um_msg_finish *m) {
-    switch (m->finish) {
-    case UM_FINISH_MAX_TOKENS:
-    case UM_FINISH_MAX_LEN:
-    case UM_FINISH_MAX_NFE: return "length";
-    case UM_FINISH_NO_PREDICTION: return "error";
-    case UM_FINISH_ABORTED: return "abort";
-    default: return "stop";
-    }
-}
-
 void um_put_stop_reason(um_jw *w, const um_msg_finish *m) {
     if (m->stop.n) um_jw_str(w, m->stop.p, m->stop.n);
     else if (m->finish == UM_FINISH_STOP_ID) um_jw_int(w, m->stop_id);

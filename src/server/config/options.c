@@ -73,6 +73,10 @@ const um_option um_server_options[] = {
      "format of log lines"},
     {"log_level", NULL, UM_OPT_CHOICE, S(log_level), 0, 0, "error|warn|info|debug", "info", NULL, "LEVEL", "Server",
      "lowest level of messages to log"},
+    {"otlp_traces", NULL, UM_OPT_STR, S(otlp_traces), 0, 0, NULL, NULL, NULL, "FILE", "Server",
+     "file to which a line of OpenTelemetry's JSON is appended for each generation, with the times of its queue, "
+     "prefill "
+     "and decoding; the collector's otlpjsonfile receiver reads it"},
     {"metrics", NULL, UM_OPT_BOOL, S(metrics), 0, 0, NULL, "true", NULL, NULL, "Server",
      "serve Prometheus metrics at /metrics"},
     {"metrics_vllm_aliases", NULL, UM_OPT_BOOL, S(metrics_vllm_aliases), 0, 0, NULL, "false", NULL, NULL, "Server",

@@ -39,6 +39,7 @@ typedef struct um_server_config {
     float shutdown_grace;                            /* seconds that running requests get at a shutdown */
     int32_t log_format;                              /* UM_LOG_FORMAT_* */
     bool access_log;
+    const char *otlp_traces; /* path of the file of traces, or NULL */
     int32_t log_level;
     bool metrics, metrics_vllm_aliases, usage_extensions, page;
     const char *tool_call_parser, *reasoning_parser; /* names of the formats, "auto" or "none", or NULL */
@@ -60,7 +61,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 53
+#define UM_SERVER_OPTIONS 54
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -115,3 +115,14 @@ void um_trajectory_add(um_trajectory *t, const um_msg_snapshot *m, int32_t mask_
     if (m->n) memcpy(t->ids, m->ids, m->n * sizeof *t->ids);
     t->n = m->n;
 }
+
+const char *um_finish_reason(const um_msg_finish *m) {
+    switch (m->finish) {
+    case UM_FINISH_MAX_TOKENS:
+    case UM_FINISH_MAX_LEN:
+    case UM_FINISH_MAX_NFE: return "length";
+    case UM_FINISH_NO_PREDICTION: return "error";
+    case UM_FINISH_ABORTED: return "abort";
+    default: return "stop";
+    }
+}

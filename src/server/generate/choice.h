@@ -38,6 +38,7 @@ typedef struct um_trajectory {
 typedef struct um_choice {
     int32_t number, prompt, index;
     bool finished;
+    double finished_at;       /* um_now() when the result arrived */
     um_msg_finish result;     /* valid when `finished` is set; the generation owns its arrays */
     um_settled settled;       /* the settled part of an unfinished answer that streams */
     int32_t n_tokens;         /* number of settled tokens so far */
@@ -56,6 +57,8 @@ void um_trajectory_add(um_trajectory *t, const um_msg_snapshot *m, int32_t mask_
 /* Return the text or the tokens of the whole answer if it has finished, else of its settled part. */
 um_str um_choice_text(const um_choice *c);
 um_tokens um_choice_tokens(const um_choice *c);
+/* Returns OpenAI's finish reason: "stop", "length", … */
+const char *um_finish_reason(const um_msg_finish *m);
 /* Returns the tokens [from, to), cut at the end of `t`. */
 um_tokens um_tokens_part(const um_tokens *t, uint32_t from, uint32_t to);
 

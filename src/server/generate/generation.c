@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <time.h>
 
+#include "server/generate/otlp.h"
 #include "server/generate/quota.h"
 #include "server/respond/access.h"
 #include "server/respond/reply.h"
@@ -28,6 +29,7 @@ struct um_generation {
     um_exchange *x;             /* NULL: detached */
     um_body body;
     um_quota quota;
+    um_otlp *trace; /* NULL: not traced */
     const um_response_writer *writer;
     char id[96];
     int64_t created;
@@ -63,6 +65,7 @@ static void generation_free(um_generation *g) {
     else g->service->generations = g->next;
     if (g->next) g->next->prev = g->prev;
     um_quota_end(&g->quota);
+    um_otlp_end(g->trace, g);
     for (int32_t i = 0; i < g->n_choices; i++) {
         um_choice_free(&g->choice[i]);
         if (g->writer->forget) g->writer->forget(&g->choice[i]);
@@ -78,9 +81,11 @@ static void generation_free(um_generation *g) {
     um_free(g);
 }
 
-static um_generation *generation_new(um_service *s, um_body *b, const um_response_writer *writer) {
+static um_generation *generation_new(um_service *s, um_exchange *x, um_body *b, const um_response_writer *writer) {
     um_generation *g = UM_NEW(um_generation);
     g->service = s;
+    g->x = x;
+    g->trace = um_otlp_new(s->traces, x);
     g->next = s->generations;
     if (g->next) g->next->prev = g;
     s->generations = g;
@@ -179,7 +184,7 @@ static void cancel_all(um_generation *g, const char *why) {
 static void on_close(void *arg, um_exchange *x, bool complete) {
     um_generation *g = arg;
     (void)x;
-    (void)complete;
+    if (!complete) um_otlp_fail(g->trace, 499, "the client has disconnected");
     cancel_all(g, "disconnect");
     generation_free(g);
 }
@@ -220,6 +225,7 @@ static void fail(um_generation *g, int status, const um_err *err, const char *wh
     um_jw w;
     if (g->is_over) return;
     g->is_over = true;
+    um_otlp_fail(g->trace, status, err->msg);
     cancel_all(g, why);
     if (g->sse) {
         fail_stream(g, status, err);
@@ -373,6 +379,7 @@ static void on_finish(void *arg, const um_msg_finish *m) {
     if (g->body.stream) begin_stream(g);
     add_stop(g, c);
     c->finished = true;
+    c->finished_at = um_now();
     c->n_tokens = (int32_t)m->n_ids;
     c->nfe = m->nfe;
     if (--sub->n_left == 0) sub->rid = 0;
@@ -494,8 +501,7 @@ static bool start(um_generation *g) {
 }
 
 void um_generation_start(um_service *s, um_exchange *x, um_body *b, const um_response_writer *writer) {
-    um_generation *g = generation_new(s, b, writer);
-    g->x = x;
+    um_generation *g = generation_new(s, x, b, writer);
     um_access_record_set_model(x, um_generation_model(g));
     um_exchange_on_close(x, on_close, g);
     start(g);
@@ -503,7 +509,7 @@ void um_generation_start(um_service *s, um_exchange *x, um_body *b, const um_res
 
 static um_generation *start_without_exchange(um_service *s, um_body *b, const um_response_writer *writer, bool streams,
                                              um_generation_done_fn done, void *arg) {
-    um_generation *g = generation_new(s, b, writer);
+    um_generation *g = generation_new(s, NULL, b, writer);
     g->body.stream = streams;
     g->done = done;
     g->arg = arg;
@@ -523,6 +529,7 @@ um_generation *um_generation_start_background(um_service *s, um_body *b, const u
 void um_generation_exempt_from_aborts(um_generation *g) { g->is_exempt = true; }
 
 void um_generation_cancel(um_generation *g) {
+    um_otlp_fail(g->trace, 499, "canceled");
     cancel_all(g, "canceled");
     generation_free(g);
 }

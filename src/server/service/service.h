@@ -24,6 +24,7 @@ typedef struct um_service {
     um_worker_pool *workers;
     um_work_queue *readers; /* threads that parse and encode large request bodies (generate/intake.h) */
     um_server_metrics *metrics;
+    struct um_trace_file *traces;      /* respond/trace_file.h; NULL: none */
     struct um_generation *generations; /* list of running generations, newest first (generate/generation.h) */
     struct um_intake *intakes;         /* list of the bodies that the readers have (generate/intake.h) */
     struct um_batch_store *batches;    /* files and batches (batch/batch.h); NULL without --state-dir */
