@@ -268,6 +268,8 @@ complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "ben
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l check-weights -x -a 'off warn error' -d 'what to do about weights that are NaN or infinite: nothing, warn, or refuse to load'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l lora -x -d 'LoRA adapters to load, as folders in PEFT'\''s format'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l lora-merge -d 'add the single adapter of --lora to the weights when loading, so that every request uses it'
+complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l max-loras -x -d 'places for adapters that are loaded while the program runs (devices cpu and ref)'
+complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l max-lora-rank -x -d 'largest rank of the adapters in these places'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -s t -l threads -x -d 'compute threads per engine'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l pin -x -a 'auto on off' -d 'keep each compute thread on a CPU of its own'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l max-num-batched-tokens -x -d 'largest number of tokens in one step'

@@ -50,6 +50,8 @@ _unmask_shared() {
         '--check-weights=[what to do about weights that are NaN or infinite\: nothing, warn, or refuse to load]:WHAT:(off warn error)'
         '--lora=[LoRA adapters to load, as folders in PEFT'\''s format]:NAME=DIR,...: '
         '--lora-merge[add the single adapter of --lora to the weights when loading, so that every request uses it]'
+        '--max-loras=[places for adapters that are loaded while the program runs (devices cpu and ref)]:N: '
+        '--max-lora-rank=[largest rank of the adapters in these places]:N: '
         '--threads=[compute threads per engine]:N: '
         '-t+[compute threads per engine]:N: '
         '--pin=[keep each compute thread on a CPU of its own]:WHEN:(auto on off)'

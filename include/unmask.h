@@ -228,7 +228,9 @@ typedef struct um_config {
     int32_t data_parallel_size;   /* engines of a um_router, 1..64 */
     int32_t route_policy;         /* UM_ROUTE_*: how a um_router chooses the engine of a request */
     const char *lora;             /* adapters, "name=folder,..."; NULL = none */
-    bool lora_merge; /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */
+    bool lora_merge;   /* add the adapter to the weights, so that every request uses it; needs exactly one adapter */
+    int32_t max_loras; /* adapters that um_model_load_adapter can add to those of `lora`; devices cpu and ref only */
+    int32_t max_lora_rank;       /* their largest rank, 1..256 */
     const char *chat_template;   /* a file, the source of a template, or the name of one; NULL = the model's */
     int32_t special_in_content;  /* UM_SPECIAL_*: default of requests */
     um_decoding decoding;        /* default of requests */
@@ -297,6 +299,14 @@ UM_API um_status um_model_open(um_model **out, const um_config *c, um_err *err);
 /* Opens a checkpoint as um_model_open does, without its weights, for programs that need only the tokenizer, the chat
  * template and the properties. The folder need not contain weights. um_engine_new refuses such a model. */
 UM_API um_status um_model_open_text(um_model **out, const um_config *c, um_err *err);
+/* Loads an adapter, a folder in PEFT's format, into one of the places of c->max_loras. From then on requests can name
+ * it. No engine of the model may be in a step, and one thread at a time may call this function, the next one, and
+ * functions of the model's engines. Errors: UM_EINVAL (the name is taken), UM_ELIMIT (no place is empty, or the rank is
+ * above c->max_lora_rank), UM_EUNSUPPORTED, UM_ENOENT, UM_EIO, UM_EPARSE, UM_EMODEL, UM_ENOMEM. */
+UM_API um_status um_model_load_adapter(um_model *m, const char *name, const char *dir, um_err *err);
+/* Unloads an adapter, so that no request can name it any more. Requests that use it run to their end; then its memory
+ * is freed and its place is empty. UM_ENOENT: there is no adapter with this name, or the model has no places. */
+UM_API um_status um_model_unload_adapter(um_model *m, const char *name, um_err *err);
 /* Frees the model. All engines of the model must have been freed before. NULL is allowed. */
 UM_API void um_model_close(um_model *m);
 /* Fills in the properties of the checkpoint. Any thread. */

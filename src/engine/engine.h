@@ -73,6 +73,7 @@ typedef struct um_sequence {
     double decode_seconds;              /* duration of the finished steps that denoised the answer */
     int32_t decode_tokens;              /* tokens that were written in those steps and in the current one */
     bool denoised;                      /* the current step denoised the answer */
+    bool holds_adapter;                 /* um_model_hold_adapter has counted the answer */
     struct um_sequence *next;           /* next waiting answer of the request */
     struct um_sequence *before, *after; /* in the list of all waiting answers */
 } um_sequence;

@@ -45,7 +45,7 @@ uint64_t um_schedule_namespace(const um_engine *e, const um_sequence *j, int32_t
     uint64_t kind = q->strategy->share ? q->strategy->share(q, most) : 0;
     if (!q->strategy->share) *most = 0;
     if (!kind || e->config.disable_prefix_caching) return 0;
-    uint64_t name_space = um_rng_key(kind, (uint64_t)(q->adapter + 1), j->cache_salt, 0);
+    uint64_t name_space = um_rng_key(kind, um_model_adapter_number(e->model, q->adapter), j->cache_salt, 0);
     return name_space ? name_space : 1;
 }
 

@@ -325,6 +325,8 @@ um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, 
     if (!st) st = check_parameters(q, err);
     if (!st) st = resolve(j, e, r, err);
     if (!st) {
+        um_model_hold_adapter(e->model, q->adapter);
+        j->holds_adapter = true;
         allocate(j, e, &prompt, r);
         um_sequence_new_edits(j, e, r);
     }
@@ -371,6 +373,7 @@ um_status um_sequence_check_defaults(um_engine *e, um_err *err) {
 
 void um_sequence_free(um_sequence *j, um_engine *e) {
     if (!j) return;
+    if (j->holds_adapter) um_model_release_adapter(e->model, j->req.adapter);
     if (j->req.state) j->req.strategy->free(&j->req);
     for (int i = 0; i < 2; i++) {
         um_table_release(&j->table[i], &e->pages);

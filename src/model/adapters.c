@@ -22,6 +22,7 @@ static um_status open_one(struct um_model *m, const char *entry, um_err *err) {
         if (um_streq(m->lora[i].name, name))
             s = um_fail(err, UM_EINVAL, "lora: two adapters are called %.100s; give names with name=folder", name);
     if (!s) s = um_lora_open(&m->lora[m->n_adapters], name, dir, err);
+    if (!s) m->lora[m->n_adapters].slot = m->n_adapters;
     if (!s) m->n_adapters++;
     um_free(name);
     um_free(dir);
@@ -54,19 +55,18 @@ static void warn_of_other_base(const struct um_model *m, const um_lora *a) {
         um_warn("adapter %s was made for %s, the model is %s", a->name, base, m->path);
 }
 
-static void describe(struct um_model *m) {
-    m->adapter = UM_NEW_ARRAY(um_adapter_info, (size_t)m->n_adapters);
-    for (int32_t i = 0; i < m->n_adapters; i++) {
-        const um_lora *a = &m->lora[i];
-        m->adapter[i] = (um_adapter_info){.name = a->name,
-                                          .path = a->dir,
-                                          .base = um_lora_config_base(a->config),
-                                          .rank = um_lora_config_rank(a->config),
-                                          .n_params = a->n_params,
-                                          .merged = m->merged};
-        warn_of_other_base(m, a);
-    }
+static void describe(struct um_model *m, int32_t i) {
+    const um_lora *a = &m->lora[i];
+    m->adapter[i] = (um_adapter_info){.name = a->name,
+                                      .path = a->dir,
+                                      .base = um_lora_config_base(a->config),
+                                      .rank = um_lora_config_rank(a->config),
+                                      .n_params = a->n_params,
+                                      .merged = m->merged};
+    warn_of_other_base(m, a);
 }
+
+void um_adapters_describe(struct um_model *m) { describe(m, m->n_adapters - 1); }
 
 static um_status check_use(const struct um_model *m, bool merge, um_err *err) {
     if (merge && m->n_adapters != 1)
@@ -86,14 +86,44 @@ um_status um_adapters_open(struct um_model *m, const char *list, bool merge, um_
     if (!s) s = check_use(m, merge, err);
     if (s || !m->n_adapters) return s;
     m->merged = merge;
-    describe(m);
+    m->adapter = UM_NEW_ARRAY(um_adapter_info, (size_t)m->n_adapters);
+    for (int32_t i = 0; i < m->n_adapters; i++) describe(m, i);
     return UM_OK;
+}
+
+/* ---- Later adapters ---------------------------------------------------------------------------------------------- */
+
+/* The matrices of up to three parts of a layer (queries, keys and values) form one of their ranks' sum. */
+#define PARTS_MAX 3
+
+void um_adapters_reserve(struct um_model *m, int32_t n_slots, int32_t rank) {
+    const size_t n = (size_t)(m->n_adapters + n_slots);
+    if (!n_slots || m->merged) return;
+    m->lora = um_realloc(m->lora, um_mul(n, sizeof *m->lora));
+    m->adapter = um_realloc(m->adapter, um_mul(n, sizeof *m->adapter));
+    m->slot = UM_NEW_ARRAY(um_adapter_slot, n);
+    for (int32_t i = 0; i < m->n_adapters; i++) m->slot[i].number = ++m->last_number;
+    m->net.n_adapters = (int32_t)n;
+    m->rank_max = UM_MAX(m->rank_max, PARTS_MAX * rank);
+}
+
+void um_adapters_forget(struct um_model *m, int32_t i) {
+    const size_t after = (size_t)(--m->n_adapters - i);
+    um_lora_close(&m->lora[i]);
+    memmove(&m->lora[i], &m->lora[i + 1], after * sizeof *m->lora);
+    memmove(&m->adapter[i], &m->adapter[i + 1], after * sizeof *m->adapter);
+}
+
+uint64_t um_model_adapter_number(const um_model *m, int32_t index) {
+    return m->slot && index >= 0 ? m->slot[index].number : (uint64_t)(index + 1);
 }
 
 void um_adapters_close(struct um_model *m) {
     for (int32_t i = 0; i < m->n_adapters; i++) um_lora_close(&m->lora[i]);
     um_free(m->lora);
     um_free(m->adapter);
+    um_free(m->slot);
+    m->slot = NULL;
     m->lora = NULL;
     m->adapter = NULL;
     m->n_adapters = 0;
@@ -106,7 +136,7 @@ um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, 
     if (!name) return UM_OK;
     for (int32_t i = 0; i < m->n_adapters; i++) {
         if (!um_streq(m->adapter[i].name, name)) continue;
-        if (!m->merged) *index = i;
+        if (!m->merged) *index = m->lora[i].slot;
         return UM_OK;
     }
     um_buf loaded = {0};

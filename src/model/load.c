@@ -85,6 +85,7 @@ static um_status load_routed(um_loader *l, um_layer *y, int32_t i, um_err *err) 
     const int32_t n_walked =
         l->list && n->stacked ? 1 : a->route.n_experts; /* a walk that only lists names visits a stack once */
     um_status s = UM_OK;
+    if (l->only_adapters && !l->check) return UM_OK;
     if (!l->check) {
         y->expert_gate_up = UM_NEW_ARRAY(um_weight *, E);
         y->expert_down = UM_NEW_ARRAY(um_weight *, E);
@@ -355,12 +356,15 @@ static void free_experts(const struct um_model *m, um_weight **w) {
     um_free(w);
 }
 
+static void free_low_rank(const struct um_model *m, um_low_rank *r) {
+    free_weights(m, &r->a, 1);
+    free_weights(m, &r->b, 1);
+    *r = (um_low_rank){0};
+}
+
 static void free_linear(const struct um_model *m, um_linear *y) {
     free_weights(m, &y->w, 1);
-    for (int32_t i = 0; y->low_rank && i < m->n_adapters; i++) {
-        free_weights(m, &y->low_rank[i].a, 1);
-        free_weights(m, &y->low_rank[i].b, 1);
-    }
+    for (int32_t i = 0; y->low_rank && i < m->net.n_adapters; i++) free_low_rank(m, &y->low_rank[i]);
     um_free(y->low_rank);
     free_vector(m, y->bias);
 }
@@ -373,6 +377,30 @@ static void unload_layer(const struct um_model *m, um_layer *y) {
     free_experts(m, y->expert_gate_up);
     free_experts(m, y->expert_down);
     for (size_t i = 0; i < UM_LEN(v); i++) free_vector(m, v[i]);
+}
+
+/* Frees the matrices that an adapter has in this linear layer. */
+static void unload_slot(struct um_model *m, um_linear *y, int32_t slot) {
+    if (!y->low_rank || !y->low_rank[slot].a) return;
+    m->weight_bytes -= m->backend->weight_bytes(y->low_rank[slot].a);
+    if (y->low_rank[slot].b) m->weight_bytes -= m->backend->weight_bytes(y->low_rank[slot].b);
+    free_low_rank(m, &y->low_rank[slot]);
+}
+
+void um_model_unload_slot(struct um_model *m, int32_t slot) {
+    for (int32_t i = 0; i < m->net.n_layers; i++) {
+        um_layer *y = &m->net.layer[i];
+        um_linear *linear[] = {&y->qkv, &y->o, &y->gate_up, &y->down, &y->router, &y->shared_gate_up, &y->shared_down};
+        for (size_t k = 0; k < UM_LEN(linear); k++) unload_slot(m, linear[k], slot);
+    }
+}
+
+um_status um_model_walk_adapters(struct um_model *m, bool check, um_err *err) {
+    um_loader l = {.m = m, .check = check, .only_adapters = true};
+    um_status st = walk(&l, err);
+    if (!st && check) st = check_adapters(&l, err);
+    um_buf_free(&l.leaves);
+    return st;
 }
 
 void um_model_unload(struct um_model *m) {

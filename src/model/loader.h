@@ -31,6 +31,8 @@ typedef struct um_loader {
     void *sink_arg;
     const char *joined; /* of the matrices that the sink receives next: see um_parts_fn */
 
+    bool only_adapters; /* the walk concerns adapters only, and needs no checkpoint */
+
     /* For a walk without a checkpoint. */
     um_tensor_fn list; /* receives each tensor */
     void *list_arg;

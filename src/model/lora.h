@@ -74,6 +74,7 @@ typedef struct um_lora {
     um_lora_full *full; /* [n_full] */
     size_t n_pairs, n_full;
     bool has_experts; /* at least one pair belongs to a routed expert */
+    int32_t slot;     /* index in the layers' um_low_rank */
     int64_t n_params;
 } um_lora;
 
@@ -110,6 +111,16 @@ const char *um_lora_strip_prefix(const char *path);
 /* ---- The adapters of a model (adapters.c) ---- */
 /* Opens the adapters of `list` ("name=folder,folder") into m->lora. NULL or "" opens none. */
 um_status um_adapters_open(struct um_model *m, const char *list, bool merge, um_err *err);
+/* Adds places for adapters that are loaded later. Called before the device is opened. */
+void um_adapters_reserve(struct um_model *m, int32_t n_slots, int32_t rank);
+/* Describes the last adapter of m->lora in m->adapter. */
+void um_adapters_describe(struct um_model *m);
+/* Forgets adapter i. Its slot may still be in use. */
+void um_adapters_forget(struct um_model *m, int32_t i);
+/* Checks the adapters of m->lora against the layers of the model, or loads them into their slots (load.c). */
+um_status um_model_walk_adapters(struct um_model *m, bool check, um_err *err);
+/* Frees the matrices in a slot of all layers (load.c). */
+void um_model_unload_slot(struct um_model *m, int32_t slot);
 /* Closes the adapters of the model. */
 void um_adapters_close(struct um_model *m);
 

@@ -129,8 +129,8 @@ um_status um_load_low_rank(um_loader *l, um_low_rank **out, const um_tensor_part
     for (int32_t i = 0; i < m->n_adapters && !st; i++) {
         const stack s = stack_of(&m->lora[i], p, n, cols, layer);
         if (!s.rank) continue;
-        if (!*out) *out = UM_NEW_ARRAY(um_low_rank, (size_t)m->n_adapters);
-        st = pack(l, &(*out)[i], &s, type, err);
+        if (!*out) *out = UM_NEW_ARRAY(um_low_rank, (size_t)m->net.n_adapters);
+        st = pack(l, &(*out)[m->lora[i].slot], &s, type, err);
     }
     return st;
 }

@@ -76,6 +76,8 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
                                  c->device);
         m->weight_type = m->dtype;
         m->has_own_types = false;
+    } else {
+        um_adapters_reserve(m, c->max_loras, c->max_lora_rank);
     }
     m->net.rank_max = m->merged ? 0 : m->rank_max;
     m->max_tokens = c->max_num_batched_tokens > 0 ? c->max_num_batched_tokens : UM_BATCHED_TOKENS_AUTO;

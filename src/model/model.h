@@ -215,6 +215,9 @@ struct um_model {
     bool merged;          /* the adapter has been added to the weights */
     int32_t rank_max;     /* largest rank of an adapter's matrices; 0 without adapters */
     struct um_lora *lora; /* [n_adapters] the opened adapter folders */
+    /* [net.n_adapters] the slots of adapters in the layers; NULL: no adapter can be loaded later. */
+    struct um_adapter_slot *slot;
+    uint64_t last_number; /* of an adapter, see um_model_adapter_number */
     um_card card;         /* of the checkpoint */
 };
 
@@ -269,6 +272,18 @@ char *um_bundled_folder(void);
 char *um_bundled_find(const char *name);
 /* Appends the sorted names of the bundled checkpoints, "tiny-block, tiny-full". Appends nothing when there are none. */
 void um_bundled_append_names(um_buf *out);
+/* A slot of an adapter that was unloaded is empty when the last answer that uses it has ended. */
+typedef struct um_adapter_slot {
+    uint64_t number; /* 0: the slot is empty */
+    int32_t n_users; /* answers that use the adapter */
+    bool is_retired; /* the adapter has been unloaded */
+} um_adapter_slot;
+/* Counts an answer as a user of the adapter with this index (-1: none), and discounts it. An adapter that was unloaded
+ * is freed with its last user. */
+void um_model_hold_adapter(um_model *m, int32_t index);
+void um_model_release_adapter(um_model *m, int32_t index);
+/* Returns a number that differs for all adapters that a model has ever had, for keys of caches; 0 for index -1. */
+uint64_t um_model_adapter_number(const um_model *m, int32_t index);
 /* Stores the index that segments use for the adapter with this name; -1 when name is NULL or the adapter is merged.
  * Errors: UM_EINVAL for an unknown name; the message lists the loaded adapters. */
 um_status um_model_adapter(const um_model *m, const char *name, int32_t *index, um_err *err);

@@ -40,6 +40,11 @@ const um_option um_model_options[] = {
      "LoRA adapters to load, as folders in PEFT's format; without NAME= the name is the last part of the path"},
     {"lora_merge", "pre_merge_lora", UM_OPT_BOOL, C(lora_merge), 0, 0, NULL, "false", NULL, NULL, "Model",
      "add the single adapter of --lora to the weights when loading, so that every request uses it"},
+    {"max_loras", NULL, UM_OPT_INT, C(max_loras), 0, 64, NULL, "0", NULL, "N", "Model",
+     "places for adapters that are loaded while the program runs (devices cpu and ref); a server with --lora-dir has 8 "
+     "unless this option says otherwise"},
+    {"max_lora_rank", NULL, UM_OPT_INT, C(max_lora_rank), 1, 256, NULL, "64", NULL, "N", "Model",
+     "largest rank of the adapters in these places"},
     {"threads", "t", UM_OPT_INT, C(threads), 1, 1024, NULL, "auto", "0", "N", "Engine",
      "compute threads per engine; auto divides the available CPUs (affinity mask and cgroup quota) among the engines "
      "of --data-parallel-size"},

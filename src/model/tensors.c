@@ -154,6 +154,7 @@ um_status um_load_vector(um_loader *l, um_vector **out, const um_tensor_part *p,
                          const char *suffix, um_err *err) {
     um_tensor t[PARTS_MAX];
     size_t total = 0;
+    if (l->only_adapters) return UM_OK;
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
         const shape want = {{p[i].rows}, 1};
@@ -233,6 +234,7 @@ static um_status pack(um_loader *l, um_weight **out, const um_tensor *t, int n, 
 um_status um_load_matrix(um_loader *l, um_weight **out, const um_tensor_part *p, int n, int64_t cols, int32_t layer,
                          bool exact, um_err *err) {
     um_tensor t[PARTS_MAX];
+    if (l->only_adapters) return UM_OK;
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
         const shape want = {{p[i].rows, cols}, 2};
@@ -247,6 +249,11 @@ um_status um_load_expert(um_loader *l, um_weight **out, const um_tensor_part *p,
                          int64_t cols, int32_t layer, int32_t expert, bool stacked, um_err *err) {
     um_tensor t[PARTS_MAX];
     char joined_name[NAME_MAX_BYTES];
+    for (int i = 0; i < n && l->only_adapters && !stacked; i++) {
+        um_status s = um_check_tensor_part(l, &p[i], cols, layer, expert, UM_MODULE_EXPERT, err);
+        if (s) return s;
+    }
+    if (l->only_adapters) return UM_OK;
     for (int i = 0; i < n; i++) {
         char name[NAME_MAX_BYTES];
         const shape one = {{p[i].rows, cols}, 2}, all = {{l->m->arch.route.n_experts, p[i].rows, cols}, 3};

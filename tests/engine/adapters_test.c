@@ -135,6 +135,49 @@ static void stored_beginnings_serve_requests_of_the_same_adapter_alone(void **st
     done(&p);
 }
 
+/* An adapter that is unloaded serves its requests to their end, whether they run or wait. Its place, with the same
+ * name, then serves another adapter, which finds no keys of the first. */
+static void a_place_serves_one_adapter_after_the_other(void **state) {
+    (void)state;
+    static const layout l = {"sdar", "layers.", "q_proj|k_proj|v_proj|o_proj", QKVO, NULL, LONG_PROMPT};
+    static test_answer want_a[2], want_b, have[2], other;
+    um_err err = {0};
+    pair p;
+    test_engine t, late;
+    um_config c;
+    char path[128];
+    make(&p, &l);
+    open_with(&t, &l, p.list, false);
+    for (int i = 0; i < 2; i++) add(&t, &l, i, "a", &want_a[i]);
+    add(&t, &l, 0, "b", &want_b);
+    test_drain(t.engine);
+    test_close(&t);
+    test_config(&c, l.model, path, sizeof path);
+    c.max_loras = 1;
+    c.max_num_reqs = 1;
+    test_open(&late, &c);
+    assert_int_equal(um_model_load_adapter(late.model, "late", p.a.dir, &err), UM_OK);
+    for (int i = 0; i < 2; i++) add(&late, &l, i, "late", &have[i]);
+    assert_int_equal(um_engine_step(late.engine, &err), UM_OK);
+    assert_int_equal(um_model_unload_adapter(late.model, "late", &err), UM_OK);
+    assert_int_equal(um_model_load_adapter(late.model, "late", p.b.dir, &err), UM_ELIMIT);
+    um_request r;
+    um_request_init(late.engine, &r);
+    r.ids = (const int32_t[]){1};
+    r.n_ids = 1;
+    r.adapter = "late";
+    assert_int_equal(um_engine_add(late.engine, &r, NULL, &err), UM_EINVAL);
+    test_drain(late.engine);
+    for (int i = 0; i < 2; i++) assert_true(same(&have[i], &want_a[i]));
+    if (um_model_load_adapter(late.model, "late", p.b.dir, &err)) fail_msg("%s", err.msg);
+    add(&late, &l, 0, "late", &other);
+    test_drain(late.engine);
+    assert_true(same(&other, &want_b));
+    assert_false(same(&want_a[0], &want_b));
+    test_close(&late);
+    done(&p);
+}
+
 static void check_merged(const layout *l) {
     static test_answer merged, applied, plain;
     char list[128];
@@ -210,6 +253,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_request_gets_the_answer_of_its_adapter_alone),
         cmocka_unit_test(stored_beginnings_serve_requests_of_the_same_adapter_alone),
+        cmocka_unit_test(a_place_serves_one_adapter_after_the_other),
         cmocka_unit_test(merged_and_applied_write_the_same_tokens),
         cmocka_unit_test(an_unknown_adapter_is_refused_with_those_that_are_there),
         cmocka_unit_test(a_step_with_adapters_allocates_nothing),

@@ -32,6 +32,7 @@ typedef struct open_as {
     const char *lora; /* or NULL */
     bool merge;
     int32_t check;
+    int32_t places; /* for adapters that are loaded later */
 } open_as;
 
 static um_status try_open(um_model **m, const char *dir, const open_as *o, um_err *err) {
@@ -42,6 +43,8 @@ static um_status try_open(um_model **m, const char *dir, const open_as *o, um_er
     c.threads = 1;
     c.lora = o->lora;
     c.lora_merge = o->merge;
+    c.max_loras = o->places;
+    c.max_lora_rank = 4;
     c.check_weights = o->check;
     snprintf(c.device, sizeof c.device, "%s", o->device ? o->device : "ref");
     snprintf(c.dtype, sizeof c.dtype, "%s", o->dtype ? o->dtype : "float32");
@@ -78,6 +81,32 @@ static zoo written(const char *config) {
     return z;
 }
 
+/* Checks that an adapter gives the same hidden rows when it is loaded later, in a place that another one has left. */
+static void check_loaded_later(const zoo *z, const lora_folder *a, const char *device, const float *applied) {
+    um_err err = {0};
+    um_model_info before, info;
+    um_model *m = open_model(z->dir, (open_as){.device = device, .places = 1});
+    float *plain = hidden_of(m, -1);
+    um_model_get_info(m, &before);
+    for (int round = 0; round < 2; round++) {
+        if (um_model_load_adapter(m, "late", a->dir, &err)) fail_msg("%s", err.msg);
+        float *late = hidden_of(m, 0), *off = hidden_of(m, -1);
+        assert_memory_equal(late, applied, TOKENS * HIDDEN * sizeof(float));
+        assert_memory_equal(off, plain, TOKENS * HIDDEN * sizeof(float));
+        um_free(late);
+        um_free(off);
+        um_model_get_info(m, &info);
+        assert_int_equal(info.n_adapters, 1);
+        assert_string_equal(info.adapter[0].name, "late");
+        assert_string_equal(info.adapter[0].path, a->dir);
+        assert_int_equal(um_model_unload_adapter(m, "late", &err), UM_OK);
+        um_model_get_info(m, &info);
+        assert_int_equal(info.n_adapters, 0);
+    }
+    um_free(plain);
+    um_model_close(m);
+}
+
 /* Compares the adapter with a checkpoint to whose weights the products B A have been added. Merged, and unless
  * merge_only also applied, the adapter gives the same hidden rows as that checkpoint. The base model gives different
  * ones. */
@@ -96,6 +125,7 @@ static void check_runs(const zoo *z, const lora_folder *a, bool merge_only) {
             if (!(difference(want, applied) < 1e-4F))
                 fail_msg("applied differs by %g on %s", (double)difference(want, applied), devices[d]);
             assert_memory_equal(off, plain, TOKENS * HIDDEN * sizeof(float));
+            check_loaded_later(z, a, devices[d], applied);
             um_free(applied);
             um_free(off);
             um_model_close(m);
@@ -719,6 +749,56 @@ static void another_base_is_a_warning(void **state) {
     lora_free(&a);
 }
 
+static void check_not_loaded(um_model *m, const char *name, const char *dir, um_status want, const char *why) {
+    um_err err = {0};
+    um_model_info before, after;
+    um_model_get_info(m, &before);
+    assert_int_equal(um_model_load_adapter(m, name, dir, &err), want);
+    if (!strstr(err.msg, why)) fail_msg("%s", err.msg);
+    um_model_get_info(m, &after);
+    assert_int_equal(after.n_adapters, before.n_adapters);
+}
+
+static void an_adapter_that_cannot_be_loaded_later_changes_nothing(void **state) {
+    (void)state;
+    um_err err = {0};
+    lora_folder good = lora_new(40), wide = lora_new(41), wrong = lora_new(42), broken = lora_new(43);
+    lora_fit(&good, dream.dir, "layers.", "q_proj", 4, 2);
+    lora_write(&good, "{" Q "}");
+    lora_fit(&wide, dream.dir, "layers.", "q_proj", 13, 2);
+    lora_write(&wide, "{'r':13,'lora_alpha':26,'target_modules':['q_proj']}");
+    lora_fit(&wrong, dream.dir, "layers.", "q_proj", 4, 2);
+    lora_write(&wrong, "{'r':4,'lora_alpha':8,'target_modules':['q_proj','no_proj']}");
+    lora_fit(&broken, dream.dir, "layers.", "q_proj", 4, 2);
+    const float nan = NAN;
+    memcpy(broken.data.data + broken.pair[1].b, &nan, sizeof nan);
+    lora_write(&broken, "{" Q "}");
+    um_model *m = open_model(dream.dir, (open_as){.places = 2});
+    float *plain = hidden_of(m, -1);
+    check_not_loaded(m, "wide", wide.dir, UM_ELIMIT, "--max-lora-rank");
+    check_not_loaded(m, "wrong", wrong.dir, UM_EMODEL, "no_proj");
+    check_not_loaded(m, "broken", broken.dir, UM_EMODEL, "NaN");
+    check_not_loaded(m, "none", "/nowhere", UM_ENOENT, "/nowhere");
+    assert_int_equal(um_model_load_adapter(m, "a", good.dir, &err), UM_OK);
+    check_not_loaded(m, "a", good.dir, UM_EINVAL, "loaded already");
+    assert_int_equal(um_model_load_adapter(m, "b", good.dir, &err), UM_OK);
+    check_not_loaded(m, "c", good.dir, UM_ELIMIT, "all 2 places");
+    assert_int_equal(um_model_unload_adapter(m, "x", &err), UM_ENOENT);
+    float *after = hidden_of(m, -1);
+    assert_memory_equal(after, plain, TOKENS * HIDDEN * sizeof(float));
+    um_free(plain);
+    um_free(after);
+    um_model_close(m);
+    m = open_model(dream.dir, (open_as){0});
+    check_not_loaded(m, "a", good.dir, UM_EUNSUPPORTED, "--max-loras");
+    um_model_close(m);
+    m = open_model(dream.dir, (open_as){.lora = good.dir, .merge = true, .places = 1});
+    check_not_loaded(m, "a", good.dir, UM_EUNSUPPORTED, "--lora-merge");
+    um_model_close(m);
+    lora_folder *all[] = {&good, &wide, &wrong, &broken};
+    for (size_t i = 0; i < UM_LEN(all); i++) lora_free(all[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merged_and_applied_adapters_give_what_the_summed_weights_give),
@@ -746,6 +826,7 @@ int main(void) {
         cmocka_unit_test(refuses_folders_that_are_not_whole),
         cmocka_unit_test(values_that_are_no_numbers_are_told),
         cmocka_unit_test(another_base_is_a_warning),
+        cmocka_unit_test(an_adapter_that_cannot_be_loaded_later_changes_nothing),
     };
     return cmocka_run_group_tests(tests, write_dream, remove_dream);
 }

@@ -145,6 +145,44 @@ static um_status run_flush_cache(um_worker *w, uint64_t call_id, const json_t *a
     return st;
 }
 
+static const um_adapter_info *find_adapter(const um_model_info *m, const char *name) {
+    for (int32_t i = 0; i < m->n_adapters; i++)
+        if (um_streq(m->adapter[i].name, name)) return &m->adapter[i];
+    return NULL;
+}
+
+static um_status need_text(const json_t *args, const char *key, const char **out, um_err *err) {
+    um_status st = get_text(args, key, out, err);
+    return st || *out ? st : um_fail_param(err, UM_EINVAL, key, "missing");
+}
+
+/* An adapter that is loaded already is no error: the server calls again when it does not know whether it is. */
+static um_status run_load_adapter(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                  um_err *err) {
+    (void)call_id, (void)later;
+    const char *name = NULL, *path = NULL;
+    um_model_info m;
+    um_status st = need_text(args, "name", &name, err);
+    if (!st) st = need_text(args, "path", &path, err);
+    if (st) return st;
+    um_model_get_info(w->model, &m);
+    const um_adapter_info *loaded = find_adapter(&m, name);
+    if (!loaded || !um_streq(loaded->path, path)) st = um_model_load_adapter(w->model, name, path, err);
+    if (st) um_warn("adapter %s was not loaded: %s", name, err ? err->msg : "");
+    else um_buf_puts(result, "{\"ok\":true}");
+    return st;
+}
+
+static um_status run_unload_adapter(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                                    um_err *err) {
+    (void)call_id, (void)later;
+    const char *name = NULL;
+    um_status st = need_text(args, "name", &name, err);
+    if (!st) st = um_model_unload_adapter(w->model, name, err);
+    if (!st) um_buf_puts(result, "{\"ok\":true}");
+    return st;
+}
+
 static um_status run_set_log_level(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                                    um_err *err) {
     (void)w, (void)call_id, (void)later;
@@ -234,6 +272,11 @@ static const um_utility echo = {"echo", "anything", "returns its arguments", NUL
                         list_models = {"list_models", "none", "the model and its adapters", "", run_list_models},
                         flush_cache = {"flush_cache", "none", "empties the prefix cache; fails while requests run", "",
                                        run_flush_cache},
+                        load_adapter = {"load_lora_adapter", "{name, path}", "loads an adapter into an empty place",
+                                        "name|path", run_load_adapter},
+                        unload_adapter = {"unload_lora_adapter", "{name}",
+                                          "unloads an adapter; requests that use it run to their end", "name",
+                                          run_unload_adapter},
                         set_log_level = {"set_log_level", "{level: error|warn|info|debug}", "sets the log level",
                                          "level", run_set_log_level},
                         start_profile = {"start_profile", "{path} or {prefix}", "starts writing every step to a file",
@@ -243,8 +286,8 @@ static const um_utility echo = {"echo", "anything", "returns its arguments", NUL
                                         run_stop_profile};
 
 const um_utility *const um_utilities[] = {
-    &echo,          &stats,        &memory_report,       &slots, &list_models, &flush_cache, &set_log_level,
-    &start_profile, &stop_profile, &um_utility_generate, NULL};
+    &echo,           &stats,         &memory_report, &slots,        &list_models,         &flush_cache, &load_adapter,
+    &unload_adapter, &set_log_level, &start_profile, &stop_profile, &um_utility_generate, NULL};
 
 static const um_utility *find(um_str name, um_err *err) {
     um_buf known = {0};
