@@ -31,7 +31,7 @@ _unmask_options() {
     'bench engine') echo "--help --config --print-config --shape --batch --block --context --layers --passes --warm-up --operations --tokens-per-forward --json --svg --quiet --device --dtype --quantization --no-deterministic --threads --pin --kv-cache-dtype --kv-cache-layout --page-size --max-num-batched-tokens --enforce-eager" ;;
     'bench ops') echo "--help --config --print-config --shape --operation --type --rows --context --isa --window --quick --json --threads --pin" ;;
     'bench serve') echo "--help --config --print-config --url --api-key --served-model-name --endpoint --timeout --request-rate --concurrency --arrivals --requests --seconds --warm-up --runs --seed --prompts --prompt-words --max-tokens --stop --body --no-stream --slo-ttft --slo-tpot --report --csv --plot --quiet" ;;
-    'serve') echo "--help --config --print-config --host --port --uds --served-model-name --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
+    'serve') echo "--help --config --print-config --host --port --uds --served-model-name --lora-dir --api-key --api-key-file --cors-allow-origin --allowed-hosts --root-path --max-queue --request-timeout --max-body-bytes --max-body-ratio --max-body-memory --max-bodies-memory --ignore-unknown-fields --max-connections --max-connections-per-peer --trusted-proxies --head-timeout --body-timeout --min-body-rate --write-timeout --keep-alive --shutdown-grace --no-access-log --log-format --log-level --otlp-traces --no-metrics --metrics-vllm-aliases --usage-extensions --no-page --tool-call-parser --reasoning-parser --snapshot-interval --snapshot-max-hz --result-ttl --result-max --state-dir --file-ttl --max-files --max-file-bytes --max-tenant-files --max-tenant-file-bytes --batch-concurrency --in-process --zmq-command-addr --zmq-event-addr --remote-workers --restart-backend --start-timeout --backend-timeout --heartbeat$shared" ;;
     'worker') echo "--help --config --print-config --zmq-command-addr --zmq-event-addr --index --incarnation --parent --log-format --log-level$shared" ;;
     'health') echo "--help --config --print-config --timeout --quiet" ;;
     'help') echo "--help --config --print-config --format" ;;
@@ -146,6 +146,7 @@ _unmask_value() {
     'serve --port') reply='' ;;
     'serve --uds') reply='' ;;
     'serve --served-model-name') reply='' ;;
+    'serve --lora-dir') reply='DIR' ;;
     'serve --api-key') reply='' ;;
     'serve --api-key-file') reply='FILE' ;;
     'serve --cors-allow-origin') reply='' ;;

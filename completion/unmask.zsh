@@ -404,6 +404,7 @@ _unmask_specs() {
         '--port=[TCP port]:N: '
         '--uds=[path of a Unix socket to listen at in place of --host and --port]:PATH: '
         '--served-model-name=[names of the model that requests may use]:NAME,...: '
+        '--lora-dir=[folder from which admins may load adapters while the server runs (POST /v1/load_lora_adapter)]:DIR:_unmask_models'
         '--api-key=[accepted API keys, better set in the environment]:KEY,...: '
         '--api-key-file=[file of further API keys\: a line has a name, the SHA-256 hash of the key, and settings (docs/server.md)]:FILE:_files'
         '--cors-allow-origin=[origins whose web pages may call the server]:ORIGIN,...: '

@@ -57,6 +57,9 @@ static um_status check_keys(const um_server_config *c, um_err *err) {
     return UM_OK;
 }
 
+/* Places for the adapters of --lora-dir, unless --max-loras says otherwise. */
+#define LORA_PLACES 8
+
 static int run(const um_command *self, int argc, char **argv) {
     um_server_config c = {0};
     um_config engine = {0};
@@ -69,6 +72,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected argument \"%.80s\"; name the model with --model",
                                           args.word[0])
                                 : check_keys(&c, &err);
+    if (c.lora_dir && *c.lora_dir && !engine.max_loras) engine.max_loras = LORA_PLACES;
     if (!st) st = write_engine_yaml(&engine, &yaml, &err);
     if (st) {
         status = um_cli_error(self, &err);

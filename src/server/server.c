@@ -240,6 +240,7 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s->service.base = event_base_new();
     s->service.metrics = um_server_metrics_new();
+    s->service.setup.late = um_adapter_list_new();
     if (s->service.base) s->service.setup.results = um_result_store_new(&s->service, UM_RESULT_BYTES_MAX);
     um_name_list_parse(&s->origins, c->cors_allow_origin);
     um_hosts_init(&s->hosts, c, &s->origins);
@@ -311,6 +312,7 @@ void um_server_free(um_server *s) {
     if (s->service.base) event_base_free(s->service.base);
     um_server_metrics_free(s->service.metrics);
     um_name_list_free(&s->service.setup.names);
+    um_adapter_list_free(s->service.setup.late);
     um_keys_free(s->service.keys);
     um_name_list_free(&s->origins);
     um_hosts_free(&s->hosts);

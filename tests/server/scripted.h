@@ -59,6 +59,10 @@ void um_worker_pool_call(um_worker_pool *p, int32_t i, const char *name, um_str 
     (void)p, (void)i, (void)args, (void)timeout;
     done(arg, um_fail(&err, UM_ENOENT, "there is no %s", name), NULL, &err);
 }
+void um_worker_pool_remember(um_worker_pool *p, const char *key, const char *name, um_str args) {
+    (void)p, (void)key, (void)name, (void)args;
+}
+void um_worker_pool_forget(um_worker_pool *p, const char *key) { (void)p, (void)key; }
 int um_http_status_of(um_status s) { return s == UM_ENOENT ? 404 : s == UM_EIO ? 500 : 400; }
 
 uint64_t um_worker_pool_submit(um_worker_pool *p, um_msg_generate *g, const um_submission_listener *l, void *arg,

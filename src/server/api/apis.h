@@ -11,10 +11,10 @@ extern "C" {
 
 extern const um_api um_api_chat, um_api_completions, um_api_native, um_api_sglang, um_api_llama, um_api_results,
     um_api_messages, um_api_responses;
-extern const um_endpoint_set um_chat_endpoints, um_completions_endpoints, um_conversations_endpoints,
-    um_llama_endpoints, um_messages_endpoints, um_models_endpoints, um_native_endpoints, um_ops_endpoints,
-    um_options_endpoints, um_page_endpoints, um_responses_endpoints, um_results_endpoints, um_runtime_endpoints,
-    um_sglang_endpoints, um_tokens_endpoints;
+extern const um_endpoint_set um_adapters_endpoints, um_chat_endpoints, um_completions_endpoints,
+    um_conversations_endpoints, um_llama_endpoints, um_messages_endpoints, um_models_endpoints, um_native_endpoints,
+    um_ops_endpoints, um_options_endpoints, um_page_endpoints, um_responses_endpoints, um_results_endpoints,
+    um_runtime_endpoints, um_sglang_endpoints, um_tokens_endpoints;
 
 #ifdef __cplusplus
 }

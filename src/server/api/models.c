@@ -63,7 +63,7 @@ static entry *list_entries(um_service *s, const um_key *key, size_t *n) {
     um_model_info info;
     const um_name_list *names = &s->setup.names;
     um_model_get_info(s->setup.model, &info);
-    entry *e = UM_NEW_ARRAY(entry, names->n + (size_t)info.n_adapters);
+    entry *e = UM_NEW_ARRAY(entry, names->n + (size_t)info.n_adapters + um_adapter_list_size(s->setup.late));
     *n = 0;
     for (size_t i = 0; i < names->n; i++)
         if (um_key_may_use(key, names->word[i]))
@@ -71,6 +71,11 @@ static entry *list_entries(um_service *s, const um_key *key, size_t *n) {
     for (int32_t i = 0; i < info.n_adapters; i++)
         if (um_key_may_use(key, info.adapter[i].name))
             e[(*n)++] = (entry){info.adapter[i].name, info.adapter[i].path, um_setup_model_name(&s->setup), NULL, 0};
+    for (size_t i = 0; i < um_adapter_list_size(s->setup.late); i++) {
+        const char *name, *path;
+        um_adapter_list_get(s->setup.late, i, &name, &path);
+        if (um_key_may_use(key, name)) e[(*n)++] = (entry){name, path, um_setup_model_name(&s->setup), NULL, 0};
+    }
     return e;
 }
 

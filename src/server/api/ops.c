@@ -241,6 +241,8 @@ static void post_call(um_service *s, um_exchange *x, const char *name) {
     double timeout;
     if (um_streq(name, "start_profile")) /* its `path` could overwrite any file of the server */
         um_reply_error(x, 404, NULL, NULL, "use POST /start_profile, which chooses the file names itself");
+    else if (strstr(name, "load_lora_adapter")) /* its `path` could lie outside of --lora-dir */
+        um_reply_error(x, 404, NULL, NULL, "use POST /v1/%.40s, which checks the folder", name);
     else if (!read_worker(s, x, &worker) || !read_timeout(x, &timeout)) return;
     else if (um_exchange_body(x).n == 0) begin_call(s, x, worker, name, UM_STR("{}"), timeout);
     else um_intake_start(s, x, &handler, NULL);

@@ -175,7 +175,8 @@ static um_status make_request(um_body *b, const um_msg_generate *g, const um_con
     um_body_copy_lists(b, g, r);
     r->suffix = g->n_suffix ? g->suffix : NULL;
     r->n_suffix = g->n_suffix;
-    r->adapter = g->adapter.n ? g->adapter.p : NULL;
+    /* The model of the server does not know adapters that were loaded later. */
+    if (g->adapter.n && !um_adapter_list_has(b->setup->late, g->adapter.p)) r->adapter = g->adapter.p;
     return st;
 }
 

@@ -10,8 +10,10 @@ bool um_setup_has_model(const um_setup *s, const char *name, const char **adapte
     um_model_get_info(s->model, &info);
     for (int32_t i = 0; i < info.n_adapters; i++) {
         if (!um_streq(info.adapter[i].name, name)) continue;
-        if (!info.adapter[i].merged) *adapter = info.adapter[i].name;
+        if (!info.adapter[i].merged) *adapter = name;
         return true;
     }
-    return false;
+    if (!um_adapter_list_has(s->late, name)) return false;
+    *adapter = name;
+    return true;
 }

@@ -12,6 +12,9 @@ const um_option um_server_options[] = {
     {"served_model_name", "alias", UM_OPT_STR, S(served_model_name), 0, 0, NULL, NULL, NULL, "NAME,...", "Server",
      "names of the model that requests may use; responses show the first one; without this option, the name of the "
      "model's folder"},
+    {"lora_dir", NULL, UM_OPT_STR, S(lora_dir), 0, 0, NULL, NULL, NULL, "DIR", "Server",
+     "folder from which admins may load adapters while the server runs (POST /v1/load_lora_adapter); without it nobody "
+     "may"},
     {"api_key", NULL, UM_OPT_STR, S(api_key), 0, 0, NULL, NULL, NULL, "KEY,...", "Server",
      "accepted API keys, better set in the environment; a request must send one of them as a bearer token; each is an "
      "admin's"},

@@ -20,6 +20,7 @@ typedef struct um_server_config {
     const char *uds; /* path of a Unix socket in place of host and port, or NULL */
     /* "a,b": requests may use each of the names, and responses have the first. NULL: the name of the folder. */
     const char *served_model_name;
+    const char *lora_dir;          /* folder from which adapters may be loaded later, or NULL: none */
     const char *api_key;           /* one or more keys, "a,b"; NULL: requests need no key */
     const char *api_key_file;      /* path of a file of keys, or NULL */
     const char *cors_allow_origin; /* "*", an origin, or NULL: none */
@@ -61,7 +62,7 @@ typedef struct um_server_config {
     float heartbeat;                               /* seconds between two pings */
 } um_server_config;
 
-#define UM_SERVER_OPTIONS 54
+#define UM_SERVER_OPTIONS 55
 extern const um_option um_server_options[UM_SERVER_OPTIONS];
 
 #ifdef __cplusplus

@@ -176,6 +176,48 @@ void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_s
     evtimer_add(c->timer, &t);
 }
 
+/* ---- Remembered calls -------------------------------------------------------------------------------------------- */
+
+/* Returns the link to the call with this key, or the link at the end. */
+static um_remembered_call **find_remembered(um_worker_pool *pool, const char *key) {
+    um_remembered_call **at = &pool->remembered;
+    while (*at && !um_streq((*at)->key, key)) at = &(*at)->next;
+    return at;
+}
+
+static void remove_remembered(um_remembered_call **at) {
+    um_remembered_call *r = *at;
+    *at = r->next;
+    um_free(r->key);
+    um_free(r->name);
+    um_free(r->args);
+    um_free(r);
+}
+
+void um_worker_pool_forget(um_worker_pool *pool, const char *key) {
+    um_remembered_call **at = find_remembered(pool, key);
+    if (*at) remove_remembered(at);
+}
+
+void um_worker_pool_forget_all(um_worker_pool *pool) {
+    while (pool->remembered) remove_remembered(&pool->remembered);
+}
+
+void um_worker_pool_remember(um_worker_pool *pool, const char *key, const char *name, um_str args) {
+    um_worker_pool_forget(pool, key);
+    um_remembered_call *r = UM_NEW(um_remembered_call);
+    *r = (um_remembered_call){NULL, um_strdup(key), um_strdup(name), um_strndup(args.p, args.n)};
+    *find_remembered(pool, key) = r;
+}
+
+/* Number 0 is that of no call, so that the results are dropped. */
+void um_worker_slot_call_remembered(um_worker_slot *slot) {
+    for (const um_remembered_call *r = slot->pool->remembered; r; r = r->next) {
+        um_msg msg = {.type = UM_MSG_CALL, .call = {0, um_str_of(r->name), um_str_of(r->args)}};
+        um_worker_pool_send(slot, &msg);
+    }
+}
+
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 static um_call_result *open_part(um_pending_call *c, uint16_t worker) {

@@ -77,6 +77,11 @@ typedef struct um_worker_slot {
 } um_worker_slot;
 
 typedef struct um_pending_call um_pending_call; /* call.c */
+/* A call that workers get when they come up. */
+typedef struct um_remembered_call {
+    struct um_remembered_call *next;
+    char *key, *name, *args;
+} um_remembered_call;
 
 struct um_worker_pool {
     struct event_base *base;
@@ -92,8 +97,9 @@ struct um_worker_pool {
     uint64_t last_rid, last_call, hash_key;
     int64_t n_routed;
     um_pending_call *calls;
-    um_totals past_totals; /* totals of workers that have died */
-    um_totals *sums;       /* holds the arrays that um_worker_pool_get_stats returns */
+    um_remembered_call *remembered; /* in the order in which they were made */
+    um_totals past_totals;          /* totals of workers that have died */
+    um_totals *sums;                /* holds the arrays that um_worker_pool_get_stats returns */
     um_buf down_reason;
     bool ever_up;
     void (*on_change)(void *arg, um_worker_pool *pool);
@@ -152,6 +158,9 @@ void um_worker_pool_stop_now(um_worker_pool *pool);
 void um_worker_pool_on_return(um_worker_pool *pool, uint16_t worker, const um_msg_return *r);
 /* Fails the calls that wait for a worker. */
 void um_worker_pool_fail_calls(um_worker_pool *pool, uint16_t worker, const um_err *why);
+/* Sends the remembered calls to a worker that has come up. */
+void um_worker_slot_call_remembered(um_worker_slot *slot);
+void um_worker_pool_forget_all(um_worker_pool *pool);
 void um_worker_pool_fail_all_calls(um_worker_pool *pool, const um_err *why);
 
 /* ---- status.c ---- */

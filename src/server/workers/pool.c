@@ -239,6 +239,7 @@ void um_worker_pool_free(um_worker_pool *pool) {
     free_event(pool->heartbeat_timer);
     free_event(pool->grace_timer);
     if (pool->hub) um_hub_close(pool->hub);
+    um_worker_pool_forget_all(pool);
     um_submissions_free(&pool->open);
     um_submissions_free(&pool->cancelled);
     um_arena_free(&pool->arena);

@@ -184,6 +184,7 @@ void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame) {
     slot->is_overdue = false;
     slot->pool->ever_up = true;
     um_log(UM_LOG_INFO, "worker %u is up", slot->index);
+    um_worker_slot_call_remembered(slot);
     enter(slot, UM_WORKER_UP);
 }
 

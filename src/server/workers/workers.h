@@ -90,6 +90,11 @@ typedef void (*um_call_fn)(void *arg, um_status s, const char *value, const um_e
 void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_str args, double timeout,
                          um_call_fn done, void *arg);
 
+/* Remembers a call that every worker gets when it comes up, before it gets requests. Nobody sees its result. `key` is
+ * the name under which it is forgotten again; a call with the same key is replaced. */
+void um_worker_pool_remember(um_worker_pool *pool, const char *key, const char *name, um_str args);
+void um_worker_pool_forget(um_worker_pool *pool, const char *key);
+
 /* Drains and shuts down: running requests get `grace` seconds, the rest fails, then the workers are stopped. Calls
  * `done` when all workers have ended. A second call replaces `grace` and `done`. */
 void um_worker_pool_shutdown(um_worker_pool *pool, double grace, void (*done)(void *arg), void *arg);
