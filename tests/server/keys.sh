@@ -14,6 +14,7 @@ line() { echo "$1 $(printf %s "$1-secret" | sha256sum | cut -c 1-64) ${*:2}"; }
     line spare tokens_per_minute=400
     line short max_answer_tokens=64 min_priority=-5
     line single max_concurrent=1
+    line nothing models=none
 } > "$work/keys"
 
 # The server of all claims that need no special options.
@@ -176,6 +177,8 @@ models_are_restricted() {
     [ "$(member 'data | map(.id) | join(" ")')" = tiny-2 ]
     by bob /v1/models/tiny
     [ "$status" = 404 ]
+    by nothing /v1/models -H 'anthropic-version: 2023-06-01'
+    [ "$(jq -c '[.data, .first_id, .last_id]' "$work/body")" = '[[],null,null]' ]
     by alice /v1/models
     [ "$(member 'data | length')" = 2 ]
 }
@@ -327,7 +330,7 @@ metrics_count_by_key() {
         read -r name key value <<< "$line"
         grep -qF "unmask_key_$name{model_name=\"tiny\",key=\"$key\"} $value" "$work/body"
     done
-    [ "$(grep -c ^unmask_key_requests_total "$work/body")" = 7 ]
+    [ "$(grep -c ^unmask_key_requests_total "$work/body")" = 8 ]
     stop_server
 }
 hangup_reads_the_file_again() {

@@ -93,8 +93,8 @@ static void get_models(um_service *s, um_exchange *x, const char *id) {
     for (size_t i = 0; i < n; i++) put_entry(s, x, &e[i], &w);
     um_jw_end_array(&w);
     if (um_client_is_anthropic(x)) {
-        um_jw_put_cstr(&w, "first_id", e[0].id);
-        um_jw_put_cstr(&w, "last_id", e[n - 1].id);
+        um_jw_put_cstr(&w, "first_id", n ? e[0].id : NULL); /* a key may allow none */
+        um_jw_put_cstr(&w, "last_id", n ? e[n - 1].id : NULL);
         um_jw_put_bool(&w, "has_more", false);
     }
     um_jw_end_object(&w);
