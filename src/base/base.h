@@ -586,6 +586,7 @@ typedef struct um_option {
     const char *alias; /* other names, comma-separated, or NULL. A name of one letter is the short option: "m" is -m */
     um_opt_type type;
     size_t offset, size; /* place and size of the field in its struct */
+    bool is_live;        /* the server reads the option again on SIGHUP, and applies it while it runs */
     double min, max; /* range of a number; both 0: no range. A UM_OPT_NAME with choices whose max is above 1 is a list
                         of up to max words with commas between them */
     const char *choices; /* "a|b|c" for UM_OPT_NAME and UM_OPT_CHOICE, or NULL. The N of "N" and "a:N" of UM_OPT_NAME
@@ -599,7 +600,8 @@ typedef struct um_option {
     const char *help;    /* one sentence without a full stop */
 } um_option;
 
-#define UM_FIELD(type, field) offsetof(type, field), sizeof(((type *)0)->field)
+#define UM_FIELD(type, field)      offsetof(type, field), sizeof(((type *)0)->field), false
+#define UM_LIVE_FIELD(type, field) offsetof(type, field), sizeof(((type *)0)->field), true
 
 /* A table of options and the struct that holds their values. */
 typedef struct um_option_set {

@@ -62,9 +62,10 @@ void um_option_put_range_and_default(const um_option *row, const void *base, um_
     um_option_range(row, &range);
     um_option_get_text(row, base, &def);
     bool has_default = def.len && !um_streq(def.data, "false");
-    if (range.len || has_default)
-        um_buf_printf(out, " (%s%s%s%s)", range.len ? range.data : "", range.len && has_default ? "; " : "",
-                      has_default ? "default " : "", has_default ? def.data : "");
+    if (range.len || has_default || row->is_live)
+        um_buf_printf(out, " (%s%s%s%s%s%s)", range.len ? range.data : "", range.len && has_default ? "; " : "",
+                      has_default ? "default " : "", has_default ? def.data : "",
+                      row->is_live && (range.len || has_default) ? "; " : "", row->is_live ? "SIGHUP" : "");
     um_buf_free(&range);
     um_buf_free(&def);
 }

@@ -170,9 +170,9 @@ static um_status print_config(const um_command *self, const um_settings *s, um_e
 }
 
 /* Reads the command line first, because it names the file. It wins over the other sources in any order. */
-static um_status read_all(um_args *a, um_settings *s, int argc, char **argv, const common *shared, bool *help,
-                          um_err *err) {
-    um_status st = um_settings_argv(s, argc, argv, a->word, &a->n_words, help, err);
+static um_status read_all(um_settings *s, int argc, char **argv, const common *shared, const char **word, int *n_words,
+                          bool *help, um_err *err) {
+    um_status st = um_settings_argv(s, argc, argv, word, n_words, help, err);
     if (*help) return UM_OK; /* --help ignores errors in the rest of the line */
     if (!st) st = um_settings_env(s, err);
     if (!st && shared->config && *shared->config) st = um_settings_file(s, shared->config, err);
@@ -229,40 +229,64 @@ static void keep_given(um_args *a, const um_settings *s) {
     }
 }
 
-void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config) {
+/* The settings of a command while they are read. Must not be copied: the settings point into the struct. */
+typedef struct parse {
     um_option_set sets[UM_COMMAND_SETS_MAX];
     common shared;
+    um_settings s;
+} parse;
+
+static void parse_begin(parse *p, const um_command *self, void *own, um_config *config, um_arena *strings) {
+    if (self->engine_options || self->engine_rows) um_config_init(config);
+    size_t n = all_sets(self, own, config, &p->shared, p->sets);
+    p->s = (um_settings){.sets = p->sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
+    p->s.strings = strings;
+    p->s.peer_name = um_cli_peer_name;
+    if (self->engine_options) {
+        p->s.foreign = um_foreign_options;
+        p->s.n_foreign = um_n_foreign_options;
+    }
+    um_settings_init(&p->s);
+    set_defaults(self, p->sets, n);
+}
+
+void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config) {
+    parse p;
     um_err err;
     bool help = false;
     *a = (um_args){.word = UM_NEW_ARRAY(const char *, (size_t)argc + 1)};
-    if (self->engine_options || self->engine_rows) um_config_init(config);
-    size_t n = all_sets(self, own, config, &shared, sets);
-    um_settings s = {.sets = sets, .n_sets = n, .n_outer = 1, .command = self->name, .known = is_known};
-    s.strings = &a->strings;
-    s.peer_name = um_cli_peer_name;
-    if (self->engine_options) {
-        s.foreign = um_foreign_options;
-        s.n_foreign = um_n_foreign_options;
-    }
-    um_arena_init(s.strings, 0);
-    um_settings_init(&s);
-    set_defaults(self, sets, n);
-    um_status st = read_all(a, &s, argc, argv, &shared, &help, &err);
+    um_arena_init(&a->strings, 0);
+    parse_begin(&p, self, own, config, &a->strings);
+    um_status st = read_all(&p.s, argc, argv, &p.shared, a->word, &a->n_words, &help, &err);
+    a->has_file = p.shared.config && *p.shared.config;
     if (!st && !help) {
-        set_log(&s);
-        st = um_settings_finish(&s, &err);
-        if (!st && self->engine_options) warn_of_device_options(&s, config);
+        set_log(&p.s);
+        st = um_settings_finish(&p.s, &err);
+        if (!st && self->engine_options) warn_of_device_options(&p.s, config);
     }
-    a->done = help || shared.print_config;
+    a->done = help || p.shared.print_config;
     if (help) {
-        set_defaults(self, sets, n);
-        print_help(self, sets, n);
-    } else if (!st && shared.print_config) {
-        st = print_config(self, &s, &err);
+        set_defaults(self, p.sets, p.s.n_sets);
+        print_help(self, p.sets, p.s.n_sets);
+    } else if (!st && p.shared.print_config) {
+        st = print_config(self, &p.s, &err);
     }
     if (st) fail_usage(a, self, &err);
-    keep_given(a, &s);
-    um_settings_free(&s);
+    keep_given(a, &p.s);
+    um_settings_free(&p.s);
+}
+
+um_status um_args_read_again(const um_command *self, int argc, char **argv, um_arena *strings, void *own,
+                             um_config *config, um_err *err) {
+    parse p;
+    bool help = false;
+    int n_words = 0;
+    const char **word = UM_NEW_ARRAY(const char *, (size_t)argc + 1);
+    parse_begin(&p, self, own, config, strings);
+    um_status st = read_all(&p.s, argc, argv, &p.shared, word, &n_words, &help, err);
+    um_settings_free(&p.s);
+    um_free(word);
+    return st;
 }
 
 void um_args_free(um_args *a) {

@@ -46,6 +46,7 @@ typedef struct um_args {
     int n_words;
     bool done; /* nothing is left to do (--help, --print-config, an error): the command returns `exit` */
     int exit;
+    bool has_file;    /* --config names a configuration file */
     um_arena strings; /* strings of a configuration file, which options borrow */
     struct um_args_given {
         const um_option *row;
@@ -58,6 +59,9 @@ typedef struct um_args {
  * then sets `done` to true and `exit` to 2. */
 void um_args_parse(um_args *a, const um_command *self, int argc, char **argv, void *own, um_config *config);
 void um_args_free(um_args *a);
+/* Reads the same sources again, because a file may have changed. Strings live in `strings`. Logs and prints nothing. */
+um_status um_args_read_again(const um_command *self, int argc, char **argv, um_arena *strings, void *own,
+                             um_config *config, um_err *err);
 /* The option tables of a command with its defaults, for printing. `sets` has first the command's own table and the rows
  * that it picks, then the tables that it shares with other commands (engine options), then the options of every
  * command. Must not be copied: the sets point into the struct. */

@@ -88,8 +88,7 @@ const um_foreign um_foreign_options[] = {
     /* adapters */
     {"use_lora", FOLDER, NULL, "lora", "--lora names the adapters"},
     {"enable_lora", SWITCH, NULL, NULL, "--lora names the adapters"},
-    {"max_loras,max_loras_per_batch", NUMBER, NULL, NULL, ALL_LOADED},
-    {"max_lora_rank", NUMBER, NULL, NULL, ALL_LOADED},
+    {"max_loras_per_batch", NUMBER, NULL, NULL, ALL_LOADED},
     {"max_cpu_loras", NUMBER, NULL, NULL, ALL_LOADED},
 
     /* scheduling and decoding */

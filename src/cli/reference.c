@@ -83,7 +83,7 @@ static void put_row(void *arg, const um_option_set *set, const um_option *row, b
     put_aliases(row, out);
     um_buf_puts(out, " | ");
     put_cell(out, row->help);
-    um_buf_puts(out, " |\n");
+    um_buf_puts(out, row->is_live ? " (SIGHUP) |\n" : " |\n");
     um_buf_free(&range);
 }
 

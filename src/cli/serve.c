@@ -60,23 +60,46 @@ static um_status check_keys(const um_server_config *c, um_err *err) {
 /* Places for the adapters of --lora-dir, unless --max-loras says otherwise. */
 #define LORA_PLACES 8
 
+/* Where the options came from. */
+typedef struct source {
+    const um_command *command;
+    int argc;
+    char **argv;
+} source;
+
+static void set_places(const um_server_config *c, um_config *engine) {
+    if (c->lora_dir && *c->lora_dir && !engine->max_loras) engine->max_loras = LORA_PLACES;
+}
+
+static um_status reread(void *arg, um_arena *strings, um_server_config *c, um_config *engine, um_err *err) {
+    const source *from = arg;
+    um_status st = um_args_read_again(from->command, from->argc, from->argv, strings, c, engine, err);
+    if (!st) set_places(c, engine);
+    return st;
+}
+
 static int run(const um_command *self, int argc, char **argv) {
     um_server_config c = {0};
     um_config engine = {0};
     um_buf yaml = {0};
     um_args args;
     um_err err = {0};
+    source from = {self, argc, argv};
     um_args_parse(&args, self, argc, argv, &c, &engine);
     int status = args.exit;
     if (args.done) goto done;
     um_status st = args.n_words ? um_fail(&err, UM_EINVAL, "unexpected argument \"%.80s\"; name the model with --model",
                                           args.word[0])
                                 : check_keys(&c, &err);
-    if (c.lora_dir && *c.lora_dir && !engine.max_loras) engine.max_loras = LORA_PLACES;
+    set_places(&c, &engine);
     if (!st) st = write_engine_yaml(&engine, &yaml, &err);
     if (st) {
         status = um_cli_error(self, &err);
         goto done;
+    }
+    if (args.has_file) {
+        c.reread = reread;
+        c.reread_arg = &from;
     }
     c.engine = &engine;
     c.engine_yaml = yaml.data;
@@ -97,8 +120,9 @@ const um_command um_cmd_serve = {
         "workers "
         "is a process with the whole model. SIGTERM, SIGINT and SIGHUP shut the server down: it waits for running "
         "requests, at most --shutdown-grace seconds. A second SIGTERM or SIGINT ends it at once. A server started with "
-        "nohup ignores SIGHUP. With --api-key-file, SIGHUP reads this file again instead. docs/server.md explains how "
-        "to operate a server.",
+        "nohup ignores SIGHUP. With --config or --api-key-file, SIGHUP reads these files again instead, and the "
+        "options "
+        "that are marked with SIGHUP change while the server runs. docs/server.md explains how to operate a server.",
     .examples = "unmask serve --model models/tiny-block\n"
                 "unmask serve --model models/tiny-block --port 8080 --in-process\n"
                 "unmask serve --model models/tiny-block --data-parallel-size 2 --print-config\n",

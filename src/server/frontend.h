@@ -3,6 +3,7 @@
 #ifndef UM_FRONTEND_H
 #define UM_FRONTEND_H
 
+#include "server/http/http.h"
 #include "server/server.h"
 #include "server/service/service.h"
 
@@ -45,6 +46,8 @@ void um_hosts_refuse(um_exchange *x);
 /* ---- server.c ---------------------------------------------------------------------------------------------------- */
 
 struct um_server {
+    um_server_config config; /* a copy of the command's, whose live options change on SIGHUP */
+    um_arena live_strings;   /* their texts since then */
     um_service service;
     struct event *sigterm, *sigint, *sighup; /* sighup is NULL if the program was started with SIGHUP ignored (nohup) */
     struct event *linger;                    /* ends the loop when the workers are gone and clients are slow to read */
@@ -55,6 +58,14 @@ struct um_server {
     bool was_up, workers_gone, has_ended;
     um_err failed; /* the error that ended the server; code UM_OK if it was stopped */
 };
+
+/* Fills in the configuration of the HTTP server from the options. */
+void um_server_http_config(const um_server *s, um_http_config *http);
+
+/* reload.c: returns whether the server has files that it reads again on SIGHUP: --config, --api-key-file. */
+bool um_server_has_files(const um_server *s);
+/* reload.c: reads the files again, and applies keys and live options, or nothing if one of them is wrong. */
+void um_server_reload(um_server *s);
 
 /* dispatch.c: handles a complete request. */
 void um_server_dispatch(void *server, um_exchange *x);

@@ -94,20 +94,12 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
     um_server_stop(arg);
 }
 
-/* A file that can't be used changes nothing: the old keys are better than none. */
-static void reload_keys(um_server *s) {
-    um_err err = {0};
-    const char *path = s->service.setup.config->api_key_file;
-    if (um_keys_reload(s->service.keys, &err)) um_warn("%s; the keys stay as they were", err.msg);
-    else um_log(UM_LOG_INFO, "the keys of %s were read again", path);
-}
-
-/* Reads the key file again. Without one, shuts down: closing a terminal may send SIGHUP twice, from the terminal and
- * from its shell. The second one must not end the server at once. */
+/* Reads files again. Without any, shuts down: closing a terminal may send SIGHUP twice, from the terminal and from its
+ * shell. The second one must not end the server at once. */
 static void on_hangup(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     um_server *s = arg;
-    if (s->service.setup.config->api_key_file) reload_keys(s);
+    if (um_server_has_files(s)) um_server_reload(s);
     else if (!s->service.stopping) um_server_stop(s);
 }
 
@@ -150,23 +142,27 @@ static void on_workers_change(void *arg, um_worker_pool *b) {
 
 /* ---- Start and end ----------------------------------------------------------------------------------------------- */
 
+void um_server_http_config(const um_server *s, um_http_config *http) {
+    const um_server_config *c = &s->config;
+    um_http_config_init(http);
+    http->host = c->host;
+    http->port = c->port;
+    http->unix_socket = c->uds && *c->uds ? c->uds : NULL;
+    http->max_connections = c->max_connections;
+    http->max_connections_per_peer = c->max_connections_per_peer;
+    http->vital_path = "/health";
+    http->trusted_proxies = s->proxies;
+    http->head_timeout = c->head_timeout;
+    http->body_timeout = c->body_timeout;
+    http->min_body_rate = c->min_body_rate;
+    http->write_timeout = c->write_timeout;
+    http->max_body_bytes = (size_t)c->max_body_bytes;
+    http->idle_timeout = c->keep_alive;
+}
+
 static um_status listen_http(um_server *s, um_err *err) {
-    const um_server_config *c = s->service.setup.config;
     um_http_config http;
-    um_http_config_init(&http);
-    http.host = c->host;
-    http.port = c->port;
-    http.unix_socket = c->uds && *c->uds ? c->uds : NULL;
-    http.max_connections = c->max_connections;
-    http.max_connections_per_peer = c->max_connections_per_peer;
-    http.vital_path = "/health";
-    http.trusted_proxies = s->proxies;
-    http.head_timeout = c->head_timeout;
-    http.body_timeout = c->body_timeout;
-    http.min_body_rate = c->min_body_rate;
-    http.write_timeout = c->write_timeout;
-    http.max_body_bytes = (size_t)c->max_body_bytes;
-    http.idle_timeout = c->keep_alive;
+    um_server_http_config(s, &http);
     um_status st =
         um_http_server_new(&s->service.http, s->service.base, &http, um_server_dispatch, on_http_error, s, err);
     if (!st) um_http_server_on_end(s->service.http, on_exchange_end);
@@ -186,7 +182,7 @@ static void catch_signals(um_server *s) {
     s->linger = evtimer_new(s->service.base, on_linger, s);
     event_add(s->sigterm, NULL);
     event_add(s->sigint, NULL);
-    if (is_ignored(SIGHUP) && !s->service.setup.config->api_key_file) return;
+    if (is_ignored(SIGHUP) && !um_server_has_files(s)) return;
     s->sighup = evsignal_new(s->service.base, SIGHUP, on_hangup, s);
     event_add(s->sighup, NULL);
 }
@@ -235,7 +231,8 @@ um_status um_server_new(um_server **out, const um_server_config *c, um_err *err)
     um_server *s = UM_NEW(um_server);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    s->service.setup.config = c;
+    s->config = *c;
+    s->service.setup.config = &s->config;
     s->service.held = (um_held_limit){(size_t)c->max_body_memory, (size_t)c->max_bodies_memory, 0};
     s->service.started = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     s->service.base = event_base_new();
@@ -317,6 +314,7 @@ void um_server_free(um_server *s) {
     um_name_list_free(&s->origins);
     um_hosts_free(&s->hosts);
     um_http_nets_free(&s->proxies);
+    um_arena_free(&s->live_strings);
     um_free(s->root_path);
     um_free(s);
 }

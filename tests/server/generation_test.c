@@ -581,10 +581,10 @@ static void a_failure_in_a_stream_is_its_last_event(void **state) {
 static void an_answer_past_the_timeout_is_cancelled(void **state) {
     (void)state;
     answer a;
-    server_config.request_timeout = 0.05f;
+    server->config.request_timeout = 0.05f;
     ask(&a, CHAT, "{" USER "}");
     PUMP_UNTIL(a.done);
-    server_config.request_timeout = 0;
+    server->config.request_timeout = 0;
     assert_int_equal(a.status, 504);
     assert_true(script[0].cancelled);
     free_answer(&a);

@@ -345,7 +345,7 @@ hangup_reads_the_file_again() {
     refused 403 max_tokens
     line dave extra=1 > "$work/own"
     kill -HUP $pid
-    wait_for 'the keys stay as they were' "$work/log"
+    wait_for 'keys stay as they were' "$work/log"
     grep -q "$work/own:1: dave: unknown option extra" "$work/log"
     as carol /v1/completions "{$prompt, \"max_tokens\": 1}"
     [ "$status" = 200 ]

@@ -84,8 +84,8 @@ static void choice_with_a_number_takes_any_number(void **state) {
 static void a_word_with_a_maximum_is_a_list(void **state) {
     (void)state;
     char field[12] = "";
-    const um_option row = {"at",          NULL,   UM_OPT_NAME, 0,          sizeof field, 0,        3,
-                           "cpu|gpu:N|N", "auto", "auto",      "NAME,...", "Memory",     "devices"};
+    const um_option row = {"at", NULL,          UM_OPT_NAME, 0,      sizeof field, false,    0,
+                           3,    "cpu|gpu:N|N", "auto",      "auto", "NAME,...",   "Memory", "devices"};
     static const char *const taken[][2] = {
         {"cpu", "cpu"}, {"gpu:1,7", "gpu:1,7"}, {"1,2,3", "1,2,3"}, {"auto", "auto"}};
     static const char *const refused[] = {"gpu", "1,2,3,4",    "1,", ",1", "1,,2", "x",

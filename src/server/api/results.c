@@ -136,7 +136,7 @@ static um_status read_prompts(um_intake *r, um_err *err) {
     if (!json_is_array(prompts) || !n || n > PROMPTS_MAX)
         return um_fail_param(err, UM_EINVAL, "prompts", "expected an array of 1 to %d texts, found %s", PROMPTS_MAX,
                              um_json_kind(prompts));
-    um_status st = um_check_queue_limit(&r->service->setup, n, "prompts", err);
+    um_status st = um_check_queue_limit(&r->capacity, n, "prompts", err);
     if (st) return st;
     r->bodies = UM_NEW_ARRAY(um_body, n);
     for (; r->n_bodies < n; r->n_bodies++) {

@@ -25,6 +25,7 @@ typedef struct um_capacity {
     int64_t answer_tokens; /* limit of all answers of a request together, of its API key; 0: none */
     int32_t key;           /* id of this key (um_key.id); 0: none */
     const char *owner;     /* its name for stored things, see um_key_owner; NULL: nothing may be read */
+    int32_t max_queue;     /* limit of the generations that wait or run; 0: none */
     /* The following fields are 0 and "" before a worker is ready. */
     int32_t pages, page_size, max_reqs, tokens_per_step; /* limits of one engine */
     char strategy[24];                                   /* strategy of requests that name none */

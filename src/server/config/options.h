@@ -11,9 +11,13 @@ extern "C" {
 enum { UM_LOG_FORMAT_TEXT, UM_LOG_FORMAT_JSON };
 
 typedef struct um_server_config {
-    /* The command (src/cli) sets these two. */
+    /* The command (src/cli) sets these fields. */
     const um_config *engine; /* configuration of the engine */
     const char *engine_yaml; /* the text of a configuration file with the same values, for worker processes */
+    /* Reads the options from their sources again, on SIGHUP; NULL: there is no file. *c and *engine borrow from
+     * `strings`. Logs nothing. */
+    um_status (*reread)(void *arg, um_arena *strings, struct um_server_config *c, um_config *engine, um_err *err);
+    void *reread_arg;
 
     const char *host;
     int32_t port;

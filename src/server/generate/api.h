@@ -22,7 +22,7 @@ typedef struct um_api {
 
 /* Refuses more prompts than the queue can ever hold (--max-queue): they would get 429 on every retry, and a line of a
  * batch would wait forever. `field` holds the prompts. Any thread. */
-um_status um_check_queue_limit(const um_setup *s, size_t n, const char *field, um_err *err);
+um_status um_check_queue_limit(const um_capacity *c, size_t n, const char *field, um_err *err);
 /* Parses, checks and encodes a body. Any thread. Takes `root`. The caller frees `b`, also on failure. */
 um_status um_api_read(const um_api *a, const um_setup *setup, const um_capacity *capacity, struct json_t *root,
                       um_body *b, um_err *err);

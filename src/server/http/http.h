@@ -51,6 +51,9 @@ typedef void (*um_http_error_fn)(void *arg, um_exchange *x, int status, const ch
 /* Listens, and makes the process ignore SIGPIPE. Errors: UM_EIO with address and reason. */
 um_status um_http_server_new(um_http_server **out, struct event_base *base, const um_http_config *c, um_http_fn handler,
                              um_http_error_fn error, void *arg, um_err *err);
+/* Replaces limits, timeouts and trusted proxies by those of `c`; the addresses stay. Connections that are open keep
+ * their timeout for writing. */
+void um_http_server_set_limits(um_http_server *s, const um_http_config *c);
 /* Accepts no more connections. Closes idle ones now and the others after their current response. */
 void um_http_server_stop(um_http_server *s);
 /* Closes all connections; close callbacks are called. NULL is fine. */

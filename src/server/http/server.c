@@ -154,6 +154,18 @@ static void stop_listening(um_http_server *s) {
     s->listener = NULL;
 }
 
+void um_http_server_set_limits(um_http_server *s, const um_http_config *c) {
+    um_http_config *own = &s->config;
+    own->max_connections = c->max_connections;
+    own->max_connections_per_peer = c->max_connections_per_peer;
+    own->trusted_proxies = c->trusted_proxies;
+    own->head_timeout = c->head_timeout;
+    own->body_timeout = c->body_timeout;
+    own->min_body_rate = c->min_body_rate;
+    own->idle_timeout = c->idle_timeout;
+    own->write_timeout = c->write_timeout;
+}
+
 void um_http_server_stop(um_http_server *s) {
     if (!s->listener) return;
     stop_listening(s);

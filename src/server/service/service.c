@@ -24,7 +24,8 @@ static um_capacity capacity_of_worker(const um_server_config *c, const um_msg_re
                             .pages = pages_of(c, ready),
                             .page_size = ready->page_size,
                             .max_reqs = ready->max_num_reqs,
-                            .tokens_per_step = ready->max_num_batched_tokens};
+                            .tokens_per_step = ready->max_num_batched_tokens,
+                            .max_queue = c->max_queue};
     capacity.tokens = (int64_t)(capacity.pages - 1) * capacity.page_size;
     copy_name(capacity.strategy, sizeof capacity.strategy, ready->strategy);
     return capacity;
@@ -38,7 +39,8 @@ um_capacity um_capacity_get(const um_service *s) {
     um_model_get_info(s->setup.model, &info);
     int32_t max_len = c->engine->max_model_len;
     return (um_capacity){.max_len = max_len ? UM_MIN(max_len, info.max_position) : info.max_position,
-                         .tokens = INT64_MAX};
+                         .tokens = INT64_MAX,
+                         .max_queue = c->max_queue};
 }
 
 /* ---- Release ----------------------------------------------------------------------------------------------------- */
