@@ -5,7 +5,7 @@
 #                  server and the build folder of the test.
 #   sh server      starts the server for the next blocks. It replaces the server of an earlier block.
 #   text output    compares the block with the standard output of the `sh` block before it
-#   python         tests/server/anthropic_messages.py runs the block, in docs/clients.md only
+#   python         in docs/clients.md only: tests/server/clients.sh finds the block in a script of `make soak`
 #   console        does nothing. The commands have placeholders, need another machine, or take long.
 #
 # The commands of the two lists run in $work/folder, which has the models, the examples and build/tools. `unmask` and
@@ -18,7 +18,7 @@ pages_without_server=(docs/command-line.md docs/chat.md docs/models.md docs/queu
     models/tiny-block/README.md models/tiny-full/README.md)
 pages_with_server=(README.md docs/server.md docs/serving-benchmark.md docs/apis.md docs/batches.md)
 # The pages that may have commands that no test runs.
-pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/install.md
+pages_with_console=(README.md CONTRIBUTING.md docs/adapters.md docs/bench-engine.md docs/bench-ops.md docs/clients.md docs/install.md
     docs/performance.md docs/quickstart.md docs/server.md docs/tradeoffs.md)
 
 # fences FILE: "LINE MARK" for each block that begins in FILE. A block without a mark has "-".

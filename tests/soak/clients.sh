@@ -1,0 +1,56 @@
+#!/bin/bash
+# Drives a server with clients from PyPI: tests/soak/clients.sh BUILD [NAME...]
+#
+# Each tests/clients/NAME_client.py gets a virtual environment of its own with the packages of its lines "# pip:". The
+# environments are in a temporary folder, or in the folder CLIENTS, which keeps them for the next time. One server
+# answers all clients. In the scripts http://127.0.0.1:8000 stands for its address.
+set -euo pipefail
+build=${1:-build}
+shift || true
+work=$(mktemp -d)
+venvs=$(realpath -m "${CLIENTS:-$work/venvs}")
+server=
+trap 'kill "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
+mkdir -p "$venvs" "$work/home"
+
+"$build/unmask" serve --model models/tiny-block --dtype float32 --tool-call-parser hermes --state-dir "$work/state" \
+    --port 0 > /dev/null 2> "$work/log" &
+server=$!
+for _ in $(seq 600); do
+    if grep -q '^unmask: ready$' "$work/log"; then break; fi
+    kill -0 "$server" || { cat "$work/log" >&2; exit 1; }
+    sleep 0.1
+done
+url=$(sed -n 's/.*listening at //p' "$work/log")
+
+# install NAME SCRIPT: makes the environment, unless it is there with the same packages.
+install() {
+    local venv=$venvs/$1 line
+    sed -n 's/^# pip: //p' "$2" > "$work/pip"
+    cmp -s "$work/pip" "$venv/pip" && return
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    while read -r line; do
+        "$venv/bin/pip" install --quiet --disable-pip-version-check $line || return 1
+    done < "$work/pip"
+    cp "$work/pip" "$venv/pip"
+}
+
+failed=0
+for script in tests/clients/*_client.py; do
+    name=$(basename "$script" _client.py)
+    [ $# = 0 ] || [[ " $* " = *" $name "* ]] || continue
+    echo "---- $name"
+    if ! install "$name" "$script"; then
+        echo "not ok - $name can't be installed"
+        failed=1
+        continue
+    fi
+    mkdir -p "$work/$name"
+    sed "s|http://127.0.0.1:8000|$url|" "$script" > "$work/$name/$(basename "$script")"
+    (cd "$work/$name" && HOME=$work/home PATH=$venvs/$name/bin:$PATH PYTHONPATH=$OLDPWD/tests/clients \
+        timeout 600 python "$(basename "$script")" > "$work/out" 2> "$work/err") || { tail -n 40 "$work/err"; failed=1; }
+    cat "$work/out"
+    grep -q '^[1-9][0-9]* passed, 0 failed$' "$work/out" || { echo "not ok - $name"; failed=1; }
+done
+exit $failed
