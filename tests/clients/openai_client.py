@@ -1,5 +1,5 @@
 """OpenAI's Python client. tests/server/openai.sh and responses.sh check it in more detail."""
-# pip: openai==3.54.0
+# pip: openai==3.57.0
 
 from openai import OpenAI
 client = OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")

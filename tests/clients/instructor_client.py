@@ -1,0 +1,62 @@
+"""instructor: objects of pydantic models, in its modes."""
+# pip: instructor==1.17.0 openai==3.3.0 anthropic==2.14.0
+
+import instructor
+client = instructor.from_provider("openai/tiny-block", base_url="http://127.0.0.1:8000/v1", api_key="none", mode=instructor.Mode.MD_JSON)
+print(client.create(response_model=None, messages=[{"role": "user", "content": "What is 12 + 30?"}]).choices[0].message.content)
+
+import anthropic
+import openai
+import pydantic
+
+from checks import FACTS, fails, finish, SUM, SUM_ANSWER, works
+
+base = str(client.client.base_url)
+ask = {"model": "tiny-block", "messages": [{"role": "user", "content": FACTS}], "max_retries": 0}
+
+
+class driver(pydantic.BaseModel):
+    """Stores a driver."""
+
+
+class Named(pydantic.BaseModel):
+    name: str
+
+
+def made(mode):
+    return instructor.from_openai(openai.OpenAI(base_url=base, api_key="none"), mode=mode)
+
+
+@works("answers without a model")
+def _():
+    assert client.create(response_model=None, messages=[{"role": "user", "content": SUM}]).choices[0].message.content == \
+        SUM_ANSWER
+
+
+@works("the mode MD_JSON")
+def _():
+    assert client.create(response_model=Named, **ask).name.startswith("Ros")
+
+
+@fails("the mode TOOLS", "the server has no grammars, and tiny-block writes no call to a named tool", "did not write the required tool call")
+def _():
+    assert made(instructor.Mode.TOOLS).create(response_model=driver, **ask) == driver()
+
+
+@fails("the mode ANTHROPIC_TOOLS", "the same", "did not write the required tool call")
+def _():
+    client = instructor.from_anthropic(anthropic.Anthropic(base_url=base.removesuffix("/v1/"), api_key="none"))
+    assert client.create(response_model=driver, max_tokens=64, **ask) == driver()
+
+
+@fails("the mode JSON", "the server has no grammars", "only {\"type\":\"text\"} is supported")
+def _():
+    made(instructor.Mode.JSON).create(response_model=Named, **ask)
+
+
+@fails("the mode JSON_SCHEMA", "the server has no grammars", "only {\"type\":\"text\"} is supported")
+def _():
+    made(instructor.Mode.JSON_SCHEMA).create(response_model=Named, **ask)
+
+
+finish()
