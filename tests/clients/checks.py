@@ -3,8 +3,10 @@
 tests/soak/clients.sh runs the scripts. table.py makes the table of docs/clients.md from their decorators.
 """
 
+import json
 import sys
 import traceback
+import urllib.request
 
 # tiny-block answers these prompts with these texts.
 SUM, SUM_ANSWER = "What is 12 + 30?", "12 + 30 = 42."
@@ -42,6 +44,17 @@ def fails(what, why, words):
             text = f"{type(e).__name__}: {e}"
             report(words in text, f"{what} fails: {why}" if words in text else f"{what} fails with other words: {text}")
     return run
+
+
+def streamed(url, prompt):
+    """Asks without a package. Returns the number of tokens of the answer, and of the chunks that have text."""
+    body = {"messages": [{"role": "user", "content": prompt}], "stream": True, "stream_options": {"include_usage": True}}
+    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as r:
+        chunks = [json.loads(line[6:]) for line in r.read().decode().split("\n") if line.startswith("data: {")]
+    return chunks[-1]["usage"]["completion_tokens"], sum(1 for c in chunks for choice in c["choices"]
+                                                         if choice["delta"].get("content"))
 
 
 def finish():

@@ -47,7 +47,7 @@ for script in tests/clients/*_client.py; do
         continue
     fi
     mkdir -p "$work/$name"
-    sed "s|http://127.0.0.1:8000|$url|" "$script" > "$work/$name/$(basename "$script")"
+    sed "s|http://127.0.0.1:8000|$url|g" "$script" > "$work/$name/$(basename "$script")"
     (cd "$work/$name" && HOME=$work/home PATH=$venvs/$name/bin:$PATH PYTHONPATH=$OLDPWD/tests/clients \
         timeout 600 python "$(basename "$script")" > "$work/out" 2> "$work/err") || { tail -n 40 "$work/err"; failed=1; }
     cat "$work/out"
