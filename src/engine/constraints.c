@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "engine/engine.h"
+#include "engine/options.h"
 
 static um_status fail_id(const um_engine *e, const char *param, int32_t id, um_err *err) {
     return um_fail_param(err, UM_ERANGE, param, "id %d is outside the vocabulary 0..%d", id, e->model->arch.vocab - 1);
@@ -64,7 +65,31 @@ static um_status add_word(um_sequence *j, const um_engine *e, const char *word, 
 
 /* ---- Constraints ------------------------------------------------------------------------------------------------- */
 
-static um_status check_constraint(const um_request *r, um_err *err) {
+/* Refuses parameters that may forbid the only text that a constraint allows, or that end it elsewhere. */
+static um_status check_beside(const um_request *r, um_err *err) {
+    const struct {
+        const char *name;
+        bool given;
+    } rows[] = {{"stop", r->n_stop > 0},
+                {"stop_token_ids", r->n_stop_ids > 0},
+                {"ignore_eos", r->sampling.ignore_eos},
+                {"min_tokens", r->sampling.min_tokens > 0},
+                {"max_nfe", r->sampling.max_nfe > 0},
+                {"max_repetition_run", r->sampling.max_repetition_run > 0},
+                {"allowed_token_ids", r->n_allowed_ids > 0},
+                {"bad_words", r->n_bad_words > 0},
+                {"suffix", r->n_suffix > 0}};
+    for (size_t i = 0; i < UM_LEN(rows); i++)
+        if (rows[i].given)
+            return um_fail_param(err, UM_EINVAL, rows[i].name, "it can't be combined with a constraint of the answer");
+    for (size_t i = 0; i < r->n_bias; i++)
+        if (r->bias[i].value == -INFINITY)
+            return um_fail_param(err, UM_EINVAL, "logit_bias",
+                                 "a bias that bans a token can't be combined with a constraint of the answer");
+    return UM_OK;
+}
+
+um_status um_request_check_constraint(const um_request *r, um_err *err) {
     const bool has_text = r->constraint > UM_CONSTRAINT_JSON;
     if (r->constraint == UM_CONSTRAINT_NONE && !r->constraint_text) return UM_OK;
     if (r->constraint < UM_CONSTRAINT_NONE || r->constraint > UM_CONSTRAINT_CHOICE)
@@ -73,7 +98,16 @@ static um_status check_constraint(const um_request *r, um_err *err) {
         return um_fail_param(err, UM_EINVAL, "constraint",
                              has_text ? "it needs a text, but constraint_text is NULL"
                                       : "constraint_text is set, but the constraint has no text");
-    return um_fail_param(err, UM_EUNSUPPORTED, "constraint", "this engine can't keep answers to a constraint yet");
+    if (r->reasoning_begin && !r->reasoning_end)
+        return um_fail_param(err, UM_EINVAL, "reasoning_begin", "it needs reasoning_end");
+    return check_beside(r, err);
+}
+
+static um_status check_constraint(const um_request *r, um_err *err) {
+    um_status st = um_request_check_constraint(r, err);
+    if (st || r->constraint == UM_CONSTRAINT_NONE) return st;
+    return um_fail_about(err, um_fail(err, UM_EUNSUPPORTED, "this engine can't keep answers to a constraint yet"),
+                         "constraint");
 }
 
 um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {

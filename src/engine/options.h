@@ -34,6 +34,10 @@ void um_request_init_config(const um_config *c, um_request *r);
  * UM_EINVAL, UM_EUNSUPPORTED, UM_EDEVICE: there are not as many devices as engines. */
 um_status um_config_engine_device(const um_config *c, int32_t engine, char out[UM_ENGINE_DEVICE_MAX],
                                   int32_t *n_sharing, um_err *err);
+/* Checks the constraint of a request alone: its text, and the parameters that can't be kept beside it. Errors have the
+ * parameter's name, "constraint" for the constraint itself. Of the lists of the request it reads the lengths and
+ * `bias`. Any thread. */
+um_status um_request_check_constraint(const um_request *r, um_err *err);
 /* Returns the error that um_engine_add would return for `r` with a prompt of n_prompt tokens, without an engine. `c` is
  * the engine's configuration with its automatic sizes resolved: max_model_len, max_num_reqs, max_num_batched_tokens,
  * page_size and num_pages are above 0. `m` may be a model without weights. The tokens of the prompt are not read. The

@@ -134,11 +134,105 @@ static void unsupported_fields_accept_only_neutral_values(void **state) {
     um_body_free(&b);
     refuse("{\"prompt\": \"x\", \"best_of\": 2}", UM_EINVAL, "best_of", "only 1 or null");
     refuse("{\"prompt\": \"x\", \"use_beam_search\": true}", UM_EINVAL, "use_beam_search", "autoregressive");
-    refuse("{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_object\"}}", UM_EINVAL, "response_format",
-           "grammar");
-    refuse("{\"prompt\": \"x\", \"guided_regex\": \"a+\"}", UM_EINVAL, "guided_regex", "grammar");
     refuse("{\"prompt\": \"x\", \"prompt_logprobs\": 1}", UM_EINVAL, "prompt_logprobs", "only null");
 }
+
+/* ---- Constraints ------------------------------------------------------------------------------------------------- */
+
+/* Checks that the body with these fields has the constraint; text NULL: one without text. */
+static void constrains(const char *fields, int32_t kind, const char *text) {
+    um_body b = {0};
+    um_buf all = {0};
+    um_err err;
+    um_buf_printf(&all, "{\"prompt\": \"x\", %s}", fields);
+    accept(&b, all.data);
+    if (b.generate.constraint != kind) fail_msg("%s: constraint %d", fields, b.generate.constraint);
+    if (text) assert_string_equal(b.generate.constraint_text.p, text);
+    else assert_int_equal(b.generate.constraint_text.n, 0);
+    if (um_body_check_constraint(&b, &err)) fail_msg("%s: %s", fields, err.msg);
+    um_body_free(&b);
+    um_buf_free(&all);
+}
+
+static void every_field_sets_its_constraint(void **state) {
+    (void)state;
+    static const char grammar[] = "root ::= \"a\"";
+    constrains("\"response_format\": {\"type\": \"text\"}", UM_CONSTRAINT_NONE, NULL);
+    constrains("\"response_format\": {\"type\": \"json_object\"}", UM_CONSTRAINT_JSON, NULL);
+    constrains("\"response_format\": {\"type\": \"json_object\", \"schema\": {\"type\": \"null\"}}",
+               UM_CONSTRAINT_SCHEMA, "{\"type\":\"null\"}");
+    constrains("\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\", \"strict\": true, "
+               "\"schema\": {\"maximum\": 123456789012345678901234567890, \"type\": \"integer\"}}}",
+               UM_CONSTRAINT_SCHEMA, "{\"maximum\":123456789012345678901234567890,\"type\":\"integer\"}");
+    constrains("\"guided_json\": {\"type\": \"null\"}", UM_CONSTRAINT_SCHEMA, "{\"type\":\"null\"}");
+    constrains("\"guided_json\": \"{\\\"type\\\": \\\"null\\\"}\"", UM_CONSTRAINT_SCHEMA, "{\"type\": \"null\"}");
+    constrains("\"guided_regex\": \"a+\"", UM_CONSTRAINT_REGEX, "a+");
+    constrains("\"guided_choice\": [\"a\", \"b c\"]", UM_CONSTRAINT_CHOICE, "[\"a\",\"b c\"]");
+    constrains("\"guided_grammar\": \"root ::= \\\"a\\\"\"", UM_CONSTRAINT_GRAMMAR, grammar);
+    constrains("\"json_schema\": true", UM_CONSTRAINT_SCHEMA, "true");
+    constrains("\"regex\": \"a+\", \"grammar\": \"\", \"ebnf\": null", UM_CONSTRAINT_REGEX, "a+");
+    constrains("\"ebnf\": \"root ::= \\\"a\\\"\"", UM_CONSTRAINT_GRAMMAR, grammar);
+    constrains("\"grammar\": \"root ::= \\\"a\\\"\"", UM_CONSTRAINT_GRAMMAR, grammar);
+    constrains("\"structured_outputs\": {\"json\": {}, \"regex\": null, \"disable_fallback\": true}",
+               UM_CONSTRAINT_SCHEMA, "{}");
+    constrains("\"structured_outputs\": {\"regex\": \"a+\"}", UM_CONSTRAINT_REGEX, "a+");
+    constrains("\"structured_outputs\": {\"choice\": [\"a\"]}", UM_CONSTRAINT_CHOICE, "[\"a\"]");
+    constrains("\"structured_outputs\": {\"grammar\": \"root ::= \\\"a\\\"\"}", UM_CONSTRAINT_GRAMMAR, grammar);
+    constrains("\"structured_outputs\": {\"json_object\": true}", UM_CONSTRAINT_JSON, NULL);
+    constrains("\"structured_outputs\": {\"json_object\": false}", UM_CONSTRAINT_NONE, NULL);
+}
+
+static void wrong_constraints_are_refused(void **state) {
+    (void)state;
+    refuse("{\"prompt\": \"x\", \"response_format\": {\"type\": \"structural_tag\"}}", UM_EINVAL, "response_format",
+           "structural_tag");
+    refuse("{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_schema\"}}", UM_EINVAL, "response_format",
+           "needs a \"schema\"");
+    refuse("{\"prompt\": \"x\", \"response_format\": {}}", UM_EINVAL, "response_format", "type");
+    refuse("{\"prompt\": \"x\", \"structural_tag\": {}}", UM_EINVAL, "structural_tag", "whole answer");
+    refuse("{\"prompt\": \"x\", \"structured_outputs\": {\"structural_tag\": \"{}\"}}", UM_EINVAL, "structured_outputs",
+           "structural_tag");
+    refuse("{\"prompt\": \"x\", \"structured_outputs\": {\"disable_additional_properties\": true}}", UM_EINVAL,
+           "structured_outputs", "disable_additional_properties");
+    refuse("{\"prompt\": \"x\", \"guided_choice\": []}", UM_EINVAL, "guided_choice", "one or more strings");
+    refuse("{\"prompt\": \"x\", \"guided_choice\": [\"a\", 1]}", UM_EINVAL, "guided_choice", "one or more strings");
+    refuse("{\"prompt\": \"x\", \"guided_json\": 5}", UM_EINVAL, "guided_json", "JSON schema");
+    refuse("{\"prompt\": \"x\", \"regex\": \"a\\u0000b\"}", UM_EINVAL, "regex", "U+0000");
+    /* Two constraints: the error has both names. */
+    refuse("{\"prompt\": \"x\", \"regex\": \"a\", \"guided_json\": {}}", UM_EINVAL, "guided_json", "\"regex\"");
+    refuse("{\"prompt\": \"x\", \"structured_outputs\": {\"json\": {}, \"regex\": \"a\"}}", UM_EINVAL,
+           "structured_outputs", "already");
+}
+
+static void parameters_that_break_a_constraint_are_refused(void **state) {
+    (void)state;
+    static const char *const fields[][2] = {{"ignore_eos", "true"},
+                                            {"min_tokens", "2"},
+                                            {"stop", "[\"a\"]"},
+                                            {"stop_token_ids", "[1]"},
+                                            {"allowed_token_ids", "[1, 2]"},
+                                            {"bad_words", "[\"a\"]"},
+                                            {"max_nfe", "3"},
+                                            {"logit_bias", "{\"5\": -100}"}};
+    for (size_t i = 0; i < UM_LEN(fields); i++) {
+        um_body b = {0};
+        um_buf text = {0};
+        um_err err;
+        um_buf_printf(&text, "{\"prompt\": \"x\", \"regex\": \"a\", \"%s\": %s}", fields[i][0], fields[i][1]);
+        accept(&b, text.data);
+        assert_int_equal(um_body_check_constraint(&b, &err), UM_EINVAL);
+        assert_string_equal(err.param, fields[i][0]);
+        um_body_free(&b);
+        um_buf_free(&text);
+    }
+    um_body b = {0};
+    um_err err;
+    accept(&b, "{\"prompt\": \"x\", \"regex\": \"a\", \"logit_bias\": {\"5\": -99}, \"logprobs\": 2}");
+    assert_int_equal(um_body_check_constraint(&b, &err), UM_OK);
+    um_body_free(&b);
+}
+
+/* ---- Ignored fields ---------------------------------------------------------------------------------------------- */
 
 static void fields_without_effect_are_ignored(void **state) {
     (void)state;
@@ -372,6 +466,9 @@ int main(void) {
         cmocka_unit_test(unknown_fields_are_refused_with_the_nearest_name),
         cmocka_unit_test(values_of_another_type_or_out_of_range_are_refused),
         cmocka_unit_test(unsupported_fields_accept_only_neutral_values),
+        cmocka_unit_test(every_field_sets_its_constraint),
+        cmocka_unit_test(wrong_constraints_are_refused),
+        cmocka_unit_test(parameters_that_break_a_constraint_are_refused),
         cmocka_unit_test(fields_without_effect_are_ignored),
         cmocka_unit_test(lists_and_booleans_reach_the_generation),
         cmocka_unit_test(a_model_must_be_served_and_may_be_an_adapter),

@@ -63,7 +63,6 @@ static um_status take_response_fields(um_body *b, const json_t *v, um_err *err) 
     return UM_OK;
 }
 
-#define NO_GRAMMAR "a grammar needs token-by-token decoding, and these models write many tokens at once"
 #define NO_SAMPLER "this server samples with temperature, top_k, top_p and min_p only"
 
 static const um_field rows[] = {
@@ -92,8 +91,6 @@ static const um_field rows[] = {
     {.name = "xtc_probability", .neutral = "0|null", .why = NO_SAMPLER},
     {.name = "samplers", .neutral = "null", .why = "the order of the filters is fixed: top_k, top_p, min_p"},
     {.name = "penalize_nl", .neutral = "true|null", .why = "a penalty treats all tokens alike"},
-    {.name = "grammar", .neutral = "\"\"|null", .why = NO_GRAMMAR},
-    {.name = "json_schema", .neutral = "{}|null", .why = NO_GRAMMAR},
     {.name = "image_data", .neutral = "[]|null", .why = "the models read text only"},
     {.name = "lora", .neutral = "[]|null", .why = "give the name of the adapter as \"model\""},
     {.name = "post_sampling_probs",

@@ -74,8 +74,7 @@ static um_status take_sampling_params(um_body *b, const json_t *v, um_err *err) 
                    um_json_kind(v));
 }
 
-#define NO_GRAMMAR "a grammar needs token-by-token decoding, and these models write many tokens at once"
-#define NO_PROMPT  "prompt tokens have none: the model sees the whole prompt at once"
+#define NO_PROMPT "prompt tokens have none: the model sees the whole prompt at once"
 
 static const um_field rows[] = {
     {.name = "text", .take = take_text, .types = "string|array"},
@@ -96,10 +95,6 @@ static const um_field rows[] = {
     {.name = "audio_data", .neutral = "null|[]", .why = "these models read text"},
     {.name = "session_params", .neutral = "null", .why = "send the whole prompt; its prefix is cached"},
     {.name = "custom_logit_processor", .neutral = "null", .why = "use logit_bias to change logits"},
-    {.name = "json_schema", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "regex", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "ebnf", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "structural_tag", .neutral = "null", .why = NO_GRAMMAR},
     {.name = "no_stop_trim", .neutral = "false|null", .why = "include_stop_str_in_output keeps the stop string"},
     {.name = "stop_regex", .neutral = "null|[]", .why = "use stop, which takes plain strings"},
     {.name = "background", .neutral = "false|null", .why = "/v1/generate returns a request id at once"},

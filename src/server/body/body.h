@@ -108,6 +108,8 @@ struct um_body {
     const char *const *rids;                   /* [n_prompts] the client's ids of the prompts, or NULL */
     um_body *own;                              /* [n_prompts] parameters of each prompt, or NULL; see um_body_of */
     const char *tools_json, *reasoning_effort; /* NULL: not given */
+    const char *constraint_field;              /* the field that constrains the answer; NULL: none does */
+    bool forces_call;                          /* tool_choice constrains the answer to a call */
     int32_t key;                               /* id of the API key of the request (um_key.id); 0: none */
     bool is_batch_line;                        /* a line of a batch; its start has waited for the key's allowance */
     const char *ignored[4];                    /* names of unknown fields that were ignored, for the log */
@@ -146,6 +148,21 @@ um_status um_body_take_tools(um_body *b, const struct json_t *v, um_err *err);
 um_status um_body_take_stop(um_body *b, const struct json_t *v, um_err *err);
 /* Reads {"id": bias}. */
 um_status um_body_take_bias(um_body *b, const struct json_t *v, um_err *err);
+/* Constrains the answer: `kind` is a UM_CONSTRAINT_*, `text` lives as long as the body or is NULL. `field` is the name
+ * for errors. A second constraint is an error with both names. */
+um_status um_body_constrain(um_body *b, const char *field, int32_t kind, const char *text, um_err *err);
+/* Does so with a JSON schema, or with a string that holds one. */
+um_status um_body_constrain_json(um_body *b, const char *field, const struct json_t *schema, um_err *err);
+/* Reads {"type": "text"}, {"type": "json_object"} or {"type": "json_schema"}; `inner` has the schema of the latter as
+ * its member "schema". */
+um_status um_body_take_format(um_body *b, const char *field, const struct json_t *v, const struct json_t *inner,
+                              um_err *err);
+/* Checks the constraint, and whether the other parameters can be kept beside it. Errors name the field. */
+um_status um_body_check_constraint(um_body *b, um_err *err);
+/* Replaces the engine's name of the constraint in an error by the field of the request. Returns the error's code. */
+um_status um_body_name_constraint(const um_body *b, um_err *err);
+/* Returns whether the JSON of a request may constrain an answer, which takes time to check. */
+bool um_body_may_constrain(const struct json_t *root);
 /* Renders and encodes the prompts, then sets max_tokens if the request leaves it open. Errors: UM_EINVAL for an empty
  * prompt, UM_ELIMIT for a prompt that leaves no room for an answer, and the errors of um_model_render_chat. */
 um_status um_body_encode(um_body *b, um_err *err);
@@ -166,6 +183,17 @@ um_prompt *um_body_prompts(um_body *b, size_t n, um_err *err);
 bool um_body_is_whole(const um_body *b);
 /* Checks the fields of a conversation against each other and completes the chat request. */
 um_status um_body_finish_chat(um_body *b, um_err *err);
+/* Read the fields that constrain an answer (constraint.c). */
+um_status um_body_take_response_format(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_structured_outputs(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_guided_json(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_guided_regex(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_guided_choice(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_guided_grammar(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_json_schema(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_regex(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_ebnf(um_body *b, const struct json_t *v, um_err *err);
+um_status um_body_take_grammar(um_body *b, const struct json_t *v, um_err *err);
 
 #ifdef __cplusplus
 }

@@ -251,8 +251,6 @@ static um_status take_stream_options(um_body *b, const json_t *v, um_err *err) {
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-#define NO_GRAMMAR "a grammar needs token-by-token decoding, and these models write many tokens at once"
-
 static const um_field rows[] = {
     {.name = "n", .take = take_n, .types = "integer"},
     {.name = "stop", .take = um_body_take_stop, .types = "string|array"},
@@ -260,6 +258,16 @@ static const um_field rows[] = {
     {.name = "logit_bias", .take = um_body_take_bias, .types = "object"},
     {.name = "bad_words", .take = take_bad_words, .types = "string|array"},
     {.name = "allowed_token_ids", .take = take_allowed, .types = "array"},
+    {.name = "response_format", .take = um_body_take_response_format, .types = "object"},
+    {.name = "structured_outputs", .take = um_body_take_structured_outputs, .types = "object"},
+    {.name = "guided_json", .take = um_body_take_guided_json, .types = "object|boolean|string"},
+    {.name = "guided_regex", .take = um_body_take_guided_regex, .types = "string"},
+    {.name = "guided_choice", .take = um_body_take_guided_choice, .types = "array"},
+    {.name = "guided_grammar", .take = um_body_take_guided_grammar, .types = "string"},
+    {.name = "json_schema", .take = um_body_take_json_schema, .types = "object|boolean|string"},
+    {.name = "regex", .take = um_body_take_regex, .types = "string"},
+    {.name = "ebnf", .take = um_body_take_ebnf, .types = "string"},
+    {.name = "grammar", .take = um_body_take_grammar, .types = "string"},
     {.name = "adapter", .take = take_adapter, .types = "string"},
     {.name = "lora", .take = take_adapter, .types = "string"},
     {.name = "priority", .take = take_priority, .types = "integer"},
@@ -267,7 +275,7 @@ static const um_field rows[] = {
     {.name = "skip_special_tokens", .take = take_skip_special, .types = "boolean"},
     {.name = "return_step_map", .take = take_return_step_map, .types = "boolean"},
     {.name = "return_timings", .take = take_return_timings, .types = "boolean"},
-#define N_GENERATION 13 /* the rows above */
+#define N_GENERATION 23 /* the rows above */
 
     {.name = "model", .take = take_model, .types = "string"},
     {.name = "request_id", .take = take_request_id, .types = "string"},
@@ -285,12 +293,11 @@ static const um_field rows[] = {
     {.name = "prompt_logprobs",
      .neutral = "null",
      .why = "bidirectional models predict no next token at the positions of a prompt"},
-    {.name = "response_format", .neutral = "{\"type\":\"text\"}", .why = NO_GRAMMAR},
-    {.name = "guided_json", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "guided_regex", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "guided_choice", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "guided_grammar", .neutral = "null", .why = NO_GRAMMAR},
-    {.name = "structured_outputs", .neutral = "null", .why = NO_GRAMMAR},
+    {.name = "structural_tag",
+     .neutral = "null",
+     .why = "a constraint holds for the whole answer, not from a tag on; use json_schema, regex or grammar"},
+    {.name = "guided_whitespace_pattern", .neutral = "null", .why = "json_space sets the white space of JSON"},
+    {.name = "guided_decoding_backend", .why = "the server has one engine of grammars"},
     {.name = "best_of", .neutral = "1|null", .why = "the server does not rank answers; n gives several"},
     {.name = "use_beam_search", .neutral = "false", .why = "beam search is for autoregressive models"},
     {.name = "length_penalty", .neutral = "1|null", .why = "beam search is for autoregressive models"},

@@ -16,6 +16,7 @@ um_status um_api_read(const um_api *a, const um_setup *setup, const um_capacity 
     if (!st) st = um_check_queue_limit(capacity, b->n_prompts, b->prompt_name ? b->prompt_name : a->prompt, err);
     if (!st && !um_body_has(b, "stream_mode")) b->stream_mode = a->stream_mode;
     if (!st && a->check) st = a->check(b, err);
+    if (!st) st = um_body_check_constraint(b, err);
     if (!st) st = um_body_encode(b, err);
     return st ? st : um_body_check(b, err);
 }

@@ -403,6 +403,7 @@ static void count_failed(um_generation *g, const submission *sub, const char *wh
 static void on_fail(void *arg, int status, const um_err *err) {
     submission *sub = arg;
     um_err own = *err;
+    um_body_name_constraint(&sub->generation->body, &own);
     count_failed(sub->generation, sub, status < 500 ? "refused" : "failed");
     sub->rid = 0;
     fail(sub->generation, status, &own, "failed");

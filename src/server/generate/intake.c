@@ -165,11 +165,11 @@ static size_t decoded_bound(const um_intake *r) {
     return UM_MIN((size_t)c->max_body_bytes, UM_MAX(by_ratio, UM_CODING_RATIO_FREE));
 }
 
-/* Returns whether a short body leads to much work: it brings a template, or continues a response with its whole
- * conversation. */
+/* Returns whether a short body leads to much work: it brings a template, continues a response with its whole
+ * conversation, or constrains the answer. */
 static bool needs_reader(const json_t *root) {
     return json_object_get(root, "chat_template") || json_object_get(root, "previous_response_id") ||
-           json_object_get(root, "conversation");
+           json_object_get(root, "conversation") || um_body_may_constrain(root);
 }
 
 uint64_t um_tenant_of(int32_t key, const um_exchange *x) {

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define UM_WIRE_VERSION   6
+#define UM_WIRE_VERSION   7
 #define UM_WIRE_FRAME_MAX ((size_t)256 << 20)
 
 typedef enum {
@@ -77,7 +77,10 @@ typedef struct um_msg_generate {
     uint32_t n_allowed_ids;
     const um_str *bad_words; /* [n_bad_words] texts that no answer has */
     uint32_t n_bad_words;
-    um_str adapter; /* n 0: none */
+    um_str adapter;                        /* n 0: none */
+    int32_t constraint;                    /* UM_CONSTRAINT_* */
+    um_str constraint_text;                /* p NULL or n 0: none */
+    um_str reasoning_begin, reasoning_end; /* markers of a section before the constrained text; n 0: none */
 } um_msg_generate;
 
 typedef struct um_msg_abort {

@@ -45,7 +45,11 @@ static const um_wire_field generate[] = {ONE(rid),
                                          MANY(allowed_ids, n_allowed_ids),
                                          ONE(n_bad_words),
                                          MANY(bad_words, n_bad_words),
-                                         ONE(adapter)};
+                                         ONE(adapter),
+                                         ONE(constraint),
+                                         ONE(constraint_text),
+                                         ONE(reasoning_begin),
+                                         ONE(reasoning_end)};
 #undef M
 #define M um_msg_abort
 static const um_wire_field abort_[] = {ONE(rid)};

@@ -191,6 +191,22 @@ static um_status set_stops(um_worker *w, const um_msg_generate *g, um_request *r
     return st;
 }
 
+/* Sets *out to NULL for a text of no bytes. */
+static um_status copy_optional(um_worker *w, um_str s, const char *param, const char **out, um_err *err) {
+    *out = NULL;
+    return s.n ? copy_text(&w->command, s, param, out, err) : UM_OK;
+}
+
+/* A constraint that needs a text may have an empty one: a regular expression. */
+static um_status set_constraint(um_worker *w, const um_msg_generate *g, um_request *r, um_err *err) {
+    um_status st = UM_OK;
+    r->constraint = g->constraint;
+    if (g->constraint > UM_CONSTRAINT_JSON)
+        st = copy_text(&w->command, g->constraint_text, "constraint", &r->constraint_text, err);
+    if (!st) st = copy_optional(w, g->reasoning_begin, "reasoning_begin", &r->reasoning_begin, err);
+    return st ? st : copy_optional(w, g->reasoning_end, "reasoning_end", &r->reasoning_end, err);
+}
+
 static void set_bias(um_worker *w, const um_msg_generate *g, um_request *r) {
     um_bias *bias = (um_bias *)um_arena_alloc(&w->command, um_mul(g->n_bias, sizeof *bias));
     for (uint32_t i = 0; i < g->n_bias; i++) bias[i] = (um_bias){g->bias_id[i], g->bias[i]};
@@ -212,6 +228,7 @@ static um_status make_request(um_worker *w, const um_msg_generate *g, um_request
     r->events = (g->events & (UM_EVENT_TEXT | UM_EVENT_SNAPSHOT)) | UM_EVENT_FINISH;
     um_status st = set_parameters(w, g, r, err);
     if (!st) st = set_stops(w, g, r, err);
+    if (!st) st = set_constraint(w, g, r, err);
     if (!st && g->adapter.n) st = copy_text(&w->command, g->adapter, "adapter", &r->adapter, err);
     set_bias(w, g, r);
     return st;
