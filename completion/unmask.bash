@@ -19,9 +19,9 @@ _unmask_commands='run chat generate eval inspect list quantize tokenize bench se
 _unmask_options() {
     local shared=' --model --model-name --mask-token-id --device --device-ids --dtype --quantization --no-deterministic --chat-template --special-in-content --check-weights --lora --lora-merge --max-loras --max-lora-rank --threads --pin --max-num-batched-tokens --kv-cache-dtype --kv-cache-layout --max-num-reqs --data-parallel-size --route-policy --max-model-len --page-size --num-pages --kv-memory-share --gpu-memory-utilization --enforce-eager --cuda-graph-sizes --disable-prefix-caching --schedule-policy --max-skips --admission --max-guests --max-refresh-per-step --compat --decoding-strategy --block-size --sampler --remask-threshold --accept-threshold --confidence --buffer-size --add-block-threshold --semi-complete-threshold --token-stability-threshold --no-block-cache --gen-length --steps --cfg-scale --eps --alg-temp --no-sparse --retention --retention-ratio --delay-step --pool-kernel --head-select --denoising-steps --factor --low-threshold --credit-alpha --boost-gamma --decay-beta --entropy-bound --entropy-threshold --max-post-edit-steps --edit-threshold --penalty-lambda --no-dmax-fast-path --commit-confidence --token-merge-mode --token-merge-top-k --no-token-merge-renormalize --token-merge-weight --no-clean-commit --temperature --top-p --top-k --min-p --seed --repetition-penalty --presence-penalty --frequency-penalty --max-tokens --min-tokens --max-nfe --max-repetition-run --ignore-eos --logprobs'
     case $1 in
-    'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --no-view --delay --json --step-map --profile --quiet$shared" ;;
-    'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --no-view --delay --quiet$shared" ;;
-    'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet$shared" ;;
+    'run') echo "--help --config --print-config --url --api-key --served-model-name --adapter --prompt --system --tools --chat-template-kwargs --raw --show-prompt --stop --json-object --json-schema --regex --grammar --choice --no-view --delay --json --step-map --profile --quiet$shared" ;;
+    'chat') echo "--help --config --print-config --url --api-key --served-model-name --adapter --system --tools --chat-template-kwargs --no-history --json-object --json-schema --regex --grammar --choice --no-view --delay --quiet$shared" ;;
+    'generate') echo "--help --config --print-config --adapter --input --output --overwrite --raw --trace --step-map --timings --profile --progress-interval --quiet --json-object --json-schema --regex --grammar --choice$shared" ;;
     'eval') echo "--help --config --print-config --adapter --data --set --limit --batch --raw --likelihood --output --show-failures --json --quiet$shared" ;;
     'inspect') echo "--help --config --print-config --json$shared" ;;
     'list') echo "--help --config --print-config --json" ;;
@@ -50,6 +50,10 @@ _unmask_value() {
     'run --tools') reply='FILE' ;;
     'run --chat-template-kwargs') reply='' ;;
     'run --stop') reply='' ;;
+    'run --json-schema') reply='FILE' ;;
+    'run --regex') reply='' ;;
+    'run --grammar') reply='FILE' ;;
+    'run --choice') reply='' ;;
     'run --delay') reply='' ;;
     'run --profile') reply='FILE' ;;
     'chat --url') reply='' ;;
@@ -59,12 +63,20 @@ _unmask_value() {
     'chat --system') reply='' ;;
     'chat --tools') reply='FILE' ;;
     'chat --chat-template-kwargs') reply='' ;;
+    'chat --json-schema') reply='FILE' ;;
+    'chat --regex') reply='' ;;
+    'chat --grammar') reply='FILE' ;;
+    'chat --choice') reply='' ;;
     'chat --delay') reply='' ;;
     'generate --adapter') reply='' ;;
     'generate --input') reply='FILE' ;;
     'generate --output' | 'generate -o') reply='FILE' ;;
     'generate --profile') reply='FILE' ;;
     'generate --progress-interval') reply='' ;;
+    'generate --json-schema') reply='FILE' ;;
+    'generate --regex') reply='' ;;
+    'generate --grammar') reply='FILE' ;;
+    'generate --choice') reply='' ;;
     'eval --adapter') reply='' ;;
     'eval --data') reply='FILE' ;;
     'eval --set') reply='' ;;

@@ -75,6 +75,39 @@ static void put_messages(um_jw *w, const um_chat_request *c) {
     put_json(w, "chat_template_kwargs", c->kwargs_json);
 }
 
+/* Writes vLLM's {"structured_outputs": {key: value}}. */
+static void put_structured(um_jw *w, const char *key, const char *text, bool is_json) {
+    um_jw_key(w, "structured_outputs");
+    um_jw_begin_object(w);
+    if (is_json) put_json(w, key, text);
+    else um_jw_put_cstr(w, key, text);
+    um_jw_end_object(w);
+}
+
+/* Writes the constraint in the form of OpenAI's API, or where that has none, of vLLM's. */
+static void put_constraint(um_jw *w, const um_request *r) {
+    const char *text = r->constraint_text;
+    switch (r->constraint) {
+    case UM_CONSTRAINT_JSON: put_json(w, "response_format", "{\"type\":\"json_object\"}"); break;
+    case UM_CONSTRAINT_REGEX: put_structured(w, "regex", text, false); break;
+    case UM_CONSTRAINT_GRAMMAR: put_structured(w, "grammar", text, false); break;
+    case UM_CONSTRAINT_CHOICE: put_structured(w, "choice", text, true); break;
+    case UM_CONSTRAINT_SCHEMA:
+        um_jw_key(w, "response_format");
+        um_jw_begin_object(w);
+        um_jw_put_cstr(w, "type", "json_schema");
+        um_jw_key(w, "json_schema");
+        um_jw_begin_object(w);
+        um_jw_put_cstr(w, "name", "answer");
+        put_json(w, "schema", text);
+        um_jw_put_bool(w, "strict", true);
+        um_jw_end_object(w);
+        um_jw_end_object(w);
+        break;
+    default: break;
+    }
+}
+
 static void put_prompt(um_jw *w, const um_request *r) {
     if (r->chat) put_messages(w, r->chat);
     else um_jw_put_str(w, "prompt", (um_str){r->text, r->text_len});
@@ -85,6 +118,7 @@ static void put_prompt(um_jw *w, const um_request *r) {
         um_jw_end_array(w);
     }
     if (r->adapter) um_jw_put_cstr(w, "adapter", r->adapter);
+    put_constraint(w, r);
 }
 
 static void write_body(const remote *r, um_client_request *q, um_buf *out) {

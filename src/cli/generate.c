@@ -10,6 +10,7 @@
 
 #include "cli/bulk.h"
 #include "cli/cli.h"
+#include "cli/constraint.h"
 #include "cli/report.h"
 #include "cli/requests.h"
 #include "cli/result_file.h"
@@ -19,6 +20,7 @@ typedef struct generate_options {
     const char *input, *output, *adapter, *profile;
     float progress_interval;
     bool raw, trace, step_map, timings, overwrite, quiet;
+    um_constraint_options constraint;
 } generate_options;
 
 /* Errors that are printed; the others are only in the output. */
@@ -45,6 +47,7 @@ static const um_option options[] = {
      "add the forward pass that wrote each token, like return_step_map in a request"},
     {"timings", NULL, UM_OPT_BOOL, G(timings), 0, 0, NULL, "false", NULL, NULL, "Files",
      "add times, cached prompt tokens and preemptions, which differ from run to run, like return_timings in a request"},
+    UM_CONSTRAINT_ROWS(generate_options, constraint),
     UM_PROFILE_ROW(G(profile), "Files"),
     {"progress_interval", "progress_log_interval", UM_OPT_FLOAT, G(progress_interval), 0, 86400, NULL, "10", NULL, "S",
      "Files", "seconds between progress lines if standard error is not a terminal; 0 means none"},
@@ -57,7 +60,8 @@ typedef struct generate {
     um_lines in;
     um_result_file out;
     um_idset ids;
-    um_request_line request; /* the line read last */
+    um_constraint constraint; /* of requests that have none themselves */
+    um_request_line request;  /* the line read last */
     um_progress *bar;
     bool stream;     /* the input is not a file, so it can be read only once */
     int64_t n_lines; /* number of requests in the input; of a stream, number read so far */
@@ -152,6 +156,7 @@ static um_status open_files(generate *g, um_err *err) {
 static bool fill_request(generate *g, um_bulk_request *t, um_request *r, um_lines_result got, um_str line) {
     um_request_line *q = &g->request;
     r->adapter = g->opt.adapter;
+    um_constraint_apply(&g->constraint, r);
     um_buf_clear(&q->id);
     t->line = q->number = g->in.number;
     q->raw = g->opt.raw;
@@ -400,6 +405,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_cli_catch_signals();
     um_status st = check_words(&args, &g.opt, &err);
     if (!st) st = um_cli_check_model(config.model, &err);
+    if (!st) st = um_constraint_read(&g.constraint, &g.opt.constraint, &config, &err);
     if (!st) st = open_files(&g, &err);
     if (st) {
         um_cli_error(self, &err);
@@ -413,6 +419,7 @@ done:
     um_lines_close(&g.in);
     (void)um_result_file_close(&g.out, NULL);
     um_request_line_free(&g.request);
+    um_constraint_free(&g.constraint);
     um_idset_free(&g.ids);
     um_args_free(&args);
     return code;
@@ -426,7 +433,9 @@ const um_command um_cmd_generate = {
         "Reads requests, one JSON object per line, and writes one result per line in the same order. A request has one "
         "of prompt, prompt_token_ids and messages, an id (without one, the number of its line), and any decoding, "
         "sampling and limit option by its name with underscores; also n, stop, stop_token_ids, logit_bias, bad_words, "
-        "allowed_token_ids, cache_salt, adapter, return_step_map and return_timings. A request with messages may have "
+        "allowed_token_ids, cache_salt, adapter, return_step_map and return_timings, and one of the fields that "
+        "constrain "
+        "an answer, such as response_format, json_schema, regex and grammar. A request with messages may have "
         "tools, tool_choice, chat_template, chat_template_kwargs, add_generation_prompt and continue_final_message. If "
         "a request fails, its result is an error, and the first three errors are also printed; the other requests "
         "continue. After an interrupted run, the same command answers the remaining requests. Exit status: 0 all "

@@ -124,6 +124,10 @@ static void copy_request(um_request_line *q) {
     r->sampling = b->checked.sampling;
     copy_prompt(q);
     um_body_copy_lists(b, g, r);
+    if (b->constraint_field) {
+        r->constraint = g->constraint;
+        r->constraint_text = g->constraint_text.p;
+    }
     if (um_body_has(b, "n")) r->n = g->n;
     if (um_body_has(b, "priority")) r->priority = g->priority;
     if (um_body_has(b, "cache_salt")) r->cache_salt = g->cache_salt;
@@ -154,6 +158,7 @@ um_status um_request_line_parse(um_request_line *q, um_str line, const um_reques
     if (!st && q->body.tool_choice > UM_TOOLS_NONE)
         st = um_fail(err, UM_EINVAL, "\"tool_choice\": expected \"auto\" or \"none\"; forced calls are not supported");
     if (!st) st = check_prompt(q, err);
+    if (!st) st = um_body_check_constraint(&q->body, err);
     if (!st) copy_request(q);
     return st;
 }

@@ -2,12 +2,14 @@
 #include <unistd.h>
 
 #include "cli/client.h"
+#include "cli/constraint.h"
 #include "cli/requests.h"
 #include "cli/result_file.h"
 #include "model/model.h"
 
 typedef struct run_options {
     um_remote_options remote;
+    um_constraint_options constraint;
     bool raw, json, step_map, view, show_prompt, quiet;
     const char *system, *tools, *chat_template_kwargs, *stop, *adapter, *profile, *prompt;
     int32_t delay;
@@ -30,6 +32,7 @@ static const um_option rows[] = {
      "print the complete text that the model gets to standard error"},
     {"stop", NULL, UM_OPT_STR, O(stop), 0, 0, NULL, NULL, NULL, "TEXT", "Limits",
      "end the answer before this text; \\n, \\t and \\\\ are escapes"},
+    UM_CONSTRAINT_ROWS(run_options, constraint),
     {"view", NULL, UM_OPT_BOOL, O(view), 0, 0, NULL, "true", NULL, NULL, "Output",
      "draw the answer on a terminal while it is denoised; otherwise its text is streamed"},
     {"delay", NULL, UM_OPT_INT, O(delay), 0, 60000, NULL, "0", NULL, "MS", "Output",
@@ -64,6 +67,7 @@ static um_status read_stop(const char *text, um_buf *out, um_err *err) {
 /* The prompt of a request: a text, or messages for the chat template. */
 typedef struct prompt {
     um_buf text, tools, stop;
+    um_constraint constraint;
     const char *stops[1];
     um_message message[2];
     um_chat_request chat;
@@ -92,6 +96,7 @@ static um_status fill_request(const run_options *o, const um_session *s, prompt 
     um_model_info info = {.has_chat_template = true};
     if (s) um_model_get_info(s->model, &info);
     r->adapter = o->adapter;
+    um_constraint_apply(&p->constraint, r);
     if (p->stop.len) {
         p->stops[0] = p->stop.data;
         r->stop = p->stops;
@@ -235,6 +240,7 @@ static int run(const um_command *self, int argc, char **argv) {
     }
     if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
+    if (!st) st = um_constraint_read(&p.constraint, &o.constraint, &config, &err);
     if (!st) st = open_client(&k, &o, &config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0), &err);
     if (!st) um_cli_catch_signals();
     status = st ? um_cli_error(self, &err) : answer(self, &o, &k, &p);
@@ -245,6 +251,7 @@ done:
     um_buf_free(&p.text);
     um_buf_free(&p.tools);
     um_buf_free(&p.stop);
+    um_constraint_free(&p.constraint);
     um_args_free(&args);
     return status;
 }
