@@ -129,7 +129,7 @@ typedef struct chat {
     um_conversation conversation;
     um_session session; /* local model */
     um_buf tools;
-    um_constraint constraint;
+    um_cli_constraint constraint;
 } chat;
 
 static um_status open_local(chat *c, um_config *config, bool quiet, um_err *err) {
@@ -159,7 +159,7 @@ static void set_conversation(chat *c, const chat_options *o, const um_config *co
     t->chat.tools_json = o->tools ? c->tools.data : NULL;
     t->chat.kwargs_json = o->chat_template_kwargs;
     t->client_request.request.adapter = o->adapter;
-    um_constraint_apply(&c->constraint, &t->client_request.request);
+    um_cli_constraint_apply(&c->constraint, &t->client_request.request);
     t->client_request.request.chat = &t->chat;
     if (o->system) um_history_push(&t->history, "system", o->system);
     t->history.n_system = t->history.n;
@@ -182,7 +182,7 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
             "unexpected argument \"%.80s\": chat reads messages from standard input; use 'unmask run' for a prompt",
             args->word[0]);
     if (!s && o->tools) s = um_chat_file(o->tools, &c->tools, err);
-    if (!s) s = um_constraint_read(&c->constraint, &o->constraint, config, err);
+    if (!s) s = um_cli_constraint_read(&c->constraint, &o->constraint, config, err);
     if (!s) s = o->remote.url ? open_remote(c, o, config, args, quiet, err) : open_local(c, config, o->quiet, err);
     if (s) return s;
     set_conversation(c, o, config);
@@ -204,7 +204,7 @@ static void end(chat *c) {
     um_history_free(&c->conversation.history);
     um_line_editor_free(c->conversation.editor);
     um_buf_free(&c->tools);
-    um_constraint_free(&c->constraint);
+    um_cli_constraint_free(&c->constraint);
     um_cli_close(&c->session);
 }
 

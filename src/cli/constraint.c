@@ -6,14 +6,14 @@
 #define TEXT_MAX ((size_t)1 << 24) /* bytes of a file */
 
 /* Reads a text that is given itself, or in a file. */
-static um_status read_text(um_constraint *c, const char *given, bool is_text, um_err *err) {
+static um_status read_text(um_cli_constraint *c, const char *given, bool is_text, um_err *err) {
     if (!is_text) return um_file_read(given, TEXT_MAX, &c->text, err);
     um_buf_puts(&c->text, given);
     return UM_OK;
 }
 
 /* Writes a list "a|b" as an array of strings. */
-static void put_choices(um_constraint *c, const char *list) {
+static void put_choices(um_cli_constraint *c, const char *list) {
     um_jw w;
     um_jw_init(&w, &c->text);
     um_jw_begin_array(&w);
@@ -32,7 +32,7 @@ static const char *flag_of(int32_t kind) {
 }
 
 /* Finds the only constraint of the options. */
-static um_status find_kind(um_constraint *c, const um_constraint_options *o, um_err *err) {
+static um_status find_kind(um_cli_constraint *c, const um_constraint_options *o, um_err *err) {
     const bool given[] = {false, o->json_object, o->json_schema, o->regex, o->grammar, o->choice};
     for (int32_t i = 0; i < (int32_t)UM_LEN(given); i++) {
         if (!given[i]) continue;
@@ -44,16 +44,17 @@ static um_status find_kind(um_constraint *c, const um_constraint_options *o, um_
     return UM_OK;
 }
 
-static um_status check(const um_constraint *c, const um_config *config, um_err *err) {
+static um_status check(const um_cli_constraint *c, const um_config *config, um_err *err) {
     um_request r;
     um_request_init_config(config, &r);
-    um_constraint_apply(c, &r);
+    um_cli_constraint_apply(c, &r);
     err->param[0] = '\0';
     um_status st = um_request_check_constraint(&r, err);
     return st && um_streq(err->param, "constraint") ? um_fail_in(err, "%s", flag_of(c->kind)) : st;
 }
 
-um_status um_constraint_read(um_constraint *c, const um_constraint_options *o, const um_config *config, um_err *err) {
+um_status um_cli_constraint_read(um_cli_constraint *c, const um_constraint_options *o, const um_config *config,
+                                 um_err *err) {
     um_err own, *e = err ? err : &own;
     um_status st = find_kind(c, o, e);
     if (st || !c->kind) return st;
@@ -70,12 +71,12 @@ um_status um_constraint_read(um_constraint *c, const um_constraint_options *o, c
     return st ? um_fail_in(e, "%s", flag_of(c->kind)) : check(c, config, e);
 }
 
-void um_constraint_free(um_constraint *c) {
+void um_cli_constraint_free(um_cli_constraint *c) {
     um_buf_free(&c->text);
-    *c = (um_constraint){0};
+    *c = (um_cli_constraint){0};
 }
 
-void um_constraint_apply(const um_constraint *c, um_request *r) {
+void um_cli_constraint_apply(const um_cli_constraint *c, um_request *r) {
     if (!c->kind) return;
     r->constraint = c->kind;
     r->constraint_text = c->kind > UM_CONSTRAINT_JSON ? c->text.data : NULL;

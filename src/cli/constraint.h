@@ -24,15 +24,16 @@ typedef struct um_constraint_options {
      "the answer is one of these texts, which | separates"}
 /* clang-format on */
 
-typedef struct um_constraint {
+typedef struct um_cli_constraint {
     int32_t kind; /* UM_CONSTRAINT_* */
     um_buf text;
-} um_constraint;
+} um_cli_constraint;
 /* Reads the constraint that the options name, with its file, and checks it beside the defaults of requests. Two are an
  * error. Errors: UM_EINVAL, UM_EPARSE, UM_EUNSUPPORTED, UM_ELIMIT, UM_ENOENT, UM_EIO; they name the option. */
-um_status um_constraint_read(um_constraint *c, const um_constraint_options *o, const um_config *config, um_err *err);
-void um_constraint_free(um_constraint *c);
+um_status um_cli_constraint_read(um_cli_constraint *c, const um_constraint_options *o, const um_config *config,
+                                 um_err *err);
+void um_cli_constraint_free(um_cli_constraint *c);
 /* Constrains a request, which borrows the text. Does nothing without a constraint. */
-void um_constraint_apply(const um_constraint *c, um_request *r);
+void um_cli_constraint_apply(const um_cli_constraint *c, um_request *r);
 
 #endif

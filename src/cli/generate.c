@@ -60,8 +60,8 @@ typedef struct generate {
     um_lines in;
     um_result_file out;
     um_idset ids;
-    um_constraint constraint; /* of requests that have none themselves */
-    um_request_line request;  /* the line read last */
+    um_cli_constraint constraint; /* of requests that have none themselves */
+    um_request_line request;      /* the line read last */
     um_progress *bar;
     bool stream;     /* the input is not a file, so it can be read only once */
     int64_t n_lines; /* number of requests in the input; of a stream, number read so far */
@@ -156,7 +156,7 @@ static um_status open_files(generate *g, um_err *err) {
 static bool fill_request(generate *g, um_bulk_request *t, um_request *r, um_lines_result got, um_str line) {
     um_request_line *q = &g->request;
     r->adapter = g->opt.adapter;
-    um_constraint_apply(&g->constraint, r);
+    um_cli_constraint_apply(&g->constraint, r);
     um_buf_clear(&q->id);
     t->line = q->number = g->in.number;
     q->raw = g->opt.raw;
@@ -405,7 +405,7 @@ static int run(const um_command *self, int argc, char **argv) {
     um_cli_catch_signals();
     um_status st = check_words(&args, &g.opt, &err);
     if (!st) st = um_cli_check_model(config.model, &err);
-    if (!st) st = um_constraint_read(&g.constraint, &g.opt.constraint, &config, &err);
+    if (!st) st = um_cli_constraint_read(&g.constraint, &g.opt.constraint, &config, &err);
     if (!st) st = open_files(&g, &err);
     if (st) {
         um_cli_error(self, &err);
@@ -419,7 +419,7 @@ done:
     um_lines_close(&g.in);
     (void)um_result_file_close(&g.out, NULL);
     um_request_line_free(&g.request);
-    um_constraint_free(&g.constraint);
+    um_cli_constraint_free(&g.constraint);
     um_idset_free(&g.ids);
     um_args_free(&args);
     return code;

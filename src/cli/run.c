@@ -67,7 +67,7 @@ static um_status read_stop(const char *text, um_buf *out, um_err *err) {
 /* The prompt of a request: a text, or messages for the chat template. */
 typedef struct prompt {
     um_buf text, tools, stop;
-    um_constraint constraint;
+    um_cli_constraint constraint;
     const char *stops[1];
     um_message message[2];
     um_chat_request chat;
@@ -96,7 +96,7 @@ static um_status fill_request(const run_options *o, const um_session *s, prompt 
     um_model_info info = {.has_chat_template = true};
     if (s) um_model_get_info(s->model, &info);
     r->adapter = o->adapter;
-    um_constraint_apply(&p->constraint, r);
+    um_cli_constraint_apply(&p->constraint, r);
     if (p->stop.len) {
         p->stops[0] = p->stop.data;
         r->stop = p->stops;
@@ -240,7 +240,7 @@ static int run(const um_command *self, int argc, char **argv) {
     }
     if (!st && o.tools) st = um_chat_file(o.tools, &p.tools, &err);
     if (!st && o.stop) st = read_stop(o.stop, &p.stop, &err);
-    if (!st) st = um_constraint_read(&p.constraint, &o.constraint, &config, &err);
+    if (!st) st = um_cli_constraint_read(&p.constraint, &o.constraint, &config, &err);
     if (!st) st = open_client(&k, &o, &config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0), &err);
     if (!st) um_cli_catch_signals();
     status = st ? um_cli_error(self, &err) : answer(self, &o, &k, &p);
@@ -251,7 +251,7 @@ done:
     um_buf_free(&p.text);
     um_buf_free(&p.tools);
     um_buf_free(&p.stop);
-    um_constraint_free(&p.constraint);
+    um_cli_constraint_free(&p.constraint);
     um_args_free(&args);
     return status;
 }

@@ -81,11 +81,13 @@ static um_status check_beside(const um_request *r, um_err *err) {
                 {"suffix", r->n_suffix > 0}};
     for (size_t i = 0; i < UM_LEN(rows); i++)
         if (rows[i].given)
-            return um_fail_param(err, UM_EINVAL, rows[i].name, "it can't be combined with a constraint of the answer");
+            return um_fail_param(err, UM_EINVAL, rows[i].name,
+                                 "it can't be combined with a constraint, which alone decides what the answer may be "
+                                 "and where it may end");
     for (size_t i = 0; i < r->n_bias; i++)
         if (r->bias[i].value == -INFINITY)
             return um_fail_param(err, UM_EINVAL, "logit_bias",
-                                 "a bias that bans a token can't be combined with a constraint of the answer");
+                                 "a bias that bans a token can't be combined with a constraint");
     return UM_OK;
 }
 

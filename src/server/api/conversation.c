@@ -63,6 +63,20 @@ um_status um_conversation_check_members(um_body *b, const json_t *v, const char 
     return UM_OK;
 }
 
+/* Puts the reasoning in front of the constrained text. Tools that the model may call or not would never be called. */
+static um_status check_constrained(um_body *b, um_err *err) {
+    const um_reasoning_format *f = reasoning_format(b->setup);
+    if (b->tools_json)
+        return um_fail_param(err, UM_EINVAL, "tools",
+                             "no tool can be called while \"%s\" constrains the answer; leave out one of the two, or "
+                             "set tool_choice to \"none\"",
+                             b->constraint_field);
+    if (!f) return UM_OK;
+    b->generate.reasoning_end = um_str_of(f->end);
+    if (!f->is_open) b->generate.reasoning_begin = um_str_of(f->begin);
+    return UM_OK;
+}
+
 um_status um_conversation_check(um_body *b, um_err *err) {
     b->fills = true;
     if (!b->include_reasoning && !reasoning_format(b->setup))
@@ -70,7 +84,8 @@ um_status um_conversation_check(um_body *b, um_err *err) {
                              "reasoning can't be left out: the server was started without --reasoning-parser");
     const um_tool_format *f = b->tools_json ? tool_format(b->setup) : NULL;
     if (f && f->is_special) b->keep_special = b->generate.keep_special = true;
-    return force_call(b, err);
+    um_status st = b->constraint_field ? check_constrained(b, err) : UM_OK;
+    return st ? st : force_call(b, err);
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */

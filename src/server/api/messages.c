@@ -201,13 +201,16 @@ static um_status take_thinking(um_body *b, const json_t *v, um_err *err) {
     return UM_OK;
 }
 
-/* The effort is a variable of the chat template. */
+static um_status take_output_format(um_body *b, const json_t *v, um_err *err) {
+    return um_body_take_format(b, "output_format", v, v, err);
+}
+
+/* {"effort", "format": {"type": "json_schema", "schema"}}. The effort is a variable of the chat template. */
 static um_status take_output_config(um_body *b, const json_t *v, um_err *err) {
     const json_t *effort = json_object_get(v, "effort"), *format = json_object_get(v, "format");
     um_status st = um_conversation_check_members(b, v, "output_config", "effort|format", err);
-    if (st) return st;
-    if (format && !json_is_null(format)) return um_fail(err, UM_EINVAL, "\"output_config\".format: " NO_SCHEMA);
-    if (!effort || json_is_null(effort)) return UM_OK;
+    if (!st && format && !json_is_null(format)) st = um_body_take_format(b, "output_config", format, format, err);
+    if (st || !effort || json_is_null(effort)) return st;
     return um_json_take_text(effort, "\"output_config\".effort", &b->reasoning_effort, err);
 }
 
@@ -220,6 +223,8 @@ static const um_field rows[] = {
     {.name = "tools", .take = take_tools, .types = "array"},
     {.name = "tool_choice", .take = take_tool_choice, .types = "object"},
     {.name = "thinking", .take = take_thinking, .types = "object"},
+    {.name = "output_config", .take = take_output_config, .types = "object"},
+    {.name = "output_format", .take = take_output_format, .types = "object"},
     {.name = "n", .neutral = "1|null", .why = ONE_ANSWER},
     {.name = "logprobs", .neutral = "false|null", .why = "this API has no log-probabilities"},
     {.name = "stream_options", .neutral = "null", .why = "the events of this API have the usage"},
@@ -227,8 +232,6 @@ static const um_field rows[] = {
     {.name = "include_reasoning", .neutral = "null", .why = "thinking tells whether the answer shows thoughts"},
     {.name = "container", .neutral = "null", .why = "the server runs no tools"},
     {.name = "mcp_servers", .neutral = "[]|null", .why = "the server runs no tools"},
-    {.name = "output_config", .take = take_output_config, .types = "object"},
-    {.name = "output_format", .neutral = "null", .why = NO_SCHEMA},
     {.name = "speed", .neutral = "\"standard\"|null", .why = "the server has one speed"},
     {.name = "diagnostics",
      .neutral = "null",

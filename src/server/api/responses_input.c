@@ -381,14 +381,12 @@ static um_status take_reasoning(um_body *b, const json_t *v, um_err *err) {
     return st ? st : check_neutral(v, field, "context", "auto", err);
 }
 
-/* {"format": {"type": "text"}, "verbosity": "medium"} */
+/* {"format": {"type": "json_schema", "name", "schema", "strict"}, "verbosity": "medium"} */
 static um_status take_text(um_body *b, const json_t *v, um_err *err) {
     const json_t *format = json_object_get(v, "format");
     um_status st = um_conversation_check_members(b, v, "text", "format|verbosity", err);
-    if (st) return st;
-    if (format && !json_is_null(format) && !um_streq(member(format, "type"), "text"))
-        return um_fail(err, UM_EINVAL, "\"text\": only the format \"text\" is supported; no grammar forces an answer");
-    return check_neutral(v, "text", "verbosity", "medium", err);
+    if (!st && format && !json_is_null(format)) st = um_body_take_format(b, "text", format, format, err);
+    return st ? st : check_neutral(v, "text", "verbosity", "medium", err);
 }
 
 static um_status want_logprobs(um_body *b, um_err *err) {

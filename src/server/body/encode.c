@@ -177,6 +177,10 @@ static um_status make_request(um_body *b, const um_msg_generate *g, const um_con
     r->n_suffix = g->n_suffix;
     /* The model of the server does not know adapters that were loaded later. */
     if (g->adapter.n && !um_adapter_list_has(b->setup->late, g->adapter.p)) r->adapter = g->adapter.p;
+    r->constraint = g->constraint;
+    r->constraint_text = g->constraint_text.p;
+    r->reasoning_begin = g->reasoning_begin.n ? g->reasoning_begin.p : NULL;
+    r->reasoning_end = g->reasoning_end.n ? g->reasoning_end.p : NULL;
     return st;
 }
 
@@ -192,5 +196,5 @@ um_status um_body_check(um_body *b, um_err *err) {
         if (i == 0 || b->own) st = make_request(b, &um_body_of(b, i)->generate, &c, &r, e);
         if (!st) st = um_request_check_for(b->setup->model, &c, &r, b->prompt[i].n_ids, e);
     }
-    return st;
+    return st ? um_body_name_constraint(b, e) : UM_OK;
 }
