@@ -1,4 +1,4 @@
-/* Sets of code points as expressions over the bytes of UTF-8. */
+/* Lists of expressions, and sets of code points as expressions over the bytes of UTF-8. */
 #include <stdlib.h>
 
 #include "grammar/internal.h"
@@ -34,6 +34,36 @@ const um_expr *um_exprs_either(um_rules *r, um_exprs *l) {
     return e;
 }
 
+const um_expr *um_expr_join2(um_rules *r, const um_expr *a, const um_expr *b) {
+    return um_expr_join(r, (const um_expr *[]){a, b}, 2);
+}
+
+const um_expr *um_expr_join3(um_rules *r, const um_expr *a, const um_expr *b, const um_expr *c) {
+    return um_expr_join(r, (const um_expr *[]){a, b, c}, 3);
+}
+
+const um_expr *um_expr_either2(um_rules *r, const um_expr *a, const um_expr *b) {
+    return um_expr_either(r, (const um_expr *[]){a, b}, 2);
+}
+
+const um_expr *um_expr_nothing(um_rules *r) { return um_expr_join(r, NULL, 0); }
+
+static void set_range(uint64_t bytes[4], unsigned first, unsigned last) {
+    for (unsigned b = first; b <= last; b++) bytes[b / 64] |= UINT64_C(1) << b % 64;
+}
+
+const um_expr *um_expr_one_of(um_rules *r, const char *set) {
+    uint64_t bytes[4] = {0};
+    for (const char *p = set; *p; p++) set_range(bytes, (unsigned char)*p, (unsigned char)*p);
+    return um_expr_bytes(r, bytes);
+}
+
+const um_expr *um_expr_between(um_rules *r, char first, char last) {
+    uint64_t bytes[4] = {0};
+    set_range(bytes, (unsigned char)first, (unsigned char)last);
+    return um_expr_bytes(r, bytes);
+}
+
 void um_charset_add(um_charset *s, uint32_t first, uint32_t last) {
     if (s->n == s->cap) {
         s->cap = s->cap ? s->cap * 2 : 8;
@@ -64,10 +94,6 @@ typedef struct alternatives {
     um_rules *r;
     um_exprs list;
 } alternatives;
-
-static void set_range(uint64_t bytes[4], unsigned first, unsigned last) {
-    for (unsigned b = first; b <= last; b++) bytes[b / 64] |= UINT64_C(1) << b % 64;
-}
 
 /* Adds the code points whose bytes are all between those of `first` and of `last`, byte by byte. */
 static void push_block(alternatives *a, const char *first, const char *last, int n) {

@@ -4,6 +4,11 @@
 
 #include "grammar/grammar.h"
 
+/* ---- Rules (rules.c) --------------------------------------------------------------------------------------------- */
+
+/* As um_rules_check. *rule receives the number of the rule that is to blame, or -1. */
+um_status um_rules_check_at(const um_rules *r, int32_t *rule, um_err *err);
+
 /* ---- Lists of expressions (chars.c) ------------------------------------------------------------------------------ */
 
 /* A growing list of expressions. A zeroed list is empty. */
@@ -15,6 +20,13 @@ void um_exprs_push(um_exprs *l, const um_expr *e);
 /* Turn the list into one expression and free the list. */
 const um_expr *um_exprs_join(um_rules *r, um_exprs *l);
 const um_expr *um_exprs_either(um_rules *r, um_exprs *l);
+const um_expr *um_expr_join2(um_rules *r, const um_expr *a, const um_expr *b);
+const um_expr *um_expr_join3(um_rules *r, const um_expr *a, const um_expr *b, const um_expr *c);
+const um_expr *um_expr_either2(um_rules *r, const um_expr *a, const um_expr *b);
+const um_expr *um_expr_nothing(um_rules *r); /* the empty text */
+/* One byte of those in the set, which is a list of ASCII characters, or between two of them. */
+const um_expr *um_expr_one_of(um_rules *r, const char *set);
+const um_expr *um_expr_between(um_rules *r, char first, char last);
 
 /* ---- Sets of code points (chars.c) ------------------------------------------------------------------------------- */
 
@@ -40,5 +52,26 @@ const um_expr *um_json_chars(um_rules *r, const um_chars *range, size_t n, bool 
 const um_expr *um_json_char(um_rules *r);
 /* Any characters, as they stand in a JSON string. All calls are of one rule. */
 const um_expr *um_json_any_chars(um_rules *r);
+const um_expr *um_json_any_string(um_rules *r);
+const um_expr *um_json_any_integer(um_rules *r);
+const um_expr *um_json_any_number(um_rules *r);
+const um_expr *um_json_bool(um_rules *r);
+/* Values whose objects and arrays are nested up to style->depth deep. */
+const um_expr *um_json_any_value(um_rules *r, const um_json_style *style);
+const um_expr *um_json_any_object(um_rules *r, const um_json_style *style);
+const um_expr *um_json_any_array(um_rules *r, const um_json_style *style);
+/* A text of JSON with the white space of the style on both sides where `before` and `after` are set. */
+const um_expr *um_json_mark(um_rules *r, const um_json_style *style, bool before, um_str text, bool after);
+/* open, part, close, with white space. part NULL: none. */
+const um_expr *um_json_enclosed(um_rules *r, const um_json_style *style, char open, const um_expr *part, char close);
+const um_expr *um_json_comma(um_rules *r, const um_json_style *style);
+/* The key and its colon, behind a comma if that is set. */
+const um_expr *um_json_key(um_rules *r, const um_json_style *style, bool comma, um_str name);
+
+/* ---- Regular expressions (regex.c) ------------------------------------------------------------------------------- */
+
+/* As um_regex_parse, with an expression of one byte in place of each character, so that texts are as many bytes long as
+ * the expression's texts are characters. Both expressions have the same parts. */
+um_status um_regex_parse_lengths(um_rules *r, um_str pattern, bool anchored, const um_expr **out, um_err *err);
 
 #endif

@@ -4,16 +4,6 @@
 
 #define STR(literal) um_expr_text(r, UM_STR(literal))
 
-/* ---- Sets of bytes ----------------------------------------------------------------------------------------------- */
-
-static const um_expr *one_of(um_rules *r, const char *set) {
-    uint64_t bytes[4] = {0};
-    for (const char *p = set; *p; p++) bytes[(unsigned char)*p / 64] |= UINT64_C(1) << (unsigned char)*p % 64;
-    return um_expr_bytes(r, bytes);
-}
-
-static const um_expr *hex_digit(um_rules *r) { return one_of(r, "0123456789abcdefABCDEF"); }
-
 /* ---- Characters of strings --------------------------------------------------------------------------------------- */
 
 /* The characters that JSON requires to be escaped. */
@@ -27,7 +17,7 @@ static const um_expr *escaped(um_rules *r, uint32_t c) {
     if (known) return um_expr_text(r, (um_str){(const char[]){'\\', names[known - chars]}, 2});
     snprintf(hex, sizeof hex, "\\u00%c", c < 16 ? '0' : '1');
     const char digit[] = {"0123456789abcdef"[c % 16], "0123456789ABCDEF"[c % 16], 0};
-    return um_expr_join(r, (const um_expr *[]){um_expr_text(r, um_str_of(hex)), one_of(r, digit)}, 2);
+    return um_expr_join(r, (const um_expr *[]){um_expr_text(r, um_str_of(hex)), um_expr_one_of(r, digit)}, 2);
 }
 
 static bool is_member(const um_charset *s, uint32_t c) {
@@ -61,16 +51,16 @@ static bool add_rule(um_rules *r, um_str name, int32_t *rule) {
 
 /* \uXXXX of a character that is no surrogate, and \uXXXX\uXXXX of a pair of surrogates. */
 static const um_expr *unicode_escapes(um_rules *r) {
-    const um_expr *hex = hex_digit(r), *u = STR("\\u"), *d = one_of(r, "dD");
+    const um_expr *hex = um_expr_one_of(r, "0123456789abcdefABCDEF"), *u = STR("\\u"), *d = um_expr_one_of(r, "dD");
     const um_expr *plain =
         um_expr_either(r,
                        (const um_expr *[]){
-                           um_expr_join(r, (const um_expr *[]){one_of(r, "0123456789abcefABCEF"), hex}, 2),
-                           um_expr_join(r, (const um_expr *[]){d, one_of(r, "01234567")}, 2),
+                           um_expr_join(r, (const um_expr *[]){um_expr_one_of(r, "0123456789abcefABCEF"), hex}, 2),
+                           um_expr_join(r, (const um_expr *[]){d, um_expr_one_of(r, "01234567")}, 2),
                        },
                        2);
-    const um_expr *high = um_expr_join(r, (const um_expr *[]){d, one_of(r, "89abAB"), hex, hex}, 4);
-    const um_expr *low = um_expr_join(r, (const um_expr *[]){u, d, one_of(r, "cdefCDEF"), hex, hex}, 5);
+    const um_expr *high = um_expr_join(r, (const um_expr *[]){d, um_expr_one_of(r, "89abAB"), hex, hex}, 4);
+    const um_expr *low = um_expr_join(r, (const um_expr *[]){u, d, um_expr_one_of(r, "cdefCDEF"), hex, hex}, 5);
     const um_expr *either = um_expr_either(r,
                                            (const um_expr *[]){
                                                um_expr_join(r, (const um_expr *[]){plain, hex, hex}, 3),
@@ -84,7 +74,7 @@ const um_expr *um_json_char(um_rules *r) {
     int32_t rule;
     if (add_rule(r, UM_STR("character of a string"), &rule)) {
         const um_expr *plain = um_expr_chars(r, special, UM_LEN(special), true);
-        const um_expr *escape = um_expr_join(r, (const um_expr *[]){STR("\\"), one_of(r, "\"\\/bfnrt")}, 2);
+        const um_expr *escape = um_expr_join(r, (const um_expr *[]){STR("\\"), um_expr_one_of(r, "\"\\/bfnrt")}, 2);
         um_rule_set(r, rule, um_expr_either(r, (const um_expr *[]){plain, escape, unicode_escapes(r)}, 3));
     }
     return um_expr_call(r, rule);
@@ -97,4 +87,159 @@ const um_expr *um_json_any_chars(um_rules *r) {
         um_rule_set(r, rule, um_expr_repeat(r, c, 0, -1));
     }
     return um_expr_call(r, rule);
+}
+
+const um_expr *um_json_any_string(um_rules *r) {
+    int32_t rule;
+    if (add_rule(r, UM_STR("string"), &rule))
+        um_rule_set(r, rule, um_expr_join3(r, STR("\""), um_json_any_chars(r), STR("\"")));
+    return um_expr_call(r, rule);
+}
+
+/* ---- Numbers ----------------------------------------------------------------------------------------------------- */
+
+static const um_expr *digits(um_rules *r, int32_t min) {
+    return um_expr_repeat(r, um_expr_between(r, '0', '9'), min, -1);
+}
+
+/* Zero, or digits that don't begin with zero. */
+static const um_expr *natural(um_rules *r) {
+    return um_expr_either2(r, STR("0"), um_expr_join2(r, um_expr_between(r, '1', '9'), digits(r, 0)));
+}
+
+static const um_expr *maybe(um_rules *r, const um_expr *e) { return um_expr_repeat(r, e, 0, 1); }
+
+const um_expr *um_json_any_integer(um_rules *r) {
+    int32_t rule;
+    if (add_rule(r, UM_STR("integer"), &rule)) {
+        const um_expr *positive = um_expr_join2(r, um_expr_between(r, '1', '9'), digits(r, 0));
+        um_rule_set(r, rule, um_expr_either2(r, STR("0"), um_expr_join2(r, maybe(r, STR("-")), positive)));
+    }
+    return um_expr_call(r, rule);
+}
+
+/* Exponents end at 299, so that other programs can store the number. */
+const um_expr *um_json_any_number(um_rules *r) {
+    int32_t rule;
+    if (add_rule(r, UM_STR("number"), &rule)) {
+        const um_expr *fraction = um_expr_join2(r, STR("."), digits(r, 1));
+        const um_expr *two = um_expr_repeat(r, um_expr_between(r, '0', '9'), 1, 2);
+        const um_expr *three =
+            um_expr_join2(r, um_expr_one_of(r, "12"), um_expr_repeat(r, um_expr_between(r, '0', '9'), 2, 2));
+        const um_expr *exponent = um_expr_join3(r, um_expr_one_of(r, "eE"), maybe(r, um_expr_one_of(r, "+-")),
+                                                um_expr_either2(r, two, three));
+        const um_expr *part[] = {maybe(r, STR("-")), natural(r), maybe(r, fraction), maybe(r, exponent)};
+        um_rule_set(r, rule, um_expr_join(r, part, UM_LEN(part)));
+    }
+    return um_expr_call(r, rule);
+}
+
+const um_expr *um_json_bool(um_rules *r) { return um_expr_either2(r, STR("true"), STR("false")); }
+
+/* ---- Marks and white space --------------------------------------------------------------------------------------- */
+
+const um_expr *um_json_mark(um_rules *r, const um_json_style *style, bool before, um_str text, bool after) {
+    const um_expr *e = um_expr_text(r, text);
+    if (style->space_max <= 0) return e;
+    int32_t rule;
+    if (add_rule(r, UM_STR("white space"), &rule))
+        um_rule_set(r, rule, um_expr_repeat(r, um_expr_one_of(r, " \n"), 0, UM_MIN(style->space_max, UM_REPEAT_MAX)));
+    const um_expr *space = um_expr_call(r, rule), *none = um_expr_nothing(r);
+    return um_expr_join3(r, before ? space : none, e, after ? space : none);
+}
+
+const um_expr *um_json_enclosed(um_rules *r, const um_json_style *style, char open, const um_expr *part, char close) {
+    const um_expr *first = um_json_mark(r, style, false, (um_str){&open, 1}, true);
+    const um_expr *last = um_json_mark(r, style, part != NULL, (um_str){&close, 1}, false);
+    return part ? um_expr_join3(r, first, part, last) : um_expr_join2(r, first, last);
+}
+
+const um_expr *um_json_comma(um_rules *r, const um_json_style *style) {
+    return um_json_mark(r, style, true, UM_STR(","), true);
+}
+
+const um_expr *um_json_key(um_rules *r, const um_json_style *style, bool comma, um_str name) {
+    um_buf text = {0};
+    um_jw w;
+    const bool spaced = style->space_max > 0;
+    if (comma && !spaced) um_buf_putc(&text, ',');
+    um_jw_init(&w, &text);
+    um_jw_str(&w, name.p, name.n);
+    if (!spaced) um_buf_putc(&text, ':');
+    const um_expr *e = um_expr_text(r, (um_str){text.data, text.len});
+    if (spaced) {
+        const um_expr *before = comma ? um_json_comma(r, style) : um_expr_nothing(r);
+        e = um_expr_join3(r, before, e, um_json_mark(r, style, true, UM_STR(":"), true));
+    }
+    um_buf_free(&text);
+    return e;
+}
+
+/* ---- Any value --------------------------------------------------------------------------------------------------- */
+
+#define DEPTH_MAX 64
+
+static int depth_of(const um_json_style *style) { return UM_MIN(UM_MAX(style->depth, 1), DEPTH_MAX); }
+
+static const um_expr *value_within(um_rules *r, const um_json_style *style, int depth);
+
+/* The parts with commas between them, or nothing. */
+static const um_expr *separated(um_rules *r, const um_json_style *style, const um_expr *part) {
+    const um_expr *more = um_expr_join2(r, um_json_comma(r, style), part);
+    return um_expr_join2(r, part, um_expr_repeat(r, more, 0, -1));
+}
+
+/* An object or array whose members are nested up to depth - 1 deep. */
+static const um_expr *nest_within(um_rules *r, const um_json_style *style, int depth, bool is_object) {
+    char name[32];
+    int32_t rule;
+    snprintf(name, sizeof name, "%s of depth %d", is_object ? "object" : "array", depth);
+    if (add_rule(r, um_str_of(name), &rule)) {
+        const char open = is_object ? '{' : '[', close = is_object ? '}' : ']';
+        const um_expr *part = value_within(r, style, depth - 1);
+        if (is_object) {
+            const um_expr *colon = um_json_mark(r, style, true, UM_STR(":"), true);
+            part = um_expr_join3(r, um_json_any_string(r), colon, part);
+        }
+        um_rule_set(r, rule,
+                    um_expr_either2(r, um_json_enclosed(r, style, open, NULL, close),
+                                    um_json_enclosed(r, style, open, separated(r, style, part), close)));
+    }
+    return um_expr_call(r, rule);
+}
+
+static const um_expr *value_within(um_rules *r, const um_json_style *style, int depth) {
+    char name[32];
+    int32_t rule;
+    snprintf(name, sizeof name, "value of depth %d", depth);
+    if (add_rule(r, um_str_of(name), &rule)) {
+        um_exprs list = {0};
+        um_exprs_push(&list, um_json_any_string(r));
+        um_exprs_push(&list, um_json_any_number(r));
+        um_exprs_push(&list, um_json_bool(r));
+        um_exprs_push(&list, STR("null"));
+        if (depth > 0) um_exprs_push(&list, nest_within(r, style, depth, true));
+        if (depth > 0) um_exprs_push(&list, nest_within(r, style, depth, false));
+        um_rule_set(r, rule, um_exprs_either(r, &list));
+    }
+    return um_expr_call(r, rule);
+}
+
+const um_expr *um_json_any_value(um_rules *r, const um_json_style *style) {
+    return value_within(r, style, depth_of(style));
+}
+
+const um_expr *um_json_any_object(um_rules *r, const um_json_style *style) {
+    return nest_within(r, style, depth_of(style), true);
+}
+
+const um_expr *um_json_any_array(um_rules *r, const um_json_style *style) {
+    return nest_within(r, style, depth_of(style), false);
+}
+
+um_status um_rules_from_any_json(um_rules *r, const um_json_style *style, um_err *err) {
+    const um_expr *e = um_json_any_object(r, style);
+    r->root = um_rule_add(r, UM_STR("root"));
+    um_rule_set(r, r->root, e);
+    return um_rules_check(r, err);
 }

@@ -16,7 +16,7 @@ typedef struct parser {
     um_rules *r;
     um_str text;
     size_t at;
-    bool quoted;
+    bool quoted, lengths;
     int depth;
     um_err *err;
 } parser;
@@ -139,6 +139,7 @@ static um_status parse_escape(parser *p, size_t start, bool in_class, um_charset
 }
 
 static const um_expr *chars_expr(parser *p, const um_chars *range, size_t n, bool negated) {
+    if (p->lengths) return um_expr_between(p->r, 'x', 'x');
     return p->quoted ? um_json_chars(p->r, range, n, negated) : um_expr_chars(p->r, range, n, negated);
 }
 
@@ -307,8 +308,8 @@ static um_status parse_atom(parser *p, marked *out) {
         if (!s) *out = unmarked(e);
         return s;
     case '.':
-        if (p->quoted) e = um_json_chars(p->r, line_ends, UM_LEN(line_ends), true);
-        else e = um_expr_chars(p->r, line_feed, UM_LEN(line_feed), true);
+        e = p->quoted ? chars_expr(p, line_ends, UM_LEN(line_ends), true)
+                      : chars_expr(p, line_feed, UM_LEN(line_feed), true);
         break;
     default: e = chars_expr(p, &(um_chars){c, c}, 1, false);
     }
@@ -408,7 +409,7 @@ static um_status parse_alternatives(parser *p, marked *out) {
 
 static const um_expr *any_text(parser *p) {
     if (p->quoted) return um_json_any_chars(p->r);
-    return um_expr_repeat(p->r, um_expr_chars(p->r, NULL, 0, true), 0, -1);
+    return um_expr_repeat(p->r, chars_expr(p, NULL, 0, true), 0, -1);
 }
 
 /* Adds any text on the sides that have no mark. */
@@ -427,15 +428,24 @@ static const um_expr *whole(parser *p, const marked *m, bool anchored) {
     return out;
 }
 
+static um_status parse_whole(parser *p, bool anchored, const um_expr **out) {
+    marked m;
+    const size_t bad = um_utf8_check(p->text.p, p->text.n);
+    if (bad < p->text.n) return um_fail(p->err, UM_EINVAL, "byte %zu of the regular expression is not UTF-8", bad + 1);
+    um_status s = parse_alternatives(p, &m);
+    if (!s && !is_end(p)) s = fail_at(p, p->at, UM_EINVAL, "this ) closes no group");
+    if (!s) *out = whole(p, &m, anchored);
+    return s;
+}
+
 um_status um_regex_parse(um_rules *r, um_str pattern, bool anchored, bool quoted, const um_expr **out, um_err *err) {
     parser p = {.r = r, .text = pattern, .quoted = quoted, .err = err};
-    marked m;
-    const size_t bad = um_utf8_check(pattern.p, pattern.n);
-    if (bad < pattern.n) return um_fail(err, UM_EINVAL, "byte %zu of the regular expression is not UTF-8", bad + 1);
-    um_status s = parse_alternatives(&p, &m);
-    if (!s && !is_end(&p)) s = fail_at(&p, p.at, UM_EINVAL, "this ) closes no group");
-    if (!s) *out = whole(&p, &m, anchored);
-    return s;
+    return parse_whole(&p, anchored, out);
+}
+
+um_status um_regex_parse_lengths(um_rules *r, um_str pattern, bool anchored, const um_expr **out, um_err *err) {
+    parser p = {.r = r, .text = pattern, .lengths = true, .err = err};
+    return parse_whole(&p, anchored, out);
 }
 
 um_status um_rules_from_regex(um_rules *r, um_str pattern, um_err *err) {

@@ -1,7 +1,7 @@
 /* Rules over bytes: building expressions, and the check of a finished set of rules. */
 #include <stdlib.h>
 
-#include "grammar/grammar.h"
+#include "grammar/internal.h"
 
 #define BYTES_MAX ((size_t)64 << 20) /* memory of all expressions, names and texts */
 /* Expressions and rules that are entered one inside the other. The check and the programs that read the rules recurse
@@ -64,10 +64,23 @@ const um_expr *um_expr_text(um_rules *r, um_str text) {
     return add(r, &(um_expr){.kind = UM_EXPR_TEXT, .n = (int32_t)text.n, .text = copy});
 }
 
+static bool is_empty_text(const um_expr *e) { return e->kind == UM_EXPR_JOIN && e->n == 0; }
+
+/* Leaves out parts that are the empty text. */
 const um_expr *um_expr_join(um_rules *r, const um_expr *const *part, size_t n) {
-    if (n == 0) return &empty_text;
-    if (n == 1) return part[0];
-    return add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, part, n);
+    size_t kept = 0;
+    const um_expr *one = &empty_text;
+    for (size_t i = 0; i < n; i++)
+        if (!is_empty_text(part[i])) one = part[i], kept++;
+    if (kept < 2) return one;
+    if (kept == n) return add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, part, n);
+    const um_expr **list = (const um_expr **)um_alloc(um_mul(kept, sizeof *list));
+    kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!is_empty_text(part[i])) list[kept++] = part[i];
+    const um_expr *e = add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, list, kept);
+    um_free(list);
+    return e;
 }
 
 const um_expr *um_expr_either(um_rules *r, const um_expr *const *part, size_t n) {
@@ -121,6 +134,7 @@ typedef struct checker {
     const um_rules *r;
     rule_state *state; /* [r->n] */
     int64_t visits;
+    int32_t blamed;
     um_err *err;
 } checker;
 
@@ -175,6 +189,7 @@ static um_status enter_rule(checker *c, int32_t rule, int depth, bool *empty) {
     rule_state *state = &c->state[rule];
     *empty = *state == MAY_BE_EMPTY;
     if (*state == NOT_EMPTY || *state == MAY_BE_EMPTY) return UM_OK;
+    c->blamed = rule;
     if (*state == OPEN)
         return um_fail(c->err, UM_EINVAL,
                        "rule %.80s begins with itself (left recursion); write it with a repetition, or with the "
@@ -192,6 +207,7 @@ static um_status check_all(checker *c) {
     const um_rules *r = c->r;
     um_status s = UM_OK;
     for (int32_t i = 0; i < r->n && !s; i++) {
+        c->blamed = i;
         if (!r->rule[i].body) return um_fail(c->err, UM_EINVAL, "rule %.80s is used but not defined", r->rule[i].name);
         s = check_parts(c, r->rule[i].body, r->rule[i].name, 0);
     }
@@ -202,13 +218,20 @@ static um_status check_all(checker *c) {
     return s;
 }
 
-um_status um_rules_check(const um_rules *r, um_err *err) {
+um_status um_rules_check_at(const um_rules *r, int32_t *rule, um_err *err) {
+    *rule = -1;
     if (r->full)
         return um_fail(err, UM_ELIMIT, "the constraint is larger than %d rules, %d expressions or %zu MiB",
                        UM_RULES_MAX, UM_RULES_EXPRS_MAX, BYTES_MAX >> 20);
     if (r->root < 0 || r->root >= r->n) return um_fail(err, UM_EINVAL, "the constraint has no root rule");
     checker c = {.r = r, .err = err, .state = UM_NEW_ARRAY(rule_state, (size_t)r->n)};
     um_status s = check_all(&c);
+    if (s) *rule = c.blamed;
     um_free(c.state);
     return s;
+}
+
+um_status um_rules_check(const um_rules *r, um_err *err) {
+    int32_t rule;
+    return um_rules_check_at(r, &rule, err);
 }
