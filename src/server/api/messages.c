@@ -177,7 +177,6 @@ static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
     return st;
 }
 
-#define NO_SCHEMA "answers can't be forced to fit a schema"
 
 /* ---- Other fields ------------------------------------------------------------------------------------------------ */
 
