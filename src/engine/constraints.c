@@ -2,8 +2,10 @@
  * reads, and refuses the constraints that can't be kept. */
 #include <math.h>
 
+#include "decode/fill.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "model/languages.h"
 
 static um_status fail_id(const um_engine *e, const char *param, int32_t id, um_err *err) {
     return um_fail_param(err, UM_ERANGE, param, "id %d is outside the vocabulary 0..%d", id, e->model->arch.vocab - 1);
@@ -105,21 +107,46 @@ um_status um_request_check_constraint(const um_request *r, um_err *err) {
     return check_beside(r, err);
 }
 
-static um_status check_constraint(const um_request *r, um_err *err) {
-    um_status st = um_request_check_constraint(r, err);
-    if (st || r->constraint == UM_CONSTRAINT_NONE) return st;
-    return um_fail_about(err, um_fail(err, UM_EUNSUPPORTED, "this engine can't keep answers to a constraint yet"),
-                         "constraint");
+/* ---- Languages --------------------------------------------------------------------------------------------------- */
+
+static um_status find_language(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
+    const um_sampling_params *s = &r->sampling;
+    const um_constraint c = {.kind = r->constraint,
+                             .text = r->constraint_text,
+                             .begin = r->reasoning_begin,
+                             .end = r->reasoning_end,
+                             .style = {s->json_space, s->grammar_depth}};
+    if (e->config.compat != UM_COMPAT_NONE)
+        return um_fail_param(err, UM_EUNSUPPORTED, "compat", "a constraint can't be combined with it");
+    return um_model_get_language(e->model, &c, &j->language, err);
+}
+
+/* Returns the first position that the answer never has: a canvas may end before the limit. */
+static int32_t answer_end(const um_req *q) {
+    const int32_t canvas = q->n_prompt + q->how.gen_length;
+    return q->strategy->fills_gaps ? UM_MIN(q->limit, canvas) : q->limit;
+}
+
+um_status um_sequence_check_language(const um_sequence *j, um_err *err) {
+    if (!j->language) return UM_OK;
+    um_language *l = j->language->language;
+    um_language_lock(l);
+    const int32_t needed = um_language_rest(l, um_language_start(l)), room = answer_end(&j->req) - j->req.n_prompt;
+    um_language_unlock(l);
+    if (needed <= room) return UM_OK;
+    return um_fail_param(err, UM_ERANGE, "max_tokens",
+                         "the shortest answer that the constraint allows has %d tokens, but the answer may have %d",
+                         needed, room);
 }
 
 um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err) {
-    um_status st = check_constraint(r, err);
+    um_status st = um_request_check_constraint(r, err);
     if (!st) st = copy_allowed(j, e, r, err);
     for (size_t i = 0; i < r->n_bad_words && !st; i++) st = add_word(j, e, r->bad_words[i] ? r->bad_words[i] : "", err);
     j->req.bad = j->bad.data;
     j->req.bad_end = j->bad_end.data;
     j->req.n_bad = (int32_t)j->bad_end.n;
-    return st;
+    return st || r->constraint == UM_CONSTRAINT_NONE ? st : find_language(j, e, r, err);
 }
 
 void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r) {
@@ -128,9 +155,14 @@ void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request 
     for (size_t i = 0; i < j->banned.n; i++) bias[r->n_bias + i] = (um_bias){j->banned.data[i], -INFINITY};
     um_req_edits_new(&j->req, bias, r->n_bias + j->banned.n, e->model->arch.vocab);
     um_free(bias);
+    if (!j->language) return;
+    um_req *q = &j->req;
+    q->fill = um_fill_new(q, j->language->language, j->bound.rows_max + 1, e->model->arch.vocab, answer_end(q));
 }
 
-void um_sequence_free_constraints(um_sequence *j) {
+void um_sequence_free_constraints(um_sequence *j, um_engine *e) {
+    um_fill_free(j->req.fill);
+    um_model_release_language(e->model, j->language);
     um_free(j->allow);
     um_ids_free(&j->bad);
     um_ids_free(&j->bad_end);

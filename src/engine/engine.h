@@ -65,9 +65,10 @@ typedef struct um_sequence {
     size_t n_stop, stop_longest;
     const char *stop_found; /* stop string that ended the answer */
     int32_t *stop_ids;
-    uint32_t *allow;             /* bitmap of the allowed ids, or NULL */
-    um_ids bad, bad_end, banned; /* see um_req; banned: words of one id */
-    uint8_t *state;              /* [cap] states for snapshots; NULL when the request wants no snapshots */
+    uint32_t *allow;                     /* bitmap of the allowed ids, or NULL */
+    um_ids bad, bad_end, banned;         /* see um_req; banned: words of one id */
+    struct um_shared_language *language; /* of the constraint, or NULL */
+    uint8_t *state;                      /* [cap] states for snapshots; NULL when the request wants no snapshots */
 
     double added, started, first_token; /* times by um_now, 0 when not reached */
     double decode_seconds;              /* duration of the finished steps that denoised the answer */
@@ -166,10 +167,14 @@ um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, 
  * single values. Of the engine it reads only the model, the configuration, max_len, traits, compat, capacity and the
  * sizes of the pages. */
 um_status um_sequence_check(um_engine *e, const um_request *r, size_t n_prompt, um_err *err);
-/* Copies allowed_ids and bad_words of the request to the answer (constraints.c). Its edits are built later: */
+/* Copies allowed_ids and bad_words of the request to the answer, and finds the language of its constraint
+ * (constraints.c). */
 um_status um_sequence_constrain(um_sequence *j, const um_engine *e, const um_request *r, um_err *err);
+/* Checks that the shortest text of the language fits into the answer, whose strategy has been initialised. */
+um_status um_sequence_check_language(const um_sequence *j, um_err *err);
+/* Builds the edits, and the sets of the language. */
 void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request *r);
-void um_sequence_free_constraints(um_sequence *j);
+void um_sequence_free_constraints(um_sequence *j, um_engine *e);
 /* Checks the size of the caller's struct and the number of answers. */
 um_status um_request_check(const um_request *r, um_err *err);
 /* Checks that the shortest possible request with the engine's defaults can run. um_engine_new thereby refuses defaults

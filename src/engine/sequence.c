@@ -308,7 +308,8 @@ static um_status resolve(um_sequence *j, const um_engine *e, const um_request *r
     if (!st) st = um_req_check_unread_params(q, &r->decoding, &e->config.decoding, err);
     if (st) return st;
     j->bound = q->strategy->need(q);
-    return check_need(e, j, err);
+    st = check_need(e, j, err);
+    return st ? st : um_sequence_check_language(j, err);
 }
 
 um_status um_sequence_new(um_sequence **out, um_engine *e, const um_request *r, int32_t index, um_err *err) {
@@ -389,7 +390,7 @@ void um_sequence_free(um_sequence *j, um_engine *e) {
     um_free(j->likeliest);
     um_free(j->stop_ids);
     um_req_edits_free(&j->req);
-    um_sequence_free_constraints(j);
+    um_sequence_free_constraints(j, e);
     um_free(j->text_end);
     um_free(j->state);
     um_buf_free(&j->text);

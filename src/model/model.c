@@ -4,6 +4,7 @@
 
 #include "model/checkpoint.h"
 #include "model/config.h"
+#include "model/languages.h"
 #include "model/lora.h"
 #include "ops/quantize.h"
 
@@ -238,6 +239,7 @@ static um_status open_model(um_model **out, const um_config *c, extent how_far, 
     um_status checked = um_config_check(c, err);
     if (checked) return checked;
     um_model *m = UM_NEW(um_model);
+    m->languages = um_languages_new();
     um_store *files = NULL;
     double start = um_now();
     um_status s = um_model_find(&m->path, c->model, err);
@@ -288,6 +290,7 @@ void um_model_close(um_model *m) {
         um_free(m->on[i]);
     }
     close_device(m);
+    um_languages_free(m->languages);
     um_store_close(m->files);
     um_adapters_close(m);
     um_chat_close(m->chat);

@@ -217,8 +217,9 @@ struct um_model {
     struct um_lora *lora; /* [n_adapters] the opened adapter folders */
     /* [net.n_adapters] the slots of adapters in the layers; NULL: no adapter can be loaded later. */
     struct um_adapter_slot *slot;
-    uint64_t last_number; /* of an adapter, see um_model_adapter_number */
-    um_card card;         /* of the checkpoint */
+    uint64_t last_number;           /* of an adapter, see um_model_adapter_number */
+    um_card card;                   /* of the checkpoint */
+    struct um_languages *languages; /* of the constraints of requests (languages.h) */
 };
 
 /* Returns the answers of an engine that can hold a place at the same time: max_num_reqs and the guest places. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "model/config.h"
+#include "model/languages.h"
 
 /* A prime number of pages of 4 KiB, about 64 MiB. With a power of two, the rows of a matrix would repeat after a few
  * thousand. */
@@ -169,6 +170,7 @@ um_status um_model_open_random(um_model **out, const um_config *c, const um_rele
     um_status s = um_config_check(c, err);
     if (s) return s;
     um_model *m = UM_NEW(um_model);
+    m->languages = um_languages_new();
     const double start = um_now();
     m->path = um_strdup(r->name);
     s = um_released_arch(&m->arch, r, n_layers, err);

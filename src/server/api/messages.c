@@ -177,7 +177,6 @@ static um_status take_tool_choice(um_body *b, const json_t *v, um_err *err) {
     return st;
 }
 
-
 /* ---- Other fields ------------------------------------------------------------------------------------------------ */
 
 static um_status take_stops(um_body *b, const json_t *v, um_err *err) {
