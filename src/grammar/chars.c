@@ -184,11 +184,21 @@ static void push_all(alternatives *a, const um_chars *range, size_t n) {
     }
 }
 
+/* A single character is a text. Surrogates are in no text. */
+static void push_one(alternatives *a, uint32_t c) {
+    char utf8[4];
+    if (c >= SURROGATE_MIN && c <= SURROGATE_MAX) return;
+    const int n = um_utf8_put(c, utf8);
+    um_exprs_push(&a->list, um_expr_text(a->r, (um_str){utf8, (size_t)n}));
+}
+
 const um_expr *um_expr_chars(um_rules *r, const um_chars *range, size_t n, bool negated) {
     alternatives a = {.r = r};
     um_charset set = {0};
     um_charset_add_all(&set, range, n, negated);
-    push_all(&a, set.range, set.n);
+    const bool is_one = set.n == 1 && set.range[0].first == set.range[0].last;
+    if (is_one) push_one(&a, set.range[0].first);
+    else push_all(&a, set.range, set.n);
     um_charset_free(&set);
     return um_exprs_either(r, &a.list);
 }

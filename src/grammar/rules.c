@@ -64,21 +64,26 @@ const um_expr *um_expr_text(um_rules *r, um_str text) {
     return add(r, &(um_expr){.kind = UM_EXPR_TEXT, .n = (int32_t)text.n, .text = copy});
 }
 
-static bool is_empty_text(const um_expr *e) { return e->kind == UM_EXPR_JOIN && e->n == 0; }
+/* Returns the parts that an expression adds to a sequence. */
+static size_t spliced(const um_expr *const *e, const um_expr *const **part) {
+    const bool is_join = (*e)->kind == UM_EXPR_JOIN;
+    *part = is_join ? (*e)->part : e;
+    return is_join ? (size_t)(*e)->n : 1;
+}
 
-/* Leaves out parts that are the empty text. */
+/* A part that is a sequence itself adds its parts, so that texts which follow each other are neighbours. */
 const um_expr *um_expr_join(um_rules *r, const um_expr *const *part, size_t n) {
-    size_t kept = 0;
-    const um_expr *one = &empty_text;
-    for (size_t i = 0; i < n; i++)
-        if (!is_empty_text(part[i])) one = part[i], kept++;
-    if (kept < 2) return one;
-    if (kept == n) return add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, part, n);
-    const um_expr **list = (const um_expr **)um_alloc(um_mul(kept, sizeof *list));
-    kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!is_empty_text(part[i])) list[kept++] = part[i];
-    const um_expr *e = add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, list, kept);
+    const um_expr *const *own;
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++) total += spliced(&part[i], &own);
+    if (total == 0) return &empty_text;
+    const um_expr **list = (const um_expr **)um_alloc(um_mul(total, sizeof *list));
+    total = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t n_own = spliced(&part[i], &own);
+        for (size_t k = 0; k < n_own; k++) list[total++] = own[k];
+    }
+    const um_expr *e = total == 1 ? list[0] : add_parts(r, (um_expr){.kind = UM_EXPR_JOIN}, list, total);
     um_free(list);
     return e;
 }

@@ -481,6 +481,16 @@ static void grow_memo(um_schema *c) {
     um_free(old);
 }
 
+/* Returns whether the body is a few texts and calls. Used in place of a call, its texts and those around it become one,
+ * which has one spelling in tokens. */
+static bool is_short(const um_expr *e) {
+    if (e->kind == UM_EXPR_TEXT || e->kind == UM_EXPR_CALL) return true;
+    if (e->kind != UM_EXPR_JOIN || e->n > 3) return false;
+    for (int32_t i = 0; i < e->n; i++)
+        if (e->part[i]->kind != UM_EXPR_TEXT && e->part[i]->kind != UM_EXPR_CALL) return false;
+    return true;
+}
+
 um_status um_schema_value(um_schema *c, const um_conj *j, const um_expr **out) {
     if (j->n == 0) return *out = um_json_any_value(c->r, &c->style), UM_OK;
     if (c->memo_n * 2 >= c->memo_cap) grow_memo(c);
@@ -488,7 +498,7 @@ um_status um_schema_value(um_schema *c, const um_conj *j, const um_expr **out) {
     um_schema_memo *m = find_memo(c, key);
     if (m->key) {
         um_free(key);
-        *out = um_expr_call(c->r, m->rule);
+        *out = m->inlined ? m->inlined : um_expr_call(c->r, m->rule);
         return m->never ? um_schema_never(c, um_conj_at(j), "no text matches this schema") : UM_OK;
     }
     snprintf(name, sizeof name, "%s (rule %d)", um_conj_at(j), c->r->n);
@@ -500,8 +510,10 @@ um_status um_schema_value(um_schema *c, const um_conj *j, const um_expr **out) {
     um_status s = value_body(c, &own, &body);
     /* Other schemas may refer to this one, also when no value matches it. */
     um_rule_set(c->r, rule, s ? um_expr_either(c->r, NULL, 0) : body);
-    if (s) find_memo(c, key)->never = c->never;
-    *out = um_expr_call(c->r, rule);
+    m = find_memo(c, key);
+    m->never = s && c->never;
+    m->inlined = !s && is_short(body) ? body : NULL;
+    *out = m->inlined ? body : um_expr_call(c->r, rule);
     return s;
 }
 
@@ -511,7 +523,7 @@ static um_status compile(um_schema *c) {
     um_conj j = {0};
     const um_expr *e = NULL;
     /* The rules that most schemas share come first, where they are found at once. */
-    um_json_any_string(c->r);
+    um_json_any_chars(c->r);
     c->r->root = um_rule_add(c->r, UM_STR("root"));
     um_status s = um_conj_add(c, &j, c->root, "#", -1);
     if (!s) s = um_schema_value(c, &j, &e);

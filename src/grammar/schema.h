@@ -40,6 +40,7 @@ typedef struct um_schema_memo {
     char *key;
     int32_t rule;
     bool never;
+    const um_expr *inlined; /* a short body, used in place of calls; NULL: none */
 } um_schema_memo;
 
 typedef struct um_schema {

@@ -5,7 +5,7 @@
 
 #define NAME_MAX_CHARS 200   /* characters of a name when other properties are allowed beside it */
 #define COUNTED_MAX    20000 /* properties times counts, with minProperties or maxProperties */
-#define RULE_EVERY     16    /* optional properties in front of which a rule begins */
+#define RULE_EVERY     4     /* optional properties in front of which a rule begins */
 
 /* A property, or the others together. */
 typedef struct item {

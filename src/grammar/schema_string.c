@@ -226,8 +226,8 @@ um_status um_schema_string(um_schema *c, const um_conj *j, const um_expr **out) 
     const um_expr *content = NULL;
     um_status s = read_limits(c, j, &l);
     if (s) return s;
-    if (!l.pattern && l.min == 0 && l.max < 0) return *out = um_json_any_string(c->r), UM_OK;
-    if (l.pattern) s = patterned(c, j, &l, &content);
+    if (!l.pattern && l.min == 0 && l.max < 0) content = um_json_any_chars(c->r);
+    else if (l.pattern) s = patterned(c, j, &l, &content);
     else content = um_expr_repeat(c->r, um_json_char(c->r), (int32_t)l.min, (int32_t)l.max);
     if (s) return s;
     const um_expr *quote = um_expr_text(c->r, UM_STR("\""));
