@@ -28,8 +28,10 @@ struct um_fill {
     state_set *set;   /* [cap + 1] before position p: entry p % (cap + 1) */
     state_set *other; /* [cap + 1] the same, with `open` as a mask */
     state_set scratch;
-    allowed *of;      /* [cap] of position p: entry p % cap */
-    uint32_t *bitmap; /* [cap, n_words] */
+    allowed *of;               /* [cap] of position p: entry p % cap */
+    uint32_t *bitmap;          /* [cap, n_words] */
+    const uint32_t *added[32]; /* groups of tokens in the bitmap that is being made */
+    int32_t n_added;
 };
 
 um_fill *um_fill_new(const um_req *r, um_language *l, int32_t window, int32_t vocab, int32_t end) {
@@ -236,19 +238,63 @@ void um_fill_open(um_fill *f, const um_req *r, int32_t end) {
 
 static void allow(uint32_t *bitmap, int32_t id) { bitmap[id / 32] |= UINT32_C(1) << id % 32; }
 
-static void allow_tokens(const um_fill *f, const um_tokens *t, uint32_t *bitmap) {
-    for (int32_t i = 0; i < t->n && t->id; i++) allow(bitmap, t->id[i]);
-    for (int32_t w = 0; w < f->n_words && t->bits; w++) bitmap[w] |= t->bits[w];
+/* States inside of the same rule share their large groups of tokens. Returns whether this one is in the bitmap. */
+static bool was_added(um_fill *f, const uint32_t *bits) {
+    for (int32_t i = 0; i < f->n_added; i++)
+        if (f->added[i] == bits) return true;
+    if (f->n_added < (int32_t)UM_LEN(f->added)) f->added[f->n_added++] = bits;
+    return false;
 }
 
-static void allow_from(const um_fill *f, int32_t state, const state_set *behind, uint32_t *bitmap) {
+static void allow_tokens(um_fill *f, const um_tokens *t, uint32_t *bitmap) {
+    for (int32_t i = 0; i < t->n && t->id; i++) allow(bitmap, t->id[i]);
+    if (!t->bits || was_added(f, t->bits)) return;
+    for (int32_t w = 0; w < f->n_words; w++) bitmap[w] |= t->bits[w];
+}
+
+/* Adds the tokens that lead from a state to those behind a position, except to the states in `known` (NULL: none). */
+static void allow_from(um_fill *f, int32_t state, const state_set *behind, const state_set *known, uint32_t *bitmap) {
     if (has(behind, 0) && (state == 0 || um_language_accepts(f->l, state)))
         for (int32_t i = 0; i < f->traits->n_stop; i++) allow(bitmap, f->traits->stop[i]);
     if (state == 0 && f->traits->pad >= 0) allow(bitmap, f->traits->pad);
     if (state == 0) return;
     const um_moves *m = um_language_moves(f->l, state);
-    for (int32_t i = 0; i < m->n; i++)
-        if (has(behind, m->move[i].to)) allow_tokens(f, &m->move[i].tokens, bitmap);
+    for (int32_t i = 0; i < m->n; i++) {
+        const int32_t to = m->move[i].to;
+        if (has(behind, to) && !(known && has(known, to))) allow_tokens(f, &m->move[i].tokens, bitmap);
+    }
+}
+
+static bool is_subset(const um_fill *f, const state_set *a, const state_set *b) {
+    for (int32_t w = 0; w < used_words(f); w++)
+        if (a->bit[w] & ~b->bit[w]) return false;
+    return true;
+}
+
+static uint32_t *bitmap_of(const um_fill *f, int32_t pos) {
+    return f->bitmap + (size_t)(pos % f->cap) * (size_t)f->n_words;
+}
+
+/* Tells whether the tokens of the position before are known, and may stand at this one, too. In a window of masks each
+ * position may have what the one before it may have, and a little more. */
+static bool extends_previous(const um_fill *f, const um_req *r, int32_t pos) {
+    if (pos == f->start || !um_req_masked(r, pos - 1) || !um_req_masked(r, pos)) return false;
+    const state_set *first = at(f, f->set, pos - 1), *before = at(f, f->set, pos), *behind = at(f, f->set, pos + 1);
+    const allowed *known = &f->of[(pos - 1) % f->cap];
+    return known->before == first->version && known->behind == before->version && is_subset(f, first, before) &&
+           is_subset(f, before, behind);
+}
+
+static void make_bitmap(um_fill *f, const um_req *r, int32_t pos, const state_set *before, const state_set *behind) {
+    const int32_t n_words = used_words(f);
+    const size_t bytes = (size_t)f->n_words * sizeof(uint32_t);
+    uint32_t *bitmap = bitmap_of(f, pos);
+    const bool extends = extends_previous(f, r, pos);
+    f->n_added = 0;
+    if (extends) memcpy(bitmap, bitmap_of(f, pos - 1), bytes);
+    else memset(bitmap, 0, bytes);
+    const state_set *first = extends ? at(f, f->set, pos - 1) : NULL;
+    EACH_STATE(q, before, n_words) allow_from(f, q, behind, first && has(first, q) ? before : NULL, bitmap);
 }
 
 /* Computes the sets with one position as a mask, or with another token there. Returns whether a text is left. */
@@ -270,13 +316,9 @@ const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos) {
     }
     const state_set *before = at(f, sets, pos), *behind = at(f, sets, pos + 1);
     allowed *known = &f->of[pos % f->cap];
-    uint32_t *bitmap = f->bitmap + (size_t)(pos % f->cap) * (size_t)f->n_words;
-    if (known->before == before->version && known->behind == behind->version) return bitmap;
+    if (known->before != before->version || known->behind != behind->version) make_bitmap(f, r, pos, before, behind);
     *known = (allowed){before->version, behind->version};
-    memset(bitmap, 0, (size_t)f->n_words * sizeof *bitmap);
-    const int32_t n_words = used_words(f);
-    EACH_STATE(q, before, n_words) allow_from(f, q, behind, bitmap);
-    return bitmap;
+    return bitmap_of(f, pos);
 }
 
 /* ---- Written tokens ---------------------------------------------------------------------------------------------- */

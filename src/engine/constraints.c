@@ -115,7 +115,8 @@ static um_status find_language(um_sequence *j, const um_engine *e, const um_requ
                              .text = r->constraint_text,
                              .begin = r->reasoning_begin,
                              .end = r->reasoning_end,
-                             .style = {s->json_space, s->grammar_depth}};
+                             .style = {s->json_space},
+                             .depth = s->grammar_depth};
     if (e->config.compat != UM_COMPAT_NONE)
         return um_fail_param(err, UM_EUNSUPPORTED, "compat", "a constraint can't be combined with it");
     return um_model_get_language(e->model, &c, &j->language, err);

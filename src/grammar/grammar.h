@@ -93,7 +93,6 @@ bool um_rules_match(const um_rules *r, um_str text);
 /* How white space is written between the tokens of JSON. */
 typedef struct um_json_style {
     int32_t space_max; /* 0: none anywhere. N: up to N spaces or line breaks wherever JSON allows some */
-    int32_t depth;     /* nesting of objects and arrays where the schema leaves it open */
 } um_json_style;
 
 /* Add the rules of a constraint, and set the root. They check everything about the text of the constraint: errors name

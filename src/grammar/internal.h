@@ -56,7 +56,7 @@ const um_expr *um_json_any_string(um_rules *r);
 const um_expr *um_json_any_integer(um_rules *r);
 const um_expr *um_json_any_number(um_rules *r);
 const um_expr *um_json_bool(um_rules *r);
-/* Values whose objects and arrays are nested up to style->depth deep. */
+/* Values of any kind. They call each other: the depth of their nesting is the language's. */
 const um_expr *um_json_any_value(um_rules *r, const um_json_style *style);
 const um_expr *um_json_any_object(um_rules *r, const um_json_style *style);
 const um_expr *um_json_any_array(um_rules *r, const um_json_style *style);

@@ -177,26 +177,18 @@ const um_expr *um_json_key(um_rules *r, const um_json_style *style, bool comma, 
 
 /* ---- Any value --------------------------------------------------------------------------------------------------- */
 
-#define DEPTH_MAX 64
-
-static int depth_of(const um_json_style *style) { return UM_MIN(UM_MAX(style->depth, 1), DEPTH_MAX); }
-
-static const um_expr *value_within(um_rules *r, const um_json_style *style, int depth);
-
 /* The parts with commas between them, or nothing. */
 static const um_expr *separated(um_rules *r, const um_json_style *style, const um_expr *part) {
     const um_expr *more = um_expr_join2(r, um_json_comma(r, style), part);
     return um_expr_join2(r, part, um_expr_repeat(r, more, 0, -1));
 }
 
-/* An object or array whose members are nested up to depth - 1 deep. */
-static const um_expr *nest_within(um_rules *r, const um_json_style *style, int depth, bool is_object) {
-    char name[32];
+/* An object or array of any values. */
+static const um_expr *any_nest(um_rules *r, const um_json_style *style, bool is_object) {
     int32_t rule;
-    snprintf(name, sizeof name, "%s of depth %d", is_object ? "object" : "array", depth);
-    if (add_rule(r, um_str_of(name), &rule)) {
+    if (add_rule(r, is_object ? UM_STR("object") : UM_STR("array"), &rule)) {
         const char open = is_object ? '{' : '[', close = is_object ? '}' : ']';
-        const um_expr *part = value_within(r, style, depth - 1);
+        const um_expr *part = um_json_any_value(r, style);
         if (is_object) {
             const um_expr *colon = um_json_mark(r, style, true, UM_STR(":"), true);
             part = um_expr_join3(r, um_json_any_string(r), colon, part);
@@ -208,34 +200,24 @@ static const um_expr *nest_within(um_rules *r, const um_json_style *style, int d
     return um_expr_call(r, rule);
 }
 
-static const um_expr *value_within(um_rules *r, const um_json_style *style, int depth) {
-    char name[32];
+const um_expr *um_json_any_value(um_rules *r, const um_json_style *style) {
     int32_t rule;
-    snprintf(name, sizeof name, "value of depth %d", depth);
-    if (add_rule(r, um_str_of(name), &rule)) {
+    if (add_rule(r, UM_STR("value"), &rule)) {
         um_exprs list = {0};
         um_exprs_push(&list, um_json_any_string(r));
         um_exprs_push(&list, um_json_any_number(r));
         um_exprs_push(&list, um_json_bool(r));
         um_exprs_push(&list, STR("null"));
-        if (depth > 0) um_exprs_push(&list, nest_within(r, style, depth, true));
-        if (depth > 0) um_exprs_push(&list, nest_within(r, style, depth, false));
+        um_exprs_push(&list, any_nest(r, style, true));
+        um_exprs_push(&list, any_nest(r, style, false));
         um_rule_set(r, rule, um_exprs_either(r, &list));
     }
     return um_expr_call(r, rule);
 }
 
-const um_expr *um_json_any_value(um_rules *r, const um_json_style *style) {
-    return value_within(r, style, depth_of(style));
-}
+const um_expr *um_json_any_object(um_rules *r, const um_json_style *style) { return any_nest(r, style, true); }
 
-const um_expr *um_json_any_object(um_rules *r, const um_json_style *style) {
-    return nest_within(r, style, depth_of(style), true);
-}
-
-const um_expr *um_json_any_array(um_rules *r, const um_json_style *style) {
-    return nest_within(r, style, depth_of(style), false);
-}
+const um_expr *um_json_any_array(um_rules *r, const um_json_style *style) { return any_nest(r, style, false); }
 
 um_status um_rules_from_any_json(um_rules *r, const um_json_style *style, um_err *err) {
     const um_expr *e = um_json_any_object(r, style);

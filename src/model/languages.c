@@ -155,7 +155,7 @@ static void add_section(um_rules *rules, const char *begin, um_str end) {
 
 static bool is_same(const um_constraint *a, const um_constraint *b) {
     return a->kind == b->kind && um_streq(a->text, b->text) && a->style.space_max == b->style.space_max &&
-           a->style.depth == b->style.depth && um_streq(a->begin, b->begin) && um_streq(a->end, b->end);
+           a->depth == b->depth && um_streq(a->begin, b->begin) && um_streq(a->end, b->end);
 }
 
 /* Frees the unused language that was used longest ago, if there are too many. */
@@ -185,7 +185,7 @@ static um_status compile(um_model *m, const um_constraint *c, um_shared_language
     st = rules_of(&l->rules, c, err);
     if (!st && c->end) add_section(&l->rules, c->begin, um_str_of(c->end));
     if (!st) st = um_rules_check(&l->rules, err);
-    if (!st) st = um_language_new(&l->language, &l->rules, m->languages->vocabulary, c->style.depth, err);
+    if (!st) st = um_language_new(&l->language, &l->rules, m->languages->vocabulary, c->depth, err);
     if (st) {
         free_language(l);
         return um_fail_about(err, st, "constraint");

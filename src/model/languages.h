@@ -12,6 +12,7 @@ typedef struct um_constraint {
     /* The markers of a free section in front of the text, see um_request.reasoning_end; NULL as there. */
     const char *begin, *end;
     um_json_style style;
+    int32_t depth; /* nesting of objects and arrays where the text leaves it open, 1..UM_DEPTH_MAX */
 } um_constraint;
 
 /* A language that several requests use. */

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     um_rules r;
     um_err err = {.code = UM_OK};
     if (!size) return 0;
-    const um_json_style style = {.space_max = data[0] & 3, .depth = data[0] >> 2 & 7};
+    const um_json_style style = {.space_max = data[0] & 3};
     const char *start = (const char *)data + 1, *end = memchr(start, 0, size - 1);
     const um_str schema = {start, end ? (size_t)(end - start) : size - 1};
     const um_str text = {end ? end + 1 : start, end ? UM_MIN(size - 2 - schema.n, 60u) : 0};

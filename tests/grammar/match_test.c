@@ -15,7 +15,7 @@ static um_status build(um_rules *r, const json_t *line, um_err *err) {
     const char *kind = json_string_value(json_object_get(line, "kind"));
     const um_str constraint = text_of(json_object_get(line, "constraint"));
     const int64_t space_max = json_integer_value(json_object_get(line, "space_max"));
-    const um_json_style style = {.space_max = (int32_t)space_max, .depth = 4};
+    const um_json_style style = {.space_max = (int32_t)space_max};
     if (um_streq(kind, "regex")) return um_rules_from_regex(r, constraint, err);
     if (um_streq(kind, "schema")) return um_rules_from_schema(r, constraint.p, constraint.n, &style, err);
     return um_rules_from_gbnf(r, constraint, err);

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-static const um_json_style tight = {.space_max = 0, .depth = 3};
+static const um_json_style tight = {.space_max = 0};
 
 /* A schema, texts that match and texts that don't, each list ended by NULL. */
 typedef struct row {
@@ -29,7 +29,7 @@ static void check_row(const row *w) {
 static void knows_types_and_values(void **state) {
     (void)state;
     static const row rows[] = {
-        {"{}", {"null", "1.5e3", "{\"a\":[[1]]}", "\"x\""}, {"", "tru", "[1,]", "{\"a\":[[[1]]]}"}},
+        {"{}", {"null", "1.5e3", "{\"a\":[[1]]}", "\"x\""}, {"", "tru", "[1,]", "{\"a\":[[[1]]}"}},
         {"true", {"null", "[]"}, {"x"}},
         {"{\"type\":\"boolean\"}", {"true", "false"}, {"null", "1"}},
         {"{\"type\":[\"string\",\"null\"]}", {"null", "\"\""}, {"0"}},
@@ -255,7 +255,7 @@ static void white_space_is_bounded(void **state) {
     (void)state;
     static const char schema[] =
         "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}";
-    const um_json_style spaced = {.space_max = 2, .depth = 3};
+    const um_json_style spaced = {.space_max = 2};
     um_rules r;
     um_err err = {.code = UM_OK};
     um_rules_init(&r);
