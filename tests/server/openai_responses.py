@@ -873,7 +873,7 @@ def a_stream_that_fails_says_so():
 
 # ---- Streams of stored responses -------------------------------------------------------------------------------------
 
-LONG = {"max_output_tokens": 600, "extra_body": {"ignore_eos": True, "accept_threshold": 1}}
+LONG = {"max_output_tokens": 128, "extra_body": {"ignore_eos": True, "accept_threshold": 1}}
 
 
 def dicts(stream):
