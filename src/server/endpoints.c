@@ -5,13 +5,17 @@
 #include "server/batch/batch.h"
 
 const um_endpoint_set *const um_endpoints[] = {
-    &um_batches_endpoints,       &um_files_endpoints,    &um_chat_endpoints,
-    &um_completions_endpoints,   &um_messages_endpoints, &um_responses_endpoints,
-    &um_conversations_endpoints, &um_native_endpoints,   &um_results_endpoints,
-    &um_tokens_endpoints,        &um_sglang_endpoints,   &um_llama_endpoints,
-    &um_models_endpoints,        &um_adapters_endpoints, &um_runtime_endpoints,
-    &um_ops_endpoints,           &um_options_endpoints,  &um_page_endpoints,
-    &um_metrics_endpoints,       &um_openapi_endpoints,  NULL,
+    &um_batches_endpoints,       &um_files_endpoints,
+    &um_chat_endpoints,          &um_completions_endpoints,
+    &um_messages_endpoints,      &um_responses_endpoints,
+    &um_conversations_endpoints, &um_native_endpoints,
+    &um_results_endpoints,       &um_tokens_endpoints,
+    &um_sglang_endpoints,        &um_llama_endpoints,
+    &um_models_endpoints,        &um_sleep_endpoints,
+    &um_adapters_endpoints,      &um_runtime_endpoints,
+    &um_ops_endpoints,           &um_options_endpoints,
+    &um_page_endpoints,          &um_metrics_endpoints,
+    &um_openapi_endpoints,       NULL,
 };
 
 const um_api *const um_apis[] = {

@@ -130,6 +130,7 @@ static void on_http_error(void *arg, um_exchange *x, int status, const char *mes
  * reason. */
 static void on_workers_change(void *arg, um_worker_pool *b) {
     um_server *s = arg;
+    um_sleep_on_change(&s->service);
     if (s->was_up || s->service.stopping) return;
     if (um_worker_pool_is_up(b)) {
         s->was_up = true;

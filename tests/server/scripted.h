@@ -59,6 +59,9 @@ void um_worker_pool_call(um_worker_pool *p, int32_t i, const char *name, um_str 
     (void)p, (void)i, (void)args, (void)timeout;
     done(arg, um_fail(&err, UM_ENOENT, "there is no %s", name), NULL, &err);
 }
+void um_worker_pool_sleep(um_worker_pool *p) { (void)p; }
+void um_worker_pool_wake(um_worker_pool *p) { (void)p; }
+um_pool_rest um_worker_pool_get_rest(const um_worker_pool *p) { return (void)p, UM_POOL_AWAKE; }
 void um_worker_pool_remember(um_worker_pool *p, const char *key, const char *name, um_str args) {
     (void)p, (void)key, (void)name, (void)args;
 }

@@ -32,7 +32,8 @@ static void put_status(um_service *s, const char *reason, um_jw *w) {
     double most = -1;
     for (int32_t i = 0; i < um_worker_pool_size(b) && reason && !s->stopping; i++)
         most = UM_MAX(most, um_worker_pool_get_status(b, i).loaded);
-    um_jw_put_cstr(w, "status", !reason ? "ok" : most >= 0 ? "loading" : "unavailable");
+    bool sleeps = um_worker_pool_get_rest(b) != UM_POOL_AWAKE;
+    um_jw_put_cstr(w, "status", !reason ? "ok" : sleeps ? "sleeping" : most >= 0 ? "loading" : "unavailable");
     if (most >= 0) um_jw_put_double(w, "fraction", most);
 }
 
@@ -241,6 +242,8 @@ static void post_call(um_service *s, um_exchange *x, const char *name) {
     double timeout;
     if (um_streq(name, "start_profile")) /* its `path` could overwrite any file of the server */
         um_reply_error(x, 404, NULL, NULL, "use POST /start_profile, which chooses the file names itself");
+    else if (um_streq(name, "sleep") || um_streq(name, "wake_up")) /* the pool must know of it */
+        um_reply_error(x, 404, NULL, NULL, "use POST /%s", name);
     else if (strstr(name, "load_lora_adapter")) /* its `path` could lie outside of --lora-dir */
         um_reply_error(x, 404, NULL, NULL, "use POST /v1/%.40s, which checks the folder", name);
     else if (!read_worker(s, x, &worker) || !read_timeout(x, &timeout)) return;

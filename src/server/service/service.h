@@ -30,6 +30,7 @@ typedef struct um_service {
     struct um_batch_store *batches;    /* files and batches (batch/batch.h); NULL without --state-dir */
     double started;                    /* start time of the server, epoch seconds */
     int32_t n_open;                    /* exchanges that have not ended */
+    struct um_rest_waiter *resting;    /* requests that wait for sleep or for waking (api/sleep.c) */
     bool changes_adapters;             /* the workers load or unload an adapter (api/adapters.c) */
     bool stopping;                     /* the server shuts down and starts no more generations */
 } um_service;

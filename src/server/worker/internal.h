@@ -28,8 +28,10 @@ struct um_worker {
     const um_worker_config *config;
     um_port *port;
     uint16_t incarnation;
-    um_model *model;
-    um_router *router;
+    um_model *model;               /* NULL while the worker sleeps */
+    um_router *router;             /* likewise */
+    um_msg_stats slept;            /* the counts of the routers before the last sleep */
+    bool wakes;                    /* wake_up was called */
     um_task *task[UM_TASK_CHAINS]; /* hash table by rid */
     um_arena command, event;       /* memory for one command, and for one event */
     um_buf frame;

@@ -49,8 +49,8 @@ static void add_devices(const um_worker *w, um_msg_stats *out) {
 }
 
 void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
-    um_stats s;
-    um_router_get_stats(w->router, &s);
+    um_stats s = {0};
+    if (w->router) um_router_get_stats(w->router, &s);
     *out = (um_msg_stats){.resident_bytes = resident_bytes(),
                           .prefill_step = w->counts.prefill,
                           .decode_step = w->counts.decode,
@@ -63,5 +63,8 @@ void um_worker_get_stats(const um_worker *w, um_msg_stats *out) {
     UM_STATS_BYTES_MAP(UM_X)
     UM_STATS_AMOUNT_MAP(UM_X)
 #undef UM_X
-    add_devices(w, out);
+#define UM_X(type, name) out->name += w->slept.name;
+    UM_STATS_COUNT_MAP(UM_X)
+#undef UM_X
+    if (w->router) add_devices(w, out);
 }

@@ -252,7 +252,8 @@ static um_status add(um_worker *w, const um_msg_generate *g, um_err *err) {
 
 void um_worker_generate(um_worker *w, const um_msg_generate *g) {
     um_err err = {0};
-    if (add(w, g, &err)) um_worker_fail_request(w, g->rid, &err);
+    if (!w->router) um_fail(&err, UM_ECANCELED, "the worker sleeps");
+    if (err.code || add(w, g, &err)) um_worker_fail_request(w, g->rid, &err);
 }
 
 void um_worker_abort(um_worker *w, uint64_t rid) {

@@ -1,5 +1,6 @@
 /* The utilities: functions that the frontend calls by name. They run between two steps. */
 #include <jansson.h>
+#include <malloc.h>
 #include <time.h>
 
 #include "server/link/wire_table.h"
@@ -183,6 +184,36 @@ static um_status run_unload_adapter(um_worker *w, uint64_t call_id, const json_t
     return st;
 }
 
+/* Frees the weights and the KV pages. The counts go on after waking. */
+static um_status run_sleep(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                           um_err *err) {
+    (void)call_id, (void)args, (void)later;
+    if (w->router && um_router_pending(w->router)) return um_fail(err, UM_EINVAL, "requests run");
+    um_msg_stats now;
+    um_worker_get_stats(w, &now);
+    w->slept = now;
+    um_router_free(w->router);
+    um_model_close(w->model);
+    w->router = NULL;
+    w->model = NULL;
+    w->wakes = false;
+    um_free(w->counts.seen);
+    w->counts.seen = NULL;
+    malloc_trim(0);
+    um_log(UM_LOG_INFO, "asleep: the weights and the KV pages are released");
+    um_buf_puts(result, "{\"ok\":true}");
+    return UM_OK;
+}
+
+/* The worker's loop opens the model, because a failure there ends the worker. */
+static um_status run_wake_up(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
+                             um_err *err) {
+    (void)call_id, (void)args, (void)later, (void)err;
+    w->wakes = true;
+    um_buf_puts(result, "{\"ok\":true}");
+    return UM_OK;
+}
+
 static um_status run_set_log_level(um_worker *w, uint64_t call_id, const json_t *args, um_buf *result, bool *later,
                                    um_err *err) {
     (void)w, (void)call_id, (void)later;
@@ -264,30 +295,42 @@ static um_status run_stop_profile(um_worker *w, uint64_t call_id, const json_t *
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-static const um_utility echo = {"echo", "anything", "returns its arguments", NULL, run_echo},
-                        stats = {"stats", "none", "the counters of the engines", "", run_stats},
-                        memory_report = {"memory_report", "none", "bytes of weights, KV cache, workspace and process",
-                                         "", run_memory_report},
-                        slots = {"slots", "none", "the answers that run or wait", "", run_slots},
-                        list_models = {"list_models", "none", "the model and its adapters", "", run_list_models},
-                        flush_cache = {"flush_cache", "none", "empties the prefix cache; fails while requests run", "",
-                                       run_flush_cache},
-                        load_adapter = {"load_lora_adapter", "{name, path}", "loads an adapter into an empty place",
-                                        "name|path", run_load_adapter},
-                        unload_adapter = {"unload_lora_adapter", "{name}",
-                                          "unloads an adapter; requests that use it run to their end", "name",
-                                          run_unload_adapter},
-                        set_log_level = {"set_log_level", "{level: error|warn|info|debug}", "sets the log level",
-                                         "level", run_set_log_level},
-                        start_profile = {"start_profile", "{path} or {prefix}", "starts writing every step to a file",
-                                         "path|prefix", run_start_profile},
-                        stop_profile = {"stop_profile", "none",
-                                        "stops the profile and writes a table of totals beside it", "",
-                                        run_stop_profile};
+static const um_utility
+    echo = {"echo", "anything", "returns its arguments", NULL, run_echo},
+    stats = {"stats", "none", "the counters of the engines", "", run_stats},
+    memory_report = {"memory_report", "none", "bytes of weights, KV cache, workspace and process", "",
+                     run_memory_report},
+    slots = {"slots", "none", "the answers that run or wait", "", run_slots},
+    list_models = {"list_models", "none", "the model and its adapters", "", run_list_models},
+    flush_cache = {"flush_cache", "none", "empties the prefix cache; fails while requests run", "", run_flush_cache},
+    load_adapter = {"load_lora_adapter", "{name, path}", "loads an adapter into an empty place", "name|path",
+                    run_load_adapter},
+    unload_adapter = {"unload_lora_adapter", "{name}", "unloads an adapter; requests that use it run to their end",
+                      "name", run_unload_adapter},
+    sleep_ = {"sleep", "none", "releases weights and KV pages; fails while requests run", "", run_sleep},
+    wake_up = {"wake_up", "none", "opens the model again; the worker then says that it is ready", "", run_wake_up},
+    set_log_level = {"set_log_level", "{level: error|warn|info|debug}", "sets the log level", "level",
+                     run_set_log_level},
+    start_profile = {"start_profile", "{path} or {prefix}", "starts writing every step to a file", "path|prefix",
+                     run_start_profile},
+    stop_profile = {"stop_profile", "none", "stops the profile and writes a table of totals beside it", "",
+                    run_stop_profile};
 
-const um_utility *const um_utilities[] = {
-    &echo,           &stats,         &memory_report, &slots,        &list_models,         &flush_cache, &load_adapter,
-    &unload_adapter, &set_log_level, &start_profile, &stop_profile, &um_utility_generate, NULL};
+const um_utility *const um_utilities[] = {&echo,
+                                          &stats,
+                                          &memory_report,
+                                          &slots,
+                                          &list_models,
+                                          &flush_cache,
+                                          &load_adapter,
+                                          &unload_adapter,
+                                          &sleep_,
+                                          &wake_up,
+                                          &set_log_level,
+                                          &start_profile,
+                                          &stop_profile,
+                                          &um_utility_generate,
+                                          NULL};
 
 static const um_utility *find(um_str name, um_err *err) {
     um_buf known = {0};
@@ -315,10 +358,16 @@ static um_status check_members(const um_utility *u, const json_t *args, um_err *
     return UM_OK;
 }
 
+/* Returns whether the utility needs no engine. */
+static bool works_asleep(const um_utility *u) {
+    return u == &echo || u == &stats || u == &sleep_ || u == &wake_up || u == &set_log_level;
+}
+
 static um_status run_call(um_worker *w, const um_msg_call *c, um_buf *result, bool *later, um_err *err) {
     json_t *args = NULL;
     const um_utility *u = find(c->name, err);
     if (!u) return err->code;
+    if (!w->router && !works_asleep(u)) return um_fail(err, UM_EIO, "the worker sleeps");
     um_str text = c->args.n ? c->args : UM_STR("{}");
     um_status st = um_json_parse_exact(&args, text.p, text.n, where, err);
     if (!st) st = check_members(u, args, err);

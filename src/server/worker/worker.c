@@ -237,6 +237,18 @@ static void wait_idle(um_worker *w) {
     um_port_wait(w->port, IDLE_SECONDS);
 }
 
+static bool has_requests(const um_worker *w) { return w->router && um_router_pending(w->router); }
+
+/* Opens the model of a worker that sleeps. A worker that is awake only says that it is ready. */
+static um_status wake(um_worker *w, um_err *err) {
+    um_status st = w->router ? UM_OK : open_engines(w, err);
+    w->wakes = false;
+    if (st) return st;
+    send_ready(w);
+    send_stats(w);
+    return UM_OK;
+}
+
 /* Aborts the remaining requests. Each ends with an event, so that its memory is freed. */
 static void abort_requests(um_worker *w) {
     um_slot slot;
@@ -253,9 +265,7 @@ static um_status reconnect_if_lost(um_worker *w, um_err *err) {
     um_status st = um_port_reconnect(w->port, w->config->index, w->incarnation, err);
     if (st) return st;
     send_hello(w);
-    send_ready(w);
-    send_stats(w);
-    return UM_OK;
+    return wake(w, err);
 }
 
 static um_status serve(um_worker *w, um_err *err) {
@@ -265,7 +275,8 @@ static um_status serve(um_worker *w, um_err *err) {
         if (!w->is_shut_down) st = check_alive(w->config, err);
         if (!w->is_shut_down && !st) st = reconnect_if_lost(w, err);
         if (st || w->is_shut_down) return st;
-        if (um_router_pending(w->router)) st = step(w, err);
+        if (w->wakes) st = wake(w, err);
+        else if (has_requests(w)) st = step(w, err);
         else wait_idle(w);
         if (st) return st;
     }

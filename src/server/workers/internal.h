@@ -6,6 +6,7 @@
  *   events.c        handles the frames that workers send
  *   slot.c          the states of a worker: starting, heartbeat, failure, restart, shutdown
  *   instance.c      the thread or process that a worker runs in
+ *   sleep.c         puts the workers to sleep and wakes them
  *   call.c          calls utilities by name; spread.c divides the prompts of such a call
  *   status.c        the status of workers, and sums of their counters */
 #ifndef UM_WORKERS_INTERNAL_H
@@ -107,6 +108,10 @@ struct um_worker_pool {
     /* Shutting down has two phases. While draining, the pool takes no new requests. While stopping, the pool tells the
      * workers to end. */
     bool is_draining, is_stopping;
+    um_pool_rest rest;
+    bool is_sleep_sent;        /* the workers were told to sleep, and have not all answered */
+    bool wakes_then;           /* and will be woken when they have */
+    struct event *sleep_timer; /* fires when no requests are left */
     struct event *grace_timer;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -153,6 +158,16 @@ void um_worker_pool_heartbeat(um_worker_pool *pool);
 void um_worker_slot_stop(um_worker_slot *slot);
 /* Stops all workers in the same way, and blocks until they have ended. */
 void um_worker_pool_stop_now(um_worker_pool *pool);
+
+/* Wakes a worker that sleeps: it loads like a new one. */
+void um_worker_slot_wake(um_worker_slot *slot);
+/* Notes that a worker has released its memory. */
+void um_worker_slot_on_sleep(um_worker_slot *slot);
+
+/* ---- sleep.c ---- */
+/* Called when a submission has ended. */
+void um_worker_pool_sleep_if_idle(um_worker_pool *pool);
+void um_worker_pool_on_sleep_timer(um_worker_pool *pool);
 
 /* ---- call.c ---- */
 void um_worker_pool_on_return(um_worker_pool *pool, uint16_t worker, const um_msg_return *r);

@@ -20,6 +20,7 @@ static void update_load(um_worker_pool *pool, const um_submission *g, int sign) 
     um_worker_slot *slot = &pool->slot[g->worker];
     slot->queued_tokens += sign * g->tokens;
     slot->n_requests += sign;
+    um_worker_pool_sleep_if_idle(pool);
     /* When the last generation has ended while draining, the grace period is over. */
     if (pool->is_draining && !pool->is_stopping && pool->open.n == 0)
         evtimer_add(pool->grace_timer, &(struct timeval){0});
@@ -164,6 +165,11 @@ static void on_heartbeat(evutil_socket_t fd, short what, void *arg) {
     um_worker_pool_heartbeat(arg);
 }
 
+static void on_sleep_timer(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what;
+    um_worker_pool_on_sleep_timer(arg);
+}
+
 static int32_t count_workers(const um_server_config *c) {
     if (c->in_process) return 1; /* one thread runs all engines */
     return c->remote_workers ? c->remote_workers : UM_MAX(c->engine->data_parallel_size, 1);
@@ -179,10 +185,11 @@ static um_status open_events(um_worker_pool *pool, um_err *err) {
     pool->frame_event = event_new(pool->base, um_hub_fd(pool->hub), EV_READ | EV_PERSIST, on_frames, pool);
     pool->heartbeat_timer = event_new(pool->base, -1, EV_PERSIST, on_heartbeat, pool);
     pool->grace_timer = evtimer_new(pool->base, on_grace, pool);
+    pool->sleep_timer = evtimer_new(pool->base, on_sleep_timer, pool);
     /* Each heartbeat looks for silent workers, so several must fit into --backend-timeout. */
     struct timeval interval = um_timeval(UM_MIN(pool->config->heartbeat, pool->config->backend_timeout / 4));
-    if (!pool->frame_event || !pool->heartbeat_timer || !pool->grace_timer || event_add(pool->frame_event, NULL) ||
-        event_add(pool->heartbeat_timer, &interval))
+    if (!pool->frame_event || !pool->heartbeat_timer || !pool->grace_timer || !pool->sleep_timer ||
+        event_add(pool->frame_event, NULL) || event_add(pool->heartbeat_timer, &interval))
         return um_fail(err, UM_EIO, "can't add the events of the worker pool to the event loop");
     return UM_OK;
 }
@@ -238,6 +245,7 @@ void um_worker_pool_free(um_worker_pool *pool) {
     free_event(pool->frame_event);
     free_event(pool->heartbeat_timer);
     free_event(pool->grace_timer);
+    free_event(pool->sleep_timer);
     if (pool->hub) um_hub_close(pool->hub);
     um_worker_pool_forget_all(pool);
     um_submissions_free(&pool->open);

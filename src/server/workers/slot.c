@@ -3,6 +3,7 @@
  *   LOADING  started but not READY yet, or a remote worker that has not connected. A process that loads for too long is
  *            killed
  *   UP       takes requests
+ *   ASLEEP   has released weights and KV pages until it is woken
  *   SILENT   sent nothing for too long. A process is killed; a thread or a remote worker may come back
  *   DEAD     restarted after a delay, unless it died too often, all workers failed to start, or it is remote
  *   STOPPED  ended because the server shuts down */
@@ -155,6 +156,11 @@ static void enter_loading(um_worker_slot *slot) {
     enter(slot, UM_WORKER_LOADING);
 }
 
+/* Calls a utility without arguments. Number 0 is that of no call, so that the result is dropped. */
+static void send_call(um_worker_slot *slot, const char *name) {
+    um_worker_pool_send(slot, &(um_msg){.type = UM_MSG_CALL, .call = {0, um_str_of(name), UM_STR("{}")}});
+}
+
 /* Starts a worker. A remote worker is started by its operator and sends HELLO. */
 um_status um_worker_slot_start(um_worker_slot *slot, um_err *err) {
     um_worker_pool *pool = slot->pool;
@@ -184,8 +190,24 @@ void um_worker_slot_on_ready(um_worker_slot *slot, um_str frame) {
     slot->is_overdue = false;
     slot->pool->ever_up = true;
     um_log(UM_LOG_INFO, "worker %u is up", slot->index);
+    if (slot->pool->rest == UM_POOL_ASLEEP || slot->pool->is_sleep_sent) {
+        send_call(slot, "sleep");
+        enter(slot, UM_WORKER_ASLEEP);
+        return;
+    }
     um_worker_slot_call_remembered(slot);
     enter(slot, UM_WORKER_UP);
+}
+
+void um_worker_slot_on_sleep(um_worker_slot *slot) {
+    um_log(UM_LOG_INFO, "worker %u sleeps", slot->index);
+    um_prefix_hints_clear(slot->hints);
+    enter(slot, UM_WORKER_ASLEEP);
+}
+
+void um_worker_slot_wake(um_worker_slot *slot) {
+    send_call(slot, "wake_up");
+    enter_loading(slot);
 }
 
 /* ---- Failure ----------------------------------------------------------------------------------------------------- */

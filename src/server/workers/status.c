@@ -21,11 +21,9 @@ void um_msg_copy_free(um_msg_copy *k) {
 /* ---- States ------------------------------------------------------------------------------------------------------ */
 
 const char *um_worker_state_name(um_worker_state s) {
-    static const char *const names[] = {[UM_WORKER_LOADING] = "loading",
-                                        [UM_WORKER_UP] = "up",
-                                        [UM_WORKER_SILENT] = "silent",
-                                        [UM_WORKER_DEAD] = "dead",
-                                        [UM_WORKER_STOPPED] = "stopped"};
+    static const char *const names[] = {
+        [UM_WORKER_LOADING] = "loading", [UM_WORKER_UP] = "up",     [UM_WORKER_ASLEEP] = "asleep",
+        [UM_WORKER_SILENT] = "silent",   [UM_WORKER_DEAD] = "dead", [UM_WORKER_STOPPED] = "stopped"};
     return names[s];
 }
 
@@ -61,7 +59,7 @@ um_worker_status um_worker_pool_get_status(const um_worker_pool *pool, int32_t i
 
 bool um_worker_pool_is_up(const um_worker_pool *pool) {
     for (int32_t i = 0; i < pool->n_slots; i++)
-        if (pool->slot[i].state == UM_WORKER_UP && !pool->is_draining) return true;
+        if (pool->slot[i].state == UM_WORKER_UP && !pool->is_draining && pool->rest == UM_POOL_AWAKE) return true;
     return false;
 }
 
@@ -86,6 +84,7 @@ static void describe_slot(const um_worker_slot *slot, um_buf *out) {
 void um_worker_pool_update_down_reason(um_worker_pool *pool) {
     um_buf_clear(&pool->down_reason);
     if (pool->is_draining) um_buf_puts(&pool->down_reason, "the server is shutting down");
+    else if (pool->rest != UM_POOL_AWAKE) um_buf_puts(&pool->down_reason, "the server sleeps; POST /wake_up wakes it");
     else if (!um_worker_pool_is_up(pool))
         for (int32_t i = 0; i < pool->n_slots; i++) describe_slot(&pool->slot[i], &pool->down_reason);
 }

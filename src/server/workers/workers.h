@@ -14,7 +14,14 @@ extern "C" {
 struct event_base;
 typedef struct um_worker_pool um_worker_pool;
 
-typedef enum { UM_WORKER_LOADING, UM_WORKER_UP, UM_WORKER_SILENT, UM_WORKER_DEAD, UM_WORKER_STOPPED } um_worker_state;
+typedef enum {
+    UM_WORKER_LOADING,
+    UM_WORKER_UP,
+    UM_WORKER_ASLEEP,
+    UM_WORKER_SILENT,
+    UM_WORKER_DEAD,
+    UM_WORKER_STOPPED
+} um_worker_state;
 
 /* The status of a worker. Pointers are borrowed and valid until the next turn of the event loop. */
 typedef struct um_worker_status {
@@ -94,6 +101,17 @@ void um_worker_pool_call(um_worker_pool *pool, int32_t i, const char *name, um_s
  * the name under which it is forgotten again; a call with the same key is replaced. */
 void um_worker_pool_remember(um_worker_pool *pool, const char *key, const char *name, um_str args);
 void um_worker_pool_forget(um_worker_pool *pool, const char *key);
+
+/* Puts the workers to sleep: takes no more requests at once, waits until those that wait or run have ended, and then
+ * lets the workers release weights and KV pages. `changed` is called when they have. A worker that is restarted
+ * meanwhile goes to sleep as soon as it has loaded. Does nothing while the pool sleeps already. */
+void um_worker_pool_sleep(um_worker_pool *pool);
+/* Wakes the workers, which load the weights again, or stops waiting for requests to end. */
+void um_worker_pool_wake(um_worker_pool *pool);
+/* AWAKE: takes requests if a worker is up. DROWSY: waits for requests to end, or for workers to release their memory.
+ */
+typedef enum { UM_POOL_AWAKE, UM_POOL_DROWSY, UM_POOL_ASLEEP } um_pool_rest;
+um_pool_rest um_worker_pool_get_rest(const um_worker_pool *pool);
 
 /* Drains and shuts down: running requests get `grace` seconds, the rest fails, then the workers are stopped. Calls
  * `done` when all workers have ended. A second call replaces `grace` and `done`. */
