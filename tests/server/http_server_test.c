@@ -554,6 +554,31 @@ static void accepts_few_connections_beyond_the_limit(void **state) {
     for (size_t i = 0; i < UM_LEN(fd); i++) close(fd[i]);
 }
 
+/* A spare connection without a request makes room after its time, one with a request does not. */
+static void makes_room_for_a_new_client_among_silent_spare_connections(void **state) {
+    (void)state;
+    um_http_conn c[17] = {{.state = UM_CONN_RESPONSE}};
+    um_http_server s = {.config = {.max_connections = 1}, .conns = c, .n_conns = 16};
+    double now = um_now();
+    for (size_t i = 1; i < UM_LEN(c); i++) {
+        c[i - 1].next = &c[i];
+        c[i] = (um_http_conn){.state = UM_CONN_RESPONSE, .refused = 503, .opened = now + 100};
+    }
+    assert_false(um_http_is_full(&s));
+    s.n_conns = 17;
+    assert_true(um_http_is_full(&s));
+    c[7].state = UM_CONN_IDLE;
+    assert_true(um_http_is_full(&s));
+    c[7].opened = now - 1;
+    assert_false(um_http_is_full(&s));
+    c[7].state = UM_CONN_HEAD;
+    assert_false(um_http_is_full(&s));
+    c[7].state = UM_CONN_BODY;
+    assert_true(um_http_is_full(&s));
+    c[7].state = UM_CONN_LINGER;
+    assert_false(um_http_is_full(&s));
+}
+
 /* A server with two busy connections of the peer 10.0.0.1 and one of this machine. */
 static void limits_the_connections_of_a_peer(void **state) {
     (void)state;
@@ -823,6 +848,7 @@ int main(void) {
         T(closes_the_longest_idle_connection_for_a_new_client),
         T(answers_503_when_all_connections_are_busy),
         T(accepts_few_connections_beyond_the_limit),
+        T(makes_room_for_a_new_client_among_silent_spare_connections),
         T(limits_the_connections_of_a_peer),
         T(a_trusted_proxy_has_no_limit_of_its_own),
         T(finds_the_client_behind_trusted_proxies),

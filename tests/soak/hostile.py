@@ -294,7 +294,11 @@ def slow_clients():
         figure("small requests meanwhile", statuses(answers))
         figure("resident memory before, after", f"{before:.0f}, {s.memory('VmRSS'):.0f} MB")
         assert probe.stop() == {200} and set(statuses(answers)) <= {200, 503} and len(closed) == n
-        assert s.ask("/v1/completions", SMALL)[0] == 200 and s.memory("VmRSS") - before < 20
+        assert s.memory("VmRSS") - before < 20
+        deadline = time.time() + 60  # the server waits a little for clients that have not closed yet
+        while s.ask("/v1/completions", SMALL)[0] != 200:
+            assert time.time() < deadline
+            time.sleep(0.1)
 
 
 @attack

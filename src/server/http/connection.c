@@ -308,6 +308,7 @@ bool um_http_conn_new(um_http_server *s, int fd, const um_http_peer *peer) {
     um_http_conn *c = UM_NEW(um_http_conn);
     c->server = s;
     c->bev = bev;
+    c->opened = um_now();
     c->refused = um_http_limit_of(s, peer);
     c->next = s->conns;
     if (c->next) c->next->prev = c;

@@ -60,6 +60,7 @@ struct um_http_conn {
     um_http_parser parser;
     um_exchange *x; /* NULL until the head has arrived */
     um_conn_state state;
+    double opened;      /* time of its start */
     double began;       /* time of the request's first byte */
     double body_began;  /* time of the end of its head */
     int refused;        /* status of requests because of a limit on connections (limits.c); 0: none */
@@ -107,10 +108,10 @@ um_status um_http_listen(int *fd, const um_http_config *c, um_err *err);
 int32_t um_http_port_of(int fd);
 
 /* ---- limits.c ---------------------------------------------------------------------------------------------------- */
-/* Returns whether no connection can be accepted, not even a spare one. */
+/* Returns whether no connection can be accepted now, not even a spare one. */
 bool um_http_is_full(const um_http_server *s);
 /* Returns the status of the requests of a new connection: 503 if all connections are taken, 429 if the peer has too
- * many, else 0. Closes an idle connection if that makes room. */
+ * many, else 0. Closes an idle connection, or a spare one without a request, if that makes room. */
 int um_http_limit_of(um_http_server *s, const um_http_peer *peer);
 
 /* Finds the client of the connection's request, whose head is complete. Returns 429 if the client has too many

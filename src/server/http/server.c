@@ -11,7 +11,7 @@
 
 #include "server/http/internal.h"
 
-#define ACCEPT_RETRY       0.2         /* seconds until the next try after an error */
+#define ACCEPT_RETRY       0.1         /* seconds until the next try after an error or with too many connections */
 #define NOT_SENT_MAX       (128 << 10) /* unsent bytes in the kernel; a low limit keeps snapshots fresh */
 #define MAX_UNREAD_DEFAULT ((size_t)16 << 20)
 #define MAX_BODY_DEFAULT   ((size_t)16 << 20)
@@ -79,11 +79,17 @@ static um_http_peer peer_of(const struct sockaddr *a) {
     return p;
 }
 
-/* Stops accepting when even the spare connections are taken. Further clients wait in the kernel's queue. */
+/* Stops accepting when even the spare connections are taken. Further clients wait in the kernel's queue until the timer
+ * finds a spare connection that is late. */
 static void update_accepting(um_http_server *s) {
+    struct timeval delay = um_timeval(ACCEPT_RETRY);
     if (!s->listener) return;
-    if (um_http_is_full(s)) evconnlistener_disable(s->listener);
-    else if (!event_pending(s->retry_timer, EV_TIMEOUT, NULL)) evconnlistener_enable(s->listener);
+    if (um_http_is_full(s)) {
+        evconnlistener_disable(s->listener);
+        event_add(s->retry_timer, &delay);
+    } else if (!event_pending(s->retry_timer, EV_TIMEOUT, NULL)) {
+        evconnlistener_enable(s->listener);
+    }
 }
 
 static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *a, int len, void *arg) {
