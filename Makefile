@@ -387,13 +387,14 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, lm-eval and clients from PyPI
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval and clients from PyPI
 	@$(MAKE) $(BUILD)/unmask $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
 	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
 	UNMASK=$(BUILD)/unmask UM_TEST_SECONDS=$(SOAK_SECONDS) $(BUILD)/tests/server/mixed_load_test
 	tests/soak/lm_eval.sh $(BUILD)
 	UNMASK=$(BUILD)/unmask python3 tests/soak/hostile.py
+	tests/soak/openapi.sh $(BUILD)
 	tests/soak/clients.sh $(BUILD)
 
 $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)

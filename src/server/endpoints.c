@@ -58,12 +58,23 @@ static void allow(um_endpoint_match *m, const char *method) {
     snprintf(m->allow + n, sizeof m->allow - n, "%s%s", n ? ", " : "", method);
 }
 
+/* Returns whether a row has exactly this path. A path with "{id}" is a pattern, also if a client sends it. */
+static bool is_listed(const char *path) {
+    if (strchr(path, '{')) return false;
+    for (const um_endpoint_set *const *set = um_endpoints; *set; set++)
+        for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++)
+            if (um_streq(e->path, path)) return true;
+    return false;
+}
+
+/* A row with exactly the path comes before rows with "{id}". */
 void um_endpoint_find(um_endpoint_match *m, um_str method, const char *path) {
     *m = (um_endpoint_match){0};
-    um_str id;
+    bool exactly = is_listed(path);
+    um_str id = {0};
     for (const um_endpoint_set *const *set = um_endpoints; *set; set++) {
         for (const um_endpoint *e = (*set)->rows; e < (*set)->rows + (*set)->n; e++) {
-            if (!path_matches(e->path, path, &id)) continue;
+            if (exactly ? !um_streq(e->path, path) : !path_matches(e->path, path, &id)) continue;
             if (!m->path) m->path = e->path;
             allow(m, e->method);
             if (um_streq(e->method, "GET")) allow(m, "HEAD");

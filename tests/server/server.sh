@@ -193,6 +193,15 @@ other_methods_are_405_with_the_right_ones() {
     call /call/echo
     [ "$status" = 405 ]
     [ "$(header allow)" = 'POST, OPTIONS' ]
+    # This path also fits /v1/responses/{id}, which takes other methods.
+    call /v1/responses/input_tokens
+    [ "$status" = 405 ]
+    [ "$(header allow)" = 'POST, OPTIONS' ]
+    # A client may send the pattern itself.
+    call /v1/responses/%7Bid%7D
+    error_is 404 not_found_error
+    call '/v1/responses/{id}' --globoff
+    error_is 404 not_found_error
 }
 requests_count_under_their_path_whatever_the_method() {
     serve --in-process
