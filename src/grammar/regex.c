@@ -1,4 +1,5 @@
-/* Regular expressions as rules: the notation and the meaning of Python's re for texts, with \d, \w and \s in ASCII.
+/* Regular expressions as rules: the notation and the meaning of Python's re for texts with the flag ASCII, so \d, \w
+ * and \s are sets of ASCII characters.
  *
  * An expression marks the start of the text with ^ and its end with $. Inside of the parser an expression is up to four
  * expressions: with or without a mark in front, with or without one behind. So a mark may stand in a group or an
@@ -17,6 +18,7 @@ typedef struct parser {
     um_str text;
     size_t at;
     bool quoted, lengths;
+    bool inverted; /* the parser is in a class that begins with ^ */
     int depth;
     um_err *err;
 } parser;
@@ -53,6 +55,10 @@ static uint32_t next_char(parser *p) {
 static const um_chars digits[] = {{'0', '9'}};
 static const um_chars word_chars[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 static const um_chars spaces[] = {{'\t', '\r'}, {' ', ' '}};
+/* The white space of Unicode that \s has in other programs, too. */
+static const um_chars all_spaces[] = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
+                                      {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
+                                      {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 static const um_chars line_feed[] = {{'\n', '\n'}};
 /* The characters that . leaves out in JSON schemas, whose patterns are those of ECMAScript. */
 static const um_chars line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
@@ -104,6 +110,22 @@ static um_status fail_escape(parser *p, size_t start, char c, bool in_class) {
     return fail_at(p, start, UM_EINVAL, "unknown escape sequence");
 }
 
+/* Adds the set that an escape names: \d, \w or \s, or what is outside of it. Validators of JSON schemas differ about
+ * the characters above ASCII in these sets. For a schema, only characters that all of them accept are in the set, or in
+ * the complement of an inverted class. */
+static void add_named(const parser *p, char name, um_charset *set) {
+    const bool outside = name == 'D' || name == 'W' || name == 'S';
+    const bool wide = p->quoted && outside != p->inverted;
+    um_charset own = {0};
+    if (name == 'd' || name == 'D') um_charset_add_all(&own, digits, UM_LEN(digits), false);
+    else if (name == 'w' || name == 'W') um_charset_add_all(&own, word_chars, UM_LEN(word_chars), false);
+    else if (wide) um_charset_add_all(&own, all_spaces, UM_LEN(all_spaces), false);
+    else um_charset_add_all(&own, spaces, UM_LEN(spaces), false);
+    if (wide && name != 's' && name != 'S') um_charset_add(&own, 0x80, 0x10FFFF);
+    um_charset_add_all(set, own.range, own.n, outside);
+    um_charset_free(&own);
+}
+
 /* Parses what follows a backslash at `start`: a set is added to `set`, a single character goes to *c. */
 static um_status parse_escape(parser *p, size_t start, bool in_class, um_charset *set, bool *is_set, uint32_t *c) {
     static const char names[] = "tnrfva0", values[] = "\t\n\r\f\v\a";
@@ -121,17 +143,8 @@ static um_status parse_escape(parser *p, size_t start, bool in_class, um_charset
     if (e == 'u') return parse_unicode(p, start, c);
     if (e == 'U') return parse_hex(p, start, 8, c);
     if (in_class && e == 'b') return *c = '\b', UM_OK;
-    *is_set = true;
-    switch (e) {
-    case 'd':
-    case 'D': um_charset_add_all(set, digits, UM_LEN(digits), e == 'D'); return UM_OK;
-    case 'w':
-    case 'W': um_charset_add_all(set, word_chars, UM_LEN(word_chars), e == 'W'); return UM_OK;
-    case 's':
-    case 'S': um_charset_add_all(set, spaces, UM_LEN(spaces), e == 'S'); return UM_OK;
-    default: break;
-    }
-    *is_set = false;
+    *is_set = e && e < 0x80 && strchr("dDwWsS", (int)e);
+    if (*is_set) return add_named(p, (char)e, set), UM_OK;
     if ((e >= '0' && e <= '9') || (e >= 'A' && e <= 'Z') || (e >= 'a' && e <= 'z'))
         return fail_escape(p, start, (char)e, in_class);
     *c = e;
@@ -180,8 +193,10 @@ static um_status parse_class(parser *p, size_t start, const um_expr **out) {
     um_charset set = {0};
     const bool negated = skip(p, "^");
     um_status s = UM_OK;
+    p->inverted = negated;
     for (bool first = true; !s && (first || peek(p) != ']'); first = false)
         s = is_end(p) ? fail_at(p, start, UM_EINVAL, "this class has no closing ]") : parse_class_range(p, &set);
+    p->inverted = false;
     if (!s) {
         p->at++;
         *out = chars_expr(p, set.range, set.n, negated);

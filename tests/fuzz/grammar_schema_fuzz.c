@@ -1,4 +1,4 @@
-/* Fuzzes JSON schemas. The first byte of the input chooses white space and depth. A zero byte ends the schema, and the
+/* Fuzzes JSON schemas. The first byte of the input chooses the white space. A zero byte ends the schema, and the
  * rest is a text: if it matches, it is JSON. A refusal has a message with a place. */
 #include <jansson.h>
 #include <stdlib.h>
