@@ -9,6 +9,11 @@
 /* As um_rules_check. *rule receives the number of the rule that is to blame, or -1. */
 um_status um_rules_check_at(const um_rules *r, int32_t *rule, um_err *err);
 
+/* Sets *matches as um_rules_match returns it, for checked rules. Takes the steps from *work. Returns false when they
+ * don't suffice or the text is longer than UM_MATCH_WITHIN_MAX (rules_match.c). */
+#define UM_MATCH_WITHIN_MAX 1000
+bool um_rules_match_within(const um_rules *r, um_str text, int64_t *work, bool *matches);
+
 /* ---- Lists of expressions (chars.c) ------------------------------------------------------------------------------ */
 
 /* A growing list of expressions. A zeroed list is empty. */

@@ -9,35 +9,42 @@
 /* The characters that JSON requires to be escaped. */
 static const um_chars special[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 
-/* An escape of a character below 0x20, of a quote or of a backslash. */
-static const um_expr *escaped(um_rules *r, uint32_t c) {
-    static const char chars[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    const char *known = c ? strchr(chars, (int)c) : NULL;
-    char hex[8];
-    if (known) return um_expr_text(r, (um_str){(const char[]){'\\', names[known - chars]}, 2});
-    snprintf(hex, sizeof hex, "\\u00%c", c < 16 ? '0' : '1');
-    const char digit[] = {"0123456789abcdef"[c % 16], "0123456789ABCDEF"[c % 16], 0};
-    return um_expr_join(r, (const um_expr *[]){um_expr_text(r, um_str_of(hex)), um_expr_one_of(r, digit)}, 2);
-}
-
 static bool is_member(const um_charset *s, uint32_t c) {
     for (size_t i = 0; i < s->n; i++)
         if (c >= s->range[i].first && c <= s->range[i].last) return true;
     return false;
 }
 
+/* Adds the escapes of the set's special characters, one for each: \n and its like, or else \u00XX. */
+static void push_escapes(um_rules *r, const um_charset *set, um_exprs *list) {
+    static const char chars[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    char named[sizeof names] = {0}, hex[2][40] = {{0}};
+    for (size_t i = 0; i < UM_LEN(chars) - 1; i++)
+        if (is_member(set, (uint32_t)chars[i])) named[strlen(named)] = names[i];
+    for (uint32_t c = 0; c < 0x20; c++) {
+        char *digits = hex[c / 16];
+        if (!is_member(set, c) || (c && strchr(chars, (int)c))) continue;
+        digits[strlen(digits)] = "0123456789abcdef"[c % 16];
+        if (c % 16 > 9) digits[strlen(digits)] = "0123456789ABCDEF"[c % 16];
+    }
+    if (strlen(named) == 1) um_exprs_push(list, um_expr_text(r, (um_str){(const char[]){'\\', named[0]}, 2}));
+    if (strlen(named) > 1) um_exprs_push(list, um_expr_join2(r, STR("\\"), um_expr_one_of(r, named)));
+    if (hex[0][0]) um_exprs_push(list, um_expr_join2(r, STR("\\u000"), um_expr_one_of(r, hex[0])));
+    if (hex[1][0]) um_exprs_push(list, um_expr_join2(r, STR("\\u001"), um_expr_one_of(r, hex[1])));
+}
+
 const um_expr *um_json_chars(um_rules *r, const um_chars *range, size_t n, bool negated) {
-    um_charset set = {0}, left_out = {0};
+    um_charset set = {0}, left_out = {0}, plain = {0};
     um_exprs list = {0};
     um_charset_add_all(&set, range, n, negated);
     um_charset_add_all(&left_out, set.range, set.n, true);
     for (size_t i = 0; i < UM_LEN(special); i++) um_charset_add(&left_out, special[i].first, special[i].last);
-    um_exprs_push(&list, um_expr_chars(r, left_out.range, left_out.n, true));
-    for (size_t i = 0; i < UM_LEN(special); i++)
-        for (uint32_t c = special[i].first; c <= special[i].last; c++)
-            if (is_member(&set, c)) um_exprs_push(&list, escaped(r, c));
+    um_charset_add_all(&plain, left_out.range, left_out.n, true);
+    if (plain.n) um_exprs_push(&list, um_expr_chars(r, plain.range, plain.n, false));
+    push_escapes(r, &set, &list);
     um_charset_free(&set);
     um_charset_free(&left_out);
+    um_charset_free(&plain);
     return um_exprs_either(r, &list);
 }
 

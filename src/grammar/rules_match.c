@@ -1,11 +1,12 @@
 /* A matcher that follows the meaning of the expressions directly. Tests compare the automaton with it.
  *
  * It works on sets of places in the text. Place p stands before byte p. */
-#include "grammar/grammar.h"
+#include "grammar/internal.h"
 
 typedef struct matcher {
     const um_rules *r;
     um_str text;
+    int64_t work;     /* steps that are left; negative: the match was given up */
     bool **rule_ends; /* [r->n * (text.n + 1)]: the ends of the rule's texts that start at a place, NULL: unknown */
 } matcher;
 
@@ -55,7 +56,7 @@ static void advance_repeat(matcher *m, const um_expr *e, const bool *from, bool 
     add_places(m, at, from);
     for (int32_t i = 0;; i++) {
         if (i >= e->min && !add_places(m, reached, at)) break; /* further rounds would add nothing */
-        if (i == e->max) break;
+        if (i == e->max || m->work < 0) break;
         bool *next = new_set(m);
         advance(m, e->part[0], at, next);
         const bool is_same = memcmp(next, at, n_places(m) * sizeof *at) == 0;
@@ -85,7 +86,8 @@ static void advance_call(matcher *m, const um_expr *e, const bool *from, bool *t
 
 /* Adds to `to` the ends of the expression's texts that start at a place of `from`. */
 static void advance(matcher *m, const um_expr *e, const bool *from, bool *to) {
-    if (!memchr(from, true, n_places(m))) return;
+    m->work -= (int64_t)n_places(m);
+    if (m->work < 0 || !memchr(from, true, n_places(m))) return;
     switch (e->kind) {
     case UM_EXPR_BYTES: advance_bytes(m, e, from, to); break;
     case UM_EXPR_TEXT: advance_text(m, e, from, to); break;
@@ -98,18 +100,30 @@ static void advance(matcher *m, const um_expr *e, const bool *from, bool *to) {
     }
 }
 
-bool um_rules_match(const um_rules *r, um_str text) {
-    if (um_rules_check(r, NULL)) return false;
-    matcher m = {.r = r, .text = text};
-    const size_t n_known = um_mul((size_t)r->n, text.n + 1);
-    m.rule_ends = UM_NEW_ARRAY(bool *, n_known);
-    bool *from = new_set(&m), *to = new_set(&m);
+static bool match(matcher *m) {
+    const size_t n_known = um_mul((size_t)m->r->n, n_places(m));
+    m->rule_ends = UM_NEW_ARRAY(bool *, n_known);
+    bool *from = new_set(m), *to = new_set(m);
     from[0] = true;
-    advance(&m, r->rule[r->root].body, from, to);
-    const bool matches = to[text.n];
-    for (size_t i = 0; i < n_known; i++) um_free(m.rule_ends[i]);
-    um_free(m.rule_ends);
+    advance(m, m->r->rule[m->r->root].body, from, to);
+    const bool matches = to[m->text.n];
+    for (size_t i = 0; i < n_known; i++) um_free(m->rule_ends[i]);
+    um_free(m->rule_ends);
     um_free(from);
     um_free(to);
     return matches;
+}
+
+bool um_rules_match(const um_rules *r, um_str text) {
+    matcher m = {.r = r, .text = text, .work = INT64_MAX};
+    return um_rules_check(r, NULL) == UM_OK && match(&m);
+}
+
+bool um_rules_match_within(const um_rules *r, um_str text, int64_t *work, bool *matches) {
+    matcher m = {.r = r, .text = text, .work = *work};
+    *matches = false;
+    if (text.n > UM_MATCH_WITHIN_MAX || (int64_t)r->n * (int64_t)n_places(&m) > *work) return false;
+    *matches = match(&m);
+    *work = m.work;
+    return m.work >= 0;
 }

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 #define DEPTH_MAX       100                /* nested schemas */
-#define WORK_MAX        20000              /* lists of schemas that one schema may lead to */
+#define WORK_MAX        100000             /* schemas that apply to a value, over all values */
 #define KEY_TEXT_MAX    ((size_t)2000)     /* longest schema that is compared by its text */
+#define MATCHING_MAX    (INT64_C(1) << 24) /* steps of matching, about a fifth of a second */
 #define COMPILER_MEMORY ((size_t)64 << 20) /* places in messages and lists of schemas */
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
@@ -363,8 +364,12 @@ static um_status filter_values(um_schema *c, const um_conj *j, unsigned types, j
     if (!s) s = um_rules_check(&own, c->err);
     for (size_t i = json_array_size(values); !s && i-- > 0;) {
         um_buf b = {0};
+        bool matches = false;
         um_json_put_exact(json_array_get(values, i), &b);
-        if (!um_rules_match(&own, (um_str){b.data, b.len})) json_array_remove(values, i);
+        if (!um_rules_match_within(&own, (um_str){b.data, b.len}, &inner.matching, &matches))
+            s = um_schema_fail(c, um_conj_at(j), UM_ELIMIT,
+                               "enum or const has values that are too long to compare them with the other keywords");
+        if (!matches) json_array_remove(values, i);
         um_buf_free(&b);
     }
     for (int32_t i = 0; i < inner.memo_cap; i++) um_free(inner.memo[i].key);
@@ -372,6 +377,7 @@ static um_status filter_values(um_schema *c, const um_conj *j, unsigned types, j
     um_rules_free(&own);
     c->arena = inner.arena;
     c->work = inner.work;
+    c->matching = inner.matching;
     c->never = inner.never;
     return s;
 }
@@ -451,10 +457,11 @@ static um_status value_body(um_schema *c, um_conj *j, const um_expr **out) {
 
 /* Lists of schemas with the same key mean the same. Short schemas are compared by their text, so that equal parts of a
  * schema become one rule; longer ones by their place in memory. */
-static char *key_of(const um_conj *j) {
+static char *key_of(um_schema *c, const um_conj *j) {
     um_buf b = {0};
     for (int32_t i = 0; i < j->n; i++) {
         const size_t size = json_dumpb(j->part[i].schema, NULL, 0, JSON_COMPACT);
+        c->work += (int64_t)(size / 10000);
         if (size <= KEY_TEXT_MAX) {
             um_buf_reserve(&b, size + 1);
             json_dumpb(j->part[i].schema, b.data + b.len, size, JSON_COMPACT);
@@ -493,8 +500,10 @@ static bool is_short(const um_expr *e) {
 
 um_status um_schema_value(um_schema *c, const um_conj *j, const um_expr **out) {
     if (j->n == 0) return *out = um_json_any_value(c->r, &c->style), UM_OK;
+    /* Once the rules are full, the rest of the schema can't change the outcome. */
+    if (c->r->full) return c->never = false, um_rules_check(c->r, c->err);
     if (c->memo_n * 2 >= c->memo_cap) grow_memo(c);
-    char *key = key_of(j), name[UM_SCHEMA_AT_MAX + 24];
+    char *key = key_of(c, j), name[UM_SCHEMA_AT_MAX + 24];
     um_schema_memo *m = find_memo(c, key);
     if (m->key) {
         um_free(key);
@@ -544,7 +553,7 @@ um_status um_rules_from_schema(um_rules *r, const char *schema, size_t n, const 
     json_t *root = bool_schema((um_str){schema, n});
     um_status s = root ? UM_OK : um_json_parse_request(&root, schema, n, "schema", err);
     if (s) return s;
-    um_schema c = {.r = r, .root = root, .style = *style, .err = err};
+    um_schema c = {.r = r, .root = root, .style = *style, .err = err, .matching = MATCHING_MAX};
     um_arena_init(&c.arena, COMPILER_MEMORY);
     s = compile(&c);
     for (int32_t i = 0; i < c.memo_cap; i++) um_free(c.memo[i].key);

@@ -51,6 +51,7 @@ typedef struct um_schema {
     um_err *err;
     bool never; /* the last failure was that no value can match */
     int depth;
+    int64_t matching;     /* steps that are left for matching names and values with patterns */
     int64_t work;         /* number of lists of schemas that were compiled */
     um_schema_memo *memo; /* [memo_cap] open addressing */
     int32_t memo_n, memo_cap;
@@ -89,6 +90,7 @@ um_status um_schema_enum(um_schema *c, const um_conj *j, json_t **values);      
 um_status um_schema_disjoint(um_schema *c, const um_conj *a, const um_conj *b, int depth, bool *yes); /* _merge.c */
 um_status um_schema_number(um_schema *c, const um_conj *j, bool is_integer, const um_expr **out);     /* _number.c */
 um_status um_schema_string(um_schema *c, const um_conj *j, const um_expr **out);                      /* _string.c */
+/* Sets *yes to whether the pattern of a patternProperties matches a name. */
 um_status um_schema_matches(um_schema *c, const char *pattern, const char *at, const char *text, bool *yes);
 um_status um_schema_array(um_schema *c, const um_conj *j, const um_expr **out);  /* _array.c */
 um_status um_schema_object(um_schema *c, const um_conj *j, const um_expr **out); /* _object.c */

@@ -2,7 +2,8 @@
  */
 #include "grammar/schema.h"
 
-#define DISJOINT_DEPTH_MAX 4 /* nested properties that may tell two schemas apart */
+#define COMPARED_MAX       1000000 /* pairs of values of two enums */
+#define DISJOINT_DEPTH_MAX 4       /* nested properties that may tell two schemas apart */
 
 /* ---- Types ------------------------------------------------------------------------------------------------------- */
 
@@ -117,6 +118,8 @@ um_status um_schema_enum(um_schema *c, const um_conj *j, json_t **values) {
         if (list && !json_is_array(list))
             return um_schema_fail(c, p->at, UM_EINVAL, "\"enum\": expected an array, found %s", um_json_kind(list));
         if (list && json_array_size(list) == 0) return um_schema_never(c, p->at, "\"enum\" is empty");
+        if (list && json_array_size(list) > COMPARED_MAX / UM_MAX(json_array_size(*values), 1u))
+            return um_schema_fail(c, p->at, UM_ELIMIT, "\"enum\" has too many values");
         if (list) intersect(values, list);
         if (one) {
             json_t *single = json_array();
@@ -210,12 +213,14 @@ static unsigned types_of_values(const json_t *values) {
 }
 
 static bool have_common_value(const json_t *a, const json_t *b) {
+    const unsigned types = types_of_values(b);
+    if (json_array_size(b) > COMPARED_MAX / UM_MAX(json_array_size(a), 1u)) return true;
     for (size_t i = 0; i < json_array_size(a); i++) {
         const json_t *v = json_array_get(a, i);
         if (array_has(b, v)) return true;
         /* 1 and 1.0 are equal. Only texts, booleans and null are compared by their bytes. */
         const unsigned t = um_json_type_bits(v);
-        if ((t & (UM_TYPE_NUMBER | UM_TYPE_OBJECT | UM_TYPE_ARRAY)) && (types_of_values(b) & t)) return true;
+        if ((t & (UM_TYPE_NUMBER | UM_TYPE_OBJECT | UM_TYPE_ARRAY)) && (types & t)) return true;
     }
     return false;
 }

@@ -235,7 +235,6 @@ um_status um_schema_string(um_schema *c, const um_conj *j, const um_expr **out) 
     return UM_OK;
 }
 
-/* Sets *yes to whether the pattern of a patternProperties matches a name. */
 um_status um_schema_matches(um_schema *c, const char *pattern, const char *at, const char *text, bool *yes) {
     um_rules r;
     um_err err = {.code = UM_OK};
@@ -246,7 +245,9 @@ um_status um_schema_matches(um_schema *c, const char *pattern, const char *at, c
     if (!s) {
         r.root = um_rule_add(&r, UM_STR("root"));
         um_rule_set(&r, r.root, e);
-        *yes = um_rules_match(&r, um_str_of(text));
+        s = um_rules_check(&r, c->err);
+        if (!s && !um_rules_match_within(&r, um_str_of(text), &c->matching, yes))
+            s = um_schema_fail(c, at, UM_ELIMIT, "it takes too long to compare the pattern with names");
     }
     um_rules_free(&r);
     return s;

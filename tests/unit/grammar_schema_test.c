@@ -354,8 +354,26 @@ static void bounds_depth_and_combinations(void **state) {
     um_err err = {.code = UM_OK};
     um_rules_init(&r);
     assert_int_equal(um_rules_from_schema(&r, b.data, b.len, &tight, &err), UM_ELIMIT);
-    assert_non_null(strstr(err.msg, "20000 combinations"));
+    assert_non_null(strstr(err.msg, "100000 combinations"));
     um_rules_free(&r);
+    um_buf_free(&b);
+}
+
+/* Patterns that strangers send can't keep the compiler busy: matching takes a bounded number of steps. */
+static void bounds_the_time_of_matching(void **state) {
+    (void)state;
+    um_buf b = {0};
+    um_buf_puts(&b, "{\"type\":\"string\",\"pattern\":\"^");
+    for (int i = 0; i < 100; i++) um_buf_puts(&b, "(");
+    um_buf_puts(&b, "a");
+    for (int i = 0; i < 100; i++) um_buf_puts(&b, "|b)+");
+    um_buf_puts(&b, "$\",\"enum\":[\"abababababababababababababababababababababababc\"]}");
+    check_refusals(&(refusal){b.data, "#: enum or const has values that are too long", UM_ELIMIT}, 1);
+    um_buf_clear(&b);
+    um_buf_puts(&b, "{\"type\":\"string\",\"minLength\":1,\"enum\":[\"");
+    for (int i = 0; i < 2000; i++) um_buf_puts(&b, "a");
+    um_buf_puts(&b, "\"]}");
+    check_refusals(&(refusal){b.data, "#: enum or const has values that are too long", UM_ELIMIT}, 1);
     um_buf_free(&b);
 }
 
@@ -373,6 +391,7 @@ int main(void) {
         cmocka_unit_test(names_what_is_not_supported),
         cmocka_unit_test(names_contradictions_and_mistakes),
         cmocka_unit_test(bounds_depth_and_combinations),
+        cmocka_unit_test(bounds_the_time_of_matching),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
