@@ -11,20 +11,14 @@ typedef struct how {
     float remask_threshold;
 } how;
 
-static const how hows[] = {{"tiny-block", "multi_bd", "confidence", 1, NAN},
-                           {"tiny-block", "multi_bd", "confidence", 3, NAN},
-                           {"tiny-block", "multi_bd", "dynamic", 0, 0.4F},
-                           {"tiny-block", "multi_bd", "low_confidence", 0, NAN},
-                           {"tiny-block", "multi_bd", "credit", 2, NAN},
-                           {"tiny-block", "multi_bd", "edit", 0, NAN},
-                           {"tiny-block", "multi_bd", "entropy_bound", 0, NAN},
-                           {"tiny-full", "full", "low_confidence", 0, NAN},
-                           {"tiny-full", "full", "confidence", 0, 0.4F},
-                           {"tiny-full", "full", "origin", 0, NAN},
-                           {"tiny-full", "prefix_cache", "entropy", 0, NAN},
-                           {"tiny-full", "dual_cache", "factor", 0, NAN},
-                           {"tiny-full", "sparse", "random", 0, NAN},
-                           {"tiny-full", "d2f", "confidence", 2, NAN}};
+static const how hows[] = {
+    {"tiny-block", "multi_bd", "confidence", 1, NAN},    {"tiny-block", "multi_bd", "confidence", 3, NAN},
+    {"tiny-block", "multi_bd", "dynamic", 0, 0.4F},      {"tiny-block", "multi_bd", "low_confidence", 0, NAN},
+    {"tiny-block", "multi_bd", "credit", 2, NAN},        {"tiny-block", "multi_bd", "edit", 0, NAN},
+    {"tiny-block", "multi_bd", "entropy_bound", 0, NAN}, {"tiny-full", "full", "low_confidence", 0, NAN},
+    {"tiny-full", "full", "confidence", 0, 0.4F},        {"tiny-full", "full", "origin", 0, NAN},
+    {"tiny-full", "prefix_cache", "entropy", 0, NAN},    {"tiny-full", "dual_cache", "factor", 0, NAN},
+    {"tiny-full", "sparse", "random", 0, NAN},           {"tiny-full", "d2f", "confidence", 2, NAN}};
 
 static const um_constraint constraints[] = {
     {.kind = UM_CONSTRAINT_NONE},
