@@ -170,18 +170,35 @@ size_t um_chars_invert(const um_chars *range, size_t n, um_chars *out) {
     return n_out;
 }
 
+/* Adds the characters of a range above ASCII. */
+static void push_above(alternatives *a, um_chars range) {
+    push_within(a, range, 0x80, 0x7FF);
+    push_within(a, range, 0x800, SURROGATE_MIN - 1);
+    push_within(a, range, SURROGATE_MAX + 1, 0xFFFF);
+    push_within(a, range, 0x10000, CHAR_MAX_POINT);
+}
+
+/* A call of the rule of all characters above ASCII. Most sets that leave something out have all of them. */
+static const um_expr *any_above(um_rules *r) {
+    if (r->above < 0) {
+        alternatives all = {.r = r};
+        r->above = um_rule_add(r, UM_STR("character above ASCII"));
+        push_above(&all, (um_chars){0x80, CHAR_MAX_POINT});
+        um_rule_set(r, r->above, um_exprs_either(r, &all.list));
+    }
+    return um_expr_call(r, r->above);
+}
+
 /* Adds normalized ranges. All ASCII characters are one set of bytes. */
 static void push_all(alternatives *a, const um_chars *range, size_t n) {
     uint64_t ascii[4] = {0};
     for (size_t i = 0; i < n && range[i].first < 0x80; i++)
         set_range(ascii, range[i].first, UM_MIN(range[i].last, 0x7Fu));
     if (ascii[0] | ascii[1]) um_exprs_push(&a->list, um_expr_bytes(a->r, ascii));
-    for (size_t i = 0; i < n; i++) {
-        push_within(a, range[i], 0x80, 0x7FF);
-        push_within(a, range[i], 0x800, SURROGATE_MIN - 1);
-        push_within(a, range[i], SURROGATE_MAX + 1, 0xFFFF);
-        push_within(a, range[i], 0x10000, CHAR_MAX_POINT);
-    }
+    if (n && range[n - 1].first <= 0x80 && range[n - 1].last == CHAR_MAX_POINT)
+        um_exprs_push(&a->list, any_above(a->r));
+    else
+        for (size_t i = 0; i < n; i++) push_above(a, range[i]);
 }
 
 /* A single character is a text. Surrogates are in no text. */

@@ -292,7 +292,7 @@ static um_status check(parser *p) {
     int line, column;
     p->r->root = root;
     um_status s = um_rules_check_at(p->r, &rule, p->err);
-    if (!s || rule < 0) return s;
+    if (!s || rule < 0 || (size_t)rule >= p->place_cap) return s;
     line_of(p, p->place[rule], &line, &column);
     return um_fail_in(p->err, "grammar:%d:%d", line, column);
 }

@@ -51,8 +51,9 @@ typedef struct um_rules {
     um_arena arena;
     um_rule *rule; /* [n] */
     int32_t n, cap, n_exprs;
-    int32_t root; /* the rule of a whole text */
-    bool full;    /* a bound was reached. What is added from then on is dropped; um_rules_check reports it */
+    int32_t root;  /* the rule of a whole text */
+    int32_t above; /* the rule of a character above U+007F, or -1 */
+    bool full;     /* a bound was reached. What is added from then on is dropped; um_rules_check reports it */
 } um_rules;
 
 void um_rules_init(um_rules *r);

@@ -11,14 +11,14 @@
 static const um_expr empty_text = {.kind = UM_EXPR_JOIN};
 
 void um_rules_init(um_rules *r) {
-    *r = (um_rules){.root = -1};
+    *r = (um_rules){.root = -1, .above = -1};
     um_arena_init(&r->arena, BYTES_MAX);
 }
 
 void um_rules_free(um_rules *r) {
     um_arena_free(&r->arena);
     um_free(r->rule);
-    *r = (um_rules){.root = -1};
+    *r = (um_rules){.root = -1, .above = -1};
 }
 
 /* ---- Expressions ------------------------------------------------------------------------------------------------- */

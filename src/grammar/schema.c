@@ -532,7 +532,8 @@ static um_status compile(um_schema *c) {
     um_conj j = {0};
     const um_expr *e = NULL;
     /* The rules that most schemas share come first, where they are found at once. */
-    um_json_any_chars(c->r);
+    um_json_any_integer(c->r);
+    um_json_any_value(c->r, &c->style);
     c->r->root = um_rule_add(c->r, UM_STR("root"));
     um_status s = um_conj_add(c, &j, c->root, "#", -1);
     if (!s) s = um_schema_value(c, &j, &e);

@@ -235,10 +235,14 @@ um_status um_schema_string(um_schema *c, const um_conj *j, const um_expr **out) 
     return UM_OK;
 }
 
+#define PATTERN_STEPS 1000 /* reading a pattern takes as long as so many steps of matching */
+
 um_status um_schema_matches(um_schema *c, const char *pattern, const char *at, const char *text, bool *yes) {
     um_rules r;
     um_err err = {.code = UM_OK};
     const um_expr *e = NULL;
+    c->matching -= PATTERN_STEPS + 100 * (int64_t)strlen(pattern);
+    if (c->matching < 0) return um_schema_fail(c, at, UM_ELIMIT, "there are too many patterns to compare with names");
     um_rules_init(&r);
     um_status s = um_regex_parse(&r, um_str_of(pattern), false, false, &e, &err);
     if (s) s = um_schema_fail(c, at, s, "pattern: %s", err.msg);

@@ -374,6 +374,13 @@ static void bounds_the_time_of_matching(void **state) {
     for (int i = 0; i < 2000; i++) um_buf_puts(&b, "a");
     um_buf_puts(&b, "\"]}");
     check_refusals(&(refusal){b.data, "#: enum or const has values that are too long", UM_ELIMIT}, 1);
+    um_buf_clear(&b);
+    um_buf_puts(&b, "{\"patternProperties\":{");
+    for (int i = 0; i < 2000; i++) um_buf_printf(&b, "%s\"^q%d\":{}", i ? "," : "", i);
+    um_buf_puts(&b, "},\"properties\":{");
+    for (int i = 0; i < 2000; i++) um_buf_printf(&b, "%s\"p%d\":{}", i ? "," : "", i);
+    um_buf_puts(&b, "}}");
+    check_refusals(&(refusal){b.data, "#/patternProperties/^q", UM_ELIMIT}, 1);
     um_buf_free(&b);
 }
 
