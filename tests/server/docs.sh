@@ -37,6 +37,11 @@ every_command_of_the_batches_page_works_as_it_stands() {
     [ $servers = 1 ]
     [ $outputs = 1 ]
 }
+every_command_of_the_page_on_structured_output_works_as_it_stands() {
+    run_page docs/structured.md
+    [ $servers = 1 ]
+    [ $generated -ge 6 ]
+}
 every_command_of_the_pages_without_a_server_works_as_it_stands() {
     export UNMASK_LIMIT=2 UNMASK_REQUESTS=2
     for p in "${pages_without_server[@]}"; do
