@@ -2,7 +2,7 @@
  * the first pass. */
 #include "cuda/pass.cuh"
 
-static const size_t MESSAGE_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20,
+static const size_t TABLES_BYTES = (size_t)64 << 20, PRODUCTS_BYTES = (size_t)32 << 20,
                     PARTIAL_BYTES = (size_t)256 << 20;
 enum { TOPS_PER_ROW = 16 };
 
@@ -51,6 +51,13 @@ static size_t rows_bytes(int32_t rows, int32_t width, um_dtype type) {
     return um_mul(um_mul((size_t)UM_MAX(rows, 1), (size_t)width), um_dtype_size(type));
 }
 
+/* Returns the bytes of a message: page tables and edits, and a bitmap of allowed ids for each row, because the rows of
+ * constrained answers differ. */
+static size_t message_bytes(const um_forward *f) {
+    const size_t bitmap = (size_t)UM_CEIL_DIV(f->net->vocab, 32) * sizeof(uint32_t) + UM_MESSAGE_ALIGN;
+    return TABLES_BYTES + um_mul((size_t)f->c.max_rows, bitmap);
+}
+
 enum { BUFFERS_MAX = 24 };
 
 /* Lists the buffers of the pass. Returns their number. */
@@ -77,7 +84,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
-        {(void **)&f->message, MESSAGE_BYTES, "message"},
+        {(void **)&f->message, message_bytes(f), "message"},
         {(void **)&f->count, sizeof *f->count, "pass counter"},
         {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
     };
@@ -128,10 +135,10 @@ static um_status new_mapped(void **host, void **mapped, size_t bytes, unsigned f
 }
 
 static um_status new_host_memory(um_forward *f, um_err *err) {
-    f->message_bytes = MESSAGE_BYTES;
+    f->message_bytes = message_bytes(f);
     f->n_tops = TOPS_PER_ROW * f->c.max_rows + UM_TOP_MAX;
-    f->packed = UM_NEW_ARRAY(char, MESSAGE_BYTES); /* untouched pages take no memory */
-    um_status s = new_mapped((void **)&f->message_pinned, (void **)&f->message_mapped, MESSAGE_BYTES,
+    f->packed = UM_NEW_ARRAY(char, f->message_bytes); /* untouched pages take no memory */
+    um_status s = new_mapped((void **)&f->message_pinned, (void **)&f->message_mapped, f->message_bytes,
                              cudaHostAllocWriteCombined, "pinned message", err);
     if (!s)
         s = new_mapped((void **)&f->answer, (void **)&f->answer_mapped, (size_t)(f->c.max_rows + 1) * sizeof(um_answer),
