@@ -73,6 +73,7 @@ struct um_language {
     pthread_mutex_t lock;
     int32_t start;
     bool full;
+    int64_t work;    /* steps that are left: places of closures, and nodes of the trie that walks look at */
     uint8_t *memory; /* everything below that grows */
     size_t used, size;
     um_frame *frame;
@@ -95,6 +96,11 @@ struct um_language {
     um_exit *found_exit; /* [trie nodes] */
 };
 
+/* Counts work. A language that has taken too much is full, so that no pattern can keep a thread busy. */
+static inline void um_language_work(um_language *l, int32_t n) {
+    l->work -= n;
+    l->full |= l->work < 0;
+}
 /* Reserves memory, zeroed, or sets l->full and returns NULL. */
 void *um_language_take(um_language *l, size_t n);
 /* Returns the set of the places that the open ones lead to, after a new number of the closure. */

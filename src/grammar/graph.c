@@ -331,7 +331,7 @@ um_status um_graph_init(um_graph *g, const um_rules *rules, const um_vocabulary 
                     .recursive = UM_NEW_ARRAY(bool, n),
                     .deep = UM_NEW_ARRAY(bool, n),
                     .depth = depth,
-                    .work = INT64_C(1) << 28};
+                    .work = INT64_C(1) << 26};
     memset(g->single, -1, sizeof g->single);
     memcpy(g->alphabet, v->alphabet, sizeof g->alphabet);
     build_rules(g, rules, v);

@@ -3,6 +3,8 @@
 
 /* Memory of sets, states and moves. It is reserved at once; what is never used never takes memory of the machine. */
 #define MEMORY ((size_t)64 << 20)
+/* All work on a language: about half a second. An object of 100 properties takes a tenth of it. */
+#define WORK (INT64_C(1) << 27)
 
 static void *array(size_t n, size_t size) { return um_zalloc(um_mul(n, size)); }
 
@@ -47,6 +49,7 @@ um_status um_language_new(um_language **out, const um_rules *rules, const um_voc
     if (!st) st = um_try_alloc_unset((void **)&l->memory, MEMORY, 64, "states of a constraint", err);
     if (!st) {
         l->size = MEMORY;
+        l->work = WORK;
         allocate(l);
         l->start = first_state(l);
         if (l->full) st = um_fail(err, UM_ELIMIT, "the constraint needs too many states at its start");
@@ -74,6 +77,12 @@ void um_language_unlock(um_language *l) { pthread_mutex_unlock(&l->lock); }
 int32_t um_language_start(const um_language *l) { return l->start; }
 int32_t um_language_size(const um_language *l) { return l->n_states; }
 bool um_language_is_full(const um_language *l) { return l->full; }
+
+bool um_language_is_worn(const um_language *l) {
+    return l->full || l->n_states > UM_STATES_MAX / 2 || l->n_sets > UM_STATES_MAX / 2 ||
+           l->n_frames > UM_FRAMES_MAX / 2 || l->used > l->size / 2 || l->work < WORK / 2;
+}
+
 bool um_language_accepts(const um_language *l, int32_t state) { return l->set[l->state[state].set].done; }
 int32_t um_language_depth(const um_language *l, int32_t state) { return l->frame[l->state[state].stack].depth; }
 

@@ -67,7 +67,9 @@ const um_moves *um_language_moves(um_language *l, int32_t state);
 int32_t um_language_depth(const um_language *l, int32_t state);
 /* Returns the number of states so far, UM_DEAD included. */
 int32_t um_language_size(const um_language *l);
-/* Returns whether the reserved memory is used up. From then on states are missing. */
+/* Returns whether the reserved memory or the bound of the work is used up. From then on states are missing. */
 bool um_language_is_full(const um_language *l);
+/* Returns whether more than half of that is used up: new requests should get a new language. */
+bool um_language_is_worn(const um_language *l);
 
 #endif

@@ -106,9 +106,11 @@ static void open_call(um_language *l, const um_node *k, int32_t stack) {
 /* Finds the places of kind BYTES that the open places lead to. */
 static void close_places(um_language *l) {
     const um_graph *g = &l->g;
+    um_language_work(l, 16);
     for (int32_t i = 0; i < l->n_open; i++) {
         const um_place p = l->open[i];
         const um_node *k = &g->node[p.node];
+        um_language_work(l, 4);
         switch (k->kind) {
         case UM_NODE_BYTES:
             if (um_distance_at(l, l->base_depth + l->frame[p.stack].depth, p.node) < UM_FAR) l->found[l->n_found++] = p;

@@ -61,7 +61,8 @@ static int32_t walk_inside(um_language *l, int32_t set) {
     const um_vocabulary *v = l->v;
     int32_t n_exits = 0;
     l->path[0] = set;
-    for (int32_t i = 1; i < v->n_nodes;) {
+    for (int32_t i = 1; i < v->n_nodes && !l->full;) {
+        um_language_work(l, 1);
         const int32_t depth = v->depth[i], before = l->path[depth - 1];
         const int32_t to = um_set_step(l, before, l->g.byte_class[v->byte[i]]);
         if (to && !l->set[to].done) {
@@ -96,7 +97,8 @@ static void walk_from(um_language *l, int32_t node, int32_t at) {
     const um_vocabulary *v = l->v;
     l->path[v->depth[node]] = at;
     if (has_tokens(l, node)) add_tokens(l, node, at);
-    for (int32_t i = node + 1; i < v->skip[node];) {
+    for (int32_t i = node + 1; i < v->skip[node] && !l->full;) {
+        um_language_work(l, 1);
         const int32_t depth = v->depth[i];
         const int32_t to = um_state_step(l, l->path[depth - 1], l->g.byte_class[v->byte[i]]);
         if (to == UM_DEAD) {

@@ -158,6 +158,17 @@ static bool is_same(const um_constraint *a, const um_constraint *b) {
            a->depth == b->depth && um_streq(a->begin, b->begin) && um_streq(a->end, b->end);
 }
 
+/* Finds the newest language of a constraint, unless it is worn: then the next requests get a new one. */
+static um_shared_language *find(um_languages *all, const um_constraint *c) {
+    um_shared_language *l = all->first;
+    while (l && !is_same(&l->of, c)) l = l->next;
+    if (!l) return NULL;
+    um_language_lock(l->language);
+    const bool is_worn = um_language_is_worn(l->language);
+    um_language_unlock(l->language);
+    return is_worn ? NULL : l;
+}
+
 /* Frees the unused language that was used longest ago, if there are too many. */
 static void drop_oldest(um_languages *all) {
     um_shared_language **oldest = NULL;
@@ -198,8 +209,7 @@ um_status um_model_get_language(um_model *m, const um_constraint *c, um_shared_l
     um_languages *all = m->languages;
     um_status st = UM_OK;
     pthread_mutex_lock(&all->lock);
-    um_shared_language *l = all->first;
-    while (l && !is_same(&l->of, c)) l = l->next;
+    um_shared_language *l = find(all, c);
     if (!l) {
         st = compile(m, c, &l, err);
         if (!st) {
