@@ -70,4 +70,21 @@ def _():
     asyncio.run(run())
 
 
+@works("conversations on the server")
+def _():
+    async def run():
+        own = AsyncOpenAI(base_url=chat._client.base_url, api_key="none")
+        agent = Agent(name="sums", model=agents.OpenAIResponsesModel("tiny-block", own))
+        session = agents.OpenAIConversationsSession(openai_client=own)
+        await Runner.run(agent, SUM, session=session)
+        assert (await Runner.run(agent, "What is 5 + 7?", session=session)).final_output == "5 + 7 = 12."
+        assert [i["role"] for i in await session.get_items()] == ["user", "assistant"] * 2
+        assert (await session.pop_item())["role"] == "assistant" and len(await session.get_items()) == 3
+        await session.clear_session()
+        conversation = await own.conversations.create()
+        await Runner.run(agent, SUM, conversation_id=conversation.id)
+        assert len((await own.conversations.items.list(conversation.id)).data) == 2
+    asyncio.run(run())
+
+
 finish()

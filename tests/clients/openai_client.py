@@ -19,6 +19,13 @@ def _():
     assert client.responses.create(model="tiny-block", input=SUM).output_text == SUM_ANSWER
 
 
+@works("conversations")
+def _():
+    c = client.conversations.create(items=[{"role": "user", "content": "Hello."}])
+    assert client.responses.create(model="tiny-block", input=SUM, conversation=c.id).conversation.id == c.id
+    assert len(client.conversations.items.list(c.id).data) == 3
+
+
 @works("chat")
 def _():
     assert client.chat.completions.create(**ask).choices[0].message.content == SUM_ANSWER
