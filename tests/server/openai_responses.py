@@ -249,8 +249,7 @@ def what_the_server_does_not_have_is_refused_by_name():
 
 @check
 def formats_are_refused_by_name():
-    schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
-    bad("text", "only the format", text={"format": schema})
+    bad("text", "verse", extra_body={"text": {"format": {"type": "verse"}}})
     bad("text", "verbosity", text={"verbosity": "low"})
     bad("text", "an object", extra_body={"text": "x"})
 
@@ -272,7 +271,7 @@ def fields_of_newer_clients_are_refused_by_name():
             ("tools", "allowed_callers", [{**function, "allowed_callers": ["programmatic"]}]),
             ("tools", "namespace", [{"type": "namespace", "name": "x", "tools": []}]),
             ("tool_choice", "expected", {"type": "programmatic_tool_calling"}),
-            ("response_format", "only", {"type": "json_object"}),
+            ("response_format", "verse", {"type": "verse"}),
             ("modalities", "unknown field", ["audio"])):
         bad(param, part, extra_body={param: value})
     r = respond(extra_body={"background_options": {"completion_window": "soonest"}, "access_programs": {},
