@@ -22,7 +22,8 @@ import threading
 import time
 import traceback
 
-UNMASK = os.environ.get("UNMASK", "build/unmask")
+UNMASK = os.path.abspath(os.environ.get("UNMASK", "build/unmask"))
+MODEL = os.path.abspath("models/tiny-block")
 SMALL = {"prompt": "What is 2 plus 3?", "max_tokens": 4}
 work = tempfile.mkdtemp()
 known = subprocess.run([UNMASK, "serve", "--help"], capture_output=True, text=True, check=True).stdout
@@ -46,8 +47,8 @@ class Server:
         """Starts a server. Options are pairs of a name and a value."""
         names = [f for n, v in options if f"--{n} " in known for f in ("--" + n, v)]
         self.log = open(os.path.join(work, "log"), "w+")
-        self.process = subprocess.Popen([UNMASK, "serve", "--model", "models/tiny-block", "--port", "0", "--in-process",
-                                         "--no-access-log", *names], stderr=self.log)
+        self.process = subprocess.Popen([UNMASK, "serve", "--model", MODEL, "--port", "0", "--in-process",
+                                         "--no-access-log", *names], stderr=self.log, cwd=work)
         deadline = time.time() + 60
         while "unmask: ready" not in self.text():
             if time.time() > deadline or self.process.poll() is not None:

@@ -8,12 +8,16 @@ build=${1:-build} seconds=${2:-120}
 work=$(mktemp -d)
 server=
 trap 'kill "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
-if [ ! -x "${CLIENTS:-$work}/schemathesis/bin/schemathesis" ]; then
-    python3 -m venv "${CLIENTS:-$work}/schemathesis"
-    "${CLIENTS:-$work}/schemathesis/bin/pip" install --quiet --disable-pip-version-check schemathesis==4.32.5
+venv=$(realpath -m "${CLIENTS:-$work}")/schemathesis
+if [ ! -x "$venv/bin/schemathesis" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check schemathesis==4.32.5
 fi
 
-"$build/unmask" serve --model models/tiny-block --in-process --state-dir "$work/state" --port 0 --no-access-log \
+# Profiles that a request starts are written into the server's folder.
+unmask=$(realpath "$build/unmask") model=$(realpath models/tiny-block)
+cd "$work"
+"$unmask" serve --model "$model" --in-process --state-dir "$work/state" --port 0 --no-access-log \
     --request-timeout 60 > /dev/null 2> "$work/log" &
 server=$!
 for _ in $(seq 600); do
@@ -24,9 +28,8 @@ done
 url=$(sed -n 's/.*listening at //p' "$work/log")
 checks=not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance
 checks+=,negative_data_rejection,unsupported_method,allow_header_conformance
-(cd "$work" && "${CLIENTS:-$work}/schemathesis/bin/schemathesis" run "$url/openapi.json" --checks $checks \
-    --phases coverage,fuzzing --max-time "$seconds" --continue-on-failure --no-color > out 2>&1) || failed=1
-# Without the requests that show a failure, the list of operations is long.
-sed -n '/^=* FAILURES/,/^=* WARNINGS/p; /^=* SUMMARY/,$p' "$work/out"
-kill -0 "$server" || { echo "the server has ended:"; tail "$work/log"; exit 1; }
+"$venv/bin/schemathesis" run "$url/openapi.json" --checks $checks --phases coverage,fuzzing --max-time "$seconds" \
+    --continue-on-failure --no-color > out 2>&1 || failed=1
+sed -n '/^=* FAILURES/,/^=* WARNINGS/p; /^=* SUMMARY/,$p' out
+kill -0 "$server" || { echo "the server has ended:"; tail log; exit 1; }
 exit "${failed:-0}"
