@@ -103,6 +103,12 @@ um_status um_conj_add(um_schema *c, um_conj *j, const json_t *schema, const char
     return s;
 }
 
+bool um_conj_has_one_head(const um_conj *j) {
+    for (int32_t i = 0; i < j->n; i++)
+        if (i ? j->part[i].parent < 0 : j->part[i].parent >= 0) return false;
+    return true;
+}
+
 bool um_conj_has(const um_conj *j, const char *key) {
     for (int32_t i = 0; i < j->n; i++)
         if (json_object_get(j->part[i].schema, key)) return true;
@@ -212,6 +218,44 @@ static um_status follow_all(um_schema *c, um_conj *j, int32_t i) {
     return s;
 }
 
+/* Adds to `all` that an object has no property `name`, or has it and matches a schema: a list of required names or a
+ * schema. */
+static void push_dependency(json_t *all, const char *name, json_t *then) {
+    json_t *needed = json_is_array(then) ? json_pack("{sO}", "required", then) : json_incref(then);
+    json_array_append_new(all, json_pack("{s[{s{sb}}, {s[s], s[o]}]}", "anyOf", "properties", name, 0, "required", name,
+                                         "allOf", needed));
+}
+
+/* Returns a schema that means the same as the keywords about dependencies of p, or NULL where it has none. */
+static json_t *dependencies_of(um_schema *c, const um_schema_part *p, um_status *s) {
+    static const char *const keys[] = {"dependentRequired", "dependentSchemas", "dependencies"};
+    char address[32];
+    snprintf(address, sizeof address, "%p", (const void *)p->schema);
+    json_t *made = json_object_get(c->made, address), *all = NULL;
+    for (size_t i = 0; i < UM_LEN(keys) && !made && !*s; i++) {
+        json_t *list = json_object_get(p->schema, keys[i]), *then;
+        const char *name;
+        if (!list) continue;
+        if (!json_is_object(list))
+            *s = um_schema_fail(c, p->at, UM_EINVAL, "\"%s\": expected an object, found %s", keys[i],
+                                um_json_kind(list));
+        if (!all) all = json_array();
+        json_object_foreach(list, name, then) push_dependency(all, name, then);
+    }
+    if (!all) return made;
+    made = json_pack("{so}", "allOf", all);
+    if (!c->made) c->made = json_object();
+    json_object_set_new(c->made, address, made);
+    return made;
+}
+
+/* Adds what a property makes necessary. */
+static um_status follow_dependencies(um_schema *c, um_conj *j, int32_t i) {
+    um_status s = UM_OK;
+    const json_t *made = dependencies_of(c, &j->part[i], &s);
+    return made && !s ? um_conj_add(c, j, made, j->part[i].at, i) : s;
+}
+
 /* Refuses keywords that hold for values of all types. */
 static um_status check_keywords(um_schema *c, const um_schema_part *p) {
     static const char *const refused[] = {"$dynamicRef", "$recursiveRef"};
@@ -235,6 +279,7 @@ um_status um_conj_expand(um_schema *c, um_conj *j) {
         s = check_keywords(c, &j->part[i]);
         if (!s) s = follow_ref(c, j, i);
         if (!s) s = follow_all(c, j, i);
+        if (!s) s = follow_dependencies(c, j, i);
     }
     return s;
 }
@@ -376,6 +421,7 @@ static um_status filter_values(um_schema *c, const um_conj *j, unsigned types, j
     um_free(inner.memo);
     um_rules_free(&own);
     c->arena = inner.arena;
+    c->made = inner.made;
     c->work = inner.work;
     c->matching = inner.matching;
     c->never = inner.never;
@@ -401,9 +447,6 @@ bool um_conj_is_restricted(const um_conj *j) {
         "minProperties",
         "maxProperties",
         "unevaluatedProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "dependencies",
         "items",
         "prefixItems",
         "additionalItems",
@@ -560,6 +603,7 @@ um_status um_rules_from_schema(um_rules *r, const char *schema, size_t n, const 
     for (int32_t i = 0; i < c.memo_cap; i++) um_free(c.memo[i].key);
     um_free(c.memo);
     um_arena_free(&c.arena);
+    json_decref(c.made);
     json_decref(root);
     return s;
 }

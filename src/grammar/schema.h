@@ -49,7 +49,8 @@ typedef struct um_schema {
     um_arena arena;
     um_json_style style;
     um_err *err;
-    bool never; /* the last failure was that no value can match */
+    json_t *made; /* schemas that stand for other keywords, by the address of the schema with these; NULL: none yet */
+    bool never;   /* the last failure was that no value can match */
     int depth;
     int64_t matching;     /* steps that are left for matching names and values with patterns */
     int64_t work;         /* number of lists of schemas that were compiled */
@@ -79,6 +80,9 @@ um_status um_schema_count(um_schema *c, const um_schema_part *p, const char *key
 bool um_conj_has(const um_conj *j, const char *key);
 /* Returns whether a keyword other than type, enum, const and not restricts the value. */
 bool um_conj_is_restricted(const um_conj *j);
+/* Returns whether the first part describes the value alone: all other parts come from its $ref, allOf, anyOf and oneOf.
+ */
+bool um_conj_has_one_head(const um_conj *j);
 /* Returns the place of the list in messages. */
 const char *um_conj_at(const um_conj *j);
 

@@ -9,15 +9,17 @@ typedef struct array_limits {
     bool unique;
 } array_limits;
 
-static um_status check_array_keywords(um_schema *c, const um_schema_part *p) {
+static um_status check_array_keywords(um_schema *c, const um_conj *j, const um_schema_part *p) {
     const json_t *s = p->schema, *contains = json_object_get(s, "contains");
     const json_t *least = json_object_get(s, "minContains");
     const bool none_needed = json_is_integer(least) && json_integer_value(least) == 0;
     if (contains && !(none_needed && !json_object_get(s, "maxContains")))
         return um_schema_fail(c, p->at, UM_EUNSUPPORTED, "\"contains\" is not supported");
     const json_t *unevaluated = json_object_get(s, "unevaluatedItems");
-    if (unevaluated && !json_is_true(unevaluated))
-        return um_schema_fail(c, p->at, UM_EUNSUPPORTED, "\"unevaluatedItems\" is not supported; use items");
+    /* All items of prefixes and items are evaluated for a schema that describes the array alone. */
+    if (unevaluated && !json_is_true(unevaluated) && !(p == j->part && um_conj_has_one_head(j)))
+        return um_schema_fail(c, p->at, UM_EUNSUPPORTED,
+                              "\"unevaluatedItems\" is supported only where one schema describes the array");
     return UM_OK;
 }
 
@@ -26,7 +28,7 @@ static um_status read_limits(um_schema *c, const um_conj *j, array_limits *l) {
     *l = (array_limits){.max = -1};
     for (int32_t i = 0; i < j->n && !s; i++) {
         int64_t min = 0, max = INT64_MAX;
-        s = check_array_keywords(c, &j->part[i]);
+        s = check_array_keywords(c, j, &j->part[i]);
         if (!s) s = um_schema_count(c, &j->part[i], "minItems", &min);
         if (!s) s = um_schema_count(c, &j->part[i], "maxItems", &max);
         l->min = UM_MAX(l->min, min);
@@ -52,9 +54,21 @@ static void item_keywords(const json_t *s, const json_t **prefix, const json_t *
     *rest = json_object_get(s, *rest_key);
 }
 
+static int64_t prefix_length(const um_conj *j) {
+    size_t n = 0;
+    for (int32_t k = 0; k < j->n; k++) {
+        const json_t *prefix, *rest;
+        const char *prefix_key, *rest_key;
+        item_keywords(j->part[k].schema, &prefix, &rest, &prefix_key, &rest_key);
+        n = UM_MAX(n, json_array_size(prefix));
+    }
+    return (int64_t)n;
+}
+
 /* Collects the schemas of item i; i -1: of the items behind all prefixes. */
 static um_status item_schemas(um_schema *c, const um_conj *j, int64_t i, um_conj *out) {
     um_status s = UM_OK;
+    bool evaluated = i >= 0 && i < prefix_length(j);
     for (int32_t k = 0; k < j->n && !s; k++) {
         const um_schema_part *p = &j->part[k];
         const json_t *prefix, *rest;
@@ -66,19 +80,11 @@ static um_status item_schemas(um_schema *c, const um_conj *j, int64_t i, um_conj
             const char *at = um_schema_at(c, p->at, prefix_key);
             s = um_conj_add(c, out, json_array_get(prefix, (size_t)i), um_schema_at_index(c, at, (size_t)i), -1);
         } else if (rest) s = um_conj_add(c, out, rest, um_schema_at(c, p->at, rest_key), -1);
+        evaluated = evaluated || rest;
     }
+    const json_t *others = evaluated || j->n == 0 ? NULL : json_object_get(j->part[0].schema, "unevaluatedItems");
+    if (!s && others) s = um_conj_add(c, out, others, um_schema_at(c, j->part[0].at, "unevaluatedItems"), -1);
     return s;
-}
-
-static int64_t prefix_length(const um_conj *j) {
-    size_t n = 0;
-    for (int32_t k = 0; k < j->n; k++) {
-        const json_t *prefix, *rest;
-        const char *prefix_key, *rest_key;
-        item_keywords(j->part[k].schema, &prefix, &rest, &prefix_key, &rest_key);
-        n = UM_MAX(n, json_array_size(prefix));
-    }
-    return (int64_t)n;
 }
 
 /* Compiles an item. *out is NULL when no value matches it: the array then ends before it. */
@@ -110,7 +116,8 @@ static const um_expr *bracketed(um_schema *c, const um_expr *items) {
 static um_status with_prefix(um_schema *c, const um_conj *j, const array_limits *l, int64_t n, const um_expr **out) {
     const um_expr *rest = NULL, *e = um_expr_nothing(c->r);
     um_status s = l->max < 0 || l->max > n ? compile_item(c, j, -1, &rest) : UM_OK;
-    bool has_rest = rest && (um_conj_has(j, "items") || um_conj_has(j, "additionalItems") || l->min > n || n == 0);
+    bool has_rest = rest && (um_conj_has(j, "items") || um_conj_has(j, "additionalItems") ||
+                             um_conj_has(j, "unevaluatedItems") || l->min > n || n == 0);
     if (l->max >= 0) n = UM_MIN(n, l->max);
     bool reaches = has_rest || l->min <= n; /* the minimum can be reached when all items below are there */
     if (has_rest) e = rest_of(c, rest, n, l->min, l->max);
@@ -215,7 +222,8 @@ um_status um_schema_array(um_schema *c, const um_conj *j, const um_expr **out) {
     if (n > PREFIX_MAX)
         return um_schema_fail(c, um_conj_at(j), UM_ELIMIT, "\"prefixItems\" may have up to %d schemas", PREFIX_MAX);
     if (l.unique && l.max != 0 && l.max != 1) return unique_items(c, j, &l, out);
-    if (n == 0 && l.min == 0 && l.max < 0 && !um_conj_has(j, "items") && !um_conj_has(j, "additionalItems"))
+    if (n == 0 && l.min == 0 && l.max < 0 && !um_conj_has(j, "items") && !um_conj_has(j, "additionalItems") &&
+        !um_conj_has(j, "unevaluatedItems"))
         return *out = um_json_any_array(c->r, &c->style), UM_OK;
     return with_prefix(c, j, &l, n, out);
 }

@@ -431,6 +431,12 @@ static void push_sizes(um_rules *r, um_exprs *list, const bound *lower, const bo
     const size_t n_digits = UM_MAX(strlen(lo->at.whole), upper ? strlen(upper->at.whole) : 1);
     const size_t wanted = UM_MAX(strlen(lo_fraction), strlen(hi_fraction));
     const int32_t room = (int32_t)UM_MAX(wanted, n_digits < FRACTION_DIGITS ? FRACTION_DIGITS - n_digits : 1);
+    if (n_digits > FRACTION_DIGITS && wanted == 0) {
+        /* With a fraction, other programs would round such a number, perhaps across the bound. */
+        const bool any = round_up(lo, from) && (!upper || round_down(upper, to));
+        if (any) um_exprs_push(list, naturals(r, from, upper ? to : NULL));
+        return;
+    }
     const um_expr *lo_whole = um_expr_text(r, um_str_of(lo->at.whole));
     if (upper && um_streq(lo->at.whole, upper->at.whole)) {
         const bool alone = !*lo_fraction && !lo->strict && (*hi_fraction || !upper->strict);

@@ -26,18 +26,11 @@ typedef struct object {
 /* ---- Keywords ---------------------------------------------------------------------------------------------------- */
 
 static um_status check_object_keywords(um_schema *c, const um_conj *j, const um_schema_part *p) {
-    static const char *const refused[] = {"dependentRequired", "dependentSchemas", "dependencies"};
-    for (size_t i = 0; i < UM_LEN(refused); i++) {
-        const json_t *v = json_object_get(p->schema, refused[i]);
-        if (v && !(json_is_object(v) && json_object_size(v) == 0))
-            return um_schema_fail(c, p->at, UM_EUNSUPPORTED, "\"%s\" is not supported; use anyOf", refused[i]);
-    }
     const json_t *unevaluated = json_object_get(p->schema, "unevaluatedProperties");
-    /* All properties that a list has are evaluated for its first schema, if that is not one of several. */
-    if (unevaluated && !json_is_true(unevaluated) &&
-        !(json_is_false(unevaluated) && p == j->part && j->part[0].parent < 0))
+    /* All properties that the list names are evaluated for a schema that describes the object alone. */
+    if (unevaluated && !json_is_true(unevaluated) && !(p == j->part && um_conj_has_one_head(j)))
         return um_schema_fail(c, p->at, UM_EUNSUPPORTED,
-                              "\"unevaluatedProperties\" is supported only as true or false of the whole object");
+                              "\"unevaluatedProperties\" is supported only where one schema describes the object");
     static const char *const objects[] = {"properties", "patternProperties"};
     for (size_t i = 0; i < UM_LEN(objects); i++) {
         const json_t *v = json_object_get(p->schema, objects[i]);
@@ -58,7 +51,6 @@ static um_status check_object_keywords(um_schema *c, const um_conj *j, const um_
 
 static um_status read_keywords(object *o) {
     um_status s = UM_OK;
-    int32_t n_heads = 0;
     o->max = -1;
     for (int32_t i = 0; i < o->j->n && !s; i++) {
         const um_schema_part *p = &o->j->part[i];
@@ -68,11 +60,7 @@ static um_status read_keywords(object *o) {
         if (!s) s = um_schema_count(o->c, p, "maxProperties", &max);
         o->min = UM_MAX(o->min, min);
         if (max < INT64_MAX) o->max = o->max < 0 ? max : UM_MIN(o->max, max);
-        n_heads += p->parent < 0;
     }
-    if (!s && n_heads > 1 && json_is_false(json_object_get(o->j->part[0].schema, "unevaluatedProperties")))
-        return um_schema_fail(o->c, um_conj_at(o->j), UM_EUNSUPPORTED,
-                              "\"unevaluatedProperties\" where several schemas describe the object");
     if (!s && o->max >= 0 && o->min > o->max)
         return um_schema_never(o->c, um_conj_at(o->j), "minProperties %lld is above maxProperties %lld",
                                (long long)o->min, (long long)o->max);
@@ -291,6 +279,15 @@ static um_status pattern_names(object *o) {
     return set_other(o, um_expr_join3(c->r, quote, e, quote), &values);
 }
 
+/* Returns whether a property may be there. */
+static bool names_some(json_t *properties) {
+    const char *name;
+    json_t *v;
+    bool some = properties && json_object_size(properties) == 0;
+    json_object_foreach(properties, name, v) some = some || !json_is_false(v);
+    return some;
+}
+
 /* Decides about properties that the schema does not name. They are left out where it names some and says nothing of
  * others. */
 static um_status push_others(object *o) {
@@ -308,7 +305,7 @@ static um_status push_others(object *o) {
         const char *key;
         const json_t *others = others_of(p, &key);
         said = said || others;
-        listed = listed || json_object_get(p->schema, "properties");
+        listed = listed || names_some(json_object_get(p->schema, "properties"));
         if (others) s = um_conj_add(c, &values, others, um_schema_at(c, p->at, key), -1);
     }
     if (s && c->never) return c->never = false, UM_OK;
@@ -417,10 +414,8 @@ static um_status join(object *o, const um_expr **out) {
 }
 
 um_status um_schema_object(um_schema *c, const um_conj *j, const um_expr **out) {
-    static const char *const keys[] = {
-        "properties",    "required",          "additionalProperties",  "patternProperties",
-        "minProperties", "maxProperties",     "unevaluatedProperties", "propertyNames",
-        "dependencies",  "dependentRequired", "dependentSchemas"};
+    static const char *const keys[] = {"properties",    "required",      "additionalProperties",  "patternProperties",
+                                       "minProperties", "maxProperties", "unevaluatedProperties", "propertyNames"};
     bool is_free = true;
     for (size_t i = 0; i < UM_LEN(keys); i++) is_free = is_free && !um_conj_has(j, keys[i]);
     if (is_free) return *out = um_json_any_object(c->r, &c->style), UM_OK;

@@ -160,6 +160,12 @@ def random_object(r, depth, defs):
         s["additionalProperties"] = random_schema(r, depth - 1, defs)
     if r.random() < 0.15:
         s["patternProperties"] = {"^x": random_schema(r, 0, defs)}
+    if names and r.random() < 0.15:
+        s["dependentRequired"] = {r.choice(names): r.sample(NAMES, r.randint(0, 2))}
+    if names and r.random() < 0.1:
+        s["dependentSchemas"] = {r.choice(names): random_object(r, 0, defs)}
+    if r.random() < 0.1:
+        s["unevaluatedProperties"] = r.choice([False, {"type": "integer"}])
     if r.random() < 0.2:
         s["maxProperties"] = r.randint(0, 4)
     if r.random() < 0.2:
@@ -173,6 +179,8 @@ def random_array(r, depth, defs):
         s["prefixItems"] = [random_schema(r, depth - 1, defs) for _ in range(r.randint(1, 3))]
     if r.random() < 0.7:
         s["items"] = random_schema(r, depth - 1, defs) if r.random() < 0.9 else False
+    if r.random() < 0.1:
+        s["unevaluatedItems"] = r.choice([False, {"type": "integer"}])
     if r.random() < 0.15:
         s.pop("prefixItems", None)
         s["items"], s["uniqueItems"] = {"enum": ["a", 1, None, True, "b"][: r.randint(1, 5)]}, True
