@@ -178,28 +178,26 @@ static void markers_are_text_when_no_tools_were_given(void **state) {
 
 #define FORCED TOOLS ", \"tool_choice\": \"required\""
 
-/* The answer continues the opening <tool_call>{"name": ", which no response may show as text. */
-static void a_required_call_continues_the_opening(void **state) {
+/* The answer is the JSON of a call, without the markers of the server's format. */
+static void a_required_call_is_the_whole_answer(void **state) {
     (void)state;
     answer a;
     um_buf got = {0};
     ask(&a, CHAT, "{" USER ", " FORCED ", \"stream\": true}");
     PUMP_UNTIL(n_script == 1);
-    send_text(0, 0, UM_STR("f\", \"argum"));
-    send_text(0, 0, UM_STR("ents\": {\"a\": 1}}</tool_call> so"));
-    send_finish(0, 0, "f\", \"arguments\": {\"a\": 1}}</tool_call> so", NULL);
+    send_text(0, 0, UM_STR("{\"name\":\"f\",\"argum"));
+    send_text(0, 0, UM_STR("ents\":{\"a\":\"</tool_call>\"}}"));
+    send_finish(0, 0, "{\"name\":\"f\",\"arguments\":{\"a\":\"</tool_call>\"}}", NULL);
     PUMP_UNTIL(a.done);
     each_event(&a, put_delta, &got);
-    assert_string_equal(got.data, "so[0 f {\"a\": 1}].tool_calls");
+    assert_string_equal(got.data, "[0 f {\"a\":\"</tool_call>\"}].tool_calls");
     um_buf_free(&got);
     free_answer(&a);
 }
 
 static void an_answer_without_the_required_call_is_an_error(void **state) {
     (void)state;
-    static const char *const texts[] = {
-        "f", "f\", \"arguments\": {\"a\": ",         "f\"}</tool_call", "} text </tool_call> more",
-        "",  "x</tool_call><tool_call>y</tool_call>"};
+    static const char *const texts[] = {"", "f", "{\"name\":\"f\",\"arguments\":{\"a\":"};
     for (size_t i = 0; i < 2 * UM_LEN(texts); i++) {
         answer a;
         const char *text = texts[i / 2];
@@ -210,9 +208,9 @@ static void an_answer_without_the_required_call_is_an_error(void **state) {
         send_finish(0, 0, text, NULL);
         PUMP_UNTIL(a.done);
         if (!stream) assert_int_equal(a.status, 422);
-        assert_non_null(strstr(a.body.data, "the model did not write the required tool call"));
+        assert_non_null(strstr(a.body.data, "ended before the required tool call was complete"));
         assert_non_null(strstr(a.body.data, "\"code\":\"unusable_answer\""));
-        assert_null(strstr(a.body.data, "<tool_call>"));
+        assert_null(strstr(a.body.data, "{\\\"name"));
         assert_null(strstr(a.body.data, "finish_reason\":\""));
         free_answer(&a);
     }
@@ -704,7 +702,7 @@ static void a_cancelled_detached_generation_calls_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_has_the_same_parts_wherever_it_is_cut),
-        cmocka_unit_test(a_required_call_continues_the_opening),
+        cmocka_unit_test(a_required_call_is_the_whole_answer),
         cmocka_unit_test(an_answer_without_the_required_call_is_an_error),
         cmocka_unit_test(without_parallel_calls_only_the_first_is_kept),
         cmocka_unit_test(markers_are_text_when_no_tools_were_given),

@@ -31,14 +31,16 @@ typedef struct um_tool_format {
     /* Parses the text between two markers, or the whole answer, and passes its calls to `fn`. Returns false if it isn't
      * a call: the text is content then. tools: the tools of the request, or NULL. */
     bool (*parse)(const char *tools, um_str text, um_answer_part_fn fn, void *arg);
-    /* If the request requires a call, the answer begins with this text: for a call of any function, and for a call of
-     * the function whose name replaces %s. */
-    const char *opening, *opening_named;
+    /* If the request requires a call, the prompt ends with `opening`, and the answer is {"name": …, key: …}. opening
+     * NULL: none; key NULL: "arguments". */
+    const char *opening, *key;
     const char *sign; /* a text that only templates of this format have, for `auto` */
     bool is_special;  /* the markers are special tokens, which the text of an answer has on request only */
 } um_tool_format;
 extern const um_tool_format um_tool_formats[];
 extern const size_t um_n_tool_formats;
+/* The format of an answer that is one call in JSON, and nothing else. */
+extern const um_tool_format um_tool_format_forced;
 
 typedef struct um_reasoning_format {
     const char *name, *aliases;

@@ -22,31 +22,13 @@ static const um_reasoning_format *reasoning_format(const um_setup *s) {
 
 bool um_conversation_has_reasoning(const um_setup *s) { return reasoning_format(s) != NULL; }
 
-/* Returns whether the name needs no escapes in the JSON of an opening. */
-static bool is_plain_name(const char *name) {
-    return *name && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(name);
-}
-
-/* If the request requires a tool call, makes the answer begin with the start of one, which the model continues. */
+/* If the request requires a tool call, constrains the answer to one. */
 static um_status force_call(um_body *b, um_err *err) {
-    const um_tool_format *f = tool_format(b->setup);
-    bool named = b->tool_choice == UM_TOOLS_NAMED;
-    if (!named && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
-    if (!f)
-        return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "a tool call can't be required: the chat template shows no format of calls, and "
-                             "--tool-call-parser names none");
+    if (b->tool_choice != UM_TOOLS_NAMED && b->tool_choice != UM_TOOLS_REQUIRED) return UM_OK;
     if (b->chat.continue_final_message)
         return um_fail_param(err, UM_EINVAL, "tool_choice",
                              "a tool call can't be required together with continue_final_message");
-    if (named && !is_plain_name(b->tool_name))
-        return um_fail_param(err, UM_EINVAL, "tool_choice",
-                             "expected a name of letters, digits, '_', '-' and '.', found \"%.60s\"", b->tool_name);
-    size_t n = strlen(f->opening_named) + strlen(f->opening) + (named ? strlen(b->tool_name) : 0) + 1;
-    char *text = um_arena_alloc(&b->arena, n);
-    snprintf(text, n, named ? f->opening_named : "%s", named ? b->tool_name : f->opening);
-    b->opening = um_str_of(text);
-    return UM_OK;
+    return um_conversation_force_call(b, tool_format(b->setup), err);
 }
 
 um_status um_conversation_check_members(um_body *b, const json_t *v, const char *field, const char *names,
@@ -94,7 +76,7 @@ um_status um_conversation_check(um_body *b, um_err *err) {
 static bool is_shown(const um_conversation_answer *a, const um_answer_part *p) {
     const um_body *b = um_generation_body(a->generation);
     switch (p->kind) {
-    case UM_ANSWER_CONTENT: return !b->opening.n || a->n_calls;
+    case UM_ANSWER_CONTENT: return !b->forces_call || a->n_calls;
     case UM_ANSWER_REASONING: return b->include_reasoning;
     case UM_ANSWER_CALL: return b->parallel_tool_calls || !a->n_calls;
     }
@@ -112,9 +94,9 @@ void um_conversation_begin(um_conversation_answer *a, um_generation *g, um_choic
     const um_body *b = um_generation_body(g);
     const um_setup *s = &um_generation_service(g)->setup;
     *a = (um_conversation_answer){.generation = g, .choice = c, .fn = fn, .arg = arg};
-    um_answer_parser_init(&a->parser, b->tools_json ? tool_format(s) : NULL, b->opening.n ? NULL : reasoning_format(s));
+    if (b->forces_call) um_answer_parser_init(&a->parser, &um_tool_format_forced, NULL);
+    else um_answer_parser_init(&a->parser, b->tools_json ? tool_format(s) : NULL, reasoning_format(s));
     a->parser.tools.tools = b->tools_json;
-    um_conversation_push(a, b->opening);
 }
 
 void um_conversation_free(um_conversation_answer *a) { um_answer_parser_free(&a->parser); }
@@ -133,10 +115,9 @@ void um_conversation_end(um_conversation_answer *a) {
 um_status um_conversation_end_check(um_conversation_answer *a, um_err *err) {
     const um_msg_finish *r = &a->choice->result;
     um_conversation_end(a);
-    if (!um_generation_body(a->generation)->opening.n || a->n_calls) return UM_OK;
+    if (!um_generation_body(a->generation)->forces_call || a->n_calls) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "tool_choice",
-                         "the model did not write the required tool call: its answer of %d tokens (finish reason %s) "
-                         "is no call; try again, or raise max_tokens",
+                         "the answer of %d tokens (finish reason %s) ended before the required tool call was complete",
                          (int)r->n_ids, um_finish_reason(r));
 }
 
@@ -144,7 +125,7 @@ um_tokens um_conversation_take_tokens(const um_conversation_answer *a, int32_t *
     um_tokens all = um_choice_tokens(a->choice);
     size_t n_emitted = um_choice_text(a->choice).n, n_pending = um_answer_parser_pending(&a->parser);
     uint32_t from = (uint32_t)*n_taken, to = from;
-    n_emitted -= UM_MIN(n_pending, n_emitted); /* a pending opening is not part of the choice's text */
+    n_emitted -= UM_MIN(n_pending, n_emitted);
     if (a->choice->finished) to = all.n;
     while (to < all.n && (size_t)all.text_end[to] <= n_emitted) to++;
     *n_taken = (int32_t)to;

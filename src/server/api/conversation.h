@@ -10,13 +10,16 @@
 extern "C" {
 #endif
 
-/* Checks the fields of a conversation against the parsers of the server, and makes the answer begin with a tool call if
+/* Checks the fields of a conversation against the parsers of the server, and constrains the answer to a tool call if
  * the request requires one. Serves as the `check` of an API. */
 um_status um_conversation_check(um_body *b, um_err *err);
 /* Fails if an object, the value of the field `field`, has a member that is not in the list `names`, "a|b". With
  * --ignore-unknown-fields such members are noted instead. */
 um_status um_conversation_check_members(um_body *b, const struct json_t *v, const char *field, const char *names,
                                         um_err *err);
+/* Constrains the answer to a call of one of the request's tools (forced_call.c). format: that of the server, or NULL.
+ */
+um_status um_conversation_force_call(um_body *b, const um_tool_format *format, um_err *err);
 /* Returns whether the server has a parser of reasoning. */
 bool um_conversation_has_reasoning(const um_setup *s);
 
@@ -30,9 +33,9 @@ typedef struct um_conversation_answer {
     int32_t n_calls; /* calls that `fn` has received, without the one that it is receiving */
     bool has_ended;  /* the whole text was parsed */
 } um_conversation_answer;
-/* Begins to parse the answer, with its opening. An answer with an opening has no reasoning. `fn` does not receive
- * reasoning that the request excludes, calls after the first if it excludes parallel ones, and content in place of the
- * call that it requires: the opening, which the server has written, and what the model made of it. */
+/* Begins to parse the answer. One that must be a call has no reasoning. `fn` does not receive reasoning that the
+ * request excludes, calls after the first if it excludes parallel ones, and content in place of the call that it
+ * requires: the beginning of one that was aborted. */
 void um_conversation_begin(um_conversation_answer *a, um_generation *g, um_choice *c, um_answer_part_fn fn, void *arg);
 void um_conversation_free(um_conversation_answer *a);
 /* Parses the next text of a stream. */

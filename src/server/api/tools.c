@@ -179,21 +179,18 @@ const um_tool_format um_tool_formats[] = {
      .begin = "<tool_call>",
      .end = "</tool_call>",
      .parse = parse_hermes,
-     .opening = "<tool_call>\n{\"name\": \"",
-     .opening_named = "<tool_call>\n{\"name\": \"%s\", \"arguments\": ",
+     .opening = "<tool_call>\n",
      .sign = "<tool_call>"},
     {.name = "llama3_json",
      .aliases = "llama3|llama",
      .starts = "{ <|python_tag|>",
      .parse = parse_llama3,
-     .opening = "{\"name\": \"",
-     .opening_named = "{\"name\": \"%s\", \"parameters\": ",
+     .key = "parameters",
      .sign = "<|python_tag|>"},
     {.name = "mistral",
      .begin = "[TOOL_CALLS]",
      .parse = parse_mistral,
-     .opening = "[TOOL_CALLS][{\"name\": \"",
-     .opening_named = "[TOOL_CALLS][{\"name\": \"%s\", \"arguments\": ",
+     .opening = "[TOOL_CALLS][",
      .sign = "[TOOL_CALLS]",
      .is_special = true},
     {.name = "qwen_xml",
@@ -201,19 +198,17 @@ const um_tool_format um_tool_formats[] = {
      .begin = "<tool_call>",
      .end = "</tool_call>",
      .parse = um_tool_parse_xml,
-     .opening = "<tool_call>\n<function=",
-     .opening_named = "<tool_call>\n<function=%s>\n",
      .sign = "<function="},
     {.name = "seed_xml",
      .aliases = "seed_oss|seed",
      .begin = "<seed:tool_call>",
      .end = "</seed:tool_call>",
      .parse = um_tool_parse_xml,
-     .opening = "<seed:tool_call>\n<function=",
-     .opening_named = "<seed:tool_call>\n<function=%s>\n",
      .sign = "<seed:tool_call>"},
 };
 const size_t um_n_tool_formats = UM_LEN(um_tool_formats);
+
+const um_tool_format um_tool_format_forced = {.name = "forced", .starts = "{", .parse = parse_llama3};
 
 /* The signs of later rows are more special: templates of qwen_xml also have the sign of hermes. */
 const um_tool_format *um_tool_format_of(const char *name, const char *chat_template) {

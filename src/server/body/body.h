@@ -102,7 +102,7 @@ struct um_body {
     const char *tool_name; /* the function of UM_TOOLS_NAMED */
     const struct json_t *allowed_tools; /* the array of allowed tools, or NULL: all */
     bool parallel_tool_calls, include_reasoning;
-    um_str opening;                            /* beginning of the answer, appended to a rendered CHAT prompt */
+    um_str opening;                            /* text of the server that ends a rendered CHAT prompt */
     const char *model, *request_id;            /* NULL: not given */
     const char *prompt_name;                   /* field that has the prompt; NULL: "prompt" */
     const char *const *rids;                   /* [n_prompts] the client's ids of the prompts, or NULL */
