@@ -68,7 +68,7 @@ wrong_forms_are_refused_by_name() {
     refuses /generate '{"text": "a", "sampling_params": {"structural_tag": "{}"}}' structural_tag tag
     refuses /v1/responses '{"input": "a", "text": {"format": {"type": "grammar"}}}' text grammar
     refuses /v1/messages "{$messages, \"output_format\": {\"type\": \"json_schema\"}}" output_format schema
-    refuses /v1/messages "{$messages, \"output_config\": {\"effort\": \"low\"}}" output_config effort
+    refuses /v1/messages "{$messages, \"output_config\": {\"speed\": \"low\"}}" output_config speed
     refuses /v1/completions "{$prompt, \"guided_choice\": \"a\"}" guided_choice array
 }
 tools_beside_a_constraint_are_refused_unless_none_may_be_called() {
