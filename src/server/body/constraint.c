@@ -148,6 +148,8 @@ static um_status take_member(um_body *b, const char *field, const char *key, con
 um_status um_body_take_structured_outputs(um_body *b, const json_t *v, um_err *err) {
     const char *key;
     json_t *value;
+    if (!json_is_object(v))
+        return um_fail(err, UM_EINVAL, "\"structured_outputs\": expected an object, found %s", um_json_kind(v));
     json_object_foreach((json_t *)(uintptr_t)v, key, value) {
         um_status st = json_is_null(value) ? UM_OK : take_member(b, "structured_outputs", key, value, err);
         if (st) return st;
