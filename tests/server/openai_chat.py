@@ -3,10 +3,12 @@
 import json
 import re
 import time
+import typing
 
 import openai
+import pydantic
 
-from openai_harness import (chat, check, complete, COUNT, COUNTED, extended, FACTS, refused, SUM, TOOLS)
+from openai_harness import (chat, check, complete, COUNT, COUNTED, extended, FACTS, main, refused, SUM, TOOLS)
 
 # ---- Chat ------------------------------------------------------------------------------------------------------------
 
@@ -334,3 +336,43 @@ def tool_choice_of_an_unknown_tool_is_refused():
     named = {"type": "function", "function": {"name": "fetch"}}
     refused(openai.BadRequestError, lambda: chat(tools=TOOLS, tool_choice=named), "tool_choice", "fetch")
     refused(openai.BadRequestError, lambda: chat(tool_choice="required"), "tool_choice", "no tools")
+
+
+# ---- Answers in a given form -----------------------------------------------------------------------------------------
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=16)
+    age: int = pydantic.Field(ge=0, le=120)
+    colour: typing.Literal["red", "green"]
+    friends: list["Person"] = pydantic.Field(max_length=1)
+
+
+@check
+def an_answer_is_parsed_to_a_model_of_pydantic():
+    ask = {"model": "tiny", "messages": FACTS, "response_format": Person, "max_tokens": 256}
+    for temperature in 0, 1.5:
+        r = main.client().chat.completions.parse(**ask, temperature=temperature, seed=5)
+        assert isinstance(r.choices[0].message.parsed, Person) and r.choices[0].finish_reason == "stop", r
+    with main.client().chat.completions.stream(**ask, temperature=0) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.parsed == main.client().chat.completions.parse(
+        **ask, temperature=0).choices[0].message.parsed
+
+
+@check
+def a_strict_tool_is_parsed_to_a_model_of_pydantic():
+    ask = {"model": "tiny", "messages": FACTS, "tools": [openai.pydantic_function_tool(Person)], "max_tokens": 256,
+           "tool_choice": "required", "temperature": 0}
+    call = main.client().chat.completions.parse(**ask).choices[0].message.tool_calls[0]
+    assert isinstance(call.function.parsed_arguments, Person), call
+    with main.client().chat.completions.stream(**ask) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.tool_calls[0].function.parsed_arguments == call.function.parsed_arguments
+
+
+@check
+def chat_a_json_object_and_an_expression_are_answers():
+    assert isinstance(json.loads(chat(response_format={"type": "json_object"}).choices[0].message.content), dict)
+    assert re.fullmatch("[a-f]{3}", chat(extra_body={"guided_regex": "[a-f]{3}"}).choices[0].message.content)
+    refused(openai.BadRequestError, lambda: chat(response_format={"type": "json_object"}, stop="a"), "stop", "constraint")

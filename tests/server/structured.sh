@@ -24,11 +24,6 @@ says() {
     [[ "$(member "$3")" =~ ^($4)$ ]]
 }
 is_sum() { jq -e 'keys == ["even", "sum"] and (.sum | . >= 0 and . <= 99) and (.even | type) == "boolean"' <<< "$1"; }
-# Skips a claim about answers if the engine refuses every constraint.
-need_engine() {
-    post /v1/completions '{"prompt": "a", "max_tokens": 4, "regex": "a"}'
-    [[ "$(member error.message)" != *"can't keep answers to a constraint yet"* ]] || skip 'the engine keeps no constraints yet'
-}
 
 claims_begin
 
@@ -77,7 +72,6 @@ tools_beside_a_constraint_are_refused_unless_none_may_be_called() {
 }
 
 every_field_constrains_the_answer() {
-    need_engine
     local choice='"guided_choice": ["red", "green"]'
     says /v1/completions "{$prompt, $choice}" 'choices[0].text' 'red|green'
     says /v1/chat/completions "{$messages, $choice}" 'choices[0].message.content' 'red|green'
@@ -91,7 +85,6 @@ every_field_constrains_the_answer() {
     [ "$(member stop_type)" = eos ]
 }
 schemas_constrain_the_answer() {
-    need_engine
     post /v1/chat/completions "{$messages, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"sum\", \"strict\": true, \"schema\": $schema}}}"
     is_sum "$(member 'choices[0].message.content')"
     post /v1/chat/completions "{$messages, \"temperature\": 1.5, \"n\": 4, \"guided_json\": $schema}"
@@ -111,7 +104,6 @@ schemas_constrain_the_answer() {
     jq -e 'type == "object"' <<< "$(member 'choices[0].message.content')"
 }
 streams_have_the_constrained_text() {
-    need_engine
     local mode
     for mode in block_append mixed; do
         post /v1/chat/completions "{$messages, \"stream\": true, \"stream_mode\": \"$mode\", \"guided_json\": $schema}"
@@ -119,7 +111,6 @@ streams_have_the_constrained_text() {
     done
 }
 errors_name_the_place_in_the_constraint() {
-    need_engine
     refuses /v1/chat/completions "{$messages, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\", \"schema\": {\"type\": \"object\", \"properties\": {\"age\": {\"type\": \"years\"}}}}}}" \
         response_format '#/properties/age'
     refuses /v1/completions "{$prompt, \"regex\": \"a(\"}" regex ''

@@ -130,7 +130,7 @@ static const um_field rows[] = {
      .why = "most chat templates use only the text of a part; cache_control, for example, has no effect"},
     {.name = "tools[].function.strict",
      .is_member = true,
-     .why = "the chat template may show it to the model; calls are not forced to fit the schema"},
+     .why = "calls that tool_choice requires fit the schema in any case, others are not forced to"},
 };
 const um_field_set um_chat_fields = {rows, UM_LEN(rows)};
 
