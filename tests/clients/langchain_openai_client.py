@@ -57,9 +57,10 @@ def _():
     assert (model | JsonOutputParser()).invoke(FACTS) == FACTS_ANSWER
 
 
-@fails("structured output", "the server has no grammars", "only {\"type\":\"text\"} is supported")
+@works("structured output")
 def _():
-    model.with_structured_output(Person).invoke(FACTS)
+    for method in "json_schema", "function_calling":
+        assert model.with_structured_output(Person, method=method).invoke(FACTS).name
 
 
 finish()
