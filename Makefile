@@ -95,6 +95,8 @@ EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 TOOL_TESTS := $(filter $(BUILD)/tests/tools/%,$(TEST_PROGRAMS))
 VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
 FUZZ_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(FUZZ_SRC))
+# Fills answers for tests/grammar/trials.sh.
+TRIALS := $(BUILD)/tests/grammar/trials
 SERVE_BENCHES := $(BUILD)/bench/stub_worker $(BUILD)/bench/http_load $(BUILD)/bench/evhttp_echo
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE_SRC))
 EXTENDED := $(BUILD)/$(ROWS)/unmask
@@ -116,7 +118,7 @@ FAKE_GPU := $(BUILD)/tests/gpu/libunmask-cuda.so
 
 all: $(BUILD)/unmask $(LIBRARY) $(SHARED) $(if $(CUDA),$(PLUGIN)) ## build program, static and shared library (default)
 
-tests: $(TEST_PROGRAMS) $(FAKE_GPU) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
+tests: $(TEST_PROGRAMS) $(TRIALS) $(FAKE_GPU) $(SERVE_BENCHES) $(CHECKPOINT) $(TEST_DATA) ## build the test programs, and the benchmarks that tests run
 
 checkpoint: $(CHECKPOINT) ## build tools/checkpoint, which writes checkpoints with random weights
 
@@ -387,9 +389,10 @@ fuzz: ## run each fuzz target for FUZZ_SECONDS
 
 fuzz-programs: $(FUZZ_PROGRAMS)
 
-soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval and clients from PyPI
-	@$(MAKE) $(BUILD)/unmask $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
+soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill a million answers under constraints, then random requests and a server under load for SOAK_SECONDS each, then hostile clients, schemathesis, lm-eval and clients from PyPI
+	@$(MAKE) $(BUILD)/unmask $(TRIALS) $(BUILD)/tests/soak/engine_soak $(BUILD)/tests/engine/pressure_test $(BUILD)/tests/server/mixed_load_test
 	UM_TEST_REQUESTS=100000 $(BUILD)/tests/engine/pressure_test
+	BUILD=$(BUILD) UM_TEST_TRIALS=1000000 UM_TEST_SEED=2 tests/grammar/trials.sh
 	$(BUILD)/tests/soak/engine_soak $(SOAK_SECONDS)
 	UNMASK=$(BUILD)/unmask UM_TEST_SECONDS=$(SOAK_SECONDS) $(BUILD)/tests/server/mixed_load_test
 	tests/soak/lm_eval.sh $(BUILD)
@@ -397,7 +400,7 @@ soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, then 
 	tests/soak/openapi.sh $(BUILD)
 	tests/soak/clients.sh $(BUILD)
 
-$(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
+$(TRIALS) $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 

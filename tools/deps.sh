@@ -17,6 +17,7 @@ header() { has cc && printf '#include <%s>\n' "$1" | cc -E -x c - > /dev/null 2>
 clang_runtime() { has clang && compgen -G "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*" > /dev/null; }
 clang_format_14() { has clang-format-14 || { has clang-format && clang-format --version | grep -q 'version 14\.'; }; }
 arm64_libc() { has aarch64-linux-gnu-gcc && [[ $(aarch64-linux-gnu-gcc -print-file-name=libc.a) = /* ]]; }
+debian_python() { /usr/bin/python3 -c "import $1" 2> /dev/null; }
 python_venv() { has python3 && python3 -c 'import ensurepip, venv' 2> /dev/null; }
 
 # Prints the packages whose check fails. A row of the input has a package and its check.
@@ -56,6 +57,8 @@ rows() {
 		libcmocka-dev library cmocka
 		nginx-light has_daemon nginx
 		procps has pgrep
+		python3-jsonschema debian_python jsonschema
+		python3-lark debian_python lark
 		python3-venv python_venv
 		xz-utils has xz
 		zsh has zsh

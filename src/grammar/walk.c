@@ -134,6 +134,7 @@ static const um_moves *store(um_language *l, const um_move *move, int32_t n) {
 static const um_moves *forced_moves(um_language *l, int32_t state, const char *text, int32_t behind) {
     const um_str token = {text, (size_t)l->state[state].spelling};
     const int32_t node = um_vocabulary_find(l->v, 0, token);
+    if (l->full) return NULL; /* `behind` may be missing */
     start_groups(l);
     if (l->state[state].whole) walk_from(l, node, behind);
     else add_tokens(l, node, um_language_step(l, state, token));

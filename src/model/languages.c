@@ -158,27 +158,32 @@ static bool is_same(const um_constraint *a, const um_constraint *b) {
            a->depth == b->depth && um_streq(a->begin, b->begin) && um_streq(a->end, b->end);
 }
 
-/* Finds the newest language of a constraint, unless it is worn: then the next requests get a new one. */
-static um_shared_language *find(um_languages *all, const um_constraint *c) {
-    um_shared_language *l = all->first;
-    while (l && !is_same(&l->of, c)) l = l->next;
-    if (!l) return NULL;
+static bool is_worn(um_shared_language *l) {
     um_language_lock(l->language);
-    const bool is_worn = um_language_is_worn(l->language);
+    const bool worn = um_language_is_worn(l->language);
     um_language_unlock(l->language);
-    return is_worn ? NULL : l;
+    return worn;
 }
 
-/* Frees the unused language that was used longest ago, if there are too many. */
+/* Finds the language of a constraint that new requests may use. */
+static um_shared_language *find(um_languages *all, const um_constraint *c) {
+    um_shared_language *l = all->first;
+    while (l && (!is_same(&l->of, c) || is_worn(l))) l = l->next;
+    return l;
+}
+
+/* Frees an unused language that is worn, or else the one that was used longest ago if there are too many. */
 static void drop_oldest(um_languages *all) {
-    um_shared_language **oldest = NULL;
+    um_shared_language **oldest = NULL, **worn = NULL;
     int32_t n = 0;
     for (um_shared_language **at = &all->first; *at; at = &(*at)->next) {
         if ((*at)->n_users) continue;
         n++;
         if (!oldest || (*at)->used < (*oldest)->used) oldest = at;
+        if (is_worn(*at)) worn = at;
     }
-    if (n <= UNUSED_MAX) return;
+    if (worn) oldest = worn;
+    else if (n <= UNUSED_MAX) return;
     um_shared_language *gone = *oldest;
     *oldest = gone->next;
     free_language(gone);
