@@ -505,10 +505,11 @@ def responses_continue_a_conversation():
 
 @check
 def a_failed_request_adds_nothing_to_a_conversation():
-    c = conversations().create()
-    named = {"tools": [STORE], "tool_choice": {"type": "function", "name": "store"}, "conversation": c.id}
-    refused(openai.UnprocessableEntityError, lambda: respond(**named), "tool_choice")
-    assert list(conversations().items.list(c.id)) == []
+    hasty = Server("--request-timeout", "0.2", "--dtype", "float32")
+    c = conversations(hasty).create()
+    long = {"max_output_tokens": 900, "extra_body": {"ignore_eos": True, "accept_threshold": 1}, "conversation": c.id}
+    e = refused(openai.InternalServerError, lambda: respond(hasty, **long), part="--request-timeout")
+    assert e.status_code == 504 and list(conversations(hasty).items.list(c.id)) == []
 
 
 @check
