@@ -184,9 +184,14 @@ static void find_classes(um_graph *g) {
 typedef struct search {
     um_graph *g;
     int32_t *order, *low, *stack; /* [n_rules] */
+    int32_t *component;           /* [n_rules] */
     bool *open, *path;            /* [n_rules] path: a call of this rule is being followed */
+    bool uncounted;               /* follow only the calls that don't count for the depth */
     int32_t n, n_stack, n_components;
 } search;
+
+static bool ends_rule(const um_graph *g, const um_node *k) { return g->node[k->next].kind == UM_NODE_END; }
+static bool counts(const um_graph *g, const um_node *k) { return g->recursive[k->index] && !ends_rule(g, k); }
 
 /* Finds the strongly connected components of the calls (Tarjan, 1972), and the rules where their cycles close. */
 static void visit(search *s, int32_t r) {
@@ -196,10 +201,10 @@ static void visit(search *s, int32_t r) {
     s->open[r] = s->path[r] = true;
     bool cyclic = false;
     for (int32_t i = g->first[r]; i < g->first[r + 1]; i++) {
-        if (g->node[i].kind != UM_NODE_CALL) continue;
+        if (g->node[i].kind != UM_NODE_CALL || (s->uncounted && counts(g, &g->node[i]))) continue;
         const int32_t to = g->node[i].index;
         cyclic |= to == r;
-        g->recursive[to] |= s->path[to];
+        g->recursive[to] |= s->path[to] && !s->uncounted;
         if (!s->order[to]) visit(s, to);
         if (s->open[to]) s->low[r] = UM_MIN(s->low[r], s->low[to]);
         g->deep[r] |= g->deep[to];
@@ -211,20 +216,23 @@ static void visit(search *s, int32_t r) {
     do {
         member = s->stack[--s->n_stack];
         s->open[member] = false;
-        g->component[member] = s->n_components;
+        s->component[member] = s->n_components;
         g->deep[member] |= cyclic || g->deep[r];
     } while (member != r);
     s->n_components++;
 }
 
-static int32_t find_recursion(um_graph *g) {
+/* Finds the components of all calls, or of those that don't count for the depth. Returns their number. */
+static int32_t find_components(um_graph *g, bool uncounted, int32_t *component) {
     const size_t n = (size_t)g->n_rules;
     search s = {.g = g,
                 .order = UM_NEW_ARRAY(int32_t, n),
                 .low = UM_NEW_ARRAY(int32_t, n),
                 .stack = UM_NEW_ARRAY(int32_t, n),
+                .component = component,
                 .open = UM_NEW_ARRAY(bool, n),
-                .path = UM_NEW_ARRAY(bool, n)};
+                .path = UM_NEW_ARRAY(bool, n),
+                .uncounted = uncounted};
     visit(&s, g->root);
     for (int32_t r = 0; r < g->n_rules; r++)
         if (!s.order[r]) visit(&s, r);
@@ -233,13 +241,36 @@ static int32_t find_recursion(um_graph *g) {
     um_free(s.stack);
     um_free(s.open);
     um_free(s.path);
+    return s.n_components;
+}
+
+/* A call at the end of a rule does not count, even if the rule is recursive. So another call of the same cycle, which
+ * makes the stack grow, must count: the rules that such calls lead to become recursive, too. */
+static void count_growth(um_graph *g) {
+    int32_t *component = UM_NEW_ARRAY(int32_t, (size_t)g->n_rules);
+    bool *grows = UM_NEW_ARRAY(bool, (size_t)g->n_rules);
+    find_components(g, true, component);
+    for (int32_t r = 0; r < g->n_rules; r++)
+        for (int32_t i = g->first[r]; i < g->first[r + 1]; i++) {
+            const um_node *k = &g->node[i];
+            if (k->kind == UM_NODE_CALL && !ends_rule(g, k) && !counts(g, k) && component[k->index] == component[r])
+                grows[k->index] = true;
+        }
+    for (int32_t r = 0; r < g->n_rules; r++) g->recursive[r] |= grows[r];
+    um_free(component);
+    um_free(grows);
+}
+
+static int32_t find_recursion(um_graph *g) {
+    const int32_t n_components = find_components(g, false, g->component);
+    count_growth(g);
     bool any = false;
     for (int32_t r = 0; r < g->n_rules; r++) {
         any |= g->recursive[r];
         for (int32_t i = g->first[r]; i < g->first[r + 1]; i++) g->node[i].deep = g->deep[r];
     }
     if (!any) g->depth = 0;
-    return s.n_components;
+    return n_components;
 }
 
 /* ---- Distances --------------------------------------------------------------------------------------------------- */
@@ -261,7 +292,7 @@ static int32_t distance_of(const um_graph *g, const um_node *k, int32_t depth) {
     }
     case UM_NODE_CALL: {
         const int32_t entry = g->entry[k->index];
-        if (!g->recursive[k->index] || g->node[k->next].kind == UM_NODE_END) return plus(at[entry], at[k->next]);
+        if (!counts(g, k)) return plus(at[entry], at[k->next]);
         return depth == g->depth ? UM_FAR : plus(at[g->n_nodes + entry], at[k->next]);
     }
     }

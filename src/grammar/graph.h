@@ -39,7 +39,8 @@ typedef struct um_graph {
     uint8_t class_byte[256]; /* [n_classes] a byte of the class */
     int32_t n_classes;
     /* [n_rules] Every cycle of calls goes through a rule that is called `recursive` here. Calls of such a rule count
-     * for the depth, unless they are the end of their rule. A rule is deep if a cycle can be reached from it. */
+     * for the depth, unless they are the end of their rule; every cycle that makes the stack grow has one that counts.
+     * A rule is deep if a cycle can be reached from it. */
     int32_t n_rules, root;
     int32_t *first, *entry; /* the nodes of rule r: node[first[r]] … node[first[r + 1] - 1]; its entry */
     int32_t *component;     /* rules that call each other have the same number; called rules have lower ones */

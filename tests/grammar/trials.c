@@ -71,7 +71,7 @@ static void read_constraint(const json_t *line, um_constraint *c) {
                  {"regex", UM_CONSTRAINT_REGEX},
                  {"gbnf", UM_CONSTRAINT_GRAMMAR},
                  {"choice", UM_CONSTRAINT_CHOICE}};
-    *c = (um_constraint){.kind = UM_CONSTRAINT_JSON, .depth = 2};
+    *c = (um_constraint){.kind = UM_CONSTRAINT_JSON, .depth = 3};
     c->style.space_max = (int32_t)json_integer_value(json_object_get(line, "space"));
     if (json_object_get(line, "depth")) c->depth = (int32_t)json_integer_value(json_object_get(line, "depth"));
     for (size_t i = 0; i < UM_LEN(kinds); i++) {

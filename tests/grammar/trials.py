@@ -5,6 +5,7 @@ beside the GBNF. Prints the number of answers of each kind. Exits with status 1 
 """
 import collections
 import datetime
+import decimal
 import ipaddress
 import json
 import re
@@ -57,7 +58,7 @@ def formats():
 def is_valid(validator):
     def check(text):
         try:
-            validator.validate(json.loads(text, parse_constant=float))
+            validator.validate(json.loads(text, parse_float=decimal.Decimal))
         except (ValueError, jsonschema.ValidationError):
             return False
         return True
@@ -97,7 +98,7 @@ def oracle(line):
 
 def main():
     with open(sys.argv[1]) as f:
-        lines = [json.loads(line) for line in f]
+        lines = [json.loads(line, parse_float=decimal.Decimal) for line in f]
     oracles = [oracle(line) for line in lines]
     seen, counts = set(), collections.Counter()
     for answer in sys.stdin:
@@ -105,7 +106,7 @@ def main():
         kind, check = oracles[line['constraint']]
         counts[kind] += 1
         if answer not in seen and not check(line['text']):
-            sys.exit(f'{json.dumps(lines[line["constraint"]])}: wrong answer {line["text"]!r}')
+            sys.exit(f'{lines[line["constraint"]]}: wrong answer {line["text"]!r}')
         seen.add(answer)
     print(f'{sum(counts.values())} answers, {len(seen)} different ones:',
           ', '.join(f'{counts[kind]} {kind}' for kind in sorted(counts)))

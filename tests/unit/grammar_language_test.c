@@ -114,10 +114,57 @@ static void moves_are_the_tokens_that_the_texts_allow(void **state) {
     um_vocabulary_free(v);
 }
 
+static um_language *language_of(const char *grammar, um_rules *rules, const um_vocabulary *v, int32_t depth) {
+    um_language *l;
+    um_err err;
+    um_rules_init(rules);
+    if (um_rules_from_gbnf(rules, um_str_of(grammar), &err)) fail_msg("%s", err.msg);
+    if (um_language_new(&l, rules, v, depth, &err)) fail_msg("%s", err.msg);
+    return l;
+}
+
+/* Asks for the moves of all states, in turn. */
+static void visit_all(um_language *l) {
+    for (int32_t s = um_language_start(l); s < um_language_size(l) && !um_language_is_full(l); s++)
+        um_language_moves(l, s);
+}
+
+static void a_full_language_says_so(void **state) {
+    (void)state;
+    um_rules rules;
+    um_vocabulary *v = new_vocabulary();
+    um_language *l = language_of("root ::= [ab]* \"a\" [ab]{16} \"cab\"", &rules, v, 1);
+    visit_all(l);
+    assert_true(um_language_is_full(l));
+    for (int32_t s = um_language_start(l); s < um_language_size(l); s++) um_language_moves(l, s);
+    um_language_free(l);
+    um_rules_free(&rules);
+    um_vocabulary_free(v);
+}
+
+/* The call of x ends its rule, and the call of y does not: the cycle of both must count. */
+static void the_depth_bounds_every_cycle(void **state) {
+    (void)state;
+    um_rules rules;
+    um_vocabulary *v = new_vocabulary();
+    um_language *l = language_of("root ::= x\nx ::= \"a\" y \"b\"\ny ::= \"c\"? | \"c\" x", &rules, v, 2);
+    static const char *const inside[] = {"ab", "acabb"};
+    for (size_t i = 0; i < UM_LEN(inside); i++)
+        assert_true(um_language_step(l, um_language_start(l), um_str_of(inside[i])) != UM_DEAD);
+    assert_int_equal(um_language_step(l, um_language_start(l), UM_STR("acaca")), UM_DEAD);
+    visit_all(l);
+    assert_false(um_language_is_full(l));
+    um_language_free(l);
+    um_rules_free(&rules);
+    um_vocabulary_free(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_accept_the_texts_of_the_rules),
         cmocka_unit_test(moves_are_the_tokens_that_the_texts_allow),
+        cmocka_unit_test(a_full_language_says_so),
+        cmocka_unit_test(the_depth_bounds_every_cycle),
     };
     return cmocka_run_group_tests_name("grammar_language", tests, NULL, NULL);
 }
