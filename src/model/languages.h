@@ -25,7 +25,7 @@ typedef struct um_shared_language {
     int64_t used; /* number of the last use: an unused language stays until newer ones take its place */
 } um_shared_language;
 
-/* Finds the language of a constraint, or compiles it: also when the known one has no room for more states. *out is
+/* Finds the language of a constraint, or compiles it, also when the known one has no room for more states. *out is
  * released with um_model_release_language. The first call also sorts the model's vocabulary, which takes about 0.1 s.
  * Any thread. Errors: those of um_rules_from_*, and of um_language_new; UM_EUNSUPPORTED when the vocabulary has no
  * bytes. */
