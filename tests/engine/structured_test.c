@@ -33,7 +33,7 @@ static const um_constraint constraints[] = {
     {.kind = UM_CONSTRAINT_CHOICE, .text = "[\"yes\", \"no\", \"I am not sure\"]"},
 };
 
-enum { KINDS = (int)UM_LEN(constraints), ROUNDS = 2, ANSWERS = KINDS * ROUNDS, TOKENS = 28 };
+enum { KINDS = (int)UM_LEN(constraints), ROUNDS = 2, ANSWERS = KINDS * ROUNDS, TOKENS = 28, STEPS = 8 };
 
 static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     const um_constraint *c = &constraints[i % KINDS];
@@ -48,6 +48,7 @@ static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     r.decoding.accept_threshold = 0.6F;
     r.decoding.buffer_size = h->buffer_size;
     r.decoding.remask_threshold = h->remask_threshold;
+    if (!um_streq(h->sampler, "confidence") && !um_streq(h->sampler, "factor")) r.decoding.steps = STEPS;
     test_drop_unread(&r.decoding);
     r.sampling.max_tokens = TOKENS;
     r.sampling.temperature = i < KINDS ? 0 : 2;
