@@ -24,10 +24,10 @@ def _():
     dspy.Predict("question -> answer")(question=SUM)
 
 
-@works("predictions as JSON")
+@fails("predictions as JSON", "DSPy sends no schema to a model that LiteLLM does not know", "AdapterParseError")
 def _():
     with dspy.context(adapter=dspy.JSONAdapter()):
-        assert isinstance(dspy.Predict("question -> answer")(question=SUM).answer, str)
+        dspy.Predict("question -> answer")(question=SUM)
 
 
 finish()

@@ -11,7 +11,7 @@ import os
 from inspect_ai import model as models
 from inspect_ai import solver, tool
 
-from checks import FACTS, fails, finish, SUM, SUM_ANSWER, works
+from checks import FACTS, finish, SUM, SUM_ANSWER, works
 
 URL = "http://127.0.0.1:8000"
 os.environ["UNMASK_API_KEY"] = os.environ["OPENAI_API_KEY"] = os.environ["ANTHROPIC_API_KEY"] = "none"

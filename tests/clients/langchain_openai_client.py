@@ -9,7 +9,7 @@ import pydantic
 from langchain_core.output_parsers import JsonOutputParser
 from langchain_openai import OpenAI
 
-from checks import FACTS, FACTS_ANSWER, fails, finish, SUM, SUM_ANSWER, works
+from checks import FACTS, FACTS_ANSWER, finish, SUM, SUM_ANSWER, works
 
 server = {"model": "tiny-block", "base_url": model.openai_api_base, "api_key": "none"}
 

@@ -7,7 +7,7 @@ print(litellm.completion(messages=[{"role": "user", "content": "What is 12 + 30?
 
 import pydantic
 
-from checks import FACTS, fails, finish, SUM, SUM_ANSWER, works
+from checks import FACTS, finish, SUM, SUM_ANSWER, works
 
 litellm.suppress_debug_info = True
 ask = [{"role": "user", "content": SUM}]

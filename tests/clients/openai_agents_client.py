@@ -10,7 +10,7 @@ import asyncio
 import agents
 import pydantic
 
-from checks import FACTS, fails, finish, SUM, SUM_ANSWER, works
+from checks import FACTS, finish, SUM, SUM_ANSWER, works
 
 agents.set_tracing_disabled(True)
 sums = Agent(name="sums", model="tiny-block")

@@ -13,7 +13,7 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from checks import FACTS, fails, finish, SUM, SUM_ANSWER, works
+from checks import FACTS, finish, SUM, SUM_ANSWER, works
 
 openai = model._provider
 anthropic = AnthropicProvider(base_url=openai.base_url.removesuffix("/v1/").removesuffix("/v1"), api_key="none")
