@@ -597,9 +597,12 @@ um_status um_rules_from_schema(um_rules *r, const char *schema, size_t n, const 
     json_t *root = bool_schema((um_str){schema, n});
     um_status s = root ? UM_OK : um_json_parse_request(&root, schema, n, "schema", err);
     if (s) return s;
-    um_schema c = {.r = r, .root = root, .style = *style, .err = err, .matching = MATCHING_MAX};
+    /* Branches without a value fail, and others are taken: only the last failure is the caller's. */
+    um_err failure = {.code = UM_OK};
+    um_schema c = {.r = r, .root = root, .style = *style, .err = &failure, .matching = MATCHING_MAX};
     um_arena_init(&c.arena, COMPILER_MEMORY);
     s = compile(&c);
+    if (s && err) *err = failure;
     for (int32_t i = 0; i < c.memo_cap; i++) um_free(c.memo[i].key);
     um_free(c.memo);
     um_arena_free(&c.arena);

@@ -19,6 +19,7 @@ static void check_row(const row *w) {
     um_err err = {.code = UM_OK};
     um_rules_init(&r);
     if (um_rules_from_schema(&r, w->schema, strlen(w->schema), &tight, &err)) fail_msg("%s: %s", w->schema, err.msg);
+    assert_int_equal(err.code, UM_OK); /* callers may look at this alone */
     for (size_t i = 0; w->yes[i]; i++)
         if (!um_rules_match(&r, um_str_of(w->yes[i]))) fail_msg("%s refuses %s", w->schema, w->yes[i]);
     for (size_t i = 0; w->no[i]; i++)
