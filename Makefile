@@ -400,7 +400,7 @@ soak: tests/soak/engine_soak.c ## run 100,000 requests with too few pages, fill 
 	tests/soak/openapi.sh $(BUILD)
 	tests/soak/clients.sh $(BUILD)
 
-$(TRIALS) $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
+$(TRIALS) $(BUILD)/bench/compile_times $(BUILD)/tests/soak/engine_soak: %: %.o $(LIBRARY)
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
 

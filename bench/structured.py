@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Measures constrained answers of the bundled models: bench/structured.py [UNMASK]
+
+Asks the questions of models/eval.jsonl whose answer is a JSON object, without a constraint, with --json-object, and with a
+schema of the wanted object, for two values of --json-space. An answer is right if it has the wanted properties and values.
+Then asks one question under 25 schemas of tests/data/structured and counts the answers that jsonschema accepts. Prints
+two tables in Markdown. It needs python3-jsonschema.
+"""
+import json
+import subprocess
+import sys
+
+import jsonschema
+
+UNMASK = sys.argv[1] if len(sys.argv) > 1 else 'build/unmask'
+MODELS = {'tiny-block': [], 'tiny-full': ['--steps', '64']}
+
+
+def schema_of(value):
+    """Returns a schema that fixes names, order and types, but no values."""
+    types = {str: {'type': 'string', 'maxLength': 20}, int: {'type': 'integer', 'minimum': 0, 'maximum': 999}}
+    return {'type': 'object', 'properties': {k: types[type(v)] for k, v in value.items()}, 'required': list(value),
+            'additionalProperties': False}
+
+
+def ask(model, requests, *options):
+    """Returns the texts, and the tokens per forward pass."""
+    lines = ''.join(json.dumps({'id': i, 'max_tokens': 96, **r}) + '\n' for i, r in enumerate(requests))
+    command = [UNMASK, 'generate', '--quiet', '--model', 'models/' + model, '--input', '-', '--output', '-',
+               '--temperature', '0', *MODELS[model], *options]
+    out = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in out.stdout.splitlines()]
+    if len(answers) != len(requests) or any('error' in a for a in answers):
+        sys.exit(out.stderr or out.stdout)
+    return ([a['text'] for a in answers], sum(a['completion_tokens'] for a in answers) / sum(a['nfe'] for a in answers))
+
+
+def is_right(text, answer):
+    try:
+        return json.loads(text) == json.loads(answer)
+    except ValueError:
+        return False
+
+
+def is_valid(text, schema):
+    try:
+        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def accuracy():
+    with open('models/eval.jsonl') as f:
+        questions = [q for q in map(json.loads, f) if q['kind'] == 'json_object']
+    plain = [{'prompt': q['prompt']} for q in questions]
+    strict = [dict(p, json_schema=schema_of(json.loads(q['answer']))) for p, q in zip(plain, questions)]
+    rows = [('none', plain, ())]
+    for space in '01':
+        rows += [(f'--json-object --json-space {space}', plain, ('--json-object', '--json-space', space)),
+                 (f'schema, --json-space {space}', strict, ('--json-space', space))]
+    print('| constraint | model | right | tokens/forward |\n| --- | --- | --- | --- |')
+    for model in MODELS:
+        for name, requests, options in rows:
+            texts, rate = ask(model, requests, *options)
+            right = sum(is_right(t, q['answer']) for t, q in zip(texts, questions))
+            print(f'| {name} | {model} | {right} of {len(questions)} | {rate:.2f} |', flush=True)
+
+
+def validity():
+    with open('tests/data/structured/constraints.jsonl') as f:
+        schemas = [line['schema'] for line in map(json.loads, f) if 'schema' in line]
+    schemas = [s for s in schemas if isinstance(s, dict) and s.get('properties') or s == {'type': 'integer'}][:25]
+    requests = [{'prompt': 'Write as JSON: Rosa is 26 years old.', 'json_schema': s} for s in schemas]
+    requests = [dict(r, max_tokens=192) for r in requests]
+    print('\n| model | valid |\n| --- | --- |')
+    for model in MODELS:
+        texts, _ = ask(model, [dict(r) for r in requests])
+        print(f'| {model} | {sum(map(is_valid, texts, schemas))} of {len(schemas)} |', flush=True)
+
+
+accuracy()
+validity()
