@@ -70,12 +70,11 @@ def accuracy():
 def validity():
     with open('tests/data/structured/constraints.jsonl') as f:
         schemas = [line['schema'] for line in map(json.loads, f) if 'schema' in line]
-    schemas = [s for s in schemas if isinstance(s, dict) and s.get('properties') or s == {'type': 'integer'}][:25]
-    requests = [{'prompt': 'Write as JSON: Rosa is 26 years old.', 'json_schema': s} for s in schemas]
-    requests = [dict(r, max_tokens=192) for r in requests]
+    schemas = [s for s in schemas if s not in ({}, True)][1::2][:25]
+    requests = [{'prompt': 'Write as JSON: Rosa is 26.', 'json_schema': s, 'max_tokens': 192} for s in schemas]
     print('\n| model | valid |\n| --- | --- |')
     for model in MODELS:
-        texts, _ = ask(model, [dict(r) for r in requests])
+        texts, _ = ask(model, requests)
         print(f'| {model} | {sum(map(is_valid, texts, schemas))} of {len(schemas)} |', flush=True)
 
 
