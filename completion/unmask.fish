@@ -361,7 +361,7 @@ complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "ben
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l max-nfe -x -d 'largest number of forward passes for an answer'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l max-repetition-run -x -d 'stop the answer after this many equal tokens in a row'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l ignore-eos -d 'continue the answer after the end-of-sequence token'
-complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l json-space -x -d 'let JSON that a schema forces have up to this many spaces or line breaks between its tokens'
+complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l json-space -x -d 'let JSON of a constraint have up to this many spaces or line breaks between its tokens'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l grammar-depth -x -d 'how deep objects and arrays may be nested where a schema leaves it open'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "bench" "serve" "worker"' -l logprobs -x -d 'report the log-probability of each token of the answer, and of this many most likely tokens at its position'
 complete -c unmask -n '__unmask_is "run" "chat" "generate" "eval" "inspect" "list" "quantize" "tokenize" "bench" "bench engine" "bench ops" "bench serve" "serve" "worker" "health" "help"' -s c -l config -r -F -d 'read options from this YAML file'

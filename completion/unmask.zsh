@@ -128,7 +128,7 @@ _unmask_shared() {
         '--max-nfe=[largest number of forward passes for an answer]:N: '
         '--max-repetition-run=[stop the answer after this many equal tokens in a row]:N: '
         '--ignore-eos[continue the answer after the end-of-sequence token]'
-        '--json-space=[let JSON that a schema forces have up to this many spaces or line breaks between its tokens]:N: '
+        '--json-space=[let JSON of a constraint have up to this many spaces or line breaks between its tokens]:N: '
         '--grammar-depth=[how deep objects and arrays may be nested where a schema leaves it open]:N: '
         '--logprobs=[report the log-probability of each token of the answer, and of this many most likely tokens at its position]:N: '
     )

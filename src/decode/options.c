@@ -49,8 +49,9 @@ const um_option um_sampling_options[] = {
      "stop the answer after this many equal tokens in a row; 0 means never"},
     {"ignore_eos", NULL, UM_OPT_BOOL, S(ignore_eos), 0, 0, NULL, "false", NULL, NULL, "Limits",
      "continue the answer after the end-of-sequence token"},
-    {"json_space", NULL, UM_OPT_INT, S(json_space), 0, 16, NULL, "0", NULL, "N", "Constraints",
-     "let JSON that a schema forces have up to this many spaces or line breaks between its tokens; 0 means none"},
+    {"json_space", NULL, UM_OPT_INT, S(json_space), 0, 16, NULL, "1", NULL, "N", "Constraints",
+     "let JSON of a constraint have up to this many spaces or line breaks between its tokens; 0 means none. Models "
+     "write a space behind : and , and make mistakes without it"},
     {"grammar_depth", NULL, UM_OPT_INT, S(grammar_depth), 1, 64, NULL, "8", NULL, "N", "Constraints",
      "how deep objects and arrays may be nested where a schema leaves it open"},
     {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
