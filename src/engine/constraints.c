@@ -163,7 +163,7 @@ void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request 
 
 void um_sequence_free_constraints(um_sequence *j, um_engine *e) {
     um_fill_free(j->req.fill);
-    um_model_release_language(e->model, j->language);
+    if (j->language) um_model_release_language(e->model, j->language);
     um_free(j->allow);
     um_ids_free(&j->bad);
     um_ids_free(&j->bad_end);

@@ -115,7 +115,7 @@ void um_adapters_forget(struct um_model *m, int32_t i) {
 }
 
 uint64_t um_model_adapter_number(const um_model *m, int32_t index) {
-    return m->slot && index >= 0 ? m->slot[index].number : (uint64_t)(index + 1);
+    return index >= 0 && m->slot ? m->slot[index].number : (uint64_t)(index + 1);
 }
 
 void um_adapters_close(struct um_model *m) {

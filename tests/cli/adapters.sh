@@ -86,7 +86,7 @@ commands_of_the_page_run() {
     local command n=0
     mkdir "$work/page"
     echo '{"id": "chosen", "prompt": "t1 t2 t3", "max_tokens": 4, "adapter": "math"}' > "$work/page/requests.jsonl"
-    sed -n '/^```console$/,/^```$/p' docs/adapters.md | grep '^unmask ' > "$work/commands"
+    sed -n '/^```console$/,/^```$/p' docs/adapters.md | grep '^unmask ' | grep -v '^unmask serve ' > "$work/commands"
     while read -r command; do
         echo "---- $command"
         command=$(sed -E "s#\\bDIR\\b#$PWD/$MODEL#; s#\\b(ADAPTER|A|B)\\b#$work/shift#g

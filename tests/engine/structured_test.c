@@ -73,6 +73,7 @@ static void check_text(um_model *m, const how *h, const um_constraint *c, const 
     um_err err;
     um_constraint same = *c;
     same.depth = 8;
+    same.style.space_max = 1;
     assert_int_equal(um_model_get_language(m, &same, &l, &err), UM_OK);
     if (!um_rules_match(&l->rules, um_str_of(a->text)))
         fail_msg("%s with %s, temperature %s: \"%s\" is no text of %s", h->strategy, h->sampler, "0 or 2", a->text,

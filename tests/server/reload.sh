@@ -55,7 +55,7 @@ live_options_take_effect() {
     call /v1/models -H 'Host: lan.test'
     [ "$status" = 421 ]
     hangup 'changed: none'
-    ! grep 'need a restart' "$work/log"
+    if grep 'need a restart' "$work/log"; then return 1; fi
     stop_server
     [ "$rc" = 0 ]
 }

@@ -62,7 +62,7 @@ sleeping_workers_keep_no_weights() {
     steps=$(series steps_total)
     post /sleep '{}'
     [ "$status" = 200 ]
-    ! grep "$work/packed" "/proc/$worker/maps"
+    if grep "$work/packed" "/proc/$worker/maps"; then return 1; fi
     is_asleep
     [ "$(pgrep -P $pid)" = "$worker" ]
     post /sleep '{}'

@@ -27,7 +27,7 @@ url=$(sed -n 's/.*listening at //p' "$work/log")
 install() {
     local venv=$venvs/$1 line
     sed -n 's/^# pip: //p' "$2" > "$work/pip"
-    cmp -s "$work/pip" "$venv/pip" && return
+    if cmp -s "$work/pip" "$venv/pip"; then return; fi
     rm -rf "$venv"
     python3 -m venv "$venv"
     while read -r line; do
