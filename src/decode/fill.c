@@ -44,6 +44,7 @@ um_fill *um_fill_new(const um_req *r, um_language *l, int32_t window, int32_t vo
                    .cap = window,
                    .n_words = UM_CEIL_DIV(vocab, 32),
                    .limit = end,
+                   .depth = NESTING,
                    .open = -1,
                    .open_id = UM_MASKED,
                    .stale = true,
@@ -104,14 +105,16 @@ static int32_t token_at(const um_fill *f, const um_req *r, int32_t pos) {
     return um_req_masked(r, pos) ? UM_MASKED : r->token[pos];
 }
 
-/* Returns the state after a token: 0 for an answer that has ended, -1 if the token can't follow. */
+/* Returns the state after a token: 0 for an answer that has ended, -1 if the token can't follow. Tokens keep to the
+ * same nesting as masks, so that any of them can become a mask again. */
 static int32_t after_token(const um_fill *f, int32_t state, int32_t id) {
     const bool ends = is_end(f, id);
     if (state == 0) return ends || id == f->traits->pad ? 0 : -1;
     if (ends) return um_language_accepts(f->l, state) ? 0 : -1;
     const um_str bytes = um_language_token(f->l, id);
     const int32_t to = bytes.n ? um_language_step(f->l, state, bytes) : UM_DEAD;
-    return to == UM_DEAD || !um_language_spells(f->l, state, bytes) ? -1 : to;
+    if (to == UM_DEAD || um_language_depth(f->l, to) > f->depth) return -1;
+    return um_language_spells(f->l, state, bytes) ? to : -1;
 }
 
 /* Adds the states that a mask can lead to. */
