@@ -18,7 +18,7 @@ enum { N_TOKENS = (int)UM_LEN(tokens), END_ID = N_TOKENS - 1 };
 
 static um_str bytes_of(void *arg, int32_t id) {
     (void)arg;
-    return um_str_of(tokens[id]);
+    return id < N_TOKENS ? um_str_of(tokens[id]) : (um_str){0};
 }
 
 static const um_expr *random_expr(um_rules *r, int32_t depth) {
