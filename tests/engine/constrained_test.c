@@ -196,5 +196,5 @@ int main(void) {
         cmocka_unit_test(fixed_text_costs_no_passes),
         cmocka_unit_test(what_can_not_be_kept_is_refused),
     };
-    return cmocka_run_group_tests_name("structured", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("constrained", tests, NULL, NULL);
 }
