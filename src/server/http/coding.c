@@ -38,8 +38,8 @@ const char *um_coding_names(void) {
 }
 
 #if defined UM_ZLIB || defined UM_ZSTD
-/* Reserves space for the next piece. Its last byte lies one behind the limit, so that a text of exactly the limit can
- * end. *room receives the number of bytes. */
+/* Checks the size so far, and reserves space for the next piece. Its last byte lies one behind the limit, so that a
+ * text of exactly the limit can end. *room receives the number of bytes. */
 static um_status make_room(um_buf *out, size_t begin, size_t coded, um_coding_limits limits, size_t *room,
                            um_err *err) {
     size_t n = out->len - begin, by_ratio = 0;
@@ -71,10 +71,9 @@ static um_status inflate_all(z_stream *z, um_buf *out, um_coding_limits limits, 
     int code = Z_OK;
     for (;;) {
         size_t room;
-        if (code == Z_STREAM_END && !z->avail_in) return UM_OK;
-        if (code == Z_STREAM_END && inflateReset(z) != Z_OK) return um_fail(err, UM_ENOMEM, "zlib: no memory");
         um_status st = make_room(out, begin, coded, limits, &room, err);
-        if (st) return st;
+        if (st || (code == Z_STREAM_END && !z->avail_in)) return st;
+        if (code == Z_STREAM_END && inflateReset(z) != Z_OK) return um_fail(err, UM_ENOMEM, "zlib: no memory");
         z->next_out = (Bytef *)out->data + out->len;
         z->avail_out = (uInt)room;
         code = inflate(z, Z_NO_FLUSH);
@@ -109,9 +108,8 @@ static um_status decode_frames(ZSTD_DCtx *z, um_str in, um_coding_limits limits,
     size_t left = 1; /* 0 at the end of a frame */
     for (;;) {
         size_t room;
-        if (left == 0 && from.pos == from.size) return UM_OK;
         um_status st = make_room(out, begin, in.n, limits, &room, err);
-        if (st) return st;
+        if (st || (left == 0 && from.pos == from.size)) return st;
         ZSTD_outBuffer to = {out->data + out->len, room, 0};
         left = ZSTD_decompressStream(z, &to, &from);
         if (ZSTD_isError(left)) return fail_damaged("zstd", ZSTD_getErrorName(left), err);
