@@ -231,8 +231,8 @@ void um_fill_open(um_fill *f, const um_req *r, int32_t end) {
     const int32_t from = f->end;
     end = UM_MIN(UM_MIN(end, f->limit), f->start + f->cap);
     f->end = UM_MAX(f->end, end);
-    /* With more positions in the window, the sets before them may be larger: what is known of a rest behind the window
-     * is only an upper bound. */
+    /* A longer window may have more live states: um_language_rest, which bounds the text behind the window, counts more
+     * tokens than some texts need. */
     f->stale |= f->end > from;
     refresh(f, r);
 }

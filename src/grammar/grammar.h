@@ -98,7 +98,8 @@ typedef struct um_json_style {
 
 /* Add the rules of a constraint, and set the root. They check everything about the text of the constraint: errors name
  * the place, as a JSON pointer ("#/properties/age: …") or a line and column. UM_EINVAL for what can't be parsed,
- * UM_EUNSUPPORTED with its name for what this program does not know, UM_ELIMIT for what is too large. */
+ * UM_EUNSUPPORTED for a keyword or notation that this program does not know, which the message names; UM_ELIMIT when
+ * the rules are too large. */
 um_status um_rules_from_schema(um_rules *r, const char *schema, size_t n, const um_json_style *style, um_err *err);
 um_status um_rules_from_any_json(um_rules *r, const um_json_style *style, um_err *err); /* an object */
 um_status um_rules_from_regex(um_rules *r, um_str pattern, um_err *err);

@@ -1,7 +1,7 @@
 /* Languages: memory, and what a state knows about the rest of the text. */
 #include "grammar/automaton.h"
 
-/* Memory of sets, states and moves. It is reserved at once; what is never used never takes memory of the machine. */
+/* Bytes reserved for sets, states and moves. The system provides a page of them when it is first written. */
 #define MEMORY ((size_t)64 << 20)
 /* All work on a language: about half a second. An object of 100 properties takes a tenth of it. */
 #define WORK (INT64_C(1) << 27)

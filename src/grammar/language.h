@@ -1,9 +1,9 @@
 /* A language: the texts of a grammar, written with the tokens of a vocabulary.
  *
- * A state is a place in a text: it stands for all that may follow. States and the tokens between them are computed when
- * they are first asked for, in memory that was reserved at the start, so nothing is allocated later. What is computed
- * does not depend on the order of the questions, but the numbers of the states do: only sets of them may be used, never
- * their order.
+ * A state is a place in a text: it stands for all that may follow. A function computes a state, or the tokens that lead
+ * from it, at the first call that needs them. It uses memory that um_language_new has reserved, so it allocates
+ * nothing. The numbers of the states depend on the order of the calls. So callers may use sets of states, but not the
+ * order of their numbers.
  *
  * Where only one text can follow, as between the properties of an object, only the tokens that spell it as the
  * tokenizer does are allowed. So fixed text has one spelling.

@@ -70,7 +70,8 @@ static um_status apply_not(um_schema *c, const um_schema_part *p, unsigned *type
     if (!json_is_object(not ) || json_object_size(not ) != 1 || !json_object_get(not, "type"))
         return um_schema_fail(c, p->at, UM_EUNSUPPORTED, "\"not\" is supported only with a type; use anyOf or enum");
     um_status s = own_types(c, not, p->at, &excluded);
-    /* What is no integer is some number, but the numbers that are generated may be integers. */
+    /* A number that is no integer would be allowed, but the rule of numbers also generates integers. So both types are
+     * left out. */
     if (excluded & UM_TYPE_INTEGER) excluded |= UM_TYPE_NUMBER;
     *types &= ~excluded;
     return s;

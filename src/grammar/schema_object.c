@@ -109,7 +109,7 @@ static um_status add_schemas(object *o, const um_schema_part *p, const char *nam
         found = found || matches;
     }
     others = found ? NULL : others_of(p, &key);
-    /* What is unevaluated is not known here: the other schemas of the list may evaluate it. */
+    /* The other schemas of the list may evaluate the property, and this function does not look at them. */
     if (others && um_streq(key, "unevaluatedProperties") && json_object_get(o->names, name)) {
         bool listed = false;
         for (int32_t i = 0; i < o->j->n; i++)
@@ -338,7 +338,7 @@ static const um_expr *as_rule(object *o, const um_expr *e, int32_t i) {
     return um_expr_call(o->c->r, rule);
 }
 
-/* Property i with what follows it, or what comes when it is left out. taken and left may be NULL. */
+/* Property i followed by `taken`, or `left` without the property. Both may be NULL. */
 static const um_expr *with_item(object *o, int32_t i, bool comma, const um_expr *taken, const um_expr *left) {
     um_rules *r = o->c->r;
     const item *t = &o->items[i];
