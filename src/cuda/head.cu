@@ -11,6 +11,13 @@ static int32_t subtiles_of(int32_t vocab) { return UM_CEIL_DIV(vocab, SUBTILE); 
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
+/* Stores the bitmap of a row for later passes. */
+static __device__ void keep_bitmap(const um_cu_batch &b, const um_message_row &r, int32_t vocab) {
+    const uint32_t *from = um_cu_at<uint32_t>(b, r.allow);
+    uint32_t *to = (uint32_t *)um_cu_at<uint32_t>(b, r.keep);
+    for (int32_t i = threadIdx.x; i < UM_CEIL_DIV(vocab, 32); i += MIX_THREADS) to[i] = from[i];
+}
+
 /* Computes the operand of a row: w[0] * row0 + w[1] * row1. A block computes one row. With `whole` >= 0 only the rows
  * whose number is in [whole, whole + n) are computed, to the place of their number. */
 template <typename T>
@@ -26,6 +33,7 @@ static __global__ void mix_rows(const um_cu_batch b, const float *hidden, const 
     const float *x[2];
     for (int k = 0; k < 2; k++)
         x[k] = r.src[k] >= 0 ? hidden + (size_t)r.src[k] * H : saved + (size_t)(-1 - r.src[k]) * H;
+    if (r.keep >= 0) keep_bitmap(b, r, b.capacity.vocab);
     const bool second = r.w[1] != 0;
     for (int32_t i = threadIdx.x; i < H; i += MIX_THREADS) {
         float v = __fmul_rn(r.w[0], x[0][i]);

@@ -58,6 +58,18 @@ static size_t message_bytes(const um_forward *f) {
     return TABLES_BYTES + um_mul((size_t)f->c.max_rows, bitmap);
 }
 
+/* Returns the number of places for bitmaps behind the message. */
+static int32_t kept_places(const um_forward *f) { return UM_CEIL_DIV(f->c.max_rows, UM_KEPT_WAYS) * UM_KEPT_WAYS; }
+
+static size_t kept_bytes(const um_forward *f) { return um_mul((size_t)kept_places(f), um_kept_bytes(f->net->vocab)); }
+
+static void init_kept(um_forward *f) {
+    f->kept = {.first = (int32_t)(f->message_bytes / sizeof(int32_t)),
+               .words = (int32_t)(um_kept_bytes(f->net->vocab) / sizeof(int32_t)),
+               .n = kept_places(f)};
+    f->kept.place = UM_NEW_ARRAY(um_kept_place, (size_t)f->kept.n);
+}
+
 enum { BUFFERS_MAX = 24 };
 
 /* Lists the buffers of the pass. Returns their number. */
@@ -84,7 +96,7 @@ static int list_buffers(um_forward *f, buffer out[BUFFERS_MAX]) {
         {&f->select_scratch, f->c.n_scratch_pages ? um_cu_select_scratch(w.n_kv_heads, w.n_heads, w.head_dim, T) : 0,
          "selection of keys"},
         {(void **)&f->partial, PARTIAL_BYTES, "pieces of attention"},
-        {(void **)&f->message, message_bytes(f), "message"},
+        {(void **)&f->message, message_bytes(f) + kept_bytes(f), "message"},
         {(void **)&f->count, sizeof *f->count, "pass counter"},
         {&f->products_workspace, PRODUCTS_BYTES, "workspace of products"},
     };
@@ -136,6 +148,7 @@ static um_status new_mapped(void **host, void **mapped, size_t bytes, unsigned f
 
 static um_status new_host_memory(um_forward *f, um_err *err) {
     f->message_bytes = message_bytes(f);
+    init_kept(f);
     f->n_tops = TOPS_PER_ROW * f->c.max_rows + UM_TOP_MAX;
     f->packed = UM_NEW_ARRAY(char, f->message_bytes); /* untouched pages take no memory */
     um_status s = new_mapped((void **)&f->message_pinned, (void **)&f->message_mapped, f->message_bytes,
@@ -322,6 +335,7 @@ void um_cu_forward_free(um_forward *f) {
     for (size_t i = 0; i < UM_LEN(pinned); i++)
         if (pinned[i]) cudaFreeHost(pinned[i]);
     um_free(f->packed);
+    um_free(f->kept.place);
     um_free(f);
 }
 

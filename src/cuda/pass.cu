@@ -269,7 +269,7 @@ um_status um_cu_submit(um_forward *f, const um_batch *b, um_err *err) {
     launch p = launch_of(f, b, &capacity, err);
     um_status s = um_cu_use(f->d, err);
     if (s) return s;
-    const size_t bytes = um_message_pack(b, &capacity, f->packed, f->message_bytes);
+    const size_t bytes = um_message_pack(b, &capacity, &f->kept, f->packed, f->message_bytes);
     if (!bytes)
         return um_fail(err, UM_ELIMIT, "a pass needs more than %zu bytes for its tables, edits and bitmaps",
                        f->message_bytes);

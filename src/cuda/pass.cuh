@@ -74,6 +74,7 @@ struct um_forward {
      * to a cache line that the device has read costs a miss, so the message is not packed in pinned memory. */
     char *packed, *message_pinned, *message_mapped, *message;
     size_t message_bytes;
+    um_kept kept;                      /* bitmaps behind `message` */
     um_answer *answer, *answer_mapped; /* pinned host memory, like `top` and `end` */
     um_top *top, *top_mapped;
     int32_t n_tops; /* room of `top` */

@@ -86,6 +86,7 @@ struct um_req {
     int32_t n_edit, n_early_edit;
     um_edits *edits;
     const uint32_t *allow; /* bitmap of the ids that the answer may have; NULL: all */
+    uint64_t allow_id;     /* its number (um_row.allow_id) */
     /* Sequences of two or more ids that the answer never has (bad_words.c). */
     const int32_t *bad;     /* all their ids, one sequence after the other */
     const int32_t *bad_end; /* [n_bad] end of each sequence in `bad` */
@@ -137,8 +138,11 @@ void um_req_edits_free(um_req *r);
  * `end`. A strategy calls it in plan, before it adds rows, with the start of the first block that is being denoised and
  * the end of the last one. */
 void um_req_prepare_rows(um_req *r, int32_t start, int32_t end);
-/* Returns the bitmap of the ids that a position may have; NULL: all. It is valid until a token is written. */
-const uint32_t *um_req_allowed(um_req *r, int32_t pos);
+/* Returns a number for a new bitmap of allowed ids (um_row.allow_id). Any thread. */
+uint64_t um_new_allow_id(void);
+/* Returns the bitmap of the ids that a position may have, NULL: all, and its number. It is valid until a token is
+ * written. */
+const uint32_t *um_req_allowed(um_req *r, int32_t pos, uint64_t *allow_id);
 /* Returns whether a token that a sampler has chosen may be written at `pos`, beside the tokens that the pass has
  * written so far: it completes no bad sequence and keeps to the constraint. If so, um_req_write must follow. */
 bool um_req_accepts(um_req *r, int32_t pos, int32_t id);

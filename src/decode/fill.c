@@ -1,4 +1,6 @@
 /* The sets of live states of a request. */
+#include <stdatomic.h>
+
 #include "decode/fill.h"
 
 enum { WORDS = UM_STATES_MAX / 64, NESTING = 2 };
@@ -8,9 +10,11 @@ typedef struct state_set {
     uint32_t version; /* a new number whenever the set changes */
 } state_set;
 
-/* The bitmap of a position, and the versions of the sets that it was made of. */
+/* The bitmap of a position, its number, and the versions of the sets that it was made of. */
 typedef struct allowed {
     uint32_t before, behind;
+    uint64_t id;
+    uint32_t *bits; /* [n_words] */
 } allowed;
 
 struct um_fill {
@@ -29,7 +33,8 @@ struct um_fill {
     state_set *other; /* [cap + 1] the same, with `open` as a mask */
     state_set scratch;
     allowed *of;               /* [cap] of position p: entry p % cap */
-    uint32_t *bitmap;          /* [cap, n_words] */
+    uint32_t *bits;            /* [cap + 1, n_words] the bitmaps, and `draft` */
+    uint32_t *draft;           /* where the next bitmap is made */
     const uint32_t *added[32]; /* groups of tokens in the bitmap that is being made */
     int32_t n_added;
 };
@@ -50,7 +55,9 @@ um_fill *um_fill_new(const um_req *r, um_language *l, int32_t window, int32_t vo
                    .stale = true,
                    .set = UM_NEW_ARRAY(state_set, (size_t)window + 1),
                    .of = UM_NEW_ARRAY(allowed, (size_t)window),
-                   .bitmap = UM_NEW_ARRAY(uint32_t, um_mul((size_t)window, (size_t)UM_CEIL_DIV(vocab, 32)))};
+                   .bits = UM_NEW_ARRAY(uint32_t, um_mul((size_t)window + 1, (size_t)UM_CEIL_DIV(vocab, 32)))};
+    for (int32_t i = 0; i < window; i++) f->of[i].bits = f->bits + (size_t)i * (size_t)f->n_words;
+    f->draft = f->bits + (size_t)window * (size_t)f->n_words;
     if (r->sampler && (r->sampler->edits || r->how.remask_threshold > 0))
         f->other = UM_NEW_ARRAY(state_set, (size_t)window + 1);
     return f;
@@ -61,7 +68,7 @@ void um_fill_free(um_fill *f) {
     um_free(f->set);
     um_free(f->other);
     um_free(f->of);
-    um_free(f->bitmap);
+    um_free(f->bits);
     um_free(f);
 }
 
@@ -274,30 +281,39 @@ static bool is_subset(const um_fill *f, const state_set *a, const state_set *b) 
     return true;
 }
 
-static uint32_t *bitmap_of(const um_fill *f, int32_t pos) {
-    return f->bitmap + (size_t)(pos % f->cap) * (size_t)f->n_words;
-}
+static allowed *allowed_of(const um_fill *f, int32_t pos) { return &f->of[pos % f->cap]; }
 
 /* Tells whether the tokens of the position before are known, and may stand at this one, too. In a window of masks each
  * position may have what the one before it may have, and a little more. */
 static bool extends_previous(const um_fill *f, const um_req *r, int32_t pos) {
     if (pos == f->start || !um_req_masked(r, pos - 1) || !um_req_masked(r, pos)) return false;
     const state_set *first = at(f, f->set, pos - 1), *before = at(f, f->set, pos), *behind = at(f, f->set, pos + 1);
-    const allowed *known = &f->of[(pos - 1) % f->cap];
+    const allowed *known = allowed_of(f, pos - 1);
     return known->before == first->version && known->behind == before->version && is_subset(f, first, before) &&
            is_subset(f, before, behind);
 }
 
+uint64_t um_new_allow_id(void) {
+    static atomic_uint_least64_t last;
+    return atomic_fetch_add(&last, 1) + 1;
+}
+
+/* Makes the bitmap of a position. It gets a new number if its bits have changed. */
 static void make_bitmap(um_fill *f, const um_req *r, int32_t pos, const state_set *before, const state_set *behind) {
     const int32_t n_words = used_words(f);
     const size_t bytes = (size_t)f->n_words * sizeof(uint32_t);
-    uint32_t *bitmap = bitmap_of(f, pos);
+    allowed *of = allowed_of(f, pos);
+    uint32_t *bitmap = f->draft;
     const bool extends = extends_previous(f, r, pos);
     f->n_added = 0;
-    if (extends) memcpy(bitmap, bitmap_of(f, pos - 1), bytes);
+    if (extends) memcpy(bitmap, allowed_of(f, pos - 1)->bits, bytes);
     else memset(bitmap, 0, bytes);
     const state_set *first = extends ? at(f, f->set, pos - 1) : NULL;
     EACH_STATE(q, before, n_words) allow_from(f, q, behind, first && has(first, q) ? before : NULL, bitmap);
+    if (of->id && memcmp(bitmap, of->bits, bytes) == 0) return;
+    f->draft = of->bits;
+    of->bits = bitmap;
+    of->id = um_new_allow_id();
 }
 
 /* Computes the sets with one position as a mask, or with another token there. Returns whether a text is left. */
@@ -309,8 +325,9 @@ static bool compute_other(um_fill *f, const um_req *r, int32_t pos, int32_t id) 
     return left;
 }
 
-const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos) {
+const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos, uint64_t *allow_id) {
     refresh(f, r);
+    *allow_id = 0;
     if (pos < f->start || pos >= f->end) return NULL;
     state_set *sets = f->set;
     if (!um_req_masked(r, pos)) {
@@ -318,10 +335,12 @@ const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos) {
         sets = f->other;
     }
     const state_set *before = at(f, sets, pos), *behind = at(f, sets, pos + 1);
-    allowed *known = &f->of[pos % f->cap];
+    allowed *known = allowed_of(f, pos);
     if (known->before != before->version || known->behind != behind->version) make_bitmap(f, r, pos, before, behind);
-    *known = (allowed){before->version, behind->version};
-    return bitmap_of(f, pos);
+    known->before = before->version;
+    known->behind = behind->version;
+    *allow_id = known->id;
+    return known->bits;
 }
 
 /* ---- Written tokens ---------------------------------------------------------------------------------------------- */
@@ -406,10 +425,11 @@ void um_req_prepare_rows(um_req *r, int32_t start, int32_t end) {
     um_language_unlock(r->fill->l);
 }
 
-const uint32_t *um_req_allowed(um_req *r, int32_t pos) {
+const uint32_t *um_req_allowed(um_req *r, int32_t pos, uint64_t *allow_id) {
+    *allow_id = r->allow_id;
     if (!r->fill) return r->allow;
     um_language_lock(r->fill->l);
-    const uint32_t *bitmap = um_fill_allowed(r->fill, r, pos);
+    const uint32_t *bitmap = um_fill_allowed(r->fill, r, pos, allow_id);
     um_language_unlock(r->fill->l);
     return bitmap;
 }

@@ -27,8 +27,9 @@ void um_fill_free(um_fill *f);
 void um_fill_advance(um_fill *f, const um_req *r);
 /* Sets the end of the window, before rows are added. */
 void um_fill_open(um_fill *f, const um_req *r, int32_t end);
-/* Returns the bitmap of the ids that a position of the window may have. It is valid until a token is written. */
-const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos);
+/* Returns the bitmap of the ids that a position of the window may have, and its number (um_row.allow_id), which stays
+ * as long as the bits do. It is valid until a token is written. */
+const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos, uint64_t *allow_id);
 /* Returns whether the position may have the token, and if so, takes it as written: um_req_write must follow. */
 bool um_fill_accept(um_fill *f, const um_req *r, int32_t pos, int32_t id);
 /* Returns the only id that a masked position can have; -1 if it can have several. */

@@ -200,6 +200,8 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
     um_row *row = &p->row[p->n_rows++];
     const um_sampling_params *s = &r->sampling;
     const bool early = pos < r->n_prompt + s->min_tokens;
+    uint64_t allow_id;
+    const uint32_t *allow = um_req_allowed(r, pos, &allow_id);
     /* All fields are named, because gcc clears a struct of this size with a slow instruction. */
     *row = (um_row){.src = {src, 0},
                     .w = {1, 0},
@@ -207,7 +209,8 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
                     .n_edit = early ? r->n_early_edit : r->n_edit,
                     .own = NULL,
                     .n_own = 0,
-                    .allow = um_req_allowed(r, pos),
+                    .allow = allow,
+                    .allow_id = allow_id,
                     .how = {.temperature = s->temperature,
                             .top_p = s->top_p,
                             .min_p = s->min_p,

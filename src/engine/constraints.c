@@ -16,6 +16,7 @@ static um_status copy_allowed(um_sequence *j, const um_engine *e, const um_reque
     if (!r->n_allowed_ids) return UM_OK;
     j->allow = UM_NEW_ARRAY(uint32_t, (size_t)UM_CEIL_DIV(vocab, 32));
     j->req.allow = j->allow;
+    j->req.allow_id = um_new_allow_id();
     for (size_t i = 0; i < r->n_allowed_ids; i++) {
         int32_t id = r->allowed_ids[i];
         if (id < 0 || id >= vocab) return fail_id(e, "allowed_token_ids", id, err);

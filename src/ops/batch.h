@@ -162,6 +162,7 @@ typedef struct um_row {
     const um_edit *own; /* [n_own] edits of this row in any order, applied after the shared ones */
     int32_t n_own;
     const uint32_t *allow; /* bitmap of the allowed vocabulary ids; NULL: all */
+    uint64_t allow_id;     /* number of the bitmap: those of the same number have the same bits; 0: it has none */
     um_sampling how;
     uint32_t want;
     int32_t id;    /* the id of UM_WANT_PROB_OF */

@@ -94,6 +94,7 @@ typedef struct writer {
     size_t at, size;
     bool full; /* something did not fit */
     shared page, kept_page, prior, edit, allow;
+    um_kept *kept;
 } writer;
 
 /* Appends space for n bytes and returns it; NULL when they don't fit. The bytes behind the n are 0. */
@@ -282,6 +283,31 @@ static bool needs_whole(const um_row *r) {
     return r->how.top_p < 1 || r->how.top_k > 0 || r->how.min_p > 0 || r->n_top > 0;
 }
 
+/* Returns the place of a bitmap that the device keeps, or the place of its group that was used least recently. NULL:
+ * this pass uses all of them. */
+static um_kept_place *find_place(const um_kept *k, uint64_t id) {
+    um_kept_place *group = k->place + id % (uint64_t)(k->n / UM_KEPT_WAYS) * UM_KEPT_WAYS, *oldest = group;
+    for (int i = 0; i < UM_KEPT_WAYS; i++) {
+        if (group[i].id == id) return &group[i];
+        if (group[i].used < oldest->used) oldest = &group[i];
+    }
+    return oldest->used < k->pass ? oldest : NULL;
+}
+
+static void put_allowed(writer *w, const um_row *r, um_message_row *to) {
+    um_kept *k = w->kept;
+    um_kept_place *p = k && r->allow_id ? find_place(k, r->allow_id) : NULL;
+    const int32_t at = p ? k->first + (int32_t)(p - k->place) * k->words : -1;
+    if (p) p->used = k->pass;
+    if (p && p->id == r->allow_id && p->stored < k->pass) {
+        to->allow = at;
+        return;
+    }
+    to->allow = append_shared(w, &w->allow, r->allow, bitmap_bytes(w->capacity));
+    to->keep = at;
+    if (p) *p = (um_kept_place){r->allow_id, k->pass, k->pass};
+}
+
 static void put_rows(writer *w, um_message_header *h) {
     const um_batch *b = w->b;
     um_message_row *to = ARRAY(w, um_message_row, row);
@@ -298,13 +324,14 @@ static void put_rows(writer *w, um_message_header *h) {
                                  .id = r->id,
                                  .n_top = r->n_top,
                                  .top = h->n_tops,
-                                 .whole = needs_whole(r) ? h->n_whole++ : -1};
+                                 .whole = needs_whole(r) ? h->n_whole++ : -1,
+                                 .keep = -1};
         if (r->n_edit) to[i].edit = append_shared(w, &w->edit, r->edit, (size_t)r->n_edit * sizeof *r->edit);
         if (r->n_own) to[i].own = append(w, r->own, (size_t)r->n_own * sizeof *r->own);
-        if (r->allow) to[i].allow = append_shared(w, &w->allow, r->allow, bitmap_bytes(w->capacity));
+        if (r->allow) put_allowed(w, r, &to[i]);
         h->n_tops += r->n_top;
     }
-    for (int32_t i = b->n_rows; i < w->capacity->n_rows; i++) to[i].allow = to[i].whole = -1;
+    for (int32_t i = b->n_rows; i < w->capacity->n_rows; i++) to[i].allow = to[i].whole = to[i].keep = -1;
 }
 
 static void put_saves(writer *w) {
@@ -315,8 +342,15 @@ static void put_saves(writer *w) {
     }
 }
 
-size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, void *out, size_t size) {
-    writer w = {.b = b, .capacity = capacity, .l = um_message_layout_of(capacity), .out = (char *)out, .size = size};
+size_t um_kept_bytes(int32_t vocab) { return aligned((size_t)UM_CEIL_DIV(vocab, 32) * sizeof(uint32_t)); }
+
+size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, um_kept *kept, void *out, size_t size) {
+    writer w = {.b = b,
+                .capacity = capacity,
+                .l = um_message_layout_of(capacity),
+                .out = (char *)out,
+                .size = size,
+                .kept = kept};
     assert((uintptr_t)out % UM_MESSAGE_ALIGN == 0 && b->n_tokens <= capacity->n_tokens &&
            b->n_spans <= capacity->n_spans && b->n_rows <= capacity->n_rows && b->n_saves <= capacity->n_spans &&
            um_message_tiles(b, capacity->tile_tokens) <= capacity->n_tiles);
@@ -327,6 +361,7 @@ size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, v
                            .n_saves = b->n_saves};
     if (w.l.end > size) return 0;
     w.at = w.l.end;
+    if (kept) kept->pass++;
     put_tokens(&w);
     put_route_blocks(&w);
     put_spans(&w);
@@ -337,5 +372,6 @@ size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, v
     for (int32_t i = 0; i < b->n_spans; i++) h.longest = UM_MAX(h.longest, count_keys(&b->span[i], (um_range){0, 0}));
     h.bytes = (int64_t)w.at;
     memcpy(out, &h, sizeof h);
+    if (w.full && kept) memset(kept->place, 0, (size_t)kept->n * sizeof *kept->place);
     return w.full ? 0 : w.at;
 }

@@ -7,6 +7,9 @@
  * number of 4-byte words from the start of the message. Data that neighbouring structures share (a request's edits,
  * bitmap, page tables and prior) are stored once.
  *
+ * A device may keep bitmaps for later passes, in places behind its message. A message then has only the bitmaps that
+ * are in none of them.
+ *
  * Padding is harmless: a token beyond the batch has id 0, position 0, slot -1, seen_end 0 and no blend; a span, tile or
  * row beyond it is empty.
  *
@@ -80,12 +83,13 @@ typedef struct um_message_row {
     /* The row's number among the rows that need all their logits at once, for a filter or a list of likeliest ids; -1
      * for other rows. Counts from 0 in the order of the rows. */
     int32_t whole;
+    int32_t keep; /* word offset of a place behind the message, where the device keeps the bitmap; -1: it does not */
 } um_message_row;
 
 /* The compilers of host and device both check these sizes. */
 static_assert(sizeof(um_message_header) == 40 && sizeof(um_message_span) == 40 && sizeof(um_message_tile) == 16,
               "sizes of header, span and tile");
-static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 80 &&
+static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 88 &&
                   sizeof(um_edit) == 16,
               "sizes of selection, blend, row and edit");
 
@@ -112,15 +116,34 @@ typedef struct um_message_layout {
     size_t end;                     /* start of the data of any length */
 } um_message_layout;
 
+/* The bitmaps that a device keeps. The places of a message's device form groups of UM_KEPT_WAYS; a bitmap's number
+ * (um_row.allow_id) says in which group it is. The host knows what the device does: it stores the bitmaps of a pass
+ * in the order of the passes. */
+#define UM_KEPT_WAYS 4
+typedef struct um_kept_place {
+    uint64_t id;           /* number of the bitmap; 0: the place is empty */
+    uint64_t stored, used; /* numbers of passes */
+} um_kept_place;
+
+typedef struct um_kept {
+    int32_t first, words; /* word offset of the first place; words of each */
+    int32_t n;            /* places, a multiple of UM_KEPT_WAYS */
+    uint64_t pass;        /* number of the last pass */
+    um_kept_place *place; /* [n] zeroed at the start */
+} um_kept;
+
 /* Returns the number of tiles of a batch. */
 int32_t um_message_tiles(const um_batch *b, int32_t tile_tokens);
 /* Computes the places of the arrays. */
 um_message_layout um_message_layout_of(const um_message_capacity *capacity);
 /* Returns an upper bound of the bytes of a batch's message. */
 size_t um_message_bound(const um_batch *b, const um_message_capacity *capacity);
+/* Returns the bytes of a place for a bitmap. */
+size_t um_kept_bytes(int32_t vocab);
 /* Writes the message to `out`, which is aligned to UM_MESSAGE_ALIGN and holds `size` bytes. Returns its bytes, or 0
- * when it does not fit. The batch must fit into the capacity. */
-size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, void *out, size_t size);
+ * when it does not fit. The batch must fit into the capacity. kept: the bitmaps on the device of the message, which
+ * must get it; NULL: it keeps none. A message that does not fit empties all places. */
+size_t um_message_pack(const um_batch *b, const um_message_capacity *capacity, um_kept *kept, void *out, size_t size);
 
 #ifdef __cplusplus
 }

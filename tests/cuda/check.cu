@@ -144,7 +144,7 @@ um_cu_batch check_batch(check *c, const um_batch *b, const um_message_capacity *
     const size_t size = um_message_bound(b, capacity);
     char *bytes = (char *)check_host(c, size + UM_MESSAGE_ALIGN);
     bytes += UM_MESSAGE_ALIGN - (uintptr_t)bytes % UM_MESSAGE_ALIGN;
-    const size_t n = um_message_pack(b, capacity, bytes, size);
+    const size_t n = um_message_pack(b, capacity, NULL, bytes, size);
     check_true(c, n > 0 && n <= size, "the message has %zu bytes, at most %zu were expected", n, size);
     if (host) *host = bytes;
     const um_message_layout l = um_message_layout_of(capacity);

@@ -191,7 +191,8 @@ static int32_t predict(trial *t, int32_t pos) {
     bench *b = t->b;
     const um_traits *m = &t->traits;
     const int32_t vocab = b->model->arch.vocab;
-    const uint32_t *allowed = um_req_allowed(&t->r, pos);
+    uint64_t allow_id;
+    const uint32_t *allowed = um_req_allowed(&t->r, pos, &allow_id);
     const bool ends = draw(b, 100) < t->end_share;
     for (int32_t i = 0; i < m->n_stop && ends; i++)
         if (allowed[m->stop[i] / 32] >> m->stop[i] % 32 & 1) return m->stop[i];

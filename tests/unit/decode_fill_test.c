@@ -66,11 +66,31 @@ static bool enumerate(const canvas *c, int32_t pos, int32_t state, int32_t open,
     return any;
 }
 
+/* The bits of the bitmaps with the last numbers. A number stands for the same bits as long as it is used. */
+static struct {
+    uint64_t id;
+    uint32_t bits;
+} numbered[1 << 12];
+static int64_t n_repeated;
+
+static void check_number(uint64_t allow_id, uint32_t bits) {
+    const size_t i = (size_t)(allow_id % UM_LEN(numbered));
+    assert_true(allow_id > 0);
+    if (numbered[i].id == allow_id) {
+        assert_int_equal(numbered[i].bits, bits);
+        n_repeated++;
+    }
+    numbered[i].id = allow_id;
+    numbered[i].bits = bits;
+}
+
 static void compare_position(canvas *c, int32_t pos, int32_t open) {
     static bool seen[PROMPT + ROOM][PAD_ID + 1];
     memset(seen, 0, sizeof seen);
     assert_true(enumerate(c, PROMPT, um_language_start(c->l), open, seen));
-    const uint32_t *allowed = um_fill_allowed(c->r.fill, &c->r, pos);
+    uint64_t allow_id;
+    const uint32_t *allowed = um_fill_allowed(c->r.fill, &c->r, pos, &allow_id);
+    check_number(allow_id, allowed[0]);
     int32_t n = 0, one = -1;
     for (int32_t id = 0; id <= PAD_ID; id++) {
         const bool bit = allowed[id / 32] >> id % 32 & 1;
@@ -97,7 +117,9 @@ static int32_t random_position(const canvas *c, bool masked) {
 }
 
 static void write_random(canvas *c, int32_t pos) {
-    const uint32_t *allowed = um_fill_allowed(c->r.fill, &c->r, pos);
+    uint64_t allow_id;
+    const uint32_t *allowed = um_fill_allowed(c->r.fill, &c->r, pos, &allow_id);
+    check_number(allow_id, allowed[0]);
     int32_t id = -1, n = 0;
     for (int32_t k = 0; k <= PAD_ID; k++)
         if (allowed[k / 32] >> k % 32 & 1 && draw(++n) == 0) id = k;
@@ -170,6 +192,7 @@ static void fill_languages(bool edits) {
         um_rules_free(&rules);
     }
     um_vocabulary_free(v);
+    assert_true(n_repeated > 0);
 }
 
 static void masks_may_have_the_tokens_of_completable_fillings(void **state) {

@@ -220,7 +220,7 @@ static packed pack_into(const given *g, size_t size) {
     assert_int_equal(um_try_alloc(&all, size + (size_t)2 * GUARD, UM_MESSAGE_ALIGN, "message", &err), UM_OK);
     p.all = (char *)memset(all, DIRT, size + (size_t)2 * GUARD);
     p.m = p.all + GUARD;
-    p.bytes = um_message_pack(&g->b, &g->capacity, p.m, size);
+    p.bytes = um_message_pack(&g->b, &g->capacity, NULL, p.m, size);
     for (size_t i = 0; i < GUARD; i++) {
         assert_int_equal((unsigned char)p.all[i], DIRT);
         if ((unsigned char)p.m[size + i] != DIRT) fail_msg("byte %zu behind %zu bytes was written", i, size);
@@ -405,7 +405,7 @@ static void check_rows(const given *g, const packed *p) {
     for (int32_t i = 0; i < g->capacity.n_rows; i++) {
         const um_message_row *m = &ARRAY(p, um_message_row, row)[i];
         if (i >= g->b.n_rows) {
-            const um_message_row empty = {.allow = -1, .whole = -1};
+            const um_message_row empty = {.allow = -1, .whole = -1, .keep = -1};
             assert_memory_equal(m, &empty, sizeof empty);
             continue;
         }
