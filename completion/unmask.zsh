@@ -130,6 +130,7 @@ _unmask_shared() {
         '--ignore-eos[continue the answer after the end-of-sequence token]'
         '--json-space=[let JSON of a constraint have up to this many spaces or line breaks between its tokens]:N: '
         '--grammar-depth=[how deep objects and arrays may be nested where a schema leaves it open]:N: '
+        '--filling=[what a pass decides about under a constraint\: each position'\''s most likely token that fits alone, or the best combination of tokens for a block]:HOW:(each best)'
         '--logprobs=[report the log-probability of each token of the answer, and of this many most likely tokens at its position]:N: '
     )
 }

@@ -147,6 +147,10 @@ enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };
 enum { UM_MERGE_DMAX, UM_MERGE_ITER_SMOOTH };
 
 /* Sampling parameters and limits of one request. */
+/* EACH: the likeliest token of each position that the constraint allows alone. BEST: the tokens of a block that are the
+ * most probable ones together. */
+enum { UM_FILLING_EACH, UM_FILLING_BEST };
+
 typedef struct um_sampling_params {
     float temperature;  /* 0..2; 0 = greedy; NAN = the value of generation_config.json, else 0 */
     float top_p, min_p; /* 0..1; top_p 1 = off, min_p 0 = off */
@@ -165,6 +169,7 @@ typedef struct um_sampling_params {
     int32_t json_space; /* 0..16: JSON of a constraint may have up to this many spaces or line breaks between its
                            tokens; 0 = it has no white space there */
     int32_t grammar_depth; /* 1..64: nesting of objects and arrays where the schema of a constraint leaves it open */
+    int32_t filling;       /* UM_FILLING_*: what a pass decides about under a constraint; BEST needs temperature 0 */
 } um_sampling_params;
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };

@@ -19,11 +19,15 @@ void um_candidates_init(um_candidates *v, um_req *r, int32_t len, int32_t n_bloc
                          .memory_bytes = s->memory ? s->memory(r, len) : 0};
     if (v->memory_bytes) v->memory = UM_NEW_ARRAY(unsigned char, um_mul((size_t)n_blocks, v->memory_bytes));
     r->n_top_asked = UM_MAX(r->n_top, s->n_top ? s->n_top(r) : 0);
+    if (!r->fills_best) return;
+    r->n_top_asked = UM_MAX(r->n_top_asked, UM_FILLING_TOKENS);
+    v->filling = um_best_filling_new(len);
 }
 
 void um_candidates_deinit(um_candidates *v) {
     void *array[] = {v->decision.at, v->decision.id, v->position, v->token, v->score, v->memory};
     for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
+    um_best_filling_free(v->filling);
 }
 
 static void *memory_of(const um_candidates *v, const um_block *b) {
@@ -113,6 +117,8 @@ void um_candidates_add_rows(const um_candidates *v, um_req *r, um_pass *pass, in
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
 um_decision *um_candidates_decide(um_candidates *v, const um_req *r, const um_answer *answer) {
+    if (v->filling && answer && v->input.n)
+        answer = um_best_filling_find(v->filling, r, &v->input, v->n_filled, answer);
     v->input.answer = answer;
     v->decision = (um_decision){.at = v->decision.at, .id = v->decision.id};
     r->sampler->accept(&v->input, &v->decision);

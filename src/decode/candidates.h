@@ -7,6 +7,7 @@
 #ifndef UM_CANDIDATES_H
 #define UM_CANDIDATES_H
 
+#include "decode/best_filling.h"
 #include "decode/decode.h"
 
 #ifdef __cplusplus
@@ -20,6 +21,7 @@ typedef struct um_candidates {
     int32_t n_steps;           /* passes of the block's schedule */
     int32_t *position, *token; /* [block length] */
     float *score;              /* [block length] scratch of the sampler */
+    um_best_filling *filling;  /* NULL: the sampler sees each row's own choice */
     int32_t n_blocks;          /* largest number of blocks in flight; each has its own memory */
     size_t memory_bytes;       /* size of the sampler's memory for one block; 0: the sampler has none */
     unsigned char *memory;     /* [n_blocks, memory_bytes] block b uses entry b.id % n_blocks */

@@ -91,7 +91,8 @@ struct um_req {
     const int32_t *bad;     /* all their ids, one sequence after the other */
     const int32_t *bad_end; /* [n_bad] end of each sequence in `bad` */
     int32_t n_bad;
-    um_fill *fill; /* keeps the answer in a language (fill.h); NULL: any text */
+    um_fill *fill;   /* keeps the answer in a language (fill.h); NULL: any text */
+    bool fills_best; /* each pass decides about the most probable filling of a block (best_filling.h) */
 
     /* positions: the prompt, then masks that become tokens, then the suffix */
     int32_t *token;    /* [cap]; the mask id where no token is written */

@@ -409,6 +409,26 @@ int32_t um_fill_only(um_fill *f, const um_req *r, int32_t pos) {
     return id;
 }
 
+int32_t um_fill_states(um_fill *f, const um_req *r, int32_t pos, int32_t *state, int32_t n) {
+    refresh(f, r);
+    if (pos < f->start || pos > f->end) return 0;
+    const int32_t n_words = used_words(f);
+    int32_t found = 0;
+    EACH_STATE(q, at(f, f->set, pos), n_words) {
+        if (found < n) state[found] = q;
+        found++;
+    }
+    return found;
+}
+
+int32_t um_fill_step(const um_fill *f, int32_t state, int32_t pos, int32_t id) {
+    const int32_t to = after_token(f, state, id);
+    return to >= 0 && pos < f->end && has(at(f, f->set, pos + 1), to) ? to : -1;
+}
+
+void um_fill_lock(um_fill *f) { um_language_lock(f->l); }
+void um_fill_unlock(um_fill *f) { um_language_unlock(f->l); }
+
 bool um_fill_is_complete(const um_fill *f) {
     return f->state == 0 || (um_language_accepts(f->l, f->state) && um_language_moves(f->l, f->state)->n == 0);
 }

@@ -34,6 +34,13 @@ const uint32_t *um_fill_allowed(um_fill *f, const um_req *r, int32_t pos, uint64
 bool um_fill_accept(um_fill *f, const um_req *r, int32_t pos, int32_t id);
 /* Returns the only id that a masked position can have; -1 if it can have several. */
 int32_t um_fill_only(um_fill *f, const um_req *r, int32_t pos);
+/* Lists the live states before a position of the window. Returns their number, and writes the first n. */
+int32_t um_fill_states(um_fill *f, const um_req *r, int32_t pos, int32_t *state, int32_t n);
+/* Returns the live state behind a position that a live state before it and a token lead to; -1: none. */
+int32_t um_fill_step(const um_fill *f, int32_t state, int32_t pos, int32_t id);
+/* The caller of um_fill_states and um_fill_step holds the lock of the language. */
+void um_fill_lock(um_fill *f);
+void um_fill_unlock(um_fill *f);
 /* A position of the window has become a mask. */
 void um_fill_erased(um_fill *f);
 /* Returns whether the final tokens are a text that can't go on. */

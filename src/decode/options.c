@@ -54,6 +54,9 @@ const um_option um_sampling_options[] = {
      "write a space behind : and , and make mistakes without it"},
     {"grammar_depth", NULL, UM_OPT_INT, S(grammar_depth), 1, 64, NULL, "8", NULL, "N", "Constraints",
      "how deep objects and arrays may be nested where a schema leaves it open"},
+    {"filling", NULL, UM_OPT_CHOICE, S(filling), 0, 0, "each|best", "each", NULL, "HOW", "Constraints",
+     "what a pass decides about under a constraint: each position's most likely token that fits alone, or the best "
+     "combination of tokens for a block; best needs temperature 0"},
     {"logprobs", "top_logprobs", UM_OPT_INT, S(logprobs), 0, UM_TOP_MAX, NULL, "off", "off=-1", "N", "Results",
      "report the log-probability of each token of the answer, and of this many most likely tokens at its "
      "position"},

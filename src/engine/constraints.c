@@ -120,6 +120,10 @@ static um_status find_language(um_sequence *j, const um_engine *e, const um_requ
                              .depth = s->grammar_depth};
     if (e->config.compat != UM_COMPAT_NONE)
         return um_fail_param(err, UM_EUNSUPPORTED, "compat", "a constraint can't be combined with it");
+    j->req.fills_best = s->filling == UM_FILLING_BEST;
+    if (j->req.fills_best && j->req.sampling.temperature > 0)
+        return um_fail_param(err, UM_EINVAL, "filling", "best needs temperature 0, not %g",
+                             (double)j->req.sampling.temperature);
     return um_model_get_language(e->model, &c, &j->language, err);
 }
 
