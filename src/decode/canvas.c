@@ -238,7 +238,8 @@ void um_canvas_apply(um_canvas *c, um_req *r, const um_answer *answer, bool lead
     um_candidates_commit(&c->candidates, r, &c->block);
     if (c->block.n_masks == 0) start_block(c, r, c->block.id + 1);
     um_req_check_stop(r);
-    if (r->finish == UM_FINISH_NONE && c->block.id == c->n_blocks) um_req_finish(r, UM_FINISH_STEPS);
+    if (r->finish != UM_FINISH_NONE || c->block.id < c->n_blocks) return;
+    um_req_finish(r, r->fill ? UM_FINISH_EOS : UM_FINISH_STEPS); /* a constrained text is complete */
 }
 
 /* ---- Parts of um_strategy ---------------------------------------------------------------------------------------- */

@@ -87,8 +87,9 @@ void um_req_finish(um_req *r, um_finish why) { finish(r, why, um_req_shown_end(r
 /* Finishes a request whose answer has reached its limit. */
 static void finish_full(um_req *r) {
     um_finish why = r->limit == r->max_len ? UM_FINISH_MAX_LEN : UM_FINISH_MAX_TOKENS;
+    if (r->n_suffix) why = UM_FINISH_STEPS;
     if (r->fill) why = UM_FINISH_EOS; /* the text is complete: a constraint counts the tokens that are left */
-    um_req_finish(r, r->n_suffix ? UM_FINISH_STEPS : why);
+    um_req_finish(r, why);
 }
 
 static int32_t run_limit(const um_req *r) {

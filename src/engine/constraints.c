@@ -80,8 +80,7 @@ static um_status check_beside(const um_request *r, um_err *err) {
                 {"max_nfe", r->sampling.max_nfe > 0},
                 {"max_repetition_run", r->sampling.max_repetition_run > 0},
                 {"allowed_token_ids", r->n_allowed_ids > 0},
-                {"bad_words", r->n_bad_words > 0},
-                {"suffix", r->n_suffix > 0}};
+                {"bad_words", r->n_bad_words > 0}};
     for (size_t i = 0; i < UM_LEN(rows); i++)
         if (rows[i].given)
             return um_fail_param(err, UM_EINVAL, rows[i].name,

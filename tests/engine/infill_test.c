@@ -1,4 +1,6 @@
-/* Tests of a suffix: with whole-sequence strategies, the answer fills the gap before it to the last position. */
+/* Tests of a suffix: with whole-sequence strategies, the answer fills the gap before it to the last position. With a
+ * constraint it ends where the text ends. */
+#include "model/languages.h"
 #include "support.h"
 
 static test_engine full;
@@ -229,6 +231,61 @@ static void the_suffix_counts_as_prompt(void **state) {
     free_gap(&g);
 }
 
+/* ---- Constraints ------------------------------------------------------------------------------------------------- */
+
+static const um_constraint constraints[] = {
+    {.kind = UM_CONSTRAINT_REGEX, .text = "[a-f]{3}( [a-z]{1,4})*"},
+    {.kind = UM_CONSTRAINT_REGEX, .text = "[ab]*"},
+    {.kind = UM_CONSTRAINT_CHOICE, .text = "[\"yes\", \"no\"]"},
+    {.kind = UM_CONSTRAINT_SCHEMA,
+     .text = "{\"type\": \"object\", \"required\": [\"a\"], \"properties\": {\"a\": {\"type\": \"integer\", "
+             "\"minimum\": 0, \"maximum\": 999}}}"}};
+
+static void check_text(const um_constraint *c, const char *text) {
+    um_shared_language *l;
+    um_constraint same = *c;
+    same.depth = 8;
+    same.style.space_max = 1;
+    assert_int_equal(um_model_get_language(full.model, &same, &l, NULL), UM_OK);
+    if (!um_rules_match(&l->rules, um_str_of(text))) fail_msg("\"%s\" is no text of %s", text, c->text);
+    um_model_release_language(full.model, l);
+}
+
+/* The canvas is remasked in half of the answers, and sampled in the other half. */
+static void a_constraint_holds_for_the_gap(void **state) {
+    (void)state;
+    gap g = make_gap();
+    for (size_t i = 0; i < UM_LEN(strategies) * UM_LEN(constraints) * 2; i++) {
+        const um_constraint *c = &constraints[i / 2 % UM_LEN(constraints)];
+        static test_answer a;
+        memset(&a, 0, sizeof a);
+        um_request r = request(&g, 16, &a);
+        set_strategy(&r, strategies[i / 2 / UM_LEN(constraints)]);
+        snprintf(r.decoding.sampler, sizeof r.decoding.sampler, "confidence");
+        if (i % 4 == 1) r.decoding.gen_length = 9; /* an answer that fills it is complete */
+        if (i % 2) r.sampling.temperature = 2;
+        else r.decoding.remask_threshold = 0.4F;
+        r.sampling.seed = (int64_t)i;
+        r.constraint = c->kind;
+        r.constraint_text = c->text;
+        run(&r);
+        assert_int_equal(a.finish, UM_FINISH_EOS);
+        check_text(c, a.text);
+    }
+    free_gap(&g);
+}
+
+static void a_gap_that_is_too_short_for_a_constraint_is_refused(void **state) {
+    (void)state;
+    gap g = make_gap();
+    um_request r = request(&g, 16, NULL);
+    r.decoding.gen_length = 5;
+    r.constraint = UM_CONSTRAINT_REGEX;
+    r.constraint_text = "[a-f]{300}";
+    check_refused(&r, UM_ERANGE, "max_tokens", "may have 5");
+    free_gap(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_fills_the_gap_and_cuts_its_padding),
@@ -241,6 +298,8 @@ int main(void) {
         cmocka_unit_test(refuses_ids_outside_the_vocabulary),
         cmocka_unit_test(families_that_see_no_future_have_no_strategy_for_it),
         cmocka_unit_test(the_suffix_counts_as_prompt),
+        cmocka_unit_test(a_constraint_holds_for_the_gap),
+        cmocka_unit_test(a_gap_that_is_too_short_for_a_constraint_is_refused),
     };
     return cmocka_run_group_tests_name("infill", tests, open_full, close_full);
 }

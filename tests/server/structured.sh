@@ -110,6 +110,19 @@ streams_have_the_constrained_text() {
         is_sum "$(sed -n 's/^data: {/{/p' "$work/body" | jq -rs 'map(.choices[0].delta.content // "") | join("")')"
     done
 }
+a_constraint_holds_for_the_text_before_a_suffix() {
+    local mode
+    model=models/tiny-full
+    serve --in-process
+    says /v1/completions "{$prompt, \"suffix\": \" = 42\", \"regex\": \"[0-9]{1,2}( \\\\+ [0-9]{1,2})*\"}" 'choices[0].text' \
+        '[0-9]{1,2}( \+ [0-9]{1,2})*'
+    [ "$(member 'choices[0].finish_reason')" = stop ]
+    for mode in block_append mixed; do
+        post /v1/completions "{$prompt, \"suffix\": \"!\", \"stream\": true, \"stream_mode\": \"$mode\", \"guided_json\": $schema}"
+        is_sum "$(sed -n 's/^data: {/{/p' "$work/body" | jq -rs 'map(.choices[0].text // "") | join("")')"
+    done
+    refuses /v1/completions "{\"prompt\": \"a\", \"suffix\": \"b\", \"max_tokens\": 2, \"regex\": \"[a-f]{300}\"}" max_tokens 300
+}
 errors_name_the_place_in_the_constraint() {
     refuses /v1/chat/completions "{$messages, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\", \"schema\": {\"type\": \"object\", \"properties\": {\"age\": {\"type\": \"years\"}}}}}}" \
         response_format '#/properties/age'

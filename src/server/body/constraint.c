@@ -187,7 +187,6 @@ static void make_request(const um_body *b, um_request *r) {
     r->n_stop_ids = g->n_stop_ids;
     r->n_bad_words = g->n_bad_words;
     r->n_allowed_ids = g->n_allowed_ids;
-    r->n_suffix = b->suffix.n || g->n_suffix;
     for (uint32_t i = 0; i < g->n_bias; i++)
         if (g->bias[i] == -INFINITY) r->bias = &ban, r->n_bias = 1;
 }
