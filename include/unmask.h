@@ -597,7 +597,8 @@ typedef struct um_request {
     const char *constraint_text; /* schema, regular expression, grammar or choices; NULL for NONE and JSON */
     /* With a constraint: markers of a section in front of the constrained text ("<think>", "</think>"). The section is
      * free, and up to four white spaces follow it. reasoning_end NULL: the answer has no such section. reasoning_begin
-     * NULL: the prompt ends inside the section, so the answer begins there; else the section may be missing. */
+     * NULL: the prompt ends inside the section, so the answer begins there; else the section may be missing. A marker
+     * may be a special token; the text of the answer then has it with keep_special only. */
     const char *reasoning_begin, *reasoning_end;
 } um_request;
 

@@ -4,11 +4,22 @@
 
 #include "model/languages.h"
 
-enum { UNUSED_MAX = 16 }; /* languages without users that are kept */
+enum { UNUSED_MAX = 16 };      /* languages without users that are kept */
+enum { VOCABULARIES_MAX = 3 }; /* without special tokens, and with two pairs of markers */
+
+/* Bytes that stand for the markers of a section if these are special tokens. Valid UTF-8 has none of them. */
+enum { BEGIN_CODE = 0xFE, END_CODE = 0xFF };
+
+/* The model's vocabulary, in which up to two special tokens have text. */
+typedef struct vocabulary {
+    um_model *m;
+    int32_t begin, end; /* ids of special tokens that are markers of a section; -1: none */
+    um_vocabulary *v;
+} vocabulary;
 
 struct um_languages {
     pthread_mutex_t lock;
-    um_vocabulary *vocabulary; /* NULL: not sorted yet */
+    vocabulary *vocabulary[VOCABULARIES_MAX]; /* NULL: not sorted yet */
     um_shared_language *first;
     int64_t uses;
 };
@@ -35,7 +46,10 @@ void um_languages_free(um_languages *l) {
         assert(at->n_users == 0);
         free_language(at);
     }
-    um_vocabulary_free(l->vocabulary);
+    for (int32_t i = 0; i < VOCABULARIES_MAX; i++) {
+        if (l->vocabulary[i]) um_vocabulary_free(l->vocabulary[i]->v);
+        um_free(l->vocabulary[i]);
+    }
     pthread_mutex_destroy(&l->lock);
     um_free(l);
 }
@@ -48,20 +62,31 @@ static bool is_among(const int32_t *ids, int32_t n, int32_t id) {
     return false;
 }
 
+static bool ends_answers(const um_model *m, int32_t id) {
+    const um_arch *a = &m->arch;
+    return id == a->mask_id || id == a->pad_id || is_among(a->stop, a->n_stop, id);
+}
+
+static bool has_code(um_str bytes) {
+    return memchr(bytes.p, BEGIN_CODE, bytes.n) != NULL || memchr(bytes.p, END_CODE, bytes.n) != NULL;
+}
+
 /* Returns the text of a token that an answer may contain before its end. */
 static um_str token_bytes(void *arg, int32_t id) {
-    const um_model *m = (const um_model *)arg;
-    const um_arch *a = &m->arch;
-    if (id == a->mask_id || id == a->pad_id || is_among(a->stop, a->n_stop, id) || um_tok_is_special(m->tok, id))
-        return (um_str){0};
-    return um_tok_bytes(m->tok, id);
+    static const char begin = (char)BEGIN_CODE, end = (char)END_CODE;
+    const vocabulary *v = (const vocabulary *)arg;
+    if (id == v->begin) return (um_str){&begin, 1};
+    if (id == v->end) return (um_str){&end, 1};
+    if (ends_answers(v->m, id) || um_tok_is_special(v->m->tok, id)) return (um_str){0};
+    const um_str bytes = um_tok_bytes(v->m->tok, id);
+    return bytes.n && has_code(bytes) ? (um_str){0} : bytes;
 }
 
 static size_t spell(void *arg, um_str text, int32_t *len) {
-    const um_model *m = (const um_model *)arg;
+    const vocabulary *v = (const vocabulary *)arg;
     um_ids ids = {0};
     size_t n = 0, bytes = 0;
-    if (um_tok_encode(m->tok, text, UM_PARSE_NOT_SPECIAL, false, &ids, NULL) == UM_OK && ids.n <= text.n) {
+    if (um_tok_encode(v->m->tok, text, UM_PARSE_NOT_SPECIAL, false, &ids, NULL) == UM_OK && ids.n <= text.n) {
         for (; n < ids.n && token_bytes(arg, ids.data[n]).n; n++) {
             len[n] = (int32_t)token_bytes(arg, ids.data[n]).n;
             bytes += (size_t)len[n];
@@ -72,11 +97,30 @@ static size_t spell(void *arg, um_str text, int32_t *len) {
     return n;
 }
 
-static um_status get_vocabulary(um_model *m, um_err *err) {
-    um_languages *all = m->languages;
-    if (all->vocabulary) return UM_OK;
-    const um_vocabulary_source source = {.arg = m, .n = m->net.vocab, .bytes = token_bytes, .spell = spell};
-    return um_vocabulary_new(&all->vocabulary, &source, err);
+/* Finds the vocabulary with these markers, or sorts it. */
+static um_status get_vocabulary(um_model *m, int32_t begin, int32_t end, um_vocabulary **out, um_err *err) {
+    vocabulary **at = m->languages->vocabulary, **last = at + VOCABULARIES_MAX;
+    if (begin < 0 && end < 0) last = at + 1;
+    else at++;
+    while (at < last && *at && ((*at)->begin != begin || (*at)->end != end)) at++;
+    if (at == last)
+        return um_fail(err, UM_ELIMIT,
+                       "requests have used %d pairs of special tokens as markers of a section, and there may be no "
+                       "more",
+                       VOCABULARIES_MAX - 1);
+    if (!*at) {
+        vocabulary *v = UM_NEW(vocabulary);
+        *v = (vocabulary){.m = m, .begin = begin, .end = end};
+        const um_vocabulary_source source = {.arg = v, .n = m->net.vocab, .bytes = token_bytes, .spell = spell};
+        um_status st = um_vocabulary_new(&v->v, &source, err);
+        if (st) {
+            um_free(v);
+            return st;
+        }
+        *at = v;
+    }
+    *out = (*at)->v;
+    return UM_OK;
 }
 
 /* ---- Rules ------------------------------------------------------------------------------------------------------- */
@@ -109,11 +153,31 @@ static um_status rules_of(um_rules *rules, const um_constraint *c, um_err *err) 
     return um_fail_param(err, UM_ERANGE, "constraint", "%d is no UM_CONSTRAINT_*", c->kind);
 }
 
+/* ---- Sections ---------------------------------------------------------------------------------------------------- */
+
+/* Sets *id to the special token that a marker is; -1 if it is a text. */
+static um_status find_marker(const um_model *m, const char *marker, const char *param, int32_t *id, um_err *err) {
+    *id = marker ? um_tok_find(m->tok, um_str_of(marker)) : -1;
+    if (*id < 0 || !um_tok_is_special(m->tok, *id)) {
+        *id = -1;
+        return UM_OK;
+    }
+    if (!ends_answers(m, *id)) return UM_OK;
+    return um_fail_param(err, UM_EINVAL, param,
+                         "\"%.80s\" is an end, padding or mask token, so it can't be a marker inside of an answer",
+                         marker);
+}
+
 /* Returns how much of the marker the text ends with, when the marker's first `n` bytes are followed by a byte. */
 static int32_t matched(um_str marker, int32_t n, uint8_t byte) {
     for (int32_t k = UM_MIN(n + 1, (int32_t)marker.n); k > 0; k--)
         if ((uint8_t)marker.p[k - 1] == byte && !memcmp(marker.p, marker.p + n + 1 - k, (size_t)(k - 1))) return k;
     return 0;
+}
+
+/* A section has only those special tokens that are its end. */
+static bool may_follow(um_str marker, int32_t n, int byte) {
+    return (byte != BEGIN_CODE && byte != END_CODE) || (uint8_t)marker.p[n] == byte;
 }
 
 /* Sets the rule of a text that ends with the first n bytes of the marker: each byte leads to the rule of how much it
@@ -122,7 +186,8 @@ static void set_section_rule(um_rules *rules, um_str marker, int32_t first, int3
     const um_expr **part = UM_NEW_ARRAY(const um_expr *, marker.n + 1);
     uint64_t(*set)[4] = (uint64_t(*)[4])um_zalloc((marker.n + 1) * sizeof *set);
     size_t n_parts = 0;
-    for (int b = 0; b < 256; b++) set[matched(marker, n, (uint8_t)b)][b / 64] |= UINT64_C(1) << b % 64;
+    for (int b = 0; b < 256; b++)
+        if (may_follow(marker, n, b)) set[matched(marker, n, (uint8_t)b)][b / 64] |= UINT64_C(1) << b % 64;
     for (size_t k = 0; k <= marker.n; k++) {
         if (!(set[k][0] | set[k][1] | set[k][2] | set[k][3])) continue;
         const um_expr *step[] = {um_expr_bytes(rules, set[k]), um_expr_call(rules, first + (int32_t)k)};
@@ -134,7 +199,7 @@ static void set_section_rule(um_rules *rules, um_str marker, int32_t first, int3
 }
 
 /* Puts a free section, which ends with a marker, in front of the texts. Without `begin` the section has begun. */
-static void add_section(um_rules *rules, const char *begin, um_str end) {
+static void add_section(um_rules *rules, const um_str *begin, um_str end) {
     const int32_t answer = rules->root, first = rules->n;
     const uint64_t spaces[4] = {UINT64_C(1) << ' ' | UINT64_C(1) << '\n'};
     char name[32];
@@ -146,9 +211,17 @@ static void add_section(um_rules *rules, const char *begin, um_str end) {
     const um_expr *behind[] = {um_expr_repeat(rules, um_expr_bytes(rules, spaces), 0, 4), um_expr_call(rules, answer)};
     um_rule_set(rules, first + (int32_t)end.n, um_expr_join(rules, behind, 2));
     rules->root = um_rule_add(rules, UM_STR("section"));
-    const um_expr *section[] = {um_expr_text(rules, um_str_of(begin ? begin : "")), um_expr_call(rules, first)};
+    const um_expr *section[] = {um_expr_text(rules, begin ? *begin : UM_STR("")), um_expr_call(rules, first)};
     const um_expr *ways[] = {um_expr_join(rules, section, 2), um_expr_call(rules, answer)};
     um_rule_set(rules, rules->root, um_expr_either(rules, ways, begin ? 2 : 1));
+}
+
+/* Adds the section of a constraint. A marker that is a special token is a byte of its own. */
+static void add_section_of(um_rules *rules, const um_constraint *c, int32_t begin_id, int32_t end_id) {
+    static const char begin_code = (char)BEGIN_CODE, end_code = (char)END_CODE;
+    if (!c->end) return;
+    const um_str begin = begin_id >= 0 ? (um_str){&begin_code, 1} : um_str_of(c->begin);
+    add_section(rules, c->begin ? &begin : NULL, end_id >= 0 ? (um_str){&end_code, 1} : um_str_of(c->end));
 }
 
 /* ---- Languages --------------------------------------------------------------------------------------------------- */
@@ -190,7 +263,11 @@ static void drop_oldest(um_languages *all) {
 }
 
 static um_status compile(um_model *m, const um_constraint *c, um_shared_language **out, um_err *err) {
-    um_status st = get_vocabulary(m, err);
+    um_vocabulary *v = NULL;
+    int32_t begin, end;
+    um_status st = find_marker(m, c->begin, "reasoning_begin", &begin, err);
+    if (!st) st = find_marker(m, c->end, "reasoning_end", &end, err);
+    if (!st) st = get_vocabulary(m, begin, end, &v, err);
     if (st) return st;
     um_shared_language *l = UM_NEW(um_shared_language);
     l->of = *c;
@@ -199,9 +276,9 @@ static um_status compile(um_model *m, const um_constraint *c, um_shared_language
     l->of.end = c->end ? um_strdup(c->end) : NULL;
     um_rules_init(&l->rules);
     st = rules_of(&l->rules, c, err);
-    if (!st && c->end) add_section(&l->rules, c->begin, um_str_of(c->end));
+    if (!st) add_section_of(&l->rules, c, begin, end);
     if (!st) st = um_rules_check(&l->rules, err);
-    if (!st) st = um_language_new(&l->language, &l->rules, m->languages->vocabulary, c->depth, err);
+    if (!st) st = um_language_new(&l->language, &l->rules, v, c->depth, err);
     if (st) {
         free_language(l);
         return um_fail_about(err, st, "constraint");

@@ -26,9 +26,10 @@ typedef struct um_shared_language {
 } um_shared_language;
 
 /* Finds the language of a constraint, or compiles it, also when the known one has no room for more states. *out is
- * released with um_model_release_language. The first call also sorts the model's vocabulary, which takes about 0.1 s.
- * Any thread. Errors: those of um_rules_from_*, and of um_language_new; UM_EUNSUPPORTED when the vocabulary has no
- * bytes. */
+ * released with um_model_release_language. The first call also sorts the model's vocabulary, which takes about 0.1 s,
+ * and so does the first one with other markers that are special tokens. Any thread. Errors: those of um_rules_from_*,
+ * and of um_language_new; UM_EUNSUPPORTED when the vocabulary has no bytes; UM_EINVAL for a marker that ends answers;
+ * UM_ELIMIT for too many different markers. */
 um_status um_model_get_language(um_model *m, const um_constraint *c, um_shared_language **out, um_err *err);
 void um_model_release_language(um_model *m, um_shared_language *l);
 /* Frees the languages of a model. None may be in use. */

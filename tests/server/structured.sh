@@ -110,6 +110,26 @@ streams_have_the_constrained_text() {
         is_sum "$(sed -n 's/^data: {/{/p' "$work/body" | jq -rs 'map(.choices[0].delta.content // "") | join("")')"
     done
 }
+special_tokens_enclose_the_reasoning_before_the_answer() {
+    model=$work/special
+    mkdir -p "$model"
+    ln -sf "$PWD"/models/tiny-block/* "$model"
+    rm "$model/tokenizer.json"
+    jq '.added_tokens += [["<think>", 1016], ["</think>", 1017]] | .added_tokens |= map(if type == "array" then
+        {id: .[1], content: .[0], special: true, single_word: false, lstrip: false, rstrip: false, normalized: false}
+        else . end)' models/tiny-block/tokenizer.json > "$model/tokenizer.json"
+    serve --in-process --reasoning-parser deepseek_r1
+    post /v1/chat/completions "{$messages, \"n\": 4, \"temperature\": 1.5, \"return_token_ids\": true, \"guided_json\": $schema}"
+    jq -e '.choices | length == 4 and all(.token_ids | map(select(. == 1017)) | length == 1)' "$work/body"
+    for i in 0 1 2 3; do is_sum "$(member "choices[$i].message.content")"; done
+    not grep -q '</think>' "$work/body"
+    jq -e '[.choices[].message.reasoning_content // ""] | any(length > 0)' "$work/body"
+    post /v1/chat/completions "{$messages, \"stream\": true, \"temperature\": 1.5, \"seed\": 3, \"guided_json\": $schema}"
+    is_sum "$(sed -n 's/^data: {/{/p' "$work/body" | jq -rs 'map(.choices[0].delta.content // "") | join("")')"
+    # Without a constraint the parser sees the token, too.
+    post /v1/chat/completions "{${messages%,*}, \"logit_bias\": {\"1017\": 100}, \"max_tokens\": 2}"
+    [ "$(member 'choices[0].message.content')" = '</think>' ]
+}
 a_constraint_holds_for_the_text_before_a_suffix() {
     local mode
     model=models/tiny-full

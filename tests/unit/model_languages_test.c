@@ -73,6 +73,79 @@ static void a_section_ends_with_the_first_marker(void **state) {
     compare_texts(">");
 }
 
+/* ---- Special tokens ---------------------------------------------------------------------------------------------- */
+
+enum { IM_START = 1013 };
+
+static int32_t step_token(const um_shared_language *l, int32_t state, int32_t id) {
+    const um_str bytes = um_language_token(l->language, id);
+    return bytes.n ? um_language_step(l->language, state, bytes) : UM_DEAD;
+}
+
+static bool is_move(const um_shared_language *l, int32_t state, int32_t id) {
+    const um_moves *m = um_language_moves(l->language, state);
+    for (int32_t i = 0; i < m->n; i++) {
+        const um_tokens *t = &m->move[i].tokens;
+        if (t->bits && t->bits[id / 32] >> id % 32 & 1) return true;
+        for (int32_t k = 0; t->id && k < t->n; k++)
+            if (t->id[k] == id) return true;
+    }
+    return false;
+}
+
+static void a_special_token_ends_a_section(void **state) {
+    (void)state;
+    const um_constraint c = {.kind = UM_CONSTRAINT_REGEX, .text = "a+", .end = "<|im_start|>", .depth = 8};
+    um_shared_language *l = get(&c);
+    const int32_t start = um_language_start(l->language);
+    assert_false(accepts(l, UM_STR("<|im_start|>aa"))); /* a text that spells it is no end */
+    assert_int_equal(um_language_rest(l->language, start), 2);
+    assert_true(is_move(l, start, IM_START));
+    int32_t at = um_language_step(l->language, start, UM_STR("so <|im_start|> "));
+    at = step_token(l, at, IM_START);
+    at = um_language_step(l->language, at, UM_STR(" a"));
+    assert_true(at && um_language_accepts(l->language, at));
+    assert_int_equal(step_token(l, at, IM_START), UM_DEAD); /* inside of the answer */
+    assert_false(is_move(l, at, IM_START));
+    um_model_release_language(model, l);
+}
+
+static void a_special_token_begins_a_section(void **state) {
+    (void)state;
+    const um_constraint c = {
+        .kind = UM_CONSTRAINT_REGEX, .text = "a+", .begin = "<|im_start|>", .end = "<//>", .depth = 8};
+    um_shared_language *l = get(&c);
+    const int32_t start = um_language_start(l->language), inside = step_token(l, start, IM_START);
+    assert_true(accepts(l, UM_STR("a")));
+    assert_false(accepts(l, UM_STR("<|im_start|>b<//>a")));
+    const int32_t end = um_language_step(l->language, inside, UM_STR("b<//>a"));
+    assert_true(end && um_language_accepts(l->language, end));
+    assert_int_equal(step_token(l, inside, IM_START), UM_DEAD);
+    um_model_release_language(model, l);
+}
+
+static void refuse_marker(const char *begin, const char *end, um_status status, const char *part) {
+    const um_constraint c = {.kind = UM_CONSTRAINT_JSON, .begin = begin, .end = end, .depth = 8};
+    um_shared_language *l;
+    um_err err;
+    assert_int_equal(um_model_get_language(model, &c, &l, &err), status);
+    if (!strstr(err.msg, part)) fail_msg("\"%s\" lacks \"%s\"", err.msg, part);
+}
+
+static void markers_that_can_not_be_used_are_refused(void **state) {
+    (void)state;
+    um_constraint c = {.kind = UM_CONSTRAINT_JSON, .begin = "<|im_start|>", .end = "</>", .depth = 8};
+    refuse_marker(NULL, "<|MASK|>", UM_EINVAL, "<|MASK|>");
+    refuse_marker("<|endoftext|>", "</>", UM_EINVAL, "<|endoftext|>");
+    um_model_release_language(model, get(&c));
+    c.end = "<|im_start|>";
+    c.begin = NULL;
+    um_model_release_language(model, get(&c));
+    refuse_marker("<|im_start|>", "<|im_start|>", UM_ELIMIT, "2 pairs");
+    c.end = "</>"; /* no special token */
+    um_model_release_language(model, get(&c));
+}
+
 /* ---- Sharing ----------------------------------------------------------------------------------------------------- */
 
 static void equal_constraints_share_a_language(void **state) {
@@ -113,6 +186,9 @@ static void a_worn_language_is_replaced(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_section_ends_with_the_first_marker),
+        cmocka_unit_test(a_special_token_ends_a_section),
+        cmocka_unit_test(a_special_token_begins_a_section),
+        cmocka_unit_test(markers_that_can_not_be_used_are_refused),
         cmocka_unit_test(equal_constraints_share_a_language),
         cmocka_unit_test(a_worn_language_is_replaced),
     };

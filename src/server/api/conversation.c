@@ -20,6 +20,26 @@ static const um_reasoning_format *reasoning_format(const um_setup *s) {
     return f;
 }
 
+/* Returns whether the text is a special token: then answers have it on request only. */
+static bool is_special(const um_model *m, const char *text) {
+    int32_t *ids = NULL;
+    char *shown = NULL;
+    size_t n = 0, len = 1;
+    um_status st = um_model_encode(m, text, strlen(text), true, &ids, &n, NULL);
+    if (!st && n == 1) um_model_decode(m, ids, n, false, &shown, &len, NULL);
+    um_free(ids);
+    um_free(shown);
+    return len == 0;
+}
+
+/* Returns whether answers must have special tokens, because parsers look for them. */
+static bool parses_special(const um_body *b) {
+    const um_tool_format *tools = b->tools_json ? tool_format(b->setup) : NULL;
+    const um_reasoning_format *r = reasoning_format(b->setup);
+    return (tools && tools->is_special) ||
+           (r && (is_special(b->setup->model, r->begin) || is_special(b->setup->model, r->end)));
+}
+
 bool um_conversation_has_reasoning(const um_setup *s) { return reasoning_format(s) != NULL; }
 
 /* If the request requires a tool call, constrains the answer to one. */
@@ -64,8 +84,7 @@ um_status um_conversation_check(um_body *b, um_err *err) {
     if (!b->include_reasoning && !reasoning_format(b->setup))
         return um_fail_param(err, UM_EINVAL, "include_reasoning",
                              "reasoning can't be left out: the server was started without --reasoning-parser");
-    const um_tool_format *f = b->tools_json ? tool_format(b->setup) : NULL;
-    if (f && f->is_special) b->keep_special = b->generate.keep_special = true;
+    if (parses_special(b)) b->keep_special = b->generate.keep_special = true;
     um_status st = b->constraint_field ? check_constrained(b, err) : UM_OK;
     return st ? st : force_call(b, err);
 }
