@@ -57,15 +57,16 @@ static output parse(const um_tool_format *f, const um_reasoning_format *r, um_st
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
-    const size_t n_formats = um_n_tool_formats + 1, n_reasoning = um_n_reasoning_formats + 1;
+    const size_t n_formats = um_n_tool_formats + 2, n_reasoning = um_n_reasoning_formats + 1;
     const size_t i = data[0] % n_formats, k = data[0] / n_formats % n_reasoning;
     const um_tool_format *f = i ? &um_tool_formats[i - 1] : NULL;
+    if (i > um_n_tool_formats) f = &um_tool_format_pieces;
     const um_reasoning_format *r = k ? &um_reasoning_formats[k - 1] : NULL;
     const um_str text = {(const char *)data + 2, size - 2};
     output whole = parse(f, r, text, 0), cut = parse(f, r, text, 1 + data[1] % 16);
     require(whole.out.len == cut.out.len);
     require(!whole.out.len || memcmp(whole.out.data, cut.out.data, whole.out.len) == 0);
-    if (!r && !whole.n_calls) require(whole.content == text.n);
+    if (!r && !whole.n_calls && f != &um_tool_format_pieces) require(whole.content == text.n);
     um_buf_free(&whole.out);
     um_buf_free(&cut.out);
     return 0;

@@ -6,7 +6,8 @@
 
 #include <cmocka.h>
 
-/* The parts of an answer as one text: content unchanged, reasoning in (), calls as [name arguments]. */
+/* The parts of an answer as one text: content unchanged, reasoning in (), calls as [name arguments], and those in
+ * pieces as [name: arguments. */
 typedef struct output {
     um_buf out;
     um_answer_part_kind last;
@@ -17,7 +18,8 @@ static void append_part(void *arg, const um_answer_part *p) {
     bool joins = p->kind == t->last && p->kind != UM_ANSWER_CALL;
     if (p->kind == UM_ANSWER_REASONING && !joins) um_buf_puts(&t->out, "(");
     if (t->last == UM_ANSWER_REASONING && !joins) um_buf_puts(&t->out, ")");
-    if (p->kind == UM_ANSWER_CALL)
+    if (p->kind == UM_ANSWER_CALL && p->is_open) um_buf_printf(&t->out, "[%.*s: ", (int)p->name.n, p->name.p);
+    else if (p->kind == UM_ANSWER_CALL)
         um_buf_printf(&t->out, "[%.*s %.*s]", (int)p->name.n, p->name.p, (int)p->text.n, p->text.p);
     else um_buf_append(&t->out, p->text.p, p->text.n);
     t->last = p->kind;
@@ -39,7 +41,8 @@ static void check(const row *r, size_t first, size_t step) {
     const um_reasoning_format *reasoning;
     um_err err;
     size_t n = strlen(r->text);
-    if (um_tool_format_find(&tools, r->tools, &err)) fail_msg("%s", err.msg);
+    if (um_streq(r->tools, "pieces")) tools = &um_tool_format_pieces;
+    else if (um_tool_format_find(&tools, r->tools, &err)) fail_msg("%s", err.msg);
     if (um_reasoning_format_find(&reasoning, r->reasoning, &err)) fail_msg("%s", err.msg);
     um_answer_parser_init(&a, tools, reasoning);
     a.tools.tools = TOOLS;
@@ -246,6 +249,40 @@ static void unknown_formats_are_refused(void **state) {
     assert_string_equal(err.param, "reasoning_parser");
 }
 
+/* ---- Calls in pieces --------------------------------------------------------------------------------------------- */
+
+static void calls_in_pieces(void **state) {
+    (void)state;
+    static const row rows[] = {
+        {"pieces", NULL, "{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "[f: {\"a\": 1}"},
+        {"pieces", NULL, " {\"name\":\"f \\\"x\\\"\" ,\n\"parameters\" : {}\n} ", "[f \"x\": {}"},
+        {"pieces", NULL, "{\"name\": \"f\", \"arguments\": {\"a\": [\"}\", \"\\\"]\\\\\", {\"b\": {}}]} }",
+         "[f: {\"a\": [\"}\", \"\\\"]\\\\\", {\"b\": {}}]}"},
+        {"pieces", NULL, "{\"name\": \"f\", \"arguments\": {\"a\": \"x{", "[f: {\"a\": \"x{"},
+        {"pieces", NULL, "{\"name\": \"f\", \"argum", ""},
+        {"pieces", NULL, "{\"name\": \"\\u00\", \"a\": {}}", ""}, /* no text of the constraint */
+    };
+    check_all(rows, UM_LEN(rows));
+}
+
+/* Each piece of the arguments is passed on at once. */
+static void pieces_do_not_wait(void **state) {
+    (void)state;
+    static const char *const pieces[] = {"{\"name\": \"f\", \"arguments\": {", "\"a\"", ": 1", "}", "}"};
+    static const char *const want[] = {"[f: {", "[f: {\"a\"", "[f: {\"a\": 1", "[f: {\"a\": 1}", "[f: {\"a\": 1}"};
+    um_answer_parser a;
+    output t = {.last = UM_ANSWER_CONTENT};
+    um_answer_parser_init(&a, &um_tool_format_pieces, NULL);
+    for (size_t i = 0; i < UM_LEN(pieces); i++) {
+        assert_int_equal(um_answer_parser_is_cut(&a), i < 4);
+        um_answer_parser_push(&a, um_str_of(pieces[i]), append_part, &t);
+        assert_string_equal(t.out.data, want[i]);
+        assert_int_equal(um_answer_parser_pending(&a), 0);
+    }
+    um_buf_free(&t.out);
+    um_answer_parser_free(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_between_markers),
@@ -256,6 +293,8 @@ int main(void) {
         cmocka_unit_test(reasoning_is_split_off_the_start),
         cmocka_unit_test(pending_bytes_include_their_markers),
         cmocka_unit_test(unknown_formats_are_refused),
+        cmocka_unit_test(calls_in_pieces),
+        cmocka_unit_test(pieces_do_not_wait),
     };
     return cmocka_run_group_tests_name("server_answer", tests, NULL, NULL);
 }

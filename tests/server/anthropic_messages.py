@@ -383,8 +383,12 @@ def an_answer_without_calls_is_text():
 def a_tool_is_chosen_by_its_name():
     refused_field("tool_choice", "fetch", tools=[STORE], tool_choice={"type": "tool", "name": "fetch"})
     with client().messages.stream(model="tiny", max_tokens=64, messages=FACTS, tools=[STORE],
-                                  tool_choice={"type": "tool", "name": "store"}) as stream:
+                                  extra_body={"block_size": 4}, tool_choice={"type": "tool", "name": "store"}) as stream:
+        got = list(stream)
         m = stream.get_final_message()
+    pieces = [e.delta.partial_json for e in got if e.type == "content_block_delta"]
+    assert len(pieces) > 1 and json.loads("".join(pieces)) == m.content[0].input, pieces
+    assert [e.type for e in got].count("content_block_start") == [e.type for e in got].count("content_block_stop") == 1
     assert m.stop_reason == "tool_use" and [b.name for b in m.content] == ["store"], m
     assert list(m.content[0].input) == ["name"] and isinstance(m.content[0].input["name"], str), m
 

@@ -320,15 +320,22 @@ def a_required_call_is_returned():
 
 @check
 def a_streamed_call_equals_the_whole_call():
-    ask = {"messages": FACTS, "tools": TOOLS, "tool_choice": "required", "max_tokens": 64}
-    want = chat(**ask).choices[0].message.tool_calls
-    got, reason = {}, None
-    for chunk in chat(stream=True, **ask):
-        for c in chunk.choices[0].delta.tool_calls or []:
-            got[c.index] = (c.function.name, c.function.arguments)
-        reason = chunk.choices[0].finish_reason or reason
-    assert got == {i: (c.function.name, c.function.arguments) for i, c in enumerate(want)}
-    assert reason == "tool_calls"
+    for choice in "required", {"type": "function", "function": {"name": "store"}}:
+        ask = {"messages": FACTS, "tools": TOOLS, "tool_choice": choice, "max_tokens": 64,
+               "extra_body": {"block_size": 4, "return_token_ids": True}}
+        whole, chunks = chat(**ask), list(chat(stream=True, **ask))
+        want, deltas = whole.choices[0].message.tool_calls, [c.choices[0].delta for c in chunks]
+        pieces = [c for d in deltas for c in d.tool_calls or []]
+        assert all(len(d.tool_calls or []) <= 1 and not d.content for d in deltas), deltas
+        # The first piece has the name, and the arguments come in several pieces.
+        first, rest = pieces[0], pieces[1:]
+        assert first.id.startswith("call_") and first.type == "function" and first.function.name == "store", first
+        assert len(rest) > 1 and all(c.id is None and c.type is None and c.function.name is None for c in rest), rest
+        assert all(c.index == 0 for c in pieces) and all(c.function.arguments for c in rest), pieces
+        assert "".join(c.function.arguments for c in pieces) == want[0].function.arguments
+        assert [c.choices[0].finish_reason for c in chunks][-1] == "tool_calls"
+        ids = [i for c in chunks for i in getattr(c.choices[0], "token_ids", None) or []]
+        assert ids == whole.choices[0].token_ids
 
 
 @check

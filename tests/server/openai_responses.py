@@ -817,12 +817,16 @@ def a_streamed_response_is_stored():
 
 @check
 def a_streamed_call_has_its_events():
-    got = list(respond(stream=True, **FORCED))
+    got = list(respond(stream=True, extra_body={"block_size": 4}, **FORCED))
+    pieces = [e.delta for e in got if e.type == "response.function_call_arguments.delta"]
+    assert len(pieces) > 1 and all(pieces), pieces
     assert [e.type for e in got[2:]] == [
-        "response.output_item.added", "response.function_call_arguments.delta", "response.function_call_arguments.done",
-        "response.output_item.done", "response.completed"]
-    assert got[2].item.arguments == "" and got[2].item.status == "in_progress"
-    assert got[3].delta == got[4].arguments == got[5].item.arguments and got[3].item_id == got[5].item.id
+        "response.output_item.added", *["response.function_call_arguments.delta"] * len(pieces),
+        "response.function_call_arguments.done", "response.output_item.done", "response.completed"]
+    added, done, item = got[2].item, got[-3], got[-2].item
+    assert (added.arguments, added.status, added.name) == ("", "in_progress", "store") and item.status == "completed"
+    assert "".join(pieces) == done.arguments == item.arguments == got[-1].response.output[0].arguments
+    assert {e.item_id for e in got[3:-2]} == {added.id} == {item.id} and added.call_id == item.call_id
 
 
 @check

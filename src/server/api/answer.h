@@ -12,11 +12,12 @@
 extern "C" {
 #endif
 
-typedef enum { UM_ANSWER_CONTENT, UM_ANSWER_REASONING, UM_ANSWER_CALL } um_answer_part_kind;
+typedef enum { UM_ANSWER_CONTENT, UM_ANSWER_REASONING, UM_ANSWER_CALL, UM_ANSWER_ARGUMENTS } um_answer_part_kind;
 typedef struct um_answer_part {
     um_answer_part_kind kind;
-    um_str text; /* CONTENT, REASONING: the next piece of the text; CALL: the arguments in JSON */
-    um_str name; /* CALL: the name of the function */
+    um_str text;  /* CONTENT, REASONING, ARGUMENTS: the next piece of the text; CALL: the arguments in JSON */
+    um_str name;  /* CALL: the name of the function */
+    bool is_open; /* CALL: the arguments follow as parts of their own, and the call ends with the answer */
 } um_answer_part;
 typedef void (*um_answer_part_fn)(void *arg, const um_answer_part *part);
 
@@ -36,11 +37,14 @@ typedef struct um_tool_format {
     const char *opening, *key;
     const char *sign; /* a text that only templates of this format have, for `auto` */
     bool is_special;  /* the markers are special tokens, which the text of an answer has on request only */
+    bool in_pieces;   /* the whole answer is one call, which is passed on in pieces (tools_pieces.c) */
 } um_tool_format;
 extern const um_tool_format um_tool_formats[];
 extern const size_t um_n_tool_formats;
 /* The format of an answer that is one call in JSON, and nothing else. */
 extern const um_tool_format um_tool_format_forced;
+/* The same, passed on in pieces. */
+extern const um_tool_format um_tool_format_pieces;
 
 typedef struct um_reasoning_format {
     const char *name, *aliases;
@@ -72,7 +76,10 @@ typedef struct um_tool_parser {
     const char *tools;            /* JSON of the request's tools, borrowed; NULL: not known */
     um_trimmer trimmer;
     um_buf pending; /* text that may turn out to be a marker or a call */
-    int state;      /* see tools.c */
+    int state;      /* see tools.c, tools_pieces.c */
+    /* Inside of arguments that are passed on in pieces: open brackets, and where in a string the text ends. */
+    int32_t depth;
+    bool in_string, is_escaped;
 } um_tool_parser;
 
 typedef struct um_reasoning_parser {
@@ -99,6 +106,8 @@ void um_answer_parser_push(um_answer_parser *a, um_str text, um_answer_part_fn f
 size_t um_answer_parser_pending(const um_answer_parser *a);
 /* Ends the text and passes on the pending bytes: an incomplete marker or call is text. */
 void um_answer_parser_end(um_answer_parser *a, um_answer_part_fn fn, void *arg);
+/* Returns whether the text so far is a part of a call that is passed on in pieces. */
+bool um_answer_parser_is_cut(const um_answer_parser *a);
 
 /* ---- Formats of calls (tools_xml.c) ------------------------------------------------------------------------------ */
 
@@ -110,6 +119,7 @@ bool um_tool_parse_xml(const char *tools, um_str text, um_answer_part_fn fn, voi
 
 void um_tool_parser_push(um_tool_parser *t, um_str text, um_answer_part_fn fn, void *arg);
 void um_tool_parser_end(um_tool_parser *t, um_answer_part_fn fn, void *arg);
+void um_tool_push_pieces(um_tool_parser *t, um_answer_part_fn fn, void *arg);
 size_t um_tool_parser_pending(const um_tool_parser *t);
 void um_reasoning_parser_push(um_reasoning_parser *r, um_str text, um_answer_part_fn fn, void *arg);
 void um_reasoning_parser_end(um_reasoning_parser *r, um_answer_part_fn fn, void *arg);

@@ -56,24 +56,45 @@ typedef struct message {
     um_buf content, reasoning;
     um_buf calls; /* elements of a JSON array, separated by commas */
     bool streams;
+    um_buf name, arguments; /* of the open call: the parts of the next chunk */
+    bool opens;             /* the next chunk begins the open call */
 } message;
 
-static void append_call(message *m, const um_answer_part *p) {
-    char id[64];
+/* Appends a call, or a piece of the call `index`. name p NULL: the call has begun in an earlier chunk. */
+static void append_call(message *m, int32_t index, um_str name, um_str arguments) {
     um_jw w;
-    um_make_id("call_", id);
     if (m->calls.len) um_buf_putc(&m->calls, ',');
     um_jw_init(&w, &m->calls);
     um_jw_begin_object(&w);
-    if (m->streams) um_jw_put_int(&w, "index", m->answer.n_calls);
-    um_jw_put_cstr(&w, "id", id);
-    um_jw_put_cstr(&w, "type", "function");
+    if (m->streams) um_jw_put_int(&w, "index", index);
+    if (name.p) {
+        char id[64];
+        um_make_id("call_", id);
+        um_jw_put_cstr(&w, "id", id);
+        um_jw_put_cstr(&w, "type", "function");
+    }
     um_jw_key(&w, "function");
     um_jw_begin_object(&w);
-    um_jw_put_str(&w, "name", p->name);
-    um_jw_put_str(&w, "arguments", p->text);
+    if (name.p) um_jw_put_str(&w, "name", name);
+    um_jw_put_str(&w, "arguments", arguments);
     um_jw_end_object(&w);
     um_jw_end_object(&w);
+}
+
+static um_str text_of(const um_buf *b) { return (um_str){b->data ? b->data : "", b->len}; }
+
+/* Appends what the open call has for the next chunk: one element, because clients join the elements of a call over
+ * several chunks, but not within one. */
+static void append_piece(message *m) {
+    if (!m->opens && !m->arguments.len) return;
+    append_call(m, m->answer.n_calls - 1, m->opens ? text_of(&m->name) : (um_str){0}, text_of(&m->arguments));
+    m->opens = false;
+    um_buf_clear(&m->arguments);
+}
+
+static void open_call(message *m, um_str name) {
+    m->opens = true;
+    um_buf_append(&m->name, name.p, name.n);
 }
 
 /* Receives the parts of the parser. */
@@ -82,7 +103,11 @@ static void append_part(void *arg, const um_answer_part *p) {
     switch (p->kind) {
     case UM_ANSWER_CONTENT: um_buf_append(&m->content, p->text.p, p->text.n); break;
     case UM_ANSWER_REASONING: um_buf_append(&m->reasoning, p->text.p, p->text.n); break;
-    case UM_ANSWER_CALL: append_call(m, p); break;
+    case UM_ANSWER_CALL:
+        if (p->is_open) open_call(m, p->name);
+        else append_call(m, m->answer.n_calls, p->name, p->text);
+        break;
+    case UM_ANSWER_ARGUMENTS: um_buf_append(&m->arguments, p->text.p, p->text.n); break;
     }
 }
 
@@ -103,6 +128,8 @@ static void forget(um_choice *c) {
     um_buf_free(&m->content);
     um_buf_free(&m->reasoning);
     um_buf_free(&m->calls);
+    um_buf_free(&m->name);
+    um_buf_free(&m->arguments);
 }
 
 static const char *finish_reason(const message *m, const um_msg_finish *r) {
@@ -201,6 +228,7 @@ static void put_tokens(um_generation *g, message *m, um_jw *w) {
 /* Sends a chunk if there are parts for it. */
 static void send_delta(um_generation *g, um_choice *c) {
     message *m = message_of(g, c);
+    append_piece(m);
     if (!m->reasoning.len && !m->content.len && !m->calls.len) return;
     um_jw *w = um_openai_begin_chunk(g, c, CHUNK_OBJECT);
     put_delta(m, w);

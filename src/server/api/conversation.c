@@ -98,6 +98,7 @@ static bool is_shown(const um_conversation_answer *a, const um_answer_part *p) {
     case UM_ANSWER_CONTENT: return !b->forces_call || a->n_calls;
     case UM_ANSWER_REASONING: return b->include_reasoning;
     case UM_ANSWER_CALL: return b->parallel_tool_calls || !a->n_calls;
+    case UM_ANSWER_ARGUMENTS: return true;
     }
     return false;
 }
@@ -113,7 +114,8 @@ void um_conversation_begin(um_conversation_answer *a, um_generation *g, um_choic
     const um_body *b = um_generation_body(g);
     const um_setup *s = &um_generation_service(g)->setup;
     *a = (um_conversation_answer){.generation = g, .choice = c, .fn = fn, .arg = arg};
-    if (b->forces_call) um_answer_parser_init(&a->parser, &um_tool_format_forced, NULL);
+    const um_tool_format *forced = b->stream ? &um_tool_format_pieces : &um_tool_format_forced;
+    if (b->forces_call) um_answer_parser_init(&a->parser, forced, NULL);
     else um_answer_parser_init(&a->parser, b->tools_json ? tool_format(s) : NULL, reasoning_format(s));
     a->parser.tools.tools = b->tools_json;
 }
@@ -134,7 +136,8 @@ void um_conversation_end(um_conversation_answer *a) {
 um_status um_conversation_end_check(um_conversation_answer *a, um_err *err) {
     const um_msg_finish *r = &a->choice->result;
     um_conversation_end(a);
-    if (!um_generation_body(a->generation)->forces_call || a->n_calls) return UM_OK;
+    if (!um_generation_body(a->generation)->forces_call) return UM_OK;
+    if (a->n_calls && !um_answer_parser_is_cut(&a->parser)) return UM_OK;
     return um_fail_param(err, UM_EUNSUPPORTED, "tool_choice",
                          "the answer of %d tokens (finish reason %s) ended before the required tool call was complete",
                          (int)r->n_ids, um_finish_reason(r));

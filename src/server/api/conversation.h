@@ -30,7 +30,7 @@ typedef struct um_conversation_answer {
     um_answer_parser parser;
     um_answer_part_fn fn; /* receives the parts that belong to the response */
     void *arg;
-    int32_t n_calls; /* calls that `fn` has received, without the one that it is receiving */
+    int32_t n_calls; /* calls that `fn` has received, without the one whose CALL it is receiving */
     bool has_ended;  /* the whole text was parsed */
 } um_conversation_answer;
 /* Begins to parse the answer. One that must be a call has no reasoning. `fn` does not receive reasoning that the

@@ -248,7 +248,9 @@ static const um_field rows[] = {
     {.name = "messages[].content[].is_error",
      .is_member = true,
      .why = "the text of a failed call has to say so; chat templates have no mark for it"},
-    {.name = "tools[].eager_input_streaming", .is_member = true, .why = "a call is sent when it is complete"},
+    {.name = "tools[].eager_input_streaming",
+     .is_member = true,
+     .why = "a call that tool_choice requires is sent as it is written, others when they are complete"},
     {.name = "tools[].input_examples", .is_member = true, .why = "chat templates don't show them"},
     {.name = "thinking.budget_tokens", .is_member = true, .why = "the length of thoughts can't be limited apart"},
     {.name = "thinking.display", .is_member = true, .why = "thoughts are shown as they are"},
@@ -322,9 +324,11 @@ static void put_text_block(um_jw *w, int kind, um_str text) {
 
 /* Sends the text of the open block that waits. */
 static void flush(message *m) {
-    bool thinks = m->open == UM_ANSWER_REASONING;
     if (!streams(m) || !m->text.len) return;
-    send_delta(m, thinks ? "thinking_delta" : "text_delta", thinks ? "thinking" : "text", text_of(&m->text));
+    const um_str text = text_of(&m->text);
+    if (m->open == UM_ANSWER_CALL) send_delta(m, "input_json_delta", "partial_json", text);
+    else if (m->open == UM_ANSWER_REASONING) send_delta(m, "thinking_delta", "thinking", text);
+    else send_delta(m, "text_delta", "text", text);
     um_buf_clear(&m->text);
 }
 
@@ -370,35 +374,35 @@ static bool is_object(um_str text) {
     return ok;
 }
 
-/* Writes a call as a block. In a stream, the input comes in an event of its own. */
-static void put_call(message *m, const um_answer_part *p) {
+/* Writes a call as a block. In a stream the block stays open, and its input follows in events of their own. */
+static void put_call(message *m, um_str name, um_str input) {
     char id[64];
-    um_str input = is_object(p->text) ? p->text : UM_STR("{}");
     close_block(m);
     um_make_id("toolu_", id);
     um_jw own, *w = begin_block(m, &own);
     um_jw_begin_object(w);
     um_jw_put_cstr(w, "type", "tool_use");
     um_jw_put_cstr(w, "id", id);
-    um_jw_put_str(w, "name", p->name);
+    um_jw_put_str(w, "name", name);
     um_jw_key(w, "input");
     if (streams(m)) um_jw_raw(w, "{}", 2);
     else um_jw_raw(w, input.p, input.n);
     um_jw_end_object(w);
     if (!streams(m)) return;
     send(m, w);
-    send_delta(m, "input_json_delta", "partial_json", input);
-    send(m, begin_block_event(m, "content_block_stop"));
+    m->open = UM_ANSWER_CALL;
+    um_buf_append(&m->text, input.p, input.n);
 }
 
 /* Receives the parts of the parser. */
 static void append_part(void *arg, const um_answer_part *p) {
     message *m = arg;
     if (p->kind == UM_ANSWER_CALL) {
-        put_call(m, p);
+        put_call(m, p->name, p->is_open ? UM_STR("") : is_object(p->text) ? p->text : UM_STR("{}"));
+        if (!p->is_open) close_block(m);
         return;
     }
-    if (m->open != (int)p->kind) {
+    if (p->kind != UM_ANSWER_ARGUMENTS && m->open != (int)p->kind) {
         close_block(m);
         open_block(m, (int)p->kind);
     }

@@ -48,8 +48,10 @@ static const part_words summary_words = {"reasoning",
 typedef struct output {
     um_conversation_answer answer;
     const part_words *open; /* of the open item; NULL: none is open */
-    char item_id[64];       /* id of the open item, or of the last call */
-    um_buf text;            /* text of the open item */
+    char item_id[64];       /* id of the open item, or of the open call */
+    char call_id[64];       /* of the open call; "": none is open */
+    um_buf name;            /* of the open call */
+    um_buf text;            /* text of the open item, or arguments of the open call */
     size_t n_sent;          /* bytes of `text` that were sent */
     um_buf items;           /* the finished items as elements of a JSON array */
     int32_t n_items;
@@ -194,12 +196,12 @@ static void open_item(output *o, const part_words *words) {
     send(o, w);
 }
 
-/* Sends the text of the open item that was not sent yet. */
+/* Sends the text of the open item, or the arguments of the open call, that were not sent yet. */
 static void flush(output *o) {
-    if (!has_events(o) || !o->open || o->n_sent == o->text.len) return;
-    um_jw *w = begin_part_event(o, o->open->delta);
+    if (!has_events(o) || o->n_sent == o->text.len) return;
+    um_jw *w = begin_part_event(o, o->open ? o->open->delta : "response.function_call_arguments.delta");
     um_jw_put_str(w, "delta", (um_str){o->text.data + o->n_sent, o->text.len - o->n_sent});
-    if (o->open->has_logprobs) {
+    if (o->open && o->open->has_logprobs) {
         um_tokens part = um_conversation_take_tokens(&o->answer, &o->n_taken);
         put_logprobs(o, &part, w);
     }
@@ -238,9 +240,51 @@ static int64_t count_tokens(const output *o) {
     return (int64_t)n;
 }
 
+static void forget_text(output *o) {
+    um_buf_clear(&o->text);
+    o->n_sent = 0;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+/* Writes the open call. */
+static void put_call(const output *o, const char *status, um_str arguments, um_buf *out) {
+    um_jw w;
+    um_buf_clear(out);
+    um_jw_init(&w, out);
+    um_jw_begin_object(&w);
+    um_jw_put_cstr(&w, "id", o->item_id);
+    um_jw_put_cstr(&w, "type", "function_call");
+    um_jw_put_cstr(&w, "status", status);
+    um_jw_put_cstr(&w, "call_id", o->call_id);
+    um_jw_put_str(&w, "name", text_of(&o->name));
+    um_jw_put_str(&w, "arguments", arguments);
+    um_jw_end_object(&w);
+}
+
+static void close_call(output *o) {
+    um_buf item = {0};
+    flush(o);
+    if (has_events(o)) {
+        um_jw *w = begin_part_event(o, "response.function_call_arguments.done");
+        um_jw_put_str(w, "name", text_of(&o->name));
+        um_jw_put_str(w, "arguments", text_of(&o->text));
+        send(o, w);
+    }
+    put_call(o, "completed", text_of(&o->text), &item);
+    end_item(o, text_of(&item));
+    um_buf_free(&item);
+    forget_text(o);
+    o->call_id[0] = '\0';
+}
+
+/* ---- Parts ------------------------------------------------------------------------------------------------------- */
+
+/* Ends the open item or call. */
 static void close_item(output *o) {
     um_buf item = {0};
     um_jw w;
+    if (o->call_id[0]) close_call(o);
     if (!o->open) return;
     flush(o);
     if (o->open == &message_words) um_conversation_take_tokens(&o->answer, &o->n_taken);
@@ -250,49 +294,20 @@ static void close_item(output *o) {
     put_item(o, true, &w);
     end_item(o, text_of(&item));
     um_buf_free(&item);
-    um_buf_clear(&o->text);
-    o->n_sent = 0;
+    forget_text(o);
     o->open = NULL;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------- */
-
-static void put_call(const output *o, const char *call_id, const char *status, um_str name, um_str arguments,
-                     um_buf *out) {
-    um_jw w;
-    um_buf_clear(out);
-    um_jw_init(&w, out);
-    um_jw_begin_object(&w);
-    um_jw_put_cstr(&w, "id", o->item_id);
-    um_jw_put_cstr(&w, "type", "function_call");
-    um_jw_put_cstr(&w, "status", status);
-    um_jw_put_cstr(&w, "call_id", call_id);
-    um_jw_put_str(&w, "name", name);
-    um_jw_put_str(&w, "arguments", arguments);
-    um_jw_end_object(&w);
-}
-
-static void send_arguments(output *o, const char *event, const char *key, const um_answer_part *p) {
-    um_jw *w = begin_part_event(o, event);
-    if (um_streq(key, "arguments")) um_jw_put_str(w, "name", p->name);
-    um_jw_put_str(w, key, p->text);
-    send(o, w);
-}
-
-static void append_call(output *o, const um_answer_part *p) {
-    char call_id[64];
+static void open_call(output *o, um_str name) {
     um_buf item = {0};
     close_item(o);
     um_make_id("fc_", o->item_id);
-    um_make_id("call_", call_id);
-    if (has_events(o)) {
-        put_call(o, call_id, "in_progress", p->name, UM_STR(""), &item);
-        send_item(o, "response.output_item.added", text_of(&item));
-        send_arguments(o, "response.function_call_arguments.delta", "delta", p);
-        send_arguments(o, "response.function_call_arguments.done", "arguments", p);
-    }
-    put_call(o, call_id, "completed", p->name, p->text, &item);
-    end_item(o, text_of(&item));
+    um_make_id("call_", o->call_id);
+    um_buf_clear(&o->name);
+    um_buf_append(&o->name, name.p, name.n);
+    if (!has_events(o)) return;
+    put_call(o, "in_progress", UM_STR(""), &item);
+    send_item(o, "response.output_item.added", text_of(&item));
     um_buf_free(&item);
 }
 
@@ -300,8 +315,10 @@ static void append_call(output *o, const um_answer_part *p) {
 static void append_part(void *arg, const um_answer_part *p) {
     output *o = arg;
     const part_words *words = &message_words;
-    if (p->kind == UM_ANSWER_CALL) {
-        append_call(o, p);
+    if (p->kind == UM_ANSWER_CALL) open_call(o, p->name);
+    if (p->kind == UM_ANSWER_CALL || p->kind == UM_ANSWER_ARGUMENTS) {
+        um_buf_append(&o->text, p->text.p, p->text.n);
+        if (p->kind == UM_ANSWER_CALL && !p->is_open) close_item(o);
         return;
     }
     if (p->kind == UM_ANSWER_REASONING)
@@ -458,6 +475,7 @@ static void forget(um_choice *c) {
     output *o = c->own;
     if (!o) return;
     um_conversation_free(&o->answer);
+    um_buf_free(&o->name);
     um_buf_free(&o->text);
     um_buf_free(&o->items);
     um_buf_free(&o->event);

@@ -209,6 +209,7 @@ const um_tool_format um_tool_formats[] = {
 const size_t um_n_tool_formats = UM_LEN(um_tool_formats);
 
 const um_tool_format um_tool_format_forced = {.name = "forced", .starts = "{", .parse = parse_llama3};
+const um_tool_format um_tool_format_pieces = {.name = "pieces", .in_pieces = true};
 
 /* The signs of later rows are more special: templates of qwen_xml also have the sign of hermes. */
 const um_tool_format *um_tool_format_of(const char *name, const char *chat_template) {
@@ -311,6 +312,10 @@ void um_tool_parser_push(um_tool_parser *t, um_str text, um_answer_part_fn fn, v
         return;
     }
     um_buf_append(&t->pending, text.p, text.n);
+    if (t->format->in_pieces) {
+        um_tool_push_pieces(t, fn, arg);
+        return;
+    }
     if (!t->format->begin) {
         push_unmarked(t, fn, arg);
         return;
@@ -321,7 +326,7 @@ void um_tool_parser_push(um_tool_parser *t, um_str text, um_answer_part_fn fn, v
 
 /* A complete call without an end marker is a call: max_tokens can cut off the marker alone. */
 void um_tool_parser_end(um_tool_parser *t, um_answer_part_fn fn, void *arg) {
-    if (!t->format) return;
+    if (!t->format || t->format->in_pieces) return;
     if (t->state == INSIDE && t->format->begin) {
         emit_between(t, pending(t), "", fn, arg);
     } else if (t->pending.len) {
