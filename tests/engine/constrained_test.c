@@ -2,6 +2,7 @@
  * constraint, ends by itself, and has the same tokens alone and among others. */
 #include <math.h>
 
+#include "byte_folder.h"
 #include "model/languages.h"
 #include "support.h"
 
@@ -11,14 +12,24 @@ typedef struct how {
     float remask_threshold;
 } how;
 
-static const how hows[] = {
-    {"tiny-block", "multi_bd", "confidence", 1, NAN},    {"tiny-block", "multi_bd", "confidence", 3, NAN},
-    {"tiny-block", "multi_bd", "dynamic", 0, 0.4F},      {"tiny-block", "multi_bd", "low_confidence", 0, NAN},
-    {"tiny-block", "multi_bd", "credit", 2, NAN},        {"tiny-block", "multi_bd", "edit", 0, NAN},
-    {"tiny-block", "multi_bd", "entropy_bound", 0, NAN}, {"tiny-full", "full", "low_confidence", 0, NAN},
-    {"tiny-full", "full", "confidence", 0, 0.4F},        {"tiny-full", "full", "origin", 0, NAN},
-    {"tiny-full", "prefix_cache", "entropy", 0, NAN},    {"tiny-full", "dual_cache", "factor", 0, NAN},
-    {"tiny-full", "sparse", "random", 0, NAN},           {"tiny-full", "d2f", "confidence", 2, NAN}};
+static const how hows[] = {{"tiny-block", "multi_bd", "confidence", 1, NAN},
+                           {"tiny-block", "multi_bd", "confidence", 3, NAN},
+                           {"tiny-block", "multi_bd", "dynamic", 0, 0.4F},
+                           {"tiny-block", "multi_bd", "low_confidence", 0, NAN},
+                           {"tiny-block", "multi_bd", "credit", 2, NAN},
+                           {"tiny-block", "multi_bd", "edit", 0, NAN},
+                           {"tiny-block", "multi_bd", "entropy_bound", 0, NAN},
+                           {"tiny-full", "full", "low_confidence", 0, NAN},
+                           {"tiny-full", "full", "confidence", 0, 0.4F},
+                           {"tiny-full", "full", "origin", 0, NAN},
+                           {"tiny-full", "prefix_cache", "entropy", 0, NAN},
+                           {"tiny-full", "dual_cache", "factor", 0, NAN},
+                           {"tiny-full", "sparse", "random", 0, NAN},
+                           {"tiny-full", "d2f", "confidence", 2, NAN},
+                           {"fast_dllm_v2", "fast_dllm_v2", "confidence", 0, NAN},
+                           {"fast_dllm_v2", "fast_dllm_v2", "confidence", 0, 0.4F},
+                           {"llada2", "dmax", "dmax", 0, NAN},
+                           {"llada2", "dmax", "dmax", 2, NAN}};
 
 static const um_constraint constraints[] = {
     {.kind = UM_CONSTRAINT_NONE},
@@ -48,7 +59,8 @@ static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     r.decoding.accept_threshold = 0.6F;
     r.decoding.buffer_size = h->buffer_size;
     r.decoding.remask_threshold = h->remask_threshold;
-    if (!um_streq(h->sampler, "confidence") && !um_streq(h->sampler, "factor")) r.decoding.steps = STEPS;
+    if (!um_streq(h->sampler, "confidence") && !um_streq(h->sampler, "dmax") && !um_streq(h->sampler, "factor"))
+        r.decoding.steps = STEPS;
     test_drop_unread(&r.decoding);
     r.sampling.max_tokens = TOKENS;
     r.sampling.temperature = i < KINDS ? 0 : 2;
@@ -81,13 +93,17 @@ static void check_text(um_model *m, const how *h, const um_constraint *c, const 
     um_model_release_language(m, l);
 }
 
-static void open_tiny(test_engine *t, const char *model) {
-    char path[64];
+/* Opens a bundled model, or one of random weights whose words are bytes. */
+static void open_model(test_engine *t, const char *model) {
+    const bool is_bundled = !strncmp(model, "tiny", 4);
+    char path[64], *dir = is_bundled ? NULL : byte_folder_new(model);
     um_config c;
     test_config(&c, model, path, sizeof path);
     snprintf(path, sizeof path, "models/%s", model);
+    if (dir) c.model = dir;
     c.threads = 1;
     test_open(t, &c);
+    if (dir) folder_free(dir);
 }
 
 /* Half of the answers are also made alone. */
@@ -97,7 +113,7 @@ static void check_strategy(size_t number) {
     const how *h = &hows[number];
     static test_answer alone[ANSWERS], among[ANSWERS];
     test_engine t;
-    open_tiny(&t, h->model);
+    open_model(&t, h->model);
     for (int32_t i = 0; i < ANSWERS; i++) {
         if (is_compared(number, i)) add(t.engine, h, i, &alone[i]);
         while (um_engine_pending(t.engine)) step(t.engine);
@@ -132,7 +148,7 @@ static void fixed_text_costs_no_passes(void **state) {
     test_engine t;
     um_request r;
     um_err err;
-    open_tiny(&t, "tiny-block");
+    open_model(&t, "tiny-block");
     um_request_init(t.engine, &r);
     r.text = "Hello";
     r.text_len = 5;
@@ -165,7 +181,7 @@ static void what_can_not_be_kept_is_refused(void **state) {
     (void)state;
     test_engine t;
     um_request r;
-    open_tiny(&t, "tiny-block");
+    open_model(&t, "tiny-block");
     um_request_init(t.engine, &r);
     r.text = "Hello";
     r.text_len = 5;
