@@ -46,14 +46,26 @@ static const um_constraint constraints[] = {
 
 enum { KINDS = (int)UM_LEN(constraints), ROUNDS = 2, ANSWERS = KINDS * ROUNDS, TOKENS = 28, STEPS = 8 };
 
-static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
-    const um_constraint *c = &constraints[i % KINDS];
+/* Fills a request with a prompt and a constraint. a: receives the answer, or NULL. */
+static um_request request(um_engine *e, int32_t kind, const char *text, test_answer *a) {
     um_request r;
-    um_err err = {0};
     um_request_init(e, &r);
-    *a = (test_answer){0};
     r.text = "What is 12 + 30?";
     r.text_len = strlen(r.text);
+    r.constraint = kind;
+    r.constraint_text = text;
+    if (!a) return r;
+    *a = (test_answer){0};
+    r.events = UM_EVENT_TEXT;
+    r.on_event = test_collect;
+    r.arg = a;
+    return r;
+}
+
+static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
+    const um_constraint *c = &constraints[i % KINDS];
+    um_request r = request(e, c->kind, c->text, a);
+    um_err err = {0};
     snprintf(r.decoding.strategy, sizeof r.decoding.strategy, "%s", h->strategy);
     snprintf(r.decoding.sampler, sizeof r.decoding.sampler, "%s", h->sampler);
     r.decoding.accept_threshold = 0.6F;
@@ -65,11 +77,6 @@ static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     r.sampling.max_tokens = TOKENS;
     r.sampling.temperature = i < KINDS ? 0 : 2;
     r.sampling.seed = i;
-    r.constraint = c->kind;
-    r.constraint_text = c->text;
-    r.events = UM_EVENT_TEXT;
-    r.on_event = test_collect;
-    r.arg = a;
     if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s with %s: %s", h->strategy, h->sampler, err.msg);
 }
 
@@ -146,18 +153,10 @@ static void fixed_text_costs_no_passes(void **state) {
     (void)state;
     static test_answer a;
     test_engine t;
-    um_request r;
     um_err err;
     open_model(&t, "tiny-block");
-    um_request_init(t.engine, &r);
-    r.text = "Hello";
-    r.text_len = 5;
-    r.constraint = UM_CONSTRAINT_CHOICE;
-    r.constraint_text = "[\"The only answer that is allowed has many words.\"]";
+    um_request r = request(t.engine, UM_CONSTRAINT_CHOICE, "[\"The only answer that is allowed has many words.\"]", &a);
     r.sampling.max_tokens = 64;
-    r.on_event = test_collect;
-    r.arg = &a;
-    a = (test_answer){0};
     assert_int_equal(um_engine_add(t.engine, &r, NULL, &err), UM_OK);
     test_drain(t.engine);
     assert_string_equal(a.text, "The only answer that is allowed has many words.");
@@ -180,13 +179,8 @@ static void refuse(um_engine *e, const um_request *r, um_status status, const ch
 static void what_can_not_be_kept_is_refused(void **state) {
     (void)state;
     test_engine t;
-    um_request r;
     open_model(&t, "tiny-block");
-    um_request_init(t.engine, &r);
-    r.text = "Hello";
-    r.text_len = 5;
-    r.constraint = UM_CONSTRAINT_CHOICE;
-    r.constraint_text = "[\"one\", \"twenty-two letters long\"]";
+    um_request r = request(t.engine, UM_CONSTRAINT_CHOICE, "[\"one\", \"twenty-two letters long\"]", NULL);
     r.sampling.max_tokens = 64;
     r.sampling.min_tokens = 3;
     refuse(t.engine, &r, UM_EINVAL, "min_tokens", "combined");
