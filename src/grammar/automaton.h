@@ -82,6 +82,7 @@ struct um_language {
     int32_t n_frames, n_sets, n_states;
     um_table frames, sets, states;
     /* scratch of the closure (states.c) */
+    int32_t *trail; /* [UM_FRAMES_MAX] entries of a stack */
     um_place *open, *found;
     int32_t n_open, n_found, base_depth;
     bool done;

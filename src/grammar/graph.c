@@ -181,45 +181,84 @@ static void find_classes(um_graph *g) {
 
 /* ---- Recursion --------------------------------------------------------------------------------------------------- */
 
+/* A rule whose calls are being followed. */
+typedef struct visited {
+    int32_t rule;
+    int32_t node; /* the next one to look at */
+    bool cyclic;  /* it calls itself */
+} visited;
+
 typedef struct search {
     um_graph *g;
     int32_t *order, *low, *stack; /* [n_rules] */
     int32_t *component;           /* [n_rules] */
-    bool *open, *path;            /* [n_rules] path: a call of this rule is being followed */
+    visited *trail;               /* [n_rules] each rule is called by the one before it */
+    bool *open, *path;            /* [n_rules] path: the rule is on the trail */
     bool uncounted;               /* follow only the calls that don't count for the depth */
-    int32_t n, n_stack, n_components;
+    int32_t n, n_stack, n_trail, n_components;
 } search;
 
 static bool ends_rule(const um_graph *g, const um_node *k) { return g->node[k->next].kind == UM_NODE_END; }
 static bool counts(const um_graph *g, const um_node *k) { return g->recursive[k->index] && !ends_rule(g, k); }
 
-/* Finds the strongly connected components of the calls (Tarjan, 1972), and the rules where their cycles close. */
-static void visit(search *s, int32_t r) {
-    um_graph *g = s->g;
+static void enter(search *s, int32_t r) {
     s->order[r] = s->low[r] = ++s->n;
     s->stack[s->n_stack++] = r;
     s->open[r] = s->path[r] = true;
-    bool cyclic = false;
-    for (int32_t i = g->first[r]; i < g->first[r + 1]; i++) {
-        if (g->node[i].kind != UM_NODE_CALL || (s->uncounted && counts(g, &g->node[i]))) continue;
-        const int32_t to = g->node[i].index;
-        cyclic |= to == r;
-        g->recursive[to] |= s->path[to] && !s->uncounted;
-        if (!s->order[to]) visit(s, to);
-        if (s->open[to]) s->low[r] = UM_MIN(s->low[r], s->low[to]);
-        g->deep[r] |= g->deep[to];
+    s->trail[s->n_trail++] = (visited){.rule = r, .node = s->g->first[r]};
+}
+
+/* Adds what is known of a called rule to its caller. */
+static void join_called(search *s, int32_t caller, int32_t called) {
+    if (s->open[called]) s->low[caller] = UM_MIN(s->low[caller], s->low[called]);
+    s->g->deep[caller] |= s->g->deep[called];
+}
+
+/* Follows the next call of the last rule on the trail. Returns false if there is none. */
+static bool follow(search *s) {
+    um_graph *g = s->g;
+    visited *at = &s->trail[s->n_trail - 1];
+    while (at->node < g->first[at->rule + 1]) {
+        const um_node *k = &g->node[at->node++];
+        if (k->kind != UM_NODE_CALL || (s->uncounted && counts(g, k))) continue;
+        at->cyclic |= k->index == at->rule;
+        g->recursive[k->index] |= s->path[k->index] && !s->uncounted;
+        if (s->order[k->index]) {
+            join_called(s, at->rule, k->index);
+            continue;
+        }
+        enter(s, k->index);
+        return true;
     }
+    return false;
+}
+
+/* Takes the last rule from the trail. If it is the first of its component that was entered, the component is complete.
+ */
+static void leave(search *s) {
+    um_graph *g = s->g;
+    const visited last = s->trail[--s->n_trail];
+    const int32_t r = last.rule;
     s->path[r] = false;
-    if (s->low[r] != s->order[r]) return;
-    cyclic |= s->stack[s->n_stack - 1] != r;
-    int32_t member;
-    do {
-        member = s->stack[--s->n_stack];
-        s->open[member] = false;
-        s->component[member] = s->n_components;
-        g->deep[member] |= cyclic || g->deep[r];
-    } while (member != r);
-    s->n_components++;
+    if (s->low[r] == s->order[r]) {
+        const bool cyclic = last.cyclic || s->stack[s->n_stack - 1] != r;
+        int32_t member;
+        do {
+            member = s->stack[--s->n_stack];
+            s->open[member] = false;
+            s->component[member] = s->n_components;
+            g->deep[member] |= cyclic || g->deep[r];
+        } while (member != r);
+        s->n_components++;
+    }
+    if (s->n_trail) join_called(s, s->trail[s->n_trail - 1].rule, r);
+}
+
+/* Finds the strongly connected components of the calls (Tarjan, 1972), and the rules where their cycles close. */
+static void visit(search *s, int32_t r) {
+    enter(s, r);
+    while (s->n_trail)
+        if (!follow(s)) leave(s);
 }
 
 /* Finds the components of all calls, or of those that don't count for the depth. Returns their number. */
@@ -230,6 +269,7 @@ static int32_t find_components(um_graph *g, bool uncounted, int32_t *component) 
                 .low = UM_NEW_ARRAY(int32_t, n),
                 .stack = UM_NEW_ARRAY(int32_t, n),
                 .component = component,
+                .trail = UM_NEW_ARRAY(visited, n),
                 .open = UM_NEW_ARRAY(bool, n),
                 .path = UM_NEW_ARRAY(bool, n),
                 .uncounted = uncounted};
@@ -239,6 +279,7 @@ static int32_t find_components(um_graph *g, bool uncounted, int32_t *component) 
     um_free(s.order);
     um_free(s.low);
     um_free(s.stack);
+    um_free(s.trail);
     um_free(s.open);
     um_free(s.path);
     return s.n_components;

@@ -22,6 +22,7 @@ static void allocate(um_language *l) {
     l->found = (um_place *)array(UM_PLACES_MAX, sizeof *l->found);
     l->seen = (uint64_t *)array(UM_PLACES_MAX * 2, sizeof *l->seen);
     l->seen_in = (uint32_t *)array(UM_PLACES_MAX * 2, sizeof *l->seen_in);
+    l->trail = (int32_t *)array(UM_FRAMES_MAX, sizeof *l->trail);
     l->path = (int32_t *)array((size_t)v->longest + 1, sizeof *l->path);
     l->pair_to = (int32_t *)array((size_t)v->n_ids, sizeof *l->pair_to);
     l->pair_id = (int32_t *)array((size_t)v->n_ids, sizeof *l->pair_id);
@@ -64,9 +65,9 @@ void um_language_free(um_language *l) {
     um_graph_free(&l->g);
     pthread_mutex_destroy(&l->lock);
     um_free(l->memory);
-    void *arrays[] = {l->frame,   l->set,   l->state,    l->frames.slot, l->sets.slot, l->states.slot,
-                      l->open,    l->found, l->seen,     l->seen_in,     l->path,      l->pair_to,
-                      l->pair_id, l->group, l->group_in, l->member,      l->n_members, l->found_exit};
+    void *arrays[] = {l->frame,    l->set,    l->state,     l->frames.slot, l->sets.slot, l->states.slot, l->open,
+                      l->found,    l->seen,   l->seen_in,   l->path,        l->pair_to,   l->pair_id,     l->group,
+                      l->group_in, l->member, l->n_members, l->found_exit,  l->trail};
     for (size_t i = 0; i < UM_LEN(arrays); i++) um_free(arrays[i]);
     um_free(l);
 }

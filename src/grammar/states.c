@@ -52,19 +52,27 @@ static int32_t bottom_of(const um_language *l, int32_t stack) {
     return stack;
 }
 
+/* Lists the entries of a stack, the top first. Returns their number. */
+static int32_t list_stack(um_language *l, int32_t stack) {
+    int32_t n = 0;
+    for (; stack; stack = l->frame[stack].parent) l->trail[n++] = stack;
+    return n;
+}
+
+/* Returns the stack with the first n entries of the list on top of it. */
+static int32_t push_listed(um_language *l, int32_t stack, int32_t n) {
+    for (int32_t i = n - 1; i >= 0; i--) stack = push(l, stack, l->frame[l->trail[i]].back, calls_of(l, l->trail[i]));
+    return stack;
+}
+
 /* Returns the stack on top of one more entry at its bottom. */
 static int32_t raise(um_language *l, int32_t stack, int32_t back, int32_t calls) {
-    if (!stack) return push(l, 0, back, calls);
-    const um_frame f = l->frame[stack];
-    return push(l, raise(l, f.parent, back, calls), f.back, calls_of(l, stack));
+    const int32_t n = list_stack(l, stack);
+    return push_listed(l, push(l, 0, back, calls), n);
 }
 
 /* Returns the stack without the entry at its bottom. */
-static int32_t lower(um_language *l, int32_t stack) {
-    const um_frame f = l->frame[stack];
-    if (!f.parent) return 0;
-    return push(l, lower(l, f.parent), f.back, calls_of(l, stack));
-}
+static int32_t lower(um_language *l, int32_t stack) { return push_listed(l, 0, list_stack(l, stack) - 1); }
 
 /* ---- Closure ----------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,8 @@
 /* grammar: languages of random grammars, compared with a matcher and with enumerations. */
 #include "random_language.h"
 
+#include <pthread.h>
+
 #include "../support.h"
 
 enum { TRIALS = 400, LONGEST = 7, DEEP = 64 };
@@ -166,12 +168,70 @@ static void the_depth_bounds_every_cycle(void **state) {
     um_vocabulary_free(v);
 }
 
+/* ---- Long chains of rules ---------------------------------------------------------------------------------------- */
+
+/* Rules that each call the one before them, between two texts or at their start. */
+typedef struct chain {
+    um_rules rules;
+    um_vocabulary *v;
+    um_language *l;
+    const char *text;
+    um_status status;
+} chain;
+
+static void build_chain(chain *c, int32_t n, const char *front) {
+    um_err err;
+    um_rules_init(&c->rules);
+    for (int32_t i = 0; i < n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "r%d", i);
+        um_rule_add(&c->rules, um_str_of(name));
+        const um_expr *part[] = {um_expr_text(&c->rules, um_str_of(front)), i ? um_expr_call(&c->rules, i - 1) : NULL,
+                                 um_expr_text(&c->rules, UM_STR("b"))};
+        um_rule_set(&c->rules, i, i ? um_expr_join(&c->rules, part, 3) : part[2]);
+    }
+    c->rules.root = n - 1;
+    if (um_rules_check(&c->rules, &err)) fail_msg("%s", err.msg);
+}
+
+static void *compile_chain(void *arg) {
+    chain *c = (chain *)arg;
+    c->status = um_language_new(&c->l, &c->rules, c->v, 8, NULL);
+    if (!c->status) um_language_step(c->l, um_language_start(c->l), um_str_of(c->text));
+    return NULL;
+}
+
+/* A chain of the largest number of rules needs no more of the thread's stack than a short one. */
+static void check_chain(const char *front, const char *text, um_vocabulary *v) {
+    enum { STACK = 512 << 10 };
+    chain c = {.v = v, .text = text};
+    pthread_attr_t attr;
+    pthread_t thread;
+    build_chain(&c, UM_RULES_MAX - 1, front);
+    assert_int_equal(pthread_attr_init(&attr) || pthread_attr_setstacksize(&attr, STACK), 0);
+    assert_int_equal(pthread_create(&thread, &attr, compile_chain, &c), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&attr);
+    assert_true(c.status == UM_OK || c.status == UM_ELIMIT);
+    if (!c.status) um_language_free(c.l);
+    um_rules_free(&c.rules);
+}
+
+static void long_chains_of_rules_need_no_stack(void **state) {
+    (void)state;
+    um_vocabulary *v = new_vocabulary();
+    check_chain("a", "aaaa", v);
+    check_chain("", "bbbb", v);
+    um_vocabulary_free(v);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_accept_the_texts_of_the_rules),
         cmocka_unit_test(moves_are_the_tokens_that_the_texts_allow),
         cmocka_unit_test(a_full_language_has_no_moves),
         cmocka_unit_test(the_depth_bounds_every_cycle),
+        cmocka_unit_test(long_chains_of_rules_need_no_stack),
     };
     return cmocka_run_group_tests_name("grammar_language", tests, NULL, NULL);
 }
