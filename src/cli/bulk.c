@@ -30,7 +30,8 @@ static void reset_request(um_bulk_state *s, um_bulk_request *t) {
     t->number = s->next;
     t->line = t->engine_id = 0;
     t->n_open = t->n_answers = 0;
-    t->step_map = t->timings = t->broken = t->is_raw = false;
+    t->step_map = t->timings = t->is_raw = false;
+    t->failure = NULL;
     t->err = (um_err){0};
     t->state = s;
     um_buf_clear(&t->id);

@@ -21,7 +21,7 @@ typedef struct um_bulk_request {
     /* For the caller. Zero or empty when `next` is called. */
     int64_t line;
     bool step_map, timings; /* optional parts of the result */
-    bool broken;            /* the model made no prediction */
+    const char *failure;    /* why an answer is of no use; NULL: none is */
     bool is_raw;            /* the prompt did not go through a chat template */
     um_buf id, out;
     um_bulk_answer *answer; /* [n_answers], indexed by um_event.index */

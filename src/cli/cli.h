@@ -162,6 +162,8 @@ void um_cli_set_single_request_sizes(um_config *c, size_t prompt_bytes);
  * advance, because /set can change it. */
 #define UM_CHAT_WINDOW 512
 
+/* Returns why an answer with this end is of no use, for a message; NULL if it is. */
+const char *um_cli_failure_of(um_finish finish);
 /* um_cli_interrupted is true after SIGINT or SIGTERM, once um_cli_catch_signals was called. A second signal within a
  * second ends the process. */
 void um_cli_catch_signals(void);

@@ -227,7 +227,8 @@ static void on_event(void *arg, um_bulk_request *t, const um_event *ev) {
     if (a->trace.len) um_jw_end_array(&a->writer);
     put_answer(g, t, ev->result);
     um_metrics_add(&g->metrics, ev->result);
-    if (ev->result->finish == UM_FINISH_NO_PREDICTION) t->broken = true;
+    const char *failure = um_cli_failure_of(ev->result->finish);
+    if (failure) t->failure = failure;
     else count_if_empty(g, t, ev->result);
     g->n_done += t->n_open == 1;
 }
@@ -251,7 +252,7 @@ static void print_failure(generate *g, const um_bulk_request *t) {
     um_buf safe = {0};
     if (g->n_failed >= SHOWN_MAX) return;
     if (t->err.code) um_cli_put_safe(&safe, t->err.msg, strlen(t->err.msg));
-    else um_buf_puts(&safe, "the model predicts no token, because its logits are not numbers; see --check-weights");
+    else um_buf_puts(&safe, t->failure);
     um_progress_hide(g->bar);
     fprintf(stderr, "unmask generate: line %lld: %s\n", (long long)t->line, safe.data);
     um_buf_free(&safe);
@@ -260,7 +261,7 @@ static void print_failure(generate *g, const um_bulk_request *t) {
 static um_status take_result(void *arg, um_bulk_request *t, um_err *err) {
     generate *g = (generate *)arg;
     um_buf *line = &t->out;
-    if (t->err.code || t->broken) print_failure(g, t);
+    if (t->err.code || t->failure) print_failure(g, t);
     if (t->err.code) {
         um_error_line(line, t->id.len ? t->id.data : NULL, t->line, &t->err);
         g->n_done++;
@@ -272,7 +273,7 @@ static um_status take_result(void *arg, um_bulk_request *t, um_err *err) {
     um_status st = um_result_file_write(&g->out, line, err);
     if (st) return st; /* a request whose line was not written counts as neither answered nor failed */
     g->n_written++;
-    g->n_failed += t->err.code || t->broken;
+    g->n_failed += t->err.code || t->failure;
     return UM_OK;
 }
 

@@ -81,12 +81,14 @@ static um_finish finish_of(const char *word) {
 
 static void read_end(um_peer_message *out, const json_t *v) {
     const json_t *reason = json_object_get(v, "finish_reason"), *stop = json_object_get(v, "stop_reason");
-    const json_t *seed = json_object_get(v, "seed");
+    const json_t *seed = json_object_get(v, "seed"), *exact = json_object_get(v, "completion_reason");
     if (json_is_object(reason)) reason = json_object_get(reason, "type"); /* the form of SGLang */
     if (json_is_integer(seed)) out->seed = json_integer_value(seed);
     if (!json_is_string(reason)) return;
     out->finish = json_string_value(reason);
     out->finish_as = finish_of(out->finish);
+    if (json_is_string(exact) && out->finish_as == UM_FINISH_NO_PREDICTION)
+        out->finish_as = finish_of(json_string_value(exact));
     if (out->finish_as == UM_FINISH_EOS && json_is_string(stop)) out->finish_as = UM_FINISH_STOP;
     if (out->finish_as == UM_FINISH_EOS && json_is_integer(stop)) out->finish_as = UM_FINISH_STOP_ID;
 }

@@ -161,16 +161,10 @@ static int print_response(const run_options *o, const um_client_response *respon
     else if (!drawn) putchar('\n');
     um_cli_flush(); /* print the answer before the statistics on stderr */
     if (!o->quiet && isatty(STDERR_FILENO)) um_view_summary(stderr, r, um_cli_colour(STDERR_FILENO));
-    if (r->finish == UM_FINISH_NO_PREDICTION)
-        fputs("unmask run: the model predicts no token, because its logits are not numbers; see --check-weights\n",
-              stderr);
-    if (r->finish == UM_FINISH_CONSTRAINT)
-        fputs("unmask run: the constraint needs more states than there is memory for, so the answer is incomplete\n",
-              stderr);
+    const char *failure = um_cli_failure_of(r->finish);
+    if (failure) fprintf(stderr, "unmask run: %s\n", failure);
     if (r->finish == UM_FINISH_ABORTED && um_cli_interrupted()) return um_cli_signal_exit();
-    return r->finish == UM_FINISH_ABORTED || r->finish == UM_FINISH_NO_PREDICTION || r->finish == UM_FINISH_CONSTRAINT
-               ? UM_EXIT_FAILED
-               : UM_EXIT_OK;
+    return failure || r->finish == UM_FINISH_ABORTED ? UM_EXIT_FAILED : UM_EXIT_OK;
 }
 
 /* The client, and the request for it. */

@@ -250,6 +250,14 @@ void um_cli_catch_signals(void) {
     sigaction(SIGTERM, &a, NULL);
 }
 
+const char *um_cli_failure_of(um_finish finish) {
+    if (finish == UM_FINISH_NO_PREDICTION)
+        return "the model predicts no token, because its logits are not numbers; see --check-weights";
+    if (finish == UM_FINISH_CONSTRAINT)
+        return "the constraint needs more memory or time than a constraint may take, so the answer is incomplete";
+    return NULL;
+}
+
 bool um_cli_interrupted(void) { return interrupted; }
 bool um_cli_terminated(void) { return terminated; }
 void um_cli_clear_interrupt(void) { interrupted = 0; }

@@ -91,5 +91,16 @@ a_server_keeps_the_constraint_of_run() {
         cmp "$work/out" "$work/remote"
     done
 }
+an_answer_that_meets_the_bound_of_its_constraint_fails() {
+    try run --model "$MODEL" --max-tokens 60 --temperature 2 --regex '[ab]*a[ab]{16}' 'What is 12 + 30?'
+    [ "$rc" = 1 ]
+    grep -q 'the constraint needs more memory' "$work/err"
+    printf '%s\n' '{"prompt": "a", "regex": "[ab]*a[ab]{16}", "temperature": 2}' '{"prompt": "a"}' > "$work/lines"
+    try generate --model "$MODEL" --input "$work/lines" --output - --max-tokens 60
+    [ "$rc" = 1 ]
+    [ "$(jq -r .finish_reason "$work/out" | head -1)" = constraint_too_large ]
+    grep -q 'line 1: the constraint needs more memory' "$work/err"
+    not grep -q 'line 2' "$work/err"
+}
 
 claims_all

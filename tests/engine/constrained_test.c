@@ -166,6 +166,36 @@ static void fixed_text_costs_no_passes(void **state) {
     test_close(&t);
 }
 
+/* ---- Bounds ------------------------------------------------------------------------------------------------------ */
+
+/* Each text of 17 letters has a state of its own. The answers beside it go on. */
+static void a_constraint_that_meets_its_bound_ends_its_answer(void **state) {
+    (void)state;
+    static test_answer large, beside[3], alone;
+    const int32_t kinds[] = {UM_CONSTRAINT_REGEX, UM_CONSTRAINT_NONE, UM_CONSTRAINT_NONE};
+    const char *const texts[] = {"[a-z]{3}", NULL, NULL};
+    test_engine t;
+    open_model(&t, "tiny-block");
+    um_request r = request(t.engine, UM_CONSTRAINT_NONE, NULL, &alone);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+    test_drain(t.engine);
+    for (size_t i = 0; i < UM_LEN(kinds); i++) {
+        r = request(t.engine, kinds[i], texts[i], &beside[i]);
+        assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+    }
+    r = request(t.engine, UM_CONSTRAINT_REGEX, "[ab]*a[ab]{16}", &large);
+    assert_int_equal(um_engine_add(t.engine, &r, NULL, NULL), UM_OK);
+    while (um_engine_pending(t.engine)) step(t.engine);
+    assert_int_equal(large.finish, UM_FINISH_CONSTRAINT);
+    assert_int_equal(beside[0].finish, UM_FINISH_EOS);
+    assert_int_equal(beside[0].text[3], '\0');
+    for (size_t i = 1; i < UM_LEN(kinds); i++) {
+        assert_int_equal(beside[i].n, alone.n);
+        assert_memory_equal(beside[i].token, alone.token, (size_t)alone.n * sizeof(int32_t));
+    }
+    test_close(&t);
+}
+
 /* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refuse(um_engine *e, const um_request *r, um_status status, const char *param, const char *part) {
@@ -204,6 +234,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_keeps_to_a_constraint),
         cmocka_unit_test(fixed_text_costs_no_passes),
+        cmocka_unit_test(a_constraint_that_meets_its_bound_ends_its_answer),
         cmocka_unit_test(what_can_not_be_kept_is_refused),
     };
     return cmocka_run_group_tests_name("constrained", tests, NULL, NULL);

@@ -143,6 +143,25 @@ a_constraint_holds_for_the_text_before_a_suffix() {
     done
     refuses /v1/completions "{\"prompt\": \"a\", \"suffix\": \"b\", \"max_tokens\": 2, \"regex\": \"[a-f]{300}\"}" max_tokens 300
 }
+an_answer_that_meets_the_bound_of_its_constraint_says_so() {
+    local large='"regex": "[ab]*a[ab]{16}", "temperature": 2'
+    post /v1/chat/completions "{$messages, $large}"
+    [ "$(member 'choices[0] | "\(.finish_reason) \(.completion_reason)"')" = 'error constraint_too_large' ]
+    post /v1/chat/completions "{$messages, $large, \"stream\": true}"
+    grep -q '"finish_reason":"error".*"completion_reason":"constraint_too_large"' "$work/body"
+    post /v1/messages "{$messages, $large}"
+    [ "$(member '| "\(.stop_reason) \(.completion_reason)"')" = 'error constraint_too_large' ]
+    post /v1/responses "{\"input\": \"a\", $large}"
+    [ "$(member '| "\(.status) \(.completion_reason)"')" = 'failed constraint_too_large' ]
+    [[ "$(member error.message)" = *'the constraint needs more memory'* ]]
+    post /generate "{\"text\": \"a\", \"sampling_params\": {\"regex\": \"[ab]*a[ab]{16}\", \"temperature\": 2}}"
+    [ "$(member 'meta_info.finish_reason.type')" = error ]
+    [ "$(member 'meta_info.completion_reason')" = constraint_too_large ]
+    try run --url "$url" --max-tokens 60 --temperature 2 --regex '[ab]*a[ab]{16}' 'What is 12 + 30?'
+    [ "$rc" = 1 ]
+    grep -q 'the constraint needs more memory' "$work/err"
+    says /v1/completions "{$prompt, \"regex\": \"[a-f]{3}\"}" 'choices[0].text' '[a-f]{3}'
+}
 errors_name_the_place_in_the_constraint() {
     refuses /v1/chat/completions "{$messages, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"a\", \"schema\": {\"type\": \"object\", \"properties\": {\"age\": {\"type\": \"years\"}}}}}}" \
         response_format '#/properties/age'

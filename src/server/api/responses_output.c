@@ -406,6 +406,12 @@ static void put_usage(const output *o, um_jw *w) {
     um_jw_end_object(w);
 }
 
+static const char *failure_of(const um_choice *c) {
+    if (c->result.finish == UM_FINISH_CONSTRAINT)
+        return "the constraint needs more memory or time than a constraint may take, so the answer is incomplete";
+    return "the model predicts no token";
+}
+
 /* Writes the members that tell why a response has no complete answer. */
 static void put_reasons(const um_choice *c, const char *status, const um_err *err, um_jw *w) {
     bool failed = um_streq(status, "failed");
@@ -413,7 +419,7 @@ static void put_reasons(const um_choice *c, const char *status, const um_err *er
     if (failed) {
         um_jw_begin_object(w);
         um_jw_put_cstr(w, "code", "server_error");
-        um_jw_put_cstr(w, "message", err ? err->msg : "the model predicts no token");
+        um_jw_put_cstr(w, "message", err ? err->msg : failure_of(c));
         um_jw_end_object(w);
     } else {
         um_jw_null(w);
