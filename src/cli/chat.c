@@ -189,11 +189,9 @@ static um_status begin(chat *c, const chat_options *o, um_config *config, const 
     t->client->output = make_output(o);
     t->quiet = o->quiet;
     um_conversation_open_input(t, o->history);
-    if (t->tty && !o->quiet) fprintf(stderr, "Type a message, or /help. Ctrl-C stops an answer, Ctrl-D quits.\n");
-    if (t->tty && !o->quiet && c->session.model) {
-        um_model_info info;
-        um_model_get_info(c->session.model, &info);
-        um_cli_print_examples(info.example, info.n_examples);
+    if (t->tty && !o->quiet) {
+        fprintf(stderr, "Type a message, or /help. Ctrl-C stops an answer, Ctrl-D quits.\n");
+        t->client->print_examples(t->client);
     }
     return UM_OK;
 }

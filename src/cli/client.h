@@ -46,6 +46,7 @@ struct um_client {
      * parameter that was set last. */
     um_status (*check)(um_client *a, um_client_request *q, const um_option *set, um_err *err);
     void (*put_stats)(const um_client *a, um_buf *out); /* text lines */
+    void (*print_examples)(const um_client *a);         /* um_cli_print_examples with those of the model */
     void (*free)(um_client *a);
     bool knows_defaults; /* parameters that were not given have the values in the request */
     um_client_output output;

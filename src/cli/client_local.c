@@ -138,6 +138,12 @@ static void put_stats(const um_client *a, um_buf *out) {
                   um_bytes_text(kv, (double)s.kv_bytes), um_bytes_text(workspace, (double)s.workspace_bytes));
 }
 
+static void print_examples(const um_client *a) {
+    um_model_info info;
+    um_model_get_info(((const local *)a)->session->model, &info);
+    um_cli_print_examples(info.example, info.n_examples);
+}
+
 static void free_local(um_client *a) {
     um_frame_builder_free(((local *)a)->frame_builder);
     um_free(a);
@@ -145,7 +151,7 @@ static void free_local(um_client *a) {
 
 um_client *um_client_local(um_session *s) {
     local *l = UM_NEW(local);
-    *l = (local){.base = {send_request, check, put_stats, free_local, true, {0}}, .session = s};
+    *l = (local){.base = {send_request, check, put_stats, print_examples, free_local, true, {0}}, .session = s};
     l->frame_builder = um_frame_builder_new(s->model);
     return &l->base;
 }

@@ -317,6 +317,11 @@ static void put_stats(const um_client *a, um_buf *out) {
                   *r->peer.version ? ", " : "", r->peer.version);
 }
 
+static void print_examples(const um_client *a) {
+    const um_card *card = &((const remote *)a)->peer.card;
+    um_cli_print_examples(card->example, card->n_examples);
+}
+
 static void free_remote(um_client *a) {
     remote *r = (remote *)a;
     if (r->poll) event_free(r->poll);
@@ -331,7 +336,8 @@ static void free_remote(um_client *a) {
 um_status um_client_remote(um_client **out, const um_remote_options *o, bool quiet, um_err *err) {
     remote *r = UM_NEW(remote);
     struct timeval interval = um_timeval(POLL_SECONDS);
-    *r = (remote){.base = {send_request, check, put_stats, free_remote, false, {0}}, .url = um_strdup(o->url)};
+    *r = (remote){.base = {send_request, check, put_stats, print_examples, free_remote, false, {0}},
+                  .url = um_strdup(o->url)};
     um_status st = um_peer_open(&r->peer, o->url, o->api_key, o->served_model_name, err);
     if (st) {
         free_remote(&r->base);

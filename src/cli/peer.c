@@ -161,11 +161,20 @@ static const json_t *find_model(const json_t *list, const char *name) {
     return NULL;
 }
 
+/* unmask adds the examples of the model card to its list. */
+static void take_examples(um_peer *p, const json_t *examples) {
+    for (size_t i = 0; i < json_array_size(examples); i++) {
+        const char *text = json_string_value(json_array_get(examples, i));
+        if (text) um_card_add_example(&p->card, text);
+    }
+}
+
 /* Sets p->model. If a name is given, the list may be missing, because not every server has one. */
 static um_status take_model(um_peer *p, const um_peer_message *list, const char *name, um_err *err) {
     const json_t *entry = list->kind == UM_PEER_ERROR ? NULL : find_model(list->root, name);
     const char *owner = json_string_value(json_object_get(entry, "owned_by"));
     p->is_unmask = um_streq(owner, "unmask");
+    take_examples(p, json_object_get(entry, "examples"));
     if (entry || name) {
         p->model = um_strdup(name ? name : json_string_value(json_object_get(entry, "id")));
         return UM_OK;
@@ -217,5 +226,6 @@ void um_peer_close(um_peer *p) {
     um_free(p->model);
     um_free(p->version);
     json_decref(p->options);
+    um_card_free(&p->card);
     *p = (um_peer){0};
 }

@@ -4,6 +4,7 @@
 #define UM_CLI_PEER_H
 
 #include "cli/cli.h"
+#include "model/model.h"
 #include "server/http/http.h"
 
 struct addrinfo;
@@ -17,6 +18,7 @@ typedef struct um_peer {
     const char *api_key;
     char *model;            /* model name for requests */
     char *version;          /* "unmask 0.1.0"; "" if unknown */
+    um_card card;           /* example prompts, if the server's list of models has them */
     bool is_unmask;         /* the server is unmask: it has denoising streams, and reports passes and speed */
     bool asked_options;     /* GET /options was sent */
     struct json_t *options; /* response to GET /options, or NULL */

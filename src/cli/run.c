@@ -218,6 +218,15 @@ static um_status open_client(run_state *k, const run_options *o, um_config *conf
     return UM_OK;
 }
 
+/* Prints examples in place of the missing prompt. Ignores errors, because the prompt is reported as missing already. */
+static void print_examples(const run_options *o, const char *model) {
+    um_client *server = NULL;
+    um_err ignored;
+    if (!o->remote.url) um_cli_print_examples_of(model);
+    else if (!um_client_remote(&server, &o->remote, true, &ignored)) server->print_examples(server);
+    um_client_free(server);
+}
+
 static int run(const um_command *self, int argc, char **argv) {
     run_options o;
     um_config config;
@@ -243,7 +252,7 @@ static int run(const um_command *self, int argc, char **argv) {
     if (!st) st = open_client(&k, &o, &config, p.text.len + p.tools.len + (o.system ? strlen(o.system) : 0), &err);
     if (!st) um_cli_catch_signals();
     status = st ? um_cli_error(self, &err) : answer(self, &o, &k, &p);
-    if (st && has_no_prompt && !o.remote.url) um_cli_print_examples_of(config.model);
+    if (st && has_no_prompt) print_examples(&o, config.model);
 done:
     um_client_free(k.client);
     um_cli_close(&k.session);

@@ -16,8 +16,7 @@ static um_str front_matter(const um_buf *text) {
     return (um_str){begin, (size_t)(end - begin) + 1};
 }
 
-/* Returns the text in one line without control characters, or NULL when nothing is left or it is too long. */
-static const char *clean(um_arena *strings, const char *text) {
+void um_card_add_example(um_card *c, const char *text) {
     um_buf out = {0};
     const size_t n = strlen(text);
     for (size_t i = 0; i < n;) {
@@ -28,9 +27,9 @@ static const char *clean(um_arena *strings, const char *text) {
         i += (size_t)UM_MAX(k, 1);
     }
     const bool is_good = out.len && out.len <= UM_CARD_EXAMPLE_BYTES_MAX && out.data[strspn(out.data, " ")];
-    const char *copy = is_good ? um_arena_strndup(strings, out.data, out.len) : NULL;
+    if (is_good && c->n_examples < UM_CARD_EXAMPLES_MAX)
+        c->example[c->n_examples++] = um_arena_strndup(&c->strings, out.data, out.len);
     um_buf_free(&out);
-    return copy;
 }
 
 void um_card_read(um_card *c, const char *path) {
@@ -41,10 +40,7 @@ void um_card_read(um_card *c, const char *path) {
     if (um_dir_exists(path) && um_file_exists(file) && !um_file_read(file, CARD_BYTES_MAX, &text, NULL)) {
         const um_str head = front_matter(&text);
         const size_t n = um_yaml_texts(head.p, head.n, "examples", &c->strings, found, UM_CARD_EXAMPLES_MAX);
-        for (size_t i = 0; i < n; i++) {
-            const char *example = clean(&c->strings, found[i]);
-            if (example) c->example[c->n_examples++] = example;
-        }
+        for (size_t i = 0; i < n; i++) um_card_add_example(c, found[i]);
     }
     um_buf_free(&text);
     um_free(file);

@@ -177,6 +177,9 @@ typedef struct um_card {
 /* Reads the card of the checkpoint at `path`. The card is empty when there is none, or when it is malformed, because
  * nothing depends on it. Released with um_card_free. */
 void um_card_read(um_card *c, const char *path);
+/* Adds a copy of an example in one line without control characters. Ignores one that is empty or too long, and more
+ * than UM_CARD_EXAMPLES_MAX. */
+void um_card_add_example(um_card *c, const char *text);
 void um_card_free(um_card *c);
 
 /* ---- the loaded model ---- */

@@ -207,6 +207,29 @@ run_sends_raw_prompts_and_stop_strings() {
     "$UNMASK" run --model "$MODEL" --raw --max-tokens 12 --ignore-eos --seed 1 'What is 12' | cmp - "$work/there"
     [ "$("$UNMASK" run --url "$shared_url" --api-key "$KEY" --stop ' =' 'What is 12 + 30?')" = '12 + 30' ]
 }
+examples_of_the_served_model_are_shown() {
+    local want='Try: What is 12 + 30? | Sort these numbers: 42, 7, 19, 3. | Tell me a story'
+    url=$shared_url
+    begin_typing
+    type_keys '/quit\n'
+    end_typing
+    [ "$rc" = 0 ]
+    grep -qF "$want" "$work/out"
+    begin_typing --quiet
+    type_keys '/quit\n'
+    end_typing
+    not grep -q 'Try: ' "$work/out"
+    try run --url "$shared_url" --api-key "$KEY" ''
+    [ "$rc" = 2 ]
+    grep -qF 'the prompt is empty' "$work/err"
+    grep -qF "$want" "$work/err"
+    try run --url "$shared_url" --api-key wrong ''
+    [ "$rc" = 2 ]
+    not grep -q 'Try: ' "$work/err"
+    try run --url localhost:8000 ''
+    [ "$rc" = 2 ]
+    [ "$(cat "$work/err")" = 'unmask run: the prompt is empty' ]
+}
 options_that_need_a_local_model_are_refused() {
     for option in --show-prompt --step-map '--profile x.json'; do
         try run --url "$shared_url" $option Hello

@@ -237,6 +237,26 @@ static void lists_without_a_model_are_errors(void **state) {
     }
 }
 
+/* Other servers may send anything as `examples`. */
+static void odd_examples_are_cleaned_or_left_out(void **state) {
+    char list[1024], longer[260];
+    (void)state;
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    snprintf(list, sizeof list,
+             HEAD("application/json") "{\"data\":[{\"id\":\"m\",\"examples\":[7,null,\"\",\"  \",\"%s\",{},"
+                                      "\"a\\u001b[31mb\\nc\",\"d\"]}]}",
+             longer);
+    start(list, "");
+    said s = program("", "run ''");
+    assert_int_equal(s.status, 2);
+    assert_non_null(strstr(s.text, "Try: a[31mb c | d\n"));
+    teardown(NULL);
+    start(HEAD("application/json") "{\"data\":[{\"id\":\"m\",\"examples\":\"Hello\"}]}", "");
+    s = program("", "run ''");
+    assert_true(s.status == 2 && !strstr(s.text, "Try"));
+}
+
 /* The program either ends at once, or waits until its timeout and reports it. */
 static void interrupts_end_the_search_for_a_server(void **state) {
     static const char *const commands[] = {"bench serve", "chat", "run Hi"};
@@ -259,6 +279,7 @@ int main(void) {
         CLAIM(what_had_settled_stays_when_a_stream_breaks_off),
         CLAIM(malformed_answers_are_errors),
         CLAIM(lists_without_a_model_are_errors),
+        CLAIM(odd_examples_are_cleaned_or_left_out),
         CLAIM(interrupts_end_the_search_for_a_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
