@@ -166,7 +166,7 @@ static void set_conversation(chat *c, const chat_options *o, const um_config *co
 }
 
 static um_client_output make_output(const chat_options *o) {
-    um_client_output s = {.sanitize = isatty(STDOUT_FILENO), .delay_ms = o->delay};
+    um_client_output s = {.on_terminal = isatty(STDOUT_FILENO), .delay_ms = o->delay};
     if (o->view && um_cli_can_draw(STDOUT_FILENO)) s.view = um_view_new(STDOUT_FILENO);
     else s.file = stdout;
     return s;

@@ -46,17 +46,31 @@ void um_client_response_free(um_client_response *r) {
     *r = (um_client_response){0};
 }
 
-void um_client_output_text(const um_client_output *s, um_str text) {
-    um_buf safe = {0};
-    if (!s->file || !text.n) return;
-    if (s->sanitize) {
-        um_cli_put_safe(&safe, text.p, text.n);
-        text = (um_str){safe.data, safe.len};
-    }
+static void write_text(const um_client_output *s, um_str text) {
     fwrite(text.p, 1, text.n, s->file);
     if (s->file == stdout) um_cli_flush();
     else fflush(s->file);
+}
+
+void um_client_output_text(um_client_output *s, um_str text) {
+    um_buf safe = {0}, lines = {0};
+    if (!s->file || !text.n) return;
+    if (s->on_terminal) {
+        um_cli_put_safe(&safe, text.p, text.n);
+        um_wrap_text(&s->wrap, (um_str){safe.data, safe.len}, um_cli_columns(fileno(s->file)), &lines);
+        text = (um_str){lines.data, lines.len};
+    }
+    if (text.n) write_text(s, text);
     um_buf_free(&safe);
+    um_buf_free(&lines);
+}
+
+void um_client_output_end(um_client_output *s) {
+    um_buf rest = {0};
+    if (!s->file || !s->on_terminal) return;
+    um_wrap_end(&s->wrap, um_cli_columns(fileno(s->file)), &rest);
+    write_text(s, (um_str){rest.data, rest.len});
+    um_buf_free(&rest);
 }
 
 void um_client_output_pause(const um_client_output *s) {
@@ -65,5 +79,7 @@ void um_client_output_pause(const um_client_output *s) {
 }
 
 void um_client_free(um_client *a) {
-    if (a) a->free(a);
+    if (!a) return;
+    um_wrap_free(&a->output.wrap);
+    a->free(a);
 }

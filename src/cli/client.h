@@ -3,6 +3,7 @@
 #define UM_CLI_CLIENT_H
 
 #include "cli/cli.h"
+#include "cli/wrap.h"
 #include "engine/options.h"
 
 /* A request, and the parameters that the user set. The engine or server has defaults for the others. */
@@ -27,14 +28,17 @@ void um_client_response_free(um_client_response *r);
 typedef struct um_client_output {
     um_view *view;    /* draws the answer, or NULL */
     FILE *file;       /* without a view: settled text is written here as it arrives; or NULL */
-    bool sanitize;    /* `file` is a terminal: control characters are replaced */
+    bool on_terminal; /* `file` is a terminal: control characters are replaced, and lines break between words */
+    um_wrap wrap;     /* the end of the text on a terminal; um_client_free frees it */
     int32_t delay_ms; /* pause after each frame */
     /* Called with the complete result, including the arrays that a response does not keep; may be NULL. */
     void (*finished)(void *arg, const um_result *r);
     void *arg;
 } um_client_output;
-/* Writes settled text to `file`, and waits after a frame. Both are called by clients only. */
-void um_client_output_text(const um_client_output *s, um_str text);
+/* These are called by clients only. They write settled text to `file`, write what was kept of it at the end of an
+ * answer, and wait after a frame. */
+void um_client_output_text(um_client_output *s, um_str text);
+void um_client_output_end(um_client_output *s);
 void um_client_output_pause(const um_client_output *s);
 
 typedef struct um_client um_client;

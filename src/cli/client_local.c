@@ -64,7 +64,7 @@ static void finish(local *l, const um_result *r) {
 
 static void on_event(void *arg, const um_event *ev) {
     local *l = (local *)arg;
-    const um_client_output *s = &l->base.output;
+    um_client_output *s = &l->base.output;
     if (ev->type == UM_EVENT_SNAPSHOT && um_view_is_due(s->view))
         um_view_draw(s->view, um_frame_builder_read(l->frame_builder, ev->snapshot));
     if (ev->type == UM_EVENT_TEXT) um_client_output_text(s, (um_str){ev->text, ev->text_len});
@@ -110,6 +110,7 @@ static um_status send_request(um_client *a, um_client_request *q, um_client_resp
     r.arg = l;
     if (a->output.view) um_cli_echo(false);
     s = run(l, &r, err);
+    um_client_output_end(&a->output);
     if (a->output.view) um_cli_echo(true);
     return s;
 }

@@ -258,7 +258,8 @@ static void wait_for_end(remote *r) {
 
 static void end_answer(remote *r) {
     um_client_response *response = r->response;
-    const um_client_output *show = &r->base.output;
+    um_client_output *show = &r->base.output;
+    um_client_output_end(show);
     um_buf_puts(&response->text, "");
     response->result.text = response->text.data;
     response->result.text_len = response->text.len;

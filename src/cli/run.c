@@ -182,7 +182,7 @@ static int answer(const um_command *self, const run_options *o, run_state *k, pr
     bool draw = !o->json && o->view && um_cli_can_draw(STDOUT_FILENO);
     json_answer json = {.extras = {.tok = s ? s->model->tok : NULL, .step_map = o->step_map, .timings = true}};
     um_client_output show = {
-        .sanitize = isatty(STDOUT_FILENO), .delay_ms = o->delay, .finished = write_json, .arg = &json};
+        .on_terminal = isatty(STDOUT_FILENO), .delay_ms = o->delay, .finished = write_json, .arg = &json};
     um_status st = fill_request(o, s, p, request, &err);
     if (!st && o->show_prompt) st = show_prompt(s, request, &err);
     if (draw) show.view = um_view_new(STDOUT_FILENO);

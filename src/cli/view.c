@@ -17,8 +17,7 @@ typedef struct row {
     size_t start; /* offset of its bytes in `cells` */
     size_t text;  /* bytes of settled text before the row */
     int width;
-    bool open;  /* the row has text that may still change */
-    bool joins; /* the line goes on in the next row without a space between them */
+    bool open; /* the row has text that may still change */
 } row;
 
 /* The last place in the current row where the row may break. */
@@ -138,7 +137,6 @@ static void wrap(um_view *v, size_t text, bool may_break) {
         break_at_gap(v);
         return;
     }
-    v->rows[v->n_rows - 1].joins = true;
     begin_row(v, text);
 }
 
@@ -269,7 +267,7 @@ void um_view_draw(um_view *v, const um_frame *f) {
 /* Appends the text of a row, with a line break in place of the space at which the row was broken. */
 static void put_row_text(um_view *v, int i) {
     size_t start = v->rows[i].text, end = i + 1 < v->n_rows ? v->rows[i + 1].text : v->text.len;
-    bool breaks = end < v->text.len && end > start && v->text.data[end - 1] == ' ' && !v->rows[i].joins;
+    bool breaks = end < v->text.len && end > start && v->text.data[end - 1] == ' ';
     um_buf_append(&v->frame, v->text.data + start, end - start - breaks);
     if (breaks) um_buf_putc(&v->frame, '\n');
 }
@@ -296,8 +294,8 @@ void um_view_finish(um_view *v, um_str text) {
 
 void um_view_summary(FILE *f, const um_result *r, bool colour) {
     double seconds = r->total_seconds - r->queue_seconds;
-    fprintf(f, "%s[%zu tokens", colour ? "\x1b[2m" : "", r->n_tokens);
-    if (r->nfe > 0) fprintf(f, " in %d passes", r->nfe);
+    fprintf(f, "%s[%zu token%s", colour ? "\x1b[2m" : "", r->n_tokens, r->n_tokens == 1 ? "" : "s");
+    if (r->nfe > 0) fprintf(f, " in %d pass%s", r->nfe, r->nfe == 1 ? "" : "es");
     if (seconds > 0) fprintf(f, ", %.1f tokens/s", (double)r->n_tokens / seconds);
     if (r->nfe > 0) fprintf(f, ", %.2f tokens/forward", (double)r->n_tokens / r->nfe);
     fprintf(f, ", %s]%s\n", um_finish_name(r->finish), colour ? "\x1b[m" : "");

@@ -242,6 +242,21 @@ no_view_streams_plain_text() {
     not grep -q $'\e' "$work/out"
     tr -d '\r' < "$work/out" | grep -qxE 't[0-9]+( t[0-9]+){11}'
 }
+streamed_words_wrap_as_in_the_view() {
+    columns=31
+    for how in --view --no-view; do
+        on_terminal run --model models/tiny-block --quiet $how 'Tell me a story with a bee called Wanda and a candle.'
+        screen > "$work/$how"
+    done
+    cat "$work/--view"
+    [ "$(grep -c . "$work/--view")" -ge 4 ]
+    diff "$work/--view" "$work/--no-view"
+    printf 'Tell me a story with a bee called Wanda and a candle.\n/quit\n' > "$work/keys"
+    script -qec "stty cols $columns -echo; $UNMASK chat --model models/tiny-block --quiet --no-view --no-history" \
+        /dev/null < "$work/keys" | tr -d '\r' > "$work/chat"
+    cat "$work/chat"
+    grep -qxF "$(sed -n 2p "$work/--view")" "$work/chat"
+}
 locale_without_utf8_gets_ascii_masks() {
     LC_ALL=C terminal --quiet --max-tokens 12 --delay 20 t5 t6 t7
     grep -q '_' "$work/out"
