@@ -33,6 +33,14 @@ export async function get(server, path) {
   return response.json();
 }
 
+/** Returns the share of its model that a loading server has loaded, 0 to 1, or undefined if the server does not load. */
+export async function loadedShare(server) {
+  const response = await fetch(url(server, "/health"), { headers: headers(server), signal: AbortSignal.timeout(GET_TIMEOUT_MS) });
+  const health = await response.json().catch(() => null);
+  if (health?.status !== "loading" || typeof health.fraction !== "number") return undefined;
+  return Math.min(Math.max(health.fraction, 0), 1);
+}
+
 /** Yields the data of each server-sent event in a body, as text. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();

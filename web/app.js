@@ -1,6 +1,6 @@
 // The page: the bar, the settings, the saved conversations and the composer. chat.js has the conversation.
 
-import { get } from "./api.js";
+import { get, loadedShare } from "./api.js";
 import { Chat } from "./chat.js";
 import * as conversations from "./conversations.js";
 import { button, element } from "./dom.js";
@@ -17,6 +17,7 @@ const chat = new Chat($("conversation"), {
   onFailure: (e) => {
     if (e.status === 401) askForKey();
     else if (e instanceof TypeError) connect(); // the server is unreachable
+    else if (e.status === 503) followLoading(); // it may be loading its model again
   },
   onAnswered: keep,
   announce: (text) => { $("news").textContent = text; },
@@ -28,16 +29,19 @@ const server = () => ({ base: settings.base, key: settings.key });
 
 function status(state, text) {
   $("status").dataset.state = state;
-  $("status").textContent = text;
+  if ($("status").textContent !== text) $("status").textContent = text; // a change is read aloud
 }
 
-const RETRY_MS = 3000;
-let retryTimer = 0;
+const RETRY_MS = 3000, LOADING_MS = 500;
+let timer = 0; // for the next connect() or followLoading()
+let connections = 0; // calls of connect(); only the last one goes on
 let models = [];
 
 /** Fetches models and parameters from the server. Retries until the server answers. */
 async function connect() {
-  clearTimeout(retryTimer);
+  const own = ++connections;
+  clearTimeout(timer);
+  $("loaded").hidden = true;
   status("loading", "connecting");
   try {
     models = (await get(server(), "/v1/models")).data;
@@ -45,12 +49,39 @@ async function connect() {
     if (models.some((m) => m.id === settings.model)) $("model").value = settings.model;
     $("model-row").hidden = models.length < 2;
     form.show((await get(server(), "/options")).data);
-    showModel();
+    showExamples();
   } catch (e) {
     if (e.status === 401) return askForKey();
     status("error", `no server: ${e.message}`);
-    retryTimer = setTimeout(connect, RETRY_MS);
+    timer = setTimeout(connect, RETRY_MS);
+    return;
   }
+  followLoading(own);
+}
+
+/** Shows how much of the model has been loaded, until all of it has. Servers that don't tell count as ready. */
+async function followLoading(own = connections) {
+  const wasLoading = !$("loaded").hidden;
+  let share;
+  try {
+    share = await loadedShare(server());
+  } catch {
+    if (own === connections && wasLoading) return connect();
+  }
+  if (own !== connections) return;
+  $("loaded").hidden = share === undefined;
+  showStatus();
+  if (share === undefined) return;
+  $("loaded").firstElementChild.value = share;
+  $("loaded").lastElementChild.textContent = `${Math.floor(100 * share)} %`;
+  clearTimeout(timer);
+  timer = setTimeout(followLoading, LOADING_MS);
+}
+
+/** Shows whether the chosen model is ready. */
+function showStatus() {
+  const isReady = $("loaded").hidden;
+  status(isReady ? "ok" : "loading", isReady ? $("model").value : `loading ${$("model").value}`);
 }
 
 function askForKey() {
@@ -67,9 +98,8 @@ const GENERAL_EXAMPLES = [
   "A book has 110 pages. I read 12 pages a day for 8 days. How many pages are left?",
 ];
 
-/** Shows the chosen model, and the example prompts of its model card. */
-function showModel() {
-  status("ok", $("model").value);
+/** Shows the example prompts of the chosen model's card. */
+function showExamples() {
   const chosen = models.find((m) => m.id === $("model").value) ?? models[0];
   const own = [chosen, models[0]].map((m) => m?.examples).find((e) => Array.isArray(e) && e.length > 0);
   const texts = (own ?? GENERAL_EXAMPLES).filter((t) => typeof t === "string").slice(0, EXAMPLES_MAX);
@@ -215,7 +245,8 @@ for (const id of ["base", "key"]) $(id).addEventListener("change", connect);
 $("model").addEventListener("change", () => {
   settings.model = $("model").value;
   save();
-  showModel();
+  showStatus();
+  showExamples();
 });
 $("template").replaceChildren(...templates.map((t, i) => new Option(t.name, i)));
 $("template").addEventListener("change", () => {

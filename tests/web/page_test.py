@@ -514,6 +514,33 @@ def test_a_server_that_went_away_is_looked_for():
     server.stop()
 
 
+def test_a_loading_server_shows_how_far_it_is():
+    server = Scripted()
+    server.health = {"status": "loading", "fraction": 0.347}
+    bar = lambda: find("#loaded progress").get_property("value")
+    fresh_page()
+    assert not find("#loaded").is_displayed()
+    set_field("#base", server.url)
+    until("the server loads", lambda: find("#status").text == "loading scripted")
+    until("the share is shown", lambda: find("#loaded").text == "34 %" and bar() == 0.347)
+    assert find("#status").get_attribute("data-state") == "loading"
+    server.health = {"status": "loading", "fraction": 7}
+    until("the share grows", lambda: find("#loaded").text == "100 %" and bar() == 1)
+    server.health = {"status": "sleeping", "fraction": "x"}
+    connected("ok")
+    assert find("#status").text == "scripted" and not find("#loaded").is_displayed()
+    server.health, server.status = {"status": "loading", "fraction": 0}, 503
+    send("hi")
+    until("the server loads again", lambda: find("#loaded").text == "0 %")
+    server.stop()
+    connected("error")
+    assert not find("#loaded").is_displayed()
+    server.health = None
+    server.start()
+    connected("ok")
+    server.stop()
+
+
 def test_a_question_that_failed_does_not_replace_what_was_typed_since():
     server = Scripted()
     server.status = 500

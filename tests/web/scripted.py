@@ -7,11 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Scripted:
     """Answers GET /v1/models with one model (with `examples`, if there are any), other GETs with an empty list, and every POST with `status`, `headers` and
-    `events`, which may change at any time. With a `key`, requests without this key get 401. stop() and start() keep the
+    `events`, which may change at any time. With `health`, GET /health answers 503 with this object. With a `key`, requests without this key get 401. stop() and start() keep the
     port."""
 
     def __init__(self, key=None, examples=None):
         self.examples = examples
+        self.health = None
         self.key, self.status, self.headers, self.events, self.posted, self.port = key, 200, {}, [], [], 0
         self.start()
 
@@ -55,6 +56,8 @@ def handler_of(script):
         def do_GET(self):
             if not self.has_key():
                 return self.refuse(401, "no key")
+            if self.path == "/health" and script.health:
+                return self.reply(503, json.dumps(script.health).encode())
             model = {"id": "scripted", **({"examples": script.examples} if script.examples else {})}
             data = [model] if self.path == "/v1/models" else []
             self.reply(200, json.dumps({"data": data}).encode())
