@@ -3,8 +3,9 @@
 #
 # A program prints TAP. A test of its plan that is not reported as passed has failed, so crashes and hangs count. A
 # script without TAP is one test, and its exit status is the result. The output goes to BUILD/log; that of a failed test
-# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. The ten slowest tests
-# are listed with the CPU time of their processes. The last line is "N passed, N failed".
+# is printed. The environment has the program under test in UNMASK and the build folder in BUILD. Standard error tells
+# how many have ended. The ten slowest tests are listed with the CPU time of their processes. The last line is "N passed,
+# N failed".
 set -euo pipefail
 BUILD=$1
 shift
@@ -46,18 +47,33 @@ run_one() {
     echo "$rc $(tail -n 1 "$LOG/$name.time")" > "$LOG/$name.end"
 }
 
+# show_progress ENDED ALL: on a terminal in place after each test, else after every twentieth.
+show_progress() {
+    if [ -t 2 ]; then
+        printf '\r%d of %d test programs have ended ' "$1" "$2" >&2
+    elif [ $(($1 % 20)) = 0 ]; then
+        echo "$1 of $2 test programs have ended" >&2
+    fi
+}
+
 # Runs the tests, JOBS at a time, each in the background. By default this is one more than there are processors, because
 # some tests mainly wait.
 run_all() {
-    local running=0 test
+    local running=0 ended=0 test
+    show_progress 0 $#
     for test in "$@"; do
         run_one "$test" &
         if [ $((++running)) -ge "${JOBS:-$(($(nproc) + 1))}" ]; then
             wait -n
             running=$((running - 1))
+            show_progress $((++ended)) $#
         fi
     done
-    wait
+    while [ $ended -lt $# ]; do
+        wait -n
+        show_progress $((++ended)) $#
+    done
+    if [ -t 2 ]; then echo >&2; fi
 }
 
 # count FILE STATUS: sets planned, passed and skipped from the output and the exit status of a test.
