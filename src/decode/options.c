@@ -11,7 +11,7 @@ const um_option um_decoding_options[] = {
     {"block_size", "block_length,diffusion_block_size,dllm_block_length,default_block_len", UM_OPT_INT, D(block_size),
      1, 65536, NULL, "auto", "0", "N", "Decoding",
      "tokens per block; auto means the size that the model was trained with, else 32; for samplers of Dream and RND1 "
-     "it means the whole canvas. For fast_dllm_v2: tokens per sub-block; auto means 8"},
+     "with strategy full it means the whole canvas. For fast_dllm_v2: tokens per sub-block; auto means 8"},
     {"sampler", "remasking,alg,sampling_mode,dllm_unmasking_strategy", UM_OPT_NAME, D(sampler), 0, 0, NULL, "auto",
      "auto", "NAME", "Decoding",
      "which predictions of a pass become tokens (`unmask list samplers`); auto means the model's default"},

@@ -62,6 +62,28 @@ static void dual_cache_feeds_the_block_alone(void **state) {
     check_passes(&um_strategy_dual_cache, P + 4, P + 8);
 }
 
+/* The schedules of Dream and RND1 cover the whole canvas. Where keys are reused they run block by block, as in
+ * Fast-dLLM for Dream; otherwise nothing could be reused. */
+static void schedules_over_the_canvas_run_in_blocks_where_keys_are_reused(void **state) {
+    const um_strategy *const reuse[] = {&um_strategy_prefix_cache, &um_strategy_dual_cache, &um_strategy_sparse};
+    static const char *const samplers[] = {"origin", "maskgit_plus", "topk_margin", "entropy", "linear_entropy"};
+    (void)state;
+    for (size_t i = 0; i < UM_LEN(samplers); i++) {
+        um_decoding how = {.gen_length = 48, .sparse = true, .retention_ratio = .5F, .pool_kernel = 3};
+        snprintf(how.sampler, sizeof how.sampler, "%s", samplers[i]);
+        um_err err;
+        bench b;
+        assert_int_equal(start_with(&b, &um_strategy_full, how, 48, 1, &err), UM_OK);
+        assert_int_equal(b.req.how.block_size, 48);
+        end(&b);
+        for (size_t k = 0; k < UM_LEN(reuse); k++) {
+            assert_int_equal(start_with(&b, reuse[k], how, 48, 1, &err), UM_OK);
+            assert_int_equal(b.req.how.block_size, 32);
+            end(&b);
+        }
+    }
+}
+
 static void guidance_keeps_keys_of_both_copies(void **state) {
     (void)state;
     bench b;
@@ -303,6 +325,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefix_cache_feeds_the_block_and_what_follows),
         cmocka_unit_test(dual_cache_feeds_the_block_alone),
+        cmocka_unit_test(schedules_over_the_canvas_run_in_blocks_where_keys_are_reused),
         cmocka_unit_test(guidance_keeps_keys_of_both_copies),
         cmocka_unit_test(shifted_predictions_fix_the_first_position_at_once),
         cmocka_unit_test(lost_keys_are_computed_as_they_were),
