@@ -128,7 +128,8 @@ static void put_sizes(um_printer *s, const um_arch *a) {
     um_printer_int(s, "block_size", a->block, a->block ? NULL : "(none)");
     um_printer_count(s, "parameters", um_arch_params(a), NULL);
     um_printer_count(s, "active_parameters", um_arch_active_params(a), "per token, with the whole embedding and head");
-    um_printer_count(s, "active_without_tables", um_arch_active_params(a) - um_arch_embedding_params(a), NULL);
+    um_printer_count(s, "active_without_tables", um_arch_active_params(a) - um_arch_embedding_params(a),
+                     "per token, without embedding and head");
     um_printer_group_end(s);
 }
 

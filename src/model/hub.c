@@ -348,7 +348,11 @@ static um_status find_in_folder(char **path, const char *dir, const char *name, 
     }
     gguf_list l = list_gguf(dir);
     if (l.n) s = choose_file(path, &l, dir, name, tag, err);
-    else if (tag) s = um_fail(err, UM_ENOENT, "%s holds no GGUF files, so \":%s\" chooses none", name, tag);
+    else if (tag)
+        s = um_fail(err, UM_ENOENT,
+                    "%s holds no GGUF files, so \":%s\" chooses none: leave it out; --quantization q8 or q4 makes "
+                    "weights smaller",
+                    name, tag);
     else if (!has_file(dir, "config.json")) s = check_folder(dir, name, err);
     if (!s && !*path) *path = um_strdup(dir);
     free_list(&l);

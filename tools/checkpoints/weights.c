@@ -160,7 +160,7 @@ static void write_chunk(void *arg, int task, int thread) {
     const int error = write_at(w->fd, data, n * size, w->header_bytes + at->from + first * size);
     if (error) atomic_store(&w->failed, error);
     const size_t written = atomic_fetch_add(&w->written, n * size) + n * size;
-    if (thread == 0) um_progress_set(w->progress, (int64_t)(written / 1000000), NULL);
+    if (thread == 0) um_progress_set(w->progress, (int64_t)written, NULL);
 }
 
 /* ---- One file ---------------------------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static um_status write_files(const plan *p, const char *dir, um_err *err) {
     um_status s = um_pool_new(&w.pool, 0, err);
     if (s) return s;
     w.buffer = um_alloc(um_mul((size_t)um_pool_threads(w.pool), CHUNK_BYTES));
-    w.progress = um_progress_new("MB", (int64_t)(p->bytes / 1000000), 0, 0);
+    w.progress = um_progress_new_bytes("writing weights", (int64_t)p->bytes, 0, 0);
     while (next < p->place + p->n && !s) s = write_file(&w, dir, &next, err);
     um_progress_free(w.progress);
     um_free(w.buffer);
