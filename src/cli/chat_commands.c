@@ -49,7 +49,7 @@ static void cmd_stats(um_conversation *t, char *arguments) {
     um_buf_printf(&text, "  answers        %lld, %.0f tokens", (long long)t->answers, t->tokens);
     if (t->passes) um_buf_printf(&text, " in %lld passes", (long long)t->passes);
     um_buf_printf(&text, "\n  speed          %.1f tokens/s", t->seconds > 0 ? t->tokens / t->seconds : 0);
-    if (t->passes) um_buf_printf(&text, ", %.2f tokens/pass", t->tokens / (double)t->passes);
+    if (t->passes) um_buf_printf(&text, ", %.2f tokens/forward", t->tokens / (double)t->passes);
     um_buf_putc(&text, '\n');
     t->client->put_stats(t->client, &text);
     fputs(text.data, stderr);

@@ -267,7 +267,7 @@ static void announce(const um_server *s) {
                um_server_port(s));
     if (um_keys_is_empty(s->service.keys) && !(c->uds && *c->uds) && !is_loopback(c->host))
         um_warn("everybody who reaches %s can use the server; --api-key (UNMASK_API_KEY) asks for a key", c->host);
-    um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `man unmask` and docs/server.md say more",
+    um_log(UM_LOG_INFO, "model %s, %d worker%s%s; `unmask serve --help` and docs/server.md say more",
            um_setup_model_name(&s->service.setup), n, n == 1 ? "" : "s", c->in_process ? " in this process" : "");
 }
 
@@ -288,9 +288,11 @@ void um_server_stop(um_server *s) {
     s->service.stopping = true;
     um_http_server_stop(s->service.http);
     um_batch_store_stop(s->service.batches);
-    um_log(UM_LOG_INFO, "stopping; %d requests may run for another %g s",
-           um_worker_pool_outstanding(s->service.workers), (double)s->service.setup.config->shutdown_grace);
-    um_worker_pool_shutdown(s->service.workers, s->service.setup.config->shutdown_grace, on_workers_gone, s);
+    const double grace = (double)s->service.setup.config->shutdown_grace;
+    const int32_t n = um_worker_pool_outstanding(s->service.workers);
+    if (n) um_log(UM_LOG_INFO, "stopping; %d request%s may run for another %g s", n, n == 1 ? "" : "s", grace);
+    else um_log(UM_LOG_INFO, "stopping; no request runs");
+    um_worker_pool_shutdown(s->service.workers, grace, on_workers_gone, s);
 }
 
 void um_server_free(um_server *s) {

@@ -428,7 +428,7 @@ running_lines_are_answered_after_a_restart() {
         worker=$(pgrep -P $pid)
         kill -STOP $worker
         kill -TERM $pid
-        wait_for 'stopping; 0 requests may run' "$work/log"
+        wait_for 'stopping; no request runs' "$work/log"
         kill -CONT $worker
         rc=0
         wait $pid || rc=$?

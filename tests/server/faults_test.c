@@ -349,7 +349,7 @@ static void a_server_that_is_told_to_end_finishes_what_runs(void **state) {
         start((const char *[]){MODEL, "--shutdown-grace", "600", i ? "--in-process" : NULL, NULL});
         begin_stream(&c, slow_stream);
         kill(server.pid, told[i]);
-        served_await_words(&server, "stopping; 1 requests may run");
+        served_await_words(&server, "stopping; 1 request may run");
         kill(server.pid, SIGHUP); /* a closed terminal may send SIGHUP after its shell has sent one */
         client_await_end(&c);
         assert_true(client_has(&c, "data: [DONE]"));

@@ -837,7 +837,7 @@ running_requests_end_before_the_server_does() {
     first=$!
     wait_until_running
     kill -TERM $pid
-    wait_for 'stopping; 1 requests' "$work/log"
+    wait_for 'stopping; 1 request may' "$work/log"
     kill -CONT "$worker"
     wait $first
     grep -q '"finish_reason":"length"' "$work/first"
