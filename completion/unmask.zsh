@@ -20,7 +20,7 @@ _unmask_commands() {
         'generate:answer a file of requests'
         'eval:measure the accuracy of answers to known questions'
         'inspect:describe a checkpoint without reading its weights'
-        'list:list model families, strategies, samplers, options and other tables'
+        'list:list families, strategies, samplers, options and other tables'
         'quantize:write a model with small weights that opens at once'
         'tokenize:convert a text or a conversation to token ids, and back'
         'bench:measure the speed of a model on this machine'

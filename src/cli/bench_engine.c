@@ -264,7 +264,7 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_bench_engine = {
     .name = "bench engine",
-    .summary = "measure steps of the engine on random weights in the shape of a released model",
+    .summary = "measure the engine with random weights in a released shape",
     .usage = "unmask bench engine --shape NAME,NAME [--batch 1,8,32] [options]",
     .description =
         "Makes a model with random weights in the shape of a released one, without a checkpoint, and times whole steps "

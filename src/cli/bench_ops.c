@@ -264,7 +264,7 @@ static int run(const um_command *self, int argc, char **argv) {
 
 const um_command um_cmd_bench_ops = {
     .name = "bench ops",
-    .summary = "measure single operations of the processor beside the limits of the machine",
+    .summary = "measure single operations beside the limits of the machine",
     .usage = "unmask bench ops [--shape NAME,NAME] [--operation linear,head] [--type q8] [--rows 1,32] [options]",
     .description =
         "Times the operations of the cpu backend on random matrices in the shapes of released models, without a "

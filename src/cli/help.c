@@ -19,16 +19,16 @@ static const char examples[] = "  unmask run --model models/tiny-block \"What is
                                "  unmask inspect models/tiny-full\n";
 
 void um_cli_put_overview(um_buf *out) {
-    um_buf_puts(out, "unmask: runs diffusion language models, which write text by unmasking many positions at once\n\n"
+    um_buf_puts(out, "unmask: runs diffusion language models, which unmask many positions at once\n\n"
                      "Usage: unmask COMMAND [options] [arguments]\n\nCommands:\n");
     for (const um_command *const *c = um_commands; *c; c++)
-        um_buf_printf(out, "  %-11s %s\n", (*c)->name, (*c)->summary);
+        um_buf_printf(out, "  %-13s %s\n", (*c)->name, (*c)->summary);
     um_buf_puts(out, "\nOptions:\n"
                      "  -h, --help     print this page; 'unmask COMMAND --help' describes one command\n"
                      "  -v, --version  print version and commit\n\nExamples:\n");
     um_cli_put_examples(examples, out);
-    um_buf_puts(out,
-                "\nExit status: 0 success, 1 a request failed, 2 wrong usage or input, 3 model or device unusable.\n");
+    um_buf_puts(out, "\nExit status: 0 success, 1 a request failed, 2 wrong usage or input,\n"
+                     "3 model or device unusable.\n");
 }
 
 int um_cli_unknown_command(const char *name) {

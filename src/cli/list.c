@@ -292,7 +292,7 @@ done:
 
 const um_command um_cmd_list = {
     .name = "list",
-    .summary = "list model families, strategies, samplers, options and other tables",
+    .summary = "list families, strategies, samplers, options and other tables",
     .usage = "unmask list [--json] [all | TABLE ...]",
     .description =
         "Prints tables of the program: families, strategies, samplers, retentions, options, backends, commands, "

@@ -49,6 +49,12 @@ completes_names_of_two_words() {
     [ "$(complete_words bench serve --endpoint '')" = 'chat completions generate' ]
     [ -z "$(complete_words bench --request-r)" ]
 }
+overview_fits_a_terminal() {
+    try --help
+    [ "$rc" = 0 ]
+    [ -z "$(sed -n '/^Examples/,/^$/d; p' "$work/out" | awk 'length > 80')" ]
+    [ "$(grep -cE '^  [a-z]+( [a-z]+)?  +[a-z]' "$work/out")" = "$(names_in commands | wc -l)" ]
+}
 help_knows_names_of_two_words() {
     try help bench serve bench
     [ "$rc" = 0 ]
