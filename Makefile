@@ -328,7 +328,8 @@ demo: ## install what is missing, build, watch the bundled model answer
 	@$(MAKE) all
 	@printf '\n$$ %s run %s "%s"\n' '$(BUILD)/unmask' '$(DEMO)' "$$PROMPT"
 	@$(BUILD)/unmask run $(DEMO) "$$PROMPT"
-	@if [ -t 0 ]; then exec $(BUILD)/unmask chat --model models/tiny-block; \
+	@if [ -t 0 ]; then printf '\n$$ %s chat --model models/tiny-block\n' '$(BUILD)/unmask'; \
+	 exec $(BUILD)/unmask chat --model models/tiny-block; \
 	 else echo; echo 'Ask it more: $(BUILD)/unmask chat --model models/tiny-block'; fi
 
 # nvcc compiles with gcc and without sanitizers in any case, so only the plain build compiles CUDA code.
