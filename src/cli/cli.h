@@ -118,8 +118,8 @@ void um_cli_put_completion(um_buf *out);
 /* Paragraphs of both the manual page and the reference: values, the file with an example, the environment. */
 extern const char um_cli_about_values[], um_cli_about_file[], um_cli_file_example[], um_cli_about_environment[];
 
-/* A model and its engines. um_cli_open shows the progress of loading on stderr, unless `quiet`, and then prints one
- * line of facts there if `facts` is set. It catches signals. */
+/* A model and its engines. um_cli_open shows the progress of loading on stderr, unless `quiet`, and then prints two
+ * lines of facts there if `facts` is set. It catches signals. */
 typedef struct um_session {
     um_model *model;
     um_router *router;

@@ -138,7 +138,7 @@ static void print_facts(const um_session *s, const um_config *c) {
             um_count_text(parameters, (double)info.n_params), um_model_type_name(m), c->device, device.name);
     if (device.threads)
         fprintf(stderr, ", %d threads%s", device.threads, um_router_size(s->router) > 1 ? " for each engine" : "");
-    fprintf(stderr, "); ");
+    fprintf(stderr, ")\n  "); /* both lines fit 80 columns, unless names are long */
     for (int32_t i = 0; i < info.n_adapters; i++)
         fprintf(stderr, "%s %s%s",
                 i                        ? ","
