@@ -81,6 +81,7 @@ TEST_SCRIPTS := $(filter-out tests/soak/%,$(sort $(wildcard $(TESTS:%=tests/%.sh
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/*_fuzz.c))
 EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
 EXTENDING_SRC := $(sort $(wildcard examples/extending/*.c))
+FAMILY_SRC := $(sort $(filter-out %_test.c,$(wildcard tests/families/*.c)))
 CHECKPOINT_SRC := $(sort $(wildcard tools/checkpoints/*.c))
 # `make extended` links the sources of the folder ROWS in front of the library. Their tables replace the library's
 # tables (docs/extending.md).
@@ -91,6 +92,7 @@ CUDA_CHECK_SRC := $(sort $(wildcard tests/cuda/*.cu))
 FORMATTED := $(wildcard include/*.h src/cuda/*.cu* tests/cuda/*.cu* src/*/*.[ch] src/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.[ch] examples/*/*.[ch] bench/*.[ch] tools/*/*.[ch] packaging/*.[ch])
 
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+FAMILY_TEST := $(BUILD)/tests/families/families_test
 EXTENDING_TESTS := $(filter $(BUILD)/tests/extending/%,$(TEST_PROGRAMS))
 TOOL_TESTS := $(filter $(BUILD)/tests/tools/%,$(TEST_PROGRAMS))
 VECTOR_TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/vectors/*_test.c)))
@@ -155,6 +157,8 @@ $(FAKE_GPU): $(call objects,tests/gpu/fake_gpu.c) $(LIBRARY)
 	$(Q)$(LINK) -shared -Wl,-Bsymbolic -o $@ $^ $(LIBS)
 
 $(EXTENDING_TESTS): $(call objects,$(EXTENDING_SRC))
+
+$(FAMILY_TEST): $(call objects,$(FAMILY_SRC))
 
 $(EXTENDED): $(call objects,src/cli/main.c $(ROWS_SRC)) $(CLI_PARTS) $(LIBRARY)
 	$(if $(ROWS_SRC),,$(error no sources (*.c) in the folder ROWS=$(ROWS)))
@@ -382,6 +386,9 @@ build/data/given: FORCE
 
 vectors: $(VECTOR_TESTS) $(TOKENIZERS) ## compare every tokenizer, or those below DATA, with its test vectors, and print the counts
 	@for t in $(VECTOR_TESTS); do UM_TOKENIZER_DATA=$(TOKENIZERS) $$t || exit 1; done
+
+check-families: $(FAMILY_TEST) ## replay the recorded runs of model families, or those below DATA
+	@UM_FAMILY_DATA='$(or $(DATA),build/data/families)' $<
 
 fuzz: ## run each fuzz target for FUZZ_SECONDS
 	@tools/deps.sh tools

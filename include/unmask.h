@@ -132,8 +132,11 @@ typedef struct um_decoding {
     float token_merge_weight;     /* "dmax": weight of the ids that are added; 0 = plain tokens are fed */
     bool dmax_fast_path;          /* "dmax": a filled position counts as certain; only masks have a confidence */
     float commit_confidence;      /* "dmax": a block is finished when each position has at least this confidence */
-    bool clean_commit;     /* "dmax": the stored keys of a finished block are those of its tokens, not of blends */
-    bool block_cache;      /* "fast_dllm_v2": passes over a sub-block reuse the keys of the other sub-blocks */
+    bool clean_commit;   /* "dmax": the stored keys of a finished block are those of its tokens, not of blends */
+    bool block_cache;    /* "fast_dllm_v2": passes over a sub-block reuse the keys of the other sub-blocks */
+    bool causal_context; /* "seeded_bd": stored keys are those of causal attention, and they predict the first token of
+                            each block */
+    float draft_threshold; /* "self_speculation": a drafted token is verified when its probability is greater */
     bool sparse;           /* "sparse": false = every pass feeds all positions */
     char retention[24];    /* "sparse": the rule that chooses the keys to keep; see `unmask list retentions` */
     float retention_ratio; /* "sparse": share of the keys outside the block that is kept; above 0, at most 1 */
@@ -172,7 +175,7 @@ typedef struct um_sampling_params {
     int32_t filling;       /* UM_FILLING_*: what a pass decides about under a constraint; BEST needs temperature 0 */
 } um_sampling_params;
 
-enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX };
+enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX, UM_COMPAT_CHECKPOINT };
 enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
 /* AUTO pins threads when they use all CPUs of the process and there are at least eight. */
 enum { UM_PIN_AUTO, UM_PIN_ON, UM_PIN_OFF };

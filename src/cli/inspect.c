@@ -124,6 +124,11 @@ static void put_sizes(um_printer *s, const um_arch *a) {
     um_printer_bool(s, "qk_norm", a->qk_norm);
     um_printer_bool(s, "qkv_bias", a->qkv_bias);
     um_printer_number(s, "rope_theta", a->rope_theta);
+    if (a->yarn.factor > 0) {
+        um_printer_number(s, "rope_stretch", a->yarn.factor);
+        um_printer_int(s, "positions_before", a->yarn.original, NULL);
+        um_printer_number(s, "query_growth", a->query_beta);
+    }
     um_printer_int(s, "positions", a->max_position, NULL);
     um_printer_int(s, "block_size", a->block, a->block ? NULL : "(none)");
     um_printer_count(s, "parameters", um_arch_params(a), NULL);

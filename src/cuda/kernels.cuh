@@ -128,6 +128,7 @@ typedef struct um_cu_rope {
     const float *q_norm, *k_norm; /* [d] or NULL */
     float eps, clip;
     const float *cos, *sin; /* [positions, rope_dim / 2] */
+    const float *query;     /* [positions] factor of the rotated queries, or NULL */
 } um_cu_rope;
 /* The formula of um_rope_kv (ops/ops.h): norm, clamp, rotation of queries and keys; keys and values go to their slots
  * in the KV's type. Arithmetic in fp32; the rotated queries are rounded to `type` when stored. */

@@ -114,7 +114,8 @@ static void attention_half(launch *p, int32_t layer) {
                              .eps = n->norm_eps,
                              .clip = n->clip_qkv,
                              .cos = rotary->cos->data,
-                             .sin = rotary->sin->data};
+                             .sin = rotary->sin->data,
+                             .query = um_cu_values(rotary->query)};
     um_cu_rope_kv(&p->b, &rope, &f->kv, p->s);
     check(p, "rope_kv");
     const um_cu_attention attention = {.layer = layer,

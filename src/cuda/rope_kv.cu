@@ -134,7 +134,11 @@ template <typename T> static __global__ void rope_kv(const um_cu_batch b, const 
     }
     if (!value) rotate_head(x, a.cos + (size_t)b.pos[t] * half, a.sin + (size_t)b.pos[t] * half, half, lane);
     if (query) {
-        for (int32_t i = lane * 4; i < d; i += WARP * 4) store_four(row + i, load_four(x + i));
+        const float by = a.query ? a.query[b.pos[t]] : 1;
+        for (int32_t i = lane * 4; i < d; i += WARP * 4) {
+            const float4 v = load_four(x + i);
+            store_four(row + i, make_float4(v.x * by, v.y * by, v.z * by, v.w * by));
+        }
         return;
     }
     const int32_t head = h - a.n_heads - (value ? a.n_kv_heads : 0);
@@ -190,6 +194,7 @@ static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
     const int32_t slot = b.slot[t], n = slot < 0 ? a.n_heads : n_all; /* heads that have a place to go */
     const size_t at = (size_t)b.pos[t] * HALF + 2 * lane;
     const float2 cos = *(const float2 *)(a.cos + at), sin = *(const float2 *)(a.sin + at);
+    const float by = a.query ? a.query[b.pos[t]] : 1;
     um_bf16 *row = (um_bf16 *)a.qkv + ((size_t)t * n_all + first) * DIM + 2 * lane;
     quad x[EACH] = {};
     um_cu_wait_for_previous();
@@ -206,6 +211,10 @@ static __global__ void rope_kv_128(const um_cu_batch b, const rope r) {
         if (h < n_rotated) {
             rotate(x[i].low.x, x[i].high.x, cos.x, sin.x);
             rotate(x[i].low.y, x[i].high.y, cos.y, sin.y);
+        }
+        if (h < a.n_heads) {
+            x[i].low = make_float2(x[i].low.x * by, x[i].low.y * by);
+            x[i].high = make_float2(x[i].high.x * by, x[i].high.y * by);
         }
         um_bf16 *to = row + i * DIM;
         if (h >= a.n_heads) {

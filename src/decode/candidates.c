@@ -142,7 +142,8 @@ void um_candidates_commit(um_candidates *v, um_req *r, um_block *b) {
     for (int32_t i = 0; i < d->n; i++) {
         int32_t p = v->position[d->at[i]];
         if (d->id[i] == UM_MASKED) um_req_erase(r, p);
-        else if (um_req_accepts(r, p, d->id[i])) um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
+        else if (d->id[i] != c->mask_id && um_req_accepts(r, p, d->id[i]))
+            um_req_write(r, p, d->id[i], &c->answer[d->at[i]]);
     }
     if (r->fill && c->n) um_req_write_forced(r, v->position[0], v->position[c->n - 1] + 1);
     b->n_masks = 0;

@@ -43,8 +43,9 @@ typedef struct um_traits {
     const char *sampler; /* the sampler that `auto` stands for */
 } um_traits;
 
-/* Switches that restore the behaviour of Diffulex, whose recorded runs are replayed (--compat diffulex). All are off by
- * default. Only strategies, samplers and stop conditions read them. */
+/* Switches that restore the behaviour of Diffulex, whose recorded runs are replayed (--compat diffulex), or that of a
+ * checkpoint's own code (--compat checkpoint). All are off by default. Only strategies, samplers and stop conditions
+ * read them. */
 typedef struct um_compat {
     bool allocated_limits; /* limits count allocated positions, masks included; the answer may end early */
     bool eos_drains;       /* an end of sequence stops growth; running blocks are still decoded to their end */
@@ -53,6 +54,7 @@ typedef struct um_compat {
     bool merged_commit;    /* dmax stores keys of blended embeddings */
     bool zero_anchor;      /* d2f: blocks lie on a grid from position 0 */
     bool no_remasking;     /* every sampler accepts remask_threshold and ignores it */
+    bool keeps_masks;      /* seeded_bd: a block ends after denoising_steps passes, whatever is still masked */
     float threshold;       /* fixed accept_threshold that overrides the option; NAN: none */
 } um_compat;
 
@@ -165,6 +167,8 @@ bool um_req_is_bad(const um_req *r, int32_t pos, int32_t id);
 /* Ends apply: counts the pass, moves `filled` over the new final tokens and finishes the request at the first stop id,
  * repetition run or limit. max_nfe is checked last. */
 void um_req_check_stop(um_req *r);
+/* Returns why the answer ends before a token with this id; UM_FINISH_NONE: it does not. */
+um_finish um_req_stops_at(const um_req *r, int32_t id);
 /* Ends the answer at r->filled. Before a suffix the answer is as long as the gap, which the model may pad: stop ids and
  * padding at the end of the gap are not part of the answer. */
 void um_req_finish(um_req *r, um_finish why);
@@ -456,7 +460,8 @@ struct um_strategy {
 };
 extern const um_strategy *const um_strategies[]; /* ends with NULL */
 extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
-    um_strategy_full, um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
+    um_strategy_seeded_bd, um_strategy_autoregressive, um_strategy_self_speculation, um_strategy_full,
+    um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
 
 /* Tells whether `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

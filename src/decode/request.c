@@ -57,7 +57,7 @@ static bool is_among(const int32_t *ids, int32_t n, int32_t id) {
     return false;
 }
 
-static um_finish stops_at(const um_req *r, int32_t id) {
+um_finish um_req_stops_at(const um_req *r, int32_t id) {
     if (is_among(r->stop_ids, r->n_stop_ids, id)) return UM_FINISH_STOP_ID;
     if (!r->n_suffix && !r->sampling.ignore_eos && is_among(r->traits->stop, r->traits->n_stop, id))
         return UM_FINISH_EOS;
@@ -101,7 +101,7 @@ void um_req_check_stop(um_req *r) {
     int32_t end = UM_MIN(UM_MIN(r->limit, r->settled), r->cap - r->n_suffix);
     for (; r->filled < end && !um_req_masked(r, r->filled); r->filled++) {
         int32_t pos = r->filled;
-        um_finish stop = stops_at(r, r->token[pos]);
+        um_finish stop = um_req_stops_at(r, r->token[pos]);
         if (stop != UM_FINISH_NONE) {
             r->stop_id = r->token[pos];
             finish(r, stop, pos);

@@ -35,6 +35,7 @@ static void set_traits(um_engine *e) {
                             .merged_commit = diffulex,
                             .zero_anchor = diffulex,
                             .no_remasking = diffulex,
+                            .keeps_masks = e->config.compat == UM_COMPAT_CHECKPOINT,
                             .threshold = diffulex ? f->compat_threshold : NAN};
 }
 

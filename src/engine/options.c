@@ -57,8 +57,10 @@ const um_option um_engine_options[] = {
     {"max_refresh_per_step", NULL, UM_OPT_INT, C(max_refresh_per_step), 0, 4096, NULL, "0", NULL, "N", "Engine",
      "largest number of whole-sequence passes of caching strategies (prefix_cache, dual_cache, sparse) in one step; "
      "0 means no limit"},
-    {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex", "none", NULL, "SYSTEM", "Engine",
-     "decode exactly as another system does, bugs included; diffulex ignores remask_threshold"},
+    {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex|checkpoint", "none", NULL, "SYSTEM", "Engine",
+     "decode exactly as another system does, bugs included; diffulex ignores remask_threshold; checkpoint means the "
+     "code "
+     "that checkpoints of Nemotron-Labs-Diffusion come with"},
 };
 const size_t um_n_engine_options = UM_LEN(um_engine_options);
 

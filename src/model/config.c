@@ -87,18 +87,20 @@ um_status um_hf_only_bool(const json_t *config, const char *key, const char *whe
 
 /* Reads rope_scaling or rope_parameters: an object, null, or the `false` that some checkpoints write in place of null.
  * The kind is stored under the key "rope_type" or under its older name "type". */
-static um_status rope_object(const json_t *config, const char *key, const char *where, json_t **out, um_err *err) {
+static um_status rope_object(const json_t *config, const char *key, const char *where, const char *wanted, json_t **out,
+                             um_err *err) {
     json_t *v = json_object_get(config, key);
     *out = NULL;
     if (!v || json_is_null(v) || json_is_false(v)) return UM_OK;
     if (!json_is_object(v)) return um_fail(err, UM_EPARSE, "%s: \"%s\" must be an object or null", where, key);
     const char *kind = json_string_value(json_object_get(v, "rope_type"));
     if (!kind) kind = json_string_value(json_object_get(v, "type"));
-    if (kind && strcmp(kind, "default"))
+    if (!kind) kind = "default";
+    if (strcmp(kind, wanted))
         return um_fail(err, UM_EUNSUPPORTED,
-                       "%s: \"%s\" asks for rotary embeddings of type \"%s\"; unmask supports "
-                       "unscaled ones only",
-                       where, key, kind);
+                       "%s: \"%s\" asks for rotary embeddings of type \"%s\"; for this family unmask supports "
+                       "%s only",
+                       where, key, kind, strcmp(wanted, "default") ? wanted : "unscaled ones");
     *out = v;
     return UM_OK;
 }
@@ -110,18 +112,8 @@ static const json_t *rope_holder(const json_t *config, const json_t *params, con
     return config;
 }
 
-um_status um_hf_rope(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    json_t *params, *scaling;
-    double part = 1;
-    um_status s = rope_object(config, "rope_parameters", where, &params, err);
-    if (!s) s = rope_object(config, "rope_scaling", where, &scaling, err);
-    if (!s)
-        s = um_hf_need_double(rope_holder(config, params, scaling, "rope_theta"), "rope_theta", where, &a->rope_theta,
-                              err);
-    if (!s)
-        s = um_json_get_double(rope_holder(config, params, scaling, "partial_rotary_factor"), "partial_rotary_factor",
-                               where, &part, err);
-    if (s) return s;
+/* Checks rope_theta, and sets the rotated dimensions to a share of the head. */
+static um_status set_rope(um_arch *a, double part, const char *where, um_err *err) {
     if (!(a->rope_theta >= 1) || a->rope_theta > 1e15)
         return um_fail(err, UM_EPARSE, "%s: \"rope_theta\" is %g, expected 1 or more", where, a->rope_theta);
     if (part <= 0) part = 1; /* LLaDA-MoE's files contain -1 when the field is unset */
@@ -132,6 +124,66 @@ um_status um_hf_rope(um_arch *a, const json_t *config, const char *where, um_err
         return um_fail(err, UM_EMODEL, "%s: %d rotated dimensions of %d per head; their number must be even", where,
                        a->rope_dim, a->head_dim);
     return UM_OK;
+}
+
+um_status um_hf_rope(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    json_t *params, *scaling;
+    double part = 1;
+    um_status s = rope_object(config, "rope_parameters", where, "default", &params, err);
+    if (!s) s = rope_object(config, "rope_scaling", where, "default", &scaling, err);
+    if (!s)
+        s = um_hf_need_double(rope_holder(config, params, scaling, "rope_theta"), "rope_theta", where, &a->rope_theta,
+                              err);
+    if (!s)
+        s = um_json_get_double(rope_holder(config, params, scaling, "partial_rotary_factor"), "partial_rotary_factor",
+                               where, &part, err);
+    return s ? s : set_rope(a, part, where, err);
+}
+
+/* Reads a number of the object of a stretch, which must be in [min, max]. */
+static um_status read_stretch(const json_t *params, const char *key, const char *where, double min, double max,
+                              double *out, um_err *err) {
+    um_status s = um_hf_need_double(params, key, where, out, err);
+    if (s || (*out >= min && *out <= max)) return s;
+    return um_fail(err, UM_EPARSE, "%s: \"%s\" is %g, expected %g to %g", where, key, *out, min, max);
+}
+
+/* Refuses fields that replace the formulas of um_yarn. */
+static um_status check_stretch(const um_yarn *y, const json_t *params, const char *where, um_err *err) {
+    um_status s = um_hf_only_bool(params, "truncate", where, true, err);
+    if (!s && um_hf_has(params, "attention_factor"))
+        s = um_fail(err, UM_EUNSUPPORTED, "%s: \"attention_factor\" is not supported; mscale and mscale_all_dim decide",
+                    where);
+    if (!s && y->beta_fast < y->beta_slow)
+        s = um_fail(err, UM_EPARSE, "%s: \"beta_fast\" is %g, expected \"beta_slow\" %g or more", where, y->beta_fast,
+                    y->beta_slow);
+    return s;
+}
+
+um_status um_hf_yarn(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    um_yarn *y = &a->yarn;
+    json_t *params;
+    double part = 1;
+    um_status s = rope_object(config, "rope_parameters", where, "yarn", &params, err);
+    if (!s && !params)
+        s = um_fail(err, UM_EMODEL, "%s: the field \"rope_parameters\" is missing; the model needs it", where);
+    if (!s)
+        s = um_hf_need_double(rope_holder(config, params, NULL, "rope_theta"), "rope_theta", where, &a->rope_theta,
+                              err);
+    if (!s) s = um_json_get_double(params, "partial_rotary_factor", where, &part, err);
+    if (!s) s = set_rope(a, part, where, err);
+    if (!s && a->rope_theta <= 1)
+        s = um_fail(err, UM_EPARSE, "%s: \"rope_theta\" is %g, expected above 1", where, a->rope_theta);
+    if (!s) s = read_stretch(params, "factor", where, 1, 1e6, &y->factor, err);
+    if (!s)
+        s = um_hf_need_int(params, "original_max_position_embeddings", where, 1, UM_HF_POSITIONS_MAX, &y->original,
+                           err);
+    if (!s) s = read_stretch(params, "beta_fast", where, 1e-6, 1e6, &y->beta_fast, err);
+    if (!s) s = read_stretch(params, "beta_slow", where, 1e-6, 1e6, &y->beta_slow, err);
+    if (!s) s = read_stretch(params, "mscale", where, 0, 1e3, &y->mscale, err);
+    if (!s) s = read_stretch(params, "mscale_all_dim", where, 0, 1e3, &y->mscale_all_dim, err);
+    if (!s) s = read_stretch(params, "llama_4_scaling_beta", where, 0, 1e3, &a->query_beta, err);
+    return s ? s : check_stretch(y, params, where, err);
 }
 
 um_status um_hf_clip(um_arch *a, const json_t *config, const char *where, um_err *err) {
@@ -168,10 +220,12 @@ static um_status read_sizes(um_arch *a, const json_t *config, const char *where,
     return s ? s : um_hf_need_eps(a, config, "rms_norm_eps", where, err);
 }
 
-um_status um_hf_body(um_arch *a, const json_t *config, const char *where, um_err *err) {
+/* Reads the fields of um_hf_body; `rope` reads those of the rotary embeddings. */
+static um_status read_body(um_arch *a, const json_t *config, const char *where,
+                           um_status (*rope)(um_arch *, const json_t *, const char *, um_err *), um_err *err) {
     um_status s = read_sizes(a, config, where, err);
     if (!s) s = read_heads(a, config, where, err);
-    if (!s) s = um_hf_rope(a, config, where, err);
+    if (!s) s = rope(a, config, where, err);
     if (!s) s = um_hf_only_str(config, "hidden_act", where, "silu", err);
     if (!s) s = um_hf_only_bool(config, "use_sliding_window", where, false, err);
     if (!s) s = um_json_get_bool(config, "attention_bias", where, &a->qkv_bias, err);
@@ -182,9 +236,22 @@ um_status um_hf_body(um_arch *a, const json_t *config, const char *where, um_err
     return s;
 }
 
+static um_status read_width(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    return um_hf_need_int(config, "intermediate_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
+}
+
+um_status um_hf_body(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    return read_body(a, config, where, um_hf_rope, err);
+}
+
 um_status um_hf_llama(um_arch *a, const json_t *config, const char *where, um_err *err) {
     um_status s = um_hf_body(a, config, where, err);
-    return s ? s : um_hf_need_int(config, "intermediate_size", where, 1, UM_HF_HIDDEN_MAX, &a->n_ff, err);
+    return s ? s : read_width(a, config, where, err);
+}
+
+um_status um_hf_llama_yarn(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    um_status s = read_body(a, config, where, um_hf_yarn, err);
+    return s ? s : read_width(a, config, where, err);
 }
 
 /* ---- Recognition and checks -------------------------------------------------------------------------------------- */

@@ -43,6 +43,10 @@ um_status um_hf_only_bool(const struct json_t *config, const char *key, const ch
  * rope_theta and rope_dim; head_dim must be set. Errors: UM_EUNSUPPORTED for scaled rotary embeddings. */
 um_status um_hf_rope(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 
+/* Reads the fields of um_hf_rope from embeddings of type "yarn", with all numbers of the stretch and
+ * llama_4_scaling_beta, the growth of queries. Errors: UM_EUNSUPPORTED for other types. */
+um_status um_hf_yarn(um_arch *a, const struct json_t *config, const char *where, um_err *err);
+
 /* Reads clip_qkv, the limit of queries, keys and values; null means no limit. */
 um_status um_hf_clip(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 
@@ -51,6 +55,8 @@ um_status um_hf_clip(um_arch *a, const struct json_t *config, const char *where,
 um_status um_hf_body(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 /* Reads the fields of um_hf_body, and "intermediate_size" as the width of all feed-forward layers. */
 um_status um_hf_llama(um_arch *a, const struct json_t *config, const char *where, um_err *err);
+/* Reads the same fields of a model whose rotary embeddings are stretched (um_hf_yarn). */
+um_status um_hf_llama_yarn(um_arch *a, const struct json_t *config, const char *where, um_err *err);
 /* The names of the tensors in these checkpoints, also of those with mixtures of experts. */
 extern const um_tensor_names um_hf_llama_names;
 
@@ -80,8 +86,8 @@ extern const um_known_token um_tokens_qwen2[], um_tokens_dream[], um_tokens_qwen
 
 /* ---- The families (families/) ---- */
 extern const um_family um_family_dream, um_family_dream_reasoner, um_family_fast_dllm_v2, um_family_illada,
-    um_family_llada, um_family_llada2, um_family_llada_moe, um_family_rnd1, um_family_sdar, um_family_sdar_moe,
-    um_family_stable_diffcoder;
+    um_family_llada, um_family_llada2, um_family_llada_moe, um_family_nemotron, um_family_rnd1, um_family_sdar,
+    um_family_sdar_moe, um_family_stable_diffcoder;
 
 /* Returns whether the name of an architecture is that of an autoregressive model ("Qwen3MoeForCausalLM", "qwen2"). */
 bool um_is_autoregressive(const char *architecture);

@@ -414,6 +414,7 @@ void um_model_unload(struct um_model *m) {
     for (int32_t i = 0; i < n->n_rotary; i++) {
         free_vector(m, n->rotary[i].cos);
         free_vector(m, n->rotary[i].sin);
+        free_vector(m, n->rotary[i].query);
     }
     *n = (um_network){0};
 }

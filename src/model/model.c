@@ -100,26 +100,50 @@ um_model *um_model_for(um_model *m, int32_t engine) { return engine < m->devices
 /* Returns whether engine i is the first one on its device. */
 static bool is_first_on_device(const um_model *m, int32_t i) { return same_device(&m->devices, i) < 0; }
 
-/* Fills one rotary table with cos or sin of position * theta^(-2i/r). Frequency and angle are rounded to fp32, as in
- * the reference. The function is evaluated in double, so that differences between math libraries can't change a token.
- */
+/* ---- Rotary tables ----------------------------------------------------------------------------------------------- */
+
+/* Copies a table [rows, cols] to the device. */
+static um_status load_table(um_model *m, um_vector **out, const float *table, size_t rows, size_t cols, um_err *err) {
+    const um_tensor t = {.type = UM_F32, .n_dims = 2, .dim = {(int64_t)rows, (int64_t)cols}, .data = table};
+    um_status s = m->backend->vector(m->device, out, &t, 1, "rotary tables", err);
+    if (!s) m->weight_bytes += um_mul(um_mul(rows, cols), sizeof(float));
+    return s;
+}
+
+/* Fills one rotary table with cos or sin of position * frequency, times `by`. Frequency and angle are rounded to fp32,
+ * as in the reference. The function is evaluated in double, so that differences between math libraries can't change a
+ * token. */
 static um_status load_rotary(um_model *m, um_vector **out, double (*function)(double), um_err *err) {
     const um_arch *a = &m->arch;
     const size_t half = (size_t)a->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
-    void *table = NULL;
-    um_status s = um_try_alloc(&table, um_mul(n, sizeof(float)), 64, "rotary tables", err);
+    const float by = um_arch_rotary_scale(a);
+    float *table;
+    void *p = NULL;
+    um_status s = um_try_alloc(&p, um_mul(n, sizeof(float)), 64, "rotary tables", err);
     if (s) return s;
+    table = (float *)p;
     for (size_t i = 0; i < half; i++) {
-        float frequency = (float)(1 / pow(a->rope_theta, (double)(2 * i) / a->rope_dim));
-        for (size_t p = 0; p < (size_t)a->max_position; p++) {
-            float angle = (float)p * frequency;
-            ((float *)table)[p * half + i] = (float)function((double)angle);
+        const float frequency = um_arch_frequency(a, (int32_t)i);
+        for (size_t k = 0; k < (size_t)a->max_position; k++) {
+            float angle = (float)k * frequency;
+            table[k * half + i] = (float)function((double)angle) * by;
         }
     }
-    const um_tensor t = {.type = UM_F32, .n_dims = 2, .dim = {a->max_position, (int64_t)half}, .data = table};
-    s = m->backend->vector(m->device, out, &t, 1, "rotary tables", err);
-    if (!s) m->weight_bytes += um_mul(n, sizeof(float));
+    s = load_table(m, out, table, (size_t)a->max_position, half, err);
     um_free(table);
+    return s;
+}
+
+/* Loads the factors of queries, if the architecture has them. */
+static um_status load_query_factors(um_model *m, um_vector **out, um_err *err) {
+    const um_arch *a = &m->arch;
+    void *p = NULL;
+    if (a->query_beta == 0) return UM_OK;
+    um_status s = um_try_alloc(&p, um_mul((size_t)a->max_position, sizeof(float)), 64, "rotary tables", err);
+    for (int32_t k = 0; !s && k < a->max_position; k++)
+        ((float *)p)[k] = (float)(1 + a->query_beta * log(1 + k / a->yarn.original));
+    if (!s) s = load_table(m, out, (const float *)p, (size_t)a->max_position, 1, err);
+    um_free(p);
     return s;
 }
 
@@ -172,7 +196,8 @@ static um_status load(um_model *m, const um_store *files, int32_t check, um_load
     um_status s = um_model_load(m, files, check, meter, err);
     um_rotary *rotary = &m->net.rotary[0];
     if (!s) s = load_rotary(m, &rotary->cos, cos, err);
-    return s ? s : load_rotary(m, &rotary->sin, sin, err);
+    if (!s) s = load_rotary(m, &rotary->sin, sin, err);
+    return s ? s : load_query_factors(m, &rotary->query, err);
 }
 
 static um_load_meter begin_meter(const um_model *m, const um_config *c) {

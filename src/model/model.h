@@ -32,6 +32,17 @@ typedef struct um_device_list {
 
 typedef struct um_family um_family;
 
+/* Rotary embeddings that were stretched after the training (YaRN): frequencies that turn often keep their value, those
+ * that turn rarely are divided by `factor`, and those between are blended. */
+typedef struct um_yarn {
+    double factor;                 /* 0: the embeddings are not stretched */
+    int32_t original;              /* number of positions before the stretch */
+    double beta_fast, beta_slow;   /* turns within `original` above which a frequency stays, and below which it is
+                                      divided */
+    double mscale, mscale_all_dim; /* cosines and sines are multiplied by g(mscale) / g(mscale_all_dim), where g(m) is
+                                      0.1 m ln(factor) + 1 */
+} um_yarn;
+
 /* The architecture of a model, as data. */
 typedef struct um_arch {
     const um_family *family;
@@ -46,6 +57,8 @@ typedef struct um_arch {
     float norm_eps, embed_scale, logit_scale;
     float clip_qkv; /* > 0: queries, keys and values are clamped to [-clip, clip] */
     double rope_theta;
+    um_yarn yarn;
+    double query_beta; /* queries at position p are multiplied by 1 + query_beta ln(1 + floor(p / yarn.original)) */
     bool qk_norm, qkv_bias, o_bias, mlp_bias;
     bool layer_norm; /* norms subtract the mean and have a bias */
     /* tied: the embedding serves as the head. tied_stated: config.json states it; else the model is tied when no head
@@ -316,6 +329,10 @@ int64_t um_arch_params(const um_arch *a);
 int64_t um_arch_embedding_params(const um_arch *a);
 /* Returns the number of parameters that one token uses. Of the routed experts it counts only top_k. */
 int64_t um_arch_active_params(const um_arch *a);
+/* Returns the frequency of rotated pair i, in radians per position (rotary.c). */
+float um_arch_frequency(const um_arch *a, int32_t i);
+/* Returns the factor of all cosines and sines. */
+float um_arch_rotary_scale(const um_arch *a);
 /* Returns the bytes of the keys and values of one token in all layers. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
 

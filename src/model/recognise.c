@@ -16,7 +16,6 @@ static const struct {
 } not_yet[] = {
     {"WeDLM", "WeDLMForCausalLM", "wedlm"},
     {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
-    {"Nemotron-Labs-Diffusion", "NemotronLabsDiffusionModel", "nemotron_labs_diffusion"},
     {"Nemotron-Diffusion-Research", "DiffEncoderModel", NULL},
 };
 

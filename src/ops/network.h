@@ -29,6 +29,7 @@ typedef struct um_linear {
 /* The cosines and sines of the rotation of queries and keys. */
 typedef struct um_rotary {
     um_vector *cos, *sin; /* [positions, rope_dim / 2] */
+    um_vector *query;     /* [positions] factor of the rotated queries; NULL: 1 everywhere */
 } um_rotary;
 
 /* What the layers of one kind have in common. */

@@ -105,6 +105,7 @@ typedef struct um_rope_kv {
     float eps;
     float clip;                /* > 0: queries, keys and values are clamped to [-clip, clip] before the rotation */
     const float *cos, *sin;    /* [max position, rope_dim / 2] */
+    const float *query;        /* [max position] factor of the rotated queries; NULL: 1 */
     const int32_t *pos, *slot; /* [T]; for slot -1 nothing is written */
 } um_rope_kv;
 

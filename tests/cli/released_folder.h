@@ -203,10 +203,30 @@ static inline void put_llada2(shards *s, const json_t *c) {
     put(s, V, H, "lm_head.weight");
 }
 
+static inline void put_nemotron(shards *s, const json_t *c) {
+    const int64_t H = number(c, "hidden_size"), V = number(c, "vocab_size"), D = number(c, "head_dim");
+    const int64_t Q = number(c, "num_attention_heads") * D, KV = number(c, "num_key_value_heads") * D;
+    char where[96];
+    put(s, V, H, "encoder.embed_tokens.weight");
+    for (int n = 0; n < number(c, "num_hidden_layers"); n++) {
+        put(s, H, 0, "encoder.layers.%d.input_layernorm.weight", n);
+        put(s, H, 0, "encoder.layers.%d.post_attention_layernorm.weight", n);
+        put(s, Q, H, "encoder.layers.%d.self_attn.q_proj.weight", n);
+        put(s, KV, H, "encoder.layers.%d.self_attn.k_proj.weight", n);
+        put(s, KV, H, "encoder.layers.%d.self_attn.v_proj.weight", n);
+        put(s, H, Q, "encoder.layers.%d.self_attn.o_proj.weight", n);
+        snprintf(where, sizeof where, "encoder.layers.%d.mlp", n);
+        put_feed_forward(s, H, number(c, "intermediate_size"), where);
+    }
+    put(s, H, 0, "encoder.norm.weight");
+    put(s, V, H, "diffusion_head.weight");
+}
+
 static inline void write_weights(const char *dir, const json_t *config) {
     shards s = {.dir = dir, .header = json_object(), .map = json_object(), .n = 1};
     if (json_object_get(config, "d_model")) put_llada(&s, config);
     else if (json_object_get(config, "score_function")) put_llada2(&s, config);
+    else if (json_object_get(config, "dlm_paradigm")) put_nemotron(&s, config);
     else put_llama(&s, config);
     end_shards(&s);
 }

@@ -132,7 +132,7 @@ float *check_pages_of_device(check *c, const check_pages *p, int32_t layer, int3
 /* ---- Norm, rotation and writes ----------------------------------------------------------------------------------- */
 
 enum { HEADS, KV_HEADS, DIM, ROPE_DIM, PAGE, KV_TYPE, LAYOUT, EXTRAS }; /* meaning of check_case.n */
-enum { NORM = 1, CLIP = 2 };                                            /* EXTRAS */
+enum { NORM = 1, CLIP = 2, QUERY = 4 };                                 /* EXTRAS */
 enum { LAYERS = 3, TOKENS = 37, ROOM = 41, POSITIONS = 100 };
 
 static double kv_tolerance(um_dtype type) { return type == UM_F8 ? 1e-2 : type == UM_BF16 ? 1e-3 : 2e-6; }
@@ -204,9 +204,12 @@ static void run_rope(check *c, const check_case *k) {
     new_slots(c, &p, slot, pos);
     float *q_norm = check_floats(c, (size_t)d), *k_norm = check_floats(c, (size_t)d);
     float *cosines = check_floats(c, table), *sines = check_floats(c, table), *qkv = NULL;
+    float *factors = check_floats(c, POSITIONS);
     rope_call r = {};
     r.b = batch_of_slots(c, &shape, TOKENS, ROOM, slot, pos);
-    r.a = {0, H, KV, d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, k->n[EXTRAS] & CLIP ? 0.75f : 0, NULL, NULL};
+    r.a = {0,    H,    KV,  d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, k->n[EXTRAS] & CLIP ? 0.75f : 0,
+           NULL, NULL, NULL};
+    if (k->n[EXTRAS] & QUERY) r.a.query = (float *)check_upload(c, factors, POSITIONS * sizeof(float));
     if (k->n[EXTRAS] & NORM) {
         r.a.q_norm = (float *)check_upload(c, q_norm, (size_t)d * sizeof(float));
         r.a.k_norm = (float *)check_upload(c, k_norm, (size_t)d * sizeof(float));
@@ -235,6 +238,7 @@ static void run_rope(check *c, const check_case *k) {
                                  r.a.clip,
                                  cosines,
                                  sines,
+                                 r.a.query ? factors : NULL,
                                  pos,
                                  slot};
         um_ref_rope_kv(check_ref(c, k->type), p.ref, &want);
@@ -261,7 +265,7 @@ static void run_rope_time(check *c, const check_case *k) {
     const size_t table = (size_t)T * (size_t)k->n[ROPE_DIM] / 2;
     rope_call r = {};
     r.b = batch_of_slots(c, &shape, T, T, slot, pos);
-    r.a = {0, H, KV, d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, 0, NULL, NULL};
+    r.a = {0, H, KV, d, k->n[ROPE_DIM], NULL, k->type, NULL, NULL, 1e-6f, 0, NULL, NULL, NULL};
     r.a.qkv = check_operand(c, check_floats(c, all), all, k->type);
     r.a.cos = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
     r.a.sin = (float *)check_upload(c, check_floats(c, table), table * sizeof(float));
@@ -373,6 +377,11 @@ static const check_case cases[] = {
     {"rope_kv bf16, d 128", run_rope, {8, 8, 128, 128, 32, UM_BF16, UM_KV_UNIFIED, 0}, UM_BF16},
     {"rope_kv bf16, d 128, norm, clip", run_rope, {8, 2, 128, 64, 256, UM_BF16, UM_KV_DISTINCT, 3}, UM_BF16},
     {"rope_kv bf16, d 128 whole, norm, clip", run_rope, {8, 2, 128, 128, 5, UM_BF16, UM_KV_DISTINCT, 3}, UM_BF16},
+    {"rope_kv fp32, d 32, factors of queries", run_rope, {4, 2, 32, 32, 8, UM_F32, UM_KV_UNIFIED, QUERY}, UM_F32},
+    {"rope_kv bf16, d 128 whole, factors of queries",
+     run_rope,
+     {8, 2, 128, 128, 8, UM_BF16, UM_KV_UNIFIED, QUERY},
+     UM_BF16},
     {"rope_kv bf16, d 128 whole, 3/1 heads", run_rope, {3, 1, 128, 128, 64, UM_BF16, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 8, fp32 KV", run_rope, {5, 5, 8, 8, 4, UM_F32, UM_KV_UNIFIED, NORM}, UM_BF16},
     {"rope_kv bf16, d 64, norm, 8-bit KV", run_rope, {8, 4, 64, 64, 32, UM_F8, UM_KV_UNIFIED, NORM}, UM_BF16},

@@ -221,7 +221,7 @@ static void check_allocations(const world *w, const world *ref) {
     int32_t id[60] = {0}, slot[60];
     for (int32_t t = 0; t < 60; t++) slot[t] = t;
     um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, &b};
-    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, 0, gain, gain, id, slot};
+    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, 0, gain, gain, NULL, id, slot};
     const um_soft soft = {.at = 3, .n = 60, .id = slot, .w = x, .renormalize = true};
     int64_t before = um_alloc_count();
     w->ops->embed(w->dev, m, id, 60, 1, y);

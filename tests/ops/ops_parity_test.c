@@ -352,6 +352,7 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
                     s->clip,
                     cosine,
                     sine,
+                    s->norms ? angle : NULL, /* any factors */
                     pos,
                     slot};
     um_kv *kv = make_kv(w, &shape), *kv_ref = make_kv(ref, &shape);

@@ -123,6 +123,13 @@ static void store_tokens(const rope_job *j, int32_t kv_head, int32_t begin, int3
     }
 }
 
+/* Multiplies a query by the factor of its position, which is 1 for most. */
+static void scale_query(const um_rope_kv *a, int32_t t, int32_t head) {
+    const float by = a->query[a->pos[t]];
+    float *x = head_of(a, t, head);
+    for (int32_t i = 0; by != 1 && i < a->head_dim; i++) x[i] *= by;
+}
+
 static void rope_task(void *arg, int task, int thread) {
     (void)thread;
     const rope_job *j = (const rope_job *)arg;
@@ -132,6 +139,7 @@ static void rope_task(void *arg, int task, int thread) {
     int32_t begin = task / a->n_kv_heads * j->per_task, end = UM_MIN(begin + j->per_task, a->n_tokens);
     for (int32_t t = begin; t < end; t++) {
         for (int32_t h = query; h < query_end; h++) rotate_head(j, t, h, a->q_norm);
+        for (int32_t h = query; a->query && h < query_end; h++) scale_query(a, t, h);
         rotate_head(j, t, key, a->k_norm);
         if (a->clip > 0) j->k->clamp(head_of(a, t, value), a->clip, a->head_dim);
     }

@@ -72,6 +72,7 @@ static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *
                         .clip = f->net->clip_qkv,
                         .cos = um_values(rotary->cos),
                         .sin = um_values(rotary->sin),
+                        .query = um_values(rotary->query),
                         .pos = b->pos,
                         .slot = b->slot};
 }

@@ -47,6 +47,7 @@ void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
         if (a->clip > 0) clamp(row, q_width + 2 * kv_width, a->clip);
         for (int32_t h = 0; h < a->n_heads + a->n_kv_heads; h++)
             rotate_head(row + (size_t)h * (size_t)d, cos, sin, a->rope_dim);
+        for (size_t i = 0; a->query && i < q_width; i++) row[i] *= a->query[a->pos[t]];
         if (a->slot[t] < 0) continue;
         size_t at = um_ref_kv_at(kv, a->layer, a->slot[t]);
         for (size_t i = 0; i < kv_width; i += (size_t)d) {

@@ -1,0 +1,358 @@
+/* Replays recordings of Nemotron-Labs-Diffusion: seeded_bd, autoregressive and self_speculation. */
+#include "families.h"
+#include "golden/forward_fixture.h"
+#include "support.h"
+
+static int64_t number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
+
+static int32_t id_at(const json_t *list, size_t i) { return (int32_t)json_integer_value(json_array_get(list, i)); }
+
+/* ---- Logits ------------------------------------------------------------------------------------------------------ */
+
+/* The recorded tensors of a case, and the forward pass that is compared with them. */
+typedef struct logits {
+    const family_case *c;
+    um_map map;
+    um_store *recorded;
+    fixture f;
+    int32_t stored; /* positions whose keys are in the pages */
+    float worst;
+    int32_t n;
+} logits;
+
+static const um_tensor *find(const logits *l, const char *prefix, const char *name) {
+    char key[96];
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    return um_store_find(l->recorded, key);
+}
+
+static void compare(logits *l, const um_tensor *want, int32_t n) {
+    const int32_t V = l->f.model->arch.vocab, rows = (int32_t)want->dim[0], first = n - rows;
+    assert_true(want->type == UM_F32 && first >= 0 && want->dim[1] == V);
+    compute_logits(&l->f, n);
+    for (size_t i = 0; i < (size_t)rows * (size_t)V; i++) {
+        float w;
+        memcpy(&w, (const char *)want->data + i * sizeof w, sizeof w);
+        const float got = l->f.logits[(size_t)first * (size_t)V + i];
+        l->worst = fmaxf(l->worst, isnan(got) ? INFINITY : fabsf(w - got));
+    }
+    l->n++;
+    if (!(l->worst <= FAMILY_TOLERANCE)) fail_msg("%s: %s differs by %g", l->c->name, want->name, (double)l->worst);
+}
+
+/* Runs a pass behind the stored keys, and compares its last rows with a recorded tensor, unless that is NULL. A pass is
+ * causal, or its tokens see each other. */
+static void run_pass(logits *l, const json_t *ids, bool causal, bool keep, const um_tensor *want) {
+    int32_t id[TOKENS], pos[TOKENS], end[TOKENS], page[PAGES];
+    const int32_t n = (int32_t)json_array_size(ids), all = l->stored + n;
+    assert_true(n > 0 && n <= TOKENS && all <= PAGE * PAGES);
+    for (int32_t i = 0; i < PAGES; i++) page[i] = i;
+    for (int32_t i = 0; i < n; i++) {
+        id[i] = id_at(ids, (size_t)i);
+        pos[i] = l->stored + i;
+        end[i] = causal ? pos[i] + 1 : all;
+    }
+    const um_span span = {.n = n, .page = page, .keys = {0, all}, .adapter = -1};
+    const um_batch b = {.n_tokens = n, .n_spans = 1, .id = id, .pos = pos, .slot = pos, .seen_end = end, .span = &span};
+    run_whole(&l->f, &b);
+    if (want) compare(l, want, n);
+    if (keep) l->stored = all;
+}
+
+/* The three passes of a `forward` case. */
+static void check_forward(logits *l) {
+    const json_t *ids = json_object_get(l->c->json, "ids"), *block = json_object_get(l->c->json, "block");
+    run_pass(l, ids, true, true, find(l, "causal.", "logits"));
+    run_pass(l, block, false, false, find(l, "block.", "logits"));
+    l->stored = 0;
+    const um_tensor *full = find(l, "full.", "logits");
+    if (full) run_pass(l, ids, false, false, full);
+}
+
+static void check_blocks(logits *l, const json_t *request, const char *of) {
+    const json_t *blocks = json_object_get(request, "blocks"), *block;
+    const bool causal = json_is_true(json_object_get(json_object_get(request, "params"), "causal_context"));
+    size_t b;
+    run_pass(l, json_object_get(request, "prompt"), causal, true, find(l, of, "prefill.logits"));
+    json_array_foreach(blocks, b, block) {
+        const json_t *passes = json_object_get(block, "passes"), *pass;
+        char name[64];
+        size_t i;
+        json_array_foreach(passes, i, pass) {
+            snprintf(name, sizeof name, "block%zu.pass%zu.logits", b, i);
+            const um_tensor *want = find(l, of, name);
+            if (want) run_pass(l, json_object_get(pass, "block_in"), false, false, want);
+        }
+        snprintf(name, sizeof name, "block%zu.commit.logits", b);
+        run_pass(l, json_object_get(block, "block"), causal, true, find(l, of, name));
+    }
+}
+
+static void check_tokens(logits *l, const json_t *request, const char *of) {
+    const json_t *output = json_object_get(request, "output");
+    run_pass(l, json_object_get(request, "prompt"), true, true, find(l, of, "step0.logits"));
+    for (size_t i = 0; i + 1 < json_array_size(output); i++) {
+        char name[64];
+        json_t *one = json_pack("[i]", id_at(output, i));
+        snprintf(name, sizeof name, "step%zu.logits", i + 1);
+        run_pass(l, one, true, true, find(l, of, name));
+        json_decref(one);
+    }
+}
+
+static void check_rounds(logits *l, const json_t *request, const char *of) {
+    const json_t *rounds = json_object_get(request, "rounds"), *round;
+    const int32_t mask = l->f.model->arch.mask_id;
+    size_t k, i;
+    run_pass(l, json_object_get(request, "prompt"), true, true, NULL);
+    json_array_foreach(rounds, k, round) {
+        const json_t *draft = json_object_get(round, "draft");
+        json_t *window = json_pack("[i]", id_at(draft, 0));
+        char name[64];
+        for (i = 1; i < json_array_size(draft); i++) json_array_append_new(window, json_integer(mask));
+        l->stored = (int32_t)number(round, "cache");
+        snprintf(name, sizeof name, "round%zu.draft", k);
+        const um_tensor *want = find(l, of, name);
+        if (want) run_pass(l, window, false, false, want);
+        snprintf(name, sizeof name, "round%zu.verify", k);
+        run_pass(l, draft, true, true, find(l, of, name));
+        json_decref(window);
+    }
+}
+
+static void check_request(logits *l, const json_t *request, size_t index) {
+    const char *mode = json_string_value(json_object_get(request, "mode"));
+    char of[32];
+    snprintf(of, sizeof of, "r%zu.", index);
+    l->stored = 0;
+    if (um_streq(mode, "block")) check_blocks(l, request, of);
+    else if (um_streq(mode, "ar")) check_tokens(l, request, of);
+    else if (um_streq(mode, "linear_spec")) check_rounds(l, request, of);
+    else fail_msg("%s: request %zu has the mode \"%s\", which the test does not know", l->c->name, index, mode);
+}
+
+/* Only the first requests have recorded logits; the others are skipped. */
+static bool has_logits(const logits *l, size_t index) {
+    char of[32];
+    snprintf(of, sizeof of, "r%zu.", index);
+    for (size_t i = 0; i < um_store_count(l->recorded); i++)
+        if (!strncmp(um_store_at(l->recorded, i)->name, of, strlen(of))) return true;
+    return false;
+}
+
+static void check_passes(const family_case *c, const char *device) {
+    const json_t *requests = json_object_get(c->json, "requests"), *request;
+    logits l = {.c = c, .recorded = um_store_new()};
+    char path[600];
+    um_err err;
+    size_t i;
+    snprintf(path, sizeof path, "%.*s%s.safetensors", (int)(strlen(c->path) - 5), c->path, requests ? ".logits" : "");
+    um_status s = um_map_open(&l.map, path, &err);
+    if (!s) s = um_safetensors_parse(l.recorded, l.map.data, l.map.size, path, NULL, &err);
+    if (!s) {
+        open_fixture(&l.f, c->model, device);
+        if (!requests) check_forward(&l);
+        json_array_foreach(requests, i, request) if (has_logits(&l, i)) check_request(&l, request, i);
+        print_message("# %-16s %-4s %d passes, logits differ by %.2g at most\n", c->name, device, l.n, (double)l.worst);
+        close_fixture(&l.f);
+    } else if (s != UM_ENOENT) fail_msg("%s", err.msg); /* the default data lack the logits of most cases */
+    um_store_close(l.recorded);
+    um_map_close(&l.map);
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+/* A recorded request that is being replayed. `want` are the lists of tokens that its traces show, in order. */
+typedef struct replay {
+    const family_case *c;
+    const json_t *request;
+    const char *device;
+    json_t *want;
+    size_t index, pass;
+    int32_t mask, eos;
+    bool is_speculation, finished;
+} replay;
+
+/* Appends the tokens of a block when it begins: its seed and masks. */
+static void append_start(json_t *want, const json_t *block, int32_t mask) {
+    const json_t *seed = json_object_get(block, "seed");
+    const size_t n = json_array_size(json_object_get(block, "block"));
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(i == 0 && json_is_integer(seed) ? json_integer_value(seed) : mask));
+    json_array_append_new(want, list);
+}
+
+static void expect_blocks(replay *r) {
+    const json_t *block, *pass;
+    size_t b, i;
+    json_array_foreach(json_object_get(r->request, "blocks"), b, block) {
+        append_start(r->want, block, r->mask);
+        json_array_foreach(json_object_get(block, "passes"), i, pass)
+            json_array_append(r->want, json_object_get(pass, "block_out"));
+    }
+}
+
+static void expect_tokens(replay *r) {
+    const json_t *id;
+    size_t i;
+    json_array_foreach(json_object_get(r->request, "output"), i, id)
+        json_array_append_new(r->want, json_pack("[O]", id));
+}
+
+/* A draft shows what is drafted behind the last token. */
+static void expect_rounds(replay *r) {
+    const json_t *output = json_object_get(r->request, "output"), *round;
+    size_t k;
+    json_array_append_new(r->want, json_pack("[i]", id_at(output, 0)));
+    json_array_foreach(json_object_get(r->request, "rounds"), k, round) {
+        json_t *draft = json_copy(json_object_get(round, "draft"));
+        json_array_remove(draft, 0);
+        json_array_append_new(r->want, draft);
+        json_array_append(r->want, json_object_get(round, "accepted"));
+    }
+}
+
+/* A draft is cut at the limit of the answer, and left out when only one more token fits. What is written is cut at the
+ * limit, too. */
+static void check_trace(replay *r, const um_trace *t) {
+    if (r->is_speculation && r->pass % 2 && t->n_new > 0) r->pass++;
+    const json_t *want = json_array_get(r->want, r->pass);
+    const size_t n = json_array_size(want);
+    if (!want) fail_msg("%s[%zu]: more passes than the %zu recorded", r->c->name, r->index, r->pass);
+    if (r->is_speculation ? (size_t)t->n_tokens > n : (size_t)t->n_tokens != n)
+        fail_msg("%s[%zu] pass %zu: %d tokens, expected %zu", r->c->name, r->index, r->pass, t->n_tokens, n);
+    for (int32_t i = 0; i < t->n_tokens; i++)
+        if (t->token[i] != id_at(want, (size_t)i))
+            fail_msg("%s[%zu] pass %zu: token %d is %d, expected %d", r->c->name, r->index, r->pass, i, t->token[i],
+                     id_at(want, (size_t)i));
+    r->pass++;
+}
+
+/* The recorded output includes the id that ended it. Where masks were left in it, the answer ends before the first. */
+static void check_result(replay *r, const um_result *res) {
+    const json_t *output = json_object_get(r->request, "output");
+    const bool ended = um_streq(json_string_value(json_object_get(r->request, "finish")), "stop");
+    size_t n = 0;
+    while (n < json_array_size(output) && id_at(output, n) != r->mask && id_at(output, n) != r->eos) n++;
+    if (res->n_tokens != n) fail_msg("%s[%zu]: %zu tokens, expected %zu", r->c->name, r->index, res->n_tokens, n);
+    for (size_t i = 0; i < n; i++) assert_int_equal(res->token_ids[i], id_at(output, i));
+    if (json_object_get(r->request, "finish"))
+        assert_int_equal(res->finish, ended ? UM_FINISH_EOS : UM_FINISH_MAX_TOKENS);
+    /* The recorded loop stores the last block, too, and does not count the prompt's pass. */
+    if (!ended && !r->is_speculation) {
+        assert_int_equal(r->pass, json_array_size(r->want));
+        assert_int_equal(res->nfe, number(r->request, "nfe"));
+    }
+    print_message("# %-16s %-4s request %zu: %d passes, %.2f tokens a pass\n", r->c->name, r->device, r->index,
+                  res->nfe, (double)res->n_tokens / UM_MAX(res->nfe, 1));
+    r->finished = true;
+}
+
+static void on_event(void *arg, const um_event *ev) {
+    replay *r = (replay *)arg;
+    if (ev->type == UM_EVENT_TRACE) check_trace(r, ev->trace);
+    else if (ev->type == UM_EVENT_FINISH) check_result(r, ev->result);
+}
+
+/* Sets the parameters of a request of the mode `block`. Without a threshold, each pass fills a quota. */
+static void set_block_params(um_decoding *d, const json_t *params, int32_t block) {
+    const json_t *threshold = json_object_get(params, "threshold");
+    strcpy(d->strategy, "seeded_bd");
+    strcpy(d->sampler, json_is_number(threshold) ? "confidence" : "low_confidence");
+    if (json_is_number(threshold)) d->accept_threshold = (float)json_number_value(threshold);
+    d->denoising_steps = (int32_t)(number(params, "steps") / (number(params, "max_new_tokens") / block));
+    d->causal_context = json_is_true(json_object_get(params, "causal_context"));
+}
+
+static void set_params(um_request *q, replay *r, int32_t block) {
+    const json_t *params = json_object_get(r->request, "params");
+    const char *mode = json_string_value(json_object_get(r->request, "mode"));
+    q->sampling.max_tokens = (int32_t)number(params, "max_new_tokens");
+    q->sampling.temperature = 0;
+    if (um_streq(mode, "block")) {
+        set_block_params(&q->decoding, params, block);
+        expect_blocks(r);
+    } else if (um_streq(mode, "ar")) {
+        strcpy(q->decoding.strategy, "autoregressive");
+        expect_tokens(r);
+    } else if (um_streq(mode, "linear_spec")) {
+        strcpy(q->decoding.strategy, "self_speculation");
+        q->decoding.draft_threshold = (float)json_number_value(json_object_get(params, "threshold"));
+        q->sampling.max_tokens = (int32_t)json_array_size(json_object_get(r->request, "output"));
+        r->is_speculation = true;
+        expect_rounds(r);
+    } else fail_msg("%s: request %zu has the mode \"%s\", which the test does not know", r->c->name, r->index, mode);
+}
+
+static void add(um_engine *e, const um_model_info *info, replay *r) {
+    const json_t *prompt = json_object_get(r->request, "prompt");
+    um_request q;
+    um_err err;
+    int32_t *ids = UM_NEW_ARRAY(int32_t, json_array_size(prompt) + 1);
+    um_request_init(e, &q);
+    q.ids = ids;
+    q.n_ids = json_array_size(prompt);
+    for (size_t i = 0; i < q.n_ids; i++) ids[i] = id_at(prompt, i);
+    r->want = json_array();
+    r->mask = info->mask_id;
+    r->eos = info->stop[0];
+    set_params(&q, r, info->block_size);
+    q.events = UM_EVENT_TRACE;
+    q.on_event = on_event;
+    q.arg = r;
+    if (um_engine_add(e, &q, NULL, &err)) fail_msg("%s[%zu]: %s", r->c->name, r->index, err.msg);
+    um_free(ids);
+}
+
+static size_t longest_prompt(const json_t *requests) {
+    const json_t *request;
+    size_t i, n = 0;
+    json_array_foreach(requests, i, request) n = UM_MAX(n, json_array_size(json_object_get(request, "prompt")));
+    return n;
+}
+
+/* A batch has small steps, so that prompts are stored in chunks. */
+static void open_engine(test_engine *t, const family_case *c, const json_t *requests, const char *device,
+                        family_mode mode) {
+    um_config config;
+    um_config_init(&config);
+    config.model = c->model;
+    config.compat = UM_COMPAT_CHECKPOINT;
+    config.max_num_batched_tokens = mode == FAMILY_BATCHED ? (int32_t)longest_prompt(requests) + 32 : 2048;
+    config.threads = 2;
+    snprintf(config.device, sizeof config.device, "%s", device);
+    snprintf(config.dtype, sizeof config.dtype, "float32");
+    snprintf(config.kv_cache_layout, sizeof config.kv_cache_layout, mode == FAMILY_BATCHED ? "distinct" : "unified");
+    test_open(t, &config);
+}
+
+static void check_requests(const family_case *c, const char *device, family_mode mode) {
+    const json_t *requests = json_object_get(c->json, "requests"), *request;
+    const size_t n = json_array_size(requests);
+    test_engine t;
+    um_model_info info;
+    size_t i;
+    if (!n) return; /* a case of single passes */
+    replay *r = UM_NEW_ARRAY(replay, n);
+    open_engine(&t, c, requests, device, mode);
+    um_model_get_info(t.model, &info);
+    json_array_foreach(requests, i, request) {
+        r[i] = (replay){.c = c, .request = request, .index = i, .device = device};
+        add(t.engine, &info, &r[i]);
+        if (mode == FAMILY_ALONE) test_drain(t.engine);
+    }
+    test_drain(t.engine);
+    for (i = 0; i < n; i++) {
+        assert_true(r[i].finished);
+        json_decref(r[i].want);
+    }
+    test_close(&t);
+    um_free(r);
+}
+
+const family_replay nemotron_replay = {
+    .family = "nemotron_labs_diffusion",
+    .passes = check_passes,
+    .requests = check_requests,
+};
