@@ -18,8 +18,8 @@ uint64_t test_seed(void);
 /* Returns the device that tests of the engine use: UM_TEST_DEVICE, or `otherwise`. */
 const char *test_device(const char *otherwise);
 
-/* Fills a configuration for build/data/golden/models/<name> in fp32, on test_device("cpu"). It points to `path`, which
- * receives the folder. */
+/* Fills a configuration for build/data/golden/models/<name>, or build/data/<name> when it contains a '/', in fp32, on
+ * test_device("cpu"). It points to `path`, which receives the folder. */
 void test_config(um_config *c, const char *name, char *path, size_t path_size);
 
 typedef struct test_engine {
@@ -32,7 +32,8 @@ void test_close(test_engine *t);
 /* Steps until no request is pending. */
 void test_drain(um_engine *e);
 
-/* Resets the parameters that neither the strategy nor the sampler of `d` reads to their defaults. */
+/* Resets the parameters that neither the strategy nor the sampler of `d` reads to their defaults. The sampler "auto"
+ * reads none. */
 void test_drop_unread(um_decoding *d);
 
 /* The answer to a request: its streamed text and tokens, and its result. */

@@ -54,7 +54,8 @@ typedef struct um_compat {
     bool merged_commit;    /* dmax stores keys of blended embeddings */
     bool zero_anchor;      /* d2f: blocks lie on a grid from position 0 */
     bool no_remasking;     /* every sampler accepts remask_threshold and ignores it */
-    bool keeps_masks;      /* seeded_bd: a block ends after denoising_steps passes, whatever is still masked */
+    bool keeps_masks;      /* seeded_bd: a block ends after denoising_steps passes, whatever is still masked. Causal
+                              strategies may predict the mask id, and write it like any other */
     float threshold;       /* fixed accept_threshold that overrides the option; NAN: none */
 } um_compat;
 

@@ -14,6 +14,8 @@ typedef struct kind {
     const char *set[8][2]; /* {name, value} of the parameters, the sampler first */
 } kind;
 
+#define NEMOTRON "families/nemotron/models/nemotron_c"
+
 static const kind kinds[] = {
     {"sdar", "multi_bd", {{"sampler", "confidence"}}},
     {"sdar", "multi_bd", {{"sampler", "confidence"}, {"remask_threshold", "0.4"}}},
@@ -44,6 +46,13 @@ static const kind kinds[] = {
     {"llada", "dual_cache", {{"sampler", "confidence"}}},
     {"llada", "sparse", {{"sampler", "low_confidence"}, {"retention_ratio", "0.5"}}},
     {"dream", "sparse", {{"sampler", "low_confidence"}, {"head_select", "1"}, {"delay_step", "0"}}},
+    {NEMOTRON, "seeded_bd", {{"sampler", "confidence"}}},
+    {NEMOTRON, "seeded_bd", {{"sampler", "confidence"}, {"remask_threshold", "0.4"}, {"denoising_steps", "2"}}},
+    {NEMOTRON, "seeded_bd", {{"sampler", "low_confidence"}, {"denoising_steps", "3"}}},
+    {NEMOTRON, "seeded_bd", {{"sampler", "factor"}, {"causal_context", "0"}}},
+    {NEMOTRON, "autoregressive", {{"sampler", "auto"}}},
+    {NEMOTRON, "self_speculation", {{"sampler", "auto"}}},
+    {NEMOTRON, "self_speculation", {{"sampler", "auto"}, {"draft_threshold", "0.05"}}},
 };
 
 static uint64_t seed, counter;

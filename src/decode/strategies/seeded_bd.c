@@ -119,7 +119,8 @@ static int32_t store_end(const um_req *r, const seeded *s, int32_t budget) {
 static feed next_feed(const um_req *r, const seeded *s, int32_t budget) {
     if (r->stored == s->block.start) return (feed){.start = s->block.start, .end = fed_end(r, s)};
     feed f = {.start = r->stored, .end = store_end(r, s, budget), .stores = true};
-    f.partial = s->begun || f.end < s->block.start;
+    /* Answers of one request share a prompt that predicts nothing, so the passes that store it don't count. */
+    f.partial = s->begun || f.end < s->block.start || (!r->how.causal_context && f.end == r->n_prompt);
     return f;
 }
 
@@ -245,7 +246,7 @@ static void apply(um_req *r, const um_answer *answer) {
     }
     const bool stores = r->stored < s->block.start;
     r->n_new = 0;
-    r->prefill_passes += um_causal_is_prefill(r);
+    r->prefill_passes += stores && um_causal_is_prefill(r);
     r->stored = s->block.start;
     if (!s->begun) begin(r, s, stores && r->how.causal_context ? answer : NULL);
     if (!stores) decide(r, s, answer);

@@ -49,6 +49,7 @@ static um_status init_window(um_req *r, int32_t window, bool speculates, um_err 
     s->speculates = speculates;
     s->n_draft = speculates ? -1 : 0;
     r->n_top_asked = r->n_top;
+    r->may_choose_mask = r->compat->keeps_masks;
     r->state = s;
     return UM_OK;
 }
@@ -145,12 +146,15 @@ static void plan(um_req *r, um_pass *pass) {
 
 /* ---- Apply ------------------------------------------------------------------------------------------------------- */
 
-/* Keeps the drafts up to the first one that is not sure enough. */
+/* Keeps the drafts up to the first one that is not sure enough. compat: verifies a mask in its place. */
 static void keep_drafts(um_req *r, speculation *s, const um_answer *answer) {
     const int32_t n = most_verified(r, s) - 1;
     s->n_draft = 0;
-    for (int32_t i = 0; i < n && answer[i].q_sample > r->how.draft_threshold; i++)
-        s->draft[s->n_draft++] = answer[i].sample;
+    for (int32_t i = 0; i < n; i++) {
+        const bool is_sure = answer[i].q_sample > r->how.draft_threshold;
+        if (!is_sure && !r->compat->keeps_masks) break;
+        s->draft[s->n_draft++] = is_sure ? answer[i].sample : r->traits->mask_id;
+    }
 }
 
 /* Writes the predictions up to the first that differs from its draft. */
