@@ -5,23 +5,13 @@
 # environments are in a temporary folder, or in the folder CLIENTS, which keeps them for the next time. One server
 # answers all clients. In the scripts http://127.0.0.1:8000 stands for its address.
 set -euo pipefail
-build=${1:-build}
+unmask=${1:-build}/unmask
 shift || true
-work=$(mktemp -d)
+source tests/soak/server.bash
 venvs=$(realpath -m "${CLIENTS:-$work/venvs}")
-server=
-trap 'kill "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
 mkdir -p "$venvs" "$work/home"
 
-"$build/unmask" serve --model models/tiny-block --dtype float32 --tool-call-parser hermes --state-dir "$work/state" \
-    --port 0 > /dev/null 2> "$work/log" &
-server=$!
-for _ in $(seq 600); do
-    if grep -q '^unmask: ready$' "$work/log"; then break; fi
-    kill -0 "$server" || { cat "$work/log" >&2; exit 1; }
-    sleep 0.1
-done
-url=$(sed -n 's/.*listening at //p' "$work/log")
+serve --model models/tiny-block --dtype float32 --tool-call-parser hermes --state-dir "$work/state"
 
 # install NAME SCRIPT: makes the environment, unless it is there with the same packages.
 install() {

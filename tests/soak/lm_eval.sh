@@ -7,20 +7,11 @@
 set -euo pipefail
 build=${1:-build}
 unmask=$build/unmask model=models/tiny-block
-work=$(mktemp -d)
-server=
-trap 'kill "$server" 2> /dev/null || true; rm -rf "$work"' EXIT
+source tests/soak/server.bash
 python=$(tools/python.sh "${build%%/*}" tests/soak/requirements.txt)
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 HF_HOME=$work/cache OPENAI_API_KEY=none
 
-"$unmask" serve --model $model --dtype float32 --port 0 > /dev/null 2> "$work/log" &
-server=$!
-for _ in $(seq 600); do
-    if grep -q '^unmask: ready$' "$work/log"; then break; fi
-    kill -0 "$server" || { cat "$work/log" >&2; exit 1; }
-    sleep 0.1
-done
-url=$(sed -n 's/.*listening at //p' "$work/log")
+serve --model $model --dtype float32
 want=$("$unmask" eval --model $model --dtype float32 2> /dev/null | awk '$1 == "all" && $4 ~ /^[0-9.]+$/ { print $3 / $2 }')
 [ -n "$want" ] || { echo "unmask eval gave no result" >&2; exit 1; }
 

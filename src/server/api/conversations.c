@@ -156,12 +156,7 @@ static void post_update(um_service *s, um_exchange *x, const char *id) {
 
 static void delete_conversation(um_service *s, um_exchange *x, const char *id) {
     um_stored *e = find(s, x, id);
-    um_buf body = {0};
-    if (!e) return;
-    um_put_deleted(&body, e->id, "conversation.deleted");
-    um_stored_remove(e);
-    um_reply_json(x, 200, &body);
-    um_buf_free(&body);
+    if (e) um_stored_delete_reply(e, "conversation.deleted", x);
 }
 
 /* ---- Items ------------------------------------------------------------------------------------------------------- */

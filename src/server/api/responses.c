@@ -194,14 +194,17 @@ static void cancel_response(um_service *s, um_exchange *x, const char *id) {
     um_reply_json(x, 200, &e->json);
 }
 
-static void delete_response(um_service *s, um_exchange *x, const char *id) {
-    um_stored *e = find(s, x, id);
+void um_stored_delete_reply(um_stored *e, const char *object, um_exchange *x) {
     um_buf body = {0};
-    if (!e) return;
-    um_put_deleted(&body, e->id, "response");
+    um_put_deleted(&body, e->id, object);
     um_stored_remove(e);
     um_reply_json(x, 200, &body);
     um_buf_free(&body);
+}
+
+static void delete_response(um_service *s, um_exchange *x, const char *id) {
+    um_stored *e = find(s, x, id);
+    if (e) um_stored_delete_reply(e, "response", x);
 }
 
 /* ---- Items ------------------------------------------------------------------------------------------------------- */

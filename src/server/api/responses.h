@@ -32,6 +32,8 @@ um_status um_metadata_check(const struct json_t *v, um_err *err);
 
 /* Sends a page of the items of a result (responses.c). */
 void um_response_items_reply(const um_stored *e, um_exchange *x);
+/* Deletes a result and says so in the form of OpenAI's API; `object` is its word for that (responses.c). */
+void um_stored_delete_reply(um_stored *e, const char *object, um_exchange *x);
 /* Adds items to a conversation (conversations.c). */
 void um_conversation_add_items(um_stored *e, const struct json_t *added);
 
