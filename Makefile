@@ -431,6 +431,15 @@ bench-text: $(BUILD)/bench/text_bench $(BUILD)/bench/chat_bench $(TOKENIZERS) ##
 	$(BUILD)/bench/text_bench $(TOKENIZERS)
 	$(BUILD)/bench/chat_bench $(TOKENIZERS)
 
+# CONSTRAINED is a folder with a tokenizer and a config.json.
+CONSTRAINED ?= models/tiny-block
+bench-constraints: $(BUILD)/bench/fill_bench ## time what a constraint costs a pass, with the tokenizer of the folder CONSTRAINED
+	$(BUILD)/bench/fill_bench $(CONSTRAINED)
+
+$(BUILD)/bench/fill_bench: %: %.o $(BUILD)/bench/machine.o $(LIBRARY)
+	$(call say,link)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
 bench-tradeoffs: all build/data/golden ## measure accuracy, tokens per forward, speed and memory of each choice of decoding, and draw plots
 	@tools/deps.sh bench
 	UNMASK=$(BUILD)/unmask bench/tradeoffs.sh
@@ -561,6 +570,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deb dist deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-constraints bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deb dist deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
