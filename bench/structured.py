@@ -3,7 +3,8 @@
 
 Asks the questions of models/eval.jsonl whose answer is a JSON object, without a constraint, with --json-object, and with a
 schema of the wanted object, for two values of --json-space. An answer is right if it has the wanted properties and values.
-Then asks one question under 25 schemas of tests/data/structured and counts the answers that jsonschema accepts. Prints
+Then asks one question under the 25 schemas of tests/data/structured/schemas.jsonl, with both ways of filling, and counts
+the answers that jsonschema accepts. Prints
 two tables in Markdown. It needs python3-jsonschema.
 """
 import json
@@ -59,6 +60,7 @@ def accuracy():
     for space in '01':
         rows += [(f'--json-object --json-space {space}', plain, ('--json-object', '--json-space', space)),
                  (f'schema, --json-space {space}', strict, ('--json-space', space))]
+    rows.append(('schema, --filling best', strict, ('--filling', 'best')))
     print('| constraint | model | right | tokens/forward |\n| --- | --- | --- | --- |')
     for model in MODELS:
         for name, requests, options in rows:
@@ -68,14 +70,14 @@ def accuracy():
 
 
 def validity():
-    with open('tests/data/structured/constraints.jsonl') as f:
-        schemas = [line['schema'] for line in map(json.loads, f) if 'schema' in line]
-    schemas = [s for s in schemas if s not in ({}, True)][1::2][:25]
+    with open('tests/data/structured/schemas.jsonl') as f:
+        schemas = [json.loads(line) for line in f]
     requests = [{'prompt': 'Write as JSON: Rosa is 26.', 'json_schema': s, 'max_tokens': 192} for s in schemas]
-    print('\n| model | valid |\n| --- | --- |')
+    print('\n| model | filling | valid | tokens/forward |\n| --- | --- | --- | --- |')
     for model in MODELS:
-        texts, _ = ask(model, requests)
-        print(f'| {model} | {sum(map(is_valid, texts, schemas))} of {len(schemas)} |', flush=True)
+        for filling in ('each', 'best'):
+            texts, rate = ask(model, requests, '--filling', filling)
+            print(f'| {model} | {filling} | {sum(map(is_valid, texts, schemas))} of {len(schemas)} | {rate:.2f} |', flush=True)
 
 
 accuracy()
