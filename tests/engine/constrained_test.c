@@ -76,6 +76,7 @@ static void add(um_engine *e, const how *h, int32_t i, test_answer *a) {
     test_drop_unread(&r.decoding);
     r.sampling.max_tokens = TOKENS;
     r.sampling.temperature = i < KINDS ? 0 : 2;
+    if (i < KINDS && (h - hows + i) % 4 < 2) r.sampling.filling = UM_FILLING_BEST;
     r.sampling.seed = i;
     if (um_engine_add(e, &r, NULL, &err)) fail_msg("%s with %s: %s", h->strategy, h->sampler, err.msg);
 }

@@ -55,6 +55,8 @@ parameters_that_can_not_be_kept_are_refused_by_name() {
     done
     refuses /v1/chat/completions "{$messages, \"regex\": \"a\", \"grammar_depth\": 65}" grammar_depth 1..64
     refuses /v1/chat/completions "{$messages, \"regex\": \"a\", \"json_space\": -1}" json_space 0..16
+    refuses /v1/chat/completions "{$messages, \"regex\": \"a\", \"filling\": \"best\", \"temperature\": 1}" filling 'temperature 0'
+    refuses /v1/chat/completions "{$messages, \"regex\": \"a\", \"filling\": \"most\"}" filling 'each or best'
 }
 wrong_forms_are_refused_by_name() {
     refuses /v1/chat/completions "{$messages, \"response_format\": {\"type\": \"structural_tag\"}}" response_format structural_tag
