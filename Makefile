@@ -347,7 +347,7 @@ check: ## install what is missing, build, run every test; SAN=..., TESTS='unit/*
 	@UM_CUDA_SKIPPED='$(strip $(CUDA_SKIPPED))' UM_ARM64_SKIPPED='$(ARM64_SKIPPED)' ARM64_CC=$(ARM64_CC) QEMU_ARM64=$(QEMU_ARM64) \
 	 tests/run.sh $(BUILD) $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 
-CUDA_TESTS := golden/recordings golden/oracle engine/schedule engine/pressure engine/adapters engine/whole_invariance
+CUDA_TESTS := golden/recordings golden/oracle families/families engine/speculation engine/schedule engine/pressure engine/adapters engine/whole_invariance
 
 # Where nvcc is missing, the bundle that another machine has built is used as it is.
 check-cuda: ## compare all operations with the reference and run the tests of the engine, on an NVIDIA GPU
@@ -366,6 +366,7 @@ cuda-bundle: $(BUNDLE_PROGRAMS) $(PLUGIN) $(TEST_DATA) ## write build/cuda-bundl
 	@tools/cuda_bundle.sh $(BUNDLE) $(PLUGIN) $(CUDA_TESTS)
 
 $(BUNDLE)/bin/unmask: $(call objects,src/cli/main.c) $(CLI_PARTS) $(LIBRARY)
+$(BUNDLE)/bin/families/families_test: $(call objects,$(FAMILY_SRC))
 $(BUNDLE_TESTS): $(BUNDLE)/bin/%: $(BUILD)/tests/%.o $(TEST_SUPPORT) $(CLI_PARTS) $(LIBRARY)
 $(BUNDLE)/bin/unmask $(BUNDLE_TESTS):
 	@mkdir -p $(@D)

@@ -88,7 +88,7 @@ _unmask_value() {
     'quantize --out' | 'quantize -o') reply='DIR' ;;
     'quantize --type') reply='q8 q4 bf16' ;;
     'quantize --model' | 'quantize -m') reply='DIR' ;;
-    'quantize --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron' ;;
+    'quantize --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research' ;;
     'quantize --mask-token-id') reply='' ;;
     'quantize --lora') reply='' ;;
     'tokenize --model' | 'tokenize -m') reply='DIR' ;;
@@ -212,7 +212,7 @@ _unmask_value() {
     'health --timeout') reply='' ;;
     'help --format') reply='text man markdown bash zsh fish' ;;
     *' --model' | *' -m') reply='DIR' ;;
-    *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron' ;;
+    *' --model-name') reply='auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research' ;;
     *' --mask-token-id') reply='' ;;
     *' --device') reply='cpu cuda cuda:N ref' ;;
     *' --device-ids') reply='N' ;;

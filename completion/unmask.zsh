@@ -38,7 +38,7 @@ _unmask_shared() {
     specs=(
         '--model=[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '-m+[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
-        '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron)'
+        '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research)'
         '--mask-token-id=[token id of the mask]:N: '
         '--device=[backend that computes]:NAME,...:(cpu cuda cuda\:N ref)'
         '--device-ids=[numbers of the GPUs of --device cuda, one for each engine\: 0,2 means cuda\:0,cuda\:2]:N,...:(N)'
@@ -276,7 +276,7 @@ _unmask_specs() {
         '-q[print errors only]'
         '--model=[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
         '-m+[folder of a checkpoint, GGUF file, name of a bundled model (tiny-block, tiny-full), or name of a model in the local Hugging Face cache (ORG/NAME)]:DIR:_unmask_models'
-        '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron)'
+        '--model-name=[model family (`unmask list families`)]:NAME:(auto llada illada llada_moe llada2 dream dream_reasoner sdar sdar_moe fast_dllm_v2 stable_diffcoder rnd1 nemotron nemotron_research)'
         '--mask-token-id=[token id of the mask]:N: '
         '--lora=[LoRA adapters to load, as folders in PEFT'\''s format]:NAME=DIR,...: '
         '--lora-merge[add the single adapter of --lora to the weights when loading, so that every request uses it]'

@@ -14,5 +14,6 @@ const um_family *const um_families[] = {
     &um_family_stable_diffcoder,
     &um_family_rnd1,
     &um_family_nemotron,
+    &um_family_nemotron_research,
     NULL,
 };

@@ -16,7 +16,6 @@ static const struct {
 } not_yet[] = {
     {"WeDLM", "WeDLMForCausalLM", "wedlm"},
     {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
-    {"Nemotron-Diffusion-Research", "DiffEncoderModel", NULL},
 };
 
 /* Autoregressive models. Their tensors have the names of some families' tensors, so without this list they would be

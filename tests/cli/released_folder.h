@@ -215,6 +215,10 @@ static inline void put_nemotron(shards *s, const json_t *c) {
         put(s, KV, H, "encoder.layers.%d.self_attn.k_proj.weight", n);
         put(s, KV, H, "encoder.layers.%d.self_attn.v_proj.weight", n);
         put(s, H, Q, "encoder.layers.%d.self_attn.o_proj.weight", n);
+        if (!json_object_get(c, "rope_parameters")) { /* Qwen3's layout */
+            put(s, D, 0, "encoder.layers.%d.self_attn.q_norm.weight", n);
+            put(s, D, 0, "encoder.layers.%d.self_attn.k_norm.weight", n);
+        }
         snprintf(where, sizeof where, "encoder.layers.%d.mlp", n);
         put_feed_forward(s, H, number(c, "intermediate_size"), where);
     }

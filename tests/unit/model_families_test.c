@@ -79,7 +79,6 @@ static void families_to_come_are_named(void **state) {
     (void)state;
     refuses("{'architectures':['WeDLMForCausalLM'],'model_type':'wedlm'}", NULL, "WeDLM");
     refuses("{'model_type':'diffusion_gemma'}", NULL, "DiffusionGemma");
-    refuses("{'architectures':['DiffEncoderModel']}", NULL, "Nemotron-Diffusion-Research");
 }
 
 static void experts_tell_families_of_one_model_type_apart(void **state) {
@@ -233,6 +232,11 @@ static const char nemotron_3b[] =
     "'max_position_embeddings':262144,'hidden_act':'silu','rope_parameters':{'rope_type':'yarn','rope_theta':1e6,"
     "'factor':16.0,'original_max_position_embeddings':16384,'beta_fast':32.0,'beta_slow':1.0,'mscale':1.0,"
     "'mscale_all_dim':1.0,'llama_4_scaling_beta':0.1}}";
+static const char nemotron_research_8b[] =
+    "{'architectures':['DiffEncoderModel'],'hidden_size':4096,'num_hidden_layers':36,'num_attention_heads':32,"
+    "'num_key_value_heads':8,'head_dim':128,'intermediate_size':12288,'vocab_size':151936,'rope_theta':1000000,"
+    "'rms_norm_eps':1e-6,'tie_word_embeddings':false,'attention_bias':false,'max_position_embeddings':32768,"
+    "'hidden_act':'silu'}";
 
 /* The numbers are: parameters; bytes of the keys and values of a token in bf16; for mixtures of experts, the millions
  * of parameters that a token uses, with and without embedding and head. */
@@ -255,6 +259,7 @@ static const struct {
     {diffcoder_8b, "stable_diffcoder", 8250462208, 131072, 0, 0},
     {rnd1, "rnd1", 30532122624, 98304, 3353, 2731},
     {nemotron_3b, "nemotron", 3831659520, 106496, 0, 0},
+    {nemotron_research_8b, "nemotron_research", 8190735360, 147456, 0, 0},
 };
 
 static int64_t millions(int64_t n) { return (n + 500000) / 1000000; }
@@ -318,6 +323,7 @@ static void family_facts_are_in_the_arch(void **state) {
         {diffcoder_8b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, false, false},
         {rnd1, "full", UM_SEE_FULL, 0, 1, true, false},
         {nemotron_3b, "seeded_bd", UM_SEE_CAUSAL, 32, 0, false, false},
+        {nemotron_research_8b, "seeded_bd", UM_SEE_CAUSAL, 32, 0, true, false},
     };
     for (size_t i = 0; i < UM_LEN(facts); i++) {
         um_arch a = arch_of(facts[i].config);
