@@ -33,7 +33,9 @@ static void set_up_recipe(bench *b, recipe *x) {
     b->model = made_up;
     b->seed = x->seed;
     b->max_len = 40 + draw(x, 3, 20);
-    b->traits.shift = draw(x, 4, 2);
+    b->traits.shift = is_causal(x->strategy) ? 0 : draw(x, 4, 2);
+    b->how.causal_context = draw(x, 35, 3) > 0;
+    b->how.draft_threshold = draw(x, 36, 2) ? 0 : .3F;
     if (x->strategy == &um_strategy_fast_dllm_v2) {
         b->traits.shift = 1;
         b->how.buffer_size++;
@@ -80,8 +82,10 @@ static uint64_t first_seed(void) {
 
 /* Runs f with n random requests for every block strategy and every sampler that it supports. */
 static void each_pair(const char *what, int32_t n, bool compat, void (*f)(recipe *x)) {
-    static const um_strategy *const strategies[] = {&um_strategy_multi_bd, &um_strategy_d2f, &um_strategy_dmax,
-                                                    &um_strategy_fast_dllm_v2};
+    static const um_strategy *const strategies[] = {
+        &um_strategy_multi_bd,        &um_strategy_d2f,       &um_strategy_dmax,
+        &um_strategy_fast_dllm_v2,    &um_strategy_seeded_bd, &um_strategy_autoregressive,
+        &um_strategy_self_speculation};
     uint64_t seed = first_seed();
     print_message("%s: UM_TEST_SEED=%llu\n", what, (unsigned long long)seed);
     int32_t pairs = 0;
@@ -356,6 +360,14 @@ static void a_shared_prefix_changes_nothing(void **state) {
     each_pair("shared prefix", 40, false, start_on_a_prefix);
 }
 
+/* Returns the visibility of stored keys. Strategies over causal keys have passes with another one. */
+static um_visibility stored_rule(const bench *b) {
+    const bool is_seeded = b->strategy == &um_strategy_seeded_bd;
+    if (!is_causal(b->strategy)) return b->seg[0].rule;
+    if (!is_seeded || b->how.causal_context) return (um_visibility){.see = UM_SEE_CAUSAL};
+    return (um_visibility){.see = UM_SEE_BLOCK_CAUSAL, .block = b->how.block_size, .anchor = b->n_prompt};
+}
+
 /* Checks that stored keys equal those of one pass over the final tokens with the strategy's visibility. */
 static void recompute(recipe *x) {
     bench b;
@@ -372,6 +384,7 @@ static void recompute(recipe *x) {
     for (int32_t i = 0; i < n; i++) b.pos[i] = i;
     s.n = s.keys.end = n;
     s.n_soft = 0;
+    s.rule = stored_rule(&b);
     forward(&b, &s);
     for (int32_t i = 0; i < n; i++)
         if (hidden[i] != b.key[i].hidden) complain(x, "stored keys are not those of the tokens");
