@@ -11,6 +11,8 @@ typedef struct how {
     float remask_threshold;
 } how;
 
+#define NEMOTRON "families/nemotron/models/nemotron_c"
+
 static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {"llada", "full", "confidence", 0.4F},
                            {"llada", "full", "random", NAN},
@@ -23,7 +25,11 @@ static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {"sdar", "multi_bd", "dynamic", 0.4F},
                            {"llada2", "multi_bd", "edit", NAN},
                            {"llada2", "dmax", "dmax", NAN},
-                           {"fast_dllm_v2", "fast_dllm_v2", "confidence", NAN}};
+                           {"fast_dllm_v2", "fast_dllm_v2", "confidence", NAN},
+                           {NEMOTRON, "seeded_bd", "confidence", NAN},
+                           {NEMOTRON, "seeded_bd", "low_confidence", 0.4F},
+                           {NEMOTRON, "autoregressive", "auto", NAN},
+                           {NEMOTRON, "self_speculation", "auto", NAN}};
 
 /* The words of the tokenizers of these models are t0, t1, …; each is a token. */
 static const int32_t allowed[ALLOWED] = {5, 6, 7};

@@ -7,11 +7,22 @@
 #include "support.h"
 #include "unit/bos_folder.h"
 
+#define NEMOTRON "families/nemotron/models/nemotron_c"
+
 static const struct {
     const char *model, *strategy;
 } kinds[] = {
-    {"sdar", "multi_bd"}, {"llada2", "dmax"},        {"llada", "d2f"},        {"fast_dllm_v2", "fast_dllm_v2"},
-    {"llada", "full"},    {"llada", "prefix_cache"}, {"llada", "dual_cache"}, {"llada", "sparse"},
+    {"sdar", "multi_bd"},
+    {"llada2", "dmax"},
+    {"llada", "d2f"},
+    {"fast_dllm_v2", "fast_dllm_v2"},
+    {"llada", "full"},
+    {"llada", "prefix_cache"},
+    {"llada", "dual_cache"},
+    {"llada", "sparse"},
+    {NEMOTRON, "seeded_bd"},
+    {NEMOTRON, "autoregressive"},
+    {NEMOTRON, "self_speculation"},
 };
 
 static const int32_t prompt[] = {231, 443, 286, 438, 473};

@@ -268,10 +268,12 @@ static uint64_t share(const um_req *r, int32_t *most) {
     return r->how.causal_context ? UM_CAUSAL_SHARE : 0;
 }
 
+/* Until the next block begins, the finished one is shown. */
 static int32_t blocks(const um_req *r, um_block_view *out) {
     const seeded *s = (const seeded *)r->state;
-    const char *status = um_block_status_name(s->begun ? UM_BLOCK_ACTIVE : UM_BLOCK_DUMMY);
-    return um_req_view_block(r, s->block.start, s->block.start + s->block.len, status, out);
+    const int32_t B = r->how.block_size, start = s->begun ? s->block.start : s->block.start - B;
+    const char *status = um_block_status_name(s->begun ? UM_BLOCK_ACTIVE : UM_BLOCK_TO_CACHE);
+    return start < r->n_prompt ? 0 : um_req_view_block(r, start, start + B, status, out);
 }
 
 static void trace(const um_req *r, um_trace_space *space, um_trace *out) {

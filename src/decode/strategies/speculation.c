@@ -15,13 +15,13 @@
 #include "decode/strategies/causal.h"
 
 typedef struct speculation {
-    int32_t window;   /* most tokens of a verifying pass; 1: nothing is drafted */
-    int32_t n_draft;  /* tokens that are drafted behind the last known one; -1: the next pass drafts */
-    int32_t partial;  /* end of the planned partial pass; 0: the pass is not partial */
-    int32_t shown[2]; /* the positions that the last pass wrote or drafted; for traces */
-    bool speculates;  /* the strategy is self_speculation */
-    bool drafted;     /* the last pass drafted */
-    int32_t draft[];  /* [window] the last known token, then its drafts and masks */
+    int32_t window;  /* most tokens of a verifying pass; 1: nothing is drafted */
+    int32_t n_draft; /* tokens that are drafted behind the last known one; -1: the next pass drafts */
+    int32_t partial; /* end of the planned partial pass; 0: the pass is not partial */
+    int32_t shown;   /* the first position that the last pass wrote or drafted; for traces */
+    bool speculates; /* the strategy is self_speculation */
+    bool drafted;    /* the last pass drafted */
+    int32_t draft[]; /* [window] the last known token, then its drafts and masks */
 } speculation;
 
 static const um_option params[] = {
@@ -179,11 +179,11 @@ static void apply(um_req *r, const um_answer *answer) {
     }
     r->n_new = 0;
     r->prefill_passes += um_causal_is_prefill(r);
-    s->shown[0] = known(r);
+    s->shown = known(r);
     if (s->drafted) keep_drafts(r, s, answer);
     else accept(r, s, answer);
-    r->end = s->shown[1] = s->shown[0] + r->n_new;
     um_req_check_stop(r);
+    r->end = UM_MIN(known(r) + s->window, r->max_len);
 }
 
 /* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
@@ -208,7 +208,7 @@ static int32_t blocks(const um_req *r, um_block_view *out) {
 /* After a draft the trace shows the drafted tokens, else the tokens that were written. */
 static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
     const speculation *s = (const speculation *)r->state;
-    space->block[0] = s->shown[0] - r->n_prompt;
+    space->block[0] = s->shown - r->n_prompt;
     space->status[0] = um_block_status_name(s->drafted ? UM_BLOCK_ACTIVE : UM_BLOCK_TO_CACHE);
     space->masks[0] = 0;
     out->n_new = r->n_new;
@@ -216,7 +216,7 @@ static void trace(const um_req *r, um_trace_space *space, um_trace *out) {
     out->block = space->block;
     out->masks = space->masks;
     out->status = space->status;
-    out->token = s->drafted ? s->draft : r->token + s->shown[0];
+    out->token = s->drafted ? s->draft : r->token + s->shown;
     out->n_tokens = s->drafted ? s->n_draft : r->n_new;
 }
 
