@@ -176,7 +176,7 @@ static void plan(um_req *r, um_pass *pass) {
     if (f.partial) return;
     if (!f.stores) plan_rows(r, s, pass);
     else if (r->how.causal_context) {
-        um_req_prepare_rows(r, f.end, f.end + 1);
+        um_req_prepare_rows(r, f.end, written_end(r, s));
         um_pass_row(pass, r, f.end - 1 - f.start, f.end, 0);
     }
 }
@@ -190,7 +190,9 @@ static void begin(um_req *r, seeded *s, const um_answer *answer) {
     const int32_t at = b->start, id = answer ? answer->sample : -1;
     if (id >= 0 && id != r->traits->mask_id && um_req_accepts(r, at, id)) um_req_write(r, at, id, answer);
     b->editable_start = !um_req_masked(r, at);
-    b->n_masks -= b->editable_start;
+    if (r->fill) um_req_write_forced(r, at, written_end(r, s));
+    b->n_masks = 0;
+    for (int32_t p = at; p < written_end(r, s); p++) b->n_masks += um_req_masked(r, p);
     s->first_masks = b->n_masks;
     s->begun = true;
 }

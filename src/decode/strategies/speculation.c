@@ -78,6 +78,9 @@ static int32_t most_verified(const um_req *r, const speculation *s) {
     return UM_MIN(s->window, r->limit - known(r));
 }
 
+/* Returns how far a constraint looks ahead, and thus the most tokens of fixed text that a pass writes. */
+static int32_t ahead(const um_req *r, const speculation *s) { return UM_MAX(s->window, r->traits->block); }
+
 /* The next pass feeds [start, end). */
 typedef struct feed {
     int32_t start, end;
@@ -111,7 +114,7 @@ static um_need need(const um_req *r) {
                      .slots = f.end,
                      .edits = edits,
                      .tokens_max = s->window,
-                     .rows_max = s->window,
+                     .rows_max = ahead(r, s),
                      .slots_max = longest,
                      .edits_max = edits,
                      .positions_max = longest,
@@ -140,7 +143,7 @@ static void plan(um_req *r, um_pass *pass) {
     if (!f.drafts) feed_drafts(r, s, pass, seg, &f);
     /* Rows of drafts predict their own position, and rows that verify predict the next one. */
     const int32_t first = known(r), n = f.drafts ? most_verified(r, s) - 1 : f.end - (first - 1);
-    um_req_prepare_rows(r, first, first + 1);
+    um_req_prepare_rows(r, first, UM_MIN(first + ahead(r, s), r->limit));
     for (int32_t i = 0; i < n; i++) um_pass_row(pass, r, first + i - !f.drafts - f.start, first + i, 0);
 }
 
@@ -157,6 +160,14 @@ static void keep_drafts(um_req *r, speculation *s, const um_answer *answer) {
     }
 }
 
+/* Writes the tokens that follow without a choice under the request's constraint. */
+static void write_forced(um_req *r, int32_t from) {
+    for (int32_t p = from; r->fill && p > r->n_prompt && p < r->limit; p++) {
+        um_req_write_forced(r, p, p + 1);
+        if (um_req_masked(r, p)) return;
+    }
+}
+
 /* Writes the predictions up to the first that differs from its draft. */
 static void accept(um_req *r, speculation *s, const um_answer *answer) {
     const int32_t first = known(r), n = UM_MAX(s->n_draft, 0);
@@ -169,6 +180,7 @@ static void accept(um_req *r, speculation *s, const um_answer *answer) {
         if (i < n && s->draft[i] != id) break;
     }
     s->n_draft = s->speculates ? -1 : 0;
+    write_forced(r, first + r->n_new);
 }
 
 static void apply(um_req *r, const um_answer *answer) {
