@@ -6,7 +6,7 @@
 #include "model/languages.h"
 
 static void time_schema(um_model *m, const char *schema) {
-    const um_constraint c = {.kind = UM_CONSTRAINT_SCHEMA, .text = schema, .style = {.space_max = 0, .depth = 8}};
+    const um_constraint c = {.kind = UM_CONSTRAINT_SCHEMA, .text = schema, .style = {.space_max = 0}, .depth = 8};
     um_shared_language *l = NULL;
     um_err err = {.code = UM_OK};
     const double start = um_now();
