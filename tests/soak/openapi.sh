@@ -18,9 +18,9 @@ cd "$work"
 serve --model "$model" --in-process --state-dir "$work/state" --no-access-log --request-timeout 60
 checks=not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance
 checks+=,negative_data_rejection,unsupported_method,allow_header_conformance
-# A server that sleeps answers 503.
-"$venv/bin/schemathesis" run "$url/openapi.json" --exclude-path /sleep --checks $checks \
-    --phases coverage,fuzzing --max-time "$seconds" --continue-on-failure --no-color > out 2>&1 || failed=1
+# A server that sleeps answers 503. A slow machine is no failure (health checks of hypothesis).
+"$venv/bin/schemathesis" run "$url/openapi.json" --exclude-path /sleep --checks $checks --phases coverage,fuzzing \
+    --suppress-health-check all --max-time "$seconds" --continue-on-failure --no-color > out 2>&1 || failed=1
 sed -n '/^=* FAILURES/,/^=* WARNINGS/p; /^=* SUMMARY/,$p' out
 kill -0 "$server" || { echo "the server has ended:"; tail log; exit 1; }
 exit "${failed:-0}"
