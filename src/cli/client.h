@@ -35,8 +35,8 @@ typedef struct um_client_output {
     void (*finished)(void *arg, const um_result *r);
     void *arg;
 } um_client_output;
-/* These are called by clients only. They write settled text to `file`, write what was kept of it at the end of an
- * answer, and wait after a frame. */
+/* A client calls these three functions. The first writes settled text to `file`, and keeps a last word that may not fit
+ * into the row. The second writes the kept word at the end of an answer. The third waits after a frame. */
 void um_client_output_text(um_client_output *s, um_str text);
 void um_client_output_end(um_client_output *s);
 void um_client_output_pause(const um_client_output *s);

@@ -23,8 +23,8 @@ static void write_kept(um_wrap *w, int width, int columns, um_buf *out) {
     w->width = 0;
 }
 
-/* Writes what is kept at the end of a line. A space that does not fit is left out, because it would begin another row.
- */
+/* Writes the kept word, or the kept space, at the end of a line. A space that does not fit is left out: the terminal
+ * would begin another row for it. */
 static void end_line(um_wrap *w, int columns, um_buf *out) {
     if (!w->word.len && w->column >= columns) w->has_space = false;
     write_kept(w, w->width, columns, out);

@@ -208,7 +208,7 @@ static void enter(search *s, int32_t r) {
     s->trail[s->n_trail++] = (visited){.rule = r, .node = s->g->first[r]};
 }
 
-/* Adds what is known of a called rule to its caller. */
+/* Gives the caller the facts of a called rule that has been visited: its lowest open rule, and whether it is deep. */
 static void join_called(search *s, int32_t caller, int32_t called) {
     if (s->open[called]) s->low[caller] = UM_MIN(s->low[caller], s->low[called]);
     s->g->deep[caller] |= s->g->deep[called];

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Nemotron-Labs-Diffusion in the program: its three strategies, what is refused, and what `inspect` says.
+# Nemotron-Labs-Diffusion in the program: answers of its three strategies, parameters that are refused, and the facts that
+# `inspect` prints.
 source tests/cli/claims.bash
 MODEL=build/data/families/nemotron/models/nemotron_c # its vocabulary is t0..t511
 

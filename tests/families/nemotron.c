@@ -201,7 +201,7 @@ static void expect_tokens(replay *r) {
         json_array_append_new(r->want, json_pack("[O]", id));
 }
 
-/* A draft shows what is drafted behind the last token. */
+/* The trace of a pass that drafts has the drafted tokens. The trace of a pass that verifies has the written ones. */
 static void expect_rounds(replay *r) {
     const json_t *output = json_object_get(r->request, "output"), *round;
     size_t k;

@@ -71,7 +71,8 @@ static void without_causal_context_blocks_see_themselves(void **state) {
     end(&b);
 }
 
-/* With a threshold and fewer steps than masks, one more pass fills what is left; compat stores the masks. */
+/* When the steps of a block run out before its masks, one more pass fills the masks. With --compat checkpoint they are
+ * stored as masks. */
 static void denoising_steps_end_a_block(void **state) {
     (void)state;
     bench b;

@@ -123,7 +123,7 @@ static um_need need(const um_req *r) {
 
 /* ---- Plan -------------------------------------------------------------------------------------------------------- */
 
-/* Puts the drafts behind the known tokens of the segment, which has copied masks. */
+/* Puts the drafts into the segment, behind the known tokens. um_pass_add has copied masks to these places. */
 static void feed_drafts(const um_req *r, const speculation *s, const um_pass *p, const um_segment *seg, const feed *f) {
     int32_t *id = p->id + (seg->id - p->id);
     for (int32_t pos = known(r); pos < f->end; pos++) id[pos - f->start] = s->draft[pos - known(r)];
