@@ -6,6 +6,13 @@ const char *um_block_status_name(um_block_status s) {
     return name[s];
 }
 
+um_status um_req_resolve_block_size(um_req *r, int32_t otherwise, um_err *err) {
+    um_decoding *d = &r->how;
+    if (d->block_size == 0) d->block_size = otherwise;
+    if (d->block_size <= UM_BLOCK_MAX) return UM_OK;
+    return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+}
+
 static um_block dummy_block(const um_buffer *b, int32_t id, um_block_type type) {
     int32_t start = b->anchor + id * b->block_len;
     return (um_block){.id = id,

@@ -271,6 +271,9 @@ static inline float um_block_progress(const um_block *b) { return (float)(b->len
 #define UM_BLOCK_MAX  256 /* tokens of a block of block diffusion */
 #define UM_BUFFER_MAX 65  /* blocks of a buffer: up to 64 that are denoised, and one that is being stored */
 
+/* Sets an automatic block_size to `otherwise`. UM_ERANGE: it is above UM_BLOCK_MAX. */
+um_status um_req_resolve_block_size(um_req *r, int32_t otherwise, um_err *err);
+
 /* A block buffer: consecutive blocks on a grid that starts at anchor. Running blocks come first (TO_CACHE, then
  * ACTIVE), DUMMY blocks follow. Every block before the buffer is IN_CACHE. */
 typedef struct um_buffer {

@@ -67,9 +67,8 @@ static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *
 
 static um_status resolve(um_req *r, um_err *err) {
     um_decoding *d = &r->how;
-    if (d->block_size == 0) d->block_size = r->traits->block > 0 ? r->traits->block : 32;
-    if (d->block_size > UM_BLOCK_MAX)
-        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+    const um_status st = um_req_resolve_block_size(r, r->traits->block > 0 ? r->traits->block : 32, err);
+    if (st) return st;
     if (r->traits->route_block && d->block_size % r->traits->route_block)
         return um_fail_param(err, UM_ERANGE, "block_size",
                              "%d; this model chooses experts for groups of %d positions, so block_size must be a "

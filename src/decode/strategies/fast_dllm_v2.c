@@ -103,9 +103,8 @@ static um_status resolve_sampler(um_req *r, const um_sampler **sampler, um_err *
 
 static um_status resolve_lengths(um_req *r, um_err *err) {
     um_decoding *d = &r->how;
-    if (d->block_size == 0) d->block_size = SUB_BLOCK;
-    if (d->block_size > UM_BLOCK_MAX)
-        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
+    const um_status st = um_req_resolve_block_size(r, SUB_BLOCK, err);
+    if (st) return st;
     /* The automatic size gives the block length of the training, if that length can be cut into sub-blocks. */
     int32_t trained = r->traits->block;
     bool cuts = trained % d->block_size == 0 && trained / d->block_size > 1;

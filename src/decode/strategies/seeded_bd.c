@@ -73,10 +73,8 @@ static um_status init(um_req *r, um_err *err) {
     um_status st = um_causal_check(r, "seeded_bd", err);
     if (!st) st = um_sampler_find(&sampler, um_streq(d->sampler, "auto") ? r->traits->sampler : d->sampler, err);
     if (!st) st = check_sampler(sampler, err);
+    if (!st) st = um_req_resolve_block_size(r, r->traits->block, err);
     if (st) return st;
-    if (d->block_size == 0) d->block_size = r->traits->block;
-    if (d->block_size > UM_BLOCK_MAX)
-        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
     if (isnan(d->accept_threshold)) d->accept_threshold = r->traits->accept_threshold;
     if (sampler->init) st = sampler->init(r, err);
     if (st) return st;

@@ -57,11 +57,8 @@ static um_status init_window(um_req *r, int32_t window, bool speculates, um_err 
 static um_status init_autoregressive(um_req *r, um_err *err) { return init_window(r, 1, false, err); }
 
 static um_status init_speculation(um_req *r, um_err *err) {
-    um_decoding *d = &r->how;
-    if (d->block_size == 0) d->block_size = r->traits->block;
-    if (d->block_size > UM_BLOCK_MAX)
-        return um_fail_param(err, UM_ERANGE, "block_size", "%d is outside 1..%d", d->block_size, UM_BLOCK_MAX);
-    return init_window(r, d->block_size, true, err);
+    const um_status st = um_req_resolve_block_size(r, r->traits->block, err);
+    return st ? st : init_window(r, r->how.block_size, true, err);
 }
 
 static void free_state(um_req *r) {
