@@ -47,6 +47,7 @@ _unmask_shared() {
         '--no-deterministic[off\: keep answers independent of the other requests in a step]'
         '--chat-template=[chat template to use instead of the model'\''s own\: a file, the text of a template, or a name\: llada, llada2, qwen2_5, dream, qwen3]:FILE:_files'
         '--special-in-content=[what to do with text that spells a special token\: convert it to the token (parse), keep it as text in messages of users and tools (text) or in nearly all messages (strict), or refuse the request (reject)]:LEVEL:(auto parse text strict reject)'
+        '--load-format=[where the weights come from\: auto and safetensors read the files of the checkpoint]:FORMAT:(auto safetensors dummy)'
         '--check-weights=[what to do about weights that are NaN or infinite\: nothing, warn, or refuse to load]:WHAT:(off warn error)'
         '--lora=[LoRA adapters to load, as folders in PEFT'\''s format]:NAME=DIR,...: '
         '--lora-merge[add the single adapter of --lora to the weights when loading, so that every request uses it]'

@@ -176,6 +176,10 @@ typedef struct um_sampling_params {
 } um_sampling_params;
 
 enum { UM_COMPAT_NONE, UM_COMPAT_DIFFULEX, UM_COMPAT_CHECKPOINT };
+/* AUTO and SAFETENSORS read the files of the checkpoint. DUMMY reads none: weights are random numbers in the shapes of
+ * config.json. `model` may then be the name of a released shape ("sdar-1.7b"), whose tokens are the words "t0", "t1",
+ * … */
+enum { UM_LOAD_AUTO, UM_LOAD_SAFETENSORS, UM_LOAD_DUMMY };
 enum { UM_CHECK_OFF, UM_CHECK_WARN, UM_CHECK_ERROR };
 /* AUTO pins threads when they use all CPUs of the process and there are at least eight. */
 enum { UM_PIN_AUTO, UM_PIN_ON, UM_PIN_OFF };
@@ -209,6 +213,7 @@ typedef struct um_config {
                                        with scales), "auto" (as the checkpoint stores them) */
     char kv_cache_dtype[16];        /* "auto", "float32", "bfloat16", "float8_e4m3" (also "fp8", "fp8_e4m3") */
     int32_t mask_token_id;          /* id of the mask token; -1 = the checkpoint's */
+    int32_t load_format;            /* UM_LOAD_*: where the weights come from */
     int32_t check_weights;          /* UM_CHECK_*: what happens when weights are NaN or infinite */
     int32_t threads;                /* threads of an engine; 0 = the usable CPUs divided by data_parallel_size */
     int32_t pin;                    /* UM_PIN_*: whether each thread stays on a CPU of its own */

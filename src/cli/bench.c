@@ -429,7 +429,7 @@ static int run_bench(const um_command *self, bench *b, const um_args *words, um_
     um_err err = {0};
     um_status st = um_cli_no_words(words, "the prompts are read from --prompts", &err);
     if (!st) st = parse_batches(b, &err);
-    if (!st) st = um_cli_check_model(c->model, &err);
+    if (!st) st = um_cli_check_engine_model(c, &err);
     if (!st) st = open_prompts(b, c, &err);
     if (st) {
         um_cli_error(self, &err);

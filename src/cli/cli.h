@@ -147,6 +147,8 @@ um_status um_cli_profile_stop(um_router *r, const char *path, bool quiet, um_err
 /* Checks that a model is given and found. UM_EINVAL if none is given, UM_EMODEL if it is not found. The message of
  * UM_EINVAL explains how to name a model and lists the bundled ones. */
 um_status um_cli_check_model(const char *model, um_err *err);
+/* The same for the model of an engine, which may be a released shape with random weights. */
+um_status um_cli_check_engine_model(const um_config *c, um_err *err);
 /* Checks only that a model is given. UM_EINVAL. */
 um_status um_cli_check_model_name(const char *model, um_err *err);
 /* Returns the folder of the bundled checkpoints for use in messages: "models" if it is in the current directory or does

@@ -75,7 +75,6 @@ const um_foreign um_foreign_options[] = {
 
     /* the checkpoint */
     {"trust_remote_code", SWITCH, NULL, NULL, "the code of a checkpoint is never run"},
-    {"load_format", WORD, "auto|safetensors", NULL, "weights are read from safetensors files"},
     {"config_format", WORD, "auto|hf", NULL, "a checkpoint has the layout of Hugging Face"},
     {"model_impl", WORD, "auto", NULL, "--model-name chooses the family"},
     {"tokenizer_mode", WORD, "auto|fast|hf", NULL, "the files of the tokenizer choose the format"},

@@ -239,7 +239,7 @@ static int run(const um_command *self, int argc, char **argv) {
     if (args.done) goto done;
     um_request_init_config(&config, &k.client_request.request);
     um_client_request_mark_given(&k.client_request, &args);
-    um_status st = o.remote.url ? check_remote(&o, &args, &err) : um_cli_check_model(config.model, &err);
+    um_status st = o.remote.url ? check_remote(&o, &args, &err) : um_cli_check_engine_model(&config, &err);
     bool has_no_prompt = false;
     if (!st) {
         st = read_prompt(&o, &args, &p.text, &err);

@@ -33,7 +33,7 @@ static int serve(const um_command *self, const um_server_config *c) {
     mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES);
     /* malloc_trim (body/held.c) does not shrink the arenas of other threads at their end. */
     mallopt(M_ARENA_MAX, 1);
-    um_status st = um_cli_check_model(c->engine->model, &err);
+    um_status st = um_cli_check_engine_model(c->engine, &err);
     if (!st) st = um_log_start_writer(&err);
     if (!st) st = um_server_new(&s, c, &err);
     /* um_server_run fails when no worker could start. */

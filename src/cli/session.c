@@ -48,6 +48,11 @@ um_status um_cli_check_model(const char *model, um_err *err) {
     return s ? um_cli_explain_model_error(err) : UM_OK;
 }
 
+um_status um_cli_check_engine_model(const um_config *c, um_err *err) {
+    const bool shape = c->load_format == UM_LOAD_DUMMY && c->model && um_released_find(c->model);
+    return shape ? UM_OK : um_cli_check_model(c->model, err);
+}
+
 void um_cli_print_examples(const char *const *example, int32_t n) {
     um_buf safe = {0};
     n = UM_MIN(n, EXAMPLES_SHOWN);
@@ -159,7 +164,7 @@ um_status um_cli_open(um_session *s, const um_config *c, bool quiet, bool facts,
     um_loading loading;
     *s = (um_session){0};
     if (!err) err = &own;
-    um_status st = um_cli_check_model(c->model, err);
+    um_status st = um_cli_check_engine_model(c, err);
     if (st) return st;
     um_loading_begin(&loading, &mine, quiet);
     st = um_model_open(&s->model, &mine, err);

@@ -151,6 +151,11 @@ um_status um_model_stored_dtype(const um_arch *a, const um_store *s, um_dtype *o
 void um_model_describe(struct um_model *m);
 /* Opens the device and loads the weights and the rotary tables (model.c). um_model_describe must have been called. */
 um_status um_model_open_weights(struct um_model *m, const um_config *c, const um_store *files, um_err *err);
+/* The same with random weights in the shapes of m->arch (random.c). */
+um_status um_model_open_random_weights(struct um_model *m, const um_config *c, um_err *err);
+/* Sets the path, the architecture and the tokenizer of a model to those of a released shape, cut after the first
+ * n_layers layers, 0 keeps all, and describes it (random.c). Errors: those of um_released_arch. */
+um_status um_model_take_shape(struct um_model *m, const um_released *r, int32_t n_layers, um_err *err);
 /* Frees the weights that um_model_load created, also when it failed. */
 void um_model_unload(struct um_model *m);
 

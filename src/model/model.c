@@ -175,10 +175,11 @@ void um_model_describe(um_model *m) {
  * of the tensors, and the weights last. The configuration is read before the tokenizer so that an autoregressive model
  * is reported as such, and not for a difference in its tokenizer. */
 static um_status open_facts(um_model *m, const um_config *c, bool weights, um_store **files, um_err *err) {
+    const bool dummy = c->load_format == UM_LOAD_DUMMY;
     um_arch_source from = {.dir = m->path, .family = c->model_name, .mask_id = c->mask_token_id};
     um_status s = um_arch_load(&m->arch, &from, err);
     if (!s) s = um_checkpoint_tok(&m->tok, m->path, err);
-    if (!s) s = um_checkpoint_weights(files, m->path, m->arch.family, err);
+    if (!s && !dummy) s = um_checkpoint_weights(files, m->path, m->arch.family, err);
     if (s == UM_ENOENT && !weights && m->tok) s = UM_OK; /* config.json then decides on the optional tensors */
     from.tok = m->tok;
     from.tensors = *files;
@@ -259,6 +260,23 @@ um_status um_model_sketch(um_model **out, const char *path, const um_arch *a, co
 /* How much of a model is opened. */
 typedef enum { OPEN_TEXT, OPEN_DEVICE, OPEN_FILES, OPEN_WEIGHTS } extent;
 
+/* Opens what is known of a model without its weights. */
+static um_status find_facts(um_model *m, const um_config *c, bool weights, um_store **files, um_err *err) {
+    const um_released *shape = c->load_format == UM_LOAD_DUMMY && c->model ? um_released_find(c->model) : NULL;
+    if (!shape) {
+        um_status s = um_model_find(&m->path, c->model, err);
+        return s ? s : open_facts(m, c, weights, files, err);
+    }
+    um_status s = um_model_take_shape(m, shape, 0, err);
+    return s || !c->chat_template ? s : um_chat_open_own(&m->chat, m->path, NULL, m->tok, c->chat_template, NULL, err);
+}
+
+static um_status open_weights(um_model *m, const um_config *c, const um_store *files, um_err *err) {
+    if (c->load_format != UM_LOAD_DUMMY) return um_model_open_weights(m, c, files, err);
+    um_warn("%s: the weights are random numbers (load_format dummy); answers mean nothing", m->path);
+    return um_model_open_random_weights(m, c, err);
+}
+
 static um_status open_model(um_model **out, const um_config *c, extent how_far, um_err *err) {
     *out = NULL;
     um_status checked = um_config_check(c, err);
@@ -267,14 +285,13 @@ static um_status open_model(um_model **out, const um_config *c, extent how_far, 
     m->languages = um_languages_new();
     um_store *files = NULL;
     double start = um_now();
-    um_status s = um_model_find(&m->path, c->model, err);
-    if (!s) s = open_facts(m, c, how_far >= OPEN_FILES, &files, err);
-    if (!s && how_far == OPEN_WEIGHTS) s = um_model_open_weights(m, c, files, err);
+    um_status s = find_facts(m, c, how_far >= OPEN_FILES, &files, err);
+    if (!s && how_far == OPEN_WEIGHTS) s = open_weights(m, c, files, err);
     else if (!s && how_far != OPEN_FILES) m->n_params = um_arch_params(&m->arch);
     if (!s && how_far == OPEN_DEVICE) s = open_devices(m, c, files, err);
     if (!s && how_far == OPEN_FILES) s = check_files(m, c, files, err);
     for (int32_t i = 0; i < m->n_adapters && how_far != OPEN_FILES; i++) um_lora_close_file(&m->lora[i]);
-    if (!s && (how_far == OPEN_FILES || (how_far == OPEN_WEIGHTS && um_store_stays(files)))) m->files = files;
+    if (!s && (how_far == OPEN_FILES || (how_far == OPEN_WEIGHTS && files && um_store_stays(files)))) m->files = files;
     else um_store_close(files); /* the backend has copied the weights */
     m->load_seconds = um_now() - start;
     if (s) {

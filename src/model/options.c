@@ -33,6 +33,12 @@ const um_option um_model_options[] = {
      "what to do with text that spells a special token: convert it to the token (parse), keep it as text in messages "
      "of users and tools (text) or in nearly all messages (strict), or refuse the request (reject); auto means text "
      "for messages and parse for raw prompts"},
+    {"load_format", NULL, UM_OPT_CHOICE, C(load_format), 0, 0, "auto|safetensors|dummy", "auto", NULL, "FORMAT",
+     "Model",
+     "where the weights come from: auto and safetensors read the files of the checkpoint; dummy makes random weights "
+     "in "
+     "the shapes of config.json, to measure speed and memory without a download; --model may then name a released "
+     "shape, such as llada-8b or sdar-1.7b"},
     {"check_weights", NULL, UM_OPT_CHOICE, C(check_weights), 0, 0, "off|warn|error", "warn", NULL, "WHAT", "Model",
      "what to do about weights that are NaN or infinite: nothing, warn, or refuse to load; error also compares the "
      "checksums of packed folders"},

@@ -151,7 +151,7 @@ static void close_source(source *s) {
 
 /* ---- The model --------------------------------------------------------------------------------------------------- */
 
-static um_status load(um_model *m, const um_config *c, um_err *err) {
+um_status um_model_open_random_weights(um_model *m, const um_config *c, um_err *err) {
     um_config mine = *c;
     source s = {0};
     um_store *list = NULL;
@@ -164,6 +164,15 @@ static um_status load(um_model *m, const um_config *c, um_err *err) {
     return st;
 }
 
+um_status um_model_take_shape(um_model *m, const um_released *r, int32_t n_layers, um_err *err) {
+    m->path = um_strdup(r->name);
+    um_status s = um_released_arch(&m->arch, r, n_layers, err);
+    m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
+    if (!s) s = um_tok_numbered(&m->tok, m->arch.vocab, err);
+    if (!s) um_model_describe(m);
+    return s;
+}
+
 um_status um_model_open_random(um_model **out, const um_config *c, const um_released *r, int32_t n_layers,
                                um_err *err) {
     *out = NULL;
@@ -172,12 +181,8 @@ um_status um_model_open_random(um_model **out, const um_config *c, const um_rele
     um_model *m = UM_NEW(um_model);
     m->languages = um_languages_new();
     const double start = um_now();
-    m->path = um_strdup(r->name);
-    s = um_released_arch(&m->arch, r, n_layers, err);
-    m->arch.max_position = UM_MIN(m->arch.max_position, UM_POSITIONS_MAX);
-    if (!s) s = um_tok_numbered(&m->tok, m->arch.vocab, err);
-    if (!s) um_model_describe(m);
-    if (!s) s = load(m, c, err);
+    s = um_model_take_shape(m, r, n_layers, err);
+    if (!s) s = um_model_open_random_weights(m, c, err);
     m->load_seconds = um_now() - start;
     if (s) {
         um_model_close(m);

@@ -55,6 +55,9 @@ static void numbered_words_need_no_files(void **state) {
     assert_int_equal(um_tok_size(t), 1000);
     um_tok_decode(t, (const int32_t[]){0, 999, 1000}, 3, false, &out);
     assert_text(buf_str(&out), UM_STR("t0 t999"));
+    um_ids ids = {0};
+    assert_int_equal(um_tok_encode(t, UM_STR("t5 t999 t1000"), UM_PARSE_ALL, false, &ids, &err), UM_OK);
+    assert_ids(ids, (const int32_t[]){5, 999, 0}, 3);
     um_buf_free(&out);
     um_tok_close(t);
 }
