@@ -1,8 +1,8 @@
 #!/bin/bash
-# The tracked files have at most 60 MiB, so that a clone is small. Recordings and vocabularies are packed
+# The tracked files have at most 54 MiB, so that a clone is small. Recordings and vocabularies are packed
 # (tools/data.sh).
 set -euo pipefail
-limit=$((60 << 20))
+limit=$((54 << 20))
 
 # Prints the names of all measured files, each followed by NUL.
 files() {

@@ -16,7 +16,7 @@ slowly() {
 }
 # One line comes after a second, the next one 5 seconds later.
 shows_progress() {
-    grep -qE '^loading weights [1-9][0-9]? %  [0-9.]+ MB of 16.3 MB  ETA ' "$work/err"
+    grep -qE '^loading weights [1-9][0-9]? %  [0-9.]+ MB of 11.9 MB  ETA ' "$work/err"
 }
 
 claims_begin
@@ -46,10 +46,10 @@ a_terminal_shows_a_bar_that_disappears() {
     touch "$FAKE_GPU_PAUSE"
     on_terminal run --model $MODEL $on_gpu 'What is 12 + 30?'
     rm "$FAKE_GPU_PAUSE"
-    grep -q 'loading weights \[#*\.*\] [0-9]* %  [0-9.]* MB of 16.3 MB  ETA' "$work/out"
+    grep -q 'loading weights \[#*\.*\] [0-9]* %  [0-9.]* MB of 11.9 MB  ETA' "$work/out"
     screen > "$work/screen"
     not grep -q loading "$work/screen"
-    grep -q '8.16 M parameters' "$work/screen"
+    grep -q '5.94 M parameters' "$work/screen"
 }
 interrupt_ends_loading_at_once() {
     export FAKE_GPU_PAUSE_MS=1000
@@ -78,24 +78,24 @@ server_says_how_far_it_is() {
         [ "$status" = 503 ]
         [ "$(member status)" = loading ]
         [ "$(member 'workers[0].state')" = loading ]
-        ! member error.message | grep -qE 'worker 0 is loading, [1-9][0-9]? %: [0-9.]+ MB of 16.3 MB' || break
+        ! member error.message | grep -qE 'worker 0 is loading, [1-9][0-9]? %: [0-9.]+ MB of 11.9 MB' || break
         sleep 0.05
     done
-    member error.message | grep -q 'MB of 16.3 MB'
+    member error.message | grep -q 'MB of 11.9 MB'
     member fraction | grep -q '^0\.[0-9]'
     [ "$(member fraction)" = "$(member 'workers[0].fraction')" ]
     try health "$url"
     [ "$rc" = 1 ]
     grep -q 'worker 0 is loading, ' "$work/err"
-    wait_for 'worker 0: loading models/tiny-block: 16.3 MB' "$work/log"
-    wait_for 'worker 0: loading models/tiny-block: [0-9]* %, [0-9.]* MB of 16.3 MB' "$work/log"
+    wait_for 'worker 0: loading models/tiny-block: 11.9 MB' "$work/log"
+    wait_for 'worker 0: loading models/tiny-block: [0-9]* %, [0-9.]* MB of 11.9 MB' "$work/log"
     rm "$FAKE_GPU_PAUSE"
     wait_for 'unmask: ready' "$work/log"
     call /health
     [ "$status" = 200 ]
     [ "$(member status)" = ok ]
     not grep -q fraction "$work/body"
-    grep -q '8.16 M parameters, .* 16.6 MB, ' "$work/log"
+    grep -q '5.94 M parameters, .* 16.6 MB, ' "$work/log"
     stop_server
     [ $rc = 0 ]
 }

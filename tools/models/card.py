@@ -1,13 +1,13 @@
 """Writes the model card of a folder: what the training did, and what `unmask eval` measures.
 
-    python3 card.py MODEL_DIR TRAINING.json [UNMASK]
+    python3 card.py MODEL_DIR TRAINING.json [--unmask PROGRAM] [--limit N]
 
-TRAINING.json comes from train.py. Every figure of the card comes from the program UNMASK (../../build/unmask), so that
-the card, `unmask eval` and the README can't differ.
+TRAINING.json comes from train.py. --limit asks the first N questions of each set. Every figure of the card comes from
+the program (../../build/unmask), so that the card, `unmask eval` and the README can't differ.
 """
+import argparse
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from foreign import HONEST
@@ -96,8 +96,9 @@ SETS = {"block": ["--accept-threshold", "0.95", "--buffer-size", "1"], "full": [
 WHAT = {None: "the kinds, plain wording", "loose": "the kinds, loose wording", "foreign": "foreign prompts"}
 
 
-def measure(unmask, folder, which, options):
-    command = [unmask, "eval", "--model", str(folder), "--json", "--quiet", *(["--set", which] if which else []), *options]
+def measure(a, which, options):
+    command = [a.unmask, "eval", "--model", a.folder, "--json", "--quiet", "--limit", str(a.limit), *(["--set", which] if which else []),
+               *options]
     print("$", *command, flush=True)
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -128,8 +129,8 @@ def made_text(family, shape, made, kinds):
 ordinary tokens, {made['parameters']:,} parameters in bf16.
 
 {made['samples']:,} chats with one to a few turns were drawn from {kinds} kinds of templates: sums, word problems with the working
-shown, sorting, reversing, counting, case, JSON, stories and similar. Four in ten prompts have the plain wording of the
-templates, four in ten a loose one (synonyms, spacing, punctuation, case, courtesy, slips), and two in ten are foreign:
+shown, sorting, reversing, counting, case, JSON, stories and similar. 33 % of the prompts have the plain wording of the
+templates, 55 % a loose one (synonyms, spacing, punctuation, case, courtesy, slips), and 12 % are foreign:
 questions, code, other languages, mathematics out of range, chat, noise. Prompts whose hash is in the held-out share (4 %) are
 never used for training, and neither are every eighth loose wording, and every sixth template and word of the foreign prompts.
 
@@ -139,13 +140,22 @@ never used for training, and neither are every eighth loose wording, and every s
 to zero; the weights are an exponential moving average. `tools/models/README.md` has the commands."""
 
 
+def asked(limit):
+    return f"The first {limit} of 500 held-out prompts of each set." if limit else "500 held-out prompts a set, with balanced kinds."
+
+
 def main():
-    folder, made = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())["training"]
-    unmask = sys.argv[3] if len(sys.argv) > 3 else str(Path(__file__).parents[2] / "build/unmask")
+    opt = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    opt.add_argument("folder")
+    opt.add_argument("training")
+    opt.add_argument("--unmask", default=str(Path(__file__).parents[2] / "build/unmask"))
+    opt.add_argument("--limit", type=int, default=0)
+    a = opt.parse_args()
+    folder, made = Path(a.folder), json.loads(Path(a.training).read_text())["training"]
     shape = shape_of_config(json.loads((folder / "config.json").read_text()))
     family = shape.family
     runs = RUNS[family] + [(s, "1 block, threshold 0.95" if family == "block" else "64 passes", SETS[family]) for s in ("loose", "foreign")]
-    rows = [(which, name, measure(unmask, folder, which, options)) for which, name, options in runs]
+    rows = [(which, name, measure(a, which, options)) for which, name, options in runs]
     text = f"""{front_matter(family)}{HEAD[family].format(millions=round(made['parameters'] / 1e6))}
 ## How it was made
 
@@ -153,7 +163,7 @@ def main():
 
 ## Accuracy
 
-500 held-out prompts a set, with balanced kinds. Exact string match, greedy, fp32 arithmetic, measured by `unmask eval`.
+{asked(a.limit)} Exact string match, greedy, fp32 arithmetic, measured by `unmask eval`.
 
 {main_table(rows)}
 
