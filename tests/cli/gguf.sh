@@ -7,7 +7,7 @@ REFERENCE=build/data/reference GOLDEN=build/data/golden/models
 python=$(tools/python.sh "$(cut -d/ -f1 <<< "${BUILD:-build}")")
 # Token ids, because the test tokenizers of words can't be stored in such a file.
 for ids in 1,2,3 40,41,42,43,44,45 7; do
-    echo "{\"id\": \"$ids\", \"prompt_token_ids\": [$ids], \"max_tokens\": 8, \"seed\": 5}"
+    echo "{\"id\": \"$ids\", \"prompt_token_ids\": [$ids], \"max_tokens\": 8, \"ignore_eos\": true, \"seed\": 5}"
 done > "$work/requests"
 
 # Writes the GGUF file $work/model.gguf of the folder $1 in the type $2, and the folder $work/rounded with its numbers.

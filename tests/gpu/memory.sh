@@ -70,7 +70,7 @@ inspect_shows_the_sum_of_a_model_that_does_not_fit() {
     [ "$rc" != 0 ]
     [ "$(of pages)" = 0 ]
     [ "$(of may_be_used)" -lt 18000001 ]
-    grep -q 'no KV page fits on cuda:0: weights 16.* MB, activations 10.0 MB, a page 98.3 kB, but 0.90 of 20.0 MB' "$work/err"
+    grep -q 'no KV page fits on cuda:0: weights 12.* MB, activations 10.0 MB, a page 98.3 kB, but 0.90 of 20.0 MB' "$work/err"
 }
 inspect_without_the_plugin_is_one_line() {
     UNMASK=$program
@@ -103,7 +103,7 @@ the_start_prints_the_sum_and_the_time_of_loading() {
 weights_that_do_not_fit_are_refused_before_loading() {
     FAKE_GPU_BYTES=2e7 run_on_gpu
     is_refused
-    grep -q "cuda:0 can't hold the model: weights 16.* MB + activations 10.0 MB = 2.* MB, but only 18.0 MB may be used: 0.90 of 20.0 MB" "$work/err"
+    grep -q "cuda:0 can't hold the model: weights 12.* MB + activations 10.0 MB = 2.* MB, but only 18.0 MB may be used: 0.90 of 20.0 MB" "$work/err"
     FAKE_GPU_BYTES=2e7 try serve --model $model --device cuda --port 0
     [ "$rc" != 0 ]
     grep -q "cuda:0 can't hold the model" "$work/err"

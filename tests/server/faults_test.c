@@ -12,16 +12,20 @@
 
 #define MODEL "--model", "models/tiny-block", "--threads", "1", "--max-num-reqs", "64"
 
+/* A prompt whose answer has text: a model that was not asked in its form may write end tokens alone. */
+#define STORY                                                                                                          \
+    "\"prompt\":\"<|im_start|>user\\nTell me a story with a bee called Wanda and a candle.<|im_end|>\\n"               \
+    "<|im_start|>assistant\\n\""
 /* Makes an answer slow: each pass commits one token, and the end token does not end the answer. */
 #define SLOW "\"accept_threshold\":1,\"buffer_size\":1,\"ignore_eos\":true"
 static const char quick[] = "{\"prompt\":\"What is 12 + 30?\",\"max_tokens\":8}";
-static const char slow_stream[] = "{\"prompt\":\"Tell me\",\"stream\":true,\"max_tokens\":200," SLOW "}";
+static const char slow_stream[] = "{" STORY ",\"stream\":true,\"max_tokens\":200," SLOW "}";
 /* Requests that last longer than any test. The first snapshot comes after one pass; text comes only when the first
  * positions of a block are committed, which takes up to 32 passes. */
 #define ENDLESS "\"n\":8,\"max_tokens\":900," SLOW
-static const char endless_stream[] = "{\"prompt\":\"Tell me\",\"stream\":true,\"stream_mode\":\"denoise\"," ENDLESS "}";
-static const char endless_text[] = "{\"prompt\":\"Tell me\",\"stream\":true,\"max_tokens\":900," SLOW "}";
-static const char endless[] = "{\"prompt\":\"Tell me\"," ENDLESS "}";
+static const char endless_stream[] = "{" STORY ",\"stream\":true,\"stream_mode\":\"denoise\"," ENDLESS "}";
+static const char endless_text[] = "{" STORY ",\"stream\":true,\"max_tokens\":900," SLOW "}";
+static const char endless[] = "{" STORY "," ENDLESS "}";
 
 static const char path[] = "/v1/completions";
 static served server;
@@ -463,7 +467,7 @@ static void clients_that_never_read_cost_little(void **state) {
     (void)state;
     enum { SLEEPERS = 40 };
     static const char snapshots[] =
-        "{\"prompt\":\"Tell me\",\"stream\":true,\"stream_mode\":\"denoise\",\"n\":4,\"max_tokens\":900," SLOW "}";
+        "{" STORY ",\"stream\":true,\"stream_mode\":\"denoise\",\"n\":4,\"max_tokens\":900," SLOW "}";
     client c[SLEEPERS];
     start((const char *[]){MODEL, "--no-access-log", NULL});
     ask_quick();

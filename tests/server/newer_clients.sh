@@ -125,7 +125,7 @@ usage_of_chunks_counts_their_tokens() {
         jq -e 'length > 3 and all(.[]; .[0] == .[1]) and .[0][1] < .[-1][1]' "$work/sums"
     done << END
 /v1/chat/completions $question
-/v1/completions "prompt": "Count to ten.", "ignore_eos": true
+/v1/completions "prompt": "<|im_start|>user\\nTell me a story with a bee called Wanda and a candle.<|im_end|>\\n<|im_start|>assistant\\n"
 END
 }
 

@@ -118,7 +118,8 @@ def chat_n_answers_are_choices():
 
 @check
 def chat_same_seed_same_text():
-    hot = {"messages": [{"role": "user", "content": "List five animals."}], "temperature": 2, "max_tokens": 48}
+    # The bundled models are sure of their answers, so the draws are among letters.
+    hot = {"temperature": 2, "max_tokens": 48, "extra_body": {"allowed_token_ids": list(range(65, 90))}}
     a, b, c = chat(seed=7, **hot), chat(seed=7, **hot), chat(seed=8, **hot)
     assert a.choices[0].message.content == b.choices[0].message.content
     assert a.choices[0].message.content != c.choices[0].message.content
@@ -225,7 +226,7 @@ def chat_wrong_types_name_the_field():
 
 @check
 def chat_decoding_parameters_are_fields():
-    r = chat(extra_body={"accept_threshold": 0.5, "buffer_size": 1, "block_size": 8, "max_nfe": 200})
+    r = chat(extra_body={"accept_threshold": 0.5, "buffer_size": 1, "block_size": 16, "max_nfe": 200})
     assert r.choices[0].message.content == "12 + 30 = 42."
     refused(openai.BadRequestError, lambda: chat(extra_body={"accept_threshold": 2}), "accept_threshold", "0..1")
     refused(openai.BadRequestError, lambda: chat(extra_body={"factor": 2}), "factor", "read by sampler factor")
@@ -235,7 +236,7 @@ def chat_decoding_parameters_are_fields():
 
 @check
 def chat_step_map_and_trajectory_show_the_passes():
-    ask = {"return_step_map": True, "return_trajectory": True, "return_token_ids": True, "block_size": 8}
+    ask = {"return_step_map": True, "return_trajectory": True, "return_token_ids": True, "block_size": 16}
     c = chat(messages=COUNT, extra_body=ask).choices[0]
     assert len(c.step_map) == len(c.token_ids) and min(c.step_map) >= 1
     canvas = {}

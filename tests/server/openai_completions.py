@@ -84,7 +84,8 @@ def completions_stream_several_prompts():
 
 @check
 def completions_fill_a_gap_on_models_with_full_attention():
-    r = complete(whole_sequence, prompt="The cat ", suffix=" the mat.", max_tokens=8)
+    r = complete(whole_sequence, prompt="The cat ", suffix=" the mat.", max_tokens=8,
+                 extra_body={"allowed_token_ids": list(range(65, 90))})
     assert 0 < r.usage.completion_tokens <= 8
 
 

@@ -139,15 +139,16 @@ def a_conversation_may_be_sent_as_items():
 
 @check
 def decoding_parameters_are_fields():
-    r = respond(extra_body={"block_size": 8, "buffer_size": 1, "accept_threshold": 0.5, "stop": ["="]})
+    r = respond(extra_body={"block_size": 16, "buffer_size": 1, "accept_threshold": 0.5, "stop": ["="]})
     assert r.output_text == "12 + 30 "
 
 
 @check
 def the_same_seed_gives_the_same_text():
     def sampled(seed):
-        return respond(input="List five animals.", temperature=2, max_output_tokens=48,
-                       extra_body={"seed": seed}).output_text
+        # The bundled models are sure of their answers, so the draws are among letters.
+        return respond(temperature=2, max_output_tokens=48,
+                       extra_body={"seed": seed, "allowed_token_ids": list(range(65, 90))}).output_text
     assert sampled(7) == sampled(7) != sampled(8)
 
 
@@ -606,7 +607,7 @@ def streamed_thoughts_have_their_own_events():
 @check
 def streamed_logprobs_are_those_of_the_deltas():
     got = list(respond(stream=True, input=COUNT, include=["message.output_text.logprobs"],
-                       extra_body={"block_size": 8, "buffer_size": 1}))
+                       extra_body={"block_size": 16, "buffer_size": 1}))
     deltas = [e for e in got if e.type == "response.output_text.delta"]
     assert len(deltas) > 2 and all(e.logprobs for e in deltas)
     assert "".join(t.token for e in deltas for t in e.logprobs) == COUNTED

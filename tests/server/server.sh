@@ -730,7 +730,7 @@ tokens_of_disconnected_clients_are_counted() {
     serve --threads 1
     local client worker tokens
     worker=$(pgrep -P $pid)
-    generate 900 '"prompt": "Tell me", "accept_threshold": 1, "n": 8' &
+    generate 900 '"prompt": "<|im_start|>user\nTell me a story with a bee called Wanda and a candle.<|im_end|>\n<|im_start|>assistant\n", "accept_threshold": 1, "n": 8' &
     client=$!
     for _ in $(seq 600); do
         curl -sS -m 10 -o "$work/open" "$url/metrics"

@@ -34,7 +34,7 @@ a_required_call_fits_the_schema_of_its_tool() {
     jq -e '.choices[].message | .content == null and (.tool_calls | length) == 1 and (.tool_calls[0].function | .name == "add \"x\"" and
         (.arguments | fromjson | keys == ["a", "default"] and .a >= 10 and .a <= 99 and .default == {"$ref": "#/x"}))' "$work/body"
     chat "$(allowed required "$(named now)")"
-    [ "$(member 'choices[0].message.tool_calls[0].function | "\(.name) \(.arguments)"')" = 'now {}' ]
+    [ "$(member 'choices[0].message.tool_calls[0].function | "\(.name) \(.arguments | fromjson)"')" = 'now {}' ]
     # Any of several tools: its arguments fit its own schema.
     chat '"tool_choice": "required", "temperature": 2, "n": 8'
     jq -e '[.choices[].message.tool_calls[0].function | (.arguments | fromjson | keys | length) as $n |

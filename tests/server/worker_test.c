@@ -493,6 +493,8 @@ static void a_failed_device_ends_the_worker_and_no_cut_answer_is_sent(void **sta
         g.n = 2;
         g.set = set;
         g.n_set = UM_LEN(set);
+        g.allowed_ids = prompt; /* ids with text: the model might write nothing but end tokens */
+        g.n_allowed_ids = UM_LEN(prompt);
         fail_after(in, 30);
         send(&f, (um_msg){.type = UM_MSG_GENERATE, .generate = g});
         send(&f, (um_msg){.type = UM_MSG_CALL,
