@@ -4,10 +4,10 @@ source tests/cli/claims.bash
 GOLDEN=build/data/golden/models MODEL=$GOLDEN/sdar
 source tests/cli/adapter.bash
 for name in a b c d; do
-    echo "{\"id\": \"$name\", \"prompt\": \"t1 t2 t3 t$((${#name} + 4))\", \"max_tokens\": 24, \"seed\": 5}"
+    echo "{\"id\": \"$name\", \"prompt\": \"t1 t2 t3 t$((${#name} + 4))\", \"max_tokens\": 24, \"logprobs\": 0, \"seed\": 5}"
 done > "$work/requests"
 
-# Writes the answers of a model with the state after each pass to the file $1.
+# Writes the answers of a model to the file $1, with the state after each pass and the log-probabilities of the tokens.
 answers() {
     rm -f "$1"
     try generate --input "$work/requests" --output "$1" --trace --quiet "${@:2}"

@@ -95,7 +95,7 @@ server_says_how_far_it_is() {
     [ "$status" = 200 ]
     [ "$(member status)" = ok ]
     not grep -q fraction "$work/body"
-    grep -q '5.94 M parameters, .* 16.6 MB, ' "$work/log"
+    grep -q '5.94 M parameters, .* 12.2 MB, ' "$work/log"
     stop_server
     [ $rc = 0 ]
 }
