@@ -1,8 +1,9 @@
 """Writes the model card of a folder: what the training did, and what `unmask eval` measures.
 
-    python3 card.py MODEL_DIR TRAINING.json [--unmask PROGRAM] [--limit N]
+    python3 card.py MODEL_DIR TRAINING.json... [--unmask PROGRAM] [--limit N]
 
-TRAINING.json comes from train.py. --limit asks the first N questions of each set. Every figure of the card comes from
+TRAINING.json comes from train.py. A training that went on from other weights (--from) has several: the first one comes first.
+--limit asks the first N questions of each set. Every figure of the card comes from
 the program (../../build/unmask), so that the card, `unmask eval` and the README can't differ.
 """
 import argparse
@@ -124,11 +125,17 @@ def kinds_table(rows):
     return "\n".join(lines)
 
 
-def made_text(family, shape, made, kinds):
+def training_text(made):
+    return (f"{made['steps']:,} steps, {made['rows']:,} rows, {made['seconds']} seconds on one {made['device']}, learning rate "
+            f"{made['learning_rate']} with a cosine to zero")
+
+
+def made_text(family, shape, trainings, kinds):
+    made = trainings[-1]
     return f"""{shape.layers} layers, hidden size {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, head size {shape.head_dim}, feed-forward {shape.ffn}, byte-level BPE with 1,012
 ordinary tokens, {made['parameters']:,} parameters in bf16.
 
-{made['samples']:,} chats with one to a few turns were drawn from {kinds} kinds of templates: sums, word problems with the working
+{sum(m['samples'] for m in trainings):,} chats with one to a few turns were drawn from {kinds} kinds of templates: sums, word problems with the working
 shown, sorting, reversing, counting, case, JSON, stories and similar. 33 % of the prompts have the plain wording of the
 templates, 55 % a loose one (synonyms, spacing, punctuation, case, courtesy, slips), and 12 % are foreign:
 questions, code, other languages, mathematics out of range, chat, noise. Prompts whose hash is in the held-out share (4 %) are
@@ -136,8 +143,8 @@ never used for training, and neither are every eighth loose wording, and every s
 
 {OBJECTIVE[family]}
 
-{made['steps']:,} steps, {made['rows']:,} rows, {made['seconds']} seconds on one {made['device']} in bf16, Muon and AdamW, learning rate {made['learning_rate']} with a cosine
-to zero; the weights are an exponential moving average. `tools/models/README.md` has the commands."""
+Training in bf16 with Muon and AdamW: {"; from these weights on, ".join(map(training_text, trainings))}.
+The weights are an exponential moving average. `tools/models/README.md` has the commands."""
 
 
 def asked(limit):
@@ -147,23 +154,23 @@ def asked(limit):
 def main():
     opt = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     opt.add_argument("folder")
-    opt.add_argument("training")
+    opt.add_argument("training", nargs="+")
     opt.add_argument("--unmask", default=str(Path(__file__).parents[2] / "build/unmask"))
     opt.add_argument("--limit", type=int, default=0)
     a = opt.parse_args()
-    folder, made = Path(a.folder), json.loads(Path(a.training).read_text())["training"]
+    folder, trainings = Path(a.folder), [json.loads(Path(t).read_text())["training"] for t in a.training]
     shape = shape_of_config(json.loads((folder / "config.json").read_text()))
     family = shape.family
     runs = RUNS[family] + [(s, "1 block, threshold 0.95" if family == "block" else "64 passes", SETS[family]) for s in ("loose", "foreign")]
     rows = [(which, name, measure(a, which, options)) for which, name, options in runs]
-    text = f"""{front_matter(family)}{HEAD[family].format(millions=round(made['parameters'] / 1e6))}
+    text = f"""{front_matter(family)}{HEAD[family].format(millions=round(trainings[-1]['parameters'] / 1e6))}
 ## How it was made
 
-{made_text(family, shape, made, len(rows[0][2]['kinds']))}
+{made_text(family, shape, trainings, len(rows[0][2]['kinds']))}
 
 ## Accuracy
 
-{asked(a.limit)} Exact string match, greedy, fp32 arithmetic, measured by `unmask eval`.
+{asked(a.limit)} Exact string match, greedy, bf16 arithmetic, measured by `unmask eval`.
 
 {main_table(rows)}
 

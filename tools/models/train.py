@@ -7,6 +7,10 @@ trains while they make more, and evaluates in the last --reserve seconds. With s
 makes its own data and computes its share of each step. The learning rate follows the clock, so the training always reaches
 its end. A longer training (--seconds) takes several runs. Such a training, and one that was cut off, goes on from the file
 --state when the same command is run again. The weights written are an exponential moving average.
+
+--from DIR begins with the weights of another folder, for a short training at a lower rate:
+
+    python3 train.py --family block --out DIR --from ../../models/tiny-block --lr 1e-3 --wall 560
 """
 import argparse
 import json
@@ -20,10 +24,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from checkpoint import load_tokenizer, save_weights, write_config
+from checkpoint import load_model, load_tokenizer, save_weights, write_config
 from data import Feed
 from decode import evaluate_sets, show
-from model import SHAPES, Transformer, shape_of
+from model import SHAPES, Transformer, shape_of, shape_of_config
 from objectives import BATCH
 from optimizer import Optimizer
 
@@ -36,6 +40,7 @@ def options():
     opt = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     opt.add_argument("--family", choices=SHAPES, required=True)
     opt.add_argument("--out", required=True)
+    opt.add_argument("--from", dest="source", metavar="DIR", help="begin with the weights of this folder, which also gives the shape")
     opt.add_argument("--shape", help="layers x hidden size x feed-forward size, such as 5x320x768")
     opt.add_argument("--seconds", type=float, default=0, help="duration of the training, over all runs; 0: what this run has")
     opt.add_argument("--wall", type=float, default=560, help="duration of this run, with compilation and evaluation")
@@ -58,7 +63,19 @@ def options():
     a.ranks = a.ranks or (torch.cuda.device_count() if a.device == "cuda" else 1)
     a.workers = a.workers or max(os.cpu_count() // a.ranks - 2, 1)
     a.reserve = a.reserve if a.reserve is not None else 70 if a.eval else 5
+    if a.source and a.shape:
+        opt.error("--from gives the shape: leave out --shape")
     return a
+
+
+def shape_to_train(a):
+    """The shape that --from or --shape gives, or the family's own."""
+    if not a.source:
+        return shape_of(a.family, a.shape)
+    shape = shape_of_config(json.loads((Path(a.source) / "config.json").read_text()))
+    if shape.family != a.family:
+        raise SystemExit(f"--from {a.source}: expected weights of the family {a.family}, found {shape.family}")
+    return shape
 
 
 def agreed(*values):
@@ -76,6 +93,8 @@ class Trainer:
         self.steps, self.rows, self.seconds, self.total, self.runs = 0, 0, 0.0, a.seconds, 0
         self.dtype = torch.float32 if a.device == "cpu" else torch.bfloat16
         self.model = Transformer(shape).to(a.device)
+        if a.source:
+            self.model.load_state_dict(load_model(a.source, a.device)[1].state_dict())
         self.optimizer = Optimizer(self.model, a.lr)
         self.batch, self.tail = BATCH[a.family], self.tail_loss
         if a.compile:           # all layers share their compiled code: that compiles much faster than the whole model
@@ -186,7 +205,7 @@ def train(rank, a, meeting):
     if a.device == "cuda":
         torch.cuda.set_device(rank)
     torch.manual_seed(a.seed)                                   # the same weights on all ranks
-    trainer = Trainer(a, rank, shape_of(a.family, a.shape), feed, ids)
+    trainer = Trainer(a, rank, shape_to_train(a), feed, ids)
     torch.manual_seed(a.seed + 1000 * resumed + rank)           # other rows
     done = trainer.run()
     made = feed.made()
@@ -220,7 +239,7 @@ def finish(a, trainer, tok, ids, chats, done):
 
 def main():
     a = options()
-    write_config(a.out, a.family, load_tokenizer(a.out, a.family)[1], shape_of(a.family, a.shape))
+    write_config(a.out, a.family, load_tokenizer(a.out, a.family)[1], shape_to_train(a))
     if a.ranks == 1:
         return train(0, a, None)
     with tempfile.TemporaryDirectory() as folder:
