@@ -151,6 +151,8 @@ def word(rng):
         return syllables(rng) if rng.random() < 0.2 else rng.choice(W.THINGS + W.ADJECTIVES)
     if rng.random() < 0.25:
         return syllables(rng)
+    if rng.style == LOOSE and rng.random() < 0.25:
+        return rng.choice(W.EVERYDAY)
     return rng.choice(rng.choice((W.THINGS, W.THINGS, W.MORE_THINGS, W.ADJECTIVES, W.VERBS, W.ITEMS, W.JOBS, W.COLORS)))
 
 

@@ -143,9 +143,13 @@ def times_table(rng):
     return q, ", ".join(f"{i} x {n} = {i * n}" for i in range(first, last + 1))
 
 
-@kind(2.6)
+@kind(4.2)
 def word_problem(rng):
     return rng.choice((shop_problem, gift_problem, box_problem, book_problem, trip_problem, garden_problem))(rng)
+
+
+# Openings of the first sentence. The evaluation set has others.
+WHEN = "[Today|Yesterday|One day|On Monday|Last week|In spring|In the evening|This morning|Once|Now|At noon]"
 
 
 def people(rng, n):
@@ -172,6 +176,9 @@ def gift_problem(rng):
               loose=(f"{k} [has|had|owns|starts with] {a} {item}. [{k}|She|He] {get} {b} more[ and then|, then| and] {give} {c} to {to}. {left}",
                      f"{k} [has|had] {a} {item}, {get} {b} more and {give} {c} to {to}. {left}",
                      f"if {k} has {a} {item}, {get} {b} more and [then|] {give} {to} {c}, {left}"),
+              more=(f"[{WHEN}, |]{k} [has|had|owns|holds|keeps] {a} {item}. [After that|Later|Soon|Next|Afterwards], {k} {get} {b} [more|new ones|extra|extra {item}|new {item}|more of them] and {give} {c} [of them|] to {to}. {left}",
+                    f"{k} {get} {b} {item}. Before[ that|], {k} had {a}. [Now|Then|Later] {k} {give} {c} to {to}. {left}", f"{a} {item} [belong to|are with] {k}. {k} {get} {b} [more|extra] and {give} {c} [of them|] to {to}. {left}",
+                    f"{left} {k} [had|has|owns] {a}, {get} {b} [more|extra] and {give} {c} to {to}.", f"{k}: {a} {item}, {get} {b} more, {give} {c} to {to}. {left}"),
               held=(f"[At first|In the morning] {k} has {a} {item}. Then {k} {get} {b} [more|others] and {give} {c} to {to}. {left}",))
     return q, f"{x} starts with {a} and {get} {b}: {a} + {b} = {a + b}. " \
               f"{x} {give} {c}: {a + b} - {c} = {a + b - c}. {x} has {plural(a + b - c, item)} now."
@@ -186,6 +193,10 @@ def shop_problem(rng):
               loose=(f"{k} [buys|bought|gets|orders] {a} {item} [for|at] [{p} dollars|${p}] [each|a piece|apiece] and pays [with|] [{pay} dollars|${pay}|a {pay} dollar bill]. {change}",
                      f"[One of the|The] {item} cost [{p} dollars|${p}] each. {k} buys {a} and pays with {pay} dollars. {change}",
                      f"if {k} buys {a} {item} for {p} dollars each and pays with {pay} dollars, [how much change does {k} get|what is the change] ?"),
+              more=(f"[{WHEN}, |]{k} [buys|takes|needs|gets] {a} {item}. [Each|Every one|Each one|One] [costs|is] [{p} dollars|${p}]. {k} [pays with|gives|hands over|has] [{pay} dollars|${pay}]. {change}",
+                    f"{k} [has|pays with|brings] [{pay} dollars|${pay}] and [buys|takes] {a} {item} [for|at] [{p} dollars|${p}] [each|apiece]. {change}",
+                    f"[In the shop|At the market|In a store][,|] {item} are [{p} dollars|${p}] [each|apiece]. {k} [buys|takes|pays for] {a} [of them|] with [{pay} dollars|${pay}]. {change}",
+                    f"{change} {k} [buys|bought] {a} {item} for {p} dollars each with a {pay} dollar bill."),
               held=(f"{k} wants {a} {item}, they cost {p} dollars each. {k} pays with {pay} dollars. {change}",))
     return q, f"The {item} cost {a} x {p} = {a * p} dollars. The change is {pay} - {a * p} = {pay - a * p}. " \
               f"{x} gets {plural(pay - a * p, 'dollars')} back."
@@ -199,6 +210,10 @@ def box_problem(rng):
               loose=(f"{k} [has|owns|carries|fills] {a} [bags|boxes|baskets] [with|of] {b} {item} [in each bag|each|in each|] and {c} more [{item}|] [on the table|]. {total}",
                      f"[There are|We have] {a} bags with {b} {item} [each|in each bag]. {k} has {c} more. {total}",
                      f"if {k} has {a} bags with {b} {item} each and {c} more on the table, how many {item} are there [in total|] ?"),
+              more=(f"[{WHEN}, |]{k} [packs|fills|brings|finds|buys] {a} [bags|boxes|baskets]. [Each|Every one|Each one] [has|holds|contains] {b} {item}. [On the table|Besides|Outside] [are|there are] {c} [more|others|extra]. {total}",
+                    f"{b} {item} [are|lie|fit] in [each|every one] of {a} [bags|boxes|baskets], and {k} [has|keeps|owns] {c} [more|others|extra]. {total}",
+                    f"{k} has {c} {item} [on the table|] and {a} [bags|boxes|baskets] [with|of] {b} [more|] [each|in each]. {total}",
+                    f"{total} {k} has {a} bags with {b} {item} in each and {c} [more|extra]."),
               held=(f"{k} puts {b} {item} in each of {a} bags and {c} more {item} on the table. {total}",))
     return q, f"In the bags there are {a} x {b} = {a * b} {item}. With the others that makes {a * b} + {c} = {a * b + c}. " \
               f"There are {a * b + c} {item} in total."
@@ -212,6 +227,9 @@ def book_problem(rng):
               loose=(f"[A|The|One] book [has|is] {total} pages [long|]. {k} reads {a} [pages|] [a day|per day|each day|every day] for {d} days. {left}",
                      f"{k} reads a book [with|of] {total} pages, {a} pages [a day|per day]. [{left}|How many pages are left] after {d} days?",
                      f"if a book has {total} pages and {k} reads {a} pages a day for {d} days, how many pages [are left|remain] ?"),
+              more=(f"[{WHEN}, |]{k} [starts|begins|opens|buys|gets|borrows] a [book|novel] [of|with|that has] {total} pages. For {d} days {k} reads {a} [pages|of them] [a day|per day|each day|every day]. {left}",
+                    f"{k} reads {a} pages [a day|per day|each day] for {d} days. The [book|novel|story] has {total} [pages|]. {left}", f"{k}'s book has {total} pages. {k} reads {a} [pages|of them|] [a day|daily|every day], [for|during] {d} days. {left}",
+                    f"There are {total} pages in the book [of|that belongs to] {k}, who reads {a} [pages|] a day for {d} days. {left}", f"{left} {k} reads {a} pages a day for {d} days, and the book has {total}."),
               held=(f"{k} has a book with {total} pages and reads {a} pages a day for {d} days. {left}",))
     return q, f"{x} reads {a} x {d} = {a * d} pages. Then {total} - {a * d} = {rest}. There are {rest} pages left."
 
@@ -224,6 +242,10 @@ def trip_problem(rng):
     q = plain(rng, f"From {s}, {k} drives {a} km before lunch and {b} km after lunch. The way to {t} is {a + b + c} km. How far is it still?",
               loose=(f"[From|Starting in] {s}, {k} [drives|travels|rides|goes] {a} km before lunch and {b} [km|] after lunch. [The way to|The distance to|The road to] {t} is {a + b + c} km. {rest}",
                      f"{k} [drives|travels] from {s} to {t}. The way is {a + b + c} km. {k} drives {a} km before lunch and {b} km after lunch. {rest}"),
+              more=(f"[{WHEN}, |]{k} [starts|begins|sets out] [in|from] {s} and [drives|goes|rides|travels] {a} km [before lunch|in the morning|before noon] and {b} [km|] [after lunch|in the afternoon|after noon]. It is {a + b + c} km [in all|] to {t}. {rest}",
+                    f"[It is|There are] {a + b + c} km from {s} to {t}. {k} [drives|goes|rides|has done] {a} km before lunch and {b} [km|] after [lunch|it]. {rest}",
+                    f"{k} [wants to go|is going|is on the way] from {s} to {t}, [which is|that is|a way of] {a + b + c} km. {k} [drives|rides|goes] {a} km before lunch and {b} [km|] after lunch. {rest}",
+                    f"{rest} {k} drives from {s} to {t}, {a + b + c} km, {a} km before lunch and {b} km after lunch."),
               held=(f"{k} leaves {s} and drives {a} km before lunch and {b} km after lunch. The way to {t} is {a + b + c} km. {rest}",))
     return q, f"{x} has driven {a} + {b} = {a + b} km. The rest is {a + b + c} - {a + b} = {c}. It is still {c} km to {far}."
 
@@ -236,6 +258,9 @@ def garden_problem(rng):
     q = plain(rng, f"{k} plants {rows} rows of {per} {color} flowers. The wind takes {lost} of them. How many flowers remain?",
               loose=(f"{k} [plants|planted|has] {rows} rows [of|with] {per} {color} flowers [each|]. The [wind|storm|rain] takes {lost} [of them|flowers|]. {left}",
                      f"if {k} plants {rows} rows of {per} {color} flowers and the wind takes {lost} of them, how many flowers [remain|are left] ?"),
+              more=(f"[{WHEN}, |]{k} [puts|sets|plants|waters|grows] {rows} rows of {color} flowers, {per} [in each|in each row|in every row|a row|per row]. [Later|Soon|At night|After that] [the wind|a storm|the rain] [takes|blows away] {lost}. {left}",
+                    f"[There are|{k} has] {rows} rows [of|with] {per} {color} flowers [in the yard|by the house|]. [The wind|A storm|The rain] [takes|blows away] {lost} [of them|]. {left}",
+                    f"{left} {k} [plants|planted] {rows} rows of {per} {color} flowers and the wind [takes|took] {lost}."),
               held=(f"In the garden {k} plants {rows} rows of {per} {color} flowers. Then the wind takes {lost}. {left}",))
     return q, f"There were {rows} x {per} = {rows * per} flowers. Then {rows * per} - {lost} = {rows * per - lost}. " \
               f"{plural(rows * per - lost, 'flowers')} remain{'s' if rows * per - lost == 1 else ''}."

@@ -107,7 +107,7 @@ def count_steps(rng):
     return q, ", ".join(map(str, values))
 
 
-@kind(0.6)
+@kind(1.0)
 def bullets(rng):
     items = some_words(rng, 3, 7)
     shown = listing(rng, items)
@@ -117,12 +117,17 @@ def bullets(rng):
         q = ask(rng, f"Make a bullet list of {shown}.", f"Turn this into bullet points: {shown}.", f"Write as a bullet list: {shown}.",
                 loose=(f"{make} [a|] {name} [of|from|for|with|:|out of] {shown}", f"[Turn|Convert|Change|Format|Put|Write|Make|Show|List] [this|these|these items|] [into|as|in|to] [a|] {name} [:|] {shown}",
                        f"{shown} as [a|] {name}", f"{name} [:|of] {shown}", f"[Turn|Make|Put|Convert] {shown} [into|to] [a|] {name}"),
+                more=(f"[List|Print|Write|Display|Present|Output|Give me|Write down|Say] {shown} [as|with|in|using] [a|] {name}",
+                      f"[Take|Use] {shown} and [write|make|give me] [a|] {name}", f"{shown}: [I need|please make|make me|write] [a|] {name}"),
                 held=(f"Here are some items: {shown}. Make [a|] {name}.", f"Show {shown} as [a|] {name}", f"I want [a|] {name} of {shown}"))
         return q, "\n".join("- " + w for w in items)
     name = "[numbered list|list with numbers|ordered list|enumerated list|enumeration]"
     q = ask(rng, f"Make a numbered list of {shown}.", f"Number these items: {shown}.", f"Write as a numbered list: {shown}.",
             loose=(f"{make} [a|an|] {name} [of|from|for|with|:|out of] {shown}", f"[Turn|Convert|Change|Format|Put|Write|Make|Show] [this|these|these items|] [into|as|in|to] [a|an|] {name} [:|] {shown}",
                    f"{shown} as [a|an|] {name}", f"{name} [:|of] {shown}", f"[number|enumerate] [these|these items|the items|this list|the list|] [:|] {shown}"),
+            more=(f"[List|Print|Write|Display|Present|Output|Give me|Write down|Say] {shown} [as|with|in|using] [a|an|] {name}",
+                  f"[Take|Use] {shown} and [write|make|give me] [a|an|] {name}", f"{shown}: [I need|please make|make me|write] [a|an|] {name}",
+                  f"{shown} [with numbers|numbered]"),
             held=(f"Here are some items: {shown}. Number them.", f"Show {shown} as [a|an|] {name}", f"I want [a|an|] {name} of {shown}"))
     return q, "\n".join(f"{i}. {w}" for i, w in enumerate(items, 1))
 
@@ -159,7 +164,7 @@ def reverse_word(rng):
     return q, f"{w} is spelled {'-'.join(w)}. Backwards it is {'-'.join(reversed(w))}, so the answer is {w[::-1]}."
 
 
-@kind(1.0)
+@kind(1.4)
 def letters(rng):
     if rng.random() < 0.5:
         ws, at = some_words(rng, 2 if rng.style == STRICT else 1, 5), rng.choice((0, -1))
@@ -180,6 +185,9 @@ def letters(rng):
             loose=(f"[How many|What number of] [letters|characters] [does|has] [the word|] \"{k}\" [have|contain|got|] ?", f"how many [letters|characters] [are|are there] in [the word|] \"{k}\"",
                    f"[Count|Count up|Tell me|Give me|Find] the [letters|characters|number of letters|number of characters] [in|of] [the word|] \"{k}\"",
                    f"[how long is|what is the length of|length of|give me the length of] the word \"{k}\"", f"[number of|count] letters in [the word|] \"{k}\"", f"letter count of {k}"),
+            more=(f"[Here is|Look at|Consider|Read|I have] [the|this|a] word [:|] {k}. [Count its letters|How long is it|How many letters are in it|How many letters are there|Tell me how many letters it has][.|?|]",
+                  f"[Take|Count] \"{k}\" [letter by letter|and count its letters|and say how long it is]", f"{k}: how many letters [are there|are in it|are these|does that make|has it got|]?",
+                  f"how many letters [do you need to write|are used in|long is] \"{k}\"", f"the word is {k}. [how long is it|how many letters is that]?"),
             held=(f"Take the word {k}. How many letters does it have?", f"how many letters make up \"{k}\"?", f"I want the number of letters in {k}"))
     return q, f"{', '.join(f'{i} {c}' for i, c in enumerate(w, 1))}. The word {w} has {plural(len(w), 'letters')}."
 
@@ -197,12 +205,19 @@ def count_words(rng):
     return q, f"{', '.join(f'{i} {w}' for i, w in enumerate(ws, 1))}. There are {len(ws)} words."
 
 
+def text_to_copy(rng):
+    """The text of which the case changes. In a training prompt, every fourth one has words in any order."""
+    if rng.style == LOOSE and rng.random() < 0.25:
+        return " ".join(some_words(rng, 3, 7))
+    return sentence(rng) if rng.style == STRICT or rng.random() < 0.8 else " ".join(some_words(rng, 1, 3))
+
+
 CHANGE = "[Write|Convert|Change|Turn|Make|Put|Set|Print|Type|Transform|Rewrite]"
 
 
-@kind(1.4)
+@kind(3.0)
 def upper_case(rng):
-    text = sentence(rng) if rng.style == STRICT or rng.random() < 0.8 else " ".join(some_words(rng, 1, 3))
+    text = text_to_copy(rng)
     k = quoted(rng, text)
     up = "[upper case|uppercase|upper-case|capitals|capital letters|caps|all caps|big letters|block capitals]"
     q = plain(rng, f"Write in upper case: {k}", f"Convert to upper case: {k}", f"Make this upper case: \"{k}\"",
@@ -210,13 +225,16 @@ def upper_case(rng):
               loose=(f"{CHANGE} [this|this text|this sentence|the following|] [in|into|to|as|] {up} [:|] {k}", f"{CHANGE} \"{k}\" [in|into|to] {up}",
                      f"[capitalize|uppercase|upcase|shout|upper] [all of|all letters of|] [this|] [:|] \"{k}\"", f"\"{k}\" in {up}", f"{up} : {k}", f"[to|in] {up}: {k}",
                      f"[can you|could you|please] [write|say] \"{k}\" in {up}", f"shout \"{k}\""),
+              more=(f"\"{k}\" [should be|must be|please|now|written|typed|all] in {up}", f"[Take|Use|Look at] [the text|the words|this text:|the sentence|] \"{k}\"[. Put it| and put it| and write it| and turn it] [in|into|to] {up}",
+                    f"{k} - [in|to|now in|all in] {up}", f"[the text|my text|this text|the words|sentence|text]: {k} [in|to] {up}",
+                    f"[repeat|say|copy|print|give me|show me|tell me] \"{k}\" in {up}", f"[repeat|say|copy|print|type] [this|] in {up}: {k}", f"[shout|yell|cry|scream] [it|this|the words|] [out|out loud|loudly|] : {k}"),
               held=(f"Here is a text: \"{k}\". Write it in {up}.", f"I want \"{k}\" in {up}", f"show me this in {up}: {k}"))
     return q, text.upper()
 
 
-@kind(1.0)
+@kind(1.6)
 def lower_case(rng):
-    text = sentence(rng) if rng.style == STRICT or rng.random() < 0.8 else " ".join(some_words(rng, 1, 3))
+    text = text_to_copy(rng)
     k = quoted(rng, text.upper())
     low = "[lower case|lowercase|lower-case|small letters|lower case letters|little letters|small caps]"
     q = plain(rng, f"Write in lower case: {k}", f"Convert to lower case: {k}",
@@ -224,6 +242,9 @@ def lower_case(rng):
               loose=(f"{CHANGE} [this|this text|this sentence|the following|] [in|into|to|as|] {low} [:|] {k}", f"{CHANGE} \"{k}\" [in|into|to] {low}",
                      f"[lowercase|downcase|lower] [all of|all letters of|] [this|] [:|] \"{k}\"", f"\"{k}\" in {low}", f"{low} : {k}", f"[to|in] {low}: {k}",
                      f"[can you|could you|please] [write|say] \"{k}\" in {low}"),
+              more=(f"\"{k}\" [should be|must be|please|now|written|typed|all] in {low}", f"[Take|Use|Look at] [the text|the words|this text:|the sentence|] \"{k}\"[. Put it| and put it| and write it| and turn it] [in|into|to] {low}",
+                    f"{k} - [in|to|now in|all in] {low}", f"[the text|my text|this text|the words|sentence|text]: {k} [in|to] {low}",
+                    f"[repeat|say|copy|print|give me|show me|tell me] \"{k}\" in {low}", f"[repeat|say|copy|print|type] [this|] in {low}: {k}"),
               held=(f"Here is a text: \"{k}\". Write it in {low}.", f"I want \"{k}\" in {low}", f"show me this in {low}: {k}"))
     return q, text
 
@@ -291,6 +312,9 @@ def json_object(rng):
                      f"[Extract|Get|Pull out|Find] the [facts|fields|data|information|details] [as|in|into|to] [JSON|a JSON object|JSON format] [:|] {k}",
                      f"{k} [-> JSON|as JSON|to JSON|in JSON please|- as JSON]", f"JSON : {k}", f"[make|create|build|generate|give me|I need] [JSON|a JSON object|the JSON] [from|for|of|out of] [this|] [:|] {k}",
                      f"[to|as] JSON : {k}", f"{k} [Write|Convert|Turn|Put] [this|that|it] [as|to|into] JSON"),
+              more=(f"\"{k}\" [as|in|to|into] [JSON|a JSON object]", f"[These are|I have|Look at] [some|the|] facts: \"{k}\" [Write|Convert|Turn|Put|Make] [them|this|all] [as|to|into|in] JSON",
+                    f"[Take|Use|Read] \"{k}\" and [write|give me|make] [JSON|a JSON object|the JSON]", f"[Convert|Turn|Write|Put] \"{k}\" [as|to|into] JSON",
+                    f"[fields|facts|data] of \"{k}\" [as|in] JSON"),
               held=(f"Here is a sentence: \"{k}\" Write it as JSON.", f"I want this as [JSON|a JSON object]: {k}", f"What is this in JSON: {k}"))
     return q, json.dumps({f: value[f] for f in fields})
 

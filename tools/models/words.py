@@ -125,3 +125,19 @@ truck tunnel turkey unicorn van vase vulture walrus wasp watch wave weasel whist
 
 ANIMALS_AGAIN = dict(zip(list(ANIMALS), list(OBJECTS)))          # what a story is about when the prompt names only one of them
 OBJECTS_AGAIN = dict(zip(list(OBJECTS), list(ANIMALS)))
+
+# Common words that the pools above lack, for training alone. Words that join the items of a list, or that instructions end with,
+# are left out.
+EVERYDAY = """about above after again air alone along also am another answer any are around ask at away back bad be because
+been before began behind below best better between blow body bored both break breathes bring broken but by called calls came
+can care change climbs close come comes cooks could cries cut dances days did different do does done down dreams drive each
+earn easy eats else enough even ever every falls far feels few flies for found free friend friends front full gave get gets
+give given go goes gone good great grow grows had half happen hard has have he heard hears hello help helps her here hers him
+his home how hurt idea if inside is its jumps just keep kept knew know knows laugh laughs leaves left less let life likely
+lives look looks love made make many may me mean meet meets might mine minute more most move much must my near never next nice
+no none not nothing of off often on only open other our ours out over own pay people perhaps place plan plays put quite ran
+read real rests right room runs said same sat saw say says seem seems she should side sings sit sits sleep sleeps smiles so
+some soon speaks stand stands stay stays still stops such swims take talk talks tell than thank their them there they thing
+things think those time tired today together told too took true try turn under until up upon us use very visit voice wait
+waits wakes walk walks want was way we week well went were what when where while who why will wish with within without wonder
+work works world would year years yes yet you your""".split()
