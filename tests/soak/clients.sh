@@ -7,6 +7,9 @@
 set -euo pipefail
 unmask=${1:-build}/unmask
 shift || true
+for name; do
+    [ -f "tests/clients/${name}_client.py" ] || { echo "$name: expected the NAME of a tests/clients/NAME_client.py"; exit 2; }
+done
 source tests/soak/server.bash
 venvs=$(realpath -m "${CLIENTS:-$work/venvs}")
 mkdir -p "$venvs" "$work/home"
