@@ -112,7 +112,7 @@ weights_that_do_not_fit_are_refused_before_loading() {
     [ "$rc" = 0 ]
     FAKE_GPU_BYTES=4e7 run_on_gpu --gpu-memory-utilization 0.4
     is_refused
-    FAKE_GPU_BYTES=4e7 run_on_gpu --dtype float32
+    FAKE_GPU_BYTES=3e7 run_on_gpu --dtype float32
     is_refused
     grep -q 'use --dtype bfloat16 or a smaller model' "$work/err"
 }
