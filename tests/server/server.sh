@@ -634,7 +634,7 @@ a_unix_socket_takes_the_place_of_host_and_port() {
     url=http://localhost
     call /v1/completions --unix-socket "$work/socket" -H 'Content-Type: application/json' -d '{"prompt": "1 + 1 =", "max_tokens": 2}'
     [ "$status" = 200 ]
-    grep -q ' unix POST "/v1/completions" 200 ' "$work/log"
+    wait_for ' unix POST "/v1/completions" 200 ' "$work/log"
     not "$UNMASK" serve --model "$model" --in-process --uds "$work/socket" 2> "$work/err"
     grep -q 'another server listens there' "$work/err"
     stop_server
