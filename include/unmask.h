@@ -119,9 +119,10 @@ typedef struct um_decoding {
     float low_threshold;    /* sampler "hierarchy" */
     float credit_alpha, boost_gamma, decay_beta; /* sampler "credit" */
     float entropy_bound;                         /* sampler "entropy_bound"; nats */
-    float entropy_threshold;                     /* sampler "entropy_threshold"; nats */
-    int32_t denoising_steps;                     /* samplers that fill a fixed number of positions in each pass: passes
-                                                    of a block; 0 = one position a pass */
+    float entropy_threshold;     /* samplers "entropy_threshold", "entropy_distance"; nats; NAN = the sampler's value */
+    float position_penalty;      /* sampler "entropy_distance"; nats for each position behind the first mask */
+    int32_t denoising_steps;     /* samplers that fill a fixed number of positions in each pass: passes
+                                    of a block; 0 = one position a pass */
     float edit_threshold;        /* samplers that edit: a token is replaced when another one's probability is greater */
     int32_t max_post_edit_steps; /* samplers that edit: passes after which the editing of a filled block ends */
     float penalty_lambda;        /* samplers that edit: subtracted from the logit of the token to the left, inside a

@@ -124,7 +124,7 @@ static __device__ um_cu_totals totals_of(const whole_row &w, const um_message_ro
     __shared__ float least;
     um_cu_totals t = {};
     um_cu_ranked second = {-INFINITY, -1}, draw = second;
-    double sum = 0, kept = 0, moment = 0;
+    double sum = 0, plain_moment = 0, kept = 0, moment = 0;
     const bool draws = r.want & UM_WANT_SAMPLE && r.how.temperature > 0;
     if (threadIdx.x == 0)
         least = draws && keeps(cut, best.z, best.id) ? draw_score(r.how, best.id, best.z, -INFINITY) : -INFINITY;
@@ -133,9 +133,11 @@ static __device__ um_cu_totals totals_of(const whole_row &w, const um_message_ro
         const float z = w.z[i];
         if (!(z > -INFINITY)) continue;
         if (i != best.id) second = first_of(second, {z, i});
-        sum += exp((double)z - w.max);
+        const double below = (double)z - w.max, plain = exp(below);
+        sum += plain;
+        plain_moment += plain * below;
         if (!keeps(cut, z, i)) continue;
-        const double x = ((double)z - w.max) * w.rate, e = exp(x);
+        const double x = below * w.rate, e = exp(x);
         kept += e;
         moment += e * x;
         if (!draws) continue;
@@ -149,6 +151,7 @@ static __device__ um_cu_totals totals_of(const whole_row &w, const um_message_ro
     t.draw_z = draw.id < 0 ? -INFINITY : w.z[draw.id];
     t.id_z = r.id >= 0 && r.id < w.n ? w.z[r.id] : -INFINITY;
     t.sum = block_sum(sum);
+    t.plain_moment = block_sum(plain_moment);
     t.kept = block_sum(kept);
     t.moment = block_sum(moment);
     return t;

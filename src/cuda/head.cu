@@ -106,11 +106,13 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
     p.second_z = p.draw_score = p.draw_z = p.id_z = -INFINITY;
     if (best.id >= 0) {
         const float rate = rate_of(r.how);
-        float sum = 0, kept = 0, moment = 0;
+        float sum = 0, plain_moment = 0, kept = 0, moment = 0;
         for (int i = threadIdx.x; i < SUBTILE; i += REDUCE_THREADS) {
             if (!(z[i] > -INFINITY)) continue;
             const float x = z[i] - best.z;
-            sum += expf(x);
+            const float plain = expf(x);
+            sum += plain;
+            plain_moment += plain * x;
             if (rate != 1 || r.want & UM_WANT_ENTROPY) {
                 const float e = expf(x * rate);
                 kept += e;
@@ -118,6 +120,7 @@ static __global__ void __launch_bounds__(REDUCE_THREADS) reduce_subtile(const um
             }
         }
         p.sum = block_sum(sum);
+        if (r.want & UM_WANT_PLAIN_ENTROPY) p.plain_moment = block_sum(plain_moment);
         p.kept = rate != 1 || r.want & UM_WANT_ENTROPY ? block_sum(kept) : p.sum;
         if (r.want & UM_WANT_ENTROPY) p.moment = block_sum(moment);
         if (r.want & UM_WANT_SECOND) {
@@ -174,12 +177,13 @@ static __global__ void merge_rows(const um_cu_batch b, const um_cu_partial *part
         draw_z = fmaxf(draw_z, __shfl_xor_sync(0xffffffffu, draw_z, step));
     }
     if (lane) return;
-    um_cu_totals t = {best, second, draw_z, id_z, draw.id, 0, 0, 0};
+    um_cu_totals t = {best, second, draw_z, id_z, draw.id, 0, 0, 0, 0};
     const double rate = rate_of(r.how);
     for (int32_t i = 0; i < n_subtiles; i++) {
         if (p[i].best < 0) continue;
-        const double by = (double)p[i].max - best.z, factor = exp(by * rate);
-        t.sum += p[i].sum * (rate == 1 ? factor : exp(by));
+        const double by = (double)p[i].max - best.z, factor = exp(by * rate), plain = rate == 1 ? factor : exp(by);
+        t.sum += p[i].sum * plain;
+        t.plain_moment += plain * (p[i].plain_moment + p[i].sum * by);
         t.moment += factor * (p[i].moment + p[i].kept * by * rate);
         t.kept += p[i].kept * factor;
     }

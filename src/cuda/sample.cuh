@@ -19,7 +19,7 @@ struct um_cu_cut {
 struct um_cu_partial {
     float max, second_z, draw_score, draw_z, id_z;
     int32_t best, second, draw;
-    float sum, kept, moment;
+    float sum, plain_moment, kept, moment;
 };
 
 /* A logit with its id. Of equal logits the highest id comes first. */
@@ -160,7 +160,7 @@ struct um_cu_totals {
     um_cu_ranked best, second;
     float draw_z, id_z;
     int32_t draw;
-    double sum, kept, moment;
+    double sum, plain_moment, kept, moment;
 };
 
 static __device__ __forceinline__ float probability(const um_cu_totals &t, float z) {
@@ -196,6 +196,7 @@ static __device__ um_answer answer_of(const um_message_row &r, um_cu_cut cut, co
         a.q_sample = kept_probability(t, r.how, cut, z, a.sample);
     }
     if (r.want & UM_WANT_ENTROPY) a.entropy = (float)(log(t.kept) - t.moment / t.kept);
+    if (r.want & UM_WANT_PLAIN_ENTROPY) a.plain_entropy = (float)(log(t.sum) - t.plain_moment / t.sum);
     if (r.want & UM_WANT_PROB_OF) a.p_id = probability(t, t.id_z);
     return a;
 }

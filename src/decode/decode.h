@@ -197,6 +197,7 @@ typedef struct um_pass {
     um_segment *seg;
     um_row *row;
     int32_t *id, *pos; /* ids and positions of the fed tokens, segment after segment */
+    int32_t *vis;      /* visibility indices of the tokens of segments in which they differ from the positions */
     um_edit *edit;     /* edits that belong to a single row */
     um_top *top;       /* likeliest ids of rows */
     um_soft *soft;     /* blends */
@@ -215,6 +216,9 @@ typedef struct um_pass {
 /* Appends a segment that feeds the positions [start, end) of the request. Copies their ids. The segment reads the keys
  * of the positions [0, end). */
 um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start, int32_t end, um_visibility rule);
+/* Feeds the masks of a segment, which come at position `from` or later, behind its tokens. The visibility indices keep
+ * their order, so a token sees those that are fed before it; the positions move with the tokens. */
+void um_pass_feed_masks_last(um_pass *p, const um_req *r, um_segment *s, int32_t from);
 /* Places the keys of a segment, vis indices [0, end), in scratch pages, so that none of them is stored. */
 void um_pass_use_scratch(um_pass *p, um_segment *s, int32_t end);
 /* Appends a row that predicts position pos from hidden row `src`, with the request's sampling parameters, edits,
@@ -389,7 +393,7 @@ um_status um_sampler_find(const um_sampler **out, const char *name, um_err *err)
 /* Samplers that decide by the predictions, one file each. */
 extern const um_sampler um_sampler_confidence, um_sampler_dynamic, um_sampler_static, um_sampler_sequential,
     um_sampler_sdar_dynamic, um_sampler_factor, um_sampler_hierarchy, um_sampler_credit, um_sampler_entropy_bound,
-    um_sampler_entropy_threshold;
+    um_sampler_entropy_threshold, um_sampler_entropy_distance;
 /* Scheduled samplers (samplers/scheduled.c). */
 extern const um_sampler um_sampler_low_confidence, um_sampler_random, um_sampler_origin, um_sampler_maskgit_plus,
     um_sampler_topk_margin, um_sampler_entropy, um_sampler_linear_entropy;
@@ -464,8 +468,8 @@ struct um_strategy {
 };
 extern const um_strategy *const um_strategies[]; /* ends with NULL */
 extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
-    um_strategy_seeded_bd, um_strategy_autoregressive, um_strategy_self_speculation, um_strategy_full,
-    um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
+    um_strategy_seeded_bd, um_strategy_autoregressive, um_strategy_self_speculation, um_strategy_causal_window,
+    um_strategy_full, um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
 
 /* Tells whether `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

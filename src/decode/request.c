@@ -197,6 +197,21 @@ um_segment *um_pass_add(um_pass *p, um_req *r, um_pass_kind kind, int32_t start,
     return s;
 }
 
+void um_pass_feed_masks_last(um_pass *p, const um_req *r, um_segment *s, int32_t from) {
+    int32_t *id = p->id + (s->id - p->id), *pos = p->pos + (s->pos - p->pos), *vis = p->vis + (s->pos - p->pos);
+    const int32_t start = pos[0], first = from - start;
+    int32_t n = first;
+    assert(first >= 0 && first <= s->n && s->vis == s->pos);
+    for (int32_t i = 0; i < s->n; i++) vis[i] = start + i;
+    for (int masked = 0; masked < 2; masked++)
+        for (int32_t at = from; at < start + s->n; at++) {
+            if (um_req_masked(r, at) != masked) continue;
+            id[n] = r->token[at];
+            pos[n++] = at;
+        }
+    s->vis = vis;
+}
+
 um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t count) {
     um_row *row = &p->row[p->n_rows++];
     const um_sampling_params *s = &r->sampling;

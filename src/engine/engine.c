@@ -113,6 +113,7 @@ static um_status allocate(um_engine *e, um_err *err) {
     } want[] = {
         {(void **)&e->space.id, um_mul(T, sizeof(int32_t))},
         {(void **)&e->space.pos, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->space.vis, um_mul(T, sizeof(int32_t))},
         {(void **)&e->space.row, um_mul((size_t)m->n_rows, sizeof(um_row))},
         {(void **)&e->space.seg, um_mul((size_t)m->n_seg, sizeof(um_segment))},
         {(void **)&e->space.edit, um_mul((size_t)m->n_edits, sizeof(um_edit))},
@@ -303,8 +304,8 @@ void um_engine_free(um_engine *e) {
     if (e->forward) e->model->backend->forward_free(e->forward);
     um_pages_deinit(&e->pages);
     um_pass *s = &e->space;
-    void *array[] = {s->id,   s->pos,     s->row,    s->seg,    s->edit,   s->top,
-                     s->soft, s->soft_id, s->soft_w, s->select, s->scratch};
+    void *array[] = {s->id,  s->pos,  s->vis,     s->row,    s->seg,    s->edit,
+                     s->top, s->soft, s->soft_id, s->soft_w, s->select, s->scratch};
     for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
     um_free(e->slot);
     um_free(e->seen_end);

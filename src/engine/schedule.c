@@ -167,6 +167,7 @@ static void plan_pass(um_engine *e, um_sequence *j) {
                    .row = all->row + all->n_rows,
                    .id = all->id + all->n_tokens,
                    .pos = all->pos + all->n_tokens,
+                   .vis = all->vis + all->n_tokens,
                    .edit = all->edit + all->n_edits,
                    .top = all->top + all->n_tops,
                    .soft = all->soft + all->n_softs,

@@ -15,5 +15,7 @@ const um_family *const um_families[] = {
     &um_family_rnd1,
     &um_family_nemotron,
     &um_family_nemotron_research,
+    &um_family_wedlm,
+    &um_family_wedlm_7b,
     NULL,
 };

@@ -14,7 +14,6 @@
 static const struct {
     const char *name, *architectures, *model_types;
 } not_yet[] = {
-    {"WeDLM", "WeDLMForCausalLM", "wedlm"},
     {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
 };
 
@@ -81,6 +80,15 @@ static const um_family *by_model_type(const char *model_type, bool experts) {
     return f;
 }
 
+/* Returns f, or its twin of the same architecture if config.json states norms of queries and keys like the twin's.
+ * Files without the field qk_norm have either norms or biases. */
+static const um_family *by_norms(const um_family *f, const json_t *config) {
+    if (!f || !f->twin || !um_streq(f->architectures, f->twin->architectures)) return f;
+    const json_t *norms = json_object_get(config, "qk_norm"), *biases = json_object_get(config, "attention_bias");
+    const bool has_norms = json_is_boolean(norms) ? json_is_true(norms) : !json_is_true(biases);
+    return has_norms == f->stores_qk_norm ? f : f->twin;
+}
+
 /* Returns the name of the model in the table not_yet, or NULL. */
 static const char *known_but_not_yet(const char *architecture, const char *model_type) {
     for (size_t i = 0; i < UM_LEN(not_yet); i++)
@@ -133,6 +141,7 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
         f = by_model_type(model_type, has_experts(config));
         *rule = "model_type";
     }
+    f = by_norms(f, config);
     if (!f) return refuse_unknown(where, architecture, model_type, err);
     if (has_experts(config) && !f->experts)
         return refuse(err, where, "a mixture of experts with architecture", *architecture ? architecture : model_type,

@@ -2,9 +2,10 @@
  * backend computes it. It contains no policy.
  *
  * Positions of a request count from 0. A fed token has three numbers: its rotary position `pos`, its visibility index
- * `vis` and its KV slot. The visibility index is the token's place in the order in which keys are read; in all present
- * families it equals the position. The keys and values of every fed token, final or provisional, are written to its
- * slot before attention reads, so attention reads keys from pages only.
+ * `vis` and its KV slot. The visibility index is the token's place in the order in which keys are read. It equals the
+ * position unless a strategy feeds tokens in another order than that of the text (causal_window). The keys and values
+ * of every fed token, final or provisional, are written to its slot before attention reads, so attention reads keys
+ * from pages only.
  *
  * There are two kinds of pages. Pages below n_pages belong to a request's table until it releases them. Scratch pages,
  * numbered from n_pages on, are valid for one pass and hold a single layer: each layer overwrites the keys of the layer
@@ -137,11 +138,12 @@ typedef struct um_sampling {
 } um_sampling;
 
 enum {
-    UM_WANT_BEST = 1,    /* best id and its probability */
-    UM_WANT_SECOND = 2,  /* second best id and its probability */
-    UM_WANT_ENTROPY = 4, /* entropy after temperature and filters, in nats */
-    UM_WANT_SAMPLE = 8,  /* a sampled id; the best id when the temperature is 0 */
-    UM_WANT_PROB_OF = 16 /* probability of `id` */
+    UM_WANT_BEST = 1,          /* best id and its probability */
+    UM_WANT_SECOND = 2,        /* second best id and its probability */
+    UM_WANT_ENTROPY = 4,       /* entropy after temperature and filters, in nats */
+    UM_WANT_SAMPLE = 8,        /* a sampled id; the best id when the temperature is 0 */
+    UM_WANT_PROB_OF = 16,      /* probability of `id` */
+    UM_WANT_PLAIN_ENTROPY = 32 /* entropy before temperature and filters, in nats */
 };
 
 #define UM_TOP_MAX 64
@@ -177,7 +179,7 @@ typedef struct um_answer {
     int32_t best, second, sample; /* -1 when not wanted or when no id is allowed */
     float p_best, p_second, p_sample, p_id;
     float q_best, q_second, q_sample;
-    float entropy, logsumexp;
+    float entropy, plain_entropy, logsumexp;
     const um_top *top; /* the row's likeliest ids; NULL: none were wanted. The engine sets it. */
 } um_answer;
 

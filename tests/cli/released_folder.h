@@ -142,7 +142,8 @@ static inline void put_experts(shards *s, const json_t *c, int n, int64_t width)
 /* Qwen2's layers have biases on queries, keys and values; Qwen3's and LLaDA-MoE's have norms of queries and keys. */
 static inline void put_llama(shards *s, const json_t *c) {
     const char *architecture = json_string_value(json_array_get(json_object_get(c, "architectures"), 0));
-    const bool qwen2 = um_streq(architecture, "DreamModel") || um_streq(architecture, "Fast_dLLM_QwenForCausalLM");
+    const bool qwen2 = um_streq(architecture, "DreamModel") || um_streq(architecture, "Fast_dLLM_QwenForCausalLM") ||
+                       json_is_true(json_object_get(c, "attention_bias"));
     const bool llama =
         um_streq(architecture, "ILLaDAForCausalLM") || um_streq(architecture, "StableDiffcoderForCausalLM");
     const int64_t H = number(c, "hidden_size"), V = number(c, "vocab_size"), heads = number(c, "num_attention_heads");

@@ -35,6 +35,11 @@ typedef struct family_replay {
     void (*requests)(const family_case *c, const char *device, family_mode mode);
 } family_replay;
 
-extern const family_replay nemotron_replay;
+extern const family_replay nemotron_replay, wedlm_replay;
+
+static inline int64_t number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
+static inline int32_t id_at(const json_t *list, size_t i) {
+    return (int32_t)json_integer_value(json_array_get(list, i));
+}
 
 #endif

@@ -1,106 +1,66 @@
 /* Replays recordings of Nemotron-Labs-Diffusion: seeded_bd, autoregressive and self_speculation. */
-#include "families.h"
-#include "golden/forward_fixture.h"
+#include "logits.h"
 #include "support.h"
-
-static int64_t number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
-
-static int32_t id_at(const json_t *list, size_t i) { return (int32_t)json_integer_value(json_array_get(list, i)); }
 
 /* ---- Logits ------------------------------------------------------------------------------------------------------ */
 
-/* The recorded tensors of a case, and the forward pass that is compared with them. */
-typedef struct logits {
-    const family_case *c;
-    um_map map;
-    um_store *recorded;
-    fixture f;
-    int32_t stored; /* positions whose keys are in the pages */
-    float worst;
-    int32_t n;
-} logits;
-
-static const um_tensor *find(const logits *l, const char *prefix, const char *name) {
-    char key[96];
-    snprintf(key, sizeof key, "%s%s", prefix, name);
-    return um_store_find(l->recorded, key);
-}
-
-static void compare(logits *l, const um_tensor *want, int32_t n) {
-    const int32_t V = l->f.model->arch.vocab, rows = (int32_t)want->dim[0], first = n - rows;
-    assert_true(want->type == UM_F32 && first >= 0 && want->dim[1] == V);
-    compute_logits(&l->f, n);
-    for (size_t i = 0; i < (size_t)rows * (size_t)V; i++) {
-        float w;
-        memcpy(&w, (const char *)want->data + i * sizeof w, sizeof w);
-        const float got = l->f.logits[(size_t)first * (size_t)V + i];
-        l->worst = fmaxf(l->worst, isnan(got) ? INFINITY : fabsf(w - got));
-    }
-    l->n++;
-    if (!(l->worst <= FAMILY_TOLERANCE)) fail_msg("%s: %s differs by %g", l->c->name, want->name, (double)l->worst);
-}
-
 /* Runs a pass behind the stored keys, and compares its last rows with a recorded tensor, unless that is NULL. A pass is
  * causal, or its tokens see each other. */
-static void run_pass(logits *l, const json_t *ids, bool causal, bool keep, const um_tensor *want) {
-    int32_t id[TOKENS], pos[TOKENS], end[TOKENS], page[PAGES];
+static void run_pass(family_logits *l, const json_t *ids, bool causal, bool keep, const um_tensor *want) {
+    int32_t id[TOKENS], pos[TOKENS], end[TOKENS];
     const int32_t n = (int32_t)json_array_size(ids), all = l->stored + n;
-    assert_true(n > 0 && n <= TOKENS && all <= PAGE * PAGES);
-    for (int32_t i = 0; i < PAGES; i++) page[i] = i;
+    assert_true(n <= TOKENS);
     for (int32_t i = 0; i < n; i++) {
         id[i] = id_at(ids, (size_t)i);
         pos[i] = l->stored + i;
         end[i] = causal ? pos[i] + 1 : all;
     }
-    const um_span span = {.n = n, .page = page, .keys = {0, all}, .adapter = -1};
-    const um_batch b = {.n_tokens = n, .n_spans = 1, .id = id, .pos = pos, .slot = pos, .seen_end = end, .span = &span};
-    run_whole(&l->f, &b);
-    if (want) compare(l, want, n);
+    family_logits_run(l, id, pos, end, n, want);
     if (keep) l->stored = all;
 }
 
 /* The three passes of a `forward` case. */
-static void check_forward(logits *l) {
+static void check_forward(family_logits *l) {
     const json_t *ids = json_object_get(l->c->json, "ids"), *block = json_object_get(l->c->json, "block");
-    run_pass(l, ids, true, true, find(l, "causal.", "logits"));
-    run_pass(l, block, false, false, find(l, "block.", "logits"));
+    run_pass(l, ids, true, true, family_logits_find(l, "causal.", "logits"));
+    run_pass(l, block, false, false, family_logits_find(l, "block.", "logits"));
     l->stored = 0;
-    const um_tensor *full = find(l, "full.", "logits");
+    const um_tensor *full = family_logits_find(l, "full.", "logits");
     if (full) run_pass(l, ids, false, false, full);
 }
 
-static void check_blocks(logits *l, const json_t *request, const char *of) {
+static void check_blocks(family_logits *l, const json_t *request, const char *of) {
     const json_t *blocks = json_object_get(request, "blocks"), *block;
     const bool causal = json_is_true(json_object_get(json_object_get(request, "params"), "causal_context"));
     size_t b;
-    run_pass(l, json_object_get(request, "prompt"), causal, true, find(l, of, "prefill.logits"));
+    run_pass(l, json_object_get(request, "prompt"), causal, true, family_logits_find(l, of, "prefill.logits"));
     json_array_foreach(blocks, b, block) {
         const json_t *passes = json_object_get(block, "passes"), *pass;
         char name[64];
         size_t i;
         json_array_foreach(passes, i, pass) {
             snprintf(name, sizeof name, "block%zu.pass%zu.logits", b, i);
-            const um_tensor *want = find(l, of, name);
+            const um_tensor *want = family_logits_find(l, of, name);
             if (want) run_pass(l, json_object_get(pass, "block_in"), false, false, want);
         }
         snprintf(name, sizeof name, "block%zu.commit.logits", b);
-        run_pass(l, json_object_get(block, "block"), causal, true, find(l, of, name));
+        run_pass(l, json_object_get(block, "block"), causal, true, family_logits_find(l, of, name));
     }
 }
 
-static void check_tokens(logits *l, const json_t *request, const char *of) {
+static void check_tokens(family_logits *l, const json_t *request, const char *of) {
     const json_t *output = json_object_get(request, "output");
-    run_pass(l, json_object_get(request, "prompt"), true, true, find(l, of, "step0.logits"));
+    run_pass(l, json_object_get(request, "prompt"), true, true, family_logits_find(l, of, "step0.logits"));
     for (size_t i = 0; i + 1 < json_array_size(output); i++) {
         char name[64];
         json_t *one = json_pack("[i]", id_at(output, i));
         snprintf(name, sizeof name, "step%zu.logits", i + 1);
-        run_pass(l, one, true, true, find(l, of, name));
+        run_pass(l, one, true, true, family_logits_find(l, of, name));
         json_decref(one);
     }
 }
 
-static void check_rounds(logits *l, const json_t *request, const char *of) {
+static void check_rounds(family_logits *l, const json_t *request, const char *of) {
     const json_t *rounds = json_object_get(request, "rounds"), *round;
     const int32_t mask = l->f.model->arch.mask_id;
     size_t k, i;
@@ -112,15 +72,15 @@ static void check_rounds(logits *l, const json_t *request, const char *of) {
         for (i = 1; i < json_array_size(draft); i++) json_array_append_new(window, json_integer(mask));
         l->stored = (int32_t)number(round, "cache");
         snprintf(name, sizeof name, "round%zu.draft", k);
-        const um_tensor *want = find(l, of, name);
+        const um_tensor *want = family_logits_find(l, of, name);
         if (want) run_pass(l, window, false, false, want);
         snprintf(name, sizeof name, "round%zu.verify", k);
-        run_pass(l, draft, true, true, find(l, of, name));
+        run_pass(l, draft, true, true, family_logits_find(l, of, name));
         json_decref(window);
     }
 }
 
-static void check_request(logits *l, const json_t *request, size_t index) {
+static void check_request(family_logits *l, const json_t *request, size_t index) {
     const char *mode = json_string_value(json_object_get(request, "mode"));
     char of[32];
     snprintf(of, sizeof of, "r%zu.", index);
@@ -131,33 +91,15 @@ static void check_request(logits *l, const json_t *request, size_t index) {
     else fail_msg("%s: request %zu has the mode \"%s\", which the test does not know", l->c->name, index, mode);
 }
 
-/* Only the first requests have recorded logits; the others are skipped. */
-static bool has_logits(const logits *l, size_t index) {
-    char of[32];
-    snprintf(of, sizeof of, "r%zu.", index);
-    for (size_t i = 0; i < um_store_count(l->recorded); i++)
-        if (!strncmp(um_store_at(l->recorded, i)->name, of, strlen(of))) return true;
-    return false;
-}
-
 static void check_passes(const family_case *c, const char *device) {
     const json_t *requests = json_object_get(c->json, "requests"), *request;
-    logits l = {.c = c, .recorded = um_store_new()};
-    char path[600];
-    um_err err;
+    family_logits l;
     size_t i;
-    snprintf(path, sizeof path, "%.*s%s.safetensors", (int)(strlen(c->path) - 5), c->path, requests ? ".logits" : "");
-    um_status s = um_map_open(&l.map, path, &err);
-    if (!s) s = um_safetensors_parse(l.recorded, l.map.data, l.map.size, path, NULL, &err);
-    if (!s) {
-        open_fixture(&l.f, c->model, device);
+    if (family_logits_open(&l, c, device)) {
         if (!requests) check_forward(&l);
-        json_array_foreach(requests, i, request) if (has_logits(&l, i)) check_request(&l, request, i);
-        print_message("# %-16s %-4s %d passes, logits differ by %.2g at most\n", c->name, device, l.n, (double)l.worst);
-        close_fixture(&l.f);
-    } else if (s != UM_ENOENT) fail_msg("%s", err.msg); /* the default data lack the logits of most cases */
-    um_store_close(l.recorded);
-    um_map_close(&l.map);
+        json_array_foreach(requests, i, request) if (family_logits_has(&l, i)) check_request(&l, request, i);
+    }
+    family_logits_close(&l, device);
 }
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */

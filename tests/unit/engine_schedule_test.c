@@ -28,7 +28,7 @@ typedef struct fixture {
     um_sequence *running[JOBS];
     int32_t saved[JOBS];
     um_segment seg[2 * JOBS];
-    int32_t id[TOKENS], pos[TOKENS];
+    int32_t id[TOKENS], pos[TOKENS], vis[TOKENS];
     um_row row[TOKENS];
     /* The other arrays of a pass. No request of these tests writes to them. */
     um_edit edit[1];
@@ -68,6 +68,7 @@ static void fixture_init(fixture *h, int32_t max_reqs, int32_t budget, int32_t n
     e->space = (um_pass){.seg = h->seg,
                          .id = h->id,
                          .pos = h->pos,
+                         .vis = h->vis,
                          .row = h->row,
                          .edit = h->edit,
                          .top = h->top,

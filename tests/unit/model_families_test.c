@@ -77,7 +77,7 @@ static void autoregressive_models_are_refused_by_name(void **state) {
 
 static void families_to_come_are_named(void **state) {
     (void)state;
-    refuses("{'architectures':['WeDLMForCausalLM'],'model_type':'wedlm'}", NULL, "WeDLM");
+    refuses("{'architectures':['DiffusionGemmaForBlockDiffusion'],'model_type':'x'}", NULL, "DiffusionGemma");
     refuses("{'model_type':'diffusion_gemma'}", NULL, "DiffusionGemma");
 }
 
@@ -87,6 +87,18 @@ static void experts_tell_families_of_one_model_type_apart(void **state) {
     finds("{'model_type':'llada','moe_layer_freq':[1,1]}", NULL, "llada_moe", "model_type");
     finds("{'model_type':'llada'}", NULL, "llada", "model_type");
     finds("{'architectures':['LLaDAMoEModelLM'],'model_type':'llada'}", NULL, "llada_moe", "architectures[0]");
+}
+
+static void norms_tell_families_of_one_architecture_apart(void **state) {
+    (void)state;
+    finds("{'architectures':['WeDLMForCausalLM'],'qk_norm':true}", NULL, "wedlm", "architectures[0]");
+    finds("{'architectures':['WeDLMForCausalLM'],'qk_norm':false}", NULL, "wedlm_7b", "architectures[0]");
+    finds("{'architectures':['WeDLMForCausalLM'],'attention_bias':true}", NULL, "wedlm_7b", "architectures[0]");
+    finds("{'architectures':['WeDLMForCausalLM'],'attention_bias':true,'qk_norm':true}", NULL, "wedlm",
+          "architectures[0]");
+    finds("{'model_type':'wedlm'}", NULL, "wedlm", "model_type");
+    finds("{'model_type':'wedlm','attention_bias':true}", NULL, "wedlm_7b", "model_type");
+    finds("{'model_type':'Dream','qk_norm':true}", NULL, "dream", "model_type"); /* another architecture */
 }
 
 static void experts_under_a_dense_name_are_refused(void **state) {
@@ -133,6 +145,7 @@ static void names_and_architectures_are_unique(void **state) {
     for (size_t i = 0; um_families[i]; i++) {
         for (size_t k = 0; k < i; k++) {
             assert_string_not_equal(um_families[i]->name, um_families[k]->name);
+            if (um_families[i]->twin == um_families[k]) continue; /* the norms of queries tell them apart */
             assert_null(strstr(um_families[i]->architectures, um_families[k]->architectures));
         }
     }
@@ -237,6 +250,14 @@ static const char nemotron_research_8b[] =
     "'num_key_value_heads':8,'head_dim':128,'intermediate_size':12288,'vocab_size':151936,'rope_theta':1000000,"
     "'rms_norm_eps':1e-6,'tie_word_embeddings':false,'attention_bias':false,'max_position_embeddings':32768,"
     "'hidden_act':'silu'}";
+#define WEDLM(hidden, layers, heads, kv_heads, ff, vocab, more)                                                        \
+    "{'architectures':['WeDLMForCausalLM'],'model_type':'wedlm','hidden_size':" hidden ",'num_hidden_layers':" layers  \
+    ",'num_attention_heads':" heads ",'num_key_value_heads':" kv_heads ",'head_dim':128,'intermediate_size':" ff       \
+    ",'vocab_size':" vocab ",'rope_theta':1000000,'rms_norm_eps':1e-6,'tie_word_embeddings':false,"                    \
+    "'max_position_embeddings':16384,'hidden_act':'silu'" more "}"
+static const char wedlm_7b[] =
+    WEDLM("3584", "28", "28", "4", "18944", "152064", ",'attention_bias':true,'qk_norm':false");
+static const char wedlm_8b[] = WEDLM("4096", "36", "32", "8", "12288", "151936", ",'attention_bias':false");
 
 /* The numbers are: parameters; bytes of the keys and values of a token in bf16; for mixtures of experts, the millions
  * of parameters that a token uses, with and without embedding and head. */
@@ -260,6 +281,8 @@ static const struct {
     {rnd1, "rnd1", 30532122624, 98304, 3353, 2731},
     {nemotron_3b, "nemotron", 3831659520, 106496, 0, 0},
     {nemotron_research_8b, "nemotron_research", 8190735360, 147456, 0, 0},
+    {wedlm_7b, "wedlm_7b", 7615616512, 57344, 0, 0},
+    {wedlm_8b, "wedlm", 8190735360, 147456, 0, 0},
 };
 
 static int64_t millions(int64_t n) { return (n + 500000) / 1000000; }
@@ -324,6 +347,8 @@ static void family_facts_are_in_the_arch(void **state) {
         {rnd1, "full", UM_SEE_FULL, 0, 1, true, false},
         {nemotron_3b, "seeded_bd", UM_SEE_CAUSAL, 32, 0, false, false},
         {nemotron_research_8b, "seeded_bd", UM_SEE_CAUSAL, 32, 0, true, false},
+        {wedlm_7b, "causal_window", UM_SEE_CAUSAL, 16, 0, false, true},
+        {wedlm_8b, "causal_window", UM_SEE_CAUSAL, 16, 0, true, false},
     };
     for (size_t i = 0; i < UM_LEN(facts); i++) {
         um_arch a = arch_of(facts[i].config);
@@ -376,6 +401,7 @@ int main(void) {
         cmocka_unit_test(autoregressive_models_are_refused_by_name),
         cmocka_unit_test(families_to_come_are_named),
         cmocka_unit_test(experts_tell_families_of_one_model_type_apart),
+        cmocka_unit_test(norms_tell_families_of_one_architecture_apart),
         cmocka_unit_test(experts_under_a_dense_name_are_refused),
         cmocka_unit_test(unknown_architectures_are_refused),
         cmocka_unit_test(the_user_may_name_the_family),

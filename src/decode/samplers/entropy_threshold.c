@@ -1,11 +1,15 @@
 /* Entropy acceptance, for models that are distilled to decode many positions in one pass. */
+#include <math.h>
+
 #include "decode/samplers/samplers.h"
 
-static const um_option params[] = {
-    {"entropy_threshold", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, entropy_threshold), 0, 1000, NULL, "0.45", NULL,
-     "NATS", "Decoding (samplers)",
-     "sampler entropy_threshold: accept a position if its entropy in nats is below this"},
-};
+#define DEFAULT_THRESHOLD 0.45f
+
+static um_status init(um_req *r, um_err *err) {
+    (void)err;
+    if (isnan(r->how.entropy_threshold)) r->how.entropy_threshold = DEFAULT_THRESHOLD;
+    return UM_OK;
+}
 
 static void entropy_threshold_accept(const um_sampler_input *c, um_decision *d) {
     int32_t lowest = 0;
@@ -21,8 +25,9 @@ const um_sampler um_sampler_entropy_threshold = {
     .summary =
         "accepts every position whose entropy is below entropy_threshold; if there is none, the one of lowest entropy",
     .source = "dParallel, arXiv 2509.26488; d3LLM",
-    .params = {{params, UM_LEN(params)}},
+    .params = {{um_entropy_options, UM_LEN(um_entropy_options)}},
     .schedule = UM_SCHEDULE_NONE,
+    .init = init,
     .want = um_want_entropy,
     .accept = entropy_threshold_accept,
 };

@@ -8,6 +8,8 @@
 
 /* accept_threshold. */
 extern const um_option um_threshold_options[1];
+/* entropy_threshold; NAN: the sampler's own default. */
+extern const um_option um_entropy_options[1];
 /* confidence, for samplers that rank by um_score_of. */
 extern const um_option um_score_options[1];
 /* Returns the UM_WANT_* bits of the sample and the score that how->confidence selects. */

@@ -9,6 +9,13 @@ const um_option um_threshold_options[1] = {
      "accept a token if its probability is above this; auto means the default of the model family"},
 };
 
+const um_option um_entropy_options[1] = {
+    {"entropy_threshold", "wedlm_entropy_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, entropy_threshold), 0, 1000,
+     NULL, "auto", "nan", "NATS", "Decoding (samplers)",
+     "samplers entropy_threshold and entropy_distance: accept a position if its entropy in nats is below this; auto "
+     "means 0.45, and 0.4 for entropy_distance"},
+};
+
 const um_option um_score_options[1] = {
     {"confidence", NULL, UM_OPT_CHOICE, UM_FIELD(um_decoding, confidence), 0, 0, "probability|margin|entropy",
      "probability", NULL, "SCORE", "Decoding",

@@ -6,7 +6,7 @@
 #include "ops/cpu/dev.h"
 
 um_partial um_partial_none(void) {
-    return (um_partial){-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -1, -1, -1, 0, 0, 0};
+    return (um_partial){-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -1, -1, -1, 0, 0, 0, 0};
 }
 
 static void apply_edit(const um_edit *e, float *l) {
@@ -92,6 +92,7 @@ um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cu
     float rate = rate_of(&r->how), sum, kept, moment;
     dev->k->exp_sums(z, UM_HEAD_TILE, p.max, 1, &sum, &moment);
     p.sum = sum;
+    p.plain_moment = moment;
     if (!keeps_any) return p;
     kept = sum;
     if (cut.value > -INFINITY) {
@@ -109,8 +110,9 @@ um_partial um_partial_of(const um_dev *dev, um_thread *t, const um_row *r, um_cu
 /* Rescales the sums of p to a maximum that is at least its own. */
 static void raise_max(um_partial *p, float max, float rate) {
     if (p->max == max || p->max == -INFINITY) return;
-    double by = (double)p->max - max, factor = exp(by * rate);
-    p->sum *= rate == 1 ? factor : exp(by);
+    double by = (double)p->max - max, factor = exp(by * rate), plain = rate == 1 ? factor : exp(by);
+    p->plain_moment = plain * (p->plain_moment + p->sum * by);
+    p->sum *= plain;
     p->moment = factor * (p->moment + p->kept * by * rate);
     p->kept *= factor;
 }
@@ -120,7 +122,11 @@ um_partial um_partial_merge(um_partial a, um_partial b, float temperature) {
     float max = UM_MAX(a.max, b.max), rate = temperature > 0 ? 1 / temperature : 1;
     raise_max(&a, max, rate);
     raise_max(&b, max, rate);
-    um_partial p = {.max = max, .sum = a.sum + b.sum, .kept = a.kept + b.kept, .moment = a.moment + b.moment};
+    um_partial p = {.max = max,
+                    .sum = a.sum + b.sum,
+                    .plain_moment = a.plain_moment + b.plain_moment,
+                    .kept = a.kept + b.kept,
+                    .moment = a.moment + b.moment};
     p.id_z = UM_MAX(a.id_z, b.id_z); /* at most one of the two has the id */
     /* Ids of b are higher, so b wins among equals. */
     bool from_b = b.max >= a.max, runner_b = from_b ? b.second_z >= a.max : b.max >= a.second_z;
@@ -165,6 +171,7 @@ um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
         a.q_sample = kept_prob(p, r, cut, z, a.sample);
     }
     if (r->want & UM_WANT_ENTROPY) a.entropy = (float)(log(p->kept) - p->moment / p->kept);
+    if (r->want & UM_WANT_PLAIN_ENTROPY) a.plain_entropy = (float)(log(p->sum) - p->plain_moment / p->sum);
     if (r->want & UM_WANT_PROB_OF) a.p_id = prob(p, p->id_z);
     return a;
 }

@@ -282,7 +282,7 @@ size_t um_bins_bytes(void);
 typedef struct um_partial {
     float max, second_z, draw_score, draw_z, id_z; /* id_z: logit of the row's `id` */
     int32_t best, second, draw;                    /* ids; -1: none */
-    double sum;                                    /* sum of exp(z - max) */
+    double sum, plain_moment;                      /* sums of exp(z - max) and (z - max) exp(z - max) over all ids */
     double kept, moment;
 } um_partial;
 um_partial um_partial_none(void);
