@@ -12,6 +12,7 @@ typedef struct how {
 } how;
 
 #define NEMOTRON "families/nemotron/models/nemotron_c"
+#define WEDLM    "families/wedlm/models/wedlm_8b"
 
 static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {"llada", "full", "confidence", 0.4F},
@@ -29,7 +30,9 @@ static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {NEMOTRON, "seeded_bd", "confidence", NAN},
                            {NEMOTRON, "seeded_bd", "low_confidence", 0.4F},
                            {NEMOTRON, "autoregressive", "auto", NAN},
-                           {NEMOTRON, "self_speculation", "auto", NAN}};
+                           {NEMOTRON, "self_speculation", "auto", NAN},
+                           {WEDLM, "causal_window", "auto", NAN},
+                           {WEDLM, "causal_window", "confidence", NAN}};
 
 /* The words of the tokenizers of these models are t0, t1, …; each is a token. */
 static const int32_t allowed[ALLOWED] = {5, 6, 7};

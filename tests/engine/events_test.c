@@ -23,6 +23,7 @@ static const struct {
     {NEMOTRON, "seeded_bd"},
     {NEMOTRON, "autoregressive"},
     {NEMOTRON, "self_speculation"},
+    {"families/wedlm/models/wedlm_8b", "causal_window"},
 };
 
 static const int32_t prompt[] = {231, 443, 286, 438, 473};

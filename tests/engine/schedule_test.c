@@ -15,6 +15,8 @@ typedef struct kind {
 } kind;
 
 #define NEMOTRON "families/nemotron/models/nemotron_c"
+#define WEDLM_7B "families/wedlm/models/wedlm_7b"
+#define WEDLM_8B "families/wedlm/models/wedlm_8b"
 
 static const kind kinds[] = {
     {"sdar", "multi_bd", {{"sampler", "confidence"}}},
@@ -53,6 +55,10 @@ static const kind kinds[] = {
     {NEMOTRON, "autoregressive", {{"sampler", "auto"}}},
     {NEMOTRON, "self_speculation", {{"sampler", "auto"}}},
     {NEMOTRON, "self_speculation", {{"sampler", "auto"}, {"draft_threshold", "0.05"}}},
+    {WEDLM_8B, "causal_window", {{"sampler", "auto"}}},
+    {WEDLM_8B, "causal_window", {{"sampler", "entropy_distance"}, {"entropy_threshold", "2"}}},
+    {WEDLM_8B, "causal_window", {{"sampler", "confidence"}}},
+    {WEDLM_7B, "causal_window", {{"sampler", "auto"}, {"entropy_threshold", "1"}, {"position_penalty", "0"}}},
 };
 
 static uint64_t seed, counter;

@@ -227,7 +227,7 @@ static inline void random_edits(um_edit *edit, int32_t n, int32_t vocab) {
 
 static inline void random_row(head_case *c, int32_t i, int32_t n_hidden) {
     um_row *r = &c->row[i];
-    *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = 31, .id = random_below(c->args.vocab)};
+    *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = 63, .id = random_below(c->args.vocab)};
     r->src[0] = i % 5 == 4 ? -1 - random_below(HEAD_SAVED) : random_below(n_hidden);
     r->src[1] = random_below(n_hidden);
     if (i % 7 == 6) r->w[0] = 2.5f, r->w[1] = -1.5f; /* guidance */

@@ -145,6 +145,11 @@ static void check_filters(const world *w) {
     um_answer a = ask_filtered(&g, 1, 1, 2, 0);
     assert_near(a.entropy, -(4.0 / 7) * log(4.0 / 7) - (3.0 / 7) * log(3.0 / 7));
     assert_near(a.q_second, 3.0 / 7);
+    const double plain = -(0.4 * log(0.4) + 0.3 * log(0.3) + 0.2 * log(0.2) + 0.1 * log(0.1));
+    assert_near(a.plain_entropy, plain); /* that before temperature and filters */
+    assert_near(ask_filtered(&g, 0.5f, 0.6f, 0, 0).plain_entropy, plain);
+    assert_near(ask_filtered(&g, 0, 1, 0, 0).plain_entropy, plain);
+    assert_near(ask_filtered(&g, 1, 1, 0, 0).entropy, plain);
     close_given(&g);
 }
 

@@ -314,6 +314,41 @@ static void entropy_threshold_takes_what_is_below_it(void **state) {
     TAKES_NOTHING(&b, entropy_threshold);
 }
 
+/* The first candidate is at position 8. Entropies grow by the penalty for each position behind it, masked or not. */
+static void entropy_distance_prefers_the_first_masks(void **state) {
+    (void)state;
+    block b = masks(4, NULL);
+    static const float h[] = {.2F, .35F, .37F, .1F};
+    for (int32_t i = 0; i < 4; i++) b.answer[i].plain_entropy = h[i];
+    b.position[3] = 30;
+    b.how.entropy_threshold = .4F;
+    b.how.position_penalty = .02F;
+    TAKES(&b, entropy_distance, 0, 1); /* .2, .37, .41, .54 */
+    b.how.position_penalty = 0;
+    TAKES(&b, entropy_distance, 0, 1, 2, 3);
+    b.how.entropy_threshold = 0;
+    TAKES(&b, entropy_distance, 3);
+    b.how.position_penalty = .02F;
+    TAKES(&b, entropy_distance, 0);
+    b.answer[0].plain_entropy = -1e-9F; /* rounding is no certainty beyond 0 */
+    TAKES(&b, entropy_distance, 0);
+    b.c.forced = false;
+    TAKES_NOTHING(&b, entropy_distance);
+}
+
+static void entropy_samplers_have_their_own_thresholds(void **state) {
+    (void)state;
+    um_req r = {.how = {.entropy_threshold = NAN}};
+    assert_int_equal(um_sampler_entropy_threshold.init(&r, NULL), UM_OK);
+    assert_true(r.how.entropy_threshold == .45F);
+    assert_int_equal(um_sampler_entropy_distance.init(&r, NULL), UM_OK);
+    assert_true(r.how.entropy_threshold == .45F); /* a given value stays */
+    r.how.entropy_threshold = NAN;
+    assert_int_equal(um_sampler_entropy_distance.init(&r, NULL), UM_OK);
+    assert_true(r.how.entropy_threshold == .4F);
+    assert_int_equal(um_sampler_entropy_distance.want(&r), UM_WANT_SAMPLE | UM_WANT_PLAIN_ENTROPY);
+}
+
 /* ---- Remasking --------------------------------------------------------------------------------------------------- */
 
 /* Expects that, of filled positions with these probabilities, `want` [n] become masks again, in this order. */
@@ -376,6 +411,8 @@ int main(void) {
         cmocka_unit_test(entropy_bound_passes_equality),
         cmocka_unit_test(entropy_bound_counts_the_first_one_unless_it_is_forced),
         cmocka_unit_test(entropy_threshold_takes_what_is_below_it),
+        cmocka_unit_test(entropy_distance_prefers_the_first_masks),
+        cmocka_unit_test(entropy_samplers_have_their_own_thresholds),
         cmocka_unit_test(remasking_takes_the_least_probable_first),
         cmocka_unit_test(remasking_is_strictly_below_the_threshold_and_off_by_default),
     };

@@ -56,9 +56,12 @@ static void set_up_recipe(bench *b, recipe *x) {
     d->add_block_threshold = pick(x, 17, shares, UM_LEN(shares));
     d->semi_complete_threshold = pick(x, 18, shares, UM_LEN(shares));
     d->token_stability_threshold = draw(x, 19, 3) ? 0 : pick(x, 20, shares, UM_LEN(shares));
-    d->remask_threshold = x->sampler->edits || draw(x, 21, 2) ? NAN : pick(x, 22, thresholds, UM_LEN(thresholds));
+    const bool keeps = x->sampler->edits || x->strategy == &um_strategy_causal_window;
+    d->remask_threshold = keeps || draw(x, 21, 2) ? NAN : pick(x, 22, thresholds, UM_LEN(thresholds));
     d->confidence = draw(x, 23, 3);
     d->denoising_steps = draw(x, 24, 2) ? 0 : 1 + draw(x, 25, 5);
+    d->entropy_threshold = draw(x, 37, 3) ? .2F * (float)draw(x, 38, 10) : NAN;
+    d->position_penalty = draw(x, 39, 2) ? .02F : 0;
     d->edit_threshold = pick(x, 26, shares, UM_LEN(shares));
     d->max_post_edit_steps = draw(x, 27, 4);
     d->penalty_lambda = draw(x, 28, 2) ? 0 : 1.5F;
@@ -83,9 +86,9 @@ static uint64_t first_seed(void) {
 /* Runs f with n random requests for every block strategy and every sampler that it supports. */
 static void each_pair(const char *what, int32_t n, bool compat, void (*f)(recipe *x)) {
     static const um_strategy *const strategies[] = {
-        &um_strategy_multi_bd,        &um_strategy_d2f,       &um_strategy_dmax,
-        &um_strategy_fast_dllm_v2,    &um_strategy_seeded_bd, &um_strategy_autoregressive,
-        &um_strategy_self_speculation};
+        &um_strategy_multi_bd,         &um_strategy_d2f,          &um_strategy_dmax,
+        &um_strategy_fast_dllm_v2,     &um_strategy_seeded_bd,    &um_strategy_autoregressive,
+        &um_strategy_self_speculation, &um_strategy_causal_window};
     uint64_t seed = first_seed();
     print_message("%s: UM_TEST_SEED=%llu\n", what, (unsigned long long)seed);
     int32_t pairs = 0;
@@ -156,7 +159,8 @@ static void check_finish(const recipe *x, const bench *b) {
         break;
     default: complain(x, "no reason to finish");
     }
-    for (int32_t p = r->limit; p < r->cap; p++)
+    /* The window of causal_window reaches beyond the limit. */
+    for (int32_t p = r->limit; p < r->cap && r->strategy != &um_strategy_causal_window; p++)
         if (!um_req_masked(r, p)) complain(x, "a token behind the limit");
 }
 

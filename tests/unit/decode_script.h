@@ -54,7 +54,7 @@ struct bench {
 
     um_req req;
     int32_t stop;
-    int32_t token[CAP], written[CAP], id[CAP], pos[CAP], soft_id[8 * CAP], page[CAP], scratch[CAP];
+    int32_t token[CAP], written[CAP], id[CAP], pos[CAP], vis[CAP], soft_id[8 * CAP], page[CAP], scratch[CAP];
     float soft_w[8 * CAP];
     float logprob[CAP];
     um_top kept[4 * CAP];
@@ -78,7 +78,8 @@ struct bench {
 
 /* Tells whether the stored keys of a strategy are those of causal attention. */
 static inline bool is_causal(const um_strategy *s) {
-    return s == &um_strategy_seeded_bd || s == &um_strategy_autoregressive || s == &um_strategy_self_speculation;
+    return s == &um_strategy_seeded_bd || s == &um_strategy_autoregressive || s == &um_strategy_self_speculation ||
+           s == &um_strategy_causal_window;
 }
 
 /* Sets up a request with block size B and buffer size K. Other parameters are those of the worked examples. */
@@ -179,7 +180,14 @@ static inline void end(bench *b) {
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 static inline um_answer answer_with(int32_t id, float p) {
-    return (um_answer){.best = id, .sample = id, .p_best = p, .p_sample = p, .q_best = p, .q_sample = p, .p_id = p};
+    return (um_answer){.best = id,
+                       .sample = id,
+                       .p_best = p,
+                       .p_sample = p,
+                       .q_best = p,
+                       .q_sample = p,
+                       .p_id = p,
+                       .plain_entropy = 1 - p};
 }
 
 /* Predicts 100 + pos with a low probability. */
@@ -305,6 +313,7 @@ static inline um_answer made_up(const bench *b, const um_row *row, int32_t pos, 
     edit_logits(row->edit, row->n_edit, logit);
     edit_logits(row->own, row->n_own, logit);
     um_answer a = {.entropy = softmax(logit, p)};
+    a.plain_entropy = a.entropy;
     int32_t best = likeliest(p, -1), second = likeliest(p, best), sample = best;
     if (row->how.temperature > 0) {
         for (int32_t i = 0; i < IDS; i++)
@@ -331,6 +340,25 @@ static inline int32_t position_of(const bench *b, const um_row *row) {
     return (row->src[0] >= 0 ? b->pos[row->src[0]] : b->pos[0] - 1) + b->traits.shift;
 }
 
+/* Checks the order of the fed tokens: that of the text or, for causal_window, known tokens before masks. */
+static inline void check_order(const um_req *r, const um_segment *s) {
+    bool fed[CAP] = {false};
+    const bool is_window = r->strategy == &um_strategy_causal_window;
+    for (int32_t i = 0; i < s->n; i++) {
+        const int32_t pos = s->pos[i];
+        assert_int_equal(s->vis[i], (is_window ? r->stored : s->pos[0]) + i);
+        if (!is_window) assert_int_equal(pos, s->vis[i]);
+        if (!is_window) continue;
+        assert_true(pos >= r->stored && pos < r->stored + s->n && !fed[pos]);
+        assert_int_equal(s->id[i], r->token[pos]);
+        if (i > 0) {
+            const bool masked = um_req_masked(r, pos), before = um_req_masked(r, s->pos[i - 1]);
+            assert_true(masked == before ? pos > s->pos[i - 1] : masked);
+        }
+        fed[pos] = true;
+    }
+}
+
 static inline void check_planned(const bench *b, const um_need *n) {
     const um_pass *p = &b->pass;
     const um_req *r = &b->req;
@@ -342,10 +370,7 @@ static inline void check_planned(const bench *b, const um_need *n) {
     assert_true(p->n_soft_ids <= n->soft && n->soft <= n->soft_max);
     assert_true(s->keys.end <= UM_MAX(n->slots, s->keys.start + 1) && n->slots <= n->slots_max);
     assert_true(!p->partial || p->n_rows == 0);
-    for (int32_t i = 0; i < s->n; i++) {
-        assert_int_equal(s->pos[i], s->pos[0] + i);
-        assert_int_equal(s->vis[i], s->pos[i]);
-    }
+    check_order(r, s);
     if (r->strategy->plan != um_blocks_plan) return;
     /* Block strategies feed the present tokens from the first position that is not stored. */
     for (int32_t i = 0; i < s->n; i++) assert_int_equal(s->id[i], r->token[s->pos[i]]);
@@ -372,6 +397,7 @@ static inline void step(bench *b) {
                         .row = b->row,
                         .id = b->id,
                         .pos = b->pos,
+                        .vis = b->vis,
                         .edit = b->edit,
                         .top = b->top,
                         .soft = b->soft,

@@ -144,8 +144,8 @@ static void apply(um_req *r, const um_answer *answer) {
     r->stored = s->block.start;
     um_candidates_decide(&s->candidates, r, answer);
     um_candidates_commit(&s->candidates, r, &s->block);
-    r->end = window_end(r, s->block.start);
     um_req_check_stop(r);
+    r->end = window_end(r, r->filled);
 }
 
 /* ---- Sharing and traces ------------------------------------------------------------------------------------------ */
