@@ -82,6 +82,9 @@ STABLE_DIFFCODER = dict(
     rope_theta=500000.0, rope_scaling=None, rms_norm_eps=1e-6, attention_bias=True, mlp_bias=True, hidden_act="silu",
     tie_word_embeddings=False, bos_token_id=0, eos_token_id=2, pad_token_id=1)
 
+WEDLM = dict(QWEN, architectures=["WeDLMForCausalLM"], model_type="wedlm", head_dim=16, attention_bias=False,
+             qk_norm=True, use_sliding_window=False)
+
 CASES = (
     Case("llada_b", LLADA_B),
     Case("illada", ILLADA),
@@ -105,4 +108,6 @@ CASES = (
     Case("rnd1_b", dict(RND1, norm_topk_prob=False)),
     Case("fast_dllm_v2_tied", FAST_DLLM_V2),
     Case("stable_diffcoder_b", STABLE_DIFFCODER),
+    Case("wedlm", WEDLM),
+    Case("wedlm_7b", dict(WEDLM, head_dim=8, attention_bias=True, qk_norm=False)),
 )

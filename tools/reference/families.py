@@ -147,6 +147,11 @@ def stable_diffcoder(c):
     return llama_like(c, qkv_bias=bias, o_bias=bias, mlp_bias=c["mlp_bias"], block=4)
 
 
+def wedlm(c):
+    """attention_bias stands for queries, keys and values only."""
+    return llama_like(c, qk_norm=c["qk_norm"], qkv_bias=c["attention_bias"], causal=True)
+
+
 FAMILIES = {
     "LLaDAModelLM": (llada, LLADA),
     "ILLaDAForCausalLM": (illada, LLAMA),
@@ -160,6 +165,7 @@ FAMILIES = {
     "RND1": (rnd1, LLAMA),
     "Fast_dLLM_QwenForCausalLM": (fast_dllm_v2, LLAMA),
     "StableDiffcoderForCausalLM": (stable_diffcoder, LLAMA),
+    "WeDLMForCausalLM": (wedlm, LLAMA),
 }
 
 

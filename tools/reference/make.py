@@ -43,6 +43,12 @@ def sequences(config, shape):
     return {name: sequence(rng, config, n) for name, n in lengths.items()}
 
 
+def fed_order(config, shape, ids):
+    """Returns the positions in the order in which they are fed: in causal models, masks come behind all other tokens."""
+    mask, _ = special_ids(config)
+    return sorted(range(len(ids)), key=lambda i: shape.causal and ids[i] == mask)
+
+
 def recorded_rows(name, n):
     """Returns the rows whose logits are kept: for a long sequence only the last ones, which depend on all others."""
     return torch.arange(max(0, n - 16) if name == "long" else 0, n)
@@ -51,14 +57,16 @@ def recorded_rows(name, n):
 # ---------------------------------------------------------------------------------------------------------------------
 # Results
 
-def results(model, inputs):
+def results(model, config, inputs):
     """Returns ({tensor name: tensor} of expected.safetensors, every Choice)."""
     out = {f"layer.{role}": t.float() for role, t in model.w.items() if role.endswith(".expert_bias")}
     choices = []
     for name, ids in inputs.items():
-        logits, chosen = model(ids)
+        order = fed_order(config, model.shape, ids)
+        ids = [ids[i] for i in order]
+        logits, chosen = model(ids, order)
         rows = recorded_rows(name, len(ids))
-        out |= {f"{name}.ids": torch.tensor(ids), f"{name}.pos": torch.arange(len(ids)), f"{name}.rows": rows,
+        out |= {f"{name}.ids": torch.tensor(ids), f"{name}.pos": torch.tensor(order), f"{name}.rows": rows,
                 f"{name}.logits": logits[rows].float()}
         for layer, c in chosen.items():
             out |= {f"{name}.{layer}.router": c.logits.float(), f"{name}.{layer}.experts": c.expert,
@@ -119,7 +127,7 @@ def make(case):
         weights = random_weights(shape, seed)
         tie(weights, shape, case.twins)
         model = Transformer(shape, weights)
-        expected, choices = results(model, inputs)
+        expected, choices = results(model, case.config, inputs)
         if shows_its_point(case, model, choices):
             return seed, model, weights, expected
 

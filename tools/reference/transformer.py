@@ -1,8 +1,8 @@
 """The forward pass of every family, from the formulas, in float64.
 
 A Shape describes the computation of a family. Weights are a flat dictionary by role: "embed", "norm", "head", "0.q",
-"0.q.bias", "1.router", "1.experts.7.gate". The pass runs one sequence from position 0 and caches nothing. The engine must
-compute the same in batches, in chunks and from pages.
+"0.q.bias", "1.router", "1.experts.7.gate". The pass runs one sequence, whose tokens may be in another order than that of
+the text, and caches nothing. The engine must compute the same in batches, in chunks and from pages.
 """
 from dataclasses import dataclass
 
@@ -38,6 +38,7 @@ class Shape:
     ffn: int                    # of dense layers
     eps: float
     block: int = 0              # block-causal with blocks of this length from position 0; 0: every position sees all
+    causal: bool = False        # a token sees itself and those before it in the sequence
     shift: int = 0              # 1: row i - 1 predicts position i
     tied: bool = False
     layer_norm: bool = False    # norms subtract the mean and have a bias
@@ -191,26 +192,26 @@ class Transformer:
         """RMS norm over each head, independent of the type of the other norms."""
         return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt() * self.w[role]
 
-    def rotate(self, x):
+    def rotate(self, x, positions):
         """Half-split: dimension i is rotated with dimension i + rope_dim / 2. x: [heads, T, head_dim]."""
         s, half = self.shape, self.shape.rope_dim // 2
         frequency = s.theta ** (-torch.arange(half, dtype=torch.float64) / half)
-        angle = torch.outer(torch.arange(x.shape[1], dtype=torch.float64), frequency)
+        angle = torch.outer(positions.double(), frequency)
         a, b, rest = x[..., :half], x[..., half:2 * half], x[..., 2 * half:]
         return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(), rest), -1)
 
     def visible(self, n):
-        block = torch.arange(n) // (self.shape.block or n)
+        block = torch.arange(n) // (1 if self.shape.causal else self.shape.block or n)
         return block[None, :] <= block[:, None]
 
-    def attention(self, n, h):
+    def attention(self, n, h, positions):
         s = self.shape
         q, k, v = (self.linear(f"{n}.{r}", h).unflatten(-1, (-1, s.head_dim)).transpose(0, 1) for r in "qkv")
         if s.qk_norm:
             q, k = self.head_norm(f"{n}.q_norm", q), self.head_norm(f"{n}.k_norm", k)
         if s.clip:
             q, k, v = (t.clamp(-s.clip, s.clip) for t in (q, k, v))
-        q, k = self.rotate(q), self.rotate(k)
+        q, k = self.rotate(q, positions), self.rotate(k, positions)
         k, v = (t.repeat_interleave(s.heads // s.kv_heads, 0) for t in (k, v))
         scores = q @ k.transpose(1, 2) / s.head_dim ** 0.5
         a = scores.masked_fill(~self.visible(len(h)), -torch.inf).softmax(-1) @ v
@@ -232,12 +233,14 @@ class Transformer:
             y = y + self.feed_forward(f"{n}.shared.", h)
         return y, choice
 
-    def __call__(self, ids):
-        """Returns (logits [T, vocab], {layer: Choice}) of one sequence of token ids. Rows are not shifted."""
+    def __call__(self, ids, positions=None):
+        """Returns (logits [T, vocab], {layer: Choice}) of one sequence of token ids, at positions 0, 1, … or at the given
+        ones. Rows are not shifted."""
         s, choices = self.shape, {}
+        positions = torch.arange(len(ids)) if positions is None else torch.as_tensor(positions)
         x = self.w["embed"][torch.as_tensor(ids)] * s.embed_scale
         for n in range(s.layers):
-            x = x + self.attention(n, self.norm(f"{n}.attn_norm", x))
+            x = x + self.attention(n, self.norm(f"{n}.attn_norm", x), positions)
             h = self.norm(f"{n}.ffn_norm", x)
             if s.has_experts(n):
                 y, choices[n] = self.mixture(n, h)
