@@ -141,10 +141,9 @@ um_status um_likelihood_add(um_engine *e, const int32_t *prompt, size_t n_prompt
     work w = {.e = e, .arch = &e->model->arch, .adapter = adapter, .n_masks = n_masks, .number = number};
     const bool has_blocks = w.arch->see == UM_SEE_BLOCK_CAUSAL;
     if (w.arch->see == UM_SEE_CAUSAL)
-        return um_fail(
-            err, UM_EUNSUPPORTED,
-            "--likelihood does not know the family %s, whose stored keys see less than its blocks; leave it out",
-            w.arch->family->name);
+        return um_fail(err, UM_EUNSUPPORTED,
+                       "--likelihood does not know the family %s, which has causal attention; leave it out",
+                       w.arch->family->name);
     w.block = has_blocks ? um_engine_block(e) : 0;
     um_status s = check_length(&w, n_prompt + n_answer, err);
     if (s) return s;

@@ -68,7 +68,7 @@ static void resolve_sizes(um_engine *e) {
     }
     const int32_t block = um_engine_block(e);
     if (c->page_size == 0) c->page_size = UM_CEIL_DIV(32, block) * block;
-    if (a->block && c->page_size % block && !c->disable_prefix_caching)
+    if (a->block && a->see != UM_SEE_CAUSAL && c->page_size % block && !c->disable_prefix_caching)
         um_warn("page_size %d is no multiple of the block size %d, so requests share no prefixes", c->page_size, block);
     e->traits.page_size = c->page_size;
 }

@@ -101,12 +101,25 @@ static int32_t tokenizer_mask(const um_arch *a, const um_tok *tok) {
     return id < a->vocab ? id : -1;
 }
 
-/* Returns whether the mask id of the family's releases can be used for this folder. It can't when the tokenizer has an
- * ordinary token under this id. */
+/* Returns whether the id is that of the ordinary token which the releases use as their mask. */
+static bool is_mask_text(const um_arch *a, const um_tok *tok, int32_t id) {
+    const char *text = a->family->mask_text;
+    return text && id >= 0 && um_tok_find(tok, um_str_of(text)) == id;
+}
+
+/* Returns whether the mask id of the family's releases can be used for this folder. It can't when the tokenizer has
+ * another ordinary token under this id. */
 static bool family_mask_fits(const um_arch *a, const um_tok *tok) {
     int32_t id = a->family->mask_id;
     if (id < 0 || id >= a->vocab) return false;
-    return !tok || !um_tok_exists(tok, id) || um_tok_is_special(tok, id);
+    return !tok || !um_tok_exists(tok, id) || um_tok_is_special(tok, id) || is_mask_text(a, tok, id);
+}
+
+static void warn_of_mask_text(const um_arch *a, const char *where, const um_tok *tok) {
+    if (tok && is_mask_text(a, tok, a->mask_id) && !um_tok_is_special(tok, a->mask_id))
+        um_warn(
+            "%s: the mask %d is also the text %s: no answer can have it, and in a prompt the model takes it for a mask",
+            where, a->mask_id, a->family->mask_text);
 }
 
 static um_status user_mask(um_arch *a, const char *where, int32_t id, um_err *err) {
@@ -131,6 +144,7 @@ static um_status resolve_mask(um_arch *a, const char *where, const um_arch_sourc
                 a->mask_id);
     set_id(&a->mask_id, &a->mask_from, known, by_tokenizer);
     if (family_mask_fits(a, tok)) set_id(&a->mask_id, &a->mask_from, a->family->mask_id, by_family);
+    warn_of_mask_text(a, where, tok);
     if (a->mask_id >= 0 || !tok) return UM_OK;
     return um_fail(err, UM_EMODEL,
                    "%s: no mask token: \"mask_token_id\" is missing and the tokenizer has no \"mask_token\"; name it "

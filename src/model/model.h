@@ -132,6 +132,7 @@ struct um_family {
                                      `tokens` */
     int32_t mask_id;              /* used when neither config.json nor the tokenizer names a mask; -1: none */
     const char *mask_token;       /* the mask token, looked up in the tokenizer; or NULL */
+    const char *mask_text;        /* the releases' mask id is that of this ordinary token; or NULL */
     const char *turn_end;         /* token that ends an assistant's turn, or NULL */
     const char *chat;             /* built-in chat template for folders without one, see um_chat_open; or NULL */
     const char *strategies;       /* "multi_bd|full": the strategies that the family supports, the default first */

@@ -1,5 +1,5 @@
-/* The folder of a checkpoint of build/data/golden with a tokenizer of bytes in place of its words: the first tokens of
- * tiny-block. Constraints need such a tokenizer. */
+/* The folder of a checkpoint of build/data (golden/models, or NAME/models/MODEL) with a tokenizer of bytes in place of
+ * its words: the first tokens of tiny-block. Constraints need such a tokenizer. */
 #ifndef TESTS_BYTE_FOLDER_H
 #define TESTS_BYTE_FOLDER_H
 
@@ -41,7 +41,8 @@ static inline char *byte_folder_new(const char *name) {
     char *dir = folder_new();
     for (size_t i = 0; i < UM_LEN(files); i++) {
         char from[128];
-        snprintf(from, sizeof from, "build/data/golden/models/%s/%s", name, files[i]);
+        snprintf(from, sizeof from, strchr(name, '/') ? "build/data/%s/%s" : "build/data/golden/models/%s/%s", name,
+                 files[i]);
         char *target = realpath(from, NULL), *path = um_path_join(dir, files[i]);
         if (!target) fail_msg("%s is missing", from);
         assert_int_equal(symlink(target, path), 0);

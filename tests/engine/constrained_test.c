@@ -29,7 +29,9 @@ static const how hows[] = {{"tiny-block", "multi_bd", "confidence", 1, NAN},
                            {"fast_dllm_v2", "fast_dllm_v2", "confidence", 0, NAN},
                            {"fast_dllm_v2", "fast_dllm_v2", "confidence", 0, 0.4F},
                            {"llada2", "dmax", "dmax", 0, NAN},
-                           {"llada2", "dmax", "dmax", 2, NAN}};
+                           {"llada2", "dmax", "dmax", 2, NAN},
+                           {"families/wedlm/models/wedlm_8b", "causal_window", "auto", 0, NAN},
+                           {"families/wedlm/models/wedlm_7b", "causal_window", "confidence", 0, NAN}};
 
 static const um_constraint constraints[] = {
     {.kind = UM_CONSTRAINT_NONE},

@@ -22,6 +22,7 @@ static const kind kinds[] = {
     {"llada2", {"dmax"}, {"dmax"}, true, true},
     {"fast_dllm_v2", {"multi_bd", "fast_dllm_v2"}, {"confidence", "credit", "factor", "random"}, true, true},
     {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, true},
+    {"families/wedlm/models/wedlm_8b", {"causal_window"}, {"auto", "confidence", "hierarchy"}, true, true},
     {"llada", {"d2f"}, {"confidence", "credit", "static"}, false, true},
 };
 
@@ -68,7 +69,8 @@ static void fill_decoding(um_decoding *d, const kind *k) {
     d->low_threshold = 0.01F;
     d->block_size = 4 << draw(3);
     d->buffer_size = 2 + (int32_t)draw(2);
-    d->remask_threshold = edits || draw(3) ? NAN : 0.01F;
+    const bool keeps = edits || um_streq(d->strategy, "causal_window");
+    d->remask_threshold = keeps || draw(3) ? NAN : 0.01F;
     d->penalty_lambda = edits ? (float)draw(2) : 0;
     d->token_merge_top_k = 1 + (int32_t)draw(2);
     d->token_merge_mode = draw(2) ? UM_MERGE_DMAX : UM_MERGE_ITER_SMOOTH;

@@ -1,6 +1,6 @@
-/* Tests the stored keys and values of block-causal strategies on the reference backend. For committed positions they
- * must be bit-identical to those of a single pass over the final tokens, also when requests share a batch, are
- * preempted or share pages. */
+/* Tests the stored keys and values of block-causal and causal strategies on the reference backend. For committed
+ * positions they must be bit-identical to those of a single pass over the final tokens, also when requests share a
+ * batch, are preempted or share pages. */
 #include "ops/ref/ref.h"
 #include "support.h"
 
@@ -65,7 +65,8 @@ static void check_running(fresh *f, const um_engine *e) {
         const um_decoding *d = &j->req.how;
         int32_t block =
             um_streq(j->req.strategy->name, "fast_dllm_v2") ? d->block_size * d->buffer_size : d->block_size;
-        um_visibility rule = {.see = UM_SEE_BLOCK_CAUSAL, .block = block};
+        const bool is_causal = e->model->arch.see == UM_SEE_CAUSAL;
+        um_visibility rule = {.see = is_causal ? UM_SEE_CAUSAL : UM_SEE_BLOCK_CAUSAL, .block = block};
         if (um_streq(j->req.strategy->name, "d2f")) rule.anchor = j->req.n_prompt;
         if (j->req.stored == 0) continue;
         store_at_once(f, &j->req, j->req.stored, rule);
@@ -142,6 +143,8 @@ static void stored_keys_are_those_of_the_final_tokens(void **state) {
     check_strategy("fast_dllm_v2", "fast_dllm_v2", "confidence");
     check_strategy("llada", "d2f", "confidence");
     check_strategy("dream", "d2f", "confidence");
+    check_strategy("families/wedlm/models/wedlm_7b", "causal_window", "auto");
+    check_strategy("families/wedlm/models/wedlm_8b", "causal_window", "confidence");
     assert_true(n_preempted > 0 && n_found > 0);
 }
 

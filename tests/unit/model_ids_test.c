@@ -18,6 +18,11 @@ static const char llada[] =
     "'rope_theta':500000.0,'rms_norm_eps':1e-5,'layer_norm_type':'rms','block_type':'llama','activation_type':'silu',"
     "'weight_tying':false,'mask_token_id':126336%s}";
 
+static const char wedlm[] =
+    "{'architectures':['WeDLMForCausalLM'],'model_type':'wedlm','hidden_size':64,'intermediate_size':160,"
+    "'num_hidden_layers':2,'num_attention_heads':4,'num_key_value_heads':2,'head_dim':32,'vocab_size':151936,"
+    "'max_position_embeddings':256,'rope_theta':1000000,'rms_norm_eps':1e-6,'attention_bias':false%s}";
+
 typedef struct folder {
     const char *base, *more;       /* config.json */
     const char *generation, *side; /* generation_config.json, or NULL; tokenizer_config.json, or NULL: no tokenizer */
@@ -89,6 +94,49 @@ static void mask_goes_down_the_sources(void **state) {
             NULL);
 }
 
+/* Opens a tokenizer whose token 151665 is `text`, as ordinary text, and resolves the ids of a WeDLM with it. */
+static um_status load_with_text(um_arch *a, const char *more, const char *text, um_buf *said, um_err *err) {
+    char *dir = folder_new(), config[1024], tokenizer[512];
+    um_tok *tok = NULL;
+    snprintf(config, sizeof config, wedlm, more);
+    snprintf(tokenizer, sizeof tokenizer,
+             "{'version':'1.0','added_tokens':[{'id':151665,'content':'%s','special':false}],'pre_tokenizer':{'type':"
+             "'WhitespaceSplit'},'model':{'type':'WordLevel','vocab':{'w':0},'unk_token':'w'}}",
+             text);
+    char *written[] = {quoted(config), quoted(tokenizer)};
+    folder_write_text(dir, "config.json", written[0]);
+    folder_write_text(dir, "tokenizer.json", written[1]);
+    if (um_tok_open(&tok, dir, err)) fail_msg("%s", err->msg);
+    int old = catch_stderr(dir);
+    um_status s = um_arch_load(a, &(um_arch_source){.dir = dir, .mask_id = -1, .tok = tok}, err);
+    *said = release_stderr(dir, old);
+    um_tok_close(tok);
+    um_free(written[0]);
+    um_free(written[1]);
+    folder_free(dir);
+    return s;
+}
+
+/* The 8B's mask is a word of Qwen3's vocabulary. Another word under that id is no mask. */
+static void mask_may_be_ordinary_text(void **state) {
+    (void)state;
+    um_arch a;
+    um_err err = {0};
+    um_buf said;
+    assert_int_equal(load_with_text(&a, "", "<tool_response>", &said, &err), UM_OK);
+    assert_int_equal(a.mask_id, 151665);
+    assert_string_equal(a.mask_from, "the family");
+    assert_non_null(strstr(said.data, "the mask 151665 is also the text <tool_response>"));
+    um_buf_free(&said);
+    assert_int_equal(load_with_text(&a, ",'mask_token_id':151666", "<tool_response>", &said, &err), UM_OK);
+    assert_int_equal(a.mask_id, 151666);
+    assert_true(!said.len || !strstr(said.data, "also the text"));
+    um_buf_free(&said);
+    assert_int_equal(load_with_text(&a, "", "hello", &said, &err), UM_EMODEL);
+    assert_says(&err, "no mask token");
+    um_buf_free(&said);
+}
+
 static void every_id_keeps_its_source(void **state) {
     (void)state;
     um_arch a = loads(&(folder){sdar, ",'mask_token_id':250,'bos_token_id':240",
@@ -128,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mask_of_the_user_comes_first),
         cmocka_unit_test(mask_goes_down_the_sources),
+        cmocka_unit_test(mask_may_be_ordinary_text),
         cmocka_unit_test(every_id_keeps_its_source),
         cmocka_unit_test(tokenizer_of_another_model_is_noticed),
     };

@@ -34,6 +34,7 @@ const um_family um_family_wedlm = {
     .tokens = um_tokens_qwen3,
     .tokenizer_size = UM_TOKENS_QWEN_SIZE,
     .mask_id = 151665,
+    .mask_text = "<tool_response>",
     .turn_end = "<|im_end|>",
     .chat = "qwen3",
     .strategies = "causal_window",
