@@ -89,7 +89,7 @@ def memory_rates():
     y = torch.empty_like(x)
     size = x.numel() * x.element_size()
     copy = time_runs(lambda: y.copy_(x), 20)["min_ms"]
-    read = time_runs(lambda: torch.sum(x.view(torch.int32)), 20)["min_ms"]
+    read = time_runs(lambda: torch.sum(x.view(torch.float32)), 20)["min_ms"]
     return dict(copy_gb_s=2 * size / copy / 1e6, read_gb_s=size / read / 1e6)
 
 
