@@ -456,6 +456,9 @@ $(BUILD)/bench/http_bench: %: %.o $(BUILD)/bench/machine.o $(CLI_PARTS) $(LIBRAR
 	$(call say,link)
 	$(Q)$(LINK) -o $@ $^ $(SERVER_LIBS) $(shell pkg-config --libs libevent_extra) $(LIBS)
 
+bench-cuda: $(BUILD)/unmask ## measure whole steps on an NVIDIA GPU beside PyTorch and the limit of the GPU, as one table
+	bench/cuda_table.py --unmask $(BUILD)/unmask
+
 bench-serve-overhead: all $(SERVE_BENCHES) ## measure the overhead of the server: CPU time per request and event, memory per stream
 	BUILD=$(BUILD) bench/serve_overhead.sh
 
@@ -571,6 +574,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-constraints bench-http bench-tradeoffs bench-batching bench-serve-overhead install install-service uninstall deb dist deps format format-check clean help FORCE
+.PHONY: all tests examples extended checkpoint demo check check-cuda arm64-check arm64-programs static-tests cuda-products cuda-compile cuda-bundle docs vectors fuzz fuzz-programs soak bench bench-models bench-ops bench-text bench-constraints bench-http bench-tradeoffs bench-batching bench-serve-overhead bench-cuda install install-service uninstall deb dist deps format format-check clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -54,6 +54,18 @@ tokens_per_second_follow_from_the_times() {
     holds '(.tokens_per_second_with_block_starts -
         2 * 4 / ((.steps.denoise.ms.median + .steps.commit.ms.median) / 1000) | fabs) < 1e-6'
 }
+the_table_has_the_numbers_of_the_report() {
+    local ms
+    printf '#!/bin/sh\ncat "%s"\n' "$work/report" > "$work/program"
+    chmod +x "$work/program"
+    bench/cuda_table.py --unmask "$work/program" --shapes sdar-1.7b --no-torch > "$work/out"
+    [ "$(grep -c '^|' "$work/out")" = 3 ]
+    ms=$(jq .steps.denoise.ms.median "$work/report" | awk '{ printf $1 < 1000 ? "%.3g" : "%.0f", $1 }')
+    grep -qF "| sdar-1.7b | 2 | $ms |" "$work/out"
+    rc=0
+    bench/cuda_table.py --unmask "$work/program" --shapes no-such-shape --no-torch || rc=$?
+    [ "$rc" = 2 ]
+}
 operations_add_up_to_the_step() {
     holds '[.operations[].share] | add - 1 | fabs < 1e-6'
     holds '[.operations[].name] | contains(["head", "linear", "attention", "plan", "apply"])'

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Measures denoising passes on a GPU and prints one table: unmask, PyTorch and the limit.
+
+Each row is measured by `unmask bench engine`, and each shape that bench/torch_reference.py knows also by PyTorch, in the
+same run on the same GPU, one after the other. Nothing changes the clocks of the GPU.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+ROWS = {"llada-8b": "1,4,16,64", "sdar-8b": "1,4,16,32", "llada2-mini": "1,4,16,32", "sdar-1.7b": "1,32"}
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--unmask", default="build/unmask", help="the program (default: %(default)s)")
+    p.add_argument("--device", default="cuda", help="device of unmask (default: %(default)s)")
+    p.add_argument("--shapes", default=",".join(ROWS), metavar="NAME,...", help="shapes (default: %(default)s)")
+    p.add_argument("--batch", metavar="N,...", help="numbers of requests for all shapes (default: those of each shape)")
+    p.add_argument("--block", type=int, default=32, metavar="N", help="tokens of a block (default: %(default)s)")
+    p.add_argument("--context", type=int, default=512, metavar="N", help="stored tokens (default: %(default)s)")
+    p.add_argument("--no-torch", action="store_true", help="leave out PyTorch")
+    p.add_argument("--json", metavar="FILE", help="also write all numbers to a file")
+    p.add_argument("rest", nargs="*", metavar="-- OPTION", help="further options of unmask bench engine")
+    a = p.parse_args()
+    a.shapes = a.shapes.split(",")
+    unknown = [s for s in a.shapes if s not in ROWS and not a.batch]
+    if unknown:
+        p.error(f"--batch is needed for {', '.join(unknown)}")
+    return a
+
+
+def run(command):
+    print("+ " + " ".join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"cuda_table: {command[0]} ended with status {done.returncode}")
+    return done.stdout
+
+
+def measure_unmask(a, shape):
+    """Returns the points of a shape, in the form of `unmask bench engine --json`."""
+    out = run([a.unmask, "bench", "engine", "--shape", shape, "--device", a.device, "--dtype", "bfloat16", "--batch",
+               a.batch or ROWS[shape], "--block", str(a.block), "--context", str(a.context), "--json"] + a.rest)
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def measure_torch(a, shape):
+    """Returns the summaries of PyTorch by number of requests."""
+    out = run([sys.executable, os.path.join(HERE, "torch_reference.py"), "--case", shape, "--batch",
+               a.batch or ROWS[shape], "--block", str(a.block), "--context", str(a.context)])
+    return {r["batch"]: r for r in json.loads(out)["results"]}
+
+
+def denoise(point):
+    return point["steps"]["denoise"]
+
+
+def short(v):
+    return f"{v:.3g}" if v < 1000 else f"{v:.0f}"
+
+
+def row(point, torch):
+    """Returns the cells of a row of the table."""
+    s = denoise(point)
+    ms, limit = s["ms"]["median"], s["limit_ms"]
+    other = torch["sustained"]["median_ms"] if torch else None
+    return [point["shape"], str(point["batch"]), short(ms), f"{short(s['ms']['min'])} to {short(s['ms']['max'])}",
+            short(point["burst_ms"]), short(other) if other else "–", f"{other / ms:.2f}" if other else "–",
+            short(limit), f"{100 * limit / ms:.0f} %", f"{s['gap_us']['median']:.0f}" if s["gap_us"] else "–"]
+
+
+def print_table(rows):
+    head = ["shape", "requests", "ms", "spread", "after a pause", "PyTorch, ms", "PyTorch / unmask", "limit, ms", "share",
+            "gap, us"]
+    for cells in [head, ["---"] * len(head)] + rows:
+        print("| " + " | ".join(cells) + " |")
+
+
+def main():
+    a = arguments()
+    points, torch = [], {}
+    for shape in a.shapes:
+        points += measure_unmask(a, shape)
+        if not a.no_torch:
+            torch[shape] = measure_torch(a, shape)
+    first = points[0]
+    print(f"{first['device_name']}, unmask {first['version']} at {first['commit']}, bf16, {a.context} tokens of context, "
+          f"blocks of {a.block}; memory is read at {first['read_bytes_per_second'] / 1e9:,.0f} GB/s, a large product runs "
+          f"at {first['operations_per_second'] / 1e12:,.0f} TFLOP/s\n")
+    print_table([row(p, torch.get(p["shape"], {}).get(p["batch"])) for p in points])
+    if a.json:
+        with open(a.json, "w", encoding="utf-8") as f:
+            json.dump(dict(unmask=points, torch=torch), f, indent=1)
+            f.write("\n")
+
+
+if __name__ == "__main__":
+    main()
