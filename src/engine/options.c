@@ -59,7 +59,7 @@ const um_option um_engine_options[] = {
      "0 means no limit"},
     {"compat", NULL, UM_OPT_CHOICE, C(compat), 0, 0, "none|diffulex|checkpoint", "none", NULL, "SYSTEM", "Engine",
      "decode exactly as another system does, bugs included; diffulex ignores remask_threshold; checkpoint means the "
-     "code that checkpoints of Nemotron-Labs-Diffusion come with"},
+     "code that checkpoints of Nemotron-Labs-Diffusion and WeDLM come with"},
 };
 const size_t um_n_engine_options = UM_LEN(um_engine_options);
 

@@ -117,19 +117,36 @@ static void the_window_ends_with_the_model(void **state) {
     end(&b);
 }
 
-static void known_tokens_are_stored_in_chunks(void **state) {
+static void a_long_prompt_is_stored_in_chunks(void **state) {
     (void)state;
     bench b;
-    set_up_window(&b, 4);
+    set_up_window(&b, 2);
     b.budget = 4;
     start(&b);
     assert_int_equal(b.strategy->need(&b.req).least, 1);
     PASSES(&b, 0, 0, 0, 1, 2);
     assert_true(b.pass.partial);
     assert_int_equal(b.req.stored, 3);
-    assert_int_equal(b.strategy->need(&b.req).least, 4);
-    PASSES(&b, 4, 1, 3, 4, 5, 6);
+    assert_int_equal(b.strategy->need(&b.req).least, 2);
+    PASSES(&b, 2, 1, 3, 4);
     assert_int_equal(b.req.nfe, 1);
+    end(&b);
+}
+
+/* Otherwise a request would take a step to store a few tokens whenever a step is almost full. */
+static void tokens_that_fit_a_window_are_fed_with_it(void **state) {
+    (void)state;
+    static const line script[] = {{1, 3, 0, .9F}, {1, 4, 0, .9F}};
+    bench b;
+    set_up_window(&b, 3);
+    b.script = script;
+    b.n_script = UM_LEN(script);
+    start(&b);
+    assert_int_equal(b.strategy->need(&b.req).least, 6);
+    assert_int_equal(b.strategy->need(&b.req).tokens_max, 6);
+    step(&b);
+    assert_int_equal(b.strategy->need(&b.req).least, 5);
+    PASSES(&b, 3, 1, 3, 4, 5, 6, 7);
     end(&b);
 }
 
@@ -198,7 +215,8 @@ int main(void) {
         cmocka_unit_test(without_a_sure_mask_the_lowest_is_filled),
         cmocka_unit_test(the_window_reaches_beyond_the_limit),
         cmocka_unit_test(the_window_ends_with_the_model),
-        cmocka_unit_test(known_tokens_are_stored_in_chunks),
+        cmocka_unit_test(a_long_prompt_is_stored_in_chunks),
+        cmocka_unit_test(tokens_that_fit_a_window_are_fed_with_it),
         cmocka_unit_test(the_mask_id_is_written_under_compat_only),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(all_known_tokens_are_shared),

@@ -82,10 +82,12 @@ static int32_t window_end(const um_req *r, int32_t start) {
     return (int32_t)UM_MIN((int64_t)start + r->how.block_size, last);
 }
 
-/* Returns the end of the largest pass of at most `budget` tokens. Only known tokens are fed in chunks. */
+/* Returns the end of the largest pass of at most `budget` tokens, or of the smallest pass. Only a prompt and keys that
+ * were lost are stored in chunks: tokens that the last pass has made known are fewer than a window, and are fed with
+ * it. */
 static int32_t fed_end(const um_req *r, int32_t budget) {
     const int32_t known = r->filled, end = window_end(r, known);
-    if (end - r->stored <= budget || r->stored == known) return end;
+    if (end - r->stored <= budget || known - r->stored <= r->how.block_size) return end;
     return UM_MIN(r->stored + UM_MAX(budget, 1), known);
 }
 
@@ -96,7 +98,7 @@ static um_need need(const um_req *r) {
                      .rows = end - r->filled,
                      .slots = end,
                      .edits = um_candidates_edits_max(r, W),
-                     .tokens_max = W,
+                     .tokens_max = 2 * W,
                      .rows_max = W,
                      .slots_max = longest,
                      .edits_max = um_candidates_edits_max(r, W),
