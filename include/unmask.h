@@ -125,6 +125,7 @@ typedef struct um_decoding {
                                     of a block; 0 = one position a pass */
     float edit_threshold;        /* samplers that edit: a token is replaced when another one's probability is greater */
     int32_t max_post_edit_steps; /* samplers that edit: passes after which the editing of a filled block ends */
+    int32_t max_steps_per_block; /* "levenshtein": passes after which a block ends */
     float penalty_lambda;        /* samplers that edit: subtracted from the logit of the token to the left, inside a
                                     block; 0 = off */
     int32_t token_merge_mode;    /* "dmax": UM_MERGE_*, the embedding that is fed for a new token */

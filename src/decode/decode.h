@@ -31,6 +31,8 @@ typedef struct um_traits {
     int32_t pad;        /* padding id; -1: none */
     const int32_t *ban; /* [n_ban] ids besides the mask that no answer contains */
     int32_t n_ban;
+    /* Ids whose prediction deletes a token, or inserts a mask before it. They are among `ban`; -1: none. */
+    int32_t delete_id, split_id;
     um_see see;
     int32_t block;          /* block length of the training; 0: the family has none */
     int32_t page_size;      /* positions of a KV page; requests share whole pages */
@@ -79,7 +81,8 @@ struct um_req {
     int32_t adapter;           /* index of the adapter; -1: none */
     int32_t n_top;             /* likeliest ids kept for each token, 0..UM_TOP_MAX */
     int32_t n_top_asked;       /* likeliest ids computed for each row: n_top, or more if the sampler needs more */
-    bool may_choose_mask;      /* compat: the mask id is treated like any other id */
+    bool may_choose_mask;      /* the mask id is treated like any other id */
+    bool moves_tokens;         /* rows may predict the ids that delete and insert tokens */
     const int32_t *stop_ids;   /* [n_stop_ids] ids besides the model's that end the answer */
     int32_t n_stop_ids;
 
@@ -135,6 +138,9 @@ static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, i
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a);
 /* Turns a token that is not settled back into a mask. */
 void um_req_erase(um_req *r, int32_t pos);
+/* Moves tokens of [start, start + n), which are not settled, with the passes in which they were written and their
+ * probabilities. Position start + i receives what was at start + from[i]; -1: a mask. from [n] ascends. */
+void um_req_rearrange(um_req *r, int32_t start, const int32_t *from, int32_t n);
 /* Builds the edits of a request whose sampling parameters and cap are known. A bias of -INFINITY bans its id. */
 void um_req_edits_new(um_req *r, const um_bias *bias, size_t n_bias, int32_t vocab);
 void um_req_edits_free(um_req *r);
@@ -362,7 +368,7 @@ typedef struct um_params {
     const um_option *rows;
     size_t n;
 } um_params;
-#define UM_PARAMS_MAX 4
+#define UM_PARAMS_MAX 5
 
 struct um_sampler {
     const char *name, *aliases, *summary, *source;
@@ -468,8 +474,9 @@ struct um_strategy {
 };
 extern const um_strategy *const um_strategies[]; /* ends with NULL */
 extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
-    um_strategy_seeded_bd, um_strategy_autoregressive, um_strategy_self_speculation, um_strategy_causal_window,
-    um_strategy_full, um_strategy_prefix_cache, um_strategy_dual_cache, um_strategy_sparse;
+    um_strategy_levenshtein, um_strategy_joint_indel, um_strategy_seeded_bd, um_strategy_autoregressive,
+    um_strategy_self_speculation, um_strategy_causal_window, um_strategy_full, um_strategy_prefix_cache,
+    um_strategy_dual_cache, um_strategy_sparse;
 
 /* Tells whether `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

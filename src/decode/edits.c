@@ -30,10 +30,16 @@ static int by_id(const void *a, const void *b) {
 
 static um_edit ban(int32_t id) { return (um_edit){.id = id, .ban = true}; }
 
+/* Tells whether the id is no token but deletes or inserts one, and the request does that. */
+static bool is_move(const um_req *r, int32_t id) {
+    return r->moves_tokens && (id == r->traits->delete_id || id == r->traits->split_id);
+}
+
 static int32_t list_fixed(const um_req *r, const um_bias *bias, size_t n_bias, bool early, um_edit *out) {
     int32_t n = 0;
     if (!r->may_choose_mask) out[n++] = ban(r->traits->mask_id);
-    for (int32_t i = 0; i < r->traits->n_ban; i++) out[n++] = ban(r->traits->ban[i]);
+    for (int32_t i = 0; i < r->traits->n_ban; i++)
+        if (!is_move(r, r->traits->ban[i])) out[n++] = ban(r->traits->ban[i]);
     for (int32_t i = 0; early && i < r->traits->n_stop; i++) out[n++] = ban(r->traits->stop[i]);
     for (int32_t i = 0; early && i < r->n_stop_ids; i++) out[n++] = ban(r->stop_ids[i]);
     for (size_t i = 0; i < n_bias; i++)

@@ -13,6 +13,18 @@ static float probability_of(const um_req *r, const um_answer *a, int32_t id) {
     return a->p_sample;
 }
 
+/* Stores the likeliest ids of a written token. Ids that no answer contains are left out where rows may predict them. */
+static void keep_top(um_req *r, int32_t pos, const um_answer *a) {
+    um_top *top = r->top + (size_t)pos * (size_t)r->n_top;
+    const um_traits *t = r->traits;
+    int32_t n = 0;
+    for (int32_t k = 0; k < r->n_top_asked && n < r->n_top; k++) {
+        const int32_t id = a->top[k].id;
+        if (!r->moves_tokens || (id != t->mask_id && id != t->delete_id && id != t->split_id)) top[n++] = a->top[k];
+    }
+    while (n < r->n_top) top[n++] = (um_top){.id = -1};
+}
+
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     assert(pos >= r->n_prompt && pos < r->cap && pos >= r->filled);
     assert(um_req_masked(r, pos) || pos >= r->settled);
@@ -23,8 +35,7 @@ void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     const float p = probability_of(r, a, id);
     if (r->logprob) r->logprob[pos] = logf(p);
     if (r->confidence) r->confidence[pos] = p;
-    if (r->top && r->n_top > 0)
-        memcpy(r->top + (size_t)pos * (size_t)r->n_top, a->top, (size_t)r->n_top * sizeof(um_top));
+    if (r->top && r->n_top > 0) keep_top(r, pos, a);
 }
 
 void um_req_erase(um_req *r, int32_t pos) {
@@ -33,6 +44,29 @@ void um_req_erase(um_req *r, int32_t pos) {
     r->written[pos] = -1;
     if (r->confidence) r->confidence[pos] = NAN;
     if (r->fill) um_fill_erased(r->fill);
+}
+
+static void move_token(um_req *r, int32_t to, int32_t from) {
+    const size_t n = (size_t)r->n_top;
+    r->token[to] = r->token[from];
+    r->written[to] = r->written[from];
+    if (r->logprob) r->logprob[to] = r->logprob[from];
+    if (r->confidence) r->confidence[to] = r->confidence[from];
+    if (r->top && n) memcpy(r->top + (size_t)to * n, r->top + (size_t)from * n, n * sizeof(um_top));
+}
+
+/* Tokens that move to the right go first, the last one first, then those that move to the left. No token is then
+ * overwritten before it has moved, because all keep their order. */
+void um_req_rearrange(um_req *r, int32_t start, const int32_t *from, int32_t n) {
+    for (int32_t i = n - 1; i >= 0; i--)
+        if (from[i] >= 0 && from[i] < i) move_token(r, start + i, start + from[i]);
+    for (int32_t i = 0; i < n; i++)
+        if (from[i] > i) move_token(r, start + i, start + from[i]);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t pos = start + i;
+        assert(from[i] == i || (pos >= r->filled && pos >= r->settled && pos >= r->n_prompt && !r->fill));
+        if (from[i] < 0 && !um_req_masked(r, pos)) um_req_erase(r, pos);
+    }
 }
 
 /* ---- Blocks in flight -------------------------------------------------------------------------------------------- */

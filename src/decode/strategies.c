@@ -5,6 +5,8 @@ const um_strategy *const um_strategies[] = {
     &um_strategy_multi_bd,
     &um_strategy_d2f,
     &um_strategy_dmax,
+    &um_strategy_levenshtein,
+    &um_strategy_joint_indel,
     &um_strategy_fast_dllm_v2,
     &um_strategy_seeded_bd,
     &um_strategy_autoregressive,

@@ -158,6 +158,7 @@ void um_sequence_new_edits(um_sequence *j, const um_engine *e, const um_request 
     um_bias *bias = UM_NEW_ARRAY(um_bias, r->n_bias + j->banned.n + 1);
     if (r->n_bias) memcpy(bias, r->bias, r->n_bias * sizeof *bias);
     for (size_t i = 0; i < j->banned.n; i++) bias[r->n_bias + i] = (um_bias){j->banned.data[i], -INFINITY};
+    if (j->language) j->req.moves_tokens = false; /* a language counts positions from both ends of the answer */
     um_req_edits_new(&j->req, bias, r->n_bias + j->banned.n, e->model->arch.vocab);
     um_free(bias);
     if (!j->language) return;

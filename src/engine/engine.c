@@ -19,6 +19,8 @@ static void set_traits(um_engine *e) {
                             .pad = a->pad_id,
                             .ban = a->ban,
                             .n_ban = a->n_ban,
+                            .delete_id = a->delete_id,
+                            .split_id = a->split_id,
                             .see = a->see,
                             .block = a->block,
                             .route_block = a->route_block,

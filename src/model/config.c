@@ -280,7 +280,7 @@ static um_status check_quantization(const json_t *config, const char *where, um_
 um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, const char *family, um_err *err) {
     memset(a, 0, sizeof *a);
     a->embed_scale = a->logit_scale = 1;
-    a->mask_id = a->pad_id = a->bos_id = -1;
+    a->mask_id = a->pad_id = a->bos_id = a->delete_id = a->split_id = -1;
     a->temperature = NAN;
     if (!json_is_object(config)) return um_fail(err, UM_EPARSE, "%s: expected a JSON object", where);
     um_status s = um_family_detect(&a->family, &a->rule, config, where, family, err);

@@ -6,6 +6,7 @@ const um_family *const um_families[] = {
     &um_family_illada,
     &um_family_llada_moe,
     &um_family_llada2,
+    &um_family_llada2_2,
     &um_family_dream,
     &um_family_dream_reasoner,
     &um_family_sdar,

@@ -79,6 +79,7 @@ typedef struct um_arch {
     int32_t mask_id, pad_id, bos_id;
     int32_t stop[UM_STOP_MAX], n_stop;
     int32_t ban[UM_BAN_MAX], n_ban; /* ids that no answer may contain, because they control another kind of decoder */
+    int32_t delete_id, split_id;    /* ids whose prediction deletes a token, or inserts a mask before it; -1: none */
     const char *mask_from, *pad_from, *bos_from, *stop_from[UM_STOP_MAX];
     float temperature;      /* from generation_config.json; NAN when absent */
     int32_t max_new_tokens; /* from generation_config.json; 0 when absent */
@@ -119,7 +120,10 @@ typedef struct um_known_token {
 struct um_family {
     const char *name, *aliases, *summary, *source;
     const char *architectures; /* "A|B": values of config.json architectures[0] */
-    const char *model_types;   /* "a|b", or NULL when the architecture alone decides */
+    /* Another family with the same architectures, which is recognised first. Its configure changes um_arch.family to
+     * this family when other fields of config.json say so. NULL: none. */
+    const um_family *variant_of;
+    const char *model_types; /* "a|b", or NULL when the architecture alone decides */
     const um_tensor_names *names;
     bool experts;               /* layers are mixtures of experts */
     um_expert_bias router_bias; /* the kind of the correction bias, in checkpoints that have one */

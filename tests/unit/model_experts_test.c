@@ -67,6 +67,11 @@ static void numbers_that_contradict_each_other_are_told_with_both(void **state) 
     refuses(ZOO_LLADA22, "expert_capacity", "3", UM_EMODEL,
             "\"num_experts_per_tok\" is 4, more than \"expert_capacity\" 3");
     refuses(ZOO_LLADA22, "block_size", NULL, UM_EMODEL, NULL);
+    refuses(ZOO_LLADA22, "delete_token_id", NULL, UM_EMODEL, "\"delete_token_id\" is missing");
+    refuses(ZOO_LLADA22, "split_token_id", NULL, UM_EMODEL, "\"split_token_id\" is missing");
+    refuses(ZOO_LLADA22, "split_token_id", "251", UM_EMODEL,
+            "\"delete_token_id\" and \"split_token_id\" are both 251; they must differ");
+    refuses(ZOO_LLADA22, "split_token_id", "256", UM_EPARSE, NULL);
 }
 
 static void numbers_beyond_reason_are_refused(void **state) {

@@ -146,7 +146,8 @@ static void names_and_architectures_are_unique(void **state) {
         for (size_t k = 0; k < i; k++) {
             assert_string_not_equal(um_families[i]->name, um_families[k]->name);
             if (um_families[i]->twin == um_families[k]) continue; /* the norms of queries tell them apart */
-            assert_null(strstr(um_families[i]->architectures, um_families[k]->architectures));
+            const bool shared = um_families[i]->variant_of == um_families[k];
+            assert_int_equal(strstr(um_families[i]->architectures, um_families[k]->architectures) != NULL, shared);
         }
     }
 }
@@ -226,8 +227,9 @@ static const char dream_reasoner_8b[] =
     "'use_rmsnorm':true,'hidden_act':'silu'" more "}"
 static const char llada2_mini[] = LLADA2("2048", "20", "16", "5120", "512", "");
 static const char llada2_flash[] = LLADA2("4096", "32", "32", "9216", "1024", "");
-static const char llada22_flash[] =
-    LLADA2("4096", "32", "32", "9216", "1024", ",'expert_capacity':48,'block_size':32,'delete_token_id':156930");
+static const char llada22_flash[] = LLADA2("4096", "32", "32", "9216", "1024",
+                                           ",'expert_capacity':48,'block_size':32,'delete_token_id':156930,"
+                                           "'split_token_id':156931");
 #define QWEN3_MOE(names, positions, more)                                                                              \
     "{" names ",'hidden_size':2048,'num_hidden_layers':48,'num_attention_heads':32,'num_key_value_heads':4,"           \
     "'head_dim':128,'num_experts':128,'num_experts_per_tok':8,'moe_intermediate_size':768,'intermediate_size':6144,"   \
@@ -272,7 +274,7 @@ static const struct {
     {dream_reasoner_8b, "dream_reasoner", 8190735360, 147456, 0, 0},
     {llada2_mini, "llada2", 16255643392, 40960, 1433, 789},
     {llada2_flash, "llada2", 102889705216, 65536, 6152, 4865},
-    {llada22_flash, "llada2", 102889705216, 65536, 6152, 4865},
+    {llada22_flash, "llada2_2", 102889705216, 65536, 6152, 4865},
     {sdar_4b, "sdar", 4411424256, 147456, 0, 0},
     {sdar_30b, "sdar_moe", 30532122624, 98304, 3353, 2731},
     {fast_7b, "fast_dllm_v2", 7615616512, 57344, 0, 0},
@@ -320,10 +322,15 @@ static void every_family_has_a_release(void **state) {
 static void what_tells_another_decoder_to_edit_is_no_answer(void **state) {
     (void)state;
     um_arch a = arch_of(llada22_flash);
-    assert_int_equal(a.n_ban, 1);
+    assert_int_equal(a.n_ban, 2);
     assert_int_equal(a.ban[0], 156930);
+    assert_int_equal(a.ban[1], 156931);
+    assert_int_equal(a.delete_id, 156930);
+    assert_int_equal(a.split_id, 156931);
     a = arch_of(llada2_flash);
     assert_int_equal(a.n_ban, 0);
+    assert_int_equal(a.delete_id, -1);
+    assert_int_equal(a.split_id, -1);
 }
 
 static void family_facts_are_in_the_arch(void **state) {
@@ -340,6 +347,7 @@ static void family_facts_are_in_the_arch(void **state) {
         {dream_7b, "full", UM_SEE_FULL, 0, 1, false, true},
         {dream_reasoner_8b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 32, 0, true, false},
         {llada2_mini, "multi_bd", UM_SEE_BLOCK_CAUSAL, 32, 0, true, false},
+        {llada22_flash, "levenshtein", UM_SEE_BLOCK_CAUSAL, 32, 0, true, false},
         {sdar_4b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, true, false},
         {sdar_30b, "multi_bd", UM_SEE_BLOCK_CAUSAL, 4, 0, true, false},
         {fast_7b, "fast_dllm_v2", UM_SEE_BLOCK_CAUSAL, 32, 1, false, true},

@@ -14,9 +14,12 @@ const um_option um_edit_options[1] = {
      "16", NULL, "N", "Decoding (editing)", "largest number of passes that edit a block without masks"},
 };
 
-static const um_option params[] = {
+const um_option um_edit_threshold_options[1] = {
     {"edit_threshold", "editing_threshold", UM_OPT_FLOAT, UM_FIELD(um_decoding, edit_threshold), 0, 1, NULL, "0", NULL,
      "P", "Decoding (editing)", "replace a token if the model prefers another one with a probability above this"},
+};
+
+static const um_option params[] = {
     {"penalty_lambda", NULL, UM_OPT_FLOAT, UM_FIELD(um_decoding, penalty_lambda), 0, 1000, NULL, "0", NULL, "X",
      "Decoding (editing)", "subtract this from the logit of the token on the left, within a block; 0 means off"},
 };
@@ -111,6 +114,7 @@ const um_sampler um_sampler_edit = {
     .source = "LLaDA2.1, arXiv 2602.08676 (joint threshold decoding); Diffulex edit mode (revision 184ba97)",
     .params = {{um_threshold_options, UM_LEN(um_threshold_options)},
                {um_edit_options, UM_LEN(um_edit_options)},
+               {um_edit_threshold_options, UM_LEN(um_edit_threshold_options)},
                {params, UM_LEN(params)}},
     .edits = true,
     .block_only = true,

@@ -37,6 +37,8 @@ int32_t um_denoising_count(const um_sampler_input *c);
 
 /* max_post_edit_steps. */
 extern const um_option um_edit_options[1];
+/* edit_threshold. */
+extern const um_option um_edit_threshold_options[1];
 
 /* Two limits make sure that every block ends. A block is timed out after block_len + max_post_edit_steps passes: all
  * its masks are then filled. */

@@ -1,6 +1,7 @@
 /* LLaDA2.0, 2.1 and 2.2, mini and flash, CAP: Ling's mixture of experts with block-causal attention. A sigmoid scores
  * the experts, and a correction bias is added for the choice. 2.0 and 2.1 choose among the best groups of experts. 2.2
- * (expert_capacity) has no groups: it chooses from a pool of experts that the tokens of a block share. */
+ * (expert_capacity) has no groups: it chooses from a pool of experts that the tokens of a block share. 2.2 also has two
+ * ids that delete and insert tokens. All have the same architecture and model_type, so these two ids tell 2.2 apart. */
 #include <jansson.h>
 #include <math.h>
 
@@ -78,17 +79,20 @@ static um_status read_route(um_arch *a, const json_t *config, const char *where,
                                                 : um_hf_expert_groups(a, config, where, err);
 }
 
-/* Bans the two edit tokens of LLaDA2.2. A position predicts them to have its token deleted, or to have a mask inserted
- * before it. In unmask a block keeps its length, so no answer may contain them. */
+/* Reads the two ids of LLaDA2.2 that a position predicts to have its token deleted, or to have a mask inserted before
+ * it. No answer contains them. */
 static um_status read_edits(um_arch *a, const json_t *config, const char *where, um_err *err) {
-    static const char *const key[] = {"delete_token_id", "split_token_id"};
-    um_status s = UM_OK;
-    for (size_t i = 0; i < UM_LEN(key) && !s; i++) {
-        if (!um_hf_has(config, key[i])) continue;
-        s = um_hf_need_int(config, key[i], where, 0, a->vocab - 1, &a->ban[a->n_ban], err);
-        a->n_ban += !s;
-    }
-    return s;
+    if (!um_hf_has(config, "delete_token_id") && !um_hf_has(config, "split_token_id")) return UM_OK;
+    um_status s = um_hf_need_int(config, "delete_token_id", where, 0, a->vocab - 1, &a->delete_id, err);
+    if (!s) s = um_hf_need_int(config, "split_token_id", where, 0, a->vocab - 1, &a->split_id, err);
+    if (s) return s;
+    if (a->delete_id == a->split_id)
+        return um_fail(err, UM_EMODEL, "%s: \"delete_token_id\" and \"split_token_id\" are both %d; they must differ",
+                       where, a->delete_id);
+    a->ban[a->n_ban++] = a->delete_id;
+    a->ban[a->n_ban++] = a->split_id;
+    a->family = &um_family_llada2_2;
+    return UM_OK;
 }
 
 static um_status configure(um_arch *a, const json_t *config, const char *where, um_err *err) {
@@ -105,11 +109,22 @@ static um_status configure(um_arch *a, const json_t *config, const char *where, 
     return s ? s : um_json_get_int32(config, "block_size", where, 1, a->max_position, &a->block, err);
 }
 
+static um_status configure_2_2(um_arch *a, const json_t *config, const char *where, um_err *err) {
+    static const char *const need[] = {"expert_capacity", "delete_token_id", "split_token_id"};
+    for (size_t i = 0; i < UM_LEN(need); i++)
+        if (!um_hf_has(config, need[i]))
+            return um_fail(err, UM_EMODEL,
+                           "%s: the field \"%s\" is missing; LLaDA2.2 needs it, and LLaDA2.0 and 2.1 are the family "
+                           "llada2",
+                           where, need[i]);
+    return configure(a, config, where, err);
+}
+
 const um_family um_family_llada2 = {
     .name = "llada2",
     .aliases = "llada2_moe|llada2_mini|llada2dot1_mini",
-    .summary = "LLaDA2.0, 2.1 and 2.2, mini and flash: mixture of experts, block-causal",
-    .source = "inclusionAI/LLaDA2.0-*, inclusionAI/LLaDA2.1-*, inclusionAI/LLaDA2.2-flash",
+    .summary = "LLaDA2.0 and 2.1, mini and flash: mixture of experts, block-causal",
+    .source = "inclusionAI/LLaDA2.0-*, inclusionAI/LLaDA2.1-*",
     .architectures = "LLaDA2MoeModelLM",
     .model_types = "llada2_moe|llada2_moe_veomni|llada21_moe",
     .names = &names,
@@ -127,4 +142,28 @@ const um_family um_family_llada2 = {
     .accept_threshold = 0.95f,
     .compat_threshold = NAN,
     .configure = configure,
+};
+
+const um_family um_family_llada2_2 = {
+    .name = "llada2_2",
+    .aliases = "llada2.2|llada2dot2",
+    .summary = "LLaDA2.2: LLaDA2 with a pool of experts per block, deletes and inserts tokens",
+    .source = "inclusionAI/LLaDA2.2-flash",
+    .architectures = "LLaDA2MoeModelLM",
+    .variant_of = &um_family_llada2,
+    .names = &names,
+    .experts = true,
+    .router_bias = UM_BIAS_CHOICE,
+    .tokens = um_tokens_ling,
+    .tokenizer_size = UM_TOKENS_LING_SIZE,
+    .mask_id = 156895,
+    .mask_token = "<|mask|>",
+    .turn_end = "<|role_end|>",
+    .chat = "llada2",
+    .strategies = "levenshtein|joint_indel|multi_bd|dmax",
+    .sampler = "confidence",
+    .gate = "previous",
+    .accept_threshold = 0.5f,
+    .compat_threshold = NAN,
+    .configure = configure_2_2,
 };
