@@ -31,7 +31,9 @@ static const how hows[] = {{"tiny-block", "multi_bd", "confidence", 1, NAN},
                            {"llada2", "dmax", "dmax", 0, NAN},
                            {"llada2", "dmax", "dmax", 2, NAN},
                            {"families/wedlm/models/wedlm_8b", "causal_window", "auto", 0, NAN},
-                           {"families/wedlm/models/wedlm_7b", "causal_window", "confidence", 0, NAN}};
+                           {"families/wedlm/models/wedlm_7b", "causal_window", "confidence", 0, NAN},
+                           {"families/llada22/models/llada22_a", "levenshtein", "auto", 0, NAN},
+                           {"families/llada22/models/llada22_a", "joint_indel", "auto", 0, NAN}};
 
 static const um_constraint constraints[] = {
     {.kind = UM_CONSTRAINT_NONE},

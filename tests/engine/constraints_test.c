@@ -11,6 +11,7 @@ typedef struct how {
     float remask_threshold;
 } how;
 
+#define LLADA22  "families/llada22/models/llada22_a"
 #define NEMOTRON "families/nemotron/models/nemotron_c"
 #define WEDLM    "families/wedlm/models/wedlm_8b"
 
@@ -27,6 +28,8 @@ static const how hows[] = {{"llada", "full", "low_confidence", NAN},
                            {"llada2", "multi_bd", "edit", NAN},
                            {"llada2", "dmax", "dmax", NAN},
                            {"fast_dllm_v2", "fast_dllm_v2", "confidence", NAN},
+                           {LLADA22, "levenshtein", "auto", NAN},
+                           {LLADA22, "joint_indel", "auto", NAN},
                            {NEMOTRON, "seeded_bd", "confidence", NAN},
                            {NEMOTRON, "seeded_bd", "low_confidence", 0.4F},
                            {NEMOTRON, "autoregressive", "auto", NAN},

@@ -7,6 +7,7 @@
 #include "support.h"
 #include "unit/bos_folder.h"
 
+#define LLADA22  "families/llada22/models/llada22_a"
 #define NEMOTRON "families/nemotron/models/nemotron_c"
 
 static const struct {
@@ -20,6 +21,8 @@ static const struct {
     {"llada", "prefix_cache"},
     {"llada", "dual_cache"},
     {"llada", "sparse"},
+    {LLADA22, "levenshtein"},
+    {LLADA22, "joint_indel"},
     {NEMOTRON, "seeded_bd"},
     {NEMOTRON, "autoregressive"},
     {NEMOTRON, "self_speculation"},

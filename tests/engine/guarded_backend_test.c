@@ -235,6 +235,8 @@ static const setting settings[] = {
     {.model = "llada", .strategy = "sparse"},
     {.model = "llada2"},
     {.model = "llada2", .strategy = "dmax"},
+    {.model = "families/llada22/models/llada22_a"},
+    {.model = "families/llada22/models/llada22_a", .strategy = "joint_indel"},
     {.model = "dream"},
     {.model = "dream", .strategy = "d2f"},
     {.model = "stable_diffcoder"},

@@ -20,6 +20,7 @@ static const kind kinds[] = {
     {"sdar", {"multi_bd"}, {"confidence", "credit", "hierarchy", "entropy_bound", "random"}, true, true},
     {"llada2", {"multi_bd"}, {"edit"}, true, true},
     {"llada2", {"dmax"}, {"dmax"}, true, true},
+    {"families/llada22/models/llada22_a", {"levenshtein", "joint_indel"}, {"auto"}, true, true},
     {"fast_dllm_v2", {"multi_bd", "fast_dllm_v2"}, {"confidence", "credit", "factor", "random"}, true, true},
     {"llada", {"full", "prefix_cache", "dual_cache", "sparse"}, {"low_confidence", "credit", "dynamic"}, false, true},
     {"families/wedlm/models/wedlm_8b", {"causal_window"}, {"auto", "confidence", "hierarchy"}, true, true},

@@ -14,6 +14,7 @@ typedef struct kind {
     const char *set[8][2]; /* {name, value} of the parameters, the sampler first */
 } kind;
 
+#define LLADA22  "families/llada22/models/llada22_a"
 #define NEMOTRON "families/nemotron/models/nemotron_c"
 #define WEDLM_7B "families/wedlm/models/wedlm_7b"
 #define WEDLM_8B "families/wedlm/models/wedlm_8b"
@@ -48,6 +49,11 @@ static const kind kinds[] = {
     {"llada", "dual_cache", {{"sampler", "confidence"}}},
     {"llada", "sparse", {{"sampler", "low_confidence"}, {"retention_ratio", "0.5"}}},
     {"dream", "sparse", {{"sampler", "low_confidence"}, {"head_select", "1"}, {"delay_step", "0"}}},
+    {LLADA22, "multi_bd", {{"sampler", "confidence"}}},
+    {LLADA22, "levenshtein", {{"sampler", "auto"}}},
+    {LLADA22, "levenshtein", {{"sampler", "auto"}, {"max_post_edit_steps", "3"}, {"denoising_steps", "2"}}},
+    {LLADA22, "joint_indel", {{"sampler", "auto"}}},
+    {LLADA22, "joint_indel", {{"sampler", "auto"}, {"max_post_edit_steps", "2"}, {"edit_threshold", "0.3"}}},
     {NEMOTRON, "seeded_bd", {{"sampler", "confidence"}}},
     {NEMOTRON, "seeded_bd", {{"sampler", "confidence"}, {"remask_threshold", "0.4"}, {"denoising_steps", "2"}}},
     {NEMOTRON, "seeded_bd", {{"sampler", "low_confidence"}, {"denoising_steps", "3"}}},
@@ -155,7 +161,8 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     r.arg = o;
     set(&r, "decoding_strategy", k->strategy);
     for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
-    r.decoding.block_size = p->block;
+    r.decoding.block_size =
+        um_streq(k->model, LLADA22) ? UM_MAX(p->block, 8) : p->block;           /* its routing blocks have 8 */
     r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* fast_dllm_v2 needs at least two */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (p->confidence <= UM_CONFIDENCE_ENTROPY) r.decoding.confidence = p->confidence;

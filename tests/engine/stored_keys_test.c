@@ -139,6 +139,8 @@ static void stored_keys_are_those_of_the_final_tokens(void **state) {
     check_strategy("stable_diffcoder", "multi_bd", "static");
     check_strategy("llada2", "multi_bd", "edit");
     check_strategy("llada2", "dmax", "dmax");
+    check_strategy("families/llada22/models/llada22_a", "levenshtein", "auto");
+    check_strategy("families/llada22/models/llada22_a", "joint_indel", "auto");
     check_strategy("fast_dllm_v2", "multi_bd", "confidence");
     check_strategy("fast_dllm_v2", "fast_dllm_v2", "confidence");
     check_strategy("llada", "d2f", "confidence");

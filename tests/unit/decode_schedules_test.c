@@ -33,7 +33,7 @@ static void set_up_recipe(bench *b, recipe *x) {
     b->model = made_up;
     b->seed = x->seed;
     b->max_len = 40 + draw(x, 3, 20);
-    b->traits.shift = is_causal(x->strategy) ? 0 : draw(x, 4, 2);
+    b->traits.shift = is_causal(x->strategy) || is_indel(x->strategy) ? 0 : draw(x, 4, 2);
     b->how.causal_context = draw(x, 35, 3) > 0;
     b->how.draft_threshold = draw(x, 36, 2) ? 0 : .3F;
     if (x->strategy == &um_strategy_fast_dllm_v2) {
@@ -64,6 +64,7 @@ static void set_up_recipe(bench *b, recipe *x) {
     d->position_penalty = draw(x, 39, 2) ? .02F : 0;
     d->edit_threshold = pick(x, 26, shares, UM_LEN(shares));
     d->max_post_edit_steps = draw(x, 27, 4);
+    d->max_steps_per_block = draw(x, 40, 2) ? 1 + draw(x, 41, 6) : 20;
     d->penalty_lambda = draw(x, 28, 2) ? 0 : 1.5F;
     d->token_merge_mode = draw(x, 29, 2) ? UM_MERGE_DMAX : UM_MERGE_ITER_SMOOTH;
     d->token_merge_top_k = 1 + draw(x, 30, 4);
@@ -86,9 +87,10 @@ static uint64_t first_seed(void) {
 /* Runs f with n random requests for every block strategy and every sampler that it supports. */
 static void each_pair(const char *what, int32_t n, bool compat, void (*f)(recipe *x)) {
     static const um_strategy *const strategies[] = {
-        &um_strategy_multi_bd,         &um_strategy_d2f,          &um_strategy_dmax,
-        &um_strategy_fast_dllm_v2,     &um_strategy_seeded_bd,    &um_strategy_autoregressive,
-        &um_strategy_self_speculation, &um_strategy_causal_window};
+        &um_strategy_multi_bd,         &um_strategy_d2f,         &um_strategy_dmax,
+        &um_strategy_fast_dllm_v2,     &um_strategy_seeded_bd,   &um_strategy_autoregressive,
+        &um_strategy_self_speculation, &um_strategy_levenshtein, &um_strategy_joint_indel,
+        &um_strategy_causal_window};
     uint64_t seed = first_seed();
     print_message("%s: UM_TEST_SEED=%llu\n", what, (unsigned long long)seed);
     int32_t pairs = 0;
@@ -121,6 +123,22 @@ static _Noreturn void complain(const recipe *x, const char *what) {
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
+/* Ids that edit are no part of an answer, and the likeliest ids are those of the pass that wrote the token. */
+static void check_moved(const recipe *x, const bench *b, int32_t p) {
+    const um_req *r = &b->req;
+    bool found = false;
+    if (r->token[p] == DELETE || r->token[p] == SPLIT) complain(x, "an id that edits in the answer");
+    if (r->written[p] < 1 || r->written[p] > r->nfe) complain(x, "a token of no pass");
+    for (int32_t k = 0; k < r->n_top; k++) {
+        const um_top *t = &r->top[p * r->n_top + k];
+        if (t->id == MASK || t->id == DELETE || t->id == SPLIT) complain(x, "an id that edits among the likeliest");
+        found |= t->id == r->token[p];
+        if (t->id == r->token[p] && logf(t->p) != b->logprob[p]) complain(x, "the probability of another pass");
+    }
+    const bool is_likely = x->strategy == &um_strategy_levenshtein && b->sampling.temperature == 0;
+    if (is_likely && r->n_top == 3 && !found) complain(x, "the likeliest ids of another token");
+}
+
 static void check_answer(const recipe *x, const bench *b) {
     const um_req *r = &b->req;
     for (int32_t i = 0; i < r->n_prompt; i++)
@@ -133,6 +151,7 @@ static void check_answer(const recipe *x, const bench *b) {
         if (!(b->logprob[p] <= 0) || (r->top && r->top[p * r->n_top].id < 0))
             complain(x, "a token without its probability");
         if (!b->sampling.ignore_eos && r->token[p] == EOS) complain(x, "an end of sequence in the answer");
+        if (is_indel(x->strategy)) check_moved(x, b, p);
     }
 }
 
@@ -159,8 +178,9 @@ static void check_finish(const recipe *x, const bench *b) {
         break;
     default: complain(x, "no reason to finish");
     }
-    /* The window of causal_window reaches beyond the limit. */
-    for (int32_t p = r->limit; p < r->cap && r->strategy != &um_strategy_causal_window; p++)
+    /* The window of causal_window and the last block of LLaDA2.2 reach beyond the limit. */
+    const bool beyond = r->strategy == &um_strategy_causal_window || is_indel(x->strategy);
+    for (int32_t p = r->limit; p < r->cap && !beyond; p++)
         if (!um_req_masked(r, p)) complain(x, "a token behind the limit");
 }
 

@@ -19,7 +19,7 @@
 #include "decode/decode.h"
 #include "decode/strategies/blocks.h"
 
-enum { MASK = 999, EOS = 900, VOCAB = 1000, CAP = 512, TEXT = 1024 };
+enum { MASK = 999, EOS = 900, DELETE = 6, SPLIT = 7, VOCAB = 1000, CAP = 512, TEXT = 1024 };
 
 typedef struct line {
     int32_t pass, pos, token; /* token 0: the token of `model` */
@@ -82,6 +82,11 @@ static inline bool is_causal(const um_strategy *s) {
            s == &um_strategy_causal_window;
 }
 
+/* Tells whether the tokens of a strategy's blocks may move. */
+static inline bool is_indel(const um_strategy *s) {
+    return s == &um_strategy_levenshtein || s == &um_strategy_joint_indel;
+}
+
 /* Sets up a request with block size B and buffer size K. Other parameters are those of the worked examples. */
 static inline void set_up(bench *b, const um_strategy *s, const int32_t *prompt, int32_t n, int32_t B, int32_t K) {
     um_option_set sets[UM_DECODE_SETS_MAX];
@@ -104,7 +109,9 @@ static inline void set_up(bench *b, const um_strategy *s, const int32_t *prompt,
                             .page_size = B,
                             .blend_ids = INT32_MAX,
                             .accept_threshold = 0.9F,
-                            .sampler = "confidence"};
+                            .sampler = "confidence",
+                            .delete_id = is_indel(s) ? DELETE : -1,
+                            .split_id = is_indel(s) ? SPLIT : -1};
 }
 
 /* Sets every switch of --compat diffulex. */

@@ -224,10 +224,7 @@ static void decide(um_req *r, indel *s, const um_answer *answer) {
         load_tokens(r, s);
     }
     const int32_t n_masks = count_masks(r, s);
-    if ((b->final || done) && n_masks > 0) {
-        b->final = false;
-        b->overdue = true;
-    }
+    if (n_masks > 0) b->final = false;
     if (done && n_masks == 0) enter_next(r, s);
     r->n_top_asked = n_top(r, um_indel_n_top(b));
 }

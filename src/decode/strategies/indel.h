@@ -41,7 +41,6 @@ typedef struct um_indel {
     int32_t first_masks; /* masks when the block began */
     int32_t count, post; /* passes; of these, those that count against max_post */
     bool final;          /* the next step needs no answers: it only finds the block finished */
-    bool overdue;        /* the caller could not write all tokens of the last step that writes; each step is like it */
 
     uint64_t *seen; /* [n_seen] hashes of the states that the block was in */
     int32_t n_seen, cap_seen;

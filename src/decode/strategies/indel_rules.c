@@ -48,7 +48,6 @@ void um_indel_begin(um_indel *b, int32_t n, int32_t n_fixed, int32_t n_kept) {
     b->n_fixed = n_fixed;
     b->n_kept = n_kept;
     b->count = b->post = b->n_seen = b->first_masks = 0;
-    b->overdue = false;
     for (int32_t i = 0; i < n; i++) {
         b->original[i] = b->token[i] == UM_MASKED;
         b->first_masks += b->original[i];
@@ -229,7 +228,7 @@ static bool choose_levenshtein(um_indel *b, const counts *c) {
     if (b->count >= S) fill_all(b, 0);
     else fill_surest(b, due + c->masks - c->original);
     bool last = how->max_post > 0 ? b->post >= how->max_post : c->original > 0 && fills_original(b);
-    last = last || b->overdue || b->count >= how->max_steps - 1;
+    last = last || b->count >= how->max_steps - 1;
     if (last) fill_all(b, 0);
     for (int32_t i = b->n_fixed; i < b->n; i++) b->writes[i] |= is_edited(b, i);
     return last;
@@ -282,7 +281,7 @@ static bool choose_joint(um_indel *b, const counts *c, const um_answer *answer, 
     b->count++;
     b->post += !c->original;
     bool last = how->max_post > 0 ? b->post >= how->max_post : !c->original || fills_original(b);
-    last = last || b->overdue || b->count > b->n + how->max_post;
+    last = last || b->count > b->n + how->max_post;
     if (last) fill_all(b, b->n_fixed);
     for (int32_t i = b->n_kept; i < b->n && last; i++) replace_control(b, answer, n_top, i);
     for (int32_t i = b->n_fixed; i < b->n; i++) b->writes[i] |= is_edited(b, i);
