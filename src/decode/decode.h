@@ -83,6 +83,7 @@ struct um_req {
     int32_t n_top_asked;       /* likeliest ids computed for each row: n_top, or more if the sampler needs more */
     bool may_choose_mask;      /* the mask id is treated like any other id */
     bool moves_tokens;         /* rows may predict the ids that delete and insert tokens */
+    bool replaces_tokens;      /* rows predict written tokens, too, without a sampler that edits */
     const int32_t *stop_ids;   /* [n_stop_ids] ids besides the model's that end the answer */
     int32_t n_stop_ids;
 

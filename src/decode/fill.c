@@ -58,7 +58,7 @@ um_fill *um_fill_new(const um_req *r, um_language *l, int32_t window, int32_t vo
                    .bits = UM_NEW_ARRAY(uint32_t, um_mul((size_t)window + 1, (size_t)UM_CEIL_DIV(vocab, 32)))};
     for (int32_t i = 0; i < window; i++) f->of[i].bits = f->bits + (size_t)i * (size_t)f->n_words;
     f->draft = f->bits + (size_t)window * (size_t)f->n_words;
-    if (r->sampler && (r->sampler->edits || r->how.remask_threshold > 0))
+    if (r->replaces_tokens || (r->sampler && (r->sampler->edits || r->how.remask_threshold > 0)))
         f->other = UM_NEW_ARRAY(state_set, (size_t)window + 1);
     return f;
 }

@@ -41,8 +41,8 @@ static inline char *byte_folder_new(const char *name) {
     char *dir = folder_new();
     for (size_t i = 0; i < UM_LEN(files); i++) {
         char from[128];
-        snprintf(from, sizeof from, strchr(name, '/') ? "build/data/%s/%s" : "build/data/golden/models/%s/%s", name,
-                 files[i]);
+        const char *above = strchr(name, '/') ? "build/data" : "build/data/golden/models";
+        snprintf(from, sizeof from, "%s/%s/%s", above, name, files[i]);
         char *target = realpath(from, NULL), *path = um_path_join(dir, files[i]);
         if (!target) fail_msg("%s is missing", from);
         assert_int_equal(symlink(target, path), 0);

@@ -112,7 +112,10 @@ static void open_model(test_engine *t, const char *model) {
     um_config c;
     test_config(&c, model, path, sizeof path);
     snprintf(path, sizeof path, "models/%s", model);
-    if (dir) c.model = dir;
+    if (dir) {
+        c.model = dir;
+        c.mask_token_id = BYTE_FOLDER_MASK;
+    }
     c.threads = 1;
     test_open(t, &c);
     if (dir) folder_free(dir);

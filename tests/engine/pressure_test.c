@@ -107,6 +107,7 @@ static um_status try_add(fixture *w, const kind *k, um_err *err) {
     r.arg = w;
     fill_sampling(&r.sampling);
     fill_decoding(&r.decoding, k);
+    r.decoding.block_size = UM_MAX(r.decoding.block_size, w->engine->traits.route_block);
     open_request *t = &w->open[w->n_open];
     um_status st = um_engine_add(w->engine, &r, &t->id, err);
     if (st) return st;

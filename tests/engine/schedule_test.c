@@ -161,8 +161,7 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     r.arg = o;
     set(&r, "decoding_strategy", k->strategy);
     for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
-    r.decoding.block_size =
-        um_streq(k->model, LLADA22) ? UM_MAX(p->block, 8) : p->block;           /* its routing blocks have 8 */
+    r.decoding.block_size = UM_MAX(p->block, e->traits.route_block);
     r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* fast_dllm_v2 needs at least two */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (p->confidence <= UM_CONFIDENCE_ENTROPY) r.decoding.confidence = p->confidence;

@@ -85,7 +85,7 @@ static void add(um_engine *e, const char *strategy, const char *sampler) {
     r.sampling.max_tokens = 10 + (int32_t)draw(40);
     r.sampling.temperature = (float)draw(2);
     r.sampling.ignore_eos = true;
-    r.decoding.block_size = 4 << draw(2);
+    r.decoding.block_size = UM_MAX(4 << draw(2), e->traits.route_block);
     r.decoding.buffer_size = 2 + (int32_t)draw(2);
     r.decoding.accept_threshold = 0.05F;
     r.decoding.max_post_edit_steps = 3;

@@ -14,6 +14,7 @@
  * Under a constraint no token moves, and positions beyond the limit are not written. */
 #include <math.h>
 
+#include "decode/best_filling.h"
 #include "decode/samplers/samplers.h"
 #include "decode/strategies/indel.h"
 
@@ -24,6 +25,8 @@ typedef struct indel {
     int32_t partial;    /* end of the planned partial pass; 0: the pass is not partial */
     int32_t shown;      /* start of the block of the last pass; for traces */
     bool begun;
+    um_best_filling *filling; /* NULL: each row's own choice counts */
+    int32_t *position;        /* [len] for `filling` */
 } indel;
 
 static const um_option levenshtein_options[] = {
@@ -52,10 +55,6 @@ static um_status check_model(const um_req *r, um_err *err) {
                              "%s needs a block-causal model with ids that delete and insert tokens, like LLaDA2.2; use "
                              "--decoding-strategy auto",
                              r->strategy->name);
-    if (r->fills_best)
-        return um_fail_param(err, UM_EUNSUPPORTED, "filling",
-                             "best is not for strategy %s; use each, or --decoding-strategy multi_bd",
-                             r->strategy->name);
     return UM_OK;
 }
 
@@ -83,6 +82,7 @@ static um_indel_how how_of(const um_req *r, um_indel_rule rule) {
 
 /* Shown likeliest ids leave out the mask and the two ids that edit. */
 static int32_t n_top(const um_req *r, int32_t needed) {
+    if (r->fills_best) needed = UM_MAX(needed, UM_FILLING_TOKENS);
     return UM_MAX(needed, r->n_top ? UM_MIN(r->n_top + 3, UM_TOP_MAX) : 0);
 }
 
@@ -98,9 +98,13 @@ static um_status init(um_req *r, um_indel_rule rule, um_err *err) {
     s->len = d->block_size;
     s->start = s->shown = r->n_prompt / s->len * s->len;
     um_indel_init(&s->block, &how, s->len);
+    if (r->fills_best) {
+        s->filling = um_best_filling_new(s->len);
+        s->position = UM_NEW_ARRAY(int32_t, (size_t)s->len);
+    }
     r->state = s;
     r->may_choose_mask = rule == UM_INDEL_JOINT;
-    r->moves_tokens = true;
+    r->moves_tokens = r->replaces_tokens = true;
     r->n_top_asked = n_top(r, um_indel_n_top_max(&s->block));
     r->settled = r->n_prompt;
     return UM_OK;
@@ -112,6 +116,8 @@ static um_status init_joint(um_req *r, um_err *err) { return init(r, UM_INDEL_JO
 static void free_state(um_req *r) {
     indel *s = (indel *)r->state;
     um_indel_deinit(&s->block);
+    um_best_filling_free(s->filling);
+    um_free(s->position);
     um_free(s);
     r->state = NULL;
 }
@@ -214,9 +220,19 @@ static void enter_next(um_req *r, indel *s) {
     r->stored = r->settled = s->start;
 }
 
+/* Returns the answers with the tokens of the best filling, where the request wants it. */
+static const um_answer *fit(const um_req *r, indel *s, const um_answer *answer) {
+    const int32_t first = s->start + s->block.n_kept, n = written_end(r, s) - first;
+    const um_sampler_input c = {.position = s->position, .n = n};
+    if (!s->filling || s->block.final) return answer;
+    for (int32_t i = 0; i < n; i++) s->position[i] = first + i;
+    return um_best_filling_find(s->filling, r, &c, 0, answer);
+}
+
 /* A block with masks is not finished, whatever its rule says: some of its tokens could not be written. */
 static void decide(um_req *r, indel *s, const um_answer *answer) {
     um_indel *b = &s->block;
+    answer = fit(r, s, answer);
     const bool done = um_indel_step(b, answer, r->n_top_asked);
     if (!done) {
         write_block(r, s, answer);
