@@ -107,7 +107,7 @@ typedef struct linear {
 static void run_linear(void *arg, int round) {
     linear *l = (linear *)arg;
     const um_weight *w = l->w[round % l->n_copies];
-    if (l->gate) l->b->ops->linear_gate(l->b->dev, w, NULL, l->x, l->n_tokens, l->y);
+    if (l->gate) l->b->ops->linear_gate(l->b->dev, UM_ACT_SILU, w, NULL, l->x, l->n_tokens, l->y);
     else l->b->ops->linear(l->b->dev, w, NULL, l->x, l->n_tokens, false, l->y);
 }
 
@@ -179,7 +179,7 @@ static void run_norm(void *arg, int round) {
 static void run_gate(void *arg, int round) {
     vectors *v = (vectors *)arg;
     (void)round;
-    v->b->ops->gate(v->b->dev, v->x, v->n_tokens, v->n, v->y);
+    v->b->ops->gate(v->b->dev, UM_ACT_SILU, v->x, v->n_tokens, v->n, v->y);
 }
 
 /* Measures an operation on activations, which are fp32 whatever the type of the matrices is. They stay in the caches,
@@ -371,7 +371,7 @@ static double used_experts(const experts *e) {
     for (int i = 0; i < ROUTINGS; i++) {
         memset(seen, 0, (size_t)r->n_experts * sizeof *seen);
         um_expert_route_tokens(r, e->logits + (size_t)i * (size_t)e->a.n_tokens * (size_t)r->n_experts, NULL, NULL,
-                               e->a.n_tokens, scratch, expert, weight);
+                               NULL, e->a.n_tokens, scratch, expert, weight);
         for (size_t k = 0; k < choices; k++) {
             used += !seen[expert[k]];
             seen[expert[k]] = true;

@@ -295,6 +295,9 @@ static um_status fill(um_forward *f, um_err *err) {
 
 um_status um_cu_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                             um_err *err) {
+    const char *special = um_network_special(n);
+    *out = NULL;
+    if (special) return um_fail(err, UM_EUNSUPPORTED, "cuda can't run %s; use device cpu", special);
     um_forward *f = sketch(d, n, c);
     um_status s = fill(f, err);
     if (s) {

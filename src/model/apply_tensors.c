@@ -45,6 +45,11 @@ void um_arch_apply_tensors(um_arch *a, const um_store *s, const char *where) {
             is_present(&c, "correction biases of the routers", n->router_bias, UM_LEN(n->router_bias), "", stated);
         a->route.bias = found ? kind : UM_BIAS_NONE;
     }
+    const um_tensor *embed = um_loader_find(&l, n->embed, 0, ".weight");
+    if (embed && a->embed_scale_rounds && embed->type == UM_BF16)
+        a->embed_scale = um_bf16_to_f32(um_f32_to_bf16(a->embed_scale));
+    if (embed && a->embed_scale_rounds && embed->type == UM_F16)
+        a->embed_scale = um_f16_to_f32(um_f32_to_f16(a->embed_scale));
     if (!a->tied_stated) a->tied = !um_loader_find(&l, n->head, 0, ".weight");
 }
 

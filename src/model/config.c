@@ -277,17 +277,38 @@ static um_status check_quantization(const json_t *config, const char *where, um_
     return um_quantized_read(&q, config, where, err);
 }
 
+/* Makes the kinds of a family that names none: the layers with experts, and those without. */
+static void set_kinds(um_arch *a) {
+    if (a->n_kinds) return;
+    const um_arch_kind kind = {.n_heads = a->n_heads,
+                               .n_kv_heads = a->n_kv_heads,
+                               .head_dim = a->head_dim,
+                               .rope_dim = a->rope_dim,
+                               .rope_pairs = a->rope_dim / 2,
+                               .rope_theta = a->rope_theta,
+                               .rope_factor = 1};
+    a->n_kinds = 2;
+    a->kind[0] = a->kind[1] = kind;
+    a->kind[0].n_ff = a->n_ff;
+    a->kind[1].expert_ff = a->expert_ff;
+    a->kind[1].shared_ff = a->shared_ff;
+    for (int32_t i = 0; i < a->n_layers; i++) a->of_layer[i] = um_arch_is_moe(a, i);
+}
+
 um_status um_arch_parse(um_arch *a, const json_t *config, const char *where, const char *family, um_err *err) {
     memset(a, 0, sizeof *a);
     a->embed_scale = a->logit_scale = 1;
     a->mask_id = a->pad_id = a->bos_id = a->delete_id = a->split_id = -1;
     a->temperature = NAN;
+    a->canvas = (um_canvas_defaults){
+        .steps = 48, .entropy_bound = 0.1f, .t_min = 0.4f, .t_max = 0.8f, .confidence = 0.005f, .stability = 1};
     if (!json_is_object(config)) return um_fail(err, UM_EPARSE, "%s: expected a JSON object", where);
     um_status s = um_family_detect(&a->family, &a->rule, config, where, family, err);
     if (!s) s = check_quantization(config, where, err);
     if (!s) s = a->family->configure(a, config, where, err);
     if (!s) s = check_numbers(a, where, err);
     if (s) return s;
+    set_kinds(a);
     const char *strategies = a->family->strategies;
     snprintf(a->default_strategy, sizeof a->default_strategy, "%.*s", (int)strcspn(strategies, "|"), strategies);
     copy_word(a->model_type, sizeof a->model_type, json_string_value(json_object_get(config, "model_type")));

@@ -85,8 +85,8 @@ extern const um_known_token um_tokens_qwen2[], um_tokens_dream[], um_tokens_qwen
 #define UM_TOKENS_LLADA_SIZE 126080
 
 /* ---- The families (families/) ---- */
-extern const um_family um_family_dream, um_family_dream_reasoner, um_family_fast_dllm_v2, um_family_illada,
-    um_family_llada, um_family_llada2, um_family_llada2_2, um_family_llada_moe, um_family_nemotron,
+extern const um_family um_family_diffusion_gemma, um_family_dream, um_family_dream_reasoner, um_family_fast_dllm_v2,
+    um_family_illada, um_family_llada, um_family_llada2, um_family_llada2_2, um_family_llada_moe, um_family_nemotron,
     um_family_nemotron_research, um_family_rnd1, um_family_sdar, um_family_sdar_moe, um_family_stable_diffcoder,
     um_family_wedlm, um_family_wedlm_7b;
 
@@ -157,6 +157,8 @@ um_status um_model_open_random_weights(struct um_model *m, const um_config *c, u
 /* Sets the path, the architecture and the tokenizer of a model to those of a released shape, cut after the first
  * n_layers layers, 0 keeps all, and describes it (random.c). Errors: those of um_released_arch. */
 um_status um_model_take_shape(struct um_model *m, const um_released *r, int32_t n_layers, um_err *err);
+/* Returns a kind of layers that uses rotary table i of m->net. */
+const um_arch_kind *um_model_rotary_kind(const struct um_model *m, int32_t i);
 /* Frees the weights that um_model_load created, also when it failed. */
 void um_model_unload(struct um_model *m);
 

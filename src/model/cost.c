@@ -16,14 +16,13 @@ static double expected_experts(const um_expert_route *r, int64_t tokens) {
 static void add_layer(const um_arch *a, int32_t layer, const um_pass_work *p, double weight_size, um_pass_cost *c) {
     const bool is_last = layer == a->n_layers - 1;
     const int64_t rows = is_last ? UM_MIN(p->rows, p->tokens) : p->tokens;
-    const double q = (double)a->n_heads * a->head_dim, kv = (double)a->n_kv_heads * a->head_dim,
+    const um_arch_kind *k = um_arch_kind_of(a, layer);
+    const double q = (double)k->n_heads * k->head_dim, kv = (double)k->n_kv_heads * k->head_dim,
                  qkv = (q + 2 * kv) * a->hidden, share = p->tokens ? (double)rows / (double)p->tokens : 0;
-    double same = q * a->hidden, routed = 0, router = 0;
-    if (um_arch_is_moe(a, layer)) {
-        same += ffn_weights(a, a->shared_ff);
-        routed = ffn_weights(a, a->expert_ff);
-        router = (double)a->route.n_experts * a->hidden;
-    } else same += ffn_weights(a, a->n_ff);
+    const bool has_experts = k->expert_ff > 0;
+    const double same = q * a->hidden + ffn_weights(a, k->shared_ff) + ffn_weights(a, k->n_ff),
+                 routed = ffn_weights(a, k->expert_ff),
+                 router = has_experts ? (double)a->route.n_experts * a->hidden : 0;
     c->weight_bytes += weight_size * qkv;
     if (rows)
         c->weight_bytes += weight_size * (same + expected_experts(&a->route, rows) * routed) + sizeof(float) * router;

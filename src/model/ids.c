@@ -75,6 +75,41 @@ static um_status read_temperature(um_arch *a, const json_t *config, const char *
     return UM_OK;
 }
 
+/* Reads a number of the denoising of a canvas. null switches off what it limits, where `off` is set. */
+static um_status read_canvas_number(const json_t *g, const char *key, const char *where, double min, bool off,
+                                    float *out, um_err *err) {
+    double v = (double)*out;
+    const json_t *given = json_object_get(g, key);
+    if (given && json_is_null(given) && off) {
+        *out = NAN;
+        return UM_OK;
+    }
+    um_status s = um_json_get_double(g, key, where, &v, err);
+    if (!s && !isnan(v) && !(v >= min && v < 1e6))
+        s = um_fail(err, UM_EPARSE, "%s: \"%s\" is %g, expected %g or more", where, key, v, min);
+    *out = (float)v;
+    return s;
+}
+
+/* Reads how a canvas is denoised. */
+static um_status read_canvas(um_arch *a, const json_t *g, const char *where, um_err *err) {
+    um_canvas_defaults *c = &a->canvas;
+    const json_t *sampler = json_object_get(g, "sampler_config"),
+                 *stability = json_object_get(g, "stability_threshold");
+    um_status s = um_json_get_int32(g, "max_denoising_steps", where, 1, 65536, &c->steps, err);
+    if (!s && json_is_object(sampler))
+        s = read_canvas_number(sampler, "entropy_bound", where, 1e-6, false, &c->entropy_bound, err);
+    if (!s) s = read_canvas_number(g, "t_min", where, 0, true, &c->t_min, err);
+    if (!s) s = read_canvas_number(g, "t_max", where, 1e-6, true, &c->t_max, err);
+    if (!s) s = read_canvas_number(g, "confidence_threshold", where, 1e-9, true, &c->confidence, err);
+    if (!s) s = um_json_get_int32(g, "stability_threshold", where, 0, UM_STABILITY_MAX, &c->stability, err);
+    if (stability && json_is_null(stability)) c->stability = -1;
+    if (!s && c->t_max <= c->t_min)
+        s = um_fail(err, UM_EPARSE, "%s: \"t_max\" is %g, expected more than \"t_min\" %g", where, (double)c->t_max,
+                    (double)c->t_min);
+    return s;
+}
+
 /* Reads stop ids, a temperature and a default length. Many folders lack this file. */
 static um_status read_generation(um_arch *a, const um_arch_source *from, um_err *err) {
     char *path = um_path_join(from->dir, "generation_config.json");
@@ -86,6 +121,7 @@ static um_status read_generation(um_arch *a, const um_arch_source *from, um_err 
         if (!s) s = read_id(&a->pad_id, &a->pad_from, g, "pad_token_id", path, a->vocab, by_generation, err);
         if (!s) s = read_id(&a->bos_id, &a->bos_from, g, "bos_token_id", path, a->vocab, by_generation, err);
         if (!s) s = read_temperature(a, g, path, err);
+        if (!s) s = read_canvas(a, g, path, err);
         if (!s) s = um_json_get_int32(g, "max_new_tokens", path, 1, INT32_MAX, &a->max_new_tokens, err);
     }
     json_decref(g);
@@ -145,6 +181,7 @@ static um_status resolve_mask(um_arch *a, const char *where, const um_arch_sourc
     set_id(&a->mask_id, &a->mask_from, known, by_tokenizer);
     if (family_mask_fits(a, tok)) set_id(&a->mask_id, &a->mask_from, a->family->mask_id, by_family);
     warn_of_mask_text(a, where, tok);
+    if (a->family->has_no_mask) set_id(&a->mask_id, &a->mask_from, UM_MAX(a->pad_id, 0), by_family);
     if (a->mask_id >= 0 || !tok) return UM_OK;
     return um_fail(err, UM_EMODEL,
                    "%s: no mask token: \"mask_token_id\" is missing and the tokenizer has no \"mask_token\"; name it "
@@ -178,7 +215,10 @@ um_status um_arch_config_ids(um_arch *a, const json_t *config, const char *where
     if (!s && json_is_object(text))
         s = read_id(&a->mask_id, &a->mask_from, text, "mask_token_id", where, a->vocab, by_config, err);
     if (!s) s = read_id(&a->pad_id, &a->pad_from, config, "pad_token_id", where, a->vocab, by_config, err);
-    return s ? s : read_id(&a->bos_id, &a->bos_from, config, "bos_token_id", where, a->vocab, by_config, err);
+    if (!s) s = read_id(&a->bos_id, &a->bos_from, config, "bos_token_id", where, a->vocab, by_config, err);
+    if (s || !json_is_object(text)) return s;
+    s = read_id(&a->pad_id, &a->pad_from, text, "pad_token_id", where, a->vocab, by_config, err);
+    return s ? s : read_id(&a->bos_id, &a->bos_from, text, "bos_token_id", where, a->vocab, by_config, err);
 }
 
 um_status um_arch_read_ids(um_arch *a, const json_t *config, const char *where, const um_arch_source *from,
@@ -190,6 +230,7 @@ um_status um_arch_read_ids(um_arch *a, const json_t *config, const char *where, 
                        "belongs to another checkpoint",
                        where, um_tok_size(tok) - 1, a->vocab);
     um_status s = add_eos(a, tok, config, where, by_config, err);
+    if (!s) s = add_eos(a, tok, json_object_get(config, "text_config"), where, by_config, err);
     if (!s) s = read_generation(a, from, err);
     if (!s) s = add_named_stops(a, tok, err);
     if (!s) s = resolve_mask(a, where, from, err);

@@ -4,12 +4,12 @@
 /* Returns the parameters of gate, up and down in one feed-forward layer. */
 static int64_t ffn_params(const um_arch *a, int32_t width) { return 3LL * a->hidden * width; }
 
-static int64_t attention_params(const um_arch *a) {
-    int64_t q = (int64_t)a->n_heads * a->head_dim, kv = (int64_t)a->n_kv_heads * a->head_dim;
-    int64_t n = (q + 2 * kv) * a->hidden + q * a->hidden;
+static int64_t attention_params(const um_arch *a, const um_arch_kind *k) {
+    int64_t q = (int64_t)k->n_heads * k->head_dim, kv = (int64_t)k->n_kv_heads * k->head_dim;
+    int64_t n = (q + (k->v_is_k ? 1 : 2) * kv) * a->hidden + q * a->hidden;
     if (a->qkv_bias) n += q + 2 * kv;
     if (a->o_bias) n += a->hidden;
-    if (a->qk_norm) n += 2LL * a->head_dim;
+    if (a->qk_norm) n += 2LL * k->head_dim;
     return n;
 }
 
@@ -17,14 +17,21 @@ static int64_t norm_params(const um_arch *a) { return (a->layer_norm ? 2LL : 1LL
 
 /* Returns the parameters of a layer, counting `experts` of its routed experts. */
 static int64_t layer_params(const um_arch *a, int32_t layer, int64_t experts) {
-    int64_t n = attention_params(a) + 2 * norm_params(a);
-    if (!um_arch_is_moe(a, layer)) return n + ffn_params(a, a->n_ff) + (a->mlp_bias ? 2LL * a->n_ff + a->hidden : 0);
-    n += (int64_t)a->route.n_experts * a->hidden + experts * ffn_params(a, a->expert_ff) + ffn_params(a, a->shared_ff);
+    const um_arch_kind *k = um_arch_kind_of(a, layer);
+    const um_tensor_names *names = a->family->names;
+    int64_t n = attention_params(a, k) + (k->post_norms ? 4 : 2) * norm_params(a) + (a->has_modes ? 2 : 0);
+    if (k->n_ff) n += ffn_params(a, k->n_ff) + (a->mlp_bias ? 2LL * k->n_ff + a->hidden : 0);
+    if (!k->expert_ff) return n;
+    if (k->post_norms) n += 3 * norm_params(a);
+    if (names->router_norm) n += a->hidden;
+    if (names->expert_scale) n += a->route.n_experts;
+    n += (int64_t)a->route.n_experts * a->hidden + experts * ffn_params(a, k->expert_ff) + ffn_params(a, k->shared_ff);
     return n + (a->route.bias == UM_BIAS_NONE ? 0 : a->route.n_experts);
 }
 
 static int64_t count_params(const um_arch *a, int64_t experts) {
     int64_t n = um_arch_embedding_params(a) + norm_params(a);
+    if (a->conditioning_ff) n += ffn_params(a, a->conditioning_ff) + norm_params(a);
     for (int32_t i = 0; i < a->n_layers; i++) n += layer_params(a, i, experts);
     return n;
 }
@@ -35,9 +42,28 @@ int64_t um_arch_params(const um_arch *a) { return count_params(a, a->route.n_exp
 
 int64_t um_arch_active_params(const um_arch *a) { return count_params(a, a->route.top_k); }
 
+static size_t layer_kv_bytes(const um_arch_kind *k, um_dtype t) {
+    size_t head = um_mul((size_t)k->head_dim, um_dtype_size(t)) + (t == UM_F8 ? sizeof(float) : 0); /* plus scale */
+    return um_mul((size_t)k->n_kv_heads, 2 * head);
+}
+
+size_t um_arch_window_kv_bytes(const um_arch *a, um_dtype t, bool window) {
+    size_t n = 0;
+    for (int32_t i = 0; i < a->n_layers; i++) {
+        const um_arch_kind *k = um_arch_kind_of(a, i);
+        if ((k->window > 0) == window) n += layer_kv_bytes(k, t);
+    }
+    return n;
+}
+
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t) {
-    size_t head = um_mul((size_t)a->head_dim, um_dtype_size(t)) + (t == UM_F8 ? sizeof(float) : 0); /* plus scale */
-    return um_mul(um_mul((size_t)a->n_kv_heads, 2 * head), (size_t)a->n_layers);
+    return um_arch_window_kv_bytes(a, t, false) + um_arch_window_kv_bytes(a, t, true);
+}
+
+int32_t um_arch_window(const um_arch *a) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < a->n_kinds; i++) most = UM_MAX(most, a->kind[i].window);
+    return most;
 }
 
 static const char *mask_rule(um_see see) {

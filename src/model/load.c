@@ -6,17 +6,17 @@
 
 /* ---- Parts of a layer -------------------------------------------------------------------------------------------- */
 
-/* Loads the weight of a norm and its bias, if it has one. */
+/* Loads the weight of a norm and its bias, if it has one and `bias` is not NULL. */
 static um_status load_norm(um_loader *l, um_vector **w, um_vector **bias, const char *pattern, int32_t layer,
                            um_err *err) {
     const um_tensor_part p = {pattern, l->m->arch.hidden};
     um_status s = um_load_vector(l, w, &p, 1, layer, ".weight", err);
-    if (!s && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", err);
+    if (!s && bias && l->m->arch.layer_norm) s = um_load_vector(l, bias, &p, 1, layer, ".bias", err);
     return s;
 }
 
 static um_status load_head_norm(um_loader *l, um_vector **out, const char *pattern, int32_t layer, um_err *err) {
-    const um_tensor_part p = {pattern, l->m->arch.head_dim};
+    const um_tensor_part p = {pattern, um_arch_kind_of(&l->m->arch, layer)->head_dim};
     return um_load_vector(l, out, &p, 1, layer, ".weight", err);
 }
 
@@ -31,8 +31,10 @@ static um_status load_linear(um_loader *l, um_linear *out, const um_tensor_part 
 static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
-    const int64_t q = (int64_t)a->n_heads * a->head_dim, kv = (int64_t)a->n_kv_heads * a->head_dim;
-    const um_tensor_part apart[] = {{n->q, q}, {n->k, kv}, {n->v, kv}}, fused[] = {{n->qkv, q + 2 * kv}};
+    const um_arch_kind *k = um_arch_kind_of(a, i);
+    const int64_t q = (int64_t)k->n_heads * k->head_dim, kv = (int64_t)k->n_kv_heads * k->head_dim;
+    const um_tensor_part apart[] = {{n->q, q}, {n->k, kv}, {k->v_is_k ? n->k : n->v, kv}},
+                         fused[] = {{n->qkv, q + 2 * kv}};
     const um_tensor_part *qkv = n->qkv ? fused : apart, o = {n->o, a->hidden};
     const int n_qkv = n->qkv ? 1 : 3;
     um_status s = load_norm(l, &y->attn_norm, &y->attn_norm_bias, n->attn_norm, i, err);
@@ -42,16 +44,18 @@ static um_status load_attention(um_loader *l, um_layer *y, int32_t i, um_err *er
     if (!s && a->qk_norm) s = load_head_norm(l, &y->k_norm, n->k_norm, i, err);
     if (!s) s = load_linear(l, &y->o, &o, 1, q, i, err);
     if (!s && a->o_bias) s = um_load_vector(l, &y->o.bias, &o, 1, i, ".bias", err);
+    if (!s && k->post_norms) s = load_norm(l, &y->attn_post_norm, NULL, n->attn_post_norm, i, err);
     return s;
 }
 
 static um_status load_dense(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
     const um_tensor_names *n = a->family->names;
-    const um_tensor_part gate_up[] = {{n->gate, a->n_ff}, {n->up, a->n_ff}}, down = {n->down, a->hidden};
+    const int32_t ff = um_arch_kind_of(a, i)->n_ff;
+    const um_tensor_part gate_up[] = {{n->gate, ff}, {n->up, ff}}, down = {n->down, a->hidden};
     um_status s = load_linear(l, &y->gate_up, gate_up, 2, a->hidden, i, err);
     if (!s && a->mlp_bias) s = um_load_vector(l, &y->gate_up.bias, gate_up, 2, i, ".bias", err);
-    if (!s) s = load_linear(l, &y->down, &down, 1, a->n_ff, i, err);
+    if (!s) s = load_linear(l, &y->down, &down, 1, ff, i, err);
     if (!s && a->mlp_bias) s = um_load_vector(l, &y->down.bias, &down, 1, i, ".bias", err);
     return s;
 }
@@ -116,6 +120,18 @@ static const char *router_bias_name(const um_loader *l, int32_t layer) {
     return n->router_bias[0];
 }
 
+/* Loads the norms of a dense branch and experts, the weight of the router's norm, and the factors of the experts. */
+static um_status load_moe_norms(um_loader *l, um_layer *y, int32_t i, um_err *err) {
+    const um_arch *a = &l->m->arch;
+    const um_tensor_names *n = a->family->names;
+    const um_tensor_part router = {n->router_norm, a->hidden}, scale = {n->expert_scale, a->route.n_experts};
+    um_status s = load_norm(l, &y->dense_post_norm, NULL, n->dense_post_norm, i, err);
+    if (!s) s = load_norm(l, &y->expert_norm, NULL, n->expert_norm, i, err);
+    if (!s) s = load_norm(l, &y->expert_post_norm, NULL, n->expert_post_norm, i, err);
+    if (!s) s = um_load_vector(l, &y->router_norm, &router, 1, i, "", err);
+    return s ? s : um_load_vector(l, &y->expert_scale, &scale, 1, i, "", err);
+}
+
 /* The router stays in fp32, because rounded scores would send tokens to other experts. */
 static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     const um_arch *a = &l->m->arch;
@@ -127,7 +143,7 @@ static um_status load_moe(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     if (!s && a->route.bias != UM_BIAS_NONE) s = um_load_vector(l, &y->router_bias, &bias, 1, i, "", err);
     if (!s) s = load_routed(l, y, i, err);
     if (!s && a->shared_ff) s = load_shared(l, y, i, err);
-    return s;
+    return s || !um_arch_kind_of(a, i)->post_norms ? s : load_moe_norms(l, y, i, err);
 }
 
 /* ---- A walk over all tensors ------------------------------------------------------------------------------------- */
@@ -149,29 +165,76 @@ static um_status load_ends(um_loader *l, um_err *err) {
     return UM_OK;
 }
 
+/* Loads the part that conditions a canvas on earlier predictions. */
+static um_status load_conditioning(um_loader *l, um_err *err) {
+    struct um_model *m = l->m;
+    const um_tensor_names *n = m->arch.family->names;
+    um_conditioning none = {0}, *c = l->check ? &none : &m->net.conditioning;
+    const int32_t H = m->arch.hidden, ff = m->arch.conditioning_ff;
+    const um_tensor_part gate_up[] = {{n->cond_gate, ff}, {n->cond_up, ff}}, down = {n->cond_down, H};
+    if (!ff) return UM_OK;
+    um_status s = load_norm(l, &c->norm, NULL, n->cond_norm, 0, err);
+    if (!s) s = load_linear(l, &c->gate_up, gate_up, 2, H, 0, err);
+    return s ? s : load_linear(l, &c->down, &down, 1, ff, 0, err);
+}
+
+/* Loads what follows the feed-forward layer: its norm and the factors of both modes. */
+static um_status load_end(um_loader *l, um_layer *y, int32_t i, um_err *err) {
+    const um_arch *a = &l->m->arch;
+    const um_tensor_names *n = a->family->names;
+    um_status s = UM_OK;
+    if (um_arch_kind_of(a, i)->post_norms) s = load_norm(l, &y->ffn_post_norm, NULL, n->ffn_post_norm, i, err);
+    for (int mode = 0; mode < 2 && a->has_modes && !s; mode++) {
+        const um_tensor_part p = {n->scale[mode], 1};
+        s = um_load_vector(l, &y->scale[mode], &p, 1, i, "", err);
+    }
+    return s;
+}
+
 static um_status walk(um_loader *l, um_err *err) {
     const um_arch *a = &l->m->arch;
     um_layer none = {0}; /* not changed by the first walk */
     um_status s = load_ends(l, err);
+    if (!s) s = load_conditioning(l, err);
     for (int32_t i = 0; i < a->n_layers && !s; i++) {
         um_layer *y = l->check ? &none : &l->m->net.layer[i];
-        y->kind = um_arch_is_moe(a, i);
+        const um_arch_kind *k = um_arch_kind_of(a, i);
+        y->kind = a->of_layer[i];
         s = load_attention(l, y, i, err);
         if (!s) s = load_norm(l, &y->ffn_norm, &y->ffn_norm_bias, a->family->names->ffn_norm, i, err);
-        if (!s) s = um_arch_is_moe(a, i) ? load_moe(l, y, i, err) : load_dense(l, y, i, err);
+        if (!s && k->n_ff) s = load_dense(l, y, i, err);
+        if (!s && k->expert_ff) s = load_moe(l, y, i, err);
+        if (!s) s = load_end(l, y, i, err);
     }
     return s;
 }
 
 /* ---- After the first walk ---------------------------------------------------------------------------------------- */
 
+/* Returns whether a tensor belongs to a part of the family's models that unmask has no use for. */
+static bool is_ignored(const um_family *f, const char *name) {
+    for (const char *p = f->ignored ? f->ignored : ""; *p;) {
+        const size_t n = strcspn(p, "|");
+        if (!strncmp(name, p, n)) return true;
+        p += n + (p[n] == '|');
+    }
+    return false;
+}
+
 static void warn_unused(const um_loader *l) {
-    size_t n = 0, first = 0;
+    size_t n = 0, first = 0, n_ignored = 0;
     for (size_t i = um_store_count(l->s); i-- > 0;) {
         if (l->used[i]) continue;
+        if (is_ignored(l->m->arch.family, um_store_at(l->s, i)->name)) {
+            n_ignored++;
+            continue;
+        }
         n++;
         first = i;
     }
+    if (n_ignored)
+        um_log(UM_LOG_INFO, "%s: %zu tensors of the %s are not read", l->m->path, n_ignored,
+               l->m->arch.family->ignored_part);
     if (n)
         um_warn("%s: %zu tensors are not part of the %s architecture and are not used, the first is %s", l->m->path, n,
                 l->m->arch.family->name, um_store_at(l->s, first)->name);
@@ -371,8 +434,10 @@ static void free_linear(const struct um_model *m, um_linear *y) {
 
 static void unload_layer(const struct um_model *m, um_layer *y) {
     um_linear *linear[] = {&y->qkv, &y->o, &y->gate_up, &y->down, &y->router, &y->shared_gate_up, &y->shared_down};
-    um_vector *v[] = {y->attn_norm,      y->ffn_norm,      y->q_norm,     y->k_norm,
-                      y->attn_norm_bias, y->ffn_norm_bias, y->router_bias};
+    um_vector *v[] = {y->attn_post_norm,   y->ffn_post_norm,  y->dense_post_norm, y->expert_norm,
+                      y->expert_post_norm, y->router_norm,    y->expert_scale,    y->scale[0],
+                      y->scale[1],         y->attn_norm,      y->ffn_norm,        y->q_norm,
+                      y->k_norm,           y->attn_norm_bias, y->ffn_norm_bias,   y->router_bias};
     for (size_t i = 0; i < UM_LEN(linear); i++) free_linear(m, linear[i]);
     free_experts(m, y->expert_gate_up);
     free_experts(m, y->expert_down);
@@ -411,6 +476,10 @@ void um_model_unload(struct um_model *m) {
     free_weights(m, &n->embed, 1);
     free_vector(m, n->final_norm);
     free_vector(m, n->final_norm_bias);
+    free_vector(m, n->ones);
+    free_vector(m, n->conditioning.norm);
+    free_linear(m, &n->conditioning.gate_up);
+    free_linear(m, &n->conditioning.down);
     for (int32_t i = 0; i < n->n_rotary; i++) {
         free_vector(m, n->rotary[i].cos);
         free_vector(m, n->rotary[i].sin);

@@ -7,7 +7,8 @@ size_t um_weights_bytes(int64_t n, um_dtype type) {
 }
 
 size_t um_model_weight_bytes(const um_model *m) {
-    const size_t per_position = (size_t)m->arch.rope_dim + (m->arch.query_beta > 0);
+    size_t per_position = m->arch.query_beta > 0;
+    for (int32_t i = 0; i < m->net.n_rotary; i++) per_position += (size_t)um_model_rotary_kind(m, i)->rope_dim;
     const size_t rotary = (size_t)m->arch.max_position * per_position * sizeof(float);
     return um_weights_bytes(um_arch_params(&m->arch), m->weight_type) + m->adapter_bytes + rotary;
 }

@@ -30,15 +30,20 @@ static int threads_of(const um_config *c) {
 }
 
 um_dev_config um_arch_sizes(const um_arch *a) {
-    const int32_t ff = UM_MAX(UM_MAX(a->n_ff, a->shared_ff), a->expert_ff);
-    return (um_dev_config){.max_in = UM_MAX(UM_MAX(a->hidden, a->n_heads * a->head_dim), ff),
-                           .max_head_dim = a->head_dim,
-                           .max_heads = a->n_heads,
-                           .max_vocab = a->vocab,
-                           .max_hidden = a->hidden,
-                           .max_experts = a->route.n_experts,
-                           .max_top_k = a->route.top_k,
-                           .max_expert_ff = a->expert_ff};
+    um_dev_config c = {.max_in = UM_MAX(a->hidden, a->conditioning_ff),
+                       .max_vocab = a->vocab,
+                       .max_hidden = a->hidden,
+                       .max_experts = a->route.n_experts,
+                       .max_top_k = a->route.top_k};
+    for (int32_t i = 0; i < a->n_kinds; i++) {
+        const um_arch_kind *k = &a->kind[i];
+        c.max_in =
+            UM_MAX(c.max_in, UM_MAX(k->n_heads * k->head_dim, UM_MAX(UM_MAX(k->n_ff, k->shared_ff), k->expert_ff)));
+        c.max_head_dim = UM_MAX(c.max_head_dim, k->head_dim);
+        c.max_heads = UM_MAX(c.max_heads, k->n_heads);
+        c.max_expert_ff = UM_MAX(c.max_expert_ff, k->expert_ff);
+    }
+    return c;
 }
 
 /* Opens the device with scratch memory for the largest pass of this model. */
@@ -72,6 +77,11 @@ static um_status choose_devices(um_model *m, const um_config *c, um_err *err) {
     m->devices = list;
     m->backend = m->devices.backend;
     if (!um_backend_is_host(m->backend)) {
+        const char *special = um_network_special(&m->net);
+        if (special)
+            return um_fail_param(err, UM_EUNSUPPORTED, "device",
+                                 "%s can't run the family %s: it has %s; use device cpu", c->device,
+                                 m->arch.family->name, special);
         if (um_is_quantized(m->weight_type) && !m->has_own_types)
             return um_fail_param(err, UM_EUNSUPPORTED, "quantization", "%s needs device cpu, found %s", c->quantization,
                                  c->device);
@@ -113,9 +123,10 @@ static um_status load_table(um_model *m, um_vector **out, const float *table, si
 /* Fills one rotary table with cos or sin of position * frequency, times `by`. Frequency and angle are rounded to fp32,
  * as in the reference. The function is evaluated in double, so that differences between math libraries can't change a
  * token. */
-static um_status load_rotary(um_model *m, um_vector **out, double (*function)(double), um_err *err) {
+static um_status load_rotary(um_model *m, const um_arch_kind *kind, um_vector **out, double (*function)(double),
+                             um_err *err) {
     const um_arch *a = &m->arch;
-    const size_t half = (size_t)a->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
+    const size_t half = (size_t)kind->rope_dim / 2, n = um_mul((size_t)a->max_position, half);
     const float by = um_arch_rotary_scale(a);
     float *table;
     void *p = NULL;
@@ -123,7 +134,7 @@ static um_status load_rotary(um_model *m, um_vector **out, double (*function)(do
     if (s) return s;
     table = (float *)p;
     for (size_t i = 0; i < half; i++) {
-        const float frequency = um_arch_frequency(a, (int32_t)i);
+        const float frequency = um_arch_frequency(a, kind, (int32_t)i);
         for (size_t k = 0; k < (size_t)a->max_position; k++) {
             float angle = (float)k * frequency;
             table[k * half + i] = (float)function((double)angle) * by;
@@ -131,6 +142,20 @@ static um_status load_rotary(um_model *m, um_vector **out, double (*function)(do
     }
     s = load_table(m, out, table, (size_t)a->max_position, half, err);
     um_free(table);
+    return s;
+}
+
+/* Loads the weight of norms that have none. */
+static um_status load_ones(um_model *m, um_err *err) {
+    const um_dev_config sizes = um_arch_sizes(&m->arch);
+    const size_t n = (size_t)UM_MAX(sizes.max_hidden, sizes.max_head_dim);
+    bool is_used = m->arch.conditioning_ff > 0;
+    for (int32_t i = 0; i < m->arch.n_kinds; i++) is_used |= m->arch.kind[i].v_norm;
+    if (!is_used) return UM_OK;
+    float *ones = UM_NEW_ARRAY(float, n);
+    for (size_t i = 0; i < n; i++) ones[i] = 1;
+    um_status s = load_table(m, &m->net.ones, ones, 1, n, err);
+    um_free(ones);
     return s;
 }
 
@@ -147,15 +172,48 @@ static um_status load_query_factors(um_model *m, um_vector **out, um_err *err) {
     return s;
 }
 
-/* Describes the model to the backend. The layers with experts and those without are one kind each. */
+/* Two kinds use the same rotary table when their heads turn alike, and the same KV cache when they store alike. */
+static bool turn_alike(const um_arch_kind *a, const um_arch_kind *b) {
+    return a->rope_dim == b->rope_dim && a->rope_pairs == b->rope_pairs && a->rope_theta == b->rope_theta &&
+           a->rope_factor == b->rope_factor;
+}
+
+static bool store_alike(const um_arch_kind *a, const um_arch_kind *b) {
+    return a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim && a->window == b->window;
+}
+
+const um_arch_kind *um_model_rotary_kind(const um_model *m, int32_t i) {
+    int32_t k = 0;
+    while (m->net.kind[k].rotary != i) k++;
+    return &m->arch.kind[k];
+}
+
+/* Describes kind i, after those before it. */
+static void describe_kind(um_model *m, int32_t i) {
+    const um_arch_kind *k = &m->arch.kind[i];
+    um_network *n = &m->net;
+    int32_t turns = 0, stores = 0;
+    while (turns < i && !turn_alike(&m->arch.kind[turns], k)) turns++;
+    while (stores < i && !store_alike(&m->arch.kind[stores], k)) stores++;
+    n->kind[i] = (um_layer_kind){.n_heads = k->n_heads,
+                                 .n_kv_heads = k->n_kv_heads,
+                                 .head_dim = k->head_dim,
+                                 .rope_dim = k->rope_dim,
+                                 .rotary = turns < i ? n->kind[turns].rotary : n->n_rotary++,
+                                 .kv = stores < i ? n->kind[stores].kv : n->n_kv++,
+                                 .window = k->window,
+                                 .attn_scale = k->attn_scale != 0 ? k->attn_scale : 1 / sqrtf((float)k->head_dim),
+                                 .v_norm = k->v_norm,
+                                 .post_norms = k->post_norms,
+                                 .act = k->act,
+                                 .n_ff = k->n_ff,
+                                 .expert_ff = k->expert_ff,
+                                 .shared_ff = k->shared_ff};
+}
+
+/* Describes the model to the backend. */
 void um_model_describe(um_model *m) {
     const um_arch *a = &m->arch;
-    const um_layer_kind kind = {
-        .n_heads = a->n_heads, .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim, .rope_dim = a->rope_dim};
-    um_layer_kind dense = kind, moe = kind;
-    dense.n_ff = a->n_ff;
-    moe.expert_ff = a->expert_ff;
-    moe.shared_ff = a->shared_ff;
     m->net = (um_network){.n_layers = a->n_layers,
                           .hidden = a->hidden,
                           .vocab = UM_MIN(a->vocab, um_tok_size(m->tok)),
@@ -165,10 +223,11 @@ void um_model_describe(um_model *m) {
                           .clip_qkv = a->clip_qkv,
                           .route = a->route,
                           .route_block = a->route_block,
-                          .n_kinds = 2,
-                          .n_rotary = 1,
-                          .kind = {dense, moe},
+                          .logit_cap = a->logit_cap,
+                          .n_kinds = a->n_kinds,
+                          .conditioning = {.n_ff = a->conditioning_ff, .act = a->kind[0].act},
                           .n_adapters = m->n_adapters};
+    for (int32_t i = 0; i < a->n_kinds; i++) describe_kind(m, i);
 }
 
 /* Cheap checks come first: the configuration, then the tokenizer and the ids that both name, then the names and shapes
@@ -195,10 +254,14 @@ static um_status open_facts(um_model *m, const um_config *c, bool weights, um_st
 
 static um_status load(um_model *m, const um_store *files, int32_t check, um_load_meter *meter, um_err *err) {
     um_status s = um_model_load(m, files, check, meter, err);
-    um_rotary *rotary = &m->net.rotary[0];
-    if (!s) s = load_rotary(m, &rotary->cos, cos, err);
-    if (!s) s = load_rotary(m, &rotary->sin, sin, err);
-    return s ? s : load_query_factors(m, &rotary->query, err);
+    for (int32_t i = 0; i < m->net.n_rotary && !s; i++) {
+        um_rotary *rotary = &m->net.rotary[i];
+        const um_arch_kind *kind = um_model_rotary_kind(m, i);
+        s = load_rotary(m, kind, &rotary->cos, cos, err);
+        if (!s) s = load_rotary(m, kind, &rotary->sin, sin, err);
+        if (!s) s = load_query_factors(m, &rotary->query, err);
+    }
+    return s ? s : load_ones(m, err);
 }
 
 static um_load_meter begin_meter(const um_model *m, const um_config *c) {

@@ -16,9 +16,10 @@
 extern "C" {
 #endif
 
-#define UM_STOP_MAX   16
-#define UM_BAN_MAX    4
-#define UM_LAYERS_MAX 4096
+#define UM_STOP_MAX      16
+#define UM_BAN_MAX       4
+#define UM_LAYERS_MAX    4096
+#define UM_STABILITY_MAX 64 /* canvases that the stability test of a canvas compares */
 /* The largest number of positions in the rotary tables of an open model. For a head size of 128 they take 64 MB. */
 #define UM_POSITIONS_MAX (128 * 1024)
 /* The value of max_num_batched_tokens when it is 0 (auto). */
@@ -43,24 +44,58 @@ typedef struct um_yarn {
                                       0.1 m ln(factor) + 1 */
 } um_yarn;
 
+/* What the layers of one kind have in common (um_layer_kind). */
+typedef struct um_arch_kind {
+    int32_t n_heads, n_kv_heads, head_dim;
+    int32_t rope_dim;               /* rotated dimensions of a head */
+    int32_t rope_pairs;             /* pairs of them that turn; the others have the frequency 0 */
+    double rope_theta, rope_factor; /* frequencies are divided by the factor */
+    int32_t window;                 /* keys that a query sees at most; 0: no limit */
+    float attn_scale;               /* factor of the products of queries and keys; 0: 1 / sqrt(head_dim) */
+    bool v_is_k;                    /* the values are those of the keys' matrix, before norm and rotation */
+    bool v_norm;                    /* values are normed per head, without a weight */
+    bool post_norms;                /* results of attention and feed-forward layers are normed */
+    um_act act;
+    int32_t n_ff;                 /* width of the dense feed-forward layer; 0: none */
+    int32_t expert_ff, shared_ff; /* widths of one routed expert and of the shared expert; 0: none */
+} um_arch_kind;
+
+/* How a checkpoint denoises a canvas by default (strategy canvas). */
+typedef struct um_canvas_defaults {
+    int32_t steps;
+    float entropy_bound, t_min, t_max, confidence; /* NAN: off, except the bound */
+    int32_t stability;                             /* -1: off */
+} um_canvas_defaults;
+
 /* The architecture of a model, as data. */
 typedef struct um_arch {
     const um_family *family;
     char model_type[48], architecture[64], declared_dtype[16]; /* the fields of config.json */
     char default_strategy[24];                                 /* the first of the family's list */
     const char *rule;                                          /* the rule that recognised the family */
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim;
+    int32_t n_layers, hidden;
+    /* The kinds of layers. When the family names none, um_arch_parse makes them of the following fields, which are
+     * those of all layers; else these are those of the first kind. */
+    int32_t n_kinds;
+    um_arch_kind kind[UM_LAYER_KINDS_MAX];
+    uint8_t of_layer[UM_LAYERS_MAX]; /* index of the kind of each layer */
+    int32_t n_heads, n_kv_heads, head_dim;
     int32_t rope_dim;     /* rotated dimensions of a head */
     int32_t n_ff;         /* width of the dense feed-forward layers; 0: there are none */
     int32_t vocab;        /* rows of embedding and head */
     int32_t max_position; /* number of positions in training; at most UM_POSITIONS_MAX once the model is open */
     float norm_eps, embed_scale, logit_scale;
-    float clip_qkv; /* > 0: queries, keys and values are clamped to [-clip, clip] */
+    bool embed_scale_rounds; /* the scale is rounded to the type in which the embedding is stored */
+    float logit_cap;         /* > 0: a logit z becomes cap * tanh(z / cap) */
+    float clip_qkv;          /* > 0: queries, keys and values are clamped to [-clip, clip] */
     double rope_theta;
     um_yarn yarn;
     double query_beta; /* queries at position p are multiplied by 1 + query_beta ln(1 + floor(p / yarn.original)) */
     bool qk_norm, qkv_bias, o_bias, mlp_bias;
-    bool layer_norm; /* norms subtract the mean and have a bias */
+    bool layer_norm;         /* norms subtract the mean and have a bias */
+    int32_t conditioning_ff; /* width of the part that conditions a canvas on earlier predictions; 0: none */
+    bool has_modes;          /* layers have two factors, of which the second is for a canvas */
+    um_canvas_defaults canvas;
     /* tied: the embedding serves as the head. tied_stated: config.json states it; else the model is tied when no head
      * is stored. */
     bool tied, tied_stated;
@@ -90,6 +125,11 @@ static inline bool um_arch_is_moe(const um_arch *a, int32_t layer) {
     return a->moe_layers[layer / 64] >> (layer % 64) & 1;
 }
 
+/* Returns the kind of a layer. */
+static inline const um_arch_kind *um_arch_kind_of(const um_arch *a, int32_t layer) {
+    return &a->kind[a->of_layer[layer]];
+}
+
 /* A layout of the experts of a layer. The names are complete, with %d for the number of the layer. stacked: one tensor
  * [E, rows, cols] holds all experts. Else each expert has a separate tensor, and a second %d stands for its number.
  * When `up` is NULL, the tensor `gate` holds the rows of gate and then those of up. */
@@ -106,7 +146,12 @@ typedef struct um_tensor_names {
     const char *qkv; /* one tensor for queries, keys and values, in place of q, k and v; or NULL */
     const char *gate, *up, *down;
     const char *router, *shared_gate, *shared_up, *shared_down;
-    const char *router_bias[2];     /* complete names of the correction bias; the first that is stored is read */
+    const char *router_bias[2]; /* complete names of the correction bias; the first that is stored is read */
+    /* With post_norms; those of experts only where a layer has a dense branch, too. */
+    const char *attn_post_norm, *ffn_post_norm, *dense_post_norm, *expert_norm, *expert_post_norm;
+    const char *router_norm, *expert_scale;                  /* complete names */
+    const char *scale[2];                                    /* complete names, of both modes */
+    const char *cond_norm, *cond_gate, *cond_up, *cond_down; /* conditioning */
     const um_expert_names *experts; /* layouts; the first that is stored is read; gate NULL ends the list */
 } um_tensor_names;
 
@@ -132,8 +177,11 @@ struct um_family {
     const um_family *twin;
     bool stores_qk_norm;
     const um_known_token *tokens; /* tokens of the releases' tokenizer, or NULL */
+    const char *ignored;          /* "a.|b.": prefixes of tensors that unmask has no use for; or NULL */
+    const char *ignored_part;     /* what they belong to, for a message */
     int32_t tokenizer_size;       /* number of ids of the releases' tokenizer; a smaller tokenizer is not compared with
                                      `tokens` */
+    bool has_no_mask;             /* the model predicts no masks; a mask id only stands for a token to come */
     int32_t mask_id;              /* used when neither config.json nor the tokenizer names a mask; -1: none */
     const char *mask_token;       /* the mask token, looked up in the tokenizer; or NULL */
     const char *mask_text;        /* the releases' mask id is that of this ordinary token; or NULL */
@@ -334,12 +382,15 @@ int64_t um_arch_params(const um_arch *a);
 int64_t um_arch_embedding_params(const um_arch *a);
 /* Returns the number of parameters that one token uses. Of the routed experts it counts only top_k. */
 int64_t um_arch_active_params(const um_arch *a);
-/* Returns the frequency of rotated pair i, in radians per position (rotary.c). */
-float um_arch_frequency(const um_arch *a, int32_t i);
+/* Returns the frequency of rotated pair i of a kind of layers, in radians per position (rotary.c). */
+float um_arch_frequency(const um_arch *a, const um_arch_kind *k, int32_t i);
 /* Returns the factor of all cosines and sines. */
 float um_arch_rotary_scale(const um_arch *a);
-/* Returns the bytes of the keys and values of one token in all layers. */
+/* Returns the bytes of the keys and values of one token in all layers, or in those with a window, or in the others. */
 size_t um_arch_kv_bytes(const um_arch *a, um_dtype t);
+size_t um_arch_window_kv_bytes(const um_arch *a, um_dtype t, bool window);
+/* Returns the largest window of a layer; 0: no layer has one. */
+int32_t um_arch_window(const um_arch *a);
 
 /* ---- Cost of a forward pass (cost.c) ---- */
 /* The work of a forward pass. */

@@ -29,8 +29,8 @@ typedef struct source {
     size_t mapped;
     uint16_t *norms;     /* [longest] values near 1 */
     size_t longest;      /* elements of the longest norm */
-    uint16_t *head_norm; /* [head_dim] values near HEAD_NORM */
-    int32_t head_dim;
+    uint16_t *head_norm; /* [widest head] values near HEAD_NORM */
+    const um_arch *arch;
 } source;
 
 /* ---- The list ---------------------------------------------------------------------------------------------------- */
@@ -120,21 +120,28 @@ static um_status make_values(source *s, um_err *err) {
     um_pool_run(pool, fill_task, &f, FILL_TASKS);
     um_pool_free(pool);
     s->norms = make_norm(s->longest, 1, 2);
-    s->head_norm = make_norm((size_t)s->head_dim, HEAD_NORM, 3);
+    s->head_norm = make_norm((size_t)um_arch_sizes(s->arch).max_head_dim, HEAD_NORM, 3);
     return UM_OK;
+}
+
+/* Returns whether a norm is that of queries or keys. */
+static bool is_head_norm(const source *s, const um_tensor *t) {
+    for (int32_t i = 0; i < s->arch->n_kinds; i++)
+        if (t->dim[0] == s->arch->kind[i].head_dim) return true;
+    return false;
 }
 
 static void place_tensors(source *s) {
     for (size_t i = 0; i < s->n; i++) {
         um_tensor *t = &s->tensor[i];
         const size_t at = (size_t)(um_rng_u64(um_rng_key(4, 0, 0, 0), i) % (PERIOD / STEP)) * STEP;
-        t->data = !is_norm(t) ? (const void *)(s->values + at) : t->dim[0] == s->head_dim ? s->head_norm : s->norms;
+        t->data = !is_norm(t) ? (const void *)(s->values + at) : is_head_norm(s, t) ? s->head_norm : s->norms;
     }
 }
 
 static um_status open_source(source *s, const um_arch *a, um_err *err) {
     um_arena_init(&s->names, 0);
-    s->head_dim = a->head_dim;
+    s->arch = a;
     um_status st = um_arch_tensors(a, add_tensor, s, err);
     if (!st) st = make_values(s, err);
     if (!st) place_tensors(s);

@@ -17,8 +17,9 @@ static float ramp_of(const um_arch *a, int32_t i) {
     return fminf(fmaxf((float)((i - low) / (high - low)), 0), 1);
 }
 
-float um_arch_frequency(const um_arch *a, int32_t i) {
-    const float f = (float)(1 / pow(a->rope_theta, (double)(2 * i) / a->rope_dim));
+float um_arch_frequency(const um_arch *a, const um_arch_kind *k, int32_t i) {
+    if (i >= k->rope_pairs) return 0;
+    const float f = (float)(1 / pow(k->rope_theta, (double)(2 * i) / k->rope_dim) / k->rope_factor);
     if (a->yarn.factor == 0) return f;
     const float ramp = ramp_of(a, i);
     return f * (1 - ramp) + f / (float)a->yarn.factor * ramp;

@@ -114,6 +114,8 @@ typedef struct um_segment {
     const um_soft *soft;        /* [n_soft] by ascending `at` */
     int32_t n_soft;
     int32_t adapter; /* index of the adapter (LoRA) applied to the tokens; -1: none */
+    bool canvas;     /* see um_span */
+    int32_t blend;   /* see um_span */
     /* Store the final hidden row of token save_src (index in the segment) as saved row save_to; -1: none. */
     int32_t save_src, save_to;
 } um_segment;
@@ -168,6 +170,7 @@ typedef struct um_row {
     um_sampling how;
     uint32_t want;
     int32_t id;    /* the id of UM_WANT_PROB_OF */
+    int32_t blend; /* 1 + the blend that receives sum over ids of q(id) E[id]; 0: none. q has no filters */
     int32_t n_top; /* number of likeliest ids, 0..UM_TOP_MAX, by descending p; the highest id first among equals */
     um_top *top;   /* [n_top] written by the pass */
 } um_row;
@@ -190,7 +193,21 @@ typedef struct um_span {
     um_range keys, hole;
     const um_kv_select *select; /* NULL: no selection */
     int32_t adapter;            /* index of the adapter; -1: none */
+    /* The tokens are a canvas: the model runs in its second mode, if it has two. In layers with a window, all of them
+     * see the same keys: the last ones before the canvas, and the canvas. */
+    bool canvas;
+    int32_t start; /* visibility index of the first token of a canvas */
+    /* 1 + the blend that is mixed into the embedding of the first token; the other tokens follow. 0: none is. Only for
+     * a canvas. */
+    int32_t blend;
 } um_span;
+
+/* Returns the first visibility index that a token of the span sees in a layer with a window of this many keys; 0: the
+ * layer has no window. The window of a token ends at the last key that it sees, and that of a canvas at its first. */
+static inline int32_t um_seen_start(const um_span *s, int32_t window, int32_t seen_end) {
+    const int32_t end = s->canvas ? s->start + 1 : seen_end;
+    return window > 0 && end > window ? end - window : 0;
+}
 
 typedef struct um_batch {
     int32_t n_tokens, n_spans, n_rows, n_saves;

@@ -4,17 +4,17 @@
 
 #include "ops/expert_route.h"
 
-static void softmax(const float *z, int32_t n, float *p) {
+static void softmax(const float *z, int32_t n, float by, float *p) {
     float max = z[0], sum = 0;
     for (int32_t i = 1; i < n; i++) max = UM_MAX(max, z[i]);
-    for (int32_t i = 0; i < n; i++) sum += p[i] = expf(z[i] - max);
+    for (int32_t i = 0; i < n; i++) sum += p[i] = expf((z[i] - max) * by);
     for (int32_t i = 0; i < n; i++) p[i] /= sum;
 }
 
 /* Computes the scores of a token's experts. The weights are computed from `score`, the choice is made by `choice`. */
 static void token_scores(const um_expert_route *r, const float *z, const float *bias, float *score, float *choice) {
     const int32_t E = r->n_experts;
-    if (r->score == UM_SCORE_SOFTMAX) softmax(z, E, score);
+    if (r->score == UM_SCORE_SOFTMAX) softmax(z, E, r->sharpness == 0 ? 1 : r->sharpness, score);
     else
         for (int32_t e = 0; e < E; e++) score[e] = 1 / (1 + expf(-z[e]));
     if (r->bias == UM_BIAS_SCORE)
@@ -75,8 +75,8 @@ static void choose_pool(const um_expert_route *r, const float *logits, const flo
     memcpy(pool, choice, (size_t)E * sizeof(float));
 }
 
-static void choose_experts(const um_expert_route *r, const float *score, float *choice, int32_t *expert,
-                           float *weight) {
+static void choose_experts(const um_expert_route *r, const float *expert_scale, const float *score, float *choice,
+                           int32_t *expert, float *weight) {
     float sum = 0;
     for (int32_t k = 0; k < r->top_k; k++) {
         int32_t e = largest(choice, r->n_experts), at = k;
@@ -88,11 +88,12 @@ static void choose_experts(const um_expert_route *r, const float *score, float *
     for (int32_t k = 0; k < r->top_k; k++) {
         if (r->normalize) weight[k] /= sum + 1e-20f;
         weight[k] *= r->scale;
+        if (expert_scale) weight[k] *= expert_scale[expert[k]];
     }
 }
 
-void um_expert_route_tokens(const um_expert_route *r, const float *logits, const float *bias, const int32_t *block,
-                            int32_t n_tokens, float *scratch, int32_t *expert, float *weight) {
+void um_expert_route_tokens(const um_expert_route *r, const float *logits, const float *bias, const float *expert_scale,
+                            const int32_t *block, int32_t n_tokens, float *scratch, int32_t *expert, float *weight) {
     const size_t E = (size_t)r->n_experts, K = (size_t)r->top_k;
     float *score = scratch, *choice = scratch + E, *pool = scratch + 2 * E;
     for (int32_t t = 0; t < n_tokens; t++) {
@@ -105,6 +106,6 @@ void um_expert_route_tokens(const um_expert_route *r, const float *logits, const
         token_scores(r, z, bias, score, choice);
         if (r->capacity) limit_to_pool(r, choice, pool);
         else if (r->n_group > 1) limit_to_groups(r, choice, pool);
-        choose_experts(r, score, choice, expert + (size_t)t * K, weight + (size_t)t * K);
+        choose_experts(r, expert_scale, score, choice, expert + (size_t)t * K, weight + (size_t)t * K);
     }
 }

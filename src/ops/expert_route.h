@@ -17,8 +17,9 @@ static inline size_t um_expert_route_scratch(int32_t n_experts) { return 3 * (si
  *
  * The choice of a token depends only on its own logits, or with route->capacity on the logits of its routing block. All
  * tokens of a block must be in one call. */
-void um_expert_route_tokens(const um_expert_route *route, const float *logits, const float *bias, const int32_t *block,
-                            int32_t n_tokens, float *scratch, int32_t *expert, float *weight);
+void um_expert_route_tokens(const um_expert_route *route, const float *logits, const float *bias,
+                            const float *expert_scale, const int32_t *block, int32_t n_tokens, float *scratch,
+                            int32_t *expert, float *weight);
 
 #ifdef __cplusplus
 }

@@ -37,7 +37,15 @@ typedef struct um_layer_kind {
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t rope_dim; /* rotated dimensions of a head */
     int32_t rotary;   /* index of the rotary tables in um_network.rotary */
-    int32_t n_ff;     /* width of the dense feed-forward layer; 0: none */
+    int32_t kv;       /* index of the KV cache: layers of one have the same KV heads, head size and window */
+    int32_t window;   /* keys that a query sees at most (um_seen_start); 0: no limit */
+    float attn_scale; /* factor of the products of queries and keys */
+    bool v_norm;      /* values are normed per head, without a weight */
+    /* The results of attention and feed-forward layers are normed before they are added to the residual stream. A dense
+     * branch beside experts is, too, and each of the two has its own norm of the input. */
+    bool post_norms;
+    um_act act;
+    int32_t n_ff; /* width of the dense feed-forward layer; 0: none */
     /* Widths of one routed expert and of the shared expert; 0: none. With experts, um_network.route is the rule. */
     int32_t expert_ff, shared_ff;
 } um_layer_kind;
@@ -51,8 +59,22 @@ typedef struct um_layer {
     um_weight **expert_gate_up, **expert_down;     /* [E] */
     um_vector *attn_norm, *ffn_norm, *q_norm, *k_norm;
     um_vector *attn_norm_bias, *ffn_norm_bias;
+    um_vector *attn_post_norm, *ffn_post_norm;                   /* with post_norms */
+    um_vector *dense_post_norm, *expert_norm, *expert_post_norm; /* with post_norms, of a dense branch and experts */
+    um_vector *router_norm;                                      /* norm of the router's input; NULL: expert_norm */
+    um_vector *expert_scale;                                     /* [E] factors of the experts' weights */
+    um_vector *scale[2];    /* [1] factor of the residual stream after the layer, in the first mode and on a canvas */
     um_vector *router_bias; /* [E] correction bias of the choice of experts; not part of the router's product */
 } um_layer;
+
+/* The part of a model that mixes blends of embeddings into those of a canvas:
+ * x = norm(x + down(act(gate n) * up n)) with n = norm(blend), also where the blend is 0. */
+typedef struct um_conditioning {
+    um_vector *norm;
+    um_linear gate_up, down;
+    int32_t n_ff; /* 0: the model has no such part */
+    um_act act;
+} um_conditioning;
 
 #define UM_LAYER_KINDS_MAX 4
 #define UM_ROTARY_MAX      2
@@ -61,18 +83,34 @@ typedef struct um_network {
     int32_t n_layers, hidden;
     int32_t vocab; /* ids that an answer may contain; embedding and head may have more rows */
     float norm_eps, embed_scale, logit_scale;
+    float logit_cap;       /* > 0: a logit z becomes cap * tanh(z / cap) */
     float clip_qkv;        /* > 0: queries, keys and values are clamped to [-clip, clip] */
     um_expert_route route; /* n_experts 0: no layer has experts */
     int32_t route_block;   /* when route.capacity is set: positions of a routing block, counted from position 0 */
-    int32_t n_kinds, n_rotary;
+    int32_t n_kinds, n_rotary, n_kv;
     um_layer_kind kind[UM_LAYER_KINDS_MAX];
     um_rotary rotary[UM_ROTARY_MAX];
     um_layer *layer;                         /* [n_layers] */
     um_weight *embed, *head;                 /* head == embed when tied */
     um_vector *final_norm, *final_norm_bias; /* the bias is NULL when there is none */
-    int32_t n_adapters;                      /* adapters that are kept beside the weights */
-    int32_t rank_max;                        /* largest um_low_rank.rank; 0 without adapters */
+    um_vector *ones;                         /* [widest norm without a weight]; NULL: there is none */
+    um_conditioning conditioning;
+    int32_t n_adapters; /* adapters that are kept beside the weights */
+    int32_t rank_max;   /* largest um_low_rank.rank; 0 without adapters */
 } um_network;
+
+/* Returns what of a network only the host backend can run, or NULL. */
+static inline const char *um_network_special(const um_network *n) {
+    if (n->n_kv > 1) return "layers with different keys and values";
+    if (n->conditioning.n_ff) return "conditioning on its own predictions";
+    if (n->logit_cap > 0) return "capped logits";
+    if (n->route.sharpness != 0) return "normed inputs of routers";
+    for (int32_t i = 0; i < n->n_kinds; i++) {
+        const um_layer_kind *k = &n->kind[i];
+        if (k->window || k->v_norm || k->post_norms || k->act != UM_ACT_SILU) return "layers of this kind";
+    }
+    return NULL;
+}
 
 /* Returns the kind of a layer. */
 static inline const um_layer_kind *um_kind_of(const um_network *n, int32_t layer) {

@@ -99,9 +99,9 @@ typedef struct um_norm {
  * slots. */
 typedef struct um_rope_kv {
     int32_t layer, n_tokens, n_heads, n_kv_heads, head_dim,
-        rope_dim;                 /* rope_dim: number of leading dims that are rotated, half-split */
-    float *qkv;                   /* [T, (n_heads + 2 * n_kv_heads) * head_dim]: queries | keys | values */
-    const float *q_norm, *k_norm; /* [d] or NULL */
+        rope_dim;                          /* rope_dim: number of leading dims that are rotated, half-split */
+    float *qkv;                            /* [T, (n_heads + 2 * n_kv_heads) * head_dim]: queries | keys | values */
+    const float *q_norm, *k_norm, *v_norm; /* [d] or NULL */
     float eps;
     float clip;                /* > 0: queries, keys and values are clamped to [-clip, clip] before the rotation */
     const float *cos, *sin;    /* [max position, rope_dim / 2] */
@@ -115,8 +115,13 @@ typedef struct um_attention {
     const float *q; /* [T, stride]: each row starts with the queries */
     float *out;     /* [T, n_heads * d] */
     float scale;
+    int32_t window;        /* keys that a query sees at most, see um_seen_start; 0: no limit */
     const um_batch *batch; /* spans, seen_end */
 } um_attention;
+
+/* The function of a gated feed-forward layer: act(gate) * up. The second is gelu with a tangent:
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+typedef enum { UM_ACT_SILU, UM_ACT_GELU_TANH } um_act;
 
 /* The rule by which a token's experts are chosen. Scores are the softmax or sigmoid of the router's logits. */
 typedef enum { UM_SCORE_SOFTMAX, UM_SCORE_SIGMOID } um_score;
@@ -129,20 +134,23 @@ typedef struct um_expert_route {
     int32_t n_experts, top_k;
     um_score score;
     um_expert_bias bias;
-    bool normalize; /* divide the chosen weights by their sum */
-    float scale;    /* factor of the weights, applied last */
+    bool normalize;  /* divide the chosen weights by their sum */
+    float scale;     /* factor of the weights, applied last */
+    float sharpness; /* factor of the logits of the router; 0: 1 */
     /* The experts form n_group groups of equal size. A token may choose only from topk_group groups: those with the
      * largest sums of their two best scores. 1, 1: no groups. */
     int32_t n_group, topk_group;
     int32_t capacity; /* most different experts that the tokens of a routing block may use; 0: no limit */
 } um_expert_route;
 
-/* Arguments of moe: y[t] += sum over the chosen experts e of weight_e * down_e (silu(gate_e x[t]) * up_e x[t]).
+/* Arguments of moe: y[t] += sum over the chosen experts e of weight_e * down_e (act(gate_e x[t]) * up_e x[t]).
  * Contributions are added in ascending order of the experts. Of equal scores the lower expert wins. */
 typedef struct um_moe {
     const um_expert_route *route;
-    const float *logits;             /* [T, E] logits of the router */
-    const float *bias;               /* [E], or NULL when route->bias is UM_BIAS_NONE */
+    const float *logits;       /* [T, E] logits of the router */
+    const float *bias;         /* [E], or NULL when route->bias is UM_BIAS_NONE */
+    const float *expert_scale; /* [E] factors of the experts' weights; NULL: 1 */
+    um_act act;
     const int32_t *block;            /* [T] routing block of each token; tokens of a block are adjacent. NULL when
                                         route->capacity is 0 */
     const um_weight *const *gate_up; /* [E] of [2 * n_ff, H]: gate rows, then up rows */
@@ -158,7 +166,11 @@ typedef struct um_head {
     const float *saved;         /* [n_saved, H] */
     int32_t hidden_size, vocab; /* ids are below vocab; w may have more rows */
     float scale;                /* factor of the logits */
-    const um_row *row;          /* [n_rows] */
+    float cap;                  /* > 0: a logit z becomes cap * tanh(z / cap) */
+    const um_weight *embed;     /* [V, H] for blends (um_row.blend); NULL: no row asks for one */
+    float embed_scale;
+    float *blend;      /* [n_blends, H] */
+    const um_row *row; /* [n_rows] */
     int32_t n_rows;
     um_answer *answer; /* [n_rows] */
 } um_head;
@@ -202,6 +214,8 @@ typedef struct um_ops {
     void (*embed_soft)(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
     /* y[t] = norm(x[t]); x, y [T, n], y may be x. */
     void (*norm)(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
+    /* x[t] = (x[t] + norm(y[t])) * scale; x, y [T, n]. Overwrites y. */
+    void (*norm_add)(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x);
     /* y[to[i]] = x[from[i]], by ascending i: copies the first n floats of rows that are `stride` floats apart. NULL for
      * a list means i itself. y may be x when no copy overwrites a row that a later one reads. */
     void (*copy_rows)(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
@@ -215,11 +229,12 @@ typedef struct um_ops {
      * keys as attention reads them; the rest of the arithmetic is fp32. A span may have at most max_tokens keys outside
      * the block. */
     void (*kv_select)(um_dev *dev, um_kv *kv, const um_attention *a);
-    /* y[t, i] = silu(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
-    void (*gate)(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
-    /* linear and gate fused, with bit-identical results: y[t, i] = silu(z[i]) * z[n + i], z = W x[t] + bias;
+    /* y[t, i] = act(gu[t, i]) * gu[t, n + i]; gu [T, 2n], y [T, n]. */
+    void (*gate)(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y);
+    /* linear and gate fused, with bit-identical results: y[t, i] = act(z[i]) * z[n + i], z = W x[t] + bias;
      * W [2n, in], y [T, n]. NULL: the backend has no fused operation. */
-    void (*linear_gate)(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, float *y);
+    void (*linear_gate)(um_dev *dev, um_act act, const um_weight *w, const float *bias, const float *x,
+                        int32_t n_tokens, float *y);
     void (*moe)(um_dev *dev, const um_moe *a);
     /* Computes the answers of the rows without storing logits [rows, V]. The product and its reduction are fused over
      * vocabulary tiles; partial answers are merged in the order of the tiles. */

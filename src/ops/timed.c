@@ -29,6 +29,10 @@ static void norm(um_dev *dev, const float *x, const um_norm *how, int32_t n_toke
     SPAN("norm", n_tokens, norm(t->dev, x, how, n_tokens, n, y));
 }
 
+static void norm_add(um_dev *dev, float *y, const um_norm *how, int32_t n_tokens, int32_t n, float scale, float *x) {
+    SPAN("norm_add", n_tokens, norm_add(t->dev, y, how, n_tokens, n, scale, x));
+}
+
 static void copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
                       int32_t stride, int32_t n, float *y) {
     SPAN("copy_rows", n_rows, copy_rows(t->dev, x, from, to, n_rows, stride, n, y));
@@ -51,13 +55,13 @@ static void kv_select(um_dev *dev, um_kv *kv, const um_attention *a) {
     SPAN("kv_select", a->batch->n_tokens, kv_select(t->dev, kv, a));
 }
 
-static void gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
-    SPAN("gate", n_tokens, gate(t->dev, gu, n_tokens, n, y));
+static void gate(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y) {
+    SPAN("gate", n_tokens, gate(t->dev, act, gu, n_tokens, n, y));
 }
 
-static void linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens,
-                        float *y) {
-    SPAN("linear_gate", n_tokens, linear_gate(t->dev, w, bias, x, n_tokens, y));
+static void linear_gate(um_dev *dev, um_act act, const um_weight *w, const float *bias, const float *x,
+                        int32_t n_tokens, float *y) {
+    SPAN("linear_gate", n_tokens, linear_gate(t->dev, act, w, bias, x, n_tokens, y));
 }
 
 static void moe(um_dev *dev, const um_moe *a) { SPAN("moe", a->n_tokens, moe(t->dev, a)); }
@@ -83,6 +87,7 @@ const um_ops um_ops_timed = {.name = "timed",
                              .embed = embed,
                              .embed_soft = embed_soft,
                              .norm = norm,
+                             .norm_add = norm_add,
                              .copy_rows = copy_rows,
                              .linear = linear,
                              .rope_kv = rope_kv,
@@ -96,5 +101,5 @@ const um_ops um_ops_timed = {.name = "timed",
                              .wait = wait};
 
 /* Fails to compile when an operation is added, as a reminder to wrap it. The table has a name, a number padded to the
- * size of a pointer, 15 functions that create, measure and free objects, 13 operations, submit and wait. */
-_Static_assert(sizeof(um_ops) == (2 + 15 + 13 + 2) * sizeof(void *), "every operation of a pass is timed");
+ * size of a pointer, 15 functions that create, measure and free objects, 14 operations, submit and wait. */
+_Static_assert(sizeof(um_ops) == (2 + 15 + 14 + 2) * sizeof(void *), "every operation of a pass is timed");

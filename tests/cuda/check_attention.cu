@@ -184,11 +184,9 @@ static double tolerance_of(const check_case *k) {
 static const float *reference_of(check *c, const check_case *k, const attention_data *d, const um_batch *b) {
     const um_cu_attention *a = &d->a;
     float *out = (float *)check_host(c, (size_t)b->n_tokens * a->n_heads * a->head_dim * sizeof(float));
-    const um_attention r = {a->layer,      a->n_heads,
-                            a->n_kv_heads, a->head_dim,
-                            k->n[PAGE],    (a->n_heads + 2 * a->n_kv_heads) * a->head_dim,
-                            d->qkv,        out,
-                            a->scale,      b};
+    const um_attention r = {
+        a->layer, a->n_heads, a->n_kv_heads, a->head_dim, k->n[PAGE], (a->n_heads + 2 * a->n_kv_heads) * a->head_dim,
+        d->qkv,   out,        a->scale,      0,           b};
     um_ref_attention(check_ref(c, k->type), d->pages.ref, &r);
     return out;
 }

@@ -234,6 +234,7 @@ static void run_rope(check *c, const check_case *k) {
                                  qkv,
                                  r.a.q_norm ? q_norm : NULL,
                                  r.a.k_norm ? k_norm : NULL,
+                                 NULL,
                                  r.a.eps,
                                  r.a.clip,
                                  cosines,

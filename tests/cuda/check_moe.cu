@@ -6,16 +6,16 @@
 enum { TOKENS, ROOM, HIDDEN, FF, BLOCK, ROUTE }; /* meaning of check_case.n; BLOCK: positions of a routing block */
 
 static const um_expert_route routes[] = {
-    {4, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0},
-    {8, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0},
-    {33, 5, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 1, 1, 0},
-    {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0},
-    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 8, 4, 0},
-    {12, 6, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 3, 2, 0},
-    {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 9},
-    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 1, 1, 48},
-    {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0},
-    {300, 40, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1, 100, 30, 0},
+    {4, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
+    {8, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 0},
+    {33, 5, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 0, 1, 1, 0},
+    {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 0, 1, 1, 0},
+    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 0, 8, 4, 0},
+    {12, 6, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 0, 3, 2, 0},
+    {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 9},
+    {256, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 0, 1, 1, 48},
+    {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0},
+    {300, 40, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1, 0, 100, 30, 0},
 };
 
 typedef struct moe_data {
@@ -46,7 +46,7 @@ static int32_t *choices_of(check *c, const moe_data *d, const float *logits) {
     int32_t *expert = (int32_t *)check_host(c, pairs * sizeof(int32_t));
     float *weight = (float *)check_host(c, pairs * sizeof(float));
     float *scratch = (float *)check_host(c, um_expert_route_scratch(d->r.n_experts) * sizeof(float));
-    um_expert_route_tokens(&d->r, logits, d->bias, d->block, d->n, scratch, expert, weight);
+    um_expert_route_tokens(&d->r, logits, d->bias, NULL, d->block, d->n, scratch, expert, weight);
     return expert;
 }
 

@@ -99,7 +99,7 @@ static void run_gate(check *c, const check_case *k) {
     gate_call(&a);
     check_cuda(c, cudaGetLastError(), "gate");
     float *want = (float *)check_host(c, all * sizeof(float));
-    um_ref_gate(check_ref(c, UM_F32), gu, T, n, want);
+    um_ref_gate(check_ref(c, UM_F32), UM_ACT_SILU, gu, T, n, want);
     check_close(c, "y", check_floats_of(c, a.y, all, k->type), want, all, tolerance(k->type));
     check_time(c, 3.0 * (double)all * um_dtype_size(k->type), 0, gate_call, &a);
 }

@@ -28,6 +28,7 @@ static inline void open_fixture(fixture *f, const char *folder, const char *devi
     um_forward_config fc = {.max_tokens = 2 * TOKENS,
                             .max_rows = 2 * TOKENS,
                             .n_saved = 2 * TOKENS,
+                            .n_blends = TOKENS,
                             .page_size = PAGE,
                             .n_pages = PAGES,
                             .kv_type = UM_F32};

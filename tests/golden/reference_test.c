@@ -215,7 +215,7 @@ static void check_layer_routes(const folder *d, const um_arch *a, const char *se
     float *scratch = UM_NEW_ARRAY(float, um_expert_route_scratch(a->route.n_experts));
     int32_t *expert = UM_NEW_ARRAY(int32_t, T * K), *block = UM_NEW_ARRAY(int32_t, T);
     for (size_t t = 0; t < T; t++) block[t] = (int32_t)t / UM_MAX(a->route_block, 1);
-    um_expert_route_tokens(&a->route, logits, added, block, (int32_t)T, scratch, expert, weight);
+    um_expert_route_tokens(&a->route, logits, added, NULL, block, (int32_t)T, scratch, expert, weight);
     for (size_t i = 0; i < T * K; i++) {
         assert_int_equal(expert[i], int_at(experts, (int32_t)i));
         assert_float_equal(weight[i], float_at(weights, i), 1e-5);

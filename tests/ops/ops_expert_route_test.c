@@ -20,7 +20,7 @@ static choice route_one(const um_expert_route *r, const float *score, const floa
     float logit[E_MAX], scratch[3 * E_MAX];
     choice c = {{0}, {0}};
     logits_of(r->score, score, r->n_experts, logit);
-    um_expert_route_tokens(r, logit, bias, NULL, 1, scratch, c.expert, c.weight);
+    um_expert_route_tokens(r, logit, bias, NULL, NULL, 1, scratch, c.expert, c.weight);
     return c;
 }
 
@@ -36,7 +36,7 @@ static void assert_choice(const um_expert_route *r, const choice *c, const int32
 
 static void softmax_takes_the_largest_in_order_of_experts(void **state) {
     (void)state;
-    const um_expert_route raw = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0};
+    const um_expert_route raw = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0};
     const float score[] = {0.1f, 0.3f, 0.2f, 0.4f};
     choice c = route_one(&raw, score, NULL);
     assert_choice(&raw, &c, EXPERTS(1, 3), WEIGHTS(0.3f, 0.4f));
@@ -44,7 +44,7 @@ static void softmax_takes_the_largest_in_order_of_experts(void **state) {
 
 static void weights_are_normalized_then_scaled(void **state) {
     (void)state;
-    const um_expert_route r = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 2.5f, 1, 1, 0};
+    const um_expert_route r = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 2.5f, 0, 1, 1, 0};
     const float score[] = {0.1f, 0.3f, 0.5f, 0.1f};
     choice c = route_one(&r, score, NULL);
     assert_choice(&r, &c, EXPERTS(1, 2), WEIGHTS(2.5f * 3 / 8, 2.5f * 5 / 8));
@@ -52,7 +52,7 @@ static void weights_are_normalized_then_scaled(void **state) {
 
 static void equal_scores_go_to_the_lower_expert(void **state) {
     (void)state;
-    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 1, 1, 0};
+    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 0, 1, 1, 0};
     const float score[] = {0.2f, 0.5f, 0.5f, 0.5f};
     choice c = route_one(&r, score, NULL);
     assert_choice(&r, &c, EXPERTS(1, 2), WEIGHTS(0.5f, 0.5f));
@@ -60,7 +60,7 @@ static void equal_scores_go_to_the_lower_expert(void **state) {
 
 static void bias_of_the_choice_leaves_the_weights(void **state) {
     (void)state;
-    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 1, 1, 1, 0};
+    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 1, 0, 1, 1, 0};
     const float score[] = {0.6f, 0.5f, 0.2f, 0.4f}, bias[] = {0, 0, 0.9f, 0};
     choice c = route_one(&r, score, bias);
     assert_choice(&r, &c, EXPERTS(0, 2), WEIGHTS(0.75f, 0.25f));
@@ -68,7 +68,7 @@ static void bias_of_the_choice_leaves_the_weights(void **state) {
 
 static void bias_of_the_score_changes_the_weights_too(void **state) {
     (void)state;
-    const um_expert_route r = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0};
+    const um_expert_route r = {4, 2, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 0, 1, 1, 0};
     const float score[] = {0.4f, 0.3f, 0.2f, 0.1f}, bias[] = {0, 0, 0.5f, 0};
     choice c = route_one(&r, score, bias);
     assert_choice(&r, &c, EXPERTS(0, 2), WEIGHTS(0.4f, 0.7f));
@@ -77,7 +77,7 @@ static void bias_of_the_score_changes_the_weights_too(void **state) {
 /* The sums of the two best scores of the groups {0, 1}, {2, 3}, {4, 5} and {6, 7} are 1.0, 0.9, 1.1 and 0.3. */
 static void only_the_best_groups_are_eligible(void **state) {
     (void)state;
-    const um_expert_route r = {8, 3, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 4, 2, 0};
+    const um_expert_route r = {8, 3, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 0, 4, 2, 0};
     const float score[] = {0.9f, 0.1f, 0.8f, 0.1f, 0.5f, 0.6f, 0.2f, 0.1f};
     choice c = route_one(&r, score, NULL);
     assert_choice(&r, &c, EXPERTS(0, 4, 5),
@@ -87,14 +87,14 @@ static void only_the_best_groups_are_eligible(void **state) {
 /* Two routing blocks of two tokens each. The pool of the first block is experts 3 and 1, the best of each token. */
 static void a_block_shares_its_pool_of_experts(void **state) {
     (void)state;
-    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 1, 1, 2};
+    const um_expert_route r = {4, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, false, 1, 0, 1, 1, 2};
     const float score[T_MAX][4] = {
         {0.3f, 0.7f, 0.6f, 0.1f}, {0.4f, 0.1f, 0.5f, 0.9f}, {0.8f, 0.7f, 0.2f, 0.1f}, {0.1f, 0.2f, 0.6f, 0.3f}};
     const int32_t block[] = {5, 5, 6, 6};
     float logit[T_MAX * 4], scratch[12], weight[T_MAX * 2];
     int32_t expert[T_MAX * 2];
     for (int t = 0; t < T_MAX; t++) logits_of(r.score, score[t], 4, logit + t * 4);
-    um_expert_route_tokens(&r, logit, NULL, block, T_MAX, scratch, expert, weight);
+    um_expert_route_tokens(&r, logit, NULL, NULL, block, T_MAX, scratch, expert, weight);
     const int32_t want[] = {1, 3, 1, 3, 0, 1, 0, 1};
     const float want_weight[] = {0.7f, 0.1f, 0.1f, 0.9f, 0.8f, 0.7f, 0.1f, 0.2f};
     for (int i = 0; i < T_MAX * 2; i++) {
@@ -106,13 +106,13 @@ static void a_block_shares_its_pool_of_experts(void **state) {
 static void a_pool_as_large_as_all_experts_limits_nothing(void **state) {
     (void)state;
     enum { E = 8, K = 3, T = 40 };
-    um_expert_route r = {E, K, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0};
+    um_expert_route r = {E, K, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 0};
     float *logit = random_floats(E * T), scratch[3 * E], weight[2][K * T];
     int32_t expert[2][K * T], block[T];
     for (int t = 0; t < T; t++) block[t] = t / 7;
-    um_expert_route_tokens(&r, logit, NULL, NULL, T, scratch, expert[0], weight[0]);
+    um_expert_route_tokens(&r, logit, NULL, NULL, NULL, T, scratch, expert[0], weight[0]);
     r.capacity = E;
-    um_expert_route_tokens(&r, logit, NULL, block, T, scratch, expert[1], weight[1]);
+    um_expert_route_tokens(&r, logit, NULL, NULL, block, T, scratch, expert[1], weight[1]);
     assert_memory_equal(expert[0], expert[1], sizeof expert[0]);
     assert_memory_equal(weight[0], weight[1], sizeof weight[0]);
     um_free(logit);

@@ -188,7 +188,7 @@ static void same_rows_with_threads(const world *a, const world *b) {
         gated[i] = poisoned_floats(T * OUT / 2);
         w->ops->linear(w->dev, m, NULL, x, T, false, y[i]);
         w->ops->linear(w->dev, m, NULL, x, T, true, y[i]);
-        w->ops->linear_gate(w->dev, m, NULL, x, T, gated[i]);
+        w->ops->linear_gate(w->dev, UM_ACT_SILU, m, NULL, x, T, gated[i]);
         w->ops->weight_free(w->dev, m);
     }
     same_bits(b, "linear: threads, many rows", y[0], y[1], BYTES);
@@ -220,8 +220,8 @@ static void check_allocations(const world *w, const world *ref) {
     float *out = poisoned_floats((size_t)b.n_tokens * attention_width(&c));
     int32_t id[60] = {0}, slot[60];
     for (int32_t t = 0; t < 60; t++) slot[t] = t;
-    um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, &b};
-    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, 1e-6f, 0, gain, gain, NULL, id, slot};
+    um_attention a = {1, 6, 2, 64, 5, 6 * 64, c.q, out, 1, 0, &b};
+    um_rope_kv r = {0, 60, 6, 2, 64, 64, x, gain, gain, gain, 1e-6f, 0, gain, gain, NULL, id, slot};
     const um_soft soft = {.at = 3, .n = 60, .id = slot, .w = x, .renormalize = true};
     int64_t before = um_alloc_count();
     w->ops->embed(w->dev, m, id, 60, 1, y);
@@ -230,8 +230,8 @@ static void check_allocations(const world *w, const world *ref) {
     w->ops->linear(w->dev, m, NULL, x, 60, false, y);
     w->ops->rope_kv(w->dev, kv, &r);
     w->ops->attention(w->dev, kv, &a);
-    w->ops->gate(w->dev, x, 60, 320, y);
-    if (w->ops->linear_gate) w->ops->linear_gate(w->dev, m, NULL, x, 60, y);
+    w->ops->gate(w->dev, UM_ACT_SILU, x, 60, 320, y);
+    if (w->ops->linear_gate) w->ops->linear_gate(w->dev, UM_ACT_SILU, m, NULL, x, 60, y);
     w->ops->head(w->dev, &h.args);
     assert_int_equal(um_alloc_count(), before);
     w->ops->kv_free(w->dev, kv);

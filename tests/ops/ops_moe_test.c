@@ -12,15 +12,16 @@ typedef struct moe_shape {
 } moe_shape;
 
 static const moe_shape shapes[] = {
-    {1, 1, 1, UM_F32, {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 1, 1, 0}, 0},
-    {1, 64, 32, UM_BF16, {32, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 8, 4, 0}, 0},
-    {32, 96, 64, UM_BF16, {40, 8, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 0}, 0},
-    {37, 65, 33, UM_F32, {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 1, 1, 0}, 0},  /* incomplete panels */
-    {300, 40, 24, UM_F16, {3, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1.5f, 1, 1, 0}, 0}, /* experts larger than a wave
-                                                                                            */
-    {600, 32, 16, UM_BF16, {5, 1, UM_SCORE_SOFTMAX, UM_BIAS_CHOICE, false, 1, 1, 1, 0}, 0}, /* several waves */
-    {50, 64, 100, UM_F32, {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 1, 1, 9}, 16},   /* a pool for each block */
-    {33, 320, 48, UM_BF16, {12, 10, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 3, 3, 0}, 0},
+    {1, 1, 1, UM_F32, {1, 1, UM_SCORE_SOFTMAX, UM_BIAS_NONE, false, 1, 0, 1, 1, 0}, 0},
+    {1, 64, 32, UM_BF16, {32, 8, UM_SCORE_SIGMOID, UM_BIAS_CHOICE, true, 2.5f, 0, 8, 4, 0}, 0},
+    {32, 96, 64, UM_BF16, {40, 8, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 0}, 0},
+    {37, 65, 33, UM_F32, {16, 4, UM_SCORE_SOFTMAX, UM_BIAS_SCORE, false, 1, 0, 1, 1, 0}, 0},   /* incomplete panels */
+    {300, 40, 24, UM_F16, {3, 2, UM_SCORE_SIGMOID, UM_BIAS_NONE, true, 1.5f, 0, 1, 1, 0}, 0},  /* experts larger than a
+                                                                                                * wave
+                                                                                                */
+    {600, 32, 16, UM_BF16, {5, 1, UM_SCORE_SOFTMAX, UM_BIAS_CHOICE, false, 1, 0, 1, 1, 0}, 0}, /* several waves */
+    {50, 64, 100, UM_F32, {24, 6, UM_SCORE_SOFTMAX, UM_BIAS_NONE, true, 1, 0, 1, 1, 9}, 16}, /* a pool for each block */
+    {33, 320, 48, UM_BF16, {12, 10, UM_SCORE_SIGMOID, UM_BIAS_SCORE, false, 0.5f, 0, 3, 3, 0}, 0},
 };
 
 typedef struct moe_case {
@@ -91,6 +92,8 @@ static void run_moe(const world *w, const moe_case *c, const experts *e, int32_t
     um_moe a = {r,
                 c->logits + t * (size_t)r->n_experts,
                 r->bias == UM_BIAS_NONE ? NULL : c->bias,
+                NULL,
+                UM_ACT_SILU,
                 r->capacity ? c->block + t : NULL,
                 e->gate_up,
                 e->down,

@@ -234,8 +234,8 @@ static void check_gate(const world *w, const world *ref) {
         float *gu = random_floats(T * 2 * n);
         for (size_t k = 0; k < T * 2 * n; k++) gu[k] *= powf(10, (float)random_below(3)); /* up to +-100 */
         float *got = poisoned_floats(T * n), *want = poisoned_floats(T * n);
-        w->ops->gate(w->dev, gu, (int32_t)T, (int32_t)n, got);
-        ref->ops->gate(ref->dev, gu, (int32_t)T, (int32_t)n, want);
+        w->ops->gate(w->dev, UM_ACT_SILU, gu, (int32_t)T, (int32_t)n, got);
+        ref->ops->gate(ref->dev, UM_ACT_SILU, gu, (int32_t)T, (int32_t)n, want);
         compare(w, "gate", got, want, T * n, n, (tolerance){1e-7, 3e-6});
         um_free(gu);
         um_free(got);
@@ -270,7 +270,7 @@ static void gate_in_two_steps(const world *w, const gated_shape *s, const um_wei
                               const float *x, float *y) {
     float *z = poisoned_floats((size_t)s->n_tokens * 2 * (size_t)s->n);
     w->ops->linear(w->dev, m, bias, x, s->n_tokens, false, z);
-    w->ops->gate(w->dev, z, s->n_tokens, s->n, y);
+    w->ops->gate(w->dev, UM_ACT_SILU, z, s->n_tokens, s->n, y);
     um_free(z);
 }
 
@@ -281,7 +281,7 @@ static void check_gated_shape(const world *w, const world *ref, const gated_shap
     float *x = random_floats((size_t)s->n_tokens * (size_t)s->in),
           *bias = s->bias ? random_floats(2 * (size_t)s->n) : NULL;
     float *got = poisoned_floats(n), *steps = poisoned_floats(n), *want = poisoned_floats(n);
-    w->ops->linear_gate(w->dev, m, bias, x, s->n_tokens, got);
+    w->ops->linear_gate(w->dev, UM_ACT_SILU, m, bias, x, s->n_tokens, got);
     gate_in_two_steps(w, s, m, bias, x, steps);
     gate_in_two_steps(ref, s, m_ref, bias, x, want);
     same_bits(w, "linear_gate and its two steps", got, steps, n * sizeof *got);
@@ -348,6 +348,7 @@ static void check_rope_shape(const world *w, const world *ref, const rope_shape 
                     got,
                     s->norms ? q_norm : NULL,
                     s->norms ? k_norm : NULL,
+                    s->norms ? q_norm : NULL,
                     1e-6f,
                     s->clip,
                     cosine,

@@ -23,7 +23,7 @@ static choice route(const um_expert_route *r, const float *logits, const float *
     float scratch[3 * E_MAX];
     choice c;
     assert_true(um_expert_route_scratch(r->n_experts) <= UM_LEN(scratch));
-    um_expert_route_tokens(r, logits, bias, block, n, scratch, c.expert, c.weight);
+    um_expert_route_tokens(r, logits, bias, NULL, block, n, scratch, c.expert, c.weight);
     return c;
 }
 

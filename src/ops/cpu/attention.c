@@ -44,6 +44,7 @@ typedef struct query_block {
     const um_span *span;
     int32_t kv_head, first, n; /* rows [first, first + n) of the span's tokens x group */
     int32_t seen_end;          /* the largest of the rows */
+    int32_t seen_start;        /* the smallest of the rows */
     int n_tiles;
     row_tile tile[ROW_TILES_MAX];
 } query_block;
@@ -122,6 +123,8 @@ static query_block begin_block(const attention_job *j, um_thread *t, int block) 
         const float *x = a->q + (size_t)token * (size_t)a->stride + (size_t)row_head(j, &q, row) * (size_t)d;
         um_query_pack(j->p, t, row, x, d);
         t->seen_end[row] = a->batch->seen_end[token];
+        t->seen_start[row] = um_seen_start(q.span, a->window, t->seen_end[row]);
+        q.seen_start = row == 0 ? t->seen_start[0] : UM_MIN(q.seen_start, t->seen_start[row]);
     }
     set_tiles(j, &q, t->seen_end);
     return q;
@@ -233,13 +236,23 @@ static void prefetch_values(const key_group *g, int panels) {
             __builtin_prefetch(g->unit[u].value + i, 0, 2);
 }
 
+/* Returns the first key of the group that a row may see. */
+static int first_seen(const um_thread *t, const key_group *g, int row) {
+    return UM_MIN(UM_MAX(g->lo, t->seen_start[row] - g->base), g->n_units * UM_PANEL);
+}
+
 /* Replaces scores by weights, and scales the sums of rows whose maximum rises. */
 static void weigh(const attention_job *j, um_thread *t, const query_block *q, const key_group *g, um_sums *to) {
     float shrink[UM_QUERY_ROWS];
     int end[UM_QUERY_ROWS];
     for (int row = 0; row < q->n; row++) end[row] = UM_MIN(g->hi, t->seen_end[row] - g->base);
-    j->p->softmax(t->acc, (size_t)to->rows * UM_PANEL, q->n, j->a->scale * LOG2_E, g->lo, end, g->n_units * UM_PANEL,
-                  g->unit[0].key_scale, g->unit[0].value_scale, to->max, to->sum, shrink, t->weight);
+    for (int row = 0, n; row < q->n; row += n) {
+        const int lo = first_seen(t, g, row);
+        for (n = 1; row + n < q->n && first_seen(t, g, row + n) == lo;) n++;
+        j->p->softmax(t->acc + row * UM_PANEL, (size_t)to->rows * UM_PANEL, n, j->a->scale * LOG2_E, lo, end + row,
+                      g->n_units * UM_PANEL, g->unit[0].key_scale, g->unit[0].value_scale, to->max + row, to->sum + row,
+                      shrink + row, t->weight + row * UM_X_STRIDE);
+    }
     for (int row = 0; row < q->n; row++)
         if (shrink[row] != 1) rescale_row(j, to, row, shrink[row]);
 }
@@ -284,6 +297,8 @@ static void process_segment(const attention_job *j, um_thread *t, const query_bl
     um_range keys[2]; /* before and after the hole; a group that contains keys of both is processed twice */
     const int n_ranges = um_range_without(q->span->keys, q->span->hole, keys);
     for (int i = 0; i < n_ranges; i++) {
+        keys[i].start = UM_MAX(keys[i].start, q->seen_start);
+        if (keys[i].start >= keys[i].end) continue;
         const int32_t begin = UM_MAX(first, keys[i].start / UM_GROUP_KEYS * UM_GROUP_KEYS);
         const int32_t end = UM_MIN(UM_MIN(keys[i].end, q->seen_end), first + UM_SEGMENT_KEYS);
         for (int32_t group = begin; group < end; group += UM_GROUP_KEYS) process_group(j, t, q, keys[i], group, to);
@@ -293,7 +308,7 @@ static void process_segment(const attention_job *j, um_thread *t, const query_bl
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
 /* Return the first segment of a block's keys, and the segment after the last. */
-static int segments_begin(const query_block *q) { return q->span->keys.start / UM_SEGMENT_KEYS; }
+static int segments_begin(const query_block *q) { return UM_MAX(q->span->keys.start, q->seen_start) / UM_SEGMENT_KEYS; }
 static int segments_end(const query_block *q) {
     return UM_CEIL_DIV(UM_MIN(q->span->keys.end, q->seen_end), UM_SEGMENT_KEYS);
 }

@@ -48,6 +48,7 @@ static void lay_out_thread(um_thread *t, const um_dev *dev, um_scratch *c) {
     t->weight = (uint32_t *)um_scratch_take(c, weight_rows * UM_X_STRIDE, sizeof(uint32_t));
     for (int i = 0; i < 2; i++) t->sums[i] = take_sums(c, d, UM_QUERY_ROWS);
     t->seen_end = (int32_t *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(int32_t));
+    t->seen_start = (int32_t *)um_scratch_take(c, UM_QUERY_ROWS, sizeof(int32_t));
     t->unit = um_scratch_take(c, UM_GROUP_UNITS * um_copied_elements(d), sizeof(float));
     t->wide = um_scratch_take(c, UM_GROUP_UNITS * um_copied_elements(d), sizeof(uint16_t));
     t->scale = (float *)um_scratch_take(c, 2 * UM_GROUP_KEYS, sizeof(float));
@@ -298,6 +299,7 @@ const um_ops um_ops_cpu = {
     .embed = um_cpu_embed,
     .embed_soft = um_cpu_embed_soft,
     .norm = um_cpu_norm,
+    .norm_add = um_cpu_norm_add,
     .copy_rows = um_cpu_copy_rows,
     .linear = um_cpu_linear,
     .rope_kv = um_cpu_rope_kv,

@@ -55,13 +55,13 @@ typedef struct um_sums {
 typedef struct um_thread {
     float *acc; /* [UM_ACC_ROWS, UM_PANEL] */
     /* attention */
-    uint32_t *query;   /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
-    uint32_t *weight;  /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
-    um_sums sums[2];   /* [UM_QUERY_ROWS] of all keys so far, and of a segment */
-    int32_t *seen_end; /* [UM_QUERY_ROWS] */
-    void *unit;        /* [UM_GROUP_UNITS] KV units collected from scattered slots */
-    void *wide;        /* [UM_GROUP_UNITS] 8-bit KV units widened to bf16 */
-    float *scale;      /* [2, UM_GROUP_UNITS, UM_PANEL] scales of these units' keys, then of their values */
+    uint32_t *query;                /* [blocks of a head][UM_QUERY_ROWS, UM_X_STRIDE] */
+    uint32_t *weight;               /* [UM_QUERY_ROWS, UM_X_STRIDE] probabilities as a left operand */
+    um_sums sums[2];                /* [UM_QUERY_ROWS] of all keys so far, and of a segment */
+    int32_t *seen_end, *seen_start; /* [UM_QUERY_ROWS] */
+    void *unit;                     /* [UM_GROUP_UNITS] KV units collected from scattered slots */
+    void *wide;                     /* [UM_GROUP_UNITS] 8-bit KV units widened to bf16 */
+    float *scale; /* [2, UM_GROUP_UNITS, UM_PANEL] scales of these units' keys, then of their values */
     /* head */
     float *z;             /* [UM_HEAD_ROWS, UM_HEAD_TILE] logits */
     float *z_cut;         /* [UM_HEAD_TILE] */
@@ -150,6 +150,11 @@ int32_t um_widest_in(const um_dev_config *c);
  * keeps other devices of this process away from them until um_cpu_unclaim. Any thread. */
 bool um_cpu_claim(int32_t pin, int n_threads, int *cpu);
 void um_cpu_unclaim(const int *cpu, int n);
+
+/* Computes y[i] = act(g[i]) * u[i]; y may be g. */
+static inline void um_cpu_gate_row(const um_dev *dev, um_act act, const float *g, const float *u, int n, float *y) {
+    (act == UM_ACT_SILU ? dev->k->gate : dev->k->gate_gelu)(g, u, n, y);
+}
 
 /* Runs n tasks on the thread pool, or on the calling thread when the work is too small for waking other threads. `work`
  * is the number of multiplications or elements of all tasks. */
@@ -317,8 +322,10 @@ void um_cpu_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
 void um_cpu_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
 void um_cpu_kv_select(um_dev *dev, um_kv *kv, const um_attention *a);
 void um_cpu_moe(um_dev *dev, const um_moe *a);
-void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
-void um_cpu_linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, float *y);
+void um_cpu_norm_add(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x);
+void um_cpu_gate(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y);
+void um_cpu_linear_gate(um_dev *dev, um_act act, const um_weight *w, const float *bias, const float *x,
+                        int32_t n_tokens, float *y);
 void um_cpu_head(um_dev *dev, const um_head *a);
 
 #ifdef __cplusplus

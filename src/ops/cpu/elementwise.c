@@ -32,8 +32,37 @@ void um_cpu_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tok
     um_cpu_run(dev, norm_task, &j, UM_CEIL_DIV(n_tokens, j.per_task), 2.0 * n_tokens * n);
 }
 
+typedef struct norm_add_job {
+    const um_dev *dev;
+    float *y;
+    const um_norm *norm;
+    int32_t n_tokens, n, per_task;
+    float scale, *x;
+} norm_add_job;
+
+static void norm_add_task(void *arg, int task, int thread) {
+    (void)thread;
+    const norm_add_job *j = (const norm_add_job *)arg;
+    const um_kernels *k = j->dev->k;
+    const int32_t first = task * j->per_task, end = UM_MIN(first + j->per_task, j->n_tokens);
+    for (int32_t t = first; t < end; t++) {
+        float *y = j->y + (size_t)t * (size_t)j->n, *x = j->x + (size_t)t * (size_t)j->n;
+        const float r = 1 / sqrtf(k->sum_squares(y, 0, j->n) / (float)j->n + j->norm->eps);
+        k->normalize(y, 0, r, j->norm->w, NULL, j->n, y);
+        k->add_scaled(y, 1, j->n, x);
+        for (int32_t i = 0; j->scale != 1 && i < j->n; i++) x[i] *= j->scale;
+    }
+}
+
+void um_cpu_norm_add(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x) {
+    norm_add_job j = {dev, y, norm, n_tokens, n, um_cpu_rows_per_task(dev, n_tokens, TASK_TOKENS), scale, x};
+    assert(!norm->bias);
+    um_cpu_run(dev, norm_add_task, &j, UM_CEIL_DIV(n_tokens, j.per_task), 4.0 * n_tokens * n);
+}
+
 typedef struct gate_job {
     const um_dev *dev;
+    um_act act;
     const float *gu;
     int32_t n_tokens, n, per_task;
     float *y;
@@ -45,12 +74,12 @@ static void gate_task(void *arg, int task, int thread) {
     int32_t end = UM_MIN((task + 1) * j->per_task, j->n_tokens);
     for (int32_t t = task * j->per_task; t < end; t++) {
         const float *g = j->gu + (size_t)t * 2 * (size_t)j->n;
-        j->dev->k->gate(g, g + j->n, j->n, j->y + (size_t)t * (size_t)j->n);
+        um_cpu_gate_row(j->dev, j->act, g, g + j->n, j->n, j->y + (size_t)t * (size_t)j->n);
     }
 }
 
-void um_cpu_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y) {
-    gate_job j = {dev, gu, n_tokens, n, um_cpu_rows_per_task(dev, n_tokens, TASK_TOKENS), y};
+void um_cpu_gate(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y) {
+    gate_job j = {dev, act, gu, n_tokens, n, um_cpu_rows_per_task(dev, n_tokens, TASK_TOKENS), y};
     um_cpu_run(dev, gate_task, &j, UM_CEIL_DIV(n_tokens, j.per_task), (double)n_tokens * n * 4);
 }
 

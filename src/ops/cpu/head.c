@@ -2,10 +2,14 @@
  *
  * A task computes the logits of a tile of UM_HEAD_TILE ids for all rows of a group. Most rows are reduced at once: only
  * their partial answers are stored, and they are merged in the order of the tiles. All logits are stored for a row with
- * a filter, or whose likeliest ids are wanted. A group has at most UM_WHOLE_ROWS such rows. */
+ * a filter, whose likeliest ids are wanted, or from which a blend is made. A group has at most UM_WHOLE_ROWS such rows.
+ *
+ * A blend is a sum over the whole vocabulary. A task computes some of its columns for all rows of a group, so the
+ * embedding is read once for the group, and each sum has the order of the ids. */
 #include <math.h>
 
 #include "ops/cpu/dev.h"
+#include "ops/panels.h"
 
 enum { TILE_PANELS = UM_HEAD_TILE / UM_PANEL };
 
@@ -36,6 +40,7 @@ static void compute_logits(const head_job *j, um_thread *t, int32_t tile) {
         float *z = tile_logits(j, t, tile, row);
         for (int i = 0; i < n_panels; i++)
             j->dev->k->scale_to(t->acc + (i * j->n + row) * UM_PANEL, a->scale, UM_PANEL, z + i * UM_PANEL);
+        if (a->cap > 0) j->dev->k->cap(z, a->cap, n_panels * UM_PANEL);
         for (int32_t i = UM_MIN(a->vocab - first, UM_HEAD_TILE); i < UM_HEAD_TILE; i++) z[i] = -INFINITY;
     }
 }
@@ -100,7 +105,76 @@ static void mix_task(void *arg, int row, int thread) {
     }
 }
 
-static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n_top > 0; }
+static bool needs_whole(const um_row *r) { return um_has_filter(&r->how) || r->n_top > 0 || r->blend; }
+
+/* ---- Blends ---- */
+
+enum { BLEND_COLUMNS = 64 };
+/* Smaller probabilities are left out: those of a million ids together change a blend by less than a rounding. */
+#define BLEND_LEAST 1e-13f
+
+/* Replaces the logits of a row by the weights of its blend. */
+static void weigh_task(void *arg, int row, int thread) {
+    const head_job *j = (const head_job *)arg;
+    const um_row *r = &j->row[row];
+    float *z = j->whole[row];
+    const int32_t n = j->n_tiles * UM_HEAD_TILE;
+    (void)thread;
+    if (!r->blend) return;
+    const float max = j->dev->k->max(z, n);
+    double sum = 0;
+    if (max == -INFINITY) memset(z, 0, (size_t)n * sizeof *z);
+    else j->dev->k->exps(z, n, max, r->how.temperature > 0 ? 1 / r->how.temperature : 1, z);
+    for (int32_t v = 0; v < n; v += UM_HEAD_TILE) sum += (double)j->dev->k->sum(z + v, UM_HEAD_TILE);
+    const float by = sum > 0 ? (float)(1 / sum) : 0;
+    for (int32_t v = 0; v < n; v++) {
+        const float p = z[v] * by;
+        z[v] = p < BLEND_LEAST ? 0 : j->dev->config.dtype == UM_BF16 ? um_bf16_to_f32(um_f32_to_bf16(p)) : p;
+    }
+}
+
+/* Adds the weighted columns [first, first + n) of a panel of the embedding to the blends of all rows. */
+static void blend_panel(const head_job *j, int32_t panel, int32_t first, int32_t n) {
+    const um_weight *w = j->a->embed;
+    float part[UM_PANEL][BLEND_COLUMNS];
+    uint32_t is_read = 0;
+    for (int32_t row = 0; row < j->n; row++) {
+        if (!j->row[row].blend) continue;
+        const float *weight = j->whole[row] + (size_t)panel * UM_PANEL;
+        float *x = j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)w->in + first;
+        if (j->dev->k->max(weight, UM_PANEL) == 0) continue;
+        for (int i = 0; i < UM_PANEL; i++) {
+            if (weight[i] == 0) continue;
+            if (!(is_read >> i & 1))
+                um_panel_read(w->type, w->panel + (size_t)panel * w->panel_bytes, i, first, n, part[i]);
+            is_read |= 1u << i;
+            j->dev->k->add_scaled(part[i], weight[i], n, x);
+        }
+    }
+}
+
+static void blend_task(void *arg, int task, int thread) {
+    const head_job *j = (const head_job *)arg;
+    const int32_t H = j->a->embed->in, first = task * BLEND_COLUMNS, n = UM_MIN(BLEND_COLUMNS, H - first);
+    (void)thread;
+    for (int32_t row = 0; row < j->n; row++) {
+        if (!j->row[row].blend) continue;
+        memset(j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)H + first, 0, (size_t)n * sizeof(float));
+    }
+    for (int32_t panel = 0; panel < UM_CEIL_DIV(j->a->vocab, UM_PANEL); panel++) blend_panel(j, panel, first, n);
+    for (int32_t row = 0; row < j->n; row++) {
+        float *x = j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)H + first;
+        for (int32_t i = 0; j->row[row].blend && i < n; i++) x[i] *= j->a->embed_scale;
+    }
+}
+
+static void blend_group(head_job *j) {
+    int32_t n = 0;
+    for (int32_t row = 0; row < j->n; row++) n += j->row[row].blend != 0;
+    if (!n) return;
+    um_cpu_run(j->dev, weigh_task, j, j->n, 20.0 * n * j->a->vocab);
+    um_cpu_run(j->dev, blend_task, j, UM_CEIL_DIV(j->a->embed->in, BLEND_COLUMNS), (double)n * j->a->vocab * 32);
+}
 
 /* Starts a group with as many of the n rows as fit. */
 static void set_group(head_job *j, const um_row *row, int32_t n) {
@@ -122,6 +196,7 @@ static void answer_group(head_job *j) {
                            (um_start){j->a->w->panel, TILE_PANELS * j->a->w->panel_bytes, j->n_tiles});
     um_cpu_run(dev, tile_task, j, j->n_tiles, (double)j->n * h * j->a->vocab);
     um_cpu_run(dev, answer_task, j, j->n, (double)j->n * j->n_tiles * 100);
+    blend_group(j);
 }
 
 void um_cpu_head(um_dev *dev, const um_head *a) {

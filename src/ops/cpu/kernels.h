@@ -123,10 +123,13 @@ typedef struct um_kernels {
     void (*clamp)(float *x, float limit, int n);
     /* [x1 | x2] becomes [x1 cos - x2 sin | x2 cos + x1 sin]; x [2 * half]. */
     void (*rotate)(float *x, const float *cos, const float *sin, int half);
-    /* y[i] = silu(g[i]) * u[i]; y may be g. */
+    /* y[i] = act(g[i]) * u[i] for silu and for gelu; y may be g. */
     void (*gate)(const float *g, const float *u, int n, float *y);
+    void (*gate_gelu)(const float *g, const float *u, int n, float *y);
     /* y[i] = x[i] * r; n is a multiple of UM_PANEL; y may be x. */
     void (*scale_to)(const float *x, float r, int n, float *y);
+    /* x[i] = cap * tanh(x[i] / cap); n is a multiple of UM_PANEL. */
+    void (*cap)(float *x, float cap, int n);
     /* y[i] = acc[i] + bias[i], or y[i] += that when `add` is set; bias may be NULL. */
     void (*finish)(const float *acc, const float *bias, bool add, int n, float *y);
 

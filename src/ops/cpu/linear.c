@@ -1,4 +1,4 @@
-/* Linear layers, y[t] = W x[t] + bias, and gated linear layers, y[t, i] = silu(z[i]) * z[n + i] with z = W x[t] + bias.
+/* Linear layers, y[t] = W x[t] + bias, and gated linear layers, y[t, i] = act(z[i]) * z[n + i] with z = W x[t] + bias.
  *
  * A task is a run of panels of y's columns for one group of rows. A panel of W is multiplied by all rows of the group
  * while it is in the cache. The inputs of the gate never leave the cache. */
@@ -15,6 +15,7 @@ typedef struct linear_job {
     int n_panels, panels_at_once;
     int group_rows, n_runs; /* rows of a group, and tasks of a group */
     bool add;
+    um_act act;
 } linear_job;
 
 /* The part of the output that a task computes: rows, and a run of panels of y's columns. */
@@ -82,7 +83,7 @@ static void write_gated(const linear_job *j, const linear_part *p, int32_t colum
         if (here < n) memcpy(joined + here, next, (size_t)(n - here) * sizeof(float));
         if (bias) k->finish(gate, bias, false, n, gate);
         if (bias) k->finish(u, bias + j->columns, false, n, u);
-        k->gate(gate, u, n, p->y + (size_t)t * (size_t)j->columns + column);
+        um_cpu_gate_row(j->dev, j->act, gate, u, n, p->y + (size_t)t * (size_t)j->columns + column);
     }
 }
 
@@ -171,9 +172,9 @@ void um_cpu_linear(um_dev *dev, const um_weight *w, const float *bias, const flo
 
 /* Multiplies two panels of the gate and two of up at once. If up starts inside of a panel, multiplies one panel of the
  * gate and two of up. */
-void um_cpu_linear_gate(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens,
-                        float *y) {
-    linear_job j = {.w = w, .bias = bias, .y = y, .columns = w->rows / 2};
+void um_cpu_linear_gate(um_dev *dev, um_act act, const um_weight *w, const float *bias, const float *x,
+                        int32_t n_tokens, float *y) {
+    linear_job j = {.w = w, .bias = bias, .act = act, .y = y, .columns = w->rows / 2};
     j.panels_at_once = n_tokens > FEW_ROWS && j.columns % UM_PANEL == 0 ? 2 : 1;
     multiply(dev, &j, gated_task, x, n_tokens);
 }

@@ -74,7 +74,7 @@ static void route_task(void *arg, int task, int thread) {
     const um_expert_route *r = a->route;
     int32_t begin = route_start(a, task * ROUTE_TOKENS), n = route_start(a, (task + 1) * ROUTE_TOKENS) - begin;
     size_t pair = (size_t)begin * (size_t)r->top_k;
-    um_expert_route_tokens(r, a->logits + (size_t)begin * (size_t)r->n_experts, a->bias,
+    um_expert_route_tokens(r, a->logits + (size_t)begin * (size_t)r->n_experts, a->bias, a->expert_scale,
                            a->block ? a->block + begin : NULL, n,
                            j->s->route + (size_t)thread * um_expert_route_scratch(j->dev->config.max_experts),
                            j->s->expert + pair, j->s->weight + pair);
@@ -152,7 +152,7 @@ static void gate_task(void *arg, int row, int thread) {
     (void)thread;
     const moe_job *j = (const moe_job *)arg;
     float *g = j->s->gate_up + (size_t)row * 2 * (size_t)j->a->n_ff;
-    j->dev->k->gate(g, g + j->a->n_ff, j->a->n_ff, g);
+    um_cpu_gate_row(j->dev, j->a->act, g, g + j->a->n_ff, j->a->n_ff, g);
 }
 
 /* Adds a panel of an expert's output columns to y. */

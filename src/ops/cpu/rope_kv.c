@@ -1,4 +1,4 @@
-/* Norm and rotation of queries and keys; then writes keys and values to their slots. */
+/* Norms, and rotation of queries and keys; then writes keys and values to their slots. */
 #include "ops/cpu/dev.h"
 
 /* A task is a KV head with its share of the query heads, and a run of tokens. Their slots are usually adjacent, so a
@@ -28,6 +28,14 @@ static void rotate_head(const rope_job *j, int32_t t, int32_t head, const float 
     if (norm) k->normalize(x, 0, 1 / sqrtf(k->sum_squares(x, 0, d) / (float)d + a->eps), norm, NULL, d, x);
     if (a->clip > 0) k->clamp(x, a->clip, d);
     k->rotate(x, a->cos + at, a->sin + at, half);
+}
+
+static void norm_value(const rope_job *j, int32_t t, int32_t head) {
+    const um_rope_kv *a = j->a;
+    const um_kernels *k = j->k;
+    float *x = head_of(a, t, head);
+    k->normalize(x, 0, 1 / sqrtf(k->sum_squares(x, 0, a->head_dim) / (float)a->head_dim + a->eps), a->v_norm, NULL,
+                 a->head_dim, x);
 }
 
 /* Writes n words UM_PANEL words apart, four per iteration. With one per iteration, the loop takes a third longer when
@@ -141,6 +149,7 @@ static void rope_task(void *arg, int task, int thread) {
         for (int32_t h = query; h < query_end; h++) rotate_head(j, t, h, a->q_norm);
         for (int32_t h = query; a->query && h < query_end; h++) scale_query(a, t, h);
         rotate_head(j, t, key, a->k_norm);
+        if (a->v_norm) norm_value(j, t, value);
         if (a->clip > 0) j->k->clamp(head_of(a, t, value), a->clip, a->head_dim);
     }
     store_tokens(j, kv_head, begin, end);

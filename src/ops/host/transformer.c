@@ -4,7 +4,11 @@
  *     each layer:  x += Wo attention(rope(Wqkv norm(x)))
  *                  x += ffn(norm(x))     or, where the layer has experts,
  *                  x += shared(norm(x)) + sum over chosen experts e of weight_e * expert_e(norm(x))
- *           where  ffn(h) = shared(h) = expert_e(h) = Wdown (silu(Wgate h) * Wup h), each with its own weights
+ *           where  ffn(h) = shared(h) = expert_e(h) = Wdown (act(Wgate h) * Wup h), each with its own weights
+ *            or, with post_norms, where each norm has its own weights,
+ *                  x += norm(Wo attention(rope(Wqkv norm(x))))
+ *                  x += norm(norm(ffn(norm(x))) + norm(sum over experts of norm(x)))
+ *                  x *= scale of the mode
  *     hidden = norm(x)
  *     predictions of the wanted rows = statistics of softmax(Whead hidden[row])
  *
@@ -13,9 +17,11 @@
  *
  * For tokens that use an adapter (LoRA), B (A h) is added to a product W h.
  *
- * Families differ in their sizes and in the optional weights that they have (biases, norms of queries and keys,
- * experts), never in this order. The batch says which keys each token sees and into which page its key goes. This file
- * allocates nothing after um_host_forward_new has returned. */
+ * The embeddings of a canvas are first blended with the predictions of an earlier pass (um_conditioning).
+ *
+ * Models differ in their sizes, in the kinds of their layers (um_layer_kind) and in the optional weights that they have
+ * (biases, norms of queries and keys, experts), never in this order. The batch says which keys each token sees and into
+ * which page its key goes. This file allocates nothing after um_host_forward_new has returned. */
 #include <math.h>
 
 #include "ops/host/host.h"
@@ -30,19 +36,22 @@ struct um_forward {
     um_dev *dev;
     um_dev *own;
     um_timed timed;
-    um_kv *kv;
-    float *x;              /* [T, H] residual stream */
-    float *normed;         /* [T, H] */
-    float *qkv;            /* [T, (heads + 2 kv heads) * d] */
-    float *attended;       /* [T, heads * d] */
-    float *gate_up;        /* [wide rows, 2 * widest ff] */
-    float *gated;          /* [wide rows, widest ff] */
-    float *routed;         /* [T, E] products of the router */
-    float *low;            /* [T, rank_max] products A h of an adapter; NULL without adapters */
-    int32_t *block;        /* [T] routing block of each token; NULL when experts are chosen per token */
-    um_final final;        /* the tokens of this pass whose hidden rows are read */
+    um_kv *kv[UM_LAYER_KINDS_MAX]; /* [n_kv] */
+    int32_t *kv_layer;             /* [n_layers] number of each layer in its KV cache */
+    float *x;                      /* [T, H] residual stream */
+    float *normed;                 /* [T, H] */
+    float *qkv;                    /* [T, (heads + 2 kv heads) * d] */
+    float *attended;               /* [T, heads * d] */
+    float *gate_up;                /* [wide rows, 2 * widest ff] */
+    float *gated;                  /* [wide rows, widest ff] */
+    float *routed;                 /* [T, E] products of the router */
+    float *low;                    /* [T, rank_max] products A h of an adapter; NULL without adapters */
+    int32_t *block;                /* [T] routing block of each token; NULL when experts are chosen per token */
+    um_final final;                /* the tokens of this pass whose hidden rows are read */
     float *hidden;         /* [T, H] after the final norm, of the tokens in `final`; valid until the next pass */
     float *saved;          /* [n_saved, H] hidden rows that are kept for later passes */
+    float *blend;          /* [n_blends, H] blends of embeddings that are kept for later passes; NULL: none are */
+    float *branch[2];      /* [T, H] results of attention and feed-forward layers before their norms; NULL: not used */
     size_t workspace;      /* bytes of the arrays above */
     bool selects;          /* a span of this pass keeps sparse keys */
     const um_batch *batch; /* the submitted pass, until um_host_wait */
@@ -55,11 +64,18 @@ static int32_t q_width(const um_layer_kind *k) { return k->n_heads * k->head_dim
 
 static int32_t qkv_width(const um_layer_kind *k) { return (k->n_heads + 2 * k->n_kv_heads) * k->head_dim; }
 
+/* Returns the KV cache of a layer. */
+static um_kv *kv_of(const um_forward *f, int32_t layer) { return f->kv[um_kind_of(f->net, layer)->kv]; }
+
+static um_norm norm_of(const um_forward *f, const um_vector *w) {
+    return (um_norm){um_values(w ? w : f->net->ones), NULL, f->net->norm_eps};
+}
+
 static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->net->layer[layer];
     const um_layer_kind *k = um_kind_of(f->net, layer);
     const um_rotary *rotary = &f->net->rotary[k->rotary];
-    return (um_rope_kv){.layer = layer,
+    return (um_rope_kv){.layer = f->kv_layer[layer],
                         .n_tokens = b->n_tokens,
                         .n_heads = k->n_heads,
                         .n_kv_heads = k->n_kv_heads,
@@ -68,6 +84,7 @@ static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *
                         .qkv = f->qkv,
                         .q_norm = um_values(y->q_norm),
                         .k_norm = um_values(y->k_norm),
+                        .v_norm = k->v_norm ? um_values(f->net->ones) : NULL,
                         .eps = f->net->norm_eps,
                         .clip = f->net->clip_qkv,
                         .cos = um_values(rotary->cos),
@@ -79,7 +96,7 @@ static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *
 
 static um_attention attention_args(const um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer_kind *k = um_kind_of(f->net, layer);
-    return (um_attention){.layer = layer,
+    return (um_attention){.layer = f->kv_layer[layer],
                           .n_heads = k->n_heads,
                           .n_kv_heads = k->n_kv_heads,
                           .head_dim = k->head_dim,
@@ -87,7 +104,8 @@ static um_attention attention_args(const um_forward *f, int32_t layer, const um_
                           .stride = qkv_width(k),
                           .q = f->qkv,
                           .out = f->attended,
-                          .scale = 1 / sqrtf((float)k->head_dim),
+                          .scale = k->attn_scale,
+                          .window = k->window,
                           .batch = b};
 }
 
@@ -125,25 +143,35 @@ static void keep_final(um_forward *f, int32_t layer) {
     f->ops->copy_rows(f->dev, f->x, token, NULL, n, H, H, f->x);
 }
 
-/* Computes x += Wo attention(rope(Wqkv norm(x))). All keys and values are written to their pages before attention reads
- * them. `out` are the tokens whose x is computed: b, or those of f->final, which are moved to the front. */
+/* Adds the norm of f->branch to x. */
+static void add_branch(um_forward *f, const um_vector *w, int32_t n_tokens) {
+    const um_norm norm = norm_of(f, w);
+    f->ops->norm_add(f->dev, f->branch[0], &norm, n_tokens, f->net->hidden, 1, f->x);
+}
+
+/* Computes x += Wo attention(rope(Wqkv norm(x))), or x += norm(Wo ...). All keys and values are written to their pages
+ * before attention reads them. `out` are the tokens whose x is computed: b, or those of f->final, which are moved to
+ * the front. */
 static void attention_half(um_forward *f, int32_t layer, const um_batch *b, const um_batch *out) {
     const um_ops *ops = f->ops;
     um_dev *dev = f->dev;
     const um_layer *y = &f->net->layer[layer];
+    const bool post = um_kind_of(f->net, layer)->post_norms;
+    um_kv *kv = kv_of(f, layer);
     um_rope_kv rope = rope_args(f, layer, b);
     um_attention attention = attention_args(f, layer, b);
 
     const um_norm norm = {um_values(y->attn_norm), um_values(y->attn_norm_bias), f->net->norm_eps};
     ops->norm(dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
     linear(f, &y->qkv, b, (rows){0, b->n_tokens}, f->normed, false, f->qkv);
-    ops->rope_kv(dev, f->kv, &rope);
-    if (f->selects) ops->kv_select(dev, f->kv, &attention); /* reads the queries of tokens that `out` may lack */
+    ops->rope_kv(dev, kv, &rope);
+    if (f->selects) ops->kv_select(dev, kv, &attention); /* reads the queries of tokens that `out` may lack */
     if (out != b) keep_final(f, layer);
     if (!out->n_tokens) return;
     attention.batch = out;
-    ops->attention(dev, f->kv, &attention);
-    linear(f, &y->o, out, (rows){0, out->n_tokens}, f->attended, true, f->x);
+    ops->attention(dev, kv, &attention);
+    linear(f, &y->o, out, (rows){0, out->n_tokens}, f->attended, !post, post ? f->branch[0] : f->x);
+    if (post) add_branch(f, y->attn_post_norm, out->n_tokens);
 }
 
 /* Returns the number of rows that the buffers gate_up and gated hold. */
@@ -152,38 +180,52 @@ static int32_t wide_rows(const um_forward *f) {
     return most ? UM_MIN(most, T) : T;
 }
 
-/* Computes gated = silu(Wgate h) * Wup h. Uses one fused operation if the backend has it and no adapter changes the
+/* A gated feed-forward layer. */
+typedef struct gated_layer {
+    const um_linear *gate_up, *down;
+    int32_t width;
+    um_act act;
+} gated_layer;
+
+/* Computes gated = act(Wgate h) * Wup h. Uses one fused operation if the backend has it and no adapter changes the
  * layer. */
-static void gate(um_forward *f, const um_linear *gate_up, int32_t width, const um_batch *b, rows at, const float *h) {
+static void gate(um_forward *f, const gated_layer *l, const um_batch *b, rows at, const float *h) {
+    const um_linear *gate_up = l->gate_up;
     if (f->d->ops->linear_gate && !gate_up->low_rank) {
-        f->ops->linear_gate(f->dev, gate_up->w, um_values(gate_up->bias), h, at.n, f->gated);
+        f->ops->linear_gate(f->dev, l->act, gate_up->w, um_values(gate_up->bias), h, at.n, f->gated);
         return;
     }
     linear(f, gate_up, b, at, h, false, f->gate_up);
-    f->ops->gate(f->dev, f->gate_up, at.n, width, f->gated);
+    f->ops->gate(f->dev, l->act, f->gate_up, at.n, l->width, f->gated);
 }
 
-/* Computes x += Wdown (silu(Wgate h) * Wup h), with h in f->normed. The rows are processed in groups of equal size, and
- * each group goes through all three operations before the next one starts. The intermediate results are the widest of
- * the pass, so this keeps their buffers small. */
-static void feed_forward(um_forward *f, const um_linear *gate_up, const um_linear *down, int32_t width,
-                         const um_batch *b) {
+/* Computes out = Wdown (act(Wgate h) * Wup h) for some tokens, or out += that with `add`; h is in f->normed. The rows
+ * are processed in groups of equal size, and each group goes through all three operations before the next one starts.
+ * The intermediate results are the widest of the pass, so this keeps their buffers small. */
+static void feed_forward(um_forward *f, const gated_layer *l, const um_batch *b, rows all, bool add, float *out) {
     const size_t hidden = (size_t)f->net->hidden;
-    const int32_t n_groups = UM_CEIL_DIV(b->n_tokens, wide_rows(f));
-    rows at = {0, 0};
+    const int32_t n_groups = UM_CEIL_DIV(all.n, wide_rows(f));
+    rows at = {all.first, 0};
     for (int32_t i = 0; i < n_groups; i++, at.first += at.n) {
-        at.n = b->n_tokens / n_groups + (i < b->n_tokens % n_groups);
-        gate(f, gate_up, width, b, at, f->normed + (size_t)at.first * hidden);
-        linear(f, down, b, at, f->gated, true, f->x + (size_t)at.first * hidden);
+        at.n = all.n / n_groups + (i < all.n % n_groups);
+        gate(f, l, b, at, f->normed + (size_t)at.first * hidden);
+        linear(f, l->down, b, at, f->gated, add, out + (size_t)at.first * hidden);
     }
 }
 
-/* Computes x += sum of weight_e * expert_e(h) over the experts that are chosen for each token, with h in f->normed. */
-static void experts(um_forward *f, int32_t layer, const um_batch *b) {
+static void route(um_forward *f, int32_t layer, const um_batch *b) {
+    linear(f, &f->net->layer[layer].router, b, (rows){0, b->n_tokens}, f->normed, false, f->routed);
+}
+
+/* Computes out += sum of weight_e * expert_e(h) over the experts that f->routed chooses for each token, with h in
+ * f->normed. */
+static void experts(um_forward *f, int32_t layer, const um_batch *b, float *out) {
     const um_layer *y = &f->net->layer[layer];
     const um_moe moe = {.route = &f->net->route,
                         .logits = f->routed,
                         .bias = um_values(y->router_bias),
+                        .expert_scale = um_values(y->expert_scale),
+                        .act = um_kind_of(f->net, layer)->act,
                         .block = b == &f->final.batch ? f->final.block : f->block,
                         .gate_up = (const um_weight *const *)y->expert_gate_up,
                         .down = (const um_weight *const *)y->expert_down,
@@ -191,20 +233,69 @@ static void experts(um_forward *f, int32_t layer, const um_batch *b) {
                         .n_tokens = b->n_tokens,
                         .hidden = f->net->hidden,
                         .n_ff = um_kind_of(f->net, layer)->expert_ff,
-                        .y = f->x};
-    linear(f, &y->router, b, (rows){0, b->n_tokens}, f->normed, false, f->routed);
+                        .y = out};
     f->ops->moe(f->dev, &moe);
+}
+
+/* Adds the norm of f->branch to x, and scales x by the factor of each token's mode. Neighbouring spans of the same mode
+ * are computed together. */
+static void end_layer(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_layer *y = &f->net->layer[layer];
+    const um_norm norm = norm_of(f, y->ffn_post_norm);
+    const size_t H = (size_t)f->net->hidden;
+    for (int32_t i = 0, next; i < b->n_spans; i = next) {
+        const um_span *s = &b->span[i];
+        int32_t n = s->n;
+        for (next = i + 1; next < b->n_spans && b->span[next].canvas == s->canvas; next++) n += b->span[next].n;
+        const float *scale = um_values(y->scale[s->canvas]);
+        f->ops->norm_add(f->dev, f->branch[0] + (size_t)s->first * H, &norm, n, (int32_t)H, scale ? *scale : 1,
+                         f->x + (size_t)s->first * H);
+    }
+}
+
+/* Computes x += norm(norm(ffn(norm(x))) + norm(experts(norm(x)))), or what the layer has of it. */
+static void normed_half(um_forward *f, int32_t layer, const um_batch *b) {
+    const um_layer *y = &f->net->layer[layer];
+    const um_layer_kind *k = um_kind_of(f->net, layer);
+    const gated_layer dense = {&y->gate_up, &y->down, k->n_ff, k->act};
+    const int32_t n = b->n_tokens, H = f->net->hidden;
+    um_norm norm = norm_of(f, y->ffn_norm);
+    f->ops->norm(f->dev, f->x, &norm, n, H, f->normed);
+    feed_forward(f, &dense, b, (rows){0, n}, false, f->branch[0]);
+    if (y->router.w) {
+        norm = norm_of(f, y->dense_post_norm);
+        f->ops->norm(f->dev, f->branch[0], &norm, n, H, f->branch[0]);
+        norm = norm_of(f, y->router_norm);
+        f->ops->norm(f->dev, f->x, &norm, n, H, f->normed);
+        route(f, layer, b);
+        norm = norm_of(f, y->expert_norm);
+        f->ops->norm(f->dev, f->x, &norm, n, H, f->normed);
+        memset(f->branch[1], 0, (size_t)n * (size_t)H * sizeof(float));
+        experts(f, layer, b, f->branch[1]);
+        norm = norm_of(f, y->expert_post_norm);
+        f->ops->norm_add(f->dev, f->branch[1], &norm, n, H, 1, f->branch[0]);
+    }
+    end_layer(f, layer, b);
 }
 
 static void feed_forward_half(um_forward *f, int32_t layer, const um_batch *b) {
     const um_layer *y = &f->net->layer[layer];
     const um_layer_kind *k = um_kind_of(f->net, layer);
     const um_norm norm = {um_values(y->ffn_norm), um_values(y->ffn_norm_bias), f->net->norm_eps};
+    const gated_layer dense = {&y->gate_up, &y->down, k->n_ff, k->act},
+                      shared = {&y->shared_gate_up, &y->shared_down, k->shared_ff, k->act};
+    const rows all = {0, b->n_tokens};
     if (!b->n_tokens) return;
+    if (k->post_norms) {
+        normed_half(f, layer, b);
+        return;
+    }
     f->ops->norm(f->dev, f->x, &norm, b->n_tokens, f->net->hidden, f->normed);
-    if (y->gate_up.w) feed_forward(f, &y->gate_up, &y->down, k->n_ff, b);
-    if (y->shared_gate_up.w) feed_forward(f, &y->shared_gate_up, &y->shared_down, k->shared_ff, b);
-    if (y->router.w) experts(f, layer, b);
+    if (y->gate_up.w) feed_forward(f, &dense, b, all, true, f->x);
+    if (y->shared_gate_up.w) feed_forward(f, &shared, b, all, true, f->x);
+    if (!y->router.w) return;
+    route(f, layer, b);
+    experts(f, layer, b, f->x);
 }
 
 /* Numbers the routing blocks. Tokens of a span in the same routing block get the same number. No number is used in two
@@ -218,6 +309,25 @@ static void number_blocks(const um_forward *f, const um_batch *b) {
             if (t == s->first || b->pos[t] / length != b->pos[t - 1] / length) number++;
             f->block[t] = number;
         }
+    }
+}
+
+/* Mixes blends into the embeddings of canvases. A canvas without a blend adds down(act(0) * 0) = 0. */
+static void condition(um_forward *f, const um_batch *b) {
+    const um_conditioning *c = &f->net->conditioning;
+    const um_norm in = norm_of(f, c->norm), out = norm_of(f, NULL);
+    const gated_layer l = {&c->gate_up, &c->down, c->n_ff, c->act};
+    const size_t H = (size_t)f->net->hidden;
+    for (int32_t i = 0; i < b->n_spans && c->n_ff; i++) {
+        const um_span *s = &b->span[i];
+        const size_t at = (size_t)s->first * H;
+        if (!s->canvas) continue;
+        assert(s->blend >= 0 && (!s->blend || s->blend - 1 + s->n <= f->c.n_blends));
+        if (s->blend) {
+            f->ops->norm(f->dev, f->blend + (size_t)(s->blend - 1) * H, &in, s->n, (int32_t)H, f->normed + at);
+            feed_forward(f, &l, b, (rows){s->first, s->n}, true, f->x);
+        }
+        f->ops->norm(f->dev, f->x + at, &out, s->n, (int32_t)H, f->x + at);
     }
 }
 
@@ -244,6 +354,10 @@ static void predict_rows(um_forward *f, const um_batch *b) {
                     .hidden_size = f->net->hidden,
                     .vocab = f->net->vocab,
                     .scale = f->net->logit_scale,
+                    .cap = f->net->logit_cap,
+                    .embed = f->net->embed,
+                    .embed_scale = f->net->embed_scale,
+                    .blend = f->blend,
                     .row = b->row,
                     .n_rows = b->n_rows,
                     .answer = b->answer};
@@ -273,6 +387,7 @@ um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
         if (f->block) number_blocks(f, b);
         ops->embed(dev, n->embed, b->id, b->n_tokens, n->embed_scale, f->x);
         if (b->n_soft) ops->embed_soft(dev, n->embed, b->soft, b->n_soft, n->embed_scale, f->x);
+        condition(f, b);
         run_layers(f, b);
     }
     predict_rows(f, b);
@@ -281,7 +396,7 @@ um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
 }
 
 void um_host_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
-    f->ops->kv_copy(f->dev, f->kv, from, to, n);
+    for (int32_t i = 0; i < f->net->n_kv; i++) f->ops->kv_copy(f->dev, f->kv[i], from, to, n);
 }
 
 um_status um_host_wait(um_forward *f, um_err *err) {
@@ -292,7 +407,7 @@ um_status um_host_wait(um_forward *f, um_err *err) {
     return s;
 }
 
-const um_kv *um_host_kv(const um_forward *f) { return f->kv; }
+const um_kv *um_host_kv(const um_forward *f) { return f->kv[0]; }
 
 void um_host_profile(um_forward *f, um_profile *p) {
     f->timed = (um_timed){f->d->ops, f->own, p};
@@ -343,16 +458,17 @@ static um_status new_lists(um_forward *f, um_err *err) {
 
 /* The widest rows that a layer needs, in elements. */
 typedef struct widths {
-    int32_t qkv, q, ff;
+    int32_t qkv, q, ff, branch;
 } widths;
 
 static widths widest(const um_network *n) {
-    widths w = {0};
+    widths w = {.ff = n->conditioning.n_ff};
     for (int32_t i = 0; i < n->n_kinds; i++) {
         const um_layer_kind *k = &n->kind[i];
         w.qkv = UM_MAX(w.qkv, qkv_width(k));
         w.q = UM_MAX(w.q, q_width(k));
         w.ff = UM_MAX(w.ff, UM_MAX(k->n_ff, k->shared_ff));
+        if (k->post_norms) w.branch = n->hidden;
     }
     return w;
 }
@@ -369,16 +485,21 @@ static um_status new_workspace(um_forward *f, um_err *err) {
     if (!s) s = new_rows(f, &f->gated, wide_rows(f), w.ff, "gated activations", err);
     if (!s) s = new_rows(f, &f->routed, T, n->route.n_experts, "router products", err);
     if (!s) s = new_rows(f, &f->low, T, n->rank_max, "products of adapters", err);
+    for (int i = 0; i < 2 && !s; i++) s = new_rows(f, &f->branch[i], T, w.branch, "results before their norms", err);
     if (!s) s = new_lists(f, err);
     if (!s) s = new_rows(f, &f->hidden, T, n->hidden, "final hidden rows", err);
     if (!s) s = new_rows(f, &f->saved, f->c.n_saved, n->hidden, "saved hidden rows", err);
+    if (!s && f->c.n_blends) s = new_rows(f, &f->blend, f->c.n_blends, n->hidden, "blends of embeddings", err);
     return s;
 }
 
-/* The layers of a KV cache have the same number of KV heads and the same head size. */
-static um_kv_shape kv_shape(const um_forward *f) {
+/* Returns the shape of a KV cache. Its layers have the same number of KV heads and the same head size. */
+static um_kv_shape kv_shape(const um_forward *f, int32_t kv) {
     const um_layer_kind *k = &f->net->kind[0];
-    return (um_kv_shape){.n_layers = f->net->n_layers,
+    int32_t n_layers = 0;
+    while (k->kv != kv) k++;
+    for (int32_t i = 0; i < f->net->n_layers; i++) n_layers += um_kind_of(f->net, i)->kv == kv;
+    return (um_kv_shape){.n_layers = n_layers,
                          .n_kv_heads = k->n_kv_heads,
                          .head_dim = k->head_dim,
                          .page_size = f->c.page_size,
@@ -388,16 +509,28 @@ static um_kv_shape kv_shape(const um_forward *f) {
                          .layout = f->c.layout};
 }
 
+/* Creates the KV caches, and numbers the layers of each. */
+static um_status new_kv(um_forward *f, um_err *err) {
+    int32_t n[UM_LAYER_KINDS_MAX] = {0};
+    um_status s = UM_OK;
+    f->kv_layer = UM_NEW_ARRAY(int32_t, (size_t)f->net->n_layers);
+    for (int32_t i = 0; i < f->net->n_layers; i++) f->kv_layer[i] = n[um_kind_of(f->net, i)->kv]++;
+    for (int32_t i = 0; i < f->net->n_kv && !s; i++) {
+        const um_kv_shape shape = kv_shape(f, i);
+        s = f->d->ops->kv_new(f->own, &f->kv[i], &shape, err);
+    }
+    return s;
+}
+
 um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *n, const um_forward_config *c,
                               um_err *err) {
     um_forward *f = UM_NEW(um_forward);
     f->d = d;
     f->net = n;
     f->c = *c;
-    um_kv_shape shape = kv_shape(f);
     um_status s = um_host_acquire(d, &f->own, err);
     um_host_profile(f, NULL);
-    if (!s) s = d->ops->kv_new(f->own, &f->kv, &shape, err);
+    if (!s) s = new_kv(f, err);
     if (!s) s = new_workspace(f, err);
     if (s) {
         um_host_forward_free(f);
@@ -409,21 +542,27 @@ um_status um_host_forward_new(um_forward **out, um_device *d, const um_network *
 
 void um_host_forward_free(um_forward *f) {
     if (!f) return;
-    void *buffer[] = {f->x,           f->normed,         f->qkv,        f->attended, f->gate_up,
-                      f->gated,       f->routed,         f->low,        f->block,    f->final.token,
-                      f->final.block, f->final.seen_end, f->final.span, f->hidden,   f->saved};
+    void *buffer[] = {f->blend,       f->branch[0],   f->branch[1],      f->x,          f->normed, f->qkv,
+                      f->attended,    f->gate_up,     f->gated,          f->routed,     f->low,    f->block,
+                      f->final.token, f->final.block, f->final.seen_end, f->final.span, f->hidden, f->saved};
     for (size_t i = 0; i < UM_LEN(buffer); i++)
         if (buffer[i]) f->d->ops->buffer_free(f->own, buffer[i]);
-    if (f->kv) f->d->ops->kv_free(f->own, f->kv);
+    for (int32_t i = 0; i < UM_LAYER_KINDS_MAX; i++)
+        if (f->kv[i]) f->d->ops->kv_free(f->own, f->kv[i]);
+    um_free(f->kv_layer);
     if (f->own) um_host_release(f->d, f->own);
     um_free(f);
 }
 
 um_forward_memory um_host_memory(const um_forward *f) {
     const um_ops *ops = f->d->ops;
-    const um_kv_shape shape = kv_shape(f);
-    return (um_forward_memory){.kv = ops->kv_bytes(&shape),
-                               .workspace = f->workspace + ops->scratch_bytes(f->own) + ops->kv_scratch_bytes(&shape)};
+    um_forward_memory m = {.workspace = f->workspace + ops->scratch_bytes(f->own)};
+    for (int32_t i = 0; i < f->net->n_kv; i++) {
+        const um_kv_shape shape = kv_shape(f, i);
+        m.kv += ops->kv_bytes(&shape);
+        m.workspace += ops->kv_scratch_bytes(&shape);
+    }
+    return m;
 }
 
 int um_host_threads(const um_forward *f) { return f->d->ops->threads(f->own); }

@@ -29,8 +29,10 @@ static void compute_logits(um_dev *dev, const um_head *a, const um_row *r, float
         float x = r->w[0] * x0[i] + (x1 ? r->w[1] * x1[i] : 0);
         dev->operand[i] = um_ref_round(dev, x);
     }
-    for (int32_t v = 0; v < a->vocab; v++)
+    for (int32_t v = 0; v < a->vocab; v++) {
         z[v] = a->scale * um_ref_dot(a->w->data + (size_t)v * (size_t)a->hidden_size, dev->operand, a->hidden_size);
+        if (a->cap > 0) z[v] = a->cap * tanhf(z[v] / a->cap);
+    }
     for (int32_t e = 1; e < r->n_edit; e++) assert(r->edit[e - 1].id <= r->edit[e].id);
     apply_edits(r->edit, r->n_edit, z, a->vocab);
     apply_edits(r->own, r->n_own, z, a->vocab);
@@ -144,6 +146,19 @@ static void answer_row(const um_row *r, const float *z, const float *q, int32_t 
         r->top[i] = (um_top){id, prob(z, id, lse), prob(q, id, lse_q)};
 }
 
+/* Computes the blend of all embeddings, each with its probability after the temperature. */
+static void blend_row(const um_dev *dev, const um_head *a, int32_t blend, const float *z) {
+    const size_t H = (size_t)a->hidden_size;
+    const double lse = log_sum_exp(z, a->vocab, z[next_best(z, a->vocab, -1)]);
+    float *x = a->blend + (size_t)blend * H;
+    memset(x, 0, H * sizeof *x);
+    for (int32_t v = 0; v < a->vocab; v++) {
+        const float p = um_ref_round(dev, prob(z, v, lse)), *row = a->embed->data + (size_t)v * H;
+        for (size_t i = 0; i < H; i++) x[i] += p * row[i];
+    }
+    for (size_t i = 0; i < H; i++) x[i] *= a->embed_scale;
+}
+
 void um_ref_head(um_dev *dev, const um_head *a) {
     assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
     for (int32_t i = 0; i < a->n_rows; i++) {
@@ -155,6 +170,7 @@ void um_ref_head(um_dev *dev, const um_head *a) {
         if (next_best(dev->logit, a->vocab, -1) < 0) continue; /* no id is allowed */
         float t = r->how.temperature;
         for (int32_t v = 0; v < a->vocab; v++) dev->scaled[v] = t > 0 ? dev->logit[v] / t : dev->logit[v];
+        if (r->blend) blend_row(dev, a, r->blend - 1, dev->scaled);
         apply_filters(&r->how, dev->scaled, dev->order, a->vocab);
         answer_row(r, dev->logit, dev->scaled, a->vocab, &a->answer[i]);
     }

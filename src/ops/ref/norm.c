@@ -18,3 +18,8 @@ void um_ref_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tok
         for (int32_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * norm->w[i] + (norm->bias ? norm->bias[i] : 0);
     }
 }
+
+void um_ref_norm_add(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x) {
+    um_ref_norm(dev, y, norm, n_tokens, n, y);
+    for (size_t i = 0; i < (size_t)n_tokens * (size_t)n; i++) x[i] = (x[i] + y[i]) * scale;
+}

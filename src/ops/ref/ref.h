@@ -68,6 +68,7 @@ void um_ref_kv_select(um_dev *dev, um_kv *kv, const um_attention *a);
 void um_ref_embed(um_dev *dev, const um_weight *w, const int32_t *id, int32_t n_tokens, float scale, float *x);
 void um_ref_embed_soft(um_dev *dev, const um_weight *w, const um_soft *soft, int32_t n_soft, float scale, float *x);
 void um_ref_norm(um_dev *dev, const float *x, const um_norm *norm, int32_t n_tokens, int32_t n, float *y);
+void um_ref_norm_add(um_dev *dev, float *y, const um_norm *norm, int32_t n_tokens, int32_t n, float scale, float *x);
 void um_ref_copy_rows(um_dev *dev, const float *x, const int32_t *from, const int32_t *to, int32_t n_rows,
                       int32_t stride, int32_t n, float *y);
 void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const float *x, int32_t n_tokens, bool add,
@@ -75,7 +76,7 @@ void um_ref_linear(um_dev *dev, const um_weight *w, const float *bias, const flo
 void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a);
 void um_ref_attention(um_dev *dev, const um_kv *kv, const um_attention *a);
 void um_ref_moe(um_dev *dev, const um_moe *a);
-void um_ref_gate(um_dev *dev, const float *gu, int32_t n_tokens, int32_t n, float *y);
+void um_ref_gate(um_dev *dev, um_act act, const float *gu, int32_t n_tokens, int32_t n, float *y);
 void um_ref_head(um_dev *dev, const um_head *a);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Per-head norm and rotation of queries and keys; then writes keys and values to their slots. */
+/* Per-head norms, and rotation of queries and keys; then writes keys and values to their slots. */
 #include <math.h>
 
 #include "ops/ref/ref.h"
@@ -44,6 +44,8 @@ void um_ref_rope_kv(um_dev *dev, um_kv *kv, const um_rope_kv *a) {
             const float *w = h < a->n_heads ? a->q_norm : a->k_norm;
             if (w) norm_head(row + (size_t)h * (size_t)d, w, a->eps, d);
         }
+        for (int32_t h = 0; a->v_norm && h < a->n_kv_heads; h++)
+            norm_head(row + q_width + kv_width + (size_t)h * (size_t)d, a->v_norm, a->eps, d);
         if (a->clip > 0) clamp(row, q_width + 2 * kv_width, a->clip);
         for (int32_t h = 0; h < a->n_heads + a->n_kv_heads; h++)
             rotate_head(row + (size_t)h * (size_t)d, cos, sin, a->rope_dim);
