@@ -138,13 +138,20 @@ typedef struct um_decoding {
     bool block_cache;    /* "fast_dllm_v2": passes over a sub-block reuse the keys of the other sub-blocks */
     bool causal_context; /* "seeded_bd": stored keys are those of causal attention, and they predict the first token of
                             each block */
-    float draft_threshold; /* "self_speculation": a drafted token is verified when its probability is greater */
-    bool sparse;           /* "sparse": false = every pass feeds all positions */
-    char retention[24];    /* "sparse": the rule that chooses the keys to keep; see `unmask list retentions` */
-    float retention_ratio; /* "sparse": share of the keys outside the block that is kept; above 0, at most 1 */
-    int32_t delay_step;    /* "sparse": passes of a block before the one that chooses the keys; -1 = auto */
-    int32_t pool_kernel;   /* "sparse": scores are max-pooled over this many neighbours; odd */
-    bool head_select;      /* "sparse": each KV head chooses its own keys */
+    float draft_threshold;       /* "self_speculation": a drafted token is verified when its probability is greater */
+    bool sparse;                 /* "sparse": false = every pass feeds all positions */
+    char retention[24];          /* "sparse": the rule that chooses the keys to keep; see `unmask list retentions` */
+    float retention_ratio;       /* "sparse": share of the keys outside the block that is kept; above 0, at most 1 */
+    int32_t delay_step;          /* "sparse": passes of a block before the one that chooses the keys; -1 = auto */
+    int32_t pool_kernel;         /* "sparse": scores are max-pooled over this many neighbours; odd */
+    bool head_select;            /* "sparse": each KV head chooses its own keys */
+    int32_t canvas_steps;        /* "renoising": largest number of passes over a canvas; 0 = the checkpoint's */
+    float canvas_entropy_bound;  /* "renoising": nats; NAN = the checkpoint's */
+    float t_min, t_max;          /* "renoising": range of the temperature; NAN = the checkpoint's; t_max 0 = off */
+    int32_t stability_threshold; /* "renoising": equal passes before a canvas may end early; -1 = never; -2 = the
+                                    checkpoint's */
+    float confidence_threshold;  /* "renoising": mean entropy below which a canvas may end early; NAN = the
+                                    checkpoint's */
 } um_decoding;
 
 enum { UM_CONFIDENCE_PROBABILITY, UM_CONFIDENCE_MARGIN, UM_CONFIDENCE_ENTROPY };

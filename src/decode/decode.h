@@ -41,6 +41,10 @@ typedef struct um_traits {
     int32_t shift;          /* 1: the row of position i-1 predicts position i */
     bool always_forced;     /* every block may be forced to accept a token, however empty its predecessor is */
     bool prefill_is_silent; /* the prefill pass samples nothing */
+    /* Strategy renoising: the longest canvas of a request, 0: the model is not trained for it; and the checkpoint's
+     * values of its parameters, NAN or -1: off. */
+    int32_t canvas, vocab, canvas_steps, stability;
+    float canvas_entropy_bound, t_min, t_max, confidence;
     float accept_threshold;
     const char *sampler; /* the sampler that `auto` stands for */
 } um_traits;
@@ -60,6 +64,14 @@ typedef struct um_compat {
                               strategies may predict the mask id, and write it like any other */
     float threshold;       /* fixed accept_threshold that overrides the option; NAN: none */
 } um_compat;
+
+/* Draws that were recorded, in place of random ones: the token of position i of a canvas, when it starts, and in one of
+ * its passes if it is accepted or not. */
+typedef enum { UM_DRAW_START, UM_DRAW_SAMPLE, UM_DRAW_NOISE } um_draw;
+typedef struct um_draws {
+    int32_t (*fn)(void *arg, um_draw kind, int32_t canvas, int32_t pass, int32_t i);
+    void *arg;
+} um_draws;
 
 /* ---- Request ----------------------------------------------------------------------------------------------------- */
 
@@ -98,8 +110,9 @@ struct um_req {
     const int32_t *bad;     /* all their ids, one sequence after the other */
     const int32_t *bad_end; /* [n_bad] end of each sequence in `bad` */
     int32_t n_bad;
-    um_fill *fill;   /* keeps the answer in a language (fill.h); NULL: any text */
-    bool fills_best; /* each pass decides about the most probable filling of a block (best_filling.h) */
+    um_fill *fill;         /* keeps the answer in a language (fill.h); NULL: any text */
+    const um_draws *draws; /* NULL: draws are random. Only strategy renoising reads it */
+    bool fills_best;       /* each pass decides about the most probable filling of a block (best_filling.h) */
 
     /* positions: the prompt, then masks that become tokens, then the suffix */
     int32_t *token;    /* [cap]; the mask id where no token is written */
@@ -129,7 +142,7 @@ struct um_req {
 static inline bool um_req_masked(const um_req *r, int32_t pos) { return r->written[pos] < 0; }
 
 /* Returns the random key of a draw at `pos` in step `count` of its block. Draws for different uses are independent. */
-enum { UM_USE_SAMPLE, UM_USE_REMASK };
+enum { UM_USE_SAMPLE, UM_USE_REMASK, UM_USE_START, UM_USE_NOISE };
 static inline uint64_t um_req_key(const um_req *r, int32_t pos, int32_t count, int use) {
     return um_rng_key(r->seed, (uint64_t)pos, (uint64_t)count, (uint64_t)use);
 }
@@ -477,7 +490,7 @@ extern const um_strategy *const um_strategies[]; /* ends with NULL */
 extern const um_strategy um_strategy_multi_bd, um_strategy_d2f, um_strategy_dmax, um_strategy_fast_dllm_v2,
     um_strategy_levenshtein, um_strategy_joint_indel, um_strategy_seeded_bd, um_strategy_autoregressive,
     um_strategy_self_speculation, um_strategy_causal_window, um_strategy_full, um_strategy_prefix_cache,
-    um_strategy_dual_cache, um_strategy_sparse;
+    um_strategy_dual_cache, um_strategy_sparse, um_strategy_renoising;
 
 /* Tells whether `name` is one of the comma-separated words of `list`, which may be NULL. */
 bool um_name_in(const char *list, const char *name);

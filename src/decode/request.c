@@ -28,7 +28,7 @@ static void keep_top(um_req *r, int32_t pos, const um_answer *a) {
 void um_req_write(um_req *r, int32_t pos, int32_t id, const um_answer *a) {
     assert(pos >= r->n_prompt && pos < r->cap && pos >= r->filled);
     assert(um_req_masked(r, pos) || pos >= r->settled);
-    assert(id >= 0 && (id != r->traits->mask_id || r->compat->keeps_masks));
+    assert(id >= 0 && (id != r->traits->mask_id || r->may_choose_mask));
     r->n_new += um_req_masked(r, pos);
     r->token[pos] = id;
     r->written[pos] = r->nfe + 1;

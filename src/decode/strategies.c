@@ -16,5 +16,6 @@ const um_strategy *const um_strategies[] = {
     &um_strategy_prefix_cache,
     &um_strategy_dual_cache,
     &um_strategy_sparse,
+    &um_strategy_renoising,
     NULL,
 };

@@ -21,7 +21,10 @@ static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t fi
                       .keys = s->keys,
                       .hole = s->hole,
                       .select = s->select,
-                      .adapter = s->adapter};
+                      .adapter = s->adapter,
+                      .canvas = s->canvas,
+                      .start = s->vis[0],
+                      .blend = s->blend};
 }
 
 void um_batch_build(um_engine *e, um_batch *b) {

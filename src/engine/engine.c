@@ -28,6 +28,14 @@ static void set_traits(um_engine *e) {
                             .always_forced = um_streq(f->gate, "always"),
                             .prefill_is_silent = f->prefill_is_silent && e->config.compat == UM_COMPAT_DIFFULEX,
                             .accept_threshold = f->accept_threshold,
+                            .vocab = a->vocab,
+                            .canvas = a->conditioning_ff ? um_engine_block(e) : 0,
+                            .canvas_steps = a->canvas.steps,
+                            .stability = a->canvas.stability,
+                            .canvas_entropy_bound = a->canvas.entropy_bound,
+                            .t_min = a->canvas.t_min,
+                            .t_max = a->canvas.t_max,
+                            .confidence = a->canvas.confidence,
                             .sampler = f->sampler};
     bool diffulex = e->config.compat == UM_COMPAT_DIFFULEX;
     e->compat = (um_compat){.allocated_limits = diffulex,
@@ -99,6 +107,7 @@ um_forward_config um_engine_forward_config(const um_engine *e) {
                                .max_rows = c->max_num_batched_tokens,
                                .max_spans = e->capacity.n_seg,
                                .n_saved = um_config_places(c),
+                               .n_blends = um_config_places(c) * e->traits.canvas,
                                .page_size = c->page_size,
                                .n_pages = UM_MAX(c->num_pages, 0),
                                .n_scratch_pages = e->capacity.n_scratch,

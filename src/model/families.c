@@ -18,5 +18,6 @@ const um_family *const um_families[] = {
     &um_family_nemotron_research,
     &um_family_wedlm,
     &um_family_wedlm_7b,
+    &um_family_diffusion_gemma,
     NULL,
 };

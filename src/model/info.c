@@ -15,11 +15,12 @@ static int64_t attention_params(const um_arch *a, const um_arch_kind *k) {
 
 static int64_t norm_params(const um_arch *a) { return (a->layer_norm ? 2LL : 1LL) * a->hidden; }
 
-/* Returns the parameters of a layer, counting `experts` of its routed experts. */
+/* Returns the parameters of a layer, counting `experts` of its routed experts. Like published counts, it has one factor
+ * of a layer with two modes. */
 static int64_t layer_params(const um_arch *a, int32_t layer, int64_t experts) {
     const um_arch_kind *k = um_arch_kind_of(a, layer);
     const um_tensor_names *names = a->family->names;
-    int64_t n = attention_params(a, k) + (k->post_norms ? 4 : 2) * norm_params(a) + (a->has_modes ? 2 : 0);
+    int64_t n = attention_params(a, k) + (k->post_norms ? 4 : 2) * norm_params(a) + a->has_modes;
     if (k->n_ff) n += ffn_params(a, k->n_ff) + (a->mlp_bias ? 2LL * k->n_ff + a->hidden : 0);
     if (!k->expert_ff) return n;
     if (k->post_norms) n += 3 * norm_params(a);

@@ -187,6 +187,7 @@ static um_status load_end(um_loader *l, um_layer *y, int32_t i, um_err *err) {
     for (int mode = 0; mode < 2 && a->has_modes && !s; mode++) {
         const um_tensor_part p = {n->scale[mode], 1};
         s = um_load_vector(l, &y->scale[mode], &p, 1, i, "", err);
+        if (!s && mode == 0 && l->used) l->m->n_params--; /* see um_arch_params */
     }
     return s;
 }

@@ -60,7 +60,7 @@ typedef struct um_arch_kind {
     int32_t expert_ff, shared_ff; /* widths of one routed expert and of the shared expert; 0: none */
 } um_arch_kind;
 
-/* How a checkpoint denoises a canvas by default (strategy canvas). */
+/* How a checkpoint denoises a canvas by default (strategy renoising). */
 typedef struct um_canvas_defaults {
     int32_t steps;
     float entropy_bound, t_min, t_max, confidence; /* NAN: off, except the bound */

@@ -10,13 +10,6 @@
 #include "model/checkpoint.h"
 #include "model/config.h"
 
-/* Diffusion models that are not supported yet. The message names them instead of calling them unknown. */
-static const struct {
-    const char *name, *architectures, *model_types;
-} not_yet[] = {
-    {"DiffusionGemma", "DiffusionGemmaForBlockDiffusion", "diffusion_gemma"},
-};
-
 /* Autoregressive models. Their tensors have the names of some families' tensors, so without this list they would be
  * loaded and would write nonsense. A word stands for all names that start with it ("Qwen3" for Qwen3MoeForCausalLM). */
 static const char autoregressive[] = "Llama|Qwen2|Qwen3|Mistral|Mixtral|Gemma|GPT|Phi|Falcon|Olmo|Deepseek|"
@@ -89,15 +82,6 @@ static const um_family *by_norms(const um_family *f, const json_t *config) {
     return has_norms == f->stores_qk_norm ? f : f->twin;
 }
 
-/* Returns the name of the model in the table not_yet, or NULL. */
-static const char *known_but_not_yet(const char *architecture, const char *model_type) {
-    for (size_t i = 0; i < UM_LEN(not_yet); i++)
-        if (in_list(not_yet[i].architectures, architecture, false)) return not_yet[i].name;
-    for (size_t i = 0; i < UM_LEN(not_yet); i++)
-        if (in_list(not_yet[i].model_types, model_type, false)) return not_yet[i].name;
-    return NULL;
-}
-
 static bool has_experts(const json_t *config) {
     static const char *const keys[] = {"num_experts", "n_routed_experts", "num_local_experts", "moe_layer_freq"};
     for (size_t i = 0; i < UM_LEN(keys); i++) {
@@ -116,12 +100,6 @@ static um_status by_override(const um_family **out, const char **rule, const cha
 
 static um_status refuse_unknown(const char *where, const char *architecture, const char *model_type, um_err *err) {
     const char *what = *architecture ? "architecture" : "model_type", *name = *architecture ? architecture : model_type;
-    const char *not_run = known_but_not_yet(architecture, model_type);
-    if (not_run) {
-        char why[96];
-        snprintf(why, sizeof why, "this is %s, a diffusion model that this version can't run yet", not_run);
-        return refuse(err, where, what, name, why);
-    }
     if (um_is_autoregressive(name)) return refuse(err, where, what, name, "an autoregressive model");
     return refuse(err, where, what, *name ? name : "(none given)", "not known");
 }
@@ -137,7 +115,7 @@ um_status um_family_detect(const um_family **out, const char **rule, const json_
 
     const um_family *f = by_architecture(architecture);
     *rule = "architectures[0]";
-    if (!f && !known_but_not_yet(architecture, "") && !um_is_autoregressive(architecture)) {
+    if (!f && !um_is_autoregressive(architecture)) {
         f = by_model_type(model_type, has_experts(config));
         *rule = "model_type";
     }

@@ -7,6 +7,9 @@ static const char llada[] = {
 static const char llada2[] = {
 #include "templates/llada2.inc"
 };
+static const char gemma4[] = {
+#include "templates/gemma4.inc"
+};
 static const char qwen2_5[] = {
 #include "templates/qwen2_5.inc"
 };
@@ -20,6 +23,7 @@ static const char qwen3[] = {
 const um_chat_builtin um_chat_builtins[] = {
     {"llada", SOURCE(llada), "<|eot_id|>", NULL},
     {"llada2", SOURCE(llada2), "<|role_end|>", NULL},
+    {"gemma4", SOURCE(gemma4), "<turn|>", NULL},
     {"qwen2_5", SOURCE(qwen2_5), "<|im_end|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
     {"dream", SOURCE(qwen2_5), "<|im_end|>", "You are a helpful assistant."},
     {"qwen3", SOURCE(qwen3), "<|im_end|>", NULL},

@@ -35,7 +35,7 @@ typedef struct family_replay {
     void (*requests)(const family_case *c, const char *device, family_mode mode);
 } family_replay;
 
-extern const family_replay llada22_replay, nemotron_replay, wedlm_replay;
+extern const family_replay diffusion_gemma_replay, llada22_replay, nemotron_replay, wedlm_replay;
 
 static inline int64_t number(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
 static inline int32_t id_at(const json_t *list, size_t i) {

@@ -7,7 +7,8 @@
 #include "families.h"
 #include "support.h"
 
-static const family_replay *const replays[] = {&llada22_replay, &nemotron_replay, &wedlm_replay};
+static const family_replay *const replays[] = {&diffusion_gemma_replay, &llada22_replay, &nemotron_replay,
+                                               &wedlm_replay};
 
 typedef void (*case_fn)(const family_replay *f, const family_case *c);
 

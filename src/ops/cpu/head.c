@@ -163,8 +163,9 @@ static void blend_task(void *arg, int task, int thread) {
     }
     for (int32_t panel = 0; panel < UM_CEIL_DIV(j->a->vocab, UM_PANEL); panel++) blend_panel(j, panel, first, n);
     for (int32_t row = 0; row < j->n; row++) {
+        if (!j->row[row].blend) continue;
         float *x = j->a->blend + (size_t)(j->row[row].blend - 1) * (size_t)H + first;
-        for (int32_t i = 0; j->row[row].blend && i < n; i++) x[i] *= j->a->embed_scale;
+        for (int32_t i = 0; i < n; i++) x[i] *= j->a->embed_scale;
     }
 }
 
