@@ -18,6 +18,7 @@ typedef struct kind {
 #define NEMOTRON "families/nemotron/models/nemotron_c"
 #define WEDLM_7B "families/wedlm/models/wedlm_7b"
 #define WEDLM_8B "families/wedlm/models/wedlm_8b"
+#define GEMMA    "families/diffusion_gemma/models/dgemma_a"
 
 static const kind kinds[] = {
     {"sdar", "multi_bd", {{"sampler", "confidence"}}},
@@ -65,6 +66,8 @@ static const kind kinds[] = {
     {WEDLM_8B, "causal_window", {{"sampler", "entropy_distance"}, {"entropy_threshold", "2"}}},
     {WEDLM_8B, "causal_window", {{"sampler", "confidence"}}},
     {WEDLM_7B, "causal_window", {{"sampler", "auto"}, {"entropy_threshold", "1"}, {"position_penalty", "0"}}},
+    {GEMMA, "renoising", {{"sampler", "auto"}, {"canvas_steps", "6"}}},
+    {GEMMA, "renoising", {{"sampler", "auto"}, {"canvas_entropy_bound", "5"}, {"confidence_threshold", "3"}}},
 };
 
 static uint64_t seed, counter;
@@ -162,6 +165,7 @@ static int64_t add(um_engine *e, const plan *p, outcome *o) {
     set(&r, "decoding_strategy", k->strategy);
     for (int i = 0; i < 8 && k->set[i][0]; i++) set(&r, k->set[i][0], k->set[i][1]);
     r.decoding.block_size = UM_MAX(p->block, e->traits.route_block);
+    if (um_streq(k->model, GEMMA)) r.decoding.block_size = UM_MIN(p->block, 8);
     r.decoding.buffer_size = p->blocks + um_streq(k->strategy, "fast_dllm_v2"); /* fast_dllm_v2 needs at least two */
     if (!um_streq(k->strategy, "dmax")) r.decoding.accept_threshold = p->threshold;
     if (p->confidence <= UM_CONFIDENCE_ENTROPY) r.decoding.confidence = p->confidence;
