@@ -32,7 +32,7 @@ cmp "$dir/four" "$dir/batch_of_16" || fail "a batch of 16 answers differently"
 ask alone 60 57 3 $block --buffer-size 4 --batch 1
 cmp "$dir/four" "$dir/alone" || fail "a question alone is answered differently"
 
-# The sets of loose wording and of foreign prompts. A prompt of a known kind should not get the honest answer; one of 500 does.
+# The sets of loose wording and of foreign prompts. A prompt of a known kind should not get the honest answer.
 # set_of NAME SET QUESTIONS RIGHT HONEST_MIN HONEST_MAX ARG...
 set_of() {
     local name=$1 set=$2 n=$3 right=$4 min=$5 max=$6 honest
@@ -42,7 +42,7 @@ set_of() {
     echo "$name: $honest honest answers"
     [ "$honest" -ge "$min" ] && [ "$honest" -le "$max" ] || fail "$name: $honest honest answers of $n, expected $min to $max"
 }
-set_of block_loose loose 200 193 0 2 $block --buffer-size 1
+set_of block_loose loose 200 194 0 0 $block --buffer-size 1
 set_of block_foreign foreign 200 190 190 200 $block --buffer-size 1
 set_of full_loose loose 32 30 0 1 --model models/tiny-full --steps 64
 set_of full_foreign foreign 20 18 18 20 --model models/tiny-full --steps 64

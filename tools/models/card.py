@@ -9,6 +9,7 @@ the program (../../build/unmask), so that the card, `unmask eval` and the README
 import argparse
 import json
 import subprocess
+import textwrap
 from pathlib import Path
 
 from foreign import HONEST
@@ -130,6 +131,11 @@ def training_text(made):
             f"{made['learning_rate']} with a cosine to zero")
 
 
+def steps_text(trainings):
+    return (f"Training in bf16 with Muon and AdamW: {'; from these weights on, '.join(map(training_text, trainings))}. "
+            "The weights are an exponential moving average. `tools/models/README.md` has the commands.")
+
+
 def made_text(family, shape, trainings, kinds):
     made = trainings[-1]
     return f"""{shape.layers} layers, hidden size {shape.hidden}, {shape.heads} heads, {shape.kv_heads} KV heads, head size {shape.head_dim}, feed-forward {shape.ffn}, byte-level BPE with 1,012
@@ -143,8 +149,7 @@ never used for training, and neither are every eighth loose wording, and every s
 
 {OBJECTIVE[family]}
 
-Training in bf16 with Muon and AdamW: {"; from these weights on, ".join(map(training_text, trainings))}.
-The weights are an exponential moving average. `tools/models/README.md` has the commands."""
+{textwrap.fill(steps_text(trainings), 125)}"""
 
 
 def asked(limit):
