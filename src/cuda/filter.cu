@@ -31,11 +31,11 @@ static __device__ __forceinline__ unsigned long long weight_of(const whole_row &
     return by_mass ? (unsigned long long)(exp(((double)z - w.max) * w.rate) * UNIT) : 1;
 }
 
-/* Returns the sum of the weights of all ids. */
-static __device__ unsigned long long total_mass(const whole_row &w) {
+/* Returns the sum of the weights of the ids whose logit is at least `least`. */
+static __device__ unsigned long long mass_from(const whole_row &w, float least) {
     unsigned long long sum = 0;
     for (int32_t i = threadIdx.x; i < w.n; i += THREADS)
-        if (w.z[i] > -INFINITY) sum += weight_of(w, w.z[i], true);
+        if (w.z[i] > -INFINITY && w.z[i] >= least) sum += weight_of(w, w.z[i], true);
     return block_sum(sum);
 }
 
@@ -104,15 +104,19 @@ static __device__ um_cu_cut stricter(um_cu_cut a, um_cu_cut b) {
 }
 
 /* Returns the cut of all filters of a row. */
-static __device__ um_cu_cut cut_of(const whole_row &w, const um_sampling &how) {
+static __device__ um_cu_cut cut_of(whole_row w, const um_sampling &how) {
     um_cu_cut cut = {-INFINITY, 0};
-    if (how.top_p < 1) cut = stricter(cut, find_cut(w, true, (unsigned long long)(how.top_p * (double)total_mass(w))));
+    if (how.filters_first) w.rate = 1;
     if (how.top_k > 0 && how.top_k < w.n) {
         const um_cu_cut k = find_cut(w, false, (unsigned long long)how.top_k - 1);
-        cut = stricter(cut, {k.value, 0}); /* keeps all ids whose logit equals the k-th */
+        cut = {k.value, 0}; /* keeps all ids whose logit equals the k-th */
+    }
+    if (how.top_p < 1) {
+        const unsigned long long mass = mass_from(w, how.filters_first ? cut.value : -INFINITY);
+        cut = stricter(cut, find_cut(w, true, (unsigned long long)(how.top_p * (double)mass)));
     }
     if (how.min_p > 0) {
-        const float temperature = how.temperature > 0 ? how.temperature : 1;
+        const float temperature = how.temperature > 0 && !how.filters_first ? how.temperature : 1;
         cut = stricter(cut, {fminf(w.max + temperature * logf(how.min_p), w.max), 0});
     }
     return cut;

@@ -196,7 +196,7 @@ static __device__ um_answer answer_of(const um_message_row &r, um_cu_cut cut, co
         a.q_sample = kept_probability(t, r.how, cut, z, a.sample);
     }
     if (r.want & UM_WANT_ENTROPY) a.entropy = (float)(log(t.kept) - t.moment / t.kept);
-    if (r.want & UM_WANT_PLAIN_ENTROPY) a.plain_entropy = (float)(log(t.sum) - t.plain_moment / t.sum);
+    if (r.want & UM_WANT_PLAIN_ENTROPY) a.entropy = (float)(log(t.sum) - t.plain_moment / t.sum);
     if (r.want & UM_WANT_PROB_OF) a.p_id = probability(t, t.id_z);
     return a;
 }

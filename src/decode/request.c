@@ -265,6 +265,7 @@ um_row *um_pass_row(um_pass *p, um_req *r, int32_t src, int32_t pos, int32_t cou
                             .top_p = s->top_p,
                             .min_p = s->min_p,
                             .top_k = s->top_k,
+                            .filters_first = r->traits->filters_first,
                             .key = s->temperature > 0 ? um_req_key(r, pos, count, UM_USE_SAMPLE) : 0},
                     .want = UM_WANT_SAMPLE,
                     .id = 0,

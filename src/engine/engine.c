@@ -27,6 +27,7 @@ static void set_traits(um_engine *e) {
                             .shift = a->shift,
                             .always_forced = um_streq(f->gate, "always"),
                             .prefill_is_silent = f->prefill_is_silent && e->config.compat == UM_COMPAT_DIFFULEX,
+                            .filters_first = f->filters_first,
                             .accept_threshold = f->accept_threshold,
                             .vocab = a->vocab,
                             .canvas = a->conditioning_ff ? um_engine_block(e) : 0,

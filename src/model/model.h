@@ -193,6 +193,7 @@ struct um_family {
     float compat_threshold;       /* the fixed threshold of the system that --compat imitates; NAN: none */
     const char *sampler;          /* the sampler that "auto" stands for */
     bool prefill_is_silent;       /* the prefill pass samples nothing */
+    bool filters_first;           /* top-k, top-p and min-p apply before the temperature */
     /* Reads the family's fields of config.json into arch. `where` names the file in messages. */
     um_status (*configure)(um_arch *arch, const struct json_t *config, const char *where, um_err *err);
 };

@@ -129,14 +129,18 @@ typedef struct um_edit {
     bool ban;    /* the id can't be chosen and has probability 0 */
 } um_edit;
 
-/* Sampling parameters of a row. The filters are applied in the order top-p, top-k, min-p to the logits divided by the
- * temperature (by 1 when the temperature is 0). The likeliest id is never dropped. */
+/* Sampling parameters of a row. The filters are applied to the logits divided by the temperature (by 1 when the
+ * temperature is 0). Each counts the probabilities of all ids. The likeliest id is never dropped.
+ *
+ * With filters_first they are applied to the logits before the temperature, and top-p counts the probabilities of the
+ * ids that top-k keeps. */
 typedef struct um_sampling {
     float temperature; /* 0 = greedy */
     float top_p;       /* 1 = off; drops an id when the likelier ids together exceed this probability */
     float min_p;       /* 0 = off; drops an id below this share of the likeliest id's probability */
     int32_t top_k;     /* 0 = off; keeps all ids whose logit equals the k-th */
-    uint64_t key;      /* random key; the counter is the vocabulary id */
+    bool filters_first;
+    uint64_t key; /* random key; the counter is the vocabulary id */
 } um_sampling;
 
 enum {
@@ -145,7 +149,7 @@ enum {
     UM_WANT_ENTROPY = 4,       /* entropy after temperature and filters, in nats */
     UM_WANT_SAMPLE = 8,        /* a sampled id; the best id when the temperature is 0 */
     UM_WANT_PROB_OF = 16,      /* probability of `id` */
-    UM_WANT_PLAIN_ENTROPY = 32 /* entropy before temperature and filters, in nats */
+    UM_WANT_PLAIN_ENTROPY = 32 /* entropy before temperature and filters; replaces that after them */
 };
 
 #define UM_TOP_MAX 64
@@ -182,7 +186,7 @@ typedef struct um_answer {
     int32_t best, second, sample; /* -1 when not wanted or when no id is allowed */
     float p_best, p_second, p_sample, p_id;
     float q_best, q_second, q_sample;
-    float entropy, plain_entropy, logsumexp;
+    float entropy, logsumexp;
     const um_top *top; /* the row's likeliest ids; NULL: none were wanted. The engine sets it. */
 } um_answer;
 

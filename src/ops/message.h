@@ -89,7 +89,7 @@ typedef struct um_message_row {
 /* The compilers of host and device both check these sizes. */
 static_assert(sizeof(um_message_header) == 40 && sizeof(um_message_span) == 40 && sizeof(um_message_tile) == 16,
               "sizes of header, span and tile");
-static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 88 &&
+static_assert(sizeof(um_message_select) == 40 && sizeof(um_message_soft) == 16 && sizeof(um_message_row) == 96 &&
                   sizeof(um_edit) == 16,
               "sizes of selection, blend, row and edit");
 

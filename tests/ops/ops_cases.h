@@ -213,6 +213,7 @@ static inline um_sampling random_sampling(int32_t kind) {
     if (kind % 3) how.temperature = (float)(0.3 + random_unit());
     if (kind % 8 == 4 || kind % 8 == 7) how.top_p = (float)(0.2 + 0.7 * random_unit());
     if (kind % 8 == 5 || kind % 8 == 7) how.top_k = 1 + random_below(20);
+    how.filters_first = kind % 16 > 8;
     if (kind % 8 == 6) how.min_p = (float)(0.3 * random_unit());
     return how;
 }
@@ -227,7 +228,7 @@ static inline void random_edits(um_edit *edit, int32_t n, int32_t vocab) {
 
 static inline void random_row(head_case *c, int32_t i, int32_t n_hidden) {
     um_row *r = &c->row[i];
-    *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = 63, .id = random_below(c->args.vocab)};
+    *r = (um_row){.w = {1, 0}, .how = random_sampling(i), .want = i % 3 ? 31 : 63, .id = random_below(c->args.vocab)};
     r->src[0] = i % 5 == 4 ? -1 - random_below(HEAD_SAVED) : random_below(n_hidden);
     r->src[1] = random_below(n_hidden);
     if (i % 7 == 6) r->w[0] = 2.5f, r->w[1] = -1.5f; /* guidance */

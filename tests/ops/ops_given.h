@@ -21,7 +21,7 @@ static inline given open_given(const world *w, const float *z, int32_t n) {
 
 static inline void close_given(given *g) { g->w->ops->weight_free(g->w->dev, g->m); }
 
-static const um_row greedy = {.w = {1, 0}, .how = {.top_p = 1}, .want = 63};
+static const um_row greedy = {.w = {1, 0}, .how = {.top_p = 1}, .want = 31};
 
 static inline um_answer ask(const given *g, const um_row *r) {
     um_answer a;

@@ -146,16 +146,49 @@ static void check_filters(const world *w) {
     assert_near(a.entropy, -(4.0 / 7) * log(4.0 / 7) - (3.0 / 7) * log(3.0 / 7));
     assert_near(a.q_second, 3.0 / 7);
     const double plain = -(0.4 * log(0.4) + 0.3 * log(0.3) + 0.2 * log(0.2) + 0.1 * log(0.1));
-    assert_near(a.plain_entropy, plain); /* that before temperature and filters */
-    assert_near(ask_filtered(&g, 0.5f, 0.6f, 0, 0).plain_entropy, plain);
-    assert_near(ask_filtered(&g, 0, 1, 0, 0).plain_entropy, plain);
     assert_near(ask_filtered(&g, 1, 1, 0, 0).entropy, plain);
+    um_row r = greedy;
+    r.how = (um_sampling){.temperature = 0.5f, .top_p = 0.6f, .top_k = 2, .key = 5};
+    r.want |= UM_WANT_PLAIN_ENTROPY;
+    assert_near(ask(&g, &r).entropy, plain);
+    r.how = greedy.how;
+    assert_near(ask(&g, &r).entropy, plain);
     close_given(&g);
 }
 
 static void filters_keep_what_the_rules_say(void **state) {
     (void)state;
     for_each_backend(check_filters);
+}
+
+/* The probabilities are 0.4, 0.3, 0.2 and 0.1, and at temperature 0.5 in the ratio 16 : 9 : 4 : 1. */
+static um_answer ask_filtered_first(const given *g, float temperature, float top_p, int32_t top_k, float min_p) {
+    um_row r = greedy;
+    r.how = (um_sampling){temperature, .top_p = top_p, .top_k = top_k, .min_p = min_p, .filters_first = true, .key = 5};
+    return ask(g, &r);
+}
+
+static void check_filters_first(const world *w) {
+    float z[VOCAB_MAX];
+    four_logits(z, VOCAB_MAX);
+    given g = open_given(w, z, VOCAB_MAX);
+    assert_near(ask_filtered_first(&g, 0.5f, 0.45f, 0, 0).q_best,
+                16.0 / 25); /* at temperature 0.5 the first has 0.53 */
+    assert_near(ask_filtered_first(&g, 0.5f, 0.35f, 0, 0).q_best, 1);
+    assert_near(ask_filtered_first(&g, 0.5f, 0.75f, 0, 0).q_best, 16.0 / 29);
+    assert_near(ask_filtered_first(&g, 0.5f, 0.5f, 2, 0).q_best, 1); /* of two ids, the first has 0.57 */
+    assert_near(ask_filtered(&g, 1, 0.5f, 2, 0).q_best, 4.0 / 7);
+    assert_near(ask_filtered_first(&g, 0.5f, 1, 3, 0).q_best, 16.0 / 29);
+    assert_near(ask_filtered_first(&g, 0.5f, 1, 0, 0.6f).q_best, 16.0 / 25);
+    assert_near(ask_filtered(&g, 0.5f, 1, 0, 0.6f).q_best, 1);
+    assert_near(ask_filtered_first(&g, 0.5f, 1, 0, 0).q_best, 16.0 / 30);
+    assert_near(ask_filtered_first(&g, 0, 0.45f, 0, 0).q_best, 4.0 / 7);
+    close_given(&g);
+}
+
+static void filters_may_come_before_the_temperature(void **state) {
+    (void)state;
+    for_each_backend(check_filters_first);
 }
 
 static void check_filter_ties(const world *w) {
@@ -289,6 +322,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_wanted_is_none),
         cmocka_unit_test(edits_divide_multiply_and_add),
         cmocka_unit_test(filters_keep_what_the_rules_say),
+        cmocka_unit_test(filters_may_come_before_the_temperature),
         cmocka_unit_test(equal_logits_at_the_edge_of_a_filter),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(draw_is_the_largest_logit_with_gumbel_noise),

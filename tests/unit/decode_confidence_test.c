@@ -319,7 +319,7 @@ static void entropy_distance_prefers_the_first_masks(void **state) {
     (void)state;
     block b = masks(4, NULL);
     static const float h[] = {.2F, .35F, .37F, .1F};
-    for (int32_t i = 0; i < 4; i++) b.answer[i].plain_entropy = h[i];
+    for (int32_t i = 0; i < 4; i++) b.answer[i].entropy = h[i];
     b.position[3] = 30;
     b.how.entropy_threshold = .4F;
     b.how.position_penalty = .02F;
@@ -330,7 +330,7 @@ static void entropy_distance_prefers_the_first_masks(void **state) {
     TAKES(&b, entropy_distance, 3);
     b.how.position_penalty = .02F;
     TAKES(&b, entropy_distance, 0);
-    b.answer[0].plain_entropy = -1e-9F; /* rounding is no certainty beyond 0 */
+    b.answer[0].entropy = -1e-9F; /* rounding is no certainty beyond 0 */
     TAKES(&b, entropy_distance, 0);
     b.c.forced = false;
     TAKES_NOTHING(&b, entropy_distance);

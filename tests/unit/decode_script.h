@@ -187,14 +187,8 @@ static inline void end(bench *b) {
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 static inline um_answer answer_with(int32_t id, float p) {
-    return (um_answer){.best = id,
-                       .sample = id,
-                       .p_best = p,
-                       .p_sample = p,
-                       .q_best = p,
-                       .q_sample = p,
-                       .p_id = p,
-                       .plain_entropy = 1 - p};
+    return (um_answer){
+        .best = id, .sample = id, .p_best = p, .p_sample = p, .q_best = p, .q_sample = p, .p_id = p, .entropy = 1 - p};
 }
 
 /* Predicts 100 + pos with a low probability. */
@@ -320,7 +314,6 @@ static inline um_answer made_up(const bench *b, const um_row *row, int32_t pos, 
     edit_logits(row->edit, row->n_edit, logit);
     edit_logits(row->own, row->n_own, logit);
     um_answer a = {.entropy = softmax(logit, p)};
-    a.plain_entropy = a.entropy;
     int32_t best = likeliest(p, -1), second = likeliest(p, best), sample = best;
     if (row->how.temperature > 0) {
         for (int32_t i = 0; i < IDS; i++)

@@ -27,7 +27,7 @@ static uint32_t want(const um_req *r) {
 /* Returns the raised entropy of candidate i. Rounding may leave a certain prediction below 0. */
 static float raised(const um_sampler_input *c, int32_t i) {
     const float distance = (float)(c->position[i] - c->position[0]);
-    return fmaxf(c->answer[i].plain_entropy, 0) + distance * c->how->position_penalty;
+    return fmaxf(c->answer[i].entropy, 0) + distance * c->how->position_penalty;
 }
 
 static void entropy_distance_accept(const um_sampler_input *c, um_decision *d) {

@@ -42,6 +42,7 @@ const um_family um_family_wedlm = {
     .gate = "always",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,
+    .filters_first = true,
     .configure = configure,
 };
 
@@ -63,5 +64,6 @@ const um_family um_family_wedlm_7b = {
     .gate = "always",
     .accept_threshold = 0.9f,
     .compat_threshold = NAN,
+    .filters_first = true,
     .configure = configure,
 };

@@ -171,7 +171,7 @@ um_answer um_partial_answer(const um_row *r, um_cut cut, const um_partial *p) {
         a.q_sample = kept_prob(p, r, cut, z, a.sample);
     }
     if (r->want & UM_WANT_ENTROPY) a.entropy = (float)(log(p->kept) - p->moment / p->kept);
-    if (r->want & UM_WANT_PLAIN_ENTROPY) a.plain_entropy = (float)(log(p->sum) - p->plain_moment / p->sum);
+    if (r->want & UM_WANT_PLAIN_ENTROPY) a.entropy = (float)(log(p->sum) - p->plain_moment / p->sum);
     if (r->want & UM_WANT_PROB_OF) a.p_id = prob(p, p->id_z);
     return a;
 }

@@ -154,29 +154,35 @@ static um_cut stricter(um_cut a, um_cut b) {
     return a.value > b.value ? a : b;
 }
 
-static double total_mass(const search *s) {
+/* Returns the mass of the ids whose logit is at least `least`. */
+static double mass_from(const search *s, um_thread *t, float least) {
     double total = 0;
     for (int32_t tile = 0; tile < s->n; tile += UM_HEAD_TILE) {
+        const float *z = s->z + tile;
         float sum, moment;
-        s->dev->k->exp_sums(s->z + tile, UM_HEAD_TILE, s->max, s->rate, &sum, &moment);
+        if (least > -INFINITY) {
+            s->dev->k->cut_below(z, UM_HEAD_TILE, least, t->z_cut);
+            z = t->z_cut;
+        }
+        s->dev->k->exp_sums(z, UM_HEAD_TILE, s->max, s->rate, &sum, &moment);
         total += sum;
     }
     return total;
 }
 
 um_cut um_filter(const um_dev *dev, um_thread *t, const um_sampling *how, const float *z, int32_t n, float max) {
-    float temperature = how->temperature > 0 ? how->temperature : 1;
+    const float temperature = how->temperature > 0 && !how->filters_first ? how->temperature : 1;
     search s = {
         .dev = dev, .bins = t->bins, .z = z, .n = n, .max = max, .rate = 1 / temperature, .candidate = t->candidate};
     um_cut cut = UM_CUT_NONE;
-    if (how->top_p < 1) {
-        s.by_mass = true;
-        s.limit = how->top_p * total_mass(&s);
-        cut = stricter(cut, find_cut(&s));
-    }
     if (how->top_k > 0) {
         s.by_mass = false;
         s.limit = how->top_k - 0.5;
+        cut = find_cut(&s);
+    }
+    if (how->top_p < 1) {
+        s.by_mass = true;
+        s.limit = how->top_p * mass_from(&s, t, how->filters_first ? cut.value : -INFINITY);
         cut = stricter(cut, find_cut(&s));
     }
     if (how->min_p > 0) {

@@ -54,11 +54,14 @@ static int32_t next_best(const float *z, int32_t n, int32_t previous) {
 }
 
 /* Returns the logarithm of the sum of exp(z[v]). */
-static double log_sum_exp(const float *z, int32_t n, double max) {
+/* Returns the logarithm of the sum of exp(z) over the ids whose logit is at least `least`. */
+static double log_sum_from(const float *z, int32_t n, double max, float least) {
     double sum = 0;
-    for (int32_t v = 0; v < n; v++) sum += exp((double)z[v] - max);
+    for (int32_t v = 0; v < n; v++) sum += z[v] >= least ? exp((double)z[v] - max) : 0;
     return max + log(sum);
 }
+
+static double log_sum_exp(const float *z, int32_t n, double max) { return log_sum_from(z, n, max, -INFINITY); }
 
 /* Moves order[i] down in a heap of n entries whose root is the least likely id. */
 static void sift_down(int32_t *order, int32_t n, int32_t i, const float *z) {
@@ -89,8 +92,8 @@ static bool has_filter(const um_sampling *how) { return how->top_p < 1 || how->t
 static void apply_filters(const um_sampling *how, float *z, int32_t *order, int32_t n) {
     if (!has_filter(how)) return;
     sort_ids(order, n, z);
-    double max = z[order[0]], lse = log_sum_exp(z, n, max), before = 0;
-    float kth = how->top_k > 0 && how->top_k < n ? z[order[how->top_k - 1]] : -INFINITY;
+    const float kth = how->top_k > 0 && how->top_k < n ? z[order[how->top_k - 1]] : -INFINITY;
+    double max = z[order[0]], before = 0, lse = log_sum_from(z, n, max, how->filters_first ? kth : -INFINITY);
     for (int32_t i = 0; i < n; i++) {
         float *l = &z[order[i]];
         double mass = exp((double)*l - lse);
@@ -134,7 +137,7 @@ static void answer_row(const um_row *r, const float *z, const float *q, int32_t 
     if (r->want & UM_WANT_SECOND) out->second = second;
     if (r->want & UM_WANT_SAMPLE) out->sample = r->how.temperature > 0 ? draw(&r->how, q, n) : best;
     if (r->want & UM_WANT_ENTROPY) out->entropy = (float)entropy(q, n, lse_q);
-    if (r->want & UM_WANT_PLAIN_ENTROPY) out->plain_entropy = (float)entropy(z, n, lse);
+    if (r->want & UM_WANT_PLAIN_ENTROPY) out->entropy = (float)entropy(z, n, lse);
     if (r->want & UM_WANT_PROB_OF && r->id >= 0 && r->id < n) out->p_id = prob(z, r->id, lse);
     out->p_best = prob(z, out->best, lse);
     out->q_best = prob(q, out->best, lse_q);
@@ -159,6 +162,11 @@ static void blend_row(const um_dev *dev, const um_head *a, int32_t blend, const 
     for (size_t i = 0; i < H; i++) x[i] *= a->embed_scale;
 }
 
+/* Divides the logits by the temperature, unless it is 0. out may be z. */
+static void scale(const float *z, const um_sampling *how, int32_t vocab, float *out) {
+    for (int32_t v = 0; v < vocab; v++) out[v] = how->temperature > 0 ? z[v] / how->temperature : z[v];
+}
+
 void um_ref_head(um_dev *dev, const um_head *a) {
     assert(a->vocab <= dev->config.max_vocab && a->vocab <= a->w->rows && a->hidden_size == a->w->in);
     for (int32_t i = 0; i < a->n_rows; i++) {
@@ -168,10 +176,18 @@ void um_ref_head(um_dev *dev, const um_head *a) {
         assert(r->n_top >= 0 && r->n_top <= UM_TOP_MAX);
         for (int32_t k = 0; k < r->n_top; k++) r->top[k] = (um_top){.id = -1};
         if (next_best(dev->logit, a->vocab, -1) < 0) continue; /* no id is allowed */
-        float t = r->how.temperature;
-        for (int32_t v = 0; v < a->vocab; v++) dev->scaled[v] = t > 0 ? dev->logit[v] / t : dev->logit[v];
-        if (r->blend) blend_row(dev, a, r->blend - 1, dev->scaled);
-        apply_filters(&r->how, dev->scaled, dev->order, a->vocab);
+        if (r->blend) {
+            scale(dev->logit, &r->how, a->vocab, dev->scaled);
+            blend_row(dev, a, r->blend - 1, dev->scaled); /* filters do not change a blend */
+        }
+        if (r->how.filters_first) {
+            memcpy(dev->scaled, dev->logit, (size_t)a->vocab * sizeof(float));
+            apply_filters(&r->how, dev->scaled, dev->order, a->vocab);
+            scale(dev->scaled, &r->how, a->vocab, dev->scaled);
+        } else {
+            scale(dev->logit, &r->how, a->vocab, dev->scaled);
+            apply_filters(&r->how, dev->scaled, dev->order, a->vocab);
+        }
         answer_row(r, dev->logit, dev->scaled, a->vocab, &a->answer[i]);
     }
 }
