@@ -182,6 +182,12 @@ static um_status check_need(const um_engine *e, const um_sequence *j, um_err *er
                        n->tokens_max, j->req.n_prompt, j->req.how.block_size,
                        j->req.how.cfg_scale > 0 ? ", all of it twice for cfg_scale" : "",
                        e->config.max_num_batched_tokens);
+    /* The last block is fed whole, also where it reaches beyond the limit of the answer. */
+    if (n->slots_max > e->model->arch.max_position)
+        return um_fail_param(err, UM_ELIMIT, "block_size",
+                             "the last block of this request ends at position %d, but the model has %d positions; "
+                             "lower max_tokens, or use a block_size that divides %d",
+                             n->slots_max, e->model->arch.max_position, e->model->arch.max_position);
     st = check_capacity(e, j, err);
     if (st) return st;
     int32_t pages = um_pages_for(&e->pages, n->slots_max) * n->tables;

@@ -48,6 +48,17 @@ unread_parameters_are_refused() {
     refuses 'buffer_size' --buffer-size 2
     refuses 'groups of 8 positions' --block-size 12
 }
+no_block_ends_behind_the_last_position() {
+    local prompt strategy
+    prompt=$(printf 't%d ' {1..490})
+    for strategy in levenshtein multi_bd; do
+        try run --raw --model "$MODEL" --max-tokens 22 --block-size 24 --decoding-strategy "$strategy" "$prompt"
+        [ "$rc" != 0 ]
+        grep -qF 'the last block of this request ends at position 528, but the model has 512 positions' "$work/err"
+        try run --raw --model "$MODEL" --max-tokens 22 --block-size 16 --decoding-strategy "$strategy" "$prompt"
+        [ "$rc" = 0 ]
+    done
+}
 other_models_refuse_the_strategies() {
     try run --model models/tiny-block --decoding-strategy levenshtein hello
     [ "$rc" != 0 ]
