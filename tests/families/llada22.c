@@ -84,7 +84,7 @@ static void check_request(logits *l, const json_t *request, size_t index) {
     if (n) run_pass(l, prompt, n, 0, NULL);
     json_array_foreach(json_object_get(request, "blocks"), b, block)
         json_array_foreach(json_object_get(block, "passes"), i, pass) {
-        char name[64];
+        char name[96];
         snprintf(name, sizeof name, "r%zu.block%zu.pass%zu.logits", index, b, i);
         run_pass(l, json_object_get(pass, "block_in"), B, n + (int32_t)b * B, find(l, name));
     }
