@@ -108,6 +108,25 @@ static void put_experts(um_printer *s, const um_arch *a) {
     um_printer_group_end(s);
 }
 
+/* Prints the kinds of layers of a model that has several. */
+static void put_kinds(um_printer *s, const um_arch *a) {
+    um_printer_list(s, "layer_kinds");
+    for (int32_t i = 0; i < a->n_kinds; i++) {
+        const um_arch_kind *k = &a->kind[i];
+        int32_t n = 0;
+        for (int32_t layer = 0; layer < a->n_layers; layer++) n += a->of_layer[layer] == i;
+        um_printer_item(s, k->window ? "with a window" : "without a window", NULL);
+        um_printer_int(s, "layers", n, NULL);
+        um_printer_int(s, "kv_heads", k->n_kv_heads, NULL);
+        um_printer_int(s, "head_dim", k->head_dim, NULL);
+        um_printer_int(s, "turned_dims", 2 * k->rope_pairs, NULL);
+        um_printer_number(s, "rope_theta", k->rope_theta);
+        um_printer_int(s, "window", k->window, k->window ? NULL : "(none)");
+        um_printer_item_end(s);
+    }
+    um_printer_list_end(s);
+}
+
 static void put_sizes(um_printer *s, const um_arch *a) {
     um_printer_group(s, "sizes");
     um_printer_int(s, "layers", a->n_layers, NULL);
@@ -131,6 +150,7 @@ static void put_sizes(um_printer *s, const um_arch *a) {
     }
     um_printer_int(s, "positions", a->max_position, NULL);
     um_printer_int(s, "block_size", a->block, a->block ? NULL : "(none)");
+    if (um_arch_window(a)) put_kinds(s, a);
     um_printer_count(s, "parameters", um_arch_params(a), NULL);
     um_printer_count(s, "active_parameters", um_arch_active_params(a), "per token, with the whole embedding and head");
     um_printer_count(s, "active_without_tables", um_arch_active_params(a) - um_arch_embedding_params(a),
@@ -143,11 +163,13 @@ static void put_memory(um_printer *s, const um_arch *a) {
     int64_t longest = UM_MIN(a->max_position, UM_POSITIONS_MAX);
     um_printer_group(s, "memory");
     for (size_t i = 0; i < UM_LEN(types); i++) {
-        int64_t kv = (int64_t)um_arch_kv_bytes(a, types[i]);
+        const int64_t kv = (int64_t)um_arch_window_kv_bytes(a, types[i], false),
+                      near = (int64_t)um_arch_window_kv_bytes(a, types[i], true), window = um_arch_window(a);
         um_printer_group(s, um_dtype_name(types[i]));
         um_printer_bytes(s, "weights", um_arch_params(a) * (int64_t)um_dtype_size(types[i]));
         um_printer_bytes(s, "kv_per_token", kv);
-        um_printer_bytes(s, "kv_of_longest_request", kv * longest);
+        if (near) um_printer_bytes(s, "kv_per_token_in_window", near);
+        um_printer_bytes(s, "kv_of_longest_request", kv * longest + near * UM_MIN(longest, window - 1 + a->block));
         um_printer_group_end(s);
     }
     for (size_t i = 0; i < UM_LEN(packed); i++) {

@@ -89,6 +89,7 @@ struct um_req {
     int32_t limit;             /* first position that is never written: min(max_len, n_prompt + max_tokens) */
     int32_t n_suffix;          /* given tokens after the answer; the answer then fills the gap before them */
     int32_t cap;               /* length of the arrays below */
+    const int32_t *near_page;  /* page table of layers with a window; NULL: there are none */
     const int32_t *page[2];    /* page tables: one for the request, one for its unconditional copy under guidance */
     int32_t saved;             /* index of the request's saved hidden row */
     int32_t adapter;           /* index of the adapter; -1: none */

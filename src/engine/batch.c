@@ -1,6 +1,12 @@
 /* Converts the planned segments to the flat arrays that the forward pass reads. */
 #include "engine/engine.h"
 
+/* Finds the slots of a segment in layers with a window. */
+static void find_near_slots(um_engine *e, const um_segment *s, int32_t first) {
+    for (int32_t i = 0; i < s->n; i++)
+        e->near_slot[first + i] = (int32_t)um_slot_of(s->req->near_page, e->near.page_size, s->vis[i]);
+}
+
 static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t first) {
     const int32_t page_size = e->pages.page_size;
     int32_t start = -page_size, slot = 0; /* the page of the token before: its first visibility index and slot */
@@ -15,9 +21,11 @@ static void flatten(um_engine *e, const um_segment *s, um_span *span, int32_t fi
         e->slot[first + i] = slot + vis - start;
         e->seen_end[first + i] = UM_MIN(um_visible_end(s->rule, vis), s->keys.end);
     }
+    if (e->near.n_pages) find_near_slots(e, s, first);
     *span = (um_span){.first = first,
                       .n = s->n,
                       .page = s->page,
+                      .near_page = e->near.n_pages ? s->req->near_page : NULL,
                       .keys = s->keys,
                       .hole = s->hole,
                       .select = s->select,
@@ -48,6 +56,7 @@ void um_batch_build(um_engine *e, um_batch *b) {
                     .id = p->id,
                     .pos = p->pos,
                     .slot = e->slot,
+                    .near_slot = e->near.n_pages ? e->near_slot : NULL,
                     .seen_end = e->seen_end,
                     .span = e->span,
                     .soft = p->soft,

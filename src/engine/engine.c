@@ -109,6 +109,7 @@ um_forward_config um_engine_forward_config(const um_engine *e) {
                                .max_spans = e->capacity.n_seg,
                                .n_saved = um_config_places(c),
                                .n_blends = um_config_places(c) * e->traits.canvas,
+                               .n_near_pages = um_engine_near_pages(e),
                                .page_size = c->page_size,
                                .n_pages = UM_MAX(c->num_pages, 0),
                                .n_scratch_pages = e->capacity.n_scratch,
@@ -136,6 +137,7 @@ static um_status allocate(um_engine *e, um_err *err) {
         {(void **)&e->space.select, um_mul((size_t)m->n_selects, sizeof(um_kv_select))},
         {(void **)&e->space.scratch, um_mul((size_t)m->n_scratch + 1, sizeof(int32_t))},
         {(void **)&e->slot, um_mul(T, sizeof(int32_t))},
+        {(void **)&e->near_slot, um_mul(e->near.n_pages ? T : 0, sizeof(int32_t))},
         {(void **)&e->seen_end, um_mul(T, sizeof(int32_t))},
         {(void **)&e->span, um_mul((size_t)m->n_seg, sizeof(um_span))},
         {(void **)&e->save, um_mul((size_t)m->n_seg, sizeof(int32_t[2]))},
@@ -245,6 +247,7 @@ um_status um_engine_new(um_engine **out, um_model *m, const um_config *c, um_err
     e->capacity.first_scratch = e->config.num_pages;
     e->traits.blend_ids = e->capacity.n_soft_ids;
     st = um_pages_init(&e->pages, e->config.num_pages, e->config.page_size, err);
+    if (!st && um_engine_near_pages(e)) st = um_pages_init(&e->near, um_engine_near_pages(e), e->config.page_size, err);
     if (!st) st = um_sequence_check_defaults(e, err);
     if (st) goto done;
     const um_forward_config config = um_engine_forward_config(e);
@@ -315,11 +318,13 @@ void um_engine_free(um_engine *e) {
     if (um_engine_profile_stop(e, &err)) um_warn("%s", err.msg);
     if (e->forward) e->model->backend->forward_free(e->forward);
     um_pages_deinit(&e->pages);
+    um_pages_deinit(&e->near);
     um_pass *s = &e->space;
     void *array[] = {s->id,  s->pos,  s->vis,     s->row,    s->seg,    s->edit,
                      s->top, s->soft, s->soft_id, s->soft_w, s->select, s->scratch};
     for (size_t i = 0; i < UM_LEN(array); i++) um_free(array[i]);
     um_free(e->slot);
+    um_free(e->near_slot);
     um_free(e->seen_end);
     um_free(e->span);
     um_free(e->save);
@@ -356,12 +361,21 @@ static bool is_answered(const um_engine *e, const um_sequence *j) {
     return true;
 }
 
+/* Gives back the pages that lie behind the windows of all later passes. */
+static void drop_behind_window(um_engine *e, um_sequence *j) {
+    const int32_t first = j->req.stored + 1 - um_arch_window(&e->model->arch);
+    if (first > 0) um_table_drop_front(&j->near, &e->near, UM_MIN(first / e->near.page_size, j->near.n));
+}
+
 /* Lets other requests share the pages that are completely stored. */
 static void publish(um_engine *e, um_sequence *j) {
     int32_t most;
     uint64_t name_space = um_schedule_namespace(e, j, &most);
     if (name_space && j->bound.tables == 1)
         um_table_publish(&j->table[0], &e->pages, name_space, j->req.token, j->req.stored);
+    if (!e->near.n_pages) return;
+    if (name_space) um_table_publish(&j->near, &e->near, name_space, j->req.token, j->req.stored);
+    drop_behind_window(e, j);
 }
 
 static void apply(um_engine *e, um_sequence *j) {
@@ -651,6 +665,7 @@ um_status um_engine_check_idle(const um_engine *e, um_err *err) {
 um_status um_engine_flush_cache(um_engine *e, um_err *err) {
     um_status st = um_engine_check_idle(e, err);
     if (!st) um_prefix_flush(&e->pages);
+    if (!st && e->near.n_pages) um_prefix_flush(&e->near);
     return st;
 }
 

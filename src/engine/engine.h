@@ -27,6 +27,7 @@ typedef struct um_sequence {
     um_req req;
     int64_t id;        /* number of the request, the same for all its answers */
     um_need bound;     /* upper bounds of the needs of all passes */
+    um_table near;     /* page table of layers with a window, which gives back what is behind the window */
     um_table table[2]; /* page tables; the second one is used under guidance */
     int32_t slot;      /* index in um_engine.running; -1 while the answer waits */
     /* Rank of a running answer: those with a lower priority number go first, then those with fewer running answers of
@@ -94,6 +95,7 @@ struct um_engine {
     int32_t max_len; /* tokens of prompt and answer together */
     um_forward *forward;
     um_pages pages;
+    um_pages near;          /* pages of layers with a window; none when the model has no such layers */
     size_t token_bytes_max; /* largest text of a token, in bytes */
     const char *sampler;    /* the sampler of a request that uses the defaults */
     bool whole;             /* such a request feeds whole sequences */
@@ -112,12 +114,12 @@ struct um_engine {
     um_err pass_error; /* the error of the current step's forward pass */
 
     /* The flat batch. T = max_num_batched_tokens. */
-    um_pass space;            /* the arrays that the passes of a step share, with the used lengths */
-    um_pass capacity;         /* the lengths of these arrays */
-    int32_t *slot, *seen_end; /* [T] */
-    um_span *span;            /* [capacity.n_seg] */
-    int32_t (*save)[2];       /* [capacity.n_seg] */
-    um_answer *answer;        /* [T] */
+    um_pass space;                        /* the arrays that the passes of a step share, with the used lengths */
+    um_pass capacity;                     /* the lengths of these arrays */
+    int32_t *slot, *near_slot, *seen_end; /* [T] */
+    um_span *span;                        /* [capacity.n_seg] */
+    int32_t (*save)[2];                   /* [capacity.n_seg] */
+    um_answer *answer;                    /* [T] */
     um_trace_space trace;
     um_block_view view[UM_BUFFER_MAX]; /* blocks of a snapshot */
     double step_start, step_span;      /* when the current step began; its span in the profile */
@@ -136,6 +138,7 @@ typedef struct um_memory_plan {
     double there;   /* free now */
     double weights; /* of the model; before they are loaded, computed from the sizes */
     double workspace;                                       /* activations of one engine */
+    double near;                                            /* of all pages of layers with a window */
     double page, available;                                 /* of one KV page; that the pages of one engine may take */
     int32_t page_size, tokens_of_request, pages_of_request; /* tokens of a page; request of full length */
     int32_t pages;                                          /* of one engine */
@@ -147,6 +150,9 @@ typedef struct um_memory_plan {
 um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *err);
 /* Stores the number of pages of um_engine_plan_pages in the engine's configuration. */
 um_status um_engine_resolve_pages(um_engine *e, um_err *err);
+
+/* Returns the number of pages of layers with a window, for an engine whose other sizes are known. */
+int32_t um_engine_near_pages(const um_engine *e);
 
 /* ---- engine.c: sizes ---- */
 /* Returns the tokens of a block by default. */

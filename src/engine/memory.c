@@ -81,9 +81,24 @@ static um_status check_fixed(const um_engine *e, const um_memory_plan *p, um_err
                          name, um_bytes_text(text[2], p->there));
 }
 
+/* Every answer that has a place needs its window, a canvas, and a page at each end; and a step stores at most
+ * max_num_batched_tokens. More are not needed than there are pages at all. */
+int32_t um_engine_near_pages(const um_engine *e) {
+    const um_config *c = &e->config;
+    const int32_t window = um_arch_window(&e->model->arch), S = c->page_size;
+    if (!window) return 0;
+    const int64_t each = UM_CEIL_DIV(UM_MIN(window + um_engine_block(e), e->max_len), S) + 2,
+                  n = each * c->max_num_reqs + UM_CEIL_DIV(c->max_num_batched_tokens, S);
+    return (int32_t)(c->num_pages > 0 ? UM_MIN(n, (int64_t)c->num_pages) : UM_MIN(n, INT32_MAX));
+}
+
 um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *err) {
     const um_config *c = &e->config;
-    *p = (um_memory_plan){.page = (double)um_arch_kv_bytes(&e->model->arch, um_engine_kv_type(e)) * c->page_size,
+    const um_arch *a = &e->model->arch;
+    const um_dtype type = um_engine_kv_type(e);
+    *p = (um_memory_plan){.page = (double)um_arch_window_kv_bytes(a, type, false) * c->page_size,
+                          .near =
+                              (double)um_arch_window_kv_bytes(a, type, true) * c->page_size * um_engine_near_pages(e),
                           .page_size = c->page_size,
                           .tokens_of_request = e->max_len,
                           .pages_of_request = pages_of_request(e),
@@ -91,6 +106,7 @@ um_status um_engine_plan_pages(const um_engine *e, um_memory_plan *p, um_err *er
     if (p->is_host) plan_host(e, p);
     else if (c->num_pages > 0) plan_device(e, e->model, p);
     else plan_devices(e, p);
+    p->available -= p->near;
     p->pages = c->num_pages > 0 ? c->num_pages : automatic_pages(e, p);
     if (c->num_pages > 0) return check_fixed(e, p, err);
     return p->pages > 0 ? UM_OK : fail_automatic(e, p, err);

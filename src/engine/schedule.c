@@ -51,6 +51,14 @@ uint64_t um_schedule_namespace(const um_engine *e, const um_sequence *j, int32_t
 
 static void set_page_tables(um_sequence *j) {
     for (int i = 0; i < 2; i++) j->req.page[i] = j->table[i].page;
+    j->req.near_page = j->near.page;
+}
+
+/* Returns the pages of layers with a window that the next pass needs in the table, those that are gone included. A pass
+ * over a chunk of the prompt needs those of the chunk only, because pages behind the window are given back. */
+static int32_t near_pages(const um_engine *e, const um_sequence *j, const um_need *need) {
+    const int64_t fed = e->capacity.n_tokens - e->space.n_tokens;
+    return um_pages_for(&e->near, UM_MIN((int64_t)need->slots, j->req.stored + fed));
 }
 
 /* Allocates the pages for the next pass. Copies a shared page first when the pass writes to it. */
@@ -62,11 +70,13 @@ static bool allocate_pages(um_engine *e, um_sequence *j, const um_need *need) {
         if (j->table[i].n && !um_table_writable(&j->table[i], &e->pages, j->req.stored, &copy)) return false;
         if (copy.n) e->model->backend->copy_page(e->forward, copy.from, copy.to, copy.n);
     }
-    return true;
+    /* No answer writes to a page of this table that another one holds: they share whole pages only. */
+    return !e->near.n_pages || um_table_grow(&j->near, &e->near, UM_MAX(near_pages(e, j, need), j->near.n));
 }
 
 static void release_pages(um_engine *e, um_sequence *j) {
     for (int i = 0; i < j->bound.tables; i++) um_table_release(&j->table[i], &e->pages);
+    um_table_release(&j->near, &e->near);
     j->req.stored = 0;
 }
 
@@ -257,6 +267,20 @@ static void plan_running(um_engine *e, bool prefill_only) {
 
 /* ---- Waiting requests -------------------------------------------------------------------------------------------- */
 
+/* Fills j's page tables with published pages. Layers with a window have pages of their own, of which as many must be
+ * there. */
+static void reuse_prefix(um_engine *e, um_sequence *j, uint64_t name_space, int32_t most) {
+    um_req *q = &j->req;
+    q->stored = um_table_reuse_prefix(&j->table[0], &e->pages, name_space, q->token, most, most);
+    j->looked_up = most;
+    if (!e->near.n_pages) return;
+    const int32_t near = um_table_reuse_prefix(&j->near, &e->near, name_space, q->token, q->stored, q->stored);
+    q->stored = near;
+    um_table_truncate(&j->table[0], &e->pages, near / e->pages.page_size);
+    const int32_t first = near + 1 - um_arch_window(&e->model->arch);
+    if (first > 0) um_table_drop_front(&j->near, &e->near, first / e->near.page_size);
+}
+
 /* Fills j's page table with the keys that other answers have stored. Returns false when the first answer of the same
  * request has not stored the prompt yet; j then waits for it. */
 static bool share_stored_keys(um_engine *e, um_sequence *j) {
@@ -266,12 +290,13 @@ static bool share_stored_keys(um_engine *e, um_sequence *j) {
     uint64_t name_space = um_schedule_namespace(e, j, &most);
     if (first && most > 0 && q->nfe == 0) {
         if (first->req.stored < most) return false;
-        um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
-        q->stored = most;
-    } else if (name_space && j->bound.tables == 1) {
-        q->stored = um_table_reuse_prefix(&j->table[0], &e->pages, name_space, q->token, most, most);
-        j->looked_up = most;
+        if (!e->near.n_pages) {
+            um_table_fork(&j->table[0], &first->table[0], &e->pages, most);
+            q->stored = most;
+            return true;
+        }
     }
+    if (name_space && j->bound.tables == 1) reuse_prefix(e, j, name_space, most);
     return true;
 }
 
@@ -280,6 +305,7 @@ static bool share_stored_keys(um_engine *e, um_sequence *j) {
 static bool has_pages(const um_engine *e, const um_sequence *j, const um_need *need) {
     int32_t slots = j->preemptions && e->n_running ? j->bound.slots_max : need->slots, pages = 0;
     for (int i = 0; i < j->bound.tables; i++) pages += UM_MAX(0, um_pages_for(&e->pages, slots) - j->table[i].n);
+    if (e->near.n_pages && near_pages(e, j, need) - j->near.n > um_pages_available(&e->near)) return false;
     return pages + j->bound.tables <= um_pages_available(&e->pages) ||
            (e->n_running == 0 && pages <= um_pages_available(&e->pages));
 }

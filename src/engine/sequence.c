@@ -273,6 +273,7 @@ static void allocate(um_sequence *j, const um_engine *e, const um_ids *prompt, c
     um_buf_reserve(&j->text, um_mul(answer + 1, e->token_bytes_max) + 1);
     um_stream_init(&j->stream, e->model->tok, !r->keep_special);
     for (int i = 0; i < j->bound.tables; i++) um_table_init(&j->table[i], um_pages_for(&e->pages, j->bound.slots_max));
+    if (e->near.n_pages) um_table_init(&j->near, um_pages_for(&e->pages, j->bound.slots_max));
 }
 
 /* Creates an answer with the fields of the request that need no checks. */
@@ -386,6 +387,8 @@ void um_sequence_free(um_sequence *j, um_engine *e) {
         um_table_release(&j->table[i], &e->pages);
         um_table_deinit(&j->table[i]);
     }
+    um_table_release(&j->near, &e->near);
+    um_table_deinit(&j->near);
     for (size_t i = 0; i < j->n_stop; i++) um_free(j->stop[i]);
     um_free(j->stop);
     um_free(j->req.token);

@@ -12,7 +12,9 @@
  *   free     no table holds it and it is not published. Free pages are allocated before cached pages are evicted
  *
  * The contents of a published page never change, and a page that several tables hold is never written
- * (um_page_may_write). One thread owns a pool and its tables. Only um_pages_init and um_table_init allocate memory. */
+ * (um_page_may_write). A table whose keys are only read within a window gives its first pages back
+ * (um_table_drop_front). One thread owns a pool and its tables. Only um_pages_init and um_table_init allocate memory.
+ */
 #ifndef UM_KV_H
 #define UM_KV_H
 
@@ -72,6 +74,7 @@ bool um_page_may_write(const um_pages *p, int32_t page);
 typedef struct um_table {
     int32_t *page; /* [cap] */
     int32_t n, cap;
+    int32_t n_gone;       /* number of leading pages that were given back; their entries are -1 */
     int32_t n_published;  /* number of leading pages whose contents are published, in these pages or in equal pages */
     um_prefix_node last;  /* node of the last of these pages */
     um_prefix_node found; /* the last node that um_table_reuse_prefix found; the next call continues there */
@@ -85,6 +88,9 @@ bool um_table_grow(um_table *t, um_pages *p, int32_t n);
 /* Releases the pages after the first n. Releases the last page first, so that the end of a prefix is evicted before its
  * beginning. */
 void um_table_truncate(um_table *t, um_pages *p, int32_t n);
+/* Gives back the first n pages, which are not read any more. Their keys stay in the prefix index until they are
+ * evicted. */
+void um_table_drop_front(um_table *t, um_pages *p, int32_t n);
 /* Releases all pages. */
 void um_table_release(um_table *t, um_pages *p);
 

@@ -129,18 +129,20 @@ int32_t um_table_reuse_prefix(um_table *t, um_pages *p, uint64_t space, const in
     return n * p->page_size;
 }
 
-/* Publishes page i of the table as the successor of t->last, unless an equal page is published. Returns the node of the
- * published page. */
-static um_prefix_node publish_page(const um_table *t, um_pages *p, int32_t i, const int32_t *ids) {
+/* Publishes page i of the table as the successor of t->last, unless an equal page is published. Moves t->last to the
+ * published page; false: the page was given back. */
+static bool publish_page(um_table *t, um_pages *p, int32_t i, const int32_t *ids) {
     uint64_t hash;
     int32_t page = um_prefix_find(p, t->last, ids, &hash);
+    if (page < 0 && t->page[i] < 0) return false;
     if (page < 0) {
         page = t->page[i];
         /* The page was published after an equal page of another table, which is no longer in the index. */
         if (p->page[page].published) um_prefix_drop(p, page);
         um_prefix_add(p, page, t->last, ids, hash);
     }
-    return um_prefix_node_of(p, page);
+    t->last = um_prefix_node_of(p, page);
+    return true;
 }
 
 void um_table_publish(um_table *t, um_pages *p, uint64_t space, const int32_t *ids, int32_t n_stored) {
@@ -150,7 +152,8 @@ void um_table_publish(um_table *t, um_pages *p, uint64_t space, const int32_t *i
     if (t->n_published > 0 && t->n_dropped != p->n_dropped && !um_prefix_node_is_valid(p, t->last, space))
         t->n_published = 0;
     if (t->n_published == 0) t->last = um_prefix_root(space);
-    for (; t->n_published < n; t->n_published++)
-        t->last = publish_page(t, p, t->n_published, ids + (size_t)t->n_published * (size_t)p->page_size);
+    while (t->n_published < n &&
+           publish_page(t, p, t->n_published, ids + (size_t)t->n_published * (size_t)p->page_size))
+        t->n_published++;
     t->n_dropped = p->n_dropped;
 }

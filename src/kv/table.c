@@ -27,14 +27,24 @@ static void forget_published(um_table *t, int32_t n) {
 void um_table_truncate(um_table *t, um_pages *p, int32_t n) {
     assert(n >= 0);
     forget_published(t, n);
-    while (t->n > n) um_page_release(p, t->page[--t->n]);
+    while (t->n > UM_MAX(n, t->n_gone)) um_page_release(p, t->page[--t->n]);
+    t->n = UM_MIN(t->n, n);
+    t->n_gone = UM_MIN(t->n_gone, t->n);
+}
+
+void um_table_drop_front(um_table *t, um_pages *p, int32_t n) {
+    assert(n <= t->n);
+    for (; t->n_gone < n; t->n_gone++) {
+        um_page_release(p, t->page[t->n_gone]);
+        t->page[t->n_gone] = -1;
+    }
 }
 
 void um_table_release(um_table *t, um_pages *p) { um_table_truncate(t, p, 0); }
 
 void um_table_fork(um_table *to, const um_table *from, um_pages *p, int32_t n_positions) {
     int32_t n = um_pages_for(p, n_positions);
-    assert(to->n == 0 && n <= to->cap && n <= from->n);
+    assert(to->n == 0 && n <= to->cap && n <= from->n && from->n_gone == 0);
     for (int32_t i = 0; i < n; i++) {
         um_page_hold(p, from->page[i]);
         to->page[i] = from->page[i];

@@ -29,7 +29,8 @@ typedef struct um_device_info {
 /* The largest sizes of a pass, and the layout of the KV cache. */
 typedef struct um_forward_config {
     int32_t max_tokens, max_rows, max_spans, n_saved, page_size, n_pages, n_scratch_pages;
-    int32_t n_blends; /* blends that are kept for later passes (um_span.blend) */
+    int32_t n_near_pages; /* pages of layers with a window (um_span.near_page); 0: they use the others' */
+    int32_t n_blends;     /* blends that are kept for later passes (um_span.blend) */
     um_dtype kv_type;
     um_kv_layout layout;
 } um_forward_config;

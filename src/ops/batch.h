@@ -194,6 +194,7 @@ typedef struct um_answer {
 typedef struct um_span {
     int32_t first, n; /* tokens [first, first + n) */
     const int32_t *page;
+    const int32_t *near_page; /* page table of layers with a window; NULL: `page` */
     um_range keys, hole;
     const um_kv_select *select; /* NULL: no selection */
     int32_t adapter;            /* index of the adapter; -1: none */
@@ -206,6 +207,11 @@ typedef struct um_span {
     int32_t blend;
 } um_span;
 
+/* Returns the page table of layers with this window. Pages that no token of the span sees may be -1. */
+static inline const int32_t *um_span_page(const um_span *s, int32_t window) {
+    return window > 0 && s->near_page ? s->near_page : s->page;
+}
+
 /* Returns the first visibility index that a token of the span sees in a layer with a window of this many keys; 0: the
  * layer has no window. The window of a token ends at the last key that it sees, and that of a canvas at its first. */
 static inline int32_t um_seen_start(const um_span *s, int32_t window, int32_t seen_end) {
@@ -216,6 +222,7 @@ static inline int32_t um_seen_start(const um_span *s, int32_t window, int32_t se
 typedef struct um_batch {
     int32_t n_tokens, n_spans, n_rows, n_saves;
     const int32_t *id, *pos, *slot; /* [n_tokens] */
+    const int32_t *near_slot;       /* [n_tokens] slots in layers with a window; NULL: `slot` */
     const int32_t *seen_end;        /* [n_tokens] first visibility index that the token does not see */
     const um_span *span;            /* [n_spans] */
     const um_soft *soft;            /* [n_soft] by ascending token */

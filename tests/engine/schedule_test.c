@@ -253,6 +253,7 @@ static void run_disturbed(const um_config *base, const plan *plans, const outcom
     while (um_engine_pending(t.engine)) step(t.engine, disturbs && chance(6));
     um_engine_get_stats(t.engine, &s);
     assert_int_equal(s.pages_used, 0);
+    assert_true(!t.engine->near.n_pages || um_pages_used(&t.engine->near) == 0);
     for (int i = 0; i < REQUESTS; i++) check_equal(&want[i], &have[i], &plans[i], i);
     test_close(&t);
     happened.preemptions += s.preemptions;

@@ -73,6 +73,55 @@ static void a_truncated_table_keeps_its_beginning(void **state) {
     um_pages_deinit(&p);
 }
 
+static void pages_at_the_front_are_given_back(void **state) {
+    (void)state;
+    um_pages p;
+    um_table t;
+    assert_int_equal(um_pages_init(&p, 4, 8, NULL), UM_OK);
+    um_table_init(&t, 8);
+    assert_true(um_table_grow(&t, &p, 4));
+    const int32_t third = t.page[2];
+    um_table_drop_front(&t, &p, 2);
+    assert_int_equal(um_pages_used(&p), 2);
+    assert_true(t.page[0] == -1 && t.page[1] == -1 && t.page[2] == third);
+    um_table_drop_front(&t, &p, 1);        /* nothing more */
+    assert_true(um_table_grow(&t, &p, 6)); /* counts the pages that are gone */
+    assert_int_equal(um_pages_used(&p), 4);
+    um_table_truncate(&t, &p, 1);
+    assert_int_equal(um_pages_used(&p), 0);
+    assert_int_equal(t.n_gone, 1);
+    um_table_release(&t, &p);
+    assert_int_equal(t.n_gone, 0);
+    um_table_deinit(&t);
+    um_pages_deinit(&p);
+}
+
+/* A page that was given back is found by the next publication, as long as it is in the index. */
+static void pages_that_are_gone_stay_published(void **state) {
+    (void)state;
+    int32_t ids[16];
+    um_pages p;
+    um_table t, u;
+    for (int32_t i = 0; i < 16; i++) ids[i] = i;
+    assert_int_equal(um_pages_init(&p, 4, 4, NULL), UM_OK);
+    um_table_init(&t, 4);
+    um_table_init(&u, 4);
+    assert_true(um_table_grow(&t, &p, 3));
+    um_table_publish(&t, &p, 1, ids, 8);
+    um_table_drop_front(&t, &p, 2);
+    um_table_publish(&t, &p, 1, ids, 12);
+    assert_int_equal(um_prefix_match(&p, 1, ids, 16, 16, NULL), 12);
+    assert_true(um_table_grow(&u, &p, 2)); /* one free page, and the oldest cached one is evicted */
+    um_prefix_flush(&p);
+    um_table_publish(&t, &p, 1, ids, 12); /* its first pages can't be published any more */
+    assert_int_equal(um_prefix_match(&p, 1, ids, 16, 16, NULL), 0);
+    um_table_release(&t, &p);
+    um_table_release(&u, &p);
+    um_table_deinit(&t);
+    um_table_deinit(&u);
+    um_pages_deinit(&p);
+}
+
 /* Grows and releases tables at random: the pool counts free pages correctly, and no page is in two tables. */
 static void no_page_is_lost_or_shared(void **state) {
     (void)state;
@@ -108,8 +157,9 @@ static void no_page_is_lost_or_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocates_every_page_once), cmocka_unit_test(takes_nothing_when_too_few_are_free),
-        cmocka_unit_test(rounds_tokens_up_to_pages), cmocka_unit_test(a_truncated_table_keeps_its_beginning),
+        cmocka_unit_test(allocates_every_page_once),         cmocka_unit_test(takes_nothing_when_too_few_are_free),
+        cmocka_unit_test(rounds_tokens_up_to_pages),         cmocka_unit_test(a_truncated_table_keeps_its_beginning),
+        cmocka_unit_test(pages_at_the_front_are_given_back), cmocka_unit_test(pages_that_are_gone_stay_published),
         cmocka_unit_test(no_page_is_lost_or_shared),
     };
     return cmocka_run_group_tests_name("pages", tests, NULL, NULL);

@@ -211,8 +211,9 @@ static void find_group(const attention_job *j, um_thread *t, const query_block *
     g->hi = UM_MIN(keys.end, first + UM_GROUP_KEYS) - g->base;
     g->n_units = UM_CEIL_DIV(UM_MIN(g->hi, q->seen_end - g->base), UM_PANEL);
     for (int i = 0; i < g->n_units; i++)
-        g->unit[i] = um_kv_find(j->dev, j->kv, t, i, j->a->layer, q->kv_head, q->span->page, g->base + i * UM_PANEL,
-                                i == 0 ? g->lo : 0, UM_MIN(g->hi - i * UM_PANEL, UM_PANEL), j->p->matrix != NULL);
+        g->unit[i] = um_kv_find(j->dev, j->kv, t, i, j->a->layer, q->kv_head, um_span_page(q->span, j->a->window),
+                                g->base + i * UM_PANEL, i == 0 ? g->lo : 0, UM_MIN(g->hi - i * UM_PANEL, UM_PANEL),
+                                j->p->matrix != NULL);
 }
 
 /* Returns the number of units of the group that some row of the tile sees. */

@@ -64,6 +64,13 @@ static int32_t q_width(const um_layer_kind *k) { return k->n_heads * k->head_dim
 
 static int32_t qkv_width(const um_layer_kind *k) { return (k->n_heads + 2 * k->n_kv_heads) * k->head_dim; }
 
+/* Returns whether a KV cache has pages of its own, because its layers have a window. */
+static bool is_near(const um_forward *f, int32_t kv) {
+    const um_layer_kind *k = &f->net->kind[0];
+    while (k->kv != kv) k++;
+    return k->window > 0 && f->c.n_near_pages > 0;
+}
+
 /* Returns the KV cache of a layer. */
 static um_kv *kv_of(const um_forward *f, int32_t layer) { return f->kv[um_kind_of(f->net, layer)->kv]; }
 
@@ -91,7 +98,7 @@ static um_rope_kv rope_args(const um_forward *f, int32_t layer, const um_batch *
                         .sin = um_values(rotary->sin),
                         .query = um_values(rotary->query),
                         .pos = b->pos,
-                        .slot = b->slot};
+                        .slot = k->window && b->near_slot ? b->near_slot : b->slot};
 }
 
 static um_attention attention_args(const um_forward *f, int32_t layer, const um_batch *b) {
@@ -396,7 +403,8 @@ um_status um_host_submit(um_forward *f, const um_batch *b, um_err *err) {
 }
 
 void um_host_copy_page(um_forward *f, int32_t from, int32_t to, int32_t n) {
-    for (int32_t i = 0; i < f->net->n_kv; i++) f->ops->kv_copy(f->dev, f->kv[i], from, to, n);
+    for (int32_t i = 0; i < f->net->n_kv; i++)
+        if (!is_near(f, i)) f->ops->kv_copy(f->dev, f->kv[i], from, to, n);
 }
 
 um_status um_host_wait(um_forward *f, um_err *err) {
@@ -503,7 +511,7 @@ static um_kv_shape kv_shape(const um_forward *f, int32_t kv) {
                          .n_kv_heads = k->n_kv_heads,
                          .head_dim = k->head_dim,
                          .page_size = f->c.page_size,
-                         .n_slots = (int64_t)f->c.n_pages * f->c.page_size,
+                         .n_slots = (int64_t)(is_near(f, kv) ? f->c.n_near_pages : f->c.n_pages) * f->c.page_size,
                          .n_scratch_slots = (int64_t)f->c.n_scratch_pages * f->c.page_size,
                          .type = f->c.kv_type,
                          .layout = f->c.layout};

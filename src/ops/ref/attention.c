@@ -16,7 +16,7 @@ static void attend(const um_dev *dev, const um_kv *kv, const um_attention *a, co
     for (int pass = 0; pass < 2; pass++) { /* pass 0 finds the largest score, pass 1 computes the weighted sum */
         for (int32_t j = seen.start; j < seen.end; j++) {
             if (j >= span->hole.start && j < span->hole.end) continue;
-            int64_t slot = um_slot_of(span->page, a->page_size, j);
+            int64_t slot = um_slot_of(um_span_page(span, a->window), a->page_size, j);
             size_t at = um_ref_kv_at(kv, a->layer, slot) + (size_t)kv_head * (size_t)d;
             float score = a->scale * um_ref_dot(q, kv->key + at, d);
             if (pass == 0) {
