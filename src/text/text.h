@@ -100,7 +100,7 @@ bool um_template_reads_parts(const um_template *t);
  * folder's default template does not compile, opening only logs a warning; requests that use it fail. t must outlive
  * *out. Errors: UM_ENOENT, UM_EIO, UM_EPARSE, UM_ETEMPLATE. */
 typedef struct um_chat um_chat;
-#define UM_CHAT_BUILTIN_NAMES "llada, llada2, qwen2_5, dream, qwen3"
+#define UM_CHAT_BUILTIN_NAMES "llada, llada2, gemma4, qwen2_5, dream, qwen3"
 um_status um_chat_open(um_chat **out, const char *dir, const um_tok *t, const char *given, const char *builtin,
                        um_err *err);
 /* Does the same for a checkpoint without a folder. `own` is what chat_template of its tokenizer_config.json would be: a

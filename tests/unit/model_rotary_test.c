@@ -30,23 +30,23 @@ static void frequencies_are_blended(void **state) {
     (void)state;
     static const double want[] = {1, 0.237170825, 0.05, 0.00790569415, 0.0025, 0.000790569415, 0.00025, 7.90569415e-05};
     um_arch a = accepts(small, NULL, NULL);
-    for (int32_t i = 0; i < 8; i++) near(um_arch_frequency(&a, i), want[i]);
+    for (int32_t i = 0; i < 8; i++) near(um_arch_frequency(&a, &a.kind[0], i), want[i]);
     near(um_arch_rotary_scale(&a), 1.0648216253695715);
     a = accepts(released, NULL, NULL);
-    near(um_arch_frequency(&a, 0), 1);
-    near(um_arch_frequency(&a, 20), 0.0133352143);
-    near(um_arch_frequency(&a, 25), 0.00328206609);
-    near(um_arch_frequency(&a, 30), 0.000690702339);
-    near(um_arch_frequency(&a, 40), 1.11142463e-05);
-    near(um_arch_frequency(&a, 63), 7.755861e-08);
+    near(um_arch_frequency(&a, &a.kind[0], 0), 1);
+    near(um_arch_frequency(&a, &a.kind[0], 20), 0.0133352143);
+    near(um_arch_frequency(&a, &a.kind[0], 25), 0.00328206609);
+    near(um_arch_frequency(&a, &a.kind[0], 30), 0.000690702339);
+    near(um_arch_frequency(&a, &a.kind[0], 40), 1.11142463e-05);
+    near(um_arch_frequency(&a, &a.kind[0], 63), 7.755861e-08);
     near(um_arch_rotary_scale(&a), 1);
 }
 
 static void plain_frequencies_stay(void **state) {
     (void)state;
-    const um_arch a = {.rope_theta = 1e6, .rope_dim = 128};
-    near(um_arch_frequency(&a, 0), 1);
-    near(um_arch_frequency(&a, 32), 1e-3);
+    const um_arch a = {.kind = {{.rope_theta = 1e6, .rope_factor = 1, .rope_dim = 128, .rope_pairs = 64}}};
+    near(um_arch_frequency(&a, &a.kind[0], 0), 1);
+    near(um_arch_frequency(&a, &a.kind[0], 32), 1e-3);
     near(um_arch_rotary_scale(&a), 1);
 }
 
