@@ -227,11 +227,70 @@ static inline void put_nemotron(shards *s, const json_t *c) {
     put(s, V, H, "diffusion_head.weight");
 }
 
+/* Adds a stack of matrices. */
+UM_PRINTF(5, 6)
+static inline void put_stack(shards *s, int64_t n, int64_t rows, int64_t columns, const char *pattern, ...) {
+    char name[160];
+    va_list args;
+    va_start(args, pattern);
+    vsnprintf(name, sizeof name, pattern, args);
+    va_end(args);
+    put_tensor(s, "BF16", n * rows, columns, name);
+    json_object_set_new(json_object_get(s->header, name), "shape",
+                        json_pack("[III]", (json_int_t)n, (json_int_t)rows, (json_int_t)columns));
+}
+
+static inline void put_gemma_layer(shards *s, const json_t *c, int n, const char *where) {
+    static const char *const norms[] = {"input_layernorm",
+                                        "post_attention_layernorm",
+                                        "pre_feedforward_layernorm",
+                                        "pre_feedforward_layernorm_2",
+                                        "post_feedforward_layernorm",
+                                        "post_feedforward_layernorm_1",
+                                        "post_feedforward_layernorm_2"};
+    const bool full = n % 6 == 5;
+    const int64_t H = number(c, "hidden_size"), D = number(c, full ? "global_head_dim" : "head_dim"),
+                  Q = number(c, "num_attention_heads") * D,
+                  KV = number(c, full ? "num_global_key_value_heads" : "num_key_value_heads") * D,
+                  E = number(c, "num_experts"), F = number(c, "moe_intermediate_size");
+    char mlp[96];
+    for (size_t i = 0; i < UM_LEN(norms); i++) put(s, H, 0, "%s.%s.weight", where, norms[i]);
+    put(s, Q, H, "%s.self_attn.q_proj.weight", where);
+    put(s, KV, H, "%s.self_attn.k_proj.weight", where);
+    if (!full) put(s, KV, H, "%s.self_attn.v_proj.weight", where);
+    put(s, H, Q, "%s.self_attn.o_proj.weight", where);
+    put(s, D, 0, "%s.self_attn.q_norm.weight", where);
+    put(s, D, 0, "%s.self_attn.k_norm.weight", where);
+    snprintf(mlp, sizeof mlp, "%s.mlp", where);
+    put_feed_forward(s, H, number(c, "intermediate_size"), mlp);
+    put_stack(s, E, 2 * F, H, "%s.experts.gate_up_proj", where);
+    put_stack(s, E, H, F, "%s.experts.down_proj", where);
+    put(s, E, H, "%s.router.proj.weight", where);
+    put(s, H, 0, "%s.router.scale", where);
+    put(s, E, 0, "%s.router.per_expert_scale", where);
+    put(s, 1, 0, "%s.layer_scalar", where);
+    put(s, 1, 0, "model.encoder.language_model.layers.%d.layer_scalar", n);
+}
+
+static inline void put_gemma(shards *s, const json_t *c) {
+    const int64_t H = number(c, "hidden_size");
+    char where[64];
+    put(s, number(c, "vocab_size"), H, "model.decoder.embed_tokens.weight");
+    put(s, H, 0, "model.decoder.norm.weight");
+    put(s, H, 0, "model.decoder.self_conditioning.pre_norm.weight");
+    put_feed_forward(s, H, number(c, "intermediate_size"), "model.decoder.self_conditioning");
+    for (int n = 0; n < number(c, "num_hidden_layers"); n++) {
+        snprintf(where, sizeof where, "model.decoder.layers.%d", n);
+        put_gemma_layer(s, c, n, where);
+    }
+}
+
 static inline void write_weights(const char *dir, const json_t *config) {
     shards s = {.dir = dir, .header = json_object(), .map = json_object(), .n = 1};
     if (json_object_get(config, "d_model")) put_llada(&s, config);
     else if (json_object_get(config, "score_function")) put_llada2(&s, config);
     else if (json_object_get(config, "dlm_paradigm")) put_nemotron(&s, config);
+    else if (json_object_get(config, "canvas_length")) put_gemma(&s, json_object_get(config, "text_config"));
     else put_llama(&s, config);
     end_shards(&s);
 }

@@ -58,15 +58,19 @@ static um_status fail_unknown(const char *name, um_err *err) {
 
 /* ---- One release ------------------------------------------------------------------------------------------------- */
 
-/* Cuts the configuration after n layers, its list of kinds of layers too. */
+/* Cuts the configuration after n layers, its lists of kinds of layers too. */
 static um_status keep_layers(um_release *r, int32_t n, um_err *err) {
-    static const char *const keys[] = {"num_hidden_layers", "n_layers"};
-    json_t *kinds = json_object_get(r->config, "moe_layer_freq");
+    static const char *const numbers[] = {"num_hidden_layers", "n_layers"}, *const lists[] = {"moe_layer_freq",
+                                                                                              "layer_types"};
+    json_t *text_config = json_object_get(r->config, "text_config"), *config = text_config ? text_config : r->config;
     if (n > r->arch.n_layers)
         return um_fail(err, UM_EINVAL, "%s has %d layers, --layers asks for %d", r->name, r->arch.n_layers, n);
-    for (size_t i = 0; i < UM_LEN(keys); i++)
-        if (json_object_get(r->config, keys[i])) json_object_set_new(r->config, keys[i], json_integer(n));
-    while (json_array_size(kinds) > (size_t)n) json_array_remove(kinds, json_array_size(kinds) - 1);
+    for (size_t i = 0; i < UM_LEN(numbers); i++)
+        if (json_object_get(config, numbers[i])) json_object_set_new(config, numbers[i], json_integer(n));
+    for (size_t i = 0; i < UM_LEN(lists); i++) {
+        json_t *kinds = json_object_get(config, lists[i]);
+        while (json_array_size(kinds) > (size_t)n) json_array_remove(kinds, json_array_size(kinds) - 1);
+    }
     return um_arch_parse(&r->arch, r->config, r->name, NULL, err);
 }
 
